@@ -26,9 +26,9 @@ except ImportError as _error:
 
 from ._abi import HybridPSError
 from ._group import Group
+from ._managed import Managed
 from ._save import restore_optimizer
 from ._scaler import GradScaler
-from ._slots import Managed
 from .client import Client
 from .session import Engine, initialize, manage
 

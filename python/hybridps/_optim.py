@@ -1,6 +1,6 @@
 """Optimizers over managed state: torch's own as they are, Adam and AdamW also in libhelios.
 
-On the host all state is there outside (see client.py), as torch expects it. Steps on the device go
+On the host all state is there outside (see phases.py), as torch expects it. Steps on the device go
 chunk by chunk: parameters, gradients and state that lie in the same chunks are accessed together;
 the state stays where it is, and ``optimizer.state`` has it only in ``state_dict()``.
 """
@@ -22,7 +22,7 @@ from ._params import raw_data, raw_grad, set_grad
 from ._tensors import kind_of_state, uncompiled
 
 if TYPE_CHECKING:
-    from .client import Client
+    from ._phases import Phases
     from ._slots import Slot
 
 _OTHER_ADAMS = ("amsgrad", "maximize", "capturable", "differentiable", "fused")
@@ -34,8 +34,8 @@ _Batch = tuple[bytes, list[tuple["Slot", "_abi.Adam | None"]], "_abi.Bundle"]  #
 class Stepper:
     """Wraps step() of one optimizer, and moves its state into the pool."""
 
-    def __init__(self, client: "Client", optimizer: torch.optim.Optimizer, native: bool) -> None:
-        self.client, self.optimizer = client, optimizer
+    def __init__(self, phases: "Phases", optimizer: torch.optim.Optimizer, native: bool) -> None:
+        self.phases, self.optimizer = phases, optimizer
         self.factor = 1.0  # of the gradients, in the next step
         self.layouts = -1
         self.batches: list[_Batch] = []
@@ -45,30 +45,31 @@ class Stepper:
         self.native = native and self._is_adam()
         self.on_device = self._choose_device()
         # Not accessed outside: it stays on the device, or the host has no room for all of it.
-        self.apart = self.on_device or (self.native and client.limited)
-        if client.shard:
+        self.apart = self.on_device or (self.native and phases.state.limited)
+        if phases.state.shard:
             self._deal_out()
         self.adopt()
         if self.native:
             newer = int(torch.__version__.split(".")[0]) >= 2
-            client.pool.lib.hybridps_adam_set_rounding(0 if newer else 1)
+            phases.state.pool.lib.hybridps_adam_set_rounding(0 if newer else 1)
             self._prepare()
         self._wrap()
 
     # ---- coming and going ----
 
     def _choose_device(self) -> bool:
-        client = self.client
-        wish = client.optimizer_device
+        phases = self.phases
+        wish = phases.state.optimizer_device
         if wish == "host" or not self.native or not self._plain_adam() or not self._all_managed():
             if wish == "device":
                 raise HybridPSError("optimizer_device=\"device\" is for torch.optim.Adam and AdamW "
                                     "with native=True and none of " + ", ".join(_OTHER_ADAMS) +
-                                    ", of managed parameters of 16 or 32 bits" + client.facts())
+                                    ", of managed parameters of 16 or 32 bits" +
+                                    phases.state.facts())
             return False
         data = sum(s.param.numel() * (s.param.element_size() * 2 + 8 + 4 * _half(s))
-                   for s in client.slots)
-        return wish == "device" or data <= client.stats()["capacity"]
+                   for s in phases.state.slots)
+        return wish == "device" or data <= phases.state.pool.stats()["capacity"]
 
     def _wrap(self) -> None:
         optimizer, stepper = self.optimizer, self
@@ -82,7 +83,7 @@ class Stepper:
         # A bound method, as torch's schedulers take step.__func__.
         optimizer.__dict__["step"] = types.MethodType(wrapped, optimizer)
         optimizer.__dict__["_hybridps_stepper"] = self
-        if self.native or self.client.shard:
+        if self.native or self.phases.state.shard:
             optimizer.__dict__["state_dict"] = self.state_dict
             optimizer.__dict__["load_state_dict"] = self.load_state_dict
         optimizer.__dict__["zero_grad"] = self.zero_grad
@@ -109,7 +110,7 @@ class Stepper:
         """In the order of the optimizer's groups."""
         for group in self.optimizer.param_groups:
             for p in group["params"]:
-                slot = self.client.by_param.get(id(p))
+                slot = self.phases.state.by_param.get(id(p))
                 if slot is not None:
                     yield slot
 
@@ -121,22 +122,22 @@ class Stepper:
 
     def _deal_out(self) -> None:
         """Each parameter to the rank that has least, the longest first; alike on all ranks."""
-        load = [0] * self.client.group.world
+        load = [0] * self.phases.state.group.world
         for slot in sorted(self._slots(), key=lambda s: -s.param.numel()):
             slot.owner = load.index(min(load))
             load[slot.owner] += slot.param.numel()
 
     def _mine(self, slot: "Slot") -> bool:
-        return not self.client.shard or slot.owner == self.client.group.rank
+        return not self.phases.state.shard or slot.owner == self.phases.state.group.rank
 
     # ---- steps ----
 
     @uncompiled
     def step(self, step: Any, args: tuple, kwargs: dict) -> Any:
-        client = self.client
-        client._usable()
-        client.leave()
-        client.pool.moment(b"ADAM", b"step", client.tide())
+        phases = self.phases
+        phases.state.usable()
+        phases.leave()
+        phases.state.pool.moment(b"ADAM", b"step", phases.state.tide())
         self.adopt()
         native = self.native and self._can_native()
         if not native and (self.apart or any(s.gone for s in self._slots())):
@@ -144,10 +145,10 @@ class Stepper:
                                 "device, or host memory has a limit, or gradients are in the place "
                                 "of parameters: only native Adam's own steps work (no sparse "
                                 "gradients, none of " + ", ".join(_OTHER_ADAMS) + ")" +
-                                client.facts())
-        if not native and client.shard and (args or kwargs.get("closure")):
+                                phases.state.facts())
+        if not native and phases.state.shard and (args or kwargs.get("closure")):
             raise HybridPSError("a step with a closure, of an optimizer whose state ranks share: "
-                                "manage with shard=False" + client.facts())
+                                "manage with shard=False" + phases.state.facts())
         if native:
             args, kwargs = self._before_step(args, kwargs)
             out = self._native_step(*args, **kwargs)
@@ -155,14 +156,14 @@ class Stepper:
             with self._others_hidden():
                 out = step(*args, **kwargs)
             self._fused_wrote()
-        client.leave()  # a closure may have run a forward
+        phases.leave()  # a closure may have run a forward
         self.adopt()
         self._share()
         if native:
             for hook in self._step_hooks("post"):
                 hook(self.optimizer, (self.optimizer, *args), kwargs)
         self.factor = 1.0
-        client.fresh = True
+        phases.state.fresh = True
         return out
 
     def _step_hooks(self, when: str) -> list:
@@ -184,7 +185,7 @@ class Stepper:
         """torch counts no writes of its fused steps."""
         for p in itertools.chain.from_iterable(
                 g["params"] for g in self.optimizer.param_groups if g.get("fused")):
-            slot = self.client.by_param.get(id(p))
+            slot = self.phases.state.by_param.get(id(p))
             if slot is not None and raw_grad(p) is not None:
                 slot.written = slot.suspect = True
 
@@ -204,21 +205,21 @@ class Stepper:
         return itertools.chain.from_iterable(g["params"] for g in self.optimizer.param_groups)
 
     def _mine_or_plain(self, p: torch.nn.Parameter) -> bool:
-        slot = self.client.by_param.get(id(p))
+        slot = self.phases.state.by_param.get(id(p))
         return slot is None or self._mine(slot)
 
     def _share(self) -> None:
         """Every rank gets the values that the owners made."""
-        client = self.client
-        if not client.shard:
+        phases = self.phases
+        if not phases.state.shard:
             return
-        missing = [s.tensor for s in self._slots() if s.tensor not in set(client.held)]
+        missing = [s.tensor for s in self._slots() if s.tensor not in set(phases.state.held)]
         if missing:
-            client.hold(missing)
+            phases.state.hold(missing)
         for slot in self._slots():
             if slot.has_grad or slot.reuse:
-                client.group.broadcast_(slot.host, slot.owner, slot.name)
-                if slot.owner != client.group.rank:
+                phases.state.group.broadcast_(slot.host, slot.owner, slot.name)
+                if slot.owner != phases.state.group.rank:
                     slot.written = True
                 self._taken(slot)
 
@@ -227,15 +228,16 @@ class Stepper:
         if slot.gone:
             slot.has_grad = False
             set_grad(slot.param, None)
-            self.client._show(slot)
+            self.phases.show(slot)
 
     @uncompiled
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the optimizer's own, that looks at each p.grad first: what is dropped need not come."""
+        """As the optimizer's own, that looks at each p.grad first: what is dropped need not
+        come."""
         original = self.originals["zero_grad"] or types.MethodType(
             type(self.optimizer).zero_grad, self.optimizer)
         if args[0] if args else kwargs.get("set_to_none", _NONE_BY_DEFAULT):
-            self.client.drop_grads(self._slots())
+            self.phases.drop_grads(self._slots())
             for p in self.all_params():
                 set_grad(p, None)
         original(*args, **kwargs)
@@ -243,7 +245,8 @@ class Stepper:
     # ---- state ----
 
     def _states(self) -> list[tuple["Slot", dict]]:
-        found = ((self.client.by_param.get(id(p)), s) for p, s in self.optimizer.state.items())
+        slots = self.phases.state.by_param
+        found = ((slots.get(id(p)), s) for p, s in self.optimizer.state.items())
         return [(slot, state) for slot, state in found if slot is not None]
 
     def adopt(self) -> None:
@@ -257,7 +260,7 @@ class Stepper:
                 if held is not None and held[1] is value:
                     continue
                 if held is not None and held[1].dtype == value.dtype:
-                    with self.client.pool.on_host(held[0], write=True):
+                    with self.phases.state.pool.on_host(held[0], write=True):
                         held[1].copy_(value)  # somebody put another one there
                     state.pop(key) if self.apart else state.update({key: held[1]})
                 elif held is None and value.dim() > 0 and value.numel() > 0:
@@ -267,8 +270,8 @@ class Stepper:
     def _manage(self, new: list[tuple["Slot", dict, str, torch.Tensor]]) -> None:
         if not new:
             return
-        client = self.client
-        ids = client.add_filled([(f"{slot.name}.{key}", self._kind(key), value, slot.param)
+        phases = self.phases
+        ids = phases.state.add_filled([(f"{slot.name}.{key}", self._kind(key), value, slot.param)
                                  for slot, _, key, value in new])
         for (slot, state, key, value), tensor in zip(new, ids):
             host = slot.view(tensor, HOST, value.dtype)
@@ -278,7 +281,7 @@ class Stepper:
             else:
                 state[key] = host
         if not self.apart:
-            client.hold(ids)
+            phases.state.hold(ids)
 
     @staticmethod
     def _kind(key: str) -> int:
@@ -286,7 +289,7 @@ class Stepper:
 
     def _show(self, drop: bool = False) -> None:
         """State that is apart, as plain copies in the optimizer."""
-        pool = self.client.pool
+        pool = self.phases.state.pool
         for slot, state in self._states():
             for key, (tensor, host) in slot.states.items() if "step" in state else ():
                 with pool.on_host(tensor):
@@ -307,7 +310,7 @@ class Stepper:
 
     def getstate(self) -> dict:
         """What a copy of the optimizer is made of: with all state."""
-        self.client.leave()
+        self.phases.leave()
         with self._shown():
             out = type(self.optimizer).__getstate__(self.optimizer)
             copies = {p: dict(state) for p, state in out["state"].items()}
@@ -316,24 +319,24 @@ class Stepper:
     def state_dict(self, *args: Any, **kwargs: Any) -> dict:
         """As the optimizer's own. Where ranks share the state, all of them call it together, and
         each gets all of it."""
-        client = self.client
-        client.leave()
+        phases = self.phases
+        phases.leave()
         original = self.originals["state_dict"] or types.MethodType(
             type(self.optimizer).state_dict, self.optimizer)
         with self._shown():
             out = original(*args, **kwargs)
             out["state"] = {k: dict(state) for k, state in out["state"].items()}
-        if client.shard:
-            for rank in range(client.group.world):
-                mine = out["state"] if rank == client.group.rank else None
-                out["state"].update(client.group.share(mine, rank, "state_dict"))
+        if phases.state.shard:
+            for rank in range(phases.state.group.world):
+                mine = out["state"] if rank == phases.state.group.rank else None
+                out["state"].update(phases.state.group.share(mine, rank, "state_dict"))
             out["state"] = dict(sorted(out["state"].items()))
         return out
 
     def load_state_dict(self, state_dict: dict) -> Any:
         """As the optimizer's own, in place; float32 state of 16-bit parameters stays float32."""
-        client = self.client
-        client.leave()
+        phases = self.phases
+        phases.leave()
         original = self.originals["load_state_dict"] or types.MethodType(
             type(self.optimizer).load_state_dict, self.optimizer)
         original(state_dict)
@@ -351,7 +354,7 @@ class Stepper:
     def _load(self, slot: "Slot", given: dict) -> None:
         state = self.optimizer.state.get(slot.param)
         for key, (tensor, host) in slot.states.items():
-            with self.client.pool.on_host(tensor, write=True):
+            with self.phases.state.pool.on_host(tensor, write=True):
                 if key in given:
                     host.copy_(given[key])
                 elif key == "master":
@@ -367,7 +370,7 @@ class Stepper:
         return type(self.optimizer) in (torch.optim.Adam, torch.optim.AdamW)
 
     def _all_managed(self) -> bool:
-        return all(id(p) in self.client.by_param and p.dtype in TYPES
+        return all(id(p) in self.phases.state.by_param and p.dtype in TYPES
                    for p in self.all_params() if p.requires_grad)
 
     def _plain_adam(self) -> bool:
@@ -379,7 +382,7 @@ class Stepper:
         if not self._plain_adam():
             return False
         for p in self.all_params():
-            grad, slot = raw_grad(p), self.client.by_param.get(id(p))
+            grad, slot = raw_grad(p), self.phases.state.by_param.get(id(p))
             if grad is None or (slot is not None and not self._mine(slot)):
                 continue
             if slot is None or grad.is_sparse or p.dtype not in TYPES:
@@ -411,7 +414,7 @@ class Stepper:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-            self.client.leave()
+            self.phases.leave()
         groups = {id(p): g for g in self.optimizer.param_groups for p in g["params"]}
         if self.on_device:
             self._device_step(groups)
@@ -428,7 +431,7 @@ class Stepper:
     def _states_of(self, slot: "Slot") -> Any:
         if not self.apart:
             return contextlib.nullcontext()
-        return self.client.pool.on_host(*(i for i, _ in slot.states.values()), write=True)
+        return self.phases.state.pool.on_host(*(i for i, _ in slot.states.values()), write=True)
 
     def _refresh(self, slot: "Slot") -> None:
         """What others wrote to a 16-bit parameter is in its master too."""
@@ -461,7 +464,7 @@ class Stepper:
             call.b1, call.b2 = group["betas"]
             call.eps, call.wd, call.grad_scale = group["eps"], group["weight_decay"], self.factor
             call.nthreads = torch.get_num_threads()
-            self.client.pool.adam(call)
+            self.phases.state.pool.adam(call)
         if isinstance(state["step"], torch.Tensor):
             state["step"].fill_(step)
         else:
@@ -493,9 +496,9 @@ class Stepper:
 
     def _device_batches(self) -> list["_Batch"]:
         """Neighbours whose parameters, gradients and state lie in the same chunks."""
-        pool = self.client.pool
+        pool = self.phases.state.pool
         stepped = [s for s in self._slots() if s.has_grad and self._mine(s)]
-        key = (self.client.layouts, tuple(id(s) for s in stepped))
+        key = (self.phases.state.layouts, tuple(id(s) for s in stepped))
         if key == self.layouts:
             return self.batches
         self.layouts, self.batches = key, []
@@ -512,28 +515,28 @@ class Stepper:
         return self.batches
 
     def _device_step(self, groups: dict[int, dict]) -> None:
-        client = self.client
+        phases = self.phases
         suspects = [s for s in self._slots() if "master" in s.states and not s.gone and
                     (s.suspect or s.param._version != s.version)]
         for slot in suspects:
-            with client.pool.on_host(slot.states["master"][0], write=True):
+            with phases.state.pool.on_host(slot.states["master"][0], write=True):
                 self._refresh(slot)
-        client.let_go()
+        phases.let_go()
         try:
             for name, slots, bundle in self._device_batches():
-                client.pool.moment(b"ADAM", name, client.tide())
-                client.pool.access(bundle)
+                phases.state.pool.moment(b"ADAM", name, phases.state.tide())
+                phases.state.pool.access(bundle)
                 try:
                     for slot, constant in slots:
                         self._adam(groups[id(slot.param)], slot, constant)
                 finally:
-                    client.pool.release(bundle, HOLD)
+                    phases.state.pool.release(bundle, HOLD)
                 for slot, _ in slots:
                     self._taken(slot)
         finally:
-            client.pool.moment(b"ADAM", b"end", client.tide())
-            client.hold(client._held_outside(True))
-            client.grads_away = any(s.has_grad for s in client.slots)
+            phases.state.pool.moment(b"ADAM", b"end", phases.state.tide())
+            phases.state.hold(phases.state.held_outside(True))
+            phases.state.grads_away = any(s.has_grad for s in phases.state.slots)
 
     def _adam_on_cuda(self, group: dict, slot: "Slot", step: int, adamw: bool) -> None:
         """By torch's operations, on views of device memory."""
@@ -552,10 +555,10 @@ class Stepper:
 
     def norm(self, scale: float) -> tuple[float, bool]:
         """Sum of the squares of all gradients times scale, and whether all are finite."""
-        client = self.client
-        client.leave()
+        phases = self.phases
+        phases.leave()
         total, finite = 0.0, True
-        if client.grads_away:
+        if phases.state.grads_away:
             found = self._device_norms(scale)
         else:
             found = [self._norm(s, _host_address(s), scale) for s in self._slots()
@@ -566,11 +569,11 @@ class Stepper:
         return total, finite
 
     def _device_norms(self, scale: float) -> list[tuple[float, bool]]:
-        client, found = self.client, []
+        phases, found = self.phases, []
         for slot in [s for s in self._slots() if s.has_grad]:
-            client.pool.moment(b"ADAM", b"norm", client.tide())
-            bundle = client.bundle([slot.gradient], DEVICE)
-            client.pool.access(bundle)
+            phases.state.pool.moment(b"ADAM", b"norm", phases.state.tide())
+            bundle = phases.state.bundle([slot.gradient], DEVICE)
+            phases.state.pool.access(bundle)
             try:
                 if slot.cuda:
                     g = slot.view(slot.gradient, DEVICE).double().mul(scale)
@@ -578,7 +581,7 @@ class Stepper:
                 else:
                     found.append(self._norm(slot, slot.address, scale))
             finally:
-                client.pool.release(bundle, HOLD)
+                phases.state.pool.release(bundle, HOLD)
         return found
 
     def _norm(self, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]:
@@ -587,8 +590,9 @@ class Stepper:
         if grad is not slot.grad_host:
             grad = torch.empty_like(slot.host).copy_(grad)
             address = grad.data_ptr()
-        return self.client.pool.norm(address, TYPES[slot.param.dtype], slot.param.numel(), scale,
-                                     torch.get_num_threads())
+        pool = self.phases.state.pool
+        return pool.norm(address, TYPES[slot.param.dtype], slot.param.numel(), scale,
+                         torch.get_num_threads())
 
 
 def adam_by_torch(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, step: int,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from .client import Slot
+    from ._slots import Slot
 
 _DATA, _GRAD = torch._C._TensorBase.data, torch._C._TensorBase.grad
 raw_data, set_data = _DATA.__get__, _DATA.__set__
@@ -27,7 +27,7 @@ class _Managed:
     def data(self) -> torch.Tensor:
         slot = _slots.get(id(self))
         if slot is not None:
-            slot.client.look(slot)
+            slot.phases.look(slot)
         return raw_data(self)
 
     @data.setter
@@ -36,13 +36,13 @@ class _Managed:
         if slot is None:
             set_data(self, value)
         else:
-            slot.client.assign(slot, value)
+            slot.phases.assign(slot, value)
 
     @property
     def grad(self) -> torch.Tensor | None:
         slot = _slots.get(id(self))
         if slot is not None:
-            slot.client.look_at_grad(slot)
+            slot.phases.look_at_grad(slot)
         return raw_grad(self)
 
     @grad.setter
@@ -50,9 +50,9 @@ class _Managed:
         slot = _slots.get(id(self))
         if slot is not None:
             if value is None:
-                slot.client.drop_grads([slot])
+                slot.phases.drop_grads([slot])
             else:
-                slot.client.look_at_grad(slot)
+                slot.phases.look_at_grad(slot)
         set_grad(self, value)
 
     @grad.deleter
@@ -62,13 +62,13 @@ class _Managed:
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
         slot = _slots.get(id(self))
         if slot is not None:
-            slot.client.refuse_grad_hook(slot.name)
+            slot.phases.state.refuse_grad_hook(slot.name)
         return super().register_post_accumulate_grad_hook(hook)
 
     def __repr__(self) -> str:
         slot = _slots.get(id(self))
         if slot is not None:
-            slot.client.taken(self)
+            slot.phases.taken(self)
         return repr(type(self).__mro__[2](raw_data(self), self.requires_grad))
 
     def __deepcopy__(self, memo: dict) -> Any:

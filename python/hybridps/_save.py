@@ -12,8 +12,8 @@ from ._abi import HybridPSError
 
 if TYPE_CHECKING:
     from ._optim import Stepper
+    from ._phases import Phases
     from ._slots import Slot
-    from .client import Client
 
 
 class Source:
@@ -33,37 +33,38 @@ class Source:
             out.copy_(self._host)
 
 
-def state_of(client: "Client") -> tuple[dict[str, Any], dict[str, Any]]:
+def state_of(phases: "Phases") -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters and buffers under their names in the model, and the optimizers' state as
     ``exp_avg.NAME``, ``step.NAME`` and so on."""
-    client.leave()
+    phases.leave()
+    books = phases.state
     state: dict[str, Any] = {}
     names: dict[int, str] = {}
-    for module in client.modules:
+    for module in books.modules:
         for name, value in type(module).state_dict(module, keep_vars=True).items():
             if name in state:
                 raise HybridPSError(f"two managed models have a tensor {name}: save them one by one")
-            slot = client.by_param.get(id(value))
-            state[name] = value if slot is None else _values(client, slot)
+            slot = books.by_param.get(id(value))
+            state[name] = value if slot is None else _values(books.pool, slot)
             if slot is not None:
                 names.setdefault(id(value), name)
     optim: dict[str, Any] = {}
-    for stepper in client.optimizers:
-        if client.shard:
+    for stepper in books.optimizers:
+        if books.shard:
             optim.update(_of_ranks(stepper, names))
             continue
         for param, held in stepper.optimizer.state.items():
-            slot, name = client.by_param.get(id(param)), names.get(id(param))
+            slot, name = books.by_param.get(id(param)), names.get(id(param))
             if slot is not None and name is not None:
-                optim.update(_of_param(client, slot, name, held))
+                optim.update(_of_param(books.pool, slot, name, held))
     return state, optim
 
 
-def _values(client: "Client", slot: "Slot") -> Source:
+def _values(pool: _abi.Pool, slot: "Slot") -> Source:
     """Its master's, while a gradient is in its place."""
     if slot.gone and "master" in slot.states:
-        return Source(client.pool, *slot.states["master"], slot.param.dtype)
-    return Source(client.pool, slot.tensor, slot.host)
+        return Source(pool, *slot.states["master"], slot.param.dtype)
+    return Source(pool, slot.tensor, slot.host)
 
 
 def _of_ranks(stepper: "Stepper", names: dict[int, str]) -> dict[str, Any]:
@@ -75,8 +76,9 @@ def _of_ranks(stepper: "Stepper", names: dict[int, str]) -> dict[str, Any]:
             if isinstance(value, (torch.Tensor, int, float))}
 
 
-def _of_param(client: "Client", slot: "Slot", name: str, held: Mapping[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {f"{key}.{name}": Source(client.pool, tensor, host)
+def _of_param(pool: _abi.Pool, slot: "Slot", name: str,
+              held: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {f"{key}.{name}": Source(pool, tensor, host)
                            for key, (tensor, host) in slot.states.items()}
     for key, value in held.items():
         if key not in slot.states and isinstance(value, (torch.Tensor, int, float)):

@@ -27,7 +27,8 @@ from . import _abi
 from ._tensors import tensors_of, uncompiled
 
 if TYPE_CHECKING:
-    from .client import Client, Slot
+    from ._passes import Passes
+    from ._slots import Slot
 
 # Modules that use the parameters of their children without calling them.
 WHOLE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
@@ -56,27 +57,27 @@ class _Parameters(OrderedDict):
     def __getitem__(self, name: str) -> Any:
         param = OrderedDict.__getitem__(self, name)
         if not self.unit.running and param is not None:
-            self.unit.client.taken(param)
+            self.unit.passes.phases.taken(param)
         return param
 
     def __setitem__(self, name: str, param: Any) -> None:
         """A new parameter made of a managed one's data (as weight_norm does) has memory of its own."""
         if param is not None and hasattr(self, "unit"):
-            self.unit.client.welcome(param)
+            self.unit.passes.phases.welcome(param)
         OrderedDict.__setitem__(self, name, param)
 
     @uncompiled
     def items(self) -> Any:
-        self.unit.client.listed(self.unit.slots)
+        self.unit.passes.phases.listed(self.unit.slots)
         return OrderedDict.items(self)
 
 
 class Unit:
     """A module and the parameters it uses itself (those of its children are their units')."""
 
-    def __init__(self, client: "Client", module: torch.nn.Module, name: str,
+    def __init__(self, passes: "Passes", module: torch.nn.Module, name: str,
                  slots: list["Slot"]) -> None:
-        self.client = client
+        self.passes = passes
         self.module = weakref.ref(module)
         self.name = name.encode()
         self.bundle = _abi.Bundle([s.tensor for s in slots], _abi.DEVICE)
@@ -118,9 +119,9 @@ class Unit:
     def learn(self, slot: "Slot") -> None:
         """The module uses a parameter of another one: from now on it is accessed with its own."""
         grads = [slot.grad] if slot.grad >= 0 else []
-        runs, calls = self.client.running.count(self), len(self.calls)
-        self.client.pool.access(_abi.Bundle([slot.tensor] * (runs + calls), _abi.DEVICE, False,
-                                            grads * calls))
+        runs, calls = self.passes.state.running.count(self), len(self.calls)
+        self.passes.state.pool.access(_abi.Bundle([slot.tensor] * (runs + calls), _abi.DEVICE,
+                                                  False, grads * calls))
         self.slots.append(slot)
         slot.units.append(self)
         self.bundle = _abi.Bundle([s.tensor for s in self.slots], _abi.DEVICE)
@@ -128,26 +129,26 @@ class Unit:
 
     def pin(self, stage: bytes) -> None:
         if self.bundle.count:
-            client = self.client
-            if client.gradients == "reuse":
-                client.is_needed(self.slots)
-            client.pool.moment(stage, self.name, client.tide())
-            client.pool.access(self.bundle)
+            passes = self.passes
+            if passes.state.gradients == "reuse":
+                passes.state.is_needed(self.slots)
+            passes.state.pool.moment(stage, self.name, passes.state.tide())
+            passes.state.pool.access(self.bundle)
 
     def pin_backward(self) -> None:
         """The parameters and their gradients. In one access: a plan takes a moment as a whole."""
-        client = self.client
-        if client.gradients == "reuse":
-            client.is_needed(self.slots)
-        client.pool.moment(b"BWD", self.name, client.tide())
+        passes = self.passes
+        if passes.state.gradients == "reuse":
+            passes.state.is_needed(self.slots)
+        passes.state.pool.moment(b"BWD", self.name, passes.state.tide())
         grads = [s.grad for s in self.slots if s.grad >= 0]
         if self.back is None or self.back.count != self.bundle.count + len(grads):
             self.back = _abi.Bundle(self.bundle.ids, _abi.DEVICE, False, grads)
-        client.pool.access(self.back)
+        passes.state.pool.access(self.back)
 
     def unpin_backward(self) -> None:
         """Gradients that didn't come have no content."""
-        pool = self.client.pool
+        pool = self.passes.state.pool
         none = [s.grad for s in self.slots if s.grad >= 0 and not s.has_grad]
         if not none:
             pool.release(self.back, _abi.AFTER_BWD)
@@ -158,7 +159,7 @@ class Unit:
 
     def unpin(self, state: int) -> None:
         if self.bundle.count:
-            self.client.pool.release(self.bundle, state)
+            self.passes.state.pool.release(self.bundle, state)
 
     def accumulated(self, slot: "Slot") -> None:
         """The gradient of one of its parameters is complete."""
@@ -183,13 +184,13 @@ class Call:
         """Its graph is about to run: the parameters are accessed."""
         unit = self.unit
         if not self.pinned and not (unit.cover is not None and unit.cover.calls):
-            if unit.client.begin_backward():
+            if unit.passes.begin_backward():
                 try:
                     if torch.is_grad_enabled():
-                        unit.client.keep_all()
+                        unit.passes.phases.keep_all()
                     unit.pin_backward()
                 except BaseException:
-                    unit.client.leave()  # an exception in backward ends it
+                    unit.passes.phases.leave()  # an exception in backward ends it
                     raise
                 self.pinned = True
                 self.seen.clear()
@@ -209,7 +210,7 @@ def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is None:
         return type(module).forward(module, *args, **kwargs)
-    with unit.client.turn:
+    with unit.passes.state.turn:
         if unit.cover is None or not unit.cover.running:
             return _run(unit, module, args, kwargs)
         out = unit.plain(module)(*args, **kwargs)
@@ -219,33 +220,33 @@ def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _run(unit: Unit, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
-    client = unit.client
-    outer = client.begin_forward()
-    client.depth += 1
+    passes = unit.passes
+    outer = passes.begin_forward()
+    passes.state.depth += 1
     unit.running += 1
     pinned = False
     try:
         unit.pin(b"FWD")
         pinned = True
-        client.running.append(unit)
+        passes.state.running.append(unit)
         out = unit.plain(module)(*args, **kwargs)
         if torch.is_grad_enabled():
             _hook(unit, (args, kwargs), out, outer)
     except BaseException:
-        client.depth -= 1
+        passes.state.depth -= 1
         unit.running -= 1
         if pinned:
-            client.running.pop()
+            passes.state.running.pop()
             unit.unpin(_abi.HOLD)
         if outer:
-            client.leave()
+            passes.phases.leave()
         raise
-    client.depth -= 1
-    client.running.pop()
+    passes.state.depth -= 1
+    passes.state.running.pop()
     unit.running -= 1
     unit.unpin(_abi.AFTER_FWD)
     if outer:
-        client.end_forward(out)
+        passes.end_forward(out)
     return out
 
 
@@ -272,11 +273,11 @@ def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is None:
         return type(module).state_dict(module, *args, **kwargs)
-    if unit.client.runs():
-        return unit.client.copies(type(module).state_dict(module, *args, **kwargs))
-    with unit.client.all_shown():
+    if unit.passes.phases.runs():
+        return unit.passes.phases.copies(type(module).state_dict(module, *args, **kwargs))
+    with unit.passes.phases.all_shown():
         out = type(module).state_dict(module, *args, **kwargs)
-    if unit.client.mode == "move":
+    if unit.passes.state.mode == "move":
         for key, value in out.items():
             if isinstance(value, torch.Tensor):
                 out[key] = value.clone()
@@ -286,11 +287,12 @@ def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 def _load_state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is not None:
-        if unit.client.runs():
+        if unit.passes.phases.runs():
             raise _abi.HybridPSError("load_state_dict in a forward or a backward, whose parameters "
-                                     "are in use: call it before or after" + unit.client.facts())
-        unit.client.leave()
-        unit.client.zero_gone()
+                                     "are in use: call it before or after" +
+                                     unit.passes.state.facts())
+        unit.passes.phases.leave()
+        unit.passes.phases.zero_gone()
     return type(module).load_state_dict(module, *args, **kwargs)
 
 
@@ -298,7 +300,7 @@ def _hook(unit: Unit, given: Any, out: Any, outer: bool) -> None:
     outs = [t for t in tensors_of(out) if t.requires_grad and not t.is_leaf]
     if outer:
         for t in outs:
-            t.register_hook(unit.client.outer_backward)
+            t.register_hook(unit.passes.outer_backward)
     if not unit.bundle.count or not outs:
         return
     call = Call(unit)

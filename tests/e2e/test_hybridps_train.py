@@ -24,7 +24,7 @@ class SameAsPlainTorch(unittest.TestCase):
         case = Case(self, native=True, where="device", clip=1.0)
         room = int(case.bytes * 0.5) & -4096
         high = room - case.minimum()  # in forward and backward others have all but the minimum
-        case.run(room, tide=lambda client: high if client.inside else 0)
+        case.run(room, tide=lambda client: high if client.state.inside else 0)
 
     def test_gradients_that_are_zeroed_and_not_dropped(self):
         for where in ("host", "device"):

@@ -73,7 +73,7 @@ class WhatUsersDoBesides(unittest.TestCase):
             self.assertTrue(torch.equal(self.model(x), before))
 
     def client_changed(self):
-        self.model.__dict__["_hybridps_unit"].client.changed()
+        self.model.__dict__["_hybridps_unit"].passes.phases.changed()
 
     def test_a_child_of_a_layer_can_be_used_alone_and_replaced(self):
         class Twice(nn.Linear):
@@ -228,8 +228,8 @@ class DataOfParameters(unittest.TestCase):
         with torch.no_grad():
             alias = self.model.head.weight.data
             before = self.model(self.x)
-            alias_of_host = client.by_param[id(self.model.head.weight)].host
-            client.leave()
+            alias_of_host = client.state.by_param[id(self.model.head.weight)].host
+            client.phases.leave()
             self.assertEqual(alias.data_ptr(), alias_of_host.data_ptr())
             alias.zero_()
             client.changed()
@@ -269,7 +269,7 @@ class DataOfParameters(unittest.TestCase):
                 with hybridps.manage(model, optimizer, device="emu:1MiB", chunk_bytes=CHUNK,
                                      optimizer_device=where) as client:
                     train(model, optimizer, 2)
-                    slot = client.by_param[id(model.head.weight)]
+                    slot = client.state.by_param[id(model.head.weight)]
                     with torch.no_grad():
                         model.head.weight[0].fill_(3)
                         model.norm.weight.data.add_(0)  # seen, and nothing of the masters is lost
@@ -477,9 +477,9 @@ class SixteenBits(unittest.TestCase):
                         self.same(model, plain)
                         stats = client.stats()
                         self.assertGreater(stats["last"]["evictions"], 0)
-                        sizes = {client.pool.tensor(t)["kind"]: 0 for t in range(stats["tensors"])}
+                        sizes = {client.state.pool.tensor(t)["kind"]: 0 for t in range(stats["tensors"])}
                         for t in range(stats["tensors"]):
-                            info = client.pool.tensor(t)
+                            info = client.state.pool.tensor(t)
                             sizes[info["kind"]] += info["bytes"]
                         self.assertEqual(sum(sizes.values()), 14 * count)
                         self.assertNotIn(1, sizes)  # chunks of gradients

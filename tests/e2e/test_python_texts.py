@@ -68,7 +68,7 @@ class HybridPS(unittest.TestCase):
 
     def test_the_options_reach_the_client(self):
         with hybridps.manage(torch.nn.Linear(2, 2), None, "emu:1MiB", mode="move", host_bytes=1 << 20) as client:
-            self.assertEqual((client.mode, client.stats()["host_limit"]), ("move", 1 << 20))
+            self.assertEqual((client.state.mode, client.stats()["host_limit"]), ("move", 1 << 20))
             self.assertIn("register_module", dir(client))
             self.assertLess(len(dir(client)), 20)
 

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void plan(const struct hl_trace *t, int copy)
 {
-    struct hl_chunk_plan_options o = {.copy = copy, .iterations = 2, .work = 100000};
+    struct hl_chunk_plan_options o = {.copy = copy, .iterations = 2};
     struct hl_chunk_plan *p = NULL;
     if (hl_chunk_plan_make(t, &o, &p) == HL_OK)
         hl_chunk_plan_free(p);

@@ -195,13 +195,13 @@ class Case:
         optimizer = self.optimizer(model)
         with hybridps.manage(model, optimizer, device=f"emu:{self.bytes * 4}",
                              native=self.native, chunk_bytes=CHUNK, optimizer_device=self.where) as client:
-            access = client.pool.access
+            access = client.state.pool.access
 
             def measured(group):
                 access(group)
                 pinned[0] = max(pinned[0], client.stats()["pinned"])
 
-            client.pool.access = measured
+            client.state.pool.access = measured
             train(model, optimizer, **{**self.loop, "steps": 1})
         return pinned[0]
 

@@ -78,7 +78,7 @@ def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, opt
             if clip:
                 nn.utils.clip_grad_norm_(model.parameters(), clip)
             step.step()
-        states = sum(len(s.states) for s in client.slots)
+        states = sum(len(s.states) for s in client.state.slots)
         if options.get("policy", "opt") == "opt":
             watch.compare(options.get("mode", "copy"), options.get("native", True))
         whole, kept = copy.deepcopy((model.state_dict(), step.state_dict()))
@@ -94,13 +94,13 @@ def minimum(**options):
             most = 0
             with hybridps.manage(model, step, device=f"emu:{16 * model_bytes(model)}", group=group, chunk_bytes=CHUNK,
                                  **options) as client:
-                access = client.pool.access
+                access = client.state.pool.access
 
                 def measured(bundle):
                     nonlocal most
                     access(bundle)
                     most = max(most, client.stats()["pinned"])
-                client.pool.access = measured
+                client.state.pool.access = measured
                 x, y = next(batches(1))
                 model(x, targets=y)["loss"].backward()
                 step.step()

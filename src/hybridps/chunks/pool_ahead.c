@@ -4,56 +4,16 @@
 #include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
 
-static int needed_next(const struct hl_chunk_pool *p, const struct chunk *c)
-{
-    return c->expected == p->now + 1;
-}
-
-/* What the next moment's access would pick. */
-static int pick(struct hl_chunk_pool *p, uint32_t *victim)
-{
-    double most = 0;
-    int found = 0;
-    for (uint32_t i = 0; i < p->count; i++) {
-        const struct chunk *c = &p->chunks[i];
-        if (!c->device || c->leaving || needed_next(p, c))
-            continue;
-        double rank = hl_policy_rank(p->policy, i, p->now + 1, !c->host);
-        if (!found || rank > most) {
-            most = rank;
-            *victim = i;
-            found = 1;
-        }
-    }
-    return found;
-}
-
-/* Victims into p->leaving; 0 when one of them can't leave yet. */
-static int choose(struct hl_chunk_pool *p, uint64_t more, uint64_t avail)
-{
-    uint64_t gone = 0;
-    while (p->s.device + more - gone > avail) {
-        uint32_t victim = 0;
-        if (!pick(p, &victim) || p->chunks[victim].device_pins > 0 ||
-            p->chunks[victim].host_pins > 0)
-            return 0;
-        p->chunks[victim].leaving = 1;
-        p->leaving[p->leaving_count++] = victim;
-        gone += p->chunks[victim].bytes;
-    }
-    return 1;
-}
-
 static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];
-    if (c->host) {
+    if (c->r->host) {
         pool_leave_device(p, c);
         p->s.total.evictions++;
         p->s.total.drops++;
         return;
     }
-    uint64_t more = c->mem.host_state == HL_CHUNK_HOST_NONE ? c->bytes : 0;
+    uint64_t more = c->mem.host_state == HL_CHUNK_HOST_NONE ? c->r->bytes : 0;
     if (p->o.host_bytes > 0 && p->s.host + more > p->o.host_bytes)
         return;
     c->host_before = (uint8_t)c->mem.host_state;
@@ -88,24 +48,20 @@ static int begin_fetching(struct hl_chunk_pool *p, uint32_t chunk)
 void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count,
                          uint64_t avail, int most)
 {
-    uint64_t more = 0;
     if (p->lost || p->ahead_count > 0 || most <= 0)
         return;
     hl_chunk_pool_expect(p, uses, count);
-    for (size_t i = 0; i < count; i++)
-        more += p->chunks[uses[i].chunk].device ? 0 : p->chunks[uses[i].chunk].bytes;
-    int sure = more > 0 && choose(p, more, avail);
-    for (size_t i = 0; i < p->leaving_count; i++) {
-        p->chunks[p->leaving[i]].leaving = 0;
-        if (sure)
-            begin_leaving(p, p->leaving[i]);
-    }
-    p->leaving_count = 0;
+    struct hl_residency r = pool_residency(p, avail);
+    if (!hl_residency_ahead(&r, uses, count, &p->moves))
+        return pool_forget(p);
+    for (size_t i = 0; i < p->moves.leave_count; i++)
+        begin_leaving(p, p->moves.leave[i]);
+    pool_forget(p);
     uint64_t limit = avail < p->s.avail ? avail : p->s.avail;
-    for (size_t i = 0; i < count && sure && most > 0; i++) {
+    for (size_t i = 0; i < count && most > 0; i++) {
         const struct chunk *c = &p->chunks[uses[i].chunk];
-        if (!c->device && c->host && !c->ahead && c->host_pins == 0 &&
-            p->s.device + c->bytes <= limit)
+        if (!c->r->device && c->r->host && !c->ahead && c->r->host_pins == 0 &&
+            p->s.device + c->r->bytes <= limit)
             most -= begin_fetching(p, uses[i].chunk);
     }
 }
@@ -117,12 +73,12 @@ static void settle_in(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)
         pool_leave_device(p, c);
         return;
     }
-    c->device = 1;
-    p->s.total.h2d += c->bytes;
+    c->r->device = 1;
+    p->s.total.h2d += c->r->bytes;
     p->s.total.loads++;
     hl_policy_loaded(p->policy, chunk);
     if (!p->o.copy) {
-        c->host = 0;
+        c->r->host = 0;
         pool_lower_host(p, c, HL_CHUNK_HOST_NONE);
     }
 }
@@ -134,8 +90,8 @@ static void settle_out(struct hl_chunk_pool *p, uint32_t chunk, hl_status st)
         pool_lower_host(p, c, (enum hl_chunk_host)c->host_before);
         return;
     }
-    c->host = 1;
-    p->s.total.d2h += c->bytes;
+    c->r->host = 1;
+    p->s.total.d2h += c->r->bytes;
     p->s.total.evictions++;
     pool_leave_device(p, c);
 }

@@ -5,25 +5,28 @@
 static hl_status check_chunk(const struct hl_chunk_pool *p, uint32_t i)
 {
     const struct chunk *c = &p->chunks[i];
+    const struct hl_resident *r = &p->r[i];
     int memory = c->mem.count > 0, shown = c->mem.host_state == HL_CHUNK_HOST_SHOWN;
     const char *what = NULL;
     if (c->ahead)
-        what = c->want != 0 || c->leaving || c->loading ? "is accessed while it is copied" : NULL;
-    else if (c->want != 0 || c->leaving || c->loading || c->flight)
+        what = r->want != 0 || c->leaving || c->loading ? "is accessed while it is copied" : NULL;
+    else if (r->want != 0 || c->leaving || c->loading || c->flight)
         what = "is still marked by an access";
-    else if ((c->device != 0) != memory)
+    else if (r->host_memory != (uint8_t)c->mem.host_state || r->below != (c->below != 0))
+        what = "and its books disagree";
+    else if ((r->device != 0) != memory)
         what = "and its device memory disagree";
-    else if (c->host && !shown)
+    else if (r->host && !shown)
         what = "has content on the host, but nothing is shown there";
-    else if (!c->host && shown)
+    else if (!r->host && shown)
         what = "shows stale bytes on the host";
-    else if (c->device_pins > 0 && !c->device)
+    else if (r->device_pins > 0 && !r->device)
         what = "is pinned on the device and not there";
-    else if (c->host_pins > 0 && !c->host)
+    else if (r->host_pins > 0 && !r->host)
         what = "is pinned on the host and not there";
-    else if (!p->o.copy && c->device && c->host)
+    else if (!p->o.copy && r->device && r->host)
         what = "is in two places in mode move";
-    else if (c->below != 0 && (c->device || c->host || c->mem.host_state != HL_CHUNK_HOST_NONE))
+    else if (c->below != 0 && (r->device || r->host || c->mem.host_state != HL_CHUNK_HOST_NONE))
         what = "is below the host and somewhere else too";
     return what == NULL ? HL_OK
                         : hl_fail(HL_ECORRUPT, "%s: chunk %" PRIu32 " %s", p->info.name, i, what);
@@ -35,12 +38,13 @@ hl_status hl_chunk_pool_audit(struct hl_chunk_pool *p)
     struct hl_device_info info;
     for (uint32_t i = 0; i < p->count; i++) {
         const struct chunk *c = &p->chunks[i];
+        const struct hl_resident *r = &p->r[i];
         HL_TRY(check_chunk(p, i));
-        device += c->mem.count > 0 ? c->bytes : 0;
+        device += c->mem.count > 0 ? r->bytes : 0;
         span += c->mem.count > 0 ? c->mem.span : 0;
-        host += c->mem.host_state != HL_CHUNK_HOST_NONE ? c->bytes : 0;
-        pinned += c->device_pins > 0 ? c->bytes : 0;
-        below += c->below != 0 ? c->bytes : 0;
+        host += c->mem.host_state != HL_CHUNK_HOST_NONE ? r->bytes : 0;
+        pinned += r->device_pins > 0 ? r->bytes : 0;
+        below += c->below != 0 ? r->bytes : 0;
     }
     if (below != p->s.below)
         return hl_fail(HL_ECORRUPT,

@@ -20,9 +20,9 @@
 /* Where the content is, for the CPU; NULL: nowhere. */
 static void *content_of(const struct chunk *c)
 {
-    if (c->host)
+    if (c->r->host)
         return c->mem.host;
-    return c->device ? (void *)(uintptr_t)c->mem.address : NULL;
+    return c->r->device ? (void *)(uintptr_t)c->mem.address : NULL;
 }
 
 void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c)
@@ -97,7 +97,7 @@ static hl_status view_make(struct hl_chunk_pool *p, struct chunk *c, int place)
     c->view_made = ++p->view_last;
     p->view_bytes += c->mem.span;
     p->s.faults++;
-    p->s.fault_bytes += c->bytes;
+    p->s.fault_bytes += c->r->bytes;
     return HL_OK;
 }
 
@@ -140,7 +140,7 @@ static hl_status bring_up(struct hl_chunk_pool *p, struct chunk *c)
 {
     if (c->below == 0)
         return HL_OK;
-    HL_TRY(pool_host_room(p, c->bytes));
+    HL_TRY(pool_host_room(p, c->r->bytes));
     return pool_fetch_one(p, c);
 }
 
@@ -156,7 +156,7 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
     bool again = c->view == place; /* it can be read, so this is a write, unless two came at once */
     if (c->view != VIEW_NONE && !again)
         pool_end_view(p, c);
-    bool there = place == VIEW_HOST ? c->mem.host_state == HL_CHUNK_HOST_SHOWN : c->device;
+    bool there = place == VIEW_HOST ? c->mem.host_state == HL_CHUNK_HOST_SHOWN : c->r->device;
     if (there)
         return HL_OK; /* it came meanwhile */
     if (!again && bring_up(p, c) != HL_OK)

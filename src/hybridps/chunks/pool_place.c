@@ -3,23 +3,17 @@
 #include "hybridps/chunks/pool_private.h"
 #include "hybridps/plan/plan.h"
 
-static hl_status choose(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count,
-                        uint64_t *device)
+static hl_status choose(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count)
 {
-    for (uint32_t i = 0; i < p->count; i++) {
-        struct chunk *c = &p->chunks[i];
-        int there = i < count ? (places[i] & HL_CHUNK_ON_DEVICE) != 0 : c->device;
-        if (c->device_pins > 0 || c->host_pins > 0)
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->r[i].device_pins > 0 || p->r[i].host_pins > 0)
             return hl_fail(HL_EBUSY, "%s: chunk %u is pinned", p->info.name, (unsigned)i);
-        *device += there ? c->bytes : 0;
-        if (c->device && !there) {
-            pool_add_leaving(p, i);
-        } else if (c->device && i < count && (places[i] & HL_CHUNK_ON_HOST) && !c->host) {
-            p->out[p->out_count++] = i;
-        } else if (!c->device && there && (c->host || c->below != 0)) {
-            c->want = WANT_DEVICE;
-            p->wanted[p->wanted_count++] = i;
-        }
+    struct hl_residency r = pool_residency(p, p->s.avail);
+    if (!hl_residency_place(&r, places, count, &p->moves))
+        return hl_fail(HL_ENOSPC, "%s: a plan begins with more than is available", p->info.name);
+    for (size_t i = 0; i < p->moves.load_count; i++) {
+        p->r[p->moves.load[i]].want = HL_WANT_DEVICE;
+        p->wanted[p->wanted_count++] = p->moves.load[i];
     }
     return HL_OK;
 }
@@ -30,22 +24,19 @@ static void forget_copies(struct hl_chunk_pool *p, const uint8_t *places, uint32
 {
     for (uint32_t i = 0; i < count && i < p->count; i++) {
         struct chunk *c = &p->chunks[i];
-        if (!c->device || !c->host || places[i] != HL_CHUNK_ON_DEVICE)
+        if (!c->r->device || !c->r->host || places[i] != HL_CHUNK_ON_DEVICE)
             continue;
-        c->host = 0;
+        c->r->host = 0;
         pool_lower_host(p, c, HL_CHUNK_HOST_HIDDEN);
     }
 }
 
 hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count)
 {
-    uint64_t device = 0;
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
     pool_settle_ahead(p);
-    hl_status st = choose(p, places, count, &device);
-    if (st == HL_OK && device > p->s.avail)
-        st = hl_fail(HL_ENOSPC, "%s: a plan begins with more than is available", p->info.name);
+    hl_status st = choose(p, places, count);
     if (st == HL_OK)
         st = pool_move(p);
     if (st == HL_OK) {

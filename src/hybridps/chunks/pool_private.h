@@ -4,24 +4,17 @@
 
 #include "hybridps/chunks/chunks.h"
 #include "hybridps/chunks/pool.h"
-
-enum { WANT_DEVICE = 1, WANT_HOST = 2, WRITE_DEVICE = 4, WRITE_HOST = 8 };
+#include "hybridps/plan/residency.h"
 
 struct chunk {
     struct hl_chunk_memory mem;
-    uint64_t bytes;
+    struct hl_resident *r; /* its books: where it is, who needs it */
     int kind;
-    uint8_t device, host; /* where its content is */
-    uint32_t device_pins, host_pins;
     uint64_t
         below; /* its content's handle in the place below the host, and nowhere else; 0 = none */
-    uint64_t used;      /* accesses there had been when it was accessed last */
-    uint64_t expected;  /* the moment it is needed in on the device, as somebody knows */
-    uint64_t host_next; /* and on the host; */
-    uint8_t host_takes; /* which ends what is on the device */
-    uint8_t device_write, host_write; /* a pin there may write */
+    uint64_t used; /* accesses there had been when it was accessed last */
     /* within an access */
-    uint8_t want, leaving, loading, flight, arrived, fresh, host_before;
+    uint8_t leaving, loading, flight, arrived, fresh, host_before;
     uint8_t ahead; /* a copy was begun for the next moment: AHEAD_IN or AHEAD_OUT */
     /* a view for those who touch it where it is not; see pool_fault.c */
     uint8_t view;         /* VIEW_NONE, or the place that it is in */
@@ -40,38 +33,43 @@ struct hl_chunk_pool {
     struct hl_device_info info;
     struct hl_policy *policy;
     struct chunk *chunks;
+    struct hl_resident *r; /* of each chunk */
     uint32_t count, cap;
     uint64_t now, accesses;
     int lost; /* a copy never ended */
     struct hl_chunk_pool_stats s;
-    /* of an access: chunks wanted, those that leave, those copied out */
-    uint32_t *wanted, *leaving, *out;
-    size_t wanted_count, leaving_count, out_count;
+    uint32_t *wanted; /* of an access; moves: what was decided for it */
+    size_t wanted_count;
+    struct hl_moves moves;
     uint32_t *ahead; /* chunks with a copy begun for the next moment */
     size_t ahead_count;
     bool serves;                    /* faults; so nobody may see a chunk half loaded */
     uint64_t view_bytes, view_last; /* of views that there are; the last one's number */
 };
 
-/* pool.c, for the other parts. A move: chunks wanted, leaving and copied out are listed; then all
- * of it happens, or contents are as they were; then settle, and forget the lists in any case. */
-void pool_add_leaving(struct hl_chunk_pool *p, uint32_t chunk);
+/* pool_books.c: for plan/residency.h, as if `avail` bytes were the device's. */
+struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail);
+/* What was wanted and decided ends. */
+void pool_forget(struct hl_chunk_pool *p);
+
+/* mover.c: p->moves are made, or contents are as they were; then settle, and forget in any case. */
 hl_status pool_move(struct hl_chunk_pool *p) HL_CHECK;
 void pool_settle(struct hl_chunk_pool *p);
-void pool_forget(struct hl_chunk_pool *p);
 void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c);
-hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
-                        enum hl_chunk_host state) HL_CHECK;
-void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
 hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone) HL_CHECK;
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone) HL_CHECK;
 hl_status pool_loaded(struct hl_chunk_pool *p, struct chunk *c, hl_status st) HL_CHECK;
 hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 void pool_count_stall(struct hl_chunk_pool *p, uint64_t began);
-/* pool_spill.c: room for `more` bytes under the host's limit, and in somebody else's books; others
+/* pool_spill.c: host memory changes its state, and is counted. */
+hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
+                        enum hl_chunk_host state) HL_CHECK;
+void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
+/* Bytes go back to somebody else's books. */
+void pool_discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes);
+/* Room for `more` bytes under the host's limit, and in somebody else's books; others
  * leave the host for it. */
 hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;
-hl_status pool_charge_host(struct hl_chunk_pool *p, uint64_t bytes) HL_CHECK;
 /* What is wanted and lies below comes to the host. */
 hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;
 hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;

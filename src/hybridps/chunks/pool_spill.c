@@ -1,89 +1,15 @@
-/* Room on a full host. What is stale goes first, and costs nothing; then, of all that is not in
- * use, what will be needed last (where no record tells, what was used longest ago): a host copy of
- * what is on the device too is dropped, and what is only here goes below. A chunk leaves the host
- * when the copy below is sealed, and comes back whole before that copy ends. */
+/* Host memory of chunks, and room on a full host. Who leaves it is decided by plan/residency.c: a
+ * host copy of what is on the device too is dropped, and what is only here goes below. A chunk
+ * leaves the host when the copy below is sealed, and comes back whole before that copy ends. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "hybridps/chunks/pool_private.h"
 
-static int in_use(const struct chunk *c)
-{
-    return c->host_pins > 0 || c->want != 0 || c->leaving || c->loading || c->flight || c->ahead;
-}
-
-/* Larger is later. */
-static uint64_t next_use(const struct hl_chunk_pool *p, uint32_t i)
-{
-    uint64_t next = 0;
-    if (p->o.next_use != NULL && p->o.next_use(p->o.next_use_arg, i, &next))
-        return next;
-    return UINT64_MAX - p->chunks[i].used;
-}
-
-static struct chunk *find_victim(struct hl_chunk_pool *p)
-{
-    struct chunk *found = NULL;
-    uint64_t latest = 0;
-    for (uint32_t i = 0; i < p->count; i++) {
-        struct chunk *c = &p->chunks[i];
-        if (in_use(c) || c->mem.host_state == HL_CHUNK_HOST_NONE)
-            continue;
-        if (c->mem.host_state == HL_CHUNK_HOST_HIDDEN)
-            return c;
-        if (!c->host || (!c->device && p->o.spill == NULL))
-            continue;
-        uint64_t next = next_use(p, i);
-        if (found == NULL || next > latest) {
-            found = c;
-            latest = next;
-        }
-    }
-    return found;
-}
-
-static void forget_below(struct hl_chunk_pool *p, struct chunk *c)
-{
-    p->o.spill->drop(p->o.spill_arg, c->below);
-    c->below = 0;
-    p->s.below -= c->bytes;
-}
-
-static hl_status put_below(struct hl_chunk_pool *p, struct chunk *c)
-{
-    uint64_t handle = 0;
-    pool_end_view(p, c);
-    HL_TRY(p->o.spill->put(p->o.spill_arg, c->mem.host, c->mem.span, &handle));
-    c->below = handle;
-    c->host = 0;
-    p->s.below += c->bytes;
-    hl_status st = pool_set_host(p, c, HL_CHUNK_HOST_NONE);
-    if (st != HL_OK) { /* the system would not take the memory back: nothing was won */
-        c->host = 1;
-        forget_below(p, c);
-        return st;
-    }
-    p->s.below_out += c->bytes;
-    if (p->s.below > p->s.below_peak)
-        p->s.below_peak = p->s.below;
-    return HL_OK;
-}
+/* ---- host memory ---- */
 
 /* HL_ENOENT, without text: nothing can go. */
-static hl_status free_some(struct hl_chunk_pool *p)
-{
-    struct chunk *c = find_victim(p);
-    if (c == NULL)
-        return HL_ENOENT;
-    if (c->host && !c->device)
-        return put_below(p, c);
-    int had = c->host;
-    c->host = 0;
-    hl_status st = pool_set_host(p, c, HL_CHUNK_HOST_NONE);
-    if (st != HL_OK)
-        c->host = (uint8_t)had;
-    return st;
-}
+static hl_status free_some(struct hl_chunk_pool *p) HL_CHECK;
 
 /* The host is full (said in `full`), and why nothing can be done about it. */
 static hl_status fail_full(struct hl_chunk_pool *p, const char *full, hl_status st)
@@ -96,6 +22,110 @@ static hl_status fail_full(struct hl_chunk_pool *p, const char *full, hl_status 
                        p->o.spill != NULL ? p->o.spill->name : "the device", why);
     return hl_fail(HL_ENOSPC, "%s%s", full,
                    p->o.spill != NULL ? ", all of it in use" : ", and there is no place below it");
+}
+
+static hl_status charge_host(struct hl_chunk_pool *p, uint64_t bytes)
+{
+    char full[HL_ERROR_TEXT_MAX / 2];
+    if (p->o.charge == NULL)
+        return HL_OK;
+    for (;;) {
+        hl_status st = p->o.charge(p->o.charge_arg, 1, (int64_t)bytes);
+        if (st != HL_ENOSPC)
+            return st;
+        snprintf(full, sizeof(full), "%s", hl_error_text());
+        st = free_some(p);
+        if (st != HL_OK)
+            return fail_full(p, full, st);
+    }
+}
+
+/* What is given back can't be refused; books that could not be reached find out by themselves. */
+void pool_discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes)
+{
+    if (p->o.charge != NULL && p->o.charge(p->o.charge_arg, on_host, -(int64_t)bytes) != HL_OK)
+        hl_error_clear();
+}
+
+/* Host memory changes its state; what exists is counted, hidden or not. */
+hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
+{
+    int had = c->mem.host_state != HL_CHUNK_HOST_NONE, has = state != HL_CHUNK_HOST_NONE;
+    if (c->view == VIEW_HOST && state != c->mem.host_state)
+        pool_end_view(p, c);
+    if (has && !had)
+        HL_TRY(charge_host(p, c->r->bytes));
+    hl_status st = hl_chunk_host_set(&c->mem, state);
+    c->r->host_memory = (uint8_t)c->mem.host_state;
+    if (had == has)
+        return st;
+    if ((st == HL_OK) == had)
+        pool_discharge(p, 1, c->r->bytes);
+    HL_TRY(st);
+    uint64_t bytes = has ? c->r->bytes : -c->r->bytes;
+    p->s.host += bytes;
+    p->s.host_by_kind[c->kind] += bytes;
+    if (p->s.host > p->s.host_peak)
+        p->s.host_peak = p->s.host;
+    return HL_OK;
+}
+
+/* Less memory can't fail but for the number of mappings; then it stays, and is counted. */
+void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
+{
+    if (pool_set_host(p, c, state) != HL_OK)
+        hl_error_clear();
+}
+
+/* ---- below ---- */
+
+static void forget_below(struct hl_chunk_pool *p, struct chunk *c)
+{
+    p->o.spill->drop(p->o.spill_arg, c->below);
+    c->below = 0;
+    c->r->below = 0;
+    p->s.below -= c->r->bytes;
+}
+
+static hl_status put_below(struct hl_chunk_pool *p, struct chunk *c)
+{
+    uint64_t handle = 0;
+    pool_end_view(p, c);
+    HL_TRY(p->o.spill->put(p->o.spill_arg, c->mem.host, c->mem.span, &handle));
+    c->below = handle;
+    c->r->below = 1;
+    c->r->host = 0;
+    p->s.below += c->r->bytes;
+    hl_status st = pool_set_host(p, c, HL_CHUNK_HOST_NONE);
+    if (st != HL_OK) { /* the system would not take the memory back: nothing was won */
+        c->r->host = 1;
+        forget_below(p, c);
+        return st;
+    }
+    p->s.below_out += c->r->bytes;
+    if (p->s.below > p->s.below_peak)
+        p->s.below_peak = p->s.below;
+    return HL_OK;
+}
+
+static hl_status free_some(struct hl_chunk_pool *p)
+{
+    uint32_t victim = 0;
+    for (uint32_t i = 0; i < p->count; i++)
+        p->r[i].busy = p->chunks[i].leaving || p->chunks[i].loading || p->chunks[i].flight ||
+                       p->chunks[i].ahead != 0;
+    struct hl_residency r = pool_residency(p, p->s.avail);
+    if (!hl_residency_host_victim(&r, p->o.spill != NULL, &victim))
+        return HL_ENOENT;
+    struct chunk *c = &p->chunks[victim];
+    if (c->r->host && !c->r->device)
+        return put_below(p, c);
+    int had = c->r->host;
+    c->r->host = 0;
+    hl_status st = pool_set_host(p, c, HL_CHUNK_HOST_NONE);
+    if (st != HL_OK)
+        c->r->host = (uint8_t)had;
+    return st;
 }
 
 hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more)
@@ -114,22 +144,6 @@ hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more)
     return HL_OK;
 }
 
-hl_status pool_charge_host(struct hl_chunk_pool *p, uint64_t bytes)
-{
-    char full[HL_ERROR_TEXT_MAX / 2];
-    if (p->o.charge == NULL)
-        return HL_OK;
-    for (;;) {
-        hl_status st = p->o.charge(p->o.charge_arg, 1, (int64_t)bytes);
-        if (st != HL_ENOSPC)
-            return st;
-        snprintf(full, sizeof(full), "%s", hl_error_text());
-        st = free_some(p);
-        if (st != HL_OK)
-            return fail_full(p, full, st);
-    }
-}
-
 hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c)
 {
     HL_TRY(pool_set_host(p, c, HL_CHUNK_HOST_SHOWN));
@@ -139,8 +153,8 @@ hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c)
         return hl_fail_prefix(st, "%s: chunk %u could not be fetched from %s: ", p->info.name,
                               (unsigned)(c - p->chunks), p->o.spill->name);
     }
-    c->host = 1;
-    p->s.below_in += c->bytes;
+    c->r->host = 1;
+    p->s.below_in += c->r->bytes;
     forget_below(p, c);
     return HL_OK;
 }

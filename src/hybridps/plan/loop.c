@@ -1,20 +1,19 @@
 /* An endless plan. Its first iterations lead from where the chunks are into a course that can be
- * gone through for ever, its last ones know that nothing comes after them. Between them lie
- * candidates for a loop: what is planned there has uses before it and after it. Where a loop does
- * not end quite where it began, following it settles in a course of its own; so candidates are
- * simulated long enough, and the one that moves least is taken. */
+ * gone through for ever, its last one knows that nothing comes after it. The one before it is gone
+ * through again and again: what is planned there has uses before it and after it, and the rules ask
+ * for the next use only, so no other would do better. Where it does not end quite where it began,
+ * following it settles in a course of its own; so each rule is simulated long enough, and the one
+ * that moves least is taken. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "hybridps/plan/plan_private.h"
 
-#define STEPS_MAX 3000000 /* needs simulated for a flow's loops */
-
 struct choice {
     enum plan_rule rule;
-    uint64_t first, end; /* loop */
-    uint64_t total;      /* 0 = the plan's end is not used */
+    uint64_t total; /* 0 = the plan's end is not used */
     uint64_t moved;
+    int tried;
 };
 
 int64_t plan_moment(const struct hl_chunk_plan *p, uint64_t position)
@@ -40,8 +39,8 @@ const uint8_t *hl_chunk_plan_places(const struct hl_chunk_plan *p, uint64_t i)
 static void take(struct hl_chunk_plan *p, const struct choice *c)
 {
     p->rule = c->rule;
-    p->loop_first = c->first;
-    p->loop_end = c->end;
+    p->loop_first = p->iterations - 2;
+    p->loop_end = p->iterations - 1;
     p->total = c->total;
 }
 
@@ -49,6 +48,7 @@ static hl_status try(const struct plan_model *m, struct hl_chunk_plan *p, struct
 {
     take(p, c);
     HL_TRY(plan_simulate(m, p, c->rule, p->cost_count, p->costs, NULL));
+    c->tried = 1;
     c->moved = 0;
     for (uint64_t i = 0; i < p->cost_count; i++)
         c->moved += p->costs[i].h2d + p->costs[i].d2h;
@@ -60,30 +60,16 @@ static hl_status better(const struct plan_model *m, struct hl_chunk_plan *p, str
                         struct choice *best)
 {
     HL_TRY(try(m, p, &next));
-    if (best->end == 0 || next.moved < best->moved)
+    if (!best->tried || next.moved < best->moved)
         *best = next;
     return HL_OK;
 }
 
-/* Those rules ask for the next use only, which is the same in every loop. */
 static hl_status try_rules(const struct plan_model *m, struct hl_chunk_plan *p, uint64_t total,
                            struct choice *best)
 {
-    uint64_t n = p->iterations;
-    for (int rule = 0; rule < PLAN_FLOW; rule++)
-        HL_TRY(better(m, p, (struct choice){(enum plan_rule)rule, n - 2, n - 1, total, 0}, best));
-    return HL_OK;
-}
-
-static hl_status try_flow(const struct plan_model *m, struct hl_chunk_plan *p, struct choice *best)
-{
-    uint64_t n = p->iterations, needs = 1;
-    for (size_t i = 0; i < m->t->moment_count; i++)
-        needs += m->t->moments[i].need_count;
-    int all = needs * p->cost_count * n * n / 2 < STEPS_MAX;
-    for (uint64_t first = all ? 1 : n - 2; first < n - 1; first++)
-        for (uint64_t end = first + 1; end < n; end++)
-            HL_TRY(better(m, p, (struct choice){PLAN_FLOW, first, end, 0, 0}, best));
+    for (int rule = 0; rule < PLAN_RULES; rule++)
+        HL_TRY(better(m, p, (struct choice){.rule = (enum plan_rule)rule, .total = total}, best));
     return HL_OK;
 }
 
@@ -109,7 +95,7 @@ static hl_status settle(const struct plan_model *m, struct hl_chunk_plan *p, con
 
 hl_status plan_choose_loop(const struct plan_model *m, struct hl_chunk_plan *p)
 {
-    struct choice best = {.end = 0};
+    struct choice best = {0};
     uint64_t count = p->iterations * HL_CHUNK_PLAN_TRIAL;
     struct plan_cost *costs = realloc(p->costs, (count + 1) * sizeof(*costs));
     p->costs = costs != NULL ? costs : p->costs;
@@ -118,7 +104,6 @@ hl_status plan_choose_loop(const struct plan_model *m, struct hl_chunk_plan *p)
         return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     p->cost_count = count;
     HL_TRY(try_rules(m, p, 0, &best));
-    HL_TRY(try_flow(m, p, &best));
     HL_TRY(settle(m, p, &best));
     find_again(p);
     return HL_OK;
@@ -128,7 +113,7 @@ hl_status hl_chunk_plan_end(struct hl_chunk_plan *p, const struct hl_trace *t,
                             const struct hl_chunk_plan_options *o, uint64_t total)
 {
     struct plan_model m = {.t = t, .o = *o};
-    struct choice best = {p->rule, p->loop_first, p->loop_end, 0, 0}, ended = best;
+    struct choice best = {.rule = p->rule};
     if (p->loop_end == 0 || total < p->iterations || total > UINT32_MAX)
         return hl_fail(HL_EINVAL, "a plan of %llu iterations can't end after %llu",
                        (unsigned long long)p->iterations, (unsigned long long)total);
@@ -139,9 +124,8 @@ hl_status hl_chunk_plan_end(struct hl_chunk_plan *p, const struct hl_trace *t,
     p->places = NULL;
     p->again = p->again_end = 0;
     p->costs = costs;
-    p->cost_count = ended.total = total;
+    p->cost_count = total;
     HL_TRY(try(&m, p, &best));
-    HL_TRY(better(&m, p, ended, &best));
     HL_TRY(try_rules(&m, p, total, &best));
     HL_TRY(settle(&m, p, &best));
     hl_chunk_plan_seek(p, 0);

@@ -5,8 +5,6 @@
 
 #include "hybridps/plan/plan_private.h"
 
-#define ENDLESS_WORK 30000000 /* a fraction of a second: training waits for it */
-
 void hl_chunk_plan_free(struct hl_chunk_plan *p)
 {
     if (p == NULL)
@@ -59,9 +57,8 @@ double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, int dir
 
 void hl_chunk_plan_facts(const struct hl_chunk_plan *p, struct hl_chunk_plan_facts *out)
 {
-    static const char *const names[] = {"belady, free first", "belady", "belady, clean first",
-                                        "flow"};
-    struct hl_chunk_plan_facts f = {.rule = names[p->rule], .exact = p->exact};
+    static const char *const names[] = {"belady, free first", "belady", "belady, clean first"};
+    struct hl_chunk_plan_facts f = {.rule = names[p->rule]};
     for (uint64_t i = 0; i < p->cost_count; i++)
         f.moved += p->costs[i].h2d + p->costs[i].d2h;
     *out = f;
@@ -100,20 +97,15 @@ static hl_status choose(const struct plan_model *m, struct hl_chunk_plan *p)
     return st;
 }
 
-static hl_status make(struct plan_model *m, struct hl_chunk_plan *p)
+static hl_status make(const struct plan_model *m, struct hl_chunk_plan *p)
 {
     size_t chunks = m->t->chunk_count;
-    m->room = calloc(m->t->moment_count + 1, sizeof(*m->room));
     p->first = calloc(chunks + 1, sizeof(*p->first));
     p->current = calloc(chunks + 1, sizeof(*p->current));
     p->costs = calloc(p->iterations + 1, sizeof(*p->costs));
-    if (m->room == NULL || p->first == NULL || p->current == NULL || p->costs == NULL)
+    if (p->first == NULL || p->current == NULL || p->costs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     HL_TRY(plan_walk(m, p));
-    HL_TRY(plan_pack(m));
-    for (size_t i = 0; i < m->item_count; i++)
-        p->segs[m->items[i].seg].keep = m->items[i].keep;
-    p->exact = m->exact;
     p->cost_count = p->iterations;
     HL_TRY(m->o.endless ? plan_choose_loop(m, p) : choose(m, p));
     hl_chunk_plan_seek(p, 0);
@@ -128,10 +120,8 @@ hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_pla
         needs += t->moments[i].need_count + t->moments[i].free_count;
     size_t most = needs > t->moment_count ? needs : t->moment_count;
     struct hl_chunk_plan_options o = *options;
-    if (o.endless) {
-        o.iterations = o.iterations > 0 ? o.iterations : HL_CHUNK_PLAN_AHEAD;
-        o.work = o.work > 0 ? o.work : ENDLESS_WORK;
-    }
+    if (o.endless && o.iterations == 0)
+        o.iterations = HL_CHUNK_PLAN_AHEAD;
     if (o.iterations < (o.endless ? 3 : 1) || most == 0 || o.iterations > HL_CHUNK_PLAN_MAX / most)
         return hl_fail(HL_EINVAL, "%llu iterations of %zu moments and %zu needs can't be planned",
                        (unsigned long long)o.iterations, t->moment_count, needs);
@@ -144,9 +134,6 @@ hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_pla
     p->iterations = o.iterations;
     p->moments = t->moment_count;
     hl_status st = make(&m, p);
-    free(m.room);
-    free(m.items);
-    free(m.epochs);
     if (st != HL_OK)
         hl_chunk_plan_free(p);
     else

@@ -1,18 +1,14 @@
 /* hybridps/plan/plan.h - who leaves the device, planned on a recorded iteration.
  *
- * From one use of a chunk on the device to its next use there it may stay, which takes its bytes in
- * every moment between and saves what leaving would cost: in mode move the way out and in, in mode
- * copy the way in, and the way out if it was written and that is not owed anyway. What to keep
- * under the bytes available is a min-cost flow along the moments. Where one write-back serves
- * several such spans, and where the flow cuts one in two as sizes differ, branch and bound decides.
- * The result is exact as long as `work` lasts (`exact`); that is many chunks of one size, and some
- * ten of several; beyond, the flow's answer is rounded. It is simulated beside Belady's rule
- * (furthest next use) and two that know what a copy costs; the cheapest is the plan, the first
- * among equals (who leaves for nothing goes first). So a plan never moves more than Belady.
+ * Three rules are simulated on the record, and the one that moves least is the plan, the first
+ * among equals: Belady's (whose next use is furthest leaves), the same but for chunks that leave
+ * for nothing, which go first, and the same with clean chunks before dirty ones too. Leaving costs
+ * the way out and in in mode move; in mode copy the way in, and the way out if it was written and
+ * that is not owed anyway. So a plan never moves more than Belady.
  *
- * An endless plan is for an iteration that goes on for ever: some iterations are planned, and one
- * or several of them, away from both ends, are gone through again and again. Which, and by which
- * rule, is what moves least over HL_CHUNK_PLAN_TRIAL times as many.
+ * An endless plan is for an iteration that goes on for ever: some iterations are planned, and the
+ * last but one is gone through again and again. By which rule is what moves least over
+ * HL_CHUNK_PLAN_TRIAL times as many.
  *
  * A plan says whom to keep; chunks leave only when room is needed, and a course of things that was
  * not foreseen costs bytes but nothing else.
@@ -45,12 +41,10 @@ struct hl_chunk_plan_options {
     int endless;
     /* Where each chunk's content is at the start; NULL = as the trace says. */
     const uint8_t *on_device, *on_host;
-    uint64_t work; /* steps the flows may take; 0 = 300 million (seconds), endless: a tenth */
 };
 
 struct hl_chunk_plan_facts {
-    const char *rule; /* "belady, free first", "belady", "belady, clean first", "flow" */
-    int exact;        /* no way of evicting moves fewer bytes */
+    const char *rule; /* "belady, free first", "belady", "belady, clean first" */
     uint64_t moved;   /* h2d + d2h of all iterations; endless: of those that were tried */
 };
 

@@ -32,8 +32,6 @@ double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const s
         class = 3;
     else if (rule == PLAN_CLEAN_FIRST && p->copy && !dirty)
         class = 2;
-    else if (rule == PLAN_FLOW && !s->keep)
-        class = 1;
     return (double)((int64_t) class * 2 * PLAN_NEVER + s->far);
 }
 

@@ -1,5 +1,5 @@
-/* What a chunk goes through, as spans that may be kept: one walk along its uses, iteration after
- * iteration. */
+/* What a chunk goes through, as segments from one use on the device to the next: one walk along its
+ * uses, iteration after iteration. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ struct event {
 };
 
 struct walk {
-    struct plan_model *m;
+    const struct plan_model *m;
     struct hl_chunk_plan *p;
     struct event *events; /* chunk after chunk, by moment */
     uint32_t *first;
@@ -21,7 +21,7 @@ struct walk {
     /* the chunk that is walked */
     uint32_t chunk;
     int device, host;
-    int32_t epoch;
+    int dirty;    /* leaving would cost a copy that nobody owes */
     uint32_t seg; /* its present one while `device` */
 };
 
@@ -78,7 +78,7 @@ static hl_status collect(struct walk *w, uint32_t *next)
     return HL_OK;
 }
 
-/* ---- spans ---- */
+/* ---- segments ---- */
 
 static hl_status add_seg(struct walk *w, int64_t start)
 {
@@ -97,59 +97,20 @@ static hl_status add_seg(struct walk *w, int64_t start)
     return HL_OK;
 }
 
-static hl_status new_epoch(struct walk *w)
+/* Its present segment ends where it is used `again` on the device, or its content ends. Keeping it
+ * until then saves something: in mode copy the way in, or the way out of what is dirty. */
+static void close_segment(struct walk *w, int again)
 {
-    struct plan_model *m = w->m;
-    if (m->epoch_count == m->epoch_cap) {
-        size_t cap = m->epoch_cap == 0 ? 64 : m->epoch_cap * 2;
-        struct plan_epoch *e = realloc(m->epochs, cap * sizeof(*e));
-        if (e == NULL)
-            return fail_memory();
-        m->epochs = e;
-        m->epoch_cap = cap;
-    }
-    m->epochs[m->epoch_count] = (struct plan_epoch){0};
-    w->epoch = (int32_t)m->epoch_count++;
-    return HL_OK;
-}
-
-/* Staying from its present segment's use up to `end` saves `weight` and a part in its epoch. */
-static hl_status close_span(struct walk *w, int64_t end, int64_t weight, int again)
-{
-    struct plan_model *m = w->m;
     struct plan_seg *s = &w->p->segs[w->seg];
-    s->useful = 1;
     s->again = again != 0;
-    if (weight == 0 && w->epoch < 0)
-        s->useful = 0;
-    if (s->start + 1 >= end || !s->useful) {
-        s->keep = s->useful;
-        return HL_OK;
-    }
-    if (m->item_count == m->item_cap) {
-        size_t cap = m->item_cap == 0 ? 256 : m->item_cap * 2;
-        struct plan_item *items = realloc(m->items, cap * sizeof(*items));
-        if (items == NULL)
-            return fail_memory();
-        m->items = items;
-        m->item_cap = cap;
-    }
-    m->items[m->item_count++] = (struct plan_item){.chunk = w->chunk,
-                                                   .seg = w->seg,
-                                                   .first = s->start + 1,
-                                                   .end = end,
-                                                   .weight = weight,
-                                                   .epoch = w->epoch};
-    if (w->epoch >= 0)
-        m->epochs[w->epoch].items++;
-    return HL_OK;
+    s->useful = again || !w->m->o.copy || w->dirty;
 }
 
 static hl_status on_device(struct walk *w, int64_t at, uint32_t what)
 {
     int copy = w->m->o.copy;
     if (w->device)
-        HL_TRY(close_span(w, at, (copy ? 1 : 2) * PLAN_SCALE, 1));
+        close_segment(w, 1);
     int fresh = !w->device && !w->host;
     HL_TRY(add_seg(w, at));
     w->device = 1;
@@ -157,7 +118,7 @@ static hl_status on_device(struct walk *w, int64_t at, uint32_t what)
         w->host = 0;
     } else if (fresh || (what & WRITE_DEVICE)) {
         w->host = 0;
-        HL_TRY(new_epoch(w));
+        w->dirty = 1;
     }
     return HL_OK;
 }
@@ -166,10 +127,8 @@ static void on_host(struct walk *w, uint32_t what)
 {
     if (w->device) {
         struct plan_seg *s = &w->p->segs[w->seg];
-        if (w->epoch >= 0)
-            w->m->epochs[w->epoch].owed = 1;
         s->owed = 1;
-        w->epoch = -1;
+        w->dirty = 0;
         if (!w->m->o.copy || (what & WRITE_HOST))
             w->device = 0;
     }
@@ -177,13 +136,11 @@ static void on_host(struct walk *w, uint32_t what)
 }
 
 /* The content ends, or what is planned for does. */
-static hl_status on_end(struct walk *w, int64_t end)
+static void on_end(struct walk *w)
 {
     if (w->device)
-        HL_TRY(close_span(w, end, w->m->o.copy ? 0 : PLAN_SCALE, 0));
-    w->device = w->host = 0;
-    w->epoch = -1;
-    return HL_OK;
+        close_segment(w, 0);
+    w->device = w->host = w->dirty = 0;
 }
 
 static hl_status walk_chunk(struct walk *w, const struct event *e, const struct event *end)
@@ -191,14 +148,13 @@ static hl_status walk_chunk(struct walk *w, const struct event *e, const struct 
     const struct plan_model *m = w->m;
     size_t moments = m->t->moment_count;
     int64_t first_device = PLAN_NEVER;
-    w->epoch = -1;
+    w->dirty = 0;
     w->host = m->o.on_host != NULL ? m->o.on_host[w->chunk] : m->t->chunks[w->chunk].has_content;
     w->device = m->o.on_device != NULL ? m->o.on_device[w->chunk] : 0;
     w->p->first[w->chunk] = w->seg_count;
     if (w->device) {
         HL_TRY(add_seg(w, -1));
-        if (m->o.copy && !w->host)
-            HL_TRY(new_epoch(w));
+        w->dirty = m->o.copy && !w->host;
     }
     for (uint64_t k = 0; k < m->o.iterations; k++)
         for (const struct event *v = e; v < end; v++) {
@@ -208,9 +164,9 @@ static hl_status walk_chunk(struct walk *w, const struct event *e, const struct 
             if (v->what & HOST)
                 on_host(w, v->what);
             if (v->what & END)
-                HL_TRY(on_end(w, at + 1));
+                on_end(w);
         }
-    HL_TRY(on_end(w, m->end));
+    on_end(w);
     for (const struct event *v = end; v > e; v--)
         if (v[-1].what & DEVICE)
             first_device = m->end + v[-1].moment;
@@ -219,8 +175,8 @@ static hl_status walk_chunk(struct walk *w, const struct event *e, const struct 
     return HL_OK;
 }
 
-/* What is pinned in each moment must fit; the rest is room for spans. */
-static hl_status measure(struct plan_model *m)
+/* What is pinned in each moment must fit. */
+static hl_status measure(const struct plan_model *m)
 {
     const struct hl_trace *t = m->t;
     for (size_t i = 0; i < t->moment_count; i++) {
@@ -245,12 +201,11 @@ static hl_status measure(struct plan_model *m)
                            hl_trace_moment_name(t, i, name, sizeof(name)),
                            (unsigned long long)pinned, (unsigned long long)mo->avail,
                            (unsigned long long)(pinned - mo->avail));
-        m->room[i] = mo->avail - pinned;
     }
     return HL_OK;
 }
 
-hl_status plan_walk(struct plan_model *m, struct hl_chunk_plan *p)
+hl_status plan_walk(const struct plan_model *m, struct hl_chunk_plan *p)
 {
     size_t chunks = m->t->chunk_count;
     struct walk w = {.m = m, .p = p};

@@ -111,10 +111,12 @@ static uint64_t bytes_under(const struct course *c, const char *policy)
     return bytes;
 }
 
+/* Of several sizes the furthest next use need not be the best to leave; seldom another rule is. */
 static void compare(struct course c, unsigned count)
 {
     static const char *const others[] = {"lru", "fifo", "heat", "random"};
     uint64_t sums[HL_ARRAY_LEN(others)] = {0}, least = 0;
+    unsigned beaten = 0;
     for (unsigned i = 0; i < count; i++) {
         c.seed = i * 17 + 3;
         c.copy = i % 2;
@@ -123,7 +125,8 @@ static void compare(struct course c, unsigned count)
         for (size_t k = 0; k < HL_ARRAY_LEN(others); k++) {
             uint64_t bytes = bytes_under(&c, others[k]);
             sums[k] += bytes;
-            if (opt > bytes)
+            beaten += opt > bytes;
+            if (opt > bytes && c.sizes == 1)
                 fail_msg("course %u, %s: opt moves %llu bytes, %s %llu", i,
                          c.copy ? "copy" : "move", (unsigned long long)opt, others[k],
                          (unsigned long long)bytes);
@@ -131,6 +134,8 @@ static void compare(struct course c, unsigned count)
     }
     for (size_t k = 0; k < HL_ARRAY_LEN(others); k++)
         assert_true(least < sums[k]);
+    print_message("beaten %u times of %zu\n", beaten, count * HL_ARRAY_LEN(others));
+    assert_true(beaten * 20 < count * HL_ARRAY_LEN(others));
 }
 
 static void test_one_at_a_time(void **state)

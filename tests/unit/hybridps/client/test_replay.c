@@ -91,10 +91,12 @@ static void test_the_pool_moves_what_an_endless_plan_foresaw(void **state)
     }
 }
 
-static void test_no_policy_moves_less_than_opt(void **state)
+/* A rule that asks for the next use only may be beaten; seldom, and never on the whole. */
+static void test_on_the_whole_every_policy_moves_more_than_opt(void **state)
 {
     static const char *const others[] = {"fifo", "lru", "heat", "random"};
-    uint64_t sums[4] = {0}, least = 0;
+    uint64_t sums[4] = {0}, ours = 0;
+    unsigned beaten = 0;
     (void)state;
     for (unsigned i = 0; i < 400; i++) {
         struct hl_trace t = {0};
@@ -102,10 +104,10 @@ static void test_no_policy_moves_less_than_opt(void **state)
         make(&t, 500 + i, copy, i % 4 < 2 ? 1 : 5, 4096);
         t.iterations += i % 8 == 0 ? 8 : 0; /* more than are planned in one go */
         struct hl_replay_result best = replay(&t, "opt", copy, 1);
-        least += total(&best);
+        ours += total(&best);
         for (size_t k = 0; k < HL_ARRAY_LEN(others); k++) {
             struct hl_replay_result r = replay(&t, others[k], copy, 16);
-            assert_true(total(&r) >= total(&best));
+            beaten += total(&r) < total(&best);
             sums[k] += total(&r);
             hl_replay_fini(&r);
         }
@@ -113,7 +115,10 @@ static void test_no_policy_moves_less_than_opt(void **state)
         hl_trace_fini(&t);
     }
     for (size_t k = 0; k < HL_ARRAY_LEN(others); k++)
-        assert_true(sums[k] > least);
+        assert_true(sums[k] > ours);
+    print_message("beaten %u times of 1600; lru moves %.3f of our bytes\n", beaten,
+                  (double)sums[1] / (double)ours);
+    assert_true(beaten * 20 < 1600);
 }
 
 static void test_the_result_is_in_the_traces_own_bytes_at_any_scale(void **state)
@@ -213,7 +218,7 @@ int main(void)
         cmocka_unit_test(test_what_does_not_fit_is_named_with_its_moment),
         cmocka_unit_test(test_the_pool_moves_what_the_plan_foresaw),
         cmocka_unit_test(test_the_pool_moves_what_an_endless_plan_foresaw),
-        cmocka_unit_test(test_no_policy_moves_less_than_opt),
+        cmocka_unit_test(test_on_the_whole_every_policy_moves_more_than_opt),
         cmocka_unit_test(test_the_result_is_in_the_traces_own_bytes_at_any_scale),
         cmocka_unit_test(test_many_iterations_follow_a_loop),
     };

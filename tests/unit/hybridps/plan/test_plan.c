@@ -11,101 +11,7 @@
 #include "hybridps/plan/plan.h"
 #include "unit/hybridps/plan/trace_maker.h"
 
-#define CHUNKS 6
-#define STATES (1u << (2 * CHUNKS)) /* two bits a chunk: on the device, on the host */
-#define NO     UINT64_MAX
-
-/* ---- the least bytes, by trying every way of evicting ---- */
-
-struct search {
-    const struct hl_trace *t;
-    int copy;
-    uint64_t *now, *next; /* least bytes to be in a state */
-};
-
-static int on_device(uint32_t s, uint32_t c)
-{
-    return s >> (2 * c) & 1;
-}
-
-static int on_host(uint32_t s, uint32_t c)
-{
-    return s >> (2 * c + 1) & 1;
-}
-
-static uint32_t with(uint32_t s, uint32_t c, int device, int host)
-{
-    return (s & ~(3u << (2 * c))) | (uint32_t)device << (2 * c) | (uint32_t)host << (2 * c + 1);
-}
-
-/* Carry out a moment from state s in which everybody left who is to leave. */
-static void arrive(struct search *x, const struct hl_trace_moment *m, uint32_t s, uint64_t cost)
-{
-    uint64_t resident = 0;
-    for (size_t i = 0; i < m->need_count; i++) {
-        uint32_t c = m->need[i].chunk;
-        uint64_t bytes = x->t->chunks[c].bytes;
-        if (!m->need[i].on_host) {
-            cost += !on_device(s, c) && on_host(s, c) ? bytes : 0;
-            s = with(s, c, 1, x->copy && on_host(s, c) && !m->need[i].write);
-        }
-    }
-    for (size_t i = 0; i < m->need_count; i++) {
-        uint32_t c = m->need[i].chunk;
-        if (m->need[i].on_host) {
-            cost += on_device(s, c) && !on_host(s, c) ? x->t->chunks[c].bytes : 0;
-            s = with(s, c, x->copy && !m->need[i].write && on_device(s, c), 1);
-        }
-    }
-    for (uint32_t c = 0; c < x->t->chunk_count; c++)
-        resident += on_device(s, c) ? x->t->chunks[c].bytes : 0;
-    if (resident > m->avail)
-        return;
-    for (size_t i = 0; i < m->free_count; i++)
-        s = with(s, m->free[i], 0, 0);
-    if (cost < x->next[s])
-        x->next[s] = cost;
-}
-
-static void leave_all_ways(struct search *x, const struct hl_trace_moment *m, uint32_t s,
-                           uint64_t cost, uint32_t c)
-{
-    if (c == x->t->chunk_count) {
-        arrive(x, m, s, cost);
-        return;
-    }
-    leave_all_ways(x, m, s, cost, c + 1);
-    if (on_device(s, c))
-        leave_all_ways(x, m, with(s, c, 0, 1), cost + (on_host(s, c) ? 0 : x->t->chunks[c].bytes),
-                       c + 1);
-}
-
-static uint64_t least_bytes(const struct hl_trace *t, int copy)
-{
-    struct search x = {.t = t, .copy = copy};
-    uint32_t start = 0;
-    uint64_t least = NO;
-    x.now = malloc(STATES * sizeof(uint64_t));
-    x.next = malloc(STATES * sizeof(uint64_t));
-    memset(x.now, 0xff, STATES * sizeof(uint64_t));
-    for (uint32_t c = 0; c < t->chunk_count; c++)
-        start = with(start, c, 0, t->chunks[c].has_content);
-    x.now[start] = 0;
-    for (uint64_t k = 0; k < t->iterations * t->moment_count; k++) {
-        memset(x.next, 0xff, STATES * sizeof(uint64_t));
-        for (uint32_t s = 0; s < STATES; s++)
-            if (x.now[s] != NO)
-                leave_all_ways(&x, &t->moments[k % t->moment_count], s, x.now[s], 0);
-        uint64_t *swap = x.now;
-        x.now = x.next;
-        x.next = swap;
-    }
-    for (uint32_t s = 0; s < STATES; s++)
-        least = x.now[s] < least ? x.now[s] : least;
-    free(x.now);
-    free(x.next);
-    return least;
-}
+#define NO UINT64_MAX
 
 /* ---- Belady, written down again ---- */
 
@@ -187,9 +93,9 @@ static uint64_t belady_bytes(const struct hl_trace *t, int copy)
 
 /* ---- tests ---- */
 
-static struct hl_chunk_plan_facts plan_with(const struct hl_trace *t, int copy, uint64_t work)
+static struct hl_chunk_plan_facts plan_of(const struct hl_trace *t, int copy)
 {
-    struct hl_chunk_plan_options o = {.copy = copy, .iterations = t->iterations, .work = work};
+    struct hl_chunk_plan_options o = {.copy = copy, .iterations = t->iterations};
     struct hl_chunk_plan_facts facts;
     struct hl_chunk_plan *p = NULL;
     if (hl_chunk_plan_make(t, &o, &p) != HL_OK)
@@ -199,72 +105,10 @@ static struct hl_chunk_plan_facts plan_with(const struct hl_trace *t, int copy, 
     return facts;
 }
 
-static struct hl_chunk_plan_facts plan_of(const struct hl_trace *t, int copy)
-{
-    return plan_with(t, copy, 0);
-}
-
-static void test_with_equal_sizes_no_way_of_evicting_is_better(void **state)
-{
-    unsigned flows = 0;
-    (void)state;
-    for (unsigned i = 0; i < 600; i++) {
-        struct maker m = {.seed = 1000 + i, .copy = i % 2, .sizes = 1, .unit = 3};
-        m.chunks = 2 + maker_pick(&m, CHUNKS - 1);
-        m.moments = 3 + maker_pick(&m, 16);
-        m.iterations = 1 + maker_pick(&m, 3);
-        m.slack = 1 + maker_pick(&m, 3);
-        struct hl_trace t = {0};
-        maker_make(&m, &t);
-        uint64_t least = least_bytes(&t, m.copy);
-        struct hl_chunk_plan_facts f = plan_of(&t, m.copy);
-        flows += strcmp(f.rule, "flow") == 0;
-        if (f.moved != least || !f.exact)
-            fail_msg("trace %u, %s: %s moves %llu bytes, %llu would do", i,
-                     m.copy ? "copy" : "move", f.rule, (unsigned long long)f.moved,
-                     (unsigned long long)least);
-        hl_trace_fini(&t);
-    }
-    print_message("%u plans needed a flow\n", flows);
-    assert_true(flows > 0); /* else simpler rules were enough, and nothing is shown */
-}
-
-static void test_with_unequal_sizes_no_way_of_evicting_is_better(void **state)
-{
-    uint64_t ours = 0, belady = 0;
-    (void)state;
-    for (unsigned i = 0; i < 600; i++) {
-        struct maker m = {.seed = 9000 + i, .copy = i % 2, .sizes = 5, .unit = 2};
-        m.chunks = 2 + maker_pick(&m, CHUNKS - 1);
-        m.moments = 3 + maker_pick(&m, 12);
-        m.iterations = 1 + maker_pick(&m, 3);
-        m.slack = maker_pick(&m, 12);
-        struct hl_trace t = {0};
-        maker_make(&m, &t);
-        struct hl_chunk_plan_facts f = plan_of(&t, m.copy);
-        uint64_t b = belady_bytes(&t, m.copy);
-        if (f.moved > b)
-            fail_msg("trace %u: %s moves %llu bytes, Belady %llu", i, f.rule,
-                     (unsigned long long)f.moved, (unsigned long long)b);
-        uint64_t least = least_bytes(&t, m.copy);
-        if (f.moved != least || !f.exact)
-            fail_msg("trace %u, %s: %s moves %llu bytes, %llu would do", i,
-                     m.copy ? "copy" : "move", f.rule, (unsigned long long)f.moved,
-                     (unsigned long long)least);
-        ours += f.moved;
-        belady += b;
-        hl_trace_fini(&t);
-    }
-    print_message("unequal sizes: Belady moves %.3f of the least bytes\n",
-                  (double)belady / (double)ours);
-    assert_true(ours < belady);
-}
-
-/* Larger than can be tried: several needs in a moment, sizes and room of all kinds. */
+/* Several needs in a moment, sizes and room of all kinds. */
 static void test_belady_is_never_better(void **state)
 {
     uint64_t ours = 0, belady = 0;
-    unsigned exact = 0;
     (void)state;
     for (unsigned i = 0; i < 2000; i++) {
         struct maker m = {.seed = 70000 + i, .copy = i % 2, .unit = 2};
@@ -276,18 +120,16 @@ static void test_belady_is_never_better(void **state)
         m.slack = maker_pick(&m, m.chunks * m.sizes);
         struct hl_trace t = {0};
         maker_make(&m, &t);
-        struct hl_chunk_plan_facts f = plan_with(&t, m.copy, 300000);
+        struct hl_chunk_plan_facts f = plan_of(&t, m.copy);
         uint64_t b = belady_bytes(&t, m.copy);
         if (f.moved > b)
             fail_msg("trace %u: %s moves %llu bytes, Belady %llu", i, f.rule,
                      (unsigned long long)f.moved, (unsigned long long)b);
         ours += f.moved;
         belady += b;
-        exact += f.exact != 0;
         hl_trace_fini(&t);
     }
-    print_message("Belady moves %.3f of the plans' bytes; %u of 2000 proved\n",
-                  (double)belady / (double)ours, exact);
+    print_message("Belady moves %.3f of the plans' bytes\n", (double)belady / (double)ours);
     assert_true(ours < belady);
 }
 
@@ -325,7 +167,7 @@ static void test_a_palindrome_costs_what_it_does_by_hand(void **state)
 
 static uint64_t endless(const struct hl_trace *t, int copy, uint64_t ends_after, int *again)
 {
-    struct hl_chunk_plan_options o = {.copy = copy, .endless = 1, .work = 300000};
+    struct hl_chunk_plan_options o = {.copy = copy, .endless = 1};
     struct hl_chunk_plan_facts f;
     struct hl_chunk_plan *p = NULL;
     uint64_t sum = 0;
@@ -412,9 +254,9 @@ static void test_a_long_iteration_of_many_chunks_is_planned(void **state)
         maker_make(&m, &t);
         for (size_t i = 0; i < t.moment_count; i++) /* a tide, not noise */
             t.moments[i].avail = 4096 * (300 + 200 * (i / 1000 % 2));
-        struct hl_chunk_plan_facts f = plan_with(&t, copy, copy ? 50000000 : 0);
-        print_message("%s: %s, exact %d, %.0f chunks moved\n", copy ? "copy" : "move", f.rule,
-                      f.exact, (double)f.moved / 4096);
+        struct hl_chunk_plan_facts f = plan_of(&t, copy);
+        print_message("%s: %s, %.0f chunks moved\n", copy ? "copy" : "move", f.rule,
+                      (double)f.moved / 4096);
         assert_true(f.moved > 0);
         hl_trace_fini(&t);
     }
@@ -425,8 +267,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_palindrome_costs_what_it_does_by_hand),
         cmocka_unit_test(test_what_does_not_fit_is_named),
-        cmocka_unit_test(test_with_equal_sizes_no_way_of_evicting_is_better),
-        cmocka_unit_test(test_with_unequal_sizes_no_way_of_evicting_is_better),
         cmocka_unit_test(test_belady_is_never_better),
         cmocka_unit_test(test_an_endless_plan_moves_no_more_than_belady),
         cmocka_unit_test(test_a_long_iteration_of_many_chunks_is_planned),

@@ -1,0 +1,112 @@
+"""Forward and backward of managed modules: where an iteration begins and ends, and what becomes of
+finished gradients."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from . import _abi, _wrappers
+from ._abi import DEVICE, HybridPSError
+from ._params import raw_grad, set_grad
+from ._phases import Phases
+from ._slots import Slot
+from ._tensors import tensors_of, uncompiled
+
+
+class Passes:
+    """What units and autograd's hooks call."""
+
+    def __init__(self, phases: Phases) -> None:
+        self.phases, self.state = phases, phases.state
+        self.state.on_gradient = self.accumulated
+
+    def begin_forward(self) -> bool:
+        """Whether this is an outermost forward (and not one that backward runs again)."""
+        if self.state.works():
+            return False
+        self.state.usable()
+        if self.state.in_backward:
+            self.phases.leave()  # the last backward ended in an exception
+        train = torch.is_grad_enabled()
+        if train and DistributedDataParallel._active_ddp_module is not None:
+            raise HybridPSError("DistributedDataParallel" + _wrappers.WHY + self.state.facts())
+        roots = self.state.modules if train else ()
+        for made in _wrappers.made_of(m for root in roots for m in root.modules()):
+            raise HybridPSError(made + _wrappers.WHY + self.state.facts())
+        if not self.state.inside:
+            self.phases.enter()  # belongs to what went before, so that all iterations are alike
+            if not train or self.state.fresh:
+                self.state.pool.iteration("train" if train else "eval")
+            self.state.fresh = self.state.fresh and not train
+        return True
+
+    def end_forward(self, out: Any) -> None:
+        """An outermost forward has ended."""
+        if not any(t.requires_grad for t in tensors_of(out)):
+            self.phases.leave()
+
+    @uncompiled
+    def outer_backward(self, gradient: Any = None) -> None:
+        """Backward reached the output of an outermost forward."""
+        self.begin_backward()
+
+    def begin_backward(self) -> bool:
+        """False where this backward is not one of parameters in the pool any more."""
+        if self.state.closed:
+            return False
+        if not self.state.in_backward:
+            self.phases.enter()
+            self.state.in_backward = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+        return True
+
+    def _end_backward(self) -> None:
+        if self.state.in_backward and not self.state.closed:
+            self.state.in_backward = False
+            self.phases.unpin_calls()
+            if self.state.depth == 0 and not self.state.graph_grows:
+                self.phases.leave()
+            self.state.graph_grows = False
+
+    @uncompiled
+    def accumulated(self, slot: Slot) -> None:
+        grad = raw_grad(slot.param)
+        if grad is None or not self.state.inside or self.state.closed:
+            return
+        if not grad.is_sparse:
+            set_grad(slot.param, None)
+            try:
+                if self.state.group is not None:
+                    grad = self.state.group.allreduce(grad, "mean", slot.name)
+                self._add_up(slot, grad)
+            except BaseException:
+                self.phases.leave()  # an exception in backward ends it
+                raise
+        elif self.state.group is not None:
+            raise HybridPSError(f"{slot.name} has a sparse gradient, which ranks can't sum up: "
+                                "use sparse=False" + self.state.facts())
+        for unit in slot.units:
+            if unit.calls:
+                unit.accumulated(slot)
+
+    def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
+        if slot.reuse:
+            self.state.is_needed([slot])
+        held = not slot.reuse and any([unit.calls for unit in slot.units])
+        if not held:
+            self.state.pool.access(slot.grad_bundle)
+        if slot.grad_device is None:
+            slot.grad_device = slot.view(slot.gradient, DEVICE)
+        there = slot.grad_device
+        if not (slot.has_grad or slot.cuda) and grad.stride() == there.stride() and \
+                grad.dtype == there.dtype:
+            self.state.pool.grad_put(slot.address(slot.gradient), grad.data_ptr(),
+                               grad.numel() * grad.element_size())
+        else:
+            with torch.no_grad():
+                there.add_(grad) if slot.has_grad else there.copy_(grad)
+        slot.has_grad = True
+        if not held:
+            self.state.pool.release(slot.grad_bundle, _abi.AFTER_BWD)

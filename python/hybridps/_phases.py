@@ -1,0 +1,448 @@
+"""The two phases, and what happens between them.
+
+At any time the client is in one of two phases.
+
+Outside (before the first forward, after backward, around an optimizer's step): ``p.data`` and
+``p.grad`` are host memory that anybody may read and write in place: clipping, optimizers,
+schedulers, averaging, ``state_dict``. What steps on the device leaves gradients where they are
+until somebody reads ``p.grad``.
+
+Inside (from the first forward to the end of backward): nothing is accessed but by units (see
+_units.py), on the device. ``p.data`` is the parameter's device memory; where the chunk is not
+there, the library serves the fault of whoever touches it (hybridps_serve_faults): it is read and
+written all the same. On CUDA there are no such faults: what is not accessed is kept by access until
+the end of backward, or refused. ``p.grad`` is None; finished gradients are added up in
+managed memory.
+"""
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Iterable, Iterator, Sequence
+
+import torch
+
+from . import _abi
+from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
+from ._params import raw_data, raw_grad, set_data, set_grad
+from ._slots import Slot
+from ._state import State
+from ._tensors import uncompiled
+
+
+class Phases:
+    """Moves a State between its phases, and answers whoever takes a parameter, p.data or p.grad."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def enter(self) -> None:
+        """Outside to inside; nothing happens when inside."""
+        if self.state.inside:
+            return
+        self._check_reuse()
+        self.state.pool.settle()
+        self.add_grads([s for s in self.state.slots if s.param.requires_grad and s.hook is None])
+        self.let_go()
+        for slot in self.state.slots:
+            param = slot.param
+            grad = raw_grad(param)
+            if grad is not None and not grad.is_sparse:
+                set_grad(param, None)
+            set_data(param, slot.device if slot.device is not None else self._device(slot))
+            slot.version = param._version
+        self.state.grads_away = False
+        self.state.inside = True
+
+    def leave(self) -> None:
+        """Inside to outside; nothing happens when outside."""
+        if not self.state.inside:
+            return
+        self.unpin_calls()
+        for bundle in self.state.loose:
+            self.state.pool.release(bundle)
+        self.state.loose.clear()
+        lost = self._settle()
+        state = self.state
+        state.in_backward = state.graph_grows = state.graph_waits = state.by_hand = False
+        self.state.hold(self.state.held_outside(self.state.lazy))
+        wrong = []
+        for slot in self.state.slots:
+            param = slot.param
+            if param._version != slot.version:
+                wrong.append(slot.name)
+            self.show(slot)
+            if slot.has_grad:
+                set_grad(param, slot.grad_host)
+                slot.grad_version = slot.grad_host._version
+        self.state.grads_away = self.state.lazy and any(s.has_grad for s in self.state.slots)
+        self.state.inside = False
+        if wrong:
+            raise HybridPSError(f"{', '.join(wrong[:5])} written in place between forward and the "
+                                "end of backward, where the device has a copy that is only read: "
+                                "write before or after, or to access(p, write=True)" +
+                                self.state.facts())
+        if lost is not None:
+            raise lost
+
+    def let_go(self) -> None:
+        """Nothing is accessed on the host any more; what was written there counts as written, and
+        gradients that were dropped have no content."""
+        written, dropped = self._changes()
+        if written:
+            bundle = self.state.bundle(written, HOST, True)
+            self.state.pool.access(bundle)
+            self.state.pool.release(bundle, HOLD)
+        gone = set(dropped)
+        kept = [i for i in self.state.held if i not in gone]
+        self.state.pool.release(self.state.bundle(kept, HOST), HOLD)
+        if self.state.grads_away:
+            self.state.pool.drop(dropped)
+        else:
+            self.state.pool.release(self.state.bundle(dropped, HOST), FREE)
+        self.state.held = []
+
+    def changed(self) -> None:
+        """Parameters were written in a way that is not seen."""
+        self.leave()
+        for slot in self.state.slots:
+            slot.written = slot.suspect = True
+
+    def _device(self, slot: Slot) -> torch.Tensor:
+        slot.device = slot.view(slot.tensor, DEVICE)
+        return slot.device
+
+    def _changes(self) -> tuple[list[int], list[int]]:
+        """What was written on the host since leave, and gradients that were dropped."""
+        written, dropped = [], []
+        for slot in self.state.slots:
+            if slot.gone:
+                continue
+            if slot.param.data_ptr() != slot.home:
+                self._moved_away(slot)
+            if slot.written or slot.param._version != slot.version:
+                slot.suspect = slot.suspect or slot.param._version != slot.version
+                slot.written = False
+                slot.version = slot.param._version
+                written.append(slot.tensor)
+            grad = raw_grad(slot.param)
+            if grad is None or grad.is_sparse:
+                if slot.has_grad:
+                    dropped.append(slot.grad)
+                slot.has_grad = False
+            elif slot.reuse or slot.grad < 0:
+                continue
+            elif grad is not slot.grad_host:
+                self._take(slot, grad)
+            elif not self.state.grads_away and (self.state.grads_seen or
+                                          grad._version != slot.grad_version):
+                written.append(slot.grad)
+                slot.grad_version = grad._version
+        self.state.grads_seen = False
+        return written, dropped
+
+    def _moved_away(self, slot: Slot) -> None:
+        """Somebody gave the parameter other memory (set_, share_memory_, a queue to another
+        process): its values are taken home."""
+        value = raw_data(slot.param)
+        slot.host = slot.view(slot.tensor, HOST)
+        if slot.grad >= 0:  # its own too, perhaps
+            slot.grad_host = slot.view(slot.grad, HOST)
+        self.assign(slot, value)
+        set_data(slot.param, slot.host)
+
+    def _take(self, slot: Slot, grad: torch.Tensor) -> None:
+        """A gradient that somebody assigned."""
+        bundle = self.state.bundle([slot.grad], HOST, True)
+        self.state.pool.access(bundle)
+        slot.grad_host.copy_(grad)
+        self.state.pool.release(bundle, HOLD)
+        slot.has_grad = True
+
+    def _settle(self) -> HybridPSError | None:
+        """Writes to tensors that were not there become content. What could not be read is raised
+        when the phase has ended."""
+        try:
+            self.state.pool.settle()
+        except HybridPSError as error:
+            return error
+        return None
+
+    def show(self, slot: Slot) -> None:
+        """p.data outside. While a gradient is in its place nobody takes it for the parameter."""
+        if slot.gone:
+            nan = torch.full((), float("nan"), dtype=slot.param.dtype)
+            set_data(slot.param, nan.expand(slot.param.shape))
+        else:
+            set_data(slot.param, slot.host)
+        slot.version = slot.param._version
+
+    def fetch_grads(self) -> None:
+        """Gradients that stayed on the device come to the host."""
+        if not self.state.grads_away:
+            return
+        self.state.hold([s.gradient for s in self.state.slots if s.has_grad])
+        self.state.grads_away = False
+        for slot in self.state.slots:
+            if slot.has_grad:
+                slot.grad_version = slot.grad_host._version
+
+    def drop_grads(self, slots: Iterable[Slot]) -> None:
+        """p.grad = None for each. Where they are not on the host, they need not come for that."""
+        if not self.state.inside and not self.state.grads_away:
+            return
+        if self.state.closed or _abi.forked(self.state.pid) or self.state.works():
+            return
+        there = [s for s in slots if s.has_grad and not s.reuse]
+        self.state.pool.drop([s.grad for s in there])
+        for slot in there:
+            slot.has_grad = False
+        slots = self.state.slots
+        if self.state.grads_away and not any(s.has_grad for s in slots[:1] + slots[-1:]):
+            self.state.grads_away = any(s.has_grad for s in slots)
+
+    def look_at_grad(self, slot: Slot) -> None:
+        """Somebody takes p.grad: between forward and backward it is what backward will add to."""
+        if self.state.closed or _abi.forked(self.state.pid):
+            return
+        if self.state.inside:
+            if not slot.has_grad or self.state.works():
+                return
+            self._ask_to_leave(slot.name + ".grad")
+        self.fetch_grads()
+        self.state.grads_seen = True
+
+    @uncompiled
+    def taken(self, param: torch.nn.Parameter) -> None:
+        """Somebody takes a parameter of a module that does not run."""
+        slot = self.state.by_param.get(id(param))
+        if slot is None or not self.state.inside:
+            return
+        if self.state.running:
+            if not any(unit in slot.units for unit in self.state.running):
+                try:
+                    self.state.running[-1].learn(slot)
+                except HybridPSError:
+                    if self.state.cuda:
+                        raise
+        elif self.state.works():  # a hook in backward
+            if self.state.cuda:
+                self._keep([slot.tensor])
+        else:
+            self.listed()
+
+    def _keep(self, tensors: list[int]) -> None:
+        bundle = Bundle(tensors, DEVICE)
+        self.state.pool.access(bundle)
+        self.state.loose.append(bundle)
+
+    def keep_all(self) -> None:
+        """Backward makes a graph (create_graph=True): whoever goes through it needs the parameters
+        in an order nobody tells. They stay until backward has ended that makes none."""
+        if not self.state.graph_grows:
+            self._keep([s.tensor for s in self.state.slots])
+            self.state.graph_grows = self.state.graph_waits = True
+
+    def _ask_to_leave(self, what: str) -> None:
+        if self.state.graph_waits:
+            raise HybridPSError(f"{what} is asked for between a backward with create_graph=True "
+                                "and the one that goes through its graph, which keeps all parameters "
+                                "on the device: ask (or call zero_grad) before the first of them, or "
+                                "after the second" + self.state.facts())
+        self.leave()
+
+    def welcome(self, param: torch.nn.Parameter) -> None:
+        """A parameter is put into a managed module."""
+        data, state = raw_data(param), self.state
+        if id(param) not in state.by_param and any(data.data_ptr() == s.host.data_ptr()
+                                                   for s in state.slots):
+            set_data(param, data.clone())
+
+    def listed(self, slots: Sequence[Slot] = ()) -> None:
+        """Somebody takes the parameters of a module, perhaps to look at them."""
+        if not self.state.inside or self.state.closed or _abi.forked(self.state.pid):
+            return
+        if self.state.graph_waits or self.state.by_hand:
+            return  # they are there
+        if not self.state.works():
+            self.leave()
+        elif slots and self.state.cuda:
+            with contextlib.suppress(HybridPSError):  # who wants the shapes needs no room
+                self._keep([s.tensor for s in slots])
+
+    def runs(self) -> bool:
+        """Whether a forward or a backward of the managed modules is under way in this process."""
+        state = self.state
+        return (not state.closed and not _abi.forked(state.pid) and state.inside and
+                state.works())
+
+    def look(self, slot: Slot) -> None:
+        """Somebody takes p.data."""
+        if self.state.closed or _abi.forked(self.state.pid):
+            return
+        if self.state.inside:
+            if self.state.works():
+                self._may_write(slot)
+                return
+            self._ask_to_leave(slot.name + ".data")
+        slot.written = slot.suspect = True
+
+    def _may_write(self, slot: Slot) -> None:
+        """Somebody takes p.data in a forward or a backward, perhaps to write it."""
+        where = self.state.pool.tensor(slot.tensor)
+        if self.state.cuda or (where["on_device"] and where["on_host"]):  # else the fault tells
+            bundle = Bundle([slot.tensor], DEVICE, True)
+            self.state.pool.access(bundle)  # the host's copy is void
+            if self.state.cuda:
+                self.state.loose.append(bundle)
+            else:
+                self.state.pool.release(bundle)
+        slot.suspect = True
+
+    def copies(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of a state_dict in a forward or a backward, for keeps."""
+        out = values.__class__(values)
+        addresses = {raw_data(s.param).data_ptr(): s for s in self.state.slots}
+        for key, value in values.items():
+            slot = addresses.get(value.data_ptr()) if isinstance(value, torch.Tensor) else None
+            if slot is None:
+                continue
+            self.state.is_needed([slot])
+            if self.state.cuda:
+                self.state.pool.access(slot.bundle)
+            out[key] = value.clone()
+            if self.state.cuda:
+                self.state.pool.release(slot.bundle)
+        return out
+
+    def assign(self, slot: Slot, value: torch.Tensor) -> None:
+        """Somebody says p.data = value."""
+        param = slot.param
+        same = (value.shape == param.shape and value.dtype == param.dtype and
+                value.device == slot.host.device)
+        if not same or slot.gone:
+            raise HybridPSError(
+                f"{slot.name}.data = a tensor of {tuple(value.shape)}, {value.dtype}, on "
+                f"{value.device}: the parameter is managed as {tuple(param.shape)}, {param.dtype}"
+                f"{', and its gradient is in its place' if slot.gone else ''}; close the client "
+                "first" +
+                self.state.facts())
+        self.state.usable()
+        self.look(slot)
+        with torch.no_grad():
+            (raw_data(param) if self.state.inside else slot.host).copy_(value)
+
+    def _check_reuse(self) -> None:
+        """Before a forward all parameters must be there."""
+        gone = [s for s in self.state.slots if s.gone]
+        if not gone:
+            return
+        kept = [s.name for s in gone if raw_grad(s.param) is not None]
+        if kept:
+            raise HybridPSError(f"the gradient of {kept[0]} (and {len(kept) - 1} more) is in the "
+                                "place of the parameter, which is needed now: with gradients="
+                                "\"reuse\" a step or zero_grad comes first, and accumulation needs "
+                                "gradients=\"separate\"" + self.state.facts())
+        self.restore(gone)
+
+    def restore(self, slots: list[Slot]) -> None:
+        """Their gradients were dropped: the values are those of the masters."""
+        if not slots:
+            return
+        missing = [s.tensor for s in slots if s.tensor not in set(self.state.held)]
+        if missing:
+            self.state.hold(missing)
+        for slot in slots:
+            if "master" in slot.states:
+                tensor, master = slot.states["master"]
+                with self.state.pool.on_host(tensor), torch.no_grad():
+                    slot.host.copy_(master)
+            if self.state.shard:
+                self.state.group.broadcast_(slot.host, slot.owner, slot.name)
+            slot.has_grad = False
+            slot.written = True
+            self.show(slot)
+
+    @contextlib.contextmanager
+    def all_shown(self) -> Iterator[None]:
+        """Outside, with every parameter's values in p.data."""
+        self.leave()
+        gone = [s for s in self.state.slots if s.gone]
+        for slot in gone:
+            if "master" in slot.states:
+                tensor, master = slot.states["master"]
+                with self.state.pool.on_host(tensor):
+                    set_data(slot.param, master.to(slot.param.dtype))
+        try:
+            yield
+        finally:
+            for slot in gone:
+                self.show(slot)
+
+    def zero_gone(self) -> None:
+        """Gradients that are in the place of parameters are dropped."""
+        gone = [s for s in self.state.slots if s.gone]
+        for slot in gone:
+            set_grad(slot.param, None)
+        self.restore(gone)
+
+    def unpin_calls(self) -> None:
+        for unit in self.state.units:
+            for call in list(unit.calls):
+                call.after()
+
+    def add_grads(self, slots: Iterable[Slot]) -> None:
+        slots = list(slots)
+        separate = [s for s in slots if not s.reuse]
+        for slot in separate:
+            size = slot.param.numel() * slot.param.element_size()
+            slot.grad = self.state.pool.add(slot.name + ".grad", _abi.GRAD, size)
+        if separate:
+            self.state.layout()
+        for slot in slots:
+            slot.grad_host = slot.host if slot.reuse else slot.view(slot.grad, HOST)
+            slot.grad_bundle = Bundle([slot.gradient], DEVICE, True)
+            slot.hook = self._hook(slot)
+
+    def _hook(self, slot: Slot) -> Any:
+        """Have _accumulated called whenever autograd has completed a gradient of it."""
+        param = slot.param
+        if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch 2.1
+            return torch.Tensor.register_post_accumulate_grad_hook(
+                param, lambda _: self.state.on_gradient(slot))
+        with torch.enable_grad():
+            node = param.expand_as(param).grad_fn.next_functions[0][0]
+        handle = node.register_hook(lambda *_: self.state.on_gradient(slot))
+        handle.node = node  # alive as long as the hook
+        return handle
+
+    def end(self) -> HybridPSError | None:
+        """Parameters and gradients have memory of their own again. What went wrong before."""
+        for slot in self.state.slots:
+            if slot.hook is not None:
+                slot.hook.remove()
+        if _abi.forked(self.state.pid):
+            return None
+        wrong = None
+        try:
+            self.leave()
+        except HybridPSError as error:  # of what was done before; all is given back first
+            wrong = error
+        self.give_back()
+        return wrong
+
+    def give_back(self) -> None:
+        self.fetch_grads()
+        self.restore([s for s in self.state.slots if s.gone and raw_grad(s.param) is None])
+        for slot in self.state.slots:
+            had = raw_grad(slot.param)
+            if slot.gone:
+                grad = slot.host.clone()
+                with self.state.pool.on_host(slot.states["master"][0]):
+                    set_data(slot.param, slot.states["master"][1].to(grad.dtype))
+                set_grad(slot.param, grad)
+                continue
+            set_data(slot.param, slot.host.clone())
+            if had is not None and had is slot.grad_host:
+                set_grad(slot.param, had.clone())
+        for stepper in self.state.optimizers:
+            stepper.close()

@@ -1,0 +1,150 @@
+"""Modules and optimizers come under management: what is refused, and where parameters go."""
+from __future__ import annotations
+
+import torch
+
+from . import _abi, _optim, _params, _wrappers
+from ._abi import DEVICE, HOST, Bundle, HybridPSError
+from ._params import raw_data, set_data
+from ._passes import Passes
+from ._slots import Slot
+from ._state import State
+from ._tensors import in_same_memory, is_dense
+from ._units import LISTS, WHOLE, Unit, holders
+
+
+def register_module(passes: Passes, module: torch.nn.Module, name: str,
+                    whole: tuple[type, ...]) -> None:
+    """See Client."""
+    state = passes.state
+    state.usable()
+    if any(module is m for m in state.modules) or "_hybridps_unit" in module.__dict__:
+        raise HybridPSError(f"module {name or type(module).__name__} is registered already" +
+                            state.facts())
+    check_module(state, module)
+    new = new_slots(passes, module, name)
+    passes.phases.leave()
+    begin_alike(state, module, new)
+    place(passes, new)
+    state.modules.append(module)
+    add_units(passes, module, name, WHOLE + whole)
+
+
+def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native: bool) -> None:
+    """See Client."""
+    state = passes.state
+    state.usable()
+    if any(optimizer is s.optimizer for s in state.optimizers):
+        raise HybridPSError(f"optimizer {type(optimizer).__name__} is registered already" +
+                            state.facts())
+    check_optimizer(state, optimizer)
+    passes.phases.leave()
+    passes.phases.fetch_grads()
+    state.optimizers.append(_optim.Stepper(passes.phases, optimizer, native))
+    state.lazy = any(s.on_device for s in state.optimizers)
+
+
+def add_units(passes: Passes, module: torch.nn.Module, name: str, whole: tuple[type, ...]) -> None:
+    state = passes.state
+    cover, inside = None, ""  # the last unit that has its children's parameters too
+    for path, child in module.named_modules():
+        if isinstance(child, LISTS) and child is not module:
+            continue
+        params = (child.parameters() if isinstance(child, whole) else
+                  (p for m in holders(child) for p in m.parameters(recurse=False)))
+        slots = list({id(p): state.by_param[id(p)] for p in params if id(p) in state.by_param}
+                     .values())
+        if slots or child is module:
+            full = ".".join(n for n in (name, path) if n) or type(child).__name__
+            unit = Unit(passes, child, full, slots)
+            state.units.append(unit)
+            if cover is not None and path.startswith(inside):
+                unit.cover = cover
+            elif isinstance(child, whole):
+                cover, inside = unit, f"{path}." if path else ""
+            if child is module:
+                unit.wrap_state_dict()
+            for slot in slots:
+                slot.units.append(unit)
+
+
+def check_module(state: State, module: torch.nn.Module) -> None:
+    for path, child in module.named_modules():
+        if isinstance(child, torch.jit.ScriptModule):
+            raise HybridPSError(f"module {path or type(child).__name__} is compiled by torch.jit"
+                                ", which calls no hooks: manage the model that was compiled" +
+                                state.facts())
+        for wrapper in _wrappers.around(child):
+            raise HybridPSError(wrapper + _wrappers.WHY + state.facts())
+
+
+def check_optimizer(state: State, optimizer: torch.optim.Optimizer) -> None:
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    if not state.slots or not params or any(id(p) in state.by_param for p in params):
+        return
+    raise HybridPSError(f"optimizer {type(optimizer).__name__} has none of the {len(state.slots)} "
+                        f"managed parameters, but {len(params)} others, the first of shape "
+                        f"{tuple(params[0].shape)}: make it of model.parameters() of the model "
+                        "that is managed" + state.facts())
+
+
+def new_slots(passes: Passes, module: torch.nn.Module, prefix: str) -> list[Slot]:
+    state = passes.state
+    slots = []
+    devices: dict[torch.device, str] = {}
+    for path, param in module.named_parameters():
+        name = f"{prefix}.{path}" if prefix else path
+        if id(param) in state.by_param or param.numel() == 0:
+            continue
+        if id(param) in _params._slots:
+            raise HybridPSError(f"parameter {name} is registered already, with the client of "
+                                f"{_params._slots[id(param)].phases.state.device}" + state.facts())
+        if getattr(param, "_post_accumulate_grad_hooks", None):
+            state.refuse_grad_hook(name)
+        if type(raw_data(param)).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise HybridPSError(f"parameter {name} is a {type(raw_data(param)).__name__}: only "
+                                "plain tensors can be managed" + state.facts())
+        devices.setdefault(param.device, name)
+        if not is_dense(param):
+            raise HybridPSError(f"parameter {name} has holes in memory (strides "
+                                f"{param.stride()}): make it contiguous" + state.facts())
+        slots.append(Slot(passes.phases, param, name))
+    if len(devices) > 1:
+        raise HybridPSError("parameters on mixed devices: " +
+                            ", ".join(f"{n} on {d}" for d, n in devices.items()) +
+                            state.facts())
+    tied = in_same_memory([raw_data(slot.param) for slot in slots])
+    if tied:  # each gets memory of its own: writes to one would not be the other's any more
+        raise HybridPSError("parameters {} and {} are two in the same memory: make them one "
+                            "(module.weight = other.weight), or give each its own (.clone())"
+                            .format(*(slots[i].name for i in tied)) + state.facts())
+    return slots
+
+
+def begin_alike(state: State, module: torch.nn.Module, slots: list[Slot]) -> None:
+    """Every rank begins with rank 0's values."""
+    if state.group is not None:
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                buffer.copy_(state.group.broadcast(buffer, 0, name))
+            for slot in slots:
+                slot.param.copy_(state.group.broadcast(slot.param, 0, slot.name))
+
+
+def place(passes: Passes, slots: list[Slot]) -> None:
+    state = passes.state
+    ids = state.add_filled([(s.name, _abi.PARAM, s.param.data, s.param) for s in slots])
+    for slot, tensor in zip(slots, ids):
+        slot.tensor = tensor
+        slot.bundle = Bundle([tensor], DEVICE)
+        slot.host = slot.view(tensor, HOST)
+        slot.home = slot.host.data_ptr()
+        slot.reuse = state.gradients == "reuse" and slot.param.dtype != torch.float32
+    passes.phases.add_grads(s for s in slots if s.param.requires_grad)
+    state.hold(ids)
+    for slot in slots:
+        set_data(slot.param, slot.host)
+        slot.version = slot.param._version
+        state.slots.append(slot)
+        state.by_param[id(slot.param)] = slot
+        _params.adopt(slot)

@@ -1,0 +1,220 @@
+"""What one process has in managed memory: the pool, parameters by slot, units, and the phase that
+it is in.
+
+Books and small operations on them; who moves between phases is _phases.py. Nothing here knows of
+modules: ``modules``, ``units`` and ``optimizers`` are filled and used by others.
+"""
+from __future__ import annotations
+
+import collections
+import os
+import threading
+from typing import Any, Callable, Sequence
+
+import torch
+
+from . import _abi
+from ._abi import HOST, Bundle, HybridPSError
+from ._group import Group
+from ._slots import Slot
+from ._tensors import backward_runs, view
+
+STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
+
+
+class State:
+    """The books of one client. Options are as Client's."""
+
+    def __init__(self, pool: _abi.Pool, device: str, mode: str, gradients: str,
+                 optimizer_device: str, group: Group | None, shard: bool,
+                 tide: Callable[[], int] | None) -> None:
+        self.pool = pool
+        self.limited = pool.stats()["host_limit"] > 0
+        self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
+        self.device, self.mode = device, mode
+        self.tide = tide or (self._reserved if self.cuda else _none)
+        self.gradients, self.optimizer_device = gradients, optimizer_device
+        self.group = group if group is not None and group.world > 1 else None
+        self.shard = shard and self.group is not None
+        self.pid = os.getpid()
+        self.on_gradient: Callable[[Slot], None] = _nobody  # told when autograd has completed one
+        self.slots: list[Slot] = []
+        self.by_param: dict[int, Slot] = {}
+        self.units: list[Any] = []
+        self.modules: list[Any] = []
+        self.optimizers: list[Any] = []
+        self.lazy = False  # gradients stay where they are after backward
+        self.inside = False
+        self.grads_away = False
+        self.grads_seen = False  # outside, by somebody who may have written them
+        self.in_backward = False
+        self.depth = 0
+        self.running: list[Any] = []  # units whose forward has begun, the innermost last
+        self.loose: list[Bundle] = []  # accessed on the device for no unit, until leave
+        self.graph_grows = False  # the running backward makes a graph of its own
+        self.graph_waits = False  # for the backward that goes through it
+        self.by_hand = False  # somebody calls access and release, and knows where parameters are
+        self.turn = threading.RLock()  # of threads that call forward
+        self.fresh = True  # the next training forward begins an iteration
+        self.closed = False
+        self.layouts = 0
+        self.held: list[int] = []  # accessed on the host, outside
+        self._bundles: dict[tuple, Bundle] = {}
+        self._spare: dict[int, list[int]] = {}
+
+    def _reserved(self) -> int:
+        return torch.cuda.memory_reserved(self.cuda)
+
+    def facts(self) -> str:
+        """For messages: what is where."""
+        if self.closed or _abi.forked(self.pid):
+            return ""
+        s = self.pool.stats()
+
+        states = self._states()
+
+        def kinds(by_kind: dict[str, int], where: str) -> str:
+            return ", ".join(f"{kind} {size}{states[where, kind]}"
+                             for kind, size in by_kind.items() if size) or "nothing"
+        pinned = [s.name for s in self.slots if s.held or any(u.calls for u in s.units)][:5]
+        return (f" [device {self.device}: {s['capacity']} bytes, {s['avail']} for chunks in moment "
+                f"{s['moments']}; on it {kinds(s['device_by_kind'], 'on_device')}; on the host "
+                f"{kinds(s['host_by_kind'], 'on_host')}; {s['pinned']} bytes pinned"
+                f"{' by ' + ', '.join(pinned) if pinned else ''}; {len(self.slots)} parameters of "
+                f"{len(self.modules)} modules]")
+
+    def _states(self) -> dict[tuple[str, str], str]:
+        """Bytes of tensors by place, kind and state, as text."""
+        found: dict[tuple[str, str], collections.Counter] = collections.defaultdict(
+            collections.Counter)
+        for slot in self.slots:
+            for tensor in (slot.tensor, slot.grad, *(i for i, _ in slot.states.values())):
+                info = self.pool.tensor(tensor) if tensor >= 0 else {}
+                for where in ("on_device", "on_host"):
+                    if info.get(where):
+                        kind, state = _abi.KINDS[info["kind"]], STATES[info["state"]]
+                        found[where, kind][state] += info["bytes"]
+        texts: dict[tuple[str, str], str] = collections.defaultdict(str)
+        for key, states in found.items():
+            texts[key] = f" ({', '.join(f'{state} {size}' for state, size in states.items())})"
+        return texts
+
+    def usable(self) -> None:
+        if self.closed:
+            raise HybridPSError("this client is closed")
+        if _abi.forked(self.pid):
+            raise HybridPSError(f"the client of process {self.pid} (device {self.device}, "
+                                f"{len(self.slots)} parameters) is used after a fork, in process "
+                                f"{os.getpid()}: open another one in the child")
+
+    def slot(self, param: torch.Tensor) -> Slot:
+        self.usable()
+        slot = self.by_param.get(id(param))
+        if slot is None or slot.param is not param:
+            raise HybridPSError(f"a tensor of shape {tuple(param.shape)} is not registered with "
+                                "this client: register its module first" + self.facts())
+        return slot
+
+    def collective(self) -> Any:
+        if self.group is not None:
+            return self.group
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return Group.torch()
+        return _Alone()
+
+    def layout(self) -> None:
+        """New chunks do not belong to the running iteration: it ends here, the next forward
+        begins one."""
+        self.pool.iteration(None)
+        self.fresh = True
+        self.layouts += 1
+        self.pool.layout()
+
+    def add_filled(self, what: list[tuple[str, int, torch.Tensor, torch.Tensor]]) -> list[int]:
+        """New tensors (name, kind, value, like whom they lie in memory) with their values; they
+        are not accessed."""
+        ids = [self.pool.add(n, k, v.numel() * v.element_size()) for n, k, v, _ in what]
+        if not ids:
+            return ids
+        self.layout()
+        for tensor, (_, _, value, like) in zip(ids, what):
+            with self.pool.on_host(tensor, write=True):
+                view(self.pool.address(tensor, HOST), like.size(), like.stride(),
+                     value.dtype).copy_(value.detach())
+        return ids
+
+    def take_spare(self, name: str, size: int) -> int:
+        """A tensor of that size without content, that nobody has."""
+        if self._spare.get(size):
+            return self._spare[size].pop()
+        tensor = self.pool.add(name, _abi.OTHER, size)
+        self.layout()
+        return tensor
+
+    def give_spare(self, tensor: int, size: int) -> None:
+        self.pool.drop([tensor])
+        self._spare.setdefault(size, []).append(tensor)
+
+    def bundle(self, ids: Sequence[int], where: int, write: bool = False) -> Bundle:
+        """The same one for the same arguments, as phases repeat."""
+        key = (where, write, *ids)
+        found = self._bundles.get(key)
+        if found is None:
+            if len(self._bundles) >= 256:
+                self._bundles.clear()
+            found = self._bundles[key] = Bundle(ids, where, write)
+        return found
+
+    def hold(self, ids: list[int]) -> None:
+        """On the host from now on, until the next forward."""
+        self.pool.access(self.bundle(ids, HOST))
+        self.held += ids
+
+    def held_outside(self, lazy: bool) -> list[int]:
+        ids = [s.tensor for s in self.slots if not (lazy and s.gone)]
+        if not lazy:
+            ids += [s.grad for s in self.slots if s.has_grad and not s.reuse]
+        for stepper in self.optimizers:
+            ids += stepper.on_host()
+        return ids
+
+    def is_needed(self, slots: list[Slot]) -> None:
+        """A unit is about to use them."""
+        for slot in slots:
+            if slot.gone:
+                raise HybridPSError(f"{slot.name} is needed after its gradient has taken its place:"
+                                    " a parameter that is used again in backward (tied, or two "
+                                    "losses) needs gradients=\"separate\"" + self.facts())
+
+    def refuse_grad_hook(self, name: str) -> None:
+        raise HybridPSError(f"{name}: no hooks after accumulation on managed parameters, whose "
+                            "gradient has gone to the device by then: register_hook sees it while "
+                            "backward runs, p.grad has it afterwards" + self.facts())
+
+    def works(self) -> bool:
+        """Inside a forward or a backward, whose course nobody may change."""
+        return self.depth > 0 or (self.in_backward and backward_runs())
+
+
+class _Alone:
+    """The collectives of one process."""
+
+    @staticmethod
+    def allreduce(tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
+        if op not in ("sum", "mean"):
+            raise HybridPSError(f"{name}: op is {op!r}, it may be 'sum' or 'mean'")
+        return tensor.detach()
+
+    @staticmethod
+    def broadcast(tensor: torch.Tensor, src: int = 0, name: str = "") -> torch.Tensor:
+        if src != 0:
+            raise HybridPSError(f"{name}: src is {src}, there are ranks 0 to 0")
+        return tensor.detach()
+
+
+def _none() -> int:
+    return 0
+
+
+def _nobody(slot: Slot) -> None:
+    pass

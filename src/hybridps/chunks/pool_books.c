@@ -1,0 +1,66 @@
+/* The pool's books as plan/residency.c wants them: what is needed next, by which rank chunks leave,
+ * and the end of a decision. */
+#include <assert.h>
+
+#include "hybridps/chunks/pool_private.h"
+
+static_assert((int)HL_CHUNK_HOST_NONE == HL_HOST_NONE &&
+                  (int)HL_CHUNK_HOST_HIDDEN == HL_HOST_STALE &&
+                  (int)HL_CHUNK_HOST_SHOWN == HL_HOST_CONTENT,
+              "host memory has the same states in the books");
+
+void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct chunk *c = &p->chunks[uses[i].chunk];
+        if (uses[i].chunk >= p->count)
+            continue;
+        if (uses[i].on_host) {
+            c->r->host_next = p->now + 1;
+            c->r->host_takes = !p->o.copy || uses[i].write;
+        } else {
+            c->r->expected = p->now + 1;
+        }
+    }
+}
+
+static double rank(void *arg, uint32_t chunk, uint64_t now, bool dirty)
+{
+    struct hl_chunk_pool *p = arg;
+    return hl_policy_rank(p->policy, chunk, now, dirty);
+}
+
+/* What the record says; where none tells, what was used longest ago is later. */
+static uint64_t next_use(void *arg, uint32_t chunk)
+{
+    struct hl_chunk_pool *p = arg;
+    uint64_t next = 0;
+    if (p->o.next_use != NULL && p->o.next_use(p->o.next_use_arg, chunk, &next))
+        return next;
+    return UINT64_MAX - p->chunks[chunk].used;
+}
+
+struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail)
+{
+    return (struct hl_residency){.chunks = p->r,
+                                 .count = p->count,
+                                 .copy = p->o.copy != 0,
+                                 .now = p->now,
+                                 .device = p->s.device,
+                                 .avail = avail,
+                                 .rank = rank,
+                                 .next_use = next_use,
+                                 .arg = p};
+}
+
+void pool_forget(struct hl_chunk_pool *p)
+{
+    for (size_t i = 0; i < p->wanted_count; i++)
+        p->chunks[p->wanted[i]].r->want = p->chunks[p->wanted[i]].fresh = 0;
+    for (size_t i = 0; i < p->moves.leave_count; i++)
+        p->chunks[p->moves.leave[i]].leaving = 0;
+    for (size_t i = 0; i < p->moves.out_count; i++)
+        p->chunks[p->moves.out[i]].arrived = 0;
+    hl_moves_clear(&p->moves);
+    p->wanted_count = 0;
+}

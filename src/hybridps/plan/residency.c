@@ -1,0 +1,257 @@
+#include "hybridps/plan/residency.h"
+
+#include <stdlib.h>
+
+#include "hybridps/plan/plan.h"
+
+enum { NEEDED_NOW, ORDINARY, TAKEN_NOW }; /* turns: the highest leaves first */
+
+/* ---- moves ---- */
+
+hl_status hl_moves_reserve(struct hl_moves *m, size_t chunks)
+{
+    if (chunks <= m->cap)
+        return HL_OK;
+    uint32_t *out = realloc(m->out, chunks * sizeof(*out));
+    m->out = out != NULL ? out : m->out;
+    uint32_t *leave = realloc(m->leave, chunks * sizeof(*leave));
+    m->leave = leave != NULL ? leave : m->leave;
+    uint32_t *load = realloc(m->load, chunks * sizeof(*load));
+    m->load = load != NULL ? load : m->load;
+    struct hl_victim *candidates = realloc(m->candidates, chunks * sizeof(*candidates));
+    m->candidates = candidates != NULL ? candidates : m->candidates;
+    if (out == NULL || leave == NULL || load == NULL || candidates == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating moves of chunks");
+    m->cap = chunks;
+    return HL_OK;
+}
+
+void hl_moves_fini(struct hl_moves *m)
+{
+    free(m->out);
+    free(m->leave);
+    free(m->load);
+    free(m->candidates);
+    *m = (struct hl_moves){0};
+}
+
+void hl_moves_clear(struct hl_moves *m)
+{
+    m->out_count = m->leave_count = m->load_count = 0;
+    m->load_bytes = m->host_bytes = 0;
+}
+
+static void copy_out(const struct hl_residency *r, uint32_t chunk, struct hl_moves *m)
+{
+    const struct hl_resident *c = &r->chunks[chunk];
+    m->out[m->out_count++] = chunk;
+    m->host_bytes += c->host_memory == HL_HOST_NONE ? c->bytes : 0;
+}
+
+/* A chunk that the host reads is in the list of copies already. */
+static void leave(const struct hl_residency *r, uint32_t chunk, struct hl_moves *m)
+{
+    const struct hl_resident *c = &r->chunks[chunk];
+    m->leave[m->leave_count++] = chunk;
+    if (!c->host && !(c->want & HL_WANT_HOST))
+        copy_out(r, chunk, m);
+}
+
+/* ---- who leaves ---- */
+
+static bool host_takes(const struct hl_residency *r, const struct hl_resident *c)
+{
+    return (c->want & HL_WANT_HOST) && (!r->copy || (c->want & HL_WRITE_HOST));
+}
+
+/* In one moment there may be several accesses, the device's before the host's. */
+static uint8_t turn_of(const struct hl_residency *r, const struct hl_resident *c)
+{
+    if (r->now > 0 && c->expected == r->now)
+        return NEEDED_NOW;
+    return r->now > 0 && c->host_next == r->now && c->host_takes ? TAKEN_NOW : ORDINARY;
+}
+
+static bool before(const struct hl_victim *a, const struct hl_victim *b)
+{
+    if (a->turn != b->turn)
+        return a->turn > b->turn;
+    if (a->rank > b->rank || a->rank < b->rank)
+        return a->rank > b->rank;
+    return a->chunk < b->chunk;
+}
+
+/* The first of them all comes to stand at 0, as one victim is mostly enough. */
+static void add_candidate(struct hl_moves *m, size_t *count, struct hl_victim v)
+{
+    struct hl_victim *all = m->candidates;
+    if (*count > 0 && before(&v, &all[0])) {
+        all[*count] = all[0];
+        all[0] = v;
+    } else {
+        all[*count] = v;
+    }
+    ++*count;
+}
+
+static uint32_t take_first(struct hl_moves *m, size_t *count)
+{
+    struct hl_victim *all = m->candidates;
+    uint32_t taken = all[0].chunk;
+    all[0] = all[--*count];
+    return taken;
+}
+
+/* After the first was taken. */
+static void find_first(struct hl_moves *m, size_t count)
+{
+    size_t first = 0;
+    for (size_t i = 1; i < count; i++)
+        if (before(&m->candidates[i], &m->candidates[first]))
+            first = i;
+    struct hl_victim found = m->candidates[first];
+    m->candidates[first] = m->candidates[0];
+    m->candidates[0] = found;
+}
+
+static size_t find_candidates(const struct hl_residency *r, struct hl_moves *m)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hl_resident *c = &r->chunks[i];
+        if (!c->device || c->device_pins > 0 || (c->want & HL_WANT_DEVICE) || host_takes(r, c))
+            continue;
+        /* What the host reads in this moment is clean by then. */
+        bool read = (c->want & HL_WANT_HOST) || (r->now > 0 && c->host_next == r->now);
+        double rank = r->rank(r->arg, i, r->now, !c->host && !read);
+        add_candidate(m, &count, (struct hl_victim){rank, i, turn_of(r, c)});
+    }
+    return count;
+}
+
+/* `gone` bytes leave anyway. */
+static bool make_room(const struct hl_residency *r, uint64_t gone, struct hl_moves *m)
+{
+    uint64_t need = r->device + m->load_bytes;
+    if (need - gone <= r->avail)
+        return true;
+    size_t left = find_candidates(r, m);
+    while (left > 0) {
+        uint32_t victim = take_first(m, &left);
+        gone += r->chunks[victim].bytes;
+        leave(r, victim, m);
+        if (need - gone <= r->avail)
+            return true;
+        find_first(m, left);
+    }
+    return false;
+}
+
+/* ---- decisions ---- */
+
+bool hl_residency_access(const struct hl_residency *r, const uint32_t *wanted, size_t count,
+                         struct hl_moves *m)
+{
+    uint64_t gone = 0;
+    hl_moves_clear(m);
+    for (size_t i = 0; i < count; i++) {
+        const struct hl_resident *c = &r->chunks[wanted[i]];
+        bool here = c->device || c->host;
+        if ((c->want & HL_WANT_DEVICE) && !c->device) {
+            m->load[m->load_count++] = wanted[i];
+            m->load_bytes += c->bytes;
+        }
+        if ((c->below || ((c->want & HL_WANT_HOST) && !here)) && c->host_memory == HL_HOST_NONE)
+            m->host_bytes += c->bytes;
+        if (!(c->want & HL_WANT_HOST) || !c->device)
+            continue;
+        if (!c->host)
+            copy_out(r, wanted[i], m);
+        if (host_takes(r, c)) {
+            leave(r, wanted[i], m);
+            gone += c->bytes;
+        }
+    }
+    return make_room(r, gone, m);
+}
+
+/* What the next moment's access would decide. What is pinned now may leave by then, so it is a
+ * candidate; only now it can't. */
+bool hl_residency_ahead(const struct hl_residency *r, const struct hl_trace_use *uses, size_t count,
+                        struct hl_moves *m)
+{
+    size_t left = 0;
+    uint64_t gone = 0;
+    hl_moves_clear(m);
+    for (size_t i = 0; i < count; i++)
+        m->load_bytes += r->chunks[uses[i].chunk].device ? 0 : r->chunks[uses[i].chunk].bytes;
+    if (m->load_bytes == 0)
+        return false;
+    if (r->device + m->load_bytes <= r->avail)
+        return true;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hl_resident *c = &r->chunks[i];
+        if (!c->device || c->expected == r->now + 1)
+            continue;
+        double rank = r->rank(r->arg, i, r->now + 1, !c->host);
+        add_candidate(m, &left, (struct hl_victim){rank, i, ORDINARY});
+    }
+    while (left > 0) {
+        uint32_t victim = take_first(m, &left);
+        const struct hl_resident *c = &r->chunks[victim];
+        if (c->device_pins > 0 || c->host_pins > 0)
+            return false;
+        m->leave[m->leave_count++] = victim;
+        gone += c->bytes;
+        if (r->device + m->load_bytes - gone <= r->avail)
+            return true;
+        find_first(m, left);
+    }
+    return false;
+}
+
+bool hl_residency_place(const struct hl_residency *r, const uint8_t *places, uint32_t count,
+                        struct hl_moves *m)
+{
+    uint64_t device = 0;
+    hl_moves_clear(m);
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hl_resident *c = &r->chunks[i];
+        bool there = i < count ? (places[i] & HL_CHUNK_ON_DEVICE) != 0 : c->device;
+        device += there ? c->bytes : 0;
+        if (c->device && !there) {
+            leave(r, i, m);
+        } else if (c->device && i < count && (places[i] & HL_CHUNK_ON_HOST) && !c->host) {
+            copy_out(r, i, m);
+        } else if (!c->device && there && (c->host || c->below)) {
+            m->load[m->load_count++] = i;
+            m->load_bytes += c->bytes;
+            m->host_bytes += c->below && c->host_memory == HL_HOST_NONE ? c->bytes : 0;
+        }
+    }
+    return device <= r->avail;
+}
+
+bool hl_residency_host_victim(const struct hl_residency *r, bool spills, uint32_t *victim)
+{
+    bool found = false;
+    uint64_t latest = 0;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hl_resident *c = &r->chunks[i];
+        if (c->host_pins > 0 || c->want != 0 || c->busy || c->host_memory == HL_HOST_NONE)
+            continue;
+        if (c->host_memory == HL_HOST_STALE) {
+            *victim = i;
+            return true;
+        }
+        if (!c->host || (!c->device && !spills))
+            continue;
+        uint64_t next = r->next_use(r->arg, i);
+        if (!found || next > latest) {
+            *victim = i;
+            latest = next;
+            found = true;
+        }
+    }
+    return found;
+}
