@@ -1,5 +1,5 @@
 /* What an order does next follows from where the copy is and where it is to be: the steps of
- * core/route.h, carried out by whoever owns the memory. */
+ * core/copyplan.h, carried out by whoever owns the memory. */
 #include "controller/copies/copy_task.h"
 
 #include <inttypes.h>
@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "controller/controller_private.h"
+#include "core/copyplan.h"
 
-#define SLACK_MS  2000 /* an Agent's own deadline comes first */
-#define STEPS_MAX 6
+#define SLACK_MS 2000 /* an Agent's own deadline comes first */
 
 struct order {
     struct hl_controller *c;
@@ -43,12 +43,6 @@ const char *place_name(const struct place *p, char *buf, size_t cap)
     return buf;
 }
 
-int place_same(const struct place *a, const struct place *b)
-{
-    return a->tier == b->tier && a->node == b->node &&
-           (a->device[0] == '\0' || b->device[0] == '\0' || strcmp(a->device, b->device) == 0);
-}
-
 /* How the holder of a place is reached; "" where it is not. */
 struct endpoint {
     const char *host_id, *rpc, *data, *migrate, *socket;
@@ -67,24 +61,24 @@ static struct endpoint endpoint_of(const struct hl_controller *c, const struct p
                              c->pool->data_address, c->pool->socket_path};
 }
 
-static int same_host(const struct hl_controller *c, const struct place *a, const struct place *b)
+/* As the plan sees it; it borrows from the place. */
+static struct hl_copy_place plan_place(const struct hl_controller *c, const struct place *p)
 {
-    const char *host = endpoint_of(c, a).host_id;
-    return host[0] != '\0' && strcmp(host, endpoint_of(c, b).host_id) == 0;
+    return (struct hl_copy_place){
+        .tier = p->tier, .node = p->node, .host = endpoint_of(c, p).host_id, .device = p->device};
 }
 
-/* Small is near. A copy that is to be sent needs an L2 to be sent from. */
+int place_same(const struct place *a, const struct place *b)
+{
+    struct hl_copy_place x = {a->tier, a->node, "", a->device},
+                         y = {b->tier, b->node, "", b->device};
+    return hl_copy_same_place(&x, &y);
+}
+
 static int distance(const struct order *o, const struct place *p)
 {
-    const struct place *goal = &o->spec.goal;
-    int far = p->tier == HL_TIER_L4 ? 8 : p->tier == HL_TIER_L3 ? 1 : p->tier == HL_TIER_L1 ? 2 : 0;
-    if (o->spec.op != HL_ROUTE_READ && p->tier == HL_TIER_L3)
-        far += 4;
-    if (goal->tier >= HL_TIER_L3) /* the pool is asked first, then the archive */
-        return p->tier == HL_TIER_L3 ? 0 : p->tier == HL_TIER_L4 ? 1 : 2 + far;
-    if (p->node != NULL && p->node == goal->node)
-        return far;
-    return far + (same_host(o->c, p, goal) ? 10 : 20);
+    struct hl_copy_place from = plan_place(o->c, p), goal = plan_place(o->c, &o->spec.goal);
+    return hl_copy_distance(&from, &goal, o->spec.op);
 }
 
 static void sort_sources(struct order *o)
@@ -283,63 +277,43 @@ static void call_l3(struct order *o, enum hl_tier tier)
                                 o->c->opts.loop, on_located, o);
 }
 
-static struct place at_node(struct node *n, enum hl_tier tier)
+/* Where a step lands: at the node of the goal or of the copy, or at the L3 host. */
+static struct place landing(const struct order *o, const struct hl_copy_place *lands)
 {
-    return (struct place){.tier = tier, .node = n};
-}
-
-/* Out of a node: from its L2, where a copy in device memory goes first. */
-static void step_out(struct order *o, struct place to)
-{
-    if (o->at.tier == HL_TIER_L1) {
-        o->next = at_node(o->at.node, HL_TIER_L2);
-        call_agent(o, o->at.node, HL_ROUTE_READ);
-        return;
-    }
-    o->next = to;
-    call_agent(o, o->at.node, HL_ROUTE_WRITE);
-}
-
-/* Into a node: it reads, or it is sent to. */
-static void step_in(struct order *o)
-{
-    const struct place *goal = &o->spec.goal;
-    int beside = o->at.node == goal->node;
-    if (o->at.tier == HL_TIER_L1 && !beside) {
-        step_out(o, at_node(goal->node, HL_TIER_L2));
-        return;
-    }
-    if (beside || o->at.tier == HL_TIER_L3 || o->spec.op == HL_ROUTE_READ ||
-        same_host(o->c, &o->at, goal)) {
-        o->next = *goal;
-        call_agent(o, goal->node, HL_ROUTE_READ);
-        return;
-    }
-    step_out(o, at_node(goal->node, HL_TIER_L2));
+    struct place p = {.tier = lands->tier};
+    if (lands->node != NULL)
+        p.node = lands->node == o->spec.goal.node ? o->spec.goal.node : o->at.node;
+    snprintf(p.device, sizeof(p.device), "%s", lands->device);
+    return p;
 }
 
 /* The next step, or the end. */
 static void order_go(struct order *o)
 {
-    const struct place *goal = &o->spec.goal;
-    if (place_same(&o->at, goal) && o->copied) {
+    struct hl_copy_place at = plan_place(o->c, &o->at), goal = plan_place(o->c, &o->spec.goal);
+    struct hl_copy_move m = hl_copy_next(&at, &goal, o->spec.op, o->copied);
+    if (m.step == HL_COPY_DONE) {
         order_end(o, HL_OK, "");
         return;
     }
-    if (left_ms(o) == 0 || o->steps++ >= STEPS_MAX) {
+    if (left_ms(o) == 0 || o->steps++ >= HL_COPY_STEPS_MAX) {
         order_end(o, HL_ETIMEDOUT, "the deadline of the copy passed");
         return;
     }
-    o->next = (struct place){.tier = HL_TIER_L3};
-    if (o->at.tier == HL_TIER_L4 && goal->tier != HL_TIER_L4) {
-        call_l3(o, HL_TIER_L3);
-    } else if (goal->node != NULL) {
-        step_in(o);
-    } else if (o->at.node != NULL) {
-        step_out(o, o->next);
-    } else {
-        o->next = *goal;
-        call_l3(o, goal->tier);
+    o->next = landing(o, &m.lands);
+    switch (m.step) {
+    case HL_COPY_READ:
+        call_agent(o, o->next.node, HL_ROUTE_READ);
+        break;
+    case HL_COPY_SEND:
+        call_agent(o, o->at.node, HL_ROUTE_WRITE);
+        break;
+    case HL_COPY_LOAD:
+    case HL_COPY_ARCHIVE:
+        call_l3(o, o->next.tier);
+        break;
+    case HL_COPY_DONE:
+        break;
     }
 }
 
