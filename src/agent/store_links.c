@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/store_private.h"
-#include "net/face/put_queue.h"
+#include "net/dispatch/put_queue.h"
 
 #define IDLE_MAX 8
 #define PUTS_MAX 8

@@ -7,7 +7,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "net/face/put_queue.h"
+#include "net/dispatch/put_queue.h"
 #include "net/zmq/migrate.h"
 
 #define WAIT_MS 50

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "client/client_private.h"
-#include "net/face/put_queue.h"
+#include "net/dispatch/put_queue.h"
 #include "net/net.h"
 #include "rpc/agent_calls.h"
 

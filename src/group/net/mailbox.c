@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "net/face/put_queue.h"
+#include "net/dispatch/put_queue.h"
 
 #define NUMBER_BITS 48
 #define WAITING     6 /* messages of a rank and a kind that nobody has taken yet */

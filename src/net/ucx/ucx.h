@@ -1,4 +1,4 @@
-/* net/ucx/ucx.h - the back end for RDMA as the choice of a back end (face/auto.c) sees it.
+/* net/ucx/ucx.h - the back end for RDMA as the choice of a back end (dispatch/auto.c) sees it.
  *
  * Owns:    nothing beside what hl_net_ops says.
  * Threads: as of hl_net_ops; hl_ucx_server_meet by any.

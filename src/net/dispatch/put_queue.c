@@ -1,5 +1,5 @@
 /* net/put_queue.c - one thread gathers, sends with hl_net_put_many, and hands out the results. */
-#include "net/face/put_queue.h"
+#include "net/dispatch/put_queue.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* net/face/retry.h - a connection that had to do without RDMA looks for it again, beside its
+/* net/dispatch/retry.h - a connection that had to do without RDMA looks for it again, beside its
  * transfers.
  *
  * Owns:    a copy of the options of the connection, and while an attempt is under way its thread

@@ -2,7 +2,7 @@
  *
  * The attempt makes a second connection, which takes the place of the first one when that is not in
  * use: what is under way goes on undisturbed and keeps its path to the end. */
-#include "net/face/retry.h"
+#include "net/dispatch/retry.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

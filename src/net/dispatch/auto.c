@@ -1,4 +1,4 @@
-/* net/face/auto.c - TCP for everybody, RDMA between two hosts that both have it.
+/* net/dispatch/auto.c - TCP for everybody, RDMA between two hosts that both have it.
  *
  * The server for TCP is the gate of both: a client that has RDMA too gives it the address of its
  * UCX worker and gets the server's. So UCX listens on no port and never reads a byte from TCP. The

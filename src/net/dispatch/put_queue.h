@@ -1,4 +1,4 @@
-/* net/face/put_queue.h - small puts of many threads share messages: what comes while a batch is
+/* net/dispatch/put_queue.h - small puts of many threads share messages: what comes while a batch is
  * under way goes out together with the next, which leaves when it has as many objects as the last,
  * or batch_bytes, or after batch_ms.
  *

@@ -1,7 +1,7 @@
 /* The queue of puts that several threads share. */
 #include "unit/net/put_rig.h"
 
-#include "net/face/put_queue.h"
+#include "net/dispatch/put_queue.h"
 
 struct queuer {
     struct hl_put_queue *q;

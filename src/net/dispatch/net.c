@@ -9,7 +9,7 @@
 #include "base/plane.h"
 #include "net/net.h"
 
-#include "net/face/retry.h"
+#include "net/dispatch/retry.h"
 
 #define DEFAULT_STALL_MS       800
 #define DEFAULT_ENDPOINTS      2
