@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "net/addr.h"
+#include "os/cond.h"
 #include "os/poll.h"
 
 struct lookup {
@@ -38,13 +39,9 @@ static void lookup_free(struct lookup *look)
 static struct lookup *lookup_create(void)
 {
     struct lookup *look = calloc(1, sizeof(*look));
-    pthread_condattr_t attr;
     if (look == NULL)
         return NULL;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&look->answered, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&look->answered);
     pthread_mutex_init(&look->lock, NULL);
     return look;
 }

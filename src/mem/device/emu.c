@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "mem/device/parked.h"
 #include "mem/pool/extents.h"
+#include "os/cond.h"
 #include "os/file.h"
 #include "os/numa.h"
 #include "os/shm.h"
@@ -174,12 +175,8 @@ static hl_status emu_open(struct hl_device *d, const char *rest,
                       .len = spec.bytes / page * page,
                       .keeps_memory = options != NULL && options->keeps_memory};
     e->last = &e->first;
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->work, &clock);
-    pthread_cond_init(&e->done, &clock);
-    pthread_condattr_destroy(&clock);
+    hl_cond_init(&e->work);
+    hl_cond_init(&e->done);
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->queue_lock, NULL);
     d->impl = e;

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
+#include "os/cond.h"
 #include "os/numa.h"
 
 #define CHUNK ((uint64_t)1 << 20)
@@ -61,15 +62,6 @@ struct hl_plank {
     unsigned made, busy;
     int pinned;
 };
-
-static void init_cond(pthread_cond_t *cond)
-{
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &clock);
-    pthread_condattr_destroy(&clock);
-}
 
 static struct timespec time_of(uint64_t ns)
 {
@@ -118,7 +110,7 @@ hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plan
         p->numa = info.numa;
     }
     pthread_mutex_init(&p->lock, NULL);
-    init_cond(&p->freed);
+    hl_cond_init(&p->freed);
     *out = p;
     return HL_OK;
 }
@@ -152,7 +144,7 @@ static struct lane *new_lane(struct hl_plank *p)
     l->plank = p;
     atomic_init(&l->idle, 1);
     pthread_mutex_init(&l->lock, NULL);
-    init_cond(&l->change);
+    hl_cond_init(&l->change);
     return l;
 }
 

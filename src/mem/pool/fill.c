@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "os/cond.h"
 
 #define LINE_S 3
 
@@ -72,13 +73,9 @@ static void *log_main(void *arg)
 
 void hl_pool_fill_begin(struct hl_pool_fill *f, const char *path, int fd, uint64_t size, bool fresh)
 {
-    pthread_condattr_t attr;
     sigset_t all, old;
     *f = (struct hl_pool_fill){.path = path, .fd = fd, .size = size};
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&f->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&f->wake);
     pthread_mutex_init(&f->lock, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the thread that fills */

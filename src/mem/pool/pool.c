@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "mem/pool/fill.h"
 #include "mem/pool/pool_private.h"
+#include "os/cond.h"
 #include "os/file.h"
 #include "os/map_guard.h"
 #include "os/shm.h"
@@ -287,11 +288,7 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
         free(pool);
         return hl_fail(HL_ENOMEM, "pool %s", options->path);
     }
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&pool->beat_wake, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&pool->beat_wake);
     pthread_mutex_init(&pool->lock, NULL);
     pool->fd = pool->guard = -1;
     pool->rest_head = pool->rest_tail = NO_SLOT;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "mem/tier/index.h"
+#include "os/cond.h"
 
 #define SLOTS_MIN 64
 /* Fetched at once: large enough for a medium that answers slowly. */
@@ -20,11 +21,7 @@
 void hl_tier_index_init(struct hl_tier_index *x, const char *name, int numa_id)
 {
     *x = (struct hl_tier_index){.name = name, .numa_id = numa_id};
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&x->released, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&x->released);
     pthread_mutex_init(&x->lock, NULL);
 }
 

@@ -9,6 +9,7 @@
 #include <utlist.h>
 
 #include "base/clock.h"
+#include "os/cond.h"
 
 #define DEFAULT_BATCH_MS 1
 #define WORDS            256
@@ -57,11 +58,7 @@ static void wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t unt
 
 static hl_status cond_init(pthread_cond_t *cond)
 {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    int err = pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
+    int err = hl_cond_init(cond);
     return err == 0 ? HL_OK : hl_fail(HL_ENOMEM, "put queue: %s", strerror(err));
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/tcp/server.h"
+#include "os/cond.h"
 
 #define RESOLVE_MS 3000
 #define BACKLOG    1024
@@ -86,7 +87,6 @@ void hl_tcp_server_stop(struct hl_net_server *s)
 hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, const struct hl_tcp_rdma *rdma,
                               struct hl_id id, struct hl_net_server **out)
 {
-    pthread_condattr_t attr;
     struct hl_net_server *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return hl_fail(HL_ENOMEM, "net server on %s: out of memory", opts->listen);
@@ -99,10 +99,7 @@ hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, const struc
     s->listener = s->wake_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->handler, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->moved, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&s->moved);
     hl_status st = set_up(s);
     if (st != HL_OK) {
         hl_tcp_server_stop(s);
