@@ -118,7 +118,7 @@ void hl_tcp_store_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
 void hl_tcp_meeting_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
                               const uint8_t *payload);
 
-/* The table's entries. */
+/* The table's entries; who calls hl_tcp_connect sets the table. */
 hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
 void hl_tcp_close(struct hl_net_client *c);
 void hl_tcp_info(const struct hl_net_client *c, struct hl_net_client_info *out);

@@ -124,7 +124,6 @@ hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     struct hl_net_client *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "connect to %s: out of memory", opts->address);
-    c->head.ops = hl_net_tcp();
     c->cancel = opts->cancel;
     c->batch_bytes = opts->batch_bytes;
     c->stall_ns = (uint64_t)opts->timeout_ms * HL_NS_PER_MS;

@@ -84,13 +84,12 @@ void hl_tcp_server_stop(struct hl_net_server *s)
     free(s);
 }
 
-hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, const struct hl_tcp_rdma *rdma,
-                              struct hl_id id, struct hl_net_server **out)
+hl_status hl_tcp_server_new(const struct hl_net_server_opts *opts, const struct hl_tcp_rdma *rdma,
+                            struct hl_id id, struct hl_net_server **out)
 {
     struct hl_net_server *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return hl_fail(HL_ENOMEM, "net server on %s: out of memory", opts->listen);
-    s->ops = hl_net_tcp();
     s->opts = *opts;
     s->id = id;
     s->spin_ns = (uint64_t)(opts->spin_us > 0 ? opts->spin_us : 0) * 1000;

@@ -92,6 +92,9 @@ static inline void hl_tcp_count(_Atomic uint64_t *counter, uint64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
+/* As hl_tcp_server_start, but for the table of the back end, which is the caller's to set. */
+hl_status hl_tcp_server_new(const struct hl_net_server_opts *opts, const struct hl_tcp_rdma *rdma,
+                            struct hl_id id, struct hl_net_server **out) HL_CHECK;
 const char *hl_tcp_server_address(const struct hl_net_server *s);
 void hl_tcp_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out);
 void hl_tcp_server_stop(struct hl_net_server *s);
