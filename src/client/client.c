@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "client/client_private.h"
 #include "net/net.h"
+#include "os/cond.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -230,11 +231,7 @@ int helios_open(const helios_options *opts, helios_client **out)
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->names_lock, NULL);
     pthread_mutex_init(&c->keeper_lock, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->keeper_wake, &clock);
-    pthread_condattr_destroy(&clock);
+    hl_cond_init(&c->keeper_wake);
     atomic_store_explicit(&c->counters.path, "", memory_order_relaxed);
     hl_status st = attach_init(c);
     if (st == HL_OK)

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "os/cond.h"
 #include "os/loop.h"
 
 #define DEADLINE_MS 1000
@@ -63,13 +64,9 @@ static void question_put(struct question *q)
 static struct question *question_create(struct hl_metrics *m, int health)
 {
     struct question *q = calloc(1, sizeof(*q));
-    pthread_condattr_t attr;
     if (q == NULL)
         return NULL;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&q->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&q->changed);
     pthread_mutex_init(&q->lock, NULL);
     q->refs = 2;
     q->m = m;

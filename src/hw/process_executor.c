@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "hw/process_executor_private.h"
+#include "os/cond.h"
 #include "os/file.h"
 
 #define LOG_SLICE_MAX  (1u << 20)
@@ -457,11 +458,7 @@ hl_status hl_process_executor_open(const struct hl_executor_opts *opts, struct h
     px->arg = opts->arg;
     px->epoll = px->inotify = px->wake = px->lock_fd = -1;
     pthread_mutex_init(&px->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&px->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&px->changed);
     hl_status st = take_state_dir(px, opts->state_dir);
     if (st == HL_OK)
         st = open_watches(px);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "net/dispatch/put_queue.h"
+#include "os/cond.h"
 
 #define NUMBER_BITS 48
 #define WAITING     6 /* messages of a rank and a kind that nobody has taken yet */
@@ -120,11 +121,7 @@ static void abort_put(void *arg, void *token)
 
 static hl_status init(struct hl_mail_box *b)
 {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&b->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&b->cond);
     pthread_mutex_init(&b->lock, NULL);
     b->page_len = (size_t)sysconf(_SC_PAGESIZE);
     void *page =

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "hybridps/chunks/spill.h"
 #include "mem/pool/l3_client.h"
+#include "os/cond.h"
 
 #define PIECE      ((uint64_t)8 << 20)
 #define TIMEOUT_MS 30000
@@ -332,11 +333,7 @@ hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, const struct
     l->timeout_ms = timeout_ms > 0 ? timeout_ms : TIMEOUT_MS;
     l->staging.fd = -1;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    hl_cond_init(&l->wake);
     *ops = &l3;
     *arg = l;
     return HL_OK;
