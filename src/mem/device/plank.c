@@ -21,10 +21,10 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
+#include "mem/chunks.h"
 #include "os/cond.h"
 #include "os/numa.h"
 
-#define CHUNK ((uint64_t)1 << 20)
 #define STAGE ((uint64_t)2 << 20) /* staging begins and ends on huge pages where there are some */
 
 struct lane {
@@ -85,9 +85,9 @@ hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plan
 {
     static const struct hl_plank_options none;
     const struct hl_plank_options *o = options != NULL ? options : &none;
-    uint64_t piece = o->piece > 0 ? o->piece : CHUNK;
+    uint64_t piece = o->piece > 0 ? o->piece : HL_CHUNK;
     unsigned buffers = o->buffers > 0 ? o->buffers : 2, lanes = o->lanes > 0 ? o->lanes : 4;
-    if (piece < 4096 || piece > CHUNK << 16 || (CHUNK % piece != 0 && piece % CHUNK != 0))
+    if (piece < 4096 || piece > HL_CHUNK << 16 || (HL_CHUNK % piece != 0 && piece % HL_CHUNK != 0))
         return hl_fail(HL_EINVAL,
                        "plank: pieces of %" PRIu64 " bytes neither divide a MiB nor are whole MiB",
                        piece);
@@ -328,13 +328,13 @@ static void check_piece(struct check *c, uint64_t offset, const uint8_t *data, u
                         uint64_t size)
 {
     while (len > 0) {
-        uint64_t chunk = offset / CHUNK, left = CHUNK - offset % CHUNK;
+        uint64_t chunk = offset / HL_CHUNK, left = HL_CHUNK - offset % HL_CHUNK;
         uint64_t n = left < len ? left : len;
         c->crc = hl_crc32(c->crc, data, n);
         offset += n;
         data += n;
         len -= n;
-        if (offset % CHUNK != 0 && offset != size)
+        if (offset % HL_CHUNK != 0 && offset != size)
             continue;
         if (c->crc != c->want[chunk]) {
             if (c->bad.count < HL_PLANK_BAD_MAX)

@@ -71,7 +71,7 @@ static void flush_piece(struct hl_import_writer *w)
 {
     if (w->piece_len == 0)
         return;
-    uint32_t *chunk = &w->chunks[(w->at - 1) / HL_IMPORT_CHUNK];
+    uint32_t *chunk = &w->chunks[(w->at - 1) / HL_CHUNK];
     w->tensor_crc = hl_crc32_combine(w->tensor_crc, w->piece_crc, w->piece_len);
     *chunk = hl_crc32_combine(*chunk, w->piece_crc, w->piece_len);
     w->piece_crc = 0;
@@ -82,7 +82,7 @@ static void flush_piece(struct hl_import_writer *w)
 static void advance(struct hl_import_writer *w, uint64_t len)
 {
     while (len > 0) {
-        uint64_t room = HL_IMPORT_CHUNK - w->at % HL_IMPORT_CHUNK;
+        uint64_t room = HL_CHUNK - w->at % HL_CHUNK;
         uint64_t n = len < room ? len : room;
         w->piece_crc = hl_crc32(w->piece_crc, w->dst + w->at, n);
         w->piece_len += n;
@@ -95,11 +95,11 @@ static void advance(struct hl_import_writer *w, uint64_t len)
 
 void hl_import_finish_crcs(struct hl_import_writer *w, uint64_t header_size, uint32_t *crc)
 {
-    uint64_t size = w->at, count = (size + HL_IMPORT_CHUNK - 1) / HL_IMPORT_CHUNK;
+    uint64_t size = w->at, count = (size + HL_CHUNK - 1) / HL_CHUNK;
     uint32_t whole = 0;
     for (uint64_t i = 0; i < count; i++) {
-        uint64_t begin = i * HL_IMPORT_CHUNK;
-        uint64_t end = begin + HL_IMPORT_CHUNK < size ? begin + HL_IMPORT_CHUNK : size;
+        uint64_t begin = i * HL_CHUNK;
+        uint64_t end = begin + HL_CHUNK < size ? begin + HL_CHUNK : size;
         if (begin < header_size) {
             uint64_t head = header_size < end ? header_size - begin : end - begin;
             uint32_t head_crc = hl_crc32(0, w->dst + begin, head);

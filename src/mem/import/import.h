@@ -24,8 +24,7 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "core/partition.h"
-
-#define HL_IMPORT_CHUNK ((uint64_t)1 << 20)
+#include "mem/chunks.h"
 
 struct hl_import_options {
     const char *dir;

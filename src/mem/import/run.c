@@ -71,7 +71,7 @@ HL_CHECK static hl_status import_shard(struct job *job, struct hl_import_writer 
     const struct hl_import_sink *sink = job->run->sink;
     const struct hl_partition_shard *from = &job->im->plan.shards[i];
     uint64_t size = job->im->headers[i].size + job->im->headers[i].data_size;
-    size_t chunks = (size_t)((size + HL_IMPORT_CHUNK - 1) / HL_IMPORT_CHUNK);
+    size_t chunks = (size_t)((size + HL_CHUNK - 1) / HL_CHUNK);
     struct hl_import_slot *slot = &job->slots[i];
     uint32_t crc = 0;
     HL_AUTO(hl_freep) uint32_t *chunk_crcs = calloc(chunks, sizeof(*chunk_crcs));

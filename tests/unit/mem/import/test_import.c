@@ -71,12 +71,11 @@ static void heap_abort(void *arg, struct hl_import_slot *slot)
 /* 1 when the CRCs are those of the bytes. */
 static int crcs_are_right(const struct kept *k, uint32_t crc32, const uint32_t *chunks, size_t n)
 {
-    if (n != (k->size + HL_IMPORT_CHUNK - 1) / HL_IMPORT_CHUNK ||
-        hl_crc32(0, k->ptr, k->size) != crc32)
+    if (n != (k->size + HL_CHUNK - 1) / HL_CHUNK || hl_crc32(0, k->ptr, k->size) != crc32)
         return 0;
     for (size_t i = 0; i < n; i++) {
-        uint64_t at = i * HL_IMPORT_CHUNK, rest = k->size - at;
-        if (hl_crc32(0, k->ptr + at, rest < HL_IMPORT_CHUNK ? rest : HL_IMPORT_CHUNK) != chunks[i])
+        uint64_t at = i * HL_CHUNK, rest = k->size - at;
+        if (hl_crc32(0, k->ptr + at, rest < HL_CHUNK ? rest : HL_CHUNK) != chunks[i])
             return 0;
     }
     return 1;
