@@ -14,13 +14,13 @@
 
 static uint64_t chunk_len(const struct source *src, uint64_t chunk)
 {
-    uint64_t at = chunk * HL_POOL_CHUNK;
-    return src->size - at < HL_POOL_CHUNK ? src->size - at : HL_POOL_CHUNK;
+    uint64_t at = chunk * HL_CHUNK;
+    return src->size - at < HL_CHUNK ? src->size - at : HL_CHUNK;
 }
 
 static hl_status alloc_crcs(struct source *src)
 {
-    src->crcs = calloc(hl_pool_chunks(src->size) + 1, sizeof(*src->crcs));
+    src->crcs = calloc(hl_chunk_count(src->size) + 1, sizeof(*src->crcs));
     return src->crcs != NULL
                ? HL_OK
                : hl_fail(HL_ENOMEM, "checksums of a shard of %" PRIu64 " bytes", src->size);
@@ -74,8 +74,8 @@ static hl_status open_local(struct store *s, const struct store_request *r, stru
     snprintf(src->transport, sizeof(src->transport), "shm");
     HL_TRY(alloc_crcs(src));
     memcpy(src->crcs, hl_pool_view_chunk_crcs(hl_l3_view(src->local), &src->local_ref),
-           hl_pool_chunks(src->size) * sizeof(uint32_t));
-    if (hl_pool_chunks(src->size) == 1)
+           hl_chunk_count(src->size) * sizeof(uint32_t));
+    if (hl_chunk_count(src->size) == 1)
         src->crcs[0] = src->crc32;
     return HL_OK;
 }
@@ -111,7 +111,7 @@ static hl_status locate(struct store *s, const struct store_request *r, struct s
     HL_TRY(ask_extent(s, r, &arena, &found));
     const struct hl_api_extent *x = found.items;
     if (found.count != 1 || x->size_bytes == 0 ||
-        hl_pool_chunks(x->size_bytes) != x->chunk_crcs.count)
+        hl_chunk_count(x->size_bytes) != x->chunk_crcs.count)
         return hl_fail(HL_EPROTO, "%s says %zu extents, %" PRIu64 " bytes and %zu checksums",
                        r->source_rpc, found.count, found.count > 0 ? x->size_bytes : 0,
                        found.count > 0 ? x->chunk_crcs.count : 0);
@@ -268,14 +268,14 @@ static hl_status refetch(struct store *s, struct source *src, uint64_t chunk, ui
         HL_TRY(pause_for(s, r, tried));
         HL_TRY(locate(s, r, src)); /* it may have moved */
         HL_TRY(store_left(s, r, &ms));
-        st = hl_net_fetch_verified(src->net, src->offset + chunk * HL_POOL_CHUNK, dst,
+        st = hl_net_fetch_verified(src->net, src->offset + chunk * HL_CHUNK, dst,
                                    chunk_len(src, chunk), src->crcs + chunk, ms, NULL);
         if (st == HL_ECORRUPT)
             hl_fault_count("crc", src->transport);
     }
     if (st == HL_ECORRUPT)
         return hl_fail(st, "chunk %" PRIu64 " of %" PRIu64 " fails its checksum after %d retries",
-                       chunk, hl_pool_chunks(src->size), s->opts.retries);
+                       chunk, hl_chunk_count(src->size), s->opts.retries);
     return st;
 }
 
@@ -284,9 +284,9 @@ static hl_status fetch(struct store *s, struct source *src, uint64_t offset, uin
                        size_t len)
 {
     struct hl_net_bad bad = {0};
-    uint64_t first = offset / HL_POOL_CHUNK, count = hl_pool_chunks(len);
+    uint64_t first = offset / HL_CHUNK, count = hl_chunk_count(len);
     int ms;
-    if (offset % HL_POOL_CHUNK != 0 || (len % HL_POOL_CHUNK != 0 && offset + len != src->size))
+    if (offset % HL_CHUNK != 0 || (len % HL_CHUNK != 0 && offset + len != src->size))
         return hl_fail(HL_EINTERNAL, "a read of %zu bytes at %" PRIu64 " is not of whole chunks",
                        len, offset);
     HL_TRY(store_left(s, src->request, &ms));
@@ -298,11 +298,11 @@ static hl_status fetch(struct store *s, struct source *src, uint64_t offset, uin
     for (size_t i = 0; i < bad.count; i++)
         hl_fault_count("crc", src->transport);
     for (size_t i = 0; i < listed; i++)
-        HL_TRY(refetch(s, src, first + bad.chunk[i], dst + bad.chunk[i] * HL_POOL_CHUNK));
+        HL_TRY(refetch(s, src, first + bad.chunk[i], dst + bad.chunk[i] * HL_CHUNK));
     /* What stands after the last listed one is not known to be good. */
     for (uint64_t i = bad.count > listed ? (uint64_t)bad.chunk[listed - 1] + 1 : count; i < count;
          i++)
-        HL_TRY(refetch(s, src, first + i, dst + i * HL_POOL_CHUNK));
+        HL_TRY(refetch(s, src, first + i, dst + i * HL_CHUNK));
     return HL_OK;
 }
 

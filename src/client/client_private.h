@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <uthash.h>
 
+#include "base/chunk.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/id.h"
@@ -21,7 +22,6 @@
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"
 
-#define CLIENT_CHUNK       ((uint64_t)1 << 20)
 #define SMALL_READ         ((uint64_t)16 << 10) /* a lock or a look at the clock counts */
 #define CLIENT_TIMEOUT_MS  30000
 #define CLIENT_RETRIES     3

@@ -256,7 +256,7 @@ static hl_status parse_place(const struct hl_api_extent *extent, struct place **
     if (count > 0)
         memcpy(p->crcs, extent->chunk_crcs.items, count * sizeof(p->crcs[0]));
     hl_status st = hl_id_parse(extent->id, &p->id);
-    if (st == HL_OK && (p->size == 0 || hl_pool_chunks(p->size) != count))
+    if (st == HL_OK && (p->size == 0 || hl_chunk_count(p->size) != count))
         st = hl_fail(HL_EPROTO, "locate of shard %s: %llu bytes with %zu chunk checksums",
                      hl_id_format(p->id).s, (unsigned long long)p->size, count);
     if (st != HL_OK) {
@@ -364,8 +364,8 @@ hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint6
 
 static uint64_t chunk_len(const struct place *p, uint64_t chunk)
 {
-    uint64_t at = chunk * CLIENT_CHUNK;
-    return p->size - at < CLIENT_CHUNK ? p->size - at : CLIENT_CHUNK;
+    uint64_t at = chunk * HL_CHUNK;
+    return p->size - at < HL_CHUNK ? p->size - at : HL_CHUNK;
 }
 
 static hl_status same_place(struct operation *op, struct net *net, const struct place *p)
@@ -386,7 +386,7 @@ static hl_status refetch(struct operation *op, struct net *net, struct loan *loa
     for (uint32_t tried = 0; tried < limit; tried++) {
         HL_TRY(same_place(op, net, p));
         read_retried(op);
-        hl_status st = hl_net_fetch_verified(loan->client, p->offset + chunk * CLIENT_CHUNK, dst,
+        hl_status st = hl_net_fetch_verified(loan->client, p->offset + chunk * HL_CHUNK, dst,
                                              chunk_len(p, chunk), p->crcs + chunk,
                                              operation_left_ms(op), NULL);
         if (st != HL_ECORRUPT)
@@ -399,7 +399,7 @@ static hl_status refetch(struct operation *op, struct net *net, struct loan *loa
                    "%s: chunk %llu of %llu fails its checksum, also after %u retries; use another "
                    "version or import the model again",
                    names_text(op->client, p->id, name, sizeof(name)), (unsigned long long)chunk,
-                   (unsigned long long)hl_pool_chunks(p->size), op->retries);
+                   (unsigned long long)hl_chunk_count(p->size), op->retries);
 }
 
 /* Whole chunks [first, first + count) to dst. */
@@ -408,8 +408,8 @@ static hl_status fetch_chunks(struct operation *op, struct net *net, struct loan
                               unsigned char *dst)
 {
     struct hl_net_bad bad = {0};
-    uint64_t len = (count - 1) * CLIENT_CHUNK + chunk_len(p, first + count - 1);
-    hl_status st = hl_net_fetch_verified(loan->client, p->offset + first * CLIENT_CHUNK, dst, len,
+    uint64_t len = (count - 1) * HL_CHUNK + chunk_len(p, first + count - 1);
+    hl_status st = hl_net_fetch_verified(loan->client, p->offset + first * HL_CHUNK, dst, len,
                                          p->crcs + first, operation_left_ms(op), &bad);
     if (st != HL_ECORRUPT)
         return st;
@@ -417,11 +417,11 @@ static hl_status fetch_chunks(struct operation *op, struct net *net, struct loan
     size_t listed = bad.count < HL_NET_BAD_MAX ? bad.count : HL_NET_BAD_MAX;
     for (size_t i = 0; i < listed; i++)
         HL_TRY(refetch(op, net, loan, p, first + bad.chunk[i],
-                       dst + (uint64_t)bad.chunk[i] * CLIENT_CHUNK));
+                       dst + (uint64_t)bad.chunk[i] * HL_CHUNK));
     /* What stands after the last listed one is not known to be good. */
     uint64_t rest = bad.count > listed ? (uint64_t)bad.chunk[listed - 1] + 1 : count;
     for (uint64_t i = rest; i < count; i++)
-        HL_TRY(refetch(op, net, loan, p, first + i, dst + i * CLIENT_CHUNK));
+        HL_TRY(refetch(op, net, loan, p, first + i, dst + i * HL_CHUNK));
     return HL_OK;
 }
 
@@ -429,12 +429,12 @@ static hl_status fetch_chunks(struct operation *op, struct net *net, struct loan
 static hl_status fetch_part(struct operation *op, struct net *net, struct loan *loan,
                             const struct place *p, uint64_t off, uint64_t len, unsigned char *dst)
 {
-    uint64_t chunk = off / CLIENT_CHUNK;
+    uint64_t chunk = off / HL_CHUNK;
     HL_AUTO(hl_freep) unsigned char *whole = malloc(chunk_len(p, chunk));
     if (whole == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating one chunk");
     HL_TRY(fetch_chunks(op, net, loan, p, chunk, 1, whole));
-    memcpy(dst, whole + off % CLIENT_CHUNK, len);
+    memcpy(dst, whole + off % HL_CHUNK, len);
     return HL_OK;
 }
 
@@ -442,7 +442,7 @@ static hl_status fetch_range(struct operation *op, struct net *net, struct loan 
                              const struct place *p, uint64_t off, uint64_t len, unsigned char *dst)
 {
     while (len > 0) {
-        uint64_t chunk = off / CLIENT_CHUNK, in = off % CLIENT_CHUNK;
+        uint64_t chunk = off / HL_CHUNK, in = off % HL_CHUNK;
         uint64_t here = chunk_len(p, chunk) - in;
         uint64_t n = len < here ? len : here;
         if (in > 0 || n < chunk_len(p, chunk)) {
@@ -450,8 +450,8 @@ static hl_status fetch_range(struct operation *op, struct net *net, struct loan 
         } else {
             uint64_t end = off + len;
             uint64_t count =
-                end == p->size ? hl_pool_chunks(p->size) - chunk : end / CLIENT_CHUNK - chunk;
-            n = (count - 1) * CLIENT_CHUNK + chunk_len(p, chunk + count - 1);
+                end == p->size ? hl_chunk_count(p->size) - chunk : end / HL_CHUNK - chunk;
+            n = (count - 1) * HL_CHUNK + chunk_len(p, chunk + count - 1);
             HL_TRY(fetch_chunks(op, net, loan, p, chunk, count, dst));
         }
         off += n;

@@ -117,13 +117,13 @@ static hl_status read_pieces(struct operation *op, struct shm *shm, const struct
 {
     uint64_t end = off + len;
     while (off < end) {
-        uint64_t chunk = off / CLIENT_CHUNK;
-        uint64_t stop = (chunk + 1) * CLIENT_CHUNK;
+        uint64_t chunk = off / HL_CHUNK;
+        uint64_t stop = (chunk + 1) * HL_CHUNK;
         uint64_t n = (stop < end ? stop : end) - off;
         uint32_t tried = 0;
         hl_status st;
         while ((st = hl_pool_view_read(shm->view, ref, off, buf, n)) == HL_ECORRUPT) {
-            HL_TRY(retry_piece(op, ref->id, chunk, hl_pool_chunks(ref->size), tried));
+            HL_TRY(retry_piece(op, ref->id, chunk, hl_chunk_count(ref->size), tried));
             tried++;
         }
         HL_TRY(st);
@@ -175,7 +175,7 @@ hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool
     uint32_t bad = 0, tried = 0;
     hl_status st;
     while ((st = hl_pool_view_verify_at(shm->view, ref, data, &bad)) == HL_ECORRUPT) {
-        HL_TRY(retry_piece(op, ref->id, bad, hl_pool_chunks(ref->size), tried));
+        HL_TRY(retry_piece(op, ref->id, bad, hl_chunk_count(ref->size), tried));
         tried++;
     }
     return st;

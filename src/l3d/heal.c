@@ -48,7 +48,7 @@ struct patient {
 
 static hl_status check_extent(const struct hl_api_extent_list *found, const struct patient *p)
 {
-    size_t chunks = hl_chunks_count(p->x.size);
+    size_t chunks = hl_chunk_count(p->x.size);
     const struct hl_api_extent *extent = found->items;
     if (found->count != 1 || extent->size_bytes != p->x.size || extent->chunk_crcs.count != chunks)
         return hl_fail(HL_ECORRUPT, "the copy there has another size");
@@ -178,7 +178,7 @@ static hl_status replace(struct heal *h, struct patient *p)
 {
     uint32_t crc = 0;
     int archive_bad = 0;
-    size_t chunks = hl_chunks_count(p->x.size);
+    size_t chunks = hl_chunk_count(p->x.size);
     HL_TRY(find_bytes(h, p, &crc, &archive_bad));
     if (p->old.size > 0)
         HL_TRY(hl_pool_replace(h->d->pool, &p->old, &p->x, p->crcs, chunks, NULL));
@@ -208,7 +208,7 @@ static hl_status treat(struct heal *h, struct patient *p)
                        hl_id_format(h->id).s, want.size);
     p->crc_known = p->old.size > 0 || first != NULL;
     p->crc = p->old.size > 0 ? p->old.crc32 : first != NULL ? first->crc32 : 0;
-    p->crcs = calloc(hl_chunks_count(want.size), sizeof(*p->crcs));
+    p->crcs = calloc(hl_chunk_count(want.size), sizeof(*p->crcs));
     if (p->crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(h->id).s);
     hl_status st = l4_alloc(h->d, &want, &p->x);

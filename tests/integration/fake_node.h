@@ -30,7 +30,7 @@ static void node_call(void *arg, struct hl_rpc_call *call_, const char *method,
     (void)params;
     assert_string_equal(method, "storeLocate");
     assert_int_equal(hl_pool_chunk_crcs(n->pool, &n->ref, crcs), HL_OK);
-    for (uint64_t i = 0; i < hl_pool_chunks(n->ref.size); i++)
+    for (uint64_t i = 0; i < hl_chunk_count(n->ref.size); i++)
         json_array_append_new(list, json_integer((json_int_t)crcs[i]));
     rpc_json_reply(call_, json_pack("{s:[{s:s s:I s:I s:I s:I s:o}]}", "extents", "id",
                                     hl_id_format(n->ref.id).s, "offset", (json_int_t)n->ref.offset,
@@ -59,11 +59,11 @@ static inline void node_start(struct node *n, struct hl_rpc *rpc, const struct s
                      HL_OK);
     assert_int_equal(hl_pool_alloc_at(n->pool, s->id, s->size, -1, &x), HL_OK);
     memcpy(x.ptr, s->bytes, s->size);
-    for (uint64_t i = 0; i < hl_pool_chunks(s->size); i++)
+    for (uint64_t i = 0; i < hl_chunk_count(s->size); i++)
         crcs[i] =
             hl_crc32(0, s->bytes + i * MIB, s->size - i * MIB < MIB ? s->size - i * MIB : MIB);
     assert_int_equal(
-        hl_pool_seal(n->pool, &x, s->crc, crcs, (size_t)hl_pool_chunks(s->size), &n->ref), HL_OK);
+        hl_pool_seal(n->pool, &x, s->crc, crcs, (size_t)hl_chunk_count(s->size), &n->ref), HL_OK);
     void *base = hl_pool_base(n->pool, &len);
     assert_int_equal(
         hl_net_server_start(
