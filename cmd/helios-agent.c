@@ -173,7 +173,7 @@ static struct store_opts store_opts(const struct hl_conf *c, const char *numa,
         .migrate = tuning,
         .copies = (int)c->agent_copies,
         .locate_timeout_ms = (int)c->copy_locate_timeout_ms,
-        .retries = (int)c->read_retries,
+        .retry = {.count = (int)c->read_retries, .pause_ms = (int)c->read_retry_pause_ms},
         .retry_first_ms = c->route_retry_first_ms,
         .retry_max_ms = c->route_retry_max_ms,
     };
@@ -234,6 +234,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .chunk_memory = d->conf.agent_chunk_memory,
                 .read_timeout_ms = (int)d->conf.read_timeout_ms,
                 .read_retries = d->conf.read_retries > 0 ? (int)d->conf.read_retries : -1,
+                .read_retry_pause_ms =
+                    d->conf.read_retry_pause_ms > 0 ? (int)d->conf.read_retry_pause_ms : -1,
                 .store = store_opts(&d->conf, offer.numa, tuning),
                 .telemetry = telemetry,
                 .telemetry_arg = &d->probe,

@@ -201,7 +201,7 @@ static hl_status fill(struct making *m, struct store_result *out)
         }
     }
     if (st == HL_OK)
-        st = hl_tier_seal(m->target->t, &m->slot, m->src.crc32, m->src.crcs,
+        st = hl_tier_seal(m->target->t, &m->slot, m->src.crc32, source_crcs(&m->src),
                           hl_chunk_count(m->src.size), &ref);
     count(m, st, begun);
     HL_TRY(st);

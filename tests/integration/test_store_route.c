@@ -186,7 +186,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .migrate_listen = "",
                               .copies = 2,
                               .locate_timeout_ms = MS,
-                              .retries = 3,
+                              .retry = {.count = 3, .pause_ms = 1},
                               .data_rdma_retry_ms = 5,
                               .retry_first_ms = 200,
                               .retry_max_ms = 400,
