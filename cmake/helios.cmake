@@ -310,7 +310,7 @@ function(hl_maco_weak)
   target_compile_options(maco_weak_orders PRIVATE -include ${header})
   target_compile_definitions(maco_weak_orders PRIVATE LOOKS=1 SPINS=3 SPINS_FEW=3)
   set_source_files_properties(tests/support/weak_memory.c PROPERTIES COMPILE_DEFINITIONS WM_REAL)
-  foreach(function start has_call mark run_batch hl_maco_spsc_room hl_maco_tally hl_maco_fired hl_maco_enter
+  foreach(function start_run has_call mark_parked run_batch hl_maco_spsc_room hl_maco_tally hl_maco_fired hl_maco_enter
           hl_maco_leave hl_maco_quiet)
     add_test(NAME maco_weak_mutant_${function} COMMAND maco_weak_orders ${function} 50)
     set_tests_properties(maco_weak_mutant_${function} PROPERTIES LABELS unit TIMEOUT 360

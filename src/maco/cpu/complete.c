@@ -11,18 +11,19 @@ struct merge {
     uint32_t *at;   /* in each log */
 };
 
-static void add(const struct merge *m, uint32_t event)
+static void count_trigger(const struct merge *m, uint32_t event)
 {
     const struct hl_maco_state *s = m->rt->state;
     const maco_event *e = &s->events[event];
     if (++m->have[event] != e->needed || !(e->reserved & HL_MACO_JOINS))
         return;
     for (uint64_t i = e->reserved2[0]; i < e->reserved2[1]; i++)
-        add(m, s->view.tasks[i].trigger_event); /* a join of joins is rare, and not deep */
+        /* a join of joins is rare, and not deep */
+        count_trigger(m, s->view.tasks[i].trigger_event);
 }
 
 /* Takes from one log as long as what comes had what it waited for. */
-static uint32_t drain(const struct merge *m, uint32_t seat, uint32_t *tasks, uint32_t n)
+static uint32_t drain_log(const struct merge *m, uint32_t seat, uint32_t *tasks, uint32_t n)
 {
     const struct hl_maco_state *s = m->rt->state;
     const struct hl_maco_seat *w = &m->rt->seats[seat];
@@ -32,7 +33,7 @@ static uint32_t drain(const struct merge *m, uint32_t seat, uint32_t *tasks, uin
         if (t->dependent_event != MACO_NONE &&
             m->have[t->dependent_event] < s->events[t->dependent_event].needed)
             break;
-        add(m, t->trigger_event);
+        count_trigger(m, t->trigger_event);
         tasks[n++] = i;
     }
     return n;
@@ -56,7 +57,7 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
         do {
             before = total;
             for (uint32_t i = 0; i < hl_maco_seats(rt); i++)
-                total = drain(&m, i, list, total);
+                total = drain_log(&m, i, list, total);
         } while (total > before);
         *tasks = hl_steal(&list);
         *n = total;

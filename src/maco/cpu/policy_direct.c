@@ -10,7 +10,7 @@
 #include "maco/cpu/futex.h"
 #include "maco/cpu/runtime_private.h"
 
-static uint64_t width(const maco_event *e)
+static uint64_t range_width(const maco_event *e)
 {
     return e->last - e->first;
 }
@@ -43,9 +43,9 @@ static uint64_t share_of(const maco_runtime *rt, const maco_event *e, uint64_t l
 
 /* [*first, *last) is the caller's now; 0: there is nothing left. A cursor may stand before where
  * this iteration begins: a run may end while its last tasks, a proxy's, are still to be skipped. */
-static int claim(const maco_runtime *rt, maco_event *e, uint32_t *first, uint32_t *last)
+static int claim_range(const maco_runtime *rt, maco_event *e, uint32_t *first, uint32_t *last)
 {
-    uint64_t end = width(e) * rt->state->iteration, begin = end - width(e);
+    uint64_t end = range_width(e) * rt->state->iteration, begin = end - range_width(e);
     uint64_t at = __atomic_load_n(&e->cursor, __ATOMIC_RELAXED), from, n;
     do {
         if (at >= end)
@@ -61,12 +61,12 @@ static int claim(const maco_runtime *rt, maco_event *e, uint32_t *first, uint32_
 
 static int has_more(const struct hl_maco_state *s, const maco_event *e)
 {
-    return __atomic_load_n(&e->cursor, __ATOMIC_RELAXED) < width(e) * s->iteration;
+    return __atomic_load_n(&e->cursor, __ATOMIC_RELAXED) < range_width(e) * s->iteration;
 }
 
 /* ---- events that others may take ---- */
 
-static int share(struct hl_maco_seat *w, uint32_t event)
+static int share_event(struct hl_maco_seat *w, uint32_t event)
 {
     if (!hl_maco_share_push(&w->ready, event))
         return 0;
@@ -76,10 +76,10 @@ static int share(struct hl_maco_seat *w, uint32_t event)
 
 /* Each event comes here once in a run, when it has fired. Where the queue is full it waits in a
  * list of its owner. */
-static void offer(struct hl_maco_seat *w, uint32_t event)
+static void offer_event(struct hl_maco_seat *w, uint32_t event)
 {
     uint32_t *next = w->rt->state->next_event;
-    if (share(w, event))
+    if (share_event(w, event))
         return;
     next[event] = MACO_NONE;
     if (w->spill == MACO_NONE)
@@ -101,7 +101,7 @@ static uint32_t take_own(struct hl_maco_seat *w)
         return more;
     }
     uint32_t after = w->rt->state->next_event[more];
-    if (share(w, more))
+    if (share_event(w, more))
         w->spill = after;
     return event;
 }
@@ -122,7 +122,7 @@ static uint32_t take_from_others(struct hl_maco_seat *w)
 
 /* ---- tasks that only one worker may run ---- */
 
-static void give(maco_runtime *rt, uint32_t worker, uint32_t task)
+static void give_task(maco_runtime *rt, uint32_t worker, uint32_t task)
 {
     struct hl_maco_seat *to = &rt->seats[worker];
     uint32_t *next = rt->state->next_task;
@@ -159,7 +159,7 @@ static int is_ours(struct hl_maco_seat *w, const struct hl_maco_hot *hot, uint32
         return 0;
     if (hot->wish == MACO_NONE || hot->wish == w->index)
         return 1;
-    give(w->rt, hot->wish, task);
+    give_task(w->rt, hot->wish, task);
     return 0;
 }
 
@@ -167,7 +167,7 @@ static int is_ours(struct hl_maco_seat *w, const struct hl_maco_hot *hot, uint32
 
 /* What an event that has just fired gives its worker to do: it, or MACO_NONE. If there is more than
  * one, others may have them. */
-static inline uint32_t launched(struct hl_maco_seat *w, uint32_t event)
+static inline uint32_t launched_event(struct hl_maco_seat *w, uint32_t event)
 {
     struct hl_maco_state *s = w->rt->state;
     const maco_event *e = &s->events[event];
@@ -177,17 +177,17 @@ static inline uint32_t launched(struct hl_maco_seat *w, uint32_t event)
     s->next_event[event] = MACO_NONE;
     uint32_t fired = event, first = hl_maco_launch(w, &fired);
     while (fired != MACO_NONE && (event = hl_maco_launch(w, &fired)) != MACO_NONE)
-        offer(w, event);
+        offer_event(w, event);
     return first;
 }
 
-static inline void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
+static inline void direct_settle(struct hl_maco_seat *w, struct hl_maco_held *h)
 {
     if (h->n == 0 || !hl_maco_tally(w->rt->state, h->event, h->n))
         return;
-    uint32_t event = launched(w, h->event);
+    uint32_t event = launched_event(w, h->event);
     if (event != MACO_NONE)
-        offer(w, event);
+        offer_event(w, event);
 }
 
 /* Runs tasks; what the last of them launches is returned, for this worker to go on with. */
@@ -201,7 +201,7 @@ static uint32_t run_span(struct hl_maco_seat *w, uint32_t i, uint32_t last)
             continue;
         uint32_t trigger = hot->trigger;
         if (trigger != held.event) { /* before the next task: others may wait for this one */
-            settle(w, &held);
+            direct_settle(w, &held);
             held = (struct hl_maco_held){.event = trigger};
         }
         if (!hl_maco_execute(w, hot, i))
@@ -210,7 +210,7 @@ static uint32_t run_span(struct hl_maco_seat *w, uint32_t i, uint32_t last)
     }
     if (held.n == 0 || !hl_maco_tally(s, held.event, held.n))
         return MACO_NONE;
-    return launched(w, held.event);
+    return launched_event(w, held.event);
 }
 
 /* The same for one task, and for all that follow it link by link. */
@@ -220,7 +220,7 @@ static uint32_t run_chain(struct hl_maco_seat *w, uint32_t i)
     const struct hl_maco_hot *hot = &s->hot[i];
     while (hl_maco_execute(w, hot, i)) {
         if (hot->next == MACO_NONE)
-            return hl_maco_tally(s, hot->trigger, 1) ? launched(w, hot->trigger) : MACO_NONE;
+            return hl_maco_tally(s, hot->trigger, 1) ? launched_event(w, hot->trigger) : MACO_NONE;
         i = hot->next;
         hot = &s->hot[i];
     }
@@ -235,10 +235,10 @@ static uint32_t run_event(struct hl_maco_seat *w, uint32_t event)
     int known = 0; /* to others */
     if (e->kind == MACO_EVENT_LAUNCH_TASK)
         return s->picky ? run_span(w, e->first, e->last) : run_chain(w, e->first);
-    while (claim(w->rt, e, &first, &last)) {
+    while (claim_range(w->rt, e, &first, &last)) {
         int alone = w->rt->workers == 1;
         if (!known && !alone && has_more(s, e))
-            known = share(w, event);
+            known = share_event(w, event);
         uint64_t from = alone ? 0 : hl_tick();
         uint32_t next = run_span(w, first, last);
         if (hl_maco_over(w))
@@ -249,9 +249,9 @@ static uint32_t run_event(struct hl_maco_seat *w, uint32_t event)
             continue;
         if (!has_more(s, e))
             return next;
-        if (share(w, event))
+        if (share_event(w, event))
             return next;
-        offer(w, next);
+        offer_event(w, next);
     }
     return MACO_NONE;
 }
@@ -266,7 +266,7 @@ static uint32_t run_given(struct hl_maco_seat *w, uint32_t event)
         if (event == MACO_NONE)
             event = next;
         else
-            offer(w, next);
+            offer_event(w, next);
     }
     return event;
 }

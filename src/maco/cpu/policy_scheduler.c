@@ -19,7 +19,7 @@ static int has_event(struct hl_maco_seat *w)
     return hl_maco_mpsc_ready(&w->rt->events);
 }
 
-static void send(struct hl_maco_seat *w, uint32_t event)
+static void send_event(struct hl_maco_seat *w, uint32_t event)
 {
     maco_runtime *rt = w->rt;
     struct hl_maco_seat *scheduler = seat_scheduler(rt);
@@ -38,10 +38,10 @@ static void hand_on(struct hl_maco_seat *w, uint32_t event)
     uint32_t fired = event;
     w->rt->state->next_event[event] = MACO_NONE;
     while ((event = hl_maco_launch(w, &fired)) != MACO_NONE)
-        send(w, event);
+        send_event(w, event);
 }
 
-static void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
+static void scheduler_settle(struct hl_maco_seat *w, struct hl_maco_held *h)
 {
     if (h->n > 0 && hl_maco_tally(w->rt->state, h->event, h->n))
         hand_on(w, h->event);
@@ -59,7 +59,7 @@ static int run_batch(struct hl_maco_seat *w, uint64_t tail, uint64_t head)
         const struct hl_maco_hot *hot = &s->hot[i];
         uint32_t trigger = hot->trigger, ns = s->view.tasks[i].cost_ns;
         if (trigger != held.event)
-            settle(w, &held);
+            scheduler_settle(w, &held);
         if (!hl_maco_execute(w, hot, i))
             return 0;
         held = (struct hl_maco_held){.event = trigger, .n = held.n + 1};
@@ -67,7 +67,7 @@ static int run_batch(struct hl_maco_seat *w, uint64_t tail, uint64_t head)
     }
     __atomic_store_n(&w->finished, w->finished + cost, __ATOMIC_RELAXED);
     __atomic_store_n(&w->queue.tail, head, __ATOMIC_SEQ_CST);
-    settle(w, &held);
+    scheduler_settle(w, &held);
     return 1;
 }
 
@@ -110,7 +110,7 @@ static uint64_t load_of(const struct hl_maco_seat *w)
 }
 
 /* The worker that gets a task of that wish; NULL: there is no room. */
-static struct hl_maco_seat *choose(maco_runtime *rt, uint32_t wish)
+static struct hl_maco_seat *choose_worker(maco_runtime *rt, uint32_t wish)
 {
     struct hl_maco_seat *best = NULL;
     uint64_t least = UINT64_MAX;
@@ -133,7 +133,7 @@ static struct hl_maco_seat *choose(maco_runtime *rt, uint32_t wish)
     return best;
 }
 
-static int publish(maco_runtime *rt)
+static int publish_queues(maco_runtime *rt)
 {
     int any = 0;
     for (uint32_t i = 0; i < rt->workers; i++)
@@ -157,7 +157,7 @@ static int hand_out(maco_runtime *rt, maco_event *e)
         uint32_t wish = s->hot[i].wish;
         if (hl_maco_is_comm(t->type)) /* its proxy finds it by its event */
             continue;
-        struct hl_maco_seat *w = choose(rt, wish);
+        struct hl_maco_seat *w = choose_worker(rt, wish);
         if (w == NULL)
             break;
         hl_maco_spsc_stage(&w->queue, i);
@@ -165,7 +165,7 @@ static int hand_out(maco_runtime *rt, maco_event *e)
         n++;
     }
     __atomic_store_n(&e->cursor, begin + (i - e->first), __ATOMIC_RELAXED);
-    publish(rt);
+    publish_queues(rt);
     return i == e->last;
 }
 
@@ -176,7 +176,7 @@ static int32_t priority_of(const struct hl_maco_state *s, uint32_t event)
 }
 
 /* In the order of firing, but before those of less priority. */
-static void hear(maco_runtime *rt)
+static void hear_events(maco_runtime *rt)
 {
     const struct hl_maco_state *s = rt->state;
     uint32_t event, *next = s->next_event;
@@ -211,7 +211,7 @@ void hl_maco_schedule(struct hl_maco_seat *w)
     struct hl_maco_state *s = rt->state;
     uint32_t k = 0;
     while (!hl_maco_over(w)) {
-        hear(rt);
+        hear_events(rt);
         if (rt->pending != MACO_NONE) {
             uint32_t event = rt->pending;
             maco_event *e = &s->events[event];
@@ -250,7 +250,7 @@ static void scheduler_start(maco_runtime *rt)
 static void scheduler_offer(struct hl_maco_seat *w, uint32_t event)
 {
     struct hl_maco_held one = {.event = event, .n = 1};
-    settle(w, &one);
+    scheduler_settle(w, &one);
 }
 
 const struct hl_maco_policy_ops hl_maco_scheduler_policy = {

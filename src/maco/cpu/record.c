@@ -6,7 +6,7 @@
 
 #define FIRST_ROOM 1024
 
-static int grow(struct hl_maco_seat *w)
+static int grow_records(struct hl_maco_seat *w)
 {
     size_t room = w->record_room > 0 ? 2 * w->record_room : FIRST_ROOM;
     struct hl_maco_record *r = realloc(w->records, room * sizeof(*r));
@@ -29,7 +29,7 @@ void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64
         return; /* a join */
     if (kind == HL_MACO_WAIT && w->role == HL_MACO_PROXY)
         return; /* a link that waits is a gap between its transfers */
-    if (w->n_records == w->record_room && !grow(w))
+    if (w->n_records == w->record_room && !grow_records(w))
         return;
     struct hl_maco_record r = {.start_ns = from, .end_ns = to, .task = task, .kind = kind};
     r.worker = (uint16_t)w->index;

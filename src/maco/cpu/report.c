@@ -36,7 +36,7 @@ void hl_maco_sample(maco_runtime *rt, uint64_t now)
     }
 }
 
-static void append(char *out, size_t room, const char *fmt, ...)
+static void append_text(char *out, size_t room, const char *fmt, ...)
 {
     size_t used = strlen(out);
     va_list args;
@@ -54,12 +54,12 @@ static void tell_seats(const maco_runtime *rt, uint64_t now, char *out, size_t r
         if (!w->started || w->role == HL_MACO_SCHEDULER)
             continue;
         told++;
-        append(out, room, "; %s %u ", w->role == HL_MACO_PROXY ? "proxy" : "worker", w->index);
+        append_text(out, room, "; %s %u ", w->role == HL_MACO_PROXY ? "proxy" : "worker", w->index);
         if (s->task != MACO_NONE)
-            append(out, room, "runs %s", hl_maco_task_name(rt->state, s->task));
+            append_text(out, room, "runs %s", hl_maco_task_name(rt->state, s->task));
         else
-            append(out, room, s->parked ? "sleeps" : "looks for work");
-        append(out, room, " since %" PRIu64 " ms", (now - s->since_ns) / HL_NS_PER_MS);
+            append_text(out, room, s->parked ? "sleeps" : "looks for work");
+        append_text(out, room, " since %" PRIu64 " ms", (now - s->since_ns) / HL_NS_PER_MS);
     }
 }
 
@@ -101,14 +101,14 @@ static void tell_tasks(const maco_runtime *rt, const uint8_t *done, char *out, s
         waiting++;
         if (told == TASKS_TOLD)
             continue;
-        append(out, room, told++ == 0 ? ": " : ", ");
-        append(out, room, "%s", hl_maco_task_name(s, i));
+        append_text(out, room, told++ == 0 ? ": " : ", ");
+        append_text(out, room, "%s", hl_maco_task_name(s, i));
         if (t->dependent_event != MACO_NONE)
-            append(out, room, " (event %u has %u of %u)", t->dependent_event,
-                   have_of(s, t->dependent_event, done), s->events[t->dependent_event].needed);
+            append_text(out, room, " (event %u has %u of %u)", t->dependent_event,
+                        have_of(s, t->dependent_event, done), s->events[t->dependent_event].needed);
     }
     if (waiting > told)
-        append(out, room, " and %u more", waiting - told);
+        append_text(out, room, " and %u more", waiting - told);
 }
 
 void hl_maco_report(maco_runtime *rt, char *out, size_t room)
@@ -119,12 +119,12 @@ void hl_maco_report(maco_runtime *rt, char *out, size_t room)
     out[0] = '\0';
     for (uint32_t i = 0; done != NULL && i < rt->state->view.n_tasks; i++)
         left -= done[i] == 1;
-    append(out, room, "%u of %u tasks were not done", left, rt->state->view.n_tasks);
+    append_text(out, room, "%u of %u tasks were not done", left, rt->state->view.n_tasks);
     char seats[512] = "";
     tell_seats(rt, now, seats, sizeof(seats));
     size_t used = strlen(out), kept = strlen(seats);
     if (done != NULL && used + kept + 1 < room)
         tell_tasks(rt, done, out, room - kept - 1);
-    append(out, room, "%s", seats);
+    append_text(out, room, "%s", seats);
     free(done);
 }

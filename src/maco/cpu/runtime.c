@@ -61,7 +61,7 @@ static hl_status init_seat(maco_runtime *rt, uint32_t i)
     return HL_OK;
 }
 
-static hl_status make(maco_runtime *rt)
+static hl_status make_seats(maco_runtime *rt)
 {
     rt->n_seats = rt->workers + (rt->policy == MACO_SCHEDULER) + HL_MACO_GROUPS;
     rt->seats = aligned_alloc(HL_LINE, rt->n_seats * sizeof(*rt->seats));
@@ -80,7 +80,7 @@ static hl_status make(maco_runtime *rt)
     return HL_OK;
 }
 
-static hl_status check(const maco_runtime_options *o)
+static hl_status check_options(const maco_runtime_options *o)
 {
     if (o->workers < 0 || o->workers > HL_MACO_WORKERS)
         return hl_fail(HL_EINVAL, "%d workers: 0 (those this process may use) to %d", o->workers,
@@ -104,7 +104,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     const maco_runtime_options *o = options != NULL ? options : &none;
     if (out == NULL)
         return hl_fail(HL_EINVAL, "a place for the runtime is wanted");
-    HL_TRY(check(o));
+    HL_TRY(check_options(o));
     maco_runtime *rt = aligned_alloc(HL_LINE, sizeof(*rt));
     if (rt == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a runtime");
@@ -135,7 +135,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     }
     hl_tick_mark(&rt->clock, 0);
     if (st == HL_OK)
-        st = make(rt);
+        st = make_seats(rt);
     if (st != HL_OK) {
         maco_runtime_close(rt);
         return st;
@@ -164,7 +164,7 @@ static int await_quiet(maco_runtime *rt, uint64_t until, int (*poll)(void *arg))
     }
 }
 
-static void release(maco_runtime *rt)
+static void release_runtime(maco_runtime *rt)
 {
     for (uint32_t i = 0; rt->seats != NULL && i < rt->n_seats; i++) {
         struct hl_maco_seat *w = &rt->seats[i];
@@ -203,7 +203,7 @@ void maco_runtime_close(maco_runtime *rt)
             pthread_detach(w->thread);
     }
     if (all)
-        release(rt);
+        release_runtime(rt);
 }
 
 uint32_t hl_maco_runtime_workers(const maco_runtime *rt)
@@ -248,7 +248,7 @@ static hl_status make_room(maco_runtime *rt)
     return HL_OK;
 }
 
-static uint64_t start(maco_runtime *rt)
+static uint64_t start_run(maco_runtime *rt)
 {
     struct hl_maco_state *s = rt->state;
     memset(rt->samples, 0, hl_maco_seats(rt) * sizeof(*rt->samples));
@@ -293,14 +293,14 @@ static void cut_collectives(maco_runtime *rt)
 }
 
 /* The caller may have had enough; what was ended is asked no more. */
-static void ask(maco_runtime *rt, uint64_t run)
+static void poll_caller(maco_runtime *rt, uint64_t run)
 {
     if (rt->poll != NULL && rt->poll(rt->poll_arg) != 0)
         hl_maco_give_up(rt, run, HL_ECANCELED, "the run was cancelled by its caller");
 }
 
 /* Sleeps until the run is over and its threads have left it. */
-static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
+static void watch_run(maco_runtime *rt, uint64_t run, uint64_t deadline)
 {
     uint64_t step = rt->timeout_ns / 64;
     step = step < LOOK_MIN ? LOOK_MIN : step > LOOK_MAX ? LOOK_MAX : step;
@@ -331,7 +331,7 @@ static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
         uint64_t until = going && deadline < next ? deadline : next;
         hl_futex_wait(&rt->ended, seen, until > now ? until - now : 1);
         if (going && !hl_maco_quiet(rt))
-            ask(rt, run);
+            poll_caller(rt, run);
     }
 }
 
@@ -354,7 +354,7 @@ static hl_status say_who(maco_runtime *rt, hl_status st, const char *before)
                    before, before[0] != '\0' ? "; " : "", text);
 }
 
-static hl_status judge(maco_runtime *rt)
+static hl_status run_verdict(maco_runtime *rt)
 {
     pthread_mutex_lock(&rt->verdict_lock);
     hl_status st = rt->verdict;
@@ -375,11 +375,11 @@ hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source
     HL_TRY(make_room(rt));
     if (rt->state->has_bodies)
         hl_maco_bodies_begin();
-    watch(rt, start(rt), deadline);
+    watch_run(rt, start_run(rt), deadline);
     if (rt->state->has_bodies)
         hl_maco_bodies_end();
     mark_clock(rt);
-    return judge(rt);
+    return run_verdict(rt);
 }
 
 static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source)

@@ -38,14 +38,14 @@ void hl_maco_leave(struct hl_maco_seat *w)
 }
 
 /* It is awake by its own doing, if nobody else's. */
-static void unmark(struct hl_maco_seat *w)
+static void unmark_parked(struct hl_maco_seat *w)
 {
     uint32_t one = 1;
     if (__atomic_compare_exchange_n(&w->parked, &one, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         __atomic_sub_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
 }
 
-static void mark(struct hl_maco_seat *w)
+static void mark_parked(struct hl_maco_seat *w)
 {
     __atomic_add_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&w->parked, 1, __ATOMIC_SEQ_CST);
@@ -59,10 +59,10 @@ static void sleep_here(struct hl_maco_seat *w)
 
 void hl_maco_park(struct hl_maco_seat *w, int (*ready)(struct hl_maco_seat *w))
 {
-    mark(w);
+    mark_parked(w);
     int stay = hl_maco_over(w) || ready(w);
     if (stay)
-        unmark(w);
+        unmark_parked(w);
     hl_maco_leave(w);
     if (!stay)
         sleep_here(w);
@@ -140,9 +140,9 @@ static void between_runs(struct hl_maco_seat *w)
     for (uint32_t k = 0; hl_maco_relax(spins, k); k++)
         if (has_call(w))
             return;
-    mark(w);
+    mark_parked(w);
     if (has_call(w))
-        unmark(w);
+        unmark_parked(w);
     else
         sleep_here(w);
 }
