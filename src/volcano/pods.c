@@ -38,7 +38,7 @@ static const json_t *state_of(const json_t *container, const char *which)
 }
 
 /* Of a container by its name; those that somebody added to the pod (a mesh's) are no ranks. */
-static const char *who(const json_t *container, int first_rank, char buf[48])
+static const char *container_label(const json_t *container, int first_rank, char buf[48])
 {
     const char *name = hl_json_str(container, "name", "");
     if (strncmp(name, "local-", 6) == 0)
@@ -77,18 +77,18 @@ static int look_at_ranks(const json_t *list, int first_rank, size_t *begun,
     json_array_foreach (list, i, c) {
         const json_t *end = state_of(c, "terminated"), *wait = state_of(c, "waiting");
         if (end != NULL && hl_json_int(end, "exitCode", 0) != 0) {
-            describe_end(end, who(c, first_rank, rank), out);
+            describe_end(end, container_label(c, first_rank, rank), out);
             return 1;
         }
         *begun += end != NULL || state_of(c, "running") != NULL;
         if (wait != NULL)
-            say(out, "%s waits: %.60s %.140s", who(c, first_rank, rank),
+            say(out, "%s waits: %.60s %.140s", container_label(c, first_rank, rank),
                 hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
     }
     return 0;
 }
 
-static const json_t *condition(const json_t *status, const char *type, const char *value)
+static const json_t *find_condition(const json_t *status, const char *type, const char *value)
 {
     size_t i;
     const json_t *c;
@@ -107,7 +107,7 @@ static int was_taken(const json_t *status, struct hl_volcano_pod *out)
         "Evicted",    "NodeLost",   "NodeShutdown", "Shutdown",
         "Terminated", "Preempting", "NodeAffinity", "UnexpectedAdmissionError"};
     const char *reason = hl_json_str(status, "reason", "");
-    const json_t *target = condition(status, "DisruptionTarget", "True");
+    const json_t *target = find_condition(status, "DisruptionTarget", "True");
     int found = target != NULL;
     for (size_t i = 0; i < HL_ARRAY_LEN(reasons); i++)
         found |= strcmp(reason, reasons[i]) == 0;
@@ -132,7 +132,7 @@ static void read_alive(const json_t *pod, const json_t *status, int first_rank,
                        struct hl_volcano_pod *out)
 {
     const json_t *list = hl_json_list(status, "containerStatuses");
-    const json_t *unplaced = condition(status, "PodScheduled", "False");
+    const json_t *unplaced = find_condition(status, "PodScheduled", "False");
     size_t begun = 0,
            wanted = json_array_size(json_object_get(json_object_get(pod, "spec"), "containers"));
     if (unplaced != NULL)
