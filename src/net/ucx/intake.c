@@ -314,7 +314,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
 }
 
 /* The handler has made room, so the size is one that this host can hold. */
-static void begun(struct hl_ucx_put *put)
+static void put_begun(struct hl_ucx_put *put)
 {
     int later = lands_itself(put);
     put->piece_crcs = calloc(put->pieces, sizeof(*put->piece_crcs));
@@ -333,7 +333,7 @@ static void begun(struct hl_ucx_put *put)
     make_room(put);
 }
 
-static void committed(struct hl_ucx_put *put)
+static void put_committed(struct hl_ucx_put *put)
 {
     hl_ucx_peer_answer(put->peer, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_STORED,
                                                                  .op = put->op,
@@ -449,7 +449,7 @@ void hl_ucx_puts_collect(struct hl_net_server *s)
 
 /* ---- all of them ---- */
 
-static void answer(struct hl_ucx_put *put)
+static void answer_put(struct hl_ucx_put *put)
 {
     struct hl_ucx_peer *p = put->peer;
     if (p == NULL)
@@ -465,7 +465,7 @@ static void answer(struct hl_ucx_put *put)
         hl_ucx_count(&p->server->stat_refused, 1);
         hl_ucx_peer_fail(p, put->text);
     } else if (put->status == HL_OK) {
-        committed(put);
+        put_committed(put);
     } else {
         hl_ucx_peer_refuse(p, put->op, put->status, put->text);
     }
@@ -477,11 +477,11 @@ void hl_ucx_puts_answer(struct hl_net_server *s)
          job = hl_ucx_desk_take(&s->desk)) {
         struct hl_ucx_put *put = job->put;
         if (job->task == HL_UCX_BEGIN && put->status == HL_OK) {
-            begun(put);
+            put_begun(put);
             continue;
         }
         if (job->task != HL_UCX_ABORT)
-            answer(put);
+            answer_put(put);
         end_put(put);
     }
 }

@@ -68,7 +68,7 @@ int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket)
     return known;
 }
 
-static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
+static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
 {
     if (!s->attention && now < *next_tick)
         return;
@@ -81,7 +81,7 @@ static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
         s->attention = 1;
 }
 
-static void rest(struct hl_net_server *s)
+static void sleep_on_worker(struct hl_net_server *s)
 {
     uint64_t count;
     atomic_store(&s->sleeps, 1);
@@ -100,7 +100,7 @@ static void stand_still(struct hl_net_server *s)
     nanosleep(&t, NULL);
 }
 
-static void *run(void *arg)
+static void *server_main(void *arg)
 {
     struct hl_net_server *s = arg;
     uint64_t next_tick = 0;
@@ -112,13 +112,13 @@ static void *run(void *arg)
         if (events > 0)
             hl_ucx_puts_collect(s);
         hl_ucx_puts_answer(s);
-        tend(s, now, &next_tick);
+        tend_server(s, now, &next_tick);
         if (s->pause_ms > 0)
             stand_still(s);
         if (events > 0)
             idle_since = now;
         else if (now - idle_since > s->ucx.spin_ns)
-            rest(s);
+            sleep_on_worker(s);
         else
             sched_yield(); /* a client of this host may be waiting for this very core */
     }
@@ -306,7 +306,7 @@ static hl_status start_threads(struct hl_net_server *s)
     s->desk.spin_ns =
         s->ucx.spin_ns; /* a lone put waits for both threads: neither may sleep first */
     HL_TRY(hl_ucx_desk_start(&s->desk));
-    if (pthread_create(&s->thread, NULL, run, s) != 0)
+    if (pthread_create(&s->thread, NULL, server_main, s) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");
     s->running = 1;
     return HL_OK;
@@ -358,7 +358,7 @@ static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, s
     return s;
 }
 
-static hl_status started(struct hl_net_server *s, hl_status st, struct hl_net_server **out)
+static hl_status finish_start(struct hl_net_server *s, hl_status st, struct hl_net_server **out)
 {
     if (st != HL_OK) {
         ucx_server_stop(s);
@@ -373,13 +373,13 @@ hl_status hl_ucx_server_start_rdma(const struct hl_net_server_opts *opts, const 
                                    const char *devices, struct hl_id id, struct hl_net_server **out)
 {
     struct hl_net_server *s = server_new(opts, id);
-    return s != NULL ? started(s, set_up_rdma(s, device, devices), out) : HL_ENOMEM;
+    return s != NULL ? finish_start(s, set_up_rdma(s, device, devices), out) : HL_ENOMEM;
 }
 
 static hl_status ucx_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
 {
     struct hl_net_server *s = server_new(opts, hl_id_random());
-    return s != NULL ? started(s, set_up_listener(s), out) : HL_ENOMEM;
+    return s != NULL ? finish_start(s, set_up_listener(s), out) : HL_ENOMEM;
 }
 
 static const char *ucx_server_address(const struct hl_net_server *s)
