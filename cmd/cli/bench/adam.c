@@ -159,7 +159,7 @@ static hl_status time_both(struct arrays *a, int threads, int64_t rounds, struct
     return st;
 }
 
-static hl_status bench(struct cli *cli, const struct adam_args *a)
+static hl_status bench_adam(struct cli *cli, const struct adam_args *a)
 {
     struct arrays arrays = {0};
     struct bench_samples s = {0};
@@ -184,7 +184,7 @@ hl_status cmd_bench_adam(struct cli *cli, int argc, char **argv)
     struct adam_args a = {0};
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0);
     if (st == HL_OK)
-        st = bench(cli, &a);
+        st = bench_adam(cli, &a);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     return st;
 }

@@ -550,7 +550,7 @@ static hl_status view_print_json(struct log_view *v)
     return st;
 }
 
-static hl_status show(struct cli *cli, const char *job, const struct log_args *a)
+static hl_status show_logs(struct cli *cli, const char *job, const struct log_args *a)
 {
     struct log_view v = {0};
     hl_status st = view_open(&v, cli, job, a);
@@ -568,7 +568,7 @@ hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms)
 {
     struct log_args a = {
         .rank = -1, .tail = -1, .follow = 1, .attempt = 1, .retry_ms = retry_ms, .patient = true};
-    return show(cli, job, &a);
+    return show_logs(cli, job, &a);
 }
 
 hl_status cmd_logs(struct cli *cli, int argc, char **argv)
@@ -584,7 +584,7 @@ hl_status cmd_logs(struct cli *cli, int argc, char **argv)
     else if (a.follow && cli->json)
         st = cli_usage(cli, "-f shows text only: leave out -o json, or read on with --offset");
     else if ((st = cli_job_id(cli, argv[0], job)) == HL_OK)
-        st = show(cli, job, &a);
+        st = show_logs(cli, job, &a);
     hl_args_fini(log_rows, HL_ARRAY_LEN(log_rows), &a);
     return st;
 }
