@@ -141,6 +141,12 @@ static hl_status migrate_tuning(const struct hl_conf *c, struct hl_migrate_tunin
     return HL_OK;
 }
 
+/* What the modules below take for "none". */
+static int or_none(int64_t value)
+{
+    return value > 0 ? (int)value : -1;
+}
+
 static struct store_opts store_opts(const struct hl_conf *c, const char *numa,
                                     struct hl_migrate_tuning tuning)
 {
@@ -160,20 +166,20 @@ static struct store_opts store_opts(const struct hl_conf *c, const char *numa,
         .plank_buffers = (unsigned)c->plank_buffers,
         .nic_class = c->agent_nic_class,
         .data_listen = c->agent_data_listen,
-        .data_spin_us = c->data_spin_us > 0 ? (int)c->data_spin_us : -1,
+        .data_spin_us = or_none(c->data_spin_us),
         .data_put_queue = (int)c->data_put_queue,
         .data_put_timeout_ms = (int)c->data_put_timeout_ms,
         .data_connect_ms = (int)c->data_connect_timeout_ms,
         .data_endpoints = (int)c->data_endpoints,
         .data_batch_bytes = (size_t)c->data_batch_bytes,
-        .data_batch_ms = c->data_batch_ms > 0 ? (int)c->data_batch_ms : -1,
+        .data_batch_ms = or_none(c->data_batch_ms),
         .data_stall_ms = (int)c->data_stall_ms,
-        .data_rdma_retry_ms = c->data_rdma_retry_ms > 0 ? (int)c->data_rdma_retry_ms : -1,
+        .data_rdma_retry_ms = or_none(c->data_rdma_retry_ms),
         .migrate_listen = c->agent_migrate_listen,
         .migrate = tuning,
         .copies = (int)c->agent_copies,
         .locate_timeout_ms = (int)c->copy_locate_timeout_ms,
-        .retries = (int)c->read_retries,
+        .retry = {.count = (int)c->read_retries, .pause_ms = (int)c->read_retry_pause_ms},
         .retry_first_ms = c->route_retry_first_ms,
         .retry_max_ms = c->route_retry_max_ms,
     };
@@ -233,7 +239,8 @@ static hl_status start_agent(struct daemon *d, int argc, char **argv)
                 .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
                 .chunk_memory = d->conf.agent_chunk_memory,
                 .read_timeout_ms = (int)d->conf.read_timeout_ms,
-                .read_retries = d->conf.read_retries > 0 ? (int)d->conf.read_retries : -1,
+                .read_retries = or_none(d->conf.read_retries),
+                .read_retry_pause_ms = or_none(d->conf.read_retry_pause_ms),
                 .store = store_opts(&d->conf, offer.numa, tuning),
                 .telemetry = read_telemetry,
                 .telemetry_arg = &d->probe,

@@ -102,6 +102,7 @@ static hl_status start_l3d(struct daemon *d, int argc, char **argv)
             .data_put_queue = (int)c->data_put_queue,
             .data_put_timeout_ms = (int)c->data_put_timeout_ms,
             .data_connect_ms = (int)c->data_connect_timeout_ms,
+            .read_retry = {.count = (int)c->read_retries, .pause_ms = (int)c->read_retry_pause_ms},
             .socket_path = d->socket,
             .import_threads = (int)c->l3_import_threads,
             .remove_pool = (int)c->l3_remove_pool,

@@ -192,7 +192,7 @@ CALL = """
 static inline HL_CHECK hl_status hl_call_{whole}(struct hl_rpc_peer *peer, const struct hl_api_{whole}_params *params,
     int timeout_ms, struct hl_arena *arena, struct hl_api_{whole}_results *results)
 {{
-    return hl_rpc_call_typed(peer, &hl_api_{low}_methods[{ordinal}], params, timeout_ms, arena, results);
+    return hl_rpc_call(peer, &hl_api_{low}_methods[{ordinal}], params, timeout_ms, arena, results);
 }}
 
 typedef void (*hl_{whole}_done)(void *arg, hl_status st, const char *text, const struct hl_api_{whole}_results *results);
@@ -205,12 +205,12 @@ static inline void hl_{whole}_finish(hl_rpc_callback done, void *arg, hl_status 
 static inline void hl_call_{whole}_async(struct hl_rpc_peer *peer, const struct hl_api_{whole}_params *params,
     int timeout_ms, struct hl_loop *loop, hl_{whole}_done done, void *arg)
 {{
-    hl_rpc_call_typed_async(peer, &hl_api_{low}_methods[{ordinal}], params, timeout_ms, loop, hl_{whole}_finish, (hl_rpc_callback)done, arg);
+    hl_rpc_call_async(peer, &hl_api_{low}_methods[{ordinal}], params, timeout_ms, loop, hl_{whole}_finish, (hl_rpc_callback)done, arg);
 }}
 
 static inline void hl_reply_{whole}(struct hl_rpc_call *call, const struct hl_api_{whole}_results *results)
 {{
-    hl_rpc_reply_typed(call, &hl_api_{low}_methods[{ordinal}], results);
+    hl_rpc_reply(call, &hl_api_{low}_methods[{ordinal}], results);
 }}"""
 
 
@@ -233,7 +233,7 @@ def calls_header(name: str, methods: list[Method]) -> str:
     out.append(f"/* Serves `handlers`, which must outlive the server; the rest as hl_rpc_serve. */\n"
                f"static inline HL_CHECK hl_status hl_serve_{low}(struct hl_rpc *rpc, const struct hl_rpc_serve_opts *opts,\n"
                f"    const struct hl_{low}_handlers *handlers, struct hl_rpc_server **out)\n{{\n"
-               f"    struct hl_rpc_serve_opts all = *opts;\n    all.interface = hl_api_{low}.name;\n    all.api = &hl_api_{low};\n"
+               f"    struct hl_rpc_serve_opts all = *opts;\n    all.api = &hl_api_{low};\n"
                f"    all.handlers = handlers;\n    all.dispatch = hl_{low}_dispatch;\n    return hl_rpc_serve(rpc, &all, out);\n}}\n")
     out.append("#endif")
     return "\n".join(out) + "\n"

@@ -155,6 +155,7 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
     a->data_batch_bytes = opts->store.data_batch_bytes;
     a->read_timeout_ms = opts->read_timeout_ms;
     a->read_retries = opts->read_retries;
+    a->read_retry_pause_ms = opts->read_retry_pause_ms;
     a->python_dir = strdup(opts->python_dir);
     a->library = strdup(opts->library != NULL ? opts->library : "");
     if (a->python_dir == NULL || a->library == NULL)

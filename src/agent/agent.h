@@ -43,7 +43,8 @@ struct hl_agent_opts {
     uint64_t log_max_bytes;
     uint64_t chunk_memory; /* host memory for HybridPS chunks of ranks; 0 = all */
     int rpc_timeout_ms;
-    int read_timeout_ms, read_retries; /* of the ranks; 0 = they know best, retries < 0 none */
+    /* Of the ranks; 0 = they know best, < 0 = none. */
+    int read_timeout_ms, read_retries, read_retry_pause_ms;
     struct store_opts store; /* loop, rpc, node, machine and changed are filled in; host_id "" = the
                                 system's, l2_pool "" = by the node's name */
     /* False: there is none. Called in worker threads. */

@@ -64,7 +64,7 @@ struct hl_agent {
     int rpc_timeout_ms;
     /* told to ranks; 0 = they know best */
     int data_connect_ms, data_stall_ms, data_batch_ms, data_endpoints, data_rdma_retry_ms;
-    int read_timeout_ms, read_retries;
+    int read_timeout_ms, read_retries, read_retry_pause_ms;
     size_t data_batch_bytes;
     int closing;
     size_t pending; /* workers and calls under way */

@@ -142,7 +142,8 @@ static hl_status set_options(const struct hl_agent *a, struct hl_env *env)
     HL_TRY(set_number_or_none(env, "HELIOS_DATA_RDMA_RETRY", a->data_rdma_retry_ms, "ms"));
     HL_TRY(set_number_or_none(env, "HELIOS_DATA_BATCH_MS", a->data_batch_ms, "ms"));
     HL_TRY(set_number(env, "HELIOS_READ_TIMEOUT", (size_t)a->read_timeout_ms, "ms"));
-    return set_number_or_none(env, "HELIOS_READ_RETRIES", a->read_retries, "");
+    HL_TRY(set_number_or_none(env, "HELIOS_READ_RETRIES", a->read_retries, ""));
+    return set_number_or_none(env, "HELIOS_READ_RETRY_PAUSE", a->read_retry_pause_ms, "ms");
 }
 
 /* Where ranks of this host put chunks that do not fit their memory: the L3's socket, if its host is

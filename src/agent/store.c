@@ -341,7 +341,7 @@ static hl_status locate_one(struct store *s, const char *text, struct hl_arena *
     HL_TRY(hl_id_parse(text, &id));
     HL_TRY(store_tier_need(s, HL_TIER_L2, "", -1, 0, &t));
     HL_TRY(hl_tier_find(t->t, id, &ref));
-    uint64_t n = hl_pool_chunks(ref.size);
+    uint64_t n = hl_chunk_count(ref.size);
     uint32_t *crcs = hl_arena_array(arena, n, sizeof(*crcs));
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the checksums of shard %s", text);
@@ -371,16 +371,16 @@ hl_status store_locate(struct store *s, const struct hl_api_agent_store_locate_p
 static hl_status verify_pinned(struct store *s, struct store_tier *t, const struct hl_tier_ref *ref,
                                struct hl_api_uint32_list *bad)
 {
-    HL_AUTO(hl_freep) void *scratch = malloc(HL_POOL_CHUNK);
+    HL_AUTO(hl_freep) void *scratch = malloc(HL_CHUNK);
     if (scratch == NULL)
         return hl_fail(HL_ENOMEM, "verification of shard %s", hl_id_format(ref->id).s);
-    for (uint64_t at = 0; at < ref->size; at += HL_POOL_CHUNK) {
-        uint64_t n = ref->size - at < HL_POOL_CHUNK ? ref->size - at : HL_POOL_CHUNK;
+    for (uint64_t at = 0; at < ref->size; at += HL_CHUNK) {
+        uint64_t n = ref->size - at < HL_CHUNK ? ref->size - at : HL_CHUNK;
         if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "the Agent of node %s is ending", s->node);
         hl_status st = hl_tier_read(t->t, ref, at, scratch, (size_t)n);
         if (st == HL_ECORRUPT)
-            bad->items[bad->count++] = (uint32_t)(at / HL_POOL_CHUNK);
+            bad->items[bad->count++] = (uint32_t)(at / HL_CHUNK);
         else
             HL_TRY(st);
     }
@@ -392,7 +392,7 @@ static hl_status verify_copy(struct store *s, struct store_tier *t, const struct
                              struct hl_arena *arena, struct hl_api_uint32_list *bad)
 {
     struct hl_api_uint32_list all = {
-        .items = hl_arena_array(arena, bad->count + hl_pool_chunks(ref->size), sizeof(*all.items)),
+        .items = hl_arena_array(arena, bad->count + hl_chunk_count(ref->size), sizeof(*all.items)),
         .count = bad->count};
     if (all.items == NULL)
         return hl_fail(HL_ENOMEM, "out of memory verifying shard %s", hl_id_format(ref->id).s);

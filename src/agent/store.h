@@ -21,6 +21,7 @@
 
 #include "api/types.h"
 #include "base/status.h"
+#include "fetch/remote.h"
 #include "mem/tier/tier.h"
 #include "net/zmq/migrate.h"
 
@@ -67,7 +68,7 @@ struct store_opts {
     struct hl_migrate_tuning migrate;
     int copies;              /* threads */
     int locate_timeout_ms;   /* until another Agent has said where its copy lies; 0 = the copy's */
-    int retries;             /* of a piece with a wrong checksum */
+    struct hl_retry retry;   /* of a chunk with a wrong checksum */
     uint64_t retry_first_ms; /* rest of the direct path after a failure */
     uint64_t retry_max_ms;
     const struct hl_net_ops *net; /* of fetches; NULL = hl_net_auto */

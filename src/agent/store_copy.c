@@ -10,7 +10,7 @@
 #include "base/plane.h"
 #include "mem/device/plank.h"
 
-#define WINDOW  (8 * HL_POOL_CHUNK) /* between two looks at the clock */
+#define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */
 #define WAIT_MS 10
 
 struct making {
@@ -201,8 +201,8 @@ static hl_status fill(struct making *m, struct store_result *out)
         }
     }
     if (st == HL_OK)
-        st = hl_tier_seal(m->target->t, &m->slot, m->src.crc32, m->src.crcs,
-                          hl_pool_chunks(m->src.size), &ref);
+        st = hl_tier_seal(m->target->t, &m->slot, m->src.crc32, source_crcs(&m->src),
+                          hl_chunk_count(m->src.size), &ref);
     count(m, st, begun);
     HL_TRY(st);
     struct store_result how = {.path = hl_route_path_name(m->route.path),

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "core/route.h"
+#include "fetch/remote.h"
 #include "mem/pool/l3_client.h"
 #include "mem/pool/pool.h"
 #include "mem/tier/tier.h"
@@ -186,7 +187,7 @@ struct source {
     const struct store_request *request;
     uint64_t size;
     uint32_t crc32;
-    uint32_t *crcs; /* one per started MiB */
+    uint32_t *crcs; /* one per chunk; NULL where extent has them */
     enum hl_route_link link;
     char transport[16];
     struct store_tier *own; /* of this node */
@@ -196,13 +197,19 @@ struct source {
     int far; /* the network */
     enum hl_net_mode mode;
     struct hl_net_client *net;
-    uint64_t offset; /* in the pool served there */
-    uint32_t gen;
+    struct hl_extent *extent; /* in the pool served there */
     int reconnected;
     hl_status last; /* of the connection */
 };
 
 hl_status source_open(struct store *s, const struct store_request *r, struct source *out) HL_CHECK;
+
+/* One per chunk. */
+static inline const uint32_t *source_crcs(const struct source *src)
+{
+    return src->extent != NULL ? src->extent->crcs : src->crcs;
+}
+
 /* Whole chunks from `offset`; what fails its checksum is fetched again. */
 hl_status source_read(struct store *s, struct source *src, uint64_t offset, void *dst,
                       size_t len) HL_CHECK;

@@ -202,7 +202,7 @@ static hl_status send_pinned(struct sending *x)
 {
     struct store *s = x->s;
     x->data = s->base + x->ref.offset;
-    x->crcs = calloc(hl_pool_chunks(x->ref.size) + 1, sizeof(*x->crcs));
+    x->crcs = calloc(hl_chunk_count(x->ref.size) + 1, sizeof(*x->crcs));
     if (x->crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(x->ref.id).s);
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));

@@ -10,17 +10,10 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "rpc/l3_calls.h"
-
-static uint64_t chunk_len(const struct source *src, uint64_t chunk)
-{
-    uint64_t at = chunk * HL_POOL_CHUNK;
-    return src->size - at < HL_POOL_CHUNK ? src->size - at : HL_POOL_CHUNK;
-}
 
 static hl_status alloc_crcs(struct source *src)
 {
-    src->crcs = calloc(hl_pool_chunks(src->size) + 1, sizeof(*src->crcs));
+    src->crcs = calloc(hl_chunk_count(src->size) + 1, sizeof(*src->crcs));
     return src->crcs != NULL
                ? HL_OK
                : hl_fail(HL_ENOMEM, "checksums of a shard of %" PRIu64 " bytes", src->size);
@@ -74,55 +67,27 @@ static hl_status open_local(struct store *s, const struct store_request *r, stru
     snprintf(src->transport, sizeof(src->transport), "shm");
     HL_TRY(alloc_crcs(src));
     memcpy(src->crcs, hl_pool_view_chunk_crcs(hl_l3_view(src->local), &src->local_ref),
-           hl_pool_chunks(src->size) * sizeof(uint32_t));
-    if (hl_pool_chunks(src->size) == 1)
+           hl_chunk_count(src->size) * sizeof(uint32_t));
+    if (hl_chunk_count(src->size) == 1)
         src->crcs[0] = src->crc32;
-    return HL_OK;
-}
-
-static hl_status ask_extent(struct store *s, const struct store_request *r, struct hl_arena *arena,
-                            struct hl_api_extent_list *out)
-{
-    const char *id = hl_id_print(r->id, arena);
-    const struct hl_api_text_list ids = {&id, 1};
-    struct hl_api_l3_locate_results l3;
-    struct hl_api_agent_store_locate_results agent;
-    struct hl_rpc_peer *peer;
-    bool in_l3 = r->source_tier == HL_TIER_L3;
-    int ms;
-    HL_TRY(store_left(s, r, &ms));
-    ms = patience(s, r, ms);
-    HL_TRY(store_rpc(s, r->source_rpc, in_l3 ? "L3" : "Agent", &peer));
-    if (in_l3)
-        HL_TRY(
-            hl_call_l3_locate(peer, &(struct hl_api_l3_locate_params){.ids = ids}, ms, arena, &l3));
-    else
-        HL_TRY(hl_call_agent_store_locate(
-            peer, &(struct hl_api_agent_store_locate_params){.ids = ids}, ms, arena, &agent));
-    *out = in_l3 ? l3.extents : agent.extents;
     return HL_OK;
 }
 
 /* Where the shard lies there now, and its checksums. */
 static hl_status locate(struct store *s, const struct store_request *r, struct source *src)
 {
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_extent_list found;
-    HL_TRY(ask_extent(s, r, &arena, &found));
-    const struct hl_api_extent *x = found.items;
-    if (found.count != 1 || x->size_bytes == 0 ||
-        hl_pool_chunks(x->size_bytes) != x->chunk_crcs.count)
-        return hl_fail(HL_EPROTO, "%s says %zu extents, %" PRIu64 " bytes and %zu checksums",
-                       r->source_rpc, found.count, found.count > 0 ? x->size_bytes : 0,
-                       found.count > 0 ? x->chunk_crcs.count : 0);
-    src->offset = x->offset;
-    src->size = x->size_bytes;
-    src->crc32 = x->crc32;
-    src->gen = x->generation;
-    free(src->crcs);
-    src->crcs = NULL;
-    HL_TRY(alloc_crcs(src));
-    memcpy(src->crcs, x->chunk_crcs.items, x->chunk_crcs.count * sizeof(*src->crcs));
+    bool in_l3 = r->source_tier == HL_TIER_L3;
+    struct hl_rpc_peer *peer;
+    struct hl_extent *extent;
+    int ms;
+    HL_TRY(store_left(s, r, &ms));
+    HL_TRY(store_rpc(s, r->source_rpc, in_l3 ? "L3" : "Agent", &peer));
+    HL_TRY(hl_extent_locate(peer, in_l3 ? HL_EXTENT_OF_L3 : HL_EXTENT_OF_AGENT, r->id,
+                            patience(s, r, ms), &extent));
+    free(src->extent);
+    src->extent = extent;
+    src->size = extent->size;
+    src->crc32 = extent->crc32;
     return HL_OK;
 }
 
@@ -194,6 +159,7 @@ void source_close(struct store *s, struct source *src)
     if (src->net != NULL)
         store_net_back(s, src->request->source_data, src->mode, src->net, src->last);
     free(src->crcs);
+    free(src->extent);
     *src = (struct source){.request = src->request};
 }
 
@@ -201,10 +167,9 @@ void source_close(struct store *s, struct source *src)
 
 static hl_status pause_for(struct store *s, const struct store_request *r, int tried)
 {
-    int ms;
+    int ms, pause = hl_retry_pause_ms(&s->opts.retry, tried);
     HL_TRY(store_left(s, r, &ms));
-    int nap = tried == 0 ? 1 : tried == 1 ? 10 : 100;
-    struct timespec t = {.tv_nsec = (nap < ms ? nap : ms) * 1000000L};
+    struct timespec t = {.tv_nsec = (pause < ms ? pause : ms) * 1000000L};
     nanosleep(&t, NULL);
     return HL_OK;
 }
@@ -221,7 +186,7 @@ static hl_status read_memory(struct store *s, struct source *src, uint64_t offse
         if (st != HL_ECORRUPT)
             return st;
         hl_fault_count("crc", "mapped");
-        if (tried >= s->opts.retries)
+        if (tried >= s->opts.retry.count)
             return st;
         HL_TRY(pause_for(s, r, tried));
     }
@@ -259,51 +224,44 @@ void source_revive(struct source *src)
     src->last = HL_OK;
 }
 
-static hl_status refetch(struct store *s, struct source *src, uint64_t chunk, uint8_t *dst)
+/* A read that goes on: what its callbacks need. */
+struct reading {
+    struct store *s;
+    struct source *src;
+};
+
+static hl_status reading_left_ms(void *arg, int *ms)
 {
-    const struct store_request *r = src->request;
-    hl_status st = HL_ECORRUPT;
-    for (int tried = 0; tried < s->opts.retries && st == HL_ECORRUPT; tried++) {
-        int ms;
-        HL_TRY(pause_for(s, r, tried));
-        HL_TRY(locate(s, r, src)); /* it may have moved */
-        HL_TRY(store_left(s, r, &ms));
-        st = hl_net_fetch_verified(src->net, src->offset + chunk * HL_POOL_CHUNK, dst,
-                                   chunk_len(src, chunk), src->crcs + chunk, ms, NULL);
-        if (st == HL_ECORRUPT)
-            hl_fault_count("crc", src->transport);
-    }
-    if (st == HL_ECORRUPT)
-        return hl_fail(st, "chunk %" PRIu64 " of %" PRIu64 " fails its checksum after %d retries",
-                       chunk, hl_pool_chunks(src->size), s->opts.retries);
-    return st;
+    struct reading *r = arg;
+    return store_left(r->s, r->src->request, ms);
 }
 
-/* Whole chunks, as a bad one is fetched again as a whole. */
-static hl_status fetch(struct store *s, struct source *src, uint64_t offset, uint8_t *dst,
-                       size_t len)
+static hl_status reading_locate(void *arg, const struct hl_extent **extent)
 {
-    struct hl_net_bad bad = {0};
-    uint64_t first = offset / HL_POOL_CHUNK, count = hl_pool_chunks(len);
-    int ms;
-    if (offset % HL_POOL_CHUNK != 0 || (len % HL_POOL_CHUNK != 0 && offset + len != src->size))
-        return hl_fail(HL_EINTERNAL, "a read of %zu bytes at %" PRIu64 " is not of whole chunks",
-                       len, offset);
-    HL_TRY(store_left(s, src->request, &ms));
-    hl_status st = hl_net_fetch_verified(src->net, src->offset + offset, dst, len,
-                                         src->crcs + first, ms, &bad);
-    if (st != HL_ECORRUPT)
-        return st;
-    size_t listed = bad.count < HL_NET_BAD_MAX ? bad.count : HL_NET_BAD_MAX;
-    for (size_t i = 0; i < bad.count; i++)
-        hl_fault_count("crc", src->transport);
-    for (size_t i = 0; i < listed; i++)
-        HL_TRY(refetch(s, src, first + bad.chunk[i], dst + bad.chunk[i] * HL_POOL_CHUNK));
-    /* What stands after the last listed one is not known to be good. */
-    for (uint64_t i = bad.count > listed ? (uint64_t)bad.chunk[listed - 1] + 1 : count; i < count;
-         i++)
-        HL_TRY(refetch(s, src, first + i, dst + i * HL_POOL_CHUNK));
+    struct reading *r = arg;
+    HL_TRY(locate(r->s, r->src->request, r->src));
+    *extent = r->src->extent;
     return HL_OK;
+}
+
+static void reading_failed(void *arg, size_t chunks)
+{
+    struct reading *r = arg;
+    for (size_t i = 0; i < chunks; i++)
+        hl_fault_count("crc", r->src->transport);
+}
+
+static hl_status fetch(struct store *s, struct source *src, uint64_t offset, void *dst, size_t len)
+{
+    static const struct hl_remote_ops ops = {
+        .left_ms = reading_left_ms, .locate = reading_locate, .failed = reading_failed};
+    struct reading reading = {s, src};
+    struct hl_remote remote = {.net = src->net,
+                               .extent = src->extent,
+                               .retry = s->opts.retry,
+                               .ops = &ops,
+                               .arg = &reading};
+    return hl_remote_read(&remote, offset, dst, len);
 }
 
 hl_status source_read(struct store *s, struct source *src, uint64_t offset, void *dst, size_t len)

@@ -22,7 +22,7 @@ hl_status attach_init(helios_client *client)
     const char *store = getenv("HELIOS_STORE_SOCKET");
     pthread_mutex_init(&client->attach.lock, NULL);
     client->attach.near_socket = store != NULL && store[0] != '\0' ? store : NULL;
-    return net_create(NET_OF_L3, &client->attach.net);
+    return net_create(HL_EXTENT_OF_L3, &client->attach.net);
 }
 
 /* Caller holds attach.lock. */

@@ -107,7 +107,7 @@ static hl_status read_environment(helios_client *c)
 {
     uint64_t bytes = 64 << 10, wait_ms = 1, stall_ms = 800, connect_ms = HL_NET_CONNECT_MS,
              endpoints = 2, rdma_retry_ms = 60000, timeout_ms = CLIENT_TIMEOUT_MS,
-             retries = CLIENT_RETRIES;
+             retries = CLIENT_RETRIES, pause_ms = 1;
     HL_TRY(from_environment("HELIOS_DATA_BATCH_BYTES", 1024, 64 << 10, hl_parse_bytes, &bytes));
     HL_TRY(from_environment("HELIOS_DATA_BATCH_MS", 0, 1000, hl_parse_duration_ms, &wait_ms));
     HL_TRY(from_environment("HELIOS_DATA_STALL", 10, 60000, hl_parse_duration_ms, &stall_ms));
@@ -121,8 +121,10 @@ static hl_status read_environment(helios_client *c)
                             hl_parse_duration_ms, &timeout_ms));
     HL_TRY(
         from_environment("HELIOS_READ_RETRIES", 0, CLIENT_RETRIES_MAX, hl_parse_bytes, &retries));
+    HL_TRY(from_environment("HELIOS_READ_RETRY_PAUSE", 0, CLIENT_PAUSE_MAX_MS, hl_parse_duration_ms,
+                            &pause_ms));
     c->timeout_ms = (int)timeout_ms;
-    c->retries = (int)retries;
+    c->retry = (struct hl_retry){.count = (int)retries, .pause_ms = (int)pause_ms};
     c->endpoints = (int)endpoints;
     c->rdma_retry_ms = rdma_retry_ms > 0 ? (int)rdma_retry_ms : -1;
     c->connect_ms = (int)connect_ms;
@@ -151,7 +153,7 @@ static hl_status read_options(helios_client *c, const helios_options *o)
     if (o->timeout_ms > 0)
         c->timeout_ms = o->timeout_ms;
     if (o->retries != 0)
-        c->retries = o->retries > 0 ? o->retries : 0;
+        c->retry.count = o->retries > 0 ? o->retries : 0;
     HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
     /* who started this rank was there, and is waited for while it is restarted */
     atomic_store_explicit(&c->controller_seen, getenv("HELIOS_JOB") != NULL, memory_order_relaxed);

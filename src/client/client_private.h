@@ -11,21 +11,23 @@
 #include <stdbool.h>
 #include <uthash.h>
 
+#include "base/chunk.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/id.h"
 #include "base/plane.h"
 #include "base/status.h"
+#include "fetch/remote.h"
 #include "helios/helios.h"
 #include "mem/pool/l3_client.h"
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"
 
-#define CLIENT_CHUNK       ((uint64_t)1 << 20)
-#define SMALL_READ         ((uint64_t)16 << 10) /* a lock or a look at the clock counts */
-#define CLIENT_TIMEOUT_MS  30000
-#define CLIENT_RETRIES     3
-#define CLIENT_RETRIES_MAX 100
+#define SMALL_READ          ((uint64_t)16 << 10) /* a lock or a look at the clock counts */
+#define CLIENT_TIMEOUT_MS   30000
+#define CLIENT_RETRIES      3
+#define CLIENT_RETRIES_MAX  100
+#define CLIENT_PAUSE_MAX_MS 1000
 
 /* How long a daemon that is silent is waited for: to the deadline, for one call, or briefly because
  * there may be another copy. */
@@ -127,7 +129,7 @@ struct helios_client {
     char *l3_address;
     enum client_way way;
     int timeout_ms;
-    int retries;
+    struct hl_retry retry;
     int connect_ms;     /* of one connection to another host's pool */
     size_t batch_bytes; /* of small writes over the network; see net/put_queue.h */
     int batch_ms;
@@ -255,10 +257,7 @@ hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool
                      const void *data) HL_CHECK;
 
 /* ---- netpath.c: a pool of another host ---- */
-/* Who says where the shards of a pool lie. */
-enum net_owner { NET_OF_L3, NET_OF_AGENT };
-
-hl_status net_create(enum net_owner kind, struct net **out) HL_CHECK;
+hl_status net_create(enum hl_extent_owner kind, struct net **out) HL_CHECK;
 void net_own(struct net *net, struct hl_rpc_peer *owner);
 void net_destroy(struct net *net);
 /* Where the data port is now; connections to another one are dropped. */

@@ -163,7 +163,7 @@ static hl_status add_store(helios_client *c, const char *node, const char *addre
         return hl_fail(HL_ENOMEM, "out of memory allocating the store of node %s", node);
     snprintf(s->node, sizeof(s->node), "%s", node);
     snprintf(s->address, sizeof(s->address), "%s", address);
-    hl_status st = net_create(NET_OF_AGENT, &s->net);
+    hl_status st = net_create(HL_EXTENT_OF_AGENT, &s->net);
     if (st == HL_OK)
         st = hl_rpc_open(c->rpc, address, "Agent", &s->agent);
     if (st != HL_OK) {

@@ -7,9 +7,9 @@
 
 #include "base/log.h"
 #include "client/client_private.h"
+#include "fetch/remote.h"
 #include "net/dispatch/put_queue.h"
 #include "net/net.h"
-#include "rpc/agent_calls.h"
 
 #define IDLE_MAX      4
 #define CACHE_MAX     65536
@@ -18,18 +18,14 @@
 
 struct place {
     struct hl_id id;
-    uint64_t offset;
-    uint64_t size;
-    uint32_t crc32;
-    uint32_t gen;
+    struct hl_extent *extent;
     unsigned refs; /* under net->lock; the cache holds one */
     UT_hash_handle hh;
-    uint32_t crcs[]; /* one per started MiB */
 };
 
 struct net {
     struct hl_rpc_peer *owner; /* who says where a shard lies; borrowed */
-    enum net_owner kind;
+    enum hl_extent_owner kind;
     pthread_mutex_t lock;
     struct place *places;
     struct shared_puts *puts; /* of small ones; NULL until the first */
@@ -52,7 +48,7 @@ struct loan {
     unsigned epoch;
 };
 
-hl_status net_create(enum net_owner kind, struct net **out)
+hl_status net_create(enum hl_extent_owner kind, struct net **out)
 {
     struct net *n = calloc(1, sizeof(*n));
     if (n == NULL)
@@ -69,26 +65,12 @@ void net_own(struct net *net, struct hl_rpc_peer *owner)
     net->owner = owner;
 }
 
-static hl_status ask_owner(struct operation *op, struct net *net, struct hl_api_text_list ids,
-                           struct hl_arena *arena, struct hl_api_extent_list *out)
-{
-    struct hl_api_l3_locate_results l3;
-    struct hl_api_agent_store_locate_results agent;
-    int ms = operation_left_ms(op);
-    if (net->kind == NET_OF_L3)
-        HL_TRY(hl_call_l3_locate(net->owner, &(struct hl_api_l3_locate_params){.ids = ids}, ms,
-                                 arena, &l3));
-    else
-        HL_TRY(hl_call_agent_store_locate(
-            net->owner, &(struct hl_api_agent_store_locate_params){.ids = ids}, ms, arena, &agent));
-    *out = net->kind == NET_OF_L3 ? l3.extents : agent.extents;
-    return HL_OK;
-}
-
 static void place_put_locked(struct place *p)
 {
-    if (--p->refs == 0)
-        free(p);
+    if (--p->refs > 0)
+        return;
+    free(p->extent);
+    free(p);
 }
 
 static void place_put(struct net *net, struct place *p)
@@ -242,27 +224,15 @@ static void give_back(struct net *net, struct loan *loan, hl_status st)
 
 /* ---- places ---- */
 
-static hl_status parse_place(const struct hl_api_extent *extent, struct place **out)
+/* Takes the extent, also on failure. */
+static hl_status place_new(struct hl_extent *extent, struct place **out)
 {
-    size_t count = extent->chunk_crcs.count;
-    struct place *p = calloc(1, sizeof(*p) + count * sizeof(p->crcs[0]));
-    if (p == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating %zu checksums", count);
-    p->offset = extent->offset;
-    p->size = extent->size_bytes;
-    p->crc32 = extent->crc32;
-    p->gen = extent->generation;
-    p->refs = 1;
-    if (count > 0)
-        memcpy(p->crcs, extent->chunk_crcs.items, count * sizeof(p->crcs[0]));
-    hl_status st = hl_id_parse(extent->id, &p->id);
-    if (st == HL_OK && (p->size == 0 || hl_pool_chunks(p->size) != count))
-        st = hl_fail(HL_EPROTO, "locate of shard %s: %llu bytes with %zu chunk checksums",
-                     hl_id_format(p->id).s, (unsigned long long)p->size, count);
-    if (st != HL_OK) {
-        free(p);
-        return st;
+    struct place *p = calloc(1, sizeof(*p));
+    if (p == NULL) {
+        free(extent);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the place of a shard");
     }
+    *p = (struct place){.id = extent->id, .extent = extent, .refs = 1};
     *out = p;
     return HL_OK;
 }
@@ -302,10 +272,7 @@ static struct place *known_locked(struct net *net, struct hl_id id)
 static hl_status locate(struct operation *op, struct net *net, struct hl_id id, int fresh,
                         struct place **out)
 {
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    const struct hl_id_text text = hl_id_format(id);
-    const char *ids[] = {text.s};
-    struct hl_api_extent_list found;
+    struct hl_extent *found = NULL;
     struct place *p = NULL;
     hl_status st;
     pthread_mutex_lock(&net->lock);
@@ -319,7 +286,7 @@ static hl_status locate(struct operation *op, struct net *net, struct hl_id id, 
         return HL_OK;
     }
     do /* busy: others' shards have driven it out of the pool again */
-        st = ask_owner(op, net, (struct hl_api_text_list){ids, 1}, &arena, &found);
+        st = hl_extent_locate(net->owner, net->kind, id, operation_left_ms(op), &found);
     while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
     if (st == HL_ENOENT) {
         char name[NAME_MAX_TEXT];
@@ -328,9 +295,7 @@ static hl_status locate(struct operation *op, struct net *net, struct hl_id id, 
                        hl_rpc_peer_address(net->owner));
     }
     HL_TRY(st);
-    if (found.count != 1)
-        return hl_fail(HL_EPROTO, "locate of shard %s: %zu extents", text.s, found.count);
-    HL_TRY(parse_place(found.items, &p));
+    HL_TRY(place_new(found, &p));
     remember(net, p);
     *out = p;
     return HL_OK;
@@ -340,10 +305,13 @@ void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_extent_list found;
-    struct place *p;
-    if (ask_owner(op, net, ids, &arena, &found) != HL_OK)
+    if (hl_extent_ask(net->owner, net->kind, ids, operation_left_ms(op), &arena, &found) != HL_OK)
         return;
-    for (size_t i = 0; i < found.count && parse_place(&found.items[i], &p) == HL_OK; i++) {
+    for (size_t i = 0; i < found.count; i++) {
+        struct hl_extent *extent = NULL;
+        struct place *p = NULL;
+        if (hl_extent_parse(&found.items[i], &extent) != HL_OK || place_new(extent, &p) != HL_OK)
+            return;
         remember(net, p);
         place_put(net, p);
     }
@@ -354,121 +322,83 @@ hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint6
 {
     struct place *p;
     HL_TRY(locate(op, net, id, 1, &p));
-    *size = p->size;
-    *crc32 = p->crc32;
+    *size = p->extent->size;
+    *crc32 = p->extent->crc32;
     place_put(net, p);
     return HL_OK;
 }
 
 /* ---- reads ---- */
 
-static uint64_t chunk_len(const struct place *p, uint64_t chunk)
+/* A read that goes on: what its callbacks need. */
+struct reading {
+    struct operation *op;
+    struct net *net;
+    struct place *place;
+};
+
+static hl_status reading_left_ms(void *arg, int *ms)
 {
-    uint64_t at = chunk * CLIENT_CHUNK;
-    return p->size - at < CLIENT_CHUNK ? p->size - at : CLIENT_CHUNK;
+    struct reading *r = arg;
+    if (operation_expired(r->op))
+        return hl_fail(HL_ETIMEDOUT, "the deadline passed");
+    *ms = operation_left_ms(r->op);
+    return HL_OK;
 }
 
-static hl_status same_place(struct operation *op, struct net *net, const struct place *p)
+static hl_status reading_locate(void *arg, const struct hl_extent **extent)
 {
+    struct reading *r = arg;
     struct place *now;
-    HL_TRY(locate(op, net, p->id, 1, &now));
-    int same = now->offset == p->offset && now->gen == p->gen && now->crc32 == p->crc32;
-    place_put(net, now);
-    return same ? HL_OK : hl_fail(HL_ESTALE, "shard %s lies elsewhere now", hl_id_format(p->id).s);
+    HL_TRY(locate(r->op, r->net, r->place->id, 1, &now));
+    place_put(r->net, r->place);
+    r->place = now;
+    *extent = now->extent;
+    return HL_OK;
 }
 
-/* One bad chunk, until it is good, its shard has moved, or the retries are used up. */
-static hl_status refetch(struct operation *op, struct net *net, struct loan *loan,
-                         const struct place *p, uint64_t chunk, unsigned char *dst)
+static void reading_failed(void *arg, size_t chunks)
 {
-    char name[NAME_MAX_TEXT];
-    uint32_t limit = (uint32_t)op->client->retries;
-    for (uint32_t tried = 0; tried < limit; tried++) {
-        HL_TRY(same_place(op, net, p));
-        read_retried(op);
-        hl_status st = hl_net_fetch_verified(loan->client, p->offset + chunk * CLIENT_CHUNK, dst,
-                                             chunk_len(p, chunk), p->crcs + chunk,
-                                             operation_left_ms(op), NULL);
-        if (st != HL_ECORRUPT)
-            return st;
-        read_failed_crc(op, 1);
-        if (!operation_pause(op, tried == 0 ? 1 : tried == 1 ? 10 : 100))
-            break;
-    }
-    return hl_fail(HL_ECORRUPT,
-                   "%s: chunk %llu of %llu fails its checksum, also after %u retries; use another "
-                   "version or import the model again",
-                   names_text(op->client, p->id, name, sizeof(name)), (unsigned long long)chunk,
-                   (unsigned long long)hl_pool_chunks(p->size), op->retries);
+    struct reading *r = arg;
+    read_failed_crc(r->op, (uint32_t)chunks);
 }
 
-/* Whole chunks [first, first + count) to dst. */
-static hl_status fetch_chunks(struct operation *op, struct net *net, struct loan *loan,
-                              const struct place *p, uint64_t first, uint64_t count,
-                              unsigned char *dst)
+static void reading_retried(void *arg)
 {
-    struct hl_net_bad bad = {0};
-    uint64_t len = (count - 1) * CLIENT_CHUNK + chunk_len(p, first + count - 1);
-    hl_status st = hl_net_fetch_verified(loan->client, p->offset + first * CLIENT_CHUNK, dst, len,
-                                         p->crcs + first, operation_left_ms(op), &bad);
+    struct reading *r = arg;
+    read_retried(r->op);
+}
+
+static hl_status fetch_range(struct reading *r, struct loan *loan, uint64_t off, uint64_t len,
+                             void *dst)
+{
+    static const struct hl_remote_ops ops = {.left_ms = reading_left_ms,
+                                             .locate = reading_locate,
+                                             .failed = reading_failed,
+                                             .retried = reading_retried};
+    char name[NAME_MAX_TEXT], why[256];
+    struct hl_remote remote = {.net = loan->client,
+                               .extent = r->place->extent,
+                               .retry = r->op->client->retry,
+                               .ops = &ops,
+                               .arg = r};
+    hl_status st = hl_remote_read(&remote, off, dst, len);
     if (st != HL_ECORRUPT)
         return st;
-    read_failed_crc(op, (uint32_t)bad.count);
-    size_t listed = bad.count < HL_NET_BAD_MAX ? bad.count : HL_NET_BAD_MAX;
-    for (size_t i = 0; i < listed; i++)
-        HL_TRY(refetch(op, net, loan, p, first + bad.chunk[i],
-                       dst + (uint64_t)bad.chunk[i] * CLIENT_CHUNK));
-    /* What stands after the last listed one is not known to be good. */
-    uint64_t rest = bad.count > listed ? (uint64_t)bad.chunk[listed - 1] + 1 : count;
-    for (uint64_t i = rest; i < count; i++)
-        HL_TRY(refetch(op, net, loan, p, first + i, dst + i * CLIENT_CHUNK));
-    return HL_OK;
-}
-
-/* A part of one chunk: the whole chunk is fetched, for only that can be checked. */
-static hl_status fetch_part(struct operation *op, struct net *net, struct loan *loan,
-                            const struct place *p, uint64_t off, uint64_t len, unsigned char *dst)
-{
-    uint64_t chunk = off / CLIENT_CHUNK;
-    HL_AUTO(hl_freep) unsigned char *whole = malloc(chunk_len(p, chunk));
-    if (whole == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating one chunk");
-    HL_TRY(fetch_chunks(op, net, loan, p, chunk, 1, whole));
-    memcpy(dst, whole + off % CLIENT_CHUNK, len);
-    return HL_OK;
-}
-
-static hl_status fetch_range(struct operation *op, struct net *net, struct loan *loan,
-                             const struct place *p, uint64_t off, uint64_t len, unsigned char *dst)
-{
-    while (len > 0) {
-        uint64_t chunk = off / CLIENT_CHUNK, in = off % CLIENT_CHUNK;
-        uint64_t here = chunk_len(p, chunk) - in;
-        uint64_t n = len < here ? len : here;
-        if (in > 0 || n < chunk_len(p, chunk)) {
-            HL_TRY(fetch_part(op, net, loan, p, off, n, dst));
-        } else {
-            uint64_t end = off + len;
-            uint64_t count =
-                end == p->size ? hl_pool_chunks(p->size) - chunk : end / CLIENT_CHUNK - chunk;
-            n = (count - 1) * CLIENT_CHUNK + chunk_len(p, chunk + count - 1);
-            HL_TRY(fetch_chunks(op, net, loan, p, chunk, count, dst));
-        }
-        off += n;
-        len -= n;
-        dst += n;
-    }
-    return HL_OK;
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    return hl_fail(st, "%s: %s; use another version or import the model again",
+                   names_text(r->op->client, r->place->id, name, sizeof(name)), why);
 }
 
 static hl_status check_range(struct operation *op, const struct place *p, uint64_t off,
                              uint64_t len, int whole)
 {
     char name[NAME_MAX_TEXT];
-    if (off <= p->size && len <= p->size - off && (!whole || len == p->size))
+    uint64_t size = p->extent->size;
+    if (off <= size && len <= size - off && (!whole || len == size))
         return HL_OK;
     return hl_fail(HL_EINVAL, "%s has %llu bytes; %llu bytes at %llu were asked for",
-                   names_text(op->client, p->id, name, sizeof(name)), (unsigned long long)p->size,
+                   names_text(op->client, p->id, name, sizeof(name)), (unsigned long long)size,
                    (unsigned long long)len, (unsigned long long)off);
 }
 
@@ -484,16 +414,17 @@ hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint6
     pthread_mutex_unlock(&net->lock);
     if (p == NULL)
         HL_TRY(locate(op, net, id, 0, &p));
-    hl_status st = names_check(op->client, id, p->size, p->crc32);
+    struct reading reading = {.op = op, .net = net, .place = p};
+    hl_status st = names_check(op->client, id, p->extent->size, p->extent->crc32);
     if (st == HL_OK)
         st = check_range(op, p, off, len, whole);
     if (st == HL_OK && len > 0)
         st = loan.client != NULL ? take_up(op, net, &loan) : borrow(op, net, &loan);
     if (st == HL_OK && len > 0)
-        st = fetch_range(op, net, &loan, p, off, len, buf);
+        st = fetch_range(&reading, &loan, off, len, buf);
     pthread_mutex_lock(&net->lock);
     give_back_locked(net, &loan, st);
-    place_put_locked(p);
+    place_put_locked(reading.place);
     pthread_mutex_unlock(&net->lock);
     hl_net_close(loan.client);
     if (st == HL_ETIMEDOUT && !operation_expired(op))

@@ -11,13 +11,6 @@
 #define BUSY_PAUSE_MS 20
 #define TRUST_NS      (50 * HL_NS_PER_MS) /* a heartbeat is looked at no more often */
 
-/* Pauses before a bad piece is read again: what heals does so at once or needs somebody's hand. */
-static int retry_pause_ms(uint32_t retry)
-{
-    static const int pauses[] = {1, 10, 100};
-    return pauses[retry < HL_ARRAY_LEN(pauses) ? retry : HL_ARRAY_LEN(pauses) - 1];
-}
-
 hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms, struct shm **out)
 {
     struct hl_pool_view_info info;
@@ -100,7 +93,9 @@ static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chu
 {
     char name[NAME_MAX_TEXT];
     read_failed_crc(op, 1);
-    if (tried < (uint32_t)op->client->retries && operation_pause(op, retry_pause_ms(tried))) {
+    const struct hl_retry *retry = &op->client->retry;
+    if (tried < (uint32_t)retry->count &&
+        operation_pause(op, hl_retry_pause_ms(retry, (int)tried))) {
         read_retried(op);
         return HL_OK;
     }
@@ -117,13 +112,13 @@ static hl_status read_pieces(struct operation *op, struct shm *shm, const struct
 {
     uint64_t end = off + len;
     while (off < end) {
-        uint64_t chunk = off / CLIENT_CHUNK;
-        uint64_t stop = (chunk + 1) * CLIENT_CHUNK;
+        uint64_t chunk = off / HL_CHUNK;
+        uint64_t stop = (chunk + 1) * HL_CHUNK;
         uint64_t n = (stop < end ? stop : end) - off;
         uint32_t tried = 0;
         hl_status st;
         while ((st = hl_pool_view_read(shm->view, ref, off, buf, n)) == HL_ECORRUPT) {
-            HL_TRY(retry_piece(op, ref->id, chunk, hl_pool_chunks(ref->size), tried));
+            HL_TRY(retry_piece(op, ref->id, chunk, hl_chunk_count(ref->size), tried));
             tried++;
         }
         HL_TRY(st);
@@ -175,7 +170,7 @@ hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool
     uint32_t bad = 0, tried = 0;
     hl_status st;
     while ((st = hl_pool_view_verify_at(shm->view, ref, data, &bad)) == HL_ECORRUPT) {
-        HL_TRY(retry_piece(op, ref->id, bad, hl_pool_chunks(ref->size), tried));
+        HL_TRY(retry_piece(op, ref->id, bad, hl_chunk_count(ref->size), tried));
         tried++;
     }
     return st;

@@ -160,6 +160,7 @@ struct hl_conf {
     uint64_t nodes_lost_after_ms;
     uint64_t rpc_timeout_ms;
     int64_t read_retries;
+    int64_t read_retry_pause_ms;
     uint64_t read_timeout_ms;
     uint64_t copy_timeout_ms;
     uint64_t copy_locate_timeout_ms;

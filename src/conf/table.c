@@ -303,9 +303,14 @@ const struct hl_option hl_conf_table[] = {
      "Deadline of one remote call.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(rpc_timeout_ms), HL_CONTROLLER | HL_AGENT | HL_CLI},
     {"read.retries", "--read-retries", "3",
-     "How often a piece with a wrong checksum is fetched again. libhelios reads the environment "
+     "How often a chunk with a wrong checksum is fetched again. libhelios reads the environment "
      "variable; a rank has its Agent's value.",
-     HL_OPT_INT, 0, 100, NULL, AT(read_retries), HL_AGENT},
+     HL_OPT_INT, 0, 100, NULL, AT(read_retries), HL_AGENT | HL_L3D},
+    {"read.retry_pause", "--read-retry-pause", "1ms",
+     "Rest before a chunk with a wrong checksum is fetched again; ten times as long before the "
+     "second repetition, a hundred times before further ones. libhelios reads the environment "
+     "variable; a rank has its Agent's value.",
+     HL_OPT_DURATION, 0, 1000, NULL, AT(read_retry_pause_ms), HL_AGENT | HL_L3D},
     {"read.timeout", "--read-timeout", "30s",
      "Deadline of one operation of libhelios, such as the read of a shard. libhelios reads the "
      "environment variable; a rank has its Agent's value.",

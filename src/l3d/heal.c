@@ -8,14 +8,13 @@
 #include <uthash.h>
 #include <utlist.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "fetch/remote.h"
 #include "l3d/l4_private.h"
 #include "mem/chunks.h"
 #include "net/net.h"
-#include "rpc/agent_calls.h"
-
-#define FETCHES 2 /* of one source: its copy may have moved */
 
 struct asker {
     struct hl_rpc_call *call;
@@ -46,46 +45,51 @@ struct patient {
 
 /* ---- sources, in a worker -------------------------------------------------------------------- */
 
-static hl_status check_extent(const struct hl_api_extent_list *found, const struct patient *p)
+/* A fetch from a node's store: what its callbacks need. */
+struct fetching {
+    struct hl_l3d *d;
+    struct hl_rpc_peer *agent;
+    struct hl_extent *extent;
+    uint64_t deadline_ns;
+};
+
+static hl_status fetching_left_ms(void *arg, int *ms)
 {
-    size_t chunks = hl_chunks_count(p->x.size);
-    const struct hl_api_extent *extent = found->items;
-    if (found->count != 1 || extent->size_bytes != p->x.size || extent->chunk_crcs.count != chunks)
-        return hl_fail(HL_ECORRUPT, "the copy there has another size");
-    memcpy(p->crcs, extent->chunk_crcs.items, chunks * sizeof(*p->crcs));
-    return hl_chunks_check(p->x.id, p->x.size, extent->crc32, p->crcs, chunks);
+    struct fetching *f = arg;
+    uint64_t now = hl_now_ns();
+    if (f->d->stopping)
+        return hl_fail(HL_ECANCELED, "the L3 daemon ends");
+    if (now >= f->deadline_ns)
+        return hl_fail(HL_ETIMEDOUT, "the deadline passed");
+    uint64_t left = (f->deadline_ns - now) / HL_NS_PER_MS;
+    *ms = left < 1 ? 1 : left > INT_MAX ? INT_MAX : (int)left;
+    return HL_OK;
 }
 
-static hl_status locate_there(struct hl_rpc_peer *agent, int timeout_ms, struct patient *p,
-                              uint64_t *offset, uint32_t *crc)
+static hl_status fetching_locate(void *arg, const struct hl_extent **extent)
 {
-    struct hl_id_text id = hl_id_format(p->x.id);
-    const char *ids[] = {id.s};
-    struct hl_arena arena = {0};
-    struct hl_api_agent_store_locate_results r = {0};
-    hl_status st = hl_call_agent_store_locate(
-        agent, &(struct hl_api_agent_store_locate_params){.ids = {ids, 1}}, timeout_ms, &arena, &r);
-    if (st == HL_OK)
-        st = check_extent(&r.extents, p);
-    if (st == HL_OK) {
-        *offset = r.extents.items[0].offset;
-        *crc = r.extents.items[0].crc32;
-    }
-    hl_arena_fini(&arena);
-    return st;
+    struct fetching *f = arg;
+    struct hl_extent *now;
+    int ms;
+    HL_TRY(fetching_left_ms(f, &ms));
+    HL_TRY(hl_extent_locate(f->agent, HL_EXTENT_OF_AGENT, f->extent->id, ms, &now));
+    free(f->extent);
+    f->extent = now;
+    *extent = now;
+    return HL_OK;
 }
 
-static hl_status fetch_once(struct hl_l3d *d, struct hl_rpc_peer *agent,
-                            const struct hl_api_copy_request *source, int timeout_ms,
-                            struct patient *p, uint32_t *crc)
+static hl_status fetch_extent(struct fetching *f, const char *address, struct patient *p)
 {
-    uint64_t offset = 0;
+    static const struct hl_remote_ops ops = {.left_ms = fetching_left_ms,
+                                             .locate = fetching_locate};
     struct hl_net_client *net = NULL;
-    HL_TRY(locate_there(agent, timeout_ms, p, &offset, crc));
-    HL_TRY(hl_net_connect(source->source_data_address,
-                          timeout_ms < d->connect_ms ? timeout_ms : d->connect_ms, &net));
-    hl_status st =
-        hl_net_fetch_verified(net, offset, p->x.ptr, p->x.size, p->crcs, timeout_ms, NULL);
+    int ms;
+    HL_TRY(fetching_left_ms(f, &ms));
+    HL_TRY(hl_net_connect(address, ms < f->d->connect_ms ? ms : f->d->connect_ms, &net));
+    struct hl_remote remote = {
+        .net = net, .extent = f->extent, .retry = f->d->read_retry, .ops = &ops, .arg = f};
+    hl_status st = hl_remote_read(&remote, 0, p->x.ptr, p->x.size);
     hl_net_close(net);
     return st;
 }
@@ -93,15 +97,22 @@ static hl_status fetch_once(struct hl_l3d *d, struct hl_rpc_peer *agent,
 static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_request *source,
                                  struct patient *p, uint32_t *crc)
 {
-    struct hl_rpc_peer *agent = NULL;
-    int timeout_ms = source->timeout_ms > INT_MAX ? INT_MAX : (int)source->timeout_ms;
-    if (timeout_ms <= 0)
-        timeout_ms = (int)d->l4->opts.load_timeout_ms;
-    HL_TRY(hl_rpc_open(d->rpc, source->source_address, "Agent", &agent));
-    hl_status st = HL_EINTERNAL;
-    for (int i = 0; i < FETCHES && st != HL_OK && !d->stopping; i++)
-        st = fetch_once(d, agent, source, timeout_ms, p, crc);
-    hl_rpc_peer_close(agent);
+    uint64_t ms = source->timeout_ms > 0 ? source->timeout_ms : d->l4->opts.load_timeout_ms;
+    struct fetching f = {.d = d, .deadline_ns = hl_now_ns() + ms * HL_NS_PER_MS};
+    int left;
+    HL_TRY(fetching_left_ms(&f, &left));
+    HL_TRY(hl_rpc_open(d->rpc, source->source_address, "Agent", &f.agent));
+    hl_status st = hl_extent_locate(f.agent, HL_EXTENT_OF_AGENT, p->x.id, left, &f.extent);
+    if (st == HL_OK && f.extent->size != p->x.size)
+        st = hl_fail(HL_ECORRUPT, "the copy there has another size");
+    if (st == HL_OK)
+        st = fetch_extent(&f, source->source_data_address, p);
+    if (st == HL_OK) {
+        *crc = f.extent->crc32;
+        memcpy(p->crcs, f.extent->crcs, hl_chunk_count(p->x.size) * sizeof(*p->crcs));
+    }
+    free(f.extent);
+    hl_rpc_peer_close(f.agent);
     return st;
 }
 
@@ -178,7 +189,7 @@ static hl_status replace(struct heal *h, struct patient *p)
 {
     uint32_t crc = 0;
     int archive_bad = 0;
-    size_t chunks = hl_chunks_count(p->x.size);
+    size_t chunks = hl_chunk_count(p->x.size);
     HL_TRY(find_bytes(h, p, &crc, &archive_bad));
     if (p->old.size > 0)
         HL_TRY(hl_pool_replace(h->d->pool, &p->old, &p->x, p->crcs, chunks, NULL));
@@ -208,7 +219,7 @@ static hl_status treat(struct heal *h, struct patient *p)
                        hl_id_format(h->id).s, want.size);
     p->crc_known = p->old.size > 0 || first != NULL;
     p->crc = p->old.size > 0 ? p->old.crc32 : first != NULL ? first->crc32 : 0;
-    p->crcs = calloc(hl_chunks_count(want.size), sizeof(*p->crcs));
+    p->crcs = calloc(hl_chunk_count(want.size), sizeof(*p->crcs));
     if (p->crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(h->id).s);
     hl_status st = l4_alloc(h->d, &want, &p->x);

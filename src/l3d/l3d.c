@@ -313,6 +313,7 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
     if (d == NULL)
         return hl_fail(HL_ENOMEM, "L3 daemon");
     d->loop = opts->loop;
+    d->read_retry = opts->read_retry;
     d->connect_ms = opts->data_connect_ms > 0 ? opts->data_connect_ms : HL_NET_CONNECT_MS;
     d->rpc = opts->rpc;
     d->import_threads =

@@ -13,6 +13,7 @@
 #define HL_L3D_L3D_H
 
 #include "base/buf.h"
+#include "fetch/remote.h"
 #include "l3d/l4.h"
 #include "mem/pool/pool.h"
 #include "mem/tier/tier.h"
@@ -27,7 +28,8 @@ struct hl_l3d_opts {
     const char *listen;                                    /* host:port of the RPC */
     const char *data_listen;                               /* host:port; "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
-    int data_connect_ms; /* of a connection, its own or a client's; 0 = HL_NET_CONNECT_MS */
+    int data_connect_ms;        /* of a connection, its own or a client's; 0 = HL_NET_CONNECT_MS */
+    struct hl_retry read_retry; /* of a chunk of another store with a wrong checksum */
     const char *socket_path;
     int import_threads; /* 0 = one per CPU */
     int remove_pool;    /* when it stops */

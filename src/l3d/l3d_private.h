@@ -33,6 +33,7 @@ struct hl_l3d {
     struct heal *heals;     /* by id */
     int import_threads;
     int connect_ms; /* of a connection to a node's store */
+    struct hl_retry read_retry;
     int remove_pool;
     int claiming;        /* a claim is being written into the archive */
     unsigned verifying;  /* calls of verify not yet answered */

@@ -68,9 +68,9 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
         l4_bad_mark(d, x->id);
     if (st != HL_OK)
         return st;
-    for (uint64_t i = 0, n = hl_pool_chunks(x->size); i < n; i++) {
-        uint64_t len = i + 1 < n ? HL_POOL_CHUNK : x->size - i * HL_POOL_CHUNK;
-        crcs[i] = hl_crc32(0, (const char *)x->ptr + i * HL_POOL_CHUNK, len);
+    for (uint64_t i = 0, n = hl_chunk_count(x->size); i < n; i++) {
+        uint64_t len = i + 1 < n ? HL_CHUNK : x->size - i * HL_CHUNK;
+        crcs[i] = hl_crc32(0, (const char *)x->ptr + i * HL_CHUNK, len);
     }
     *crc = want;
     return HL_OK;
@@ -87,7 +87,7 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id)
     struct hl_archive *a;
     HL_TRY(l4_need(d, &a));
     HL_TRY(hl_archive_size(a, id, &size));
-    HL_AUTO(hl_freep) uint32_t *crcs = calloc(hl_pool_chunks(size) + 1, sizeof(*crcs));
+    HL_AUTO(hl_freep) uint32_t *crcs = calloc(hl_chunk_count(size) + 1, sizeof(*crcs));
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(id).s);
     if (l4_bad_has(d, id))
@@ -96,7 +96,7 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id)
     atomic_fetch_add_explicit(&d->l4->filling, 1, memory_order_relaxed);
     hl_status st = l4_fetch(d, &x, &crc, crcs);
     if (st == HL_OK)
-        st = hl_pool_seal(d->pool, &x, crc, crcs, hl_pool_chunks(size), &ref);
+        st = hl_pool_seal(d->pool, &x, crc, crcs, hl_chunk_count(size), &ref);
     if (st == HL_OK)
         hl_pool_touch(d->pool, &ref);
     else

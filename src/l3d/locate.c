@@ -24,7 +24,7 @@ static hl_status locate_one(struct hl_l3d *d, const char *text, struct hl_arena 
     struct hl_pool_ref ref;
     HL_TRY(hl_id_parse(text, &id));
     HL_TRY(hl_pool_find(d->pool, id, &ref));
-    uint64_t n = hl_pool_chunks(ref.size);
+    uint64_t n = hl_chunk_count(ref.size);
     uint32_t *crcs = hl_arena_array(arena, n, sizeof(*crcs));
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory listing the checksums of shard %s", text);

@@ -29,15 +29,15 @@ static hl_status put_file(const struct putting *p)
 {
     struct hl_pool *pool = p->d->pool;
     struct hl_pool_extent x;
-    uint64_t chunks = hl_pool_chunks(p->size);
+    uint64_t chunks = hl_chunk_count(p->size);
     HL_AUTO(hl_freep) uint32_t *crcs = calloc(chunks + 1, sizeof(*crcs));
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of a manifest");
     HL_TRY(l4_alloc(p->d, &(struct l4_want){.near = -1, .id = p->id, .size = p->size}, &x));
     memcpy(x.ptr, p->file, p->size);
     for (uint64_t i = 0; i < chunks; i++) {
-        uint64_t at = i * HL_POOL_CHUNK;
-        uint64_t len = p->size - at < HL_POOL_CHUNK ? p->size - at : HL_POOL_CHUNK;
+        uint64_t at = i * HL_CHUNK;
+        uint64_t len = p->size - at < HL_CHUNK ? p->size - at : HL_CHUNK;
         crcs[i] = hl_crc32(0, (const char *)p->file + at, len);
     }
     hl_status st = hl_pool_seal(pool, &x, hl_crc32(0, p->file, p->size), crcs, chunks, NULL);

@@ -7,7 +7,7 @@
 hl_status hl_chunks_check(struct hl_id id, uint64_t size, uint32_t crc32, const uint32_t *crcs,
                           size_t count)
 {
-    if (size == 0 || count != hl_chunks_count(size))
+    if (size == 0 || count != hl_chunk_count(size))
         return hl_fail(HL_EINVAL, "shard %s of %" PRIu64 " bytes comes with %zu chunk CRCs",
                        hl_id_format(id).s, size, count);
     uint32_t all = crcs[0];

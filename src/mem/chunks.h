@@ -13,27 +13,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/chunk.h"
 #include "base/id.h"
 #include "base/status.h"
-
-#define HL_CHUNK ((uint64_t)1 << 20)
 
 struct hl_chunks {
     uint64_t size;        /* of the shard */
     uint32_t crc32;       /* of the shard; used instead of the table when there is one chunk */
     const uint32_t *crcs; /* one per started MiB */
 };
-
-static inline uint64_t hl_chunks_count(uint64_t size)
-{
-    return size / HL_CHUNK + (size % HL_CHUNK != 0);
-}
-
-/* Bytes of chunk i. */
-static inline uint64_t hl_chunk_len(uint64_t size, uint64_t i)
-{
-    return size - i * HL_CHUNK < HL_CHUNK ? size - i * HL_CHUNK : HL_CHUNK;
-}
 
 static inline uint32_t hl_chunk_crc(const struct hl_chunks *c, uint64_t i)
 {

@@ -15,7 +15,7 @@
  *          HL_EPROTO the connection is gone for good: close the client and connect again; the words
  *          name peer, range or objects, path and elapsed time. No buffer given to a call is
  *          written to or read after the call has returned.
- * Units:   bytes, milliseconds, chunk numbers (a chunk is HL_NET_CHUNK bytes, the last is shorter).
+ * Units:   bytes, milliseconds, chunk numbers (a chunk is HL_CHUNK bytes, the last is shorter).
  * Limits:  no limit on a range; HL_NET_PEERS_MAX connections per server; HL_NET_BAD_MAX reported
  *          chunks. A server without a key lets everybody read the pool who reaches its port: it
  *          belongs on a network of trusted hosts. Bytes are not encrypted, and neither is the key.
@@ -27,10 +27,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/chunk.h"
 #include "base/id.h"
 #include "base/status.h"
 
-#define HL_NET_CHUNK     (1u << 20)
 #define HL_NET_BAD_MAX   64
 #define HL_NET_PEERS_MAX 1024
 /* Bytes of the key that a client shows; all zero = none. */
@@ -147,7 +147,7 @@ const char *hl_net_path_name(const struct hl_net_client *client);
 hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        int timeout_ms) HL_CHECK;
 /* The same, and the CRC-32 of every chunk is computed as it lands and compared with chunk_crcs
- * (one per started HL_NET_CHUNK counted from `offset`). HL_ECORRUPT: `bad` names the chunks to be
+ * (one per started HL_CHUNK counted from `offset`). HL_ECORRUPT: `bad` names the chunks to be
  * fetched again, all others are good. `bad` may be NULL. */
 hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, void *dst,
                                 size_t len, const uint32_t *chunk_crcs, int timeout_ms,

@@ -278,4 +278,22 @@ void value_from_message(const struct hl_api_type &type, DynamicStruct::Reader fr
     read_struct(type, from, static_cast<char *>(to), top, r);
     left = r.left;
 }
+
+size_t values_of(capnp::InterfaceSchema::Method method)
+{
+    constexpr uint64_t max_values_id = 0xd1f6a0c49bb3e27aull; /* $maxValues */
+    for (auto annotation : method.getProto().getAnnotations())
+        if (annotation.getId() == max_values_id)
+            return annotation.getValue().getUint32();
+    return request_values;
+}
+
+std::string clean_text(const char *text, size_t len)
+{
+    struct hl_arena arena = {};
+    const char *clean = hl_utf8_clean(&arena, text, len);
+    std::string out = clean != nullptr ? clean : "";
+    hl_arena_fini(&arena);
+    return out;
+}
 } // namespace hl::rpc

@@ -1,5 +1,5 @@
 /* Failures on the wire: a Cap'n Proto exception whose description is "ENAME: sentence". */
-#include "rpc/convert.hpp"
+#include "rpc/message.hpp"
 #include "rpc/runtime.hpp"
 
 #include <cctype>

@@ -40,19 +40,18 @@ struct Target {
     capnp::InterfaceSchema schema;
 };
 
-/* An answer: JSON, or a struct in an arena of its own. */
+/* An answer: a struct in an arena of its own. */
 struct Answer {
     Answer() = default;
     Answer(const Answer &) = delete;
 
-    Answer(Answer &&other) noexcept : json(std::move(other.json)), value(other.value)
+    Answer(Answer &&other) noexcept : value(other.value)
     {
         hl_arena_move(&arena, &other.arena);
     }
 
     Answer &operator=(Answer &&other) noexcept
     {
-        json = std::move(other.json);
         value = other.value;
         hl_arena_move(&arena, &other.arena);
         return *this;
@@ -63,21 +62,18 @@ struct Answer {
         hl_arena_fini(&arena);
     }
 
-    Json json;
-
     struct hl_arena arena {
     };
 
     void *value = nullptr;
 };
 
-/* What is called with an asynchronous answer: done, or finish with typed. */
+/* What is called with an asynchronous answer: finish, which calls done. */
 struct Callback {
     struct hl_loop *loop;
     void *arg;
-    hl_rpc_done done;
     hl_rpc_finish finish;
-    hl_rpc_callback typed;
+    hl_rpc_callback done;
 };
 
 /* An asynchronous answer on its way to the loop. */
@@ -91,25 +87,21 @@ void complete(void *arg)
 {
     std::unique_ptr<Completion> c(static_cast<Completion *>(arg));
     const Callback &to = c->callback;
-    if (to.finish != nullptr)
-        to.finish(to.typed, to.arg, c->outcome.status, c->outcome.text.c_str(),
-                  c->outcome.status == HL_OK ? c->answer.value : nullptr);
-    else
-        to.done(to.arg, c->outcome.status, c->outcome.text.c_str(), c->answer.json.get());
+    to.finish(to.done, to.arg, c->outcome.status, c->outcome.text.c_str(),
+              c->outcome.status == HL_OK ? c->answer.value : nullptr);
 }
 
 class ClientCall
 {
   public:
-    ClientCall(const Target &t, const char *name, int timeout)
-        : target(t), method(name), timeout_ms(timeout > 0 ? timeout : 1), started_ns(hl_now_ns()),
-          deadline_ns(started_ns + (uint64_t)timeout_ms * HL_NS_PER_MS)
+    ClientCall(const Target &t, const struct hl_api_method &m, int timeout)
+        : target(t), api(m), method(m.name), timeout_ms(timeout > 0 ? timeout : 1),
+          started_ns(hl_now_ns()), deadline_ns(started_ns + (uint64_t)timeout_ms * HL_NS_PER_MS)
     {
     }
 
     /* HL_EINVAL: the method or its parameters are not of the schema. */
-    Outcome prepare(const json_t *params);
-    Outcome prepare(const struct hl_api_method &typed, const void *params);
+    Outcome prepare(const void *value);
     /* KJ thread. Throws what its conversion throws. */
     Answer decode(capnp::Response<AnyPointer> &response, size_t &left) const;
     /* Any thread; the first one wins. */
@@ -119,6 +111,7 @@ class ClientCall
     Outcome wait(Answer *out);
 
     const Target target;
+    const struct hl_api_method &api;
     const std::string method;
     const int timeout_ms;
     const uint64_t started_ns;
@@ -133,23 +126,20 @@ class ClientCall
     Callback callback{}; /* no loop: somebody waits */
 
   private:
-    template <typename Make> Outcome prepare_with(Make make);
-
-    const struct hl_api_method *typed = nullptr; /* NULL: JSON */
-    Mutex mutex;                                 /* guards the rest */
+    Mutex mutex; /* guards the rest */
     bool finished = false;
     Outcome outcome{};
     Answer result;
 };
 
-template <typename Make> Outcome ClientCall::prepare_with(Make make)
+Outcome ClientCall::prepare(const void *value)
 {
     KJ_IF_MAYBE (m, target.schema.findMethodByName(method.c_str())) {
         interface_id = m->getContainingInterface().getProto().getId();
         ordinal = m->getOrdinal();
         results = m->getResultType();
         try {
-            params = make(m->getParamType());
+            params = message_from_value(*api.params, value, m->getParamType(), true);
             request_bytes = params->sizeInWords() * sizeof(capnp::word);
         } catch (const ConvertError &e) {
             return {e.status, e.text};
@@ -159,34 +149,16 @@ template <typename Make> Outcome ClientCall::prepare_with(Make make)
     return {HL_EINVAL, "the interface has no such method"};
 }
 
-Outcome ClientCall::prepare(const json_t *json)
-{
-    return prepare_with(
-        [json](capnp::StructSchema schema) { return message_from_json(json, schema); });
-}
-
-Outcome ClientCall::prepare(const struct hl_api_method &of, const void *value)
-{
-    typed = &of;
-    return prepare_with([&of, value](capnp::StructSchema schema) {
-        return message_from_value(*of.params, value, schema, true);
-    });
-}
-
 Answer ClientCall::decode(capnp::Response<AnyPointer> &response, size_t &left) const
 {
     Answer answer;
     if (!wants_result)
         return answer;
     auto reader = response.getAs<capnp::DynamicStruct>(results);
-    if (typed == nullptr) {
-        answer.json = json_from_struct(reader, left);
-        return answer;
-    }
-    answer.value = hl_arena_alloc(&answer.arena, typed->results->size);
+    answer.value = hl_arena_alloc(&answer.arena, api.results->size);
     if (answer.value == nullptr)
         throw ConvertError{HL_ENOMEM, "out of memory decoding it"};
-    value_from_message(*typed->results, reader, answer.arena, answer.value, left);
+    value_from_message(*api.results, reader, answer.arena, answer.value, left);
     return answer;
 }
 
@@ -512,35 +484,20 @@ extern "C" const char *hl_rpc_peer_address(const struct hl_rpc_peer *peer)
     return peer->core->target.address.c_str();
 }
 
-extern "C" hl_status hl_rpc_call(struct hl_rpc_peer *peer, const char *method, const json_t *params,
-                                 int timeout_ms, json_t **result)
-try {
-    auto core = peer->core; /* the peer may be closed by somebody else while we wait */
-    assert(!core->runtime->on_thread());
-    auto call = std::make_shared<ClientCall>(core->target, method, timeout_ms);
-    call->wants_result = result != nullptr;
-    launch(core, call, call->prepare(params));
-    Answer answer;
-    Outcome o = call->wait(&answer);
-    if (o.status != HL_OK)
-        return hl_fail(o.status, "%s", o.text.c_str());
-    if (result != nullptr)
-        *result = answer.json.release();
-    return HL_OK;
-
-} catch (const std::bad_alloc &) {
-    return hl_fail(HL_ENOMEM, "call of %s", method);
+extern "C" const char *hl_rpc_peer_interface(const struct hl_rpc_peer *peer)
+{
+    return peer->core->target.interface.c_str();
 }
 
-extern "C" hl_status hl_rpc_call_typed(struct hl_rpc_peer *peer, const struct hl_api_method *method,
-                                       const void *params, int timeout_ms, struct hl_arena *arena,
-                                       void *results)
+extern "C" hl_status hl_rpc_call(struct hl_rpc_peer *peer, const struct hl_api_method *method,
+                                 const void *params, int timeout_ms, struct hl_arena *arena,
+                                 void *results)
 try {
     auto core = peer->core; /* the peer may be closed by somebody else while we wait */
     assert(!core->runtime->on_thread());
-    auto call = std::make_shared<ClientCall>(core->target, method->name, timeout_ms);
+    auto call = std::make_shared<ClientCall>(core->target, *method, timeout_ms);
     call->wants_result = results != nullptr;
-    launch(core, call, call->prepare(*method, params));
+    launch(core, call, call->prepare(params));
     Answer answer;
     Outcome o = call->wait(&answer);
     if (o.status != HL_OK)
@@ -555,21 +512,11 @@ try {
     return hl_fail(HL_ENOMEM, "out of memory calling %s", method->name);
 }
 
-extern "C" void hl_rpc_call_typed_async(struct hl_rpc_peer *peer,
-                                        const struct hl_api_method *method, const void *params,
-                                        int timeout_ms, struct hl_loop *loop, hl_rpc_finish finish,
-                                        hl_rpc_callback done, void *arg)
+extern "C" void hl_rpc_call_async(struct hl_rpc_peer *peer, const struct hl_api_method *method,
+                                  const void *params, int timeout_ms, struct hl_loop *loop,
+                                  hl_rpc_finish finish, hl_rpc_callback done, void *arg)
 {
-    auto call = std::make_shared<ClientCall>(peer->core->target, method->name, timeout_ms);
-    call->callback = {loop, arg, nullptr, finish, done};
-    launch(peer->core, call, call->prepare(*method, params));
-}
-
-extern "C" void hl_rpc_call_async(struct hl_rpc_peer *peer, const char *method,
-                                  const json_t *params, int timeout_ms, struct hl_loop *loop,
-                                  hl_rpc_done done, void *arg)
-{
-    auto call = std::make_shared<ClientCall>(peer->core->target, method, timeout_ms);
-    call->callback = {loop, arg, done, nullptr, nullptr};
+    auto call = std::make_shared<ClientCall>(peer->core->target, *method, timeout_ms);
+    call->callback = {loop, arg, finish, done};
     launch(peer->core, call, call->prepare(params));
 }

@@ -1,18 +1,16 @@
 /* rpc/rpc.h - Cap'n Proto RPC for C: the thin facade over libcapnp.
  *
  * The wire is Cap'n Proto RPC with the types of api/v1/helios.capnp, so any Cap'n Proto client can
- * talk to a Helios daemon. On the C side parameters and results are JSON objects whose members are
- * the schema's fields; conversion is driven by the compiled schema. Integers of every width are
- * JSON integers, enums are their names, Data is base64 text; an absent or null member has the
- * schema's default; results carry every field. Text that arrives is made valid UTF-8 without NUL
- * (U+FFFD in place of bad bytes), a float that is no number becomes null, an unsigned integer above
- * 2^63-1 is an error.
+ * talk to a Helios daemon. On the C side parameters and results are the structs of api/types.h;
+ * rpc/INTERFACE_calls.h has a function for every method. Text that arrives is made valid UTF-8
+ * without NUL (U+FFFD in place of bad bytes); a float that is not a finite number and an enumerant
+ * that is not in the schema are errors.
  *
  * Owns:    one background thread with the KJ event loop; servers and peers live on it.
  * Threads: every function may be called from any thread, but not from the KJ thread itself.
  *          Handlers and completions run on the hl_loop given with them, which must outlive what
  *          was started on it. One peer may be used by many threads.
- * Errors:  HL_EINVAL (unknown method or member, wrong type: the text has the field's path),
+ * Errors:  HL_EINVAL (a text that is not UTF-8, a missing field: the text has its path),
  *          HL_EUNAVAIL (nobody listens, connection lost), HL_ETIMEDOUT (deadline), HL_EUNSUPPORTED
  *          (method unknown there), HL_EPROTO (an answer that can't be used), HL_ECANCELED (peer
  *          closed), and whatever status the remote handler rejected with. Every failure of a call
@@ -28,8 +26,6 @@
  */
 #ifndef HL_RPC_RPC_H
 #define HL_RPC_RPC_H
-
-#include <jansson.h>
 
 #include "api/api.h"
 #include "base/status.h"
@@ -48,22 +44,16 @@ hl_status hl_rpc_create(struct hl_rpc **out) HL_CHECK;
 /* Every server and peer of the runtime must be closed before. NULL is fine. */
 void hl_rpc_destroy(struct hl_rpc *rpc);
 
-/* Called on the loop for every incoming call. `params` is borrowed for the time of the call object.
- * The handler answers exactly once, now or later, by hl_rpc_reply or hl_rpc_reject. */
-typedef void (*hl_rpc_handler)(void *arg, struct hl_rpc_call *call, const char *method,
-                               const json_t *params);
-
-/* Calls the handler of the method with this ordinal; false: there is none. With `call` NULL it only
- * says whether there is one. */
+/* Calls the handler of the method with this ordinal, on the loop; false: there is none. With `call`
+ * NULL it only says whether there is one. `params` lives as long as the call. The handler answers
+ * exactly once, now or later, by hl_rpc_reply or hl_rpc_reject. */
 typedef bool (*hl_rpc_dispatch)(const void *handlers, void *arg, struct hl_rpc_call *call,
                                 unsigned ordinal, const void *params);
 
 struct hl_rpc_serve_opts {
-    const char *address;   /* "127.0.0.1:0", "[::1]:7400", "unix:/path/to.sock" */
-    const char *interface; /* "Controller", "Agent", "L3": an interface of helios.capnp */
+    const char *address; /* "127.0.0.1:0", "[::1]:7400", "unix:/path/to.sock" */
     struct hl_loop *loop;
-    hl_rpc_handler handler;
-    void *arg;
+    void *arg;                /* given to every handler */
     unsigned max_connections; /* 0 = by the limit of files */
     /* Set by hl_serve_INTERFACE of rpc/INTERFACE_calls.h. */
     const struct hl_api_interface *api;
@@ -82,13 +72,12 @@ void hl_rpc_server_close(struct hl_rpc_server *server);
 
 /* Memory that lives as long as the call: an answer may be built in it. */
 struct hl_arena *hl_rpc_call_arena(struct hl_rpc_call *call);
+const struct hl_api_method *hl_rpc_call_method(const struct hl_rpc_call *call);
 /* Answer with a struct, of which nothing is kept. By hl_reply_METHOD of rpc/INTERFACE_calls.h. The
  * call fails with HL_ENOMEM when its arena has. */
-void hl_rpc_reply_typed(struct hl_rpc_call *call, const struct hl_api_method *method,
-                        const void *results);
+void hl_rpc_reply(struct hl_rpc_call *call, const struct hl_api_method *method,
+                  const void *results);
 
-/* Answer. Takes the reference to `result` (an object, NULL = all defaults). */
-void hl_rpc_reply(struct hl_rpc_call *call, json_t *result);
 /* Answer with a failure; `text` NULL takes hl_error_text(). */
 void hl_rpc_reject(struct hl_rpc_call *call, hl_status st, const char *text);
 
@@ -101,31 +90,22 @@ hl_status hl_rpc_open(struct hl_rpc *rpc, const char *address, const char *inter
 /* Calls under way end with HL_ECANCELED; their completions still run. NULL is fine. */
 void hl_rpc_peer_close(struct hl_rpc_peer *peer);
 const char *hl_rpc_peer_address(const struct hl_rpc_peer *peer);
+const char *hl_rpc_peer_interface(const struct hl_rpc_peer *peer);
 
-/* Call and wait at most timeout_ms. `params` is borrowed (NULL = defaults). `result` may be NULL;
- * else a new reference on HL_OK, untouched otherwise. */
-hl_status hl_rpc_call(struct hl_rpc_peer *peer, const char *method, const json_t *params,
-                      int timeout_ms, json_t **result) HL_CHECK;
-/* The same with structs, by hl_call_METHOD of rpc/INTERFACE_calls.h. `results` may be NULL; else it
- * points into the arena on HL_OK, and both are untouched otherwise. */
-hl_status hl_rpc_call_typed(struct hl_rpc_peer *peer, const struct hl_api_method *method,
-                            const void *params, int timeout_ms, struct hl_arena *arena,
-                            void *results) HL_CHECK;
+/* Call and wait at most timeout_ms, by hl_call_METHOD of rpc/INTERFACE_calls.h. `results` may be
+ * NULL; else it points into the arena on HL_OK, and both are untouched otherwise. */
+hl_status hl_rpc_call(struct hl_rpc_peer *peer, const struct hl_api_method *method,
+                      const void *params, int timeout_ms, struct hl_arena *arena,
+                      void *results) HL_CHECK;
 typedef void (*hl_rpc_callback)(void);
 /* Gives `done` its own type back and calls it; `results` is NULL unless st is HL_OK. */
 typedef void (*hl_rpc_finish)(hl_rpc_callback done, void *arg, hl_status st, const char *text,
                               const void *results);
 /* Call and go on, by hl_call_METHOD_async: done runs on the loop exactly once, never inside this
  * function. What it is given lives until it returns. */
-void hl_rpc_call_typed_async(struct hl_rpc_peer *peer, const struct hl_api_method *method,
-                             const void *params, int timeout_ms, struct hl_loop *loop,
-                             hl_rpc_finish finish, hl_rpc_callback done, void *arg);
-
-/* Borrowed result and text, both only for the time of the callback. */
-typedef void (*hl_rpc_done)(void *arg, hl_status st, const char *text, json_t *result);
-/* Call and go on; done runs on the loop exactly once, never inside this function. */
-void hl_rpc_call_async(struct hl_rpc_peer *peer, const char *method, const json_t *params,
-                       int timeout_ms, struct hl_loop *loop, hl_rpc_done done, void *arg);
+void hl_rpc_call_async(struct hl_rpc_peer *peer, const struct hl_api_method *method,
+                       const void *params, int timeout_ms, struct hl_loop *loop,
+                       hl_rpc_finish finish, hl_rpc_callback done, void *arg);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* The serving half. A call arrives on the KJ thread, becomes JSON there and travels to the
+/* The serving half. A call arrives on the KJ thread, becomes a struct there and travels to the
  * handler's loop as an hl_rpc_call; its promise waits in ServerCore::pending under a number. The
  * answer is built into a message by the answering thread and travels back with the number: when the
  * promise is gone meanwhile (connection lost, server closed), nobody is found under it and the
@@ -173,7 +173,6 @@ struct hl_rpc_server {
 struct hl_rpc_call {
     ~hl_rpc_call()
     {
-        params.reset();
         hl_arena_fini(&arena);
         if (values >= hl::rpc::many_values) /* or the heap keeps what one message took */
             malloc_trim(0);
@@ -181,11 +180,9 @@ struct hl_rpc_call {
 
     std::shared_ptr<hl::rpc::ServerCore> core;
     uint64_t id;
-    std::string method;
     capnp::StructSchema results;
-    const struct hl_api_method *typed = nullptr; /* NULL: the handler takes JSON */
-    hl::rpc::Json params;
-    void *value = nullptr; /* parameters of a typed handler, in the arena */
+    const struct hl_api_method *api = nullptr;
+    void *params = nullptr; /* in the arena */
 
     struct hl_arena arena {
     };
@@ -205,14 +202,8 @@ void deliver(void *arg)
         delete call;
         return;
     }
-    ServerCore &core = *call->core;
-    if (call->typed != nullptr)
-        core.serve.dispatch(core.serve.handlers, core.serve.arg, call, call->typed->ordinal,
-                            call->value);
-    else if (core.serve.handler != nullptr)
-        core.serve.handler(core.serve.arg, call, call->method.c_str(), call->params.get());
-    else
-        hl_rpc_reject(call, HL_EUNSUPPORTED, "the daemon here does not have this method");
+    const struct hl_rpc_serve_opts &serve = call->core->serve;
+    serve.dispatch(serve.handlers, serve.arg, call, call->api->ordinal, call->params);
 }
 
 void ServerCore::listen(int fd, const std::string &where)
@@ -360,16 +351,13 @@ void ServerCore::decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method
 {
     size_t most = values_of(method), left = most;
     unsigned ordinal = method.getOrdinal();
-    if (serve.dispatch != nullptr &&
-        serve.dispatch(serve.handlers, nullptr, nullptr, ordinal, nullptr)) {
-        call.typed = &serve.api->methods[ordinal];
-        call.value = hl_arena_alloc(&call.arena, call.typed->params->size);
-        if (call.value == nullptr)
-            throw ConvertError{HL_ENOMEM, "out of memory decoding a call"};
-        value_from_message(*call.typed->params, context.getParams(), call.arena, call.value, left);
-    } else {
-        call.params = json_from_struct(context.getParams(), left);
-    }
+    if (!serve.dispatch(serve.handlers, nullptr, nullptr, ordinal, nullptr))
+        throw ConvertError{HL_EUNSUPPORTED, "the daemon here does not have this method"};
+    call.api = &serve.api->methods[ordinal];
+    call.params = hl_arena_alloc(&call.arena, call.api->params->size);
+    if (call.params == nullptr)
+        throw ConvertError{HL_ENOMEM, "out of memory decoding a call"};
+    value_from_message(*call.api->params, context.getParams(), call.arena, call.params, left);
     call.values = most - left;
 }
 
@@ -393,7 +381,6 @@ kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
     uint64_t id = ++last_id;
     call->core = shared_from_this();
     call->id = id;
-    call->method = method.getProto().getName().cStr();
     call->results = method.getResultType();
     auto paf = kj::newPromiseAndFulfiller<void>();
     pending.emplace(id, Pending{kj::mv(paf.fulfiller), kj::mv(context)});
@@ -450,7 +437,7 @@ extern "C" hl_status hl_rpc_serve(struct hl_rpc *rpc, const struct hl_rpc_serve_
                                   struct hl_rpc_server **out)
 try {
     capnp::InterfaceSchema schema;
-    HL_TRY(find_interface(opts->interface, &schema));
+    HL_TRY(find_interface(opts->api->name, &schema));
     auto server = std::make_unique<struct hl_rpc_server>();
     server->core = std::make_shared<ServerCore>(rpc->runtime, schema, *opts);
     int fd = -1;
@@ -490,10 +477,15 @@ extern "C" struct hl_arena *hl_rpc_call_arena(struct hl_rpc_call *call)
     return &call->arena;
 }
 
-extern "C" void hl_rpc_reply_typed(struct hl_rpc_call *call, const struct hl_api_method *method,
-                                   const void *results)
+extern "C" const struct hl_api_method *hl_rpc_call_method(const struct hl_rpc_call *call)
 {
-    assert(call->typed == method);
+    return call->api;
+}
+
+extern "C" void hl_rpc_reply(struct hl_rpc_call *call, const struct hl_api_method *method,
+                             const void *results)
+{
+    assert(call->api == method);
     if (hl_arena_failed(&call->arena))
         return post_reject(call, HL_ENOMEM, "out of memory building the answer");
     try {
@@ -507,25 +499,6 @@ extern "C" void hl_rpc_reply_typed(struct hl_rpc_call *call, const struct hl_api
         post_reject(call, e.status, e.text);
     } catch (const std::bad_alloc &) {
         post_reject(call, HL_ENOMEM, "out of memory building the answer");
-    }
-}
-
-extern "C" void hl_rpc_reply(struct hl_rpc_call *call, json_t *result)
-{
-    Json owned(result);
-    try {
-        Message message = message_from_json(result, call->results);
-        auto core = call->core;
-        core->runtime->post([core, id = call->id, m = std::move(message)]() mutable {
-            core->answer(id, std::move(m));
-        });
-        delete call;
-    } catch (const ConvertError &e) {
-        /* Our own bug, but the caller must not wait for ever. */
-        std::string text = "the answer of " + call->method + " doesn't fit the schema: " + e.text;
-        post_reject(call, HL_EINTERNAL, text);
-    } catch (const std::bad_alloc &) {
-        post_reject(call, HL_ENOMEM, "the answer");
     }
 }
 

@@ -163,7 +163,8 @@ class Whole(unittest.TestCase):
 
                 spoil()
                 self.assertIn("L4", c.refuse("shard", "show", one, "--verify"))
-                wait_for("the copy to be written again", lambda: path.read_bytes() == good)
+                # the damaged file is removed before a new one takes its place
+                wait_for("the copy to be written again", lambda: path.exists() and path.read_bytes() == good)
                 wait_for("both copies to be good", lambda: (
                     lambda v: v["ok"] and len(v["copies"]) == 2)(c.json("shard", "show", one, "--verify")["verify"]))
 

@@ -149,7 +149,7 @@ static bool hear_message(const struct talk *t, struct hl_tcp_msg *m, uint8_t *pa
     do {
         if (!hear(t, head, sizeof(head)))
             return false;
-        check(hl_tcp_decode(HL_TCP_TO_CLIENT, head, m) && m->payload <= HL_NET_CHUNK);
+        check(hl_tcp_decode(HL_TCP_TO_CLIENT, head, m) && m->payload <= HL_CHUNK);
         if (m->payload > 0 && !hear(t, payload, m->payload))
             return false;
     } while (m->type == HL_TCP_TYPE_WAIT);
@@ -325,7 +325,7 @@ static void wait_until_gone(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static uint8_t payload[HL_NET_CHUNK];
+    static uint8_t payload[HL_CHUNK];
     struct linger none = {1, 0}; /* ports do not wait */
     int one = 1;
     if (size < 2)

@@ -53,12 +53,12 @@ static void put_shard(struct hl_pool *pool, int i)
     check(hl_pool_alloc(pool, sizes[i], &x) == HL_OK);
     for (uint64_t at = 0; at < sizes[i]; at++)
         ((uint8_t *)x.ptr)[at] = (uint8_t)(at * 7 + (uint64_t)i);
-    for (uint64_t at = 0; at < sizes[i]; at += HL_POOL_CHUNK) {
-        uint64_t n = sizes[i] - at < HL_POOL_CHUNK ? sizes[i] - at : HL_POOL_CHUNK;
-        chunks[at / HL_POOL_CHUNK] = hl_crc32(0, (uint8_t *)x.ptr + at, n);
+    for (uint64_t at = 0; at < sizes[i]; at += HL_CHUNK) {
+        uint64_t n = sizes[i] - at < HL_CHUNK ? sizes[i] - at : HL_CHUNK;
+        chunks[at / HL_CHUNK] = hl_crc32(0, (uint8_t *)x.ptr + at, n);
     }
     uint32_t crc = hl_crc32(0, x.ptr, sizes[i]);
-    check(hl_pool_seal(pool, &x, crc, chunks, hl_pool_chunks(sizes[i]), NULL) == HL_OK);
+    check(hl_pool_seal(pool, &x, crc, chunks, hl_chunk_count(sizes[i]), NULL) == HL_OK);
     ids[i] = x.id;
 }
 
@@ -158,7 +158,7 @@ static void repair_sums(uint8_t choice)
  * checked by those of the chunks, is anything. */
 static void read_shard(const struct hl_pool_view *v, const struct hl_pool_ref *ref, int sums)
 {
-    int any = sums && ref->size > HL_POOL_CHUNK;
+    int any = sums && ref->size > HL_CHUNK;
     if (hl_pool_view_bounds(v, ref) == HL_OK)
         check(ref->offset <= file_size && ref->size <= file_size - ref->offset);
     if (ref->size > file_size)
@@ -204,7 +204,7 @@ static void adopt(int sums)
     check(hl_pool_audit(pool) == HL_OK);
     size_t n = hl_pool_list(pool, &cursor, refs, HL_ARRAY_LEN(refs));
     for (size_t i = 0; i < n; i++) {
-        int any = sums && refs[i].size > HL_POOL_CHUNK;
+        int any = sums && refs[i].size > HL_CHUNK;
         uint8_t *bytes = malloc(refs[i].size);
         check(bytes != NULL);
         if (hl_pool_read(pool, &refs[i], 0, bytes, refs[i].size) == HL_OK)

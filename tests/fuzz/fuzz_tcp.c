@@ -27,8 +27,7 @@ static void header(const uint8_t *head)
     hl_tcp_encode(m, again);
     check(memcmp(again, head, sizeof(again)) == 0);
     check(hl_tcp_version(head) == HL_TCP_VERSION);
-    check(m->type == HL_TCP_TYPE_DATA ? m->payload <= HL_NET_CHUNK
-                                      : m->payload <= HL_WIRE_LIST_MAX);
+    check(m->type == HL_TCP_TYPE_DATA ? m->payload <= HL_CHUNK : m->payload <= HL_WIRE_LIST_MAX);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

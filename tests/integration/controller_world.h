@@ -24,6 +24,7 @@
 #include "os/file.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 
 #define CALL_MS 5000
 #define WAIT_MS 10000
@@ -141,9 +142,9 @@ static void claim(struct hl_rpc_call *call, const json_t *params)
     const char *cluster = strcmp(state, "unclaimed") == 0 ? ""
                           : strcmp(state, "other") == 0   ? other
                                                           : hl_json_str(params, "cluster", "");
-    hl_rpc_reply(call, json_pack("{s:s s:s s:i s:I}", "state", state, "cluster", cluster,
-                                 "revision", strcmp(state, "newer") == 0 ? 1000 : 1, "shards",
-                                 (json_int_t)json_array_size(w.inventory)));
+    rpc_json_reply(call, json_pack("{s:s s:s s:i s:I}", "state", state, "cluster", cluster,
+                                   "revision", strcmp(state, "newer") == 0 ? 1000 : 1, "shards",
+                                   (json_int_t)json_array_size(w.inventory)));
 }
 
 static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
@@ -152,16 +153,16 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
     (void)arg;
     pthread_mutex_lock(&inventory_lock);
     if (strcmp(method, "poolInfo") == 0) {
-        hl_rpc_reply(call, json_pack("{s:{s:s s:s}}", "pool", "uuid", "u", "incarnation", "1"));
+        rpc_json_reply(call, json_pack("{s:{s:s s:s}}", "pool", "uuid", "u", "incarnation", "1"));
     } else if (strcmp(method, "claim") == 0) {
         claim(call, params);
     } else if (strcmp(method, "importProgress") == 0) {
-        hl_rpc_reply(call, import_progress());
+        rpc_json_reply(call, import_progress());
     } else if (strcmp(method, "look") == 0 && w.look_fails > 0) {
         w.look_fails--;
         hl_rpc_reject(call, HL_EUNAVAIL, "the daemon is away");
     } else if (strcmp(method, "look") == 0) {
-        hl_rpc_reply(call, look(params));
+        rpc_json_reply(call, look(params));
     } else if (strcmp(method, "inventory") == 0) {
         json_t *list = json_array(), *id;
         size_t i;
@@ -169,12 +170,12 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
         json_array_foreach (w.inventory, i, id) {
             json_array_append_new(list, extent(json_string_value(id)));
         }
-        hl_rpc_reply(call, json_pack("{s:o s:i}", "extents", list, "next", 0));
+        rpc_json_reply(call, json_pack("{s:o s:i}", "extents", list, "next", 0));
     } else {
         if (strcmp(method, "free") == 0)
             free_ids(params);
         w.cancels += strcmp(method, "cancelImport") == 0;
-        hl_rpc_reply(call, NULL);
+        rpc_json_reply(call, NULL);
     }
     pthread_mutex_unlock(&inventory_lock);
 }
@@ -199,8 +200,8 @@ static void find_port(struct hl_rpc_call *call, const json_t *params)
     if (w.port_questions++ < w.ports_busy)
         hl_rpc_reject(call, HL_EBUSY, "all ports are in use");
     else
-        hl_rpc_reply(call,
-                     json_pack("{s:O}", "port", json_array_get(hl_json_list(params, "ports"), 2)));
+        rpc_json_reply(
+            call, json_pack("{s:O}", "port", json_array_get(hl_json_list(params, "ports"), 2)));
 }
 
 static void agent_handler(void *arg, struct hl_rpc_call *call, const char *method,
@@ -215,8 +216,8 @@ static void agent_handler(void *arg, struct hl_rpc_call *call, const char *metho
             hl_rpc_reject(call, HL_EUNAVAIL, "the node is short of something");
             return;
         }
-        hl_rpc_reply(call,
-                     json_pack("{s:{s:s s:s}}", "status", "id", id, "state", w.container_state));
+        rpc_json_reply(call,
+                       json_pack("{s:{s:s s:s}}", "status", "id", id, "state", w.container_state));
         return;
     }
     if (strcmp(method, "findPort") == 0) {
@@ -225,7 +226,7 @@ static void agent_handler(void *arg, struct hl_rpc_call *call, const char *metho
     }
     w.stopped += strcmp(method, "stopContainer") == 0;
     w.forgotten += strcmp(method, "forgetContainer") == 0;
-    hl_rpc_reply(call, NULL);
+    rpc_json_reply(call, NULL);
 }
 
 /* ---- set up ---- */
@@ -260,22 +261,16 @@ static void on_loop(void (*fn)(void))
 
 static void start_fakes(void)
 {
-    assert_int_equal(hl_rpc_serve(w.rpc,
-                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
-                                                              .interface = "L3",
-                                                              .loop = w.loop,
-                                                              .handler = l3_handler,
-                                                              .arg = NULL},
-                                  &w.l3),
-                     HL_OK);
-    assert_int_equal(hl_rpc_serve(w.rpc,
-                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
-                                                              .interface = "Agent",
-                                                              .loop = w.loop,
-                                                              .handler = agent_handler,
-                                                              .arg = NULL},
-                                  &w.agent),
-                     HL_OK);
+    assert_int_equal(
+        rpc_json_serve(w.rpc, "L3",
+                       &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0", .loop = w.loop},
+                       l3_handler, &w.l3),
+        HL_OK);
+    assert_int_equal(
+        rpc_json_serve(w.rpc, "Agent",
+                       &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0", .loop = w.loop},
+                       agent_handler, &w.agent),
+        HL_OK);
 }
 
 static void start_controller(void)
@@ -365,7 +360,7 @@ static int teardown(void **state)
 
 static hl_status call(const char *method, json_t *params, json_t **result)
 {
-    hl_status st = hl_rpc_call(w.peer, method, params, CALL_MS, result);
+    hl_status st = rpc_json_call(w.peer, method, params, CALL_MS, result);
     json_decref(params);
     return st;
 }

@@ -8,6 +8,7 @@
 #include "net/net.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 #include "unit/mem/archive/archive_rig.h"
 
 struct node {
@@ -29,13 +30,13 @@ static void node_call(void *arg, struct hl_rpc_call *call_, const char *method,
     (void)params;
     assert_string_equal(method, "storeLocate");
     assert_int_equal(hl_pool_chunk_crcs(n->pool, &n->ref, crcs), HL_OK);
-    for (uint64_t i = 0; i < hl_pool_chunks(n->ref.size); i++)
+    for (uint64_t i = 0; i < hl_chunk_count(n->ref.size); i++)
         json_array_append_new(list, json_integer((json_int_t)crcs[i]));
-    hl_rpc_reply(call_,
-                 json_pack("{s:[{s:s s:I s:I s:I s:I s:o}]}", "extents", "id",
-                           hl_id_format(n->ref.id).s, "offset", (json_int_t)n->ref.offset,
-                           "sizeBytes", (json_int_t)n->ref.size, "crc32", (json_int_t)n->ref.crc32,
-                           "generation", (json_int_t)n->ref.gen, "chunkCrcs", list));
+    rpc_json_reply(call_, json_pack("{s:[{s:s s:I s:I s:I s:I s:o}]}", "extents", "id",
+                                    hl_id_format(n->ref.id).s, "offset", (json_int_t)n->ref.offset,
+                                    "sizeBytes", (json_int_t)n->ref.size, "crc32",
+                                    (json_int_t)n->ref.crc32, "generation", (json_int_t)n->ref.gen,
+                                    "chunkCrcs", list));
 }
 
 static void *node_main(void *arg)
@@ -58,11 +59,11 @@ static inline void node_start(struct node *n, struct hl_rpc *rpc, const struct s
                      HL_OK);
     assert_int_equal(hl_pool_alloc_at(n->pool, s->id, s->size, -1, &x), HL_OK);
     memcpy(x.ptr, s->bytes, s->size);
-    for (uint64_t i = 0; i < hl_pool_chunks(s->size); i++)
+    for (uint64_t i = 0; i < hl_chunk_count(s->size); i++)
         crcs[i] =
             hl_crc32(0, s->bytes + i * MIB, s->size - i * MIB < MIB ? s->size - i * MIB : MIB);
     assert_int_equal(
-        hl_pool_seal(n->pool, &x, s->crc, crcs, (size_t)hl_pool_chunks(s->size), &n->ref), HL_OK);
+        hl_pool_seal(n->pool, &x, s->crc, crcs, (size_t)hl_chunk_count(s->size), &n->ref), HL_OK);
     void *base = hl_pool_base(n->pool, &len);
     assert_int_equal(
         hl_net_server_start(
@@ -70,13 +71,10 @@ static inline void node_start(struct node *n, struct hl_rpc *rpc, const struct s
             &n->net),
         HL_OK);
     assert_int_equal(hl_loop_create(&n->loop), HL_OK);
-    assert_int_equal(hl_rpc_serve(rpc,
-                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
-                                                              .interface = "Agent",
-                                                              .loop = n->loop,
-                                                              .handler = node_call,
-                                                              .arg = n},
-                                  &n->server),
+    assert_int_equal(rpc_json_serve(rpc, "Agent",
+                                    &(struct hl_rpc_serve_opts){
+                                        .address = "127.0.0.1:0", .loop = n->loop, .arg = n},
+                                    node_call, &n->server),
                      HL_OK);
     assert_int_equal(pthread_create(&n->thread, NULL, node_main, n), 0);
 }

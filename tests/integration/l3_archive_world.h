@@ -22,6 +22,7 @@
 #include "os/loop.h"
 #include "rpc/rpc.h"
 #include "support/fault.h"
+#include "support/rpc_json.h"
 #include "unit/mem/archive/archive_rig.h"
 
 #define MS 20000
@@ -66,7 +67,7 @@ static inline void end(struct place *p)
 
 static inline hl_status call(struct place *p, const char *method, json_t *params, json_t **result)
 {
-    hl_status st = hl_rpc_call(p->peer, method, params, MS, result);
+    hl_status st = rpc_json_call(p->peer, method, params, MS, result);
     json_decref(params);
     return st;
 }

@@ -31,6 +31,7 @@
 #include "os/file.h"
 #include "rpc/rpc.h"
 #include "support/hf_fixture.h"
+#include "support/rpc_json.h"
 
 #define MIB     ((size_t)1 << 20)
 #define MS      20000
@@ -141,7 +142,7 @@ static void world_end_daemon(struct world *w, int d, int signum)
 /* Takes params. */
 static hl_status call(struct world *w, int d, const char *method, json_t *params, json_t **result)
 {
-    hl_status st = hl_rpc_call(w->peer[d], method, params, MS, result);
+    hl_status st = rpc_json_call(w->peer[d], method, params, MS, result);
     json_decref(params);
     return st;
 }

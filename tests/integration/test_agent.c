@@ -27,6 +27,7 @@
 #include "os/loop.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 
 #define DEADLINE_MS 20000
 #define CALL_MS     10000
@@ -79,7 +80,7 @@ static void handle(void *arg, struct hl_rpc_call *call, const char *method, cons
     }
     pthread_mutex_unlock(&c->lock);
     if (answer != NULL)
-        hl_rpc_reply(call, answer);
+        rpc_json_reply(call, answer);
     else
         hl_rpc_reject(call, HL_EUNSUPPORTED, "not in this test");
 }
@@ -95,11 +96,10 @@ static void *run_loop(void *arg)
 
 static void serve(struct controller *c, const char *address)
 {
-    struct hl_rpc_serve_opts opts = {
-        .address = address, .interface = "Controller", .handler = handle, .arg = c};
+    struct hl_rpc_serve_opts opts = {.address = address, .arg = c};
     assert_int_equal(hl_loop_create(&c->loop), HL_OK);
     opts.loop = c->loop;
-    assert_int_equal(hl_rpc_serve(c->rpc, &opts, &c->server), HL_OK);
+    assert_int_equal(rpc_json_serve(c->rpc, "Controller", &opts, handle, &c->server), HL_OK);
     snprintf(c->address, sizeof(c->address), "%s", hl_rpc_server_address(c->server));
     assert_int_equal(pthread_create(&c->thread, NULL, run_loop, c), 0);
 }
@@ -206,7 +206,7 @@ static void kill_agent(struct world *w, int signum)
 static json_t *call(struct world *w, const char *method, json_t *take, hl_status expected)
 {
     json_t *result = NULL;
-    hl_status st = hl_rpc_call(w->peer, method, take, CALL_MS, &result);
+    hl_status st = rpc_json_call(w->peer, method, take, CALL_MS, &result);
     json_decref(take);
     if (st != expected)
         print_error("%s: %s\n", method, hl_error_text());
@@ -533,7 +533,7 @@ static void heartbeats_go_on_while_all_workers_wait_for_a_disk(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     json_t *params = json_pack("{ss}", "id", "done");
     for (int i = 0; i < 8; i++)
-        hl_rpc_call_async(w->peer, "readLog", params, CALL_MS, w->c.loop, on_read, &waiting);
+        rpc_json_call_async(w->peer, "readLog", params, CALL_MS, w->c.loop, on_read, &waiting);
     json_decref(params);
     poll(NULL, 0, 500); /* now they all wait */
     pthread_mutex_lock(&w->c.lock);

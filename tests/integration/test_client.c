@@ -8,6 +8,7 @@
 #include "mem/pool/pool.h"
 #include "rpc/rpc.h"
 #include "support/fault.h"
+#include "support/rpc_json.h"
 
 #define W_BYTES (2 * MIB + 12345) /* three chunks with the header */
 
@@ -302,7 +303,7 @@ static void free_shard(const helios_shard *s)
     assert_int_equal(hl_rpc_create(&rpc), HL_OK);
     assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
     json_t *params = json_pack("{s:[s]}", "ids", id);
-    assert_int_equal(hl_rpc_call(peer, "free", params, 5000, NULL), HL_OK);
+    assert_int_equal(rpc_json_call(peer, "free", params, 5000, NULL), HL_OK);
     json_decref(params);
     hl_rpc_peer_close(peer);
     hl_rpc_destroy(rpc);
@@ -581,7 +582,7 @@ static json_int_t batches_of_the_daemon(void)
     json_t *result = NULL, *params = json_object();
     assert_int_equal(hl_rpc_create(&rpc), HL_OK);
     assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
-    if (hl_rpc_call(peer, "metrics", params, 5000, &result) != HL_OK)
+    if (rpc_json_call(peer, "metrics", params, 5000, &result) != HL_OK)
         fail_msg("%s", hl_error_text());
     const char *at = strstr(json_string_value(json_object_get(result, "text")), name);
     assert_non_null(at);
@@ -627,7 +628,7 @@ static json_int_t shards_of_the_daemon(void)
     json_t *result = NULL, *params = json_object();
     assert_int_equal(hl_rpc_create(&rpc), HL_OK);
     assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
-    assert_int_equal(hl_rpc_call(peer, "poolInfo", params, 5000, &result), HL_OK);
+    assert_int_equal(rpc_json_call(peer, "poolInfo", params, 5000, &result), HL_OK);
     json_int_t shards =
         json_integer_value(json_object_get(json_object_get(result, "pool"), "shards"));
     json_decref(result);

@@ -6,6 +6,7 @@
 
 #include "os/loop.h"
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 
 static struct world world;
 
@@ -62,7 +63,7 @@ static void handle(void *arg, struct hl_rpc_call *call, const char *method, cons
     pthread_mutex_lock(&boss.lock);
     json_t *result = answer(method, params);
     pthread_mutex_unlock(&boss.lock);
-    hl_rpc_reply(call, result);
+    rpc_json_reply(call, result);
 }
 
 /* Borrowed: what the thread of the loop wrote before the last answer is seen behind the lock. */
@@ -98,13 +99,11 @@ static int setup(void **state)
     boss.copies = json_array();
     assert_int_equal(hl_loop_create(&boss.loop), HL_OK);
     assert_int_equal(hl_rpc_create(&boss.rpc), HL_OK);
-    assert_int_equal(hl_rpc_serve(boss.rpc,
-                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
-                                                              .interface = "Controller",
-                                                              .loop = boss.loop,
-                                                              .handler = handle},
-                                  &boss.server),
-                     HL_OK);
+    assert_int_equal(
+        rpc_json_serve(boss.rpc, "Controller",
+                       &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0", .loop = boss.loop},
+                       handle, &boss.server),
+        HL_OK);
     snprintf(boss.address, sizeof(boss.address), "%s", hl_rpc_server_address(boss.server));
     boss.thread_runs = pthread_create(&boss.thread, NULL, run_loop, NULL) == 0;
     return !boss.thread_runs;

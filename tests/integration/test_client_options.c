@@ -57,6 +57,18 @@ static void retries_are_those_of_the_options_or_else_of_the_environment(void **s
     }
 }
 
+static void the_rest_before_a_retry_is_that_of_the_environment(void **state)
+{
+    (void)state;
+    setenv("HELIOS_READ_RETRY_PAUSE", "300ms", 1);
+    helios_client *c = world_client(&world, "net", 0, 1);
+    unsetenv("HELIOS_READ_RETRY_PAUSE");
+    uint64_t start = hl_now_ns();
+    assert_int_equal(tries_of(c, 60), 1);
+    assert_true(hl_now_ns() - start >= 300 * HL_NS_PER_MS);
+    helios_close(c);
+}
+
 static void the_deadline_is_that_of_the_options_or_else_of_the_environment(void **state)
 {
     (void)state;
@@ -78,6 +90,7 @@ static void what_the_environment_says_wrongly_is_named(void **state)
     (void)state;
     static const char *const bad[][2] = {{"HELIOS_READ_RETRIES", "101"},
                                          {"HELIOS_READ_RETRIES", "many"},
+                                         {"HELIOS_READ_RETRY_PAUSE", "1001ms"},
                                          {"HELIOS_READ_TIMEOUT", "9ms"},
                                          {"HELIOS_READ_TIMEOUT", "61m"}};
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
@@ -101,6 +114,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(retries_are_those_of_the_options_or_else_of_the_environment),
+        cmocka_unit_test(the_rest_before_a_retry_is_that_of_the_environment),
         cmocka_unit_test(the_deadline_is_that_of_the_options_or_else_of_the_environment),
         cmocka_unit_test(what_the_environment_says_wrongly_is_named),
     };

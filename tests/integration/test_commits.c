@@ -77,7 +77,7 @@ struct asked {
 static void *ask_thread(void *arg)
 {
     struct asked *a = arg;
-    a->st = hl_rpc_call(w.peer, a->method, a->params, WAIT_MS, &a->result);
+    a->st = rpc_json_call(w.peer, a->method, a->params, WAIT_MS, &a->result);
     snprintf(a->text, sizeof(a->text), "%s", hl_error_text());
     a->answered = true;
     return NULL;

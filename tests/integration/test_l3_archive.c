@@ -306,8 +306,8 @@ static void a_daemon_killed_while_it_archives_leaves_whole_shards(void **state)
         s[i] = new_shard(&p, 20 * MIB, i);
     for (int round = 0; round < 4; round++) {
         json_t *params = ids(s, 4);
-        (void)!hl_rpc_call(p.peer, "archive", params, 5 + 20 * round,
-                           NULL); /* the deadline passes */
+        (void)!rpc_json_call(p.peer, "archive", params, 5 + 20 * round,
+                             NULL); /* the deadline passes */
         json_decref(params);
         world_kill(&p.w);
         world_launch(&p.w);

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "mem/pool/l3_client.h"
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 #include "support/swift_s3.h"
 #include "unit/mem/archive/archive_rig.h"
 
@@ -84,7 +85,7 @@ static hl_status call(struct hl_rpc_peer *l3, const char *method, struct hl_id i
         params = json_pack("{s:s s:[]}", "id", hl_id_format(id).s, "sources");
     else
         params = json_pack("{s:[s]}", "ids", hl_id_format(id).s);
-    hl_status st = hl_rpc_call(l3, method, params, MS, &result);
+    hl_status st = rpc_json_call(l3, method, params, MS, &result);
     json_decref(params);
     json_decref(result);
     return st;

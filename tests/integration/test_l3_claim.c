@@ -13,6 +13,7 @@
 #include "mem/pool/l3_client.h"
 #include "os/file.h"
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 #include "unit/mem/archive/archive_rig.h"
 
 #define MS 20000
@@ -65,7 +66,7 @@ static void again(struct place *p)
 
 static hl_status call(struct place *p, const char *method, json_t *params, json_t **result)
 {
-    hl_status st = hl_rpc_call(p->peer, method, params, MS, result);
+    hl_status st = rpc_json_call(p->peer, method, params, MS, result);
     json_decref(params);
     return st;
 }

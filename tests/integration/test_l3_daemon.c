@@ -26,6 +26,7 @@
 #include "os/file.h"
 #include "rpc/rpc.h"
 #include "support/hf_fixture.h"
+#include "support/rpc_json.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define MS  20000
@@ -113,7 +114,7 @@ static void end(struct daemon *d)
 
 static hl_status call(struct daemon *d, const char *method, json_t *params, json_t **result)
 {
-    hl_status st = hl_rpc_call(d->peer, method, params, MS, result);
+    hl_status st = rpc_json_call(d->peer, method, params, MS, result);
     json_decref(params);
     return st;
 }

@@ -2,6 +2,7 @@
 #include "client_world.h"
 
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 
 #define BYTES (3 * MIB + 12345)
 
@@ -41,7 +42,7 @@ static void free_shard(const helios_shard *s)
     assert_int_equal(hl_rpc_create(&rpc), HL_OK);
     assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
     json_t *params = json_pack("{s:[s]}", "ids", id);
-    assert_int_equal(hl_rpc_call(peer, "free", params, 5000, NULL), HL_OK);
+    assert_int_equal(rpc_json_call(peer, "free", params, 5000, NULL), HL_OK);
     json_decref(params);
     hl_rpc_peer_close(peer);
     hl_rpc_destroy(rpc);

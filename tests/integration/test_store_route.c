@@ -25,6 +25,7 @@
 #include "os/loop.h"
 #include "rpc/agent_calls.h"
 #include "support/fault.h"
+#include "support/rpc_json.h"
 
 #define MIB     ((size_t)1 << 20)
 #define SIZE    (3 * MIB + 100)
@@ -121,10 +122,10 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
     for (size_t at = 0; at < SIZE; at += MIB)
         json_array_append_new(
             crcs, json_integer(hl_crc32(0, source + at, SIZE - at < MIB ? SIZE - at : MIB)));
-    hl_rpc_reply(call, json_pack("{s:[{s:O s:i s:i s:I s:o}]}", "extents", "id",
-                                 json_array_get(json_object_get(params, "ids"), 0), "offset", 0,
-                                 "sizeBytes", (int)SIZE, "crc32",
-                                 (json_int_t)hl_crc32(0, source, SIZE), "chunkCrcs", crcs));
+    rpc_json_reply(call, json_pack("{s:[{s:O s:i s:i s:I s:o}]}", "extents", "id",
+                                   json_array_get(json_object_get(params, "ids"), 0), "offset", 0,
+                                   "sizeBytes", (int)SIZE, "crc32",
+                                   (json_int_t)hl_crc32(0, source, SIZE), "chunkCrcs", crcs));
 }
 
 static void agent_copy(void *arg, struct hl_rpc_call *call,
@@ -150,9 +151,7 @@ static void serve(struct world *w)
     static const struct hl_agent_handlers agent = {.store_copy = agent_copy};
     struct hl_rpc_serve_opts opts = {.address = "127.0.0.1:0", .loop = w->loop, .arg = w};
     assert_int_equal(hl_serve_agent(w->rpc, &opts, &agent, &w->agent), HL_OK);
-    opts.interface = "L3";
-    opts.handler = l3_handler;
-    assert_int_equal(hl_rpc_serve(w->rpc, &opts, &w->l3), HL_OK);
+    assert_int_equal(rpc_json_serve(w->rpc, "L3", &opts, l3_handler, &w->l3), HL_OK);
 }
 
 static char cuda_stub[512]; /* the driver library of the tests */
@@ -187,7 +186,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .migrate_listen = "",
                               .copies = 2,
                               .locate_timeout_ms = MS,
-                              .retries = 3,
+                              .retry = {.count = 3, .pause_ms = 1},
                               .data_rdma_retry_ms = 5,
                               .retry_first_ms = 200,
                               .retry_max_ms = 400,
@@ -216,7 +215,7 @@ static hl_status try_copy(struct world *w, const char *tier, json_t **copy)
         "{s:{s:s s:s s:s s:s s:s s:s s:s}}", "request", "id", hl_id_format(w->id).s, "tier", tier,
         "sourceTier", "L3", "sourceHostId", "far-host", "sourceAddress",
         hl_rpc_server_address(w->l3), "sourceDataAddress", "10.0.0.1:1", "operation", "read");
-    hl_status st = hl_rpc_call(w->peer, "storeCopy", params, MS, &result);
+    hl_status st = rpc_json_call(w->peer, "storeCopy", params, MS, &result);
     json_decref(params);
     if (st == HL_OK && copy != NULL)
         *copy = json_incref(json_object_get(result, "copy"));

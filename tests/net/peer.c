@@ -20,6 +20,7 @@
 #include "net/net.h"
 #include "net/zmq/migrate.h"
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 
 static void say(json_t *line)
 {
@@ -218,7 +219,7 @@ static int run_rpc(char **argv)
         json_t *params = space != NULL ? json_loads(space + 1, 0, NULL) : NULL, *result = NULL;
         line[strcspn(line, " \n")] = '\0';
         uint64_t start = hl_now_ns();
-        hl_status st = hl_rpc_call(peer, line, params, 20000, &result);
+        hl_status st = rpc_json_call(peer, line, params, 20000, &result);
         say(st == HL_OK ? result : outcome(st, start));
         json_decref(params);
     }

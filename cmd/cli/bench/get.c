@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/chunk.h"
 #include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
@@ -181,7 +182,7 @@ static hl_status time_tcp(struct get_bench *b, struct size_run *run, size_t ops)
         HL_TRY(bench_tcp_ask(b->tcp, b->buf, run->size));
         bench_add(&run->tcp_s, hl_now_ns() - start);
     }
-    if (run->size < HL_POOL_CHUNK)
+    if (run->size < HL_CHUNK)
         return HL_OK;
     for (int i = 0; i < STREAMS; i++)
         HL_TRY(bench_tcp_stream(b->tcp, b->buf, run->size, (unsigned)(STREAM_BYTES / run->size) + 1,
@@ -241,11 +242,11 @@ static void report_net(struct get_bench *b, struct size_run *run, const char *si
     snprintf(system, sizeof(system), "helios-%.15s", stats.path);
     const struct bench_row *tcp = bench_row(&b->report, "tcp", "ask", run->size, &run->tcp_s);
     const struct bench_row *limit = tcp;
-    if (run->size >= HL_POOL_CHUNK)
+    if (run->size >= HL_CHUNK)
         limit = bench_row(&b->report, "tcp", "stream", run->size, &run->stream_s);
     const struct bench_row *net = bench_row(&b->report, system, "get", run->size, &run->net_s);
     /* A small read is a round trip; a large one must keep up with bytes that just stream. */
-    if (run->size < HL_POOL_CHUNK) {
+    if (run->size < HL_CHUNK) {
         snprintf(name, sizeof(name), "%s/tcp round trip %s", system, size);
         bench_ratio(&b->report, name, net->p50_us / tcp->p50_us, run->size <= 64 ? 1.5 : 0, 1);
     } else {
@@ -268,7 +269,7 @@ static hl_status run_get_bench(struct cli *cli, struct get_bench *b)
             report_shm(b, s, limit, size);
         if (b->net)
             report_net(b, s, size);
-        if (s->size == HL_POOL_CHUNK)
+        if (s->size == HL_CHUNK)
             HL_TRY(bench_verify(&b->report, &(struct bench_verify_of){.shm = b->shm_client,
                                                                       .ids = s->ids,
                                                                       .count = s->shards,

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/chunk.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "cli/bench/bench.h"
@@ -74,7 +75,7 @@ struct migrate_bench {
 
 static hl_status make_source(struct migrate_bench *b)
 {
-    uint64_t mib = (b->largest + HL_NET_CHUNK - 1) / HL_NET_CHUNK;
+    uint64_t mib = (b->largest + HL_CHUNK - 1) / HL_CHUNK;
     void *m = mmap(NULL, b->largest, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
         return hl_fail(HL_ENOMEM, "out of memory allocating %llu bytes",
@@ -93,8 +94,8 @@ static hl_status make_source(struct migrate_bench *b)
         return hl_fail(HL_ENOMEM, "out of memory allocating %llu checksums",
                        (unsigned long long)mib);
     for (uint64_t i = 0; i < mib; i++) {
-        uint64_t at = i * HL_NET_CHUNK, left = b->largest - at;
-        b->crcs[i] = hl_crc32(0, b->source + at, left < HL_NET_CHUNK ? left : HL_NET_CHUNK);
+        uint64_t at = i * HL_CHUNK, left = b->largest - at;
+        b->crcs[i] = hl_crc32(0, b->source + at, left < HL_CHUNK ? left : HL_CHUNK);
     }
     for (size_t i = 0; i < b->size_count; i++)
         b->sizes[i].crc = hl_crc32(0, b->source, b->sizes[i].size);
@@ -115,7 +116,7 @@ static hl_status time_send(struct migrate_bench *b, struct size_run *run, struct
         .line = b->line,
         .chunk_size = (uint32_t)c->chunk,
         /* A table whose last entry is that of a whole MiB fits no object that ends before it. */
-        .chunk_crcs = run->size % HL_NET_CHUNK == 0 ? b->crcs : NULL,
+        .chunk_crcs = run->size % HL_CHUNK == 0 ? b->crcs : NULL,
     };
     uint64_t start = hl_now_ns();
     HL_TRY(hl_migrate_send(&o, b->source, run->size, run->crc, SEND_MS, NULL));

@@ -162,15 +162,15 @@ static hl_status make_crcs(struct plank_bench *b, struct size_run *run)
 {
     run->stride = (run->size + STRIDE - 1) / STRIDE * STRIDE;
     run->slots = FOOTPRINT / run->stride < SLOTS_MAX ? FOOTPRINT / run->stride : SLOTS_MAX;
-    run->chunks = (run->size + HL_NET_CHUNK - 1) / HL_NET_CHUNK;
+    run->chunks = (run->size + HL_CHUNK - 1) / HL_CHUNK;
     run->crcs = calloc(run->slots * run->chunks, sizeof(*run->crcs));
     if (run->crcs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating %zu checksums",
                        run->slots * run->chunks);
     for (size_t i = 0; i < run->slots * run->chunks; i++) {
-        uint64_t chunk = i % run->chunks * HL_NET_CHUNK, left = run->size - chunk;
+        uint64_t chunk = i % run->chunks * HL_CHUNK, left = run->size - chunk;
         run->crcs[i] = hl_crc32(0, b->source + i / run->chunks * run->stride + chunk,
-                                left < HL_NET_CHUNK ? left : HL_NET_CHUNK);
+                                left < HL_CHUNK ? left : HL_CHUNK);
     }
     return HL_OK;
 }
@@ -198,10 +198,10 @@ static hl_status over_local(void *arg, uint64_t offset, void *dst, size_t len, i
     const struct way *w = arg;
     (void)timeout_ms;
     for (uint64_t at = offset, end = offset + len; at < end;) {
-        uint64_t chunk = at / HL_NET_CHUNK, left = HL_NET_CHUNK - at % HL_NET_CHUNK;
+        uint64_t chunk = at / HL_CHUNK, left = HL_CHUNK - at % HL_CHUNK;
         uint64_t n = left < end - at ? left : end - at;
         uint32_t crc = hl_crc32_copy(0, (char *)dst + (at - offset), w->b->source + w->at + at, n);
-        if (n == HL_NET_CHUNK && crc != w->crcs[chunk])
+        if (n == HL_CHUNK && crc != w->crcs[chunk])
             return hl_fail(HL_ECORRUPT, "chunk %llu differs", (unsigned long long)chunk);
         at += n;
     }
@@ -211,10 +211,10 @@ static hl_status over_local(void *arg, uint64_t offset, void *dst, size_t len, i
 static hl_status over_tcp(void *arg, uint64_t offset, void *dst, size_t len, int timeout_ms)
 {
     const struct way *w = arg;
-    if (offset % HL_NET_CHUNK != 0 || (len % HL_NET_CHUNK != 0 && offset + len != w->run->size))
+    if (offset % HL_CHUNK != 0 || (len % HL_CHUNK != 0 && offset + len != w->run->size))
         return hl_net_fetch(w->b->client, w->at + offset, dst, len, timeout_ms);
     return hl_net_fetch_verified(w->b->client, w->at + offset, dst, len,
-                                 w->crcs + offset / HL_NET_CHUNK, timeout_ms, NULL);
+                                 w->crcs + offset / HL_CHUNK, timeout_ms, NULL);
 }
 
 /* ---- measuring ---- */

@@ -111,7 +111,7 @@ static hl_status time_limits(struct put_bench *b, struct size_run *run, size_t o
         __asm__ __volatile__("" : : "r"(b->sink) : "memory");
         bench_add(&run->memcpy_s, hl_now_ns() - start);
     }
-    if (run->size < HL_NET_CHUNK)
+    if (run->size < HL_CHUNK)
         return HL_OK;
     return bench_tcp_stream(b->tcp, b->sink, run->size, (unsigned)(STREAM / run->size) + 1,
                             &run->stream_s);
@@ -189,7 +189,7 @@ static void report_size(struct put_bench *b, struct size_run *run)
 {
     struct bench_report *r = &b->report;
     char size[32], name[96], system[24];
-    int bulk = run->size >= HL_NET_CHUNK;
+    int bulk = run->size >= HL_CHUNK;
     hl_format_bytes(run->size, size, sizeof(size));
     snprintf(system, sizeof(system), "helios-%.15s", hl_net_path_name(b->net));
     const struct bench_row *copy = bench_row(r, "memcpy", "copy", run->size, &run->memcpy_s);

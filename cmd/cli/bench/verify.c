@@ -26,9 +26,8 @@ static hl_status pair_init(struct pair *p)
 static void pair_report(struct bench_report *r, struct pair *p, const char *system)
 {
     char name[96];
-    const struct bench_row *plain = bench_row(r, system, "get-unverified", HL_NET_CHUNK, &p->plain);
-    const struct bench_row *checked =
-        bench_row(r, system, "get-verified", HL_NET_CHUNK, &p->checked);
+    const struct bench_row *plain = bench_row(r, system, "get-unverified", HL_CHUNK, &p->plain);
+    const struct bench_row *checked = bench_row(r, system, "get-verified", HL_CHUNK, &p->checked);
     snprintf(name, sizeof(name), "%s verified/unverified 1.0 MiB", system);
     bench_ratio(r, name, checked->p50_us / plain->p50_us, BAR, 1);
 }
@@ -41,14 +40,14 @@ static hl_status read_shm(helios_client *client, const helios_id *ids, size_t co
         size_t size;
         HL_TRY((hl_status)helios_map(client, ids[i % count], &data, &size));
         uint64_t start = hl_now_ns();
-        memcpy(buf, data, HL_NET_CHUNK);
+        memcpy(buf, data, HL_CHUNK);
         __asm__ __volatile__("" : : "r"(buf) : "memory");
         bench_add(&p->plain, hl_now_ns() - start);
         HL_TRY((hl_status)helios_unmap(client, data));
     }
     for (size_t i = 0; i < OPS; i++) {
         uint64_t start = hl_now_ns();
-        HL_TRY((hl_status)helios_get(client, ids[i % count], buf, HL_NET_CHUNK));
+        HL_TRY((hl_status)helios_get(client, ids[i % count], buf, HL_CHUNK));
         bench_add(&p->checked, hl_now_ns() - start);
     }
     return HL_OK;
@@ -58,17 +57,17 @@ static hl_status read_net(struct hl_net_client *net, void *buf, const uint32_t *
                           struct pair *p)
 {
     for (size_t i = 0; i < OPS; i++) {
-        uint64_t at = i % PLACES * HL_NET_CHUNK;
+        uint64_t at = i % PLACES * HL_CHUNK;
         uint64_t start = hl_now_ns();
-        HL_TRY(hl_net_fetch(net, at, buf, HL_NET_CHUNK, READ_MS));
+        HL_TRY(hl_net_fetch(net, at, buf, HL_CHUNK, READ_MS));
         bench_add(&p->plain, hl_now_ns() - start);
     }
     for (size_t i = 1; i < OPS; i++) { /* the first one holds the superblock, which beats */
-        uint64_t at = i % PLACES * HL_NET_CHUNK;
+        uint64_t at = i % PLACES * HL_CHUNK;
         if (at == 0)
             continue;
         uint64_t start = hl_now_ns();
-        HL_TRY(hl_net_fetch_verified(net, at, buf, HL_NET_CHUNK, &crcs[i % PLACES], READ_MS, NULL));
+        HL_TRY(hl_net_fetch_verified(net, at, buf, HL_CHUNK, &crcs[i % PLACES], READ_MS, NULL));
         bench_add(&p->checked, hl_now_ns() - start);
     }
     return HL_OK;
@@ -97,8 +96,8 @@ static hl_status over_net(struct bench_report *r, const char *address, void *buf
     HL_TRY(hl_net_connect(address, 5000, &net));
     hl_status st = pair_init(&p);
     for (size_t i = 1; i < PLACES && st == HL_OK; i++) {
-        st = hl_net_fetch(net, i * HL_NET_CHUNK, buf, HL_NET_CHUNK, READ_MS);
-        crcs[i] = hl_crc32(0, buf, HL_NET_CHUNK);
+        st = hl_net_fetch(net, i * HL_CHUNK, buf, HL_CHUNK, READ_MS);
+        crcs[i] = hl_crc32(0, buf, HL_CHUNK);
     }
     for (int i = 0; i < ROUNDS && st == HL_OK; i++)
         st = read_net(net, buf, crcs, &p);
@@ -113,10 +112,10 @@ static hl_status over_net(struct bench_report *r, const char *address, void *buf
 
 hl_status bench_verify(struct bench_report *r, const struct bench_verify_of *of)
 {
-    void *buf = malloc(HL_NET_CHUNK);
+    void *buf = malloc(HL_CHUNK);
     if (buf == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a read");
-    memset(buf, 0, HL_NET_CHUNK);
+    memset(buf, 0, HL_CHUNK);
     hl_status st = HL_OK;
     if (of->shm != NULL)
         st = over_shm(r, of->shm, of->ids, of->count, buf);

@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/chunk.h"
 #include "rpc/agent_calls.h"
 #include "rpc/l3_calls.h"
 
-#define CHUNK         ((uint64_t)1 << 20) /* what has a checksum of its own */
 #define MS_PER_SECOND 1000
 #define SLOW_BYTES    ((uint64_t)64 << 20) /* per second, at worst */
 #define PIECES_TEXT   512
@@ -173,8 +173,8 @@ static void print_bad(const struct verified_copy *c)
     printf("bad");
     for (size_t i = 0; i < c->bad_chunks.count; i++) {
         uint32_t chunk = c->bad_chunks.items[i];
-        uint64_t at = chunk * CHUNK;
-        uint64_t end = c->size - at < CHUNK ? c->size : at + CHUNK;
+        uint64_t at = chunk * HL_CHUNK;
+        uint64_t end = c->size - at < HL_CHUNK ? c->size : at + HL_CHUNK;
         printf("%s chunk %" PRIu32 " (bytes %" PRIu64 " to %" PRIu64 ")", i == 0 ? ":" : ",", chunk,
                at, end - 1);
     }

@@ -14,7 +14,7 @@
 
 static int table_is_good(const struct hl_pool *pool, const struct hl_pool_ref *r)
 {
-    uint64_t chunks = hl_pool_chunks(r->size);
+    uint64_t chunks = hl_chunk_count(r->size);
     const uint8_t *table = pool->base + r->offset + hl_pool_table_offset(r->size);
     return hl_crc32(0, table, chunks * sizeof(uint32_t)) == r->table_crc;
 }

@@ -11,17 +11,17 @@
 static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
                                const atomic_int *cancel, uint32_t *bad, size_t *count)
 {
-    uint64_t chunks = hl_pool_chunks(r->size);
+    uint64_t chunks = hl_chunk_count(r->size);
     const uint8_t *data = pool->base + r->offset;
     const uint32_t *table = (const uint32_t *)(data + hl_pool_table_offset(r->size));
     *count = 0;
     for (uint64_t i = 0; i < chunks; i++) {
-        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : r->size - i * HL_POOL_CHUNK;
+        uint64_t len = i + 1 < chunks ? HL_CHUNK : r->size - i * HL_CHUNK;
         uint32_t expected = chunks == 1 ? r->crc32 : table[i];
         if (cancel != NULL && atomic_load_explicit(cancel, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "verification of shard %s was cancelled",
                            hl_id_format(r->id).s);
-        if (hl_crc32(0, data + i * HL_POOL_CHUNK, len) != expected)
+        if (hl_crc32(0, data + i * HL_CHUNK, len) != expected)
             bad[(*count)++] = (uint32_t)i;
     }
     if (*count == 0)
@@ -33,7 +33,7 @@ static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_
 
 int pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
-    HL_AUTO(hl_freep) uint32_t *bad = calloc(hl_pool_chunks(ref->size) + 1, sizeof(*bad));
+    HL_AUTO(hl_freep) uint32_t *bad = calloc(hl_chunk_count(ref->size) + 1, sizeof(*bad));
     size_t count = 0;
     hl_status st = bad != NULL ? verify_pinned(pool, ref, NULL, bad, &count) : HL_ENOMEM;
     hl_error_clear();
@@ -46,7 +46,7 @@ hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int
     struct hl_pool_ref r;
     size_t count = 0;
     HL_TRY(hl_pool_pin(pool, id, 0, &r));
-    HL_AUTO(hl_freep) uint32_t *found = malloc(hl_pool_chunks(r.size) * sizeof(*found));
+    HL_AUTO(hl_freep) uint32_t *found = malloc(hl_chunk_count(r.size) * sizeof(*found));
     hl_status st = found == NULL ? hl_fail(HL_ENOMEM, "verify shard %s", hl_id_format(id).s)
                                  : verify_pinned(pool, &r, cancel, found, &count);
     hl_pool_unpin(pool, &r);
@@ -72,7 +72,7 @@ static hl_status read_pinned(const struct hl_pool *pool, const struct hl_pool_re
         return HL_OK;
     return hl_fail(HL_ECORRUPT,
                    "shard %s: chunk %" PRIu64 " of %" PRIu64 " in the pool fails its CRC",
-                   hl_id_format(r->id).s, bad, hl_pool_chunks(r->size));
+                   hl_id_format(r->id).s, bad, hl_chunk_count(r->size));
 }
 
 hl_status hl_pool_read(struct hl_pool *pool, const struct hl_pool_ref *ref, uint64_t offset,

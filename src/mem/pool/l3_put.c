@@ -37,8 +37,8 @@ static hl_status copy_in(struct l3_put *put, const struct hl_pool_extent *x, uin
                          uint32_t *crc32)
 {
     uint32_t all = 0;
-    for (uint64_t from = 0; from < x->size; from += HL_POOL_CHUNK) {
-        uint64_t to = x->size - from < HL_POOL_CHUNK ? x->size : from + HL_POOL_CHUNK;
+    for (uint64_t from = 0; from < x->size; from += HL_CHUNK) {
+        uint64_t to = x->size - from < HL_CHUNK ? x->size : from + HL_CHUNK;
         uint32_t crc = 0;
         if (atomic_load_explicit(&put->cancel, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "the client has gone");
@@ -48,7 +48,7 @@ static hl_status copy_in(struct l3_put *put, const struct hl_pool_extent *x, uin
             HL_TRY(read_block(put->memfd, dst, at, n));
             crc = hl_crc32(crc, dst, (size_t)n);
         }
-        chunk_crcs[from / HL_POOL_CHUNK] = crc;
+        chunk_crcs[from / HL_CHUNK] = crc;
         all = from == 0 ? crc : hl_crc32_combine(all, crc, to - from);
     }
     *crc32 = all;
@@ -71,7 +71,7 @@ static hl_status run_put(struct l3_put *put)
     HL_TRY(hl_memfd_check(put->memfd, put->req.size));
     struct hl_pool *pool = put->opts->pool;
     HL_TRY(alloc_extent(put, &x));
-    uint64_t chunks = hl_pool_chunks(x.size);
+    uint64_t chunks = hl_chunk_count(x.size);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     hl_status st = crcs == NULL ? hl_fail(HL_ENOMEM, "chunk CRCs of a put") : HL_OK;
     if (st == HL_OK)

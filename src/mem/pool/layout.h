@@ -25,11 +25,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/chunk.h"
 #include "base/id.h"
 
 #define HL_POOL_LAYOUT 1
 #define HL_POOL_UNIT   ((uint64_t)64 << 10)
-#define HL_POOL_CHUNK  ((uint64_t)1 << 20)
 
 /* The eight bytes of the magic, read as a little-endian number: "HELIOSP1" once all is written,
  * "HELIOSP0" while the file is being made. */
@@ -102,11 +102,6 @@ struct hl_pool_entry {
 _Static_assert(sizeof(struct hl_pool_entry) == 64, "one cache line");
 _Static_assert(sizeof(struct hl_pool_super) <= HL_POOL_UNIT, "fits its unit");
 
-static inline uint64_t hl_pool_chunks(uint64_t size)
-{
-    return size / HL_POOL_CHUNK + (size % HL_POOL_CHUNK != 0);
-}
-
 /* Where the chunk table begins in an extent. */
 static inline uint64_t hl_pool_table_offset(uint64_t size)
 {
@@ -116,7 +111,7 @@ static inline uint64_t hl_pool_table_offset(uint64_t size)
 /* Units an extent of `size` bytes takes; size is below 2^62. */
 static inline uint64_t hl_pool_units(uint64_t size)
 {
-    uint64_t bytes = hl_pool_table_offset(size) + hl_pool_chunks(size) * sizeof(uint32_t);
+    uint64_t bytes = hl_pool_table_offset(size) + hl_chunk_count(size) * sizeof(uint32_t);
     return (bytes + HL_POOL_UNIT - 1) / HL_POOL_UNIT;
 }
 

@@ -193,7 +193,7 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref);
 /* Sealed shards, at most `max` from *cursor (0 = start); *cursor is 0 at the end. A shard that was
  * there all the time is seen once. */
 size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max);
-/* Copy of the chunk table; `out` has hl_pool_chunks(ref->size) entries. */
+/* Copy of the chunk table; `out` has hl_chunk_count(ref->size) entries. */
 hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref,
                              uint32_t *out) HL_CHECK;
 /* Read all of it. HL_ECORRUPT: *bad (free()) has the numbers of the bad chunks. A non-zero *cancel

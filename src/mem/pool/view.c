@@ -168,7 +168,7 @@ const uint32_t *hl_pool_view_chunk_crcs(const struct hl_pool_view *view,
 /* A shard of one chunk saves the miss on the table. */
 static uint32_t chunk_crc(const struct hl_pool_view *v, const struct hl_pool_ref *r, uint64_t chunk)
 {
-    return r->size <= HL_POOL_CHUNK ? r->crc32 : hl_pool_view_chunk_crcs(v, r)[chunk];
+    return r->size <= HL_CHUNK ? r->crc32 : hl_pool_view_chunk_crcs(v, r)[chunk];
 }
 
 /* A wrong CRC of bytes that are no longer ours means nothing. */
@@ -179,7 +179,7 @@ static hl_status fail_chunk(const struct hl_pool_view *v, const struct hl_pool_r
     HL_TRY(hl_pool_view_check(v, r));
     return hl_fail(HL_ECORRUPT,
                    "shard %s: chunk %" PRIu64 " of %" PRIu64 " in the pool fails its CRC",
-                   hl_id_format(r->id).s, chunk, hl_pool_chunks(r->size));
+                   hl_id_format(r->id).s, chunk, hl_chunk_count(r->size));
 }
 
 /* The reference's generation stands, and what it says lies in the mapping. */
@@ -235,10 +235,10 @@ hl_status hl_pool_view_verify_at(const struct hl_pool_view *view, const struct h
                                  const void *bytes, uint32_t *bad_chunk)
 {
     HL_TRY(check_ref(view, ref));
-    uint64_t chunks = hl_pool_chunks(ref->size);
+    uint64_t chunks = hl_chunk_count(ref->size);
     for (uint64_t i = 0; i < chunks; i++) {
-        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : ref->size - i * HL_POOL_CHUNK;
-        const uint8_t *data = (const uint8_t *)bytes + i * HL_POOL_CHUNK;
+        uint64_t len = i + 1 < chunks ? HL_CHUNK : ref->size - i * HL_CHUNK;
+        const uint8_t *data = (const uint8_t *)bytes + i * HL_CHUNK;
         if (hl_crc32(0, data, len) == chunk_crc(view, ref, i))
             continue;
         hl_status st = fail_chunk(view, ref, i);

@@ -611,7 +611,7 @@ size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *
 hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref, uint32_t *out)
 {
     const uint8_t *table = pool->base + ref->offset + hl_pool_table_offset(ref->size);
-    memcpy(out, table, hl_pool_chunks(ref->size) * sizeof(uint32_t));
+    memcpy(out, table, hl_chunk_count(ref->size) * sizeof(uint32_t));
     pool_acquire_fence();
     struct hl_pool_ref now;
     if (hl_pool_find(pool, ref->id, &now) == HL_OK && now.gen == ref->gen)

@@ -106,7 +106,7 @@ static hl_status sum_up(struct archive_tier *a, const struct hl_tier_entry *e, u
     HL_AUTO(hl_freep) void *piece = malloc(e->size < HL_CHUNK ? e->size : HL_CHUNK);
     if (piece == NULL)
         return hl_fail(HL_ENOMEM, "read shard %s", hl_id_format(e->id).s);
-    for (uint64_t i = 0; i < hl_chunks_count(e->size); i++) {
+    for (uint64_t i = 0; i < hl_chunk_count(e->size); i++) {
         uint64_t len = hl_chunk_len(e->size, i);
         HL_TRY(fetch_entry(&s, i * HL_CHUNK, piece, len, &crcs[i]));
         *crc = i == 0 ? crcs[0] : hl_crc32_combine(*crc, crcs[i], len);
@@ -117,7 +117,7 @@ static hl_status sum_up(struct archive_tier *a, const struct hl_tier_entry *e, u
 static hl_status learn_chunks(struct archive_tier *a, struct hl_tier_entry *e)
 {
     uint32_t recorded = 0, crc = 0;
-    HL_AUTO(hl_freep) uint32_t *crcs = malloc(hl_chunks_count(e->size) * sizeof(*crcs));
+    HL_AUTO(hl_freep) uint32_t *crcs = malloc(hl_chunk_count(e->size) * sizeof(*crcs));
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(e->id).s);
     hl_status st = hl_archive_crc(a->archive, e->id, &recorded);
@@ -204,7 +204,7 @@ static hl_status archive_chunk_crcs(struct hl_tier_store *t, const struct hl_tie
     HL_TRY(hl_tier_index_hold_ref(&a->index, ref, &e));
     hl_status st = hl_tier_index_chunks(&a->index, e) == NULL ? learn_chunks(a, e) : HL_OK;
     if (st == HL_OK)
-        memcpy(out, hl_tier_index_chunks(&a->index, e), hl_chunks_count(e->size) * sizeof(*out));
+        memcpy(out, hl_tier_index_chunks(&a->index, e), hl_chunk_count(e->size) * sizeof(*out));
     hl_tier_index_release(&a->index, e);
     return st;
 }

@@ -177,7 +177,7 @@ static hl_status device_chunk_crcs(struct hl_tier_store *t, const struct hl_tier
     struct device_tier *d = device_of(t);
     struct hl_tier_entry *e;
     HL_TRY(hl_tier_index_hold_ref(&d->index, ref, &e));
-    memcpy(out, e->chunks, hl_chunks_count(e->size) * sizeof(*out));
+    memcpy(out, e->chunks, hl_chunk_count(e->size) * sizeof(*out));
     hl_tier_index_release(&d->index, e);
     return HL_OK;
 }

@@ -407,7 +407,7 @@ hl_status hl_tier_index_audit(struct hl_tier_index *x, hl_tier_medium_fn medium,
 static hl_status fail_chunk(struct hl_id id, const struct hl_chunks *c, uint64_t i)
 {
     return hl_fail(HL_ECORRUPT, "shard %s: chunk %" PRIu64 " of %" PRIu64 " fails its CRC",
-                   hl_id_format(id).s, i, hl_chunks_count(c->size));
+                   hl_id_format(id).s, i, hl_chunk_count(c->size));
 }
 
 /* Whole chunks from number `first` on, straight into dst: one fetch, one CRC. */

@@ -68,7 +68,7 @@ void hl_tcp_fetch_on_data(struct hl_net_client *c, struct hl_tcp_lane *lane,
     const struct hl_tcp_piece *p = oldest_piece(lane);
     if (f == NULL || lane->asked == 0 || m->op != p->op)
         hl_tcp_client_fault(c, cause_of(c, lane, m));
-    else if (m->len != p->len || m->offset != f->offset + p->chunk * (uint64_t)HL_NET_CHUNK)
+    else if (m->len != p->len || m->offset != f->offset + p->chunk * HL_CHUNK)
         hl_tcp_client_fault(c, "wrong-size");
     else
         lane->body = true;
@@ -78,7 +78,7 @@ void hl_tcp_fetch_take(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     struct hl_tcp_fetch *f = c->fetch;
     struct hl_tcp_piece *p = oldest_piece(lane);
-    uint8_t *to = f->dst + p->chunk * (size_t)HL_NET_CHUNK + p->got;
+    uint8_t *to = f->dst + p->chunk * (size_t)HL_CHUNK + p->got;
     size_t n = lane->len - lane->at < p->len - p->got ? lane->len - lane->at : p->len - p->got;
     if (f->crcs != NULL)
         p->crc = hl_crc32_copy(p->crc, to, lane->in + lane->at, n);
@@ -94,7 +94,7 @@ ssize_t hl_tcp_fetch_receive(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     struct hl_tcp_fetch *f = c->fetch;
     struct hl_tcp_piece *p = oldest_piece(lane);
-    uint8_t *to = f->dst + p->chunk * (size_t)HL_NET_CHUNK + p->got;
+    uint8_t *to = f->dst + p->chunk * (size_t)HL_CHUNK + p->got;
     size_t room = p->len - p->got < HL_TCP_STEP ? p->len - p->got : HL_TCP_STEP;
     ssize_t n = hl_tcp_receive(lane->fd, to, room);
     if (n <= 0)
@@ -125,18 +125,16 @@ static hl_status ask_piece(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
     struct hl_net_client *c = f->client;
     struct hl_tcp_piece *p = &lane->pieces[(lane->oldest + lane->asked) % HL_TCP_WINDOW];
     size_t left = f->len - f->next;
-    *p = (struct hl_tcp_piece){.op = ++c->last_op,
-                               .chunk = f->next / HL_NET_CHUNK,
-                               .len = left < HL_NET_CHUNK ? left : HL_NET_CHUNK};
+    *p = (struct hl_tcp_piece){
+        .op = ++c->last_op, .chunk = f->next / HL_CHUNK, .len = left < HL_CHUNK ? left : HL_CHUNK};
     lane->asked++;
     f->busy++;
     f->next += p->len;
-    return hl_tcp_client_ask(
-        c, lane,
-        &(struct hl_tcp_msg){.type = HL_TCP_TYPE_ASK,
-                             .op = p->op,
-                             .offset = f->offset + p->chunk * (uint64_t)HL_NET_CHUNK,
-                             .len = p->len});
+    return hl_tcp_client_ask(c, lane,
+                             &(struct hl_tcp_msg){.type = HL_TCP_TYPE_ASK,
+                                                  .op = p->op,
+                                                  .offset = f->offset + p->chunk * HL_CHUNK,
+                                                  .len = p->len});
 }
 
 /* The lane with the fewest pieces under way; NULL when all have as many as may be. */

@@ -62,7 +62,7 @@ static hl_status commit_object(struct hl_net_server *s, void *token, uint64_t si
                                const uint32_t *crcs, struct hl_id *id)
 {
     const struct hl_net_put_handler *h = &s->opts.put;
-    size_t chunks = (size_t)((size + HL_NET_CHUNK - 1) / HL_NET_CHUNK);
+    size_t chunks = (size_t)((size + HL_CHUNK - 1) / HL_CHUNK);
     pthread_mutex_lock(&s->handler);
     hl_status st = h->commit(h->arg, token, crc, crcs, chunks, id);
     pthread_mutex_unlock(&s->handler);
@@ -112,8 +112,8 @@ static bool land_object(struct hl_tcp_conn *c, uint8_t *base, uint64_t size, uin
                         uint32_t *whole)
 {
     *whole = 0;
-    for (uint64_t at = 0, i = 0; at < size; at += HL_NET_CHUNK, i++) {
-        size_t len = size - at < HL_NET_CHUNK ? (size_t)(size - at) : HL_NET_CHUNK;
+    for (uint64_t at = 0, i = 0; at < size; at += HL_CHUNK, i++) {
+        size_t len = size - at < HL_CHUNK ? (size_t)(size - at) : HL_CHUNK;
         if (!land_chunk(c, base + at, len, &crcs[i])) {
             if (errno == ETIMEDOUT)
                 hl_tcp_count(&c->server->stat_expired, 1);
@@ -157,7 +157,7 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
     struct hl_net_server *s = c->server;
     struct hl_id id = {0, 0};
     uint32_t crc = 0;
-    size_t chunks = (size_t)((m->len + HL_NET_CHUNK - 1) / HL_NET_CHUNK);
+    size_t chunks = (size_t)((m->len + HL_CHUNK - 1) / HL_CHUNK);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     if (crcs == NULL) {
         give_up(s, token);

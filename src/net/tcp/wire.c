@@ -80,10 +80,10 @@ static bool fields_fit(const struct hl_tcp_msg *m)
         return m->op == 0 && m->offset <= HL_TCP_HAS_RDMA && m->len > 0 && !hl_id_is_none(m->id) &&
                m->crc == 0 && m->status == 0 && m->payload == 0;
     case HL_TCP_TYPE_ASK:
-        return m->op > 0 && m->len > 0 && m->len <= HL_NET_CHUNK && hl_id_is_none(m->id) &&
+        return m->op > 0 && m->len > 0 && m->len <= HL_CHUNK && hl_id_is_none(m->id) &&
                m->crc == 0 && m->status == 0 && m->payload == 0;
     case HL_TCP_TYPE_DATA:
-        return m->op > 0 && m->len > 0 && m->len <= HL_NET_CHUNK && hl_id_is_none(m->id) &&
+        return m->op > 0 && m->len > 0 && m->len <= HL_CHUNK && hl_id_is_none(m->id) &&
                m->crc == 0 && m->status == 0 && m->payload == m->len;
     case HL_TCP_TYPE_REFUSED: /* op 0: the connection itself */
         return m->offset == 0 && m->len == 0 && hl_id_is_none(m->id) && m->crc == 0 &&

@@ -15,7 +15,7 @@
 #include "base/plane.h"
 #include "net/ucx/client.h"
 
-static_assert(HL_UCX_PIECE == HL_NET_CHUNK, "a piece is verified as one chunk");
+static_assert(HL_UCX_PIECE == HL_CHUNK, "a piece is verified as one chunk");
 
 struct slot {
     struct hl_ucx_fetch *fetch;

@@ -16,7 +16,7 @@
 #include "net/ucx/ucx.h"
 #include "net/ucx/wire.h"
 
-/* Bytes of one request; divides HL_NET_CHUNK. */
+/* Bytes of one request; divides HL_CHUNK. */
 #define HL_UCX_PIECE (1u << 20)
 /* Requests in flight per transfer. */
 #define HL_UCX_WINDOW 4

@@ -58,7 +58,7 @@ static size_t piece_len(const struct hl_ucx_put *put, uint32_t number)
 /* From those of the pieces; the whole one comes back. */
 static uint32_t chunk_sums(const struct hl_ucx_put *put, uint32_t *crcs)
 {
-    uint32_t per_chunk = (uint32_t)(HL_NET_CHUNK / put->piece_len), whole = 0;
+    uint32_t per_chunk = (uint32_t)(HL_CHUNK / put->piece_len), whole = 0;
     for (uint32_t first = 0; first < put->pieces; first += per_chunk) {
         uint32_t end = first + per_chunk < put->pieces ? first + per_chunk : put->pieces;
         uint32_t crc = 0;
@@ -76,7 +76,7 @@ static uint32_t chunk_sums(const struct hl_ucx_put *put, uint32_t *crcs)
 static hl_status commit_put(struct hl_ucx_put *put)
 {
     const struct hl_net_put_handler *h = &put->server->opts.put;
-    size_t chunks = (size_t)((put->size + HL_NET_CHUNK - 1) / HL_NET_CHUNK);
+    size_t chunks = (size_t)((put->size + HL_CHUNK - 1) / HL_CHUNK);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     hl_status st = HL_OK;
     uint32_t crc = 0;

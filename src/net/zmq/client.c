@@ -86,14 +86,14 @@ static hl_status fail_migration(const struct sender *s, hl_status st, const char
 static uint32_t chunk_crc(const struct sender *s, uint32_t chunk, const uint8_t *p, uint32_t len)
 {
     const uint32_t *table = s->opts->chunk_crcs;
-    if (table == NULL || s->object.chunk_size < HL_NET_CHUNK)
+    if (table == NULL || s->object.chunk_size < HL_CHUNK)
         return hl_crc32(0, p, len);
-    table += (size_t)chunk * (s->object.chunk_size / HL_NET_CHUNK);
+    table += (size_t)chunk * (s->object.chunk_size / HL_CHUNK);
     uint32_t crc = 0;
-    for (uint32_t off = 0, i = 0; off < len; off += HL_NET_CHUNK, i++)
-        crc = off == 0 ? table[0]
-                       : hl_crc32_combine(crc, table[i],
-                                          len - off < HL_NET_CHUNK ? len - off : HL_NET_CHUNK);
+    for (uint32_t off = 0, i = 0; off < len; off += HL_CHUNK, i++)
+        crc = off == 0
+                  ? table[0]
+                  : hl_crc32_combine(crc, table[i], len - off < HL_CHUNK ? len - off : HL_CHUNK);
     return crc;
 }
 

@@ -264,7 +264,7 @@ static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_fr
                        "later",
                        in->max_open);
     struct migration *m = calloc(1, sizeof(*m));
-    uint32_t grain = f->chunk_size < HL_NET_CHUNK ? f->chunk_size : HL_NET_CHUNK;
+    uint32_t grain = f->chunk_size < HL_CHUNK ? f->chunk_size : HL_CHUNK;
     if (m != NULL) {
         m->have = calloc(1, hl_mig_bitmap_len(f->chunk_count));
         m->crcs = calloc((f->total + grain - 1) / grain, sizeof(*m->crcs));
@@ -336,11 +336,11 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
     r->payload = m->have;
 }
 
-/* Chunks smaller than HL_NET_CHUNK: fold their checksums to one per HL_NET_CHUNK, in place. */
+/* Chunks smaller than HL_CHUNK: fold their checksums to one per HL_CHUNK, in place. */
 static size_t fold_crcs(const struct migration *m)
 {
     size_t n = (size_t)((m->object.total + m->grain - 1) / m->grain);
-    size_t per = HL_NET_CHUNK / m->grain, folded = 0;
+    size_t per = HL_CHUNK / m->grain, folded = 0;
     if (per == 1)
         return n;
     for (size_t i = 0; i < n; i++) {
@@ -360,7 +360,7 @@ static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
     uint32_t crc = 0;
     for (size_t i = 0; i < n; i++)
         crc = hl_crc32_combine(crc, m->crcs[i],
-                               hl_mig_chunk_len(m->object.total, HL_NET_CHUNK, (uint32_t)i));
+                               hl_mig_chunk_len(m->object.total, HL_CHUNK, (uint32_t)i));
     if (crc != m->object.crc) {
         hl_status st = hl_fail(HL_ECORRUPT,
                                "migration %s: all chunks arrived as they were sent, but the whole "

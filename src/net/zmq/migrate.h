@@ -102,8 +102,8 @@ struct hl_migrate_send_opts {
     struct hl_id id;            /* of the migration; none = random. Give one to be able to resume */
     struct hl_id object;        /* what the receiver shall call it; none = as it likes */
     uint32_t chunk_size;        /* 0 = 1 MiB */
-    const uint32_t *chunk_crcs; /* per started HL_NET_CHUNK, NULL = computed on the way; they are
-                                   used for chunks of HL_NET_CHUNK bytes and more */
+    const uint32_t *chunk_crcs; /* per started HL_CHUNK, NULL = computed on the way; they are
+                                   used for chunks of HL_CHUNK bytes and more */
     int dead_ms;                /* silence after which the receiver counts as dead; 0 = 1000 */
     int io_threads;             /* of libzmq; 0 = 1; unused with a line */
     int zstd;                   /* HL_MIGRATE_ZSTD_OFF, _AUTO, or a level */

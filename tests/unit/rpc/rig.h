@@ -25,6 +25,7 @@
 #include "base/status.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
+#include "support/rpc_json.h"
 
 #define RIG_PATIENCE_MS 20000
 #define RIG_ANSWERS_MAX 8
@@ -81,7 +82,7 @@ static inline void rig_handle(void *arg, struct hl_rpc_call *call, const char *m
     for (const struct rig_answer *a = r->answers; a != NULL && a->method != NULL; a++)
         if (strcmp(a->method, method) == 0)
             result = json_loads(a->json, 0, NULL);
-    hl_rpc_reply(call, result);
+    rpc_json_reply(call, result);
 }
 
 static inline int rig_calls(struct rig *r)
@@ -129,14 +130,12 @@ static inline void rig_on_loop(struct rig *r, hl_loop_fn fn)
 static inline void rig_serve(struct rig *r, const char *address, const char *interface)
 {
     assert_int_equal(
-        hl_rpc_serve(r->rpc,
-                     &(struct hl_rpc_serve_opts){.address = address,
-                                                 .interface = interface,
-                                                 .loop = r->loop,
-                                                 .handler = rig_handle,
-                                                 .arg = r,
-                                                 .max_connections = r->max_connections},
-                     &r->server),
+        rpc_json_serve(r->rpc, interface,
+                       &(struct hl_rpc_serve_opts){.address = address,
+                                                   .loop = r->loop,
+                                                   .arg = r,
+                                                   .max_connections = r->max_connections},
+                       rig_handle, &r->server),
         HL_OK);
     snprintf(r->address, sizeof(r->address), "%s", hl_rpc_server_address(r->server));
 }
@@ -203,7 +202,7 @@ static inline hl_status rig_call(struct rig *r, const char *method, const char *
     json_t *p = params != NULL ? json_loads(params, 0, NULL) : NULL;
     if (params != NULL)
         assert_non_null(p);
-    hl_status st = hl_rpc_call(r->peer, method, p, RIG_PATIENCE_MS, result);
+    hl_status st = rpc_json_call(r->peer, method, p, RIG_PATIENCE_MS, result);
     json_decref(p);
     return st;
 }

@@ -81,7 +81,7 @@ static void *call_200_times(void *arg)
     for (int i = 0; i < 200; i++) {
         json_t *params = json_pack("{s: i}", "limit", c->first + i);
         json_t *result = NULL;
-        hl_status st = hl_rpc_call(c->rig->peer, "listShards", params, RIG_PATIENCE_MS, &result);
+        hl_status st = rpc_json_call(c->rig->peer, "listShards", params, RIG_PATIENCE_MS, &result);
         c->wrong += st != HL_OK || result == NULL;
         json_decref(result);
         json_decref(params);
@@ -145,10 +145,10 @@ static void asynchronous_calls_complete_once_each_on_their_loop(void **state)
     rig_start(&r, "127.0.0.1:0", "Controller", NULL);
     struct tally t = {.rig = &r};
     for (int i = 0; i < 500; i++)
-        hl_rpc_call_async(r.peer, "listNodes", NULL, RIG_PATIENCE_MS, r.loop, count_answer, &t);
+        rpc_json_call_async(r.peer, "listNodes", NULL, RIG_PATIENCE_MS, r.loop, count_answer, &t);
     wait_for_answers(&t, 500);
     assert_int_equal(t.ok, 500);
-    hl_rpc_call_async(r.peer, "noSuch", NULL, RIG_PATIENCE_MS, r.loop, count_answer, &t);
+    rpc_json_call_async(r.peer, "noSuch", NULL, RIG_PATIENCE_MS, r.loop, count_answer, &t);
     wait_for_answers(&t, 501);
     assert_int_equal(t.last, HL_EINVAL);
     rig_stop(&r);
@@ -162,12 +162,12 @@ static void a_deadline_ends_the_wait_and_the_late_answer_is_dropped(void **state
     rig_start(&r, "127.0.0.1:0", "Controller", models);
     json_t *hold = json_pack("{s: s}", "name", "hold");
     uint64_t start = hl_now_ns();
-    assert_int_equal(hl_rpc_call(r.peer, "getModel", hold, 100, NULL), HL_ETIMEDOUT);
+    assert_int_equal(rpc_json_call(r.peer, "getModel", hold, 100, NULL), HL_ETIMEDOUT);
     uint64_t took_ms = (hl_now_ns() - start) / HL_NS_PER_MS;
     assert_in_range(took_ms, 100, 5000);
     assert_error_has("no answer within 100 ms (Controller.getModel at ");
     struct hl_rpc_call *late = rig_take(&r);
-    hl_rpc_reply(late, json_pack("{s: {s: i}}", "model", "tp", 7));
+    rpc_json_reply(late, json_pack("{s: {s: i}}", "model", "tp", 7));
     json_t *result = NULL;
     assert_int_equal(rig_call(&r, "getModel", "{\"name\": \"m\"}", &result), HL_OK);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(result, "model"), "tp")),
@@ -184,7 +184,7 @@ static void a_handler_may_answer_later_and_out_of_order(void **state)
     rig_start(&r, "127.0.0.1:0", "Controller", models);
     struct tally t = {.rig = &r};
     json_t *hold = json_pack("{s: s}", "name", "hold");
-    hl_rpc_call_async(r.peer, "getModel", hold, RIG_PATIENCE_MS, r.loop, count_answer, &t);
+    rpc_json_call_async(r.peer, "getModel", hold, RIG_PATIENCE_MS, r.loop, count_answer, &t);
     struct hl_rpc_call *first = rig_take(&r);
     assert_int_equal(rig_call(&r, "getModel", "{\"name\": \"m\"}", NULL), HL_OK);
     hl_fail(HL_ECONFLICT, "two at once");
@@ -203,13 +203,13 @@ static void closing_the_peer_cancels_its_calls(void **state)
     rig_start(&r, "127.0.0.1:0", "Controller", NULL);
     struct tally t = {.rig = &r};
     json_t *hold = json_pack("{s: s}", "name", "hold");
-    hl_rpc_call_async(r.peer, "getModel", hold, RIG_PATIENCE_MS, r.loop, count_answer, &t);
+    rpc_json_call_async(r.peer, "getModel", hold, RIG_PATIENCE_MS, r.loop, count_answer, &t);
     struct hl_rpc_call *call = rig_take(&r);
     hl_rpc_peer_close(r.peer);
     r.peer = NULL;
     wait_for_answers(&t, 1);
     assert_int_equal(t.last, HL_ECANCELED);
-    hl_rpc_reply(call, NULL);
+    rpc_json_reply(call, NULL);
     json_decref(hold);
     rig_stop(&r);
 }
@@ -221,15 +221,15 @@ static void closing_the_server_ends_calls_and_leaves_theirs_answerable(void **st
     rig_start(&r, "127.0.0.1:0", "Controller", NULL);
     struct tally t = {.rig = &r};
     json_t *hold = json_pack("{s: s}", "name", "hold");
-    hl_rpc_call_async(r.peer, "getModel", hold, RIG_PATIENCE_MS, r.loop, count_answer, &t);
-    hl_rpc_call_async(r.peer, "getModel", hold, RIG_PATIENCE_MS, r.loop, count_answer, &t);
+    rpc_json_call_async(r.peer, "getModel", hold, RIG_PATIENCE_MS, r.loop, count_answer, &t);
+    rpc_json_call_async(r.peer, "getModel", hold, RIG_PATIENCE_MS, r.loop, count_answer, &t);
     struct hl_rpc_call *calls[2] = {rig_take(&r), rig_take(&r)};
     rig_close_server(&r);
     wait_for_answers(&t, 2);
     assert_int_equal(t.last, HL_EUNAVAIL);
     assert_int_equal(rig_call(&r, "listNodes", NULL, NULL), HL_EUNAVAIL);
     assert_error_has("connection refused; is helios-controller running there?");
-    hl_rpc_reply(calls[0], NULL);
+    rpc_json_reply(calls[0], NULL);
     rig_serve(&r, r.address, "Controller");
     assert_int_equal(rig_call(&r, "listNodes", NULL, NULL), HL_OK);
     json_decref(hold);
@@ -245,7 +245,8 @@ static void a_peer_of_another_interface_is_unsupported(void **state)
     struct hl_rpc_peer *other = NULL;
     assert_int_equal(hl_rpc_open(r.rpc, r.address, "Controller", &other), HL_OK);
     assert_string_equal(hl_rpc_peer_address(other), r.address);
-    assert_int_equal(hl_rpc_call(other, "listNodes", NULL, RIG_PATIENCE_MS, NULL), HL_EUNSUPPORTED);
+    assert_int_equal(rpc_json_call(other, "listNodes", NULL, RIG_PATIENCE_MS, NULL),
+                     HL_EUNSUPPORTED);
     assert_error_has("doesn't know this method");
     hl_rpc_peer_close(other);
     rig_stop(&r);
@@ -327,7 +328,7 @@ static void *call_and_be_cut_off(void *arg)
 {
     struct blocked *b = arg;
     json_t *hold = json_pack("{s: s}", "id", "hold");
-    b->st = hl_rpc_call(b->peer, "verify", hold, RIG_PATIENCE_MS, NULL);
+    b->st = rpc_json_call(b->peer, "verify", hold, RIG_PATIENCE_MS, NULL);
     snprintf(b->text, sizeof(b->text), "%s", hl_error_text());
     json_decref(hold);
     return NULL;
@@ -344,7 +345,7 @@ static void a_killed_server_ends_its_calls_and_its_successor_is_found(void **sta
     struct blocked b = {0};
     assert_int_equal(hl_rpc_create(&rpc), HL_OK);
     assert_int_equal(hl_rpc_open(rpc, first.address, "L3", &b.peer), HL_OK);
-    assert_int_equal(hl_rpc_call(b.peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+    assert_int_equal(rpc_json_call(b.peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
     assert_int_equal(pthread_create(&b.thread, NULL, call_and_be_cut_off, &b), 0);
     char held;
     assert_int_equal(read(first.from, &held, 1), 1);
@@ -352,10 +353,10 @@ static void a_killed_server_ends_its_calls_and_its_successor_is_found(void **sta
     pthread_join(b.thread, NULL);
     assert_int_equal(b.st, HL_EUNAVAIL);
     assert_non_null(strstr(b.text, "the connection was lost before the answer came (L3.verify"));
-    assert_int_equal(hl_rpc_call(b.peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_EUNAVAIL);
+    assert_int_equal(rpc_json_call(b.peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_EUNAVAIL);
     outsider_start(&second, first.address);
     assert_string_equal(second.address, first.address);
-    assert_int_equal(hl_rpc_call(b.peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+    assert_int_equal(rpc_json_call(b.peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
     hl_rpc_peer_close(b.peer);
     hl_rpc_destroy(rpc);
     outsider_kill(&second);
@@ -366,14 +367,13 @@ static void a_port_in_use_is_busy(void **state)
     (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
-    struct hl_rpc_serve_opts opts = {
-        .address = r.address, .interface = "L3", .loop = r.loop, .handler = rig_handle, .arg = &r};
+    struct hl_rpc_serve_opts opts = {.address = r.address, .loop = r.loop, .arg = &r};
     struct hl_rpc_server *second = NULL;
-    assert_int_equal(hl_rpc_serve(r.rpc, &opts, &second), HL_EBUSY);
+    assert_int_equal(rpc_json_serve(r.rpc, "L3", &opts, rig_handle, &second), HL_EBUSY);
     assert_error_has(r.address);
     assert_error_has("in use");
     opts.address = "192.0.2.1:0";
-    assert_int_equal(hl_rpc_serve(r.rpc, &opts, &second), HL_EINVAL);
+    assert_int_equal(rpc_json_serve(r.rpc, "L3", &opts, rig_handle, &second), HL_EINVAL);
     assert_error_has("not an address of this machine");
     assert_null(second);
     rig_stop(&r);
@@ -400,10 +400,9 @@ static void a_unix_socket_of_the_dead_is_replaced_and_of_the_living_is_busy(void
     rig_start(&r, address, "L3", NULL);
     assert_string_equal(r.address, address);
     assert_int_equal(rig_call(&r, "poolInfo", NULL, NULL), HL_OK);
-    struct hl_rpc_serve_opts opts = {
-        .address = address, .interface = "L3", .loop = r.loop, .handler = rig_handle, .arg = &r};
+    struct hl_rpc_serve_opts opts = {.address = address, .loop = r.loop, .arg = &r};
     struct hl_rpc_server *second = NULL;
-    assert_int_equal(hl_rpc_serve(r.rpc, &opts, &second), HL_EBUSY);
+    assert_int_equal(rpc_json_serve(r.rpc, "L3", &opts, rig_handle, &second), HL_EBUSY);
     rig_close_server(&r);
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(rig_call(&r, "poolInfo", NULL, NULL), HL_EUNAVAIL);
@@ -411,7 +410,7 @@ static void a_unix_socket_of_the_dead_is_replaced_and_of_the_living_is_busy(void
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fclose(f);
-    assert_int_equal(hl_rpc_serve(r.rpc, &opts, &second), HL_EEXIST);
+    assert_int_equal(rpc_json_serve(r.rpc, "L3", &opts, rig_handle, &second), HL_EEXIST);
     assert_null(second);
     rig_stop(&r);
     unlink(path);
@@ -425,7 +424,7 @@ static void an_unknown_host_is_unavailable(void **state)
     struct hl_rpc_peer *peer = NULL;
     assert_int_equal(hl_rpc_create(&rpc), HL_OK);
     assert_int_equal(hl_rpc_open(rpc, "no-such-host.invalid:7400", "Agent", &peer), HL_OK);
-    assert_int_equal(hl_rpc_call(peer, "info", NULL, RIG_PATIENCE_MS, NULL), HL_EUNAVAIL);
+    assert_int_equal(rpc_json_call(peer, "info", NULL, RIG_PATIENCE_MS, NULL), HL_EUNAVAIL);
     assert_error_has("connect to no-such-host.invalid:7400: the host name can't be resolved; is "
                      "helios-agent running there?");
     hl_rpc_peer_close(peer);

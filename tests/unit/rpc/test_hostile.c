@@ -132,7 +132,7 @@ static size_t capture(struct rig *r, const char *method, const char *params, uns
     struct hl_rpc_peer *peer = NULL;
     assert_int_equal(hl_rpc_open(r->rpc, address, "L3", &peer), HL_OK);
     json_t *p = json_loads(params, 0, NULL);
-    assert_int_equal(hl_rpc_call(peer, method, p, 200, NULL), HL_ETIMEDOUT);
+    assert_int_equal(rpc_json_call(peer, method, p, 200, NULL), HL_ETIMEDOUT);
     json_decref(p);
     hl_rpc_peer_close(peer);
     int conn = accept(fd, NULL, NULL);
@@ -238,7 +238,7 @@ static void damaged_answers_are_survived(void **state)
         struct hl_rpc_peer *peer = NULL;
         json_t *params = json_pack("{s: [s]}", "ids", "a"), *result = NULL;
         assert_int_equal(hl_rpc_open(r.rpc, address, "L3", &peer), HL_OK);
-        hl_status st = hl_rpc_call(peer, "locate", params, RIG_PATIENCE_MS, &result);
+        hl_status st = rpc_json_call(peer, "locate", params, RIG_PATIENCE_MS, &result);
         assert_int_not_equal(st, HL_ETIMEDOUT);
         assert_true((st == HL_OK) == (result != NULL));
         if (i == 0)
@@ -293,7 +293,7 @@ static void an_answer_that_claims_more_than_its_bytes_is_refused(void **state)
     assert_int_equal(pthread_create(&thread, NULL, lie, &liar), 0);
     json_t *params = json_pack("{s: [s]}", "ids", "a"), *result = NULL;
     assert_int_equal(hl_rpc_open(r.rpc, address, "L3", &peer), HL_OK);
-    assert_int_equal(hl_rpc_call(peer, "locate", params, RIG_PATIENCE_MS, &result), HL_EPROTO);
+    assert_int_equal(rpc_json_call(peer, "locate", params, RIG_PATIENCE_MS, &result), HL_EPROTO);
     assert_non_null(strstr(hl_error_text(), "extents"));
     json_decref(params);
     hl_rpc_peer_close(peer);
@@ -345,7 +345,7 @@ static void silent_connections_make_room_for_callers(void **state)
     assert_alive(&r);
     struct hl_rpc_peer *peer = NULL;
     assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &peer), HL_OK);
-    assert_int_equal(hl_rpc_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+    assert_int_equal(rpc_json_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
     hl_rpc_peer_close(peer);
     for (int i = 0; i < SILENT; i++)
         close(fds[i]);
@@ -379,16 +379,16 @@ static void who_finds_no_room_reads_why(void **state)
     struct hl_rpc_peer *peers[LIMIT] = {NULL}, *late = NULL;
     for (int i = 0; i < LIMIT; i++) { /* all in use: they have called just now */
         assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &peers[i]), HL_OK);
-        assert_int_equal(hl_rpc_call(peers[i], "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+        assert_int_equal(rpc_json_call(peers[i], "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
     }
     assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &late), HL_OK);
-    assert_int_equal(hl_rpc_call(late, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_EBUSY);
+    assert_int_equal(rpc_json_call(late, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_EBUSY);
     assert_error_has("too many connections");
     hl_rpc_peer_close(peers[0]);
     uint64_t until = hl_now_ns() + RIG_PATIENCE_MS * HL_NS_PER_MS;
     hl_status st;
     do { /* the refused connection ends by itself, too */
-        st = hl_rpc_call(late, "poolInfo", NULL, RIG_PATIENCE_MS, NULL);
+        st = rpc_json_call(late, "poolInfo", NULL, RIG_PATIENCE_MS, NULL);
         if (st != HL_OK) {
             hl_rpc_peer_close(late);
             assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &late), HL_OK);
@@ -434,7 +434,7 @@ static void a_server_that_ran_out_of_descriptors_serves_again(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
     struct hl_rpc_peer *peer = NULL;
     assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &peer), HL_OK);
-    assert_int_equal(hl_rpc_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+    assert_int_equal(rpc_json_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
     hl_rpc_peer_close(peer);
     for (int i = 0; i < 3; i++)
         close(fds[i]);

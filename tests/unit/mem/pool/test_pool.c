@@ -59,7 +59,7 @@ static void fill(const struct hl_pool_extent *x, uint64_t seed)
 static struct hl_pool_ref seal(struct hl_pool *pool, const struct hl_pool_extent *x)
 {
     struct hl_pool_ref ref;
-    uint64_t chunks = hl_pool_chunks(x->size);
+    uint64_t chunks = hl_chunk_count(x->size);
     uint32_t *crcs = calloc(chunks, sizeof(*crcs));
     for (uint64_t i = 0; i < chunks; i++)
         crcs[i] =
@@ -442,8 +442,7 @@ static void an_entry_that_leads_to_another_shard_is_damaged(void **state)
     (void)state;
     struct hl_pool *pool = open_pool(64 * HL_POOL_UNIT, 16, 1);
     struct hl_pool_view *view = open_view(pool);
-    struct hl_pool_ref one = put(pool, HL_POOL_CHUNK + 5, 1),
-                       other = put(pool, HL_POOL_CHUNK + 5, 2);
+    struct hl_pool_ref one = put(pool, HL_CHUNK + 5, 1), other = put(pool, HL_CHUNK + 5, 2);
     struct hl_pool_ref found;
     size_t len;
     struct hl_pool_super *super = hl_pool_base(pool, &len);

@@ -46,7 +46,7 @@ static struct hl_pool_ref put(struct hl_pool *pool, uint64_t size, int near, int
 {
     struct hl_pool_extent x;
     struct hl_pool_ref ref;
-    uint64_t chunks = hl_pool_chunks(size);
+    uint64_t chunks = hl_chunk_count(size);
     uint32_t *crcs = calloc(chunks, sizeof(*crcs));
     if (hl_pool_alloc_at(pool, hl_id_random(), size, near, &x) != HL_OK)
         fail_msg("%s", hl_error_text());

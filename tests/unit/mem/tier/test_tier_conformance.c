@@ -49,7 +49,7 @@ static hl_status seal_slot(struct tier_rig *r, const struct hl_tier_slot *slot,
                            const struct shard *s, struct hl_tier_ref *ref)
 {
     uint32_t *crcs = chunk_crcs_of(s);
-    hl_status st = hl_tier_seal(r->tier, slot, s->crc, crcs, hl_chunks_count(s->size), ref);
+    hl_status st = hl_tier_seal(r->tier, slot, s->crc, crcs, hl_chunk_count(s->size), ref);
     free(crcs);
     return st;
 }
@@ -106,7 +106,7 @@ static void a_copy_is_invisible_until_it_is_sealed_and_then_reads_as_written(voi
         struct hl_tier_slot slot;
         struct hl_tier_ref sealed, found;
         uint64_t cursor = 0;
-        uint32_t *crcs = chunk_crcs_of(&s), *kept = calloc(hl_chunks_count(s.size), 4);
+        uint32_t *crcs = chunk_crcs_of(&s), *kept = calloc(hl_chunk_count(s.size), 4);
         struct hl_tier_usage before = usage_of(r);
         assert_ok(hl_tier_reserve(r->tier, s.id, s.size, -1, &slot));
         assert_true(usage_of(r).writing >= s.size);
@@ -134,7 +134,7 @@ static void a_copy_is_invisible_until_it_is_sealed_and_then_reads_as_written(voi
         assert_int_equal(hl_tier_read(r->tier, &found, s.size, &byte, 1), HL_EINVAL);
         assert_int_equal(hl_tier_read(r->tier, &found, UINT64_MAX, &byte, 1), HL_EINVAL);
         assert_ok(hl_tier_chunk_crcs(r->tier, &found, kept));
-        assert_memory_equal(kept, crcs, hl_chunks_count(s.size) * 4);
+        assert_memory_equal(kept, crcs, hl_chunk_count(s.size) * 4);
         free(crcs);
         free(kept);
         free(s.bytes);
@@ -460,7 +460,7 @@ static const char *one_round(struct user *u, uint64_t round)
         wrong = "fill failed";
     } else if (next_random(&u->random) % 4 == 0) {
         hl_tier_abort(t, &slot);
-    } else if (hl_tier_seal(t, &slot, s.crc, crcs, hl_chunks_count(s.size), NULL) != HL_OK) {
+    } else if (hl_tier_seal(t, &slot, s.crc, crcs, hl_chunk_count(s.size), NULL) != HL_OK) {
         wrong = "seal failed";
     } else {
         u->stored++;

@@ -46,7 +46,7 @@ struct tier_rig {
 /* CRCs of every started MiB; free() it. */
 static inline uint32_t *chunk_crcs_of(const struct shard *s)
 {
-    uint64_t n = hl_chunks_count(s->size);
+    uint64_t n = hl_chunk_count(s->size);
     uint32_t *crcs = calloc(n, sizeof(*crcs));
     assert_non_null(crcs);
     for (uint64_t i = 0; i < n; i++)

@@ -266,7 +266,7 @@ static void what_is_no_request_ends_the_connection_that_sent_it(void **state)
     (void)state;
     static const struct hl_tcp_msg wrong[] = {
         {.type = HL_TCP_TYPE_HELLO, .payload = HL_NET_KEY}, /* twice */
-        {.type = HL_TCP_TYPE_ASK, .op = 1, .len = HL_NET_CHUNK + 1},
+        {.type = HL_TCP_TYPE_ASK, .op = 1, .len = HL_CHUNK + 1},
         {.type = HL_TCP_TYPE_ASK, .op = 1},
         {.type = HL_TCP_TYPE_READY, .op = 1},                /* only servers say that */
         {.type = HL_TCP_TYPE_BATCH, .op = 1, .payload = 64}, /* no list */
@@ -310,9 +310,8 @@ static void who_takes_no_answers_holds_up_nobody_else(void **state)
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
     int fd = greeted_connect(hl_net_server_address(server));
     for (uint64_t i = 0; i < 64; i++)
-        assert_true(
-            say(fd, &(struct hl_tcp_msg){.type = HL_TCP_TYPE_ASK, .op = i + 1, .len = HL_NET_CHUNK},
-                NULL));
+        assert_true(say(
+            fd, &(struct hl_tcp_msg){.type = HL_TCP_TYPE_ASK, .op = i + 1, .len = HL_CHUNK}, NULL));
     struct hl_net_client *client = join(server, HL_NET_AUTO);
     check_fetch(client, 5, 9 * MIB);
     hl_net_close(client);
