@@ -23,12 +23,12 @@ static void count_trigger(const struct merge *m, uint32_t event)
 }
 
 /* Takes from one log as long as what comes had what it waited for. */
-static uint32_t drain_log(const struct merge *m, uint32_t seat, uint32_t *tasks, uint32_t n)
+static uint32_t drain_log(const struct merge *m, uint32_t thread, uint32_t *tasks, uint32_t n)
 {
     const struct hl_maco_state *s = m->rt->state;
-    const struct hl_maco_seat *w = &m->rt->seats[seat];
-    for (; m->at[seat] < w->done; m->at[seat]++) {
-        uint32_t i = w->log[m->at[seat]];
+    const struct hl_maco_thread *w = &m->rt->threads[thread];
+    for (; m->at[thread] < w->done; m->at[thread]++) {
+        uint32_t i = w->log[m->at[thread]];
         const maco_task *t = &s->view.tasks[i];
         if (t->dependent_event != MACO_NONE &&
             m->have[t->dependent_event] < s->events[t->dependent_event].needed)
@@ -48,7 +48,7 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
         return hl_fail(HL_EBUSY, "a thread is still at work in the last run");
     struct merge m = {.rt = rt,
                       .have = calloc((size_t)s->view.n_events + 1, sizeof(*m.have)),
-                      .at = calloc(hl_maco_seats(rt), sizeof(*m.at))};
+                      .at = calloc(hl_maco_threads(rt), sizeof(*m.at))};
     uint32_t *list = malloc(((size_t)s->view.n_tasks + 1) * sizeof(*list)), total = 0, before;
     hl_status st = m.have == NULL || m.at == NULL || list == NULL
                        ? hl_fail(HL_ENOMEM, "out of memory allocating %u tasks", s->view.n_tasks)
@@ -56,7 +56,7 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
     if (st == HL_OK) {
         do {
             before = total;
-            for (uint32_t i = 0; i < hl_maco_seats(rt); i++)
+            for (uint32_t i = 0; i < hl_maco_threads(rt); i++)
                 total = drain_log(&m, i, list, total);
         } while (total > before);
         *tasks = hl_steal(&list);

@@ -130,10 +130,10 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     s->has_bodies |= !hl_maco_is_comm(t->type) && t->type != MACO_TASK_NOP &&
                      t->type != MACO_TASK_CUSTOM_COMPUTE;
     if (!hl_maco_is_comm(t->type)) {
-        s->picky |= worker != MACO_NONE;
+        s->has_affinity |= worker != MACO_NONE;
         return HL_OK;
     }
-    s->picky = 1;
+    s->has_affinity = 1;
     if (t->group >= HL_MACO_GROUPS || (t->type != MACO_TASK_CUSTOM_COMM &&
                                        (t->group >= rt->n_groups || rt->groups[t->group] == NULL)))
         return hl_fail(HL_EINVAL,
@@ -241,7 +241,7 @@ static hl_status make_hot(struct hl_maco_state *s, const struct hl_maco_source *
         struct hl_maco_hot *hot = &s->hot[i];
         *hot =
             (struct hl_maco_hot){.trigger = t->trigger_event, .type = t->type, .next = MACO_NONE};
-        hot->wish = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
+        hot->affinity = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
         if (t->type != MACO_TASK_CUSTOM_COMPUTE && t->type != MACO_TASK_CUSTOM_COMM)
             continue;
         HL_TRY(find_function(source, t, hot));
@@ -306,7 +306,7 @@ static hl_status fill_state(struct hl_maco_state *s, maco_runtime *rt,
     HL_TRY(make_hot(s, source));
     split_joins(s);
     mark_waited(s, is_static);
-    if (rt->policy == MACO_DIRECT && !s->picky)
+    if (rt->policy == MACO_DIRECT && !s->has_affinity)
         mark_links(s);
     if (s->n_proxies > 0)
         HL_TRY(sort_lists(s, s->view.comm, s->view.comm != NULL ? s->view.n_comm : s->view.n_tasks,

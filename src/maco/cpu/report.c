@@ -22,8 +22,8 @@ const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task)
 
 void hl_maco_sample(maco_runtime *rt, uint64_t now)
 {
-    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
-        const struct hl_maco_seat *w = &rt->seats[i];
+    for (uint32_t i = 0; i < hl_maco_threads(rt); i++) {
+        const struct hl_maco_thread *w = &rt->threads[i];
         struct hl_maco_sample *old = &rt->samples[i], s;
         s.task = __atomic_load_n(&w->task, __ATOMIC_RELAXED);
         s.waits = __atomic_load_n(&w->waits, __ATOMIC_RELAXED);
@@ -45,11 +45,11 @@ static void append_text(char *out, size_t room, const char *fmt, ...)
     va_end(args);
 }
 
-static void tell_seats(const maco_runtime *rt, uint64_t now, char *out, size_t room)
+static void report_threads(const maco_runtime *rt, uint64_t now, char *out, size_t room)
 {
     uint32_t told = 0;
-    for (uint32_t i = 0; i < hl_maco_seats(rt) && told < SEATS_TOLD; i++) {
-        const struct hl_maco_seat *w = &rt->seats[i];
+    for (uint32_t i = 0; i < hl_maco_threads(rt) && told < SEATS_TOLD; i++) {
+        const struct hl_maco_thread *w = &rt->threads[i];
         const struct hl_maco_sample *s = &rt->samples[i];
         if (!w->started || w->role == HL_MACO_SCHEDULER)
             continue;
@@ -67,10 +67,10 @@ static void tell_seats(const maco_runtime *rt, uint64_t now, char *out, size_t r
 static uint8_t *mark_done(const maco_runtime *rt)
 {
     uint8_t *done = calloc(1, (size_t)rt->state->view.n_tasks + 1);
-    for (uint32_t i = 0; done != NULL && i < hl_maco_seats(rt); i++) {
-        uint32_t n = __atomic_load_n(&rt->seats[i].done, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; done != NULL && i < hl_maco_threads(rt); i++) {
+        uint32_t n = __atomic_load_n(&rt->threads[i].done, __ATOMIC_ACQUIRE);
         for (uint32_t k = 0; k < n; k++)
-            done[rt->seats[i].log[k]] = 1;
+            done[rt->threads[i].log[k]] = 1;
         if (rt->samples[i].task != MACO_NONE && done[rt->samples[i].task] == 0)
             done[rt->samples[i].task] = 2; /* it runs */
     }
@@ -120,11 +120,11 @@ void hl_maco_report(maco_runtime *rt, char *out, size_t room)
     for (uint32_t i = 0; done != NULL && i < rt->state->view.n_tasks; i++)
         left -= done[i] == 1;
     append_text(out, room, "%u of %u tasks were not done", left, rt->state->view.n_tasks);
-    char seats[512] = "";
-    tell_seats(rt, now, seats, sizeof(seats));
-    size_t used = strlen(out), kept = strlen(seats);
+    char threads[512] = "";
+    report_threads(rt, now, threads, sizeof(threads));
+    size_t used = strlen(out), kept = strlen(threads);
     if (done != NULL && used + kept + 1 < room)
         tell_tasks(rt, done, out, room - kept - 1);
-    append_text(out, room, "%s", seats);
+    append_text(out, room, "%s", threads);
     free(done);
 }
