@@ -1,4 +1,5 @@
-/* net/ucx/work.c - what the desk's thread does with a put: the only caller of the put handler.
+/* net/ucx/work.c - what the put worker's thread does with a put: the only caller of the put
+ * handler.
  *
  * An object is stored only when the CRC of what landed equals the sender's. */
 #include <stdio.h>
