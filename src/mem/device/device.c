@@ -105,7 +105,7 @@ static uint64_t id_of(const struct hl_device *d, const struct device_slot *s)
     return (uint64_t)s->gen << 32 | (uint32_t)(s - d->slots);
 }
 
-static struct hl_device_block face_of(const struct hl_device *d, const struct device_slot *s)
+static struct hl_device_block block_view(const struct hl_device *d, const struct device_slot *s)
 {
     return (struct hl_device_block){.id = id_of(d, s),
                                     .size = s->mem.size,
@@ -262,7 +262,7 @@ hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
     if (st == HL_OK) {
         d->slots[i].mem = m;
         d->slots[i].busy = 0;
-        *out = face_of(d, &d->slots[i]);
+        *out = block_view(d, &d->slots[i]);
     } else {
         d->used -= size;
         give_slot(d, i);
@@ -320,7 +320,7 @@ hl_status hl_device_map(struct hl_device *d, uint64_t at, struct hl_device_block
     d->slots[i].mem = m; /* a failing map left it as it was */
     d->slots[i].busy = 0;
     if (st == HL_OK)
-        *block = face_of(d, &d->slots[i]);
+        *block = block_view(d, &d->slots[i]);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
@@ -340,7 +340,7 @@ hl_status hl_device_unmap(struct hl_device *d, struct hl_device_block *block)
     pthread_mutex_lock(&d->lock);
     d->slots[i].mem = m;
     d->slots[i].busy = 0;
-    *block = face_of(d, &d->slots[i]);
+    *block = block_view(d, &d->slots[i]);
     pthread_mutex_unlock(&d->lock);
     return HL_OK;
 }
@@ -595,7 +595,7 @@ hl_status hl_device_import(struct hl_device *d, const struct hl_device_share *sh
     if (st == HL_OK) {
         d->slots[i].mem = m;
         d->slots[i].busy = 0;
-        *out = face_of(d, &d->slots[i]);
+        *out = block_view(d, &d->slots[i]);
     }
     pthread_mutex_unlock(&d->lock);
     if (st != HL_OK)
