@@ -24,7 +24,7 @@ const char *hl_volcano_job_id(const json_t *object)
     return hl_json_str(json_object_get(meta, "annotations"), HL_VOLCANO_JOB, "");
 }
 
-static void HL_PRINTF(2, 3) say(struct hl_volcano_pod *out, const char *fmt, ...)
+static void HL_PRINTF(2, 3) set_message(struct hl_volcano_pod *out, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -58,13 +58,13 @@ static void describe_end(const json_t *end, const char *rank, struct hl_volcano_
     if (out->exit_code > SIGNALLED)
         out->signal = out->exit_code - SIGNALLED;
     if (strcmp(hl_json_str(end, "reason", ""), "OOMKilled") == 0)
-        say(out, "%s was killed, its memory was full (OOMKilled)", rank);
+        set_message(out, "%s was killed, its memory was full (OOMKilled)", rank);
     else if (out->signal > 0)
-        say(out, "%s was killed by signal %d%s%.*s", rank, out->signal, len > 0 ? ": " : "", len,
-            why);
+        set_message(out, "%s was killed by signal %d%s%.*s", rank, out->signal, len > 0 ? ": " : "",
+                    len, why);
     else
-        say(out, "%s exited with code %d%s%.*s", rank, out->exit_code, len > 0 ? ": " : "", len,
-            why);
+        set_message(out, "%s exited with code %d%s%.*s", rank, out->exit_code, len > 0 ? ": " : "",
+                    len, why);
 }
 
 /* Returns 1 when a rank has failed; else how many have begun. */
@@ -82,8 +82,8 @@ static int look_at_ranks(const json_t *list, int first_rank, size_t *begun,
         }
         *begun += end != NULL || state_of(c, "running") != NULL;
         if (wait != NULL)
-            say(out, "%s waits: %.60s %.140s", container_label(c, first_rank, rank),
-                hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
+            set_message(out, "%s waits: %.60s %.140s", container_label(c, first_rank, rank),
+                        hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
     }
     return 0;
 }
@@ -112,9 +112,9 @@ static int was_taken(const json_t *status, struct hl_volcano_pod *out)
     for (size_t i = 0; i < HL_ARRAY_LEN(reasons); i++)
         found |= strcmp(reason, reasons[i]) == 0;
     if (found)
-        say(out, "%.60s %.160s",
-            reason[0] != '\0' ? reason : hl_json_str(target, "reason", "DisruptionTarget"),
-            hl_json_str(status, "message", ""));
+        set_message(out, "%.60s %.160s",
+                    reason[0] != '\0' ? reason : hl_json_str(target, "reason", "DisruptionTarget"),
+                    hl_json_str(status, "message", ""));
     return found;
 }
 
@@ -123,8 +123,8 @@ static void read_failed(const json_t *status, int first_rank, struct hl_volcano_
     size_t begun = 0;
     if (!look_at_ranks(hl_json_list(status, "containerStatuses"), first_rank, &begun, out)) {
         out->state = HL_CONTAINER_LOST;
-        say(out, "the pod failed: %.60s %.140s", hl_json_str(status, "reason", ""),
-            hl_json_str(status, "message", ""));
+        set_message(out, "the pod failed: %.60s %.140s", hl_json_str(status, "reason", ""),
+                    hl_json_str(status, "message", ""));
     }
 }
 
@@ -136,8 +136,8 @@ static void read_alive(const json_t *pod, const json_t *status, int first_rank,
     size_t begun = 0,
            wanted = json_array_size(json_object_get(json_object_get(pod, "spec"), "containers"));
     if (unplaced != NULL)
-        say(out, "%.60s: %.160s", hl_json_str(unplaced, "reason", ""),
-            hl_json_str(unplaced, "message", ""));
+        set_message(out, "%.60s: %.160s", hl_json_str(unplaced, "reason", ""),
+                    hl_json_str(unplaced, "message", ""));
     if (look_at_ranks(list, first_rank, &begun, out))
         return;
     if (strcmp(hl_json_str(status, "phase", ""), "Running") == 0 && begun >= wanted)
@@ -155,7 +155,7 @@ void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_po
         out->state = HL_CONTAINER_LOST;
     } else if (json_object_get(json_object_get(pod, "metadata"), "deletionTimestamp") != NULL) {
         out->state = HL_CONTAINER_LOST;
-        say(out, "the pod is being deleted");
+        set_message(out, "the pod is being deleted");
     } else if (strcmp(phase, "Failed") == 0) {
         read_failed(status, first_rank, out);
     } else {

@@ -53,7 +53,7 @@ ALWAYS void call_ahead(const struct arrays *a, size_t at)
     }
 }
 
-ALWAYS void pass(const struct arrays *a, size_t first, size_t last)
+ALWAYS void add_pass(const struct arrays *a, size_t first, size_t last)
 {
     line_t *restrict p = a->p, *restrict m = a->m, *restrict v = a->v;
     const line_t *restrict g = a->g;
@@ -70,20 +70,20 @@ ALWAYS void pass(const struct arrays *a, size_t first, size_t last)
 
 static void pass_portable(const struct arrays *a, size_t first, size_t last)
 {
-    pass(a, first, last);
+    add_pass(a, first, last);
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void pass_avx2(const struct arrays *a, size_t first,
                                                       size_t last)
 {
-    pass(a, first, last);
+    add_pass(a, first, last);
 }
 
 __attribute__((target("avx512f"))) static void pass_avx512(const struct arrays *a, size_t first,
                                                            size_t last)
 {
-    pass(a, first, last);
+    add_pass(a, first, last);
 }
 #endif
 

@@ -44,7 +44,7 @@ struct adam_job {
 
 #define ALWAYS __attribute__((always_inline)) static inline
 
-ALWAYS float moment1(const struct consts *k, float g, float m, int torch1, int from_end)
+ALWAYS float blend_moment1(const struct consts *k, float g, float m, int torch1, int from_end)
 {
     if (torch1)
         return __builtin_fmaf(g, k->not_b1, m * k->b1);
@@ -75,9 +75,9 @@ ALWAYS void call_ahead(const float *p, const float *g, const float *m, const flo
     }
 }
 
-ALWAYS void span(const struct consts *k, float *restrict p, const float *restrict g,
-                 float *restrict m, float *restrict v, size_t n, enum decay decay, int torch1,
-                 int from_end)
+ALWAYS void adam_span(const struct consts *k, float *restrict p, const float *restrict g,
+                      float *restrict m, float *restrict v, size_t n, enum decay decay, int torch1,
+                      int from_end)
 {
     for (size_t at = 0; at < n; at += PART) {
         size_t end = n - at < PART ? n : at + PART;
@@ -88,7 +88,7 @@ ALWAYS void span(const struct consts *k, float *restrict p, const float *restric
                 x = x * k->keep;
             if (decay == DECAY_L2)
                 d = __builtin_fmaf(x, k->wd, d);
-            float m1 = moment1(k, d, m[i], torch1, from_end);
+            float m1 = blend_moment1(k, d, m[i], torch1, from_end);
             float v1 = __builtin_fmaf(k->not_b2 * d, d, v[i] * k->b2);
             float denom = over_root(k, __builtin_sqrtf(v1)) + k->eps;
             p[i] = x + (k->step * m1) / denom;
@@ -106,31 +106,31 @@ ALWAYS void any_span(const struct adam_job *j, float *p, const float *g, float *
     int rounding = j->torch1 ? 0 : j->lerp_from_end ? 2 : 1;
     switch (rounding * 3 + (int)j->decay) {
     case 0:
-        span(k, p, g, m, v, n, DECAY_NONE, 1, 0);
+        adam_span(k, p, g, m, v, n, DECAY_NONE, 1, 0);
         break;
     case 1:
-        span(k, p, g, m, v, n, DECAY_L2, 1, 0);
+        adam_span(k, p, g, m, v, n, DECAY_L2, 1, 0);
         break;
     case 2:
-        span(k, p, g, m, v, n, DECAY_WEIGHT, 1, 0);
+        adam_span(k, p, g, m, v, n, DECAY_WEIGHT, 1, 0);
         break;
     case 3:
-        span(k, p, g, m, v, n, DECAY_NONE, 0, 0);
+        adam_span(k, p, g, m, v, n, DECAY_NONE, 0, 0);
         break;
     case 4:
-        span(k, p, g, m, v, n, DECAY_L2, 0, 0);
+        adam_span(k, p, g, m, v, n, DECAY_L2, 0, 0);
         break;
     case 5:
-        span(k, p, g, m, v, n, DECAY_WEIGHT, 0, 0);
+        adam_span(k, p, g, m, v, n, DECAY_WEIGHT, 0, 0);
         break;
     case 6:
-        span(k, p, g, m, v, n, DECAY_NONE, 0, 1);
+        adam_span(k, p, g, m, v, n, DECAY_NONE, 0, 1);
         break;
     case 7:
-        span(k, p, g, m, v, n, DECAY_L2, 0, 1);
+        adam_span(k, p, g, m, v, n, DECAY_L2, 0, 1);
         break;
     default:
-        span(k, p, g, m, v, n, DECAY_WEIGHT, 0, 1);
+        adam_span(k, p, g, m, v, n, DECAY_WEIGHT, 0, 1);
         break;
     }
 }
