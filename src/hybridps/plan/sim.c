@@ -117,7 +117,7 @@ static hl_status make_room(struct sim *s, uint64_t more, uint64_t avail)
 {
     while (s->resident + more > avail) {
         if (s->count == 0)
-            return hl_fail(HL_EINTERNAL, "a plan found nobody to leave at moment %lld",
+            return hl_fail(HL_EINTERNAL, "no eviction candidate at step %lld of the plan",
                            (long long)s->p->position);
         struct entry e = heap_pop(s);
         /* What is needed now gets a new entry afterwards. */
