@@ -285,7 +285,7 @@ function(hl_maco_mutant)
   endif()
   set(sources tests/unit/maco/cpu/test_runtime.c)
   foreach(part collective_check complete load policy_direct policy_scheduler policy_static record report ring runtime
-          seat task)
+          task thread)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/maco/cpu/${part}.c)
   endforeach()
   hl_test(maco_mutant_release "${sources}" unit 120 hl_maco)
@@ -308,7 +308,7 @@ function(hl_maco_weak)
   endif()
   set(sources tests/unit/maco/cpu/weak_orders.c tests/support/weak_memory.c)
   foreach(part collective_check complete load policy_direct policy_scheduler policy_static record report ring runtime
-          seat task)
+          task thread)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/maco/cpu/${part}.c)
   endforeach()
   hl_test(maco_weak_orders "${sources}" unit 120 hl_maco)
@@ -316,7 +316,7 @@ function(hl_maco_weak)
   target_compile_options(maco_weak_orders PRIVATE -include ${header})
   target_compile_definitions(maco_weak_orders PRIVATE LOOKS=1 SPINS=3 SPINS_FEW=3)
   set_source_files_properties(tests/support/weak_memory.c PROPERTIES COMPILE_DEFINITIONS WM_REAL)
-  foreach(function start has_call mark run_batch hl_maco_spsc_room hl_maco_tally hl_maco_fired hl_maco_enter
+  foreach(function start_run has_call mark_parked run_batch hl_maco_spsc_room hl_maco_event_add hl_maco_fired hl_maco_enter
           hl_maco_leave hl_maco_quiet)
     add_test(NAME maco_weak_mutant_${function} COMMAND maco_weak_orders ${function} 50)
     set_tests_properties(maco_weak_mutant_${function} PROPERTIES LABELS unit TIMEOUT 360

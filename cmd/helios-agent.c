@@ -34,7 +34,7 @@ struct daemon {
     struct hl_telemetry_probe probe;
 };
 
-static bool telemetry(void *arg, struct hl_api_telemetry *out)
+static bool read_telemetry(void *arg, struct hl_api_telemetry *out)
 {
     if (hl_telemetry_read(arg, out) == HL_OK)
         return true;
@@ -185,13 +185,13 @@ static struct store_opts store_opts(const struct hl_conf *c, const char *numa,
     };
 }
 
-static hl_status gauges(void *arg, struct hl_buf *out)
+static hl_status agent_gauges(void *arg, struct hl_buf *out)
 {
     struct daemon *d = arg;
     return hl_agent_gauges(d->agent, out);
 }
 
-static hl_status start(struct daemon *d, int argc, char **argv)
+static hl_status start_agent(struct daemon *d, int argc, char **argv)
 {
     struct offer offer = {0};
     enum hl_log_level level;
@@ -242,7 +242,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .read_retries = or_none(d->conf.read_retries),
                 .read_retry_pause_ms = or_none(d->conf.read_retry_pause_ms),
                 .store = store_opts(&d->conf, offer.numa, tuning),
-                .telemetry = telemetry,
+                .telemetry = read_telemetry,
                 .telemetry_arg = &d->probe,
             },
             &d->agent);
@@ -251,7 +251,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(st);
     HL_TRY(hl_metrics_start(
         &(struct hl_metrics_opts){
-            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
+            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = agent_gauges, .arg = d},
         &d->metrics));
     hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(d->agent),
             hl_agent_name(d->agent), count, d->conf.agent_state);
@@ -269,7 +269,7 @@ int main(int argc, char **argv)
         return hl_shim_main(argv[2]);
     struct daemon d = {0};
     hl_telemetry_init(&d.probe, "/proc");
-    hl_status st = start(&d, argc, argv);
+    hl_status st = start_agent(&d, argc, argv);
     if (st == HL_OK)
         st = hl_loop_run(d.loop);
     if (st != HL_OK && st != HL_ECANCELED)

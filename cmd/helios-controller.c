@@ -26,13 +26,13 @@ struct daemon {
     struct hl_metrics *metrics;
 };
 
-static hl_status gauges(void *arg, struct hl_buf *out)
+static hl_status controller_gauges(void *arg, struct hl_buf *out)
 {
     struct daemon *d = arg;
     return hl_controller_gauges(d->controller, out);
 }
 
-static hl_status start(struct daemon *d, int argc, char **argv)
+static hl_status start_controller(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
     char store[4200];
@@ -86,10 +86,11 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .kube = strcmp(d->conf.controller_executor, "kubernetes") == 0 ? &kube : NULL,
         },
         &d->controller));
-    HL_TRY(hl_metrics_start(
-        &(struct hl_metrics_opts){
-            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
-        &d->metrics));
+    HL_TRY(hl_metrics_start(&(struct hl_metrics_opts){.listen = d->conf.metrics_listen,
+                                                      .loop = d->loop,
+                                                      .gauges = controller_gauges,
+                                                      .arg = d},
+                            &d->metrics));
     hl_info("serving address=%s l3=%s state=%s", hl_controller_address(d->controller),
             d->conf.controller_l3, d->conf.controller_state);
     return hl_conf_announce(&d->conf,
@@ -100,7 +101,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct daemon d = {0};
-    hl_status st = start(&d, argc, argv);
+    hl_status st = start_controller(&d, argc, argv);
     if (st == HL_OK)
         st = hl_loop_run(d.loop);
     if (st != HL_OK && st != HL_ECANCELED)

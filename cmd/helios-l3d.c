@@ -62,19 +62,19 @@ static struct l4_opts archive_opts(const struct hl_conf *c)
                             .low_pct = c->tier_low};
 }
 
-static hl_status gauges(void *arg, struct hl_buf *out)
+static hl_status l3d_gauges(void *arg, struct hl_buf *out)
 {
     struct daemon *d = arg;
     return hl_l3d_gauges(d->l3d, out);
 }
 
-static hl_status health(void *arg, struct hl_buf *out)
+static hl_status l3d_health(void *arg, struct hl_buf *out)
 {
     struct daemon *d = arg;
     return hl_l3d_health(d->l3d, out);
 }
 
-static hl_status start(struct daemon *d, int argc, char **argv)
+static hl_status start_l3d(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
     const struct hl_conf *c = &d->conf;
@@ -119,8 +119,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
         &d->l3d));
     HL_TRY(hl_metrics_start(&(struct hl_metrics_opts){.listen = d->conf.metrics_listen,
                                                       .loop = d->loop,
-                                                      .gauges = gauges,
-                                                      .health = health,
+                                                      .gauges = l3d_gauges,
+                                                      .health = l3d_health,
                                                       .arg = d},
                             &d->metrics));
     hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),
@@ -134,7 +134,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct daemon d = {0};
-    hl_status st = start(&d, argc, argv);
+    hl_status st = start_l3d(&d, argc, argv);
     if (st == HL_OK)
         st = hl_loop_run(d.loop);
     if (st != HL_OK && st != HL_ECANCELED)

@@ -108,7 +108,7 @@ struct program {
     struct hl_metrics *metrics;
 };
 
-static hl_status gauges(void *arg, struct hl_buf *out)
+static hl_status ranktable_gauges(void *arg, struct hl_buf *out)
 {
     struct program *p = arg;
     return p->daemon != NULL ? hl_ranktabled_gauges(p->daemon, out) : HL_OK;
@@ -152,7 +152,7 @@ static hl_status start_daemon(struct program *p)
     return hl_ranktabled_start(&o, &p->daemon);
 }
 
-static hl_status announce(const struct program *p)
+static hl_status write_ready_file(const struct program *p)
 {
     char text[512];
     if (p->args.ready_file[0] == '\0')
@@ -162,7 +162,7 @@ static hl_status announce(const struct program *p)
     return hl_file_write_atomic(p->args.ready_file, text, (size_t)n);
 }
 
-static hl_status start(struct program *p, int argc, char **argv)
+static hl_status start_program(struct program *p, int argc, char **argv)
 {
     int rest = 0;
     struct args *a = &p->args;
@@ -183,10 +183,10 @@ static hl_status start(struct program *p, int argc, char **argv)
     HL_TRY(start_daemon(p));
     HL_TRY(hl_metrics_start(
         &(struct hl_metrics_opts){
-            .listen = a->metrics_listen, .loop = p->loop, .gauges = gauges, .arg = p},
+            .listen = a->metrics_listen, .loop = p->loop, .gauges = ranktable_gauges, .arg = p},
         &p->metrics));
     hl_info("watching server=%s format=%s label=%s", p->config->server, a->json, a->label_value);
-    return announce(p);
+    return write_ready_file(p);
 }
 
 int main(int argc, char **argv)
@@ -195,7 +195,7 @@ int main(int argc, char **argv)
     mallopt(M_ARENA_MAX, 1); /* a dozen threads that mostly wait: one heap has fewer holes */
     mallopt(M_MXFAST, 0); /* each TLS record takes a buffer that has malloc join all fast chunks */
     char **args = two_dashes(argc, argv);
-    hl_status st = args != NULL ? start(&p, argc - 1, args + 1) : HL_ENOMEM;
+    hl_status st = args != NULL ? start_program(&p, argc - 1, args + 1) : HL_ENOMEM;
     if (st == HL_OK)
         st = hl_loop_run(p.loop);
     if (st != HL_OK && st != HL_ECANCELED)

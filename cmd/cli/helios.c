@@ -223,7 +223,7 @@ static hl_status take_globals(struct cli *cli, int *argc, char **argv)
     return st;
 }
 
-static hl_status init(struct cli *cli)
+static hl_status cli_init(struct cli *cli)
 {
     const char *state = getenv("HELIOS_STATE");
     const char *controller = getenv("HELIOS_CONTROLLER");
@@ -273,10 +273,10 @@ static hl_status print_help(struct cli *cli, int argc, char **argv)
     return HL_OK;
 }
 
-static hl_status dispatch(struct cli *cli, int argc, char **argv)
+static hl_status run_command(struct cli *cli, int argc, char **argv)
 {
     int words = 0;
-    HL_TRY(init(cli));
+    HL_TRY(cli_init(cli));
     HL_TRY(take_globals(cli, &argc, argv));
     if (argc == 0) {
         help_print(&tree, stderr);
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     hl_log_init("helios", HL_LOG_WARN);
     hl_error_clear();
-    hl_status st = dispatch(&cli, argc - 1, argv + 1);
+    hl_status st = run_command(&cli, argc - 1, argv + 1);
     if (st != HL_OK && hl_error_text()[0] != '\0') /* an answered --help has none */
         print_error(hl_error_text());
     int code = st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0') ? 0

@@ -8,7 +8,7 @@
 
 static _Atomic int used; /* 0 = not looked yet */
 
-static enum hl_cpu has(void)
+static enum hl_cpu cpu_has(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -21,7 +21,7 @@ static enum hl_cpu has(void)
 #endif
 }
 
-static enum hl_cpu told(void)
+static enum hl_cpu cpu_limit(void)
 {
     static const char *const names[] = {"plain", "avx2", "avx512"};
     const char *text = getenv("HELIOS_CPU");
@@ -36,7 +36,7 @@ static enum hl_cpu told(void)
 
 enum hl_cpu hl_cpu_limit(enum hl_cpu most)
 {
-    enum hl_cpu own = has(), limit = most != 0 ? most : told();
+    enum hl_cpu own = cpu_has(), limit = most != 0 ? most : cpu_limit();
     enum hl_cpu now = own < limit ? own : limit;
     atomic_store_explicit(&used, now, memory_order_relaxed);
     return now;

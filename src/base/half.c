@@ -26,7 +26,7 @@ HL_ALWAYS_INLINE void any_store_bf16(const float *src, size_t n, uint16_t *dst)
 }
 
 /* 2^112 moves float16's exponent to float32's, and turns its subnormals into normal numbers. */
-HL_ALWAYS_INLINE float widen(uint16_t h)
+HL_ALWAYS_INLINE float half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
     float scaled = hl_float_of(rest) * 0x1p112f;
@@ -34,7 +34,7 @@ HL_ALWAYS_INLINE float widen(uint16_t h)
     return hl_float_of(sign | hl_bits_of(scaled) | special);
 }
 
-HL_ALWAYS_INLINE uint16_t narrow(float x)
+HL_ALWAYS_INLINE uint16_t float_to_half(float x)
 {
     uint32_t b = hl_bits_of(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
     uint32_t normal = (a + 0xc8000fff + (a >> 13 & 1)) >> 13;
@@ -49,13 +49,13 @@ HL_ALWAYS_INLINE uint16_t narrow(float x)
 HL_ALWAYS_INLINE void any_load_f16(const uint16_t *src, size_t n, float *dst)
 {
     for (size_t i = 0; i < n; i++)
-        dst[i] = widen(src[i]);
+        dst[i] = half_to_float(src[i]);
 }
 
 HL_ALWAYS_INLINE void any_store_f16(const float *src, size_t n, uint16_t *dst)
 {
     for (size_t i = 0; i < n; i++)
-        dst[i] = narrow(src[i]);
+        dst[i] = float_to_half(src[i]);
 }
 
 #if defined(__x86_64__)

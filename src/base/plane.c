@@ -23,13 +23,13 @@ const char *hl_plane_name(enum hl_plane plane)
     return plane < HL_PLANE_COUNT ? names[plane] : "none";
 }
 
-static void plus(atomic_uint_fast64_t *counter, uint64_t by)
+static void counter_add(atomic_uint_fast64_t *counter, uint64_t by)
 {
     if (by)
         atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
 }
 
-static uint64_t value(const atomic_uint_fast64_t *counter)
+static uint64_t counter_value(const atomic_uint_fast64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
@@ -56,8 +56,8 @@ static int same_words(const struct hl_plane_cell *c, const char *const word[4])
 }
 
 /* The cell of these words, or the first free one of its probe; NULL when there is neither. */
-static struct hl_plane_cell *probe(struct hl_plane_cells *t, uint32_t hash,
-                                   const char *const word[4], int *found)
+static struct hl_plane_cell *probe_cell(struct hl_plane_cells *t, uint32_t hash,
+                                        const char *const word[4], int *found)
 {
     for (uint32_t i = 0; i < HL_PLANE_PATHS_MAX; i++) {
         struct hl_plane_cell *c = &t->cell[(hash + i) % HL_PLANE_PATHS_MAX];
@@ -69,17 +69,17 @@ static struct hl_plane_cell *probe(struct hl_plane_cells *t, uint32_t hash,
     return NULL;
 }
 
-static struct hl_plane_cell *find(struct hl_plane_cells *t, const char *const word[4])
+static struct hl_plane_cell *find_cell(struct hl_plane_cells *t, const char *const word[4])
 {
     int found;
     uint32_t hash = hash_words(word);
-    struct hl_plane_cell *c = probe(t, hash, word, &found);
+    struct hl_plane_cell *c = probe_cell(t, hash, word, &found);
     if (found)
         return c;
     if (!c)
         return &t->other;
     pthread_mutex_lock(&t->lock);
-    c = probe(t, hash, word, &found); /* another thread may have been first */
+    c = probe_cell(t, hash, word, &found); /* another thread may have been first */
     if (c && !found) {
         for (int w = 0; w < 4; w++)
             memcpy(c->word[w], word[w], strnlen(word[w], HL_PLANE_WORD - 1));
@@ -99,16 +99,16 @@ void hl_path_add(const char *op, const char *path, const char *reason, int faile
 {
     const char *const word[4] = {word_or_none(op), word_or_none(path), word_or_none(reason),
                                  failed ? "failed" : "ok"};
-    struct hl_plane_cell *c = find(&hl_plane_table.paths, word);
-    plus(&c->ops, ops);
-    plus(&c->bytes, bytes);
+    struct hl_plane_cell *c = find_cell(&hl_plane_table.paths, word);
+    counter_add(&c->ops, ops);
+    counter_add(&c->bytes, bytes);
 }
 
 void hl_fault_add(const char *cause, const char *path, uint64_t count)
 {
     const char *const word[4] = {word_or_none(cause), word_or_none(path), "", ""};
     if (count)
-        plus(&find(&hl_plane_table.faults, word)->ops, count);
+        counter_add(&find_cell(&hl_plane_table.faults, word)->ops, count);
 }
 
 void hl_fault_count(const char *cause, const char *path)
@@ -123,7 +123,7 @@ size_t hl_fault_take(struct hl_fault *out, size_t max)
     pthread_mutex_lock(&t->lock);
     for (size_t i = 0; i < HL_PLANE_PATHS_MAX && n < max; i++) {
         struct hl_plane_cell *c = &t->cell[i];
-        uint64_t now = value(&c->ops);
+        uint64_t now = counter_value(&c->ops);
         if (!atomic_load_explicit(&c->ready, memory_order_acquire) || now == c->told)
             continue;
         out[n].count = now - c->told;
@@ -157,7 +157,7 @@ static void second_add(struct hl_plane_line *line, int dir, uint64_t second, uin
 
 static uint64_t second_bytes(const struct hl_plane_line *line, int dir, uint64_t second)
 {
-    uint64_t word = value(&line->seconds[second % HL_PLANE_SECONDS][dir]);
+    uint64_t word = counter_value(&line->seconds[second % HL_PLANE_SECONDS][dir]);
     return (word >> SECOND_SHIFT) == (second & SECOND_MASK) ? word & BYTES_MASK : 0;
 }
 
@@ -208,12 +208,12 @@ static struct hl_plane_line *line_of(const struct hl_transfer *t)
     return t->plane < HL_PLANE_COUNT ? &hl_plane_table.line[t->plane] : NULL;
 }
 
-static void count(struct hl_plane_line *line, const struct hl_transfer *t, uint64_t ops)
+static void count_transfer(struct hl_plane_line *line, const struct hl_transfer *t, uint64_t ops)
 {
     int dir = t->sent != 0;
-    plus(&line->ops[dir], ops);
-    plus(&line->bytes[dir], t->bytes);
-    plus(&line->failed, t->status != HL_OK ? ops : 0);
+    counter_add(&line->ops[dir], ops);
+    counter_add(&line->bytes[dir], t->bytes);
+    counter_add(&line->failed, t->status != HL_OK ? ops : 0);
     hl_path_add(t->op, t->path, t->reason, t->status != HL_OK, ops, t->bytes);
 }
 
@@ -222,11 +222,11 @@ void hl_plane_count_at(const struct hl_transfer *t, uint64_t now_ns)
     struct hl_plane_line *line = line_of(t);
     if (!line)
         return;
-    count(line, t, 1);
+    count_transfer(line, t, 1);
     seconds_add(line, t, now_ns);
     if (t->status == HL_OK && t->ns) {
-        plus(&line->latency[hl_plane_bucket(t->ns)], 1);
-        plus(&line->latency_ns, t->ns);
+        counter_add(&line->latency[hl_plane_bucket(t->ns)], 1);
+        counter_add(&line->latency_ns, t->ns);
     }
 }
 
@@ -241,11 +241,11 @@ void hl_plane_add(const struct hl_transfer *t, uint64_t ops,
     struct hl_plane_line *line = line_of(t);
     if (!line || !ops)
         return;
-    count(line, t, ops);
+    count_transfer(line, t, ops);
     second_add(line, t->sent != 0, hl_now_ns() / HL_NS_PER_S, t->bytes);
     for (unsigned i = 0; latency && i < HL_PLANE_BUCKETS; i++)
-        plus(&line->latency[i], latency[i]);
-    plus(&line->latency_ns, latency ? t->ns : 0);
+        counter_add(&line->latency[i], latency[i]);
+    counter_add(&line->latency_ns, latency ? t->ns : 0);
 }
 
 void hl_plane_set_rate(enum hl_plane plane, uint64_t bits_per_second)
@@ -272,14 +272,14 @@ void hl_plane_stats_at(enum hl_plane plane, uint64_t now_ns, struct hl_plane_sta
     const struct hl_plane_line *line = &hl_plane_table.line[plane];
     struct hl_plane_stats s = {.busy_pct = -1};
     for (int dir = 0; dir < 2; dir++) {
-        s.ops[dir] = value(&line->ops[dir]);
-        s.bytes[dir] = value(&line->bytes[dir]);
+        s.ops[dir] = counter_value(&line->ops[dir]);
+        s.bytes[dir] = counter_value(&line->bytes[dir]);
     }
-    s.failed = value(&line->failed);
-    s.rate = value(&line->rate);
-    s.latency_ns = value(&line->latency_ns);
+    s.failed = counter_value(&line->failed);
+    s.rate = counter_value(&line->rate);
+    s.latency_ns = counter_value(&line->latency_ns);
     for (unsigned i = 0; i < HL_PLANE_BUCKETS; i++)
-        s.latency[i] = value(&line->latency[i]);
+        s.latency[i] = counter_value(&line->latency[i]);
     s.p50_us = hl_plane_quantile_us(s.latency, 0.50);
     s.p99_us = hl_plane_quantile_us(s.latency, 0.99);
     uint64_t second = now_ns / HL_NS_PER_S;

@@ -109,7 +109,7 @@ static void places_text(struct hl_buf *b)
     }
 }
 
-static uint64_t value(const atomic_uint_fast64_t *counter)
+static uint64_t counter_value(const atomic_uint_fast64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
@@ -120,14 +120,14 @@ static void cells_text(struct hl_buf *b, const struct hl_plane_cells *t, const c
 {
     for (unsigned i = 0; i <= HL_PLANE_PATHS_MAX; i++) {
         const struct hl_plane_cell *c = i < HL_PLANE_PATHS_MAX ? &t->cell[i] : &t->other;
-        if (!atomic_load_explicit(&c->ready, memory_order_acquire) || !value(&c->ops))
+        if (!atomic_load_explicit(&c->ready, memory_order_acquire) || !counter_value(&c->ops))
             continue;
         char word[2 * HL_PLANE_WORD];
         (void)hl_buf_printf(b, "%s{", name);
         for (int w = 0; w < 4 && label[w]; w++)
             (void)hl_buf_printf(b, "%s%s=\"%s\"", w ? "," : "", label[w],
                                 hl_metric_label(c->word[w], word, sizeof(word)));
-        (void)hl_buf_printf(b, "} %" PRIu64 "\n", value(bytes ? &c->bytes : &c->ops));
+        (void)hl_buf_printf(b, "} %" PRIu64 "\n", counter_value(bytes ? &c->bytes : &c->ops));
     }
 }
 

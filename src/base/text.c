@@ -126,14 +126,14 @@ const char *hl_format_duration_ms(uint64_t ms, char *buf, size_t cap)
 
 #define WORD_MAX 64
 
-static size_t min3(size_t a, size_t b, size_t c)
+static size_t min_of_three(size_t a, size_t b, size_t c)
 {
     size_t m = a < b ? a : b;
     return m < c ? m : c;
 }
 
 /* Edit distance without regard to case; a swap of neighbours costs one. */
-static size_t distance(const char *a, size_t la, const char *b, size_t lb)
+static size_t edit_distance(const char *a, size_t la, const char *b, size_t lb)
 {
     size_t d[3][WORD_MAX + 1];
     for (size_t j = 0; j <= lb; j++)
@@ -143,7 +143,7 @@ static size_t distance(const char *a, size_t la, const char *b, size_t lb)
         row[0] = i;
         for (size_t j = 1; j <= lb; j++) {
             int ca = tolower((unsigned char)a[i - 1]), cb = tolower((unsigned char)b[j - 1]);
-            row[j] = min3(up[j] + 1, row[j - 1] + 1, up[j - 1] + (ca != cb));
+            row[j] = min_of_three(up[j] + 1, row[j - 1] + 1, up[j - 1] + (ca != cb));
             if (i > 1 && j > 1 && ca == tolower((unsigned char)b[j - 2]) &&
                 tolower((unsigned char)a[i - 2]) == cb && up2[j - 2] + 1 < row[j])
                 row[j] = up2[j - 2] + 1;
@@ -153,7 +153,7 @@ static size_t distance(const char *a, size_t la, const char *b, size_t lb)
 }
 
 /* snake_case, kebab-case and camelCase spell one name in three ways. */
-static size_t squeeze(const char *text, char *out)
+static size_t squeeze_name(const char *text, char *out)
 {
     size_t n = 0;
     for (const char *p = text; *p != '\0' && n < WORD_MAX; p++)
@@ -181,14 +181,14 @@ void hl_text_wrap(struct hl_buf *out, const char *text, size_t indent, size_t wi
 const char *hl_did_you_mean(const char *text, const char *const *names, size_t count)
 {
     char want[WORD_MAX], name[WORD_MAX];
-    size_t want_len = squeeze(text, want);
+    size_t want_len = squeeze_name(text, want);
     const char *best = NULL;
     size_t best_distance = SIZE_MAX;
     if (strlen(text) > WORD_MAX)
         return NULL;
     for (size_t i = 0; i < count; i++) {
-        size_t len = squeeze(names[i], name);
-        size_t d = distance(want, want_len, name, len);
+        size_t len = squeeze_name(names[i], name);
+        size_t d = edit_distance(want, want_len, name, len);
         size_t longest = len > want_len ? len : want_len;
         if (d < best_distance && d <= (longest < 5 ? 1 : longest / 3)) {
             best_distance = d;

@@ -14,7 +14,7 @@
 #define HELP_INDENT   33 /* of the texts beside the flags */
 #define HELP_TEXT_MAX 1024
 
-static void *field(void *target, const struct hl_option *row)
+static void *option_field(void *target, const struct hl_option *row)
 {
     return (char *)target + row->offset;
 }
@@ -93,7 +93,7 @@ static hl_status check_choice(const struct hl_option *row, const char *text)
 
 static hl_status set_text(const struct hl_option *row, void *target, const char *text)
 {
-    char **to = field(target, row);
+    char **to = option_field(target, row);
     char *copy = NULL;
     if (row->kind == HL_OPT_ENUM)
         HL_TRY(check_choice(row, text));
@@ -127,16 +127,16 @@ hl_status hl_option_set(const struct hl_option *row, void *target, const char *t
         HL_TRY(check_range(row, (double)number, text));
         if (overflow)
             return hl_fail(HL_EINVAL, "'%.64s' is too large", text);
-        *(int64_t *)field(target, row) = number;
+        *(int64_t *)option_field(target, row) = number;
         return HL_OK;
     case HL_OPT_BOOL:
         HL_TRY(parse_bool(text, &number));
-        *(int64_t *)field(target, row) = number;
+        *(int64_t *)option_field(target, row) = number;
         return HL_OK;
     case HL_OPT_PERCENT:
         HL_TRY(parse_percent(text, &percent));
         HL_TRY(check_range(row, percent, text));
-        *(double *)field(target, row) = percent;
+        *(double *)option_field(target, row) = percent;
         return HL_OK;
     case HL_OPT_BYTES:
         HL_TRY(hl_parse_bytes(text, &size));
@@ -149,7 +149,7 @@ hl_status hl_option_set(const struct hl_option *row, void *target, const char *t
         break;
     }
     HL_TRY(check_range(row, (double)size, text));
-    *(uint64_t *)field(target, row) = size;
+    *(uint64_t *)option_field(target, row) = size;
     return HL_OK;
 }
 
@@ -192,14 +192,14 @@ void hl_options_free(const struct hl_option *rows, size_t count, void *target)
 {
     for (size_t i = 0; i < count; i++)
         if (is_text(rows[i].kind)) {
-            char **at = field(target, &rows[i]);
+            char **at = option_field(target, &rows[i]);
             free(*at);
             *at = NULL;
         }
 }
 
 /* `arg` is one of the spellings in "-o,--output", up to `len`. */
-static int spelled(const char *flags, const char *arg, size_t len)
+static int flag_is_spelled(const char *flags, const char *arg, size_t len)
 {
     for (const char *p = flags; *p != '\0';) {
         size_t n = strcspn(p, ",");
@@ -240,7 +240,7 @@ static const struct hl_option *find_flag(const struct hl_flags *f, const char *a
         if (!(row->programs & f->programs))
             continue;
         *negated = 0;
-        if (spelled(row->flag, arg, len))
+        if (flag_is_spelled(row->flag, arg, len))
             return row;
         const char *name = hl_option_long_flag(row);
         *negated = 1;

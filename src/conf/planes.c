@@ -44,8 +44,8 @@ hl_status hl_plane_resolve(const struct hl_conf *conf, enum hl_plane plane, cons
     return HL_OK;
 }
 
-static hl_status complete(struct hl_conf *conf, enum hl_plane plane, const char *option,
-                          char **listen)
+static hl_status complete_listen(struct hl_conf *conf, enum hl_plane plane, const char *option,
+                                 char **listen)
 {
     char real[HL_PLANE_LISTEN];
     hl_status st = hl_plane_resolve(conf, plane, *listen, real);
@@ -59,7 +59,7 @@ static hl_status complete(struct hl_conf *conf, enum hl_plane plane, const char 
     return HL_OK;
 }
 
-static hl_status tell(const struct hl_conf *conf, enum hl_plane plane)
+static hl_status announce_plane(const struct hl_conf *conf, enum hl_plane plane)
 {
     struct hl_plane_place p;
     HL_TRY(hl_plane_find(conf, plane, &p));
@@ -90,8 +90,8 @@ hl_status hl_planes_apply(struct hl_conf *conf)
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
         if (rows[i].program & conf->program)
-            HL_TRY(complete(conf, rows[i].plane, rows[i].option, rows[i].listen));
+            HL_TRY(complete_listen(conf, rows[i].plane, rows[i].option, rows[i].listen));
     for (int p = HL_PLANE_BACKBONE; p < HL_PLANE_COUNT; p++)
-        HL_TRY(tell(conf, p));
+        HL_TRY(announce_plane(conf, p));
     return HL_OK;
 }

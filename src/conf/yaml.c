@@ -14,7 +14,7 @@
 
 #include "base/buf.h"
 
-struct place {
+struct yaml_place {
     struct hl_yaml_pos key;
     struct hl_yaml_pos value;
     UT_hash_handle hh;
@@ -24,7 +24,7 @@ struct place {
 struct hl_yaml {
     char *name;
     json_t *root;
-    struct place *places;
+    struct yaml_place *places;
 };
 
 struct anchor {
@@ -34,7 +34,7 @@ struct anchor {
     char name[];
 };
 
-struct reader {
+struct yaml_reader {
     yaml_parser_t parser;
     struct hl_yaml *doc;
     struct anchor *anchors;
@@ -52,7 +52,7 @@ static struct hl_yaml_pos pos_of(yaml_mark_t mark)
 #define fail_at(r, mark, ...) fail_pos((r), pos_of(mark), __VA_ARGS__)
 
 static hl_status HL_PRINTF(3, 4)
-    fail_pos(struct reader *r, struct hl_yaml_pos pos, const char *fmt, ...)
+    fail_pos(struct yaml_reader *r, struct hl_yaml_pos pos, const char *fmt, ...)
 {
     char text[512];
     va_list ap;
@@ -62,12 +62,12 @@ static hl_status HL_PRINTF(3, 4)
     return hl_fail(HL_EINVAL, "%s:%d:%d: %s", r->doc->name, pos.line, pos.column, text);
 }
 
-static hl_status out_of_memory(struct reader *r)
+static hl_status out_of_memory(struct yaml_reader *r)
 {
     return hl_fail(HL_ENOMEM, "%s: out of memory", r->doc->name);
 }
 
-static hl_status next_event(struct reader *r, yaml_event_t *ev)
+static hl_status next_event(struct yaml_reader *r, yaml_event_t *ev)
 {
     if (yaml_parser_parse(&r->parser, ev))
         return HL_OK;
@@ -85,13 +85,14 @@ static hl_status next_event(struct reader *r, yaml_event_t *ev)
 /* Pointers under long keys could add up to far more than the text they come from. */
 #define PLACE_BYTES_MAX (32u << 20)
 
-static hl_status remember(struct reader *r, struct hl_yaml_pos key, struct hl_yaml_pos value)
+static hl_status remember_place(struct yaml_reader *r, struct hl_yaml_pos key,
+                                struct hl_yaml_pos value)
 {
     const char *pointer = r->path.data != NULL ? r->path.data : "";
     r->place_bytes += r->path.len + 1;
     if (r->place_bytes > PLACE_BYTES_MAX)
         return fail_pos(r, value, "too many values under long keys");
-    struct place *p = malloc(sizeof(*p) + r->path.len + 1);
+    struct yaml_place *p = malloc(sizeof(*p) + r->path.len + 1);
     if (p == NULL)
         return out_of_memory(r);
     p->key = key;
@@ -102,7 +103,7 @@ static hl_status remember(struct reader *r, struct hl_yaml_pos key, struct hl_ya
 }
 
 /* "/key", with the escapes of RFC 6901. */
-static hl_status path_push(struct reader *r, const char *key)
+static hl_status path_push(struct yaml_reader *r, const char *key)
 {
     HL_TRY(hl_buf_append(&r->path, "/", 1));
     for (const char *p = key; *p != '\0'; p++) {
@@ -113,14 +114,14 @@ static hl_status path_push(struct reader *r, const char *key)
     return HL_OK;
 }
 
-static void path_cut(struct reader *r, size_t len)
+static void path_cut(struct yaml_reader *r, size_t len)
 {
     r->path.len = len;
     if (r->path.data != NULL)
         r->path.data[len] = '\0';
 }
 
-static hl_status count_values(struct reader *r, yaml_mark_t mark, size_t more)
+static hl_status count_values(struct yaml_reader *r, yaml_mark_t mark, size_t more)
 {
     if (more > HL_YAML_VALUES_MAX - r->values)
         return fail_at(r, mark, "more than %d values (aliases count in full)", HL_YAML_VALUES_MAX);
@@ -193,7 +194,7 @@ static json_t *type_plain(const char *text, size_t len)
     return v != NULL ? v : json_stringn(text, len);
 }
 
-static hl_status read_scalar(struct reader *r, const yaml_event_t *ev, json_t **out)
+static hl_status read_scalar(struct yaml_reader *r, const yaml_event_t *ev, json_t **out)
 {
     const char *text = (const char *)ev->data.scalar.value;
     const char *tag = (const char *)ev->data.scalar.tag;
@@ -208,10 +209,10 @@ static hl_status read_scalar(struct reader *r, const yaml_event_t *ev, json_t **
     return *out != NULL ? HL_OK : out_of_memory(r);
 }
 
-static hl_status read_node(struct reader *r, yaml_event_t *ev, const struct hl_yaml_pos *key,
+static hl_status read_node(struct yaml_reader *r, yaml_event_t *ev, const struct hl_yaml_pos *key,
                            json_t **out);
 
-static hl_status read_sequence(struct reader *r, json_t *list)
+static hl_status read_sequence(struct yaml_reader *r, json_t *list)
 {
     size_t base = r->path.len;
     for (size_t i = 0;; i++) {
@@ -235,7 +236,7 @@ static hl_status read_sequence(struct reader *r, json_t *list)
     }
 }
 
-static hl_status read_key(struct reader *r, const yaml_event_t *ev, const json_t *map)
+static hl_status read_key(struct yaml_reader *r, const yaml_event_t *ev, const json_t *map)
 {
     const char *key = (const char *)ev->data.scalar.value;
     struct hl_yaml_pos first;
@@ -251,7 +252,7 @@ static hl_status read_key(struct reader *r, const yaml_event_t *ev, const json_t
                    first.line);
 }
 
-static hl_status read_mapping(struct reader *r, json_t *map)
+static hl_status read_mapping(struct yaml_reader *r, json_t *map)
 {
     size_t base = r->path.len;
     for (;;) {
@@ -279,7 +280,7 @@ static hl_status read_mapping(struct reader *r, json_t *map)
     }
 }
 
-static hl_status read_collection(struct reader *r, const yaml_event_t *ev, json_t **out)
+static hl_status read_collection(struct yaml_reader *r, const yaml_event_t *ev, json_t **out)
 {
     int is_map = ev->type == YAML_MAPPING_START_EVENT;
     const yaml_char_t *tag = is_map ? ev->data.mapping_start.tag : ev->data.sequence_start.tag;
@@ -301,7 +302,7 @@ static hl_status read_collection(struct reader *r, const yaml_event_t *ev, json_
     return HL_OK;
 }
 
-static hl_status add_anchor(struct reader *r, const char *name, json_t *value, size_t values)
+static hl_status add_anchor(struct yaml_reader *r, const char *name, json_t *value, size_t values)
 {
     size_t len = strlen(name);
     struct anchor *a = NULL, *old = NULL;
@@ -321,7 +322,7 @@ static hl_status add_anchor(struct reader *r, const char *name, json_t *value, s
     return HL_OK;
 }
 
-static hl_status read_alias(struct reader *r, const yaml_event_t *ev, json_t **out)
+static hl_status read_alias(struct yaml_reader *r, const yaml_event_t *ev, json_t **out)
 {
     const char *name = (const char *)ev->data.alias.anchor;
     struct anchor *a = NULL;
@@ -333,14 +334,14 @@ static hl_status read_alias(struct reader *r, const yaml_event_t *ev, json_t **o
     return *out != NULL ? HL_OK : out_of_memory(r);
 }
 
-static hl_status read_node(struct reader *r, yaml_event_t *ev, const struct hl_yaml_pos *key,
+static hl_status read_node(struct yaml_reader *r, yaml_event_t *ev, const struct hl_yaml_pos *key,
                            json_t **out)
 {
     struct hl_yaml_pos pos = pos_of(ev->start_mark);
     size_t before = r->values;
     const yaml_char_t *anchor = NULL;
     json_t *value = NULL;
-    HL_TRY(remember(r, key != NULL ? *key : pos, pos));
+    HL_TRY(remember_place(r, key != NULL ? *key : pos, pos));
     HL_TRY(count_values(r, ev->start_mark, 1));
     switch (ev->type) {
     case YAML_ALIAS_EVENT:
@@ -371,7 +372,7 @@ static hl_status read_node(struct reader *r, yaml_event_t *ev, const struct hl_y
     return HL_OK;
 }
 
-static hl_status expect(struct reader *r, yaml_event_type_t type, const char *otherwise)
+static hl_status expect_event(struct yaml_reader *r, yaml_event_type_t type, const char *otherwise)
 {
     yaml_event_t ev;
     HL_TRY(next_event(r, &ev));
@@ -380,26 +381,26 @@ static hl_status expect(struct reader *r, yaml_event_type_t type, const char *ot
     return st;
 }
 
-static hl_status read_document(struct reader *r)
+static hl_status read_document(struct yaml_reader *r)
 {
     yaml_event_t ev;
-    HL_TRY(expect(r, YAML_STREAM_START_EVENT, "not a YAML stream"));
+    HL_TRY(expect_event(r, YAML_STREAM_START_EVENT, "not a YAML stream"));
     HL_TRY(next_event(r, &ev));
     if (ev.type == YAML_STREAM_END_EVENT) {
         yaml_event_delete(&ev);
         r->doc->root = json_null();
-        return remember(r, (struct hl_yaml_pos){1, 1}, (struct hl_yaml_pos){1, 1});
+        return remember_place(r, (struct hl_yaml_pos){1, 1}, (struct hl_yaml_pos){1, 1});
     }
     yaml_event_delete(&ev);
     HL_TRY(next_event(r, &ev));
     hl_status st = read_node(r, &ev, NULL, &r->doc->root);
     yaml_event_delete(&ev);
     HL_TRY(st);
-    HL_TRY(expect(r, YAML_DOCUMENT_END_EVENT, "the document does not end here"));
-    return expect(r, YAML_STREAM_END_EVENT, "a second document begins here; one is allowed");
+    HL_TRY(expect_event(r, YAML_DOCUMENT_END_EVENT, "the document does not end here"));
+    return expect_event(r, YAML_STREAM_END_EVENT, "a second document begins here; one is allowed");
 }
 
-static void free_anchors(struct reader *r)
+static void free_anchors(struct yaml_reader *r)
 {
     struct anchor *a, *next;
     HASH_ITER (hh, r->anchors, a, next) {
@@ -421,7 +422,7 @@ hl_status hl_yaml_parse(const char *name, const char *text, size_t len, struct h
         text += 3;
         len -= 3;
     }
-    struct reader r = {.doc = doc, .path = HL_BUF(4 * HL_YAML_BYTES_MAX)};
+    struct yaml_reader r = {.doc = doc, .path = HL_BUF(4 * HL_YAML_BYTES_MAX)};
     if (!yaml_parser_initialize(&r.parser))
         return hl_fail(HL_ENOMEM, "%s: out of memory", name);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
@@ -457,7 +458,7 @@ hl_status hl_yaml_load(const char *path, struct hl_yaml **out)
 
 void hl_yaml_free(struct hl_yaml *doc)
 {
-    struct place *p, *next;
+    struct yaml_place *p, *next;
     if (doc == NULL)
         return;
     HASH_ITER (hh, doc->places, p, next) {
@@ -485,10 +486,10 @@ const char *hl_yaml_name(const struct hl_yaml *doc)
     return doc->name;
 }
 
-static const struct place *find_place(const struct hl_yaml *doc, const char *pointer)
+static const struct yaml_place *find_place(const struct hl_yaml *doc, const char *pointer)
 {
     for (size_t len = strlen(pointer);; len--) {
-        struct place *p = NULL;
+        struct yaml_place *p = NULL;
         HASH_FIND(hh, doc->places, pointer, len, p);
         if (p != NULL || len == 0)
             return p;
@@ -499,13 +500,13 @@ static const struct place *find_place(const struct hl_yaml *doc, const char *poi
 
 struct hl_yaml_pos hl_yaml_where(const struct hl_yaml *doc, const char *pointer)
 {
-    const struct place *p = find_place(doc, pointer);
+    const struct yaml_place *p = find_place(doc, pointer);
     return p != NULL ? p->value : (struct hl_yaml_pos){1, 1};
 }
 
 struct hl_yaml_pos hl_yaml_where_key(const struct hl_yaml *doc, const char *pointer)
 {
-    const struct place *p = find_place(doc, pointer);
+    const struct yaml_place *p = find_place(doc, pointer);
     return p != NULL ? p->key : (struct hl_yaml_pos){1, 1};
 }
 

@@ -35,7 +35,7 @@ hl_status cuda_fail(const struct cuda_driver *cu, const char *call, cu_result r)
 }
 
 /* ISO C has no conversion from void * to a function; POSIX says these bytes are one. */
-static int find(void *library, const char *name, void *function)
+static int find_symbol(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof(symbol));
@@ -51,15 +51,15 @@ hl_status cuda_driver_load(const char *library, struct cuda_driver *out)
     if (so == NULL)
         return hl_fail(HL_EUNAVAIL, "no CUDA driver: %s", dlerror());
 #define X(name, args)                                                                              \
-    if (!find(so, #name, &cu.name))                                                                \
+    if (!find_symbol(so, #name, &cu.name))                                                         \
         return hl_fail(HL_EUNAVAIL, "%s has no %s: it is no CUDA driver, or too old", library,     \
                        #name);
     CUDA_CALLS(X)
 #undef X
-#define X(name, args) cu.vmm &= find(so, #name, &cu.name);
+#define X(name, args) cu.vmm &= find_symbol(so, #name, &cu.name);
     CUDA_VMM_CALLS(X)
 #undef X
-#define X(name, args) cu.run &= find(so, #name, &cu.name);
+#define X(name, args) cu.run &= find_symbol(so, #name, &cu.name);
     CUDA_RUN_CALLS(X)
 #undef X
     cu_result r = cu.cuInit(0);

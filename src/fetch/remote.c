@@ -32,7 +32,7 @@ static void chunks_failed(struct hl_remote *r, size_t count)
 }
 
 /* The shard may have moved meanwhile; its bytes must be the same. */
-static hl_status relocate(struct hl_remote *r)
+static hl_status remote_relocate(struct hl_remote *r)
 {
     uint32_t crc32 = r->extent->crc32;
     uint64_t size = r->extent->size;
@@ -42,8 +42,8 @@ static hl_status relocate(struct hl_remote *r)
     return hl_fail(HL_ESTALE, "shard %s has other bytes now", hl_id_format(r->extent->id).s);
 }
 
-static hl_status fetch(struct hl_remote *r, uint64_t first, void *dst, uint64_t len,
-                       struct hl_net_bad *bad)
+static hl_status remote_fetch(struct hl_remote *r, uint64_t first, void *dst, uint64_t len,
+                              struct hl_net_bad *bad)
 {
     int ms;
     HL_TRY(r->ops->left_ms(r->arg, &ms));
@@ -52,14 +52,14 @@ static hl_status fetch(struct hl_remote *r, uint64_t first, void *dst, uint64_t 
 }
 
 /* One bad chunk, until it is good or the retries are used up. */
-static hl_status refetch(struct hl_remote *r, uint64_t chunk, void *dst)
+static hl_status remote_refetch(struct hl_remote *r, uint64_t chunk, void *dst)
 {
     for (int tried = 0; tried < r->retry.count; tried++) {
         HL_TRY(retry_pause(r, tried));
-        HL_TRY(relocate(r));
+        HL_TRY(remote_relocate(r));
         if (r->ops->retried != NULL)
             r->ops->retried(r->arg);
-        hl_status st = fetch(r, chunk, dst, hl_chunk_len(r->extent->size, chunk), NULL);
+        hl_status st = remote_fetch(r, chunk, dst, hl_chunk_len(r->extent->size, chunk), NULL);
         if (st != HL_ECORRUPT)
             return st;
         chunks_failed(r, 1);
@@ -74,17 +74,17 @@ static hl_status fetch_chunks(struct hl_remote *r, uint64_t first, uint64_t coun
 {
     struct hl_net_bad bad = {0};
     uint64_t last = hl_chunk_len(r->extent->size, first + count - 1);
-    hl_status st = fetch(r, first, dst, (count - 1) * HL_CHUNK + last, &bad);
+    hl_status st = remote_fetch(r, first, dst, (count - 1) * HL_CHUNK + last, &bad);
     if (st != HL_ECORRUPT)
         return st;
     chunks_failed(r, bad.count);
     size_t listed = bad.count < HL_NET_BAD_MAX ? bad.count : HL_NET_BAD_MAX;
     for (size_t i = 0; i < listed; i++)
-        HL_TRY(refetch(r, first + bad.chunk[i], dst + bad.chunk[i] * HL_CHUNK));
+        HL_TRY(remote_refetch(r, first + bad.chunk[i], dst + bad.chunk[i] * HL_CHUNK));
     /* What stands after the last listed one is not known to be good. */
     for (uint64_t i = bad.count > listed ? (uint64_t)bad.chunk[listed - 1] + 1 : count; i < count;
          i++)
-        HL_TRY(refetch(r, first + i, dst + i * HL_CHUNK));
+        HL_TRY(remote_refetch(r, first + i, dst + i * HL_CHUNK));
     return HL_OK;
 }
 

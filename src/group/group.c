@@ -105,7 +105,7 @@ int hybridps_group_world(const hybridps_group *g)
 
 /* ---- calls ---- */
 
-static hl_status enter(hybridps_group *g)
+static hl_status group_enter(hybridps_group *g)
 {
     if (g == NULL)
         return hl_fail(HL_EINVAL, "there is no group");
@@ -124,7 +124,7 @@ static hl_status enter(hybridps_group *g)
 }
 
 /* After its arguments were found right a call fails only by what others did. */
-static int leave(hybridps_group *g, int code)
+static int group_leave(hybridps_group *g, int code)
 {
     if (code != 0) {
         const char *own = g->t.why != NULL ? g->t.why(g->t.arg) : NULL;
@@ -170,7 +170,8 @@ static int reduce_pieces(hybridps_group *g, const char *what, uint8_t *data, uin
     return 0;
 }
 
-static int allreduce(hybridps_group *g, const char *what, void *data, uint64_t n, int type, int op)
+static int reduce_by_transport(hybridps_group *g, const char *what, void *data, uint64_t n,
+                               int type, int op)
 {
     const hybridps_transport *t = &g->t;
     if (t->reduce != NULL)
@@ -205,7 +206,8 @@ static int exchange_pieces(hybridps_group *g, const char *what, const uint8_t *i
     return 0;
 }
 
-static int alltoall(hybridps_group *g, const char *what, const void *in, void *out, uint64_t bytes)
+static int alltoall_by_transport(hybridps_group *g, const char *what, const void *in, void *out,
+                                 uint64_t bytes)
 {
     const hybridps_transport *t = &g->t;
     if (t->alltoall != NULL)
@@ -229,7 +231,7 @@ static int scatter_pieces(hybridps_group *g, const char *what, const uint8_t *in
         uint64_t here = bytes - at < most ? bytes - at : most;
         for (uint64_t r = 0; r < world; r++)
             memcpy(mine + r * here, in + r * bytes + at, here);
-        int code = alltoall(g, what, mine, theirs, here);
+        int code = alltoall_by_transport(g, what, mine, theirs, here);
         if (code != 0)
             return code;
         for (uint64_t r = 0; r < world; r++)
@@ -262,13 +264,13 @@ int hybridps_group_allreduce(hybridps_group *g, const char *what, void *data, ui
                              int op)
 {
     HL_TRY(hl_collective_check("allreduce", what, data, n, type, op, 1));
-    HL_TRY(enter(g));
+    HL_TRY(group_enter(g));
     int code = 0, step = op == HYBRIDPS_MEAN ? HYBRIDPS_SUM : op;
     if (n > 0 && g->t.world > 1)
-        code = allreduce(g, hl_collective_name(what), data, n, type, step);
+        code = reduce_by_transport(g, hl_collective_name(what), data, n, type, step);
     if (code == 0 && op == HYBRIDPS_MEAN && g->t.world > 1)
         hl_collective_divide(data, n, type, g->t.world);
-    return leave(g, code);
+    return group_leave(g, code);
 }
 
 int hybridps_group_reduce_scatter(hybridps_group *g, const char *what, const void *in, void *out,
@@ -276,7 +278,7 @@ int hybridps_group_reduce_scatter(hybridps_group *g, const char *what, const voi
 {
     HL_TRY(hl_collective_check("reduce_scatter", what, out != NULL ? in : NULL, n, type, op,
                                hybridps_group_world(g)));
-    HL_TRY(enter(g));
+    HL_TRY(group_enter(g));
     const hybridps_transport *t = &g->t;
     uint64_t bytes = n * hl_collective_size(type);
     int code = 0, step = op == HYBRIDPS_MEAN ? HYBRIDPS_SUM : op;
@@ -288,7 +290,7 @@ int hybridps_group_reduce_scatter(hybridps_group *g, const char *what, const voi
                    : scatter_pieces(g, hl_collective_name(what), in, out, bytes, type, step);
     if (code == 0 && op == HYBRIDPS_MEAN && t->world > 1)
         hl_collective_divide(out, n, type, t->world);
-    return leave(g, code);
+    return group_leave(g, code);
 }
 
 int hybridps_group_alltoall(hybridps_group *g, const char *what, const void *in, void *out,
@@ -296,13 +298,13 @@ int hybridps_group_alltoall(hybridps_group *g, const char *what, const void *in,
 {
     if ((in == NULL || out == NULL) && bytes > 0)
         return hl_fail(HL_EINVAL, "alltoall of \"%s\": no data", hl_collective_name(what));
-    HL_TRY(enter(g));
+    HL_TRY(group_enter(g));
     int code = 0;
     if (g->t.world == 1 && in != out && bytes > 0)
         memcpy(out, in, bytes);
     else if (bytes > 0 && g->t.world > 1)
-        code = alltoall(g, hl_collective_name(what), in, out, bytes);
-    return leave(g, code);
+        code = alltoall_by_transport(g, hl_collective_name(what), in, out, bytes);
+    return group_leave(g, code);
 }
 
 static hl_status check_pair(hybridps_group *g, const char *call, const char *what, const void *data,
@@ -326,18 +328,18 @@ int hybridps_group_send(hybridps_group *g, const char *what, const void *data, u
                         int dst, int tag)
 {
     HL_TRY(check_pair(g, "send", what, data, bytes, dst));
-    HL_TRY(enter(g));
+    HL_TRY(group_enter(g));
     int code = bytes > 0 ? g->t.send(g->t.arg, hl_collective_name(what), data, bytes, dst, tag) : 0;
-    return leave(g, code);
+    return group_leave(g, code);
 }
 
 int hybridps_group_recv(hybridps_group *g, const char *what, void *data, uint64_t bytes, int src,
                         int tag)
 {
     HL_TRY(check_pair(g, "recv", what, data, bytes, src));
-    HL_TRY(enter(g));
+    HL_TRY(group_enter(g));
     int code = bytes > 0 ? g->t.recv(g->t.arg, hl_collective_name(what), data, bytes, src, tag) : 0;
-    return leave(g, code);
+    return group_leave(g, code);
 }
 
 int hybridps_group_broadcast(hybridps_group *g, const char *what, void *data, uint64_t bytes,
@@ -348,11 +350,11 @@ int hybridps_group_broadcast(hybridps_group *g, const char *what, void *data, ui
                        hl_collective_name(what), src, g->t.world - 1);
     if (data == NULL && bytes > 0)
         return hl_fail(HL_EINVAL, "broadcast of \"%s\": no data", hl_collective_name(what));
-    HL_TRY(enter(g));
+    HL_TRY(group_enter(g));
     int code = 0;
     if (bytes > 0 && g->t.world > 1)
         code = g->t.broadcast(g->t.arg, hl_collective_name(what), data, bytes, src);
-    return leave(g, code);
+    return group_leave(g, code);
 }
 
 int hybridps_group_allgather(hybridps_group *g, const char *what, const void *mine, void *all,
@@ -360,11 +362,11 @@ int hybridps_group_allgather(hybridps_group *g, const char *what, const void *mi
 {
     if ((mine == NULL || all == NULL) && bytes > 0)
         return hl_fail(HL_EINVAL, "allgather of \"%s\": no data", hl_collective_name(what));
-    HL_TRY(enter(g));
+    HL_TRY(group_enter(g));
     int code = 0;
     if (bytes > 0 && g->t.world > 1)
         code = g->t.allgather(g->t.arg, hl_collective_name(what), mine, all, bytes);
     else if (bytes > 0)
         memcpy(all, mine, bytes);
-    return leave(g, code);
+    return group_leave(g, code);
 }

@@ -81,8 +81,8 @@ static void half_block(void *dst, const void *const *parts, int count, int type,
     hl_half_store(sum, n, dst, type, at);
 }
 
-static void block(void *dst, const void *const *parts, int count, size_t size, step_fn step,
-                  size_t at, size_t n)
+static void reduce_block(void *dst, const void *const *parts, int count, size_t size, step_fn step,
+                         size_t at, size_t n)
 {
     uint64_t sum[BLOCK]; /* of any type */
     memcpy(sum, (const uint8_t *)parts[0] + at * size, n * size);
@@ -100,7 +100,7 @@ void hl_collective_reduce(void *dst, const void *const *parts, int count, int ty
         if (type == HYBRIDPS_F16 || type == HYBRIDPS_BF16)
             half_block(dst, parts, count, type, step, at, here);
         else
-            block(dst, parts, count, hl_collective_size(type), step, at, here);
+            reduce_block(dst, parts, count, hl_collective_size(type), step, at, here);
     }
 }
 

@@ -25,7 +25,7 @@ enum { ALLGATHER = 1, BROADCAST, ALLREDUCE, REDUCE_SCATTER, ALLTOALL };
 static const char *const kind_names[] = {"nothing",   "allgather",      "broadcast",
                                          "allreduce", "reduce_scatter", "alltoall"};
 
-static uint8_t *slot(const struct hl_collective_shm *g, int index)
+static uint8_t *slot_of(const struct hl_collective_shm *g, int index)
 {
     uint64_t set = (g->pieces & 1) * (uint64_t)(g->world + 1);
     return (uint8_t *)(g->s + 1) + (set + (uint64_t)index) * HL_COLLECTIVE_PIECE;
@@ -117,21 +117,21 @@ static hl_status wait_for(struct hl_collective_shm *g, const struct hl_collectiv
     }
 }
 
-static uint64_t deadline(const struct hl_collective_shm *g)
+static uint64_t call_deadline(const struct hl_collective_shm *g)
 {
     return hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
 }
 
 hl_status hl_collective_await(struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
-    hl_status st = wait_for(g, w, deadline(g));
+    hl_status st = wait_for(g, w, call_deadline(g));
     return st == HL_OK ? HL_OK : hl_collective_give_up(g, w->rank, st);
 }
 
 /* ---- steps ---- */
 
 /* Who is further has seen all take this step, whatever it does since. */
-static int reached(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
+static int step_reached(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     int32_t ahead = (int32_t)(__atomic_load_n(w->word, __ATOMIC_SEQ_CST) - w->goal);
     (void)g;
@@ -139,14 +139,14 @@ static int reached(const struct hl_collective_shm *g, const struct hl_collective
 }
 
 /* All have come this far. */
-static hl_status step(struct hl_collective_shm *g, const char *what)
+static hl_status shm_step(struct hl_collective_shm *g, const char *what)
 {
     struct hl_collective_row *rows = g->s->rows;
-    uint64_t until = deadline(g);
+    uint64_t until = call_deadline(g);
     __atomic_store_n(&rows[g->rank].at, ++g->at, __ATOMIC_SEQ_CST);
     hl_collective_wake(g, &rows[g->rank].at);
     for (int r = 0; r < g->world; r++) {
-        struct hl_collective_wait w = {r, &rows[r].at, g->at, reached, what};
+        struct hl_collective_wait w = {r, &rows[r].at, g->at, step_reached, what};
         hl_status st = r != g->rank ? wait_for(g, &w, until) : HL_OK;
         if (st != HL_OK)
             return hl_collective_give_up(g, r, st);
@@ -156,8 +156,8 @@ static hl_status step(struct hl_collective_shm *g, const char *what)
 
 /* ---- calls ---- */
 
-static void say(struct hl_collective_shm *g, uint32_t kind, const char *what, uint64_t bytes,
-                int arg, int op)
+static void shm_announce(struct hl_collective_shm *g, uint32_t kind, const char *what,
+                         uint64_t bytes, int arg, int op)
 {
     struct hl_collective_call *call = &g->s->rows[g->rank].calls[g->calls & 1];
     call->kind = kind;
@@ -167,7 +167,7 @@ static void say(struct hl_collective_shm *g, uint32_t kind, const char *what, ui
     snprintf(call->what, sizeof(call->what), "%s", what);
 }
 
-static void describe(const struct hl_collective_call *c, char *text, size_t size)
+static void shm_describe(const struct hl_collective_call *c, char *text, size_t size)
 {
     uint32_t kind = c->kind < HL_ARRAY_LEN(kind_names) ? c->kind : 0;
     int n = snprintf(text, size, "%s of \"%.*s\", %" PRIu64 " bytes", kind_names[kind],
@@ -190,8 +190,8 @@ static hl_status check_calls(const struct hl_collective_shm *g)
             c->bytes == mine->bytes)
             continue;
         char theirs[192], own[192];
-        describe(c, theirs, sizeof(theirs));
-        describe(mine, own, sizeof(own));
+        shm_describe(c, theirs, sizeof(theirs));
+        shm_describe(mine, own, sizeof(own));
         return hl_fail(HL_ECONFLICT, "%s: rank %d calls %s; %s calls %s", g->path, r, theirs,
                        g->who, own);
     }
@@ -199,9 +199,9 @@ static hl_status check_calls(const struct hl_collective_shm *g)
 }
 
 /* The step after which all slots of the piece are full. */
-static hl_status filled(struct hl_collective_shm *g, const char *what, uint64_t at)
+static hl_status fill_step(struct hl_collective_shm *g, const char *what, uint64_t at)
 {
-    HL_TRY(step(g, what));
+    HL_TRY(shm_step(g, what));
     return at == 0 ? check_calls(g) : HL_OK;
 }
 
@@ -210,35 +210,35 @@ static uint64_t piece_at(uint64_t at, uint64_t bytes)
     return bytes - at < HL_COLLECTIVE_PIECE ? bytes - at : HL_COLLECTIVE_PIECE;
 }
 
-static int allgather(void *arg, const char *what, const void *mine, void *all, uint64_t bytes)
+static int shm_allgather(void *arg, const char *what, const void *mine, void *all, uint64_t bytes)
 {
     struct hl_collective_shm *g = arg;
     hl_status st = HL_OK;
-    say(g, ALLGATHER, what, bytes, 0, 0);
+    shm_announce(g, ALLGATHER, what, bytes, 0, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += HL_COLLECTIVE_PIECE) {
         uint64_t here = piece_at(at, bytes);
-        memcpy(slot(g, g->rank), (const uint8_t *)mine + at, here);
-        st = filled(g, what, at);
+        memcpy(slot_of(g, g->rank), (const uint8_t *)mine + at, here);
+        st = fill_step(g, what, at);
         for (int r = 0; r < g->world && st == HL_OK; r++)
-            memcpy((uint8_t *)all + (uint64_t)r * bytes + at, slot(g, r), here);
+            memcpy((uint8_t *)all + (uint64_t)r * bytes + at, slot_of(g, r), here);
         g->pieces++;
     }
     g->calls++;
     return st;
 }
 
-static int broadcast(void *arg, const char *what, void *data, uint64_t bytes, int src)
+static int shm_broadcast(void *arg, const char *what, void *data, uint64_t bytes, int src)
 {
     struct hl_collective_shm *g = arg;
     hl_status st = HL_OK;
-    say(g, BROADCAST, what, bytes, src, 0);
+    shm_announce(g, BROADCAST, what, bytes, src, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += HL_COLLECTIVE_PIECE) {
         uint64_t here = piece_at(at, bytes);
         if (g->rank == src)
-            memcpy(slot(g, src), (uint8_t *)data + at, here);
-        st = filled(g, what, at);
+            memcpy(slot_of(g, src), (uint8_t *)data + at, here);
+        st = fill_step(g, what, at);
         if (st == HL_OK && g->rank != src)
-            memcpy((uint8_t *)data + at, slot(g, src), here);
+            memcpy((uint8_t *)data + at, slot_of(g, src), here);
         g->pieces++;
     }
     g->calls++;
@@ -253,27 +253,27 @@ static hl_status reduce_shares(struct hl_collective_shm *g, const char *what,
     size_t n = here / hl_collective_size(type);
     size_t share = (n / (size_t)g->world / 64 + 1) * 64, first = share * (size_t)g->rank;
     if (first < n)
-        hl_collective_reduce(slot(g, g->world), parts, g->world, type, op, first,
+        hl_collective_reduce(slot_of(g, g->world), parts, g->world, type, op, first,
                              n - first < share ? n - first : share);
-    HL_TRY(step(g, what));
-    memcpy(data, slot(g, g->world), here);
+    HL_TRY(shm_step(g, what));
+    memcpy(data, slot_of(g, g->world), here);
     return HL_OK;
 }
 
-static int reduce(void *arg, const char *what, void *data, uint64_t n, int type, int op)
+static int shm_reduce(void *arg, const char *what, void *data, uint64_t n, int type, int op)
 {
     struct hl_collective_shm *g = arg;
     const void *parts[HL_COLLECTIVE_RANKS];
     uint64_t bytes = n * hl_collective_size(type);
     hl_status st = HL_OK;
-    say(g, ALLREDUCE, what, bytes, type, op);
+    shm_announce(g, ALLREDUCE, what, bytes, type, op);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += HL_COLLECTIVE_PIECE) {
         uint64_t here = piece_at(at, bytes);
         uint8_t *to = (uint8_t *)data + at;
         for (int r = 0; r < g->world; r++)
-            parts[r] = slot(g, r);
-        memcpy(slot(g, g->rank), to, here);
-        st = filled(g, what, at);
+            parts[r] = slot_of(g, r);
+        memcpy(slot_of(g, g->rank), to, here);
+        st = fill_step(g, what, at);
         if (st == HL_OK && here <= SUM_ALONE)
             hl_collective_reduce(to, parts, g->world, type, op, 0, here / hl_collective_size(type));
         else if (st == HL_OK)
@@ -298,24 +298,24 @@ static hl_status fill_parts(struct hl_collective_shm *g, const char *what, const
                             uint64_t bytes, uint64_t at, uint64_t here)
 {
     for (int r = 0; r < g->world; r++)
-        memcpy(slot(g, g->rank) + (uint64_t)r * here,
+        memcpy(slot_of(g, g->rank) + (uint64_t)r * here,
                (const uint8_t *)in + (uint64_t)r * bytes + at, here);
-    return filled(g, what, at);
+    return fill_step(g, what, at);
 }
 
-static int reduce_scatter(void *arg, const char *what, const void *in, void *out, uint64_t n,
-                          int type, int op)
+static int shm_reduce_scatter(void *arg, const char *what, const void *in, void *out, uint64_t n,
+                              int type, int op)
 {
     struct hl_collective_shm *g = arg;
     const void *parts[HL_COLLECTIVE_RANKS];
     uint64_t size = hl_collective_size(type), bytes = n * size, here;
     hl_status st = HL_OK;
-    say(g, REDUCE_SCATTER, what, bytes, type, op);
+    shm_announce(g, REDUCE_SCATTER, what, bytes, type, op);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += here, g->pieces++) {
         here = part_at(g, at, bytes);
         st = fill_parts(g, what, in, bytes, at, here);
         for (int r = 0; r < g->world; r++)
-            parts[r] = slot(g, r) + (uint64_t)g->rank * here;
+            parts[r] = slot_of(g, r) + (uint64_t)g->rank * here;
         if (st == HL_OK)
             hl_collective_reduce((uint8_t *)out + at, parts, g->world, type, op, 0, here / size);
     }
@@ -323,18 +323,18 @@ static int reduce_scatter(void *arg, const char *what, const void *in, void *out
     return st;
 }
 
-static int alltoall(void *arg, const char *what, const void *in, void *out, uint64_t bytes)
+static int shm_alltoall(void *arg, const char *what, const void *in, void *out, uint64_t bytes)
 {
     struct hl_collective_shm *g = arg;
     hl_status st = HL_OK;
     uint64_t here;
-    say(g, ALLTOALL, what, bytes, 0, 0);
+    shm_announce(g, ALLTOALL, what, bytes, 0, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += here, g->pieces++) {
         here = part_at(g, at, bytes);
         st = fill_parts(g, what, in, bytes, at, here);
         for (int r = 0; r < g->world && st == HL_OK; r++)
-            memcpy((uint8_t *)out + (uint64_t)r * bytes + at, slot(g, r) + (uint64_t)g->rank * here,
-                   here);
+            memcpy((uint8_t *)out + (uint64_t)r * bytes + at,
+                   slot_of(g, r) + (uint64_t)g->rank * here, here);
     }
     g->calls++;
     return st;
@@ -342,7 +342,7 @@ static int alltoall(void *arg, const char *what, const void *in, void *out, uint
 
 /* ---- coming and going ---- */
 
-static void cancel(void *arg)
+static void shm_cancel(void *arg)
 {
     struct hl_collective_shm *g = arg;
     __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED); /* a sleep is a slice long */
@@ -358,7 +358,7 @@ void hl_collective_leave(struct hl_collective_shm *g)
     hl_shm_unmap(g->s, g->size);
 }
 
-static void close_shm(void *arg)
+static void shm_close(void *arg)
 {
     struct hl_collective_shm *g = arg;
     if (g->s->rows[g->rank].process.pid == getpid()) /* not in a fork */
@@ -381,14 +381,14 @@ hl_status hl_collective_shm_open(const hybridps_shm_options *options, hybridps_t
     *out = (hybridps_transport){.rank = g->rank,
                                 .world = g->world,
                                 .arg = g,
-                                .allgather = allgather,
-                                .broadcast = broadcast,
-                                .close = close_shm,
-                                .reduce = reduce,
-                                .reduce_scatter = reduce_scatter,
-                                .alltoall = alltoall,
+                                .allgather = shm_allgather,
+                                .broadcast = shm_broadcast,
+                                .close = shm_close,
+                                .reduce = shm_reduce,
+                                .reduce_scatter = shm_reduce_scatter,
+                                .alltoall = shm_alltoall,
                                 .send = hl_collective_send,
                                 .recv = hl_collective_recv,
-                                .cancel = cancel};
+                                .cancel = shm_cancel};
     return HL_OK;
 }

@@ -21,7 +21,7 @@ static uint64_t size_for(int world)
            UINT64_C(2) * world * HL_COLLECTIVE_MAIL;
 }
 
-static hl_status check(const hybridps_shm_options *o)
+static hl_status check_shm_options(const hybridps_shm_options *o)
 {
     size_t len = o->name != NULL ? strlen(o->name) : 0;
     if (len == 0 || len > 200 || strchr(o->name, '/') != NULL)
@@ -36,7 +36,7 @@ static hl_status check(const hybridps_shm_options *o)
 }
 
 /* Rows of the dead are given up. Returns how many are left. */
-static int living(struct hl_collective_shared *s)
+static int count_living(struct hl_collective_shared *s)
 {
     int n = 0;
     for (uint32_t r = 0; r < s->world && r < HL_COLLECTIVE_RANKS; r++) {
@@ -69,7 +69,7 @@ static hl_status check_layout(const struct hl_collective_shm *g, uint64_t size)
     return HL_OK;
 }
 
-static hl_status make(struct hl_collective_shm *g, int fd)
+static hl_status make_shared(struct hl_collective_shm *g, int fd)
 {
     void *p;
     HL_TRY(hl_shm_reserve(fd, g->path, g->size));
@@ -84,7 +84,7 @@ static hl_status make(struct hl_collective_shm *g, int fd)
 }
 
 /* With the file locked. *again: it was of ranks that are all dead, and has lost its name. */
-static hl_status map(struct hl_collective_shm *g, int fd, int *again)
+static hl_status map_shared(struct hl_collective_shm *g, int fd, int *again)
 {
     struct stat sb;
     void *p;
@@ -93,14 +93,14 @@ static hl_status map(struct hl_collective_shm *g, int fd, int *again)
     uint64_t size = (uint64_t)sb.st_size;
     g->inode = sb.st_ino;
     if (size == 0)
-        return make(g, fd);
+        return make_shared(g, fd);
     if (size < sizeof(*g->s))
         return hl_fail(HL_EPROTO, "/dev/shm%s is not a group's memory; choose another name",
                        g->path);
     HL_TRY(hl_shm_map(fd, size, 1, &p));
     g->s = p;
     hl_status st = HL_OK;
-    *again = g->s->magic == 0 || (g->s->magic == MAGIC && living(g->s) == 0);
+    *again = g->s->magic == 0 || (g->s->magic == MAGIC && count_living(g->s) == 0);
     if (*again)
         shm_unlink(g->path);
     else
@@ -122,7 +122,7 @@ static hl_status take_row(struct hl_collective_shm *g)
     HL_TRY(hl_process_identify(getpid(), &self));
     row->process.start = self.start;
     __atomic_store_n(&row->process.pid, self.pid, __ATOMIC_RELEASE);
-    if (living(g->s) == g->world)
+    if (count_living(g->s) == g->world)
         shm_unlink(g->path);
     return HL_OK;
 }
@@ -137,7 +137,7 @@ static void give_up(struct hl_collective_shm *g)
         return;
     if (fstat(fd, &sb) == 0 && sb.st_ino == g->inode) {
         memset(&g->s->rows[g->rank], 0, sizeof(g->s->rows[0]));
-        if (living(g->s) == 0)
+        if (count_living(g->s) == 0)
             shm_unlink(g->path);
     }
     close(fd);
@@ -170,7 +170,7 @@ static hl_status wait_for_all(struct hl_collective_shm *g)
 hl_status hl_collective_join(const hybridps_shm_options *o, struct hl_collective_shm *g)
 {
     int again = 1, fd = -1;
-    HL_TRY(check(o));
+    HL_TRY(check_shm_options(o));
     *g = (struct hl_collective_shm){.rank = o->rank,
                                     .world = o->world,
                                     .size = size_for(o->world),
@@ -182,7 +182,7 @@ hl_status hl_collective_join(const hybridps_shm_options *o, struct hl_collective
     while (again && st == HL_OK) {
         HL_TRY(hl_shm_open_locked(g->path, 1, g->timeout_ms, &fd));
         again = 0;
-        st = map(g, fd, &again);
+        st = map_shared(g, fd, &again);
         if (again)
             close(fd);
     }

@@ -6,7 +6,7 @@
 
 #include "group/shm.h"
 
-static uint8_t *slot(const struct hl_collective_shm *g, int sender, uint32_t piece)
+static uint8_t *mail_slot(const struct hl_collective_shm *g, int sender, uint32_t piece)
 {
     uint64_t before = UINT64_C(2) * (g->world + 1) * HL_COLLECTIVE_PIECE;
     uint64_t index = (uint64_t)sender * 2 + (piece & 1);
@@ -14,7 +14,7 @@ static uint8_t *slot(const struct hl_collective_shm *g, int sender, uint32_t pie
 }
 
 /* The receiver has left no more than `goal` of this rank's pieces. */
-static int taken(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
+static int pieces_taken(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     uint32_t left = g->s->rows[g->rank].sent - __atomic_load_n(w->word, __ATOMIC_SEQ_CST);
     return left <= w->goal ? 2 : 0;
@@ -22,7 +22,7 @@ static int taken(const struct hl_collective_shm *g, const struct hl_collective_w
 
 /* There is a piece, and it is for this rank. While a piece waits `to` stands still, and it waits as
  * long as `taken` does: else another rank's piece and the next message's `to` look like ours. */
-static int arrived(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
+static int piece_arrived(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     const struct hl_collective_row *row = &g->s->rows[w->rank];
     uint32_t taken = __atomic_load_n(&row->taken, __ATOMIC_SEQ_CST);
@@ -41,13 +41,13 @@ int hl_collective_send(void *arg, const char *what, const void *data, uint64_t b
 {
     struct hl_collective_shm *g = arg;
     struct hl_collective_row *row = &g->s->rows[g->rank];
-    struct hl_collective_wait w = {dst, &row->taken, 1, taken, what};
+    struct hl_collective_wait w = {dst, &row->taken, 1, pieces_taken, what};
     row->mail = (struct hl_collective_call){.arg = tag, .bytes = bytes};
     snprintf(row->mail.what, sizeof(row->mail.what), "%s", what);
     __atomic_store_n(&row->to, (uint32_t)dst, __ATOMIC_SEQ_CST);
     for (uint64_t at = 0; at < bytes; at += HL_COLLECTIVE_MAIL) {
         HL_TRY(hl_collective_await(g, &w));
-        memcpy(slot(g, g->rank, row->sent), (const uint8_t *)data + at, piece_at(at, bytes));
+        memcpy(mail_slot(g, g->rank, row->sent), (const uint8_t *)data + at, piece_at(at, bytes));
         __atomic_add_fetch(&row->sent, 1, __ATOMIC_SEQ_CST);
         hl_collective_wake(g, &row->sent);
     }
@@ -75,12 +75,12 @@ int hl_collective_recv(void *arg, const char *what, void *data, uint64_t bytes, 
 {
     struct hl_collective_shm *g = arg;
     struct hl_collective_row *row = &g->s->rows[src];
-    struct hl_collective_wait w = {src, &row->sent, 0, arrived, what};
+    struct hl_collective_wait w = {src, &row->sent, 0, piece_arrived, what};
     for (uint64_t at = 0; at < bytes; at += HL_COLLECTIVE_MAIL) {
         HL_TRY(hl_collective_await(g, &w));
         if (at == 0)
             HL_TRY(check_mail(g, what, bytes, src, tag));
-        memcpy((uint8_t *)data + at, slot(g, src, row->taken), piece_at(at, bytes));
+        memcpy((uint8_t *)data + at, mail_slot(g, src, row->taken), piece_at(at, bytes));
         __atomic_add_fetch(&row->taken, 1, __ATOMIC_SEQ_CST);
         hl_collective_wake(g, &row->taken);
     }

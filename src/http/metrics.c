@@ -118,8 +118,8 @@ static int ask_loop(struct hl_metrics *m, int health, struct hl_buf *out)
     return answered;
 }
 
-static enum MHD_Result reply(struct MHD_Connection *c, unsigned code, const char *type,
-                             struct hl_buf *text)
+static enum MHD_Result send_reply(struct MHD_Connection *c, unsigned code, const char *type,
+                                  struct hl_buf *text)
 {
     size_t len = text->len;
     char *data = hl_buf_take(text);
@@ -147,14 +147,14 @@ static enum MHD_Result serve_metrics(struct hl_metrics *m, struct MHD_Connection
     if (st != HL_OK || text.failed) {
         hl_buf_clear(&text);
         (void)hl_buf_printf(&text, "the text is longer than %zu bytes\n", text.max);
-        return reply(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", &text);
+        return send_reply(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", &text);
     }
-    return reply(c, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &text);
+    return send_reply(c, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 
 /* ---- silent connections ---------------------------------------------------------------------- */
 
-static int descriptor(struct MHD_Connection *c)
+static int connection_fd(struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -172,7 +172,7 @@ static void silent_remove(struct hl_metrics *m, int fd)
         }
 }
 
-static void speaks(struct hl_metrics *m, int fd)
+static void client_speaks(struct hl_metrics *m, int fd)
 {
     pthread_mutex_lock(&m->lock);
     silent_remove(m, fd);
@@ -198,9 +198,9 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **state,
 {
     (void)state;
     if (what == MHD_CONNECTION_NOTIFY_STARTED)
-        falls_silent(arg, descriptor(c));
+        falls_silent(arg, connection_fd(c));
     else
-        speaks(arg, descriptor(c));
+        client_speaks(arg, connection_fd(c));
 }
 
 static void on_completed(void *arg, struct MHD_Connection *c, void **state,
@@ -208,19 +208,19 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **state,
 {
     (void)state;
     (void)how;
-    falls_silent(arg, descriptor(c)); /* it may ask again */
+    falls_silent(arg, connection_fd(c)); /* it may ask again */
 }
 
-static enum MHD_Result serve(void *arg, struct MHD_Connection *c, const char *url,
-                             const char *method, const char *version, const char *upload,
-                             size_t *upload_len, void **state)
+static enum MHD_Result serve_request(void *arg, struct MHD_Connection *c, const char *url,
+                                     const char *method, const char *version, const char *upload,
+                                     size_t *upload_len, void **state)
 {
     struct hl_metrics *m = arg;
     unsigned code = MHD_HTTP_NOT_FOUND;
     (void)version;
     (void)upload;
     (void)state;
-    speaks(m, descriptor(c));
+    client_speaks(m, connection_fd(c));
     if (*upload_len > 0) {
         *upload_len = 0; /* read and forgotten; the method refuses it in the end */
         return MHD_YES;
@@ -241,12 +241,13 @@ static enum MHD_Result serve(void *arg, struct MHD_Connection *c, const char *ur
     if (health.len > 0)
         (void)hl_buf_append(&text, health.data, health.len);
     hl_buf_fini(&health);
-    return reply(c, code, "text/plain; charset=utf-8", &text);
+    return send_reply(c, code, "text/plain; charset=utf-8", &text);
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-static hl_status split(const char *listen, char *host, size_t cap, char *port, size_t port_cap)
+static hl_status split_listen(const char *listen, char *host, size_t cap, char *port,
+                              size_t port_cap)
 {
     const char *colon = strrchr(listen, ':');
     size_t n = colon != NULL ? (size_t)(colon - listen) : 0;
@@ -295,7 +296,7 @@ static hl_status listen_on(struct hl_metrics *m, int *out)
     char host[256], port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
     const char *where = m->opts.listen;
-    HL_TRY(split(where, host, sizeof(host), port, sizeof(port)));
+    HL_TRY(split_listen(where, host, sizeof(host), port, sizeof(port)));
     int rc = getaddrinfo(host, port, &hints, &list);
     if (rc != 0)
         return hl_fail(HL_EINVAL, "metrics on \"%s\": %s", where, gai_strerror(rc));
@@ -340,7 +341,7 @@ hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics
     }
     m->http = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
                                    MHD_USE_POLL | MHD_USE_ITC,
-                               0, NULL, NULL, serve, m, MHD_OPTION_LISTEN_SOCKET, fd,
+                               0, NULL, NULL, serve_request, m, MHD_OPTION_LISTEN_SOCKET, fd,
                                MHD_OPTION_CONNECTION_LIMIT, (unsigned)HL_METRICS_CONNECTIONS,
                                MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HL_METRICS_IDLE_S,
                                MHD_OPTION_NOTIFY_CONNECTION, on_connection, m,

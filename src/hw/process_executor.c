@@ -31,14 +31,14 @@ static struct hl_px *px_of(struct hl_executor *ex)
     return (struct hl_px *)ex;
 }
 
-static struct hl_px_entry *find(struct hl_px *px, const char *id)
+static struct hl_px_entry *find_entry(struct hl_px *px, const char *id)
 {
     struct hl_px_entry *e;
     HASH_FIND_STR(px->entries, id, e);
     return e;
 }
 
-static void wake(struct hl_px *px)
+static void wake_watcher(struct hl_px *px)
 {
     uint64_t one = 1;
     if (write(px->wake, &one, sizeof(one)) < 0)
@@ -92,8 +92,8 @@ static hl_status spawn_shim(struct hl_px *px, const char *dir, int lock_fd, int 
 }
 
 /* Until the shim has written its first status, has died, or the time is over. */
-static hl_status launch(struct hl_px *px, const char *dir, const struct hl_container_spec *spec,
-                        struct hl_process *out)
+static hl_status launch_shim(struct hl_px *px, const char *dir,
+                             const struct hl_container_spec *spec, struct hl_process *out)
 {
     int ready[2];
     pid_t pid;
@@ -156,7 +156,7 @@ static hl_status start_new(struct hl_px *px, const struct hl_container_spec *spe
     struct hl_process shim;
     e->busy++;
     pthread_mutex_unlock(&px->lock);
-    hl_status st = launch(px, dir.s, spec, &shim);
+    hl_status st = launch_shim(px, dir.s, spec, &shim);
     if (st != HL_OK && st != HL_EEXIST && st != HL_EBUSY && hl_dir_remove(dir.s) != HL_OK)
         hl_debug("%s stays", dir.s);
     pthread_mutex_lock(&px->lock);
@@ -170,7 +170,7 @@ static hl_status start_new(struct hl_px *px, const struct hl_container_spec *spe
     hl_px_watch(px, e);
     if (e->stop_wanted)
         stop_entry(px, e, e->wanted_grace_ms);
-    wake(px);
+    wake_watcher(px);
     return hl_container_status_copy(&e->status, out);
 }
 
@@ -180,7 +180,7 @@ static hl_status px_start(struct hl_executor *ex, const struct hl_container_spec
     struct hl_px *px = px_of(ex);
     struct hl_binding binding;
     pthread_mutex_lock(&px->lock);
-    struct hl_px_entry *e = find(px, spec->id);
+    struct hl_px_entry *e = find_entry(px, spec->id);
     hl_status st = HL_OK;
     if (e != NULL)
         st = hl_container_status_copy(&e->status, out);
@@ -208,14 +208,14 @@ static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms)
     uint64_t at = hl_now_ns() + ((uint64_t)grace_ms + STOP_SLACK_MS) * HL_NS_PER_MS;
     if (e->kill_at_ns == 0 || at < e->kill_at_ns)
         e->kill_at_ns = at;
-    wake(px);
+    wake_watcher(px);
 }
 
 static hl_status px_stop(struct hl_executor *ex, const char *id, int grace_ms)
 {
     struct hl_px *px = px_of(ex);
     pthread_mutex_lock(&px->lock);
-    struct hl_px_entry *e = find(px, id);
+    struct hl_px_entry *e = find_entry(px, id);
     if (e != NULL && !e->gone && !hl_run_state_ended(e->status.state)) {
         if (e->shim.pid == 0) {
             e->stop_wanted = 1;
@@ -254,11 +254,11 @@ static struct hl_px_entry *await_gone(struct hl_px *px, const char *id)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += FORGET_WAIT_MS / 1000;
     for (;;) {
-        struct hl_px_entry *e = find(px, id);
+        struct hl_px_entry *e = find_entry(px, id);
         if (e == NULL || (e->gone && e->busy == 0) || !hl_run_state_ended(e->status.state))
             return e;
         if (pthread_cond_timedwait(&px->changed, &px->lock, &until) == ETIMEDOUT)
-            return find(px, id);
+            return find_entry(px, id);
     }
 }
 
@@ -285,7 +285,7 @@ static hl_status px_put_rank_table(struct hl_executor *ex, const char *id, const
     struct hl_px *px = px_of(ex);
     hl_status st = HL_OK;
     pthread_mutex_lock(&px->lock); /* its directory must not be forgotten meanwhile */
-    const struct hl_px_entry *e = find(px, id);
+    const struct hl_px_entry *e = find_entry(px, id);
     if (e == NULL)
         st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
     else if (!hl_run_state_ended(e->status.state))
@@ -301,7 +301,7 @@ static hl_status log_state(struct hl_px *px, const char *id, int rank, int *ende
 {
     hl_status st = HL_OK;
     pthread_mutex_lock(&px->lock);
-    struct hl_px_entry *e = find(px, id);
+    struct hl_px_entry *e = find_entry(px, id);
     if (e == NULL) {
         st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
     } else {
@@ -399,7 +399,7 @@ static void px_close(struct hl_executor *ex)
     pthread_mutex_lock(&px->lock);
     px->closing = 1;
     pthread_mutex_unlock(&px->lock);
-    wake(px);
+    wake_watcher(px);
     pthread_join(px->thread, NULL);
     px_free(px);
 }

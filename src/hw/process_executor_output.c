@@ -70,7 +70,7 @@ static void tell_gaps(struct hl_shim *s)
 /* ---- into the log ---- */
 
 /* Give the oldest output back to the file system; offsets stay what they are. */
-static void trim(struct hl_shim *s, struct hl_shim_output *o)
+static void trim_log(struct hl_shim *s, struct hl_shim_output *o)
 {
     struct stat sb;
     if (s->log_max == 0 || o->untrimmed < LOG_ALIGN)
@@ -102,7 +102,7 @@ static size_t write_log(struct hl_shim_output *o, const char *text, size_t len)
     return at;
 }
 
-static void lose(struct hl_shim *s, struct hl_shim_output *o, size_t len, int error)
+static void lose_output(struct hl_shim *s, struct hl_shim_output *o, size_t len, int error)
 {
     bool begins = o->lost == 0;
     o->lost += len;
@@ -130,7 +130,7 @@ static bool close_gap(struct hl_shim *s, struct hl_shim_output *o, uint64_t time
 }
 
 /* Behind a gap the log goes on with a whole line. */
-static void keep(struct hl_shim *s, struct hl_shim_output *o, const char *text, size_t len)
+static void keep_output(struct hl_shim *s, struct hl_shim_output *o, const char *text, size_t len)
 {
     if (o->lost > 0) {
         const char *nl = hl_now_ns() < o->retry_ns ? NULL : memchr(text, '\n', len);
@@ -141,18 +141,18 @@ static void keep(struct hl_shim *s, struct hl_shim_output *o, const char *text, 
         if (nl == NULL)
             return;
         if (!close_gap(s, o, 2)) { /* not for the room of a moment */
-            lose(s, o, len, o->error);
+            lose_output(s, o, len, o->error);
             return;
         }
     }
     if (len > 0 && !disk_has_room(o->log, len, 1)) {
-        lose(s, o, len, ENOSPC);
+        lose_output(s, o, len, ENOSPC);
         return;
     }
     size_t done = write_log(o, text, len);
     if (done < len)
-        lose(s, o, len - done, errno);
-    trim(s, o);
+        lose_output(s, o, len - done, errno);
+    trim_log(s, o);
 }
 
 /* ---- out of the pipe ---- */
@@ -175,7 +175,7 @@ size_t hl_shim_output_take(struct hl_shim *s, size_t i)
         return 0;
     ssize_t n = read(o->pipe, block, sizeof(block));
     if (n > 0)
-        keep(s, o, block, (size_t)n);
+        keep_output(s, o, block, (size_t)n);
     else if (n == 0 || (errno != EAGAIN && errno != EINTR))
         close_pipe(s, o);
     return n > 0 ? (size_t)n : 0;

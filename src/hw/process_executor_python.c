@@ -83,7 +83,7 @@ static bool is_env_of(const char *root, const char *name, struct hl_path *out)
     return strcmp(name, "base") == 0 && is_conda(root);
 }
 
-static const char *variable(const struct hl_env *env, const char *name)
+static const char *rank_variable(const struct hl_env *env, const char *name)
 {
     const char *value = hl_env_get(env, name);
     if (value == NULL)
@@ -96,8 +96,8 @@ static bool find_conda(const struct hl_env *env, const char *name, struct hl_pat
 {
     static const char *const places[] = {"miniforge3", "mambaforge", "miniconda3", "anaconda3",
                                          "micromamba", "conda",      ".conda"};
-    const char *dirs = variable(env, "CONDA_ENVS_PATH"), *home = variable(env, "HOME");
-    const char *mamba = variable(env, "MAMBA_ROOT_PREFIX");
+    const char *dirs = rank_variable(env, "CONDA_ENVS_PATH"), *home = rank_variable(env, "HOME");
+    const char *mamba = rank_variable(env, "MAMBA_ROOT_PREFIX");
     struct hl_path root, program;
     for (const char *p = dirs; p != NULL && *p != '\0';) {
         size_t len = strcspn(p, ":");
@@ -107,7 +107,7 @@ static bool find_conda(const struct hl_env *env, const char *name, struct hl_pat
             return true;
         p += len + (p[len] == ':');
     }
-    if (root_of(variable(env, "CONDA_EXE"), &root) && is_env_of(root.s, name, out))
+    if (root_of(rank_variable(env, "CONDA_EXE"), &root) && is_env_of(root.s, name, out))
         return true;
     if (mamba != NULL && is_env_of(mamba, name, out))
         return true;

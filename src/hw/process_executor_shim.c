@@ -123,7 +123,7 @@ static void rank_ended(struct hl_shim *s, size_t i, int how)
     }
 }
 
-static void reap(struct hl_shim *s)
+static void reap_ranks(struct hl_shim *s)
 {
     int how;
     pid_t pid;
@@ -165,7 +165,7 @@ static int next_wait_ms(const struct hl_shim *s)
     return ms < TICK_MS ? (int)ms : TICK_MS;
 }
 
-static void watch(struct hl_shim *s, int signals)
+static void watch_ranks(struct hl_shim *s, int signals)
 {
     struct pollfd *fds = s->polls;
     fds[s->status.rank_count] = (struct pollfd){.fd = signals, .events = POLLIN};
@@ -177,7 +177,7 @@ static void watch(struct hl_shim *s, int signals)
             if (fds[i].revents != 0)
                 hl_shim_output_take(s, i);
         take_signals(s, signals);
-        reap(s);
+        reap_ranks(s);
         if (s->live > 0 && s->kill_at_ns != 0 && hl_now_ns() >= s->kill_at_ns)
             kill_all(s);
         if (s->dirty && s->live > 0)
@@ -186,7 +186,7 @@ static void watch(struct hl_shim *s, int signals)
 }
 
 /* The result is worth some patience with a full disk: more than with whoever wants us to stop. */
-static void insist(struct hl_shim *s, int signals)
+static void retry_status(struct hl_shim *s, int signals)
 {
     struct pollfd p = {.fd = signals, .events = POLLIN};
     int seconds = s->requested ? STOP_RETRY_S : RESULT_RETRY_S;
@@ -198,7 +198,7 @@ static void insist(struct hl_shim *s, int signals)
     }
 }
 
-static void finish(struct hl_shim *s, int signals)
+static void finish_shim(struct hl_shim *s, int signals)
 {
     uint64_t oom = hl_cgroup_oom_kills(&s->cgroup);
     end_orphans(s);
@@ -213,10 +213,10 @@ static void finish(struct hl_shim *s, int signals)
                            (unsigned long long)oom);
     s->status.finished_ms = hl_wall_ms();
     write_status(s);
-    insist(s, signals);
+    retry_status(s, signals);
 }
 
-static hl_status load(struct hl_shim *s)
+static hl_status load_shim(struct hl_shim *s)
 {
     int foreign;
     HL_TRY(hl_spec_file_read(s->dir, &s->spec));
@@ -228,7 +228,7 @@ static hl_status load(struct hl_shim *s)
 }
 
 /* Say who we are in the file whose lock says that we live. */
-static void sign(void)
+static void sign_lock(void)
 {
     struct hl_process self;
     char text[64];
@@ -270,9 +270,9 @@ int hl_shim_main(const char *dir)
     struct hl_shim s = {.dir = dir};
     hl_log_init("helios-shim", HL_LOG_INFO);
     int signals = watch_signals();
-    sign();
+    sign_lock();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (signals < 0 || load(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK) {
+    if (signals < 0 || load_shim(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK) {
         hl_error("%s", signals < 0 ? "signalfd failed" : hl_error_text());
         shim_fini(&s);
         return 1;
@@ -284,12 +284,12 @@ int hl_shim_main(const char *dir)
     if (s.live > 0)
         write_status(&s);
     else
-        finish(&s, signals);
+        finish_shim(&s, signals);
     int ended = s.live == 0;
     close(HL_SHIM_READY_FD);
-    watch(&s, signals);
+    watch_ranks(&s, signals);
     if (!ended)
-        finish(&s, signals);
+        finish_shim(&s, signals);
     close(signals);
     int rc = s.dirty;
     shim_fini(&s);

@@ -88,7 +88,7 @@ void hl_px_watch(struct hl_px *px, struct hl_px_entry *e)
         struct epoll_event ev = {.events = EPOLLIN, .data.ptr = e};
         e->pidfd = fd;
         if (epoll_ctl(px->epoll, EPOLL_CTL_ADD, fd, &ev) != 0)
-            hl_closep(&e->pidfd); /* the tick asks the lock then */
+            hl_closep(&e->pidfd); /* check_shims asks the lock then */
     }
     hl_px_refresh(e); /* what changed before the watch was there */
 }
@@ -239,7 +239,7 @@ struct changes {
     size_t count, cap;
 };
 
-static void changed(struct changes *c, const struct hl_px_entry *e)
+static void note_change(struct changes *c, const struct hl_px_entry *e)
 {
     if (hl_run_state_ended(e->status.state))
         hl_info("container ended id=%s state=%s message=\"%s\"", e->id,
@@ -268,22 +268,22 @@ static void take_inotify(struct hl_px *px, struct changes *c)
                 continue;
             HASH_ITER (hh, px->entries, e, next) {
                 if (e->watch == ev->wd && hl_px_refresh(e))
-                    changed(c, e);
+                    note_change(c, e);
             }
         }
     }
 }
 
-static void settle(struct hl_px *px, struct hl_px_entry *e, struct changes *c)
+static void settle_entry(struct hl_px *px, struct hl_px_entry *e, struct changes *c)
 {
     enum hl_run_state before = e->status.state;
     hl_px_settle(px, e);
     if (e->status.state != before)
-        changed(c, e);
+        note_change(c, e);
 }
 
 /* Shims that don't obey, and shims without a descriptor. Returns the wait until the next look. */
-static int tick(struct hl_px *px, struct changes *c)
+static int check_shims(struct hl_px *px, struct changes *c)
 {
     struct hl_px_entry *e, *next;
     int wait = -1;
@@ -296,7 +296,7 @@ static int tick(struct hl_px *px, struct changes *c)
             e->kill_at_ns = 0;
         }
         if (e->pidfd < 0 && !shim_lives(e->dir.s)) {
-            settle(px, e, c); /* lets go of the lock: the list may be another one now */
+            settle_entry(px, e, c); /* lets go of the lock: the list may be another one now */
             return 0;
         }
         if (e->pidfd < 0 || e->kill_at_ns != 0)
@@ -315,7 +315,7 @@ static void take_events(struct hl_px *px, const struct epoll_event *events, int 
     for (int i = 0; i < n; i++) {
         struct hl_px_entry *e = events[i].data.ptr;
         if (e != NULL && !e->gone)
-            settle(px, e, c);
+            settle_entry(px, e, c);
     }
 }
 
@@ -330,7 +330,7 @@ void *hl_px_watcher(void *arg)
         pthread_mutex_lock(&px->lock);
         int closing = px->closing;
         take_events(px, events, closing ? 0 : n, &c);
-        wait = tick(px, &c);
+        wait = check_shims(px, &c);
         pthread_mutex_unlock(&px->lock);
         for (size_t i = 0; i < c.count && px->on_change != NULL && !closing; i++)
             px->on_change(px->arg, c.ids[i]);

@@ -151,13 +151,13 @@ static hl_status read_topology(hwloc_topology_t t, struct hl_topo *topo)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static void destroy(hwloc_topology_t *t)
+static void destroy_hwloc(hwloc_topology_t *t)
 {
     if (*t != NULL)
         hwloc_topology_destroy(*t);
 }
 
-static hl_status prepare(hwloc_topology_t *t)
+static hl_status prepare_hwloc(hwloc_topology_t *t)
 {
     if (hwloc_topology_init(t) != 0) {
         *t = NULL;
@@ -170,7 +170,7 @@ static hl_status prepare(hwloc_topology_t *t)
     return HL_OK;
 }
 
-static hl_status finish(hwloc_topology_t t, const char *name, struct hl_topo *out)
+static hl_status finish_topology(hwloc_topology_t t, const char *name, struct hl_topo *out)
 {
     struct hl_topo topo = {0};
     hl_status st = read_topology(t, &topo);
@@ -223,15 +223,15 @@ static hl_status check_version(const char *path, const char *text)
 
 hl_status hl_topology_load_xml(const char *path, struct hl_topo *out)
 {
-    HL_AUTO(destroy) hwloc_topology_t t = NULL;
+    HL_AUTO(destroy_hwloc) hwloc_topology_t t = NULL;
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(XML_BYTES_MAX);
     HL_TRY(read_file(path, &text));
     HL_TRY(check_version(path, text.data));
-    HL_TRY(prepare(&t));
+    HL_TRY(prepare_hwloc(&t));
     if (hwloc_topology_set_xmlbuffer(t, text.data, (int)text.len + 1) != 0 ||
         hwloc_topology_load(t) != 0)
         return hl_fail(HL_EINVAL, "%s is not readable as hwloc XML of version 1 or 2", path);
-    return finish(t, path, out);
+    return finish_topology(t, path, out);
 }
 
 /* CPUs outside the caller's affinity are somebody else's. */
@@ -262,12 +262,12 @@ static void keep_allowed(struct hl_topo *topo)
 
 hl_status hl_topology_load_machine(struct hl_topo *out)
 {
-    HL_AUTO(destroy) hwloc_topology_t t = NULL;
+    HL_AUTO(destroy_hwloc) hwloc_topology_t t = NULL;
     struct hl_topo topo = {0};
-    HL_TRY(prepare(&t));
+    HL_TRY(prepare_hwloc(&t));
     if (hwloc_topology_load(t) != 0)
         return hl_fail(HL_EIO, "hwloc can't read this machine: %m");
-    HL_TRY(finish(t, "this machine", &topo));
+    HL_TRY(finish_topology(t, "this machine", &topo));
     keep_allowed(&topo);
     if (topo.slot_count == 0) {
         hl_topo_fini(&topo);

@@ -74,8 +74,8 @@ static hl_status read_pem(const struct reading *r, const json_t *obj, const char
 }
 
 /* The member `kind` of the entry called `name` in the list `lists`. */
-static hl_status named(const struct reading *r, const char *lists, const char *kind,
-                       const char *name, const json_t **out)
+static hl_status find_named(const struct reading *r, const char *lists, const char *kind,
+                            const char *name, const json_t **out)
 {
     const json_t *entry;
     size_t i;
@@ -145,9 +145,9 @@ static hl_status read_context(const struct reading *r, const char *wanted)
     const char *name = wanted[0] != '\0' ? wanted : hl_json_str(r->root, "current-context", "");
     if (name[0] == '\0')
         return hl_fail(HL_EINVAL, "%s: it has no current-context; name one", r->path);
-    HL_TRY(named(r, "contexts", "context", name, &context));
-    HL_TRY(named(r, "clusters", "cluster", hl_json_str(context, "cluster", ""), &cluster));
-    HL_TRY(named(r, "users", "user", hl_json_str(context, "user", ""), &user));
+    HL_TRY(find_named(r, "contexts", "context", name, &context));
+    HL_TRY(find_named(r, "clusters", "cluster", hl_json_str(context, "cluster", ""), &cluster));
+    HL_TRY(find_named(r, "users", "user", hl_json_str(context, "user", ""), &user));
     HL_TRY(read_cluster(r, cluster));
     HL_TRY(read_user(r, user));
     return copy_text(hl_json_str(context, "namespace", "default"), &r->out->ns);
@@ -206,7 +206,7 @@ static void default_path(char *out, size_t cap)
         out[0] = '\0';
 }
 
-static hl_status load(const struct hl_kube_source *from, struct hl_kube_config *c)
+static hl_status load_config(const struct hl_kube_source *from, struct hl_kube_config *c)
 {
     char path[PATH_MAX];
     if (from->path[0] != '\0')
@@ -227,7 +227,7 @@ hl_status hl_kube_config_load(const struct hl_kube_source *from, struct hl_kube_
     struct hl_kube_config *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a kubeconfig");
-    hl_status st = load(from, c);
+    hl_status st = load_config(from, c);
     if (st != HL_OK) {
         hl_kube_config_free(c);
         return st;

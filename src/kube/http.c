@@ -154,7 +154,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
 
 /* ---- one attempt ----------------------------------------------------------------------------- */
 
-static CURL *take(struct hl_kube *k)
+static CURL *take_handle(struct hl_kube *k)
 {
     CURL *curl = NULL;
     pthread_mutex_lock(&k->lock);
@@ -164,7 +164,7 @@ static CURL *take(struct hl_kube *k)
     return curl != NULL ? curl : curl_easy_init();
 }
 
-static void give(struct hl_kube *k, CURL *curl)
+static void give_handle(struct hl_kube *k, CURL *curl)
 {
     curl_easy_reset(curl); /* keeps the connection */
     pthread_mutex_lock(&k->lock);
@@ -177,7 +177,7 @@ static void give(struct hl_kube *k, CURL *curl)
 }
 
 /* The header with the token; read anew every minute, as pods' tokens change. */
-static hl_status authorization(struct hl_kube *k, int anew, char *out, size_t cap)
+static hl_status authorization_header(struct hl_kube *k, int anew, char *out, size_t cap)
 {
     hl_status st = HL_OK;
     pthread_mutex_lock(&k->lock);
@@ -257,12 +257,12 @@ static int add_line(struct curl_slist **list, const char *line)
     return line[0] == '\0' || more != NULL;
 }
 
-static hl_status perform(struct exchange *x, const char *body, const char *type, int anew,
-                         CURLcode *rc)
+static hl_status perform_once(struct exchange *x, const char *body, const char *type, int anew,
+                              CURLcode *rc)
 {
     struct curl_slist *headers = NULL, *connect_to = NULL;
     char line[HEADER_MAX], kind[96], *url = NULL;
-    HL_TRY(authorization(x->k, anew, line, sizeof(line)));
+    HL_TRY(authorization_header(x->k, anew, line, sizeof(line)));
     snprintf(kind, sizeof(kind), "Content-Type: %s", type != NULL ? type : "application/json");
     int ok = add_line(&headers, line) &&
              add_line(&headers, x->only_metadata ? ACCEPT_METADATA : ACCEPT) &&
@@ -271,14 +271,14 @@ static hl_status perform(struct exchange *x, const char *body, const char *type,
              add_line(&connect_to, x->k->connect_to != NULL ? x->k->connect_to : "") &&
              asprintf(&url, "%s%s", x->k->base, x->path) > 0;
     explicit_bzero(line, sizeof(line));
-    x->curl = ok ? take(x->k) : NULL;
+    x->curl = ok ? take_handle(x->k) : NULL;
     if (x->curl != NULL) {
         x->code = 0;
         hl_buf_clear(&x->body);
         set_all(x, url, body, headers, connect_to);
         *rc = curl_easy_perform(x->curl);
         curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
-        give(x->k, x->curl);
+        give_handle(x->k, x->curl);
     }
     curl_slist_free_all(headers);
     curl_slist_free_all(connect_to);
@@ -322,12 +322,12 @@ static hl_status fail_code(const struct exchange *x)
     return st;
 }
 
-static hl_status run(struct exchange *x, const char *body, const char *type)
+static hl_status run_exchange(struct exchange *x, const char *body, const char *type)
 {
     CURLcode rc = CURLE_OK;
-    HL_TRY(perform(x, body, type, 0, &rc));
+    HL_TRY(perform_once(x, body, type, 0, &rc));
     if (rc == CURLE_OK && x->code == UNAUTHORIZED && x->k->config->token_file != NULL)
-        HL_TRY(perform(x, body, type, 1, &rc));
+        HL_TRY(perform_once(x, body, type, 1, &rc));
     if (x->stream_st != HL_OK)
         return x->stream_st;
     if (rc != CURLE_OK)
@@ -335,13 +335,13 @@ static hl_status run(struct exchange *x, const char *body, const char *type)
     return x->code >= 200 && x->code < 300 ? HL_OK : fail_code(x);
 }
 
-static uint64_t until(int timeout_ms)
+static uint64_t deadline_ns(int timeout_ms)
 {
     return hl_now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : CALL_MS) * HL_NS_PER_MS;
 }
 
-static hl_status parse(const struct exchange *x, const struct hl_kube_members *members,
-                       json_t **out)
+static hl_status parse_answer(const struct exchange *x, const struct hl_kube_members *members,
+                              json_t **out)
 {
     hl_status st = hl_kube_parse(x->body.len > 0 ? x->body.data : "", x->body.len, members, out);
     return st == HL_OK ? HL_OK
@@ -356,13 +356,13 @@ hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_
                          .path = r->path,
                          .only_metadata = r->only_metadata,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
-                         .until_ns = until(r->timeout_ms)};
+                         .until_ns = deadline_ns(r->timeout_ms)};
     HL_AUTO(hl_freep) char *body = r->body != NULL ? json_dumps(r->body, JSON_COMPACT) : NULL;
-    hl_status st = run(&x, body != NULL ? body : r->text, r->type);
+    hl_status st = run_exchange(&x, body != NULL ? body : r->text, r->type);
     if (r->retry_after_s != NULL)
         *r->retry_after_s = x.retry_after_s;
     if (st == HL_OK && out != NULL)
-        st = parse(&x, r->members, out);
+        st = parse_answer(&x, r->members, out);
     hl_buf_fini(&x.body);
     return st;
 }
@@ -373,8 +373,8 @@ hl_status hl_kube_text(struct hl_kube *k, const char *path, int timeout_ms, stru
                          .method = "GET",
                          .path = path,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
-                         .until_ns = until(timeout_ms)};
-    hl_status st = run(&x, NULL, NULL);
+                         .until_ns = deadline_ns(timeout_ms)};
+    hl_status st = run_exchange(&x, NULL, NULL);
     if (st == HL_OK)
         st = hl_buf_append(out, x.body.data != NULL ? x.body.data : "", x.body.len);
     hl_buf_fini(&x.body);
@@ -390,8 +390,8 @@ hl_status hl_kube_watch(struct hl_kube *k, const struct hl_kube_request *r,
                          .only_metadata = r->only_metadata,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .stream = stream,
-                         .until_ns = until(r->timeout_ms)};
-    hl_status st = run(&x, NULL, NULL);
+                         .until_ns = deadline_ns(r->timeout_ms)};
+    hl_status st = run_exchange(&x, NULL, NULL);
     if (r->retry_after_s != NULL)
         *r->retry_after_s = x.retry_after_s > 0 ? x.retry_after_s : stream->retry_after_s;
     hl_buf_fini(&x.body);

@@ -8,28 +8,28 @@
 #define SHORT_MAX 18 /* digits that any integer has room for */
 
 /* Where we are in the text; `end` is not part of it. */
-struct place {
+struct json_cursor {
     const char *at, *begin, *end;
     const struct hl_kube_members *members;
     unsigned depth;
     int no_memory;
 };
 
-static json_t *parse_value(struct place *p);
+static json_t *parse_value(struct json_cursor *p);
 
 static int is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static void skip_space(struct place *p)
+static void skip_space(struct json_cursor *p)
 {
     while (p->at < p->end && is_space(*p->at))
         p->at++;
 }
 
 /* 1: `c` stands here, and is passed. */
-static int take(struct place *p, char c)
+static int take_char(struct json_cursor *p, char c)
 {
     skip_space(p);
     if (p->at == p->end || *p->at != c)
@@ -39,12 +39,12 @@ static int take(struct place *p, char c)
 }
 
 /* What is seldom is jansson's: its rules are ours. */
-static json_t *parse_slowly(struct place *p, const char *from)
+static json_t *parse_slowly(struct json_cursor *p, const char *from)
 {
     return json_loadb(from, (size_t)(p->at - from), JSON_DECODE_ANY, NULL);
 }
 
-static json_t *made(struct place *p, json_t *value)
+static json_t *note_made(struct json_cursor *p, json_t *value)
 {
     p->no_memory |= value == NULL;
     return value;
@@ -62,7 +62,7 @@ static const uint8_t classes[256] = {
 
 /* From its opening quote to behind its closing one, if it has one. The loop within has nothing to
  * wait for but its counter: with the step taken from the class each byte costs 13 cycles, not 4. */
-static enum kind_of_string pass_string(struct place *p)
+static enum kind_of_string pass_string(struct json_cursor *p)
 {
     const char *at = p->at + 1;
     unsigned seen = 0;
@@ -81,44 +81,44 @@ static enum kind_of_string pass_string(struct place *p)
 }
 
 /* What `\c` stands for; 0: we leave it to jansson. */
-static char escaped(char c)
+static char escaped_char(char c)
 {
     return c == '"' || c == '\\' || c == '/' ? c : c == 'n' ? '\n' : c == 't' ? '\t' : '\0';
 }
 
 /* A closed string that is not plain, `from` its first quote to `p->at`. */
-static json_t *parse_escaped(struct place *p, const char *from)
+static json_t *parse_escaped(struct json_cursor *p, const char *from)
 {
     const char *at = from + 1, *end = p->at - 1;
     char *text = malloc((size_t)(end - at) + 1), *to = text;
     if (text == NULL)
-        return made(p, NULL);
+        return note_made(p, NULL);
     while (at < end) {
         unsigned char c = (unsigned char)*at++;
-        *to = c != '\\' ? (char)c : escaped(*at++);
+        *to = c != '\\' ? (char)c : escaped_char(*at++);
         if ((c != '\\' && (c < 0x20 || c >= 0x80)) || *to == '\0') {
             free(text);
             return parse_slowly(p, from);
         }
         to++;
     }
-    json_t *out = made(p, json_stringn_nocheck(text, (size_t)(to - text)));
+    json_t *out = note_made(p, json_stringn_nocheck(text, (size_t)(to - text)));
     free(text);
     return out;
 }
 
-static json_t *parse_string(struct place *p)
+static json_t *parse_string(struct json_cursor *p)
 {
     const char *from = p->at;
     enum kind_of_string kind = pass_string(p);
     if (kind == STRING_PLAIN)
-        return made(p, json_stringn_nocheck(from + 1, (size_t)(p->at - from) - 2));
+        return note_made(p, json_stringn_nocheck(from + 1, (size_t)(p->at - from) - 2));
     return kind == STRING_ODD ? parse_escaped(p, from) : NULL;
 }
 
 /* ---- numbers and words ----------------------------------------------------------------------- */
 
-static json_t *parse_number(struct place *p)
+static json_t *parse_number(struct json_cursor *p)
 {
     const char *from = p->at;
     json_int_t n = 0;
@@ -126,13 +126,13 @@ static json_t *parse_number(struct place *p)
         n = n * 10 + (*p->at++ - '0');
     int done = p->at == p->end || strchr("0123456789.eE", *p->at) == NULL || *p->at == '\0';
     if (done && p->at > from && (*from != '0' || p->at - from == 1))
-        return made(p, json_integer(n));
+        return note_made(p, json_integer(n));
     while (p->at < p->end && *p->at != '\0' && strchr("+-0123456789.eE", *p->at) != NULL)
         p->at++;
     return parse_slowly(p, from);
 }
 
-static json_t *parse_word(struct place *p, const char *word, json_t *value)
+static json_t *parse_word(struct json_cursor *p, const char *word, json_t *value)
 {
     size_t n = strlen(word);
     if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0)
@@ -145,23 +145,23 @@ static json_t *parse_word(struct place *p, const char *word, json_t *value)
 
 /* What is between the brackets, one after the other into `group`; `one` says 0 where there is none,
  * or it can't be had. */
-static json_t *parse_group(struct place *p, json_t *group, char end,
-                           int (*one)(struct place *p, json_t *group))
+static json_t *parse_group(struct json_cursor *p, json_t *group, char end,
+                           int (*one)(struct json_cursor *p, json_t *group))
 {
     p->at++;
-    if (made(p, group) == NULL || take(p, end))
+    if (note_made(p, group) == NULL || take_char(p, end))
         return group;
     int ok;
     do
         ok = one(p, group);
-    while (ok && take(p, ','));
-    if (ok && take(p, end))
+    while (ok && take_char(p, ','));
+    if (ok && take_char(p, end))
         return group;
     json_decref(group);
     return NULL;
 }
 
-static int parse_item(struct place *p, json_t *list)
+static int parse_item(struct json_cursor *p, json_t *list)
 {
     json_t *value = parse_value(p);
     return value != NULL && json_array_append_new(list, value) == 0;
@@ -186,7 +186,7 @@ static enum taken is_in(const char *const *names, const char *key, size_t len)
     return LEFT_OUT;
 }
 
-static enum taken is_taken(const struct place *p, const char *key, size_t len)
+static enum taken is_taken(const struct json_cursor *p, const char *key, size_t len)
 {
     const struct hl_kube_members *m = p->members;
     if (m == NULL)
@@ -197,7 +197,7 @@ static enum taken is_taken(const struct place *p, const char *key, size_t len)
     return how != LEFT_OUT ? how : is_in(of_all, key, len);
 }
 
-static void pass_value(struct place *p)
+static void pass_value(struct json_cursor *p)
 {
     size_t depth = 0;
     skip_space(p);
@@ -215,7 +215,7 @@ static void pass_value(struct place *p)
     }
 }
 
-static int parse_member(struct place *p, json_t *object)
+static int parse_member(struct json_cursor *p, json_t *object)
 {
     skip_space(p);
     const char *from = p->at, *key = from + 1;
@@ -228,7 +228,7 @@ static int parse_member(struct place *p, json_t *object)
         key = json_string_value(odd);
         len = json_string_length(odd);
     }
-    int ok = key != NULL && take(p, ':');
+    int ok = key != NULL && take_char(p, ':');
     enum taken how = ok ? is_taken(p, key, len) : LEFT_OUT;
     if (ok && how == LEFT_OUT) {
         pass_value(p);
@@ -243,7 +243,7 @@ static int parse_member(struct place *p, json_t *object)
     return ok;
 }
 
-static json_t *parse_any(struct place *p)
+static json_t *parse_any(struct json_cursor *p)
 {
     switch (*p->at) {
     case '{':
@@ -263,7 +263,7 @@ static json_t *parse_any(struct place *p)
     }
 }
 
-static json_t *parse_value(struct place *p)
+static json_t *parse_value(struct json_cursor *p)
 {
     skip_space(p);
     if (p->at == p->end || p->depth == DEPTH_MAX)
@@ -277,7 +277,7 @@ static json_t *parse_value(struct place *p)
 hl_status hl_kube_parse(const char *text, size_t len, const struct hl_kube_members *members,
                         json_t **out)
 {
-    struct place p = {.at = text, .begin = text, .end = text + len, .members = members};
+    struct json_cursor p = {.at = text, .begin = text, .end = text + len, .members = members};
     json_t *value = parse_value(&p);
     skip_space(&p);
     if (p.at == p.end && (json_is_object(value) || json_is_array(value))) {

@@ -63,7 +63,7 @@ struct message {
     enum hl_kube_event type;
 };
 
-static void unref(struct hl_kube_watcher *w)
+static void unref_watcher(struct hl_kube_watcher *w)
 {
     pthread_mutex_lock(&w->lock);
     unsigned left = --w->refs;
@@ -86,7 +86,7 @@ static struct message *take_waiting(struct hl_kube_watcher *w)
     return all;
 }
 
-static void deliver(struct hl_kube_watcher *w, struct message *m)
+static void deliver_message(struct hl_kube_watcher *w, struct message *m)
 {
     if (!w->dead && m->is_page)
         w->opts.listed(w->opts.arg, m->object, m->page);
@@ -101,8 +101,8 @@ static void deliver_all(struct hl_kube_watcher *w)
 {
     struct message *m, *next, *all = take_waiting(w);
     DL_FOREACH_SAFE (all, m, next)
-        deliver(w, m);
-    unref(w);
+        deliver_message(w, m);
+    unref_watcher(w);
 }
 
 void hl_kube_watcher_deliver(struct hl_kube_watcher *w)
@@ -124,7 +124,7 @@ static void on_call(void *arg)
 }
 
 /* The object goes along, or away. */
-static hl_status post(struct hl_kube_watcher *w, json_t *object, struct message what)
+static hl_status post_message(struct hl_kube_watcher *w, json_t *object, struct message what)
 {
     struct message *m = malloc(sizeof(*m));
     if (m == NULL || object == NULL) {
@@ -148,7 +148,7 @@ static hl_status post(struct hl_kube_watcher *w, json_t *object, struct message 
 
 static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
 {
-    return post(arg, object, (struct message){.type = type});
+    return post_message(arg, object, (struct message){.type = type});
 }
 
 static unsigned seconds_since(uint64_t ns)
@@ -205,11 +205,11 @@ static hl_status take_page(struct hl_kube_watcher *w, json_t *page, unsigned at,
         at |= HL_KUBE_LAST;
     if (w->version[0] == '\0')
         return hl_fail(HL_EPROTO, "list of %s: it has no resourceVersion", w->path);
-    return post(w, listed ? hl_json_take(page, "items") : json_array(),
-                (struct message){.is_page = 1, .page = at});
+    return post_message(w, listed ? hl_json_take(page, "items") : json_array(),
+                        (struct message){.is_page = 1, .page = at});
 }
 
-static hl_status list(struct hl_kube_watcher *w, int *retry_after_s)
+static hl_status list_objects(struct hl_kube_watcher *w, int *retry_after_s)
 {
     char after[4096] = "";
     unsigned at = HL_KUBE_FIRST;
@@ -227,7 +227,7 @@ static hl_status list(struct hl_kube_watcher *w, int *retry_after_s)
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
-static hl_status watch(struct hl_kube_watcher *w, int *retry_after_s)
+static hl_status watch_objects(struct hl_kube_watcher *w, int *retry_after_s)
 {
     struct hl_kube_stream stream;
     char path[2048];
@@ -277,7 +277,7 @@ static void tell_failure(struct hl_kube_watcher *w, hl_status st)
     snprintf(t->text, sizeof(t->text), "%s", text);
 }
 
-static void note(struct hl_kube_watcher *w, int is_list, hl_status st)
+static void note_result(struct hl_kube_watcher *w, int is_list, hl_status st)
 {
     pthread_mutex_lock(&w->lock);
     struct hl_kube_watcher_info *i = &w->info;
@@ -314,7 +314,7 @@ static int watch_on(struct hl_kube_watcher *w)
 {
     int retry_after_s = 0;
     uint64_t since = hl_now_ns();
-    hl_status st = watch(w, &retry_after_s);
+    hl_status st = watch_objects(w, &retry_after_s);
     int ended = st == HL_OK || (st == HL_ETIMEDOUT && w->begun_ns > 0);
     if (st == HL_ECANCELED)
         return 0;
@@ -323,7 +323,7 @@ static int watch_on(struct hl_kube_watcher *w)
         w->tries = 0;
     }
     if (ended) {
-        note(w, 0, HL_OK);
+        note_result(w, 0, HL_OK);
         uint64_t ms = (hl_now_ns() - since) / HL_NS_PER_MS;
         if (ms < WATCH_GAP_MS)
             pause_ms(w, WATCH_GAP_MS - ms);
@@ -335,12 +335,12 @@ static int watch_on(struct hl_kube_watcher *w)
             pause_ms(w, WATCH_GAP_MS - ms);
         return 1;
     }
-    note(w, 0, st);
+    note_result(w, 0, st);
     back_off(w, st, retry_after_s);
     return st == HL_EPROTO || st == HL_ENOENT || st == HL_ENOMEM;
 }
 
-static void *run(void *arg)
+static void *watcher_main(void *arg)
 {
     struct hl_kube_watcher *w = arg;
     int stale = 1;
@@ -350,10 +350,10 @@ static void *run(void *arg)
             stale = watch_on(w);
             continue;
         }
-        hl_status st = list(w, &retry_after_s);
+        hl_status st = list_objects(w, &retry_after_s);
         if (st == HL_ECANCELED)
             break;
-        note(w, 1, st);
+        note_result(w, 1, st);
         stale = st != HL_OK;
         if (st == HL_ESTALE && w->tries == 0) /* the first 410 between pages: at once */
             w->tries++;
@@ -374,8 +374,9 @@ hl_status hl_kube_watcher_start(const struct hl_kube_watcher_opts *opts,
     w->path = strdup(opts->path);
     w->selector = strdup(opts->selector);
     pthread_mutex_init(&w->lock, NULL);
-    if (w->path == NULL || w->selector == NULL || pthread_create(&w->thread, NULL, run, w) != 0) {
-        unref(w);
+    if (w->path == NULL || w->selector == NULL ||
+        pthread_create(&w->thread, NULL, watcher_main, w) != 0) {
+        unref_watcher(w);
         return hl_fail(HL_ENOMEM, "watcher of %s: no memory or no thread", opts->path);
     }
     *out = w;
@@ -397,5 +398,5 @@ void hl_kube_watcher_stop(struct hl_kube_watcher *w)
     pthread_join(w->thread, NULL);
     w->dead = 1;
     hl_kube_watcher_deliver(w); /* to nobody */
-    unref(w);
+    unref_watcher(w);
 }

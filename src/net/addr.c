@@ -47,7 +47,8 @@ static struct lookup *lookup_create(void)
 }
 
 /* Cut "host:port" or "[v6]:port". */
-static hl_status split(const char *text, char *host, size_t host_cap, char *port, size_t port_cap)
+static hl_status split_address(const char *text, char *host, size_t host_cap, char *port,
+                               size_t port_cap)
 {
     const char *colon = strrchr(text, ':');
     const char *begin = text;
@@ -77,7 +78,7 @@ static hl_status split(const char *text, char *host, size_t host_cap, char *port
     return HL_OK;
 }
 
-static int ask(struct lookup *look, int flags, int family)
+static int resolve_name(struct lookup *look, int flags, int family)
 {
     struct addrinfo hints = {
         .ai_flags = flags | AI_NUMERICSERV, .ai_family = family, .ai_socktype = SOCK_STREAM};
@@ -88,7 +89,7 @@ static int ask(struct lookup *look, int flags, int family)
 static void *ask_name_service(void *arg)
 {
     struct lookup *look = arg;
-    int error = ask(look, 0, AF_INET);
+    int error = resolve_name(look, 0, AF_INET);
     pthread_mutex_lock(&look->lock);
     look->error = error;
     look->done = 1;
@@ -134,12 +135,13 @@ hl_status hl_addr_resolve(const char *text, int timeout_ms, struct hl_addr *out)
     struct lookup *look = lookup_create();
     if (look == NULL)
         return hl_fail(HL_ENOMEM, "resolving %s", text);
-    hl_status st = split(text, look->host, sizeof(look->host), look->port, sizeof(look->port));
+    hl_status st =
+        split_address(text, look->host, sizeof(look->host), look->port, sizeof(look->port));
     if (st != HL_OK) {
         lookup_free(look);
         return st;
     }
-    if (ask(look, AI_NUMERICHOST, AF_UNSPEC) != 0)
+    if (resolve_name(look, AI_NUMERICHOST, AF_UNSPEC) != 0)
         HL_TRY(wait_for_name(look, timeout_ms > 0 ? timeout_ms : 0));
     memset(out, 0, sizeof(*out));
     memcpy(&out->sa, look->result->ai_addr, look->result->ai_addrlen);

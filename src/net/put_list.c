@@ -12,7 +12,7 @@ size_t hl_wire_entry(size_t len)
     return (HEAD + len + HL_WIRE_ALIGN - 1) & ~(size_t)(HL_WIRE_ALIGN - 1);
 }
 
-static int next(struct hl_wire_list *list, void *head, size_t len_at, const uint8_t **bytes)
+static int next_entry(struct hl_wire_list *list, void *head, size_t len_at, const uint8_t **bytes)
 {
     uint32_t len;
     if (list->left == 0)
@@ -33,7 +33,7 @@ int hl_wire_next_item(struct hl_wire_list *list, struct hl_wire_item *out, const
 {
     struct hl_wire_item item;
     const uint8_t *at;
-    int got = next(list, &item, offsetof(struct hl_wire_item, len), &at);
+    int got = next_entry(list, &item, offsetof(struct hl_wire_item, len), &at);
     if (got != 1)
         return got;
     if (item.len == 0)
@@ -48,7 +48,7 @@ int hl_wire_next_result(struct hl_wire_list *list, struct hl_wire_result *out,
 {
     struct hl_wire_result result;
     const uint8_t *at;
-    int got = next(list, &result, offsetof(struct hl_wire_result, len), &at);
+    int got = next_entry(list, &result, offsetof(struct hl_wire_result, len), &at);
     if (got != 1)
         return got;
     if (result.status > 0 || result.status < HL_EINTERNAL)
@@ -58,7 +58,7 @@ int hl_wire_next_result(struct hl_wire_list *list, struct hl_wire_result *out,
     return 1;
 }
 
-static size_t add(uint8_t *to, const void *head, const void *bytes, size_t len)
+static size_t add_entry(uint8_t *to, const void *head, const void *bytes, size_t len)
 {
     size_t whole = hl_wire_entry(len);
     memcpy(to, head, HEAD);
@@ -70,10 +70,10 @@ static size_t add(uint8_t *to, const void *head, const void *bytes, size_t len)
 
 size_t hl_wire_add_item(uint8_t *to, const struct hl_wire_item *item, const void *bytes)
 {
-    return add(to, item, bytes, item->len);
+    return add_entry(to, item, bytes, item->len);
 }
 
 size_t hl_wire_add_result(uint8_t *to, const struct hl_wire_result *result, const void *bytes)
 {
-    return add(to, result, bytes, result->len);
+    return add_entry(to, result, bytes, result->len);
 }

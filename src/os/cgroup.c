@@ -166,7 +166,7 @@ static int has_controllers(const char *dir)
 }
 
 /* A group that hands controllers down has no processes of its own. */
-static void leave(const char *dir)
+static void leave_group(const char *dir)
 {
     char leaf[HL_CGROUP_PATH + 16];
     snprintf(leaf, sizeof(leaf), "%s/caller", dir);
@@ -183,7 +183,7 @@ static void make_v2(struct hl_cgroup *cg, const struct hl_cgroup_layout *where,
     const char *parent = spec->delegated ? where->v2 : where->v2_top;
     if (has_controllers(parent)) {
         if (spec->delegated)
-            leave(parent);
+            leave_group(parent);
         else if (hl_systemd_booted())
             kept.cpus = NULL;
         if (kept.cpus != NULL)

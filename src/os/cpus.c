@@ -19,7 +19,7 @@ unsigned hl_cpus_quota(const char *text)
 }
 
 /* Adds what a file says to `out`, a blank after it. */
-static void append(const char *dir, const char *file, char *out, size_t room)
+static void append_file(const char *dir, const char *file, char *out, size_t room)
 {
     char path[HL_CGROUP_PATH + 64];
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(1 << 10);
@@ -31,7 +31,7 @@ static void append(const char *dir, const char *file, char *out, size_t room)
         hl_error_clear();
 }
 
-static unsigned smaller(unsigned a, unsigned b)
+static unsigned smaller_quota(unsigned a, unsigned b)
 {
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
@@ -45,8 +45,8 @@ static unsigned quota_v2(const struct hl_cgroup_layout *layout)
     snprintf(path, sizeof(path), "%s", layout->v2);
     while (strlen(path) >= top && top > 0) {
         text[0] = '\0';
-        append(path, "cpu.max", text, sizeof(text));
-        least = smaller(least, hl_cpus_quota(text));
+        append_file(path, "cpu.max", text, sizeof(text));
+        least = smaller_quota(least, hl_cpus_quota(text));
         char *slash = strrchr(path, '/');
         if (slash == NULL)
             break;
@@ -60,12 +60,12 @@ static unsigned quota_v1(const struct hl_cgroup_layout *layout)
     char text[128] = "";
     if (layout->cpu[0] == '\0')
         return 0;
-    append(layout->cpu, "cpu.cfs_quota_us", text, sizeof(text));
-    append(layout->cpu, "cpu.cfs_period_us", text, sizeof(text));
+    append_file(layout->cpu, "cpu.cfs_quota_us", text, sizeof(text));
+    append_file(layout->cpu, "cpu.cfs_period_us", text, sizeof(text));
     return hl_cpus_quota(text);
 }
 
-static unsigned quota(void)
+static unsigned read_quota(void)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf mounts = HL_BUF(1 << 20);
     HL_AUTO(hl_buf_fini) struct hl_buf own = HL_BUF(64 << 10);
@@ -76,7 +76,7 @@ static unsigned quota(void)
         return 0;
     }
     hl_cgroup_layout(mounts.data, own.data, &layout);
-    return smaller(quota_v2(&layout), quota_v1(&layout));
+    return smaller_quota(quota_v2(&layout), quota_v1(&layout));
 }
 
 unsigned hl_cpus_usable(void)
@@ -89,5 +89,5 @@ unsigned hl_cpus_usable(void)
         long online = sysconf(_SC_NPROCESSORS_ONLN);
         n = online > 0 ? (unsigned)online : 1;
     }
-    return smaller(n, quota());
+    return smaller_quota(n, read_quota());
 }

@@ -35,7 +35,7 @@ static hl_status logfile_open(const struct hl_logfile *f)
 }
 
 /* PATH.N; the file itself is number 0. */
-static const char *numbered(const struct hl_logfile *f, int number, char *out, size_t cap)
+static const char *numbered_path(const struct hl_logfile *f, int number, char *out, size_t cap)
 {
     if (number == 0)
         snprintf(out, cap, "%s", f->path);
@@ -50,14 +50,15 @@ static void logfile_rotate(const struct hl_logfile *f)
     if (f->keep == 0)
         unlink(f->path);
     for (int i = f->keep; i > 0; i--) /* the last one is replaced */
-        if (rename(numbered(f, i - 1, from, sizeof(from)), numbered(f, i, to, sizeof(to))) != 0 &&
+        if (rename(numbered_path(f, i - 1, from, sizeof(from)),
+                   numbered_path(f, i, to, sizeof(to))) != 0 &&
             errno != ENOENT)
             hl_warn("log file is not rotated file=%s error=\"%s\"", from, strerror(errno));
     if (logfile_open(f) != HL_OK)
         hl_warn("log goes on in the old file error=\"%s\"", hl_error_text());
 }
 
-static void look(void *arg)
+static void logfile_check(void *arg)
 {
     const struct hl_logfile *f = arg;
     struct stat sb;
@@ -81,7 +82,7 @@ hl_status hl_logfile_start(struct hl_loop *loop, const char *path, uint64_t max_
     snprintf(f->path, sizeof(f->path), "%s", path);
     hl_status st = logfile_open(f);
     if (st == HL_OK && max_bytes > 0)
-        st = hl_timer_create(loop, LOOK_MS, LOOK_MS, look, f, &f->timer);
+        st = hl_timer_create(loop, LOOK_MS, LOOK_MS, logfile_check, f, &f->timer);
     if (st != HL_OK) {
         free(f);
         return st;

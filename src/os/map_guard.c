@@ -24,7 +24,7 @@ static atomic_bool installed;
 static uintptr_t page;
 
 /* Zeros from `at` on: where the file has ended to the mapping's end, else one page. */
-static bool replace(struct guard *g, uintptr_t base, uintptr_t at)
+static bool replace_pages(struct guard *g, uintptr_t base, uintptr_t at)
 {
     struct stat sb;
     uintptr_t len = page;
@@ -39,13 +39,13 @@ static bool replace(struct guard *g, uintptr_t base, uintptr_t at)
     return true;
 }
 
-static bool cover(uintptr_t address)
+static bool cover_fault(uintptr_t address)
 {
     for (int i = 0; i < HL_MAP_GUARDS; i++) {
         struct guard *g = &guards[i];
         uintptr_t base = atomic_load_explicit(&g->base, memory_order_acquire);
         if (base != 0 && address >= base && address - base < g->size)
-            return replace(g, base, address / page * page);
+            return replace_pages(g, base, address / page * page);
     }
     return false;
 }
@@ -53,7 +53,7 @@ static bool cover(uintptr_t address)
 static void on_bus(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    bool covered = info->si_code == BUS_ADRERR && cover((uintptr_t)info->si_addr);
+    bool covered = info->si_code == BUS_ADRERR && cover_fault((uintptr_t)info->si_addr);
     errno = saved;
     if (covered)
         return;

@@ -64,7 +64,7 @@ static struct bits bits_of(const struct sockaddr *sa)
     return b;
 }
 
-static int within(const struct bits *address, const struct bits *network)
+static int bits_within(const struct bits *address, const struct bits *network)
 {
     if (address->family != network->family)
         return 0;
@@ -83,7 +83,7 @@ static unsigned prefix_of(const struct ifaddrs *i)
     return n;
 }
 
-static int usable(const struct ifaddrs *i)
+static int is_usable(const struct ifaddrs *i)
 {
     struct bits b = bits_of(i->ifa_addr);
     return (i->ifa_flags & IFF_UP) && b.family &&
@@ -91,7 +91,7 @@ static int usable(const struct ifaddrs *i)
              IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr));
 }
 
-static void fill(const char *name, const struct bits *address, struct hl_netif *out)
+static void fill_netif(const char *name, const struct bits *address, struct hl_netif *out)
 {
     memset(out, 0, sizeof(*out));
     memcpy(out->name, name, strnlen(name, sizeof(out->name) - 1));
@@ -100,16 +100,16 @@ static void fill(const char *name, const struct bits *address, struct hl_netif *
 }
 
 /* "lo 127.0.0.1/8, eth0 10.0.0.7/24" */
-static void list(const struct ifaddrs *all, char *out, size_t cap)
+static void list_usable(const struct ifaddrs *all, char *out, size_t cap)
 {
     size_t at = 0;
     out[0] = '\0';
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         struct hl_netif n;
-        if (!usable(i))
+        if (!is_usable(i))
             continue;
         struct bits b = bits_of(i->ifa_addr);
-        fill(i->ifa_name, &b, &n);
+        fill_netif(i->ifa_name, &b, &n);
         int len = snprintf(out + at, cap - at, "%s%s %s/%u", at ? ", " : "", n.name, n.address,
                            prefix_of(i));
         if (len < 0 || (size_t)len >= cap - at)
@@ -119,20 +119,20 @@ static void list(const struct ifaddrs *all, char *out, size_t cap)
 }
 
 /* The first interface that fits; loopback has every address of its network. */
-static int find(const struct ifaddrs *all, const char *want, const struct bits *bits, int is_net,
-                int family, struct hl_netif *out)
+static int find_netif(const struct ifaddrs *all, const char *want, const struct bits *bits,
+                      int is_net, int family, struct hl_netif *out)
 {
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         struct bits have = bits_of(i->ifa_addr);
-        if (!usable(i) || have.family != family)
+        if (!is_usable(i) || have.family != family)
             continue;
         struct bits net = have;
         net.prefix = i->ifa_flags & IFF_LOOPBACK ? prefix_of(i) : have.prefix;
         int fits = !bits->family ? strcmp(i->ifa_name, want) == 0
-                   : is_net      ? within(&have, bits)
-                                 : within(bits, &net);
+                   : is_net      ? bits_within(&have, bits)
+                                 : bits_within(bits, &net);
         if (fits) {
-            fill(i->ifa_name, bits->family && !is_net ? bits : &have, out);
+            fill_netif(i->ifa_name, bits->family && !is_net ? bits : &have, out);
             return 1;
         }
     }
@@ -151,12 +151,12 @@ hl_status hl_netif_find(const char *want, struct hl_netif *out)
                        want);
     if (getifaddrs(&all) != 0)
         return hl_fail(HL_EIO, "list of the network interfaces: %m");
-    int found = find(all, want, &bits, is_net, AF_INET, out) ||
-                find(all, want, &bits, is_net, AF_INET6, out);
+    int found = find_netif(all, want, &bits, is_net, AF_INET, out) ||
+                find_netif(all, want, &bits, is_net, AF_INET6, out);
     hl_status st = HL_OK;
     if (!found) {
         char there[640];
-        list(all, there, sizeof(there));
+        list_usable(all, there, sizeof(there));
         st = hl_fail(HL_ENOENT, "%s %s; this host has %s",
                      is_net        ? "no interface that is up has an address in"
                      : bits.family ? "no interface that is up has the address"

@@ -24,7 +24,7 @@
 #define DYING_MS       5000
 
 /* `dying` (may be NULL): its first thread has ended, the others may still be on their way. */
-static hl_status identify(pid_t pid, struct hl_process *out, int *dying)
+static hl_status identify_process(pid_t pid, struct hl_process *out, int *dying)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -46,7 +46,7 @@ static hl_status identify(pid_t pid, struct hl_process *out, int *dying)
 
 hl_status hl_process_identify(pid_t pid, struct hl_process *out)
 {
-    return identify(pid, out, NULL);
+    return identify_process(pid, out, NULL);
 }
 
 hl_status hl_process_open(struct hl_process p, int *pidfd)
@@ -58,7 +58,7 @@ hl_status hl_process_open(struct hl_process p, int *pidfd)
     }
     struct hl_process now;
     int dying = 0;
-    hl_status st = identify(p.pid, &now, &dying);
+    hl_status st = identify_process(p.pid, &now, &dying);
     /* A zombie that nobody has reaped yet still has its pid and start time; one whose threads are
      * still ending holds its locks and ports a moment longer. */
     if (st != HL_OK || now.start != p.start || hl_process_wait(fd, dying ? DYING_MS : 0)) {
@@ -179,7 +179,7 @@ struct report {
     int err;
 };
 
-static void die(int fd, enum step step)
+static void report_and_exit(int fd, enum step step)
 {
     struct report r = {step, errno};
     while (write(fd, &r, sizeof(r)) < 0 && errno == EINTR)
@@ -204,7 +204,7 @@ static int place_descriptors(const struct hl_spawn *spec, int fd)
     int base = 3 + (int)spec->pass_count;
     int safe = fcntl(fd, F_DUPFD_CLOEXEC, base);
     if (safe < 0)
-        die(fd, STEP_STD);
+        report_and_exit(fd, STEP_STD);
     int from[3 + 8];
     for (int i = 0; i < base; i++) {
         int source = i < 3 ? spec->std[i] : spec->pass[i - 3];
@@ -212,11 +212,11 @@ static int place_descriptors(const struct hl_spawn *spec, int fd)
             source = open("/dev/null", O_RDWR | O_CLOEXEC);
         from[i] = fcntl(source, F_DUPFD_CLOEXEC, base);
         if (from[i] < 0)
-            die(safe, STEP_STD);
+            report_and_exit(safe, STEP_STD);
     }
     for (int i = 0; i < base; i++)
         if (dup2(from[i], i) < 0)
-            die(safe, STEP_STD);
+            report_and_exit(safe, STEP_STD);
     close_range((unsigned)base, ~0u, CLOSE_RANGE_CLOEXEC);
     return safe;
 }
@@ -225,10 +225,10 @@ static void bind_child(const struct hl_spawn *spec, int fd)
 {
     for (size_t i = 0; i < spec->join_count; i++)
         if (write(spec->join[i], "0", 1) < 0)
-            die(fd, STEP_JOIN);
+            report_and_exit(fd, STEP_JOIN);
     if (spec->cpus != NULL &&
         syscall(SYS_sched_setaffinity, 0, sizeof(spec->cpus->bits), spec->cpus->bits) < 0)
-        die(fd, STEP_CPUS);
+        report_and_exit(fd, STEP_CPUS);
     /* Best effort: container engines forbid it, and the first touch of a bound CPU is local anyway.
      */
     if (spec->mems != NULL)
@@ -258,7 +258,7 @@ void hl_process_raise_files(void)
         files_before = now;
 }
 
-static void child(const struct hl_spawn *spec, pid_t parent, int fd)
+static void spawn_child(const struct hl_spawn *spec, pid_t parent, int fd)
 {
     default_signals();
     setsid();
@@ -269,15 +269,15 @@ static void child(const struct hl_spawn *spec, pid_t parent, int fd)
     }
     bind_child(spec, fd);
     if (spec->workdir != NULL && chdir(spec->workdir) < 0)
-        die(fd, STEP_WORKDIR);
+        report_and_exit(fd, STEP_WORKDIR);
     fd = place_descriptors(spec, fd);
     if (files_before.rlim_max > 0)
         (void)setrlimit(RLIMIT_NOFILE, &files_before);
     execve(spec->program, spec->argv, spec->env);
-    die(fd, STEP_EXEC);
+    report_and_exit(fd, STEP_EXEC);
 }
 
-static hl_status explain(const struct hl_spawn *spec, struct report r)
+static hl_status explain_report(const struct hl_spawn *spec, struct report r)
 {
     const char *name = spec->name != NULL ? spec->name : spec->program;
     hl_status st = hl_status_of_errno(r.err);
@@ -304,7 +304,7 @@ static hl_status await_exec(const struct hl_spawn *spec, int fd)
     do
         n = read(fd, &r, sizeof(r));
     while (n < 0 && errno == EINTR);
-    return n == (ssize_t)sizeof(r) ? explain(spec, r) : HL_OK;
+    return n == (ssize_t)sizeof(r) ? explain_report(spec, r) : HL_OK;
 }
 
 hl_status hl_process_spawn(const struct hl_spawn *spec, pid_t *out)
@@ -320,7 +320,7 @@ hl_status hl_process_spawn(const struct hl_spawn *spec, pid_t *out)
     pid_t self = getpid();
     pid_t pid = fork();
     if (pid == 0)
-        child(spec, self, ends[1]);
+        spawn_child(spec, self, ends[1]);
     int err = errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     close(ends[1]);

@@ -229,7 +229,7 @@ static void prefault_part(struct part *p)
 
 /* One small page, so that the huge one has something to grow from; on the node that it is bound to.
  */
-static int collapse(uint8_t *at, uint64_t huge)
+static int collapse_page(uint8_t *at, uint64_t huge)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return madvise(at, page, MADV_POPULATE_WRITE) == 0 &&
@@ -241,7 +241,7 @@ static void collapse_part(struct part *p)
     int failed = 0;
     uint8_t *at = (uint8_t *)(((uintptr_t)p->at + p->huge - 1) & ~(uintptr_t)(p->huge - 1));
     for (; at + p->huge <= p->end && failed < COLLAPSE_FAILURES; at += p->huge)
-        failed = collapse(at, p->huge) ? 0 : errno == EINVAL ? COLLAPSE_FAILURES : failed + 1;
+        failed = collapse_page(at, p->huge) ? 0 : errno == EINVAL ? COLLAPSE_FAILURES : failed + 1;
 }
 
 static void *part_thread(void *arg)

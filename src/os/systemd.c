@@ -19,7 +19,7 @@ int hl_systemd_booted(void)
     return access("/run/systemd/system", F_OK) == 0;
 }
 
-static int inside(const char *scope)
+static int is_in_scope(const char *scope)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf own = HL_BUF(64 << 10);
     return hl_file_read("/proc/self/cgroup", &own) == HL_OK && own.len > 0 &&
@@ -27,7 +27,7 @@ static int inside(const char *scope)
 }
 
 /* Its own deadline is the bus's; a busctl that does not even keep that is killed. */
-static hl_status finish(pid_t pid, uint64_t deadline)
+static hl_status await_busctl(pid_t pid, uint64_t deadline)
 {
     int how;
     while (waitpid(pid, &how, WNOHANG) == 0) {
@@ -43,7 +43,7 @@ static hl_status finish(pid_t pid, uint64_t deadline)
     return HL_OK;
 }
 
-static hl_status ask(const char *unit, uint64_t deadline, int timeout_ms)
+static hl_status request_scope(const char *unit, uint64_t deadline, int timeout_ms)
 {
     char program[256], pid[16], timeout[32];
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
@@ -68,7 +68,7 @@ static hl_status ask(const char *unit, uint64_t deadline, int timeout_ms)
                              .die_with_parent = 1};
     pid_t child;
     HL_TRY(hl_process_spawn(&spawn, &child));
-    return finish(child, deadline);
+    return await_busctl(child, deadline);
 }
 
 hl_status hl_systemd_scope(const char *name, int timeout_ms)
@@ -78,8 +78,8 @@ hl_status hl_systemd_scope(const char *name, int timeout_ms)
     int n = snprintf(unit, sizeof(unit), "%s.scope", name);
     if (n < 0 || (size_t)n >= sizeof(unit))
         return hl_fail(HL_EINVAL, "the name of a scope, %.64s..., is too long", name);
-    HL_TRY(ask(unit, deadline, timeout_ms));
-    while (!inside(unit)) { /* the call only queues it */
+    HL_TRY(request_scope(unit, deadline, timeout_ms));
+    while (!is_in_scope(unit)) { /* the call only queues it */
         if (hl_now_ns() >= deadline)
             return hl_fail(HL_ETIMEDOUT, "systemd has not made %s within %d ms", unit, timeout_ms);
         poll(NULL, 0, POLL_MS);

@@ -15,19 +15,19 @@ static const char *const keys[] = {
     "atlas.kubectl.kubernetes.io/ascend-910-configuration",
 };
 
-static const json_t *meta(const json_t *object)
+static const json_t *object_meta(const json_t *object)
 {
     return json_object_get(object, "metadata");
 }
 
-static const json_t *annotations(const json_t *pod)
+static const json_t *pod_annotations(const json_t *pod)
 {
-    return json_object_get(meta(pod), "annotations");
+    return json_object_get(object_meta(pod), "annotations");
 }
 
 static const char *name_of(const json_t *pod)
 {
-    return hl_json_str(meta(pod), "name", "");
+    return hl_json_str(object_meta(pod), "name", "");
 }
 
 /* A member that is a text or a whole number, may be absent, and is printable. */
@@ -106,7 +106,7 @@ hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instanc
 {
     const char *text = NULL, *ip = hl_json_str(json_object_get(pod, "status"), "podIP", "");
     for (size_t i = 0; i < HL_ARRAY_LEN(keys) && text == NULL; i++)
-        text = hl_json_str(annotations(pod), keys[i], NULL);
+        text = hl_json_str(pod_annotations(pod), keys[i], NULL);
     *out = (struct hl_ranktable_instance){.rank_index = -1};
     snprintf(out->name, sizeof(out->name), "%s", name_of(pod));
     snprintf(out->container_ip, sizeof(out->container_ip), "%.45s", ip);
@@ -129,7 +129,7 @@ hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instanc
 
 hl_status hl_ranktable_wanted_index(const json_t *pod, int32_t *out)
 {
-    const char *s = hl_json_str(annotations(pod), "hccl/rankIndex", NULL);
+    const char *s = hl_json_str(pod_annotations(pod), "hccl/rankIndex", NULL);
     *out = -1;
     if (s == NULL)
         return HL_OK;

@@ -8,7 +8,7 @@
 /* ---- writing JSON: by hand, as a table may have ten thousand devices and change every second ---
  */
 
-static void separate(struct hl_buf *b)
+static void put_comma(struct hl_buf *b)
 {
     char last = b->len > 0 ? b->data[b->len - 1] : '{';
     if (last != '{' && last != '[' && last != ':')
@@ -17,7 +17,7 @@ static void separate(struct hl_buf *b)
 
 static void open_list(struct hl_buf *b, char bracket)
 {
-    separate(b);
+    put_comma(b);
     hl_buf_append(b, &bracket, 1);
 }
 
@@ -28,7 +28,7 @@ static void close_list(struct hl_buf *b, char bracket)
 
 static void put_key(struct hl_buf *b, const char *key)
 {
-    separate(b);
+    put_comma(b);
     hl_buf_append(b, "\"", 1);
     hl_buf_append(b, key, strlen(key));
     hl_buf_append(b, "\":", 2);

@@ -28,21 +28,21 @@ const char *const hl_ranktable_pod_members[] = {
     NULL,
 };
 
-static const json_t *meta(const json_t *object)
+static const json_t *object_meta(const json_t *object)
 {
     return json_object_get(object, "metadata");
 }
 
-static const char *label(const json_t *pod, const char *key)
+static const char *pod_label(const json_t *pod, const char *key)
 {
-    return hl_json_str(json_object_get(meta(pod), "labels"), key, NULL);
+    return hl_json_str(json_object_get(object_meta(pod), "labels"), key, NULL);
 }
 
 /* Volcano says the same in both; which one depends on its version. */
-static const char *mark(const json_t *pod, const char *key)
+static const char *pod_mark(const json_t *pod, const char *key)
 {
-    const char *s = hl_json_str(json_object_get(meta(pod), "annotations"), key, NULL);
-    return s != NULL ? s : label(pod, key);
+    const char *s = hl_json_str(json_object_get(object_meta(pod), "annotations"), key, NULL);
+    return s != NULL ? s : pod_label(pod, key);
 }
 
 static hl_status no_memory(void)
@@ -60,8 +60,8 @@ static const char *job_of(const json_t *pod)
 {
     static const char *const keys[] = {"volcano.sh/job-name", "deploy-name", "job-name"};
     for (size_t i = 0; i < HL_ARRAY_LEN(keys); i++)
-        if (label(pod, keys[i]) != NULL)
-            return label(pod, keys[i]);
+        if (pod_label(pod, keys[i]) != NULL)
+            return pod_label(pod, keys[i]);
     return NULL;
 }
 
@@ -84,7 +84,7 @@ static int asks_for_devices(const json_t *pod)
     return 0;
 }
 
-static int64_t number(const char *s)
+static int64_t parse_number(const char *s)
 {
     if (s == NULL || s[0] == '\0' || strlen(s) > 6 || strspn(s, "0123456789") != strlen(s))
         return -1;
@@ -93,17 +93,17 @@ static int64_t number(const char *s)
 
 static void read_numbers(const json_t *from, struct hl_ranktable_pod *p)
 {
-    const char *version = mark(from, "volcano.sh/job-version");
+    const char *version = pod_mark(from, "volcano.sh/job-version");
     const char *dash = strrchr(p->instance.name, '-');
     char *end = NULL;
     p->has_version = version != NULL;
     p->version = version != NULL ? strtoll(version, &end, 10) : 0;
     if (version != NULL && (end == version || *end != '\0' || p->version < 0))
         p->version = -1;
-    p->task_index = number(mark(from, "volcano.sh/task-index"));
+    p->task_index = parse_number(pod_mark(from, "volcano.sh/task-index"));
     if (p->task_index < 0 && dash != NULL)
-        p->task_index = number(dash + 1);
-    p->index = number(mark(from, "batch.kubernetes.io/job-completion-index"));
+        p->task_index = parse_number(dash + 1);
+    p->index = parse_number(pod_mark(from, "batch.kubernetes.io/job-completion-index"));
 }
 
 static hl_status read_owners(const json_t *from, struct hl_ranktable_pod *p)
@@ -112,7 +112,7 @@ static hl_status read_owners(const json_t *from, struct hl_ranktable_pod *p)
     const json_t *owner;
     size_t i;
     hl_buf_printf(&text, "\n");
-    json_array_foreach (hl_json_list(meta(from), "ownerReferences"), i, owner)
+    json_array_foreach (hl_json_list(object_meta(from), "ownerReferences"), i, owner)
         hl_buf_printf(&text, "%s\n", hl_json_str(owner, "uid", ""));
     hl_status st = text.failed ? no_memory() : copy_text(text.data, &p->owners);
     hl_buf_fini(&text);
@@ -121,15 +121,16 @@ static hl_status read_owners(const json_t *from, struct hl_ranktable_pod *p)
 
 static hl_status read_texts(const json_t *from, struct hl_ranktable_pod *p)
 {
-    const json_t *gone = json_object_get(meta(from), "deletionTimestamp");
+    const json_t *gone = json_object_get(object_meta(from), "deletionTimestamp");
     const char *phase = hl_json_str(json_object_get(from, "status"), "phase", "");
     p->gone = (gone != NULL && !json_is_null(gone)) || strcmp(phase, "Failed") == 0;
-    snprintf(p->born, sizeof(p->born), "%.31s", hl_json_str(meta(from), "creationTimestamp", ""));
-    HL_TRY(copy_text(hl_json_str(meta(from), "uid", ""), &p->uid));
-    HL_TRY(copy_text(hl_json_str(meta(from), "namespace", ""), &p->ns));
+    snprintf(p->born, sizeof(p->born), "%.31s",
+             hl_json_str(object_meta(from), "creationTimestamp", ""));
+    HL_TRY(copy_text(hl_json_str(object_meta(from), "uid", ""), &p->uid));
+    HL_TRY(copy_text(hl_json_str(object_meta(from), "namespace", ""), &p->ns));
     HL_TRY(copy_text(job_of(from), &p->job));
-    HL_TRY(copy_text(label(from, HL_RANKTABLE_LABEL), &p->label));
-    HL_TRY(copy_text(mark(from, "volcano.sh/task-spec"), &p->task));
+    HL_TRY(copy_text(pod_label(from, HL_RANKTABLE_LABEL), &p->label));
+    HL_TRY(copy_text(pod_mark(from, "volcano.sh/task-spec"), &p->task));
     return read_owners(from, p);
 }
 
@@ -145,7 +146,8 @@ static hl_status read_pod(const json_t *from, struct hl_ranktable_pod *p)
         return p->st;
     if (p->st != HL_OK)
         HL_TRY(copy_text(hl_error_text(), &p->reason));
-    snprintf(p->instance.name, sizeof(p->instance.name), "%s", hl_json_str(meta(from), "name", ""));
+    snprintf(p->instance.name, sizeof(p->instance.name), "%s",
+             hl_json_str(object_meta(from), "name", ""));
     read_numbers(from, p);
     return HL_OK;
 }
@@ -185,24 +187,26 @@ int hl_ranktable_pod_order(const struct hl_ranktable_pod *a, const struct hl_ran
     return order != 0 ? order : strcmp(a->instance.name, b->instance.name);
 }
 
-static int same(const char *a, const char *b)
+static int same_text(const char *a, const char *b)
 {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
 static int same_device(const struct hl_ranktable_device *a, const struct hl_ranktable_device *b)
 {
-    return same(a->id, b->id) && same(a->ip, b->ip) && same(a->super_id, b->super_id) &&
+    return same_text(a->id, b->id) && same_text(a->ip, b->ip) &&
+           same_text(a->super_id, b->super_id) &&
            (a->levels == b->levels || json_equal(a->levels, b->levels));
 }
 
 static int same_instance(const struct hl_ranktable_instance *a,
                          const struct hl_ranktable_instance *b)
 {
-    if (!same(a->name, b->name) || !same(a->server_id, b->server_id) ||
-        !same(a->host_ip, b->host_ip) || !same(a->container_ip, b->container_ip) ||
-        !same(a->hardware_type, b->hardware_type) || !same(a->super_pod_id, b->super_pod_id) ||
-        a->rank_index != b->rank_index || a->device_count != b->device_count)
+    if (!same_text(a->name, b->name) || !same_text(a->server_id, b->server_id) ||
+        !same_text(a->host_ip, b->host_ip) || !same_text(a->container_ip, b->container_ip) ||
+        !same_text(a->hardware_type, b->hardware_type) ||
+        !same_text(a->super_pod_id, b->super_pod_id) || a->rank_index != b->rank_index ||
+        a->device_count != b->device_count)
         return 0;
     for (size_t i = 0; i < a->device_count; i++)
         if (!same_device(&a->devices[i], &b->devices[i]))
@@ -212,10 +216,10 @@ static int same_instance(const struct hl_ranktable_instance *a,
 
 int hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b)
 {
-    return same(a->uid, b->uid) && same(a->ns, b->ns) && same(a->job, b->job) &&
-           same(a->label, b->label) && same(a->task, b->task) && same(a->owners, b->owners) &&
-           same(a->born, b->born) && a->gone == b->gone && a->has_version == b->has_version &&
-           a->version == b->version && a->task_index == b->task_index && a->index == b->index &&
-           a->st == b->st && same(a->reason, b->reason) &&
-           same_instance(&a->instance, &b->instance);
+    return same_text(a->uid, b->uid) && same_text(a->ns, b->ns) && same_text(a->job, b->job) &&
+           same_text(a->label, b->label) && same_text(a->task, b->task) &&
+           same_text(a->owners, b->owners) && same_text(a->born, b->born) && a->gone == b->gone &&
+           a->has_version == b->has_version && a->version == b->version &&
+           a->task_index == b->task_index && a->index == b->index && a->st == b->st &&
+           same_text(a->reason, b->reason) && same_instance(&a->instance, &b->instance);
 }

@@ -28,12 +28,12 @@ struct judging {
     struct hl_ranktable_verdict *out;
 };
 
-static const json_t *meta(const json_t *object)
+static const json_t *object_meta(const json_t *object)
 {
     return json_object_get(object, "metadata");
 }
 
-static const json_t *said(struct judging *j)
+static const json_t *parse_said(struct judging *j)
 {
     if (j->said_doc == NULL && j->said != NULL)
         j->said_doc = json_loads(j->said, 0, NULL);
@@ -46,7 +46,7 @@ static const char *said_status(struct judging *j)
     static const char ours[] = "{\"status\":\"completed\",";
     if (j->said != NULL && strncmp(j->said, ours, sizeof(ours) - 1) == 0)
         return "completed";
-    return hl_json_str(said(j), "status", "");
+    return hl_json_str(parse_said(j), "status", "");
 }
 
 /* The pod template of the first task. */
@@ -61,7 +61,7 @@ void hl_ranktable_config_map(const json_t *job, char *out, size_t cap)
 {
     const json_t *v, *pod = json_object_get(template_of(job), "spec");
     size_t i;
-    snprintf(out, cap, "rings-config-%s", hl_json_str(meta(job), "name", ""));
+    snprintf(out, cap, "rings-config-%s", hl_json_str(object_meta(job), "name", ""));
     json_array_foreach (hl_json_list(pod, "volumes"), i, v) {
         const char *name = hl_json_str(json_object_get(v, "configMap"), "name", NULL);
         if (name != NULL && strcmp(hl_json_str(v, "name", ""), HL_RANKTABLE_VOLUME) == 0)
@@ -72,7 +72,7 @@ void hl_ranktable_config_map(const json_t *job, char *out, size_t cap)
 /* ---- reasons --------------------------------------------------------------------------------- */
 
 /* The first of the gravest kind is what is said. */
-static void note(struct judging *j, enum hl_ranktable_state state, const char *reason)
+static void note_state(struct judging *j, enum hl_ranktable_state state, const char *reason)
 {
     struct hl_ranktable_verdict *v = j->out;
     if (v->reason[0] != '\0' && state <= v->state)
@@ -109,7 +109,7 @@ static hl_status read_tasks(struct judging *j)
 static void set_earliest(struct judging *j)
 {
     static const char form[] = "%Y-%m-%dT%H:%M:%SZ";
-    const char *born = hl_json_str(meta(j->job), "creationTimestamp", "");
+    const char *born = hl_json_str(object_meta(j->job), "creationTimestamp", "");
     struct tm tm = {0};
     const char *end = strptime(born, form, &tm);
     time_t at = end != NULL && *end == '\0' ? timegm(&tm) - SKEW_S : -1;
@@ -167,7 +167,7 @@ static void key_of(const char *server, const char *device, size_t count, char ou
     snprintf(out, 128, "%.63s %.11s %zu", server, device, count);
 }
 
-static void remember(struct judging *j, const json_t *server)
+static void remember_index(struct judging *j, const json_t *server)
 {
     const json_t *devices = hl_json_list(server, "device"), *first = json_array_get(devices, 0);
     size_t rank, count = json_array_size(devices);
@@ -188,8 +188,8 @@ static int32_t index_before(struct judging *j, const struct hl_ranktable_instanc
     char key[128];
     if (j->before == NULL) {
         j->before = json_object();
-        json_array_foreach (hl_json_list(said(j), "server_list"), i, server)
-            remember(j, server);
+        json_array_foreach (hl_json_list(parse_said(j), "server_list"), i, server)
+            remember_index(j, server);
     }
     if (x->device_count == 0)
         return -1;
@@ -269,7 +269,8 @@ static hl_status read_pods(struct judging *j, const struct hl_ranktable_pod *con
         if (one == HL_ENOMEM)
             st = one;
         else if (one != HL_OK)
-            note(j, one == HL_ENOENT ? HL_RANKTABLE_WAITING : HL_RANKTABLE_UNABLE, hl_error_text());
+            note_state(j, one == HL_ENOENT ? HL_RANKTABLE_WAITING : HL_RANKTABLE_UNABLE,
+                       hl_error_text());
     }
     free(list);
     j->out->counted = j->table.count;
@@ -299,7 +300,7 @@ static int is_said(struct judging *j)
     if (strcmp(said_status(j), "completed") != 0)
         return 0;
     json_t *mine = json_loads(j->out->text, 0, NULL);
-    int same = json_equal(said(j), mine);
+    int same = json_equal(parse_said(j), mine);
     json_decref(mine);
     return same;
 }
@@ -319,7 +320,7 @@ static hl_status say_initializing(struct judging *j, int numbered)
 }
 
 /* HL_OK also when it can't be made: then it says why. */
-static hl_status decide(struct judging *j)
+static hl_status decide_verdict(struct judging *j)
 {
     struct hl_ranktable_verdict *v = j->out;
     char text[128];
@@ -338,9 +339,9 @@ static hl_status decide(struct judging *j)
         return HL_OK;
     }
     if (st != HL_OK)
-        note(j, HL_RANKTABLE_UNABLE, hl_error_text());
+        note_state(j, HL_RANKTABLE_UNABLE, hl_error_text());
     snprintf(text, sizeof(text), "%zu of %zu pods have their devices", v->counted, v->wanted);
-    note(j, HL_RANKTABLE_WAITING, text);
+    note_state(j, HL_RANKTABLE_WAITING, text);
     return say_initializing(j, numbered && !complete);
 }
 
@@ -352,23 +353,23 @@ hl_status hl_ranktable_judge(const struct hl_ranktable_rules *rules, enum hl_ran
                         .kind = kind,
                         .job = job,
                         .spec = json_object_get(job, "spec"),
-                        .name = hl_json_str(meta(job), "name", ""),
-                        .ns = hl_json_str(meta(job), "namespace", ""),
+                        .name = hl_json_str(object_meta(job), "name", ""),
+                        .ns = hl_json_str(object_meta(job), "namespace", ""),
                         .said = said,
                         .out = out};
-    const char *uid = hl_json_str(meta(job), "uid", "");
+    const char *uid = hl_json_str(object_meta(job), "uid", "");
     if (uid[0] != '\0')
         snprintf(j.owner, sizeof(j.owner), "\n%.120s\n", uid);
     *out = (struct hl_ranktable_verdict){.state = HL_RANKTABLE_WAITING};
     set_earliest(&j);
     hl_status st = read_tasks(&j);
     if (st == HL_EINVAL) {
-        note(&j, HL_RANKTABLE_UNABLE, hl_error_text());
+        note_state(&j, HL_RANKTABLE_UNABLE, hl_error_text());
         st = say_initializing(&j, 0);
     } else if (st == HL_OK) {
         st = read_pods(&j, pods, count);
         if (st == HL_OK)
-            st = decide(&j);
+            st = decide_verdict(&j);
     }
     hl_ranktable_fini(&j.table);
     json_decref(j.said_doc);

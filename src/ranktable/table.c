@@ -107,7 +107,7 @@ static hl_status check_instance(const struct hl_ranktable *t, struct hl_ranktabl
     return i->is_borrowed ? HL_OK : hl_ranktable_check_devices(i);
 }
 
-static hl_status grow(struct hl_ranktable *t)
+static hl_status grow_table(struct hl_ranktable *t)
 {
     size_t cap = t->cap > 0 ? t->cap * 2 : CAP_MIN;
     for (size_t g = 0; t->cap == 0 && g < t->group_count; g++)
@@ -126,7 +126,7 @@ hl_status hl_ranktable_add(struct hl_ranktable *t, struct hl_ranktable_instance 
 {
     hl_status st = check_instance(t, i);
     if (st == HL_OK && t->count == t->cap)
-        st = grow(t);
+        st = grow_table(t);
     if (st != HL_OK) {
         hl_ranktable_instance_fini(i);
         return st;
@@ -140,7 +140,7 @@ hl_status hl_ranktable_borrow(struct hl_ranktable *t, const struct hl_ranktable_
                               uint32_t group, uint32_t place, int32_t rank_index)
 {
     if (t->count == t->cap)
-        HL_TRY(grow(t));
+        HL_TRY(grow_table(t));
     struct hl_ranktable_instance *i = &t->instances[t->count];
     *i = *from;
     i->is_borrowed = 1;
@@ -182,7 +182,7 @@ static int by_index(const void *a, const void *b)
     return x->rank_index < y->rank_index ? -1 : x->rank_index > y->rank_index;
 }
 
-static void sort(struct hl_ranktable *t, int (*order)(const void *a, const void *b))
+static void sort_instances(struct hl_ranktable *t, int (*order)(const void *a, const void *b))
 {
     for (size_t i = 1; i < t->count; i++)
         if (order(&t->instances[i - 1], &t->instances[i]) > 0) {
@@ -219,7 +219,7 @@ static hl_status give_indices(struct hl_ranktable *t)
     return HL_OK;
 }
 
-struct place {
+struct used_place {
     const struct hl_ranktable_instance *instance;
     const struct hl_ranktable_device *device;
 };
@@ -232,18 +232,18 @@ static int by_server(const void *a, const void *b)
 
 static int by_id(const void *a, const void *b)
 {
-    const struct place *x = a, *y = b;
+    const struct used_place *x = a, *y = b;
     return strcmp(x->device->id, y->device->id);
 }
 
 /* `all`: the instances of one server. `places`: room for their devices. */
 static hl_status check_server(const struct hl_ranktable_instance **all, size_t count,
-                              struct place *places)
+                              struct used_place *places)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
         for (size_t d = 0; d < all[i]->device_count; d++)
-            places[n++] = (struct place){all[i], &all[i]->devices[d]};
+            places[n++] = (struct used_place){all[i], &all[i]->devices[d]};
     qsort(places, n, sizeof(*places), by_id);
     for (size_t i = 1; i < n; i++)
         if (by_id(&places[i - 1], &places[i]) == 0)
@@ -262,7 +262,7 @@ static hl_status without_address(const struct hl_ranktable_instance *x)
 
 /* `all`: `count` of them, by server. One alone on its server was checked when it was added. */
 static hl_status check_servers(const struct hl_ranktable_instance **all, size_t count,
-                               struct place *places)
+                               struct used_place *places)
 {
     int many = count > 0 && by_server(&all[0], &all[count - 1]) != 0;
     for (size_t i = 0, end = 0; i < count; i = end) {
@@ -278,7 +278,7 @@ static hl_status check_servers(const struct hl_ranktable_instance **all, size_t 
 static hl_status check_devices(const struct hl_ranktable *t, size_t total)
 {
     size_t n = 0;
-    struct place *places = calloc(total + 1, sizeof(*places));
+    struct used_place *places = calloc(total + 1, sizeof(*places));
     const struct hl_ranktable_instance **all = calloc(t->count + 1, sizeof(*all));
     hl_status st = HL_ENOMEM;
     if (places == NULL || all == NULL) {
@@ -299,9 +299,9 @@ hl_status hl_ranktable_number(struct hl_ranktable *t)
 {
     int rank = 0, complete = hl_ranktable_is_complete(t);
     size_t devices = 0;
-    sort(t, by_place);
+    sort_instances(t, by_place);
     HL_TRY(give_indices(t));
-    sort(t, by_index);
+    sort_instances(t, by_index);
     for (size_t i = 0; i < t->count; i++) {
         struct hl_ranktable_instance *x = &t->instances[i];
         if (!complete) /* leave room for those that are missing */

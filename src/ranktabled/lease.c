@@ -54,7 +54,7 @@ static void time_text(char *out, size_t cap)
 }
 
 /* The object as it is to be; `old` NULL: there is none yet. New reference. */
-static json_t *make(const struct lease *l, const json_t *old, const char *holder)
+static json_t *make_lease(const struct lease *l, const json_t *old, const char *holder)
 {
     char now[64];
     const json_t *spec = json_object_get(old, "spec"), *meta = json_object_get(old, "metadata");
@@ -73,7 +73,7 @@ static json_t *make(const struct lease *l, const json_t *old, const char *holder
     return doc;
 }
 
-static hl_status call(struct lease *l, const char *method, const json_t *body, json_t **out)
+static hl_status call_server(struct lease *l, const char *method, const json_t *body, json_t **out)
 {
     char path[sizeof(l->path)];
     snprintf(path, sizeof(path), "%s", l->path);
@@ -87,8 +87,8 @@ static hl_status call(struct lease *l, const char *method, const json_t *body, j
 
 static hl_status write_lease(struct lease *l, const json_t *old, const char *holder)
 {
-    json_t *doc = make(l, old, holder);
-    hl_status st = call(l, old != NULL ? "PUT" : "POST", doc, NULL);
+    json_t *doc = make_lease(l, old, holder);
+    hl_status st = call_server(l, old != NULL ? "PUT" : "POST", doc, NULL);
     json_decref(doc);
     return st;
 }
@@ -98,7 +98,7 @@ static hl_status try_once(struct lease *l)
 {
     json_t *old = NULL;
     uint64_t now = hl_now_ns();
-    hl_status st = call(l, "GET", NULL, &old);
+    hl_status st = call_server(l, "GET", NULL, &old);
     if (st != HL_OK && st != HL_ENOENT)
         return st;
     if (old != NULL && !lease_may_take(old, l->identity, &l->seen, now))
@@ -112,7 +112,7 @@ static hl_status try_once(struct lease *l)
     return st == HL_ECONFLICT || st == HL_EEXIST ? HL_EBUSY : st;
 }
 
-static void unref(struct lease *l)
+static void unref_lease(struct lease *l)
 {
     if (atomic_fetch_sub(&l->refs, 1) != 1)
         return;
@@ -121,12 +121,12 @@ static void unref(struct lease *l)
 }
 
 /* On the loop. */
-static void tell(void *arg)
+static void tell_change(void *arg)
 {
     struct lease *l = arg;
     if (!atomic_load(&l->stopping))
         l->opts.changed(l->opts.arg);
-    unref(l);
+    unref_lease(l);
 }
 
 static void set_held(struct lease *l, int held)
@@ -135,10 +135,10 @@ static void set_held(struct lease *l, int held)
         return;
     hl_info("lease %s/%s is %s", l->opts.ns, l->opts.name, held ? "ours" : "not ours any more");
     atomic_fetch_add(&l->refs, 1);
-    hl_loop_post(l->opts.loop, tell, l);
+    hl_loop_post(l->opts.loop, tell_change, l);
 }
 
-static void step(struct lease *l)
+static void renew_lease(struct lease *l)
 {
     hl_status st = try_once(l);
     if (st == HL_OK)
@@ -151,11 +151,11 @@ static void step(struct lease *l)
     snprintf(l->problem, sizeof(l->problem), "%s", problem);
 }
 
-static void *run(void *arg)
+static void *lease_main(void *arg)
 {
     struct lease *l = arg;
     while (!atomic_load(&l->stopping)) {
-        step(l);
+        renew_lease(l);
         for (int ms = 0; ms < RETRY_MS && !atomic_load(&l->stopping); ms += STEP_MS)
             poll(NULL, 0, STEP_MS);
     }
@@ -173,8 +173,8 @@ hl_status lease_start(const struct lease_opts *opts, struct lease **out)
     atomic_init(&l->refs, 1);
     snprintf(l->path, sizeof(l->path),
              "/apis/coordination.k8s.io/v1/namespaces/%.300s/leases/%.300s", opts->ns, opts->name);
-    if (pthread_create(&l->thread, NULL, run, l) != 0) {
-        unref(l);
+    if (pthread_create(&l->thread, NULL, lease_main, l) != 0) {
+        unref_lease(l);
         return hl_fail(HL_ENOMEM, "no thread for a lease");
     }
     *out = l;
@@ -193,10 +193,10 @@ void lease_stop(struct lease *l)
         return;
     atomic_store(&l->stopping, 1);
     pthread_join(l->thread, NULL);
-    if (atomic_load(&l->held) && call(l, "GET", NULL, &old) == HL_OK &&
+    if (atomic_load(&l->held) && call_server(l, "GET", NULL, &old) == HL_OK &&
         strcmp(hl_json_str(json_object_get(old, "spec"), "holderIdentity", ""), l->identity) == 0 &&
         write_lease(l, old, "") != HL_OK)
         hl_debug("lease not set free: %s", hl_error_text());
     json_decref(old);
-    unref(l);
+    unref_lease(l);
 }

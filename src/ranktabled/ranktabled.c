@@ -107,7 +107,7 @@ static hl_status verdict_of(struct hl_ranktabled *d, const struct cached_job *j,
                               pods, count, map->text, out);
 }
 
-static void judge(struct hl_ranktabled *d, struct cached_job *j)
+static void judge_job(struct hl_ranktabled *d, struct cached_job *j)
 {
     struct hl_ranktable_verdict v;
     const struct cached_map *map = cache_map_of(&d->cache, j);
@@ -166,7 +166,7 @@ static void take_turn(struct hl_ranktabled *d)
         if (!j->dirty || j->writing || j->gone || now < j->not_before_ns || is_behind(d, j, now))
             continue;
         j->dirty = 0;
-        judge(d, j);
+        judge_job(d, j);
         if (hl_now_ns() - now > TURN_NS) {
             d->goes_on = 1;
             hl_loop_post(d->opts.loop, go_on, d);
@@ -263,7 +263,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
         &f->watcher);
 }
 
-static hl_status start(struct hl_ranktabled *d)
+static hl_status start_daemon(struct hl_ranktabled *d)
 {
     char selector[512];
     int batch = d->opts.batch_ms > 0 ? d->opts.batch_ms : BATCH_MS;
@@ -292,7 +292,7 @@ hl_status hl_ranktabled_start(const struct hl_ranktabled_opts *opts, struct hl_r
     }
     d->opts = *opts;
     d->opts.rules.label_value = d->label_value;
-    hl_status st = start(d);
+    hl_status st = start_daemon(d);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());

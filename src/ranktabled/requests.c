@@ -60,7 +60,7 @@ static hl_status write_table(struct call *c, struct hl_kube_request *r)
     return st;
 }
 
-static void run(uv_work_t *work)
+static void send_request(uv_work_t *work)
 {
     static const char *const skipped[] = {"managedFields", NULL};
     static const struct hl_kube_members members = {.names = skipped};
@@ -76,14 +76,14 @@ static void run(uv_work_t *work)
         snprintf(c->why, sizeof(c->why), "%s", hl_error_text());
 }
 
-static uint64_t later(uint64_t ms)
+static uint64_t time_in(uint64_t ms)
 {
     return hl_now_ns() + ms * HL_NS_PER_MS;
 }
 
 static void retry_in(struct cached_job *j, uint64_t ms)
 {
-    j->not_before_ns = later(ms);
+    j->not_before_ns = time_in(ms);
     j->dirty = 1;
 }
 
@@ -102,7 +102,7 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
             map == NULL ||
             !cache_wrote(map, c->version, cache_meta(c->answer, "resourceVersion"), &c->table);
         if (map != NULL)
-            map->awaited_until_ns = later(AWAIT_MS);
+            map->awaited_until_ns = time_in(AWAIT_MS);
     } else if (c->st == HL_ECONFLICT || c->st == HL_ENOENT) {
         d->conflicts++;
         if (map != NULL)
@@ -134,7 +134,7 @@ static void on_read(struct hl_ranktabled *d, struct call *c)
     } else if (c->st != HL_ECANCELED) {
         if (c->st != HL_ENOENT)
             hl_warn("%s: %s", c->key, c->why);
-        map->not_before_ns = later(hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, map->tries++));
+        map->not_before_ns = time_in(hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, map->tries++));
     }
 }
 
@@ -155,7 +155,7 @@ static void on_done(uv_work_t *work, int status)
     free_call(c);
 }
 
-static struct call *make(struct hl_ranktabled *d, enum what what, const char *key)
+static struct call *make_call(struct hl_ranktabled *d, enum what what, const char *key)
 {
     struct call *c = calloc(1, sizeof(*c));
     if (c == NULL || (key != NULL && (c->key = strdup(key)) == NULL)) {
@@ -171,7 +171,8 @@ static struct call *make(struct hl_ranktabled *d, enum what what, const char *ke
 static int send_call(struct call *c)
 {
     int is_whole = c->what != EVENT || c->event != NULL;
-    if (is_whole && uv_queue_work(hl_loop_uv(c->d->opts.loop), &c->work, run, on_done) == 0) {
+    if (is_whole &&
+        uv_queue_work(hl_loop_uv(c->d->opts.loop), &c->work, send_request, on_done) == 0) {
         c->d->calls++;
         return 1;
     }
@@ -183,7 +184,7 @@ static int send_call(struct call *c)
 static struct call *make_for(struct hl_ranktabled *d, enum what what, const char *key,
                              const struct cached_map *map, const char *version)
 {
-    struct call *c = make(d, what, key);
+    struct call *c = make_call(d, what, key);
     if (c == NULL)
         return NULL;
     snprintf(c->version, sizeof(c->version), "%s", version);
@@ -212,7 +213,7 @@ void request_read(struct hl_ranktabled *d, struct cached_map *map)
     struct call *c = make_for(d, READ, map->entry.key, map, map->seen);
     map->reading = c != NULL && send_call(c);
     if (!map->reading)
-        map->not_before_ns = later(BACKOFF_TOP);
+        map->not_before_ns = time_in(BACKOFF_TOP);
 }
 
 static const struct {
@@ -230,7 +231,7 @@ void request_event(struct hl_ranktabled *d, const struct cached_job *job, const 
     time_t t = time(NULL);
     gmtime_r(&t, &utc);
     strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    struct call *c = make(d, EVENT, NULL);
+    struct call *c = make_call(d, EVENT, NULL);
     if (c == NULL)
         return;
     c->event = json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",

@@ -83,7 +83,7 @@ static hl_status mem_get(struct hl_store *store, const char *key, hl_store_text_
     return visit(arg, e->key, e->text, e->len);
 }
 
-static hl_status apply(struct mem *m, const struct hl_store_row *row, struct undo *undo)
+static hl_status apply_row(struct mem *m, const struct hl_store_row *row, struct undo *undo)
 {
     struct entry *old = NULL, *new = NULL;
     HASH_FIND_STR(m->entries, row->key, old);
@@ -120,7 +120,7 @@ static hl_status mem_commit(struct hl_store *store, const struct hl_store_row *r
         return hl_fail(HL_ENOMEM, "a batch of %zu operations", n);
     size_t done = 0;
     hl_status st = HL_OK;
-    while (done < n && (st = apply(m, &rows[done], &log[done])) == HL_OK)
+    while (done < n && (st = apply_row(m, &rows[done], &log[done])) == HL_OK)
         done++;
     for (size_t i = done; i-- > 0;) {
         if (st != HL_OK)

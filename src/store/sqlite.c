@@ -73,7 +73,7 @@ static hl_status status_of(int rc)
     }
 }
 
-static const char *advice(hl_status st)
+static const char *failure_advice(hl_status st)
 {
     switch (st) {
     case HL_EBUSY:
@@ -95,10 +95,10 @@ static hl_status db_failed(const struct lite *l, int rc, const char *doing)
     int number = l->db != NULL ? sqlite3_system_errno(l->db) : 0;
     const char *why = l->db != NULL ? sqlite3_errmsg(l->db) : sqlite3_errstr(rc);
     return hl_fail(st, "%s the database %s: %s%s%s%s", doing, l->path, why, number != 0 ? ": " : "",
-                   number != 0 ? strerror(number) : "", advice(st));
+                   number != 0 ? strerror(number) : "", failure_advice(st));
 }
 
-static hl_status run(struct lite *l, const char *text, const char *doing)
+static hl_status run_sql(struct lite *l, const char *text, const char *doing)
 {
     int rc = sqlite3_exec(l->db, text, NULL, NULL, NULL);
     return rc == SQLITE_OK ? HL_OK : db_failed(l, rc, doing);
@@ -145,7 +145,7 @@ static hl_status check_whole(struct lite *l)
         st = db_failed(l, rc, "check");
     else if (text == NULL || strcmp(text, "ok") != 0)
         st = hl_fail(HL_ECORRUPT, "the database %s is damaged: %s%s", l->path,
-                     text != NULL ? text : "no answer", advice(HL_ECORRUPT));
+                     text != NULL ? text : "no answer", failure_advice(HL_ECORRUPT));
     sqlite3_finalize(s);
     return st;
 }
@@ -173,13 +173,13 @@ static hl_status check_schema(struct lite *l, int64_t *version)
 /* In one transaction, so that a daemon killed here leaves an empty file or a whole schema. */
 static hl_status make_schema(struct lite *l)
 {
-    return run(l,
-               "BEGIN IMMEDIATE;"
-               "CREATE TABLE kv(key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL)"
-               " STRICT, WITHOUT ROWID;"
-               "PRAGMA user_version = 2;"
-               "COMMIT",
-               "set up");
+    return run_sql(l,
+                   "BEGIN IMMEDIATE;"
+                   "CREATE TABLE kv(key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL)"
+                   " STRICT, WITHOUT ROWID;"
+                   "PRAGMA user_version = 2;"
+                   "COMMIT",
+                   "set up");
 }
 
 static hl_status set_up(struct lite *l)
@@ -191,12 +191,12 @@ static hl_status set_up(struct lite *l)
     sqlite3_busy_timeout(l->db, BUSY_TIMEOUT_MS);
     int64_t version = 0;
     HL_TRY(check_schema(l, &version));
-    HL_TRY(run(l, "PRAGMA journal_mode = WAL", "open"));
-    HL_TRY(run(l, "PRAGMA synchronous = FULL", "open"));
+    HL_TRY(run_sql(l, "PRAGMA journal_mode = WAL", "open"));
+    HL_TRY(run_sql(l, "PRAGMA synchronous = FULL", "open"));
     if (version == 0)
         HL_TRY(make_schema(l));
     else if (version < SCHEMA_VERSION) /* an older program must not take our records for damaged */
-        HL_TRY(run(l, "PRAGMA user_version = 2", "upgrade"));
+        HL_TRY(run_sql(l, "PRAGMA user_version = 2", "upgrade"));
     HL_TRY(check_whole(l));
     for (int i = 0; i < STATEMENT_COUNT; i++) {
         rc = sqlite3_prepare_v3(l->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &l->statements[i],

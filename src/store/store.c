@@ -87,7 +87,7 @@ static hl_status check_crc(const char *key, const char **text, size_t *len)
     return HL_OK;
 }
 
-static hl_status decode(const char *key, const char *text, size_t len, json_t **out)
+static hl_status decode_value(const char *key, const char *text, size_t len, json_t **out)
 {
     json_error_t error;
     HL_TRY(check_crc(key, &text, &len));
@@ -99,7 +99,7 @@ static hl_status decode(const char *key, const char *text, size_t len, json_t **
     return HL_OK;
 }
 
-static hl_status encode(const struct hl_store_op *op, struct hl_store_row *row)
+static hl_status encode_op(const struct hl_store_op *op, struct hl_store_row *row)
 {
     HL_TRY(check_key(op->key));
     *row = (struct hl_store_row){.kind = op->kind, .key = strdup(op->key)};
@@ -129,10 +129,10 @@ struct got {
     json_t *value;
 };
 
-static hl_status keep(void *arg, const char *key, const char *text, size_t len)
+static hl_status keep_value(void *arg, const char *key, const char *text, size_t len)
 {
     struct got *got = arg;
-    return decode(key, text, len, &got->value);
+    return decode_value(key, text, len, &got->value);
 }
 
 hl_status hl_store_get(struct hl_store *store, const char *key, json_t **out)
@@ -141,7 +141,7 @@ hl_status hl_store_get(struct hl_store *store, const char *key, json_t **out)
     HL_TRY(check_idle(store));
     HL_TRY(check_key(key));
     pthread_mutex_lock(&store->lock);
-    hl_status st = store->ops->get(store, key, keep, &got);
+    hl_status st = store->ops->get(store, key, keep_value, &got);
     pthread_mutex_unlock(&store->lock);
     HL_TRY(st);
     *out = got.value;
@@ -180,7 +180,7 @@ hl_status hl_store_batch_create(const struct hl_store_op *ops, size_t n,
     batch->count = n; /* rows that are not encoded yet are empty */
     hl_status st = HL_OK;
     for (size_t i = 0; i < n && st == HL_OK; i++)
-        st = encode(&ops[i], &batch->rows[i]);
+        st = encode_op(&ops[i], &batch->rows[i]);
     if (st != HL_OK) {
         hl_store_batch_destroy(batch);
         return st;
@@ -233,11 +233,11 @@ struct scan {
     void *arg;
 };
 
-static hl_status show(void *arg, const char *key, const char *text, size_t len)
+static hl_status show_value(void *arg, const char *key, const char *text, size_t len)
 {
     struct scan *scan = arg;
     json_t *value = NULL;
-    hl_status st = decode(key, text, len, &value);
+    hl_status st = decode_value(key, text, len, &value);
     if (st == HL_ECORRUPT && scan->damaged != NULL)
         return scan->damaged(scan->arg, key);
     HL_TRY(st);
@@ -255,7 +255,7 @@ hl_status hl_store_scan_past_damage(struct hl_store *store, const char *prefix,
         return hl_fail(HL_EINVAL, "prefix \"%.64s...\" is longer than a key can be", prefix);
     pthread_mutex_lock(&store->lock);
     store->scanning = 1;
-    hl_status st = store->ops->scan(store, prefix, show, &scan);
+    hl_status st = store->ops->scan(store, prefix, show_value, &scan);
     store->scanning = 0;
     pthread_mutex_unlock(&store->lock);
     return st;

@@ -44,8 +44,8 @@ static json_t *with_table(json_t *meta, const struct hl_volcano_opts *opts)
 }
 
 /* name "": of a template. */
-static json_t *metadata(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                        const char *name)
+static json_t *object_metadata(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                               const char *name)
 {
     json_t *m = json_pack("{s:o s:{s:s}}", "labels", labels_of(g), "annotations", HL_VOLCANO_JOB,
                           g->job_id);
@@ -58,7 +58,7 @@ static json_t *metadata(const struct hl_volcano_gang *g, const struct hl_volcano
 
 /* ---- one rank's container -------------------------------------------------------------------- */
 
-static json_t *doubled(const char *text)
+static json_t *double_dollars(const char *text)
 {
     size_t n = 0;
     char *out = malloc(2 * strlen(text) + 1);
@@ -155,17 +155,17 @@ static json_t *command_of(const struct pattern *p, int local_rank)
         counting_script(p, local_rank, script, sizeof(script));
         json_array_append_new(command, json_string("/bin/sh"));
         json_array_append_new(command, json_string("-c"));
-        json_array_append_new(command, doubled(script));
+        json_array_append_new(command, double_dollars(script));
         json_array_append_new(command, json_string("sh"));
     }
     for (size_t i = 0; i < job->command_count; i++)
-        json_array_append_new(command, doubled(job->command[i]));
+        json_array_append_new(command, double_dollars(job->command[i]));
     return command;
 }
 
 /* Requests are limits: a pod of class Guaranteed, which a NUMA policy of the kubelet wants. */
-static json_t *resources(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                         int ranks, int has_gpu)
+static json_t *rank_resources(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                              int ranks, int has_gpu)
 {
     json_t *all = json_object();
     char text[32];
@@ -196,7 +196,7 @@ static json_t *mounts_of(const struct hl_job *job)
     return list;
 }
 
-static json_t *container(const struct pattern *p, int local_rank)
+static json_t *rank_container(const struct pattern *p, int local_rank)
 {
     char name[HL_VOLCANO_NAME_MAX], vars[HL_VOLCANO_NAME_MAX];
     const struct hl_job *job = p->g->job;
@@ -206,8 +206,8 @@ static json_t *container(const struct pattern *p, int local_rank)
     hl_volcano_job_name(p->g->job_id, p->g->attempt, vars);
     json_t *c = json_pack("{s:s s:s s:[{s:{s:s}}] s:o s:o s:o}", "name", name, "image", job->image,
                           "envFrom", "configMapRef", "name", vars, "env", env_of(p, r), "resources",
-                          resources(p->g, p->opts, at->rank_count, *r->gpu != '\0'), "volumeMounts",
-                          mounts_of(job));
+                          rank_resources(p->g, p->opts, at->rank_count, *r->gpu != '\0'),
+                          "volumeMounts", mounts_of(job));
     if (job->command_count > 0)
         json_object_set_new(c, "command", command_of(p, local_rank));
     if (job->workdir[0] == '/')
@@ -286,7 +286,7 @@ static json_t *pod_spec(const struct pattern *p, const json_t *near)
 {
     json_t *containers = json_array();
     for (int i = 0; i < p->g->plan->containers[p->first].rank_count; i++)
-        json_array_append_new(containers, container(p, i));
+        json_array_append_new(containers, rank_container(p, i));
     json_t *pod =
         json_pack("{s:s s:s s:b s:b s:I s:o s:o}", "restartPolicy", "Never", "schedulerName",
                   "volcano", "automountServiceAccountToken", 0, "enableServiceLinks", 0,
@@ -304,14 +304,14 @@ static const char *policy_of(const struct hl_volcano_gang *g, const struct hl_vo
     return guaranteed ? opts->topology_policy : "none";
 }
 
-static json_t *task(const struct pattern *p, const json_t *near)
+static json_t *job_task(const struct pattern *p, const json_t *near)
 {
     char name[32];
     snprintf(name, sizeof(name), "c%d", p->first);
-    return json_pack("{s:s s:i s:i s:s s:{s:o s:o}}", "name", name, "replicas", p->pods,
-                     "minAvailable", p->pods, "topologyPolicy", policy_of(p->g, p->opts),
-                     "template", "metadata", with_table(metadata(p->g, p->opts, ""), p->opts),
-                     "spec", pod_spec(p, near));
+    return json_pack(
+        "{s:s s:i s:i s:s s:{s:o s:o}}", "name", name, "replicas", p->pods, "minAvailable", p->pods,
+        "topologyPolicy", policy_of(p->g, p->opts), "template", "metadata",
+        with_table(object_metadata(p->g, p->opts, ""), p->opts), "spec", pod_spec(p, near));
 }
 
 /* ---- the Job --------------------------------------------------------------------------------- */
@@ -333,7 +333,7 @@ json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_vo
     put_absent(all, "PYTHONUNBUFFERED", "1");
     hl_volcano_job_name(g->job_id, g->attempt, name);
     return json_pack("{s:s s:s s:o s:o}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
-                     metadata(g, opts, name), "data", all);
+                     object_metadata(g, opts, name), "data", all);
 }
 
 static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
@@ -354,7 +354,7 @@ static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
 }
 
 /* A pod has its address from the beginning: rank 0 is looked for before it is ready. */
-static json_t *plugins(void)
+static json_t *job_plugins(void)
 {
     return json_pack("{s:[] s:[s]}", "env", "svc", "--publish-not-ready-addresses=true");
 }
@@ -370,15 +370,15 @@ hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcan
     hl_volcano_job_name(g->job_id, g->attempt, name);
     for (struct pattern p = {.g = g, .opts = opts}; p.first < n; p.first += p.pods) {
         p.pods = hl_volcano_task_pods(g->job, g->plan, p.first);
-        json_array_append_new(tasks, task(&p, near));
+        json_array_append_new(tasks, job_task(&p, near));
     }
     json_t *doc =
         json_pack("{s:s s:s s:o s:{s:s s:s s:i s:i s:i s:o s:[{s:s s:s}] s:o}}", "apiVersion",
                   "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata",
-                  with_table(metadata(g, opts, name), opts), "spec", "schedulerName", "volcano",
-                  "queue", opts->queue, "minAvailable", n, "maxRetry", 1, "ttlSecondsAfterFinished",
-                  opts->keep_s, "plugins", plugins(), "policies", "event", "PodEvicted", "action",
-                  "TerminateJob", "tasks", tasks);
+                  with_table(object_metadata(g, opts, name), opts), "spec", "schedulerName",
+                  "volcano", "queue", opts->queue, "minAvailable", n, "maxRetry", 1,
+                  "ttlSecondsAfterFinished", opts->keep_s, "plugins", job_plugins(), "policies",
+                  "event", "PodEvicted", "action", "TerminateJob", "tasks", tasks);
     hl_status st = check_size(g, doc);
     if (st != HL_OK) {
         json_decref(doc);
@@ -394,5 +394,5 @@ json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_
     char name[HL_VOLCANO_NAME_MAX + 16];
     hl_volcano_map_name(g->job_id, g->attempt, name, sizeof(name));
     return json_pack("{s:s s:s s:o s:{s:s}}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
-                     with_table(metadata(g, opts, name), opts), "data", "hccl.json", table);
+                     with_table(object_metadata(g, opts, name), opts), "data", "hccl.json", table);
 }

@@ -80,8 +80,8 @@ static void name_pods(const struct hl_job *job, const char *job_id, int attempt,
     }
 }
 
-static hl_status make(const struct hl_job *job, const struct hl_cluster *cluster,
-                      const char *job_id, int attempt, struct hl_plan **out)
+static hl_status make_plan(const struct hl_job *job, const struct hl_cluster *cluster,
+                           const char *job_id, int attempt, struct hl_plan **out)
 {
     HL_AUTO(hl_plan_freep) struct hl_plan *plan = NULL;
     HL_TRY(hl_plan_make(job, cluster, &plan));
@@ -112,7 +112,7 @@ hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int atte
     for (int i = 0; i < world && st == HL_OK; i++)
         st = add_server(&cluster, i, gpus);
     if (st == HL_OK)
-        st = make(job, &cluster, job_id, attempt, out);
+        st = make_plan(job, &cluster, job_id, attempt, out);
     hl_cluster_fini(&cluster);
     return st;
 }

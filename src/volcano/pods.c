@@ -24,7 +24,7 @@ const char *hl_volcano_job_id(const json_t *object)
     return hl_json_str(json_object_get(meta, "annotations"), HL_VOLCANO_JOB, "");
 }
 
-static void HL_PRINTF(2, 3) say(struct hl_volcano_pod *out, const char *fmt, ...)
+static void HL_PRINTF(2, 3) set_message(struct hl_volcano_pod *out, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -38,7 +38,7 @@ static const json_t *state_of(const json_t *container, const char *which)
 }
 
 /* Of a container by its name; those that somebody added to the pod (a mesh's) are no ranks. */
-static const char *who(const json_t *container, int first_rank, char buf[48])
+static const char *container_label(const json_t *container, int first_rank, char buf[48])
 {
     const char *name = hl_json_str(container, "name", "");
     if (strncmp(name, "local-", 6) == 0)
@@ -58,13 +58,13 @@ static void describe_end(const json_t *end, const char *rank, struct hl_volcano_
     if (out->exit_code > SIGNALLED)
         out->signal = out->exit_code - SIGNALLED;
     if (strcmp(hl_json_str(end, "reason", ""), "OOMKilled") == 0)
-        say(out, "%s was killed, its memory was full (OOMKilled)", rank);
+        set_message(out, "%s was killed, its memory was full (OOMKilled)", rank);
     else if (out->signal > 0)
-        say(out, "%s was killed by signal %d%s%.*s", rank, out->signal, len > 0 ? ": " : "", len,
-            why);
+        set_message(out, "%s was killed by signal %d%s%.*s", rank, out->signal, len > 0 ? ": " : "",
+                    len, why);
     else
-        say(out, "%s exited with code %d%s%.*s", rank, out->exit_code, len > 0 ? ": " : "", len,
-            why);
+        set_message(out, "%s exited with code %d%s%.*s", rank, out->exit_code, len > 0 ? ": " : "",
+                    len, why);
 }
 
 /* Returns 1 when a rank has failed; else how many have begun. */
@@ -77,18 +77,18 @@ static int look_at_ranks(const json_t *list, int first_rank, size_t *begun,
     json_array_foreach (list, i, c) {
         const json_t *end = state_of(c, "terminated"), *wait = state_of(c, "waiting");
         if (end != NULL && hl_json_int(end, "exitCode", 0) != 0) {
-            describe_end(end, who(c, first_rank, rank), out);
+            describe_end(end, container_label(c, first_rank, rank), out);
             return 1;
         }
         *begun += end != NULL || state_of(c, "running") != NULL;
         if (wait != NULL)
-            say(out, "%s waits: %.60s %.140s", who(c, first_rank, rank),
-                hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
+            set_message(out, "%s waits: %.60s %.140s", container_label(c, first_rank, rank),
+                        hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
     }
     return 0;
 }
 
-static const json_t *condition(const json_t *status, const char *type, const char *value)
+static const json_t *find_condition(const json_t *status, const char *type, const char *value)
 {
     size_t i;
     const json_t *c;
@@ -107,14 +107,14 @@ static int was_taken(const json_t *status, struct hl_volcano_pod *out)
         "Evicted",    "NodeLost",   "NodeShutdown", "Shutdown",
         "Terminated", "Preempting", "NodeAffinity", "UnexpectedAdmissionError"};
     const char *reason = hl_json_str(status, "reason", "");
-    const json_t *target = condition(status, "DisruptionTarget", "True");
+    const json_t *target = find_condition(status, "DisruptionTarget", "True");
     int found = target != NULL;
     for (size_t i = 0; i < HL_ARRAY_LEN(reasons); i++)
         found |= strcmp(reason, reasons[i]) == 0;
     if (found)
-        say(out, "%.60s %.160s",
-            reason[0] != '\0' ? reason : hl_json_str(target, "reason", "DisruptionTarget"),
-            hl_json_str(status, "message", ""));
+        set_message(out, "%.60s %.160s",
+                    reason[0] != '\0' ? reason : hl_json_str(target, "reason", "DisruptionTarget"),
+                    hl_json_str(status, "message", ""));
     return found;
 }
 
@@ -123,8 +123,8 @@ static void read_failed(const json_t *status, int first_rank, struct hl_volcano_
     size_t begun = 0;
     if (!look_at_ranks(hl_json_list(status, "containerStatuses"), first_rank, &begun, out)) {
         out->state = HL_CONTAINER_LOST;
-        say(out, "the pod failed: %.60s %.140s", hl_json_str(status, "reason", ""),
-            hl_json_str(status, "message", ""));
+        set_message(out, "the pod failed: %.60s %.140s", hl_json_str(status, "reason", ""),
+                    hl_json_str(status, "message", ""));
     }
 }
 
@@ -132,12 +132,12 @@ static void read_alive(const json_t *pod, const json_t *status, int first_rank,
                        struct hl_volcano_pod *out)
 {
     const json_t *list = hl_json_list(status, "containerStatuses");
-    const json_t *unplaced = condition(status, "PodScheduled", "False");
+    const json_t *unplaced = find_condition(status, "PodScheduled", "False");
     size_t begun = 0,
            wanted = json_array_size(json_object_get(json_object_get(pod, "spec"), "containers"));
     if (unplaced != NULL)
-        say(out, "%.60s: %.160s", hl_json_str(unplaced, "reason", ""),
-            hl_json_str(unplaced, "message", ""));
+        set_message(out, "%.60s: %.160s", hl_json_str(unplaced, "reason", ""),
+                    hl_json_str(unplaced, "message", ""));
     if (look_at_ranks(list, first_rank, &begun, out))
         return;
     if (strcmp(hl_json_str(status, "phase", ""), "Running") == 0 && begun >= wanted)
@@ -155,7 +155,7 @@ void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_po
         out->state = HL_CONTAINER_LOST;
     } else if (json_object_get(json_object_get(pod, "metadata"), "deletionTimestamp") != NULL) {
         out->state = HL_CONTAINER_LOST;
-        say(out, "the pod is being deleted");
+        set_message(out, "the pod is being deleted");
     } else if (strcmp(phase, "Failed") == 0) {
         read_failed(status, first_rank, out);
     } else {

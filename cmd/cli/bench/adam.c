@@ -53,7 +53,7 @@ ALWAYS void call_ahead(const struct arrays *a, size_t at)
     }
 }
 
-ALWAYS void pass(const struct arrays *a, size_t first, size_t last)
+ALWAYS void add_pass(const struct arrays *a, size_t first, size_t last)
 {
     line_t *restrict p = a->p, *restrict m = a->m, *restrict v = a->v;
     const line_t *restrict g = a->g;
@@ -70,20 +70,20 @@ ALWAYS void pass(const struct arrays *a, size_t first, size_t last)
 
 static void pass_portable(const struct arrays *a, size_t first, size_t last)
 {
-    pass(a, first, last);
+    add_pass(a, first, last);
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void pass_avx2(const struct arrays *a, size_t first,
                                                       size_t last)
 {
-    pass(a, first, last);
+    add_pass(a, first, last);
 }
 
 __attribute__((target("avx512f"))) static void pass_avx512(const struct arrays *a, size_t first,
                                                            size_t last)
 {
-    pass(a, first, last);
+    add_pass(a, first, last);
 }
 #endif
 
@@ -159,7 +159,7 @@ static hl_status time_both(struct arrays *a, int threads, int64_t rounds, struct
     return st;
 }
 
-static hl_status bench(struct cli *cli, const struct adam_args *a)
+static hl_status bench_adam(struct cli *cli, const struct adam_args *a)
 {
     struct arrays arrays = {0};
     struct bench_samples s = {0};
@@ -184,7 +184,7 @@ hl_status cmd_bench_adam(struct cli *cli, int argc, char **argv)
     struct adam_args a = {0};
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0);
     if (st == HL_OK)
-        st = bench(cli, &a);
+        st = bench_adam(cli, &a);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     return st;
 }

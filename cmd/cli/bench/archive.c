@@ -81,7 +81,7 @@ static hl_status make_shard(struct archive_bench *b, uint64_t size)
 }
 
 /* What is read next comes from the disk, where the system allows it. */
-static void chill(const char *path)
+static void drop_cache(const char *path)
 {
     HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
@@ -134,7 +134,7 @@ static hl_status file_round(struct archive_bench *b)
     uint64_t start = hl_now_ns();
     HL_TRY(write_file(b, path));
     bench_add(&b->file_write, hl_now_ns() - start);
-    chill(path);
+    drop_cache(path);
     start = hl_now_ns();
     hl_status st = read_file(b, path);
     bench_add(&b->file_read, hl_now_ns() - start);
@@ -152,7 +152,7 @@ static hl_status archive_round(struct archive_bench *b, struct hl_archive *a,
     HL_TRY(hl_archive_put(a, id, b->bytes, b->size, b->crc));
     bench_add(store, hl_now_ns() - start);
     snprintf(path, sizeof(path), "%s/archive/%.2s/%s.safetensors", b->dir, text.s, text.s);
-    chill(path);
+    drop_cache(path);
     start = hl_now_ns();
     HL_TRY(hl_archive_get(a, id, b->back, b->size, b->crc));
     bench_add(load, hl_now_ns() - start);
@@ -168,7 +168,8 @@ static hl_status init_samples(struct archive_bench *b, size_t rounds)
     return HL_OK;
 }
 
-static hl_status measure(struct archive_bench *b, uint64_t size, const char *name, size_t rounds)
+static hl_status measure_size(struct archive_bench *b, uint64_t size, const char *name,
+                              size_t rounds)
 {
     char text[96];
     HL_TRY(make_shard(b, size));
@@ -205,7 +206,7 @@ static hl_status open_s3(struct archive_bench *b, const struct archive_bench_arg
                            &b->s3);
 }
 
-static hl_status run(struct archive_bench *b, const struct archive_bench_args *args)
+static hl_status run_archive_bench(struct archive_bench *b, const struct archive_bench_args *args)
 {
     char url[600];
     snprintf(b->dir, sizeof(b->dir), "%.480s/helios-bench-XXXXXX", args->dir);
@@ -218,8 +219,8 @@ static hl_status run(struct archive_bench *b, const struct archive_bench_args *a
     HL_TRY(hl_archive_open(&(struct hl_archive_options){.url = url}, &b->archive));
     if (args->endpoint[0] != '\0')
         HL_TRY(open_s3(b, args));
-    HL_TRY(measure(b, MIB, "1 MiB", (size_t)args->rounds));
-    return measure(b, 256 * MIB, "256 MiB", (size_t)args->big_rounds);
+    HL_TRY(measure_size(b, MIB, "1 MiB", (size_t)args->rounds));
+    return measure_size(b, 256 * MIB, "256 MiB", (size_t)args->big_rounds);
 }
 
 static void clean_up(struct archive_bench *b)
@@ -245,7 +246,7 @@ hl_status cmd_bench_archive(struct cli *cli, int argc, char **argv)
     hl_status st = cli_args(cli, archive_bench_rows, HL_ARRAY_LEN(archive_bench_rows), argc, argv,
                             &args, 0, 0);
     if (st == HL_OK) {
-        st = run(b, &args);
+        st = run_archive_bench(b, &args);
         if (st == HL_OK)
             st = bench_print(cli, &b->report);
         clean_up(b);

@@ -95,7 +95,7 @@ void bench_ratio(struct bench_report *r, const char *name, double value, double 
     q->at_most = at_most;
 }
 
-static int meets(const struct bench_ratio *q)
+static int ratio_is_met(const struct bench_ratio *q)
 {
     return q->at_most ? q->value <= q->bar : q->value >= q->bar;
 }
@@ -117,7 +117,7 @@ static hl_status print_bench_json(const struct bench_report *r)
         if (q->bar > 0) {
             json_object_set_new(doc, "bar", json_real(q->bar));
             json_object_set_new(doc, "bound", json_string(q->at_most ? "at most" : "at least"));
-            json_object_set_new(doc, "met", json_boolean(meets(q)));
+            json_object_set_new(doc, "met", json_boolean(ratio_is_met(q)));
         }
         json_array_append_new(ratios, doc);
     }
@@ -140,7 +140,7 @@ hl_status bench_print(struct cli *cli, const struct bench_report *r)
         printf("ratio,%s,%.3f", q->name, q->value);
         if (q->bar > 0)
             printf(",%s %.2f,%s", q->at_most ? "at most" : "at least", q->bar,
-                   meets(q) ? "met" : "missed");
+                   ratio_is_met(q) ? "met" : "missed");
         fputc('\n', stdout);
     }
     return fflush(stdout) == 0 ? HL_OK : hl_fail(HL_EIO, "writing to stdout: %s", strerror(errno));
@@ -178,8 +178,8 @@ static hl_status wait_ready(struct bench_l3d *d, const char *ready, const char *
     return st;
 }
 
-static hl_status spawn(struct cli *cli, struct bench_l3d *d, uint64_t pool_bytes, const char *ready,
-                       const char *log)
+static hl_status spawn_l3d(struct cli *cli, struct bench_l3d *d, uint64_t pool_bytes,
+                           const char *ready, const char *log)
 {
     char program[PATH_MAX + 32], size[32];
     snprintf(program, sizeof(program), "%s/helios-l3d", cli->bin_dir);
@@ -211,7 +211,7 @@ hl_status bench_l3d_start(struct cli *cli, uint64_t pool_bytes, struct bench_l3d
     snprintf(d.socket, sizeof(d.socket), "%s/l3.sock", d.dir);
     snprintf(ready, sizeof(ready), "%s/ready.json", d.dir);
     snprintf(log, sizeof(log), "%s/log", d.dir);
-    hl_status st = spawn(cli, &d, pool_bytes, ready, log);
+    hl_status st = spawn_l3d(cli, &d, pool_bytes, ready, log);
     if (st == HL_OK)
         st = wait_ready(&d, ready, log);
     if (st != HL_OK) {

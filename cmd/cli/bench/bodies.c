@@ -33,7 +33,7 @@ struct bodies_bench {
     struct bench_report report;
 };
 
-static uint64_t address(const void *p)
+static uint64_t address_of(const void *p)
 {
     return (uintptr_t)p;
 }
@@ -59,18 +59,18 @@ static hl_status time_two(struct bodies_bench *b, const maco_task *one, const ma
     return HL_OK;
 }
 
-static maco_task product(const struct bodies_bench *b, int n, int fixed)
+static maco_task product_task(const struct bodies_bench *b, int n, int fixed)
 {
     return (maco_task){.type = MACO_TASK_LINEAR,
                        .flags = fixed ? MACO_FLAG_DETERMINISTIC : 0,
-                       .inputs = {address(b->x), address(b->y)},
-                       .outputs = {address(b->z)},
+                       .inputs = {address_of(b->x), address_of(b->y)},
+                       .outputs = {address_of(b->z)},
                        .dims = {n, n, n, n, n, n}};
 }
 
 static hl_status time_product(struct bodies_bench *b, int n)
 {
-    maco_task own = product(b, n, 1), blas = product(b, n, 0);
+    maco_task own = product_task(b, n, 1), blas = product_task(b, n, 0);
     uint64_t bytes = (uint64_t)n * (uint64_t)n * 12;
     char name[96];
     HL_TRY(time_two(b, &own, &blas));
@@ -88,11 +88,11 @@ static hl_status time_product(struct bodies_bench *b, int n)
 static hl_status time_attention(struct bodies_bench *b)
 {
     maco_task t = {.type = MACO_TASK_ATTENTION,
-                   .inputs = {address(b->x), address(b->y), address(b->y)},
-                   .outputs = {address(b->z)},
+                   .inputs = {address_of(b->x), address_of(b->y), address_of(b->y)},
+                   .outputs = {address_of(b->z)},
                    .dims = {1, 8, 8, 512, 512, 64},
                    .aux = {0.125f}};
-    maco_task own = product(b, 512, 1);
+    maco_task own = product_task(b, 512, 1);
     HL_TRY(time_two(b, &t, &own));
     const struct bench_row *a =
         bench_row(&b->report, "body", "attention", 8 * 512 * 64 * 16, &b->a);
@@ -111,17 +111,17 @@ static hl_status time_decode(struct bodies_bench *b, int dtype, int fixed)
     static const char *const names[] = {"f32", "f16", "bf16"};
     int k = 4096, size = dtype == MACO_F32 ? 4 : 2, n = (int)(FAR / (size_t)(k * size));
     int keys = (int)(FAR / 2 / 8 / 128 / (size_t)size);
-    uint64_t far = address(b->far);
+    uint64_t far = address_of(b->far);
     maco_task tasks[] = {
         {.type = MACO_TASK_LINEAR,
          .flags = (uint16_t)(dtype | (fixed ? MACO_FLAG_DETERMINISTIC : 0)),
-         .inputs = {address(b->x), far},
-         .outputs = {address(b->z)},
+         .inputs = {address_of(b->x), far},
+         .outputs = {address_of(b->z)},
          .dims = {1, n, k, k, k, n}},
         {.type = MACO_TASK_ATTENTION,
          .flags = (uint16_t)dtype,
-         .inputs = {address(b->x), far, far + FAR / 2},
-         .outputs = {address(b->z)},
+         .inputs = {address_of(b->x), far, far + FAR / 2},
+         .outputs = {address_of(b->z)},
          .dims = {1, 8, 8, 1, keys, 128},
          .aux = {0.1f}},
     };
@@ -144,8 +144,8 @@ static hl_status time_decode(struct bodies_bench *b, int dtype, int fixed)
 static hl_status time_rows(struct bodies_bench *b, int type, const char *what)
 {
     maco_task t = {.type = (uint16_t)type,
-                   .inputs = {address(b->x), address(b->y), address(b->y)},
-                   .outputs = {address(b->z)},
+                   .inputs = {address_of(b->x), address_of(b->y), address_of(b->y)},
+                   .outputs = {address_of(b->z)},
                    .dims = {ROWS, COLS, COLS, COLS},
                    .aux = {1e-5f}};
     char name[96];
@@ -158,7 +158,7 @@ static hl_status time_rows(struct bodies_bench *b, int type, const char *what)
     return HL_OK;
 }
 
-static hl_status run(struct bodies_bench *b)
+static hl_status run_bodies_bench(struct bodies_bench *b)
 {
     static const int sizes[] = {128, 512, 1024};
     uint32_t seed = 1;
@@ -197,7 +197,7 @@ hl_status cmd_bench_bodies(struct cli *cli, int argc, char **argv)
     if (st == HL_OK) {
         b->rounds = a.rounds;
         hl_maco_bodies_begin();
-        st = run(b);
+        st = run_bodies_bench(b);
         hl_maco_bodies_end();
     }
     if (st == HL_OK)

@@ -34,8 +34,8 @@ static hl_status access_release(hybridps *h, uint32_t tensor)
     return (hl_status)hybridps_release(h, &u.tensor, 1, HYBRIDPS_HOLD);
 }
 
-static hl_status make(hybridps **out, const char *device, uint64_t chunk, uint64_t bytes,
-                      uint32_t n)
+static hl_status make_tensors(hybridps **out, const char *device, uint64_t chunk, uint64_t bytes,
+                              uint32_t n)
 {
     hybridps_options o = {.device = device, .chunk_bytes = chunk};
     uint32_t tensor;
@@ -52,7 +52,7 @@ static hl_status make(hybridps **out, const char *device, uint64_t chunk, uint64
     return HL_OK;
 }
 
-static hl_status batch(hybridps *h)
+static hl_status access_batch(hybridps *h)
 {
     for (uint32_t i = 0; i < BATCH; i++)
         HL_TRY(access_release(h, i % TENSORS));
@@ -67,13 +67,13 @@ static hl_status time_resident(hybridps *h, const char *op, const char *phase, i
     struct bench_samples s = {0};
     char name[96];
     HL_TRY(bench_samples_init(&s, (size_t)rounds));
-    hl_status st = batch(h); /* everybody is there from now on */
+    hl_status st = access_batch(h); /* everybody is there from now on */
     for (int64_t i = -2; i < rounds && st == HL_OK; i++) {
         if (phase != NULL)
             st = (hl_status)hybridps_iteration(h, phase);
         uint64_t start = hl_now_ns();
         if (st == HL_OK)
-            st = batch(h);
+            st = access_batch(h);
         if (i >= 0) /* what is before is recorded, and planned */
             bench_add(&s, hl_now_ns() - start);
     }
@@ -86,10 +86,10 @@ static hl_status time_resident(hybridps *h, const char *op, const char *phase, i
     return st;
 }
 
-static hl_status resident(int64_t rounds, struct bench_report *r)
+static hl_status bench_resident(int64_t rounds, struct bench_report *r)
 {
     hybridps *h = NULL;
-    hl_status st = make(&h, "emu:16MiB", 16384, 4096, TENSORS);
+    hl_status st = make_tensors(&h, "emu:16MiB", 16384, 4096, TENSORS);
     if (st == HL_OK)
         st = time_resident(h, "by itself", NULL, rounds, r);
     if (st == HL_OK)
@@ -99,7 +99,7 @@ static hl_status resident(int64_t rounds, struct bench_report *r)
 }
 
 /* Two chunks take turns on a device with room for one. */
-static hl_status moving(uint64_t chunk, int64_t rounds, struct bench_report *r)
+static hl_status bench_moving(uint64_t chunk, int64_t rounds, struct bench_report *r)
 {
     struct bench_samples s = {0}, copies = {0};
     char device[48];
@@ -114,7 +114,7 @@ static hl_status moving(uint64_t chunk, int64_t rounds, struct bench_report *r)
     if (st == HL_OK) {
         memset(from, 1, chunk);
         memset(to, 1, chunk);
-        st = make(&h, device, chunk, chunk, 2);
+        st = make_tensors(&h, device, chunk, chunk, 2);
     }
     for (int64_t i = 0; i < rounds && st == HL_OK; i++) {
         uint64_t start = hl_now_ns();
@@ -145,9 +145,9 @@ hl_status cmd_bench_chunks(struct cli *cli, int argc, char **argv)
     hl_status st = r == NULL ? hl_fail(HL_ENOMEM, "benchmark")
                              : cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0);
     if (st == HL_OK)
-        st = resident(a.rounds, r);
+        st = bench_resident(a.rounds, r);
     if (st == HL_OK)
-        st = moving(a.chunk, a.rounds, r);
+        st = bench_moving(a.chunk, a.rounds, r);
     if (st == HL_OK)
         st = bench_print(cli, r);
     free(r);

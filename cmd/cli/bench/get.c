@@ -74,7 +74,7 @@ static uint64_t stride_of(uint64_t size)
 }
 
 /* Anonymous memory on huge pages where there are some, touched. */
-static hl_status memory(uint64_t len, unsigned char **out)
+static hl_status map_memory(uint64_t len, unsigned char **out)
 {
     unsigned char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
@@ -116,7 +116,7 @@ static hl_status open_client(const struct get_bench *b, const char *path, helios
     return (hl_status)helios_open(&o, out);
 }
 
-static hl_status setup(struct cli *cli, struct get_bench *b)
+static hl_status setup_get_bench(struct cli *cli, struct get_bench *b)
 {
     struct hl_l3_client *l3;
     uint64_t pool = (uint64_t)16 << 20;
@@ -126,9 +126,9 @@ static hl_status setup(struct cli *cli, struct get_bench *b)
             b->buf_len = b->sizes[i].size;
     }
     b->source_len = FOOTPRINT + b->buf_len + 4096;
-    HL_TRY(memory(b->source_len, &b->source));
+    HL_TRY(map_memory(b->source_len, &b->source));
     b->buf_len = (b->buf_len + 4095) & ~UINT64_C(4095);
-    HL_TRY(memory(b->buf_len, &b->buf));
+    HL_TRY(map_memory(b->buf_len, &b->buf));
     HL_TRY(bench_l3d_start(cli, pool, &b->l3d));
     HL_TRY(hl_l3_connect(b->l3d.socket, 5000, &l3));
     hl_status st = HL_OK;
@@ -204,7 +204,7 @@ static hl_status one_round(struct get_bench *b, struct size_run *run)
     return HL_OK;
 }
 
-static hl_status measure(struct get_bench *b, struct size_run *run)
+static hl_status measure_size(struct get_bench *b, struct size_run *run)
 {
     size_t room = (ops_of(run) + STREAMS) * (size_t)b->rounds;
     struct bench_samples *all[] = {&run->memcpy_s, &run->shm_s, &run->net_s, &run->tcp_s,
@@ -255,13 +255,13 @@ static void report_net(struct get_bench *b, struct size_run *run, const char *si
     }
 }
 
-static hl_status run(struct cli *cli, struct get_bench *b)
+static hl_status run_get_bench(struct cli *cli, struct get_bench *b)
 {
-    HL_TRY(setup(cli, b));
+    HL_TRY(setup_get_bench(cli, b));
     for (size_t i = 0; i < b->count; i++) {
         char size[32];
         struct size_run *s = &b->sizes[i];
-        HL_TRY(measure(b, s));
+        HL_TRY(measure_size(b, s));
         hl_format_bytes(s->size, size, sizeof(size));
         const struct bench_row *limit =
             bench_row(&b->report, "memcpy", "copy", s->size, &s->memcpy_s);
@@ -279,7 +279,7 @@ static hl_status run(struct cli *cli, struct get_bench *b)
     return bench_print(cli, &b->report);
 }
 
-static void fini(struct get_bench *b)
+static void fini_get_bench(struct get_bench *b)
 {
     helios_close(b->shm_client);
     helios_close(b->net_client);
@@ -314,9 +314,9 @@ hl_status cmd_bench_get(struct cli *cli, int argc, char **argv)
         b->rounds = (int)a.rounds;
         st = parse_sizes(cli, a.size, b);
         if (st == HL_OK)
-            st = run(cli, b);
+            st = run_get_bench(cli, b);
         hl_args_fini(get_rows, HL_ARRAY_LEN(get_rows), &a);
     }
-    fini(b);
+    fini_get_bench(b);
     return st;
 }

@@ -43,7 +43,7 @@ struct group_bench {
     struct bench_samples samples[CALLS];
 };
 
-static hl_status call(struct group_bench *b, int which, uint64_t size)
+static hl_status call_collective(struct group_bench *b, int which, uint64_t size)
 {
     uint64_t part = size / (uint64_t)b->args->ranks / 4 * 4;
     switch (which) {
@@ -70,7 +70,7 @@ static hl_status time_size(struct group_bench *b, uint64_t size)
             HL_TRY((hl_status)hybridps_group_allreduce(b->g, "begin", &together, 1, HYBRIDPS_F32,
                                                        HYBRIDPS_SUM));
             uint64_t start = hl_now_ns();
-            HL_TRY(call(b, k, size));
+            HL_TRY(call_collective(b, k, size));
             if (i > 0) /* the first finds pages */
                 bench_add(&b->samples[k], hl_now_ns() - start);
         }
@@ -120,7 +120,7 @@ static hl_status one_rank(struct group_bench *b, const char *name, int rank, str
 }
 
 /* What a rank fails by is found out by rank 0, whose group it leaves. */
-static hl_status run(struct group_bench *b, struct bench_report *r)
+static hl_status run_ranks(struct group_bench *b, struct bench_report *r)
 {
     pid_t pids[64], parent = getpid();
     char name[64];
@@ -157,7 +157,7 @@ hl_status cmd_bench_group(struct cli *cli, int argc, char **argv)
     if (st == HL_OK && r == NULL)
         st = hl_fail(HL_ENOMEM, "benchmark");
     if (st == HL_OK)
-        st = run(&b, r);
+        st = run_ranks(&b, r);
     if (st == HL_OK)
         st = bench_print(cli, r);
     free(r);

@@ -144,7 +144,7 @@ static hl_status copy_once(struct import_bench *b, int rounds)
     return HL_OK;
 }
 
-static void report(struct import_bench *b)
+static void report_import(struct import_bench *b)
 {
     const struct bench_row *limit =
         bench_row(&b->report, "memcpy", "copy", b->file_size, &b->memcpy_s);
@@ -157,7 +157,8 @@ static void report(struct import_bench *b)
                 1.2, 1);
 }
 
-static hl_status run(struct cli *cli, struct import_bench *b, uint64_t bytes, int rounds)
+static hl_status run_import_bench(struct cli *cli, struct import_bench *b, uint64_t bytes,
+                                  int rounds)
 {
     struct hl_rpc *rpc;
     if (mkdtemp(b->dir) == NULL)
@@ -180,11 +181,12 @@ static hl_status run(struct cli *cli, struct import_bench *b, uint64_t bytes, in
         bench_l3d_stop(&b->l3d);
     }
     HL_TRY(copy_once(b, rounds));
-    report(b);
+    report_import(b);
     return bench_print(cli, &b->report);
 }
 
-static hl_status start(struct cli *cli, struct import_bench *b, const struct import_bench_args *a)
+static hl_status start_import_bench(struct cli *cli, struct import_bench *b,
+                                    const struct import_bench_args *a)
 {
     char *end;
     double gb = strtod(a->gb, &end);
@@ -195,7 +197,7 @@ static hl_status start(struct cli *cli, struct import_bench *b, const struct imp
         return cli_usage(cli, "--dir is too long");
     b->tp = (int)a->tp;
     b->pp = (int)a->pp;
-    hl_status st = run(cli, b, (uint64_t)(gb * 1e9), (int)a->rounds);
+    hl_status st = run_import_bench(cli, b, (uint64_t)(gb * 1e9), (int)a->rounds);
     hl_rpc_peer_close(b->peer);
     bench_l3d_stop(&b->l3d);
     bench_samples_fini(&b->import_s);
@@ -212,7 +214,7 @@ hl_status cmd_bench_import(struct cli *cli, int argc, char **argv)
     hl_status st =
         cli_args(cli, import_bench_rows, HL_ARRAY_LEN(import_bench_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
-        st = start(cli, b, &a);
+        st = start_import_bench(cli, b, &a);
         if (strlen(b->dir) > 0 && access(b->dir, F_OK) == 0)
             (void)!hl_dir_remove(b->dir);
         hl_args_fini(import_bench_rows, HL_ARRAY_LEN(import_bench_rows), &a);

@@ -82,7 +82,7 @@ hl_status bench_maco_time(maco_runtime *rt, const maco_plan *p, uint64_t *ns)
     return HL_OK;
 }
 
-static int empty(void *arg, const maco_task *task)
+static int empty_task(void *arg, const maco_task *task)
 {
     (void)arg;
     (void)task;
@@ -130,7 +130,7 @@ static hl_status read_peers(struct table *t, const char *graph)
     return HL_OK;
 }
 
-static void tell(struct table *t, const char *graph)
+static void report_graph(struct table *t, const char *graph)
 {
     char op[32], name[96];
     double best = 0;
@@ -167,7 +167,8 @@ static hl_status time_graph(struct table *t, const char *graph)
     for (int i = 0; i < SYSTEMS && st == HL_OK; i++)
         st = bench_samples_init(&t->samples[i], (size_t)t->args.rounds);
     for (int i = 0; i < OWN && st == HL_OK; i++)
-        st = bench_maco_plan(graph, i, t->workers, (uint32_t)t->args.tasks, empty, NULL, &plans[i]);
+        st = bench_maco_plan(graph, i, t->workers, (uint32_t)t->args.tasks, empty_task, NULL,
+                             &plans[i]);
     for (int64_t k = 0; k <= t->args.rounds && st == HL_OK; k++) {
         st = read_own(t, plans);
         if (st == HL_OK)
@@ -176,7 +177,7 @@ static hl_status time_graph(struct table *t, const char *graph)
             t->samples[i].count = 0; /* the first builds and warms */
     }
     if (st == HL_OK)
-        tell(t, graph);
+        report_graph(t, graph);
     for (int i = 0; i < OWN; i++)
         bench_maco_plan_free(&plans[i]);
     return st;
@@ -225,7 +226,7 @@ struct body {
     uint64_t operations;
 };
 
-static int spin(void *arg, const maco_task *task)
+static int spin_task(void *arg, const maco_task *task)
 {
     static _Thread_local volatile double sink;
     (void)task;
@@ -235,8 +236,8 @@ static int spin(void *arg, const maco_task *task)
 }
 
 /* Share of two workers that does what one thread alone does, for a body; its length in *ns. */
-static hl_status efficiency(maco_runtime *rt, const struct bench_maco_plan *p, struct body *b,
-                            int rounds, double *ns, double *share)
+static hl_status measure_efficiency(maco_runtime *rt, const struct bench_maco_plan *p,
+                                    struct body *b, int rounds, double *ns, double *share)
 {
     struct bench_samples one = {0}, two = {0};
     HL_TRY(bench_samples_init(&one, (size_t)rounds));
@@ -244,7 +245,7 @@ static hl_status efficiency(maco_runtime *rt, const struct bench_maco_plan *p, s
     for (int k = 0; k < rounds && st == HL_OK; k++) {
         uint64_t took, from = hl_now_ns();
         for (uint32_t i = 0; i < p->tasks; i++)
-            (void)spin(b, NULL);
+            (void)spin_task(b, NULL);
         bench_add(&one, hl_now_ns() - from);
         st = bench_maco_time(rt, p->plan, &took);
         bench_add(&two, took);
@@ -258,7 +259,8 @@ static hl_status efficiency(maco_runtime *rt, const struct bench_maco_plan *p, s
 
 /* The shortest body of which half the time of two workers is left: between the last that gives
  * less and the next, by a line. */
-static hl_status shortest(struct bench_report *r, const struct maco_args *args, const char *graph)
+static hl_status bench_shortest_task(struct bench_report *r, const struct maco_args *args,
+                                     const char *graph)
 {
     struct body body = {0};
     struct bench_maco_plan p = {0};
@@ -266,14 +268,15 @@ static hl_status shortest(struct bench_report *r, const struct maco_args *args, 
     maco_runtime_options o = {.workers = 2};
     double ns = 0, share = 0, before_ns = 0, before = 0;
     char name[96];
-    hl_status st = bench_maco_plan(graph, MACO_DIRECT, 2, (uint32_t)args->tasks, spin, &body, &p);
+    hl_status st =
+        bench_maco_plan(graph, MACO_DIRECT, 2, (uint32_t)args->tasks, spin_task, &body, &p);
     if (st == HL_OK)
         st = (hl_status)maco_runtime_open(&o, &rt);
     for (int k = 0; k < BODIES && st == HL_OK && share < 0.5; k++) {
         before_ns = ns;
         before = share;
         body.operations = UINT64_C(8) << k;
-        st = efficiency(rt, &p, &body, (int)args->rounds, &ns, &share);
+        st = measure_efficiency(rt, &p, &body, (int)args->rounds, &ns, &share);
     }
     if (st == HL_OK) {
         double metg = share >= 0.5 && before_ns > 0
@@ -289,13 +292,15 @@ static hl_status shortest(struct bench_report *r, const struct maco_args *args, 
 
 /* ---- what a record costs ---- */
 
-static hl_status records(struct bench_report *r, const struct maco_args *args, const char *graph)
+static hl_status bench_records(struct bench_report *r, const struct maco_args *args,
+                               const char *graph)
 {
     struct bench_maco_plan p = {0};
     struct bench_samples s[2] = {{0}, {0}};
     maco_runtime *rt[2] = {NULL, NULL};
     char name[96];
-    hl_status st = bench_maco_plan(graph, MACO_DIRECT, 1, (uint32_t)args->tasks, empty, NULL, &p);
+    hl_status st =
+        bench_maco_plan(graph, MACO_DIRECT, 1, (uint32_t)args->tasks, empty_task, NULL, &p);
     for (int i = 0; i < 2 && st == HL_OK; i++) {
         maco_runtime_options o = {.workers = 1, .trace = i};
         st = bench_samples_init(&s[i], (size_t)args->rounds);
@@ -322,17 +327,17 @@ static hl_status records(struct bench_report *r, const struct maco_args *args, c
     return st;
 }
 
-static hl_status run(struct table *t)
+static hl_status run_maco_bench(struct table *t)
 {
     HL_TRY(time_systems(t));
-    HL_TRY(shortest(t->report, &t->args, "indep"));
-    HL_TRY(shortest(t->report, &t->args, "layer"));
-    HL_TRY(records(t->report, &t->args, "indep"));
-    HL_TRY(records(t->report, &t->args, "chain"));
+    HL_TRY(bench_shortest_task(t->report, &t->args, "indep"));
+    HL_TRY(bench_shortest_task(t->report, &t->args, "layer"));
+    HL_TRY(bench_records(t->report, &t->args, "indep"));
+    HL_TRY(bench_records(t->report, &t->args, "chain"));
     return bench_maco_link(t->report, (int)t->args.rounds);
 }
 
-static hl_status bench(struct table *t)
+static hl_status bench_maco(struct table *t)
 {
     if (t->args.tasks % BENCH_MACO_WIDTH != 0)
         return cli_usage(t->cli, "--tasks %lld is not a multiple of %d", (long long)t->args.tasks,
@@ -340,7 +345,7 @@ static hl_status bench(struct table *t)
     t->report = calloc(1, sizeof(*t->report));
     if (t->report == NULL)
         return hl_fail(HL_ENOMEM, "benchmark");
-    hl_status st = run(t);
+    hl_status st = run_maco_bench(t);
     if (st == HL_OK)
         st = bench_print(t->cli, t->report);
     free(t->report);
@@ -352,7 +357,7 @@ hl_status cmd_bench_maco(struct cli *cli, int argc, char **argv)
     struct table t = {.cli = cli};
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &t.args, 0, 0);
     if (st == HL_OK)
-        st = bench(&t);
+        st = bench_maco(&t);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &t.args);
     return st;
 }

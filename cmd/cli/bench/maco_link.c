@@ -17,7 +17,7 @@ struct link {
     uint64_t operations, chunk_ns; /* of a chunk */
 };
 
-static int compute(void *arg, const maco_task *task)
+static int compute_task(void *arg, const maco_task *task)
 {
     static _Thread_local volatile double sink;
     (void)task;
@@ -42,7 +42,7 @@ static hl_status make_plan(struct link *l, int n, int comm, struct bench_maco_pl
     int st = maco_graph_new(&out->graph);
     for (int i = 0; i < n && st == 0; i++) {
         uint32_t id, sent;
-        maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE, .function = compute, .arg = l};
+        maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE, .function = compute_task, .arg = l};
         maco_op send = {.type = MACO_TASK_CUSTOM_COMM, .function = send_chunk, .arg = l};
         st = maco_graph_add(out->graph, &op, &id);
         if (st == 0 && comm)
@@ -56,8 +56,8 @@ static hl_status make_plan(struct link *l, int n, int comm, struct bench_maco_pl
 }
 
 /* One reading after the other of computing alone and both. */
-static hl_status measure(maco_runtime *rt, struct link *l, int n, int rounds, double *c, double *o,
-                         double *spread)
+static hl_status measure_overlap(maco_runtime *rt, struct link *l, int n, int rounds, double *c,
+                                 double *o, double *spread)
 {
     struct bench_maco_plan alone = {0}, both = {0};
     struct bench_samples s[2] = {{0}, {0}};
@@ -87,7 +87,7 @@ static hl_status measure(maco_runtime *rt, struct link *l, int n, int rounds, do
 }
 
 /* Operations that take about as long as a chunk on this machine. */
-static uint64_t calibrate(void)
+static uint64_t calibrate_operations(void)
 {
     static volatile double sink;
     uint64_t best = UINT64_MAX, n = 100000;
@@ -105,7 +105,7 @@ hl_status bench_maco_link(struct bench_report *r, int rounds)
 {
     maco_runtime *rt = NULL;
     maco_runtime_options o = {.workers = 1};
-    struct link l = {.operations = calibrate()};
+    struct link l = {.operations = calibrate_operations()};
     HL_TRY((hl_status)maco_runtime_open(&o, &rt));
     hl_status st = HL_OK;
     for (int k = 0; k < 4 && st == HL_OK; k++) {
@@ -113,7 +113,7 @@ hl_status bench_maco_link(struct bench_report *r, int rounds)
         double c_all = 0, took = 0, spread = 0;
         char name[96];
         l.chunk_ns = k < 2 ? CHUNK_NS : CHUNK_NS / 2;
-        st = measure(rt, &l, n, rounds, &c_all, &took, &spread);
+        st = measure_overlap(rt, &l, n, rounds, &c_all, &took, &spread);
         double c = c_all / n, x = (double)l.chunk_ns, larger = c > x ? c : x;
         double x_all = x * n, smaller = c_all < x_all ? c_all : x_all;
         double best = c + (n - 1) * larger + x;

@@ -149,7 +149,7 @@ static hl_status one_round(struct migrate_bench *b, struct size_run *run)
 }
 
 /* The first round warms memory and connections; it also shows that the bytes really land. */
-static hl_status measure(struct migrate_bench *b, struct size_run *run)
+static hl_status measure_size(struct migrate_bench *b, struct size_run *run)
 {
     size_t room = (size_t)(b->rounds + 1) * TIMES_MAX + 1;
     HL_TRY(bench_samples_init(&run->raw, room * b->chunk_count));
@@ -177,13 +177,13 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double median(struct cell *c)
+static double cell_median(struct cell *c)
 {
     qsort(c->ratio, (size_t)c->rounds, sizeof(*c->ratio), by_size);
     return c->ratio[c->rounds / 2];
 }
 
-static void report(struct migrate_bench *b, struct size_run *run)
+static void report_size(struct migrate_bench *b, struct size_run *run)
 {
     char size[16], chunk[16], op[32], name[96];
     bench_row(&b->report, "tcp", "stream", run->size, &run->raw);
@@ -193,7 +193,7 @@ static void report(struct migrate_bench *b, struct size_run *run)
         snprintf(op, sizeof(op), "chunk %s", chunk);
         bench_row(&b->report, "helios-zmq", op, run->size, &run->cells[i].s);
         snprintf(name, sizeof(name), "helios-zmq/tcp stream %s, chunks of %s", size, chunk);
-        bench_ratio(&b->report, name, median(&run->cells[i]), run->size >= BULK ? BAR : 0, 0);
+        bench_ratio(&b->report, name, cell_median(&run->cells[i]), run->size >= BULK ? BAR : 0, 0);
     }
 }
 
@@ -248,20 +248,21 @@ static hl_status zstd_rows(struct migrate_bench *b)
     return HL_OK;
 }
 
-static hl_status run(struct cli *cli, struct migrate_bench *b)
+static hl_status run_migrate_bench(struct cli *cli, struct migrate_bench *b)
 {
     HL_TRY(make_source(b));
     HL_TRY(bench_peer_start(b->largest, b->window, b->io_threads, &b->peer));
     HL_TRY(hl_migrate_line_open(b->peer.migrate, b->io_threads, &b->line));
     for (size_t i = 0; i < b->size_count; i++) {
-        HL_TRY(measure(b, &b->sizes[i]));
-        report(b, &b->sizes[i]);
+        HL_TRY(measure_size(b, &b->sizes[i]));
+        report_size(b, &b->sizes[i]);
     }
     HL_TRY(zstd_rows(b));
     return bench_print(cli, &b->report);
 }
 
-static hl_status configure(struct cli *cli, const struct migrate_args *a, struct migrate_bench *b)
+static hl_status configure_migrate_bench(struct cli *cli, const struct migrate_args *a,
+                                         struct migrate_bench *b)
 {
     uint64_t sizes[SIZES_MAX];
     HL_TRY(bench_sizes(cli, "--size", a->size, OBJECT_MAX, sizes, SIZES_MAX, &b->size_count));
@@ -277,7 +278,7 @@ static hl_status configure(struct cli *cli, const struct migrate_args *a, struct
     return HL_OK;
 }
 
-static void fini(struct migrate_bench *b)
+static void fini_migrate_bench(struct migrate_bench *b)
 {
     hl_migrate_line_close(b->line);
     bench_peer_stop(&b->peer);
@@ -300,11 +301,11 @@ hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv)
         return hl_fail(HL_ENOMEM, "out of memory");
     hl_status st = cli_args(cli, migrate_rows, HL_ARRAY_LEN(migrate_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
-        st = configure(cli, &a, b);
+        st = configure_migrate_bench(cli, &a, b);
         if (st == HL_OK)
-            st = run(cli, b);
+            st = run_migrate_bench(cli, b);
         hl_args_fini(migrate_rows, HL_ARRAY_LEN(migrate_rows), &a);
     }
-    fini(b);
+    fini_migrate_bench(b);
     return st;
 }

@@ -26,7 +26,7 @@ static uint64_t layer_elements(const struct shape *s)
 }
 
 /* llama's proportions; the number of layers makes the size. */
-static struct shape choose(uint64_t bytes, int tp, int pp)
+static struct shape choose_shape(uint64_t bytes, int tp, int pp)
 {
     struct shape s = {.hidden = 2048, .ffn = 5632, .vocab = 32000, .heads = 32, .kv_heads = 8};
     if (bytes < 400000000)
@@ -63,7 +63,7 @@ struct list {
     size_t count;
 };
 
-static void add(struct list *l, const char *name, uint64_t rows, uint64_t cols)
+static void add_tensor(struct list *l, const char *name, uint64_t rows, uint64_t cols)
 {
     struct hl_tensor *t = &l->tensors[l->count];
     snprintf(l->names[l->count], NAME_BYTES, "%s", name);
@@ -93,7 +93,7 @@ static void add_layer(struct list *l, const struct shape *s, uint64_t layer)
         char name[NAME_BYTES];
         snprintf(name, sizeof(name), "model.layers.%llu.%s.weight", (unsigned long long)layer,
                  parts[i].name);
-        add(l, name, parts[i].rows, parts[i].cols);
+        add_tensor(l, name, parts[i].rows, parts[i].cols);
     }
 }
 
@@ -122,11 +122,11 @@ static hl_status write_model(const char *path, const struct shape *s, struct lis
 {
     struct hl_safetensors_image image = {0};
     struct outfile f;
-    add(l, "model.embed_tokens.weight", s->vocab, s->hidden);
+    add_tensor(l, "model.embed_tokens.weight", s->vocab, s->hidden);
     for (uint64_t i = 0; i < s->layers; i++)
         add_layer(l, s, i);
-    add(l, "model.norm.weight", s->hidden, 0);
-    add(l, "lm_head.weight", s->vocab, s->hidden);
+    add_tensor(l, "model.norm.weight", s->hidden, 0);
+    add_tensor(l, "lm_head.weight", s->vocab, s->hidden);
     struct hl_safetensors_layout layout = {.tensors = l->tensors, .count = l->count};
     HL_TRY(hl_safetensors_write(&layout, &image));
     hl_status st = outfile_open(path, &f);
@@ -144,7 +144,7 @@ static hl_status write_model(const char *path, const struct shape *s, struct lis
 }
 
 /* Written pages are in the cache; reading makes sure that none has been dropped. */
-static hl_status warm(const char *path)
+static hl_status warm_file(const char *path)
 {
     HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
     HL_AUTO(hl_freep) char *block = malloc(BLOCK);
@@ -157,7 +157,7 @@ static hl_status warm(const char *path)
 
 hl_status bench_model_make(const char *dir, uint64_t bytes, int tp, int pp, uint64_t *size)
 {
-    struct shape s = choose(bytes, tp, pp);
+    struct shape s = choose_shape(bytes, tp, pp);
     size_t max = s.layers * PER_LAYER + 3;
     struct list l = {.tensors = calloc(max, sizeof(*l.tensors)),
                      .names = calloc(max, sizeof(*l.names))};
@@ -172,7 +172,7 @@ hl_status bench_model_make(const char *dir, uint64_t bytes, int tp, int pp, uint
     if (st == HL_OK)
         st = write_model(path, &s, &l, &made);
     if (st == HL_OK)
-        st = warm(path);
+        st = warm_file(path);
     free(l.tensors);
     free(l.names);
     if (st == HL_OK)

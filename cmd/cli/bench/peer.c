@@ -104,7 +104,7 @@ static int raw_listen(unsigned *port)
 }
 
 /* Serves until the parent is gone. */
-static void child(struct bench_peer *p, uint64_t window, int io_threads, int tell)
+static void peer_main(struct bench_peer *p, uint64_t window, int io_threads, int tell)
 {
     struct hl_migrate_server *server;
     struct hl_migrate_server_opts o = {.listen = "127.0.0.1:0",
@@ -157,7 +157,7 @@ static hl_status map_room(struct bench_peer *p, uint64_t room)
     return HL_OK;
 }
 
-static hl_status start(struct bench_peer *p, uint64_t window, int io_threads)
+static hl_status start_peer(struct bench_peer *p, uint64_t window, int io_threads)
 {
     int tell[2];
     struct hello hello;
@@ -165,7 +165,7 @@ static hl_status start(struct bench_peer *p, uint64_t window, int io_threads)
         return hl_fail(HL_EIO, "pipe: %s", strerror(errno));
     p->pid = fork();
     if (p->pid == 0)
-        child(p, window, io_threads, tell[1]);
+        peer_main(p, window, io_threads, tell[1]);
     close(tell[1]);
     struct pollfd ready = {.fd = tell[0], .events = POLLIN};
     int ok = p->pid > 0 && poll(&ready, 1, SILENT_MS) == 1 &&
@@ -183,7 +183,7 @@ hl_status bench_peer_start(uint64_t room, uint64_t window, int io_threads, struc
     struct bench_peer p = {.raw_fd = -1};
     hl_status st = map_room(&p, room);
     if (st == HL_OK)
-        st = start(&p, window, io_threads);
+        st = start_peer(&p, window, io_threads);
     if (st != HL_OK) {
         bench_peer_stop(&p);
         return st;

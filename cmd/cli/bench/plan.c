@@ -46,7 +46,7 @@ static hl_status make_job(struct hl_job *job)
 }
 
 /* All slots but every n-th are held; 0 frees all. */
-static void hold(struct hl_cluster *c, int servers, int every)
+static void hold_slots(struct hl_cluster *c, int servers, int every)
 {
     for (int i = 0; i < servers; i++) {
         char name[32];
@@ -77,15 +77,15 @@ static hl_status time_plans(struct plan_bench *b, const char *op, uint64_t serve
     return HL_OK;
 }
 
-static hl_status run(struct plan_bench *b)
+static hl_status run_plan_bench(struct plan_bench *b)
 {
     HL_TRY(bench_samples_init(&b->samples, 1000));
     HL_TRY(make_job(&b->job));
     HL_TRY(add_servers(&b->cluster, 1000));
     HL_TRY(time_plans(b, "gang of 64", 1000, 1, 1000));
-    hold(&b->cluster, 1000, 2);
+    hold_slots(&b->cluster, 1000, 2);
     HL_TRY(time_plans(b, "half used", 1000, 1, 1000));
-    hold(&b->cluster, 1000, 40);
+    hold_slots(&b->cluster, 1000, 40);
     HL_TRY(time_plans(b, "no room", 1000, 0, 1000));
     hl_cluster_fini(&b->cluster);
     HL_TRY(add_servers(&b->cluster, 10000));
@@ -98,7 +98,7 @@ hl_status cmd_bench_plan(struct cli *cli, int argc, char **argv)
     struct plan_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
         return hl_fail(HL_ENOMEM, "benchmark");
-    hl_status st = run(b);
+    hl_status st = run_plan_bench(b);
     if (st == HL_OK)
         st = bench_print(cli, &b->report);
     hl_cluster_fini(&b->cluster);

@@ -101,7 +101,7 @@ static hl_status parse_sizes(struct cli *cli, const char *text, struct plank_ben
 /* ---- the other host ---- */
 
 /* Serves the source until its parent is gone. */
-static void serve(struct plank_bench *b, int tell)
+static void serve_source(struct plank_bench *b, int tell)
 {
     struct hl_net_server *server;
     struct hl_net_server_opts o = {
@@ -129,7 +129,7 @@ static hl_status start_server(struct plank_bench *b)
     if (b->server == 0) {
         close(tell[0]);
         if (getppid() == parent)
-            serve(b, tell[1]);
+            serve_source(b, tell[1]);
         _exit(1);
     }
     close(tell[1]);
@@ -175,7 +175,7 @@ static hl_status make_crcs(struct plank_bench *b, struct size_run *run)
     return HL_OK;
 }
 
-static hl_status setup(struct plank_bench *b, const struct plank_args *a)
+static hl_status setup_plank_bench(struct plank_bench *b, const struct plank_args *a)
 {
     char spec[64];
     HL_TRY(make_source(b));
@@ -303,7 +303,7 @@ static hl_status one_round(struct plank_bench *b, struct size_run *run, uint64_t
     return HL_OK;
 }
 
-static hl_status measure(struct plank_bench *b, struct size_run *run, uint64_t piece)
+static hl_status measure_size(struct plank_bench *b, struct size_run *run, uint64_t piece)
 {
     struct bench_samples *all[] = {&run->copy_s, &run->local_s, &run->local_plank_s, &run->tcp_s,
                                    &run->tcp_plank_s};
@@ -319,8 +319,8 @@ static hl_status measure(struct plank_bench *b, struct size_run *run, uint64_t p
     return HL_OK;
 }
 
-static void report(struct plank_bench *b, enum link which, const struct size_run *run,
-                   struct bench_samples *direct_s, struct bench_samples *plank_s)
+static void report_link(struct plank_bench *b, enum link which, const struct size_run *run,
+                        struct bench_samples *direct_s, struct bench_samples *plank_s)
 {
     const char *link = which == TCP ? hl_net_path_name(b->client) : "local";
     char system[24], name[96], size[32];
@@ -345,23 +345,23 @@ static void report(struct plank_bench *b, enum link which, const struct size_run
     }
 }
 
-static hl_status run(struct cli *cli, struct plank_bench *b, const struct plank_args *a)
+static hl_status run_plank_bench(struct cli *cli, struct plank_bench *b, const struct plank_args *a)
 {
-    HL_TRY(setup(b, a));
+    HL_TRY(setup_plank_bench(b, a));
     for (size_t i = 0; i < b->count; i++) {
         struct size_run *s = &b->sizes[i];
-        HL_TRY(measure(b, s, a->piece));
+        HL_TRY(measure_size(b, s, a->piece));
         if (b->local) {
             bench_row(&b->report, "local", "copy", s->size, &s->copy_s);
-            report(b, LOCAL, s, &s->local_s, &s->local_plank_s);
+            report_link(b, LOCAL, s, &s->local_s, &s->local_plank_s);
         }
         if (b->tcp)
-            report(b, TCP, s, &s->tcp_s, &s->tcp_plank_s);
+            report_link(b, TCP, s, &s->tcp_s, &s->tcp_plank_s);
     }
     return bench_print(cli, &b->report);
 }
 
-static void fini(struct plank_bench *b)
+static void fini_plank_bench(struct plank_bench *b)
 {
     hl_plank_destroy(b->plank);
     hl_device_close(b->device);
@@ -396,9 +396,9 @@ hl_status cmd_bench_plank(struct cli *cli, int argc, char **argv)
         b->rounds = (int)a.rounds;
         st = parse_sizes(cli, a.size, b);
         if (st == HL_OK)
-            st = run(cli, b, &a);
+            st = run_plank_bench(cli, b, &a);
         hl_args_fini(plank_rows, HL_ARRAY_LEN(plank_rows), &a);
     }
-    fini(b);
+    fini_plank_bench(b);
     return st;
 }

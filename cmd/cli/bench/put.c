@@ -79,7 +79,7 @@ static uint64_t room_of(const struct size_run *run)
     return one * (ops_of(run->size, ROUND_OPS) + ops_of(run->size, SHM_OPS) + many);
 }
 
-static hl_status setup(struct cli *cli, struct put_bench *b)
+static hl_status setup_put_bench(struct cli *cli, struct put_bench *b)
 {
     uint64_t pool = (uint64_t)64 << 20;
     for (size_t i = 0; i < b->count; i++)
@@ -170,7 +170,7 @@ static hl_status one_round(struct put_bench *b, struct size_run *run)
     return time_shm(b, run, ops_of(run->size, SHM_OPS));
 }
 
-static hl_status measure(struct put_bench *b, struct size_run *run)
+static hl_status measure_size(struct put_bench *b, struct size_run *run)
 {
     size_t room = (ops_of(run->size, ROUND_OPS) + MANY_CALLS) * (size_t)b->rounds;
     struct bench_samples *all[] = {&run->memcpy_s, &run->shm_s, &run->give_s,
@@ -185,7 +185,7 @@ static hl_status measure(struct put_bench *b, struct size_run *run)
     return HL_OK;
 }
 
-static void report(struct put_bench *b, struct size_run *run)
+static void report_size(struct put_bench *b, struct size_run *run)
 {
     struct bench_report *r = &b->report;
     char size[32], name[96], system[24];
@@ -209,17 +209,17 @@ static void report(struct put_bench *b, struct size_run *run)
     bench_ratio(r, name, many->p50_us / give->p50_us, 0, 1);
 }
 
-static hl_status run(struct cli *cli, struct put_bench *b)
+static hl_status run_put_bench(struct cli *cli, struct put_bench *b)
 {
-    HL_TRY(setup(cli, b));
+    HL_TRY(setup_put_bench(cli, b));
     for (size_t i = 0; i < b->count; i++) {
-        HL_TRY(measure(b, &b->sizes[i]));
-        report(b, &b->sizes[i]);
+        HL_TRY(measure_size(b, &b->sizes[i]));
+        report_size(b, &b->sizes[i]);
     }
     return bench_print(cli, &b->report);
 }
 
-static void fini(struct put_bench *b)
+static void fini_put_bench(struct put_bench *b)
 {
     hl_net_close(b->net);
     hl_l3_close(b->local);
@@ -248,9 +248,9 @@ hl_status cmd_bench_put(struct cli *cli, int argc, char **argv)
         b->rounds = (int)a.rounds;
         st = parse_sizes(cli, a.size, b);
         if (st == HL_OK)
-            st = run(cli, b);
+            st = run_put_bench(cli, b);
         hl_args_fini(put_rows, HL_ARRAY_LEN(put_rows), &a);
     }
-    fini(b);
+    fini_put_bench(b);
     return st;
 }

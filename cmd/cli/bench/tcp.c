@@ -43,7 +43,7 @@ struct bench_tcp {
 };
 
 /* 0 = `len` bytes moved, -1 = the other side is gone or silent for silent_ms (-1 = for ever). */
-static int receive(int fd, void *data, uint64_t len, int silent_ms)
+static int receive_all(int fd, void *data, uint64_t len, int silent_ms)
 {
     char *at = data;
     uint64_t idle_since = hl_now_ns();
@@ -66,7 +66,7 @@ static int receive(int fd, void *data, uint64_t len, int silent_ms)
     return 0;
 }
 
-static int transmit(int fd, const void *data, uint64_t len)
+static int send_all(int fd, const void *data, uint64_t len)
 {
     const char *at = data;
     while (len > 0) {
@@ -84,22 +84,22 @@ static int transmit(int fd, const void *data, uint64_t len)
 static int serve_one(struct bench_tcp *t, const struct ask *ask, void *sink)
 {
     if (ask->way == SWALLOW)
-        return receive(t->served, sink, ask->size, SILENT_MS) == 0 ? transmit(t->served, "", 1)
-                                                                   : -1;
+        return receive_all(t->served, sink, ask->size, SILENT_MS) == 0 ? send_all(t->served, "", 1)
+                                                                       : -1;
     if (t->at + ask->size > t->len)
         t->at = 0;
-    if (transmit(t->served, t->source + t->at, ask->size) != 0)
+    if (send_all(t->served, t->source + t->at, ask->size) != 0)
         return -1;
     t->at += (ask->size + 65535) & ~UINT64_C(65535);
     return 0;
 }
 
 /* The end of the run closes the other side; until then silence is fine here. */
-static void serve(struct bench_tcp *t)
+static void serve_asks(struct bench_tcp *t)
 {
     struct ask ask;
     void *sink = NULL;
-    while (receive(t->served, &ask, sizeof(ask), -1) == 0) {
+    while (receive_all(t->served, &ask, sizeof(ask), -1) == 0) {
         if (ask.way == SWALLOW && (sink = realloc(sink, ask.size)) == NULL)
             return;
         for (uint64_t i = 0; i < ask.count; i++)
@@ -120,7 +120,7 @@ static hl_status start_server(struct bench_tcp *t)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(t->fd);
         if (getppid() == parent)
-            serve(t);
+            serve_asks(t);
         _exit(0);
     }
     close(t->served);
@@ -177,7 +177,7 @@ void bench_tcp_stop(struct bench_tcp *t)
     free(t);
 }
 
-static hl_status lost(void)
+static hl_status fail_lost(void)
 {
     return hl_fail(HL_EIO, "raw TCP: the other side is gone or silent");
 }
@@ -185,21 +185,21 @@ static hl_status lost(void)
 static hl_status send_ask(struct bench_tcp *t, enum way way, uint64_t size, uint64_t count)
 {
     struct ask ask = {.way = way, .size = size, .count = count};
-    return transmit(t->fd, &ask, sizeof(ask)) == 0 ? HL_OK : lost();
+    return send_all(t->fd, &ask, sizeof(ask)) == 0 ? HL_OK : fail_lost();
 }
 
 hl_status bench_tcp_ask(struct bench_tcp *t, void *buf, uint64_t size)
 {
     HL_TRY(send_ask(t, SERVE, size, 1));
-    return receive(t->fd, buf, size, SILENT_MS) == 0 ? HL_OK : lost();
+    return receive_all(t->fd, buf, size, SILENT_MS) == 0 ? HL_OK : fail_lost();
 }
 
 hl_status bench_tcp_give(struct bench_tcp *t, const void *data, uint64_t size)
 {
     char done;
     HL_TRY(send_ask(t, SWALLOW, size, 1));
-    if (transmit(t->fd, data, size) != 0 || receive(t->fd, &done, 1, SILENT_MS) != 0)
-        return lost();
+    if (send_all(t->fd, data, size) != 0 || receive_all(t->fd, &done, 1, SILENT_MS) != 0)
+        return fail_lost();
     return HL_OK;
 }
 
@@ -209,8 +209,8 @@ hl_status bench_tcp_stream(struct bench_tcp *t, void *buf, uint64_t size, unsign
     HL_TRY(send_ask(t, SERVE, size, count));
     uint64_t start = 0;
     for (unsigned i = 0; i < count; i++) {
-        if (receive(t->fd, buf, size, SILENT_MS) != 0)
-            return lost();
+        if (receive_all(t->fd, buf, size, SILENT_MS) != 0)
+            return fail_lost();
         if (i == 0) /* this one waited for the question */
             start = hl_now_ns();
     }

@@ -132,7 +132,7 @@ bool help_argument(const struct cli_command *command, int index, struct help_arg
 
 /* ---- dump ------------------------------------------------------------------------------------ */
 
-static json_t *split(const char *text, char separator)
+static json_t *split_text(const char *text, char separator)
 {
     json_t *list = json_array();
     for (const char *p = text; *p != '\0';) {
@@ -150,11 +150,11 @@ static json_t *option_json(const struct hl_option *row)
         [HL_OPT_INT] = "int",         [HL_OPT_BYTES] = "bytes", [HL_OPT_DURATION] = "duration",
         [HL_OPT_PERCENT] = "percent", [HL_OPT_BOOL] = "bool",   [HL_OPT_RATE] = "rate",
     };
-    json_t *o = json_pack("{s:o s:s s:s s:s s:s}", "flags", split(row->flag, ','), "value",
+    json_t *o = json_pack("{s:o s:s s:s s:s s:s}", "flags", split_text(row->flag, ','), "value",
                           hl_option_value_word(row), "type", types[row->kind], "default", row->text,
                           "help", row->help);
     if (row->kind == HL_OPT_ENUM)
-        json_object_set_new(o, "choices", split(row->choices, '|'));
+        json_object_set_new(o, "choices", split_text(row->choices, '|'));
     if (row->min != 0 || row->max != 0) {
         json_object_set_new(o, "min", json_integer(row->min));
         json_object_set_new(o, "max", json_integer(row->max));

@@ -253,7 +253,7 @@ static hl_status find_live(struct cli *cli, const json_t *table, json_t **out)
     return HL_OK;
 }
 
-static hl_status show(struct cli *cli, const char *file, const char *name)
+static hl_status show_options(struct cli *cli, const char *file, const char *name)
 {
     json_t *table = NULL, *live = NULL;
     HL_TRY(load_table(cli, file, &table));
@@ -287,7 +287,7 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv)
 
     HL_TRY(cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 1));
     const char *name = argc > 0 && argv[0] != NULL && argv[0][0] != '-' ? argv[0] : NULL;
-    hl_status st = show(cli, a.config, name);
+    hl_status st = show_options(cli, a.config, name);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     return st;
 }

@@ -89,7 +89,7 @@ hl_status cmd_metrics(struct cli *cli, int argc, char **argv)
 /* ---- putting together ------------------------------------------------------------------------ */
 
 /* Upper end of the bucket with the q-quantile, in microseconds; 0 = nothing was timed. */
-static double quantile(const struct prom *p, const char *name, const char *plane, double q)
+static double latency_quantile(const struct prom *p, const char *name, const char *plane, double q)
 {
     char bucket[96], count[96];
     snprintf(bucket, sizeof(bucket), "%s_latency_seconds_bucket", name);
@@ -107,8 +107,8 @@ static double quantile(const struct prom *p, const char *name, const char *plane
     return 0;
 }
 
-static json_int_t total(const struct prom *p, const char *prefix, const char *what,
-                        const char *plane, const char *direction)
+static json_int_t counter_total(const struct prom *p, const char *prefix, const char *what,
+                                const char *plane, const char *direction)
 {
     char name[96];
     snprintf(name, sizeof(name), "%s_%s_total", prefix, what);
@@ -143,13 +143,14 @@ static void add_planes(const struct prom *p, const char *daemon, const char *pre
         json_t *row =
             json_pack("{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:f s:f s:o s:o}", "daemon", daemon,
                       "plane", plane, "address", "", "interface", "", "receivedOps",
-                      total(p, prefix, "ops", plane, "received"), "sentOps",
-                      total(p, prefix, "ops", plane, "sent"), "receivedBytes",
-                      total(p, prefix, "bytes", plane, "received"), "sentBytes",
-                      total(p, prefix, "bytes", plane, "sent"), "failed",
-                      total(p, prefix, "failed", plane, NULL), "p50Us",
-                      quantile(p, prefix, plane, 0.5), "p99Us", quantile(p, prefix, plane, 0.99),
-                      "rateBitsPerSecond", own ? real_or_null(rate) : json_null(), "busyPercent",
+                      counter_total(p, prefix, "ops", plane, "received"), "sentOps",
+                      counter_total(p, prefix, "ops", plane, "sent"), "receivedBytes",
+                      counter_total(p, prefix, "bytes", plane, "received"), "sentBytes",
+                      counter_total(p, prefix, "bytes", plane, "sent"), "failed",
+                      counter_total(p, prefix, "failed", plane, NULL), "p50Us",
+                      latency_quantile(p, prefix, plane, 0.5), "p99Us",
+                      latency_quantile(p, prefix, plane, 0.99), "rateBitsPerSecond",
+                      own ? real_or_null(rate) : json_null(), "busyPercent",
                       own ? real_or_null(busy < 0 ? busy : 100 * busy) : json_null());
         if (own)
             add_place(p, plane, row);
@@ -201,7 +202,7 @@ static void add_daemon(json_t *all, const char *daemon, hl_status st, const char
     prom_fini(&p);
 }
 
-static hl_status gather(struct cli *cli, json_t **out)
+static hl_status gather_planes(struct cli *cli, json_t **out)
 {
     static const char *const fixed[] = {"controller", "l3"};
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -314,7 +315,7 @@ hl_status cmd_net(struct cli *cli, int argc, char **argv)
     json_t *all, *error;
     size_t i;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
-    HL_TRY(gather(cli, &all));
+    HL_TRY(gather_planes(cli, &all));
     if (cli->json)
         return cli_print_json(all);
     hl_status st = print_planes(json_object_get(all, "planes"));

@@ -57,7 +57,7 @@ static int take_line(char *line, struct prom_sample *s)
     return end != at && (*end == '\0' || *end == ' ');
 }
 
-static struct prom_sample *add(struct prom *p)
+static struct prom_sample *add_sample(struct prom *p)
 {
     if (p->count == p->cap) {
         size_t cap = p->cap > 0 ? 2 * p->cap : 256;
@@ -81,7 +81,7 @@ hl_status prom_read(const char *text, struct prom *out)
     for (; line != NULL && st == HL_OK; line = strtok_r(NULL, "\n", &save)) {
         if (line[0] == '#')
             continue;
-        struct prom_sample *s = add(&p);
+        struct prom_sample *s = add_sample(&p);
         if (s == NULL)
             st = hl_fail(HL_ENOMEM, "metrics");
         else if (!take_line(line, s))

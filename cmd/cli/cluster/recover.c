@@ -75,7 +75,7 @@ static void print_summary(const struct hl_api_recovery *r, const struct recover_
         printf("pool and archive belong to this cluster, %s\n", r->cluster);
 }
 
-static hl_status verdict(const struct hl_api_recovery *r, const struct recover_args *a)
+static hl_status recovery_verdict(const struct hl_api_recovery *r, const struct recover_args *a)
 {
     uint64_t left = 0;
     if (a->dry_run || r->claim == HL_API_CLAIM_STATE_OK)
@@ -100,10 +100,10 @@ hl_status cmd_recover(struct cli *cli, int argc, char **argv)
     HL_TRY(CLI_CALL_FOR(cli, recover, &p, CLI_COPY_TIMEOUT_MS, &arena, &r));
     if (cli->json) {
         HL_TRY(cli_print_value(&hl_api_recovery_type, &r.recovery));
-        return verdict(&r.recovery, &a);
+        return recovery_verdict(&r.recovery, &a);
     }
     HL_TRY(print_versions(&r.recovery.versions));
     HL_TRY(print_left(&r.recovery.left, &a));
     print_summary(&r.recovery, &a);
-    return verdict(&r.recovery, &a);
+    return recovery_verdict(&r.recovery, &a);
 }

@@ -201,7 +201,7 @@ hl_status cmd_up(struct cli *cli, int argc, char **argv)
 }
 
 /* "the pool (1.0 GiB, 1 model, 2 versions), the metadata and the logs of 3 jobs" */
-static void describe(const json_t *result, char *out, size_t cap)
+static void describe_kept(const json_t *result, char *out, size_t cap)
 {
     char size[32], content[128] = "", jobs[64] = "the logs";
     json_int_t models = hl_json_int(result, "models", -1);
@@ -231,7 +231,7 @@ static void print_down(const json_t *result)
         printf("there is no cluster in %s\n", state);
         return;
     }
-    describe(result, what, sizeof(what));
+    describe_kept(result, what, sizeof(what));
     if (n == 0)
         printf("no daemon was running; ");
     else

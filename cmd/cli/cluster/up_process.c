@@ -21,7 +21,7 @@ static void pass_on(int number)
     kill(worker, number);
 }
 
-static void block(int how)
+static void mask_signals(int how)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -86,18 +86,18 @@ hl_status up_process_begin(struct cli *cli, struct up_process *out)
         return hl_fail(HL_EIO, "making a pipe: %m");
     pid_t self = getpid();
     fflush(NULL);
-    block(SIG_BLOCK);
+    mask_signals(SIG_BLOCK);
     pid_t pid = fork();
     if (pid < 0) {
         hl_status st = hl_fail(HL_EIO, "starting a process: %m");
-        block(SIG_UNBLOCK);
+        mask_signals(SIG_UNBLOCK);
         close(fds[0]);
         close(fds[1]);
         return st;
     }
     if (pid > 0) {
         pass_signals_on(pid);
-        block(SIG_UNBLOCK);
+        mask_signals(SIG_UNBLOCK);
         close(fds[1]);
         *out = (struct up_process){.works = false, .pipe = -1};
         hl_status st = wait_for_worker(cli, pid, fds[0]);
@@ -107,14 +107,14 @@ hl_status up_process_begin(struct cli *cli, struct up_process *out)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != self) /* it died before */
         _exit(1);
-    block(SIG_UNBLOCK);
+    mask_signals(SIG_UNBLOCK);
     close(fds[0]);
     *out = (struct up_process){.works = true, .pipe = fds[1]};
     return HL_OK;
 }
 
 /* No terminal, no pipe of the caller's, no directory. */
-static hl_status detach(const char *state)
+static hl_status detach_supervisor(const char *state)
 {
     char path[PATH_MAX + 32];
     snprintf(path, sizeof(path), "%s/log/supervisor.log", state);
@@ -134,7 +134,7 @@ static hl_status detach(const char *state)
     return st;
 }
 
-static void say(int fd, const char *text)
+static void write_text(int fd, const char *text)
 {
     (void)!write(fd, text, strlen(text));
 }
@@ -146,8 +146,8 @@ hl_status up_process_supervise(struct cli *cli, struct up_process *p, const char
     if (outcome != HL_OK)
         snprintf(said, sizeof(said), "1%s", hl_error_text());
     fflush(NULL);
-    HL_TRY(detach(state));
-    say(p->pipe, said);
+    HL_TRY(detach_supervisor(state));
+    write_text(p->pipe, said);
     snprintf(path, sizeof(path), "%s/helios", cli->bin_dir);
     char *argv[] = {(char[]){"helios"}, (char[]){"--state"}, strdup(state), (char[]){"supervise"},
                     NULL};
@@ -155,7 +155,7 @@ hl_status up_process_supervise(struct cli *cli, struct up_process *p, const char
     snprintf(said, sizeof(said),
              "1the daemons run, but nothing starts them again: exec of helios: %s",
              strerror(errno));
-    say(p->pipe, said);
+    write_text(p->pipe, said);
     _exit(1);
 }
 

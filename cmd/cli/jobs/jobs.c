@@ -235,8 +235,9 @@ static hl_status submit_wait(struct cli *cli, const char *id, const struct submi
     return job_verdict(id, job.state, job.reason);
 }
 
-static hl_status submit(struct cli *cli, const char *path, const struct submit_args *a,
-                        struct hl_arena *arena, struct hl_api_controller_submit_job_results *out)
+static hl_status job_submit(struct cli *cli, const char *path, const struct submit_args *a,
+                            struct hl_arena *arena,
+                            struct hl_api_controller_submit_job_results *out)
 {
     struct job_request job;
     HL_TRY(job_request(path, a->export, arena, &job));
@@ -259,7 +260,7 @@ hl_status cmd_submit(struct cli *cli, int argc, char **argv)
     if (st == HL_OK && a.logs && cli->json)
         st = cli_usage(cli, "--logs shows text only: leave out -o json, or take --wait");
     if (st == HL_OK)
-        st = submit(cli, argv[0], &a, &arena, &r);
+        st = job_submit(cli, argv[0], &a, &arena, &r);
     hl_args_fini(submit_rows, HL_ARRAY_LEN(submit_rows), &a); /* frees the texts; flags stay */
     HL_TRY(st);
     if (a.wait || a.logs)

@@ -189,7 +189,7 @@ static hl_status view_flush(struct log_view *v)
     return hl_fail(HL_EIO, "writing to stdout: %m");
 }
 
-static void HL_PRINTF(1, 2) note(const char *fmt, ...)
+static void HL_PRINTF(1, 2) print_note(const char *fmt, ...)
 {
     va_list ap;
     fflush(stdout);
@@ -352,8 +352,8 @@ static hl_status view_open(struct log_view *v, struct cli *cli, const char *job,
     }
     if (!args->all) {
         if (args->rank == -1 && v->failed_rank == rank)
-            note("rank %" PRId64 " failed first in attempt %" PRId64 ": its output follows", rank,
-                 v->attempt);
+            print_note("rank %" PRId64 " failed first in attempt %" PRId64 ": its output follows",
+                       rank, v->attempt);
         return view_add_streams(v, rank, 1);
     }
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -385,9 +385,9 @@ static hl_status view_explain_silence(const struct log_view *v)
                        v->state == HL_API_JOB_STATE_CANCELLED ? "was " : "",
                        hl_api_job_state_name(v->state), v->reason);
     if (!view_attempt_over(v))
-        note("%s of job %s has written %s yet; the job is %s%s%s", whose, v->job,
-             v->prefix ? "anything" : "nothing", hl_api_job_state_name(v->state),
-             v->reason[0] != '\0' ? ": " : "", v->reason);
+        print_note("%s of job %s has written %s yet; the job is %s%s%s", whose, v->job,
+                   v->prefix ? "anything" : "nothing", hl_api_job_state_name(v->state),
+                   v->reason[0] != '\0' ? ": " : "", v->reason);
     return HL_OK;
 }
 
@@ -401,7 +401,7 @@ static hl_status view_show(struct log_view *v)
         if (st != HL_OK && (!v->prefix || v->closed))
             return st;
         if (st != HL_OK) {
-            note("rank %" PRId64 ": %s", s->rank, hl_error_text());
+            print_note("rank %" PRId64 ": %s", s->rank, hl_error_text());
             failed = st;
         }
         if (v->prefix)
@@ -434,8 +434,9 @@ static hl_status stream_lose(struct log_view *v, struct log_stream *s, hl_status
         view_take_state(v, doc.state, doc.reason);
         if (view_attempt_over(v) &&
             (st == HL_ENOENT || now - s->lost_ns > LOG_LOST_MS * HL_NS_PER_MS)) {
-            note("output of rank %" PRId64 " in attempt %" PRId64 " is missing from here on: %s",
-                 s->rank, v->attempt, text);
+            print_note("output of rank %" PRId64 " in attempt %" PRId64
+                       " is missing from here on: %s",
+                       s->rank, v->attempt, text);
             s->done = true;
             return HL_OK;
         }
@@ -475,15 +476,15 @@ static void view_name_culprit(const struct log_view *v)
 {
     if (v->prefix || v->failed_rank < 0 || v->failed_rank == v->streams[0].rank)
         return;
-    note("rank %" PRId64 " failed first in attempt %" PRId64 ": `helios logs %s --attempt %" PRId64
-         " --rank %" PRId64 "` shows its output",
-         v->failed_rank, v->attempt, v->job, v->attempt, v->failed_rank);
+    print_note("rank %" PRId64 " failed first in attempt %" PRId64
+               ": `helios logs %s --attempt %" PRId64 " --rank %" PRId64 "` shows its output",
+               v->failed_rank, v->attempt, v->job, v->attempt, v->failed_rank);
 }
 
 static void view_next_attempt(struct log_view *v)
 {
     v->attempt++;
-    note("attempt %" PRId64 " of job %s begins", v->attempt, v->job);
+    print_note("attempt %" PRId64 " of job %s begins", v->attempt, v->job);
     for (size_t i = 0; i < v->count; i++) {
         struct log_stream *s = &v->streams[i];
         s->at = s->dropped = 0;
@@ -551,7 +552,7 @@ static hl_status view_print_json(struct log_view *v)
     return st;
 }
 
-static hl_status show(struct cli *cli, const char *job, const struct log_args *a)
+static hl_status show_logs(struct cli *cli, const char *job, const struct log_args *a)
 {
     struct log_view v = {0};
     hl_status st = view_open(&v, cli, job, a);
@@ -569,7 +570,7 @@ hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms)
 {
     struct log_args a = {
         .rank = -1, .tail = -1, .follow = 1, .attempt = 1, .retry_ms = retry_ms, .patient = true};
-    return show(cli, job, &a);
+    return show_logs(cli, job, &a);
 }
 
 hl_status cmd_logs(struct cli *cli, int argc, char **argv)
@@ -585,7 +586,7 @@ hl_status cmd_logs(struct cli *cli, int argc, char **argv)
     else if (a.follow && cli->json)
         st = cli_usage(cli, "-f shows text only: leave out -o json, or read on with --offset");
     else if ((st = cli_job_id(cli, argv[0], job)) == HL_OK)
-        st = show(cli, job, &a);
+        st = show_logs(cli, job, &a);
     hl_args_fini(log_rows, HL_ARRAY_LEN(log_rows), &a);
     return st;
 }

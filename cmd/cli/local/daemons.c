@@ -9,9 +9,10 @@
 #include "cli/local/local_private.h"
 #include "core/json.h"
 
-static void add(struct local_daemon *d, const char *flag, const char *fmt, ...) HL_PRINTF(3, 4);
+static void add_flag(struct local_daemon *d, const char *flag, const char *fmt, ...)
+    HL_PRINTF(3, 4);
 
-static void add(struct local_daemon *d, const char *flag, const char *fmt, ...)
+static void add_flag(struct local_daemon *d, const char *flag, const char *fmt, ...)
 {
     char *value = NULL, *name = strdup(flag);
     va_list ap;
@@ -34,8 +35,8 @@ static void add_given(struct local_daemon *d, const struct local *l, enum hl_pro
     struct local_flag flags[LOCAL_FLAGS_MAX];
     size_t n = local_settings_flags(&l->settings, program, flags);
     for (size_t i = 0; i < n; i++)
-        add(d, flags[i].name, "%s", flags[i].value);
-    add(d, "--log-file", "%s/log/%s.log", l->opts->state, d->name);
+        add_flag(d, flags[i].name, "%s", flags[i].value);
+    add_flag(d, "--log-file", "%s/log/%s.log", l->opts->state, d->name);
 }
 
 /* On one machine nothing needs a port: daemons, ranks and the command line meet at Unix sockets in
@@ -56,13 +57,13 @@ static void add_listen(struct local_daemon *d, const struct local *l, const stru
     bool chosen = hl_conf_is_set(conf, option);
     bool bare = s->address[0] != '[' && strchr(s->address, ':') != NULL; /* IPv6 */
     if (old[0] != '\0' && (l->warm || !chosen))
-        add(d, "--listen", "%s", old);
+        add_flag(d, "--listen", "%s", old);
     else if (!chosen && !wants_ports(l, conf))
-        add(d, "--listen", "unix:%s/" LOCAL_RUN "/%s.sock", l->opts->state, d->name);
+        add_flag(d, "--listen", "unix:%s/" LOCAL_RUN "/%s.sock", l->opts->state, d->name);
     else if (!chosen && !s->address_given && conf->plane_management[0] != '\0')
-        add(d, "--listen", ":0");
+        add_flag(d, "--listen", ":0");
     else if (!chosen)
-        add(d, "--listen", bare ? "[%s]:0" : "%s:0", s->address);
+        add_flag(d, "--listen", bare ? "[%s]:0" : "%s:0", s->address);
 }
 
 /* The same for the addresses of data, whose defaults are any port of their network, or none. */
@@ -71,9 +72,9 @@ static void add_port(struct local_daemon *d, const struct local *l, const struct
 {
     const char *old = hl_json_str(json_object_get(l->doc, d->name), key, "");
     if (old[0] != '\0' && (l->warm || !hl_conf_is_set(conf, option)))
-        add(d, flag, "%s", old);
+        add_flag(d, flag, "%s", old);
     else if (!hl_conf_is_set(conf, option) && !wants_ports(l, conf) && network[0] == '\0')
-        add(d, flag, "%s", "");
+        add_flag(d, flag, "%s", "");
 }
 
 /* L3 has the port of metrics.listen, the Controller the next, then come the nodes. */
@@ -82,8 +83,8 @@ static void add_metrics(struct local_daemon *d, const struct hl_conf *conf, int 
     const char *listen = conf->metrics_listen, *colon = strrchr(listen, ':');
     int port = colon != NULL ? atoi(colon + 1) : 0;
     if (colon != NULL)
-        add(d, "--metrics-listen", "%.*s:%d", (int)(colon - listen), listen,
-            port > 0 ? port + index : 0);
+        add_flag(d, "--metrics-listen", "%.*s:%d", (int)(colon - listen), listen,
+                 port > 0 ? port + index : 0);
 }
 
 /* Pods can't read a file of this machine: their secret comes by the options, or not at all. */
@@ -97,7 +98,7 @@ static void add_secret(struct local_daemon *d, const struct local *l)
 {
     const char *file = hl_json_str(l->doc, "secretFile", "");
     if (file[0] != '\0')
-        add(d, "--auth-secret-file", "%s", file);
+        add_flag(d, "--auth-secret-file", "%s", file);
 }
 
 static void describe_l3(const struct local *l, struct local_daemon *d)
@@ -107,9 +108,9 @@ static void describe_l3(const struct local *l, struct local_daemon *d)
     snprintf(d->name, sizeof(d->name), "l3d");
     snprintf(d->fills, sizeof(d->fills), "%s", l->pool);
     add_given(d, l, HL_L3D);
-    add(d, "--pool", "%s", l->pool);
+    add_flag(d, "--pool", "%s", l->pool);
     if (!hl_conf_is_set(conf, "l3.socket"))
-        add(d, "--socket", "%s/" LOCAL_RUN "/l3.sock", l->opts->state);
+        add_flag(d, "--socket", "%s/" LOCAL_RUN "/l3.sock", l->opts->state);
     add_listen(d, l, conf, "l3.listen");
     add_port(d, l, conf, "l3.data_listen", "--data-listen", "dataAddress", conf->plane_backbone);
 }
@@ -120,8 +121,8 @@ static void describe_controller(const struct local *l, struct local_daemon *d)
     d->program = "helios-controller";
     snprintf(d->name, sizeof(d->name), "controllerd");
     add_given(d, l, HL_CONTROLLER);
-    add(d, "--state", "%s/controller", l->opts->state);
-    add(d, "--l3", "%s", hl_json_str(l->doc, "l3", ""));
+    add_flag(d, "--state", "%s/controller", l->opts->state);
+    add_flag(d, "--l3", "%s", hl_json_str(l->doc, "l3", ""));
     add_listen(d, l, conf, "controller.listen");
 }
 
@@ -134,19 +135,19 @@ static void describe_agent(const struct local *l, int node, struct local_daemon 
     local_name_l2(l->pool, d->name, d->fills, sizeof(d->fills));
     add_given(d, l, HL_AGENT);
     if (!hl_conf_is_set(conf, "agent.name"))
-        add(d, "--name", "%s", d->name);
-    add(d, "--state", "%s/agents/%s", l->opts->state, d->name);
-    add(d, "--controller", "%s", hl_json_str(l->doc, "controller", ""));
+        add_flag(d, "--name", "%s", d->name);
+    add_flag(d, "--state", "%s/agents/%s", l->opts->state, d->name);
+    add_flag(d, "--controller", "%s", hl_json_str(l->doc, "controller", ""));
     if (!hl_conf_is_set(conf, "agent.rank_address"))
-        add(d, "--rank-address", "127.0.0.1");
+        add_flag(d, "--rank-address", "127.0.0.1");
     if (conf->agent_topology[0] == '\0' && !hl_conf_is_set(conf, "agent.share")) {
         if (s->slots > 0)
-            add(d, "--share", "%d/%dx%d", node, s->nodes, s->slots);
+            add_flag(d, "--share", "%d/%dx%d", node, s->nodes, s->slots);
         else
-            add(d, "--share", "%d/%d", node, s->nodes);
+            add_flag(d, "--share", "%d/%d", node, s->nodes);
     }
     if (!hl_conf_is_set(conf, "agent.l2_pool"))
-        add(d, "--l2-pool", "%s", d->fills);
+        add_flag(d, "--l2-pool", "%s", d->fills);
     else
         snprintf(d->fills, sizeof(d->fills), "%s", conf->agent_l2_pool);
     add_listen(d, l, conf, "agent.listen");
@@ -169,7 +170,7 @@ hl_status local_daemon_describe(const struct local *l, int index, struct local_d
         describe_agent(l, index - 2, &d);
     add_metrics(&d, conf, index);
     add_secret(&d, l);
-    add(&d, "--ready-file", "%s/%s.json", l->opts->state, d.name);
+    add_flag(&d, "--ready-file", "%s/%s.json", l->opts->state, d.name);
     d.argv[0] = strdup(d.program);
     if (d.failed || d.argv[0] == NULL) {
         local_daemon_fini(&d);

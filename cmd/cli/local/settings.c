@@ -92,7 +92,8 @@ static hl_status choose_file(const struct local_settings *s)
     return HL_OK;
 }
 
-static hl_status merge(const json_t *given, const json_t *before, struct local_settings *out)
+static hl_status merge_settings(const json_t *given, const json_t *before,
+                                struct local_settings *out)
 {
     const json_t *flags = json_object_get(before, "flags");
     const json_t *environment = json_object_get(before, "environment");
@@ -115,7 +116,8 @@ static hl_status merge(const json_t *given, const json_t *before, struct local_s
 
 static_assert(HL_ARRAY_LEN(mapped) <= LOCAL_FLAGS_MAX, "flags of `up` that a daemon is given");
 
-static hl_status load(const struct local_settings *s, enum hl_program program, struct hl_conf *out)
+static hl_status load_program_conf(const struct local_settings *s, enum hl_program program,
+                                   struct hl_conf *out)
 {
     struct local_flag flags[LOCAL_FLAGS_MAX];
     const char *argv[2 * LOCAL_FLAGS_MAX + 2] = {"helios"};
@@ -162,10 +164,10 @@ static hl_status check_counts(const struct local_settings *s)
 
 hl_status local_settings_load(const json_t *given, const json_t *before, struct local_settings *out)
 {
-    HL_TRY(merge(given, before, out));
-    HL_TRY(load(out, HL_L3D, &out->l3));
-    HL_TRY(load(out, HL_CONTROLLER, &out->controller));
-    HL_TRY(load(out, HL_AGENT, &out->agent));
+    HL_TRY(merge_settings(given, before, out));
+    HL_TRY(load_program_conf(out, HL_L3D, &out->l3));
+    HL_TRY(load_program_conf(out, HL_CONTROLLER, &out->controller));
+    HL_TRY(load_program_conf(out, HL_AGENT, &out->agent));
     out->kubernetes = strcmp(out->controller.controller_executor, "kubernetes") == 0;
     out->nodes = atoi(hl_json_str(out->flags, "nodes", "1"));
     out->slots = atoi(hl_json_str(out->flags, "slots", "0"));
@@ -274,7 +276,7 @@ hl_status local_settings_fit_pool(struct local_settings *s, const json_t *before
     if (!hl_conf_is_set(&s->l3, "l3.size")) { /* nobody asks for a size: as before */
         json_object_set_new(s->flags, "l3-size", json_string(old));
         hl_conf_fini(&s->l3);
-        return load(s, HL_L3D, &s->l3);
+        return load_program_conf(s, HL_L3D, &s->l3);
     }
     char now[32];
     snprintf(now, sizeof(now), "%llu", (unsigned long long)want);

@@ -106,7 +106,7 @@ static hl_status fail_late(const struct wait *w)
                    w->daemon->name, seconds, line, log_hint(w, hint, sizeof(hint)));
 }
 
-static void show(struct local_progress *p, const struct wait *w)
+static void show_progress(struct local_progress *p, const struct wait *w)
 {
     char filled[32], size[32];
     if (w->watch.size == 0)
@@ -143,13 +143,13 @@ static hl_status wait_ready(struct wait *w, int pidfd, json_t **out)
             st = fail_late(w);
             break;
         }
-        show(&progress, w);
+        show_progress(&progress, w);
     }
     local_progress_end(&progress);
     return st;
 }
 
-static void note(struct local *l, const char *name, const json_t *more)
+static void note_daemon(struct local *l, const char *name, const json_t *more)
 {
     json_t *entry = json_object_get(l->doc, name);
     if (entry == NULL) {
@@ -163,12 +163,12 @@ static void note_serving(struct local *l, const char *name, pid_t pid, json_t *s
 {
     json_object_set_new(serving, "pid", json_integer(pid));
     json_object_set_new(serving, "ready", json_true());
-    note(l, name, serving);
+    note_daemon(l, name, serving);
     json_decref(serving);
 }
 
 /* Until the daemon of cluster.json serves. */
-static hl_status await(struct local *l, struct wait *w)
+static hl_status await_daemon(struct local *l, struct wait *w)
 {
     json_t *serving = NULL;
     int pidfd = -1;
@@ -182,7 +182,7 @@ static hl_status await(struct local *l, struct wait *w)
     return local_save(l->opts->state, l->doc);
 }
 
-static hl_status spawn(struct local *l, struct wait *w)
+static hl_status spawn_daemon(struct local *l, struct wait *w)
 {
     char path[PATH_MAX + 32];
     const struct local_daemon *d = w->daemon;
@@ -204,16 +204,16 @@ static hl_status spawn(struct local *l, struct wait *w)
 
 /* What is known of a daemon goes to cluster.json at once: `down` must find it, whatever happens
  * next. */
-static hl_status launch(struct local *l, struct wait *w)
+static hl_status launch_daemon(struct local *l, struct wait *w)
 {
     const struct local_daemon *d = w->daemon;
     unlink(w->ready);
     if (d->fills[0] != '\0' && access(d->fills, F_OK) != 0)
         json_array_append_new(l->made, json_string(d->fills));
-    HL_TRY(spawn(l, w));
+    HL_TRY(spawn_daemon(l, w));
     json_t *born = json_pack("{s:i s:I s:b s:s}", "pid", (int)w->process.pid, "start",
                              (json_int_t)w->process.start, "ready", 0, "fills", d->fills);
-    note(l, d->name, born);
+    note_daemon(l, d->name, born);
     json_decref(born);
     json_array_append_new(l->started, json_string(d->name));
     return local_save(l->opts->state, l->doc);
@@ -226,7 +226,7 @@ static void name_files(struct wait *w)
     snprintf(w->log, sizeof(w->log), "%s/log/%s.log", state, name);
 }
 
-static hl_status start(struct local *l, const struct local_daemon *d)
+static hl_status start_daemon(struct local *l, const struct local_daemon *d)
 {
     const json_t *old = json_object_get(l->doc, d->name);
     bool runs = local_daemon_runs(old);
@@ -238,15 +238,15 @@ static hl_status start(struct local *l, const struct local_daemon *d)
         return HL_OK;
     name_files(&w);
     if (!runs) /* else an `up` that was killed has started it */
-        HL_TRY(launch(l, &w));
-    return await(l, &w);
+        HL_TRY(launch_daemon(l, &w));
+    return await_daemon(l, &w);
 }
 
 hl_status local_daemon_start(struct local *l, int index)
 {
     struct local_daemon d = {0};
     HL_TRY(local_daemon_describe(l, index, &d));
-    hl_status st = start(l, &d);
+    hl_status st = start_daemon(l, &d);
     local_daemon_fini(&d);
     return st;
 }
@@ -257,7 +257,7 @@ hl_status local_daemon_launch(struct local *l, int index)
     HL_TRY(local_daemon_describe(l, index, &d));
     struct wait w = {.l = l, .daemon = &d};
     name_files(&w);
-    hl_status st = launch(l, &w);
+    hl_status st = launch_daemon(l, &w);
     local_daemon_fini(&d);
     return st;
 }

@@ -70,7 +70,7 @@ static hl_status read_doc(struct supervisor *s)
 
 /* ---- lives ----------------------------------------------------------------------------------- */
 
-static void watch(struct supervisor *s, struct ward *w)
+static void watch_daemon(struct supervisor *s, struct ward *w)
 {
     const json_t *entry = json_object_get(s->local.doc, w->name);
     w->process = (struct hl_process){(pid_t)hl_json_int(entry, "pid", 0),
@@ -136,7 +136,7 @@ static void write_end(struct supervisor *s, struct ward *w)
 }
 
 /* With what `up` was given; a configuration file that has changed since is refused, as by `up`. */
-static hl_status load(struct supervisor *s)
+static hl_status load_settings(struct supervisor *s)
 {
     local_settings_fini(&s->local.settings);
     memset(&s->local.settings, 0, sizeof(s->local.settings));
@@ -144,15 +144,15 @@ static hl_status load(struct supervisor *s)
     return local_settings_compare(&s->local.settings, s->local.doc);
 }
 
-static hl_status restart(struct supervisor *s, struct ward *w)
+static hl_status restart_daemon(struct supervisor *s, struct ward *w)
 {
-    HL_TRY(load(s));
+    HL_TRY(load_settings(s));
     json_t *entry = json_object_get(s->local.doc, w->name);
     json_int_t restarts = hl_json_int(entry, "restarts", 0) + 1;
     json_object_set_new(entry, "restarts", json_integer(restarts));
     HL_TRY(local_daemon_launch(&s->local, w->index)); /* writes cluster.json */
     w->due_ns = 0;
-    watch(s, w);
+    watch_daemon(s, w);
     hl_info("daemon started again daemon=%s pid=%d restarts=%d", w->name, (int)w->process.pid,
             (int)restarts);
     return HL_OK;
@@ -160,7 +160,7 @@ static hl_status restart(struct supervisor *s, struct ward *w)
 
 static void try_restart(struct supervisor *s, struct ward *w)
 {
-    if (restart(s, w) == HL_OK)
+    if (restart_daemon(s, w) == HL_OK)
         return;
     w->born_ns = hl_now_ns();
     set_due(w);
@@ -203,7 +203,7 @@ static bool is_busy(const struct supervisor *s)
     return false;
 }
 
-static hl_status turn(struct supervisor *s)
+static hl_status supervisor_turn(struct supervisor *s)
 {
     hl_status st;
     look_for_ends(s);
@@ -255,7 +255,7 @@ static hl_status supervisor_init(struct supervisor *s, const char *state)
     for (int i = 0; i < s->count; i++) {
         s->wards[i].index = i;
         local_daemon_name(i, s->wards[i].name, sizeof(s->wards[i].name));
-        watch(s, &s->wards[i]);
+        watch_daemon(s, &s->wards[i]);
     }
     return HL_OK;
 }
@@ -292,7 +292,7 @@ hl_status local_supervise(const char *state)
     if (st == HL_OK)
         hl_info("supervising state=%s daemons=%d", state, s->count);
     while (st == HL_OK && !stopped) {
-        st = turn(s);
+        st = supervisor_turn(s);
         if (st == HL_OK)
             wait_next(s, &before);
     }

@@ -74,7 +74,7 @@ struct sight {
     char l3_state[512], kube_state[512];
 };
 
-static hl_status look(struct hl_rpc_peer *peer, struct sight *out)
+static hl_status look_at_cluster(struct hl_rpc_peer *peer, struct sight *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_list_nodes_results r;
@@ -140,7 +140,7 @@ static hl_status wait_cluster(struct local *l)
     local_progress_start(&progress);
     for (;;) {
         int before = s.ready + s.l3;
-        st = look(peer, &s);
+        st = look_at_cluster(peer, &s);
         if (st == HL_OK && s.l3 && s.ready >= l->settings.nodes &&
             (!l->settings.kubernetes || s.kube))
             break;
@@ -192,7 +192,7 @@ hl_status local_find_programs(struct local *l)
 }
 
 /* What is asked for, and whether it fits what there is. Nothing is changed. */
-static hl_status prepare(struct local *l, const json_t *before)
+static hl_status prepare_start(struct local *l, const json_t *before)
 {
     HL_TRY(local_settings_load(l->opts->given, before, &l->settings));
     if (l->settings.l3.l3_pool[0] != '\0')
@@ -261,7 +261,7 @@ static void forget_ends(struct local *l)
 }
 
 /* Stop what was started, last first, and remove what was made. */
-static void undo(struct local *l, json_t *before)
+static void undo_start(struct local *l, json_t *before)
 {
     char text[HL_ERROR_TEXT_MAX];
     json_t *ended = json_array(), *path;
@@ -290,7 +290,7 @@ static void undo(struct local *l, json_t *before)
 
 static hl_status bring_up(struct local *l, json_t *before)
 {
-    HL_TRY(prepare(l, before));
+    HL_TRY(prepare_start(l, before));
     l->doc = before != NULL ? json_deep_copy(before) : json_object();
     set_text(l->doc, "state", l->opts->state);
     set_text(l->doc, "pool", l->pool);
@@ -305,7 +305,7 @@ static hl_status bring_up(struct local *l, json_t *before)
     if (st == HL_OK)
         st = local_save(l->opts->state, l->doc);
     if (st != HL_OK)
-        undo(l, before);
+        undo_start(l, before);
     return st;
 }
 

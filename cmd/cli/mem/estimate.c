@@ -157,7 +157,7 @@ static hl_status print_text(const struct estimate_args *a, const struct hl_estim
     return fflush(stdout) == 0 ? HL_OK : hl_fail(HL_EIO, "writing to stdout: %s", strerror(errno));
 }
 
-static hl_status estimate(struct cli *cli, const struct estimate_args *a, const char *model)
+static hl_status estimate_model(struct cli *cli, const struct estimate_args *a, const char *model)
 {
     struct hl_estimate e = {0};
     struct hl_estimate_options o = {.element_bytes = strcmp(a->dtype, "fp32") == 0 ? 4 : 2,
@@ -177,7 +177,7 @@ hl_status cmd_mem_estimate(struct cli *cli, int argc, char **argv)
     struct estimate_args a = {0};
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
     if (st == HL_OK)
-        st = estimate(cli, &a, argv[0]);
+        st = estimate_model(cli, &a, argv[0]);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     return st;
 }

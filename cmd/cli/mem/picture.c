@@ -51,7 +51,7 @@ static const char style[] =
     ".axis,.tick{stroke:#8b949e}.tide{fill:#57606a}.param{fill:#6c8cff}.limit{stroke:#ff7b72}}"
     "\n</style>\n";
 
-static uint64_t sum(const struct step *s)
+static uint64_t area_sum(const struct step *s)
 {
     uint64_t all = 0;
     for (int a = 0; a < AREAS; a++)
@@ -60,12 +60,12 @@ static uint64_t sum(const struct step *s)
 }
 
 /* What is full counts in a group, chunks and others together. */
-static uint64_t fullness(const struct canvas *c, const struct step *s)
+static uint64_t step_fullness(const struct canvas *c, const struct step *s)
 {
-    return sum(s) + (c->p->capacity - (s->avail < c->p->capacity ? s->avail : c->p->capacity));
+    return area_sum(s) + (c->p->capacity - (s->avail < c->p->capacity ? s->avail : c->p->capacity));
 }
 
-static void gather(struct canvas *c)
+static void gather_steps(struct canvas *c)
 {
     size_t moments = c->p->trace->moment_count, group = (moments - 1) / PICTURE_STEPS + 1;
     for (size_t i = 0; i < moments; i++) {
@@ -76,7 +76,7 @@ static void gather(struct canvas *c)
                 one.area[a] += areas[a].kinds >> k & 1 ? v->device_by_kind[k] : 0;
         one.h2d = s->h2d + v->h2d;
         one.d2h = s->d2h + v->d2h;
-        if (i % group > 0 && fullness(c, &one) < fullness(c, s)) {
+        if (i % group > 0 && step_fullness(c, &one) < step_fullness(c, s)) {
             memcpy(one.area, s->area, sizeof(one.area));
             one.avail = s->avail;
         }
@@ -261,7 +261,7 @@ static void draw_moment_axis(struct canvas *c)
                   (LEFT + RIGHT) / 2, MOVES + REACH + 44);
 }
 
-static int legend(struct canvas *c, int x, int y, const char *css, const char *name)
+static int draw_legend(struct canvas *c, int x, int y, const char *css, const char *name)
 {
     hl_buf_printf(c->out,
                   "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"13\" height=\"13\"/>"
@@ -278,18 +278,18 @@ static void draw_legends(struct canvas *c)
         for (size_t i = 0; i < c->count; i++)
             any |= c->steps[i].area[a];
         if (any > 0)
-            x = legend(c, x, 54, areas[a].css, areas[a].name);
+            x = draw_legend(c, x, 54, areas[a].css, areas[a].name);
     }
-    legend(c, x, 54, "tide", "activations and others");
-    x = legend(c, LEFT, MOVES - REACH - 12, "h2d", "host to device (up)");
-    legend(c, x, MOVES - REACH - 12, "d2h", "device to host (down)");
+    draw_legend(c, x, 54, "tide", "activations and others");
+    x = draw_legend(c, LEFT, MOVES - REACH - 12, "h2d", "host to device (up)");
+    draw_legend(c, x, MOVES - REACH - 12, "d2h", "device to host (down)");
 }
 
 hl_status picture_draw(const struct picture *p, struct hl_buf *out)
 {
     static struct canvas c;
     c = (struct canvas){.p = p, .out = out};
-    gather(&c);
+    gather_steps(&c);
     draw_frame(&c);
     draw_memory(&c);
     draw_stages(&c);

@@ -69,7 +69,7 @@ static hl_status print_text(const struct hl_replay_result *r)
     return HL_OK;
 }
 
-static hl_status replay(struct cli *cli, const struct replay_args *a, const char *path)
+static hl_status replay_trace(struct cli *cli, const struct replay_args *a, const char *path)
 {
     struct hl_buf text = HL_BUF(TRACE_BYTES_MAX);
     struct hl_trace t = {0};
@@ -103,7 +103,7 @@ hl_status cmd_mem_replay(struct cli *cli, int argc, char **argv)
     struct replay_args a = {0};
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
     if (st == HL_OK)
-        st = replay(cli, &a, argv[0]);
+        st = replay_trace(cli, &a, argv[0]);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     return st;
 }

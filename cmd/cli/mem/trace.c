@@ -46,7 +46,7 @@ struct shown {
     uint64_t capacity;
 };
 
-static void watch(void *arg, uint64_t iteration, size_t moment, const struct hl_replay_view *v)
+static void keep_view(void *arg, uint64_t iteration, size_t moment, const struct hl_replay_view *v)
 {
     struct shown *s = arg;
     if (iteration == s->iteration)
@@ -63,11 +63,11 @@ static uint64_t on_device(const struct hl_replay_view *v)
 
 /* ---- loading ---- */
 
-static hl_status run(const struct trace_args *a, struct shown *s)
+static hl_status run_replay(const struct trace_args *a, struct shown *s)
 {
     struct hl_replay_result r = {0};
     struct hl_replay_options o = {
-        .policy = a->policy, .copy = a->mode[0] == 'c', .watch = watch, .watch_arg = s};
+        .policy = a->policy, .copy = a->mode[0] == 'c', .watch = keep_view, .watch_arg = s};
     uint64_t bytes = 0;
     for (size_t i = 0; i < s->t.chunk_count; i++)
         bytes += s->t.chunks[i].bytes;
@@ -91,7 +91,7 @@ static hl_status run(const struct trace_args *a, struct shown *s)
     return st;
 }
 
-static hl_status load(const char *path, const struct trace_args *a, struct shown *s)
+static hl_status load_trace(const char *path, const struct trace_args *a, struct shown *s)
 {
     struct hl_buf text = HL_BUF(TRACE_BYTES_MAX);
     hl_status st = hl_file_read(path, &text);
@@ -99,7 +99,7 @@ static hl_status load(const char *path, const struct trace_args *a, struct shown
         st = hl_trace_parse(text.data, text.len, &s->t);
     hl_buf_fini(&text);
     if (st == HL_OK)
-        st = run(a, s);
+        st = run_replay(a, s);
     return st == HL_OK ? st : hl_fail_prefix(st, "%s: ", path);
 }
 
@@ -214,7 +214,7 @@ static hl_status write_file(const char *path, const struct trace_args *a, const 
     return st;
 }
 
-static hl_status tell(struct cli *cli, const struct trace_args *a, const struct shown *s)
+static hl_status write_outputs(struct cli *cli, const struct trace_args *a, const struct shown *s)
 {
     if (a->csv[0] != '\0')
         HL_TRY(write_file(a->csv, a, s, 'c'));
@@ -233,9 +233,9 @@ hl_status cmd_mem_trace(struct cli *cli, int argc, char **argv)
     struct shown s = {.capacity = 0};
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
     if (st == HL_OK)
-        st = load(argv[0], &a, &s);
+        st = load_trace(argv[0], &a, &s);
     if (st == HL_OK)
-        st = tell(cli, &a, &s);
+        st = write_outputs(cli, &a, &s);
     hl_trace_fini(&s.t);
     free(s.views);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);

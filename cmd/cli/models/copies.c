@@ -33,14 +33,14 @@ static const struct hl_option drop_rows[] = {
 };
 
 /* Where a copy is, as the user names it. */
-struct place {
+struct copy_place {
     char node[160], tier[8], device[96];
 };
 
 /* "node-1:l1:emu:0"; a device's name has colons too. */
-static hl_status parse_place(struct cli *cli, const char *text, struct place *out)
+static hl_status parse_place(struct cli *cli, const char *text, struct copy_place *out)
 {
-    struct place p = {.tier = "L2"};
+    struct copy_place p = {.tier = "L2"};
     const char *colon = strchr(text, ':');
     if (strcasecmp(text, "l3") == 0 || strcasecmp(text, "l4") == 0) {
         snprintf(p.tier, sizeof(p.tier), "L%c", text[1]);
@@ -89,7 +89,7 @@ static hl_status shard_copy(struct cli *cli, const char *shard, const struct cop
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_copy_shard_results r;
-    struct place to;
+    struct copy_place to;
     char id[HL_ID_TEXT_LEN + 1];
     if (a->to[0] == '\0')
         return cli_usage(cli, "--to is missing");
@@ -127,7 +127,7 @@ static hl_status shard_drop(struct cli *cli, const char *shard, const char *text
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_drop_copy_results r;
-    struct place from;
+    struct copy_place from;
     char id[HL_ID_TEXT_LEN + 1];
     if (text[0] == '\0')
         return cli_usage(cli, "--from is missing");
@@ -301,8 +301,8 @@ static hl_status ask_pool(struct cli *cli, struct hl_arena *arena, struct store 
     return HL_OK;
 }
 
-static hl_status gather(struct cli *cli, const char *only, struct hl_arena *arena,
-                        struct store **out, size_t *count)
+static hl_status gather_stores(struct cli *cli, const char *only, struct hl_arena *arena,
+                               struct store **out, size_t *count)
 {
     struct hl_api_controller_list_nodes_results r;
     size_t n = 0;
@@ -341,7 +341,7 @@ hl_status cmd_store(struct cli *cli, int argc, char **argv)
     struct store *all = NULL;
     size_t count = 0;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
-    HL_TRY(gather(cli, argc > 0 ? argv[0] : "", &arena, &all, &count));
+    HL_TRY(gather_stores(cli, argc > 0 ? argv[0] : "", &arena, &all, &count));
     if (cli->json)
         return print_stores_json(all, count);
     struct cli_table t;

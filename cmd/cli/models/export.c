@@ -79,8 +79,8 @@ static void rank_name(const struct export *e, int tp, int pp, char *buf, size_t 
 }
 
 /* OUT/FOLDER/NAME and so on, whatever of the pieces is not "". */
-static hl_status join(const struct export *e, const char *name, const char *file,
-                      char path[PATH_MAX])
+static hl_status join_export_path(const struct export *e, const char *name, const char *file,
+                                  char path[PATH_MAX])
 {
     int n = snprintf(path, PATH_MAX, "%s%s%s%s%s%s%s", e->asked->out, e->folder[0] ? "/" : "",
                      e->folder, name[0] ? "/" : "", name, file[0] ? "/" : "", file);
@@ -96,11 +96,11 @@ static hl_status export_path(const struct export *e, char path[PATH_MAX])
     if (!e->torch) {
         snprintf(rank + strlen(rank), sizeof(rank) - strlen(rank), ".safetensors");
         HL_TRY(hl_dir_make(e->asked->out, 0755));
-        return join(e, rank, "", path);
+        return join_export_path(e, rank, "", path);
     }
-    HL_TRY(join(e, rank, "", path));
+    HL_TRY(join_export_path(e, rank, "", path));
     HL_TRY(hl_dir_make(path, 0755));
-    return join(e, rank, "model_optim_rng.pt", path);
+    return join_export_path(e, rank, "model_optim_rng.pt", path);
 }
 
 static bool is_rank_of(const struct export *e, const char *entry)
@@ -118,7 +118,7 @@ static bool is_rank_of(const struct export *e, const char *entry)
 static hl_status check_folder(const struct export *e)
 {
     char path[PATH_MAX];
-    HL_TRY(join(e, "", "", path));
+    HL_TRY(join_export_path(e, "", "", path));
     DIR *dir = opendir(path);
     if (dir == NULL)
         return HL_OK; /* it does not exist; what else is wrong with it is found when writing */
@@ -342,7 +342,7 @@ static void print_result(const struct export *e, double seconds)
     json_decref(out);
 }
 
-static hl_status report(struct cli *cli, const struct export *e, double seconds)
+static hl_status report_export(struct cli *cli, const struct export *e, double seconds)
 {
     if (!cli->json) {
         print_result(e, seconds);
@@ -375,7 +375,7 @@ static hl_status export_all(struct cli *cli, struct export *e)
             HL_TRY(export_rank(e));
     if (e->torch)
         HL_TRY(set_tracker(e, true));
-    return report(cli, e, (double)(hl_now_ns() - start) / 1e9);
+    return report_export(cli, e, (double)(hl_now_ns() - start) / 1e9);
 }
 
 /* Sizes of the model; which version, so that all ranks are of one; and whether it was trained. */
@@ -405,7 +405,7 @@ static hl_status read_model(struct cli *cli, struct export *e)
     return HL_OK;
 }
 
-static hl_status export(struct cli *cli, const char *text, const struct export_args *a)
+static hl_status export_model(struct cli *cli, const char *text, const struct export_args *a)
 {
     HL_AUTO(export_fini)
     struct export e = {
@@ -426,7 +426,7 @@ hl_status cmd_model_export(struct cli *cli, int argc, char **argv)
 {
     struct export_args a = {0};
     HL_TRY(cli_args(cli, export_rows, HL_ARRAY_LEN(export_rows), argc, argv, &a, 1, 1));
-    hl_status st = export(cli, argv[0], &a);
+    hl_status st = export_model(cli, argv[0], &a);
     hl_args_fini(export_rows, HL_ARRAY_LEN(export_rows), &a);
     return st;
 }

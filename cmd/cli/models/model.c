@@ -183,7 +183,7 @@ static hl_status import_failure(const struct hl_api_import_progress *p)
                    p->error[0] != '\0' ? p->error : "the import failed without a reason");
 }
 
-static hl_status import(struct cli *cli, const char *dir, const struct import_args *a)
+static hl_status model_import(struct cli *cli, const char *dir, const struct import_args *a)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_import_model_results started;
@@ -202,7 +202,7 @@ hl_status cmd_model_import(struct cli *cli, int argc, char **argv)
 {
     struct import_args a = {0};
     HL_TRY(cli_args(cli, import_rows, HL_ARRAY_LEN(import_rows), argc, argv, &a, 1, 1));
-    hl_status st = import(cli, argv[0], &a);
+    hl_status st = model_import(cli, argv[0], &a);
     hl_args_fini(import_rows, HL_ARRAY_LEN(import_rows), &a);
     return st;
 }
@@ -292,7 +292,7 @@ static void import_row(struct cli_table *t, const struct hl_api_import_summary *
 }
 
 /* JSON that the daemons carry as text becomes part of the document; no text, no member. */
-static void unfold(json_t *object, const char *key)
+static void unfold_json(json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     json_t *value = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
@@ -306,9 +306,9 @@ static json_t *model_json(const struct hl_api_model *model)
 {
     json_t *doc = hl_api_to_json(&hl_api_model_type, model), *v;
     size_t i;
-    unfold(doc, "config");
+    unfold_json(doc, "config");
     json_array_foreach (hl_json_list(doc, "versions"), i, v)
-        unfold(v, "meta");
+        unfold_json(v, "meta");
     json_object_set_new(doc, "state", json_string(model_state(model)));
     return doc;
 }

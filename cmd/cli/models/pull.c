@@ -41,9 +41,9 @@ static enum rankfile_kind kind_of(const char *text)
                                         : RANKFILE_ALL;
 }
 
-static hl_status tell(struct cli *cli, const struct pull_args *a, const char *name,
-                      const struct rankfile *r, helios_client *client, uint64_t bytes,
-                      double seconds)
+static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const char *name,
+                              const struct rankfile *r, helios_client *client, uint64_t bytes,
+                              double seconds)
 {
     helios_stats s;
     char size[32], rate_text[32];
@@ -87,12 +87,13 @@ static hl_status pull_to(struct cli *cli, const struct pull_args *a,
     if (st == HL_OK)
         st = outfile_commit(file);
     if (st == HL_OK)
-        st = tell(cli, a, where->model, &r, client, bytes, (double)(hl_now_ns() - start) / 1e9);
+        st = print_pulled(cli, a, where->model, &r, client, bytes,
+                          (double)(hl_now_ns() - start) / 1e9);
     rankfile_fini(&r);
     return st;
 }
 
-static hl_status pull(struct cli *cli, const struct pull_args *a)
+static hl_status pull_rank(struct cli *cli, const struct pull_args *a)
 {
     struct rankfile_where where = {.pp = (int)a->pp,
                                    .tp = (int)a->tp,
@@ -120,7 +121,7 @@ hl_status cmd_pull(struct cli *cli, int argc, char **argv)
 {
     struct pull_args a = {0};
     HL_TRY(cli_args(cli, pull_rows, HL_ARRAY_LEN(pull_rows), argc, argv, &a, 0, 0));
-    hl_status st = pull(cli, &a);
+    hl_status st = pull_rank(cli, &a);
     hl_args_fini(pull_rows, HL_ARRAY_LEN(pull_rows), &a);
     return st;
 }

@@ -276,8 +276,8 @@ static hl_status show_absent(struct cli *cli, const char *id, const struct shard
     return print_copies(k);
 }
 
-static hl_status show(struct cli *cli, const char *text, bool verify, struct hl_arena *arena,
-                      struct shard_known *k)
+static hl_status show_known(struct cli *cli, const char *text, bool verify, struct hl_arena *arena,
+                            struct shard_known *k)
 {
     helios_id id = {0};
     HL_TRY(find_id(cli, text, &id));
@@ -294,8 +294,8 @@ static hl_status show(struct cli *cli, const char *text, bool verify, struct hl_
 }
 
 /* Of a shard that the pool does not hold the Controller may know yet. */
-static hl_status locate(struct cli *cli, const char *id, struct hl_arena *arena,
-                        struct hl_api_l3_locate_results *out)
+static hl_status locate_shard(struct cli *cli, const char *id, struct hl_arena *arena,
+                              struct hl_api_l3_locate_results *out)
 {
     struct hl_rpc_peer *l3;
     int timeout_ms;
@@ -318,13 +318,13 @@ static hl_status shard_show(struct cli *cli, const char *text, bool verify)
     if (st != HL_OK && st != HL_ENOENT) /* ENOENT: it belongs to no version */
         return st;
     k.known = st == HL_OK ? &known : NULL;
-    st = locate(cli, id, &arena, &located);
+    st = locate_shard(cli, id, &arena, &located);
     if (st != HL_OK && k.known == NULL)
         return st;
     k.extent = st == HL_OK && located.extents.count > 0 ? &located.extents.items[0] : NULL;
     if (k.extent == NULL && k.known == NULL)
         return hl_fail(HL_ENOENT, "neither the pool nor the Controller knows shard %s", id);
-    return show(cli, id, verify, &arena, &k);
+    return show_known(cli, id, verify, &arena, &k);
 }
 
 hl_status cmd_shard_show(struct cli *cli, int argc, char **argv)

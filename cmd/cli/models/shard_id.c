@@ -85,7 +85,8 @@ static void keep_matches(struct hl_api_shard_list *shards, const char *text, boo
     shards->count = kept;
 }
 
-static hl_status ambiguous(struct cli *cli, const char *text, const struct hl_api_shard_list *found)
+static hl_status fail_ambiguous(struct cli *cli, const char *text,
+                                const struct hl_api_shard_list *found)
 {
     struct hl_buf names = HL_BUF(1 << 12);
     size_t digits = shard_unique_digits(found);
@@ -126,7 +127,7 @@ hl_status shard_resolve(struct cli *cli, const char *text, char out[HL_ID_TEXT_L
     if (found.count == 0)
         return hl_fail(HL_ENOENT, "no shard id begins with %s; `helios shard ls` lists them", text);
     if (found.count > 1 && !is_key)
-        return ambiguous(cli, text, &found);
+        return fail_ambiguous(cli, text, &found);
     snprintf(out, HL_ID_TEXT_LEN + 1, "%s", found.items[0].id);
     return HL_OK;
 }

@@ -38,7 +38,7 @@ struct hl_mail_line {
     char words[HL_ERROR_TEXT_MAX];
 };
 
-static void tell(struct hl_mail_box *b)
+static void mailbox_notify(struct hl_mail_box *b)
 {
     b->news++;
     pthread_cond_broadcast(&b->cond);
@@ -46,8 +46,8 @@ static void tell(struct hl_mail_box *b)
 
 /* ---- what others put ---- */
 
-static struct hl_mail_message **find(struct hl_mail_box *b, uint64_t group, int from,
-                                     uint64_t number)
+static struct hl_mail_message **find_message(struct hl_mail_box *b, uint64_t group, int from,
+                                             uint64_t number)
 {
     struct hl_mail_message **at = &b->first;
     while (*at != NULL && ((*at)->group != group || (*at)->from != from || (*at)->number != number))
@@ -55,7 +55,7 @@ static struct hl_mail_message **find(struct hl_mail_box *b, uint64_t group, int 
     return at;
 }
 
-static hl_status admit(struct hl_mail_box *b, struct hl_id id, uint64_t size, int from)
+static hl_status admit_message(struct hl_mail_box *b, struct hl_id id, uint64_t size, int from)
 {
     uint64_t number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1);
     if (from >= b->ranks || size > HL_MAIL_BYTES)
@@ -65,7 +65,7 @@ static hl_status admit(struct hl_mail_box *b, struct hl_id id, uint64_t size, in
     int known = id.hi == HL_MAIL_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
     if (!known)
         return hl_fail(HL_ECONFLICT, "a message of another group: this one is complete");
-    if (*find(b, id.hi, from, number) != NULL)
+    if (*find_message(b, id.hi, from, number) != NULL)
         return hl_fail(HL_ECONFLICT, "rank %d is there already", from);
     size_t waiting = 0;
     for (const struct hl_mail_message *m = b->first; m != NULL; m = m->next)
@@ -75,12 +75,12 @@ static hl_status admit(struct hl_mail_box *b, struct hl_id id, uint64_t size, in
     return HL_OK;
 }
 
-static hl_status begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
+static hl_status begin_put(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct hl_mail_box *b = arg;
     int from = (int)(id.lo >> NUMBER_BITS);
     pthread_mutex_lock(&b->lock);
-    hl_status st = admit(b, id, size, from);
+    hl_status st = admit_message(b, id, size, from);
     pthread_mutex_unlock(&b->lock);
     HL_TRY(st);
     struct hl_mail_message *m = NULL;
@@ -96,8 +96,8 @@ static hl_status begin(void *arg, struct hl_id id, uint64_t size, void **token, 
     return HL_OK;
 }
 
-static hl_status commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
-                        size_t chunk_count, struct hl_id *id)
+static hl_status commit_put(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                            size_t chunk_count, struct hl_id *id)
 {
     struct hl_mail_box *b = arg;
     struct hl_mail_message *m = token;
@@ -106,7 +106,7 @@ static hl_status commit(void *arg, void *token, uint32_t crc, const uint32_t *ch
     pthread_mutex_lock(&b->lock);
     m->next = b->first;
     b->first = m;
-    tell(b);
+    mailbox_notify(b);
     pthread_mutex_unlock(&b->lock);
     return HL_OK;
 }
@@ -119,7 +119,7 @@ static void abort_put(void *arg, void *token)
 
 /* ---- the box ---- */
 
-static hl_status init(struct hl_mail_box *b)
+static hl_status mailbox_init(struct hl_mail_box *b)
 {
     hl_cond_init(&b->cond);
     pthread_mutex_init(&b->lock, NULL);
@@ -139,12 +139,12 @@ hl_status hl_mail_open(const char *listen, int ranks, struct hl_mail_box **out)
         return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     b->ranks = ranks;
     b->hellos = 1;
-    hl_status st = init(b);
+    hl_status st = mailbox_init(b);
     struct hl_net_server_opts o = {
         .listen = listen,
         .pool = b->page,
         .pool_len = b->page_len,
-        .put = {.begin = begin, .commit = commit, .abort = abort_put, .arg = b},
+        .put = {.begin = begin_put, .commit = commit_put, .abort = abort_put, .arg = b},
         .mode = HL_NET_ASK};
     if (st == HL_OK)
         st = hl_net_server_start(&o, &b->server);
@@ -189,7 +189,7 @@ struct hl_mail_message *hl_mail_take(struct hl_mail_box *b, uint64_t group, int 
                                      uint64_t number)
 {
     pthread_mutex_lock(&b->lock);
-    struct hl_mail_message **at = find(b, group, from, number), *m = *at;
+    struct hl_mail_message **at = find_message(b, group, from, number), *m = *at;
     if (m != NULL)
         *at = m->next;
     pthread_mutex_unlock(&b->lock);
@@ -211,7 +211,7 @@ void hl_mail_wait(struct hl_mail_box *b, uint64_t until_ns)
 void hl_mail_wake(struct hl_mail_box *b)
 {
     pthread_mutex_lock(&b->lock);
-    tell(b);
+    mailbox_notify(b);
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -246,7 +246,7 @@ static void on_sent(void *arg, hl_status st, const char *words)
     l->st = st;
     snprintf(l->words, sizeof(l->words), "%s", st != HL_OK && words != NULL ? words : "");
     l->sending = 0;
-    tell(l->box);
+    mailbox_notify(l->box);
     pthread_mutex_unlock(&l->box->lock);
 }
 

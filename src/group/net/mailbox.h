@@ -1,7 +1,7 @@
 /* group/net/mailbox.h - messages between the ranks of a group on several hosts: each has a
- * letter box that others put into (net/net.h: RDMA where there is, else TCP), and a line to each.
+ * receive mailbox (net/net.h: RDMA where there is, else TCP) and one outgoing line to each peer.
  *
- * A message is known by who sent it and a number. What somebody else's group puts there is refused.
+ * A message is known by its sender and a number. Messages of another group are refused.
  *
  * Owns:    a box its server, its threads and what nobody has taken; a taken message is the
  *          caller's, for free(). What is sent is borrowed until the send has ended.

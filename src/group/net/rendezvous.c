@@ -48,7 +48,7 @@ static hl_status own_address(const char *rank0, int timeout_ms, char *out, size_
     return HL_OK;
 }
 
-static hl_status check(const hybridps_net_options *o)
+static hl_status check_net_options(const hybridps_net_options *o)
 {
     if (o->address == NULL || o->address[0] == '\0')
         return hl_fail(HL_EINVAL, "a group wants the address of rank 0: \"host:port\"");
@@ -97,7 +97,7 @@ static hl_status read_card(const struct hl_collective_net *g, const struct hl_ma
 }
 
 /* Waits for the line's only send, which has a deadline. */
-static hl_status sent(struct hl_collective_net *g, struct hl_mail_line *l)
+static hl_status await_send(struct hl_collective_net *g, struct hl_mail_line *l)
 {
     hl_status st;
     const char *words;
@@ -132,7 +132,7 @@ static hl_status say_hello(struct hl_collective_net *g, uint64_t deadline_ns)
     for (;;) {
         HL_TRY(
             hl_mail_send(l, HL_MAIL_HELLO, g->rank, 0, &mine, sizeof(mine), left_ms(deadline_ns)));
-        hl_status st = sent(g, l);
+        hl_status st = await_send(g, l);
         g->ranks[0].answers |= st == HL_OK && hl_mail_line_is_tcp(l);
         if (st != HL_EUNAVAIL || hl_now_ns() >= deadline_ns)
             return st;
@@ -239,15 +239,15 @@ static hl_status tell_all(struct hl_collective_net *g, uint64_t deadline_ns)
     }
     for (int r = 1; r < g->world; r++)
         if (g->ranks[r].line != NULL) {
-            hl_status mine_st = sent(g, g->ranks[r].line);
+            hl_status mine_st = await_send(g, g->ranks[r].line);
             st = st == HL_OK ? mine_st : st;
         }
     return st;
 }
 
-static hl_status meet(const hybridps_net_options *o, struct hl_collective_net *g)
+static hl_status join_net(const hybridps_net_options *o, struct hl_collective_net *g)
 {
-    HL_TRY(check(o));
+    HL_TRY(check_net_options(o));
     g->rank = o->rank;
     g->world = o->world;
     g->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : HL_COLLECTIVE_TIMEOUT_MS;
@@ -285,7 +285,7 @@ static void probe_all(struct hl_collective_net *g)
 
 hl_status hl_collective_meet(const hybridps_net_options *o, struct hl_collective_net *g)
 {
-    HL_TRY(meet(o, g));
+    HL_TRY(join_net(o, g));
     probe_all(g);
     return HL_OK;
 }

@@ -28,7 +28,7 @@ enum { ALLGATHER = 1, BROADCAST, ALLREDUCE, ALLTOALL, SEND };
 
 /* ---- a step ---- */
 
-static const char *describe(const struct hl_net_call *c, char *buf, size_t cap)
+static const char *net_describe(const struct hl_net_call *c, char *buf, size_t cap)
 {
     static const char *const names[] = {"nothing",   "allgather", "broadcast",
                                         "allreduce", "alltoall",  "send"};
@@ -43,7 +43,7 @@ static hl_status fail_rank(const struct hl_collective_net *g, int r, hl_status s
 {
     char call[256];
     return hl_fail(st, "rank %d (%s) %s; rank %d of %d is in %s", r, g->ranks[r].address, what,
-                   g->rank, g->world, describe(&g->call, call, sizeof(call)));
+                   g->rank, g->world, net_describe(&g->call, call, sizeof(call)));
 }
 
 /* Others' messages begin with their call. */
@@ -62,8 +62,8 @@ static hl_status check_call(const struct hl_collective_net *g, int r)
         c.op == g->call.op)
         return HL_OK;
     return hl_fail(HL_ECONFLICT, "rank %d (%s) calls %s; rank %d calls %s", r, g->ranks[r].address,
-                   describe(&c, theirs, sizeof(theirs)), g->rank,
-                   describe(&g->call, own, sizeof(own)));
+                   net_describe(&c, theirs, sizeof(theirs)), g->rank,
+                   net_describe(&g->call, own, sizeof(own)));
 }
 
 /* Who has given up has said why. */
@@ -91,7 +91,7 @@ static hl_status check_cancelled(const struct hl_collective_net *g)
     if (!__atomic_load_n(&g->cancelled, __ATOMIC_RELAXED))
         return HL_OK;
     return hl_fail(HL_ECANCELED, "rank %d of %d was cancelled in %s", g->rank, g->world,
-                   describe(&g->call, call, sizeof(call)));
+                   net_describe(&g->call, call, sizeof(call)));
 }
 
 /* Several ranks may get the same bytes, so all of them begin before the first is on its way. */
@@ -130,7 +130,7 @@ static hl_status end_send(struct hl_collective_net *g, int r, hl_status st, cons
 }
 
 /* What has come and what has gone out; *left counts what has not. */
-static hl_status look(struct hl_collective_net *g, int *left)
+static hl_status poll_lines(struct hl_collective_net *g, int *left)
 {
     *left = 0;
     for (int r = 0; r < g->world; r++) {
@@ -184,7 +184,7 @@ static hl_status net_step(struct hl_collective_net *g, uint8_t *const *data, con
     int left = 0;
     HL_TRY(start_step(g, data, size, hears));
     for (;;) {
-        HL_TRY(look(g, &left));
+        HL_TRY(poll_lines(g, &left));
         if (left == 0)
             break;
         HL_TRY(check_cancelled(g));
@@ -243,8 +243,8 @@ static void give_up(struct hl_collective_net *g, const char *words)
 
 /* ---- collectives ---- */
 
-static void say(struct hl_collective_net *g, int kind, const char *what, uint64_t bytes, int arg,
-                int op)
+static void net_announce(struct hl_collective_net *g, int kind, const char *what, uint64_t bytes,
+                         int arg, int op)
 {
     g->call = (struct hl_net_call){.magic = MAGIC,
                                    .version = VERSION,
@@ -257,7 +257,7 @@ static void say(struct hl_collective_net *g, int kind, const char *what, uint64_
 }
 
 /* The end of a call. Its text stays. */
-static int finish(struct hl_collective_net *g, hl_status st)
+static int net_finish(struct hl_collective_net *g, hl_status st)
 {
     step_done(g);
     if (st == HL_OK)
@@ -269,7 +269,7 @@ static int finish(struct hl_collective_net *g, hl_status st)
 }
 
 /* Everybody has `bytes` of everybody. */
-static hl_status exchange(struct hl_collective_net *g, const void *mine, size_t bytes)
+static hl_status exchange_all(struct hl_collective_net *g, const void *mine, size_t bytes)
 {
     uint8_t *data[HL_COLLECTIVE_RANKS], hears[HL_COLLECTIVE_RANKS];
     size_t size[HL_COLLECTIVE_RANKS];
@@ -286,35 +286,35 @@ static hl_status exchange(struct hl_collective_net *g, const void *mine, size_t 
     return HL_OK;
 }
 
-static const uint8_t *got(const struct hl_collective_net *g, int r)
+static const uint8_t *data_from(const struct hl_collective_net *g, int r)
 {
     return g->ranks[r].got->data + HEADER;
 }
 
-static int allgather(void *arg, const char *what, const void *mine, void *all, uint64_t bytes)
+static int net_allgather(void *arg, const char *what, const void *mine, void *all, uint64_t bytes)
 {
     struct hl_collective_net *g = arg;
     hl_status st = HL_OK;
-    say(g, ALLGATHER, what, bytes, 0, 0);
+    net_announce(g, ALLGATHER, what, bytes, 0, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += PIECE) {
         size_t here = bytes - at < PIECE ? bytes - at : PIECE;
         const uint8_t *from = (const uint8_t *)mine + at;
-        st = exchange(g, from, here);
+        st = exchange_all(g, from, here);
         for (int r = 0; r < g->world && st == HL_OK; r++)
-            memcpy((uint8_t *)all + (uint64_t)r * bytes + at, r == g->rank ? from : got(g, r),
+            memcpy((uint8_t *)all + (uint64_t)r * bytes + at, r == g->rank ? from : data_from(g, r),
                    here);
         step_done(g);
     }
-    return finish(g, st);
+    return net_finish(g, st);
 }
 
-static int broadcast(void *arg, const char *what, void *data, uint64_t bytes, int src)
+static int net_broadcast(void *arg, const char *what, void *data, uint64_t bytes, int src)
 {
     struct hl_collective_net *g = arg;
     uint8_t *to[HL_COLLECTIVE_RANKS], hears[HL_COLLECTIVE_RANKS];
     size_t size[HL_COLLECTIVE_RANKS];
     hl_status st = HL_OK;
-    say(g, BROADCAST, what, bytes, src, 0);
+    net_announce(g, BROADCAST, what, bytes, src, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += PIECE) {
         size_t here = bytes - at < PIECE ? bytes - at : PIECE;
         if (g->rank == src)
@@ -329,17 +329,17 @@ static int broadcast(void *arg, const char *what, void *data, uint64_t bytes, in
         if (st == HL_OK && g->rank != src && g->ranks[src].got->size != HEADER + here)
             st = fail_rank(g, src, HL_EPROTO, "sends another number of bytes");
         if (st == HL_OK && g->rank != src)
-            memcpy((uint8_t *)data + at, got(g, src), here);
+            memcpy((uint8_t *)data + at, data_from(g, src), here);
         step_done(g);
     }
-    return finish(g, st);
+    return net_finish(g, st);
 }
 
-static void sum(struct hl_collective_net *g, uint8_t *mine, size_t n, int type, int op)
+static void sum_parts(struct hl_collective_net *g, uint8_t *mine, size_t n, int type, int op)
 {
     const void *parts[HL_COLLECTIVE_RANKS];
     for (int r = 0; r < g->world; r++)
-        parts[r] = r == g->rank ? mine : got(g, r);
+        parts[r] = r == g->rank ? mine : data_from(g, r);
     hl_collective_reduce(mine, parts, g->world, type, op, 0, n);
 }
 
@@ -349,7 +349,8 @@ static size_t share_at(size_t n, int r, int world)
 }
 
 /* Values of each rank's share go there, into `out` one after the other. */
-static hl_status scatter(struct hl_collective_net *g, const uint8_t *data, size_t n, size_t width)
+static hl_status scatter_shares(struct hl_collective_net *g, const uint8_t *data, size_t n,
+                                size_t width)
 {
     uint8_t *to[HL_COLLECTIVE_RANKS], hears[HL_COLLECTIVE_RANKS], *at = g->out;
     size_t size[HL_COLLECTIVE_RANKS];
@@ -372,7 +373,7 @@ static hl_status scatter(struct hl_collective_net *g, const uint8_t *data, size_
 }
 
 /* Each rank's share of the sum comes from there. */
-static hl_status gather(struct hl_collective_net *g, uint8_t *data, size_t n, size_t width)
+static hl_status gather_shares(struct hl_collective_net *g, uint8_t *data, size_t n, size_t width)
 {
     uint8_t *to[HL_COLLECTIVE_RANKS], hears[HL_COLLECTIVE_RANKS];
     size_t size[HL_COLLECTIVE_RANKS];
@@ -390,7 +391,7 @@ static hl_status gather(struct hl_collective_net *g, uint8_t *data, size_t n, si
             continue;
         if (g->ranks[r].got->size != HEADER + (b - a) * width)
             return fail_rank(g, r, HL_EPROTO, "sends another number of bytes");
-        memcpy(data + a * width, got(g, r), (b - a) * width);
+        memcpy(data + a * width, data_from(g, r), (b - a) * width);
     }
     return HL_OK;
 }
@@ -399,37 +400,37 @@ static hl_status sum_piece(struct hl_collective_net *g, uint8_t *data, size_t n,
 {
     size_t width = hl_collective_size(type);
     if (n * width <= SMALL) {
-        HL_TRY(exchange(g, data, n * width));
-        sum(g, data, n, type, op);
+        HL_TRY(exchange_all(g, data, n * width));
+        sum_parts(g, data, n, type, op);
         return HL_OK;
     }
     size_t first = share_at(n, g->rank, g->world), end = share_at(n, g->rank + 1, g->world);
-    HL_TRY(scatter(g, data, n, width));
-    sum(g, data + first * width, end - first, type, op);
+    HL_TRY(scatter_shares(g, data, n, width));
+    sum_parts(g, data + first * width, end - first, type, op);
     step_done(g);
-    return gather(g, data, n, width);
+    return gather_shares(g, data, n, width);
 }
 
-static int reduce(void *arg, const char *what, void *data, uint64_t n, int type, int op)
+static int net_reduce(void *arg, const char *what, void *data, uint64_t n, int type, int op)
 {
     struct hl_collective_net *g = arg;
     size_t width = hl_collective_size(type), most = PIECE / width;
     hl_status st = HL_OK;
-    say(g, ALLREDUCE, what, n * width, type, op);
+    net_announce(g, ALLREDUCE, what, n * width, type, op);
     for (uint64_t at = 0; at < n && st == HL_OK; at += most) {
         st = sum_piece(g, (uint8_t *)data + at * width, n - at < most ? n - at : most, type, op);
         step_done(g);
     }
-    return finish(g, st);
+    return net_finish(g, st);
 }
 
-static int alltoall(void *arg, const char *what, const void *in, void *out, uint64_t bytes)
+static int net_alltoall(void *arg, const char *what, const void *in, void *out, uint64_t bytes)
 {
     struct hl_collective_net *g = arg;
     uint8_t *to[HL_COLLECTIVE_RANKS], hears[HL_COLLECTIVE_RANKS];
     size_t size[HL_COLLECTIVE_RANKS], most = PIECE / (size_t)g->world / 64 * 64;
     hl_status st = HL_OK;
-    say(g, ALLTOALL, what, bytes, 0, 0);
+    net_announce(g, ALLTOALL, what, bytes, 0, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += most) {
         size_t here = bytes - at < most ? bytes - at : most;
         for (int r = 0; r < g->world; r++) {
@@ -440,7 +441,7 @@ static int alltoall(void *arg, const char *what, const void *in, void *out, uint
         }
         st = net_step(g, to, size, hears);
         for (int r = 0; r < g->world && st == HL_OK; r++) {
-            const uint8_t *from = r == g->rank ? to[r] + HEADER : got(g, r);
+            const uint8_t *from = r == g->rank ? to[r] + HEADER : data_from(g, r);
             if (r != g->rank && g->ranks[r].got->size != size[r])
                 st = fail_rank(g, r, HL_EPROTO, "sends another number of bytes");
             else
@@ -448,7 +449,7 @@ static int alltoall(void *arg, const char *what, const void *in, void *out, uint
         }
         step_done(g);
     }
-    return finish(g, st);
+    return net_finish(g, st);
 }
 
 /* ---- between two ranks ---- */
@@ -483,7 +484,7 @@ static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, u
 }
 
 /* Nobody's but these two: the other ranks do what they like. */
-static void alone(struct hl_collective_net *g)
+static void drop_other_ranks(struct hl_collective_net *g)
 {
     for (int r = 0; r < g->world; r++)
         g->ranks[r].waits = g->ranks[r].sends = 0;
@@ -516,12 +517,12 @@ static int send_to(void *arg, const char *what, const void *data, uint64_t bytes
 {
     struct hl_collective_net *g = arg;
     hl_status st = HL_OK;
-    alone(g);
-    say(g, SEND, what, bytes, tag, 0);
+    drop_other_ranks(g);
+    net_announce(g, SEND, what, bytes, tag, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += PIECE)
         st =
             send_piece(g, dst, (const uint8_t *)data + at, bytes - at < PIECE ? bytes - at : PIECE);
-    return finish(g, st);
+    return net_finish(g, st);
 }
 
 static int recv_from(void *arg, const char *what, void *data, uint64_t bytes, int src, int tag)
@@ -529,8 +530,8 @@ static int recv_from(void *arg, const char *what, void *data, uint64_t bytes, in
     struct hl_collective_net *g = arg;
     struct hl_net_rank *p = &g->ranks[src];
     hl_status st = HL_OK, unused = HL_OK;
-    alone(g);
-    say(g, SEND, what, bytes, tag, 0);
+    drop_other_ranks(g);
+    net_announce(g, SEND, what, bytes, tag, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += PIECE) {
         size_t here = bytes - at < PIECE ? bytes - at : PIECE;
         uint64_t deadline_ns = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
@@ -541,22 +542,22 @@ static int recv_from(void *arg, const char *what, void *data, uint64_t bytes, in
         if (st == HL_OK && p->got->size != HEADER + here)
             st = fail_rank(g, src, HL_EPROTO, "sends another number of bytes");
         if (st == HL_OK)
-            memcpy((uint8_t *)data + at, got(g, src), here);
+            memcpy((uint8_t *)data + at, data_from(g, src), here);
         step_done(g);
     }
-    return finish(g, st);
+    return net_finish(g, st);
 }
 
 /* ---- coming and going ---- */
 
-static void cancel(void *arg)
+static void net_cancel(void *arg)
 {
     struct hl_collective_net *g = arg;
     __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED);
     hl_mail_wake(g->box);
 }
 
-static void close_net(void *arg)
+static void net_close(void *arg)
 {
     struct hl_collective_net *g = arg;
     if (g->pid != getpid()) /* a fork has neither the threads nor the connections */
@@ -587,20 +588,20 @@ hl_status hl_collective_net_open(const hybridps_net_options *o, hybridps_transpo
     if (st != HL_OK) {
         char words[HL_ERROR_TEXT_MAX];
         snprintf(words, sizeof(words), "%s", hl_error_text());
-        close_net(g);
+        net_close(g);
         return hl_fail(st, "group at %s: %s", o->address != NULL ? o->address : "no address",
                        words);
     }
     *out = (hybridps_transport){.rank = g->rank,
                                 .world = g->world,
                                 .arg = g,
-                                .allgather = allgather,
-                                .broadcast = broadcast,
-                                .close = close_net,
-                                .reduce = reduce,
-                                .alltoall = alltoall,
+                                .allgather = net_allgather,
+                                .broadcast = net_broadcast,
+                                .close = net_close,
+                                .reduce = net_reduce,
+                                .alltoall = net_alltoall,
                                 .send = send_to,
                                 .recv = recv_from,
-                                .cancel = cancel};
+                                .cancel = net_cancel};
     return HL_OK;
 }

@@ -34,7 +34,7 @@ struct consts {
 
 enum decay { DECAY_NONE, DECAY_L2, DECAY_WEIGHT };
 
-struct job {
+struct adam_job {
     struct hybridps_adam s;
     struct consts k;
     enum decay decay;
@@ -44,7 +44,7 @@ struct job {
 
 #define ALWAYS __attribute__((always_inline)) static inline
 
-ALWAYS float moment1(const struct consts *k, float g, float m, int torch1, int from_end)
+ALWAYS float blend_moment1(const struct consts *k, float g, float m, int torch1, int from_end)
 {
     if (torch1)
         return __builtin_fmaf(g, k->not_b1, m * k->b1);
@@ -75,9 +75,9 @@ ALWAYS void call_ahead(const float *p, const float *g, const float *m, const flo
     }
 }
 
-ALWAYS void span(const struct consts *k, float *restrict p, const float *restrict g,
-                 float *restrict m, float *restrict v, size_t n, enum decay decay, int torch1,
-                 int from_end)
+ALWAYS void adam_span(const struct consts *k, float *restrict p, const float *restrict g,
+                      float *restrict m, float *restrict v, size_t n, enum decay decay, int torch1,
+                      int from_end)
 {
     for (size_t at = 0; at < n; at += PART) {
         size_t end = n - at < PART ? n : at + PART;
@@ -88,7 +88,7 @@ ALWAYS void span(const struct consts *k, float *restrict p, const float *restric
                 x = x * k->keep;
             if (decay == DECAY_L2)
                 d = __builtin_fmaf(x, k->wd, d);
-            float m1 = moment1(k, d, m[i], torch1, from_end);
+            float m1 = blend_moment1(k, d, m[i], torch1, from_end);
             float v1 = __builtin_fmaf(k->not_b2 * d, d, v[i] * k->b2);
             float denom = over_root(k, __builtin_sqrtf(v1)) + k->eps;
             p[i] = x + (k->step * m1) / denom;
@@ -99,58 +99,59 @@ ALWAYS void span(const struct consts *k, float *restrict p, const float *restric
 }
 
 /* One loop per case, so that none has a branch inside. */
-ALWAYS void any_span(const struct job *j, float *p, const float *g, float *m, float *v, size_t n)
+ALWAYS void any_span(const struct adam_job *j, float *p, const float *g, float *m, float *v,
+                     size_t n)
 {
     const struct consts *k = &j->k;
     int rounding = j->torch1 ? 0 : j->lerp_from_end ? 2 : 1;
     switch (rounding * 3 + (int)j->decay) {
     case 0:
-        span(k, p, g, m, v, n, DECAY_NONE, 1, 0);
+        adam_span(k, p, g, m, v, n, DECAY_NONE, 1, 0);
         break;
     case 1:
-        span(k, p, g, m, v, n, DECAY_L2, 1, 0);
+        adam_span(k, p, g, m, v, n, DECAY_L2, 1, 0);
         break;
     case 2:
-        span(k, p, g, m, v, n, DECAY_WEIGHT, 1, 0);
+        adam_span(k, p, g, m, v, n, DECAY_WEIGHT, 1, 0);
         break;
     case 3:
-        span(k, p, g, m, v, n, DECAY_NONE, 0, 0);
+        adam_span(k, p, g, m, v, n, DECAY_NONE, 0, 0);
         break;
     case 4:
-        span(k, p, g, m, v, n, DECAY_L2, 0, 0);
+        adam_span(k, p, g, m, v, n, DECAY_L2, 0, 0);
         break;
     case 5:
-        span(k, p, g, m, v, n, DECAY_WEIGHT, 0, 0);
+        adam_span(k, p, g, m, v, n, DECAY_WEIGHT, 0, 0);
         break;
     case 6:
-        span(k, p, g, m, v, n, DECAY_NONE, 0, 1);
+        adam_span(k, p, g, m, v, n, DECAY_NONE, 0, 1);
         break;
     case 7:
-        span(k, p, g, m, v, n, DECAY_L2, 0, 1);
+        adam_span(k, p, g, m, v, n, DECAY_L2, 0, 1);
         break;
     default:
-        span(k, p, g, m, v, n, DECAY_WEIGHT, 0, 1);
+        adam_span(k, p, g, m, v, n, DECAY_WEIGHT, 0, 1);
         break;
     }
 }
 
-typedef void (*span_fn)(const struct job *j, float *p, const float *g, float *m, float *v,
+typedef void (*span_fn)(const struct adam_job *j, float *p, const float *g, float *m, float *v,
                         size_t n);
 
-static void span_portable(const struct job *j, float *p, const float *g, float *m, float *v,
+static void span_portable(const struct adam_job *j, float *p, const float *g, float *m, float *v,
                           size_t n)
 {
     any_span(j, p, g, m, v, n);
 }
 
 #if defined(__x86_64__)
-HL_FOR_AVX2 static void span_avx2(const struct job *j, float *p, const float *g, float *m, float *v,
-                                  size_t n)
+HL_FOR_AVX2 static void span_avx2(const struct adam_job *j, float *p, const float *g, float *m,
+                                  float *v, size_t n)
 {
     any_span(j, p, g, m, v, n);
 }
 
-HL_FOR_AVX512 static void span_avx512(const struct job *j, float *p, const float *g, float *m,
+HL_FOR_AVX512 static void span_avx512(const struct adam_job *j, float *p, const float *g, float *m,
                                       float *v, size_t n)
 {
     any_span(j, p, g, m, v, n);
@@ -170,7 +171,7 @@ static span_fn best_span(void)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static void block(const struct job *j, span_fn fn, size_t at, size_t n)
+static void adam_block(const struct adam_job *j, span_fn fn, size_t at, size_t n)
 {
     const struct hybridps_adam *s = &j->s;
     float g[BLOCK];
@@ -190,13 +191,13 @@ static void block(const struct job *j, span_fn fn, size_t at, size_t n)
         hl_half_store(s->p + at, n, s->p16, s->p16_type, at);
 }
 
-static void blocks(void *arg, size_t first, size_t last)
+static void adam_blocks(void *arg, size_t first, size_t last)
 {
-    const struct job *j = arg;
+    const struct adam_job *j = arg;
     span_fn fn = best_span();
     for (size_t b = first; b < last; b++) {
         size_t at = b * BLOCK, left = j->s.n - at;
-        block(j, fn, at, left < BLOCK ? left : BLOCK);
+        adam_block(j, fn, at, left < BLOCK ? left : BLOCK);
     }
 }
 
@@ -245,7 +246,7 @@ static int half_type(int type)
     return type == HYBRIDPS_F16 || type == HYBRIDPS_BF16;
 }
 
-static hl_status check(const struct hybridps_adam *s)
+static hl_status check_adam(const struct hybridps_adam *s)
 {
     if (s->n > 0 && (s->p == NULL || s->g == NULL || s->m == NULL || s->v == NULL))
         return hl_fail(HL_EINVAL, "Adam: p, g, m and v must not be NULL for %zu elements", s->n);
@@ -269,12 +270,12 @@ int hybridps_adam_run(const struct hybridps_adam *step)
 {
     if (step == NULL)
         return hl_fail(HL_EINVAL, "Adam: step must not be NULL");
-    HL_TRY(check(step));
-    struct job j = {.s = *step, .k = make_consts(step)};
+    HL_TRY(check_adam(step));
+    struct adam_job j = {.s = *step, .k = make_consts(step)};
     j.torch1 = hybridps_adam_rounding() == HYBRIDPS_ROUNDING_TORCH1;
     j.lerp_from_end = j.k.not_b1 >= 0.5f;
     j.decay = step->wd == 0 ? DECAY_NONE : step->adamw ? DECAY_WEIGHT : DECAY_L2;
-    hl_split((step->n + BLOCK - 1) / BLOCK, step->nthreads, blocks, &j);
+    hl_split((step->n + BLOCK - 1) / BLOCK, step->nthreads, adam_blocks, &j);
     return HL_OK;
 }
 

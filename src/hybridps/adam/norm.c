@@ -12,7 +12,7 @@
 #define BLOCK 1024
 #define LANES 16 /* partial sums of a block, added in their order */
 
-struct job {
+struct norm_job {
     const void *g;
     int type;
     size_t n;
@@ -38,9 +38,9 @@ static double block_sum(const float *g, size_t n, float scale)
     return sum;
 }
 
-static void blocks(void *arg, size_t first, size_t last)
+static void sum_blocks(void *arg, size_t first, size_t last)
 {
-    struct job *j = arg;
+    struct norm_job *j = arg;
     float g[BLOCK];
     for (size_t b = first; b < last; b++) {
         size_t at = b * BLOCK, left = j->n - at, n = left < BLOCK ? left : BLOCK;
@@ -61,8 +61,8 @@ int hybridps_grad_norm(const void *g, int grad_type, size_t n, double scale, int
     HL_AUTO(hl_freep) double *sums = calloc(count + 1, sizeof(*sums));
     if (sums == NULL)
         return hl_fail(HL_ENOMEM, "gradient norm: sums of %zu blocks", count);
-    struct job j = {.g = g, .type = grad_type, .n = n, .scale = (float)scale, .sums = sums};
-    hl_split(count, nthreads, blocks, &j);
+    struct norm_job j = {.g = g, .type = grad_type, .n = n, .scale = (float)scale, .sums = sums};
+    hl_split(count, nthreads, sum_blocks, &j);
     double sum = 0;
     for (size_t b = 0; b < count; b++)
         sum += sums[b];

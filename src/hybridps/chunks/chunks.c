@@ -69,7 +69,7 @@ void hl_chunk_memory_fini(struct hl_chunk_memory *m)
 
 /* ---- device ---- */
 
-static hl_status grow(struct hl_chunk_memory *m)
+static hl_status grow_pieces(struct hl_chunk_memory *m)
 {
     if (m->count < m->cap)
         return HL_OK;
@@ -89,7 +89,7 @@ static hl_status grow(struct hl_chunk_memory *m)
 /* The rest in one piece, or as long a piece as there is. */
 static hl_status take_piece(struct hl_chunk_memory *m, uint64_t at, uint64_t left)
 {
-    HL_TRY(grow(m));
+    HL_TRY(grow_pieces(m));
     hl_status st = hl_device_alloc(m->device, left, m->address + at, &m->blocks[m->count]);
     if (st == HL_ENOSPC) {
         struct hl_device_info info;

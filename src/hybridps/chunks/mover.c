@@ -126,7 +126,7 @@ hl_status pool_loaded(struct hl_chunk_pool *p, struct chunk *c, hl_status st)
     return st == HL_OK && p->serves ? hl_chunk_device_show(&c->mem, 1) : st;
 }
 
-static hl_status load(struct hl_chunk_pool *p)
+static hl_status pool_load_all(struct hl_chunk_pool *p)
 {
     hl_status st = HL_OK;
     uint64_t at = hl_now_ns();
@@ -215,7 +215,7 @@ hl_status pool_move(struct hl_chunk_pool *p)
     HL_TRY(pool_fetch(p));
     hl_status st = show_fresh(p);
     if (st == HL_OK)
-        st = load(p);
+        st = pool_load_all(p);
     if (st != HL_OK && !p->lost)
         hide_fresh(p);
     return st;

@@ -142,7 +142,7 @@ void hl_policy_loaded(struct hl_policy *p, uint32_t chunk)
 }
 
 /* A use that finds no room in memory is not counted: a rank, not a fact, suffers. */
-static void remember(struct hl_policy *p, struct memory *m, uint64_t now)
+static void remember_use(struct hl_policy *p, struct memory *m, uint64_t now)
 {
     forget_old(p, m, now);
     if (m->count == m->cap) {
@@ -166,7 +166,7 @@ void hl_policy_used(struct hl_policy *p, uint32_t chunk, uint64_t now)
     m->used = ++p->events;
     m->last = now;
     if (p->rule->rank == rank_heat)
-        remember(p, m, now);
+        remember_use(p, m, now);
     if (p->o.plan != NULL)
         hl_chunk_plan_used(p->o.plan, chunk);
 }

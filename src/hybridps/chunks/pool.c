@@ -67,7 +67,7 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
     free(p);
 }
 
-static hl_status grow(struct hl_chunk_pool *p)
+static hl_status pool_grow(struct hl_chunk_pool *p)
 {
     if (p->count < p->cap)
         return HL_OK;
@@ -94,7 +94,7 @@ static hl_status grow(struct hl_chunk_pool *p)
 hl_status hl_chunk_pool_add(struct hl_chunk_pool *p, int kind, uint64_t bytes, uint64_t span,
                             uint32_t *chunk)
 {
-    HL_TRY(grow(p));
+    HL_TRY(pool_grow(p));
     HL_TRY(hl_policy_grow(p->policy, (size_t)p->count + 1));
     struct chunk *c = &p->chunks[p->count];
     *c = (struct chunk){.kind = kind, .r = &p->r[p->count]};
@@ -146,7 +146,8 @@ static hl_status check_want(const struct hl_chunk_pool *p, const struct chunk *c
     return HL_OK;
 }
 
-static hl_status merge(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
+static hl_status pool_merge_uses(struct hl_chunk_pool *p, const struct hl_trace_use *uses,
+                                 size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const struct hl_trace_use *u = &uses[i];
@@ -182,7 +183,7 @@ static hl_status fail_room(const struct hl_chunk_pool *p, uint64_t more)
                    p->info.name, wanted, more, pinned, p->s.avail, p->s.capacity);
 }
 
-static hl_status decide(struct hl_chunk_pool *p)
+static hl_status pool_decide_access(struct hl_chunk_pool *p)
 {
     struct hl_residency r = pool_residency(p, p->s.avail);
     if (!hl_residency_access(&r, p->wanted, p->wanted_count, &p->moves))
@@ -190,7 +191,7 @@ static hl_status decide(struct hl_chunk_pool *p)
     return HL_OK;
 }
 
-static void pin(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
+static void pool_pin(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
 {
     p->s.pins += count;
     p->accesses++;
@@ -218,14 +219,14 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
     for (size_t i = 0; i < count; i++)
         pool_end_view(p, &p->chunks[uses[i].chunk]);
     p->s.host_short = 0;
-    hl_status st = merge(p, uses, count);
+    hl_status st = pool_merge_uses(p, uses, count);
     if (st == HL_OK)
-        st = decide(p);
+        st = pool_decide_access(p);
     if (st == HL_OK)
         st = pool_move(p);
     if (st == HL_OK) {
         pool_settle(p);
-        pin(p, uses, count);
+        pool_pin(p, uses, count);
     }
     pool_forget(p);
     /* A moment that was refused has not begun. */

@@ -36,8 +36,8 @@ struct hl_chunk_pool_options {
     const char *policy;
     struct hl_policy_options policy_options;
     uint64_t host_bytes; /* limit; 0 = none */
-    /* Somebody else's books, NULL = none: `bytes` more (or fewer) are taken on the host or on the
-     * device. More may be refused; then the access fails. */
+    /* Optional external accounting, NULL = none: `bytes` more (or fewer) are in use on the host or
+     * on the device. A call for more may be refused; then the access fails. */
     hl_status (*charge)(void *arg, int on_host, int64_t bytes);
     void *charge_arg;
     const struct hl_spill_ops *spill; /* the place below, NULL = none; the pool's from here on */
@@ -81,8 +81,8 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p);
 hl_status hl_chunk_pool_add(struct hl_chunk_pool *p, int kind, uint64_t bytes, uint64_t span,
                             uint32_t *chunk) HL_CHECK;
 struct hl_policy *hl_chunk_pool_policy(struct hl_chunk_pool *p);
-/* A new moment, in which `avail` bytes are for chunks. Who must leave does so with the next access,
- * which may be one of nothing. */
+/* A new moment, in which `avail` bytes are for chunks. Eviction is deferred to the next access; an
+ * access without uses forces it. */
 void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail);
 /* In the moment that begins next these will be needed: others leave before them. */
 void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count);

@@ -24,7 +24,7 @@ void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *us
     }
 }
 
-static double rank(void *arg, uint32_t chunk, uint64_t now, bool dirty)
+static double pool_rank(void *arg, uint32_t chunk, uint64_t now, bool dirty)
 {
     struct hl_chunk_pool *p = arg;
     return hl_policy_rank(p->policy, chunk, now, dirty);
@@ -48,7 +48,7 @@ struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail)
                                  .now = p->now,
                                  .device = p->s.device,
                                  .avail = avail,
-                                 .rank = rank,
+                                 .rank = pool_rank,
                                  .next_use = next_use,
                                  .arg = p};
 }

@@ -3,7 +3,7 @@
 #include "hybridps/chunks/pool_private.h"
 #include "hybridps/plan/plan.h"
 
-static hl_status choose(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count)
+static hl_status pool_choose_moves(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count)
 {
     for (uint32_t i = 0; i < p->count; i++)
         if (p->r[i].device_pins > 0 || p->r[i].host_pins > 0)
@@ -36,7 +36,7 @@ hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places, ui
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
     pool_settle_ahead(p);
-    hl_status st = choose(p, places, count);
+    hl_status st = pool_choose_moves(p, places, count);
     if (st == HL_OK)
         st = pool_move(p);
     if (st == HL_OK) {

@@ -29,20 +29,20 @@
 #define TRIES      3 /* of a piece whose checksum is wrong */
 
 /* A chunk; its pieces follow each other. */
-struct kept {
+struct spilled_chunk {
     struct hl_pool_ref *pieces; /* NULL = free */
     size_t count;
     int lost;
 };
 
-struct place {
+struct l3_spill {
     char *path;
     int timeout_ms;
     struct hl_l3_staging staging;
 
     pthread_mutex_t lock; /* all below */
     struct hl_l3_client *client;
-    struct kept *kept;
+    struct spilled_chunk *kept;
     size_t kept_cap;
 
     pthread_t keeper;
@@ -53,10 +53,10 @@ struct place {
 /* ---- the connection ---- */
 
 /* HL_OK also where some are lost: those say so when they are asked for. */
-static hl_status pin_all(struct place *l, struct hl_l3_client *next)
+static hl_status pin_all(struct l3_spill *l, struct hl_l3_client *next)
 {
     for (size_t i = 0; i < l->kept_cap; i++) {
-        struct kept *k = &l->kept[i];
+        struct spilled_chunk *k = &l->kept[i];
         for (size_t n = 0; n < k->count && !k->lost; n++) {
             struct hl_pool_ref ref;
             hl_status st = hl_l3_pin(next, k->pieces[n].id, k->pieces[n].offset, CALL_MS, &ref);
@@ -77,7 +77,7 @@ static hl_status pin_all(struct place *l, struct hl_l3_client *next)
     return HL_OK;
 }
 
-static hl_status reconnect(struct place *l, int timeout_ms)
+static hl_status spill_reconnect(struct l3_spill *l, int timeout_ms)
 {
     struct hl_l3_client *next = NULL;
     HL_TRY(hl_l3_connect(l->path, timeout_ms, &next));
@@ -92,14 +92,14 @@ static hl_status reconnect(struct place *l, int timeout_ms)
 }
 
 /* A connection that stands, until the deadline. */
-static hl_status connected(struct place *l, uint64_t deadline_ns)
+static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns)
 {
     for (;;) {
         if (l->client != NULL && hl_l3_connected(l->client))
             return HL_OK;
         uint64_t now = hl_now_ns();
         int left = now < deadline_ns ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
-        hl_status st = reconnect(l, left < CALL_MS ? left : CALL_MS);
+        hl_status st = spill_reconnect(l, left < CALL_MS ? left : CALL_MS);
         if (st == HL_OK)
             return HL_OK;
         /* Where nobody ever was there is nothing to wait for. */
@@ -116,9 +116,9 @@ static int may_pass(hl_status st)
 
 /* ---- the thread that notices a restart while we compute ---- */
 
-static void *keep(void *arg)
+static void *spill_keep_connected(void *arg)
 {
-    struct place *l = arg;
+    struct l3_spill *l = arg;
     pthread_mutex_lock(&l->lock);
     while (!l->closing) {
         struct timespec until;
@@ -127,7 +127,7 @@ static void *keep(void *arg)
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
         pthread_cond_timedwait(&l->wake, &l->lock, &until);
-        if (!l->closing && !hl_l3_connected(l->client) && reconnect(l, TICK_MS) != HL_OK)
+        if (!l->closing && !hl_l3_connected(l->client) && spill_reconnect(l, TICK_MS) != HL_OK)
             hl_debug("spill: %s", hl_error_text());
     }
     pthread_mutex_unlock(&l->lock);
@@ -135,14 +135,14 @@ static void *keep(void *arg)
 }
 
 /* Signals belong to the program. */
-static hl_status start_keeper(struct place *l)
+static hl_status start_keeper(struct l3_spill *l)
 {
     sigset_t all, before;
     if (l->keeper_runs)
         return HL_OK;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = pthread_create(&l->keeper, NULL, keep, l);
+    int err = pthread_create(&l->keeper, NULL, spill_keep_connected, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != 0)
         return hl_fail(HL_ENOMEM, "a thread for the pool at %s: %s", l->path, strerror(err));
@@ -152,22 +152,22 @@ static hl_status start_keeper(struct place *l)
 
 /* ---- chunks ---- */
 
-static void unpin(struct place *l, struct kept *k)
+static void unpin_chunk(struct l3_spill *l, struct spilled_chunk *k)
 {
     for (size_t n = 0; n < k->count && !k->lost; n++)
         if (l->client == NULL || hl_l3_unpin(l->client, &k->pieces[n], CALL_MS) != HL_OK)
             hl_error_clear(); /* it ends with the connection */
     free(k->pieces);
-    *k = (struct kept){0};
+    *k = (struct spilled_chunk){0};
 }
 
-static hl_status find_free(struct place *l, size_t *out)
+static hl_status find_free(struct l3_spill *l, size_t *out)
 {
     for (*out = 0; *out < l->kept_cap; (*out)++)
         if (l->kept[*out].pieces == NULL)
             return HL_OK;
     size_t cap = l->kept_cap == 0 ? 64 : l->kept_cap * 2;
-    struct kept *k = realloc(l->kept, cap * sizeof(*k));
+    struct spilled_chunk *k = realloc(l->kept, cap * sizeof(*k));
     if (k == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the list of chunks in the pool");
     memset(k + l->kept_cap, 0, (cap - l->kept_cap) * sizeof(*k));
@@ -176,14 +176,14 @@ static hl_status find_free(struct place *l, size_t *out)
     return HL_OK;
 }
 
-static hl_status put_piece(struct place *l, const void *data, uint64_t bytes, uint64_t deadline_ns,
-                           struct hl_pool_ref *ref)
+static hl_status put_piece(struct l3_spill *l, const void *data, uint64_t bytes,
+                           uint64_t deadline_ns, struct hl_pool_ref *ref)
 {
     hl_status st = HL_OK;
     memcpy(l->staging.ptr, data, bytes);
     uint32_t crc = hl_crc32(0, l->staging.ptr, bytes);
     for (int tries = 0; tries < TRIES;) {
-        HL_TRY(connected(l, deadline_ns));
+        HL_TRY(spill_await_connection(l, deadline_ns));
         st = hl_l3_lease(l->client, &l->staging, bytes, CALL_MS, ref);
         if (st == HL_OK && ref->crc32 == crc)
             return HL_OK;
@@ -203,8 +203,8 @@ static hl_status put_piece(struct place *l, const void *data, uint64_t bytes, ui
 }
 
 /* Its pieces are in the list as they come, so that a new connection has their pins too. */
-static hl_status put_pieces(struct place *l, struct kept *k, const uint8_t *data, uint64_t bytes,
-                            uint64_t deadline_ns)
+static hl_status put_pieces(struct l3_spill *l, struct spilled_chunk *k, const uint8_t *data,
+                            uint64_t bytes, uint64_t deadline_ns)
 {
     for (uint64_t at = 0; at < bytes; at += PIECE) {
         struct hl_pool_ref ref;
@@ -216,16 +216,16 @@ static hl_status put_pieces(struct place *l, struct kept *k, const uint8_t *data
                    : HL_OK;
 }
 
-static hl_status put_locked(struct place *l, const void *data, uint64_t bytes, uint64_t *handle)
+static hl_status put_locked(struct l3_spill *l, const void *data, uint64_t bytes, uint64_t *handle)
 {
     size_t at;
     uint64_t deadline_ns = hl_now_ns() + (uint64_t)l->timeout_ms * HL_NS_PER_MS;
     if (l->staging.ptr == NULL)
         HL_TRY(hl_l3_staging_open(PIECE, &l->staging));
-    HL_TRY(connected(l, deadline_ns));
+    HL_TRY(spill_await_connection(l, deadline_ns));
     HL_TRY(start_keeper(l));
     HL_TRY(find_free(l, &at));
-    struct kept *k = &l->kept[at];
+    struct spilled_chunk *k = &l->kept[at];
     k->pieces = calloc((bytes + PIECE - 1) / PIECE, sizeof(*k->pieces));
     if (k->pieces == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the pieces of a chunk");
@@ -236,13 +236,13 @@ static hl_status put_locked(struct place *l, const void *data, uint64_t bytes, u
     }
     char text[HL_ERROR_TEXT_MAX];
     snprintf(text, sizeof(text), "%s", hl_error_text());
-    unpin(l, k);
+    unpin_chunk(l, k);
     return hl_fail(st, "%s", text);
 }
 
-static hl_status put(void *arg, const void *data, uint64_t bytes, uint64_t *handle)
+static hl_status spill_put(void *arg, const void *data, uint64_t bytes, uint64_t *handle)
 {
-    struct place *l = arg;
+    struct l3_spill *l = arg;
     pthread_mutex_lock(&l->lock);
     hl_status st = put_locked(l, data, bytes, handle);
     pthread_mutex_unlock(&l->lock);
@@ -250,11 +250,11 @@ static hl_status put(void *arg, const void *data, uint64_t bytes, uint64_t *hand
 }
 
 /* The list may move its references to another connection between two tries. */
-static hl_status get_piece(struct place *l, struct kept *k, size_t n, void *data, uint64_t bytes,
-                           uint64_t deadline_ns)
+static hl_status get_piece(struct l3_spill *l, struct spilled_chunk *k, size_t n, void *data,
+                           uint64_t bytes, uint64_t deadline_ns)
 {
     for (int tries = 0;;) {
-        HL_TRY(connected(l, deadline_ns));
+        HL_TRY(spill_await_connection(l, deadline_ns));
         if (k->lost)
             return hl_fail(HL_ESTALE,
                            "its content is lost: the pool at %s was made anew, or its daemon was "
@@ -269,18 +269,18 @@ static hl_status get_piece(struct place *l, struct kept *k, size_t n, void *data
         if (hl_now_ns() >= deadline_ns || tries == TRIES || (st != HL_ECORRUPT && !may_pass(st)))
             return st;
         /* The owner has changed, and the socket has not said so yet. */
-        if (st == HL_ESTALE && reconnect(l, CALL_MS) != HL_OK)
+        if (st == HL_ESTALE && spill_reconnect(l, CALL_MS) != HL_OK)
             poll(NULL, 0, PAUSE_MS);
     }
 }
 
-static hl_status get(void *arg, uint64_t handle, void *data, uint64_t bytes)
+static hl_status spill_get(void *arg, uint64_t handle, void *data, uint64_t bytes)
 {
-    struct place *l = arg;
+    struct l3_spill *l = arg;
     uint64_t deadline_ns = hl_now_ns() + (uint64_t)l->timeout_ms * HL_NS_PER_MS;
     hl_status st = HL_OK;
     pthread_mutex_lock(&l->lock);
-    struct kept *k = &l->kept[handle - 1];
+    struct spilled_chunk *k = &l->kept[handle - 1];
     for (size_t n = 0; n < k->count && st == HL_OK; n++) {
         uint64_t at = n * PIECE, len = bytes - at < PIECE ? bytes - at : PIECE;
         st = get_piece(l, k, n, (uint8_t *)data + at, len, deadline_ns);
@@ -289,19 +289,19 @@ static hl_status get(void *arg, uint64_t handle, void *data, uint64_t bytes)
     return st;
 }
 
-static void drop(void *arg, uint64_t handle)
+static void spill_drop(void *arg, uint64_t handle)
 {
-    struct place *l = arg;
+    struct l3_spill *l = arg;
     pthread_mutex_lock(&l->lock);
-    unpin(l, &l->kept[handle - 1]);
+    unpin_chunk(l, &l->kept[handle - 1]);
     pthread_mutex_unlock(&l->lock);
 }
 
 /* ---- coming and going ---- */
 
-static void close_place(void *arg)
+static void spill_close(void *arg)
 {
-    struct place *l = arg;
+    struct l3_spill *l = arg;
     if (l->keeper_runs) {
         pthread_mutex_lock(&l->lock);
         l->closing = 1;
@@ -324,8 +324,8 @@ hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, const struct
                            void **arg)
 {
     static const struct hl_spill_ops l3 = {
-        .name = "L3", .put = put, .get = get, .drop = drop, .close = close_place};
-    struct place *l = calloc(1, sizeof(*l));
+        .name = "L3", .put = spill_put, .get = spill_get, .drop = spill_drop, .close = spill_close};
+    struct l3_spill *l = calloc(1, sizeof(*l));
     if (l == NULL || (l->path = strdup(socket_path)) == NULL) {
         free(l);
         return hl_fail(HL_ENOMEM, "out of memory allocating the pool at %s", socket_path);

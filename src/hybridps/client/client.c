@@ -15,7 +15,7 @@
 
 /* ---- opening ---- */
 
-static hl_status charge(void *arg, int on_host, int64_t bytes)
+static hl_status charge_manager(void *arg, int on_host, int64_t bytes)
 {
     struct hybridps *h = arg;
     int device = on_host ? HYBRIDPS_MANAGER_HOST : h->device;
@@ -111,7 +111,7 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
                                                             .window = o->heat_window,
                                                             .tau = o->heat_tau},
                                          .host_bytes = o->host_bytes,
-                                         .charge = h->manager != NULL ? charge : NULL,
+                                         .charge = h->manager != NULL ? charge_manager : NULL,
                                          .charge_arg = h,
                                          .next_use = next_use,
                                          .next_use_arg = h};
@@ -212,7 +212,8 @@ int hybridps_layout(hybridps *h)
     return client_leave(h, hl_tensors_layout(&h->tensors, h->pool, h->chunk_bytes, most));
 }
 
-static hl_status find(const struct hybridps *h, uint32_t tensor, const struct hl_tensor **out)
+static hl_status find_tensor(const struct hybridps *h, uint32_t tensor,
+                             const struct hl_tensor **out)
 {
     if (tensor >= h->tensors.count)
         return hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 "; %" PRIu32 " were registered",
@@ -233,7 +234,7 @@ int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address)
 {
     const struct hl_tensor *x = NULL;
     HL_TRY(client_enter(h));
-    hl_status st = find(h, tensor, &x);
+    hl_status st = find_tensor(h, tensor, &x);
     if (st == HL_OK && x->chunk == HL_TENSOR_NONE)
         st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first", x->name);
     if (st == HL_OK && where != HYBRIDPS_HOST && where != HYBRIDPS_DEVICE)
@@ -247,7 +248,7 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
 {
     const struct hl_tensor *x = NULL;
     HL_TRY(client_enter(h));
-    hl_status st = find(h, tensor, &x);
+    hl_status st = find_tensor(h, tensor, &x);
     if (st == HL_OK) {
         struct hl_chunk_info info = {0};
         if (x->chunk != HL_TENSOR_NONE)
@@ -327,7 +328,7 @@ static void make_order(struct hybridps *h)
         hl_error_clear();
 }
 
-static hybridps_traffic since(hybridps_traffic a, hybridps_traffic b)
+static hybridps_traffic traffic_since(hybridps_traffic a, hybridps_traffic b)
 {
     return (hybridps_traffic){.h2d = a.h2d - b.h2d,
                               .d2h = a.d2h - b.d2h,
@@ -348,7 +349,7 @@ int hybridps_iteration(hybridps *h, const char *phase)
         make_order(h);
         hl_chunk_pool_stats(h->pool, &s);
         if (running)
-            h->last = since(s.total, h->at_start);
+            h->last = traffic_since(s.total, h->at_start);
         h->at_start = s.total;
         h->iterations += phase != NULL;
         h->moments = 0;
@@ -481,7 +482,7 @@ int hybridps_stats(hybridps *h, hybridps_stats_t *out)
                               .deviations = h->record.deviations,
                               .planned = h->record.following && h->record.phase->plan != NULL,
                               .total = s.total,
-                              .iteration = since(s.total, h->at_start),
+                              .iteration = traffic_since(s.total, h->at_start),
                               .last = h->last,
                               .spilled = s.below,
                               .spilled_peak = s.below_peak,

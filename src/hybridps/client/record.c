@@ -80,7 +80,7 @@ static hl_status copy_past(struct hl_record *r)
 }
 
 /* From here on it is another iteration than the recorded one. */
-static void deviate(struct hl_record *r)
+static void deviate_from_plan(struct hl_record *r)
 {
     r->deviations++;
     r->following = 0;
@@ -92,14 +92,14 @@ static void deviate(struct hl_record *r)
 
 /* ---- iterations ---- */
 
-static const struct hl_trace_moment *now(const struct hl_record *r)
+static const struct hl_trace_moment *current_moment(const struct hl_record *r)
 {
     return &r->phase->trace.moments[r->moment];
 }
 
 static int moment_is_whole(const struct hl_record *r)
 {
-    return !r->begun || r->hit_count == now(r)->need_count;
+    return !r->begun || r->hit_count == current_moment(r)->need_count;
 }
 
 static void end_iteration(struct hl_record *r)
@@ -108,7 +108,7 @@ static void end_iteration(struct hl_record *r)
         return;
     if (r->following &&
         !(r->begun && r->moment + 1 == r->phase->trace.moment_count && moment_is_whole(r)))
-        deviate(r);
+        deviate_from_plan(r);
     hl_policy_set_plan(hl_chunk_pool_policy(r->pool), NULL);
     if (r->recording && r->trace.moment_count > 0) {
         struct hl_record_phase *p = r->phase;
@@ -151,7 +151,7 @@ static hl_status find_phase(struct hl_record *r, const char *name, struct hl_rec
 }
 
 /* Where the chunks of the record are now. */
-static uint8_t *look(const struct hl_record *r)
+static uint8_t *chunk_places(const struct hl_record *r)
 {
     size_t n = r->phase->trace.chunk_count;
     uint8_t *places = calloc(n + 1, 1);
@@ -220,7 +220,7 @@ static int join_plan(struct hl_record *r)
         return 0;
     if (hl_chunk_pool_place(r->pool, places, (uint32_t)p->trace.chunk_count) != HL_OK)
         hl_error_clear(); /* then it is another plan */
-    uint8_t *now = look(r);
+    uint8_t *now = chunk_places(r);
     int joined = now != NULL && as_planned(r, now, 1);
     p->turn = 1;
     free(now);
@@ -234,7 +234,7 @@ static void plan_iteration(struct hl_record *r)
     struct hl_record_phase *p = r->phase;
     if (p->plan == NULL && p->plans == 0 && may_join(r) && join_plan(r))
         return;
-    uint8_t *now = look(r);
+    uint8_t *now = chunk_places(r);
     if (now == NULL)
         return;
     if (!p->stale && as_planned(r, now, p->turn + 1))
@@ -312,7 +312,7 @@ void hl_record_expect(struct hl_record *r)
 void hl_record_ahead(struct hl_record *r, int most)
 {
     if (most <= 0 || !r->following || !r->begun || r->phase->plan == NULL || !moment_is_whole(r) ||
-        now(r)->free_count > 0 || next_moment(r) >= r->phase->trace.moment_count)
+        current_moment(r)->free_count > 0 || next_moment(r) >= r->phase->trace.moment_count)
         return;
     const struct hl_trace_moment *m = &r->phase->trace.moments[next_moment(r)];
     for (size_t i = 0; i < m->need_count; i++)
@@ -379,7 +379,7 @@ void hl_record_moment(struct hl_record *r, const char *stage, const char *op, ui
     stage = stage != NULL ? stage : "";
     op = op != NULL ? op : "";
     if (r->following && !follow_moment(r, stage, op, avail))
-        deviate(r);
+        deviate_from_plan(r);
     if (r->recording && hl_trace_add_moment(&r->trace, stage, op, avail) != HL_OK)
         give_up(r);
     if (r->following || r->recording)
@@ -390,7 +390,7 @@ static int follow_need(struct hl_record *r, uint32_t chunk, int on_host, int wri
 {
     if (!r->begun)
         return 0;
-    const struct hl_trace_moment *m = now(r);
+    const struct hl_trace_moment *m = current_moment(r);
     for (size_t i = 0; i < m->need_count; i++) {
         const struct hl_trace_use *u = &m->need[i];
         if (u->chunk != chunk || u->on_host != (on_host != 0))
@@ -407,7 +407,7 @@ static int follow_need(struct hl_record *r, uint32_t chunk, int on_host, int wri
 void hl_record_need(struct hl_record *r, uint32_t chunk, int on_host, int write)
 {
     if (r->following && !follow_need(r, chunk, on_host, write))
-        deviate(r);
+        deviate_from_plan(r);
     if (!r->recording)
         return;
     hl_status st = chunk < r->trace.chunk_count ? HL_OK : record_chunks(r, NULL);
@@ -421,10 +421,10 @@ void hl_record_free(struct hl_record *r, uint32_t chunk)
 {
     if (r->following) {
         int known = 0;
-        for (size_t i = 0; r->begun && i < now(r)->free_count; i++)
-            known |= now(r)->free[i] == chunk;
+        for (size_t i = 0; r->begun && i < current_moment(r)->free_count; i++)
+            known |= current_moment(r)->free[i] == chunk;
         if (!known)
-            deviate(r);
+            deviate_from_plan(r);
     }
     if (r->recording && r->trace.moment_count > 0 && hl_trace_add_free(&r->trace, chunk) != HL_OK)
         give_up(r);

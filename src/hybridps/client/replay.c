@@ -31,7 +31,7 @@ void hl_replay_fini(struct hl_replay_result *r)
 
 /* ---- contents ---- */
 
-static uint64_t mark(uint32_t chunk, uint64_t version, uint64_t at)
+static uint64_t mark_of(uint32_t chunk, uint64_t version, uint64_t at)
 {
     uint64_t x = (version << 24 ^ chunk) * UINT64_C(0x9e3779b97f4a7c15) + at;
     return (x ^ x >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -40,7 +40,7 @@ static uint64_t mark(uint32_t chunk, uint64_t version, uint64_t at)
 static void write_marks(uint8_t *to, uint64_t span, uint32_t chunk, uint64_t version)
 {
     for (uint64_t at = 0; at + 8 <= span; at += STRIDE) {
-        uint64_t m = mark(chunk, version, at);
+        uint64_t m = mark_of(chunk, version, at);
         memcpy(to + at, &m, 8);
     }
 }
@@ -48,7 +48,7 @@ static void write_marks(uint8_t *to, uint64_t span, uint32_t chunk, uint64_t ver
 static hl_status check_marks(const struct replay *r, const uint8_t *at, uint32_t chunk, int on_host)
 {
     for (uint64_t i = 0; i + 8 <= r->span[chunk]; i += STRIDE) {
-        uint64_t m = mark(chunk, r->version[chunk], i);
+        uint64_t m = mark_of(chunk, r->version[chunk], i);
         if (memcmp(at + i, &m, 8) != 0)
             return hl_fail(HL_ECORRUPT, "chunk \"%s\" on the %s is not what was written last",
                            r->t->chunks[chunk].id, on_host ? "host" : "device");
@@ -58,7 +58,7 @@ static hl_status check_marks(const struct replay *r, const uint8_t *at, uint32_t
 
 /* Look at what is there, and write where the trace does; new content is written by its first use.
  */
-static hl_status touch(struct replay *r, const struct hl_trace_moment *m)
+static hl_status touch_chunks(struct replay *r, const struct hl_trace_moment *m)
 {
     for (size_t i = 0; i < m->need_count; i++)
         if (r->live[m->need[i].chunk]) {
@@ -106,7 +106,7 @@ static hl_status plan_endless(const struct replay *r, struct hl_chunk_plan **out
 }
 
 /* The cheaper one; of equals the one that training follows. */
-static hl_status plan(struct replay *r)
+static hl_status choose_plan(struct replay *r)
 {
     struct hl_chunk_plan *all = NULL, *endless = NULL;
     struct hl_chunk_plan_facts a, e;
@@ -163,8 +163,8 @@ static hl_status add_chunks(struct replay *r)
     return HL_OK;
 }
 
-static void show(const struct replay *r, uint64_t k, size_t moment,
-                 const struct hl_chunk_pool_stats *before)
+static void show_moment(const struct replay *r, uint64_t k, size_t moment,
+                        const struct hl_chunk_pool_stats *before)
 {
     struct hl_chunk_pool_stats s;
     if (r->o.watch == NULL)
@@ -185,8 +185,8 @@ static hl_status run_moment(struct replay *r, uint64_t k, size_t moment)
     hl_chunk_pool_stats(r->pool, &before);
     hl_chunk_pool_moment(r->pool, m->avail);
     HL_TRY(hl_chunk_pool_access(r->pool, m->need, m->need_count));
-    show(r, k, moment, &before);
-    hl_status st = touch(r, m);
+    show_moment(r, k, moment, &before);
+    hl_status st = touch_chunks(r, m);
     for (size_t i = 0; i < m->need_count; i++)
         hl_chunk_pool_release(r->pool, m->need[i].chunk, m->need[i].on_host);
     HL_TRY(st);
@@ -233,7 +233,7 @@ hl_status hl_replay(const struct hl_trace *t, const struct hl_replay_options *op
     else
         st = add_chunks(&r);
     if (st == HL_OK)
-        st = plan(&r);
+        st = choose_plan(&r);
     for (uint64_t k = 0; k < t->iterations && st == HL_OK; k++)
         st = run_iteration(&r, k, &result.iterations[k]);
     if (st == HL_OK) {

@@ -66,7 +66,7 @@ hl_status hl_tensors_add(struct hl_tensors *t, const char *name, int kind, uint6
 
 /* ---- layout ---- */
 
-static uint64_t aligned(uint64_t bytes)
+static uint64_t align_bytes(uint64_t bytes)
 {
     return (bytes + HL_TENSOR_ALIGN - 1) / HL_TENSOR_ALIGN * HL_TENSOR_ALIGN;
 }
@@ -101,10 +101,10 @@ static int has_room(const struct hl_tensor_chunk *c, int kind, uint64_t need)
     return c->kind == kind && c->bytes - c->used >= need && (!c->own || c->used == 0);
 }
 
-static hl_status place(struct hl_tensors *t, struct hl_chunk_pool *pool, struct hl_tensor *x,
-                       uint64_t chunk_bytes)
+static hl_status place_tensor(struct hl_tensors *t, struct hl_chunk_pool *pool, struct hl_tensor *x,
+                              uint64_t chunk_bytes)
 {
-    uint64_t need = aligned(x->bytes);
+    uint64_t need = align_bytes(x->bytes);
     uint32_t c = 0;
     while (c < t->chunk_count && !has_room(&t->chunks[c], x->kind, need))
         c++;
@@ -151,11 +151,11 @@ hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool, ui
     else if (chunk_bytes <= INT64_MAX) /* what a chunk gets is what its tensors may fill */
         chunk_bytes = in_granules(pool, chunk_bytes);
     for (uint32_t i = t->placed; i < t->count; i++) {
-        hl_status st = place(t, pool, &t->list[i], chunk_bytes);
+        hl_status st = place_tensor(t, pool, &t->list[i], chunk_bytes);
         if (st == HL_OK)
             continue;
         while (i-- > t->placed) {
-            t->chunks[t->list[i].chunk].used -= aligned(t->list[i].bytes);
+            t->chunks[t->list[i].chunk].used -= align_bytes(t->list[i].bytes);
             t->list[i].chunk = HL_TENSOR_NONE;
         }
         return st;
@@ -166,7 +166,8 @@ hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool, ui
 
 /* ---- what may be ---- */
 
-static hl_status find(const struct hl_tensors *t, uint32_t tensor, const struct hl_tensor **out)
+static hl_status find_placed(const struct hl_tensors *t, uint32_t tensor,
+                             const struct hl_tensor **out)
 {
     if (tensor >= t->count)
         return hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 "; %" PRIu32 " were registered",
@@ -186,7 +187,7 @@ static const char *place_name(int where)
 static hl_status check_use(const struct hl_tensors *t, const hybridps_use *use)
 {
     const struct hl_tensor *x = NULL;
-    HL_TRY(find(t, use->tensor, &x));
+    HL_TRY(find_placed(t, use->tensor, &x));
     if (use->where != HYBRIDPS_HOST && use->where != HYBRIDPS_DEVICE)
         return hl_fail(HL_EINVAL, "tensor \"%s\": %d is neither host nor device", x->name,
                        use->where);
@@ -214,11 +215,12 @@ hl_status hl_tensors_check_access(struct hl_tensors *t, const hybridps_use *uses
     return st;
 }
 
-static hl_status mark(struct hl_tensors *t, const uint32_t *tensors, size_t n, size_t *marked)
+static hl_status mark_released(struct hl_tensors *t, const uint32_t *tensors, size_t n,
+                               size_t *marked)
 {
     for (*marked = 0; *marked < n; (*marked)++) {
         const struct hl_tensor *x = NULL;
-        HL_TRY(find(t, tensors[*marked], &x));
+        HL_TRY(find_placed(t, tensors[*marked], &x));
         if (x->marks >= x->pins)
             return hl_fail(HL_EINVAL,
                            "tensor \"%s\" is released %s: it is in %s, in use %" PRIu32 " times",
@@ -237,7 +239,7 @@ hl_status hl_tensors_check_release(struct hl_tensors *t, const uint32_t *tensors
         return hl_fail(HL_EINVAL,
                        "a tensor is released to HOLD, AFTER_FWD, AFTER_BWD or FREE, not to %s (%d)",
                        hl_tensor_state_name(state), state);
-    hl_status st = mark(t, tensors, n, &marked);
+    hl_status st = mark_released(t, tensors, n, &marked);
     for (size_t i = 0; i < marked; i++)
         t->list[tensors[i]].marks = 0;
     return st;

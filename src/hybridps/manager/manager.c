@@ -17,7 +17,7 @@ struct hybridps_manager {
 #define TICKET_SLOT(id)   ((uint32_t)((id) >> 8 & 0xff))
 #define TICKET_SHIFT      16
 
-static hl_status check(const struct hybridps_manager *m, int device)
+static hl_status check_device(const struct hybridps_manager *m, int device)
 {
     if (m == NULL)
         return hl_fail(HL_EINVAL, "manager: none given");
@@ -75,18 +75,18 @@ void hybridps_manager_close(hybridps_manager *m)
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
-static uint64_t room(const struct hl_manager_device *d)
+static uint64_t device_room(const struct hl_manager_device *d)
 {
     return d->capacity - d->used - d->reserved;
 }
 
 /* Without a text: HL_ENOSPC, or HL_EBUSY where there is room but no ticket for it. */
-static hl_status reserve(struct hybridps_manager *m, uint32_t device, uint64_t size,
-                         uint64_t *ticket)
+static hl_status reserve_ticket(struct hybridps_manager *m, uint32_t device, uint64_t size,
+                                uint64_t *ticket)
 {
     struct hl_manager_device *d = &m->t.s->device[device];
     HL_TRY(hl_manager_lock(&m->t, device));
-    hl_status st = size <= room(d) ? HL_EBUSY : HL_ENOSPC;
+    hl_status st = size <= device_room(d) ? HL_EBUSY : HL_ENOSPC;
     for (uint32_t i = 0; i < HL_MANAGER_TICKETS && st == HL_EBUSY; i++) {
         if (d->tickets[i].id != 0)
             continue;
@@ -111,7 +111,7 @@ static hl_status reserve_any(struct hybridps_manager *m, uint64_t size, uint32_t
         uint32_t i = k == 0 ? 0 : k == 1 ? refer : k - 1;
         if (k > 0 && (i == 0 || (k > 1 && i == refer)))
             continue;
-        hl_status st = reserve(m, i, size, ticket);
+        hl_status st = reserve_ticket(m, i, size, ticket);
         *device = i;
         if (st == HL_EBUSY)
             none = st;
@@ -132,7 +132,7 @@ static hl_status fail_room(struct hybridps_manager *m, uint64_t size)
         snprintf(who, sizeof(who), i == 0 ? "host" : "device %d", (int)i - 1);
         at +=
             (size_t)snprintf(text + at, sizeof(text) - at, "%s%s has %s of %s", at > 0 ? ", " : "",
-                             who, hl_format_bytes(room(d), have, sizeof(have)),
+                             who, hl_format_bytes(device_room(d), have, sizeof(have)),
                              hl_format_bytes(d->capacity, all, sizeof(all)));
         hl_manager_unlock(&m->t, i);
     }
@@ -145,7 +145,7 @@ int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_devi
 {
     uint32_t found;
     uint64_t freed;
-    HL_TRY(check(m, refer_device));
+    HL_TRY(check_device(m, refer_device));
     HL_TRY(check_size(m, size));
     if (device == NULL || ticket == NULL)
         return hl_fail(HL_EINVAL, "manager %s: no place for device and ticket", m->t.path);
@@ -185,7 +185,7 @@ static hl_status fail_ticket(const struct hybridps_manager *m, uint64_t id)
 
 int hybridps_manager_cancel(hybridps_manager *m, uint64_t ticket)
 {
-    HL_TRY(check(m, HYBRIDPS_MANAGER_HOST));
+    HL_TRY(check_device(m, HYBRIDPS_MANAGER_HOST));
     uint32_t device = TICKET_DEVICE(ticket);
     if (device >= m->t.s->devices || ticket == 0)
         return fail_ticket(m, ticket);
@@ -201,7 +201,8 @@ int hybridps_manager_cancel(hybridps_manager *m, uint64_t ticket)
 
 /* ---- in use ---------------------------------------------------------------------------------- */
 
-static hl_status commit(struct hybridps_manager *m, uint32_t device, uint64_t size, uint64_t ticket)
+static hl_status commit_ticket(struct hybridps_manager *m, uint32_t device, uint64_t size,
+                               uint64_t ticket)
 {
     struct hl_manager_device *d = &m->t.s->device[device];
     if (TICKET_DEVICE(ticket) != device)
@@ -233,7 +234,7 @@ static hl_status add_plain(struct hybridps_manager *m, uint32_t device, uint64_t
     struct hl_manager_device *d = &m->t.s->device[device];
     hl_status st = HL_ENOSPC;
     HL_TRY(hl_manager_lock(&m->t, device));
-    *left = room(d);
+    *left = device_room(d);
     if (size <= *left) {
         d->rows[m->t.row] += size;
         d->used += size;
@@ -246,10 +247,10 @@ static hl_status add_plain(struct hybridps_manager *m, uint32_t device, uint64_t
 int hybridps_manager_add(hybridps_manager *m, int device, uint64_t size, uint64_t ticket)
 {
     uint64_t left = 0, freed;
-    HL_TRY(check(m, device));
+    HL_TRY(check_device(m, device));
     HL_TRY(check_size(m, size));
     if (ticket != 0)
-        return commit(m, (uint32_t)(device + 1), size, ticket);
+        return commit_ticket(m, (uint32_t)(device + 1), size, ticket);
     HL_TRY(hl_manager_reap_by_age(&m->t));
     hl_status st = add_plain(m, (uint32_t)(device + 1), size, &left);
     if (st == HL_ENOSPC) {
@@ -266,7 +267,7 @@ int hybridps_manager_add(hybridps_manager *m, int device, uint64_t size, uint64_
 
 int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size)
 {
-    HL_TRY(check(m, device));
+    HL_TRY(check_device(m, device));
     HL_TRY(check_size(m, size));
     struct hl_manager_device *d = &m->t.s->device[device + 1];
     HL_TRY(hl_manager_lock(&m->t, (uint32_t)(device + 1)));
@@ -287,7 +288,7 @@ int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size)
 
 int hybridps_manager_info(hybridps_manager *m, int device, hybridps_manager_info_t *out)
 {
-    HL_TRY(check(m, device));
+    HL_TRY(check_device(m, device));
     if (out == NULL)
         return hl_fail(HL_EINVAL, "manager %s: no place for the result", m->t.path);
     HL_TRY(hl_manager_reap_by_age(&m->t));

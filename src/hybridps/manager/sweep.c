@@ -17,7 +17,7 @@
 
 #define SHM_DIR "/dev/shm"
 
-static int lives(const struct hl_manager_shared *s)
+static int has_process(const struct hl_manager_shared *s)
 {
     for (size_t i = 0; i < HL_MANAGER_PROCESSES; i++) {
         struct hl_process p = s->processes[i];
@@ -29,7 +29,7 @@ static int lives(const struct hl_manager_shared *s)
 
 /* With the file locked nobody comes or goes; who is about to come sees that it has lost its name,
  * and makes another. */
-static int forsaken(int fd, struct hl_manager_table *t, int idle_ms)
+static int table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)
 {
     struct stat sb;
     void *p;
@@ -40,7 +40,7 @@ static int forsaken(int fd, struct hl_manager_table *t, int idle_ms)
     t->guard = hl_map_guard_add(p, sizeof(*t->s), fd, false);
     uint64_t looked = __atomic_load_n(&t->s->reaped_ns, __ATOMIC_RELAXED);
     int dead = hl_manager_check_layout(t) == HL_OK &&
-               hl_now_ns() >= looked + (uint64_t)idle_ms * HL_NS_PER_MS && !lives(t->s);
+               hl_now_ns() >= looked + (uint64_t)idle_ms * HL_NS_PER_MS && !has_process(t->s);
     hl_map_guard_remove(t->guard);
     hl_shm_unmap(p, sizeof(*t->s));
     return dead;
@@ -52,7 +52,7 @@ static int sweep_one(const char *name, int idle_ms)
     if ((size_t)snprintf(t.path, sizeof(t.path), "/%s", name) >= sizeof(t.path))
         return 0;
     HL_AUTO(hl_closep) int fd = shm_open(t.path, O_RDONLY, 0);
-    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && forsaken(fd, &t, idle_ms) &&
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && table_is_abandoned(fd, &t, idle_ms) &&
            shm_unlink(t.path) == 0;
 }
 

@@ -53,8 +53,8 @@ static int lock_until(pthread_mutex_t *lock, const struct timespec *until)
 }
 
 /* *died: the one before ended while it held the lock. */
-static hl_status take(struct hl_manager_table *t, pthread_mutex_t *lock, uint32_t *holder,
-                      const char *what, int *died)
+static hl_status take_lock(struct hl_manager_table *t, pthread_mutex_t *lock, uint32_t *holder,
+                           const char *what, int *died)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -102,7 +102,7 @@ hl_status hl_manager_lock(struct hl_manager_table *t, uint32_t device)
                        "the manager in the child too",
                        t->path, (int)t->pid, (int)getpid());
     snprintf(what, sizeof(what), device == 0 ? "the host" : "device %d", (int)device - 1);
-    HL_TRY(take(t, &d->lock, &d->holder, what, &died));
+    HL_TRY(take_lock(t, &d->lock, &d->holder, what, &died));
     if (died) {
         sum_up(d);
         pthread_mutex_consistent(&d->lock);
@@ -118,7 +118,7 @@ void hl_manager_unlock(struct hl_manager_table *t, uint32_t device)
 static hl_status lock_registry(struct hl_manager_table *t)
 {
     int died;
-    HL_TRY(take(t, &t->s->registry, &t->s->holder, "its processes", &died));
+    HL_TRY(take_lock(t, &t->s->registry, &t->s->holder, "its processes", &died));
     if (died) /* rows are taken and given up by one store of the pid */
         pthread_mutex_consistent(&t->s->registry);
     return HL_OK;
@@ -244,7 +244,7 @@ static hl_status check_capacities(const struct hl_manager_table *t,
     return HL_OK;
 }
 
-static unsigned registered(const struct hl_manager_table *t)
+static unsigned count_registered(const struct hl_manager_table *t)
 {
     unsigned n = 0;
     for (size_t i = 0; i < HL_MANAGER_PROCESSES; i++)
@@ -273,7 +273,7 @@ static hl_status register_self(struct hl_manager_table *t)
 }
 
 /* With the file locked. Zeros are what somebody left who died while making it. */
-static hl_status join(struct hl_manager_table *t, const struct hl_manager_options *o)
+static hl_status join_table(struct hl_manager_table *t, const struct hl_manager_options *o)
 {
     struct stat sb;
     uint64_t freed;
@@ -294,7 +294,7 @@ static hl_status join(struct hl_manager_table *t, const struct hl_manager_option
         HL_TRY(make_table(t, o));
     HL_TRY(hl_manager_check_layout(t));
     HL_TRY(hl_manager_reap(t, &freed));
-    if (registered(t) == 0 && o->capacity != NULL) {
+    if (count_registered(t) == 0 && o->capacity != NULL) {
         __atomic_store_n(&t->s->magic, 0, __ATOMIC_RELEASE);
         HL_TRY(make_table(t, o));
     }
@@ -321,7 +321,7 @@ hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_ma
     hl_status st = hl_shm_open_locked(t.path, o->capacity != NULL, t.lock_ms, &t.fd);
     if (st != HL_OK)
         return hl_fail_prefix(st, "manager %s: ", t.path);
-    st = join(&t, o);
+    st = join_table(&t, o);
     flock(t.fd, LOCK_UN);
     if (st != HL_OK) {
         hl_map_guard_remove(t.guard);
@@ -355,7 +355,7 @@ void hl_manager_table_close(struct hl_manager_table *t)
         int alone = hl_shm_lock(t->fd, t->path, t->lock_ms) == HL_OK;
         /* What can't be given back now is when this process has ended. */
         if (lock_registry(t) == HL_OK) {
-            if (clear_row(t, t->row, &freed) == HL_OK && alone && registered(t) == 0)
+            if (clear_row(t, t->row, &freed) == HL_OK && alone && count_registered(t) == 0)
                 shm_unlink(t->path);
             pthread_mutex_unlock(&t->s->registry);
         }

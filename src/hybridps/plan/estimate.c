@@ -147,7 +147,7 @@ hl_status hl_estimate_of_count(uint64_t parameters, struct hl_estimate *out)
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-static void weigh(struct hl_estimate *e, const struct hl_estimate_options *o)
+static void set_kind_bytes(struct hl_estimate *e, const struct hl_estimate_options *o)
 {
     int half = o->element_bytes == 2;
     uint64_t each[HYBRIDPS_KINDS] = {
@@ -177,8 +177,8 @@ static size_t make_items(const struct hl_estimate *e, struct hl_layout_item *ite
 
 /* What the chunks of a module's tensors hold, of parameters and gradients: these are the first
  * items. Chunks of a module are few, so `seen` is searched from its end. */
-static uint64_t pinned(const struct hl_estimate *e, size_t first, size_t count,
-                       const uint32_t *chunk_of, const uint64_t *chunk_bytes)
+static uint64_t pinned_bytes(const struct hl_estimate *e, size_t first, size_t count,
+                             const uint32_t *chunk_of, const uint64_t *chunk_bytes)
 {
     uint64_t sum = 0;
     size_t kinds = e->per_parameter[HYBRIDPS_GRAD] > 0 ? 2 : 1;
@@ -226,7 +226,7 @@ static void find_widest(struct hl_estimate *e, const uint32_t *chunk_of,
     for (size_t first = 0, end; first < e->count; first = end) {
         for (end = first; end < e->count && e->tensors[end].module == e->tensors[first].module;)
             end++;
-        uint64_t bytes = pinned(e, first, end - first, chunk_of, chunk_bytes);
+        uint64_t bytes = pinned_bytes(e, first, end - first, chunk_of, chunk_bytes);
         if (bytes > e->smallest) {
             e->smallest = bytes;
             e->widest = e->tensors[first].module;
@@ -257,7 +257,7 @@ hl_status hl_estimate_run(struct hl_estimate *e, const struct hl_estimate_option
 {
     if (o->element_bytes != 2 && o->element_bytes != 4)
         return hl_fail(HL_EINVAL, "invalid parameter size of %" PRIu64 " bytes", o->element_bytes);
-    weigh(e, o);
+    set_kind_bytes(e, o);
     size_t most = e->count * HYBRIDPS_KINDS;
     struct hl_layout_item *items = calloc(most, sizeof(*items));
     uint32_t *chunk_of = calloc(most, sizeof(*chunk_of));

@@ -38,7 +38,7 @@ static size_t first_with_room(const struct rooms *r, uint64_t need)
     return i - r->leaves;
 }
 
-static hl_status check(const struct hl_layout_item *items, size_t n)
+static hl_status check_items(const struct hl_layout_item *items, size_t n)
 {
     uint64_t sum = 0;
     if (n == 0 || n >= UINT32_MAX)
@@ -89,8 +89,9 @@ static hl_status make_rooms(size_t n, struct rooms *r)
                            : hl_fail(HL_ENOMEM, "out of memory allocating a layout of %zu", n);
 }
 
-static void fill(const struct hl_layout_item *items, size_t n, uint64_t chunk_bytes,
-                 uint64_t granule, uint32_t *chunk_of, struct rooms *r, struct hl_layout *out)
+static void fill_chunks(const struct hl_layout_item *items, size_t n, uint64_t chunk_bytes,
+                        uint64_t granule, uint32_t *chunk_of, struct rooms *r,
+                        struct hl_layout *out)
 {
     uint32_t kinds = 0;
     struct hl_layout l = {.chunk_bytes = round_up(chunk_bytes > 0 ? chunk_bytes : 1, granule)};
@@ -106,11 +107,11 @@ hl_status hl_layout_fill(const struct hl_layout_item *items, size_t n, uint64_t 
                          uint64_t granule, uint32_t *chunk_of, struct hl_layout *out)
 {
     struct rooms r;
-    HL_TRY(check(items, n));
+    HL_TRY(check_items(items, n));
     if (chunk_bytes > INT64_MAX / 4)
         return hl_fail(HL_EINVAL, "invalid chunk size of %" PRIu64 " bytes", chunk_bytes);
     HL_TRY(make_rooms(n, &r));
-    fill(items, n, chunk_bytes, granule > ALIGN ? granule : ALIGN, chunk_of, &r, out);
+    fill_chunks(items, n, chunk_bytes, granule > ALIGN ? granule : ALIGN, chunk_of, &r, out);
     free(r.tree);
     return HL_OK;
 }
@@ -187,7 +188,7 @@ static void try_sizes(const struct hl_layout_item *items, size_t n, uint64_t gra
 {
     double reached[HL_LAYOUT_TRIES], most = 0;
     for (size_t i = 0; i < count; i++) {
-        fill(items, n, sizes[i], granule, NULL, r, out);
+        fill_chunks(items, n, sizes[i], granule, NULL, r, out);
         reached[i] = hl_layout_utilisation(out);
         most = reached[i] > most ? reached[i] : most;
         if (most >= HL_LAYOUT_GOOD)
@@ -195,7 +196,7 @@ static void try_sizes(const struct hl_layout_item *items, size_t n, uint64_t gra
     }
     for (size_t i = 0; i < count; i++)
         if (reached[i] >= most - HL_LAYOUT_NEAR) {
-            fill(items, n, sizes[i], granule, NULL, r, out);
+            fill_chunks(items, n, sizes[i], granule, NULL, r, out);
             return;
         }
 }
@@ -205,7 +206,7 @@ hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
 {
     struct rooms r;
     uint64_t granule = o->granule > ALIGN ? o->granule : ALIGN;
-    HL_TRY(check(items, n));
+    HL_TRY(check_items(items, n));
     if (o->largest && (o->most == 0 || o->most > INT64_MAX / 4))
         return hl_fail(HL_EINVAL, "the largest chunks without a limit can't be laid out");
     size_t cap = n * (n < STARTS_MAX ? n : STARTS_MAX) + 1;

@@ -36,7 +36,7 @@ const uint8_t *hl_chunk_plan_places(const struct hl_chunk_plan *p, uint64_t i)
     return p->places != NULL && i <= p->cost_count ? p->places + i * p->chunk_count : NULL;
 }
 
-static void take(struct hl_chunk_plan *p, const struct choice *c)
+static void adopt_choice(struct hl_chunk_plan *p, const struct choice *c)
 {
     p->rule = c->rule;
     p->loop_first = p->iterations - 2;
@@ -44,9 +44,9 @@ static void take(struct hl_chunk_plan *p, const struct choice *c)
     p->total = c->total;
 }
 
-static hl_status try(const struct plan_model *m, struct hl_chunk_plan *p, struct choice *c)
+static hl_status try_choice(const struct plan_model *m, struct hl_chunk_plan *p, struct choice *c)
 {
-    take(p, c);
+    adopt_choice(p, c);
     HL_TRY(plan_simulate(m, p, c->rule, p->cost_count, p->costs, NULL));
     c->tried = 1;
     c->moved = 0;
@@ -56,10 +56,10 @@ static hl_status try(const struct plan_model *m, struct hl_chunk_plan *p, struct
 }
 
 /* The first of the least stays. */
-static hl_status better(const struct plan_model *m, struct hl_chunk_plan *p, struct choice next,
-                        struct choice *best)
+static hl_status keep_better(const struct plan_model *m, struct hl_chunk_plan *p,
+                             struct choice next, struct choice *best)
 {
-    HL_TRY(try(m, p, &next));
+    HL_TRY(try_choice(m, p, &next));
     if (!best->tried || next.moved < best->moved)
         *best = next;
     return HL_OK;
@@ -69,7 +69,8 @@ static hl_status try_rules(const struct plan_model *m, struct hl_chunk_plan *p, 
                            struct choice *best)
 {
     for (int rule = 0; rule < PLAN_RULES; rule++)
-        HL_TRY(better(m, p, (struct choice){.rule = (enum plan_rule)rule, .total = total}, best));
+        HL_TRY(
+            keep_better(m, p, (struct choice){.rule = (enum plan_rule)rule, .total = total}, best));
     return HL_OK;
 }
 
@@ -87,9 +88,10 @@ static void find_again(struct hl_chunk_plan *p)
             }
 }
 
-static hl_status settle(const struct plan_model *m, struct hl_chunk_plan *p, const struct choice *c)
+static hl_status settle_choice(const struct plan_model *m, struct hl_chunk_plan *p,
+                               const struct choice *c)
 {
-    take(p, c);
+    adopt_choice(p, c);
     return plan_simulate(m, p, p->rule, p->cost_count, p->costs, p->places);
 }
 
@@ -104,7 +106,7 @@ hl_status plan_choose_loop(const struct plan_model *m, struct hl_chunk_plan *p)
         return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     p->cost_count = count;
     HL_TRY(try_rules(m, p, 0, &best));
-    HL_TRY(settle(m, p, &best));
+    HL_TRY(settle_choice(m, p, &best));
     find_again(p);
     return HL_OK;
 }
@@ -125,9 +127,9 @@ hl_status hl_chunk_plan_end(struct hl_chunk_plan *p, const struct hl_trace *t,
     p->again = p->again_end = 0;
     p->costs = costs;
     p->cost_count = total;
-    HL_TRY(try(&m, p, &best));
+    HL_TRY(try_choice(&m, p, &best));
     HL_TRY(try_rules(&m, p, total, &best));
-    HL_TRY(settle(&m, p, &best));
+    HL_TRY(settle_choice(&m, p, &best));
     hl_chunk_plan_seek(p, 0);
     return HL_OK;
 }

@@ -18,7 +18,7 @@ void hl_chunk_plan_free(struct hl_chunk_plan *p)
 }
 
 /* Every chunk's last use before the position, as if all had gone as planned. */
-static void jump(struct hl_chunk_plan *p)
+static void plan_jump(struct hl_chunk_plan *p)
 {
     for (size_t c = 0; c < p->chunk_count; c++) {
         uint32_t at = p->first[c], end = p->first[c + 1];
@@ -33,7 +33,7 @@ void hl_chunk_plan_seek(struct hl_chunk_plan *p, uint64_t position)
     int64_t before = p->position;
     p->position = plan_moment(p, position);
     if (p->position == 0 || (p->position != before && p->position != before + 1))
-        jump(p);
+        plan_jump(p);
 }
 
 void hl_chunk_plan_used(struct hl_chunk_plan *p, uint32_t chunk)
@@ -70,7 +70,7 @@ void hl_chunk_plan_cost(const struct hl_chunk_plan *p, uint64_t i, uint64_t *h2d
     *d2h = p->costs[i].d2h;
 }
 
-static uint64_t total(const struct plan_cost *costs, uint64_t count)
+static uint64_t total_bytes(const struct plan_cost *costs, uint64_t count)
 {
     uint64_t sum = 0;
     for (uint64_t i = 0; i < count; i++)
@@ -79,14 +79,14 @@ static uint64_t total(const struct plan_cost *costs, uint64_t count)
 }
 
 /* Every rule is tried on the record; the first of the cheapest is the plan's. */
-static hl_status choose(const struct plan_model *m, struct hl_chunk_plan *p)
+static hl_status choose_rule(const struct plan_model *m, struct hl_chunk_plan *p)
 {
     struct plan_cost *costs = calloc(p->iterations + 1, sizeof(*costs));
     uint64_t least = 0;
     hl_status st = costs != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     for (int rule = 0; rule < PLAN_RULES && st == HL_OK; rule++) {
         st = plan_simulate(m, p, (enum plan_rule)rule, p->iterations, costs, NULL);
-        uint64_t sum = total(costs, p->iterations);
+        uint64_t sum = total_bytes(costs, p->iterations);
         if (st == HL_OK && (rule == 0 || sum < least)) {
             least = sum;
             p->rule = (enum plan_rule)rule;
@@ -97,7 +97,7 @@ static hl_status choose(const struct plan_model *m, struct hl_chunk_plan *p)
     return st;
 }
 
-static hl_status make(const struct plan_model *m, struct hl_chunk_plan *p)
+static hl_status plan_fill(const struct plan_model *m, struct hl_chunk_plan *p)
 {
     size_t chunks = m->t->chunk_count;
     p->first = calloc(chunks + 1, sizeof(*p->first));
@@ -107,7 +107,7 @@ static hl_status make(const struct plan_model *m, struct hl_chunk_plan *p)
         return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     HL_TRY(plan_walk(m, p));
     p->cost_count = p->iterations;
-    HL_TRY(m->o.endless ? plan_choose_loop(m, p) : choose(m, p));
+    HL_TRY(m->o.endless ? plan_choose_loop(m, p) : choose_rule(m, p));
     hl_chunk_plan_seek(p, 0);
     return HL_OK;
 }
@@ -133,7 +133,7 @@ hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_pla
     p->chunk_count = t->chunk_count;
     p->iterations = o.iterations;
     p->moments = t->moment_count;
-    hl_status st = make(&m, p);
+    hl_status st = plan_fill(&m, p);
     if (st != HL_OK)
         hl_chunk_plan_free(p);
     else

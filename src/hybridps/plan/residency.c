@@ -49,7 +49,7 @@ static void copy_out(const struct hl_residency *r, uint32_t chunk, struct hl_mov
 }
 
 /* A chunk that the host reads is in the list of copies already. */
-static void leave(const struct hl_residency *r, uint32_t chunk, struct hl_moves *m)
+static void add_leaver(const struct hl_residency *r, uint32_t chunk, struct hl_moves *m)
 {
     const struct hl_resident *c = &r->chunks[chunk];
     m->leave[m->leave_count++] = chunk;
@@ -72,7 +72,7 @@ static uint8_t turn_of(const struct hl_residency *r, const struct hl_resident *c
     return r->now > 0 && c->host_next == r->now && c->host_takes ? TAKEN_NOW : ORDINARY;
 }
 
-static bool before(const struct hl_victim *a, const struct hl_victim *b)
+static bool victim_before(const struct hl_victim *a, const struct hl_victim *b)
 {
     if (a->turn != b->turn)
         return a->turn > b->turn;
@@ -85,7 +85,7 @@ static bool before(const struct hl_victim *a, const struct hl_victim *b)
 static void add_candidate(struct hl_moves *m, size_t *count, struct hl_victim v)
 {
     struct hl_victim *all = m->candidates;
-    if (*count > 0 && before(&v, &all[0])) {
+    if (*count > 0 && victim_before(&v, &all[0])) {
         all[*count] = all[0];
         all[0] = v;
     } else {
@@ -107,7 +107,7 @@ static void find_first(struct hl_moves *m, size_t count)
 {
     size_t first = 0;
     for (size_t i = 1; i < count; i++)
-        if (before(&m->candidates[i], &m->candidates[first]))
+        if (victim_before(&m->candidates[i], &m->candidates[first]))
             first = i;
     struct hl_victim found = m->candidates[first];
     m->candidates[first] = m->candidates[0];
@@ -139,7 +139,7 @@ static bool make_room(const struct hl_residency *r, uint64_t gone, struct hl_mov
     while (left > 0) {
         uint32_t victim = take_first(m, &left);
         gone += r->chunks[victim].bytes;
-        leave(r, victim, m);
+        add_leaver(r, victim, m);
         if (need - gone <= r->avail)
             return true;
         find_first(m, left);
@@ -168,7 +168,7 @@ bool hl_residency_access(const struct hl_residency *r, const uint32_t *wanted, s
         if (!c->host)
             copy_out(r, wanted[i], m);
         if (host_takes(r, c)) {
-            leave(r, wanted[i], m);
+            add_leaver(r, wanted[i], m);
             gone += c->bytes;
         }
     }
@@ -220,7 +220,7 @@ bool hl_residency_place(const struct hl_residency *r, const uint8_t *places, uin
         bool there = i < count ? (places[i] & HL_CHUNK_ON_DEVICE) != 0 : c->device;
         device += there ? c->bytes : 0;
         if (c->device && !there) {
-            leave(r, i, m);
+            add_leaver(r, i, m);
         } else if (c->device && i < count && (places[i] & HL_CHUNK_ON_HOST) && !c->host) {
             copy_out(r, i, m);
         } else if (!c->device && there && (c->host || c->below)) {

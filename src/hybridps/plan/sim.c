@@ -35,14 +35,14 @@ double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const s
     return (double)((int64_t) class * 2 * PLAN_NEVER + s->far);
 }
 
-static int before(const struct entry *a, const struct entry *b)
+static int entry_before(const struct entry *a, const struct entry *b)
 {
     if (a->rank < b->rank || b->rank < a->rank)
         return a->rank > b->rank;
     return a->chunk < b->chunk;
 }
 
-static hl_status push(struct sim *s, uint32_t chunk)
+static hl_status heap_push(struct sim *s, uint32_t chunk)
 {
     if (s->count == s->cap) {
         size_t cap = s->cap == 0 ? 256 : s->cap * 2;
@@ -56,21 +56,21 @@ static hl_status push(struct sim *s, uint32_t chunk)
     struct entry e = {plan_seg_rank(s->p, s->rule, seg, !s->host[chunk]), chunk,
                       ++s->version[chunk]};
     size_t at = s->count++;
-    for (; at > 0 && before(&e, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && entry_before(&e, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
         s->heap[at] = s->heap[(at - 1) / 2];
     s->heap[at] = e;
     return HL_OK;
 }
 
-static struct entry pop(struct sim *s)
+static struct entry heap_pop(struct sim *s)
 {
     struct entry top = s->heap[0], last = s->heap[--s->count];
     size_t at = 0;
     while (2 * at + 1 < s->count) {
         size_t child = 2 * at + 1;
-        if (child + 1 < s->count && before(&s->heap[child + 1], &s->heap[child]))
+        if (child + 1 < s->count && entry_before(&s->heap[child + 1], &s->heap[child]))
             child++;
-        if (!before(&s->heap[child], &last))
+        if (!entry_before(&s->heap[child], &last))
             break;
         s->heap[at] = s->heap[child];
         at = child;
@@ -85,7 +85,7 @@ static uint64_t bytes_of(const struct sim *s, uint32_t chunk)
     return s->m->t->chunks[chunk].bytes;
 }
 
-static void leave(struct sim *s, uint32_t chunk)
+static void leave_device(struct sim *s, uint32_t chunk)
 {
     s->device[chunk] = 0;
     s->version[chunk]++;
@@ -105,9 +105,9 @@ static hl_status use_on_host(struct sim *s, const struct hl_trace_use *u)
     if (s->device[c]) {
         write_back(s, c);
         if (!s->m->o.copy || u->write)
-            leave(s, c);
+            leave_device(s, c);
         else if (s->needed[c] != s->p->position)
-            HL_TRY(push(s, c)); /* it is clean now */
+            HL_TRY(heap_push(s, c)); /* it is clean now */
     }
     s->host[c] = 1;
     return HL_OK;
@@ -117,14 +117,14 @@ static hl_status make_room(struct sim *s, uint64_t more, uint64_t avail)
 {
     while (s->resident + more > avail) {
         if (s->count == 0)
-            return hl_fail(HL_EINTERNAL, "a plan found nobody to leave at moment %lld",
+            return hl_fail(HL_EINTERNAL, "no eviction candidate at step %lld of the plan",
                            (long long)s->p->position);
-        struct entry e = pop(s);
+        struct entry e = heap_pop(s);
         /* What is needed now gets a new entry afterwards. */
         if (s->version[e.chunk] != e.version || s->needed[e.chunk] == s->p->position)
             continue;
         write_back(s, e.chunk);
-        leave(s, e.chunk);
+        leave_device(s, e.chunk);
     }
     return HL_OK;
 }
@@ -142,11 +142,11 @@ static hl_status use_on_device(struct sim *s, const struct hl_trace_use *u)
     if (u->write)
         s->host[c] = 0;
     hl_chunk_plan_used(s->p, c);
-    return push(s, c);
+    return heap_push(s, c);
 }
 
 /* Both places in one moment: the write-back comes after the load. */
-static hl_status step(struct sim *s, const struct hl_trace_moment *m)
+static hl_status sim_moment(struct sim *s, const struct hl_trace_moment *m)
 {
     uint64_t more = 0;
     for (size_t i = 0; i < m->need_count; i++)
@@ -167,11 +167,11 @@ static hl_status step(struct sim *s, const struct hl_trace_moment *m)
     for (size_t i = 0; i < m->need_count; i++)
         if (m->need[i].on_host && s->needed[m->need[i].chunk] == s->p->position) {
             HL_TRY(use_on_host(s, &m->need[i]));
-            HL_TRY(push(s, m->need[i].chunk));
+            HL_TRY(heap_push(s, m->need[i].chunk));
         }
     for (size_t i = 0; i < m->free_count; i++) {
         if (s->device[m->free[i]])
-            leave(s, m->free[i]);
+            leave_device(s, m->free[i]);
         s->host[m->free[i]] = 0;
     }
     return HL_OK;
@@ -183,11 +183,11 @@ static hl_status rank_all(struct sim *s)
     s->count = 0;
     for (uint32_t c = 0; c < s->m->t->chunk_count; c++)
         if (s->device[c])
-            HL_TRY(push(s, c));
+            HL_TRY(heap_push(s, c));
     return HL_OK;
 }
 
-static hl_status start(struct sim *s)
+static hl_status sim_start(struct sim *s)
 {
     const struct plan_model *m = s->m;
     for (uint32_t c = 0; c < m->t->chunk_count; c++) {
@@ -221,7 +221,7 @@ hl_status plan_simulate(const struct plan_model *m, struct hl_chunk_plan *p, enu
     if (s.device == NULL || s.host == NULL || s.version == NULL || s.needed == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     else
-        st = start(&s);
+        st = sim_start(&s);
     for (uint64_t k = 0; k < iterations && st == HL_OK; k++) {
         note_places(&s, places, k);
         costs[k] = (struct plan_cost){0};
@@ -232,7 +232,7 @@ hl_status plan_simulate(const struct plan_model *m, struct hl_chunk_plan *p, enu
             if (k + i > 0 && p->position != before + 1)
                 st = rank_all(&s);
             if (st == HL_OK)
-                st = step(&s, &m->t->moments[i]);
+                st = sim_moment(&s, &m->t->moments[i]);
         }
     }
     if (st == HL_OK)

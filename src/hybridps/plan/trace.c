@@ -13,7 +13,7 @@ static hl_status fail_memory(void)
 }
 
 /* Room for one more of `size` bytes. */
-static hl_status grow(void *list, size_t *cap, size_t count, size_t size)
+static hl_status grow_list(void *list, size_t *cap, size_t count, size_t size)
 {
     void *p;
     if (count < *cap)
@@ -65,7 +65,7 @@ hl_status hl_trace_add_chunk(struct hl_trace *t, const char *id, int id_is_numbe
         .id_is_number = id_is_number, .bytes = bytes, .has_content = has_content};
     if (t->chunk_count >= HL_TRACE_CHUNKS_MAX)
         return hl_fail(HL_EINVAL, "more than %u chunks", HL_TRACE_CHUNKS_MAX);
-    HL_TRY(grow(&t->chunks, &t->chunk_cap, t->chunk_count, sizeof(c)));
+    HL_TRY(grow_list(&t->chunks, &t->chunk_cap, t->chunk_count, sizeof(c)));
     HL_TRY(copy_both(id, kind, &c.id, &c.kind));
     t->chunks[t->chunk_count++] = c;
     return HL_OK;
@@ -76,7 +76,7 @@ hl_status hl_trace_add_moment(struct hl_trace *t, const char *stage, const char 
     struct hl_trace_moment m = {.avail = avail};
     if (t->moment_count >= HL_TRACE_MOMENTS_MAX)
         return hl_fail(HL_EINVAL, "more than %u moments", HL_TRACE_MOMENTS_MAX);
-    HL_TRY(grow(&t->moments, &t->moment_cap, t->moment_count, sizeof(m)));
+    HL_TRY(grow_list(&t->moments, &t->moment_cap, t->moment_count, sizeof(m)));
     HL_TRY(copy_both(stage, op, &m.stage, &m.op));
     t->moments[t->moment_count++] = m;
     return HL_OK;
@@ -112,7 +112,7 @@ hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, int on_host, int
         same->write |= write != 0;
         return HL_OK;
     }
-    HL_TRY(grow(&m->need, &m->need_cap, m->need_count, sizeof(*m->need)));
+    HL_TRY(grow_list(&m->need, &m->need_cap, m->need_count, sizeof(*m->need)));
     m->need[m->need_count++] =
         (struct hl_trace_use){.chunk = chunk, .on_host = on_host != 0, .write = write != 0};
     return HL_OK;
@@ -125,7 +125,7 @@ hl_status hl_trace_add_free(struct hl_trace *t, uint32_t chunk)
     for (size_t i = 0; i < m->free_count; i++)
         if (m->free[i] == chunk)
             return HL_OK;
-    HL_TRY(grow(&m->free, &m->free_cap, m->free_count, sizeof(*m->free)));
+    HL_TRY(grow_list(&m->free, &m->free_cap, m->free_count, sizeof(*m->free)));
     m->free[m->free_count++] = chunk;
     return HL_OK;
 }
@@ -143,7 +143,7 @@ const char *hl_trace_moment_name(const struct hl_trace *t, size_t moment, char *
 
 /* ---- reading ---- */
 
-struct reader {
+struct trace_reader {
     struct hl_trace t;
     json_t *ids; /* id's key -> index */
     uint64_t bytes;
@@ -194,7 +194,7 @@ static hl_status id_key(const json_t *v, char *buf, size_t cap)
     return get_label(v, "id", buf + 1, cap - 1);
 }
 
-static hl_status read_chunk(struct reader *r, const json_t *c)
+static hl_status read_chunk(struct trace_reader *r, const json_t *c)
 {
     char key[256], kind[256];
     uint64_t bytes;
@@ -220,7 +220,7 @@ static hl_status read_chunk(struct reader *r, const json_t *c)
     return hl_trace_add_chunk(&r->t, key + 1, key[0] == 'i', kind, bytes, where[0] == 'c');
 }
 
-static hl_status find_chunk(struct reader *r, const json_t *id, uint32_t *out)
+static hl_status find_chunk(struct trace_reader *r, const json_t *id, uint32_t *out)
 {
     char key[256];
     hl_status st = id_key(id, key, sizeof(key));
@@ -242,7 +242,7 @@ static int one_of(const json_t *v, const char *a, const char *b, int *is_b)
     return 1;
 }
 
-static hl_status read_need(struct reader *r, const json_t *need)
+static hl_status read_need(struct trace_reader *r, const json_t *need)
 {
     uint32_t chunk = 0;
     int on_host, write;
@@ -255,7 +255,7 @@ static hl_status read_need(struct reader *r, const json_t *need)
     return st == HL_OK ? st : hl_fail_prefix(st, ": ");
 }
 
-static hl_status read_free(struct reader *r, const json_t *id)
+static hl_status read_free(struct trace_reader *r, const json_t *id)
 {
     uint32_t chunk = 0;
     HL_TRY(find_chunk(r, id, &chunk));
@@ -263,8 +263,8 @@ static hl_status read_free(struct reader *r, const json_t *id)
 }
 
 /* Every element of an array that may be absent unless `wanted`. */
-static hl_status read_list(struct reader *r, const json_t *obj, const char *key, int wanted,
-                           hl_status (*read)(struct reader *, const json_t *))
+static hl_status read_list(struct trace_reader *r, const json_t *obj, const char *key, int wanted,
+                           hl_status (*read)(struct trace_reader *, const json_t *))
 {
     const json_t *list = json_object_get(obj, key), *v;
     size_t i;
@@ -280,7 +280,7 @@ static hl_status read_list(struct reader *r, const json_t *obj, const char *key,
     return HL_OK;
 }
 
-static hl_status read_moment(struct reader *r, const json_t *m)
+static hl_status read_moment(struct trace_reader *r, const json_t *m)
 {
     char stage[256], op[256];
     uint64_t avail;
@@ -299,7 +299,7 @@ static hl_status read_moment(struct reader *r, const json_t *m)
     return st == HL_OK ? st : hl_fail_prefix(st, ".");
 }
 
-static hl_status read_all(struct reader *r, const json_t *doc)
+static hl_status read_all(struct trace_reader *r, const json_t *doc)
 {
     if (!json_is_object(doc))
         return hl_fail(HL_EINVAL, "it is not an object");
@@ -321,7 +321,7 @@ static hl_status read_all(struct reader *r, const json_t *doc)
 hl_status hl_trace_parse(const char *text, size_t len, struct hl_trace *out)
 {
     json_error_t err;
-    struct reader r = {.ids = json_object()};
+    struct trace_reader r = {.ids = json_object()};
     json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &err);
     hl_status st;
     if (r.ids == NULL)

@@ -32,7 +32,7 @@ static hl_status fail_memory(void)
 
 /* ---- events by chunk ---- */
 
-static void note(struct walk *w, uint32_t *next, uint32_t chunk, size_t moment, uint32_t what)
+static void note_event(struct walk *w, uint32_t *next, uint32_t chunk, size_t moment, uint32_t what)
 {
     uint32_t i = next[chunk];
     if (i > w->first[chunk] && w->events[i - 1].moment == moment)
@@ -48,14 +48,14 @@ static void note_moment(struct walk *w, uint32_t *next, size_t i)
         const struct hl_trace_use *u = &m->need[k];
         uint32_t what = u->on_host ? HOST | (u->write ? WRITE_HOST : 0)
                                    : DEVICE | (u->write ? WRITE_DEVICE : 0);
-        note(w, next, u->chunk, i, what);
+        note_event(w, next, u->chunk, i, what);
     }
     for (size_t k = 0; k < m->free_count; k++)
-        note(w, next, m->free[k], i, END);
+        note_event(w, next, m->free[k], i, END);
 }
 
 /* w->events[w->first[c] .. next[c] - 1]; next is the caller's. */
-static hl_status collect(struct walk *w, uint32_t *next)
+static hl_status collect_events(struct walk *w, uint32_t *next)
 {
     const struct hl_trace *t = w->m->t;
     size_t total = 0;
@@ -176,7 +176,7 @@ static hl_status walk_chunk(struct walk *w, const struct event *e, const struct 
 }
 
 /* What is pinned in each moment must fit. */
-static hl_status measure(const struct plan_model *m)
+static hl_status check_pinned(const struct plan_model *m)
 {
     const struct hl_trace *t = m->t;
     for (size_t i = 0; i < t->moment_count; i++) {
@@ -209,10 +209,10 @@ hl_status plan_walk(const struct plan_model *m, struct hl_chunk_plan *p)
 {
     size_t chunks = m->t->chunk_count;
     struct walk w = {.m = m, .p = p};
-    HL_TRY(measure(m));
+    HL_TRY(check_pinned(m));
     uint32_t *next = calloc(chunks + 1, sizeof(*next));
     w.first = calloc(chunks + 1, sizeof(*w.first));
-    hl_status st = next != NULL && w.first != NULL ? collect(&w, next) : fail_memory();
+    hl_status st = next != NULL && w.first != NULL ? collect_events(&w, next) : fail_memory();
     for (w.chunk = 0; w.chunk < chunks && st == HL_OK; w.chunk++)
         st = walk_chunk(&w, w.events + w.first[w.chunk], w.events + next[w.chunk]);
     p->first[chunks] = w.seg_count;

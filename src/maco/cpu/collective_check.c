@@ -9,7 +9,7 @@
 #include "maco/plan/agree.h"
 
 /* What every rank says, one after the other. */
-static hl_status ask(void *arg, const void *mine, size_t bytes, void *all)
+static hl_status ask_group(void *arg, const void *mine, size_t bytes, void *all)
 {
     const struct hl_maco_question *q = arg;
     char what[64];
@@ -19,11 +19,11 @@ static hl_status ask(void *arg, const void *mine, size_t bytes, void *all)
     return __atomic_load_n(&q->rt->run, __ATOMIC_SEQ_CST) & 1 ? HL_OK : HL_ECANCELED;
 }
 
-static int compare(void *arg, const maco_task *task)
+static int compare_order(void *arg, const maco_task *task)
 {
     struct hl_maco_question *q = arg;
     (void)task;
-    return hl_maco_agree_on_order(q->plan, q->index, hybridps_group_world(q->group), ask, q);
+    return hl_maco_agree_on_order(q->plan, q->index, hybridps_group_world(q->group), ask_group, q);
 }
 
 static int is_known(const maco_runtime *rt, uint64_t serial)
@@ -34,7 +34,7 @@ static int is_known(const maco_runtime *rt, uint64_t serial)
     return 0;
 }
 
-static hl_status learn(maco_runtime *rt, uint64_t serial)
+static hl_status remember_plan(maco_runtime *rt, uint64_t serial)
 {
     uint64_t *more = realloc(rt->agreed, (rt->n_agreed + 1) * sizeof(*more));
     if (more == NULL)
@@ -44,7 +44,7 @@ static hl_status learn(maco_runtime *rt, uint64_t serial)
     return HL_OK;
 }
 
-static uint32_t questions(maco_runtime *rt, const struct hl_maco_source *source)
+static uint32_t make_questions(maco_runtime *rt, const struct hl_maco_source *source)
 {
     uint32_t n = 0;
     for (uint32_t g = 0; g < rt->n_groups; g++)
@@ -62,7 +62,7 @@ hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source, u
     uint32_t n;
     if (source->plan == NULL || is_known(rt, source->serial))
         return HL_OK;
-    n = questions(rt, source);
+    n = make_questions(rt, source);
     maco_event end = {.needed = n, .kind = MACO_EVENT_END, .target_worker = -1};
     struct hl_maco_source own = {.view = {.tasks = tasks,
                                           .events = &end,
@@ -76,7 +76,7 @@ hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source, u
                                  .functions = f,
                                  .n_functions = n};
     for (uint32_t i = 0; i < n; i++) {
-        f[i] = (struct hl_maco_function){compare, &rt->questions[i]};
+        f[i] = (struct hl_maco_function){compare_order, &rt->questions[i]};
         tasks[i] = (maco_task){.type = MACO_TASK_CUSTOM_COMM,
                                .dependent_event = MACO_NONE,
                                .group = rt->questions[i].index,
@@ -86,5 +86,5 @@ hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source, u
     if (n > 0)
         hl_maco_forget(rt, own.serial);
     HL_TRY(st);
-    return learn(rt, source->serial);
+    return remember_plan(rt, source->serial);
 }

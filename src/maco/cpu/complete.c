@@ -11,28 +11,29 @@ struct merge {
     uint32_t *at;   /* in each log */
 };
 
-static void add(const struct merge *m, uint32_t event)
+static void count_trigger(const struct merge *m, uint32_t event)
 {
     const struct hl_maco_state *s = m->rt->state;
     const maco_event *e = &s->events[event];
     if (++m->have[event] != e->needed || !(e->reserved & HL_MACO_JOINS))
         return;
     for (uint64_t i = e->reserved2[0]; i < e->reserved2[1]; i++)
-        add(m, s->view.tasks[i].trigger_event); /* a join of joins is rare, and not deep */
+        /* a join of joins is rare, and not deep */
+        count_trigger(m, s->view.tasks[i].trigger_event);
 }
 
 /* Takes from one log as long as what comes had what it waited for. */
-static uint32_t drain(const struct merge *m, uint32_t seat, uint32_t *tasks, uint32_t n)
+static uint32_t drain_log(const struct merge *m, uint32_t thread, uint32_t *tasks, uint32_t n)
 {
     const struct hl_maco_state *s = m->rt->state;
-    const struct hl_maco_seat *w = &m->rt->seats[seat];
-    for (; m->at[seat] < w->done; m->at[seat]++) {
-        uint32_t i = w->log[m->at[seat]];
+    const struct hl_maco_thread *w = &m->rt->threads[thread];
+    for (; m->at[thread] < w->done; m->at[thread]++) {
+        uint32_t i = w->log[m->at[thread]];
         const maco_task *t = &s->view.tasks[i];
         if (t->dependent_event != MACO_NONE &&
             m->have[t->dependent_event] < s->events[t->dependent_event].needed)
             break;
-        add(m, t->trigger_event);
+        count_trigger(m, t->trigger_event);
         tasks[n++] = i;
     }
     return n;
@@ -47,7 +48,7 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
         return hl_fail(HL_EBUSY, "a thread is still at work in the last run");
     struct merge m = {.rt = rt,
                       .have = calloc((size_t)s->view.n_events + 1, sizeof(*m.have)),
-                      .at = calloc(hl_maco_seats(rt), sizeof(*m.at))};
+                      .at = calloc(hl_maco_threads(rt), sizeof(*m.at))};
     uint32_t *list = malloc(((size_t)s->view.n_tasks + 1) * sizeof(*list)), total = 0, before;
     hl_status st = m.have == NULL || m.at == NULL || list == NULL
                        ? hl_fail(HL_ENOMEM, "out of memory allocating %u tasks", s->view.n_tasks)
@@ -55,8 +56,8 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
     if (st == HL_OK) {
         do {
             before = total;
-            for (uint32_t i = 0; i < hl_maco_seats(rt); i++)
-                total = drain(&m, i, list, total);
+            for (uint32_t i = 0; i < hl_maco_threads(rt); i++)
+                total = drain_log(&m, i, list, total);
         } while (total > before);
         *tasks = hl_steal(&list);
         *n = total;

@@ -25,7 +25,7 @@ struct demo {
     uint32_t completed;
 };
 
-static int step(void *arg, const maco_task *task)
+static int demo_step(void *arg, const maco_task *task)
 {
     struct part *p = arg;
     (void)task;
@@ -45,8 +45,8 @@ static void free_demo(struct demo *d)
     free(d->functions);
 }
 
-static hl_status make(struct demo *d, float *data, uint64_t n, uint32_t rounds, uint32_t workers,
-                      int32_t *order)
+static hl_status make_demo(struct demo *d, float *data, uint64_t n, uint32_t rounds,
+                           uint32_t workers, int32_t *order)
 {
     size_t total = (size_t)rounds * workers;
     d->tasks = calloc(total, sizeof(*d->tasks));
@@ -64,7 +64,7 @@ static hl_status make(struct demo *d, float *data, uint64_t n, uint32_t rounds, 
                                     .order = order,
                                     .completed = &d->completed,
                                     .worker = (int)w};
-        d->functions[w] = (struct hl_maco_function){step, &d->parts[w]};
+        d->functions[w] = (struct hl_maco_function){demo_step, &d->parts[w]};
     }
     for (uint32_t i = 0; i < total; i++) {
         uint32_t round = i / workers;
@@ -84,7 +84,7 @@ static hl_status make(struct demo *d, float *data, uint64_t n, uint32_t rounds, 
     return HL_OK;
 }
 
-static hl_status run(const struct demo *d, uint32_t rounds, uint32_t workers, int policy)
+static hl_status run_demo(const struct demo *d, uint32_t rounds, uint32_t workers, int policy)
 {
     maco_runtime *rt = NULL;
     struct hl_maco_source source = {.view = {.tasks = d->tasks,
@@ -118,9 +118,9 @@ int maco_demo(float *data, uint64_t n, int rounds, int workers, int policy, int3
         return hl_fail(HL_EINVAL,
                        "%d workers for %llu elements: 1 to %d, and each needs an element", workers,
                        (unsigned long long)n, HL_MACO_WORKERS);
-    hl_status st = make(&d, data, n, (uint32_t)rounds, (uint32_t)workers, order);
+    hl_status st = make_demo(&d, data, n, (uint32_t)rounds, (uint32_t)workers, order);
     if (st == HL_OK)
-        st = run(&d, (uint32_t)rounds, (uint32_t)workers, policy);
+        st = run_demo(&d, (uint32_t)rounds, (uint32_t)workers, policy);
     free_demo(&d);
     return st;
 }

@@ -8,7 +8,7 @@
 #include "maco/kernels/comm.h"
 #include "maco/plan/plan.h"
 
-static hl_status bad(const struct hl_maco_state *s, uint32_t task, const char *what)
+static hl_status fail_task(const struct hl_maco_state *s, uint32_t task, const char *what)
 {
     return hl_fail(HL_EINVAL, "task %s: %s", hl_maco_task_name(s, task), what);
 }
@@ -19,7 +19,7 @@ static int is_join(const struct hl_maco_state *s, uint32_t i)
            s->view.id[i] == MACO_NONE;
 }
 
-static hl_status memory(void)
+static hl_status no_memory(void)
 {
     return hl_fail(HL_ENOMEM, "out of memory preparing a plan");
 }
@@ -48,7 +48,7 @@ void hl_maco_rewind(struct hl_maco_state *s)
     s->dirty = 0;
 }
 
-static int launches(const maco_event *e)
+static int event_launches(const maco_event *e)
 {
     return e->kind == MACO_EVENT_LAUNCH_TASK || e->kind == MACO_EVENT_LAUNCH_MASSIVE ||
            e->kind == MACO_EVENT_BARRIER;
@@ -61,7 +61,7 @@ static void split_joins(struct hl_maco_state *s)
     for (uint32_t e = 0; e < s->view.n_events; e++) {
         maco_event *ev = &s->events[e];
         uint32_t first = ev->first;
-        if (!launches(ev))
+        if (!event_launches(ev))
             continue;
         while (ev->first < ev->last && is_join(s, ev->first))
             ev->first++;
@@ -85,7 +85,7 @@ static hl_status check_events(struct hl_maco_state *s, int is_static)
     uint32_t ends = 0, launched = v->n_roots;
     for (uint32_t i = 0; i < v->n_roots; i++)
         if (v->tasks[i].dependent_event != MACO_NONE)
-            return bad(s, i, "it starts at once and waits for an event");
+            return fail_task(s, i, "it starts at once and waits for an event");
     for (uint32_t e = 0; e < v->n_events; e++) {
         maco_event *ev = &s->events[e];
         if (ev->needed == 0)
@@ -93,14 +93,14 @@ static hl_status check_events(struct hl_maco_state *s, int is_static)
         if (ev->kind == MACO_EVENT_LAUNCH_TASK)
             ev->last = ev->first + 1;
         ends += ev->kind == MACO_EVENT_END;
-        if (!launches(ev))
+        if (!event_launches(ev))
             continue;
         if (ev->first >= ev->last || ev->last > v->n_tasks)
             return hl_fail(HL_EINVAL, "event %u launches tasks %u to %u of %u", e, ev->first,
                            ev->last, v->n_tasks);
         for (uint32_t i = ev->first; i < ev->last; i++)
             if (v->tasks[i].dependent_event != e)
-                return bad(s, i, "it is launched by an event that it does not depend on");
+                return fail_task(s, i, "it is launched by an event that it does not depend on");
         launched += ev->last - ev->first;
     }
     if (ends != 1)
@@ -121,19 +121,19 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     if (hl_maco_type(t->type) == NULL)
         return hl_fail(HL_EINVAL, "task %s: there is no type %u", hl_maco_task_name(s, i), t->type);
     if (t->trigger_event >= s->view.n_events)
-        return bad(s, i, "it triggers no event, so nobody would know that it is done");
+        return fail_task(s, i, "it triggers no event, so nobody would know that it is done");
     if (t->dependent_event != MACO_NONE && t->dependent_event >= s->view.n_events)
-        return bad(s, i, "it depends on an event that is not there");
+        return fail_task(s, i, "it depends on an event that is not there");
     if (worker != MACO_NONE && worker >= rt->workers)
         return hl_fail(HL_EINVAL, "task %s: it is worker %u's, and the runtime has %u",
                        hl_maco_task_name(s, i), worker, rt->workers);
     s->has_bodies |= !hl_maco_is_comm(t->type) && t->type != MACO_TASK_NOP &&
                      t->type != MACO_TASK_CUSTOM_COMPUTE;
     if (!hl_maco_is_comm(t->type)) {
-        s->picky |= worker != MACO_NONE;
+        s->has_affinity |= worker != MACO_NONE;
         return HL_OK;
     }
-    s->picky = 1;
+    s->has_affinity = 1;
     if (t->group >= HL_MACO_GROUPS || (t->type != MACO_TASK_CUSTOM_COMM &&
                                        (t->group >= rt->n_groups || rt->groups[t->group] == NULL)))
         return hl_fail(HL_EINVAL,
@@ -158,7 +158,7 @@ static hl_status sort_lists(const struct hl_maco_state *s, const uint32_t *order
     *first = f;
     *list = l;
     if (f == NULL || l == NULL)
-        return memory();
+        return no_memory();
     for (uint32_t i = 0; i < count; i++)
         f[key(s, order != NULL ? order[i] : i, n) + 1]++; /* key n is of those in no list */
     for (uint32_t k = 0; k <= n; k++) {
@@ -199,7 +199,7 @@ static hl_status take_lists(struct hl_maco_state *s, uint32_t workers)
     s->list = malloc(((size_t)n + 1) * sizeof(*s->list));
     s->list_first = malloc(((size_t)workers + 1) * sizeof(*s->list_first));
     if (s->list == NULL || s->list_first == NULL)
-        return memory();
+        return no_memory();
     memcpy(s->list, v->list, n * sizeof(*s->list));
     for (uint32_t w = 0; w <= workers; w++)
         s->list_first[w] = w < v->n_lists ? v->first_of_list[w] : n;
@@ -231,22 +231,22 @@ static hl_status find_function(const struct hl_maco_source *source, const maco_t
     return HL_OK;
 }
 
-static hl_status heat(struct hl_maco_state *s, const struct hl_maco_source *source)
+static hl_status make_hot(struct hl_maco_state *s, const struct hl_maco_source *source)
 {
     s->hot = aligned_alloc(64, ((size_t)s->view.n_tasks / 2 + 1) * 2 * sizeof(*s->hot));
     if (s->hot == NULL)
-        return memory();
+        return no_memory();
     for (uint32_t i = 0; i < s->view.n_tasks; i++) {
         const maco_task *t = &s->view.tasks[i];
         struct hl_maco_hot *hot = &s->hot[i];
         *hot =
             (struct hl_maco_hot){.trigger = t->trigger_event, .type = t->type, .next = MACO_NONE};
-        hot->wish = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
+        hot->affinity = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
         if (t->type != MACO_TASK_CUSTOM_COMPUTE && t->type != MACO_TASK_CUSTOM_COMM)
             continue;
         HL_TRY(find_function(source, t, hot));
         if (hot->call == NULL)
-            return bad(s, i, "it has no function");
+            return fail_task(s, i, "it has no function");
     }
     return HL_OK;
 }
@@ -281,7 +281,7 @@ static hl_status copy_events(struct hl_maco_state *s)
     s->next_event = malloc(((size_t)n + 1) * sizeof(*s->next_event));
     s->next_task = malloc(((size_t)s->view.n_tasks + 1) * sizeof(*s->next_task));
     if (s->events == NULL || s->next_event == NULL || s->next_task == NULL)
-        return memory();
+        return no_memory();
     memcpy(s->events, s->view.events, n * sizeof(*s->events));
     for (uint32_t e = 0; e < n; e++)
         s->events[e].reserved = 0, s->events[e].reserved2[2] = 0;
@@ -292,8 +292,8 @@ static hl_status copy_events(struct hl_maco_state *s)
     return HL_OK;
 }
 
-static hl_status fill(struct hl_maco_state *s, maco_runtime *rt,
-                      const struct hl_maco_source *source)
+static hl_status fill_state(struct hl_maco_state *s, maco_runtime *rt,
+                            const struct hl_maco_source *source)
 {
     int is_static = rt->policy == MACO_STATIC;
     HL_TRY(check_policy(s, rt));
@@ -303,10 +303,10 @@ static hl_status fill(struct hl_maco_state *s, maco_runtime *rt,
     if (s->view.n_roots == 0 || s->view.n_roots > s->view.n_tasks)
         return hl_fail(HL_EINVAL, "no task of the plan can start");
     HL_TRY(check_events(s, is_static));
-    HL_TRY(heat(s, source));
+    HL_TRY(make_hot(s, source));
     split_joins(s);
     mark_waited(s, is_static);
-    if (rt->policy == MACO_DIRECT && !s->picky)
+    if (rt->policy == MACO_DIRECT && !s->has_affinity)
         mark_links(s);
     if (s->n_proxies > 0)
         HL_TRY(sort_lists(s, s->view.comm, s->view.comm != NULL ? s->view.n_comm : s->view.n_tasks,
@@ -333,7 +333,7 @@ hl_status hl_maco_load(maco_runtime *rt, const struct hl_maco_source *source,
     }
     hl_maco_unload(s);
     s->view = source->view;
-    hl_status st = fill(s, rt, source);
+    hl_status st = fill_state(s, rt, source);
     if (st != HL_OK) {
         hl_maco_unload(s);
         return st;

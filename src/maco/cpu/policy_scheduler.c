@@ -9,20 +9,20 @@
 
 /* ---- workers ---- */
 
-static int queue_filled(struct hl_maco_seat *w)
+static int queue_filled(struct hl_maco_thread *w)
 {
     return hl_maco_spsc_batch(&w->queue) != __atomic_load_n(&w->queue.tail, __ATOMIC_RELAXED);
 }
 
-static int has_event(struct hl_maco_seat *w)
+static int has_event(struct hl_maco_thread *w)
 {
     return hl_maco_mpsc_ready(&w->rt->events);
 }
 
-static void send(struct hl_maco_seat *w, uint32_t event)
+static void send_event(struct hl_maco_thread *w, uint32_t event)
 {
     maco_runtime *rt = w->rt;
-    struct hl_maco_seat *scheduler = seat_scheduler(rt);
+    struct hl_maco_thread *scheduler = scheduler_thread(rt);
     while (!hl_maco_mpsc_push(&rt->events, event)) {
         if (hl_maco_over(w))
             return;
@@ -33,23 +33,23 @@ static void send(struct hl_maco_seat *w, uint32_t event)
         hl_maco_unpark(scheduler);
 }
 
-static void hand_on(struct hl_maco_seat *w, uint32_t event)
+static void hand_on(struct hl_maco_thread *w, uint32_t event)
 {
     uint32_t fired = event;
     w->rt->state->next_event[event] = MACO_NONE;
     while ((event = hl_maco_launch(w, &fired)) != MACO_NONE)
-        send(w, event);
+        send_event(w, event);
 }
 
-static void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
+static void scheduler_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
 {
-    if (h->n > 0 && hl_maco_tally(w->rt->state, h->event, h->n))
+    if (h->n > 0 && hl_maco_event_add(w->rt->state, h->event, h->n))
         hand_on(w, h->event);
     h->n = 0;
 }
 
 /* 0: the run is over. */
-static int run_batch(struct hl_maco_seat *w, uint64_t tail, uint64_t head)
+static int run_batch(struct hl_maco_thread *w, uint64_t tail, uint64_t head)
 {
     struct hl_maco_state *s = w->rt->state;
     struct hl_maco_held held = {.event = MACO_NONE};
@@ -59,7 +59,7 @@ static int run_batch(struct hl_maco_seat *w, uint64_t tail, uint64_t head)
         const struct hl_maco_hot *hot = &s->hot[i];
         uint32_t trigger = hot->trigger, ns = s->view.tasks[i].cost_ns;
         if (trigger != held.event)
-            settle(w, &held);
+            scheduler_settle(w, &held);
         if (!hl_maco_execute(w, hot, i))
             return 0;
         held = (struct hl_maco_held){.event = trigger, .n = held.n + 1};
@@ -67,14 +67,14 @@ static int run_batch(struct hl_maco_seat *w, uint64_t tail, uint64_t head)
     }
     __atomic_store_n(&w->finished, w->finished + cost, __ATOMIC_RELAXED);
     __atomic_store_n(&w->queue.tail, head, __ATOMIC_SEQ_CST);
-    settle(w, &held);
+    scheduler_settle(w, &held);
     return 1;
 }
 
-static void scheduler_work(struct hl_maco_seat *w)
+static void scheduler_work(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
-    struct hl_maco_seat *scheduler = seat_scheduler(rt);
+    struct hl_maco_thread *scheduler = scheduler_thread(rt);
     uint64_t from = 0;
     if (rt->tracing)
         w->tick = hl_tick();
@@ -104,20 +104,20 @@ static void scheduler_work(struct hl_maco_seat *w)
 
 /* ---- the scheduler ---- */
 
-static uint64_t load_of(const struct hl_maco_seat *w)
+static uint64_t load_of(const struct hl_maco_thread *w)
 {
     return w->spent - __atomic_load_n(&w->finished, __ATOMIC_RELAXED);
 }
 
-/* The worker that gets a task of that wish; NULL: there is no room. */
-static struct hl_maco_seat *choose(maco_runtime *rt, uint32_t wish)
+/* The worker that gets a task of that affinity; NULL: there is no room. */
+static struct hl_maco_thread *choose_worker(maco_runtime *rt, uint32_t affinity)
 {
-    struct hl_maco_seat *best = NULL;
+    struct hl_maco_thread *best = NULL;
     uint64_t least = UINT64_MAX;
-    if (wish != MACO_NONE)
-        return hl_maco_spsc_room(&rt->seats[wish].queue) ? &rt->seats[wish] : NULL;
+    if (affinity != MACO_NONE)
+        return hl_maco_spsc_room(&rt->threads[affinity].queue) ? &rt->threads[affinity] : NULL;
     for (uint32_t k = 0; k < rt->workers; k++) {
-        struct hl_maco_seat *w = &rt->seats[(rt->turn + k) % rt->workers];
+        struct hl_maco_thread *w = &rt->threads[(rt->turn + k) % rt->workers];
         if (!hl_maco_spsc_room(&w->queue))
             continue;
         uint64_t load = rt->balance == MACO_LEAST_LOADED ? load_of(w) : 0;
@@ -133,14 +133,14 @@ static struct hl_maco_seat *choose(maco_runtime *rt, uint32_t wish)
     return best;
 }
 
-static int publish(maco_runtime *rt)
+static int publish_queues(maco_runtime *rt)
 {
     int any = 0;
     for (uint32_t i = 0; i < rt->workers; i++)
-        if (hl_maco_spsc_publish(&rt->seats[i].queue)) {
+        if (hl_maco_spsc_publish(&rt->threads[i].queue)) {
             any = 1;
             if (__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) > 0)
-                hl_maco_unpark(&rt->seats[i]);
+                hl_maco_unpark(&rt->threads[i]);
         }
     return any;
 }
@@ -154,10 +154,10 @@ static int hand_out(maco_runtime *rt, maco_event *e)
     uint32_t i = e->first + (uint32_t)(from - begin), n = 0;
     for (; i < e->last && n < BATCH; i++) {
         const maco_task *t = &s->view.tasks[i];
-        uint32_t wish = s->hot[i].wish;
+        uint32_t affinity = s->hot[i].affinity;
         if (hl_maco_is_comm(t->type)) /* its proxy finds it by its event */
             continue;
-        struct hl_maco_seat *w = choose(rt, wish);
+        struct hl_maco_thread *w = choose_worker(rt, affinity);
         if (w == NULL)
             break;
         hl_maco_spsc_stage(&w->queue, i);
@@ -165,7 +165,7 @@ static int hand_out(maco_runtime *rt, maco_event *e)
         n++;
     }
     __atomic_store_n(&e->cursor, begin + (i - e->first), __ATOMIC_RELAXED);
-    publish(rt);
+    publish_queues(rt);
     return i == e->last;
 }
 
@@ -176,7 +176,7 @@ static int32_t priority_of(const struct hl_maco_state *s, uint32_t event)
 }
 
 /* In the order of firing, but before those of less priority. */
-static void hear(maco_runtime *rt)
+static void hear_events(maco_runtime *rt)
 {
     const struct hl_maco_state *s = rt->state;
     uint32_t event, *next = s->next_event;
@@ -194,24 +194,24 @@ static void hear(maco_runtime *rt)
     }
 }
 
-static int may_go_on(struct hl_maco_seat *w)
+static int may_go_on(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
     if (has_event(w))
         return 1;
     for (uint32_t i = 0; rt->pending != MACO_NONE && i < rt->workers; i++)
-        if (hl_maco_spsc_room(&rt->seats[i].queue))
+        if (hl_maco_spsc_room(&rt->threads[i].queue))
             return 1;
     return 0;
 }
 
-void hl_maco_schedule(struct hl_maco_seat *w)
+void hl_maco_schedule(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
     struct hl_maco_state *s = rt->state;
     uint32_t k = 0;
     while (!hl_maco_over(w)) {
-        hear(rt);
+        hear_events(rt);
         if (rt->pending != MACO_NONE) {
             uint32_t event = rt->pending;
             maco_event *e = &s->events[event];
@@ -236,7 +236,7 @@ void hl_maco_schedule(struct hl_maco_seat *w)
 static void scheduler_start(maco_runtime *rt)
 {
     for (uint32_t i = 0; i < rt->workers; i++) {
-        struct hl_maco_seat *w = &rt->seats[i];
+        struct hl_maco_thread *w = &rt->threads[i];
         hl_maco_spsc_reset(&w->queue);
         w->spent = w->finished;
     }
@@ -247,10 +247,10 @@ static void scheduler_start(maco_runtime *rt)
         __builtin_unreachable(); /* it was just emptied */
 }
 
-static void scheduler_offer(struct hl_maco_seat *w, uint32_t event)
+static void scheduler_offer(struct hl_maco_thread *w, uint32_t event)
 {
     struct hl_maco_held one = {.event = event, .n = 1};
-    settle(w, &one);
+    scheduler_settle(w, &one);
 }
 
 const struct hl_maco_policy_ops hl_maco_scheduler_policy = {

@@ -2,13 +2,13 @@
  * A proxy works the same way, through the communication of its group, under every policy. */
 #include "maco/cpu/runtime_private.h"
 
-static int event_fired(struct hl_maco_seat *w)
+static int event_fired(struct hl_maco_thread *w)
 {
     return hl_maco_fired(w->rt->state, w->waits);
 }
 
 /* 0: the run is over or this thread has slept; it is not active any more. */
-static int await(struct hl_maco_seat *w, uint32_t event)
+static int await_event(struct hl_maco_thread *w, uint32_t event)
 {
     uint64_t from = w->rt->tracing ? hl_tick() : 0;
     __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
@@ -29,10 +29,10 @@ static int await(struct hl_maco_seat *w, uint32_t event)
     return 0;
 }
 
-static void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
+static void static_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
 {
     struct hl_maco_state *s = w->rt->state;
-    if (h->n > 0 && hl_maco_tally(s, h->event, h->n)) {
+    if (h->n > 0 && hl_maco_event_add(s, h->event, h->n)) {
         uint32_t fired = h->event;
         s->next_event[fired] = MACO_NONE;
         while (hl_maco_launch(w, &fired) != MACO_NONE)
@@ -47,14 +47,14 @@ static int may_start(const struct hl_maco_state *s, const maco_task *t)
 }
 
 /* Nothing more for it in this run. */
-static void rest(struct hl_maco_seat *w)
+static void leave_run(struct hl_maco_thread *w)
 {
     w->last = w->run;
     __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
     hl_maco_leave(w);
 }
 
-static void begin(struct hl_maco_seat *w)
+static void begin_list(struct hl_maco_thread *w)
 {
     if (w->at_run != w->run) { /* else it has slept in the midst */
         w->at_run = w->run;
@@ -64,11 +64,11 @@ static void begin(struct hl_maco_seat *w)
         w->tick = hl_tick();
 }
 
-static void static_work(struct hl_maco_seat *w)
+static void static_work(struct hl_maco_thread *w)
 {
     struct hl_maco_state *s = w->rt->state;
     struct hl_maco_held held = {.event = MACO_NONE};
-    begin(w);
+    begin_list(w);
     const uint32_t *list = s->list + s->list_first[w->index];
     uint32_t n = s->list_first[w->index + 1] - s->list_first[w->index];
     for (; w->at < n; w->at++) {
@@ -76,37 +76,37 @@ static void static_work(struct hl_maco_seat *w)
         const struct hl_maco_hot *hot = &s->hot[list[w->at]];
         uint32_t trigger = hot->trigger;
         if (!may_start(s, t)) {
-            settle(w, &held); /* others may wait for it, and we for them */
-            if (!await(w, t->dependent_event))
+            static_settle(w, &held); /* others may wait for it, and we for them */
+            if (!await_event(w, t->dependent_event))
                 return;
         }
         if (trigger != held.event)
-            settle(w, &held);
+            static_settle(w, &held);
         if (!hl_maco_execute(w, hot, list[w->at])) {
             hl_maco_leave(w);
             return;
         }
         held = (struct hl_maco_held){.event = trigger, .n = held.n + 1};
     }
-    settle(w, &held);
-    rest(w);
+    static_settle(w, &held);
+    leave_run(w);
 }
 
-static void static_offer(struct hl_maco_seat *w, uint32_t event)
+static void static_offer(struct hl_maco_thread *w, uint32_t event)
 {
     struct hl_maco_held one = {.event = event, .n = 1};
-    settle(w, &one);
+    static_settle(w, &one);
 }
 
 const struct hl_maco_policy_ops hl_maco_static_policy = {.work = static_work,
                                                          .offer = static_offer};
 
-void hl_maco_proxy(struct hl_maco_seat *w)
+void hl_maco_proxy(struct hl_maco_thread *w)
 {
     struct hl_maco_state *s = w->rt->state;
-    begin(w);
+    begin_list(w);
     if (w->index >= s->n_proxies) {
-        rest(w);
+        leave_run(w);
         return;
     }
     const uint32_t *list = s->comm + s->comm_first[w->index];
@@ -115,7 +115,7 @@ void hl_maco_proxy(struct hl_maco_seat *w)
         const maco_task *t = &s->view.tasks[list[w->at]];
         const struct hl_maco_hot *hot = &s->hot[list[w->at]];
         uint32_t trigger = hot->trigger;
-        if (!may_start(s, t) && !await(w, t->dependent_event))
+        if (!may_start(s, t) && !await_event(w, t->dependent_event))
             return;
         if (!hl_maco_execute(w, hot, list[w->at])) {
             hl_maco_leave(w);
@@ -123,5 +123,5 @@ void hl_maco_proxy(struct hl_maco_seat *w)
         }
         w->rt->ops->offer(w, trigger);
     }
-    rest(w);
+    leave_run(w);
 }

@@ -6,7 +6,7 @@
 
 #define FIRST_ROOM 1024
 
-static int grow(struct hl_maco_seat *w)
+static int grow_records(struct hl_maco_thread *w)
 {
     size_t room = w->record_room > 0 ? 2 * w->record_room : FIRST_ROOM;
     struct hl_maco_record *r = realloc(w->records, room * sizeof(*r));
@@ -20,7 +20,7 @@ static int grow(struct hl_maco_seat *w)
 }
 
 /* Times are ticks until the records are asked for. */
-void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64_t from,
+void hl_maco_record(struct hl_maco_thread *w, uint32_t task, uint16_t kind, uint64_t from,
                     uint64_t to)
 {
     const struct hl_maco_state *s = w->rt->state;
@@ -29,7 +29,7 @@ void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64
         return; /* a join */
     if (kind == HL_MACO_WAIT && w->role == HL_MACO_PROXY)
         return; /* a link that waits is a gap between its transfers */
-    if (w->n_records == w->record_room && !grow(w))
+    if (w->n_records == w->record_room && !grow_records(w))
         return;
     struct hl_maco_record r = {.start_ns = from, .end_ns = to, .task = task, .kind = kind};
     r.worker = (uint16_t)w->index;
@@ -47,17 +47,17 @@ hl_status hl_maco_run_records(const maco_runtime *rt, struct hl_maco_record **re
     size_t total = 0, at = 0;
     if (!hl_maco_quiet(rt))
         return hl_fail(HL_EBUSY, "a thread is still at work in the last run");
-    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
-        total += rt->seats[i].n_records;
-        if (rt->seats[i].unrecorded)
+    for (uint32_t i = 0; i < hl_maco_threads(rt); i++) {
+        total += rt->threads[i].n_records;
+        if (rt->threads[i].unrecorded)
             return hl_fail(HL_ENOMEM, "memory was short for the records of the run");
     }
     struct hl_maco_record *all = malloc((total + 1) * sizeof(*all));
     if (all == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating %zu records", total);
-    for (uint32_t i = 0; i < hl_maco_seats(rt); i++)
-        for (size_t k = 0; k < rt->seats[i].n_records; k++) {
-            struct hl_maco_record r = rt->seats[i].records[k];
+    for (uint32_t i = 0; i < hl_maco_threads(rt); i++)
+        for (size_t k = 0; k < rt->threads[i].n_records; k++) {
+            struct hl_maco_record r = rt->threads[i].records[k];
             r.start_ns = hl_tick_ns(&rt->clock, r.start_ns);
             r.end_ns = hl_tick_ns(&rt->clock, r.end_ns);
             all[at++] = r;

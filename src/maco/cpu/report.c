@@ -22,8 +22,8 @@ const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task)
 
 void hl_maco_sample(maco_runtime *rt, uint64_t now)
 {
-    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
-        const struct hl_maco_seat *w = &rt->seats[i];
+    for (uint32_t i = 0; i < hl_maco_threads(rt); i++) {
+        const struct hl_maco_thread *w = &rt->threads[i];
         struct hl_maco_sample *old = &rt->samples[i], s;
         s.task = __atomic_load_n(&w->task, __ATOMIC_RELAXED);
         s.waits = __atomic_load_n(&w->waits, __ATOMIC_RELAXED);
@@ -36,7 +36,7 @@ void hl_maco_sample(maco_runtime *rt, uint64_t now)
     }
 }
 
-static void append(char *out, size_t room, const char *fmt, ...)
+static void append_text(char *out, size_t room, const char *fmt, ...)
 {
     size_t used = strlen(out);
     va_list args;
@@ -45,21 +45,21 @@ static void append(char *out, size_t room, const char *fmt, ...)
     va_end(args);
 }
 
-static void tell_seats(const maco_runtime *rt, uint64_t now, char *out, size_t room)
+static void report_threads(const maco_runtime *rt, uint64_t now, char *out, size_t room)
 {
     uint32_t told = 0;
-    for (uint32_t i = 0; i < hl_maco_seats(rt) && told < SEATS_TOLD; i++) {
-        const struct hl_maco_seat *w = &rt->seats[i];
+    for (uint32_t i = 0; i < hl_maco_threads(rt) && told < SEATS_TOLD; i++) {
+        const struct hl_maco_thread *w = &rt->threads[i];
         const struct hl_maco_sample *s = &rt->samples[i];
         if (!w->started || w->role == HL_MACO_SCHEDULER)
             continue;
         told++;
-        append(out, room, "; %s %u ", w->role == HL_MACO_PROXY ? "proxy" : "worker", w->index);
+        append_text(out, room, "; %s %u ", w->role == HL_MACO_PROXY ? "proxy" : "worker", w->index);
         if (s->task != MACO_NONE)
-            append(out, room, "runs %s", hl_maco_task_name(rt->state, s->task));
+            append_text(out, room, "runs %s", hl_maco_task_name(rt->state, s->task));
         else
-            append(out, room, s->parked ? "sleeps" : "looks for work");
-        append(out, room, " since %" PRIu64 " ms", (now - s->since_ns) / HL_NS_PER_MS);
+            append_text(out, room, s->parked ? "sleeps" : "looks for work");
+        append_text(out, room, " since %" PRIu64 " ms", (now - s->since_ns) / HL_NS_PER_MS);
     }
 }
 
@@ -67,10 +67,10 @@ static void tell_seats(const maco_runtime *rt, uint64_t now, char *out, size_t r
 static uint8_t *mark_done(const maco_runtime *rt)
 {
     uint8_t *done = calloc(1, (size_t)rt->state->view.n_tasks + 1);
-    for (uint32_t i = 0; done != NULL && i < hl_maco_seats(rt); i++) {
-        uint32_t n = __atomic_load_n(&rt->seats[i].done, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; done != NULL && i < hl_maco_threads(rt); i++) {
+        uint32_t n = __atomic_load_n(&rt->threads[i].done, __ATOMIC_ACQUIRE);
         for (uint32_t k = 0; k < n; k++)
-            done[rt->seats[i].log[k]] = 1;
+            done[rt->threads[i].log[k]] = 1;
         if (rt->samples[i].task != MACO_NONE && done[rt->samples[i].task] == 0)
             done[rt->samples[i].task] = 2; /* it runs */
     }
@@ -101,14 +101,14 @@ static void tell_tasks(const maco_runtime *rt, const uint8_t *done, char *out, s
         waiting++;
         if (told == TASKS_TOLD)
             continue;
-        append(out, room, told++ == 0 ? ": " : ", ");
-        append(out, room, "%s", hl_maco_task_name(s, i));
+        append_text(out, room, told++ == 0 ? ": " : ", ");
+        append_text(out, room, "%s", hl_maco_task_name(s, i));
         if (t->dependent_event != MACO_NONE)
-            append(out, room, " (event %u has %u of %u)", t->dependent_event,
-                   have_of(s, t->dependent_event, done), s->events[t->dependent_event].needed);
+            append_text(out, room, " (event %u has %u of %u)", t->dependent_event,
+                        have_of(s, t->dependent_event, done), s->events[t->dependent_event].needed);
     }
     if (waiting > told)
-        append(out, room, " and %u more", waiting - told);
+        append_text(out, room, " and %u more", waiting - told);
 }
 
 void hl_maco_report(maco_runtime *rt, char *out, size_t room)
@@ -119,12 +119,12 @@ void hl_maco_report(maco_runtime *rt, char *out, size_t room)
     out[0] = '\0';
     for (uint32_t i = 0; done != NULL && i < rt->state->view.n_tasks; i++)
         left -= done[i] == 1;
-    append(out, room, "%u of %u tasks were not done", left, rt->state->view.n_tasks);
-    char seats[512] = "";
-    tell_seats(rt, now, seats, sizeof(seats));
-    size_t used = strlen(out), kept = strlen(seats);
+    append_text(out, room, "%u of %u tasks were not done", left, rt->state->view.n_tasks);
+    char threads[512] = "";
+    report_threads(rt, now, threads, sizeof(threads));
+    size_t used = strlen(out), kept = strlen(threads);
     if (done != NULL && used + kept + 1 < room)
         tell_tasks(rt, done, out, room - kept - 1);
-    append(out, room, "%s", seats);
+    append_text(out, room, "%s", threads);
     free(done);
 }

@@ -14,7 +14,7 @@
 
 #define TIMEOUT_NS (60 * HL_NS_PER_S)
 #define RING       1024
-#define HOP_NS     1000 /* a chunk: what two counts that others write to cost, and twice that */
+#define HANDOFF_NS 1000 /* a chunk: what two counts that others write to cost, and twice that */
 #define RING_MAX   (1u << 24)
 #define LOOK_MIN   (1 * HL_NS_PER_MS)
 #define LOOK_MAX   (250 * HL_NS_PER_MS)
@@ -25,14 +25,14 @@
 
 /* ---- threads ---- */
 
-static hl_status start_seat(maco_runtime *rt, struct hl_maco_seat *w)
+static hl_status start_thread(maco_runtime *rt, struct hl_maco_thread *w)
 {
     if (w->started)
         return HL_OK;
-    int err = pthread_create(&w->thread, NULL, hl_maco_seat_main, w);
+    int err = pthread_create(&w->thread, NULL, hl_maco_thread_main, w);
     if (err != 0)
         return hl_fail(HL_ENOMEM, "thread %u of the runtime can't be started: %s",
-                       (unsigned)(w - rt->seats), strerror(err));
+                       (unsigned)(w - rt->threads), strerror(err));
     w->started = 1;
     return HL_OK;
 }
@@ -43,17 +43,17 @@ static const struct hl_maco_policy_ops *const policies[] = {
     [MACO_STATIC] = &hl_maco_static_policy,
 };
 
-static hl_status init_seat(maco_runtime *rt, uint32_t i)
+static hl_status init_thread(maco_runtime *rt, uint32_t i)
 {
-    struct hl_maco_seat *w = &rt->seats[i];
+    struct hl_maco_thread *w = &rt->threads[i];
     w->rt = rt;
-    w->role = i < rt->workers          ? HL_MACO_WORKER
-              : w >= seat_proxy(rt, 0) ? HL_MACO_PROXY
-                                       : HL_MACO_SCHEDULER;
+    w->role = i < rt->workers            ? HL_MACO_WORKER
+              : w >= proxy_thread(rt, 0) ? HL_MACO_PROXY
+                                         : HL_MACO_SCHEDULER;
     w->work = w->role == HL_MACO_PROXY       ? hl_maco_proxy
               : w->role == HL_MACO_SCHEDULER ? hl_maco_schedule
                                              : rt->ops->work;
-    w->index = w->role == HL_MACO_PROXY ? (uint32_t)(w - seat_proxy(rt, 0)) : i;
+    w->index = w->role == HL_MACO_PROXY ? (uint32_t)(w - proxy_thread(rt, 0)) : i;
     w->task = w->waits = w->inbox = w->given = w->spill = MACO_NONE;
     HL_TRY(hl_maco_share_init(&w->ready, rt->ring));
     if (w->role == HL_MACO_WORKER && rt->policy == MACO_SCHEDULER)
@@ -61,26 +61,26 @@ static hl_status init_seat(maco_runtime *rt, uint32_t i)
     return HL_OK;
 }
 
-static hl_status make(maco_runtime *rt)
+static hl_status make_threads(maco_runtime *rt)
 {
-    rt->n_seats = rt->workers + (rt->policy == MACO_SCHEDULER) + HL_MACO_GROUPS;
-    rt->seats = aligned_alloc(HL_LINE, rt->n_seats * sizeof(*rt->seats));
-    rt->samples = calloc(rt->n_seats, sizeof(*rt->samples));
-    if (rt->seats == NULL || rt->samples == NULL)
+    rt->n_threads = rt->workers + (rt->policy == MACO_SCHEDULER) + HL_MACO_GROUPS;
+    rt->threads = aligned_alloc(HL_LINE, rt->n_threads * sizeof(*rt->threads));
+    rt->samples = calloc(rt->n_threads, sizeof(*rt->samples));
+    if (rt->threads == NULL || rt->samples == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating %u workers", rt->workers);
-    memset(rt->seats, 0, rt->n_seats * sizeof(*rt->seats));
-    for (uint32_t i = 0; i < rt->n_seats; i++)
-        HL_TRY(init_seat(rt, i));
+    memset(rt->threads, 0, rt->n_threads * sizeof(*rt->threads));
+    for (uint32_t i = 0; i < rt->n_threads; i++)
+        HL_TRY(init_thread(rt, i));
     if (rt->policy == MACO_SCHEDULER) {
         HL_TRY(hl_maco_mpsc_init(&rt->events, rt->ring));
-        HL_TRY(start_seat(rt, seat_scheduler(rt)));
+        HL_TRY(start_thread(rt, scheduler_thread(rt)));
     }
     for (uint32_t i = 0; i < rt->workers; i++)
-        HL_TRY(start_seat(rt, &rt->seats[i]));
+        HL_TRY(start_thread(rt, &rt->threads[i]));
     return HL_OK;
 }
 
-static hl_status check(const maco_runtime_options *o)
+static hl_status check_options(const maco_runtime_options *o)
 {
     if (o->workers < 0 || o->workers > HL_MACO_WORKERS)
         return hl_fail(HL_EINVAL, "%d workers: 0 (those this process may use) to %d", o->workers,
@@ -104,7 +104,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     const maco_runtime_options *o = options != NULL ? options : &none;
     if (out == NULL)
         return hl_fail(HL_EINVAL, "a place for the runtime is wanted");
-    HL_TRY(check(o));
+    HL_TRY(check_options(o));
     maco_runtime *rt = aligned_alloc(HL_LINE, sizeof(*rt));
     if (rt == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a runtime");
@@ -135,7 +135,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     }
     hl_tick_mark(&rt->clock, 0);
     if (st == HL_OK)
-        st = make(rt);
+        st = make_threads(rt);
     if (st != HL_OK) {
         maco_runtime_close(rt);
         return st;
@@ -164,10 +164,10 @@ static int await_quiet(maco_runtime *rt, uint64_t until, int (*poll)(void *arg))
     }
 }
 
-static void release(maco_runtime *rt)
+static void release_runtime(maco_runtime *rt)
 {
-    for (uint32_t i = 0; rt->seats != NULL && i < rt->n_seats; i++) {
-        struct hl_maco_seat *w = &rt->seats[i];
+    for (uint32_t i = 0; rt->threads != NULL && i < rt->n_threads; i++) {
+        struct hl_maco_thread *w = &rt->threads[i];
         hl_maco_share_fini(&w->ready);
         hl_maco_spsc_fini(&w->queue);
         hl_maco_scratch_free(&w->scratch);
@@ -181,7 +181,7 @@ static void release(maco_runtime *rt)
     free((void *)(uintptr_t)rt->groups);
     free(rt->agreed);
     free(rt->samples);
-    free(rt->seats);
+    free(rt->threads);
     free(rt);
 }
 
@@ -192,8 +192,8 @@ void maco_runtime_close(maco_runtime *rt)
     __atomic_store_n(&rt->quit, 1, __ATOMIC_SEQ_CST);
     /* A body that does not end keeps its thread, and with it this memory. */
     int all = await_quiet(rt, hl_now_ns() + HL_MACO_GRACE_NS, NULL);
-    for (uint32_t i = 0; rt->seats != NULL && i < rt->n_seats; i++) {
-        struct hl_maco_seat *w = &rt->seats[i];
+    for (uint32_t i = 0; rt->threads != NULL && i < rt->n_threads; i++) {
+        struct hl_maco_thread *w = &rt->threads[i];
         if (!w->started)
             continue;
         hl_maco_unpark(w);
@@ -203,7 +203,7 @@ void maco_runtime_close(maco_runtime *rt)
             pthread_detach(w->thread);
     }
     if (all)
-        release(rt);
+        release_runtime(rt);
 }
 
 uint32_t hl_maco_runtime_workers(const maco_runtime *rt)
@@ -217,25 +217,25 @@ uint32_t hl_maco_runtime_workers(const maco_runtime *rt)
 static void mark_clock(maco_runtime *rt)
 {
     hl_tick_mark(&rt->clock, 1);
-    rt->hop_ticks = hl_tick_ticks(&rt->clock, HOP_NS);
+    rt->handoff_ticks = hl_tick_ticks(&rt->clock, HANDOFF_NS);
 }
 
 static hl_status make_room(maco_runtime *rt)
 {
     uint32_t n = rt->state->view.n_tasks;
-    uint32_t threads = hl_maco_seats(rt);
+    uint32_t threads = hl_maco_threads(rt);
     rt->spins = threads > rt->cpus ? SPINS_FEW : SPINS;
     /* The caller wants a processor then. */
     __atomic_store_n(&rt->spins_between, threads + 1 > rt->cpus ? SPINS_FEW : SPINS,
                      __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < threads; i++) {
-        struct hl_maco_seat *w = &rt->seats[i];
+        struct hl_maco_thread *w = &rt->threads[i];
         w->done = 0;
         w->n_records = 0;
         w->unrecorded = 0;
         __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
         __atomic_store_n(&w->waits, MACO_NONE, __ATOMIC_RELAXED);
-        HL_TRY(start_seat(rt, w)); /* a proxy is, when a plan has something for it */
+        HL_TRY(start_thread(rt, w)); /* a proxy is, when a plan has something for it */
         if (w->role == HL_MACO_SCHEDULER || w->log_room >= n)
             continue;
         uint32_t *log = malloc(n * sizeof(*log)); /* pages come as they are written */
@@ -248,10 +248,10 @@ static hl_status make_room(maco_runtime *rt)
     return HL_OK;
 }
 
-static uint64_t start(maco_runtime *rt)
+static uint64_t start_run(maco_runtime *rt)
 {
     struct hl_maco_state *s = rt->state;
-    memset(rt->samples, 0, hl_maco_seats(rt) * sizeof(*rt->samples));
+    memset(rt->samples, 0, hl_maco_threads(rt) * sizeof(*rt->samples));
     if (s->dirty)
         hl_maco_rewind(s);
     s->iteration++;
@@ -265,42 +265,42 @@ static uint64_t start(maco_runtime *rt)
     uint32_t wanted =
         rt->policy == MACO_STATIC || s->view.n_roots > rt->workers ? rt->workers : s->view.n_roots;
     if (rt->policy == MACO_SCHEDULER) {
-        hl_maco_unpark(seat_scheduler(rt));
+        hl_maco_unpark(scheduler_thread(rt));
         wanted = 0;
     }
     for (uint32_t i = 0; i < wanted; i++)
-        hl_maco_unpark(&rt->seats[i]);
+        hl_maco_unpark(&rt->threads[i]);
     for (uint32_t i = 0; i < s->n_proxies; i++)
-        hl_maco_unpark(seat_proxy(rt, i));
+        hl_maco_unpark(proxy_thread(rt, i));
     return run;
 }
 
-static void give_up_late(maco_runtime *rt, uint64_t run)
+static void abort_late_run(maco_runtime *rt, uint64_t run)
 {
     char why[HL_ERROR_TEXT_MAX], text[HL_ERROR_TEXT_MAX - 80];
     hl_maco_report(rt, text, sizeof(text));
     snprintf(why, sizeof(why), "after %" PRIu64 " ms %s", rt->timeout_ns / HL_NS_PER_MS, text);
-    hl_maco_give_up(rt, run, HL_ETIMEDOUT, why);
+    hl_maco_abort_run(rt, run, HL_ETIMEDOUT, why);
 }
 
 /* A collective waits for other ranks, which may never come. Its group is lost: here it was called,
  * there it was not. */
-static void cut_collectives(maco_runtime *rt)
+static void cancel_collectives(maco_runtime *rt)
 {
     for (uint32_t g = 0; g < rt->state->n_proxies && g < rt->n_groups; g++)
-        if (__atomic_load_n(&seat_proxy(rt, g)->task, __ATOMIC_RELAXED) != MACO_NONE)
+        if (__atomic_load_n(&proxy_thread(rt, g)->task, __ATOMIC_RELAXED) != MACO_NONE)
             hybridps_group_cancel(rt->groups[g]);
 }
 
 /* The caller may have had enough; what was ended is asked no more. */
-static void ask(maco_runtime *rt, uint64_t run)
+static void poll_caller(maco_runtime *rt, uint64_t run)
 {
     if (rt->poll != NULL && rt->poll(rt->poll_arg) != 0)
-        hl_maco_give_up(rt, run, HL_ECANCELED, "the run was cancelled by its caller");
+        hl_maco_abort_run(rt, run, HL_ECANCELED, "the run was cancelled by its caller");
 }
 
 /* Sleeps until the run is over and its threads have left it. */
-static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
+static void watch_run(maco_runtime *rt, uint64_t run, uint64_t deadline)
 {
     uint64_t step = rt->timeout_ns / 64;
     step = step < LOOK_MIN ? LOOK_MIN : step > LOOK_MAX ? LOOK_MAX : step;
@@ -317,7 +317,7 @@ static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
             next = now + step;
         }
         if (going && now >= deadline) {
-            give_up_late(rt, run);
+            abort_late_run(rt, run);
             continue;
         }
         if (!going && grace == 0)
@@ -325,22 +325,22 @@ static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
         if (!going && now >= grace)
             return;
         if (!going && !cut && now >= grace - HL_MACO_GRACE_NS / 2) {
-            cut_collectives(rt);
+            cancel_collectives(rt);
             cut = 1;
         }
         uint64_t until = going && deadline < next ? deadline : next;
         hl_futex_wait(&rt->ended, seen, until > now ? until - now : 1);
         if (going && !hl_maco_quiet(rt))
-            ask(rt, run);
+            poll_caller(rt, run);
     }
 }
 
 /* Names who is still in a task. */
-static hl_status say_who(maco_runtime *rt, hl_status st, const char *before)
+static hl_status report_busy_workers(maco_runtime *rt, hl_status st, const char *before)
 {
     char text[HL_ERROR_TEXT_MAX - 200] = "";
-    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
-        const struct hl_maco_seat *w = &rt->seats[i];
+    for (uint32_t i = 0; i < hl_maco_threads(rt); i++) {
+        const struct hl_maco_thread *w = &rt->threads[i];
         uint32_t task = __atomic_load_n(&w->task, __ATOMIC_RELAXED);
         size_t used = strlen(text);
         if (task != MACO_NONE)
@@ -354,13 +354,13 @@ static hl_status say_who(maco_runtime *rt, hl_status st, const char *before)
                    before, before[0] != '\0' ? "; " : "", text);
 }
 
-static hl_status judge(maco_runtime *rt)
+static hl_status run_verdict(maco_runtime *rt)
 {
     pthread_mutex_lock(&rt->verdict_lock);
     hl_status st = rt->verdict;
     pthread_mutex_unlock(&rt->verdict_lock);
     if (!hl_maco_quiet(rt))
-        return say_who(rt, st, rt->why);
+        return report_busy_workers(rt, st, rt->why);
     if (st != HL_OK)
         return hl_fail(st, "%s", rt->why);
     rt->state->dirty = 0;
@@ -375,18 +375,18 @@ hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source
     HL_TRY(make_room(rt));
     if (rt->state->has_bodies)
         hl_maco_bodies_begin();
-    watch(rt, start(rt), deadline);
+    watch_run(rt, start_run(rt), deadline);
     if (rt->state->has_bodies)
         hl_maco_bodies_end();
     mark_clock(rt);
-    return judge(rt);
+    return run_verdict(rt);
 }
 
 static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source)
 {
     uint64_t deadline = hl_now_ns() + rt->timeout_ns;
     if (!await_quiet(rt, deadline, rt->poll))
-        return say_who(rt, HL_EBUSY, "");
+        return report_busy_workers(rt, HL_EBUSY, "");
     rt->plan = NULL;
     HL_TRY(hl_maco_agree(rt, source, deadline));
     hl_status st = hl_maco_run_once(rt, source, deadline);
@@ -412,5 +412,5 @@ void maco_cancel(maco_runtime *rt)
         return;
     uint64_t run = __atomic_load_n(&rt->run, __ATOMIC_SEQ_CST);
     if (run & 1)
-        hl_maco_give_up(rt, run, HL_ECANCELED, "the run was cancelled");
+        hl_maco_abort_run(rt, run, HL_ECANCELED, "the run was cancelled");
 }

@@ -44,8 +44,8 @@ struct hl_maco_hot {
     maco_function call; /* NULL: a body, a collective, or nothing */
     void *arg;
     uint32_t trigger;
-    uint32_t wish; /* a worker, MACO_NONE */
-    uint32_t next; /* direct: what its trigger, a link, launches; MACO_NONE */
+    uint32_t affinity; /* a worker, MACO_NONE */
+    uint32_t next;     /* direct: what its trigger, a link, launches; MACO_NONE */
     uint16_t type;
 };
 
@@ -60,7 +60,7 @@ struct hl_maco_state {
     uint64_t iteration; /* counters reach needed * iteration */
     int has_bodies;     /* of ours, which may be BLAS's */
     int has_priority;   /* not all have the same */
-    int picky;          /* not every worker may run every task: a wish, or a proxy's */
+    int has_affinity;   /* not every worker may run every task: a worker's own, or a proxy's */
     uint32_t *next_task, *next_event;       /* links of lists that tasks and events are in */
     uint32_t *list, *list_first;            /* static: tasks by worker */
     uint32_t *comm, *comm_first, n_proxies; /* tasks by group */
@@ -70,20 +70,20 @@ struct hl_maco_state {
 
 enum hl_maco_role { HL_MACO_WORKER, HL_MACO_PROXY, HL_MACO_SCHEDULER };
 
-struct hl_maco_seat;
+struct hl_maco_thread;
 
 /* What one of enum maco_policy means for the threads of a runtime. */
 struct hl_maco_policy_ops {
     /* Puts the roots in front of the workers; alone, before a run. NULL: they find them. */
     void (*start)(maco_runtime *rt);
     /* A worker's part of a run, until it leaves the run or sleeps. */
-    void (*work)(struct hl_maco_seat *w);
+    void (*work)(struct hl_maco_thread *w);
     /* By a proxy: one more of what `event` waits for has come. */
-    void (*offer)(struct hl_maco_seat *w, uint32_t event);
+    void (*offer)(struct hl_maco_thread *w, uint32_t event);
 };
 
 /* A thread of the runtime. */
-struct hl_maco_seat {
+struct hl_maco_thread {
     _Alignas(HL_LINE) uint32_t parked; /* a futex: 1 = sleeps, or is about to */
     uint32_t task;                     /* what it runs, MACO_NONE */
     uint32_t waits;                    /* the event that it waits for, MACO_NONE */
@@ -91,13 +91,13 @@ struct hl_maco_seat {
     _Alignas(HL_LINE) struct hl_maco_share ready; /* events that have fired */
     struct hl_maco_spsc queue;                    /* from the scheduler */
     _Alignas(HL_LINE) maco_runtime *rt;
-    uint64_t run;                         /* the number it entered with */
-    uint64_t last;                        /* run in which it has nothing more to do */
-    uint64_t at_run;                      /* run that `at` belongs to */
-    uint32_t at;                          /* where it is in its list */
-    uint32_t index, role;                 /* worker; group of a proxy */
-    void (*work)(struct hl_maco_seat *w); /* its part of a run, as its role and the policy want */
-    uint32_t given;                       /* tasks taken out of the inbox, in order */
+    uint64_t run;                           /* the number it entered with */
+    uint64_t last;                          /* run in which it has nothing more to do */
+    uint64_t at_run;                        /* run that `at` belongs to */
+    uint32_t at;                            /* where it is in its list */
+    uint32_t index, role;                   /* worker; group of a proxy */
+    void (*work)(struct hl_maco_thread *w); /* its part of a run, as its role and the policy want */
+    uint32_t given;                         /* tasks taken out of the inbox, in order */
     uint32_t spill, spill_last; /* events that did not fit in `ready`: a list in next_event */
     uint64_t spent;             /* scheduler: cost queued so far */
     uint64_t finished;          /* worker: cost done so far, read by the scheduler */
@@ -112,7 +112,7 @@ struct hl_maco_seat {
     int started;
 };
 
-/* What the caller saw of a seat while it waited. */
+/* What the caller saw of a thread while it waited. */
 struct hl_maco_sample {
     uint32_t task, waits, done;
     int parked;
@@ -133,11 +133,11 @@ struct maco_runtime {
     const maco_plan *plan;                /* run last; NULL */
     const struct hl_maco_policy_ops *ops; /* of `policy` */
     int tracing, policy, balance;
-    uint32_t workers, n_seats; /* workers, the scheduler if there is one, then proxies */
-    uint32_t spins;            /* looks before a thread sleeps */
-    uint32_t spins_between;    /* the same where no run goes on; atomic */
-    uint64_t hop_ticks;        /* of work that is not worth another processor's way to it */
-    struct hl_maco_seat *seats;
+    uint32_t workers, n_threads; /* workers, the scheduler if there is one, then proxies */
+    uint32_t spins;              /* looks before a thread sleeps */
+    uint32_t spins_between;      /* the same where no run goes on; atomic */
+    uint64_t handoff_ticks;      /* of work that is not worth another processor's way to it */
+    struct hl_maco_thread *threads;
     _Alignas(HL_LINE) uint32_t n_parked;
     _Alignas(HL_LINE) uint32_t active;
     uint32_t ended; /* a futex: moves when the caller has to look */
@@ -167,13 +167,13 @@ struct maco_runtime {
     void *poll_arg;
 };
 
-#define seat_scheduler(rt) (&(rt)->seats[(rt)->workers])
-#define seat_proxy(rt, g)  (&(rt)->seats[(rt)->n_seats - HL_MACO_GROUPS + (g)])
+#define scheduler_thread(rt) (&(rt)->threads[(rt)->workers])
+#define proxy_thread(rt, g)  (&(rt)->threads[(rt)->n_threads - HL_MACO_GROUPS + (g)])
 
 /* Those that this run is about: behind them are proxies of groups that its plan has nothing for. */
-static inline uint32_t hl_maco_seats(const maco_runtime *rt)
+static inline uint32_t hl_maco_threads(const maco_runtime *rt)
 {
-    return rt->n_seats - HL_MACO_GROUPS + rt->state->n_proxies;
+    return rt->n_threads - HL_MACO_GROUPS + rt->state->n_proxies;
 }
 
 /* ---- load.c ---- */
@@ -185,23 +185,23 @@ void hl_maco_forget(maco_runtime *rt, uint64_t serial);
 /* Counters stand where the next run begins. */
 void hl_maco_rewind(struct hl_maco_state *s);
 
-/* ---- seat.c: entering, leaving, sleeping, waking ---- */
-int hl_maco_enter(struct hl_maco_seat *w);
-void hl_maco_leave(struct hl_maco_seat *w);
+/* ---- thread.c: entering, leaving, sleeping, waking ---- */
+int hl_maco_enter(struct hl_maco_thread *w);
+void hl_maco_leave(struct hl_maco_thread *w);
 /* Sleeps until woken, not active meanwhile; at once back where ready() is true. Active before;
  * afterwards the caller enters again. */
-void hl_maco_park(struct hl_maco_seat *w, int (*ready)(struct hl_maco_seat *w));
-void hl_maco_unpark(struct hl_maco_seat *w);
+void hl_maco_park(struct hl_maco_thread *w, int (*ready)(struct hl_maco_thread *w));
+void hl_maco_unpark(struct hl_maco_thread *w);
 /* One worker that sleeps. */
 void hl_maco_unpark_worker(maco_runtime *rt);
 /* The kth look in vain of at most `spins`. 0: it is time to sleep. */
 int hl_maco_relax(uint32_t spins, uint32_t k);
 /* Ends the run that `run` numbers; the first to end it decides how. Text as of hl_error_text. */
-void hl_maco_give_up(maco_runtime *rt, uint64_t run, hl_status st, const char *why);
-void hl_maco_finish(struct hl_maco_seat *w);
-void *hl_maco_seat_main(void *seat);
+void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why);
+void hl_maco_finish(struct hl_maco_thread *w);
+void *hl_maco_thread_main(void *thread);
 
-static inline int hl_maco_over(const struct hl_maco_seat *w)
+static inline int hl_maco_over(const struct hl_maco_thread *w)
 {
     return __atomic_load_n(&w->rt->run, __ATOMIC_ACQUIRE) != w->run;
 }
@@ -210,18 +210,18 @@ static inline int hl_maco_over(const struct hl_maco_seat *w)
 extern const struct hl_maco_policy_ops hl_maco_direct_policy, hl_maco_scheduler_policy,
     hl_maco_static_policy;
 /* The scheduler's part of a run, and a proxy's under every policy. */
-void hl_maco_schedule(struct hl_maco_seat *w);
-void hl_maco_proxy(struct hl_maco_seat *w);
+void hl_maco_schedule(struct hl_maco_thread *w);
+void hl_maco_proxy(struct hl_maco_thread *w);
 
 /* ---- task.c ---- */
 /* What is no call: a body, a collective. */
-int hl_maco_body_of(struct hl_maco_seat *w, uint32_t task);
+int hl_maco_body_of(struct hl_maco_thread *w, uint32_t task);
 /* A task's end that is not the usual one: it failed, or is recorded. */
-void hl_maco_failed(struct hl_maco_seat *w, uint32_t task, int st);
-void hl_maco_record_task(struct hl_maco_seat *w, uint32_t task);
+void hl_maco_failed(struct hl_maco_thread *w, uint32_t task, int st);
+void hl_maco_record_task(struct hl_maco_thread *w, uint32_t task);
 
 /* Runs one; 0: the run is over, nothing may be counted. */
-static inline int hl_maco_execute(struct hl_maco_seat *w, const struct hl_maco_hot *hot,
+static inline int hl_maco_execute(struct hl_maco_thread *w, const struct hl_maco_hot *hot,
                                   uint32_t task)
 {
     maco_runtime *rt = w->rt;
@@ -244,10 +244,10 @@ static inline int hl_maco_execute(struct hl_maco_seat *w, const struct hl_maco_h
 
 /* What follows events that have fired, which are a list in next_event: sleepers are woken, joins
  * counted, the end told. Takes out and returns the next one that launches tasks; MACO_NONE. */
-uint32_t hl_maco_launch(struct hl_maco_seat *w, uint32_t *fired);
+uint32_t hl_maco_launch(struct hl_maco_thread *w, uint32_t *fired);
 
 /* Adds n to a count; 1: that was the last. */
-static inline int hl_maco_tally(struct hl_maco_state *s, uint32_t event, uint32_t n)
+static inline int hl_maco_event_add(struct hl_maco_state *s, uint32_t event, uint32_t n)
 {
     maco_event *e = &s->events[event];
     uint64_t goal = e->needed * s->iteration;
@@ -287,7 +287,7 @@ hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source
                            uint64_t deadline) HL_CHECK;
 
 /* ---- record.c ---- */
-void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64_t from,
+void hl_maco_record(struct hl_maco_thread *w, uint32_t task, uint16_t kind, uint64_t from,
                     uint64_t to);
 
 #endif

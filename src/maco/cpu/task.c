@@ -5,7 +5,7 @@
 #include "maco/kernels/bodies.h"
 #include "maco/kernels/comm.h"
 
-void hl_maco_failed(struct hl_maco_seat *w, uint32_t task, int st)
+void hl_maco_failed(struct hl_maco_thread *w, uint32_t task, int st)
 {
     char why[HL_ERROR_TEXT_MAX];
     const char *name = hl_maco_task_name(w->rt->state, task), *said = hl_error_text();
@@ -16,10 +16,10 @@ void hl_maco_failed(struct hl_maco_seat *w, uint32_t task, int st)
         snprintf(why, sizeof(why), "task %s: its function returned %d (%s)", name, st,
                  hl_status_text(status));
     hl_error_clear();
-    hl_maco_give_up(w->rt, w->run, status, why);
+    hl_maco_abort_run(w->rt, w->run, status, why);
 }
 
-int hl_maco_body_of(struct hl_maco_seat *w, uint32_t task)
+int hl_maco_body_of(struct hl_maco_thread *w, uint32_t task)
 {
     maco_runtime *rt = w->rt;
     const maco_task *t = &rt->state->view.tasks[task];
@@ -28,7 +28,7 @@ int hl_maco_body_of(struct hl_maco_seat *w, uint32_t task)
     return hl_maco_comm(t, hl_maco_task_name(rt->state, task), rt->groups[t->group]);
 }
 
-void hl_maco_record_task(struct hl_maco_seat *w, uint32_t task)
+void hl_maco_record_task(struct hl_maco_thread *w, uint32_t task)
 {
     uint16_t kind = w->role == HL_MACO_PROXY ? HL_MACO_COMM : HL_MACO_COMPUTE;
     hl_maco_record(w, task, kind, w->tick, hl_tick());
@@ -38,13 +38,13 @@ static void wake_waiters(maco_runtime *rt, uint32_t event)
 {
     if (__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) == 0)
         return;
-    uint32_t last = hl_maco_seats(rt);
+    uint32_t last = hl_maco_threads(rt);
     for (uint32_t i = 0; i < last; i++)
-        if (__atomic_load_n(&rt->seats[i].waits, __ATOMIC_SEQ_CST) == event)
-            hl_maco_unpark(&rt->seats[i]);
+        if (__atomic_load_n(&rt->threads[i].waits, __ATOMIC_SEQ_CST) == event)
+            hl_maco_unpark(&rt->threads[i]);
 }
 
-uint32_t hl_maco_launch(struct hl_maco_seat *w, uint32_t *fired)
+uint32_t hl_maco_launch(struct hl_maco_thread *w, uint32_t *fired)
 {
     struct hl_maco_state *s = w->rt->state;
     while (*fired != MACO_NONE) {
@@ -56,7 +56,7 @@ uint32_t hl_maco_launch(struct hl_maco_seat *w, uint32_t *fired)
         if (e->reserved & HL_MACO_JOINS)
             for (uint64_t i = e->reserved2[0]; i < e->reserved2[1]; i++) {
                 uint32_t next = s->hot[i].trigger;
-                if (!hl_maco_tally(s, next, 1))
+                if (!hl_maco_event_add(s, next, 1))
                     continue;
                 s->next_event[next] = *fired;
                 *fired = next;

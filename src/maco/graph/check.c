@@ -274,7 +274,7 @@ static hl_status check_numbers(const struct checking *c)
     return HL_OK;
 }
 
-static hl_status check(const struct checking *c)
+static hl_status check_task(const struct checking *c)
 {
     const maco_task *t = c->task;
     HL_TRY(check_numbers(c));
@@ -294,6 +294,6 @@ hl_status hl_maco_check(const maco_op *op, const maco_task *task, const char *na
                        "task \"%s\": a graph has no tasks of type %d. Hint: enum "
                        "maco_task_type, TERMINATE is the runtime's",
                        name, op->type);
-    hl_status st = check(&c);
+    hl_status st = check_task(&c);
     return st == HL_OK ? st : hl_fail_prefix(st, "task \"%s\" (%s): ", name, c.type->name);
 }

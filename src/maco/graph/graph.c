@@ -53,7 +53,7 @@ void maco_graph_free(maco_graph *g)
 
 /* Bytes of the UTF-8 character at s, 0 where there is none or a control character: names go into
  * JSON and messages as they are. */
-static size_t character(const unsigned char *s)
+static size_t character_bytes(const unsigned char *s)
 {
     if (s[0] >= 0x20 && s[0] < 0x7f)
         return 1;
@@ -74,7 +74,7 @@ static hl_status check_name(const char *name)
 {
     const unsigned char *s = (const unsigned char *)name;
     size_t at = 0, n;
-    while (s[at] != 0 && at <= NAME_MAX_BYTES && (n = character(s + at)) > 0)
+    while (s[at] != 0 && at <= NAME_MAX_BYTES && (n = character_bytes(s + at)) > 0)
         at += n;
     if (at > NAME_MAX_BYTES || s[at] != 0 || at == 0)
         return hl_fail(HL_EINVAL,

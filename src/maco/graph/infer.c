@@ -13,7 +13,7 @@
 
 #define LEVELS 6 /* 64^6 places */
 
-struct reader {
+struct segment_reader {
     uint32_t task, next, seen; /* seen: the last task that walked over it */
 };
 
@@ -23,7 +23,7 @@ struct walk {
     size_t places;
     uint64_t *bits[LEVELS];
     uint32_t *writer, *readers; /* of the segment that begins at a place; MACO_NONE */
-    struct reader *reader;
+    struct segment_reader *reader;
     size_t n_readers, reader_cap;
     uint32_t *told; /* the last task that heard of this one */
     hl_maco_conflict_fn found;
@@ -79,7 +79,7 @@ static size_t bit_after(const struct walk *w, size_t at)
     return at;
 }
 
-static void split(struct walk *w, size_t at)
+static void split_segment(struct walk *w, size_t at)
 {
     size_t begin = bit_before(w, at);
     if (begin == at)
@@ -91,7 +91,8 @@ static void split(struct walk *w, size_t at)
 
 /* ---- what a task meets ---- */
 
-static hl_status tell(struct walk *w, uint32_t task, uint32_t on, enum hl_maco_conflict how)
+static hl_status tell_conflict(struct walk *w, uint32_t task, uint32_t on,
+                               enum hl_maco_conflict how)
 {
     if (on == MACO_NONE || on == task || w->told[on] == task)
         return HL_OK;
@@ -102,13 +103,14 @@ static hl_status tell(struct walk *w, uint32_t task, uint32_t on, enum hl_maco_c
 static hl_status meet_read(struct walk *w, uint32_t task, size_t at)
 {
     uint32_t head = w->readers[at];
-    HL_TRY(tell(w, task, w->writer[at], HL_MACO_RAW));
+    HL_TRY(tell_conflict(w, task, w->writer[at], HL_MACO_RAW));
     if (head != MACO_NONE && w->reader[head].task == task)
         return HL_OK;
     if (w->n_readers >= MACO_NONE)
         return hl_fail(HL_EINVAL, "tasks read too many pieces of memory. Hint: fewer ranges");
     HL_TRY(hl_maco_grow(&w->reader, &w->reader_cap, w->n_readers, 1, sizeof(*w->reader)));
-    w->reader[w->n_readers] = (struct reader){.task = task, .next = head, .seen = MACO_NONE};
+    w->reader[w->n_readers] =
+        (struct segment_reader){.task = task, .next = head, .seen = MACO_NONE};
     w->readers[at] = (uint32_t)w->n_readers++;
     return HL_OK;
 }
@@ -120,18 +122,18 @@ static hl_status meet_write(struct walk *w, uint32_t task, size_t at)
     for (; r != MACO_NONE && w->reader[r].seen != task; r = w->reader[r].next) {
         w->reader[r].seen = task;
         others |= w->reader[r].task != task;
-        HL_TRY(tell(w, task, w->reader[r].task, HL_MACO_WAR));
+        HL_TRY(tell_conflict(w, task, w->reader[r].task, HL_MACO_WAR));
     }
     /* Whoever read it since waits for the writer. */
-    return others || r != MACO_NONE ? HL_OK : tell(w, task, w->writer[at], HL_MACO_WAW);
+    return others || r != MACO_NONE ? HL_OK : tell_conflict(w, task, w->writer[at], HL_MACO_WAW);
 }
 
-static hl_status visit(struct walk *w, size_t i)
+static hl_status visit_piece(struct walk *w, size_t i)
 {
     const struct hl_maco_access *a = &w->pieces.access[w->pieces.piece[i].access];
     size_t lo = w->lo[i], hi = w->hi[i];
-    split(w, lo);
-    split(w, hi);
+    split_segment(w, lo);
+    split_segment(w, hi);
     for (size_t at = lo; at < hi;) {
         size_t next = bit_after(w, at);
         HL_TRY(a->write ? meet_write(w, a->task, at) : meet_read(w, a->task, at));
@@ -149,7 +151,7 @@ static hl_status visit(struct walk *w, size_t i)
 /* ---- places ---- */
 
 /* Numbers the ends of all pieces by strip, then coordinate. */
-static hl_status number(struct walk *w, uint64_t *key, uint32_t *end)
+static hl_status number_ends(struct walk *w, uint64_t *key, uint32_t *end)
 {
     const struct hl_maco_piece *p = w->pieces.piece;
     size_t n = w->pieces.n * 2, place = 0;
@@ -203,11 +205,11 @@ static hl_status walk_all(struct walk *w, size_t tasks)
     uint32_t *end = malloc((w->pieces.n * 2 + 1) * sizeof(*end));
     hl_status st = key == NULL || end == NULL
                        ? hl_fail(HL_ENOMEM, "out of memory comparing what tasks write")
-                       : number(w, key, end);
+                       : number_ends(w, key, end);
     free(key);
     free(end);
     for (size_t i = 0; i < w->pieces.n && st == HL_OK; i++)
-        st = visit(w, i);
+        st = visit_piece(w, i);
     return st;
 }
 

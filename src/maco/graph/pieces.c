@@ -154,7 +154,7 @@ static size_t strip_of(const struct matrix *m, uint64_t col)
     return lo;
 }
 
-static int fits(const struct matrix *m)
+static int matrix_fits(const struct matrix *m)
 {
     size_t pieces = 0, most = m->count * PIECES_PER + PIECES_MORE;
     struct rect r[3];
@@ -186,7 +186,7 @@ static hl_status add_matrix(struct hl_maco_pieces *p, const uint32_t *access, si
     m.stride = common_stride(&m);
     if (m.stride != 0)
         st = find_cuts(&m);
-    if (st == HL_OK && m.stride != 0 && fits(&m))
+    if (st == HL_OK && m.stride != 0 && matrix_fits(&m))
         st = add_strips(&m);
     else
         for (size_t i = 0; i < count && st == HL_OK; i++)

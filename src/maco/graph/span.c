@@ -2,13 +2,13 @@
 
 #include "maco/graph/types.h"
 
-static uint64_t mul(uint64_t a, uint64_t b)
+static uint64_t mul_capped(uint64_t a, uint64_t b)
 {
     uint64_t out;
     return __builtin_mul_overflow(a, b, &out) ? UINT64_MAX : out;
 }
 
-static uint64_t add(uint64_t a, uint64_t b)
+static uint64_t add_capped(uint64_t a, uint64_t b)
 {
     uint64_t out;
     return __builtin_add_overflow(a, b, &out) ? UINT64_MAX : out;
@@ -25,8 +25,8 @@ struct adding {
 
 enum { READ = 1, WRITE = 2 };
 
-static void matrix(struct adding *a, const char *name, int use, uint64_t address, int rows,
-                   int cols, int ld)
+static void add_matrix(struct adding *a, const char *name, int use, uint64_t address, int rows,
+                       int cols, int ld)
 {
     const int32_t *d = a->t->dims;
     if (address == 0)
@@ -45,7 +45,8 @@ static void matrix(struct adding *a, const char *name, int use, uint64_t address
     };
 }
 
-static void dense(struct adding *a, const char *name, int use, uint64_t address, uint64_t elements)
+static void add_dense(struct adding *a, const char *name, int use, uint64_t address,
+                      uint64_t elements)
 {
     if (address == 0)
         return;
@@ -63,75 +64,75 @@ static void dense(struct adding *a, const char *name, int use, uint64_t address,
     };
 }
 
-static void matmul(struct adding *a)
+static void matmul_operands(struct adding *a)
 {
     const maco_task *t = a->t;
     int ta = t->dims[6], tb = t->dims[7];
     float beta = t->aux[1];
-    matrix(a, "A", READ, t->inputs[0], ta ? 2 : 0, ta ? 0 : 2, 3);
-    matrix(a, "B", READ, t->inputs[1], tb ? 1 : 2, tb ? 2 : 1, 4);
-    matrix(a, "bias", READ, t->inputs[2], -1, 1, -1);
-    matrix(a, "C", beta < 0 || beta > 0 ? READ | WRITE : WRITE, t->outputs[0], 0, 1, 5);
+    add_matrix(a, "A", READ, t->inputs[0], ta ? 2 : 0, ta ? 0 : 2, 3);
+    add_matrix(a, "B", READ, t->inputs[1], tb ? 1 : 2, tb ? 2 : 1, 4);
+    add_matrix(a, "bias", READ, t->inputs[2], -1, 1, -1);
+    add_matrix(a, "C", beta < 0 || beta > 0 ? READ | WRITE : WRITE, t->outputs[0], 0, 1, 5);
 }
 
-static void attention(struct adding *a)
+static void attention_operands(struct adding *a)
 {
     const maco_task *t = a->t;
     const int32_t *d = t->dims;
-    uint64_t queries = mul(mul((uint64_t)d[0], (uint64_t)d[1]), (uint64_t)d[3]);
-    uint64_t keys = mul(mul((uint64_t)d[0], (uint64_t)d[2]), (uint64_t)d[4]);
-    dense(a, "Q", READ, t->inputs[0], mul(queries, (uint64_t)d[5]));
-    dense(a, "K", READ, t->inputs[1], mul(keys, (uint64_t)d[5]));
-    dense(a, "V", READ, t->inputs[2], mul(keys, (uint64_t)d[5]));
-    dense(a, "mask", READ, t->inputs[3], mul((uint64_t)d[3], (uint64_t)d[4]));
-    dense(a, "O", WRITE, t->outputs[0], mul(queries, (uint64_t)d[5]));
+    uint64_t queries = mul_capped(mul_capped((uint64_t)d[0], (uint64_t)d[1]), (uint64_t)d[3]);
+    uint64_t keys = mul_capped(mul_capped((uint64_t)d[0], (uint64_t)d[2]), (uint64_t)d[4]);
+    add_dense(a, "Q", READ, t->inputs[0], mul_capped(queries, (uint64_t)d[5]));
+    add_dense(a, "K", READ, t->inputs[1], mul_capped(keys, (uint64_t)d[5]));
+    add_dense(a, "V", READ, t->inputs[2], mul_capped(keys, (uint64_t)d[5]));
+    add_dense(a, "mask", READ, t->inputs[3], mul_capped((uint64_t)d[3], (uint64_t)d[4]));
+    add_dense(a, "O", WRITE, t->outputs[0], mul_capped(queries, (uint64_t)d[5]));
     a->elem = 4; /* lse is float32 always */
-    dense(a, "lse", WRITE, t->outputs[1], queries);
+    add_dense(a, "lse", WRITE, t->outputs[1], queries);
 }
 
-static void rows(struct adding *a)
+static void row_operands(struct adding *a)
 {
     const maco_task *t = a->t;
-    matrix(a, "X", READ, t->inputs[0], 0, 1, 2);
-    matrix(a, "gamma", READ, t->inputs[1], -1, 1, -1);
-    matrix(a, "beta", READ, t->inputs[2], -1, 1, -1);
-    matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 3);
+    add_matrix(a, "X", READ, t->inputs[0], 0, 1, 2);
+    add_matrix(a, "gamma", READ, t->inputs[1], -1, 1, -1);
+    add_matrix(a, "beta", READ, t->inputs[2], -1, 1, -1);
+    add_matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 3);
 }
 
-static void elementwise(struct adding *a)
+static void elementwise_operands(struct adding *a)
 {
     const maco_task *t = a->t;
-    matrix(a, "A", READ, t->inputs[0], 0, 1, 2);
+    add_matrix(a, "A", READ, t->inputs[0], 0, 1, 2);
     int whole = t->dims[3] > 0; /* or one row for all */
-    matrix(a, "B", READ, t->inputs[1], whole ? 0 : -1, 1, whole ? 3 : -1);
+    add_matrix(a, "B", READ, t->inputs[1], whole ? 0 : -1, 1, whole ? 3 : -1);
     a->elem = hl_maco_dtype_size(t->dims[6]);
-    matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 4);
+    add_matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 4);
 }
 
-static void collective(struct adding *a)
+static void collective_operands(struct adding *a)
 {
     const maco_task *t = a->t;
-    uint64_t count = hl_maco_count(t), all = mul(count, (uint64_t)(uint32_t)t->dims[5]);
+    uint64_t count = hl_maco_count(t), all = mul_capped(count, (uint64_t)(uint32_t)t->dims[5]);
     int spread = t->type == MACO_TASK_REDUCE_SCATTER || t->type == MACO_TASK_ALL_TO_ALL;
     int collected = t->type == MACO_TASK_ALLGATHER || t->type == MACO_TASK_ALL_TO_ALL;
-    dense(a, "X", READ, t->inputs[0], spread ? all : count);
-    dense(a, "Y", WRITE, t->outputs[0], collected ? all : count);
+    add_dense(a, "X", READ, t->inputs[0], spread ? all : count);
+    add_dense(a, "Y", WRITE, t->outputs[0], collected ? all : count);
 }
 
-static void copy(struct adding *a)
+static void copy_operands(struct adding *a)
 {
     a->elem = 1;
-    matrix(a, "X", READ, a->t->inputs[0], 0, 1, 2);
-    matrix(a, "Y", WRITE, a->t->outputs[0], 0, 1, 3);
+    add_matrix(a, "X", READ, a->t->inputs[0], 0, 1, 2);
+    add_matrix(a, "Y", WRITE, a->t->outputs[0], 0, 1, 3);
 }
 
-static void linear(struct adding *a)
+static void linear_operands(struct adding *a)
 {
     const maco_task *t = a->t;
-    matrix(a, "X", READ, t->inputs[0], 0, 2, 3);
-    matrix(a, "W", READ, t->inputs[1], 1, 2, 4);
-    matrix(a, "bias", READ, t->inputs[2], -1, 1, -1);
-    matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 5);
+    add_matrix(a, "X", READ, t->inputs[0], 0, 2, 3);
+    add_matrix(a, "W", READ, t->inputs[1], 1, 2, 4);
+    add_matrix(a, "bias", READ, t->inputs[2], -1, 1, -1);
+    add_matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 5);
 }
 
 int hl_maco_operands(const maco_task *t, struct hl_maco_operand out[HL_MACO_OPERANDS])
@@ -139,31 +140,31 @@ int hl_maco_operands(const maco_task *t, struct hl_maco_operand out[HL_MACO_OPER
     struct adding a = {.t = t, .out = out, .elem = hl_maco_dtype_size(hl_maco_dtype(t))};
     switch (t->type) {
     case MACO_TASK_MATMUL:
-        matmul(&a);
+        matmul_operands(&a);
         break;
     case MACO_TASK_ATTENTION:
-        attention(&a);
+        attention_operands(&a);
         break;
     case MACO_TASK_LINEAR:
-        linear(&a);
+        linear_operands(&a);
         break;
     case MACO_TASK_LAYERNORM:
     case MACO_TASK_GELU:
     case MACO_TASK_SILU:
     case MACO_TASK_SOFTMAX:
     case MACO_TASK_RMSNORM:
-        rows(&a);
+        row_operands(&a);
         break;
     case MACO_TASK_ELEMENTWISE:
-        elementwise(&a);
+        elementwise_operands(&a);
         break;
     case MACO_TASK_MEMCPY:
     case MACO_TASK_MEMSET:
-        copy(&a);
+        copy_operands(&a);
         break;
     default:
         if (hl_maco_is_comm(t->type) && t->type != MACO_TASK_CUSTOM_COMM)
-            collective(&a);
+            collective_operands(&a);
     }
     return a.n;
 }
@@ -174,10 +175,10 @@ struct hl_maco_span hl_maco_span_of(const struct hl_maco_operand *o)
 {
     struct hl_maco_span s = {.first = o->address,
                              .rows = o->rows,
-                             .row_bytes = mul(o->cols, o->elem),
-                             .stride = mul(o->ld, o->elem)};
+                             .row_bytes = mul_capped(o->cols, o->elem),
+                             .stride = mul_capped(o->ld, o->elem)};
     if (s.rows == 1 || s.stride == s.row_bytes) {
-        s.row_bytes = mul(s.rows, s.row_bytes);
+        s.row_bytes = mul_capped(s.rows, s.row_bytes);
         s.stride = s.row_bytes;
         s.rows = 1;
     }
@@ -186,7 +187,7 @@ struct hl_maco_span hl_maco_span_of(const struct hl_maco_operand *o)
 
 uint64_t hl_maco_span_end(const struct hl_maco_span *s)
 {
-    return add(s->first, add(mul(s->rows - 1, s->stride), s->row_bytes));
+    return add_capped(s->first, add_capped(mul_capped(s->rows - 1, s->stride), s->row_bytes));
 }
 
 /* Rows i of a and j of b meet when, with k = i - j and d = b - a,  d - a's width < k * stride <
@@ -219,7 +220,7 @@ uint64_t hl_maco_bytes_moved(const maco_task *t)
     uint64_t most = 0;
     int n = hl_maco_operands(t, o);
     for (int i = 0; i < n; i++) {
-        uint64_t bytes = mul(mul(o[i].rows, o[i].cols), o[i].elem);
+        uint64_t bytes = mul_capped(mul_capped(o[i].rows, o[i].cols), o[i].elem);
         most = bytes > most ? bytes : most;
     }
     return most;

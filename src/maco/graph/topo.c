@@ -110,8 +110,8 @@ static uint64_t key_of(const int32_t *priority, uint32_t i)
     return priority == NULL ? 0 : (uint64_t)((int64_t)INT32_MAX - priority[i]);
 }
 
-static hl_status kahn(uint32_t n, const struct hl_maco_csr *children, const int32_t *priority,
-                      uint32_t *waits, uint32_t *order, uint32_t *placed)
+static hl_status order_kahn(uint32_t n, const struct hl_maco_csr *children, const int32_t *priority,
+                            uint32_t *waits, uint32_t *order, uint32_t *placed)
 {
     struct hl_maco_heap ready = {0};
     hl_status st = HL_OK;
@@ -158,7 +158,7 @@ hl_status hl_maco_topo(uint32_t n, const struct hl_maco_csr *parents,
         return no_memory();
     for (uint32_t i = 0; i < n; i++)
         waits[i] = parents->first[i + 1] - parents->first[i];
-    hl_status st = kahn(n, children, priority, waits, order, placed);
+    hl_status st = order_kahn(n, children, priority, waits, order, placed);
     free(waits);
     return st;
 }
@@ -166,8 +166,8 @@ hl_status hl_maco_topo(uint32_t n, const struct hl_maco_csr *parents,
 /* ---- cycles ---- */
 
 /* Peels off what waits for nobody; left[i] stays where i is on a cycle or behind one. */
-static void peel(uint32_t n, const struct hl_maco_csr *parents, const struct hl_maco_csr *children,
-                 uint32_t *left, uint32_t *stack)
+static void peel_ready(uint32_t n, const struct hl_maco_csr *parents,
+                       const struct hl_maco_csr *children, uint32_t *left, uint32_t *stack)
 {
     uint32_t top = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -182,8 +182,8 @@ static void peel(uint32_t n, const struct hl_maco_csr *parents, const struct hl_
 }
 
 /* Whoever is left waits for someone who is left: walking on must come back to where it was. */
-static uint32_t walk(uint32_t n, const struct hl_maco_csr *parents, const uint32_t *left,
-                     uint32_t *path, uint32_t *seen)
+static uint32_t walk_cycle(uint32_t n, const struct hl_maco_csr *parents, const uint32_t *left,
+                           uint32_t *path, uint32_t *seen)
 {
     uint32_t at = 0, length = 0;
     memset(seen, 0xff, (size_t)n * sizeof(*seen));
@@ -213,8 +213,8 @@ hl_status hl_maco_cycle(uint32_t n, const struct hl_maco_csr *parents,
     if (left == NULL || seen == NULL || path == NULL) {
         st = no_memory();
     } else {
-        peel(n, parents, children, left, seen);
-        *length = walk(n, parents, left, path, seen);
+        peel_ready(n, parents, children, left, seen);
+        *length = walk_cycle(n, parents, left, path, seen);
         *cycle = hl_steal(&path);
     }
     free(left);
@@ -243,8 +243,8 @@ hl_status hl_maco_fail_cycle(const char *what, const uint32_t *cycle, uint32_t l
 #define DIGIT 11
 #define CELLS (1u << DIGIT)
 
-static int pass(const uint64_t *key, const uint32_t *value, uint64_t *key_out, uint32_t *value_out,
-                size_t n, int shift)
+static int sort_pass(const uint64_t *key, const uint32_t *value, uint64_t *key_out,
+                     uint32_t *value_out, size_t n, int shift)
 {
     size_t count[CELLS] = {0}, at = 0;
     for (size_t i = 0; i < n; i++)
@@ -264,7 +264,7 @@ static int pass(const uint64_t *key, const uint32_t *value, uint64_t *key_out, u
     return 1;
 }
 
-static void insert(uint64_t *key, uint32_t *value, size_t n)
+static void sort_insert(uint64_t *key, uint32_t *value, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
         uint64_t k = key[i];
@@ -282,7 +282,7 @@ static void insert(uint64_t *key, uint32_t *value, size_t n)
 hl_status hl_maco_sort(uint64_t *key, uint32_t *value, size_t n)
 {
     if (n <= 64) {
-        insert(key, value, n);
+        sort_insert(key, value, n);
         return HL_OK;
     }
     uint64_t *key_to = malloc(n * sizeof(*key_to)), *k = key, *k2 = key_to;
@@ -293,7 +293,7 @@ hl_status hl_maco_sort(uint64_t *key, uint32_t *value, size_t n)
         return no_memory();
     }
     for (int shift = 0; shift < 64; shift += DIGIT)
-        if (pass(k, v, k2, v2, n, shift)) {
+        if (sort_pass(k, v, k2, v2, n, shift)) {
             uint64_t *kt = k;
             uint32_t *vt = v;
             k = k2, k2 = kt;

@@ -8,22 +8,22 @@ static struct hl_blas found;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* POSIX says these bytes are a function; ISO C has no conversion. */
-static void find(void *library, const char *name, void *function)
+static void find_symbol(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof(symbol));
 }
 
-static void look(void)
+static void find_blas(void)
 {
     static const char *const names[] = {"libopenblas.so.0", "libblas.so.3"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && found.sgemm == NULL; i++) {
         void *so = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
         if (so == NULL)
             continue;
-        find(so, "sgemm_", &found.sgemm);
-        find(so, "openblas_set_num_threads", &found.set_threads);
-        find(so, "openblas_get_num_threads", &found.get_threads);
+        find_symbol(so, "sgemm_", &found.sgemm);
+        find_symbol(so, "openblas_set_num_threads", &found.set_threads);
+        find_symbol(so, "openblas_get_num_threads", &found.get_threads);
         if (found.get_threads == NULL)
             found.set_threads = NULL;
         found.name = names[i];
@@ -32,6 +32,6 @@ static void look(void)
 
 const struct hl_blas *hl_blas(void)
 {
-    pthread_once(&once, look);
+    pthread_once(&once, find_blas);
     return found.sgemm != NULL ? &found : NULL;
 }

@@ -53,7 +53,7 @@ hl_status hl_scratch_reserve(struct hl_maco_scratch *s, size_t bytes, void **out
     return HL_OK;
 }
 
-static hl_status arithmetic(const maco_task *t, struct hl_maco_scratch *s)
+static hl_status run_arithmetic(const maco_task *t, struct hl_maco_scratch *s)
 {
     int dtype = hl_maco_dtype(t);
     if (dtype > MACO_BF16)
@@ -94,6 +94,6 @@ hl_status hl_maco_body(const maco_task *task, struct hl_maco_scratch *scratch)
     case MACO_TASK_MEMSET:
         return hl_body_memset(task);
     default:
-        return arithmetic(task, scratch);
+        return run_arithmetic(task, scratch);
     }
 }

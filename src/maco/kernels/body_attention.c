@@ -34,7 +34,7 @@ struct work {
     float most[ROWS], sum[ROWS];
 };
 
-static hl_status prepare(struct work *w, struct hl_maco_scratch *s)
+static hl_status prepare_attention(struct work *w, struct hl_maco_scratch *s)
 {
     size_t wide = hl_round_up(w->s->d, w->tile->nr > HL_LANES ? w->tile->nr : HL_LANES);
     void *data;
@@ -50,7 +50,7 @@ static hl_status prepare(struct work *w, struct hl_maco_scratch *s)
 }
 
 /* How many keys a query sees. */
-static size_t visible(const struct shape *s, size_t query)
+static size_t visible_keys(const struct shape *s, size_t query)
 {
     if (!s->causal)
         return s->sk;
@@ -59,11 +59,11 @@ static size_t visible(const struct shape *s, size_t query)
 }
 
 /* Scores of one row to their exponentials; what was summed so far is scaled to the new maximum. */
-static void soften(struct work *w, const struct head *h, size_t row, size_t i, size_t key,
-                   size_t keys)
+static void softmax_row(struct work *w, const struct head *h, size_t row, size_t i, size_t key,
+                        size_t keys)
 {
     const struct shape *s = w->s;
-    size_t query = row % s->sq, seen = visible(s, query);
+    size_t query = row % s->sq, seen = visible_keys(s, query);
     size_t n = seen <= key ? 0 : seen - key < keys ? seen - key : keys;
     float *x = w->scores + i * KEYS, mask[KEYS];
     hl_vec_scale(x, hl_round_up(n, HL_LANES), s->scale);
@@ -94,7 +94,7 @@ static void few_keys(struct work *w, const struct head *h, size_t row, size_t ro
     size_t d = w->s->d, wide = w->wide;
     hl_few(&(struct hl_few){&h->k, key, keys, 0, d, rows, wide, KEYS, w->q, w->scores, 0});
     for (size_t i = 0; i < rows; i++)
-        soften(w, h, row + i, i, key, keys);
+        softmax_row(w, h, row + i, i, key, keys);
     hl_few(&(struct hl_few){&h->v, 0, d, key, keys, rows, KEYS, wide, w->scores, w->out, 1});
 }
 
@@ -110,14 +110,14 @@ static void key_block(struct work *w, const struct head *h, size_t row, size_t r
     hl_pack(&h->k, key, keys, 0, s->d, w->tile->nr, w->kv);
     hl_multiply(w->tile, rows, keys, s->d, w->q, w->kv, w->scores, KEYS, 0);
     for (size_t i = 0; i < rows; i++)
-        soften(w, h, row + i, i, key, keys);
+        softmax_row(w, h, row + i, i, key, keys);
     hl_pack(&p, 0, rows, 0, keys, w->tile->mr, w->p);
     hl_pack(&h->v, 0, s->d, key, keys, w->tile->nr, w->kv);
     hl_multiply(w->tile, rows, s->d, keys, w->p, w->kv, w->out, w->wide, 1);
 }
 
 /* A row that sees no key is 0, its lse -infinity. */
-static void finish(struct work *w, const struct head *h, size_t row, size_t rows)
+static void finish_rows(struct work *w, const struct head *h, size_t row, size_t rows)
 {
     for (size_t i = 0; i < rows; i++) {
         float *x = w->out + i * w->wide, sum = w->sum[i];
@@ -135,7 +135,7 @@ static void one_head(struct work *w, const struct head *h)
     for (size_t row = 0; row < h->rows; row += ROWS) {
         size_t rows = h->rows - row < ROWS ? h->rows - row : ROWS, last = 0;
         for (size_t i = 0; i < rows; i++) {
-            size_t seen = visible(s, (row + i) % s->sq);
+            size_t seen = visible_keys(s, (row + i) % s->sq);
             last = seen > last ? seen : last;
             w->most[i] = -INFINITY;
             w->sum[i] = 0;
@@ -147,7 +147,7 @@ static void one_head(struct work *w, const struct head *h)
         memset(w->out, 0, ROWS * w->wide * sizeof(float));
         for (size_t key = 0; key < last; key += KEYS)
             key_block(w, h, row, rows, key);
-        finish(w, h, row, rows);
+        finish_rows(w, h, row, rows);
     }
 }
 
@@ -163,7 +163,7 @@ hl_status hl_body_attention(const maco_task *t, struct hl_maco_scratch *scratch)
                       .scale = t->aux[0]};
     struct work w = {.s = &s, .tile = hl_tile()};
     int type = s.dtype;
-    HL_TRY(prepare(&w, scratch));
+    HL_TRY(prepare_attention(&w, scratch));
     size_t heads = (size_t)t->dims[0] * s.hkv, rows = s.hq / s.hkv * s.sq;
     for (size_t b = 0; b < heads; b++) {
         struct head h = {.q = {hl_at(t->inputs[0], type, b * rows * s.d), type, s.d, 0},

@@ -30,7 +30,7 @@ hl_status hl_body_unary(const maco_task *t)
 }
 
 /* a = op(a, b) */
-static void apply(const maco_task *t, float *restrict a, const float *restrict b, size_t n)
+static void apply_binary(const maco_task *t, float *restrict a, const float *restrict b, size_t n)
 {
     switch (t->dims[5]) {
     case MACO_ADD:
@@ -80,7 +80,7 @@ hl_status hl_body_elementwise(const maco_task *t)
             hl_load(from, dtype, at, n, 0, a);
             if (two)
                 hl_load(other, dtype, at, n, 0, b);
-            apply(t, a, b, hl_round_up(n, HL_LANES));
+            apply_binary(t, a, b, hl_round_up(n, HL_LANES));
             hl_store(a, n, to, out, at);
         }
     }

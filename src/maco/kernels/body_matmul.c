@@ -20,7 +20,7 @@ static void by_blas(const struct hl_blas *blas, const struct hl_gemm *g)
     }
 }
 
-static hl_status run(const maco_task *t, const struct hl_gemm *g, struct hl_maco_scratch *s)
+static hl_status run_gemm(const maco_task *t, const struct hl_gemm *g, struct hl_maco_scratch *s)
 {
     const struct hl_blas *blas = hl_blas();
     int fixed = (t->flags & MACO_FLAG_DETERMINISTIC) != 0;
@@ -48,7 +48,7 @@ hl_status hl_body_matmul(const maco_task *t, struct hl_maco_scratch *s)
         .bias = hl_at(t->inputs[2], dtype, 0),
         .c = hl_at(t->outputs[0], dtype, 0),
         .dtype = dtype};
-    return run(t, &g, s);
+    return run_gemm(t, &g, s);
 }
 
 hl_status hl_body_linear(const maco_task *t, struct hl_maco_scratch *s)
@@ -64,5 +64,5 @@ hl_status hl_body_linear(const maco_task *t, struct hl_maco_scratch *s)
                         .bias = hl_at(t->inputs[2], dtype, 0),
                         .c = hl_at(t->outputs[0], dtype, 0),
                         .dtype = dtype};
-    return run(t, &g, s);
+    return run_gemm(t, &g, s);
 }

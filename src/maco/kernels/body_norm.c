@@ -7,7 +7,7 @@ struct row_work {
     float *x, *gamma, *beta; /* the last two NULL where the task has none */
 };
 
-static hl_status prepare(const maco_task *t, struct hl_maco_scratch *s, struct row_work *w)
+static hl_status prepare_rows(const maco_task *t, struct hl_maco_scratch *s, struct row_work *w)
 {
     int dtype = hl_maco_dtype(t);
     size_t cols = (size_t)t->dims[1], room = hl_round_up(cols, HL_LANES);
@@ -62,7 +62,7 @@ static hl_status rows_of(const maco_task *t, struct hl_maco_scratch *s)
     int dtype = hl_maco_dtype(t);
     size_t rows = (size_t)t->dims[0], cols = (size_t)t->dims[1];
     float pad = t->type == MACO_TASK_SOFTMAX ? -INFINITY : 0;
-    HL_TRY(prepare(t, s, &w));
+    HL_TRY(prepare_rows(t, s, &w));
     for (size_t r = 0; r < rows; r++) {
         hl_load(hl_at(t->inputs[0], dtype, r * (size_t)t->dims[2]), dtype, 0, cols, pad, w.x);
         if (t->type == MACO_TASK_LAYERNORM)

@@ -24,7 +24,7 @@ struct call {
     int dtype, op, peer, tag;
 };
 
-static hl_status allreduce(const struct call *c)
+static hl_status comm_allreduce(const struct call *c)
 {
     if (c->in != c->out)
         memcpy(c->out, c->in, c->bytes);
@@ -32,7 +32,7 @@ static hl_status allreduce(const struct call *c)
                                                c->op);
 }
 
-static hl_status broadcast(const struct call *c)
+static hl_status comm_broadcast(const struct call *c)
 {
     if (c->in != c->out && hybridps_group_rank(c->group) == c->peer)
         memcpy(c->out, c->in, c->bytes);
@@ -56,11 +56,11 @@ hl_status hl_maco_comm(const maco_task *t, const char *name, hybridps_group *gro
                        c.dtype);
     switch (t->type) {
     case MACO_TASK_ALLREDUCE:
-        return allreduce(&c);
+        return comm_allreduce(&c);
     case MACO_TASK_ALLGATHER:
         return (hl_status)hybridps_group_allgather(group, name, c.in, c.out, c.bytes);
     case MACO_TASK_BROADCAST:
-        return broadcast(&c);
+        return comm_broadcast(&c);
     case MACO_TASK_REDUCE_SCATTER:
         return (hl_status)hybridps_group_reduce_scatter(group, name, c.in, c.out, c.count, c.dtype,
                                                         c.op);

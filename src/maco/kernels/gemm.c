@@ -32,7 +32,7 @@ static void pack_across(const struct hl_matrix *m, size_t r0, size_t rows, size_
 }
 
 /* Four rows side by side, from lines of n: four by four elements at a time. */
-static void turn4(const float *const line[4], size_t n, size_t width, float *to)
+static void interleave_rows4(const float *const line[4], size_t n, size_t width, float *to)
 {
     size_t k = 0;
     for (; k + 4 <= n; k += 4, to += 4 * width) {
@@ -67,7 +67,7 @@ static void pack_along(const struct hl_matrix *m, size_t r0, size_t rows, size_t
             }
         }
         if (r + 4 <= width)
-            turn4(line, n, width, to + r);
+            interleave_rows4(line, n, width, to + r);
         else
             for (size_t k = 0; k < n; k++)
                 for (size_t i = 0; r + i < width; i++)
@@ -103,7 +103,7 @@ struct work {
     float *a, *b, *sums, *bias, *line;
 };
 
-static hl_status prepare(struct work *w, struct hl_maco_scratch *s)
+static hl_status prepare_gemm(struct work *w, struct hl_maco_scratch *s)
 {
     size_t held = w->g->m < HELD_M ? hl_round_up(w->g->m, w->tile->mr) : HELD_M;
     size_t cols = w->g->n < BLOCK_N ? hl_round_up(w->g->n, w->tile->nr) : BLOCK_N;
@@ -119,7 +119,8 @@ static hl_status prepare(struct work *w, struct hl_maco_scratch *s)
 }
 
 /* Each step is rounded by itself, so that vectors and their remainders agree. */
-static void finish(const struct work *w, size_t m0, size_t rows, size_t n0, size_t cols, size_t ld)
+static void finish_block(const struct work *w, size_t m0, size_t rows, size_t n0, size_t cols,
+                         size_t ld)
 {
     const struct hl_gemm *g = w->g;
     if (g->bias != NULL)
@@ -143,7 +144,7 @@ static void finish(const struct work *w, size_t m0, size_t rows, size_t n0, size
     }
 }
 
-static void block(const struct work *w, size_t m0, size_t rows, size_t n0, size_t cols)
+static void multiply_block(const struct work *w, size_t m0, size_t rows, size_t n0, size_t cols)
 {
     const struct hl_gemm *g = w->g;
     const struct hl_tile *tile = w->tile;
@@ -159,7 +160,7 @@ static void block(const struct work *w, size_t m0, size_t rows, size_t n0, size_
     }
     if (g->k == 0)
         memset(w->sums, 0, rows * ld * sizeof(float));
-    finish(w, m0, rows, n0, cols, ld);
+    finish_block(w, m0, rows, n0, cols, ld);
 }
 
 /* A's rows as float32, one after the other. */
@@ -199,7 +200,7 @@ static hl_status few_rows(const struct hl_gemm *g, struct hl_maco_scratch *s)
         }
         if (g->k == 0)
             memset(w.sums, 0, g->m * BLOCK_N * sizeof(float));
-        finish(&w, 0, g->m, n, cols, BLOCK_N);
+        finish_block(&w, 0, g->m, n, cols, BLOCK_N);
     }
     return HL_OK;
 }
@@ -209,10 +210,10 @@ hl_status hl_gemm(const struct hl_gemm *g, struct hl_maco_scratch *s)
     struct work w = {.g = g, .tile = hl_tile()};
     if (g->m <= HL_FEW)
         return few_rows(g, s);
-    HL_TRY(prepare(&w, s));
+    HL_TRY(prepare_gemm(&w, s));
     for (size_t m = 0; m < g->m; m += HELD_M)
         for (size_t n = 0; n < g->n; n += BLOCK_N)
-            block(&w, m, g->m - m < HELD_M ? g->m - m : HELD_M, n,
-                  g->n - n < BLOCK_N ? g->n - n : BLOCK_N);
+            multiply_block(&w, m, g->m - m < HELD_M ? g->m - m : HELD_M, n,
+                           g->n - n < BLOCK_N ? g->n - n : BLOCK_N);
     return HL_OK;
 }

@@ -16,7 +16,7 @@ struct question {
     void *arg;
 };
 
-static hl_status ask(const struct question *q, const void *mine, size_t bytes, void **all)
+static hl_status ask_ranks(const struct question *q, const void *mine, size_t bytes, void **all)
 {
     *all = malloc(bytes * (size_t)q->world);
     if (*all == NULL)
@@ -25,11 +25,11 @@ static hl_status ask(const struct question *q, const void *mine, size_t bytes, v
 }
 
 /* The first rank that differs from rank 0 in its first n collectives; -1. */
-static hl_status differs(const struct question *q, uint32_t n, int *rank)
+static hl_status find_different(const struct question *q, uint32_t n, int *rank)
 {
     uint64_t mine = hl_maco_plan_order_hash(q->plan, q->group, n);
     void *all = NULL;
-    hl_status st = ask(q, &mine, sizeof(mine), &all);
+    hl_status st = ask_ranks(q, &mine, sizeof(mine), &all);
     *rank = -1;
     for (int r = 1; st == HL_OK && *rank < 0 && r < q->world; r++)
         if (((uint64_t *)all)[r] != ((uint64_t *)all)[0])
@@ -39,7 +39,7 @@ static hl_status differs(const struct question *q, uint32_t n, int *rank)
 }
 
 /* What else tells two of the same size apart. */
-static void detail(const maco_task *t, char out[16])
+static void describe_detail(const maco_task *t, char out[16])
 {
     static const char *const ops[] = {"", ", avg", ", min", ", max", ", prod"};
     out[0] = '\0';
@@ -49,7 +49,7 @@ static void detail(const maco_task *t, char out[16])
         snprintf(out, 16, "%s", ops[t->dims[2]]);
 }
 
-static void describe(const struct question *q, uint32_t n, char out[TOLD])
+static void describe_collective(const struct question *q, uint32_t n, char out[TOLD])
 {
     uint32_t i = hl_maco_plan_collective(q->plan, q->group, n);
     maco_plan_view v;
@@ -61,7 +61,7 @@ static void describe(const struct question *q, uint32_t n, char out[TOLD])
     const maco_task *t = &v.tasks[i];
     uint32_t alike = hl_maco_plan_alike(q->plan, i);
     char more[16], which[40] = "";
-    detail(t, more);
+    describe_detail(t, more);
     if (alike > 0)
         snprintf(which, sizeof(which), ", number %" PRIu64 " of its like", (uint64_t)alike + 1);
     snprintf(out, TOLD, "\"%.40s\" (%s of %" PRIu64 " %s%s%s)", hl_maco_plan_name(q->plan, i),
@@ -69,13 +69,13 @@ static void describe(const struct question *q, uint32_t n, char out[TOLD])
              more, which);
 }
 
-static hl_status most(const struct question *q, uint32_t *n)
+static hl_status most_collectives(const struct question *q, uint32_t *n)
 {
     uint32_t mine = 0;
     void *all = NULL;
     while (hl_maco_plan_collective(q->plan, q->group, mine) != MACO_NONE)
         mine++;
-    hl_status st = ask(q, &mine, sizeof(mine), &all);
+    hl_status st = ask_ranks(q, &mine, sizeof(mine), &all);
     *n = 0;
     for (int r = 0; st == HL_OK && r < q->world; r++)
         *n = ((uint32_t *)all)[r] > *n ? ((uint32_t *)all)[r] : *n;
@@ -87,11 +87,11 @@ static hl_status most(const struct question *q, uint32_t *n)
 static hl_status name_first(const struct question *q, int rank)
 {
     uint32_t same = 0, other;
-    HL_TRY(most(q, &other));
+    HL_TRY(most_collectives(q, &other));
     while (other - same > 1) {
         uint32_t mid = same + (other - same) / 2;
         int who;
-        HL_TRY(differs(q, mid, &who));
+        HL_TRY(find_different(q, mid, &who));
         if (who >= 0) {
             other = mid;
             rank = who;
@@ -101,8 +101,8 @@ static hl_status name_first(const struct question *q, int rank)
     }
     char mine[TOLD] = "";
     void *all = NULL;
-    describe(q, same, mine);
-    hl_status st = ask(q, mine, sizeof(mine), &all);
+    describe_collective(q, same, mine);
+    hl_status st = ask_ranks(q, mine, sizeof(mine), &all);
     if (st == HL_OK)
         st = hl_fail(HL_ECONFLICT,
                      "group %u: collective %u is %s on rank 0 and %s on rank %d. Hint: all ranks "
@@ -118,6 +118,6 @@ hl_status hl_maco_agree_on_order(const maco_plan *p, uint32_t group, int world, 
 {
     const struct question q = {p, group, world, asks, arg};
     int rank;
-    HL_TRY(differs(&q, UINT32_MAX, &rank));
+    HL_TRY(find_different(&q, UINT32_MAX, &rank));
     return rank < 0 ? HL_OK : name_first(&q, rank);
 }

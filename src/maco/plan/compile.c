@@ -103,7 +103,7 @@ static hl_status add_edge(void *arg, uint32_t task, uint32_t on, enum hl_maco_co
     return HL_OK;
 }
 
-static hl_status infer(struct compiling *c)
+static hl_status infer_edges(struct compiling *c)
 {
     HL_TRY(refuse_early_readers(c));
     HL_TRY(hl_maco_grow(&c->edges, &c->edge_cap, 0, c->g->n_edges + 1, sizeof(*c->edges)));
@@ -127,7 +127,7 @@ struct reach {
     uint32_t searches;
 };
 
-static int reaches(const struct compiling *c, uint32_t task, uint32_t on)
+static int task_reaches(const struct compiling *c, uint32_t task, uint32_t on)
 {
     uint32_t top = 0, least = c->place[on];
     struct reach *r = c->reach;
@@ -166,7 +166,7 @@ static int is_parent(const struct compiling *c, uint32_t task, uint32_t on)
 static hl_status check_edge(void *arg, uint32_t task, uint32_t on, enum hl_maco_conflict how)
 {
     struct compiling *c = arg;
-    if (is_parent(c, task, on) || reaches(c, task, on))
+    if (is_parent(c, task, on) || task_reaches(c, task, on))
         return HL_OK;
     return hl_fail(HL_ECONFLICT,
                    "task \"%s\" %s what task \"%s\" %s and neither waits for the other. Hint: "
@@ -207,7 +207,7 @@ static void reduce_task(const struct hl_maco_csr *old, uint32_t t, uint32_t *mar
             to[(*at)++] = old->item[k];
 }
 
-static hl_status reduce(struct compiling *c)
+static hl_status reduce_edges(struct compiling *c)
 {
     uint32_t at = 0, *mark = calloc((size_t)c->n + 1, sizeof(*mark));
     struct hl_maco_csr less = {
@@ -239,7 +239,7 @@ static uint64_t hash_more(uint64_t h, uint64_t v)
 }
 
 /* Names that nobody gave have the task's number in them, in which ranks may rightly differ. */
-static uint64_t likeness(const maco_graph *g, uint32_t id)
+static uint64_t task_likeness(const maco_graph *g, uint32_t id)
 {
     const maco_task *t = &g->tasks[id];
     const char *name = g->nodes[id].named ? hl_maco_graph_name(g, id) : "";
@@ -277,7 +277,7 @@ static hl_status count_alike(const maco_graph *g, maco_plan *p)
     }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t id = p->id[p->comm[i]];
-        a[i] = (struct alike){likeness(g, id), id, i};
+        a[i] = (struct alike){task_likeness(g, id), id, i};
     }
     qsort(a, n, sizeof(*a), by_likeness);
     for (uint32_t i = 0; i < n; i++) {
@@ -375,7 +375,7 @@ static hl_status number_parents(const struct compiling *c, maco_plan *p, const u
     return HL_OK;
 }
 
-static hl_status finish(struct compiling *c, maco_plan *p, const maco_compile_options *o)
+static hl_status finish_plan(struct compiling *c, maco_plan *p, const maco_compile_options *o)
 {
     uint32_t *number = malloc(((size_t)c->n + 1) * sizeof(*number));
     if (number == NULL)
@@ -394,13 +394,13 @@ static hl_status finish(struct compiling *c, maco_plan *p, const maco_compile_op
     return st;
 }
 
-static hl_status compile(struct compiling *c, const maco_compile_options *o, maco_plan *p)
+static hl_status compile_plan(struct compiling *c, const maco_compile_options *o, maco_plan *p)
 {
     HL_TRY(order_explicit(c));
-    HL_TRY(o->infer ? infer(c) : refuse_unordered(c));
-    HL_TRY(reduce(c));
+    HL_TRY(o->infer ? infer_edges(c) : refuse_unordered(c));
+    HL_TRY(reduce_edges(c));
     HL_TRY(hl_maco_plan_build(c->g, &c->parents, p));
-    return finish(c, p, o);
+    return finish_plan(c, p, o);
 }
 
 static hl_status check_options(const maco_graph *g, const maco_compile_options *o)
@@ -433,7 +433,7 @@ int maco_compile(const maco_graph *g, const maco_compile_options *options, maco_
     HL_TRY(check_options(g, o));
     struct compiling c = {.g = g, .n = (uint32_t)g->n};
     maco_plan *p = calloc(1, sizeof(*p));
-    hl_status st = p == NULL ? no_memory() : compile(&c, o, p);
+    hl_status st = p == NULL ? no_memory() : compile_plan(&c, o, p);
     hl_maco_csr_fini(&c.parents);
     hl_maco_csr_fini(&c.children);
     free(c.order);

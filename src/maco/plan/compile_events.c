@@ -42,7 +42,7 @@ static hl_status no_memory(void)
 }
 
 /* n numbers, all NO. */
-static uint32_t *numbers(size_t n)
+static uint32_t *new_numbers(size_t n)
 {
     uint32_t *x = malloc((n + 1) * sizeof(*x));
     if (x != NULL)
@@ -74,9 +74,9 @@ static hl_status find_groups(struct building *b)
     uint32_t slots = 16;
     while (slots < (uint64_t)b->n * 2)
         slots *= 2;
-    uint32_t *table = numbers(slots); /* slot -> group */
-    b->group = numbers(b->n);
-    b->first_of = numbers(b->n);
+    uint32_t *table = new_numbers(slots); /* slot -> group */
+    b->group = new_numbers(b->n);
+    b->first_of = new_numbers(b->n);
     if (table == NULL || b->group == NULL || b->first_of == NULL) {
         free(table);
         return no_memory();
@@ -101,7 +101,7 @@ static hl_status find_groups(struct building *b)
 static hl_status rank_tasks(struct building *b)
 {
     uint64_t *key = malloc(((size_t)b->n + 1) * sizeof(*key));
-    b->ranked = numbers(b->n);
+    b->ranked = new_numbers(b->n);
     if (key == NULL || b->ranked == NULL) {
         free(key);
         return no_memory();
@@ -120,7 +120,7 @@ static hl_status fill_groups(struct building *b)
 {
     struct hl_maco_csr *m = &b->members;
     m->first = calloc((size_t)b->n_groups + 2, sizeof(*m->first));
-    m->item = numbers(b->n);
+    m->item = new_numbers(b->n);
     if (m->first == NULL || m->item == NULL)
         return no_memory();
     for (uint32_t t = 0; t < b->n; t++)
@@ -144,7 +144,7 @@ static hl_status find_targets(struct building *b)
     for (uint32_t i = 0; i < b->n_groups; i++)
         pairs += b->parents->first[b->first_of[i] + 1] - b->parents->first[b->first_of[i]];
     t->first = calloc((size_t)b->n + 2, sizeof(*t->first));
-    t->item = numbers(pairs);
+    t->item = new_numbers(pairs);
     if (t->first == NULL || t->item == NULL)
         return no_memory();
     for (int fill = 0; fill < 2; fill++) {
@@ -180,8 +180,8 @@ static uint32_t only_child(const struct building *b, uint32_t t)
 
 static hl_status find_homes(struct building *b)
 {
-    b->home = numbers(b->n);
-    b->owner = numbers(b->n);
+    b->home = new_numbers(b->n);
+    b->owner = new_numbers(b->n);
     if (b->home == NULL || b->owner == NULL)
         return no_memory();
     for (uint32_t t = 0; t < b->n; t++) {
@@ -229,7 +229,7 @@ static void put_group(struct building *b, uint32_t group, uint32_t event)
 }
 
 /* Worker that all of a range wish for; -1. */
-static int32_t wish(const struct building *b, uint32_t first, uint32_t last)
+static int32_t common_wish(const struct building *b, uint32_t first, uint32_t last)
 {
     uint32_t w = b->p->worker[first];
     for (uint32_t i = first; i < last; i++)
@@ -250,7 +250,7 @@ static int is_barrier(const struct building *b, uint32_t event)
 }
 
 /* All triggers are there: what it launches gets numbers. */
-static void fire(struct building *b, uint32_t event)
+static void fire_event(struct building *b, uint32_t event)
 {
     uint32_t number = b->next_event++, first = b->next, group = event;
     int barrier = is_barrier(b, event);
@@ -271,27 +271,27 @@ static void fire(struct building *b, uint32_t event)
     e->kind = barrier                   ? MACO_EVENT_BARRIER
               : e->last == e->first + 1 ? MACO_EVENT_LAUNCH_TASK
                                         : MACO_EVENT_LAUNCH_MASSIVE;
-    e->target_worker = real < b->next ? wish(b, real, b->next) : -1;
+    e->target_worker = real < b->next ? common_wish(b, real, b->next) : -1;
     e->name = b->p->tasks[real < b->next ? real : first].name;
     b->event[event] = number;
 }
 
 /* Triggers that an event needs. */
-static uint32_t needed(const struct building *b, uint32_t event)
+static uint32_t needed_triggers(const struct building *b, uint32_t event)
 {
     uint32_t f = event < b->n_groups ? b->first_of[event] : 0;
     return event < b->n_groups ? b->parents->first[f + 1] - b->parents->first[f] : 1;
 }
 
-static void trigger(struct building *b, uint32_t event)
+static void add_trigger(struct building *b, uint32_t event)
 {
-    if (++b->count[event] == needed(b, event))
-        fire(b, event);
+    if (++b->count[event] == needed_triggers(b, event))
+        fire_event(b, event);
 }
 
 /* The event that task `at` triggers; NO = the end. A group whose only parent has others too has no
  * event of its own: it stands in home's range. */
-static uint32_t target(const struct building *b, uint32_t at)
+static uint32_t triggered_event(const struct building *b, uint32_t at)
 {
     uint32_t id = b->p->id[at];
     if (id == MACO_NONE)
@@ -309,9 +309,9 @@ static void number_all(struct building *b)
             put_task(b, b->ranked[i], MACO_NONE);
     b->p->view.n_roots = b->next;
     for (uint32_t at = 0; at < b->next; at++) {
-        uint32_t event = target(b, at);
+        uint32_t event = triggered_event(b, at);
         if (event != NO)
-            trigger(b, event);
+            add_trigger(b, event);
         else
             ends++;
     }
@@ -319,7 +319,7 @@ static void number_all(struct building *b)
     *end = (maco_event){
         .needed = ends, .kind = MACO_EVENT_END, .target_worker = -1, .name = b->end_name};
     for (uint32_t at = 0; at < b->next; at++) {
-        uint32_t event = target(b, at);
+        uint32_t event = triggered_event(b, at);
         b->p->tasks[at].trigger_event = event == NO ? b->next_event : b->event[event];
     }
 }
@@ -352,12 +352,12 @@ static hl_status plan_alloc(struct building *b)
     size_t tasks = (size_t)b->n + b->n_joins, events = (size_t)b->n_groups + b->n_homes + 1;
     p->tasks = aligned_alloc(64, tasks * sizeof(*p->tasks));
     p->events = aligned_alloc(64, events * sizeof(*p->events));
-    p->id = numbers(tasks);
-    p->worker = numbers(tasks);
+    p->id = new_numbers(tasks);
+    p->worker = new_numbers(tasks);
     p->priority = calloc(tasks, sizeof(*p->priority));
-    b->event = numbers(events);
+    b->event = new_numbers(events);
     b->count = calloc(events, sizeof(*b->count));
-    b->target_of = numbers(tasks);
+    b->target_of = new_numbers(tasks);
     b->inner = calloc((size_t)b->n + 1, 1);
     if (p->tasks == NULL || p->events == NULL || p->id == NULL || p->worker == NULL ||
         p->priority == NULL || b->event == NULL || b->count == NULL || b->target_of == NULL ||
@@ -379,7 +379,7 @@ static void set_view(struct building *b)
     v->n_events = b->next_event + 1;
 }
 
-static hl_status build(struct building *b)
+static hl_status build_plan(struct building *b)
 {
     HL_TRY(find_groups(b));
     HL_TRY(rank_tasks(b));
@@ -395,7 +395,7 @@ static hl_status build(struct building *b)
 hl_status hl_maco_plan_build(const maco_graph *g, const struct hl_maco_csr *parents, maco_plan *p)
 {
     struct building b = {.g = g, .parents = parents, .n = (uint32_t)g->n, .p = p};
-    hl_status st = build(&b);
+    hl_status st = build_plan(&b);
     free(b.group);
     free(b.first_of);
     free(b.ranked);

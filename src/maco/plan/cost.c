@@ -9,7 +9,7 @@
 #define LEAST_NS     50.0
 #define CUSTOM_NS    1000
 
-static double flops(const maco_task *t)
+static double task_flops(const maco_task *t)
 {
     const int32_t *d = t->dims;
     if (t->type == MACO_TASK_MATMUL || t->type == MACO_TASK_LINEAR)
@@ -21,7 +21,7 @@ static double flops(const maco_task *t)
     return 0;
 }
 
-static double bytes(const maco_task *t)
+static double task_bytes(const maco_task *t)
 {
     struct hl_maco_operand o[HL_MACO_OPERANDS];
     double sum = 0;
@@ -38,7 +38,7 @@ uint64_t hl_maco_cost(const maco_task *t)
         return 0;
     if (t->type == MACO_TASK_CUSTOM_COMPUTE || t->type == MACO_TASK_CUSTOM_COMM)
         return CUSTOM_NS;
-    double work = flops(t) / FLOPS_PER_NS, moved = bytes(t) / BYTES_PER_NS;
+    double work = task_flops(t) / FLOPS_PER_NS, moved = task_bytes(t) / BYTES_PER_NS;
     double ns = LEAST_NS + (work > moved ? work : moved);
     return ns < 1e18 ? (uint64_t)ns : (uint64_t)1e18;
 }

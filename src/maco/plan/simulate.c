@@ -46,20 +46,20 @@ struct run {
 
 /* ---- time ---- */
 
-static hl_status later(struct run *r, uint64_t at, enum happening what, uint32_t who)
+static hl_status schedule_event(struct run *r, uint64_t at, enum happening what, uint32_t who)
 {
     if (at < r->now)
         return hl_fail(HL_EINVAL, "the virtual clock ends. Hint: costs are nanoseconds");
     return hl_maco_heap_push(&r->clock, at, r->happened++ << 34 | (uint64_t)what << 32 | who);
 }
 
-static uint64_t after(const struct run *r, uint64_t ns)
+static uint64_t time_after(const struct run *r, uint64_t ns)
 {
     return ns > UINT64_MAX - r->now ? UINT64_MAX : r->now + ns;
 }
 
 /* How long the link is busy with a task, and what comes on top. */
-static uint64_t transfer(const struct run *r, const maco_task *t, uint64_t *latency)
+static uint64_t transfer_ns(const struct run *r, const maco_task *t, uint64_t *latency)
 {
     __extension__ typedef unsigned __int128 wide;
     uint64_t rate = r->m->clock.link_bytes_per_s;
@@ -71,10 +71,10 @@ static uint64_t transfer(const struct run *r, const maco_task *t, uint64_t *late
     return ns > UINT64_MAX ? UINT64_MAX : (uint64_t)ns;
 }
 
-static hl_status start(struct run *r, uint32_t task, uint32_t where, int comm, uint64_t busy,
-                       uint64_t latency)
+static hl_status start_task(struct run *r, uint32_t task, uint32_t where, int comm, uint64_t busy,
+                            uint64_t latency)
 {
-    uint64_t end = after(r, busy);
+    uint64_t end = time_after(r, busy);
     end = latency > UINT64_MAX - end ? UINT64_MAX : end + latency;
     if (end == UINT64_MAX)
         return hl_fail(HL_EINVAL,
@@ -87,19 +87,19 @@ static hl_status start(struct run *r, uint32_t task, uint32_t where, int comm, u
                                                  .worker = (uint16_t)where,
                                                  .kind = comm ? HL_MACO_COMM : HL_MACO_COMPUTE};
     r->ran_on[task] = where;
-    return later(r, end, DONE, task);
+    return schedule_event(r, end, DONE, task);
 }
 
 /* ---- who is to run it ---- */
 
-static hl_status touch(struct run *r, uint32_t worker)
+static hl_status touch_worker(struct run *r, uint32_t worker)
 {
     HL_TRY(hl_maco_grow(&r->touched, &r->touched_cap, r->n_touched, 1, sizeof(*r->touched)));
     r->touched[r->n_touched++] = worker;
     return HL_OK;
 }
 
-static uint32_t choose(struct run *r)
+static uint32_t pick_worker(struct run *r)
 {
     uint32_t best = 0;
     if (r->m->balance == MACO_ROUND_ROBIN)
@@ -110,9 +110,9 @@ static uint32_t choose(struct run *r)
     return best;
 }
 
-static hl_status enqueue(struct run *r, uint32_t task, uint32_t wish)
+static hl_status enqueue_task(struct run *r, uint32_t task, uint32_t wish)
 {
-    uint32_t w = wish != MACO_NONE ? wish : choose(r);
+    uint32_t w = wish != MACO_NONE ? wish : pick_worker(r);
     struct worker *k = &r->workers[w];
     r->next[task] = MACO_NONE;
     if (k->head == MACO_NONE)
@@ -121,7 +121,7 @@ static hl_status enqueue(struct run *r, uint32_t task, uint32_t wish)
         r->next[k->tail] = task;
     k->tail = task;
     k->load += hl_maco_cost(&r->p->tasks[task]);
-    return touch(r, w);
+    return touch_worker(r, w);
 }
 
 static hl_status set_ready(struct run *r, uint32_t task)
@@ -131,46 +131,46 @@ static hl_status set_ready(struct run *r, uint32_t task)
     if (hl_maco_is_comm(r->p->tasks[task].type))
         return HL_OK; /* links are looked at anyway */
     if (r->m->policy == MACO_STATIC)
-        return touch(r, wish);
+        return touch_worker(r, wish);
     if (r->m->policy == MACO_SCHEDULER)
-        return enqueue(r, task, wish);
+        return enqueue_task(r, task, wish);
     uint64_t key = r->m->rank != NULL ? r->m->rank[task]
                                       : (uint64_t)((int64_t)INT32_MAX - r->p->priority[task]);
     if (wish == MACO_NONE)
         return hl_maco_heap_push(&r->open, key, r->launched++ << 32 | task);
     HL_TRY(hl_maco_heap_push(&r->workers[wish].wished, key, r->launched++ << 32 | task));
-    return touch(r, wish);
+    return touch_worker(r, wish);
 }
 
-static hl_status trigger(struct run *r, uint32_t event);
+static hl_status add_trigger(struct run *r, uint32_t event);
 
-static hl_status launch(struct run *r, uint32_t task, uint64_t hop)
+static hl_status launch_task(struct run *r, uint32_t task, uint64_t hop)
 {
     if (r->p->id[task] == MACO_NONE)
-        return trigger(r, r->p->tasks[task].trigger_event);
-    return hop == 0 ? set_ready(r, task) : later(r, after(r, hop), READY, task);
+        return add_trigger(r, r->p->tasks[task].trigger_event);
+    return hop == 0 ? set_ready(r, task) : schedule_event(r, time_after(r, hop), READY, task);
 }
 
 /* Joins launch no joins, so this does not go deep. */
-static hl_status trigger(struct run *r, uint32_t event)
+static hl_status add_trigger(struct run *r, uint32_t event)
 {
     const maco_event *e = &r->p->events[event];
     if (++r->count[event] < e->needed)
         return HL_OK;
     for (uint32_t i = e->first; i < e->last; i++)
-        HL_TRY(launch(r, i, r->m->clock.hop_ns));
+        HL_TRY(launch_task(r, i, r->m->clock.hop_ns));
     return HL_OK;
 }
 
 /* ---- starting what can ---- */
 
-static hl_status begin(struct run *r, uint32_t w, uint32_t task)
+static hl_status begin_compute(struct run *r, uint32_t w, uint32_t task)
 {
     r->workers[w].busy = 1;
-    return start(r, task, w, 0, hl_maco_cost(&r->p->tasks[task]), 0);
+    return start_task(r, task, w, 0, hl_maco_cost(&r->p->tasks[task]), 0);
 }
 
-static int sooner(const struct hl_maco_heap *a, const struct hl_maco_heap *b)
+static int is_sooner(const struct hl_maco_heap *a, const struct hl_maco_heap *b)
 {
     return b->n == 0 || a->e[0].key < b->e[0].key ||
            (a->e[0].key == b->e[0].key && a->e[0].tie < b->e[0].tie);
@@ -187,7 +187,7 @@ static uint32_t next_of(struct run *r, uint32_t w)
     } else if (r->m->policy == MACO_SCHEDULER) {
         task = k->head;
         k->head = task != MACO_NONE ? r->next[task] : MACO_NONE;
-    } else if (k->wished.n > 0 && sooner(&k->wished, &r->open)) {
+    } else if (k->wished.n > 0 && is_sooner(&k->wished, &r->open)) {
         task = (uint32_t)hl_maco_heap_pop(&k->wished).tie;
     } else if (r->open.n > 0) {
         task = (uint32_t)hl_maco_heap_pop(&r->open).tie;
@@ -200,13 +200,13 @@ static hl_status dispatch_workers(struct run *r)
     for (size_t i = 0; i < r->n_touched; i++) {
         uint32_t w = r->touched[i], task;
         if (!r->workers[w].busy && (task = next_of(r, w)) != MACO_NONE)
-            HL_TRY(begin(r, w, task));
+            HL_TRY(begin_compute(r, w, task));
     }
     r->n_touched = 0;
     while (r->open.n > 0 && r->idle.n > 0) {
         uint32_t w = (uint32_t)hl_maco_heap_pop(&r->idle).key;
         if (!r->workers[w].busy) /* it may stand there twice */
-            HL_TRY(begin(r, w, next_of(r, w)));
+            HL_TRY(begin_compute(r, w, next_of(r, w)));
     }
     return HL_OK;
 }
@@ -218,33 +218,33 @@ static hl_status dispatch_links(struct run *r)
         struct link *l = &r->links[g];
         while (l->at < l->end && r->ready[r->order[l->at]] && l->free_ns <= r->now) {
             uint32_t task = r->order[l->at++];
-            uint64_t latency, busy = transfer(r, &r->p->tasks[task], &latency);
-            HL_TRY(start(r, task, g, 1, busy, latency));
-            l->free_ns = after(r, busy);
-            HL_TRY(later(r, l->free_ns, LINK, g));
+            uint64_t latency, busy = transfer_ns(r, &r->p->tasks[task], &latency);
+            HL_TRY(start_task(r, task, g, 1, busy, latency));
+            l->free_ns = time_after(r, busy);
+            HL_TRY(schedule_event(r, l->free_ns, LINK, g));
         }
     }
     return HL_OK;
 }
 
-static hl_status done(struct run *r, uint32_t task)
+static hl_status task_done(struct run *r, uint32_t task)
 {
     uint32_t w = r->ran_on[task];
     if (!hl_maco_is_comm(r->p->tasks[task].type)) {
         r->workers[w].busy = 0;
-        HL_TRY(touch(r, w));
+        HL_TRY(touch_worker(r, w));
         if (r->m->policy == MACO_SCHEDULER)
             r->workers[w].load -= hl_maco_cost(&r->p->tasks[task]);
         if (r->m->policy == MACO_DIRECT)
             HL_TRY(hl_maco_heap_push(&r->idle, w, 0));
     }
-    return trigger(r, r->p->tasks[task].trigger_event);
+    return add_trigger(r, r->p->tasks[task].trigger_event);
 }
 
-static hl_status go(struct run *r)
+static hl_status run_clock(struct run *r)
 {
     for (uint32_t i = 0; i < r->p->view.n_roots; i++)
-        HL_TRY(launch(r, i, 0));
+        HL_TRY(launch_task(r, i, 0));
     for (;;) {
         HL_TRY(dispatch_links(r));
         HL_TRY(dispatch_workers(r));
@@ -254,7 +254,7 @@ static hl_status go(struct run *r)
         while (r->clock.n > 0 && r->clock.e[0].key == r->now) {
             uint64_t what = hl_maco_heap_pop(&r->clock).tie;
             if ((what >> 32 & 3) == DONE)
-                HL_TRY(done(r, (uint32_t)what));
+                HL_TRY(task_done(r, (uint32_t)what));
             else if ((what >> 32 & 3) == READY)
                 HL_TRY(set_ready(r, (uint32_t)what));
         }
@@ -288,7 +288,7 @@ static hl_status sort_comm(struct run *r)
     return HL_OK;
 }
 
-static hl_status prepare(struct run *r)
+static hl_status prepare_run(struct run *r)
 {
     const maco_plan_view *v = &r->p->view;
     r->count = calloc(v->n_events, sizeof(*r->count));
@@ -316,9 +316,9 @@ hl_status hl_maco_simulate(const maco_plan *p, const struct hl_maco_model *m,
                            struct hl_maco_record *records, size_t *n)
 {
     struct run r = {.p = p, .m = m, .n_workers = (uint32_t)m->clock.workers, .records = records};
-    hl_status st = prepare(&r);
+    hl_status st = prepare_run(&r);
     if (st == HL_OK)
-        st = go(&r);
+        st = run_clock(&r);
     if (st == HL_OK && r.count[p->view.n_events - 1] != p->events[p->view.n_events - 1].needed)
         st = hl_fail(HL_EINTERNAL, "a plan stopped after %zu of its tasks", r.n);
     for (uint32_t w = 0; r.workers != NULL && w < r.n_workers; w++)

@@ -15,7 +15,7 @@ struct intervals {
 };
 
 /* Records come by start: what begins before the last interval ends belongs to it. */
-static void add(struct intervals *u, const struct hl_maco_record *r)
+static void add_interval(struct intervals *u, const struct hl_maco_record *r)
 {
     struct interval *last = u->n > 0 ? &u->list[u->n - 1] : NULL;
     if (r->start_ns == r->end_ns)
@@ -26,7 +26,7 @@ static void add(struct intervals *u, const struct hl_maco_record *r)
         last->end = r->end_ns;
 }
 
-static uint64_t length(const struct intervals *u)
+static uint64_t total_length(const struct intervals *u)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < u->n; i++)
@@ -34,7 +34,7 @@ static uint64_t length(const struct intervals *u)
     return sum;
 }
 
-static uint64_t common(const struct intervals *a, const struct intervals *b)
+static uint64_t common_length(const struct intervals *a, const struct intervals *b)
 {
     uint64_t sum = 0;
     for (size_t i = 0, k = 0; i < a->n && k < b->n;) {
@@ -51,7 +51,7 @@ static uint64_t common(const struct intervals *a, const struct intervals *b)
 }
 
 /* End of the last of a task's parents; 0 where none of them ran. */
-static uint64_t produced(const maco_trace *t, uint32_t task)
+static uint64_t inputs_ready_ns(const maco_trace *t, uint32_t task)
 {
     uint64_t last = 0;
     for (uint32_t k = t->tasks[task].first_parent; k < t->tasks[task + 1].first_parent; k++) {
@@ -67,7 +67,7 @@ static uint64_t produced(const maco_trace *t, uint32_t task)
 static void add_launch(const maco_trace *t, const struct hl_maco_record *r, uint64_t *busy,
                        maco_overlap *o)
 {
-    uint64_t ready = produced(t, r->task), until = busy[r->worker];
+    uint64_t ready = inputs_ready_ns(t, r->task), until = busy[r->worker];
     if (r->end_ns > until)
         busy[r->worker] = r->end_ns;
     if (ready == 0)
@@ -78,8 +78,8 @@ static void add_launch(const maco_trace *t, const struct hl_maco_record *r, uint
         o->launch_ns = r->start_ns - ready;
 }
 
-static void measure(const maco_trace *t, struct intervals *compute, struct intervals *comm,
-                    uint64_t *busy, maco_overlap *o)
+static void measure_busy(const maco_trace *t, struct intervals *compute, struct intervals *comm,
+                         uint64_t *busy, maco_overlap *o)
 {
     uint64_t first = UINT64_MAX, last = 0;
     for (size_t i = 0; i < t->n; i++) {
@@ -89,16 +89,16 @@ static void measure(const maco_trace *t, struct intervals *compute, struct inter
         o->tasks++;
         first = r->start_ns < first ? r->start_ns : first;
         last = r->end_ns > last ? r->end_ns : last;
-        add(r->kind == HL_MACO_COMPUTE ? compute : comm, r);
+        add_interval(r->kind == HL_MACO_COMPUTE ? compute : comm, r);
         if (r->kind == HL_MACO_COMPUTE)
             o->busy_ns += r->end_ns - r->start_ns;
         else
             add_launch(t, r, busy, o);
     }
     o->total_ns = last > first ? last - first : 0;
-    o->compute_ns = length(compute);
-    o->comm_ns = length(comm);
-    o->both_ns = common(compute, comm);
+    o->compute_ns = total_length(compute);
+    o->comm_ns = total_length(comm);
+    o->both_ns = common_length(compute, comm);
 }
 
 int maco_trace_overlap(const maco_trace *t, maco_overlap *out)
@@ -113,7 +113,7 @@ int maco_trace_overlap(const maco_trace *t, maco_overlap *out)
     if (compute.list == NULL || comm.list == NULL || busy == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory measuring a trace");
     else
-        measure(t, &compute, &comm, busy, &o);
+        measure_busy(t, &compute, &comm, busy, &o);
     free(compute.list);
     free(comm.list);
     free(busy);

@@ -26,7 +26,7 @@ static hl_status no_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating a trace");
 }
 
-static int ran(const struct hl_maco_record *r)
+static int is_task_record(const struct hl_maco_record *r)
 {
     return r->kind == HL_MACO_COMPUTE || r->kind == HL_MACO_COMM;
 }
@@ -84,7 +84,7 @@ static hl_status check_record(const maco_trace *t, const struct hl_maco_record *
     if (r->kind > HL_MACO_SCHED || r->end_ns < r->start_ns)
         return hl_fail(HL_EINVAL, "a record of kind %u ends before it starts, or there is no such",
                        r->kind);
-    if (r->task >= t->n_tasks && (ran(r) || r->task != MACO_NONE))
+    if (r->task >= t->n_tasks && (is_task_record(r) || r->task != MACO_NONE))
         return hl_fail(HL_EINVAL, "a record is of task %u, the plan has %u", r->task, t->n_tasks);
     return HL_OK;
 }
@@ -112,7 +112,7 @@ static hl_status find_runs(maco_trace *t)
     memset(t->ran, 0xff, ((size_t)t->n_tasks + 1) * sizeof(*t->ran));
     for (size_t i = 0; i < t->n; i++) {
         const struct hl_maco_record *r = &t->records[i];
-        if (!ran(r))
+        if (!is_task_record(r))
             continue;
         if (t->ran[r->task] != MACO_NONE)
             return hl_fail(HL_EINVAL, "task \"%s\" ran twice in one run",
@@ -122,7 +122,8 @@ static hl_status find_runs(maco_trace *t)
     return HL_OK;
 }
 
-static hl_status fill(maco_trace *t, const maco_plan *p, const struct hl_maco_record *r, size_t n)
+static hl_status fill_trace(maco_trace *t, const maco_plan *p, const struct hl_maco_record *r,
+                            size_t n)
 {
     if (n >= MACO_NONE)
         return hl_fail(HL_EINVAL, "%zu records are more than a trace takes", n);
@@ -144,7 +145,7 @@ hl_status hl_maco_trace_new(const maco_plan *p, const struct hl_maco_record *r, 
     maco_trace *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return no_memory();
-    hl_status st = fill(t, p, r, n);
+    hl_status st = fill_trace(t, p, r, n);
     if (st == HL_OK)
         *out = t;
     else

@@ -34,14 +34,14 @@ struct hl_archive_entry {
 
 static const struct hl_archive_ops *const back_ends[] = {&hl_archive_dir, &hl_archive_s3};
 
-static struct hl_archive_entry *find(struct hl_archive *a, struct hl_id id)
+static struct hl_archive_entry *find_entry(struct hl_archive *a, struct hl_id id)
 {
     struct hl_archive_entry *e = NULL;
     HASH_FIND(hh, a->entries, &id, sizeof(id), e);
     return e;
 }
 
-static void drop(struct hl_archive *a, struct hl_archive_entry *e)
+static void drop_entry(struct hl_archive *a, struct hl_archive_entry *e)
 {
     a->info.used_bytes -= e->size;
     if (e->state == WRITING)
@@ -50,14 +50,14 @@ static void drop(struct hl_archive *a, struct hl_archive_entry *e)
     free(e);
 }
 
-static void counted(struct hl_archive *a, struct hl_id id, int more)
+static void count_shard(struct hl_archive *a, struct hl_id id, int more)
 {
     a->info.count += (uint64_t)more;
     if (hl_manifest_is(id))
         a->info.manifests += (uint64_t)more;
 }
 
-static hl_status add(struct hl_archive *a, struct hl_id id, uint64_t size, enum state state)
+static hl_status add_entry(struct hl_archive *a, struct hl_id id, uint64_t size, enum state state)
 {
     struct hl_archive_entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
@@ -79,8 +79,8 @@ static hl_status add(struct hl_archive *a, struct hl_id id, uint64_t size, enum 
 
 hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size)
 {
-    HL_TRY(add(a, id, size, SEALED));
-    counted(a, id, 1);
+    HL_TRY(add_entry(a, id, size, SEALED));
+    count_shard(a, id, 1);
     return HL_OK;
 }
 
@@ -116,7 +116,7 @@ void hl_archive_close(struct hl_archive *a)
         return;
     struct hl_archive_entry *e, *next;
     HASH_ITER (hh, a->entries, e, next)
-        drop(a, e);
+        drop_entry(a, e);
     archive_trash_fini(a);
     pthread_mutex_destroy(&a->lock);
     a->ops->close(a);
@@ -162,7 +162,7 @@ static hl_status check_shard(struct hl_id id, const void *bytes, uint64_t size, 
 
 static hl_status claim_put(struct hl_archive *a, struct hl_id id, uint64_t size)
 {
-    struct hl_archive_entry *e = find(a, id);
+    struct hl_archive_entry *e = find_entry(a, id);
     uint64_t quota = a->info.quota_bytes, used = a->info.used_bytes;
     if (e != NULL && e->state != SEALED)
         return hl_fail(HL_EBUSY, "archive: shard %s is being %s", hl_id_format(id).s,
@@ -175,7 +175,7 @@ static hl_status claim_put(struct hl_archive *a, struct hl_id id, uint64_t size)
                        " of the quota of %" PRIu64
                        " bytes are used; remove shards or raise the quota",
                        hl_id_format(id).s, size, used, quota);
-    return add(a, id, size, WRITING);
+    return add_entry(a, id, size, WRITING);
 }
 
 hl_status archive_begin_put(struct hl_archive *a, struct hl_id id, uint64_t size)
@@ -190,15 +190,15 @@ void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const
                      hl_status st)
 {
     pthread_mutex_lock(&a->lock);
-    struct hl_archive_entry *e = find(a, id);
+    struct hl_archive_entry *e = find_entry(a, id);
     if (st == HL_OK) {
         a->info.writing_bytes -= size;
         e->state = SEALED;
         e->crc = crc != NULL ? *crc : 0;
         e->crc_known = crc != NULL;
-        counted(a, id, 1);
+        count_shard(a, id, 1);
     } else {
-        drop(a, e);
+        drop_entry(a, e);
     }
     pthread_mutex_unlock(&a->lock);
 }
@@ -219,7 +219,7 @@ hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out)
 {
     hl_status st = HL_OK;
     pthread_mutex_lock(&a->lock);
-    const struct hl_archive_entry *e = find(a, id);
+    const struct hl_archive_entry *e = find_entry(a, id);
     if (e == NULL || e->state != SEALED)
         st = hl_fail(HL_ENOENT, "archive: shard %s is not stored", hl_id_format(id).s);
     else
@@ -250,7 +250,7 @@ hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint6
 static int known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 {
     pthread_mutex_lock(&a->lock);
-    const struct hl_archive_entry *e = find(a, id);
+    const struct hl_archive_entry *e = find_entry(a, id);
     int known = e != NULL && e->state == SEALED && e->crc_known;
     if (known)
         *out = e->crc;
@@ -261,7 +261,7 @@ static int known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
 {
     pthread_mutex_lock(&a->lock);
-    struct hl_archive_entry *e = find(a, id);
+    struct hl_archive_entry *e = find_entry(a, id);
     if (e != NULL && e->state == SEALED) {
         e->crc = crc;
         e->crc_known = 1;
@@ -328,14 +328,14 @@ hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
 
 static hl_status claim_remove(struct hl_archive *a, struct hl_id id)
 {
-    struct hl_archive_entry *e = find(a, id);
+    struct hl_archive_entry *e = find_entry(a, id);
     if (e == NULL)
         return hl_fail(HL_ENOENT, "archive: shard %s is not stored", hl_id_format(id).s);
     if (e->state != SEALED)
         return hl_fail(HL_EBUSY, "archive: shard %s is being %s", hl_id_format(id).s,
                        e->state == WRITING ? "written" : "removed");
     e->state = REMOVING;
-    counted(a, id, -1);
+    count_shard(a, id, -1);
     return HL_OK;
 }
 
@@ -344,7 +344,7 @@ hl_status archive_begin_removal(struct hl_archive *a, struct hl_id id, uint64_t 
     pthread_mutex_lock(&a->lock);
     hl_status st = claim_remove(a, id);
     if (st == HL_OK)
-        *size = find(a, id)->size;
+        *size = find_entry(a, id)->size;
     pthread_mutex_unlock(&a->lock);
     return st;
 }
@@ -352,12 +352,12 @@ hl_status archive_begin_removal(struct hl_archive *a, struct hl_id id, uint64_t 
 void archive_end_removal(struct hl_archive *a, struct hl_id id, hl_status st)
 {
     pthread_mutex_lock(&a->lock);
-    struct hl_archive_entry *e = find(a, id);
+    struct hl_archive_entry *e = find_entry(a, id);
     if (st == HL_OK) {
-        drop(a, e);
+        drop_entry(a, e);
     } else {
         e->state = SEALED;
-        counted(a, id, 1);
+        count_shard(a, id, 1);
     }
     pthread_mutex_unlock(&a->lock);
 }

@@ -45,7 +45,7 @@ static struct name name_of(struct hl_id id, const char *suffix)
 }
 
 /* Decides from errno. */
-static hl_status fail(const struct dir *d, struct hl_id id, const char *what)
+static hl_status fail_dir(const struct dir *d, struct hl_id id, const char *what)
 {
     int err = errno;
     struct name n = name_of(id, SUFFIX);
@@ -233,13 +233,13 @@ static hl_status open_sub(const struct dir *d, struct hl_id id, int make, int *o
     int fd = openat(d->fd, prefix, flags);
     if (fd < 0 && errno == ENOENT && make) {
         if (mkdirat(d->fd, prefix, 0700) != 0 && errno != EEXIST)
-            return fail(d, id, "write");
+            return fail_dir(d, id, "write");
         if (fsync(d->fd) != 0)
-            return fail(d, id, "sync the directory of");
+            return fail_dir(d, id, "sync the directory of");
         fd = openat(d->fd, prefix, flags);
     }
     if (fd < 0)
-        return fail(d, id, make ? "write" : "read");
+        return fail_dir(d, id, make ? "write" : "read");
     *out = fd;
     return HL_OK;
 }
@@ -250,7 +250,7 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
     uint32_t got = 0;
     /* A full disk is known before the first byte; some file systems can't tell. */
     if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP && errno != EINTR)
-        return fail(d, id, "write");
+        return fail_dir(d, id, "write");
     for (uint64_t at = 0; at < size; at += PIECE) {
         if (hl_archive_cancelled(&d->base))
             return fail_cancelled(id);
@@ -262,7 +262,7 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
             if (n < 0 && errno == EINTR)
                 continue;
             if (n <= 0)
-                return fail(d, id, "write");
+                return fail_dir(d, id, "write");
             done += (uint64_t)n;
         }
         if ((at + len) % AHEAD == 0)
@@ -275,12 +275,12 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
                        "; it is not stored",
                        hl_id_format(id).s, got, crc);
     if (fsync(fd) != 0)
-        return fail(d, id, "sync");
+        return fail_dir(d, id, "sync");
     return HL_OK;
 }
 
 /* The name must be free: a foreign thing that has it stays. */
-static hl_status publish(const struct dir *d, struct hl_id id, int sub)
+static hl_status publish_shard(const struct dir *d, struct hl_id id, int sub)
 {
     struct name temp = name_of(id, TEMP), final = name_of(id, SUFFIX);
     struct stat sb;
@@ -294,9 +294,9 @@ static hl_status publish(const struct dir *d, struct hl_id id, int sub)
     if (rc != 0 && errno == EEXIST)
         errno = ENOTDIR;
     if (rc != 0)
-        return fail(d, id, "rename");
+        return fail_dir(d, id, "rename");
     if (fsync(sub) != 0) {
-        hl_status st = fail(d, id, "sync the directory of");
+        hl_status st = fail_dir(d, id, "sync the directory of");
         unlinkat(sub, final.s, 0);
         return st;
     }
@@ -329,10 +329,10 @@ static hl_status dir_put(struct hl_archive *a, struct hl_id id, const void *byte
     if (fd < 0 && errno == EEXIST)
         errno = ENOTDIR;
     if (fd < 0)
-        return fail(d, id, "write");
+        return fail_dir(d, id, "write");
     hl_status st = write_pieces(d, id, fd, bytes, size, crc);
     if (st == HL_OK)
-        st = publish(d, id, sub);
+        st = publish_shard(d, id, sub);
     if (st != HL_OK)
         unlinkat(sub, temp.s, 0);
     return st;
@@ -350,7 +350,7 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     /* O_NONBLOCK: a FIFO that took the name must not block us. */
     HL_AUTO(hl_closep) int fd = openat(sub, name.s, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &sb) != 0)
-        return fail(d, id, "read");
+        return fail_dir(d, id, "read");
     if (!S_ISREG(sb.st_mode) || (uint64_t)sb.st_size != size)
         return hl_fail(HL_ECORRUPT,
                        "archive: %s/%.2s/%s is not the file of %" PRIu64
@@ -365,7 +365,7 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail(d, id, "read");
+            return fail_dir(d, id, "read");
         if (n == 0)
             return hl_fail(HL_ECORRUPT, "archive: %s/%.2s/%s ends early, at byte %" PRIu64, d->path,
                            name.s, name.s, offset + done);
@@ -382,7 +382,7 @@ static hl_status dir_remove(struct hl_archive *a, struct hl_id id)
     HL_AUTO(hl_closep) int sub = -1;
     HL_TRY(open_sub(d, id, 0, &sub));
     if (unlinkat(sub, name_of(id, SUFFIX).s, 0) != 0 && errno != ENOENT)
-        return fail(d, id, "remove");
+        return fail_dir(d, id, "remove");
     /* It is gone for every reader. Should the system die before this is on the disk, it is there
      * again and is found by the next scan: no reason to call the removal failed. */
     (void)fsync(sub);

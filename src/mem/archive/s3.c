@@ -33,7 +33,7 @@ struct s3_archive {
     unsigned timeout_ms; /* once it is open */
 };
 
-static struct s3_archive *of(struct hl_archive *a)
+static struct s3_archive *s3_of(struct hl_archive *a)
 {
     return (struct s3_archive *)a;
 }
@@ -43,7 +43,7 @@ static void key_of(const struct s3 *s, struct hl_id id, char *out, size_t cap)
     snprintf(out, cap, "%s%s" SUFFIX, s->prefix, hl_id_format(id).s);
 }
 
-static const char *describe(char *buf, size_t cap, const char *what, struct hl_id id)
+static const char *describe_shard(char *buf, size_t cap, const char *what, struct hl_id id)
 {
     snprintf(buf, cap, "%s shard %s", what, hl_id_format(id).s);
     return buf;
@@ -169,7 +169,7 @@ static void init_curl(void)
 
 static void s3_close(struct hl_archive *a)
 {
-    s3_fini(&of(a)->s3);
+    s3_fini(&s3_of(a)->s3);
     free(a);
 }
 
@@ -341,7 +341,7 @@ static hl_status list_all(struct s3_archive *a)
 
 static hl_status s3_scan(struct hl_archive *base)
 {
-    struct s3_archive *a = of(base);
+    struct s3_archive *a = s3_of(base);
     uint64_t total = 0;
     unsigned aborted;
     HL_TRY(list_all(a));
@@ -435,8 +435,8 @@ static hl_status put_parts(struct s3_archive *a, const char *key, const char *up
     return st;
 }
 
-static hl_status head(struct s3_archive *a, const char *key, const char *what,
-                      struct s3_answer *out)
+static hl_status s3_head(struct s3_archive *a, const char *key, const char *what,
+                         struct s3_answer *out)
 {
     HL_TRY(
         s3_do(&a->s3, &(struct s3_request){.method = "HEAD", .key = key, .query = ""}, what, out));
@@ -449,7 +449,7 @@ static hl_status check_object(struct s3_archive *a, const char *key, uint64_t si
                               const char *what)
 {
     struct s3_answer got, gone;
-    HL_TRY(head(a, key, what, &got));
+    HL_TRY(s3_head(a, key, what, &got));
     if (got.length == size && strcmp(got.crc, crc) == 0)
         return HL_OK;
     if (s3_do(&a->s3, &(struct s3_request){.method = "DELETE", .key = key, .query = ""}, what,
@@ -479,7 +479,7 @@ static hl_status put_multipart(struct s3_archive *a, const char *key, const void
 static hl_status s3_put(struct hl_archive *base, struct hl_id id, const void *bytes, uint64_t size,
                         uint32_t crc)
 {
-    struct s3_archive *a = of(base);
+    struct s3_archive *a = s3_of(base);
     char key[KEY_MAX], what[80], text[16];
     struct s3_answer got;
     uint32_t sum = hl_crc32(0, bytes, (size_t)size);
@@ -489,7 +489,7 @@ static hl_status s3_put(struct hl_archive *base, struct hl_id id, const void *by
                        "; it is not stored",
                        hl_id_format(id).s, sum, crc);
     key_of(&a->s3, id, key, sizeof(key));
-    describe(what, sizeof(what), "store", id);
+    describe_shard(what, sizeof(what), "store", id);
     snprintf(text, sizeof(text), "%08" PRIx32, crc);
     if (size > a->part)
         return put_multipart(a, key, bytes, size, text, what);
@@ -507,12 +507,12 @@ static hl_status s3_put(struct hl_archive *base, struct hl_id id, const void *by
 static hl_status s3_read(struct hl_archive *base, struct hl_id id, uint64_t size, uint64_t offset,
                          void *dst, uint64_t len, uint32_t *crc)
 {
-    struct s3_archive *a = of(base);
+    struct s3_archive *a = s3_of(base);
     char key[KEY_MAX], what[80];
     struct s3_answer got;
     *crc = 0;
     key_of(&a->s3, id, key, sizeof(key));
-    describe(what, sizeof(what), "load", id);
+    describe_shard(what, sizeof(what), "load", id);
     if (len == 0)
         return HL_OK;
     HL_TRY(s3_do(&a->s3,
@@ -531,11 +531,11 @@ static hl_status s3_read(struct hl_archive *base, struct hl_id id, uint64_t size
 
 static hl_status s3_crc(struct hl_archive *base, struct hl_id id, uint32_t *out)
 {
-    struct s3_archive *a = of(base);
+    struct s3_archive *a = s3_of(base);
     char key[KEY_MAX], what[80], *end;
     struct s3_answer got;
     key_of(&a->s3, id, key, sizeof(key));
-    HL_TRY(head(a, key, describe(what, sizeof(what), "look at", id), &got));
+    HL_TRY(s3_head(a, key, describe_shard(what, sizeof(what), "look at", id), &got));
     unsigned long crc = strtoul(got.crc, &end, 16);
     if (strlen(got.crc) != 8 || *end != '\0')
         return HL_ENOENT; /* put there by somebody else */
@@ -545,36 +545,36 @@ static hl_status s3_crc(struct hl_archive *base, struct hl_id id, uint32_t *out)
 
 static hl_status s3_remove(struct hl_archive *base, struct hl_id id)
 {
-    struct s3_archive *a = of(base);
+    struct s3_archive *a = s3_of(base);
     char key[KEY_MAX], what[80];
     key_of(&a->s3, id, key, sizeof(key));
-    return s3_remove_key(&a->s3, key, describe(what, sizeof(what), "remove", id));
+    return s3_remove_key(&a->s3, key, describe_shard(what, sizeof(what), "remove", id));
 }
 
 /* ---- trash, and whose it is ------------------------------------------------------------------ */
 
 static hl_status s3_trash(struct hl_archive *base, struct hl_id id, uint64_t size, const char *name)
 {
-    struct s3 *s = &of(base)->s3;
+    struct s3 *s = &s3_of(base)->s3;
     char key[KEY_MAX], to[KEY_MAX], what[80];
     key_of(s, id, key, sizeof(key));
     snprintf(to, sizeof(to), "%s" TRASH "%s", s->prefix, name);
-    return s3_move(s, key, to, size, describe(what, sizeof(what), "move to the trash", id));
+    return s3_move(s, key, to, size, describe_shard(what, sizeof(what), "move to the trash", id));
 }
 
 static hl_status s3_untrash(struct hl_archive *base, struct hl_id id, uint64_t size,
                             const char *name)
 {
-    struct s3 *s = &of(base)->s3;
+    struct s3 *s = &s3_of(base)->s3;
     char key[KEY_MAX], from[KEY_MAX], what[80];
     key_of(s, id, key, sizeof(key));
     snprintf(from, sizeof(from), "%s" TRASH "%s", s->prefix, name);
-    return s3_move(s, from, key, size, describe(what, sizeof(what), "move back", id));
+    return s3_move(s, from, key, size, describe_shard(what, sizeof(what), "move back", id));
 }
 
 static hl_status s3_trash_remove(struct hl_archive *base, const char *name)
 {
-    struct s3 *s = &of(base)->s3;
+    struct s3 *s = &s3_of(base)->s3;
     char key[KEY_MAX];
     snprintf(key, sizeof(key), "%s" TRASH "%s", s->prefix, name);
     return s3_remove_key(s, key, "remove from the trash");
@@ -582,7 +582,7 @@ static hl_status s3_trash_remove(struct hl_archive *base, const char *name)
 
 static hl_status s3_claim_read(struct hl_archive *base, char *out, size_t cap, size_t *len)
 {
-    struct s3 *s = &of(base)->s3;
+    struct s3 *s = &s3_of(base)->s3;
     char key[KEY_MAX];
     snprintf(key, sizeof(key), "%s" HL_ARCHIVE_CLAIM, s->prefix);
     return s3_read_text(s, key, "read " HL_ARCHIVE_CLAIM, out, cap, len);
@@ -590,7 +590,7 @@ static hl_status s3_claim_read(struct hl_archive *base, char *out, size_t cap, s
 
 static hl_status s3_claim_write(struct hl_archive *base, const char *text, size_t len)
 {
-    struct s3 *s = &of(base)->s3;
+    struct s3 *s = &s3_of(base)->s3;
     char key[KEY_MAX];
     snprintf(key, sizeof(key), "%s" HL_ARCHIVE_CLAIM, s->prefix);
     return s3_write_text(s, key, "write " HL_ARCHIVE_CLAIM, text, len);

@@ -8,7 +8,7 @@
 #define COPY_MAX ((uint64_t)5 << 30) /* S3's limit of a copy in one request */
 
 /* The store may say 200 first and the truth in the body. */
-static hl_status copy(struct s3 *s, const char *from, const char *to, const char *what)
+static hl_status copy_object(struct s3 *s, const char *from, const char *to, const char *what)
 {
     char code[80];
     struct s3_answer got;
@@ -21,7 +21,8 @@ static hl_status copy(struct s3 *s, const char *from, const char *to, const char
     return bad ? hl_fail(HL_EIO, "archive s3://%s: %s: %s", s->bucket, what, code) : HL_OK;
 }
 
-static hl_status look(struct s3 *s, const char *key, const char *what, struct s3_answer *out)
+static hl_status look_at_object(struct s3 *s, const char *key, const char *what,
+                                struct s3_answer *out)
 {
     HL_TRY(s3_do(s, &(struct s3_request){.method = "HEAD", .key = key, .query = ""}, what, out));
     hl_buf_fini(&out->text);
@@ -46,8 +47,8 @@ hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
                        "archive s3://%s: %s: the store copies objects of at most 5 GiB, this one "
                        "has %" PRIu64 " bytes; it stays where it is",
                        s->bucket, what, size);
-    HL_TRY(copy(s, from, to, what));
-    HL_TRY(look(s, to, what, &got));
+    HL_TRY(copy_object(s, from, to, what));
+    HL_TRY(look_at_object(s, to, what, &got));
     if (got.length != size)
         return hl_fail(HL_EIO,
                        "archive s3://%s: %s: the copy has %" PRIu64 " of %" PRIu64

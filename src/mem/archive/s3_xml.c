@@ -5,7 +5,7 @@
 
 #include "mem/archive/s3.h"
 
-static const char *find(const char *at, const char *end, const char *what)
+static const char *find_text(const char *at, const char *end, const char *what)
 {
     return at < end ? memmem(at, (size_t)(end - at), what, strlen(what)) : NULL;
 }
@@ -16,12 +16,13 @@ int s3_xml_inside(const char *at, const char *end, const char *name, const char 
     char open[64], close[64];
     size_t len = (size_t)snprintf(open, sizeof(open), "<%s", name);
     snprintf(close, sizeof(close), "</%s>", name);
-    for (const char *tag = find(at, end, open); tag != NULL; tag = find(tag + len, end, open)) {
+    for (const char *tag = find_text(at, end, open); tag != NULL;
+         tag = find_text(tag + len, end, open)) {
         const char *gt = tag + len;
         if (gt < end && *gt != '>' && *gt != ' ')
             continue; /* a longer name */
-        gt = find(gt, end, ">");
-        const char *stop = gt != NULL ? find(gt + 1, end, close) : NULL;
+        gt = find_text(gt, end, ">");
+        const char *stop = gt != NULL ? find_text(gt + 1, end, close) : NULL;
         if (stop == NULL)
             return 0;
         *from = gt + 1;
@@ -31,7 +32,7 @@ int s3_xml_inside(const char *at, const char *end, const char *name, const char 
     return 0;
 }
 
-static char entity(const char **at, const char *end)
+static char take_entity(const char **at, const char *end)
 {
     static const struct {
         const char *name;
@@ -68,7 +69,7 @@ int s3_xml_text(const char *at, const char *end, const char *name, char *out, si
     while (from < to) {
         if (n + 1 >= cap)
             return 0;
-        out[n++] = *from == '&' ? entity(&from, to) : *from++;
+        out[n++] = *from == '&' ? take_entity(&from, to) : *from++;
     }
     out[n] = '\0';
     return 1;

@@ -36,14 +36,14 @@ static struct name name_of(const struct hl_archive_trash_entry *e)
     return n;
 }
 
-static void describe(const struct hl_archive_trash_entry *e, struct hl_archive_trashed *out)
+static void describe_entry(const struct hl_archive_trash_entry *e, struct hl_archive_trashed *out)
 {
     *out = (struct hl_archive_trashed){.id = e->id, .size = e->size, .ms = e->ms};
     snprintf(out->place, sizeof(out->place), HL_ARCHIVE_TRASH "/%.70s", name_of(e).s);
 }
 
 /* Takes the entry over. Without memory for it the shard is out of sight until the next open. */
-static void insert(struct hl_archive *a, struct hl_archive_trash_entry *e)
+static void insert_entry(struct hl_archive *a, struct hl_archive_trash_entry *e)
 {
     e->number = ++a->last_trash_number;
     HASH_ADD(hh, a->trash, id, sizeof(e->id), e);
@@ -58,7 +58,7 @@ static void insert(struct hl_archive *a, struct hl_archive_trash_entry *e)
 static void insert_locked(struct hl_archive *a, struct hl_archive_trash_entry *e)
 {
     pthread_mutex_lock(&a->lock);
-    insert(a, e);
+    insert_entry(a, e);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -85,7 +85,7 @@ int hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size
         free(e);
         return 0;
     }
-    insert(a, e);
+    insert_entry(a, e);
     return 1;
 }
 
@@ -116,7 +116,7 @@ hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms
         return st;
     }
     if (out != NULL)
-        describe(e, out);
+        describe_entry(e, out);
     insert_locked(a, e);
     return HL_OK;
 }
@@ -158,7 +158,7 @@ size_t hl_archive_trash_page(struct hl_archive *a, uint64_t *cursor, struct hl_a
             *cursor = e->number;
             break;
         }
-        describe(e, &out[n++]);
+        describe_entry(e, &out[n++]);
     }
     pthread_mutex_unlock(&a->lock);
     return n;
@@ -196,7 +196,7 @@ hl_status hl_archive_trash_empty(struct hl_archive *a, int64_t before_ms,
         insert_locked(a, e);
         return st;
     }
-    describe(e, out);
+    describe_entry(e, out);
     free(e);
     return HL_OK;
 }

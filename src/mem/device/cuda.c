@@ -49,13 +49,13 @@ static struct cuda *cuda_of(struct hl_device *d)
     return d->impl;
 }
 
-static hl_status enter(struct cuda *c)
+static hl_status enter_context(struct cuda *c)
 {
     CUDA_TRY(&c->cu, cuCtxPushCurrent_v2, (c->context));
     return HL_OK;
 }
 
-static void leave(struct cuda *c)
+static void leave_context(struct cuda *c)
 {
     struct CUctx_st *old;
     (void)c->cu.cuCtxPopCurrent_v2(&old);
@@ -69,7 +69,7 @@ struct spec {
     uint64_t bytes;
 };
 
-static hl_status parse(const char *rest, struct spec *out)
+static hl_status cuda_parse(const char *rest, struct spec *out)
 {
     unsigned domain, bus, device, function;
     int used = 0;
@@ -94,7 +94,7 @@ static hl_status parse(const char *rest, struct spec *out)
     return hl_parse_bytes(at + 1, &out->bytes);
 }
 
-static int attribute(struct cuda *c, cu_enum which)
+static int device_attribute(struct cuda *c, cu_enum which)
 {
     int value = 0;
     return c->cu.cuDeviceGetAttribute(&value, which, c->device) == HL_CUDA_SUCCESS ? value : 0;
@@ -118,7 +118,7 @@ static int node_of(const char *pci)
     return node;
 }
 
-static struct cu_alloc_prop properties(struct hl_device *d)
+static struct cu_alloc_prop alloc_properties(struct hl_device *d)
 {
     struct cuda *c = cuda_of(d);
     return (struct cu_alloc_prop){
@@ -154,20 +154,20 @@ static hl_status find_facts(struct hl_device *d, uint64_t bytes)
 {
     struct cuda *c = cuda_of(d);
     size_t granule = PLAIN_GRANULE, free, total;
-    c->vmm =
-        c->cu.vmm && attribute(c, HL_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
+    c->vmm = c->cu.vmm &&
+             device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
     d->has_ranges = c->vmm;
     d->shareable =
-        c->vmm &&
-        attribute(c, HL_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
+        c->vmm && device_attribute(
+                      c, HL_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
     d->nic_direct =
-        attribute(c, HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
+        device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
         (!c->vmm ||
-         attribute(c, HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0);
+         device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0);
     snprintf(d->backing, sizeof(d->backing), "%s",
              c->vmm ? "cuda vmm" : "cuda memory: no ranges, no export");
     if (c->vmm) {
-        struct cu_alloc_prop prop = properties(d);
+        struct cu_alloc_prop prop = alloc_properties(d);
         CUDA_TRY(&c->cu, cuMemGetAllocationGranularity,
                  (&granule, &prop, HL_CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     }
@@ -198,13 +198,13 @@ static void end_flights(struct cuda *c, struct flight *f)
 static void cuda_close(struct hl_device *d)
 {
     struct cuda *c = cuda_of(d);
-    if (c->context != NULL && enter(c) == HL_OK) {
+    if (c->context != NULL && enter_context(c) == HL_OK) {
         for (size_t i = 0; i < HL_ARRAY_LEN(c->stream); i++)
             if (c->stream[i] != NULL)
                 (void)c->cu.cuStreamDestroy_v2(c->stream[i]);
         end_flights(c, c->spare);
         end_flights(c, c->flying);
-        leave(c);
+        leave_context(c);
     }
     if (c->retained)
         (void)c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
@@ -217,7 +217,7 @@ static hl_status cuda_open(struct hl_device *d, const char *rest,
 {
     struct spec spec = {0};
     struct cuda_driver cu;
-    HL_TRY(parse(rest, &spec));
+    HL_TRY(cuda_parse(rest, &spec));
     HL_TRY(cuda_driver_load(options->cuda_driver, &cu));
     struct cuda *c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -227,10 +227,10 @@ static hl_status cuda_open(struct hl_device *d, const char *rest,
     d->impl = c;
     hl_status st = find_device(d, &spec);
     if (st == HL_OK)
-        st = enter(c);
+        st = enter_context(c);
     if (st == HL_OK) {
         st = find_facts(d, spec.bytes);
-        leave(c);
+        leave_context(c);
     }
     if (st != HL_OK)
         cuda_close(d);
@@ -239,14 +239,14 @@ static hl_status cuda_open(struct hl_device *d, const char *rest,
 
 /* ---- blocks; each function of the table enters the context around its part ---- */
 
-static hl_status create(struct hl_device *d, struct device_mem *m)
+static hl_status create_memory(struct hl_device *d, struct device_mem *m)
 {
     struct cuda *c = cuda_of(d);
     cu_result r;
     size_t free = 0, total = 0;
     cu_handle handle = 0;
     if (c->vmm) {
-        struct cu_alloc_prop prop = properties(d);
+        struct cu_alloc_prop prop = alloc_properties(d);
         r = c->cu.cuMemCreate(&handle, m->size, &prop, 0);
     } else {
         r = c->cu.cuMemAlloc_v2(&handle, m->size);
@@ -266,25 +266,25 @@ static hl_status create(struct hl_device *d, struct device_mem *m)
 
 static hl_status cuda_create(struct hl_device *d, struct device_mem *m)
 {
-    HL_TRY(enter(cuda_of(d)));
-    hl_status st = create(d, m);
-    leave(cuda_of(d));
+    HL_TRY(enter_context(cuda_of(d)));
+    hl_status st = create_memory(d, m);
+    leave_context(cuda_of(d));
     return st;
 }
 
 static void cuda_destroy(struct hl_device *d, struct device_mem *m)
 {
     struct cuda *c = cuda_of(d);
-    if (enter(c) != HL_OK)
+    if (enter_context(c) != HL_OK)
         return;
     if (c->vmm)
         (void)c->cu.cuMemRelease(m->handle);
     else
         (void)c->cu.cuMemFree_v2(m->handle);
-    leave(c);
+    leave_context(c);
 }
 
-static hl_status allow(struct hl_device *d, struct device_mem *m, cu_ptr at)
+static hl_status allow_access(struct hl_device *d, struct device_mem *m, cu_ptr at)
 {
     struct cuda *c = cuda_of(d);
     struct cu_access_desc desc = {
@@ -300,11 +300,11 @@ static hl_status allow(struct hl_device *d, struct device_mem *m, cu_ptr at)
     return r == HL_CUDA_SUCCESS ? HL_OK : cuda_fail(&c->cu, "cuMemSetAccess", r);
 }
 
-static hl_status map(struct hl_device *d, struct device_mem *m, cu_ptr at)
+static hl_status map_memory(struct hl_device *d, struct device_mem *m, cu_ptr at)
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(&c->cu, cuMemMap, (at, m->size, 0, m->handle, 0));
-    hl_status st = allow(d, m, at);
+    hl_status st = allow_access(d, m, at);
     if (st != HL_OK)
         (void)c->cu.cuMemUnmap(at, m->size);
     return st;
@@ -314,7 +314,7 @@ static hl_status map_anywhere(struct hl_device *d, struct device_mem *m, cu_ptr 
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(&c->cu, cuMemAddressReserve, (at, m->size, d->granule, 0, 0));
-    hl_status st = map(d, m, *at);
+    hl_status st = map_memory(d, m, *at);
     if (st != HL_OK)
         (void)c->cu.cuMemAddressFree(*at, m->size);
     return st;
@@ -328,9 +328,9 @@ static hl_status cuda_map(struct hl_device *d, struct device_mem *m, uint64_t wh
         m->address = m->handle;
         return HL_OK;
     }
-    HL_TRY(enter(c));
-    hl_status st = where == HL_DEVICE_ANYWHERE ? map_anywhere(d, m, &at) : map(d, m, at);
-    leave(c);
+    HL_TRY(enter_context(c));
+    hl_status st = where == HL_DEVICE_ANYWHERE ? map_anywhere(d, m, &at) : map_memory(d, m, at);
+    leave_context(c);
     HL_TRY(st);
     m->address = at;
     m->own_address = where == HL_DEVICE_ANYWHERE;
@@ -340,11 +340,11 @@ static hl_status cuda_map(struct hl_device *d, struct device_mem *m, uint64_t wh
 static void cuda_unmap(struct hl_device *d, struct device_mem *m)
 {
     struct cuda *c = cuda_of(d);
-    if (c->vmm && enter(c) == HL_OK) {
+    if (c->vmm && enter_context(c) == HL_OK) {
         (void)c->cu.cuMemUnmap(m->address, m->size);
         if (m->own_address)
             (void)c->cu.cuMemAddressFree(m->address, m->size);
-        leave(c);
+        leave_context(c);
     }
     m->address = 0;
     m->own_address = 0;
@@ -354,9 +354,9 @@ static hl_status cuda_reserve(struct hl_device *d, uint64_t size, uint64_t *addr
 {
     struct cuda *c = cuda_of(d);
     cu_ptr at = 0;
-    HL_TRY(enter(c));
+    HL_TRY(enter_context(c));
     cu_result r = c->cu.cuMemAddressReserve(&at, size, d->granule, 0, 0);
-    leave(c);
+    leave_context(c);
     if (r != HL_CUDA_SUCCESS)
         return cuda_fail(&c->cu, "cuMemAddressReserve", r);
     *address = at;
@@ -366,20 +366,20 @@ static hl_status cuda_reserve(struct hl_device *d, uint64_t size, uint64_t *addr
 static void cuda_unreserve(struct hl_device *d, uint64_t address, uint64_t size)
 {
     struct cuda *c = cuda_of(d);
-    if (enter(c) != HL_OK)
+    if (enter_context(c) != HL_OK)
         return;
     (void)c->cu.cuMemAddressFree(address, size);
-    leave(c);
+    leave_context(c);
 }
 
 static void cuda_room(struct hl_device *d, uint64_t left, uint64_t *free, uint64_t *largest)
 {
     struct cuda *c = cuda_of(d);
     size_t now = 0, total;
-    if (enter(c) == HL_OK) {
+    if (enter_context(c) == HL_OK) {
         if (c->cu.cuMemGetInfo_v2(&now, &total) != HL_CUDA_SUCCESS)
             now = 0;
-        leave(c);
+        leave_context(c);
     }
     *free = left < now ? left : now;
     /* Physical memory is put together from units; without VMM nobody knows. */
@@ -392,17 +392,17 @@ static hl_status cuda_export(struct hl_device *d, const struct device_mem *m, in
 {
     struct cuda *c = cuda_of(d);
     int fd = -1;
-    HL_TRY(enter(c));
+    HL_TRY(enter_context(c));
     cu_result r = c->cu.cuMemExportToShareableHandle(
         &fd, m->handle, HL_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    leave(c);
+    leave_context(c);
     if (r != HL_CUDA_SUCCESS)
         return cuda_fail(&c->cu, "cuMemExportToShareableHandle", r);
     *out = fd;
     return HL_OK;
 }
 
-static hl_status import(struct hl_device *d, int fd, struct device_mem *m, cu_ptr *at)
+static hl_status import_memory(struct hl_device *d, int fd, struct device_mem *m, cu_ptr *at)
 {
     struct cuda *c = cuda_of(d);
     cu_handle handle = 0;
@@ -424,9 +424,9 @@ static hl_status cuda_import(struct hl_device *d, int fd, struct device_mem *m)
     cu_ptr at = 0;
     if (!c->vmm)
         return hl_fail(HL_EUNSUPPORTED, "%s: the driver can't share memory", d->name);
-    HL_TRY(enter(c));
-    hl_status st = import(d, fd, m, &at);
-    leave(c);
+    HL_TRY(enter_context(c));
+    hl_status st = import_memory(d, fd, m, &at);
+    leave_context(c);
     HL_TRY(st);
     m->address = at;
     m->own_address = 1;
@@ -461,7 +461,7 @@ static hl_status take_flight(struct hl_device *d, struct flight **out)
     return HL_OK;
 }
 
-static void land(struct cuda *c, struct flight *f)
+static void end_flight(struct cuda *c, struct flight *f)
 {
     pthread_mutex_lock(&c->lock);
     struct flight **p = &c->flying;
@@ -488,8 +488,8 @@ static cu_result ask_until(struct cuda *c, struct CUevent_st *event, struct CUst
     }
 }
 
-static hl_status launch(struct cuda *c, const struct device_op *op, struct flight *f,
-                        int timeout_ms)
+static hl_status launch_copy(struct cuda *c, const struct device_op *op, struct flight *f,
+                             int timeout_ms)
 {
     struct CUstream_st *stream = c->stream[op->dir];
     if (op->dir == DEVICE_IN)
@@ -512,14 +512,14 @@ static hl_status cuda_begin(struct hl_device *d, const struct device_op *op, voi
 {
     struct cuda *c = cuda_of(d);
     struct flight *f = NULL;
-    HL_TRY(enter(c));
+    HL_TRY(enter_context(c));
     hl_status st = take_flight(d, &f);
     if (st == HL_OK && op->len > 0) {
-        st = launch(c, op, f, d->timeout_ms);
+        st = launch_copy(c, op, f, d->timeout_ms);
         if (st != HL_OK)
-            land(c, f);
+            end_flight(c, f);
     }
-    leave(c);
+    leave_context(c);
     if (st == HL_OK)
         *handle = f;
     return st;
@@ -529,12 +529,12 @@ static hl_status cuda_wait(struct hl_device *d, void *handle, int timeout_ms)
 {
     struct cuda *c = cuda_of(d);
     struct flight *f = handle;
-    HL_TRY(enter(c));
+    HL_TRY(enter_context(c));
     cu_result r = ask_until(c, f->event, NULL, timeout_ms);
-    leave(c);
+    leave_context(c);
     if (r == HL_CUDA_ERROR_NOT_READY)
         return hl_fail(HL_ETIMEDOUT, "%s: a copy is not done after %d ms", d->name, timeout_ms);
-    land(c, f);
+    end_flight(c, f);
     return r == HL_CUDA_SUCCESS ? HL_OK : cuda_fail(&c->cu, "copying", r);
 }
 
@@ -548,29 +548,29 @@ static hl_status cuda_copy(struct hl_device *d, const struct device_op *op)
 static void cuda_settle(struct hl_device *d)
 {
     struct cuda *c = cuda_of(d);
-    if (enter(c) != HL_OK)
+    if (enter_context(c) != HL_OK)
         return;
     for (struct flight *f = c->flying; f != NULL; f = f->next)
         (void)ask_until(c, f->event, NULL, d->timeout_ms);
-    leave(c);
+    leave_context(c);
 }
 
 static hl_status cuda_pin(struct hl_device *d, void *ptr, size_t len)
 {
     struct cuda *c = cuda_of(d);
-    HL_TRY(enter(c));
+    HL_TRY(enter_context(c));
     cu_result r = c->cu.cuMemHostRegister_v2(ptr, len, HL_CU_MEMHOSTREGISTER_PORTABLE);
-    leave(c);
+    leave_context(c);
     return r == HL_CUDA_SUCCESS ? HL_OK : cuda_fail(&c->cu, "cuMemHostRegister", r);
 }
 
 static void cuda_unpin(struct hl_device *d, void *ptr)
 {
     struct cuda *c = cuda_of(d);
-    if (enter(c) != HL_OK)
+    if (enter_context(c) != HL_OK)
         return;
     (void)c->cu.cuMemHostUnregister(ptr);
-    leave(c);
+    leave_context(c);
 }
 
 const struct device_ops device_cuda = {

@@ -105,7 +105,7 @@ static uint64_t id_of(const struct hl_device *d, const struct device_slot *s)
     return (uint64_t)s->gen << 32 | (uint32_t)(s - d->slots);
 }
 
-static struct hl_device_block face_of(const struct hl_device *d, const struct device_slot *s)
+static struct hl_device_block block_view(const struct hl_device *d, const struct device_slot *s)
 {
     return (struct hl_device_block){.id = id_of(d, s),
                                     .size = s->mem.size,
@@ -182,7 +182,7 @@ static hl_status use_slot(struct hl_device *d, uint64_t id, uint32_t *out)
     return HL_OK;
 }
 
-static void leave(struct hl_device *d, uint64_t id)
+static void leave_block(struct hl_device *d, uint64_t id)
 {
     uint32_t i = (uint32_t)id;
     assert(d->slots[i].gen == id >> 32 && d->slots[i].busy > 0 && d->slots[i].busy != CLAIMED);
@@ -262,7 +262,7 @@ hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
     if (st == HL_OK) {
         d->slots[i].mem = m;
         d->slots[i].busy = 0;
-        *out = face_of(d, &d->slots[i]);
+        *out = block_view(d, &d->slots[i]);
     } else {
         d->used -= size;
         give_slot(d, i);
@@ -320,7 +320,7 @@ hl_status hl_device_map(struct hl_device *d, uint64_t at, struct hl_device_block
     d->slots[i].mem = m; /* a failing map left it as it was */
     d->slots[i].busy = 0;
     if (st == HL_OK)
-        *block = face_of(d, &d->slots[i]);
+        *block = block_view(d, &d->slots[i]);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
@@ -340,7 +340,7 @@ hl_status hl_device_unmap(struct hl_device *d, struct hl_device_block *block)
     pthread_mutex_lock(&d->lock);
     d->slots[i].mem = m;
     d->slots[i].busy = 0;
-    *block = face_of(d, &d->slots[i]);
+    *block = block_view(d, &d->slots[i]);
     pthread_mutex_unlock(&d->lock);
     return HL_OK;
 }
@@ -429,14 +429,14 @@ static hl_status check_copy(struct hl_device *d, const struct device_mem *m, uin
     return HL_OK;
 }
 
-static hl_status enter(struct hl_device *d, uint64_t id, uint64_t offset, size_t len, int writing,
-                       uint64_t *address)
+static hl_status enter_block(struct hl_device *d, uint64_t id, uint64_t offset, size_t len,
+                             int writing, uint64_t *address)
 {
     uint32_t i = 0;
     HL_TRY(use_slot(d, id, &i));
     hl_status st = check_copy(d, &d->slots[i].mem, id, offset, len, writing);
     if (st != HL_OK)
-        leave(d, id);
+        leave_block(d, id);
     else
         *address = offset + (d->ops->reach != NULL ? d->ops->reach(d, &d->slots[i].mem)
                                                    : d->slots[i].mem.address);
@@ -448,7 +448,7 @@ static void leave_both(struct hl_device *d, const uint64_t id[2])
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < 2; i++)
         if (id[i] != 0)
-            leave(d, id[i]);
+            leave_block(d, id[i]);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -456,7 +456,7 @@ static hl_status enter_one(struct hl_device *d, uint64_t id, uint64_t offset, si
                            int writing, uint64_t *address)
 {
     pthread_mutex_lock(&d->lock);
-    hl_status st = enter(d, id, offset, len, writing, address);
+    hl_status st = enter_block(d, id, offset, len, writing, address);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
@@ -492,19 +492,19 @@ hl_status hl_device_copy_within(struct hl_device *d, const struct hl_device_bloc
 {
     struct device_op op = {.dir = DEVICE_WITHIN, .len = len};
     pthread_mutex_lock(&d->lock);
-    hl_status st = enter(d, dst->id, dst_offset, len, 1, &op.dst);
+    hl_status st = enter_block(d, dst->id, dst_offset, len, 1, &op.dst);
     if (st == HL_OK) {
-        st = enter(d, src->id, src_offset, len, 0, &op.src);
+        st = enter_block(d, src->id, src_offset, len, 0, &op.src);
         if (st != HL_OK)
-            leave(d, dst->id);
+            leave_block(d, dst->id);
     }
     pthread_mutex_unlock(&d->lock);
     HL_TRY(st);
     return copy_now(d, &op, dst->id, src->id);
 }
 
-static hl_status begin(struct hl_device *d, const struct device_op *op, uint64_t id,
-                       struct hl_device_copy *copy)
+static hl_status begin_copy(struct hl_device *d, const struct device_op *op, uint64_t id,
+                            struct hl_device_copy *copy)
 {
     struct hl_device_copy c = {.device = d, .blocks = {id, 0}};
     hl_status st = d->ops->begin(d, op, &c.handle);
@@ -521,7 +521,7 @@ hl_status hl_device_begin_in(struct hl_device *d, const struct hl_device_block *
 {
     struct device_op op = {.dir = DEVICE_IN, .src = (uintptr_t)src, .len = len};
     HL_TRY(enter_one(d, dst->id, offset, len, 1, &op.dst));
-    return begin(d, &op, dst->id, copy);
+    return begin_copy(d, &op, dst->id, copy);
 }
 
 hl_status hl_device_begin_out(struct hl_device *d, const struct hl_device_block *src,
@@ -529,7 +529,7 @@ hl_status hl_device_begin_out(struct hl_device *d, const struct hl_device_block 
 {
     struct device_op op = {.dir = DEVICE_OUT, .dst = (uintptr_t)dst, .len = len};
     HL_TRY(enter_one(d, src->id, offset, len, 0, &op.src));
-    return begin(d, &op, src->id, copy);
+    return begin_copy(d, &op, src->id, copy);
 }
 
 hl_status hl_device_wait(struct hl_device_copy *copy, int timeout_ms)
@@ -595,7 +595,7 @@ hl_status hl_device_import(struct hl_device *d, const struct hl_device_share *sh
     if (st == HL_OK) {
         d->slots[i].mem = m;
         d->slots[i].busy = 0;
-        *out = face_of(d, &d->slots[i]);
+        *out = block_view(d, &d->slots[i]);
     }
     pthread_mutex_unlock(&d->lock);
     if (st != HL_OK)

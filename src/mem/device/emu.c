@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/copy.h"
 #include "base/text.h"
-#include "mem/device/parked.h"
+#include "mem/device/mapping_cache.h"
 #include "mem/pool/extents.h"
 #include "os/cond.h"
 #include "os/file.h"
@@ -30,8 +30,8 @@
 #define BLOCKS_MAX (1u << 20)
 #define NUMA_MAX   1023
 
-struct job {
-    struct job *next;
+struct copy_job {
+    struct copy_job *next;
     struct device_op op;
     int done;
 };
@@ -42,13 +42,13 @@ struct emu {
     uint64_t len;   /* of both */
     uint8_t *alias; /* all of the memory, for copies: users' mappings may be closed; NULL: none */
     int keeps_memory;
-    pthread_mutex_t lock; /* extents, parked */
+    pthread_mutex_t lock; /* extents, mappings */
     struct hl_extents *extents;
-    struct hl_parked parked; /* only where memory is kept */
+    struct hl_mapping_cache mappings; /* only where memory is kept */
 
     pthread_mutex_t queue_lock; /* all below */
     pthread_cond_t work, done;
-    struct job *first, **last;
+    struct copy_job *first, **last;
     int started, stop;
     pthread_t thread;
 };
@@ -88,7 +88,7 @@ static hl_status parse_word(const char *word, struct spec *out)
     return hl_fail(HL_EINVAL, "\"%s\" is neither nic=no nor numa=N", word);
 }
 
-static hl_status parse(const char *rest, struct spec *out)
+static hl_status emu_parse(const char *rest, struct spec *out)
 {
     char text[128], *save = NULL;
     if (snprintf(text, sizeof(text), "%s", rest) >= (int)sizeof(text))
@@ -141,7 +141,7 @@ static void emu_close(struct hl_device *d)
     if (e->fd >= 0)
         close(e->fd);
     hl_extents_destroy(e->extents);
-    hl_parked_fini(&e->parked);
+    hl_mapping_cache_fini(&e->mappings);
     pthread_cond_destroy(&e->work);
     pthread_cond_destroy(&e->done);
     pthread_mutex_destroy(&e->lock);
@@ -163,7 +163,7 @@ static hl_status emu_open(struct hl_device *d, const char *rest,
                           const struct hl_device_options *options)
 {
     struct spec spec = {.nic = 1, .numa = -1};
-    HL_TRY(parse(rest, &spec));
+    HL_TRY(emu_parse(rest, &spec));
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     if (spec.bytes > 0 && spec.bytes < page)
         return hl_fail(HL_EINVAL, "%" PRIu64 " bytes are less than a page of %" PRIu64, spec.bytes,
@@ -199,11 +199,11 @@ static void give_extent(struct hl_device *d, const struct device_mem *m)
 }
 
 /* The memory that was mapped there last, if it is free: no page of it is missing. */
-static int take_parked(struct hl_device *d, struct device_mem *m)
+static int take_cached_mapping(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
     pthread_mutex_lock(&e->lock);
-    const struct hl_parked_one *one = hl_parked_find(&e->parked, m->address, m->size);
+    const struct hl_cached_mapping *one = hl_mapping_cache_find(&e->mappings, m->address, m->size);
     int taken = one != NULL && hl_extents_claim(e->extents, one->offset / d->granule,
                                                 m->size / d->granule) == HL_OK;
     if (taken)
@@ -216,7 +216,7 @@ static hl_status emu_create(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
     uint64_t start, free, largest;
-    if (m->address != 0 && take_parked(d, m))
+    if (m->address != 0 && take_cached_mapping(d, m))
         return HL_OK;
     pthread_mutex_lock(&e->lock);
     hl_status st = hl_extents_take(e->extents, m->size / d->granule, &start);
@@ -257,13 +257,14 @@ static void emu_destroy(struct hl_device *d, struct device_mem *m)
     give_extent(d, m);
 }
 
-/* The mapping that is parked there is for this very memory. */
-static int unpark(struct emu *e, const struct device_mem *m, void *place)
+/* The mapping that is kept there is for this very memory. */
+static int uncache_mapping(struct emu *e, const struct device_mem *m, void *place)
 {
     pthread_mutex_lock(&e->lock);
-    const struct hl_parked_one *one = hl_parked_find(&e->parked, (uintptr_t)place, m->size);
+    const struct hl_cached_mapping *one =
+        hl_mapping_cache_find(&e->mappings, (uintptr_t)place, m->size);
     int same = one != NULL && one->offset == m->offset;
-    hl_parked_forget(&e->parked, (uintptr_t)place, m->size);
+    hl_mapping_cache_forget(&e->mappings, (uintptr_t)place, m->size);
     pthread_mutex_unlock(&e->lock);
     return same && mprotect(place, m->size, PROT_READ | PROT_WRITE) == 0;
 }
@@ -274,7 +275,7 @@ static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
     void *place =
         at == HL_DEVICE_ANYWHERE ? (void *)(e->window + m->offset) : (void *)(uintptr_t)at;
     /* Its pages are there already; finding them one fault at a time takes longer than a copy. */
-    if (!unpark(e, m, place) &&
+    if (!uncache_mapping(e, m, place) &&
         mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, e->fd,
              (off_t)m->offset) == MAP_FAILED)
         return fail_errno(errno, "a mapping", m->size);
@@ -283,14 +284,14 @@ static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
     return HL_OK;
 }
 
-static int park(struct emu *e, const struct device_mem *m)
+static int cache_mapping(struct emu *e, const struct device_mem *m)
 {
     if (!e->keeps_memory || mprotect(m->host, m->size, PROT_NONE) != 0)
         return 0;
     pthread_mutex_lock(&e->lock);
-    int parked = hl_parked_add(&e->parked, m->address, m->size, m->offset);
+    int cached = hl_mapping_cache_add(&e->mappings, m->address, m->size, m->offset);
     pthread_mutex_unlock(&e->lock);
-    return parked;
+    return cached;
 }
 
 static void emu_unmap(struct hl_device *d, struct device_mem *m)
@@ -298,7 +299,7 @@ static void emu_unmap(struct hl_device *d, struct device_mem *m)
     /* The addresses stay taken: whoever still uses them faults. */
     if (m->own_address)
         munmap(m->host, m->size);
-    else if (!park(emu_of(d), m) &&
+    else if (!cache_mapping(emu_of(d), m) &&
              mmap(m->host, m->size, PROT_NONE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
         (void)mprotect(m->host, m->size, PROT_NONE); /* too many mappings to add one */
@@ -320,7 +321,7 @@ static void emu_range_reset(struct hl_device *d, uint64_t address, uint64_t size
 {
     struct emu *e = emu_of(d);
     pthread_mutex_lock(&e->lock);
-    hl_parked_forget(&e->parked, address, size);
+    hl_mapping_cache_forget(&e->mappings, address, size);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -369,7 +370,7 @@ static hl_status emu_import(struct hl_device *d, int fd, struct device_mem *m)
 /* Less stays in a cache well enough. */
 #define COLD_MIN ((size_t)64 << 10)
 
-static void move(const struct device_op *op)
+static void move_bytes(const struct device_op *op)
 {
     void *dst = (void *)(uintptr_t)op->dst;
     const void *src = (const void *)(uintptr_t)op->src;
@@ -389,25 +390,25 @@ static uint64_t emu_reach(struct hl_device *d, const struct device_mem *m)
 static hl_status emu_copy(struct hl_device *d, const struct device_op *op)
 {
     (void)d;
-    move(op);
+    move_bytes(op);
     return HL_OK;
 }
 
-static void *engine(void *arg)
+static void *copy_engine(void *arg)
 {
     struct emu *e = arg;
     pthread_mutex_lock(&e->queue_lock);
     for (;;) {
         while (e->first == NULL && !e->stop)
             pthread_cond_wait(&e->work, &e->queue_lock);
-        struct job *job = e->first;
+        struct copy_job *job = e->first;
         if (job == NULL)
             break;
         e->first = job->next;
         if (e->first == NULL)
             e->last = &e->first;
         pthread_mutex_unlock(&e->queue_lock);
-        move(&job->op);
+        move_bytes(&job->op);
         pthread_mutex_lock(&e->queue_lock);
         job->done = 1;
         pthread_cond_broadcast(&e->done);
@@ -419,12 +420,12 @@ static void *engine(void *arg)
 static hl_status emu_begin(struct hl_device *d, const struct device_op *op, void **handle)
 {
     struct emu *e = emu_of(d);
-    struct job *job = calloc(1, sizeof(*job));
+    struct copy_job *job = calloc(1, sizeof(*job));
     if (job == NULL)
         return hl_fail(HL_ENOMEM, "out of memory");
     job->op = *op;
     pthread_mutex_lock(&e->queue_lock);
-    if (!e->started && pthread_create(&e->thread, NULL, engine, e) != 0) {
+    if (!e->started && pthread_create(&e->thread, NULL, copy_engine, e) != 0) {
         pthread_mutex_unlock(&e->queue_lock);
         free(job);
         return hl_fail(HL_ENOMEM, "%s: a thread can't be started", d->name);
@@ -441,7 +442,7 @@ static hl_status emu_begin(struct hl_device *d, const struct device_op *op, void
 static hl_status emu_wait(struct hl_device *d, void *handle, int timeout_ms)
 {
     struct emu *e = emu_of(d);
-    struct job *job = handle;
+    struct copy_job *job = handle;
     uint64_t end = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
     struct timespec ts = {.tv_sec = (time_t)(end / HL_NS_PER_S),
                           .tv_nsec = (long)(end % HL_NS_PER_S)};

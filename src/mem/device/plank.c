@@ -211,7 +211,7 @@ void hl_plank_info(struct hl_plank *p, struct hl_plank_info *out)
 /* ---- the two sides of a lane ---- */
 
 /* The counters were changed before; who sleeps looks at them again. */
-static void wake(struct lane *l)
+static void wake_lane(struct lane *l)
 {
     if (atomic_load(&l->sleepers) == 0)
         return;
@@ -260,8 +260,8 @@ static int is_idle(struct lane *l)
     return atomic_load(&l->idle);
 }
 
-static hl_status move(struct lane *l, const struct hl_plank_leg *leg, const char *name,
-                      uint64_t piece)
+static hl_status move_piece(struct lane *l, const struct hl_plank_leg *leg, const char *name,
+                            uint64_t piece)
 {
     const struct hl_plank *p = l->plank;
     uint64_t offset = piece * p->piece, left = l->job->size - offset;
@@ -290,19 +290,19 @@ static void deliver_all(struct lane *l)
         (void)sleep_until(l, has_piece, 0); /* the caller ends: its legs have deadlines */
         if (atomic_load(&l->stop))
             return;
-        hl_status st = move(l, &l->job->deliver, "delivering", i);
+        hl_status st = move_piece(l, &l->job->deliver, "delivering", i);
         if (st != HL_OK) {
             snprintf(l->text, sizeof(l->text), "%s", hl_error_text());
             atomic_store(&l->failed, st);
-            wake(l);
+            wake_lane(l);
             return;
         }
         atomic_store(&l->drained, i + 1);
-        wake(l);
+        wake_lane(l);
     }
 }
 
-static void *helper(void *arg)
+static void *lane_helper(void *arg)
 {
     struct lane *l = arg;
     for (;;) {
@@ -311,7 +311,7 @@ static void *helper(void *arg)
             return NULL;
         deliver_all(l);
         atomic_store(&l->idle, 1);
-        wake(l);
+        wake_lane(l);
     }
 }
 
@@ -349,7 +349,7 @@ static hl_status fetch_piece(struct lane *l, uint64_t piece, struct check *check
 {
     const struct hl_plank *p = l->plank;
     uint64_t offset = piece * p->piece, left = l->job->size - offset;
-    HL_TRY(move(l, &l->job->fetch, "fetching", piece));
+    HL_TRY(move_piece(l, &l->job->fetch, "fetching", piece));
     if (check->want != NULL)
         check_piece(check, offset, l->memory + piece % p->buffers * p->piece,
                     left < p->piece ? left : p->piece, l->job->size);
@@ -361,7 +361,7 @@ static hl_status copy_alone(struct lane *l, struct check *check)
     uint64_t pieces = pieces_of(l);
     for (uint64_t i = 0; i < pieces; i++) {
         HL_TRY(fetch_piece(l, i, check));
-        HL_TRY(move(l, &l->job->deliver, "delivering", i));
+        HL_TRY(move_piece(l, &l->job->deliver, "delivering", i));
     }
     return HL_OK;
 }
@@ -380,7 +380,7 @@ static hl_status fill_all(struct lane *l, struct check *check)
             return HL_OK; /* the helper's failure counts */
         HL_TRY(fetch_piece(l, i, check));
         atomic_store(&l->filled, i + 1);
-        wake(l);
+        wake_lane(l);
     }
     return HL_OK;
 }
@@ -392,11 +392,11 @@ static hl_status copy_together(struct lane *l, struct check *check)
     atomic_store(&l->failed, HL_OK);
     atomic_store(&l->stop, 0);
     atomic_store(&l->idle, 0);
-    wake(l);
+    wake_lane(l);
     hl_status st = fill_all(l, check);
     if (st != HL_OK) {
         atomic_store(&l->stop, 1);
-        wake(l);
+        wake_lane(l);
     }
     /* Its leg ends by its own deadline, and must have ended before this returns. */
     (void)sleep_until(l, is_idle, 0);
@@ -411,7 +411,7 @@ static hl_status copy_together(struct lane *l, struct check *check)
 static int need_helper(struct lane *l)
 {
     if (!l->has_helper)
-        l->has_helper = pthread_create(&l->helper, NULL, helper, l) == 0;
+        l->has_helper = pthread_create(&l->helper, NULL, lane_helper, l) == 0;
     return l->has_helper;
 }
 
@@ -454,7 +454,7 @@ static void destroy_lane(struct hl_plank *p, struct lane *l)
 {
     if (l->has_helper) {
         atomic_store(&l->end, 1);
-        wake(l);
+        wake_lane(l);
         pthread_join(l->helper, NULL);
     }
     if (l->memory != NULL) {

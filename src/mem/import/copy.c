@@ -79,7 +79,7 @@ static void flush_piece(struct hl_import_writer *w)
 }
 
 /* dst[at, at + len) has just been written. */
-static void advance(struct hl_import_writer *w, uint64_t len)
+static void advance_writer(struct hl_import_writer *w, uint64_t len)
 {
     while (len > 0) {
         uint64_t room = HL_CHUNK - w->at % HL_CHUNK;
@@ -119,7 +119,7 @@ HL_CHECK static hl_status copy_contiguous(struct hl_import_writer *w, uint32_t s
         uint64_t n = len < BLOCK ? len : BLOCK;
         HL_TRY(check_stop(w));
         HL_TRY(read_source(w, source, from, w->dst + w->at, n));
-        advance(w, n);
+        advance_writer(w, n);
         from += n;
         len -= n;
     }
@@ -127,9 +127,9 @@ HL_CHECK static hl_status copy_contiguous(struct hl_import_writer *w, uint32_t s
 }
 
 /* `rows` runs, `stride` apart, side by side into `to`; whole rows pass through `window`. */
-HL_CHECK static hl_status gather(struct hl_import_writer *w, uint32_t source, uint64_t from,
-                                 uint64_t rows, uint64_t run, uint64_t stride, uint8_t *to,
-                                 uint8_t *window)
+HL_CHECK static hl_status gather_runs(struct hl_import_writer *w, uint32_t source, uint64_t from,
+                                      uint64_t rows, uint64_t run, uint64_t stride, uint8_t *to,
+                                      uint8_t *window)
 {
     if (stride - run > RUN_GAP_BYTES || stride > WINDOW) {
         for (uint64_t i = 0; i < rows; i++)
@@ -160,9 +160,9 @@ HL_CHECK static hl_status copy_runs(struct hl_import_writer *w, const struct hl_
     for (uint64_t i = 0; i < op->rows; i += step) {
         uint64_t n = step < op->rows - i ? step : op->rows - i;
         HL_TRY(check_stop(w));
-        HL_TRY(gather(w, op->source, op->src + i * op->stride, n, op->run, op->stride,
-                      w->dst + w->at, w->scratch));
-        advance(w, n * op->run);
+        HL_TRY(gather_runs(w, op->source, op->src + i * op->stride, n, op->run, op->stride,
+                           w->dst + w->at, w->scratch));
+        advance_writer(w, n * op->run);
     }
     return HL_OK;
 }
@@ -207,12 +207,12 @@ HL_CHECK static hl_status copy_transposed(struct hl_import_writer *w, const stru
     for (uint64_t i = 0; i < op->rows; i += band) {
         uint64_t n = band < op->rows - i ? band : op->rows - i;
         HL_TRY(check_stop(w));
-        HL_TRY(gather(w, op->source, op->src + i * op->elem, op->cols, n * op->elem, op->stride,
-                      columns, w->scratch));
+        HL_TRY(gather_runs(w, op->source, op->src + i * op->elem, op->cols, n * op->elem,
+                           op->stride, columns, w->scratch));
         for (uint64_t k = 0; k < n; k += TILE) {
             uint64_t m = TILE < n - k ? TILE : n - k;
             turn(w->dst + w->at, columns + k * op->elem, m, op->cols, n, op->elem);
-            advance(w, m * op->cols * op->elem);
+            advance_writer(w, m * op->cols * op->elem);
         }
     }
     return HL_OK;
@@ -223,7 +223,7 @@ HL_CHECK static hl_status copy_zero(struct hl_import_writer *w, uint64_t len)
     while (len > 0) {
         uint64_t n = len < BLOCK ? len : BLOCK;
         memset(w->dst + w->at, 0, n);
-        advance(w, n);
+        advance_writer(w, n);
         len -= n;
     }
     return HL_OK;

@@ -19,7 +19,7 @@
 #define SINGLE    "model.safetensors"
 #define INDEX     "model.safetensors.index.json"
 
-static char *join(const char *dir, const char *name)
+static char *join_path(const char *dir, const char *name)
 {
     char *path = NULL;
     return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
@@ -98,7 +98,7 @@ HL_CHECK static hl_status read_header(struct hl_import_file *f)
 HL_CHECK static hl_status add_file(struct hl_import *im, const char *name)
 {
     struct hl_import_file *f = &im->files[im->file_count];
-    *f = (struct hl_import_file){.name = join(im->dir, name), .fd = -1};
+    *f = (struct hl_import_file){.name = join_path(im->dir, name), .fd = -1};
     if (f->name == NULL)
         return hl_fail(HL_ENOMEM, "path of %s", name);
     im->file_count++;
@@ -172,8 +172,8 @@ HL_CHECK static hl_status open_index(struct hl_import *im, const char *path)
 
 HL_CHECK static hl_status open_files(struct hl_import *im)
 {
-    HL_AUTO(hl_freep) char *single = join(im->dir, SINGLE);
-    HL_AUTO(hl_freep) char *index = join(im->dir, INDEX);
+    HL_AUTO(hl_freep) char *single = join_path(im->dir, SINGLE);
+    HL_AUTO(hl_freep) char *index = join_path(im->dir, INDEX);
     im->files = calloc(FILES_MAX, sizeof(*im->files));
     if (single == NULL || index == NULL || im->files == NULL)
         return hl_fail(HL_ENOMEM, "open %s", im->dir);
@@ -237,7 +237,7 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
     HL_AUTO(hl_freep) char *path = NULL;
     size_t len;
     im->dir = strdup(o->dir);
-    path = join(o->dir, "config.json");
+    path = join_path(o->dir, "config.json");
     if (im->dir == NULL || path == NULL)
         return hl_fail(HL_ENOMEM, "open %s", o->dir);
     hl_status st = read_text(path, HL_HF_CONFIG_MAX, &text, &len);

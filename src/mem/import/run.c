@@ -11,7 +11,7 @@
 #define THREADS_DEFAULT 2
 #define THREADS_MAX     64
 
-struct job {
+struct import_job {
     const struct hl_import *im;
     const struct hl_import_run *run;
     struct hl_import_shard *shards;
@@ -25,7 +25,7 @@ struct job {
     char text[HL_ERROR_TEXT_MAX];
 };
 
-static void report(struct job *job, uint64_t bytes)
+static void report_progress(struct import_job *job, uint64_t bytes)
 {
     uint64_t done =
         atomic_fetch_add_explicit(&job->done_bytes, bytes, memory_order_relaxed) + bytes;
@@ -34,7 +34,7 @@ static void report(struct job *job, uint64_t bytes)
 }
 
 /* The first failure is the run's; a worker that stops because of it comes later. */
-static void fail_job(struct job *job, hl_status st)
+static void fail_job(struct import_job *job, hl_status st)
 {
     pthread_mutex_lock(&job->mutex);
     if (job->status == HL_OK) {
@@ -45,7 +45,7 @@ static void fail_job(struct job *job, hl_status st)
     atomic_store_explicit(&job->failed, 1, memory_order_release);
 }
 
-HL_CHECK static hl_status fill_shard(struct job *job, struct hl_import_writer *w, size_t i,
+HL_CHECK static hl_status fill_shard(struct import_job *job, struct hl_import_writer *w, size_t i,
                                      uint32_t *crc)
 {
     const struct hl_partition_shard *shard = &job->im->plan.shards[i];
@@ -59,14 +59,14 @@ HL_CHECK static hl_status fill_shard(struct job *job, struct hl_import_writer *w
         uint64_t begin = w->at;
         HL_TRY(hl_import_write_tensor(w, shard->tensor_first + k, &tensor_crc));
         hl_safetensors_patch_crc(header, w->dst, k, tensor_crc);
-        report(job, w->at - begin);
+        report_progress(job, w->at - begin);
     }
-    report(job, header->size);
+    report_progress(job, header->size);
     hl_import_finish_crcs(w, header->size, crc);
     return HL_OK;
 }
 
-HL_CHECK static hl_status import_shard(struct job *job, struct hl_import_writer *w, size_t i)
+HL_CHECK static hl_status import_shard(struct import_job *job, struct hl_import_writer *w, size_t i)
 {
     const struct hl_import_sink *sink = job->run->sink;
     const struct hl_partition_shard *from = &job->im->plan.shards[i];
@@ -100,9 +100,9 @@ HL_CHECK static hl_status import_shard(struct job *job, struct hl_import_writer 
     return HL_OK;
 }
 
-static void *work(void *arg)
+static void *import_worker(void *arg)
 {
-    struct job *job = arg;
+    struct import_job *job = arg;
     struct hl_import_writer w = {.im = job->im, .cancel = job->run->cancel, .failed = &job->failed};
     for (;;) {
         size_t i = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
@@ -119,7 +119,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-HL_CHECK static hl_status compare_tied(struct job *job)
+HL_CHECK static hl_status compare_tied(struct import_job *job)
 {
     struct hl_import_writer w = {.im = job->im, .cancel = job->run->cancel};
     hl_status st = HL_OK;
@@ -130,19 +130,19 @@ HL_CHECK static hl_status compare_tied(struct job *job)
 }
 
 /* The calling thread works too: a machine that gives no more threads is only slower. */
-static void run_workers(struct job *job)
+static void run_workers(struct import_job *job)
 {
     pthread_t threads[THREADS_MAX];
     int want = job->run->threads > 0 ? job->run->threads : THREADS_DEFAULT, started = 0;
     want = want < THREADS_MAX ? want : THREADS_MAX;
-    while (started < want - 1 && pthread_create(&threads[started], NULL, work, job) == 0)
+    while (started < want - 1 && pthread_create(&threads[started], NULL, import_worker, job) == 0)
         started++;
-    (void)work(job);
+    (void)import_worker(job);
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
 }
 
-HL_CHECK static hl_status run_job(struct job *job)
+HL_CHECK static hl_status run_job(struct import_job *job)
 {
     const struct hl_import_sink *sink = job->run->sink;
     HL_TRY(compare_tied(job));
@@ -164,7 +164,8 @@ hl_status hl_import_run(struct hl_import *im, const struct hl_import_run *run,
     HL_AUTO(hl_freep) unsigned char *sealed = calloc(n, 1);
     if (list == NULL || slots == NULL || sealed == NULL)
         return hl_fail(HL_ENOMEM, "table of %zu shards", n);
-    struct job job = {.im = im, .run = run, .shards = list, .slots = slots, .sealed = sealed};
+    struct import_job job = {
+        .im = im, .run = run, .shards = list, .slots = slots, .sealed = sealed};
     pthread_mutex_init(&job.mutex, NULL);
     hl_status st = run_job(&job);
     pthread_mutex_destroy(&job.mutex);

@@ -33,7 +33,7 @@ static struct hl_pool_ref fields_of(const struct hl_pool_entry *e, uint32_t slot
 }
 
 /* An even generation, whatever it was: the change that was under way is over. */
-static void settle(struct hl_pool_entry *e, uint32_t state)
+static void settle_entry(struct hl_pool_entry *e, uint32_t state)
 {
     uint32_t gen = POOL_GET(e->gen);
     POOL_SET(e->gen, gen | 1);
@@ -72,13 +72,14 @@ static void drop_claim(struct hl_pool *pool, const struct hl_pool_ref *r,
     hl_warn("index entry is dropped, it claims bytes of another one pool=%s shard=%s slot=%" PRIu32
             " offset=%" PRIu64 " size=%" PRIu64 " other=%s",
             pool->path, id, r->slot, r->offset, r->size, hl_id_format(other->id).s);
-    settle(&pool->index[r->slot], HL_POOL_DELETED);
+    settle_entry(&pool->index[r->slot], HL_POOL_DELETED);
     found->corrupt++;
 }
 
 /* The one whose bytes are good stays; two that look good are both doubtful. What stays, or NULL. */
-static const struct hl_pool_ref *resolve(struct hl_pool *pool, const struct hl_pool_ref *a,
-                                         const struct hl_pool_ref *b, struct hl_pool_found *found)
+static const struct hl_pool_ref *resolve_overlap(struct hl_pool *pool, const struct hl_pool_ref *a,
+                                                 const struct hl_pool_ref *b,
+                                                 struct hl_pool_found *found)
 {
     int good_a = is_good(pool, a), good_b = is_good(pool, b);
     if (!good_a || good_b)
@@ -104,7 +105,7 @@ static hl_status drop_overlaps(struct hl_pool *pool, struct hl_pool_found *found
     const struct hl_pool_ref *last = NULL; /* of those that stay */
     for (size_t i = 0; i < at; i++) {
         if (last != NULL && all[i].offset < last->offset + hl_pool_units(last->size) * HL_POOL_UNIT)
-            last = resolve(pool, last, &all[i], found);
+            last = resolve_overlap(pool, last, &all[i], found);
         else
             last = &all[i];
     }
@@ -113,7 +114,7 @@ static hl_status drop_overlaps(struct hl_pool *pool, struct hl_pool_found *found
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-static hl_status claim(struct hl_pool *pool, const struct hl_pool_ref *r)
+static hl_status claim_extent(struct hl_pool *pool, const struct hl_pool_ref *r)
 {
     uint64_t first = (r->offset - pool->super->data_offset) / HL_POOL_UNIT;
     if (hl_extents_claim(pool->extents, first, hl_pool_units(r->size)) == HL_OK)
@@ -140,13 +141,13 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
         /* Never acknowledged, or damaged: its bytes are nobody's. */
         found->unfinished += !sealed || torn;
         found->corrupt += sealed && !torn;
-        settle(e, HL_POOL_DELETED);
+        settle_entry(e, HL_POOL_DELETED);
         return HL_OK;
     }
-    HL_TRY(claim(pool, &r));
+    HL_TRY(claim_extent(pool, &r));
     pool->taken++;
     if (torn || state == HL_POOL_FREED) {
-        settle(e, HL_POOL_FREED);
+        settle_entry(e, HL_POOL_FREED);
         pool->rest_units += hl_pool_units(r.size);
         pool_rest(pool, slot, now_ns);
         found->freed++;
@@ -177,7 +178,7 @@ static void bridge_gaps(struct hl_pool *pool, uint32_t slot)
     uint64_t at = hl_pool_home(fields_of(e, slot).id, pool->slots);
     for (; at != slot; at = (at + 1) & (pool->slots - 1))
         if (POOL_GET(pool->index[at].state) == HL_POOL_EMPTY)
-            settle(&pool->index[at], HL_POOL_DELETED);
+            settle_entry(&pool->index[at], HL_POOL_DELETED);
 }
 
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
@@ -194,7 +195,7 @@ hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
         struct hl_pool_entry *e = &pool->index[i & (pool->slots - 1)];
         uint32_t state = POOL_GET(e->state);
         if (empty && state == HL_POOL_DELETED)
-            settle(e, HL_POOL_EMPTY);
+            settle_entry(e, HL_POOL_EMPTY);
         else
             empty = state == HL_POOL_EMPTY;
     }

@@ -38,7 +38,7 @@ static int by_use(const void *a, const void *b)
 }
 
 /* All unpinned sealed shards with the time of their last use. */
-static hl_status collect(struct hl_pool *pool, struct victim **out, size_t *count)
+static hl_status collect_victims(struct hl_pool *pool, struct victim **out, size_t *count)
 {
     struct hl_pool_ref page[64];
     struct hl_pool_info info;
@@ -67,7 +67,7 @@ hl_status hl_pool_evict(struct hl_pool *pool, const struct hl_pool_eviction *wha
 {
     HL_AUTO(hl_freep) struct victim *all = NULL;
     size_t n = 0;
-    HL_TRY(collect(pool, &all, &n));
+    HL_TRY(collect_victims(pool, &all, &n));
     *out = (struct hl_pool_evicted){0};
     uint64_t now = hl_now_ns();
     for (size_t i = 0; i < n && out->bytes + out->held < what->bytes; i++) {

@@ -42,7 +42,7 @@ static struct key key_of(const struct node *n, enum order order)
     return order == BY_START ? (struct key){n->start, 0} : (struct key){n->len, n->start};
 }
 
-static int less(struct key a, struct key b)
+static int key_less(struct key a, struct key b)
 {
     return a.major < b.major || (a.major == b.major && a.minor < b.minor);
 }
@@ -53,12 +53,12 @@ static uint32_t *root_of(struct hl_extents *x, enum order order, uint32_t node)
 }
 
 /* *before gets what is less than `key`, *after the rest. */
-static void split(struct hl_extents *x, enum order order, uint32_t tree, struct key key,
-                  uint32_t *before, uint32_t *after)
+static void split_tree(struct hl_extents *x, enum order order, uint32_t tree, struct key key,
+                       uint32_t *before, uint32_t *after)
 {
     while (tree != NONE) {
         struct node *n = &x->nodes[tree];
-        int side = less(key_of(n, order), key);
+        int side = key_less(key_of(n, order), key);
         if (side) {
             *before = tree;
             before = &n->kid[order][1];
@@ -72,8 +72,8 @@ static void split(struct hl_extents *x, enum order order, uint32_t tree, struct 
     *after = NONE;
 }
 
-static void merge(struct hl_extents *x, enum order order, uint32_t before, uint32_t after,
-                  uint32_t *out)
+static void merge_trees(struct hl_extents *x, enum order order, uint32_t before, uint32_t after,
+                        uint32_t *out)
 {
     while (before != NONE && after != NONE) {
         int left = x->nodes[before].prio > x->nodes[after].prio;
@@ -85,27 +85,27 @@ static void merge(struct hl_extents *x, enum order order, uint32_t before, uint3
     *out = before != NONE ? before : after;
 }
 
-static void insert(struct hl_extents *x, enum order order, uint32_t node)
+static void insert_node(struct hl_extents *x, enum order order, uint32_t node)
 {
     struct key key = key_of(&x->nodes[node], order);
     uint32_t *at = root_of(x, order, node);
     while (*at != NONE && x->nodes[*at].prio >= x->nodes[node].prio)
-        at = &x->nodes[*at].kid[order][less(key_of(&x->nodes[*at], order), key)];
+        at = &x->nodes[*at].kid[order][key_less(key_of(&x->nodes[*at], order), key)];
     uint32_t *kid = x->nodes[node].kid[order];
-    split(x, order, *at, key, &kid[0], &kid[1]);
+    split_tree(x, order, *at, key, &kid[0], &kid[1]);
     *at = node;
 }
 
-static void erase(struct hl_extents *x, enum order order, uint32_t node)
+static void erase_node(struct hl_extents *x, enum order order, uint32_t node)
 {
     struct key key = key_of(&x->nodes[node], order);
     uint32_t *at = root_of(x, order, node);
     while (*at != node) {
         assert(*at != NONE);
-        at = &x->nodes[*at].kid[order][less(key_of(&x->nodes[*at], order), key)];
+        at = &x->nodes[*at].kid[order][key_less(key_of(&x->nodes[*at], order), key)];
     }
     uint32_t *kid = x->nodes[node].kid[order];
-    merge(x, order, kid[0], kid[1], at);
+    merge_trees(x, order, kid[0], kid[1], at);
 }
 
 static uint32_t region_of(const struct hl_extents *x, uint64_t unit)
@@ -117,7 +117,7 @@ static uint32_t region_of(const struct hl_extents *x, uint64_t unit)
 }
 
 /* The units lie in one region. */
-static void add(struct hl_extents *x, uint64_t start, uint64_t len)
+static void add_extent(struct hl_extents *x, uint64_t start, uint64_t len)
 {
     uint32_t node = x->spare;
     if (node != NONE) {
@@ -130,17 +130,17 @@ static void add(struct hl_extents *x, uint64_t start, uint64_t len)
     mix = (mix ^ mix >> 15) * UINT32_C(0x85ebca6b);
     x->nodes[node] = (struct node){
         .start = start, .len = len, .prio = mix ^ mix >> 13, .region = region_of(x, start)};
-    insert(x, BY_START, node);
-    insert(x, BY_LENGTH, node);
+    insert_node(x, BY_START, node);
+    insert_node(x, BY_LENGTH, node);
     x->count++;
     x->free += len;
     x->free_in[x->nodes[node].region] += len;
 }
 
-static void drop(struct hl_extents *x, uint32_t node)
+static void drop_extent(struct hl_extents *x, uint32_t node)
 {
-    erase(x, BY_START, node);
-    erase(x, BY_LENGTH, node);
+    erase_node(x, BY_START, node);
+    erase_node(x, BY_LENGTH, node);
     x->count--;
     x->free -= x->nodes[node].len;
     x->free_in[x->nodes[node].region] -= x->nodes[node].len;
@@ -169,7 +169,7 @@ hl_status hl_extents_create(uint64_t units, uint64_t max_used, struct hl_extents
     for (size_t i = 0; i < HL_EXTENTS_REGIONS; i++)
         x->by_length[i] = NONE;
     if (units > 0)
-        add(x, 0, units);
+        add_extent(x, 0, units);
     *out = x;
     return HL_OK;
 }
@@ -179,14 +179,14 @@ void hl_extents_divide(struct hl_extents *x, const uint64_t *ends, size_t count)
     assert(count > 0 && count <= HL_EXTENTS_REGIONS && ends[count - 1] == x->ends[0]);
     assert(x->regions == 1 && x->count <= 1 && x->free == x->ends[0]);
     if (x->count == 1)
-        drop(x, x->by_start);
+        drop_extent(x, x->by_start);
     x->regions = (uint32_t)count;
     for (size_t i = 0; i < count; i++) {
         uint64_t from = i > 0 ? ends[i - 1] : 0;
         x->ends[i] = ends[i];
         assert(ends[i] >= from);
         if (ends[i] > from)
-            add(x, from, ends[i] - from);
+            add_extent(x, from, ends[i] - from);
     }
 }
 
@@ -199,13 +199,13 @@ void hl_extents_destroy(struct hl_extents *x)
 }
 
 /* The first node that is not before `key`, and the last one that is; NONE when there is none. */
-static uint32_t bound(const struct hl_extents *x, enum order order, uint32_t tree, struct key key,
-                      uint32_t *last_before)
+static uint32_t find_bound(const struct hl_extents *x, enum order order, uint32_t tree,
+                           struct key key, uint32_t *last_before)
 {
     uint32_t found = NONE;
     *last_before = NONE;
     while (tree != NONE) {
-        int side = less(key_of(&x->nodes[tree], order), key);
+        int side = key_less(key_of(&x->nodes[tree], order), key);
         if (side)
             *last_before = tree;
         else
@@ -220,14 +220,14 @@ static uint32_t bound(const struct hl_extents *x, enum order order, uint32_t tre
 static uint64_t run_across(const struct hl_extents *x, uint32_t r, uint64_t *start)
 {
     uint32_t left, next;
-    next = bound(x, BY_START, x->by_start, (struct key){x->ends[r], 0}, &left);
+    next = find_bound(x, BY_START, x->by_start, (struct key){x->ends[r], 0}, &left);
     if (left == NONE || x->nodes[left].start + x->nodes[left].len != x->ends[r])
         return 0;
     uint64_t end = x->ends[r];
     *start = x->nodes[left].start;
     while (next != NONE && x->nodes[next].start == end) {
         end += x->nodes[next].len;
-        next = bound(x, BY_START, x->by_start, (struct key){end, 0}, &left);
+        next = find_bound(x, BY_START, x->by_start, (struct key){end, 0}, &left);
     }
     return end > x->ends[r] ? end - *start : 0;
 }
@@ -239,7 +239,7 @@ static uint32_t best_in(const struct hl_extents *x, uint64_t units, uint32_t mas
     for (uint32_t r = 0; r < x->regions; r++) {
         if ((mask >> r & 1) == 0)
             continue;
-        uint32_t node = bound(x, BY_LENGTH, x->by_length[r], (struct key){units, 0}, &smaller);
+        uint32_t node = find_bound(x, BY_LENGTH, x->by_length[r], (struct key){units, 0}, &smaller);
         if (node != NONE && (best == NONE || x->nodes[node].len < x->nodes[best].len))
             best = node;
     }
@@ -279,9 +279,9 @@ hl_status hl_extents_take_in(struct hl_extents *x, uint64_t units, uint32_t regi
         return take_across(x, units, start);
     uint64_t at = x->nodes[node].start, len = x->nodes[node].len;
     int from_end = (x->nodes[node].region & 1) != 0;
-    drop(x, node);
+    drop_extent(x, node);
     if (len > units)
-        add(x, from_end ? at : at + units, len - units);
+        add_extent(x, from_end ? at : at + units, len - units);
     *start = from_end ? at + len - units : at;
     return HL_OK;
 }
@@ -290,7 +290,7 @@ hl_status hl_extents_take_in(struct hl_extents *x, uint64_t units, uint32_t regi
 static uint32_t holder_of(const struct hl_extents *x, uint64_t start, uint64_t end)
 {
     uint32_t node;
-    (void)bound(x, BY_START, x->by_start, (struct key){start + 1, 0}, &node);
+    (void)find_bound(x, BY_START, x->by_start, (struct key){start + 1, 0}, &node);
     return node != NONE && end <= x->nodes[node].start + x->nodes[node].len ? node : NONE;
 }
 
@@ -314,11 +314,11 @@ hl_status hl_extents_claim(struct hl_extents *x, uint64_t start, uint64_t units)
         end = part_end(x, at, start + units);
         uint32_t node = holder_of(x, at, end);
         uint64_t from = x->nodes[node].start, to = from + x->nodes[node].len;
-        drop(x, node);
+        drop_extent(x, node);
         if (at > from)
-            add(x, from, at - from);
+            add_extent(x, from, at - from);
         if (end < to)
-            add(x, end, to - end);
+            add_extent(x, end, to - end);
     }
     return HL_OK;
 }
@@ -326,7 +326,7 @@ hl_status hl_extents_claim(struct hl_extents *x, uint64_t start, uint64_t units)
 static void give_part(struct hl_extents *x, uint64_t start, uint64_t end)
 {
     uint32_t before, region = region_of(x, start);
-    uint32_t after = bound(x, BY_START, x->by_start, (struct key){start, 0}, &before);
+    uint32_t after = find_bound(x, BY_START, x->by_start, (struct key){start, 0}, &before);
     uint64_t from = start, to = end;
     assert(before == NONE || x->nodes[before].start + x->nodes[before].len <= start);
     assert(after == NONE || x->nodes[after].start >= end);
@@ -336,10 +336,10 @@ static void give_part(struct hl_extents *x, uint64_t start, uint64_t end)
     if (after != NONE && x->nodes[after].region == region && x->nodes[after].start == end)
         to += x->nodes[after].len;
     if (from != start)
-        drop(x, before);
+        drop_extent(x, before);
     if (to != end)
-        drop(x, after);
-    add(x, from, to - from);
+        drop_extent(x, after);
+    add_extent(x, from, to - from);
 }
 
 void hl_extents_give(struct hl_extents *x, uint64_t start, uint64_t units)

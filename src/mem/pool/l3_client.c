@@ -28,8 +28,8 @@ static hl_status fail_broken(const struct hl_l3_client *c)
     return hl_fail(HL_EUNAVAIL, "the connection to %s is lost; connect again", c->path);
 }
 
-static hl_status exchange(struct hl_l3_client *c, struct hl_l3_request *req, int pass,
-                          int timeout_ms, struct hl_l3_answer *answer, int *passed)
+static hl_status exchange_messages(struct hl_l3_client *c, struct hl_l3_request *req, int pass,
+                                   int timeout_ms, struct hl_l3_answer *answer, int *passed)
 {
     req->magic = HL_L3_MAGIC;
     req->version = HL_L3_VERSION;
@@ -43,14 +43,14 @@ static hl_status exchange(struct hl_l3_client *c, struct hl_l3_request *req, int
 }
 
 /* On HL_OK the answer's own status is HL_OK too. */
-static hl_status ask(struct hl_l3_client *c, struct hl_l3_request *req, int pass, int timeout_ms,
-                     struct hl_l3_answer *answer, int *passed)
+static hl_status ask_server(struct hl_l3_client *c, struct hl_l3_request *req, int pass,
+                            int timeout_ms, struct hl_l3_answer *answer, int *passed)
 {
     HL_AUTO(hl_closep) int got = -1;
     pthread_mutex_lock(&c->lock);
-    hl_status st = c->broken
-                       ? fail_broken(c)
-                       : exchange(c, req, pass, timeout_ms < 1 ? 1 : timeout_ms, answer, &got);
+    hl_status st =
+        c->broken ? fail_broken(c)
+                  : exchange_messages(c, req, pass, timeout_ms < 1 ? 1 : timeout_ms, answer, &got);
     if (st != HL_OK && !c->broken) {
         c->broken = 1;
         st = hl_fail_prefix(st, "pool socket %s: ", c->path);
@@ -67,12 +67,12 @@ static hl_status ask(struct hl_l3_client *c, struct hl_l3_request *req, int pass
     return HL_OK;
 }
 
-static hl_status hello(struct hl_l3_client *c, int timeout_ms)
+static hl_status greet_server(struct hl_l3_client *c, int timeout_ms)
 {
     struct hl_l3_answer a;
     struct hl_pool_view_info info;
     HL_AUTO(hl_closep) int fd = -1;
-    HL_TRY(ask(c, &(struct hl_l3_request){.type = HL_L3_HELLO}, -1, timeout_ms, &a, &fd));
+    HL_TRY(ask_server(c, &(struct hl_l3_request){.type = HL_L3_HELLO}, -1, timeout_ms, &a, &fd));
     if (fd < 0)
         return hl_fail(HL_EPROTO, "pool socket %s: no descriptor of the pool came", c->path);
     HL_TRY(hl_pool_view_open(fd, &c->view));
@@ -93,7 +93,7 @@ hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_cl
     c->fd = -1;
     hl_status st = hl_socket_connect(socket_path, timeout_ms, &c->fd);
     if (st == HL_OK)
-        st = hello(c, timeout_ms);
+        st = greet_server(c, timeout_ms);
     if (st != HL_OK) {
         hl_l3_close(c);
         return st;
@@ -159,7 +159,7 @@ hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, in
     struct hl_l3_answer a;
     struct hl_l3_request req = {
         .type = HL_L3_PIN, .id_hi = id.hi, .id_lo = id.lo, .offset = offset};
-    HL_TRY(ask(c, &req, -1, timeout_ms, &a, NULL));
+    HL_TRY(ask_server(c, &req, -1, timeout_ms, &a, NULL));
     return ref_from(c, &a, ref);
 }
 
@@ -168,7 +168,7 @@ hl_status hl_l3_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref, int
     struct hl_l3_answer a;
     struct hl_l3_request req = {
         .type = HL_L3_UNPIN, .id_hi = ref->id.hi, .id_lo = ref->id.lo, .offset = ref->offset};
-    return ask(c, &req, -1, timeout_ms, &a, NULL);
+    return ask_server(c, &req, -1, timeout_ms, &a, NULL);
 }
 
 hl_status hl_l3_staging_open(uint64_t size, struct hl_l3_staging *out)
@@ -208,7 +208,7 @@ static hl_status send_staging(struct hl_l3_client *c, struct hl_l3_request req,
         return hl_fail(HL_EINVAL, "put of %" PRIu64 " bytes from staging of %" PRIu64, size,
                        s->size);
     req.size = size;
-    HL_TRY(ask(c, &req, s->fd, timeout_ms, &a, NULL));
+    HL_TRY(ask_server(c, &req, s->fd, timeout_ms, &a, NULL));
     return ref_from(c, &a, ref);
 }
 
@@ -229,7 +229,7 @@ hl_status hl_l3_drop(struct hl_l3_client *c, struct hl_id id, int timeout_ms)
 {
     struct hl_l3_answer a;
     struct hl_l3_request req = {.type = HL_L3_DROP, .id_hi = id.hi, .id_lo = id.lo};
-    return ask(c, &req, -1, timeout_ms, &a, NULL);
+    return ask_server(c, &req, -1, timeout_ms, &a, NULL);
 }
 
 hl_status hl_l3_map(struct hl_l3_client *c, struct hl_id id, int timeout_ms,
@@ -238,7 +238,7 @@ hl_status hl_l3_map(struct hl_l3_client *c, struct hl_id id, int timeout_ms,
     struct hl_l3_answer a;
     int fd = -1;
     struct hl_l3_request req = {.type = HL_L3_MAP, .id_hi = id.hi, .id_lo = id.lo};
-    HL_TRY(ask(c, &req, -1, timeout_ms, &a, &fd));
+    HL_TRY(ask_server(c, &req, -1, timeout_ms, &a, &fd));
     if (fd < 0)
         return hl_fail(HL_EPROTO, "pool socket %s: no descriptor of device memory came", c->path);
     *out = (struct hl_l3_device_copy){.fd = fd,
@@ -254,6 +254,6 @@ hl_status hl_l3_map(struct hl_l3_client *c, struct hl_id id, int timeout_ms,
 hl_status hl_l3_unmap(struct hl_l3_client *c, uint32_t token, int timeout_ms)
 {
     struct hl_l3_answer a;
-    return ask(c, &(struct hl_l3_request){.type = HL_L3_UNMAP, .offset = token}, -1, timeout_ms, &a,
-               NULL);
+    return ask_server(c, &(struct hl_l3_request){.type = HL_L3_UNMAP, .offset = token}, -1,
+                      timeout_ms, &a, NULL);
 }

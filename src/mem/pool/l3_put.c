@@ -55,7 +55,7 @@ static hl_status copy_in(struct l3_put *put, const struct hl_pool_extent *x, uin
     return HL_OK;
 }
 
-static hl_status alloc(struct l3_put *put, struct hl_pool_extent *out)
+static hl_status alloc_extent(struct l3_put *put, struct hl_pool_extent *out)
 {
     struct hl_id id = {put->req.id_hi, put->req.id_lo};
     if (put->opts->alloc != NULL)
@@ -64,13 +64,13 @@ static hl_status alloc(struct l3_put *put, struct hl_pool_extent *out)
                              : hl_pool_alloc_at(put->opts->pool, id, put->req.size, -1, out);
 }
 
-static hl_status run(struct l3_put *put)
+static hl_status run_put(struct l3_put *put)
 {
     struct hl_pool_extent x;
     uint32_t crc32 = 0;
     HL_TRY(hl_memfd_check(put->memfd, put->req.size));
     struct hl_pool *pool = put->opts->pool;
-    HL_TRY(alloc(put, &x));
+    HL_TRY(alloc_extent(put, &x));
     uint64_t chunks = hl_chunk_count(x.size);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     hl_status st = crcs == NULL ? hl_fail(HL_ENOMEM, "chunk CRCs of a put") : HL_OK;
@@ -88,7 +88,7 @@ static hl_status run(struct l3_put *put)
 void l3_put_run(struct l3_put *put)
 {
     uint64_t started_ns = hl_now_ns();
-    put->st = run(put);
+    put->st = run_put(put);
     struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
         .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_HERE});
     t.bytes = put->st == HL_OK ? put->req.size : 0;

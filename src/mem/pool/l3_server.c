@@ -54,7 +54,7 @@ static void drop_pins(struct l3_conn *c)
     }
 }
 
-static void unmap(struct l3_conn *c, struct l3_mapped *m)
+static void unmap_shard(struct l3_conn *c, struct l3_mapped *m)
 {
     HASH_DEL(c->mapped, m);
     c->server->opts.unmap(c->server->opts.arg, &m->mapping);
@@ -66,7 +66,7 @@ static void drop_mapped(struct l3_conn *c)
 {
     struct l3_mapped *m, *next;
     HASH_ITER (hh, c->mapped, m, next) {
-        unmap(c, m);
+        unmap_shard(c, m);
     }
 }
 
@@ -106,8 +106,8 @@ static void put_ref(struct hl_l3_answer *a, const struct hl_pool_ref *r)
     a->slot = r->slot;
 }
 
-static void answer(struct l3_conn *c, const struct hl_l3_request *req, hl_status st,
-                   const char *text, struct hl_l3_answer *a, int pass)
+static void send_answer(struct l3_conn *c, const struct hl_l3_request *req, hl_status st,
+                        const char *text, struct hl_l3_answer *a, int pass)
 {
     a->magic = HL_L3_MAGIC;
     a->version = HL_L3_VERSION;
@@ -129,13 +129,13 @@ static void handle_hello(struct l3_conn *c, const struct hl_l3_request *req)
     hl_pool_info(c->server->opts.pool, &info);
     hl_pool_base(c->server->opts.pool, &file_size);
     c->greeted = 1;
-    answer(c, req, HL_OK, NULL,
-           &(struct hl_l3_answer){.uuid_hi = info.uuid.hi,
-                                  .uuid_lo = info.uuid.lo,
-                                  .incarnation = info.incarnation,
-                                  .offset = file_size,
-                                  .size = info.capacity},
-           c->server->pool_fd);
+    send_answer(c, req, HL_OK, NULL,
+                &(struct hl_l3_answer){.uuid_hi = info.uuid.hi,
+                                       .uuid_lo = info.uuid.lo,
+                                       .incarnation = info.incarnation,
+                                       .offset = file_size,
+                                       .size = info.capacity},
+                c->server->pool_fd);
 }
 
 static struct l3_pin *find_pin(struct l3_conn *c, const struct l3_pin_key *key)
@@ -197,7 +197,7 @@ static void on_loaded(void *arg, hl_status st, const char *text)
     if (st == HL_OK)
         return;
     c->load_tries = 0;
-    answer(c, &c->load, st, text, &(struct hl_l3_answer){0}, -1);
+    send_answer(c, &c->load, st, text, &(struct hl_l3_answer){0}, -1);
 }
 
 /* A shard that was mapped already is not looked for elsewhere: its bytes must stay where they are.
@@ -225,7 +225,7 @@ static void handle_pin(struct l3_conn *c, const struct hl_l3_request *req)
     c->load_tries = 0;
     if (st == HL_OK)
         put_ref(&a, &ref);
-    answer(c, req, st, hl_error_text(), &a, -1);
+    send_answer(c, req, st, hl_error_text(), &a, -1);
 }
 
 static void handle_unpin(struct l3_conn *c, const struct hl_l3_request *req)
@@ -243,7 +243,7 @@ static void handle_unpin(struct l3_conn *c, const struct hl_l3_request *req)
             free(pin);
         }
     }
-    answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
+    send_answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
 }
 
 static hl_status add_mapped(struct l3_conn *c, struct hl_id id, struct l3_mapped **out)
@@ -287,7 +287,7 @@ static void handle_map(struct l3_conn *c, const struct hl_l3_request *req)
                                   .slot = m->token};
         snprintf(a.text, sizeof(a.text), "%s", x->device);
     }
-    answer(c, req, st, hl_error_text(), &a, fd);
+    send_answer(c, req, st, hl_error_text(), &a, fd);
 }
 
 static void handle_unmap(struct l3_conn *c, const struct hl_l3_request *req)
@@ -299,8 +299,8 @@ static void handle_unmap(struct l3_conn *c, const struct hl_l3_request *req)
     if (m == NULL)
         st = hl_fail(HL_ENOENT, "this client has no mapping %u", token);
     else
-        unmap(c, m);
-    answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
+        unmap_shard(c, m);
+    send_answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
 }
 
 static void handle_drop(struct l3_conn *c, const struct hl_l3_request *req)
@@ -312,7 +312,7 @@ static void handle_drop(struct l3_conn *c, const struct hl_l3_request *req)
                      hl_id_format(id).s);
     else
         st = hl_pool_free(c->server->opts.pool, id);
-    answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
+    send_answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
 }
 
 /* ---- puts ------------------------------------------------------------------------------------ */
@@ -361,7 +361,7 @@ static void on_put_done(uv_work_t *work, int status)
         put_ref(&a, &put->ref);
     }
     uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_conn);
-    answer(c, &put->req, put->st, put->text, &a, -1);
+    send_answer(c, &put->req, put->st, put->text, &a, -1);
     if (c->closing && put->st == HL_OK) { /* the answer did not get through */
         put->st = HL_EUNAVAIL;
         if (!leased)
@@ -380,14 +380,14 @@ static void handle_put(struct l3_conn *c, const struct hl_l3_request *req, int m
     struct l3_put *put = memfd < 0 ? NULL : calloc(1, sizeof(*put));
     if (put == NULL) {
         hl_closep(&memfd);
-        answer(c, req, HL_EINVAL, "a put comes with the descriptor of a memfd", &none, -1);
+        send_answer(c, req, HL_EINVAL, "a put comes with the descriptor of a memfd", &none, -1);
         return;
     }
     hl_status st = req->type == HL_L3_LEASE ? check_pins(c) : HL_OK;
     if (st != HL_OK) {
         hl_closep(&memfd);
         free(put);
-        answer(c, req, st, hl_error_text(), &none, -1);
+        send_answer(c, req, st, hl_error_text(), &none, -1);
         return;
     }
     *put = (struct l3_put){
@@ -400,7 +400,7 @@ static void handle_put(struct l3_conn *c, const struct hl_l3_request *req, int m
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Takes the descriptor. */
-static void handle(struct l3_conn *c, const struct hl_l3_request *req, int passed)
+static void handle_request(struct l3_conn *c, const struct hl_l3_request *req, int passed)
 {
     if (req->magic != HL_L3_MAGIC || req->version != HL_L3_VERSION) {
         hl_closep(&passed);
@@ -440,7 +440,7 @@ static void on_conn(uv_poll_t *poll, int status, int events)
         if (st == HL_EBUSY)
             break;
         if (st == HL_OK)
-            handle(c, &req, passed);
+            handle_request(c, &req, passed);
         else if (st == HL_EUNAVAIL)
             conn_close(c);
         else

@@ -91,7 +91,7 @@ static hl_status make_pages(struct hl_pool *pool, const struct hl_pool_options *
     return HL_OK;
 }
 
-static hl_status make(struct hl_pool *pool, const struct hl_pool_options *o, uint64_t capacity)
+static hl_status make_pool(struct hl_pool *pool, const struct hl_pool_options *o, uint64_t capacity)
 {
     uint64_t slots = slots_for(o, capacity);
     uint64_t granule = hl_shm_granule(pool->fd);
@@ -181,7 +181,7 @@ static hl_status make_or_map(struct hl_pool *pool, const struct hl_pool_options 
         magic = 1;
     if (sb.st_size == 0 || magic == HL_POOL_MAKING || (magic == 0 && hl_shm_is_memory(pool->fd))) {
         *made = 1;
-        return make(pool, o, capacity);
+        return make_pool(pool, o, capacity);
     }
     if (magic != HL_POOL_MAGIC || (uint64_t)sb.st_size < HL_POOL_UNIT)
         return hl_fail(HL_EINVAL,

@@ -167,7 +167,7 @@ void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s)
 
 /* ---- what was got ---------------------------------------------------------------------------- */
 
-static void describe(struct hl_pool *pool, int touched)
+static void log_regions(struct hl_pool *pool, int touched)
 {
     char page[32];
     uint64_t granule = hl_shm_granule(pool->fd), huge = 0;
@@ -183,7 +183,7 @@ static void describe(struct hl_pool *pool, int touched)
 
 void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, int touched)
 {
-    describe(pool, touched);
+    log_regions(pool, touched);
     for (size_t i = 0; i < pool->region_count; i++) {
         struct hl_pool_region *r = &pool->regions[i];
         struct hl_shm_range range = range_of(pool, data_offset, i);

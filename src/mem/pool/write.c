@@ -446,9 +446,9 @@ static hl_status check_whole(const struct hl_pool *pool)
                    pool->path);
 }
 
-static hl_status seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t state,
-                      uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
-                      struct hl_pool_ref *ref)
+static hl_status seal_shard(struct hl_pool *pool, const struct hl_pool_extent *extent,
+                            uint32_t state, uint32_t crc32, const uint32_t *chunk_crcs,
+                            size_t chunks, struct hl_pool_ref *ref)
 {
     struct hl_pool_ref r;
     HL_TRY(hl_chunks_check(extent->id, extent->size, crc32, chunk_crcs, chunks));
@@ -472,14 +472,14 @@ static hl_status seal(struct hl_pool *pool, const struct hl_pool_extent *extent,
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
                        const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref)
 {
-    return seal(pool, extent, HL_POOL_SEALED, crc32, chunk_crcs, chunks, ref);
+    return seal_shard(pool, extent, HL_POOL_SEALED, crc32, chunk_crcs, chunks, ref);
 }
 
 hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent *extent,
                               uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
                               struct hl_pool_ref *ref)
 {
-    return seal(pool, extent, HL_POOL_LEASED, crc32, chunk_crcs, chunks, ref);
+    return seal_shard(pool, extent, HL_POOL_LEASED, crc32, chunk_crcs, chunks, ref);
 }
 
 /* Both entries are in change at once, so an owner that dies in between leaves the new one or none,

@@ -19,14 +19,14 @@ struct archive_tier {
     struct hl_archive *archive;
 };
 
-static struct archive_tier *of(struct hl_tier_store *t)
+static struct archive_tier *archive_of(struct hl_tier_store *t)
 {
     return (struct archive_tier *)t;
 }
 
 static void archive_close(struct hl_tier_store *t)
 {
-    hl_tier_index_fini(&of(t)->index);
+    hl_tier_index_fini(&archive_of(t)->index);
     hl_tier_fini(t);
     free(t);
 }
@@ -41,7 +41,7 @@ static uint64_t archive_room(const struct hl_tier_store *t, uint64_t size)
 
 static hl_status archive_reserve(struct hl_tier_store *t, struct hl_tier_slot *slot, int near)
 {
-    struct archive_tier *a = of(t);
+    struct archive_tier *a = archive_of(t);
     struct hl_tier_entry *e;
     (void)near;
     HL_TRY(hl_tier_index_add(&a->index, slot->id, slot->size, slot->size, &e));
@@ -61,7 +61,7 @@ static hl_status archive_seal(struct hl_tier_store *t, const struct hl_tier_slot
                               uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
                               struct hl_tier_ref *ref)
 {
-    struct archive_tier *a = of(t);
+    struct archive_tier *a = archive_of(t);
     struct hl_tier_entry *e = slot->handle;
     uint32_t *kept = malloc(chunks * sizeof(*kept));
     if (kept == NULL)
@@ -82,7 +82,7 @@ static hl_status archive_seal(struct hl_tier_store *t, const struct hl_tier_slot
 
 static void archive_abort(struct hl_tier_store *t, const struct hl_tier_slot *slot)
 {
-    hl_tier_index_remove(&of(t)->index, slot->handle);
+    hl_tier_index_remove(&archive_of(t)->index, slot->handle);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ struct source {
     const struct hl_tier_entry *entry;
 };
 
-static hl_status fetch(void *arg, uint64_t offset, void *dst, uint64_t len, uint32_t *crc)
+static hl_status fetch_entry(void *arg, uint64_t offset, void *dst, uint64_t len, uint32_t *crc)
 {
     const struct source *s = arg;
     return s->archive->ops->read(s->archive, s->entry->id, s->entry->size, offset, dst, len, crc);
@@ -108,7 +108,7 @@ static hl_status sum_up(struct archive_tier *a, const struct hl_tier_entry *e, u
         return hl_fail(HL_ENOMEM, "read shard %s", hl_id_format(e->id).s);
     for (uint64_t i = 0; i < hl_chunk_count(e->size); i++) {
         uint64_t len = hl_chunk_len(e->size, i);
-        HL_TRY(fetch(&s, i * HL_CHUNK, piece, len, &crcs[i]));
+        HL_TRY(fetch_entry(&s, i * HL_CHUNK, piece, len, &crcs[i]));
         *crc = i == 0 ? crcs[0] : hl_crc32_combine(*crc, crcs[i], len);
     }
     return HL_OK;
@@ -161,17 +161,17 @@ static hl_status look_up(struct archive_tier *a, struct hl_id id, int pin, struc
 
 static hl_status archive_find(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
 {
-    return look_up(of(t), id, 0, out);
+    return look_up(archive_of(t), id, 0, out);
 }
 
 static hl_status archive_pin(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
 {
-    return look_up(of(t), id, 1, out);
+    return look_up(archive_of(t), id, 1, out);
 }
 
 static void archive_unpin(struct hl_tier_store *t, const struct hl_tier_ref *ref)
 {
-    hl_tier_index_unpin(&of(t)->index, ref);
+    hl_tier_index_unpin(&archive_of(t)->index, ref);
 }
 
 static hl_status read_held(struct archive_tier *a, struct hl_tier_entry *e, uint64_t offset,
@@ -182,13 +182,13 @@ static hl_status read_held(struct archive_tier *a, struct hl_tier_entry *e, uint
         HL_TRY(learn_chunks(a, e));
     struct hl_chunks c = {e->size, hl_tier_index_ref(&a->index, e).crc32,
                           hl_tier_index_chunks(&a->index, e)};
-    return hl_tier_read_checked(e->id, &c, offset, dst, len, fetch, &s);
+    return hl_tier_read_checked(e->id, &c, offset, dst, len, fetch_entry, &s);
 }
 
 static hl_status archive_read(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                               uint64_t offset, void *dst, size_t len)
 {
-    struct archive_tier *a = of(t);
+    struct archive_tier *a = archive_of(t);
     struct hl_tier_entry *e;
     HL_TRY(hl_tier_index_hold_ref(&a->index, ref, &e));
     hl_status st = read_held(a, e, offset, dst, len);
@@ -199,7 +199,7 @@ static hl_status archive_read(struct hl_tier_store *t, const struct hl_tier_ref 
 static hl_status archive_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                                     uint32_t *out)
 {
-    struct archive_tier *a = of(t);
+    struct archive_tier *a = archive_of(t);
     struct hl_tier_entry *e;
     HL_TRY(hl_tier_index_hold_ref(&a->index, ref, &e));
     hl_status st = hl_tier_index_chunks(&a->index, e) == NULL ? learn_chunks(a, e) : HL_OK;
@@ -211,7 +211,7 @@ static hl_status archive_chunk_crcs(struct hl_tier_store *t, const struct hl_tie
 
 static hl_status archive_drop(struct hl_tier_store *t, struct hl_id id)
 {
-    struct archive_tier *a = of(t);
+    struct archive_tier *a = archive_of(t);
     struct hl_tier_entry *e;
     hl_tier_index_begin(&a->index);
     hl_status st = hl_tier_index_drop(&a->index, id, &e);
@@ -230,7 +230,7 @@ static hl_status archive_drop(struct hl_tier_store *t, struct hl_id id)
 static size_t archive_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out,
                            size_t max)
 {
-    struct archive_tier *a = of(t);
+    struct archive_tier *a = archive_of(t);
     struct hl_tier_entry *page[LIST_PAGE];
     size_t n = 0;
     do {
@@ -249,15 +249,15 @@ static size_t archive_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_
 
 static void archive_counts(struct hl_tier_store *t, struct hl_tier_counts *out)
 {
-    hl_tier_index_counts(&of(t)->index, out);
+    hl_tier_index_counts(&archive_of(t)->index, out);
 }
 
 static void archive_backing(struct hl_tier_store *t, char *out, size_t len)
 {
-    snprintf(out, len, "%s", of(t)->archive->ops->scheme);
+    snprintf(out, len, "%s", archive_of(t)->archive->ops->scheme);
 }
 
-static hl_status compare(void *arg, const struct hl_tier_counts *c)
+static hl_status compare_counts(void *arg, const struct hl_tier_counts *c)
 {
     struct archive_tier *a = arg;
     struct hl_archive_info info;
@@ -272,7 +272,7 @@ static hl_status compare(void *arg, const struct hl_tier_counts *c)
 
 static hl_status archive_audit(struct hl_tier_store *t)
 {
-    return hl_tier_index_audit(&of(t)->index, compare, of(t));
+    return hl_tier_index_audit(&archive_of(t)->index, compare_counts, archive_of(t));
 }
 
 static const struct hl_tier_ops archive_ops = {
@@ -293,7 +293,7 @@ static const struct hl_tier_ops archive_ops = {
     .audit = archive_audit,
 };
 
-static hl_status adopt(void *arg, struct hl_id id, uint64_t size)
+static hl_status adopt_shard(void *arg, struct hl_id id, uint64_t size)
 {
     struct archive_tier *a = arg;
     return hl_tier_index_adopt(&a->index, id, size, size);
@@ -315,7 +315,7 @@ hl_status hl_tier_over_archive(struct hl_archive *archive, const char *name,
         return st;
     }
     hl_tier_index_init(&a->index, a->store.name, -1);
-    st = hl_archive_list(archive, adopt, a);
+    st = hl_archive_list(archive, adopt_shard, a);
     if (st != HL_OK) {
         hl_tier_close(&a->store);
         return st;

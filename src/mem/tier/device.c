@@ -20,7 +20,7 @@ struct device_tier {
     char backing[64];
 };
 
-static struct device_tier *of(struct hl_tier_store *t)
+static struct device_tier *device_of(struct hl_tier_store *t)
 {
     return (struct device_tier *)t;
 }
@@ -39,7 +39,7 @@ static void give_back(struct device_tier *d, const struct hl_tier_entry *e)
 
 static void device_close(struct hl_tier_store *t)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     struct hl_tier_entry *e, *next;
     HASH_ITER (hh, d->index.by_id, e, next)
         give_back(d, e);
@@ -58,7 +58,7 @@ static uint64_t device_room(const struct hl_tier_store *t, uint64_t size)
 
 static hl_status device_reserve(struct hl_tier_store *t, struct hl_tier_slot *slot, int near)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     struct hl_tier_entry *e;
     (void)near;
     HL_AUTO(hl_freep) struct hl_device_block *block = calloc(1, sizeof(*block));
@@ -92,14 +92,15 @@ static struct hl_tier_entry *entry_of(struct device_tier *d, const struct hl_tie
 static hl_status device_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot,
                              uint64_t offset, const void *src, size_t len)
 {
-    return len > 0 ? hl_device_copy_in(of(t)->device, slot->handle, offset, src, len) : HL_OK;
+    return len > 0 ? hl_device_copy_in(device_of(t)->device, slot->handle, offset, src, len)
+                   : HL_OK;
 }
 
 static hl_status device_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot,
                              uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
                              struct hl_tier_ref *ref)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     uint32_t *kept = malloc(chunks * sizeof(*kept));
     if (kept == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(slot->id).s);
@@ -110,7 +111,7 @@ static hl_status device_seal(struct hl_tier_store *t, const struct hl_tier_slot 
 
 static void device_abort(struct hl_tier_store *t, const struct hl_tier_slot *slot)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     struct hl_tier_entry *e = entry_of(d, slot);
     hl_tier_index_begin(&d->index);
     give_back(d, e);
@@ -131,17 +132,17 @@ static hl_status look_up(struct device_tier *d, struct hl_id id, int pin, struct
 
 static hl_status device_find(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
 {
-    return look_up(of(t), id, 0, out);
+    return look_up(device_of(t), id, 0, out);
 }
 
 static hl_status device_pin(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
 {
-    return look_up(of(t), id, 1, out);
+    return look_up(device_of(t), id, 1, out);
 }
 
 static void device_unpin(struct hl_tier_store *t, const struct hl_tier_ref *ref)
 {
-    hl_tier_index_unpin(&of(t)->index, ref);
+    hl_tier_index_unpin(&device_of(t)->index, ref);
 }
 
 struct source {
@@ -149,7 +150,7 @@ struct source {
     const struct hl_device_block *block;
 };
 
-static hl_status fetch(void *arg, uint64_t offset, void *dst, uint64_t len, uint32_t *crc)
+static hl_status fetch_block(void *arg, uint64_t offset, void *dst, uint64_t len, uint32_t *crc)
 {
     const struct source *s = arg;
     HL_TRY(hl_device_copy_out(s->device, s->block, offset, dst, len));
@@ -160,12 +161,12 @@ static hl_status fetch(void *arg, uint64_t offset, void *dst, uint64_t len, uint
 static hl_status device_read(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                              uint64_t offset, void *dst, size_t len)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     struct hl_tier_entry *e;
     HL_TRY(hl_tier_index_hold_ref(&d->index, ref, &e));
     struct source s = {d->device, block_of(e)};
     struct hl_chunks c = {e->size, e->crc32, e->chunks};
-    hl_status st = hl_tier_read_checked(e->id, &c, offset, dst, len, fetch, &s);
+    hl_status st = hl_tier_read_checked(e->id, &c, offset, dst, len, fetch_block, &s);
     hl_tier_index_release(&d->index, e);
     return st;
 }
@@ -173,7 +174,7 @@ static hl_status device_read(struct hl_tier_store *t, const struct hl_tier_ref *
 static hl_status device_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                                    uint32_t *out)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     struct hl_tier_entry *e;
     HL_TRY(hl_tier_index_hold_ref(&d->index, ref, &e));
     memcpy(out, e->chunks, hl_chunk_count(e->size) * sizeof(*out));
@@ -184,7 +185,7 @@ static hl_status device_chunk_crcs(struct hl_tier_store *t, const struct hl_tier
 static hl_status device_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                               struct hl_device_share *out)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     struct hl_tier_entry *e;
     HL_TRY(hl_tier_index_hold_ref(&d->index, ref, &e));
     hl_status st = hl_device_export(d->device, block_of(e), out);
@@ -194,7 +195,7 @@ static hl_status device_share(struct hl_tier_store *t, const struct hl_tier_ref 
 
 static hl_status device_drop(struct hl_tier_store *t, struct hl_id id)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     struct hl_tier_entry *e;
     hl_tier_index_begin(&d->index);
     hl_status st = hl_tier_index_drop(&d->index, id, &e);
@@ -212,7 +213,7 @@ static hl_status device_drop(struct hl_tier_store *t, struct hl_id id)
 static size_t device_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out,
                           size_t max)
 {
-    struct device_tier *d = of(t);
+    struct device_tier *d = device_of(t);
     struct hl_tier_entry *page[LIST_PAGE];
     size_t n = 0;
     do {
@@ -230,16 +231,16 @@ static size_t device_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_t
 
 static void device_counts(struct hl_tier_store *t, struct hl_tier_counts *out)
 {
-    hl_tier_index_counts(&of(t)->index, out);
+    hl_tier_index_counts(&device_of(t)->index, out);
 }
 
 static void device_backing(struct hl_tier_store *t, char *out, size_t len)
 {
-    snprintf(out, len, "%s", of(t)->backing);
+    snprintf(out, len, "%s", device_of(t)->backing);
 }
 
 /* Blocks that are not the tier's may be on the device too. */
-static hl_status compare(void *arg, const struct hl_tier_counts *c)
+static hl_status compare_counts(void *arg, const struct hl_tier_counts *c)
 {
     struct device_tier *d = arg;
     struct hl_device_info info;
@@ -256,13 +257,13 @@ static size_t device_regions(struct hl_tier_store *t, struct hl_pool_region *out
 {
     (void)out;
     (void)max;
-    *numa_id = of(t)->index.numa_id;
+    *numa_id = device_of(t)->index.numa_id;
     return 0;
 }
 
 static hl_status device_audit(struct hl_tier_store *t)
 {
-    return hl_tier_index_audit(&of(t)->index, compare, of(t));
+    return hl_tier_index_audit(&device_of(t)->index, compare_counts, device_of(t));
 }
 
 static const struct hl_tier_ops device_ops = {
@@ -292,9 +293,9 @@ hl_status hl_tier_device_block(struct hl_tier_store *t, const struct hl_tier_ref
     struct hl_tier_entry *e;
     if (t->ops != &device_ops)
         return hl_fail(HL_EUNSUPPORTED, "%s %s is not on a device", hl_tier_name(t->tier), t->name);
-    HL_TRY(hl_tier_index_hold_ref(&of(t)->index, ref, &e));
+    HL_TRY(hl_tier_index_hold_ref(&device_of(t)->index, ref, &e));
     *out = *block_of(e);
-    hl_tier_index_release(&of(t)->index, e);
+    hl_tier_index_release(&device_of(t)->index, e);
     return HL_OK;
 }
 

@@ -72,7 +72,7 @@ static hl_status free_slot(struct hl_tier_index *x, uint32_t *out)
     return HL_OK;
 }
 
-static hl_status insert(struct hl_tier_index *x, struct hl_tier_entry *e)
+static hl_status insert_entry(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     const struct hl_tier_entry *other = by_id(x, e->id);
     if (other != NULL)
@@ -96,8 +96,8 @@ static hl_status insert(struct hl_tier_index *x, struct hl_tier_entry *e)
     return HL_OK;
 }
 
-static hl_status add(struct hl_tier_index *x, struct hl_id id, uint64_t size, uint64_t room,
-                     enum hl_tier_state state, struct hl_tier_entry **out)
+static hl_status index_add(struct hl_tier_index *x, struct hl_id id, uint64_t size, uint64_t room,
+                           enum hl_tier_state state, struct hl_tier_entry **out)
 {
     struct hl_tier_entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
@@ -107,7 +107,7 @@ static hl_status add(struct hl_tier_index *x, struct hl_id id, uint64_t size, ui
     e->room = room;
     e->state = state;
     pthread_mutex_lock(&x->lock);
-    hl_status st = insert(x, e);
+    hl_status st = insert_entry(x, e);
     pthread_mutex_unlock(&x->lock);
     if (st != HL_OK) {
         free(e);
@@ -120,14 +120,14 @@ static hl_status add(struct hl_tier_index *x, struct hl_id id, uint64_t size, ui
 hl_status hl_tier_index_add(struct hl_tier_index *x, struct hl_id id, uint64_t size, uint64_t room,
                             struct hl_tier_entry **out)
 {
-    return add(x, id, size, room, HL_TIER_WRITING, out);
+    return index_add(x, id, size, room, HL_TIER_WRITING, out);
 }
 
 hl_status hl_tier_index_adopt(struct hl_tier_index *x, struct hl_id id, uint64_t size,
                               uint64_t room)
 {
     struct hl_tier_entry *e;
-    return add(x, id, size, room, HL_TIER_SEALED, &e);
+    return index_add(x, id, size, room, HL_TIER_SEALED, &e);
 }
 
 static struct hl_tier_ref ref_of(const struct hl_tier_index *x, const struct hl_tier_entry *e)

@@ -104,7 +104,7 @@ static void usage_of(struct hl_tier_store *t, struct hl_tier_usage *out)
 }
 
 /* After a change, without the lock: whoever watches hears of a new pressure once. */
-static void tell(struct hl_tier_store *t, struct hl_tier_usage *usage)
+static void tell_pressure(struct hl_tier_store *t, struct hl_tier_usage *usage)
 {
     pthread_mutex_lock(&t->lock);
     usage_of(t, usage);
@@ -131,16 +131,16 @@ static void audit_now(struct hl_tier_store *t)
 }
 #endif
 
-static void changed(struct hl_tier_store *t)
+static void usage_changed(struct hl_tier_store *t)
 {
     struct hl_tier_usage usage;
     audit_now(t);
-    tell(t, &usage);
+    tell_pressure(t, &usage);
 }
 
 void hl_tier_usage(struct hl_tier_store *t, struct hl_tier_usage *out)
 {
-    tell(t, out);
+    tell_pressure(t, out);
 }
 
 void hl_tier_watch(struct hl_tier_store *t, hl_tier_watch_fn fn, void *arg)
@@ -264,7 +264,7 @@ hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t siz
         return st;
     }
     *out = slot;
-    changed(t);
+    usage_changed(t);
     return HL_OK;
 }
 
@@ -311,7 +311,7 @@ hl_status hl_tier_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot,
         return st;
     if (ref != NULL)
         *ref = sealed;
-    changed(t);
+    usage_changed(t);
     return HL_OK;
 }
 
@@ -325,7 +325,7 @@ void hl_tier_abort(struct hl_tier_store *t, const struct hl_tier_slot *slot)
     }
     pthread_mutex_unlock(&t->lock);
     if (o != NULL)
-        changed(t);
+        usage_changed(t);
 }
 
 /* ---- sealed copies --------------------------------------------------------------------------- */
@@ -368,7 +368,7 @@ hl_status hl_tier_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
 hl_status hl_tier_drop(struct hl_tier_store *t, struct hl_id id)
 {
     HL_TRY(t->ops->drop(t, id));
-    changed(t);
+    usage_changed(t);
     return HL_OK;
 }
 

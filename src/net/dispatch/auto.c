@@ -53,7 +53,7 @@ static void put_abort(void *arg, void *token)
     pthread_mutex_unlock(&s->one_call);
 }
 
-static void meet(void *arg, unsigned *port, struct hl_id *ticket)
+static void meet_client(void *arg, unsigned *port, struct hl_id *ticket)
 {
     struct hl_net_server *s = arg;
     hl_ucx_server_meet(s->rdma, port, ticket);
@@ -104,7 +104,7 @@ static hl_status auto_server_start(const struct hl_net_server_opts *opts,
     pthread_mutex_init(&s->one_call, NULL);
     if (opts->put.begin != NULL)
         own.put = (struct hl_net_put_handler){put_begin, put_commit, put_abort, s};
-    struct hl_tcp_rdma rdma = {meet, s};
+    struct hl_tcp_rdma rdma = {meet_client, s};
     hl_status st = start_rdma(s, &own, id);
     if (st == HL_OK)
         st = hl_tcp_server_start(&own, s->rdma != NULL ? &rdma : NULL, id, &s->tcp);

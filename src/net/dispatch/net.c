@@ -190,8 +190,8 @@ hl_status hl_net_put_many(struct hl_net_client *client, struct hl_net_item *item
     return count > 0 ? ops_of(client)->put(client, items, count, timeout_ms) : HL_OK;
 }
 
-static hl_status put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
-                     int timeout_ms, struct hl_id *id)
+static hl_status put_one(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
+                         int timeout_ms, struct hl_id *id)
 {
     struct hl_net_item item = {.data = data, .len = len, .crc = crc, .id = *id};
     HL_TRY(hl_net_put_many(client, &item, 1, timeout_ms));
@@ -203,7 +203,7 @@ hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len,
                      int timeout_ms, struct hl_id *id)
 {
     struct hl_id any = {0, 0};
-    HL_TRY(put(client, data, len, crc, timeout_ms, &any));
+    HL_TRY(put_one(client, data, len, crc, timeout_ms, &any));
     *id = any;
     return HL_OK;
 }
@@ -212,7 +212,7 @@ hl_status hl_net_put_as(struct hl_net_client *client, struct hl_id id, const voi
                         uint32_t crc, int timeout_ms)
 {
     struct hl_id got = id;
-    HL_TRY(put(client, data, len, crc, timeout_ms, &got));
+    HL_TRY(put_one(client, data, len, crc, timeout_ms, &got));
     if (!hl_id_equal(got, id))
         return hl_fail(HL_EPROTO, "put of %s was stored as %s", hl_id_format(id).s,
                        hl_id_format(got).s);

@@ -71,7 +71,7 @@ static void leave_line(struct hl_put_queue *q, struct entry *e)
 }
 
 /* The next batch, into q->batch; 0 when the queue ends. */
-static size_t gather(struct hl_put_queue *q, uint64_t *deadline_ns)
+static size_t gather_batch(struct hl_put_queue *q, uint64_t *deadline_ns)
 {
     size_t count = 0, bytes = 0;
     while (q->line == NULL && !q->stopping)
@@ -164,13 +164,13 @@ static void end_batch(struct hl_put_queue *q, size_t count)
     }
 }
 
-static void *run(void *arg)
+static void *put_queue_main(void *arg)
 {
     struct hl_put_queue *q = arg;
     uint64_t deadline_ns;
     for (;;) {
         pthread_mutex_lock(&q->lock);
-        size_t count = gather(q, &deadline_ns);
+        size_t count = gather_batch(q, &deadline_ns);
         pthread_mutex_unlock(&q->lock);
         if (count == 0)
             return NULL;
@@ -197,7 +197,7 @@ hl_status hl_put_queue_open(const struct hl_put_queue_opts *opts, struct hl_put_
     q->cancel = opts->cancel;
     pthread_mutex_init(&q->lock, NULL);
     hl_status st = cond_init(&q->work);
-    if (st == HL_OK && pthread_create(&q->thread, NULL, run, q) != 0) {
+    if (st == HL_OK && pthread_create(&q->thread, NULL, put_queue_main, q) != 0) {
         pthread_cond_destroy(&q->work);
         st = hl_fail(HL_ENOMEM, "put queue to %s: starting its thread: %m", q->address);
     }

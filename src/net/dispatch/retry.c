@@ -52,7 +52,7 @@ static int is_without(const struct hl_net_retry *r)
     return !r->both && r->st == HL_EUNSUPPORTED;
 }
 
-static void *attempt(void *arg)
+static void *retry_attempt(void *arg)
 {
     struct hl_net_retry *r = arg;
     r->st = r->opts.ops->connect(&r->opts, &r->made);
@@ -68,7 +68,7 @@ static void *attempt(void *arg)
     return NULL;
 }
 
-static struct hl_net_client *collect(struct hl_net_retry *r)
+static struct hl_net_client *collect_attempt(struct hl_net_retry *r)
 {
     struct hl_net_client *made;
     pthread_join(r->thread, NULL);
@@ -87,7 +87,7 @@ struct hl_net_client *hl_net_retry_poll(struct hl_net_retry *r)
 {
     int state = atomic_load_explicit(&r->state, memory_order_acquire);
     if (state == IS_DONE) {
-        struct hl_net_client *made = collect(r);
+        struct hl_net_client *made = collect_attempt(r);
         if (made != NULL) {
             hl_fault_count("rdma-back", "rdma");
             hl_info("net: reads from %s go over rdma %s", r->address, r->both ? "again" : "now");
@@ -96,7 +96,7 @@ struct hl_net_client *hl_net_retry_poll(struct hl_net_retry *r)
     }
     if (state == RESTS && hl_now_ns() >= r->due_ns) {
         atomic_store_explicit(&r->state, TRIES, memory_order_relaxed);
-        if (pthread_create(&r->thread, NULL, attempt, r) != 0)
+        if (pthread_create(&r->thread, NULL, retry_attempt, r) != 0)
             atomic_store_explicit(&r->state, RESTS, memory_order_relaxed);
     }
     return NULL;
@@ -108,7 +108,7 @@ void hl_net_retry_free(struct hl_net_retry *r)
         return;
     atomic_store(&r->cancel, 1);
     if (atomic_load_explicit(&r->state, memory_order_acquire) != RESTS)
-        hl_net_close(collect(r));
+        hl_net_close(collect_attempt(r));
     free(r->address);
     free(r);
 }

@@ -48,7 +48,7 @@ static void close_lanes(struct hl_net_client *c)
     c->out_count = 0;
 }
 
-static void describe(const struct hl_net_client *c, char *text, size_t cap)
+static void describe_call(const struct hl_net_client *c, char *text, size_t cap)
 {
     const struct hl_tcp_call *call = &c->call;
     uint64_t ms = (hl_now_ns() - call->since_ns) / HL_NS_PER_MS;
@@ -67,7 +67,7 @@ hl_status hl_tcp_client_kill(struct hl_net_client *c, hl_status st, const char *
     va_list ap;
     char what[512], why[400];
     if (c->dead == HL_OK) {
-        describe(c, what, sizeof(what));
+        describe_call(c, what, sizeof(what));
         va_start(ap, fmt);
         vsnprintf(why, sizeof(why), fmt, ap);
         va_end(ap);
@@ -114,7 +114,7 @@ hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
 }
 
 /* Send more of `out`; true when some went. */
-static bool push(struct hl_net_client *c)
+static bool push_out(struct hl_net_client *c)
 {
     struct iovec now[2] = {c->out[0], c->out[1]};
     struct msghdr mh = {.msg_iov = now, .msg_iovlen = c->out_count};
@@ -175,8 +175,8 @@ static void on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
         hl_tcp_fetch_on_refused(c, lane, m, words);
 }
 
-static void dispatch(struct hl_net_client *c, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,
-                     const uint8_t *payload)
+static void dispatch_message(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                             const struct hl_tcp_msg *m, const uint8_t *payload)
 {
     if (m->type == HL_TCP_TYPE_WELCOME)
         on_welcome(c, lane, m);
@@ -201,7 +201,7 @@ static void not_ours(struct hl_net_client *c, const uint8_t *head)
 }
 
 /* Messages that are in the buffer as a whole, and the begin of a piece. */
-static void parse(struct hl_net_client *c, struct hl_tcp_lane *lane)
+static void parse_messages(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     struct hl_tcp_msg m;
     while (c->broke == HL_OK && !lane->body && lane->len - lane->at >= HL_TCP_HEAD) {
@@ -220,12 +220,12 @@ static void parse(struct hl_net_client *c, struct hl_tcp_lane *lane)
         if (lane->len - lane->at < HL_TCP_HEAD + m.payload)
             return;
         lane->at += HL_TCP_HEAD + m.payload;
-        dispatch(c, lane, &m, head + HL_TCP_HEAD);
+        dispatch_message(c, lane, &m, head + HL_TCP_HEAD);
     }
 }
 
 /* More bytes into the buffer. Of a large piece only the header, so that its bytes need no copy. */
-static ssize_t fill(struct hl_tcp_lane *lane)
+static ssize_t fill_buffer(struct hl_tcp_lane *lane)
 {
     size_t have = lane->len - lane->at;
     if (lane->at > 0)
@@ -240,24 +240,24 @@ static ssize_t fill(struct hl_tcp_lane *lane)
     return n;
 }
 
-static bool expects(const struct hl_net_client *c, const struct hl_tcp_lane *lane)
+static bool expects_data(const struct hl_net_client *c, const struct hl_tcp_lane *lane)
 {
     bool talks = c->store != NULL || c->meeting != NULL;
     return lane->asked > 0 || c->greeted == lane || (talks && lane == c->lanes[0]);
 }
 
 /* Take what has come on a lane; true when something had. */
-static bool hear(struct hl_net_client *c, struct hl_tcp_lane *lane)
+static bool hear_lane(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     bool heard = false;
-    for (int i = 0; i < HEAR_MAX && c->broke == HL_OK && expects(c, lane); i++) {
-        ssize_t n = lane->body ? hl_tcp_fetch_receive(c, lane) : fill(lane);
+    for (int i = 0; i < HEAR_MAX && c->broke == HL_OK && expects_data(c, lane); i++) {
+        ssize_t n = lane->body ? hl_tcp_fetch_receive(c, lane) : fill_buffer(lane);
         if (n < 0)
             broke_in_io(c, errno);
         if (n <= 0)
             return heard;
         heard = c->moved = true;
-        parse(c, lane);
+        parse_messages(c, lane);
     }
     return heard;
 }
@@ -278,7 +278,7 @@ static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_
     return HL_OK;
 }
 
-static void nap(const struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
+static void nap_until(const struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
 {
     struct pollfd p[HL_NET_ENDPOINTS_MAX];
     nfds_t count = 0;
@@ -287,7 +287,7 @@ static void nap(const struct hl_net_client *c, uint64_t now, uint64_t deadline_n
     uint64_t left = until_ns > now ? until_ns - now : 0;
     struct timespec t = {0, (long)(left < NAP_NS ? left : NAP_NS)};
     for (size_t i = 0; i < c->lane_count; i++) {
-        short events = (short)((expects(c, c->lanes[i]) ? POLLIN : 0) |
+        short events = (short)((expects_data(c, c->lanes[i]) ? POLLIN : 0) |
                                (i == 0 && c->out_count > 0 ? POLLOUT : 0));
         if (events != 0)
             p[count++] = (struct pollfd){.fd = c->lanes[i]->fd, .events = events};
@@ -301,9 +301,9 @@ hl_status hl_tcp_client_wait(struct hl_net_client *c, bool (*done)(void *arg), v
     uint64_t idle_since = 0; /* set by the first look: what is done by then reads no clock */
     c->moved = true;
     while (!done(arg)) {
-        bool events = push(c);
+        bool events = push_out(c);
         for (size_t i = 0; i < c->lane_count; i++)
-            events |= hear(c, c->lanes[i]);
+            events |= hear_lane(c, c->lanes[i]);
         if (c->broke == HL_OK && done(arg))
             break;
         uint64_t now = hl_now_ns();
@@ -314,7 +314,7 @@ hl_status hl_tcp_client_wait(struct hl_net_client *c, bool (*done)(void *arg), v
         if (events || idle_since == 0)
             idle_since = now;
         else if (now - idle_since > c->spin_ns)
-            nap(c, now, deadline_ns);
+            nap_until(c, now, deadline_ns);
         else
             sched_yield(); /* the server may be waiting for this very core */
     }

@@ -94,7 +94,7 @@ uint64_t hl_tcp_conn_stall_ns(const struct hl_tcp_conn *c)
 }
 
 /* Until in[] holds `len` bytes from `at` on. A message that has begun must go on. */
-static bool gather(struct hl_tcp_conn *c, size_t len)
+static bool gather_bytes(struct hl_tcp_conn *c, size_t len)
 {
     if (c->at == c->len)
         c->at = c->len = 0;
@@ -116,7 +116,7 @@ static bool gather(struct hl_tcp_conn *c, size_t len)
 
 /* ---- requests ---- */
 
-static bool welcome(struct hl_tcp_conn *c)
+static bool say_welcome(struct hl_tcp_conn *c)
 {
     const struct hl_net_server *s = c->server;
     return hl_tcp_conn_say(
@@ -180,7 +180,7 @@ static bool on_meet(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
 static bool serve_one(struct hl_tcp_conn *c)
 {
     struct hl_tcp_msg m;
-    if (!gather(c, HL_TCP_HEAD))
+    if (!gather_bytes(c, HL_TCP_HEAD))
         return false;
     bool ours = hl_tcp_decode(HL_TCP_TO_SERVER, c->in + c->at, &m) && m.type != HL_TCP_TYPE_HELLO;
     if (!ours) {
@@ -188,7 +188,7 @@ static bool serve_one(struct hl_tcp_conn *c)
         hl_debug("net server: client %s sent what is not a request", c->name);
         return false;
     }
-    if (m.payload > 0 && !gather(c, HL_TCP_HEAD + m.payload))
+    if (m.payload > 0 && !gather_bytes(c, HL_TCP_HEAD + m.payload))
         return false;
     const uint8_t *payload = c->in + c->at + HL_TCP_HEAD;
     c->at += HL_TCP_HEAD + m.payload;
@@ -206,11 +206,11 @@ static bool serve_one(struct hl_tcp_conn *c)
 
 /* ---- life ---- */
 
-static void *run(void *arg)
+static void *conn_main(void *arg)
 {
     struct hl_tcp_conn *c = arg;
     struct hl_net_server *s = c->server;
-    bool goes_on = welcome(c);
+    bool goes_on = say_welcome(c);
     while (goes_on && !hl_tcp_is_over(c))
         goes_on = serve_one(c);
     pthread_mutex_lock(&s->lock);
@@ -246,7 +246,7 @@ hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     pthread_mutex_lock(&s->lock);
     atomic_fetch_add(&s->stat_peers, 1);
-    int error = pthread_create(&c->thread, NULL, run, c);
+    int error = pthread_create(&c->thread, NULL, conn_main, c);
     if (error == 0)
         DL_APPEND(s->conns, c);
     else

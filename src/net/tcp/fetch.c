@@ -26,7 +26,7 @@ struct hl_tcp_fetch {
     char refused_text[HL_ERROR_TEXT_MAX];
 };
 
-static struct hl_tcp_piece *oldest(struct hl_tcp_lane *lane)
+static struct hl_tcp_piece *oldest_piece(struct hl_tcp_lane *lane)
 {
     return &lane->pieces[lane->oldest];
 }
@@ -46,7 +46,7 @@ static void piece_ended(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
 
 static void piece_landed(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
 {
-    const struct hl_tcp_piece *p = oldest(lane);
+    const struct hl_tcp_piece *p = oldest_piece(lane);
     if (f->crcs != NULL && p->crc != f->crcs[p->chunk])
         hl_net_bad_note(f->bad, p->chunk);
     piece_ended(f, lane);
@@ -65,7 +65,7 @@ void hl_tcp_fetch_on_data(struct hl_net_client *c, struct hl_tcp_lane *lane,
                           const struct hl_tcp_msg *m)
 {
     const struct hl_tcp_fetch *f = c->fetch;
-    const struct hl_tcp_piece *p = oldest(lane);
+    const struct hl_tcp_piece *p = oldest_piece(lane);
     if (f == NULL || lane->asked == 0 || m->op != p->op)
         hl_tcp_client_fault(c, cause_of(c, lane, m));
     else if (m->len != p->len || m->offset != f->offset + p->chunk * HL_CHUNK)
@@ -77,7 +77,7 @@ void hl_tcp_fetch_on_data(struct hl_net_client *c, struct hl_tcp_lane *lane,
 void hl_tcp_fetch_take(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     struct hl_tcp_fetch *f = c->fetch;
-    struct hl_tcp_piece *p = oldest(lane);
+    struct hl_tcp_piece *p = oldest_piece(lane);
     uint8_t *to = f->dst + p->chunk * (size_t)HL_CHUNK + p->got;
     size_t n = lane->len - lane->at < p->len - p->got ? lane->len - lane->at : p->len - p->got;
     if (f->crcs != NULL)
@@ -93,7 +93,7 @@ void hl_tcp_fetch_take(struct hl_net_client *c, struct hl_tcp_lane *lane)
 ssize_t hl_tcp_fetch_receive(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     struct hl_tcp_fetch *f = c->fetch;
-    struct hl_tcp_piece *p = oldest(lane);
+    struct hl_tcp_piece *p = oldest_piece(lane);
     uint8_t *to = f->dst + p->chunk * (size_t)HL_CHUNK + p->got;
     size_t room = p->len - p->got < HL_TCP_STEP ? p->len - p->got : HL_TCP_STEP;
     ssize_t n = hl_tcp_receive(lane->fd, to, room);
@@ -111,7 +111,7 @@ void hl_tcp_fetch_on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
                              const struct hl_tcp_msg *m, const uint8_t *words)
 {
     struct hl_tcp_fetch *f = c->fetch;
-    if (f == NULL || lane->asked == 0 || m->op != oldest(lane)->op) {
+    if (f == NULL || lane->asked == 0 || m->op != oldest_piece(lane)->op) {
         hl_tcp_client_fault(c, cause_of(c, lane, m));
         return;
     }
@@ -158,7 +158,7 @@ static bool has_room(void *arg)
     return wants_more(f) ? free_lane(f->client) != NULL : f->busy == 0;
 }
 
-static hl_status run(struct hl_tcp_fetch *f, uint64_t deadline_ns)
+static hl_status run_fetch(struct hl_tcp_fetch *f, uint64_t deadline_ns)
 {
     while (wants_more(f)) {
         struct hl_tcp_lane *lane;
@@ -179,7 +179,7 @@ hl_status hl_tcp_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     c->call = (struct hl_tcp_call){
         .kind = HL_TCP_FETCHES, .offset = offset, .len = len, .since_ns = hl_now_ns()};
     c->fetch = &f;
-    hl_status st = len > 0 ? run(&f, hl_tcp_deadline(c->call.since_ns, timeout_ms)) : HL_OK;
+    hl_status st = len > 0 ? run_fetch(&f, hl_tcp_deadline(c->call.since_ns, timeout_ms)) : HL_OK;
     c->fetch = NULL;
     HL_TRY(st);
     if (f.refused != HL_OK)

@@ -26,7 +26,7 @@ static void turn_away(struct hl_net_server *s, size_t i, const char *why)
     memmove(h, h + 1, (s->half_count - i) * sizeof(*h));
 }
 
-static void refuse(struct hl_net_server *s, size_t i, hl_status st, const char *why)
+static void refuse_half(struct hl_net_server *s, size_t i, hl_status st, const char *why)
 {
     uint8_t bytes[HL_TCP_HEAD + HL_TCP_TEXT_MAX];
     size_t len = strlen(why);
@@ -49,7 +49,7 @@ static void let_in(struct hl_net_server *s, size_t i)
 {
     struct hl_tcp_half h = s->half[i];
     if (atomic_load(&s->stat_peers) >= HL_NET_PEERS_MAX) {
-        refuse(s, i, HL_EBUSY, "the server has too many connections; try again later");
+        refuse_half(s, i, HL_EBUSY, "the server has too many connections; try again later");
         return;
     }
     s->half_count--;
@@ -61,22 +61,22 @@ static void let_in(struct hl_net_server *s, size_t i)
 }
 
 /* A HELLO that has come as a whole. */
-static void judge(struct hl_net_server *s, size_t i)
+static void judge_hello(struct hl_net_server *s, size_t i)
 {
     const struct hl_tcp_half *h = &s->half[i];
     struct hl_tcp_msg msg;
     if (hl_tcp_version(h->hello) != HL_TCP_VERSION)
-        refuse(s, i, HL_EPROTO, "the server speaks another version of the data protocol");
+        refuse_half(s, i, HL_EPROTO, "the server speaks another version of the data protocol");
     else if (!hl_tcp_decode(HL_TCP_TO_SERVER, h->hello, &msg) || msg.type != HL_TCP_TYPE_HELLO)
-        refuse(s, i, HL_EPROTO, "the first message is not HELLO");
+        refuse_half(s, i, HL_EPROTO, "the first message is not HELLO");
     else if (has_key(s) && !hl_tcp_key_equal(h->hello + HL_TCP_HEAD, s->opts.key))
-        refuse(s, i, HL_EPERM, "the server does not accept this key");
+        refuse_half(s, i, HL_EPERM, "the server does not accept this key");
     else
         let_in(s, i);
 }
 
 /* False when entry i is gone: let in or turned away. */
-static bool hear(struct hl_net_server *s, size_t i)
+static bool hear_half(struct hl_net_server *s, size_t i)
 {
     struct hl_tcp_half *h = &s->half[i];
     ssize_t n = hl_tcp_receive(h->fd, h->hello + h->len, sizeof(h->hello) - h->len);
@@ -94,7 +94,7 @@ static bool hear(struct hl_net_server *s, size_t i)
     }
     if (h->len < sizeof(h->hello))
         return true;
-    judge(s, i);
+    judge_hello(s, i);
     return false;
 }
 
@@ -113,7 +113,7 @@ static void add_half(struct hl_net_server *s, int fd, const struct sockaddr_stor
                      socklen_t len)
 {
     /* The oldest may have said HELLO meanwhile. */
-    if (s->half_count == HL_TCP_HALF_OPEN && hear(s, 0))
+    if (s->half_count == HL_TCP_HALF_OPEN && hear_half(s, 0))
         turn_away(s, 0, "others wait, and it has not said HELLO");
     struct hl_tcp_half *h = &s->half[s->half_count++];
     *h = (struct hl_tcp_half){.fd = fd, .since_ns = hl_now_ns()};
@@ -149,7 +149,7 @@ static void accept_some(struct hl_net_server *s)
     }
 }
 
-static void expire(struct hl_net_server *s)
+static void expire_halves(struct hl_net_server *s)
 {
     uint64_t limit_ns = (uint64_t)s->opts.connect_ms * HL_NS_PER_MS, now = hl_now_ns();
     while (s->half_count > 0 && now > s->half[0].since_ns + limit_ns)
@@ -157,7 +157,7 @@ static void expire(struct hl_net_server *s)
 }
 
 /* Listener, wake_fd, and who has not said HELLO, as of this look. */
-static void look(struct hl_net_server *s, uint64_t wait_ns)
+static void poll_halves(struct hl_net_server *s, uint64_t wait_ns)
 {
     struct pollfd p[2 + HL_TCP_HALF_OPEN];
     size_t count = s->half_count;
@@ -170,7 +170,7 @@ static void look(struct hl_net_server *s, uint64_t wait_ns)
         return;
     for (size_t i = count; i-- > 0;) /* from the end: an entry that goes moves the later ones */
         if (p[2 + i].revents != 0)
-            (void)hear(s, i);
+            (void)hear_half(s, i);
     if (p[0].revents != 0)
         accept_some(s);
 }
@@ -181,11 +181,11 @@ void *hl_tcp_gate_run(void *server)
     uint64_t next_tick = hl_now_ns() + HL_TCP_TICK_NS;
     while (!atomic_load(&s->stopping)) {
         uint64_t now = hl_now_ns();
-        look(s, now < next_tick ? next_tick - now : 0);
+        poll_halves(s, now < next_tick ? next_tick - now : 0);
         if (hl_now_ns() < next_tick)
             continue;
         next_tick = hl_now_ns() + HL_TCP_TICK_NS;
-        expire(s);
+        expire_halves(s);
         hl_tcp_conns_tend(s);
         hl_tcp_conns_reap(s);
     }

@@ -48,8 +48,8 @@ static void place_give(struct hl_net_server *s)
 
 /* ---- the handler, one call at a time ---- */
 
-static hl_status begin(struct hl_net_server *s, struct hl_id id, uint64_t size, void **token,
-                       void **base)
+static hl_status begin_object(struct hl_net_server *s, struct hl_id id, uint64_t size, void **token,
+                              void **base)
 {
     const struct hl_net_put_handler *h = &s->opts.put;
     pthread_mutex_lock(&s->handler);
@@ -58,8 +58,8 @@ static hl_status begin(struct hl_net_server *s, struct hl_id id, uint64_t size, 
     return st;
 }
 
-static hl_status commit(struct hl_net_server *s, void *token, uint64_t size, uint32_t crc,
-                        const uint32_t *crcs, struct hl_id *id)
+static hl_status commit_object(struct hl_net_server *s, void *token, uint64_t size, uint32_t crc,
+                               const uint32_t *crcs, struct hl_id *id)
 {
     const struct hl_net_put_handler *h = &s->opts.put;
     size_t chunks = (size_t)((size + HL_CHUNK - 1) / HL_CHUNK);
@@ -108,8 +108,8 @@ static bool land_chunk(struct hl_tcp_conn *c, uint8_t *to, size_t len, uint32_t 
 }
 
 /* The bytes of a PUT; crcs has room for those of the chunks, *whole is the CRC of all. */
-static bool land(struct hl_tcp_conn *c, uint8_t *base, uint64_t size, uint32_t *crcs,
-                 uint32_t *whole)
+static bool land_object(struct hl_tcp_conn *c, uint8_t *base, uint64_t size, uint32_t *crcs,
+                        uint32_t *whole)
 {
     *whole = 0;
     for (uint64_t at = 0, i = 0; at < size; at += HL_CHUNK, i++) {
@@ -128,16 +128,17 @@ static bool land(struct hl_tcp_conn *c, uint8_t *base, uint64_t size, uint32_t *
 }
 
 /* All bytes are here. */
-static hl_status finish(struct hl_net_server *s, const struct hl_tcp_msg *m, void *token,
-                        uint32_t crc, const uint32_t *crcs, struct hl_id *id)
+static hl_status finish_object(struct hl_net_server *s, const struct hl_tcp_msg *m, void *token,
+                               uint32_t crc, const uint32_t *crcs, struct hl_id *id)
 {
     if (crc == m->crc)
-        return commit(s, token, m->len, crc, crcs, id);
+        return commit_object(s, token, m->len, crc, crcs, id);
     give_up(s, token);
     return wrong_sum(s, m->len, crc, m->crc);
 }
 
-static bool answer(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, hl_status st, struct hl_id id)
+static bool answer_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, hl_status st,
+                       struct hl_id id)
 {
     hl_tcp_conn_enter(c, HL_TCP_ANSWERS);
     bool sent =
@@ -160,22 +161,22 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     if (crcs == NULL) {
         give_up(s, token);
-        return answer(c, m,
-                      hl_fail(HL_ENOMEM, "%s: out of memory for the checksums of %llu bytes",
-                              s->address, (unsigned long long)m->len),
-                      id);
+        return answer_put(c, m,
+                          hl_fail(HL_ENOMEM, "%s: out of memory for the checksums of %llu bytes",
+                                  s->address, (unsigned long long)m->len),
+                          id);
     }
     hl_tcp_conn_enter(c, HL_TCP_SERVES);
     bool landed =
         hl_tcp_conn_say(c, &(struct hl_tcp_msg){.type = HL_TCP_TYPE_READY, .op = m->op}, NULL);
     hl_tcp_conn_enter(c, HL_TCP_LANDS);
-    landed = landed && land(c, base, m->len, crcs, &crc);
+    landed = landed && land_object(c, base, m->len, crcs, &crc);
     hl_tcp_conn_enter(c, HL_TCP_WORKS);
     if (!landed || hl_tcp_is_over(c)) {
         give_up(s, token);
         return false;
     }
-    return answer(c, m, finish(s, m, token, crc, crcs, &id), id);
+    return answer_put(c, m, finish_object(s, m, token, crc, crcs, &id), id);
 }
 
 bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
@@ -195,9 +196,9 @@ bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
                                           s->address, (unsigned long long)m->len));
     if (!place_take(c))
         return false;
-    hl_status st = begin(s, m->id, m->len, &token, &base);
-    bool goes_on =
-        st == HL_OK ? receive_object(c, m, token, base) : answer(c, m, st, (struct hl_id){0, 0});
+    hl_status st = begin_object(s, m->id, m->len, &token, &base);
+    bool goes_on = st == HL_OK ? receive_object(c, m, token, base)
+                               : answer_put(c, m, st, (struct hl_id){0, 0});
     place_give(s);
     return goes_on;
 }
@@ -210,10 +211,10 @@ static hl_status store_item(struct hl_net_server *s, const struct hl_wire_item *
     void *token, *base = NULL;
     if (s->opts.put.begin == NULL)
         return hl_fail(HL_EPERM, "%s takes no puts", s->address);
-    HL_TRY(begin(s, (struct hl_id){item->id_hi, item->id_lo}, item->len, &token, &base));
+    HL_TRY(begin_object(s, (struct hl_id){item->id_hi, item->id_lo}, item->len, &token, &base));
     uint32_t crc = hl_crc32_copy(0, base, bytes, item->len);
     if (crc == item->crc)
-        return commit(s, token, item->len, crc, &crc, id);
+        return commit_object(s, token, item->len, crc, &crc, id);
     give_up(s, token);
     return wrong_sum(s, item->len, crc, item->crc);
 }

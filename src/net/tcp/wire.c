@@ -14,32 +14,32 @@
 
 #define SUMMED 60
 
-static void put16(uint8_t *at, uint16_t v)
+static void wire_put16(uint8_t *at, uint16_t v)
 {
     v = htole16(v);
     memcpy(at, &v, sizeof(v));
 }
 
-static void put32(uint8_t *at, uint32_t v)
+static void wire_put32(uint8_t *at, uint32_t v)
 {
     v = htole32(v);
     memcpy(at, &v, sizeof(v));
 }
 
-static void put64(uint8_t *at, uint64_t v)
+static void wire_put64(uint8_t *at, uint64_t v)
 {
     v = htole64(v);
     memcpy(at, &v, sizeof(v));
 }
 
-static uint32_t get32(const uint8_t *at)
+static uint32_t wire_get32(const uint8_t *at)
 {
     uint32_t v;
     memcpy(&v, at, sizeof(v));
     return le32toh(v);
 }
 
-static uint64_t get64(const uint8_t *at)
+static uint64_t wire_get64(const uint8_t *at)
 {
     uint64_t v;
     memcpy(&v, at, sizeof(v));
@@ -48,19 +48,19 @@ static uint64_t get64(const uint8_t *at)
 
 void hl_tcp_encode(const struct hl_tcp_msg *msg, uint8_t head[HL_TCP_HEAD])
 {
-    put32(head, HL_TCP_MAGIC);
+    wire_put32(head, HL_TCP_MAGIC);
     head[4] = HL_TCP_VERSION;
     head[5] = (uint8_t)msg->type;
-    put16(head + 6, 0);
-    put64(head + 8, msg->op);
-    put64(head + 16, msg->offset);
-    put64(head + 24, msg->len);
-    put64(head + 32, msg->id.hi);
-    put64(head + 40, msg->id.lo);
-    put32(head + 48, msg->crc);
-    put32(head + 52, (uint32_t)msg->status);
-    put32(head + 56, msg->payload);
-    put32(head + SUMMED, hl_crc32(0, head, SUMMED));
+    wire_put16(head + 6, 0);
+    wire_put64(head + 8, msg->op);
+    wire_put64(head + 16, msg->offset);
+    wire_put64(head + 24, msg->len);
+    wire_put64(head + 32, msg->id.hi);
+    wire_put64(head + 40, msg->id.lo);
+    wire_put32(head + 48, msg->crc);
+    wire_put32(head + 52, (uint32_t)msg->status);
+    wire_put32(head + 56, msg->payload);
+    wire_put32(head + SUMMED, hl_crc32(0, head, SUMMED));
 }
 
 static bool is_for_server(enum hl_tcp_type type)
@@ -114,18 +114,18 @@ static bool fields_fit(const struct hl_tcp_msg *m)
 bool hl_tcp_decode(enum hl_tcp_direction direction, const uint8_t head[HL_TCP_HEAD],
                    struct hl_tcp_msg *out)
 {
-    if (get32(head) != HL_TCP_MAGIC || head[4] != HL_TCP_VERSION || head[6] != 0 || head[7] != 0 ||
-        get32(head + SUMMED) != hl_crc32(0, head, SUMMED))
+    if (wire_get32(head) != HL_TCP_MAGIC || head[4] != HL_TCP_VERSION || head[6] != 0 ||
+        head[7] != 0 || wire_get32(head + SUMMED) != hl_crc32(0, head, SUMMED))
         return false;
     struct hl_tcp_msg m = {
         .type = (enum hl_tcp_type)head[5],
-        .op = get64(head + 8),
-        .offset = get64(head + 16),
-        .len = get64(head + 24),
-        .id = {get64(head + 32), get64(head + 40)},
-        .crc = get32(head + 48),
-        .status = (int32_t)get32(head + 52),
-        .payload = get32(head + 56),
+        .op = wire_get64(head + 8),
+        .offset = wire_get64(head + 16),
+        .len = wire_get64(head + 24),
+        .id = {wire_get64(head + 32), wire_get64(head + 40)},
+        .crc = wire_get32(head + 48),
+        .status = (int32_t)wire_get32(head + 52),
+        .payload = wire_get32(head + 56),
     };
     if (is_for_server(m.type) != (direction == HL_TCP_TO_SERVER) || !fields_fit(&m))
         return false;
@@ -135,13 +135,13 @@ bool hl_tcp_decode(enum hl_tcp_direction direction, const uint8_t head[HL_TCP_HE
 
 unsigned hl_tcp_version(const uint8_t head[HL_TCP_HEAD])
 {
-    return get32(head) == HL_TCP_MAGIC ? head[4] : 0;
+    return wire_get32(head) == HL_TCP_MAGIC ? head[4] : 0;
 }
 
 bool hl_tcp_begins(const uint8_t *bytes, size_t len)
 {
     uint8_t magic[4];
-    put32(magic, HL_TCP_MAGIC);
+    wire_put32(magic, HL_TCP_MAGIC);
     return memcmp(bytes, magic, len < sizeof(magic) ? len : sizeof(magic)) == 0;
 }
 

@@ -47,7 +47,7 @@ static void tear_down(struct hl_net_client *c)
     hl_ucx_fini(&c->ucx);
 }
 
-static void describe(const struct hl_net_client *c, char *text, size_t cap)
+static void describe_doing(const struct hl_net_client *c, char *text, size_t cap)
 {
     const struct hl_ucx_doing *d = &c->doing;
     char what[128];
@@ -68,7 +68,7 @@ hl_status hl_ucx_client_kill(struct hl_net_client *c, hl_status st, const char *
     va_list ap;
     if (c->dead == HL_OK) {
         char what[512], why[400];
-        describe(c, what, sizeof(what));
+        describe_doing(c, what, sizeof(what));
         va_start(ap, fmt);
         vsnprintf(why, sizeof(why), fmt, ap);
         va_end(ap);
@@ -246,7 +246,7 @@ static int is_welcome(void *arg)
     return ((const struct hl_net_client *)arg)->welcome;
 }
 
-static hl_status greet(struct hl_net_client *c, size_t lane, uint64_t deadline_ns)
+static hl_status greet_server(struct hl_net_client *c, size_t lane, uint64_t deadline_ns)
 {
     c->welcome = 0;
     HL_TRY(hl_ucx_send_control(
@@ -265,7 +265,7 @@ static hl_status open_more(struct hl_net_client *c, const struct hl_addr *addr, 
         HL_TRY(open_endpoint(c, addr, &e->ep));
         e->key = NULL;
         c->more_count++;
-        HL_TRY(greet(c, c->more_count, deadline_ns));
+        HL_TRY(greet_server(c, c->more_count, deadline_ns));
     }
     return HL_OK;
 }
@@ -275,14 +275,14 @@ static hl_status shake_hands(struct hl_net_client *c, const struct hl_net_connec
 {
     HL_TRY(set_handler(c));
     HL_TRY(open_endpoint(c, addr, &c->ep));
-    HL_TRY(greet(c, 0, deadline_ns));
+    HL_TRY(greet_server(c, 0, deadline_ns));
     HL_TRY(hl_ucx_client_find_path(c, opts->mode, deadline_ns));
     return open_more(c, addr, opts->endpoints, deadline_ns);
 }
 
 /* UCX says "unreachable" for everything; a plain TCP connection tells the cause. */
-static hl_status explain(const struct hl_net_client *c, const struct hl_addr *addr, hl_status st,
-                         int timeout_ms)
+static hl_status explain_unreachable(const struct hl_net_client *c, const struct hl_addr *addr,
+                                     hl_status st, int timeout_ms)
 {
     char words[256];
     int err = hl_addr_probe(addr, 200);
@@ -320,8 +320,8 @@ static hl_status client_new(const struct hl_net_connect_opts *opts, const struct
     return st;
 }
 
-static hl_status connected(const struct hl_net_connect_opts *opts, struct hl_net_client *c,
-                           hl_status st, struct hl_net_client **out)
+static hl_status finish_connect(const struct hl_net_connect_opts *opts, struct hl_net_client *c,
+                                hl_status st, struct hl_net_client **out)
 {
     if (st != HL_OK) {
         hl_ucx_close(c);
@@ -361,7 +361,7 @@ hl_status hl_ucx_connect_rdma(const struct hl_net_connect_opts *opts,
     hl_status st = shake_hands(c, opts, &addr, hl_ucx_deadline(hl_now_ns(), opts->timeout_ms));
     if (st == HL_OK)
         st = check_one_sided(opts, c);
-    return connected(opts, c, st, out);
+    return finish_connect(opts, c, st, out);
 }
 
 /* Over TCP, to a listener of UCX: for tests. */
@@ -378,8 +378,8 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     HL_TRY(client_new(opts, &ucx, &c));
     hl_status st = shake_hands(c, opts, &addr, hl_ucx_deadline(hl_now_ns(), opts->timeout_ms));
     if (st != HL_OK && st != HL_ECANCELED && !c->welcome)
-        st = explain(c, &addr, st, opts->timeout_ms);
-    return connected(opts, c, st, out);
+        st = explain_unreachable(c, &addr, st, opts->timeout_ms);
+    return finish_connect(opts, c, st, out);
 }
 
 void hl_ucx_close(struct hl_net_client *c)

@@ -59,7 +59,7 @@ static hl_status set_as(ucp_config_t *config, const char *env_name, const char *
     return HL_OK;
 }
 
-static hl_status set(ucp_config_t *config, const char *name, const char *value)
+static hl_status set_config(ucp_config_t *config, const char *name, const char *value)
 {
     return set_as(config, name, name, value);
 }
@@ -82,14 +82,14 @@ static const char *adapters_of(const char *devices)
     return comma != NULL ? comma + 1 : "";
 }
 
-static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts)
+static hl_status configure_ucx(ucp_config_t *config, const struct hl_ucx_opts *opts)
 {
     const char *devices = opts->verbs ? adapters_of(opts->devices) : opts->device;
-    HL_TRY(set(config, "TLS", opts->verbs ? hl_ucx_verbs_transports() : "tcp"));
+    HL_TRY(set_config(config, "TLS", opts->verbs ? hl_ucx_verbs_transports() : "tcp"));
     /* Foreign bytes on a TCP port would end UCX; this connection manager hears RDMA only. */
     if (opts->verbs)
-        HL_TRY(set(config, "SOCKADDR_TLS_PRIORITY", "rdmacm"));
-    HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
+        HL_TRY(set_config(config, "SOCKADDR_TLS_PRIORITY", "rdmacm"));
+    HL_TRY(set_config(config, "KEEPALIVE_INTERVAL", "500ms"));
     HL_TRY(set_own(config, "TCP_AF_PRIO", "inet"));
     /* UCT's put over TCP writes wherever the sender says, also after the endpoint was closed, and
      * asserts (ends the process) on an acknowledgement that comes late. */
@@ -99,15 +99,15 @@ static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts)
     /* A message of the transport is received whole or not at all, so a receive can be taken back.
      */
     if (!opts->verbs)
-        HL_TRY(set(config, "RNDV_THRESH", "inf"));
+        HL_TRY(set_config(config, "RNDV_THRESH", "inf"));
     /* The other protocols, which UCX 1.18 would take, emulate every get over rc_verbs. */
     if (opts->verbs)
-        HL_TRY(set(config, "PROTO_ENABLE", "n"));
+        HL_TRY(set_config(config, "PROTO_ENABLE", "n"));
     /* Soft-RoCE of Linux 6.5 and later tells more than once that a queue pair is idle; UCX ends the
      * process on the second time. */
     if (opts->verbs && hl_ucx_verbs_soft("/sys"))
         HL_TRY(set_own(config, "IB_ASYNC_EVENTS", "n"));
-    return devices[0] != '\0' ? set(config, "NET_DEVICES", devices) : HL_OK;
+    return devices[0] != '\0' ? set_config(config, "NET_DEVICES", devices) : HL_OK;
 }
 
 static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
@@ -117,7 +117,7 @@ static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
     if (status != UCS_OK)
         return hl_fail(HL_EUNSUPPORTED, "reading the UCX configuration: %s",
                        ucs_status_string(status));
-    hl_status st = configure(config, opts);
+    hl_status st = configure_ucx(config, opts);
     if (st == HL_OK) {
         ucp_params_t params = {
             .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,

@@ -200,7 +200,7 @@ static size_t lane_of(const struct hl_net_client *c, size_t slot)
     return lane > 0 && c->one_sided && c->more[lane - 1].key == NULL ? 0 : lane;
 }
 
-static hl_status issue(struct hl_ucx_fetch *f, size_t slot)
+static hl_status issue_slot(struct hl_ucx_fetch *f, size_t slot)
 {
     struct slot *s = &f->slots[slot];
     size_t left = f->len - f->next;
@@ -227,7 +227,7 @@ static hl_status fill_window(struct hl_ucx_fetch *f)
 {
     for (size_t i = 0; i < HL_UCX_WINDOW && f->next < f->len; i++) {
         if (f->slots[i].op == 0 && f->refused == HL_OK)
-            HL_TRY(issue(f, i));
+            HL_TRY(issue_slot(f, i));
     }
     return HL_OK;
 }
@@ -239,7 +239,7 @@ static int has_room(void *arg)
     return more ? f->busy < HL_UCX_WINDOW : f->busy == 0;
 }
 
-static hl_status run(struct hl_ucx_fetch *f, uint64_t deadline_ns)
+static hl_status run_fetch(struct hl_ucx_fetch *f, uint64_t deadline_ns)
 {
     while (f->refused == HL_OK && (f->next < f->len)) {
         HL_TRY(fill_window(f));
@@ -270,7 +270,7 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     c->doing = (struct hl_ucx_doing){
         .what = "fetch", .ranged = 1, .offset = offset, .len = len, .since_ns = hl_now_ns()};
     c->fetch = &f;
-    hl_status st = len > 0 ? run(&f, hl_ucx_deadline(c->doing.since_ns, timeout_ms)) : HL_OK;
+    hl_status st = len > 0 ? run_fetch(&f, hl_ucx_deadline(c->doing.since_ns, timeout_ms)) : HL_OK;
     c->fetch = NULL;
     HL_TRY(st);
     if (f.refused != HL_OK)

@@ -22,11 +22,11 @@
 
 #define WAIT_SENDS_MAX 8 /* a peer that has more answers coming needs no encouragement */
 
-static void to_desk(struct hl_ucx_put *put, enum hl_ucx_task task)
+static void submit_put(struct hl_ucx_put *put, enum hl_ucx_task task)
 {
-    put->state = HL_UCX_PUT_AT_DESK;
+    put->state = HL_UCX_PUT_EXECUTING;
     put->job = (struct hl_ucx_job){.task = task, .put = put};
-    hl_ucx_desk_give(&put->server->desk, &put->job);
+    hl_ucx_put_worker_give(&put->server->put_worker, &put->job);
 }
 
 static void free_put(struct hl_ucx_put *put)
@@ -43,7 +43,7 @@ static void open_put(struct hl_ucx_put *put)
 {
     put->open = 1;
     put->server->open_puts++;
-    to_desk(put, put->batch ? HL_UCX_UNPACK : HL_UCX_BEGIN);
+    submit_put(put, put->batch ? HL_UCX_UNPACK : HL_UCX_BEGIN);
 }
 
 static void leave_line(struct hl_ucx_put *put)
@@ -63,7 +63,7 @@ static void end_put(struct hl_ucx_put *put)
         put->peer->put = NULL;
     put->peer = NULL;
     if (put->recvs > 0)
-        put->state = HL_UCX_PUT_STRANDED;
+        put->state = HL_UCX_PUT_ORPHANED;
     else
         free_put(put);
     while (s->line != NULL && s->open_puts < (unsigned)s->opts.put_queue) {
@@ -80,7 +80,7 @@ static void queue_put(struct hl_ucx_put *put)
         open_put(put);
         return;
     }
-    put->state = HL_UCX_PUT_IN_LINE;
+    put->state = HL_UCX_PUT_QUEUED;
     DL_APPEND2(s->line, put, line_prev, line_next);
 }
 
@@ -123,15 +123,15 @@ static void piece_landed(struct hl_ucx_put *put, const struct hl_ucx_room *room,
         put->piece_crcs[number] = room->crc;
     } else {
         put->sums[number] = (struct hl_ucx_job){.task = HL_UCX_SUM, .put = put, .piece = number};
-        hl_ucx_desk_give(&put->server->desk, &put->sums[number]);
+        hl_ucx_put_worker_give(&put->server->put_worker, &put->sums[number]);
     }
     if (put->landed == put->size)
-        to_desk(put, HL_UCX_COMMIT);
+        submit_put(put, HL_UCX_COMMIT);
 }
 
 /* A datatype of ours, so that UCX lets us copy a piece from the transport's buffer to its place:
  * copy and CRC are one pass. UCX does so only for messages that it receives itself; a rendezvous
- * over verbs lands by itself, and is summed up by the desk. */
+ * over verbs lands by itself, and is summed up by the put worker. */
 static void *start_piece(void *context, void *buffer, size_t count)
 {
     struct hl_ucx_room *room = buffer;
@@ -253,7 +253,7 @@ static void finish_drop(struct hl_ucx_put *put)
     if (put->batch)
         end_put(put);
     else
-        to_desk(put, HL_UCX_ABORT);
+        submit_put(put, HL_UCX_ABORT);
 }
 
 static void on_piece(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
@@ -267,7 +267,7 @@ static void on_piece(void *request, ucs_status_t status, const ucp_tag_recv_info
         make_room(put);
     else if (put->state == HL_UCX_PUT_DROPPED && put->recvs == 0)
         finish_drop(put);
-    else if (put->state == HL_UCX_PUT_STRANDED && put->recvs == 0)
+    else if (put->state == HL_UCX_PUT_ORPHANED && put->recvs == 0)
         free_put(put);
 }
 
@@ -314,7 +314,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
 }
 
 /* The handler has made room, so the size is one that this host can hold. */
-static void begun(struct hl_ucx_put *put)
+static void put_begun(struct hl_ucx_put *put)
 {
     int later = lands_itself(put);
     put->piece_crcs = calloc(put->pieces, sizeof(*put->piece_crcs));
@@ -325,7 +325,7 @@ static void begun(struct hl_ucx_put *put)
         if (put->peer != NULL)
             put->peer->put = NULL;
         put->peer = NULL;
-        to_desk(put, HL_UCX_ABORT);
+        submit_put(put, HL_UCX_ABORT);
         return;
     }
     put->state = HL_UCX_PUT_LANDING;
@@ -333,7 +333,7 @@ static void begun(struct hl_ucx_put *put)
     make_room(put);
 }
 
-static void committed(struct hl_ucx_put *put)
+static void put_committed(struct hl_ucx_put *put)
 {
     hl_ucx_peer_answer(put->peer, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_STORED,
                                                                  .op = put->op,
@@ -449,7 +449,7 @@ void hl_ucx_puts_collect(struct hl_net_server *s)
 
 /* ---- all of them ---- */
 
-static void answer(struct hl_ucx_put *put)
+static void answer_put(struct hl_ucx_put *put)
 {
     struct hl_ucx_peer *p = put->peer;
     if (p == NULL)
@@ -465,7 +465,7 @@ static void answer(struct hl_ucx_put *put)
         hl_ucx_count(&p->server->stat_refused, 1);
         hl_ucx_peer_fail(p, put->text);
     } else if (put->status == HL_OK) {
-        committed(put);
+        put_committed(put);
     } else {
         hl_ucx_peer_refuse(p, put->op, put->status, put->text);
     }
@@ -473,24 +473,24 @@ static void answer(struct hl_ucx_put *put)
 
 void hl_ucx_puts_answer(struct hl_net_server *s)
 {
-    for (struct hl_ucx_job *job = hl_ucx_desk_take(&s->desk); job != NULL;
-         job = hl_ucx_desk_take(&s->desk)) {
+    for (struct hl_ucx_job *job = hl_ucx_put_worker_take(&s->put_worker); job != NULL;
+         job = hl_ucx_put_worker_take(&s->put_worker)) {
         struct hl_ucx_put *put = job->put;
         if (job->task == HL_UCX_BEGIN && put->status == HL_OK) {
-            begun(put);
+            put_begun(put);
             continue;
         }
         if (job->task != HL_UCX_ABORT)
-            answer(put);
+            answer_put(put);
         end_put(put);
     }
 }
 
-int hl_ucx_puts_at_desk(const struct hl_net_server *s)
+int hl_ucx_puts_executing(const struct hl_net_server *s)
 {
     const struct hl_ucx_put *put;
     DL_FOREACH (s->puts, put)
-        if (put->state == HL_UCX_PUT_AT_DESK)
+        if (put->state == HL_UCX_PUT_EXECUTING)
             return 1;
     return 0;
 }
@@ -503,7 +503,7 @@ void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
         struct hl_ucx_peer *p = put->peer;
         if (p == NULL || p->state != HL_UCX_PEER_READY)
             continue;
-        int ours = put->state == HL_UCX_PUT_AT_DESK || put->state == HL_UCX_PUT_IN_LINE;
+        int ours = put->state == HL_UCX_PUT_EXECUTING || put->state == HL_UCX_PUT_QUEUED;
         if (ours && p->sends < WAIT_SENDS_MAX) {
             hl_ucx_peer_answer(p, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_WAIT}});
         } else if (!ours && now_ns > put->moved_ns + limit_ns) {
@@ -516,13 +516,13 @@ void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
 static void drop_put(struct hl_ucx_put *put)
 {
     put->peer = NULL;
-    if (put->state == HL_UCX_PUT_IN_LINE) {
+    if (put->state == HL_UCX_PUT_QUEUED) {
         leave_line(put);
         end_put(put);
         return;
     }
     if (put->state != HL_UCX_PUT_LANDING && put->state != HL_UCX_PUT_ARRIVING)
-        return; /* the desk comes first */
+        return; /* the put worker comes first */
     put->state = HL_UCX_PUT_DROPPED;
     put->recvs++; /* not finished by the callbacks below */
     for (size_t i = 0; i < HL_UCX_ROOMS; i++)

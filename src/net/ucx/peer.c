@@ -16,7 +16,7 @@
 
 #define CLOSE_MAX_NS (HL_NS_PER_S / 2)
 
-static void enter(struct hl_ucx_peer *p, enum hl_ucx_peer_state state)
+static void peer_enter_state(struct hl_ucx_peer *p, enum hl_ucx_peer_state state)
 {
     p->state = state;
     p->since_ns = hl_now_ns();
@@ -27,7 +27,7 @@ void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why)
     if (p->state != HL_UCX_PEER_NEW && p->state != HL_UCX_PEER_READY)
         return;
     hl_debug("net server: dropping client %s: %s", p->name, why);
-    enter(p, HL_UCX_PEER_FAILED);
+    peer_enter_state(p, HL_UCX_PEER_FAILED);
     p->server->attention = 1;
 }
 
@@ -86,7 +86,7 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
         free(p);
         return;
     }
-    enter(p, HL_UCX_PEER_NEW);
+    peer_enter_state(p, HL_UCX_PEER_NEW);
     DL_APPEND(s->peers, p);
     HASH_ADD_PTR(s->by_ep, ep, p);
     p->session = new_session(s);
@@ -110,7 +110,7 @@ static void close_peer(struct hl_ucx_peer *p)
     s->peer_count--;
     atomic_fetch_sub_explicit(&s->stat_peers, 1, memory_order_relaxed);
     p->closing = hl_ucx_ep_close(p->ep);
-    enter(p, HL_UCX_PEER_CLOSING);
+    peer_enter_state(p, HL_UCX_PEER_CLOSING);
 }
 
 static void tend_closing(struct hl_ucx_peer *p, uint64_t now_ns)
@@ -125,7 +125,7 @@ static void tend_closing(struct hl_ucx_peer *p, uint64_t now_ns)
         return;
     hl_debug("net server: %u sends and %u receives of the dropped client %s did not come back",
              p->sends, p->refusing, p->name);
-    enter(p, HL_UCX_PEER_STUCK);
+    peer_enter_state(p, HL_UCX_PEER_STUCK);
 }
 
 unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns)
@@ -213,7 +213,7 @@ static void on_hello(struct hl_ucx_peer *p, const struct hl_wire *w)
     }
     p->lanes = hl_ucx_lanes(p->ep, text, sizeof(text));
     hl_debug("net server on %s: a client lanes=\"%s\"", s->address, text);
-    enter(p, HL_UCX_PEER_READY);
+    peer_enter_state(p, HL_UCX_PEER_READY);
     hl_ucx_peer_answer(p, &(struct hl_ucx_send){
                               .wire = {.type = HL_WIRE_WELCOME,
                                        .op = p->session,
@@ -284,7 +284,7 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
     count_served(w->len); /* hundreds of ns that the client need not wait for */
 }
 
-static void dispatch(struct hl_ucx_peer *p, const struct hl_wire *w)
+static void dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w)
 {
     int first = w->type == HL_WIRE_HELLO;
     if (first != (p->state == HL_UCX_PEER_NEW))
@@ -331,6 +331,6 @@ ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len,
         return UCS_OK;
     }
     if (p->state == HL_UCX_PEER_NEW || p->state == HL_UCX_PEER_READY)
-        dispatch(p, &w);
+        dispatch_message(p, &w);
     return UCS_OK;
 }

@@ -2,7 +2,7 @@
  *
  * The thread owns the worker alone. It spins for spin_us after the last event, because an answer
  * within microseconds is the point, then it sleeps on the worker's event descriptor. Other threads
- * reach it only through `stopping`, the desk's finished jobs and wake_fd. */
+ * reach it only through `stopping`, the put worker's finished jobs and wake_fd. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -19,26 +19,26 @@
 #define CLOSE_MAX_NS (2 * HL_NS_PER_S)
 #define QUIET_NS     (20 * HL_NS_PER_MS)
 
-static void on_knock(ucp_conn_request_h request, void *arg)
+static void on_conn_request(ucp_conn_request_h request, void *arg)
 {
     struct hl_net_server *s = arg;
     int late = atomic_load_explicit(&s->stopping, memory_order_relaxed);
-    struct hl_ucx_knock *k = late ? NULL : malloc(sizeof(*k));
-    s->knocked_ns = hl_now_ns();
+    struct hl_ucx_pending_conn *k = late ? NULL : malloc(sizeof(*k));
+    s->last_conn_ns = hl_now_ns();
     if (k == NULL) {
         ucp_listener_reject(s->listener, request);
         return;
     }
     k->request = request;
-    k->next = s->knocks;
-    s->knocks = k;
+    k->next = s->pending_conns;
+    s->pending_conns = k;
 }
 
-static void answer_knocks(struct hl_net_server *s)
+static void accept_pending_conns(struct hl_net_server *s)
 {
-    while (s->knocks != NULL) {
-        struct hl_ucx_knock *k = s->knocks;
-        s->knocks = k->next;
+    while (s->pending_conns != NULL) {
+        struct hl_ucx_pending_conn *k = s->pending_conns;
+        s->pending_conns = k->next;
         hl_ucx_peer_accept(s, k->request);
         free(k);
     }
@@ -68,7 +68,7 @@ int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket)
     return known;
 }
 
-static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
+static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
 {
     if (!s->attention && now < *next_tick)
         return;
@@ -81,11 +81,11 @@ static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
         s->attention = 1;
 }
 
-static void rest(struct hl_net_server *s)
+static void sleep_on_worker(struct hl_net_server *s)
 {
     uint64_t count;
     atomic_store(&s->sleeps, 1);
-    if (atomic_load(&s->desk.finished) == 0) {
+    if (atomic_load(&s->put_worker.finished) == 0) {
         hl_ucx_nap(&s->ucx, s->wake_fd, HL_UCX_NAP_NS);
         (void)!read(s->wake_fd, &count, sizeof(count));
     }
@@ -100,7 +100,7 @@ static void stand_still(struct hl_net_server *s)
     nanosleep(&t, NULL);
 }
 
-static void *run(void *arg)
+static void *server_main(void *arg)
 {
     struct hl_net_server *s = arg;
     uint64_t next_tick = 0;
@@ -108,28 +108,29 @@ static void *run(void *arg)
     while (!atomic_load_explicit(&s->stopping, memory_order_acquire)) {
         unsigned events = ucp_worker_progress(s->ucx.worker);
         uint64_t now = hl_now_ns();
-        answer_knocks(s);
+        accept_pending_conns(s);
         if (events > 0)
             hl_ucx_puts_collect(s);
         hl_ucx_puts_answer(s);
-        tend(s, now, &next_tick);
+        tend_server(s, now, &next_tick);
         if (s->pause_ms > 0)
             stand_still(s);
         if (events > 0)
             idle_since = now;
         else if (now - idle_since > s->ucx.spin_ns)
-            rest(s);
+            sleep_on_worker(s);
         else
             sched_yield(); /* a client of this host may be waiting for this very core */
     }
     return NULL;
 }
 
-/* What the desk stores is answered: its sender would take it for lost. Nothing new is heard. */
-static void answer_desk(struct hl_net_server *s, uint64_t limit_ns)
+/* What the put worker stores is answered: its sender would take it for lost. Nothing new is heard.
+ */
+static void answer_executed(struct hl_net_server *s, uint64_t limit_ns)
 {
     hl_ucx_puts_answer(s);
-    while (hl_ucx_puts_at_desk(s) && hl_now_ns() < limit_ns) {
+    while (hl_ucx_puts_executing(s) && hl_now_ns() < limit_ns) {
         sched_yield();
         hl_ucx_puts_answer(s);
     }
@@ -138,8 +139,8 @@ static void answer_desk(struct hl_net_server *s, uint64_t limit_ns)
 static void close_peers(struct hl_net_server *s)
 {
     uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
-    answer_desk(s, limit);
-    answer_knocks(s);
+    answer_executed(s, limit);
+    accept_pending_conns(s);
     for (struct hl_ucx_peer *p = s->peers; p != NULL; p = p->next)
         hl_ucx_peer_fail(p, "server stops");
     while ((hl_ucx_peers_tend(s, hl_now_ns()) > 0 || s->puts != NULL) && hl_now_ns() < limit) {
@@ -155,8 +156,8 @@ static void close_peers(struct hl_net_server *s)
 static void refuse_late_ones(struct hl_net_server *s)
 {
     uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
-    s->knocked_ns = hl_now_ns();
-    while (hl_now_ns() - s->knocked_ns < QUIET_NS && hl_now_ns() < limit)
+    s->last_conn_ns = hl_now_ns();
+    while (hl_now_ns() - s->last_conn_ns < QUIET_NS && hl_now_ns() < limit)
         if (ucp_worker_progress(s->ucx.worker) == 0)
             sched_yield();
 }
@@ -183,7 +184,7 @@ static void ucx_server_stop(struct hl_net_server *s)
     }
     if (s->ucx.worker != NULL)
         close_peers(s);
-    hl_ucx_desk_stop(&s->desk);
+    hl_ucx_put_worker_stop(&s->put_worker);
     if (s->listener != NULL) { /* last before its worker */
         refuse_late_ones(s);
         ucp_listener_destroy(s->listener);
@@ -253,7 +254,7 @@ static hl_status open_listener(struct hl_net_server *s, const struct hl_addr *ad
     ucp_listener_params_t params = {
         .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
         .sockaddr = {.addr = (const struct sockaddr *)&addr->sa, .addrlen = addr->len},
-        .conn_handler = {.cb = on_knock, .arg = s},
+        .conn_handler = {.cb = on_conn_request, .arg = s},
     };
     ucs_status_t status = ucp_listener_create(s->ucx.worker, &params, &s->listener);
     if (status != UCS_OK)
@@ -301,12 +302,12 @@ static hl_status start_threads(struct hl_net_server *s)
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake_fd < 0)
         return hl_fail(HL_EIO, "net server: eventfd: %m");
-    s->desk.wake_fd = s->wake_fd;
-    s->desk.server_sleeps = &s->sleeps;
-    s->desk.spin_ns =
+    s->put_worker.wake_fd = s->wake_fd;
+    s->put_worker.server_sleeps = &s->sleeps;
+    s->put_worker.spin_ns =
         s->ucx.spin_ns; /* a lone put waits for both threads: neither may sleep first */
-    HL_TRY(hl_ucx_desk_start(&s->desk));
-    if (pthread_create(&s->thread, NULL, run, s) != 0)
+    HL_TRY(hl_ucx_put_worker_start(&s->put_worker));
+    if (pthread_create(&s->thread, NULL, server_main, s) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");
     s->running = 1;
     return HL_OK;
@@ -358,7 +359,7 @@ static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, s
     return s;
 }
 
-static hl_status started(struct hl_net_server *s, hl_status st, struct hl_net_server **out)
+static hl_status finish_start(struct hl_net_server *s, hl_status st, struct hl_net_server **out)
 {
     if (st != HL_OK) {
         ucx_server_stop(s);
@@ -373,13 +374,13 @@ hl_status hl_ucx_server_start_rdma(const struct hl_net_server_opts *opts, const 
                                    const char *devices, struct hl_id id, struct hl_net_server **out)
 {
     struct hl_net_server *s = server_new(opts, id);
-    return s != NULL ? started(s, set_up_rdma(s, device, devices), out) : HL_ENOMEM;
+    return s != NULL ? finish_start(s, set_up_rdma(s, device, devices), out) : HL_ENOMEM;
 }
 
 static hl_status ucx_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
 {
     struct hl_net_server *s = server_new(opts, hl_id_random());
-    return s != NULL ? started(s, set_up_listener(s), out) : HL_ENOMEM;
+    return s != NULL ? finish_start(s, set_up_listener(s), out) : HL_ENOMEM;
 }
 
 static const char *ucx_server_address(const struct hl_net_server *s)

@@ -1,8 +1,8 @@
 /* net/ucx/server.h - inside of the UCX server: its peers and what they put.
  *
- * Owns:    the server owns its peers, its puts and its desk; a peer owns its endpoint.
+ * Owns:    the server owns its peers, its puts and its put worker; a peer owns its endpoint.
  * Threads: everything here runs on the server's progress thread, but for the atomic counters and
- *          the work of the desk, whose thread alone calls the put handler.
+ *          the work of the put worker, whose thread alone calls the put handler.
  * Errors:  a peer that breaks the protocol is dropped; the reason goes to the debug log.
  * Units:   bytes, ns.
  * Limits:  HL_UCX_PEER_SENDS answers in flight per peer; one large put and HL_UCX_BATCHES batches
@@ -27,7 +27,7 @@ enum hl_ucx_peer_state {
     HL_UCX_PEER_STUCK,   /* operations did not come back: kept until the worker is gone */
 };
 
-/* ---- the desk: a thread with a queue, where putting is done that may take a while ---- */
+/* ---- the put worker: a thread with a queue, where putting is done that may take a while ---- */
 
 enum hl_ucx_task { HL_UCX_BEGIN, HL_UCX_SUM, HL_UCX_COMMIT, HL_UCX_ABORT, HL_UCX_UNPACK };
 
@@ -45,7 +45,7 @@ struct hl_ucx_jobs {
     struct hl_ucx_job *first, **end;
 };
 
-struct hl_ucx_desk {
+struct hl_ucx_put_worker {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct hl_ucx_jobs todo, done;
@@ -58,22 +58,22 @@ struct hl_ucx_desk {
     int wake_fd; /* of the server */
 };
 
-hl_status hl_ucx_desk_start(struct hl_ucx_desk *d) HL_CHECK;
-/* The queue is worked off first. A desk that was not started is fine. */
-void hl_ucx_desk_stop(struct hl_ucx_desk *d);
-void hl_ucx_desk_give(struct hl_ucx_desk *d, struct hl_ucx_job *job);
+hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d) HL_CHECK;
+/* The queue is worked off first. A put worker that was not started is fine. */
+void hl_ucx_put_worker_stop(struct hl_ucx_put_worker *d);
+void hl_ucx_put_worker_give(struct hl_ucx_put_worker *d, struct hl_ucx_job *job);
 /* The next job that is done, but for SUMs, which end silently; NULL when there is none. */
-struct hl_ucx_job *hl_ucx_desk_take(struct hl_ucx_desk *d);
+struct hl_ucx_job *hl_ucx_put_worker_take(struct hl_ucx_put_worker *d);
 
 /* ---- puts ---- */
 
 enum hl_ucx_put_state {
-    HL_UCX_PUT_ARRIVING, /* a batch whose message is being received */
-    HL_UCX_PUT_IN_LINE,  /* too many are open */
-    HL_UCX_PUT_AT_DESK,  /* begin, commit, abort or a whole batch */
-    HL_UCX_PUT_LANDING,  /* its pieces come */
-    HL_UCX_PUT_DROPPED,  /* its receives are being taken back */
-    HL_UCX_PUT_STRANDED, /* given up, but for a receive that may never end */
+    HL_UCX_PUT_ARRIVING,  /* a batch whose message is being received */
+    HL_UCX_PUT_QUEUED,    /* too many are open */
+    HL_UCX_PUT_EXECUTING, /* begin, commit, abort or a whole batch */
+    HL_UCX_PUT_LANDING,   /* its pieces come */
+    HL_UCX_PUT_DROPPED,   /* its receives are being taken back */
+    HL_UCX_PUT_ORPHANED,  /* aborted, a receive is still outstanding */
 };
 
 /* Room for one piece, posted as a tagged receive. */
@@ -96,7 +96,7 @@ struct hl_ucx_put {
     uint64_t moved_ns;
     struct hl_ucx_job job;
     unsigned recvs;
-    hl_status status; /* what the desk found */
+    hl_status status; /* what the put worker found */
     char text[HL_ERROR_TEXT_MAX];
     /* a large object */
     struct hl_id id; /* name it wants, then its name */
@@ -116,7 +116,7 @@ struct hl_ucx_put {
     struct hl_ucx_put *line_prev, *line_next; /* those in line */
 };
 
-/* What the desk does. */
+/* What the put worker does. */
 void hl_ucx_put_work(struct hl_ucx_job *job);
 
 /* Made before the first put, destroyed with the server. */
@@ -125,14 +125,14 @@ hl_status hl_ucx_puts_prepare(struct hl_net_server *s) HL_CHECK;
 void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
 /* Tagged messages that nobody has made room for: batches; anything else is refused. */
 void hl_ucx_puts_collect(struct hl_net_server *s);
-/* Answer what the desk has done. */
+/* Answer what the put worker has done. */
 void hl_ucx_puts_answer(struct hl_net_server *s);
-int hl_ucx_puts_at_desk(const struct hl_net_server *s);
+int hl_ucx_puts_executing(const struct hl_net_server *s);
 /* Drop peers whose put is silent, tell the others that they are not forgotten. */
 void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns);
-/* Before its endpoint is closed: take back the receives, leave the rest to the desk. */
+/* Before its endpoint is closed: take back the receives, leave the rest to the put worker. */
 void hl_ucx_puts_of_peer_drop(struct hl_ucx_peer *p);
-/* After worker and desk are gone: abort what is left. */
+/* After the UCX worker and the put worker are gone: abort what is left. */
 void hl_ucx_puts_free(struct hl_net_server *s);
 
 struct hl_ucx_peer {
@@ -154,9 +154,9 @@ struct hl_ucx_peer {
     UT_hash_handle hs;               /* by session, as long */
 };
 
-struct hl_ucx_knock {
+struct hl_ucx_pending_conn {
     ucp_conn_request_h request;
-    struct hl_ucx_knock *next;
+    struct hl_ucx_pending_conn *next;
 };
 
 /* What the HELLO of a client must carry where the server is for RDMA. */
@@ -184,12 +184,12 @@ struct hl_net_server {
     int running;
     int wake_fd;
     atomic_int stopping;
-    struct hl_ucx_knock *knocks; /* connection requests, newest first */
-    uint64_t knocked_ns;         /* the last one */
+    struct hl_ucx_pending_conn *pending_conns; /* connection requests, newest first */
+    uint64_t last_conn_ns;                     /* the last one */
     struct hl_ucx_peer *peers;
     struct hl_ucx_peer *by_ep;
     struct hl_ucx_peer *by_session;
-    struct hl_ucx_desk desk;
+    struct hl_ucx_put_worker put_worker;
     struct hl_ucx_put *puts, *line;
     ucp_datatype_t summing; /* of fragments, see intake.c */
     unsigned open_puts;

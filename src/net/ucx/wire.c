@@ -18,7 +18,7 @@ static int is_of(enum hl_wire_direction direction, unsigned type)
     }
 }
 
-static int fits(const struct hl_wire *w, size_t payload_len)
+static int message_fits(const struct hl_wire *w, size_t payload_len)
 {
     switch (w->type) {
     case HL_WIRE_WELCOME:
@@ -45,7 +45,7 @@ int hl_wire_decode(enum hl_wire_direction direction, const void *header, size_t 
     memcpy(&w, header, sizeof(w));
     if (w.magic != HL_WIRE_MAGIC || w.version != HL_WIRE_VERSION || w.zero != 0 ||
         w.type < HL_WIRE_HELLO || w.type >= HL_WIRE_TYPE_END || !is_of(direction, w.type) ||
-        !fits(&w, payload_len))
+        !message_fits(&w, payload_len))
         return 0;
     *out = w;
     return 1;

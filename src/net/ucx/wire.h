@@ -7,7 +7,7 @@
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  a decoder answers no (0) for anything that is not exactly ours.
+ * Errors:  a decoder returns 0 on malformed input.
  * Units:   bytes; little endian. Payloads may lie at any address.
  * Limits:  a text or key is at most HL_WIRE_TEXT_MAX bytes.
  */

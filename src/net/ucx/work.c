@@ -1,4 +1,5 @@
-/* net/ucx/work.c - what the desk's thread does with a put: the only caller of the put handler.
+/* net/ucx/work.c - what the put worker's thread does with a put: the only caller of the put
+ * handler.
  *
  * An object is stored only when the CRC of what landed equals the sender's. */
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 #define WORDS_MAX 256 /* of one refusal in a list of results */
 
-static void keep(struct hl_ucx_put *put, hl_status st)
+static void keep_status(struct hl_ucx_put *put, hl_status st)
 {
     put->status = st;
     put->text[0] = '\0';
@@ -18,7 +19,7 @@ static void keep(struct hl_ucx_put *put, hl_status st)
         snprintf(put->text, sizeof(put->text), "%s", hl_error_text());
 }
 
-static hl_status begin(struct hl_ucx_put *put)
+static hl_status begin_put(struct hl_ucx_put *put)
 {
     const struct hl_net_put_handler *h = &put->server->opts.put;
     void *base = NULL;
@@ -43,7 +44,7 @@ static hl_status wrong_sum(const struct hl_net_server *s, uint64_t size, uint32_
                    s->address, (unsigned long long)size, got, said);
 }
 
-static void stored(struct hl_net_server *s, uint64_t bytes)
+static void count_stored(struct hl_net_server *s, uint64_t bytes)
 {
     hl_ucx_count(&s->stat_puts, 1);
     hl_ucx_count(&s->stat_put_bytes, bytes);
@@ -73,7 +74,7 @@ static uint32_t chunk_sums(const struct hl_ucx_put *put, uint32_t *crcs)
     return whole;
 }
 
-static hl_status commit(struct hl_ucx_put *put)
+static hl_status commit_put(struct hl_ucx_put *put)
 {
     const struct hl_net_put_handler *h = &put->server->opts.put;
     size_t chunks = (size_t)((put->size + HL_CHUNK - 1) / HL_CHUNK);
@@ -91,7 +92,7 @@ static hl_status commit(struct hl_ucx_put *put)
     }
     put->base = NULL;
     HL_TRY(h->commit(h->arg, put->token, crc, crcs, chunks, &put->id));
-    stored(put->server, put->size);
+    count_stored(put->server, put->size);
     return HL_OK;
 }
 
@@ -111,7 +112,7 @@ static hl_status store_item(struct hl_net_server *s, const struct hl_wire_item *
         return st;
     }
     HL_TRY(h->commit(h->arg, token, crc, &crc, 1, id));
-    stored(s, item->len);
+    count_stored(s, item->len);
     return HL_OK;
 }
 
@@ -143,7 +144,7 @@ static void note_result(struct hl_ucx_put *put, hl_status st, struct hl_id id, s
 }
 
 /* A list that is broken anywhere stores nothing. */
-static hl_status unpack(struct hl_ucx_put *put)
+static hl_status unpack_batch(struct hl_ucx_put *put)
 {
     size_t left = count_items(put);
     struct hl_wire_list list = {put->items, put->items_len};
@@ -168,20 +169,20 @@ void hl_ucx_put_work(struct hl_ucx_job *job)
     struct hl_ucx_put *put = job->put;
     switch (job->task) {
     case HL_UCX_BEGIN:
-        keep(put, begin(put));
+        keep_status(put, begin_put(put));
         break;
     case HL_UCX_SUM:
         put->piece_crcs[job->piece] = hl_crc32(0, put->base + (uint64_t)job->piece * put->piece_len,
                                                piece_len(put, job->piece));
         break;
     case HL_UCX_COMMIT:
-        keep(put, commit(put));
+        keep_status(put, commit_put(put));
         break;
     case HL_UCX_ABORT:
         give_up(put);
         break;
     case HL_UCX_UNPACK:
-        keep(put, unpack(put));
+        keep_status(put, unpack_batch(put));
         break;
     }
 }

@@ -64,10 +64,10 @@ struct sender {
 };
 
 /* "migration 12… of shard 34… to 10.0.0.1:7411 over zmq" and what happened, after how long. */
-static hl_status fail(const struct sender *s, hl_status st, const char *fmt, ...)
+static hl_status fail_migration(const struct sender *s, hl_status st, const char *fmt, ...)
     HL_PRINTF(3, 4) HL_CHECK;
 
-static hl_status fail(const struct sender *s, hl_status st, const char *fmt, ...)
+static hl_status fail_migration(const struct sender *s, hl_status st, const char *fmt, ...)
 {
     char what[HL_ERROR_TEXT_MAX];
     va_list args;
@@ -132,7 +132,7 @@ static hl_status send_chunk(struct sender *s)
 }
 
 /* Ask what has arrived; nothing more is sent until the answer is here. */
-static hl_status ask(struct sender *s, enum hl_mig_type type, uint64_t now_ns)
+static hl_status ask_state(struct sender *s, enum hl_mig_type type, uint64_t now_ns)
 {
     s->object.type = type;
     s->object.epoch++;
@@ -148,7 +148,7 @@ static hl_status ask(struct sender *s, enum hl_mig_type type, uint64_t now_ns)
  * small object needs one round trip. */
 static hl_status open_object(struct sender *s, uint64_t now_ns)
 {
-    HL_TRY(ask(s, HL_MIG_OPEN, now_ns));
+    HL_TRY(ask_state(s, HL_MIG_OPEN, now_ns));
     while (hl_id_is_none(s->opts->id) && s->unsent > 0 && s->eager < EAGER_CHUNKS) {
         HL_TRY(send_chunk(s));
         s->eager++;
@@ -213,10 +213,11 @@ static hl_status on_nack(struct sender *s, const struct hl_mig_frame *f)
     s->report.chunks_nacked++;
     hl_fault_count("corrupt", "zmq");
     if (++s->nacks > NACKS_MAX)
-        return fail(s, HL_ECORRUPT,
-                    "%d chunks arrived damaged, the last was %u of %u; check the network and the "
-                    "memory of both hosts",
-                    s->nacks, f->chunk, f->chunk_count);
+        return fail_migration(
+            s, HL_ECORRUPT,
+            "%d chunks arrived damaged, the last was %u of %u; check the network and the "
+            "memory of both hosts",
+            s->nacks, f->chunk, f->chunk_count);
     if (hl_mig_bit(s->sent, f->chunk)) {
         hl_mig_bit_clear(s->sent, f->chunk);
         s->unsent++;
@@ -230,9 +231,9 @@ static hl_status on_refused(struct sender *s, const struct hl_mig_frame *f, cons
                             uint64_t now_ns)
 {
     if (f->status == HL_ENOENT && s->ready && !s->canceling)
-        return ask(s, HL_MIG_RESUME, now_ns); /* the receiver was started anew */
-    return fail(s, f->status >= HL_EINTERNAL ? (hl_status)f->status : HL_EPROTO, "%.*s",
-                (int)f->length, (const char *)text);
+        return ask_state(s, HL_MIG_RESUME, now_ns); /* the receiver was started anew */
+    return fail_migration(s, f->status >= HL_EINTERNAL ? (hl_status)f->status : HL_EPROTO, "%.*s",
+                          (int)f->length, (const char *)text);
 }
 
 static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const uint8_t *payload,
@@ -261,7 +262,7 @@ static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const
 }
 
 /* Header and payload of one message; what has other parts or does not decode is dropped. */
-static hl_status take(struct sender *s, void *sock, int *got)
+static hl_status take_message(struct sender *s, void *sock, int *got)
 {
     zmq_msg_t header, payload, *part = &header;
     int parts = 0, more = 1;
@@ -293,20 +294,20 @@ static hl_status take(struct sender *s, void *sock, int *got)
     return st;
 }
 
-static hl_status drain(struct sender *s)
+static hl_status drain_sockets(struct sender *s)
 {
     int got = 1;
     while (got)
-        HL_TRY(take(s, s->line->pulse, &got));
+        HL_TRY(take_message(s, s->line->pulse, &got));
     got = 1;
     while (got && !s->stored)
-        HL_TRY(take(s, s->line->bulk, &got));
+        HL_TRY(take_message(s, s->line->bulk, &got));
     if (s->ready)
         rate_credit(&s->rate, s->granted, s->used, hl_now_ns(), &s->line->Bps);
     return HL_OK;
 }
 
-static uint32_t arrived(const struct sender *s)
+static uint32_t chunks_arrived(const struct sender *s)
 {
     uint32_t missing = s->unsent + (uint32_t)atomic_load(&s->line->busy);
     return s->ready && missing < s->object.chunk_count ? s->object.chunk_count - missing : 0;
@@ -319,18 +320,20 @@ static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
     uint64_t now = hl_now_ns();
     if (now >= deadline_ns) {
         hl_fault_count("timeout", "zmq");
-        return fail(s, HL_ETIMEDOUT,
-                    "%d ms passed with about %u of %u chunks sent; send it again with the same id "
-                    "to go on",
-                    s->timeout_ms, arrived(s), s->object.chunk_count);
+        return fail_migration(
+            s, HL_ETIMEDOUT,
+            "%d ms passed with about %u of %u chunks sent; send it again with the same id "
+            "to go on",
+            s->timeout_ms, chunks_arrived(s), s->object.chunk_count);
     }
     if (now - s->pong_ns > s->dead_ns && s->unanswered >= PULSES - 1) {
         hl_fault_count("dead-peer", "zmq");
-        return fail(s, HL_EUNAVAIL,
-                    "the receiver has not answered for %llu ms, with about %u of %u chunks sent; "
-                    "send it again with the same id to go on",
-                    (unsigned long long)((now - s->pong_ns) / HL_NS_PER_MS), arrived(s),
-                    s->object.chunk_count);
+        return fail_migration(
+            s, HL_EUNAVAIL,
+            "the receiver has not answered for %llu ms, with about %u of %u chunks sent; "
+            "send it again with the same id to go on",
+            (unsigned long long)((now - s->pong_ns) / HL_NS_PER_MS), chunks_arrived(s),
+            s->object.chunk_count);
     }
     if (now - s->ping_ns < s->dead_ns / PULSES)
         return HL_OK;
@@ -341,7 +344,7 @@ static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
     return st == HL_EBUSY ? HL_OK : st;
 }
 
-static hl_status cancel(struct sender *s)
+static hl_status cancel_migration(struct sender *s)
 {
     s->object.type = HL_MIG_CANCEL;
     s->object.epoch++;
@@ -351,7 +354,7 @@ static hl_status cancel(struct sender *s)
 }
 
 /* What the clock asks for: a ping, a RESUME, or the end. */
-static hl_status tend(struct sender *s, uint64_t *deadline_ns)
+static hl_status tend_sender(struct sender *s, uint64_t *deadline_ns)
 {
     HL_TRY(check_clock(s, *deadline_ns));
     uint64_t now = hl_now_ns();
@@ -360,17 +363,17 @@ static hl_status tend(struct sender *s, uint64_t *deadline_ns)
     if (s->opts->cancel != NULL && atomic_load_explicit(s->opts->cancel, memory_order_relaxed)) {
         uint64_t soon = now + CANCEL_MS * HL_NS_PER_MS;
         *deadline_ns = soon < *deadline_ns ? soon : *deadline_ns;
-        return cancel(s);
+        return cancel_migration(s);
     }
     if (now - s->heard_ns < s->stall_ns)
         return HL_OK;
     s->stall_ns = s->stall_ns * 2 < STALL_MAX_MS * HL_NS_PER_MS ? s->stall_ns * 2
                                                                 : STALL_MAX_MS * HL_NS_PER_MS;
-    return ask(s, HL_MIG_RESUME, now);
+    return ask_state(s, HL_MIG_RESUME, now);
 }
 
 /* From the first frame to the receiver's last word. */
-static hl_status talk(struct sender *s, hl_status (*first)(struct sender *, uint64_t))
+static hl_status run_sender(struct sender *s, hl_status (*first)(struct sender *, uint64_t))
 {
     uint64_t now = hl_now_ns();
     uint64_t deadline = s->start_ns + (uint64_t)s->timeout_ms * HL_NS_PER_MS;
@@ -389,9 +392,9 @@ static hl_status talk(struct sender *s, hl_status (*first)(struct sender *, uint
             if (s->ready && s->unsent > 0)
                 s->rate.waited_ns += hl_now_ns() - before;
         }
-        HL_TRY(drain(s));
+        HL_TRY(drain_sockets(s));
         if (!s->stored)
-            HL_TRY(tend(s, &deadline));
+            HL_TRY(tend_sender(s, &deadline));
     }
     return HL_OK;
 }
@@ -408,7 +411,7 @@ static hl_status on_line(struct sender *s, hl_status (*first)(struct sender *, u
     s->dead_ns *= HL_NS_PER_MS;
     hl_status st = hl_mig_line_ready(s->line, s->timeout_ms);
     if (st == HL_OK)
-        st = talk(s, first);
+        st = run_sender(s, first);
     if (st != HL_OK)
         hl_mig_line_reset(s->line);
     else
@@ -423,8 +426,8 @@ static const char *address_of(const struct hl_migrate_send_opts *o)
     return address != NULL ? address : "";
 }
 
-static hl_status check(const struct hl_migrate_send_opts *o, const void *data, size_t size,
-                       uint32_t chunk_size)
+static hl_status check_send(const struct hl_migrate_send_opts *o, const void *data, size_t size,
+                            uint32_t chunk_size)
 {
     if (data == NULL || size == 0)
         return hl_fail(HL_EINVAL, "migration to %s: an object has at least one byte",
@@ -443,7 +446,7 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
                           uint32_t crc, int timeout_ms, struct hl_migrate_report *out)
 {
     uint32_t chunk_size = opts->chunk_size > 0 ? opts->chunk_size : DEFAULT_CHUNK;
-    HL_TRY(check(opts, data, size, chunk_size));
+    HL_TRY(check_send(opts, data, size, chunk_size));
     if (opts->zstd < HL_MIGRATE_ZSTD_AUTO || opts->zstd > HL_MIGRATE_ZSTD_MAX)
         return hl_fail(HL_EINVAL, "migration to %s: zstd level %d; use 1 to %d", address_of(opts),
                        opts->zstd, HL_MIGRATE_ZSTD_MAX);
@@ -485,7 +488,7 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
 static hl_status send_cancel(struct sender *s, uint64_t now_ns)
 {
     (void)now_ns;
-    return cancel(s);
+    return cancel_migration(s);
 }
 
 hl_status hl_migrate_cancel(const struct hl_migrate_send_opts *opts, int timeout_ms)
@@ -497,7 +500,7 @@ hl_status hl_migrate_cancel(const struct hl_migrate_send_opts *opts, int timeout
     s.object = (struct hl_mig_frame){.id = opts->id, .epoch = (uint32_t)hl_random_u64()};
     hl_status st = on_line(&s, send_cancel);
     if (st == HL_OK)
-        return fail(&s, HL_EEXIST, "it is stored already");
+        return fail_migration(&s, HL_EEXIST, "it is stored already");
     if (st != HL_ECANCELED && st != HL_ENOENT)
         return st;
     hl_error_clear();

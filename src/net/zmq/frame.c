@@ -101,7 +101,7 @@ static hl_status check_packed(const struct hl_mig_frame *f)
 }
 
 /* Fields of one type that must fit the geometry. */
-static hl_status check(const struct hl_mig_frame *f)
+static hl_status check_frame(const struct hl_mig_frame *f)
 {
     if (f->type == HL_MIG_PING || f->type == HL_MIG_PONG) {
         if (f->length != 0 || f->flags != 0)
@@ -171,7 +171,7 @@ hl_status hl_mig_decode(const void *buf, size_t len, struct hl_mig_frame *out)
         .credit = w.credit,
         .result = {w.result_hi, w.result_lo},
     };
-    HL_TRY(check(&f));
+    HL_TRY(check_frame(&f));
     *out = f;
     return HL_OK;
 }

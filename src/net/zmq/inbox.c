@@ -58,7 +58,7 @@ struct hl_mig_inbox {
         duplicate, corrupted, refused;
 };
 
-static void count(_Atomic uint64_t *counter, uint64_t n)
+static void counter_add(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
@@ -84,7 +84,7 @@ hl_status hl_mig_inbox_create(const struct hl_migrate_server_opts *o, struct hl_
 }
 
 /* Out of the table; the sink has been told already. */
-static void forget(struct hl_mig_inbox *in, struct migration *m)
+static void forget_migration(struct hl_mig_inbox *in, struct migration *m)
 {
     HASH_DEL(in->open, m);
     atomic_store_explicit(&in->open_now, HASH_COUNT(in->open), memory_order_relaxed);
@@ -94,7 +94,7 @@ static void forget(struct hl_mig_inbox *in, struct migration *m)
 }
 
 /* One transfer of the migration plane has ended. */
-static void tally(const struct migration *m, hl_status st, uint64_t now_ns)
+static void count_transfer(const struct migration *m, hl_status st, uint64_t now_ns)
 {
     hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
                                          .op = "migrate",
@@ -105,15 +105,15 @@ static void tally(const struct migration *m, hl_status st, uint64_t now_ns)
                                          .status = st});
 }
 
-static void drop(struct hl_mig_inbox *in, struct migration *m, hl_status why)
+static void drop_migration(struct hl_mig_inbox *in, struct migration *m, hl_status why)
 {
     in->sink.abort(in->sink.arg, m->token);
-    count(&in->aborted, 1);
-    tally(m, why, m->heard_ns);
-    forget(in, m);
+    counter_add(&in->aborted, 1);
+    count_transfer(m, why, m->heard_ns);
+    forget_migration(in, m);
 }
 
-static void remember(struct hl_mig_inbox *in, const struct done *d)
+static void remember_done(struct hl_mig_inbox *in, const struct done *d)
 {
     in->done[in->done_next++ % HL_MIG_REMEMBERED] = *d;
 }
@@ -124,7 +124,7 @@ void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
     if (in == NULL)
         return;
     HASH_ITER (hh, in->open, m, next)
-        drop(in, m, HL_ECANCELED);
+        drop_migration(in, m, HL_ECANCELED);
     hl_mig_unpack_destroy(in->unpack);
     free(in);
 }
@@ -139,19 +139,19 @@ void hl_mig_inbox_expire(struct hl_mig_inbox *in, uint64_t now_ns)
                 hl_id_format(m->object.id).s, m->left, m->object.chunk_count,
                 (unsigned long long)((now_ns - m->heard_ns) / HL_NS_PER_MS));
         hl_fault_count("abandoned", "zmq");
-        drop(in, m, HL_EUNAVAIL);
+        drop_migration(in, m, HL_EUNAVAIL);
     }
 }
 
 void hl_mig_inbox_count_refused(struct hl_mig_inbox *in)
 {
-    count(&in->refused, 1);
+    counter_add(&in->refused, 1);
     hl_fault_count("foreign", "zmq");
 }
 
 void hl_mig_inbox_add_refused(struct hl_mig_inbox *in, uint64_t connections)
 {
-    count(&in->refused, connections);
+    counter_add(&in->refused, connections);
 }
 
 void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_stats *out)
@@ -179,7 +179,7 @@ static int same_object(const struct hl_mig_frame *a, const struct hl_mig_frame *
     return a->total == b->total && a->chunk_size == b->chunk_size;
 }
 
-static struct migration *find(struct hl_mig_inbox *in, struct hl_id id)
+static struct migration *find_migration(struct hl_mig_inbox *in, struct hl_id id)
 {
     struct migration *m = NULL;
     HASH_FIND(hh, in->open, &id, sizeof(id), m);
@@ -195,7 +195,8 @@ static struct done *find_done(struct hl_mig_inbox *in, struct hl_id id)
 }
 
 /* An answer repeats the frame it answers. */
-static void answer(struct hl_mig_reply *r, const struct hl_mig_frame *to, enum hl_mig_type type)
+static void answer_frame(struct hl_mig_reply *r, const struct hl_mig_frame *to,
+                         enum hl_mig_type type)
 {
     r->send = 1;
     r->payload = NULL;
@@ -206,10 +207,10 @@ static void answer(struct hl_mig_reply *r, const struct hl_mig_frame *to, enum h
 }
 
 /* A no; the sentence is this thread's last failure. */
-static void say(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
-                struct hl_mig_reply *r)
+static void say_refused(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
+                        struct hl_mig_reply *r)
 {
-    answer(r, to, HL_MIG_REFUSED);
+    answer_frame(r, to, HL_MIG_REFUSED);
     size_t len = strnlen(hl_error_text(), sizeof(in->text) - 1);
     memcpy(in->text, hl_error_text(), len);
     r->frame.status = st;
@@ -217,11 +218,11 @@ static void say(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_statu
     r->payload = in->text;
 }
 
-static void refuse(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
-                   struct hl_mig_reply *r)
+static void refuse_frame(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
+                         struct hl_mig_reply *r)
 {
-    count(&in->refused, 1);
-    say(in, to, st, r);
+    counter_add(&in->refused, 1);
+    say_refused(in, to, st, r);
 }
 
 /* What is over stays over. */
@@ -229,10 +230,10 @@ static void answer_done(struct hl_mig_inbox *in, const struct done *d,
                         const struct hl_mig_frame *to, struct hl_mig_reply *r)
 {
     if (d->canceled) {
-        say(in, to, hl_fail(HL_ECANCELED, "it was canceled at the receiver"), r);
+        say_refused(in, to, hl_fail(HL_ECANCELED, "it was canceled at the receiver"), r);
         return;
     }
-    answer(r, &d->object, HL_MIG_DONE); /* who cancels may not know the geometry */
+    answer_frame(r, &d->object, HL_MIG_DONE); /* who cancels may not know the geometry */
     r->frame.epoch = to->epoch;
     r->frame.result = d->result;
 }
@@ -245,7 +246,7 @@ static uint32_t window_of(const struct hl_mig_inbox *in, const struct migration 
 }
 
 /* Raise the credit when it is worth a message. */
-static int grant(const struct hl_mig_inbox *in, struct migration *m)
+static int grant_credit(const struct hl_mig_inbox *in, struct migration *m)
 {
     uint32_t window = window_of(in, m), target = m->used + window;
     if (target - m->granted > window || target - m->granted < (window + 3) / 4)
@@ -254,8 +255,8 @@ static int grant(const struct hl_mig_inbox *in, struct migration *m)
     return 1;
 }
 
-static hl_status begin(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint64_t now_ns,
-                       struct migration **out)
+static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
+                                 uint64_t now_ns, struct migration **out)
 {
     if (HASH_COUNT(in->open) >= in->max_open)
         return hl_fail(HL_EBUSY,
@@ -298,18 +299,18 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
                     struct hl_mig_reply *r)
 {
     struct done *d = find_done(in, f->id);
-    struct migration *m = find(in, f->id);
+    struct migration *m = find_migration(in, f->id);
     if (d != NULL && d->canceled && f->type == HL_MIG_OPEN) {
         *d = (struct done){0}; /* somebody begins anew */
         d = NULL;
     }
     const struct hl_mig_frame *known = d != NULL ? &d->object : m != NULL ? &m->object : f;
     if (!same_object(known, f) || known->crc != f->crc) {
-        refuse(in, f,
-               hl_fail(HL_ECONFLICT,
-                       "migration %s is already in use for other bytes; take a new id",
-                       hl_id_format(f->id).s),
-               r);
+        refuse_frame(in, f,
+                     hl_fail(HL_ECONFLICT,
+                             "migration %s is already in use for other bytes; take a new id",
+                             hl_id_format(f->id).s),
+                     r);
         return;
     }
     if (d != NULL) {
@@ -317,11 +318,11 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
         return;
     }
     if (m != NULL) {
-        count(&in->resumed, 1);
+        counter_add(&in->resumed, 1);
     } else {
-        hl_status st = begin(in, f, now_ns, &m);
+        hl_status st = begin_migration(in, f, now_ns, &m);
         if (st != HL_OK) {
-            refuse(in, f, st, r);
+            refuse_frame(in, f, st, r);
             return;
         }
     }
@@ -329,14 +330,14 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
     m->object.epoch = f->epoch;
     m->used = 0;
     m->granted = window_of(in, m);
-    answer(r, f, HL_MIG_STATE);
+    answer_frame(r, f, HL_MIG_STATE);
     r->frame.credit = m->granted;
     r->frame.length = (uint32_t)hl_mig_bitmap_len(f->chunk_count);
     r->payload = m->have;
 }
 
 /* Chunks smaller than HL_CHUNK: fold their checksums to one per HL_CHUNK, in place. */
-static size_t fold(const struct migration *m)
+static size_t fold_crcs(const struct migration *m)
 {
     size_t n = (size_t)((m->object.total + m->grain - 1) / m->grain);
     size_t per = HL_CHUNK / m->grain, folded = 0;
@@ -352,10 +353,10 @@ static size_t fold(const struct migration *m)
     return folded;
 }
 
-static void finish(struct hl_mig_inbox *in, struct migration *m, const struct hl_mig_frame *f,
-                   uint64_t now_ns, struct hl_mig_reply *r)
+static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
+                             const struct hl_mig_frame *f, uint64_t now_ns, struct hl_mig_reply *r)
 {
-    size_t n = fold(m);
+    size_t n = fold_crcs(m);
     uint32_t crc = 0;
     for (size_t i = 0; i < n; i++)
         crc = hl_crc32_combine(crc, m->crcs[i],
@@ -365,28 +366,28 @@ static void finish(struct hl_mig_inbox *in, struct migration *m, const struct hl
                                "migration %s: all chunks arrived as they were sent, but the whole "
                                "has checksum %08x and %08x was announced: the source is damaged",
                                hl_id_format(m->object.id).s, crc, m->object.crc);
-        drop(in, m, st);
-        refuse(in, f, st, r);
+        drop_migration(in, m, st);
+        refuse_frame(in, f, st, r);
         return;
     }
     struct done d = {.object = m->object};
     hl_status st = in->sink.commit(in->sink.arg, m->token, crc, m->crcs, n, &d.result);
-    tally(m, st, now_ns);
-    forget(in, m);
+    count_transfer(m, st, now_ns);
+    forget_migration(in, m);
     if (st != HL_OK) {
-        count(&in->aborted, 1);
-        refuse(in, f, st, r);
+        counter_add(&in->aborted, 1);
+        refuse_frame(in, f, st, r);
         return;
     }
-    count(&in->committed, 1);
-    remember(in, &d);
+    counter_add(&in->committed, 1);
+    remember_done(in, &d);
     answer_done(in, &d, f, r);
 }
 
 /* Put the chunk in its place: a compressed one is unpacked there, another one is copied, with its
  * CRC and those of its grains from the same pass. */
-static uint32_t place(struct hl_mig_inbox *in, const struct migration *m,
-                      const struct hl_mig_frame *f, const uint8_t *src)
+static uint32_t place_chunk(struct hl_mig_inbox *in, const struct migration *m,
+                            const struct hl_mig_frame *f, const uint8_t *src)
 {
     uint64_t at = (uint64_t)f->chunk * f->chunk_size;
     uint32_t chunk = hl_mig_chunk_len(f->total, f->chunk_size, f->chunk), crc = 0;
@@ -406,80 +407,82 @@ static uint32_t place(struct hl_mig_inbox *in, const struct migration *m,
 static void answer_credit(struct migration *m, const struct hl_mig_frame *f, enum hl_mig_type type,
                           struct hl_mig_reply *r)
 {
-    answer(r, f, type);
+    answer_frame(r, f, type);
     r->frame.credit = m->granted;
 }
 
 static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const uint8_t *payload,
                     uint64_t now_ns, struct hl_mig_reply *r)
 {
-    struct migration *m = find(in, f->id);
+    struct migration *m = find_migration(in, f->id);
     if (m == NULL) {
         const struct done *d = find_done(in, f->id);
         if (d != NULL) {
-            count(&in->duplicate, !d->canceled);
+            counter_add(&in->duplicate, !d->canceled);
             answer_done(in, d, f, r);
         } else {
-            refuse(in, f,
-                   hl_fail(HL_ENOENT, "migration %s is not open here", hl_id_format(f->id).s), r);
+            refuse_frame(in, f,
+                         hl_fail(HL_ENOENT, "migration %s is not open here", hl_id_format(f->id).s),
+                         r);
         }
         return;
     }
     if (!same_object(&m->object, f)) {
-        refuse(in, f,
-               hl_fail(HL_EPROTO, "migration %s: a chunk of another object", hl_id_format(f->id).s),
-               r);
+        refuse_frame(
+            in, f,
+            hl_fail(HL_EPROTO, "migration %s: a chunk of another object", hl_id_format(f->id).s),
+            r);
         return;
     }
     int current = f->epoch == m->object.epoch;
     if (current && m->used == m->granted) {
-        refuse(in, f,
-               hl_fail(HL_EPROTO, "migration %s: chunk %u was sent without credit",
-                       hl_id_format(f->id).s, f->chunk),
-               r);
+        refuse_frame(in, f,
+                     hl_fail(HL_EPROTO, "migration %s: chunk %u was sent without credit",
+                             hl_id_format(f->id).s, f->chunk),
+                     r);
         return;
     }
     m->heard_ns = now_ns;
     m->used += current ? 1 : 0;
     if (hl_mig_bit(m->have, f->chunk)) {
-        count(&in->duplicate, 1);
-    } else if (place(in, m, f, payload) != f->crc) {
-        count(&in->corrupted, 1);
+        counter_add(&in->duplicate, 1);
+    } else if (place_chunk(in, m, f, payload) != f->crc) {
+        counter_add(&in->corrupted, 1);
         hl_fault_count("corrupt", "zmq");
-        (void)grant(in, m);
+        (void)grant_credit(in, m);
         answer_credit(m, f, HL_MIG_NACK, r);
         return;
     } else {
         hl_mig_bit_set(m->have, f->chunk);
-        count(&in->bytes, hl_mig_chunk_len(f->total, f->chunk_size, f->chunk));
-        count(&in->chunks, 1);
-        count(&in->packed, (f->flags & HL_MIG_F_ZSTD) != 0);
-        count(&in->wire, f->length);
+        counter_add(&in->bytes, hl_mig_chunk_len(f->total, f->chunk_size, f->chunk));
+        counter_add(&in->chunks, 1);
+        counter_add(&in->packed, (f->flags & HL_MIG_F_ZSTD) != 0);
+        counter_add(&in->wire, f->length);
         m->wire += f->length;
         if (--m->left == 0) {
-            finish(in, m, f, now_ns, r);
+            finish_migration(in, m, f, now_ns, r);
             return;
         }
     }
-    if (current && grant(in, m))
+    if (current && grant_credit(in, m))
         answer_credit(m, f, HL_MIG_CREDIT, r);
 }
 
 static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, struct hl_mig_reply *r)
 {
-    struct migration *m = find(in, f->id);
+    struct migration *m = find_migration(in, f->id);
     const struct done *d = find_done(in, f->id);
     if (m != NULL) {
         struct done over = {.object = m->object, .canceled = 1};
-        count(&in->canceled, 1);
+        counter_add(&in->canceled, 1);
         hl_fault_count("canceled", "zmq");
-        drop(in, m, HL_ECANCELED);
-        remember(in, &over);
+        drop_migration(in, m, HL_ECANCELED);
+        remember_done(in, &over);
         answer_done(in, &over, f, r);
     } else if (d != NULL) {
         answer_done(in, d, f, r);
     } else {
-        say(in, f, hl_fail(HL_ENOENT, "it is not open at the receiver"), r);
+        say_refused(in, f, hl_fail(HL_ENOENT, "it is not open at the receiver"), r);
     }
 }
 
@@ -494,7 +497,7 @@ void hl_mig_inbox_message(struct hl_mig_inbox *in, const void *header, size_t he
         return; /* nothing in it can be trusted enough to answer it */
     }
     if (f.type == HL_MIG_PING)
-        answer(r, &f, HL_MIG_PONG);
+        answer_frame(r, &f, HL_MIG_PONG);
     else if (f.type == HL_MIG_OPEN || f.type == HL_MIG_RESUME)
         on_open(in, &f, now_ns, r);
     else if (f.type == HL_MIG_DATA)

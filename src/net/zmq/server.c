@@ -42,7 +42,7 @@ struct parts {
 };
 
 /* Take one whole message. 0: nothing there. */
-static int take(void *sock, struct parts *p)
+static int take_parts(void *sock, struct parts *p)
 {
     int more = 1;
     p->count = 0;
@@ -61,7 +61,7 @@ static int take(void *sock, struct parts *p)
     return 1;
 }
 
-static void give(struct parts *p)
+static void free_parts(struct parts *p)
 {
     for (int i = 0; i < p->count && i < PARTS; i++)
         zmq_msg_close(&p->msg[i]);
@@ -90,7 +90,7 @@ static void on_message(struct hl_migrate_server *s, struct parts *p)
         send_reply(s, &p->msg[0], &reply);
 }
 
-static void *serve(void *arg)
+static void *serve_migrations(void *arg)
 {
     struct hl_migrate_server *s = arg;
     struct parts p;
@@ -99,9 +99,9 @@ static void *serve(void *arg)
         zmq_pollitem_t items[] = {{.socket = s->sock, .events = ZMQ_POLLIN},
                                   {.socket = s->watch.told, .events = ZMQ_POLLIN},
                                   {.fd = s->wake_fd, .events = ZMQ_POLLIN}};
-        if (take(s->sock, &p)) {
+        if (take_parts(s->sock, &p)) {
             on_message(s, &p);
-            give(&p);
+            free_parts(&p);
         } else {
             zmq_poll(items, HL_ARRAY_LEN(items), TICK_MS);
         }
@@ -153,7 +153,7 @@ hl_status hl_migrate_server_start(const struct hl_migrate_server_opts *opts,
         st = hl_mig_context(opts->io_threads, &s->ctx);
     if (st == HL_OK)
         st = bind_to(s, opts);
-    if (st == HL_OK && (errno = pthread_create(&s->thread, NULL, serve, s)) != 0)
+    if (st == HL_OK && (errno = pthread_create(&s->thread, NULL, serve_migrations, s)) != 0)
         st = hl_fail(HL_EIO, "migration receiver: starting the thread: %m");
     s->running = st == HL_OK;
     if (st != HL_OK) {

@@ -64,7 +64,7 @@ int hl_mig_pack_pays(double left, double pack_Bps, double line_Bps)
     return (pack_Bps < packed_Bps ? pack_Bps : packed_Bps) > MARGIN * line_Bps;
 }
 
-static size_t compress(struct hl_mig_pack *p, const void *src, size_t len)
+static size_t pack_compress(struct hl_mig_pack *p, const void *src, size_t len)
 {
     size_t n = ZSTD_compressCCtx(p->ctx, p->buf, p->cap, src, len, p->level);
     return ZSTD_isError(n) ? len : n;
@@ -80,7 +80,7 @@ static int sample_pays(struct hl_mig_pack *p, const unsigned char *chunk, uint32
         return 0;
     uint64_t start = hl_now_ns();
     for (uint32_t i = 0; i < PIECES; i++)
-        packed += compress(p, chunk + (size_t)i * stride, piece);
+        packed += pack_compress(p, chunk + (size_t)i * stride, piece);
     double seconds = (double)(hl_now_ns() - start + 1) / (double)HL_NS_PER_S;
     double bytes = (double)piece * PIECES;
     return hl_mig_pack_pays((double)packed / bytes, bytes / seconds, line_Bps);
@@ -103,7 +103,7 @@ const void *hl_mig_pack(struct hl_mig_pack *p, const void *chunk, uint32_t len, 
         }
         p->rest_next = 1;
     }
-    size_t n = compress(p, chunk, len);
+    size_t n = pack_compress(p, chunk, len);
     if (n >= len)
         return NULL;
     *packed = (uint32_t)n;

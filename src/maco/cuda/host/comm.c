@@ -23,25 +23,25 @@
             return hl_nccl_fail(&(c)->nccl, #call, (name), nccl_try_);                             \
     } while (0)
 
-static const void *input(const maco_task *t)
+static const void *task_input(const maco_task *t)
 {
     return (const void *)(uintptr_t)t->inputs[0];
 }
 
-static void *output(const maco_task *t)
+static void *task_output(const maco_task *t)
 {
     return (void *)(uintptr_t)t->outputs[0];
 }
 
-static hl_status exchange(maco_cuda *c, const maco_task *t, const char *name, int ranks,
-                          struct ncclComm *comm, struct CUstream_st *s)
+static hl_status exchange_all(maco_cuda *c, const maco_task *t, const char *name, int ranks,
+                              struct ncclComm *comm, struct CUstream_st *s)
 {
     size_t count = hl_maco_count(t);
     size_t step = count * hl_maco_dtype_size(hl_maco_dtype(t));
     nccl_type type = hl_nccl_type(hl_maco_dtype(t));
     for (int r = 0; r < ranks; r++) {
-        const char *from = (const char *)input(t) + (size_t)r * step;
-        char *to = (char *)output(t) + (size_t)r * step;
+        const char *from = (const char *)task_input(t) + (size_t)r * step;
+        char *to = (char *)task_output(t) + (size_t)r * step;
         NCCL_TRY(c, ncclSend, name, (from, count, type, r, comm, s));
         NCCL_TRY(c, ncclRecv, name, (to, count, type, r, comm, s));
     }
@@ -56,7 +56,7 @@ static hl_status all_to_all(maco_cuda *c, const maco_task *t, const char *name,
     int ranks = 0;
     NCCL_TRY(c, ncclCommCount, name, (comm, &ranks));
     NCCL_TRY(c, ncclGroupStart, name, ());
-    hl_status st = exchange(c, t, name, ranks, comm, s);
+    hl_status st = exchange_all(c, t, name, ranks, comm, s);
     nccl_result ended = c->nccl.ncclGroupEnd();
     if (st == HL_OK && ended != HL_ncclSuccess)
         st = hl_nccl_fail(&c->nccl, "ncclGroupEnd", name, ended);
@@ -72,22 +72,22 @@ static hl_status by_nccl(maco_cuda *c, const maco_task *t, const char *name, str
     int peer = t->dims[3];
     switch (t->type) {
     case MACO_TASK_ALLREDUCE:
-        NCCL_TRY(c, ncclAllReduce, name, (input(t), output(t), n, type, op, comm, s));
+        NCCL_TRY(c, ncclAllReduce, name, (task_input(t), task_output(t), n, type, op, comm, s));
         return HL_OK;
     case MACO_TASK_REDUCE_SCATTER:
-        NCCL_TRY(c, ncclReduceScatter, name, (input(t), output(t), n, type, op, comm, s));
+        NCCL_TRY(c, ncclReduceScatter, name, (task_input(t), task_output(t), n, type, op, comm, s));
         return HL_OK;
     case MACO_TASK_ALLGATHER:
-        NCCL_TRY(c, ncclAllGather, name, (input(t), output(t), n, type, comm, s));
+        NCCL_TRY(c, ncclAllGather, name, (task_input(t), task_output(t), n, type, comm, s));
         return HL_OK;
     case MACO_TASK_BROADCAST:
-        NCCL_TRY(c, ncclBroadcast, name, (input(t), output(t), n, type, peer, comm, s));
+        NCCL_TRY(c, ncclBroadcast, name, (task_input(t), task_output(t), n, type, peer, comm, s));
         return HL_OK;
     case MACO_TASK_SEND:
-        NCCL_TRY(c, ncclSend, name, (input(t), n, type, peer, comm, s));
+        NCCL_TRY(c, ncclSend, name, (task_input(t), n, type, peer, comm, s));
         return HL_OK;
     case MACO_TASK_RECV:
-        NCCL_TRY(c, ncclRecv, name, (output(t), n, type, peer, comm, s));
+        NCCL_TRY(c, ncclRecv, name, (task_output(t), n, type, peer, comm, s));
         return HL_OK;
     default:
         return all_to_all(c, t, name, comm, s);
@@ -106,7 +106,7 @@ static hl_status by_copy(maco_cuda *c, const maco_task *t, const char *name, str
 }
 
 /* On a thread of the driver. The caller's words are kept: its error text is this thread's. */
-static void call(void *arg)
+static void call_custom(void *arg)
 {
     const struct hl_cuda_call *k = arg;
     maco_cuda *c = k->cuda;
@@ -121,13 +121,13 @@ static void call(void *arg)
     maco_cuda_cancel(c);
 }
 
-static hl_status communicate(maco_cuda *c, uint32_t i, struct CUstream_st *s)
+static hl_status put_task(maco_cuda *c, uint32_t i, struct CUstream_st *s)
 {
     uint32_t task = c->view.comm[i];
     const maco_task *t = &c->view.tasks[task];
     const char *name = hl_maco_plan_name(c->plan, task);
     if (t->type == MACO_TASK_CUSTOM_COMM) {
-        CUDA_TRY(&c->cu, cuLaunchHostFunc, (s, call, &c->calls[i]));
+        CUDA_TRY(&c->cu, cuLaunchHostFunc, (s, call_custom, &c->calls[i]));
         return HL_OK;
     }
     if (c->dead[t->group])
@@ -145,7 +145,7 @@ static cu_ptr count_of(const struct hl_gpu_run *r, uint32_t event)
     return (cu_ptr)(uintptr_t)r->events + event * sizeof(maco_event);
 }
 
-static uint64_t needed(const maco_cuda *c, uint32_t event)
+static uint64_t needed_count(const maco_cuda *c, uint32_t event)
 {
     return c->view.events[event].needed * c->iteration;
 }
@@ -175,9 +175,9 @@ hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run)
         cu_ptr word = (cu_ptr)(uintptr_t)&run->comm_done[t->group];
         if (t->dependent_event != MACO_NONE)
             CUDA_TRY(&c->cu, cuStreamWaitValue64_v2,
-                     (s, count_of(run, t->dependent_event), needed(c, t->dependent_event),
+                     (s, count_of(run, t->dependent_event), needed_count(c, t->dependent_event),
                       HL_CU_STREAM_WAIT_VALUE_GEQ));
-        HL_TRY(communicate(c, i, s));
+        HL_TRY(put_task(c, i, s));
         CUDA_TRY(&c->cu, cuStreamWriteValue64_v2,
                  (s, word, ++done[t->group], HL_CU_STREAM_WRITE_VALUE_DEFAULT));
     }
@@ -249,7 +249,7 @@ static void let_go(maco_cuda *c, const struct hl_gpu_run *run, uint32_t g)
         const maco_task *t = &c->view.tasks[c->view.comm[i]];
         if (t->group == g && t->dependent_event != MACO_NONE)
             (void)c->cu.cuStreamWriteValue64_v2(c->own, count_of(run, t->dependent_event),
-                                                needed(c, t->dependent_event),
+                                                needed_count(c, t->dependent_event),
                                                 HL_CU_STREAM_WRITE_VALUE_DEFAULT);
     }
 }

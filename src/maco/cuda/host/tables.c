@@ -62,8 +62,8 @@ static hl_status check_task(const maco_plan *p, const maco_plan_view *v, uint32_
 }
 
 /* Levels of joins below the event, HL_GPU_JOINS + 1 where there are more. */
-static uint32_t nesting(const maco_plan_view *v, const maco_event *events, uint32_t event,
-                        uint32_t level)
+static uint32_t join_depth(const maco_plan_view *v, const maco_event *events, uint32_t event,
+                           uint32_t level)
 {
     const maco_event *e = &events[event];
     uint32_t deepest = 0;
@@ -72,7 +72,7 @@ static uint32_t nesting(const maco_plan_view *v, const maco_event *events, uint3
     if (level > HL_GPU_JOINS)
         return 1;
     for (uint32_t j = e->first; j < HL_EVENT_JOINS(e) && deepest <= HL_GPU_JOINS; j++) {
-        uint32_t below = nesting(v, events, v->tasks[j].trigger_event, level + 1);
+        uint32_t below = join_depth(v, events, v->tasks[j].trigger_event, level + 1);
         if (below > deepest)
             deepest = below;
     }
@@ -95,7 +95,7 @@ static hl_status check_plan(const maco_plan *p, const maco_plan_view *v,
 
 /* ---- the image ---- */
 
-static size_t put(size_t *size, size_t bytes)
+static size_t put_table(size_t *size, size_t bytes)
 {
     size_t at = (*size + 127) / 128 * 128;
     *size = at + bytes;
@@ -108,26 +108,26 @@ static void lay_out(const maco_plan_view *v, const struct hl_cuda_shape *shape,
     size_t size = 0, workers = shape->workers;
     size_t lists = v->policy == MACO_STATIC ? v->first_of_list[v->n_lists] : 0;
     size_t rings = v->policy == MACO_SCHEDULER ? (size_t)shape->workers * shape->ring : 0;
-    t->tasks = put(&size, v->n_tasks * sizeof(maco_task));
-    t->events = put(&size, v->n_events * sizeof(maco_event));
-    t->ready = put(&size, ((size_t)v->n_events + 2) * sizeof(uint64_t));
-    t->lines = put(&size, HL_GPU_LINES * sizeof(struct hl_gpu_line));
-    t->list = put(&size, lists * sizeof(uint32_t));
-    t->first_of_list = put(&size, ((size_t)v->n_lists + 1) * sizeof(uint32_t));
-    t->rings = put(&size, rings * sizeof(uint64_t));
-    t->taken = put(&size, workers * sizeof(struct hl_gpu_line));
-    t->wishes = put(&size, t->n_wishes * sizeof(uint64_t));
-    t->first_of_wishes = put(&size, t->n_wishes > 0 ? (workers + 1) * sizeof(uint32_t) : 0);
-    t->wished = put(&size, t->n_wishes > 0 ? workers * sizeof(struct hl_gpu_line) : 0);
-    t->spans = put(&size, shape->trace ? v->n_tasks * sizeof(struct hl_gpu_span) : 0);
-    t->order = put(&size, shape->trace ? v->n_tasks * sizeof(uint32_t) : 0);
-    t->comm = put(&size, v->n_comm * sizeof(uint32_t));
-    t->first_of_comm = put(&size, ((size_t)shape->groups + 1) * sizeof(uint32_t));
-    t->comm_done = put(&size, shape->groups * sizeof(struct hl_gpu_line));
-    t->peers = put(&size, shape->n_peers * sizeof(struct hl_gpu_peers));
-    t->peer_comm = put(&size, v->n_comm * sizeof(uint32_t));
-    t->first_of_peer_comm = put(&size, ((size_t)shape->n_peers + 1) * sizeof(uint32_t));
-    t->arrived = put(&size, v->n_comm * sizeof(uint64_t));
+    t->tasks = put_table(&size, v->n_tasks * sizeof(maco_task));
+    t->events = put_table(&size, v->n_events * sizeof(maco_event));
+    t->ready = put_table(&size, ((size_t)v->n_events + 2) * sizeof(uint64_t));
+    t->lines = put_table(&size, HL_GPU_LINES * sizeof(struct hl_gpu_line));
+    t->list = put_table(&size, lists * sizeof(uint32_t));
+    t->first_of_list = put_table(&size, ((size_t)v->n_lists + 1) * sizeof(uint32_t));
+    t->rings = put_table(&size, rings * sizeof(uint64_t));
+    t->taken = put_table(&size, workers * sizeof(struct hl_gpu_line));
+    t->wishes = put_table(&size, t->n_wishes * sizeof(uint64_t));
+    t->first_of_wishes = put_table(&size, t->n_wishes > 0 ? (workers + 1) * sizeof(uint32_t) : 0);
+    t->wished = put_table(&size, t->n_wishes > 0 ? workers * sizeof(struct hl_gpu_line) : 0);
+    t->spans = put_table(&size, shape->trace ? v->n_tasks * sizeof(struct hl_gpu_span) : 0);
+    t->order = put_table(&size, shape->trace ? v->n_tasks * sizeof(uint32_t) : 0);
+    t->comm = put_table(&size, v->n_comm * sizeof(uint32_t));
+    t->first_of_comm = put_table(&size, ((size_t)shape->groups + 1) * sizeof(uint32_t));
+    t->comm_done = put_table(&size, shape->groups * sizeof(struct hl_gpu_line));
+    t->peers = put_table(&size, shape->n_peers * sizeof(struct hl_gpu_peers));
+    t->peer_comm = put_table(&size, v->n_comm * sizeof(uint32_t));
+    t->first_of_peer_comm = put_table(&size, ((size_t)shape->n_peers + 1) * sizeof(uint32_t));
+    t->arrived = put_table(&size, v->n_comm * sizeof(uint64_t));
     t->size = size;
 }
 
@@ -149,7 +149,7 @@ static hl_status split_range(const maco_plan_view *v, uint32_t first, uint32_t l
 }
 
 /* A worker that the task wishes for and that is there; MACO_NONE. */
-static uint32_t wish(const maco_plan_view *v, const struct hl_cuda_shape *shape, uint32_t task)
+static uint32_t task_wish(const maco_plan_view *v, const struct hl_cuda_shape *shape, uint32_t task)
 {
     if (v->policy != MACO_DIRECT || v->id[task] == MACO_NONE ||
         hl_maco_is_comm(v->tasks[task].type) || v->worker[task] >= shape->workers)
@@ -167,7 +167,7 @@ static uint64_t flags_of(const maco_plan_view *v, const struct hl_cuda_shape *sh
         if (!inside_kernel(shape, &v->tasks[i]))
             flags |= HL_EVENT_WATCHED;
     for (uint32_t i = work; i < e->last; i++)
-        if (wish(v, shape, i) != MACO_NONE)
+        if (task_wish(v, shape, i) != MACO_NONE)
             flags |= HL_EVENT_WISHED;
     return flags;
 }
@@ -192,7 +192,7 @@ static hl_status make_events(const maco_plan_view *v, const struct hl_cuda_shape
         e->reserved2[0] = joins_end | (uint64_t)work << 32;
     }
     for (uint32_t i = 0; i < v->n_events; i++)
-        if (nesting(v, events, i, 1) > HL_GPU_JOINS)
+        if (join_depth(v, events, i, 1) > HL_GPU_JOINS)
             return hl_fail(HL_EUNSUPPORTED,
                            "joins of the plan nest deeper than the %d levels that a GPU does",
                            HL_GPU_JOINS);
@@ -262,7 +262,7 @@ static void make_wishes(const maco_plan_view *v, const struct hl_cuda_shape *sha
     if (t->n_wishes == 0)
         return;
     for (uint32_t i = 0; i < v->n_tasks; i++) {
-        uint32_t w = wish(v, shape, i);
+        uint32_t w = task_wish(v, shape, i);
         if (w != MACO_NONE)
             first[w + 1]++;
     }
@@ -270,8 +270,8 @@ static void make_wishes(const maco_plan_view *v, const struct hl_cuda_shape *sha
         first[w + 1] += first[w];
 }
 
-static hl_status fill(const maco_plan_view *v, const struct hl_cuda_shape *shape,
-                      struct hl_cuda_tables *t)
+static hl_status fill_image(const maco_plan_view *v, const struct hl_cuda_shape *shape,
+                            struct hl_cuda_tables *t)
 {
     unsigned char *image = t->image;
     maco_event *events = (maco_event *)(void *)(image + t->events);
@@ -310,12 +310,12 @@ hl_status hl_cuda_tables_make(const maco_plan *p, const struct hl_cuda_shape *sh
     maco_plan_read(p, &v);
     HL_TRY(check_plan(p, &v, shape));
     for (uint32_t i = 0; i < v.n_tasks; i++)
-        t.n_wishes += wish(&v, shape, i) != MACO_NONE;
+        t.n_wishes += task_wish(&v, shape, i) != MACO_NONE;
     lay_out(&v, shape, &t);
     t.image = calloc(1, t.size);
     if (t.image == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the tables of %u tasks", v.n_tasks);
-    hl_status st = fill(&v, shape, &t);
+    hl_status st = fill_image(&v, shape, &t);
     if (st == HL_OK)
         *out = t;
     else
@@ -329,7 +329,7 @@ void hl_cuda_tables_free(struct hl_cuda_tables *t)
     *t = (struct hl_cuda_tables){0};
 }
 
-static void *at(uint64_t base, size_t offset)
+static void *address_at(uint64_t base, size_t offset)
 {
     return (void *)(uintptr_t)(base + offset);
 }
@@ -337,29 +337,29 @@ static void *at(uint64_t base, size_t offset)
 struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t base)
 {
     struct hl_gpu_run r = t->run;
-    r.tasks = at(base, t->tasks);
-    r.events = at(base, t->events);
-    r.ready = at(base, t->ready);
-    r.lines = at(base, t->lines);
-    r.list = at(base, t->list);
-    r.first_of_list = at(base, t->first_of_list);
-    r.rings = at(base, t->rings);
-    r.taken = at(base, t->taken);
+    r.tasks = address_at(base, t->tasks);
+    r.events = address_at(base, t->events);
+    r.ready = address_at(base, t->ready);
+    r.lines = address_at(base, t->lines);
+    r.list = address_at(base, t->list);
+    r.first_of_list = address_at(base, t->first_of_list);
+    r.rings = address_at(base, t->rings);
+    r.taken = address_at(base, t->taken);
     if (t->n_wishes > 0) {
-        r.wishes = at(base, t->wishes);
-        r.first_of_wishes = at(base, t->first_of_wishes);
-        r.wished = at(base, t->wished);
+        r.wishes = address_at(base, t->wishes);
+        r.first_of_wishes = address_at(base, t->first_of_wishes);
+        r.wished = address_at(base, t->wished);
     }
     if (t->order > t->spans) { /* traced */
-        r.spans = at(base, t->spans);
-        r.order = at(base, t->order);
+        r.spans = address_at(base, t->spans);
+        r.order = address_at(base, t->order);
     }
-    r.comm = at(base, t->comm);
-    r.first_of_comm = at(base, t->first_of_comm);
-    r.comm_done = at(base, t->comm_done);
-    r.peers = at(base, t->peers);
-    r.peer_comm = at(base, t->peer_comm);
-    r.first_of_peer_comm = at(base, t->first_of_peer_comm);
-    r.arrived = at(base, t->arrived);
+    r.comm = address_at(base, t->comm);
+    r.first_of_comm = address_at(base, t->first_of_comm);
+    r.comm_done = address_at(base, t->comm_done);
+    r.peers = address_at(base, t->peers);
+    r.peer_comm = address_at(base, t->peer_comm);
+    r.first_of_peer_comm = address_at(base, t->first_of_peer_comm);
+    r.arrived = address_at(base, t->arrived);
     return r;
 }

@@ -24,7 +24,7 @@ static int make_id(void *id)
 }
 
 /* The device is that of the current context. A PE is a rank. */
-static int init(const void *id, int rank, int ranks)
+static int plugin_init(const void *id, int rank, int ranks)
 {
     nvshmemx_uniqueid_t shared = NVSHMEMX_UNIQUEID_INITIALIZER;
     nvshmemx_init_attr_t attr = NVSHMEMX_INIT_ATTR_INITIALIZER;
@@ -35,28 +35,29 @@ static int init(const void *id, int rank, int ranks)
     return failed;
 }
 
-static void *take(size_t bytes)
+static void *plugin_alloc(size_t bytes)
 {
     return nvshmem_malloc(bytes);
 }
 
-static void *at(void *memory, int rank)
+static void *plugin_address(void *memory, int rank)
 {
     return nvshmem_ptr(memory, rank);
 }
 
-static void give(void *memory)
+static void plugin_free(void *memory)
 {
     nvshmem_free(memory);
 }
 
-static void end(void)
+static void plugin_finalize(void)
 {
     nvshmemx_hostlib_finalize();
 }
 
 extern "C" __attribute__((visibility("default"))) const hl_nvshmem *hl_nvshmem_plugin_1(void)
 {
-    static const hl_nvshmem table = {is_on, make_id, init, take, at, give, end};
+    static const hl_nvshmem table = {is_on,          make_id,     plugin_init,    plugin_alloc,
+                                     plugin_address, plugin_free, plugin_finalize};
     return &table;
 }

@@ -4,7 +4,7 @@
 #include "helios/hybridps.h"
 #include "maco/cuda/peers/source.h"
 
-static hl_status take(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine)
+static hl_status ipc_take(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine)
 {
     struct hl_cuda_peers *m = &c->memories[g];
     struct cu_ipc_handle handle;
@@ -35,7 +35,7 @@ static hl_status reach_one(maco_cuda *c, uint32_t g, uint32_t k, const struct hl
     return HL_OK;
 }
 
-static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all, uint64_t *at)
+static hl_status ipc_reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all, uint64_t *at)
 {
     uint32_t ranks = (uint32_t)hybridps_group_world(c->groups[g]);
     uint32_t rank = (uint32_t)hybridps_group_rank(c->groups[g]);
@@ -45,7 +45,7 @@ static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all
     return HL_OK;
 }
 
-static void drop(maco_cuda *c, uint32_t g)
+static void ipc_drop(maco_cuda *c, uint32_t g)
 {
     struct hl_cuda_peers *m = &c->memories[g];
     for (uint32_t k = 0; k < HL_GPU_RANKS; k++)
@@ -55,4 +55,4 @@ static void drop(maco_cuda *c, uint32_t g)
         (void)c->cu.cuMemFree_v2(m->own);
 }
 
-const struct hl_peer_source hl_peer_ipc = {"over CUDA IPC", take, reach, drop};
+const struct hl_peer_source hl_peer_ipc = {"over CUDA IPC", ipc_take, ipc_reach, ipc_drop};

@@ -24,7 +24,7 @@ static struct {
     int taken;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static hl_status load(const struct hl_nvshmem **out)
+static hl_status load_plugin(const struct hl_nvshmem **out)
 {
     const char *name = getenv("HELIOS_NVSHMEM");
     name = name != NULL && name[0] != '\0' ? name : PLUGIN_NAME;
@@ -40,7 +40,7 @@ static hl_status load(const struct hl_nvshmem **out)
     return HL_OK;
 }
 
-static hl_status claim(const struct hl_nvshmem *n)
+static hl_status claim_process(const struct hl_nvshmem *n)
 {
     pthread_mutex_lock(&process.lock);
     int was = process.taken || n->is_on();
@@ -49,18 +49,18 @@ static hl_status claim(const struct hl_nvshmem *n)
     return was ? hl_fail(HL_EUNSUPPORTED, "NVSHMEM serves one group of a process, once") : HL_OK;
 }
 
-static void release(void)
+static void release_process(void)
 {
     pthread_mutex_lock(&process.lock);
     process.taken = 0;
     pthread_mutex_unlock(&process.lock);
 }
 
-static hl_status take(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine)
+static hl_status nvshmem_take(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine)
 {
     const struct hl_nvshmem *n = NULL;
-    HL_TRY(load(&n));
-    HL_TRY(claim(n));
+    HL_TRY(load_plugin(&n));
+    HL_TRY(claim_process(n));
     c->memories[g].nvshmem = n;
     c->memories[g].bytes = bytes;
     if (hybridps_group_rank(c->groups[g]) == 0 && n->make_id(mine->handle) != 0)
@@ -105,8 +105,8 @@ static hl_status wait_for(maco_cuda *c, struct world *w, const char *what)
     return hl_cuda_job_wait(&w->job, ns, what);
 }
 
-/* Of a world that this rank has entered: drop leaves it. */
-static hl_status settle(maco_cuda *c, uint32_t g, const struct world *w, uint64_t *at)
+/* Of a world that this rank has entered: nvshmem_drop leaves it. */
+static hl_status settle_world(maco_cuda *c, uint32_t g, const struct world *w, uint64_t *at)
 {
     if (w->failed != 0)
         return hl_fail(HL_EIO, "NVSHMEM does not begin (%d)", w->failed);
@@ -125,7 +125,8 @@ static hl_status settle(maco_cuda *c, uint32_t g, const struct world *w, uint64_
     return HL_OK;
 }
 
-static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all, uint64_t *at)
+static hl_status nvshmem_reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all,
+                               uint64_t *at)
 {
     struct world *w = calloc(1, sizeof(*w));
     if (w == NULL)
@@ -139,18 +140,18 @@ static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all
     c->memories[g].begun = 1;
     hl_status st = wait_for(c, w, "NVSHMEM's beginning");
     if (st == HL_OK)
-        st = settle(c, g, w, at);
+        st = settle_world(c, g, w, at);
     hl_cuda_job_drop(&w->job);
     return st;
 }
 
 /* Collective where it was entered: all ranks drop, or none of them has it. */
-static void drop(maco_cuda *c, uint32_t g)
+static void nvshmem_drop(maco_cuda *c, uint32_t g)
 {
     struct hl_cuda_peers *m = &c->memories[g];
     struct world *w = m->entered ? calloc(1, sizeof(*w)) : NULL;
     if (m->nvshmem != NULL && !m->begun)
-        release();
+        release_process();
     if (w == NULL)
         return;
     w->n = m->nvshmem;
@@ -161,4 +162,5 @@ static void drop(maco_cuda *c, uint32_t g)
     hl_cuda_job_drop(&w->job);
 }
 
-const struct hl_peer_source hl_peer_nvshmem = {"over NVSHMEM", take, reach, drop};
+const struct hl_peer_source hl_peer_nvshmem = {"over NVSHMEM", nvshmem_take, nvshmem_reach,
+                                               nvshmem_drop};

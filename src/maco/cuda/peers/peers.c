@@ -42,7 +42,8 @@ struct verdict {
     char why[156];
 };
 
-static hl_status allgather(maco_cuda *c, uint32_t g, const void *mine, void *all, size_t bytes)
+static hl_status allgather_offers(maco_cuda *c, uint32_t g, const void *mine, void *all,
+                                  size_t bytes)
 {
     return (hl_status)hybridps_group_allgather(
         c->groups[g], "memory for communication inside the kernel", mine, all, bytes);
@@ -58,7 +59,7 @@ static void *room_for(int world, size_t each)
 }
 
 /* All ranks learn who refused first and why; lost: they could not tell each other. */
-static hl_status meet(maco_cuda *c, uint32_t g, hl_status st, int *lost)
+static hl_status share_verdict(maco_cuda *c, uint32_t g, hl_status st, int *lost)
 {
     struct verdict mine = {.status = st};
     int world = hybridps_group_world(c->groups[g]);
@@ -68,7 +69,7 @@ static hl_status meet(maco_cuda *c, uint32_t g, hl_status st, int *lost)
     HL_AUTO(hl_freep) struct verdict *all = room_for(world, sizeof(*all));
     if (all == NULL)
         return HL_ENOMEM;
-    HL_TRY(allgather(c, g, &mine, all, sizeof(mine)));
+    HL_TRY(allgather_offers(c, g, &mine, all, sizeof(mine)));
     *lost = 0;
     for (int k = 0; k < world; k++) {
         all[k].why[sizeof(all[k].why) - 1] = '\0';
@@ -85,7 +86,7 @@ static hl_status same_ctas(maco_cuda *c, uint32_t g)
     HL_AUTO(hl_freep) uint32_t *all = room_for(world, sizeof(*all));
     if (all == NULL)
         return HL_ENOMEM;
-    HL_TRY(allgather(c, g, &mine, all, sizeof(mine)));
+    HL_TRY(allgather_offers(c, g, &mine, all, sizeof(mine)));
     for (int k = 0; k < world; k++)
         if (all[k] != mine)
             return hl_fail(HL_ECONFLICT, "group %u: %u CTAs here and %u on rank %d (peer_ctas)", g,
@@ -102,7 +103,8 @@ static uint64_t process_number(void)
 }
 
 /* The words count from zero; the first buffer says whose memory this is, until a run fills it. */
-static hl_status clear(maco_cuda *c, uint32_t g, const struct hl_peer_offer *mine, uint32_t ranks)
+static hl_status clear_memory(maco_cuda *c, uint32_t g, const struct hl_peer_offer *mine,
+                              uint32_t ranks)
 {
     size_t words = HL_PEER_WORDS(c->options.peer_ctas, ranks);
     void *zeros = calloc(1, words);
@@ -115,7 +117,8 @@ static hl_status clear(maco_cuda *c, uint32_t g, const struct hl_peer_offer *min
 }
 
 /* What lies at the address of each rank is that rank's. */
-static hl_status prove(maco_cuda *c, const struct hl_peer_offer *all, const struct hl_gpu_peers *p)
+static hl_status prove_addresses(maco_cuda *c, const struct hl_peer_offer *all,
+                                 const struct hl_gpu_peers *p)
 {
     size_t words = HL_PEER_WORDS(c->options.peer_ctas, p->ranks);
     for (uint32_t k = 0; k < p->ranks; k++) {
@@ -127,12 +130,12 @@ static hl_status prove(maco_cuda *c, const struct hl_peer_offer *all, const stru
     return HL_OK;
 }
 
-static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all,
-                       struct hl_gpu_peers *p)
+static hl_status reach_peers(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all,
+                             struct hl_gpu_peers *p)
 {
     HL_TRY(c->memories[g].source->reach(c, g, all, p->memory));
     p->memory[p->rank] = c->memories[g].own;
-    return clear(c, g, &all[p->rank], p->ranks);
+    return clear_memory(c, g, &all[p->rank], p->ranks);
 }
 
 static hl_status open_by(maco_cuda *c, uint32_t g, const struct hl_peer_source *source,
@@ -144,16 +147,16 @@ static hl_status open_by(maco_cuda *c, uint32_t g, const struct hl_peer_source *
     c->memories[g].source = source;
     hl_status st = source->take(c, g, bytes, &mine);
     mine.address = c->memories[g].own;
-    HL_TRY(meet(c, g, st, lost));
+    HL_TRY(share_verdict(c, g, st, lost));
     if (source->reach == NULL)
         return HL_OK;
     *lost = 1;
-    HL_TRY(allgather(c, g, &mine, all, sizeof(mine)));
-    HL_TRY(meet(c, g, reach(c, g, all, p), lost));
-    return meet(c, g, prove(c, all, p), lost);
+    HL_TRY(allgather_offers(c, g, &mine, all, sizeof(mine)));
+    HL_TRY(share_verdict(c, g, reach_peers(c, g, all, p), lost));
+    return share_verdict(c, g, prove_addresses(c, all, p), lost);
 }
 
-static void drop(maco_cuda *c, uint32_t g)
+static void drop_memory(maco_cuda *c, uint32_t g)
 {
     struct hl_cuda_peers *m = &c->memories[g];
     if (m->source != NULL)
@@ -163,7 +166,7 @@ static void drop(maco_cuda *c, uint32_t g)
 
 /* ---- a group ---- */
 
-static void tell(maco_cuda *c, uint32_t g, const char *refused)
+static void tell_route(maco_cuda *c, uint32_t g, const char *refused)
 {
     struct hl_cuda_peers *m = &c->memories[g];
     int streams = m->source == &by_streams;
@@ -195,7 +198,7 @@ static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
         int lost;
         hl_status now = open_by(c, g, sources[i], p, &lost);
         if (now == HL_OK) {
-            tell(c, g, refused);
+            tell_route(c, g, refused);
             return HL_OK;
         }
         if (lost)
@@ -203,7 +206,7 @@ static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
         size_t used = strlen(refused);
         snprintf(refused + used, sizeof(refused) - used, "; not %s: %.150s", sources[i]->name,
                  hl_error_text());
-        drop(c, g);
+        drop_memory(c, g);
         if (st == HL_OK || now != HL_EUNAVAIL) /* what is missing says less than what failed */
             st = now;
     }
@@ -232,13 +235,13 @@ void hl_cuda_peers_part(maco_cuda *c)
 {
     char mine = 0, all[HL_GPU_RANKS];
     for (uint32_t i = 0; i < c->n_peers; i++)
-        (void)allgather(c, c->peers[i].group, &mine, all, 1);
+        (void)allgather_offers(c, c->peers[i].group, &mine, all, 1);
 }
 
 void hl_cuda_peers_close(maco_cuda *c)
 {
     for (uint32_t g = 0; g < HL_GPU_GROUPS; g++)
-        drop(c, g);
+        drop_memory(c, g);
     free(c->peers);
     c->peers = NULL;
     c->n_peers = 0;

@@ -71,19 +71,19 @@ static hl_status check_comm(maco_cuda *c, uint32_t g, int *rank)
     return HL_OK;
 }
 
-static size_t whole(size_t bytes)
+static size_t round_to_window(size_t bytes)
 {
     size_t unit = HL_NCCL_WIN_REQUIRED_ALIGNMENT;
     return (bytes + unit - 1) / unit * unit;
 }
 
-static hl_status take(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine)
+static hl_status window_take(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine)
 {
     void *memory = NULL;
     HL_TRY(check_comm(c, g, &mine->rank));
-    WINDOW_TRY(c, ncclMemAlloc, (&memory, whole(bytes)));
+    WINDOW_TRY(c, ncclMemAlloc, (&memory, round_to_window(bytes)));
     c->memories[g].own = (uintptr_t)memory;
-    c->memories[g].bytes = whole(bytes);
+    c->memories[g].bytes = round_to_window(bytes);
     return HL_OK;
 }
 
@@ -114,7 +114,7 @@ static void register_window(struct hl_cuda_job *job)
     }
 }
 
-static hl_status start(maco_cuda *c, uint32_t g, struct registration **out)
+static hl_status start_registration(maco_cuda *c, uint32_t g, struct registration **out)
 {
     struct registration *r = calloc(1, sizeof(*r));
     if (r == NULL)
@@ -141,7 +141,7 @@ static hl_status make_window(maco_cuda *c, uint32_t g)
 {
     struct registration *r = NULL;
     uint64_t ns = c->options.timeout_ns < REGISTER_NS ? c->options.timeout_ns : REGISTER_NS;
-    HL_TRY(start(c, g, &r));
+    HL_TRY(start_registration(c, g, &r));
     hl_status st = hl_cuda_job_wait(&r->job, ns, "ncclCommWindowRegister");
     if (st != HL_OK) {
         give_up(c, g, r);
@@ -187,7 +187,8 @@ static hl_status ask_kernel(maco_cuda *c, uint32_t g, const struct hl_peer_offer
     return hl_cuda_download(c, at, w.out, ranks * sizeof(*at));
 }
 
-static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all, uint64_t *at)
+static hl_status window_reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all,
+                              uint64_t *at)
 {
     uint32_t ranks = (uint32_t)hybridps_group_world(c->groups[g]);
     HL_TRY(make_window(c, g));
@@ -222,7 +223,7 @@ static void give_to_nccl(struct hl_cuda_job *job)
         (void)d->nccl.ncclMemFree(d->memory);
 }
 
-static void drop(maco_cuda *c, uint32_t g)
+static void window_drop(maco_cuda *c, uint32_t g)
 {
     const struct hl_cuda_peers *m = &c->memories[g];
     if (m->window == NULL && m->own == 0)
@@ -241,4 +242,5 @@ static void drop(maco_cuda *c, uint32_t g)
     hl_cuda_job_drop(&d->job);
 }
 
-const struct hl_peer_source hl_peer_window = {"over NCCL's windows", take, reach, drop};
+const struct hl_peer_source hl_peer_window = {"over NCCL's windows", window_take, window_reach,
+                                              window_drop};

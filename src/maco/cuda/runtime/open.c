@@ -34,7 +34,7 @@ int maco_cuda_available(const char *driver)
     return HL_OK;
 }
 
-static int attribute(const maco_cuda *c, cu_enum which)
+static int device_attribute(const maco_cuda *c, cu_enum which)
 {
     int value = 0;
     return c->cu.cuDeviceGetAttribute(&value, which, c->device) == HL_CUDA_SUCCESS ? value : 0;
@@ -45,10 +45,10 @@ static hl_status find_device(maco_cuda *c, int ordinal)
     maco_cuda_info *i = &c->info;
     CUDA_TRY(&c->cu, cuDeviceGet, (&c->device, ordinal));
     CUDA_TRY(&c->cu, cuDeviceGetName, (i->name, sizeof(i->name), c->device));
-    i->multiprocessors = attribute(c, HL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-    i->major = attribute(c, HL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-    i->minor = attribute(c, HL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    if (!attribute(c, HL_CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH))
+    i->multiprocessors = device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    i->major = device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    i->minor = device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    if (!device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH))
         return hl_fail(HL_EUNSUPPORTED, "%s can't launch cooperatively", i->name);
     CUDA_TRY(&c->cu, cuDevicePrimaryCtxRetain, (&c->context, c->device));
     c->retained = 1;
@@ -103,7 +103,7 @@ static hl_status open_groups(maco_cuda *c)
     if (c->options.n_comms > 0)
         warn_of_connections();
     if (c->options.n_comms > 0 &&
-        !attribute(c, HL_CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS))
+        !device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS))
         return hl_fail(HL_EUNSUPPORTED,
                        "%s: its streams can't wait for 64-bit words, which "
                        "communication needs",

@@ -11,7 +11,7 @@
 
 #define GRACE_NS ((uint64_t)10 * HL_NS_PER_S) /* the kernel ends itself long before */
 
-static struct hl_gpu_run argument(maco_cuda *c)
+static struct hl_gpu_run kernel_argument(maco_cuda *c)
 {
     struct hl_gpu_run r = hl_cuda_tables_at(&c->tables, c->memory);
     r.host = (struct hl_gpu_host *)(uintptr_t)c->host_on_device;
@@ -29,7 +29,7 @@ static void clear_host(maco_cuda *c)
     c->call_status = HL_OK;
 }
 
-static hl_status launch(maco_cuda *c, struct CUstream_st *stream, struct hl_gpu_run *r)
+static hl_status launch_kernel(maco_cuda *c, struct CUstream_st *stream, struct hl_gpu_run *r)
 {
     void *arguments[] = {r};
     cu_result result = c->cu.cuLaunchCooperativeKernel(c->kernel, c->ctas, 1, 1, HL_GPU_THREADS, 1,
@@ -51,9 +51,9 @@ static hl_status start_inside(maco_cuda *c, struct CUstream_st *stream)
     clear_host(c);
     c->iteration++;
     c->clean = 0; /* until the run has ended well */
-    struct hl_gpu_run r = argument(c);
+    struct hl_gpu_run r = kernel_argument(c);
     CUDA_TRY(&c->cu, cuEventRecord, (c->begun, stream));
-    HL_TRY(launch(c, stream, &r));
+    HL_TRY(launch_kernel(c, stream, &r));
     c->running = 1;
     CUDA_TRY(&c->cu, cuEventRecord, (c->ended, stream));
     return hl_cuda_comm_start(c, &r);
@@ -88,7 +88,7 @@ int maco_cuda_start(maco_cuda *c, void *stream)
 
 static hl_status wait_inside(maco_cuda *c)
 {
-    struct hl_gpu_run r = argument(c);
+    struct hl_gpu_run r = kernel_argument(c);
     HL_TRY(hl_cuda_await(c, c->begun, c->options.timeout_ns,
                          "the stream's earlier work, before the run"));
     HL_TRY(hl_cuda_await(c, c->ended, c->options.timeout_ns + GRACE_NS, "the persistent kernel"));
@@ -124,7 +124,7 @@ int maco_cuda_run(maco_cuda *c, void *stream)
 
 /* ---- what was recorded ---- */
 
-static hl_status recorded(const maco_cuda *c)
+static hl_status check_recorded(const maco_cuda *c)
 {
     if (!c->options.trace)
         return hl_fail(HL_EINVAL, "the runtime was opened without trace");
@@ -133,7 +133,7 @@ static hl_status recorded(const maco_cuda *c)
     return HL_OK;
 }
 
-static hl_status fetch(maco_cuda *c, size_t offset, void *to, size_t bytes)
+static hl_status fetch_from_device(maco_cuda *c, size_t offset, void *to, size_t bytes)
 {
     HL_TRY(hl_cuda_enter(c));
     hl_status st = hl_cuda_download(c, to, c->memory + offset, bytes);
@@ -143,13 +143,14 @@ static hl_status fetch(maco_cuda *c, size_t offset, void *to, size_t bytes)
 
 int maco_cuda_order(const maco_cuda *c, uint32_t *ids, uint32_t capacity, uint32_t *n)
 {
-    HL_TRY(recorded(c));
+    HL_TRY(check_recorded(c));
     uint32_t noted = c->tables.noted;
     uint32_t *tasks = malloc(((size_t)noted + 1) * sizeof(*tasks));
     if (tasks == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the order of %u tasks", noted);
     /* Asking changes nothing that a caller sees: the context is put back. */
-    hl_status st = fetch((maco_cuda *)(uintptr_t)c, c->tables.order, tasks, noted * sizeof(*tasks));
+    hl_status st = fetch_from_device((maco_cuda *)(uintptr_t)c, c->tables.order, tasks,
+                                     noted * sizeof(*tasks));
     for (uint32_t i = 0; st == HL_OK && i < noted && i < capacity; i++)
         ids[i] = c->view.id[tasks[i]];
     if (st == HL_OK)
@@ -184,7 +185,7 @@ static size_t to_records(const maco_plan_view *v, const struct hl_gpu_span *span
 
 int maco_cuda_trace(const maco_cuda *c, maco_trace **out)
 {
-    HL_TRY(recorded(c));
+    HL_TRY(check_recorded(c));
     size_t n = c->view.n_tasks;
     struct hl_gpu_span *spans = malloc((n + 1) * sizeof(*spans));
     struct hl_maco_record *records = malloc((2 * n + 1) * sizeof(*records));
@@ -192,7 +193,8 @@ int maco_cuda_trace(const maco_cuda *c, maco_trace **out)
     if (spans == NULL || records == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory allocating the trace of %zu tasks", n);
     if (st == HL_OK)
-        st = fetch((maco_cuda *)(uintptr_t)c, c->tables.spans, spans, n * sizeof(*spans));
+        st = fetch_from_device((maco_cuda *)(uintptr_t)c, c->tables.spans, spans,
+                               n * sizeof(*spans));
     if (st == HL_OK)
         st = hl_maco_trace_new(c->plan, records, to_records(&c->view, spans, records), out);
     free(spans);

@@ -538,7 +538,7 @@ static void queue_all(int balance, uint32_t n, uint32_t first_cost, uint32_t wor
     while (total < n && hl_now_ns() < until) {
         total = 0;
         for (uint32_t w = 0; w < workers; w++) {
-            queued[w] = __atomic_load_n(&r.rt->seats[w].queue.head, __ATOMIC_SEQ_CST);
+            queued[w] = __atomic_load_n(&r.rt->threads[w].queue.head, __ATOMIC_SEQ_CST);
             total += queued[w];
         }
         usleep(100);

@@ -1,5 +1,5 @@
-/* net/ucx/desk.c - the thread that allocates, sums up, seals and gives up what clients put, so that
- * reads are not kept waiting by a put handler.
+/* net/ucx/put_worker.c - the thread that allocates, sums up, seals and gives up what clients put,
+ * so that reads are not kept waiting by a put handler.
  *
  * One thread and one queue in order: the SUMs of a put are done before its COMMIT. It looks for a
  * moment before it sleeps, because a lone small put waits for it. */
@@ -12,14 +12,14 @@
 #include "base/log.h"
 #include "net/ucx/server.h"
 
-static void add(struct hl_ucx_jobs *jobs, struct hl_ucx_job *job)
+static void jobs_add(struct hl_ucx_jobs *jobs, struct hl_ucx_job *job)
 {
     job->next = NULL;
     *jobs->end = job;
     jobs->end = &job->next;
 }
 
-static struct hl_ucx_job *pop(struct hl_ucx_jobs *jobs)
+static struct hl_ucx_job *jobs_pop(struct hl_ucx_jobs *jobs)
 {
     struct hl_ucx_job *job = jobs->first;
     if (job == NULL)
@@ -30,20 +30,20 @@ static struct hl_ucx_job *pop(struct hl_ucx_jobs *jobs)
     return job;
 }
 
-/* NULL when the desk is closed and the queue is worked off. */
-static struct hl_ucx_job *next_job(struct hl_ucx_desk *d)
+/* NULL when the put worker is closed and the queue is worked off. */
+static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
 {
     uint64_t idle_since = hl_now_ns();
     while (atomic_load_explicit(&d->waiting, memory_order_acquire) == 0 &&
            hl_now_ns() - idle_since < d->spin_ns)
         sched_yield();
     pthread_mutex_lock(&d->lock);
-    struct hl_ucx_job *job = pop(&d->todo);
+    struct hl_ucx_job *job = jobs_pop(&d->todo);
     while (job == NULL && !d->stopping) {
         d->asleep = 1;
         pthread_cond_wait(&d->wake, &d->lock);
         d->asleep = 0;
-        job = pop(&d->todo);
+        job = jobs_pop(&d->todo);
     }
     if (job != NULL)
         atomic_fetch_sub_explicit(&d->waiting, 1, memory_order_relaxed);
@@ -51,11 +51,11 @@ static struct hl_ucx_job *next_job(struct hl_ucx_desk *d)
     return job;
 }
 
-static void hand_back(struct hl_ucx_desk *d, struct hl_ucx_job *job)
+static void hand_back(struct hl_ucx_put_worker *d, struct hl_ucx_job *job)
 {
     uint64_t one = 1;
     pthread_mutex_lock(&d->lock);
-    add(&d->done, job);
+    jobs_add(&d->done, job);
     atomic_fetch_add(&d->finished, 1);
     pthread_mutex_unlock(&d->lock);
     /* Either we see that it is about to sleep, or it sees the job before it does. */
@@ -63,9 +63,9 @@ static void hand_back(struct hl_ucx_desk *d, struct hl_ucx_job *job)
         hl_debug("net server: waking the thread: %m");
 }
 
-static void *run(void *arg)
+static void *put_worker_main(void *arg)
 {
-    struct hl_ucx_desk *d = arg;
+    struct hl_ucx_put_worker *d = arg;
     for (struct hl_ucx_job *job = next_job(d); job != NULL; job = next_job(d)) {
         int silent = job->task == HL_UCX_SUM; /* its put may be gone once the next job is done */
         hl_ucx_put_work(job);
@@ -75,19 +75,19 @@ static void *run(void *arg)
     return NULL;
 }
 
-hl_status hl_ucx_desk_start(struct hl_ucx_desk *d)
+hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d)
 {
     d->todo.end = &d->todo.first;
     d->done.end = &d->done.first;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->wake, NULL);
-    if (pthread_create(&d->thread, NULL, run, d) != 0)
+    if (pthread_create(&d->thread, NULL, put_worker_main, d) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting the thread for puts: %m");
     d->started = 1;
     return HL_OK;
 }
 
-void hl_ucx_desk_stop(struct hl_ucx_desk *d)
+void hl_ucx_put_worker_stop(struct hl_ucx_put_worker *d)
 {
     if (!d->started)
         return;
@@ -101,22 +101,22 @@ void hl_ucx_desk_stop(struct hl_ucx_desk *d)
     d->started = 0;
 }
 
-void hl_ucx_desk_give(struct hl_ucx_desk *d, struct hl_ucx_job *job)
+void hl_ucx_put_worker_give(struct hl_ucx_put_worker *d, struct hl_ucx_job *job)
 {
     pthread_mutex_lock(&d->lock);
-    add(&d->todo, job);
+    jobs_add(&d->todo, job);
     atomic_fetch_add_explicit(&d->waiting, 1, memory_order_release);
     if (d->asleep)
         pthread_cond_signal(&d->wake);
     pthread_mutex_unlock(&d->lock);
 }
 
-struct hl_ucx_job *hl_ucx_desk_take(struct hl_ucx_desk *d)
+struct hl_ucx_job *hl_ucx_put_worker_take(struct hl_ucx_put_worker *d)
 {
     if (atomic_load(&d->finished) == 0)
         return NULL;
     pthread_mutex_lock(&d->lock);
-    struct hl_ucx_job *job = pop(&d->done);
+    struct hl_ucx_job *job = jobs_pop(&d->done);
     if (job != NULL)
         atomic_fetch_sub(&d->finished, 1);
     pthread_mutex_unlock(&d->lock);

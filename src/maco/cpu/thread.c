@@ -16,7 +16,7 @@
 #define YIELDS 8 /* at the end */
 #define SLICE  (1000 * HL_NS_PER_MS)
 
-int hl_maco_enter(struct hl_maco_seat *w)
+int hl_maco_enter(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
     __atomic_add_fetch(&rt->active, 1, __ATOMIC_SEQ_CST);
@@ -27,7 +27,7 @@ int hl_maco_enter(struct hl_maco_seat *w)
     return 0;
 }
 
-void hl_maco_leave(struct hl_maco_seat *w)
+void hl_maco_leave(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
     if (__atomic_sub_fetch(&rt->active, 1, __ATOMIC_SEQ_CST) == 0 &&
@@ -38,37 +38,37 @@ void hl_maco_leave(struct hl_maco_seat *w)
 }
 
 /* It is awake by its own doing, if nobody else's. */
-static void unmark(struct hl_maco_seat *w)
+static void unmark_parked(struct hl_maco_thread *w)
 {
     uint32_t one = 1;
     if (__atomic_compare_exchange_n(&w->parked, &one, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         __atomic_sub_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
 }
 
-static void mark(struct hl_maco_seat *w)
+static void mark_parked(struct hl_maco_thread *w)
 {
     __atomic_add_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&w->parked, 1, __ATOMIC_SEQ_CST);
 }
 
-static void sleep_here(struct hl_maco_seat *w)
+static void sleep_here(struct hl_maco_thread *w)
 {
     while (__atomic_load_n(&w->parked, __ATOMIC_SEQ_CST) == 1)
         hl_futex_wait(&w->parked, 1, SLICE);
 }
 
-void hl_maco_park(struct hl_maco_seat *w, int (*ready)(struct hl_maco_seat *w))
+void hl_maco_park(struct hl_maco_thread *w, int (*ready)(struct hl_maco_thread *w))
 {
-    mark(w);
+    mark_parked(w);
     int stay = hl_maco_over(w) || ready(w);
     if (stay)
-        unmark(w);
+        unmark_parked(w);
     hl_maco_leave(w);
     if (!stay)
         sleep_here(w);
 }
 
-void hl_maco_unpark(struct hl_maco_seat *w)
+void hl_maco_unpark(struct hl_maco_thread *w)
 {
     uint32_t one = 1;
     if (__atomic_load_n(&w->parked, __ATOMIC_SEQ_CST) == 1 &&
@@ -83,8 +83,8 @@ void hl_maco_unpark_worker(maco_runtime *rt)
     if (HL_LIKELY(__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) == 0))
         return;
     for (uint32_t i = 0; i < rt->workers; i++)
-        if (__atomic_load_n(&rt->seats[i].parked, __ATOMIC_SEQ_CST) == 1) {
-            hl_maco_unpark(&rt->seats[i]);
+        if (__atomic_load_n(&rt->threads[i].parked, __ATOMIC_SEQ_CST) == 1) {
+            hl_maco_unpark(&rt->threads[i]);
             return;
         }
 }
@@ -104,7 +104,7 @@ int hl_maco_relax(uint32_t spins, uint32_t k)
     return 0;
 }
 
-void hl_maco_give_up(maco_runtime *rt, uint64_t run, hl_status st, const char *why)
+void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why)
 {
     pthread_mutex_lock(&rt->verdict_lock);
     if (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) == run && rt->verdict == HL_OK) {
@@ -120,36 +120,36 @@ void hl_maco_give_up(maco_runtime *rt, uint64_t run, hl_status st, const char *w
     hl_futex_wake(&rt->ended, 1);
 }
 
-void hl_maco_finish(struct hl_maco_seat *w)
+void hl_maco_finish(struct hl_maco_thread *w)
 {
     uint64_t seen = w->run;
     __atomic_compare_exchange_n(&w->rt->run, &seen, w->run + 1, 0, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);
 }
 
-/* A run that it has not yet had enough of, or the end. */
-static int has_call(const struct hl_maco_seat *w)
+/* True if there is a new run to join, or shutdown was requested. */
+static int has_call(const struct hl_maco_thread *w)
 {
     uint64_t run = __atomic_load_n(&w->rt->run, __ATOMIC_SEQ_CST);
     return ((run & 1) && run != w->last) || __atomic_load_n(&w->rt->quit, __ATOMIC_SEQ_CST);
 }
 
-static void between_runs(struct hl_maco_seat *w)
+static void between_runs(struct hl_maco_thread *w)
 {
     uint32_t spins = __atomic_load_n(&w->rt->spins_between, __ATOMIC_RELAXED);
     for (uint32_t k = 0; hl_maco_relax(spins, k); k++)
         if (has_call(w))
             return;
-    mark(w);
+    mark_parked(w);
     if (has_call(w))
-        unmark(w);
+        unmark_parked(w);
     else
         sleep_here(w);
 }
 
-void *hl_maco_seat_main(void *arg)
+void *hl_maco_thread_main(void *arg)
 {
-    struct hl_maco_seat *w = arg;
+    struct hl_maco_thread *w = arg;
     maco_runtime *rt = w->rt;
     /* Only a look: who enters or sleeps looks again, and that counts. */
     while (!__atomic_load_n(&rt->quit, __ATOMIC_RELAXED)) {
