@@ -1,11 +1,19 @@
-"""Limits of the house: function 70 lines, file 700, line 100 columns, a contract atop every header."""
+"""The limits of the house: lengths, contracts, phrases, names, what a README says, subjects of commits.
+
+`tidy.py [--shrink] [--root ROOT]`. names.txt counts the static functions of each module that are named by one bare word; a
+module may only get fewer, and `--shrink` writes down how many there are now.
+"""
+import argparse
+import ast
 import pathlib
 import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 FUNCTION_LINES, FILE_LINES, LINE_COLUMNS = 70, 700, 100
+PYTHON_FILE_LINES, PYTHON_COLUMNS = 800, 170
+README_LINES = 30
+SUBJECT_COLUMNS = 72
 CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
 
@@ -33,8 +41,86 @@ def check_contract(where, head, errors):
             errors.append(f"{where}: the contract comment has no line that begins with '{word}'")
 
 
-def check(path, errors):
-    where = path.relative_to(ROOT)
+# A static function whose name says neither of what it is nor what it does it to: `static void take(`.
+ONE_WORD = re.compile(r"^static (?!inline)(?:[\w*]+[ *]+)+\**([a-z]+)\(", re.MULTILINE)
+# First words of subjects that are no imperative.
+NO_IMPERATIVE = re.compile(r"^(?:[a-z]|\w+(?:ed|ing)\b|(?:Fixes|Adds|Makes|Uses|Moves|Removes|Changes)\b)")
+IMPERATIVES = {"Embed", "Feed", "Need", "Seed", "Shed", "Speed", "Bring", "Ring", "Ping", "String"}
+SUBJECTS_SINCE = "ac84bcf"  # commits before it are as they are
+
+
+def check_python(where, text, errors):
+    lines = text.splitlines()
+    if len(lines) > PYTHON_FILE_LINES:
+        errors.append(f"{where}: {len(lines)} lines, at most {PYTHON_FILE_LINES}")
+    for number, line in enumerate(lines, 1):
+        if len(line) > PYTHON_COLUMNS:
+            errors.append(f"{where}:{number}: {len(line)} columns, at most {PYTHON_COLUMNS}")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno - node.lineno >= FUNCTION_LINES:
+            errors.append(f"{where}:{node.lineno}: function of {node.end_lineno - node.lineno + 1} lines, at most {FUNCTION_LINES}")
+
+
+def check_readmes(root, errors):
+    """Every module says what it is, briefly, and names no file of its own that is not there."""
+    for folder in [f for f in sorted((root / "src").glob("*")) if f.is_dir()] + [root / "cmd"]:
+        readme, where = folder / "README.md", f"{folder.relative_to(root)}/README.md"
+        if not readme.is_file():
+            errors.append(f"{where} is missing: say what the module is, its core objects, where to start, what it must not do")
+            continue
+        lines = readme.read_text().splitlines()
+        if len(lines) > README_LINES:
+            errors.append(f"{where}: {len(lines)} lines, at most {README_LINES}")
+        for number, line in enumerate(lines, 1):
+            for name in re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:c|h|cpp|hpp))`", line):
+                places = (folder / name, root / name, root / "src" / name, *folder.glob(f"*/{name}"))
+                if not name.startswith(("build/", "api/types")) and not any(place.exists() for place in places):
+                    errors.append(f"{where}:{number}: {name} is not there")
+
+
+def one_word_names(root):
+    """How many static functions of each module are named by one word."""
+    counts = {}
+    for top in ("src", "cmd"):
+        for path in sorted((root / top).rglob("*.c")):
+            module = path.relative_to(root / "src").parts[0] if top == "src" else "cmd"
+            found = [name for name in ONE_WORD.findall(path.read_text()) if name != "main"]
+            counts[module] = counts.get(module, 0) + len(found)
+    return {module: count for module, count in counts.items() if count}
+
+
+def check_names(root, shrink, errors):
+    listed, now = root / "names.txt", one_word_names(root)
+    text = listed.read_text() if listed.is_file() else ""
+    allowed = {m[1]: int(m[2]) for m in re.finditer(r"^(\w+): (\d+)$", text, re.MULTILINE)}
+    for module in sorted(now.keys() | allowed.keys()):
+        if now.get(module, 0) > allowed.get(module, 0):
+            errors.append(f"{module}: {now[module]} static functions are named by one word, names.txt allows {allowed.get(module, 0)}: "
+                          "name them by their object")
+        elif now.get(module, 0) < allowed.get(module, 0) and not shrink:
+            errors.append(f"names.txt: {module} has only {now.get(module, 0)} by now; run tools/tidy.py --shrink")
+    if shrink:
+        head = "".join(line for line in text.splitlines(True) if line.startswith("#"))
+        rows = (f"{m}: {min(n, allowed.get(m, 0))}\n" for m, n in sorted(now.items()) if m in allowed)
+        listed.write_text(head + "".join(rows))
+
+
+def check_subjects(root, errors):
+    """Of the commits since one that this copy of the repository may not have: then nothing can be said."""
+    command = ["git", "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_SINCE}..HEAD"]
+    log = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    for line in log.stdout.splitlines():
+        commit, _, subject = line.partition(" ")
+        if len(subject) > SUBJECT_COLUMNS:
+            errors.append(f"commit {commit}: a subject of {len(subject)} columns, at most {SUBJECT_COLUMNS}")
+        if subject.endswith("."):
+            errors.append(f"commit {commit}: the subject ends with a full stop")
+        if NO_IMPERATIVE.match(subject) and subject.split()[0] not in IMPERATIVES:
+            errors.append(f"commit {commit}: '{subject.split()[0]}' is not an imperative")
+
+
+def check(root, path, errors):
+    where = path.relative_to(root)
     text = path.read_text()
     lines = text.splitlines()
     source = path.suffix in (".c", ".h", ".cpp", ".cu", ".cuh")
@@ -55,6 +141,8 @@ def check(path, errors):
         for start, length in functions(lines):
             if length > FUNCTION_LINES:
                 errors.append(f"{where}:{start}: function of {length} lines, at most {FUNCTION_LINES}")
+    if path.suffix == ".py":
+        check_python(where, text, errors)
     if path.suffix == ".h" and where.parts[0] in ("src", "include") and not path.stem.endswith("_private"):
         check_contract(where, text[: text.find("#ifndef")], errors)
     if text and not text.endswith("\n"):
@@ -62,13 +150,20 @@ def check(path, errors):
 
 
 def main():
-    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shrink", action="store_true", help="take out of names.txt what no longer holds")
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    args = parser.parse_args()
+    root, errors = args.root.resolve(), []
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True, check=True)
     suffixes = (".c", ".h", ".cpp", ".cu", ".cuh", ".py", ".capnp", ".cmake", ".txt", ".md", ".json", ".yaml", ".sh")
-    files = [ROOT / n for n in names.stdout.splitlines() if n.endswith(suffixes) or n in ("run", ".ci/run")]
-    errors = []
+    files = [root / n for n in names.stdout.splitlines() if n.endswith(suffixes) or n in ("run", ".ci/run")]
     files = [f for f in files if f.is_file() and "corpus" not in f.parts]
     for path in files:
-        check(path, errors)
+        check(root, path, errors)
+    check_readmes(root, errors)
+    check_names(root, args.shrink, errors)
+    check_subjects(root, errors)
     print("\n".join(errors) if errors else f"tidy: {len(files)} files ok")
     sys.exit(1 if errors else 0)
 

@@ -22,7 +22,8 @@ def run(*args, stub=False):
     env = dict(os.environ)
     if stub:
         env |= {"PYTHONPATH": str(ROOT / "tests/support/gpu_torch"), "CUDA_STUB_NEAR": "1", "CUDA_STUB_DELAY_US": "100",
-                "GPU_TORCH_DRIVER": str(BUILD / "tests/libcuda_stub.so"), "CUDA_STUB_KERNELS": str(BUILD / "tests/libcuda_cpu_kernels.so"), "CUDA_STUB_MULTIPROCESSORS": "5"}
+                "GPU_TORCH_DRIVER": str(BUILD / "tests/libcuda_stub.so"),
+                "CUDA_STUB_KERNELS": str(BUILD / "tests/libcuda_cpu_kernels.so"), "CUDA_STUB_MULTIPROCESSORS": "5"}
     return subprocess.run([sys.executable, "-B", SCRIPT, *map(str, args)], env=env, capture_output=True, text=True,
                           timeout=250, check=False)
 

@@ -1,0 +1,110 @@
+"""Laws of tools/tidy.py, broken in a repository of a few files."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/tidy.py"
+CONTRACT = "".join(f" * {word:9}none.\n" for word in ("Owns:", "Threads:", "Errors:", "Units:", "Limits:"))
+TREE = {
+    "src/box/README.md": "# src/box\n\nStart with `box.h`.\n",
+    "src/box/box.h": f"/* box/box.h - a box.\n *\n{CONTRACT} */\n#ifndef BOX\n#define BOX\n#endif\n",
+    "src/box/box.c": '#include "box/box.h"\n\nstatic int box_open(void)\n{\n    return 1;\n}\n',
+    "cmd/README.md": "# cmd\n",
+    "tools/make.py": "def make():\n    return 1\n",
+    "names.txt": "# names\n",
+}
+
+
+class Tidy(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.git("init", "-q")
+        self.write(TREE)
+
+    def git(self, *args):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *args], cwd=self.root, check=True, capture_output=True)
+
+    def write(self, files):
+        for name, text in files.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def run_tool(self, *args, tool=TOOL):
+        return subprocess.run([sys.executable, tool, "--root", self.root, *args], capture_output=True, text=True, check=False)
+
+    def refuses(self, words, files, **kwargs):
+        self.write(files)
+        done = self.run_tool(**kwargs)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn(words, done.stdout)
+
+    def accepts(self, files):
+        self.write(files)
+        done = self.run_tool()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_a_tree_that_keeps_every_law_passes(self):
+        self.accepts({})
+
+    def test_lengths_of_c(self):
+        body = "    hl_box();\n" * 69
+        self.accepts({"src/box/long.c": f"void box_long(void)\n{{\n{body[:-14]}}}\n"})
+        self.refuses("function of 71 lines, at most 70", {"src/box/long.c": f"void box_long(void)\n{{\n{body}}}\n"})
+        self.refuses("101 columns", {"src/box/long.c": "/* " + "x" * 95 + " */\n"})
+        self.refuses("701 lines, at most 700", {"src/box/long.c": "int a;\n" * 701})
+
+    def test_lengths_of_python(self):
+        self.refuses("tools/make.py:1: function of 71 lines", {"tools/make.py": "def make():\n" + "    x = 1\n" * 70})
+        self.refuses("171 columns", {"tools/make.py": "x = '" + "y" * 165 + "'\n"})
+        self.refuses("801 lines", {"tools/make.py": "x = 1\n" * 801})
+
+    def test_a_header_without_a_contract(self):
+        self.refuses("no line that begins with 'Limits:'", {"src/box/box.h": TREE["src/box/box.h"].replace("Limits:", "Bounds:")})
+
+    def test_banned_calls_and_phrases(self):
+        self.refuses("strcpy is banned", {"src/box/box.c": "int box_copy(void)\n{\n    strcpy(a, b);\n}\n"})
+        self.refuses("'memory is short' in a message", {"src/box/box.c": 'const char *t = "memory is short for a box";\n'})
+
+    def test_a_module_without_a_readme_or_with_a_long_one(self):
+        self.refuses("src/lid/README.md is missing", {"src/lid/lid.c": "int lid;\n"})
+        self.write({"src/lid/README.md": "# lid\n"})
+        self.refuses("src/box/README.md: 31 lines, at most 30", {"src/box/README.md": "x\n" * 31})
+
+    def test_a_readme_that_names_what_is_not_there(self):
+        self.refuses("src/box/README.md:3: lid.h is not there", {"src/box/README.md": "# src/box\n\nStart with `lid.h`.\n"})
+        self.accepts({"src/box/deep/lid.h": TREE["src/box/box.h"]})
+
+    def test_a_function_named_by_one_word(self):
+        bad = {"src/box/box.c": "static int open(void)\n{\n    return 1;\n}\n"}
+        self.refuses("box: 1 static functions are named by one word, names.txt allows 0", bad)
+        self.accepts({"names.txt": "# names\nbox: 1\n"})
+
+    def test_names_may_only_get_fewer(self):
+        self.refuses("box has only 0 by now", {"names.txt": "# names\nbox: 2\n"})
+        self.assertEqual(self.run_tool("--shrink").returncode, 0)
+        self.assertEqual((self.root / "names.txt").read_text(), "# names\n")
+
+    def test_subjects_of_commits(self):
+        self.git("commit", "-q", "--allow-empty", "-m", "fixed everything.")
+        first = subprocess.run(["git", "rev-parse", "HEAD"], cwd=self.root, check=True, capture_output=True, text=True).stdout.strip()
+        tool = self.root / "tidy_of_this_repository.py"
+        text = TOOL.read_text()
+        since = next(line for line in text.splitlines() if line.startswith("SUBJECTS_SINCE"))
+        tool.write_text(text.replace(since, f'SUBJECTS_SINCE = "{first}"'))
+        self.assertEqual(self.run_tool(tool=tool).returncode, 0)
+        for subject, words in (("Open a box.", "ends with a full stop"), ("Opened a box", "'Opened' is not an imperative"),
+                               ("open a box", "'open' is not an imperative"), ("Open " + "x" * 68, "of 73 columns, at most 72")):
+            self.git("commit", "-q", "--allow-empty", "-m", subject)
+            self.refuses(words, {}, tool=tool)
+            self.git("reset", "-q", "--soft", "HEAD~1")
+        self.git("commit", "-q", "--allow-empty", "-m", "Embed a box")
+        self.assertEqual(self.run_tool(tool=tool).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
