@@ -164,7 +164,7 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
     return env_find_gpus(a, opts->machine != NULL ? opts->machine : opts->slots);
 }
 
-static hl_status start(struct hl_agent *a, const struct hl_agent_opts *opts)
+static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
     HL_TRY(set_names(a, opts));
     struct hl_executor_opts executor = {
@@ -200,7 +200,7 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
     a->telemetry = opts->telemetry;
     a->telemetry_arg = opts->telemetry_arg;
     a->rpc_timeout_ms = opts->rpc_timeout_ms > 0 ? opts->rpc_timeout_ms : 10000;
-    hl_status st = start(a, opts);
+    hl_status st = agent_start(a, opts);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
@@ -237,7 +237,7 @@ const char *hl_agent_store_socket(const struct hl_agent *agent)
 }
 
 /* How many run; `stop` asks them to stop. */
-static size_t running(struct hl_agent *a, int stop)
+static size_t containers_running(struct hl_agent *a, int stop)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_container_status_list list;
@@ -259,10 +259,10 @@ static size_t running(struct hl_agent *a, int stop)
 void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms)
 {
     uint64_t deadline = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
-    size_t left = running(agent, 1);
+    size_t left = containers_running(agent, 1);
     while (left > 0 && hl_now_ns() < deadline) {
         poll(NULL, 0, 20);
-        left = running(agent, 0);
+        left = containers_running(agent, 0);
     }
     if (left > 0)
         hl_warn("%zu containers still run after %d ms", left, timeout_ms);
@@ -274,7 +274,7 @@ static void on_drain_tick(uv_timer_t *timer)
 }
 
 /* Let workers and calls come home. */
-static int drain(struct hl_agent *a)
+static int calls_drain(struct hl_agent *a)
 {
     uv_timer_t *tick = &a->link.timer;
     uint64_t deadline = hl_now_ns() + DRAIN_MS * HL_NS_PER_MS;
@@ -311,7 +311,7 @@ int hl_agent_stop(struct hl_agent *a)
     link_stop(a);
     if (a->store != NULL)
         store_stop(a->store);
-    if (linked && !drain(a)) {
+    if (linked && !calls_drain(a)) {
         hl_warn("%zu workers and %u copies are still busy", a->pending, store_busy(a->store));
         return 0;
     }

@@ -148,8 +148,8 @@ IN_WORKER(put_rank_table, hl_executor_put_rank_table(a->executor, p->id, p->docu
 
 /* ---- the node ---- */
 
-static hl_status info(struct hl_agent *a, struct hl_arena *arena,
-                      struct hl_api_agent_info_results *out)
+static hl_status info_fill(struct hl_agent *a, struct hl_arena *arena,
+                           struct hl_api_agent_info_results *out)
 {
     if (a->telemetry == NULL || !a->telemetry(a->telemetry_arg, &out->telemetry))
         out->telemetry = (struct hl_api_telemetry){0};
@@ -168,7 +168,7 @@ hl_status hl_agent_gauges(struct hl_agent *a, struct hl_buf *out)
     return hl_tier_gauges(&tiers, out);
 }
 
-static hl_status metrics(struct hl_agent *a, struct hl_arena *arena, const char **out)
+static hl_status metrics_text(struct hl_agent *a, struct hl_arena *arena, const char **out)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(METRICS_MAX);
     HL_TRY(hl_plane_metrics(&text));
@@ -177,16 +177,16 @@ static hl_status metrics(struct hl_agent *a, struct hl_arena *arena, const char 
     return HL_OK;
 }
 
-static hl_status options(struct hl_arena *arena, struct hl_api_option_value_list *out)
+static hl_status options_list(struct hl_arena *arena, struct hl_api_option_value_list *out)
 {
     *out = hl_conf_in_force(arena);
     return HL_OK;
 }
 
 IN_WORKER(find_port, ports_find(&a->ports, p->ports, &out->port))
-IN_WORKER(info, info(a, arena, out))
-IN_WORKER(metrics, metrics(a, arena, &out->text))
-IN_WORKER(options, options(arena, &out->options))
+IN_WORKER(info, info_fill(a, arena, out))
+IN_WORKER(metrics, metrics_text(a, arena, &out->text))
+IN_WORKER(options, options_list(arena, &out->options))
 
 /* ---- the store ---- */
 

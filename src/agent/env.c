@@ -79,7 +79,7 @@ static void find_interface(const char *address, char *out, size_t size)
 }
 
 /* "" when the name has no address. */
-static void numeric(const char *host, char *out, size_t size)
+static void address_numeric(const char *host, char *out, size_t size)
 {
     struct addrinfo *list = NULL;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -105,7 +105,7 @@ void env_find_addresses(struct hl_agent *a, const char *controller, const char *
             snprintf(address, size, "127.0.0.1");
         address[size - 1] = '\0';
     }
-    numeric(address, a->host_address, sizeof(a->host_address));
+    address_numeric(address, a->host_address, sizeof(a->host_address));
     find_interface(a->host_address, a->interface, sizeof(a->interface));
 }
 

@@ -26,7 +26,7 @@ struct round {
 
 static void on_timer(uv_timer_t *timer);
 
-static void arm(struct hl_agent *a, uint64_t delay_ms)
+static void heartbeat_arm(struct hl_agent *a, uint64_t delay_ms)
 {
     if (!a->closing)
         uv_timer_start(&a->link.timer, on_timer, delay_ms, 0);
@@ -49,7 +49,7 @@ static void set_state(struct hl_agent *a, enum link_state state, const char *tex
 }
 
 /* The round is over; false: there is nothing more to do. */
-static bool answered(struct hl_agent *a, hl_status st, const char *text)
+static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
 {
     struct link *l = &a->link;
     a->pending--;
@@ -59,7 +59,8 @@ static bool answered(struct hl_agent *a, hl_status st, const char *text)
     if (st != HL_OK) {
         set_state(a, hl_status_retryable(st) ? LINK_AWAY : LINK_REFUSED, text);
         l->backoff_ms = l->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : l->backoff_ms * 2;
-        arm(a, l->registered && l->heartbeat_ms < l->backoff_ms ? l->heartbeat_ms : l->backoff_ms);
+        heartbeat_arm(a, l->registered && l->heartbeat_ms < l->backoff_ms ? l->heartbeat_ms
+                                                                          : l->backoff_ms);
         return false;
     }
     l->backoff_ms = BACKOFF_MIN_MS;
@@ -70,30 +71,30 @@ static void on_registered(void *arg, hl_status st, const char *text,
                           const struct hl_api_controller_register_node_results *r)
 {
     struct hl_agent *a = arg;
-    if (!answered(a, st, text))
+    if (!call_answered(a, st, text))
         return;
     a->link.heartbeat_ms = r->heartbeat_ms > 0 ? (uint64_t)r->heartbeat_ms : HEARTBEAT_DEFAULT_MS;
     a->link.registered = 1;
     set_state(a, LINK_REGISTERED, "");
     a->link.again = 0;
-    arm(a, 0);
+    heartbeat_arm(a, 0);
 }
 
 static void on_heartbeat(void *arg, hl_status st, const char *text,
                          const struct hl_api_controller_heartbeat_results *r)
 {
     struct hl_agent *a = arg;
-    if (!answered(a, st, text))
+    if (!call_answered(a, st, text))
         return;
     if (!r->known) {
         hl_info("controller does not know this node any more, registering again");
         a->link.registered = 0;
         a->link.state = LINK_NEW;
-        arm(a, 0);
+        heartbeat_arm(a, 0);
         return;
     }
     set_state(a, LINK_REGISTERED, "");
-    arm(a, a->link.again ? 0 : a->link.heartbeat_ms);
+    heartbeat_arm(a, a->link.again ? 0 : a->link.heartbeat_ms);
     a->link.again = 0;
 }
 
@@ -105,7 +106,7 @@ static int call_timeout(const struct hl_agent *a)
 
 static void send_round(void *arg);
 
-static void *gather(void *arg)
+static void *gather_reports(void *arg)
 {
     struct round *r = arg;
     struct hl_agent *a = r->agent;
@@ -129,7 +130,7 @@ static void send_round(void *arg)
     if (a->closing || !r->gathered) {
         a->pending--;
         a->link.in_flight = 0;
-        arm(a, a->link.heartbeat_ms);
+        heartbeat_arm(a, a->link.heartbeat_ms);
     } else if (!a->link.registered) {
         hl_call_controller_register_node_async(a->link.peer,
                                                &(struct hl_api_controller_register_node_params){
@@ -158,9 +159,9 @@ static void on_timer(uv_timer_t *timer)
     struct round *r = calloc(1, sizeof(*r));
     if (r != NULL)
         r->agent = a;
-    if (r == NULL || pthread_create(&r->thread, NULL, gather, r) != 0) {
+    if (r == NULL || pthread_create(&r->thread, NULL, gather_reports, r) != 0) {
         free(r);
-        arm(a, HEARTBEAT_DEFAULT_MS);
+        heartbeat_arm(a, HEARTBEAT_DEFAULT_MS);
         return;
     }
     a->link.in_flight = 1;
@@ -176,7 +177,7 @@ void link_tell(struct hl_agent *a)
     if (a->link.in_flight)
         a->link.again = 1;
     else if (a->link.state == LINK_REGISTERED)
-        arm(a, 0);
+        heartbeat_arm(a, 0);
 }
 
 hl_status link_start(struct hl_agent *a, const char *controller)
@@ -188,7 +189,7 @@ hl_status link_start(struct hl_agent *a, const char *controller)
     if (rc != 0)
         return hl_fail(HL_EIO, "timer: %s", uv_strerror(rc));
     a->link.timer.data = a;
-    arm(a, 0);
+    heartbeat_arm(a, 0);
     return HL_OK;
 }
 

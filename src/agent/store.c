@@ -173,7 +173,7 @@ hl_status store_tier_parse(const char *text, enum hl_tier *out)
 }
 
 /* Better candidates score higher; -1 = no candidate. */
-static int score(struct store_tier *t, const char *device, int numa, uint64_t size)
+static int tier_score(struct store_tier *t, const char *device, int numa, uint64_t size)
 {
     struct hl_tier_usage u;
     if (device[0] != '\0')
@@ -189,7 +189,7 @@ struct store_tier *store_tier_find(struct store *s, enum hl_tier tier, const cha
     struct store_tier *best = NULL;
     int best_score = -1;
     for (size_t i = 0; i < s->tier_count; i++) {
-        int now = s->tiers[i].tier == tier ? score(&s->tiers[i], device, numa, size) : -1;
+        int now = s->tiers[i].tier == tier ? tier_score(&s->tiers[i], device, numa, size) : -1;
         if (now > best_score) {
             best_score = now;
             best = &s->tiers[i];

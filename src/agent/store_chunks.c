@@ -30,7 +30,7 @@ struct chunks {
 };
 
 /* The host, then the GPUs as they are numbered; where there is none, an emulated device. */
-static uint32_t capacities(const struct hl_api_slot_list *slots, uint64_t limit, uint64_t *out)
+static uint32_t node_capacities(const struct hl_api_slot_list *slots, uint64_t limit, uint64_t *out)
 {
     uint32_t n = 0;
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -57,7 +57,7 @@ static void make_name(const char *node, const char *state_dir, char *out, size_t
 }
 
 /* What Agents left that were killed and did not come back. */
-static void sweep(void)
+static void table_sweep(void)
 {
     char begin[32];
     snprintf(begin, sizeof(begin), "helios-%u-", (unsigned)getuid());
@@ -89,10 +89,10 @@ hl_status chunks_open(const char *node, const char *state_dir, const struct hl_a
     struct chunks *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the table of chunks");
-    sweep();
+    table_sweep();
     make_name(node, state_dir, c->name, sizeof(c->name));
     c->limited = limit > 0;
-    c->devices = capacities(slots, limit, c->capacity);
+    c->devices = node_capacities(slots, limit, c->capacity);
     hl_status st = open_table(c);
     if (st != HL_OK)
         free(c);
@@ -140,7 +140,7 @@ static struct hl_api_tier_info chunks_tier(const struct chunks *c, uint32_t devi
 }
 
 /* A table that was cut short is replaced: for ranks to come, those that use it are lost. */
-static int renew(struct chunks *c)
+static int table_renew(struct chunks *c)
 {
     if (c->table.s != NULL && hl_manager_check_whole(&c->table) == HL_OK)
         return 1;
@@ -157,7 +157,7 @@ size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier
 {
     struct hl_manager_use uses[HL_MANAGER_PROCESSES];
     size_t count = 0;
-    if (c == NULL || !renew(c))
+    if (c == NULL || !table_renew(c))
         return 0;
     if (hl_manager_reap_by_age(&c->table) != HL_OK)
         hl_debug("chunks: %s", hl_error_text());

@@ -25,7 +25,7 @@ struct making {
 /* ---- the way --------------------------------------------------------------------------------- */
 
 /* Whatever was ordered, this side fetches the bytes: a read. */
-static struct hl_route choose(const struct making *m, enum hl_route_direct direct)
+static struct hl_route choose_route(const struct making *m, enum hl_route_direct direct)
 {
     const struct store_tier *device = m->target->tier == HL_TIER_L1 ? m->target : m->src.own;
     int is_device = device != NULL && device->tier == HL_TIER_L1;
@@ -40,7 +40,7 @@ static struct hl_route choose(const struct making *m, enum hl_route_direct direc
     });
 }
 
-static void count(const struct making *m, hl_status st, uint64_t begun_ns)
+static void count_transfer(const struct making *m, hl_status st, uint64_t begun_ns)
 {
     hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(m->route.path),
                                          .op = hl_route_op_name(HL_ROUTE_READ),
@@ -80,7 +80,7 @@ static hl_status land_staged(struct making *m)
                          NULL);
 }
 
-static hl_status land(struct making *m)
+static hl_status land_bytes(struct making *m)
 {
     if (m->route.path == HL_PATH_PLANK || m->slot.host == NULL)
         return land_staged(m);
@@ -143,8 +143,8 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
     hl_warn("direct path from %s failed, it rests error=\"%s\"", m->r->source_data,
             hl_error_text());
     hl_fault_count("direct-failed", hl_route_path_name(m->route.path));
-    count(m, st, begun_ns);
-    m->route = choose(m, HL_DIRECT_FAILED);
+    count_transfer(m, st, begun_ns);
+    m->route = choose_route(m, HL_DIRECT_FAILED);
     if (m->route.path == HL_PATH_TCP)
         source_ask(m->s, &m->src);
     else
@@ -153,7 +153,7 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 
 /* ---- the room -------------------------------------------------------------------------------- */
 
-static int nap(const struct store *s, const struct store_request *r)
+static int rest_briefly(const struct store *s, const struct store_request *r)
 {
     int ms;
     if (store_left(s, r, &ms) != HL_OK)
@@ -179,31 +179,31 @@ static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *
             return st;
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
-        if (!nap(m->s, m->r))
+        if (!rest_briefly(m->s, m->r))
             return hl_fail(st, "%s", text);
     }
 }
 
-static hl_status fill(struct making *m, struct store_result *out)
+static hl_status fill_result(struct making *m, struct store_result *out)
 {
     struct hl_tier_ref ref;
     uint64_t begun = hl_now_ns();
-    m->route = choose(m, direct_now(m));
+    m->route = choose_route(m, direct_now(m));
     hl_status st = m->route.path == HL_PATH_NONE
                        ? hl_fail(HL_EUNSUPPORTED, "%s", hl_route_reason_text(m->route.reason))
-                       : land(m);
+                       : land_bytes(m);
     if (m->route.path == HL_PATH_DIRECT) {
         note_direct(m, st);
         if (is_of_the_path(st)) {
             fall_back(m, st, begun);
             begun = hl_now_ns();
-            st = land(m);
+            st = land_bytes(m);
         }
     }
     if (st == HL_OK)
         st = hl_tier_seal(m->target->t, &m->slot, m->src.crc32, source_crcs(&m->src),
                           hl_chunk_count(m->src.size), &ref);
-    count(m, st, begun);
+    count_transfer(m, st, begun);
     HL_TRY(st);
     struct store_result how = {.path = hl_route_path_name(m->route.path),
                                .reason = hl_route_reason_name(m->route.reason),
@@ -215,7 +215,7 @@ static hl_status fill(struct making *m, struct store_result *out)
     return HL_OK;
 }
 
-static hl_status make(struct making *m, struct store_result *out)
+static hl_status make_copy(struct making *m, struct store_result *out)
 {
     struct hl_tier_ref ref;
     int here;
@@ -227,7 +227,7 @@ static hl_status make(struct making *m, struct store_result *out)
     if (st == HL_OK && here) {
         store_describe(m->s, m->target, &ref, out);
     } else if (st == HL_OK) {
-        st = fill(m, out);
+        st = fill_result(m, out);
         if (st != HL_OK) {
             char text[HL_ERROR_TEXT_MAX];
             snprintf(text, sizeof(text), "%s", hl_error_text());
@@ -258,7 +258,7 @@ hl_status store_copy_run(struct store *s, const struct store_request *r, struct 
             return HL_OK;
         }
     }
-    hl_status st = make(&m, out);
+    hl_status st = make_copy(&m, out);
     if (st != HL_OK)
         return hl_fail_prefix(st,
                               "copy of shard %s from %s of %s to %s of %s failed after %.3f s: ",

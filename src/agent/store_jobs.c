@@ -62,7 +62,7 @@ static hl_status parse_op(const char *text, enum hl_route_op *out)
     return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
 }
 
-static hl_status parse(const struct hl_api_copy_request *p, struct store_request *out)
+static hl_status request_parse(const struct hl_api_copy_request *p, struct store_request *out)
 {
     uint64_t ms = p->timeout_ms > 0 ? p->timeout_ms : TIMEOUT_DEFAULT_MS;
     *out = (struct store_request){
@@ -114,7 +114,7 @@ static struct store_job *find_same(struct store *s, const struct store_job *job)
 }
 
 /* Takes the waiter. */
-static void enqueue(struct store *s, struct store_job *j, struct waiter *w)
+static void job_enqueue(struct store *s, struct store_job *j, struct waiter *w)
 {
     struct store_job *same = find_same(s, j);
     if (same != NULL) {
@@ -130,8 +130,8 @@ static void enqueue(struct store *s, struct store_job *j, struct waiter *w)
     pthread_mutex_unlock(&s->queue_lock);
 }
 
-static void submit(struct store *s, struct hl_rpc_call *call,
-                   const struct hl_api_copy_request *request, run_fn run)
+static void job_submit(struct store *s, struct hl_rpc_call *call,
+                       const struct hl_api_copy_request *request, run_fn run)
 {
     HL_ON_LOOP(s->opts.loop);
     struct store_job *j = calloc(1, sizeof(*j));
@@ -144,7 +144,7 @@ static void submit(struct store *s, struct hl_rpc_call *call,
     else if (store_busy(s) >= STORE_JOBS_MAX)
         st = hl_fail(HL_EBUSY, "%d copies wait at node %s already", STORE_JOBS_MAX, s->node);
     else
-        st = parse(request, &j->request);
+        st = request_parse(request, &j->request);
     if (st != HL_OK) {
         hl_rpc_reject(call, st, NULL);
         free(j);
@@ -154,19 +154,19 @@ static void submit(struct store *s, struct hl_rpc_call *call,
     j->store = s;
     j->run = run;
     w->call = call;
-    enqueue(s, j, w);
+    job_enqueue(s, j, w);
 }
 
 void store_copy(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request)
 {
-    submit(s, call, request, store_copy_run);
+    job_submit(s, call, request, store_copy_run);
 }
 
 void store_send(struct store *s, struct hl_rpc_call *call,
                 const struct hl_api_copy_request *request)
 {
-    submit(s, call, request, store_send_run);
+    job_submit(s, call, request, store_send_run);
 }
 
 unsigned store_busy(const struct store *s)
@@ -180,7 +180,7 @@ unsigned store_busy(const struct store *s)
 /* ---- work and answers ------------------------------------------------------------------------ */
 
 /* storeCopy and storeSend answer alike. */
-static void reply(const struct store_job *j, struct hl_rpc_call *call)
+static void job_reply(const struct store_job *j, struct hl_rpc_call *call)
 {
     struct hl_api_copy copy =
         store_copy_info(j->store, j->request.id, &j->result, hl_rpc_call_arena(call));
@@ -199,7 +199,7 @@ static void on_done(void *arg)
     LL_FOREACH_SAFE(j->waiters, w, next)
     {
         if (j->st == HL_OK)
-            reply(j, w->call);
+            job_reply(j, w->call);
         else
             hl_rpc_reject(w->call, j->st, j->text);
         free(w);

@@ -35,7 +35,7 @@ static void link_free(struct store_link *l)
 }
 
 /* Under the lock: out of the list, NULL when there is none. */
-static struct store_link *take(struct store *s, enum kind kind, const char *address)
+static struct store_link *link_take(struct store *s, enum kind kind, const char *address)
 {
     for (struct store_link **at = &s->links; *at != NULL; at = &(*at)->next)
         if (kind_of(*at) == kind && strcmp((*at)->address, address) == 0) {
@@ -46,14 +46,14 @@ static struct store_link *take(struct store *s, enum kind kind, const char *addr
     return NULL;
 }
 
-static void keep(struct store *s, struct store_link *l)
+static void link_keep(struct store *s, struct store_link *l)
 {
     l->next = s->links;
     s->links = l;
 }
 
 /* Back into the list when it is of use and there is room. */
-static void give_back(struct store *s, struct store_link *l, hl_status st)
+static void link_give_back(struct store *s, struct store_link *l, hl_status st)
 {
     int of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
     unsigned idle = 0;
@@ -61,7 +61,7 @@ static void give_back(struct store *s, struct store_link *l, hl_status st)
     for (const struct store_link *i = s->links; i != NULL; i = i->next)
         idle += kind_of(i) == kind_of(l);
     if (of_use && idle < IDLE_MAX) {
-        keep(s, l);
+        link_keep(s, l);
         l = NULL;
     }
     pthread_mutex_unlock(&s->lock);
@@ -76,7 +76,7 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
     if (address[0] == '\0')
         return hl_fail(HL_EINVAL, "the source's RPC address is missing");
     pthread_mutex_lock(&s->lock);
-    struct store_link *l = take(s, RPC, address);
+    struct store_link *l = link_take(s, RPC, address);
     if (l == NULL) {
         l = link_new(address);
         st = l == NULL ? hl_fail(HL_ENOMEM, "connection to %s", address)
@@ -84,7 +84,7 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
     }
     if (st == HL_OK) {
         *out = l->rpc;
-        keep(s, l);
+        link_keep(s, l);
     }
     pthread_mutex_unlock(&s->lock);
     if (st != HL_OK)
@@ -96,7 +96,7 @@ hl_status store_local(struct store *s, const char *socket, int timeout_ms,
                       struct hl_l3_client **out)
 {
     pthread_mutex_lock(&s->lock);
-    struct store_link *l = take(s, LOCAL, socket);
+    struct store_link *l = link_take(s, LOCAL, socket);
     pthread_mutex_unlock(&s->lock);
     if (l != NULL && hl_l3_alive(l->local) == HL_OK) {
         *out = l->local;
@@ -116,7 +116,7 @@ void store_local_back(struct store *s, const char *socket, struct hl_l3_client *
         return;
     }
     l->local = c;
-    give_back(s, l, st);
+    link_give_back(s, l, st);
 }
 
 static struct hl_net_connect_opts connect_opts(const struct store *s, const char *address,
@@ -145,7 +145,7 @@ hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode,
 {
     char key[STORE_ADDRESS_MAX];
     pthread_mutex_lock(&s->lock);
-    struct store_link *l = take(s, NET, net_key(address, mode, key, sizeof(key)));
+    struct store_link *l = link_take(s, NET, net_key(address, mode, key, sizeof(key)));
     pthread_mutex_unlock(&s->lock);
     if (l != NULL) {
         hl_net_renew(&l->net);
@@ -169,7 +169,7 @@ void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
         return;
     }
     l->net = c;
-    give_back(s, l, st);
+    link_give_back(s, l, st);
 }
 
 static hl_status puts_open(struct store *s, const char *address, struct store_puts **out)

@@ -108,7 +108,7 @@ static int has_migration_net(const struct store_request *r)
     return r->tier == HL_TIER_L2 && r->target_address[0] != '\0';
 }
 
-static struct hl_route choose(const struct sending *x, int migration_net)
+static struct hl_route choose_route(const struct sending *x, int migration_net)
 {
     const struct store_request *r = x->r;
     int here = r->target_host[0] != '\0' && strcmp(r->target_host, x->s->host_id) == 0 &&
@@ -122,7 +122,7 @@ static struct hl_route choose(const struct sending *x, int migration_net)
     });
 }
 
-static void count(const struct sending *x, uint64_t begun_ns, hl_status st)
+static void count_transfer(const struct sending *x, uint64_t begun_ns, hl_status st)
 {
     hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(x->route.path),
                                          .op = hl_route_op_name(op_of(x)),
@@ -135,7 +135,7 @@ static void count(const struct sending *x, uint64_t begun_ns, hl_status st)
 }
 
 /* One attempt by the way that was chosen. */
-static hl_status attempt(struct sending *x)
+static hl_status attempt_send(struct sending *x)
 {
     uint64_t begun = hl_now_ns();
     hl_status st = HL_EUNSUPPORTED;
@@ -153,7 +153,7 @@ static hl_status attempt(struct sending *x)
         return hl_fail(st, "%s", hl_route_reason_text(x->route.reason));
     }
     if (x->route.path != HL_PATH_ZMQ) /* net/migrate counts what it carries */
-        count(x, begun, st);
+        count_transfer(x, begun, st);
     return st;
 }
 
@@ -162,7 +162,7 @@ static int of_the_link(hl_status st)
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT;
 }
 
-static int nap(const struct sending *x)
+static int rest_briefly(const struct sending *x)
 {
     int ms;
     if (store_left(x->s, x->r, &ms) != HL_OK)
@@ -184,15 +184,15 @@ static hl_status go_round(struct sending *x, hl_status st)
                 has_backbone ? ", the backbone is tried" : "", hl_error_text());
         hl_fault_count("migration-net-down", hl_route_path_name(HL_PATH_ZMQ));
         if (has_backbone) {
-            x->route = choose(x, 0);
-            st = attempt(x);
+            x->route = choose_route(x, 0);
+            st = attempt_send(x);
             if (st != HL_EEXIST)
                 return st;
         }
-        if (hl_now_ns() >= end || !nap(x))
+        if (hl_now_ns() >= end || !rest_briefly(x))
             return st;
-        x->route = choose(x, 1);
-        st = attempt(x);
+        x->route = choose_route(x, 1);
+        st = attempt_send(x);
         if (!of_the_link(st))
             return st;
     }
@@ -206,19 +206,19 @@ static hl_status send_pinned(struct sending *x)
     if (x->crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(x->ref.id).s);
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
-    x->route = choose(x, has_migration_net(x->r));
-    hl_status st = attempt(x);
+    x->route = choose_route(x, has_migration_net(x->r));
+    hl_status st = attempt_send(x);
     return x->route.path == HL_PATH_ZMQ && of_the_link(st) ? go_round(x, st) : st;
 }
 
-static hl_status failed(const struct sending *x, hl_status st)
+static hl_status send_failed(const struct sending *x, hl_status st)
 {
     return hl_fail_prefix(
         st, "shard %s could not be sent from L2 of %s to %s at %s: ", hl_id_format(x->r->id).s,
         x->s->node, hl_tier_name(x->r->tier), x->r->target_address);
 }
 
-static void tell(const struct sending *x, uint64_t begun_ns, struct store_result *out)
+static void fill_result(const struct sending *x, uint64_t begun_ns, struct store_result *out)
 {
     *out = (struct store_result){.tier = x->r->tier,
                                  .numa = -1,
@@ -249,8 +249,8 @@ hl_status store_send_run(struct store *s, const struct store_request *r, struct 
     free(x.crcs);
     hl_tier_unpin(s->tiers[0].t, &x.ref);
     if (st != HL_OK)
-        return failed(&x, st);
-    tell(&x, begun, out);
+        return send_failed(&x, st);
+    fill_result(&x, begun, out);
     return HL_OK;
 }
 
@@ -268,7 +268,7 @@ struct started {
 
 static void on_put(void *arg, hl_status st, const char *words);
 
-static hl_status put(struct started *t)
+static hl_status put_small(struct started *t)
 {
     const struct sending *x = &t->x;
     int ms;
@@ -296,15 +296,15 @@ static void on_put(void *arg, hl_status st, const char *words)
     struct hl_put_queue_stats stats;
     if (st != HL_OK)
         st = hl_fail(st, "%s", words);
-    if (st == HL_EUNAVAIL && !t->again++ && put(t) == HL_OK)
+    if (st == HL_EUNAVAIL && !t->again++ && put_small(t) == HL_OK)
         return;
     hl_put_queue_stats(t->puts->queue, &stats);
     snprintf(t->x.transport, sizeof(t->x.transport), "%s", stats.path);
-    count(&t->x, t->begun_ns, st);
+    count_transfer(&t->x, t->begun_ns, st);
     if (st == HL_OK)
-        tell(&t->x, t->begun_ns, t->out);
+        fill_result(&t->x, t->begun_ns, t->out);
     else
-        st = failed(&t->x, st);
+        st = send_failed(&t->x, st);
     void (*done)(void *, hl_status) = t->done;
     void *to = t->arg;
     started_free(t);
@@ -324,7 +324,7 @@ int store_send_start(struct store *s, const struct store_request *r, struct stor
     struct sending x = {.s = s, .r = r};
     if (s->pool == NULL || (r->tier != HL_TIER_L2 && r->tier != HL_TIER_L3) || address[0] == '\0')
         return 0;
-    x.route = choose(&x, has_migration_net(r));
+    x.route = choose_route(&x, has_migration_net(r));
     if (x.route.path != HL_PATH_UCX_TAGGED || hl_tier_pin(s->tiers[0].t, r->id, &x.ref) != HL_OK)
         return 0;
     x.data = s->base + x.ref.offset;
@@ -335,7 +335,7 @@ int store_send_start(struct store *s, const struct store_request *r, struct stor
         return 0;
     }
     *t = (struct started){.x = x, .out = out, .begun_ns = hl_now_ns(), .done = done, .arg = arg};
-    if (store_puts(s, address, &t->puts) == HL_OK && put(t) == HL_OK)
+    if (store_puts(s, address, &t->puts) == HL_OK && put_small(t) == HL_OK)
         return 1;
     started_free(t);
     return 0;

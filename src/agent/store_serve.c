@@ -16,7 +16,7 @@ struct incoming {
     uint64_t begun_ns;
 };
 
-static hl_status begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
+static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct store *s = arg;
     if (hl_id_is_none(id))
@@ -35,7 +35,7 @@ static hl_status begin(void *arg, struct hl_id id, uint64_t size, void **token, 
     return HL_OK;
 }
 
-static void drop(void *arg, void *token)
+static void put_drop(void *arg, void *token)
 {
     struct store *s = arg;
     struct incoming *in = token;
@@ -43,12 +43,12 @@ static void drop(void *arg, void *token)
     free(in);
 }
 
-static hl_status finish(struct store *s, struct incoming *in, uint32_t crc,
-                        const uint32_t *chunk_crcs, size_t chunks, struct store_result *how)
+static hl_status put_finish(struct store *s, struct incoming *in, uint32_t crc,
+                            const uint32_t *chunk_crcs, size_t chunks, struct store_result *how)
 {
     hl_status st = hl_tier_seal(s->tiers[0].t, &in->slot, crc, chunk_crcs, chunks, NULL);
     if (st != HL_OK) {
-        drop(s, in);
+        put_drop(s, in);
         return st;
     }
     how->seconds = (double)(hl_now_ns() - in->begun_ns) / 1e9;
@@ -62,28 +62,28 @@ static hl_status finish(struct store *s, struct incoming *in, uint32_t crc,
     return HL_OK;
 }
 
-static hl_status migrated(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
-                          size_t chunks, struct hl_id *id)
+static hl_status put_migrated(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                              size_t chunks, struct hl_id *id)
 {
     struct incoming *in = token;
     struct store_result how = {.path = hl_route_path_name(HL_PATH_ZMQ),
                                .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
                                .transport = "zmq"};
     struct hl_id name = in->slot.id;
-    HL_TRY(finish(arg, in, crc, chunk_crcs, chunks, &how));
+    HL_TRY(put_finish(arg, in, crc, chunk_crcs, chunks, &how));
     *id = name;
     return HL_OK;
 }
 
-static hl_status tagged(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
-                        size_t chunks, struct hl_id *id)
+static hl_status put_tagged(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                            size_t chunks, struct hl_id *id)
 {
     struct incoming *in = token;
     struct store_result how = {.path = hl_route_path_name(HL_PATH_UCX_TAGGED),
                                .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET_DOWN),
                                .transport = "ucx"};
     struct hl_id name = in->slot.id;
-    HL_TRY(finish(arg, in, crc, chunk_crcs, chunks, &how));
+    HL_TRY(put_finish(arg, in, crc, chunk_crcs, chunks, &how));
     *id = name;
     return HL_OK;
 }
@@ -94,7 +94,7 @@ struct lent {
     struct hl_tier_ref ref;
 };
 
-static hl_status lend(struct store_tier *t, struct hl_id id, struct hl_l3_mapping *out)
+static hl_status device_lend(struct store_tier *t, struct hl_id id, struct hl_l3_mapping *out)
 {
     struct hl_device_share share;
     struct hl_tier_ref ref;
@@ -126,7 +126,7 @@ static hl_status map_device(void *arg, struct hl_id id, struct hl_l3_mapping *ou
     for (size_t i = 0; i < s->tier_count; i++) {
         if (s->tiers[i].tier != HL_TIER_L1)
             continue;
-        hl_status st = lend(&s->tiers[i], id, out);
+        hl_status st = device_lend(&s->tiers[i], id, out);
         if (st != HL_ENOENT)
             return st;
     }
@@ -165,7 +165,7 @@ hl_status store_serve(struct store *s)
                 .put_timeout_ms = s->opts.data_put_timeout_ms,
                 .connect_ms = s->opts.data_connect_ms,
                 .spin_us = s->opts.data_spin_us,
-                .put = {.begin = begin, .commit = tagged, .abort = drop, .arg = s},
+                .put = {.begin = put_begin, .commit = put_tagged, .abort = put_drop, .arg = s},
             },
             &s->net));
     if (s->opts.migrate_listen[0] != '\0')
@@ -175,7 +175,7 @@ hl_status store_serve(struct store *s)
                 .window_bytes = s->opts.migrate.window_bytes,
                 .keep_ms = s->opts.migrate.keep_ms,
                 .io_threads = s->opts.migrate.io_threads,
-                .sink = {.begin = begin, .commit = migrated, .abort = drop, .arg = s},
+                .sink = {.begin = put_begin, .commit = put_migrated, .abort = put_drop, .arg = s},
             },
             &s->migrate));
     return HL_OK;

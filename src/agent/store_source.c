@@ -44,7 +44,7 @@ static hl_status open_own(struct store *s, const struct store_request *r, struct
 
 /* An Agent answers at once or is stuck, and there may be another copy; L3 may have to load the
  * shard from the archive first. */
-static int patience(const struct store *s, const struct store_request *r, int ms)
+static int locate_limit_ms(const struct store *s, const struct store_request *r, int ms)
 {
     int most = s->opts.locate_timeout_ms;
     return r->source_tier != HL_TIER_L3 && most > 0 && ms > most ? most : ms;
@@ -54,7 +54,7 @@ static hl_status open_local(struct store *s, const struct store_request *r, stru
 {
     int ms;
     HL_TRY(store_left(s, r, &ms));
-    ms = patience(s, r, ms);
+    ms = locate_limit_ms(s, r, ms);
     HL_TRY(store_local(s, r->source_socket, ms, &src->local));
     hl_status st = hl_l3_pin(src->local, r->id, 0, ms, &src->local_ref);
     if (st != HL_OK) {
@@ -74,7 +74,7 @@ static hl_status open_local(struct store *s, const struct store_request *r, stru
 }
 
 /* Where the shard lies there now, and its checksums. */
-static hl_status locate(struct store *s, const struct store_request *r, struct source *src)
+static hl_status source_locate(struct store *s, const struct store_request *r, struct source *src)
 {
     bool in_l3 = r->source_tier == HL_TIER_L3;
     struct hl_rpc_peer *peer;
@@ -83,7 +83,7 @@ static hl_status locate(struct store *s, const struct store_request *r, struct s
     HL_TRY(store_left(s, r, &ms));
     HL_TRY(store_rpc(s, r->source_rpc, in_l3 ? "L3" : "Agent", &peer));
     HL_TRY(hl_extent_locate(peer, in_l3 ? HL_EXTENT_OF_L3 : HL_EXTENT_OF_AGENT, r->id,
-                            patience(s, r, ms), &extent));
+                            locate_limit_ms(s, r, ms), &extent));
     free(src->extent);
     src->extent = extent;
     src->size = extent->size;
@@ -97,7 +97,7 @@ static hl_status open_net(struct store *s, const struct store_request *r, struct
     if (r->source_data[0] == '\0')
         return hl_fail(HL_EUNAVAIL, "%s has no data address for other hosts",
                        r->source_node[0] != '\0' ? r->source_node : "L3");
-    HL_TRY(locate(s, r, src));
+    HL_TRY(source_locate(s, r, src));
     HL_TRY(store_left(s, r, &ms));
     src->far = 1;
     HL_TRY(store_net(s, r->source_data, src->mode, ms, &src->net));
@@ -107,7 +107,7 @@ static hl_status open_net(struct store *s, const struct store_request *r, struct
     return HL_OK;
 }
 
-static hl_status check(const struct store_request *r, const struct source *src)
+static hl_status source_check(const struct store_request *r, const struct source *src)
 {
     if (r->size == 0 || (src->size == r->size && src->crc32 == r->crc32))
         return HL_OK;
@@ -139,7 +139,7 @@ hl_status source_open(struct store *s, const struct store_request *r, struct sou
         st = open_net(s, r, &src);
     }
     if (st == HL_OK)
-        st = check(r, &src);
+        st = source_check(r, &src);
     if (st != HL_OK) {
         source_close(s, &src);
         return st;
@@ -194,7 +194,7 @@ static hl_status read_memory(struct store *s, struct source *src, uint64_t offse
 
 /* A broken connection is replaced once per copy: it may have been an old one of a restarted peer.
  */
-static hl_status reconnect(struct store *s, struct source *src, hl_status why)
+static hl_status source_reconnect(struct store *s, struct source *src, hl_status why)
 {
     const struct store_request *r = src->request;
     uint32_t crc32 = src->crc32;
@@ -202,7 +202,7 @@ static hl_status reconnect(struct store *s, struct source *src, hl_status why)
     if (src->net != NULL)
         store_net_back(s, r->source_data, src->mode, hl_steal(&src->net), why);
     HL_TRY(store_left(s, r, &ms));
-    HL_TRY(locate(s, r, src));
+    HL_TRY(source_locate(s, r, src));
     if (src->crc32 != crc32)
         return hl_fail(HL_ESTALE, "shard %s is another one now", hl_id_format(r->id).s);
     HL_TRY(store_net(s, r->source_data, src->mode, ms, &src->net));
@@ -239,7 +239,7 @@ static hl_status reading_left_ms(void *arg, int *ms)
 static hl_status reading_locate(void *arg, const struct hl_extent **extent)
 {
     struct reading *r = arg;
-    HL_TRY(locate(r->s, r->src->request, r->src));
+    HL_TRY(source_locate(r->s, r->src->request, r->src));
     *extent = r->src->extent;
     return HL_OK;
 }
@@ -251,7 +251,8 @@ static void reading_failed(void *arg, size_t chunks)
         hl_fault_count("crc", r->src->transport);
 }
 
-static hl_status fetch(struct store *s, struct source *src, uint64_t offset, void *dst, size_t len)
+static hl_status source_fetch(struct store *s, struct source *src, uint64_t offset, void *dst,
+                              size_t len)
 {
     static const struct hl_remote_ops ops = {
         .left_ms = reading_left_ms, .locate = reading_locate, .failed = reading_failed};
@@ -270,13 +271,13 @@ hl_status source_read(struct store *s, struct source *src, uint64_t offset, void
     HL_TRY(store_left(s, src->request, &ms));
     if (!src->far)
         return read_memory(s, src, offset, dst, len);
-    hl_status st = src->net != NULL ? fetch(s, src, offset, dst, len)
+    hl_status st = src->net != NULL ? source_fetch(s, src, offset, dst, len)
                                     : hl_fail(HL_EUNAVAIL, "the connection was lost");
     if (st == HL_EUNAVAIL && !src->reconnected) {
         src->reconnected = 1;
-        st = reconnect(s, src, st);
+        st = source_reconnect(s, src, st);
         if (st == HL_OK)
-            st = fetch(s, src, offset, dst, len);
+            st = source_fetch(s, src, offset, dst, len);
     }
     src->last = st;
     return st;

@@ -120,7 +120,8 @@ hl_status hl_auth_make_file(const char *path)
 }
 
 /* HMAC of the parts, one after the other. */
-static void mac(const char *purpose, const uint8_t *a, const uint8_t *b, uint8_t out[HL_AUTH_LEN])
+static void secret_mac(const char *purpose, const uint8_t *a, const uint8_t *b,
+                       uint8_t out[HL_AUTH_LEN])
 {
     uint8_t text[64 + 2 * HL_AUTH_LEN], key[HL_AUTH_LEN];
     size_t n = strnlen(purpose, 63);
@@ -142,13 +143,13 @@ static void mac(const char *purpose, const uint8_t *a, const uint8_t *b, uint8_t
 
 void hl_auth_derive(const char *purpose, uint8_t out[HL_AUTH_LEN])
 {
-    mac(purpose, NULL, NULL, out);
+    secret_mac(purpose, NULL, NULL, out);
 }
 
 void hl_auth_proof(const char *purpose, const uint8_t a[HL_AUTH_LEN], const uint8_t b[HL_AUTH_LEN],
                    uint8_t out[HL_AUTH_LEN])
 {
-    mac(purpose, a, b, out);
+    secret_mac(purpose, a, b, out);
 }
 
 bool hl_auth_equal(const uint8_t a[HL_AUTH_LEN], const uint8_t b[HL_AUTH_LEN])

@@ -26,7 +26,7 @@ hl_status attach_init(helios_client *client)
 }
 
 /* Caller holds attach.lock. */
-static void reap(struct attach *a)
+static void reap_retired(struct attach *a)
 {
     if (atomic_load_explicit(&a->readers, memory_order_seq_cst) != 0)
         return;
@@ -41,27 +41,27 @@ static void reap(struct attach *a)
     }
 }
 
-static void install(struct attach *a, _Atomic(struct shm *) *place, struct shm *next)
+static void install_shm(struct attach *a, _Atomic(struct shm *) *place, struct shm *next)
 {
     struct shm *old = atomic_exchange_explicit(place, next, memory_order_seq_cst);
     if (old != NULL) {
         old->next_retired = a->retired;
         a->retired = old;
     }
-    reap(a);
+    reap_retired(a);
 }
 
 void attach_unref(helios_client *client, struct shm *shm)
 {
     shm->refs--;
-    reap(&client->attach);
+    reap_retired(&client->attach);
 }
 
 void attach_fini(helios_client *client)
 {
     struct attach *a = &client->attach;
-    install(a, &a->shm, NULL);
-    install(a, &a->near, NULL);
+    install_shm(a, &a->shm, NULL);
+    install_shm(a, &a->near, NULL);
     net_destroy(a->net);
     pthread_mutex_destroy(&a->lock);
 }
@@ -143,7 +143,7 @@ static hl_status take_way(struct operation *op, const struct hl_api_pool_info *p
                        c->l3_address);
     }
     net_retarget(a->net, data);
-    install(a, &a->shm, next);
+    install_shm(a, &a->shm, next);
     if (next != NULL)
         pin_again(a, next);
     snprintf(a->incarnation, sizeof(a->incarnation), "%s", pool->incarnation);
@@ -200,7 +200,7 @@ static void watch_near(helios_client *client)
         next = NULL;
     }
     if (next != NULL || now != NULL)
-        install(a, &a->near, next);
+        install_shm(a, &a->near, next);
     if (next != NULL)
         pin_again(a, next);
 }
@@ -220,7 +220,7 @@ void attach_watch(helios_client *client)
     struct attach *a = &client->attach;
     struct operation op;
     pthread_mutex_lock(&a->lock);
-    reap(a);
+    reap_retired(a);
     watch_near(client);
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     int lost = now != NULL && a->mappings != NULL && !shm_connected(now);

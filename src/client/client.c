@@ -233,7 +233,7 @@ void helios_close(helios_client *client)
     free(client);
 }
 
-static uint64_t both(const atomic_uint_fast64_t *shm, const atomic_uint_fast64_t *net)
+static uint64_t counter_sum(const atomic_uint_fast64_t *shm, const atomic_uint_fast64_t *net)
 {
     return atomic_load_explicit(shm, memory_order_relaxed) +
            atomic_load_explicit(net, memory_order_relaxed);
@@ -246,11 +246,11 @@ int helios_get_stats(helios_client *client, helios_stats *out)
     struct counters *c = &client->counters;
     struct tally(*read)[2] = c->tally[TALLY_READ], (*write)[2] = c->tally[TALLY_WRITE];
     helios_stats s = {
-        .reads = both(&read[0][0].ops, &read[1][0].ops),
-        .read_bytes = both(&read[0][0].bytes, &read[1][0].bytes),
+        .reads = counter_sum(&read[0][0].ops, &read[1][0].ops),
+        .read_bytes = counter_sum(&read[0][0].bytes, &read[1][0].bytes),
         .read_ns = atomic_load_explicit(&c->read_ns, memory_order_relaxed),
-        .writes = both(&write[0][0].ops, &write[1][0].ops),
-        .write_bytes = both(&write[0][0].bytes, &write[1][0].bytes),
+        .writes = counter_sum(&write[0][0].ops, &write[1][0].ops),
+        .write_bytes = counter_sum(&write[0][0].bytes, &write[1][0].bytes),
         .write_ns = atomic_load_explicit(&c->write_ns, memory_order_relaxed),
         .crc_failures = atomic_load_explicit(&c->crc_failures, memory_order_relaxed),
         .retries = atomic_load_explicit(&c->retries, memory_order_relaxed),

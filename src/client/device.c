@@ -16,8 +16,8 @@ struct device_mapping {
 };
 
 /* The Agent's name of an emulated device has its number; to import from it none is needed. */
-static hl_status import(struct operation *op, struct hl_id id, const struct hl_l3_device_copy *copy,
-                        struct device_mapping *m)
+static hl_status mapping_import(struct operation *op, struct hl_id id,
+                                const struct hl_l3_device_copy *copy, struct device_mapping *m)
 {
     const char *spec = strncmp(copy->device, "emu", 3) == 0 ? "emu" : copy->device;
     const struct hl_device_options options = {.cuda_driver = getenv("HELIOS_DEVICE_CUDA_DRIVER")};
@@ -33,8 +33,8 @@ static hl_status import(struct operation *op, struct hl_id id, const struct hl_l
 }
 
 /* The store keeps the copy from here on. Caller holds attach.lock. */
-static hl_status hold(struct operation *op, struct hl_id id, struct device_mapping *m,
-                      struct hl_l3_device_copy *copy)
+static hl_status mapping_hold(struct operation *op, struct hl_id id, struct device_mapping *m,
+                              struct hl_l3_device_copy *copy)
 {
     struct shm *store = atomic_load_explicit(&op->client->attach.near, memory_order_relaxed);
     if (store == NULL)
@@ -47,7 +47,7 @@ static hl_status hold(struct operation *op, struct hl_id id, struct device_mappi
 }
 
 /* Caller holds attach.lock. */
-static void release(struct operation *op, struct device_mapping *m)
+static void mapping_release(struct operation *op, struct device_mapping *m)
 {
     hl_device_close(m->device);
     /* A store that was replaced has dropped what it kept for this client. */
@@ -65,14 +65,14 @@ static hl_status map_device(struct operation *op, struct hl_id id, struct device
     struct hl_l3_device_copy copy;
     char text[HL_ERROR_TEXT_MAX];
     pthread_mutex_lock(&a->lock);
-    hl_status st = hold(op, id, m, &copy);
+    hl_status st = mapping_hold(op, id, m, &copy);
     pthread_mutex_unlock(&a->lock);
     if (st != HL_OK) {
         free(m);
         return st;
     }
     /* The reference keeps the memory; only the clock of this thread is spent here. */
-    st = import(op, id, &copy, m);
+    st = mapping_import(op, id, &copy, m);
     close(copy.fd);
     snprintf(text, sizeof(text), "%s", hl_error_text());
     pthread_mutex_lock(&a->lock);
@@ -83,7 +83,7 @@ static hl_status map_device(struct operation *op, struct hl_id id, struct device
         m->next = a->devices;
         a->devices = m;
     } else {
-        release(op, m);
+        mapping_release(op, m);
         st = hl_fail(st, "%s", text);
     }
     pthread_mutex_unlock(&a->lock);
@@ -115,7 +115,7 @@ int helios_unmap_device(helios_client *client, const helios_device_view *view)
     if (*at != NULL) {
         m = *at;
         *at = m->next;
-        release(&op, m);
+        mapping_release(&op, m);
     }
     pthread_mutex_unlock(&client->attach.lock);
     return m != NULL ? HL_OK
@@ -130,6 +130,6 @@ void device_fini(helios_client *client)
     while (client->attach.devices != NULL) {
         struct device_mapping *m = client->attach.devices;
         client->attach.devices = m->next;
-        release(&op, m);
+        mapping_release(&op, m);
     }
 }

@@ -23,7 +23,7 @@ static const char *env_text(const char *name)
 }
 
 /* Counts that can't be told are lost: they steer placement and prove nothing. */
-static int report(helios_client *c)
+static int report_accesses(helios_client *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_report_access_params p = {.node = env_text("HELIOS_NODE"),
@@ -60,7 +60,7 @@ static void *keeper_main(void *arg)
         attach_watch(c);
         copies_report(c);
         uint64_t now = hl_now_ns();
-        if (now - reported_ns >= REPORT_NS && report(c))
+        if (now - reported_ns >= REPORT_NS && report_accesses(c))
             reported_ns = now;
         pthread_mutex_lock(&c->keeper_lock);
     }
@@ -92,5 +92,5 @@ void keeper_stop(helios_client *client)
     pthread_mutex_unlock(&client->keeper_lock);
     pthread_join(client->keeper, NULL);
     client->keeper_started = 0;
-    report(client);
+    report_accesses(client);
 }

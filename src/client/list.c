@@ -125,8 +125,8 @@ static void learn_places(struct operation *op, const helios_shard_list *list)
     net_prefetch(op, c->attach.net, ids);
 }
 
-static hl_status request(struct operation *op, const char *model, int64_t version, int pp, int tp,
-                         struct owned_list **out)
+static hl_status request_list(struct operation *op, const char *model, int64_t version, int pp,
+                              int tp, struct owned_list **out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_api_controller_request_shards_params p = {
@@ -168,7 +168,7 @@ int helios_request_shards(helios_client *client, const char *model, int64_t vers
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    hl_status st = request(&op, model, version, pp, tp, &o);
+    hl_status st = request_list(&op, model, version, pp, tp, &o);
     pthread_mutex_unlock(&client->lock);
     if (st == HL_OK) {
         hl_error_clear();

@@ -89,7 +89,7 @@ static hl_status pin_locked(struct operation *op, struct shm *shm, const struct 
 }
 
 /* Caller holds attach.lock. */
-static void release(struct operation *op, struct mapping *m)
+static void mapping_release(struct operation *op, struct mapping *m)
 {
     struct attach *a = &op->client->attach;
     if (--m->refs > 0)
@@ -120,7 +120,7 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
     st = shm_verify(op, (*out)->shm, &(*out)->ref, (*out)->data);
     if (st != HL_OK) {
         pthread_mutex_lock(&a->lock);
-        release(op, *out);
+        mapping_release(op, *out);
         pthread_mutex_unlock(&a->lock);
     }
     return st;
@@ -300,7 +300,7 @@ int helios_unmap(helios_client *client, const void *data)
     pthread_mutex_lock(&client->attach.lock);
     HASH_FIND_PTR(client->attach.mappings, &data, m);
     if (m != NULL)
-        release(&op, m);
+        mapping_release(&op, m);
     pthread_mutex_unlock(&client->attach.lock);
     pthread_mutex_unlock(&client->lock);
     return m != NULL ? HL_OK
@@ -314,6 +314,6 @@ void map_fini(helios_client *client)
     operation_begin(&op, client);
     HASH_ITER (hh, client->attach.mappings, m, next) {
         m->refs = 1;
-        release(&op, m);
+        mapping_release(&op, m);
     }
 }

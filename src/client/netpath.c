@@ -16,7 +16,7 @@
 #define NAME_MAX_TEXT 256
 #define BUSY_PAUSE_MS 20
 
-struct place {
+struct shard_location {
     struct hl_id id;
     struct hl_extent *extent;
     unsigned refs; /* under net->lock; the cache holds one */
@@ -27,7 +27,7 @@ struct net {
     struct hl_rpc_peer *owner; /* who says where a shard lies; borrowed */
     enum hl_extent_owner kind;
     pthread_mutex_t lock;
-    struct place *places;
+    struct shard_location *places;
     struct shared_puts *puts; /* of small ones; NULL until the first */
     struct hl_net_client *idle[IDLE_MAX];
     unsigned idle_count;
@@ -43,7 +43,7 @@ struct shared_puts {
 };
 
 /* A connection on loan. */
-struct loan {
+struct conn_lease {
     struct hl_net_client *client;
     unsigned epoch;
 };
@@ -65,7 +65,7 @@ void net_own(struct net *net, struct hl_rpc_peer *owner)
     net->owner = owner;
 }
 
-static void place_put_locked(struct place *p)
+static void place_put_locked(struct shard_location *p)
 {
     if (--p->refs > 0)
         return;
@@ -73,7 +73,7 @@ static void place_put_locked(struct place *p)
     free(p);
 }
 
-static void place_put(struct net *net, struct place *p)
+static void place_put(struct net *net, struct shard_location *p)
 {
     pthread_mutex_lock(&net->lock);
     place_put_locked(p);
@@ -82,7 +82,7 @@ static void place_put(struct net *net, struct place *p)
 
 static void forget_places(struct net *net)
 {
-    struct place *p, *next;
+    struct shard_location *p, *next;
     HASH_ITER (hh, net->places, p, next) {
         HASH_DEL(net->places, p);
         place_put_locked(p);
@@ -155,15 +155,15 @@ static void note_path(struct net *net, const struct hl_net_client *client)
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(client)), memory_order_relaxed);
 }
 
-static struct loan borrow_locked(struct net *net)
+static struct conn_lease borrow_locked(struct net *net)
 {
-    struct loan loan = {.epoch = net->epoch};
+    struct conn_lease loan = {.epoch = net->epoch};
     if (net->idle_count > 0)
         loan.client = net->idle[--net->idle_count];
     return loan;
 }
 
-static hl_status connect_loan(struct operation *op, struct net *net, struct loan *loan)
+static hl_status connect_loan(struct operation *op, struct net *net, struct conn_lease *loan)
 {
     char address[300];
     int left = operation_left_ms(op), limit = op->client->connect_ms;
@@ -184,7 +184,7 @@ static hl_status connect_loan(struct operation *op, struct net *net, struct loan
 }
 
 /* What the lock gave, made ready: connected when it was none, over RDMA again when that works. */
-static hl_status take_up(struct operation *op, struct net *net, struct loan *loan)
+static hl_status loan_take_up(struct operation *op, struct net *net, struct conn_lease *loan)
 {
     if (loan->client == NULL)
         return connect_loan(op, net, loan);
@@ -193,17 +193,17 @@ static hl_status take_up(struct operation *op, struct net *net, struct loan *loa
     return HL_OK;
 }
 
-static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
+static hl_status loan_borrow(struct operation *op, struct net *net, struct conn_lease *out)
 {
     pthread_mutex_lock(&net->lock);
     *out = borrow_locked(net);
     pthread_mutex_unlock(&net->lock);
-    return take_up(op, net, out);
+    return loan_take_up(op, net, out);
 }
 
 /* st: how the last call on it ended; a broken connection is not kept. What is left in *loan is to
  * be closed. */
-static void give_back_locked(struct net *net, struct loan *loan, hl_status st)
+static void loan_give_back_locked(struct net *net, struct conn_lease *loan, hl_status st)
 {
     int broken = st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO;
     if (!broken && loan->client != NULL && loan->epoch == net->epoch &&
@@ -213,10 +213,10 @@ static void give_back_locked(struct net *net, struct loan *loan, hl_status st)
     }
 }
 
-static void give_back(struct net *net, struct loan *loan, hl_status st)
+static void loan_give_back(struct net *net, struct conn_lease *loan, hl_status st)
 {
     pthread_mutex_lock(&net->lock);
-    give_back_locked(net, loan, st);
+    loan_give_back_locked(net, loan, st);
     pthread_mutex_unlock(&net->lock);
     hl_net_close(loan->client);
     loan->client = NULL;
@@ -225,21 +225,21 @@ static void give_back(struct net *net, struct loan *loan, hl_status st)
 /* ---- places ---- */
 
 /* Takes the extent, also on failure. */
-static hl_status place_new(struct hl_extent *extent, struct place **out)
+static hl_status place_new(struct hl_extent *extent, struct shard_location **out)
 {
-    struct place *p = calloc(1, sizeof(*p));
+    struct shard_location *p = calloc(1, sizeof(*p));
     if (p == NULL) {
         free(extent);
         return hl_fail(HL_ENOMEM, "out of memory allocating the place of a shard");
     }
-    *p = (struct place){.id = extent->id, .extent = extent, .refs = 1};
+    *p = (struct shard_location){.id = extent->id, .extent = extent, .refs = 1};
     *out = p;
     return HL_OK;
 }
 
 static void forget_locked(struct net *net, struct hl_id id)
 {
-    struct place *p;
+    struct shard_location *p;
     HASH_FIND(hh, net->places, &id, sizeof(id), p);
     if (p != NULL) {
         HASH_DEL(net->places, p);
@@ -247,7 +247,7 @@ static void forget_locked(struct net *net, struct hl_id id)
     }
 }
 
-static void remember(struct net *net, struct place *p)
+static void place_remember(struct net *net, struct shard_location *p)
 {
     pthread_mutex_lock(&net->lock);
     if (HASH_COUNT(net->places) >= CACHE_MAX)
@@ -259,9 +259,9 @@ static void remember(struct net *net, struct place *p)
 }
 
 /* NULL when it was not asked for yet. Release with place_put. */
-static struct place *known_locked(struct net *net, struct hl_id id)
+static struct shard_location *known_locked(struct net *net, struct hl_id id)
 {
-    struct place *p;
+    struct shard_location *p;
     HASH_FIND(hh, net->places, &id, sizeof(id), p);
     if (p != NULL)
         p->refs++;
@@ -269,11 +269,11 @@ static struct place *known_locked(struct net *net, struct hl_id id)
 }
 
 /* fresh: ask again even if a place is remembered. Release with place_put. */
-static hl_status locate(struct operation *op, struct net *net, struct hl_id id, int fresh,
-                        struct place **out)
+static hl_status place_locate(struct operation *op, struct net *net, struct hl_id id, int fresh,
+                              struct shard_location **out)
 {
     struct hl_extent *found = NULL;
-    struct place *p = NULL;
+    struct shard_location *p = NULL;
     hl_status st;
     pthread_mutex_lock(&net->lock);
     if (fresh)
@@ -296,7 +296,7 @@ static hl_status locate(struct operation *op, struct net *net, struct hl_id id, 
     }
     HL_TRY(st);
     HL_TRY(place_new(found, &p));
-    remember(net, p);
+    place_remember(net, p);
     *out = p;
     return HL_OK;
 }
@@ -309,10 +309,10 @@ void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list
         return;
     for (size_t i = 0; i < found.count; i++) {
         struct hl_extent *extent = NULL;
-        struct place *p = NULL;
+        struct shard_location *p = NULL;
         if (hl_extent_parse(&found.items[i], &extent) != HL_OK || place_new(extent, &p) != HL_OK)
             return;
-        remember(net, p);
+        place_remember(net, p);
         place_put(net, p);
     }
 }
@@ -320,8 +320,8 @@ void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list
 hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,
                    uint32_t *crc32)
 {
-    struct place *p;
-    HL_TRY(locate(op, net, id, 1, &p));
+    struct shard_location *p;
+    HL_TRY(place_locate(op, net, id, 1, &p));
     *size = p->extent->size;
     *crc32 = p->extent->crc32;
     place_put(net, p);
@@ -334,7 +334,7 @@ hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint6
 struct reading {
     struct operation *op;
     struct net *net;
-    struct place *place;
+    struct shard_location *place;
 };
 
 static hl_status reading_left_ms(void *arg, int *ms)
@@ -349,8 +349,8 @@ static hl_status reading_left_ms(void *arg, int *ms)
 static hl_status reading_locate(void *arg, const struct hl_extent **extent)
 {
     struct reading *r = arg;
-    struct place *now;
-    HL_TRY(locate(r->op, r->net, r->place->id, 1, &now));
+    struct shard_location *now;
+    HL_TRY(place_locate(r->op, r->net, r->place->id, 1, &now));
     place_put(r->net, r->place);
     r->place = now;
     *extent = now->extent;
@@ -369,7 +369,7 @@ static void reading_retried(void *arg)
     operation_retried(r->op);
 }
 
-static hl_status fetch_range(struct reading *r, struct loan *loan, uint64_t off, uint64_t len,
+static hl_status fetch_range(struct reading *r, struct conn_lease *loan, uint64_t off, uint64_t len,
                              void *dst)
 {
     static const struct hl_remote_ops ops = {.left_ms = reading_left_ms,
@@ -390,7 +390,7 @@ static hl_status fetch_range(struct reading *r, struct loan *loan, uint64_t off,
                    names_text(r->op->client, r->place->id, name, sizeof(name)), why);
 }
 
-static hl_status check_range(struct operation *op, const struct place *p, uint64_t off,
+static hl_status check_range(struct operation *op, const struct shard_location *p, uint64_t off,
                              uint64_t len, int whole)
 {
     char name[NAME_MAX_TEXT];
@@ -406,24 +406,24 @@ static hl_status check_range(struct operation *op, const struct place *p, uint64
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, int whole)
 {
-    struct loan loan = {0};
+    struct conn_lease loan = {0};
     pthread_mutex_lock(&net->lock);
-    struct place *p = known_locked(net, id);
+    struct shard_location *p = known_locked(net, id);
     if (p != NULL)
         loan = borrow_locked(net);
     pthread_mutex_unlock(&net->lock);
     if (p == NULL)
-        HL_TRY(locate(op, net, id, 0, &p));
+        HL_TRY(place_locate(op, net, id, 0, &p));
     struct reading reading = {.op = op, .net = net, .place = p};
     hl_status st = names_check(op->client, id, p->extent->size, p->extent->crc32);
     if (st == HL_OK)
         st = check_range(op, p, off, len, whole);
     if (st == HL_OK && len > 0)
-        st = loan.client != NULL ? take_up(op, net, &loan) : borrow(op, net, &loan);
+        st = loan.client != NULL ? loan_take_up(op, net, &loan) : loan_borrow(op, net, &loan);
     if (st == HL_OK && len > 0)
         st = fetch_range(&reading, &loan, off, len, buf);
     pthread_mutex_lock(&net->lock);
-    give_back_locked(net, &loan, st);
+    loan_give_back_locked(net, &loan, st);
     place_put_locked(reading.place);
     pthread_mutex_unlock(&net->lock);
     hl_net_close(loan.client);
@@ -480,10 +480,10 @@ static hl_status put_small(struct operation *op, struct net *net, const void *da
 static hl_status put_alone(struct operation *op, struct net *net, const void *data, uint64_t size,
                            uint32_t crc32, struct hl_id *id)
 {
-    struct loan loan;
-    HL_TRY(borrow(op, net, &loan));
+    struct conn_lease loan;
+    HL_TRY(loan_borrow(op, net, &loan));
     hl_status st = hl_net_put(loan.client, data, size, crc32, operation_left_ms(op), id);
-    give_back(net, &loan, st);
+    loan_give_back(net, &loan, st);
     return st;
 }
 

@@ -52,7 +52,7 @@ void planes_time(helios_client *c, enum tally_op op, int net, uint64_t ns)
 }
 
 /* Counters only grow: what is new is the difference to what was seen before. */
-static uint64_t fresh(const atomic_uint_fast64_t *counter, uint64_t *seen)
+static uint64_t counter_since(const atomic_uint_fast64_t *counter, uint64_t *seen)
 {
     uint64_t now = atomic_load_explicit(counter, memory_order_relaxed), more = now - *seen;
     *seen = now;
@@ -73,8 +73,8 @@ static struct hl_transfer transfer_of(enum tally_op op, int net, const char *tra
     });
 }
 
-static struct hl_api_transfer_report report(const struct hl_transfer *t, const struct seen *more,
-                                            struct hl_arena *arena)
+static struct hl_api_transfer_report
+transfer_report(const struct hl_transfer *t, const struct seen *more, struct hl_arena *arena)
 {
     struct hl_api_uint64_list latency = {0};
     if (more->ns > 0)
@@ -95,17 +95,17 @@ static struct hl_api_transfer_report report(const struct hl_transfer *t, const s
                                            .latency_ns = more->ns};
 }
 
-static void take(helios_client *c, enum tally_op op, int net, int failed, struct seen *seen,
-                 struct hl_arena *arena, struct hl_api_transfer_report_list *out)
+static void tally_take(helios_client *c, enum tally_op op, int net, int failed, struct seen *seen,
+                       struct hl_arena *arena, struct hl_api_transfer_report_list *out)
 {
     struct tally *t = &c->counters.tally[op][net][failed];
-    struct seen more = {.ops = fresh(&t->ops, &seen->ops)};
+    struct seen more = {.ops = counter_since(&t->ops, &seen->ops)};
     if (more.ops == 0)
         return;
-    more.bytes = fresh(&t->bytes, &seen->bytes);
-    more.ns = fresh(&t->ns, &seen->ns);
+    more.bytes = counter_since(&t->bytes, &seen->bytes);
+    more.ns = counter_since(&t->ns, &seen->ns);
     for (int i = 0; i < HL_PLANE_BUCKETS; i++)
-        more.latency[i] = fresh(&t->latency[i], &seen->latency[i]);
+        more.latency[i] = counter_since(&t->latency[i], &seen->latency[i]);
     struct hl_transfer transfer = transfer_of(op, net, net_path(c->attach.net));
     transfer.sent = op == TALLY_WRITE;
     transfer.bytes = more.bytes;
@@ -113,7 +113,7 @@ static void take(helios_client *c, enum tally_op op, int net, int failed, struct
     transfer.status = failed ? HL_EIO : HL_OK;
     hl_plane_add(&transfer, more.ops, more.latency);
     if (out->items != NULL)
-        out->items[out->count++] = report(&transfer, &more, arena);
+        out->items[out->count++] = transfer_report(&transfer, &more, arena);
 }
 
 struct hl_api_transfer_report_list planes_take(helios_client *c, struct planes_told *told,
@@ -124,7 +124,8 @@ struct hl_api_transfer_report_list planes_take(helios_client *c, struct planes_t
     for (int op = 0; op < TALLY_OPS; op++)
         for (int net = 0; net < 2; net++)
             for (int failed = 0; failed < 2; failed++)
-                take(c, (enum tally_op)op, net, failed, &told->seen[op][net][failed], arena, &out);
+                tally_take(c, (enum tally_op)op, net, failed, &told->seen[op][net][failed], arena,
+                           &out);
     return out;
 }
 

@@ -161,8 +161,8 @@ static hl_status put_bytes(struct operation *op, const struct hl_l3_staging *s, 
     return st;
 }
 
-static hl_status remember(helios_client *c, const struct hl_shard_spec *spec, const char *layout,
-                          const helios_shard *s)
+static hl_status pending_add(helios_client *c, const struct hl_shard_spec *spec, const char *layout,
+                             const helios_shard *s)
 {
     const struct hl_id_text id = hl_id_format(id_of(s->id));
     const struct hl_api_shard shard = {.id = id.s,
@@ -220,7 +220,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     shard.id = (helios_id){.hi = id.hi, .lo = id.lo};
     memcpy(shard.part, spec->part, strlen(spec->part));
     pthread_mutex_lock(&op->client->lock);
-    st = remember(op->client, spec, layout, &shard);
+    st = pending_add(op->client, spec, layout, &shard);
     pthread_mutex_unlock(&op->client->lock);
     HL_TRY(st);
     names_add(op->client, id, spec->model, spec->version, spec->pp, spec->tp, spec->part);

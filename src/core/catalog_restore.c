@@ -121,8 +121,8 @@ static hl_status add_version(const struct hl_catalog *c, struct hl_catalog *fres
 }
 
 /* The record of a replaced version is overwritten, those of its shards may have to go. */
-static hl_status describe(struct hl_records *r, const struct hl_catalog *c,
-                          const struct hl_catalog *fresh)
+static hl_status describe_models(struct hl_records *r, const struct hl_catalog *c,
+                                 const struct hl_catalog *fresh)
 {
     for (const struct hl_model_rec *m = fresh->models; m != NULL; m = m->hh.next)
         for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
@@ -144,7 +144,7 @@ static void move_version(struct hl_catalog *c, struct hl_catalog *fresh, struct 
     insert_version(to, v);
 }
 
-static void move(struct hl_catalog *c, struct hl_catalog *fresh)
+static void move_models(struct hl_catalog *c, struct hl_catalog *fresh)
 {
     struct hl_model_rec *m, *next;
     HASH_ITER (hh, fresh->models, m, next) {
@@ -178,11 +178,11 @@ hl_status hl_catalog_restore(struct hl_catalog *c, const struct hl_manifest *con
     for (size_t i = 0; i < count && st == HL_OK; i++)
         st = add_version(c, &fresh, list[i]);
     if (st == HL_OK)
-        st = describe(&records, c, &fresh);
+        st = describe_models(&records, c, &fresh);
     if (st == HL_OK)
         st = commit(arg, &records);
     if (st == HL_OK)
-        move(c, &fresh);
+        move_models(c, &fresh);
     hl_records_fini(&records);
     hl_catalog_fini(&fresh);
     return st;

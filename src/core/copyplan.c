@@ -34,7 +34,7 @@ static struct hl_copy_move move_to(enum hl_copy_step step, const struct hl_copy_
 }
 
 /* Host memory beside the place. */
-static struct hl_copy_place beside(const struct hl_copy_place *place)
+static struct hl_copy_place place_beside(const struct hl_copy_place *place)
 {
     return (struct hl_copy_place){
         .tier = HL_TIER_L2, .node = place->node, .host = place->host, .device = ""};
@@ -43,7 +43,7 @@ static struct hl_copy_place beside(const struct hl_copy_place *place)
 /* Out of a node: from its L2, where a copy in device memory goes first. */
 static struct hl_copy_move move_out(const struct hl_copy_place *at, const struct hl_copy_place *to)
 {
-    struct hl_copy_place lifted = beside(at);
+    struct hl_copy_place lifted = place_beside(at);
     return at->tier == HL_TIER_L1 ? move_to(HL_COPY_READ, &lifted) : move_to(HL_COPY_SEND, to);
 }
 
@@ -51,7 +51,7 @@ static struct hl_copy_move move_out(const struct hl_copy_place *at, const struct
 static struct hl_copy_move move_in(const struct hl_copy_place *at, const struct hl_copy_place *goal,
                                    enum hl_route_op op)
 {
-    struct hl_copy_place landing = beside(goal);
+    struct hl_copy_place landing = place_beside(goal);
     bool own = at->node == goal->node;
     if (at->tier == HL_TIER_L1 && !own)
         return move_out(at, &landing);

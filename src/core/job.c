@@ -128,7 +128,7 @@ static hl_status short_of_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating the job");
 }
 
-static void enter(struct reader *r, const char *field, const char *pointer)
+static void reader_enter(struct reader *r, const char *field, const char *pointer)
 {
     snprintf(r->field, sizeof(r->field), "%s", field);
     snprintf(r->pointer, sizeof(r->pointer), "%s", pointer);
@@ -341,7 +341,7 @@ static hl_status set_command(struct reader *r, const struct key *k, const json_t
     if (json_is_array(v)) {
         HL_TRY(set_list(r, k, v, &r->job->command, &r->job->command_count));
         if (r->job->command[0][0] == '\0') {
-            enter(r, "command[0]", "/command/0");
+            reader_enter(r, "command[0]", "/command/0");
             return bad(r, 0, "names no program");
         }
         return HL_OK;
@@ -562,7 +562,7 @@ static hl_status check_program(struct reader *r)
     if (executor != HL_JOB_EXECUTOR_KUBERNETES || job->workdir == NULL || job->workdir[0] == '/' ||
         strcmp(job->workdir, ".") == 0)
         return HL_OK;
-    enter(r, "workdir", "/workdir");
+    reader_enter(r, "workdir", "/workdir");
     return bad(r, 0,
                "'%.200s' is relative; on Kubernetes give an absolute path in the image, or "
                "leave it out for the image's own",
@@ -574,25 +574,25 @@ static hl_status check_whole(struct reader *r)
 {
     const struct hl_job *job = r->job;
     int64_t world = (int64_t)job->grid.pp * job->grid.tp;
-    enter(r, "", "");
+    reader_enter(r, "", "");
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
     HL_TRY(check_program(r));
     if ((job->venv != NULL) + (job->conda != NULL) + (job->python != NULL) > 1) {
-        enter(r, "", job->python != NULL ? "/python" : "/conda");
+        reader_enter(r, "", job->python != NULL ? "/python" : "/conda");
         return bad(r, 1, "venv, conda and python exclude each other; give one");
     }
     if (job->model == NULL && (job->model_size != NULL || job->model_version >= 0)) {
-        enter(r, "model", "/model");
+        reader_enter(r, "model", "/model");
         return bad(r, 0, "model.name is missing");
     }
-    enter(r, "parallelism", "/parallelism");
+    reader_enter(r, "parallelism", "/parallelism");
     if (world > HL_JOB_WORLD_MAX || world * job->grid.dp > HL_JOB_WORLD_MAX)
         return bad(r, 0, "%d × %d × %d ranks are more than %d", job->grid.pp, job->grid.tp,
                    job->grid.dp, HL_JOB_WORLD_MAX);
     if (job->virtual_stages > 1 && job->grid.pp < 2) {
-        enter(r, "parallelism.virtual_pipeline_parallel_size",
-              "/parallelism/virtual_pipeline_parallel_size");
+        reader_enter(r, "parallelism.virtual_pipeline_parallel_size",
+                     "/parallelism/virtual_pipeline_parallel_size");
         return bad(r, 0, "needs pipeline_parallel_size of at least 2");
     }
     return HL_OK;

@@ -90,7 +90,7 @@ void hl_job_actions_fini(struct hl_job_actions *a)
     *a = (struct hl_job_actions){0};
 }
 
-static hl_status reserve(struct hl_job_actions *a, size_t more)
+static hl_status actions_reserve(struct hl_job_actions *a, size_t more)
 {
     if (a->cap - a->count >= more)
         return HL_OK;
@@ -102,8 +102,8 @@ static hl_status reserve(struct hl_job_actions *a, size_t more)
     return HL_OK;
 }
 
-static struct hl_job_action *act(struct hl_job_actions *out, enum hl_job_action_kind kind,
-                                 int attempt)
+static struct hl_job_action *actions_add(struct hl_job_actions *out, enum hl_job_action_kind kind,
+                                         int attempt)
 {
     assert(out->count < out->cap);
     struct hl_job_action *a = &out->list[out->count++];
@@ -114,14 +114,14 @@ static struct hl_job_action *act(struct hl_job_actions *out, enum hl_job_action_
 static void act_on(struct hl_job_actions *out, enum hl_job_action_kind kind, int attempt, int index,
                    const char *node)
 {
-    struct hl_job_action *a = act(out, kind, attempt);
+    struct hl_job_action *a = actions_add(out, kind, attempt);
     a->index = index;
     snprintf(a->node, sizeof(a->node), "%s", node);
 }
 
 static void HL_PRINTF(3, 4) record(struct step *s, const char *word, const char *fmt, ...)
 {
-    struct hl_job_action *a = act(s->out, HL_JOB_DO_RECORD, s->run->attempt);
+    struct hl_job_action *a = actions_add(s->out, HL_JOB_DO_RECORD, s->run->attempt);
     char text[2 * HL_JOB_TEXT_MAX];
     va_list ap;
     a->word = word;
@@ -143,17 +143,17 @@ static void HL_PRINTF(2, 3) set_reason(struct hl_jobrun *run, const char *fmt, .
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 
-static void release(struct step *s)
+static void release_containers(struct step *s)
 {
     if (s->run->slots_held)
-        (void)act(s->out, HL_JOB_DO_RELEASE, s->run->attempt);
+        (void)actions_add(s->out, HL_JOB_DO_RELEASE, s->run->attempt);
     s->run->slots_held = 0;
 }
 
-static void finish(struct step *s, enum hl_job_state state)
+static void finish_job(struct step *s, enum hl_job_state state)
 {
     struct hl_jobrun *run = s->run;
-    release(s);
+    release_containers(s);
     run->state = state;
     run->goal = HL_GOAL_NONE;
     run->deadline_ms = 0;
@@ -162,17 +162,17 @@ static void finish(struct step *s, enum hl_job_state state)
            *run->reason != '\0' ? run->reason : hl_job_state_name(state));
 }
 
-static void restart(struct step *s)
+static void restart_job(struct step *s)
 {
     struct hl_jobrun *run = s->run;
-    release(s);
+    release_containers(s);
     run->state = HL_JOB_PENDING;
     run->goal = HL_GOAL_NONE;
     run->deadline_ms = 0;
     run->attempt++;
     copy_text(run->cause, sizeof(run->cause), run->reason);
     record(s, "restarting", "attempt %d, because %s", run->attempt, run->reason);
-    (void)act(s->out, HL_JOB_DO_PLACE, run->attempt);
+    (void)actions_add(s->out, HL_JOB_DO_PLACE, run->attempt);
 }
 
 /* While stopping: is everything down? */
@@ -182,9 +182,9 @@ static void stopped_yet(struct step *s)
     if (hl_jobrun_active(run) > 0)
         return;
     if (run->goal == HL_GOAL_RESTART)
-        restart(s);
+        restart_job(s);
     else
-        finish(s, run->goal == HL_GOAL_CANCEL ? HL_JOB_CANCELLED : HL_JOB_FAILED);
+        finish_job(s, run->goal == HL_GOAL_CANCEL ? HL_JOB_CANCELLED : HL_JOB_FAILED);
 }
 
 static void stop_active(struct step *s)
@@ -234,7 +234,7 @@ static void describe_failure(struct step *s, int index)
 }
 
 /* While starting or running: what do the containers add up to? */
-static void judge(struct step *s)
+static void judge_containers(struct step *s)
 {
     struct hl_jobrun *run = s->run;
     int succeeded = 0, up = 0;
@@ -257,7 +257,7 @@ static void judge(struct step *s)
         record(s, "running", "all %d containers run", run->container_count);
     }
     if (succeeded == run->container_count)
-        finish(s, HL_JOB_SUCCEEDED);
+        finish_job(s, HL_JOB_SUCCEEDED);
 }
 
 /* Takes over a status; states only go forward. A container that was given up with its node and is
@@ -337,12 +337,12 @@ static void on_submitted(struct step *s)
         return;
     s->run->submitted_ms = s->ev->now_ms;
     record(s, "submitted", "job %s", s->run->id);
-    (void)act(s->out, HL_JOB_DO_PLACE, s->run->attempt);
+    (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
 }
 
 static void on_slots(struct step *s)
 {
-    (void)act(s->out, HL_JOB_DO_PLACE, s->run->attempt);
+    (void)actions_add(s->out, HL_JOB_DO_PLACE, s->run->attempt);
 }
 
 static void on_not_placed(struct step *s)
@@ -372,7 +372,7 @@ static void on_placed(struct step *s)
 static void on_status(struct step *s)
 {
     if (take_status(s))
-        judge(s);
+        judge_containers(s);
 }
 
 static void on_status_stopping(struct step *s)
@@ -399,7 +399,7 @@ static void on_absent(struct step *s)
     if (!is_active(c->state) || list_may_be_older(s))
         return;
     set_failed(s, s->ev->index, "it vanished from its node");
-    judge(s);
+    judge_containers(s);
 }
 
 static void on_absent_stopping(struct step *s)
@@ -458,7 +458,7 @@ static void on_node_lost_stopping(struct step *s)
 static void on_cancel_pending(struct step *s)
 {
     set_reason(s->run, "%s", s->ev->text != NULL ? s->ev->text : "cancelled");
-    finish(s, HL_JOB_CANCELLED);
+    finish_job(s, HL_JOB_CANCELLED);
 }
 
 static void on_cancel(struct step *s)
@@ -603,7 +603,7 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
                          struct hl_job_actions *out)
 {
     struct step s = {run, ev, out};
-    HL_TRY(reserve(out, actions_of(run, ev)));
+    HL_TRY(actions_reserve(out, actions_of(run, ev)));
     if (is_stale(&s))
         return HL_OK;
     if (ev->kind == HL_JOB_EV_PLACED)
@@ -617,9 +617,9 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 
 hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out)
 {
-    HL_TRY(reserve(out, actions_of(run, NULL)));
+    HL_TRY(actions_reserve(out, actions_of(run, NULL)));
     if (run->state == HL_JOB_PENDING)
-        (void)act(out, HL_JOB_DO_PLACE, run->attempt);
+        (void)actions_add(out, HL_JOB_DO_PLACE, run->attempt);
     for (int i = 0; i < run->container_count; i++) {
         const struct hl_jobrun_container *c = &run->containers[i];
         int unconfirmed = c->state == HL_CONTAINER_WANTED || c->state == HL_CONTAINER_STARTING;

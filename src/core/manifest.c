@@ -21,7 +21,7 @@
 /* ---- id -------------------------------------------------------------------------------------- */
 
 /* The finalizer of splitmix64. */
-static uint64_t mix(uint64_t x)
+static uint64_t mix_bits(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -30,16 +30,16 @@ static uint64_t mix(uint64_t x)
 
 static uint64_t mix_version(const char *model, int64_t number)
 {
-    uint64_t x = mix((uint64_t)number);
+    uint64_t x = mix_bits((uint64_t)number);
     for (const char *p = model; *p != '\0'; p++)
-        x = mix(x ^ (unsigned char)*p);
+        x = mix_bits(x ^ (unsigned char)*p);
     return x;
 }
 
 /* Sums do not depend on the order of the shards. */
 static uint64_t mix_shard(struct hl_id id)
 {
-    return mix(id.hi ^ mix(id.lo));
+    return mix_bits(id.hi ^ mix_bits(id.lo));
 }
 
 struct hl_id hl_manifest_id(const struct hl_version_rec *v)
@@ -105,7 +105,7 @@ static int in_range(const json_t *obj, const char *key, int64_t low, int64_t hig
     return json_is_integer(v) && json_integer_value(v) >= low && json_integer_value(v) <= high;
 }
 
-static hl_status bad(const char *what)
+static hl_status bad_manifest(const char *what)
 {
     return hl_fail(HL_ECORRUPT, "manifest: %s", what);
 }
@@ -119,7 +119,7 @@ static hl_status check_model(const json_t *model)
         !in_range(model, "createdMs", 0, INT64_MAX) ||
         !json_is_string(json_object_get(model, "config")) ||
         !json_is_string(json_object_get(model, "source")))
-        return bad("its model lacks a member, or one is out of range");
+        return bad_manifest("its model lacks a member, or one is out of range");
     return HL_OK;
 }
 
@@ -136,10 +136,10 @@ static hl_status check_version(const json_t *version)
         !json_is_string(json_object_get(version, "meta")) ||
         !json_is_array(json_object_get(version, "committed")) ||
         strcmp(hl_json_str(version, "state", ""), "visible") != 0)
-        return bad("its version lacks a member, or one is out of range");
+        return bad_manifest("its version lacks a member, or one is out of range");
     json_array_foreach (hl_json_list(version, "committed"), i, rank) {
         if (!json_is_integer(rank))
-            return bad("a rank that its version names is not a number");
+            return bad_manifest("a rank that its version names is not a number");
     }
     return HL_OK;
 }
@@ -150,19 +150,20 @@ static hl_status check_shard(const json_t *shard, uint64_t *sum, uint64_t *bytes
         !in_range(shard, "rank", -1, HL_MANIFEST_SHARDS_MAX) ||
         !in_range(shard, "tensors", 0, UINT32_MAX) ||
         !in_range(shard, "sizeBytes", 1, INT64_MAX >> 8))
-        return bad("a shard lacks a member, or one is out of range");
+        return bad_manifest("a shard lacks a member, or one is out of range");
     struct hl_shard_rec *s = hl_shard_rec_from_json(shard);
     if (s == NULL)
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
-    hl_status st =
-        hl_manifest_is(s->id) || hl_id_is_none(s->id) ? bad("a shard has no shard's id") : HL_OK;
+    hl_status st = hl_manifest_is(s->id) || hl_id_is_none(s->id)
+                       ? bad_manifest("a shard has no shard's id")
+                       : HL_OK;
     *sum += mix_shard(s->id);
     *bytes += s->size_bytes; /* at most 2^20 shards of 2^55 bytes wrap: a sum to show */
     hl_shard_rec_free(s);
     return st;
 }
 
-static hl_status check(const json_t *doc, struct hl_manifest *m)
+static hl_status check_manifest(const json_t *doc, struct hl_manifest *m)
 {
     size_t i;
     const json_t *shard;
@@ -170,7 +171,7 @@ static hl_status check(const json_t *doc, struct hl_manifest *m)
     m->version_rec = json_object_get(doc, "version");
     m->shards = hl_json_list(doc, "shards");
     if (!json_is_object(doc) || !json_is_integer(json_object_get(doc, "manifest")))
-        return bad("it is none");
+        return bad_manifest("it is none");
     if (hl_json_int(doc, "manifest", 0) != HL_MANIFEST_SCHEMA)
         return hl_fail(HL_EUNSUPPORTED,
                        "manifest: its form is %" PRId64 ", this release reads form %d",
@@ -182,7 +183,7 @@ static hl_status check(const json_t *doc, struct hl_manifest *m)
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
     HL_TRY(check_version(m->version_rec));
     if (json_array_size(m->shards) == 0 || json_array_size(m->shards) > HL_MANIFEST_SHARDS_MAX)
-        return bad("it names no shards, or too many");
+        return bad_manifest("it names no shards, or too many");
     m->model = hl_json_str(m->model_rec, "name", "");
     m->number = hl_json_int(m->version_rec, "version", 0);
     uint64_t sum = mix_version(m->model, m->number);
@@ -190,7 +191,7 @@ static hl_status check(const json_t *doc, struct hl_manifest *m)
         HL_TRY(check_shard(shard, &sum, &m->bytes));
     }
     if (m->id.hi != HL_MANIFEST_HI || m->id.lo != sum)
-        return bad("its id is not that of what it names");
+        return bad_manifest("its id is not that of what it names");
     return HL_OK;
 }
 
@@ -199,11 +200,11 @@ hl_status hl_manifest_decode(const char *text, size_t len, struct hl_manifest *o
     struct hl_manifest m = {0};
     json_error_t error;
     if (len > HL_MANIFEST_MAX)
-        return bad("it is too long");
+        return bad_manifest("it is too long");
     json_t *doc = json_loadb(text, len, DECODE_OPTIONS, &error);
     if (doc == NULL)
         return hl_fail(HL_ECORRUPT, "manifest: line %d: %s", error.line, error.text);
-    hl_status st = check(doc, &m);
+    hl_status st = check_manifest(doc, &m);
     if (st == HL_OK) {
         json_incref(m.model_rec);
         json_incref(m.version_rec);
@@ -261,12 +262,12 @@ static hl_status find_text(const struct hl_safetensors *st, const char *file, co
     const struct hl_tensor *t = hl_safetensors_find(st, TENSOR);
     if (hl_safetensors_meta(st, "helios.manifest") == NULL || st->count != 1 || t == NULL ||
         t->dtype != HL_DTYPE_U8 || t->size == 0 || t->size > HL_MANIFEST_MAX)
-        return bad("the file holds none");
+        return bad_manifest("the file holds none");
     if (hl_safetensors_crc(st, TENSOR, &crc) != HL_OK)
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
     const char *at = file + st->data_offset + t->offset;
     if (hl_crc32(0, at, t->size) != crc)
-        return bad("its checksum is not that of its text");
+        return bad_manifest("its checksum is not that of its text");
     *text = at;
     *len = t->size;
     return HL_OK;
@@ -276,7 +277,7 @@ hl_status hl_manifest_unwrap(const void *file, size_t size, const char **text, s
 {
     struct hl_safetensors st;
     if (size > HL_MANIFEST_MAX + FILE_ROOM)
-        return bad("the file is too long");
+        return bad_manifest("the file is too long");
     if (hl_safetensors_parse(file, size, size, &st) != HL_OK)
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
     hl_status status = find_text(&st, file, text, len);

@@ -24,32 +24,32 @@ static void args_builder_fini(struct args_builder *b)
     json_decref(b->notes);
 }
 
-static void set(struct args_builder *b, const char *name, json_t *value)
+static void args_set(struct args_builder *b, const char *name, json_t *value)
 {
     b->failed |= json_object_set_new(b->args, name, value) != 0;
 }
 
 static void set_int(struct args_builder *b, const char *name, uint64_t value)
 {
-    set(b, name, json_integer((json_int_t)value));
+    args_set(b, name, json_integer((json_int_t)value));
 }
 
 static void set_bool(struct args_builder *b, const char *name, bool value)
 {
-    set(b, name, json_boolean(value));
+    args_set(b, name, json_boolean(value));
 }
 
 static void set_text(struct args_builder *b, const char *name, const char *value)
 {
-    set(b, name, json_string(value));
+    args_set(b, name, json_string(value));
 }
 
 static void set_none(struct args_builder *b, const char *name)
 {
-    set(b, name, json_null());
+    args_set(b, name, json_null());
 }
 
-static void note(struct args_builder *b, json_t *text)
+static void args_note(struct args_builder *b, json_t *text)
 {
     b->failed |= json_array_append_new(b->notes, text) != 0;
 }
@@ -85,7 +85,7 @@ static void set_rotary_base(struct args_builder *b, double base)
     if (whole)
         set_int(b, "rotary_base", (uint64_t)base);
     else
-        set(b, "rotary_base", json_real(base));
+        args_set(b, "rotary_base", json_real(base));
 }
 
 /* The one scaling that Megatron has arguments for is llama 3's, with fixed frequency factors. */
@@ -102,11 +102,11 @@ static void set_rope_scaling(struct args_builder *b)
         set_bool(b, "use_rope_scaling", false);
     } else if (llama3) {
         set_bool(b, "use_rope_scaling", true);
-        set(b, "rope_scaling_factor", json_real(hl_json_real(scaling, "factor", 8)));
+        args_set(b, "rope_scaling_factor", json_real(hl_json_real(scaling, "factor", 8)));
     } else {
-        note(b, json_sprintf("rope_scaling of type %s has no argument in Megatron with these "
-                             "factors; the exported args leave it out",
-                             type));
+        args_note(b, json_sprintf("rope_scaling of type %s has no argument in Megatron with these "
+                                  "factors; the exported args leave it out",
+                                  type));
     }
 }
 
@@ -120,14 +120,14 @@ static void set_positions(struct args_builder *b)
     if (!rope)
         return;
     set_rotary_base(b, b->hf.rope_theta);
-    set(b, "rotary_percent", json_real(1.0));
+    args_set(b, "rotary_percent", json_real(1.0));
     set_bool(b, "rotary_interleaved", false);
     set_rope_scaling(b);
     const json_t *window = json_object_get(b->hf.hf, "sliding_window");
     if (json_is_integer(window) && hl_json_bool(b->hf.hf, "use_sliding_window", 1))
-        note(b, json_sprintf("sliding_window %lld is not in the exported args; give Megatron "
-                             "--window-size if your version has it",
-                             (long long)json_integer_value(window)));
+        args_note(b, json_sprintf("sliding_window %lld is not in the exported args; give Megatron "
+                                  "--window-size if your version has it",
+                                  (long long)json_integer_value(window)));
 }
 
 static void set_activation(struct args_builder *b)
@@ -138,9 +138,9 @@ static void set_activation(struct args_builder *b)
     else if (strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0)
         set_bool(b, "swiglu", true);
     else
-        note(b, json_sprintf("a gated MLP with hidden_act %s is not Megatron's --swiglu; the "
-                             "exported args leave it out",
-                             act));
+        args_note(b, json_sprintf("a gated MLP with hidden_act %s is not Megatron's --swiglu; the "
+                                  "exported args leave it out",
+                                  act));
     set_bool(b, "squared_relu", false);
 }
 
@@ -150,8 +150,9 @@ static void set_biases(struct args_builder *b)
     if (c->proj_bias == c->mlp_bias)
         set_bool(b, "add_bias_linear", c->mlp_bias);
     else
-        note(b, json_string("the model has biases in attention or in the MLP only, and Megatron's "
-                            "add_bias_linear means both; the exported args leave it out"));
+        args_note(
+            b, json_string("the model has biases in attention or in the MLP only, and Megatron's "
+                           "add_bias_linear means both; the exported args leave it out"));
     set_bool(b, "add_qkv_bias", c->qkv_bias);
 }
 
@@ -162,13 +163,13 @@ static void set_layers(struct args_builder *b)
     set_activation(b);
     set_biases(b);
     set_text(b, "normalization", gpt2 ? "LayerNorm" : "RMSNorm");
-    set(b, "norm_epsilon", json_real(b->hf.norm_eps));
+    args_set(b, "norm_epsilon", json_real(b->hf.norm_eps));
     set_bool(b, "apply_layernorm_1p", false);
     set_bool(b, "qk_layernorm", false);
     set_bool(b, "apply_query_key_layer_scaling", false);
-    set(b, "attention_dropout",
-        json_real(gpt2 ? hf_real(b, "attn_pdrop", 0.1) : hf_real(b, "attention_dropout", 0)));
-    set(b, "hidden_dropout", json_real(gpt2 ? hf_real(b, "resid_pdrop", 0.1) : 0));
+    args_set(b, "attention_dropout",
+             json_real(gpt2 ? hf_real(b, "attn_pdrop", 0.1) : hf_real(b, "attention_dropout", 0)));
+    args_set(b, "hidden_dropout", json_real(gpt2 ? hf_real(b, "resid_pdrop", 0.1) : 0));
     set_none(b, "num_experts");
     set_none(b, "mtp_num_layers");
     set_none(b, "spec");

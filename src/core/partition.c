@@ -38,7 +38,7 @@ uint64_t hl_partition_padded_vocab(uint64_t vocab, uint64_t divisor, uint64_t tp
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-static uint64_t chunks(const struct hl_partition_options *o)
+static uint64_t chunk_count(const struct hl_partition_options *o)
 {
     return o->virtual_stages > 1 ? (uint64_t)o->virtual_stages : 1;
 }
@@ -86,13 +86,13 @@ hl_status hl_partition_check_layers(const struct hl_partition_options *o, uint64
         return hl_fail(HL_EINVAL, "stage layers %d, %d and virtual stages %d can't be negative",
                        o->first_stage_layers, o->last_stage_layers, o->virtual_stages);
     HL_TRY(check_stages(o, layers));
-    if (chunks(o) == 1)
+    if (chunk_count(o) == 1)
         return HL_OK;
     if (o->pp < 2)
         return hl_fail(HL_EINVAL, "virtual stages need pp of at least 2");
     for (int pp = 0; pp < o->pp; pp++) {
         uint64_t n = stage_layers(o, layers, pp);
-        if (n % chunks(o) != 0)
+        if (n % chunk_count(o) != 0)
             return hl_fail(HL_EINVAL,
                            "stage %d has %" PRIu64 " layers: they can't be shared evenly by %d "
                            "virtual stages",
@@ -104,11 +104,11 @@ hl_status hl_partition_check_layers(const struct hl_partition_options *o, uint64
 void hl_partition_stage(const struct hl_partition_options *o, uint64_t layers, int pp, int chunk,
                         uint64_t *first, uint64_t *count)
 {
-    uint64_t at = (uint64_t)chunk * (layers / chunks(o));
+    uint64_t at = (uint64_t)chunk * (layers / chunk_count(o));
     for (int q = 0; q < pp; q++)
-        at += stage_layers(o, layers, q) / chunks(o);
+        at += stage_layers(o, layers, q) / chunk_count(o);
     *first = at;
-    *count = stage_layers(o, layers, pp) / chunks(o);
+    *count = stage_layers(o, layers, pp) / chunk_count(o);
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -450,7 +450,7 @@ HL_CHECK static hl_status plan_chunk(struct hl_planner *p, int pp, int chunk)
         HL_TRY(begin_shard(p, pp, part));
         HL_TRY(hl_planner_layer(p, first + i, i));
     }
-    if (pp == o->pp - 1 && chunk == (int)chunks(o) - 1) {
+    if (pp == o->pp - 1 && chunk == (int)chunk_count(o) - 1) {
         HL_TRY(begin_shard(p, pp, "head"));
         HL_TRY(hl_planner_head(p));
     }
@@ -471,13 +471,13 @@ HL_CHECK static hl_status build(struct hl_planner *p)
         hl_partition_padded_vocab(c->vocab, (uint64_t)p->o->vocab_divisor, (uint64_t)p->o->tp);
     for (int pp = 0; pp < p->o->pp; pp++)
         for (p->tp = 0; p->tp < p->o->tp; p->tp++)
-            for (int chunk = 0; chunk < (int)chunks(p->o); chunk++)
+            for (int chunk = 0; chunk < (int)chunk_count(p->o); chunk++)
                 HL_TRY(plan_chunk(p, pp, chunk));
     HL_TRY(find_tied_head(p));
     return count_sources(p);
 }
 
-static void finish(struct hl_planner *p)
+static void planner_finish(struct hl_planner *p)
 {
     struct hl_partition_plan *plan = p->plan;
     plan->names = hl_buf_take(&p->names);
@@ -502,7 +502,7 @@ hl_status hl_partition_plan(const struct hl_hf_config *config, const struct hl_t
                            .plan = &plan};
     hl_status st = build(&p);
     if (st == HL_OK)
-        finish(&p);
+        planner_finish(&p);
     HASH_CLEAR(hh, p.index);
     free(p.nodes);
     free(p.used);

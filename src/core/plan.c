@@ -79,7 +79,7 @@ static int ranks_per_gpu_slot(const struct shape *s)
     return widest;
 }
 
-static int gcd(int a, int b)
+static int int_gcd(int a, int b)
 {
     while (b != 0) {
         int t = a % b;
@@ -103,7 +103,7 @@ static void choose_shape(struct shape *s)
         k = s->use_gpus ? ranks_per_gpu_slot(s) : 1;
     s->per_container = k < s->world ? k : s->world;
     s->containers = ceil_div(s->world, s->per_container);
-    s->unit = g->tp / gcd(g->tp, s->per_container);
+    s->unit = g->tp / int_gcd(g->tp, s->per_container);
     if (s->unit > s->containers)
         s->unit = s->containers;
     int groups = s->unit * s->per_container / g->tp; /* TP groups in a unit */
@@ -145,7 +145,7 @@ static hl_status HL_PRINTF(2, 3) add_line(char ***list, const char *fmt, ...)
     return HL_OK;
 }
 
-static const char *plural(int n)
+static const char *plural_s(int n)
 {
     return n == 1 ? "" : "s";
 }
@@ -157,17 +157,17 @@ static hl_status explain_shape(const struct shape *s, struct hl_plan *plan)
     HL_TRY(add_line(&plan->arithmetic,
                     "PP %d × TP %d × DP %d = %d rank%s; %d rank%s per container → %d container%s, "
                     "one serverId:numaId slot each",
-                    g->pp, g->tp, g->dp, s->world, plural(s->world), k, plural(k), s->containers,
-                    plural(s->containers)));
+                    g->pp, g->tp, g->dp, s->world, plural_s(s->world), k, plural_s(k),
+                    s->containers, plural_s(s->containers)));
     if (g->dp > 1)
         HL_TRY(add_line(&plan->arithmetic, "%d data-parallel replicas of PP %d × TP %d = %d rank%s",
-                        g->dp, g->pp, g->tp, replica, plural(replica)));
+                        g->dp, g->pp, g->tp, replica, plural_s(replica)));
     HL_TRY(add_line(&plan->arithmetic, "ranks count tp first, then %s: order %s",
                     g->order == HL_ORDER_TP_DP_PP ? "dp, then pp" : "pp, then dp",
                     hl_rank_order_name(g->order)));
     if (s->job->ranks_per_slot > 0)
         return add_line(&plan->arithmetic, "%d rank%s per slot because the job says so", k,
-                        plural(k));
+                        plural_s(k));
     if (!s->use_gpus)
         return add_line(&plan->arithmetic, "1 rank per slot because it uses no GPU");
     if (s->most_gpus == 0)
@@ -178,7 +178,7 @@ static hl_status explain_shape(const struct shape *s, struct hl_plan *plan)
                         "container cuts a TP group unevenly or joins stages",
                         k, s->most_gpus);
     return add_line(&plan->arithmetic, "%d rank%s per slot, one for each of its GPUs", k,
-                    plural(k));
+                    plural_s(k));
 }
 
 struct tally {
@@ -195,7 +195,8 @@ static void describe_slot(const struct shape *s, char *buf, size_t cap)
     const char *glue = " with ";
     buf[0] = '\0';
     if (s->use_gpus) {
-        snprintf(buf, cap, "%sat least %d GPU%s", glue, s->per_container, plural(s->per_container));
+        snprintf(buf, cap, "%sat least %d GPU%s", glue, s->per_container,
+                 plural_s(s->per_container));
         glue = ", ";
     }
     if (s->job->cpus_per_rank > 0) {
@@ -215,9 +216,9 @@ static hl_status explain_refusal(const struct shape *s, const struct tally *t, s
     describe_slot(s, what, sizeof(what));
     plan->never = t->fitting < s->containers;
     (void)hl_buf_printf(&text, "needs %d slot%s%s, %d %s free of %d on %d ready server%s",
-                        s->containers, plural(s->containers), what, t->free,
+                        s->containers, plural_s(s->containers), what, t->free,
                         t->free == 1 ? "is" : "are", t->total, t->ready_nodes,
-                        plural(t->ready_nodes));
+                        plural_s(t->ready_nodes));
     if (t->too_small > 0)
         (void)hl_buf_printf(&text, "; %d more free one%s too small", t->too_small,
                             t->too_small == 1 ? " is" : "s are");
@@ -230,7 +231,7 @@ static hl_status explain_refusal(const struct shape *s, const struct tally *t, s
         (void)hl_buf_printf(&text,
                             "; even an idle cluster has only %d such slot%s: add servers or "
                             "make the job smaller",
-                            t->fitting, plural(t->fitting));
+                            t->fitting, plural_s(t->fitting));
     if (text.failed) {
         hl_buf_fini(&text);
         return short_of_memory();
@@ -326,7 +327,7 @@ static hl_status fill_containers(const struct shape *s, const int *where, struct
 }
 
 /* From units as placed to containers in rank order. */
-static hl_status place(const struct shape *s, const int *free_slots, int *where)
+static hl_status place_gang(const struct shape *s, const int *free_slots, int *where)
 {
     struct hl_place_request req = {.containers = s->containers,
                                    .unit = s->unit,
@@ -407,7 +408,7 @@ static hl_status warn_stages(const struct shape *s, const int *where, int *seen,
     return add_line(&plan->warnings,
                     "pipeline stages of %d of %d replica%s share a server, because there are not "
                     "enough servers with free slots to keep them apart",
-                    replicas, s->job->grid.dp, plural(s->job->grid.dp));
+                    replicas, s->job->grid.dp, plural_s(s->job->grid.dp));
 }
 
 struct host_entry {
@@ -487,7 +488,7 @@ static hl_status fill_plan(const struct shape *s, struct hl_plan *plan)
     HL_AUTO(hl_freep) int *where = calloc((size_t)s->containers, sizeof(int));
     if (where == NULL)
         return short_of_memory();
-    HL_TRY(place(s, seen, where));
+    HL_TRY(place_gang(s, seen, where));
     HL_TRY(fill_containers(s, where, plan));
     HL_TRY(set_text(&plan->master_node, s->cluster->nodes[where[0]].name));
     HL_TRY(set_text(&plan->master_address, s->cluster->nodes[where[0]].rank_address));

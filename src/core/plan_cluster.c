@@ -28,7 +28,7 @@ void hl_cluster_fini(struct hl_cluster *c)
 }
 
 /* Where the name is, or would be. strverscmp: node-2 stands before node-10. */
-static size_t position(const struct hl_cluster *c, const char *name, int *found)
+static size_t node_position(const struct hl_cluster *c, const char *name, int *found)
 {
     size_t low = 0, high = c->count;
     *found = 0;
@@ -124,7 +124,7 @@ static struct hl_cluster_slot *find_slot(const struct hl_cluster_node *n, int nu
     return NULL;
 }
 
-static hl_status grow(struct hl_cluster *c)
+static hl_status cluster_grow(struct hl_cluster *c)
 {
     if (c->count < c->cap)
         return HL_OK;
@@ -143,12 +143,12 @@ hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *no
     int found;
     hl_status st = node_read(node, &n);
     if (st == HL_OK)
-        st = grow(c);
+        st = cluster_grow(c);
     if (st != HL_OK) {
         node_fini(&n);
         return st;
     }
-    size_t at = position(c, n.name, &found);
+    size_t at = node_position(c, n.name, &found);
     if (found) {
         for (int i = 0; i < n.slot_count; i++) {
             const struct hl_cluster_slot *old = find_slot(&c->nodes[at], n.slots[i].numa_id);
@@ -166,7 +166,7 @@ hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *no
 void hl_cluster_remove(struct hl_cluster *c, const char *name)
 {
     int found;
-    size_t at = position(c, name, &found);
+    size_t at = node_position(c, name, &found);
     if (!found)
         return;
     node_fini(&c->nodes[at]);
@@ -177,7 +177,7 @@ void hl_cluster_remove(struct hl_cluster *c, const char *name)
 struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *name)
 {
     int found;
-    size_t at = position(c, name, &found);
+    size_t at = node_position(c, name, &found);
     return found ? &c->nodes[at] : NULL;
 }
 

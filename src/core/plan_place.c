@@ -106,7 +106,7 @@ static void sort_into_classes(struct placer *p)
     qsort(p->order, p->order_count, sizeof(struct server_class *), preferred_first);
 }
 
-static int pop(struct placer *p, struct server_class *c)
+static int class_pop(struct placer *p, struct server_class *c)
 {
     int s = c->head;
     c->head = p->next[s];
@@ -119,7 +119,7 @@ static int best_fit(struct placer *p, int slots)
     int f = slots;
     while (p->classes[f].head < 0)
         f++;
-    return pop(p, &p->classes[f]);
+    return class_pop(p, &p->classes[f]);
 }
 
 /* No server takes more than per_stage units. */
@@ -128,7 +128,7 @@ static void take_apart(struct placer *p, int need)
     for (size_t i = 0; i < p->order_count && need > 0; i++) {
         struct server_class *c = p->order[i];
         while (c->head >= 0 && need >= c->apart && need > 0) {
-            p->units[pop(p, c)] = c->apart;
+            p->units[class_pop(p, c)] = c->apart;
             need -= c->apart;
         }
         if (need > 0 && c->head >= 0) {
@@ -187,7 +187,7 @@ static void place_pieces(struct placer *p, int slots)
             f++;
         while (p->classes[f].head < 0)
             f--;
-        int s = pop(p, &p->classes[f]);
+        int s = class_pop(p, &p->classes[f]);
         int n = min_int(slots, f);
         for (int i = 0; i < n; i++)
             *to++ = s;

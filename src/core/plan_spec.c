@@ -19,7 +19,7 @@ static struct env env_new(struct hl_arena *arena, size_t max)
                         .arena = arena};
 }
 
-static void add(struct env *env, const char *key, const char *value)
+static void env_add(struct env *env, const char *key, const char *value)
 {
     if (env->list.items != NULL)
         env->list.items[env->list.count++] = (struct hl_api_key_value){key, value};
@@ -27,7 +27,7 @@ static void add(struct env *env, const char *key, const char *value)
 
 static void add_int(struct env *env, const char *key, int64_t value)
 {
-    add(env, key, hl_arena_printf(env->arena, "%lld", (long long)value));
+    env_add(env, key, hl_arena_printf(env->arena, "%lld", (long long)value));
 }
 
 static int job_sets(const struct hl_job *job, const char *name)
@@ -42,9 +42,9 @@ static void add_model(struct env *env, const struct hl_job *job, int64_t version
 {
     if (*job->model == '\0')
         return;
-    add(env, "HELIOS_MODEL",
-        version >= 0 ? hl_arena_printf(env->arena, "%s@%lld", job->model, (long long)version)
-                     : job->model);
+    env_add(env, "HELIOS_MODEL",
+            version >= 0 ? hl_arena_printf(env->arena, "%s@%lld", job->model, (long long)version)
+                         : job->model);
 }
 
 /* Somebody else may give out the CPUs; then only the job can say how many there are. */
@@ -69,30 +69,30 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
 {
     struct env all = env_new(arena, job->env_count + ENV_MAX), *env = &all;
     for (size_t i = 0; i < job->env_count; i++)
-        add(env, job->env[i].name, job->env[i].value);
+        env_add(env, job->env[i].name, job->env[i].value);
     add_threads(env, job, c);
-    add(env, "CONTROLLER_L3_CACHE_ADDRESS", opts->l3_address);
-    add(env, "HELIOS_CONTROLLER", opts->controller_address);
-    add(env, "HELIOS_JOB", opts->job_id);
+    env_add(env, "CONTROLLER_L3_CACHE_ADDRESS", opts->l3_address);
+    env_add(env, "HELIOS_CONTROLLER", opts->controller_address);
+    env_add(env, "HELIOS_JOB", opts->job_id);
     add_int(env, "HELIOS_ATTEMPT", opts->attempt);
-    add(env, "HELIOS_NODE", c->node);
+    env_add(env, "HELIOS_NODE", c->node);
     add_model(env, job, opts->model_version);
     if (*job->dataset != '\0')
-        add(env, "HELIOS_DATASET", job->dataset);
+        env_add(env, "HELIOS_DATASET", job->dataset);
     if (job->checkpoint_every > 0)
         add_int(env, "HELIOS_CHECKPOINT_EVERY", job->checkpoint_every);
     add_int(env, "PIPELINE_PARALLEL_SIZE", job->grid.pp);
     add_int(env, "TENSOR_PARALLEL_SIZE", job->grid.tp);
     add_int(env, "DATA_PARALLEL_SIZE", job->grid.dp);
     add_int(env, "VIRTUAL_PIPELINE_PARALLEL_SIZE", job->virtual_stages);
-    add(env, "HELIOS_RANK_ORDER", hl_rank_order_name(job->grid.order));
+    env_add(env, "HELIOS_RANK_ORDER", hl_rank_order_name(job->grid.order));
     add_int(env, "WORLD_SIZE", plan->world_size);
     add_int(env, "LOCAL_WORLD_SIZE", c->rank_count);
     add_int(env, "GROUP_RANK", c->index);
     add_int(env, "GROUP_WORLD_SIZE", plan->container_count);
     add_int(env, "TORCHELASTIC_RESTART_COUNT", opts->attempt - 1);
     add_int(env, "TORCHELASTIC_MAX_RESTARTS", job->restarts);
-    add(env, "MASTER_ADDR", plan->master_address);
+    env_add(env, "MASTER_ADDR", plan->master_address);
     add_int(env, "MASTER_PORT", opts->master_port);
     return env->list;
 }

@@ -70,7 +70,7 @@ static const struct row {
 
 /* clang-format on */
 
-static int fits(const struct row *r, const struct hl_route_query *q)
+static int row_fits(const struct row *r, const struct hl_route_query *q)
 {
     return (r->op >> q->op & 1) && (r->source >> q->source & 1) && (r->target >> q->target & 1) &&
            (r->link >> q->link & 1) && (r->net & (q->migration_net ? UP : DOWN)) &&
@@ -81,7 +81,7 @@ static int fits(const struct row *r, const struct hl_route_query *q)
 struct hl_route hl_route_choose(const struct hl_route_query *q)
 {
     size_t i = 0;
-    while (i < HL_ARRAY_LEN(table) && !fits(&table[i], q))
+    while (i < HL_ARRAY_LEN(table) && !row_fits(&table[i], q))
         i++;
     assert(i < HL_ARRAY_LEN(table)); /* the tests walk all inputs */
     const struct row *r = &table[i];

@@ -14,14 +14,14 @@ struct cursor {
     char *text; /* where the next unescaped string goes */
 };
 
-static size_t position(const struct cursor *c)
+static size_t cursor_position(const struct cursor *c)
 {
     return (size_t)(c->at - c->start) + 8;
 }
 
 static hl_status fail_at(const struct cursor *c, const char *what)
 {
-    return hl_fail(HL_EINVAL, "safetensors header, byte %zu: %s", position(c), what);
+    return hl_fail(HL_EINVAL, "safetensors header, byte %zu: %s", cursor_position(c), what);
 }
 
 static void skip_space(struct cursor *c)
@@ -31,7 +31,7 @@ static void skip_space(struct cursor *c)
 }
 
 /* Skips space, and consumes `ch` when it is next. */
-static int accept(struct cursor *c, char ch)
+static int cursor_accept(struct cursor *c, char ch)
 {
     skip_space(c);
     if (c->at >= c->end || *c->at != (unsigned char)ch)
@@ -42,7 +42,7 @@ static int accept(struct cursor *c, char ch)
 
 HL_CHECK static hl_status expect(struct cursor *c, char ch)
 {
-    if (accept(c, ch))
+    if (cursor_accept(c, ch))
         return HL_OK;
     char what[32] = "expected '?'";
     what[10] = ch;
@@ -170,7 +170,7 @@ HL_CHECK static hl_status read_name(struct cursor *c, const char **out)
     size_t len = strlen(name);
     if (len > HL_TENSOR_NAME_MAX)
         return hl_fail(HL_EINVAL, "safetensors header, byte %zu: a name of %zu bytes, at most %d",
-                       position(c), len, HL_TENSOR_NAME_MAX);
+                       cursor_position(c), len, HL_TENSOR_NAME_MAX);
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)name[i] < 0x20 || name[i] == 0x7F)
             return fail_at(c, "a name holds a control character");
@@ -203,14 +203,14 @@ HL_CHECK static hl_status read_list(struct cursor *c, uint64_t *list, uint32_t m
 {
     uint32_t n = 0;
     HL_TRY(expect(c, '['));
-    if (!accept(c, ']')) {
+    if (!cursor_accept(c, ']')) {
         do {
             if (n == max)
                 return hl_fail(HL_EINVAL,
                                "safetensors header, byte %zu: a list of more than %u numbers",
-                               position(c), max);
+                               cursor_position(c), max);
             HL_TRY(read_u64(c, &list[n++]));
-        } while (accept(c, ','));
+        } while (cursor_accept(c, ','));
         HL_TRY(expect(c, ']'));
     }
     *count = n;
@@ -254,10 +254,10 @@ HL_CHECK static hl_status read_tensor(struct cursor *c, struct hl_tensor *t)
     uint64_t offsets[2] = {0, 0}, size;
     unsigned has = 0;
     HL_TRY(expect(c, '{'));
-    if (!accept(c, '}')) {
+    if (!cursor_accept(c, '}')) {
         do
             HL_TRY(read_field(c, t, offsets, &has));
-        while (accept(c, ','));
+        while (cursor_accept(c, ','));
         HL_TRY(expect(c, '}'));
     }
     if (has != (HAS_DTYPE | HAS_SHAPE | HAS_OFFSETS))
@@ -301,7 +301,7 @@ HL_CHECK static hl_status read_metadata(struct cursor *c, struct hl_safetensors 
     if (st->meta != NULL)
         return fail_at(c, "__metadata__ stands twice");
     HL_TRY(expect(c, '{'));
-    if (accept(c, '}'))
+    if (cursor_accept(c, '}'))
         return HL_OK;
     do {
         HL_TRY(grow((void **)&st->meta, st->meta_count, &cap, sizeof(*st->meta)));
@@ -310,7 +310,7 @@ HL_CHECK static hl_status read_metadata(struct cursor *c, struct hl_safetensors 
         HL_TRY(expect(c, ':'));
         HL_TRY(read_string(c, &m->value));
         st->meta_count++;
-    } while (accept(c, ','));
+    } while (cursor_accept(c, ','));
     return expect(c, '}');
 }
 
@@ -321,7 +321,7 @@ HL_CHECK static hl_status read_header(struct cursor *c, struct hl_safetensors *s
     if (c->at >= c->end || *c->at != '{')
         return fail_at(c, "the header does not begin with '{': is this a safetensors file?");
     HL_TRY(expect(c, '{'));
-    if (!accept(c, '}')) {
+    if (!cursor_accept(c, '}')) {
         do {
             HL_TRY(read_name(c, &name));
             HL_TRY(expect(c, ':'));
@@ -334,7 +334,7 @@ HL_CHECK static hl_status read_header(struct cursor *c, struct hl_safetensors *s
             *t = (struct hl_tensor){.name = name};
             HL_TRY(read_tensor(c, t));
             st->count++;
-        } while (accept(c, ','));
+        } while (cursor_accept(c, ','));
         HL_TRY(expect(c, '}'));
     }
     skip_space(c);

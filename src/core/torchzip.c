@@ -18,26 +18,26 @@
 
 /* ---- pickle ---------------------------------------------------------------------------------- */
 
-static void put(struct hl_buf *b, const void *data, size_t len)
+static void pickle_put(struct hl_buf *b, const void *data, size_t len)
 {
     (void)hl_buf_append(b, data, len);
 }
 
 static void put_u(struct hl_buf *b, uint64_t v, size_t bytes)
 {
-    put(b, &v, bytes); /* little endian, as everything here */
+    pickle_put(b, &v, bytes); /* little endian, as everything here */
 }
 
-static void op(struct hl_buf *b, char code)
+static void pickle_op(struct hl_buf *b, char code)
 {
-    put(b, &code, 1);
+    pickle_put(b, &code, 1);
 }
 
 static void put_text(struct hl_buf *b, const char *s, size_t len)
 {
-    op(b, 'X'); /* BINUNICODE */
+    pickle_op(b, 'X'); /* BINUNICODE */
     put_u(b, len, 4);
-    put(b, s, len);
+    pickle_put(b, s, len);
 }
 
 static void put_word(struct hl_buf *b, const char *s)
@@ -48,13 +48,13 @@ static void put_word(struct hl_buf *b, const char *s)
 static void put_int(struct hl_buf *b, uint64_t v)
 {
     if (v < 256) {
-        op(b, 'K'); /* BININT1 */
+        pickle_op(b, 'K'); /* BININT1 */
         put_u(b, v, 1);
     } else if (v <= INT32_MAX) {
-        op(b, 'J'); /* BININT */
+        pickle_op(b, 'J'); /* BININT */
         put_u(b, v, 4);
     } else {
-        op(b, '\x8a'); /* LONG1; the ninth byte keeps it positive */
+        pickle_op(b, '\x8a'); /* LONG1; the ninth byte keeps it positive */
         put_u(b, 9, 1);
         put_u(b, v, 8);
         put_u(b, 0, 1);
@@ -95,21 +95,21 @@ static void put_tensor(struct hl_buf *b, const struct hl_tensor *t, size_t key)
     put_word(b, name);
     put_word(b, "cpu");
     put_int(b, t->size / hl_dtype_size(t->dtype));
-    op(b, 't'); /* TUPLE from the mark */
-    op(b, 'Q'); /* BINPERSID */
+    pickle_op(b, 't'); /* TUPLE from the mark */
+    pickle_op(b, 'Q'); /* BINPERSID */
     put_int(b, 0);
-    op(b, '(');
+    pickle_op(b, '(');
     for (uint32_t i = 0; i < t->rank; i++)
         put_int(b, t->shape[i]);
-    op(b, 't');
-    op(b, '(');
+    pickle_op(b, 't');
+    pickle_op(b, '(');
     for (uint32_t i = 0; i < t->rank; i++)
         put_int(b, stride[i]);
-    op(b, 't');
-    op(b, '\x89'); /* NEWFALSE: requires_grad */
+    pickle_op(b, 't');
+    pickle_op(b, '\x89'); /* NEWFALSE: requires_grad */
     put_ordered_dict(b);
-    op(b, 't');
-    op(b, 'R');
+    pickle_op(b, 't');
+    pickle_op(b, 'R');
 }
 
 /* "model3.x" is chunk 3 and *rest "x"; anything else is chunk -1 and the whole name. */
@@ -134,7 +134,7 @@ static void put_chunk(struct hl_buf *b, const struct hl_torchzip_tensor *tensors
         snprintf(key, sizeof(key), "model%d", chunk);
     put_word(b, key);
     put_ordered_dict(b);
-    op(b, '(');
+    pickle_op(b, '(');
     for (size_t i = 0; i < count; i++) {
         const char *name;
         if (tensors[i].optimizer || chunk_of(tensors[i].tensor->name, &name) != chunk)
@@ -142,21 +142,21 @@ static void put_chunk(struct hl_buf *b, const struct hl_torchzip_tensor *tensors
         put_word(b, name);
         put_tensor(b, tensors[i].tensor, i);
     }
-    op(b, 'u'); /* SETITEMS */
+    pickle_op(b, 'u'); /* SETITEMS */
 }
 
 static void put_optimizer(struct hl_buf *b, const struct hl_torchzip_tensor *tensors, size_t count)
 {
     put_word(b, "helios_optimizer");
     put_ordered_dict(b);
-    op(b, '(');
+    pickle_op(b, '(');
     for (size_t i = 0; i < count; i++) {
         if (!tensors[i].optimizer)
             continue;
         put_word(b, tensors[i].tensor->name);
         put_tensor(b, tensors[i].tensor, i);
     }
-    op(b, 'u');
+    pickle_op(b, 'u');
 }
 
 static void put_signed(struct hl_buf *b, int64_t v)
@@ -165,7 +165,7 @@ static void put_signed(struct hl_buf *b, int64_t v)
         put_int(b, (uint64_t)v);
         return;
     }
-    op(b, '\x8a'); /* LONG1, two's complement */
+    pickle_op(b, '\x8a'); /* LONG1, two's complement */
     put_u(b, 8, 1);
     put_u(b, (uint64_t)v, 8);
 }
@@ -173,7 +173,7 @@ static void put_signed(struct hl_buf *b, int64_t v)
 static void put_real(struct hl_buf *b, double v)
 {
     uint64_t bits;
-    op(b, 'G'); /* BINFLOAT, big endian */
+    pickle_op(b, 'G'); /* BINFLOAT, big endian */
     memcpy(&bits, &v, sizeof(bits));
     bits = __builtin_bswap64(bits);
     put_u(b, bits, 8);
@@ -192,9 +192,9 @@ HL_CHECK static hl_status put_argument(struct hl_buf *b, const char *name, const
     else if (json_is_number(value))
         put_real(b, json_number_value(value));
     else if (json_is_boolean(value))
-        op(b, json_is_true(value) ? '\x88' : '\x89');
+        pickle_op(b, json_is_true(value) ? '\x88' : '\x89');
     else if (json_is_null(value))
-        op(b, 'N');
+        pickle_op(b, 'N');
     else
         return hl_fail(HL_EINVAL, "argument '%s' is a list or an object", name);
     return HL_OK;
@@ -209,7 +209,7 @@ HL_CHECK static hl_status put_namespace(struct hl_buf *b, const json_t *args)
     (void)hl_buf_printf(b, "cargparse\nNamespace\n)\x81}(");
     json_object_foreach ((json_t *)args, name, value)
         HL_TRY(put_argument(b, name, value));
-    put(b, "ub", 2);
+    pickle_put(b, "ub", 2);
     return HL_OK;
 }
 
@@ -225,7 +225,7 @@ HL_CHECK static hl_status put_pickle(struct hl_buf *b, const struct hl_torchzip_
             present[chunk_of(tensors[i].tensor->name, &rest) + 1] = 1;
     }
     present[0] |= memchr(present, 1, sizeof(present)) == NULL;
-    put(b, "\x80\x02}(", 4); /* PROTO 2, EMPTY_DICT, MARK */
+    pickle_put(b, "\x80\x02}(", 4); /* PROTO 2, EMPTY_DICT, MARK */
     for (int chunk = -1; chunk < CHUNKS_MAX; chunk++)
         if (present[chunk + 1])
             put_chunk(b, tensors, count, chunk);
@@ -237,7 +237,7 @@ HL_CHECK static hl_status put_pickle(struct hl_buf *b, const struct hl_torchzip_
         HL_TRY(put_namespace(b, options->args));
     if (optimizer)
         put_optimizer(b, tensors, count);
-    put(b, "u.", 2);
+    pickle_put(b, "u.", 2);
     return HL_OK;
 }
 
@@ -251,7 +251,7 @@ struct writer {
     uint64_t entries;
 };
 
-static uint64_t position(const struct writer *w)
+static uint64_t writer_position(const struct writer *w)
 {
     return w->z->file_size + (w->z->bytes.len - w->segment_from);
 }
@@ -304,24 +304,24 @@ static void put_entry(struct writer *w, const char *name, uint64_t size, uint32_
 {
     struct hl_buf *b = &w->z->bytes, *c = &w->central;
     size_t len = strlen(name);
-    uint64_t at = position(w);
+    uint64_t at = writer_position(w);
     /* 30 fixed bytes, the name, 20 of zip64, 4 of the padding's own header. */
     uint64_t data = at + 30 + len + 20 + 4;
     uint64_t pad = (ALIGN - data % ALIGN) % ALIGN;
-    put(b, "PK\3\4", 4);
+    pickle_put(b, "PK\3\4", 4);
     put_common(b, crc, len);
     put_u(b, 20 + 4 + pad, 2);
-    put(b, name, len);
+    pickle_put(b, name, len);
     put_u(b, 1, 2);
     put_u(b, 16, 2);
     put_u(b, size, 8);
     put_u(b, size, 8);
-    put(b, "FB", 2);
+    pickle_put(b, "FB", 2);
     put_u(b, pad, 2);
     for (uint64_t i = 0; i < pad; i++)
-        op(b, 'Z');
+        pickle_op(b, 'Z');
 
-    put(c, "PK\1\2", 4);
+    pickle_put(c, "PK\1\2", 4);
     put_u(c, 45, 2);
     put_common(c, crc, len);
     put_u(c, 28, 2); /* extra */
@@ -330,7 +330,7 @@ static void put_entry(struct writer *w, const char *name, uint64_t size, uint32_
     put_u(c, 0, 2);
     put_u(c, 0, 4);
     put_u(c, UINT32_MAX, 4);
-    put(c, name, len);
+    pickle_put(c, name, len);
     put_u(c, 1, 2);
     put_u(c, 24, 2);
     put_u(c, size, 8);
@@ -342,17 +342,17 @@ static void put_entry(struct writer *w, const char *name, uint64_t size, uint32_
 static void put_file(struct writer *w, const char *name, const void *data, size_t len)
 {
     put_entry(w, name, len, hl_crc32(0, data, len));
-    put(&w->z->bytes, data, len);
+    pickle_put(&w->z->bytes, data, len);
 }
 
 static void put_end(struct writer *w)
 {
     struct hl_buf *b = &w->z->bytes;
-    uint64_t begin = position(w), size = w->central.len;
+    uint64_t begin = writer_position(w), size = w->central.len;
     uint64_t few = w->entries < UINT16_MAX ? w->entries : UINT16_MAX;
-    put(b, w->central.data, w->central.len);
-    uint64_t end = position(w);
-    put(b, "PK\6\6", 4); /* zip64 end of the central directory */
+    pickle_put(b, w->central.data, w->central.len);
+    uint64_t end = writer_position(w);
+    pickle_put(b, "PK\6\6", 4); /* zip64 end of the central directory */
     put_u(b, 44, 8);
     put_u(b, 45, 2);
     put_u(b, 45, 2);
@@ -362,11 +362,11 @@ static void put_end(struct writer *w)
     put_u(b, w->entries, 8);
     put_u(b, size, 8);
     put_u(b, begin, 8);
-    put(b, "PK\6\7", 4); /* where that is */
+    pickle_put(b, "PK\6\7", 4); /* where that is */
     put_u(b, 0, 4);
     put_u(b, end, 8);
     put_u(b, 1, 4);
-    put(b, "PK\5\6", 4);
+    pickle_put(b, "PK\5\6", 4);
     put_u(b, 0, 2);
     put_u(b, 0, 2);
     put_u(b, few, 2);

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "l3d/l4_private.h"
 
-struct place {
+struct claimed_place {
     struct hl_id cluster;
     uint64_t revision;
     uint64_t shards; /* that somebody may want */
@@ -26,8 +26,8 @@ struct claiming {
     struct hl_id cluster;
     uint64_t revision, seen;
     int adopt, take;
-    struct hl_archive *archive; /* NULL: none, or away */
-    struct place pool, there;   /* as found; there: the archive */
+    struct hl_archive *archive;       /* NULL: none, or away */
+    struct claimed_place pool, there; /* as found; there: the archive */
     uint64_t archived, trashed;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -37,8 +37,8 @@ struct claiming {
 
 /* An empty archive is whoever's comes; an empty pool of another cluster is that one's: it serves it
  * now, and its shards are on their way. */
-static enum hl_api_claim_result judge(const struct claiming *c, const struct place *p,
-                                      int empty_is_free)
+static enum hl_api_claim_result judge_place(const struct claiming *c, const struct claimed_place *p,
+                                            int empty_is_free)
 {
     if (c->take || (p->shards == 0 && empty_is_free))
         return HL_API_CLAIM_RESULT_CLAIMED;
@@ -52,13 +52,13 @@ static enum hl_api_claim_result judge(const struct claiming *c, const struct pla
     return p->revision > c->seen ? HL_API_CLAIM_RESULT_NEWER : HL_API_CLAIM_RESULT_CLAIMED;
 }
 
-static void look(struct claiming *c)
+static void claiming_look(struct claiming *c)
 {
     struct hl_pool_claim pool;
     struct hl_pool_info info;
     hl_pool_claimed(c->d->pool, &pool);
     hl_pool_info(c->d->pool, &info);
-    c->pool = (struct place){
+    c->pool = (struct claimed_place){
         .cluster = pool.cluster, .revision = pool.revision, .shards = info.shards - info.manifests};
     c->archive = l4_archive(c->d);
     if (c->archive == NULL)
@@ -69,11 +69,11 @@ static void look(struct claiming *c)
     hl_archive_stat(c->archive, &there);
     c->archived = there.count - there.manifests;
     c->trashed = there.trashed;
-    c->there =
-        (struct place){claim.cluster, claim.revision, c->archived + there.trashed, claim.damaged};
+    c->there = (struct claimed_place){claim.cluster, claim.revision, c->archived + there.trashed,
+                                      claim.damaged};
 }
 
-static void answer(struct claiming *c, enum hl_api_claim_result state)
+static void claiming_answer(struct claiming *c, enum hl_api_claim_result state)
 {
     struct hl_arena *arena = hl_rpc_call_arena(c->call);
     const struct hl_api_l3_claim_results r = {
@@ -104,7 +104,7 @@ static void take_pool(struct claiming *c)
     hl_pool_claim(c->d->pool, &now);
     c->pool.cluster = now.cluster;
     c->pool.revision = now.revision;
-    answer(c, HL_API_CLAIM_RESULT_CLAIMED);
+    claiming_answer(c, HL_API_CLAIM_RESULT_CLAIMED);
 }
 
 static void write_archive(struct work *w)
@@ -128,20 +128,20 @@ static void archive_written(struct work *w)
         return;
     }
     hl_info("archive is claimed url=%s cluster=%s", c->d->l4->url, hl_id_format(c->cluster).s);
-    c->there =
-        (struct place){.cluster = c->cluster, .revision = c->revision, .shards = c->there.shards};
+    c->there = (struct claimed_place){
+        .cluster = c->cluster, .revision = c->revision, .shards = c->there.shards};
     take_pool(c);
 }
 
-static void decide(struct claiming *c)
+static void claiming_decide(struct claiming *c)
 {
-    enum hl_api_claim_result pool = judge(c, &c->pool, 0);
+    enum hl_api_claim_result pool = judge_place(c, &c->pool, 0);
     enum hl_api_claim_result there =
-        c->archive != NULL ? judge(c, &c->there, 1) : HL_API_CLAIM_RESULT_CLAIMED;
+        c->archive != NULL ? judge_place(c, &c->there, 1) : HL_API_CLAIM_RESULT_CLAIMED;
     /* from bad to good */
     enum hl_api_claim_result worst = pool < there ? pool : there;
     if (worst != HL_API_CLAIM_RESULT_CLAIMED) {
-        answer(c, worst);
+        claiming_answer(c, worst);
         return;
     }
     int stands = hl_id_equal(c->there.cluster, c->cluster) && !c->there.damaged &&
@@ -155,8 +155,8 @@ static void decide(struct claiming *c)
     workers_add(c->d->l4->stores, &c->work);
 }
 
-static hl_status parse(struct hl_l3d *d, const struct hl_api_l3_claim_params *params,
-                       struct claiming *c)
+static hl_status claiming_parse(struct hl_l3d *d, const struct hl_api_l3_claim_params *params,
+                                struct claiming *c)
 {
     struct hl_archive *a;
     HL_TRY(hl_id_parse(params->cluster, &c->cluster));
@@ -177,7 +177,7 @@ void method_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_cl
 {
     struct hl_l3d *d = arg;
     struct claiming *c = calloc(1, sizeof(*c));
-    hl_status st = c != NULL ? parse(d, params, c) : hl_fail(HL_ENOMEM, "claim");
+    hl_status st = c != NULL ? claiming_parse(d, params, c) : hl_fail(HL_ENOMEM, "claim");
     if (st != HL_OK) {
         free(c);
         hl_rpc_reject(call, st, NULL);
@@ -185,13 +185,13 @@ void method_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_cl
     }
     c->d = d;
     c->call = call;
-    look(c);
-    decide(c);
+    claiming_look(c);
+    claiming_decide(c);
 }
 
 /* ---- who may --------------------------------------------------------------------------------- */
 
-static hl_status check(const char *what, struct hl_id owner, const char *named)
+static hl_status check_owner(const char *what, struct hl_id owner, const char *named)
 {
     struct hl_id_text text = hl_id_format(owner);
     if (hl_id_is_none(owner) || strcmp(named, text.s) == 0)
@@ -211,7 +211,7 @@ hl_status claim_allows(struct hl_l3d *d, const char *cluster)
 {
     struct hl_pool_claim pool;
     hl_pool_claimed(d->pool, &pool);
-    return check("pool", pool.cluster, cluster);
+    return check_owner("pool", pool.cluster, cluster);
 }
 
 hl_status claim_allows_import(struct hl_l3d *d, const char *cluster)
@@ -229,12 +229,12 @@ hl_status claim_allows_archive(struct hl_l3d *d, const char *cluster)
     if (claim.damaged)
         return hl_fail(HL_EPERM, "the archive's helios-cluster.json is damaged, so nothing is "
                                  "taken out of it; `helios recover` writes it again");
-    return check("archive", claim.cluster, cluster);
+    return check_owner("archive", claim.cluster, cluster);
 }
 
 /* ---- before a shard is archived -------------------------------------------------------------- */
 
-static hl_status sign(struct hl_l3d *d, struct hl_archive *a)
+static hl_status sign_archive(struct hl_l3d *d, struct hl_archive *a)
 {
     struct hl_pool_claim pool;
     struct hl_archive_claim have;
@@ -260,7 +260,7 @@ static hl_status sign(struct hl_l3d *d, struct hl_archive *a)
 hl_status claim_sign(struct hl_l3d *d, struct hl_archive *a)
 {
     pthread_mutex_lock(&d->l4->sign_lock);
-    hl_status st = sign(d, a);
+    hl_status st = sign_archive(d, a);
     pthread_mutex_unlock(&d->l4->sign_lock);
     return st;
 }

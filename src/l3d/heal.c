@@ -35,7 +35,7 @@ struct heal {
 };
 
 /* What is to be replaced, and what the new bytes must be. */
-struct patient {
+struct repair {
     struct hl_pool_ref old; /* pinned; size 0 = the pool has none */
     struct hl_pool_extent x;
     uint32_t *crcs;
@@ -79,7 +79,7 @@ static hl_status fetching_locate(void *arg, const struct hl_extent **extent)
     return HL_OK;
 }
 
-static hl_status fetch_extent(struct fetching *f, const char *address, struct patient *p)
+static hl_status fetch_extent(struct fetching *f, const char *address, struct repair *p)
 {
     static const struct hl_remote_ops ops = {.left_ms = fetching_left_ms,
                                              .locate = fetching_locate};
@@ -95,7 +95,7 @@ static hl_status fetch_extent(struct fetching *f, const char *address, struct pa
 }
 
 static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_request *source,
-                                 struct patient *p, uint32_t *crc)
+                                 struct repair *p, uint32_t *crc)
 {
     uint64_t ms = source->timeout_ms > 0 ? source->timeout_ms : d->l4->opts.load_timeout_ms;
     struct fetching f = {.d = d, .deadline_ns = hl_now_ns() + ms * HL_NS_PER_MS};
@@ -116,7 +116,7 @@ static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_requ
     return st;
 }
 
-static int is_right(struct patient *p, uint32_t crc)
+static int is_right(struct repair *p, uint32_t crc)
 {
     return !p->crc_known || p->crc == crc;
 }
@@ -145,7 +145,7 @@ static hl_status none_left(struct heal *h)
 }
 
 /* Good bytes into p->x: *crc, and where they are from. HL_ENOENT: there are none. */
-static hl_status find_bytes(struct heal *h, struct patient *p, uint32_t *crc, int *archive_bad)
+static hl_status find_bytes(struct heal *h, struct repair *p, uint32_t *crc, int *archive_bad)
 {
     uint64_t size;
     *archive_bad = 0;
@@ -175,7 +175,7 @@ static hl_status find_bytes(struct heal *h, struct patient *p, uint32_t *crc, in
 /* ---- one shard, in a worker ------------------------------------------------------------------ */
 
 /* The size is known from the pool, the archive or a source. */
-static uint64_t size_of(const struct heal *h, const struct patient *p)
+static uint64_t size_of(const struct heal *h, const struct repair *p)
 {
     uint64_t size;
     if (p->old.size > 0)
@@ -185,7 +185,7 @@ static uint64_t size_of(const struct heal *h, const struct patient *p)
     return h->sources.count > 0 ? h->sources.items[0].size_bytes : 0;
 }
 
-static hl_status replace(struct heal *h, struct patient *p)
+static hl_status replace_shard(struct heal *h, struct repair *p)
 {
     uint32_t crc = 0;
     int archive_bad = 0;
@@ -203,7 +203,7 @@ static hl_status replace(struct heal *h, struct patient *p)
     return HL_OK;
 }
 
-static hl_status treat(struct heal *h, struct patient *p)
+static hl_status repair_shard(struct heal *h, struct repair *p)
 {
     const struct hl_api_copy_request *first = h->sources.count > 0 ? h->sources.items : NULL;
     struct l4_want want = {
@@ -226,7 +226,7 @@ static hl_status treat(struct heal *h, struct patient *p)
     if (st == HL_EEXIST)
         return hl_fail(HL_EBUSY, "shard %s is being loaded; ask again", hl_id_format(h->id).s);
     HL_TRY(st);
-    st = replace(h, p);
+    st = replace_shard(h, p);
     if (st != HL_OK)
         hl_pool_abort(h->d->pool, &p->x);
     h->state = st == HL_OK ? HL_API_HEAL_STATE_HEALED : HL_API_HEAL_STATE_LOST;
@@ -235,7 +235,7 @@ static hl_status treat(struct heal *h, struct patient *p)
 
 static hl_status heal_now(struct heal *h)
 {
-    struct patient p = {0};
+    struct repair p = {0};
     HL_AUTO(hl_freep) uint32_t *bad = NULL;
     size_t bad_count = 0;
     hl_status st = hl_pool_verify(h->d->pool, h->id, &h->d->stopping, &bad, &bad_count);
@@ -248,7 +248,7 @@ static hl_status heal_now(struct heal *h)
     if (st == HL_ECORRUPT)
         HL_TRY(hl_pool_pin(h->d->pool, h->id, 0, &p.old));
     hl_fault_count(st == HL_ECORRUPT ? "corrupt" : "missing", "pool");
-    st = treat(h, &p);
+    st = repair_shard(h, &p);
     if (p.old.size > 0)
         hl_pool_unpin(h->d->pool, &p.old);
     free(p.crcs);

@@ -20,7 +20,7 @@
 
 #define METRICS_MAX ((size_t)4 << 20)
 
-static void reject(struct hl_rpc_call *call, hl_status st)
+static void reject_call(struct hl_rpc_call *call, hl_status st)
 {
     hl_rpc_reject(call, st, NULL);
 }
@@ -100,7 +100,7 @@ static void method_metrics(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         hl_reply_l3_metrics(call, &(struct hl_api_l3_metrics_results){.text = text.data});
     else
-        reject(call, st);
+        reject_call(call, st);
     hl_buf_fini(&text);
 }
 
@@ -121,7 +121,7 @@ static void method_import_model(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         st = import_start(d, &params->request);
     if (st != HL_OK)
-        reject(call, st);
+        reject_call(call, st);
     else
         hl_reply_l3_import_model(call, &(struct hl_api_l3_import_model_results){0});
 }
@@ -133,7 +133,7 @@ static void method_import_progress(void *arg, struct hl_rpc_call *call,
     struct hl_api_l3_import_progress_results r = {0};
     hl_status st = import_progress(d, params->import_id, hl_rpc_call_arena(call), &r.progress);
     if (st != HL_OK)
-        reject(call, st);
+        reject_call(call, st);
     else
         hl_reply_l3_import_progress(call, &r);
 }
@@ -157,7 +157,7 @@ static void method_inventory(void *arg, struct hl_rpc_call *call,
         limit = INVENTORY_MAX;
     struct hl_pool_ref *refs = calloc(limit, sizeof(*refs));
     if (refs == NULL) {
-        reject(call, hl_fail(HL_ENOMEM, "inventory of %zu shards", limit));
+        reject_call(call, hl_fail(HL_ENOMEM, "inventory of %zu shards", limit));
         return;
     }
     r.extents.count = hl_pool_list(d->pool, &r.next, refs, limit);
@@ -175,7 +175,7 @@ static void method_free(void *arg, struct hl_rpc_call *call,
     struct hl_api_l3_free_results r = {0};
     hl_status st = claim_allows(d, params->cluster);
     if (st != HL_OK) {
-        reject(call, st);
+        reject_call(call, st);
         return;
     }
     for (size_t i = 0; i < params->ids.count; i++) {
@@ -232,7 +232,7 @@ static void method_verify(void *arg, struct hl_rpc_call *call,
     struct hl_l3d *d = arg;
     struct verify *v = calloc(1, sizeof(*v));
     if (v == NULL) {
-        reject(call, hl_fail(HL_ENOMEM, "verification"));
+        reject_call(call, hl_fail(HL_ENOMEM, "verification"));
         return;
     }
     const char *tier = params->tier;
@@ -242,7 +242,7 @@ static void method_verify(void *arg, struct hl_rpc_call *call,
         st = hl_fail(HL_EINVAL, "verify: helios-l3d has L3 and L4, not '%.40s'", tier);
     if (st != HL_OK) {
         free(v);
-        reject(call, st);
+        reject_call(call, st);
         return;
     }
     v->d = d;

@@ -40,8 +40,8 @@ struct task {
 /* ---- the work itself, in workers ------------------------------------------------------------- */
 
 /* The archive's own network, if it has one, is none of ours: its transfers end in this host. */
-static void count(enum hl_tier source, enum hl_tier target, uint64_t size, uint64_t begun_ns,
-                  hl_status st)
+static void count_transfer(enum hl_tier source, enum hl_tier target, uint64_t size,
+                           uint64_t begun_ns, hl_status st)
 {
     struct hl_transfer t = hl_route_transfer(
         &(struct hl_route_query){.op = source == HL_TIER_L4 ? HL_ROUTE_READ : HL_ROUTE_WRITE,
@@ -63,7 +63,7 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     HL_TRY(hl_archive_crc(a, x->id, &want));
     uint64_t begun_ns = hl_now_ns();
     hl_status st = hl_archive_get(a, x->id, x->ptr, x->size, want);
-    count(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
+    count_transfer(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
     if (st == HL_ECORRUPT)
         l4_bad_mark(d, x->id);
     if (st != HL_OK)
@@ -124,7 +124,7 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     uint64_t begun_ns = hl_now_ns();
     hl_status st = hl_archive_put(a, id, base + ref.offset, ref.size, ref.crc32);
     if (st != HL_EEXIST)
-        count(HL_TIER_L3, HL_TIER_L4, ref.size, begun_ns, st);
+        count_transfer(HL_TIER_L3, HL_TIER_L4, ref.size, begun_ns, st);
     hl_pool_unpin(d->pool, &ref);
     if (st == HL_OK)
         l4_bad_clear(d, id);
@@ -173,7 +173,7 @@ static void task_done(struct work *w)
     }
 }
 
-static void expire(struct task *t, uint64_t now)
+static void task_expire(struct task *t, uint64_t now)
 {
     struct waiter *x, *next;
     char text[HL_ERROR_TEXT_MAX];
@@ -197,7 +197,7 @@ static void on_clock(void *arg)
     struct task *t, *next;
     uint64_t now = hl_now_ns();
     HASH_ITER (hh, d->l4->tasks, t, next)
-        expire(t, now);
+        task_expire(t, now);
 }
 
 struct refusal {
@@ -207,7 +207,7 @@ struct refusal {
     char text[HL_ERROR_TEXT_MAX];
 };
 
-static void refuse(void *arg)
+static void refuse_tasks(void *arg)
 {
     struct refusal *r = arg;
     r->done(r->arg, r->st, r->text);
@@ -222,7 +222,7 @@ static void refuse_later(struct hl_l3d *d, l4_done done, void *arg, hl_status st
         abort(); /* as hl_loop_post would */
     *r = (struct refusal){.done = done, .arg = arg, .st = st};
     snprintf(r->text, sizeof(r->text), "%s", hl_error_text());
-    hl_loop_post(d->loop, refuse, r);
+    hl_loop_post(d->loop, refuse_tasks, r);
 }
 
 static struct task *task_start(struct hl_l3d *d, const struct task_key *key)

@@ -89,7 +89,7 @@ static void note_failure(struct l4_opener *o)
     pthread_mutex_unlock(&o->lock);
 }
 
-static int stopping(const struct l4_opener *o)
+static int opener_stopping(const struct l4_opener *o)
 {
     return atomic_load_explicit(&o->d->stopping, memory_order_relaxed);
 }
@@ -97,7 +97,7 @@ static int stopping(const struct l4_opener *o)
 static void pause_for(const struct l4_opener *o, unsigned ms)
 {
     uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
-    while (!stopping(o) && hl_now_ns() < until)
+    while (!opener_stopping(o) && hl_now_ns() < until)
         poll(NULL, 0, NAP_MS);
 }
 
@@ -106,7 +106,7 @@ static void try_again(struct work *w)
     struct l4_opener *o = (struct l4_opener *)w;
     struct hl_archive *a = NULL;
     unsigned pause = PAUSE_MS;
-    for (pause_for(o, pause); !stopping(o); pause_for(o, pause)) {
+    for (pause_for(o, pause); !opener_stopping(o); pause_for(o, pause)) {
         if (hl_archive_open(&o->options, &a) == HL_OK) {
             is_open(o->d, a);
             return;
@@ -118,10 +118,10 @@ static void try_again(struct work *w)
     }
 }
 
-static void tried(struct work *w)
+static void open_tried(struct work *w)
 {
     struct l4_opener *o = (struct l4_opener *)w;
-    if (!stopping(o))
+    if (!opener_stopping(o))
         hl_info("archive is there seconds=%.1f", (double)(hl_now_ns() - o->since_ns) / 1e9);
 }
 
@@ -169,7 +169,7 @@ hl_status l4_open(struct hl_l3d *d, const struct hl_archive_options *options)
              "error=\"%s\"",
              d->l4->url, o->why);
     HL_TRY(workers_start(d->loop, 1, &o->thread));
-    o->work = (struct work){.run = try_again, .done = tried};
+    o->work = (struct work){.run = try_again, .done = open_tried};
     workers_add(o->thread, &o->work);
     return HL_OK;
 }

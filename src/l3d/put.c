@@ -13,7 +13,7 @@ struct put {
     uint64_t started_ns;
 };
 
-static void count(const struct put *put, hl_status st)
+static void count_put(const struct put *put, hl_status st)
 {
     struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
         .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_TCP});
@@ -45,7 +45,7 @@ static void put_abort(void *arg, void *token)
 {
     struct hl_l3d *d = arg;
     struct put *put = token;
-    count(put, HL_ECANCELED);
+    count_put(put, HL_ECANCELED);
     hl_pool_abort(d->pool, &put->extent);
     free(put);
 }
@@ -56,7 +56,7 @@ static hl_status put_commit(void *arg, void *token, uint32_t crc, const uint32_t
     struct hl_l3d *d = arg;
     struct put *put = token;
     hl_status st = hl_pool_seal(d->pool, &put->extent, crc, chunk_crcs, chunk_count, NULL);
-    count(put, st);
+    count_put(put, st);
     if (st == HL_OK)
         *id = put->extent.id;
     else

@@ -68,7 +68,7 @@ static int64_t oldest_kept(const struct hl_l3d *d)
     return hl_wall_ms() - (int64_t)d->l4->opts.trash_keep_ms;
 }
 
-static void empty(struct work *w)
+static void trash_empty(struct work *w)
 {
     const struct hl_l3d *d = ((struct trash *)w)->d;
     struct hl_archive *a = l4_archive(d);
@@ -86,7 +86,7 @@ static void empty(struct work *w)
     hl_error_clear();
 }
 
-static void emptied(struct work *w)
+static void trash_emptied(struct work *w)
 {
     ((struct trash *)w)->busy = 0;
 }
@@ -108,7 +108,7 @@ static void on_look(void *arg)
     if (t->busy || a == NULL || !hl_archive_trash_old(a, oldest_kept(t->d)) || !is_ours(t->d, a))
         return;
     t->busy = 1;
-    t->work = (struct work){.run = empty, .done = emptied};
+    t->work = (struct work){.run = trash_empty, .done = trash_emptied};
     workers_add(t->d->l4->stores, &t->work);
 }
 

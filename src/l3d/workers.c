@@ -17,7 +17,7 @@ struct workers {
     int stop;
 };
 
-static void finish(void *arg)
+static void work_finish(void *arg)
 {
     struct work *w = arg;
     w->owner->pending--;
@@ -39,7 +39,7 @@ static void *worker_main(void *arg)
             ws->last = &ws->first;
         pthread_mutex_unlock(&ws->lock);
         w->run(w);
-        hl_loop_post(ws->loop, finish, w);
+        hl_loop_post(ws->loop, work_finish, w);
         pthread_mutex_lock(&ws->lock);
     }
     pthread_mutex_unlock(&ws->lock);

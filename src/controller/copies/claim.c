@@ -37,7 +37,7 @@ hl_status claim_add_revision(struct hl_records *records, uint64_t revision)
                           HL_CLAIM_REVISION_KEY);
 }
 
-static hl_status make(struct hl_controller *c)
+static hl_status cluster_make(struct hl_controller *c)
 {
     struct hl_id id = hl_id_random();
     json_t *id_value = json_pack("{s:s}", "id", hl_id_format(id).s);
@@ -75,7 +75,7 @@ hl_status claim_load(struct hl_controller *c)
     hl_status st = hl_store_get(c->store, HL_CLAIM_ID_KEY, &value);
     if (st == HL_ENOENT) {
         hl_error_clear();
-        HL_TRY(make(c));
+        HL_TRY(cluster_make(c));
     } else {
         HL_TRY(st);
         st = hl_id_parse(hl_json_str(value, "id", ""), &id);
@@ -185,7 +185,7 @@ static void refuse_newer(struct hl_controller *c)
 }
 
 /* Nobody's shards: ours if the catalogue knows them. */
-static void compare(struct hl_controller *c)
+static void claim_compare(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;
     if (HASH_COUNT(c->catalog.shards) == 0) {
@@ -205,14 +205,14 @@ static int is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
     return hl_id_is_none(owner) && shards > 0 && known == 0;
 }
 
-static void judge(struct hl_controller *c)
+static void claim_judge(struct hl_controller *c)
 {
     switch (c->claim.found.state) {
     case HL_API_CLAIM_RESULT_CLAIMED:
         claim_is_ours(c);
         break;
     case HL_API_CLAIM_RESULT_UNCLAIMED:
-        compare(c);
+        claim_compare(c);
         break;
     case HL_API_CLAIM_RESULT_OTHER:
         refuse_other(c);
@@ -265,7 +265,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
                   "upgrade it");
     } else if (st == HL_OK) {
         read_answer(&cl->found, r);
-        judge(c);
+        claim_judge(c);
     }
     int told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
     if (told && q->revision > cl->seen)
@@ -280,7 +280,8 @@ static void on_claim(void *arg, hl_status st, const char *text,
     }
 }
 
-static void ask(struct hl_controller *c, enum hl_api_claim_mode mode, claim_done done, void *arg)
+static void claim_send(struct hl_controller *c, enum hl_api_claim_mode mode, claim_done done,
+                       void *arg)
 {
     struct question *q = calloc(1, sizeof(*q));
     if (q == NULL) {
@@ -301,12 +302,12 @@ void claim_ask(struct hl_controller *c)
     if (c->claim.asking)
         c->claim.again = true;
     else
-        ask(c, HL_API_CLAIM_MODE_OWN, NULL, NULL);
+        claim_send(c, HL_API_CLAIM_MODE_OWN, NULL, NULL);
 }
 
 void claim_take(struct hl_controller *c, claim_done done, void *arg)
 {
-    ask(c, HL_API_CLAIM_MODE_TAKE, done, arg);
+    claim_send(c, HL_API_CLAIM_MODE_TAKE, done, arg);
 }
 
 void claim_changed(struct hl_controller *c)
@@ -342,5 +343,5 @@ void claim_compared(struct hl_controller *c)
                " shards that were never claimed, and the catalogue knows none of them; " RECOVER,
                pool ? "pool" : "archive", pool ? f->shards : f->archived);
     else
-        ask(c, HL_API_CLAIM_MODE_ADOPT, NULL, NULL);
+        claim_send(c, HL_API_CLAIM_MODE_ADOPT, NULL, NULL);
 }

@@ -73,7 +73,8 @@ static void holding_shrink(struct hl_controller *c, struct holding *h)
     free(h);
 }
 
-static int is(const struct copy *x, const struct node *n, enum hl_tier tier, const char *device)
+static int copy_is(const struct copy *x, const struct node *n, enum hl_tier tier,
+                   const char *device)
 {
     return x->node == n && x->tier == tier &&
            (device[0] == '\0' || strcmp(device, x->info.device) == 0);
@@ -103,7 +104,8 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
         return;
     }
     struct copy **at = &h->copies;
-    while (*at != NULL && !(is(*at, n, tier, "") && strcmp(copy->device, (*at)->info.device) == 0))
+    while (*at != NULL &&
+           !(copy_is(*at, n, tier, "") && strcmp(copy->device, (*at)->info.device) == 0))
         at = &(*at)->next;
     struct copy *old = *at;
     if (old != NULL) {
@@ -143,7 +145,7 @@ struct kind {
 static int is_kind(const struct copy *x, const void *arg)
 {
     const struct kind *k = arg;
-    return is(x, k->node, k->tier, k->device);
+    return copy_is(x, k->node, k->tier, k->device);
 }
 
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_tier tier,
@@ -171,7 +173,7 @@ void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_i
 {
     struct holding *h = holding_find(c, id);
     for (struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
-        if (is(x, p->node, p->tier, p->device))
+        if (copy_is(x, p->node, p->tier, p->device))
             x->dropping = on;
 }
 

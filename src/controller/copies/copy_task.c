@@ -75,7 +75,7 @@ int place_same(const struct place *a, const struct place *b)
     return hl_copy_same_place(&x, &y);
 }
 
-static int distance(const struct order *o, const struct place *p)
+static int place_distance(const struct order *o, const struct place *p)
 {
     struct hl_copy_place from = plan_place(o->c, p), goal = plan_place(o->c, &o->spec.goal);
     return hl_copy_distance(&from, &goal, o->spec.op);
@@ -84,7 +84,8 @@ static int distance(const struct order *o, const struct place *p)
 static void sort_sources(struct order *o)
 {
     for (size_t i = 1; i < o->source_count; i++)
-        for (size_t k = i; k > 0 && distance(o, &o->sources[k]) < distance(o, &o->sources[k - 1]);
+        for (size_t k = i;
+             k > 0 && place_distance(o, &o->sources[k]) < place_distance(o, &o->sources[k - 1]);
              k--) {
             struct place p = o->sources[k];
             o->sources[k] = o->sources[k - 1];
@@ -278,7 +279,7 @@ static void call_l3(struct order *o, enum hl_tier tier)
 }
 
 /* Where a step lands: at the node of the goal or of the copy, or at the L3 host. */
-static struct place landing(const struct order *o, const struct hl_copy_place *lands)
+static struct place place_landing(const struct order *o, const struct hl_copy_place *lands)
 {
     struct place p = {.tier = lands->tier};
     if (lands->node != NULL)
@@ -300,7 +301,7 @@ static void order_go(struct order *o)
         order_end(o, HL_ETIMEDOUT, "the deadline of the copy passed");
         return;
     }
-    o->next = landing(o, &m.lands);
+    o->next = place_landing(o, &m.lands);
     switch (m.step) {
     case HL_COPY_READ:
         call_agent(o, o->next.node, HL_ROUTE_READ);

@@ -4,7 +4,7 @@
 #include "controller/copies/claim.h"
 #include "controller/copies/copies.h"
 
-static void freed(struct hl_controller *c, hl_status st, const char *text)
+static void free_answered(struct hl_controller *c, hl_status st, const char *text)
 {
     if (!controller_landed(c) && st != HL_OK)
         hl_warn("shards were not freed and wait for the sweep error=\"%s\"", text);
@@ -14,14 +14,14 @@ static void on_freed(void *arg, hl_status st, const char *text,
                      const struct hl_api_l3_free_results *r)
 {
     (void)r;
-    freed(arg, st, text);
+    free_answered(arg, st, text);
 }
 
 static void on_archived_dropped(void *arg, hl_status st, const char *text,
                                 const struct hl_api_l3_drop_archived_results *r)
 {
     (void)r;
-    freed(arg, st, text);
+    free_answered(arg, st, text);
 }
 
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)

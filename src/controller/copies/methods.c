@@ -341,7 +341,7 @@ static hl_status fail_last(struct hl_id id, const struct place *p)
                    place_name(p, name, sizeof(name)), hl_id_format(id).s);
 }
 
-static void confirmed(struct task *t, hl_status st)
+static void drop_confirmed(struct task *t, hl_status st)
 {
     if (controller_landed(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
@@ -361,7 +361,7 @@ static void on_store_located(void *arg, hl_status st, const char *text,
 {
     (void)text;
     (void)r;
-    confirmed(arg, st);
+    drop_confirmed(arg, st);
 }
 
 static void on_located(void *arg, hl_status st, const char *text,
@@ -369,7 +369,7 @@ static void on_located(void *arg, hl_status st, const char *text,
 {
     (void)text;
     (void)r;
-    confirmed(arg, st);
+    drop_confirmed(arg, st);
 }
 
 /* A copy that is not the one to be dropped; host memory at least, for a device forgets. */

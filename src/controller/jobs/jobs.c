@@ -84,7 +84,7 @@ static hl_status gang_plan(const struct job *j, struct hl_plan **out)
                                             "helios-controller with --executor kubernetes");
 }
 
-static void place(struct job *j)
+static void job_place(struct job *j)
 {
     struct hl_plan *plan = NULL;
     struct hl_controller *c = j->controller;
@@ -239,7 +239,7 @@ static void stop_container(struct job *j, const struct hl_job_action *a)
 }
 
 /* What ended attempts held: their slots, and the versions they did not complete. */
-static void release(struct job *j)
+static void job_release(struct job *j)
 {
     int ended = hl_job_state_ended(j->run.state);
     if (j->marked) {
@@ -271,7 +271,7 @@ void job_carry_out(struct job *j, const struct hl_job_actions *actions)
                 stop_container(j, a);
             break;
         case HL_JOB_DO_RELEASE:
-            release(j);
+            job_release(j);
             break;
         case HL_JOB_DO_PLACE:
             want_place = 1; /* last: it may change the run these actions speak of */
@@ -283,7 +283,7 @@ void job_carry_out(struct job *j, const struct hl_job_actions *actions)
     if (away)
         gangs_keep(j);
     if (want_place)
-        place(j);
+        job_place(j);
 }
 
 /* ---- events from outside ----------------------------------------------------------------------
@@ -438,7 +438,7 @@ void job_resume(struct job *j)
 {
     struct hl_job_actions actions = {0};
     if (!j->run.slots_held)
-        release(j);
+        job_release(j);
     if (hl_jobrun_resume(&j->run, &actions) == HL_OK)
         job_carry_out(j, &actions);
     else

@@ -149,10 +149,10 @@ static bool is_over(const struct job *j, int attempt)
 }
 
 /* Its texts outlive the job. */
-static struct hl_api_controller_read_log_results about(const struct hl_controller *c,
-                                                       const struct job *j,
-                                                       const struct log_ask *ask,
-                                                       struct hl_arena *arena)
+static struct hl_api_controller_read_log_results job_about(const struct hl_controller *c,
+                                                           const struct job *j,
+                                                           const struct log_ask *ask,
+                                                           struct hl_arena *arena)
 {
     return (struct hl_api_controller_read_log_results){
         .rank = ask->rank,
@@ -238,7 +238,8 @@ const char *job_warning(const struct job *j)
  */
 
 /* Attempt and rank, where they are left to us; HL_ENOENT: the job has none such. */
-static hl_status complete(const struct hl_controller *c, const struct job *j, struct log_ask *ask)
+static hl_status ask_complete(const struct hl_controller *c, const struct job *j,
+                              struct log_ask *ask)
 {
     int world = (int)hl_rank_world(&j->spec.grid);
     int last = j->run.plan != NULL ? j->run.containers_attempt : 0;
@@ -269,13 +270,13 @@ void method_read_log(void *arg, struct hl_rpc_call *call,
                           .max_bytes = p->max_bytes > 0 ? p->max_bytes : LOG_BYTES};
     hl_status st = job_find(c, p->id, &j);
     if (st == HL_OK)
-        st = complete(c, j, &ask);
+        st = ask_complete(c, j, &ask);
     if (st != HL_OK) {
         reject(call, st);
         return;
     }
     j->read_ns = hl_now_ns();
-    ask.about = about(c, j, &ask, hl_rpc_call_arena(call));
+    ask.about = job_about(c, j, &ask, hl_rpc_call_arena(call));
     if (ask.index < 0 || ask.attempt > j->run.containers_attempt)
         reply_empty(call, &ask.about, is_over(j, ask.attempt)); /* not placed yet */
     else if (c->gangs != NULL && j->gang.id[0] != '\0')

@@ -20,7 +20,7 @@ struct port_call {
 
 /* Of the attempt. Clusters on one machine must not look at the same ports: each counts from one of
  * its own, which its Controller's address gives. `skip` candidates come before. */
-static int candidate(const struct job *j, int64_t skip)
+static int port_candidate(const struct job *j, int64_t skip)
 {
     const char *address = hl_controller_address(j->controller);
     uint32_t first = hl_crc32(0, address, strlen(address)) % PORT_COUNT;
@@ -30,10 +30,10 @@ static int candidate(const struct job *j, int64_t skip)
 int master_port(const struct job *j)
 {
     int known = j->port != 0 && j->port_attempt == j->run.attempt;
-    return known ? j->port : candidate(j, 0);
+    return known ? j->port : port_candidate(j, 0);
 }
 
-static void settle(struct job *j, int port)
+static void port_settle(struct job *j, int port)
 {
     j->port = port;
     j->port_attempt = j->run.attempt;
@@ -54,7 +54,7 @@ static void on_port(void *arg, hl_status st, const char *text,
         j->port_asked = 0;
     if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_JOB_STARTING) {
         if (st == HL_OK || !hl_status_retryable(st)) /* an Agent that knows no better: as ever */
-            settle(j, st == HL_OK ? r->port : 0);
+            port_settle(j, st == HL_OK ? r->port : 0);
         else
             hl_warn("port is asked for again job=%s error=\"%s\"", j->id, text);
         if (st == HL_EBUSY)
@@ -77,7 +77,7 @@ int master_port_ready(struct job *j)
     memcpy(k->job, j->id, sizeof(k->job));
     uint16_t ports[PORT_TRIES];
     for (int i = 0; i < PORT_TRIES; i++)
-        ports[i] = (uint16_t)candidate(j, j->port_skip + i);
+        ports[i] = (uint16_t)port_candidate(j, j->port_skip + i);
     j->port_asked = 1;
     controller_hold(c);
     hl_call_agent_find_port_async(

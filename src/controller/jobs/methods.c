@@ -98,8 +98,8 @@ static hl_status plan_now(struct hl_controller *c, const struct hl_job *spec, st
 
 /* All that can be known of a job before it waits for slots: planJob and submitJob both ask this,
  * so that what can be planned can be submitted. End *spec and *out also after a failure. */
-static hl_status examine(struct hl_controller *c, const struct request *r, struct hl_job *spec,
-                         struct hl_plan **out)
+static hl_status request_examine(struct hl_controller *c, const struct request *r,
+                                 struct hl_job *spec, struct hl_plan **out)
 {
     HL_TRY(parse_job(c, r, spec));
     HL_TRY(check_model(c, spec));
@@ -161,7 +161,7 @@ void method_plan_job(void *arg, struct hl_rpc_call *call,
     const struct request r = {p->yaml, p->source, p->cwd, p->file, &p->exported, &p->inherited};
     struct hl_job spec = {0};
     struct hl_plan *plan = NULL;
-    hl_status st = examine(c, &r, &spec, &plan);
+    hl_status st = request_examine(c, &r, &spec, &plan);
     if (st == HL_OK)
         hl_reply_controller_plan_job(call, &(struct hl_api_controller_plan_job_results){
                                                .plan = plan_answer(c, &spec, plan, arena),
@@ -201,13 +201,13 @@ static hl_status make_doc(struct job *j, const struct hl_api_job_launch *launch,
 }
 
 /* The job is taken over on HL_OK. A gang that no state of the cluster could hold is refused. */
-static hl_status submit(struct hl_controller *c, struct hl_rpc_call *call,
-                        const struct hl_api_controller_submit_job_params *p, struct job *j)
+static hl_status request_submit(struct hl_controller *c, struct hl_rpc_call *call,
+                                const struct hl_api_controller_submit_job_params *p, struct job *j)
 {
     const struct request r = {p->yaml, p->source, p->cwd, p->file, &p->exported, &p->inherited};
     struct hl_arena *arena = hl_rpc_call_arena(call);
     struct hl_plan *plan = NULL;
-    hl_status st = examine(c, &r, &j->spec, &plan);
+    hl_status st = request_examine(c, &r, &j->spec, &plan);
     if (st == HL_OK && plan->never)
         st = hl_fail(HL_EINVAL, "job '%s' can never run here: %s", j->spec.name, plan->reason);
     hl_plan_free(plan);
@@ -229,7 +229,7 @@ void method_submit_job(void *arg, struct hl_rpc_call *call,
         return;
     }
     j = calloc(1, sizeof(*j));
-    hl_status st = j != NULL ? submit(c, call, p, j)
+    hl_status st = j != NULL ? request_submit(c, call, p, j)
                              : hl_fail(HL_ENOMEM, "out of memory for the record of a job");
     if (st != HL_OK) {
         reject(call, st);

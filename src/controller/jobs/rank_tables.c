@@ -63,7 +63,7 @@ static void on_told(void *arg, hl_status st, const char *text,
     free(k);
 }
 
-static void tell(struct job *j, int index)
+static void table_tell(struct job *j, int index)
 {
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, j->run.containers[index].node);
@@ -90,7 +90,7 @@ void rank_tables_tell(struct job *j)
         return;
     for (int i = 0; i < j->run.container_count; i++)
         if (j->told[i] == TELL && j->run.containers[i].state == HL_CONTAINER_RUNNING)
-            tell(j, i);
+            table_tell(j, i);
 }
 
 void rank_tables_node(struct hl_controller *c, const char *node)

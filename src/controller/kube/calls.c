@@ -35,8 +35,8 @@ struct call {
 
 /* ---- in worker threads ----------------------------------------------------------------------- */
 
-static hl_status request(struct call *k, const char *method, const char *base, const char *kind,
-                         const char *name, const json_t *body, json_t **out)
+static hl_status call_request(struct call *k, const char *method, const char *base,
+                              const char *kind, const char *name, const json_t *body, json_t **out)
 {
     char path[1024];
     snprintf(path, sizeof(path), "%s/namespaces/%s/%s%s%s", base, k->g->ns, kind,
@@ -56,9 +56,9 @@ static hl_status make_one(struct call *k, const char *base, const char *kind, co
                           const json_t *doc, json_t **out)
 {
     json_t *there = NULL;
-    hl_status st = request(k, "POST", base, kind, "", doc, &there);
+    hl_status st = call_request(k, "POST", base, kind, "", doc, &there);
     if (st == HL_EEXIST)
-        st = request(k, "GET", base, kind, name, NULL, &there);
+        st = call_request(k, "GET", base, kind, name, NULL, &there);
     HL_TRY(st);
     if (hl_volcano_attempt_of(there, k->gang) != k->attempt) {
         json_decref(there);
@@ -90,9 +90,9 @@ static hl_status run_make(struct call *k)
         json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
                   "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid",
                   hl_json_str(json_object_get(job, "metadata"), "uid", ""));
-    hl_status st = request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
+    hl_status st = call_request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
     if (st == HL_OK)
-        st = request(k, "PATCH", CORE, "configmaps", k->name, owner, NULL);
+        st = call_request(k, "PATCH", CORE, "configmaps", k->name, owner, NULL);
     json_decref(owner);
     json_decref(job);
     return st;
@@ -101,7 +101,7 @@ static hl_status run_make(struct call *k)
 static hl_status unmake_one(struct call *k, const char *base, const char *kind, const char *name)
 {
     json_t *there = NULL;
-    hl_status st = request(k, "GET", base, kind, name, NULL, &there);
+    hl_status st = call_request(k, "GET", base, kind, name, NULL, &there);
     if (st == HL_ENOENT)
         return HL_OK;
     HL_TRY(st);
@@ -109,7 +109,7 @@ static hl_status unmake_one(struct call *k, const char *base, const char *kind, 
         json_t *how = json_pack("{s:s s:s s:s s:{s:s}}", "kind", "DeleteOptions", "apiVersion",
                                 "v1", "propagationPolicy", "Background", "preconditions", "uid",
                                 hl_json_str(json_object_get(there, "metadata"), "uid", ""));
-        st = request(k, "DELETE", base, kind, name, how, NULL);
+        st = call_request(k, "DELETE", base, kind, name, how, NULL);
         json_decref(how);
     }
     json_decref(there);
@@ -147,11 +147,11 @@ static hl_status run_unmake(struct call *k)
 /* Nobody reads the table of a map that is gone. */
 static hl_status run_tell(struct call *k)
 {
-    hl_status st = request(k, "PATCH", CORE, "configmaps", k->map, k->doc, NULL);
+    hl_status st = call_request(k, "PATCH", CORE, "configmaps", k->map, k->doc, NULL);
     return st == HL_ENOENT ? HL_OK : st;
 }
 
-static void run(uv_work_t *work)
+static void call_run(uv_work_t *work)
 {
     struct call *k = work->data;
     k->st = k->run(k);
@@ -246,7 +246,7 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
 static void call_send(struct job *j, struct call *k)
 {
     struct gangs *g = j->controller->gangs;
-    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, run, on_done) != 0) {
+    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, call_run, on_done) != 0) {
         call_free(k);
         return;
     }

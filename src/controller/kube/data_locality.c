@@ -15,7 +15,7 @@ static void key_of(int pp, int tp, char out[32])
 }
 
 /* "pp.tp" -> {node: true} of the version that the attempt loads. */
-static json_t *holders(const struct job *j)
+static json_t *shard_holders(const struct job *j)
 {
     struct hl_controller *c = j->controller;
     json_t *all = json_object();
@@ -40,7 +40,7 @@ static json_t *holders(const struct job *j)
 
 json_t *gangs_near(const struct job *j)
 {
-    json_t *list = json_array(), *all = j->load_version >= 0 ? holders(j) : json_object();
+    json_t *list = json_array(), *all = j->load_version >= 0 ? shard_holders(j) : json_object();
     for (int i = 0; i < j->run.plan->container_count; i++) {
         const struct hl_plan_container *c = &j->run.plan->containers[i];
         json_t *names = json_object(), *texts = json_array();

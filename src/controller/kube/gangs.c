@@ -54,7 +54,7 @@ static int is_up(const struct job *j)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void lose(struct job *j, int index, const char *why)
+static void container_lose(struct job *j, int index, const char *why)
 {
     char text[HL_JOB_TEXT_MAX], node[HL_NODE_NAME_MAX + 1];
     snprintf(text, sizeof(text), "%s", why);
@@ -83,14 +83,14 @@ static void look_at(struct job *j, int index)
         return;
     if (pod == NULL) {
         if (have != HL_CONTAINER_WANTED)
-            lose(j, index, "its pod is gone");
+            container_lose(j, index, "its pod is gone");
         return;
     }
     read_pod(j, index, pod, &p);
     if (p.state == HL_CONTAINER_LOST)
-        lose(j, index, p.message);
+        container_lose(j, index, p.message);
     else if (p.state == HL_CONTAINER_WANTED && have != HL_CONTAINER_WANTED)
-        lose(j, index, "its pod was replaced");
+        container_lose(j, index, "its pod was replaced");
     else if (p.state > have)
         tell_state(j, index, &p);
 }
@@ -116,7 +116,7 @@ static void look_at_job(struct job *j)
              hl_json_str(state, "message", ""));
     for (int i = 0; i < j->run.container_count; i++)
         if (j->run.containers[i].state <= HL_CONTAINER_RUNNING) {
-            lose(j, i, text);
+            container_lose(j, i, text);
             return;
         }
 }
@@ -156,7 +156,7 @@ void gangs_look(struct job *j)
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* An attempt whose Job should not be, or 0. */
-static int stray(const struct job *j)
+static int stray_containers(const struct job *j)
 {
     int wanted = is_up(j) || j->run.state == HL_JOB_SUCCEEDED ? j->run.attempt : 0;
     for (int attempt = 1; attempt <= j->run.attempt; attempt++) {
@@ -210,7 +210,7 @@ void gangs_keep(struct job *j)
     if (g == NULL || j->gang.id[0] == '\0' || !is_synced(g) || j->gang.busy || !job_is_saved(j) ||
         hl_now_ns() < j->gang.not_before_ns)
         return;
-    int away = stray(j), attempt = j->run.attempt;
+    int away = stray_containers(j), attempt = j->run.attempt;
     if (away > 0)
         gang_unmake(j, away);
     else if (j->run.state == HL_JOB_STARTING && j->gang.made != attempt &&
@@ -332,10 +332,10 @@ static void on_pod(void *arg, enum hl_kube_event type, json_t *object)
     on_change(g, g->pods, type, object);
 }
 
-static hl_status watch(struct gangs *g, const char *base, const char *kind,
-                       void (*all)(void *, const json_t *, unsigned),
-                       void (*one)(void *, enum hl_kube_event, json_t *),
-                       struct hl_kube_watcher **out)
+static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
+                            void (*all)(void *, const json_t *, unsigned),
+                            void (*one)(void *, enum hl_kube_event, json_t *),
+                            struct hl_kube_watcher **out)
 {
     /* Most of an object, of which we made it. */
     static const char *const skipped[] = {"managedFields", "env",     "command",  "args",
@@ -380,12 +380,13 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
     return hl_dir_make(g->logs, 0755);
 }
 
-static hl_status start(struct gangs *g, const struct hl_kube_opts *opts)
+static hl_status gangs_open(struct gangs *g, const struct hl_kube_opts *opts)
 {
     HL_TRY(copy_opts(g, opts));
     HL_TRY(hl_kube_open(g->config, &g->cancel, &g->api));
-    HL_TRY(watch(g, "/apis/batch.volcano.sh/v1alpha1", "jobs", on_jobs, on_job, &g->jobs_watch));
-    HL_TRY(watch(g, "/api/v1", "pods", on_pods, on_pod, &g->pods_watch));
+    HL_TRY(
+        watch_kind(g, "/apis/batch.volcano.sh/v1alpha1", "jobs", on_jobs, on_job, &g->jobs_watch));
+    HL_TRY(watch_kind(g, "/api/v1", "pods", on_pods, on_pod, &g->pods_watch));
     hl_info("gangs run on Kubernetes server=%s namespace=%s queue=%s device=%s", g->config->server,
             g->ns, g->queue, g->device);
     return HL_OK;
@@ -400,7 +401,7 @@ hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, 
     pthread_mutex_init(&g->spool_lock, NULL);
     g->jobs = json_object();
     g->pods = json_object();
-    hl_status st = start(g, opts);
+    hl_status st = gangs_open(g, opts);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());

@@ -65,7 +65,7 @@ static size_t parse_stamp(const char *line, size_t len, char *second, size_t cap
     return n > 0 && (size_t)n < cap && zone < space ? (size_t)(space - line) + 1 : 0;
 }
 
-static hl_status append(const char *path, const struct hl_buf *text, int anew)
+static hl_status append_text(const char *path, const struct hl_buf *text, int anew)
 {
     int how = O_WRONLY | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : O_APPEND);
     HL_AUTO(hl_closep) int fd = open(path, how, 0644);
@@ -131,7 +131,7 @@ static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
     if (st == HL_OK)
         st = take_lines(&raw, &next, &text);
     if (st == HL_OK && (text.len > 0 || !s->begun))
-        st = append(path, &text, !s->begun);
+        st = append_text(path, &text, !s->begun);
     if (st == HL_OK) {
         s->begun = 1;
         *more = raw.len + 1 >= limit ? text.len > 0 ? 1 : -1 : 0;
@@ -207,7 +207,7 @@ static hl_status read_file(struct ask *k, struct hl_buf *out)
     return HL_OK;
 }
 
-static hl_status answer(struct ask *k)
+static hl_status ask_answer(struct ask *k)
 {
     hl_status st = HL_OK;
     if (k->pod[0] != '\0') {
@@ -222,10 +222,10 @@ static hl_status answer(struct ask *k)
     return st == HL_OK ? read_file(k, &k->bytes) : st;
 }
 
-static void run(uv_work_t *work)
+static void ask_run(uv_work_t *work)
 {
     struct ask *k = work->data;
-    k->st = answer(k);
+    k->st = ask_answer(k);
     if (k->st != HL_OK)
         snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
 }
@@ -277,7 +277,7 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
     if (pod != NULL)
         snprintf(k->pod, sizeof(k->pod), "%s",
                  hl_json_str(json_object_get(pod, "metadata"), "name", ""));
-    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, run, on_done) != 0) {
+    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, ask_run, on_done) != 0) {
         hl_rpc_reject(call, HL_EBUSY, "the Controller has no thread for the log");
         free(k);
         return;
@@ -326,7 +326,7 @@ static void forget_log(struct gangs *g, const char *job, int attempt, int rank)
     free(s);
 }
 
-static void forget(uv_work_t *work)
+static void ask_forget(uv_work_t *work)
 {
     const struct forgotten *k = work->data;
     pthread_mutex_lock(&k->g->spool_lock); /* another job's log may be fetched */
@@ -357,7 +357,7 @@ void gangs_forget(const struct job *j)
         k->world = hl_rank_world(&j->spec.grid);
         memcpy(k->job, j->id, sizeof(k->job));
     }
-    if (k == NULL || uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, forget, on_forgotten)) {
+    if (k == NULL || uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, ask_forget, on_forgotten)) {
         hl_warn("logs of a forgotten job stay, remove them files=\"%s/%s.*.log\"", g->logs, j->id);
         free(k);
         return;

@@ -43,8 +43,8 @@ static const struct hl_api_found_shard *find_shard(const struct finds *f, struct
 }
 
 /* found: NULL = L3 has none. */
-static hl_status compare(const char *what, uint64_t size, uint32_t crc,
-                         const struct hl_api_found_shard *found)
+static hl_status compare_shard(const char *what, uint64_t size, uint32_t crc,
+                               const struct hl_api_found_shard *found)
 {
     if (found == NULL)
         return hl_fail(HL_ENOENT, "%s is neither in the pool nor in the archive; save again", what);
@@ -65,7 +65,7 @@ static hl_status check_linked(const struct hl_version_rec *v, const struct finds
         const struct hl_shard_rec *s = v->shards[k];
         snprintf(what, sizeof(what), "shard %s (%s)", hl_shard_key(s, key, sizeof(key)),
                  hl_id_format(s->id).s);
-        HL_TRY(compare(what, s->size_bytes, s->crc32, find_shard(finds, s->id)));
+        HL_TRY(compare_shard(what, s->size_bytes, s->crc32, find_shard(finds, s->id)));
     }
     return HL_OK;
 }
@@ -79,7 +79,7 @@ static hl_status check_named(const struct hl_api_shard_list *named, const struct
         HL_TRY(hl_id_parse(s->id, &id));
         snprintf(what, sizeof(what), "part %.63s at pp %d, tp %d (%.32s)", s->part, s->pp, s->tp,
                  s->id);
-        HL_TRY(compare(what, s->size_bytes, s->crc32, find_shard(finds, id)));
+        HL_TRY(compare_shard(what, s->size_bytes, s->crc32, find_shard(finds, id)));
     }
     return HL_OK;
 }

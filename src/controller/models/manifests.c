@@ -19,7 +19,7 @@ struct kept_manifest {
     UT_hash_handle hh;
 };
 
-static struct kept_manifest *find(struct hl_controller *c, struct hl_id id)
+static struct kept_manifest *manifest_find(struct hl_controller *c, struct hl_id id)
 {
     struct kept_manifest *k;
     HASH_FIND(hh, c->manifests, &id, sizeof(id), k);
@@ -89,14 +89,14 @@ void manifest_write(struct hl_controller *c, const struct hl_version_rec *v)
 
 void manifests_note(struct hl_controller *c, struct hl_id id, int archived)
 {
-    struct kept_manifest *k = find(c, id);
+    struct kept_manifest *k = manifest_find(c, id);
     if (k != NULL)
         *(archived ? &k->archive_round : &k->pool_round) = c->sweep_round;
 }
 
 static void settle_version(struct hl_controller *c, const struct hl_version_rec *v)
 {
-    struct kept_manifest *k = find(c, hl_manifest_id(v));
+    struct kept_manifest *k = manifest_find(c, hl_manifest_id(v));
     if (k == NULL)
         return;
     k->wanted_round = c->sweep_round;

@@ -37,7 +37,7 @@ void recover_fini(struct hl_controller *c)
     c->recovery = NULL;
 }
 
-static void end(struct recovery *r, hl_status st, const char *text)
+static void recovery_end(struct recovery *r, hl_status st, const char *text)
 {
     r->c->recovery = NULL;
     if (st == HL_OK)
@@ -56,7 +56,8 @@ enum list { POOLED, ARCHIVED, TRASHED };
 
 static void ask_list(struct recovery *r, enum list list, uint64_t cursor);
 
-static void note(struct recovery *r, enum list list, const char *text, uint64_t size, uint32_t crc)
+static void list_note(struct recovery *r, enum list list, const char *text, uint64_t size,
+                      uint32_t crc)
 {
     struct hl_id id;
     struct object *o = hl_id_parse(text, &id) == HL_OK ? recover_object(r, id) : NULL;
@@ -73,7 +74,8 @@ static void note_extents(struct recovery *r, enum list list,
                          const struct hl_api_extent_list *extents)
 {
     for (size_t i = 0; i < extents->count; i++)
-        note(r, list, extents->items[i].id, extents->items[i].size_bytes, extents->items[i].crc32);
+        list_note(r, list, extents->items[i].id, extents->items[i].size_bytes,
+                  extents->items[i].crc32);
 }
 
 /* A page of the list was noted. */
@@ -92,7 +94,7 @@ static bool page_failed(struct recovery *r, hl_status st, const char *text)
     if (controller_landed(r->c))
         return true;
     if (st != HL_OK)
-        end(r, st, text);
+        recovery_end(r, st, text);
     return st != HL_OK;
 }
 
@@ -120,7 +122,7 @@ static void on_trashed(void *arg, hl_status st, const char *text,
     if (page_failed(arg, st, text))
         return;
     for (size_t i = 0; i < page->trashed.count; i++)
-        note(arg, TRASHED, page->trashed.items[i].id, page->trashed.items[i].size_bytes, 0);
+        list_note(arg, TRASHED, page->trashed.items[i].id, page->trashed.items[i].size_bytes, 0);
     next_page(arg, TRASHED, page->next);
 }
 
@@ -183,8 +185,8 @@ static void on_read(void *arg, hl_status st, const char *text,
     read_next(r);
 }
 
-static void decided(struct recovery *r);
-static void judged(struct recovery *r);
+static void recovery_decided(struct recovery *r);
+static void recovery_judged(struct recovery *r);
 
 /* Manifests come first: by them it is known what else has to be read. False: nothing has. */
 static bool read_some(struct recovery *r, bool manifests)
@@ -200,7 +202,7 @@ static bool read_some(struct recovery *r, bool manifests)
         ids.items[ids.count++] = hl_id_print(o->id, &arena);
     }
     if (hl_arena_failed(&arena)) {
-        end(r, HL_ENOMEM, "out of memory for the ids of a recovery");
+        recovery_end(r, HL_ENOMEM, "out of memory for the ids of a recovery");
         return true;
     }
     if (ids.count == 0)
@@ -214,7 +216,7 @@ static bool read_some(struct recovery *r, bool manifests)
 static void read_next(struct recovery *r)
 {
     if (!read_some(r, true))
-        judged(r);
+        recovery_judged(r);
 }
 
 /* ---- the trash ------------------------------------------------------------------------------- */
@@ -223,7 +225,7 @@ static void read_shards(struct recovery *r)
 {
     recover_judge(r);
     if (!read_some(r, false))
-        decided(r);
+        recovery_decided(r);
 }
 
 static void on_untrashed(void *arg, hl_status st, const char *text,
@@ -248,7 +250,7 @@ static bool is_only_trashed(const struct recovery *r, const struct object *o)
 
 /* Shards of versions that come back leave the trash first: restored before that, they would be
  * lost if this process ended. The owner is named as L3 knows it, for nothing is ours yet. */
-static void judged(struct recovery *r)
+static void recovery_judged(struct recovery *r)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct claim_found *f = claim_found(r->c);
@@ -259,7 +261,7 @@ static void judged(struct recovery *r)
         if (is_only_trashed(r, o))
             ids.items[ids.count++] = hl_id_print(o->id, &arena);
     if (hl_arena_failed(&arena)) {
-        end(r, HL_ENOMEM, "out of memory for the ids of a recovery");
+        recovery_end(r, HL_ENOMEM, "out of memory for the ids of a recovery");
         return;
     }
     if (ids.count == 0) {
@@ -281,14 +283,14 @@ static void on_taken(void *arg, hl_status st, const char *text)
     struct hl_controller *c = r->c;
     char why[sizeof(c->claim.why)];
     if (st != HL_OK) {
-        end(r, st, text);
+        recovery_end(r, st, text);
     } else if (!claim_ok(c, why, sizeof(why))) {
-        end(r, HL_EPERM, why);
+        recovery_end(r, HL_EPERM, why);
     } else {
         hl_info("state recovered cluster=%s revision=%" PRIu64, claim_cluster(c).s,
                 c->claim.revision);
         c->sweep_ns = 0;
-        end(r, HL_OK, NULL);
+        recovery_end(r, HL_OK, NULL);
     }
 }
 
@@ -341,7 +343,7 @@ static void recover_done(struct change *ch, hl_status st)
     if (st != HL_OK) {
         snprintf(text, sizeof(text), "%s", hl_error_text());
         c->claim.revision = r->own_revision;
-        end(r, st, text);
+        recovery_end(r, st, text);
         return;
     }
     for (size_t i = 0; i < r->count; i++)
@@ -352,7 +354,7 @@ static void recover_done(struct change *ch, hl_status st)
     if (!r->take) {
         hl_warn("shards are left that no version holds, so nothing is claimed count=%" PRIu64,
                 r->left);
-        end(r, HL_OK, NULL);
+        recovery_end(r, HL_OK, NULL);
         return;
     }
     claim_become(c, r->cluster, c->claim.revision);
@@ -360,7 +362,7 @@ static void recover_done(struct change *ch, hl_status st)
 }
 
 /* Everything is read: do it, or say it. */
-static void decided(struct recovery *r)
+static void recovery_decided(struct recovery *r)
 {
     size_t restored = 0;
     recover_judge(r);
@@ -369,11 +371,11 @@ static void decided(struct recovery *r)
     r->left = recover_left(r);
     r->take = r->discard || r->left == 0;
     if (r->dry || (!r->take && restored == 0)) {
-        end(r, HL_OK, NULL);
+        recovery_end(r, HL_OK, NULL);
         return;
     }
     if (r->c->claim.state != CLAIM_REFUSED) {
-        end(r, HL_ECONFLICT, "the claim is no longer refused: nothing was changed");
+        recovery_end(r, HL_ECONFLICT, "the claim is no longer refused: nothing was changed");
         return;
     }
     r->change.make = recover_make;
@@ -392,7 +394,7 @@ static struct hl_id choose_cluster(const struct hl_controller *c)
     return hl_id_is_none(f->archive_cluster) ? c->claim.cluster : f->archive_cluster;
 }
 
-static hl_status check(const struct hl_controller *c, bool dry)
+static hl_status recovery_check(const struct hl_controller *c, bool dry)
 {
     char why[sizeof(c->claim.why)];
     if (c->recovery != NULL)
@@ -414,7 +416,7 @@ void method_recover(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_controller_recover_params *p)
 {
     struct hl_controller *c = controller_enter(arg);
-    hl_status st = check(c, p->dry_run);
+    hl_status st = recovery_check(c, p->dry_run);
     struct recovery *r = st == HL_OK ? calloc(1, sizeof(*r)) : NULL;
     if (st == HL_OK && r == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for a recovery");

@@ -57,7 +57,7 @@ HL_PRINTF(2, 3) static void skip(struct candidate *x, const char *fmt, ...)
 }
 
 /* By model and version; of two of one version the newer first. */
-static int order(const void *a, const void *b)
+static int compare_candidates(const void *a, const void *b)
 {
     const struct hl_manifest *x = &((const struct candidate *)a)->manifest;
     const struct hl_manifest *y = &((const struct candidate *)b)->manifest;
@@ -197,7 +197,7 @@ void recover_judge(struct recovery *r)
     }
     r->count = n;
     if (n > 0)
-        qsort(r->list, n, sizeof(*r->list), order);
+        qsort(r->list, n, sizeof(*r->list), compare_candidates);
     for (size_t i = 0; i < n; i++)
         judge_one(r, &r->list[i], i > 0 ? &r->list[i - 1] : NULL);
 }

@@ -54,7 +54,7 @@ void nodes_disconnect(struct hl_controller *c)
     }
 }
 
-static void bury(struct hl_controller *c)
+static void nodes_reap(struct hl_controller *c)
 {
     while (c->gone != NULL) {
         struct node *n = c->gone;
@@ -67,7 +67,7 @@ static void bury(struct hl_controller *c)
 void nodes_bury(struct hl_controller *c)
 {
     if (c->refs == 1) /* calls hold pointers to nodes */
-        bury(c);
+        nodes_reap(c);
 }
 
 void nodes_fini(struct hl_controller *c)
@@ -77,7 +77,7 @@ void nodes_fini(struct hl_controller *c)
         HASH_DEL(c->nodes, n);
         node_free(n);
     }
-    bury(c);
+    nodes_reap(c);
     hl_cluster_fini(&c->cluster);
 }
 
@@ -248,7 +248,7 @@ const struct hl_api_container_status *node_reported(const struct node *n, const 
 }
 
 /* Whether both are one text that is known. */
-static bool same(const char *a, const char *b)
+static bool same_text(const char *a, const char *b)
 {
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
@@ -259,9 +259,9 @@ static bool same(const char *a, const char *b)
 static hl_status check_name_is_free(struct hl_controller *c, const struct hl_api_node_info *info)
 {
     const struct node *n = node_find(c, info->name);
-    if (n == NULL || !node_ready(n) || same(n->info.agent_address, info->agent_address) ||
-        (same(n->info.host_id, info->host_id) &&
-         same(n->info.state_directory, info->state_directory)))
+    if (n == NULL || !node_ready(n) || same_text(n->info.agent_address, info->agent_address) ||
+        (same_text(n->info.host_id, info->host_id) &&
+         same_text(n->info.state_directory, info->state_directory)))
         return HL_OK;
     return hl_fail(
         HL_EEXIST,
@@ -401,7 +401,7 @@ static void save_loss(struct hl_controller *c, struct node *n)
     json_decref(record);
 }
 
-static void lose(struct hl_controller *c, struct node *n)
+static void node_lose(struct hl_controller *c, struct node *n)
 {
     n->lost = 1;
     n->incarnation[0] = '\0'; /* it must register again */
@@ -464,7 +464,7 @@ void nodes_tick(struct hl_controller *c)
 {
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
         if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
-            lose(c, n);
+            node_lose(c, n);
 }
 
 static struct hl_api_node_state node_state(const struct hl_controller *c, const struct node *n,
