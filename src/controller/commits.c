@@ -81,7 +81,7 @@ static void change_end(struct hl_controller *c, hl_status st)
 static void on_change_written(void *arg, hl_status st, const char *text)
 {
     struct hl_controller *c = arg;
-    if (controller_landed(c))
+    if (controller_stopped(c))
         return;
     struct change *ch = c->changes;
     ch->writing = false;

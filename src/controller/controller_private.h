@@ -199,7 +199,7 @@ int64_t controller_steady_ms(const struct hl_controller *c);
 /* hl_catalog_commit_fn: arg is the controller. Within a change it never blocks; elsewhere it waits
  * for the disk, and fails with HL_EBUSY while a change is under way. */
 hl_status commit_records(void *arg, const struct hl_records *records);
-/* Write and go on. The Controller outlives `done`, which begins with controller_landed. */
+/* Write and go on. The Controller outlives `done`, which begins with controller_stopped. */
 hl_status controller_write(struct hl_controller *c, const struct hl_records *records,
                            hl_store_written done, void *arg) HL_CHECK;
 /* Takes the change; it is made when those before it are done. */
@@ -207,7 +207,7 @@ void change_start(struct hl_controller *c, struct change *ch);
 /* End what is under way with HL_ECANCELED. */
 void changes_stop(struct hl_controller *c);
 
-/* Before a call: the Controller outlives the answer. `done` begins with controller_landed. */
+/* Before a call: the Controller outlives the answer. `done` begins with controller_stopped. */
 static inline struct hl_controller *controller_hold(struct hl_controller *c)
 {
     c->refs++;
@@ -216,7 +216,7 @@ static inline struct hl_controller *controller_hold(struct hl_controller *c)
 /* At the begin of a typed handler, whose `arg` is the Controller. */
 struct hl_controller *controller_enter(void *arg);
 /* 1: the Controller was stopped meanwhile, nothing of it may be touched. */
-int controller_landed(struct hl_controller *c);
+int controller_stopped(struct hl_controller *c);
 /* Ends a hold, and with the last one the Controller. */
 void controller_release(struct hl_controller *c);
 /* Reject with the thread's failure text. */
@@ -412,8 +412,8 @@ int master_port_ready(struct job *j);
 /* jobs/retention.c: what is over and when it is forgotten */
 void retention_tick(struct hl_controller *c);
 /* Of the containers that a node reported: have it forget ended ones that are older than any job. */
-void retention_strays(struct hl_controller *c, struct node *n,
-                      const struct hl_api_container_status_list *containers);
+void purge_orphans(struct hl_controller *c, struct node *n,
+                   const struct hl_api_container_status_list *containers);
 
 /* jobs/methods.c */
 void method_plan_job(void *arg, struct hl_rpc_call *call,

@@ -40,7 +40,7 @@ struct drop {
 static void on_dropped(void *arg, hl_status st, const char *text)
 {
     struct drop *d = arg;
-    if (controller_landed(d->c))
+    if (controller_stopped(d->c))
         st = hl_fail(HL_ECANCELED, "the Controller was stopped");
     else if (st == HL_OK)
         json_object_del(d->c->damaged, d->key);

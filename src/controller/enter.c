@@ -52,7 +52,7 @@ void controller_release(struct hl_controller *c)
         c->destroy(c);
 }
 
-int controller_landed(struct hl_controller *c)
+int controller_stopped(struct hl_controller *c)
 {
     int closing = c->closing;
     if (!closing)

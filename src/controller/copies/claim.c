@@ -255,7 +255,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
     struct question *q = arg;
     struct hl_controller *c = q->c;
     struct claim *cl = &c->claim;
-    if (controller_landed(c)) {
+    if (controller_stopped(c)) {
         free(q);
         return;
     }

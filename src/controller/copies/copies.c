@@ -291,7 +291,7 @@ static void on_list(void *arg, hl_status st, const char *text,
 {
     struct node *n = arg;
     struct hl_controller *c = n->controller;
-    if (controller_landed(c))
+    if (controller_stopped(c))
         return;
     if (st != HL_OK) { /* asked again at the next tick */
         n->listing = 0;
@@ -333,7 +333,7 @@ static void on_dropped(void *arg, hl_status st, const char *text,
     struct drop *d = arg;
     struct hl_controller *c = d->c;
     (void)r;
-    if (!controller_landed(c)) {
+    if (!controller_stopped(c)) {
         d->node->drops--;
         if (st == HL_OK)
             copies_forget(c, d->node, d->id, d->tier, d->device);

@@ -191,7 +191,7 @@ static hl_status note_copy(struct order *o, const struct hl_api_copy *copy)
 static void step_done(struct order *o, hl_status st, const char *text,
                       const struct hl_api_copy *copy)
 {
-    if (controller_landed(o->c)) {
+    if (controller_stopped(o->c)) {
         order_end(o, HL_ECANCELED, "the Controller is ending");
         return;
     }

@@ -6,7 +6,7 @@
 
 static void free_answered(struct hl_controller *c, hl_status st, const char *text)
 {
-    if (!controller_landed(c) && st != HL_OK)
+    if (!controller_stopped(c) && st != HL_OK)
         hl_warn("shards were not freed and wait for the sweep error=\"%s\"", text);
 }
 

@@ -252,7 +252,7 @@ static void undo_dropping(struct task *t)
 static void drop_done(struct task *t, hl_status st, const char *text, bool dropped)
 {
     struct hl_controller *c = t->c;
-    if (controller_landed(c)) {
+    if (controller_stopped(c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
     }
@@ -343,7 +343,7 @@ static hl_status fail_last(struct hl_id id, const struct place *p)
 
 static void drop_confirmed(struct task *t, hl_status st)
 {
-    if (controller_landed(t->c)) {
+    if (controller_stopped(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
     }
@@ -475,7 +475,7 @@ static void on_bad_dropped(void *arg, hl_status st, const char *text,
 {
     struct task *t = arg;
     (void)r;
-    if (controller_landed(t->c)) {
+    if (controller_stopped(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
     }
@@ -505,7 +505,7 @@ static void on_verified(void *arg, hl_status st, const char *text,
 {
     struct task *t = arg;
     char name[256];
-    if (controller_landed(t->c)) {
+    if (controller_stopped(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
     }
@@ -542,7 +542,7 @@ static void on_pool_healed(void *arg, hl_status st, const char *text,
                            const struct hl_api_l3_heal_results *r)
 {
     struct task *t = arg;
-    if (controller_landed(t->c)) {
+    if (controller_stopped(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
     }

@@ -88,7 +88,7 @@ int any_open_version(const struct hl_controller *c)
 
 static void orphan_freed(struct hl_controller *c, hl_status st, const char *text)
 {
-    if (!controller_landed(c) && st != HL_OK)
+    if (!controller_stopped(c) && st != HL_OK)
         hl_warn("an orphan shard was not freed and waits for the next sweep error=\"%s\"", text);
 }
 
@@ -204,7 +204,7 @@ static void on_archived_page(void *arg, hl_status st, const char *text,
 {
     struct hl_controller *c = arg;
     (void)text;
-    if (controller_landed(c))
+    if (controller_stopped(c))
         return;
     if (st == HL_EUNAVAIL && c->claim.comparing && c->claim.found.archived == 0) {
         end_sweep(c); /* an archive that is away is not claimed now */
@@ -234,7 +234,7 @@ static void on_page(void *arg, hl_status st, const char *text,
 {
     struct hl_controller *c = arg;
     (void)text;
-    if (controller_landed(c))
+    if (controller_stopped(c))
         return;
     if (st != HL_OK) { /* try again at the next sweep; nothing is judged by half an inventory */
         c->sweeping = 0;
@@ -294,7 +294,7 @@ static void on_pool_info(void *arg, hl_status st, const char *text,
 {
     struct hl_controller *c = arg;
     struct hl_arena arena = {0};
-    if (controller_landed(c))
+    if (controller_stopped(c))
         return;
     c->pool_asked = 0;
     struct hl_api_pool_info *pool = hl_arena_alloc(&arena, sizeof(*pool));

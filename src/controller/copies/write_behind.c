@@ -13,7 +13,7 @@ static void on_archived(void *arg, hl_status st, const char *text,
 {
     struct hl_controller *c = arg;
     (void)r;
-    if (controller_landed(c))
+    if (controller_stopped(c))
         return;
     c->archiving = 0;
     if (st == HL_OK) {
@@ -52,7 +52,7 @@ static void on_touched(void *arg, hl_status st, const char *text,
                        const struct hl_api_l3_touch_results *r)
 {
     (void)r;
-    if (!controller_landed(arg) && st != HL_OK)
+    if (!controller_stopped(arg) && st != HL_OK)
         hl_debug("L3 was not told of reads: %s", text);
 }
 

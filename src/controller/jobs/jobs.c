@@ -150,7 +150,7 @@ static void on_started(void *arg, hl_status st, const char *text,
 {
     struct container_call *k = arg;
     struct job *j;
-    if (controller_landed(k->c)) {
+    if (controller_stopped(k->c)) {
         free(k);
         return;
     }
@@ -216,7 +216,7 @@ static void on_stopped(void *arg, hl_status st, const char *text,
                        const struct hl_api_agent_stop_container_results *r)
 {
     (void)r;
-    if (!controller_landed(arg) && st != HL_OK)
+    if (!controller_stopped(arg) && st != HL_OK)
         hl_warn("container was not stopped error=\"%s\"", text);
 }
 

@@ -45,7 +45,7 @@ static void on_port(void *arg, hl_status st, const char *text,
 {
     struct port_call *k = arg;
     struct job *j;
-    if (controller_landed(k->c)) {
+    if (controller_stopped(k->c)) {
         free(k);
         return;
     }

@@ -49,7 +49,7 @@ static void on_told(void *arg, hl_status st, const char *text,
     struct tell *k = arg;
     struct job *j;
     (void)r;
-    if (controller_landed(k->c)) {
+    if (controller_stopped(k->c)) {
         free(k);
         return;
     }

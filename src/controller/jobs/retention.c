@@ -45,7 +45,7 @@ static void on_forgotten(void *arg, hl_status st, const char *text,
                          const struct hl_api_agent_forget_container_results *r)
 {
     (void)r;
-    if (!controller_landed(arg) && st != HL_OK)
+    if (!controller_stopped(arg) && st != HL_OK)
         hl_debug("container was not forgotten error=\"%s\"", text);
 }
 
@@ -58,7 +58,7 @@ static void forget_container(struct hl_controller *c, struct node *n, const char
 }
 
 /* Its containers' records and logs, where their node is there; else when it is back and they are
- * old enough (retention_strays). */
+ * old enough (purge_orphans). */
 static void forget_logs(struct hl_controller *c, const struct job *j)
 {
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
@@ -73,8 +73,8 @@ static void forget_logs(struct hl_controller *c, const struct job *j)
     }
 }
 
-void retention_strays(struct hl_controller *c, struct node *n,
-                      const struct hl_api_container_status_list *containers)
+void purge_orphans(struct hl_controller *c, struct node *n,
+                   const struct hl_api_container_status_list *containers)
 {
     int sent = 0;
     int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
@@ -113,7 +113,7 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
 {
     struct jobs_leaving *l = arg;
     struct hl_controller *c = l->c;
-    if (controller_landed(c)) {
+    if (controller_stopped(c)) {
         free(l);
         return;
     }

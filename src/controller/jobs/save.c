@@ -111,7 +111,7 @@ static void on_job_written(void *arg, hl_status st, const char *text)
     struct job_write w = *(struct job_write *)arg;
     struct job *j;
     free(arg);
-    if (controller_landed(w.c))
+    if (controller_stopped(w.c))
         return;
     HASH_FIND_STR(w.c->jobs, w.id, j);
     if (j == NULL)

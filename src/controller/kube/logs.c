@@ -357,7 +357,8 @@ void gangs_forget(const struct job *j)
         k->world = hl_rank_world(&j->spec.grid);
         memcpy(k->job, j->id, sizeof(k->job));
     }
-    if (k == NULL || uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, ask_forget, on_forgotten)) {
+    if (k == NULL ||
+        uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, ask_forget, on_forgotten)) {
         hl_warn("logs of a forgotten job stay, remove them files=\"%s/%s.*.log\"", g->logs, j->id);
         free(k);
         return;

@@ -163,7 +163,7 @@ static void on_import_progress(void *arg, hl_status st, const char *text,
                                const struct hl_api_l3_import_progress_results *r)
 {
     struct import *im = arg;
-    if (controller_landed(im->controller))
+    if (controller_stopped(im->controller))
         return;
     im->polling = 0;
     if (st == HL_OK) {
@@ -186,7 +186,7 @@ static void on_cancel_told(void *arg, hl_status st, const char *text,
                            const struct hl_api_l3_cancel_import_results *r)
 {
     (void)r;
-    if (!controller_landed(arg) && st != HL_OK)
+    if (!controller_stopped(arg) && st != HL_OK)
         hl_debug("cancelled import is told again error=\"%s\"", text);
 }
 
@@ -227,7 +227,7 @@ static void on_import_started(void *arg, hl_status st, const char *text,
 {
     struct import *im = arg;
     (void)r;
-    if (controller_landed(im->controller))
+    if (controller_stopped(im->controller))
         return;
     im->polling = 0;
     if (st != HL_OK)

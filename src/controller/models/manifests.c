@@ -54,7 +54,7 @@ static void on_written(void *arg, hl_status st, const char *text,
     HL_AUTO(hl_freep) struct manifest_put *put = arg;
     struct hl_controller *c = put->c;
     (void)r;
-    if (controller_landed(c))
+    if (controller_stopped(c))
         return;
     c->manifest_puts--;
     manifest_settle_removed(put);

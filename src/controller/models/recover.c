@@ -91,7 +91,7 @@ static void next_page(struct recovery *r, enum list list, uint64_t next)
 
 static bool page_failed(struct recovery *r, hl_status st, const char *text)
 {
-    if (controller_landed(r->c))
+    if (controller_stopped(r->c))
         return true;
     if (st != HL_OK)
         recovery_end(r, st, text);

@@ -418,7 +418,7 @@ static void on_looked(void *arg, hl_status st, const char *text,
     struct version_change *vc = arg;
     struct hl_controller *c = vc->change.c;
     struct hl_version_rec *v;
-    if (controller_landed(c))
+    if (controller_stopped(c))
         st = hl_fail(HL_ECANCELED, "the Controller was stopped");
     else if (st != HL_OK)
         st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);

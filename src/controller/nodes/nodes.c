@@ -215,7 +215,7 @@ static void node_report(struct hl_controller *c, struct node *n,
     }
     hold_for_damaged(c, n, &report->containers);
     jobs_containers(c, n, &report->containers);
-    retention_strays(c, n, &report->containers);
+    purge_orphans(c, n, &report->containers);
 }
 
 void node_container(struct node *n, const struct hl_api_container_status *status)
@@ -322,7 +322,7 @@ static void on_node_written(void *arg, hl_status st, const char *text)
 {
     struct registration r = *(struct registration *)arg;
     free(arg);
-    if (controller_landed(r.c)) {
+    if (controller_stopped(r.c)) {
         json_decref(r.record);
         reject(r.call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
     } else {
@@ -384,7 +384,7 @@ void method_heartbeat(void *arg, struct hl_rpc_call *call,
 
 static void on_loss_written(void *arg, hl_status st, const char *text)
 {
-    if (!controller_landed(arg) && st != HL_OK)
+    if (!controller_stopped(arg) && st != HL_OK)
         hl_warn("loss of a node was not written down, its age counts from the next start "
                 "error=\"%s\"",
                 text);
@@ -424,7 +424,7 @@ static void on_node_deleted(void *arg, hl_status st, const char *text)
 {
     struct forgetting f = *(struct forgetting *)arg;
     free(arg);
-    if (controller_landed(f.c))
+    if (controller_stopped(f.c))
         return;
     struct node *n = node_find(f.c, f.name);
     if (n == NULL)

@@ -186,8 +186,8 @@ TURN(turn2, uint16_t)
 TURN(turn4, uint32_t)
 TURN(turn8, uint64_t)
 
-static void transpose(uint8_t *to, const uint8_t *from, uint64_t rows, uint64_t cols,
-                      uint64_t pitch, uint32_t elem)
+static void transpose_rows(uint8_t *to, const uint8_t *from, uint64_t rows, uint64_t cols,
+                           uint64_t pitch, uint32_t elem)
 {
     if (elem == 2)
         turn2(to, from, rows, cols, pitch);
@@ -211,7 +211,7 @@ HL_CHECK static hl_status copy_transposed(struct hl_import_writer *w, const stru
                            op->stride, columns, w->scratch));
         for (uint64_t k = 0; k < n; k += TILE) {
             uint64_t m = TILE < n - k ? TILE : n - k;
-            transpose(w->dst + w->at, columns + k * op->elem, m, op->cols, n, op->elem);
+            transpose_rows(w->dst + w->at, columns + k * op->elem, m, op->cols, n, op->elem);
             advance_writer(w, m * op->cols * op->elem);
         }
     }
