@@ -138,7 +138,9 @@ def types_header(schema: Schema) -> str:
         low, high = snake(name), snake(name).upper()
         out.append(f"enum hl_api_{low} {{")
         out += [f"    HL_API_{high}_{snake(word).upper()}," for word in words]
-        out.append(f"}};\nextern const char *const hl_api_{low}_names[{len(words)}];\n")
+        out.append(f"}};\nextern const char *const hl_api_{low}_names[{len(words)}];")
+        out.append(f"static inline const char *hl_api_{low}_name(enum hl_api_{low} value)\n{{\n"
+                   f"    return (unsigned)value < {len(words)} ? hl_api_{low}_names[value] : \"?\";\n}}\n")
     elements = {f.kind for s in every_struct(schema) for f in s.fields if f.is_list}
     for name in sorted(elements):
         element = f"struct hl_api_{snake(name)} " if name in schema.structs else c_type(schema, Field("", name, False, "", False))

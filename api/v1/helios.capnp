@@ -12,6 +12,8 @@ $Cxx.namespace("helios::api");
 # Most values (members and elements, at any depth) that the parameters of a method may have; 65536 without it.
 annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 
+# The first enumerant of an enum is what an absent field means: it promises the least.
+
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
 # One option of a daemon as it is in force; origin: "default", "file PATH:LINE", "environment NAME", "flag --NAME".
@@ -42,6 +44,8 @@ struct NodeInfo {
   stateDirectory @14 :Text; # identity of the Agent's state directory on its host, which one Agent at a time holds; "" = unknown
 }
 
+enum Pressure { low @0; normal @1; high @2; }
+
 # One tier of one node (or of the L3 host): usage in bytes, exact at the moment of the answer.
 struct TierInfo {
   tier @0 :Text;           # L1 L2 L3 L4
@@ -53,7 +57,7 @@ struct TierInfo {
   shards @6 :UInt64;
   highBytes @7 :UInt64;    # watermarks
   lowBytes @8 :UInt64;
-  pressure @9 :Text;       # low normal high
+  pressure @9 :Pressure;
   numaId @10 :Int32;       # -1 = several or none
   regions @11 :List(RegionInfo);
   backing @12 :Text;       # "huge pages", "4 KiB pages", "device memory", ...: what was really got
@@ -106,14 +110,17 @@ struct ContainerSpec {
   python @18 :Text;
 }
 
+# wanted: its start was asked for, and no word of it has come. lost: with its node.
+enum ContainerState { wanted @0; starting @1; running @2; succeeded @3; failed @4; stopped @5; lost @6; }
+
 struct RankStatus {
-  rank @0 :Int32; pid @1 :Int32; state @2 :Text; exitCode @3 :Int32; signal @4 :Int32;
+  rank @0 :Int32; pid @1 :Int32; state @2 :ContainerState; exitCode @3 :Int32; signal @4 :Int32;
   finishedMs @5 :Int64;
 }
 
 struct ContainerStatus {
   id @0 :Text;
-  state @1 :Text;          # starting running succeeded failed stopped
+  state @1 :ContainerState;
   exitCode @2 :Int32;      # of the first rank that failed
   signal @3 :Int32;
   message @4 :Text;        # why it failed, for people
@@ -196,6 +203,9 @@ struct CopyRequest {
 
 # ---- shards --------------------------------------------------------------------------------------
 
+# damaged: its record is.
+enum ShardState { lost @0; damaged @1; sealed @2; }
+
 struct Shard {
   id @0 :Text;
   model @1 :Text; version @2 :Int64; pp @3 :Int32; tp @4 :Int32;
@@ -203,7 +213,7 @@ struct Shard {
   sizeBytes @6 :UInt64;
   crc32 @7 :UInt32;
   tensors @8 :UInt32;
-  state @9 :Text;          # sealed, lost
+  state @9 :ShardState;
   location @10 :Text;      # L3
   accesses @11 :UInt64;
   lastAccessMs @12 :Int64;
@@ -275,9 +285,11 @@ struct ImportRequest {
   virtualStages @11 :Int32;     # chunks per stage, 0 or 1 = none
 }
 
+enum ImportState { running @0; done @1; failed @2; }
+
 struct ImportProgress {
   importId @0 :Text;
-  state @1 :Text;               # running done failed
+  state @1 :ImportState;
   error @2 :Text;
   errorStatus @3 :Text;
   doneBytes @4 :UInt64;
@@ -296,6 +308,14 @@ struct ImportSummary {
   doneBytes @5 :UInt64;
   totalBytes @6 :UInt64;        # 0 = not known yet
 }
+
+# Whether the copy in the pool was good, has been replaced, or can't be.
+enum HealState { lost @0; good @1; healed @2; }
+
+# own: takes what is the cluster's own or empty; adopt: also what holds shards and is unclaimed; take: whatever it is.
+enum ClaimMode { own @0; adopt @1; take @2; }
+# unclaimed: holds shards of nobody known; newer: has heard of a newer catalogue; other: another cluster's.
+enum ClaimResult { other @0; newer @1; unclaimed @2; claimed @3; }   # from bad to good
 
 interface L3 {
   poolInfo @0 () -> (pool :PoolInfo);
@@ -318,18 +338,16 @@ interface L3 {
   dropArchived @10 (ids :List(Text), cluster :Text, trash :Bool) -> (dropped :UInt32) $maxValues(1048576);
   listArchived @11 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);
   # The copy in the pool is suspected: check it, and if it is bad replace it from the archive or from `sources`.
-  heal @12 (id :Text, sources :List(CopyRequest)) -> (state :Text, source :Text);  # good healed lost
+  heal @12 (id :Text, sources :List(CopyRequest)) -> (state :HealState, source :Text);
   metrics @13 () -> (text :Text);
   touch @14 (ids :List(Text)) -> () $maxValues(1048576);   # were read through the mapping: the last to be evicted
   options @15 () -> (options :List(OptionValue));
 
   # Binds pool and archive to one cluster, both or none. `revision`: of its catalogue, recorded. `seen`: the newest
   # of its own that the caller knows of; more than that recorded here means that the caller's catalogue is old.
-  # mode: "" takes what is its own or empty; "adopt" also what holds shards and is unclaimed; "take" whatever it is.
-  # state: claimed; or nothing was changed: unclaimed (holds shards of nobody known), other (another cluster's),
-  # newer (has heard of a newer catalogue). The rest is how it was found, and of a success how it is now.
-  claim @16 (cluster :Text, revision :UInt64, seen :UInt64, mode :Text)
-        -> (state :Text, cluster :Text, revision :UInt64, shards :UInt64,
+  # Unless the state is `claimed` nothing was changed. The rest is how it was found, and of a success how it is now.
+  claim @16 (cluster :Text, revision :UInt64, seen :UInt64, mode :ClaimMode)
+        -> (state :ClaimResult, cluster :Text, revision :UInt64, shards :UInt64,
             archiveCluster :Text, archiveRevision :UInt64, archived :UInt64, trashed :UInt64,
             archiveDamaged :Bool);      # what the archive says of its owner can't be read
   listTrash @17 (cursor :UInt64, limit :UInt32) -> (trashed :List(Trashed), next :UInt64);
@@ -349,9 +367,11 @@ struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Kn
 
 # ---- models --------------------------------------------------------------------------------------
 
+enum VersionState { open @0; visible @1; failed @2; }
+
 struct ModelVersion {
   version @0 :Int64;
-  state @1 :Text;          # open visible failed
+  state @1 :VersionState;
   step @2 :Int64;
   job @3 :Text;
   createdMs @4 :Int64;
@@ -442,10 +462,12 @@ struct JobLaunch {
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
 
+enum JobState { pending @0; starting @1; running @2; stopping @3; succeeded @4; failed @5; cancelled @6; }
+
 struct Job {
   id @0 :Text;
   name @1 :Text;
-  state @2 :Text;          # pending starting running stopping succeeded failed cancelled
+  state @2 :JobState;
   reason @3 :Text;
   attempt @4 :Int32;
   maxRestarts @5 :Int32;
@@ -488,7 +510,7 @@ interface Controller {
   # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
   # save of a rank: a message that is repeated with it gets the same number.
   # check: exact, any-dtype or unchecked = how much of the model's layout the parameters must keep; "" = exact.
-  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :Text) -> (version :Int64, state :Text);
+  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :Text) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 
@@ -503,14 +525,14 @@ interface Controller {
   # `id` of a job may be its name. Of several jobs of a name the one that is not over is meant, or else the
   # newest; ECONFLICT names the ids when several are not over.
   getJob @15 (id :Text) -> (job :Job);
-  cancelJob @16 (id :Text) -> (state :Text, id :Text);
+  cancelJob @16 (id :Text) -> (state :JobState, id :Text);
   # A slice of what a rank wrote in one attempt; offset < 0 counts from the end. rank -1: the one that failed
   # first, else 0. attempt 0: the last one that was placed. What the job was when it was asked comes with it.
   readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32, attempt :Int32)
           -> (data :Data, offset :Int64, size :Int64, finished :Bool, rank :Int32, attempt :Int32,
               lastAttempt :Int32,       # the newest; it may still wait for slots
               failedRank :Int32 = -1,   # which failed first in this attempt, once that is over
-              job :Text, jobState :Text, jobReason :Text);
+              job :Text, jobState :JobState, jobReason :Text);
 
   # Cluster
   listNodes @18 () -> (nodes :List(NodeState));
@@ -522,7 +544,7 @@ interface Controller {
   dropCopy @22 (id :Text, node :Text, tier :Text, device :Text) -> (dropped :Bool);
   metrics @23 () -> (text :Text);
   # A reader found a copy bad after every retry: have it checked and replaced.
-  reportBadCopy @24 (id :Text, node :Text, tier :Text) -> (state :Text, source :Text);
+  reportBadCopy @24 (id :Text, node :Text, tier :Text) -> (state :HealState, source :Text);
   # Which rank has which device, JSON as collective libraries read it; format v1, v2, 1.2, "" = the job's.
   rankTable @25 (id :Text, format :Text) -> (document :Text);
   # By import id, or by the name of a model that is being imported: it never becomes visible, and its shards go.
@@ -538,7 +560,7 @@ interface Controller {
 }
 
 struct Recovery {
-  claim @0 :Text;          # now, as in ClusterInfo
+  claim @0 :ClaimState;    # now
   why @1 :Text;            # of a claim that is refused
   cluster @2 :Text;        # id, now; dryRun: as it would be
   versions @3 :List(RecoveredVersion);   # of the manifests that the catalogue does not know
@@ -548,10 +570,11 @@ struct Recovery {
   restoredShards @7 :UInt64;
   untrashed @8 :UInt64;    # shards that came back from the archive's trash
 }
+enum RecoveryState { skipped @0; restored @1; }
 struct RecoveredVersion {
   model @0 :Text; version @1 :Int64; step @2 :Int64; visibleMs @3 :Int64;
   shards @4 :UInt64; bytes @5 :UInt64;
-  state @6 :Text;          # restored, skipped
+  state @6 :RecoveryState;
   reason @7 :Text;         # of one that is skipped
 }
 struct LeftShards {
@@ -572,13 +595,16 @@ struct Route {
 }
 
 struct SlotState { numaId @0 :Int32; job @1 :Text; container @2 :Text; }
+enum NodeLife { lost @0; ready @1; }
 struct NodeState {
   node @0 :NodeInfo;
-  state @1 :Text;          # ready lost
+  state @1 :NodeLife;
   lastHeartbeatMs @2 :Int64;
   telemetry @3 :Telemetry;
   slots @4 :List(SlotState);
 }
+# unknown: L3 is silent; refused: pool and archive are not changed, l3State says why.
+enum ClaimState { unknown @0; ok @1; refused @2; }
 struct ClusterInfo {
   version @0 :Text;
   l3Address @1 :Text;
@@ -592,7 +618,7 @@ struct ClusterInfo {
   kubernetesState @14 :Text;    # ready, or why not
   cluster @15 :Text;            # id of the cluster, made with the Controller's state
   revision @16 :UInt64;         # of the catalogue; grows with every change
-  claim @17 :Text;              # ok; unknown (L3 is silent); refused: pool and archive are not changed, l3State says why
+  claim @17 :ClaimState;
   damagedRecords @18 :List(Text);  # keys of the Controller's store that can't be read, and why
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }

@@ -247,7 +247,7 @@ static size_t running(struct hl_agent *a, int stop)
     for (size_t i = 0; i < list.count; i++) {
         enum hl_run_state state;
         const char *id = list.items[i].id;
-        if (hl_run_state_parse(list.items[i].state, &state) != HL_OK || hl_run_state_ended(state))
+        if (hl_run_state_of(list.items[i].state, &state) != HL_OK || hl_run_state_ended(state))
             continue;
         n++;
         if (stop && hl_executor_stop(a->executor, id, -1) != HL_OK)

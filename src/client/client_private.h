@@ -56,14 +56,6 @@ struct operation {
     const char *elsewhere; /* transport of another node's copy that served; NULL = none did */
 };
 
-/* Milliseconds that are left, at least 1. */
-int operation_left_ms(const struct operation *op);
-/* The same, at most what an answer on a local socket may take. */
-int operation_socket_ms(const struct operation *op);
-/* 0 when the deadline would pass before `ms` have. Sleeps otherwise. */
-int operation_pause(const struct operation *op, int ms);
-int operation_expired(const struct operation *op);
-
 /* A view handed out by helios_map or helios_map_private. */
 struct mapping {
     const void *data;
@@ -156,13 +148,24 @@ struct helios_client {
     int closing;
 };
 
-/* ---- client.c ---- */
+/* ---- operation.c ---- */
 void operation_begin(struct operation *op, helios_client *client);
 /* HL_EINVAL unless there is a Controller to call. */
 hl_status controller_named(const struct operation *op, const char *method) HL_CHECK;
 /* How a call to the Controller ended. True: it is being restarted, call it again, for what is asked
  * here may be asked twice. */
 bool controller_again(struct operation *op, hl_status st);
+
+/* Milliseconds that are left, at least 1. */
+int operation_left_ms(const struct operation *op);
+/* The same, at most what an answer on a local socket may take. */
+int operation_socket_ms(const struct operation *op);
+/* 0 when the deadline would pass before `ms` have. Sleeps otherwise. */
+int operation_pause(const struct operation *op, int ms);
+int operation_expired(const struct operation *op);
+/* Counted at once: whoever watches helios_get_stats sees a piece fail while it is retried. */
+void operation_failed_crc(struct operation *op, uint32_t pieces);
+void operation_retried(struct operation *op);
 
 static inline struct hl_id id_of(helios_id id)
 {
@@ -172,9 +175,6 @@ static inline struct hl_id id_of(helios_id id)
 /* ---- read.c ---- */
 /* Count what the operation met; st is how the read ended. */
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st);
-/* Counted at once: whoever watches helios_get_stats sees a piece fail while it is retried. */
-void read_failed_crc(struct operation *op, uint32_t pieces);
-void read_retried(struct operation *op);
 /* 1 when the connection was lost and is there again: try once more. Else *st is final. */
 int read_recover(struct operation *op, hl_status *st);
 /* True when a copy of another place may help. */

@@ -97,7 +97,7 @@ void copies_suspect(struct copies *copies, struct hl_id id, const char *tier)
 }
 
 static hl_status report_bad(const struct operation *op, struct hl_id id, const char *tier,
-                            char *state, size_t cap)
+                            enum hl_api_heal_state *state)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_id_text text = hl_id_format(id);
@@ -109,7 +109,7 @@ static hl_status report_bad(const struct operation *op, struct hl_id id, const c
     int ms = 0;
     HL_TRY(controller_wait(op, HEAL_MS, &ms));
     HL_TRY(hl_call_controller_report_bad_copy(op->client->controller, &p, ms, &arena, &r));
-    snprintf(state, cap, "%s", r.state);
+    *state = r.state;
     return HL_OK;
 }
 
@@ -118,7 +118,7 @@ void copies_report(helios_client *client)
     struct copies *k = client->copies;
     struct suspect taken[SUSPECT_MAX];
     struct operation op;
-    char state[16];
+    enum hl_api_heal_state state;
     pthread_mutex_lock(&k->lock);
     size_t n = k->suspect_count;
     memcpy(taken, k->suspects, n * sizeof(taken[0]));
@@ -126,7 +126,7 @@ void copies_report(helios_client *client)
     pthread_mutex_unlock(&k->lock);
     for (size_t i = 0; i < n; i++) {
         operation_begin(&op, client);
-        if (report_bad(&op, taken[i].id, taken[i].tier, state, sizeof(state)) == HL_OK)
+        if (report_bad(&op, taken[i].id, taken[i].tier, &state) == HL_OK)
             continue;
         hl_debug("a bad copy was not replaced: %s", hl_error_text());
         if (taken[i].told + 1 < TELLINGS)
@@ -136,9 +136,9 @@ void copies_report(helios_client *client)
 
 hl_status copies_heal(struct operation *op, struct hl_id id)
 {
-    char state[16];
-    HL_TRY(report_bad(op, id, "L3", state, sizeof(state)));
-    if (strcmp(state, "good") == 0 || strcmp(state, "healed") == 0)
+    enum hl_api_heal_state state;
+    HL_TRY(report_bad(op, id, "L3", &state));
+    if (state != HL_API_HEAL_STATE_LOST)
         return HL_OK;
     return hl_fail(HL_ECORRUPT, "shard %s: the pool's copy is bad and no other copy replaces it",
                    hl_id_format(id).s);
@@ -193,7 +193,7 @@ static hl_status learn_stores(const struct operation *op)
     for (size_t i = 0; i < r.nodes.count; i++) {
         const struct hl_api_node_info *node = &r.nodes.items[i].node;
         struct store *s = known_store(k, node->name);
-        if (node->data_address[0] == '\0' || strcmp(r.nodes.items[i].state, "ready") != 0)
+        if (node->data_address[0] == '\0' || r.nodes.items[i].state != HL_API_NODE_LIFE_READY)
             continue;
         if (s != NULL && strcmp(s->address, node->agent_address) == 0) {
             net_retarget(s->net, node->data_address);

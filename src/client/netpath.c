@@ -360,13 +360,13 @@ static hl_status reading_locate(void *arg, const struct hl_extent **extent)
 static void reading_failed(void *arg, size_t chunks)
 {
     struct reading *r = arg;
-    read_failed_crc(r->op, (uint32_t)chunks);
+    operation_failed_crc(r->op, (uint32_t)chunks);
 }
 
 static void reading_retried(void *arg)
 {
     struct reading *r = arg;
-    read_retried(r->op);
+    operation_retried(r->op);
 }
 
 static hl_status fetch_range(struct reading *r, struct loan *loan, uint64_t off, uint64_t len,

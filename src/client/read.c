@@ -29,18 +29,6 @@ void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net
         access_trouble(c->access, id, op->crc_failures, op->retries, st == HL_ECORRUPT);
 }
 
-void read_failed_crc(struct operation *op, uint32_t pieces)
-{
-    op->crc_failures += pieces;
-    atomic_fetch_add_explicit(&op->client->counters.crc_failures, pieces, memory_order_relaxed);
-}
-
-void read_retried(struct operation *op)
-{
-    op->retries++;
-    atomic_fetch_add_explicit(&op->client->counters.retries, 1, memory_order_relaxed);
-}
-
 int read_recover(struct operation *op, hl_status *st)
 {
     if (*st != HL_ESTALE && *st != HL_EUNAVAIL)

@@ -92,11 +92,11 @@ static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chu
                              uint32_t tried)
 {
     char name[NAME_MAX_TEXT];
-    read_failed_crc(op, 1);
+    operation_failed_crc(op, 1);
     const struct hl_retry *retry = &op->client->retry;
     if (tried < (uint32_t)retry->count &&
         operation_pause(op, hl_retry_pause_ms(retry, (int)tried))) {
-        read_retried(op);
+        operation_retried(op);
         return HL_OK;
     }
     return hl_fail(HL_ECORRUPT,

@@ -120,7 +120,7 @@ static hl_status put_shm(struct operation *op, struct shm *shm, const struct hl_
         *id = ref.id;
         return HL_OK;
     }
-    read_failed_crc(op, 1);
+    operation_failed_crc(op, 1);
     if (hl_l3_drop(shm->socket, ref.id, operation_left_ms(op)) != HL_OK)
         hl_error_clear(); /* the sweep finds it */
     return hl_fail(HL_ECORRUPT, "the pool copied a shard with checksum %08x instead of %08x",
@@ -153,7 +153,7 @@ static hl_status put_bytes(struct operation *op, const struct hl_l3_staging *s, 
 {
     hl_status st = put_once(op, s, size, crc32, id);
     if (st == HL_ECORRUPT) {
-        read_retried(op);
+        operation_retried(op);
         st = put_once(op, s, size, crc32, id);
     } else if ((st == HL_EUNAVAIL || st == HL_ESTALE) && read_recover(op, &st)) {
         st = put_once(op, s, size, crc32, id);

@@ -19,10 +19,11 @@ const char *job_damaged_container(const struct hl_controller *c,
                                   const struct hl_api_container_status_list *containers)
 {
     for (size_t i = 0; i < containers->count; i++) {
-        const char *id = containers->items[i].id, *state = containers->items[i].state;
+        const char *id = containers->items[i].id;
+        enum hl_api_container_state state = containers->items[i].state;
         char job[HL_JOB_ID_MAX + 1];
         int attempt, index;
-        if ((strcmp(state, "running") == 0 || strcmp(state, "starting") == 0) &&
+        if ((state == HL_API_CONTAINER_STATE_RUNNING || state == HL_API_CONTAINER_STATE_STARTING) &&
             hl_container_id_parse(id, job, sizeof(job), &attempt, &index) == HL_OK &&
             job_is_damaged(c, job))
             return id;
@@ -46,8 +47,8 @@ static void on_dropped(void *arg, hl_status st, const char *text)
     else
         st = hl_fail(st, "%s", text);
     if (st == HL_OK)
-        hl_reply_controller_cancel_job(
-            d->call, &(struct hl_api_controller_cancel_job_results){.state = "cancelled"});
+        hl_reply_controller_cancel_job(d->call, &(struct hl_api_controller_cancel_job_results){
+                                                    .state = HL_API_JOB_STATE_CANCELLED});
     else
         reject(d->call, st);
     free(d);

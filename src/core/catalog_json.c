@@ -65,21 +65,15 @@ void hl_model_rec_free(struct hl_model_rec *m)
     free(m);
 }
 
-static const char *const state_names[] = {
-    [HL_VERSION_OPEN] = "open",
-    [HL_VERSION_VISIBLE] = "visible",
-    [HL_VERSION_FAILED] = "failed",
-};
-
 const char *hl_version_state_name(enum hl_version_state state)
 {
-    return state_names[state];
+    return hl_api_version_state_name((enum hl_api_version_state)state);
 }
 
 static enum hl_version_state state_parse(const char *name)
 {
-    for (size_t i = 0; i < HL_ARRAY_LEN(state_names); i++)
-        if (strcmp(name, state_names[i]) == 0)
+    for (size_t i = 0; i < HL_ARRAY_LEN(hl_api_version_state_names); i++)
+        if (strcmp(name, hl_api_version_state_names[i]) == 0)
             return (enum hl_version_state)i;
     return HL_VERSION_OPEN;
 }
@@ -110,9 +104,9 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
         .size_bytes = s->size_bytes,
         .crc32 = s->crc32,
         .tensors = s->tensors,
-        .state = s->damaged ? "damaged"
-                 : s->lost  ? "lost"
-                            : "sealed",
+        .state = s->damaged ? HL_API_SHARD_STATE_DAMAGED
+                 : s->lost  ? HL_API_SHARD_STATE_LOST
+                            : HL_API_SHARD_STATE_SEALED,
         .location = s->archived && s->missed > 0 ? "L4" : "L3",
         .accesses = s->accesses,
         .last_access_ms = s->last_access_ms,
@@ -231,7 +225,7 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
         error = hl_arena_strdup(arena, hl_version_trouble(v, trouble, sizeof(trouble)));
     return (struct hl_api_model_version){
         .version = v->number,
-        .state = hl_version_state_name(v->state),
+        .state = (enum hl_api_version_state)v->state,
         .step = v->step,
         .job = v->job,
         .created_ms = v->created_ms,

@@ -17,20 +17,15 @@ struct step {
 
 typedef void (*handler)(struct step *s);
 
-static const char *const job_names[HL_JOB_STATE_COUNT] = {
-    "pending", "starting", "running", "stopping", "succeeded", "failed", "cancelled"};
-static const char *const container_names[HL_CONTAINER_STATE_COUNT] = {
-    "wanted", "starting", "running", "succeeded", "failed", "stopped", "lost"};
-
 const char *hl_job_state_name(enum hl_job_state s)
 {
-    return job_names[s];
+    return hl_api_job_state_name((enum hl_api_job_state)s);
 }
 
 hl_status hl_job_state_parse(const char *name, enum hl_job_state *out)
 {
     for (int i = 0; i < HL_JOB_STATE_COUNT; i++)
-        if (strcmp(name, job_names[i]) == 0) {
+        if (strcmp(name, hl_api_job_state_names[i]) == 0) {
             *out = (enum hl_job_state)i;
             return HL_OK;
         }
@@ -44,13 +39,13 @@ int hl_job_state_ended(enum hl_job_state s)
 
 const char *hl_container_state_name(enum hl_container_state s)
 {
-    return container_names[s];
+    return hl_api_container_state_name((enum hl_api_container_state)s);
 }
 
 hl_status hl_container_state_parse(const char *name, enum hl_container_state *out)
 {
     for (int i = 0; i < HL_CONTAINER_STATE_COUNT; i++)
-        if (strcmp(name, container_names[i]) == 0) {
+        if (strcmp(name, hl_api_container_state_names[i]) == 0) {
             *out = (enum hl_container_state)i;
             return HL_OK;
         }
@@ -163,7 +158,8 @@ static void finish(struct step *s, enum hl_job_state state)
     run->goal = HL_GOAL_NONE;
     run->deadline_ms = 0;
     run->finished_ms = s->ev->now_ms;
-    record(s, job_names[state], "%s", *run->reason != '\0' ? run->reason : job_names[state]);
+    record(s, hl_job_state_name(state), "%s",
+           *run->reason != '\0' ? run->reason : hl_job_state_name(state));
 }
 
 static void restart(struct step *s)
@@ -577,7 +573,7 @@ static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
     if (run->state != HL_JOB_PENDING || plan == NULL || !plan->feasible ||
         plan->container_count < 1)
         return hl_fail(HL_ECONFLICT, "job %s is %s and takes no plan", run->id,
-                       job_names[run->state]);
+                       hl_job_state_name(run->state));
     struct hl_jobrun_container *list = calloc((size_t)plan->container_count, sizeof(*list));
     if (list == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating %d containers", plan->container_count);

@@ -28,7 +28,7 @@ struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun 
         hl_container_id(run->id, run->containers_attempt, (int)i, id, sizeof(id));
         list.items[list.count++] =
             (struct hl_api_container_status){.id = hl_arena_strdup(arena, id),
-                                             .state = hl_container_state_name(c->state),
+                                             .state = (enum hl_api_container_state)c->state,
                                              .exit_code = c->exit_code,
                                              .signal = c->signal,
                                              .message = c->message,

@@ -8,25 +8,18 @@
 
 #include "hw/process_executor.h"
 
-static const char *const state_names[] = {
-    [HL_RUN_STARTING] = "starting", [HL_RUN_RUNNING] = "running", [HL_RUN_SUCCEEDED] = "succeeded",
-    [HL_RUN_FAILED] = "failed",     [HL_RUN_STOPPED] = "stopped",
-};
-
 const char *hl_run_state_text(enum hl_run_state s)
 {
-    return state_names[s];
+    return hl_api_container_state_name((enum hl_api_container_state)s);
 }
 
-hl_status hl_run_state_parse(const char *text, enum hl_run_state *out)
+hl_status hl_run_state_of(enum hl_api_container_state said, enum hl_run_state *out)
 {
-    for (size_t i = 0; i < HL_ARRAY_LEN(state_names); i++) {
-        if (strcmp(text, state_names[i]) == 0) {
-            *out = (enum hl_run_state)i;
-            return HL_OK;
-        }
-    }
-    return hl_fail(HL_EINVAL, "unknown container state '%s'", text);
+    if (said < HL_API_CONTAINER_STATE_STARTING || said > HL_API_CONTAINER_STATE_STOPPED)
+        return hl_fail(HL_EINVAL, "a container here can't be in state '%s'",
+                       hl_api_container_state_name(said));
+    *out = (enum hl_run_state)said;
+    return HL_OK;
 }
 
 hl_status hl_text_set(char **field, const char *fmt, ...)

@@ -69,12 +69,13 @@ struct hl_container_spec {
     char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 
+/* The schema's, without what only the Controller knows: wanted and lost. */
 enum hl_run_state {
-    HL_RUN_STARTING,
-    HL_RUN_RUNNING,
-    HL_RUN_SUCCEEDED,
-    HL_RUN_FAILED,
-    HL_RUN_STOPPED,
+    HL_RUN_STARTING = HL_API_CONTAINER_STATE_STARTING,
+    HL_RUN_RUNNING = HL_API_CONTAINER_STATE_RUNNING,
+    HL_RUN_SUCCEEDED = HL_API_CONTAINER_STATE_SUCCEEDED,
+    HL_RUN_FAILED = HL_API_CONTAINER_STATE_FAILED,
+    HL_RUN_STOPPED = HL_API_CONTAINER_STATE_STOPPED,
 };
 
 struct hl_rank_status {
@@ -102,7 +103,7 @@ struct hl_container_status {
 };
 
 const char *hl_run_state_text(enum hl_run_state s);
-hl_status hl_run_state_parse(const char *text, enum hl_run_state *out) HL_CHECK;
+hl_status hl_run_state_of(enum hl_api_container_state said, enum hl_run_state *out) HL_CHECK;
 
 static inline int hl_run_state_ended(enum hl_run_state s)
 {

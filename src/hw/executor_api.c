@@ -154,7 +154,7 @@ static hl_status take_rank_status(const struct hl_api_rank_status *from, struct 
 {
     HL_TRY(take_number("rank", from->rank, &to->rank));
     HL_TRY(take_number("pid", from->pid, &to->pid));
-    HL_TRY(hl_run_state_parse(from->state, &to->state));
+    HL_TRY(hl_run_state_of(from->state, &to->state));
     to->exit_code = from->exit_code;
     HL_TRY(take_number("signal", from->signal, &to->signal));
     to->finished_ms = from->finished_ms;
@@ -165,7 +165,7 @@ static hl_status take_status(const struct hl_api_container_status *from,
                              struct hl_container_status *out)
 {
     HL_TRY(take_text("id", from->id, &out->id));
-    HL_TRY(hl_run_state_parse(from->state, &out->state));
+    HL_TRY(hl_run_state_of(from->state, &out->state));
     out->exit_code = from->exit_code;
     HL_TRY(take_number("signal", from->signal, &out->signal));
     HL_TRY(take_text("message", from->message, &out->message));
@@ -266,14 +266,14 @@ struct hl_api_container_status hl_container_status_to_api(const struct hl_contai
         const struct hl_rank_status *r = &s->ranks[i];
         ranks.items[i] = (struct hl_api_rank_status){.rank = r->rank,
                                                      .pid = r->pid,
-                                                     .state = hl_run_state_text(r->state),
+                                                     .state = (enum hl_api_container_state)r->state,
                                                      .exit_code = r->exit_code,
                                                      .signal = r->signal,
                                                      .finished_ms = r->finished_ms};
     }
     return (struct hl_api_container_status){
         .id = hl_arena_strdup(arena, s->id),
-        .state = hl_run_state_text(s->state),
+        .state = (enum hl_api_container_state)s->state,
         .exit_code = s->exit_code,
         .signal = s->signal,
         .message = hl_arena_strdup(arena, s->message),

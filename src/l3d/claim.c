@@ -12,8 +12,6 @@
 #include "base/log.h"
 #include "l3d/l4_private.h"
 
-enum verdict { OURS, UNCLAIMED, NEWER, OTHER }; /* the worst of both counts */
-
 struct place {
     struct hl_id cluster;
     uint64_t revision;
@@ -39,17 +37,19 @@ struct claiming {
 
 /* An empty archive is whoever's comes; an empty pool of another cluster is that one's: it serves it
  * now, and its shards are on their way. */
-static enum verdict judge(const struct claiming *c, const struct place *p, int empty_is_free)
+static enum hl_api_claim_result judge(const struct claiming *c, const struct place *p,
+                                      int empty_is_free)
 {
     if (c->take || (p->shards == 0 && empty_is_free))
-        return OURS;
+        return HL_API_CLAIM_RESULT_CLAIMED;
     if (p->damaged)
-        return OTHER;
+        return HL_API_CLAIM_RESULT_OTHER;
     if (hl_id_is_none(p->cluster))
-        return p->shards == 0 || c->adopt ? OURS : UNCLAIMED;
+        return p->shards == 0 || c->adopt ? HL_API_CLAIM_RESULT_CLAIMED
+                                          : HL_API_CLAIM_RESULT_UNCLAIMED;
     if (!hl_id_equal(p->cluster, c->cluster))
-        return OTHER;
-    return p->revision > c->seen ? NEWER : OURS;
+        return HL_API_CLAIM_RESULT_OTHER;
+    return p->revision > c->seen ? HL_API_CLAIM_RESULT_NEWER : HL_API_CLAIM_RESULT_CLAIMED;
 }
 
 static void look(struct claiming *c)
@@ -73,7 +73,7 @@ static void look(struct claiming *c)
         (struct place){claim.cluster, claim.revision, c->archived + there.trashed, claim.damaged};
 }
 
-static void answer(struct claiming *c, const char *state)
+static void answer(struct claiming *c, enum hl_api_claim_result state)
 {
     struct hl_arena *arena = hl_rpc_call_arena(c->call);
     const struct hl_api_l3_claim_results r = {
@@ -104,7 +104,7 @@ static void take_pool(struct claiming *c)
     hl_pool_claim(c->d->pool, &now);
     c->pool.cluster = now.cluster;
     c->pool.revision = now.revision;
-    answer(c, "claimed");
+    answer(c, HL_API_CLAIM_RESULT_CLAIMED);
 }
 
 static void write_archive(struct work *w)
@@ -135,12 +135,13 @@ static void archive_written(struct work *w)
 
 static void decide(struct claiming *c)
 {
-    static const char *const states[] = {"claimed", "unclaimed", "newer", "other"};
-    enum verdict pool = judge(c, &c->pool, 0);
-    enum verdict there = c->archive != NULL ? judge(c, &c->there, 1) : OURS;
-    enum verdict worst = pool > there ? pool : there;
-    if (worst != OURS) {
-        answer(c, states[worst]);
+    enum hl_api_claim_result pool = judge(c, &c->pool, 0);
+    enum hl_api_claim_result there =
+        c->archive != NULL ? judge(c, &c->there, 1) : HL_API_CLAIM_RESULT_CLAIMED;
+    /* from bad to good */
+    enum hl_api_claim_result worst = pool < there ? pool : there;
+    if (worst != HL_API_CLAIM_RESULT_CLAIMED) {
+        answer(c, worst);
         return;
     }
     int stands = hl_id_equal(c->there.cluster, c->cluster) && !c->there.damaged &&
@@ -157,16 +158,14 @@ static void decide(struct claiming *c)
 static hl_status parse(struct hl_l3d *d, const struct hl_api_l3_claim_params *params,
                        struct claiming *c)
 {
-    const char *mode = params->mode;
     struct hl_archive *a;
     HL_TRY(hl_id_parse(params->cluster, &c->cluster));
     c->revision = params->revision;
     c->seen = params->seen;
-    c->adopt = strcmp(mode, "adopt") == 0;
-    c->take = strcmp(mode, "take") == 0;
-    if (hl_id_is_none(c->cluster) || (mode[0] != '\0' && !c->adopt && !c->take))
-        return hl_fail(HL_EINVAL, "claim: give a cluster, and adopt, take or nothing, not '%.20s'",
-                       mode);
+    c->adopt = params->mode == HL_API_CLAIM_MODE_ADOPT;
+    c->take = params->mode == HL_API_CLAIM_MODE_TAKE;
+    if (hl_id_is_none(c->cluster))
+        return hl_fail(HL_EINVAL, "claim: the cluster's id must not be 0");
     if (d->claiming)
         return hl_fail(HL_EBUSY, "another claim is being written; try again");
     if (c->take && l4_away(d))

@@ -29,7 +29,7 @@ struct heal {
     struct asker *askers;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
-    const char *state;
+    enum hl_api_heal_state state;
     char source[160];
     UT_hash_handle hh;
 };
@@ -209,7 +209,7 @@ static hl_status treat(struct heal *h, struct patient *p)
     struct l4_want want = {
         .id = h->id, .size = size_of(h, p), .near = -1, .beside = p->old.size > 0 ? &p->old : NULL};
     if (want.size == 0) {
-        h->state = "lost";
+        h->state = HL_API_HEAL_STATE_LOST;
         return l4_knows(h->d, h->id);
     }
     struct hl_pool_info pool;
@@ -229,7 +229,7 @@ static hl_status treat(struct heal *h, struct patient *p)
     st = replace(h, p);
     if (st != HL_OK)
         hl_pool_abort(h->d->pool, &p->x);
-    h->state = st == HL_OK ? "healed" : "lost";
+    h->state = st == HL_OK ? HL_API_HEAL_STATE_HEALED : HL_API_HEAL_STATE_LOST;
     return st == HL_ENOENT ? HL_OK : st;
 }
 
@@ -240,7 +240,7 @@ static hl_status heal_now(struct heal *h)
     size_t bad_count = 0;
     hl_status st = hl_pool_verify(h->d->pool, h->id, &h->d->stopping, &bad, &bad_count);
     if (st == HL_OK) {
-        h->state = "good";
+        h->state = HL_API_HEAL_STATE_GOOD;
         return HL_OK;
     }
     if (st != HL_ECORRUPT && st != HL_ENOENT)
@@ -253,11 +253,11 @@ static hl_status heal_now(struct heal *h)
         hl_pool_unpin(h->d->pool, &p.old);
     free(p.crcs);
     if (st == HL_OK) {
-        hl_fault_count(h->state, h->source[0] == '\0'           ? "none"
-                                 : strcmp(h->source, "L4") == 0 ? "archive"
-                                                                : "node");
+        hl_fault_count(hl_api_heal_state_name(h->state), h->source[0] == '\0'           ? "none"
+                                                         : strcmp(h->source, "L4") == 0 ? "archive"
+                                                                                        : "node");
         hl_warn("shard was bad in the pool id=%s state=%s source=%s bad_chunks=%zu",
-                hl_id_format(h->id).s, h->state, h->source, bad_count);
+                hl_id_format(h->id).s, hl_api_heal_state_name(h->state), h->source, bad_count);
     }
     return st;
 }

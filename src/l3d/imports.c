@@ -21,8 +21,6 @@
 #define IMPORTS_MAX     1000
 #define REST_WAIT_NS    (10 * HL_NS_PER_S)
 
-enum phase { RUNNING, DONE, FAILED };
-
 struct import {
     char id[HL_ID_TEXT_LEN + 1];
     struct hl_l3d *daemon;
@@ -200,7 +198,9 @@ static void *import_thread(void *arg)
                 im->shard_count, (unsigned long long)atomic_load(&im->total_bytes), im->seconds);
     else
         hl_warn("import failed name=%s error=\"%s\"", options.model, im->error);
-    atomic_store_explicit(&im->phase, st == HL_OK ? DONE : FAILED, memory_order_release);
+    atomic_store_explicit(&im->phase,
+                          st == HL_OK ? HL_API_IMPORT_STATE_DONE : HL_API_IMPORT_STATE_FAILED,
+                          memory_order_release);
     return NULL;
 }
 
@@ -236,7 +236,7 @@ static hl_status make_room(struct hl_l3d *d)
     struct import *im, *next;
     int running = 0;
     HASH_ITER (hh, d->imports, im, next) {
-        if (phase_of(im) == RUNNING) {
+        if (phase_of(im) == HL_API_IMPORT_STATE_RUNNING) {
             running++;
             continue;
         }
@@ -293,7 +293,7 @@ static struct hl_api_shard_list shards_of(const struct import *im, struct hl_are
                                               .size_bytes = s->size_bytes,
                                               .crc32 = s->crc32,
                                               .tensors = (uint32_t)s->tensors,
-                                              .state = "sealed",
+                                              .state = HL_API_SHARD_STATE_SEALED,
                                               .location = "L3",
                                               .layout = im->layouts[i]};
     }
@@ -303,22 +303,21 @@ static struct hl_api_shard_list shards_of(const struct import *im, struct hl_are
 hl_status import_progress(struct hl_l3d *d, const char *id, struct hl_arena *arena,
                           struct hl_api_import_progress *out)
 {
-    static const char *const names[] = {
-        [RUNNING] = "running", [DONE] = "done", [FAILED] = "failed"};
     struct import *im;
     HASH_FIND_STR(d->imports, id, im);
     if (im == NULL)
         return hl_fail(HL_ENOENT, "import '%.40s' is not known to this L3 daemon", id);
-    int phase = phase_of(im);
-    *out = (struct hl_api_import_progress){.import_id = im->id,
-                                           .state = names[phase],
-                                           .done_bytes = atomic_load(&im->done_bytes),
-                                           .total_bytes = atomic_load(&im->total_bytes),
-                                           .seconds = phase != RUNNING ? im->seconds : 0};
-    if (phase == FAILED) {
+    enum hl_api_import_state phase = phase_of(im);
+    *out = (struct hl_api_import_progress){
+        .import_id = im->id,
+        .state = phase,
+        .done_bytes = atomic_load(&im->done_bytes),
+        .total_bytes = atomic_load(&im->total_bytes),
+        .seconds = phase != HL_API_IMPORT_STATE_RUNNING ? im->seconds : 0};
+    if (phase == HL_API_IMPORT_STATE_FAILED) {
         out->error = im->error;
         out->error_status = hl_status_name(im->status);
-    } else if (phase == DONE) {
+    } else if (phase == HL_API_IMPORT_STATE_DONE) {
         out->shards = shards_of(im, arena);
         out->config = im->config;
     }

@@ -123,7 +123,7 @@ static json_t *claim(struct place *p, struct terms t)
 {
     return must(p, "claim",
                 json_pack("{s:s s:i s:i s:s}", "cluster", t.cluster, "revision", t.revision, "seen",
-                          t.seen, "mode", t.mode != NULL ? t.mode : ""));
+                          t.seen, "mode", t.mode != NULL ? t.mode : "own"));
 }
 
 static void assert_claim(struct place *p, struct terms t, const char *state)

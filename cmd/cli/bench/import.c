@@ -87,12 +87,12 @@ static hl_status wait_import(struct import_bench *b, const char *id, struct hl_a
         struct hl_api_l3_import_progress_results r;
         HL_TRY(hl_call_l3_import_progress(b->peer, &(struct hl_api_l3_import_progress_params){id},
                                           CALL_MS, &one, &r));
-        if (strcmp(r.progress.state, "done") == 0) {
+        if (r.progress.state == HL_API_IMPORT_STATE_DONE) {
             *shards = r.progress.shards;
             hl_arena_move(arena, &one);
             return HL_OK;
         }
-        if (strcmp(r.progress.state, "failed") == 0)
+        if (r.progress.state == HL_API_IMPORT_STATE_FAILED)
             return hl_fail(HL_EIO, "%s", r.progress.error);
         if (hl_now_ns() > end)
             return hl_fail(HL_ETIMEDOUT, "the import did not end in 10 minutes");

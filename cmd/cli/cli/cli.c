@@ -337,8 +337,7 @@ hl_status cli_explain(struct cli *cli, hl_status st)
 
 bool cli_job_ended(const struct hl_api_job *job)
 {
-    enum hl_job_state state;
-    return hl_job_state_parse(job->state, &state) == HL_OK && hl_job_state_ended(state);
+    return hl_job_state_ended((enum hl_job_state)job->state);
 }
 
 /* Names those jobs whose ids begin with the text. */

@@ -64,7 +64,7 @@ static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
         const struct hl_api_tier_info_list *tiers = i == 0 ? &n->node.tiers : &none;
         const char *job = i < n->slots.count ? n->slots.items[i].job : "";
         cli_cell(t, "%s:%d", n->node.name, slot->numa_id);
-        cli_cell(t, "%s", n->state);
+        cli_cell(t, "%s", hl_api_node_life_name(n->state));
         cli_cell(t, "%s", slot->cpus);
         cli_cell_bytes(t, slot->memory_bytes);
         cli_cell(t, "%zu", slot->gpus.count);

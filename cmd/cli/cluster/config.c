@@ -102,7 +102,7 @@ static hl_status ask_cluster(struct cli *cli, const json_t *table, json_t **out)
     add_report(rows, table, &own.options, "controller");
     warn_silent("l3", ask_l3(cli, table, rows));
     for (size_t i = 0; i < r.nodes.count; i++)
-        if (strcmp(r.nodes.items[i].state, "ready") == 0)
+        if (r.nodes.items[i].state == HL_API_NODE_LIFE_READY)
             warn_silent(r.nodes.items[i].node.name,
                         ask_agent(cli, &r.nodes.items[i].node, table, rows));
     *out = rows;

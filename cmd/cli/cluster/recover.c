@@ -31,7 +31,7 @@ static hl_status print_versions(const struct hl_api_recovered_version_list *vers
         cli_cell_time(&t, v->visible_ms);
         cli_cell(&t, "%" PRIu64, v->shards);
         cli_cell_bytes(&t, v->bytes);
-        cli_cell(&t, "%s", v->state);
+        cli_cell(&t, "%s", hl_api_recovery_state_name(v->state));
         cli_cell(&t, "%s", v->reason);
     }
     return cli_table_print(&t);
@@ -71,14 +71,14 @@ static void print_summary(const struct hl_api_recovery *r, const struct recover_
            a->dry_run ? "are" : "were");
     if (r->untrashed > 0)
         printf("%" PRIu64 " shards came back from the archive's trash\n", r->untrashed);
-    if (!a->dry_run && strcmp(r->claim, "ok") == 0)
+    if (!a->dry_run && r->claim == HL_API_CLAIM_STATE_OK)
         printf("pool and archive belong to this cluster, %s\n", r->cluster);
 }
 
 static hl_status recovery_verdict(const struct hl_api_recovery *r, const struct recover_args *a)
 {
     uint64_t left = 0;
-    if (a->dry_run || strcmp(r->claim, "ok") == 0)
+    if (a->dry_run || r->claim == HL_API_CLAIM_STATE_OK)
         return HL_OK;
     for (size_t i = 0; i < r->left.count; i++)
         left += r->left.items[i].shards;

@@ -41,14 +41,14 @@ void patience_regain(struct patience *p)
     p->since_ns = 0;
 }
 
-hl_status job_verdict(const char *job, const char *state, const char *reason)
+hl_status job_verdict(const char *job, enum hl_api_job_state state, const char *reason)
 {
     const char *colon = reason[0] != '\0' ? ": " : "";
-    if (strcmp(state, "succeeded") == 0)
+    if (state == HL_API_JOB_STATE_SUCCEEDED)
         return HL_OK;
-    if (strcmp(state, "cancelled") == 0)
+    if (state == HL_API_JOB_STATE_CANCELLED)
         return hl_fail(HL_ECANCELED, "job %s was cancelled%s%s", job, colon, reason);
-    return hl_fail(HL_EIO, "job %s %s%s%s", job, state, colon, reason);
+    return hl_fail(HL_EIO, "job %s %s%s%s", job, hl_api_job_state_name(state), colon, reason);
 }
 
 hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, struct hl_arena *arena,

@@ -230,8 +230,8 @@ static hl_status submit_wait(struct cli *cli, const char *id, const struct submi
         return logs_follow(cli, id, a->retry_ms);
     HL_TRY(job_await(cli, id, a->retry_ms, &arena, &job));
     if (cli->json)
-        HL_TRY(cli_print_json(
-            json_pack("{s:s s:s s:s}", "id", id, "state", job.state, "reason", job.reason)));
+        HL_TRY(cli_print_json(json_pack("{s:s s:s s:s}", "id", id, "state",
+                                        hl_api_job_state_name(job.state), "reason", job.reason)));
     return job_verdict(id, job.state, job.reason);
 }
 
@@ -304,7 +304,7 @@ static hl_status print_jobs(const struct hl_api_job_list *jobs)
     for (size_t i = 0; i < jobs->count; i++) {
         const struct hl_api_job *job = &jobs->items[i];
         cli_cell(&t, "%s", job->id);
-        cli_cell(&t, "%s", job->state);
+        cli_cell(&t, "%s", hl_api_job_state_name(job->state));
         cli_cell(&t, "%d", job->world_size);
         cli_cell(&t, "%d", job->attempt);
         cli_cell(&t, "%s", job->model[0] != '\0' ? job->model : "-");
@@ -358,7 +358,8 @@ hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena, struc
 /* "demo-1: running, attempt 2 (restarts: 0; repeated because node node-0 was lost ...)" */
 static void print_state(const struct hl_api_job *job)
 {
-    cli_print(stdout, "%s: %s, attempt %d (restarts: ", job->id, job->state, job->attempt);
+    cli_print(stdout, "%s: %s, attempt %d (restarts: ", job->id, hl_api_job_state_name(job->state),
+              job->attempt);
     if (job->max_restarts > 0)
         cli_print(stdout, "%d of %d used", job->restarts, job->max_restarts);
     else
@@ -374,7 +375,7 @@ static hl_status print_containers(const struct hl_api_container_status_list *con
     for (size_t i = 0; i < containers->count; i++) {
         const struct hl_api_container_status *c = &containers->items[i];
         cli_cell(&t, "%s", c->id);
-        cli_cell(&t, "%s", c->state);
+        cli_cell(&t, "%s", hl_api_container_state_name(c->state));
         cli_cell(&t, "%d", c->exit_code);
         cli_cell(&t, "%s", c->binding);
         cli_cell(&t, "%s%s%s", c->message,
@@ -468,6 +469,6 @@ hl_status cmd_cancel(struct cli *cli, int argc, char **argv)
         CLI_CALL(cli, cancel_job, &(struct hl_api_controller_cancel_job_params){id}, &arena, &r));
     if (cli->json)
         return cli_print_value(&hl_api_controller_cancel_job_results_type, &r);
-    cli_print(stdout, "%s: %s\n", r.id, r.state);
+    cli_print(stdout, "%s: %s\n", r.id, hl_api_job_state_name(r.state));
     return HL_OK;
 }

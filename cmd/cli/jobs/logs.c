@@ -78,10 +78,10 @@ struct log_view {
     struct cli *cli;
     const struct log_args *args;
     char job[HL_JOB_ID_MAX + 1];
-    int64_t attempt;      /* that is shown */
-    int64_t last_attempt; /* the job has */
-    int64_t failed_rank;  /* of the attempt shown, once it is over; -1 = none */
-    char state[32];       /* of the job */
+    int64_t attempt;             /* that is shown */
+    int64_t last_attempt;        /* the job has */
+    int64_t failed_rank;         /* of the attempt shown, once it is over; -1 = none */
+    enum hl_api_job_state state; /* of the job */
     char reason[HL_JOB_TEXT_MAX];
     bool prefix;
     bool closed; /* nobody takes what we write */
@@ -96,8 +96,7 @@ struct log_view {
 
 static bool view_job_ended(const struct log_view *v)
 {
-    enum hl_job_state state;
-    return hl_job_state_parse(v->state, &state) == HL_OK && hl_job_state_ended(state);
+    return hl_job_state_ended((enum hl_job_state)v->state);
 }
 
 static bool view_attempt_over(const struct log_view *v)
@@ -105,9 +104,9 @@ static bool view_attempt_over(const struct log_view *v)
     return v->last_attempt > v->attempt || view_job_ended(v);
 }
 
-static void view_take_state(struct log_view *v, const char *state, const char *reason)
+static void view_take_state(struct log_view *v, enum hl_api_job_state state, const char *reason)
 {
-    snprintf(v->state, sizeof(v->state), "%s", state);
+    v->state = state;
     snprintf(v->reason, sizeof(v->reason), "%s", reason);
 }
 
@@ -379,14 +378,16 @@ static hl_status view_explain_silence(const struct log_view *v)
     char whose[32] = "no rank";
     if (!v->prefix)
         snprintf(whose, sizeof(whose), "rank %" PRId64, v->streams[0].rank);
-    if (view_job_ended(v) && v->last_attempt == v->attempt && strcmp(v->state, "succeeded") != 0)
+    if (view_job_ended(v) && v->last_attempt == v->attempt &&
+        v->state != HL_API_JOB_STATE_SUCCEEDED)
         return hl_fail(HL_ENOENT, "%s of job %s wrote %s, and the job %s%s: %s", whose, v->job,
                        v->prefix ? "anything" : "nothing",
-                       strcmp(v->state, "cancelled") == 0 ? "was " : "", v->state, v->reason);
+                       v->state == HL_API_JOB_STATE_CANCELLED ? "was " : "",
+                       hl_api_job_state_name(v->state), v->reason);
     if (!view_attempt_over(v))
         print_note("%s of job %s has written %s yet; the job is %s%s%s", whose, v->job,
-                   v->prefix ? "anything" : "nothing", v->state, v->reason[0] != '\0' ? ": " : "",
-                   v->reason);
+                   v->prefix ? "anything" : "nothing", hl_api_job_state_name(v->state),
+                   v->reason[0] != '\0' ? ": " : "", v->reason);
     return HL_OK;
 }
 

@@ -27,7 +27,7 @@ hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms) HL_CH
 hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, struct hl_arena *arena,
                     struct hl_api_job *out) HL_CHECK;
 /* HL_OK when the job succeeded, else a failure with its reason. */
-hl_status job_verdict(const char *job, const char *state, const char *reason) HL_CHECK;
+hl_status job_verdict(const char *job, enum hl_api_job_state state, const char *reason) HL_CHECK;
 
 /* A daemon that is away may come back; one that ends in good order cancels its calls. */
 bool failure_may_pass(hl_status st);

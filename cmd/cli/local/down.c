@@ -19,8 +19,8 @@
 
 static bool is_running(const struct hl_api_container_status *container)
 {
-    const char *state = container->state;
-    return strcmp(state, "running") == 0 || strcmp(state, "starting") == 0;
+    return container->state == HL_API_CONTAINER_STATE_RUNNING ||
+           container->state == HL_API_CONTAINER_STATE_STARTING;
 }
 
 /* Stop every container of an Agent and wait until they have ended. */

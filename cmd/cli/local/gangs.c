@@ -17,8 +17,7 @@
 
 static bool job_ended(const struct hl_api_job *job)
 {
-    enum hl_job_state state;
-    return hl_job_state_parse(job->state, &state) == HL_OK && hl_job_state_ended(state);
+    return hl_job_state_ended((enum hl_job_state)job->state);
 }
 
 /* Cancels what has not ended; how many there are. A job that stops already is left alone by it. */

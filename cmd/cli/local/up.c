@@ -86,10 +86,10 @@ static hl_status look_at_cluster(struct hl_rpc_peer *peer, struct sight *out)
                                            LOCAL_CALL_MS, &arena, &cluster));
     out->ready = 0;
     for (size_t i = 0; i < r.nodes.count; i++)
-        out->ready += strcmp(r.nodes.items[i].state, "ready") == 0;
+        out->ready += r.nodes.items[i].state == HL_API_NODE_LIFE_READY;
     snprintf(out->l3_state, sizeof(out->l3_state), "%s", info->l3_state);
     snprintf(out->kube_state, sizeof(out->kube_state), "%s", info->kubernetes_state);
-    out->refused = strcmp(info->claim, "refused") == 0;
+    out->refused = info->claim == HL_API_CLAIM_STATE_REFUSED;
     out->l3 = out->refused || strcmp(out->l3_state, "ready") == 0;
     out->kube = strcmp(out->kube_state, "ready") == 0;
     return HL_OK;

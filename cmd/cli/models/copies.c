@@ -223,7 +223,7 @@ static void tier_row(struct cli_table *t, const char *node, const struct hl_api_
     cli_cell(t, "%" PRIu64, x->shards);
     limit_cell(t, x->low_bytes);
     limit_cell(t, x->high_bytes);
-    cli_cell(t, "%s", x->pressure);
+    cli_cell(t, "%s", hl_api_pressure_name(x->pressure));
     cli_cell(t, "%zu", x->regions.count);
     cli_cell(t, "%s", x->backing);
 }

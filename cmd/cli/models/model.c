@@ -117,7 +117,7 @@ static hl_status import_look(struct following *f, struct hl_arena *arena,
         f->heard_ns = now;
         cli_progress_update(&f->bar, r.progress.done_bytes, r.progress.total_bytes);
         *out = r.progress;
-        *ended = strcmp(r.progress.state, "running") != 0;
+        *ended = r.progress.state != HL_API_IMPORT_STATE_RUNNING;
     }
     if (!*ended && now - f->start_ns > f->timeout_ms * HL_NS_PER_MS)
         return hl_fail(HL_ETIMEDOUT,
@@ -193,8 +193,9 @@ static hl_status model_import(struct cli *cli, const char *dir, const struct imp
     cancel_on_interrupt();
     HL_TRY(start_import(cli, dir, a, &arena, &started));
     HL_TRY(follow_import(cli, started.import_id, a->timeout_ms, &arena, &progress));
-    return strcmp(progress.state, "done") == 0 ? print_import(cli, a, started.version, &progress)
-                                               : import_failure(&progress);
+    return progress.state == HL_API_IMPORT_STATE_DONE
+               ? print_import(cli, a, started.version, &progress)
+               : import_failure(&progress);
 }
 
 hl_status cmd_model_import(struct cli *cli, int argc, char **argv)
@@ -348,7 +349,9 @@ hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
 /* A visible one that lacks something is not served by default. */
 static const char *version_state(const struct hl_api_model_version *v)
 {
-    return strcmp(v->state, "visible") != 0 || v->error[0] == '\0' ? v->state : "damaged";
+    return v->state == HL_API_VERSION_STATE_VISIBLE && v->error[0] != '\0'
+               ? "damaged"
+               : hl_api_version_state_name(v->state);
 }
 
 static hl_status print_versions(const struct hl_api_model_version_list *versions)

@@ -53,7 +53,7 @@ static hl_status print_shards(const struct hl_api_shard_list *shards, size_t dig
         cli_cell_bytes(&t, s->size_bytes);
         cli_cell(&t, "%08" PRIx32, s->crc32);
         cli_cell(&t, "%" PRIu32, s->tensors);
-        cli_cell(&t, "%s", s->state);
+        cli_cell(&t, "%s", hl_api_shard_state_name(s->state));
         cli_cell(&t, "%" PRIu64, s->accesses);
     }
     return cli_table_print(&t);
@@ -271,7 +271,7 @@ static hl_status show_absent(struct cli *cli, const char *id, const struct shard
     cli_print(stdout,
               "id          %s\nbelongs to  %s@%" PRId64 "/pp%d/tp%d/%s\n"
               "state       %s, not in the pool\n",
-              id, s->model, s->version, s->pp, s->tp, s->part, s->state);
+              id, s->model, s->version, s->pp, s->tp, s->part, hl_api_shard_state_name(s->state));
     verify_print(&k->verified);
     return print_copies(k);
 }
@@ -395,7 +395,7 @@ static hl_status own_cluster(struct cli *cli, struct hl_arena *arena, const char
     struct hl_api_controller_cluster_info_results r;
     HL_TRY(
         CLI_CALL(cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0}, arena, &r));
-    if (strcmp(r.info.claim, "refused") == 0)
+    if (r.info.claim == HL_API_CLAIM_STATE_REFUSED)
         return hl_fail(HL_EPERM, "nothing was freed: %s", r.info.l3_state);
     *out = r.info.cluster;
     return HL_OK;

@@ -119,10 +119,9 @@ hl_status claim_check(const struct hl_controller *c)
     return hl_fail(HL_EPERM, "%s", c->claim.why);
 }
 
-const char *claim_word(const struct hl_controller *c)
+enum hl_api_claim_state claim_state(const struct hl_controller *c)
 {
-    static const char *const words[] = {"unknown", "ok", "refused"};
-    return words[c->claim.state];
+    return (enum hl_api_claim_state)c->claim.state;
 }
 
 const struct claim_found *claim_found(const struct hl_controller *c)
@@ -208,17 +207,20 @@ static int is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
 
 static void judge(struct hl_controller *c)
 {
-    const char *state = c->claim.found.state;
-    if (strcmp(state, "claimed") == 0)
+    switch (c->claim.found.state) {
+    case HL_API_CLAIM_RESULT_CLAIMED:
         claim_is_ours(c);
-    else if (strcmp(state, "other") == 0)
-        refuse_other(c);
-    else if (strcmp(state, "newer") == 0)
-        refuse_newer(c);
-    else if (strcmp(state, "unclaimed") == 0)
+        break;
+    case HL_API_CLAIM_RESULT_UNCLAIMED:
         compare(c);
-    else
-        refuse(c, "helios-l3d answers a claim with '%s'; is it newer than the Controller?", state);
+        break;
+    case HL_API_CLAIM_RESULT_OTHER:
+        refuse_other(c);
+        break;
+    case HL_API_CLAIM_RESULT_NEWER:
+        refuse_newer(c);
+        break;
+    }
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -235,6 +237,7 @@ static struct hl_id read_id(const char *text)
 static void read_answer(struct claim_found *f, const struct hl_api_l3_claim_results *r)
 {
     *f = (struct claim_found){
+        .state = r->state,
         .cluster = read_id(r->cluster),
         .archive_cluster = read_id(r->archive_cluster),
         .revision = r->revision,
@@ -244,7 +247,6 @@ static void read_answer(struct claim_found *f, const struct hl_api_l3_claim_resu
         .trashed = r->trashed,
         .archive_damaged = r->archive_damaged,
     };
-    snprintf(f->state, sizeof(f->state), "%s", r->state);
 }
 
 static void on_claim(void *arg, hl_status st, const char *text,
@@ -278,7 +280,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
     }
 }
 
-static void ask(struct hl_controller *c, const char *mode, claim_done done, void *arg)
+static void ask(struct hl_controller *c, enum hl_api_claim_mode mode, claim_done done, void *arg)
 {
     struct question *q = calloc(1, sizeof(*q));
     if (q == NULL) {
@@ -299,12 +301,12 @@ void claim_ask(struct hl_controller *c)
     if (c->claim.asking)
         c->claim.again = true;
     else
-        ask(c, "", NULL, NULL);
+        ask(c, HL_API_CLAIM_MODE_OWN, NULL, NULL);
 }
 
 void claim_take(struct hl_controller *c, claim_done done, void *arg)
 {
-    ask(c, "take", done, arg);
+    ask(c, HL_API_CLAIM_MODE_TAKE, done, arg);
 }
 
 void claim_changed(struct hl_controller *c)
@@ -340,5 +342,5 @@ void claim_compared(struct hl_controller *c)
                " shards that were never claimed, and the catalogue knows none of them; " RECOVER,
                pool ? "pool" : "archive", pool ? f->shards : f->archived);
     else
-        ask(c, "adopt", NULL, NULL);
+        ask(c, HL_API_CLAIM_MODE_ADOPT, NULL, NULL);
 }

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/id.h"
 
 #define HL_CLAIM_ID_KEY       "cluster/id"       /* {"id": 32 hex digits} */
@@ -28,14 +29,14 @@ struct hl_controller;
 struct hl_records;
 
 enum claim_state {
-    CLAIM_UNKNOWN, /* L3 has not answered since it was reached */
-    CLAIM_OK,
-    CLAIM_REFUSED,
+    CLAIM_UNKNOWN = HL_API_CLAIM_STATE_UNKNOWN, /* L3 has not answered since it was reached */
+    CLAIM_OK = HL_API_CLAIM_STATE_OK,
+    CLAIM_REFUSED = HL_API_CLAIM_STATE_REFUSED,
 };
 
 /* What L3 said of its owners, last. */
 struct claim_found {
-    char state[16]; /* of L3.claim */
+    enum hl_api_claim_result state;
     struct hl_id cluster, archive_cluster;
     uint64_t revision, archive_revision;
     uint64_t shards, archived, trashed;
@@ -65,9 +66,8 @@ struct hl_id_text claim_cluster(const struct hl_controller *c);
 int claim_ok(const struct hl_controller *c, char *why, size_t cap);
 /* HL_EPERM once L3 has refused. While L3 is silent: HL_OK, for nothing can reach it. */
 hl_status claim_check(const struct hl_controller *c) HL_CHECK;
-/* ok, unknown, refused. */
-const char *claim_word(const struct hl_controller *c);
-/* What L3 said last; state "" = nothing yet. */
+enum hl_api_claim_state claim_state(const struct hl_controller *c);
+/* What L3 said last; all zero = nothing yet. */
 const struct claim_found *claim_found(const struct hl_controller *c);
 
 /* Records of a change of who the cluster is, and of every change of the catalogue. */

@@ -256,7 +256,8 @@ struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_
 {
     struct hl_api_shard shard = hl_shard_rec_info(s, arena);
     shard.copies = readable_copies(c, s, shard.id, arena);
-    shard.state = shard.copies.count > 0 || !s->lost ? "sealed" : "lost";
+    shard.state =
+        shard.copies.count > 0 || !s->lost ? HL_API_SHARD_STATE_SEALED : HL_API_SHARD_STATE_LOST;
     if (shard.copies.count > 0)
         shard.location = shard.copies.items[0].tier;
     return shard;

@@ -433,9 +433,9 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
 
 /* ---- reportBadCopy --------------------------------------------------------------------------- */
 
-static void reply_healed(struct task *t, const char *state, const char *source)
+static void reply_healed(struct task *t, enum hl_api_heal_state state, const char *source)
 {
-    hl_fault_count(state, hl_tier_name(t->place.tier));
+    hl_fault_count(hl_api_heal_state_name(state), hl_tier_name(t->place.tier));
     hl_reply_controller_report_bad_copy(
         t->call, &(struct hl_api_controller_report_bad_copy_results){state, source});
     free(t);
@@ -454,7 +454,7 @@ static void on_copied_again(void *arg, hl_status st, const char *text,
         task_fail(t, st, hl_error_text());
         return;
     }
-    reply_healed(t, "healed", t->source);
+    reply_healed(t, HL_API_HEAL_STATE_HEALED, t->source);
 }
 
 static void copy_again(struct task *t)
@@ -491,7 +491,7 @@ static void drop_bad(struct task *t)
 {
     struct hl_controller *c = t->c;
     if (!find_other(t)) { /* what is left of the last one stays */
-        reply_healed(t, "lost", "");
+        reply_healed(t, HL_API_HEAL_STATE_LOST, "");
         return;
     }
     place_name(&t->other, t->source, sizeof(t->source));
@@ -510,14 +510,14 @@ static void on_verified(void *arg, hl_status st, const char *text,
         return;
     }
     if (st == HL_OK && r->ok)
-        reply_healed(t, "good", place_name(&t->place, name, sizeof(name)));
+        reply_healed(t, HL_API_HEAL_STATE_GOOD, place_name(&t->place, name, sizeof(name)));
     else if (st == HL_OK)
         drop_bad(t);
     else if (st == HL_ENOENT && find_other(t)) {
         place_name(&t->other, t->source, sizeof(t->source));
         copy_again(t);
     } else if (st == HL_ENOENT)
-        reply_healed(t, "lost", "");
+        reply_healed(t, HL_API_HEAL_STATE_LOST, "");
     else
         task_fail(t, st, text);
 }

@@ -186,7 +186,8 @@ static void end_sweep(struct hl_controller *c)
     settle_lost(c);
     if (claim_ok(c, NULL, 0))
         archive_behind(c);
-    hl_debug("sweep ended round=%u claim=%s", c->sweep_round, claim_word(c));
+    hl_debug("sweep ended round=%u claim=%s", c->sweep_round,
+             hl_api_claim_state_name(claim_state(c)));
 }
 
 static void ask_archived(struct hl_controller *c, uint64_t cursor);

@@ -140,9 +140,9 @@ static void container_event(struct job *j, const char *node, int attempt, int in
         .text = status->message,
         .exit_code = status->exit_code,
         .signal = status->signal,
+        .container = (enum hl_container_state)status->state,
     };
-    if (hl_container_state_parse(status->state, &ev.container) == HL_OK)
-        job_event(j, &ev);
+    job_event(j, &ev);
 }
 
 static void on_started(void *arg, hl_status st, const char *text,
@@ -163,7 +163,8 @@ static void on_started(void *arg, hl_status st, const char *text,
                 node_container(n, &r->status); /* pids are known as soon as the job runs */
             container_event(j, k->node, k->attempt, k->index, &r->status);
         } else if (!hl_status_retryable(st)) {
-            const struct hl_api_container_status failed = {.state = "failed", .message = text};
+            const struct hl_api_container_status failed = {.state = HL_API_CONTAINER_STATE_FAILED,
+                                                           .message = text};
             container_event(j, k->node, k->attempt, k->index, &failed);
         } else {
             hl_warn("container start is tried again job=%s index=%d node=%s error=\"%s\"", j->id,
@@ -292,7 +293,8 @@ void job_carry_out(struct job *j, const struct hl_job_actions *actions)
 static void stop_stray(struct hl_controller *c, struct node *n,
                        const struct hl_api_container_status *status)
 {
-    if (strcmp(status->state, "running") != 0 && strcmp(status->state, "starting") != 0)
+    if (status->state != HL_API_CONTAINER_STATE_RUNNING &&
+        status->state != HL_API_CONTAINER_STATE_STARTING)
         return;
     hl_warn("container is not wanted and is stopped container=%s node=%s", status->id, n->name);
     stop_by_id(c, n, status->id, c->opts.stop_grace_ms);

@@ -51,7 +51,7 @@ static void look_for_failure(const struct hl_api_container_status *status, int *
 {
     for (size_t i = 0; i < status->ranks.count; i++) {
         const struct hl_api_rank_status *r = &status->ranks.items[i];
-        if (strcmp(r->state, "failed") != 0 || r->finished_ms >= *first_ms)
+        if (r->state != HL_API_CONTAINER_STATE_FAILED || r->finished_ms >= *first_ms)
             continue;
         *rank = r->rank;
         *first_ms = r->finished_ms;
@@ -160,7 +160,7 @@ static struct hl_api_controller_read_log_results about(const struct hl_controlle
         .last_attempt = j->run.attempt,
         .failed_rank = is_over(j, ask->attempt) ? first_failed(c, j, ask->attempt) : -1,
         .job = hl_arena_strdup(arena, j->id),
-        .job_state = hl_job_state_name(j->run.state),
+        .job_state = (enum hl_api_job_state)j->run.state,
         .job_reason = hl_arena_strdup(arena, j->run.reason)};
 }
 

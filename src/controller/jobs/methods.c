@@ -350,7 +350,7 @@ static struct hl_api_job job_info(struct hl_controller *c, const struct job *j,
         silent_node(c, j, reason, sizeof(reason));
     return (struct hl_api_job){.id = j->id,
                                .name = j->spec.name,
-                               .state = hl_job_state_name(r->state),
+                               .state = (enum hl_api_job_state)r->state,
                                .reason = hl_arena_strdup(arena, reason),
                                .attempt = r->attempt,
                                .max_restarts = r->max_restarts,
@@ -462,7 +462,7 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
 static void reply_state(struct hl_rpc_call *call, const struct job *j)
 {
     hl_reply_controller_cancel_job(call, &(struct hl_api_controller_cancel_job_results){
-                                             hl_job_state_name(j->run.state), j->id});
+                                             (enum hl_api_job_state)j->run.state, j->id});
 }
 
 void method_cancel_job(void *arg, struct hl_rpc_call *call,

@@ -16,7 +16,7 @@
 
 bool import_running(const struct import *im)
 {
-    return strcmp(im->progress.state, "running") == 0;
+    return im->progress.state == HL_API_IMPORT_STATE_RUNNING;
 }
 
 struct hl_api_import_summary import_summary(const struct import *im)
@@ -33,7 +33,7 @@ struct hl_api_import_summary import_summary(const struct import *im)
 static void import_fail(struct import *im, hl_status st, const char *text)
 {
     const char *kept = hl_arena_strdup(&im->progress_arena, text);
-    im->progress.state = "failed";
+    im->progress.state = HL_API_IMPORT_STATE_FAILED;
     im->progress.error = kept != NULL ? kept : "";
     im->progress.error_status = hl_status_name(st);
     hl_warn("import failed name=%s error=\"%s\"", im->request.name, text);
@@ -168,12 +168,12 @@ static void on_import_progress(void *arg, hl_status st, const char *text,
     im->polling = 0;
     if (st == HL_OK) {
         im->heard_ns = im->controller->listening.listened_ns;
-        if (strcmp(r->progress.state, "done") == 0) {
+        if (r->progress.state == HL_API_IMPORT_STATE_DONE) {
             import_finish(im, &r->progress);
             return;
         }
         import_set_progress(im, &r->progress);
-        if (strcmp(r->progress.state, "failed") == 0)
+        if (r->progress.state == HL_API_IMPORT_STATE_FAILED)
             hl_warn("import failed name=%s error=\"%s\"", im->request.name, r->progress.error);
     } else if (st == HL_ENOENT) {
         import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted during the import; import again");
@@ -285,8 +285,11 @@ static hl_status import_new(struct hl_controller *c, const struct hl_api_import_
     im->heard_ns = c->listening.listened_ns;
     im->request.import_id = im->id;
     im->request.version = 1;
-    im->progress = (struct hl_api_import_progress){
-        .import_id = im->id, .state = "running", .error = "", .error_status = "", .config = ""};
+    im->progress = (struct hl_api_import_progress){.import_id = im->id,
+                                                   .state = HL_API_IMPORT_STATE_RUNNING,
+                                                   .error = "",
+                                                   .error_status = "",
+                                                   .config = ""};
     HASH_ADD_STR(c->imports, id, im);
     *out = im;
     return HL_OK;

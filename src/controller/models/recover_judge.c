@@ -294,7 +294,7 @@ struct hl_api_recovery recover_info(struct recovery *r, struct hl_arena *arena)
     char why[sizeof(r->c->claim.why)] = "";
     (void)claim_ok(r->c, why, sizeof(why));
     struct hl_api_recovery info = {
-        .claim = claim_word(r->c),
+        .claim = claim_state(r->c),
         .why = hl_arena_strdup(arena, why),
         .cluster = hl_id_print(r->cluster, arena),
         .known = r->known,
@@ -307,15 +307,15 @@ struct hl_api_recovery recover_info(struct recovery *r, struct hl_arena *arena)
         const struct hl_manifest *m = &x->manifest;
         info.restored += !x->skipped;
         info.restored_shards += x->skipped ? 0 : json_array_size(m->shards);
-        info.versions.items[info.versions.count++] =
-            (struct hl_api_recovered_version){.model = m->model,
-                                              .version = m->number,
-                                              .step = m->step,
-                                              .visible_ms = m->visible_ms,
-                                              .shards = json_array_size(m->shards),
-                                              .bytes = m->bytes,
-                                              .state = x->skipped ? "skipped" : "restored",
-                                              .reason = x->skipped ? x->reason : ""};
+        info.versions.items[info.versions.count++] = (struct hl_api_recovered_version){
+            .model = m->model,
+            .version = m->number,
+            .step = m->step,
+            .visible_ms = m->visible_ms,
+            .shards = json_array_size(m->shards),
+            .bytes = m->bytes,
+            .state = x->skipped ? HL_API_RECOVERY_STATE_SKIPPED : HL_API_RECOVERY_STATE_RESTORED,
+            .reason = x->skipped ? x->reason : ""};
     }
     return info;
 }

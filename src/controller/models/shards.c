@@ -270,8 +270,8 @@ static void begin_done(struct change *ch, hl_status st)
         reject(vc->call, st);
     else
         hl_reply_controller_begin_version(
-            vc->call,
-            &(struct hl_api_controller_begin_version_results){vc->version->number, "open"});
+            vc->call, &(struct hl_api_controller_begin_version_results){vc->version->number,
+                                                                        HL_API_VERSION_STATE_OPEN});
     version_change_free(vc);
 }
 

@@ -479,7 +479,8 @@ static struct hl_api_node_state node_state(const struct hl_controller *c, const 
         slots[i].container = hl_arena_strdup(arena, container);
     }
     struct hl_api_node_state state = {.node = n->info,
-                                      .state = node_ready(n) ? "ready" : "lost",
+                                      .state = node_ready(n) ? HL_API_NODE_LIFE_READY
+                                                             : HL_API_NODE_LIFE_LOST,
                                       .last_heartbeat_ms = n->seen_ms,
                                       .telemetry = n->report.telemetry,
                                       .slots = {slots, own->count}};
@@ -553,7 +554,7 @@ void method_cluster_info(void *arg, struct hl_rpc_call *call,
         .reads = reads_list(c, arena),
         .cluster = cluster.s,
         .revision = c->claim.revision,
-        .claim = claim_word(c),
+        .claim = claim_state(c),
         .damaged_records = damaged_list(c, arena),
     };
     if (c->pool != NULL)

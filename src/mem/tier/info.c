@@ -27,7 +27,7 @@ struct hl_api_tier_info hl_tier_info(struct hl_tier_store *t, struct hl_arena *a
                                      .shards = u.shards,
                                      .high_bytes = u.high,
                                      .low_bytes = u.low,
-                                     .pressure = hl_pressure_name(u.pressure),
+                                     .pressure = u.pressure,
                                      .numa_id = numa_id,
                                      .regions = regions,
                                      .backing = hl_arena_strdup(arena, u.backing)};

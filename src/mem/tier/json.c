@@ -20,6 +20,6 @@ json_t *hl_tier_json(struct hl_tier_store *t)
                      "usedBytes", (json_int_t)u.used, "writingBytes", (json_int_t)u.writing,
                      "quarantinedBytes", (json_int_t)u.quarantined, "shards", (json_int_t)u.shards,
                      "highBytes", (json_int_t)u.high, "lowBytes", (json_int_t)u.low, "pressure",
-                     hl_pressure_name(u.pressure), "numaId", numa_id, "regions", regions, "backing",
-                     u.backing);
+                     hl_api_pressure_name(u.pressure), "numaId", numa_id, "regions", regions,
+                     "backing", u.backing);
 }

@@ -68,7 +68,7 @@ struct hl_tier_store {
     pthread_mutex_t lock; /* guards what follows; one reserve at a time */
     struct hl_tier_open *open;
     uint64_t open_room;
-    enum hl_tier_pressure pressure;
+    enum hl_api_pressure pressure;
     hl_tier_watch_fn watch;
     void *watch_arg;
 };

@@ -52,7 +52,7 @@ hl_status hl_tier_init(struct hl_tier_store *t, const struct hl_tier_ops *ops, e
     t->quota = l.quota != 0 ? l.quota : medium;
     t->high = t->quota / 100 * high + t->quota % 100 * high / 100;
     t->low = t->quota / 100 * low + t->quota % 100 * low / 100;
-    t->pressure = HL_PRESSURE_LOW;
+    t->pressure = HL_API_PRESSURE_LOW;
     pthread_mutex_init(&t->lock, NULL);
     return HL_OK;
 }
@@ -75,19 +75,13 @@ void hl_tier_close(struct hl_tier_store *t)
     t->ops->close(t);
 }
 
-const char *hl_pressure_name(enum hl_tier_pressure p)
-{
-    static const char *const names[] = {"low", "normal", "high"};
-    return (unsigned)p < HL_ARRAY_LEN(names) ? names[p] : "?";
-}
-
 /* ---- usage ----------------------------------------------------------------------------------- */
 
-static enum hl_tier_pressure pressure_of(const struct hl_tier_store *t, uint64_t used)
+static enum hl_api_pressure pressure_of(const struct hl_tier_store *t, uint64_t used)
 {
     if (t->quota == 0 || used < t->low)
-        return HL_PRESSURE_LOW;
-    return used > t->high ? HL_PRESSURE_HIGH : HL_PRESSURE_NORMAL;
+        return HL_API_PRESSURE_LOW;
+    return used > t->high ? HL_API_PRESSURE_HIGH : HL_API_PRESSURE_NORMAL;
 }
 
 static void usage_of(struct hl_tier_store *t, struct hl_tier_usage *out)

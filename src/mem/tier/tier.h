@@ -59,8 +59,6 @@ struct hl_tier_limits {
     unsigned low_pct;  /* below: pressure is low; 0 = 70 */
 };
 
-enum hl_tier_pressure { HL_PRESSURE_LOW, HL_PRESSURE_NORMAL, HL_PRESSURE_HIGH };
-
 struct hl_tier_usage {
     enum hl_tier tier;
     char name[96];        /* "emu:0", "host", "pool", "dir:/archive" */
@@ -70,7 +68,7 @@ struct hl_tier_usage {
     uint64_t quarantined; /* dropped, not yet to be used again; not in `used` */
     uint64_t shards;      /* sealed */
     uint64_t high, low;   /* watermarks in bytes */
-    enum hl_tier_pressure pressure;
+    enum hl_api_pressure pressure;
     char backing[64]; /* what was really got: "2 MiB pages", "4 KiB pages", "memfd", "cuda vmm" */
 };
 
@@ -131,7 +129,5 @@ void hl_tier_watch(struct hl_tier_store *t, hl_tier_watch_fn fn, void *arg);
 /* Sum over the index against the counters; HL_ECORRUPT names both. Builds with HELIOS_AUDIT call it
  * after every change. */
 hl_status hl_tier_audit(struct hl_tier_store *t) HL_CHECK;
-
-const char *hl_pressure_name(enum hl_tier_pressure p);
 
 #endif

@@ -411,7 +411,7 @@ static void a_run_survives_the_controllers_restart(void **state)
     struct hl_arena arena = {0};
     struct hl_api_container_status_list list = hl_jobrun_containers(&back, &arena);
     assert_string_equal(list.items[1].id, "j.1.1");
-    assert_string_equal(list.items[1].state, "failed");
+    assert_int_equal(list.items[1].state, HL_API_CONTAINER_STATE_FAILED);
     hl_arena_fini(&arena);
     json_object_set_new(one, "state", json_string("asleep"));
     struct hl_jobrun bad;

@@ -93,8 +93,9 @@ static inline json_t *status_of(struct world *w, const char *id)
 
 static inline int is_ended(const json_t *c)
 {
-    enum hl_run_state s;
-    return hl_run_state_parse(hl_json_str(c, "state", ""), &s) == HL_OK && hl_run_state_ended(s);
+    const char *state = hl_json_str(c, "state", "");
+    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
+           strcmp(state, "stopped") == 0;
 }
 
 static inline json_t *await_end(struct world *w, const char *id)

@@ -74,11 +74,12 @@ static void data_is_base64_and_results_carry_every_field(void **state)
                         "\"finished\": true}");
     json_decref(result);
     assert_int_equal(rig_call(*state, "listContainers", "{}", &result), HL_OK);
-    assert_json(result,
-                "{\"containers\": [{\"id\": \"a.1.0\", \"state\": \"\", \"exitCode\": -2147483648, "
-                "\"signal\": 0, \"message\": \"\", \"binding\": \"\", \"startedMs\": 0, "
-                "\"finishedMs\": 0, \"ranks\": [{\"rank\": 2147483647, \"pid\": 0, \"state\": "
-                "\"\", \"exitCode\": 0, \"signal\": 0, \"finishedMs\": 0}], \"warning\": \"\"}]}");
+    assert_json(
+        result,
+        "{\"containers\": [{\"id\": \"a.1.0\", \"state\": \"wanted\", \"exitCode\": -2147483648, "
+        "\"signal\": 0, \"message\": \"\", \"binding\": \"\", \"startedMs\": 0, "
+        "\"finishedMs\": 0, \"ranks\": [{\"rank\": 2147483647, \"pid\": 0, \"state\": "
+        "\"wanted\", \"exitCode\": 0, \"signal\": 0, \"finishedMs\": 0}], \"warning\": \"\"}]}");
     json_decref(result);
     assert_int_equal(rig_call(*state, "stopContainer", "{\"id\": \"x\", \"graceMs\": 1}", &result),
                      HL_OK);

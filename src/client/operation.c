@@ -1,0 +1,73 @@
+/* The deadline of one operation of libhelios, and what it met on its way. */
+#include <errno.h>
+
+#include "client/client_private.h"
+
+#define SOCKET_MS           5000
+#define CONTROLLER_RETRY_MS 100
+
+void operation_begin(struct operation *op, helios_client *client)
+{
+    *op = (struct operation){.client = client, .started_ns = hl_now_ns(), .timed = 1};
+    op->deadline_ns = op->started_ns + (uint64_t)client->timeout_ms * HL_NS_PER_MS;
+}
+
+int operation_expired(const struct operation *op)
+{
+    return hl_now_ns() >= op->deadline_ns;
+}
+
+int operation_left_ms(const struct operation *op)
+{
+    uint64_t now = hl_now_ns();
+    if (now >= op->deadline_ns)
+        return 1;
+    return (int)((op->deadline_ns - now) / HL_NS_PER_MS) + 1;
+}
+
+int operation_socket_ms(const struct operation *op)
+{
+    int left = operation_left_ms(op);
+    return left < SOCKET_MS ? left : SOCKET_MS;
+}
+
+int operation_pause(const struct operation *op, int ms)
+{
+    if (hl_now_ns() + (uint64_t)ms * HL_NS_PER_MS >= op->deadline_ns)
+        return 0;
+    struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (nanosleep(&ts, &ts) != 0 && errno == EINTR)
+        ;
+    return 1;
+}
+
+hl_status controller_named(const struct operation *op, const char *method)
+{
+    if (op->client->controller != NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "%s needs the Controller, and none is named: set HELIOS_CONTROLLER or "
+                   "helios_options.controller",
+                   method);
+}
+
+bool controller_again(struct operation *op, hl_status st)
+{
+    atomic_int *seen = &op->client->controller_seen;
+    if (st == HL_OK)
+        atomic_store_explicit(seen, 1, memory_order_relaxed);
+    return st == HL_EUNAVAIL && atomic_load_explicit(seen, memory_order_relaxed) &&
+           operation_pause(op, CONTROLLER_RETRY_MS);
+}
+
+void operation_failed_crc(struct operation *op, uint32_t pieces)
+{
+    op->crc_failures += pieces;
+    atomic_fetch_add_explicit(&op->client->counters.crc_failures, pieces, memory_order_relaxed);
+}
+
+void operation_retried(struct operation *op)
+{
+    op->retries++;
+    atomic_fetch_add_explicit(&op->client->counters.retries, 1, memory_order_relaxed);
+}
