@@ -23,7 +23,7 @@ const char *hl_plane_name(enum hl_plane plane)
     return plane < HL_PLANE_COUNT ? names[plane] : "none";
 }
 
-static void counter_add(atomic_uint_fast64_t *counter, uint64_t by)
+static void plane_counter_add(atomic_uint_fast64_t *counter, uint64_t by)
 {
     if (by)
         atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
@@ -100,15 +100,15 @@ void hl_path_add(const char *op, const char *path, const char *reason, int faile
     const char *const word[4] = {word_or_none(op), word_or_none(path), word_or_none(reason),
                                  failed ? "failed" : "ok"};
     struct hl_plane_cell *c = find_cell(&hl_plane_table.paths, word);
-    counter_add(&c->ops, ops);
-    counter_add(&c->bytes, bytes);
+    plane_counter_add(&c->ops, ops);
+    plane_counter_add(&c->bytes, bytes);
 }
 
 void hl_fault_add(const char *cause, const char *path, uint64_t count)
 {
     const char *const word[4] = {word_or_none(cause), word_or_none(path), "", ""};
     if (count)
-        counter_add(&find_cell(&hl_plane_table.faults, word)->ops, count);
+        plane_counter_add(&find_cell(&hl_plane_table.faults, word)->ops, count);
 }
 
 void hl_fault_count(const char *cause, const char *path)
@@ -211,9 +211,9 @@ static struct hl_plane_line *line_of(const struct hl_transfer *t)
 static void count_transfer(struct hl_plane_line *line, const struct hl_transfer *t, uint64_t ops)
 {
     int dir = t->sent != 0;
-    counter_add(&line->ops[dir], ops);
-    counter_add(&line->bytes[dir], t->bytes);
-    counter_add(&line->failed, t->status != HL_OK ? ops : 0);
+    plane_counter_add(&line->ops[dir], ops);
+    plane_counter_add(&line->bytes[dir], t->bytes);
+    plane_counter_add(&line->failed, t->status != HL_OK ? ops : 0);
     hl_path_add(t->op, t->path, t->reason, t->status != HL_OK, ops, t->bytes);
 }
 
@@ -225,8 +225,8 @@ void hl_plane_count_at(const struct hl_transfer *t, uint64_t now_ns)
     count_transfer(line, t, 1);
     seconds_add(line, t, now_ns);
     if (t->status == HL_OK && t->ns) {
-        counter_add(&line->latency[hl_plane_bucket(t->ns)], 1);
-        counter_add(&line->latency_ns, t->ns);
+        plane_counter_add(&line->latency[hl_plane_bucket(t->ns)], 1);
+        plane_counter_add(&line->latency_ns, t->ns);
     }
 }
 
@@ -244,8 +244,8 @@ void hl_plane_add(const struct hl_transfer *t, uint64_t ops,
     count_transfer(line, t, ops);
     second_add(line, t->sent != 0, hl_now_ns() / HL_NS_PER_S, t->bytes);
     for (unsigned i = 0; latency && i < HL_PLANE_BUCKETS; i++)
-        counter_add(&line->latency[i], latency[i]);
-    counter_add(&line->latency_ns, latency ? t->ns : 0);
+        plane_counter_add(&line->latency[i], latency[i]);
+    plane_counter_add(&line->latency_ns, latency ? t->ns : 0);
 }
 
 void hl_plane_set_rate(enum hl_plane plane, uint64_t bits_per_second)

@@ -31,7 +31,7 @@ static struct hl_px *px_of(struct hl_executor *ex)
     return (struct hl_px *)ex;
 }
 
-static struct hl_px_entry *find_entry(struct hl_px *px, const char *id)
+static struct hl_px_entry *find_container(struct hl_px *px, const char *id)
 {
     struct hl_px_entry *e;
     HASH_FIND_STR(px->entries, id, e);
@@ -180,7 +180,7 @@ static hl_status px_start(struct hl_executor *ex, const struct hl_container_spec
     struct hl_px *px = px_of(ex);
     struct hl_binding binding;
     pthread_mutex_lock(&px->lock);
-    struct hl_px_entry *e = find_entry(px, spec->id);
+    struct hl_px_entry *e = find_container(px, spec->id);
     hl_status st = HL_OK;
     if (e != NULL)
         st = hl_container_status_copy(&e->status, out);
@@ -215,7 +215,7 @@ static hl_status px_stop(struct hl_executor *ex, const char *id, int grace_ms)
 {
     struct hl_px *px = px_of(ex);
     pthread_mutex_lock(&px->lock);
-    struct hl_px_entry *e = find_entry(px, id);
+    struct hl_px_entry *e = find_container(px, id);
     if (e != NULL && !e->gone && !hl_run_state_ended(e->status.state)) {
         if (e->shim.pid == 0) {
             e->stop_wanted = 1;
@@ -254,11 +254,11 @@ static struct hl_px_entry *await_gone(struct hl_px *px, const char *id)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += FORGET_WAIT_MS / 1000;
     for (;;) {
-        struct hl_px_entry *e = find_entry(px, id);
+        struct hl_px_entry *e = find_container(px, id);
         if (e == NULL || (e->gone && e->busy == 0) || !hl_run_state_ended(e->status.state))
             return e;
         if (pthread_cond_timedwait(&px->changed, &px->lock, &until) == ETIMEDOUT)
-            return find_entry(px, id);
+            return find_container(px, id);
     }
 }
 
@@ -285,7 +285,7 @@ static hl_status px_put_rank_table(struct hl_executor *ex, const char *id, const
     struct hl_px *px = px_of(ex);
     hl_status st = HL_OK;
     pthread_mutex_lock(&px->lock); /* its directory must not be forgotten meanwhile */
-    const struct hl_px_entry *e = find_entry(px, id);
+    const struct hl_px_entry *e = find_container(px, id);
     if (e == NULL)
         st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
     else if (!hl_run_state_ended(e->status.state))
@@ -301,7 +301,7 @@ static hl_status log_state(struct hl_px *px, const char *id, int rank, int *ende
 {
     hl_status st = HL_OK;
     pthread_mutex_lock(&px->lock);
-    struct hl_px_entry *e = find_entry(px, id);
+    struct hl_px_entry *e = find_container(px, id);
     if (e == NULL) {
         st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
     } else {

@@ -154,7 +154,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
 
 /* ---- one attempt ----------------------------------------------------------------------------- */
 
-static CURL *take_handle(struct hl_kube *k)
+static CURL *kube_take_handle(struct hl_kube *k)
 {
     CURL *curl = NULL;
     pthread_mutex_lock(&k->lock);
@@ -164,7 +164,7 @@ static CURL *take_handle(struct hl_kube *k)
     return curl != NULL ? curl : curl_easy_init();
 }
 
-static void give_handle(struct hl_kube *k, CURL *curl)
+static void kube_give_handle(struct hl_kube *k, CURL *curl)
 {
     curl_easy_reset(curl); /* keeps the connection */
     pthread_mutex_lock(&k->lock);
@@ -271,14 +271,14 @@ static hl_status perform_once(struct exchange *x, const char *body, const char *
              add_line(&connect_to, x->k->connect_to != NULL ? x->k->connect_to : "") &&
              asprintf(&url, "%s%s", x->k->base, x->path) > 0;
     explicit_bzero(line, sizeof(line));
-    x->curl = ok ? take_handle(x->k) : NULL;
+    x->curl = ok ? kube_take_handle(x->k) : NULL;
     if (x->curl != NULL) {
         x->code = 0;
         hl_buf_clear(&x->body);
         set_all(x, url, body, headers, connect_to);
         *rc = curl_easy_perform(x->curl);
         curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
-        give_handle(x->k, x->curl);
+        kube_give_handle(x->k, x->curl);
     }
     curl_slist_free_all(headers);
     curl_slist_free_all(connect_to);

@@ -51,7 +51,7 @@ static hl_status no_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating the cache of the API server's objects");
 }
 
-static struct cache_entry *find_entry(const struct cache *c, enum cache_kind kind, const char *key)
+static struct cache_entry *cache_find(const struct cache *c, enum cache_kind kind, const char *key)
 {
     struct cache_entry *e = NULL;
     HASH_FIND_STR(c->all[kind], key, e);
@@ -384,19 +384,19 @@ static const struct {
 
 struct cached_job *cache_job(struct cache *c, enum cache_kind kind, const char *key)
 {
-    return (struct cached_job *)find_entry(c, kind, key);
+    return (struct cached_job *)cache_find(c, kind, key);
 }
 
 struct cached_map *cache_map(struct cache *c, const char *key)
 {
-    return (struct cached_map *)find_entry(c, CACHE_MAPS, key);
+    return (struct cached_map *)cache_find(c, CACHE_MAPS, key);
 }
 
 hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)
 {
     char key[CACHE_KEY_MAX];
     key_of_object(kind, object, key);
-    struct cache_entry *e = find_entry(c, kind, key);
+    struct cache_entry *e = cache_find(c, kind, key);
     int is_new = e == NULL;
     if (is_new) {
         e = calloc(1, kinds[kind].size);
@@ -418,7 +418,7 @@ void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object)
 {
     char key[CACHE_KEY_MAX];
     key_of_object(kind, object, key);
-    struct cache_entry *e = find_entry(c, kind, key);
+    struct cache_entry *e = cache_find(c, kind, key);
     if (e != NULL)
         kinds[kind].drop(c, e);
 }

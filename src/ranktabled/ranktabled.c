@@ -263,7 +263,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
         &f->watcher);
 }
 
-static hl_status start_daemon(struct hl_ranktabled *d)
+static hl_status start_ranktabled(struct hl_ranktabled *d)
 {
     char selector[512];
     int batch = d->opts.batch_ms > 0 ? d->opts.batch_ms : BATCH_MS;
@@ -292,7 +292,7 @@ hl_status hl_ranktabled_start(const struct hl_ranktabled_opts *opts, struct hl_r
     }
     d->opts = *opts;
     d->opts.rules.label_value = d->label_value;
-    hl_status st = start_daemon(d);
+    hl_status st = start_ranktabled(d);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());

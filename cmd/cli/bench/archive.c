@@ -168,8 +168,8 @@ static hl_status init_samples(struct archive_bench *b, size_t rounds)
     return HL_OK;
 }
 
-static hl_status measure_size(struct archive_bench *b, uint64_t size, const char *name,
-                              size_t rounds)
+static hl_status measure_archive(struct archive_bench *b, uint64_t size, const char *name,
+                                 size_t rounds)
 {
     char text[96];
     HL_TRY(make_shard(b, size));
@@ -219,8 +219,8 @@ static hl_status run_archive_bench(struct archive_bench *b, const struct archive
     HL_TRY(hl_archive_open(&(struct hl_archive_options){.url = url}, &b->archive));
     if (args->endpoint[0] != '\0')
         HL_TRY(open_s3(b, args));
-    HL_TRY(measure_size(b, MIB, "1 MiB", (size_t)args->rounds));
-    return measure_size(b, 256 * MIB, "256 MiB", (size_t)args->big_rounds);
+    HL_TRY(measure_archive(b, MIB, "1 MiB", (size_t)args->rounds));
+    return measure_archive(b, 256 * MIB, "256 MiB", (size_t)args->big_rounds);
 }
 
 static void clean_up(struct archive_bench *b)

@@ -204,7 +204,7 @@ static hl_status one_round(struct get_bench *b, struct size_run *run)
     return HL_OK;
 }
 
-static hl_status measure_size(struct get_bench *b, struct size_run *run)
+static hl_status measure_get(struct get_bench *b, struct size_run *run)
 {
     size_t room = (ops_of(run) + STREAMS) * (size_t)b->rounds;
     struct bench_samples *all[] = {&run->memcpy_s, &run->shm_s, &run->net_s, &run->tcp_s,
@@ -261,7 +261,7 @@ static hl_status run_get_bench(struct cli *cli, struct get_bench *b)
     for (size_t i = 0; i < b->count; i++) {
         char size[32];
         struct size_run *s = &b->sizes[i];
-        HL_TRY(measure_size(b, s));
+        HL_TRY(measure_get(b, s));
         hl_format_bytes(s->size, size, sizeof(size));
         const struct bench_row *limit =
             bench_row(&b->report, "memcpy", "copy", s->size, &s->memcpy_s);

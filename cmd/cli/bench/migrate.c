@@ -149,7 +149,7 @@ static hl_status one_round(struct migrate_bench *b, struct size_run *run)
 }
 
 /* The first round warms memory and connections; it also shows that the bytes really land. */
-static hl_status measure_size(struct migrate_bench *b, struct size_run *run)
+static hl_status measure_migrate(struct migrate_bench *b, struct size_run *run)
 {
     size_t room = (size_t)(b->rounds + 1) * TIMES_MAX + 1;
     HL_TRY(bench_samples_init(&run->raw, room * b->chunk_count));
@@ -183,7 +183,7 @@ static double cell_median(struct cell *c)
     return c->ratio[c->rounds / 2];
 }
 
-static void report_size(struct migrate_bench *b, struct size_run *run)
+static void report_migrate(struct migrate_bench *b, struct size_run *run)
 {
     char size[16], chunk[16], op[32], name[96];
     bench_row(&b->report, "tcp", "stream", run->size, &run->raw);
@@ -254,8 +254,8 @@ static hl_status run_migrate_bench(struct cli *cli, struct migrate_bench *b)
     HL_TRY(bench_peer_start(b->largest, b->window, b->io_threads, &b->peer));
     HL_TRY(hl_migrate_line_open(b->peer.migrate, b->io_threads, &b->line));
     for (size_t i = 0; i < b->size_count; i++) {
-        HL_TRY(measure_size(b, &b->sizes[i]));
-        report_size(b, &b->sizes[i]);
+        HL_TRY(measure_migrate(b, &b->sizes[i]));
+        report_migrate(b, &b->sizes[i]);
     }
     HL_TRY(zstd_rows(b));
     return bench_print(cli, &b->report);

@@ -303,7 +303,7 @@ static hl_status one_round(struct plank_bench *b, struct size_run *run, uint64_t
     return HL_OK;
 }
 
-static hl_status measure_size(struct plank_bench *b, struct size_run *run, uint64_t piece)
+static hl_status measure_plank(struct plank_bench *b, struct size_run *run, uint64_t piece)
 {
     struct bench_samples *all[] = {&run->copy_s, &run->local_s, &run->local_plank_s, &run->tcp_s,
                                    &run->tcp_plank_s};
@@ -350,7 +350,7 @@ static hl_status run_plank_bench(struct cli *cli, struct plank_bench *b, const s
     HL_TRY(setup_plank_bench(b, a));
     for (size_t i = 0; i < b->count; i++) {
         struct size_run *s = &b->sizes[i];
-        HL_TRY(measure_size(b, s, a->piece));
+        HL_TRY(measure_plank(b, s, a->piece));
         if (b->local) {
             bench_row(&b->report, "local", "copy", s->size, &s->copy_s);
             report_link(b, LOCAL, s, &s->local_s, &s->local_plank_s);

@@ -170,7 +170,7 @@ static hl_status one_round(struct put_bench *b, struct size_run *run)
     return time_shm(b, run, ops_of(run->size, SHM_OPS));
 }
 
-static hl_status measure_size(struct put_bench *b, struct size_run *run)
+static hl_status measure_put(struct put_bench *b, struct size_run *run)
 {
     size_t room = (ops_of(run->size, ROUND_OPS) + MANY_CALLS) * (size_t)b->rounds;
     struct bench_samples *all[] = {&run->memcpy_s, &run->shm_s, &run->give_s,
@@ -185,7 +185,7 @@ static hl_status measure_size(struct put_bench *b, struct size_run *run)
     return HL_OK;
 }
 
-static void report_size(struct put_bench *b, struct size_run *run)
+static void report_put(struct put_bench *b, struct size_run *run)
 {
     struct bench_report *r = &b->report;
     char size[32], name[96], system[24];
@@ -213,8 +213,8 @@ static hl_status run_put_bench(struct cli *cli, struct put_bench *b)
 {
     HL_TRY(setup_put_bench(cli, b));
     for (size_t i = 0; i < b->count; i++) {
-        HL_TRY(measure_size(b, &b->sizes[i]));
-        report_size(b, &b->sizes[i]);
+        HL_TRY(measure_put(b, &b->sizes[i]));
+        report_put(b, &b->sizes[i]);
     }
     return bench_print(cli, &b->report);
 }

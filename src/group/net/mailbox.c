@@ -75,7 +75,8 @@ static hl_status admit_message(struct hl_mail_box *b, struct hl_id id, uint64_t 
     return HL_OK;
 }
 
-static hl_status begin_put(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
+static hl_status mailbox_begin_put(void *arg, struct hl_id id, uint64_t size, void **token,
+                                   void **ptr)
 {
     struct hl_mail_box *b = arg;
     int from = (int)(id.lo >> NUMBER_BITS);
@@ -96,8 +97,9 @@ static hl_status begin_put(void *arg, struct hl_id id, uint64_t size, void **tok
     return HL_OK;
 }
 
-static hl_status commit_put(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
-                            size_t chunk_count, struct hl_id *id)
+static hl_status mailbox_commit_put(void *arg, void *token, uint32_t crc,
+                                    const uint32_t *chunk_crcs, size_t chunk_count,
+                                    struct hl_id *id)
 {
     struct hl_mail_box *b = arg;
     struct hl_mail_message *m = token;
@@ -140,12 +142,14 @@ hl_status hl_mail_open(const char *listen, int ranks, struct hl_mail_box **out)
     b->ranks = ranks;
     b->hellos = 1;
     hl_status st = mailbox_init(b);
-    struct hl_net_server_opts o = {
-        .listen = listen,
-        .pool = b->page,
-        .pool_len = b->page_len,
-        .put = {.begin = begin_put, .commit = commit_put, .abort = abort_put, .arg = b},
-        .mode = HL_NET_ASK};
+    struct hl_net_server_opts o = {.listen = listen,
+                                   .pool = b->page,
+                                   .pool_len = b->page_len,
+                                   .put = {.begin = mailbox_begin_put,
+                                           .commit = mailbox_commit_put,
+                                           .abort = abort_put,
+                                           .arg = b},
+                                   .mode = HL_NET_ASK};
     if (st == HL_OK)
         st = hl_net_server_start(&o, &b->server);
     if (st != HL_OK)

@@ -16,9 +16,9 @@ struct text {
     size_t len;
 };
 
-static void text_add(struct text *t, const char *fmt, ...) HL_PRINTF(2, 3);
+static void explain_add(struct text *t, const char *fmt, ...) HL_PRINTF(2, 3);
 
-static void text_add(struct text *t, const char *fmt, ...)
+static void explain_add(struct text *t, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -38,12 +38,12 @@ static void add_kind(const struct hybridps *h, struct text *t, int kind, uint64_
         if (x->kind == kind && x->chunk != HL_TENSOR_NONE && there[x->chunk])
             in[x->state] += x->bytes;
     }
-    text_add(t, " %s %" PRIu64 " (COMPUTE %" PRIu64, hl_tensor_kind_name(kind), bytes,
-             in[HYBRIDPS_COMPUTE]);
+    explain_add(t, " %s %" PRIu64 " (COMPUTE %" PRIu64, hl_tensor_kind_name(kind), bytes,
+                in[HYBRIDPS_COMPUTE]);
     for (int s = HYBRIDPS_HOLD; s <= HYBRIDPS_AFTER_BWD; s++)
         if (in[s] > 0 && s != HYBRIDPS_COMPUTE)
-            text_add(t, ", %s %" PRIu64, hl_tensor_state_name(s), in[s]);
-    text_add(t, ")");
+            explain_add(t, ", %s %" PRIu64, hl_tensor_state_name(s), in[s]);
+    explain_add(t, ")");
 }
 
 static void add_kinds(const struct hybridps *h, struct text *t, int on_host)
@@ -59,14 +59,14 @@ static void add_kinds(const struct hybridps *h, struct text *t, int on_host)
         there[c] = on_host ? info.on_host && !info.below : info.on_device != 0;
         all[info.kind] += there[c] ? info.bytes : 0;
     }
-    text_add(t, "; on the %s:", on_host ? "host" : "device");
+    explain_add(t, "; on the %s:", on_host ? "host" : "device");
     for (int k = 0; k < HYBRIDPS_KINDS; k++)
         if (all[k] > 0) {
-            text_add(t, "%s", comma);
+            explain_add(t, "%s", comma);
             add_kind(h, t, k, all[k], there);
             comma = ",";
         }
-    text_add(t, "%s", comma[0] == '\0' ? " nothing" : "");
+    explain_add(t, "%s", comma[0] == '\0' ? " nothing" : "");
     free(there);
 }
 
@@ -92,8 +92,8 @@ static void add_pinned(const struct hybridps *h, struct text *t, int where)
         }
         if (best == NULL)
             break;
-        text_add(t, "%s \"%.60s\" (chunk %" PRIu32 ", %" PRIu64 ")",
-                 count == 0 ? "; pinned by" : ",", best->name, best->chunk, bytes);
+        explain_add(t, "%s \"%.60s\" (chunk %" PRIu32 ", %" PRIu64 ")",
+                    count == 0 ? "; pinned by" : ",", best->name, best->chunk, bytes);
         told[count++] = best->chunk;
     }
 }
@@ -139,18 +139,19 @@ static void add_remedy(const struct hybridps *h, struct text *t, const hybridps_
     if (h->other > 0)
         snprintf(other, sizeof(other), " (%" PRIu64 " bytes of it for others)", h->other);
     if (strcmp(h->stage, "FWD") == 0 || strcmp(h->stage, "BWD") == 0)
-        text_add(t, "module %s", h->op);
+        explain_add(t, "module %s", h->op);
     else if (h->stage[0] != '\0' || h->op[0] != '\0')
-        text_add(t, "%s%s%s", h->stage, h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
+        explain_add(t, "%s%s%s", h->stage, h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "",
+                    h->op);
     else
-        text_add(t, "tensor \"%.100s\"", n > 0 ? h->tensors.list[uses[0].tensor].name : "");
-    text_add(t, " needs %s of device memory at once%s; device %s has %s",
-             hl_format_bytes(bytes, need, sizeof(need)), other, hl_chunk_pool_device(h->pool),
-             hl_format_bytes(s.capacity, have, sizeof(have)));
+        explain_add(t, "tensor \"%.100s\"", n > 0 ? h->tensors.list[uses[0].tensor].name : "");
+    explain_add(t, " needs %s of device memory at once%s; device %s has %s",
+                hl_format_bytes(bytes, need, sizeof(need)), other, hl_chunk_pool_device(h->pool),
+                hl_format_bytes(s.capacity, have, sizeof(have)));
     if (strncmp(hl_chunk_pool_device(h->pool), "emu", 3) == 0)
-        text_add(t, ". Use at least emu:%" PRIu64 "KiB. Details: ", (bytes + 1023) / 1024);
+        explain_add(t, ". Use at least emu:%" PRIu64 "KiB. Details: ", (bytes + 1023) / 1024);
     else
-        text_add(t, ". Use a device with more memory. Details: ");
+        explain_add(t, ". Use a device with more memory. Details: ");
 }
 
 hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_use *uses, size_t n)
@@ -164,18 +165,19 @@ hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_
     hl_chunk_pool_stats(h->pool, &s);
     if (st == HL_ENOSPC && !s.host_short)
         add_remedy(h, &t, uses, n);
-    text_add(&t, "moment %" PRIu64 " (%s%s%s)", h->moments, h->stage,
-             h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
+    explain_add(&t, "moment %" PRIu64 " (%s%s%s)", h->moments, h->stage,
+                h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
     if (n > 0)
-        text_add(&t, ", tensor \"%.100s\"", h->tensors.list[uses[0].tensor].name);
+        explain_add(&t, ", tensor \"%.100s\"", h->tensors.list[uses[0].tensor].name);
     if (n > 1)
-        text_add(&t, " and %zu more", n - 1);
-    text_add(&t, ": %s", hl_error_text());
+        explain_add(&t, " and %zu more", n - 1);
+    explain_add(&t, ": %s", hl_error_text());
     add_kinds(h, &t, s.host_short);
     add_pinned(h, &t, s.host_short ? HYBRIDPS_HOST : HYBRIDPS_DEVICE);
     if (t.len > sizeof(t.data) - ROOM) /* the last words are said in any case */
         t.len = sizeof(t.data) - ROOM;
     if (st == HL_ENOSPC && s.host_short)
-        text_add(&t, "; %" PRIu64 " bytes must be on the host at once", wanted_on_host(h, uses, n));
+        explain_add(&t, "; %" PRIu64 " bytes must be on the host at once",
+                    wanted_on_host(h, uses, n));
     return hl_fail(st, "%s", t.data);
 }

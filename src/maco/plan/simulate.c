@@ -142,17 +142,17 @@ static hl_status set_ready(struct run *r, uint32_t task)
     return touch_worker(r, wish);
 }
 
-static hl_status add_trigger(struct run *r, uint32_t event);
+static hl_status sim_add_trigger(struct run *r, uint32_t event);
 
 static hl_status launch_task(struct run *r, uint32_t task, uint64_t hop)
 {
     if (r->p->id[task] == MACO_NONE)
-        return add_trigger(r, r->p->tasks[task].trigger_event);
+        return sim_add_trigger(r, r->p->tasks[task].trigger_event);
     return hop == 0 ? set_ready(r, task) : schedule_event(r, time_after(r, hop), READY, task);
 }
 
 /* Joins launch no joins, so this does not go deep. */
-static hl_status add_trigger(struct run *r, uint32_t event)
+static hl_status sim_add_trigger(struct run *r, uint32_t event)
 {
     const maco_event *e = &r->p->events[event];
     if (++r->count[event] < e->needed)
@@ -238,7 +238,7 @@ static hl_status task_done(struct run *r, uint32_t task)
         if (r->m->policy == MACO_DIRECT)
             HL_TRY(hl_maco_heap_push(&r->idle, w, 0));
     }
-    return add_trigger(r, r->p->tasks[task].trigger_event);
+    return sim_add_trigger(r, r->p->tasks[task].trigger_event);
 }
 
 static hl_status run_clock(struct run *r)

@@ -154,7 +154,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
 
 /* ---- one attempt ----------------------------------------------------------------------------- */
 
-static CURL *take_handle(struct s3 *s)
+static CURL *s3_take_handle(struct s3 *s)
 {
     CURL *curl = NULL;
     pthread_mutex_lock(&s->lock);
@@ -164,7 +164,7 @@ static CURL *take_handle(struct s3 *s)
     return curl != NULL ? curl : curl_easy_init();
 }
 
-static void give_handle(struct s3 *s, CURL *curl)
+static void s3_give_handle(struct s3 *s, CURL *curl)
 {
     curl_easy_reset(curl); /* keeps the connection */
     pthread_mutex_lock(&s->lock);
@@ -283,7 +283,7 @@ static CURLcode attempt_once(struct attempt *a, const char *sha)
              a->r->query);
     snprintf(provider, sizeof(provider), "aws:amz:%s:s3", s->region);
     struct curl_slist *headers = make_headers(a, sha);
-    a->curl = headers != NULL ? take_handle(a->s) : NULL;
+    a->curl = headers != NULL ? s3_take_handle(a->s) : NULL;
     if (a->curl == NULL) {
         curl_slist_free_all(headers);
         return CURLE_OUT_OF_MEMORY;
@@ -297,7 +297,7 @@ static CURLcode attempt_once(struct attempt *a, const char *sha)
     set_all(a, url, provider, headers);
     CURLcode rc = curl_easy_perform(a->curl);
     (void)is_success(a->curl, &a->out->code);
-    give_handle(a->s, a->curl);
+    s3_give_handle(a->s, a->curl);
     curl_slist_free_all(headers);
     return rc;
 }

@@ -43,7 +43,7 @@ static void describe_entry(const struct hl_archive_trash_entry *e, struct hl_arc
 }
 
 /* Takes the entry over. Without memory for it the shard is out of sight until the next open. */
-static void insert_entry(struct hl_archive *a, struct hl_archive_trash_entry *e)
+static void trash_insert(struct hl_archive *a, struct hl_archive_trash_entry *e)
 {
     e->number = ++a->last_trash_number;
     HASH_ADD(hh, a->trash, id, sizeof(e->id), e);
@@ -58,7 +58,7 @@ static void insert_entry(struct hl_archive *a, struct hl_archive_trash_entry *e)
 static void insert_locked(struct hl_archive *a, struct hl_archive_trash_entry *e)
 {
     pthread_mutex_lock(&a->lock);
-    insert_entry(a, e);
+    trash_insert(a, e);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -85,7 +85,7 @@ int hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size
         free(e);
         return 0;
     }
-    insert_entry(a, e);
+    trash_insert(a, e);
     return 1;
 }
 

@@ -94,7 +94,7 @@ static hl_status cuda_parse(const char *rest, struct spec *out)
     return hl_parse_bytes(at + 1, &out->bytes);
 }
 
-static int device_attribute(struct cuda *c, cu_enum which)
+static int cuda_attribute(struct cuda *c, cu_enum which)
 {
     int value = 0;
     return c->cu.cuDeviceGetAttribute(&value, which, c->device) == HL_CUDA_SUCCESS ? value : 0;
@@ -155,15 +155,15 @@ static hl_status find_facts(struct hl_device *d, uint64_t bytes)
     struct cuda *c = cuda_of(d);
     size_t granule = PLAIN_GRANULE, free, total;
     c->vmm = c->cu.vmm &&
-             device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
+             cuda_attribute(c, HL_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
     d->has_ranges = c->vmm;
     d->shareable =
-        c->vmm && device_attribute(
-                      c, HL_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
+        c->vmm &&
+        cuda_attribute(c, HL_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
     d->nic_direct =
-        device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
+        cuda_attribute(c, HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
         (!c->vmm ||
-         device_attribute(c, HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0);
+         cuda_attribute(c, HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0);
     snprintf(d->backing, sizeof(d->backing), "%s",
              c->vmm ? "cuda vmm" : "cuda memory: no ranges, no export");
     if (c->vmm) {
@@ -300,7 +300,7 @@ static hl_status allow_access(struct hl_device *d, struct device_mem *m, cu_ptr 
     return r == HL_CUDA_SUCCESS ? HL_OK : cuda_fail(&c->cu, "cuMemSetAccess", r);
 }
 
-static hl_status map_memory(struct hl_device *d, struct device_mem *m, cu_ptr at)
+static hl_status cuda_map_memory(struct hl_device *d, struct device_mem *m, cu_ptr at)
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(&c->cu, cuMemMap, (at, m->size, 0, m->handle, 0));
@@ -314,7 +314,7 @@ static hl_status map_anywhere(struct hl_device *d, struct device_mem *m, cu_ptr 
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(&c->cu, cuMemAddressReserve, (at, m->size, d->granule, 0, 0));
-    hl_status st = map_memory(d, m, *at);
+    hl_status st = cuda_map_memory(d, m, *at);
     if (st != HL_OK)
         (void)c->cu.cuMemAddressFree(*at, m->size);
     return st;
@@ -329,7 +329,8 @@ static hl_status cuda_map(struct hl_device *d, struct device_mem *m, uint64_t wh
         return HL_OK;
     }
     HL_TRY(enter_context(c));
-    hl_status st = where == HL_DEVICE_ANYWHERE ? map_anywhere(d, m, &at) : map_memory(d, m, at);
+    hl_status st =
+        where == HL_DEVICE_ANYWHERE ? map_anywhere(d, m, &at) : cuda_map_memory(d, m, at);
     leave_context(c);
     HL_TRY(st);
     m->address = at;

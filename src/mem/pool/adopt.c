@@ -33,7 +33,7 @@ static struct hl_pool_ref fields_of(const struct hl_pool_entry *e, uint32_t slot
 }
 
 /* An even generation, whatever it was: the change that was under way is over. */
-static void settle_entry(struct hl_pool_entry *e, uint32_t state)
+static void pool_settle_entry(struct hl_pool_entry *e, uint32_t state)
 {
     uint32_t gen = POOL_GET(e->gen);
     POOL_SET(e->gen, gen | 1);
@@ -72,7 +72,7 @@ static void drop_claim(struct hl_pool *pool, const struct hl_pool_ref *r,
     hl_warn("index entry is dropped, it claims bytes of another one pool=%s shard=%s slot=%" PRIu32
             " offset=%" PRIu64 " size=%" PRIu64 " other=%s",
             pool->path, id, r->slot, r->offset, r->size, hl_id_format(other->id).s);
-    settle_entry(&pool->index[r->slot], HL_POOL_DELETED);
+    pool_settle_entry(&pool->index[r->slot], HL_POOL_DELETED);
     found->corrupt++;
 }
 
@@ -141,13 +141,13 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
         /* Never acknowledged, or damaged: its bytes are nobody's. */
         found->unfinished += !sealed || torn;
         found->corrupt += sealed && !torn;
-        settle_entry(e, HL_POOL_DELETED);
+        pool_settle_entry(e, HL_POOL_DELETED);
         return HL_OK;
     }
     HL_TRY(claim_extent(pool, &r));
     pool->taken++;
     if (torn || state == HL_POOL_FREED) {
-        settle_entry(e, HL_POOL_FREED);
+        pool_settle_entry(e, HL_POOL_FREED);
         pool->rest_units += hl_pool_units(r.size);
         pool_rest(pool, slot, now_ns);
         found->freed++;
@@ -178,7 +178,7 @@ static void bridge_gaps(struct hl_pool *pool, uint32_t slot)
     uint64_t at = hl_pool_home(fields_of(e, slot).id, pool->slots);
     for (; at != slot; at = (at + 1) & (pool->slots - 1))
         if (POOL_GET(pool->index[at].state) == HL_POOL_EMPTY)
-            settle_entry(&pool->index[at], HL_POOL_DELETED);
+            pool_settle_entry(&pool->index[at], HL_POOL_DELETED);
 }
 
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
@@ -195,7 +195,7 @@ hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
         struct hl_pool_entry *e = &pool->index[i & (pool->slots - 1)];
         uint32_t state = POOL_GET(e->state);
         if (empty && state == HL_POOL_DELETED)
-            settle_entry(e, HL_POOL_EMPTY);
+            pool_settle_entry(e, HL_POOL_EMPTY);
         else
             empty = state == HL_POOL_EMPTY;
     }

@@ -67,7 +67,7 @@ static hl_status ask_server(struct hl_l3_client *c, struct hl_l3_request *req, i
     return HL_OK;
 }
 
-static hl_status greet_server(struct hl_l3_client *c, int timeout_ms)
+static hl_status l3_greet_server(struct hl_l3_client *c, int timeout_ms)
 {
     struct hl_l3_answer a;
     struct hl_pool_view_info info;
@@ -93,7 +93,7 @@ hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_cl
     c->fd = -1;
     hl_status st = hl_socket_connect(socket_path, timeout_ms, &c->fd);
     if (st == HL_OK)
-        st = greet_server(c, timeout_ms);
+        st = l3_greet_server(c, timeout_ms);
     if (st != HL_OK) {
         hl_l3_close(c);
         return st;

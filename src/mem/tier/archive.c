@@ -257,7 +257,7 @@ static void archive_backing(struct hl_tier_store *t, char *out, size_t len)
     snprintf(out, len, "%s", archive_of(t)->archive->ops->scheme);
 }
 
-static hl_status compare_counts(void *arg, const struct hl_tier_counts *c)
+static hl_status archive_compare_counts(void *arg, const struct hl_tier_counts *c)
 {
     struct archive_tier *a = arg;
     struct hl_archive_info info;
@@ -272,7 +272,7 @@ static hl_status compare_counts(void *arg, const struct hl_tier_counts *c)
 
 static hl_status archive_audit(struct hl_tier_store *t)
 {
-    return hl_tier_index_audit(&archive_of(t)->index, compare_counts, archive_of(t));
+    return hl_tier_index_audit(&archive_of(t)->index, archive_compare_counts, archive_of(t));
 }
 
 static const struct hl_tier_ops archive_ops = {

@@ -240,7 +240,7 @@ static void device_backing(struct hl_tier_store *t, char *out, size_t len)
 }
 
 /* Blocks that are not the tier's may be on the device too. */
-static hl_status compare_counts(void *arg, const struct hl_tier_counts *c)
+static hl_status device_compare_counts(void *arg, const struct hl_tier_counts *c)
 {
     struct device_tier *d = arg;
     struct hl_device_info info;
@@ -263,7 +263,7 @@ static size_t device_regions(struct hl_tier_store *t, struct hl_pool_region *out
 
 static hl_status device_audit(struct hl_tier_store *t)
 {
-    return hl_tier_index_audit(&device_of(t)->index, compare_counts, device_of(t));
+    return hl_tier_index_audit(&device_of(t)->index, device_compare_counts, device_of(t));
 }
 
 static const struct hl_tier_ops device_ops = {

@@ -72,7 +72,7 @@ static hl_status free_slot(struct hl_tier_index *x, uint32_t *out)
     return HL_OK;
 }
 
-static hl_status insert_entry(struct hl_tier_index *x, struct hl_tier_entry *e)
+static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     const struct hl_tier_entry *other = by_id(x, e->id);
     if (other != NULL)
@@ -107,7 +107,7 @@ static hl_status index_add(struct hl_tier_index *x, struct hl_id id, uint64_t si
     e->room = room;
     e->state = state;
     pthread_mutex_lock(&x->lock);
-    hl_status st = insert_entry(x, e);
+    hl_status st = index_insert(x, e);
     pthread_mutex_unlock(&x->lock);
     if (st != HL_OK) {
         free(e);

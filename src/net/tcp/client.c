@@ -48,7 +48,7 @@ static void close_lanes(struct hl_net_client *c)
     c->out_count = 0;
 }
 
-static void describe_call(const struct hl_net_client *c, char *text, size_t cap)
+static void tcp_describe_call(const struct hl_net_client *c, char *text, size_t cap)
 {
     const struct hl_tcp_call *call = &c->call;
     uint64_t ms = (hl_now_ns() - call->since_ns) / HL_NS_PER_MS;
@@ -67,7 +67,7 @@ hl_status hl_tcp_client_kill(struct hl_net_client *c, hl_status st, const char *
     va_list ap;
     char what[512], why[400];
     if (c->dead == HL_OK) {
-        describe_call(c, what, sizeof(what));
+        tcp_describe_call(c, what, sizeof(what));
         va_start(ap, fmt);
         vsnprintf(why, sizeof(why), fmt, ap);
         va_end(ap);
@@ -175,8 +175,8 @@ static void on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
         hl_tcp_fetch_on_refused(c, lane, m, words);
 }
 
-static void dispatch_message(struct hl_net_client *c, struct hl_tcp_lane *lane,
-                             const struct hl_tcp_msg *m, const uint8_t *payload)
+static void tcp_dispatch_message(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                                 const struct hl_tcp_msg *m, const uint8_t *payload)
 {
     if (m->type == HL_TCP_TYPE_WELCOME)
         on_welcome(c, lane, m);
@@ -220,7 +220,7 @@ static void parse_messages(struct hl_net_client *c, struct hl_tcp_lane *lane)
         if (lane->len - lane->at < HL_TCP_HEAD + m.payload)
             return;
         lane->at += HL_TCP_HEAD + m.payload;
-        dispatch_message(c, lane, &m, head + HL_TCP_HEAD);
+        tcp_dispatch_message(c, lane, &m, head + HL_TCP_HEAD);
     }
 }
 

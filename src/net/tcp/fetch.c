@@ -158,7 +158,7 @@ static bool has_room(void *arg)
     return wants_more(f) ? free_lane(f->client) != NULL : f->busy == 0;
 }
 
-static hl_status run_fetch(struct hl_tcp_fetch *f, uint64_t deadline_ns)
+static hl_status tcp_run_fetch(struct hl_tcp_fetch *f, uint64_t deadline_ns)
 {
     while (wants_more(f)) {
         struct hl_tcp_lane *lane;
@@ -179,7 +179,8 @@ hl_status hl_tcp_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     c->call = (struct hl_tcp_call){
         .kind = HL_TCP_FETCHES, .offset = offset, .len = len, .since_ns = hl_now_ns()};
     c->fetch = &f;
-    hl_status st = len > 0 ? run_fetch(&f, hl_tcp_deadline(c->call.since_ns, timeout_ms)) : HL_OK;
+    hl_status st =
+        len > 0 ? tcp_run_fetch(&f, hl_tcp_deadline(c->call.since_ns, timeout_ms)) : HL_OK;
     c->fetch = NULL;
     HL_TRY(st);
     if (f.refused != HL_OK)

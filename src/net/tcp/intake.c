@@ -137,8 +137,8 @@ static hl_status finish_object(struct hl_net_server *s, const struct hl_tcp_msg 
     return wrong_sum(s, m->len, crc, m->crc);
 }
 
-static bool answer_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, hl_status st,
-                       struct hl_id id)
+static bool tcp_answer_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, hl_status st,
+                           struct hl_id id)
 {
     hl_tcp_conn_enter(c, HL_TCP_ANSWERS);
     bool sent =
@@ -161,10 +161,11 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     if (crcs == NULL) {
         give_up(s, token);
-        return answer_put(c, m,
-                          hl_fail(HL_ENOMEM, "%s: out of memory for the checksums of %llu bytes",
-                                  s->address, (unsigned long long)m->len),
-                          id);
+        return tcp_answer_put(c, m,
+                              hl_fail(HL_ENOMEM,
+                                      "%s: out of memory for the checksums of %llu bytes",
+                                      s->address, (unsigned long long)m->len),
+                              id);
     }
     hl_tcp_conn_enter(c, HL_TCP_SERVES);
     bool landed =
@@ -176,7 +177,7 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
         give_up(s, token);
         return false;
     }
-    return answer_put(c, m, finish_object(s, m, token, crc, crcs, &id), id);
+    return tcp_answer_put(c, m, finish_object(s, m, token, crc, crcs, &id), id);
 }
 
 bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
@@ -198,7 +199,7 @@ bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
         return false;
     hl_status st = begin_object(s, m->id, m->len, &token, &base);
     bool goes_on = st == HL_OK ? receive_object(c, m, token, base)
-                               : answer_put(c, m, st, (struct hl_id){0, 0});
+                               : tcp_answer_put(c, m, st, (struct hl_id){0, 0});
     place_give(s);
     return goes_on;
 }

@@ -33,8 +33,8 @@ struct hl_tcp_store {
 };
 
 /* An item's end. */
-static void settle_item(struct hl_tcp_store *s, size_t i, hl_status st, struct hl_id id,
-                        const void *words, size_t len)
+static void tcp_settle_item(struct hl_tcp_store *s, size_t i, hl_status st, struct hl_id id,
+                            const void *words, size_t len)
 {
     struct hl_net_item *item = &s->items[i];
     item->status = st;
@@ -54,7 +54,7 @@ static void settle_item(struct hl_tcp_store *s, size_t i, hl_status st, struct h
 
 static void settle_here(struct hl_tcp_store *s, size_t i, hl_status st)
 {
-    settle_item(s, i, st, (struct hl_id){0, 0}, hl_error_text(), HL_ERROR_TEXT_MAX - 1);
+    tcp_settle_item(s, i, st, (struct hl_id){0, 0}, hl_error_text(), HL_ERROR_TEXT_MAX - 1);
 }
 
 /* ---- answers ---- */
@@ -75,8 +75,8 @@ static void on_results(struct hl_tcp_store *s, const struct hl_tcp_msg *m, const
     size_t seen = 0;
     int got;
     while ((got = hl_wire_next_result(&list, &r, &words)) == 1 && seen < b->count)
-        settle_item(s, b->first + seen++, (hl_status)r.status, (struct hl_id){r.id_hi, r.id_lo},
-                    words, r.len);
+        tcp_settle_item(s, b->first + seen++, (hl_status)r.status, (struct hl_id){r.id_hi, r.id_lo},
+                        words, r.len);
     if (got != 0 || seen != b->count)
         hl_tcp_client_fault(s->client, "wrong-size");
     b->used = false;
@@ -92,10 +92,10 @@ static void on_large(struct hl_tcp_store *s, const struct hl_tcp_msg *m, const u
         s->client->out[0] = (struct iovec){(void *)l->item->data, l->item->len};
         s->client->out_count = 1;
     } else if (m->type == HL_TCP_TYPE_STORED && sent) {
-        settle_item(s, i, HL_OK, m->id, "", 0);
+        tcp_settle_item(s, i, HL_OK, m->id, "", 0);
         l->answered = true;
     } else if (m->type == HL_TCP_TYPE_REFUSED && (sent || !l->ready)) {
-        settle_item(s, i, m->status, (struct hl_id){0, 0}, payload, m->payload);
+        tcp_settle_item(s, i, m->status, (struct hl_id){0, 0}, payload, m->payload);
         l->answered = true;
     } else {
         hl_tcp_client_fault(s->client, "reordered");
@@ -204,7 +204,7 @@ static hl_status put_large(struct hl_tcp_store *s, const struct hl_net_item *ite
     return HL_OK;
 }
 
-static hl_status run_store(struct hl_tcp_store *s, uint64_t deadline_ns)
+static hl_status tcp_run_store(struct hl_tcp_store *s, uint64_t deadline_ns)
 {
     for (size_t i = 0; i < s->count;) {
         if (is_small(s, &s->items[i]))
@@ -229,7 +229,7 @@ hl_status hl_tcp_put(struct hl_net_client *c, struct hl_net_item *items, size_t 
     }
     c->store = &s;
     if (st == HL_OK)
-        st = run_store(&s, hl_tcp_deadline(c->call.since_ns, timeout_ms));
+        st = tcp_run_store(&s, hl_tcp_deadline(c->call.since_ns, timeout_ms));
     c->store = NULL;
     c->out_count = 0;
     bool open = false; /* a server that stops may answer all and be gone in one breath */

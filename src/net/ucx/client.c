@@ -246,7 +246,7 @@ static int is_welcome(void *arg)
     return ((const struct hl_net_client *)arg)->welcome;
 }
 
-static hl_status greet_server(struct hl_net_client *c, size_t lane, uint64_t deadline_ns)
+static hl_status ucx_greet_server(struct hl_net_client *c, size_t lane, uint64_t deadline_ns)
 {
     c->welcome = 0;
     HL_TRY(hl_ucx_send_control(
@@ -265,7 +265,7 @@ static hl_status open_more(struct hl_net_client *c, const struct hl_addr *addr, 
         HL_TRY(open_endpoint(c, addr, &e->ep));
         e->key = NULL;
         c->more_count++;
-        HL_TRY(greet_server(c, c->more_count, deadline_ns));
+        HL_TRY(ucx_greet_server(c, c->more_count, deadline_ns));
     }
     return HL_OK;
 }
@@ -275,7 +275,7 @@ static hl_status shake_hands(struct hl_net_client *c, const struct hl_net_connec
 {
     HL_TRY(set_handler(c));
     HL_TRY(open_endpoint(c, addr, &c->ep));
-    HL_TRY(greet_server(c, 0, deadline_ns));
+    HL_TRY(ucx_greet_server(c, 0, deadline_ns));
     HL_TRY(hl_ucx_client_find_path(c, opts->mode, deadline_ns));
     return open_more(c, addr, opts->endpoints, deadline_ns);
 }

@@ -239,7 +239,7 @@ static int has_room(void *arg)
     return more ? f->busy < HL_UCX_WINDOW : f->busy == 0;
 }
 
-static hl_status run_fetch(struct hl_ucx_fetch *f, uint64_t deadline_ns)
+static hl_status ucx_run_fetch(struct hl_ucx_fetch *f, uint64_t deadline_ns)
 {
     while (f->refused == HL_OK && (f->next < f->len)) {
         HL_TRY(fill_window(f));
@@ -270,7 +270,8 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     c->doing = (struct hl_ucx_doing){
         .what = "fetch", .ranged = 1, .offset = offset, .len = len, .since_ns = hl_now_ns()};
     c->fetch = &f;
-    hl_status st = len > 0 ? run_fetch(&f, hl_ucx_deadline(c->doing.since_ns, timeout_ms)) : HL_OK;
+    hl_status st =
+        len > 0 ? ucx_run_fetch(&f, hl_ucx_deadline(c->doing.since_ns, timeout_ms)) : HL_OK;
     c->fetch = NULL;
     HL_TRY(st);
     if (f.refused != HL_OK)

@@ -449,7 +449,7 @@ void hl_ucx_puts_collect(struct hl_net_server *s)
 
 /* ---- all of them ---- */
 
-static void answer_put(struct hl_ucx_put *put)
+static void ucx_answer_put(struct hl_ucx_put *put)
 {
     struct hl_ucx_peer *p = put->peer;
     if (p == NULL)
@@ -481,7 +481,7 @@ void hl_ucx_puts_answer(struct hl_net_server *s)
             continue;
         }
         if (job->task != HL_UCX_ABORT)
-            answer_put(put);
+            ucx_answer_put(put);
         end_put(put);
     }
 }

@@ -284,7 +284,7 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
     count_served(w->len); /* hundreds of ns that the client need not wait for */
 }
 
-static void dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w)
+static void peer_dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w)
 {
     int first = w->type == HL_WIRE_HELLO;
     if (first != (p->state == HL_UCX_PEER_NEW))
@@ -331,6 +331,6 @@ ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len,
         return UCS_OK;
     }
     if (p->state == HL_UCX_PEER_NEW || p->state == HL_UCX_PEER_READY)
-        dispatch_message(p, &w);
+        peer_dispatch_message(p, &w);
     return UCS_OK;
 }

@@ -43,8 +43,8 @@ struct hl_ucx_store {
 };
 
 /* An item's end. */
-static void settle_item(struct hl_ucx_store *s, size_t i, hl_status st, struct hl_id id,
-                        const char *words, size_t len)
+static void ucx_settle_item(struct hl_ucx_store *s, size_t i, hl_status st, struct hl_id id,
+                            const char *words, size_t len)
 {
     struct hl_net_item *item = &s->items[i];
     item->status = st;
@@ -63,7 +63,7 @@ static void settle_item(struct hl_ucx_store *s, size_t i, hl_status st, struct h
 
 static void settle_here(struct hl_ucx_store *s, size_t i, hl_status st)
 {
-    settle_item(s, i, st, (struct hl_id){0, 0}, hl_error_text(), HL_ERROR_TEXT_MAX - 1);
+    ucx_settle_item(s, i, st, (struct hl_id){0, 0}, hl_error_text(), HL_ERROR_TEXT_MAX - 1);
 }
 
 static void on_results(struct hl_ucx_store *s, uint64_t number, const void *payload, size_t len)
@@ -80,8 +80,8 @@ static void on_results(struct hl_ucx_store *s, uint64_t number, const void *payl
     size_t seen = 0;
     int got;
     while ((got = hl_wire_next_result(&list, &r, &words)) == 1 && seen < b->count)
-        settle_item(s, b->first + seen++, (hl_status)r.status, (struct hl_id){r.id_hi, r.id_lo},
-                    (const char *)words, r.len);
+        ucx_settle_item(s, b->first + seen++, (hl_status)r.status, (struct hl_id){r.id_hi, r.id_lo},
+                        (const char *)words, r.len);
     if (got != 0 || seen != b->count)
         s->client->broke = UCS_ERR_INVALID_PARAM;
     b->used = 0;
@@ -95,10 +95,10 @@ static void on_large(struct hl_ucx_store *s, const struct hl_wire *w, const char
         if (w->len > l->room)
             l->room = w->len < l->pieces ? (uint32_t)w->len : l->pieces;
     } else if (w->type == HL_WIRE_STORED && l->next == l->pieces) {
-        settle_item(s, i, HL_OK, (struct hl_id){w->id_hi, w->id_lo}, "", 0);
+        ucx_settle_item(s, i, HL_OK, (struct hl_id){w->id_hi, w->id_lo}, "", 0);
         l->answered = 1;
     } else if (w->type == HL_WIRE_REFUSED) {
-        settle_item(s, i, (hl_status)w->status, (struct hl_id){0, 0}, words, len);
+        ucx_settle_item(s, i, (hl_status)w->status, (struct hl_id){0, 0}, words, len);
         l->answered = 1;
     }
 }
@@ -290,7 +290,7 @@ static hl_status put_large(struct hl_ucx_store *s, struct hl_net_item *item, uin
     return HL_OK;
 }
 
-static hl_status run_store(struct hl_ucx_store *s, uint64_t deadline_ns)
+static hl_status ucx_run_store(struct hl_ucx_store *s, uint64_t deadline_ns)
 {
     for (size_t i = 0; i < s->count;) {
         if (is_small(s, &s->items[i]))
@@ -315,7 +315,7 @@ hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t 
     c->store = &s;
     hl_status st = hl_ucx_client_usable(c);
     if (st == HL_OK)
-        st = run_store(&s, hl_ucx_deadline(hl_now_ns(), timeout_ms));
+        st = ucx_run_store(&s, hl_ucx_deadline(hl_now_ns(), timeout_ms));
     c->store = NULL;
     int open = 0; /* a server that stops may answer all and be gone in one breath */
     for (size_t i = 0; i < count; i++)

@@ -19,7 +19,7 @@ static void keep_status(struct hl_ucx_put *put, hl_status st)
         snprintf(put->text, sizeof(put->text), "%s", hl_error_text());
 }
 
-static hl_status begin_put(struct hl_ucx_put *put)
+static hl_status ucx_begin_put(struct hl_ucx_put *put)
 {
     const struct hl_net_put_handler *h = &put->server->opts.put;
     void *base = NULL;
@@ -74,7 +74,7 @@ static uint32_t chunk_sums(const struct hl_ucx_put *put, uint32_t *crcs)
     return whole;
 }
 
-static hl_status commit_put(struct hl_ucx_put *put)
+static hl_status ucx_commit_put(struct hl_ucx_put *put)
 {
     const struct hl_net_put_handler *h = &put->server->opts.put;
     size_t chunks = (size_t)((put->size + HL_CHUNK - 1) / HL_CHUNK);
@@ -169,14 +169,14 @@ void hl_ucx_put_work(struct hl_ucx_job *job)
     struct hl_ucx_put *put = job->put;
     switch (job->task) {
     case HL_UCX_BEGIN:
-        keep_status(put, begin_put(put));
+        keep_status(put, ucx_begin_put(put));
         break;
     case HL_UCX_SUM:
         put->piece_crcs[job->piece] = hl_crc32(0, put->base + (uint64_t)job->piece * put->piece_len,
                                                piece_len(put, job->piece));
         break;
     case HL_UCX_COMMIT:
-        keep_status(put, commit_put(put));
+        keep_status(put, ucx_commit_put(put));
         break;
     case HL_UCX_ABORT:
         give_up(put);

@@ -58,7 +58,7 @@ struct hl_mig_inbox {
         duplicate, corrupted, refused;
 };
 
-static void counter_add(_Atomic uint64_t *counter, uint64_t n)
+static void inbox_counter_add(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
@@ -94,7 +94,7 @@ static void forget_migration(struct hl_mig_inbox *in, struct migration *m)
 }
 
 /* One transfer of the migration plane has ended. */
-static void count_transfer(const struct migration *m, hl_status st, uint64_t now_ns)
+static void count_migration(const struct migration *m, hl_status st, uint64_t now_ns)
 {
     hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
                                          .op = "migrate",
@@ -108,8 +108,8 @@ static void count_transfer(const struct migration *m, hl_status st, uint64_t now
 static void drop_migration(struct hl_mig_inbox *in, struct migration *m, hl_status why)
 {
     in->sink.abort(in->sink.arg, m->token);
-    counter_add(&in->aborted, 1);
-    count_transfer(m, why, m->heard_ns);
+    inbox_counter_add(&in->aborted, 1);
+    count_migration(m, why, m->heard_ns);
     forget_migration(in, m);
 }
 
@@ -145,13 +145,13 @@ void hl_mig_inbox_expire(struct hl_mig_inbox *in, uint64_t now_ns)
 
 void hl_mig_inbox_count_refused(struct hl_mig_inbox *in)
 {
-    counter_add(&in->refused, 1);
+    inbox_counter_add(&in->refused, 1);
     hl_fault_count("foreign", "zmq");
 }
 
 void hl_mig_inbox_add_refused(struct hl_mig_inbox *in, uint64_t connections)
 {
-    counter_add(&in->refused, connections);
+    inbox_counter_add(&in->refused, connections);
 }
 
 void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_stats *out)
@@ -221,7 +221,7 @@ static void say_refused(struct hl_mig_inbox *in, const struct hl_mig_frame *to, 
 static void refuse_frame(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
                          struct hl_mig_reply *r)
 {
-    counter_add(&in->refused, 1);
+    inbox_counter_add(&in->refused, 1);
     say_refused(in, to, st, r);
 }
 
@@ -318,7 +318,7 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
         return;
     }
     if (m != NULL) {
-        counter_add(&in->resumed, 1);
+        inbox_counter_add(&in->resumed, 1);
     } else {
         hl_status st = begin_migration(in, f, now_ns, &m);
         if (st != HL_OK) {
@@ -372,14 +372,14 @@ static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
     }
     struct done d = {.object = m->object};
     hl_status st = in->sink.commit(in->sink.arg, m->token, crc, m->crcs, n, &d.result);
-    count_transfer(m, st, now_ns);
+    count_migration(m, st, now_ns);
     forget_migration(in, m);
     if (st != HL_OK) {
-        counter_add(&in->aborted, 1);
+        inbox_counter_add(&in->aborted, 1);
         refuse_frame(in, f, st, r);
         return;
     }
-    counter_add(&in->committed, 1);
+    inbox_counter_add(&in->committed, 1);
     remember_done(in, &d);
     answer_done(in, &d, f, r);
 }
@@ -418,7 +418,7 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
     if (m == NULL) {
         const struct done *d = find_done(in, f->id);
         if (d != NULL) {
-            counter_add(&in->duplicate, !d->canceled);
+            inbox_counter_add(&in->duplicate, !d->canceled);
             answer_done(in, d, f, r);
         } else {
             refuse_frame(in, f,
@@ -445,19 +445,19 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
     m->heard_ns = now_ns;
     m->used += current ? 1 : 0;
     if (hl_mig_bit(m->have, f->chunk)) {
-        counter_add(&in->duplicate, 1);
+        inbox_counter_add(&in->duplicate, 1);
     } else if (place_chunk(in, m, f, payload) != f->crc) {
-        counter_add(&in->corrupted, 1);
+        inbox_counter_add(&in->corrupted, 1);
         hl_fault_count("corrupt", "zmq");
         (void)grant_credit(in, m);
         answer_credit(m, f, HL_MIG_NACK, r);
         return;
     } else {
         hl_mig_bit_set(m->have, f->chunk);
-        counter_add(&in->bytes, hl_mig_chunk_len(f->total, f->chunk_size, f->chunk));
-        counter_add(&in->chunks, 1);
-        counter_add(&in->packed, (f->flags & HL_MIG_F_ZSTD) != 0);
-        counter_add(&in->wire, f->length);
+        inbox_counter_add(&in->bytes, hl_mig_chunk_len(f->total, f->chunk_size, f->chunk));
+        inbox_counter_add(&in->chunks, 1);
+        inbox_counter_add(&in->packed, (f->flags & HL_MIG_F_ZSTD) != 0);
+        inbox_counter_add(&in->wire, f->length);
         m->wire += f->length;
         if (--m->left == 0) {
             finish_migration(in, m, f, now_ns, r);
@@ -474,7 +474,7 @@ static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, str
     const struct done *d = find_done(in, f->id);
     if (m != NULL) {
         struct done over = {.object = m->object, .canceled = 1};
-        counter_add(&in->canceled, 1);
+        inbox_counter_add(&in->canceled, 1);
         hl_fault_count("canceled", "zmq");
         drop_migration(in, m, HL_ECANCELED);
         remember_done(in, &over);

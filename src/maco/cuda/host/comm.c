@@ -33,8 +33,8 @@ static void *task_output(const maco_task *t)
     return (void *)(uintptr_t)t->outputs[0];
 }
 
-static hl_status exchange_all(maco_cuda *c, const maco_task *t, const char *name, int ranks,
-                              struct ncclComm *comm, struct CUstream_st *s)
+static hl_status nccl_exchange_all(maco_cuda *c, const maco_task *t, const char *name, int ranks,
+                                   struct ncclComm *comm, struct CUstream_st *s)
 {
     size_t count = hl_maco_count(t);
     size_t step = count * hl_maco_dtype_size(hl_maco_dtype(t));
@@ -56,7 +56,7 @@ static hl_status all_to_all(maco_cuda *c, const maco_task *t, const char *name,
     int ranks = 0;
     NCCL_TRY(c, ncclCommCount, name, (comm, &ranks));
     NCCL_TRY(c, ncclGroupStart, name, ());
-    hl_status st = exchange_all(c, t, name, ranks, comm, s);
+    hl_status st = nccl_exchange_all(c, t, name, ranks, comm, s);
     nccl_result ended = c->nccl.ncclGroupEnd();
     if (st == HL_OK && ended != HL_ncclSuccess)
         st = hl_nccl_fail(&c->nccl, "ncclGroupEnd", name, ended);

@@ -17,9 +17,9 @@ struct text {
     size_t used;
 };
 
-static void text_add(struct text *t, const char *fmt, ...) HL_PRINTF(2, 3);
+static void report_add(struct text *t, const char *fmt, ...) HL_PRINTF(2, 3);
 
-static void text_add(struct text *t, const char *fmt, ...)
+static void report_add(struct text *t, const char *fmt, ...)
 {
     va_list args;
     if (t->used >= sizeof(t->at))
@@ -51,13 +51,13 @@ static void tell_tasks(const maco_cuda *c, const maco_event *events, struct text
             uint64_t have = events[event].count - needed * (c->iteration - 1);
             if ((have > 0) != begun)
                 continue;
-            text_add(out, "%s %s (event %u has %" PRIu64 " of %u)",
-                     told++ > 0 ? "," : ": waiting:", hl_maco_plan_name(c->plan, i), event, have,
-                     needed);
+            report_add(out, "%s %s (event %u has %" PRIu64 " of %u)",
+                       told++ > 0 ? "," : ": waiting:", hl_maco_plan_name(c->plan, i), event, have,
+                       needed);
         }
     }
     if (waiting > told)
-        text_add(out, " and %u more", waiting - told);
+        report_add(out, " and %u more", waiting - told);
 }
 
 static void tell_cta(const maco_cuda *c, uint32_t i, struct text *out)
@@ -65,17 +65,18 @@ static void tell_cta(const maco_cuda *c, uint32_t i, struct text *out)
     const struct hl_gpu_state *s = &c->host->state[i];
     const char *name = s->task < c->view.n_tasks ? hl_maco_plan_name(c->plan, s->task) : "?";
     if (s->phase == HL_GPU_EVENT)
-        text_add(out, "; %s %u waits with %s for event %u: %" PRIu64 " of %" PRIu64,
-                 i < (uint32_t)c->info.workers ? "worker" : "communication's CTA", i, name,
-                 s->event, s->have, s->need);
+        report_add(out, "; %s %u waits with %s for event %u: %" PRIu64 " of %" PRIu64,
+                   i < (uint32_t)c->info.workers ? "worker" : "communication's CTA", i, name,
+                   s->event, s->have, s->need);
     else if (s->phase == HL_GPU_COMM)
-        text_add(out, "; communication %s is not done: %" PRIu64 " of %" PRIu64 " of its group are",
-                 name, s->have, s->need);
+        report_add(out,
+                   "; communication %s is not done: %" PRIu64 " of %" PRIu64 " of its group are",
+                   name, s->have, s->need);
     else if (s->phase == HL_GPU_PEER)
-        text_add(out, "; communication %s waits for rank %" PRIu64, name, s->have);
+        report_add(out, "; communication %s waits for rank %" PRIu64, name, s->have);
     else if (s->phase == HL_GPU_FULL)
-        text_add(out, "; the scheduler has %s for worker %" PRIu64 ", whose ring is full", name,
-                 s->have);
+        report_add(out, "; the scheduler has %s for worker %" PRIu64 ", whose ring is full", name,
+                   s->have);
 }
 
 static void tell_ctas(const maco_cuda *c, struct text *out)
@@ -88,7 +89,7 @@ static void tell_ctas(const maco_cuda *c, struct text *out)
         else if (s->phase != HL_GPU_OUT && told++ < CTAS_TOLD)
             tell_cta(c, i, out);
     }
-    text_add(out, "; %u of %d workers looked for work", idle, c->info.workers);
+    report_add(out, "; %u of %d workers looked for work", idle, c->info.workers);
 }
 
 static void tell_all(maco_cuda *c, struct text *out)
