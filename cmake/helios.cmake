@@ -13,6 +13,7 @@ pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
+pkg_check_modules(EXPAT REQUIRED IMPORTED_TARGET expat)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
@@ -36,7 +37,7 @@ set(HL_THIRD_net PkgConfig::UCX PkgConfig::ZMQ PkgConfig::ZSTD)
 set(HL_THIRD_rpc CapnProto::capnp-rpc)
 set(HL_THIRD_hw PkgConfig::HWLOC PkgConfig::JANSSON)
 set(HL_THIRD_http PkgConfig::MICROHTTPD)
-set(HL_THIRD_mem PkgConfig::JANSSON PkgConfig::CURL PkgConfig::CRYPTO)
+set(HL_THIRD_mem PkgConfig::JANSSON PkgConfig::CURL PkgConfig::EXPAT PkgConfig::CRYPTO)
 
 # C structs, tables and calls of api/v1/helios.capnp; <api/types.h>, <rpc/l3_calls.h> ... are found in `out`/.
 function(hl_api_types out)

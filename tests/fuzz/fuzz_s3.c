@@ -1,5 +1,6 @@
-/* Answers of an S3 store, of any bytes, read as the archive reads them: lists of objects and of
- * uploads, and errors. Exactly as long as the input, so that a read behind it is seen. */
+/* Answers of an S3 store, of any bytes, read as the archive reads them: a tree of elements, its
+ * texts encoded for a query, and errors. Exactly as long as the input, so that a read behind it is
+ * seen. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,45 +15,44 @@ static void check(int ok)
         abort();
 }
 
-/* One element's text into a buffer as small as any of the archive's, and encoded for a query. */
-static void text(const char *at, const char *end, const char *name)
+static void encode(const char *text)
 {
-    static char out[1024], encoded[3 * sizeof(out) + 1];
-    for (size_t cap = 8; cap <= sizeof(out); cap *= 128) {
-        const char *next = NULL;
-        if (!s3_xml_text(at, end, name, out, cap, &next))
-            continue;
-        check(next > at && next < end && strlen(out) < cap);
-        check(s3_encode(out, encoded, sizeof(encoded)) && strlen(encoded) <= 3 * strlen(out));
-        check(strspn(encoded, "%-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                              "") == strlen(encoded));
-    }
+    static char encoded[3 * 1024 + 1];
+    if (!s3_encode(text, encoded, sizeof(encoded)))
+        return;
+    check(strlen(encoded) <= 3 * strlen(text));
+    check(strspn(encoded, "%-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") ==
+          strlen(encoded));
 }
 
-static void list(const char *at, const char *end, const char *what, const char *id)
+static void walk(const struct s3_node *node, int depth)
 {
-    const char *from, *to;
-    for (; s3_xml_inside(at, end, what, &from, &to); at = to) {
-        check(from > at && to >= from && to < end);
-        text(from, to, "Key");
-        text(from, to, id);
-    }
+    check(depth <= 16 && node->name[0] != '\0');
+    encode(node->text);
+    check(node->child == NULL || node->text[0] == '\0');
+    for (const struct s3_node *child = node->child; child != NULL; child = child->next)
+        walk(child, depth + 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    struct hl_arena arena = {0};
+    struct s3_node *root = NULL;
+    char code[8] = "", message[64] = "";
     char *copy = malloc(size + (size == 0));
-    const char *end = copy + size, *from, *to;
     check(copy != NULL);
     memcpy(copy, data, size);
-    text(copy, end, "Code");
-    text(copy, end, "Message");
-    text(copy, end, "UploadId");
-    if (s3_xml_inside(copy, end, "ListBucketResult", &from, &to)) {
-        text(from, to, "NextContinuationToken");
-        list(from, to, "Contents", "Size");
+    if (s3_xml_parse(copy, size, &arena, &root) == HL_OK) {
+        walk(root, 1);
+        (void)s3_node_text(root, "Key");
+    } else {
+        check(root == NULL);
     }
-    list(copy, end, "Upload", "UploadId");
+    hl_arena_fini(&arena);
+    struct hl_buf text = HL_BUF(SIZE_MAX);
+    if (size > 0 && hl_buf_append(&text, copy, size) == HL_OK)
+        check(s3_error_of(&text, code, sizeof(code), message, sizeof(message)) || code[0] == '\0');
+    hl_buf_fini(&text);
     free(copy);
     return 0;
 }

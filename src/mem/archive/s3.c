@@ -230,12 +230,11 @@ static hl_status fail_list(const struct s3 *s)
                    s->bucket, s->endpoint);
 }
 
-static hl_status note_object(struct s3_archive *a, const char *from, const char *to)
+static hl_status note_object(struct s3_archive *a, const struct s3_node *object)
 {
-    char key[1100], size[32];
+    const char *key = s3_node_text(object, "Key"), *size = s3_node_text(object, "Size");
     struct hl_id id;
-    if (!s3_xml_text(from, to, "Key", key, sizeof(key), NULL) ||
-        !s3_xml_text(from, to, "Size", size, sizeof(size), NULL))
+    if (key == NULL || size == NULL)
         return fail_list(&a->s3);
     if (id_of_key(&a->s3, key, &id))
         return hl_archive_found(&a->base, id, strtoull(size, NULL, 10));
@@ -249,11 +248,40 @@ static hl_status note_object(struct s3_archive *a, const char *from, const char 
     return HL_OK;
 }
 
-/* One page; `token` is the next one's, "" at the end. */
+/* An answer as a tree whose root has this name. */
+static hl_status read_list(const struct s3 *s, const struct hl_buf *text, const char *name,
+                           struct hl_arena *arena, struct s3_node **root)
+{
+    hl_status st = text->len > 0 ? s3_xml_parse(text->data, text->len, arena, root) : HL_EPROTO;
+    if (st == HL_EPROTO || (st == HL_OK && strcmp((*root)->name, name) != 0))
+        return fail_list(s);
+    return st;
+}
+
+/* What a page of the list says; `token` is the next page's, "" at the end. */
+static hl_status note_page(struct s3_archive *a, const struct s3_node *page, char *token,
+                           size_t cap)
+{
+    const char *more = s3_node_text(page, "IsTruncated");
+    const char *next = s3_node_text(page, "NextContinuationToken");
+    token[0] = '\0';
+    if (more != NULL && strcmp(more, "true") == 0) {
+        if (next == NULL || strlen(next) >= cap)
+            return fail_list(&a->s3);
+        memcpy(token, next, strlen(next) + 1);
+    }
+    for (const struct s3_node *x = page->child; x != NULL; x = x->next)
+        if (strcmp(x->name, "Contents") == 0)
+            HL_TRY(note_object(a, x));
+    return HL_OK;
+}
+
 static hl_status list_page(struct s3_archive *a, char *token, size_t cap)
 {
-    char query[4096], prefix[3 * KEY_MAX], encoded[3 * UPLOAD_ID_MAX + 1], more[8] = "false";
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    char query[4096], prefix[3 * KEY_MAX], encoded[3 * UPLOAD_ID_MAX + 1];
     struct s3_answer got;
+    struct s3_node *page = NULL;
     if (!s3_encode(a->s3.prefix, prefix, sizeof(prefix)) ||
         !s3_encode(token, encoded, sizeof(encoded)))
         return fail_list(&a->s3);
@@ -262,17 +290,9 @@ static hl_status list_page(struct s3_archive *a, char *token, size_t cap)
              prefix);
     HL_TRY(s3_do(&a->s3, &(struct s3_request){.method = "GET", .key = "", .query = query}, "list",
                  &got));
-    const char *at = got.text.data, *end = at + got.text.len, *from, *to;
-    hl_status st = HL_OK;
-    token[0] = '\0';
-    if (got.text.len == 0 || !s3_xml_inside(at, end, "ListBucketResult", &at, &end))
-        st = fail_list(&a->s3);
-    if (st == HL_OK && s3_xml_text(at, end, "IsTruncated", more, sizeof(more), NULL) &&
-        strcmp(more, "true") == 0 &&
-        !s3_xml_text(at, end, "NextContinuationToken", token, cap, NULL))
-        st = fail_list(&a->s3);
-    for (; st == HL_OK && s3_xml_inside(at, end, "Contents", &from, &to); at = to)
-        st = note_object(a, from, to);
+    hl_status st = read_list(&a->s3, &got.text, "ListBucketResult", &arena, &page);
+    if (st == HL_OK)
+        st = note_page(a, page, token, cap);
     hl_buf_fini(&got.text);
     return st;
 }
@@ -295,8 +315,10 @@ static hl_status abort_upload(struct s3_archive *a, const char *key, const char 
  * list shorter. */
 static hl_status abort_page(struct s3_archive *a, unsigned *aborted)
 {
-    char query[4096], prefix[3 * KEY_MAX], key[1100], upload[UPLOAD_ID_MAX];
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    char query[4096], prefix[3 * KEY_MAX];
     struct s3_answer got;
+    struct s3_node *list = NULL;
     struct hl_id id;
     *aborted = 0;
     if (!s3_encode(a->s3.prefix, prefix, sizeof(prefix)))
@@ -304,12 +326,13 @@ static hl_status abort_page(struct s3_archive *a, unsigned *aborted)
     snprintf(query, sizeof(query), "prefix=%s&uploads=", prefix);
     HL_TRY(s3_do(&a->s3, &(struct s3_request){.method = "GET", .key = "", .query = query},
                  "list uploads", &got));
-    const char *at = got.text.data, *end = at + got.text.len, *from, *to;
-    hl_status st = HL_OK;
-    for (; st == HL_OK && got.text.len > 0 && s3_xml_inside(at, end, "Upload", &from, &to);
-         at = to) {
-        if (!s3_xml_text(from, to, "Key", key, sizeof(key), NULL) ||
-            !s3_xml_text(from, to, "UploadId", upload, sizeof(upload), NULL))
+    hl_status st = read_list(&a->s3, &got.text, "ListMultipartUploadsResult", &arena, &list);
+    for (const struct s3_node *x = st == HL_OK ? list->child : NULL; st == HL_OK && x != NULL;
+         x = x->next) {
+        const char *key = s3_node_text(x, "Key"), *upload = s3_node_text(x, "UploadId");
+        if (strcmp(x->name, "Upload") != 0)
+            continue;
+        if (key == NULL || upload == NULL || strlen(upload) >= UPLOAD_ID_MAX)
             st = fail_list(&a->s3);
         else if (id_of_key(&a->s3, key, &id) && (st = abort_upload(a, key, upload)) == HL_OK)
             ++*aborted;
@@ -388,10 +411,16 @@ static hl_status start_upload(struct s3_archive *a, const char *key, const char 
     HL_TRY(s3_do(
         &a->s3, &(struct s3_request){.method = "POST", .key = key, .query = "uploads=", .crc = crc},
         what, &got));
-    int found = got.text.len > 0 && s3_xml_text(got.text.data, got.text.data + got.text.len,
-                                                "UploadId", upload, cap, NULL);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct s3_node *root = NULL;
+    hl_status st = read_list(&a->s3, &got.text, "InitiateMultipartUploadResult", &arena, &root);
+    const char *id = st == HL_OK ? s3_node_text(root, "UploadId") : NULL;
     hl_buf_fini(&got.text);
-    return found ? HL_OK : fail_list(&a->s3);
+    HL_TRY(st);
+    if (id == NULL || strlen(id) >= cap)
+        return fail_list(&a->s3);
+    memcpy(upload, id, strlen(id) + 1);
+    return HL_OK;
 }
 
 /* The store may say 200 first and the truth in the body. */
@@ -409,8 +438,7 @@ static hl_status complete_upload(struct s3_archive *a, const char *key, const ch
                                       .body = list->data,
                                       .body_len = list->len},
                  what, &got));
-    int bad = got.text.len > 0 && s3_xml_text(got.text.data, got.text.data + got.text.len, "Code",
-                                              code, sizeof(code), NULL);
+    int bad = s3_error_of(&got.text, code, sizeof(code), NULL, 0);
     hl_buf_fini(&got.text);
     return bad ? hl_fail(HL_EIO, "archive s3://%s: %s: %s", a->s3.bucket, what, code) : HL_OK;
 }

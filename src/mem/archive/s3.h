@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/status.h"
 
@@ -79,13 +80,22 @@ hl_status s3_write_text(struct s3 *s, const char *key, const char *what, const c
 
 /* ---- s3_xml.c: pure ---- */
 
-/* The text of the first <name> in [at, end), entities resolved, at most cap - 1 bytes. 1 = found.
- * *next (may be NULL): after its end tag. */
-int s3_xml_text(const char *at, const char *end, const char *name, char *out, size_t cap,
-                const char **next);
-/* The inside of the first <name>...</name>: 1 = found. */
-int s3_xml_inside(const char *at, const char *end, const char *name, const char **from,
-                  const char **to);
+/* An element of an answer. `text` is "" where it has children or nothing. */
+struct s3_node {
+    const char *name;
+    const char *text;
+    struct s3_node *child; /* the first */
+    struct s3_node *next;  /* of the same parent */
+};
+
+/* HL_EPROTO: not well-formed, with a document type, or nested more than 16 deep. */
+hl_status s3_xml_parse(const char *text, size_t len, struct hl_arena *arena,
+                       struct s3_node **root) HL_CHECK;
+/* The text of the first child of that name; NULL: there is none. */
+const char *s3_node_text(const struct s3_node *node, const char *name);
+/* 1: the answer is an error, with its code and message (may be NULL). 0: both are untouched. */
+int s3_error_of(const struct hl_buf *text, char *code, size_t code_cap, char *message,
+                size_t message_cap);
 /* Percent-encoded as a query's value. 0 when it does not fit. */
 int s3_encode(const char *text, char *out, size_t cap);
 

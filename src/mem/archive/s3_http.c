@@ -307,12 +307,8 @@ static CURLcode attempt_once(struct attempt *a, const char *sha)
 /* What the store says of itself: its code, or the number. */
 static void error_code(const struct s3_answer *out, char *buf, size_t cap)
 {
-    const char *end = out->text.data + out->text.len;
     char code[80] = "", message[200] = "";
-    if (out->text.len > 0) {
-        s3_xml_text(out->text.data, end, "Code", code, sizeof(code), NULL);
-        s3_xml_text(out->text.data, end, "Message", message, sizeof(message), NULL);
-    }
+    s3_error_of(&out->text, code, sizeof(code), message, sizeof(message));
     snprintf(buf, cap, "HTTP %ld%s%s%s%s", out->code, code[0] != '\0' ? " " : "", code,
              message[0] != '\0' ? ": " : "", message);
     for (char *p = buf; *p != '\0'; p++)

@@ -1,94 +1,142 @@
-/* As much of XML as S3 answers need: elements without attributes of interest, five entities. */
+/* Answers of an S3 store are read by expat into a tree of elements; attributes are of no interest.
+ */
+#include <expat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mem/archive/s3.h"
 
-static const char *find_text(const char *at, const char *end, const char *what)
+#define DEPTH_MAX 16
+
+struct reading {
+    XML_Parser parser;
+    struct hl_arena *arena;
+    struct hl_buf text; /* of the element that was opened last */
+
+    struct {
+        struct s3_node *node;
+        struct s3_node **end; /* where its next child goes */
+    } open[DEPTH_MAX];
+
+    int depth;
+    struct s3_node *root;
+    hl_status st;
+};
+
+static void reading_stop(struct reading *r, hl_status st)
 {
-    return at < end ? memmem(at, (size_t)(end - at), what, strlen(what)) : NULL;
+    r->st = st;
+    XML_StopParser(r->parser, XML_FALSE);
 }
 
-int s3_xml_inside(const char *at, const char *end, const char *name, const char **from,
-                  const char **to)
+static void XMLCALL on_start(void *arg, const char *name, const char **attributes)
 {
-    char open[64], close[64];
-    size_t len = (size_t)snprintf(open, sizeof(open), "<%s", name);
-    snprintf(close, sizeof(close), "</%s>", name);
-    for (const char *tag = find_text(at, end, open); tag != NULL;
-         tag = find_text(tag + len, end, open)) {
-        const char *gt = tag + len;
-        if (gt < end && *gt != '>' && *gt != ' ')
-            continue; /* a longer name */
-        gt = find_text(gt, end, ">");
-        const char *stop = gt != NULL ? find_text(gt + 1, end, close) : NULL;
-        if (stop == NULL)
-            return 0;
-        *from = gt + 1;
-        *to = stop;
-        return 1;
+    struct reading *r = arg;
+    (void)attributes;
+    if (r->depth == DEPTH_MAX)
+        return reading_stop(r, hl_fail(HL_EPROTO, "elements nest more than %d deep", DEPTH_MAX));
+    struct s3_node *node = hl_arena_alloc(r->arena, sizeof(*node));
+    const char *copy = hl_arena_strdup(r->arena, name);
+    if (node == NULL || copy == NULL)
+        return reading_stop(r, hl_fail(HL_ENOMEM, "out of memory reading XML"));
+    *node = (struct s3_node){.name = copy, .text = ""};
+    if (r->depth == 0) {
+        r->root = node;
+    } else {
+        *r->open[r->depth - 1].end = node;
+        r->open[r->depth - 1].end = &node->next;
     }
-    return 0;
+    r->open[r->depth].node = node;
+    r->open[r->depth++].end = &node->child;
+    hl_buf_clear(&r->text);
 }
 
-static char take_entity(const char **at, const char *end)
+static void XMLCALL on_text(void *arg, const char *text, int len)
 {
-    static const struct {
-        const char *name;
-        char c;
-    } all[] = {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
-
-    for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
-        size_t len = strlen(all[i].name);
-        if ((size_t)(end - *at) >= len && memcmp(*at, all[i].name, len) == 0) {
-            *at += len;
-            return all[i].c;
-        }
-    }
-    if (end - *at > 2 && (*at)[1] == '#') { /* &#34; and the like; only ASCII is of use here */
-        char *stop = NULL;
-        long code = (*at)[2] == 'x' ? strtol(*at + 3, &stop, 16) : strtol(*at + 2, &stop, 10);
-        if (stop < end && *stop == ';' && code > 0 && code < 128) {
-            *at = stop + 1;
-            return (char)code;
-        }
-    }
-    return *(*at)++;
+    struct reading *r = arg;
+    hl_status st = hl_buf_append(&r->text, text, (size_t)len);
+    if (st != HL_OK)
+        reading_stop(r, st);
 }
 
-int s3_xml_text(const char *at, const char *end, const char *name, char *out, size_t cap,
-                const char **next)
+static void XMLCALL on_end(void *arg, const char *name)
 {
-    const char *from, *to;
-    size_t n = 0;
-    if (!s3_xml_inside(at, end, name, &from, &to))
-        return 0;
-    if (next != NULL)
-        *next = to;
-    while (from < to) {
-        if (n + 1 >= cap)
-            return 0;
-        out[n++] = *from == '&' ? take_entity(&from, to) : *from++;
+    struct reading *r = arg;
+    (void)name;
+    struct s3_node *node = r->open[--r->depth].node;
+    if (node->child == NULL && r->text.len > 0)
+        node->text = hl_arena_text(r->arena, r->text.data, r->text.len);
+    hl_buf_clear(&r->text);
+    if (node->text == NULL)
+        reading_stop(r, hl_fail(HL_ENOMEM, "out of memory reading XML"));
+}
+
+/* A store sends none; entities that expand into each other are declared in one. */
+static void XMLCALL on_doctype(void *arg, const char *name, const char *system,
+                               const char *public_id, int has_subset)
+{
+    (void)name;
+    (void)system;
+    (void)public_id;
+    (void)has_subset;
+    reading_stop(arg, hl_fail(HL_EPROTO, "a document type declaration is not expected"));
+}
+
+hl_status s3_xml_parse(const char *text, size_t len, struct hl_arena *arena, struct s3_node **root)
+{
+    struct reading r = {.arena = arena, .text = HL_BUF(S3_XML_MAX)};
+    if (len > S3_XML_MAX)
+        return hl_fail(HL_EPROTO, "an XML answer of %zu bytes, at most %zu", len, S3_XML_MAX);
+    r.parser = XML_ParserCreate("UTF-8");
+    if (r.parser == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory reading XML");
+    XML_SetUserData(r.parser, &r);
+    XML_SetElementHandler(r.parser, on_start, on_end);
+    XML_SetCharacterDataHandler(r.parser, on_text);
+    XML_SetStartDoctypeDeclHandler(r.parser, on_doctype);
+    if (XML_Parse(r.parser, text, (int)len, 1) != XML_STATUS_OK && r.st == HL_OK)
+        r.st = hl_fail(HL_EPROTO, "line %lu of the XML answer: %s",
+                       (unsigned long)XML_GetCurrentLineNumber(r.parser),
+                       XML_ErrorString(XML_GetErrorCode(r.parser)));
+    XML_ParserFree(r.parser);
+    hl_buf_fini(&r.text);
+    if (r.st == HL_OK)
+        *root = r.root;
+    return r.st;
+}
+
+const char *s3_node_text(const struct s3_node *node, const char *name)
+{
+    for (const struct s3_node *child = node->child; child != NULL; child = child->next)
+        if (strcmp(child->name, name) == 0)
+            return child->text;
+    return NULL;
+}
+
+int s3_error_of(const struct hl_buf *text, char *code, size_t code_cap, char *message,
+                size_t message_cap)
+{
+    struct hl_arena arena = {0};
+    struct s3_node *root = NULL;
+    int found = text->len > 0 && s3_xml_parse(text->data, text->len, &arena, &root) == HL_OK &&
+                strcmp(root->name, "Error") == 0;
+    if (found) {
+        const char *c = s3_node_text(root, "Code"), *m = s3_node_text(root, "Message");
+        snprintf(code, code_cap, "%s", c != NULL ? c : "an error without a code");
+        if (message != NULL)
+            snprintf(message, message_cap, "%s", m != NULL ? m : "");
     }
-    out[n] = '\0';
-    return 1;
+    hl_arena_fini(&arena);
+    return found;
 }
 
 int s3_encode(const char *text, char *out, size_t cap)
 {
-    size_t n = 0;
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        int plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-                    strchr("-._~", c) != NULL;
-        if (n + 4 > cap)
-            return 0;
-        if (plain)
-            out[n++] = (char)c;
-        else
-            n += (size_t)snprintf(out + n, cap - n, "%%%02X", c);
-    }
-    out[n] = '\0';
-    return 1;
+    char *encoded = curl_easy_escape(NULL, text, 0);
+    int fits = encoded != NULL && strlen(encoded) < cap;
+    if (fits)
+        memcpy(out, encoded, strlen(encoded) + 1);
+    curl_free(encoded);
+    return fits;
 }

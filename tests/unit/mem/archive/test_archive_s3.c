@@ -330,7 +330,8 @@ static void an_object_that_changed_or_lies_about_its_size_is_corrupt(void **stat
 
 /* ---- uploads in parts ------------------------------------------------------------------------ */
 
-#define UPLOAD "<X><UploadId>u&amp;1</UploadId></X>"
+#define UPLOAD                                                                                     \
+    "<InitiateMultipartUploadResult><UploadId>u&amp;1</UploadId></InitiateMultipartUploadResult>"
 
 static void an_upload_that_fails_is_aborted(void **state)
 {
@@ -537,28 +538,75 @@ static void bad_places_are_refused_before_anybody_is_asked(void **state)
     assert_null(a);
 }
 
-static void xml_is_read_by_its_tags(void **state)
+static hl_status parse_xml(const char *text, struct hl_arena *arena, struct s3_node **root)
 {
-    static const char text[] = "<A x='1'><Key>a&lt;b&#43;&#x2b;&amp;&bogus;</Key><Keys>no</Keys>"
-                               "<Empty></Empty><Open>never closed</A>";
-    const char *end = text + strlen(text), *next;
+    return s3_xml_parse(text, strlen(text), arena, root);
+}
+
+static void xml_becomes_a_tree_of_elements(void **state)
+{
+    struct hl_arena arena = {0};
+    struct s3_node *root = NULL;
+    (void)state;
+    assert_int_equal(parse_xml("<?xml version='1.0'?><A x='1' xmlns='u'><Key>a&lt;b&#43;&#x2b;&amp;"
+                               "</Key>\n <Keys>no</Keys><Empty/><B><Key>inner</Key></B></A>",
+                               &arena, &root),
+                     HL_OK);
+    assert_string_equal(root->name, "A");
+    assert_string_equal(s3_node_text(root, "Key"), "a<b++&");
+    assert_string_equal(s3_node_text(root, "Keys"), "no");
+    assert_string_equal(s3_node_text(root, "Empty"), "");
+    assert_string_equal(s3_node_text(root, "B"), "");
+    assert_null(s3_node_text(root, "C"));
+    hl_arena_fini(&arena);
+}
+
+static void xml_that_is_cut_or_hostile_is_refused(void **state)
+{
+    static const char whole[] = "<A><Key>x</Key></A>";
+    static const char *const bad[] = {"",
+                                      "x",
+                                      "<A><B></A></B>",
+                                      "<A>&bogus;</A>",
+                                      "<A>\xFF</A>",
+                                      "<A/><B/>",
+                                      "<!DOCTYPE A [<!ENTITY e 'eeeeeeee'>]><A>&e;</A>",
+                                      "<a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a></a></"
+                                      "a></a></a></a></a></a></a></a></a>"
+                                      "</a></a></a></a></a></a></a>"};
+    struct hl_arena arena = {0};
+    struct s3_node *root = NULL;
+    (void)state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
+        assert_int_equal(parse_xml(bad[i], &arena, &root), HL_EPROTO);
+    for (size_t cut = 0; cut < sizeof(whole) - 1; cut++)
+        assert_int_equal(s3_xml_parse(whole, cut, &arena, &root), HL_EPROTO);
+    assert_null(root);
+    hl_arena_fini(&arena);
+}
+
+static void an_error_is_told_by_its_root(void **state)
+{
+    struct hl_buf text = HL_BUF(4096);
+    char code[16] = "kept", message[64] = "kept";
+    (void)state;
+    assert_int_equal(hl_buf_printf(&text, "<List><Code>NoError</Code></List>"), HL_OK);
+    assert_int_equal(s3_error_of(&text, code, sizeof(code), message, sizeof(message)), 0);
+    assert_string_equal(code, "kept");
+    hl_buf_clear(&text);
+    assert_int_equal(
+        hl_buf_printf(&text, "<Error><Code>SlowDown</Code><Message>later</Message></Error>"),
+        HL_OK);
+    assert_int_equal(s3_error_of(&text, code, sizeof(code), message, sizeof(message)), 1);
+    assert_string_equal(code, "SlowDown");
+    assert_string_equal(message, "later");
+    hl_buf_fini(&text);
+}
+
+static void a_value_of_a_query_is_encoded(void **state)
+{
     char out[32];
     (void)state;
-    assert_int_equal(s3_xml_text(text, end, "Key", out, sizeof(out), &next), 1);
-    assert_string_equal(out, "a<b++&&bogus;");
-    assert_int_equal(s3_xml_text(next, end, "Keys", out, sizeof(out), NULL), 1);
-    assert_string_equal(out, "no");
-    assert_int_equal(s3_xml_text(text, end, "Empty", out, sizeof(out), NULL), 1);
-    assert_string_equal(out, "");
-    assert_int_equal(s3_xml_text(text, end, "Open", out, sizeof(out), NULL), 0);
-    assert_int_equal(s3_xml_text(text, end, "Key", out, 5, NULL), 0); /* does not fit */
-    for (size_t cut = 0; cut < strlen(text); cut++) { /* no byte beyond the end is read */
-        char *copy = malloc(cut + 1);
-        memcpy(copy, text, cut);
-        (void)s3_xml_text(copy, copy + cut, "Key", out, sizeof(out), NULL);
-        (void)s3_xml_text(copy, copy + cut, "Open", out, sizeof(out), NULL);
-        free(copy);
-    }
     assert_int_equal(s3_encode("a/b c~é", out, sizeof(out)), 1);
     assert_string_equal(out, "a%2Fb%20c~%C3%A9");
     assert_int_equal(s3_encode("////////////", out, sizeof(out)), 0);
@@ -584,7 +632,10 @@ int main(void)
         cmocka_unit_test(a_copy_that_failed_leaves_the_shard_where_it_is),
         cmocka_unit_test(the_owner_is_an_object_of_its_own),
         cmocka_unit_test(bad_places_are_refused_before_anybody_is_asked),
-        cmocka_unit_test(xml_is_read_by_its_tags),
+        cmocka_unit_test(xml_becomes_a_tree_of_elements),
+        cmocka_unit_test(xml_that_is_cut_or_hostile_is_refused),
+        cmocka_unit_test(an_error_is_told_by_its_root),
+        cmocka_unit_test(a_value_of_a_query_is_encoded),
     };
     setenv("AWS_ACCESS_KEY_ID", "key:with:colons", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
