@@ -10,37 +10,25 @@
 #include <unistd.h>
 
 #include "agent/agent_private.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "rpc/l3_calls.h"
 
 #define L3_ASK_MS 1000
 #define GPUS_MAX  256
 
-/* "[::1]:7400" -> "::1", "7400"; 0 when it is no host and port. */
-static int split_address(const char *address, char *host, size_t host_size, char *port,
-                         size_t port_size)
-{
-    const char *colon = strrchr(address, ':');
-    if (colon == NULL || strncmp(address, "unix:", 5) == 0)
-        return 0;
-    size_t len = (size_t)(colon - address);
-    if (len >= 2 && address[0] == '[' && address[len - 1] == ']') {
-        address++;
-        len -= 2;
-    }
-    return snprintf(host, host_size, "%.*s", (int)len, address) < (int)host_size &&
-           snprintf(port, port_size, "%s", colon + 1) < (int)port_size;
-}
-
 /* Connecting a datagram socket sends nothing, but chooses the way out. */
 static int local_address(const char *peer, struct sockaddr_storage *out, socklen_t *len)
 {
-    char host[256], port[32];
+    struct hl_host_port x;
+    char port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *list = NULL;
     int found = 0;
-    if (!split_address(peer, host, sizeof(host), port, sizeof(port)) ||
-        getaddrinfo(host, port, &hints, &list) != 0)
+    if (strncmp(peer, "unix:", 5) == 0 || hl_host_port_split(peer, &x) != HL_OK)
+        return 0;
+    snprintf(port, sizeof(port), "%u", x.port);
+    if (getaddrinfo(x.host, port, &hints, &list) != 0)
         return 0;
     for (struct addrinfo *ai = list; ai != NULL && !found; ai = ai->ai_next) {
         int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host_port.h"
 #include "base/log.h"
 #include "client/client_private.h"
 
@@ -84,16 +85,15 @@ struct shm *attach_near(helios_client *client, uint64_t now_ns)
 }
 
 /* A daemon that listens everywhere is found where its RPC was found. */
-static void fix_wildcard(const char *l3_address, const char *data, char *out, size_t cap)
+static void fix_wildcard(const char *l3_address, const char *data, char out[HL_HOST_PORT_MAX])
 {
-    const char *port = strrchr(data, ':');
-    const char *host_end = strrchr(l3_address, ':');
-    int any = strncmp(data, "0.0.0.0:", 8) == 0 || strncmp(data, "[::]:", 5) == 0 ||
-              strncmp(data, "*:", 2) == 0;
-    if (any && port != NULL && host_end != NULL && strncmp(l3_address, "unix:", 5) != 0)
-        snprintf(out, cap, "%.*s%s", (int)(host_end - l3_address), l3_address, port);
-    else
-        snprintf(out, cap, "%s", data);
+    struct hl_host_port at, rpc;
+    snprintf(out, HL_HOST_PORT_MAX, "%s", data);
+    if (strncmp(l3_address, "unix:", 5) == 0 || hl_host_port_split(data, &at) != HL_OK ||
+        hl_host_port_split(l3_address, &rpc) != HL_OK)
+        return;
+    if (strcmp(at.host, "0.0.0.0") == 0 || strcmp(at.host, "::") == 0 || strcmp(at.host, "*") == 0)
+        hl_host_port_format(rpc.host, at.port, out);
 }
 
 /* Views that are handed out must stay pinned: the daemon that knew their pins is gone. */
@@ -119,12 +119,12 @@ static hl_status take_way(struct operation *op, const struct hl_api_pool_info *p
     helios_client *c = op->client;
     struct attach *a = &c->attach;
     const char *socket_path = pool->socket_path;
-    char data[300];
+    char data[HL_HOST_PORT_MAX];
     struct hl_id uuid;
     struct shm *next = NULL;
     HL_TRY(hl_id_parse(pool->uuid, &uuid));
     int had = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
-    fix_wildcard(c->l3_address, pool->data_address, data, sizeof(data));
+    fix_wildcard(c->l3_address, pool->data_address, data);
     hl_status st = HL_ENOENT;
     if (c->way != WAY_NET) {
         if (socket_path[0] == '\0')

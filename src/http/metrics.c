@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/plane.h"
 #include "os/cond.h"
@@ -246,25 +247,6 @@ static enum MHD_Result serve_request(void *arg, struct MHD_Connection *c, const 
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-static hl_status split_listen(const char *listen, char *host, size_t cap, char *port,
-                              size_t port_cap)
-{
-    const char *colon = strrchr(listen, ':');
-    size_t n = colon != NULL ? (size_t)(colon - listen) : 0;
-    const char *from = listen;
-    if (n >= 2 && listen[0] == '[' && listen[n - 1] == ']') {
-        from++;
-        n -= 2;
-    }
-    if (colon == NULL || n == 0 || n >= cap || colon[1] == '\0' || strlen(colon + 1) >= port_cap ||
-        strspn(colon + 1, "0123456789") != strlen(colon + 1) || atoi(colon + 1) > 65535)
-        return hl_fail(HL_EINVAL, "metrics on \"%s\": expected HOST:PORT", listen);
-    memcpy(host, from, n);
-    host[n] = '\0';
-    memcpy(port, colon + 1, strlen(colon + 1) + 1);
-    return HL_OK;
-}
-
 static int open_socket(const struct addrinfo *ai)
 {
     int one = 1;
@@ -293,11 +275,15 @@ static unsigned port_of(int fd)
 
 static hl_status listen_on(struct hl_metrics *m, int *out)
 {
-    char host[256], port[8];
+    char port[8];
+    struct hl_host_port x;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
     const char *where = m->opts.listen;
-    HL_TRY(split_listen(where, host, sizeof(host), port, sizeof(port)));
-    int rc = getaddrinfo(host, port, &hints, &list);
+    hl_status st = hl_host_port_split(where, &x);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "metrics: ");
+    snprintf(port, sizeof(port), "%u", x.port);
+    int rc = getaddrinfo(x.host, port, &hints, &list);
     if (rc != 0)
         return hl_fail(HL_EINVAL, "metrics on \"%s\": %s", where, gai_strerror(rc));
     int fd = -1;
@@ -308,8 +294,7 @@ static hl_status listen_on(struct hl_metrics *m, int *out)
     errno = err;
     if (fd < 0)
         return hl_fail(err == EADDRINUSE ? HL_EBUSY : HL_EIO, "metrics on %s: %m", where);
-    snprintf(m->address, sizeof(m->address), "%.*s:%u", (int)(strrchr(where, ':') - where), where,
-             port_of(fd));
+    hl_host_port_format(x.host, port_of(fd), m->address);
     *out = fd;
     return HL_OK;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/host_port.h"
 #include "net/addr.h"
 #include "os/cond.h"
 #include "os/poll.h"
@@ -46,35 +47,12 @@ static struct lookup *lookup_create(void)
     return look;
 }
 
-/* Cut "host:port" or "[v6]:port". */
-static hl_status split_address(const char *text, char *host, size_t host_cap, char *port,
-                               size_t port_cap)
+static hl_status split_address(const char *text, struct lookup *look)
 {
-    const char *colon = strrchr(text, ':');
-    const char *begin = text;
-    const char *end = colon;
-    if (colon == NULL || colon[1] == '\0')
-        return hl_fail(HL_EINVAL, "address \"%.300s\" has no port; write \"host:port\"", text);
-    if (*begin == '[') {
-        if (end == begin + 1 || end[-1] != ']')
-            return hl_fail(HL_EINVAL, "address \"%.300s\": \"[\" without \"]:\"", text);
-        begin++;
-        end--;
-    } else if (memchr(begin, ':', (size_t)(end - begin)) != NULL) {
-        return hl_fail(HL_EINVAL, "address \"%.300s\": write an IPv6 address as \"[::1]:port\"",
-                       text);
-    }
-    size_t len = (size_t)(end - begin);
-    if (len == 0 || len >= host_cap)
-        return hl_fail(HL_EINVAL, "address \"%.300s\" has no host or a too long one", text);
-    char *rest;
-    errno = 0;
-    unsigned long number = strtoul(colon + 1, &rest, 10);
-    if (*rest != '\0' || colon[1] < '0' || colon[1] > '9' || number > 65535)
-        return hl_fail(HL_EINVAL, "address \"%.300s\": the port is not a number 0..65535", text);
-    memcpy(host, begin, len);
-    host[len] = '\0';
-    snprintf(port, port_cap, "%lu", number);
+    struct hl_host_port x;
+    HL_TRY(hl_host_port_split(text, &x));
+    snprintf(look->host, sizeof(look->host), "%s", x.host);
+    snprintf(look->port, sizeof(look->port), "%u", x.port);
     return HL_OK;
 }
 
@@ -135,8 +113,7 @@ hl_status hl_addr_resolve(const char *text, int timeout_ms, struct hl_addr *out)
     struct lookup *look = lookup_create();
     if (look == NULL)
         return hl_fail(HL_ENOMEM, "resolving %s", text);
-    hl_status st =
-        split_address(text, look->host, sizeof(look->host), look->port, sizeof(look->port));
+    hl_status st = split_address(text, look);
     if (st != HL_OK) {
         lookup_free(look);
         return st;
@@ -160,8 +137,7 @@ unsigned hl_addr_port(const struct hl_addr *a)
 
 void hl_addr_format(const struct hl_addr *a, unsigned port, char *out)
 {
-    const char *form = strchr(a->host, ':') != NULL ? "[%s]:%u" : "%s:%u";
-    snprintf(out, HL_ADDR_TEXT_MAX, form, a->host, port);
+    hl_host_port_format(a->host, port, out);
 }
 
 static int same_host(const struct sockaddr *a, const struct sockaddr *b)

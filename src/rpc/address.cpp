@@ -15,6 +15,7 @@
 #include <cstring>
 
 extern "C" {
+#include "base/host_port.h"
 #include "base/log.h"
 #include "os/socket.h"
 }
@@ -55,24 +56,6 @@ class Fd
   private:
     int fd;
 };
-
-/* "[::1]:7400" -> "::1", "7400". */
-bool split(const std::string &address, std::string *host, std::string *port)
-{
-    size_t colon = address.rfind(':');
-    if (colon == std::string::npos || colon == 0)
-        return false;
-    *host = address.substr(0, colon);
-    *port = address.substr(colon + 1);
-    if (host->front() == '[' && host->back() == ']')
-        *host = host->substr(1, host->size() - 2);
-    else if (host->find(':') != std::string::npos)
-        return false;
-    char *end;
-    long number = strtol(port->c_str(), &end, 10);
-    return !host->empty() && !port->empty() && isdigit((unsigned char)port->front()) &&
-           *end == '\0' && number >= 0 && number <= 65535;
-}
 
 hl_status unix_name(const std::string &address, struct sockaddr_un *out)
 {
@@ -154,14 +137,13 @@ int listen_tcp(const struct addrinfo *ai)
 
 hl_status resolve(const char *address, struct addrinfo **out)
 {
-    std::string host, port;
-    split(address, &host, &port);
-    if (host == "*")
-        host = "0.0.0.0";
+    struct hl_host_port x;
+    HL_TRY(hl_host_port_split(address, &x));
+    const char *host = strcmp(x.host, "*") == 0 ? "0.0.0.0" : x.host;
     struct addrinfo hints = {};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-    int rc = getaddrinfo(host.c_str(), port.c_str(), &hints, out);
+    int rc = getaddrinfo(host, std::to_string(x.port).c_str(), &hints, out);
     if (rc != 0)
         return hl_fail(HL_EINVAL, "listen on %s: %s", address, gai_strerror(rc));
     return HL_OK;
@@ -192,7 +174,7 @@ bool is_loopback(const std::string &address)
 
 hl_status check_address(const char *address, bool may_be_any_port)
 {
-    std::string host, port;
+    struct hl_host_port x;
     if (is_unix(address)) {
         struct sockaddr_un name;
         HL_TRY(unix_name(address, &name));
@@ -200,9 +182,8 @@ hl_status check_address(const char *address, bool may_be_any_port)
             return HL_OK;
         return hl_fail(HL_EINVAL, "address \"%s\": the path must be absolute", address);
     }
-    if (!split(address, &host, &port))
-        return hl_fail(HL_EINVAL, "address \"%s\": expected HOST:PORT or unix:/PATH", address);
-    if (!may_be_any_port && strtol(port.c_str(), nullptr, 10) == 0)
+    HL_TRY(hl_host_port_split(address, &x));
+    if (!may_be_any_port && x.port == 0)
         return hl_fail(HL_EINVAL, "address \"%s\": port 0 can't be connected to", address);
     return HL_OK;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host_port.h"
 #include "cli/local/local_private.h"
 #include "core/json.h"
 
@@ -80,11 +81,12 @@ static void add_port(struct local_daemon *d, const struct local *l, const struct
 /* L3 has the port of metrics.listen, the Controller the next, then come the nodes. */
 static void add_metrics(struct local_daemon *d, const struct hl_conf *conf, int index)
 {
-    const char *listen = conf->metrics_listen, *colon = strrchr(listen, ':');
-    int port = colon != NULL ? atoi(colon + 1) : 0;
-    if (colon != NULL)
-        add_flag(d, "--metrics-listen", "%.*s:%d", (int)(colon - listen), listen,
-                 port > 0 ? port + index : 0);
+    struct hl_host_port x;
+    char text[HL_HOST_PORT_MAX];
+    if (hl_host_port_split(conf->metrics_listen, &x) != HL_OK)
+        return;
+    hl_host_port_format(x.host, x.port > 0 ? x.port + (unsigned)index : 0, text);
+    add_flag(d, "--metrics-listen", "%s", text);
 }
 
 /* Pods can't read a file of this machine: their secret comes by the options, or not at all. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host_port.h"
 #include "cli/local/local_private.h"
 #include "core/json.h"
 
@@ -142,8 +143,8 @@ static hl_status check_one_node(const struct local_settings *s)
         if (hl_conf_is_set(&s->agent, names[i]))
             one = names[i];
     for (size_t i = 0; i < HL_ARRAY_LEN(ports); i++) {
-        const char *colon = strrchr(ports[i][1], ':');
-        if (colon != NULL && atoi(colon + 1) > 0)
+        struct hl_host_port x;
+        if (hl_host_port_split(ports[i][1], &x) == HL_OK && x.port > 0)
             one = ports[i][0];
     }
     if (s->nodes <= 1 || one == NULL)

@@ -1,0 +1,35 @@
+/* base/host_port.h - "host:port" and "[::1]:port" as people write them, cut in two.
+ *
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  HL_EINVAL says what is missing or wrong.
+ * Units:   none.
+ * Limits:  a host name has at most 255 bytes. No name is looked up.
+ */
+#ifndef HL_BASE_HOST_PORT_H
+#define HL_BASE_HOST_PORT_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HL_HOST_PORT_MAX 264 /* bytes of the longest text, with its NUL */
+
+struct hl_host_port {
+    char host[256]; /* without brackets */
+    unsigned port;  /* 0..65535 */
+};
+
+hl_status hl_host_port_split(const char *text, struct hl_host_port *out) HL_CHECK;
+/* An IPv6 address gets its brackets. */
+void hl_host_port_format(const char *host, unsigned port, char out[HL_HOST_PORT_MAX]);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,72 @@
+/* Addresses as people write them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/host_port.h"
+
+static void hosts_and_ports_are_cut_and_joined(void **state)
+{
+    static const struct {
+        const char *text, *host;
+        unsigned port;
+    } rows[] = {{"127.0.0.1:7400", "127.0.0.1", 7400},
+                {"a.b-c:0", "a.b-c", 0},
+                {"[::1]:65535", "::1", 65535},
+                {"[fe80::1%eth0]:1", "fe80::1%eth0", 1}};
+
+    (void)state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        struct hl_host_port x;
+        char text[HL_HOST_PORT_MAX];
+        assert_int_equal(hl_host_port_split(rows[i].text, &x), HL_OK);
+        assert_string_equal(x.host, rows[i].host);
+        assert_int_equal(x.port, rows[i].port);
+        hl_host_port_format(x.host, x.port, text);
+        assert_string_equal(text, rows[i].text);
+    }
+}
+
+static void what_is_wrong_is_said(void **state)
+{
+    static const char *const rows[][2] = {{"", "has no port"},
+                                          {"host", "has no port"},
+                                          {"host:", "has no port"},
+                                          {":1", "has no host"},
+                                          {"[]:1", "has no host"},
+                                          {"[::1:1", "without \"]:\""},
+                                          {"::1:1", "as \"[::1]:port\""},
+                                          {"h:65536", "not a number 0..65535"},
+                                          {"h:1x", "not a number"},
+                                          {"h:-1", "not a number"},
+                                          {"h: 1", "not a number"},
+                                          {"h:99999999999999999999", "not a number"}};
+    char longest[300];
+    struct hl_host_port x, untouched;
+    (void)state;
+    memset(&x, 0x5A, sizeof(x));
+    untouched = x;
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        assert_int_equal(hl_host_port_split(rows[i][0], &x), HL_EINVAL);
+        if (strstr(hl_error_text(), rows[i][1]) == NULL)
+            fail_msg("'%s': '%s' is not in '%s'", rows[i][0], rows[i][1], hl_error_text());
+        assert_memory_equal(&x, &untouched, sizeof(x));
+    }
+    memset(longest, 'h', 256);
+    memcpy(longest + 256, ":1", 3); /* a byte too long */
+    assert_int_equal(hl_host_port_split(longest, &x), HL_EINVAL);
+    assert_int_equal(hl_host_port_split(longest + 1, &x), HL_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_and_ports_are_cut_and_joined),
+        cmocka_unit_test(what_is_wrong_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
