@@ -110,11 +110,21 @@ static void a_task_that_fails_is_named_and_the_runtime_runs_on(void **state)
     }
 }
 
-static void *release_later(void *arg)
+struct release {
+    maco_runtime *rt;
+    struct step *s;
+};
+
+/* Lets the step end once its run has been given up. */
+static void *release_after_abort(void *arg)
 {
-    struct step *s = arg;
-    usleep(400 * 1000);
-    __atomic_store_n(&s->go, 1, __ATOMIC_RELEASE);
+    struct release *r = arg;
+    uint64_t until = hl_now_ns() + BOUND_NS;
+    while (!__atomic_load_n(&r->s->begun, __ATOMIC_ACQUIRE) && hl_now_ns() < until)
+        usleep(1000);
+    while ((__atomic_load_n(&r->rt->run, __ATOMIC_SEQ_CST) & 1) != 0 && hl_now_ns() < until)
+        usleep(1000);
+    __atomic_store_n(&r->s->go, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
@@ -130,7 +140,8 @@ static void a_late_run_tells_who_waits_and_what_runs(void **state)
         maco_runtime *rt = open_runtime(policy, 2, 150, 0);
         assert_int_equal(maco_run(rt, c.plan), 0); /* what is told is of the run after it */
         s[1].what = BLOCK;
-        pthread_create(&other, NULL, release_later, &s[1]);
+        s[1].begun = 0;
+        pthread_create(&other, NULL, release_after_abort, &(struct release){rt, &s[1]});
         assert_int_equal(maco_run(rt, c.plan), HL_ETIMEDOUT);
         assert_non_null(strstr(hl_error_text(), "third (event"));
         assert_non_null(strstr(hl_error_text(), "has 0 of 1"));
