@@ -14,6 +14,7 @@
 #include "core/jobstate.h"
 #include "core/json.h"
 #include "core/listening.h"
+#include "core/sweep.h"
 #include "rpc/agent_calls.h"
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"
@@ -71,11 +72,8 @@ struct import {
 
 struct orphan {
     struct hl_id id;
-    uint64_t since_ns;
-    int64_t since_ms;
-    unsigned first_round;
-    unsigned round; /* of the last inventory that had it */
-    int archived;   /* the archive had it then */
+    struct hl_orphan seen;
+    int archived; /* the archive had it in the last round that saw it */
     UT_hash_handle hh;
 };
 
@@ -314,7 +312,6 @@ const char *pool_state(const struct hl_controller *c);
 void claim_answered(struct hl_controller *c, hl_status st);
 void pool_fini(struct hl_controller *c);
 
-int any_open_version(const struct hl_controller *c);
 /* Something in pool or archive that nobody knows; it goes after its grace. */
 void note_orphan(struct hl_controller *c, struct hl_id id, int archived);
 /* The L3 daemon has an L4. */

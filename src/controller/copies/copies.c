@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "controller/controller_private.h"
 #include "controller/copies/copies.h"
+#include "core/sweep.h"
 
 #define LIST_PAGE  2000
 #define DROPS_MAX  256 /* under way at one node */
@@ -386,8 +387,9 @@ static void settle_unknown(struct hl_controller *c)
 {
     struct holding *h, *next;
     uint64_t now = hl_now_ns();
-    uint64_t grace =
-        any_open_version(c) ? (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS : UNKNOWN_NS;
+    uint64_t grace = hl_sweep_has_open_version(&c->catalog)
+                         ? (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS
+                         : UNKNOWN_NS;
     HASH_ITER (hh, c->holdings, h, next) {
         if (hl_catalog_shard(&c->catalog, h->id) != NULL) {
             h->unknown_ns = 0;

@@ -33,13 +33,12 @@ void note_orphan(struct hl_controller *c, struct hl_id id, int archived)
         if (o == NULL)
             return;
         o->id = id;
-        o->since_ns = hl_now_ns();
-        o->since_ms = hl_wall_ms();
-        o->first_round = c->sweep_round;
+        o->seen = (struct hl_orphan){
+            .since_ns = hl_now_ns(), .since_ms = hl_wall_ms(), .first_round = c->sweep_round};
         HASH_ADD(hh, c->orphans, id, sizeof(id), o);
     }
-    o->archived = archived || (o->archived && o->round == c->sweep_round);
-    o->round = c->sweep_round;
+    o->archived = archived || (o->archived && o->seen.round == c->sweep_round);
+    o->seen.round = c->sweep_round;
 }
 
 /* One shard that L3 has, in its pool or in its archive. */
@@ -62,28 +61,6 @@ static void note_extent(struct hl_controller *c, const struct hl_api_extent *ext
     else
         s->seen_round = c->sweep_round;
     *(archived ? &c->claim.known_archived : &c->claim.known_pooled) += 1;
-}
-
-/* An open version was begun before its first shard was put; until it is committed, whatever came
- * later may be its. One that nobody writes any more is closed by drop_stale_versions(). */
-static int being_written(const struct hl_controller *c, const struct orphan *o)
-{
-    int64_t now_ms = hl_wall_ms(); /* created after that: the wall clock was set back */
-    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
-        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (v->state == HL_VERSION_OPEN &&
-                (v->created_ms <= o->since_ms || v->created_ms > now_ms))
-                return 1;
-    return 0;
-}
-
-int any_open_version(const struct hl_controller *c)
-{
-    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
-        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (v->state == HL_VERSION_OPEN)
-                return 1;
-    return 0;
 }
 
 static void orphan_freed(struct hl_controller *c, hl_status st, const char *text)
@@ -127,20 +104,21 @@ static void free_orphan(struct hl_controller *c, const struct orphan *o)
                           c->opts.rpc_timeout_ms, c->opts.loop, on_orphan_freed, c);
 }
 
-/* Orphans past their grace go; those that became known or vanished are forgotten. Shards are put
- * for imports and open versions only: where there is neither, what two rounds have seen is
- * nobody's. */
 static void settle_orphans(struct hl_controller *c)
 {
-    uint64_t grace_ns = any_open_version(c) ? (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS : 1;
+    const struct hl_sweep sweep = {.round = c->sweep_round,
+                                   .now_ns = hl_now_ns(),
+                                   .now_ms = hl_wall_ms(),
+                                   .grace_ns = (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS,
+                                   .importing = import_running_now(c)};
     struct orphan *o, *next;
     HASH_ITER (hh, c->orphans, o, next) {
         /* a commit may have come after its page was read */
-        int gone = o->round != c->sweep_round || hl_catalog_shard(&c->catalog, o->id) != NULL;
-        if (!gone && (import_running_now(c) || o->first_round == c->sweep_round ||
-                      hl_now_ns() - o->since_ns < grace_ns || being_written(c, o)))
+        bool is_known = hl_catalog_shard(&c->catalog, o->id) != NULL;
+        enum hl_orphan_fate fate = hl_sweep_orphan(&o->seen, is_known, &sweep, &c->catalog);
+        if (fate == HL_ORPHAN_WAITS)
             continue;
-        if (!gone)
+        if (fate == HL_ORPHAN_FREED)
             free_orphan(c, o);
         HASH_DEL(c->orphans, o);
         free(o);
@@ -155,14 +133,14 @@ int pool_has_archive(const struct hl_controller *c)
     return 0;
 }
 
-/* One miss may be a commit that came while the pages were read; two are a loss. */
 static void settle_lost(struct hl_controller *c)
 {
     unsigned lost = 0;
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
-        s->missed = s->seen_round == c->sweep_round ? 0 : s->missed + 1;
+        s->missed = hl_sweep_missed(s->missed, s->seen_round, c->sweep_round);
         s->archived = s->archive_round == c->sweep_round;
-        int lost_now = s->missed >= 2 && copies_places(c, s->id, HL_TIER_L1, NULL, 0) == 0;
+        bool has_copies = s->missed >= 2 && copies_places(c, s->id, HL_TIER_L1, NULL, 0) > 0;
+        bool lost_now = hl_sweep_is_lost(s->missed, has_copies);
         lost += lost_now && !s->lost;
         c->slots_changed |= s->lost && !lost_now; /* a job may wait for its version */
         s->lost = lost_now;

@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
+#include "core/ports.h"
 
-#define PORT_FIRST 20000
-#define PORT_COUNT 10000
 #define PORT_TRIES 64 /* candidates in one question */
 
 struct port_call {
@@ -18,13 +16,10 @@ struct port_call {
     int attempt;
 };
 
-/* Of the attempt. Clusters on one machine must not look at the same ports: each counts from one of
- * its own, which its Controller's address gives. `skip` candidates come before. */
 static int port_candidate(const struct job *j, int64_t skip)
 {
-    const char *address = hl_controller_address(j->controller);
-    uint32_t first = hl_crc32(0, address, strlen(address)) % PORT_COUNT;
-    return PORT_FIRST + (int)((first + j->seq * 7 + j->run.attempt + skip) % PORT_COUNT);
+    return hl_ports_candidate(hl_controller_address(j->controller), j->seq, j->run.attempt,
+                              (uint64_t)skip);
 }
 
 int master_port(const struct job *j)

@@ -8,22 +8,13 @@
 #include "base/log.h"
 #include "controller/controller_private.h"
 #include "controller/copies/copies.h"
+#include "core/retention.h"
 
 #define ROUND_MAX   256                /* in one batch: the loop does other things too */
 #define FORGETS_MAX 64                 /* calls to a node's Agent in one go */
 #define READER_NS   (60 * HL_NS_PER_S) /* a log that was asked for so recently is being read */
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
-
-static int by_end(const void *x, const void *y)
-{
-    const struct job *a = *(struct job *const *)x, *b = *(struct job *const *)y;
-    if (a->ended_steady_ms != b->ended_steady_ms)
-        return a->ended_steady_ms < b->ended_steady_ms ? -1 : 1;
-    if (a->run.finished_ms != b->run.finished_ms) /* one round has seen both end */
-        return a->run.finished_ms < b->run.finished_ms ? -1 : 1;
-    return a->seq < b->seq ? -1 : a->seq > b->seq;
-}
 
 static int has_version(const struct hl_controller *c, const struct job *j)
 {
@@ -34,8 +25,10 @@ static int has_version(const struct hl_controller *c, const struct job *j)
     return 0;
 }
 
-static int is_needed(const struct hl_controller *c, const struct job *j)
+static bool job_is_needed(void *arg, const void *item)
 {
+    const struct hl_controller *c = arg;
+    const struct job *j = item;
     int being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
     return being_read || !job_is_saved(j) || j->run.slots_held || has_version(c, j) ||
            gangs_need(j);
@@ -132,7 +125,7 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
 }
 
 /* The number of the last job goes with them: an id is never given twice. */
-static hl_status forget_jobs(struct hl_controller *c, struct job **list, size_t n)
+static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *list, size_t n)
 {
     struct hl_records records = {0};
     struct jobs_leaving *l = calloc(1, sizeof(*l));
@@ -143,8 +136,9 @@ static hl_status forget_jobs(struct hl_controller *c, struct job **list, size_t 
     hl_status st =
         hl_records_add(&records, json_pack("{s:I}", "last", (json_int_t)c->job_seq), "seq/job");
     for (size_t i = 0; i < n && st == HL_OK; i++) {
-        memcpy(l->ids[i], list[i]->id, sizeof(l->ids[i]));
-        st = hl_records_add(&records, NULL, "job/%s", list[i]->id);
+        const struct job *j = list[i].item;
+        memcpy(l->ids[i], j->id, sizeof(l->ids[i]));
+        st = hl_records_add(&records, NULL, "job/%s", j->id);
     }
     if (st == HL_OK)
         st = controller_write(c, &records, on_jobs_deleted, l);
@@ -155,48 +149,37 @@ static hl_status forget_jobs(struct hl_controller *c, struct job **list, size_t 
     }
     c->forgetting_jobs = true;
     for (size_t i = 0; i < n; i++)
-        list[i]->forgetting = true;
+        ((struct job *)list[i].item)->forgetting = true;
     return HL_OK;
 }
 
 static void keep_jobs(struct hl_controller *c)
 {
-    struct job **ended =
-        c->forgetting_jobs ? NULL : calloc(HASH_COUNT(c->jobs) + 1, sizeof(struct job *));
-    size_t count = 0, n = 0;
+    struct hl_ended *ended =
+        c->forgetting_jobs ? NULL : calloc(HASH_COUNT(c->jobs) + 1, sizeof(*ended));
+    const struct hl_retention rule = {
+        .keep = (size_t)c->opts.jobs_keep, .age_ms = c->opts.jobs_keep_age_ms, .round = ROUND_MAX};
+    int64_t now = controller_steady_ms(c);
+    size_t count = 0;
     if (ended == NULL)
         return; /* the next round */
-    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next) {
         if (!hl_job_state_ended(j->run.state))
             continue;
         if (j->ended_steady_ms == 0)
             j->ended_steady_ms = now;
-        ended[count++] = j;
+        ended[count++] = (struct hl_ended){.item = j,
+                                           .since_ms = j->ended_steady_ms,
+                                           .second_ms = j->run.finished_ms,
+                                           .order = j->seq};
     }
-    qsort(ended, count, sizeof(*ended), by_end);
-    size_t keep = (size_t)c->opts.jobs_keep, over = keep > 0 && count > keep ? count - keep : 0;
-    for (size_t i = 0; i < count && n < ROUND_MAX; i++) {
-        int old = age > 0 && now - ended[i]->ended_steady_ms > age;
-        if (i >= over && !old)
-            break; /* sorted: all others are younger */
-        if (!is_needed(c, ended[i]))
-            ended[n++] = ended[i];
-    }
+    size_t n = hl_retention_choose(ended, count, &rule, now, job_is_needed, c);
     if (n > 0 && forget_jobs(c, ended, n) != HL_OK)
         hl_error("ended jobs were not forgotten error=\"%s\"", hl_error_text());
     free(ended);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
-
-static int by_loss(const void *x, const void *y)
-{
-    const struct node *a = *(struct node *const *)x, *b = *(struct node *const *)y;
-    if (a->lost_steady_ms != b->lost_steady_ms)
-        return a->lost_steady_ms < b->lost_steady_ms ? -1 : 1;
-    return strcmp(a->name, b->name);
-}
 
 static int may_run(const struct job *j, const struct node *n)
 {
@@ -207,31 +190,33 @@ static int may_run(const struct job *j, const struct node *n)
     return 0;
 }
 
-static int has_job(const struct hl_controller *c, const struct node *n)
+static bool node_is_needed(void *arg, const void *item)
 {
+    const struct hl_controller *c = arg;
     for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (!hl_job_state_ended(j->run.state) && may_run(j, n))
-            return 1;
-    return 0;
+        if (!hl_job_state_ended(j->run.state) && may_run(j, item))
+            return true;
+    return false;
 }
 
 static void keep_nodes(struct hl_controller *c)
 {
-    struct node **lost = calloc(HASH_COUNT(c->nodes) + 1, sizeof(struct node *));
+    struct hl_ended *lost = calloc(HASH_COUNT(c->nodes) + 1, sizeof(*lost));
+    const struct hl_retention rule = {.keep = (size_t)c->opts.nodes_keep,
+                                      .age_ms = c->opts.nodes_keep_age_ms,
+                                      .round = ROUND_MAX};
     size_t count = 0;
     if (lost == NULL)
         return;
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
-        if (n->lost)
-            lost[count++] = n;
-    qsort(lost, count, sizeof(*lost), by_loss);
-    size_t keep = (size_t)c->opts.nodes_keep, over = keep > 0 && count > keep ? count - keep : 0;
-    int64_t age = c->opts.nodes_keep_age_ms, now = controller_steady_ms(c);
-    for (size_t i = 0; i < count && i < ROUND_MAX; i++) {
-        int old = age > 0 && now - lost[i]->lost_steady_ms > age;
-        if ((i < over || old) && !has_job(c, lost[i]))
-            node_forget(c, lost[i]);
-    }
+        if (n->lost) {
+            lost[count] =
+                (struct hl_ended){.item = n, .since_ms = n->lost_steady_ms, .order = count};
+            count++;
+        }
+    size_t n = hl_retention_choose(lost, count, &rule, controller_steady_ms(c), node_is_needed, c);
+    for (size_t i = 0; i < n; i++)
+        node_forget(c, lost[i].item);
     free(lost);
 }
 

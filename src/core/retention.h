@@ -1,0 +1,35 @@
+/* core/retention.h - which of what is over goes: by number, by age, the oldest first.
+ *
+ * Owns:    nothing; items are the caller's.
+ * Threads: any. Pure: time is an argument.
+ * Errors:  none.
+ * Units:   ms of one clock that does not jump.
+ * Limits:  none.
+ */
+#ifndef HL_CORE_RETENTION_H
+#define HL_CORE_RETENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct hl_retention {
+    size_t keep;    /* so many stay; 0 = any number */
+    int64_t age_ms; /* for so long; 0 = for ever */
+    size_t round;   /* at most so many go at once */
+};
+
+struct hl_ended {
+    void *item;
+    int64_t since_ms;  /* over since then */
+    int64_t second_ms; /* where that is the same: the smaller one is older */
+    uint64_t order;    /* likewise */
+};
+
+/* Sorts the list, oldest first, and moves those that go to its front; returns how many. What is
+ * still needed stays, and counts among those that are kept. */
+size_t hl_retention_choose(struct hl_ended *list, size_t count, const struct hl_retention *rule,
+                           int64_t now_ms, bool (*is_needed)(void *arg, const void *item),
+                           void *arg);
+
+#endif

@@ -1,0 +1,89 @@
+/* Which of what is over goes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "core/retention.h"
+
+/* Item 'a' is over since 100 ms, 'b' since 200 ms ...; given from the youngest to the oldest. Those
+ * that go, oldest first. `needed`: the letters of those that stay. */
+static bool is_needed(void *arg, const void *item)
+{
+    return strchr(arg, *(const char *)item) != NULL;
+}
+
+static const char *gone(size_t count, struct hl_retention rule, int64_t now_ms, const char *needed)
+{
+    static const char letters[] = "abcdefgh";
+    static char text[9];
+    struct hl_ended list[8];
+    for (size_t i = 0; i < count; i++)
+        list[count - 1 - i] =
+            (struct hl_ended){.item = (void *)&letters[i], .since_ms = 100 * (int64_t)(i + 1)};
+    size_t n = hl_retention_choose(list, count, &rule, now_ms, is_needed, (void *)needed);
+    for (size_t i = 0; i < n; i++)
+        text[i] = *(const char *)list[i].item;
+    text[n] = '\0';
+    return text;
+}
+
+static void by_number_and_by_age(void **state)
+{
+    (void)state;
+    assert_string_equal(gone(5, (struct hl_retention){.round = 9}, 9999, ""), ""); /* no rule */
+    assert_string_equal(gone(5, (struct hl_retention){.keep = 3, .round = 9}, 9999, ""), "ab");
+    assert_string_equal(gone(3, (struct hl_retention){.keep = 3, .round = 9}, 9999, ""), "");
+    /* at 700 b is over for 500 ms, which is not more than 500 */
+    assert_string_equal(gone(5, (struct hl_retention){.age_ms = 500, .round = 9}, 700, ""), "a");
+    assert_string_equal(gone(5, (struct hl_retention){.age_ms = 500, .round = 9}, 701, ""), "ab");
+    assert_string_equal(
+        gone(5, (struct hl_retention){.keep = 4, .age_ms = 500, .round = 9}, 801, ""), "abc");
+    assert_string_equal(
+        gone(5, (struct hl_retention){.keep = 2, .age_ms = 500, .round = 9}, 701, ""), "abc");
+    assert_string_equal(gone(0, (struct hl_retention){.keep = 1, .round = 9}, 9999, ""), "");
+}
+
+static void what_is_needed_stays_and_counts(void **state)
+{
+    (void)state;
+    assert_string_equal(gone(5, (struct hl_retention){.keep = 3, .round = 9}, 9999, "a"), "b");
+    assert_string_equal(gone(5, (struct hl_retention){.keep = 3, .round = 9}, 9999, "ab"), "");
+    assert_string_equal(gone(5, (struct hl_retention){.age_ms = 1, .round = 9}, 9999, "bd"), "ace");
+}
+
+static void a_round_takes_so_many(void **state)
+{
+    (void)state;
+    assert_string_equal(gone(8, (struct hl_retention){.keep = 1, .round = 3}, 9999, ""), "abc");
+    assert_string_equal(gone(8, (struct hl_retention){.keep = 1, .round = 3}, 9999, "b"), "acd");
+}
+
+static void equal_times_are_told_apart(void **state)
+{
+    static const char items[] = "xyz";
+    struct hl_ended list[] = {
+        {.item = (void *)&items[0], .since_ms = 5, .second_ms = 2},
+        {.item = (void *)&items[1], .since_ms = 5, .second_ms = 1, .order = 9},
+        {.item = (void *)&items[2], .since_ms = 5, .second_ms = 1, .order = 8}};
+    const struct hl_retention rule = {.keep = 1, .round = 9};
+    (void)state;
+    assert_int_equal(hl_retention_choose(list, 3, &rule, 9, is_needed, (void *)""), 2);
+    assert_int_equal(*(const char *)list[0].item, 'z');
+    assert_int_equal(*(const char *)list[1].item, 'y');
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_number_and_by_age),
+        cmocka_unit_test(what_is_needed_stays_and_counts),
+        cmocka_unit_test(a_round_takes_so_many),
+        cmocka_unit_test(equal_times_are_told_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
