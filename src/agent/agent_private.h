@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "agent/agent.h"
+#include "agent/ports.h"
 #include "hw/executor.h"
 #include "os/loop.h"
 #include "rpc/agent_calls.h"
@@ -23,18 +24,6 @@ struct link {
     int again;      /* something changed meanwhile */
     uint64_t heartbeat_ms;
     uint64_t backoff_ms;
-};
-
-/* What the Controller was told lately. */
-struct ports {
-    pthread_mutex_t lock;
-
-    struct {
-        int port;
-        uint64_t until_ns;
-    } given[64];
-
-    size_t next;
 };
 
 struct hl_agent {
@@ -94,9 +83,6 @@ void chunks_close(struct chunks *c);
 const char *chunks_name(const struct chunks *c);
 /* Of the host and each device, while there are processes; at most CHUNKS_TIERS_MAX. */
 size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier_info *out);
-
-/* ports.c: the first that is free here; HL_EBUSY when none is. Any thread. */
-hl_status ports_find(struct ports *p, struct hl_api_uint16_list wanted, uint16_t *out) HL_CHECK;
 
 /* calls.c */
 extern const struct hl_agent_handlers calls_handlers;

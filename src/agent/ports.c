@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/agent_private.h"
+#include "agent/ports.h"
 #include "base/clock.h"
 #include "os/file.h"
 

@@ -10,24 +10,17 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "core/claim.h"
 #include "l3d/l4_private.h"
-
-struct claimed_place {
-    struct hl_id cluster;
-    uint64_t revision;
-    uint64_t shards; /* that somebody may want */
-    int damaged;
-};
 
 struct claiming {
     struct work work;
     struct hl_l3d *d;
     struct hl_rpc_call *call;
-    struct hl_id cluster;
-    uint64_t revision, seen;
-    int adopt, take;
-    struct hl_archive *archive;       /* NULL: none, or away */
-    struct claimed_place pool, there; /* as found; there: the archive */
+    struct hl_claimant who;
+    uint64_t revision;
+    struct hl_archive *archive;    /* NULL: none, or away */
+    struct hl_claimed pool, there; /* as found; there: the archive */
     uint64_t archived, trashed;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -35,21 +28,9 @@ struct claiming {
 
 /* ---- a claim --------------------------------------------------------------------------------- */
 
-/* An empty archive is whoever's comes; an empty pool of another cluster is that one's: it serves it
- * now, and its shards are on their way. */
-static enum hl_api_claim_result judge_place(const struct claiming *c, const struct claimed_place *p,
-                                            int empty_is_free)
+static bool claims_anything(const struct claiming *c)
 {
-    if (c->take || (p->shards == 0 && empty_is_free))
-        return HL_API_CLAIM_RESULT_CLAIMED;
-    if (p->damaged)
-        return HL_API_CLAIM_RESULT_OTHER;
-    if (hl_id_is_none(p->cluster))
-        return p->shards == 0 || c->adopt ? HL_API_CLAIM_RESULT_CLAIMED
-                                          : HL_API_CLAIM_RESULT_UNCLAIMED;
-    if (!hl_id_equal(p->cluster, c->cluster))
-        return HL_API_CLAIM_RESULT_OTHER;
-    return p->revision > c->seen ? HL_API_CLAIM_RESULT_NEWER : HL_API_CLAIM_RESULT_CLAIMED;
+    return c->who.mode == HL_API_CLAIM_MODE_TAKE;
 }
 
 static void claiming_look(struct claiming *c)
@@ -58,7 +39,7 @@ static void claiming_look(struct claiming *c)
     struct hl_pool_info info;
     hl_pool_claimed(c->d->pool, &pool);
     hl_pool_info(c->d->pool, &info);
-    c->pool = (struct claimed_place){
+    c->pool = (struct hl_claimed){
         .cluster = pool.cluster, .revision = pool.revision, .shards = info.shards - info.manifests};
     c->archive = l4_archive(c->d);
     if (c->archive == NULL)
@@ -69,8 +50,8 @@ static void claiming_look(struct claiming *c)
     hl_archive_stat(c->archive, &there);
     c->archived = there.count - there.manifests;
     c->trashed = there.trashed;
-    c->there = (struct claimed_place){claim.cluster, claim.revision, c->archived + there.trashed,
-                                      claim.damaged};
+    c->there = (struct hl_claimed){claim.cluster, claim.revision, c->archived + there.trashed,
+                                   claim.damaged};
 }
 
 static void claiming_answer(struct claiming *c, enum hl_api_claim_result state)
@@ -94,12 +75,12 @@ static void claiming_answer(struct claiming *c, enum hl_api_claim_result state)
 /* The archive is ours, so the pool may be. */
 static void take_pool(struct claiming *c)
 {
-    struct hl_pool_claim now = {c->cluster, c->revision};
-    int same = hl_id_equal(c->pool.cluster, c->cluster);
+    struct hl_pool_claim now = {c->who.cluster, c->revision};
+    int same = hl_id_equal(c->pool.cluster, c->who.cluster);
     if (!same)
-        hl_info("pool is claimed cluster=%s revision=%" PRIu64, hl_id_format(c->cluster).s,
+        hl_info("pool is claimed cluster=%s revision=%" PRIu64, hl_id_format(c->who.cluster).s,
                 c->revision);
-    if (same && !c->take && c->pool.revision > now.revision)
+    if (same && !claims_anything(c) && c->pool.revision > now.revision)
         now.revision = c->pool.revision;
     hl_pool_claim(c->d->pool, &now);
     c->pool.cluster = now.cluster;
@@ -110,7 +91,7 @@ static void take_pool(struct claiming *c)
 static void write_archive(struct work *w)
 {
     struct claiming *c = (struct claiming *)w;
-    const struct hl_archive_claim now = {.cluster = c->cluster, .revision = c->revision};
+    const struct hl_archive_claim now = {.cluster = c->who.cluster, .revision = c->revision};
     pthread_mutex_lock(&c->d->l4->sign_lock);
     c->st = hl_archive_claim(c->archive, &now);
     pthread_mutex_unlock(&c->d->l4->sign_lock);
@@ -127,25 +108,25 @@ static void archive_written(struct work *w)
         free(c);
         return;
     }
-    hl_info("archive is claimed url=%s cluster=%s", c->d->l4->url, hl_id_format(c->cluster).s);
-    c->there = (struct claimed_place){
-        .cluster = c->cluster, .revision = c->revision, .shards = c->there.shards};
+    hl_info("archive is claimed url=%s cluster=%s", c->d->l4->url, hl_id_format(c->who.cluster).s);
+    c->there = (struct hl_claimed){
+        .cluster = c->who.cluster, .revision = c->revision, .shards = c->there.shards};
     take_pool(c);
 }
 
 static void claiming_decide(struct claiming *c)
 {
-    enum hl_api_claim_result pool = judge_place(c, &c->pool, 0);
+    enum hl_api_claim_result pool = hl_claim_judge(&c->pool, &c->who, false);
     enum hl_api_claim_result there =
-        c->archive != NULL ? judge_place(c, &c->there, 1) : HL_API_CLAIM_RESULT_CLAIMED;
+        c->archive != NULL ? hl_claim_judge(&c->there, &c->who, true) : HL_API_CLAIM_RESULT_CLAIMED;
     /* from bad to good */
     enum hl_api_claim_result worst = pool < there ? pool : there;
     if (worst != HL_API_CLAIM_RESULT_CLAIMED) {
         claiming_answer(c, worst);
         return;
     }
-    int stands = hl_id_equal(c->there.cluster, c->cluster) && !c->there.damaged &&
-                 (!c->take || c->there.revision == c->revision);
+    int stands = hl_id_equal(c->there.cluster, c->who.cluster) && !c->there.damaged &&
+                 (!claims_anything(c) || c->there.revision == c->revision);
     if (c->archive == NULL || stands) {
         take_pool(c);
         return;
@@ -159,16 +140,15 @@ static hl_status claiming_parse(struct hl_l3d *d, const struct hl_api_l3_claim_p
                                 struct claiming *c)
 {
     struct hl_archive *a;
-    HL_TRY(hl_id_parse(params->cluster, &c->cluster));
+    HL_TRY(hl_id_parse(params->cluster, &c->who.cluster));
     c->revision = params->revision;
-    c->seen = params->seen;
-    c->adopt = params->mode == HL_API_CLAIM_MODE_ADOPT;
-    c->take = params->mode == HL_API_CLAIM_MODE_TAKE;
-    if (hl_id_is_none(c->cluster))
+    c->who.seen = params->seen;
+    c->who.mode = params->mode;
+    if (hl_id_is_none(c->who.cluster))
         return hl_fail(HL_EINVAL, "claim: the cluster's id must not be 0");
     if (d->claiming)
         return hl_fail(HL_EBUSY, "another claim is being written; try again");
-    if (c->take && l4_away(d))
+    if (claims_anything(c) && l4_away(d))
         return l4_need(d, &a);
     return HL_OK;
 }

@@ -1,0 +1,107 @@
+/* Work of the L3 daemon's threads: run in a worker, ended on the loop, never lost. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "l3d/workers.h"
+#include "os/loop.h"
+
+#define COUNT 500
+
+struct item {
+    struct work work; /* first */
+    int number;
+    int *order; /* of the ends */
+    int *ended;
+    struct hl_loop *loop;
+    pthread_t ran_on;
+};
+
+static atomic_int running, most;
+
+static void item_run(struct work *w)
+{
+    struct item *it = (struct item *)w;
+    int now = atomic_fetch_add(&running, 1) + 1, seen = atomic_load(&most);
+    while (now > seen && !atomic_compare_exchange_weak(&most, &seen, now))
+        continue;
+    it->ran_on = pthread_self();
+    atomic_fetch_sub(&running, 1);
+}
+
+static void item_done(struct work *w)
+{
+    struct item *it = (struct item *)w;
+    HL_ON_LOOP(it->loop);
+    assert_false(pthread_equal(it->ran_on, pthread_self()));
+    it->order[(*it->ended)++] = it->number;
+}
+
+static void add_items(unsigned threads, int *order, int *ended)
+{
+    static struct item items[COUNT];
+    struct hl_loop *loop = NULL;
+    struct workers *ws = NULL;
+    assert_int_equal(hl_loop_create(&loop), HL_OK);
+    assert_int_equal(workers_start(loop, threads, &ws), HL_OK);
+    for (int i = 0; i < COUNT; i++) {
+        items[i] = (struct item){.work = {.run = item_run, .done = item_done},
+                                 .number = i,
+                                 .order = order,
+                                 .ended = ended,
+                                 .loop = loop};
+        workers_add(ws, &items[i].work);
+    }
+    workers_stop(ws); /* most of it has not run yet */
+    hl_loop_destroy(loop);
+}
+
+static void one_thread_keeps_the_order_and_loses_nothing(void **state)
+{
+    int order[COUNT], ended = 0;
+    (void)state;
+    add_items(1, order, &ended);
+    assert_int_equal(ended, COUNT);
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(order[i], i);
+}
+
+static void several_threads_end_everything_once(void **state)
+{
+    int order[COUNT], ended = 0, seen[COUNT] = {0};
+    (void)state;
+    atomic_store(&most, 0);
+    add_items(4, order, &ended);
+    assert_int_equal(ended, COUNT);
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(seen[order[i]]++, 0);
+    assert_in_range(atomic_load(&most), 1, 4);
+}
+
+static void without_work_they_end(void **state)
+{
+    struct hl_loop *loop = NULL;
+    struct workers *ws = NULL;
+    (void)state;
+    assert_int_equal(hl_loop_create(&loop), HL_OK);
+    assert_int_equal(workers_start(loop, 3, &ws), HL_OK);
+    workers_stop(ws);
+    workers_stop(NULL);
+    hl_loop_destroy(loop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_thread_keeps_the_order_and_loses_nothing),
+        cmocka_unit_test(several_threads_end_everything_once),
+        cmocka_unit_test(without_work_they_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
