@@ -395,20 +395,6 @@ hl_status hl_conf_publish(const struct hl_conf *conf)
     return HL_OK;
 }
 
-json_t *hl_conf_published(void)
-{
-    json_t *list = json_array(), *row;
-    size_t i;
-    json_array_foreach (in_force, i, row) {
-        json_array_append_new(list,
-                              json_pack("{s:s s:s s:s}", "name",
-                                        json_string_value(json_object_get(row, "name")), "value",
-                                        json_string_value(json_object_get(row, "value")), "origin",
-                                        json_string_value(json_object_get(row, "origin"))));
-    }
-    return list;
-}
-
 struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena)
 {
     struct hl_api_option_value_list list = {.count = json_array_size(in_force)};

@@ -224,9 +224,7 @@ char *hl_conf_text(const char *name, const char *value);
 bool hl_conf_has_password(const char *value);
 /* A daemon makes its options known to whoever asks it by RPC; once, before it serves. */
 hl_status hl_conf_publish(const struct hl_conf *conf) HL_CHECK;
-/* New reference: [{"name", "value", "origin"}] of what was published, [] before. */
-json_t *hl_conf_published(void);
-/* The same as an answer's list, which borrows from what was published. */
+/* What was published, as an answer's list that borrows from it; empty before. */
 struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena);
 /* The --help text of a program; caller frees. NULL when out of memory. */
 char *hl_conf_help(enum hl_program program);

@@ -206,11 +206,6 @@ void maco_runtime_close(maco_runtime *rt)
         release_runtime(rt);
 }
 
-uint32_t hl_maco_runtime_workers(const maco_runtime *rt)
-{
-    return rt->workers;
-}
-
 /* ---- a run ---- */
 
 /* Records are put on the clock by the line from the runtime's opening to here. */

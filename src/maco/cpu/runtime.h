@@ -41,6 +41,4 @@ hl_status hl_maco_run_tasks(const maco_runtime *r, uint32_t **tasks, uint32_t *n
 hl_status hl_maco_run_records(const maco_runtime *r, struct hl_maco_record **records,
                               size_t *n) HL_CHECK;
 
-uint32_t hl_maco_runtime_workers(const maco_runtime *r);
-
 #endif
