@@ -107,8 +107,11 @@ void hl_net_retry_free(struct hl_net_retry *r)
     if (r == NULL)
         return;
     atomic_store(&r->cancel, 1);
-    if (atomic_load_explicit(&r->state, memory_order_acquire) != RESTS)
-        hl_net_close(collect_attempt(r));
+    if (atomic_load_explicit(&r->state, memory_order_acquire) != RESTS) {
+        struct hl_net_client *made = collect_attempt(r);
+        if (made != NULL)
+            r->opts.ops->close(made); /* it has no retry of its own */
+    }
     free(r->address);
     free(r);
 }
