@@ -10,6 +10,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "hw/process_executor_private.h"
+#include "hw/systemd_scope.h"
 #include "os/file.h"
 #include "os/systemd.h"
 

@@ -1,27 +1,15 @@
-/* os/systemd.h - a scope of systemd's for the calling process.
+/* os/systemd.h - whether systemd manages the machine.
  *
- * On a machine that systemd runs, the control groups are its own: it takes the cpuset controller
- * away from groups it did not make whenever it looks at its units, and bindings go with it. In a
- * scope with delegation it leaves what is below alone.
- *
- * Owns:    nothing; the scope ends with its last process.
- * Threads: any; the scope holds the whole process.
- * Errors:  HL_ENOENT (no busctl), HL_EIO (systemd or the bus refuse; the reason is on stderr),
- *          HL_ETIMEDOUT.
- * Units:   milliseconds.
- * Limits:  names of 249 bytes: letters, digits, '.', '_', '-', ':'.
- * Source:  systemd's CGROUP_DELEGATION; org.freedesktop.systemd1(5), StartTransientUnit.
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  none.
+ * Units:   none.
+ * Limits:  none.
  */
 #ifndef HL_OS_SYSTEMD_H
 #define HL_OS_SYSTEMD_H
 
-#include "base/status.h"
-
 /* Whether systemd manages this machine, as sd_booted(3) tells. */
 int hl_systemd_booted(void);
-
-/* Moves the calling process into NAME.scope of helios.slice, with the controllers cpuset and memory
- * for groups of its own. Wants root. */
-hl_status hl_systemd_scope(const char *name, int timeout_ms) HL_CHECK;
 
 #endif
