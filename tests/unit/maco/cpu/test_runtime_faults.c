@@ -1,4 +1,4 @@
-/* Runs that fail, are late or cancelled, planted faults, queues, wishes. */
+/* Runs that fail, are late or cancelled, planted faults, wishes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -110,6 +110,33 @@ static void a_task_that_fails_is_named_and_the_runtime_runs_on(void **state)
     }
 }
 
+/* The runtime's caller is asked while it waits: a run is late when the step that shall make it so
+ * is at work, not before, however slow the host is. */
+static int await_blocked_step(void *arg)
+{
+    const struct step *s = arg;
+    uint64_t until = hl_now_ns() + BOUND_NS;
+    while (s->what == BLOCK && !__atomic_load_n(&s->begun, __ATOMIC_ACQUIRE) && hl_now_ns() < until)
+        usleep(1000);
+    return 0;
+}
+
+static maco_runtime *open_for_late_run(int policy, struct step *blocked)
+{
+    maco_runtime *rt = open_runtime(policy, 2, BOUND_NS / HL_NS_PER_MS, 0);
+    rt->poll = await_blocked_step;
+    rt->poll_arg = blocked;
+    return rt;
+}
+
+static hl_status run_late(maco_runtime *rt, const maco_plan *plan)
+{
+    rt->timeout_ns = 150 * HL_NS_PER_MS;
+    hl_status st = maco_run(rt, plan);
+    rt->timeout_ns = BOUND_NS;
+    return st;
+}
+
 struct release {
     maco_runtime *rt;
     struct step *s;
@@ -137,12 +164,12 @@ static void a_late_run_tells_who_waits_and_what_runs(void **state)
         struct chain c;
         pthread_t other;
         make_chain(&c, policy, 2, do_step, args_of(s, args), three, 3, 1);
-        maco_runtime *rt = open_runtime(policy, 2, 150, 0);
+        maco_runtime *rt = open_for_late_run(policy, &s[1]);
         assert_int_equal(maco_run(rt, c.plan), 0); /* what is told is of the run after it */
         s[1].what = BLOCK;
         s[1].begun = 0;
         pthread_create(&other, NULL, release_after_abort, &(struct release){rt, &s[1]});
-        assert_int_equal(maco_run(rt, c.plan), HL_ETIMEDOUT);
+        assert_int_equal(run_late(rt, c.plan), HL_ETIMEDOUT);
         assert_non_null(strstr(hl_error_text(), "third (event"));
         assert_non_null(strstr(hl_error_text(), "has 0 of 1"));
         assert_non_null(strstr(hl_error_text(), "runs second since"));
@@ -161,11 +188,11 @@ static void a_body_that_does_not_end_keeps_nobody(void **state)
     void *args[3];
     struct chain c;
     make_chain(&c, MACO_DIRECT, 2, do_step, args_of(s, args), three, 3, 1);
-    maco_runtime *rt = open_runtime(MACO_DIRECT, 2, 100, 0);
+    maco_runtime *rt = open_for_late_run(MACO_DIRECT, &s[0]);
     uint32_t ids[3], n;
-    assert_int_equal(maco_run(rt, c.plan), HL_ETIMEDOUT);
+    assert_int_equal(run_late(rt, c.plan), HL_ETIMEDOUT);
     assert_non_null(strstr(hl_error_text(), "still at work"));
-    assert_int_equal(maco_run(rt, c.plan), HL_EBUSY);
+    assert_int_equal(run_late(rt, c.plan), HL_EBUSY);
     assert_non_null(strstr(hl_error_text(), "in first"));
     assert_int_equal(maco_run_order(rt, ids, 3, &n), HL_EBUSY);
     __atomic_store_n(&s[0].go, 1, __ATOMIC_RELEASE);
@@ -247,7 +274,7 @@ static void who_waits_is_asked_and_may_end_the_run(void **state)
 
 static int noticed(struct dag *d)
 {
-    maco_runtime *rt = open_runtime(MACO_DIRECT, 1, 50, 0);
+    maco_runtime *rt = open_runtime(MACO_DIRECT, 1, 5000, 0);
     struct hl_maco_source source = dag_source(d);
     d->version++;
     int st = hl_maco_run_source(rt, &source);
@@ -339,84 +366,6 @@ static void plans_that_make_no_sense_are_refused(void **state)
         dag_fini(&d);
     }
     maco_runtime_close(rt);
-}
-
-/* ---- queues ---- */
-
-static void an_empty_queue_gives_nothing_though_its_slots_are_zero(void **state)
-{
-    (void)state;
-    struct hl_maco_spsc a;
-    struct hl_maco_mpsc b;
-    struct hl_maco_share c;
-    uint32_t got = 7;
-    assert_int_equal(hl_maco_spsc_init(&a, 2), HL_OK);
-    assert_int_equal(hl_maco_mpsc_init(&b, 2), HL_OK);
-    assert_int_equal(hl_maco_share_init(&c, 2), HL_OK);
-    assert_int_equal(hl_maco_spsc_batch(&a), 0);
-    assert_int_equal(hl_maco_mpsc_pop(&b, &got), 0);
-    assert_int_equal(hl_maco_share_take(&c, &got), 0);
-    assert_int_equal(got, 7);
-    hl_maco_spsc_stage(&a, 0);
-    assert_int_equal(hl_maco_spsc_batch(&a), 0); /* staged is not published */
-    assert_int_equal(hl_maco_spsc_publish(&a), 1);
-    assert_int_equal(hl_maco_spsc_batch(&a), 1);
-    b.ticket++; /* a producer that has its ticket and not yet written */
-    assert_int_equal(hl_maco_mpsc_push(&b, 5), 1);
-    assert_int_equal(hl_maco_mpsc_pop(&b, &got), 0);
-    for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(hl_maco_share_push(&c, i), 1);
-    assert_int_equal(hl_maco_share_push(&c, 9), 0);
-    for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(hl_maco_share_take(&c, &got), 1);
-        assert_int_equal(got, i);
-    }
-    hl_maco_spsc_fini(&a);
-    hl_maco_mpsc_fini(&b);
-    hl_maco_share_fini(&c);
-}
-
-#define MANY 100000
-
-struct takers {
-    struct hl_maco_share ring;
-    uint8_t *seen; /* atomic */
-    int done;
-};
-
-static void *take_all(void *arg)
-{
-    struct takers *t = arg;
-    uint32_t got;
-    for (;;) {
-        int done = __atomic_load_n(&t->done, __ATOMIC_ACQUIRE);
-        if (hl_maco_share_take(&t->ring, &got))
-            __atomic_add_fetch(&t->seen[got], 1, __ATOMIC_RELAXED);
-        else if (done)
-            return NULL;
-    }
-}
-
-static void what_is_shared_is_taken_once(void **state)
-{
-    (void)state;
-    struct takers t = {.seen = calloc(MANY, 1)};
-    pthread_t other[2];
-    uint32_t got;
-    assert_int_equal(hl_maco_share_init(&t.ring, 4), HL_OK);
-    for (int i = 0; i < 2; i++)
-        pthread_create(&other[i], NULL, take_all, &t);
-    for (uint32_t i = 0; i < MANY; i++)
-        while (!hl_maco_share_push(&t.ring, i))
-            if (hl_maco_share_take(&t.ring, &got))
-                __atomic_add_fetch(&t.seen[got], 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&t.done, 1, __ATOMIC_RELEASE);
-    for (int i = 0; i < 2; i++)
-        pthread_join(other[i], NULL);
-    for (uint32_t i = 0; i < MANY; i++)
-        assert_int_equal(t.seen[i], 1);
-    hl_maco_share_fini(&t.ring);
-    free(t.seen);
 }
 
 static void idle_workers_wait_for_their_first_task(void **state)
@@ -678,8 +627,6 @@ int main(void)
         cmocka_unit_test(one_trigger_less_is_noticed),
         cmocka_unit_test(a_second_parent_that_is_ignored_is_noticed),
         cmocka_unit_test(plans_that_make_no_sense_are_refused),
-        cmocka_unit_test(an_empty_queue_gives_nothing_though_its_slots_are_zero),
-        cmocka_unit_test(what_is_shared_is_taken_once),
         cmocka_unit_test(idle_workers_wait_for_their_first_task),
         cmocka_unit_test(wishes_for_a_worker_are_kept),
         cmocka_unit_test(a_chain_is_followed_by_links),
