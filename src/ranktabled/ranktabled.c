@@ -181,6 +181,7 @@ static void on_tick(void *arg)
     for (int i = 0; i < CACHE_KINDS; i++)
         hl_kube_watcher_deliver(d->feeds[i].watcher);
     take_turn(d);
+    d->rounds++;
 }
 
 static void on_lease(void *arg)
@@ -227,6 +228,9 @@ hl_status hl_ranktabled_gauges(struct hl_ranktabled *d, struct hl_buf *out)
     gauge_jobs(d, out);
     gauge_feeds(d, out);
     hl_buf_printf(out,
+                  "# HELP helios_ranktable_rounds_total Looks for jobs whose table may be due.\n"
+                  "# TYPE helios_ranktable_rounds_total counter\n"
+                  "helios_ranktable_rounds_total %lu\n"
                   "# HELP helios_ranktable_writes_total Writes of ConfigMaps.\n"
                   "# TYPE helios_ranktable_writes_total counter\n"
                   "helios_ranktable_writes_total{result=\"ok\"} %lu\n"
@@ -237,7 +241,7 @@ hl_status hl_ranktabled_gauges(struct hl_ranktabled *d, struct hl_buf *out)
                   "helios_ranktable_reads_total %lu\n"
                   "# HELP helios_ranktable_leader 1 on the instance that writes.\n"
                   "# TYPE helios_ranktable_leader gauge\nhelios_ranktable_leader %d\n",
-                  d->writes, d->conflicts, d->failures, d->reads, ranktabled_leads(d));
+                  d->rounds, d->writes, d->conflicts, d->failures, d->reads, ranktabled_leads(d));
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory allocating metrics") : HL_OK;
 }
 

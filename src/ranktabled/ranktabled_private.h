@@ -26,7 +26,7 @@ struct hl_ranktabled {
     unsigned calls; /* requests under way */
     int stopping;
     int goes_on; /* a turn of judging was cut short; the next one is posted */
-    unsigned long writes, conflicts, failures, reads, events;
+    unsigned long rounds, writes, conflicts, failures, reads, events;
 };
 
 /* 1: this instance writes. */

@@ -108,7 +108,7 @@ class Faults(Scripted, unittest.TestCase):
 
         def expire():  # after the first page of the next list: what it said is of yesterday
             self.server.between_pages = None
-            time.sleep(0.5)  # long enough for a wrong decision
+            c.let_decide(3)  # and it must not decide anything
             for i in range(5):
                 self.server.delete("pods", self.ns, f"j-w-{i}")
             self.pods_behind_the_scenes(job, range(5), server=11)
@@ -161,7 +161,7 @@ class Faults(Scripted, unittest.TestCase):
             self.wait_status("initializing")
             self.pod(job, 0, server=server)
             self.wait_ranks({str(server): 0, "2": 2})
-        self.settle(c, 2)
+        self.settle(c, 20)
         self.assertEqual((c.writes(), c.reads()), (5, 0))
 
     def test_a_config_map_that_may_not_be_read(self):
@@ -200,7 +200,7 @@ class Faults(Scripted, unittest.TestCase):
         self.wait_status("completed")
         version = int(self.api.get("configmaps", self.ns, "rings-config-j")["metadata"]["resourceVersion"])
         wait_for("the watch brought it", lambda: self.server.sent.get("configmaps", 0) >= version, WAIT_S)
-        time.sleep(0.5)  # long enough for a read
+        c.let_decide(3)  # and it must not read anything
         self.server.release.set()
         self.settle(c)
         self.assertEqual((c.writes(), c.reads()), (1, 0))
@@ -236,12 +236,15 @@ class Faults(Scripted, unittest.TestCase):
 
     def test_versions_that_are_always_forgotten(self):
         """Lists are not asked for without a pause."""
-        self.two()
+        def lists():
+            return sum(r[:2] == ("LIST", "pods") for r in self.server.requests)
+        _, c = self.two()
+        before = lists()
         self.server.amnesia = True
         self.server.cut_watches()
-        time.sleep(3)
-        lists = [r for r in self.server.requests if r[:2] == ("LIST", "pods")]
-        self.assertLess(len(lists), 10)
+        c.let_decide(30)  # 3 s at least, and a second between two lists
+        self.assertLess(lists() - before, 10)
+        wait_for("it goes on listing", lambda: lists() - before > 2, WAIT_S)
 
     def test_by_a_proxy(self):
         proxy = f"http://127.0.0.1:{self.server.port}"  # takes whole addresses, as proxies do
@@ -265,7 +268,7 @@ class Faults(Scripted, unittest.TestCase):
         for i in range(1000):
             self.pods_behind_the_scenes(job, [i], server=0)
             if i % 100 == 99:
-                time.sleep(0.3)  # three batches
+                c.let_decide(3)
         self.ranks()
         self.settle(c)
         self.assertEqual(len(self.server.patched), 1)

@@ -54,6 +54,14 @@ class Controller:
     def reads(self):
         return self.metric("helios_ranktable_reads_total")
 
+    def rounds(self):
+        return self.metric("helios_ranktable_rounds_total")
+
+    def let_decide(self, rounds):
+        """Until it has looked so often for what it should do: time of its own, of which a busy machine gives it little."""
+        until = self.rounds() + rounds
+        wait_for(f"{rounds} rounds of the controller", lambda: self.rounds() >= until, WAIT_S + rounds)
+
     def leads(self):
         return self.metric("helios_ranktable_leader") == 1
 
@@ -154,8 +162,11 @@ class World:
 
     def ranks(self, **where):
         """server -> first rank, once the table is complete."""
-        self.wait_status("completed", **where)
-        return {s["server_id"].split(".")[-1]: int(s["device"][0]["rank_id"]) for s in self.table(**where)["server_list"]}
+        def complete():
+            table = self.table(**where)
+            return table if table["status"] == "completed" else None
+        table = wait_for("the table is completed", complete, WAIT_S)
+        return {s["server_id"].split(".")[-1]: int(s["device"][0]["rank_id"]) for s in table["server_list"]}
 
     def wait_status(self, status, **where):
         wait_for(f"the table is {status}", lambda: self.table(**where)["status"] == status, WAIT_S)
@@ -163,12 +174,12 @@ class World:
     def wait_ranks(self, ranks, **where):
         wait_for(f"the table says {ranks}", lambda: self.ranks(**where) == ranks, WAIT_S)
 
-    def settle(self, c, gap=0.6):
+    def settle(self, c, rounds=6):
         """Nothing is written any more."""
         before = -1
         while before != c.writes():
             before = c.writes()
-            time.sleep(gap)
+            c.let_decide(rounds)
         self.assertIsNone(c.process.poll())
 
     def two(self, c=None):
