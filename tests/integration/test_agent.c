@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,10 +28,12 @@
 #include "os/loop.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
+#include "support/process_state.h"
 #include "support/rpc_json.h"
 
 #define DEADLINE_MS 20000
 #define CALL_MS     10000
+#define WORKERS     4 /* of libuv's pool */
 
 struct controller {
     struct hl_loop *loop;
@@ -535,7 +538,7 @@ static void heartbeats_go_on_while_all_workers_wait_for_a_disk(void **state)
     for (int i = 0; i < 8; i++)
         rpc_json_call_async(w->peer, "readLog", params, CALL_MS, w->c.loop, on_read, &waiting);
     json_decref(params);
-    poll(NULL, 0, 500); /* now they all wait */
+    AWAIT(w, threads_in_call(w->agent, SYS_openat) == WORKERS);
     pthread_mutex_lock(&w->c.lock);
     beats = w->c.beats;
     pthread_mutex_unlock(&w->c.lock);

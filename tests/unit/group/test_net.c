@@ -182,10 +182,20 @@ static int is_stopped(pid_t pid)
     return process_state(path) == 'T';
 }
 
-static void *cancels_in_the_middle(void *group)
+struct canceller {
+    hybridps_group *group;
+    pid_t sender; /* the thread */
+};
+
+/* Of a message that nobody takes: its sender sleeps, and goes on sleeping. */
+static void *cancels_in_the_middle(void *arg)
 {
-    poll(NULL, 0, 500); /* of a message that nobody takes */
-    hybridps_group_cancel(group);
+    struct canceller *c = arg;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)c->sender);
+    for (int asleep = 0; asleep < 10; asleep = process_state(path) == 'S' ? asleep + 1 : 0)
+        poll(NULL, 0, 5);
+    hybridps_group_cancel(c->group);
     return NULL;
 }
 
@@ -206,7 +216,8 @@ static int closes_soon(int rank, int world)
     WANT(write(told[1], "x", 1) == 1);
     while (!is_stopped(still)) /* the alarm ends it */
         poll(NULL, 0, 5);
-    WANT(pthread_create(&thread, NULL, cancels_in_the_middle, g) == 0);
+    struct canceller c = {g, gettid()};
+    WANT(pthread_create(&thread, NULL, cancels_in_the_middle, &c) == 0);
     WANT(hybridps_group_broadcast(g, "weights", x, sizeof(x), 0) == HELIOS_ECANCELED);
     pthread_join(thread, NULL);
     uint64_t began = hl_now_ns();

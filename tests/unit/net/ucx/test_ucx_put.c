@@ -4,6 +4,7 @@
 #include "unit/net/put_rig.h"
 
 #include "support/fault.h"
+#include "support/process_state.h"
 
 /* Sizes around every border: entry, batch, piece, chunk. */
 static const size_t mixed[] = {
@@ -199,8 +200,13 @@ static void what_is_stored_while_the_server_stops_is_answered(void **state)
     assert_int_equal(pthread_create(&threads[0], NULL, put_once, &putter), 0);
     while (!at_door(&s))
         poll(NULL, 0, 1);
+    int before = threads_in_call(getpid(), -1);
     assert_int_equal(pthread_create(&threads[1], NULL, stop, server), 0);
-    poll(NULL, 0, 300); /* it stops by now, as a rule */
+    uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
+    while (threads_in_call(getpid(), -1) > before) { /* one more, till the server's has ended */
+        assert_true(hl_now_ns() < limit);
+        poll(NULL, 0, 1);
+    }
     shut(&s, 0);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
