@@ -6,6 +6,39 @@
 #include <string.h>
 #include <strings.h>
 
+const char *hl_scan_number(const char *text, uint64_t max, uint64_t *out)
+{
+    uint64_t value = 0;
+    const char *p = text;
+    for (; isdigit((unsigned char)*p); p++)
+        if (__builtin_mul_overflow(value, 10u, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value) || value > max)
+            return NULL;
+    if (p == text)
+        return NULL;
+    *out = value;
+    return p;
+}
+
+int hl_parse_number(const char *text, uint64_t max, uint64_t *out)
+{
+    uint64_t value;
+    const char *end = hl_scan_number(text, max, &value);
+    if (end == NULL || *end != '\0')
+        return 0;
+    *out = value;
+    return 1;
+}
+
+int hl_parse_hex(const char *text, size_t digits, uint64_t *out)
+{
+    size_t len = strspn(text, "0123456789abcdefABCDEF");
+    if (len == 0 || len > digits || len > 16 || text[len] != '\0')
+        return 0;
+    *out = strtoull(text, NULL, 16);
+    return 1;
+}
+
 struct unit {
     const char *name;
     uint64_t scale;

@@ -1,8 +1,9 @@
-/* base/text.h - reading sizes, durations and rates that people write, and guessing what they meant.
+/* base/text.h - reading numbers, sizes, durations and rates, and guessing what people meant.
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  HL_EINVAL with the text and what is expected; callers put the place in front.
+ * Errors:  HL_EINVAL with the text and what is expected; callers put the place in front. Plain
+ *          numbers say yes or no.
  * Units:   bytes, milliseconds, bits per second.
  * Limits:  values below 2^63.
  */
@@ -15,6 +16,12 @@
 #include "base/buf.h"
 #include "base/status.h"
 
+/* Digits of a number up to `max` and nothing else: no sign, no blank, no rest. 1: it is one. */
+int hl_parse_number(const char *text, uint64_t max, uint64_t *out);
+/* The same in hexadecimal, of 1 to `digits` digits without "0x". */
+int hl_parse_hex(const char *text, size_t digits, uint64_t *out);
+/* The number that a longer text begins with; returns where it ends, NULL: it begins with none. */
+const char *hl_scan_number(const char *text, uint64_t max, uint64_t *out);
 /* "4096", "512MiB", "2GB". KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000, and K M G T
  * alone (any case) of 1024, as docker reads them. Fractions are fine ("1.5GiB"). */
 hl_status hl_parse_bytes(const char *text, uint64_t *out) HL_CHECK;

@@ -1,9 +1,11 @@
 /* One thread per client: it reports accesses at most every REPORT_NS and once more at the end, and
  * looks after pins. A training that never reads costs it one look per tick. */
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "client/client_private.h"
 
 #define TICK_MS           250
@@ -13,7 +15,8 @@
 static int env_int(const char *name)
 {
     const char *value = getenv(name);
-    return value != NULL ? atoi(value) : 0;
+    uint64_t number;
+    return value != NULL && hl_parse_number(value, INT_MAX, &number) ? (int)number : 0;
 }
 
 static const char *env_text(const char *name)

@@ -1,6 +1,7 @@
 /* The shim: one small process per container that starts, watches and ends its ranks. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "hw/process_executor.h"
 #include "hw/process_executor_private.h"
 #include "os/file.h"
@@ -135,12 +137,20 @@ static void reap_ranks(struct hl_shim *s)
 
 /* ---- life ---- */
 
+/* A file "stop" that holds no number asks for what the container's record says. */
+static int parse_grace(const char *text, int otherwise)
+{
+    uint64_t ms;
+    const char *end = hl_scan_number(text, INT_MAX, &ms);
+    return end != NULL && (*end == '\0' || *end == '\n') ? (int)ms : otherwise;
+}
+
 static void on_stop_signal(struct hl_shim *s)
 {
     int grace = s->spec.stop_grace_ms;
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(64);
     if (hl_file_read(hl_path_in(s->dir, "stop").s, &text) == HL_OK && text.len > 0)
-        grace = atoi(text.data);
+        grace = parse_grace(text.data, grace);
     if (!s->failed)
         s->requested = 1;
     begin_stop(s, grace < 0 ? 0 : grace);

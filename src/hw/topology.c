@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 
 #define XML_BYTES_MAX (64u << 20)
 
@@ -99,6 +100,7 @@ static void look_at_os(hwloc_obj_t pci, struct os_view *v)
     for (hwloc_obj_t os = pci->io_first_child; os != NULL; os = os->next_sibling) {
         if (os->type != HWLOC_OBJ_OS_DEVICE)
             continue;
+        uint64_t size_kib;
         const char *guid = hwloc_obj_get_info_by_name(os, "SysImageGUID");
         const char *kib = hwloc_obj_get_info_by_name(os, "CUDAGlobalMemorySize");
         v->compute |= is_compute(os);
@@ -108,8 +110,8 @@ static void look_at_os(hwloc_obj_t pci, struct os_view *v)
         }
         if (guid != NULL)
             copy_text(v->board, sizeof(v->board), guid);
-        if (kib != NULL)
-            v->memory_bytes = strtoull(kib, NULL, 10) * 1024;
+        if (kib != NULL && hl_parse_number(kib, UINT64_MAX / 1024, &size_kib))
+            v->memory_bytes = size_kib * 1024;
     }
 }
 

@@ -1,12 +1,15 @@
 #include "kube/http.h"
 
+#include <ctype.h>
 #include <curl/curl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "core/json.h"
 
 #define CONNECT_MS      5000
@@ -123,13 +126,29 @@ static size_t on_write(char *from, size_t size, size_t n, void *arg)
     return x->stream_st == HL_OK ? len : 0;
 }
 
+/* 0 for a date, which HTTP allows, too. */
+static int parse_seconds(const char *from, size_t len)
+{
+    char text[16];
+    uint64_t seconds;
+    while (len > 0 && isspace((unsigned char)from[len - 1]))
+        len--;
+    for (; len > 0 && isspace((unsigned char)*from); len--)
+        from++;
+    if (len >= sizeof(text))
+        return 0;
+    memcpy(text, from, len);
+    text[len] = '\0';
+    return hl_parse_number(text, INT_MAX, &seconds) ? (int)seconds : 0;
+}
+
 static size_t on_header(char *line, size_t size, size_t n, void *arg)
 {
     static const char name[] = "retry-after:";
     struct exchange *x = arg;
     size_t len = size * n;
     if (len > strlen(name) && strncasecmp(line, name, strlen(name)) == 0)
-        x->retry_after_s = atoi(line + strlen(name));
+        x->retry_after_s = parse_seconds(line + strlen(name), len - strlen(name));
     if (x->stream != NULL && x->stream->begun != NULL && len == 2 && line[0] == '\r') {
         curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
         if (x->code == 200)

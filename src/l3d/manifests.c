@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "core/layout.h"
 #include "core/manifest.h"
@@ -157,10 +158,12 @@ static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, struct hl_aren
     return st != HL_OK && archived ? read_manifest_of(d, id, NULL, arena, out) : st;
 }
 
-static int64_t meta_int(const struct hl_safetensors *st, const char *key)
+/* -1: the header has no such number. */
+static int64_t meta_int(const struct hl_safetensors *st, const char *key, uint64_t max)
 {
     const char *text = hl_safetensors_meta(st, key);
-    return text != NULL ? strtoll(text, NULL, 10) : -1;
+    uint64_t value;
+    return text != NULL && hl_parse_number(text, max, &value) ? (int64_t)value : -1;
 }
 
 static hl_status put_header(const struct hl_safetensors *st, struct hl_arena *arena,
@@ -172,9 +175,9 @@ static hl_status put_header(const struct hl_safetensors *st, struct hl_arena *ar
     free(layout);
     out->model = hl_arena_strdup(arena, hl_safetensors_meta(st, "helios.model"));
     out->part = hl_arena_strdup(arena, hl_safetensors_meta(st, "helios.part"));
-    out->version = meta_int(st, "helios.version");
-    out->pp = (int32_t)meta_int(st, "helios.pp");
-    out->tp = (int32_t)meta_int(st, "helios.tp");
+    out->version = meta_int(st, "helios.version", INT64_MAX);
+    out->pp = (int32_t)meta_int(st, "helios.pp", INT32_MAX);
+    out->tp = (int32_t)meta_int(st, "helios.tp", INT32_MAX);
     out->tensors = (uint32_t)st->count;
     return HL_OK;
 }

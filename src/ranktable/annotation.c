@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "core/json.h"
 
 #define BYTES_MAX 65536
@@ -130,13 +131,13 @@ hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instanc
 hl_status hl_ranktable_wanted_index(const json_t *pod, int32_t *out)
 {
     const char *s = hl_json_str(pod_annotations(pod), "hccl/rankIndex", NULL);
+    uint64_t index;
     *out = -1;
     if (s == NULL)
         return HL_OK;
-    if (s[0] == '\0' || strlen(s) > 5 || strspn(s, "0123456789") != strlen(s) ||
-        atoi(s) > HL_RANKTABLE_INDEX_MAX)
+    if (!hl_parse_number(s, HL_RANKTABLE_INDEX_MAX, &index))
         return hl_fail(HL_EINVAL, "%.253s: hccl/rankIndex is '%.32s', not a number from 0 to %d",
                        name_of(pod), s, HL_RANKTABLE_INDEX_MAX);
-    *out = atoi(s);
+    *out = (int32_t)index;
     return HL_OK;
 }

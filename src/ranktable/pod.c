@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "core/json.h"
 #include "ranktable/annotation.h"
 
@@ -86,20 +87,18 @@ static int asks_for_devices(const json_t *pod)
 
 static int64_t parse_number(const char *s)
 {
-    if (s == NULL || s[0] == '\0' || strlen(s) > 6 || strspn(s, "0123456789") != strlen(s))
-        return -1;
-    return atoi(s);
+    uint64_t number;
+    return s != NULL && hl_parse_number(s, 999999, &number) ? (int64_t)number : -1;
 }
 
 static void read_numbers(const json_t *from, struct hl_ranktable_pod *p)
 {
     const char *version = pod_mark(from, "volcano.sh/job-version");
     const char *dash = strrchr(p->instance.name, '-');
-    char *end = NULL;
+    uint64_t number = 0;
     p->has_version = version != NULL;
-    p->version = version != NULL ? strtoll(version, &end, 10) : 0;
-    if (version != NULL && (end == version || *end != '\0' || p->version < 0))
-        p->version = -1;
+    int known = version == NULL || hl_parse_number(version, INT64_MAX, &number);
+    p->version = known ? (int64_t)number : -1;
     p->task_index = parse_number(pod_mark(from, "volcano.sh/task-index"));
     if (p->task_index < 0 && dash != NULL)
         p->task_index = parse_number(dash + 1);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "core/json.h"
 
 #define SKEW_S 5
@@ -154,9 +155,10 @@ static hl_status group_of(const struct judging *j, const struct hl_ranktable_pod
 
 static int parse_rank(const char *s, size_t *out)
 {
-    if (s == NULL || s[0] == '\0' || strlen(s) > 6 || strspn(s, "0123456789") != strlen(s))
+    uint64_t rank;
+    if (s == NULL || !hl_parse_number(s, 999999, &rank))
         return 0;
-    *out = (size_t)atoi(s);
+    *out = (size_t)rank;
     return 1;
 }
 

@@ -1,21 +1,26 @@
 /* What pods and Jobs say. A rank that ended by itself with another code than 0 has failed; whatever
  * else takes a pod away (eviction, preemption, a node, somebody's delete) is a loss, as that of a
  * node is. */
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "core/json.h"
 #include "volcano/gang.h"
 
+#define LOCAL_MAX 9999
 #define SIGNALLED 128 /* exit codes above are signals */
 
 int hl_volcano_attempt_of(const json_t *object, const char *gang)
 {
     const json_t *labels = json_object_get(json_object_get(object, "metadata"), "labels");
+    uint64_t attempt;
     if (gang[0] == '\0' || strcmp(hl_json_str(labels, HL_VOLCANO_GANG, ""), gang) != 0)
         return 0;
-    return atoi(hl_json_str(labels, HL_VOLCANO_ATTEMPT, "0"));
+    return hl_parse_number(hl_json_str(labels, HL_VOLCANO_ATTEMPT, ""), INT_MAX, &attempt)
+               ? (int)attempt
+               : 0;
 }
 
 const char *hl_volcano_job_id(const json_t *object)
@@ -41,8 +46,9 @@ static const json_t *state_of(const json_t *container, const char *which)
 static const char *container_label(const json_t *container, int first_rank, char buf[48])
 {
     const char *name = hl_json_str(container, "name", "");
-    if (strncmp(name, "local-", 6) == 0)
-        snprintf(buf, 48, "rank %d", first_rank + atoi(name + 6));
+    uint64_t local;
+    if (strncmp(name, "local-", 6) == 0 && hl_parse_number(name + 6, LOCAL_MAX, &local))
+        snprintf(buf, 48, "rank %d", first_rank + (int)local);
     else
         snprintf(buf, 48, "container %.30s", name);
     return buf;

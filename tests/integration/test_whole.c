@@ -377,6 +377,26 @@ static void a_damaged_version_record_costs_its_version_and_its_number_stays_take
     assert_int_equal(begin_version(), 3);
 }
 
+static void texts_that_are_no_numbers_are_refused(void **state)
+{
+    static const char *const cursors[] = {"x", "-1", "3x", "99999999999999999999999"};
+    static const char *const tokens[] = {"12x", "-1", "0x12", "0123456789abcdef0"};
+    (void)state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(cursors); i++)
+        assert_int_equal(call("listShards",
+                              json_pack("{s:s s:s s:i s:i}", "model", "m", "cursor", cursors[i],
+                                        "version", -1, "limit", 10),
+                              NULL),
+                         HL_EINVAL);
+    for (size_t i = 0; i < HL_ARRAY_LEN(tokens); i++)
+        assert_int_equal(call("beginVersion",
+                              json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", tokens[i],
+                                        "check", "unchecked", "model", "m", "job", "j-1", "attempt",
+                                        1, "step", 11, "world", 2),
+                              NULL),
+                         HL_EINVAL);
+}
+
 static void a_damaged_model_record_costs_its_model(void **state)
 {
     (void)state;
@@ -476,6 +496,7 @@ int main(void)
         CASE(a_damaged_shard_record_costs_its_version),
         CASE(a_shard_record_that_is_gone_costs_its_version),
         CASE(a_damaged_version_record_costs_its_version_and_its_number_stays_taken),
+        CASE(texts_that_are_no_numbers_are_refused),
         CASE(a_damaged_model_record_costs_its_model),
         CASE(shard_records_of_another_place_cost_their_version),
         CASE(a_record_under_the_key_of_another_is_damage),

@@ -1,5 +1,6 @@
 /* Tables, JSON and the progress line. */
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <wchar.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "cli/cli/cli.h"
 
 #define PROGRESS_INTERVAL_NS (100 * HL_NS_PER_MS)
@@ -33,8 +35,8 @@ static size_t terminal_columns(void)
 {
     struct winsize size;
     const char *wanted = getenv("COLUMNS");
-    long columns = wanted != NULL ? strtol(wanted, NULL, 10) : 0;
-    if (columns > 0)
+    uint64_t columns;
+    if (wanted != NULL && hl_parse_number(wanted, INT_MAX, &columns) && columns > 0)
         return (size_t)columns;
     if (!isatty(STDOUT_FILENO))
         return 0;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "controller/controller_private.h"
 #include "controller/copies/copies.h"
 
@@ -89,9 +90,13 @@ void method_list_shards(void *arg, struct hl_rpc_call *call,
     struct hl_controller *c = controller_enter(arg);
     struct hl_arena *arena = hl_rpc_call_arena(call);
     struct hl_api_controller_list_shards_results r = {.next = ""};
-    size_t at = (size_t)strtoull(p->cursor, NULL, 10), seen = 0;
+    uint64_t at = 0, seen = 0;
     size_t limit = p->limit == 0 || p->limit > LIST_MAX ? LIST_MAX : p->limit;
     bool more = false;
+    if (p->cursor[0] != '\0' && !hl_parse_number(p->cursor, SIZE_MAX, &at))
+        return reject(
+            call,
+            hl_fail(HL_EINVAL, "the cursor is '%.32s', none that listShards has given", p->cursor));
     r.shards.items = hl_arena_array(arena, limit, sizeof(*r.shards.items));
     for (struct hl_model_rec *m = c->catalog.models; m != NULL && !more; m = m->hh.next) {
         if (p->model[0] != '\0' && strcmp(p->model, m->name) != 0)
@@ -109,7 +114,7 @@ void method_list_shards(void *arg, struct hl_rpc_call *call,
         }
     }
     if (more)
-        r.next = hl_arena_printf(arena, "%zu", at + limit);
+        r.next = hl_arena_printf(arena, "%" PRIu64, at + limit);
     hl_reply_controller_list_shards(call, &r);
 }
 
@@ -250,10 +255,12 @@ static hl_status begin_make(struct change *ch)
         .step = p->step,
         .rank = p->rank,
         .world = p->world,
-        .token = strtoull(p->token, NULL, 16),
         .now_ms = vc->now_ms,
     };
     HL_TRY(hl_layout_check_parse(p->check, &b.check));
+    if (p->token[0] != '\0' && !hl_parse_hex(p->token, 16, &b.token))
+        return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",
+                       p->token);
     if (b.token == 0) /* it would join whatever is open, and may mix two saves */
         return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
                                         "client is older than the Controller; install the same "

@@ -12,6 +12,7 @@
 
 #include "base/crc32.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "mem/archive/ops.h"
 #include "mem/archive/s3.h"
 #include "os/file.h"
@@ -234,16 +235,16 @@ static hl_status note_object(struct s3_archive *a, const struct s3_node *object)
 {
     const char *key = s3_node_text(object, "Key"), *size = s3_node_text(object, "Size");
     struct hl_id id;
-    if (key == NULL || size == NULL)
+    uint64_t bytes;
+    if (key == NULL || size == NULL || !hl_parse_number(size, INT64_MAX, &bytes))
         return fail_list(&a->s3);
     if (id_of_key(&a->s3, key, &id))
-        return hl_archive_found(&a->base, id, strtoull(size, NULL, 10));
+        return hl_archive_found(&a->base, id, bytes);
     size_t n = strlen(a->s3.prefix), m = strlen(TRASH);
     const char *name = strncmp(key, a->s3.prefix, n) == 0 ? key + n : "";
     if (strcmp(name, HL_ARCHIVE_CLAIM) == 0)
         a->base.claim_found = 1;
-    else if (strncmp(name, TRASH, m) != 0 ||
-             !hl_archive_found_trash(&a->base, name + m, strtoull(size, NULL, 10)))
+    else if (strncmp(name, TRASH, m) != 0 || !hl_archive_found_trash(&a->base, name + m, bytes))
         a->base.info.foreign++;
     return HL_OK;
 }
@@ -560,12 +561,12 @@ static hl_status s3_read(struct hl_archive *base, struct hl_id id, uint64_t size
 static hl_status s3_crc(struct hl_archive *base, struct hl_id id, uint32_t *out)
 {
     struct s3_archive *a = s3_of(base);
-    char key[KEY_MAX], what[80], *end;
+    char key[KEY_MAX], what[80];
     struct s3_answer got;
+    uint64_t crc;
     key_of(&a->s3, id, key, sizeof(key));
     HL_TRY(s3_head(a, key, describe_shard(what, sizeof(what), "look at", id), &got));
-    unsigned long crc = strtoul(got.crc, &end, 16);
-    if (strlen(got.crc) != 8 || *end != '\0')
+    if (strlen(got.crc) != 8 || !hl_parse_hex(got.crc, 8, &crc))
         return HL_ENOENT; /* put there by somebody else */
     *out = (uint32_t)crc;
     return HL_OK;

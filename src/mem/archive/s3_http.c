@@ -15,6 +15,7 @@
 #include "base/crc32.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "mem/archive/s3.h"
 
 #define CONNECT_MS    5000
@@ -126,10 +127,10 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     else if (header_is(line, len, CRC_HEADER, value, sizeof(value)))
         snprintf(a->out->crc, sizeof(a->out->crc), "%.15s", value);
     else if (header_is(line, len, "content-length", value, sizeof(value)))
-        a->out->length = strtoull(value, NULL, 10);
+        (void)hl_parse_number(value, UINT64_MAX, &a->out->length); /* else it stays unknown */
     else if (header_is(line, len, "content-range", value, sizeof(value)) &&
              strchr(value, '/') != NULL)
-        a->total = strtoull(strchr(value, '/') + 1, NULL, 10);
+        (void)hl_parse_number(strchr(value, '/') + 1, UINT64_MAX, &a->total);
     else if (len <= 2)
         on_headers_end(a);
     return len;

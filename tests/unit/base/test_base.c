@@ -293,6 +293,48 @@ static void durations_are_written_for_people(void **state)
     }
 }
 
+static void a_number_is_digits_and_nothing_else(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",
+                                      " 1",
+                                      "1 ",
+                                      "+1",
+                                      "-1",
+                                      "0x1",
+                                      "1.0",
+                                      "12a",
+                                      "101",
+                                      "18446744073709551616",
+                                      "99999999999999999999999"};
+    uint64_t n = 7;
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
+        assert_int_equal(hl_parse_number(bad[i], 100, &n), 0);
+    assert_int_equal(n, 7);
+    assert_true(hl_parse_number("0", 100, &n) && n == 0);
+    assert_true(hl_parse_number("00100", 100, &n) && n == 100);
+    assert_true(hl_parse_number("18446744073709551615", UINT64_MAX, &n) && n == UINT64_MAX);
+    assert_false(hl_parse_number("18446744073709551616", UINT64_MAX, &n));
+    assert_string_equal(hl_scan_number("12-ab", 12, &n), "-ab");
+    assert_int_equal(n, 12);
+    assert_null(hl_scan_number("123", 12, &n));
+    assert_null(hl_scan_number("-", 12, &n));
+    assert_int_equal(n, 12);
+}
+
+static void a_hexadecimal_number_has_no_prefix_and_few_enough_digits(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "0x1234", " 1", "+1", "-1", "12g", "123456789"};
+    uint64_t n = 7;
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
+        assert_int_equal(hl_parse_hex(bad[i], 8, &n), 0);
+    assert_int_equal(n, 7);
+    assert_true(hl_parse_hex("DEADbeef", 8, &n) && n == 0xdeadbeef);
+    assert_true(hl_parse_hex("ffffffffffffffff", 16, &n) && n == UINT64_MAX);
+    assert_false(hl_parse_hex("0ffffffffffffffff", 40, &n));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +355,8 @@ int main(void)
         cmocka_unit_test(waits_double_up_to_the_longest),
         cmocka_unit_test(ids_are_32_hex_digits),
         cmocka_unit_test(base64_goes_both_ways),
+        cmocka_unit_test(a_number_is_digits_and_nothing_else),
+        cmocka_unit_test(a_hexadecimal_number_has_no_prefix_and_few_enough_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,6 +164,14 @@ static void a_gang_is_one_job_of_all_or_nothing(void **state)
     assert_int_equal(hl_volcano_attempt_of(doc, "abcd"), 2);
     assert_int_equal(hl_volcano_attempt_of(doc, "abce"), 0);
     assert_int_equal(hl_volcano_attempt_of(doc, ""), 0);
+    static const char *const none[] = {"", "-2", "2x", "4294967298", "99999999999999999999"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(none); i++) {
+        json_t *copy = json_deep_copy(doc);
+        json_t *labels = json_object_get(json_object_get(copy, "metadata"), "labels");
+        json_object_set_new(labels, HL_VOLCANO_ATTEMPT, json_string(none[i]));
+        assert_int_equal(hl_volcano_attempt_of(copy, "abcd"), 0);
+        json_decref(copy);
+    }
     assert_int_equal(json_integer_value(at(doc, "spec.minAvailable")), 2);
     assert_int_equal(json_integer_value(at(doc, "spec.ttlSecondsAfterFinished")), 60);
     is_text(doc, "spec.queue", "q");

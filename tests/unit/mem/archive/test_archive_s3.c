@@ -102,9 +102,14 @@ static void a_list_that_goes_round_in_a_circle_is_refused(void **state)
 static void what_is_no_list_is_refused(void **state)
 {
     static const char *const bodies[] = {
-        "", "<html>hello</html>", "<ListBucketResult>",
+        "",
+        "<html>hello</html>",
+        "<ListBucketResult>",
         "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
-        "<ListBucketResult><Contents><Key>x</Key></Contents></ListBucketResult>"};
+        "<ListBucketResult><Contents><Key>x</Key></Contents></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>x</Key><Size>12 kB</Size></Contents></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>x</Key><Size>-1</Size></Contents></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>x</Key><Size></Size></Contents></ListBucketResult>"};
     (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(bodies); i++) {
         struct server s;
