@@ -134,14 +134,6 @@ static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
     return st;
 }
 
-/* A restarted server must get its port again while old connections linger. UCX 1.13 takes this
- * setting of its connection manager from the environment only. It stays there: each change of the
- * environment may meet a thread that reads it. */
-static void reuse_ports(void)
-{
-    (void)setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
-}
-
 static ucs_status_t create_worker(struct hl_ucx *u)
 {
     ucp_worker_params_t params = {
@@ -155,8 +147,6 @@ hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, take_ucx_log);
-    if (opts->listens && !opts->verbs)
-        reuse_ports();
     memset(u, 0, sizeof(*u));
     u->efd = -1;
     u->listens = opts->listens;
