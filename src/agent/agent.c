@@ -1,6 +1,5 @@
 #include "agent/agent.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "os/cond.h"
 #include "os/process.h"
 
 #define DRAIN_MS 1000
@@ -25,7 +25,29 @@ static void on_change(void *arg, const char *id)
 {
     struct hl_agent *a = arg;
     (void)id;
+    pthread_mutex_lock(&a->changes.lock);
+    a->changes.count++;
+    pthread_cond_broadcast(&a->changes.cond);
+    pthread_mutex_unlock(&a->changes.lock);
     hl_loop_post(a->loop, changed_on_loop, a);
+}
+
+static unsigned changes_count(struct agent_changes *c)
+{
+    pthread_mutex_lock(&c->lock);
+    unsigned count = c->count;
+    pthread_mutex_unlock(&c->lock);
+    return count;
+}
+
+/* Until there were more than `seen`, or the deadline. */
+static void changes_await(struct agent_changes *c, unsigned seen, uint64_t deadline)
+{
+    struct timespec t = {(time_t)(deadline / HL_NS_PER_S), (long)(deadline % HL_NS_PER_S)};
+    pthread_mutex_lock(&c->lock);
+    while (c->count == seen && pthread_cond_timedwait(&c->cond, &c->lock, &t) == 0)
+        ;
+    pthread_mutex_unlock(&c->lock);
 }
 
 /* A wildcard is no address to give away. */
@@ -195,6 +217,8 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
     if (a == NULL)
         return hl_fail(HL_ENOMEM, "agent");
     pthread_mutex_init(&a->ports.lock, NULL);
+    pthread_mutex_init(&a->changes.lock, NULL);
+    hl_cond_init(&a->changes.cond);
     a->loop = opts->loop;
     a->rpc = opts->rpc;
     a->telemetry = opts->telemetry;
@@ -259,9 +283,11 @@ static size_t containers_running(struct hl_agent *a, int stop)
 void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms)
 {
     uint64_t deadline = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+    unsigned seen = changes_count(&agent->changes);
     size_t left = containers_running(agent, 1);
     while (left > 0 && hl_now_ns() < deadline) {
-        poll(NULL, 0, 20);
+        changes_await(&agent->changes, seen, deadline);
+        seen = changes_count(&agent->changes);
         left = containers_running(agent, 0);
     }
     if (left > 0)
@@ -324,6 +350,8 @@ int hl_agent_stop(struct hl_agent *a)
     free(a->python_dir);
     free(a->library);
     pthread_mutex_destroy(&a->ports.lock);
+    pthread_cond_destroy(&a->changes.cond);
+    pthread_mutex_destroy(&a->changes.lock);
     free(a);
     return 1;
 }

@@ -26,10 +26,18 @@ struct link {
     uint64_t backoff_ms;
 };
 
+/* Of containers; counted by the executor's thread. */
+struct agent_changes {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    unsigned count;
+};
+
 struct hl_agent {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
     struct hl_executor *executor;
+    struct agent_changes changes;
     struct hl_rpc_server *server;
     struct link link;
     char name[128];

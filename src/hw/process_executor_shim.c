@@ -58,7 +58,19 @@ static void kill_all(struct hl_shim *s)
     s->killed = 1;
 }
 
-/* Orphans of the ranks are ours (subreaper): end them until there is none. */
+/* Until a child has ended, at most; the signal is blocked for the shim's signalfd. */
+static void await_child(uint64_t deadline)
+{
+    sigset_t child;
+    uint64_t now = hl_now_ns(), left = deadline > now ? deadline - now : 0;
+    struct timespec t = {(time_t)(left / HL_NS_PER_S), (long)(left % HL_NS_PER_S)};
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    (void)sigtimedwait(&child, NULL, &t);
+}
+
+/* Orphans of the ranks are ours (subreaper): end them until there is none. What a child leaves is
+ * ours before we are told that it has ended, so no orphan is missed between list and wait. */
 static void end_orphans(struct hl_shim *s)
 {
     uint64_t deadline = hl_now_ns() + HL_SHIM_REMOVE_MS * HL_NS_PER_MS;
@@ -73,7 +85,7 @@ static void end_orphans(struct hl_shim *s)
             ;
         if (pid < 0 && errno == ECHILD)
             break;
-        poll(NULL, 0, 2);
+        await_child(deadline);
     }
     if (hl_cgroup_remove(&s->cgroup, HL_SHIM_REMOVE_MS) != HL_OK)
         hl_warn("%s", hl_error_text());

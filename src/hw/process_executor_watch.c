@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "hw/process_executor_private.h"
 #include "os/file.h"
+#include "os/poll.h"
 
 #define TICK_MS        200
 #define SIGNED_WAIT_MS 2000
@@ -157,21 +158,32 @@ void hl_px_settle(struct hl_px *px, struct hl_px_entry *e)
 
 /* ---- adoption ---- */
 
+static int parse_signature(const char *path, struct hl_process *out)
+{
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(256);
+    int pid;
+    unsigned long long start;
+    if (hl_file_read(path, &text) != HL_OK || text.len == 0 ||
+        sscanf(text.data, "%d %llu", &pid, &start) != 2)
+        return 0;
+    *out = (struct hl_process){pid, start};
+    return 1;
+}
+
+/* One that was born this moment has yet to write it. Of its death before that nobody tells. */
 static void read_signature(const char *dir, struct hl_process *out)
 {
     uint64_t deadline = hl_now_ns() + SIGNED_WAIT_MS * HL_NS_PER_MS;
+    struct hl_path path = hl_path_in(dir, "shim.pid");
+    HL_AUTO(hl_closep) int changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    int watched = changes >= 0 && inotify_add_watch(changes, path.s, IN_MODIFY) >= 0;
     *out = (struct hl_process){0};
-    do {
-        HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(256);
-        int pid;
-        unsigned long long start;
-        if (hl_file_read(hl_path_in(dir, "shim.pid").s, &text) == HL_OK && text.len > 0 &&
-            sscanf(text.data, "%d %llu", &pid, &start) == 2) {
-            *out = (struct hl_process){pid, start};
-            return;
-        }
-        poll(NULL, 0, 10); /* it was born this moment */
-    } while (hl_now_ns() < deadline && shim_lives(dir));
+    while (!parse_signature(path.s, out) && hl_now_ns() < deadline && shim_lives(dir)) {
+        uint64_t look = hl_now_ns() + TICK_MS * HL_NS_PER_MS;
+        char events[sizeof(struct inotify_event) * 16];
+        if (hl_poll_until(watched ? changes : -1, POLLIN, look < deadline ? look : deadline) > 0)
+            (void)!read(changes, events, sizeof(events));
+    }
 }
 
 static hl_status adopt_one(struct hl_px *px, const char *name)

@@ -2,7 +2,6 @@
  * from its readers: the daemon serves without it and tries again, with longer and longer pauses,
  * until it is there. What is set up wrongly (credentials, a bucket that is missing) ends the start,
  * for nobody but its owner can mend it; found later, it is said and tried again likewise. */
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,10 +9,10 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "l3d/l4_private.h"
+#include "os/cond.h"
 
 #define FIRST_MS 2000 /* the start waits for an answer */
 #define PAUSE_MS 500
-#define NAP_MS   20
 
 struct l4_opener {
     struct work work;
@@ -24,6 +23,7 @@ struct l4_opener {
     uint64_t since_ns;
     unsigned pause_max_ms;
     pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t stops;
     unsigned attempts;
     char why[HL_ERROR_TEXT_MAX];
 };
@@ -94,11 +94,14 @@ static int opener_stopping(const struct l4_opener *o)
     return atomic_load_explicit(&o->d->stopping, memory_order_relaxed);
 }
 
-static void pause_for(const struct l4_opener *o, unsigned ms)
+static void pause_for(struct l4_opener *o, unsigned ms)
 {
     uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
-    while (!opener_stopping(o) && hl_now_ns() < until)
-        poll(NULL, 0, NAP_MS);
+    struct timespec t = {(time_t)(until / HL_NS_PER_S), (long)(until % HL_NS_PER_S)};
+    pthread_mutex_lock(&o->lock);
+    while (!opener_stopping(o) && pthread_cond_timedwait(&o->stops, &o->lock, &t) == 0)
+        ;
+    pthread_mutex_unlock(&o->lock);
 }
 
 static void try_again(struct work *w)
@@ -137,6 +140,7 @@ static hl_status opener_new(struct hl_l3d *d, const struct hl_archive_options *o
     o->since_ns = hl_now_ns();
     o->pause_max_ms = d->l4->opts.retry_ms > 0 ? d->l4->opts.retry_ms : PAUSE_MS;
     pthread_mutex_init(&o->lock, NULL);
+    hl_cond_init(&o->stops);
     o->options = *options;
     const char **texts[] = {&o->options.url, &o->options.s3_endpoint, &o->options.s3_region,
                             &o->options.s3_credentials};
@@ -179,6 +183,9 @@ void l4_open_stop(struct hl_l3d *d)
     struct l4_opener *o = d->l4->opener;
     if (o == NULL)
         return;
+    pthread_mutex_lock(&o->lock); /* so that it sees the flag, or hears this */
+    pthread_cond_broadcast(&o->stops);
+    pthread_mutex_unlock(&o->lock);
     workers_stop(o->thread);
     o->thread = NULL;
 }
@@ -191,6 +198,7 @@ void l4_open_fini(struct hl_l3d *d)
         return;
     for (size_t i = 0; i < HL_ARRAY_LEN(o->text); i++)
         free(o->text[i]);
+    pthread_cond_destroy(&o->stops);
     pthread_mutex_destroy(&o->lock);
     free(o);
     d->l4->opener = NULL;

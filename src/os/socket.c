@@ -1,6 +1,7 @@
 #include "os/socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -107,24 +108,37 @@ static hl_status wait_for(int fd, short events, uint64_t deadline_ns)
     return ready > 0 ? HL_OK : hl_fail(HL_ETIMEDOUT, "the socket's peer did not answer in time");
 }
 
+/* How long connect waits for a place in a full backlog, which poll knows nothing of. 0: no time is
+ * left. */
+static int set_patience(int fd, uint64_t deadline)
+{
+    uint64_t now = hl_now_ns(), left = deadline > now ? deadline - now : 0;
+    struct timeval t = {(time_t)(left / HL_NS_PER_S), (suseconds_t)(left % HL_NS_PER_S / 1000)};
+    return left >= 1000 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t)) == 0;
+}
+
 hl_status hl_socket_connect(const char *path, int timeout_ms, int *out)
 {
+    static const struct timeval none;
     struct sockaddr_un addr;
     uint64_t deadline = deadline_of(timeout_ms);
     HL_TRY(fill_address(path, &addr));
-    HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail_errno("connect to", path, errno);
+    int blocks = set_patience(fd, deadline); /* else it looks once */
+    if (!blocks && fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+        return fail_errno("connect to", path, errno);
     while (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
-        if (errno == EINTR)
+        if (errno == EINTR && (!blocks || set_patience(fd, deadline)))
             continue;
-        if (errno != EAGAIN)
-            return fail_errno("connect to", path, errno);
-        /* A full backlog gives no event to wait for: look again every millisecond. */
-        if (hl_now_ns() >= deadline)
+        if (errno == EAGAIN || errno == EINTR)
             return hl_fail(HL_ETIMEDOUT, "connect to %s: its queue of clients stays full", path);
-        poll(NULL, 0, 1);
+        return fail_errno("connect to", path, errno);
     }
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none)) != 0)
+        return fail_errno("connect to", path, errno);
     *out = fd;
     fd = -1;
     return HL_OK;
