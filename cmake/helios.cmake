@@ -152,6 +152,10 @@ endfunction()
 function(hl_tests)
   add_library(shm_left OBJECT ${CMAKE_SOURCE_DIR}/tests/support/shm_left.c)
   target_link_libraries(shm_left PRIVATE hl_options)
+  # main of every test, and what its TEST(name) registers with.
+  add_library(test_main OBJECT ${CMAKE_SOURCE_DIR}/tests/support/test_main.c)
+  target_link_libraries(test_main PRIVATE hl_options PkgConfig::CMOCKA)
+  target_include_directories(test_main PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   # A CUDA driver for tests, loaded by dlopen as the real one is.
   add_library(cuda_stub SHARED ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub.c
     ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub_copy.c ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub_run.c)
@@ -357,7 +361,7 @@ function(hl_test name source label timeout)
   elseif(CMAKE_CROSSCOMPILING) # emulated
     math(EXPR timeout "${timeout} * 10")
   endif()
-  add_executable(${name} ${source} $<TARGET_OBJECTS:shm_left>)
+  add_executable(${name} ${source} $<TARGET_OBJECTS:shm_left> $<TARGET_OBJECTS:test_main>)
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   if(source MATCHES "\\.cpp$")

@@ -1,11 +1,7 @@
 /* The schema's structs as JSON: every kind of field there and back, and what is refused by name. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "api/types.h"
 
@@ -19,7 +15,7 @@ static hl_status read_json(const struct hl_api_type *type, const char *text, str
     return st;
 }
 
-static void everything_there_and_back(void **state)
+TEST(everything_there_and_back)
 {
     static const char text[] =
         "{\"name\": \"node-0\", \"agentAddress\": \"127.0.0.1:7\", \"hostId\": \"\", "
@@ -32,7 +28,6 @@ static void everything_there_and_back(void **state)
         "\"stateDirectory\": \"\"}";
     struct hl_arena arena = {0}, second = {0};
     struct hl_api_node_info node, copy;
-    (void)state;
     assert_int_equal(read_json(&hl_api_node_info_type, text, &arena, &node), HL_OK);
     assert_string_equal(node.name, "node-0");
     assert_int_equal(node.slots.count, 1);
@@ -49,11 +44,10 @@ static void everything_there_and_back(void **state)
     hl_arena_fini(&second);
 }
 
-static void no_bytes_there_and_back(void **state)
+TEST(no_bytes_there_and_back)
 {
     struct hl_arena arena = {0};
     struct hl_api_controller_read_log_results none = {0}, r, copy;
-    (void)state;
     json_t *json = hl_api_to_json(&hl_api_controller_read_log_results_type, &none);
     assert_string_equal(json_string_value(json_object_get(json, "data")), "");
     assert_int_equal(hl_api_from_json(&hl_api_controller_read_log_results_type, json, &arena, &r),
@@ -66,11 +60,10 @@ static void no_bytes_there_and_back(void **state)
     hl_arena_fini(&arena);
 }
 
-static void data_numbers_and_presets(void **state)
+TEST(data_numbers_and_presets)
 {
     struct hl_arena arena = {0};
     struct hl_api_controller_read_log_results r;
-    (void)state;
     assert_int_equal(read_json(&hl_api_controller_read_log_results_type,
                                "{\"data\": \"AAECAwT/\", \"offset\": -1, \"finished\": true}",
                                &arena, &r),
@@ -87,7 +80,7 @@ static void data_numbers_and_presets(void **state)
     hl_arena_fini(&arena);
 }
 
-static void what_is_wrong_is_named(void **state)
+TEST(what_is_wrong_is_named)
 {
     static const struct {
         const char *text, *path;
@@ -103,7 +96,6 @@ static void what_is_wrong_is_named(void **state)
         {"[]", "expected an object"},
     };
     struct hl_arena arena = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct hl_api_agent_start_container_params p, untouched;
         memset(&p, 0x5A, sizeof(p));
@@ -117,24 +109,11 @@ static void what_is_wrong_is_named(void **state)
     hl_arena_fini(&arena);
 }
 
-static void texts_that_are_none_and_bytes_that_are_no_text(void **state)
+TEST(texts_that_are_none_and_bytes_that_are_no_text)
 {
     struct hl_api_key_value pair = {.value = "a\xFFz"};
-    (void)state;
     json_t *json = hl_api_to_json(&hl_api_key_value_type, &pair);
     assert_string_equal(json_string_value(json_object_get(json, "key")), "");
     assert_string_equal(json_string_value(json_object_get(json, "value")), "a\xEF\xBF\xBDz");
     json_decref(json);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_there_and_back),
-        cmocka_unit_test(data_numbers_and_presets),
-        cmocka_unit_test(no_bytes_there_and_back),
-        cmocka_unit_test(what_is_wrong_is_named),
-        cmocka_unit_test(texts_that_are_none_and_bytes_that_are_no_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

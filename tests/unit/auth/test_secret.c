@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,9 +38,8 @@ static int end(void **state)
     return rmdir(dir);
 }
 
-static void no_file_is_no_secret(void **state)
+TEST_IN(begin, end, no_file_is_no_secret)
 {
-    (void)state;
     assert_int_equal(hl_auth_use_file(""), HL_OK);
     assert_false(hl_auth_is_set());
     assert_int_equal(hl_auth_use_file("none"), HL_OK);
@@ -52,10 +47,9 @@ static void no_file_is_no_secret(void **state)
     assert_false(hl_auth_is_set());
 }
 
-static void a_file_that_others_may_read_is_refused(void **state)
+TEST_IN(begin, end, a_file_that_others_may_read_is_refused)
 {
     static const mode_t bad[] = {0644, 0604, 0602, 0620, 0660};
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         write_secret("0123456789abcdef\n", bad[i]);
         assert_int_equal(hl_auth_use_file(path), HL_EPERM);
@@ -65,10 +59,9 @@ static void a_file_that_others_may_read_is_refused(void **state)
     assert_int_equal(hl_auth_use_file(path), HL_OK);
 }
 
-static void a_secret_has_a_least_and_a_greatest_length(void **state)
+TEST_IN(begin, end, a_secret_has_a_least_and_a_greatest_length)
 {
     char text[4200];
-    (void)state;
     write_secret("0123456789abcde\n\n", 0600);
     assert_int_equal(hl_auth_use_file(path), HL_EINVAL);
     memset(text, 'x', sizeof(text));
@@ -81,7 +74,7 @@ static void a_secret_has_a_least_and_a_greatest_length(void **state)
 }
 
 /* Expected values: HMAC-SHA-256 of Python's hmac module, key SHA-256 of the secret. */
-static void keys_and_proofs_are_those_of_another_implementation(void **state)
+TEST_IN(begin, end, keys_and_proofs_are_those_of_another_implementation)
 {
     static const uint8_t derived[] = {0xe0, 0xfa, 0x73, 0x68, 0xf7, 0x11, 0xbb, 0xd7,
                                       0x2c, 0xc9, 0x9b, 0x96, 0xea, 0xbb, 0xd7, 0xbd,
@@ -92,7 +85,6 @@ static void keys_and_proofs_are_those_of_another_implementation(void **state)
                                      0xfb, 0x8c, 0x53, 0xf5, 0xbc, 0x7b, 0x8c, 0x30,
                                      0x6f, 0xbf, 0x88, 0x55, 0xe8, 0x46, 0xb0, 0x3e};
     uint8_t a[HL_AUTH_LEN], b[HL_AUTH_LEN], out[HL_AUTH_LEN];
-    (void)state;
     memset(a, 1, sizeof(a));
     memset(b, 2, sizeof(b));
     write_secret("correct horse battery staple\n", 0600);
@@ -106,9 +98,8 @@ static void keys_and_proofs_are_those_of_another_implementation(void **state)
     assert_false(hl_auth_equal(out, proved));
 }
 
-static void a_process_has_one_secret(void **state)
+TEST_IN(begin, end, a_process_has_one_secret)
 {
-    (void)state;
     write_secret("0123456789abcdef", 0600);
     assert_int_equal(hl_auth_use_file(path), HL_OK);
     assert_int_equal(hl_auth_use_file(path), HL_OK);
@@ -119,11 +110,10 @@ static void a_process_has_one_secret(void **state)
     assert_int_equal(hl_auth_use_file(path), HL_ECONFLICT);
 }
 
-static void a_made_file_is_private_and_stays(void **state)
+TEST_IN(begin, end, a_made_file_is_private_and_stays)
 {
     struct stat st;
     uint8_t first[HL_AUTH_LEN], again[HL_AUTH_LEN];
-    (void)state;
     assert_int_equal(hl_auth_make_file(path), HL_OK);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
@@ -133,18 +123,4 @@ static void a_made_file_is_private_and_stays(void **state)
     assert_int_equal(hl_auth_use_file(path), HL_OK);
     hl_auth_derive("x", again);
     assert_memory_equal(first, again, sizeof(first));
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(no_file_is_no_secret),
-        TEST(a_file_that_others_may_read_is_refused),
-        TEST(a_secret_has_a_least_and_a_greatest_length),
-        TEST(keys_and_proofs_are_those_of_another_implementation),
-        TEST(a_process_has_one_secret),
-        TEST(a_made_file_is_private_and_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

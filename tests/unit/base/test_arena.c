@@ -1,20 +1,15 @@
 /* Memory that goes all at once, and text made valid in it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/utf8.h"
 
-static void pieces_are_zeroed_aligned_and_apart(void **state)
+TEST(pieces_are_zeroed_aligned_and_apart)
 {
     struct hl_arena a = {0};
     unsigned char *before = NULL;
-    (void)state;
     for (size_t size = 0; size < 10000; size += 37) {
         unsigned char *p = hl_arena_alloc(&a, size);
         assert_non_null(p);
@@ -30,10 +25,9 @@ static void pieces_are_zeroed_aligned_and_apart(void **state)
     assert_null(a.newest);
 }
 
-static void a_failure_is_remembered(void **state)
+TEST(a_failure_is_remembered)
 {
     struct hl_arena a = {0}, b = {0};
-    (void)state;
     assert_non_null(hl_arena_alloc(&a, 1));
     assert_false(hl_arena_failed(&a));
     assert_null(hl_arena_array(&a, SIZE_MAX / 2, 3));
@@ -48,10 +42,9 @@ static void a_failure_is_remembered(void **state)
     assert_true(hl_arena_failed(&b));
 }
 
-static void a_move_keeps_what_both_held(void **state)
+TEST(a_move_keeps_what_both_held)
 {
     struct hl_arena a = {0}, b = {0};
-    (void)state;
     char *first = hl_arena_strdup(&a, "first"), *second = hl_arena_printf(&b, "%s %d", "second", 2);
     assert_non_null(hl_arena_alloc(&b, 100000));
     hl_arena_move(&a, &b);
@@ -62,7 +55,7 @@ static void a_move_keeps_what_both_held(void **state)
     hl_arena_fini(&a);
 }
 
-static void bad_bytes_become_replacement_characters(void **state)
+TEST(bad_bytes_become_replacement_characters)
 {
     static const struct {
         const char *text, *clean;
@@ -75,21 +68,9 @@ static void bad_bytes_become_replacement_characters(void **state)
                 {"\xF4\x90\x80\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
                 {"end\xE4\xB8", "end\xEF\xBF\xBD\xEF\xBF\xBD"}};
     struct hl_arena a = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_string_equal(hl_utf8_clean(&a, rows[i].text, strlen(rows[i].text)), rows[i].clean);
     assert_string_equal(hl_utf8_clean(&a, "a\0b", 3), "a\xEF\xBF\xBD"
                                                       "b");
     hl_arena_fini(&a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_zeroed_aligned_and_apart),
-        cmocka_unit_test(a_failure_is_remembered),
-        cmocka_unit_test(a_move_keeps_what_both_held),
-        cmocka_unit_test(bad_bytes_become_replacement_characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

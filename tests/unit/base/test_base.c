@@ -1,10 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <stdbool.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +25,8 @@ static hl_status refuse(void)
     return hl_fail(HL_ENOENT, "shard %d is not here", 7);
 }
 
-static void a_failure_carries_its_sentence_up(void **state)
+TEST(a_failure_carries_its_sentence_up)
 {
-    (void)state;
     assert_int_equal(refuse(), HL_ENOENT);
     assert_string_equal(hl_error_text(), "shard 7 is not here");
     assert_non_null(strstr(hl_error_where(), "test_base.c:"));
@@ -41,17 +37,15 @@ static void a_failure_carries_its_sentence_up(void **state)
     assert_string_equal(hl_error_text(), "again: pull: shard 7 is not here");
 }
 
-static void status_names_go_both_ways(void **state)
+TEST(status_names_go_both_ways)
 {
-    (void)state;
     for (int st = HL_EINTERNAL; st <= HL_OK; st++)
         assert_int_equal(hl_status_by_name(hl_status_name((hl_status)st)), st);
     assert_int_equal(hl_status_by_name("nonsense"), HL_EINTERNAL);
 }
 
-static void crc_is_zlibs_for_every_length_and_alignment(void **state)
+TEST(crc_is_zlibs_for_every_length_and_alignment)
 {
-    (void)state;
     uint8_t data[4200];
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (uint8_t)(i * 131 + (i >> 3));
@@ -62,9 +56,8 @@ static void crc_is_zlibs_for_every_length_and_alignment(void **state)
             assert_int_equal(hl_crc32(0, data + at, len), (uint32_t)crc32(0, data + at, (uInt)len));
 }
 
-static void crc_combines_and_copies(void **state)
+TEST(crc_combines_and_copies)
 {
-    (void)state;
     size_t n = 100001;
     uint8_t *a = malloc(n), *b = calloc(n, 1);
     for (size_t i = 0; i < n; i++)
@@ -79,10 +72,8 @@ static void crc_combines_and_copies(void **state)
     free(b);
 }
 
-static void
-a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched(void **state)
+TEST(a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched)
 {
-    (void)state;
     uint8_t from[1200], to[1200];
     for (size_t i = 0; i < sizeof(from); i++)
         from[i] = (uint8_t)(i * 37 + (i >> 5));
@@ -98,9 +89,8 @@ a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched
     }
 }
 
-static void a_cold_copy_is_a_copy_for_every_length_and_start(void **state)
+TEST(a_cold_copy_is_a_copy_for_every_length_and_start)
 {
-    (void)state;
     uint8_t from[1200], to[1200];
     for (size_t i = 0; i < sizeof(from); i++)
         from[i] = (uint8_t)(i * 41 + (i >> 4));
@@ -114,9 +104,8 @@ static void a_cold_copy_is_a_copy_for_every_length_and_start(void **state)
     }
 }
 
-static void a_buffer_keeps_to_its_maximum(void **state)
+TEST(a_buffer_keeps_to_its_maximum)
 {
-    (void)state;
     struct hl_buf b = HL_BUF(16);
     assert_int_equal(hl_buf_printf(&b, "%s-%d", "shard", 42), HL_OK);
     assert_string_equal(b.data, "shard-42");
@@ -126,9 +115,8 @@ static void a_buffer_keeps_to_its_maximum(void **state)
     hl_buf_fini(&b);
 }
 
-static void a_text_is_quoted_as_json_wants_it(void **state)
+TEST(a_text_is_quoted_as_json_wants_it)
 {
-    (void)state;
     struct hl_buf b = HL_BUF(64), small = HL_BUF(12);
     assert_int_equal(hl_buf_printf(&b, "x"), HL_OK);
     assert_int_equal(hl_buf_quote(&b, "a\"\\/\n\x1f\x7f\xc3\xa9"), HL_OK);
@@ -141,18 +129,16 @@ static void a_text_is_quoted_as_json_wants_it(void **state)
     hl_buf_fini(&small);
 }
 
-static void waits_double_up_to_the_longest(void **state)
+TEST(waits_double_up_to_the_longest)
 {
-    (void)state;
     static const uint64_t want[] = {200, 400, 800, 1600, 3000, 3000};
     for (unsigned failed = 0; failed < HL_ARRAY_LEN(want); failed++)
         assert_int_equal(hl_backoff_ms(200, 3000, failed), want[failed]);
     assert_int_equal(hl_backoff_ms(200, 3000, UINT32_MAX), 3000);
 }
 
-static void ids_are_32_hex_digits(void **state)
+TEST(ids_are_32_hex_digits)
 {
-    (void)state;
     struct hl_id id = {0x0123456789abcdefull, 0xfedcba9876543210ull}, back;
     assert_string_equal(hl_id_format(id).s, "0123456789abcdeffedcba9876543210");
     assert_int_equal(hl_id_parse("0123456789abcdeffedcba9876543210", &back), HL_OK);
@@ -163,9 +149,8 @@ static void ids_are_32_hex_digits(void **state)
 }
 
 /* The test vectors of RFC 4648, section 10. */
-static void base64_goes_both_ways(void **state)
+TEST(base64_goes_both_ways)
 {
-    (void)state;
     static const char *const pairs[][2] = {{"", ""},
                                            {"f", "Zg=="},
                                            {"fo", "Zm8="},
@@ -188,9 +173,8 @@ static void base64_goes_both_ways(void **state)
     hl_buf_fini(&b);
 }
 
-static void the_environment_limits_what_loops_use(void **state)
+TEST(the_environment_limits_what_loops_use)
 {
-    (void)state;
     static const char *const names[] = {"plain", "avx2", "avx512"};
     setenv("HELIOS_CPU", "avx512", 1);
     enum hl_cpu all = hl_cpu_limit(0);
@@ -210,9 +194,8 @@ static void the_environment_limits_what_loops_use(void **state)
     assert_int_equal(hl_cpu_limit(0), all);
 }
 
-static void a_line_of_the_log_is_one(void **state)
+TEST(a_line_of_the_log_is_one)
 {
-    (void)state;
     char text[256] = "";
     int ends[2], saved = dup(STDERR_FILENO);
     assert_int_equal(pipe(ends), 0);
@@ -230,9 +213,8 @@ static void a_line_of_the_log_is_one(void **state)
     assert_non_null(strstr(text, "<html>  <b>no [2J</b>  error controller: all is lost"));
 }
 
-static void one_message_cannot_flood_the_log(void **state)
+TEST(one_message_cannot_flood_the_log)
 {
-    (void)state;
     static char text[1 << 16];
     int ends[2], saved = dup(STDERR_FILENO);
     assert_int_equal(pipe(ends), 0);
@@ -260,9 +242,8 @@ static void one_message_cannot_flood_the_log(void **state)
     assert_int_equal(hl_log_count(HL_LOG_WARN), before + 301);
 }
 
-static void a_text_is_wrapped_between_words_with_a_hanging_indent(void **state)
+TEST(a_text_is_wrapped_between_words_with_a_hanging_indent)
 {
-    (void)state;
     struct hl_buf out = HL_BUF(1024);
     hl_text_wrap(&out, "one two three four", 4, 13);
     assert_string_equal(out.data, "one two\n    three\n    four");
@@ -275,9 +256,8 @@ static void a_text_is_wrapped_between_words_with_a_hanging_indent(void **state)
     hl_buf_fini(&out);
 }
 
-static void durations_are_written_for_people(void **state)
+TEST(durations_are_written_for_people)
 {
-    (void)state;
 
     static const struct {
         uint64_t ms;
@@ -293,9 +273,8 @@ static void durations_are_written_for_people(void **state)
     }
 }
 
-static void a_number_is_digits_and_nothing_else(void **state)
+TEST(a_number_is_digits_and_nothing_else)
 {
-    (void)state;
     static const char *const bad[] = {"",
                                       " 1",
                                       "1 ",
@@ -322,9 +301,8 @@ static void a_number_is_digits_and_nothing_else(void **state)
     assert_int_equal(n, 12);
 }
 
-static void a_hexadecimal_number_has_no_prefix_and_few_enough_digits(void **state)
+TEST(a_hexadecimal_number_has_no_prefix_and_few_enough_digits)
 {
-    (void)state;
     static const char *const bad[] = {"", "0x1234", " 1", "+1", "-1", "12g", "123456789"};
     uint64_t n = 7;
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
@@ -333,30 +311,4 @@ static void a_hexadecimal_number_has_no_prefix_and_few_enough_digits(void **stat
     assert_true(hl_parse_hex("DEADbeef", 8, &n) && n == 0xdeadbeef);
     assert_true(hl_parse_hex("ffffffffffffffff", 16, &n) && n == UINT64_MAX);
     assert_false(hl_parse_hex("0ffffffffffffffff", 40, &n));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_is_wrapped_between_words_with_a_hanging_indent),
-        cmocka_unit_test(the_environment_limits_what_loops_use),
-        cmocka_unit_test(a_line_of_the_log_is_one),
-        cmocka_unit_test(one_message_cannot_flood_the_log),
-        cmocka_unit_test(durations_are_written_for_people),
-        cmocka_unit_test(a_failure_carries_its_sentence_up),
-        cmocka_unit_test(status_names_go_both_ways),
-        cmocka_unit_test(crc_is_zlibs_for_every_length_and_alignment),
-        cmocka_unit_test(crc_combines_and_copies),
-        cmocka_unit_test(a_cold_copy_is_a_copy_for_every_length_and_start),
-        cmocka_unit_test(
-            a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched),
-        cmocka_unit_test(a_buffer_keeps_to_its_maximum),
-        cmocka_unit_test(a_text_is_quoted_as_json_wants_it),
-        cmocka_unit_test(waits_double_up_to_the_longest),
-        cmocka_unit_test(ids_are_32_hex_digits),
-        cmocka_unit_test(base64_goes_both_ways),
-        cmocka_unit_test(a_number_is_digits_and_nothing_else),
-        cmocka_unit_test(a_hexadecimal_number_has_no_prefix_and_few_enough_digits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* All halves, and floats around every rounding, against arithmetic on their values. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +28,8 @@ static double meaning(const struct form *f, uint16_t h)
     return sign * ldexp(fraction + (1 << f->fraction), exponent - f->bias - f->fraction);
 }
 
-static void every_half_is_read_as_what_it_stands_for(void **state)
+TEST(every_half_is_read_as_what_it_stands_for)
 {
-    (void)state;
     static uint16_t h[ALL];
     static float x[ALL];
     for (size_t i = 0; i < ALL; i++)
@@ -68,18 +63,16 @@ static void check_between(const struct form *f, uint16_t h)
         assert_int_equal(out[i], want[i] | 0x8000);
 }
 
-static void floats_go_to_the_nearest_half_and_ties_to_the_even_one(void **state)
+TEST(floats_go_to_the_nearest_half_and_ties_to_the_even_one)
 {
-    (void)state;
     for (size_t k = 0; k < 2; k++)
         for (uint16_t h = 0; isfinite(meaning(&forms[k], h)); h++)
             check_between(&forms[k], h);
 }
 
 /* Vectors and what is left over after them. */
-static void the_ends_of_the_range_hold_at_every_place(void **state)
+TEST(the_ends_of_the_range_hold_at_every_place)
 {
-    (void)state;
 
     enum { N = 77 };
 
@@ -104,14 +97,4 @@ static void the_ends_of_the_range_hold_at_every_place(void **state)
                 assert_int_equal(h[N], 0x1234);
             }
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_is_read_as_what_it_stands_for),
-        cmocka_unit_test(floats_go_to_the_nearest_half_and_ties_to_the_even_one),
-        cmocka_unit_test(the_ends_of_the_range_hold_at_every_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* Addresses as people write them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "base/host_port.h"
 
-static void hosts_and_ports_are_cut_and_joined(void **state)
+TEST(hosts_and_ports_are_cut_and_joined)
 {
     static const struct {
         const char *text, *host;
@@ -19,7 +15,6 @@ static void hosts_and_ports_are_cut_and_joined(void **state)
                 {"[::1]:65535", "::1", 65535},
                 {"[fe80::1%eth0]:1", "fe80::1%eth0", 1}};
 
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
         struct hl_host_port x;
         char text[HL_HOST_PORT_MAX];
@@ -31,7 +26,7 @@ static void hosts_and_ports_are_cut_and_joined(void **state)
     }
 }
 
-static void what_is_wrong_is_said(void **state)
+TEST(what_is_wrong_is_said)
 {
     static const char *const rows[][2] = {{"", "has no port"},
                                           {"host", "has no port"},
@@ -47,7 +42,6 @@ static void what_is_wrong_is_said(void **state)
                                           {"h:99999999999999999999", "not a number"}};
     char longest[300];
     struct hl_host_port x, untouched;
-    (void)state;
     memset(&x, 0x5A, sizeof(x));
     untouched = x;
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
@@ -60,13 +54,4 @@ static void what_is_wrong_is_said(void **state)
     memcpy(longest + 256, ":1", 3); /* a byte too long */
     assert_int_equal(hl_host_port_split(longest, &x), HL_EINVAL);
     assert_int_equal(hl_host_port_split(longest + 1, &x), HL_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_and_ports_are_cut_and_joined),
-        cmocka_unit_test(what_is_wrong_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

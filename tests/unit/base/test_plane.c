@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +27,8 @@ static double metric(const char *name, const char *labels)
     return v;
 }
 
-static void a_transfer_is_counted_on_its_plane_and_nowhere_else(void **state)
+TEST(a_transfer_is_counted_on_its_plane_and_nowhere_else)
 {
-    (void)state;
     struct hl_plane_stats before[HL_PLANE_COUNT], now;
     for (int p = 0; p < HL_PLANE_COUNT; p++)
         hl_plane_stats(p, &before[p]);
@@ -66,9 +61,8 @@ static void a_transfer_is_counted_on_its_plane_and_nowhere_else(void **state)
                        "reason=\"migration-net\",result=\"ok\"") == 1000);
 }
 
-static void buckets_and_quantiles_are_those_worked_out_by_hand(void **state)
+TEST(buckets_and_quantiles_are_those_worked_out_by_hand)
 {
-    (void)state;
     assert_int_equal(hl_plane_bucket(0), 0);
     assert_int_equal(hl_plane_bucket(250), 0);
     assert_int_equal(hl_plane_bucket(251), 1);
@@ -93,9 +87,8 @@ static double busy_at(uint64_t ns)
     return s.busy_pct;
 }
 
-static void busy_is_that_of_the_last_whole_second(void **state)
+TEST(busy_is_that_of_the_last_whole_second)
 {
-    (void)state;
     const uint64_t S = HL_NS_PER_S, T = 5000 * S;
     assert_true(busy_at(T) == -1);                 /* no rate, no answer */
     hl_plane_set_rate(HL_PLANE_BACKBONE, 8000000); /* 1 MB/s */
@@ -126,9 +119,8 @@ static void busy_is_that_of_the_last_whole_second(void **state)
     hl_plane_set_rate(HL_PLANE_BACKBONE, 0);
 }
 
-static void many_transfers_may_be_added_at_once(void **state)
+TEST(many_transfers_may_be_added_at_once)
 {
-    (void)state;
     struct hl_plane_stats a, b;
     hl_plane_stats(HL_PLANE_INSIDE, &a);
     uint64_t h[HL_PLANE_BUCKETS] = {[0] = 3, [4] = 1};
@@ -150,9 +142,8 @@ static void many_transfers_may_be_added_at_once(void **state)
                                             "result=\"ok\"") == 5);
 }
 
-static void the_text_holds_every_family_and_escapes_words(void **state)
+TEST(the_text_holds_every_family_and_escapes_words)
 {
-    (void)state;
     hl_plane_set_rate(HL_PLANE_MIGRATION, 200000000000ull);
     hl_plane_set_place(HL_PLANE_MIGRATION, "10.1.0.7", "eth\"1");
     hl_fault_count("cr\"c\\\n", "tcp");
@@ -210,9 +201,8 @@ static void *count_in_a_thread(void *arg)
     return NULL;
 }
 
-static void threads_lose_no_count(void **state)
+TEST(threads_lose_no_count)
 {
-    (void)state;
     struct hl_plane_stats a, b;
     pthread_t thread[THREADS];
     hl_plane_stats(HL_PLANE_MANAGEMENT, &a);
@@ -238,9 +228,8 @@ static void threads_lose_no_count(void **state)
 }
 
 /* Last: it leaves a full table behind. */
-static void what_finds_no_room_is_counted_as_other(void **state)
+TEST(what_finds_no_room_is_counted_as_other)
 {
-    (void)state;
     struct hl_transfer t = {.plane = HL_PLANE_INSIDE, .op = "fill", .path = "x", .bytes = 1};
     for (int i = 0; i < 2 * HL_PLANE_PATHS_MAX; i++) {
         char reason[16];
@@ -260,9 +249,8 @@ static void what_finds_no_room_is_counted_as_other(void **state)
     free(p);
 }
 
-static void faults_are_taken_once_to_be_told_elsewhere(void **state)
+TEST(faults_are_taken_once_to_be_told_elsewhere)
 {
-    (void)state;
     struct hl_fault taken[2];
     while (hl_fault_take(taken, 2) > 0) /* what other tests have counted */
         ;
@@ -277,19 +265,4 @@ static void faults_are_taken_once_to_be_told_elsewhere(void **state)
         hl_fault_count("told-cause", i == 0 ? "a" : i == 1 ? "b" : "c");
     assert_int_equal(hl_fault_take(taken, 2), 2);
     assert_int_equal(hl_fault_take(taken, 2), 1); /* no more at a time, and none is lost */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_transfer_is_counted_on_its_plane_and_nowhere_else),
-        cmocka_unit_test(buckets_and_quantiles_are_those_worked_out_by_hand),
-        cmocka_unit_test(busy_is_that_of_the_last_whole_second),
-        cmocka_unit_test(many_transfers_may_be_added_at_once),
-        cmocka_unit_test(the_text_holds_every_family_and_escapes_words),
-        cmocka_unit_test(threads_lose_no_count),
-        cmocka_unit_test(what_finds_no_room_is_counted_as_other),
-        cmocka_unit_test(faults_are_taken_once_to_be_told_elsewhere),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "conf/options.h"
 #include "conf/options_private.h"
@@ -76,9 +72,8 @@ static const char *origin_of(const struct hl_conf *conf, const char *name)
     return "no such option";
 }
 
-static void defaults_stand_when_nothing_is_said(void **state)
+TEST(defaults_stand_when_nothing_is_said)
 {
-    (void)state;
     struct hl_conf conf = {0};
     assert_int_equal(load(HL_L3D, WORDS(), &conf, NULL), HL_OK);
     assert_int_equal(conf.l3_size, 1ull << 30);
@@ -91,9 +86,8 @@ static void defaults_stand_when_nothing_is_said(void **state)
     hl_conf_fini(&conf);
 }
 
-static void the_later_source_wins_and_is_named(void **state)
+TEST(the_later_source_wins_and_is_named)
 {
-    (void)state;
     struct hl_conf conf = {0};
     put("l3:\n  size: 2GiB\n  name: fromfile\nnode_lost: 7s\n");
     setenv("HELIOS_L3_SIZE", "3GiB", 1);
@@ -113,9 +107,8 @@ static void the_later_source_wins_and_is_named(void **state)
     hl_conf_fini(&conf);
 }
 
-static void mistakes_are_told_with_place_and_guess(void **state)
+TEST(mistakes_are_told_with_place_and_guess)
 {
-    (void)state;
     struct hl_conf conf = {0};
     char want[96];
     fails(load(HL_L3D, WORDS("--sise", "1"), &conf, NULL),
@@ -140,9 +133,8 @@ static void mistakes_are_told_with_place_and_guess(void **state)
     assert_null(conf.log_level); /* nothing is left behind */
 }
 
-static void arguments_after_the_flags_are_left_to_the_caller(void **state)
+TEST(arguments_after_the_flags_are_left_to_the_caller)
 {
-    (void)state;
     struct hl_conf conf = {0};
     int rest = 0;
     assert_int_equal(load(HL_AGENT, WORDS("--controller", "h:1", "submit", "--follow", "job.yaml"),
@@ -153,9 +145,8 @@ static void arguments_after_the_flags_are_left_to_the_caller(void **state)
     hl_conf_fini(&conf);
 }
 
-static void every_row_is_in_order(void **state)
+TEST(every_row_is_in_order)
 {
-    (void)state;
     for (size_t i = 0; i < hl_conf_table_count; i++) {
         const struct hl_option *a = &hl_conf_table[i];
         assert_true(strncmp(a->flag, "--", 2) == 0);
@@ -210,9 +201,8 @@ static hl_status args(const char *const *words, struct args *a)
     return hl_args_parse(arg_rows, 5, "helios x", argc, argv, a, &rest);
 }
 
-static void a_subcommand_takes_flags_and_arguments_in_any_order(void **state)
+TEST(a_subcommand_takes_flags_and_arguments_in_any_order)
 {
-    (void)state;
     struct args a = {0};
     int rest = -1;
     char *argv[16];
@@ -240,9 +230,8 @@ static void a_subcommand_takes_flags_and_arguments_in_any_order(void **state)
     assert_null(a.output);
 }
 
-static void sizes_and_durations_are_read_as_people_write_them(void **state)
+TEST(sizes_and_durations_are_read_as_people_write_them)
 {
-    (void)state;
 
     static const struct {
         const char *text;
@@ -286,9 +275,8 @@ static void sizes_and_durations_are_read_as_people_write_them(void **state)
     assert_int_equal(hl_parse_duration_ms("5 weeks", &v), HL_EINVAL);
 }
 
-static void a_slip_of_the_hand_is_guessed_and_nonsense_is_not(void **state)
+TEST(a_slip_of_the_hand_is_guessed_and_nonsense_is_not)
 {
-    (void)state;
     static const char *const names[] = {"jobName", "model", "tensor_parallel_size", "env"};
     assert_string_equal(hl_did_you_mean("jobname", names, 4), "jobName");
     assert_string_equal(hl_did_you_mean("job_name", names, 4), "jobName");
@@ -339,9 +327,8 @@ static void remove_places(struct places *p)
     setenv("HELIOS_CONFIG", "", 1);
 }
 
-static void the_files_of_the_system_and_of_the_user_are_found(void **state)
+TEST(the_files_of_the_system_and_of_the_user_are_found)
 {
-    (void)state;
     struct places p;
     struct hl_conf conf = {0};
     char want[160];
@@ -364,9 +351,8 @@ static void the_files_of_the_system_and_of_the_user_are_found(void **state)
     remove_places(&p);
 }
 
-static void a_file_that_is_given_is_the_only_one(void **state)
+TEST(a_file_that_is_given_is_the_only_one)
 {
-    (void)state;
     struct places p;
     struct hl_conf conf = {0};
     make_places(&p);
@@ -384,9 +370,8 @@ static void a_file_that_is_given_is_the_only_one(void **state)
     remove_places(&p);
 }
 
-static void what_is_shown_holds_no_password(void **state)
+TEST(what_is_shown_holds_no_password)
 {
-    (void)state;
     static const char *const urls[][2] = {
         {"s3://key:secret@host/b", "s3://key:***@host/b"},
         {"s3://key@host/b", "s3://key@host/b"},
@@ -413,9 +398,8 @@ static void what_is_shown_holds_no_password(void **state)
     }
 }
 
-static void values_are_shown_as_people_write_them(void **state)
+TEST(values_are_shown_as_people_write_them)
 {
-    (void)state;
     static const char *const texts[][3] = {
         {"l3.size", "1073741824", "1GiB"},
         {"l3.size", "100663296", "96MiB"},
@@ -434,9 +418,8 @@ static void values_are_shown_as_people_write_them(void **state)
     }
 }
 
-static void only_what_was_typed_counts_as_given(void **state)
+TEST(only_what_was_typed_counts_as_given)
 {
-    (void)state;
     static const struct hl_option rows[] = {
         {"size", "--size", "1MiB", "", HL_OPT_BYTES, 0, 0, NULL, 0, 0},
         {"count", "--count", "2", "", HL_OPT_INT, 0, 9, NULL, 8, 0},
@@ -454,23 +437,10 @@ static void only_what_was_typed_counts_as_given(void **state)
     json_decref(given);
 }
 
-int main(void)
+TESTS_IN(write_file, remove_file)
+
+int main(int argc, char **argv)
 {
     setenv("HELIOS_CONFIG", "", 1); /* whatever lies on the machine that runs this */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_stand_when_nothing_is_said),
-        cmocka_unit_test(the_later_source_wins_and_is_named),
-        cmocka_unit_test(mistakes_are_told_with_place_and_guess),
-        cmocka_unit_test(arguments_after_the_flags_are_left_to_the_caller),
-        cmocka_unit_test(every_row_is_in_order),
-        cmocka_unit_test(a_subcommand_takes_flags_and_arguments_in_any_order),
-        cmocka_unit_test(sizes_and_durations_are_read_as_people_write_them),
-        cmocka_unit_test(the_files_of_the_system_and_of_the_user_are_found),
-        cmocka_unit_test(a_file_that_is_given_is_the_only_one),
-        cmocka_unit_test(what_is_shown_holds_no_password),
-        cmocka_unit_test(values_are_shown_as_people_write_them),
-        cmocka_unit_test(only_what_was_typed_counts_as_given),
-        cmocka_unit_test(a_slip_of_the_hand_is_guessed_and_nonsense_is_not),
-    };
-    return cmocka_run_group_tests(tests, write_file, remove_file);
+    return tests_run(argc, argv);
 }

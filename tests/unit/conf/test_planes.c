@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 #include "conf/planes.h"
@@ -16,9 +12,8 @@
             HL_OK);                                                                                \
     } while (0)
 
-static void without_networks_daemons_listen_on_the_loopback(void **state)
+TEST(without_networks_daemons_listen_on_the_loopback)
 {
-    (void)state;
     struct hl_conf c = {0};
     LOAD(HL_L3D, &c, "--log-level=error");
     assert_int_equal(hl_planes_apply(&c), HL_OK);
@@ -29,9 +24,8 @@ static void without_networks_daemons_listen_on_the_loopback(void **state)
     hl_conf_fini(&c);
 }
 
-static void an_address_without_a_host_is_on_the_network_of_its_option(void **state)
+TEST(an_address_without_a_host_is_on_the_network_of_its_option)
 {
-    (void)state;
     struct hl_conf c = {0};
     struct hl_plane_stats stats;
     LOAD(HL_AGENT, &c, "--plane-backbone=127.0.0.2", "--plane-migration=127.0.0.3",
@@ -50,9 +44,8 @@ static void an_address_without_a_host_is_on_the_network_of_its_option(void **sta
     hl_conf_fini(&c);
 }
 
-static void an_address_with_a_host_stays(void **state)
+TEST(an_address_with_a_host_stays)
 {
-    (void)state;
     struct hl_conf c = {0};
     LOAD(HL_L3D, &c, "--plane-management=127.0.0.4", "--listen=localhost:0", "--data-listen=");
     assert_int_equal(hl_planes_apply(&c), HL_OK);
@@ -61,9 +54,8 @@ static void an_address_with_a_host_stays(void **state)
     hl_conf_fini(&c);
 }
 
-static void a_network_that_is_not_here_is_refused_by_its_option(void **state)
+TEST(a_network_that_is_not_here_is_refused_by_its_option)
 {
-    (void)state;
     struct hl_conf c = {0};
     LOAD(HL_L3D, &c, "--plane-backbone=203.0.113.0/24");
     assert_int_equal(hl_planes_apply(&c), HL_ENOENT);
@@ -72,9 +64,8 @@ static void a_network_that_is_not_here_is_refused_by_its_option(void **state)
     hl_conf_fini(&c);
 }
 
-static void rates_are_written_as_people_say_them(void **state)
+TEST(rates_are_written_as_people_say_them)
 {
-    (void)state;
 
     static const struct {
         const char *text;
@@ -93,16 +84,4 @@ static void rates_are_written_as_people_say_them(void **state)
     }
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
         assert_int_equal(hl_parse_rate(bad[i], &bits), HL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_networks_daemons_listen_on_the_loopback),
-        cmocka_unit_test(an_address_without_a_host_is_on_the_network_of_its_option),
-        cmocka_unit_test(an_address_with_a_host_stays),
-        cmocka_unit_test(a_network_that_is_not_here_is_refused_by_its_option),
-        cmocka_unit_test(rates_are_written_as_people_say_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "conf/yaml.h"
 
@@ -28,9 +24,8 @@ static void fails(const char *text, const char *with)
         fail_msg("'%s' should hold '%s'", hl_error_text(), with);
 }
 
-static void plain_scalars_have_the_types_of_the_core_schema(void **state)
+TEST(plain_scalars_have_the_types_of_the_core_schema)
 {
-    (void)state;
 
     static const struct {
         const char *text;
@@ -66,9 +61,8 @@ static void plain_scalars_have_the_types_of_the_core_schema(void **state)
     hl_yaml_free(doc);
 }
 
-static void every_key_and_value_has_its_place(void **state)
+TEST(every_key_and_value_has_its_place)
 {
-    (void)state;
     struct hl_yaml *doc = parse("jobName: x\n"
                                 "parallelism:\n"
                                 "  tensor: 2   # comment\n"
@@ -92,9 +86,8 @@ static void every_key_and_value_has_its_place(void **state)
     hl_yaml_free(doc);
 }
 
-static void json_is_yaml_too(void **state)
+TEST(json_is_yaml_too)
 {
-    (void)state;
     struct hl_yaml *doc = parse("{\"a\": [1, 2.5, null, true, \"x\\u00e9\"]}");
     json_t *want = json_loads("{\"a\": [1, 2.5, null, true, \"x\\u00e9\"]}", 0, NULL);
     assert_true(json_equal(hl_yaml_root(doc), want));
@@ -103,9 +96,8 @@ static void json_is_yaml_too(void **state)
 }
 
 /* As editors of other systems leave them. */
-static void a_mark_of_utf8_and_other_line_ends(void **state)
+TEST(a_mark_of_utf8_and_other_line_ends)
 {
-    (void)state;
     struct hl_yaml *doc = parse("\xef\xbb\xbf"
                                 "a: 1\r\nb: x\r\n");
     assert_int_equal(json_integer_value(json_object_get(hl_yaml_root(doc), "a")), 1);
@@ -114,9 +106,8 @@ static void a_mark_of_utf8_and_other_line_ends(void **state)
     hl_yaml_free(doc);
 }
 
-static void wrong_syntax_is_told_with_its_place(void **state)
+TEST(wrong_syntax_is_told_with_its_place)
 {
-    (void)state;
     fails("a: 1\nb: [1, 2\nc: 3\n", "a.yaml:3:");
     fails("a: 1\na: 2\n", "a.yaml:2:1: the key 'a' is there twice, first in line 1");
     fails("x:\n  a: 1\n  b: 2\n  a: 3\n",
@@ -131,9 +122,8 @@ static void wrong_syntax_is_told_with_its_place(void **state)
     fails("a: \xff\xfe\n", "a.yaml");
 }
 
-static void an_alias_is_a_copy_at_its_own_place(void **state)
+TEST(an_alias_is_a_copy_at_its_own_place)
 {
-    (void)state;
     struct hl_yaml *doc = parse("a: &x {k: 1}\nb: *x\n");
     const json_t *b = json_object_get(hl_yaml_root(doc), "b");
     assert_int_equal(json_integer_value(json_object_get(b, "k")), 1);
@@ -141,9 +131,8 @@ static void an_alias_is_a_copy_at_its_own_place(void **state)
     hl_yaml_free(doc);
 }
 
-static void aliases_that_grow_without_end_are_refused(void **state)
+TEST(aliases_that_grow_without_end_are_refused)
 {
-    (void)state;
     char text[4096] = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
     for (int i = 1; i < 12; i++) {
         size_t n = strlen(text);
@@ -156,9 +145,8 @@ static void aliases_that_grow_without_end_are_refused(void **state)
     fails("a: &a [*a]\n", "no anchor before it"); /* an anchor inside itself */
 }
 
-static void depth_and_size_have_limits(void **state)
+TEST(depth_and_size_have_limits)
 {
-    (void)state;
     char deep[256];
     memset(deep, '[', 200);
     deep[200] = '\0';
@@ -179,27 +167,10 @@ static void depth_and_size_have_limits(void **state)
     free(big);
 }
 
-static void a_missing_file_is_not_found(void **state)
+TEST(a_missing_file_is_not_found)
 {
-    (void)state;
     struct hl_yaml *doc = NULL;
     assert_int_equal(hl_yaml_load("/nowhere/job.yaml", &doc), HL_ENOENT);
     assert_non_null(strstr(hl_error_text(), "/nowhere/job.yaml can't be read"));
     assert_int_equal(hl_yaml_load("/", &doc), HL_EIO);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_scalars_have_the_types_of_the_core_schema),
-        cmocka_unit_test(every_key_and_value_has_its_place),
-        cmocka_unit_test(json_is_yaml_too),
-        cmocka_unit_test(a_mark_of_utf8_and_other_line_ends),
-        cmocka_unit_test(wrong_syntax_is_told_with_its_place),
-        cmocka_unit_test(an_alias_is_a_copy_at_its_own_place),
-        cmocka_unit_test(aliases_that_grow_without_end_are_refused),
-        cmocka_unit_test(depth_and_size_have_limits),
-        cmocka_unit_test(a_missing_file_is_not_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
+#include "support/test.h"
+
 #include "unit/core/catalog_rig.h"
 
-static void an_import_is_version_one_and_visible(void **state)
+TEST(an_import_is_version_one_and_visible)
 {
-    (void)state;
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v = import_two_shards(&c, &s, "tiny", 1);
@@ -17,9 +18,8 @@ static void an_import_is_version_one_and_visible(void **state)
     json_decref(s.records);
 }
 
-static void a_version_is_served_only_when_every_rank_has_committed(void **state)
+TEST(a_version_is_served_only_when_every_rank_has_committed)
 {
-    (void)state;
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v1 = import_two_shards(&c, &s, "tiny", 1);
@@ -58,9 +58,8 @@ static void a_version_is_served_only_when_every_rank_has_committed(void **state)
     json_decref(s.records);
 }
 
-static void a_failed_store_changes_nothing(void **state)
+TEST(a_failed_store_changes_nothing)
 {
-    (void)state;
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v, *v1 = import_two_shards(&c, &s, "tiny", 1);
@@ -88,9 +87,8 @@ static void a_failed_store_changes_nothing(void **state)
     json_decref(s.records);
 }
 
-static void what_was_committed_loads_back_the_same(void **state)
+TEST(what_was_committed_loads_back_the_same)
 {
-    (void)state;
     struct hl_catalog c = {0}, d = {0};
     struct fake_store s = {json_object(), 0};
     import_two_shards(&c, &s, "tiny", 1);
@@ -128,9 +126,8 @@ static void what_was_committed_loads_back_the_same(void **state)
     json_decref(s.records);
 }
 
-static void a_step_of_the_wall_clock_moves_what_is_open(void **state)
+TEST(a_step_of_the_wall_clock_moves_what_is_open)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1);
@@ -141,9 +138,8 @@ static void a_step_of_the_wall_clock_moves_what_is_open(void **state)
     saving_fini(&t);
 }
 
-static void removing_gives_the_ids_and_forgets_an_empty_model(void **state)
+TEST(removing_gives_the_ids_and_forgets_an_empty_model)
 {
-    (void)state;
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v = import_two_shards(&c, &s, "tiny", 1);
@@ -163,9 +159,8 @@ static void removing_gives_the_ids_and_forgets_an_empty_model(void **state)
     json_decref(s.records);
 }
 
-static void a_list_with_a_shard_twice_is_refused_whole(void **state)
+TEST(a_list_with_a_shard_twice_is_refused_whole)
 {
-    (void)state;
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v;
@@ -181,18 +176,16 @@ static void a_list_with_a_shard_twice_is_refused_whole(void **state)
     json_decref(s.records);
 }
 
-static void names_that_could_escape_a_path_are_refused(void **state)
+TEST(names_that_could_escape_a_path_are_refused)
 {
-    (void)state;
     static const char *const bad[] = {"", "../x", "a/b", ".hidden", "a b", "-x", "\xff"};
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
         assert_int_equal(hl_model_name_check(bad[i]), HL_EINVAL);
     assert_int_equal(hl_model_name_check("Llama-3.1_8B"), HL_OK);
 }
 
-static void a_second_save_at_a_step_is_another_version(void **state)
+TEST(a_second_save_at_a_step_is_another_version)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v[3];
@@ -212,9 +205,8 @@ static void a_second_save_at_a_step_is_another_version(void **state)
     saving_fini(&t);
 }
 
-static void a_repeated_begin_joins_and_another_writer_never_does(void **state)
+TEST(a_repeated_begin_joins_and_another_writer_never_does)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *a = begin(&t, 0, 7), *b = begin(&t, 0, 8);
@@ -226,9 +218,8 @@ static void a_repeated_begin_joins_and_another_writer_never_does(void **state)
     saving_fini(&t);
 }
 
-static void a_repeated_commit_may_not_bring_other_shards(void **state)
+TEST(a_repeated_commit_may_not_bring_other_shards)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1);
@@ -243,9 +234,8 @@ static void a_repeated_commit_may_not_bring_other_shards(void **state)
     saving_fini(&t);
 }
 
-static void a_part_of_a_position_is_committed_once(void **state)
+TEST(a_part_of_a_position_is_committed_once)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1);
@@ -267,9 +257,8 @@ static void abandon(struct saving *t, struct hl_version_rec *v, int rank, hl_sta
     free(ids);
 }
 
-static void a_failed_save_tells_each_other_rank_once_and_leaves_nothing(void **state)
+TEST(a_failed_save_tells_each_other_rank_once_and_leaves_nothing)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1), *again;
@@ -292,9 +281,8 @@ static void a_failed_save_tells_each_other_rank_once_and_leaves_nothing(void **s
     saving_fini(&t);
 }
 
-static void a_failed_save_frees_what_other_ranks_had_committed(void **state)
+TEST(a_failed_save_frees_what_other_ranks_had_committed)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1);
@@ -311,9 +299,8 @@ static void a_failed_save_frees_what_other_ranks_had_committed(void **state)
     saving_fini(&t);
 }
 
-static void a_commit_to_a_failed_version_says_who_gave_it_up(void **state)
+TEST(a_commit_to_a_failed_version_says_who_gave_it_up)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1);
@@ -325,9 +312,8 @@ static void a_commit_to_a_failed_version_says_who_gave_it_up(void **state)
     saving_fini(&t);
 }
 
-static void a_visible_version_cannot_be_given_up(void **state)
+TEST(a_visible_version_cannot_be_given_up)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1);
@@ -389,9 +375,8 @@ static void refuse(struct saving *t, json_t *shards, const char *name)
     abandon(t, v, 1, HL_OK, 0);
 }
 
-static void tensors_that_do_not_fit_the_model_are_refused_by_name(void **state)
+TEST(tensors_that_do_not_fit_the_model_are_refused_by_name)
 {
-    (void)state;
     struct saving t;
     layout_init(&t);
     json_t *embedding = laid_out(10, 0, "embedding", EMBEDDING);
@@ -422,9 +407,8 @@ static json_t *position(unsigned id, int tp)
                      laid_out(id + 4, tp, "extra-head", "anything\tU8\t9\n"));
 }
 
-static void a_version_is_visible_only_with_every_position_of_the_model(void **state)
+TEST(a_version_is_visible_only_with_every_position_of_the_model)
 {
-    (void)state;
     struct saving t;
     layout_init(&t);
     struct hl_version_rec *v = begin_checked(&t, 2, HL_LAYOUT_EXACT);
@@ -444,9 +428,8 @@ static void a_version_is_visible_only_with_every_position_of_the_model(void **st
     saving_fini(&t);
 }
 
-static void who_means_another_layout_may_save_it_with_all_ranks_agreed(void **state)
+TEST(who_means_another_layout_may_save_it_with_all_ranks_agreed)
 {
-    (void)state;
     struct saving t;
     layout_init(&t);
     struct hl_version_rec *v = begin_checked(&t, 1, HL_LAYOUT_UNCHECKED);
@@ -462,9 +445,8 @@ static void who_means_another_layout_may_save_it_with_all_ranks_agreed(void **st
     saving_fini(&t);
 }
 
-static void what_an_earlier_release_imported_is_compared_by_numbers_of_tensors(void **state)
+TEST(what_an_earlier_release_imported_is_compared_by_numbers_of_tensors)
 {
-    (void)state;
     struct saving t;
     saving_init(&t); /* an embedding at tp 0 and a layer at tp 1, two tensors each, no layouts */
     struct hl_version_rec *v = begin_checked(&t, 2, HL_LAYOUT_EXACT);
@@ -474,9 +456,8 @@ static void what_an_earlier_release_imported_is_compared_by_numbers_of_tensors(v
     saving_fini(&t);
 }
 
-static void a_shard_with_a_layout_that_is_none_is_refused(void **state)
+TEST(a_shard_with_a_layout_that_is_none_is_refused)
 {
-    (void)state;
     struct saving t;
     layout_init(&t);
     struct hl_version_rec *v = begin_checked(&t, 1, HL_LAYOUT_UNCHECKED);
@@ -486,9 +467,8 @@ static void a_shard_with_a_layout_that_is_none_is_refused(void **state)
     saving_fini(&t);
 }
 
-static void a_record_that_is_there_already_is_corrupt(void **state)
+TEST(a_record_that_is_there_already_is_corrupt)
 {
-    (void)state;
     struct hl_catalog c = {0}, loaded = {0};
     struct fake_store s = {json_object(), 0};
     const char *key;
@@ -507,33 +487,4 @@ static void a_record_that_is_there_already_is_corrupt(void **state)
     hl_catalog_fini(&c);
     hl_catalog_fini(&loaded);
     json_decref(s.records);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_import_is_version_one_and_visible),
-        cmocka_unit_test(a_version_is_served_only_when_every_rank_has_committed),
-        cmocka_unit_test(a_failed_store_changes_nothing),
-        cmocka_unit_test(what_was_committed_loads_back_the_same),
-        cmocka_unit_test(a_step_of_the_wall_clock_moves_what_is_open),
-        cmocka_unit_test(removing_gives_the_ids_and_forgets_an_empty_model),
-        cmocka_unit_test(a_list_with_a_shard_twice_is_refused_whole),
-        cmocka_unit_test(names_that_could_escape_a_path_are_refused),
-        cmocka_unit_test(a_second_save_at_a_step_is_another_version),
-        cmocka_unit_test(a_repeated_begin_joins_and_another_writer_never_does),
-        cmocka_unit_test(a_repeated_commit_may_not_bring_other_shards),
-        cmocka_unit_test(a_part_of_a_position_is_committed_once),
-        cmocka_unit_test(a_failed_save_tells_each_other_rank_once_and_leaves_nothing),
-        cmocka_unit_test(a_failed_save_frees_what_other_ranks_had_committed),
-        cmocka_unit_test(a_commit_to_a_failed_version_says_who_gave_it_up),
-        cmocka_unit_test(a_visible_version_cannot_be_given_up),
-        cmocka_unit_test(tensors_that_do_not_fit_the_model_are_refused_by_name),
-        cmocka_unit_test(a_version_is_visible_only_with_every_position_of_the_model),
-        cmocka_unit_test(who_means_another_layout_may_save_it_with_all_ranks_agreed),
-        cmocka_unit_test(what_an_earlier_release_imported_is_compared_by_numbers_of_tensors),
-        cmocka_unit_test(a_shard_with_a_layout_that_is_none_is_refused),
-        cmocka_unit_test(a_record_that_is_there_already_is_corrupt),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

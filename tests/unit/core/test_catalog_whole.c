@@ -1,4 +1,6 @@
 /* Records that can't be read, or are not those that were stored: what they cost, and what not. */
+#include "support/test.h"
+
 #include "unit/core/catalog_rig.h"
 
 /* The catalogue as after a start on these records, with this one damaged. */
@@ -18,9 +20,8 @@ static void restart_without(struct saving *t, const char *key)
     hl_catalog_loaded(&t->c);
 }
 
-static void a_damaged_model_record_is_never_overwritten(void **state)
+TEST(a_damaged_model_record_is_never_overwritten)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1);
@@ -38,9 +39,8 @@ static void a_damaged_model_record_is_never_overwritten(void **state)
     saving_fini(&t);
 }
 
-static void an_open_version_with_damaged_records_never_becomes_visible(void **state)
+TEST(an_open_version_with_damaged_records_never_becomes_visible)
 {
-    (void)state;
     struct saving t;
     saving_init(&t);
     struct hl_version_rec *v = begin(&t, 0, 1);
@@ -53,9 +53,8 @@ static void an_open_version_with_damaged_records_never_becomes_visible(void **st
 }
 
 /* Each member of a shard's record that readers go by. */
-static void a_changed_shard_record_costs_its_version(void **state)
+TEST(a_changed_shard_record_costs_its_version)
 {
-    (void)state;
     static const char *const members[] = {"pp", "tp", "sizeBytes", "crc32", "tensors"};
     for (size_t i = 0; i <= sizeof(members) / sizeof(members[0]); i++) {
         struct hl_catalog c = {0};
@@ -84,9 +83,8 @@ static void a_changed_shard_record_costs_its_version(void **state)
 }
 
 /* `from`'s record stands under the key `to`. */
-static void a_record_under_another_key_is_damage(void **state)
+TEST(a_record_under_another_key_is_damage)
 {
-    (void)state;
 
     static const struct {
         const char *from, *to;
@@ -113,15 +111,4 @@ static void a_record_under_another_key_is_damage(void **state)
         hl_catalog_fini(&loaded);
         json_decref(s.records);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_damaged_model_record_is_never_overwritten),
-        cmocka_unit_test(an_open_version_with_damaged_records_never_becomes_visible),
-        cmocka_unit_test(a_changed_shard_record_costs_its_version),
-        cmocka_unit_test(a_record_under_another_key_is_damage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

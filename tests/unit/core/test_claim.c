@@ -1,11 +1,7 @@
 /* Whose a pool or an archive may become. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <stdio.h>
 
 #include "core/claim.h"
 
@@ -22,7 +18,7 @@
         2, 2                                                                                       \
     }
 
-static void every_place_and_every_mode(void **state)
+TEST(every_place_and_every_mode)
 {
     enum { POOL, ARCHIVE };
 
@@ -76,7 +72,6 @@ static void every_place_and_every_mode(void **state)
          HL_API_CLAIM_RESULT_CLAIMED},
     };
 
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
         struct hl_claimant who = {.cluster = US, .seen = 7};
         bool empty_is_free = rows[i].place == ARCHIVE;
@@ -91,19 +86,9 @@ static void every_place_and_every_mode(void **state)
     }
 }
 
-static void the_worst_answer_is_the_smallest(void **state)
+TEST(the_worst_answer_is_the_smallest)
 {
-    (void)state;
     assert_true(HL_API_CLAIM_RESULT_OTHER < HL_API_CLAIM_RESULT_NEWER);
     assert_true(HL_API_CLAIM_RESULT_NEWER < HL_API_CLAIM_RESULT_UNCLAIMED);
     assert_true(HL_API_CLAIM_RESULT_UNCLAIMED < HL_API_CLAIM_RESULT_CLAIMED);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_place_and_every_mode),
-        cmocka_unit_test(the_worst_answer_is_the_smallest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

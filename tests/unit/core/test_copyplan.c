@@ -1,10 +1,6 @@
 /* Which source is the nearest, and which steps a copy takes from anywhere to anywhere. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -41,9 +37,8 @@ static const char *steps(struct hl_copy_place from, struct hl_copy_place goal, e
     return text;
 }
 
-static void device_memory_of_another_node_goes_through_host_memory(void **state)
+TEST(device_memory_of_another_node_goes_through_host_memory)
 {
-    (void)state;
     struct hl_copy_place device = at(HL_TIER_L1, &a, "emu:0"), goal = at(HL_TIER_L1, &b, "emu:1");
     assert_string_equal(steps(device, goal, HL_ROUTE_READ), "read L2, read L1");
     goal = at(HL_TIER_L1, &c, "");
@@ -52,9 +47,8 @@ static void device_memory_of_another_node_goes_through_host_memory(void **state)
     assert_string_equal(steps(device, at(HL_TIER_L1, &a, "emu:1"), HL_ROUTE_WRITE), "read L1");
 }
 
-static void the_archive_is_reached_through_the_pool(void **state)
+TEST(the_archive_is_reached_through_the_pool)
 {
-    (void)state;
     struct hl_copy_place l2 = at(HL_TIER_L2, &a, "");
     assert_string_equal(steps(archive, l2, HL_ROUTE_READ), "load L3, read L2");
     assert_string_equal(steps(archive, pool, HL_ROUTE_READ), "load L3");
@@ -63,9 +57,8 @@ static void the_archive_is_reached_through_the_pool(void **state)
     assert_string_equal(steps(archive, archive, HL_ROUTE_READ), "archive L4");
 }
 
-static void hosts_apart_are_sent_to_and_others_read(void **state)
+TEST(hosts_apart_are_sent_to_and_others_read)
 {
-    (void)state;
     struct hl_copy_place from = at(HL_TIER_L2, &a, ""), far = at(HL_TIER_L2, &c, "");
     assert_string_equal(steps(from, far, HL_ROUTE_MIGRATE), "send L2");
     assert_string_equal(steps(from, far, HL_ROUTE_READ), "read L2");
@@ -75,16 +68,14 @@ static void hosts_apart_are_sent_to_and_others_read(void **state)
     assert_string_equal(steps(from, far, HL_ROUTE_WRITE), "send L2");
 }
 
-static void one_more_copy_is_made_where_one_is(void **state)
+TEST(one_more_copy_is_made_where_one_is)
 {
-    (void)state;
     struct hl_copy_place l2 = at(HL_TIER_L2, &a, "");
     assert_string_equal(steps(l2, l2, HL_ROUTE_READ), "read L2");
 }
 
-static void any_pair_of_places_ends_within_the_limit(void **state)
+TEST(any_pair_of_places_ends_within_the_limit)
 {
-    (void)state;
     const struct hl_copy_place all[] = {at(HL_TIER_L1, &a, "emu:0"),
                                         at(HL_TIER_L1, &a, ""),
                                         at(HL_TIER_L2, &a, ""),
@@ -105,9 +96,8 @@ static int distance(struct hl_copy_place from, struct hl_copy_place goal, enum h
     return hl_copy_distance(&from, &goal, op);
 }
 
-static void the_nearest_source_is_on_the_node_then_on_its_host_then_in_the_pool(void **state)
+TEST(the_nearest_source_is_on_the_node_then_on_its_host_then_in_the_pool)
 {
-    (void)state;
     struct hl_copy_place goal = at(HL_TIER_L1, &a, "emu:0");
     int own = distance(at(HL_TIER_L2, &a, ""), goal, HL_ROUTE_READ);
     int own_device = distance(at(HL_TIER_L1, &a, "emu:1"), goal, HL_ROUTE_READ);
@@ -123,9 +113,8 @@ static void the_nearest_source_is_on_the_node_then_on_its_host_then_in_the_pool(
     assert_true(distance(at(HL_TIER_L1, &c, ""), goal, HL_ROUTE_READ) > from_pool);
 }
 
-static void the_pool_and_the_archive_are_filled_from_the_pool(void **state)
+TEST(the_pool_and_the_archive_are_filled_from_the_pool)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct hl_copy_place goal = i == 0 ? pool : archive;
         int from_pool = distance(pool, goal, HL_ROUTE_WRITE);
@@ -133,18 +122,4 @@ static void the_pool_and_the_archive_are_filled_from_the_pool(void **state)
         assert_true(from_pool < from_archive);
         assert_true(from_archive < distance(at(HL_TIER_L2, &a, ""), goal, HL_ROUTE_WRITE));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(device_memory_of_another_node_goes_through_host_memory),
-        cmocka_unit_test(the_archive_is_reached_through_the_pool),
-        cmocka_unit_test(hosts_apart_are_sent_to_and_others_read),
-        cmocka_unit_test(one_more_copy_is_made_where_one_is),
-        cmocka_unit_test(any_pair_of_places_ends_within_the_limit),
-        cmocka_unit_test(the_nearest_source_is_on_the_node_then_on_its_host_then_in_the_pool),
-        cmocka_unit_test(the_pool_and_the_archive_are_filled_from_the_pool),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

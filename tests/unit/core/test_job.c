@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "core/job.h"
 
@@ -47,9 +43,8 @@ static const char spec_job[] =
     "\"pipeline_parallel_size\": 8, \"tensor_parallel_size\": 8, \"data_parallel_size\": 16},"
     " \"dockerImage\": \"registry.my-company.com/megatron-lm:latest\"}";
 
-static void the_specs_job_is_accepted_unchanged(void **state)
+TEST(the_specs_job_is_accepted_unchanged)
 {
-    (void)state;
     struct hl_job job;
     assert_int_equal(parse(spec_job, &job), HL_OK);
     assert_string_equal(job.name, "gpt3-175b-training");
@@ -80,9 +75,8 @@ static const char full_job[] =
     " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\","
     " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\"}";
 
-static void every_key_lands_in_its_field(void **state)
+TEST(every_key_lands_in_its_field)
 {
-    (void)state;
     struct hl_job job;
     assert_int_equal(parse(full_job, &job), HL_OK);
     assert_int_equal(job.model_version, 4);
@@ -113,9 +107,8 @@ static void every_key_lands_in_its_field(void **state)
     hl_job_fini(&job);
 }
 
-static void a_lost_node_restarts_a_job_that_may_be_restarted(void **state)
+TEST(a_lost_node_restarts_a_job_that_may_be_restarted)
 {
-    (void)state;
 
     static const struct {
         const char *text;
@@ -135,9 +128,8 @@ static void a_lost_node_restarts_a_job_that_may_be_restarted(void **state)
     }
 }
 
-static void an_exported_variable_wins_over_the_file_when_it_is_named(void **state)
+TEST(an_exported_variable_wins_over_the_file_when_it_is_named)
 {
-    (void)state;
     struct hl_job job;
     assert_int_equal(parse(full_job, &job), HL_OK); /* LR, STEPS, FAST */
     assert_int_equal(hl_job_export(&job, "LR", "of ALL", HL_JOB_VAR_ALL), HL_OK);
@@ -177,9 +169,8 @@ static void an_exported_variable_wins_over_the_file_when_it_is_named(void **stat
     hl_job_fini(&job);
 }
 
-static void relative_paths_are_meant_from_where_the_job_is_submitted(void **state)
+TEST(relative_paths_are_meant_from_where_the_job_is_submitted)
 {
-    (void)state;
     struct hl_job job;
     assert_int_equal(parse("{\"jobName\": \"x\", \"command\": \"y\", \"venv\": \"v/w\"}", &job),
                      HL_OK);
@@ -203,9 +194,8 @@ static void relative_paths_are_meant_from_where_the_job_is_submitted(void **stat
     hl_job_fini(&job);
 }
 
-static void a_job_written_out_reads_back_the_same(void **state)
+TEST(a_job_written_out_reads_back_the_same)
 {
-    (void)state;
     const char *const texts[] = {spec_job, full_job, "{\"jobName\": \"x\", \"command\": \"true\"}"};
     for (size_t i = 0; i < 3; i++) {
         struct hl_job a, b;
@@ -229,9 +219,8 @@ static void a_job_written_out_reads_back_the_same(void **state)
     }
 }
 
-static void a_command_in_one_text_is_run_by_the_shell(void **state)
+TEST(a_command_in_one_text_is_run_by_the_shell)
 {
-    (void)state;
     struct hl_job job;
     assert_int_equal(parse("{\"jobName\": \"x\", \"command\": \"echo $RANK\"}", &job), HL_OK);
     assert_int_equal(job.command_count, 3);
@@ -242,9 +231,8 @@ static void a_command_in_one_text_is_run_by_the_shell(void **state)
     hl_job_fini(&job);
 }
 
-static void unknown_keys_are_told_with_place_and_guess(void **state)
+TEST(unknown_keys_are_told_with_place_and_guess)
 {
-    (void)state;
     is_bad("{\"jobname\": \"x\"}",
            "job.yaml:10:8: 'jobname' is not a key of a job; did you mean 'jobName'?");
     is_bad("{\"paralelism\": {}}", "did you mean 'parallelism'?");
@@ -259,9 +247,8 @@ static void unknown_keys_are_told_with_place_and_guess(void **state)
     is_bad("{\"\": 1}", "'' is not a key");
 }
 
-static void wrong_values_are_told_with_field_and_what_is_allowed(void **state)
+TEST(wrong_values_are_told_with_field_and_what_is_allowed)
 {
-    (void)state;
     is_bad("[]", "job.yaml:20:0: a job is written as KEY: VALUE lines");
     is_bad("{\"command\": \"x\"}", "jobName is missing");
     is_bad("{\"jobName\": \"x\"}", "give command or dockerImage");
@@ -310,9 +297,8 @@ static void wrong_values_are_told_with_field_and_what_is_allowed(void **state)
     is_bad("{\"restarts\": 5000}", "restarts: is 5000, must be from 0 to 1000");
 }
 
-static void a_world_too_large_is_refused_without_overflow(void **state)
+TEST(a_world_too_large_is_refused_without_overflow)
 {
-    (void)state;
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"parallelism\": {\"pipeline_parallel_size\": "
            "1000000, \"tensor_parallel_size\": 1000000, \"data_parallel_size\": 1000000}}",
            "1000000 × 1000000 × 1000000 ranks are more than 1000000");
@@ -327,9 +313,8 @@ static void a_world_too_large_is_refused_without_overflow(void **state)
            "needs pipeline_parallel_size of at least 2");
 }
 
-static void ranks_count_in_the_chosen_order(void **state)
+TEST(ranks_count_in_the_chosen_order)
 {
-    (void)state;
     /* TP 2, PP 2, DP 3; written out by hand for (pp 1, tp 0, dp 2). */
     struct hl_grid g = {.pp = 2, .tp = 2, .dp = 3, .order = HL_ORDER_TP_DP_PP};
     assert_int_equal(hl_rank_number(&g, (struct hl_rank){.pp = 1, .tp = 0, .dp = 2}), 10);
@@ -341,22 +326,4 @@ static void ranks_count_in_the_chosen_order(void **state)
         for (int i = 0; i < 12; i++)
             assert_int_equal(hl_rank_number(&g, hl_rank_of(&g, i)), i);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_specs_job_is_accepted_unchanged),
-        cmocka_unit_test(every_key_lands_in_its_field),
-        cmocka_unit_test(a_lost_node_restarts_a_job_that_may_be_restarted),
-        cmocka_unit_test(an_exported_variable_wins_over_the_file_when_it_is_named),
-        cmocka_unit_test(relative_paths_are_meant_from_where_the_job_is_submitted),
-        cmocka_unit_test(a_job_written_out_reads_back_the_same),
-        cmocka_unit_test(a_command_in_one_text_is_run_by_the_shell),
-        cmocka_unit_test(unknown_keys_are_told_with_place_and_guess),
-        cmocka_unit_test(wrong_values_are_told_with_field_and_what_is_allowed),
-        cmocka_unit_test(a_world_too_large_is_refused_without_overflow),
-        cmocka_unit_test(ranks_count_in_the_chosen_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

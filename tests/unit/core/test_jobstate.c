@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "unit/core/jobstate_rig.h"
 
@@ -68,9 +64,8 @@ static struct hl_jobrun started(int containers, int restarts)
 
 /* ---- by hand --------------------------------------------------------------------------------- */
 
-static void a_job_goes_from_submitted_to_succeeded(void **state)
+TEST(a_job_goes_from_submitted_to_succeeded)
 {
-    (void)state;
     struct hl_jobrun run;
     struct hl_jobrun_opts opts = {.id = "j", .start_timeout_ms = 60000, .stop_resend_ms = 5000};
     assert_int_equal(hl_jobrun_init(&run, &opts), HL_OK);
@@ -102,9 +97,8 @@ static void a_job_goes_from_submitted_to_succeeded(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void one_failed_container_restarts_the_whole_gang(void **state)
+TEST(one_failed_container_restarts_the_whole_gang)
 {
-    (void)state;
     struct hl_jobrun run = started(3, 1);
     STATUS(1, 0, RUNNING);
     STATUS(1, 1, RUNNING);
@@ -127,9 +121,8 @@ static void one_failed_container_restarts_the_whole_gang(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void a_failed_job_keeps_the_message_of_the_first_failure(void **state)
+TEST(a_failed_job_keeps_the_message_of_the_first_failure)
 {
-    (void)state;
     struct hl_jobrun run = started(2, 0);
     STATUS(1, 1, FAILED, .exit_code = 1, .text = "rank 1: ModuleNotFoundError: no module 'x'");
     STATUS(1, 0, FAILED, .exit_code = 1, .text = "rank 0: lost its peer");
@@ -139,9 +132,8 @@ static void a_failed_job_keeps_the_message_of_the_first_failure(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void late_and_repeated_statuses_change_nothing(void **state)
+TEST(late_and_repeated_statuses_change_nothing)
 {
-    (void)state;
     struct hl_jobrun run = started(1, 3);
     STATUS(1, 0, RUNNING);
     STATUS(1, 0, RUNNING);
@@ -177,9 +169,8 @@ static void late_and_repeated_statuses_change_nothing(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void cancel_works_in_every_state(void **state)
+TEST(cancel_works_in_every_state)
 {
-    (void)state;
     struct hl_jobrun run;
     struct hl_jobrun_opts opts = {.id = "j", .stop_resend_ms = 5000};
     assert_int_equal(hl_jobrun_init(&run, &opts), HL_OK);
@@ -210,9 +201,8 @@ static void cancel_works_in_every_state(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void a_lost_node_restarts_the_gang_without_using_up_restarts(void **state)
+TEST(a_lost_node_restarts_the_gang_without_using_up_restarts)
 {
-    (void)state;
     struct hl_jobrun run = started(2, 0);
     STATUS(1, 0, RUNNING);
     STATUS(1, 1, RUNNING);
@@ -240,9 +230,8 @@ static void a_lost_node_restarts_the_gang_without_using_up_restarts(void **state
     hl_jobrun_fini(&run);
 }
 
-static void a_job_that_may_not_be_repeated_fails_with_its_node(void **state)
+TEST(a_job_that_may_not_be_repeated_fails_with_its_node)
 {
-    (void)state;
     restart_lost = false;
     struct hl_jobrun run = started(2, 0);
     STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-1");
@@ -266,9 +255,8 @@ static void a_job_that_may_not_be_repeated_fails_with_its_node(void **state)
     restart_lost = true;
 }
 
-static void a_node_that_is_silent_for_a_while_costs_nothing(void **state)
+TEST(a_node_that_is_silent_for_a_while_costs_nothing)
 {
-    (void)state;
     struct hl_jobrun run = started(2, 0);
     STATUS(1, 0, RUNNING);
     STATUS(1, 1, RUNNING);
@@ -286,9 +274,8 @@ static void a_node_that_is_silent_for_a_while_costs_nothing(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void the_cause_of_an_attempt_is_kept(void **state)
+TEST(the_cause_of_an_attempt_is_kept)
 {
-    (void)state;
     struct hl_jobrun run = started(1, 0), back;
     STATUS(1, 0, RUNNING);
     assert_string_equal(run.cause, "");
@@ -306,9 +293,8 @@ static void the_cause_of_an_attempt_is_kept(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void deadlines_are_kept(void **state)
+TEST(deadlines_are_kept)
 {
-    (void)state;
     struct hl_jobrun run = started(2, 0);
     STATUS(1, 0, RUNNING);
     STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 60999);
@@ -336,9 +322,8 @@ static void deadlines_are_kept(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void a_container_that_vanishes_counts_as_failed(void **state)
+TEST(a_container_that_vanishes_counts_as_failed)
 {
-    (void)state;
     struct hl_jobrun run = started(1, 0);
     STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0");
     assert_string_equal(said, "start 1.0 node-0; "); /* the start had not arrived */
@@ -355,9 +340,8 @@ static void a_container_that_vanishes_counts_as_failed(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void deadlines_that_judge_others_move_by_a_pause_and_all_by_a_step_of_the_clock(void **state)
+TEST(deadlines_that_judge_others_move_by_a_pause_and_all_by_a_step_of_the_clock)
 {
-    (void)state;
     struct hl_jobrun run = started(1, 0); /* at 0 ms; has 60 s to start */
     int64_t due = run.deadline_ms;
     hl_jobrun_shift(&run, 20000, 0);
@@ -380,9 +364,8 @@ static void deadlines_that_judge_others_move_by_a_pause_and_all_by_a_step_of_the
     hl_jobrun_fini(&run);
 }
 
-static void a_plan_nobody_asked_for_is_not_taken(void **state)
+TEST(a_plan_nobody_asked_for_is_not_taken)
 {
-    (void)state;
     struct hl_jobrun run = started(1, 0);
     struct hl_plan *plan = plan_of(1);
     assert_int_equal(step(&run, (struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan}),
@@ -392,9 +375,8 @@ static void a_plan_nobody_asked_for_is_not_taken(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void a_run_survives_the_controllers_restart(void **state)
+TEST(a_run_survives_the_controllers_restart)
 {
-    (void)state;
     struct hl_jobrun run = started(3, 2), back;
     STATUS(1, 0, RUNNING);
     STATUS(1, 1, FAILED, .exit_code = 1, .text = "caf\xc3\xa9");
@@ -430,9 +412,8 @@ static void a_run_survives_the_controllers_restart(void **state)
     hl_jobrun_fini(&run);
 }
 
-static void a_long_message_is_cut_between_characters(void **state)
+TEST(a_long_message_is_cut_between_characters)
 {
-    (void)state;
     char text[601] = "x";
     for (size_t i = 1; i + 2 < sizeof(text); i += 2)
         memcpy(text + i, "\xc3\xa9", 3);
@@ -445,27 +426,4 @@ static void a_long_message_is_cut_between_characters(void **state)
         json_decref(doc);
         hl_jobrun_fini(&run);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_goes_from_submitted_to_succeeded),
-        cmocka_unit_test(one_failed_container_restarts_the_whole_gang),
-        cmocka_unit_test(a_failed_job_keeps_the_message_of_the_first_failure),
-        cmocka_unit_test(late_and_repeated_statuses_change_nothing),
-        cmocka_unit_test(cancel_works_in_every_state),
-        cmocka_unit_test(a_lost_node_restarts_the_gang_without_using_up_restarts),
-        cmocka_unit_test(a_job_that_may_not_be_repeated_fails_with_its_node),
-        cmocka_unit_test(a_node_that_is_silent_for_a_while_costs_nothing),
-        cmocka_unit_test(the_cause_of_an_attempt_is_kept),
-        cmocka_unit_test(deadlines_are_kept),
-        cmocka_unit_test(a_container_that_vanishes_counts_as_failed),
-        cmocka_unit_test(
-            deadlines_that_judge_others_move_by_a_pause_and_all_by_a_step_of_the_clock),
-        cmocka_unit_test(a_plan_nobody_asked_for_is_not_taken),
-        cmocka_unit_test(a_run_survives_the_controllers_restart),
-        cmocka_unit_test(a_long_message_is_cut_between_characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* The state machine in a world that loses messages and nodes, repeats and reorders. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "unit/core/jobstate_rig.h"
 
@@ -288,9 +284,8 @@ static void calm(struct world *w)
              bodies_alive(w));
 }
 
-static void whatever_happens_a_job_ends_and_leaves_nothing(void **state)
+TEST(whatever_happens_a_job_ends_and_leaves_nothing)
 {
-    (void)state;
     unsigned ends[HL_JOB_STATE_COUNT] = {0};
     for (uint64_t seed = 1; seed <= 500; seed++) {
         struct world *w = calloc(1, sizeof(*w));
@@ -316,12 +311,4 @@ static void whatever_happens_a_job_ends_and_leaves_nothing(void **state)
     assert_true(ends[HL_JOB_SUCCEEDED] > 20);
     assert_true(ends[HL_JOB_FAILED] > 20);
     assert_true(ends[HL_JOB_CANCELLED] > 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_happens_a_job_ends_and_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

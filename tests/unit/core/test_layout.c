@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +7,8 @@
 
 #define TWO "a.weight\tBF16\t4,8\nb\tF32\t\n"
 
-static void the_text_of_a_layout_is_sorted_by_name(void **state)
+TEST(the_text_of_a_layout_is_sorted_by_name)
 {
-    (void)state;
     const struct hl_tensor tensors[] = {
         {.name = "b", .dtype = HL_DTYPE_F32, .rank = 0},
         {.name = "a.weight", .dtype = HL_DTYPE_BF16, .rank = 2, .shape = {4, 8}},
@@ -27,17 +22,15 @@ static void the_text_of_a_layout_is_sorted_by_name(void **state)
     free(text);
 }
 
-static void a_name_with_a_control_character_is_refused(void **state)
+TEST(a_name_with_a_control_character_is_refused)
 {
-    (void)state;
     const struct hl_tensor bad = {.name = "a\nb", .dtype = HL_DTYPE_F32};
     char *text;
     assert_int_equal(hl_layout_text(&bad, 1, &text), HL_EINVAL);
 }
 
-static void a_text_that_is_no_layout_is_refused(void **state)
+TEST(a_text_that_is_no_layout_is_refused)
 {
-    (void)state;
     static const char *const bad[] = {
         "a",
         "a\tF32\t4",
@@ -60,9 +53,8 @@ static void a_text_that_is_no_layout_is_refused(void **state)
     assert_int_equal(hl_layout_verify(""), HL_OK);
 }
 
-static void a_difference_is_refused_by_the_name_of_its_tensor(void **state)
+TEST(a_difference_is_refused_by_the_name_of_its_tensor)
 {
-    (void)state;
 
     static const struct {
         const char *got, *said[3];
@@ -86,18 +78,16 @@ static void a_difference_is_refused_by_the_name_of_its_tensor(void **state)
     assert_int_equal(hl_layout_compare(TWO, TWO, HL_LAYOUT_EXACT), HL_OK);
 }
 
-static void another_dtype_may_be_allowed_and_another_shape_not(void **state)
+TEST(another_dtype_may_be_allowed_and_another_shape_not)
 {
-    (void)state;
     assert_int_equal(hl_layout_compare(TWO, "a.weight\tF32\t4,8\nb\tBF16\t\n", HL_LAYOUT_ANY_DTYPE),
                      HL_OK);
     assert_int_equal(hl_layout_compare(TWO, "a.weight\tF32\t4,7\nb\tBF16\t\n", HL_LAYOUT_ANY_DTYPE),
                      HL_EINVAL);
 }
 
-static void optimizer_state_ends_with_the_name_of_its_parameter(void **state)
+TEST(optimizer_state_ends_with_the_name_of_its_parameter)
 {
-    (void)state;
     assert_int_equal(hl_layout_names_parameters(
                          TWO, "b\tF32\t\nexp_avg.a.weight\tF32\t4,8\nstep.more.b\tF32\t\n"),
                      HL_OK);
@@ -107,9 +97,8 @@ static void optimizer_state_ends_with_the_name_of_its_parameter(void **state)
         assert_int_equal(hl_layout_names_parameters(TWO, bad[i]), HL_EINVAL);
 }
 
-static void checks_have_names_and_none_means_exact(void **state)
+TEST(checks_have_names_and_none_means_exact)
 {
-    (void)state;
     enum hl_layout_check check;
     assert_int_equal(hl_layout_check_parse("exact", &check), HL_OK);
     assert_int_equal(check, HL_LAYOUT_EXACT);
@@ -120,18 +109,4 @@ static void checks_have_names_and_none_means_exact(void **state)
     assert_int_equal(hl_layout_check_parse("", &check), HL_OK);
     assert_int_equal(check, HL_LAYOUT_EXACT);
     assert_int_equal(hl_layout_check_parse("strict", &check), HL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_text_of_a_layout_is_sorted_by_name),
-        cmocka_unit_test(a_name_with_a_control_character_is_refused),
-        cmocka_unit_test(a_text_that_is_no_layout_is_refused),
-        cmocka_unit_test(a_difference_is_refused_by_the_name_of_its_tensor),
-        cmocka_unit_test(another_dtype_may_be_allowed_and_another_shape_not),
-        cmocka_unit_test(optimizer_state_ends_with_the_name_of_its_parameter),
-        cmocka_unit_test(checks_have_names_and_none_means_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

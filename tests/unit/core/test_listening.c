@@ -1,10 +1,5 @@
 /* The time in which a process could hear others: core/listening. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include "core/listening.h"
 
@@ -32,9 +27,8 @@ static struct hl_listening_gap check_after(struct clocks *c, unsigned ms, int64_
     return hl_listening_check(&c->l, c->ns, c->wall_ms);
 }
 
-static void checks_in_time_count_whole(void **state)
+TEST(checks_in_time_count_whole)
 {
-    (void)state;
     struct clocks c = clocks_start();
     for (int i = 0; i < 12; i++) {
         struct hl_listening_gap gap = check_after(&c, 500, 0);
@@ -44,9 +38,8 @@ static void checks_in_time_count_whole(void **state)
     assert_int_equal(c.l.listened_ns, 1 + 6000 * MS);
 }
 
-static void a_pause_is_not_counted_and_the_check_after_it_counts_again(void **state)
+TEST(a_pause_is_not_counted_and_the_check_after_it_counts_again)
 {
-    (void)state;
     struct clocks c = clocks_start();
     check_after(&c, 500, 0);
     assert_int_equal(check_after(&c, 20000, 0).paused_ns, 20000 * MS);
@@ -55,18 +48,16 @@ static void a_pause_is_not_counted_and_the_check_after_it_counts_again(void **st
     assert_int_equal(c.l.listened_ns, 1 + 900 * MS);
 }
 
-static void the_time_of_a_loop_that_is_always_late_still_advances(void **state)
+TEST(the_time_of_a_loop_that_is_always_late_still_advances)
 {
-    (void)state;
     struct clocks c = clocks_start();
     for (int i = 0; i < 10; i++)
         check_after(&c, 3000, 0);
     assert_int_equal(c.l.listened_ns, 1 + 9 * 1000 * MS); /* the first is taken for a pause */
 }
 
-static void short_pauses_in_a_row_are_each_left_out(void **state)
+TEST(short_pauses_in_a_row_are_each_left_out)
 {
-    (void)state;
     struct clocks c = clocks_start();
     for (int i = 0; i < 10; i++) { /* a commit of 1.9 s, then a check in time */
         assert_int_equal(check_after(&c, 1900, 0).paused_ns, 1900 * MS);
@@ -75,9 +66,8 @@ static void short_pauses_in_a_row_are_each_left_out(void **state)
     assert_int_equal(c.l.listened_ns, 1 + 1000 * MS);
 }
 
-static void a_step_of_the_wall_clock_is_noticed_and_not_part_of_steady_time(void **state)
+TEST(a_step_of_the_wall_clock_is_noticed_and_not_part_of_steady_time)
 {
-    (void)state;
     struct clocks c = clocks_start();
     assert_int_equal(check_after(&c, 500, 400 * DAY).stepped_ms, 400 * DAY);
     assert_int_equal(check_after(&c, 500, 0).stepped_ms, 0);
@@ -86,24 +76,10 @@ static void a_step_of_the_wall_clock_is_noticed_and_not_part_of_steady_time(void
     assert_int_equal(c.l.listened_ns, 1 + 1500 * MS);
 }
 
-static void drift_is_no_step(void **state)
+TEST(drift_is_no_step)
 {
-    (void)state;
     struct clocks c = clocks_start();
     assert_int_equal(check_after(&c, 500, 1999).stepped_ms, 0);
     assert_int_equal(check_after(&c, 500, -1999).stepped_ms, 0);
     assert_int_equal(check_after(&c, 500, 2000).stepped_ms, 2000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checks_in_time_count_whole),
-        cmocka_unit_test(a_pause_is_not_counted_and_the_check_after_it_counts_again),
-        cmocka_unit_test(the_time_of_a_loop_that_is_always_late_still_advances),
-        cmocka_unit_test(short_pauses_in_a_row_are_each_left_out),
-        cmocka_unit_test(a_step_of_the_wall_clock_is_noticed_and_not_part_of_steady_time),
-        cmocka_unit_test(drift_is_no_step),
-    };
-    return cmocka_run_group_tests_name("core/listening", tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "core/manifest.h"
 #include "core/safetensors.h"
@@ -123,7 +119,7 @@ static int tear_down(void **state)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void what_is_restored_is_record_for_record_what_was_lost(void **state)
+TEST_IN(set_up, tear_down, what_is_restored_is_record_for_record_what_was_lost)
 {
     struct world *w = *state;
     struct hl_catalog fresh = {0};
@@ -150,7 +146,7 @@ static void what_is_restored_is_record_for_record_what_was_lost(void **state)
     json_decref(b.records);
 }
 
-static void a_refused_batch_changes_nothing(void **state)
+TEST_IN(set_up, tear_down, a_refused_batch_changes_nothing)
 {
     struct world *w = *state;
     struct hl_catalog fresh = {0};
@@ -169,7 +165,7 @@ static void a_refused_batch_changes_nothing(void **state)
 }
 
 /* A copy of the catalogue from the middle of a save has the version open, with one rank's part. */
-static void an_open_version_is_replaced_by_what_it_became(void **state)
+TEST_IN(set_up, tear_down, an_open_version_is_replaced_by_what_it_became)
 {
     struct world *w = *state;
     struct hl_catalog old = {0};
@@ -199,7 +195,7 @@ static void an_open_version_is_replaced_by_what_it_became(void **state)
     json_decref(b.records);
 }
 
-static void a_shard_in_two_versions_is_refused(void **state)
+TEST_IN(set_up, tear_down, a_shard_in_two_versions_is_refused)
 {
     struct world *w = *state;
     struct hl_catalog fresh = {0};
@@ -229,7 +225,7 @@ static void a_shard_in_two_versions_is_refused(void **state)
     json_decref(batch.records);
 }
 
-static void ids_differ_by_model_version_and_shards_only(void **state)
+TEST_IN(set_up, tear_down, ids_differ_by_model_version_and_shards_only)
 {
     struct world *w = *state;
     struct hl_version_rec v = *version(&w->c, 2);
@@ -248,7 +244,7 @@ static void ids_differ_by_model_version_and_shards_only(void **state)
     assert_false(hl_manifest_is(v.shards[0]->id));
 }
 
-static void only_visible_versions_have_one(void **state)
+TEST_IN(set_up, tear_down, only_visible_versions_have_one)
 {
     struct world *w = *state;
     struct hl_version_rec v = *version(&w->c, 2);
@@ -271,7 +267,7 @@ static json_t *changed(const char *text, const char *object, const char *member,
     return doc;
 }
 
-static void every_damaged_member_is_refused(void **state)
+TEST_IN(set_up, tear_down, every_damaged_member_is_refused)
 {
     struct world *w = *state;
     char *text = encode(&w->c, 2);
@@ -334,7 +330,7 @@ static void every_damaged_member_is_refused(void **state)
     free(text);
 }
 
-static void every_flipped_byte_of_a_file_is_noticed(void **state)
+TEST_IN(set_up, tear_down, every_flipped_byte_of_a_file_is_noticed)
 {
     struct world *w = *state;
     char *text = encode(&w->c, 2);
@@ -365,21 +361,4 @@ static void every_flipped_byte_of_a_file_is_noticed(void **state)
     free(other);
     free(file);
     free(text);
-}
-
-#define WITH_WORLD(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_WORLD(what_is_restored_is_record_for_record_what_was_lost),
-        WITH_WORLD(a_refused_batch_changes_nothing),
-        WITH_WORLD(an_open_version_is_replaced_by_what_it_became),
-        WITH_WORLD(a_shard_in_two_versions_is_refused),
-        WITH_WORLD(ids_differ_by_model_version_and_shards_only),
-        WITH_WORLD(only_visible_versions_have_one),
-        WITH_WORLD(every_damaged_member_is_refused),
-        WITH_WORLD(every_flipped_byte_of_a_file_is_noticed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* What Megatron's parser would have made of the flags for these models, by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "core/megatron_args.h"
 
@@ -54,9 +50,8 @@ static void has(const struct made *m, const char *want)
     json_decref(doc);
 }
 
-static void a_llama_is_rms_norm_swiglu_rope_and_grouped_queries(void **state)
+TEST(a_llama_is_rms_norm_swiglu_rope_and_grouped_queries)
 {
-    (void)state;
     struct made m = make(
         "{" CUT EVEN LLAMA "}}",
         (struct hl_megatron_args){.naming = HL_NAMING_TE, .dtype = HL_DTYPE_BF16, .iteration = 20});
@@ -89,9 +84,8 @@ static void a_llama_is_rms_norm_swiglu_rope_and_grouped_queries(void **state)
     drop(&m);
 }
 
-static void a_gpt2_is_layer_norm_gelu_learned_positions_and_biases(void **state)
+TEST(a_gpt2_is_layer_norm_gelu_learned_positions_and_biases)
 {
-    (void)state;
     struct made m = make("{\"vocabDivisor\":128,\"paddedVocab\":50304,\"tp\":1,\"pp\":1,"
                          "\"virtualStages\":1,\"stages\":[[{\"first\":0,\"count\":2}]],"
                          "\"hf\":{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,"
@@ -111,9 +105,8 @@ static void a_gpt2_is_layer_norm_gelu_learned_positions_and_biases(void **state)
     drop(&m);
 }
 
-static void qwen2_has_biases_of_qkv_only(void **state)
+TEST(qwen2_has_biases_of_qkv_only)
 {
-    (void)state;
     struct made m = make("{" CUT EVEN "\"hf\":{\"model_type\":\"qwen2\",\"hidden_size\":64,"
                          "\"intermediate_size\":96,\"num_hidden_layers\":8,"
                          "\"num_attention_heads\":4,\"vocab_size\":61,\"use_sliding_window\":false,"
@@ -126,9 +119,8 @@ static void qwen2_has_biases_of_qkv_only(void **state)
     drop(&m);
 }
 
-static void virtual_and_uneven_stages_are_said_as_megatrons_flags_say_them(void **state)
+TEST(virtual_and_uneven_stages_are_said_as_megatrons_flags_say_them)
 {
-    (void)state;
     struct hl_megatron_args in = {.dtype = HL_DTYPE_F32};
     struct made m = make("{" CUT "\"pp\":2,\"virtualStages\":2,"
                          "\"stages\":[[{\"first\":0,\"count\":2},{\"first\":4,\"count\":2}],"
@@ -153,9 +145,8 @@ static void virtual_and_uneven_stages_are_said_as_megatrons_flags_say_them(void 
     drop(&m);
 }
 
-static void what_megatron_has_no_argument_for_is_said(void **state)
+TEST(what_megatron_has_no_argument_for_is_said)
 {
-    (void)state;
     struct hl_megatron_args in = {.dtype = HL_DTYPE_F32};
     struct made m = make("{" CUT EVEN LLAMA ",\"attention_bias\":true,\"hidden_act\":\"gelu\","
                          "\"sliding_window\":4096,"
@@ -180,9 +171,8 @@ static void what_megatron_has_no_argument_for_is_said(void **state)
     drop(&m);
 }
 
-static void a_config_without_a_hugging_face_config_is_told_apart_from_a_bad_one(void **state)
+TEST(a_config_without_a_hugging_face_config_is_told_apart_from_a_bad_one)
 {
-    (void)state;
     struct made m = {0};
     assert_int_equal(hl_megatron_args_make(&(struct hl_megatron_args){.config = "{\"tp\":1}"},
                                            &m.args, &m.notes),
@@ -191,17 +181,4 @@ static void a_config_without_a_hugging_face_config_is_told_apart_from_a_bad_one(
                                            &m.args, &m.notes),
                      HL_EINVAL);
     assert_null(m.args);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_llama_is_rms_norm_swiglu_rope_and_grouped_queries),
-        cmocka_unit_test(a_gpt2_is_layer_norm_gelu_learned_positions_and_biases),
-        cmocka_unit_test(qwen2_has_biases_of_qkv_only),
-        cmocka_unit_test(virtual_and_uneven_stages_are_said_as_megatrons_flags_say_them),
-        cmocka_unit_test(what_megatron_has_no_argument_for_is_said),
-        cmocka_unit_test(a_config_without_a_hugging_face_config_is_told_apart_from_a_bad_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

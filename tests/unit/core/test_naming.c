@@ -1,13 +1,9 @@
 /* The names of both namings by hand, as Megatron-core's gpt_layer_specs.py has them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "core/naming.h"
 
@@ -49,9 +45,8 @@ static const char *renamed(const char *name, enum hl_naming to, bool experts)
     return out;
 }
 
-static void each_name_becomes_the_others_and_back_and_its_own_stays(void **state)
+TEST(each_name_becomes_the_others_and_back_and_its_own_stays)
 {
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(pairs); i++) {
         assert_string_equal(renamed(pairs[i].local, HL_NAMING_TE, false), pairs[i].te);
         assert_string_equal(renamed(pairs[i].te, HL_NAMING_LOCAL, false), pairs[i].local);
@@ -60,18 +55,16 @@ static void each_name_becomes_the_others_and_back_and_its_own_stays(void **state
     }
 }
 
-static void a_layer_with_experts_keeps_the_norm_before_its_mlp(void **state)
+TEST(a_layer_with_experts_keeps_the_norm_before_its_mlp)
 {
-    (void)state;
     const char *norm = "decoder.layers.3.pre_mlp_layernorm.weight";
     assert_string_equal(renamed(norm, HL_NAMING_TE, true), norm);
     assert_string_equal(renamed("decoder.layers.3.input_layernorm.weight", HL_NAMING_TE, true),
                         "decoder.layers.3.self_attention.linear_qkv.layer_norm_weight");
 }
 
-static void a_name_that_gets_too_long_is_refused(void **state)
+TEST(a_name_that_gets_too_long_is_refused)
 {
-    (void)state;
     char out[48];
     assert_int_equal(hl_naming_rename("decoder.layers.0.input_layernorm.weight", HL_NAMING_TE,
                                       false, out, sizeof(out)),
@@ -79,9 +72,8 @@ static void a_name_that_gets_too_long_is_refused(void **state)
     assert_non_null(strstr(hl_error_text(), "decoder.layers.0"));
 }
 
-static void namings_are_parsed_and_say_their_flag(void **state)
+TEST(namings_are_parsed_and_say_their_flag)
 {
-    (void)state;
     enum hl_naming naming;
     assert_int_equal(hl_naming_parse("te", &naming), HL_OK);
     assert_int_equal(naming, HL_NAMING_TE);
@@ -118,9 +110,8 @@ static struct hl_safetensors header(const char *const *names, size_t count)
     return st;
 }
 
-static void a_header_is_renamed_with_its_checksums(void **state)
+TEST(a_header_is_renamed_with_its_checksums)
 {
-    (void)state;
     static const char *const names[] = {"decoder.layers.0.pre_mlp_layernorm.weight",
                                         "decoder.layers.0.mlp.linear_fc1.weight",
                                         "decoder.layers.0.input_layernorm.weight"};
@@ -150,9 +141,8 @@ static void a_header_is_renamed_with_its_checksums(void **state)
     hl_safetensors_fini(&st);
 }
 
-static void experts_are_known_by_their_layers_names(void **state)
+TEST(experts_are_known_by_their_layers_names)
 {
-    (void)state;
     static const char *const names[] = {"decoder.layers.1.pre_mlp_layernorm.weight",
                                         "decoder.layers.1.mlp.router.weight",
                                         "decoder.layers.0.pre_mlp_layernorm.weight",
@@ -164,9 +154,8 @@ static void experts_are_known_by_their_layers_names(void **state)
     hl_safetensors_fini(&st);
 }
 
-static void a_norm_under_both_names_is_refused_and_the_header_stays(void **state)
+TEST(a_norm_under_both_names_is_refused_and_the_header_stays)
 {
-    (void)state;
     static const char *const names[] = {
         "decoder.layers.0.input_layernorm.weight",
         "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight"};
@@ -176,18 +165,4 @@ static void a_norm_under_both_names_is_refused_and_the_header_stays(void **state
     assert_string_equal(st.tensors[1].name, names[1]);
     assert_non_null(hl_safetensors_find(&st, names[1]));
     hl_safetensors_fini(&st);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_name_becomes_the_others_and_back_and_its_own_stays),
-        cmocka_unit_test(a_layer_with_experts_keeps_the_norm_before_its_mlp),
-        cmocka_unit_test(a_name_that_gets_too_long_is_refused),
-        cmocka_unit_test(namings_are_parsed_and_say_their_flag),
-        cmocka_unit_test(a_header_is_renamed_with_its_checksums),
-        cmocka_unit_test(experts_are_known_by_their_layers_names),
-        cmocka_unit_test(a_norm_under_both_names_is_refused_and_the_header_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

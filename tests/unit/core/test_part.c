@@ -1,15 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include "core/part.h"
 
-static void names_say_what_a_part_holds_and_whose_it_is(void **state)
+TEST(names_say_what_a_part_holds_and_whose_it_is)
 {
-    (void)state;
 
     static const struct {
         const char *name;
@@ -34,12 +28,4 @@ static void names_say_what_a_part_holds_and_whose_it_is(void **state)
         assert_int_equal(got.dp_size, table[i].want.dp_size);
         assert_string_equal(got.of, table[i].want.of);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_say_what_a_part_holds_and_whose_it_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Slices against numbers worked out by hand: element [row, column] of a numbered tensor is
  * base + 10 * row + column. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include "core/partition.h"
 #include "support/hf_slices.h"
@@ -59,9 +54,8 @@ static const struct hf_fixture llama = {.arch = "llama",
                                         .dtype = HL_DTYPE_F32};
 
 /* 4 heads of size 1 in 2 groups: q0 q1 k0 v0 | q2 q3 k1 v1. */
-static void qkv_rows_stand_group_by_group(void **state)
+TEST(qkv_rows_stand_group_by_group)
 {
-    (void)state;
     struct hf_model *m = hf_model_make(&llama);
     number(m, "model.layers.0.self_attn.q_proj.weight", 1000);
     number(m, "model.layers.0.self_attn.k_proj.weight", 2000);
@@ -78,9 +72,8 @@ static void qkv_rows_stand_group_by_group(void **state)
 }
 
 /* Megatron-core 0.16: the weight is cut plainly even when a rank then holds part of a group. */
-static void more_ranks_than_groups_share_a_group_without_copies(void **state)
+TEST(more_ranks_than_groups_share_a_group_without_copies)
 {
-    (void)state;
     struct hf_fixture f = llama;
     f.ffn = 8;
     struct hf_model *m = hf_model_make(&f);
@@ -96,9 +89,8 @@ static void more_ranks_than_groups_share_a_group_without_copies(void **state)
 }
 
 /* 6 rows of gate and up over 3 ranks: each holds two of gate, then two of up. */
-static void gate_and_up_are_paired_per_rank(void **state)
+TEST(gate_and_up_are_paired_per_rank)
 {
-    (void)state;
     struct hf_fixture f = llama;
     f.heads = f.kv_heads = 3;
     struct hf_model *m = hf_model_make(&f);
@@ -110,9 +102,8 @@ static void gate_and_up_are_paired_per_rank(void **state)
     hf_model_free(m);
 }
 
-static void row_parallel_weights_are_cut_by_columns(void **state)
+TEST(row_parallel_weights_are_cut_by_columns)
 {
-    (void)state;
     struct hf_model *m = hf_model_make(&llama);
     number(m, "model.layers.0.mlp.down_proj.weight", 1000);
     number(m, "model.layers.0.self_attn.o_proj.weight", 2000);
@@ -126,9 +117,8 @@ static void row_parallel_weights_are_cut_by_columns(void **state)
 
 /* c_attn is [in 2, out 6] = Q(h0 h1) K(h0 h1) V(h0 h1): Megatron's rows are columns 0 2 4 | 1 3 5.
  */
-static void gpt2_is_transposed_and_regrouped_by_head(void **state)
+TEST(gpt2_is_transposed_and_regrouped_by_head)
 {
-    (void)state;
     struct hf_fixture f = {.arch = "gpt2",
                            .layers = 1,
                            .hidden = 2,
@@ -155,9 +145,8 @@ static void gpt2_is_transposed_and_regrouped_by_head(void **state)
     hf_model_free(m);
 }
 
-static void padding_repeats_the_last_row_or_is_zero(void **state)
+TEST(padding_repeats_the_last_row_or_is_zero)
 {
-    (void)state;
     struct hf_model *m = hf_model_make(&llama);
     const char *name = "embedding.word_embeddings.weight";
     number(m, "model.embed_tokens.weight", 1000);
@@ -174,9 +163,8 @@ static void padding_repeats_the_last_row_or_is_zero(void **state)
     hf_model_free(m);
 }
 
-static void padded_vocabulary_follows_divisor_and_tp(void **state)
+TEST(padded_vocabulary_follows_divisor_and_tp)
 {
-    (void)state;
 
     static const struct {
         uint64_t divisor, tp, want;
@@ -198,9 +186,8 @@ static void stage(const struct hl_partition_options *o, int pp, int chunk, uint6
     assert_int_equal(n, count);
 }
 
-static void stages_are_even_uneven_or_virtual(void **state)
+TEST(stages_are_even_uneven_or_virtual)
 {
-    (void)state;
     struct hl_partition_options o = {.tp = 1, .pp = 2};
     assert_int_equal(hl_partition_check_layers(&o, 8), HL_OK);
     stage(&o, 1, 0, 4, 4);
@@ -222,9 +209,8 @@ static void stages_are_even_uneven_or_virtual(void **state)
     stage(&o, 1, 1, 7, 1);
 }
 
-static void virtual_stages_number_layers_from_zero_in_every_chunk(void **state)
+TEST(virtual_stages_number_layers_from_zero_in_every_chunk)
 {
-    (void)state;
     struct hf_fixture f = llama;
     f.layers = 8;
     struct hf_model *m = hf_model_make(&f);
@@ -241,9 +227,8 @@ static void virtual_stages_number_layers_from_zero_in_every_chunk(void **state)
     hf_model_free(m);
 }
 
-static void transformer_engine_names_move_the_norms(void **state)
+TEST(transformer_engine_names_move_the_norms)
 {
-    (void)state;
     struct hf_model *m = hf_model_make(&llama);
     struct hf_slices s =
         slice(m, (struct hl_partition_options){.tp = 1, .pp = 1, .naming = HL_NAMING_TE});
@@ -256,9 +241,8 @@ static void transformer_engine_names_move_the_norms(void **state)
 }
 
 /* Any shape of any family, cut any way, gives the model back bit for bit. */
-static void random_models_come_back_bit_for_bit(void **state)
+TEST(random_models_come_back_bit_for_bit)
 {
-    (void)state;
     static const char *const archs[] = {"llama", "qwen2", "gpt2", "mistral"};
 
     static const enum hl_dtype dtypes[] = {HL_DTYPE_BF16, HL_DTYPE_F32, HL_DTYPE_F64};
@@ -316,9 +300,8 @@ static void refuse(const struct hf_fixture *f, struct hl_partition_options o, co
     hf_model_free(m);
 }
 
-static void what_does_not_divide_is_refused_with_the_arithmetic(void **state)
+TEST(what_does_not_divide_is_refused_with_the_arithmetic)
 {
-    (void)state;
     struct hf_fixture f = llama;
     f.layers = 3;
     refuse(&f, (struct hl_partition_options){.tp = 3, .pp = 1},
@@ -342,9 +325,8 @@ static void what_does_not_divide_is_refused_with_the_arithmetic(void **state)
     refuse(&f, (struct hl_partition_options){.tp = 5, .pp = 1}, "use tp 1, 2, 3, 4, 6 or 12");
 }
 
-static void missing_and_unknown_tensors_are_named(void **state)
+TEST(missing_and_unknown_tensors_are_named)
 {
-    (void)state;
     struct hl_partition_options o = {.tp = 1, .pp = 1};
     static const char *const names[] = {"model.layers.0.mlp.up_proj.weight", "model.norm.weight",
                                         "lm_head.weight", "model.embed_tokens.weight"};
@@ -364,9 +346,8 @@ static void missing_and_unknown_tensors_are_named(void **state)
     hf_model_free(m);
 }
 
-static void wrong_shapes_and_mixed_dtypes_are_named(void **state)
+TEST(wrong_shapes_and_mixed_dtypes_are_named)
 {
-    (void)state;
     struct hl_partition_options o = {.tp = 1, .pp = 1};
     struct hl_partition_plan plan;
     struct hf_model *m = hf_model_make(&llama);
@@ -383,9 +364,8 @@ static void wrong_shapes_and_mixed_dtypes_are_named(void **state)
     hf_model_free(m);
 }
 
-static void config_errors_name_file_and_field(void **state)
+TEST(config_errors_name_file_and_field)
 {
-    (void)state;
 
     static const struct {
         const char *text, *want;
@@ -419,9 +399,8 @@ static void config_errors_name_file_and_field(void **state)
     }
 }
 
-static void the_config_document_describes_model_and_cut(void **state)
+TEST(the_config_document_describes_model_and_cut)
 {
-    (void)state;
     struct hf_model *m = hf_model_make(&llama);
     char *text = hf_config_text(&llama), *doc;
     struct hl_hf_config c;
@@ -444,27 +423,4 @@ static void the_config_document_describes_model_and_cut(void **state)
     hl_partition_fini(&plan);
     hl_hf_config_fini(&c);
     hf_model_free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(qkv_rows_stand_group_by_group),
-        cmocka_unit_test(more_ranks_than_groups_share_a_group_without_copies),
-        cmocka_unit_test(gate_and_up_are_paired_per_rank),
-        cmocka_unit_test(row_parallel_weights_are_cut_by_columns),
-        cmocka_unit_test(gpt2_is_transposed_and_regrouped_by_head),
-        cmocka_unit_test(padding_repeats_the_last_row_or_is_zero),
-        cmocka_unit_test(padded_vocabulary_follows_divisor_and_tp),
-        cmocka_unit_test(stages_are_even_uneven_or_virtual),
-        cmocka_unit_test(virtual_stages_number_layers_from_zero_in_every_chunk),
-        cmocka_unit_test(transformer_engine_names_move_the_norms),
-        cmocka_unit_test(random_models_come_back_bit_for_bit),
-        cmocka_unit_test(what_does_not_divide_is_refused_with_the_arithmetic),
-        cmocka_unit_test(missing_and_unknown_tensors_are_named),
-        cmocka_unit_test(wrong_shapes_and_mixed_dtypes_are_named),
-        cmocka_unit_test(config_errors_name_file_and_field),
-        cmocka_unit_test(the_config_document_describes_model_and_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "core/plan.h"
 
@@ -117,9 +113,8 @@ static void check_valid(const struct hl_job *job, const struct hl_cluster *c,
 
 /* ---- by hand --------------------------------------------------------------------------------- */
 
-static void two_by_two_on_two_nodes_puts_each_stage_on_its_own_node(void **state)
+TEST(two_by_two_on_two_nodes_puts_each_stage_on_its_own_node)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(2, 2, 1);
     add_nodes(&c, 2, plain);
@@ -142,9 +137,8 @@ static void two_by_two_on_two_nodes_puts_each_stage_on_its_own_node(void **state
     hl_cluster_fini(&c);
 }
 
-static void the_specs_sixty_four_are_explained(void **state)
+TEST(the_specs_sixty_four_are_explained)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(8, 8, 16);
     add_nodes(&c, 300, (struct slots){2, 2, 88, 0, 8});
@@ -163,9 +157,8 @@ static void the_specs_sixty_four_are_explained(void **state)
     hl_cluster_fini(&c);
 }
 
-static void a_gang_that_does_not_fit_is_refused_with_numbers(void **state)
+TEST(a_gang_that_does_not_fit_is_refused_with_numbers)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(2, 2, 1);
     add_nodes(&c, 3, plain);
@@ -201,9 +194,8 @@ static void a_gang_that_does_not_fit_is_refused_with_numbers(void **state)
     hl_plan_free(p);
 }
 
-static void a_job_that_fits_the_idle_cluster_is_not_refused_for_ever(void **state)
+TEST(a_job_that_fits_the_idle_cluster_is_not_refused_for_ever)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(1, 2, 1);
     add_nodes(&c, 1, plain);
@@ -215,9 +207,8 @@ static void a_job_that_fits_the_idle_cluster_is_not_refused_for_ever(void **stat
     hl_cluster_fini(&c);
 }
 
-static void containers_hold_as_many_ranks_as_slots_have_gpus(void **state)
+TEST(containers_hold_as_many_ranks_as_slots_have_gpus)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(2, 4, 1);
     add_nodes(&c, 4, (struct slots){2, 2, 8, 0, 8});
@@ -248,9 +239,8 @@ static void containers_hold_as_many_ranks_as_slots_have_gpus(void **state)
     hl_cluster_fini(&c);
 }
 
-static void a_job_without_gpus_leaves_them_to_others(void **state)
+TEST(a_job_without_gpus_leaves_them_to_others)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(1, 1, 2);
     struct hl_api_device gpus[] = {{.id = "g0"}, {.id = "g1"}};
@@ -274,9 +264,8 @@ static void a_job_without_gpus_leaves_them_to_others(void **state)
     hl_cluster_fini(&c);
 }
 
-static void what_is_not_as_one_would_like_is_said(void **state)
+TEST(what_is_not_as_one_would_like_is_said)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(2, 1, 1);
     add_nodes(&c, 1, plain);
@@ -296,9 +285,8 @@ static void what_is_not_as_one_would_like_is_said(void **state)
     hl_cluster_fini(&c);
 }
 
-static void ranks_per_slot_may_be_given(void **state)
+TEST(ranks_per_slot_may_be_given)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(1, 3, 3);
     add_nodes(&c, 3, plain);
@@ -421,9 +409,8 @@ static void compare(const int *free_slots, int servers, const struct hl_job *job
     hl_cluster_fini(&c);
 }
 
-static void no_placement_of_a_small_gang_is_better(void **state)
+TEST(no_placement_of_a_small_gang_is_better)
 {
-    (void)state;
 
     static const struct {
         int pp, tp, dp, servers, most;
@@ -449,9 +436,8 @@ static void no_placement_of_a_small_gang_is_better(void **state)
     assert_true(checked > 1000);
 }
 
-static void the_same_input_gives_the_same_plan(void **state)
+TEST(the_same_input_gives_the_same_plan)
 {
-    (void)state;
     struct hl_cluster a = {0}, b = {0};
     struct hl_job job = job_of(2, 2, 3);
     for (int i = 0; i < 12; i++) {
@@ -474,9 +460,8 @@ static void the_same_input_gives_the_same_plan(void **state)
     hl_cluster_fini(&b);
 }
 
-static void small_gangs_fill_half_used_servers_first(void **state)
+TEST(small_gangs_fill_half_used_servers_first)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(1, 1, 1);
     add_nodes(&c, 3, plain);
@@ -492,9 +477,8 @@ static void small_gangs_fill_half_used_servers_first(void **state)
     hl_cluster_fini(&c);
 }
 
-static void n_free_slots_take_n_jobs_of_one_slot(void **state)
+TEST(n_free_slots_take_n_jobs_of_one_slot)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(1, 2, 1);
     add_nodes(&c, 50, (struct slots){2, 2, 8, 0, 8});
@@ -513,9 +497,8 @@ static void n_free_slots_take_n_jobs_of_one_slot(void **state)
 
 /* ---- nodes, JSON ----------------------------------------------------------------------------- */
 
-static void a_node_that_registers_again_keeps_what_is_held(void **state)
+TEST(a_node_that_registers_again_keeps_what_is_held)
 {
-    (void)state;
     struct hl_cluster c = {0};
     add_nodes(&c, 2, plain);
     hl_cluster_set_busy(&c, "node-1", 1, 1);
@@ -539,9 +522,8 @@ static void a_node_that_registers_again_keeps_what_is_held(void **state)
     hl_cluster_fini(&c);
 }
 
-static void a_plan_written_out_reads_back_the_same(void **state)
+TEST(a_plan_written_out_reads_back_the_same)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(2, 2, 2);
     struct hl_plan *q = NULL;
@@ -572,9 +554,8 @@ static const char *value_of(const struct hl_api_key_value_list *env, const char 
     return found;
 }
 
-static void a_container_is_told_everything_about_its_ranks(void **state)
+TEST(a_container_is_told_everything_about_its_ranks)
 {
-    (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(2, 2, 1);
     static char model[] = "gpt", key[] = "LR", value[] = "1e-3";
@@ -621,9 +602,8 @@ static void a_container_is_told_everything_about_its_ranks(void **state)
     hl_cluster_fini(&c);
 }
 
-static void container_ids_are_read_from_the_end(void **state)
+TEST(container_ids_are_read_from_the_end)
 {
-    (void)state;
     char job[16];
     int attempt, index;
     assert_int_equal(hl_container_id_parse("a.b.c-1.12.3", job, sizeof(job), &attempt, &index),
@@ -643,27 +623,4 @@ static void container_ids_are_read_from_the_end(void **state)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(hl_container_id_parse(bad[i], job, sizeof(job), &attempt, &index),
                          HL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_by_two_on_two_nodes_puts_each_stage_on_its_own_node),
-        cmocka_unit_test(the_specs_sixty_four_are_explained),
-        cmocka_unit_test(a_gang_that_does_not_fit_is_refused_with_numbers),
-        cmocka_unit_test(a_job_that_fits_the_idle_cluster_is_not_refused_for_ever),
-        cmocka_unit_test(containers_hold_as_many_ranks_as_slots_have_gpus),
-        cmocka_unit_test(a_job_without_gpus_leaves_them_to_others),
-        cmocka_unit_test(what_is_not_as_one_would_like_is_said),
-        cmocka_unit_test(ranks_per_slot_may_be_given),
-        cmocka_unit_test(no_placement_of_a_small_gang_is_better),
-        cmocka_unit_test(the_same_input_gives_the_same_plan),
-        cmocka_unit_test(small_gangs_fill_half_used_servers_first),
-        cmocka_unit_test(n_free_slots_take_n_jobs_of_one_slot),
-        cmocka_unit_test(a_node_that_registers_again_keeps_what_is_held),
-        cmocka_unit_test(a_plan_written_out_reads_back_the_same),
-        cmocka_unit_test(a_container_is_told_everything_about_its_ranks),
-        cmocka_unit_test(container_ids_are_read_from_the_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* Ports at which ranks meet. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include "core/ports.h"
 
-static void candidates_stay_in_their_range_and_wrap(void **state)
+TEST(candidates_stay_in_their_range_and_wrap)
 {
     int seen[HL_PORTS_COUNT] = {0};
-    (void)state;
     for (uint64_t skip = 0; skip < HL_PORTS_COUNT; skip++) {
         int port = hl_ports_candidate("127.0.0.1:7400", 3, 2, skip);
         assert_in_range(port, HL_PORTS_FIRST, HL_PORTS_FIRST + HL_PORTS_COUNT - 1);
@@ -21,10 +15,9 @@ static void candidates_stay_in_their_range_and_wrap(void **state)
                      hl_ports_candidate("127.0.0.1:7400", 3, 2, 0));
 }
 
-static void jobs_attempts_and_clusters_begin_apart(void **state)
+TEST(jobs_attempts_and_clusters_begin_apart)
 {
     const char *one = "unix:/run/one.sock", *two = "unix:/run/two.sock";
-    (void)state;
     int first = hl_ports_candidate(one, 0, 0, 0);
     assert_int_equal(hl_ports_candidate(one, 0, 0, 0),
                      first); /* the same question, the same port */
@@ -32,13 +25,4 @@ static void jobs_attempts_and_clusters_begin_apart(void **state)
     assert_int_not_equal(hl_ports_candidate(one, 0, 1, 0), first);
     assert_int_not_equal(hl_ports_candidate(two, 0, 0, 0), first);
     assert_int_not_equal(hl_ports_candidate(one, UINT64_MAX / 7, 0, 0), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(candidates_stay_in_their_range_and_wrap),
-        cmocka_unit_test(jobs_attempts_and_clusters_begin_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

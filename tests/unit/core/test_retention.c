@@ -1,11 +1,8 @@
 /* Which of what is over goes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 
-#include <cmocka.h>
 #include <string.h>
 
 #include "core/retention.h"
@@ -32,9 +29,8 @@ static const char *gone(size_t count, struct hl_retention rule, int64_t now_ms, 
     return text;
 }
 
-static void by_number_and_by_age(void **state)
+TEST(by_number_and_by_age)
 {
-    (void)state;
     assert_string_equal(gone(5, (struct hl_retention){.round = 9}, 9999, ""), ""); /* no rule */
     assert_string_equal(gone(5, (struct hl_retention){.keep = 3, .round = 9}, 9999, ""), "ab");
     assert_string_equal(gone(3, (struct hl_retention){.keep = 3, .round = 9}, 9999, ""), "");
@@ -48,22 +44,20 @@ static void by_number_and_by_age(void **state)
     assert_string_equal(gone(0, (struct hl_retention){.keep = 1, .round = 9}, 9999, ""), "");
 }
 
-static void what_is_needed_stays_and_counts(void **state)
+TEST(what_is_needed_stays_and_counts)
 {
-    (void)state;
     assert_string_equal(gone(5, (struct hl_retention){.keep = 3, .round = 9}, 9999, "a"), "b");
     assert_string_equal(gone(5, (struct hl_retention){.keep = 3, .round = 9}, 9999, "ab"), "");
     assert_string_equal(gone(5, (struct hl_retention){.age_ms = 1, .round = 9}, 9999, "bd"), "ace");
 }
 
-static void a_round_takes_so_many(void **state)
+TEST(a_round_takes_so_many)
 {
-    (void)state;
     assert_string_equal(gone(8, (struct hl_retention){.keep = 1, .round = 3}, 9999, ""), "abc");
     assert_string_equal(gone(8, (struct hl_retention){.keep = 1, .round = 3}, 9999, "b"), "acd");
 }
 
-static void equal_times_are_told_apart(void **state)
+TEST(equal_times_are_told_apart)
 {
     static const char items[] = "xyz";
     struct hl_ended list[] = {
@@ -71,19 +65,7 @@ static void equal_times_are_told_apart(void **state)
         {.item = (void *)&items[1], .since_ms = 5, .second_ms = 1, .order = 9},
         {.item = (void *)&items[2], .since_ms = 5, .second_ms = 1, .order = 8}};
     const struct hl_retention rule = {.keep = 1, .round = 9};
-    (void)state;
     assert_int_equal(hl_retention_choose(list, 3, &rule, 9, is_needed, (void *)""), 2);
     assert_int_equal(*(const char *)list[0].item, 'z');
     assert_int_equal(*(const char *)list[1].item, 'y');
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_number_and_by_age),
-        cmocka_unit_test(what_is_needed_stays_and_counts),
-        cmocka_unit_test(a_round_takes_so_many),
-        cmocka_unit_test(equal_times_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

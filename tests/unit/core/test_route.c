@@ -1,13 +1,9 @@
 /* The route table against the sentences of the specification (3.1.4, 3.3, 3.4, 3.6, 3.7, 6), over
  * every possible query. The oracle below is written from those sentences, not from the table. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "core/route.h"
 
@@ -115,9 +111,8 @@ static enum hl_route_path oracle(const struct hl_route_query *q)
     return HL_PATH_LOCAL_COPY;
 }
 
-static void every_query_has_the_answer_of_the_specification(void **state)
+TEST(every_query_has_the_answer_of_the_specification)
 {
-    (void)state;
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
         struct hl_route_query q = query_at(n);
         struct hl_route r = hl_route_choose(&q);
@@ -127,9 +122,8 @@ static void every_query_has_the_answer_of_the_specification(void **state)
     }
 }
 
-static void every_answer_has_a_reason_and_all_are_in_use(void **state)
+TEST(every_answer_has_a_reason_and_all_are_in_use)
 {
-    (void)state;
     unsigned paths[HL_PATH_COUNT] = {0}, reasons[HL_REASON_COUNT] = {0};
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
         struct hl_route_query q = query_at(n);
@@ -151,9 +145,8 @@ static void every_answer_has_a_reason_and_all_are_in_use(void **state)
 }
 
 /* The reason must be true of the query. */
-static void reasons_are_true(void **state)
+TEST(reasons_are_true)
 {
-    (void)state;
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
         struct hl_route_query q = query_at(n);
         enum hl_route_reason why = hl_route_choose(&q).reason;
@@ -184,9 +177,8 @@ static void reasons_are_true(void **state)
 }
 
 /* Section 6: "CX-4: plank 100 %", "CX-6: direct >= 95 %", "fall-back on failure 100 %". */
-static void the_verification_metrics_of_section_6_hold(void **state)
+TEST(the_verification_metrics_of_section_6_hold)
 {
-    (void)state;
     unsigned old_reads = 0, new_reads = 0;
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
         struct hl_route_query q = query_at(n);
@@ -212,9 +204,8 @@ static void the_verification_metrics_of_section_6_hold(void **state)
     assert_int_equal(new_reads, 3 * 2);
 }
 
-static void writes_out_of_a_device_are_direct_on_every_nic(void **state)
+TEST(writes_out_of_a_device_are_direct_on_every_nic)
 {
-    (void)state;
     for (int nic = 0; nic < NIC_COUNT; nic++) {
         struct hl_route_query q = {.op = HL_ROUTE_WRITE,
                                    .source = HL_TIER_L1,
@@ -245,9 +236,8 @@ static size_t follow(struct hl_route_query q, enum hl_route_path path[4])
     return 0;
 }
 
-static void every_transfer_arrives_or_is_refused_at_once(void **state)
+TEST(every_transfer_arrives_or_is_refused_at_once)
 {
-    (void)state;
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
         enum hl_route_path path[4];
         struct hl_route_query q = query_at(n);
@@ -257,9 +247,8 @@ static void every_transfer_arrives_or_is_refused_at_once(void **state)
     }
 }
 
-static void a_device_migrates_through_both_hosts(void **state)
+TEST(a_device_migrates_through_both_hosts)
 {
-    (void)state;
     enum hl_route_path path[4];
     struct hl_route_query q = {.op = HL_ROUTE_MIGRATE,
                                .source = HL_TIER_L1,
@@ -274,9 +263,8 @@ static void a_device_migrates_through_both_hosts(void **state)
     assert_int_equal(path[2], HL_PATH_LOCAL_COPY);
 }
 
-static void an_archived_shard_is_warmed_and_then_read(void **state)
+TEST(an_archived_shard_is_warmed_and_then_read)
 {
-    (void)state;
     enum hl_route_path path[4];
     struct hl_route_query q = {.op = HL_ROUTE_READ,
                                .source = HL_TIER_L4,
@@ -296,9 +284,8 @@ static void an_archived_shard_is_warmed_and_then_read(void **state)
     assert_int_equal(path[2], HL_PATH_ARCHIVE_STORE);
 }
 
-static void only_zmq_loads_the_migration_network(void **state)
+TEST(only_zmq_loads_the_migration_network)
 {
-    (void)state;
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
         struct hl_route_query q = query_at(n);
         enum hl_plane plane = hl_route_plane_of(hl_route_choose(&q).path);
@@ -309,9 +296,8 @@ static void only_zmq_loads_the_migration_network(void **state)
     }
 }
 
-static void direct_rests_longer_after_each_failure_in_a_row(void **state)
+TEST(direct_rests_longer_after_each_failure_in_a_row)
 {
-    (void)state;
     struct hl_route_health h = {0};
     assert_int_equal(hl_route_health_at(&h, 0), HL_DIRECT_GOOD);
     hl_route_health_failed(&h, 1000, 30, 100);
@@ -334,9 +320,8 @@ static void direct_rests_longer_after_each_failure_in_a_row(void **state)
     assert_int_equal(hl_route_health_at(&h, 3001), HL_DIRECT_RETRY);
 }
 
-static void words_lead_back_to_what_they_name(void **state)
+TEST(words_lead_back_to_what_they_name)
 {
-    (void)state;
     for (int i = 0; i < HL_ROUTE_OP_COUNT; i++)
         assert_int_equal(hl_route_op_by_name(hl_route_op_name(i)), i);
     for (int i = 0; i < HL_PATH_COUNT; i++)
@@ -348,9 +333,8 @@ static void words_lead_back_to_what_they_name(void **state)
     assert_int_equal(hl_route_reason_by_name("because"), HL_REASON_COUNT);
 }
 
-static void a_transfer_gets_its_words_and_plane_from_its_query(void **state)
+TEST(a_transfer_gets_its_words_and_plane_from_its_query)
 {
-    (void)state;
     struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
         .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_RDMA});
     assert_int_equal(t.plane, HL_PLANE_BACKBONE);
@@ -358,23 +342,4 @@ static void a_transfer_gets_its_words_and_plane_from_its_query(void **state)
     assert_string_equal(t.path, "ucx-tagged");
     assert_string_equal(t.reason, "backbone-write");
     assert_int_equal(t.bytes, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_query_has_the_answer_of_the_specification),
-        cmocka_unit_test(every_answer_has_a_reason_and_all_are_in_use),
-        cmocka_unit_test(reasons_are_true),
-        cmocka_unit_test(the_verification_metrics_of_section_6_hold),
-        cmocka_unit_test(writes_out_of_a_device_are_direct_on_every_nic),
-        cmocka_unit_test(every_transfer_arrives_or_is_refused_at_once),
-        cmocka_unit_test(a_device_migrates_through_both_hosts),
-        cmocka_unit_test(an_archived_shard_is_warmed_and_then_read),
-        cmocka_unit_test(only_zmq_loads_the_migration_network),
-        cmocka_unit_test(direct_rests_longer_after_each_failure_in_a_row),
-        cmocka_unit_test(words_lead_back_to_what_they_name),
-        cmocka_unit_test(a_transfer_gets_its_words_and_plane_from_its_query),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* Headers as they may come from anywhere: what the format allows is read, everything else is
  * refused by name; what we write is read back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/crc32.h"
 #include "core/safetensors.h"
@@ -28,9 +24,8 @@ static hl_status parse(const char *json, uint64_t data, struct hl_safetensors *o
     return st;
 }
 
-static void tensors_come_in_order_of_their_data(void **state)
+TEST(tensors_come_in_order_of_their_data)
 {
-    (void)state;
     struct hl_safetensors st;
     assert_int_equal(parse("{" T("b", "F32", "[2, 3]",
                                  "[6, 30]") ",\n\t\"__metadata__\": "
@@ -53,9 +48,8 @@ static void tensors_come_in_order_of_their_data(void **state)
     hl_safetensors_fini(&st);
 }
 
-static void legal_oddities_are_read(void **state)
+TEST(legal_oddities_are_read)
 {
-    (void)state;
 
     static const struct {
         const char *json;
@@ -81,9 +75,8 @@ static void legal_oddities_are_read(void **state)
     }
 }
 
-static void hostile_headers_are_refused_with_the_reason(void **state)
+TEST(hostile_headers_are_refused_with_the_reason)
 {
-    (void)state;
 
     static const struct {
         const char *json;
@@ -146,9 +139,8 @@ static void hostile_headers_are_refused_with_the_reason(void **state)
     }
 }
 
-static void lengths_that_lie_are_refused(void **state)
+TEST(lengths_that_lie_are_refused)
 {
-    (void)state;
     struct hl_safetensors st;
     uint64_t n, len = 100000001;
     assert_int_equal(hl_safetensors_parse("abc", 3, 3, &st), HL_EINVAL);
@@ -164,9 +156,8 @@ static void lengths_that_lie_are_refused(void **state)
 }
 
 /* Every prefix of a good header, and every byte of it changed, ends in an answer. */
-static void damaged_headers_never_crash(void **state)
+TEST(damaged_headers_never_crash)
 {
-    (void)state;
     static const char good[] = "{\"__metadata__\":{\"a\":\"\\u00e9\"}," T(
         "x\\u0041", "F32", "[2,3]", "[0,24]") "," T("y", "BF16", "[1]", "[24,26]") "}";
     char text[sizeof(good)];
@@ -189,9 +180,8 @@ static struct hl_tensor tensor(const char *name, enum hl_dtype dtype, uint64_t d
     return (struct hl_tensor){.name = name, .dtype = dtype, .rank = 2, .shape = {d0, d1}};
 }
 
-static void written_headers_are_read_back_and_patched(void **state)
+TEST(written_headers_are_read_back_and_patched)
 {
-    (void)state;
     struct hl_tensor list[] = {tensor("w \"1\"", HL_DTYPE_BF16, 3, 5),
                                tensor("b\xc3\xa9", HL_DTYPE_F8_E4M3, 7, 1)};
     const struct hl_safetensors_meta meta[] = {{"helios.part", "line\nbreak"}};
@@ -239,9 +229,8 @@ static struct hl_safetensors part(const char *name, const char *tensor_name, uin
     return st;
 }
 
-static void parts_merge_into_one_stream(void **state)
+TEST(parts_merge_into_one_stream)
 {
-    (void)state;
     struct hl_safetensors a = part("embedding", "e", 100), b = part("layer-0000", "l", 33);
     const struct hl_safetensors *both[] = {&a, &b};
     struct hl_safetensors_image image;
@@ -276,9 +265,8 @@ static hl_status check_origin(const struct hl_safetensors *st, const char *model
     return found;
 }
 
-static void a_header_of_another_place_is_refused_by_member_and_value(void **state)
+TEST(a_header_of_another_place_is_refused_by_member_and_value)
 {
-    (void)state;
     struct hl_safetensors st;
     assert_int_equal(
         parse("{\"__metadata__\": {\"helios.model\": \"m\", \"helios.version\": \"3\", "
@@ -303,19 +291,4 @@ static void a_header_of_another_place_is_refused_by_member_and_value(void **stat
     assert_int_equal(parse("{" T("a", "U8", "[1]", "[0,1]") "}", 1, &st), HL_OK);
     assert_int_equal(check_origin(&st, "m", 3, 1, 0, "head", ""), HL_OK);
     hl_safetensors_fini(&st);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_come_in_order_of_their_data),
-        cmocka_unit_test(legal_oddities_are_read),
-        cmocka_unit_test(hostile_headers_are_refused_with_the_reason),
-        cmocka_unit_test(lengths_that_lie_are_refused),
-        cmocka_unit_test(damaged_headers_never_crash),
-        cmocka_unit_test(written_headers_are_read_back_and_patched),
-        cmocka_unit_test(parts_merge_into_one_stream),
-        cmocka_unit_test(a_header_of_another_place_is_refused_by_member_and_value),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* What becomes of stored shards that nobody knows, and of known ones that are not stored. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 #include "core/catalog.h"
@@ -37,44 +33,40 @@ static const struct hl_orphan orphan = {
 static const struct hl_sweep sweep = {
     .round = ROUND, .now_ns = 1000, .now_ms = 5050, .grace_ns = GRACE};
 
-static void nobodys_shard_goes_after_two_rounds(void **state)
+TEST(nobodys_shard_goes_after_two_rounds)
 {
     struct world w;
     struct hl_orphan o = orphan;
-    (void)state;
     struct hl_catalog *none = with_version(&w, HL_VERSION_VISIBLE, 1);
     assert_int_equal(hl_sweep_orphan(&o, false, &sweep, none), HL_ORPHAN_FREED);
     o.first_round = ROUND; /* its import may have ended while the pages were read */
     assert_int_equal(hl_sweep_orphan(&o, false, &sweep, none), HL_ORPHAN_WAITS);
 }
 
-static void what_is_known_or_gone_is_no_orphan(void **state)
+TEST(what_is_known_or_gone_is_no_orphan)
 {
     struct world w;
     struct hl_orphan o = orphan;
-    (void)state;
     struct hl_catalog *none = with_version(&w, HL_VERSION_VISIBLE, 1);
     assert_int_equal(hl_sweep_orphan(&o, true, &sweep, none), HL_ORPHAN_FORGOTTEN);
     o.round = ROUND - 1;
     assert_int_equal(hl_sweep_orphan(&o, false, &sweep, none), HL_ORPHAN_FORGOTTEN);
 }
 
-static void while_an_import_runs_everything_waits(void **state)
+TEST(while_an_import_runs_everything_waits)
 {
     struct world w;
     struct hl_sweep s = sweep;
-    (void)state;
     s.importing = true;
     s.now_ns = UINT64_MAX;
     assert_int_equal(hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_VERSION_VISIBLE, 1)),
                      HL_ORPHAN_WAITS);
 }
 
-static void an_open_version_keeps_what_came_after_it_began(void **state)
+TEST(an_open_version_keeps_what_came_after_it_began)
 {
     struct world w;
     struct hl_sweep s = sweep;
-    (void)state;
     s.now_ns = 500 + GRACE; /* just past the grace */
     /* begun after the orphan was seen: it can't be its */
     assert_int_equal(hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_VERSION_OPEN, 5001)),
@@ -92,9 +84,8 @@ static void an_open_version_keeps_what_came_after_it_began(void **state)
                      HL_ORPHAN_FREED);
 }
 
-static void two_misses_are_a_loss_unless_there_is_a_copy(void **state)
+TEST(two_misses_are_a_loss_unless_there_is_a_copy)
 {
-    (void)state;
     assert_int_equal(hl_sweep_missed(1, ROUND, ROUND), 0);
     assert_int_equal(hl_sweep_missed(1, ROUND - 1, ROUND), 2);
     assert_false(hl_sweep_is_lost(1, false));
@@ -102,24 +93,10 @@ static void two_misses_are_a_loss_unless_there_is_a_copy(void **state)
     assert_false(hl_sweep_is_lost(2, true));
 }
 
-static void open_versions_are_found(void **state)
+TEST(open_versions_are_found)
 {
     struct world w;
-    (void)state;
     assert_false(hl_sweep_has_open_version(with_version(&w, HL_VERSION_VISIBLE, 1)));
     assert_false(hl_sweep_has_open_version(with_version(&w, HL_VERSION_FAILED, 1)));
     assert_true(hl_sweep_has_open_version(with_version(&w, HL_VERSION_OPEN, 1)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobodys_shard_goes_after_two_rounds),
-        cmocka_unit_test(what_is_known_or_gone_is_no_orphan),
-        cmocka_unit_test(while_an_import_runs_everything_waits),
-        cmocka_unit_test(an_open_version_keeps_what_came_after_it_began),
-        cmocka_unit_test(two_misses_are_a_loss_unless_there_is_a_copy),
-        cmocka_unit_test(open_versions_are_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 #include "core/tier_metrics.h"
@@ -19,9 +15,8 @@ static struct prom *gauges(struct hl_api_tier_info *tiers, size_t count)
     return p;
 }
 
-static void tiers_are_told_with_their_names_and_shards_are_summed(void **state)
+TEST(tiers_are_told_with_their_names_and_shards_are_summed)
 {
-    (void)state;
     struct hl_api_tier_info tiers[] = {
         {.tier = "L1", .name = "emu:0", .used_bytes = 5, .shards = 2},
         {.tier = "L1", .name = "emu:1", .used_bytes = 6, .shards = 3},
@@ -42,9 +37,8 @@ static void tiers_are_told_with_their_names_and_shards_are_summed(void **state)
     free(p);
 }
 
-static void chunks_are_told_by_process_and_are_no_shards(void **state)
+TEST(chunks_are_told_by_process_and_are_no_shards)
 {
-    (void)state;
     struct hl_api_process_bytes processes[] = {{12, 4}, {13, 3}};
     struct hl_api_tier_info chunks = {.tier = "L2",
                                       .name = "chunks",
@@ -60,23 +54,12 @@ static void chunks_are_told_by_process_and_are_no_shards(void **state)
     free(p);
 }
 
-static void without_tiers_only_the_families_are_told(void **state)
+TEST(without_tiers_only_the_families_are_told)
 {
-    (void)state;
     struct prom *p = gauges(NULL, 0);
     assert_int_equal(p->count, 0);
     free(p);
     struct hl_buf small = HL_BUF(32);
     assert_int_equal(hl_tier_gauges(&(struct hl_api_tier_info_list){0}, &small), HL_ENOMEM);
     hl_buf_fini(&small);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiers_are_told_with_their_names_and_shards_are_summed),
-        cmocka_unit_test(chunks_are_told_by_process_and_are_no_shards),
-        cmocka_unit_test(without_tiers_only_the_families_are_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "core/topo.h"
 
-static void lists_of_cpus_are_read_and_written(void **state)
+TEST(lists_of_cpus_are_read_and_written)
 {
-    (void)state;
     static const char *const good[][2] = {
         {"0-3,8", "0-3,8"}, {"", ""},         {"5", "5"},           {"3,2,1", "1-3"},
         {"0,0-1", "0-1"},   {"4095", "4095"}, {"88-175", "88-175"}, {"0-63,64", "0-64"}};
@@ -38,9 +33,8 @@ static void lists_of_cpus_are_read_and_written(void **state)
     assert_false(hl_cpus_overlap(&a, &b));
 }
 
-static void nics_are_told_by_their_device_id(void **state)
+TEST(nics_are_told_by_their_device_id)
 {
-    (void)state;
     int vf = 0;
     assert_int_equal(hl_nic_classify(0x15b3, 0x1013, &vf), HL_NIC_CX4);
     assert_false(vf);
@@ -58,9 +52,8 @@ static void nics_are_told_by_their_device_id(void **state)
     assert_string_equal(hl_nic_class_name(HL_NIC_BLUEFIELD), "BlueField");
 }
 
-static void only_compute_devices_and_real_nics_count(void **state)
+TEST(only_compute_devices_and_real_nics_count)
 {
-    (void)state;
     assert_int_equal(hl_pci_classify(0x0302, 0x10de, 0x1db1, 0), HL_PCI_GPU);
     assert_int_equal(hl_pci_classify(0x0380, 0x1002, 0x66a1, 0), HL_PCI_GPU);
     assert_int_equal(hl_pci_classify(0x0300, 0x1002, 0x6798, 0), HL_PCI_NONE); /* display card */
@@ -99,9 +92,8 @@ static void cpus_are(const struct hl_topo *t, size_t slot, const char *want, int
     assert_int_equal(t->slots[slot].cpus_shared, shared);
 }
 
-static void a_machine_is_cut_into_equal_shares(void **state)
+TEST(a_machine_is_cut_into_equal_shares)
 {
-    (void)state;
     struct hl_topo m = machine(2, 4, 1), t;
     assert_int_equal(hl_topo_share(&m, 2, 1, 2, &t), HL_OK);
     assert_int_equal(t.slot_count, 2);
@@ -125,9 +117,8 @@ static void a_machine_is_cut_into_equal_shares(void **state)
 }
 
 /* Device memory is on a node of the machine, and a share's slots are none. */
-static void the_nic_beside_a_device_is_that_of_the_machines_node(void **state)
+TEST(the_nic_beside_a_device_is_that_of_the_machines_node)
 {
-    (void)state;
     struct hl_topo m = {0}, t;
     struct hl_topo_slot *slot;
 
@@ -158,9 +149,8 @@ static void the_nic_beside_a_device_is_that_of_the_machines_node(void **state)
 }
 
 /* A share's slots are numbered anew; its memory is still that of the machine's nodes 0 and 8. */
-static void the_memory_beside_a_share_is_that_of_its_cpus(void **state)
+TEST(the_memory_beside_a_share_is_that_of_its_cpus)
 {
-    (void)state;
     struct hl_topo m = machine(2, 4, 1), t;
     int nodes[4];
     assert_int_equal(hl_topo_numa_of(&m, &m, nodes, 4), 2);
@@ -182,9 +172,8 @@ static void the_memory_beside_a_share_is_that_of_its_cpus(void **state)
     hl_topo_fini(&m);
 }
 
-static void too_few_cpus_are_shared_and_the_slots_say_so(void **state)
+TEST(too_few_cpus_are_shared_and_the_slots_say_so)
 {
-    (void)state;
     struct hl_topo m = machine(1, 2, 0), t;
     static const char *const want[2][2] = {{"0", "1"}, {"0", "1"}};
     for (int n = 0; n < 2; n++) {
@@ -196,9 +185,8 @@ static void too_few_cpus_are_shared_and_the_slots_say_so(void **state)
     hl_topo_fini(&m);
 }
 
-static void every_cpu_and_gpu_goes_to_exactly_one_share_when_there_are_enough(void **state)
+TEST(every_cpu_and_gpu_goes_to_exactly_one_share_when_there_are_enough)
 {
-    (void)state;
     for (int nodes = 1; nodes <= 5; nodes++)
         for (int slots = 1; slots <= 3; slots++) {
             struct hl_topo m = machine(2, 8, 4);
@@ -224,9 +212,8 @@ static void every_cpu_and_gpu_goes_to_exactly_one_share_when_there_are_enough(vo
         }
 }
 
-static void a_share_is_written_i_of_n(void **state)
+TEST(a_share_is_written_i_of_n)
 {
-    (void)state;
     int i, n, m;
     assert_int_equal(hl_topo_share_parse("1/3", &i, &n, &m), HL_OK);
     assert_int_equal(i * 100 + n * 10 + m, 130);
@@ -238,9 +225,8 @@ static void a_share_is_written_i_of_n(void **state)
         assert_int_equal(hl_topo_share_parse(bad[k], &i, &n, &m), HL_EINVAL);
 }
 
-static void slots_written_out_read_back_the_same(void **state)
+TEST(slots_written_out_read_back_the_same)
 {
-    (void)state;
     struct hl_topo m = machine(2, 4, 2), t;
     struct hl_topo_device nic = {.pci = "0003:01:00.0", .name = "mlx5_0"};
     struct hl_arena arena = {0};
@@ -262,21 +248,4 @@ static void slots_written_out_read_back_the_same(void **state)
     hl_arena_fini(&arena);
     hl_topo_fini(&m);
     hl_topo_fini(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_of_cpus_are_read_and_written),
-        cmocka_unit_test(nics_are_told_by_their_device_id),
-        cmocka_unit_test(only_compute_devices_and_real_nics_count),
-        cmocka_unit_test(a_machine_is_cut_into_equal_shares),
-        cmocka_unit_test(the_nic_beside_a_device_is_that_of_the_machines_node),
-        cmocka_unit_test(the_memory_beside_a_share_is_that_of_its_cpus),
-        cmocka_unit_test(too_few_cpus_are_shared_and_the_slots_say_so),
-        cmocka_unit_test(every_cpu_and_gpu_goes_to_exactly_one_share_when_there_are_enough),
-        cmocka_unit_test(a_share_is_written_i_of_n),
-        cmocka_unit_test(slots_written_out_read_back_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

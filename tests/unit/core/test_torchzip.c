@@ -1,15 +1,11 @@
 /* torch itself is the judge: a file made of the planned segments is loaded by /usr/bin/python3,
  * with the safe unpickler, and compared value by value. Without torch that test is skipped. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/crc32.h"
 #include "core/torchzip.h"
@@ -54,9 +50,8 @@ static struct hl_torchzip plan(const char *prefix_of_odd)
     return z;
 }
 
-static void segments_follow_each_other_and_data_is_aligned(void **state)
+TEST(segments_follow_each_other_and_data_is_aligned)
 {
-    (void)state;
     struct hl_torchzip z = plan("");
     uint64_t at = 0, from = 0;
     int tensors = 0;
@@ -111,9 +106,8 @@ static int python(const char *code)
     return rc == -1 ? -1 : rc >> 8;
 }
 
-static void python_reads_the_zip_and_its_checksums(void **state)
+TEST(python_reads_the_zip_and_its_checksums)
 {
-    (void)state;
     if (access("/usr/bin/python3", X_OK) != 0)
         skip();
     assert_int_equal(python("import sys, zipfile\n"
@@ -133,9 +127,8 @@ static void python_reads_the_zip_and_its_checksums(void **state)
     "assert e.shape == (0, 4) and e.dtype == torch.float16\n"                                      \
     "assert l.tolist() == [1, 2, 3, 4, 5] and w.is_contiguous()\n"
 
-static void torch_loads_it_with_the_safe_unpickler(void **state)
+TEST(torch_loads_it_with_the_safe_unpickler)
 {
-    (void)state;
     if (access("/usr/bin/python3", X_OK) != 0)
         skip();
     int rc = python("import sys\n"
@@ -180,9 +173,8 @@ static int python_with_args(const char *code, json_t *args)
     return rc == -1 ? -1 : rc >> 8;
 }
 
-static void args_are_a_namespace_of_pythons_types(void **state)
+TEST(args_are_a_namespace_of_pythons_types)
 {
-    (void)state;
     if (access("/usr/bin/python3", X_OK) != 0)
         skip();
     json_t *args = json_pack("{s:i s:i s:I s:i s:f s:b s:b s:n s:s s:s}", "small", 7, "word", 70000,
@@ -211,9 +203,8 @@ static void args_are_a_namespace_of_pythons_types(void **state)
     assert_int_equal(rc, 0);
 }
 
-static void an_argument_that_is_a_list_is_refused_by_name(void **state)
+TEST(an_argument_that_is_a_list_is_refused_by_name)
 {
-    (void)state;
     json_t *args = json_pack("{s:[i]}", "data_path", 1);
     const struct hl_torchzip_options options = {.args = args};
     struct hl_torchzip z;
@@ -222,9 +213,8 @@ static void an_argument_that_is_a_list_is_refused_by_name(void **state)
     json_decref(args);
 }
 
-static void two_tensors_of_one_name_are_refused(void **state)
+TEST(two_tensors_of_one_name_are_refused)
 {
-    (void)state;
     struct hl_torchzip_tensor list[2] = {{.tensor = &input[0].tensor},
                                          {.tensor = &input[0].tensor, .optimizer = true}};
     const struct hl_torchzip_options options = {0};
@@ -236,27 +226,12 @@ static void two_tensors_of_one_name_are_refused(void **state)
     assert_non_null(strstr(hl_error_text(), "decoder.w"));
 }
 
-static void a_dtype_without_storage_is_refused_by_name(void **state)
+TEST(a_dtype_without_storage_is_refused_by_name)
 {
-    (void)state;
     struct hl_tensor t = {.name = "x", .dtype = HL_DTYPE_F8_E4M3, .rank = 1, .shape = {1}};
     struct hl_torchzip z;
     assert_int_equal(hl_torchzip_plan(&(struct hl_torchzip_tensor){.tensor = &t}, 1,
                                       &(struct hl_torchzip_options){0}, &z),
                      HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "tensor 'x'"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(segments_follow_each_other_and_data_is_aligned),
-        cmocka_unit_test(python_reads_the_zip_and_its_checksums),
-        cmocka_unit_test(torch_loads_it_with_the_safe_unpickler),
-        cmocka_unit_test(args_are_a_namespace_of_pythons_types),
-        cmocka_unit_test(an_argument_that_is_a_list_is_refused_by_name),
-        cmocka_unit_test(two_tensors_of_one_name_are_refused),
-        cmocka_unit_test(a_dtype_without_storage_is_refused_by_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,62 @@
+/* support/test.h - tests that register themselves.
+ *
+ *     TEST(a_sentence_that_says_what_holds)
+ *     {
+ *         assert_int_equal(...);
+ *     }
+ *
+ * The program runs all of them in the order of the file, or those that are named on its command
+ * line, and prints the name and the result of each. `state` is cmocka's.
+ *
+ * Owns:    nothing.
+ * Threads: registration before main; the tests run in main's thread.
+ * Errors:  the exit status is the number of tests that failed; 2 for a name that is no test's.
+ * Units:   none.
+ * Limits:  TESTS_MAX tests in a program.
+ */
+#ifndef TESTS_SUPPORT_TEST_H
+#define TESTS_SUPPORT_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TESTS_MAX 256
+
+void test_register(const char *name, CMUnitTestFunction run, CMFixtureFunction setup,
+                   CMFixtureFunction teardown);
+/* Before the first test and after the last one. */
+void tests_surround(CMFixtureFunction setup, CMFixtureFunction teardown);
+/* For a main of a program's own; any other one has tests/support/test_main.c's. argc 0: all. */
+int tests_run(int argc, char **argv);
+
+#ifdef __cplusplus
+}
+#endif
+
+#define TEST(name) TEST_IN(NULL, NULL, name)
+
+/* Each with its own fixture; NULL = none. */
+#define TEST_IN(setup, teardown, name)                                                             \
+    static void name(void **state);                                                                \
+    __attribute__((constructor)) static void register_##name(void)                                 \
+    {                                                                                              \
+        test_register(#name, name, setup, teardown);                                               \
+    }                                                                                              \
+    static void name(void **state __attribute__((unused)))
+
+/* One fixture for all of the file. */
+#define TESTS_IN(setup, teardown)                                                                  \
+    __attribute__((constructor)) static void surround_tests(void)                                  \
+    {                                                                                              \
+        tests_surround(setup, teardown);                                                           \
+    }
+
+#endif
