@@ -235,6 +235,4 @@ static inline pid_t shim_of(struct world *w, const char *id)
     return pid;
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 #endif

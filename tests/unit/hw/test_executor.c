@@ -1,7 +1,9 @@
 /* The process executor with real processes. This program is its own shim. */
+#include "support/test.h"
+
 #include "unit/hw/executor_world.h"
 
-static void a_rank_that_ends_well_makes_the_container_succeed(void **state)
+TEST_IN(setup, teardown, a_rank_that_ends_well_makes_the_container_succeed)
 {
     struct world *w = *state;
     json_t *c = run(w, "ok", spec_of("ok", "echo hello; echo err >&2", 1));
@@ -28,7 +30,7 @@ static void assert_table(const char *dir, const char *want)
     assert_int_equal(sb.st_mode & 07777, 0644);
 }
 
-static void a_rank_table_is_there_from_the_start_and_can_be_replaced(void **state)
+TEST_IN(setup, teardown, a_rank_table_is_there_from_the_start_and_can_be_replaced)
 {
     struct world *w = *state;
     char text[32], dir[160];
@@ -49,7 +51,7 @@ static void a_rank_table_is_there_from_the_start_and_can_be_replaced(void **stat
     assert_int_equal(access(dir, F_OK), -1);
 }
 
-static void a_job_keeps_the_rank_table_it_brings(void **state)
+TEST_IN(setup, teardown, a_job_keeps_the_rank_table_it_brings)
 {
     struct world *w = *state;
     json_t *json = spec_of("own", "echo $RANK_TABLE_FILE", 1);
@@ -62,7 +64,7 @@ static void a_job_keeps_the_rank_table_it_brings(void **state)
     free(log);
 }
 
-static void an_exit_code_is_reported_with_its_rank(void **state)
+TEST_IN(setup, teardown, an_exit_code_is_reported_with_its_rank)
 {
     struct world *w = *state;
     json_t *c = run(w, "code", spec_of("code", "exit 7", 1));
@@ -73,7 +75,7 @@ static void an_exit_code_is_reported_with_its_rank(void **state)
     json_decref(c);
 }
 
-static void a_signal_is_reported_with_its_name(void **state)
+TEST_IN(setup, teardown, a_signal_is_reported_with_its_name)
 {
     struct world *w = *state;
     json_t *c = run(w, "segv", spec_of("segv", "kill -SEGV $$", 1));
@@ -84,7 +86,7 @@ static void a_signal_is_reported_with_its_name(void **state)
     json_decref(c);
 }
 
-static void a_killed_rank_raises_the_question_of_memory(void **state)
+TEST_IN(setup, teardown, a_killed_rank_raises_the_question_of_memory)
 {
     struct world *w = *state;
     json_t *c = run(w, "kill", spec_of("kill", "kill -9 $$", 1));
@@ -93,7 +95,7 @@ static void a_killed_rank_raises_the_question_of_memory(void **state)
     json_decref(c);
 }
 
-static void a_program_that_does_not_exist_is_a_failed_container(void **state)
+TEST_IN(setup, teardown, a_program_that_does_not_exist_is_a_failed_container)
 {
     struct world *w = *state;
     char text[32];
@@ -109,7 +111,7 @@ static void a_program_that_does_not_exist_is_a_failed_container(void **state)
     json_decref(c);
 }
 
-static void a_name_is_searched_in_the_path_of_the_rank(void **state)
+TEST_IN(setup, teardown, a_name_is_searched_in_the_path_of_the_rank)
 {
     struct world *w = *state;
     json_t *json = json_pack("{ss s[s] s[{ss ss}] s[{si}]}", "id", "path", "command", "sleep",
@@ -125,7 +127,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void the_environment_is_exactly_what_was_given(void **state)
+TEST_IN(setup, teardown, the_environment_is_exactly_what_was_given)
 {
     struct world *w = *state;
     setenv("SECRET_OF_THE_AGENT", "1", 1);
@@ -154,7 +156,7 @@ static void the_environment_is_exactly_what_was_given(void **state)
     free(log);
 }
 
-static void a_rank_is_bound_to_its_cpus_and_the_kernel_says_so(void **state)
+TEST_IN(setup, teardown, a_rank_is_bound_to_its_cpus_and_the_kernel_says_so)
 {
     struct world *w = *state;
     struct hl_cpuset allowed, one = {{0}}, got;
@@ -178,7 +180,7 @@ static void a_rank_is_bound_to_its_cpus_and_the_kernel_says_so(void **state)
     json_decref(c);
 }
 
-static void cpus_that_do_not_exist_are_refused_with_the_valid_range(void **state)
+TEST_IN(setup, teardown, cpus_that_do_not_exist_are_refused_with_the_valid_range)
 {
     struct world *w = *state;
     struct hl_cpuset allowed;
@@ -195,7 +197,7 @@ static void cpus_that_do_not_exist_are_refused_with_the_valid_range(void **state
     assert_null(status_of(w, "far"));
 }
 
-static void cpus_of_another_machine_are_said_to_be_unbound(void **state)
+TEST_IN(setup, teardown, cpus_of_another_machine_are_said_to_be_unbound)
 {
     struct world *w = *state;
     reopen(w, 1, 0);
@@ -208,7 +210,7 @@ static void cpus_of_another_machine_are_said_to_be_unbound(void **state)
     json_decref(c);
 }
 
-static void stopping_ends_grandchildren_in_sessions_of_their_own(void **state)
+TEST_IN(setup, teardown, stopping_ends_grandchildren_in_sessions_of_their_own)
 {
     struct world *w = *state;
     start(w, spec_of("gang", "setsid sleep 1000 & echo $!; exec sleep 1000", 1));
@@ -225,7 +227,7 @@ static void stopping_ends_grandchildren_in_sessions_of_their_own(void **state)
     json_decref(c);
 }
 
-static void orphans_end_with_the_last_rank(void **state)
+TEST_IN(setup, teardown, orphans_end_with_the_last_rank)
 {
     struct world *w = *state;
     json_t *c = run(w, "orphan", spec_of("orphan", "setsid sleep 1000 & echo $!", 1));
@@ -236,7 +238,7 @@ static void orphans_end_with_the_last_rank(void **state)
     free(log);
 }
 
-static void a_failed_rank_stops_its_siblings(void **state)
+TEST_IN(setup, teardown, a_failed_rank_stops_its_siblings)
 {
     struct world *w = *state;
     json_t *c = run(w, "two", spec_of("two", "[ $RANK = 1 ] && exit 3; exec sleep 1000", 2));
@@ -248,7 +250,7 @@ static void a_failed_rank_stops_its_siblings(void **state)
     json_decref(c);
 }
 
-static void a_rank_may_use_the_grace_to_end_well(void **state)
+TEST_IN(setup, teardown, a_rank_may_use_the_grace_to_end_well)
 {
     struct world *w = *state;
     start(w, spec_of("polite",
@@ -264,7 +266,7 @@ static void a_rank_may_use_the_grace_to_end_well(void **state)
     free(log);
 }
 
-static void a_rank_that_ignores_sigterm_is_killed_after_the_grace(void **state)
+TEST_IN(setup, teardown, a_rank_that_ignores_sigterm_is_killed_after_the_grace)
 {
     struct world *w = *state;
     start(w, spec_of("deaf", "trap '' TERM; echo up; while :; do sleep 0.01; done", 1));
@@ -278,7 +280,7 @@ static void a_rank_that_ignores_sigterm_is_killed_after_the_grace(void **state)
     json_decref(c);
 }
 
-static void starting_again_finds_the_same_container(void **state)
+TEST_IN(setup, teardown, starting_again_finds_the_same_container)
 {
     struct world *w = *state;
     start(w, spec_of("once", "echo run; exec sleep 1000", 1));
@@ -293,7 +295,7 @@ static void starting_again_finds_the_same_container(void **state)
     free(log);
 }
 
-static void logs_are_read_by_offset_and_from_the_end(void **state)
+TEST_IN(setup, teardown, logs_are_read_by_offset_and_from_the_end)
 {
     struct world *w = *state;
     struct hl_log_slice s;
@@ -320,7 +322,7 @@ static void logs_are_read_by_offset_and_from_the_end(void **state)
     assert_int_equal(hl_executor_read_log(w->ex, "nope", 0, 0, 100, &s), HL_ENOENT);
 }
 
-static void old_output_is_dropped_and_offsets_stay(void **state)
+TEST_IN(setup, teardown, old_output_is_dropped_and_offsets_stay)
 {
     struct world *w = *state;
     struct hl_log_slice s;
@@ -345,7 +347,7 @@ static void old_output_is_dropped_and_offsets_stay(void **state)
     hl_buf_fini(&s.data);
 }
 
-static void forgetting_drops_the_record_of_an_ended_container_only(void **state)
+TEST_IN(setup, teardown, forgetting_drops_the_record_of_an_ended_container_only)
 {
     struct world *w = *state;
     char path[256];
@@ -362,7 +364,7 @@ static void forgetting_drops_the_record_of_an_ended_container_only(void **state)
     assert_int_equal(hl_executor_stop(w->ex, "keep", 0), HL_OK);
 }
 
-static void no_control_group_is_left_behind(void **state)
+TEST_IN(setup, teardown, no_control_group_is_left_behind)
 {
     struct world *w = *state;
     char path[256];
@@ -379,7 +381,7 @@ static void no_control_group_is_left_behind(void **state)
     hl_buf_fini(&text);
 }
 
-static void a_memory_limit_that_is_passed_is_named(void **state)
+TEST_IN(setup, teardown, a_memory_limit_that_is_passed_is_named)
 {
     struct world *w = *state;
     json_t *json = spec_of("oom", "exec tail /dev/zero", 1);
@@ -405,30 +407,5 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "shim") == 0)
         return hl_shim_main(argv[2]);
     hl_log_set_level(HL_LOG_WARN);
-    const struct CMUnitTest tests[] = {
-        TEST(a_rank_that_ends_well_makes_the_container_succeed),
-        TEST(a_rank_table_is_there_from_the_start_and_can_be_replaced),
-        TEST(a_job_keeps_the_rank_table_it_brings),
-        TEST(an_exit_code_is_reported_with_its_rank),
-        TEST(a_signal_is_reported_with_its_name),
-        TEST(a_killed_rank_raises_the_question_of_memory),
-        TEST(a_program_that_does_not_exist_is_a_failed_container),
-        TEST(a_name_is_searched_in_the_path_of_the_rank),
-        TEST(the_environment_is_exactly_what_was_given),
-        TEST(a_rank_is_bound_to_its_cpus_and_the_kernel_says_so),
-        TEST(cpus_that_do_not_exist_are_refused_with_the_valid_range),
-        TEST(cpus_of_another_machine_are_said_to_be_unbound),
-        TEST(stopping_ends_grandchildren_in_sessions_of_their_own),
-        TEST(orphans_end_with_the_last_rank),
-        TEST(a_failed_rank_stops_its_siblings),
-        TEST(a_rank_may_use_the_grace_to_end_well),
-        TEST(a_rank_that_ignores_sigterm_is_killed_after_the_grace),
-        TEST(starting_again_finds_the_same_container),
-        TEST(logs_are_read_by_offset_and_from_the_end),
-        TEST(old_output_is_dropped_and_offsets_stay),
-        TEST(forgetting_drops_the_record_of_an_ended_container_only),
-        TEST(no_control_group_is_left_behind),
-        TEST(a_memory_limit_that_is_passed_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

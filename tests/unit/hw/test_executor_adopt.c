@@ -1,7 +1,9 @@
 /* Executors that come and go, and shims that die. This program is its own shim. */
+#include "support/test.h"
+
 #include "unit/hw/executor_world.h"
 
-static void a_running_container_is_found_again(void **state)
+TEST_IN(setup, teardown, a_running_container_is_found_again)
 {
     struct world *w = *state;
     start(w, spec_of("live", "echo $$; exec sleep 1000", 1));
@@ -19,7 +21,7 @@ static void a_running_container_is_found_again(void **state)
     assert_false(process_lives(pid));
 }
 
-static void an_exit_code_is_not_lost_while_nobody_watches(void **state)
+TEST_IN(setup, teardown, an_exit_code_is_not_lost_while_nobody_watches)
 {
     struct world *w = *state;
     char gate[128], script[256];
@@ -42,7 +44,7 @@ static void an_exit_code_is_not_lost_while_nobody_watches(void **state)
     json_decref(c);
 }
 
-static void a_killed_shim_takes_its_ranks_with_it(void **state)
+TEST_IN(setup, teardown, a_killed_shim_takes_its_ranks_with_it)
 {
     struct world *w = *state;
     start(w, spec_of("shim", "setsid sleep 1000 & echo $$ $!; exec sleep 1000", 1));
@@ -64,7 +66,7 @@ static void a_killed_shim_takes_its_ranks_with_it(void **state)
         kill(grandchild, SIGKILL);
 }
 
-static void a_shim_killed_while_nobody_watches_is_a_failure_too(void **state)
+TEST_IN(setup, teardown, a_shim_killed_while_nobody_watches_is_a_failure_too)
 {
     struct world *w = *state;
     start(w, spec_of("lost", "echo $$; exec sleep 1000", 1));
@@ -81,7 +83,7 @@ static void a_shim_killed_while_nobody_watches_is_a_failure_too(void **state)
     json_decref(c);
 }
 
-static void a_state_directory_has_one_executor(void **state)
+TEST_IN(setup, teardown, a_state_directory_has_one_executor)
 {
     struct world *w = *state;
     struct hl_executor *second;
@@ -95,7 +97,7 @@ static void a_state_directory_has_one_executor(void **state)
     assert_int_equal(hl_executor_open(&opts, &second), HL_EUNSUPPORTED);
 }
 
-static void a_half_made_directory_does_not_hinder(void **state)
+TEST_IN(setup, teardown, a_half_made_directory_does_not_hinder)
 {
     struct world *w = *state;
     char path[256];
@@ -114,13 +116,5 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "shim") == 0)
         return hl_shim_main(argv[2]);
     hl_log_set_level(HL_LOG_WARN);
-    const struct CMUnitTest tests[] = {
-        TEST(a_running_container_is_found_again),
-        TEST(an_exit_code_is_not_lost_while_nobody_watches),
-        TEST(a_killed_shim_takes_its_ranks_with_it),
-        TEST(a_shim_killed_while_nobody_watches_is_a_failure_too),
-        TEST(a_state_directory_has_one_executor),
-        TEST(a_half_made_directory_does_not_hinder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,9 +31,8 @@ static hl_status spec_decode(const json_t *json, struct hl_container_spec *out)
     return hl_container_spec_from_api(&spec, out);
 }
 
-static void a_spec_survives_the_way_there_and_back(void **state)
+TEST(a_spec_survives_the_way_there_and_back)
 {
-    (void)state;
     struct hl_container_spec spec;
     json_t *json = parse(full_spec);
     assert_int_equal(spec_decode(json, &spec), HL_OK);
@@ -59,9 +53,8 @@ static void a_spec_survives_the_way_there_and_back(void **state)
     hl_container_spec_fini(&spec);
 }
 
-static void a_status_survives_the_way_there_and_back(void **state)
+TEST(a_status_survives_the_way_there_and_back)
 {
-    (void)state;
     struct hl_arena arena = {0};
     struct hl_api_container_status given;
     struct hl_container_status s, copy;
@@ -96,9 +89,8 @@ static void expect_refusal(const char *patch, const char *why)
     json_decref(change);
 }
 
-static void a_bad_spec_is_refused_with_its_field(void **state)
+TEST(a_bad_spec_is_refused_with_its_field)
 {
-    (void)state;
     expect_refusal("{\"id\":\"\"}", "id ''");
     expect_refusal("{\"id\":\"../x\"}", "id '../x'");
     expect_refusal("{\"id\":\"a/b\"}", "id 'a/b'");
@@ -124,9 +116,8 @@ static void a_bad_spec_is_refused_with_its_field(void **state)
     json_decref(list);
 }
 
-static void what_is_absent_has_the_schemas_default(void **state)
+TEST(what_is_absent_has_the_schemas_default)
 {
-    (void)state;
     struct hl_container_spec spec;
     json_t *json = parse("{\"id\":\"c\",\"command\":[\"x\"],\"ranks\":[{}]}");
     assert_int_equal(spec_decode(json, &spec), HL_OK);
@@ -137,9 +128,8 @@ static void what_is_absent_has_the_schemas_default(void **state)
     hl_container_spec_fini(&spec);
 }
 
-static void a_later_variable_wins(void **state)
+TEST(a_later_variable_wins)
 {
-    (void)state;
     struct hl_container_spec spec;
     json_t *json = parse("{\"id\":\"c\",\"command\":[\"x\"],\"ranks\":[{}],\"env\":["
                          "{\"key\":\"A\",\"value\":\"1\"},{\"key\":\"A\",\"value\":\"2\"}]}");
@@ -148,16 +138,4 @@ static void a_later_variable_wins(void **state)
     assert_string_equal(hl_env_get(&spec.env, "A"), "2");
     json_decref(json);
     hl_container_spec_fini(&spec);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_spec_survives_the_way_there_and_back),
-        cmocka_unit_test(a_status_survives_the_way_there_and_back),
-        cmocka_unit_test(a_bad_spec_is_refused_with_its_field),
-        cmocka_unit_test(what_is_absent_has_the_schemas_default),
-        cmocka_unit_test(a_later_variable_wins),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* What ranks write on its way into their logs. This program is its own shim. */
+#include "support/test.h"
+
 #include <sys/resource.h>
 
 #include "unit/hw/executor_world.h"
@@ -50,7 +52,7 @@ static char *await_warning(struct world *w, const char *id, const char *part)
     }
 }
 
-static void a_log_that_cannot_grow_has_a_marked_gap_and_the_rank_goes_on(void **state)
+TEST_IN(setup, teardown, a_log_that_cannot_grow_has_a_marked_gap_and_the_rank_goes_on)
 {
     struct world *w = *state;
     start(w, spec_of("full",
@@ -80,7 +82,7 @@ static void a_log_that_cannot_grow_has_a_marked_gap_and_the_rank_goes_on(void **
     free(log);
 }
 
-static void output_of_what_a_rank_leaves_behind_does_not_hold_its_end_up(void **state)
+TEST_IN(setup, teardown, output_of_what_a_rank_leaves_behind_does_not_hold_its_end_up)
 {
     struct world *w = *state;
     json_t *c = run(w, "left", spec_of("left", "while :; do echo noise; done & sleep 0.1", 1));
@@ -91,7 +93,7 @@ static void output_of_what_a_rank_leaves_behind_does_not_hold_its_end_up(void **
     free(log);
 }
 
-static void a_rank_may_close_its_output(void **state)
+TEST_IN(setup, teardown, a_rank_may_close_its_output)
 {
     struct world *w = *state;
     json_t *c = run(w, "shut", spec_of("shut", "echo said; exec >&- 2>&-; sleep 0.2; exit 4", 1));
@@ -102,7 +104,7 @@ static void a_rank_may_close_its_output(void **state)
     free(log);
 }
 
-static void a_log_is_whole_as_soon_as_its_rank_has_ended(void **state)
+TEST_IN(setup, teardown, a_log_is_whole_as_soon_as_its_rank_has_ended)
 {
     struct world *w = *state;
     for (int i = 0; i < 20; i++) {
@@ -122,11 +124,5 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "shim") == 0)
         return hl_shim_main(argv[2]);
     hl_log_set_level(HL_LOG_WARN);
-    const struct CMUnitTest tests[] = {
-        TEST(a_log_that_cannot_grow_has_a_marked_gap_and_the_rank_goes_on),
-        TEST(output_of_what_a_rank_leaves_behind_does_not_hold_its_end_up),
-        TEST(a_rank_may_close_its_output),
-        TEST(a_log_is_whole_as_soon_as_its_rank_has_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,4 +1,6 @@
 /* Which Python the ranks of a container have: venv, conda, python of its spec. */
+#include "support/test.h"
+
 #include "unit/hw/executor_world.h"
 
 static void make_program(const char *path, const char *text)
@@ -68,7 +70,7 @@ static void expect_failure(struct world *w, const char *id, json_t *spec, const 
     json_decref(c);
 }
 
-static void a_virtual_environment_is_active(void **state)
+TEST_IN(setup, teardown, a_virtual_environment_is_active)
 {
     struct world *w = *state;
     char dir[256];
@@ -80,7 +82,7 @@ static void a_virtual_environment_is_active(void **state)
                dir);
 }
 
-static void a_conda_environment_is_found_by_directory_and_by_name(void **state)
+TEST_IN(setup, teardown, a_conda_environment_is_found_by_directory_and_by_name)
 {
     struct world *w = *state;
     static const char script[] = "python; echo $CONDA_PREFIX $CONDA_DEFAULT_ENV";
@@ -101,7 +103,7 @@ static void a_conda_environment_is_found_by_directory_and_by_name(void **state)
                "this is %s/bin/python\n%s train\n", dir, dir);
 }
 
-static void an_interpreter_is_what_python_means(void **state)
+TEST_IN(setup, teardown, an_interpreter_is_what_python_means)
 {
     struct world *w = *state;
     char dir[256], python[300], want[400];
@@ -116,7 +118,7 @@ static void an_interpreter_is_what_python_means(void **state)
     expect_log(w, "direct", spec, "this is %s x\n", python);
 }
 
-static void what_is_not_there_fails_the_container_and_is_named(void **state)
+TEST_IN(setup, teardown, what_is_not_there_fails_the_container_and_is_named)
 {
     struct world *w = *state;
     char dir[256];
@@ -131,11 +133,5 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "shim") == 0)
         return hl_shim_main(argv[2]);
-    const struct CMUnitTest tests[] = {
-        TEST(a_virtual_environment_is_active),
-        TEST(a_conda_environment_is_found_by_directory_and_by_name),
-        TEST(an_interpreter_is_what_python_means),
-        TEST(what_is_not_there_fails_the_container_and_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

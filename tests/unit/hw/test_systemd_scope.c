@@ -1,10 +1,5 @@
 /* A scope is asked for over a bus of the test's own, with systemd played at its other end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -173,9 +168,8 @@ static hl_status ask(struct fake_systemd *f, int timeout_ms)
     return st;
 }
 
-static void the_scope_is_asked_for_this_process_with_its_controllers(void **state)
+TEST(the_scope_is_asked_for_this_process_with_its_controllers)
 {
-    (void)state;
     struct fake_systemd f = {.manner = ENDS_JOB, .result = "done"};
     assert_int_equal(ask(&f, PATIENT_MS), HL_EIO); /* the fake one moves nobody */
     assert_non_null(strstr(hl_error_text(), "without this process"));
@@ -187,32 +181,28 @@ static void the_scope_is_asked_for_this_process_with_its_controllers(void **stat
     assert_int_equal(f.pid, getpid());
 }
 
-static void a_job_that_fails_gives_no_scope(void **state)
+TEST(a_job_that_fails_gives_no_scope)
 {
-    (void)state;
     struct fake_systemd f = {.manner = ENDS_JOB, .result = "failed"};
     assert_int_equal(ask(&f, PATIENT_MS), HL_EIO);
     assert_non_null(strstr(hl_error_text(), "'failed'"));
 }
 
-static void the_reason_of_a_refusal_is_passed_on(void **state)
+TEST(the_reason_of_a_refusal_is_passed_on)
 {
-    (void)state;
     struct fake_systemd f = {.manner = REFUSES};
     assert_int_equal(ask(&f, PATIENT_MS), HL_EIO);
     assert_non_null(strstr(hl_error_text(), "not on a Monday"));
 }
 
-static void a_bus_that_hangs_up_is_an_error(void **state)
+TEST(a_bus_that_hangs_up_is_an_error)
 {
-    (void)state;
     struct fake_systemd f = {.manner = HANGS_UP};
     assert_int_equal(ask(&f, PATIENT_MS), HL_EIO);
 }
 
-static void silence_ends_at_the_deadline(void **state)
+TEST(silence_ends_at_the_deadline)
 {
-    (void)state;
     struct fake_systemd f = {.manner = KEEPS_SILENT};
     assert_int_equal(ask(&f, SHORT_MS), HL_ETIMEDOUT);
     struct fake_systemd others = {.manner = SIGNALS_OF_OTHERS};
@@ -220,9 +210,8 @@ static void silence_ends_at_the_deadline(void **state)
 }
 
 /* Nobody takes the connection from the listener's queue. */
-static void a_bus_that_never_answers_ends_at_the_deadline(void **state)
+TEST(a_bus_that_never_answers_ends_at_the_deadline)
 {
-    (void)state;
     struct fake_systemd f = {.manner = KEEPS_SILENT};
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     fake_start(&f);
@@ -234,23 +223,8 @@ static void a_bus_that_never_answers_ends_at_the_deadline(void **state)
     fake_stop(&f);
 }
 
-static void without_a_bus_there_is_no_scope(void **state)
+TEST(without_a_bus_there_is_no_scope)
 {
-    (void)state;
     setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nonexistent/bus", 1);
     assert_int_equal(hl_systemd_scope("helios-test", PATIENT_MS), HL_ENOENT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_scope_is_asked_for_this_process_with_its_controllers),
-        cmocka_unit_test(a_job_that_fails_gives_no_scope),
-        cmocka_unit_test(the_reason_of_a_refusal_is_passed_on),
-        cmocka_unit_test(a_bus_that_hangs_up_is_an_error),
-        cmocka_unit_test(silence_ends_at_the_deadline),
-        cmocka_unit_test(a_bus_that_never_answers_ends_at_the_deadline),
-        cmocka_unit_test(without_a_bus_there_is_no_scope),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "hw/telemetry.h"
 
@@ -48,9 +44,8 @@ static int remove_root(void **state)
     return rmdir(root);
 }
 
-static void readings_are_what_the_files_say(void **state)
+TEST(readings_are_what_the_files_say)
 {
-    (void)state;
     struct hl_telemetry_probe p;
     struct hl_api_telemetry t;
     put("loadavg", "1.25 0.50 0.10 1/200 4242\n");
@@ -76,9 +71,8 @@ static void readings_are_what_the_files_say(void **state)
     hl_telemetry_fini(&p);
 }
 
-static void a_missing_file_is_named(void **state)
+TEST(a_missing_file_is_named)
 {
-    (void)state;
     struct hl_telemetry_probe p;
     struct hl_api_telemetry t;
     hl_telemetry_init(&p, "/nowhere");
@@ -87,9 +81,8 @@ static void a_missing_file_is_named(void **state)
     hl_telemetry_fini(&p);
 }
 
-static void this_machine_can_be_read(void **state)
+TEST(this_machine_can_be_read)
 {
-    (void)state;
     struct hl_telemetry_probe p;
     struct hl_api_telemetry t;
     hl_telemetry_init(&p, "/proc");
@@ -99,12 +92,4 @@ static void this_machine_can_be_read(void **state)
     hl_telemetry_fini(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readings_are_what_the_files_say),
-        cmocka_unit_test(a_missing_file_is_named),
-        cmocka_unit_test(this_machine_can_be_read),
-    };
-    return cmocka_run_group_tests(tests, make_root, remove_root);
-}
+TESTS_IN(make_root, remove_root)

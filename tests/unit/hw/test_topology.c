@@ -1,13 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "hw/topology.h"
 
@@ -54,9 +50,8 @@ static const char *describe(const struct hl_topo *t)
     return text;
 }
 
-static void slots_keep_the_systems_numbers_and_gpu_memory_is_none(void **state)
+TEST(slots_keep_the_systems_numbers_and_gpu_memory_is_none)
 {
-    (void)state;
     struct hl_topo t;
     assert_int_equal(hl_topology_load_xml(data_file("power-2slots.xml"), &t), HL_OK);
     assert_string_equal(describe(&t),
@@ -72,9 +67,8 @@ static void slots_keep_the_systems_numbers_and_gpu_memory_is_none(void **state)
     hl_topo_fini(&t);
 }
 
-static void display_cards_and_virtual_functions_do_not_count(void **state)
+TEST(display_cards_and_virtual_functions_do_not_count)
 {
-    (void)state;
     struct hl_topo t;
     assert_int_equal(hl_topology_load_xml(data_file("x86-2slots.xml"), &t), HL_OK);
     assert_string_equal(describe(&t), "0 cpus 0-1,4-5 nics 0000:04:00.0 ConnectX-4;\n"
@@ -87,9 +81,8 @@ static void display_cards_and_virtual_functions_do_not_count(void **state)
     hl_topo_fini(&t);
 }
 
-static void files_that_are_no_topology_are_refused_with_a_sentence(void **state)
+TEST(files_that_are_no_topology_are_refused_with_a_sentence)
 {
-    (void)state;
     struct hl_topo t = {0};
     assert_int_equal(hl_topology_load_xml(data_file("version-3.xml"), &t), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "is hwloc XML of version 3; export it with"));
@@ -107,9 +100,8 @@ static void files_that_are_no_topology_are_refused_with_a_sentence(void **state)
     assert_null(t.slots);
 }
 
-static void this_machine_has_the_cpus_we_may_use(void **state)
+TEST(this_machine_has_the_cpus_we_may_use)
 {
-    (void)state;
     struct hl_topo t;
     int cpus = 0;
     assert_int_equal(hl_topology_load_machine(&t), HL_OK);
@@ -140,9 +132,8 @@ static void check_real(const char *file, const char *want, size_t boards)
     hl_topo_fini(&t);
 }
 
-static void the_ac922_has_two_slots_and_one_board(void **state)
+TEST(the_ac922_has_two_slots_and_one_board)
 {
-    (void)state;
     check_real("ac922-8335gtw-4v100-cx5.xml",
                "0 cpus 0-87 gpus 0004:04:00.0 0004:05:00.0 nics 0003:01:00.0 ConnectX-5 "
                "0003:01:00.1 ConnectX-5;\n"
@@ -151,9 +142,8 @@ static void the_ac922_has_two_slots_and_one_board(void **state)
                1);
 }
 
-static void the_dgx2h_has_eight_gpus_per_slot_and_no_nic(void **state)
+TEST(the_dgx2h_has_eight_gpus_per_slot_and_no_nic)
 {
-    (void)state;
     check_real("dgx2h-16v100-nonic.xml",
                "0 cpus 0-1 gpus 0000:34:00.0 0000:36:00.0 0000:39:00.0 0000:3b:00.0 0000:57:00.0 "
                "0000:59:00.0 0000:5c:00.0 0000:5e:00.0;\n"
@@ -162,9 +152,8 @@ static void the_dgx2h_has_eight_gpus_per_slot_and_no_nic(void **state)
                0);
 }
 
-static void the_epyc_has_slots_without_gpu_and_one_nic(void **state)
+TEST(the_epyc_has_slots_without_gpu_and_one_nic)
 {
-    (void)state;
     check_real("epyc-8numa-4gpu-cx6.xml",
                "0 cpus 0-5,48-53;\n"
                "1 cpus 6-11,54-59 gpus 0000:13:00.0;\n"
@@ -177,36 +166,18 @@ static void the_epyc_has_slots_without_gpu_and_one_nic(void **state)
                1);
 }
 
-static void the_power8_has_two_gpus_per_slot(void **state)
+TEST(the_power8_has_two_gpus_per_slot)
 {
-    (void)state;
     check_real("power8-8335gtb-4p100-nvlink.xml",
                "0 cpus 0-1,8-9,16-17,24-25 gpus 0002:01:00.0 0003:01:00.0;\n"
                "1 cpus 80-81,88-89,96-97,104-105 gpus 000a:01:00.0 000b:01:00.0;\n",
                0);
 }
 
-static void the_x86_machine_has_three_gpus_and_a_forced_plank(void **state)
+TEST(the_x86_machine_has_three_gpus_and_a_forced_plank)
 {
-    (void)state;
     check_real("x86-2socket-3gpu-cx4.xml",
                "0 cpus 0-7,16-23 gpus 0000:03:00.0;\n"
                "1 cpus 8-15,24-31 gpus 0000:83:00.0 0000:84:00.0 nics 0000:04:00.0 ConnectX-4;\n",
                1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_keep_the_systems_numbers_and_gpu_memory_is_none),
-        cmocka_unit_test(display_cards_and_virtual_functions_do_not_count),
-        cmocka_unit_test(files_that_are_no_topology_are_refused_with_a_sentence),
-        cmocka_unit_test(this_machine_has_the_cpus_we_may_use),
-        cmocka_unit_test(the_ac922_has_two_slots_and_one_board),
-        cmocka_unit_test(the_dgx2h_has_eight_gpus_per_slot_and_no_nic),
-        cmocka_unit_test(the_epyc_has_slots_without_gpu_and_one_nic),
-        cmocka_unit_test(the_power8_has_two_gpus_per_slot),
-        cmocka_unit_test(the_x86_machine_has_three_gpus_and_a_forced_plank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* Addresses of data servers: what is one, what is not, and that the words say why. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -15,9 +11,8 @@
 #include "base/clock.h"
 #include "net/addr.h"
 
-static void numeric_addresses_resolve_without_a_name_service(void **state)
+TEST(numeric_addresses_resolve_without_a_name_service)
 {
-    (void)state;
     struct hl_addr a;
     char text[HL_ADDR_TEXT_MAX];
     assert_int_equal(hl_addr_resolve("127.0.0.1:7402", 1000, &a), HL_OK);
@@ -33,9 +28,8 @@ static void numeric_addresses_resolve_without_a_name_service(void **state)
     assert_string_equal(text, "[::1]:80");
 }
 
-static void text_that_is_no_address_is_refused_with_the_reason(void **state)
+TEST(text_that_is_no_address_is_refused_with_the_reason)
 {
-    (void)state;
 
     static const struct {
         const char *text;
@@ -66,9 +60,8 @@ static void text_that_is_no_address_is_refused_with_the_reason(void **state)
     assert_int_equal(hl_addr_resolve(endless, 1000, &a), HL_EINVAL);
 }
 
-static void names_resolve_to_ipv4_and_unknown_ones_fail_in_time(void **state)
+TEST(names_resolve_to_ipv4_and_unknown_ones_fail_in_time)
 {
-    (void)state;
     struct hl_addr a;
     assert_int_equal(hl_addr_resolve("localhost:5", 5000, &a), HL_OK);
     assert_int_equal(a.sa.ss_family, AF_INET);
@@ -80,9 +73,8 @@ static void names_resolve_to_ipv4_and_unknown_ones_fail_in_time(void **state)
     assert_non_null(strstr(hl_error_text(), "no-such-host.invalid"));
 }
 
-static void the_device_of_the_loopback_address_is_found(void **state)
+TEST(the_device_of_the_loopback_address_is_found)
 {
-    (void)state;
     struct hl_addr a;
     char owner[IF_NAMESIZE], route[IF_NAMESIZE];
     assert_int_equal(hl_addr_resolve("127.0.0.1:1", 1000, &a), HL_OK);
@@ -95,9 +87,8 @@ static void the_device_of_the_loopback_address_is_found(void **state)
     assert_string_equal(owner, "");
 }
 
-static void probing_a_closed_port_says_refused(void **state)
+TEST(probing_a_closed_port_says_refused)
 {
-    (void)state;
     struct hl_addr a;
     assert_int_equal(hl_addr_resolve("127.0.0.1:1", 1000, &a), HL_OK);
     assert_int_equal(hl_addr_probe(&a, 1000), ECONNREFUSED);
@@ -108,9 +99,8 @@ static void ignore(int signum)
     (void)signum;
 }
 
-static void probing_a_silent_port_is_not_cut_short_by_signals(void **state)
+TEST(probing_a_silent_port_is_not_cut_short_by_signals)
 {
-    (void)state;
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(sa);
     int listener = socket(AF_INET, SOCK_STREAM, 0), first = socket(AF_INET, SOCK_STREAM, 0);
@@ -133,17 +123,4 @@ static void probing_a_silent_port_is_not_cut_short_by_signals(void **state)
     assert_true(took >= 200 * HL_NS_PER_MS);
     close(first);
     close(listener);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numeric_addresses_resolve_without_a_name_service),
-        cmocka_unit_test(text_that_is_no_address_is_refused_with_the_reason),
-        cmocka_unit_test(names_resolve_to_ipv4_and_unknown_ones_fail_in_time),
-        cmocka_unit_test(the_device_of_the_loopback_address_is_found),
-        cmocka_unit_test(probing_a_closed_port_says_refused),
-        cmocka_unit_test(probing_a_silent_port_is_not_cut_short_by_signals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

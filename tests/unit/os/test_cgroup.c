@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -14,9 +9,8 @@
 
 #include "os/cgroup.h"
 
-static void a_systemd_machine_has_v2_only(void **state)
+TEST(a_systemd_machine_has_v2_only)
 {
-    (void)state;
     struct hl_cgroup_layout l;
     hl_cgroup_layout(
         "22 1 254:1 / / rw - ext4 /dev/vda1 rw\n"
@@ -27,9 +21,8 @@ static void a_systemd_machine_has_v2_only(void **state)
     assert_string_equal(l.cpuset, "");
 }
 
-static void a_hybrid_machine_has_controllers_on_v1(void **state)
+TEST(a_hybrid_machine_has_controllers_on_v1)
 {
-    (void)state;
     struct hl_cgroup_layout l;
     hl_cgroup_layout("34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n"
                      "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -44,9 +37,8 @@ static void a_hybrid_machine_has_controllers_on_v1(void **state)
     assert_string_equal(l.v2, "/sys/fs/cgroup/unified");
 }
 
-static void a_container_sees_its_own_part_of_the_hierarchy(void **state)
+TEST(a_container_sees_its_own_part_of_the_hierarchy)
 {
-    (void)state;
     struct hl_cgroup_layout l;
     hl_cgroup_layout("9 8 0:33 /docker/c0 /sys/fs/cgroup/cpuset ro - cgroup cgroup rw,cpuset\n",
                      "3:cpuset:/docker/c0/inner\n", &l);
@@ -56,9 +48,8 @@ static void a_container_sees_its_own_part_of_the_hierarchy(void **state)
     assert_string_equal(l.cpuset, "/sys/fs/cgroup/cpuset");
 }
 
-static void a_machine_without_control_groups_and_garbage_give_nothing(void **state)
+TEST(a_machine_without_control_groups_and_garbage_give_nothing)
 {
-    (void)state;
     struct hl_cgroup_layout l;
     hl_cgroup_layout("", "", &l);
     assert_string_equal(l.v2, "");
@@ -67,9 +58,8 @@ static void a_machine_without_control_groups_and_garbage_give_nothing(void **sta
     assert_string_equal(l.cpuset, "");
 }
 
-static void a_record_brings_the_directories_back(void **state)
+TEST(a_record_brings_the_directories_back)
 {
-    (void)state;
     struct hl_cgroup a = {.count = 2}, b;
     snprintf(a.dirs[0].path, sizeof(a.dirs[0].path), "/x/y z");
     a.dirs[0].means = HL_CGROUP_V2 | HL_CGROUP_KILL;
@@ -87,9 +77,8 @@ static void a_record_brings_the_directories_back(void **state)
     assert_int_equal(b.count, 0);
 }
 
-static void a_group_holds_what_joins_it_and_is_removed_with_it(void **state)
+TEST(a_group_holds_what_joins_it_and_is_removed_with_it)
 {
-    (void)state;
     struct hl_cgroup cg;
     char name[64];
     snprintf(name, sizeof(name), "helios-test-%d", (int)getpid());
@@ -123,17 +112,4 @@ static void a_group_holds_what_joins_it_and_is_removed_with_it(void **state)
     for (size_t i = 0; i < again.count; i++)
         assert_int_equal(access(again.dirs[i].path, F_OK), -1);
     assert_int_equal(hl_cgroup_remove(&again, 0), HL_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_systemd_machine_has_v2_only),
-        cmocka_unit_test(a_hybrid_machine_has_controllers_on_v1),
-        cmocka_unit_test(a_container_sees_its_own_part_of_the_hierarchy),
-        cmocka_unit_test(a_machine_without_control_groups_and_garbage_give_nothing),
-        cmocka_unit_test(a_record_brings_the_directories_back),
-        cmocka_unit_test(a_group_holds_what_joins_it_and_is_removed_with_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,26 +1,19 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <sched.h>
 
 #include "os/cpus.h"
 
-static void quotas_are_rounded_up(void **state)
+TEST(quotas_are_rounded_up)
 {
-    (void)state;
     assert_int_equal(hl_cpus_quota("150000 100000\n"), 2);
     assert_int_equal(hl_cpus_quota("100000 100000\n"), 1);
     assert_int_equal(hl_cpus_quota("5000 100000"), 1);
     assert_int_equal(hl_cpus_quota("400000\n 100000\n "), 4); /* v1: two files */
 }
 
-static void no_quota_and_garbage_are_no_limit(void **state)
+TEST(no_quota_and_garbage_are_no_limit)
 {
-    (void)state;
     assert_int_equal(hl_cpus_quota("max 100000\n"), 0);
     assert_int_equal(hl_cpus_quota("-1\n 100000\n"), 0);
     assert_int_equal(hl_cpus_quota(""), 0);
@@ -28,9 +21,8 @@ static void no_quota_and_garbage_are_no_limit(void **state)
     assert_int_equal(hl_cpus_quota("1 0"), 0);
 }
 
-static void the_affinity_mask_counts(void **state)
+TEST(the_affinity_mask_counts)
 {
-    (void)state;
     cpu_set_t all, one;
     unsigned before = hl_cpus_usable();
     assert_true(before >= 1);
@@ -43,14 +35,4 @@ static void the_affinity_mask_counts(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
     assert_int_equal(hl_cpus_usable(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quotas_are_rounded_up),
-        cmocka_unit_test(no_quota_and_garbage_are_no_limit),
-        cmocka_unit_test(the_affinity_mask_counts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

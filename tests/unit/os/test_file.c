@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +30,8 @@ static const char *in_dir(const char *name)
     return path;
 }
 
-static void a_written_file_is_read_back_and_leaves_no_other(void **state)
+TEST_IN(setup, teardown, a_written_file_is_read_back_and_leaves_no_other)
 {
-    (void)state;
     struct hl_buf text = HL_BUF(64);
     assert_int_equal(hl_file_write_atomic(in_dir("a"), "one", 3), HL_OK);
     assert_int_equal(hl_file_write_atomic(in_dir("a"), "two", 3), HL_OK);
@@ -49,9 +43,8 @@ static void a_written_file_is_read_back_and_leaves_no_other(void **state)
     assert_int_equal(mkdir(dir, 0700), 0);
 }
 
-static void a_link_laid_in_the_way_is_not_written_through(void **state)
+TEST_IN(setup, teardown, a_link_laid_in_the_way_is_not_written_through)
 {
-    (void)state;
     struct hl_buf text = HL_BUF(64);
     char temp[300];
     assert_int_equal(hl_file_write_atomic(in_dir("victim"), "whole", 5), HL_OK);
@@ -69,9 +62,8 @@ static void a_link_laid_in_the_way_is_not_written_through(void **state)
     assert_int_equal(mkdir(dir, 0700), 0);
 }
 
-static void a_file_larger_than_allowed_is_refused(void **state)
+TEST_IN(setup, teardown, a_file_larger_than_allowed_is_refused)
 {
-    (void)state;
     struct hl_buf text = HL_BUF(8);
     assert_int_equal(hl_file_write_atomic(in_dir("big"), "0123456789", 10), HL_OK);
     assert_int_equal(hl_file_read(in_dir("big"), &text), HL_EINVAL);
@@ -79,9 +71,8 @@ static void a_file_larger_than_allowed_is_refused(void **state)
     hl_buf_fini(&text);
 }
 
-static void failures_name_the_path(void **state)
+TEST_IN(setup, teardown, failures_name_the_path)
 {
-    (void)state;
     struct hl_buf text = HL_BUF(8);
     assert_int_equal(hl_file_read("/no/such", &text), HL_ENOENT);
     assert_string_equal(hl_error_text(), "read /no/such: No such file or directory");
@@ -91,9 +82,8 @@ static void failures_name_the_path(void **state)
     assert_int_equal(hl_dir_make("", 0755), HL_EINVAL);
 }
 
-static void directories_are_made_with_their_parents(void **state)
+TEST_IN(setup, teardown, directories_are_made_with_their_parents)
 {
-    (void)state;
     struct stat sb;
     assert_int_equal(hl_dir_make(in_dir("x/y/z"), 0755), HL_OK);
     assert_int_equal(hl_dir_make(in_dir("x/y/z"), 0755), HL_OK);
@@ -103,9 +93,8 @@ static void directories_are_made_with_their_parents(void **state)
     assert_int_equal(hl_dir_make(in_dir("file/below"), 0755), HL_ENOENT);
 }
 
-static void a_durable_file_has_its_mode_and_leaves_no_other(void **state)
+TEST_IN(setup, teardown, a_durable_file_has_its_mode_and_leaves_no_other)
 {
-    (void)state;
     struct stat sb;
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(64);
     mode_t before = umask(0077);
@@ -122,9 +111,8 @@ static void a_durable_file_has_its_mode_and_leaves_no_other(void **state)
     assert_int_equal(hl_file_write_durable(in_dir("durable/f"), "x", 1, 0644), HL_ENOENT);
 }
 
-static void removal_does_not_follow_links(void **state)
+TEST_IN(setup, teardown, removal_does_not_follow_links)
 {
-    (void)state;
     char target[256];
     assert_int_equal(hl_dir_make(in_dir("keep"), 0755), HL_OK);
     assert_int_equal(hl_file_write_atomic(in_dir("keep/file"), "x", 1), HL_OK);
@@ -136,20 +124,4 @@ static void removal_does_not_follow_links(void **state)
     assert_int_equal(access(in_dir("gone"), F_OK), -1);
     assert_int_equal(access(in_dir("keep/file"), F_OK), 0);
     assert_int_equal(hl_dir_remove(in_dir("gone")), HL_OK);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_written_file_is_read_back_and_leaves_no_other),
-        TEST(a_link_laid_in_the_way_is_not_written_through),
-        TEST(a_file_larger_than_allowed_is_refused),
-        TEST(failures_name_the_path),
-        TEST(directories_are_made_with_their_parents),
-        TEST(a_durable_file_has_its_mode_and_leaves_no_other),
-        TEST(removal_does_not_follow_links),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +8,8 @@
 #include "os/netif.h"
 
 /* Every host of the tests has a loopback that is up. */
-static void an_interface_is_found_by_name_address_and_network(void **state)
+TEST(an_interface_is_found_by_name_address_and_network)
 {
-    (void)state;
     static const char *const same[] = {"lo", "127.0.0.1", "127.0.0.0/8", "127.0.0.1/32"};
     for (size_t i = 0; i < HL_ARRAY_LEN(same); i++) {
         struct hl_netif n;
@@ -25,9 +20,8 @@ static void an_interface_is_found_by_name_address_and_network(void **state)
     }
 }
 
-static void the_loopback_has_every_address_of_its_network(void **state)
+TEST(the_loopback_has_every_address_of_its_network)
 {
-    (void)state;
     struct hl_netif n;
     assert_int_equal(hl_netif_find("127.0.0.2", &n), HL_OK);
     assert_string_equal(n.name, "lo");
@@ -36,9 +30,8 @@ static void the_loopback_has_every_address_of_its_network(void **state)
     assert_int_equal(hl_netif_find("127.0.0.2/32", &n), HL_ENOENT);
 }
 
-static void what_is_not_here_is_told_with_what_is(void **state)
+TEST(what_is_not_here_is_told_with_what_is)
 {
-    (void)state;
     struct hl_netif n = {.name = "untouched"};
     assert_int_equal(hl_netif_find("203.0.113.0/24", &n), HL_ENOENT);
     assert_non_null(strstr(hl_error_text(), "has an address in 203.0.113.0/24; this host has lo "
@@ -56,9 +49,8 @@ static void what_is_not_here_is_told_with_what_is(void **state)
     assert_string_equal(n.name, "untouched");
 }
 
-static void a_line_rate_is_what_the_driver_says_or_unknown(void **state)
+TEST(a_line_rate_is_what_the_driver_says_or_unknown)
 {
-    (void)state;
 
     static const struct {
         const char *says;
@@ -81,15 +73,4 @@ static void a_line_rate_is_what_the_driver_says_or_unknown(void **state)
     }
     assert_true(hl_netif_rate(dir, "eth8") == 0);
     assert_int_equal(hl_dir_remove(dir), HL_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_interface_is_found_by_name_address_and_network),
-        cmocka_unit_test(the_loopback_has_every_address_of_its_network),
-        cmocka_unit_test(what_is_not_here_is_told_with_what_is),
-        cmocka_unit_test(a_line_rate_is_what_the_driver_says_or_unknown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

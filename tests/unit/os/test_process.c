@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -20,9 +15,8 @@
 
 static char *const no_env[] = {NULL};
 
-static void a_list_of_cpus_is_read_and_written_back_shortest(void **state)
+TEST(a_list_of_cpus_is_read_and_written_back_shortest)
 {
-    (void)state;
     struct hl_cpuset set;
     char text[64];
     assert_int_equal(hl_cpuset_parse(" 8,0-2, 3\n", &set), HL_OK);
@@ -38,9 +32,8 @@ static void a_list_of_cpus_is_read_and_written_back_shortest(void **state)
     assert_string_equal(text, "0,2,4,...");
 }
 
-static void a_list_of_cpus_that_is_none_is_refused(void **state)
+TEST(a_list_of_cpus_that_is_none_is_refused)
 {
-    (void)state;
     static const char *const bad[] = {"a",  "1-",   "3-1", "1,,2", "1,",
                                       "-1", "4096", "1 2", "0x1",  "99999999999999999999"};
     struct hl_cpuset set;
@@ -49,9 +42,8 @@ static void a_list_of_cpus_that_is_none_is_refused(void **state)
     assert_int_equal(hl_cpuset_parse("4095", &set), HL_OK);
 }
 
-static void a_process_gets_exactly_the_descriptors_it_was_given(void **state)
+TEST(a_process_gets_exactly_the_descriptors_it_was_given)
 {
-    (void)state;
     int ends[2];
     pid_t pid;
     int how;
@@ -79,9 +71,8 @@ static void a_process_gets_exactly_the_descriptors_it_was_given(void **state)
     assert_string_equal(text, "hi\n0 1 2 3 4 5 ");
 }
 
-static void a_child_gets_the_file_limit_from_before_it_was_raised(void **state)
+TEST(a_child_gets_the_file_limit_from_before_it_was_raised)
 {
-    (void)state;
     struct rlimit first, now;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &first), 0);
     if (first.rlim_max <= 200)
@@ -110,9 +101,8 @@ static void a_child_gets_the_file_limit_from_before_it_was_raised(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &first), 0);
 }
 
-static void a_failed_exec_says_why(void **state)
+TEST(a_failed_exec_says_why)
 {
-    (void)state;
     pid_t pid = 0;
     const char *const argv[] = {"x", NULL};
     struct hl_spawn spawn = {
@@ -131,9 +121,8 @@ static void a_failed_exec_says_why(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nothing left to reap */
 }
 
-static void a_process_is_known_by_its_start_time(void **state)
+TEST(a_process_is_known_by_its_start_time)
 {
-    (void)state;
     pid_t pid;
     int fd = -1, how;
     struct hl_process p, other;
@@ -184,9 +173,8 @@ static void on_alarm(int signum)
         (void)!write(enough[1], "", 1);
 }
 
-static void waiting_is_not_cut_short_by_signals(void **state)
+TEST(waiting_is_not_cut_short_by_signals)
 {
-    (void)state;
     int fd = -1;
     struct hl_process p;
     struct sigaction act = {.sa_handler = on_alarm}, old;
@@ -210,9 +198,8 @@ static void waiting_is_not_cut_short_by_signals(void **state)
     close(enough[1]);
 }
 
-static void affinity_is_what_the_kernel_then_reports(void **state)
+TEST(affinity_is_what_the_kernel_then_reports)
 {
-    (void)state;
     struct hl_cpuset allowed, one = {{0}}, mems, got;
     assert_int_equal(hl_process_allowed(getpid(), &allowed, NULL), HL_OK);
     unsigned cpu = 0;
@@ -238,9 +225,8 @@ static void affinity_is_what_the_kernel_then_reports(void **state)
     assert_true(hl_cpuset_equal(&got, &one));
 }
 
-static void a_program_is_found_along_a_path(void **state)
+TEST(a_program_is_found_along_a_path)
 {
-    (void)state;
     char out[256];
     assert_int_equal(hl_process_find("sh", "/nowhere:/bin", out, sizeof(out)), HL_OK);
     assert_string_equal(out, "/bin/sh");
@@ -248,20 +234,4 @@ static void a_program_is_found_along_a_path(void **state)
     assert_string_equal(out, "./x");
     assert_int_equal(hl_process_find("sh", "/nowhere", out, sizeof(out)), HL_ENOENT);
     assert_int_equal(hl_process_find("", "/bin", out, sizeof(out)), HL_ENOENT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_list_of_cpus_is_read_and_written_back_shortest),
-        cmocka_unit_test(a_list_of_cpus_that_is_none_is_refused),
-        cmocka_unit_test(a_process_gets_exactly_the_descriptors_it_was_given),
-        cmocka_unit_test(a_failed_exec_says_why),
-        cmocka_unit_test(a_child_gets_the_file_limit_from_before_it_was_raised),
-        cmocka_unit_test(a_process_is_known_by_its_start_time),
-        cmocka_unit_test(waiting_is_not_cut_short_by_signals),
-        cmocka_unit_test(affinity_is_what_the_kernel_then_reports),
-        cmocka_unit_test(a_program_is_found_along_a_path),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

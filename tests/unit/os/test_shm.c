@@ -1,10 +1,5 @@
 /* Memory with a descriptor: where it is mapped, and huge pages. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,9 +42,8 @@ static void *map(int fd, uint64_t size, int writable)
     return p;
 }
 
-static void aligned_to_huge_pages(void **state)
+TEST(aligned_to_huge_pages)
 {
-    (void)state;
     if (huge_bytes() == 0)
         skip();
     int fd = make(SIZE);
@@ -62,9 +56,8 @@ static void aligned_to_huge_pages(void **state)
 }
 
 /* What is written stays, what is not is zero, and another mapping sees the same. */
-static void collapse_keeps_content(void **state)
+TEST(collapse_keeps_content)
 {
-    (void)state;
     int fd = make(SIZE);
     uint8_t *p = map(fd, SIZE, 1);
     for (uint64_t at = 0; at < SIZE; at += 3 * MIB / 2)
@@ -78,9 +71,8 @@ static void collapse_keeps_content(void **state)
     close(fd);
 }
 
-static void collapse_makes_huge_pages(void **state)
+TEST(collapse_makes_huge_pages)
 {
-    (void)state;
     int fd = make(SIZE);
     uint8_t *p = map(fd, SIZE, 1);
     p[0] = 1;
@@ -96,9 +88,8 @@ static void collapse_makes_huge_pages(void **state)
 }
 
 /* A filesystem without room: no signal, and reserving says what is missing. */
-static void collapse_beyond_the_room(void **state)
+TEST(collapse_beyond_the_room)
 {
-    (void)state;
     char dir[] = "/tmp/helios-shm-XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     if (mount("helios-test", dir, "tmpfs", 0, "size=4m") != 0) {
@@ -118,9 +109,8 @@ static void collapse_beyond_the_room(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void a_private_mapping_is_written_and_the_file_is_not(void **state)
+TEST(a_private_mapping_is_written_and_the_file_is_not)
 {
-    (void)state;
     int fd = make(SIZE), reader;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), offset = 2 * MIB + page, len;
     uint8_t *file = map(fd, SIZE, 1);
@@ -142,16 +132,4 @@ static void a_private_mapping_is_written_and_the_file_is_not(void **state)
     close(reader);
     hl_shm_unmap(file, SIZE);
     close(fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(aligned_to_huge_pages),
-        cmocka_unit_test(collapse_keeps_content),
-        cmocka_unit_test(collapse_makes_huge_pages),
-        cmocka_unit_test(collapse_beyond_the_room),
-        cmocka_unit_test(a_private_mapping_is_written_and_the_file_is_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

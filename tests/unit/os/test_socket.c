@@ -1,10 +1,5 @@
 /* Connecting to a socket whose queue of clients is full. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,9 +56,8 @@ static void queue_empty(struct queue *q)
     rmdir(q->dir);
 }
 
-static void a_full_queue_is_a_timeout(void **state)
+TEST(a_full_queue_is_a_timeout)
 {
-    (void)state;
     struct queue q;
     int fd = 7;
     queue_fill(&q);
@@ -100,9 +94,8 @@ static int is_asleep(const struct client *c)
     return 1;
 }
 
-static void a_place_in_the_queue_is_waited_for(void **state)
+TEST(a_place_in_the_queue_is_waited_for)
 {
-    (void)state;
     struct queue q;
     pthread_t thread;
     int one;
@@ -125,19 +118,8 @@ static void a_place_in_the_queue_is_waited_for(void **state)
     queue_empty(&q);
 }
 
-static void nobody_listens_is_said_at_once(void **state)
+TEST(nobody_listens_is_said_at_once)
 {
-    (void)state;
     int fd;
     assert_int_equal(hl_socket_connect("/nonexistent/socket", PATIENT_MS, &fd), HL_EUNAVAIL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_queue_is_a_timeout),
-        cmocka_unit_test(a_place_in_the_queue_is_waited_for),
-        cmocka_unit_test(nobody_listens_is_said_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

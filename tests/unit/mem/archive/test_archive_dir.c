@@ -1,5 +1,7 @@
 /* The archive in a directory: what is on the disk, what does not belong there, a full disk, and the
  * death of the writer at every piece of a put and at moments of the kernel's choice. */
+#include "support/test.h"
+
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -50,7 +52,7 @@ static void write_file(struct text path, const char *content)
     assert_int_equal(fclose(f), 0);
 }
 
-static void a_shard_is_a_plain_file_named_by_its_id(void **state)
+TEST_IN(rig_setup, rig_teardown, a_shard_is_a_plain_file_named_by_its_id)
 {
     struct rig *r = *state;
     struct shard s = shard_make(id_of(1), 1000, 1, 1);
@@ -64,7 +66,7 @@ static void a_shard_is_a_plain_file_named_by_its_id(void **state)
     free(s.bytes);
 }
 
-static void two_owners_are_refused(void **state)
+TEST_IN(rig_setup, rig_teardown, two_owners_are_refused)
 {
     struct rig *r = *state;
     struct rig other = *r;
@@ -78,7 +80,7 @@ static void two_owners_are_refused(void **state)
     rig_open(r);
 }
 
-static void a_directory_that_cannot_be_one_is_refused(void **state)
+TEST_IN(rig_setup, rig_teardown, a_directory_that_cannot_be_one_is_refused)
 {
     struct rig *r = *state, other = *r;
     write_file(in_dir(r, "file"), "x");
@@ -89,7 +91,7 @@ static void a_directory_that_cannot_be_one_is_refused(void **state)
     assert_int_equal(rig_try_open(&other), HL_EINVAL);
 }
 
-static void only_the_last_directory_is_made_since_a_disk_may_not_be_mounted(void **state)
+TEST_IN(rig_setup, rig_teardown, only_the_last_directory_is_made_since_a_disk_may_not_be_mounted)
 {
     struct rig *r = *state, other = *r;
     snprintf(other.url, sizeof(other.url), "dir:%s/disk/below", r->dir);
@@ -102,7 +104,7 @@ static void only_the_last_directory_is_made_since_a_disk_may_not_be_mounted(void
     rig_close(&other);
 }
 
-static void foreign_things_are_counted_and_left_alone(void **state)
+TEST_IN(rig_setup, rig_teardown, foreign_things_are_counted_and_left_alone)
 {
     struct rig *r = *state;
     struct shard s = shard_make(id_of(1), 1000, 1, 1);
@@ -149,7 +151,7 @@ static void foreign_things_are_counted_and_left_alone(void **state)
 }
 
 /* Puts whose name is taken by something foreign fail with words and leave it as it is. */
-static void a_put_does_not_replace_what_is_not_its_own(void **state)
+TEST_IN(rig_setup, rig_teardown, a_put_does_not_replace_what_is_not_its_own)
 {
     struct rig *r = *state;
     static const char *const suffixes[] = {".safetensors", ".tmp"};
@@ -175,7 +177,7 @@ static void a_put_does_not_replace_what_is_not_its_own(void **state)
     free(s.bytes);
 }
 
-static void damage_on_the_disk_is_noticed(void **state)
+TEST_IN(rig_setup, rig_teardown, damage_on_the_disk_is_noticed)
 {
     struct rig *r = *state;
     struct shard s = shard_make(id_of(1), 100000, 1, 1);
@@ -213,7 +215,7 @@ static void damage_on_the_disk_is_noticed(void **state)
     fault_shown("archive-dir", "wrong-size", "noticed-refused");
 }
 
-static void a_file_that_went_away_is_not_found(void **state)
+TEST_IN(rig_setup, rig_teardown, a_file_that_went_away_is_not_found)
 {
     struct rig *r = *state;
     struct shard s = shard_make(id_of(1), 1000, 1, 1);
@@ -263,7 +265,7 @@ static int wait_for(pid_t child)
     return status;
 }
 
-static void a_full_disk_leaves_nothing_behind(void **state)
+TEST_IN(rig_setup, rig_teardown, a_full_disk_leaves_nothing_behind)
 {
     struct rig *r = *state;
     rig_close(r);
@@ -305,7 +307,7 @@ static pid_t put_until(struct rig *r, const struct shard *s, char *copy, uint64_
     _exit(st == HL_OK ? 2 : 3);
 }
 
-static void a_killed_put_leaves_no_readable_half(void **state)
+TEST_IN(rig_setup, rig_teardown, a_killed_put_leaves_no_readable_half)
 {
     struct rig *r = *state;
     /* Without checksums in the header, whose check would read all before the first write. */
@@ -363,7 +365,7 @@ static void put_on(struct rig *r, uint64_t from, int tell)
     }
 }
 
-static void all_that_was_acknowledged_is_there_after_a_kill(void **state)
+TEST_IN(rig_setup, rig_teardown, all_that_was_acknowledged_is_there_after_a_kill)
 {
     struct rig *r = *state;
     uint64_t next = 1, done = 0;
@@ -412,7 +414,7 @@ static struct hl_archive_claim claim_of(struct rig *r)
     return c;
 }
 
-static void the_owner_is_a_small_text(void **state)
+TEST_IN(rig_setup, rig_teardown, the_owner_is_a_small_text)
 {
     struct rig *r = *state;
     struct hl_buf file = HL_BUF(1 << 12);
@@ -425,7 +427,7 @@ static void the_owner_is_a_small_text(void **state)
     hl_buf_fini(&file);
 }
 
-static void an_owner_that_cannot_be_read_is_damage_and_not_absence(void **state)
+TEST_IN(rig_setup, rig_teardown, an_owner_that_cannot_be_read_is_damage_and_not_absence)
 {
     static const char *const texts[] = {
         "",
@@ -452,7 +454,7 @@ static void an_owner_that_cannot_be_read_is_damage_and_not_absence(void **state)
 }
 
 /* As a writer leaves it that died before its rename. */
-static void half_an_owner_does_not_count(void **state)
+TEST_IN(rig_setup, rig_teardown, half_an_owner_does_not_count)
 {
     struct rig *r = *state;
     struct hl_archive_claim mine = {.cluster = id_of(5), .revision = 1};
@@ -467,7 +469,7 @@ static void half_an_owner_does_not_count(void **state)
     assert_int_equal(claim_of(r).revision, 2);
 }
 
-static void the_trash_is_a_directory_of_whole_files_named_by_their_time(void **state)
+TEST_IN(rig_setup, rig_teardown, the_trash_is_a_directory_of_whole_files_named_by_their_time)
 {
     struct rig *r = *state;
     struct shard s = shard_make(id_of(1), 1000, 1, 1);
@@ -486,7 +488,7 @@ static void the_trash_is_a_directory_of_whole_files_named_by_their_time(void **s
     free(s.bytes);
 }
 
-static void foreign_things_in_the_trash_are_left_alone(void **state)
+TEST_IN(rig_setup, rig_teardown, foreign_things_in_the_trash_are_left_alone)
 {
     static const char *const names[] = {
         "trash/notes.txt", "trash/12-0123.safetensors",
@@ -506,7 +508,7 @@ static void foreign_things_in_the_trash_are_left_alone(void **state)
         assert_true(is_there(in_dir(r, names[i])));
 }
 
-static void a_shard_stays_where_the_trash_cannot_be(void **state)
+TEST_IN(rig_setup, rig_teardown, a_shard_stays_where_the_trash_cannot_be)
 {
     struct rig *r = *state;
     struct shard s = shard_make(id_of(1), 1000, 1, 1);
@@ -518,30 +520,4 @@ static void a_shard_stays_where_the_trash_cannot_be(void **state)
     assert_int_equal(info(r).count, 1);
     assert_int_equal(info(r).trashed, 0);
     free(s.bytes);
-}
-
-#define IN_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_RIG(a_shard_is_a_plain_file_named_by_its_id),
-        IN_RIG(two_owners_are_refused),
-        IN_RIG(a_directory_that_cannot_be_one_is_refused),
-        IN_RIG(only_the_last_directory_is_made_since_a_disk_may_not_be_mounted),
-        IN_RIG(foreign_things_are_counted_and_left_alone),
-        IN_RIG(a_put_does_not_replace_what_is_not_its_own),
-        IN_RIG(damage_on_the_disk_is_noticed),
-        IN_RIG(a_file_that_went_away_is_not_found),
-        IN_RIG(a_full_disk_leaves_nothing_behind),
-        IN_RIG(a_killed_put_leaves_no_readable_half),
-        IN_RIG(all_that_was_acknowledged_is_there_after_a_kill),
-        IN_RIG(the_owner_is_a_small_text),
-        IN_RIG(an_owner_that_cannot_be_read_is_damage_and_not_absence),
-        IN_RIG(half_an_owner_does_not_count),
-        IN_RIG(the_trash_is_a_directory_of_whole_files_named_by_their_time),
-        IN_RIG(foreign_things_in_the_trash_are_left_alone),
-        IN_RIG(a_shard_stays_where_the_trash_cannot_be),
-    };
-    return cmocka_run_group_tests_name("archive in a directory", tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* The S3 back end against a server that says what the test has written down, answer by answer: the
  * failures that a healthy store does not show. */
+#include "support/test.h"
+
 #include "mem/archive/s3.h"
 #include "unit/mem/archive/s3_server.h"
 
@@ -33,12 +35,11 @@ static void assert_asked(const struct server *s, unsigned i, const char *part)
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void a_list_of_many_pages_is_read_to_its_end(void **state)
+TEST(a_list_of_many_pages_is_read_to_its_end)
 {
     struct server s;
     struct rig r;
     char first[600], second[600];
-    (void)state;
     server_start(&s);
     snprintf(first, sizeof(first),
              "<?xml version='1.0'?><ListBucketResult xmlns=\"x\"><IsTruncated>true</IsTruncated>"
@@ -90,16 +91,15 @@ static void list_in_a_circle(unsigned length, unsigned pages)
     server_stop(&s); /* was asked for these pages and no more */
 }
 
-static void a_list_that_goes_round_in_a_circle_is_refused(void **state)
+TEST(a_list_that_goes_round_in_a_circle_is_refused)
 {
-    (void)state;
     list_in_a_circle(1, 2);
     list_in_a_circle(2, 4);
     list_in_a_circle(3, 7);
     list_in_a_circle(5, 13);
 }
 
-static void what_is_no_list_is_refused(void **state)
+TEST(what_is_no_list_is_refused)
 {
     static const char *const bodies[] = {
         "",
@@ -110,7 +110,6 @@ static void what_is_no_list_is_refused(void **state)
         "<ListBucketResult><Contents><Key>x</Key><Size>12 kB</Size></Contents></ListBucketResult>",
         "<ListBucketResult><Contents><Key>x</Key><Size>-1</Size></Contents></ListBucketResult>",
         "<ListBucketResult><Contents><Key>x</Key><Size></Size></Contents></ListBucketResult>"};
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(bodies); i++) {
         struct server s;
         struct rig r;
@@ -126,12 +125,11 @@ static void what_is_no_list_is_refused(void **state)
 /* ---- trouble that passes, and trouble that stays ------------------------------------------------
  */
 
-static void a_store_that_is_busy_is_asked_again(void **state)
+TEST(a_store_that_is_busy_is_asked_again)
 {
     struct server s;
     struct rig r;
     struct shard sh = shard_make(id_of(1), 1000, 1, 1);
-    (void)state;
     server_start(&s);
     say(&s,
         (struct answer){.head = "503 Slow Down", .body = "<Error><Code>SlowDown</Code></Error>"});
@@ -151,12 +149,11 @@ static void a_store_that_is_busy_is_asked_again(void **state)
     free(sh.bytes);
 }
 
-static void a_store_that_stays_busy_is_given_up(void **state)
+TEST(a_store_that_stays_busy_is_given_up)
 {
     struct server s;
     struct rig r;
     struct shard sh = shard_make(id_of(1), 1000, 1, 1);
-    (void)state;
     server_start(&s);
     say_empty(&s);
     for (int i = 0; i < 12; i++)
@@ -176,7 +173,7 @@ static void a_store_that_stays_busy_is_given_up(void **state)
     free(sh.bytes);
 }
 
-static void refusals_are_told_by_the_stores_own_code(void **state)
+TEST(refusals_are_told_by_the_stores_own_code)
 {
     static const struct {
         const char *head, *body;
@@ -191,7 +188,6 @@ static void refusals_are_told_by_the_stores_own_code(void **state)
         {"403 Forbidden", "<Error><Code>QuotaExceeded</Code></Error>", HL_ENOSPC, "QuotaExceeded"},
     };
     struct shard sh = shard_make(id_of(1), 1000, 1, 1);
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
         struct server s;
         struct rig r;
@@ -209,11 +205,10 @@ static void refusals_are_told_by_the_stores_own_code(void **state)
     free(sh.bytes);
 }
 
-static void nobody_there_and_nobody_answering_have_deadlines(void **state)
+TEST(nobody_there_and_nobody_answering_have_deadlines)
 {
     struct server s;
     struct rig r;
-    (void)state;
     server_start(&s);
     say(&s, (struct answer){.mute = 1});
     server_run(&s);
@@ -224,13 +219,12 @@ static void nobody_there_and_nobody_answering_have_deadlines(void **state)
     assert_error_has(s.endpoint);
 }
 
-static void a_cancelled_transfer_ends_at_once(void **state)
+TEST(a_cancelled_transfer_ends_at_once)
 {
     struct server s;
     struct rig r = {0};
     atomic_int cancel = 0;
     struct shard sh = shard_make(id_of(1), 1000, 1, 1);
-    (void)state;
     server_start(&s);
     say_empty(&s);
     server_run(&s);
@@ -258,13 +252,12 @@ static void say_stored(struct server *s, const struct shard *sh, char *list, siz
     say(s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
 }
 
-static void a_download_that_breaks_off_goes_on_where_it_stopped(void **state)
+TEST(a_download_that_breaks_off_goes_on_where_it_stopped)
 {
     struct server s;
     struct rig r;
     struct shard sh = shard_make(id_of(1), 50000, 1, 1);
     char list[400], range[120];
-    (void)state;
     server_start(&s);
     say_stored(&s, &sh, list, sizeof(list));
     say(&s, (struct answer){.head = "200 OK",
@@ -288,11 +281,10 @@ static void a_download_that_breaks_off_goes_on_where_it_stopped(void **state)
     free(sh.bytes);
 }
 
-static void an_object_that_changed_or_lies_about_its_size_is_corrupt(void **state)
+TEST(an_object_that_changed_or_lies_about_its_size_is_corrupt)
 {
     struct shard sh = shard_make(id_of(1), 50000, 1, 1);
     char list[400];
-    (void)state;
     const struct answer last[] = {
         /* shorter, longer, and all of it where a part was asked for */
         {.head = "200 OK", .body = sh.bytes, .body_len = sh.size - 1},
@@ -338,12 +330,11 @@ static void an_object_that_changed_or_lies_about_its_size_is_corrupt(void **stat
 #define UPLOAD                                                                                     \
     "<InitiateMultipartUploadResult><UploadId>u&amp;1</UploadId></InitiateMultipartUploadResult>"
 
-static void an_upload_that_fails_is_aborted(void **state)
+TEST(an_upload_that_fails_is_aborted)
 {
     struct server s;
     struct rig r;
     struct shard sh = shard_make(id_of(1), 20000, 1, 1);
-    (void)state;
     server_start(&s);
     say_empty(&s);
     say(&s, (struct answer){.head = "200 OK", .body = UPLOAD});
@@ -364,12 +355,11 @@ static void an_upload_that_fails_is_aborted(void **state)
     free(sh.bytes);
 }
 
-static void a_completion_that_says_200_and_means_no_is_a_failure(void **state)
+TEST(a_completion_that_says_200_and_means_no_is_a_failure)
 {
     struct server s;
     struct rig r;
     struct shard sh = shard_make(id_of(1), 10000, 1, 1);
-    (void)state;
     server_start(&s);
     say_empty(&s);
     say(&s, (struct answer){.head = "200 OK", .body = UPLOAD});
@@ -386,12 +376,11 @@ static void a_completion_that_says_200_and_means_no_is_a_failure(void **state)
     free(sh.bytes);
 }
 
-static void an_object_that_was_kept_otherwise_is_not_taken_for_stored(void **state)
+TEST(an_object_that_was_kept_otherwise_is_not_taken_for_stored)
 {
     struct server s;
     struct rig r;
     struct shard sh = shard_make(id_of(1), 10000, 1, 1);
-    (void)state;
     server_start(&s);
     say_empty(&s);
     say(&s, (struct answer){.head = "200 OK", .body = UPLOAD});
@@ -425,13 +414,12 @@ static void say_one(struct server *s, char *buf, size_t cap, struct hl_id id, co
     say(s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
 }
 
-static void a_shard_is_removed_only_after_its_copy_was_looked_at(void **state)
+TEST(a_shard_is_removed_only_after_its_copy_was_looked_at)
 {
     struct server s;
     struct rig r;
     char list[400], path[200];
     static const char eight[8] = "12345678";
-    (void)state;
     server_start(&s);
     say_one(&s, list, sizeof(list), id_of(1), "8");
     say(&s, (struct answer){.head = "200 OK", .body = "<CopyObjectResult/>"});
@@ -457,7 +445,7 @@ static void a_shard_is_removed_only_after_its_copy_was_looked_at(void **state)
 }
 
 /* The last one is more than a store copies in one request: it is not asked. */
-static void a_copy_that_failed_leaves_the_shard_where_it_is(void **state)
+TEST(a_copy_that_failed_leaves_the_shard_where_it_is)
 {
     static const struct {
         const char *size;
@@ -468,7 +456,6 @@ static void a_copy_that_failed_leaves_the_shard_where_it_is(void **state)
         {"8", {.head = "200 OK"}, {.head = "200 OK", .body = "1234", .body_len = 4}, HL_EIO},
         {"5368709121", {0}, {0}, HL_EUNSUPPORTED}};
 
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
         struct server s;
         struct rig r;
@@ -489,12 +476,11 @@ static void a_copy_that_failed_leaves_the_shard_where_it_is(void **state)
     }
 }
 
-static void the_owner_is_an_object_of_its_own(void **state)
+TEST(the_owner_is_an_object_of_its_own)
 {
     struct server s;
     struct rig r;
     struct hl_archive_claim c;
-    (void)state;
     server_start(&s);
     say(&s, (struct answer){
                 .head = "200 OK",
@@ -522,13 +508,12 @@ static void the_owner_is_an_object_of_its_own(void **state)
 
 /* ---- options, XML ---------------------------------------------------------------------------- */
 
-static void bad_places_are_refused_before_anybody_is_asked(void **state)
+TEST(bad_places_are_refused_before_anybody_is_asked)
 {
     static const char *const urls[] = {"s3:bucket/x",    "s3://b/x",        "s3://",
                                        "s3://buc ket/x", "s3://bucket/a b", "s3://bucket/a/../b",
                                        "s3://bucket//a"};
     struct hl_archive *a = NULL;
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(urls); i++)
         assert_int_equal(hl_archive_open(&(struct hl_archive_options){.url = urls[i]}, &a),
                          HL_EINVAL);
@@ -548,11 +533,10 @@ static hl_status parse_xml(const char *text, struct hl_arena *arena, struct s3_n
     return s3_xml_parse(text, strlen(text), arena, root);
 }
 
-static void xml_becomes_a_tree_of_elements(void **state)
+TEST(xml_becomes_a_tree_of_elements)
 {
     struct hl_arena arena = {0};
     struct s3_node *root = NULL;
-    (void)state;
     assert_int_equal(parse_xml("<?xml version='1.0'?><A x='1' xmlns='u'><Key>a&lt;b&#43;&#x2b;&amp;"
                                "</Key>\n <Keys>no</Keys><Empty/><B><Key>inner</Key></B></A>",
                                &arena, &root),
@@ -566,7 +550,7 @@ static void xml_becomes_a_tree_of_elements(void **state)
     hl_arena_fini(&arena);
 }
 
-static void xml_that_is_cut_or_hostile_is_refused(void **state)
+TEST(xml_that_is_cut_or_hostile_is_refused)
 {
     static const char whole[] = "<A><Key>x</Key></A>";
     static const char *const bad[] = {"",
@@ -581,7 +565,6 @@ static void xml_that_is_cut_or_hostile_is_refused(void **state)
                                       "</a></a></a></a></a></a></a>"};
     struct hl_arena arena = {0};
     struct s3_node *root = NULL;
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
         assert_int_equal(parse_xml(bad[i], &arena, &root), HL_EPROTO);
     for (size_t cut = 0; cut < sizeof(whole) - 1; cut++)
@@ -590,11 +573,10 @@ static void xml_that_is_cut_or_hostile_is_refused(void **state)
     hl_arena_fini(&arena);
 }
 
-static void an_error_is_told_by_its_root(void **state)
+TEST(an_error_is_told_by_its_root)
 {
     struct hl_buf text = HL_BUF(4096);
     char code[16] = "kept", message[64] = "kept";
-    (void)state;
     assert_int_equal(hl_buf_printf(&text, "<List><Code>NoError</Code></List>"), HL_OK);
     assert_int_equal(s3_error_of(&text, code, sizeof(code), message, sizeof(message)), 0);
     assert_string_equal(code, "kept");
@@ -608,41 +590,17 @@ static void an_error_is_told_by_its_root(void **state)
     hl_buf_fini(&text);
 }
 
-static void a_value_of_a_query_is_encoded(void **state)
+TEST(a_value_of_a_query_is_encoded)
 {
     char out[32];
-    (void)state;
     assert_int_equal(s3_encode("a/b c~é", out, sizeof(out)), 1);
     assert_string_equal(out, "a%2Fb%20c~%C3%A9");
     assert_int_equal(s3_encode("////////////", out, sizeof(out)), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_list_of_many_pages_is_read_to_its_end),
-        cmocka_unit_test(a_list_that_goes_round_in_a_circle_is_refused),
-        cmocka_unit_test(what_is_no_list_is_refused),
-        cmocka_unit_test(a_store_that_is_busy_is_asked_again),
-        cmocka_unit_test(a_store_that_stays_busy_is_given_up),
-        cmocka_unit_test(refusals_are_told_by_the_stores_own_code),
-        cmocka_unit_test(nobody_there_and_nobody_answering_have_deadlines),
-        cmocka_unit_test(a_cancelled_transfer_ends_at_once),
-        cmocka_unit_test(a_download_that_breaks_off_goes_on_where_it_stopped),
-        cmocka_unit_test(an_object_that_changed_or_lies_about_its_size_is_corrupt),
-        cmocka_unit_test(an_upload_that_fails_is_aborted),
-        cmocka_unit_test(a_completion_that_says_200_and_means_no_is_a_failure),
-        cmocka_unit_test(an_object_that_was_kept_otherwise_is_not_taken_for_stored),
-        cmocka_unit_test(a_shard_is_removed_only_after_its_copy_was_looked_at),
-        cmocka_unit_test(a_copy_that_failed_leaves_the_shard_where_it_is),
-        cmocka_unit_test(the_owner_is_an_object_of_its_own),
-        cmocka_unit_test(bad_places_are_refused_before_anybody_is_asked),
-        cmocka_unit_test(xml_becomes_a_tree_of_elements),
-        cmocka_unit_test(xml_that_is_cut_or_hostile_is_refused),
-        cmocka_unit_test(an_error_is_told_by_its_root),
-        cmocka_unit_test(a_value_of_a_query_is_encoded),
-    };
     setenv("AWS_ACCESS_KEY_ID", "key:with:colons", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

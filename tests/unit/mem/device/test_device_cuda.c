@@ -1,5 +1,7 @@
 /* What the cuda back end does with a driver that lacks something, fails, or is slow: over the stub,
  * which keeps the driver's rules and ends the process when something is left behind. */
+#include "support/test.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -38,9 +40,8 @@ static int clean(void **state)
     return 0;
 }
 
-static void a_device_is_chosen_by_ordinal_or_by_pci_id(void **state)
+TEST_IN(clean, clean, a_device_is_chosen_by_ordinal_or_by_pci_id)
 {
-    (void)state;
     setenv("CUDA_STUB_DEVICES", "2", 1);
     struct hl_device *d = open_device("cuda:1:4MiB");
     struct hl_device_info i = info_of(d);
@@ -60,9 +61,8 @@ static void a_device_is_chosen_by_ordinal_or_by_pci_id(void **state)
     hl_device_close(d);
 }
 
-static void a_device_that_is_not_there_is_refused_with_the_drivers_words(void **state)
+TEST_IN(clean, clean, a_device_that_is_not_there_is_refused_with_the_drivers_words)
 {
-    (void)state;
     struct hl_device *d = NULL;
     assert_int_equal(hl_device_open("cuda:1", &options, &d), HL_ENOENT);
     assert_error_has("device \"cuda:1\": cuDeviceGet: CUDA_ERROR_INVALID_DEVICE (101)");
@@ -82,9 +82,8 @@ static void a_device_that_is_not_there_is_refused_with_the_drivers_words(void **
     assert_null(d);
 }
 
-static void what_others_take_is_not_free(void **state)
+TEST_IN(clean, clean, what_others_take_is_not_free)
 {
-    (void)state;
     struct hl_device *a = open_device("cuda:0:200MiB"), *b = open_device("cuda:0:200MiB");
     struct hl_device_block x, y;
     assert_int_equal(hl_device_alloc(a, 150 * MIB, 0, &x), HL_OK);
@@ -100,9 +99,8 @@ static void what_others_take_is_not_free(void **state)
     hl_device_close(b);
 }
 
-static void without_vmm_blocks_are_plain_and_the_rest_is_refused(void **state)
+TEST_IN(clean, clean, without_vmm_blocks_are_plain_and_the_rest_is_refused)
 {
-    (void)state;
     setenv("CUDA_STUB_WITHOUT", "vmm", 1);
     struct hl_device *d = open_device("cuda:0:8MiB");
     struct hl_device_block b, c;
@@ -129,9 +127,8 @@ static void without_vmm_blocks_are_plain_and_the_rest_is_refused(void **state)
     hl_device_close(d);
 }
 
-static void what_the_device_lacks_is_told(void **state)
+TEST_IN(clean, clean, what_the_device_lacks_is_told)
 {
-    (void)state;
     setenv("CUDA_STUB_WITHOUT", "export,direct", 1);
     struct hl_device *d = open_device("cuda:0:8MiB");
     struct hl_device_info i = info_of(d);
@@ -143,9 +140,8 @@ static void what_the_device_lacks_is_told(void **state)
     hl_device_close(d);
 }
 
-static void a_copy_that_is_not_waited_for_is_not_there_yet(void **state)
+TEST_IN(clean, clean, a_copy_that_is_not_waited_for_is_not_there_yet)
 {
-    (void)state;
     setenv("CUDA_STUB_DELAY_US", "300000", 1);
     struct hl_device *d = open_device("cuda:0:8MiB");
     struct hl_device_block b;
@@ -163,9 +159,8 @@ static void a_copy_that_is_not_waited_for_is_not_there_yet(void **state)
     hl_device_close(d);
 }
 
-static void a_device_that_does_not_answer_keeps_its_blocks(void **state)
+TEST_IN(clean, clean, a_device_that_does_not_answer_keeps_its_blocks)
 {
-    (void)state;
     struct hl_device_options hasty = {.cuda_driver = library, .timeout_ms = 20};
     struct hl_device *d;
     struct hl_device_block b;
@@ -179,9 +174,8 @@ static void a_device_that_does_not_answer_keeps_its_blocks(void **state)
     hl_device_close(d);
 }
 
-static void the_cpu_cannot_touch_the_devices_memory(void **state)
+TEST_IN(clean, clean, the_cpu_cannot_touch_the_devices_memory)
 {
-    (void)state;
     struct hl_device *d = open_device("cuda:0:8MiB");
     struct hl_device_block b;
     int status;
@@ -197,9 +191,8 @@ static void the_cpu_cannot_touch_the_devices_memory(void **state)
     hl_device_close(d);
 }
 
-static void an_importer_reads_also_where_the_driver_has_no_read_only_memory(void **state)
+TEST_IN(clean, clean, an_importer_reads_also_where_the_driver_has_no_read_only_memory)
 {
-    (void)state;
     setenv("CUDA_STUB_WITHOUT", "readonly", 1);
     struct hl_device *a = open_device("cuda:0:8MiB"), *b = open_device("cuda:0:8MiB");
     struct hl_device_block mine, theirs;
@@ -226,9 +219,8 @@ static void an_importer_reads_also_where_the_driver_has_no_read_only_memory(void
     hl_device_close(b);
 }
 
-static void pins_fail_with_the_drivers_words(void **state)
+TEST_IN(clean, clean, pins_fail_with_the_drivers_words)
 {
-    (void)state;
     struct hl_device *d = open_device("cuda:0:8MiB");
     static char memory[8192];
     assert_int_equal(hl_device_pin(d, memory, 8192), HL_OK);
@@ -269,9 +261,8 @@ static hl_status use(struct hl_device *d)
 
 /* Every call that can fail, at every time it is made: the failure is told by the call's name, the
  * books stay right, and the stub finds nothing left behind at the end. */
-static void every_failing_call_is_told_and_leaves_nothing_behind(void **state)
+TEST_IN(clean, clean, every_failing_call_is_told_and_leaves_nothing_behind)
 {
-    (void)state;
     static const char *const calls[] = {"cuInit",
                                         "cuDeviceGet",
                                         "cuDevicePrimaryCtxRetain",
@@ -315,23 +306,9 @@ static void every_failing_call_is_told_and_leaves_nothing_behind(void **state)
     unsetenv("CUDA_STUB_FAIL");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const char *build = getenv("HELIOS_BUILD");
     snprintf(library, sizeof(library), "%s/tests/libcuda_stub.so", build != NULL ? build : "build");
-#define T(f) cmocka_unit_test_setup_teardown(f, clean, clean)
-    const struct CMUnitTest tests[] = {
-        T(a_device_is_chosen_by_ordinal_or_by_pci_id),
-        T(a_device_that_is_not_there_is_refused_with_the_drivers_words),
-        T(what_others_take_is_not_free),
-        T(without_vmm_blocks_are_plain_and_the_rest_is_refused),
-        T(what_the_device_lacks_is_told),
-        T(a_copy_that_is_not_waited_for_is_not_there_yet),
-        T(a_device_that_does_not_answer_keeps_its_blocks),
-        T(the_cpu_cannot_touch_the_devices_memory),
-        T(an_importer_reads_also_where_the_driver_has_no_read_only_memory),
-        T(pins_fail_with_the_drivers_words),
-        T(every_failing_call_is_told_and_leaves_nothing_behind),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

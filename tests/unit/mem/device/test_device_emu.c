@@ -1,4 +1,6 @@
 /* What only the emulated device can show: its memory is the process's, so that wrong uses fault. */
+#include "support/test.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -42,7 +44,7 @@ static int touching(volatile unsigned char *at, int writing)
     return WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void a_freed_block_faults(void **state)
+TEST_IN(setup, teardown, a_freed_block_faults)
 {
     struct rig *r = *state;
     struct hl_device_block b;
@@ -56,7 +58,7 @@ static void a_freed_block_faults(void **state)
     assert_int_equal(touching(at + 7, 1), SIGSEGV);
 }
 
-static void an_evicted_range_faults_and_serves_again(void **state)
+TEST_IN(setup, teardown, an_evicted_range_faults_and_serves_again)
 {
     struct rig *r = *state;
     struct hl_device_block b;
@@ -75,7 +77,7 @@ static void an_evicted_range_faults_and_serves_again(void **state)
     assert_int_equal(touching(at, 0), SIGSEGV);
 }
 
-static void freed_memory_goes_back_to_the_host_and_comes_zeroed(void **state)
+TEST_IN(setup, teardown, freed_memory_goes_back_to_the_host_and_comes_zeroed)
 {
     struct rig *r = *state;
     struct hl_device_block b;
@@ -95,9 +97,8 @@ static void freed_memory_goes_back_to_the_host_and_comes_zeroed(void **state)
     close(share.fd);
 }
 
-static void a_device_of_one_user_keeps_its_memory_and_still_faults(void **state)
+TEST(a_device_of_one_user_keeps_its_memory_and_still_faults)
 {
-    (void)state;
     struct hl_device *d;
     struct hl_device_options options = {.keeps_memory = 1};
     assert_int_equal(hl_device_open("emu:16MiB", &options, &d), HL_OK);
@@ -122,11 +123,10 @@ static void a_device_of_one_user_keeps_its_memory_and_still_faults(void **state)
 
 /* Blocks that come and go in a range, where the device keeps mappings too: each has memory of its
  * own at its address, and none where there is no block. */
-static void blocks_of_a_range_never_share_memory(void **state)
+TEST(blocks_of_a_range_never_share_memory)
 {
     enum { PLACES = 6, ROUNDS = 4000 };
 
-    (void)state;
     struct hl_device *d;
     struct hl_device_options options = {.keeps_memory = 1};
     struct hl_device_block b[PLACES] = {0};
@@ -162,7 +162,7 @@ static void blocks_of_a_range_never_share_memory(void **state)
     hl_device_close(d);
 }
 
-static void an_exported_descriptor_can_neither_grow_nor_write_the_device(void **state)
+TEST_IN(setup, teardown, an_exported_descriptor_can_neither_grow_nor_write_the_device)
 {
     struct rig *r = *state;
     struct hl_device_block b;
@@ -184,7 +184,7 @@ static void an_exported_descriptor_can_neither_grow_nor_write_the_device(void **
     close(share.fd);
 }
 
-static void a_memfd_that_could_shrink_is_not_imported(void **state)
+TEST_IN(setup, teardown, a_memfd_that_could_shrink_is_not_imported)
 {
     struct rig *r = *state;
     struct hl_device_block b;
@@ -200,7 +200,7 @@ static void a_memfd_that_could_shrink_is_not_imported(void **state)
     close(fd);
 }
 
-static void scattered_room_is_told_apart_from_no_room(void **state)
+TEST_IN(setup, teardown, scattered_room_is_told_apart_from_no_room)
 {
     struct rig *r = *state;
     struct hl_device_block b[4], c;
@@ -216,9 +216,8 @@ static void scattered_room_is_told_apart_from_no_room(void **state)
     assert_int_equal(hl_device_audit(r->device), HL_OK);
 }
 
-static void an_importer_has_no_memory_of_its_own(void **state)
+TEST(an_importer_has_no_memory_of_its_own)
 {
-    (void)state;
     struct hl_device *d;
     struct hl_device_block b;
     struct hl_device_info i;
@@ -229,9 +228,8 @@ static void an_importer_has_no_memory_of_its_own(void **state)
     hl_device_close(d);
 }
 
-static void the_spec_says_what_is_emulated(void **state)
+TEST(the_spec_says_what_is_emulated)
 {
-    (void)state;
     struct hl_device *d;
     struct hl_device_info i;
     assert_int_equal(hl_device_open("emu:1MiB:nic=no:numa=0", NULL, &d), HL_OK);
@@ -245,9 +243,8 @@ static void the_spec_says_what_is_emulated(void **state)
     hl_device_close(d);
 }
 
-static void specs_that_say_nothing_are_refused_by_name(void **state)
+TEST(specs_that_say_nothing_are_refused_by_name)
 {
-    (void)state;
     static const char *const bad[] = {"",
                                       "emux",
                                       "rocm:0",
@@ -266,23 +263,4 @@ static void specs_that_say_nothing_are_refused_by_name(void **state)
         assert_error_has(bad[i]);
         assert_null(d);
     }
-}
-
-int main(void)
-{
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        T(a_freed_block_faults),
-        T(an_evicted_range_faults_and_serves_again),
-        T(freed_memory_goes_back_to_the_host_and_comes_zeroed),
-        cmocka_unit_test(a_device_of_one_user_keeps_its_memory_and_still_faults),
-        cmocka_unit_test(blocks_of_a_range_never_share_memory),
-        T(an_exported_descriptor_can_neither_grow_nor_write_the_device),
-        T(a_memfd_that_could_shrink_is_not_imported),
-        T(scattered_room_is_told_apart_from_no_room),
-        cmocka_unit_test(an_importer_has_no_memory_of_its_own),
-        cmocka_unit_test(the_spec_says_what_is_emulated),
-        cmocka_unit_test(specs_that_say_nothing_are_refused_by_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

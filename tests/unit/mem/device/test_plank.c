@@ -1,4 +1,6 @@
 /* The plank between memory and a device, with legs that fail, stall and tell lies. */
+#include "support/test.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -135,9 +137,8 @@ static struct hl_plank_job through(struct world *w, uint64_t size)
 static const char *specs[] = {"emu:64MiB", "cuda:0:64MiB"};
 static struct hl_device_options driver;
 
-static void both_directions_keep_every_byte_at_every_piece_size(void **state)
+TEST(both_directions_keep_every_byte_at_every_piece_size)
 {
-    (void)state;
     static const uint64_t pieces[] = {4096, 65536, MIB, 2 * MIB, 8 * MIB};
     for (size_t s = 0; s < HL_ARRAY_LEN(specs); s++) {
         for (size_t i = s == 0 ? 0 : 1; i < HL_ARRAY_LEN(pieces); i++) {
@@ -153,9 +154,8 @@ static void both_directions_keep_every_byte_at_every_piece_size(void **state)
     }
 }
 
-static void what_fits_in_a_piece_needs_no_other_thread(void **state)
+TEST(what_fits_in_a_piece_needs_no_other_thread)
 {
-    (void)state;
     static const uint64_t sizes[] = {1, 64, MIB - 1, MIB};
     struct world w = make(specs[0], NULL, MIB, 2);
     for (size_t i = 0; i < HL_ARRAY_LEN(sizes); i++) {
@@ -175,9 +175,8 @@ static void what_fits_in_a_piece_needs_no_other_thread(void **state)
     end(&w);
 }
 
-static void the_legs_overlap(void **state)
+TEST(the_legs_overlap)
 {
-    (void)state;
     struct world w = make(specs[0], NULL, MIB, 2);
     struct hl_plank_job job = through(&w, 4 * MIB);
     /* Piece 0 is delivered only when piece 1 is being fetched: alone, this would never end. */
@@ -190,9 +189,8 @@ static void the_legs_overlap(void **state)
     end(&w);
 }
 
-static void a_failing_leg_stops_the_other_and_is_named(void **state)
+TEST(a_failing_leg_stops_the_other_and_is_named)
 {
-    (void)state;
     for (int fetching = 0; fetching < 2; fetching++) {
         for (uint64_t piece = 0; piece <= 5; piece++) {
             struct world w = make(specs[0], NULL, MIB, 2);
@@ -217,9 +215,8 @@ static void a_failing_leg_stops_the_other_and_is_named(void **state)
     }
 }
 
-static void a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named(void **state)
+TEST(a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named)
 {
-    (void)state;
     static const uint64_t pieces[] = {65536, MIB, 2 * MIB, 8 * MIB};
     static const uint64_t at[] = {0, 3 * MIB - 1, SIZE - 1};
     for (size_t i = 0; i < HL_ARRAY_LEN(pieces); i++) {
@@ -243,9 +240,8 @@ static void a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named(void **state
 
 /* A device's block that is shorter than the job: whatever the piece, nothing lands behind its end.
  */
-static void a_copy_larger_than_its_block_is_refused_and_the_next_block_untouched(void **state)
+TEST(a_copy_larger_than_its_block_is_refused_and_the_next_block_untouched)
 {
-    (void)state;
     static const uint64_t pieces[] = {65536, MIB, 8 * MIB};
     for (size_t i = 0; i < HL_ARRAY_LEN(pieces); i++) {
         struct world w = make(specs[0], NULL, pieces[i], 2);
@@ -287,9 +283,8 @@ static hl_status stall(void *arg, uint64_t offset, void *staging, size_t len, in
     return hl_fail(HL_ETIMEDOUT, "nothing came");
 }
 
-static void a_leg_that_stalls_ends_the_copy_at_its_deadline(void **state)
+TEST(a_leg_that_stalls_ends_the_copy_at_its_deadline)
 {
-    (void)state;
     for (int fetching = 0; fetching < 2; fetching++) {
         struct world w = make(specs[0], NULL, 65536, 2);
         unsigned char *kept = NULL;
@@ -333,9 +328,8 @@ static void *hold(void *arg)
     return NULL;
 }
 
-static void who_finds_all_lanes_busy_waits_to_the_deadline_and_no_longer(void **state)
+TEST(who_finds_all_lanes_busy_waits_to_the_deadline_and_no_longer)
 {
-    (void)state;
     struct world w = make(specs[0], NULL, MIB, 2);
     struct holder h[3] = {0};
     pthread_t thread[3];
@@ -391,9 +385,8 @@ static void *copy_often(void *arg)
     return NULL;
 }
 
-static void threads_share_the_lanes(void **state)
+TEST(threads_share_the_lanes)
 {
-    (void)state;
     struct world w = make(specs[0], NULL, 65536, 3);
     struct crowd c[4];
     pthread_t thread[4];
@@ -412,9 +405,8 @@ static void threads_share_the_lanes(void **state)
     end(&w);
 }
 
-static void staging_is_pinned_where_the_driver_lets_it(void **state)
+TEST(staging_is_pinned_where_the_driver_lets_it)
 {
-    (void)state;
     for (int refused = 0; refused < 2; refused++) {
         struct world w = make(specs[1], &driver, MIB, 2);
         struct hl_plank_info i;
@@ -430,9 +422,8 @@ static void staging_is_pinned_where_the_driver_lets_it(void **state)
     }
 }
 
-static void options_that_cannot_be_are_refused(void **state)
+TEST(options_that_cannot_be_are_refused)
 {
-    (void)state;
     static const struct hl_plank_options bad[] = {{.piece = 4095},
                                                   {.piece = 3 * 65536},
                                                   {.piece = MIB + 4096},
@@ -452,25 +443,12 @@ static void options_that_cannot_be_are_refused(void **state)
     hl_plank_destroy(p);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static char library[512];
     const char *build = getenv("HELIOS_BUILD");
     snprintf(library, sizeof(library), "%s/tests/libcuda_stub.so", build != NULL ? build : "build");
     driver.cuda_driver = library;
     setenv("CUDA_STUB_DELAY_US", "100", 0);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_directions_keep_every_byte_at_every_piece_size),
-        cmocka_unit_test(what_fits_in_a_piece_needs_no_other_thread),
-        cmocka_unit_test(the_legs_overlap),
-        cmocka_unit_test(a_failing_leg_stops_the_other_and_is_named),
-        cmocka_unit_test(a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named),
-        cmocka_unit_test(a_copy_larger_than_its_block_is_refused_and_the_next_block_untouched),
-        cmocka_unit_test(a_leg_that_stalls_ends_the_copy_at_its_deadline),
-        cmocka_unit_test(who_finds_all_lanes_busy_waits_to_the_deadline_and_no_longer),
-        cmocka_unit_test(threads_share_the_lanes),
-        cmocka_unit_test(staging_is_pinned_where_the_driver_lets_it),
-        cmocka_unit_test(options_that_cannot_be_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

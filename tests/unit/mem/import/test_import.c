@@ -1,11 +1,7 @@
 /* Whole imports into a sink on the heap, compared byte for byte with slices made element by element
  * in memory; and the failures: whatever goes wrong, every shard is given back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -247,15 +243,13 @@ static const struct hf_fixture small = {.arch = "llama",
                                         .vocab = 50,
                                         .dtype = HL_DTYPE_BF16};
 
-static void a_llama_in_one_file_is_sliced(void **state)
+TEST_IN(enter, leave, a_llama_in_one_file_is_sliced)
 {
-    (void)state;
     import_and_compare(&small, (struct hl_partition_options){.tp = 2, .pp = 2, .vocab_divisor = 8});
 }
 
-static void a_sharded_qwen2_with_chunks_and_zero_padding_is_sliced(void **state)
+TEST_IN(enter, leave, a_sharded_qwen2_with_chunks_and_zero_padding_is_sliced)
 {
-    (void)state;
     struct hf_fixture f = small;
     f.arch = "qwen2";
     f.layers = 4;
@@ -267,9 +261,8 @@ static void a_sharded_qwen2_with_chunks_and_zero_padding_is_sliced(void **state)
                 .tp = 2, .pp = 2, .virtual_stages = 2, .pad = HL_PAD_ZERO, .naming = HL_NAMING_TE});
 }
 
-static void gpt2_is_transposed_in_every_width(void **state)
+TEST_IN(enter, leave, gpt2_is_transposed_in_every_width)
 {
-    (void)state;
 
     static const enum hl_dtype dtypes[] = {HL_DTYPE_F16, HL_DTYPE_F32, HL_DTYPE_F64};
 
@@ -290,9 +283,8 @@ static void gpt2_is_transposed_in_every_width(void **state)
 }
 
 /* Shards of several chunks, rows wide enough for one read per run, and bands of a transpose. */
-static void big_tensors_take_every_path(void **state)
+TEST_IN(enter, leave, big_tensors_take_every_path)
 {
-    (void)state;
     struct hf_fixture f = {.arch = "llama",
                            .layers = 1,
                            .hidden = 256,
@@ -336,9 +328,8 @@ static void run_fails(struct heap *h, const atomic_int *cancel, hl_status want, 
     hl_import_close(im);
 }
 
-static void a_failing_sink_gets_everything_back(void **state)
+TEST_IN(enter, leave, a_failing_sink_gets_everything_back)
 {
-    (void)state;
     hf_checkpoint(&small, dir);
     for (int n = 1; n <= 12; n++) { /* 4 ranks: 2 embeddings, 4 layers, 2 heads = 8 shards */
         struct heap h = {.fail_alloc = n <= 8 ? n : 0, .fail_seal = n > 8 ? n - 8 : 0};
@@ -346,18 +337,16 @@ static void a_failing_sink_gets_everything_back(void **state)
     }
 }
 
-static void a_cancelled_import_gives_everything_back(void **state)
+TEST_IN(enter, leave, a_cancelled_import_gives_everything_back)
 {
-    (void)state;
     atomic_int cancel = 0;
     hf_checkpoint(&small, dir);
     struct heap h = {.cancel = &cancel};
     run_fails(&h, &cancel, HL_ECANCELED, "cancelled");
 }
 
-static void a_file_cut_short_meanwhile_is_an_error(void **state)
+TEST_IN(enter, leave, a_file_cut_short_meanwhile_is_an_error)
 {
-    (void)state;
     char path[128];
     hf_checkpoint(&small, dir);
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
@@ -365,9 +354,8 @@ static void a_file_cut_short_meanwhile_is_an_error(void **state)
     run_fails(&h, NULL, HL_EIO, "it was truncated while it was imported");
 }
 
-static void a_tied_head_that_differs_is_refused(void **state)
+TEST_IN(enter, leave, a_tied_head_that_differs_is_refused)
 {
-    (void)state;
     struct hf_fixture f = small;
     f.tied = 1;
     f.head_anyway = 1;
@@ -387,9 +375,8 @@ static void refuse(const char *text)
         fail_msg("'%s' does not say '%s'", hl_error_text(), text);
 }
 
-static void incomplete_directories_are_refused(void **state)
+TEST_IN(enter, leave, incomplete_directories_are_refused)
 {
-    (void)state;
     refuse("holds no config.json");
     put_text("config.json", "{\"model_type\": \"llama\"");
     refuse("/config.json:1:");
@@ -412,9 +399,8 @@ static void incomplete_directories_are_refused(void **state)
     refuse("it is truncated");
 }
 
-static void an_index_can_not_leave_the_directory_or_lie(void **state)
+TEST_IN(enter, leave, an_index_can_not_leave_the_directory_or_lie)
 {
-    (void)state;
     static const char *const escapes[] = {"../x.safetensors", "/etc/passwd",    "", "..",
                                           ".hidden",          "a/b.safetensors"};
     char text[256];
@@ -438,23 +424,4 @@ static void an_index_can_not_leave_the_directory_or_lie(void **state)
              "{\"weight_map\": {\"model.norm.weight\": \"model.safetensors\","
              " \"lm_head.weight\": \"again.safetensors\"}}");
     refuse("stands in two files");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, enter, leave)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_llama_in_one_file_is_sliced),
-        TEST(a_sharded_qwen2_with_chunks_and_zero_padding_is_sliced),
-        TEST(gpt2_is_transposed_in_every_width),
-        TEST(big_tensors_take_every_path),
-        TEST(a_failing_sink_gets_everything_back),
-        TEST(a_cancelled_import_gives_everything_back),
-        TEST(a_file_cut_short_meanwhile_is_an_error),
-        TEST(a_tied_head_that_differs_is_refused),
-        TEST(incomplete_directories_are_refused),
-        TEST(an_index_can_not_leave_the_directory_or_lie),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 /* The pool from both sides: what the owner writes is what readers see, or nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/crc32.h"
@@ -100,9 +96,8 @@ static void wait_until_rested(struct hl_pool *pool)
     assert_int_equal(info.quarantined, 0);
 }
 
-static void any_range_of_any_size_reads_what_was_written(void **state)
+TEST(any_range_of_any_size_reads_what_was_written)
 {
-    (void)state;
     static const uint64_t sizes[] = {1, 7, 64, 65536, MIB - 1, MIB, MIB + 1, 3 * MIB + 5};
     struct hl_pool *pool = open_pool(16 * MIB, 0, 0);
     struct hl_pool_view *view = open_view(pool);
@@ -128,9 +123,8 @@ static void any_range_of_any_size_reads_what_was_written(void **state)
     hl_pool_remove(pool);
 }
 
-static void a_shard_is_invisible_until_sealed_and_its_space_returns_on_abort(void **state)
+TEST(a_shard_is_invisible_until_sealed_and_its_space_returns_on_abort)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(MIB, 0, 0);
     struct hl_pool_view *view = open_view(pool);
     struct hl_pool_extent x;
@@ -152,9 +146,8 @@ static void a_shard_is_invisible_until_sealed_and_its_space_returns_on_abort(voi
     hl_pool_remove(pool);
 }
 
-static void wrong_chunk_checksums_are_not_sealed(void **state)
+TEST(wrong_chunk_checksums_are_not_sealed)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(4 * MIB, 0, 0);
     struct hl_pool_extent x;
     assert_int_equal(hl_pool_alloc(pool, MIB + 10, &x), HL_OK);
@@ -169,9 +162,8 @@ static void wrong_chunk_checksums_are_not_sealed(void **state)
     hl_pool_remove(pool);
 }
 
-static void one_wrong_byte_is_found_and_the_other_chunks_are_still_good(void **state)
+TEST(one_wrong_byte_is_found_and_the_other_chunks_are_still_good)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(8 * MIB, 0, 0);
     struct hl_pool_view *view = open_view(pool);
     struct hl_pool_ref ref = put(pool, 3 * MIB + 9, 5);
@@ -200,9 +192,8 @@ static void one_wrong_byte_is_found_and_the_other_chunks_are_still_good(void **s
     hl_pool_remove(pool);
 }
 
-static void freed_bytes_rest_and_old_references_are_stale(void **state)
+TEST(freed_bytes_rest_and_old_references_are_stale)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(MIB, 0, 20);
     struct hl_pool_view *view = open_view(pool);
     struct hl_pool_ref a = put(pool, 15 * HL_POOL_UNIT - 64, 1), found;
@@ -225,9 +216,8 @@ static void freed_bytes_rest_and_old_references_are_stale(void **state)
     hl_pool_remove(pool);
 }
 
-static void pinned_bytes_stay_after_free_until_the_last_unpin(void **state)
+TEST(pinned_bytes_stay_after_free_until_the_last_unpin)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(MIB, 0, 1);
     struct hl_pool_view *view = open_view(pool);
     struct hl_pool_ref a = put(pool, 100, 3), p1, p2, p3;
@@ -255,9 +245,8 @@ static void pinned_bytes_stay_after_free_until_the_last_unpin(void **state)
     hl_pool_remove(pool);
 }
 
-static void a_full_index_says_so_and_recovers(void **state)
+TEST(a_full_index_says_so_and_recovers)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(8 * MIB, 32, 1);
     struct hl_pool_ref refs[24], ref;
     struct hl_pool_extent x;
@@ -278,9 +267,8 @@ static void a_full_index_says_so_and_recovers(void **state)
     hl_pool_remove(pool);
 }
 
-static void the_list_shows_every_shard_once(void **state)
+TEST(the_list_shows_every_shard_once)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(16 * MIB, 0, 0);
     struct hl_pool_ref refs[100], page[7];
     int seen[100] = {0};
@@ -307,9 +295,8 @@ static hl_status try_open(uint64_t capacity)
     return st;
 }
 
-static void a_second_owner_is_refused_with_the_first_ones_pid(void **state)
+TEST(a_second_owner_is_refused_with_the_first_ones_pid)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(MIB, 0, 0);
     char pid[32];
     snprintf(pid, sizeof(pid), "process %d", (int)getpid());
@@ -318,9 +305,8 @@ static void a_second_owner_is_refused_with_the_first_ones_pid(void **state)
     hl_pool_remove(pool);
 }
 
-static void a_pool_larger_than_memory_is_refused_and_leaves_no_file(void **state)
+TEST(a_pool_larger_than_memory_is_refused_and_leaves_no_file)
 {
-    (void)state;
     struct stat sb;
     assert_int_equal(try_open((uint64_t)1 << 46), HL_ENOSPC);
     assert_non_null(strstr(hl_error_text(), "64.0 TiB"));
@@ -339,9 +325,8 @@ static void write_file(const void *bytes, size_t len)
     assert_int_equal(chmod(path, 0600), 0);
 }
 
-static void foreign_and_damaged_files_are_refused_untouched(void **state)
+TEST(foreign_and_damaged_files_are_refused_untouched)
 {
-    (void)state;
     char text[70000];
     struct stat sb;
     memset(text, 'x', sizeof(text));
@@ -371,9 +356,8 @@ static void foreign_and_damaged_files_are_refused_untouched(void **state)
     unlink(path);
 }
 
-static void a_file_that_others_reach_is_no_pool(void **state)
+TEST(a_file_that_others_reach_is_no_pool)
 {
-    (void)state;
     char other[80];
     snprintf(other, sizeof(other), "%s.link", path);
     struct hl_pool *pool = open_pool(MIB, 0, 0);
@@ -395,9 +379,8 @@ static void a_file_that_others_reach_is_no_pool(void **state)
 }
 
 /* Every bit of every entry in turn, as failing memory or a rank that writes where it must not. */
-static void a_flipped_bit_in_the_index_leads_the_owner_nowhere(void **state)
+TEST(a_flipped_bit_in_the_index_leads_the_owner_nowhere)
 {
-    (void)state;
 
     enum { SHARDS = 3, ENTRY = 64, CHECKED = 52 };
     struct hl_pool *pool = open_pool(8 * MIB, 16, 0);
@@ -437,9 +420,8 @@ static void a_flipped_bit_in_the_index_leads_the_owner_nowhere(void **state)
 }
 
 /* Chunk CRCs lie with the bytes, so another shard's bytes would pass for right ones. */
-static void an_entry_that_leads_to_another_shard_is_damaged(void **state)
+TEST(an_entry_that_leads_to_another_shard_is_damaged)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(64 * HL_POOL_UNIT, 16, 1);
     struct hl_pool_view *view = open_view(pool);
     struct hl_pool_ref one = put(pool, HL_CHUNK + 5, 1), other = put(pool, HL_CHUNK + 5, 2);
@@ -456,9 +438,8 @@ static void an_entry_that_leads_to_another_shard_is_damaged(void **state)
     hl_pool_remove(pool);
 }
 
-static void a_pool_whose_making_was_cut_short_is_made_again(void **state)
+TEST(a_pool_whose_making_was_cut_short_is_made_again)
 {
-    (void)state;
     write_file("HELIOSP0", 8);
     assert_int_equal(try_open(MIB), HL_OK);
     unlink(path);
@@ -467,9 +448,8 @@ static void a_pool_whose_making_was_cut_short_is_made_again(void **state)
     unlink(path);
 }
 
-static void readers_notice_a_new_owner_and_a_silent_one(void **state)
+TEST(readers_notice_a_new_owner_and_a_silent_one)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(MIB, 0, 0);
     struct hl_pool_ref ref = put(pool, 100, 1), again;
     struct hl_pool_view *old = open_view(pool);
@@ -496,9 +476,8 @@ static void readers_notice_a_new_owner_and_a_silent_one(void **state)
     hl_pool_remove(pool);
 }
 
-static void the_heartbeat_thread_beats_and_ends(void **state)
+TEST(the_heartbeat_thread_beats_and_ends)
 {
-    (void)state;
     struct hl_pool *pool = NULL;
     assert_int_equal(
         hl_pool_open(
@@ -523,29 +502,10 @@ static void the_heartbeat_thread_beats_and_ends(void **state)
     hl_pool_remove(pool);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_range_of_any_size_reads_what_was_written),
-        cmocka_unit_test(a_shard_is_invisible_until_sealed_and_its_space_returns_on_abort),
-        cmocka_unit_test(wrong_chunk_checksums_are_not_sealed),
-        cmocka_unit_test(one_wrong_byte_is_found_and_the_other_chunks_are_still_good),
-        cmocka_unit_test(freed_bytes_rest_and_old_references_are_stale),
-        cmocka_unit_test(pinned_bytes_stay_after_free_until_the_last_unpin),
-        cmocka_unit_test(a_full_index_says_so_and_recovers),
-        cmocka_unit_test(the_list_shows_every_shard_once),
-        cmocka_unit_test(a_second_owner_is_refused_with_the_first_ones_pid),
-        cmocka_unit_test(a_pool_larger_than_memory_is_refused_and_leaves_no_file),
-        cmocka_unit_test(foreign_and_damaged_files_are_refused_untouched),
-        cmocka_unit_test(a_file_that_others_reach_is_no_pool),
-        cmocka_unit_test(a_flipped_bit_in_the_index_leads_the_owner_nowhere),
-        cmocka_unit_test(an_entry_that_leads_to_another_shard_is_damaged),
-        cmocka_unit_test(a_pool_whose_making_was_cut_short_is_made_again),
-        cmocka_unit_test(readers_notice_a_new_owner_and_a_silent_one),
-        cmocka_unit_test(the_heartbeat_thread_beats_and_ends),
-    };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-pool-%d", (int)getpid());
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(argc, argv);
     unlink(path);
     return failed;
 }

@@ -1,13 +1,9 @@
 /* Whose pool it is: it outlives the owner, and no half of a change is taken for an owner. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "mem/pool/pool.h"
 
@@ -57,18 +53,16 @@ static int teardown(void **state)
     return 0;
 }
 
-static void a_new_pool_is_unclaimed(void **state)
+TEST_IN(setup, teardown, a_new_pool_is_unclaimed)
 {
-    (void)state;
     struct hl_pool *pool = open_pool();
     assert_true(hl_id_is_none(claimed(pool).cluster));
     assert_int_equal(claimed(pool).revision, 0);
     hl_pool_close(pool);
 }
 
-static void the_next_owner_finds_the_claim(void **state)
+TEST_IN(setup, teardown, the_next_owner_finds_the_claim)
 {
-    (void)state;
     struct hl_pool *pool = open_pool();
     hl_pool_claim(pool, &(struct hl_pool_claim){A, 7});
     hl_pool_claim(pool, &(struct hl_pool_claim){A, 8});
@@ -85,9 +79,8 @@ static void the_next_owner_finds_the_claim(void **state)
 }
 
 /* The words of the claim were spare and zero before there were claims. */
-static void a_pool_of_before_there_were_claims_is_unclaimed(void **state)
+TEST_IN(setup, teardown, a_pool_of_before_there_were_claims_is_unclaimed)
 {
-    (void)state;
     struct hl_pool *pool = open_pool();
     hl_pool_claim(pool, &(struct hl_pool_claim){A, 7});
     size_t from = offsetof(struct hl_pool_super, region_crc) + sizeof(uint32_t);
@@ -99,9 +92,8 @@ static void a_pool_of_before_there_were_claims_is_unclaimed(void **state)
     hl_pool_close(pool);
 }
 
-static void half_a_change_is_no_owner(void **state)
+TEST_IN(setup, teardown, half_a_change_is_no_owner)
 {
-    (void)state;
     struct hl_pool *pool = open_pool();
     hl_pool_claim(pool, &(struct hl_pool_claim){A, 7});
     super_of(pool)->cluster.lo = B.lo; /* the owner died between two words */
@@ -112,16 +104,4 @@ static void half_a_change_is_no_owner(void **state)
     assert_true(hl_id_equal(claimed(pool).cluster, B));
     assert_int_equal(claimed(pool).revision, 9);
     hl_pool_close(pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_new_pool_is_unclaimed, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_next_owner_finds_the_claim, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_pool_of_before_there_were_claims_is_unclaimed, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(half_a_change_is_no_owner, setup, teardown),
-    };
-    return cmocka_run_group_tests_name("pool claim", tests, NULL, NULL);
 }

@@ -1,12 +1,10 @@
 /* The owner dies: after every single store of every operation (its file is copied whenever a step
  * of one machine instruction has changed it, and the copy is adopted), and at random moments by
  * SIGKILL. */
+#include "support/test.h"
+
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +14,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/crc32.h"
@@ -130,9 +126,8 @@ static void check_image(const struct scene *s, const void *image, size_t len, ui
     hl_pool_remove(pool);
 }
 
-static void a_pool_can_be_adopted_after_every_single_store(void **state)
+TEST(a_pool_can_be_adopted_after_every_single_store)
 {
-    (void)state;
     struct scene s;
     size_t len;
     int status = 0, images = 0;
@@ -210,9 +205,8 @@ static void churn(struct journal *j)
     _exit(0);
 }
 
-static void a_killed_owner_loses_nothing_it_had_acknowledged(void **state)
+TEST(a_killed_owner_loses_nothing_it_had_acknowledged)
 {
-    (void)state;
     struct journal *j =
         mmap(NULL, sizeof(*j), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(j, MAP_FAILED);
@@ -265,9 +259,8 @@ static void put_on_top(uint64_t size, struct hl_id *under, struct hl_id *over)
     hl_pool_close(pool);
 }
 
-static void of_overlapping_entries_the_one_with_good_bytes_stays(void **state)
+TEST(of_overlapping_entries_the_one_with_good_bytes_stays)
 {
-    (void)state;
     struct hl_id under, over;
     struct hl_pool_found found;
     struct hl_pool_ref ref;
@@ -281,9 +274,8 @@ static void of_overlapping_entries_the_one_with_good_bytes_stays(void **state)
     hl_pool_remove(pool);
 }
 
-static void overlapping_entries_that_both_look_good_both_go(void **state)
+TEST(overlapping_entries_that_both_look_good_both_go)
 {
-    (void)state;
     struct hl_id under, over;
     struct hl_pool_found found;
     put_on_top(100, &under, &over);
@@ -293,9 +285,8 @@ static void overlapping_entries_that_both_look_good_both_go(void **state)
     hl_pool_remove(pool);
 }
 
-static void a_damaged_entry_or_chunk_table_is_dropped_and_counted(void **state)
+TEST(a_damaged_entry_or_chunk_table_is_dropped_and_counted)
 {
-    (void)state;
     struct hl_pool *pool = adopt(path, NULL);
     struct hl_pool_found found;
     struct hl_pool_ref refs[3], ref;
@@ -321,9 +312,8 @@ static void a_damaged_entry_or_chunk_table_is_dropped_and_counted(void **state)
     hl_pool_remove(pool);
 }
 
-static void adoption_of_a_crowded_index_loses_nobody(void **state)
+TEST(adoption_of_a_crowded_index_loses_nobody)
 {
-    (void)state;
     struct hl_pool *pool = NULL;
     struct hl_pool_options o = {
         .path = path, .capacity = 64 * HL_POOL_UNIT, .index_slots = 32, .quarantine_ms = 1};
@@ -348,9 +338,8 @@ static void adoption_of_a_crowded_index_loses_nobody(void **state)
 }
 
 /* One bit makes SEALED (2) EMPTY (0), and the entry's CRC says nothing of the state. */
-static void an_entry_emptied_by_a_flipped_bit_hides_no_other(void **state)
+TEST(an_entry_emptied_by_a_flipped_bit_hides_no_other)
 {
-    (void)state;
     struct hl_pool *pool = NULL;
     struct hl_pool_options o = {
         .path = path, .capacity = CAPACITY, .index_slots = 32, .quarantine_ms = 1};
@@ -378,20 +367,11 @@ static void an_entry_emptied_by_a_flipped_bit_hides_no_other(void **state)
     hl_pool_remove(pool);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pool_can_be_adopted_after_every_single_store),
-        cmocka_unit_test(a_killed_owner_loses_nothing_it_had_acknowledged),
-        cmocka_unit_test(adoption_of_a_crowded_index_loses_nobody),
-        cmocka_unit_test(of_overlapping_entries_the_one_with_good_bytes_stays),
-        cmocka_unit_test(overlapping_entries_that_both_look_good_both_go),
-        cmocka_unit_test(a_damaged_entry_or_chunk_table_is_dropped_and_counted),
-        cmocka_unit_test(an_entry_emptied_by_a_flipped_bit_hides_no_other),
-    };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-crash-%d", (int)getpid());
     snprintf(copy_path, sizeof(copy_path), "%s.copy", path);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(argc, argv);
     unlink(path);
     unlink(copy_path);
     return failed;

@@ -1,18 +1,14 @@
 /* A pool's file that is cut short while it is mapped: an error of its readers, and a sentence of
  * its owner. */
-#include <setjmp.h>
+#include "support/test.h"
+
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/crc32.h"
 #include "mem/pool/pool.h"
@@ -56,10 +52,111 @@ static struct hl_pool_view *open_view(const struct hl_pool *pool)
     return view;
 }
 
-static void readers_get_an_error_where_the_file_has_ended(void **state)
+/* First those that install the guard in a process of their own. */
+TEST(an_owner_ends_with_a_sentence)
 {
-    (void)state;
-    hl_map_guard_install(); /* cmocka takes the signal for each test */
+    int out[2], how = 0;
+    char said[4096] = "";
+    assert_int_equal(pipe(out), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        hl_map_guard_install();
+        dup2(out[1], STDERR_FILENO);
+        struct hl_pool *pool = open_pool(10);
+        if (truncate(path, 0) != 0)
+            _exit(99);
+        alarm(30); /* the beat ends this process before */
+        for (;;)
+            pause();
+        hl_pool_close(pool);
+    }
+    close(out[1]);
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_true(read(out[0], said, sizeof(said) - 1) > 0);
+    close(out[0]);
+    snprintf(path, sizeof(path), "/dev/shm/helios-test-cut-%d.pool", (int)pid);
+    unlink(path);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 1);
+    assert_non_null(strstr(said, "cut short"));
+    assert_non_null(strstr(said, path));
+}
+
+/* Half of it goes, and nothing looks at that half. */
+TEST(an_owner_notices_a_cut_that_nobody_reads)
+{
+    int how = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        hl_map_guard_install();
+        struct hl_pool *pool = open_pool(10);
+        size_t size;
+        hl_pool_base(pool, &size);
+        if (truncate(path, (off_t)(size / 2)) != 0)
+            _exit(99);
+        alarm(30); /* the beat ends this process before */
+        for (;;)
+            pause();
+    }
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    snprintf(path, sizeof(path), "/dev/shm/helios-test-cut-%d.pool", (int)pid);
+    unlink(path);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 1);
+}
+
+/* Not a load that failed: somebody else's signal, for which nothing was installed before. */
+TEST(a_signal_that_was_sent_ends_the_process)
+{
+    int how = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        signal(SIGBUS, SIG_DFL);
+        hl_map_guard_install();
+        kill(getpid(), SIGBUS);
+        _exit(99);
+    }
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_true(WIFSIGNALED(how));
+    assert_int_equal(WTERMSIG(how), SIGBUS);
+}
+
+static sigjmp_buf elsewhere;
+
+static void note_elsewhere(int number)
+{
+    (void)number;
+    siglongjmp(elsewhere, 1);
+}
+
+/* Run in a child that has installed its own handler before the guard. */
+TEST(other_mappings_are_left_to_the_handler_before)
+{
+    int how = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        signal(SIGBUS, note_elsewhere);
+        hl_map_guard_install();
+        int fd = memfd_create("cut", 0);
+        volatile char *p = NULL;
+        if (ftruncate(fd, 1 << 16) == 0)
+            p = mmap(NULL, 1 << 16, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == NULL || ftruncate(fd, 0) != 0)
+            _exit(99);
+        if (sigsetjmp(elsewhere, 1) != 0)
+            _exit(7);
+        _exit(p[0] + 1);
+    }
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 7);
+}
+
+/* From here on this process has the guard itself, which every test installs once more: cmocka takes
+ * the signal for each. */
+TEST(readers_get_an_error_where_the_file_has_ended)
+{
+    hl_map_guard_install();
     struct hl_pool *pool = open_pool(0);
     struct hl_pool_view *view = open_view(pool);
     struct hl_pool_ref refs[SHARDS];
@@ -90,63 +187,8 @@ static void readers_get_an_error_where_the_file_has_ended(void **state)
     free(buf);
 }
 
-static void an_owner_ends_with_a_sentence(void **state)
+TEST(nothing_is_acknowledged_in_a_pool_that_was_cut_short)
 {
-    (void)state;
-    int out[2], how = 0;
-    char said[4096] = "";
-    assert_int_equal(pipe(out), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        hl_map_guard_install();
-        dup2(out[1], STDERR_FILENO);
-        struct hl_pool *pool = open_pool(10);
-        if (truncate(path, 0) != 0)
-            _exit(99);
-        alarm(30); /* the beat ends this process before */
-        for (;;)
-            pause();
-        hl_pool_close(pool);
-    }
-    close(out[1]);
-    assert_int_equal(waitpid(pid, &how, 0), pid);
-    assert_true(read(out[0], said, sizeof(said) - 1) > 0);
-    close(out[0]);
-    snprintf(path, sizeof(path), "/dev/shm/helios-test-cut-%d.pool", (int)pid);
-    unlink(path);
-    assert_true(WIFEXITED(how));
-    assert_int_equal(WEXITSTATUS(how), 1);
-    assert_non_null(strstr(said, "cut short"));
-    assert_non_null(strstr(said, path));
-}
-
-/* Half of it goes, and nothing looks at that half. */
-static void an_owner_notices_a_cut_that_nobody_reads(void **state)
-{
-    (void)state;
-    int how = 0;
-    pid_t pid = fork();
-    if (pid == 0) {
-        hl_map_guard_install();
-        struct hl_pool *pool = open_pool(10);
-        size_t size;
-        hl_pool_base(pool, &size);
-        if (truncate(path, (off_t)(size / 2)) != 0)
-            _exit(99);
-        alarm(30); /* the beat ends this process before */
-        for (;;)
-            pause();
-    }
-    assert_int_equal(waitpid(pid, &how, 0), pid);
-    snprintf(path, sizeof(path), "/dev/shm/helios-test-cut-%d.pool", (int)pid);
-    unlink(path);
-    assert_true(WIFEXITED(how));
-    assert_int_equal(WEXITSTATUS(how), 1);
-}
-
-static void nothing_is_acknowledged_in_a_pool_that_was_cut_short(void **state)
-{
-    (void)state;
     hl_map_guard_install();
     struct hl_pool *pool = open_pool(0);
     struct hl_pool_extent x, lease, other;
@@ -165,66 +207,4 @@ static void nothing_is_acknowledged_in_a_pool_that_was_cut_short(void **state)
     assert_int_equal(hl_pool_replace(pool, &old, &other, &crc, 1, &ref), HL_EUNAVAIL);
     hl_pool_close(pool);
     unlink(path);
-}
-
-/* Not a load that failed: somebody else's signal, for which nothing was installed before. */
-static void a_signal_that_was_sent_ends_the_process(void **state)
-{
-    (void)state;
-    int how = 0;
-    pid_t pid = fork();
-    if (pid == 0) {
-        signal(SIGBUS, SIG_DFL);
-        hl_map_guard_install();
-        kill(getpid(), SIGBUS);
-        _exit(99);
-    }
-    assert_int_equal(waitpid(pid, &how, 0), pid);
-    assert_true(WIFSIGNALED(how));
-    assert_int_equal(WTERMSIG(how), SIGBUS);
-}
-
-static sigjmp_buf elsewhere;
-
-static void note_elsewhere(int number)
-{
-    (void)number;
-    siglongjmp(elsewhere, 1);
-}
-
-/* Run in a child that has installed its own handler before the guard. */
-static void other_mappings_are_left_to_the_handler_before(void **state)
-{
-    (void)state;
-    int how = 0;
-    pid_t pid = fork();
-    if (pid == 0) {
-        signal(SIGBUS, note_elsewhere);
-        hl_map_guard_install();
-        int fd = memfd_create("cut", 0);
-        volatile char *p = NULL;
-        if (ftruncate(fd, 1 << 16) == 0)
-            p = mmap(NULL, 1 << 16, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == NULL || ftruncate(fd, 0) != 0)
-            _exit(99);
-        if (sigsetjmp(elsewhere, 1) != 0)
-            _exit(7);
-        _exit(p[0] + 1);
-    }
-    assert_int_equal(waitpid(pid, &how, 0), pid);
-    assert_true(WIFEXITED(how));
-    assert_int_equal(WEXITSTATUS(how), 7);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_owner_ends_with_a_sentence),
-        cmocka_unit_test(an_owner_notices_a_cut_that_nobody_reads),
-        cmocka_unit_test(a_signal_that_was_sent_ends_the_process),
-        cmocka_unit_test(other_mappings_are_left_to_the_handler_before),
-        cmocka_unit_test(readers_get_an_error_where_the_file_has_ended),
-        cmocka_unit_test(nothing_is_acknowledged_in_a_pool_that_was_cut_short),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* The allocator of the pool's units, against a plain array of bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "mem/pool/extents.h"
 
@@ -70,9 +66,8 @@ static void check_sums(const struct hl_extents *x, const struct model *m)
     assert_int_equal(hl_extents_count(x), count);
 }
 
-static void a_hundred_thousand_random_operations_agree_with_the_model(void **state)
+TEST(a_hundred_thousand_random_operations_agree_with_the_model)
 {
-    (void)state;
     struct hl_extents *x;
     struct model m = {{0}};
     struct held held[HELD];
@@ -172,9 +167,8 @@ static void check_regions(const struct hl_extents *x, const struct model *m)
     }
 }
 
-static void the_wanted_region_is_used_while_it_can_be_and_no_border_loses_room(void **state)
+TEST(the_wanted_region_is_used_while_it_can_be_and_no_border_loses_room)
 {
-    (void)state;
     struct hl_extents *x;
     struct model m = {{0}};
     struct held held[HELD];
@@ -218,9 +212,8 @@ static void the_wanted_region_is_used_while_it_can_be_and_no_border_loses_room(v
     hl_extents_destroy(x);
 }
 
-static void the_worst_fragmentation_fits_the_nodes(void **state)
+TEST(the_worst_fragmentation_fits_the_nodes)
 {
-    (void)state;
     struct hl_extents *x;
     uint64_t start;
     assert_int_equal(hl_extents_create(UNITS, UNITS, &x), HL_OK);
@@ -238,9 +231,8 @@ static void the_worst_fragmentation_fits_the_nodes(void **state)
     hl_extents_destroy(x);
 }
 
-static void units_outside_or_used_are_not_claimed(void **state)
+TEST(units_outside_or_used_are_not_claimed)
 {
-    (void)state;
     struct hl_extents *x;
     assert_int_equal(hl_extents_create(10, 8, &x), HL_OK);
     assert_int_equal(hl_extents_claim(x, 10, 1), HL_ECONFLICT);
@@ -254,15 +246,4 @@ static void units_outside_or_used_are_not_claimed(void **state)
     assert_int_equal(hl_extents_claim(x, 7, 3), HL_OK);
     assert_int_equal(hl_extents_free(x), 0);
     hl_extents_destroy(x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hundred_thousand_random_operations_agree_with_the_model),
-        cmocka_unit_test(the_wanted_region_is_used_while_it_can_be_and_no_border_loses_room),
-        cmocka_unit_test(the_worst_fragmentation_fits_the_nodes),
-        cmocka_unit_test(units_outside_or_used_are_not_claimed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

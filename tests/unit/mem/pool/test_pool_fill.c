@@ -1,16 +1,12 @@
+#include "support/test.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "mem/pool/fill.h"
 
@@ -34,9 +30,8 @@ static int end_while_filling(bool fresh, int number)
     return how;
 }
 
-static void a_signal_ends_the_process_and_takes_the_half_made_file_along(void **state)
+TEST(a_signal_ends_the_process_and_takes_the_half_made_file_along)
 {
-    (void)state;
     static const int numbers[] = {SIGTERM, SIGINT};
     for (size_t i = 0; i < 2; i++) {
         int how = end_while_filling(true, numbers[i]);
@@ -45,9 +40,8 @@ static void a_signal_ends_the_process_and_takes_the_half_made_file_along(void **
     }
 }
 
-static void a_pool_that_was_there_stays(void **state)
+TEST(a_pool_that_was_there_stays)
 {
-    (void)state;
     int how = end_while_filling(false, SIGTERM);
     assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGTERM);
     assert_int_equal(unlink(path), 0);
@@ -60,9 +54,8 @@ static void hear(int number)
     heard = number;
 }
 
-static void afterwards_signals_go_where_they_went_before(void **state)
+TEST(afterwards_signals_go_where_they_went_before)
 {
-    (void)state;
     struct hl_pool_fill fill;
     struct sigaction on = {.sa_handler = hear}, old;
     snprintf(path, sizeof(path), "/tmp/helios-fill-XXXXXX");
@@ -76,14 +69,4 @@ static void afterwards_signals_go_where_they_went_before(void **state)
     sigaction(SIGTERM, &old, NULL);
     assert_int_equal(unlink(path), 0); /* it was not removed */
     close(fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_signal_ends_the_process_and_takes_the_half_made_file_along),
-        cmocka_unit_test(a_pool_that_was_there_stays),
-        cmocka_unit_test(afterwards_signals_go_where_they_went_before),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

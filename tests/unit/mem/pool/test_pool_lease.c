@@ -1,10 +1,5 @@
 /* Bytes that one borrower has for itself: nobody finds them, and they go with its last pin. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,9 +63,8 @@ static int any(void *arg, const struct hl_pool_ref *ref)
     return 1;
 }
 
-static void what_is_leased_is_found_by_nobody_and_free_at_once_with_the_last_unpin(void **state)
+TEST(what_is_leased_is_found_by_nobody_and_free_at_once_with_the_last_unpin)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_ref ref = lease(pool, 70000, 5), got, again;
     struct hl_pool_evicted evicted;
@@ -94,9 +88,8 @@ static void what_is_leased_is_found_by_nobody_and_free_at_once_with_the_last_unp
     hl_pool_remove(pool);
 }
 
-static void an_adopted_lease_waits_for_its_borrower(void **state)
+TEST(an_adopted_lease_waits_for_its_borrower)
 {
-    (void)state;
     struct hl_pool_found found;
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_ref mine = lease(pool, 300, 1), other = lease(pool, 400, 2), again;
@@ -121,9 +114,8 @@ static void an_adopted_lease_waits_for_its_borrower(void **state)
 }
 
 /* Stopped and continued: in that time no borrower was heard. */
-static void a_pause_of_the_owner_prolongs_adopted_leases(void **state)
+TEST(a_pause_of_the_owner_prolongs_adopted_leases)
 {
-    (void)state;
     const uint64_t lease_ns = HL_POOL_LEASE_MS * HL_NS_PER_MS;
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_ref ref = lease(pool, 300, 1);
@@ -141,9 +133,8 @@ static void a_pause_of_the_owner_prolongs_adopted_leases(void **state)
 }
 
 /* Of an owner that has a thread for its heartbeat, as the daemons have. */
-static void the_heartbeat_thread_ends_an_adopted_lease_in_time(void **state)
+TEST(the_heartbeat_thread_ends_an_adopted_lease_in_time)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_ref mine = lease(pool, 300, 1), other = lease(pool, 400, 2);
     uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
@@ -161,9 +152,8 @@ static void the_heartbeat_thread_ends_an_adopted_lease_in_time(void **state)
 }
 
 /* Past the first seconds it is free for whoever needs the room, and not before somebody does. */
-static void an_adopted_lease_gives_way_where_room_is_short(void **state)
+TEST(an_adopted_lease_gives_way_where_room_is_short)
 {
-    (void)state;
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_ref mine = lease(pool, 300, 1), other = lease(pool, 400, 2), again;
     struct hl_pool_extent x;
@@ -191,17 +181,10 @@ static void an_adopted_lease_gives_way_where_room_is_short(void **state)
     hl_pool_remove(pool);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_leased_is_found_by_nobody_and_free_at_once_with_the_last_unpin),
-        cmocka_unit_test(an_adopted_lease_waits_for_its_borrower),
-        cmocka_unit_test(a_pause_of_the_owner_prolongs_adopted_leases),
-        cmocka_unit_test(the_heartbeat_thread_ends_an_adopted_lease_in_time),
-        cmocka_unit_test(an_adopted_lease_gives_way_where_room_is_short),
-    };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-lease-%d", (int)getpid());
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(argc, argv);
     unlink(path);
     return failed;
 }

@@ -1,16 +1,12 @@
 /* A pool of several regions: where shards go, what a restart keeps, what is said of the pages. The
  * second node need not exist: a region that can't be bound is used all the same. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/crc32.h"
 #include "mem/pool/pool.h"
@@ -65,9 +61,8 @@ static int remove_file(void **state)
     return 0;
 }
 
-static void a_shard_goes_to_the_node_it_is_wanted_near_until_that_is_full(void **state)
+TEST_IN(NULL, remove_file, a_shard_goes_to_the_node_it_is_wanted_near_until_that_is_full)
 {
-    (void)state;
     struct hl_pool *pool = open_two();
     struct hl_pool_region r[4];
     assert_int_equal(hl_pool_regions(pool, r, 4), 2);
@@ -96,9 +91,8 @@ static void a_shard_goes_to_the_node_it_is_wanted_near_until_that_is_full(void *
     hl_pool_remove(pool);
 }
 
-static void a_shard_larger_than_a_region_lies_across_the_border(void **state)
+TEST_IN(NULL, remove_file, a_shard_larger_than_a_region_lies_across_the_border)
 {
-    (void)state;
     struct hl_pool *pool = open_two();
     struct hl_pool_region r[2];
     struct hl_pool_info info;
@@ -135,9 +129,8 @@ static void a_shard_larger_than_a_region_lies_across_the_border(void **state)
 }
 
 /* As a pool looks that was made before there were regions, or whose table is damaged. */
-static void without_a_good_table_the_pool_is_one_region_and_keeps_its_shards(void **state)
+TEST_IN(NULL, remove_file, without_a_good_table_the_pool_is_one_region_and_keeps_its_shards)
 {
-    (void)state;
     for (int round = 0; round < 2; round++) {
         struct hl_pool *pool = open_two();
         struct hl_pool_found found;
@@ -161,9 +154,8 @@ static void without_a_good_table_the_pool_is_one_region_and_keeps_its_shards(voi
     }
 }
 
-static void what_is_said_of_binding_is_what_the_kernel_says_of_the_pages(void **state)
+TEST_IN(NULL, remove_file, what_is_said_of_binding_is_what_the_kernel_says_of_the_pages)
 {
-    (void)state;
     const struct hl_pool_region_options three[] = {
         {0, 3 * MIB}, {FAR_NODE, 3 * MIB}, {-1, 2 * MIB}};
     struct hl_pool *pool = open_with(three, 3, NULL);
@@ -185,9 +177,8 @@ static void what_is_said_of_binding_is_what_the_kernel_says_of_the_pages(void **
     hl_pool_remove(pool);
 }
 
-static void regions_that_make_no_sense_are_refused(void **state)
+TEST_IN(NULL, remove_file, regions_that_make_no_sense_are_refused)
 {
-    (void)state;
     struct hl_pool_region_options many[HL_POOL_REGIONS_MAX + 1];
     struct hl_pool *pool = NULL;
     for (size_t i = 0; i < HL_POOL_REGIONS_MAX + 1; i++)
@@ -201,9 +192,8 @@ static void regions_that_make_no_sense_are_refused(void **state)
     assert_int_equal(hl_pool_open(&o, NULL, &pool), HL_EINVAL);
 }
 
-static void what_a_person_says_of_nodes_becomes_regions(void **state)
+TEST(what_a_person_says_of_nodes_becomes_regions)
 {
-    (void)state;
     struct hl_pool_region_options r[HL_POOL_REGIONS_MAX];
     size_t n = 9;
     assert_int_equal(hl_pool_regions_parse("off", 8 * MIB, r, &n), HL_OK);
@@ -217,19 +207,8 @@ static void what_a_person_says_of_nodes_becomes_regions(void **state)
     assert_int_equal(hl_pool_regions_parse("one", 8 * MIB, r, &n), HL_EINVAL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_shard_goes_to_the_node_it_is_wanted_near_until_that_is_full,
-                                  remove_file),
-        cmocka_unit_test_teardown(a_shard_larger_than_a_region_lies_across_the_border, remove_file),
-        cmocka_unit_test_teardown(without_a_good_table_the_pool_is_one_region_and_keeps_its_shards,
-                                  remove_file),
-        cmocka_unit_test_teardown(what_is_said_of_binding_is_what_the_kernel_says_of_the_pages,
-                                  remove_file),
-        cmocka_unit_test(what_a_person_says_of_nodes_becomes_regions),
-        cmocka_unit_test_teardown(regions_that_make_no_sense_are_refused, remove_file),
-    };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-regions-%d", (int)getpid());
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,10 +1,5 @@
 /* Shards that are replaced in their place, and shards that are given up for room. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -84,14 +79,13 @@ static void rest(struct hl_pool *pool)
     assert_int_equal(info.quarantined, 0);
 }
 
-static void a_replaced_shard_is_found_under_its_id_and_the_old_bytes_rest(void **state)
+TEST(a_replaced_shard_is_found_under_its_id_and_the_old_bytes_rest)
 {
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_view *view = open_view(pool);
     struct hl_pool_info info;
     struct hl_pool_ref now;
     uint8_t buf[SIZE];
-    (void)state;
     struct hl_pool_ref old = put(pool, 7);
     spoil(pool, &old);
     assert_int_equal(hl_pool_view_read(view, &old, 0, buf, SIZE), HL_ECORRUPT);
@@ -114,13 +108,12 @@ static void a_replaced_shard_is_found_under_its_id_and_the_old_bytes_rest(void *
     hl_pool_remove(pool);
 }
 
-static void a_pinned_old_one_keeps_its_bytes(void **state)
+TEST(a_pinned_old_one_keeps_its_bytes)
 {
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_ref pinned, again;
     struct hl_pool_info info;
     size_t len;
-    (void)state;
     struct hl_pool_ref old = put(pool, 9);
     assert_int_equal(hl_pool_pin(pool, old.id, 0, &pinned), HL_OK);
     struct hl_pool_ref fresh = replace(pool, &old, 9);
@@ -144,12 +137,11 @@ static void a_pinned_old_one_keeps_its_bytes(void **state)
     hl_pool_remove(pool);
 }
 
-static void what_is_gone_or_differs_is_not_replaced(void **state)
+TEST(what_is_gone_or_differs_is_not_replaced)
 {
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_extent x, y;
     struct hl_pool_info info;
-    (void)state;
     struct hl_pool_ref old = put(pool, 1);
     assert_int_equal(hl_pool_alloc_beside(pool, &old, &x), HL_OK);
     assert_int_equal(hl_pool_alloc_beside(pool, &old, &y), HL_EEXIST);
@@ -170,13 +162,12 @@ static void what_is_gone_or_differs_is_not_replaced(void **state)
     hl_pool_remove(pool);
 }
 
-static void an_adopted_pool_has_one_of_the_two(void **state)
+TEST(an_adopted_pool_has_one_of_the_two)
 {
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_found found;
     struct hl_pool_extent x;
     struct hl_pool_ref now;
-    (void)state;
     struct hl_pool_ref a = put(pool, 3), b = put(pool, 4);
     struct hl_pool_ref fresh = replace(pool, &a, 3);
     assert_int_equal(hl_pool_alloc_beside(pool, &b, &x), HL_OK); /* and never finished */
@@ -222,12 +213,11 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-static void a_reader_always_finds_one_of_them(void **state)
+TEST(a_reader_always_finds_one_of_them)
 {
     struct hl_pool *pool = open_pool(NULL);
     atomic_int stop = 0;
     pthread_t thread;
-    (void)state;
     struct hl_pool_ref ref = put(pool, 5);
     struct reader r = {.view = open_view(pool), .id = ref.id, .stop = &stop};
     assert_int_equal(pthread_create(&thread, NULL, reader_main, &r), 0);
@@ -259,13 +249,12 @@ static int not_the_one(void *arg, const struct hl_pool_ref *ref)
     return !hl_id_equal(*(struct hl_id *)arg, ref->id);
 }
 
-static void the_least_recently_used_go_first(void **state)
+TEST(the_least_recently_used_go_first)
 {
     struct hl_pool *pool = open_pool(NULL);
     struct hl_pool_ref s[5], ref;
     struct hl_pool_evicted out;
     struct hl_pool_eviction what = {.bytes = 3 * HL_POOL_UNIT, .may_go = not_the_one};
-    (void)state;
     for (int i = 0; i < 5; i++)
         s[i] = put(pool, (uint8_t)i);
     for (int i = 4; i >= 0; i--) { /* 4 is the oldest */
@@ -293,17 +282,9 @@ static void the_least_recently_used_go_first(void **state)
     hl_pool_remove(pool);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_replaced_shard_is_found_under_its_id_and_the_old_bytes_rest),
-        cmocka_unit_test(a_pinned_old_one_keeps_its_bytes),
-        cmocka_unit_test(what_is_gone_or_differs_is_not_replaced),
-        cmocka_unit_test(an_adopted_pool_has_one_of_the_two),
-        cmocka_unit_test(a_reader_always_finds_one_of_them),
-        cmocka_unit_test(the_least_recently_used_go_first),
-    };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-replace-%d", (int)getpid());
     unlink(path);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,17 +1,13 @@
 /* Writers that free and write again as fast as they can, readers that ask nobody: what a reader is
  * told is good must be whole, and of the shard it asked for. */
+#include "support/test.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/crc32.h"
@@ -95,9 +91,8 @@ static void *reader(void *arg)
     return NULL;
 }
 
-static void readers_get_the_whole_shard_or_are_told_it_is_gone(void **state)
+TEST(readers_get_the_whole_shard_or_are_told_it_is_gone)
 {
-    (void)state;
     static struct world w;
     pthread_t threads[5];
     int fd = -1;
@@ -158,9 +153,8 @@ static void *borrower(void *arg)
     return NULL;
 }
 
-static void pinned_shards_keep_their_bytes_while_others_are_written(void **state)
+TEST(pinned_shards_keep_their_bytes_while_others_are_written)
 {
-    (void)state;
     static struct world w;
     pthread_t threads[4];
     struct hl_pool_info info;
@@ -188,14 +182,10 @@ static void pinned_shards_keep_their_bytes_while_others_are_written(void **state
     hl_pool_remove(w.pool);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readers_get_the_whole_shard_or_are_told_it_is_gone),
-        cmocka_unit_test(pinned_shards_keep_their_bytes_while_others_are_written),
-    };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-threads-%d", (int)getpid());
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(argc, argv);
     unlink(path);
     return failed;
 }

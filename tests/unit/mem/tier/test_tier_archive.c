@@ -1,5 +1,7 @@
 /* The archive behind a tier that was just opened: nothing is known of its shards but their sizes.
  */
+#include "support/test.h"
+
 #include "unit/mem/tier/tier_rig.h"
 
 static struct hl_tier_store *tier_over(struct rig *r)
@@ -23,7 +25,7 @@ static void damage(struct rig *r, struct hl_id id, uint64_t offset)
     assert_int_equal(fclose(f), 0);
 }
 
-static void archived_shards_are_found_with_the_crc_of_their_headers(void **state)
+TEST_IN(rig_setup, rig_teardown, archived_shards_are_found_with_the_crc_of_their_headers)
 {
     struct rig *r = *state;
     struct shard with = shard_make(id_of(1), 2 * MIB, 1, 1);
@@ -60,7 +62,7 @@ static void archived_shards_are_found_with_the_crc_of_their_headers(void **state
     free(without.bytes);
 }
 
-static void damage_that_happened_before_is_found_by_the_first_read(void **state)
+TEST_IN(rig_setup, rig_teardown, damage_that_happened_before_is_found_by_the_first_read)
 {
     struct rig *r = *state;
     struct shard s = shard_make(id_of(1), 2 * MIB, 1, 1);
@@ -79,7 +81,7 @@ static void damage_that_happened_before_is_found_by_the_first_read(void **state)
     free(s.bytes);
 }
 
-static void what_is_no_shard_is_not_taken_and_leaves_the_slot_to_the_caller(void **state)
+TEST_IN(rig_setup, rig_teardown, what_is_no_shard_is_not_taken_and_leaves_the_slot_to_the_caller)
 {
     struct rig *r = *state;
     struct shard s = shard_make(id_of(1), 5000, 1, 1);
@@ -101,18 +103,4 @@ static void what_is_no_shard_is_not_taken_and_leaves_the_slot_to_the_caller(void
     hl_tier_close(t);
     assert_readable(r, &s);
     free(s.bytes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(archived_shards_are_found_with_the_crc_of_their_headers,
-                                        rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(damage_that_happened_before_is_found_by_the_first_read,
-                                        rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(
-            what_is_no_shard_is_not_taken_and_leaves_the_slot_to_the_caller, rig_setup,
-            rig_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* The queue of puts that several threads share. */
+#include "support/test.h"
+
 #include "unit/net/put_rig.h"
 
 #include "net/dispatch/put_queue.h"
@@ -23,9 +25,8 @@ static void *put_forty(void *arg)
     return NULL;
 }
 
-static void small_puts_of_many_threads_share_messages(void **state)
+TEST(small_puts_of_many_threads_share_messages)
 {
-    (void)state;
     struct store s;
     struct hl_put_queue *q = NULL;
     struct hl_put_queue_stats stats;
@@ -58,9 +59,8 @@ static void small_puts_of_many_threads_share_messages(void **state)
     store_fini(&s);
 }
 
-static void each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_again(void **state)
+TEST(each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_again)
 {
-    (void)state;
     struct store s;
     struct hl_put_queue *q = NULL;
     char address[64];
@@ -138,9 +138,8 @@ static void start_puts(struct hl_put_queue *q, struct ends *e, size_t first, siz
     }
 }
 
-static void puts_that_nobody_waits_for_share_messages_until_they_are_cancelled(void **state)
+TEST(puts_that_nobody_waits_for_share_messages_until_they_are_cancelled)
 {
-    (void)state;
     struct store s;
     struct hl_put_queue *q = NULL;
     struct hl_put_queue_stats stats;
@@ -172,12 +171,4 @@ static void puts_that_nobody_waits_for_share_messages_until_they_are_cancelled(v
     store_fini(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_puts_of_many_threads_share_messages),
-        cmocka_unit_test(each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_again),
-        cmocka_unit_test(puts_that_nobody_waits_for_share_messages_until_they_are_cancelled),
-    };
-    return cmocka_run_group_tests(tests, over_tcp, NULL);
-}
+TESTS_IN(over_tcp, NULL)

@@ -1,10 +1,5 @@
 /* A connection that fell back from RDMA, over a network that works and fails as the test says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -128,9 +123,8 @@ static unsigned long counted(const char *cause, const char *path)
     return n;
 }
 
-static void an_adapter_that_comes_later_is_found_and_its_lack_is_no_fault(void **state)
+TEST(an_adapter_that_comes_later_is_found_and_its_lack_is_no_fault)
 {
-    (void)state;
     unsigned long failed = counted("rdma-failed", "tcp"), back = counted("rdma-back", "rdma");
     atomic_store(&no_adapter, 1);
     struct hl_net_client *client = join(0, 1);
@@ -145,9 +139,8 @@ static void an_adapter_that_comes_later_is_found_and_its_lack_is_no_fault(void *
     leave(client);
 }
 
-static void it_is_replaced_by_one_over_rdma_and_never_waits_for_it(void **state)
+TEST(it_is_replaced_by_one_over_rdma_and_never_waits_for_it)
 {
-    (void)state;
     unsigned long failed = counted("rdma-failed", "tcp"), back = counted("rdma-back", "rdma");
     struct hl_net_client *client = join(0, 1), *old = client;
     atomic_store(&rdma_hangs, 1);
@@ -170,9 +163,8 @@ static void it_is_replaced_by_one_over_rdma_and_never_waits_for_it(void **state)
     leave(client);
 }
 
-static void an_attempt_that_fails_is_repeated_and_counted(void **state)
+TEST(an_attempt_that_fails_is_repeated_and_counted)
 {
-    (void)state;
     unsigned long failed = counted("rdma-failed", "tcp");
     struct hl_net_client *client = join(0, 1), *old = client;
     renew_until(&client, &attempts, 3);
@@ -183,9 +175,8 @@ static void an_attempt_that_fails_is_repeated_and_counted(void **state)
     leave(client);
 }
 
-static void nothing_is_tried_before_its_time_or_when_it_is_not_wanted(void **state)
+TEST(nothing_is_tried_before_its_time_or_when_it_is_not_wanted)
 {
-    (void)state;
 
     static const struct {
         int rdma, retry_ms;
@@ -202,9 +193,8 @@ static void nothing_is_tried_before_its_time_or_when_it_is_not_wanted(void **sta
     }
 }
 
-static void closing_gives_up_an_attempt_under_way(void **state)
+TEST(closing_gives_up_an_attempt_under_way)
 {
-    (void)state;
     struct hl_net_client *client = join(0, 1);
     atomic_store(&rdma_hangs, 1);
     renew_until(&client, &attempts, 1);
@@ -212,9 +202,8 @@ static void closing_gives_up_an_attempt_under_way(void **state)
     assert_int_equal(atomic_load(&canceled), 1);
 }
 
-static void what_an_attempt_made_and_nobody_took_is_closed_with_the_connection(void **state)
+TEST(what_an_attempt_made_and_nobody_took_is_closed_with_the_connection)
 {
-    (void)state;
     uint64_t limit = hl_now_ns() + LIMIT_NS;
     struct hl_net_client *client = join(0, 1);
     atomic_store(&rdma_works, 1);
@@ -226,17 +215,4 @@ static void what_an_attempt_made_and_nobody_took_is_closed_with_the_connection(v
         poll(NULL, 0, 1);
     }
     leave(client);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_adapter_that_comes_later_is_found_and_its_lack_is_no_fault),
-        cmocka_unit_test(it_is_replaced_by_one_over_rdma_and_never_waits_for_it),
-        cmocka_unit_test(an_attempt_that_fails_is_repeated_and_counted),
-        cmocka_unit_test(nothing_is_tried_before_its_time_or_when_it_is_not_wanted),
-        cmocka_unit_test(closing_gives_up_an_attempt_under_way),
-        cmocka_unit_test(what_an_attempt_made_and_nobody_took_is_closed_with_the_connection),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* Puts over TCP from a sender that does not keep to the rules, written with plain sockets. */
+#include "support/test.h"
+
 #include "support/fault.h"
 #include "unit/net/put_rig.h"
 #include "unit/net/tcp/tcp_rig.h"
@@ -24,9 +26,8 @@ static int begin_put(const struct hl_net_server *server, uint64_t len, uint32_t 
     return fd;
 }
 
-static void a_put_that_breaks_off_is_aborted(void **state)
+TEST(a_put_that_breaks_off_is_aborted)
 {
-    (void)state;
     struct store s;
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 0);
@@ -46,9 +47,8 @@ static void a_put_that_breaks_off_is_aborted(void **state)
 }
 
 /* What follows the bytes is the next message: more of them are none. */
-static void bytes_beyond_a_put_end_the_connection_and_not_the_object(void **state)
+TEST(bytes_beyond_a_put_end_the_connection_and_not_the_object)
 {
-    (void)state;
     struct store s;
     struct hl_tcp_msg msg;
     store_init(&s);
@@ -67,9 +67,8 @@ static void bytes_beyond_a_put_end_the_connection_and_not_the_object(void **stat
     fault_shown("tcp-put", "duplicate", "refused-aborted");
 }
 
-static void two_chunks_that_changed_places_are_refused_and_aborted(void **state)
+TEST(two_chunks_that_changed_places_are_refused_and_aborted)
 {
-    (void)state;
     struct store s;
     struct hl_tcp_msg msg;
     uint8_t words[HL_TCP_TEXT_MAX];
@@ -88,9 +87,8 @@ static void two_chunks_that_changed_places_are_refused_and_aborted(void **state)
     fault_shown("tcp-put", "reorder", "refused-aborted");
 }
 
-static void a_request_before_the_bytes_of_a_put_is_taken_for_bytes(void **state)
+TEST(a_request_before_the_bytes_of_a_put_is_taken_for_bytes)
 {
-    (void)state;
     struct store s;
     struct hl_tcp_msg msg;
     uint8_t words[HL_TCP_TEXT_MAX];
@@ -110,9 +108,8 @@ static void a_request_before_the_bytes_of_a_put_is_taken_for_bytes(void **state)
     fault_shown("tcp-put", "foreign", "refused-aborted");
 }
 
-static void bytes_before_ready_end_the_connection(void **state)
+TEST(bytes_before_ready_end_the_connection)
 {
-    (void)state;
     struct store s;
     uint8_t both[HL_TCP_HEAD + 100] = {0};
     store_init(&s);
@@ -128,9 +125,8 @@ static void bytes_before_ready_end_the_connection(void **state)
     store_fini(&s);
 }
 
-static void batches_that_are_garbled_store_nothing(void **state)
+TEST(batches_that_are_garbled_store_nothing)
 {
-    (void)state;
     struct store s;
     uint8_t list[256] = {0}, results[HL_WIRE_LIST_MAX];
     struct hl_tcp_msg msg;
@@ -172,9 +168,8 @@ static void batches_that_are_garbled_store_nothing(void **state)
     fault_shown("tcp-put", "foreign", "refused-served-on");
 }
 
-static void a_silent_put_is_given_up_after_the_limit_and_its_place_goes_to_the_next(void **state)
+TEST(a_silent_put_is_given_up_after_the_limit_and_its_place_goes_to_the_next)
 {
-    (void)state;
     struct store s;
     struct hl_id id = {0, 0};
     store_init(&s);
@@ -194,9 +189,8 @@ static void a_silent_put_is_given_up_after_the_limit_and_its_place_goes_to_the_n
     store_fini(&s);
 }
 
-static void a_message_that_stops_in_its_middle_is_given_up(void **state)
+TEST(a_message_that_stops_in_its_middle_is_given_up)
 {
-    (void)state;
     struct store s;
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 200);
@@ -217,17 +211,4 @@ static void a_message_that_stops_in_its_middle_is_given_up(void **state)
     store_fini(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_put_that_breaks_off_is_aborted),
-        cmocka_unit_test(bytes_beyond_a_put_end_the_connection_and_not_the_object),
-        cmocka_unit_test(two_chunks_that_changed_places_are_refused_and_aborted),
-        cmocka_unit_test(a_request_before_the_bytes_of_a_put_is_taken_for_bytes),
-        cmocka_unit_test(bytes_before_ready_end_the_connection),
-        cmocka_unit_test(batches_that_are_garbled_store_nothing),
-        cmocka_unit_test(a_silent_put_is_given_up_after_the_limit_and_its_place_goes_to_the_next),
-        cmocka_unit_test(a_message_that_stops_in_its_middle_is_given_up),
-    };
-    return cmocka_run_group_tests(tests, over_tcp, NULL);
-}
+TESTS_IN(over_tcp, NULL)

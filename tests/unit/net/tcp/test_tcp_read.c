@@ -1,5 +1,7 @@
 /* Reads over TCP from a server that answers wrongly: twice, in another order, too much, for
  * somebody else. The server is a plain socket on a thread of its own. */
+#include "support/test.h"
+
 #include <stdatomic.h>
 
 #include "base/plane.h"
@@ -176,30 +178,26 @@ static void expect(enum lie lie, size_t len, hl_status want, const char *cause)
         fail_msg("lie %d of %zu bytes was not counted as %s", lie, len, cause);
 }
 
-static void an_honest_answer_is_taken(void **state)
+TEST(an_honest_answer_is_taken)
 {
-    (void)state;
     expect(HONEST, LEN, HL_OK, NULL);
     expect(HONEST, 64, HL_OK, NULL);
 }
 
-static void an_answer_that_comes_twice_ends_the_connection(void **state)
+TEST(an_answer_that_comes_twice_ends_the_connection)
 {
-    (void)state;
     expect(TWICE, LEN, HL_EPROTO, "duplicate");
     fault_shown("tcp-read", "duplicate", "refused");
 }
 
-static void answers_in_another_order_end_the_connection(void **state)
+TEST(answers_in_another_order_end_the_connection)
 {
-    (void)state;
     expect(BACKWARD, LEN, HL_EPROTO, "reordered");
     fault_shown("tcp-read", "reorder", "refused");
 }
 
-static void an_answer_of_a_wrong_size_is_never_taken(void **state)
+TEST(an_answer_of_a_wrong_size_is_never_taken)
 {
-    (void)state;
     expect(WRONG_OFFSET, LEN, HL_EPROTO, "wrong-size");
     expect(TOO_SHORT, LEN, HL_EPROTO, "wrong-size");
     expect(TOO_LONG, 64, HL_EPROTO, "wrong-size");
@@ -207,9 +205,8 @@ static void an_answer_of_a_wrong_size_is_never_taken(void **state)
     fault_shown("tcp-read", "wrong-size", "refused");
 }
 
-static void what_nobody_asked_for_ends_the_connection(void **state)
+TEST(what_nobody_asked_for_ends_the_connection)
 {
-    (void)state;
     expect(UNASKED, LEN, HL_EPROTO, "foreign");
     expect(UNASKED, 64, HL_EPROTO, "foreign");
     expect(PUT_WORD, LEN, HL_EPROTO, "duplicate");
@@ -219,18 +216,16 @@ static void what_nobody_asked_for_ends_the_connection(void **state)
     fault_shown("tcp-read", "foreign", "refused");
 }
 
-static void an_answer_that_breaks_off_is_the_end_of_the_server(void **state)
+TEST(an_answer_that_breaks_off_is_the_end_of_the_server)
 {
-    (void)state;
     expect(CLOSES, LEN, HL_EUNAVAIL, NULL);
     expect(CLOSES, 64, HL_EUNAVAIL, NULL);
 }
 
 /* ---- IPv6 ---- */
 
-static void a_server_and_its_client_may_use_ipv6(void **state)
+TEST(a_server_and_its_client_may_use_ipv6)
 {
-    (void)state;
     struct hl_net_server *server = NULL;
     struct hl_net_server_opts opts = {
         .listen = "[::1]:0", .pool = pool, .pool_len = POOL_LEN, .ops = back_end};
@@ -249,9 +244,8 @@ static void a_server_and_its_client_may_use_ipv6(void **state)
     hl_net_server_stop(server);
 }
 
-static void one_sided_reads_are_refused_where_there_is_no_rdma(void **state)
+TEST(one_sided_reads_are_refused_where_there_is_no_rdma)
 {
-    (void)state;
     struct hl_net_client *client = NULL;
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
     struct hl_net_connect_opts opts = {
@@ -261,17 +255,4 @@ static void one_sided_reads_are_refused_where_there_is_no_rdma(void **state)
     hl_net_server_stop(server);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_honest_answer_is_taken),
-        cmocka_unit_test(an_answer_that_comes_twice_ends_the_connection),
-        cmocka_unit_test(answers_in_another_order_end_the_connection),
-        cmocka_unit_test(an_answer_of_a_wrong_size_is_never_taken),
-        cmocka_unit_test(what_nobody_asked_for_ends_the_connection),
-        cmocka_unit_test(an_answer_that_breaks_off_is_the_end_of_the_server),
-        cmocka_unit_test(a_server_and_its_client_may_use_ipv6),
-        cmocka_unit_test(one_sided_reads_are_refused_where_there_is_no_rdma),
-    };
-    return cmocka_run_group_tests(tests, over_tcp, NULL);
-}
+TESTS_IN(over_tcp, NULL)

@@ -1,6 +1,8 @@
 /* Clients that are not ours at the TCP port: refused and disconnected, and others are served.
  *
  * An argument is the number of mutated first messages (100000 by default). */
+#include "support/test.h"
+
 #include <sys/resource.h>
 
 #include "base/log.h"
@@ -61,9 +63,8 @@ static void hang_up(int fd)
     close(fd);
 }
 
-static void mutated_first_messages_leave_the_server_alive_and_still(void **state)
+TEST(mutated_first_messages_leave_the_server_alive_and_still)
 {
-    (void)state;
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
     struct hl_net_client *client = join(server, HL_NET_AUTO);
     uint32_t seed = 0x2545f491;
@@ -90,9 +91,8 @@ static void mutated_first_messages_leave_the_server_alive_and_still(void **state
 }
 
 /* What ended a daemon that listened by UCX. */
-static void zeros_and_letters_are_turned_away_at_once(void **state)
+TEST(zeros_and_letters_are_turned_away_at_once)
 {
-    (void)state;
     static uint8_t noise[3000];
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
     static const size_t lens[] = {17, 3000};
@@ -112,9 +112,8 @@ static void zeros_and_letters_are_turned_away_at_once(void **state)
     hl_net_server_stop(server);
 }
 
-static void half_open_connections_keep_nobody_out(void **state)
+TEST(half_open_connections_keep_nobody_out)
 {
-    (void)state;
     int fds[200];
     uint8_t hello[HL_TCP_HELLO];
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
@@ -135,9 +134,8 @@ static void half_open_connections_keep_nobody_out(void **state)
         close(fds[i]);
 }
 
-static void who_says_no_hello_is_let_go_after_connect_ms(void **state)
+TEST(who_says_no_hello_is_let_go_after_connect_ms)
 {
-    (void)state;
     struct hl_net_server *server;
     struct hl_net_server_opts opts = {.listen = "127.0.0.1:0",
                                       .pool = pool,
@@ -159,9 +157,8 @@ static int last_fd(void)
     return fd;
 }
 
-static void a_shortage_of_descriptors_is_warned_of_once_a_second_and_passes(void **state)
+TEST(a_shortage_of_descriptors_is_warned_of_once_a_second_and_passes)
 {
-    (void)state;
     struct rlimit before, few;
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
     struct hl_net_client *client = join(server, HL_NET_AUTO);
@@ -215,9 +212,8 @@ static hl_status join_with_key(const struct hl_net_server *server, const uint8_t
     return hl_net_connect_with(&opts, out);
 }
 
-static void only_who_shows_the_key_is_let_in(void **state)
+TEST(only_who_shows_the_key_is_let_in)
 {
-    (void)state;
     static const uint8_t none[HL_NET_KEY];
     uint8_t key[HL_NET_KEY], wrong[HL_NET_KEY];
     struct hl_net_client *client = NULL;
@@ -240,9 +236,8 @@ static void only_who_shows_the_key_is_let_in(void **state)
     hl_net_server_stop(server);
 }
 
-static void another_version_is_told_so(void **state)
+TEST(another_version_is_told_so)
 {
-    (void)state;
     uint8_t hello[HL_TCP_HELLO], payload[HL_TCP_TEXT_MAX];
     struct hl_tcp_msg msg;
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
@@ -261,9 +256,8 @@ static void another_version_is_told_so(void **state)
 
 /* ---- after HELLO ---- */
 
-static void what_is_no_request_ends_the_connection_that_sent_it(void **state)
+TEST(what_is_no_request_ends_the_connection_that_sent_it)
 {
-    (void)state;
     static const struct hl_tcp_msg wrong[] = {
         {.type = HL_TCP_TYPE_HELLO, .payload = HL_NET_KEY}, /* twice */
         {.type = HL_TCP_TYPE_ASK, .op = 1, .len = HL_CHUNK + 1},
@@ -288,9 +282,8 @@ static void what_is_no_request_ends_the_connection_that_sent_it(void **state)
     hl_net_server_stop(server);
 }
 
-static void rdma_is_refused_where_there_is_none(void **state)
+TEST(rdma_is_refused_where_there_is_none)
 {
-    (void)state;
     uint8_t payload[HL_TCP_TEXT_MAX];
     struct hl_tcp_msg msg;
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
@@ -304,9 +297,8 @@ static void rdma_is_refused_where_there_is_none(void **state)
 }
 
 /* A client that asks and does not take the answers holds one thread, not the others. */
-static void who_takes_no_answers_holds_up_nobody_else(void **state)
+TEST(who_takes_no_answers_holds_up_nobody_else)
 {
-    (void)state;
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
     int fd = greeted_connect(hl_net_server_address(server));
     for (uint64_t i = 0; i < 64; i++)
@@ -321,21 +313,11 @@ static void who_takes_no_answers_holds_up_nobody_else(void **state)
     close(fd);
 }
 
+TESTS_IN(over_tcp, NULL)
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_first_messages_leave_the_server_alive_and_still),
-        cmocka_unit_test(zeros_and_letters_are_turned_away_at_once),
-        cmocka_unit_test(half_open_connections_keep_nobody_out),
-        cmocka_unit_test(who_says_no_hello_is_let_go_after_connect_ms),
-        cmocka_unit_test(a_shortage_of_descriptors_is_warned_of_once_a_second_and_passes),
-        cmocka_unit_test(only_who_shows_the_key_is_let_in),
-        cmocka_unit_test(another_version_is_told_so),
-        cmocka_unit_test(what_is_no_request_ends_the_connection_that_sent_it),
-        cmocka_unit_test(rdma_is_refused_where_there_is_none),
-        cmocka_unit_test(who_takes_no_answers_holds_up_nobody_else),
-    };
     if (argc > 1)
         mutations = strtol(argv[1], NULL, 10);
-    return cmocka_run_group_tests(tests, over_tcp, NULL);
+    return tests_run(0, NULL);
 }

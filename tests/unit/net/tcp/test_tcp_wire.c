@@ -1,10 +1,6 @@
 /* The messages of the data protocol over TCP: bytes by hand, and what the decoder must refuse. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -19,9 +15,8 @@ static void seal(uint8_t head[HL_TCP_HEAD])
         head[60 + i] = (uint8_t)(crc >> 8 * i);
 }
 
-static void a_request_has_the_documented_bytes(void **state)
+TEST(a_request_has_the_documented_bytes)
 {
-    (void)state;
     uint8_t head[HL_TCP_HEAD], want[HL_TCP_HEAD] = {
                                    'H',  'L', 'T', '1', 1, 3, 0, 0,    /* version 1, ASK */
                                    0x05, 0,   0,   0,   0, 0, 0, 0,    /* op 5 */
@@ -59,9 +54,8 @@ static bool goes_to_server(enum hl_tcp_type type)
            type == HL_TCP_TYPE_BATCH || type == HL_TCP_TYPE_MEET;
 }
 
-static void every_message_comes_back_in_its_direction_only(void **state)
+TEST(every_message_comes_back_in_its_direction_only)
 {
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(good); i++) {
         uint8_t head[HL_TCP_HEAD];
         struct hl_tcp_msg m;
@@ -76,9 +70,8 @@ static void every_message_comes_back_in_its_direction_only(void **state)
     }
 }
 
-static void a_flipped_bit_anywhere_is_refused(void **state)
+TEST(a_flipped_bit_anywhere_is_refused)
 {
-    (void)state;
     struct hl_tcp_msg m;
     for (size_t i = 0; i < HL_ARRAY_LEN(good); i++)
         for (size_t bit = 0; bit < 8 * HL_TCP_HEAD; bit++) {
@@ -91,9 +84,8 @@ static void a_flipped_bit_anywhere_is_refused(void **state)
 }
 
 /* With a right checksum: the fields themselves are wrong. */
-static void lengths_and_fields_out_of_bounds_are_refused(void **state)
+TEST(lengths_and_fields_out_of_bounds_are_refused)
 {
-    (void)state;
     static const struct hl_tcp_msg wrong[] = {
         {.type = HL_TCP_TYPE_HELLO, .payload = HL_NET_KEY - 1},
         {.type = HL_TCP_TYPE_HELLO, .payload = HL_NET_KEY, .op = 1},
@@ -133,9 +125,8 @@ static void lengths_and_fields_out_of_bounds_are_refused(void **state)
     }
 }
 
-static void other_versions_and_other_protocols_are_told_apart(void **state)
+TEST(other_versions_and_other_protocols_are_told_apart)
 {
-    (void)state;
     uint8_t head[HL_TCP_HEAD];
     struct hl_tcp_msg m;
     hl_tcp_encode(&good[0], head);
@@ -155,9 +146,8 @@ static void other_versions_and_other_protocols_are_told_apart(void **state)
     assert_false(hl_tcp_begins((const uint8_t *)"GET / HTTP/1.1", 14));
 }
 
-static void keys_differ_by_any_bit(void **state)
+TEST(keys_differ_by_any_bit)
 {
-    (void)state;
     uint8_t a[HL_NET_KEY], b[HL_NET_KEY];
     memset(a, 0x5a, sizeof(a));
     memcpy(b, a, sizeof(b));
@@ -167,17 +157,4 @@ static void keys_differ_by_any_bit(void **state)
         assert_false(hl_tcp_key_equal(a, b));
         b[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_has_the_documented_bytes),
-        cmocka_unit_test(every_message_comes_back_in_its_direction_only),
-        cmocka_unit_test(a_flipped_bit_anywhere_is_refused),
-        cmocka_unit_test(lengths_and_fields_out_of_bounds_are_refused),
-        cmocka_unit_test(other_versions_and_other_protocols_are_told_apart),
-        cmocka_unit_test(keys_differ_by_any_bit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* Reads from a server that answers wrongly: twice, in another order, too much, for somebody else.
  * The server is ours, on a thread of its own, and speaks UCX as the real one does. */
+#include "support/test.h"
+
 #include <stdatomic.h>
 
 #include "support/fault.h"
@@ -228,9 +230,8 @@ static uint64_t counted(const char *cause)
     return n;
 }
 
-static void an_honest_answer_is_taken(void **state)
+TEST(an_honest_answer_is_taken)
 {
-    (void)state;
     assert_int_equal(fetch_from_liar(HONEST), HL_OK);
     static const char *const causes[] = {"duplicate", "reordered", "wrong-size", "foreign",
                                          "garbled"};
@@ -238,10 +239,8 @@ static void an_honest_answer_is_taken(void **state)
         assert_int_equal(counted(causes[i]), 0);
 }
 
-static void
-a_fragment_that_comes_twice_ends_the_connection_and_a_late_answer_is_dropped(void **state)
+TEST(a_fragment_that_comes_twice_ends_the_connection_and_a_late_answer_is_dropped)
 {
-    (void)state;
     assert_int_equal(fetch_from_liar(TWICE), HL_EUNAVAIL);
     uint64_t twice = counted("duplicate");
     assert_true(twice > 0);
@@ -250,18 +249,16 @@ a_fragment_that_comes_twice_ends_the_connection_and_a_late_answer_is_dropped(voi
     fault_shown("tcp-read", "duplicate", "refused-or-dropped");
 }
 
-static void answers_in_another_order_are_placed_and_fragments_in_another_order_refused(void **state)
+TEST(answers_in_another_order_are_placed_and_fragments_in_another_order_refused)
 {
-    (void)state;
     assert_int_equal(fetch_from_liar(PIECES_BACKWARD), HL_OK);
     assert_int_equal(fetch_from_liar(SWAPPED), HL_EUNAVAIL);
     assert_true(counted("reordered") > 0);
     fault_shown("tcp-read", "reorder", "placed-or-refused");
 }
 
-static void a_fragment_of_a_wrong_size_is_never_taken(void **state)
+TEST(a_fragment_of_a_wrong_size_is_never_taken)
 {
-    (void)state;
     assert_int_equal(fetch_from_liar(TOO_LONG), HL_EUNAVAIL);
     assert_true(counted("wrong-size") > 0);
     assert_int_not_equal(fetch_from_liar(SHORT_HEADER), HL_OK);
@@ -269,9 +266,8 @@ static void a_fragment_of_a_wrong_size_is_never_taken(void **state)
     fault_shown("tcp-read", "wrong-size", "refused");
 }
 
-static void what_nobody_asked_for_is_dropped(void **state)
+TEST(what_nobody_asked_for_is_dropped)
 {
-    (void)state;
     assert_int_equal(fetch_from_liar(UNASKED), HL_OK);
     assert_true(counted("foreign") > 0);
     uint64_t garbled = counted("garbled"); /* EMPTY is, and SHORT_HEADER */
@@ -281,16 +277,4 @@ static void what_nobody_asked_for_is_dropped(void **state)
     fault_shown("tcp-read", "foreign", "dropped");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_honest_answer_is_taken),
-        cmocka_unit_test(
-            a_fragment_that_comes_twice_ends_the_connection_and_a_late_answer_is_dropped),
-        cmocka_unit_test(
-            answers_in_another_order_are_placed_and_fragments_in_another_order_refused),
-        cmocka_unit_test(a_fragment_of_a_wrong_size_is_never_taken),
-        cmocka_unit_test(what_nobody_asked_for_is_dropped),
-    };
-    return cmocka_run_group_tests(tests, over_ucx, NULL);
-}
+TESTS_IN(over_ucx, NULL)

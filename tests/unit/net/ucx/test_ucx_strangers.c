@@ -1,4 +1,6 @@
 /* Clients that are not ours, by UCX and by plain bytes: refused and dropped, others are served. */
+#include "support/test.h"
+
 #include "base/log.h"
 #include "support/fault.h"
 #include "unit/net/net_rig.h"
@@ -73,9 +75,8 @@ static void stranger_says(struct hl_net_server *server, const void *header, size
     wait_for_refusals(server, before + 1);
 }
 
-static void strangers_and_garbled_messages_are_refused_and_others_are_served(void **state)
+TEST(strangers_and_garbled_messages_are_refused_and_others_are_served)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_net_server *server = serve(&v, HL_NET_AUTO);
     struct hl_net_client *client = join(server, HL_NET_AUTO);
@@ -108,9 +109,8 @@ static void strangers_and_garbled_messages_are_refused_and_others_are_served(voi
 }
 
 /* UCX 1.18 freed memory twice now and then, and said each time what it had left. */
-static void strangers_leave_in_a_rendezvous_and_ucx_has_nothing_left_over(void **state)
+TEST(strangers_leave_in_a_rendezvous_and_ucx_has_nothing_left_over)
 {
-    (void)state;
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
     struct hl_wire w = {.magic = HL_WIRE_MAGIC, .version = HL_WIRE_VERSION, .type = HL_WIRE_READY};
     unsigned said = hl_log_count(HL_LOG_INFO);
@@ -121,9 +121,8 @@ static void strangers_leave_in_a_rendezvous_and_ucx_has_nothing_left_over(void *
     assert_int_equal(hl_log_count(HL_LOG_INFO), said);
 }
 
-static void who_connects_and_says_nothing_is_let_go(void **state)
+TEST(who_connects_and_says_nothing_is_let_go)
 {
-    (void)state;
     struct hl_net_server *server;
     struct hl_net_server_opts opts = {.listen = "127.0.0.1:0",
                                       .pool = pool,
@@ -146,9 +145,8 @@ static void who_connects_and_says_nothing_is_let_go(void **state)
     hl_net_server_stop(server);
 }
 
-static void bytes_of_no_protocol_on_the_port_do_not_hurt(void **state)
+TEST(bytes_of_no_protocol_on_the_port_do_not_hurt)
 {
-    (void)state;
     struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
     struct hl_addr addr;
     assert_int_equal(hl_addr_resolve(hl_net_server_address(server), 1000, &addr), HL_OK);
@@ -164,13 +162,4 @@ static void bytes_of_no_protocol_on_the_port_do_not_hurt(void **state)
     hl_net_server_stop(server);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strangers_and_garbled_messages_are_refused_and_others_are_served),
-        cmocka_unit_test(strangers_leave_in_a_rendezvous_and_ucx_has_nothing_left_over),
-        cmocka_unit_test(who_connects_and_says_nothing_is_let_go),
-        cmocka_unit_test(bytes_of_no_protocol_on_the_port_do_not_hurt),
-    };
-    return cmocka_run_group_tests(tests, over_ucx, NULL);
-}
+TESTS_IN(over_ucx, NULL)

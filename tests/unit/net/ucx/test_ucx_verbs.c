@@ -1,10 +1,5 @@
 /* Which adapters' ports belong to a network device, read from a tree like the kernel's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +51,7 @@ static int teardown(void **state)
     return hl_dir_remove(sys) == HL_OK ? 0 : -1;
 }
 
-static void a_network_takes_only_the_ports_behind_its_own_device(void **state)
+TEST(a_network_takes_only_the_ports_behind_its_own_device)
 {
     static const struct {
         const char *device, *devices;
@@ -66,37 +61,26 @@ static void a_network_takes_only_the_ports_behind_its_own_device(void **state)
     };
 
     char devices[256];
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
         assert_true(hl_ucx_verbs_devices(sys, cases[i].device, devices, sizeof(devices)));
         assert_string_equal(devices, cases[i].devices);
     }
 }
 
-static void a_device_without_an_adapter_has_none(void **state)
+TEST(a_device_without_an_adapter_has_none)
 {
     char devices[256];
-    (void)state;
     assert_false(hl_ucx_verbs_devices(sys, "eth2", devices, sizeof(devices)));
     assert_false(hl_ucx_verbs_devices(sys, "eth", devices, sizeof(devices)));
     assert_false(hl_ucx_verbs_devices("/nowhere", "eth0", devices, sizeof(devices)));
 }
 
-static void an_adapter_that_stands_on_a_network_device_is_soft_roce(void **state)
+TEST(an_adapter_that_stands_on_a_network_device_is_soft_roce)
 {
-    (void)state;
     assert_false(hl_ucx_verbs_soft(sys));
     assert_false(hl_ucx_verbs_soft("/nowhere"));
     add("infiniband/rxe0/parent", "eth2\n");
     assert_true(hl_ucx_verbs_soft(sys));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_network_takes_only_the_ports_behind_its_own_device),
-        cmocka_unit_test(a_device_without_an_adapter_has_none),
-        cmocka_unit_test(an_adapter_that_stands_on_a_network_device_is_soft_roce),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TESTS_IN(setup, teardown)

@@ -1,10 +1,6 @@
 /* The migration channel over loopback: real sockets, real processes that die. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -115,9 +111,8 @@ static struct hl_migrate_server_stats stats_of(const struct hl_migrate_server *s
     return st;
 }
 
-static void objects_of_many_sizes_arrive_as_they_were(void **state)
+TEST(objects_of_many_sizes_arrive_as_they_were)
 {
-    (void)state;
     static const size_t sizes[] = {1,           63,      CHUNK - 1, CHUNK,           CHUNK + 1,
                                    MIB - 1,     MIB + 1, 5 * MIB,   5 * MIB + 12345, 16 * MIB,
                                    17 * MIB + 3};
@@ -152,9 +147,8 @@ static void objects_of_many_sizes_arrive_as_they_were(void **state)
     stop(server, &v);
 }
 
-static void a_table_of_checksums_is_used_and_found_out_when_it_lies(void **state)
+TEST(a_table_of_checksums_is_used_and_found_out_when_it_lies)
 {
-    (void)state;
     uint32_t table[5];
     size_t size = 4 * MIB + 100;
     struct vault v = {0};
@@ -175,9 +169,8 @@ static void a_table_of_checksums_is_used_and_found_out_when_it_lies(void **state
     stop(server, &v);
 }
 
-static void the_sender_may_name_the_object(void **state)
+TEST(the_sender_may_name_the_object)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 0);
     struct hl_migrate_send_opts opts = {
@@ -189,9 +182,8 @@ static void the_sender_may_name_the_object(void **state)
     stop(server, &v);
 }
 
-static void a_wrong_checksum_of_the_whole_is_refused_and_aborted(void **state)
+TEST(a_wrong_checksum_of_the_whole_is_refused_and_aborted)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 0);
     struct hl_migrate_send_opts opts = {.address = hl_migrate_server_address(server),
@@ -203,9 +195,8 @@ static void a_wrong_checksum_of_the_whole_is_refused_and_aborted(void **state)
     stop(server, &v);
 }
 
-static void a_receiver_that_is_full_says_so_in_its_own_words(void **state)
+TEST(a_receiver_that_is_full_says_so_in_its_own_words)
 {
-    (void)state;
     struct vault v = {.refuse_begin = 1};
     struct hl_migrate_server *server = serve(&v, 0);
     struct hl_migrate_send_opts opts = {.address = hl_migrate_server_address(server),
@@ -221,9 +212,8 @@ static void a_receiver_that_is_full_says_so_in_its_own_words(void **state)
     assert_int_equal(v.aborted, 0); /* commit was its end */
 }
 
-static void nobody_at_the_address_is_an_error_in_time(void **state)
+TEST(nobody_at_the_address_is_an_error_in_time)
 {
-    (void)state;
     struct hl_migrate_send_opts opts = {.address = "127.0.0.1:1", .dead_ms = 300};
     uint64_t before = hl_now_ns();
     assert_int_equal(hl_migrate_send(&opts, source, MIB, 1, SEND_MS, NULL), HL_EUNAVAIL);
@@ -285,21 +275,18 @@ static void expect_death_noticed(int sig)
     assert_non_null(strstr(hl_error_text(), "same id to go on"));
 }
 
-static void a_receiver_killed_in_the_middle_is_noticed(void **state)
+TEST(a_receiver_killed_in_the_middle_is_noticed)
 {
-    (void)state;
     expect_death_noticed(SIGKILL);
 }
 
-static void a_receiver_stopped_in_the_middle_is_noticed(void **state)
+TEST(a_receiver_stopped_in_the_middle_is_noticed)
 {
-    (void)state;
     expect_death_noticed(SIGSTOP);
 }
 
-static void a_sender_killed_in_the_middle_is_resumed_with_what_is_missing(void **state)
+TEST(a_sender_killed_in_the_middle_is_resumed_with_what_is_missing)
 {
-    (void)state;
     int fds[2];
     char address[64] = "";
     struct hl_id id = hl_id_random();
@@ -369,9 +356,8 @@ static void wait_for_chunks(const struct hl_migrate_server *server, uint64_t chu
         ;
 }
 
-static void a_sender_that_gives_up_frees_the_receiver_at_once(void **state)
+TEST(a_sender_that_gives_up_frees_the_receiver_at_once)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 2 * CHUNK);
     atomic_int stop_it = 0;
@@ -395,9 +381,8 @@ static void a_sender_that_gives_up_frees_the_receiver_at_once(void **state)
     stop(server, &v);
 }
 
-static void a_migration_is_canceled_by_somebody_else(void **state)
+TEST(a_migration_is_canceled_by_somebody_else)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 2 * CHUNK);
     struct slow_job j = {.opts = {.address = hl_migrate_server_address(server),
@@ -420,9 +405,8 @@ static void a_migration_is_canceled_by_somebody_else(void **state)
     stop(server, &v);
 }
 
-static void a_line_carries_one_object_after_another_and_heals(void **state)
+TEST(a_line_carries_one_object_after_another_and_heals)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 4 * MIB);
     struct hl_migrate_line *line;
@@ -459,9 +443,8 @@ static void a_line_carries_one_object_after_another_and_heals(void **state)
     stop(server, &again);
 }
 
-static void objects_are_compressed_when_asked_for_and_when_they_shrink(void **state)
+TEST(objects_are_compressed_when_asked_for_and_when_they_shrink)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 4 * MIB);
     size_t size = 6 * MIB + 77;
@@ -497,9 +480,8 @@ static void objects_are_compressed_when_asked_for_and_when_they_shrink(void **st
 
 /* The first two chunks are compressed before anything is asked: a second or more of silence that
  * is not the receiver's. */
-static void a_sender_that_compresses_for_long_does_not_take_its_receiver_for_dead(void **state)
+TEST(a_sender_that_compresses_for_long_does_not_take_its_receiver_for_dead)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 4 * MIB);
     size_t size = 4 * MIB;
@@ -537,9 +519,8 @@ static void *send_job(void *arg)
     return NULL;
 }
 
-static void senders_at_once_share_the_receiver(void **state)
+TEST(senders_at_once_share_the_receiver)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 8 * CHUNK);
     struct job jobs[3];
@@ -557,9 +538,8 @@ static void senders_at_once_share_the_receiver(void **state)
     stop(server, &v);
 }
 
-static void an_abandoned_migration_is_aborted(void **state)
+TEST(an_abandoned_migration_is_aborted)
 {
-    (void)state;
     struct vault v = {0};
     struct hl_migrate_server *server = NULL;
     struct hl_migrate_server_opts opts = {.listen = "127.0.0.1:0",
@@ -618,25 +598,4 @@ static int free_source(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(objects_of_many_sizes_arrive_as_they_were),
-        cmocka_unit_test(a_table_of_checksums_is_used_and_found_out_when_it_lies),
-        cmocka_unit_test(the_sender_may_name_the_object),
-        cmocka_unit_test(a_wrong_checksum_of_the_whole_is_refused_and_aborted),
-        cmocka_unit_test(a_receiver_that_is_full_says_so_in_its_own_words),
-        cmocka_unit_test(nobody_at_the_address_is_an_error_in_time),
-        cmocka_unit_test(a_receiver_killed_in_the_middle_is_noticed),
-        cmocka_unit_test(a_receiver_stopped_in_the_middle_is_noticed),
-        cmocka_unit_test(a_sender_killed_in_the_middle_is_resumed_with_what_is_missing),
-        cmocka_unit_test(a_sender_that_gives_up_frees_the_receiver_at_once),
-        cmocka_unit_test(a_migration_is_canceled_by_somebody_else),
-        cmocka_unit_test(a_line_carries_one_object_after_another_and_heals),
-        cmocka_unit_test(objects_are_compressed_when_asked_for_and_when_they_shrink),
-        cmocka_unit_test(a_sender_that_compresses_for_long_does_not_take_its_receiver_for_dead),
-        cmocka_unit_test(senders_at_once_share_the_receiver),
-        cmocka_unit_test(an_abandoned_migration_is_aborted),
-    };
-    return cmocka_run_group_tests(tests, make_source, free_source);
-}
+TESTS_IN(make_source, free_source)

@@ -1,10 +1,6 @@
 /* The migration frames and the receiver's table, without any socket. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,9 +106,8 @@ static struct hl_migrate_server_stats stats_of(const struct hl_mig_inbox *in)
     return st;
 }
 
-static void a_header_reads_back_as_it_was_written(void **state)
+TEST(a_header_reads_back_as_it_was_written)
 {
-    (void)state;
     uint8_t header[HL_MIG_HEADER];
     struct hl_mig_frame f = data_frame(4), back;
     f.credit = 77;
@@ -131,9 +126,8 @@ static void a_header_reads_back_as_it_was_written(void **state)
     assert_int_equal(back.crc, hl_crc32(0, object + 4 * CHUNK, 100));
 }
 
-static void every_flipped_bit_of_a_header_is_noticed(void **state)
+TEST(every_flipped_bit_of_a_header_is_noticed)
 {
-    (void)state;
     uint8_t header[HL_MIG_HEADER];
     struct hl_mig_frame f = data_frame(2), back;
     hl_mig_encode(&f, header);
@@ -146,9 +140,8 @@ static void every_flipped_bit_of_a_header_is_noticed(void **state)
         assert_int_equal(hl_mig_decode(header, len, &back), HL_EPROTO);
 }
 
-static void headers_that_contradict_themselves_are_refused(void **state)
+TEST(headers_that_contradict_themselves_are_refused)
 {
-    (void)state;
     struct hl_mig_frame bad[16], back;
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
         bad[i] = data_frame(1);
@@ -176,9 +169,8 @@ static void headers_that_contradict_themselves_are_refused(void **state)
     }
 }
 
-static void chunks_may_come_in_any_order_and_twice(void **state)
+TEST(chunks_may_come_in_any_order_and_twice)
 {
-    (void)state;
     static const uint32_t order[] = {4, 2, 2, 0, 4, 3};
     struct sink s = {0};
     struct hl_mig_inbox *in = inbox_with(&s, 8 * CHUNK, 0);
@@ -212,9 +204,8 @@ static void chunks_may_come_in_any_order_and_twice(void **state)
     FAULT("reorder", "placed");
 }
 
-static void a_damaged_chunk_is_asked_for_again_and_never_replaces_a_good_one(void **state)
+TEST(a_damaged_chunk_is_asked_for_again_and_never_replaces_a_good_one)
 {
-    (void)state;
     struct sink s = {0};
     struct hl_mig_inbox *in = inbox_with(&s, 16 * CHUNK, 0);
     struct hl_mig_frame open = frame(HL_MIG_OPEN), f = data_frame(0);
@@ -234,9 +225,8 @@ static void a_damaged_chunk_is_asked_for_again_and_never_replaces_a_good_one(voi
     FAULT("corrupt", "resent");
 }
 
-static void foreign_and_unasked_for_chunks_are_refused(void **state)
+TEST(foreign_and_unasked_for_chunks_are_refused)
 {
-    (void)state;
     struct sink s = {0};
     struct hl_mig_inbox *in = inbox_with(&s, 1, 0); /* the smallest window: two chunks */
     struct hl_mig_frame open = frame(HL_MIG_OPEN), f = data_frame(0);
@@ -275,9 +265,8 @@ static void foreign_and_unasked_for_chunks_are_refused(void **state)
     FAULT("foreign", "refused");
 }
 
-static void an_id_in_use_full_tables_and_silence_are_answered(void **state)
+TEST(an_id_in_use_full_tables_and_silence_are_answered)
 {
-    (void)state;
     struct sink s = {0};
     struct hl_mig_inbox *in = inbox_with(&s, 0, 2);
     struct hl_mig_frame open = frame(HL_MIG_OPEN);
@@ -307,9 +296,8 @@ static void an_id_in_use_full_tables_and_silence_are_answered(void **state)
     hl_mig_inbox_destroy(in);
 }
 
-static void a_canceled_migration_is_freed_at_once_and_stays_canceled(void **state)
+TEST(a_canceled_migration_is_freed_at_once_and_stays_canceled)
 {
-    (void)state;
     struct sink s = {0};
     struct hl_mig_inbox *in = inbox_with(&s, 8 * CHUNK, 0);
     struct hl_mig_frame open = frame(HL_MIG_OPEN);
@@ -356,9 +344,8 @@ static struct hl_mig_frame packed_frame(uint32_t chunk, uint8_t *buf, size_t cap
     return f;
 }
 
-static void compressed_chunks_land_and_damaged_ones_are_asked_for_again(void **state)
+TEST(compressed_chunks_land_and_damaged_ones_are_asked_for_again)
 {
-    (void)state;
     static uint8_t buf[2 * CHUNK];
     struct sink s = {0};
     struct hl_mig_inbox *in = inbox_with(&s, 16 * CHUNK, 0);
@@ -385,9 +372,8 @@ static void compressed_chunks_land_and_damaged_ones_are_asked_for_again(void **s
 }
 
 /* The destination ends where the chunk ends: ASan sees a byte too many. */
-static void hostile_compressed_bytes_are_refused_and_stay_within_the_chunk(void **state)
+TEST(hostile_compressed_bytes_are_refused_and_stay_within_the_chunk)
 {
-    (void)state;
     struct hl_mig_unpack *u;
     static uint8_t zeros[4 * CHUNK], buf[2 * CHUNK];
     uint8_t *dst = malloc(CHUNK);
@@ -412,9 +398,8 @@ static void hostile_compressed_bytes_are_refused_and_stay_within_the_chunk(void 
     hl_mig_unpack_destroy(u);
 }
 
-static void compression_pays_on_slow_lines_only(void **state)
+TEST(compression_pays_on_slow_lines_only)
 {
-    (void)state;
     /* 125 MB/s and half of it left: 250 MB/s, if the compressor keeps up. */
     assert_true(hl_mig_pack_pays(0.5, 500e6, 125e6));
     assert_true(hl_mig_pack_pays(0.5, 150e6, 125e6));
@@ -424,9 +409,8 @@ static void compression_pays_on_slow_lines_only(void **state)
     assert_false(hl_mig_pack_pays(0.5, 500e6, 0)); /* not known yet */
 }
 
-static void a_packer_gives_up_on_what_does_not_shrink(void **state)
+TEST(a_packer_gives_up_on_what_does_not_shrink)
 {
-    (void)state;
     static uint8_t noise[CHUNK], zeros[CHUNK];
     struct hl_mig_pack *p;
     uint32_t n = 0;
@@ -463,23 +447,9 @@ static void a_packer_gives_up_on_what_does_not_shrink(void **state)
     assert_int_equal(level, 19);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_header_reads_back_as_it_was_written),
-        cmocka_unit_test(every_flipped_bit_of_a_header_is_noticed),
-        cmocka_unit_test(headers_that_contradict_themselves_are_refused),
-        cmocka_unit_test(chunks_may_come_in_any_order_and_twice),
-        cmocka_unit_test(a_damaged_chunk_is_asked_for_again_and_never_replaces_a_good_one),
-        cmocka_unit_test(foreign_and_unasked_for_chunks_are_refused),
-        cmocka_unit_test(an_id_in_use_full_tables_and_silence_are_answered),
-        cmocka_unit_test(a_canceled_migration_is_freed_at_once_and_stays_canceled),
-        cmocka_unit_test(compressed_chunks_land_and_damaged_ones_are_asked_for_again),
-        cmocka_unit_test(hostile_compressed_bytes_are_refused_and_stay_within_the_chunk),
-        cmocka_unit_test(compression_pays_on_slow_lines_only),
-        cmocka_unit_test(a_packer_gives_up_on_what_does_not_shrink),
-    };
     for (size_t i = 0; i < TOTAL; i++)
         object[i] = (uint8_t)(i * 2654435761u >> 24 ^ i / 251);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,11 +1,7 @@
 /* Peers that fail the handshake of a receiver with a secret are counted, and nobody else is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,9 +106,8 @@ static void stranger(const struct hl_migrate_server *server, const char *mechani
     close(fd);
 }
 
-static void a_peer_with_another_mechanism_is_counted(void **state)
+TEST(a_peer_with_another_mechanism_is_counted)
 {
-    (void)state;
     uint64_t before = faults("no-secret");
     struct hl_migrate_server *server = serve();
     stranger(server, "NULL", (const uint8_t *)"", 0);
@@ -121,10 +116,9 @@ static void a_peer_with_another_mechanism_is_counted(void **state)
     hl_migrate_server_stop(server);
 }
 
-static void a_hello_made_without_the_secret_is_counted(void **state)
+TEST(a_hello_made_without_the_secret_is_counted)
 {
     uint8_t hello[2 + 200] = {4, 200, 5, 'H', 'E', 'L', 'L', 'O', 1, 0};
-    (void)state;
     uint64_t before = faults("no-secret");
     struct hl_migrate_server *server = serve();
     stranger(server, "CURVE", hello, sizeof(hello));
@@ -133,9 +127,8 @@ static void a_hello_made_without_the_secret_is_counted(void **state)
     hl_migrate_server_stop(server);
 }
 
-static void many_are_counted_each_and_a_peer_with_the_secret_is_served(void **state)
+TEST(many_are_counted_each_and_a_peer_with_the_secret_is_served)
 {
-    (void)state;
     uint64_t before = faults("no-secret");
     struct hl_migrate_server *server = serve();
     for (int i = 0; i < STRANGERS; i++)
@@ -153,9 +146,8 @@ static void many_are_counted_each_and_a_peer_with_the_secret_is_served(void **st
     hl_migrate_server_stop(server);
 }
 
-static void a_receiver_stops_while_strangers_come(void **state)
+TEST(a_receiver_stops_while_strangers_come)
 {
-    (void)state;
     struct hl_migrate_server *server = serve();
     stranger(server, "NULL", (const uint8_t *)"", 0);
     hl_migrate_server_stop(server);
@@ -178,13 +170,4 @@ static int forget_secret(void **state)
     return unlink(secret);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_peer_with_another_mechanism_is_counted),
-        cmocka_unit_test(a_hello_made_without_the_secret_is_counted),
-        cmocka_unit_test(many_are_counted_each_and_a_peer_with_the_secret_is_served),
-        cmocka_unit_test(a_receiver_stops_while_strangers_come),
-    };
-    return cmocka_run_group_tests(tests, set_secret, forget_secret);
-}
+TESTS_IN(set_secret, forget_secret)
