@@ -1,10 +1,5 @@
 /* Which port the ranks of a job are told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -51,7 +46,7 @@ static void free_ports(uint16_t out[2])
     close(b);
 }
 
-static void the_first_free_one_and_then_the_next(void **state)
+TEST_IN(setup, teardown, the_first_free_one_and_then_the_next)
 {
     uint16_t ports[2], got = 0;
     free_ports(ports);
@@ -64,7 +59,7 @@ static void the_first_free_one_and_then_the_next(void **state)
     assert_int_equal(got, 7);
 }
 
-static void a_port_where_somebody_listens_is_passed_over(void **state)
+TEST_IN(setup, teardown, a_port_where_somebody_listens_is_passed_over)
 {
     uint16_t ports[3] = {0}, spare[2], got = 0;
     int fd = listen_somewhere(&ports[1]); /* 0 is no port */
@@ -76,7 +71,7 @@ static void a_port_where_somebody_listens_is_passed_over(void **state)
     close(fd);
 }
 
-static void what_was_given_long_ago_is_given_again(void **state)
+TEST_IN(setup, teardown, what_was_given_long_ago_is_given_again)
 {
     struct ports *p = *state;
     uint16_t ports[2], got = 0;
@@ -85,15 +80,4 @@ static void what_was_given_long_ago_is_given_again(void **state)
     p->given[0].until_ns = 1; /* as if the ten minutes were over */
     assert_int_equal(ports_find(p, (struct hl_api_uint16_list){ports, 1}, &got), HL_OK);
     assert_int_equal(got, ports[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_first_free_one_and_then_the_next, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_port_where_somebody_listens_is_passed_over, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(what_was_given_long_ago_is_given_again, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* The bytes of a shard, compared with ones put together by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +24,8 @@ static uint32_t crc_by_hand(const unsigned char *p, size_t n)
     return ~crc;
 }
 
-static void a_shard_has_header_tensors_in_order_and_their_checksums(void **state)
+TEST(a_shard_has_header_tensors_in_order_and_their_checksums)
 {
-    (void)state;
     static const int64_t nine[] = {9};
     const helios_tensor t[] = {
         {.name = "z.weight", .dtype = "BF16", .shape = two_by_three, .rank = 2, .data = bytes_a},
@@ -67,9 +61,8 @@ static void a_shard_has_header_tensors_in_order_and_their_checksums(void **state
     hl_shard_image_fini(&image);
 }
 
-static void tensors_without_elements_and_scalars_are_fine(void **state)
+TEST(tensors_without_elements_and_scalars_are_fine)
 {
-    (void)state;
     static const int64_t none[] = {0, 4};
     const helios_tensor t[] = {
         {.name = "empty", .dtype = "F32", .shape = none, .rank = 2, .data = NULL},
@@ -103,9 +96,8 @@ static int give(void *arg, size_t tensor, void *data, size_t size)
     return g->refuse;
 }
 
-static void a_tensor_without_data_is_asked_for_in_its_turn(void **state)
+TEST(a_tensor_without_data_is_asked_for_in_its_turn)
 {
-    (void)state;
     const helios_tensor t[] = {
         {.name = "a", .dtype = "U8", .shape = three, .rank = 1},
         {.name = "b", .dtype = "U8", .shape = three, .rank = 1, .data = bytes_a},
@@ -134,9 +126,8 @@ static void a_tensor_without_data_is_asked_for_in_its_turn(void **state)
     hl_shard_image_fini(&image);
 }
 
-static void what_no_reader_would_accept_is_refused(void **state)
+TEST(what_no_reader_would_accept_is_refused)
 {
-    (void)state;
     const helios_tensor twice[] = {
         {.name = "x", .dtype = "U8", .shape = three, .rank = 1, .data = bytes_a},
         {.name = "x", .dtype = "U8", .shape = three, .rank = 1, .data = bytes_a},
@@ -148,15 +139,4 @@ static void what_no_reader_would_accept_is_refused(void **state)
     assert_non_null(strstr(hl_error_text(), "'x'"));
     spec.count = 0;
     assert_int_equal(hl_shard_image_plan(&spec, &image), HL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_shard_has_header_tensors_in_order_and_their_checksums),
-        cmocka_unit_test(tensors_without_elements_and_scalars_are_fine),
-        cmocka_unit_test(a_tensor_without_data_is_asked_for_in_its_turn),
-        cmocka_unit_test(what_no_reader_would_accept_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

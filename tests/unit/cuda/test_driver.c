@@ -1,13 +1,9 @@
 /* Our own declarations of the CUDA driver against cuda.h, where it is installed: numbers, layouts
  * and signatures are compared by the compiler, so that a wrong one does not build. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cuda/types.h"
 
@@ -58,38 +54,25 @@ CUDA_RUN_CALLS(X)
 #define HEADER 0
 #endif
 
-static void declarations_agree_with_cuda_h(void **state)
+TEST(declarations_agree_with_cuda_h)
 {
-    (void)state;
     if (!HEADER) {
         print_message("skipped: no cuda.h on this machine\n");
         skip();
     }
 }
 
-static void a_missing_driver_is_named(void **state)
+TEST(a_missing_driver_is_named)
 {
-    (void)state;
     struct cuda_driver cu = {.vmm = 7};
     assert_int_equal(cuda_driver_load("libno-such-driver.so.1", &cu), HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "libno-such-driver.so.1"));
     assert_int_equal(cu.vmm, 7);
 }
 
-static void a_library_that_is_no_driver_is_told_by_what_it_lacks(void **state)
+TEST(a_library_that_is_no_driver_is_told_by_what_it_lacks)
 {
-    (void)state;
     struct cuda_driver cu;
     assert_int_equal(cuda_driver_load("libc.so.6", &cu), HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "libc.so.6 has no cuInit"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(declarations_agree_with_cuda_h),
-        cmocka_unit_test(a_missing_driver_is_named),
-        cmocka_unit_test(a_library_that_is_no_driver_is_told_by_what_it_lacks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Reads of another host's memory against a connection that spoils what it is told to spoil. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/chunk.h"
 #include "base/crc32.h"
@@ -120,7 +116,7 @@ static void assert_reads(struct world *w, uint64_t offset, uint64_t len)
     free(dst);
 }
 
-static void any_range_arrives_and_only_whole_chunks_are_asked_for(void **state)
+TEST_IN(setup, teardown, any_range_arrives_and_only_whole_chunks_are_asked_for)
 {
     struct world *w = *state;
     static const uint64_t ranges[][3] = {
@@ -143,7 +139,7 @@ static void any_range_arrives_and_only_whole_chunks_are_asked_for(void **state)
     assert_int_equal(hl_remote_read(&w->remote, UINT64_MAX, &byte, 2), HL_EINVAL);
 }
 
-static void a_bad_chunk_is_fetched_again_and_no_other(void **state)
+TEST_IN(setup, teardown, a_bad_chunk_is_fetched_again_and_no_other)
 {
     struct world *w = *state;
     w->spoil[3] = 1;
@@ -155,7 +151,7 @@ static void a_bad_chunk_is_fetched_again_and_no_other(void **state)
     assert_int_equal(w->retried, 3);
 }
 
-static void what_stays_bad_is_an_error_that_names_the_chunk(void **state)
+TEST_IN(setup, teardown, what_stays_bad_is_an_error_that_names_the_chunk)
 {
     struct world *w = *state;
     uint8_t *dst = malloc(SIZE);
@@ -170,7 +166,7 @@ static void what_stays_bad_is_an_error_that_names_the_chunk(void **state)
 }
 
 /* A connection lists HL_NET_BAD_MAX bad chunks: those after the last one may be bad, too. */
-static void more_bad_chunks_than_a_list_holds(void **state)
+TEST_IN(setup, teardown, more_bad_chunks_than_a_list_holds)
 {
     struct world *w = *state;
     for (int i = 0; i < CHUNKS; i++)
@@ -190,7 +186,7 @@ static hl_status locate_moved(void *arg, const struct hl_extent **extent)
     return locate(arg, extent);
 }
 
-static void a_shard_that_moves_is_followed(void **state)
+TEST_IN(setup, teardown, a_shard_that_moves_is_followed)
 {
     struct world *w = *state;
     const struct hl_remote_ops ops = {.left_ms = left_ms, .locate = locate_moved};
@@ -208,7 +204,7 @@ static hl_status locate_another(void *arg, const struct hl_extent **extent)
     return locate(arg, extent);
 }
 
-static void a_shard_that_has_other_bytes_is_stale(void **state)
+TEST_IN(setup, teardown, a_shard_that_has_other_bytes_is_stale)
 {
     struct world *w = *state;
     const struct hl_remote_ops ops = {.left_ms = left_ms, .locate = locate_another};
@@ -219,7 +215,7 @@ static void a_shard_that_has_other_bytes_is_stale(void **state)
     free(dst);
 }
 
-static void a_deadline_ends_the_retries(void **state)
+TEST_IN(setup, teardown, a_deadline_ends_the_retries)
 {
     struct world *w = *state;
     uint8_t byte;
@@ -228,17 +224,16 @@ static void a_deadline_ends_the_retries(void **state)
     assert_int_equal(w->fetches, 0);
 }
 
-static void pauses_grow_tenfold_twice(void **state)
+TEST(pauses_grow_tenfold_twice)
 {
     const struct hl_retry retry = {.count = 5, .pause_ms = 2};
-    (void)state;
     assert_int_equal(hl_retry_pause_ms(&retry, 0), 2);
     assert_int_equal(hl_retry_pause_ms(&retry, 1), 20);
     assert_int_equal(hl_retry_pause_ms(&retry, 2), 200);
     assert_int_equal(hl_retry_pause_ms(&retry, 3), 200);
 }
 
-static void an_extent_whose_checksums_do_not_add_up_is_refused(void **state)
+TEST_IN(setup, teardown, an_extent_whose_checksums_do_not_add_up_is_refused)
 {
     struct world *w = *state;
     struct hl_extent *x = NULL;
@@ -265,23 +260,4 @@ static void an_extent_whose_checksums_do_not_add_up_is_refused(void **state)
     said.id = "no id";
     assert_int_not_equal(hl_extent_parse(&said, &x), HL_OK);
     assert_null(x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(any_range_arrives_and_only_whole_chunks_are_asked_for,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(a_bad_chunk_is_fetched_again_and_no_other, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_stays_bad_is_an_error_that_names_the_chunk, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(more_bad_chunks_than_a_list_holds, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_shard_that_moves_is_followed, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_shard_that_has_other_bytes_is_stale, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_deadline_ends_the_retries, setup, teardown),
-        cmocka_unit_test(pauses_grow_tenfold_twice),
-        cmocka_unit_test_setup_teardown(an_extent_whose_checksums_do_not_add_up_is_refused, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

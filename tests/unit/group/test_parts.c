@@ -1,11 +1,7 @@
 /* What has something for each rank, and what goes from one to another: to the bit, in place, in
  * pieces, over a transport that has only an allgather, and when a rank is killed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -182,9 +178,8 @@ static int reduce_by_memory(int rank, int world)
     return 0;
 }
 
-static void every_operation_of_every_type_goes_in_the_order_of_ranks(void **state)
+TEST(every_operation_of_every_type_goes_in_the_order_of_ranks)
 {
-    (void)state;
     for (int world = 1; world <= 4; world++)
         together(world, reduce_by_memory);
 }
@@ -206,9 +201,8 @@ static int reduce_in_parts(int rank, int world)
     return 0;
 }
 
-static void sums_have_the_same_bits_however_an_array_is_cut(void **state)
+TEST(sums_have_the_same_bits_however_an_array_is_cut)
 {
-    (void)state;
     together(3, reduce_in_parts);
 }
 
@@ -246,9 +240,8 @@ static int exchange_by_memory(int rank, int world)
     return 0;
 }
 
-static void every_rank_gets_its_part_of_all(void **state)
+TEST(every_rank_gets_its_part_of_all)
 {
-    (void)state;
     for (int world = 1; world <= 4; world++)
         together(world, exchange_by_memory);
 }
@@ -290,9 +283,8 @@ static int make_do(int rank, int world)
     return 0;
 }
 
-static void an_allgather_is_enough_for_all_of_it(void **state)
+TEST(an_allgather_is_enough_for_all_of_it)
 {
-    (void)state;
     for (int world = 2; world <= 3; world++)
         together(world, make_do);
 }
@@ -327,9 +319,8 @@ static int letters(int rank, int world)
     return 0;
 }
 
-static void what_one_sends_another_receives(void **state)
+TEST(what_one_sends_another_receives)
 {
-    (void)state;
     for (int world = 2; world <= 4; world++)
         together(world, letters);
 }
@@ -356,9 +347,8 @@ static int out_of_order(int rank, int world)
     return 0;
 }
 
-static void a_receiver_chooses_whose_letter_it_takes(void **state)
+TEST(a_receiver_chooses_whose_letter_it_takes)
 {
-    (void)state;
     together(4, out_of_order);
 }
 
@@ -379,9 +369,8 @@ static int wrong_tag(int rank, int world)
     return 0;
 }
 
-static void both_sides_must_mean_the_same_letter(void **state)
+TEST(both_sides_must_mean_the_same_letter)
 {
-    (void)state;
     together(2, wrong_tag);
 }
 
@@ -421,9 +410,8 @@ static int is_killed(int rank, int world)
     return 0;
 }
 
-static void all_others_name_the_rank_that_died(void **state)
+TEST(all_others_name_the_rank_that_died)
 {
-    (void)state;
     for (kind_of_call = 0; kind_of_call < 4; kind_of_call++)
         together(kind_of_call < 2 ? 4 : 2, is_killed);
 }
@@ -443,9 +431,8 @@ static int never_comes(int rank, int world)
     return 0;
 }
 
-static void a_letter_that_does_not_come_ends_the_wait(void **state)
+TEST(a_letter_that_does_not_come_ends_the_wait)
 {
-    (void)state;
     together(2, never_comes);
 }
 
@@ -475,9 +462,8 @@ static int is_cancelled(int rank, int world)
     return 0;
 }
 
-static void a_wait_can_be_cancelled_from_another_thread(void **state)
+TEST(a_wait_can_be_cancelled_from_another_thread)
 {
-    (void)state;
     together(2, is_cancelled);
     hybridps_group_cancel(NULL);
 }
@@ -548,31 +534,17 @@ static void close_around_a_call(struct lasting *l, void (*cancel)(void *arg))
 }
 
 /* An exception leaves a collective on its way, and the group with it. */
-static void a_group_is_closed_around_a_call_of_another_thread(void **state)
+TEST(a_group_is_closed_around_a_call_of_another_thread)
 {
     struct lasting l = {0}, stays = {0};
-    (void)state;
     close_around_a_call(&l, cancel_lasting);
     assert_int_equal(l.closed, 1); /* when the call was back */
     close_around_a_call(&stays, NULL);
     free(stays.group); /* the call's, as it does not come back from it */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation_of_every_type_goes_in_the_order_of_ranks),
-        cmocka_unit_test(sums_have_the_same_bits_however_an_array_is_cut),
-        cmocka_unit_test(every_rank_gets_its_part_of_all),
-        cmocka_unit_test(an_allgather_is_enough_for_all_of_it),
-        cmocka_unit_test(what_one_sends_another_receives),
-        cmocka_unit_test(a_receiver_chooses_whose_letter_it_takes),
-        cmocka_unit_test(both_sides_must_mean_the_same_letter),
-        cmocka_unit_test(all_others_name_the_rank_that_died),
-        cmocka_unit_test(a_letter_that_does_not_come_ends_the_wait),
-        cmocka_unit_test(a_wait_can_be_cancelled_from_another_thread),
-        cmocka_unit_test(a_group_is_closed_around_a_call_of_another_thread),
-    };
     snprintf(name, sizeof(name), "helios-test-parts-%d", (int)getpid());
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,11 +1,7 @@
 /* What happens to groups of one node when a rank does otherwise, or dies, and to a transport of the
  * caller's; what all transports do is in test_conformance.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -38,9 +34,8 @@ static int contradict(int rank, int world)
     return 0;
 }
 
-static void ranks_that_call_different_things_are_told_what_each_called(void **state)
+TEST(ranks_that_call_different_things_are_told_what_each_called)
 {
-    (void)state;
     together(3, contradict);
 }
 
@@ -61,9 +56,8 @@ static int dies(int rank, int world)
     return 0;
 }
 
-static void a_rank_that_died_is_found_long_before_the_deadline(void **state)
+TEST(a_rank_that_died_is_found_long_before_the_deadline)
 {
-    (void)state;
     together(3, dies);
 }
 
@@ -80,9 +74,8 @@ static int closes(int rank, int world)
     return 0;
 }
 
-static void a_rank_that_closed_the_group_is_not_waited_for(void **state)
+TEST(a_rank_that_closed_the_group_is_not_waited_for)
 {
-    (void)state;
     together(2, closes);
 }
 
@@ -108,9 +101,8 @@ static int comes_late(int rank, int world)
     return 0;
 }
 
-static void a_wait_ends_with_its_deadline(void **state)
+TEST(a_wait_ends_with_its_deadline)
 {
-    (void)state;
     assert_int_equal(pipe(late), 0);
     together(2, comes_late);
 }
@@ -131,9 +123,8 @@ static void expect_words(int code, int want, const char *words)
         fail_msg("\"%s\" is not in: %s", words, hl_error_text());
 }
 
-static void joining_fails_with_who_is_missing_and_leaves_nothing(void **state)
+TEST(joining_fails_with_who_is_missing_and_leaves_nothing)
 {
-    (void)state;
     hybridps_group *g = NULL;
     hybridps_shm_options o = {.name = name, .rank = 1, .world = 3, .timeout_ms = 50};
     expect_words(hybridps_group_shm(&o, &g), HELIOS_ETIMEDOUT, "1 of 3 ranks joined");
@@ -181,9 +172,8 @@ static int joins(int rank, int world)
     return 0;
 }
 
-static void a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back(void **state)
+TEST(a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back)
 {
-    (void)state;
     int status;
     hybridps_group *g = NULL;
     hybridps_shm_options o = {.name = name, .rank = 0, .world = 2, .timeout_ms = 100};
@@ -199,9 +189,8 @@ static void a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back(void
     assert_false(exists());
 }
 
-static void a_fork_is_refused(void **state)
+TEST(a_fork_is_refused)
 {
-    (void)state;
     float x[4] = {0};
     int status;
     hybridps_group *g = join(0, 1, 1000);
@@ -254,9 +243,8 @@ static void own_close(void *arg)
     ((struct own *)arg)->closed++;
 }
 
-static void a_transport_without_sums_has_them_made_piece_by_piece(void **state)
+TEST(a_transport_without_sums_has_them_made_piece_by_piece)
 {
-    (void)state;
     struct own own = {0};
     hybridps_transport t = {.rank = 1,
                             .world = 3,
@@ -290,18 +278,8 @@ static void a_transport_without_sums_has_them_made_piece_by_piece(void **state)
     hybridps_group_close(NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_call_different_things_are_told_what_each_called),
-        cmocka_unit_test(a_rank_that_died_is_found_long_before_the_deadline),
-        cmocka_unit_test(a_rank_that_closed_the_group_is_not_waited_for),
-        cmocka_unit_test(a_wait_ends_with_its_deadline),
-        cmocka_unit_test(joining_fails_with_who_is_missing_and_leaves_nothing),
-        cmocka_unit_test(a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back),
-        cmocka_unit_test(a_fork_is_refused),
-        cmocka_unit_test(a_transport_without_sums_has_them_made_piece_by_piece),
-    };
     snprintf(name, sizeof(name), "helios-test-group-%d", (int)getpid());
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,10 +1,6 @@
 /* A rank comes, and its process ends, while another looks whether it lives: it has not died. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,9 +37,8 @@ static int last_call(int rank, int world)
     return 0;
 }
 
-static void a_rank_that_ends_after_its_last_call_has_not_died(void **state)
+TEST(a_rank_that_ends_after_its_last_call_has_not_died)
 {
-    (void)state;
     looking =
         mmap(NULL, sizeof(*looking), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(looking != MAP_FAILED);
@@ -51,12 +46,4 @@ static void a_rank_that_ends_after_its_last_call_has_not_died(void **state)
     together(2, last_call);
     assert_int_equal(*looking, 1);
     munmap(looking, sizeof(*looking));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_ends_after_its_last_call_has_not_died),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

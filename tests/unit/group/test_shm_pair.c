@@ -1,12 +1,8 @@
 /* Mail of one rank to two others in turn. Who looks for whom a piece is loses the processor before
  * it now and then, and who says so after it: what is read before and after need not belong to one
  * message. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -87,9 +83,8 @@ static int turns(int rank, int world)
     return 0;
 }
 
-static void a_message_for_another_rank_is_never_taken_for_ones_own(void **state)
+TEST(a_message_for_another_rank_is_never_taken_for_ones_own)
 {
-    (void)state;
     snprintf(name, sizeof(name), "helios-test-mail-%d", (int)getpid());
     delays = mmap(NULL, sizeof(*delays), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(delays != MAP_FAILED);
@@ -97,12 +92,4 @@ static void a_message_for_another_rank_is_never_taken_for_ones_own(void **state)
     assert_int_equal(delays->stores, 2 * TURNS); /* or nothing has been tested */
     assert_true(delays->looks >= TURNS / 10);
     munmap(delays, sizeof(*delays));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_for_another_rank_is_never_taken_for_ones_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

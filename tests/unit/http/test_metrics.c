@@ -1,10 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -137,9 +133,8 @@ static int ask(const struct world *w, const char *method, const char *path, char
 
 static char page[1 << 20];
 
-static void metrics_are_the_planes_and_the_daemons_own(void **state)
+TEST(metrics_are_the_planes_and_the_daemons_own)
 {
-    (void)state;
     struct world w;
     char *body;
     struct prom *p = malloc(sizeof(*p));
@@ -163,9 +158,8 @@ static void metrics_are_the_planes_and_the_daemons_own(void **state)
     free(p);
 }
 
-static void a_loop_that_stands_still_is_told_and_not_waited_for(void **state)
+TEST(a_loop_that_stands_still_is_told_and_not_waited_for)
 {
-    (void)state;
     struct world w;
     char *body;
     struct prom *p = malloc(sizeof(*p));
@@ -183,9 +177,8 @@ static void a_loop_that_stands_still_is_told_and_not_waited_for(void **state)
     free(p);
 }
 
-static void gauges_that_fail_leave_the_rest_whole(void **state)
+TEST(gauges_that_fail_leave_the_rest_whole)
 {
-    (void)state;
     struct world w;
     char *body;
     struct prom *p = malloc(sizeof(*p));
@@ -198,9 +191,8 @@ static void gauges_that_fail_leave_the_rest_whole(void **state)
     free(p);
 }
 
-static void other_paths_methods_and_garbage_are_refused(void **state)
+TEST(other_paths_methods_and_garbage_are_refused)
 {
-    (void)state;
     struct world w;
     char *body;
     world_start(&w, 0);
@@ -230,9 +222,8 @@ static void other_paths_methods_and_garbage_are_refused(void **state)
     world_stop(&w);
 }
 
-static void the_oldest_silent_connections_make_room_for_others(void **state)
+TEST(the_oldest_silent_connections_make_room_for_others)
 {
-    (void)state;
     struct world w;
     char *body, byte;
     int silent[HL_METRICS_CONNECTIONS];
@@ -252,7 +243,7 @@ static void the_oldest_silent_connections_make_room_for_others(void **state)
     world_stop(&w);
 }
 
-static void without_an_address_nothing_is_served(void **state)
+TEST(without_an_address_nothing_is_served)
 {
     struct hl_metrics *m = (void *)state;
     assert_int_equal(hl_metrics_start(&(struct hl_metrics_opts){.listen = ""}, &m), HL_OK);
@@ -260,9 +251,8 @@ static void without_an_address_nothing_is_served(void **state)
     assert_string_equal(hl_metrics_address(m), "");
 }
 
-static void a_bad_address_is_told(void **state)
+TEST(a_bad_address_is_told)
 {
-    (void)state;
     struct hl_loop *loop;
     struct hl_metrics *m = NULL, *second = NULL;
     static const char *const bad[] = {"9464", ":9464", "127.0.0.1:", "127.0.0.1:x",
@@ -286,18 +276,4 @@ static void a_bad_address_is_told(void **state)
     hl_metrics_stop(m);
     hl_metrics_stop(NULL);
     hl_loop_destroy(loop);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_are_the_planes_and_the_daemons_own),
-        cmocka_unit_test(a_loop_that_stands_still_is_told_and_not_waited_for),
-        cmocka_unit_test(gauges_that_fail_leave_the_rest_whole),
-        cmocka_unit_test(other_paths_methods_and_garbage_are_refused),
-        cmocka_unit_test(the_oldest_silent_connections_make_room_for_others),
-        cmocka_unit_test(without_an_address_nothing_is_served),
-        cmocka_unit_test(a_bad_address_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Kubeconfigs as they are found, and what a pod is given. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,9 +68,8 @@ static hl_status load(const char *context, struct hl_kube_config **out)
         &(struct hl_kube_source){.path = path, .context = context, .master = ""}, out);
 }
 
-static void the_current_context(void **state)
+TEST_IN(setup, teardown, the_current_context)
 {
-    (void)state;
     struct hl_kube_config *c;
     char token[64];
     write_file("config", base);
@@ -91,9 +85,8 @@ static void the_current_context(void **state)
 }
 
 /* Relative to the file, wherever we are. */
-static void certificates_by_relative_paths(void **state)
+TEST_IN(setup, teardown, certificates_by_relative_paths)
 {
-    (void)state;
     struct hl_kube_config *c;
     write_file("config", base);
     write_file("ca.pem", "authority");
@@ -108,9 +101,8 @@ static void certificates_by_relative_paths(void **state)
     hl_kube_config_free(c);
 }
 
-static void what_is_refused(void **state)
+TEST_IN(setup, teardown, what_is_refused)
 {
-    (void)state;
     struct hl_kube_config *c;
     write_file("config", base);
     write_file("ca.pem", "authority");
@@ -131,9 +123,8 @@ static void what_is_refused(void **state)
     assert_int_equal(load("", &c), HL_EINVAL);
 }
 
-static void in_a_pod_the_token_changes(void **state)
+TEST_IN(setup, teardown, in_a_pod_the_token_changes)
 {
-    (void)state;
     struct hl_kube_config *c;
     char token[64];
     struct hl_kube_source from = {.path = "", .context = "", .master = "", .pod_dir = dir};
@@ -154,9 +145,8 @@ static void in_a_pod_the_token_changes(void **state)
     hl_kube_config_free(c);
 }
 
-static void another_master(void **state)
+TEST_IN(setup, teardown, another_master)
 {
-    (void)state;
     struct hl_kube_config *c;
     struct hl_kube_source from = {.path = "", .context = "", .master = "http://127.0.0.1:1/"};
     assert_int_equal(hl_kube_config_load(&from, &c), HL_OK);
@@ -164,16 +154,4 @@ static void another_master(void **state)
     hl_kube_config_free(c);
     from.master = "ftp://x";
     assert_int_equal(hl_kube_config_load(&from, &c), HL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_current_context, setup, teardown),
-        cmocka_unit_test_setup_teardown(certificates_by_relative_paths, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(in_a_pod_the_token_changes, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_master, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Our parser says what jansson says; and members that are left out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,9 +49,8 @@ static void expect(const char *text, const char *want)
     expect_of(&skipped, text, want);
 }
 
-static void members_that_go(void **state)
+TEST(members_that_go)
 {
-    (void)state;
     expect("{\"drop\":1}", "{}");
     expect("{\"drop\":1,\"a\":2}", "{\"a\":2}");
     expect("{\"a\":2,\"drop\":1,\"b\":3}", "{\"a\":2,\"b\":3}");
@@ -69,9 +63,8 @@ static void members_that_go(void **state)
     expect("{\"dr\\u006fp\":7}", "{}");
 }
 
-static void members_that_are_all(void **state)
+TEST(members_that_are_all)
 {
-    (void)state;
 
     static const char *const wanted[] = {"a", "labels*", "spec", NULL};
     static const struct hl_kube_members only = {.names = wanted, .only = 1};
@@ -94,9 +87,8 @@ static void members_that_are_all(void **state)
 }
 
 /* Only keys count, and only whole ones. */
-static void what_stays(void **state)
+TEST(what_stays)
 {
-    (void)state;
 
     static const char *const all[] = {
         "{\"a\":\"drop\"}", "[\"drop\",\"env\"]", "{\"dropped\":1,\"dro\":2}",
@@ -107,9 +99,8 @@ static void what_stays(void **state)
         expect(all[i], all[i]);
 }
 
-static void values_of_every_kind(void **state)
+TEST(values_of_every_kind)
 {
-    (void)state;
 
     static const char *const good[] = {
         "{}",
@@ -160,9 +151,8 @@ static void values_of_every_kind(void **state)
     assert_null(parse("[1\0]", 4, NULL)); /* jansson passes over it */
 }
 
-static void as_deep_as_jansson(void **state)
+TEST(as_deep_as_jansson)
 {
-    (void)state;
     char text[2 * 2050 + 1];
     for (size_t depth = 2047; depth <= 2050; depth++) {
         memset(text, '[', depth);
@@ -179,9 +169,8 @@ static const char sample[] =
     "\"drop\":[{\"x\":\"\\\\\"}]},\"data\":{\"t\":\"{\\\"a\\\":\\\"b\\\",\\n \\\"c\\\":[]}\"},"
     "\"env\":\"y\\\"z\",\"u\":\"\xc3\xa9\",\"ok\":[true,false,null,{}]}}";
 
-static void cut_anywhere(void **state)
+TEST(cut_anywhere)
 {
-    (void)state;
     for (size_t n = 0; n < sizeof(sample); n++) {
         assert_int_equal(expect_as_jansson(sample, n), n == sizeof(sample) - 1);
         json_t *less = parse(sample, n, &skipped);
@@ -191,9 +180,8 @@ static void cut_anywhere(void **state)
 }
 
 /* Every byte becomes each of those that mean something. */
-static void one_byte_is_another(void **state)
+TEST(one_byte_is_another)
 {
-    (void)state;
     static const char bytes[] = "{}[]\",:\\ 0-.eutn/\x01\xc3\x80";
     char text[sizeof(sample)];
     unsigned json = 0;
@@ -205,15 +193,4 @@ static void one_byte_is_another(void **state)
             json_decref(parse(text, sizeof(sample) - 1, &skipped));
         }
     assert_true(json > sizeof(sample));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_that_go),     cmocka_unit_test(members_that_are_all),
-        cmocka_unit_test(what_stays),          cmocka_unit_test(values_of_every_kind),
-        cmocka_unit_test(as_deep_as_jansson),  cmocka_unit_test(cut_anywhere),
-        cmocka_unit_test(one_byte_is_another),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

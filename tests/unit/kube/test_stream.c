@@ -1,10 +1,5 @@
 /* Watch answers, cut at every place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,9 +32,8 @@ static const char all[] =
     EVENT("ADDED", "a", "7") "\n" EVENT("MODIFIED", "b", "8") "\r\n" EVENT("BOOKMARK", "", "9")
         EVENT("NEW", "x", "10") EVENT("DELETED", "a", "11");
 
-static void cut_anywhere(void **state)
+TEST(cut_anywhere)
 {
-    (void)state;
     size_t len = strlen(all);
     for (size_t i = 0; i <= len; i++)
         for (size_t step = 1; step <= 3; step += 2) {
@@ -64,9 +58,8 @@ static hl_status feed(const char *text, struct hl_kube_stream *s, struct seen *s
     return st;
 }
 
-static void errors_by_code(void **state)
+TEST(errors_by_code)
 {
-    (void)state;
 
     static const struct {
         const char *status;
@@ -92,9 +85,8 @@ static void errors_by_code(void **state)
     }
 }
 
-static void what_is_no_event(void **state)
+TEST(what_is_no_event)
 {
-    (void)state;
     static const char *const bad[] = {"nonsense\n", "[]\n", "{\"type\":\"ADDED\"}\n",
                                       "{\"type\":\"ADDED\",\"object\":7}\n"};
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
@@ -105,18 +97,16 @@ static void what_is_no_event(void **state)
 }
 
 /* An event that was not taken is asked for again. */
-static void the_version_is_that_of_what_was_taken(void **state)
+TEST(the_version_is_that_of_what_was_taken)
 {
-    (void)state;
     struct seen seen = {.answer = HL_ENOMEM};
     struct hl_kube_stream s;
     assert_int_equal(feed(EVENT("ADDED", "a", "7"), &s, &seen), HL_ENOMEM);
     assert_string_equal(s.version, "1");
 }
 
-static void lines_of_megabytes_and_their_limit(void **state)
+TEST(lines_of_megabytes_and_their_limit)
 {
-    (void)state;
     static const char head[] =
         "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"big\",\"resourceVersion\":\"2\"},"
         "\"x\":\"";
@@ -136,16 +126,4 @@ static void lines_of_megabytes_and_their_limit(void **state)
     assert_int_not_equal(st, HL_OK);
     hl_kube_stream_fini(&s);
     free(megabyte);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cut_anywhere),
-        cmocka_unit_test(errors_by_code),
-        cmocka_unit_test(what_is_no_event),
-        cmocka_unit_test(the_version_is_that_of_what_was_taken),
-        cmocka_unit_test(lines_of_megabytes_and_their_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Work of the L3 daemon's threads: run in a worker, ended on the loop, never lost. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -62,20 +57,18 @@ static void add_items(unsigned threads, int *order, int *ended)
     hl_loop_destroy(loop);
 }
 
-static void one_thread_keeps_the_order_and_loses_nothing(void **state)
+TEST(one_thread_keeps_the_order_and_loses_nothing)
 {
     int order[COUNT], ended = 0;
-    (void)state;
     add_items(1, order, &ended);
     assert_int_equal(ended, COUNT);
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(order[i], i);
 }
 
-static void several_threads_end_everything_once(void **state)
+TEST(several_threads_end_everything_once)
 {
     int order[COUNT], ended = 0, seen[COUNT] = {0};
-    (void)state;
     atomic_store(&most, 0);
     add_items(4, order, &ended);
     assert_int_equal(ended, COUNT);
@@ -84,24 +77,13 @@ static void several_threads_end_everything_once(void **state)
     assert_in_range(atomic_load(&most), 1, 4);
 }
 
-static void without_work_they_end(void **state)
+TEST(without_work_they_end)
 {
     struct hl_loop *loop = NULL;
     struct workers *ws = NULL;
-    (void)state;
     assert_int_equal(hl_loop_create(&loop), HL_OK);
     assert_int_equal(workers_start(loop, 3, &ws), HL_OK);
     workers_stop(ws);
     workers_stop(NULL);
     hl_loop_destroy(loop);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_keeps_the_order_and_loses_nothing),
-        cmocka_unit_test(several_threads_end_everything_once),
-        cmocka_unit_test(without_work_they_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Rank tables of gangs that Helios placed itself. Expected documents are worked out by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,9 +59,8 @@ static void assert_table(const struct hl_plan *plan, const struct hl_cluster *c,
 static const char *const gpus[] = {"0035:03:00.0", "0035:04:00.0", "0035:05:00.0",
                                    "0004:04:00.0", "0004:05:00.0", "0004:06:00.0"};
 
-static void devices_are_numbered_as_the_driver_does(void **state)
+TEST(devices_are_numbered_as_the_driver_does)
 {
-    (void)state;
     struct hl_cluster c = {0};
     add_node(&c, "power", "10.0.0.1", gpus);
     struct hl_plan *plan = plan_of("{\"jobName\":\"gpt\",\"command\":\"x\",\"parallelism\":"
@@ -90,9 +84,8 @@ static const char *const cpu_job = "{\"jobName\":\"gpt\",\"command\":\"x\",\"par
                                    "{\"tensor_parallel_size\":2,\"pipeline_parallel_size\":2},"
                                    "\"resources\":{\"gpus_per_rank\":0,\"ranks_per_slot\":1}}";
 
-static void without_accelerators_devices_are_the_slots(void **state)
+TEST(without_accelerators_devices_are_the_slots)
 {
-    (void)state;
     struct hl_cluster c = {0};
     add_node(&c, "node-0", "10.0.0.1", NULL);
     add_node(&c, "node-1", "fe80::2", NULL);
@@ -113,9 +106,8 @@ static void without_accelerators_devices_are_the_slots(void **state)
     hl_cluster_fini(&c);
 }
 
-static void the_whole_job_is_one_super_pod(void **state)
+TEST(the_whole_job_is_one_super_pod)
 {
-    (void)state;
     struct hl_cluster c = {0};
     add_node(&c, "node-0", "10.0.0.1", NULL);
     struct hl_plan *plan =
@@ -140,9 +132,8 @@ static void the_whole_job_is_one_super_pod(void **state)
 }
 
 /* Rank r stands r-th in the table, whichever nodes the gang got. */
-static void a_gang_that_is_placed_elsewhere_keeps_its_ranks(void **state)
+TEST(a_gang_that_is_placed_elsewhere_keeps_its_ranks)
 {
-    (void)state;
     struct hl_cluster c = {0};
     for (int i = 0; i < 4; i++) {
         char name[32], address[32];
@@ -169,9 +160,8 @@ static void a_gang_that_is_placed_elsewhere_keeps_its_ranks(void **state)
     hl_cluster_fini(&c);
 }
 
-static void two_nodes_without_addresses_have_no_table(void **state)
+TEST(two_nodes_without_addresses_have_no_table)
 {
-    (void)state;
     struct hl_cluster c = {0};
     char *text = NULL;
     add_node(&c, "node-0", "10.0.0.1", NULL);
@@ -184,16 +174,4 @@ static void two_nodes_without_addresses_have_no_table(void **state)
     assert_non_null(strstr(hl_error_text(), "node-1"));
     hl_plan_free(plan);
     hl_cluster_fini(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_are_numbered_as_the_driver_does),
-        cmocka_unit_test(without_accelerators_devices_are_the_slots),
-        cmocka_unit_test(the_whole_job_is_one_super_pod),
-        cmocka_unit_test(a_gang_that_is_placed_elsewhere_keeps_its_ranks),
-        cmocka_unit_test(two_nodes_without_addresses_have_no_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

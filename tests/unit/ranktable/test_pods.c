@@ -1,10 +1,5 @@
 /* What is decided from a job, its pods and its ConfigMap. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,9 +147,8 @@ static void expect_ranks(const struct world *w, const char *want)
     hl_ranktable_verdict_fini(&v);
 }
 
-static void completed_with_the_last_annotation(void **state)
+TEST(completed_with_the_last_annotation)
 {
-    (void)state;
     struct world w = make(2);
     expect(&w, HL_RANKTABLE_WAITING, "0 of 3");
     give_devices(add_pod(&w, "worker", 1), NEW_KEY, 3);
@@ -167,18 +161,16 @@ static void completed_with_the_last_annotation(void **state)
     end(&w);
 }
 
-static void the_newest_key_counts(void **state)
+TEST(the_newest_key_counts)
 {
-    (void)state;
     struct world w = whole(1);
     give_devices(json_array_get(w.pods, 1), OLD_KEY, 9);
     expect_ranks(&w, "1:0 2:2");
     end(&w);
 }
 
-static void indices_that_are_wished(void **state)
+TEST(indices_that_are_wished)
 {
-    (void)state;
     struct world w = whole(2);
     annotate(json_array_get(w.pods, 0), "hccl/rankIndex", "2");
     expect_ranks(&w, "2:0 3:2 1:4");
@@ -189,9 +181,8 @@ static void indices_that_are_wished(void **state)
     end(&w);
 }
 
-static void a_replaced_pod_takes_its_place(void **state)
+TEST(a_replaced_pod_takes_its_place)
 {
-    (void)state;
     struct world w = whole(2);
     json_array_remove(w.pods, 1);
     expect(&w, HL_RANKTABLE_WAITING, "2 of 3");
@@ -205,9 +196,8 @@ static void set_meta(json_t *pod, const char *key, json_t *value)
     json_object_set_new(meta(pod), key, value);
 }
 
-static void who_does_not_count(void **state)
+TEST(who_does_not_count)
 {
-    (void)state;
     for (int what = 0; what < 6; what++) {
         struct world w = whole(1);
         json_t *pod = json_array_get(w.pods, 1), *labels = json_object_get(meta(pod), "labels");
@@ -229,9 +219,8 @@ static void who_does_not_count(void **state)
 }
 
 /* The lingering pods of the incarnation before never make a table with those of this one. */
-static void incarnations_are_not_mixed(void **state)
+TEST(incarnations_are_not_mixed)
 {
-    (void)state;
     struct world w = whole(1);
     json_object_set_new(json_object_get(w.job, "status"), "version", json_integer(1));
     expect(&w, HL_RANKTABLE_WAITING, "0 of 2");
@@ -245,18 +234,16 @@ static void incarnations_are_not_mixed(void **state)
     end(&w);
 }
 
-static void more_pods_than_replicas(void **state)
+TEST(more_pods_than_replicas)
 {
-    (void)state;
     struct world w = whole(1);
     give_devices(add_pod(&w, "worker", 1), NEW_KEY, 5);
     expect(&w, HL_RANKTABLE_WAITING, "3 of 2");
     end(&w);
 }
 
-static void a_pod_without_devices_counts_if_it_wants_none(void **state)
+TEST(a_pod_without_devices_counts_if_it_wants_none)
 {
-    (void)state;
     struct world w = make(1);
     give_devices(add_pod(&w, "worker", 0), NEW_KEY, 2);
     json_object_del(add_pod(&w, "master", 0), "spec");
@@ -265,9 +252,8 @@ static void a_pod_without_devices_counts_if_it_wants_none(void **state)
     end(&w);
 }
 
-static void hostile_annotations_cost_their_own_job(void **state)
+TEST(hostile_annotations_cost_their_own_job)
 {
-    (void)state;
     char *deep = malloc(20001), *longer = malloc(100001);
     memset(deep, '[', 20000);
     memset(longer, 'x', 100000);
@@ -300,9 +286,8 @@ static void hostile_annotations_cost_their_own_job(void **state)
     free(longer);
 }
 
-static void strange_jobs(void **state)
+TEST(strange_jobs)
 {
-    (void)state;
     struct world w = whole(1);
     json_t *spec = json_object_get(w.job, "spec");
     json_t *worker = json_array_get(json_object_get(spec, "tasks"), 1);
@@ -348,9 +333,8 @@ static void expect_servers(const char *text, const char *const want[3])
 }
 
 /* Its pods have no number: what the table says already stays. */
-static void a_deployment_keeps_its_ranks(void **state)
+TEST(a_deployment_keeps_its_ranks)
 {
-    (void)state;
     struct hl_ranktable_verdict v;
     json_t *job = make_deployment();
     struct world w = whole(2);
@@ -379,9 +363,8 @@ static void a_deployment_keeps_its_ranks(void **state)
 }
 
 /* Pods of one that had its name do not count; clocks of API servers may differ by a little. */
-static void a_deployments_pods_are_younger_than_it(void **state)
+TEST(a_deployments_pods_are_younger_than_it)
 {
-    (void)state;
 
     static const struct {
         const char *born;
@@ -408,9 +391,8 @@ static void a_deployments_pods_are_younger_than_it(void **state)
 }
 
 /* Somebody wrote that the second has the rank of the first: the older one keeps it. */
-static void a_rank_that_a_table_gives_twice(void **state)
+TEST(a_rank_that_a_table_gives_twice)
 {
-    (void)state;
 
 #define SERVER(n, rank)                                                                            \
     "{\"server_id\":\"10.0.0." n "\",\"device\":[{\"device_id\":\"0\",\"rank_id\":\"" rank         \
@@ -441,9 +423,8 @@ static int is_written(struct world *w, const char *text)
 }
 
 /* Pods that come one after the other cost no writes; one that is lost costs one. */
-static void an_incomplete_table_is_written_once(void **state)
+TEST(an_incomplete_table_is_written_once)
 {
-    (void)state;
 
     static const char *const not_yet[] = {"",   "initializing",   "{}",
                                           "[]", "{\"status\":7}", "{\"status\":\"Initializing\"}"};
@@ -469,9 +450,8 @@ static void an_incomplete_table_is_written_once(void **state)
     end(&w);
 }
 
-static void a_big_job_fits_and_a_huge_one_says_so(void **state)
+TEST(a_big_job_fits_and_a_huge_one_says_so)
 {
-    (void)state;
     struct world w = whole(999);
     expect(&w, HL_RANKTABLE_COMPLETED, "");
     end(&w);
@@ -480,9 +460,8 @@ static void a_big_job_fits_and_a_huge_one_says_so(void **state)
     end(&w);
 }
 
-static void the_config_map_of_a_job(void **state)
+TEST(the_config_map_of_a_job)
 {
-    (void)state;
     char name[64];
     struct world w = make(1);
     hl_ranktable_config_map(w.job, name, sizeof(name));
@@ -495,27 +474,4 @@ static void the_config_map_of_a_job(void **state)
     hl_ranktable_config_map(w.job, name, sizeof(name));
     assert_string_equal(name, "mine");
     end(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(completed_with_the_last_annotation),
-        cmocka_unit_test(the_newest_key_counts),
-        cmocka_unit_test(indices_that_are_wished),
-        cmocka_unit_test(a_replaced_pod_takes_its_place),
-        cmocka_unit_test(who_does_not_count),
-        cmocka_unit_test(incarnations_are_not_mixed),
-        cmocka_unit_test(more_pods_than_replicas),
-        cmocka_unit_test(a_pod_without_devices_counts_if_it_wants_none),
-        cmocka_unit_test(hostile_annotations_cost_their_own_job),
-        cmocka_unit_test(strange_jobs),
-        cmocka_unit_test(a_deployment_keeps_its_ranks),
-        cmocka_unit_test(a_deployments_pods_are_younger_than_it),
-        cmocka_unit_test(a_rank_that_a_table_gives_twice),
-        cmocka_unit_test(an_incomplete_table_is_written_once),
-        cmocka_unit_test(a_big_job_fits_and_a_huge_one_says_so),
-        cmocka_unit_test(the_config_map_of_a_job),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

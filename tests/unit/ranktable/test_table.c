@@ -1,10 +1,5 @@
 /* Numbering and the four formats. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,9 +59,8 @@ static void assert_document(struct hl_ranktable *t, enum hl_ranktable_format f, 
 
 /* The example of the user guide's appendix, but for the groups, of which it says two and lists one.
  */
-static void v1_is_the_appendix(void **state)
+TEST(v1_is_the_appendix)
 {
-    (void)state;
     struct hl_ranktable t = {0};
     group(&t, "", 2);
     add(&t, make("tf-ze9o", "10.0.0.11", 0, 1, -1, "6=192.168.0.25 7=192.168.0.26"));
@@ -84,9 +78,8 @@ static void v1_is_the_appendix(void **state)
     hl_ranktable_fini(&t);
 }
 
-static void v2_numbers_devices(void **state)
+TEST(v2_numbers_devices)
 {
-    (void)state;
     struct hl_ranktable t = {0};
     group(&t, "w", 2);
     add(&t, make("b", "10.0.0.11", 0, 1, -1, "0=192.168.0.13"));
@@ -101,9 +94,8 @@ static void v2_numbers_devices(void **state)
     hl_ranktable_fini(&t);
 }
 
-static void super_pods_by_what_is_said_or_by_size(void **state)
+TEST(super_pods_by_what_is_said_or_by_size)
 {
-    (void)state;
     for (int said = 0; said < 2; said++) {
         struct hl_ranktable t = {.super_pod_servers = 1};
         group(&t, "w", 2);
@@ -133,9 +125,8 @@ static void super_pods_by_what_is_said_or_by_size(void **state)
     }
 }
 
-static void net_layers_in_2_0(void **state)
+TEST(net_layers_in_2_0)
 {
-    (void)state;
     struct hl_ranktable t = {0};
     struct hl_buf text = HL_BUF(HL_RANKTABLE_TEXT_MAX);
     group(&t, "w", 1);
@@ -157,9 +148,8 @@ static void net_layers_in_2_0(void **state)
 }
 
 /* Any order of adding; wanted indices stay, others fill what is free. */
-static void ranks_do_not_depend_on_the_order(void **state)
+TEST(ranks_do_not_depend_on_the_order)
 {
-    (void)state;
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}};
     for (size_t o = 0; o < HL_ARRAY_LEN(orders); o++) {
         struct hl_ranktable t = {0};
@@ -184,9 +174,8 @@ static void ranks_do_not_depend_on_the_order(void **state)
 }
 
 /* One is missing: the others have the ranks that they will have. */
-static void ranks_wait_for_who_is_missing(void **state)
+TEST(ranks_wait_for_who_is_missing)
 {
-    (void)state;
     struct hl_ranktable t = {0};
     struct hl_buf text = HL_BUF(HL_RANKTABLE_TEXT_MAX);
     group(&t, "w", 3);
@@ -211,9 +200,8 @@ static void assert_refused(struct hl_ranktable_instance x, const char *word)
     hl_ranktable_fini(&t);
 }
 
-static void bad_instances_are_refused(void **state)
+TEST(bad_instances_are_refused)
 {
-    (void)state;
     assert_refused(make("a", "s", 0, 0, -1, "0=-1"), "'-1'");
     assert_refused(make("a", "s", 0, 0, -1, "0=51w.38.67.98s"), "51w.38.67.98s");
     assert_refused(make("a", "s", 0, 0, -1, "x=1.1.1.1"), "'x'");
@@ -235,25 +223,9 @@ static void assert_clash(const char *device_a, const char *server_b, const char 
     hl_ranktable_fini(&t);
 }
 
-static void what_two_claim_is_refused(void **state)
+TEST(what_two_claim_is_refused)
 {
-    (void)state;
     assert_clash("0=1.1.1.1", "s", "0=1.1.1.2", -1, "device 0 of server s");
     assert_clash("0=1.1.1.1", "t", "0=1.1.1.2", 4, "rank index 4");
     assert_clash("0=1.1.1.1", "t", "0", -1, "no address");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(v1_is_the_appendix),
-        cmocka_unit_test(v2_numbers_devices),
-        cmocka_unit_test(super_pods_by_what_is_said_or_by_size),
-        cmocka_unit_test(net_layers_in_2_0),
-        cmocka_unit_test(ranks_do_not_depend_on_the_order),
-        cmocka_unit_test(ranks_wait_for_who_is_missing),
-        cmocka_unit_test(bad_instances_are_refused),
-        cmocka_unit_test(what_two_claim_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Whom a change concerns, and whom it does not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,9 +78,8 @@ static struct cache two_jobs(void)
     return c;
 }
 
-static void a_pod_concerns_its_job(void **state)
+TEST(a_pod_concerns_its_job)
 {
-    (void)state;
     struct cache c = two_jobs();
     put(&c, CACHE_PODS, make_pod("p", "a"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
@@ -125,9 +119,8 @@ static json_t *make_aged(const char *uid, const char *born)
     return pod;
 }
 
-static void pods_come_by_age(void **state)
+TEST(pods_come_by_age)
 {
-    (void)state;
     struct cache c = two_jobs();
     put(&c, CACHE_PODS, make_aged("d", "2026-01-01T00:00:02Z"));
     put(&c, CACHE_PODS, make_aged("c", "2026-01-01T00:00:02Z"));
@@ -151,9 +144,8 @@ static void pods_come_by_age(void **state)
     cache_fini(&c);
 }
 
-static void what_of_a_job_counts(void **state)
+TEST(what_of_a_job_counts)
 {
-    (void)state;
     struct cache c = two_jobs();
     json_t *job = make_job("a", "2026-01-01T00:00:00Z");
     json_object_set_new(job, "status", json_pack("{s:i}", "running", 7));
@@ -171,9 +163,8 @@ static void what_of_a_job_counts(void **state)
     cache_fini(&c);
 }
 
-static void a_config_map_concerns_who_uses_it(void **state)
+TEST(a_config_map_concerns_who_uses_it)
 {
-    (void)state;
     struct cache c = two_jobs();
     put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
@@ -217,9 +208,8 @@ static int wrote(struct cache *c, const char *before, const char *after, const c
     return alone;
 }
 
-static void what_was_written_is_no_news(void **state)
+TEST(what_was_written_is_no_news)
 {
-    (void)state;
     struct cache c = two_jobs();
     put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
@@ -240,9 +230,8 @@ static void what_was_written_is_no_news(void **state)
     cache_fini(&c);
 }
 
-static void what_others_write_is_to_be_read(void **state)
+TEST(what_others_write_is_to_be_read)
 {
-    (void)state;
     struct cache c = two_jobs();
     see(&c, "1"); /* new, and never read */
     assert_true(was_dirty(&c, "vcjob ns/a"));
@@ -277,9 +266,8 @@ static void what_others_write_is_to_be_read(void **state)
 }
 
 /* The answer to a write of one that was made again meanwhile, and lists, which bring all. */
-static void answers_that_are_overtaken(void **state)
+TEST(answers_that_are_overtaken)
 {
-    (void)state;
     struct cache c = two_jobs();
     put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
     drop(&c, CACHE_MAPS, make_partial("rings-config-a", "3"));
@@ -302,9 +290,8 @@ static void answers_that_are_overtaken(void **state)
 }
 
 /* Pods and ConfigMaps by the same loop: what a new list has not got is dropped at its end. */
-static void a_list_of_several_pages(void **state)
+TEST(a_list_of_several_pages)
 {
-    (void)state;
     struct cache c = two_jobs();
     put(&c, CACHE_PODS, make_pod("old", "a"));
     put(&c, CACHE_PODS, make_pod("stays", "a"));
@@ -343,9 +330,8 @@ static void use_map_of_a(json_t *job)
                                   HL_RANKTABLE_VOLUME, "configMap", "name", "rings-config-a"));
 }
 
-static void the_older_of_two_has_the_map(void **state)
+TEST(the_older_of_two_has_the_map)
 {
-    (void)state;
     struct cache c = two_jobs();
     json_t *b = make_job("b", "2026-01-01T00:00:01Z");
     use_map_of_a(b);
@@ -363,20 +349,4 @@ static void the_older_of_two_has_the_map(void **state)
     cache_forget(&c, first);
     assert_null(job_of(&c, "vcjob ns/a"));
     cache_fini(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pod_concerns_its_job),
-        cmocka_unit_test(pods_come_by_age),
-        cmocka_unit_test(what_of_a_job_counts),
-        cmocka_unit_test(a_config_map_concerns_who_uses_it),
-        cmocka_unit_test(what_was_written_is_no_news),
-        cmocka_unit_test(what_others_write_is_to_be_read),
-        cmocka_unit_test(answers_that_are_overtaken),
-        cmocka_unit_test(a_list_of_several_pages),
-        cmocka_unit_test(the_older_of_two_has_the_map),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

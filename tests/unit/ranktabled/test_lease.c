@@ -1,10 +1,5 @@
 /* When a lease may be taken. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include "base/clock.h"
 #include "ranktabled/lease.h"
@@ -23,9 +18,8 @@ static int may(const char *holder, const char *renewed, struct lease_seen *seen,
     return yes;
 }
 
-static void free_ones_and_ones_own(void **state)
+TEST(free_ones_and_ones_own)
 {
-    (void)state;
     struct lease_seen seen = {0};
     assert_true(may("", "a", &seen, 1));
     assert_true(may("me", "a", &seen, 1));
@@ -33,22 +27,12 @@ static void free_ones_and_ones_own(void **state)
 }
 
 /* By the time since a change was seen, whatever clock wrote the renewal. */
-static void one_that_is_not_renewed(void **state)
+TEST(one_that_is_not_renewed)
 {
-    (void)state;
     struct lease_seen seen = {0};
     assert_false(may("other", "1970", &seen, 100));
     assert_false(may("other", "1970", &seen, 115));
     assert_false(may("other", "2999", &seen, 116)); /* renewed */
     assert_false(may("other", "2999", &seen, 131));
     assert_true(may("other", "2999", &seen, 132));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(free_ones_and_ones_own),
-        cmocka_unit_test(one_that_is_not_renewed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

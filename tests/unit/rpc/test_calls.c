@@ -1,4 +1,6 @@
 /* Calls that end well, badly, late or not at all. */
+#include "support/test.h"
+
 #include "unit/rpc/rig.h"
 
 #include <arpa/inet.h>
@@ -15,9 +17,8 @@
 
 static const struct rig_answer models[] = {{"getModel", "{\"model\": {\"tp\": 2}}"}, {NULL, NULL}};
 
-static void every_interface_can_be_served_and_called(void **state)
+TEST(every_interface_can_be_served_and_called)
 {
-    (void)state;
     static const char *pairs[][2] = {
         {"Controller", "listModels"}, {"Agent", "info"}, {"L3", "poolInfo"}};
     for (size_t i = 0; i < HL_ARRAY_LEN(pairs); i++) {
@@ -38,9 +39,8 @@ static void every_interface_can_be_served_and_called(void **state)
     hl_rpc_destroy(rpc);
 }
 
-static void every_status_reaches_the_caller_with_its_text(void **state)
+TEST(every_status_reaches_the_caller_with_its_text)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", models);
 #define X(name, value, text) #name,
@@ -89,9 +89,8 @@ static void *call_200_times(void *arg)
     return NULL;
 }
 
-static void many_threads_share_one_peer(void **state)
+TEST(many_threads_share_one_peer)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", NULL);
     struct caller callers[8];
@@ -138,9 +137,8 @@ static void wait_for_answers(struct tally *t, int count)
     pthread_mutex_unlock(&t->rig->lock);
 }
 
-static void asynchronous_calls_complete_once_each_on_their_loop(void **state)
+TEST(asynchronous_calls_complete_once_each_on_their_loop)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", NULL);
     struct tally t = {.rig = &r};
@@ -155,9 +153,8 @@ static void asynchronous_calls_complete_once_each_on_their_loop(void **state)
     assert_int_equal(t.ok + t.failed, 501);
 }
 
-static void a_deadline_ends_the_wait_and_the_late_answer_is_dropped(void **state)
+TEST(a_deadline_ends_the_wait_and_the_late_answer_is_dropped)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", models);
     json_t *hold = json_pack("{s: s}", "name", "hold");
@@ -177,9 +174,8 @@ static void a_deadline_ends_the_wait_and_the_late_answer_is_dropped(void **state
     rig_stop(&r);
 }
 
-static void a_handler_may_answer_later_and_out_of_order(void **state)
+TEST(a_handler_may_answer_later_and_out_of_order)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", models);
     struct tally t = {.rig = &r};
@@ -196,9 +192,8 @@ static void a_handler_may_answer_later_and_out_of_order(void **state)
     rig_stop(&r);
 }
 
-static void closing_the_peer_cancels_its_calls(void **state)
+TEST(closing_the_peer_cancels_its_calls)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", NULL);
     struct tally t = {.rig = &r};
@@ -214,9 +209,8 @@ static void closing_the_peer_cancels_its_calls(void **state)
     rig_stop(&r);
 }
 
-static void closing_the_server_ends_calls_and_leaves_theirs_answerable(void **state)
+TEST(closing_the_server_ends_calls_and_leaves_theirs_answerable)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", NULL);
     struct tally t = {.rig = &r};
@@ -237,9 +231,8 @@ static void closing_the_server_ends_calls_and_leaves_theirs_answerable(void **st
     hl_rpc_reject(calls[1], HL_EIO, "the runtime is gone meanwhile");
 }
 
-static void a_peer_of_another_interface_is_unsupported(void **state)
+TEST(a_peer_of_another_interface_is_unsupported)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
     struct hl_rpc_peer *other = NULL;
@@ -334,9 +327,8 @@ static void *call_and_be_cut_off(void *arg)
     return NULL;
 }
 
-static void a_killed_server_ends_its_calls_and_its_successor_is_found(void **state)
+TEST(a_killed_server_ends_its_calls_and_its_successor_is_found)
 {
-    (void)state;
     struct outsider first, second;
     outsider_fork(&first);
     outsider_fork(&second);
@@ -362,9 +354,8 @@ static void a_killed_server_ends_its_calls_and_its_successor_is_found(void **sta
     outsider_kill(&second);
 }
 
-static void a_port_in_use_is_busy(void **state)
+TEST(a_port_in_use_is_busy)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
     struct hl_rpc_serve_opts opts = {.address = r.address, .loop = r.loop, .arg = &r};
@@ -388,9 +379,8 @@ static void leave_stale_socket(const char *path)
     close(fd);
 }
 
-static void a_unix_socket_of_the_dead_is_replaced_and_of_the_living_is_busy(void **state)
+TEST(a_unix_socket_of_the_dead_is_replaced_and_of_the_living_is_busy)
 {
-    (void)state;
     char dir[] = "/tmp/hl-rpc-XXXXXX", path[64], address[80];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof(path), "%s/rpc.sock", dir);
@@ -417,9 +407,8 @@ static void a_unix_socket_of_the_dead_is_replaced_and_of_the_living_is_busy(void
     rmdir(dir);
 }
 
-static void an_unknown_host_is_unavailable(void **state)
+TEST(an_unknown_host_is_unavailable)
 {
-    (void)state;
     struct hl_rpc *rpc = NULL;
     struct hl_rpc_peer *peer = NULL;
     assert_int_equal(hl_rpc_create(&rpc), HL_OK);
@@ -431,34 +420,12 @@ static void an_unknown_host_is_unavailable(void **state)
     hl_rpc_destroy(rpc);
 }
 
-static void runtimes_come_and_go(void **state)
+TEST(runtimes_come_and_go)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct hl_rpc *rpc = NULL;
         assert_int_equal(hl_rpc_create(&rpc), HL_OK);
         hl_rpc_destroy(rpc);
     }
     hl_rpc_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_server_ends_its_calls_and_its_successor_is_found),
-        cmocka_unit_test(every_interface_can_be_served_and_called),
-        cmocka_unit_test(every_status_reaches_the_caller_with_its_text),
-        cmocka_unit_test(many_threads_share_one_peer),
-        cmocka_unit_test(asynchronous_calls_complete_once_each_on_their_loop),
-        cmocka_unit_test(a_deadline_ends_the_wait_and_the_late_answer_is_dropped),
-        cmocka_unit_test(a_handler_may_answer_later_and_out_of_order),
-        cmocka_unit_test(closing_the_peer_cancels_its_calls),
-        cmocka_unit_test(closing_the_server_ends_calls_and_leaves_theirs_answerable),
-        cmocka_unit_test(a_peer_of_another_interface_is_unsupported),
-        cmocka_unit_test(a_port_in_use_is_busy),
-        cmocka_unit_test(a_unix_socket_of_the_dead_is_replaced_and_of_the_living_is_busy),
-        cmocka_unit_test(an_unknown_host_is_unavailable),
-        cmocka_unit_test(runtimes_come_and_go),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* What arrives and what comes back: everything goes through a real server. */
+#include "support/test.h"
+
 #include "unit/rpc/rig.h"
 
 static const struct rig_answer answers[] = {
@@ -26,7 +28,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void absent_members_arrive_as_defaults(void **state)
+TEST(absent_members_arrive_as_defaults)
 {
     struct rig *r = *state;
     assert_int_equal(rig_call(r, "startContainer", NULL, NULL), HL_OK);
@@ -41,7 +43,7 @@ static void absent_members_arrive_as_defaults(void **state)
                         "");
 }
 
-static void nested_lists_and_structs_arrive_whole(void **state)
+TEST(nested_lists_and_structs_arrive_whole)
 {
     struct rig *r = *state;
     assert_int_equal(
@@ -65,7 +67,7 @@ static void nested_lists_and_structs_arrive_whole(void **state)
                 "\"rankTable\": \"t\", \"venv\": \"\", \"conda\": \"\", \"python\": \"\"}}");
 }
 
-static void data_is_base64_and_results_carry_every_field(void **state)
+TEST(data_is_base64_and_results_carry_every_field)
 {
     json_t *result = NULL;
     assert_int_equal(
@@ -87,7 +89,7 @@ static void data_is_base64_and_results_carry_every_field(void **state)
     json_decref(result);
 }
 
-static void floats_take_integers_too(void **state)
+TEST(floats_take_integers_too)
 {
     json_t *result = NULL;
     assert_int_equal(rig_call(*state, "info", NULL, &result), HL_OK);
@@ -99,9 +101,8 @@ static void floats_take_integers_too(void **state)
     json_decref(result);
 }
 
-static void lists_of_100000_integers_pass_unchanged(void **state)
+TEST(lists_of_100000_integers_pass_unchanged)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
     json_t *ids = json_array();
@@ -132,14 +133,4 @@ static void lists_of_100000_integers_pass_unchanged(void **state)
     rig_stop(&r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absent_members_arrive_as_defaults),
-        cmocka_unit_test(nested_lists_and_structs_arrive_whole),
-        cmocka_unit_test(data_is_base64_and_results_carry_every_field),
-        cmocka_unit_test(floats_take_integers_too),
-        cmocka_unit_test(lists_of_100000_integers_pass_unchanged),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TESTS_IN(setup, teardown)

@@ -1,4 +1,6 @@
 /* What calls leave in the table of planes; caller and server are in one process here. */
+#include "support/test.h"
+
 #include "unit/rpc/rig.h"
 
 #include <unistd.h>
@@ -25,9 +27,8 @@ static uint64_t timed(const struct hl_plane_stats *s)
     return n;
 }
 
-static void a_call_is_counted_by_both_sides_with_its_bytes(void **state)
+TEST(a_call_is_counted_by_both_sides_with_its_bytes)
 {
-    (void)state;
     struct rig r;
     static const struct rig_answer answers[] = {{"getModel", "{\"model\": {\"tp\": 2}}"},
                                                 {NULL, NULL}};
@@ -53,9 +54,8 @@ static void a_call_is_counted_by_both_sides_with_its_bytes(void **state)
     rig_stop(&r);
 }
 
-static void a_call_that_fails_is_counted_as_failed(void **state)
+TEST(a_call_that_fails_is_counted_as_failed)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "Controller", NULL);
     struct counted a = now();
@@ -66,9 +66,8 @@ static void a_call_that_fails_is_counted_as_failed(void **state)
     rig_stop(&r);
 }
 
-static void a_unix_socket_is_no_network(void **state)
+TEST(a_unix_socket_is_no_network)
 {
-    (void)state;
     struct rig r;
     char address[64];
     snprintf(address, sizeof(address), "unix:/tmp/helios-count-%d.sock", (int)getpid());
@@ -80,14 +79,4 @@ static void a_unix_socket_is_no_network(void **state)
     assert_int_equal(b.management.ops[1], a.management.ops[1]);
     assert_int_equal(b.inside.ops[0] - a.inside.ops[0], 2);
     rig_stop(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_is_counted_by_both_sides_with_its_bytes),
-        cmocka_unit_test(a_call_that_fails_is_counted_as_failed),
-        cmocka_unit_test(a_unix_socket_is_no_network),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

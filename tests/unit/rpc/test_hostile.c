@@ -1,5 +1,7 @@
 /* Bytes that are no Cap'n Proto, or nearly: the server drops such a connection and serves the
  * others. */
+#include "support/test.h"
+
 #include "unit/rpc/rig.h"
 
 #include "base/log.h"
@@ -50,9 +52,8 @@ static uint32_t next_random(uint32_t *x)
     return *x ^= *x << 5;
 }
 
-static void noise_is_survived(void **state)
+TEST(noise_is_survived)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
     static const char http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -157,9 +158,8 @@ static size_t damage(const unsigned char *good, size_t len, int round, uint32_t 
 static const char request[] =
     "{\"request\": {\"importId\": \"i\", \"dir\": \"/models/a\", \"tp\": 2}}";
 
-static void damaged_conversations_are_survived(void **state)
+TEST(damaged_conversations_are_survived)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
     static unsigned char good[CAPTURE_MAX], bad[CAPTURE_MAX];
@@ -216,9 +216,8 @@ static void *lie(void *arg)
     return NULL;
 }
 
-static void damaged_answers_are_survived(void **state)
+TEST(damaged_answers_are_survived)
 {
-    (void)state;
     static const struct rig_answer answers[] = {
         {"locate", "{\"extents\": [{\"id\": \"a\", \"chunkCrcs\": [1, 2, 3, 4, 5, 6, 7, 8, 9]}, "
                    "{\"id\": \"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\", \"offset\": 77}, {}, {}, "
@@ -274,9 +273,8 @@ static void empty_the_structs(unsigned char *message, size_t len, uint64_t count
     assert_int_equal(found, 1);
 }
 
-static void an_answer_that_claims_more_than_its_bytes_is_refused(void **state)
+TEST(an_answer_that_claims_more_than_its_bytes_is_refused)
 {
-    (void)state;
     static const struct rig_answer answers[] = {
         {"locate", "{\"extents\": [{\"id\": \"a\"}, {}, {}, {}, {}]}"}, {NULL, NULL}};
     static unsigned char call[CAPTURE_MAX], answer[CAPTURE_MAX];
@@ -328,9 +326,8 @@ static void rig_limit(struct rig *r, unsigned max_connections)
     assert_int_equal(hl_rpc_open(r->rpc, r->address, "L3", &r->peer), HL_OK);
 }
 
-static void silent_connections_make_room_for_callers(void **state)
+TEST(silent_connections_make_room_for_callers)
 {
-    (void)state;
 
     enum { LIMIT = 32, SILENT = 100 };
     struct rig r;
@@ -352,9 +349,8 @@ static void silent_connections_make_room_for_callers(void **state)
     rig_stop(&r);
 }
 
-static void a_connection_without_a_call_ends(void **state)
+TEST(a_connection_without_a_call_ends)
 {
-    (void)state;
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
     assert_alive(&r);
@@ -368,9 +364,8 @@ static void a_connection_without_a_call_ends(void **state)
     rig_stop(&r);
 }
 
-static void who_finds_no_room_reads_why(void **state)
+TEST(who_finds_no_room_reads_why)
 {
-    (void)state;
 
     enum { LIMIT = 4 };
     struct rig r;
@@ -410,9 +405,8 @@ static rlim_t next_descriptor(void)
     return (rlim_t)fd;
 }
 
-static void a_server_that_ran_out_of_descriptors_serves_again(void **state)
+TEST(a_server_that_ran_out_of_descriptors_serves_again)
 {
-    (void)state;
     struct rig r;
     struct rlimit files, none;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
@@ -439,19 +433,4 @@ static void a_server_that_ran_out_of_descriptors_serves_again(void **state)
     for (int i = 0; i < 3; i++)
         close(fds[i]);
     rig_stop(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(noise_is_survived),
-        cmocka_unit_test(damaged_conversations_are_survived),
-        cmocka_unit_test(damaged_answers_are_survived),
-        cmocka_unit_test(an_answer_that_claims_more_than_its_bytes_is_refused),
-        cmocka_unit_test(silent_connections_make_room_for_callers),
-        cmocka_unit_test(a_connection_without_a_call_ends),
-        cmocka_unit_test(who_finds_no_room_reads_why),
-        cmocka_unit_test(a_server_that_ran_out_of_descriptors_serves_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

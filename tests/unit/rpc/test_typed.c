@@ -1,4 +1,6 @@
 /* Handlers and callers that take structs: everything goes through a real server. */
+#include "support/test.h"
+
 #include "unit/rpc/rig.h"
 
 #include "rpc/agent_calls.h"
@@ -98,7 +100,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void structs_arrive_and_come_back_whole(void **state)
+TEST_IN(setup, teardown, structs_arrive_and_come_back_whole)
 {
     struct typed *t = *state;
     const char *command[] = {"train", "", "\xC3\xA4"};
@@ -119,7 +121,7 @@ static void structs_arrive_and_come_back_whole(void **state)
     hl_arena_fini(&arena);
 }
 
-static void lists_of_numbers_and_bytes(void **state)
+TEST_IN(setup, teardown, lists_of_numbers_and_bytes)
 {
     struct typed *t = *state;
     struct hl_arena arena = {0};
@@ -141,7 +143,7 @@ static void lists_of_numbers_and_bytes(void **state)
     hl_arena_fini(&arena);
 }
 
-static void a_parameter_that_is_not_utf8_is_not_sent(void **state)
+TEST_IN(setup, teardown, a_parameter_that_is_not_utf8_is_not_sent)
 {
     struct typed *t = *state;
     const char *command[] = {"train", "--name=\xFF"};
@@ -153,7 +155,7 @@ static void a_parameter_that_is_not_utf8_is_not_sent(void **state)
         fail_msg("'%s' does not name the field", hl_error_text());
 }
 
-static void failures_keep_status_and_text(void **state)
+TEST_IN(setup, teardown, failures_keep_status_and_text)
 {
     struct typed *t = *state;
     struct hl_api_agent_stop_container_params p = {.id = "the reason"};
@@ -183,7 +185,7 @@ static void port_found(void *arg, hl_status st, const char *text,
     pthread_mutex_unlock(&t->lock);
 }
 
-static void asynchronous_answers_come_on_the_loop(void **state)
+TEST_IN(setup, teardown, asynchronous_answers_come_on_the_loop)
 {
     struct typed *t = *state;
     uint16_t port = 7;
@@ -197,16 +199,4 @@ static void asynchronous_answers_come_on_the_loop(void **state)
     assert_int_equal(t->done, HL_OK);
     assert_string_equal(t->seen, "7 ");
     pthread_mutex_unlock(&t->lock);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(structs_arrive_and_come_back_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(lists_of_numbers_and_bytes, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_parameter_that_is_not_utf8_is_not_sent, setup, teardown),
-        cmocka_unit_test_setup_teardown(failures_keep_status_and_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(asynchronous_answers_come_on_the_loop, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

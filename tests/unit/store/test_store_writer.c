@@ -1,13 +1,10 @@
 /* Commits on a thread of their own: store/writer over a back end that does what the test says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <semaphore.h>
 #include <time.h>
 
@@ -123,7 +120,7 @@ static void let(struct world *w, int commits)
         sem_post(&w->fake.go);
 }
 
-static void what_waits_for_the_disk_is_one_commit_and_told_in_order(void **state)
+TEST_IN(setup, teardown, what_waits_for_the_disk_is_one_commit_and_told_in_order)
 {
     struct world *w = *state;
     put(w, "a");
@@ -138,7 +135,7 @@ static void what_waits_for_the_disk_is_one_commit_and_told_in_order(void **state
     assert_string_equal(w->fake.commits, "[a][bcd]");
 }
 
-static void a_batch_that_fails_costs_no_other(void **state)
+TEST_IN(setup, teardown, a_batch_that_fails_costs_no_other)
 {
     struct world *w = *state;
     put(w, "a");
@@ -152,7 +149,7 @@ static void a_batch_that_fails_costs_no_other(void **state)
     assert_string_equal(w->fake.commits, "[a][bbadc][b][bad][c]");
 }
 
-static void a_batch_that_can_not_be_made_is_told_in_its_turn(void **state)
+TEST_IN(setup, teardown, a_batch_that_can_not_be_made_is_told_in_its_turn)
 {
     struct world *w = *state;
     put(w, "a");
@@ -163,7 +160,7 @@ static void a_batch_that_can_not_be_made_is_told_in_its_turn(void **state)
     assert_string_equal(w->told, "a:ok; :EINVALa key of the store is empty; c:ok; ");
 }
 
-static void stop_waits_for_what_was_put_and_the_answers_still_come(void **state)
+TEST_IN(setup, teardown, stop_waits_for_what_was_put_and_the_answers_still_come)
 {
     struct world *w = *state;
     let(w, 3);
@@ -174,18 +171,4 @@ static void stop_waits_for_what_was_put_and_the_answers_still_come(void **state)
     w->writer = NULL;
     assert_int_equal(hl_loop_run(w->loop), HL_OK);
     assert_string_equal(w->told, "a:ok; b:ok; c:ok; ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_waits_for_the_disk_is_one_commit_and_told_in_order,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(a_batch_that_fails_costs_no_other, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_batch_that_can_not_be_made_is_told_in_its_turn, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(stop_waits_for_what_was_put_and_the_answers_still_come,
-                                        setup, teardown),
-    };
-    return cmocka_run_group_tests_name("store/writer", tests, NULL, NULL);
 }

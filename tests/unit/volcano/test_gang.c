@@ -1,10 +1,5 @@
 /* Names, plans and documents of gangs on Kubernetes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -119,9 +114,8 @@ static const json_t *var(json_t *container, const char *name)
     return found;
 }
 
-static void names_are_dns_labels_and_never_the_same(void **state)
+TEST(names_are_dns_labels_and_never_the_same)
 {
-    (void)state;
     static const char *const ids[] = {
         "gpt-1",
         "gpt.1",
@@ -151,9 +145,8 @@ static const char gang_job[] =
     "\"env\":{\"PRICE\":\"$5\"},\"mounts\":[\"/data:/in:ro\",\"/out:/out\"],"
     "\"resources\":{\"ranks_per_slot\":2,\"cpus_per_rank\":3,\"memory\":\"2GiB\"}}";
 
-static void a_gang_is_one_job_of_all_or_nothing(void **state)
+TEST(a_gang_is_one_job_of_all_or_nothing)
 {
-    (void)state;
     struct hl_job job = job_of(gang_job);
     json_t *doc, *near = json_pack("[[] [s s]]", "node-1", "node-2");
     assert_int_equal(make(&job, &plain, near, &doc), HL_OK);
@@ -195,9 +188,8 @@ static void a_gang_is_one_job_of_all_or_nothing(void **state)
     hl_job_fini(&job);
 }
 
-static void a_rank_is_a_container_with_its_own_identity(void **state)
+TEST(a_rank_is_a_container_with_its_own_identity)
 {
-    (void)state;
     struct hl_job job = job_of(gang_job);
     json_t *doc;
     assert_int_equal(make(&job, &plain, NULL, &doc), HL_OK);
@@ -224,9 +216,8 @@ static void a_rank_is_a_container_with_its_own_identity(void **state)
     hl_job_fini(&job);
 }
 
-static void what_all_ranks_have_is_in_a_config_map(void **state)
+TEST(what_all_ranks_have_is_in_a_config_map)
 {
-    (void)state;
     struct hl_job job = job_of(gang_job);
     json_t *map = variables_of(&job, &plain);
     static const char *const want[][2] = {{"WORLD_SIZE", "4"},
@@ -342,9 +333,8 @@ static void expect_ranks(struct large *l)
     assert_int_equal(json_integer_value(at(l->doc, "spec.minAvailable")), i);
 }
 
-static void pods_of_a_large_gang_share_tasks_and_count_their_ranks(void **state)
+TEST(pods_of_a_large_gang_share_tasks_and_count_their_ranks)
 {
-    (void)state;
 
     static const struct {
         const char *parallelism;
@@ -372,9 +362,8 @@ static void pods_of_a_large_gang_share_tasks_and_count_their_ranks(void **state)
 }
 
 /* No shell where none is needed; where one counts, nothing else says who a rank is. */
-static void a_small_gang_has_its_ranks_written_out(void **state)
+TEST(a_small_gang_has_its_ranks_written_out)
 {
-    (void)state;
     static const char *const counted[] = {"RANK",
                                           "GLOBAL_RANK",
                                           "GROUP_RANK",
@@ -397,9 +386,8 @@ static void a_small_gang_has_its_ranks_written_out(void **state)
     large_free(&many);
 }
 
-static void a_task_wants_to_be_near_what_its_pods_read(void **state)
+TEST(a_task_wants_to_be_near_what_its_pods_read)
 {
-    (void)state;
     struct hl_job job = job_of("{\"jobName\":\"g\",\"dockerImage\":\"i\",\"command\":\"x\","
                                "\"parallelism\":{\"pipeline_parallel_size\":2,"
                                "\"data_parallel_size\":100}}");
@@ -418,9 +406,8 @@ static void a_task_wants_to_be_near_what_its_pods_read(void **state)
     hl_job_fini(&job);
 }
 
-static void devices_are_asked_for_by_their_resource(void **state)
+TEST(devices_are_asked_for_by_their_resource)
 {
-    (void)state;
     struct hl_job job = job_of("{\"jobName\":\"g\",\"dockerImage\":\"i\",\"parallelism\":"
                                "{\"tensor_parallel_size\":8}}");
     struct hl_plan *plan = plan_of(&job, &with_gpus);
@@ -446,9 +433,8 @@ static void devices_are_asked_for_by_their_resource(void **state)
     hl_job_fini(&job);
 }
 
-static void what_kubernetes_can_not_have_is_refused(void **state)
+TEST(what_kubernetes_can_not_have_is_refused)
 {
-    (void)state;
     struct hl_plan *plan = NULL;
     struct hl_job job = job_of("{\"jobName\":\"g\",\"dockerImage\":\"i\",\"resources\":"
                                "{\"gpus_per_rank\":1}}");
@@ -473,20 +459,4 @@ static void what_kubernetes_can_not_have_is_refused(void **state)
     assert_int_equal(make(&job, &plain, NULL, &doc), HL_OK);
     json_decref(doc);
     hl_job_fini(&job);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_dns_labels_and_never_the_same),
-        cmocka_unit_test(a_gang_is_one_job_of_all_or_nothing),
-        cmocka_unit_test(a_rank_is_a_container_with_its_own_identity),
-        cmocka_unit_test(what_all_ranks_have_is_in_a_config_map),
-        cmocka_unit_test(pods_of_a_large_gang_share_tasks_and_count_their_ranks),
-        cmocka_unit_test(a_small_gang_has_its_ranks_written_out),
-        cmocka_unit_test(a_task_wants_to_be_near_what_its_pods_read),
-        cmocka_unit_test(devices_are_asked_for_by_their_resource),
-        cmocka_unit_test(what_kubernetes_can_not_have_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

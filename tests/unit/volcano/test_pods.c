@@ -1,10 +1,5 @@
 /* What pods and Jobs say, in the words of core/v1. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,9 +76,8 @@ static const struct told cases[] = {
      HL_CONTAINER_WANTED, 0, 0, ""},
 };
 
-static void every_state_of_a_pod_is_understood(void **state)
+TEST(every_state_of_a_pod_is_understood)
 {
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
         struct hl_volcano_pod p;
         json_t *pod = parse(cases[i].pod);
@@ -99,9 +93,8 @@ static void every_state_of_a_pod_is_understood(void **state)
     assert_int_equal(p.state, HL_CONTAINER_WANTED);
 }
 
-static void a_rank_that_has_ended_has_a_whole_log(void **state)
+TEST(a_rank_that_has_ended_has_a_whole_log)
 {
-    (void)state;
     json_t *pod = parse("{\"status\":{\"phase\":\"Running\",\"containerStatuses\":["
                         "{\"name\":\"local-1\",\"state\":{\"running\":{}}},"
                         "{\"name\":\"local-11\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}");
@@ -113,9 +106,8 @@ static void a_rank_that_has_ended_has_a_whole_log(void **state)
     json_decref(pod);
 }
 
-static void a_job_that_ends_without_its_pods_is_trouble(void **state)
+TEST(a_job_that_ends_without_its_pods_is_trouble)
 {
-    (void)state;
     static const char *const fine[] = {"Pending", "Running", "Completing", "Completed", ""};
     static const char *const bad[] = {"Failed", "Aborted", "Terminated", "Aborting", "Terminating"};
     json_t *job = parse("{\"metadata\":{},\"status\":{\"state\":{}}}");
@@ -132,14 +124,4 @@ static void a_job_that_ends_without_its_pods_is_trouble(void **state)
     json_object_set_new(json_object_get(job, "metadata"), "deletionTimestamp", json_string("x"));
     assert_string_equal(hl_volcano_job_trouble(job), "Deleted");
     json_decref(job);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_state_of_a_pod_is_understood),
-        cmocka_unit_test(a_rank_that_has_ended_has_a_whole_log),
-        cmocka_unit_test(a_job_that_ends_without_its_pods_is_trouble),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -38,11 +34,10 @@ static uint32_t first_to_leave(struct hl_policy *p, uint64_t now)
     return first;
 }
 
-static void test_fifo_looks_at_arrival_and_lru_at_use(void **state)
+TEST(test_fifo_looks_at_arrival_and_lru_at_use)
 {
     struct hl_policy *fifo = policy("fifo", NULL), *lru = policy("lru", NULL);
     struct hl_policy *opt = policy("opt", NULL);
-    (void)state;
     load_three(fifo);
     load_three(lru);
     load_three(opt);
@@ -55,11 +50,10 @@ static void test_fifo_looks_at_arrival_and_lru_at_use(void **state)
 }
 
 /* 0.7 * N / T + 0.3 * exp(-dt / tau), as the platform scores shards. */
-static void test_heat_is_the_platforms_score(void **state)
+TEST(test_heat_is_the_platforms_score)
 {
     struct hl_policy_options o = {.alpha = 0.7, .beta = 0.3, .window = 10, .tau = 4};
     struct hl_policy *p = policy("heat", &o);
-    (void)state;
     for (uint64_t now = 1; now <= 12; now++)
         hl_policy_used(p, 0, now);
     hl_policy_used(p, 1, 12);
@@ -85,13 +79,12 @@ static void test_heat_is_the_platforms_score(void **state)
     hl_policy_destroy(p);
 }
 
-static void test_random_is_repeated_by_its_seed(void **state)
+TEST(test_random_is_repeated_by_its_seed)
 {
     struct hl_policy_options o = {.seed = 5}, other = {.seed = 6};
     struct hl_policy *a = policy("random", &o), *b = policy("random", &o);
     struct hl_policy *c = policy("random", &other);
     int same = 0;
-    (void)state;
     for (uint32_t i = 0; i < 30; i++) {
         double x = hl_policy_rank(a, i % 3, i, 0);
         assert_true(fabs(x - hl_policy_rank(b, i % 3, i, 0)) < 0.5);
@@ -103,23 +96,11 @@ static void test_random_is_repeated_by_its_seed(void **state)
     hl_policy_destroy(c);
 }
 
-static void test_an_unknown_policy_is_refused_with_the_known_ones(void **state)
+TEST(test_an_unknown_policy_is_refused_with_the_known_ones)
 {
     struct hl_policy *p = NULL;
-    (void)state;
     assert_int_equal(hl_policy_create("lfu", NULL, &p), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "lfu"));
     assert_non_null(strstr(hl_error_text(), "heat"));
     assert_null(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fifo_looks_at_arrival_and_lru_at_use),
-        cmocka_unit_test(test_heat_is_the_platforms_score),
-        cmocka_unit_test(test_random_is_repeated_by_its_seed),
-        cmocka_unit_test(test_an_unknown_policy_is_refused_with_the_known_ones),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

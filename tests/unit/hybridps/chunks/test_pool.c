@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,9 +139,8 @@ static unsigned iteration(struct rig *r)
     return failed;
 }
 
-static void test_whichever_copy_fails_all_is_well_and_the_next_access_succeeds(void **state)
+TEST(test_whichever_copy_fails_all_is_well_and_the_next_access_succeeds)
 {
-    (void)state;
     for (int copy = 0; copy < 2; copy++) {
         unsigned calls = 0, failures = 0;
         for (unsigned k = 0; k == 0 || k <= calls; k++) {
@@ -268,10 +263,9 @@ static void random_operation(struct rig *r, unsigned pages)
     }
 }
 
-static void test_random_operations_keep_contents_and_books(void **state)
+TEST(test_random_operations_keep_contents_and_books)
 {
     static const char *const policies[] = {"lru", "random", "heat", "fifo"};
-    (void)state;
     for (unsigned i = 0; i < 4; i++) {
         struct rig r = {.seed = 100 + i};
         struct hl_chunk_pool_stats s;
@@ -287,10 +281,9 @@ static void test_random_operations_keep_contents_and_books(void **state)
     }
 }
 
-static void test_a_chunk_finds_room_in_pieces(void **state)
+TEST(test_a_chunk_finds_room_in_pieces)
 {
     struct rig r = {.seed = 1};
-    (void)state;
     open_rig(&r, 4, 1, "lru", 3); /* pages: 1 2 3 1 2 3 ... */
     for (uint32_t c = 0; c < 12; c += 3)
         assert_int_equal(step(&r, c, 0, 1), HL_OK); /* four single pages fill it */
@@ -307,9 +300,8 @@ static void test_a_chunk_finds_room_in_pieces(void **state)
 }
 
 /* Anywhere, whichever copy fails on the way; what has no content goes nowhere. */
-static void test_chunks_go_where_they_are_placed_and_keep_their_content(void **state)
+TEST(test_chunks_go_where_they_are_placed_and_keep_their_content)
 {
-    (void)state;
     for (int copy = 0; copy < 2; copy++) {
         struct rig r = {.seed = 5};
         unsigned failed = 0;
@@ -353,9 +345,8 @@ static void test_chunks_go_where_they_are_placed_and_keep_their_content(void **s
     }
 }
 
-static void test_what_comes_next_is_fetched_while_another_is_used(void **state)
+TEST(test_what_comes_next_is_fetched_while_another_is_used)
 {
-    (void)state;
     for (int copy = 0; copy < 2; copy++) {
         struct rig r = {.seed = 1};
         struct hl_chunk_pool_stats s;
@@ -392,9 +383,8 @@ static void test_what_comes_next_is_fetched_while_another_is_used(void **state)
     }
 }
 
-static void test_a_fetch_that_fails_is_done_again_by_the_access(void **state)
+TEST(test_a_fetch_that_fails_is_done_again_by_the_access)
 {
-    (void)state;
     for (unsigned k = 1; k <= 2; k++) {
         struct rig r = {.seed = 1};
         struct hl_trace_use next = {.chunk = 1};
@@ -409,11 +399,10 @@ static void test_a_fetch_that_fails_is_done_again_by_the_access(void **state)
     }
 }
 
-static void test_the_hosts_limit_is_kept(void **state)
+TEST(test_the_hosts_limit_is_kept)
 {
     struct hl_chunk_pool *p = NULL;
     uint32_t c[3];
-    (void)state;
     char spec[32];
     snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)page());
     struct hl_chunk_pool_options o = {.device = spec, .policy = "lru", .host_bytes = page()};
@@ -433,18 +422,4 @@ static void test_the_hosts_limit_is_kept(void **state)
     }
     assert_int_equal(hl_chunk_pool_audit(p), HL_OK);
     hl_chunk_pool_close(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_chunk_finds_room_in_pieces),
-        cmocka_unit_test(test_chunks_go_where_they_are_placed_and_keep_their_content),
-        cmocka_unit_test(test_what_comes_next_is_fetched_while_another_is_used),
-        cmocka_unit_test(test_a_fetch_that_fails_is_done_again_by_the_access),
-        cmocka_unit_test(test_the_hosts_limit_is_kept),
-        cmocka_unit_test(test_whichever_copy_fails_all_is_well_and_the_next_access_succeeds),
-        cmocka_unit_test(test_random_operations_keep_contents_and_books),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* A full host: who leaves it, and that whatever fails nothing is lost. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -203,9 +198,8 @@ static int is_below(struct rig *r, uint32_t c)
 
 /* ---- who leaves ---- */
 
-static void the_chunk_that_is_needed_last_leaves_a_full_host(void **state)
+TEST(the_chunk_that_is_needed_last_leaves_a_full_host)
 {
-    (void)state;
     struct rig r = {.next = {5, 2, 9, 7}, .next_known = 1};
     struct hl_chunk_pool_stats s;
     open_rig(&r, 2, 3, 1);
@@ -228,9 +222,8 @@ static void the_chunk_that_is_needed_last_leaves_a_full_host(void **state)
     close_rig(&r);
 }
 
-static void what_costs_nothing_goes_first(void **state)
+TEST(what_costs_nothing_goes_first)
 {
-    (void)state;
     struct rig r = {.next_known = 1};
     open_rig(&r, 2, 2, 1);
     assert_int_equal(use(&r, 0, 1, 1), HL_OK);
@@ -247,9 +240,8 @@ static void what_costs_nothing_goes_first(void **state)
     close_rig(&r);
 }
 
-static void what_is_in_use_stays_and_is_named(void **state)
+TEST(what_is_in_use_stays_and_is_named)
 {
-    (void)state;
     struct rig r = {0};
     struct hl_trace_use u[2] = {{.chunk = 0, .on_host = 1}, {.chunk = 1, .on_host = 1}};
     struct hl_chunk_pool_stats s;
@@ -265,9 +257,8 @@ static void what_is_in_use_stays_and_is_named(void **state)
     close_rig(&r);
 }
 
-static void a_place_that_is_full_is_said_and_nothing_is_lost(void **state)
+TEST(a_place_that_is_full_is_said_and_nothing_is_lost)
 {
-    (void)state;
     struct rig r = {0};
     open_rig(&r, 1, 2, 1);
     r.fake.room = 3;
@@ -284,9 +275,8 @@ static void a_place_that_is_full_is_said_and_nothing_is_lost(void **state)
     close_rig(&r);
 }
 
-static void full_books_of_others_make_chunks_leave_too(void **state)
+TEST(full_books_of_others_make_chunks_leave_too)
 {
-    (void)state;
     struct rig r = {.books_max = 3 * page()};
     open_rig(&r, 2, 0, 1);
     for (int pass = 0; pass < 3; pass++)
@@ -365,9 +355,8 @@ static int operate(struct rig *r)
     return 1;
 }
 
-static void whichever_call_fails_contents_and_books_are_right(void **state)
+TEST(whichever_call_fails_contents_and_books_are_right)
 {
-    (void)state;
     for (unsigned round = 0; round < 16; round++) {
         unsigned every = round % 8, failed = 0;
         struct rig r = {.seed = every, .books_max = (every % 3 == 2) * 4 * page()};
@@ -386,9 +375,8 @@ static void whichever_call_fails_contents_and_books_are_right(void **state)
 
 /* ---- the order of uses ---- */
 
-static void the_next_use_is_that_of_the_record_around_its_end(void **state)
+TEST(the_next_use_is_that_of_the_record_around_its_end)
 {
-    (void)state;
 
     static const struct {
         uint32_t chunk;
@@ -419,18 +407,4 @@ static void the_next_use_is_that_of_the_record_around_its_end(void **state)
         assert_int_equal(hl_next_use(n, cases[i].chunk, cases[i].moment), cases[i].next);
     hl_next_use_free(n);
     hl_trace_fini(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_chunk_that_is_needed_last_leaves_a_full_host),
-        cmocka_unit_test(what_costs_nothing_goes_first),
-        cmocka_unit_test(what_is_in_use_stays_and_is_named),
-        cmocka_unit_test(a_place_that_is_full_is_said_and_nothing_is_lost),
-        cmocka_unit_test(full_books_of_others_make_chunks_leave_too),
-        cmocka_unit_test(whichever_call_fails_contents_and_books_are_right),
-        cmocka_unit_test(the_next_use_is_that_of_the_record_around_its_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

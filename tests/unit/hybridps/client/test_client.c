@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,10 +29,8 @@ static struct hl_replay_result replay_of(hybridps *h, int copy, uint64_t iterati
     return r;
 }
 
-static void
-test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on(void **state)
+TEST(test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct model m;
         int copy = i % 2, where = i < 2 ? HYBRIDPS_HOST : HYBRIDPS_DEVICE;
@@ -61,10 +55,9 @@ test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on(voi
 }
 
 /* The device's access comes first, and the host's would have made room for it. */
-static void test_accesses_one_after_another_cost_what_one_does(void **state)
+TEST(test_accesses_one_after_another_cost_what_one_does)
 {
     uint64_t moved[2];
-    (void)state;
     for (int apart = 0; apart < 2; apart++) {
         struct model m;
         hybridps_traffic t;
@@ -90,12 +83,11 @@ static void test_accesses_one_after_another_cost_what_one_does(void **state)
     assert_int_equal(moved[1], moved[0]);
 }
 
-static void test_tuning_is_checked_and_used(void **state)
+TEST(test_tuning_is_checked_and_used)
 {
     hybridps *h = NULL;
     hybridps_stats_t s;
     hybridps_options o = {.device = "emu:64KiB", .plan_ahead = 2};
-    (void)state;
     assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "3 to 1000"));
     o = (hybridps_options){.device = "emu:64KiB", .policy = "heat", .heat_tau = -1};
@@ -115,11 +107,10 @@ static void test_tuning_is_checked_and_used(void **state)
     hybridps_close(h);
 }
 
-static void test_training_on_the_device_moves_less_by_plan_than_by_use(void **state)
+TEST(test_training_on_the_device_moves_less_by_plan_than_by_use)
 {
     uint64_t bytes[2] = {0};
     static const char *const policies[] = {"opt", "lru"};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct model m;
         build(&m, 14, policies[i], "copy");
@@ -149,9 +140,8 @@ static void bytes_of_training(int copy, int adam_on, int ahead, hybridps_traffic
     hybridps_close(m.h);
 }
 
-static void test_fetching_ahead_moves_the_same_bytes(void **state)
+TEST(test_fetching_ahead_moves_the_same_bytes)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         hybridps_traffic without[5], with[5];
         bytes_of_training(i % 2, i / 2, 0, without, 5);
@@ -165,11 +155,10 @@ static void test_fetching_ahead_moves_the_same_bytes(void **state)
     }
 }
 
-static void test_another_course_falls_back_and_is_recorded(void **state)
+TEST(test_another_course_falls_back_and_is_recorded)
 {
     struct model m;
     hybridps_stats_t s;
-    (void)state;
     build(&m, 10, NULL, "copy");
     for (int k = 0; k < 2; k++)
         train(&m, HYBRIDPS_HOST);
@@ -198,11 +187,10 @@ static void test_another_course_falls_back_and_is_recorded(void **state)
     hybridps_close(m.h);
 }
 
-static void test_another_tide_is_planned_for_and_no_deviation(void **state)
+TEST(test_another_tide_is_planned_for_and_no_deviation)
 {
     struct model m;
     hybridps_stats_t s;
-    (void)state;
     build(&m, 14, NULL, "copy");
     for (unsigned k = 0; k < 6; k++) { /* the device gets fuller, at an even number of moments */
         OK(hybridps_iteration(m.h, "train"));
@@ -232,12 +220,11 @@ static void expect_failure(int code, int want, const char *const *says)
         __VA_ARGS__, NULL                                                                          \
     }
 
-static void test_what_does_not_fit_says_all_there_is_to_know(void **state)
+TEST(test_what_does_not_fit_says_all_there_is_to_know)
 {
     hybridps *h = open_with(3, NULL, NULL);
     uint32_t t[4];
     char need[32], fit[64], kinds[128];
-    (void)state;
     for (int i = 0; i < 4; i++)
         OK(hybridps_add(h, (char[]){(char)('a' + i), 0}, i % 2, page(), &t[i]));
     OK(hybridps_layout(h));
@@ -274,12 +261,11 @@ static void test_what_does_not_fit_says_all_there_is_to_know(void **state)
 }
 
 /* Many long names in use: what is cut is the end of the list, and what to do comes first. */
-static void test_what_to_do_is_said_before_any_list(void **state)
+TEST(test_what_to_do_is_said_before_any_list)
 {
     hybridps *h = open_with(6, NULL, NULL);
     char name[160];
     uint32_t t;
-    (void)state;
     memset(name, 'x', sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0';
     for (int k = 0; k < 2 * HYBRIDPS_KINDS; k++)
@@ -296,12 +282,11 @@ static void test_what_to_do_is_said_before_any_list(void **state)
     hybridps_close(h);
 }
 
-static void test_wrong_use_is_refused_and_changes_nothing(void **state)
+TEST(test_wrong_use_is_refused_and_changes_nothing)
 {
     hybridps *h = open_with(4, NULL, "move");
     uint32_t a, b, late;
     void *address;
-    (void)state;
     OK(hybridps_add(h, "a", HYBRIDPS_PARAM, page() / 2, &a));
     OK(hybridps_add(h, "b", HYBRIDPS_PARAM, page() / 2, &b));
     hybridps_use u = {.tensor = a, .where = HYBRIDPS_DEVICE};
@@ -372,10 +357,9 @@ static int child_uses(hybridps *h, const volatile uint8_t *at)
     return refused ? 7 : 8;
 }
 
-static void test_a_fork_is_refused_in_the_child(void **state)
+TEST(test_a_fork_is_refused_in_the_child)
 {
     hybridps *h = open_with(2, NULL, NULL);
-    (void)state;
     int status = in_child(child_uses, h, NULL);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
     hybridps_close(h);
@@ -388,9 +372,8 @@ static int faulted(int status)
            (WIFEXITED(status) && WEXITSTATUS(status) != 1 && WEXITSTATUS(status) != 2);
 }
 
-static void test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back(void **state)
+TEST(test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back)
 {
-    (void)state;
     for (int copy = 0; copy < 2; copy++) {
         hybridps *h = open_with(1, NULL, copy ? "copy" : "move");
         uint32_t a, b;
@@ -416,12 +399,11 @@ static void test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back
     }
 }
 
-static void test_content_that_is_freed_costs_nothing_and_is_gone(void **state)
+TEST(test_content_that_is_freed_costs_nothing_and_is_gone)
 {
     hybridps *h = open_with(2, NULL, NULL);
     uint32_t a, b;
     hybridps_stats_t s;
-    (void)state;
     OK(hybridps_add(h, "a", HYBRIDPS_GRAD, page() / 2, &a));
     OK(hybridps_add(h, "b", HYBRIDPS_GRAD, page() / 2, &b));
     OK(hybridps_layout(h));
@@ -438,9 +420,8 @@ static void test_content_that_is_freed_costs_nothing_and_is_gone(void **state)
     hybridps_close(h);
 }
 
-static void test_content_that_is_dropped_costs_nothing_wherever_it_is(void **state)
+TEST(test_content_that_is_dropped_costs_nothing_wherever_it_is)
 {
-    (void)state;
     struct model m;
     hybridps_stats_t before, after;
     hybridps_tensor_info info;
@@ -467,12 +448,11 @@ static void test_content_that_is_dropped_costs_nothing_wherever_it_is(void **sta
     hybridps_close(m.h);
 }
 
-static void test_tensors_lie_in_their_order_and_keep_their_place(void **state)
+TEST(test_tensors_lie_in_their_order_and_keep_their_place)
 {
     hybridps *h = open_with(16, NULL, NULL);
     uint32_t t[5];
     hybridps_tensor_info i[5];
-    (void)state;
     OK(hybridps_add(h, "a", HYBRIDPS_PARAM, 100, &t[0]));
     OK(hybridps_add(h, "g", HYBRIDPS_GRAD, 100, &t[1]));
     OK(hybridps_add(h, "b", HYBRIDPS_PARAM, page() - 128, &t[2]));
@@ -498,14 +478,13 @@ static uint64_t in_table(hybridps_manager *m, int device)
     return i.used;
 }
 
-static void test_the_nodes_table_knows_what_chunks_have(void **state)
+TEST(test_the_nodes_table_knows_what_chunks_have)
 {
     char name[64], spec[32];
     uint64_t room[1] = {2 * page()};
     hybridps_manager *m = NULL;
     hybridps *h = NULL;
     uint32_t t[3];
-    (void)state;
     snprintf(name, sizeof(name), "helios-test-client-%d", (int)getpid());
     hybridps_manager_options mo = {
         .name = name, .host_bytes = 4 * page(), .device_bytes = room, .devices = 1};
@@ -566,14 +545,13 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void test_threads_share_a_client(void **state)
+TEST(test_threads_share_a_client)
 {
     hybridps *h = open_with(6, "lru", "copy");
     uint32_t t[16];
     uint64_t value[16] = {0};
     pthread_t threads[4];
     struct worker w[4];
-    (void)state;
     for (unsigned i = 0; i < 16; i++)
         OK(hybridps_add(h, "t", HYBRIDPS_PARAM, page(), &t[i]));
     OK(hybridps_layout(h));
@@ -586,29 +564,4 @@ static void test_threads_share_a_client(void **state)
         assert_int_equal(w[i].failures, 0);
     }
     hybridps_close(h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on),
-        cmocka_unit_test(test_accesses_one_after_another_cost_what_one_does),
-        cmocka_unit_test(test_tuning_is_checked_and_used),
-        cmocka_unit_test(test_training_on_the_device_moves_less_by_plan_than_by_use),
-        cmocka_unit_test(test_fetching_ahead_moves_the_same_bytes),
-        cmocka_unit_test(test_another_course_falls_back_and_is_recorded),
-        cmocka_unit_test(test_another_tide_is_planned_for_and_no_deviation),
-        cmocka_unit_test(test_what_does_not_fit_says_all_there_is_to_know),
-        cmocka_unit_test(test_what_to_do_is_said_before_any_list),
-        cmocka_unit_test(test_wrong_use_is_refused_and_changes_nothing),
-        cmocka_unit_test(test_a_fork_is_refused_in_the_child),
-        cmocka_unit_test(test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back),
-        cmocka_unit_test(test_content_that_is_freed_costs_nothing_and_is_gone),
-        cmocka_unit_test(test_content_that_is_dropped_costs_nothing_wherever_it_is),
-        cmocka_unit_test(test_tensors_lie_in_their_order_and_keep_their_place),
-        cmocka_unit_test(test_the_nodes_table_knows_what_chunks_have),
-        cmocka_unit_test(test_threads_share_a_client),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

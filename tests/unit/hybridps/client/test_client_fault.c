@@ -1,10 +1,5 @@
 /* Tensors that are touched where their chunk is not: hybridps_serve_faults. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,9 +71,8 @@ static hybridps_stats_t stats_of(const struct world *w)
     return s;
 }
 
-static void what_is_elsewhere_can_be_read_in_both_places_and_nothing_moves(void **state)
+TEST(what_is_elsewhere_can_be_read_in_both_places_and_nothing_moves)
 {
-    (void)state;
     for (size_t m = 0; m < 2; m++) {
         struct world w = world_make(modes[m], "lru");
         hybridps_stats_t before = stats_of(&w);
@@ -102,9 +96,8 @@ static void what_is_elsewhere_can_be_read_in_both_places_and_nothing_moves(void 
     }
 }
 
-static void what_is_written_elsewhere_becomes_the_content(void **state)
+TEST(what_is_written_elsewhere_becomes_the_content)
 {
-    (void)state;
     for (size_t m = 0; m < 2; m++) {
         struct world w = world_make(modes[m], "lru");
         /* by settle */
@@ -129,9 +122,8 @@ static void what_is_written_elsewhere_becomes_the_content(void **state)
 }
 
 /* The view is a snapshot of the chunk: writing it back whole would undo what others wrote. */
-static void a_write_elsewhere_keeps_what_others_wrote_in_the_chunk_meanwhile(void **state)
+TEST(a_write_elsewhere_keeps_what_others_wrote_in_the_chunk_meanwhile)
 {
-    (void)state;
     struct world w = world_make("copy", "lru");
     access_one(&w, 7, HYBRIDPS_HOST, 1);
     at(&w, 6, HYBRIDPS_DEVICE)[3] = 50;
@@ -146,9 +138,8 @@ static void a_write_elsewhere_keeps_what_others_wrote_in_the_chunk_meanwhile(voi
     hybridps_close(w.h);
 }
 
-static void what_has_no_content_is_no_number_and_is_named(void **state)
+TEST(what_has_no_content_is_no_number_and_is_named)
 {
-    (void)state;
     struct world w = world_make("copy", "lru");
     OK(hybridps_drop(w.h, w.t + 2, 2)); /* both of a chunk */
     assert_int_equal(at(&w, 2, HYBRIDPS_HOST)[8], 0xff);
@@ -158,9 +149,8 @@ static void what_has_no_content_is_no_number_and_is_named(void **state)
     hybridps_close(w.h);
 }
 
-static void what_is_copied_to_the_device_ahead_is_never_seen_half(void **state)
+TEST(what_is_copied_to_the_device_ahead_is_never_seen_half)
 {
-    (void)state;
     struct world w = world_make("copy", "opt");
     for (int k = 0; k < 30; k++) {
         OK(hybridps_iteration(w.h, "train"));
@@ -178,16 +168,4 @@ static void what_is_copied_to_the_device_ahead_is_never_seen_half(void **state)
         }
     }
     hybridps_close(w.h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_elsewhere_can_be_read_in_both_places_and_nothing_moves),
-        cmocka_unit_test(what_is_written_elsewhere_becomes_the_content),
-        cmocka_unit_test(a_write_elsewhere_keeps_what_others_wrote_in_the_chunk_meanwhile),
-        cmocka_unit_test(what_has_no_content_is_no_number_and_is_named),
-        cmocka_unit_test(what_is_copied_to_the_device_ahead_is_never_seen_half),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* The same course of accesses under each policy: opt moves least from when it has a plan. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -138,38 +134,23 @@ static void compare(struct course c, unsigned count)
     assert_true(beaten * 20 < count * HL_ARRAY_LEN(others));
 }
 
-static void test_one_at_a_time(void **state)
+TEST(test_one_at_a_time)
 {
-    (void)state;
     compare((struct course){.pages = 6, .sizes = 1, .held = 1}, 60);
 }
 
 /* In use from one moment to the next: each of these is a use, and what comes after it counts. */
-static void test_several_in_use_across_moments(void **state)
+TEST(test_several_in_use_across_moments)
 {
-    (void)state;
     compare((struct course){.pages = 6, .sizes = 1, .held = 4}, 60);
 }
 
-static void test_several_in_use_while_the_tide_rises_and_falls(void **state)
+TEST(test_several_in_use_while_the_tide_rises_and_falls)
 {
-    (void)state;
     compare((struct course){.pages = 9, .sizes = 1, .held = 4, .tide = 4}, 60);
 }
 
-static void test_tensors_of_several_sizes(void **state)
+TEST(test_tensors_of_several_sizes)
 {
-    (void)state;
     compare((struct course){.pages = 16, .sizes = 4, .held = 4, .tide = 5}, 60);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_at_a_time),
-        cmocka_unit_test(test_several_in_use_across_moments),
-        cmocka_unit_test(test_several_in_use_while_the_tide_rises_and_falls),
-        cmocka_unit_test(test_tensors_of_several_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* Any order of calls on several clients, against a model written down from the header alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,12 +308,11 @@ static void course(struct client *c, uint64_t seed, unsigned calls, uint64_t *ot
     audit(c);
 }
 
-static void test_any_order_of_calls_keeps_contents_and_books(void **state)
+TEST(test_any_order_of_calls_keeps_contents_and_books)
 {
     struct client clients[CLIENTS];
     uint64_t seed = 20, other = 4, loads = 0, deviations = 0, planned = 0;
     hybridps_stats_t s;
-    (void)state;
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct client *c = &clients[round % CLIENTS];
         if (round >= CLIENTS && pick(&seed, 4) == 0) {
@@ -346,11 +341,10 @@ static void test_any_order_of_calls_keeps_contents_and_books(void **state)
 }
 
 /* Lazily made state: tensors that are added, and used, while an iteration is recorded. */
-static void test_tensors_added_while_an_iteration_is_recorded_are_in_the_record(void **state)
+TEST(test_tensors_added_while_an_iteration_is_recorded_are_in_the_record)
 {
     struct client c;
     hybridps_stats_t s;
-    (void)state;
     open_client(&c, 1);
     for (int k = 0; k < 3; k++) {
         uint32_t id;
@@ -374,13 +368,4 @@ static void test_tensors_added_while_an_iteration_is_recorded_are_in_the_record(
     audit(&c);
     replay_record(&c);
     hybridps_close(c.h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors_added_while_an_iteration_is_recorded_are_in_the_record),
-        cmocka_unit_test(test_any_order_of_calls_keeps_contents_and_books),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* What a collective gives back as a managed tensor: its place, its content, and none after a
  * failure. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -57,17 +53,13 @@ static int managed(int rank, int world)
     return 0;
 }
 
-static void results_are_tensors_of_the_pool(void **state)
+TEST(results_are_tensors_of_the_pool)
 {
-    (void)state;
     together(2, managed);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_are_tensors_of_the_pool),
-    };
     snprintf(name, sizeof(name), "helios-test-managed-%d", (int)getpid());
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -42,9 +38,8 @@ static uint64_t total(const struct hl_replay_result *r)
     return sum;
 }
 
-static void test_the_pool_moves_what_the_plan_foresaw(void **state)
+TEST(test_the_pool_moves_what_the_plan_foresaw)
 {
-    (void)state;
     for (unsigned i = 0; i < 60; i++) {
         struct hl_trace t = {0};
         int copy = i % 2;
@@ -65,9 +60,8 @@ static void test_the_pool_moves_what_the_plan_foresaw(void **state)
     }
 }
 
-static void test_the_pool_moves_what_an_endless_plan_foresaw(void **state)
+TEST(test_the_pool_moves_what_an_endless_plan_foresaw)
 {
-    (void)state;
     for (unsigned i = 0; i < 60; i++) {
         struct hl_trace t = {0};
         int copy = i % 2;
@@ -92,12 +86,11 @@ static void test_the_pool_moves_what_an_endless_plan_foresaw(void **state)
 }
 
 /* A rule that asks for the next use only may be beaten; seldom, and never on the whole. */
-static void test_on_the_whole_every_policy_moves_more_than_opt(void **state)
+TEST(test_on_the_whole_every_policy_moves_more_than_opt)
 {
     static const char *const others[] = {"fifo", "lru", "heat", "random"};
     uint64_t sums[4] = {0}, ours = 0;
     unsigned beaten = 0;
-    (void)state;
     for (unsigned i = 0; i < 400; i++) {
         struct hl_trace t = {0};
         int copy = i % 2;
@@ -121,9 +114,8 @@ static void test_on_the_whole_every_policy_moves_more_than_opt(void **state)
     assert_true(beaten * 20 < 1600);
 }
 
-static void test_the_result_is_in_the_traces_own_bytes_at_any_scale(void **state)
+TEST(test_the_result_is_in_the_traces_own_bytes_at_any_scale)
 {
-    (void)state;
     for (unsigned i = 0; i < 6; i++) {
         struct hl_trace t = {0};
         make(&t, 900 + i, i % 2, 3, 100000);
@@ -141,7 +133,7 @@ static void test_the_result_is_in_the_traces_own_bytes_at_any_scale(void **state
 /* Two chunks of 100, room for one: forward reads a, b; the host writes both. By hand, mode move: a
  * comes (100), leaves for b (100, 100), b leaves for the host (100); a is there already. Mode copy:
  * two come (200), nobody is written back. */
-static void test_an_iteration_costs_what_it_does_by_hand(void **state)
+TEST(test_an_iteration_costs_what_it_does_by_hand)
 {
     const char *text =
         "{\"chunks\":[{\"id\":\"a\",\"bytes\":100},{\"id\":\"b\",\"bytes\":100}],\"iteration\":["
@@ -149,7 +141,6 @@ static void test_an_iteration_costs_what_it_does_by_hand(void **state)
         "{\"avail\":100,\"need\":[[\"b\",\"gpu\",\"r\"]]},"
         "{\"avail\":0,\"need\":[[\"a\",\"cpu\",\"w\"],[\"b\",\"cpu\",\"w\"]]}],\"iterations\":2}";
     struct hl_trace t = {0};
-    (void)state;
     assert_int_equal(hl_trace_parse(text, strlen(text), &t), HL_OK);
     for (int copy = 0; copy < 2; copy++) {
         struct hl_replay_result r = replay(&t, "opt", copy, 1);
@@ -162,7 +153,7 @@ static void test_an_iteration_costs_what_it_does_by_hand(void **state)
     hl_trace_fini(&t);
 }
 
-static void test_what_does_not_fit_is_named_with_its_moment(void **state)
+TEST(test_what_does_not_fit_is_named_with_its_moment)
 {
     static const char *const policies[] = {"opt", "lru"};
     const char *text =
@@ -171,7 +162,6 @@ static void test_what_does_not_fit_is_named_with_its_moment(void **state)
         "{\"stage\":\"FWD\",\"op\":\"y\",\"avail\":150,\"need\":[[\"a\",\"gpu\",\"r\"],"
         "[\"b\",\"gpu\",\"r\"]]}]}";
     struct hl_trace t = {0};
-    (void)state;
     assert_int_equal(hl_trace_parse(text, strlen(text), &t), HL_OK);
     for (size_t i = 0; i < HL_ARRAY_LEN(policies); i++) {
         struct hl_replay_options o = {.policy = policies[i]};
@@ -190,14 +180,13 @@ static void test_what_does_not_fit_is_named_with_its_moment(void **state)
 }
 
 /* Too long to be planned in one go: some iterations are, and gone through again and again. */
-static void test_many_iterations_follow_a_loop(void **state)
+TEST(test_many_iterations_follow_a_loop)
 {
     struct hl_trace t = {0};
     struct hl_replay_options o = {.policy = "opt", .plan_needs = 600};
     struct hl_replay_result parts = {0};
     struct maker m = {
         .seed = 3, .sizes = 1, .unit = 4096, .chunks = 8, .moments = 80, .iterations = 25};
-    (void)state;
     m.slack = 4;
     maker_make(&m, &t);
     struct hl_replay_result whole = replay(&t, "opt", 0, 1), lru = replay(&t, "lru", 0, 1);
@@ -209,18 +198,4 @@ static void test_many_iterations_follow_a_loop(void **state)
     hl_replay_fini(&whole);
     hl_replay_fini(&lru);
     hl_trace_fini(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_iteration_costs_what_it_does_by_hand),
-        cmocka_unit_test(test_what_does_not_fit_is_named_with_its_moment),
-        cmocka_unit_test(test_the_pool_moves_what_the_plan_foresaw),
-        cmocka_unit_test(test_the_pool_moves_what_an_endless_plan_foresaw),
-        cmocka_unit_test(test_on_the_whole_every_policy_moves_more_than_opt),
-        cmocka_unit_test(test_the_result_is_in_the_traces_own_bytes_at_any_scale),
-        cmocka_unit_test(test_many_iterations_follow_a_loop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

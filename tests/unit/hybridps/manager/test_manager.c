@@ -1,10 +1,6 @@
 /* The manager with real processes: they are killed, they race, and their sums must be right. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -138,9 +134,8 @@ static void take_room(hybridps_manager *m, uint64_t size, int refer, int expect)
     assert_int_equal(hybridps_manager_add(m, device, size, ticket), 0);
 }
 
-static void test_chunks_of_20_go_to_the_host_then_to_the_device_then_nowhere(void **state)
+TEST(test_chunks_of_20_go_to_the_host_then_to_the_device_then_nowhere)
 {
-    (void)state;
     hybridps_manager *m = open_with(64, (uint64_t[]){32}, 1);
     int device = -2;
     uint64_t ticket = 0;
@@ -157,9 +152,8 @@ static void test_chunks_of_20_go_to_the_host_then_to_the_device_then_nowhere(voi
     hybridps_manager_close(m);
 }
 
-static void test_chunks_of_40_move_from_host_to_device_one_after_the_other(void **state)
+TEST(test_chunks_of_40_move_from_host_to_device_one_after_the_other)
 {
-    (void)state;
     hybridps_manager *m = open_with(200, (uint64_t[]){80}, 1);
     take_room(m, 40, 0, HOST); /* two tensors of 20 */
     take_room(m, 40, 0, HOST); /* the third one's chunk */
@@ -190,9 +184,8 @@ static int add_as_rank(struct child_ends *e)
     return 0;
 }
 
-static void test_two_ranks_see_one_table(void **state)
+TEST(test_two_ranks_see_one_table)
 {
-    (void)state;
     hybridps_manager *m = open_with(1000, (uint64_t[]){100, 100}, 2);
     struct child c[2] = {start(add_as_rank, 0), start(add_as_rank, 1)};
     assert_int_equal(hear(c[0].hear), 'a');
@@ -217,9 +210,8 @@ static void test_two_ranks_see_one_table(void **state)
 
 /* ---- rules ---- */
 
-static void test_the_own_device_comes_before_the_others(void **state)
+TEST(test_the_own_device_comes_before_the_others)
 {
-    (void)state;
     hybridps_manager *m = open_with(10, (uint64_t[]){10, 10, 10}, 3);
     take_room(m, 10, 2, HOST);
     take_room(m, 10, 2, 2);
@@ -228,9 +220,8 @@ static void test_the_own_device_comes_before_the_others(void **state)
     hybridps_manager_close(m);
 }
 
-static void test_a_ticket_keeps_its_room_until_it_is_used_or_cancelled(void **state)
+TEST(test_a_ticket_keeps_its_room_until_it_is_used_or_cancelled)
 {
-    (void)state;
     hybridps_manager *m = open_with(100, NULL, 0);
     int device;
     uint64_t a, b;
@@ -254,9 +245,8 @@ static void test_a_ticket_keeps_its_room_until_it_is_used_or_cancelled(void **st
     hybridps_manager_close(m);
 }
 
-static void test_tickets_without_end_are_refused(void **state)
+TEST(test_tickets_without_end_are_refused)
 {
-    (void)state;
     hybridps_manager *m = open_with(100000, NULL, 0);
     uint64_t ids[HL_MANAGER_TICKETS + 1];
     int device;
@@ -270,9 +260,8 @@ static void test_tickets_without_end_are_refused(void **state)
     hybridps_manager_close(m);
 }
 
-static void test_what_can_not_be_is_refused_and_changes_nothing(void **state)
+TEST(test_what_can_not_be_is_refused_and_changes_nothing)
 {
-    (void)state;
     hybridps_manager *m = open_with(100, (uint64_t[]){50}, 1), *other = NULL;
     int device;
     uint64_t ticket;
@@ -295,9 +284,8 @@ static void test_what_can_not_be_is_refused_and_changes_nothing(void **state)
     hybridps_manager_close(m);
 }
 
-static void test_the_last_one_takes_the_table_away(void **state)
+TEST(test_the_last_one_takes_the_table_away)
 {
-    (void)state;
     hybridps_manager *a = open_with(100, NULL, 0);
     hybridps_manager *b = join();
     assert_int_equal(hybridps_manager_add(a, HOST, 30, 0), 0);
@@ -308,9 +296,8 @@ static void test_the_last_one_takes_the_table_away(void **state)
     assert_false(exists());
 }
 
-static void test_foreign_shared_memory_is_not_touched(void **state)
+TEST(test_foreign_shared_memory_is_not_touched)
 {
-    (void)state;
     hybridps_manager *m = NULL;
     hybridps_manager_options o = {.name = name, .host_bytes = 100};
     char path[96];
@@ -349,9 +336,8 @@ static int use_parents(struct child_ends *e)
     return m == NULL || hybridps_manager_add(m, HOST, 5, 0) != 0 ? 2 : 0;
 }
 
-static void test_a_child_of_fork_must_open_its_own(void **state)
+TEST(test_a_child_of_fork_must_open_its_own)
 {
-    (void)state;
     parents = open_with(100, NULL, 0);
     assert_int_equal(hybridps_manager_add(parents, HOST, 30, 0), 0);
     struct child c = start(use_parents, 0);
@@ -377,9 +363,8 @@ static int hold_lock(struct child_ends *e)
     return 2;
 }
 
-static void test_who_is_killed_holding_a_lock_leaves_right_sums(void **state)
+TEST(test_who_is_killed_holding_a_lock_leaves_right_sums)
 {
-    (void)state;
     hybridps_manager *m = open_with(100, (uint64_t[]){100}, 1);
     assert_int_equal(hybridps_manager_add(m, HOST, 10, 0), 0);
     assert_int_equal(hybridps_manager_add(m, 0, 20, 0), 0);
@@ -412,9 +397,8 @@ static int hold_and_wait(struct child_ends *e)
     return 2;
 }
 
-static void test_room_of_a_killed_process_is_found_by_the_next_schedule(void **state)
+TEST(test_room_of_a_killed_process_is_found_by_the_next_schedule)
 {
-    (void)state;
     hybridps_manager *m = open_with(100, NULL, 0);
     int device;
     uint64_t ticket;
@@ -428,9 +412,8 @@ static void test_room_of_a_killed_process_is_found_by_the_next_schedule(void **s
     hybridps_manager_close(m);
 }
 
-static void test_the_dead_are_found_by_age_without_a_failure(void **state)
+TEST(test_the_dead_are_found_by_age_without_a_failure)
 {
-    (void)state;
     hybridps_manager *m = open_with(100, NULL, 0), *quick = NULL;
     hybridps_manager_options o = {.name = name, .reap_ms = 1};
     assert_int_equal(hybridps_manager_open(&o, &quick), 0);
@@ -447,9 +430,8 @@ static void test_the_dead_are_found_by_age_without_a_failure(void **state)
     hybridps_manager_close(m);
 }
 
-static void test_a_pid_that_was_given_again_does_not_keep_the_dead_alive(void **state)
+TEST(test_a_pid_that_was_given_again_does_not_keep_the_dead_alive)
 {
-    (void)state;
     struct hl_manager_table t;
     struct hl_manager_options o = {.name = name, .capacity = (uint64_t[]){100}, .devices = 1};
     uint64_t freed = 0;
@@ -465,9 +447,8 @@ static void test_a_pid_that_was_given_again_does_not_keep_the_dead_alive(void **
     hl_manager_table_close(&t);
 }
 
-static void test_a_table_of_dead_processes_only_is_made_anew(void **state)
+TEST(test_a_table_of_dead_processes_only_is_made_anew)
 {
-    (void)state;
     hybridps_manager *m = open_with(100, NULL, 0);
     struct child c = start(hold_and_wait, 0);
     assert_int_equal(hear(c.hear), 'h');
@@ -484,9 +465,8 @@ static void test_a_table_of_dead_processes_only_is_made_anew(void **state)
     assert_false(exists());
 }
 
-static void test_a_stopped_process_is_named_when_the_deadline_passes(void **state)
+TEST(test_a_stopped_process_is_named_when_the_deadline_passes)
 {
-    (void)state;
     hybridps_manager *m = open_with(100, NULL, 0), *hasty = NULL;
     hybridps_manager_options o = {.name = name, .lock_ms = 20};
     assert_int_equal(hybridps_manager_open(&o, &hasty), 0);
@@ -570,9 +550,8 @@ static void check_devices(hybridps_manager *m)
     }
 }
 
-static void test_eight_processes_end_at_zero_and_never_exceed(void **state)
+TEST(test_eight_processes_end_at_zero_and_never_exceed)
 {
-    (void)state;
     hybridps_manager *m = open_with(16, (uint64_t[]){9, 5}, 2);
     struct child c[CHILDREN];
     for (int i = 0; i < CHILDREN; i++)
@@ -596,9 +575,8 @@ static void test_eight_processes_end_at_zero_and_never_exceed(void **state)
     hybridps_manager_close(m);
 }
 
-static void test_processes_killed_anywhere_leave_nothing_behind(void **state)
+TEST(test_processes_killed_anywhere_leave_nothing_behind)
 {
-    (void)state;
     hybridps_manager *m = open_with(16, (uint64_t[]){9, 5}, 2);
     struct child c[3];
     for (int i = 0; i < 3; i++)
@@ -627,29 +605,9 @@ static void test_processes_killed_anywhere_leave_nothing_behind(void **state)
     hybridps_manager_close(m);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chunks_of_20_go_to_the_host_then_to_the_device_then_nowhere),
-        cmocka_unit_test(test_chunks_of_40_move_from_host_to_device_one_after_the_other),
-        cmocka_unit_test(test_two_ranks_see_one_table),
-        cmocka_unit_test(test_the_own_device_comes_before_the_others),
-        cmocka_unit_test(test_a_ticket_keeps_its_room_until_it_is_used_or_cancelled),
-        cmocka_unit_test(test_tickets_without_end_are_refused),
-        cmocka_unit_test(test_what_can_not_be_is_refused_and_changes_nothing),
-        cmocka_unit_test(test_the_last_one_takes_the_table_away),
-        cmocka_unit_test(test_foreign_shared_memory_is_not_touched),
-        cmocka_unit_test(test_a_child_of_fork_must_open_its_own),
-        cmocka_unit_test(test_who_is_killed_holding_a_lock_leaves_right_sums),
-        cmocka_unit_test(test_room_of_a_killed_process_is_found_by_the_next_schedule),
-        cmocka_unit_test(test_the_dead_are_found_by_age_without_a_failure),
-        cmocka_unit_test(test_a_pid_that_was_given_again_does_not_keep_the_dead_alive),
-        cmocka_unit_test(test_a_table_of_dead_processes_only_is_made_anew),
-        cmocka_unit_test(test_a_stopped_process_is_named_when_the_deadline_passes),
-        cmocka_unit_test(test_eight_processes_end_at_zero_and_never_exceed),
-        cmocka_unit_test(test_processes_killed_anywhere_leave_nothing_behind),
-    };
     snprintf(name, sizeof(name), "helios-test-manager-%d", (int)getpid());
     signal(SIGPIPE, SIG_IGN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

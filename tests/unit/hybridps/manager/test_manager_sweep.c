@@ -1,10 +1,6 @@
 /* Tables that are taken away because all who used them are dead, and those that are not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,9 +61,8 @@ static int exists(const char *which)
     return fd >= 0;
 }
 
-static void the_dead_ones_table_goes_and_anothers_stays(void **state)
+TEST(the_dead_ones_table_goes_and_anothers_stays)
 {
-    (void)state;
     struct hl_manager_table t;
     dead_table("dead");
     dead_table("shared");
@@ -82,9 +77,8 @@ static void the_dead_ones_table_goes_and_anothers_stays(void **state)
 }
 
 /* By somebody, while a daemon has it mapped, which lives on and makes another. */
-static void a_table_that_was_cut_short_is_an_error_and_is_replaced(void **state)
+TEST(a_table_that_was_cut_short_is_an_error_and_is_replaced)
 {
-    (void)state;
     const off_t sizes[] = {0, sizeof(struct hl_manager_shared) / 2};
     hl_map_guard_install(); /* cmocka takes the signal for each test */
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -104,9 +98,8 @@ static void a_table_that_was_cut_short_is_an_error_and_is_replaced(void **state)
     }
 }
 
-static void a_table_that_somebody_is_about_to_open_stays(void **state)
+TEST(a_table_that_somebody_is_about_to_open_stays)
 {
-    (void)state;
     dead_table("locked");
     int fd = file_of("locked");
     assert_int_equal(flock(fd, LOCK_EX), 0);
@@ -117,9 +110,8 @@ static void a_table_that_somebody_is_about_to_open_stays(void **state)
     assert_false(exists("locked"));
 }
 
-static void one_that_was_looked_into_of_late_stays(void **state)
+TEST(one_that_was_looked_into_of_late_stays)
 {
-    (void)state;
     dead_table("young");
     assert_int_equal(hl_manager_sweep(begin, END, 3600 * 1000), 0);
     assert_int_equal(hl_manager_sweep(begin, "-other", 0), 0);
@@ -128,9 +120,8 @@ static void one_that_was_looked_into_of_late_stays(void **state)
     assert_int_equal(hl_manager_sweep(begin, END, 0), 1);
 }
 
-static void what_is_no_table_of_ours_stays(void **state)
+TEST(what_is_no_table_of_ours_stays)
 {
-    (void)state;
     static const off_t sizes[] = {0, 5, sizeof(struct hl_manager_shared)};
     char name[96], path[100];
     name_of("foreign", name, sizeof(name));
@@ -153,15 +144,8 @@ static void what_is_no_table_of_ours_stays(void **state)
     assert_int_equal(shm_unlink(path), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_dead_ones_table_goes_and_anothers_stays),
-        cmocka_unit_test(a_table_that_was_cut_short_is_an_error_and_is_replaced),
-        cmocka_unit_test(a_table_that_somebody_is_about_to_open_stays),
-        cmocka_unit_test(one_that_was_looked_into_of_late_stays),
-        cmocka_unit_test(what_is_no_table_of_ours_stays),
-    };
     snprintf(begin, sizeof(begin), "helios-test-%d-", (int)getpid());
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

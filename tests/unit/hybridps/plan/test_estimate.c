@@ -1,10 +1,6 @@
 /* Estimates by hand, and against the real client: the device it names works, a smaller one not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,9 +29,8 @@ static struct hl_estimate of(const char *config)
     return e;
 }
 
-static void test_models_have_their_published_numbers_of_parameters(void **state)
+TEST(test_models_have_their_published_numbers_of_parameters)
 {
-    (void)state;
     struct hl_estimate e = of(gpt2);
     assert_int_equal(e.parameters, 124439808);
     hl_estimate_fini(&e);
@@ -44,9 +39,8 @@ static void test_models_have_their_published_numbers_of_parameters(void **state)
     hl_estimate_fini(&e);
 }
 
-static void test_bytes_per_parameter_are_16_and_14(void **state)
+TEST(test_bytes_per_parameter_are_16_and_14)
 {
-    (void)state;
 
     const struct {
         uint64_t element;
@@ -72,9 +66,8 @@ static void test_bytes_per_parameter_are_16_and_14(void **state)
     hl_estimate_fini(&e);
 }
 
-static void test_a_number_of_parameters_is_kept_to_the_last(void **state)
+TEST(test_a_number_of_parameters_is_kept_to_the_last)
 {
-    (void)state;
     const uint64_t counts[] = {1, 24, 1000, 85054464, 1500000000, 175000000000};
     for (int i = 0; i < 6; i++) {
         struct hl_estimate e;
@@ -130,9 +123,8 @@ static int train(const struct hl_estimate *e, uint64_t device)
     return rc;
 }
 
-static void test_the_smallest_device_works_and_a_smaller_one_does_not(void **state)
+TEST(test_the_smallest_device_works_and_a_smaller_one_does_not)
 {
-    (void)state;
     struct hl_estimate e = of(small);
     const uint64_t granule = 65536; /* a multiple of any page */
     for (uint64_t chunk = 0; chunk <= 4 * granule; chunk += 2 * granule) {
@@ -143,15 +135,4 @@ static void test_the_smallest_device_works_and_a_smaller_one_does_not(void **sta
         assert_int_equal(train(&e, e.smallest - granule), HELIOS_ENOSPC);
     }
     hl_estimate_fini(&e);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models_have_their_published_numbers_of_parameters),
-        cmocka_unit_test(test_bytes_per_parameter_are_16_and_14),
-        cmocka_unit_test(test_a_number_of_parameters_is_kept_to_the_last),
-        cmocka_unit_test(test_the_smallest_device_works_and_a_smaller_one_does_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

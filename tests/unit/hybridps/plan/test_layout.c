@@ -1,11 +1,7 @@
 /* Layouts of GPT models against the numbers of an independent program, and against the chunks that
  * the client really makes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +40,8 @@ static size_t gpt(const struct shape *s, struct hl_layout_item *out)
     return n;
 }
 
-static void test_gpt_models_fill_chunks_as_the_independent_packing_did(void **state)
+TEST(test_gpt_models_fill_chunks_as_the_independent_packing_did)
 {
-    (void)state;
     struct hl_layout_item items[78 * PER_LAYER];
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         size_t n = gpt(&shapes[i], items);
@@ -61,9 +56,8 @@ static void test_gpt_models_fill_chunks_as_the_independent_packing_did(void **st
     }
 }
 
-static void test_the_search_fills_gpt_models_to_99_percent(void **state)
+TEST(test_the_search_fills_gpt_models_to_99_percent)
 {
-    (void)state;
     struct hl_layout_item items[78 * PER_LAYER];
     const uint64_t granules[] = {4096, 65536, 2 * MI};
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -85,9 +79,8 @@ static void test_the_search_fills_gpt_models_to_99_percent(void **state)
     }
 }
 
-static void test_a_tensor_goes_to_the_first_chunk_with_room(void **state)
+TEST(test_a_tensor_goes_to_the_first_chunk_with_room)
 {
-    (void)state;
     const struct hl_layout_item items[] = {{640, 0}, {500, 0}, {640, 1},
                                            {300, 0}, {64, 0},  {2000, 0}};
     uint32_t at[6];
@@ -105,9 +98,8 @@ static void test_a_tensor_goes_to_the_first_chunk_with_room(void **state)
     assert_int_equal(l.longest, 2048);
 }
 
-static void test_bounds_are_kept_and_nonsense_is_refused(void **state)
+TEST(test_bounds_are_kept_and_nonsense_is_refused)
 {
-    (void)state;
     const struct hl_layout_item items[] = {{1000, 0}, {3000, 0}, {500, 0}};
     struct hl_layout l;
     struct hl_layout_options o = {.least = 8192, .most = 16384, .granule = 4096};
@@ -125,9 +117,8 @@ static void test_bounds_are_kept_and_nonsense_is_refused(void **state)
     assert_int_equal(hl_layout_search(none, 1, &o, &l), HELIOS_EINVAL);
 }
 
-static void test_the_client_makes_the_chunks_that_the_layout_foresees(void **state)
+TEST(test_the_client_makes_the_chunks_that_the_layout_foresees)
 {
-    (void)state;
     hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = 16000}; /* no whole pages */
     struct hl_layout_item items[200];
     uint32_t at[200], first[200], tensor;
@@ -211,10 +202,9 @@ static double lay_out(const char *config, const char *device)
     return (double)used / (double)allocated;
 }
 
-static void test_the_client_fills_models_to_99_percent_by_itself(void **state)
+TEST(test_the_client_fills_models_to_99_percent_by_itself)
 {
     static const char *const devices[] = {"emu:512MiB", "emu:4GiB", "emu:24GiB"};
-    (void)state;
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
         for (int d = 0; d < 3; d++) {
             double used = lay_out(models[i].config, devices[d]);
@@ -224,7 +214,7 @@ static void test_the_client_fills_models_to_99_percent_by_itself(void **state)
 }
 
 /* A bias behind an embedding would keep the embedding on the device whenever it is used. */
-static void test_a_tensor_longer_than_chunks_is_alone(void **state)
+TEST(test_a_tensor_longer_than_chunks_is_alone)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     const struct hl_layout_item items[] = {
@@ -233,7 +223,6 @@ static void test_a_tensor_longer_than_chunks_is_alone(void **state)
     uint32_t at[5], tensor;
     struct hl_layout l;
     hybridps *h = NULL;
-    (void)state;
     assert_int_equal(hl_layout_fill(items, 5, page, page, at, &l), 0);
     assert_int_equal(hybridps_open(&o, &h), 0);
     for (int i = 0; i < 5; i++)
@@ -247,18 +236,4 @@ static void test_a_tensor_longer_than_chunks_is_alone(void **state)
         assert_int_equal(at[i], want[i]);
     }
     hybridps_close(h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt_models_fill_chunks_as_the_independent_packing_did),
-        cmocka_unit_test(test_the_search_fills_gpt_models_to_99_percent),
-        cmocka_unit_test(test_a_tensor_goes_to_the_first_chunk_with_room),
-        cmocka_unit_test(test_bounds_are_kept_and_nonsense_is_refused),
-        cmocka_unit_test(test_the_client_makes_the_chunks_that_the_layout_foresees),
-        cmocka_unit_test(test_a_tensor_longer_than_chunks_is_alone),
-        cmocka_unit_test(test_the_client_fills_models_to_99_percent_by_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,10 +102,9 @@ static struct hl_chunk_plan_facts plan_of(const struct hl_trace *t, int copy)
 }
 
 /* Several needs in a moment, sizes and room of all kinds. */
-static void test_belady_is_never_better(void **state)
+TEST(test_belady_is_never_better)
 {
     uint64_t ours = 0, belady = 0;
-    (void)state;
     for (unsigned i = 0; i < 2000; i++) {
         struct maker m = {.seed = 70000 + i, .copy = i % 2, .unit = 2};
         m.sizes = i % 4 < 2 ? 1 : 7;
@@ -136,11 +131,10 @@ static void test_belady_is_never_better(void **state)
 /* Chunks of 10, room for two: forward 0 1 2, backward 2 1 0. All three come in (30), chunk 0 leaves
  * for 2 (10), 1 is still there, and at the end 0 comes back (10) for 1 or 2 (10). Read only in mode
  * copy, nobody is written back. */
-static void test_a_palindrome_costs_what_it_does_by_hand(void **state)
+TEST(test_a_palindrome_costs_what_it_does_by_hand)
 {
     static const uint32_t order[] = {0, 1, 2, 2, 1, 0};
     struct hl_trace t = {.iterations = 1};
-    (void)state;
     for (int c = 0; c < 3; c++)
         assert_int_equal(hl_trace_add_chunk(&t, (char[]){(char)('a' + c), 0}, 0, "param", 10, 1),
                          HL_OK);
@@ -187,11 +181,10 @@ static uint64_t endless(const struct hl_trace *t, int copy, uint64_t ends_after,
 }
 
 /* Belady's rule looks at the next use only, so it is as good without an end. */
-static void test_an_endless_plan_moves_no_more_than_belady(void **state)
+TEST(test_an_endless_plan_moves_no_more_than_belady)
 {
     uint64_t ended = 0, open = 0;
     unsigned settled = 0;
-    (void)state;
     for (unsigned i = 0; i < 300; i++) {
         struct maker m = {.seed = 170000 + i, .copy = i % 2, .unit = 2};
         int again = 0;
@@ -218,12 +211,11 @@ static void test_an_endless_plan_moves_no_more_than_belady(void **state)
     assert_true(ended < open && settled > 250);
 }
 
-static void test_what_does_not_fit_is_named(void **state)
+TEST(test_what_does_not_fit_is_named)
 {
     struct hl_trace t = {.iterations = 1};
     struct hl_chunk_plan_options o = {.iterations = 1};
     struct hl_chunk_plan *p = NULL;
-    (void)state;
     assert_int_equal(hl_trace_add_chunk(&t, "a", 0, "param", 70, 1), HL_OK);
     assert_int_equal(hl_trace_add_chunk(&t, "b", 0, "param", 50, 1), HL_OK);
     assert_int_equal(hl_trace_add_moment(&t, "FWD", "l0", 70), HL_OK);
@@ -238,9 +230,8 @@ static void test_what_does_not_fit_is_named(void **state)
     hl_trace_fini(&t);
 }
 
-static void test_a_long_iteration_of_many_chunks_is_planned(void **state)
+TEST(test_a_long_iteration_of_many_chunks_is_planned)
 {
-    (void)state;
     for (int copy = 0; copy < 2; copy++) {
         struct maker m = {.seed = 5,
                           .copy = copy,
@@ -260,16 +251,4 @@ static void test_a_long_iteration_of_many_chunks_is_planned(void **state)
         assert_true(f.moved > 0);
         hl_trace_fini(&t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_palindrome_costs_what_it_does_by_hand),
-        cmocka_unit_test(test_what_does_not_fit_is_named),
-        cmocka_unit_test(test_belady_is_never_better),
-        cmocka_unit_test(test_an_endless_plan_moves_no_more_than_belady),
-        cmocka_unit_test(test_a_long_iteration_of_many_chunks_is_planned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

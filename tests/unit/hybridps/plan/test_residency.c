@@ -1,11 +1,7 @@
 /* Decisions, made moment by moment over random courses, carried out on flags, and held against all
  * ways of evicting and against what the planner says of the same course. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,9 +240,8 @@ static uint64_t least_bytes(const struct hl_trace *t, bool copy)
 
 /* Chunks of one size, each with content and only read on the device: there Belady's rule is the
  * best. The course ends where it is cut, so that all of it is one iteration. */
-static void only_reads_of_equal_chunks_move_the_least_there_is(void **state)
+TEST(only_reads_of_equal_chunks_move_the_least_there_is)
 {
-    (void)state;
     for (unsigned i = 0; i < 400; i++) {
         struct maker m = {.seed = 300 + i, .copy = 1, .unit = 3, .sizes = 1};
         struct hl_trace t = {.iterations = 1};
@@ -270,10 +265,9 @@ static void only_reads_of_equal_chunks_move_the_least_there_is(void **state)
 
 /* Writes, hosts, ends and sizes of all kinds. What is decided can be carried out, moves no less
  * than the least, and what the planner said to the byte. */
-static void any_course_moves_what_the_planner_says_and_no_less_than_the_least(void **state)
+TEST(any_course_moves_what_the_planner_says_and_no_less_than_the_least)
 {
     uint64_t ours = 0, least = 0;
-    (void)state;
     for (unsigned i = 0; i < 600; i++) {
         struct maker m = {.seed = 4000 + i, .copy = i % 2, .unit = 2};
         struct hl_chunk_plan *p = NULL;
@@ -330,12 +324,11 @@ static struct hl_residency four(struct hl_resident *c, uint64_t avail)
 }
 
 /* Of equals by rank 2 would leave: it is pinned, or the moment needs it, or the host takes 0. */
-static void pins_go_nowhere_and_turns_come_before_ranks(void **state)
+TEST(pins_go_nowhere_and_turns_come_before_ranks)
 {
     struct hl_resident c[4];
     struct hl_moves m = {0};
     uint32_t wanted = 3;
-    (void)state;
     assert_int_equal(hl_moves_reserve(&m, 4), HL_OK);
     struct hl_residency r = four(c, 30);
     c[3].want = HL_WANT_DEVICE;
@@ -362,12 +355,11 @@ static void pins_go_nowhere_and_turns_come_before_ranks(void **state)
     hl_moves_fini(&m);
 }
 
-static void ahead_waits_for_a_victim_that_is_pinned(void **state)
+TEST(ahead_waits_for_a_victim_that_is_pinned)
 {
     struct hl_resident c[4];
     struct hl_moves m = {0};
     struct hl_trace_use use = {.chunk = 3};
-    (void)state;
     assert_int_equal(hl_moves_reserve(&m, 4), HL_OK);
     struct hl_residency r = four(c, 30);
     assert_true(hl_residency_ahead(&r, &use, 1, &m) && m.leave_count == 1 && m.leave[0] == 2);
@@ -378,13 +370,12 @@ static void ahead_waits_for_a_victim_that_is_pinned(void **state)
     hl_moves_fini(&m);
 }
 
-static void places_are_reached_where_there_is_content(void **state)
+TEST(places_are_reached_where_there_is_content)
 {
     struct hl_resident c[4];
     struct hl_moves m = {0};
     const uint8_t places[4] = {HL_CHUNK_ON_HOST, HL_CHUNK_ON_DEVICE | HL_CHUNK_ON_HOST,
                                HL_CHUNK_ON_DEVICE, HL_CHUNK_ON_DEVICE};
-    (void)state;
     assert_int_equal(hl_moves_reserve(&m, 4), HL_OK);
     struct hl_residency r = four(c, 30);
     assert_true(hl_residency_place(&r, places, 4, &m));
@@ -396,11 +387,10 @@ static void places_are_reached_where_there_is_content(void **state)
     hl_moves_fini(&m);
 }
 
-static void the_host_gives_up_what_is_stale_then_what_is_needed_last(void **state)
+TEST(the_host_gives_up_what_is_stale_then_what_is_needed_last)
 {
     struct hl_resident c[4];
     uint32_t victim = 9;
-    (void)state;
     struct hl_residency r = four(c, 30);
     assert_false(hl_residency_host_victim(&r, true, &victim));
     assert_int_equal(victim, 9);
@@ -418,17 +408,4 @@ static void the_host_gives_up_what_is_stale_then_what_is_needed_last(void **stat
     assert_true(hl_residency_host_victim(&r, true, &victim) && victim == 2);
     c[2].busy = 1;
     assert_true(hl_residency_host_victim(&r, true, &victim) && victim == 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_reads_of_equal_chunks_move_the_least_there_is),
-        cmocka_unit_test(any_course_moves_what_the_planner_says_and_no_less_than_the_least),
-        cmocka_unit_test(pins_go_nowhere_and_turns_come_before_ranks),
-        cmocka_unit_test(ahead_waits_for_a_victim_that_is_pinned),
-        cmocka_unit_test(places_are_reached_where_there_is_content),
-        cmocka_unit_test(the_host_gives_up_what_is_stale_then_what_is_needed_last),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +14,8 @@
     "{\"stage\":\"ADAM\",\"op\":\"\",\"avail\":0,\"need\":[[7,\"cpu\",\"w\"]],"                    \
     "\"free\":[\"g\"]}],\"iterations\":3}"
 
-static void test_a_trace_is_read_and_printed_as_it_came(void **state)
+TEST(test_a_trace_is_read_and_printed_as_it_came)
 {
-    (void)state;
     struct hl_trace t = {0};
     assert_int_equal(hl_trace_parse(GOOD, strlen(GOOD), &t), HL_OK);
     assert_int_equal(t.chunk_count, 2);
@@ -45,9 +40,8 @@ static void test_a_trace_is_read_and_printed_as_it_came(void **state)
     hl_trace_fini(&t);
 }
 
-static void test_what_is_needed_twice_is_merged(void **state)
+TEST(test_what_is_needed_twice_is_merged)
 {
-    (void)state;
     const char *text = "{\"chunks\":[{\"id\":1,\"bytes\":1}],\"iteration\":[{\"avail\":1.0,"
                        "\"need\":[[1,\"gpu\",\"r\"],[1,\"gpu\",\"w\"],[1,\"gpu\",\"r\"]]}]}";
     struct hl_trace t = {0};
@@ -60,9 +54,8 @@ static void test_what_is_needed_twice_is_merged(void **state)
 
 #define CHUNK "\"chunks\":[{\"id\":1,\"bytes\":1}]"
 
-static void test_a_bad_trace_is_refused_with_its_place(void **state)
+TEST(test_a_bad_trace_is_refused_with_its_place)
 {
-    (void)state;
 
     static const struct {
         const char *text, *says;
@@ -107,14 +100,4 @@ static void test_a_bad_trace_is_refused_with_its_place(void **state)
             fail_msg("%s: \"%s\" does not say \"%s\"", bad[i].text, hl_error_text(), bad[i].says);
         assert_int_equal(t.iterations, 99);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_trace_is_read_and_printed_as_it_came),
-        cmocka_unit_test(test_what_is_needed_twice_is_merged),
-        cmocka_unit_test(test_a_bad_trace_is_refused_with_its_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

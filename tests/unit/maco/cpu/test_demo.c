@@ -1,19 +1,13 @@
 /* The demo of the three policies: what it computes, in which order, what it refuses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <math.h>
 
 #include "base/status.h"
 #include "helios/maco.h"
 
-static void the_demo_keeps_its_rounds(void **state)
+TEST(the_demo_keeps_its_rounds)
 {
-    (void)state;
 
     enum { N = 1003, ROUNDS = 10, WORKERS = 4 };
 
@@ -37,9 +31,8 @@ static void the_demo_keeps_its_rounds(void **state)
     }
 }
 
-static void the_demo_refuses_what_it_could_not_tell(void **state)
+TEST(the_demo_refuses_what_it_could_not_tell)
 {
-    (void)state;
     float data[4] = {0};
     int32_t order[4];
     assert_int_equal(maco_demo(data, 4, 1000, 1, MACO_DIRECT, order), HL_EINVAL);
@@ -48,13 +41,4 @@ static void the_demo_refuses_what_it_could_not_tell(void **state)
     assert_int_equal(maco_demo(data, 4, 1, 0, MACO_DIRECT, order), HL_EINVAL);
     assert_int_equal(maco_demo(data, 4, 1, 1, 3, order), HL_EINVAL);
     assert_int_equal(maco_demo(NULL, 4, 1, 1, MACO_DIRECT, order), HL_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_demo_keeps_its_rounds),
-        cmocka_unit_test(the_demo_refuses_what_it_could_not_tell),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

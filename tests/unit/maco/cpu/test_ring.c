@@ -1,19 +1,13 @@
 /* Queues of the CPU runtime. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "maco/cpu/ring.h"
 
-static void an_empty_queue_gives_nothing_though_its_slots_are_zero(void **state)
+TEST(an_empty_queue_gives_nothing_though_its_slots_are_zero)
 {
-    (void)state;
     struct hl_maco_spsc a;
     struct hl_maco_mpsc b;
     struct hl_maco_share c;
@@ -65,9 +59,8 @@ static void *take_all(void *arg)
     }
 }
 
-static void what_is_shared_is_taken_once(void **state)
+TEST(what_is_shared_is_taken_once)
 {
-    (void)state;
     struct takers t = {.seen = calloc(MANY, 1)};
     pthread_t other[2];
     uint32_t got;
@@ -85,13 +78,4 @@ static void what_is_shared_is_taken_once(void **state)
         assert_int_equal(t.seen[i], 1);
     hl_maco_share_fini(&t.ring);
     free(t.seen);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_queue_gives_nothing_though_its_slots_are_zero),
-        cmocka_unit_test(what_is_shared_is_taken_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* The CPU runtime on 10^4 random graphs: every policy, number of workers and kind of queue. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <stdio.h>
 
@@ -78,38 +73,25 @@ static void random_graphs(int policy, int workers, uint32_t ring, int graphs)
     maco_runtime_close(rt);
 }
 
-static void random_graphs_direct(void **state)
+TEST(random_graphs_direct)
 {
-    (void)state;
     random_graphs(MACO_DIRECT, 1, 0, 3000);
     random_graphs(MACO_DIRECT, 2, 0, 500);
     random_graphs(MACO_DIRECT, 4, 0, 250);
     random_graphs(MACO_DIRECT, 2, 2, 250);
 }
 
-static void random_graphs_scheduler(void **state)
+TEST(random_graphs_scheduler)
 {
-    (void)state;
     random_graphs(MACO_SCHEDULER, 1, 0, 750);
     random_graphs(MACO_SCHEDULER, 2, 0, 500);
     random_graphs(MACO_SCHEDULER, 4, 0, 250);
     random_graphs(MACO_SCHEDULER, 2, 2, 250);
 }
 
-static void random_graphs_static(void **state)
+TEST(random_graphs_static)
 {
-    (void)state;
     random_graphs(MACO_STATIC, 1, 0, 3500);
     random_graphs(MACO_STATIC, 2, 0, 500);
     random_graphs(MACO_STATIC, 4, 0, 250);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_graphs_direct),
-        cmocka_unit_test(random_graphs_scheduler),
-        cmocka_unit_test(random_graphs_static),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Runs that fail, are late or cancelled, planted faults, wishes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -90,9 +85,8 @@ static void *const *args_of(struct step *s, void **args)
 
 static const char *const three[] = {"first", "second", "third"};
 
-static void a_task_that_fails_is_named_and_the_runtime_runs_on(void **state)
+TEST(a_task_that_fails_is_named_and_the_runtime_runs_on)
 {
-    (void)state;
     for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {
         struct step s[3] = {{.what = PASS}, {.what = FAIL}, {.what = PASS}};
         void *args[3];
@@ -155,9 +149,8 @@ static void *release_after_abort(void *arg)
     return NULL;
 }
 
-static void a_late_run_tells_who_waits_and_what_runs(void **state)
+TEST(a_late_run_tells_who_waits_and_what_runs)
 {
-    (void)state;
     for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {
         struct step s[3] = {{.what = PASS}, {.what = PASS}, {.what = PASS}};
         void *args[3];
@@ -181,9 +174,8 @@ static void a_late_run_tells_who_waits_and_what_runs(void **state)
     }
 }
 
-static void a_body_that_does_not_end_keeps_nobody(void **state)
+TEST(a_body_that_does_not_end_keeps_nobody)
 {
-    (void)state;
     struct step s[3] = {{.what = BLOCK}, {.what = PASS}, {.what = PASS}};
     void *args[3];
     struct chain c;
@@ -221,9 +213,8 @@ static void *cancel_it(void *arg)
     return NULL;
 }
 
-static void a_run_is_cancelled_from_another_thread(void **state)
+TEST(a_run_is_cancelled_from_another_thread)
 {
-    (void)state;
     struct step s[3] = {{.what = BLOCK}, {.what = PASS}, {.what = PASS}};
     void *args[3];
     struct chain c;
@@ -251,9 +242,8 @@ static int had_enough(void *arg)
     return 1;
 }
 
-static void who_waits_is_asked_and_may_end_the_run(void **state)
+TEST(who_waits_is_asked_and_may_end_the_run)
 {
-    (void)state;
     struct step s[3] = {{.what = BLOCK}, {.what = PASS}, {.what = PASS}};
     void *args[3];
     struct chain c;
@@ -290,9 +280,8 @@ static uint32_t find_join(const struct dag *d)
     return MACO_NONE;
 }
 
-static void one_trigger_less_is_noticed(void **state)
+TEST(one_trigger_less_is_noticed)
 {
-    (void)state;
     uint64_t seed = 42;
     int tried = 0, seen = 0;
     for (int g = 0; g < 20; g++) {
@@ -311,9 +300,8 @@ static void one_trigger_less_is_noticed(void **state)
 }
 
 /* The second parent's trigger goes to the end instead: the child waits for the others only. */
-static void a_second_parent_that_is_ignored_is_noticed(void **state)
+TEST(a_second_parent_that_is_ignored_is_noticed)
 {
-    (void)state;
     uint64_t seed = 43;
     int tried = 0, seen = 0;
     for (int g = 0; g < 40; g++) {
@@ -339,9 +327,8 @@ static void a_second_parent_that_is_ignored_is_noticed(void **state)
     assert_true(seen > 0);
 }
 
-static void plans_that_make_no_sense_are_refused(void **state)
+TEST(plans_that_make_no_sense_are_refused)
 {
-    (void)state;
     uint64_t seed = 44;
     maco_runtime *rt = open_runtime(MACO_DIRECT, 2, 1000, 0);
     for (int fault = 0; fault < 6; fault++) {
@@ -368,9 +355,8 @@ static void plans_that_make_no_sense_are_refused(void **state)
     maco_runtime_close(rt);
 }
 
-static void idle_workers_wait_for_their_first_task(void **state)
+TEST(idle_workers_wait_for_their_first_task)
 {
-    (void)state;
     struct step s[3] = {{.what = PASS}, {.what = PASS}, {.what = PASS}};
     void *args[3];
     struct chain c;
@@ -403,9 +389,8 @@ static int note_thread(void *arg, const maco_task *task)
     return 0;
 }
 
-static void wishes_for_a_worker_are_kept(void **state)
+TEST(wishes_for_a_worker_are_kept)
 {
-    (void)state;
 
     enum { N = 60 };
 
@@ -445,9 +430,8 @@ struct running {
 };
 
 /* What launches one task alone is followed without its event. */
-static void a_chain_is_followed_by_links(void **state)
+TEST(a_chain_is_followed_by_links)
 {
-    (void)state;
     struct step s[3] = {{.what = PASS}, {.what = PASS}, {.what = PASS}};
     void *args[3];
     struct chain c;
@@ -512,9 +496,8 @@ static void queue_all(int balance, uint32_t n, uint32_t first_cost, uint32_t wor
     free(who);
 }
 
-static void round_robin_spreads_evenly(void **state)
+TEST(round_robin_spreads_evenly)
 {
-    (void)state;
     uint64_t queued[4], least = UINT64_MAX, most = 0;
     queue_all(MACO_ROUND_ROBIN, 403, 1, 4, queued);
     for (int w = 0; w < 4; w++) {
@@ -524,9 +507,8 @@ static void round_robin_spreads_evenly(void **state)
     assert_true(most - least <= 1);
 }
 
-static void the_least_loaded_gets_the_next(void **state)
+TEST(the_least_loaded_gets_the_next)
 {
-    (void)state;
     uint64_t queued[3], least = UINT64_MAX, most = 0;
     queue_all(MACO_LEAST_LOADED, 61, 1000, 3, queued);
     for (int w = 0; w < 3; w++) {
@@ -537,9 +519,8 @@ static void the_least_loaded_gets_the_next(void **state)
     assert_int_equal(most, 30);
 }
 
-static void more_workers_than_processors_get_on(void **state)
+TEST(more_workers_than_processors_get_on)
 {
-    (void)state;
     for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {
         uint64_t seed = 99;
         maco_runtime *rt = open_runtime(policy, 8, 20000, 0);
@@ -561,9 +542,8 @@ static void more_workers_than_processors_get_on(void **state)
 
 /* ---- records ---- */
 
-static void records_tell_each_task_once_and_one_at_a_time(void **state)
+TEST(records_tell_each_task_once_and_one_at_a_time)
 {
-    (void)state;
     for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {
         uint64_t seed = 5, end[2] = {0};
         struct dag d;
@@ -594,9 +574,8 @@ static void records_tell_each_task_once_and_one_at_a_time(void **state)
     }
 }
 
-static void a_trace_and_the_order_come_with_the_graphs_ids(void **state)
+TEST(a_trace_and_the_order_come_with_the_graphs_ids)
 {
-    (void)state;
     struct step s[3] = {{.what = PASS}, {.what = PASS}, {.what = PASS}};
     void *args[3];
     struct chain c;
@@ -614,27 +593,4 @@ static void a_trace_and_the_order_come_with_the_graphs_ids(void **state)
     maco_trace_free(trace);
     maco_runtime_close(rt);
     free_chain(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_task_that_fails_is_named_and_the_runtime_runs_on),
-        cmocka_unit_test(a_late_run_tells_who_waits_and_what_runs),
-        cmocka_unit_test(a_body_that_does_not_end_keeps_nobody),
-        cmocka_unit_test(a_run_is_cancelled_from_another_thread),
-        cmocka_unit_test(who_waits_is_asked_and_may_end_the_run),
-        cmocka_unit_test(one_trigger_less_is_noticed),
-        cmocka_unit_test(a_second_parent_that_is_ignored_is_noticed),
-        cmocka_unit_test(plans_that_make_no_sense_are_refused),
-        cmocka_unit_test(idle_workers_wait_for_their_first_task),
-        cmocka_unit_test(wishes_for_a_worker_are_kept),
-        cmocka_unit_test(a_chain_is_followed_by_links),
-        cmocka_unit_test(round_robin_spreads_evenly),
-        cmocka_unit_test(the_least_loaded_gets_the_next),
-        cmocka_unit_test(more_workers_than_processors_get_on),
-        cmocka_unit_test(records_tell_each_task_once_and_one_at_a_time),
-        cmocka_unit_test(a_trace_and_the_order_come_with_the_graphs_ids),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

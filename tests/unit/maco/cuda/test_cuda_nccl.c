@@ -1,12 +1,8 @@
 /* Our own declarations of NCCL against nccl.h, where it is installed, by the compiler; and MACO's
  * numbers as NCCL's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "helios/maco.h"
 
@@ -33,18 +29,16 @@ _Static_assert(sizeof(nccl_op) == sizeof(ncclRedOp_t), "nccl_op");
 _Static_assert(__builtin_types_compatible_p(ncclComm_t, struct ncclComm *), "ncclComm_t");
 #endif
 
-static void declarations_agree_with_nccl_h(void **state)
+TEST(declarations_agree_with_nccl_h)
 {
-    (void)state;
 #ifndef HEADER
     print_message("skipped: no nccl.h on this machine\n");
     skip();
 #endif
 }
 
-static void numbers_are_those_of_nccl(void **state)
+TEST(numbers_are_those_of_nccl)
 {
-    (void)state;
     assert_int_equal(hl_nccl_type(MACO_F32), HL_ncclFloat32);
     assert_int_equal(hl_nccl_type(MACO_BF16), HL_ncclBfloat16);
     assert_int_equal(hl_nccl_type(MACO_U8), HL_ncclUint8);
@@ -54,22 +48,11 @@ static void numbers_are_those_of_nccl(void **state)
     assert_int_equal(hl_nccl_op(MACO_PROD), HL_ncclProd);
 }
 
-static void a_missing_library_is_named(void **state)
+TEST(a_missing_library_is_named)
 {
-    (void)state;
     struct hl_nccl n;
     assert_int_equal(hl_nccl_load("libno-such-nccl.so.2", &n), HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "libno-such-nccl.so.2"));
     assert_int_equal(hl_nccl_load("libc.so.6", &n), HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "libc.so.6 has no ncclGetErrorString"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(declarations_agree_with_nccl_h),
-        cmocka_unit_test(numbers_are_those_of_nccl),
-        cmocka_unit_test(a_missing_library_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

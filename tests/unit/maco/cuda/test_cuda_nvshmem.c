@@ -1,18 +1,14 @@
 /* Peers' memory by NVSHMEM: the plug-in's source, built against a stand-in for NVSHMEM that ends
  * who breaks its rules. Ranks are processes, for NVSHMEM has one of them in each. CUDA's IPC
  * handles, which would come first, are refused to them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cuda/driver.h"
 #include "helios/hybridps.h"
@@ -179,7 +175,7 @@ static void refused(struct trial *t, const char *why)
 }
 
 /* A second runtime can't have it, and has nothing else here. */
-static void it_serves_a_process_once(void **state)
+TEST_IN(new_trial, end_trial, it_serves_a_process_once)
 {
     struct trial *t = *state;
     t->times = 2;
@@ -193,27 +189,27 @@ static void it_serves_a_process_once(void **state)
     }
 }
 
-static void a_rank_without_the_plug_in(void **state)
+TEST_IN(new_trial, end_trial, a_rank_without_the_plug_in)
 {
     struct trial *t = *state;
     t->without = 2;
     refused(t, "; not over NVSHMEM: rank 1: no NVSHMEM: libno-such-plugin.so");
 }
 
-static void memory_that_a_gpu_does_not_reach(void **state)
+TEST_IN(new_trial, end_trial, memory_that_a_gpu_does_not_reach)
 {
     setenv("NVSHMEM_STUB_FAR", "2", 1);
     refused(*state, "; not over NVSHMEM: rank 0: this GPU does not reach the memory of rank 2");
 }
 
-static void a_heap_that_is_full(void **state)
+TEST_IN(new_trial, end_trial, a_heap_that_is_full)
 {
     setenv("NVSHMEM_STUB_FULL", "1", 1);
     refused(*state, "; not over NVSHMEM: rank 0: NVSHMEM's symmetric heap has no ");
 }
 
 /* The others wait for it in NVSHMEM, which has no deadline; we have. */
-static void a_rank_that_never_begins(void **state)
+TEST_IN(new_trial, end_trial, a_rank_that_never_begins)
 {
     struct trial *t = *state;
     t->timeout_ns = 500000000;
@@ -221,7 +217,7 @@ static void a_rank_that_never_begins(void **state)
     refused(t, "; not over NVSHMEM: rank 0: NVSHMEM's beginning: not back after 500 ms");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const char *build = getenv("HELIOS_BUILD");
     build = build != NULL ? build : "build";
@@ -232,11 +228,5 @@ int main(void)
     setenv("CUDA_STUB_KERNELS", kernels, 1);
     setenv("CUDA_STUB_THREADS", "1", 1);
     setenv("CUDA_STUB_DELAY_US", "100", 1);
-#define TEST(f) cmocka_unit_test_setup_teardown(f, new_trial, end_trial)
-    const struct CMUnitTest tests[] = {
-        TEST(it_serves_a_process_once),         TEST(a_rank_without_the_plug_in),
-        TEST(memory_that_a_gpu_does_not_reach), TEST(a_heap_that_is_full),
-        TEST(a_rank_that_never_begins),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

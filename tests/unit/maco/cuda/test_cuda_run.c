@@ -1,5 +1,7 @@
 /* The CUDA runtime against a driver for tests (support/cuda_stub.c) that runs the real kernels'
  * source on the CPU: loading, launching, deadlines, communication by streams, what is told. */
+#include "support/test.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <time.h>
@@ -52,9 +54,8 @@ static void open_cuda(struct rig *r, maco_cuda_options o)
 
 /* ---- */
 
-static void a_machine_without_a_driver_is_told(void **state)
+TEST(a_machine_without_a_driver_is_told)
 {
-    (void)state;
     maco_cuda *c = NULL;
     assert_int_equal(maco_cuda_available("libno-such-driver.so.1"), HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "libno-such-driver.so.1"));
@@ -63,7 +64,7 @@ static void a_machine_without_a_driver_is_told(void **state)
     assert_null(c);
 }
 
-static void the_device_is_described(void **state)
+TEST_IN(open_rig, close_rig, the_device_is_described)
 {
     struct rig *r = *state;
     maco_cuda_info info;
@@ -79,7 +80,7 @@ static void the_device_is_described(void **state)
     assert_true(info.image_bytes > 10000);
 }
 
-static void runs_of_each_policy(void **state)
+TEST_IN(open_rig, close_rig, runs_of_each_policy)
 {
     struct rig *r = *state;
     static const int policies[] = {MACO_DIRECT, MACO_SCHEDULER, MACO_STATIC};
@@ -101,7 +102,7 @@ static void runs_of_each_policy(void **state)
 }
 
 /* CTAs of 256 threads, with all their barriers. */
-static void whole_blocks(void **state)
+TEST_IN(open_rig, close_rig, whole_blocks)
 {
     struct rig *r = *state;
     setenv("CUDA_STUB_THREADS", "256", 1);
@@ -114,7 +115,7 @@ static void whole_blocks(void **state)
     assert_buffer(r, 6, 127);
 }
 
-static void more_ctas_than_fit_are_refused_with_both_numbers(void **state)
+TEST_IN(open_rig, close_rig, more_ctas_than_fit_are_refused_with_both_numbers)
 {
     struct rig *r = *state;
     add_step(r, 0, 1, NULL);
@@ -127,7 +128,7 @@ static void more_ctas_than_fit_are_refused_with_both_numbers(void **state)
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EINVAL); /* nothing is loaded */
 }
 
-static void a_device_that_has_no_room_now_is_told(void **state)
+TEST_IN(open_rig, close_rig, a_device_that_has_no_room_now_is_told)
 {
     struct rig *r = *state;
     add_step(r, 0, 1, NULL);
@@ -149,7 +150,7 @@ static int not_called(void *arg, const maco_task *task)
     return -1;
 }
 
-static void a_function_of_the_host_is_refused_at_load(void **state)
+TEST_IN(open_rig, close_rig, a_function_of_the_host_is_refused_at_load)
 {
     struct rig *r = *state;
     add_op(r, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE, .function = not_called, .name = "mine"});
@@ -160,7 +161,7 @@ static void a_function_of_the_host_is_refused_at_load(void **state)
     assert_non_null(strstr(hl_error_text(), "task mine"));
 }
 
-static void communication_of_one_rank_is_a_copy_in_its_stream(void **state)
+TEST_IN(open_rig, close_rig, communication_of_one_rank_is_a_copy_in_its_stream)
 {
     struct rig *r = *state;
     void *comms[2] = {NULL, NULL};
@@ -187,7 +188,7 @@ static void communication_of_one_rank_is_a_copy_in_its_stream(void **state)
     maco_trace_free(t);
 }
 
-static void completion_is_told_in_order(void **state)
+TEST_IN(open_rig, close_rig, completion_is_told_in_order)
 {
     struct rig *r = *state;
     uint32_t ids[8], n = 0;
@@ -205,7 +206,7 @@ static void completion_is_told_in_order(void **state)
     }
 }
 
-static void a_run_that_waits_too_long_ends_and_says_for_what(void **state)
+TEST_IN(open_rig, close_rig, a_run_that_waits_too_long_ends_and_says_for_what)
 {
     struct rig *r = *state;
     void *comms[1] = {NULL};
@@ -224,7 +225,7 @@ static void a_run_that_waits_too_long_ends_and_says_for_what(void **state)
     assert_int_equal(g.calls, 2);
 }
 
-static void a_function_that_fails_ends_the_run_with_its_words(void **state)
+TEST_IN(open_rig, close_rig, a_function_that_fails_ends_the_run_with_its_words)
 {
     struct rig *r = *state;
     void *comms[1] = {NULL};
@@ -238,7 +239,7 @@ static void a_function_that_fails_ends_the_run_with_its_words(void **state)
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
 }
 
-static void a_cancelled_run_ends(void **state)
+TEST_IN(open_rig, close_rig, a_cancelled_run_ends)
 {
     struct rig *r = *state;
     void *comms[1] = {NULL};
@@ -255,7 +256,7 @@ static void a_cancelled_run_ends(void **state)
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
 }
 
-static void a_task_of_a_missing_group_is_named(void **state)
+TEST_IN(open_rig, close_rig, a_task_of_a_missing_group_is_named)
 {
     struct rig *r = *state;
     add_allreduce(r, 0, 1, 3, "sum");
@@ -298,7 +299,7 @@ static char *open_sum(struct rig *r, void *comm, uint64_t timeout_ns)
     return log;
 }
 
-static void nccl_is_called_in_the_order_of_the_plan(void **state)
+TEST_IN(open_rig, close_rig, nccl_is_called_in_the_order_of_the_plan)
 {
     struct rig *r = *state;
     void *comms[1] = {&comm_of_one_rank};
@@ -333,7 +334,7 @@ static void nccl_is_called_in_the_order_of_the_plan(void **state)
     assert_non_null(strstr(log, "ncclSend(64, 7, 0) ncclGroupEnd(0, 0, 0) ")); /* even so */
 }
 
-static void an_error_of_nccl_names_the_task_and_ends_the_run(void **state)
+TEST_IN(open_rig, close_rig, an_error_of_nccl_names_the_task_and_ends_the_run)
 {
     struct rig *r = *state;
     open_sum(r, &comm_of_one_rank, 0);
@@ -344,7 +345,7 @@ static void an_error_of_nccl_names_the_task_and_ends_the_run(void **state)
 }
 
 /* The stream waits for an event that never fires: its communicator is given up with the run. */
-static void a_communicator_that_waits_is_aborted_with_the_run(void **state)
+TEST_IN(open_rig, close_rig, a_communicator_that_waits_is_aborted_with_the_run)
 {
     struct rig *r = *state;
     void *comms[2] = {NULL, &comm_of_one_rank};
@@ -454,7 +455,7 @@ static void together(struct rig *r, struct member *m, int world, int runs, int l
     }
 }
 
-static void ranks_communicate_inside_the_kernel(void **state)
+TEST_IN(open_rig, close_rig, ranks_communicate_inside_the_kernel)
 {
     struct member m[3];
     together(*state, m, 3, 4, 0);
@@ -462,7 +463,7 @@ static void ranks_communicate_inside_the_kernel(void **state)
         assert_string_equal(m[k].status != 0 ? m[k].why : "", "");
 }
 
-static void ranks_with_different_plans_are_told_before_the_run(void **state)
+TEST_IN(open_rig, close_rig, ranks_with_different_plans_are_told_before_the_run)
 {
     struct member m[3];
     together(*state, m, 3, 1, 1);
@@ -483,7 +484,7 @@ static hybridps_group *group_of_one(struct rig *r)
     return r->group;
 }
 
-static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
+TEST_IN(open_rig, close_rig, what_the_kernel_has_not_is_refused_for_its_groups)
 {
     struct rig *r = *state;
     hybridps_group *groups[1] = {group_of_one(r)};
@@ -499,7 +500,7 @@ static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
 }
 
 /* Groups inside the kernel that a failed run used are of no use; what does without them goes on. */
-static void a_group_whose_run_failed_is_not_used_again(void **state)
+TEST_IN(open_rig, close_rig, a_group_whose_run_failed_is_not_used_again)
 {
     struct rig *r = *state;
     struct gate gate = {0};
@@ -527,7 +528,7 @@ static void a_group_whose_run_failed_is_not_used_again(void **state)
     r->plan = without;
 }
 
-static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
+TEST_IN(open_rig, close_rig, a_plan_for_other_ranks_than_the_groups_is_refused)
 {
     struct rig *r = *state;
     void *comms[1] = {&comm_of_two_ranks};
@@ -543,7 +544,7 @@ static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
                                             "group has 2"));
 }
 
-static void plans_are_compared_over_nccl_where_there_is_no_group(void **state)
+TEST_IN(open_rig, close_rig, plans_are_compared_over_nccl_where_there_is_no_group)
 {
     struct rig *r = *state;
     char *log = open_sum(r, &comm_of_two_ranks, 0);
@@ -570,7 +571,7 @@ static void nobody_comes(struct rig *r)
     assert_non_null(strstr(hl_error_text(), "communicator of group 0 was aborted"));
 }
 
-static void a_rank_that_does_not_come_to_the_comparison_costs_the_communicator(void **state)
+TEST_IN(open_rig, close_rig, a_rank_that_does_not_come_to_the_comparison_costs_the_communicator)
 {
     struct rig *r = *state;
     char *log = open_sum(r, &comm_of_two_ranks, 200000000);
@@ -579,7 +580,7 @@ static void a_rank_that_does_not_come_to_the_comparison_costs_the_communicator(v
 }
 
 /* Nobody waits for it then, and what NCCL may still write to is its own until it comes back. */
-static void an_abort_that_does_not_come_back_is_left_alone(void **state)
+TEST_IN(open_rig, close_rig, an_abort_that_does_not_come_back_is_left_alone)
 {
     struct rig *r = *state;
     int *holds = in_nccl("nccl_stub_holds_aborts");
@@ -593,7 +594,7 @@ static void an_abort_that_does_not_come_back_is_left_alone(void **state)
 }
 
 /* They are given up together. */
-static void several_aborts_that_do_not_come_back_have_one_deadline(void **state)
+TEST_IN(open_rig, close_rig, several_aborts_that_do_not_come_back_have_one_deadline)
 {
     struct rig *r = *state;
     static struct ncclComm each[GROUPS]; /* who aborts one may still be on the way back */
@@ -621,7 +622,7 @@ static void several_aborts_that_do_not_come_back_have_one_deadline(void **state)
 }
 
 /* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
-static void each_call_may_fail(void **state)
+TEST_IN(open_rig, close_rig, each_call_may_fail)
 {
     static const char *const calls[] = {
         "cuModuleLoadData:1",  "cuModuleGetFunction:1",
@@ -654,38 +655,9 @@ static void each_call_may_fail(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     find_stand_ins();
     find_library("nccl_stub_21805", nccl);
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_rig, close_rig)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_machine_without_a_driver_is_told),
-        TEST(the_device_is_described),
-        TEST(runs_of_each_policy),
-        TEST(whole_blocks),
-        TEST(more_ctas_than_fit_are_refused_with_both_numbers),
-        TEST(a_device_that_has_no_room_now_is_told),
-        TEST(a_function_of_the_host_is_refused_at_load),
-        TEST(communication_of_one_rank_is_a_copy_in_its_stream),
-        TEST(completion_is_told_in_order),
-        TEST(a_run_that_waits_too_long_ends_and_says_for_what),
-        TEST(a_function_that_fails_ends_the_run_with_its_words),
-        TEST(a_cancelled_run_ends),
-        TEST(a_task_of_a_missing_group_is_named),
-        TEST(nccl_is_called_in_the_order_of_the_plan),
-        TEST(an_error_of_nccl_names_the_task_and_ends_the_run),
-        TEST(a_communicator_that_waits_is_aborted_with_the_run),
-        TEST(ranks_communicate_inside_the_kernel),
-        TEST(ranks_with_different_plans_are_told_before_the_run),
-        TEST(what_the_kernel_has_not_is_refused_for_its_groups),
-        TEST(a_group_whose_run_failed_is_not_used_again),
-        TEST(a_plan_for_other_ranks_than_the_groups_is_refused),
-        TEST(plans_are_compared_over_nccl_where_there_is_no_group),
-        TEST(a_rank_that_does_not_come_to_the_comparison_costs_the_communicator),
-        TEST(an_abort_that_does_not_come_back_is_left_alone),
-        TEST(several_aborts_that_do_not_come_back_have_one_deadline),
-        TEST(each_call_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

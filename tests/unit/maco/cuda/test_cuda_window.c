@@ -2,6 +2,8 @@
  * all of them the same, whatever fails on one. Ranks are threads with a runtime each, against the
  * stand-ins for the driver and for NCCL, which end the process where something is left behind or
  * given back too early. */
+#include "support/test.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -160,9 +162,8 @@ static int clean(void **state)
 
 #define IPC "inside the kernel, over CUDA IPC; not over NCCL's windows: "
 
-static void windows_by_the_kernel_and_by_the_library(void **state)
+TEST_IN(clean, clean, windows_by_the_kernel_and_by_the_library)
 {
-    (void)state;
     for (int version = KERNEL; version <= LIBRARY; version++)
         for (int reversed = 0; reversed <= 1; reversed++) {
             struct trial t = TRIAL(version);
@@ -171,52 +172,46 @@ static void windows_by_the_kernel_and_by_the_library(void **state)
         }
 }
 
-static void a_communicator_that_does_not_block_is_asked_again(void **state)
+TEST_IN(clean, clean, a_communicator_that_does_not_block_is_asked_again)
 {
     struct trial t = TRIAL(KERNEL);
-    (void)state;
     setenv("NCCL_STUB_LATE", "1", 1);
     all_go(&t, "inside the kernel, over NCCL's windows");
 }
 
-static void a_library_without_windows_on_one_rank(void **state)
+TEST_IN(clean, clean, a_library_without_windows_on_one_rank)
 {
     struct trial t = TRIAL(KERNEL);
-    (void)state;
     t.version[1] = OLD;
     all_go(&t, IPC "rank 1: NCCL is version 21805 and has no ncclCommCuDevice");
 }
 
-static void a_rank_without_a_communicator(void **state)
+TEST_IN(clean, clean, a_rank_without_a_communicator)
 {
     struct trial t = TRIAL(LIBRARY);
-    (void)state;
     t.alone[2] = 1;
     all_go(&t, IPC "rank 2: it has no communicator");
 }
 
-static void memory_is_refused(void **state)
+TEST_IN(clean, clean, memory_is_refused)
 {
     struct trial t = TRIAL(KERNEL);
-    (void)state;
     setenv("NCCL_STUB_FAIL", "ncclMemAlloc", 1);
     all_go(&t, IPC "rank 0: ncclMemAlloc: internal error of the stub (3)");
 }
 
-static void registration_is_refused_on_one_rank(void **state)
+TEST_IN(clean, clean, registration_is_refused_on_one_rank)
 {
     struct trial t = TRIAL(KERNEL);
-    (void)state;
     setenv("NCCL_STUB_FAIL", "ncclCommWindowRegister:1", 1);
     all_go(&t, IPC "rank 1: ncclCommWindowRegister: internal error of the stub (3)");
 }
 
 /* The others wait for it in NCCL, which has no deadline; we have. */
-static void a_rank_that_never_registers(void **state)
+TEST_IN(clean, clean, a_rank_that_never_registers)
 {
     struct trial t = TRIAL(KERNEL);
     int late = 0;
-    (void)state;
     t.timeout_ns = 2000000000;
     setenv("NCCL_STUB_ABSENT", "1", 1);
     together(&t);
@@ -230,10 +225,9 @@ static void a_rank_that_never_registers(void **state)
     assert_false(t.comms[1].aborted);
 }
 
-static void a_communicator_that_was_given_up_serves_no_streams(void **state)
+TEST_IN(clean, clean, a_communicator_that_was_given_up_serves_no_streams)
 {
     struct trial t = TRIAL(KERNEL);
-    (void)state;
     t.timeout_ns = 300000000;
     setenv("NCCL_STUB_ABSENT", "1", 1);
     setenv("CUDA_STUB_FAIL", "cuIpcGetMemHandle:1:801", 1);
@@ -245,15 +239,14 @@ static void a_communicator_that_was_given_up_serves_no_streams(void **state)
     }
 }
 
-static void no_symmetric_memory(void **state)
+TEST_IN(clean, clean, no_symmetric_memory)
 {
     struct trial t = TRIAL(LIBRARY);
-    (void)state;
     setenv("NCCL_WIN_ENABLE", "0", 1);
     all_go(&t, IPC "rank 0: NCCL has no symmetric memory here");
 }
 
-static void ranks_that_do_not_all_reach_each_other(void **state)
+TEST_IN(clean, clean, ranks_that_do_not_all_reach_each_other)
 {
     for (int version = KERNEL; version <= LIBRARY; version++) {
         struct trial t = TRIAL(version);
@@ -263,9 +256,8 @@ static void ranks_that_do_not_all_reach_each_other(void **state)
     }
 }
 
-static void an_address_that_leads_elsewhere(void **state)
+TEST_IN(clean, clean, an_address_that_leads_elsewhere)
 {
-    (void)state;
     setenv("NCCL_STUB_ASTRAY", "1", 1);
     for (int version = KERNEL; version <= LIBRARY; version++) {
         struct trial t = TRIAL(version);
@@ -274,10 +266,9 @@ static void an_address_that_leads_elsewhere(void **state)
 }
 
 /* Where there is no memory at all, those that can go by streams. */
-static void neither_goes_by_streams_if_all_have_a_communicator(void **state)
+TEST_IN(clean, clean, neither_goes_by_streams_if_all_have_a_communicator)
 {
     struct trial t = TRIAL(OLD), u = TRIAL(OLD);
-    (void)state;
     setenv("CUDA_STUB_FAIL", "cuIpcGetMemHandle:2:801", 1);
     all_go(&t, "by streams; not over NCCL's windows: rank 0: NCCL is version 21805");
     assert_non_null(strstr(t.route[0], "; not over CUDA IPC: rank "));
@@ -294,19 +285,17 @@ static void neither_goes_by_streams_if_all_have_a_communicator(void **state)
 
 #define TOO_MANY "; not inside the kernel: its 65 ranks are more than 64"
 
-static void more_ranks_than_the_kernel_knows_go_by_streams(void **state)
+TEST_IN(clean, clean, more_ranks_than_the_kernel_knows_go_by_streams)
 {
     struct trial t = TRIAL(OLD);
-    (void)state;
     t.world = MANY;
     setenv("CUDA_STUB_MEMORY", "536870912", 1); /* for as many */
     all_go(&t, "by streams" TOO_MANY);
 }
 
-static void of_more_ranks_than_the_kernel_knows_all_need_a_communicator(void **state)
+TEST_IN(clean, clean, of_more_ranks_than_the_kernel_knows_all_need_a_communicator)
 {
     struct trial t = TRIAL(OLD);
-    (void)state;
     t.world = MANY;
     t.alone[7] = 1;
     together(&t);
@@ -316,10 +305,9 @@ static void of_more_ranks_than_the_kernel_knows_all_need_a_communicator(void **s
     }
 }
 
-static void different_ctas_are_told(void **state)
+TEST_IN(clean, clean, different_ctas_are_told)
 {
     struct trial t = TRIAL(KERNEL);
-    (void)state;
     t.peer_ctas[2] = 3;
     together(&t);
     for (int k = 0; k < WORLD; k++) {
@@ -330,12 +318,11 @@ static void different_ctas_are_told(void **state)
 }
 
 /* Whatever the driver refuses on the way: another source, or an error; nothing stays behind. */
-static void each_call_of_the_driver_may_fail(void **state)
+TEST_IN(clean, clean, each_call_of_the_driver_may_fail)
 {
     static const char *const calls[] = {"cuMemAlloc:5", "cuLaunchCooperativeKernel:2",
                                         "cuMemcpyDtoHAsync:1", "cuMemcpyDtoHAsync:5",
                                         "cuMemcpyHtoDAsync:2"};
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(calls); i++) {
         struct trial t = TRIAL(KERNEL);
         setenv("CUDA_STUB_FAIL", calls[i], 1);
@@ -358,11 +345,10 @@ static int *switch_of(const char *library, const char *name)
     return found;
 }
 
-static void a_window_that_does_not_come_back_is_left_alone(void **state)
+TEST_IN(clean, clean, a_window_that_does_not_come_back_is_left_alone)
 {
     struct trial t = TRIAL(KERNEL);
     struct rig r;
-    (void)state;
     int *holds = switch_of(nccl[KERNEL], "nccl_stub_holds_windows");
     open_device(&r);
     size_t before = free_memory(&r);
@@ -375,12 +361,11 @@ static void a_window_that_does_not_come_back_is_left_alone(void **state)
 }
 
 /* Its frees wait for what runs on the device; what is left is given back when they return. */
-static void a_driver_that_frees_nothing_does_not_hold_up_closing(void **state)
+TEST_IN(clean, clean, a_driver_that_frees_nothing_does_not_hold_up_closing)
 {
     const maco_cuda_options o = {.driver = driver, .workers = 1};
     int *holds = switch_of(driver, "cuda_stub_holds_frees");
     struct rig r = {0};
-    (void)state;
     open_device(&r);
     size_t before = free_memory(&r);
     assert_int_equal(maco_graph_new(&r.graph), 0);
@@ -399,32 +384,11 @@ static void a_driver_that_frees_nothing_does_not_hold_up_closing(void **state)
     close_device(&r);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const char *const stubs[] = {"nccl_stub_21805", "nccl_stub_22809", "nccl_stub_22902"};
     find_stand_ins();
     for (int i = 0; i < 3; i++)
         find_library(stubs[i], nccl[i]);
-#define TEST(f) cmocka_unit_test_setup_teardown(f, clean, clean)
-    const struct CMUnitTest tests[] = {
-        TEST(windows_by_the_kernel_and_by_the_library),
-        TEST(a_communicator_that_does_not_block_is_asked_again),
-        TEST(a_library_without_windows_on_one_rank),
-        TEST(a_rank_without_a_communicator),
-        TEST(memory_is_refused),
-        TEST(registration_is_refused_on_one_rank),
-        TEST(a_rank_that_never_registers),
-        TEST(a_communicator_that_was_given_up_serves_no_streams),
-        TEST(no_symmetric_memory),
-        TEST(ranks_that_do_not_all_reach_each_other),
-        TEST(an_address_that_leads_elsewhere),
-        TEST(neither_goes_by_streams_if_all_have_a_communicator),
-        TEST(more_ranks_than_the_kernel_knows_go_by_streams),
-        TEST(of_more_ranks_than_the_kernel_knows_all_need_a_communicator),
-        TEST(different_ctas_are_told),
-        TEST(each_call_of_the_driver_may_fail),
-        TEST(a_window_that_does_not_come_back_is_left_alone),
-        TEST(a_driver_that_frees_nothing_does_not_hold_up_closing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

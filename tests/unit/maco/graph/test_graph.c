@@ -1,3 +1,5 @@
+#include "support/test.h"
+
 #include <math.h>
 
 #include "maco/graph/graph.h"
@@ -68,11 +70,10 @@ static const int all_types[] = {
     MACO_TASK_MEMSET,
 };
 
-static void every_type_can_be_added_and_is_stored_as_given(void **state)
+TEST(every_type_can_be_added_and_is_stored_as_given)
 {
     maco_graph *g = NULL;
     uint32_t id = 99;
-    (void)state;
     OK(maco_graph_new(&g));
     for (size_t i = 0; i < HL_ARRAY_LEN(all_types); i++) {
         maco_op op = good(all_types[i]);
@@ -87,9 +88,8 @@ static void every_type_can_be_added_and_is_stored_as_given(void **state)
     maco_graph_free(NULL);
 }
 
-static void numbers_are_those_that_were_published(void **state)
+TEST(numbers_are_those_that_were_published)
 {
-    (void)state;
     assert_int_equal(MACO_TASK_TERMINATE, 0);
     assert_int_equal(MACO_TASK_MATMUL, 100);
     assert_int_equal(MACO_TASK_ATTENTION, 101);
@@ -126,18 +126,16 @@ static void refuse(maco_op op, const char *words)
         refuse(op, words);                                                                         \
     } while (0)
 
-static void unknown_types_and_terminate_are_refused(void **state)
+TEST(unknown_types_and_terminate_are_refused)
 {
-    (void)state;
     static const int none[] = {MACO_TASK_TERMINATE, 2, 99, 108, 199, 207, 302, -1, 65536 + 100};
     for (size_t i = 0; i < HL_ARRAY_LEN(none); i++)
         BAD(MACO_TASK_NOP, "no tasks of type", op.type = none[i]);
 }
 
 /* Of every type: any input or output that it must have, any that it can't have, any size. */
-static void what_is_missing_or_too_much_is_named(void **state)
+TEST(what_is_missing_or_too_much_is_named)
 {
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(all_types); i++) {
         int type = all_types[i];
         const struct hl_maco_type *t = hl_maco_type(type);
@@ -183,9 +181,8 @@ static void what_is_missing_or_too_much_is_named(void **state)
     }
 }
 
-static void shapes_that_make_no_sense_are_refused(void **state)
+TEST(shapes_that_make_no_sense_are_refused)
 {
-    (void)state;
     BAD(MACO_TASK_LINEAR, "task \"t\" (LINEAR): ldx (dims[3]) is 15, less than K = 16. Hint: a",
         op.dims[3] = 15);
     BAD(MACO_TASK_MATMUL, "lda (dims[3]) is 3, less than M = 4", op.dims[6] = 1, op.dims[3] = 3);
@@ -206,9 +203,8 @@ static void shapes_that_make_no_sense_are_refused(void **state)
     BAD(MACO_TASK_CUSTOM_COMPUTE, "reads is NULL and counts 1", op.reads = NULL);
 }
 
-static void collectives_know_their_ranks(void **state)
+TEST(collectives_know_their_ranks)
 {
-    (void)state;
     BAD(MACO_TASK_ALLREDUCE, "count (dims[0], dims[1]) is 0", op.dims[0] = 0);
     BAD(MACO_TASK_ALLREDUCE, "op (dims[2]) is 5", op.dims[2] = 5);
     BAD(MACO_TASK_ALLGATHER, "op (dims[2]) is 1", op.dims[2] = 1);
@@ -226,9 +222,8 @@ static void collectives_know_their_ranks(void **state)
         op.dims[5] = 1 << 30);
 }
 
-static void memory_that_can_not_be_is_refused(void **state)
+TEST(memory_that_can_not_be_is_refused)
 {
-    (void)state;
     BAD(MACO_TASK_GELU, "X at 0x", op.inputs[0] = (char *)x + 2);
     BAD(MACO_TASK_GELU, "not aligned to its 4 byte elements", op.outputs[0] = (char *)y + 1);
     BAD(MACO_TASK_GELU, "goes past the end of memory", op.inputs[0] = (void *)(UINTPTR_MAX - 15));
@@ -245,10 +240,9 @@ static void memory_that_can_not_be_is_refused(void **state)
     BAD(MACO_TASK_MEMCPY, "X and Y overlap", op.outputs[0] = (char *)x + 16);
 }
 
-static void in_place_is_fine_where_it_works(void **state)
+TEST(in_place_is_fine_where_it_works)
 {
     maco_graph *g = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     static const int types[] = {MACO_TASK_GELU, MACO_TASK_SOFTMAX, MACO_TASK_LAYERNORM,
                                 MACO_TASK_ELEMENTWISE, MACO_TASK_ALLREDUCE};
@@ -265,7 +259,7 @@ static void in_place_is_fine_where_it_works(void **state)
     maco_graph_free(g);
 }
 
-static void names_are_text_or_made(void **state)
+TEST(names_are_text_or_made)
 {
     maco_graph *g = NULL;
     char text[300];
@@ -279,7 +273,6 @@ static void names_are_text_or_made(void **state)
                                         "ok\x7f",
                                         "\xf4\x90\x80\x80",
                                         "\xe0\x9f\xbf"};
-    (void)state;
     OK(maco_graph_new(&g));
     for (size_t i = 0; i < HL_ARRAY_LEN(wrong); i++) {
         op.name = wrong[i];
@@ -299,10 +292,9 @@ static void names_are_text_or_made(void **state)
     maco_graph_free(g);
 }
 
-static void dependencies_name_tasks_that_are_there(void **state)
+TEST(dependencies_name_tasks_that_are_there)
 {
     maco_graph *g = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     uint32_t a = add_work(g, "a", 1), b = add_work(g, "b", 1);
     OK(maco_graph_depend(g, b, a));
@@ -319,21 +311,4 @@ static void dependencies_name_tasks_that_are_there(void **state)
     assert_int_equal(v.events[0].needed, 1);
     maco_plan_free(p);
     maco_graph_free(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_can_be_added_and_is_stored_as_given),
-        cmocka_unit_test(numbers_are_those_that_were_published),
-        cmocka_unit_test(unknown_types_and_terminate_are_refused),
-        cmocka_unit_test(what_is_missing_or_too_much_is_named),
-        cmocka_unit_test(shapes_that_make_no_sense_are_refused),
-        cmocka_unit_test(collectives_know_their_ranks),
-        cmocka_unit_test(memory_that_can_not_be_is_refused),
-        cmocka_unit_test(in_place_is_fine_where_it_works),
-        cmocka_unit_test(names_are_text_or_made),
-        cmocka_unit_test(dependencies_name_tasks_that_are_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

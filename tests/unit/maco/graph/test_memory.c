@@ -1,4 +1,6 @@
 /* Which bytes tasks use, held against sets of bytes. */
+#include "support/test.h"
+
 #include "maco/graph/pieces.h"
 #include "maco/graph/span.h"
 #include "unit/maco/maker.h"
@@ -36,11 +38,10 @@ static struct hl_maco_span some_span(uint64_t *seed, uint64_t stride)
     return s;
 }
 
-static void spans_overlap_where_they_share_a_byte(void **state)
+TEST(spans_overlap_where_they_share_a_byte)
 {
     uint64_t seed = 9;
     int yes = 0, no = 0, sure = 0;
-    (void)state;
     for (int k = 0; k < 50000; k++) {
         uint64_t sa = 2 + below(&seed, 30), sb = k % 4 == 0 ? 2 + below(&seed, 30) : sa;
         struct hl_maco_span a = some_span(&seed, sa), b = some_span(&seed, sb);
@@ -62,14 +63,13 @@ static void spans_overlap_where_they_share_a_byte(void **state)
 
 /* ---- what a task of each type uses ---- */
 
-static void chunks_of_rows_do_not_touch_and_slices_of_columns_do_not_either(void **state)
+TEST(chunks_of_rows_do_not_touch_and_slices_of_columns_do_not_either)
 {
     maco_task t = {.type = MACO_TASK_LINEAR,
                    .inputs = {0x100000, 0x200000},
                    .outputs = {BASE},
                    .dims = {4, 8, 3, 3, 3, 8}};
     struct hl_maco_operand o[HL_MACO_OPERANDS];
-    (void)state;
     assert_int_equal(hl_maco_operands(&t, o), 3);
     struct hl_maco_span whole = hl_maco_span_of(&o[2]);
     assert_int_equal(whole.rows, 1); /* no gaps: ldy is N */
@@ -113,9 +113,8 @@ static void operands(maco_task t, const char *const *names, const uint64_t *size
         __VA_ARGS__                                                                                \
     }
 
-static void every_type_uses_what_its_dims_say(void **state)
+TEST(every_type_uses_what_its_dims_say)
 {
-    (void)state;
     OPERANDS(L(.type = MACO_TASK_MATMUL, .inputs = {1, 1, 1}, .outputs = {1},
                .dims = {3, 5, 7, 9, 10, 11, 0, 0}),
              L("A", "B", "bias", "C"), L((2 * 9 + 7) * 4, (6 * 10 + 5) * 4, 20, (2 * 11 + 5) * 4));
@@ -180,10 +179,9 @@ static void add_use(maco_graph *g, uint32_t place, uint64_t *seed, uint64_t stri
     add_op(g, op);
 }
 
-static void order_of_slices_is_that_of_their_bytes(void **state)
+TEST(order_of_slices_is_that_of_their_bytes)
 {
     uint64_t seed = 10;
-    (void)state;
     for (int k = 0; k < 5000; k++) {
         uint64_t stride = 2 + below(&seed, 30);
         struct use u[TASKS];
@@ -216,10 +214,9 @@ static void order_of_slices_is_that_of_their_bytes(void **state)
 }
 
 /* Several strides over each other: order may be too much, never too little. */
-static void several_strides_are_taken_as_bounds(void **state)
+TEST(several_strides_are_taken_as_bounds)
 {
     uint64_t seed = 11;
-    (void)state;
     for (int k = 0; k < 2000; k++) {
         struct use u[TASKS];
         maco_graph *g = NULL;
@@ -249,13 +246,12 @@ static void several_strides_are_taken_as_bounds(void **state)
 }
 
 /* Four column slices of a product, reduced one by one; then all of it is read. */
-static void slices_of_columns_run_side_by_side(void **state)
+TEST(slices_of_columns_run_side_by_side)
 {
     static float c[8 * 16], x[8 * 4], w[4 * 16], out[8 * 16];
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     maco_plan_view v;
-    (void)state;
     OK(maco_graph_new(&g));
     for (int s = 0; s < 4; s++)
         add_op(g, (maco_op){.type = MACO_TASK_LINEAR,
@@ -271,17 +267,4 @@ static void slices_of_columns_run_side_by_side(void **state)
     assert_int_equal(v.events[0].needed, 4);
     maco_plan_free(p);
     maco_graph_free(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_overlap_where_they_share_a_byte),
-        cmocka_unit_test(chunks_of_rows_do_not_touch_and_slices_of_columns_do_not_either),
-        cmocka_unit_test(every_type_uses_what_its_dims_say),
-        cmocka_unit_test(order_of_slices_is_that_of_their_bytes),
-        cmocka_unit_test(several_strides_are_taken_as_bounds),
-        cmocka_unit_test(slices_of_columns_run_side_by_side),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* Each body against the textbook in double precision, from the rounded inputs, within what its type
  * can hold; and chunks against the whole, to the bit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -67,9 +63,8 @@ static void check_product(const struct product *p, int dtype)
     let_go(v, 5);
 }
 
-static void products_are_those_of_double_precision(void **state)
+TEST(products_are_those_of_double_precision)
 {
-    (void)state;
     static const struct product shapes[] = {
         {1, 1, 1, 0, 0, 0, 0, 0, 1, 0},        {1, 33, 70, 0, 1, 1, 0, 3, 1, 0},
         {7, 5, 3, 0, 0, 1, 0, 2, 0.5f, 0},     {13, 65, 31, 1, 0, 0, 0, 1, 1, 1},
@@ -100,9 +95,8 @@ static maco_task linear(const struct array *v, int dtype, size_t row, int rows, 
                        .dims = {rows, cols, k, k, k, n}};
 }
 
-static void deterministic_products_have_the_bits_of_the_whole_in_any_chunks(void **state)
+TEST(deterministic_products_have_the_bits_of_the_whole_in_any_chunks)
 {
-    (void)state;
 
     enum { M = 157, N = 203, K = 777 };
 
@@ -136,9 +130,8 @@ static int any(uint32_t *seed, int n)
     return (int)((*seed >> 8) % (uint32_t)n);
 }
 
-static void products_of_any_shape_are_right(void **state)
+TEST(products_of_any_shape_are_right)
 {
-    (void)state;
     uint32_t seed = 1;
     for (int i = 0; i < 60; i++) {
         struct product p = {.m = 1 + any(&seed, 60),
@@ -243,9 +236,8 @@ static void check_attention(const struct attention *s, int dtype, float by)
     let_go(v, 6);
 }
 
-static void attention_of_any_shape_is_right(void **state)
+TEST(attention_of_any_shape_is_right)
 {
-    (void)state;
     uint32_t seed = 1;
     for (int i = 0; i < 30; i++) {
         int heads = 1 + any(&seed, 3);
@@ -261,9 +253,8 @@ static void attention_of_any_shape_is_right(void **state)
     }
 }
 
-static void attention_is_that_of_double_precision(void **state)
+TEST(attention_is_that_of_double_precision)
 {
-    (void)state;
     static const struct attention shapes[] = {
         {1, 1, 1, 1, 1, 1, 0, 0},    {2, 4, 2, 5, 7, 16, 0, 0},    {1, 6, 2, 33, 33, 8, 1, 0},
         {1, 2, 2, 9, 300, 33, 1, 1}, {1, 8, 1, 1, 257, 64, 1, 0},  {2, 3, 3, 130, 129, 20, 1, 1},
@@ -276,9 +267,8 @@ static void attention_is_that_of_double_precision(void **state)
 }
 
 /* The last rows of a causal attention are one of fewer queries, the first ones of fewer keys. */
-static void attention_has_the_bits_of_the_whole_in_chunks_of_queries(void **state)
+TEST(attention_has_the_bits_of_the_whole_in_chunks_of_queries)
 {
-    (void)state;
 
     enum { SQ = 301, SK = 340, D = 40 };
     struct attention s = {1, 1, 1, SQ, SK, D, 1, 0};
@@ -365,9 +355,8 @@ static void make_rows(const struct rows_case *c, int dtype, struct array *v)
     v[3] = fresh(dtype, (size_t)c->rows * (ld + 1));
 }
 
-static void norms_and_softmax_are_those_of_double_precision(void **state)
+TEST(norms_and_softmax_are_those_of_double_precision)
 {
-    (void)state;
     static const struct rows_case cases[] = {
         {MACO_TASK_LAYERNORM, 1, 1, 0, 1, 1, 1, 0},
         {MACO_TASK_LAYERNORM, 3, 17, 2, 1, 1, 1, 0},
@@ -399,9 +388,8 @@ static void norms_and_softmax_are_those_of_double_precision(void **state)
         }
 }
 
-static void rows_have_the_bits_of_the_whole_in_any_chunks(void **state)
+TEST(rows_have_the_bits_of_the_whole_in_any_chunks)
 {
-    (void)state;
     static const int types[] = {MACO_TASK_LAYERNORM, MACO_TASK_RMSNORM, MACO_TASK_SOFTMAX};
     for (size_t k = 0; k < HL_ARRAY_LEN(types); k++) {
         struct rows_case c = {types[k], 23, 391, 5, 1, types[k] == MACO_TASK_LAYERNORM, 4, 1};
@@ -420,9 +408,8 @@ static void rows_have_the_bits_of_the_whole_in_any_chunks(void **state)
     }
 }
 
-static void softmax_of_infinities_is_what_arithmetic_says(void **state)
+TEST(softmax_of_infinities_is_what_arithmetic_says)
 {
-    (void)state;
     float x[3][5] = {{-INFINITY, 1, -INFINITY, 1, -INFINITY},
                      {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY},
                      {3e38f, -3e38f, 0, NAN, 1}};
@@ -451,9 +438,8 @@ static double unary(int type, int tanh_form, double x)
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static void activations_are_those_of_double_precision(void **state)
+TEST(activations_are_those_of_double_precision)
 {
-    (void)state;
 
     enum { ROWS = 3, COLS = 2500, LDX = COLS + 3, LDY = COLS + 1 };
 
@@ -481,9 +467,8 @@ static void activations_are_those_of_double_precision(void **state)
             }
 }
 
-static void activations_end_well(void **state)
+TEST(activations_end_well)
 {
-    (void)state;
     static const float ends[] = {INFINITY, 3e38f, 1e5f, 0, -0.0f, -1e5f, -3e38f};
     float y[7];
     for (int form = 0; form <= 2; form++) {
@@ -518,9 +503,8 @@ static double combined(int op, double a, double b)
 }
 
 /* One rounding to float32 and one to the type: the bits are known. */
-static void elements_are_combined_with_one_rounding(void **state)
+TEST(elements_are_combined_with_one_rounding)
 {
-    (void)state;
 
     enum { ROWS = 2, COLS = 1100, LDA = COLS + 1, LDB = COLS + 2, LDY = COLS + 3 };
 
@@ -553,9 +537,8 @@ static void elements_are_combined_with_one_rounding(void **state)
 
 /* ---- bytes ---- */
 
-static void copies_and_fills_take_rows(void **state)
+TEST(copies_and_fills_take_rows)
 {
-    (void)state;
     uint8_t x[7 * 11], y[7 * 13 + 1];
     for (size_t i = 0; i < sizeof(x); i++)
         x[i] = (uint8_t)i;
@@ -582,9 +565,8 @@ static void copies_and_fills_take_rows(void **state)
 
 /* ---- the rest ---- */
 
-static void what_has_no_body_is_refused(void **state)
+TEST(what_has_no_body_is_refused)
 {
-    (void)state;
     maco_task t = {.type = MACO_TASK_NOP};
     run(&t);
     t = (maco_task){.type = MACO_TASK_ALLREDUCE};
@@ -597,9 +579,8 @@ static void what_has_no_body_is_refused(void **state)
     assert_int_equal(hl_maco_body(&t, &scratch), HL_EUNSUPPORTED);
 }
 
-static void blas_has_its_threads_back_after_the_last_run(void **state)
+TEST(blas_has_its_threads_back_after_the_last_run)
 {
-    (void)state;
     const struct hl_blas *blas = hl_blas();
     if (blas == NULL || blas->set_threads == NULL)
         skip();
@@ -621,24 +602,4 @@ static int forget(void **state)
     return scratch.data != NULL;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_those_of_double_precision),
-        cmocka_unit_test(deterministic_products_have_the_bits_of_the_whole_in_any_chunks),
-        cmocka_unit_test(products_of_any_shape_are_right),
-        cmocka_unit_test(attention_of_any_shape_is_right),
-        cmocka_unit_test(attention_is_that_of_double_precision),
-        cmocka_unit_test(attention_has_the_bits_of_the_whole_in_chunks_of_queries),
-        cmocka_unit_test(norms_and_softmax_are_those_of_double_precision),
-        cmocka_unit_test(rows_have_the_bits_of_the_whole_in_any_chunks),
-        cmocka_unit_test(softmax_of_infinities_is_what_arithmetic_says),
-        cmocka_unit_test(activations_are_those_of_double_precision),
-        cmocka_unit_test(activations_end_well),
-        cmocka_unit_test(elements_are_combined_with_one_rounding),
-        cmocka_unit_test(copies_and_fills_take_rows),
-        cmocka_unit_test(what_has_no_body_is_refused),
-        cmocka_unit_test(blas_has_its_threads_back_after_the_last_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, forget);
-}
+TESTS_IN(NULL, forget)

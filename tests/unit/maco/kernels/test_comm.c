@@ -1,10 +1,6 @@
 /* Collective tasks on groups of real processes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 #include "maco/kernels/comm.h"
@@ -97,9 +93,8 @@ static int everything(int rank, int world)
     return 0;
 }
 
-static void every_collective_task_is_a_call_of_its_group(void **state)
+TEST(every_collective_task_is_a_call_of_its_group)
 {
-    (void)state;
     for (int world = 1; world <= 4; world++)
         together(world, everything);
 }
@@ -144,7 +139,7 @@ static int run_alone(hybridps_group *g, const maco_op *op)
     return st;
 }
 
-static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
+TEST(a_plan_for_other_ranks_than_the_groups_is_refused)
 {
     hybridps_group *g = join(0, 1, 20000);
     float x[4] = {1}, y[8] = {0};
@@ -153,7 +148,6 @@ static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
                   .inputs = {x},
                   .outputs = {y},
                   .dims = {4, 0, 0, 0, 0, 2}};
-    (void)state;
     assert_non_null(g);
     assert_int_equal(run_alone(g, &op), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "task all of it is for 2 ranks (dims[5]), and its "
@@ -170,19 +164,13 @@ static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
     hybridps_group_close(g);
 }
 
-static void what_is_wrong_is_said_with_the_name_of_the_task(void **state)
+TEST(what_is_wrong_is_said_with_the_name_of_the_task)
 {
-    (void)state;
     together(2, mistaken);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_collective_task_is_a_call_of_its_group),
-        cmocka_unit_test(what_is_wrong_is_said_with_the_name_of_the_task),
-        cmocka_unit_test(a_plan_for_other_ranks_than_the_groups_is_refused),
-    };
     snprintf(name, sizeof(name), "helios-test-comm-%d", (int)getpid());
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

@@ -1,4 +1,6 @@
 /* Large graphs: who looks at all pairs of tasks, or of readers, does not end in time. */
+#include "support/test.h"
+
 #include "unit/maco/maker.h"
 
 #define N      100000u
@@ -25,11 +27,10 @@ static maco_graph *empty(void)
     return g;
 }
 
-static void layers_of_row_chunks_become_chains(void **state)
+TEST(layers_of_row_chunks_become_chains)
 {
     maco_graph *g = empty();
     maco_plan_view v;
-    (void)state;
     for (uint32_t i = 0; i < N; i++) { /* 100 chunks, back and forth between two matrices */
         uint64_t from = (i / 100 % 2) << 20, to = (1 - i / 100 % 2) << 20, chunk = i % 100 * 4096;
         add_op(g, (maco_op){.type = MACO_TASK_GELU,
@@ -44,12 +45,11 @@ static void layers_of_row_chunks_become_chains(void **state)
     maco_plan_free(p);
 }
 
-static void slices_of_columns_and_their_reader_become_barriers(void **state)
+TEST(slices_of_columns_and_their_reader_become_barriers)
 {
     maco_graph *g = empty();
     maco_plan_view v;
     uint32_t rounds = N / 65;
-    (void)state;
     for (uint32_t i = 0; i < rounds * 65; i++)
         if (i % 65 < 64)
             add_op(g, (maco_op){.type = MACO_TASK_MEMSET,
@@ -68,12 +68,11 @@ static void slices_of_columns_and_their_reader_become_barriers(void **state)
 }
 
 /* All read the same memory, again and again, then one writes it. */
-static void many_readers_and_a_writer(void **state)
+TEST(many_readers_and_a_writer)
 {
     maco_graph *g = empty();
     maco_plan_view v;
     maco_range shared[8];
-    (void)state;
     for (uint32_t i = 0; i < 8; i++)
         shared[i] = (maco_range){MEMORY + i * 64, 64};
     for (uint32_t i = 0; i < N; i++) {
@@ -92,11 +91,10 @@ static void many_readers_and_a_writer(void **state)
 }
 
 /* Without inference: memory of one task is used by the one two further on. */
-static void order_that_is_there_is_found(void **state)
+TEST(order_that_is_there_is_found)
 {
     maco_graph *g = empty();
     maco_plan_view v;
-    (void)state;
     for (uint32_t i = 0; i < N; i++) {
         maco_range r = {MEMORY + i % 2 * 64, 64};
         add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
@@ -111,13 +109,12 @@ static void order_that_is_there_is_found(void **state)
     maco_plan_free(p);
 }
 
-static void a_virtual_run_of_many_workers_and_pinned_tasks(void **state)
+TEST(a_virtual_run_of_many_workers_and_pinned_tasks)
 {
     maco_graph *g = empty();
     maco_trace *t = NULL;
     maco_overlap o;
     maco_plan_view v;
-    (void)state;
     for (uint32_t i = 0; i < N; i++)
         add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
                             .on_worker = i % 3 == 0 ? 1 + (int)(i / 3 % 1000) : 0,
@@ -130,16 +127,4 @@ static void a_virtual_run_of_many_workers_and_pinned_tasks(void **state)
     assert_int_equal(o.busy_ns, N * 10);
     maco_trace_free(t);
     maco_plan_free(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_of_row_chunks_become_chains),
-        cmocka_unit_test(slices_of_columns_and_their_reader_become_barriers),
-        cmocka_unit_test(many_readers_and_a_writer),
-        cmocka_unit_test(order_that_is_there_is_found),
-        cmocka_unit_test(a_virtual_run_of_many_workers_and_pinned_tasks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,5 @@
+#include "support/test.h"
+
 #include "unit/maco/maker.h"
 
 #define TASKS_MAX 24
@@ -244,11 +246,10 @@ static void check_barriers(const maco_plan_view *v, const struct order *o)
     }
 }
 
-static void random_graphs_mean_what_was_said(void **state)
+TEST(random_graphs_mean_what_was_said)
 {
     uint64_t seed = 1;
     int refused = 0;
-    (void)state;
     for (int k = 0; k < GRAPHS; k++) {
         struct spec s = some_graph(&seed, k % 2);
         struct order want = full_order(&s);
@@ -272,12 +273,11 @@ static void random_graphs_mean_what_was_said(void **state)
     assert_in_range(refused, 500, GRAPHS / 2 - 500); /* half of them use memory */
 }
 
-static void a_dependency_that_puts_a_reader_before_its_writer_is_refused(void **state)
+TEST(a_dependency_that_puts_a_reader_before_its_writer_is_refused)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     float a[16], b[16];
-    (void)state;
     OK(maco_graph_new(&g));
     maco_op op = {.type = MACO_TASK_GELU,
                   .name = "make",
@@ -328,11 +328,10 @@ static uint32_t last_parent(const maco_plan_view *v, uint32_t e)
     return v->id[last];
 }
 
-static void one_trigger_less_is_noticed(void **state)
+TEST(one_trigger_less_is_noticed)
 {
     uint64_t seed = 2;
     int tried = 0;
-    (void)state;
     for (int k = 0; k < 2000; k++) {
         struct spec s = some_graph(&seed, k % 2);
         struct order want = full_order(&s);
@@ -361,11 +360,10 @@ static void one_trigger_less_is_noticed(void **state)
     assert_true(tried > 2000);
 }
 
-static void a_forgotten_parent_is_noticed(void **state)
+TEST(a_forgotten_parent_is_noticed)
 {
     uint64_t seed = 3;
     int tried = 0;
-    (void)state;
     for (int k = 0; k < 2000; k++) {
         struct spec s = some_graph(&seed, 0);
         if (s.n_edges == 0)
@@ -391,11 +389,10 @@ static void a_forgotten_parent_is_noticed(void **state)
 
 /* ---- unordered writers ---- */
 
-static void without_inference_unordered_writers_are_refused(void **state)
+TEST(without_inference_unordered_writers_are_refused)
 {
     uint64_t seed = 4;
     int refused = 0, taken = 0;
-    (void)state;
     for (int k = 0; k < GRAPHS; k++) {
         struct spec s = some_graph(&seed, 1);
         struct order o = explicit_order(&s);
@@ -417,12 +414,11 @@ static void without_inference_unordered_writers_are_refused(void **state)
     assert_true(taken > 500 && refused > 500);
 }
 
-static void both_tasks_and_the_kind_of_use_are_named(void **state)
+TEST(both_tasks_and_the_kind_of_use_are_named)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     float c[16], d[16];
-    (void)state;
     OK(maco_graph_new(&g));
     maco_op op = {
         .type = MACO_TASK_GELU, .name = "act", .inputs = {c}, .outputs = {d}, .dims = {4, 4, 4, 4}};
@@ -442,11 +438,10 @@ static void both_tasks_and_the_kind_of_use_are_named(void **state)
 
 /* ---- cycles ---- */
 
-static void a_cycle_is_named_task_by_task(void **state)
+TEST(a_cycle_is_named_task_by_task)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     uint32_t a = add_work(g, "a", 1), b = add_work(g, "b", 1), c = add_work(g, "c", 1);
     uint32_t d = add_work(g, "before", 1), e = add_work(g, "behind", 1);
@@ -462,11 +457,10 @@ static void a_cycle_is_named_task_by_task(void **state)
     maco_graph_free(g);
 }
 
-static void a_long_cycle_fits_a_message(void **state)
+TEST(a_long_cycle_fits_a_message)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     for (uint32_t i = 0; i < 1000; i++)
         add_work(g, NULL, 1);
@@ -478,11 +472,10 @@ static void a_long_cycle_fits_a_message(void **state)
 
 /* ---- kinds of events ---- */
 
-static void rounds_of_workers_are_barriers_and_a_chain_launches_one(void **state)
+TEST(rounds_of_workers_are_barriers_and_a_chain_launches_one)
 {
     maco_graph *g = NULL;
     maco_plan_view v;
-    (void)state;
     OK(maco_graph_new(&g));
     for (uint32_t i = 0; i < 12; i++) {
         add_work(g, NULL, 1);
@@ -515,12 +508,11 @@ static void rounds_of_workers_are_barriers_and_a_chain_launches_one(void **state
     maco_graph_free(g);
 }
 
-static void siblings_go_by_kind_then_priority(void **state)
+TEST(siblings_go_by_kind_then_priority)
 {
     maco_graph *g = NULL;
     maco_plan_view v;
     static const int32_t want[] = {4, 3, 1, 2};
-    (void)state;
     OK(maco_graph_new(&g));
     add_work(g, "root", 1);
     for (int i = 1; i < 4; i++)
@@ -541,13 +533,12 @@ static void siblings_go_by_kind_then_priority(void **state)
     maco_graph_free(g);
 }
 
-static void a_plan_has_its_functions_and_options_are_checked(void **state)
+TEST(a_plan_has_its_functions_and_options_are_checked)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     maco_function f = NULL;
     void *arg = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     REFUSED(maco_compile(g, NULL, &p), HL_EINVAL, "no tasks");
     add_work(g, NULL, 1);
@@ -564,22 +555,4 @@ static void a_plan_has_its_functions_and_options_are_checked(void **state)
     assert_string_equal(hl_maco_plan_name(p, 1), "CUSTOM_COMPUTE 1");
     maco_plan_free(p);
     maco_graph_free(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_graphs_mean_what_was_said),
-        cmocka_unit_test(one_trigger_less_is_noticed),
-        cmocka_unit_test(a_forgotten_parent_is_noticed),
-        cmocka_unit_test(without_inference_unordered_writers_are_refused),
-        cmocka_unit_test(a_dependency_that_puts_a_reader_before_its_writer_is_refused),
-        cmocka_unit_test(both_tasks_and_the_kind_of_use_are_named),
-        cmocka_unit_test(a_cycle_is_named_task_by_task),
-        cmocka_unit_test(a_long_cycle_fits_a_message),
-        cmocka_unit_test(rounds_of_workers_are_barriers_and_a_chain_launches_one),
-        cmocka_unit_test(siblings_go_by_kind_then_priority),
-        cmocka_unit_test(a_plan_has_its_functions_and_options_are_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,5 @@
+#include "support/test.h"
+
 #include "unit/maco/maker.h"
 
 static maco_plan *lists_of(const maco_graph *g, int workers, const maco_list *lists,
@@ -12,11 +14,10 @@ static maco_plan *lists_of(const maco_graph *g, int workers, const maco_list *li
     return p;
 }
 
-static void the_longest_way_goes_first(void **state)
+TEST(the_longest_way_goes_first)
 {
     maco_graph *g = NULL;
     maco_plan_view v;
-    (void)state;
     OK(maco_graph_new(&g));
     add_work(g, "short", 10);
     uint32_t a = add_work(g, "head", 10), b = add_work(g, "tail", 100);
@@ -33,10 +34,9 @@ static void the_longest_way_goes_first(void **state)
     maco_graph_free(g);
 }
 
-static void lists_hold_every_task_once_but_joins_and_communication(void **state)
+TEST(lists_hold_every_task_once_but_joins_and_communication)
 {
     uint64_t seed = 7;
-    (void)state;
     for (int k = 0; k < 500; k++) {
         maco_graph *g = NULL;
         maco_plan_view v;
@@ -66,12 +66,11 @@ static void lists_hold_every_task_once_but_joins_and_communication(void **state)
     }
 }
 
-static void a_callers_lists_are_taken_or_their_deadlock_is_named(void **state)
+TEST(a_callers_lists_are_taken_or_their_deadlock_is_named)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     maco_plan_view v;
-    (void)state;
     OK(maco_graph_new(&g));
     uint32_t a = add_work(g, "a", 1), b = add_work(g, "b", 1), c = add_work(g, "c", 1);
     uint32_t d = add_work(g, "d", 1);
@@ -94,12 +93,11 @@ static void a_callers_lists_are_taken_or_their_deadlock_is_named(void **state)
 }
 
 /* x waits for the second transfer, the first transfer waits for y, and y stands behind x. */
-static void the_order_of_communication_counts_as_a_queue(void **state)
+TEST(the_order_of_communication_counts_as_a_queue)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     maco_plan_view v;
-    (void)state;
     OK(maco_graph_new(&g));
     uint32_t y = add_work(g, "y", 1), first = add_comm(g, "first", 0, 1);
     uint32_t second = add_comm(g, "second", 0, 1), x = add_work(g, "x", 1);
@@ -114,11 +112,10 @@ static void the_order_of_communication_counts_as_a_queue(void **state)
     maco_graph_free(g);
 }
 
-static void lists_that_are_wrong_are_refused(void **state)
+TEST(lists_that_are_wrong_are_refused)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     uint32_t a = add_work(g, "a", 1), c = add_comm(g, "talk", 0, 1);
     uint32_t b = add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
@@ -169,12 +166,11 @@ static maco_plan *rank_of(int swap, int slow, int32_t count, maco_plan_view *v)
     return p;
 }
 
-static void ranks_with_one_program_agree_and_others_do_not(void **state)
+TEST(ranks_with_one_program_agree_and_others_do_not)
 {
     maco_plan_view a, b, c, d;
     maco_plan *pa = rank_of(0, 0, 1, &a), *pb = rank_of(0, 1, 1, &b), *pc = rank_of(1, 0, 1, &c);
     maco_plan *pd = rank_of(0, 0, 2, &d);
-    (void)state;
     assert_int_equal(a.n_comm, 9);
     assert_true(a.comm_hash == b.comm_hash);
     assert_true(a.comm_hash != c.comm_hash && a.comm_hash != d.comm_hash);
@@ -240,9 +236,8 @@ static int agree(maco_plan *a, maco_plan *b)
     return same;
 }
 
-static void collectives_that_are_alike_are_told_apart(void **state)
+TEST(collectives_that_are_alike_are_told_apart)
 {
-    (void)state;
     /* By their names, whatever the order of adding. */
     assert_true(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 0, 9)));
     assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 1, 9)));
@@ -260,18 +255,4 @@ static void collectives_that_are_alike_are_told_apart(void **state)
     maco_plan *p = alike(NULL, NULL, 0, 0, 1);
     assert_int_equal(hl_maco_plan_alike(p, hl_maco_plan_collective(p, 0, 0)), 1);
     maco_plan_free(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_longest_way_goes_first),
-        cmocka_unit_test(lists_hold_every_task_once_but_joins_and_communication),
-        cmocka_unit_test(a_callers_lists_are_taken_or_their_deadlock_is_named),
-        cmocka_unit_test(the_order_of_communication_counts_as_a_queue),
-        cmocka_unit_test(lists_that_are_wrong_are_refused),
-        cmocka_unit_test(ranks_with_one_program_agree_and_others_do_not),
-        cmocka_unit_test(collectives_that_are_alike_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,5 @@
+#include "support/test.h"
+
 #include "maco/trace/trace.h"
 #include "unit/maco/maker.h"
 
@@ -87,12 +89,11 @@ static uint64_t slowest_launch(const maco_plan *p, const struct hl_maco_record *
     return most;
 }
 
-static void statistics_are_those_of_counting(void **state)
+TEST(statistics_are_those_of_counting)
 {
     uint64_t seed = 8;
     maco_plan_view v;
     maco_plan *p = pairs(TASKS, &v);
-    (void)state;
     assert_int_equal(v.n_tasks, TASKS);
     for (int k = 0; k < 3000; k++) {
         struct hl_maco_record r[TASKS];
@@ -109,13 +110,12 @@ static void statistics_are_those_of_counting(void **state)
     maco_plan_free(p);
 }
 
-static void records_that_can_not_be_are_refused(void **state)
+TEST(records_that_can_not_be_are_refused)
 {
     maco_plan_view v;
     maco_plan *p = pairs(2, &v);
     maco_trace *t = NULL;
     struct hl_maco_record r[2] = {{.start_ns = 5, .end_ns = 4}};
-    (void)state;
     REFUSED(hl_maco_trace_new(p, r, 1, &t), HL_EINVAL, "ends before it starts");
     r[0] = (struct hl_maco_record){.task = 2};
     REFUSED(hl_maco_trace_new(p, r, 1, &t), HL_EINVAL, "of task 2, the plan has 2");
@@ -183,14 +183,13 @@ static void check_flow(const json_t *events, const json_t *flow, int64_t task)
     assert_int_equal(whole(json_object_get(slice, "args"), "task"), task);
 }
 
-static void the_file_has_slices_lines_and_arrows(void **state)
+TEST(the_file_has_slices_lines_and_arrows)
 {
     maco_plan_view v;
     maco_plan *p = pairs(4, &v);
     maco_trace *t = NULL;
     struct hl_maco_record r[6];
     int slices = 0, arrows = 0, lines = 0;
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) { /* 0, 1: compute; 2, 3: the transfers behind them */
         int comm = hl_maco_is_comm(v.tasks[i].type);
         r[i] = (struct hl_maco_record){.start_ns = 1000001 + i * 1000,
@@ -237,7 +236,7 @@ static void the_file_has_slices_lines_and_arrows(void **state)
 }
 
 /* Who reads the file gets the library's numbers. */
-static void overlap_can_be_computed_from_the_file(void **state)
+TEST(overlap_can_be_computed_from_the_file)
 {
     maco_plan_view v;
     maco_plan *p = pairs(TASKS, &v);
@@ -245,7 +244,6 @@ static void overlap_can_be_computed_from_the_file(void **state)
     maco_overlap o;
     uint8_t on[2][100000] = {{0}};
     int64_t both = 0;
-    (void)state;
     OK(maco_run_virtual(p, &(maco_virtual){.workers = 2, .hop_ns = 1}, &t));
     OK(maco_trace_overlap(t, &o));
     json_t *doc = written(t, 0), *e;
@@ -264,12 +262,11 @@ static void overlap_can_be_computed_from_the_file(void **state)
 
 /* ---- a plan described ---- */
 
-static void a_plan_describes_itself(void **state)
+TEST(a_plan_describes_itself)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     char *text_of = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     uint32_t a = add_work(g, "a", 10), b = add_work(g, "b", 30), c = add_work(g, "c \"q\"", 5);
     uint32_t d = add_comm(g, "d", 4, 7), e = add_work(g, "e", 1);
@@ -301,16 +298,4 @@ static void a_plan_describes_itself(void **state)
     maco_plan_free(p);
     maco_plan_free(NULL);
     maco_graph_free(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statistics_are_those_of_counting),
-        cmocka_unit_test(records_that_can_not_be_are_refused),
-        cmocka_unit_test(the_file_has_slices_lines_and_arrows),
-        cmocka_unit_test(overlap_can_be_computed_from_the_file),
-        cmocka_unit_test(a_plan_describes_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

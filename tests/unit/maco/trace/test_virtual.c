@@ -1,3 +1,5 @@
+#include "support/test.h"
+
 #include "maco/trace/trace.h"
 #include "maco/trace/trace_private.h"
 #include "unit/maco/maker.h"
@@ -91,11 +93,10 @@ static void check_pipeline(struct pipeline k)
     assert_int_equal(o.comm_ns, x);
 }
 
-static void overlap_of_dependent_chunks_is_the_closed_form(void **state)
+TEST(overlap_of_dependent_chunks_is_the_closed_form)
 {
     static const uint32_t ratio[][2] = {{1, 1}, {2, 1}, {1, 2}, {3, 7}, {10, 1}};
     static const int chunks[] = {1, 2, 4, 8, 16};
-    (void)state;
     for (size_t r = 0; r < HL_ARRAY_LEN(ratio); r++)
         for (size_t i = 0; i < HL_ARRAY_LEN(chunks); i++)
             for (uint64_t latency = 0; latency <= 200000; latency += 100000)
@@ -110,10 +111,9 @@ static void overlap_of_dependent_chunks_is_the_closed_form(void **state)
 
 /* Unequal chunks: compute one after the other, then the link, which sends one at a time but does
  * not wait for the far end. */
-static void unequal_chunks_follow_the_recurrence(void **state)
+TEST(unequal_chunks_follow_the_recurrence)
 {
     uint64_t seed = 5;
-    (void)state;
     for (int k = 0; k < 500; k++) {
         maco_graph *g = NULL;
         uint64_t made = 0, link = 0, end = 0, latency = below(&seed, 300);
@@ -144,10 +144,9 @@ static void unequal_chunks_follow_the_recurrence(void **state)
     }
 }
 
-static void links_of_two_groups_do_not_wait_for_each_other(void **state)
+TEST(links_of_two_groups_do_not_wait_for_each_other)
 {
     maco_graph *g = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     for (uint32_t i = 0; i < 4; i++)
         add_comm(g, NULL, i % 2, 100);
@@ -155,11 +154,10 @@ static void links_of_two_groups_do_not_wait_for_each_other(void **state)
     maco_graph_free(g);
 }
 
-static void communication_goes_in_order_though_a_later_one_is_ready(void **state)
+TEST(communication_goes_in_order_though_a_later_one_is_ready)
 {
     maco_graph *g = NULL;
     maco_trace *t = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     uint32_t a = add_work(g, "long", 1000), b = add_comm(g, "first", 0, 10);
     add_comm(g, "second", 0, 10);
@@ -251,10 +249,9 @@ static uint64_t longest_chain(const struct made *m)
     return most;
 }
 
-static void any_graph_runs_as_it_must_under_any_policy(void **state)
+TEST(any_graph_runs_as_it_must_under_any_policy)
 {
     uint64_t seed = 6;
-    (void)state;
     for (int k = 0; k < 10000; k++) {
         int workers = 1 + (int)below(&seed, 6);
         struct made m = make(&seed, workers);
@@ -289,10 +286,9 @@ static void any_graph_runs_as_it_must_under_any_policy(void **state)
 
 /* ---- policies ---- */
 
-static void round_robin_differs_by_one_at_most_and_least_loaded_balances(void **state)
+TEST(round_robin_differs_by_one_at_most_and_least_loaded_balances)
 {
     maco_graph *g = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     for (uint32_t i = 0; i < 10; i++)
         add_work(g, NULL, i == 0 ? 90 : 10);
@@ -310,11 +306,10 @@ static void round_robin_differs_by_one_at_most_and_least_loaded_balances(void **
     maco_graph_free(g);
 }
 
-static void the_higher_priority_goes_first(void **state)
+TEST(the_higher_priority_goes_first)
 {
     maco_graph *g = NULL;
     maco_trace *t = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     for (int i = 0; i < 6; i++)
         add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
@@ -350,11 +345,10 @@ static const char *started(const maco_trace *t, uint16_t worker, uint64_t ns)
 
 /* A task that wants this worker goes before one that any may run only by its priority; and what
  * ends at one time has all ended before anything starts: `a`, then the transfer behind `b`. */
-static void priority_decides_among_all_that_is_ready_at_one_time(void **state)
+TEST(priority_decides_among_all_that_is_ready_at_one_time)
 {
     maco_graph *g = NULL;
     maco_trace *t = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     uint32_t a = add_pinned(g, "a", 0, 0, 10), b = add_pinned(g, "b", 1, 0, 5);
     uint32_t c = add_comm(g, "c", 0, 5);
@@ -369,12 +363,11 @@ static void priority_decides_among_all_that_is_ready_at_one_time(void **state)
     maco_graph_free(g);
 }
 
-static void a_model_that_does_not_fit_is_refused(void **state)
+TEST(a_model_that_does_not_fit_is_refused)
 {
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     maco_trace *t = NULL;
-    (void)state;
     OK(maco_graph_new(&g));
     add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
                         .on_worker = 3,
@@ -396,20 +389,4 @@ static void a_model_that_does_not_fit_is_refused(void **state)
     assert_null(t);
     maco_plan_free(p);
     maco_graph_free(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overlap_of_dependent_chunks_is_the_closed_form),
-        cmocka_unit_test(unequal_chunks_follow_the_recurrence),
-        cmocka_unit_test(links_of_two_groups_do_not_wait_for_each_other),
-        cmocka_unit_test(communication_goes_in_order_though_a_later_one_is_ready),
-        cmocka_unit_test(any_graph_runs_as_it_must_under_any_policy),
-        cmocka_unit_test(round_robin_differs_by_one_at_most_and_least_loaded_balances),
-        cmocka_unit_test(the_higher_priority_goes_first),
-        cmocka_unit_test(priority_decides_among_all_that_is_ready_at_one_time),
-        cmocka_unit_test(a_model_that_does_not_fit_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
