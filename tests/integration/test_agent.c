@@ -1,10 +1,5 @@
 /* The real helios-agent against a Controller of our own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <limits.h>
 #include <netinet/in.h>
@@ -308,7 +303,7 @@ static json_t *start_container(struct world *w, const char *id, const char *scri
 
 /* ---- tests ---- */
 
-static void a_node_registers_and_sends_heartbeats_with_telemetry(void **state)
+TEST_IN(setup, teardown, a_node_registers_and_sends_heartbeats_with_telemetry)
 {
     struct world *w = *state;
     start_agent(w, NULL);
@@ -333,7 +328,7 @@ static void a_node_registers_and_sends_heartbeats_with_telemetry(void **state)
     json_decref(info);
 }
 
-static void a_wildcard_is_no_address_to_give_away(void **state)
+TEST_IN(setup, teardown, a_wildcard_is_no_address_to_give_away)
 {
     struct world *w = *state;
     w->listen = "0.0.0.0:0";
@@ -348,7 +343,7 @@ static void a_wildcard_is_no_address_to_give_away(void **state)
     json_decref(call(w, "info", NULL, HL_OK));
 }
 
-static void a_forgotten_node_registers_again(void **state)
+TEST_IN(setup, teardown, a_forgotten_node_registers_again)
 {
     struct world *w = *state;
     start_agent(w, NULL);
@@ -359,7 +354,7 @@ static void a_forgotten_node_registers_again(void **state)
     AWAIT(w, w->c.registered == 2);
 }
 
-static void an_absent_controller_is_waited_for(void **state)
+TEST_IN(setup, teardown, an_absent_controller_is_waited_for)
 {
     struct world *w = *state;
     char address[64];
@@ -372,7 +367,7 @@ static void an_absent_controller_is_waited_for(void **state)
     AWAIT(w, strcmp(reported(w, "early"), "succeeded") == 0);
 }
 
-static void a_change_of_a_container_is_told_at_once(void **state)
+TEST_IN(setup, teardown, a_change_of_a_container_is_told_at_once)
 {
     struct world *w = *state;
     w->c.heartbeat_ms = 600000; /* only changes make a heartbeat */
@@ -389,7 +384,7 @@ static void a_change_of_a_container_is_told_at_once(void **state)
     AWAIT(w, strcmp(reported(w, "job.0.0"), "failed") == 0);
 }
 
-static void a_rank_knows_its_node_and_finds_the_bindings(void **state)
+TEST_IN(setup, teardown, a_rank_knows_its_node_and_finds_the_bindings)
 {
     struct world *w = *state;
     setenv("HELIOS_READ_TIMEOUT", "15s", 1);
@@ -423,7 +418,7 @@ static void a_rank_knows_its_node_and_finds_the_bindings(void **state)
     json_decref(slice);
 }
 
-static void ranks_survive_a_killed_agent_and_their_results_are_kept(void **state)
+TEST_IN(setup, teardown, ranks_survive_a_killed_agent_and_their_results_are_kept)
 {
     struct world *w = *state;
     start_agent(w, NULL);
@@ -450,7 +445,7 @@ static void ranks_survive_a_killed_agent_and_their_results_are_kept(void **state
     json_decref(after);
 }
 
-static void sigterm_ends_the_agent_soon_and_leaves_the_ranks(void **state)
+TEST_IN(setup, teardown, sigterm_ends_the_agent_soon_and_leaves_the_ranks)
 {
     struct world *w = *state;
     start_agent(w, NULL);
@@ -475,7 +470,7 @@ static json_t *ask_ports(int first)
     return json_pack("{s:[iii]}", "ports", first, first + 1, first + 2);
 }
 
-static void a_port_that_somebody_has_or_was_told_is_not_found(void **state)
+TEST_IN(setup, teardown, a_port_that_somebody_has_or_was_told_is_not_found)
 {
     struct world *w = *state;
     start_agent(w, NULL);
@@ -499,7 +494,7 @@ static void a_port_that_somebody_has_or_was_told_is_not_found(void **state)
     json_decref(r);
 }
 
-static void wrong_calls_are_answered_with_a_sentence(void **state)
+TEST_IN(setup, teardown, wrong_calls_are_answered_with_a_sentence)
 {
     struct world *w = *state;
     start_agent(w, NULL);
@@ -522,7 +517,7 @@ static void on_read(void *arg, hl_status st, const char *text, json_t *result)
 }
 
 /* A log that nobody can open now, as on a disk that does not answer: it holds every worker. */
-static void heartbeats_go_on_while_all_workers_wait_for_a_disk(void **state)
+TEST_IN(setup, teardown, heartbeats_go_on_while_all_workers_wait_for_a_disk)
 {
     struct world *w = *state;
     char path[256];
@@ -560,7 +555,7 @@ static void expect_refusal(struct world *w, const char *listen, const char *dir,
     hl_buf_fini(&text);
 }
 
-static void an_agent_that_cannot_serve_says_why(void **state)
+TEST_IN(setup, teardown, an_agent_that_cannot_serve_says_why)
 {
     struct world *w = *state;
     char dir[256], other[256];
@@ -572,28 +567,12 @@ static void an_agent_that_cannot_serve_says_why(void **state)
     expect_refusal(w, "127.0.0.1:0", "/proc/helios", "/proc/helios");
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
+int main(int argc, char **argv)
 {
     hl_log_set_level(HL_LOG_WARN);
     if (access(agent_program(), X_OK) != 0) {
         fprintf(stderr, "%s is not there: build it first\n", agent_program());
         return 1;
     }
-    const struct CMUnitTest tests[] = {
-        TEST(a_node_registers_and_sends_heartbeats_with_telemetry),
-        TEST(a_wildcard_is_no_address_to_give_away),
-        TEST(a_forgotten_node_registers_again),
-        TEST(an_absent_controller_is_waited_for),
-        TEST(a_change_of_a_container_is_told_at_once),
-        TEST(a_rank_knows_its_node_and_finds_the_bindings),
-        TEST(ranks_survive_a_killed_agent_and_their_results_are_kept),
-        TEST(sigterm_ends_the_agent_soon_and_leaves_the_ranks),
-        TEST(a_port_that_somebody_has_or_was_told_is_not_found),
-        TEST(wrong_calls_are_answered_with_a_sentence),
-        TEST(heartbeats_go_on_while_all_workers_wait_for_a_disk),
-        TEST(an_agent_that_cannot_serve_says_why),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

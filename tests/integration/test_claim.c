@@ -1,9 +1,9 @@
 /* The Controller and the answers of L3 to its claims: what it does and what it leaves alone. */
+#include "support/test.h"
+
 #include "integration/controller_world.h"
 
 #define SWEEPS 3
-
-#define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 /* A number or text of clusterInfo; borrowed from a static buffer. */
 static const char *info(const char *field)
@@ -68,11 +68,10 @@ static void import_m(void)
     import_until("m", "done");
 }
 
-static void what_is_refused_is_left_alone_until_it_is_not(void **state)
+TEST_IN(setup, teardown, what_is_refused_is_left_alone_until_it_is_not)
 {
     static const char *const states[][2] = {{"other", "belongs to cluster 0123456789abcdef"},
                                             {"newer", "has heard of revision 1000"}};
-    (void)state;
     import_m();
     for (size_t i = 0; i < HL_ARRAY_LEN(states); i++) {
         w.claim_state = states[i][0];
@@ -95,9 +94,8 @@ static void what_is_refused_is_left_alone_until_it_is_not(void **state)
     json_decref(ask("removeModel", json_pack("{s:s s:i}", "name", "m", "version", -1)));
 }
 
-static void an_empty_catalogue_adopts_nothing(void **state)
+TEST_IN(setup, teardown, an_empty_catalogue_adopts_nothing)
 {
-    (void)state;
     w.claim_state = "unclaimed";
     put_orphan("000000000000000000000000000000b1");
     wait_info("claim", "refused");
@@ -107,9 +105,8 @@ static void an_empty_catalogue_adopts_nothing(void **state)
     assert_int_equal(w.adoptions, 0);
 }
 
-static void a_catalogue_that_knows_the_shards_adopts_them(void **state)
+TEST_IN(setup, teardown, a_catalogue_that_knows_the_shards_adopts_them)
 {
-    (void)state;
     import_m();
     put_orphan("000000000000000000000000000000b1");
     on_loop(stop_controller);
@@ -123,9 +120,8 @@ static void a_catalogue_that_knows_the_shards_adopts_them(void **state)
     assert_int_equal(w.adoptions, 1);
 }
 
-static void a_catalogue_that_knows_none_of_the_shards_adopts_nothing(void **state)
+TEST_IN(setup, teardown, a_catalogue_that_knows_none_of_the_shards_adopts_nothing)
 {
-    (void)state;
     import_m();
     on_loop(stop_controller);
     pthread_mutex_lock(&inventory_lock);
@@ -142,9 +138,8 @@ static void a_catalogue_that_knows_none_of_the_shards_adopts_nothing(void **stat
     assert_int_equal(w.adoptions, 0);
 }
 
-static void an_older_daemon_is_not_swept(void **state)
+TEST_IN(setup, teardown, an_older_daemon_is_not_swept)
 {
-    (void)state;
     w.claim_state = NULL;
     put_orphan("000000000000000000000000000000b1");
     wait_info("claim", "refused");
@@ -156,10 +151,9 @@ static void an_older_daemon_is_not_swept(void **state)
 }
 
 /* L3 is told of each durable change; reads make none. */
-static void the_revision_grows_with_changes_and_outlives_the_controller(void **state)
+TEST_IN(setup, teardown, the_revision_grows_with_changes_and_outlives_the_controller)
 {
     char id[64];
-    (void)state;
     wait_info("claim", "ok");
     snprintf(id, sizeof(id), "%s", info("cluster"));
     assert_int_equal(strlen(id), 32);
@@ -180,17 +174,4 @@ static void the_revision_grows_with_changes_and_outlives_the_controller(void **s
     restart_controller();
     assert_string_equal(info("cluster"), id);
     assert_int_equal(atoll(info("revision")), first + 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(what_is_refused_is_left_alone_until_it_is_not),
-        IN_WORLD(an_empty_catalogue_adopts_nothing),
-        IN_WORLD(a_catalogue_that_knows_the_shards_adopts_them),
-        IN_WORLD(a_catalogue_that_knows_none_of_the_shards_adopts_nothing),
-        IN_WORLD(an_older_daemon_is_not_swept),
-        IN_WORLD(the_revision_grows_with_changes_and_outlives_the_controller),
-    };
-    return cmocka_run_group_tests_name("claims of the Controller", tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* libhelios against a real helios-l3d, by the mapped pool and by the network. No Controller: ids
  * are enough. */
+#include "support/test.h"
+
 #include "client_world.h"
 
 #include <pthread.h>
@@ -51,9 +53,8 @@ static helios_shard put_part(helios_client *c, uint64_t seed, unsigned char **w_
     return shard;
 }
 
-static void a_part_that_was_put_reads_back_in_every_way_on_both_paths(void **state)
+TEST(a_part_that_was_put_reads_back_in_every_way_on_both_paths)
 {
-    (void)state;
     for (size_t writer = 0; writer < 2; writer++) {
         unsigned char *w;
         helios_client *c = world_client(&world, paths[writer], 0, 0);
@@ -116,9 +117,8 @@ static void a_part_that_was_put_reads_back_in_every_way_on_both_paths(void **sta
     }
 }
 
-static void wrong_arguments_are_refused_with_a_reason(void **state)
+TEST(wrong_arguments_are_refused_with_a_reason)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         helios_client *c = world_client(&world, paths[i], 0, 0);
         helios_shard s = put_part(c, 20, NULL);
@@ -140,9 +140,8 @@ static void wrong_arguments_are_refused_with_a_reason(void **state)
     }
 }
 
-static void tensors_that_cannot_be_stored_are_named(void **state)
+TEST(tensors_that_cannot_be_stored_are_named)
 {
-    (void)state;
     helios_client *c = world_client(&world, "shm", 0, 0);
     static const int64_t shape[] = {2, -1}, huge[] = {INT64_MAX, 8};
     static const char data[64];
@@ -167,9 +166,8 @@ static void tensors_that_cannot_be_stored_are_named(void **state)
     helios_close(c);
 }
 
-static void a_byte_that_stays_bad_fails_and_names_shard_and_chunk(void **state)
+TEST(a_byte_that_stays_bad_fails_and_names_shard_and_chunk)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         unsigned char *w;
         helios_client *c = world_client(&world, paths[i], 0, 0);
@@ -222,9 +220,8 @@ static void *read_in_thread(void *arg)
     return NULL;
 }
 
-static void a_byte_that_is_repaired_meanwhile_heals_the_read(void **state)
+TEST(a_byte_that_is_repaired_meanwhile_heals_the_read)
 {
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         unsigned char *w;
         pthread_t thread;
@@ -252,9 +249,8 @@ static void a_byte_that_is_repaired_meanwhile_heals_the_read(void **state)
     }
 }
 
-static void reads_go_on_when_the_daemon_was_killed_and_started_again(void **state)
+TEST(reads_go_on_when_the_daemon_was_killed_and_started_again)
 {
-    (void)state;
     helios_client *c[2];
     helios_shard s;
     unsigned char *w;
@@ -309,9 +305,8 @@ static void free_shard(const helios_shard *s)
     hl_rpc_destroy(rpc);
 }
 
-static void a_view_stays_as_it_is_when_its_shard_is_removed(void **state)
+TEST(a_view_stays_as_it_is_when_its_shard_is_removed)
 {
-    (void)state;
     for (int killed = 0; killed < 2; killed++) {
         unsigned char *w;
         const void *view;
@@ -350,9 +345,8 @@ static void a_view_stays_as_it_is_when_its_shard_is_removed(void **state)
     }
 }
 
-static void a_daemon_that_hangs_ends_in_the_deadline(void **state)
+TEST(a_daemon_that_hangs_ends_in_the_deadline)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         helios_client *c = world_client(&world, paths[i], 1500, 0);
         helios_shard s = put_part(c, 80, NULL);
@@ -415,14 +409,13 @@ static double mapped_reads_until_noticed(int sig)
     return last - start;
 }
 
-static void a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_second(void **state)
+TEST(a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_second)
 {
     static const struct {
         int sig;
         const char *name;
     } blows[] = {{SIGSTOP, "stop"}, {SIGKILL, "kill"}};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         double took = mapped_reads_until_noticed(blows[i].sig);
         if (blows[i].sig == SIGSTOP) {
@@ -440,9 +433,8 @@ static void a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_se
     }
 }
 
-static void nobody_there_is_said_at_once(void **state)
+TEST(nobody_there_is_said_at_once)
 {
-    (void)state;
     helios_client *c = NULL;
     helios_options o = {.controller = "", .l3 = "127.0.0.1:1"};
     double start = now_s();
@@ -502,9 +494,8 @@ static void *read_many(void *arg)
     return NULL;
 }
 
-static void many_threads_read_at_once(void **state)
+TEST(many_threads_read_at_once)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         unsigned char *w;
         pthread_t threads[6];
@@ -594,9 +585,8 @@ static json_int_t batches_of_the_daemon(void)
     return count;
 }
 
-static void small_parts_of_several_threads_share_messages(void **state)
+TEST(small_parts_of_several_threads_share_messages)
 {
-    (void)state;
     static struct writer w[WRITERS];
     pthread_t threads[WRITERS];
     helios_client *c = world_client(&world, "net", 0, 0);
@@ -640,9 +630,8 @@ static json_int_t shards_of_the_daemon(void)
 
 /* The daemon is stopped with writes queued behind it, then killed: each of them fails within its
  * deadline, and the next daemon has what was stored and nothing else. */
-static void small_parts_that_wait_for_a_dead_daemon_fail_and_leave_nothing(void **state)
+TEST(small_parts_that_wait_for_a_dead_daemon_fail_and_leave_nothing)
 {
-    (void)state;
     static struct writer w[WRITERS];
     pthread_t threads[WRITERS];
     helios_client *c = world_client(&world, "net", 3000, 0);
@@ -665,7 +654,9 @@ static void small_parts_that_wait_for_a_dead_daemon_fail_and_leave_nothing(void 
     assert_int_equal(shards_of_the_daemon(), before);
 }
 
-int main(void)
+TESTS_IN(setup, teardown)
+
+int main(int argc, char **argv)
 {
     char program[512];
     world_program(program, sizeof(program));
@@ -673,20 +664,5 @@ int main(void)
         printf("skipped: %s is not built\n", program);
         return SKIP_CODE;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_part_that_was_put_reads_back_in_every_way_on_both_paths),
-        cmocka_unit_test(wrong_arguments_are_refused_with_a_reason),
-        cmocka_unit_test(tensors_that_cannot_be_stored_are_named),
-        cmocka_unit_test(a_byte_that_stays_bad_fails_and_names_shard_and_chunk),
-        cmocka_unit_test(a_byte_that_is_repaired_meanwhile_heals_the_read),
-        cmocka_unit_test(reads_go_on_when_the_daemon_was_killed_and_started_again),
-        cmocka_unit_test(a_view_stays_as_it_is_when_its_shard_is_removed),
-        cmocka_unit_test(a_daemon_that_hangs_ends_in_the_deadline),
-        cmocka_unit_test(a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_second),
-        cmocka_unit_test(nobody_there_is_said_at_once),
-        cmocka_unit_test(many_threads_read_at_once),
-        cmocka_unit_test(small_parts_of_several_threads_share_messages),
-        cmocka_unit_test(small_parts_that_wait_for_a_dead_daemon_fail_and_leave_nothing),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(argc, argv);
 }

@@ -1,5 +1,7 @@
 /* What libhelios tells a Controller and makes of its answers. The Controller here is a stand-in
  * that keeps what it was told; the pool is a real helios-l3d's. */
+#include "support/test.h"
+
 #include "client_world.h"
 
 #include <pthread.h>
@@ -165,9 +167,8 @@ static void serve_shard(const helios_shard *s)
     pthread_mutex_unlock(&boss.lock);
 }
 
-static void a_commit_names_every_shard_once_and_only_of_its_version(void **state)
+TEST(a_commit_names_every_shard_once_and_only_of_its_version)
 {
-    (void)state;
     int64_t version;
     int visible = 0;
     helios_client *c = open_client("auto");
@@ -200,9 +201,8 @@ static void a_commit_names_every_shard_once_and_only_of_its_version(void **state
     helios_close(c);
 }
 
-static void every_save_has_a_token_of_its_own(void **state)
+TEST(every_save_has_a_token_of_its_own)
 {
-    (void)state;
     int64_t version;
     helios_client *c = open_client("auto");
     helios_version_spec spec = {.model = "toy",
@@ -228,9 +228,8 @@ static void every_save_has_a_token_of_its_own(void **state)
     helios_close(c);
 }
 
-static void who_gives_a_version_up_names_what_was_put_and_why(void **state)
+TEST(who_gives_a_version_up_names_what_was_put_and_why)
 {
-    (void)state;
     char id[33];
     helios_client *c = open_client("auto");
     forget(boss.gaveup);
@@ -253,9 +252,8 @@ static void who_gives_a_version_up_names_what_was_put_and_why(void **state)
     helios_close(c);
 }
 
-static void a_commit_tells_the_layout_of_every_part(void **state)
+TEST(a_commit_tells_the_layout_of_every_part)
 {
-    (void)state;
     helios_client *c = open_client("auto");
     forget(boss.commits);
     (void)put(c, 6, "layer-0001");
@@ -267,9 +265,8 @@ static void a_commit_tells_the_layout_of_every_part(void **state)
     helios_close(c);
 }
 
-static void a_list_is_in_part_order_and_reads_are_reported_at_the_end(void **state)
+TEST(a_list_is_in_part_order_and_reads_are_reported_at_the_end)
 {
-    (void)state;
     static const char *const put_order[] = {"optim-head", "head", "layer-0001", "embedding",
                                             "layer-0000"};
     static const char *const list_order[] = {"embedding", "layer-0000", "layer-0001", "head",
@@ -329,9 +326,8 @@ static void assert_refused(helios_client *c, helios_id id, size_t size, const ch
     free(buf);
 }
 
-static void a_shard_that_is_not_what_the_catalogue_says_is_not_read(void **state)
+TEST(a_shard_that_is_not_what_the_catalogue_says_is_not_read)
 {
-    (void)state;
     static const int64_t shape[] = {50000};
     unsigned char *data = noise(50000, 7);
     const helios_tensor t = {.name = "w", .dtype = "U8", .shape = shape, .rank = 1, .data = data};
@@ -367,9 +363,8 @@ static void a_shard_that_is_not_what_the_catalogue_says_is_not_read(void **state
     free(data);
 }
 
-static void versions_that_were_passed_over_are_told(void **state)
+TEST(versions_that_were_passed_over_are_told)
 {
-    (void)state;
     helios_shard_list *list;
     helios_client *c = open_client("shm");
     forget(boss.shards);
@@ -391,9 +386,8 @@ static void versions_that_were_passed_over_are_told(void **state)
     helios_close(c);
 }
 
-static void a_lost_shard_is_reported_with_its_troubles(void **state)
+TEST(a_lost_shard_is_reported_with_its_troubles)
 {
-    (void)state;
     static const int64_t shape[] = {4096};
     unsigned char *data = noise(4096, 5), *copy = malloc(8192);
     const helios_tensor t = {.name = "w", .dtype = "U8", .shape = shape, .rank = 1, .data = data};
@@ -415,9 +409,8 @@ static void a_lost_shard_is_reported_with_its_troubles(void **state)
     free(copy);
 }
 
-static void where_the_nodes_are_is_asked_only_when_one_has_a_copy(void **state)
+TEST(where_the_nodes_are_is_asked_only_when_one_has_a_copy)
 {
-    (void)state;
     helios_client *c = open_client("shm");
     char buf[16];
     for (int in_l2 = 0; in_l2 < 2; in_l2++) {
@@ -435,7 +428,9 @@ static void where_the_nodes_are_is_asked_only_when_one_has_a_copy(void **state)
     forget(boss.copies);
 }
 
-int main(void)
+TESTS_IN(setup, teardown)
+
+int main(int argc, char **argv)
 {
     char program[512];
     world_program(program, sizeof(program));
@@ -443,16 +438,5 @@ int main(void)
         printf("skipped: %s is not built\n", program);
         return SKIP_CODE;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_commit_names_every_shard_once_and_only_of_its_version),
-        cmocka_unit_test(every_save_has_a_token_of_its_own),
-        cmocka_unit_test(who_gives_a_version_up_names_what_was_put_and_why),
-        cmocka_unit_test(a_commit_tells_the_layout_of_every_part),
-        cmocka_unit_test(a_list_is_in_part_order_and_reads_are_reported_at_the_end),
-        cmocka_unit_test(a_shard_that_is_not_what_the_catalogue_says_is_not_read),
-        cmocka_unit_test(versions_that_were_passed_over_are_told),
-        cmocka_unit_test(a_lost_shard_is_reported_with_its_troubles),
-        cmocka_unit_test(where_the_nodes_are_is_asked_only_when_one_has_a_copy),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(argc, argv);
 }

@@ -1,4 +1,6 @@
 /* What libhelios takes from its environment, and helios_options over it. */
+#include "support/test.h"
+
 #include "client_world.h"
 
 #include "base/clock.h"
@@ -38,9 +40,8 @@ static uint64_t tries_of(helios_client *c, uint64_t seed)
     return stats.retries;
 }
 
-static void retries_are_those_of_the_options_or_else_of_the_environment(void **state)
+TEST(retries_are_those_of_the_options_or_else_of_the_environment)
 {
-    (void)state;
 
     static const struct {
         const char *environment;
@@ -57,9 +58,8 @@ static void retries_are_those_of_the_options_or_else_of_the_environment(void **s
     }
 }
 
-static void the_rest_before_a_retry_is_that_of_the_environment(void **state)
+TEST(the_rest_before_a_retry_is_that_of_the_environment)
 {
-    (void)state;
     setenv("HELIOS_READ_RETRY_PAUSE", "300ms", 1);
     helios_client *c = world_client(&world, "net", 0, 1);
     unsetenv("HELIOS_READ_RETRY_PAUSE");
@@ -69,9 +69,8 @@ static void the_rest_before_a_retry_is_that_of_the_environment(void **state)
     helios_close(c);
 }
 
-static void the_deadline_is_that_of_the_options_or_else_of_the_environment(void **state)
+TEST(the_deadline_is_that_of_the_options_or_else_of_the_environment)
 {
-    (void)state;
     kill(world.pid, SIGSTOP);
     for (int i = 0; i < 2; i++) {
         helios_client *c = NULL;
@@ -85,9 +84,8 @@ static void the_deadline_is_that_of_the_options_or_else_of_the_environment(void 
     unsetenv("HELIOS_READ_TIMEOUT");
 }
 
-static void what_the_environment_says_wrongly_is_named(void **state)
+TEST(what_the_environment_says_wrongly_is_named)
 {
-    (void)state;
     static const char *const bad[][2] = {{"HELIOS_READ_RETRIES", "101"},
                                          {"HELIOS_READ_RETRIES", "many"},
                                          {"HELIOS_READ_RETRY_PAUSE", "1001ms"},
@@ -104,7 +102,9 @@ static void what_the_environment_says_wrongly_is_named(void **state)
     }
 }
 
-int main(void)
+TESTS_IN(setup, teardown)
+
+int main(int argc, char **argv)
 {
     char program[512];
     world_program(program, sizeof(program));
@@ -112,11 +112,5 @@ int main(void)
         printf("skipped: %s is not built\n", program);
         return SKIP_CODE;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(retries_are_those_of_the_options_or_else_of_the_environment),
-        cmocka_unit_test(the_rest_before_a_retry_is_that_of_the_environment),
-        cmocka_unit_test(the_deadline_is_that_of_the_options_or_else_of_the_environment),
-        cmocka_unit_test(what_the_environment_says_wrongly_is_named),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(argc, argv);
 }

@@ -1,5 +1,7 @@
 /* The Controller while the disk of its store is slow, or refuses: fdatasync() and fsync() of this
  * process wait at a gate. */
+#include "support/test.h"
+
 #include <stdbool.h>
 
 #include "integration/controller_world.h"
@@ -119,9 +121,8 @@ static json_t *beginning(int rank)
                      "rank", rank, "world", 2);
 }
 
-static void a_controller_that_waits_for_its_disk_is_not_deaf(void **state)
+TEST_IN(setup, open_teardown, a_controller_that_waits_for_its_disk_is_not_deaf)
 {
-    (void)state;
     struct asked a, same;
     register_node(NULL);
     gate_set(true);
@@ -147,9 +148,8 @@ static void a_controller_that_waits_for_its_disk_is_not_deaf(void **state)
     assert_int_equal(count_jobs(), 1);
 }
 
-static void the_end_of_a_job_is_told_when_it_is_durable(void **state)
+TEST_IN(setup, open_teardown, the_end_of_a_job_is_told_when_it_is_durable)
 {
-    (void)state;
     char id[64];
     register_node(NULL);
     submit("", id, sizeof(id));
@@ -162,9 +162,8 @@ static void the_end_of_a_job_is_told_when_it_is_durable(void **state)
     wait_state(id, "succeeded");
 }
 
-static void a_cancel_is_answered_when_it_is_durable(void **state)
+TEST_IN(setup, open_teardown, a_cancel_is_answered_when_it_is_durable)
 {
-    (void)state;
     char id[64];
     struct asked a;
     register_node(NULL);
@@ -185,9 +184,8 @@ static void a_cancel_is_answered_when_it_is_durable(void **state)
     wait_count(&w.stopped, stopped + 1);
 }
 
-static void ranks_that_begin_while_the_disk_is_slow_get_one_version(void **state)
+TEST_IN(setup, open_teardown, ranks_that_begin_while_the_disk_is_slow_get_one_version)
 {
-    (void)state;
     struct asked a[2];
     w.import_state = "done";
     w.grace_ms = 10 * WAIT_MS; /* the job is not known here, its version stays */
@@ -211,9 +209,8 @@ static void ranks_that_begin_while_the_disk_is_slow_get_one_version(void **state
     assert_true(commit_part(2, 1, "00000000000000000000000000000102"));
 }
 
-static void what_was_under_way_at_a_stop_is_there_after_the_start(void **state)
+TEST_IN(setup, open_teardown, what_was_under_way_at_a_stop_is_there_after_the_start)
 {
-    (void)state;
     struct asked a;
     register_node(NULL);
     gate_set(true);
@@ -235,9 +232,8 @@ static sqlite3 *lock_store(void)
     return db;
 }
 
-static void a_job_that_the_store_refuses_never_was(void **state)
+TEST_IN(setup, open_teardown, a_job_that_the_store_refuses_never_was)
 {
-    (void)state;
     char id[64];
     struct asked a;
     register_node(NULL);
@@ -251,9 +247,8 @@ static void a_job_that_the_store_refuses_never_was(void **state)
     wait_state(id, "running");
 }
 
-static void a_version_that_the_store_refuses_never_was(void **state)
+TEST_IN(setup, open_teardown, a_version_that_the_store_refuses_never_was)
 {
-    (void)state;
     struct asked a;
     w.import_state = "done";
     w.grace_ms = 10 * WAIT_MS;
@@ -270,20 +265,4 @@ static void a_version_that_the_store_refuses_never_was(void **state)
     json_t *r = ask("beginVersion", beginning(0));
     assert_int_equal(hl_json_int(r, "version", 0), 2);
     json_decref(r);
-}
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, open_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_controller_that_waits_for_its_disk_is_not_deaf),
-        CASE(the_end_of_a_job_is_told_when_it_is_durable),
-        CASE(a_cancel_is_answered_when_it_is_durable),
-        CASE(ranks_that_begin_while_the_disk_is_slow_get_one_version),
-        CASE(what_was_under_way_at_a_stop_is_there_after_the_start),
-        CASE(a_job_that_the_store_refuses_never_was),
-        CASE(a_version_that_the_store_refuses_never_was),
-    };
-    return cmocka_run_group_tests_name("Controller, slow store", tests, NULL, NULL);
 }

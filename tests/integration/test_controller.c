@@ -1,4 +1,6 @@
 /* The Controller's models, versions and jobs. */
+#include "support/test.h"
+
 #include "integration/controller_world.h"
 
 static int64_t begin(int64_t step)
@@ -55,9 +57,8 @@ static void wait_no_model(void)
 
 /* ---- tests ---- */
 
-static void an_import_is_visible_only_when_l3_is_done_and_survives_a_restart(void **state)
+TEST_IN(setup, teardown, an_import_is_visible_only_when_l3_is_done_and_survives_a_restart)
 {
-    (void)state;
     json_t *r = ask("importModel", import_now("m"));
     char id[64];
     snprintf(id, sizeof(id), "%s", hl_json_str(r, "importId", ""));
@@ -78,9 +79,8 @@ static void an_import_is_visible_only_when_l3_is_done_and_survives_a_restart(voi
     assert_int_equal(call("importModel", import_now("m"), NULL), HL_EEXIST);
 }
 
-static void a_failed_import_leaves_nothing(void **state)
+TEST_IN(setup, teardown, a_failed_import_leaves_nothing)
 {
-    (void)state;
     w.import_state = "failed";
     import_until("m", "failed");
     json_t *r = ask("listModels", NULL);
@@ -98,9 +98,8 @@ static void cancel(const char *name, char *id, size_t cap)
     json_decref(r);
 }
 
-static void a_cancelled_import_is_never_visible_even_when_l3_was_faster(void **state)
+TEST_IN(setup, teardown, a_cancelled_import_is_never_visible_even_when_l3_was_faster)
 {
-    (void)state;
     char id[64];
     json_t *r, *p = NULL;
     json_decref(ask("importModel", import_now("m")));
@@ -121,9 +120,8 @@ static void a_cancelled_import_is_never_visible_even_when_l3_was_faster(void **s
     import_until("m", "done"); /* its name is free again */
 }
 
-static void an_incomplete_version_is_never_served(void **state)
+TEST_IN(setup, teardown, an_incomplete_version_is_never_served)
 {
-    (void)state;
     keep_open_versions();
     w.import_state = "done";
     import_until("m", "done");
@@ -146,9 +144,8 @@ static void an_incomplete_version_is_never_served(void **state)
     json_decref(r);
 }
 
-static void only_the_newest_versions_of_a_job_stay(void **state)
+TEST_IN(setup, teardown, only_the_newest_versions_of_a_job_stay)
 {
-    (void)state;
     char id[33];
     keep_open_versions();
     w.import_state = "done";
@@ -170,9 +167,8 @@ static void only_the_newest_versions_of_a_job_stay(void **state)
     json_decref(r);
 }
 
-static void orphans_are_freed_after_their_grace_and_known_shards_are_not(void **state)
+TEST_IN(setup, teardown, orphans_are_freed_after_their_grace_and_known_shards_are_not)
 {
-    (void)state;
     w.import_state = "done";
     import_until("m", "done");
     put("000000000000000000000000000000ff");
@@ -185,9 +181,8 @@ static void orphans_are_freed_after_their_grace_and_known_shards_are_not(void **
                         "000000000000000000000000000000a1");
 }
 
-static void what_a_dead_import_left_is_freed_at_once_where_nobody_writes(void **state)
+TEST_IN(setup, teardown, what_a_dead_import_left_is_freed_at_once_where_nobody_writes)
 {
-    (void)state;
     on_loop(stop_controller);
     w.grace_ms = 600000;
     on_loop(start_controller);
@@ -196,9 +191,8 @@ static void what_a_dead_import_left_is_freed_at_once_where_nobody_writes(void **
     wait_count(&w.freed, 1);
 }
 
-static void a_shard_that_the_pool_lost_is_shown_as_lost(void **state)
+TEST_IN(setup, teardown, a_shard_that_the_pool_lost_is_shown_as_lost)
 {
-    (void)state;
     w.import_state = "done";
     import_until("m", "done");
     pthread_mutex_lock(&inventory_lock);
@@ -216,9 +210,8 @@ static void a_shard_that_the_pool_lost_is_shown_as_lost(void **state)
     }
 }
 
-static void a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart(void **state)
+TEST_IN(setup, teardown, a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart)
 {
-    (void)state;
     char id[64], again[64];
     submit("k", id, sizeof(id));
     submit("k", again, sizeof(again));
@@ -236,9 +229,8 @@ static void a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart(void **
     assert_int_equal(w.started, 1);
 }
 
-static void all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it(void **state)
+TEST_IN(setup, teardown, all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it)
 {
-    (void)state;
     char id[64], first[16], second[16];
     w.ports_busy = 1;
     w.container_state = NULL; /* the node refuses, so that it is asked again and again */
@@ -260,9 +252,8 @@ static void all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it(voi
     assert_int_equal(w.port_questions, 2);
 }
 
-static void an_agent_restarted_at_another_address_keeps_its_containers(void **state)
+TEST_IN(setup, teardown, an_agent_restarted_at_another_address_keeps_its_containers)
 {
-    (void)state;
     char id[64];
     register_node(NULL);
     submit("", id, sizeof(id));
@@ -281,17 +272,15 @@ static void an_agent_restarted_at_another_address_keeps_its_containers(void **st
     assert_int_equal(w.started, 1);
 }
 
-static void a_container_nobody_wants_is_stopped(void **state)
+TEST_IN(setup, teardown, a_container_nobody_wants_is_stopped)
 {
-    (void)state;
     register_node(NULL);
     report("ghost-7.1.0", "running");
     wait_count(&w.stopped, 1);
 }
 
-static void a_failed_container_fails_the_job_with_its_message_and_frees_the_slot(void **state)
+TEST_IN(setup, teardown, a_failed_container_fails_the_job_with_its_message_and_frees_the_slot)
 {
-    (void)state;
     char id[64];
     register_node(NULL);
     submit("", id, sizeof(id));
@@ -305,9 +294,8 @@ static void a_failed_container_fails_the_job_with_its_message_and_frees_the_slot
     wait_state(id, "running");
 }
 
-static void a_cancelled_job_whose_start_failed_ends(void **state)
+TEST_IN(setup, teardown, a_cancelled_job_whose_start_failed_ends)
 {
-    (void)state;
     char id[64];
     w.container_state = NULL;
     register_node(NULL);
@@ -327,9 +315,8 @@ static void a_cancelled_job_whose_start_failed_ends(void **state)
     wait_state(id, "running");
 }
 
-static void a_slot_is_freed_though_the_store_refused_the_end_of_its_job(void **state)
+TEST_IN(setup, teardown, a_slot_is_freed_though_the_store_refused_the_end_of_its_job)
 {
-    (void)state;
     char id[64];
     sqlite3 *db;
     register_node(NULL);
@@ -343,9 +330,8 @@ static void a_slot_is_freed_though_the_store_refused_the_end_of_its_job(void **s
     wait_state(id, "running");
 }
 
-static void an_open_version_that_outlives_the_others_goes_with_its_model(void **state)
+TEST_IN(setup, teardown, an_open_version_that_outlives_the_others_goes_with_its_model)
 {
-    (void)state;
     char id[64];
     w.import_state = "done";
     import_until("m", "done");
@@ -362,9 +348,8 @@ static void an_open_version_that_outlives_the_others_goes_with_its_model(void **
     wait_no_model();
 }
 
-static void an_attempt_that_is_over_begins_no_version(void **state)
+TEST_IN(setup, teardown, an_attempt_that_is_over_begins_no_version)
 {
-    (void)state;
     char id[64];
     w.import_state = "done";
     import_until("m", "done");
@@ -386,9 +371,8 @@ static void wait_sweeps(int n)
     wait_count(&w.inventories, w.inventories + n);
 }
 
-static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
+TEST_IN(setup, teardown, a_shard_of_a_version_being_written_outlives_the_grace)
 {
-    (void)state;
     char id[64];
     w.import_state = "done";
     import_until("m", "done");
@@ -425,9 +409,8 @@ static size_t version_count(void)
     return n;
 }
 
-static void a_model_in_use_is_removed_only_by_force_or_when_its_job_is_over(void **state)
+TEST_IN(setup, teardown, a_model_in_use_is_removed_only_by_force_or_when_its_job_is_over)
 {
-    (void)state;
     char id[64];
     keep_open_versions();
     w.import_state = "done";
@@ -451,9 +434,8 @@ static void a_model_in_use_is_removed_only_by_force_or_when_its_job_is_over(void
     assert_int_equal(remove_model(-1, 0), HL_OK);
 }
 
-static void a_version_whose_writer_is_gone_is_closed_after_the_grace(void **state)
+TEST_IN(setup, teardown, a_version_whose_writer_is_gone_is_closed_after_the_grace)
 {
-    (void)state;
     w.import_state = "done";
     import_until("m", "done");
     int64_t v = begin(10); /* of a job that the Controller does not know */
@@ -470,9 +452,8 @@ static void a_version_whose_writer_is_gone_is_closed_after_the_grace(void **stat
                      HL_ENOENT);
 }
 
-static void a_client_that_sends_no_token_is_told_its_age(void **state)
+TEST_IN(setup, teardown, a_client_that_sends_no_token_is_told_its_age)
 {
-    (void)state;
     w.import_state = "done";
     import_until("m", "done");
     assert_int_equal(call("beginVersion",
@@ -483,9 +464,8 @@ static void a_client_that_sends_no_token_is_told_its_age(void **state)
     assert_int_equal(version_count(), 1);
 }
 
-static void a_save_that_one_rank_gave_up_frees_what_the_others_committed(void **state)
+TEST_IN(setup, teardown, a_save_that_one_rank_gave_up_frees_what_the_others_committed)
 {
-    (void)state;
     keep_open_versions();
     w.import_state = "done";
     import_until("m", "done");
@@ -496,35 +476,4 @@ static void a_save_that_one_rank_gave_up_frees_what_the_others_committed(void **
                                                 (json_int_t)v, "rank", 1, "reason", "disk full")));
     wait_count(&w.freed, 1);
     assert_int_equal(version_count(), 1); /* both ranks know */
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(an_import_is_visible_only_when_l3_is_done_and_survives_a_restart),
-        CASE(a_failed_import_leaves_nothing),
-        CASE(a_cancelled_import_is_never_visible_even_when_l3_was_faster),
-        CASE(an_incomplete_version_is_never_served),
-        CASE(only_the_newest_versions_of_a_job_stay),
-        CASE(orphans_are_freed_after_their_grace_and_known_shards_are_not),
-        CASE(what_a_dead_import_left_is_freed_at_once_where_nobody_writes),
-        CASE(a_shard_that_the_pool_lost_is_shown_as_lost),
-        CASE(a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart),
-        CASE(all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it),
-        CASE(an_agent_restarted_at_another_address_keeps_its_containers),
-        CASE(a_container_nobody_wants_is_stopped),
-        CASE(a_failed_container_fails_the_job_with_its_message_and_frees_the_slot),
-        CASE(a_cancelled_job_whose_start_failed_ends),
-        CASE(a_slot_is_freed_though_the_store_refused_the_end_of_its_job),
-        CASE(an_open_version_that_outlives_the_others_goes_with_its_model),
-        CASE(an_attempt_that_is_over_begins_no_version),
-        CASE(a_shard_of_a_version_being_written_outlives_the_grace),
-        CASE(a_model_in_use_is_removed_only_by_force_or_when_its_job_is_over),
-        CASE(a_version_whose_writer_is_gone_is_closed_after_the_grace),
-        CASE(a_client_that_sends_no_token_is_told_its_age),
-        CASE(a_save_that_one_rank_gave_up_frees_what_the_others_committed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

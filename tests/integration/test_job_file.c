@@ -1,12 +1,8 @@
 /* The YAML reader and the job parser together, as the Controller uses them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "conf/yaml.h"
 #include "core/job.h"
@@ -38,9 +34,8 @@ static const char spec_yaml[] = "jobName: gpt3-175b-training\n"
                                 "  data_parallel_size: 16\n"
                                 "dockerImage: registry.my-company.com/megatron-lm:latest\n";
 
-static void the_specs_file_is_accepted_unchanged(void **state)
+TEST(the_specs_file_is_accepted_unchanged)
 {
-    (void)state;
     struct hl_job job;
     assert_int_equal(read_job(spec_yaml, &job), HL_OK);
     assert_string_equal(job.model_size, "175B");
@@ -48,9 +43,8 @@ static void the_specs_file_is_accepted_unchanged(void **state)
     hl_job_fini(&job);
 }
 
-static void mistakes_are_told_with_line_and_column(void **state)
+TEST(mistakes_are_told_with_line_and_column)
 {
-    (void)state;
 
     static const struct {
         const char *text;
@@ -80,9 +74,8 @@ static void mistakes_are_told_with_line_and_column(void **state)
     }
 }
 
-static void a_key_that_the_executor_can_not_honour_is_an_error_at_its_place(void **state)
+TEST(a_key_that_the_executor_can_not_honour_is_an_error_at_its_place)
 {
-    (void)state;
 
     static const struct {
         enum hl_job_executor executor;
@@ -117,14 +110,4 @@ static void a_key_that_the_executor_can_not_honour_is_an_error_at_its_place(void
             fail_msg("'%s' should hold '%s'", hl_error_text(), rows[i].said);
         hl_job_fini(&job);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_specs_file_is_accepted_unchanged),
-        cmocka_unit_test(mistakes_are_told_with_line_and_column),
-        cmocka_unit_test(a_key_that_the_executor_can_not_honour_is_an_error_at_its_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

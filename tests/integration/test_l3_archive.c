@@ -1,13 +1,14 @@
 /* The real helios-l3d with an archive beneath its pool: what memory misses comes from there. */
+#include "support/test.h"
+
 #include "integration/l3_archive_world.h"
 
 /* ---- methods --------------------------------------------------------------------------------- */
 
-static void an_evicted_shard_is_read_again_on_every_way(void **state)
+TEST(an_evicted_shard_is_read_again_on_every_way)
 {
     static const char *const ways[] = {"shm", "net"};
     struct place p;
-    (void)state;
     begin(&p, "64MiB", "manual");
     struct shard s = new_shard(&p, 3 * MIB + 17, 5);
     assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 0); /* not archived: it stays */
@@ -48,11 +49,10 @@ static void an_evicted_shard_is_read_again_on_every_way(void **state)
     end(&p);
 }
 
-static void what_is_in_neither_is_not_found_and_what_is_no_shard_not_archived(void **state)
+TEST(what_is_in_neither_is_not_found_and_what_is_no_shard_not_archived)
 {
     struct place p;
     json_t *r = NULL;
-    (void)state;
     begin(&p, "16MiB", "manual");
     struct shard s = {.id = id_of(77), .bytes = calloc(1, 100), .size = 100};
     helios_client *c = world_client(&p.w, "shm", MS, 0);
@@ -74,11 +74,10 @@ static void what_is_in_neither_is_not_found_and_what_is_no_shard_not_archived(vo
     end(&p);
 }
 
-static void what_was_archived_is_there_after_a_reboot(void **state)
+TEST(what_was_archived_is_there_after_a_reboot)
 {
     struct place p;
     struct shard s[5];
-    (void)state;
     begin(&p, "64MiB", "manual");
     for (unsigned i = 0; i < 5; i++)
         s[i] = new_shard(&p, (i + 1) * 700001, i);
@@ -169,10 +168,9 @@ static void read_by_all(struct place *p, const struct shard *s, size_t count)
     assert_int_equal(failures, 0);
 }
 
-static void readers_of_one_missing_shard_share_its_load(void **state)
+TEST(readers_of_one_missing_shard_share_its_load)
 {
     struct place p;
-    (void)state;
     begin(&p, "64MiB", "manual");
     struct shard s = new_shard(&p, 20 * MIB, 1);
     assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
@@ -186,11 +184,10 @@ static void readers_of_one_missing_shard_share_its_load(void **state)
     end(&p);
 }
 
-static void a_pool_smaller_than_the_models_serves_them_all(void **state)
+TEST(a_pool_smaller_than_the_models_serves_them_all)
 {
     struct place p;
     struct shard s[12];
-    (void)state;
     begin(&p, "16MiB", "write-behind");
     for (unsigned i = 0; i < 12; i++) /* 36 MiB into 16: what does not fit is archived on the way */
         s[i] = new_shard(&p, 3 * MIB + i, i);
@@ -203,12 +200,11 @@ static void a_pool_smaller_than_the_models_serves_them_all(void **state)
     end(&p);
 }
 
-static void a_put_over_the_network_waits_for_room(void **state)
+TEST(a_put_over_the_network_waits_for_room)
 {
     struct place p;
     struct hl_net_client *net = NULL;
     struct hl_id id;
-    (void)state;
     begin(&p, "16MiB", "manual");
     struct shard s[2] = {new_shard(&p, 7 * MIB, 1), new_shard(&p, 7 * MIB, 2)};
     struct shard more = shard_make(id_of(9), 6 * MIB, 3, 1);
@@ -234,13 +230,12 @@ static void a_put_over_the_network_waits_for_room(void **state)
     end(&p);
 }
 
-static void a_full_pool_without_archived_shards_is_an_ordinary_error(void **state)
+TEST(a_full_pool_without_archived_shards_is_an_ordinary_error)
 {
     struct place p;
     struct hl_l3_client *c = NULL;
     struct hl_l3_staging staging = {0};
     struct hl_pool_ref ref;
-    (void)state;
     begin(&p, "16MiB", "manual");
     struct shard a = new_shard(&p, 7 * MIB, 1), b = new_shard(&p, 7 * MIB, 2);
     assert_int_equal(hl_l3_connect(p.w.socket, MS, &c), HL_OK);
@@ -266,11 +261,10 @@ static void a_full_pool_without_archived_shards_is_an_ordinary_error(void **stat
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-static void a_load_that_fails_tells_everybody_and_leaves_nothing(void **state)
+TEST(a_load_that_fails_tells_everybody_and_leaves_nothing)
 {
     struct place p;
     char path[256], back[16];
-    (void)state;
     begin(&p, "64MiB", "manual");
     struct shard s[2] = {new_shard(&p, 5 * MIB, 1), new_shard(&p, 5 * MIB, 2)};
     assert_int_equal(ask(&p, "archive", ids(s, 2), "archived"), 2);
@@ -296,11 +290,10 @@ static void a_load_that_fails_tells_everybody_and_leaves_nothing(void **state)
     fault_shown("archive-dir", "wrong-size", "noticed-refused");
 }
 
-static void a_daemon_killed_while_it_archives_leaves_whole_shards(void **state)
+TEST(a_daemon_killed_while_it_archives_leaves_whole_shards)
 {
     struct place p;
     struct shard s[4];
-    (void)state;
     begin(&p, "128MiB", "manual");
     for (unsigned i = 0; i < 4; i++)
         s[i] = new_shard(&p, 20 * MIB, i);
@@ -329,23 +322,12 @@ static void a_daemon_killed_while_it_archives_leaves_whole_shards(void **state)
 
 /* ---- healing --------------------------------------------------------------------------------- */
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_evicted_shard_is_read_again_on_every_way),
-        cmocka_unit_test(what_is_in_neither_is_not_found_and_what_is_no_shard_not_archived),
-        cmocka_unit_test(what_was_archived_is_there_after_a_reboot),
-        cmocka_unit_test(readers_of_one_missing_shard_share_its_load),
-        cmocka_unit_test(a_pool_smaller_than_the_models_serves_them_all),
-        cmocka_unit_test(a_put_over_the_network_waits_for_room),
-        cmocka_unit_test(a_full_pool_without_archived_shards_is_an_ordinary_error),
-        cmocka_unit_test(a_load_that_fails_tells_everybody_and_leaves_nothing),
-        cmocka_unit_test(a_daemon_killed_while_it_archives_leaves_whole_shards),
-    };
     hl_log_init("test", HL_LOG_ERROR);
     if (hl_rpc_create(&rpc) != HL_OK)
         return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(argc, argv);
     hl_rpc_destroy(rpc);
     return failed;
 }

@@ -1,5 +1,7 @@
 /* helios-l3d whose S3 archive is away when it starts: it serves without it, says so, and has it as
  * soon as it is there. What is set up wrongly ends the start. The store is Debian's Swift. */
+#include "support/test.h"
+
 #include <curl/curl.h>
 
 #include "integration/client_world.h"
@@ -99,9 +101,8 @@ static void assert_away(hl_status st)
     assert_non_null(strstr(hl_error_text(), "away"));
 }
 
-static void a_pool_whose_archive_is_away_is_served_until_it_is_there(void **state)
+TEST(a_pool_whose_archive_is_away_is_served_until_it_is_there)
 {
-    (void)state;
     struct world w;
     struct hl_rpc_peer *l3;
     struct shard s = shard_make((struct hl_id){1, 1}, 50000, 1, 1);
@@ -147,9 +148,8 @@ static void a_pool_whose_archive_is_away_is_served_until_it_is_there(void **stat
     free(s.bytes);
 }
 
-static void a_daemon_whose_archive_never_comes_ends_when_it_is_told(void **state)
+TEST(a_daemon_whose_archive_never_comes_ends_when_it_is_told)
 {
-    (void)state;
     struct world w;
     int status = -1;
     set_archive(swift.bucket);
@@ -182,9 +182,8 @@ static void assert_refused(const char *words)
     assert_non_null(strstr(text, swift.endpoint));
 }
 
-static void wrong_credentials_and_a_missing_bucket_end_the_start_with_a_sentence(void **state)
+TEST(wrong_credentials_and_a_missing_bucket_end_the_start_with_a_sentence)
 {
-    (void)state;
     set_archive(swift.bucket);
     setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
     assert_refused("check AWS_ACCESS_KEY_ID");
@@ -193,7 +192,7 @@ static void wrong_credentials_and_a_missing_bucket_end_the_start_with_a_sentence
     assert_refused("make the bucket first");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     char program[512];
     world_program(program, sizeof(program));
@@ -201,17 +200,12 @@ int main(void)
         printf("skipped: %s is not built\n", program);
         return SKIP_CODE;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pool_whose_archive_is_away_is_served_until_it_is_there),
-        cmocka_unit_test(a_daemon_whose_archive_never_comes_ends_when_it_is_told),
-        cmocka_unit_test(wrong_credentials_and_a_missing_bucket_end_the_start_with_a_sentence),
-    };
     int rc = swift_start(&swift);
     if (rc == 0 && hl_rpc_create(&rpc) != HL_OK)
         rc = 1;
     if (rc != 0)
         return rc;
-    rc = cmocka_run_group_tests(tests, NULL, NULL);
+    rc = tests_run(argc, argv);
     hl_rpc_destroy(rpc);
     swift_stop(&swift);
     return rc;

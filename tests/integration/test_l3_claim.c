@@ -1,11 +1,6 @@
 /* The real helios-l3d: whose its pool and its archive are, what strangers may do there, and the
  * archive's trash. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include "base/id.h"
 #include "core/json.h"
@@ -162,10 +157,9 @@ static void write_owner(struct place *p, const char *text)
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-static void what_is_empty_is_the_first_ones_also_after_a_kill(void **state)
+TEST(what_is_empty_is_the_first_ones_also_after_a_kill)
 {
     struct place p;
-    (void)state;
     begin(&p);
     assert_owners(&p, "", 0, "", 0);
     json_t *r = claim(&p, (struct terms){.cluster = A, .revision = 3, .seen = 3});
@@ -184,12 +178,11 @@ static void what_is_empty_is_the_first_ones_also_after_a_kill(void **state)
     end(&p);
 }
 
-static void a_stranger_takes_nothing_out_and_puts_nothing_in(void **state)
+TEST(a_stranger_takes_nothing_out_and_puts_nothing_in)
 {
     static const char *const strangers[] = {B, "", NULL};
     static const char *const methods[] = {"free", "evict", "dropArchived", "untrash"};
     struct place p;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 1, .seen = 1}, "claimed");
     struct shard s = new_shard(&p, 100000, 1);
@@ -212,10 +205,9 @@ static void a_stranger_takes_nothing_out_and_puts_nothing_in(void **state)
     end(&p);
 }
 
-static void an_old_catalogue_is_told_so(void **state)
+TEST(an_old_catalogue_is_told_so)
 {
     struct place p;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 5, .seen = 5}, "claimed");
     assert_claim(&p, (struct terms){.cluster = A, .revision = 9, .seen = 5}, "claimed");
@@ -229,10 +221,9 @@ static void an_old_catalogue_is_told_so(void **state)
     end(&p);
 }
 
-static void shards_of_nobody_known_are_only_adopted(void **state)
+TEST(shards_of_nobody_known_are_only_adopted)
 {
     struct place p;
-    (void)state;
     begin(&p);
     struct shard s = new_shard(&p, 1000, 1), t = new_shard(&p, 1000, 2);
     assert_int_equal(ask(&p, "archive", of_shard(&s, NULL), "archived"), 1);
@@ -254,10 +245,9 @@ static void shards_of_nobody_known_are_only_adopted(void **state)
     end(&p);
 }
 
-static void a_taken_pool_has_changed_hands(void **state)
+TEST(a_taken_pool_has_changed_hands)
 {
     struct place p;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 50, .seen = 50}, "claimed");
     struct shard s = new_shard(&p, 1000, 1);
@@ -271,10 +261,9 @@ static void a_taken_pool_has_changed_hands(void **state)
     end(&p);
 }
 
-static void after_a_reboot_the_archive_still_knows_its_owner(void **state)
+TEST(after_a_reboot_the_archive_still_knows_its_owner)
 {
     struct place p;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 4, .seen = 4}, "claimed");
     struct shard s = new_shard(&p, 1000, 1);
@@ -293,10 +282,9 @@ static void after_a_reboot_the_archive_still_knows_its_owner(void **state)
     end(&p);
 }
 
-static void an_empty_archive_is_whoevers_comes(void **state)
+TEST(an_empty_archive_is_whoevers_comes)
 {
     struct place p;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 4, .seen = 4}, "claimed");
     world_kill(&p.w);
@@ -307,10 +295,9 @@ static void an_empty_archive_is_whoevers_comes(void **state)
     end(&p);
 }
 
-static void the_archives_record_is_never_behind_its_shards(void **state)
+TEST(the_archives_record_is_never_behind_its_shards)
 {
     struct place p;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 1, .seen = 1}, "claimed");
     struct shard s = new_shard(&p, 1000, 1);
@@ -322,11 +309,10 @@ static void the_archives_record_is_never_behind_its_shards(void **state)
     end(&p);
 }
 
-static void an_archive_of_another_cluster_gets_no_shards(void **state)
+TEST(an_archive_of_another_cluster_gets_no_shards)
 {
     struct place p;
     json_t *none = NULL;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 1, .seen = 1}, "claimed");
     struct shard s = new_shard(&p, 1000, 1), t = new_shard(&p, 1000, 2);
@@ -343,11 +329,10 @@ static void an_archive_of_another_cluster_gets_no_shards(void **state)
     end(&p);
 }
 
-static void an_unreadable_owner_is_a_stranger_until_it_is_taken(void **state)
+TEST(an_unreadable_owner_is_a_stranger_until_it_is_taken)
 {
     struct place p;
     json_t *none = NULL;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 1, .seen = 1}, "claimed");
     struct shard s = new_shard(&p, 1000, 1);
@@ -368,11 +353,10 @@ static void an_unreadable_owner_is_a_stranger_until_it_is_taken(void **state)
     end(&p);
 }
 
-static void claims_that_are_none_are_refused(void **state)
+TEST(claims_that_are_none_are_refused)
 {
     struct place p;
     json_t *none = NULL;
-    (void)state;
     begin(&p);
     assert_int_equal(call(&p, "claim", json_pack("{s:s}", "cluster", ""), &none), HL_EINVAL);
     assert_int_equal(
@@ -404,10 +388,9 @@ static size_t trashed(struct place *p, const struct shard *s)
     return n;
 }
 
-static void what_was_trashed_can_be_called_back(void **state)
+TEST(what_was_trashed_can_be_called_back)
 {
     struct place p;
-    (void)state;
     begin(&p);
     assert_claim(&p, (struct terms){.cluster = A, .revision = 1, .seen = 1}, "claimed");
     struct shard s = new_shard(&p, 3 * MIB, 1);
@@ -437,25 +420,11 @@ static void what_was_trashed_can_be_called_back(void **state)
     end(&p);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_empty_is_the_first_ones_also_after_a_kill),
-        cmocka_unit_test(a_stranger_takes_nothing_out_and_puts_nothing_in),
-        cmocka_unit_test(an_old_catalogue_is_told_so),
-        cmocka_unit_test(shards_of_nobody_known_are_only_adopted),
-        cmocka_unit_test(a_taken_pool_has_changed_hands),
-        cmocka_unit_test(after_a_reboot_the_archive_still_knows_its_owner),
-        cmocka_unit_test(an_empty_archive_is_whoevers_comes),
-        cmocka_unit_test(the_archives_record_is_never_behind_its_shards),
-        cmocka_unit_test(an_archive_of_another_cluster_gets_no_shards),
-        cmocka_unit_test(an_unreadable_owner_is_a_stranger_until_it_is_taken),
-        cmocka_unit_test(claims_that_are_none_are_refused),
-        cmocka_unit_test(what_was_trashed_can_be_called_back),
-    };
     if (hl_rpc_create(&rpc) != HL_OK)
         return 1;
-    int rc = cmocka_run_group_tests_name("whose pool and archive are", tests, NULL, NULL);
+    int rc = tests_run(argc, argv);
     hl_rpc_destroy(rpc);
     return rc;
 }

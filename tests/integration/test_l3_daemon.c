@@ -1,10 +1,5 @@
 /* The real helios-l3d, and what is left in its pool when it is killed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -259,9 +254,8 @@ static json_t *wait_import(struct daemon *d, struct hl_id id, int moving)
     }
 }
 
-static void a_daemon_killed_while_it_imports_leaves_only_whole_shards(void **state)
+TEST(a_daemon_killed_while_it_imports_leaves_only_whole_shards)
 {
-    (void)state;
     struct daemon d;
     char dir[128];
     begin(&d, "128MiB");
@@ -296,9 +290,8 @@ static void a_daemon_killed_while_it_imports_leaves_only_whole_shards(void **sta
     end(&d);
 }
 
-static void a_cancelled_and_a_too_large_import_leave_nothing(void **state)
+TEST(a_cancelled_and_a_too_large_import_leave_nothing)
 {
-    (void)state;
     struct daemon d;
     char dir[128];
     begin(&d, "64MiB");
@@ -358,9 +351,8 @@ static void *putter_main(void *arg)
     return NULL;
 }
 
-static void a_daemon_killed_while_it_takes_puts_keeps_all_it_has_acknowledged(void **state)
+TEST(a_daemon_killed_while_it_takes_puts_keeps_all_it_has_acknowledged)
 {
-    (void)state;
     static struct putter p;
     struct daemon d;
     begin(&d, "256MiB");
@@ -397,9 +389,8 @@ static void a_daemon_killed_while_it_takes_puts_keeps_all_it_has_acknowledged(vo
 
 /* ---- methods --------------------------------------------------------------------------------- */
 
-static void a_changed_byte_in_the_pool_is_named_by_its_chunk(void **state)
+TEST(a_changed_byte_in_the_pool_is_named_by_its_chunk)
 {
-    (void)state;
     struct daemon d;
     struct hl_l3_client *c = NULL;
     struct hl_l3_staging s = {0};
@@ -435,9 +426,8 @@ static void a_changed_byte_in_the_pool_is_named_by_its_chunk(void **state)
     end(&d);
 }
 
-static void what_another_host_puts_is_read_on_this_one_and_back(void **state)
+TEST(what_another_host_puts_is_read_on_this_one_and_back)
 {
-    (void)state;
     struct daemon d;
     struct hl_l3_client *c = NULL;
     struct hl_net_client *net = NULL;
@@ -469,9 +459,8 @@ static void what_another_host_puts_is_read_on_this_one_and_back(void **state)
     free(back);
 }
 
-static void the_pool_shows_its_regions_and_keeps_them(void **state)
+TEST(the_pool_shows_its_regions_and_keeps_them)
 {
-    (void)state;
     struct daemon d;
     size_t count;
     setenv("HELIOS_TIER_HIGH", "80", 1);
@@ -492,9 +481,8 @@ static void the_pool_shows_its_regions_and_keeps_them(void **state)
     end(&d);
 }
 
-static void the_pool_goes_with_the_daemon_only_when_told(void **state)
+TEST(the_pool_goes_with_the_daemon_only_when_told)
 {
-    (void)state;
     struct daemon d;
     int status;
     begin(&d, "16MiB");
@@ -513,17 +501,8 @@ static void the_pool_goes_with_the_daemon_only_when_told(void **state)
     assert_int_not_equal(access(d.pool, F_OK), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_changed_byte_in_the_pool_is_named_by_its_chunk),
-        cmocka_unit_test(the_pool_shows_its_regions_and_keeps_them),
-        cmocka_unit_test(the_pool_goes_with_the_daemon_only_when_told),
-        cmocka_unit_test(a_daemon_killed_while_it_takes_puts_keeps_all_it_has_acknowledged),
-        cmocka_unit_test(a_daemon_killed_while_it_imports_leaves_only_whole_shards),
-        cmocka_unit_test(a_cancelled_and_a_too_large_import_leave_nothing),
-        cmocka_unit_test(what_another_host_puts_is_read_on_this_one_and_back),
-    };
     hl_log_init("test", HL_LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

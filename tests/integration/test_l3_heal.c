@@ -1,4 +1,6 @@
 /* Damaged copies in the pool and in the archive: noticed, replaced, and never taken for good. */
+#include "support/test.h"
+
 #include "integration/l3_archive_world.h"
 
 /* What L3 says there is of the shard: "L3", "L4", "" = nothing. */
@@ -38,10 +40,9 @@ static void spoil_archived(struct place *p, const struct shard *s)
     close(fd);
 }
 
-static void a_damaged_archived_copy_counts_as_absent_and_is_replaced(void **state)
+TEST(a_damaged_archived_copy_counts_as_absent_and_is_replaced)
 {
     struct place p;
-    (void)state;
     begin(&p, "64MiB", "manual");
     struct shard s = new_shard(&p, 5 * MIB, 1);
     assert_found(&p, &s, "L3");
@@ -84,11 +85,10 @@ static void spoil_in_pool(struct place *p, const struct shard *s)
     json_decref(r);
 }
 
-static void a_bad_shard_is_replaced_from_the_archive(void **state)
+TEST(a_bad_shard_is_replaced_from_the_archive)
 {
     struct place p;
     char path[256];
-    (void)state;
     begin(&p, "32MiB", "manual");
     struct shard s = new_shard(&p, 5 * MIB + 1, 3);
     assert_heal(&p, &s, NULL, "good", "");
@@ -117,10 +117,9 @@ static void a_bad_shard_is_replaced_from_the_archive(void **state)
     end(&p);
 }
 
-static void a_missing_shard_is_healed_like_a_bad_one(void **state)
+TEST(a_missing_shard_is_healed_like_a_bad_one)
 {
     struct place p;
-    (void)state;
     begin(&p, "32MiB", "manual");
     struct shard s = new_shard(&p, 2 * MIB, 3);
     assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
@@ -137,11 +136,10 @@ static void a_missing_shard_is_healed_like_a_bad_one(void **state)
 
 static json_t *source_of(const struct node *n, const struct shard *s);
 
-static void a_source_with_an_impossible_size_is_refused(void **state)
+TEST(a_source_with_an_impossible_size_is_refused)
 {
     struct place p;
     struct shard s = {.size = (uint64_t)1 << 43};
-    (void)state;
     begin(&p, "32MiB", "manual");
     json_t *params =
         json_pack("{s:s s:[o]}", "id", hl_id_format(id_of(7)).s, "sources", source_of(NULL, &s));
@@ -159,12 +157,11 @@ static json_t *source_of(const struct node *n, const struct shard *s)
                      "timeoutMs", 5000);
 }
 
-static void a_bad_shard_is_replaced_from_a_node(void **state)
+TEST(a_bad_shard_is_replaced_from_a_node)
 {
     struct place p;
     struct node n;
     char path[256], *back;
-    (void)state;
     begin(&p, "32MiB", "manual");
     struct shard s = new_shard(&p, 5 * MIB + 1, 3);
     node_start(&n, rpc, &s);
@@ -204,19 +201,12 @@ static void a_bad_shard_is_replaced_from_a_node(void **state)
     fault_shown("archive-dir", "corrupt", "healed");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_damaged_archived_copy_counts_as_absent_and_is_replaced),
-        cmocka_unit_test(a_bad_shard_is_replaced_from_the_archive),
-        cmocka_unit_test(a_source_with_an_impossible_size_is_refused),
-        cmocka_unit_test(a_missing_shard_is_healed_like_a_bad_one),
-        cmocka_unit_test(a_bad_shard_is_replaced_from_a_node),
-    };
     hl_log_init("test", HL_LOG_ERROR);
     if (hl_rpc_create(&rpc) != HL_OK)
         return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(argc, argv);
     hl_rpc_destroy(rpc);
     return failed;
 }

@@ -1,10 +1,5 @@
 /* The pool's socket with a real server on a loop of its own, and clients good, bad and dying. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -127,9 +122,8 @@ static void wait_for_space(struct world *w, uint64_t shards, uint64_t used)
     assert_int_equal(info.free, info.capacity - used);
 }
 
-static void what_is_put_is_read_through_the_view_of_another_client(void **state)
+TEST(what_is_put_is_read_through_the_view_of_another_client)
 {
-    (void)state;
     struct world w;
     struct hl_pool_ref made, found;
     uint64_t size = 3 * MIB + 77;
@@ -157,9 +151,8 @@ static void what_is_put_is_read_through_the_view_of_another_client(void **state)
     free(expected);
 }
 
-static void pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes(void **state)
+TEST(pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes)
 {
-    (void)state;
     struct world w;
     struct hl_pool_ref ref, pin;
     struct hl_pool_info info;
@@ -205,9 +198,8 @@ static void check_lease(struct hl_l3_client *c, const struct hl_pool_ref *ref, i
     free(buf);
 }
 
-static void a_lease_is_its_connections_alone_and_ends_with_it(void **state)
+TEST(a_lease_is_its_connections_alone_and_ends_with_it)
 {
-    (void)state;
     struct world w;
     struct hl_pool_ref one, two, got;
     struct hl_pool_info info;
@@ -255,9 +247,8 @@ static int raw_connect(const struct world *w)
     return fd;
 }
 
-static void foreign_bytes_end_only_their_own_connection(void **state)
+TEST(foreign_bytes_end_only_their_own_connection)
 {
-    (void)state;
     static const struct hl_l3_request bad[] = {
         {.magic = 0x47455420, .type = HL_L3_HELLO},
         {.version = 9, .type = HL_L3_HELLO},
@@ -330,9 +321,8 @@ static void *lie(void *arg)
     return NULL;
 }
 
-static void an_answer_that_leads_out_of_the_pool_is_refused(void **state)
+TEST(an_answer_that_leads_out_of_the_pool_is_refused)
 {
-    (void)state;
     static const uint64_t extents[][2] = {{0, 100},
                                           {UINT64_C(1) << 62, 100},
                                           {MIB, UINT64_C(1) << 62},
@@ -368,9 +358,8 @@ static void an_answer_that_leads_out_of_the_pool_is_refused(void **state)
     world_end(&w);
 }
 
-static void only_a_memfd_that_cannot_shrink_is_copied_from(void **state)
+TEST(only_a_memfd_that_cannot_shrink_is_copied_from)
 {
-    (void)state;
     struct world w;
     int pipes[2], sealed = -1;
     world_start(&w, 0);
@@ -406,9 +395,8 @@ static void only_a_memfd_that_cannot_shrink_is_copied_from(void **state)
     fault_shown("shm", "wrong-size", "refused-exact");
 }
 
-static void nobody_can_write_through_the_descriptor(void **state)
+TEST(nobody_can_write_through_the_descriptor)
 {
-    (void)state;
     struct world w;
     struct hl_l3_answer a;
     struct hl_l3_request req = {
@@ -432,9 +420,8 @@ static void nobody_can_write_through_the_descriptor(void **state)
     world_end(&w);
 }
 
-static void more_clients_than_allowed_are_turned_away(void **state)
+TEST(more_clients_than_allowed_are_turned_away)
 {
-    (void)state;
     struct world w;
     struct hl_l3_client *c[3], *more = NULL;
     world_start(&w, 3);
@@ -452,9 +439,8 @@ static void more_clients_than_allowed_are_turned_away(void **state)
     world_end(&w);
 }
 
-static void clients_notice_an_absent_a_silent_and_an_ended_server(void **state)
+TEST(clients_notice_an_absent_a_silent_and_an_ended_server)
 {
-    (void)state;
     struct world w;
     struct hl_pool_ref ref;
     struct hl_l3_client *c = NULL;
@@ -493,9 +479,8 @@ static void lease_and_be_killed(const struct world *w)
     _exit(1);
 }
 
-static void a_client_killed_with_leases_leaves_nothing(void **state)
+TEST(a_client_killed_with_leases_leaves_nothing)
 {
-    (void)state;
     struct world w;
     int status;
     world_start(&w, 0);
@@ -543,9 +528,8 @@ static size_t free_whole_shards(struct world *w)
     return n;
 }
 
-static void a_client_killed_while_it_puts_leaves_nothing(void **state)
+TEST(a_client_killed_while_it_puts_leaves_nothing)
 {
-    (void)state;
     struct world w;
     struct hl_pool_ref ref;
     size_t whole = 0, tries = 0;
@@ -574,22 +558,4 @@ static void a_client_killed_while_it_puts_leaves_nothing(void **state)
     assert_int_equal(w.stats.puts_aborted, 10 - whole + tries - 1);
     assert_int_equal(w.stats.refused, 0);
     world_end(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_put_is_read_through_the_view_of_another_client),
-        cmocka_unit_test(pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes),
-        cmocka_unit_test(a_lease_is_its_connections_alone_and_ends_with_it),
-        cmocka_unit_test(a_client_killed_with_leases_leaves_nothing),
-        cmocka_unit_test(foreign_bytes_end_only_their_own_connection),
-        cmocka_unit_test(an_answer_that_leads_out_of_the_pool_is_refused),
-        cmocka_unit_test(only_a_memfd_that_cannot_shrink_is_copied_from),
-        cmocka_unit_test(nobody_can_write_through_the_descriptor),
-        cmocka_unit_test(more_clients_than_allowed_are_turned_away),
-        cmocka_unit_test(clients_notice_an_absent_a_silent_and_an_ended_server),
-        cmocka_unit_test(a_client_killed_while_it_puts_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

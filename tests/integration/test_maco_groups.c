@@ -1,12 +1,7 @@
 /* Plans with collectives, run by two to four processes over shared memory: results, a rank that
  * would do another thing, one that dies, one that never comes. A rank is this program once more,
  * with arguments: a child that only forked may not start threads under ThreadSanitizer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -211,9 +206,8 @@ static struct report *run_world(int world, int what, int policy)
     return reports;
 }
 
-static void all_ranks_get_the_sums(void **state)
+TEST(all_ranks_get_the_sums)
 {
-    (void)state;
     for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++)
         for (int world = 2; world <= RANKS; world += 2) {
             struct report *r = run_world(world, WELL, policy);
@@ -228,9 +222,8 @@ static void all_ranks_get_the_sums(void **state)
         }
 }
 
-static void a_rank_with_another_order_is_named_by_all(void **state)
+TEST(a_rank_with_another_order_is_named_by_all)
 {
-    (void)state;
     struct report *r = run_world(3, SWAPPED, MACO_DIRECT);
     for (int k = 0; k < 3; k++) {
         assert_int_equal(r[k].status, HL_ECONFLICT);
@@ -242,9 +235,8 @@ static void a_rank_with_another_order_is_named_by_all(void **state)
     munmap(r, RANKS * sizeof(*r));
 }
 
-static void a_rank_that_dies_is_an_error_that_names_the_task(void **state)
+TEST(a_rank_that_dies_is_an_error_that_names_the_task)
 {
-    (void)state;
     for (int world = 2; world <= RANKS; world += 2) {
         struct report *r = run_world(world, DIES, MACO_DIRECT);
         for (int k = 0; k < world; k++) {
@@ -258,9 +250,8 @@ static void a_rank_that_dies_is_an_error_that_names_the_task(void **state)
     }
 }
 
-static void a_rank_that_never_comes_is_an_error_by_the_deadline(void **state)
+TEST(a_rank_that_never_comes_is_an_error_by_the_deadline)
 {
-    (void)state;
     struct report *r = run_world(2, NEVER_COMES, MACO_DIRECT);
     if (r[0].status != HL_ETIMEDOUT)
         fail_msg("%s: %s", hl_status_name(r[0].status), r[0].text);
@@ -270,9 +261,8 @@ static void a_rank_that_never_comes_is_an_error_by_the_deadline(void **state)
 }
 
 /* The group would wait for a minute; the run ends its collective, and with it the group. */
-static void a_rank_that_hangs_does_not_hold_a_collective_past_the_deadline(void **state)
+TEST(a_rank_that_hangs_does_not_hold_a_collective_past_the_deadline)
 {
-    (void)state;
     for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {
         struct report *r = run_world(2, HANGS, policy);
         assert_int_equal(r[0].status, HL_ETIMEDOUT);
@@ -289,12 +279,5 @@ int main(int argc, char **argv)
 {
     if (argc == 7)
         rank_main(argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ranks_get_the_sums),
-        cmocka_unit_test(a_rank_with_another_order_is_named_by_all),
-        cmocka_unit_test(a_rank_that_dies_is_an_error_that_names_the_task),
-        cmocka_unit_test(a_rank_that_never_comes_is_an_error_by_the_deadline),
-        cmocka_unit_test(a_rank_that_hangs_does_not_hold_a_collective_past_the_deadline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

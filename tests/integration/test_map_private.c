@@ -1,4 +1,6 @@
 /* Views that may be written: helios_map_private, against a real helios-l3d. */
+#include "support/test.h"
+
 #include "client_world.h"
 
 #include "rpc/rpc.h"
@@ -48,9 +50,8 @@ static void free_shard(const helios_shard *s)
     hl_rpc_destroy(rpc);
 }
 
-static void what_is_written_is_seen_by_nobody_else(void **state)
+TEST(what_is_written_is_seen_by_nobody_else)
 {
-    (void)state;
     static const char *const paths[] = {"shm", "net"};
     for (size_t i = 0; i < 2; i++) {
         unsigned char *w = noise(BYTES, 15);
@@ -84,9 +85,8 @@ static void what_is_written_is_seen_by_nobody_else(void **state)
 }
 
 /* Pages that were not written are the pool's: the pin must hold them, also after a restart. */
-static void it_stays_as_it_is_when_its_shard_is_removed(void **state)
+TEST(it_stays_as_it_is_when_its_shard_is_removed)
 {
-    (void)state;
     for (int killed = 0; killed < 2; killed++) {
         unsigned char *w = noise(BYTES, 16), *zeros = calloc(1, BYTES);
         helios_client *c = world_client(&world, "shm", 0, 0);
@@ -124,11 +124,4 @@ static void it_stays_as_it_is_when_its_shard_is_removed(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_seen_by_nobody_else),
-        cmocka_unit_test(it_stays_as_it_is_when_its_shard_is_removed),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TESTS_IN(setup, teardown)

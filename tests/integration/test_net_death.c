@@ -2,12 +2,8 @@
  *
  * The peer is this program again, started with --serve, --get or --put (a fork of a process that
  * already uses UCX must not use it). Peers die with their parent and after 60 s in any case. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -242,9 +238,8 @@ static struct hl_net_client *join(const char *address, int stall_ms)
     return client;
 }
 
-static void a_server_killed_in_mid_transfer_is_noticed_within_a_second(void **state)
+TEST(a_server_killed_in_mid_transfer_is_noticed_within_a_second)
 {
-    (void)state;
     struct peer server;
     struct blow b;
     uint64_t ended;
@@ -263,9 +258,8 @@ static void a_server_killed_in_mid_transfer_is_noticed_within_a_second(void **st
     peer_end(&server);
 }
 
-static void a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it(void **state)
+TEST(a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it)
 {
-    (void)state;
     struct peer server;
     struct blow b;
     uint64_t ended;
@@ -292,9 +286,8 @@ static void a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it(v
     peer_end(&server);
 }
 
-static void a_stalled_transfer_fails_long_before_a_far_deadline(void **state)
+TEST(a_stalled_transfer_fails_long_before_a_far_deadline)
 {
-    (void)state;
     struct peer server;
     struct blow b;
     uint64_t ended;
@@ -311,9 +304,8 @@ static void a_stalled_transfer_fails_long_before_a_far_deadline(void **state)
     peer_end(&server);
 }
 
-static void connecting_to_a_frozen_server_honours_the_deadline(void **state)
+TEST(connecting_to_a_frozen_server_honours_the_deadline)
 {
-    (void)state;
     struct peer server;
     struct hl_net_client *client = NULL;
     peer_start(&server, "--serve", NULL);
@@ -442,21 +434,18 @@ static void put_to_a_server_that_ends(const char *how, int stall_ms, hl_status w
     peer_end(&server);
 }
 
-static void a_server_killed_in_mid_put_is_noticed_within_a_second(void **state)
+TEST(a_server_killed_in_mid_put_is_noticed_within_a_second)
 {
-    (void)state;
     put_to_a_server_that_ends("kill", 20000, HL_EUNAVAIL); /* not by the stall */
 }
 
-static void a_server_frozen_in_mid_put_is_noticed_within_a_second(void **state)
+TEST(a_server_frozen_in_mid_put_is_noticed_within_a_second)
 {
-    (void)state;
     put_to_a_server_that_ends("stop", 0, HL_ETIMEDOUT);
 }
 
-static void a_server_killed_while_idle_is_noticed_by_the_next_call_within_a_second(void **state)
+TEST(a_server_killed_while_idle_is_noticed_by_the_next_call_within_a_second)
 {
-    (void)state;
     struct peer server;
     uint8_t word[64];
     peer_start(&server, "--serve", NULL);
@@ -473,9 +462,8 @@ static void a_server_killed_while_idle_is_noticed_by_the_next_call_within_a_seco
     peer_end(&server);
 }
 
-static void a_put_whose_client_is_killed_is_aborted(void **state)
+TEST(a_put_whose_client_is_killed_is_aborted)
 {
-    (void)state;
     struct vault v = {0};
     struct peer putter;
     struct hl_net_server *server = serve_vault(&v);
@@ -490,9 +478,8 @@ static void a_put_whose_client_is_killed_is_aborted(void **state)
     peer_end(&putter);
 }
 
-static void a_put_whose_client_is_frozen_is_given_up_and_the_server_serves_on(void **state)
+TEST(a_put_whose_client_is_frozen_is_given_up_and_the_server_serves_on)
 {
-    (void)state;
     static uint8_t pool[4096];
     struct vault v = {0};
     struct peer putter;
@@ -515,9 +502,8 @@ static void a_put_whose_client_is_frozen_is_given_up_and_the_server_serves_on(vo
     peer_end(&putter);
 }
 
-static void a_put_whose_client_is_frozen_is_aborted_when_the_server_stops(void **state)
+TEST(a_put_whose_client_is_frozen_is_aborted_when_the_server_stops)
 {
-    (void)state;
     struct vault v = {0};
     struct peer putter;
     struct hl_net_server *server = serve_vault(&v);
@@ -531,9 +517,8 @@ static void a_put_whose_client_is_frozen_is_aborted_when_the_server_stops(void *
 }
 
 /* Regression: UCT's put let the server assert when the acknowledgement met a closed endpoint. */
-static void a_server_outlives_clients_that_die_while_they_read(void **state)
+TEST(a_server_outlives_clients_that_die_while_they_read)
 {
-    (void)state;
     struct hl_net_server *server = NULL;
     struct hl_net_server_stats stats;
     uint8_t *pool = make_bytes(POOL_LEN), word[64];
@@ -577,18 +562,5 @@ int main(int argc, char **argv)
         return run_putter(argv[2]);
     if (argc > 2 && strcmp(argv[1], "--get") == 0)
         return run_getter(argv[2]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_outlives_clients_that_die_while_they_read),
-        cmocka_unit_test(a_server_killed_in_mid_transfer_is_noticed_within_a_second),
-        cmocka_unit_test(a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it),
-        cmocka_unit_test(a_stalled_transfer_fails_long_before_a_far_deadline),
-        cmocka_unit_test(connecting_to_a_frozen_server_honours_the_deadline),
-        cmocka_unit_test(a_server_killed_in_mid_put_is_noticed_within_a_second),
-        cmocka_unit_test(a_server_frozen_in_mid_put_is_noticed_within_a_second),
-        cmocka_unit_test(a_server_killed_while_idle_is_noticed_by_the_next_call_within_a_second),
-        cmocka_unit_test(a_put_whose_client_is_killed_is_aborted),
-        cmocka_unit_test(a_put_whose_client_is_frozen_is_given_up_and_the_server_serves_on),
-        cmocka_unit_test(a_put_whose_client_is_frozen_is_aborted_when_the_server_stops),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv);
 }

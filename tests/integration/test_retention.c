@@ -1,4 +1,6 @@
 /* What is over is forgotten, and what is still named is not. */
+#include "support/test.h"
+
 #include "integration/controller_world.h"
 
 #include <sys/syscall.h>
@@ -46,9 +48,8 @@ static void run_to_end(char *id, size_t cap)
     heartbeat(json_pack("[o]", ended(id, hl_wall_ms())));
 }
 
-static void the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_back(void **state)
+TEST_IN(setup, teardown, the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_back)
 {
-    (void)state;
     char ids[4][64];
     json_t *r;
     register_node(NULL);
@@ -80,9 +81,8 @@ static void the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_
     assert_string_equal(ids[0], "one-5");
 }
 
-static void a_job_that_something_still_names_is_not_forgotten(void **state)
+TEST_IN(setup, teardown, a_job_that_something_still_names_is_not_forgotten)
 {
-    (void)state;
     char saved[64], followed[64], other[64];
     w.keep_age_ms = 1;
     w.import_state = "done";
@@ -115,9 +115,8 @@ static void a_job_that_something_still_names_is_not_forgotten(void **state)
     wait_listed("listJobs", "jobs", 0);
 }
 
-static void a_lost_node_is_forgotten_with_time_and_may_come_back(void **state)
+TEST_IN(setup, teardown, a_lost_node_is_forgotten_with_time_and_may_come_back)
 {
-    (void)state;
     char id[64];
     register_node(NULL);
     submit("", id, sizeof(id));
@@ -136,9 +135,8 @@ static void a_lost_node_is_forgotten_with_time_and_may_come_back(void **state)
     assert_int_equal(count_of("listNodes", "nodes"), 1);
 }
 
-static void a_step_of_the_wall_clock_forgets_nothing(void **state)
+TEST_IN(setup, teardown, a_step_of_the_wall_clock_forgets_nothing)
 {
-    (void)state;
     char id[64];
     json_t *r;
     w.import_state = "done";
@@ -164,17 +162,4 @@ static void a_step_of_the_wall_clock_forgets_nothing(void **state)
     assert_int_equal(json_array_size(hl_json_list(json_object_get(r, "model"), "versions")), 2);
     json_decref(r);
     wall_step_s = 0;
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_back),
-        CASE(a_job_that_something_still_names_is_not_forgotten),
-        CASE(a_lost_node_is_forgotten_with_time_and_may_come_back),
-        CASE(a_step_of_the_wall_clock_forgets_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Chunks of a client that spill into a real pool through its socket; owners and clients that die.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -172,9 +167,8 @@ static hybridps_stats_t stats(struct client *c)
 
 /* ---- tests ---- */
 
-static void what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back(void **state)
+TEST(what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back)
 {
-    (void)state;
     struct world w;
     struct client c;
     hybridps_tensor_info info;
@@ -206,9 +200,8 @@ static void what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back(void *
     world_end(&w);
 }
 
-static void a_full_pool_and_none_at_all_are_said_and_what_is_there_stays(void **state)
+TEST(a_full_pool_and_none_at_all_are_said_and_what_is_there_stays)
 {
-    (void)state;
     struct world w;
     struct client c;
     world_start(&w, 4 * MIB);
@@ -312,9 +305,8 @@ static int child_end(const struct child *c)
     return status;
 }
 
-static void a_killed_client_leaves_nothing_in_the_pool(void **state)
+TEST(a_killed_client_leaves_nothing_in_the_pool)
 {
-    (void)state;
     struct world w;
     world_start(&w, CAPACITY);
     child_spill(&to_be_killed, &w);
@@ -324,9 +316,8 @@ static void a_killed_client_leaves_nothing_in_the_pool(void **state)
     world_end(&w);
 }
 
-static void a_stopped_client_finds_its_chunks_after_a_restart(void **state)
+TEST(a_stopped_client_finds_its_chunks_after_a_restart)
 {
-    (void)state;
     struct world w;
     int status;
     world_start(&w, CAPACITY);
@@ -343,9 +334,8 @@ static void a_stopped_client_finds_its_chunks_after_a_restart(void **state)
     world_end(&w);
 }
 
-static void chunks_outlive_a_restart_of_the_pools_owner(void **state)
+TEST(chunks_outlive_a_restart_of_the_pools_owner)
 {
-    (void)state;
     struct world w;
     struct client c;
     world_start(&w, CAPACITY);
@@ -363,9 +353,8 @@ static void chunks_outlive_a_restart_of_the_pools_owner(void **state)
 }
 
 /* The place alone: shorter waits. */
-static void what_is_damaged_or_lost_below_is_said_and_kept_apart(void **state)
+TEST(what_is_damaged_or_lost_below_is_said_and_kept_apart)
 {
-    (void)state;
     struct world w;
     const struct hl_spill_ops *ops = NULL;
     void *place = NULL;
@@ -405,15 +394,4 @@ static void what_is_damaged_or_lost_below_is_said_and_kept_apart(void **state)
     free(got);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_client_leaves_nothing_in_the_pool),
-        cmocka_unit_test(a_stopped_client_finds_its_chunks_after_a_restart),
-        cmocka_unit_test(what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back),
-        cmocka_unit_test(a_full_pool_and_none_at_all_are_said_and_what_is_there_stays),
-        cmocka_unit_test(chunks_outlive_a_restart_of_the_pools_owner),
-        cmocka_unit_test(what_is_damaged_or_lost_below_is_said_and_kept_apart),
-    };
-    return cmocka_run_group_tests(tests, start_children, NULL);
-}
+TESTS_IN(start_children, NULL)

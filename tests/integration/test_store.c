@@ -1,5 +1,7 @@
 /* The tiers of nodes on order: copies from the pool, between nodes, back into the pool; dropped,
  * healed, adopted. All daemons are the real ones. */
+#include "support/test.h"
+
 #include "integration/store_world.h"
 #include "mem/pool/pool.h"
 #include "os/numa.h"
@@ -18,9 +20,8 @@ static void expect_text(const json_t *x, const char *key, const char *wanted)
 
 /* ---- from the pool --------------------------------------------------------------------------- */
 
-static void a_shard_is_copied_from_the_mapped_pool_and_shown(void **state)
+TEST(a_shard_is_copied_from_the_mapped_pool_and_shown)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id id = make_shard(&w, SIZE, 1);
@@ -43,9 +44,8 @@ static void a_shard_is_copied_from_the_mapped_pool_and_shown(void **state)
     world_end(&w);
 }
 
-static void a_node_of_another_host_fetches_over_the_network(void **state)
+TEST(a_node_of_another_host_fetches_over_the_network)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &apart);
     struct hl_id id = make_shard(&w, SIZE, 2);
@@ -60,9 +60,8 @@ static void a_node_of_another_host_fetches_over_the_network(void **state)
     world_end(&w);
 }
 
-static void the_same_order_again_is_answered_with_the_copy_that_is_there(void **state)
+TEST(the_same_order_again_is_answered_with_the_copy_that_is_there)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id id = make_shard(&w, SIZE, 3);
@@ -88,9 +87,8 @@ static void *order_main(void *arg)
     return NULL;
 }
 
-static void orders_of_one_copy_at_the_same_time_do_the_work_once(void **state)
+TEST(orders_of_one_copy_at_the_same_time_do_the_work_once)
 {
-    (void)state;
 
     enum { N = 8 };
     struct world w;
@@ -116,9 +114,8 @@ static void orders_of_one_copy_at_the_same_time_do_the_work_once(void **state)
     world_end(&w);
 }
 
-static void wrong_orders_are_refused_with_a_sentence(void **state)
+TEST(wrong_orders_are_refused_with_a_sentence)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id id = make_shard(&w, 1000, 5);
@@ -146,9 +143,8 @@ static void wrong_orders_are_refused_with_a_sentence(void **state)
     world_end(&w);
 }
 
-static void a_full_l2_is_an_ordinary_error_and_takes_the_next_copy_that_fits(void **state)
+TEST(a_full_l2_is_an_ordinary_error_and_takes_the_next_copy_that_fits)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &(struct world_opts){.l2_size = "8MiB"});
     struct hl_id big = make_shard(&w, 6 * MIB, 6), other = make_shard(&w, 4 * MIB, 7);
@@ -168,9 +164,8 @@ static void a_full_l2_is_an_ordinary_error_and_takes_the_next_copy_that_fits(voi
 
 /* ---- dropping -------------------------------------------------------------------------------- */
 
-static void the_last_readable_copy_is_not_dropped(void **state)
+TEST(the_last_readable_copy_is_not_dropped)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id id = make_shard(&w, SIZE, 9);
@@ -192,9 +187,8 @@ static void the_last_readable_copy_is_not_dropped(void **state)
 }
 
 /* The Controller believes in a copy that is gone: it asks before it drops the other one. */
-static void a_copy_that_only_the_controller_believes_in_does_not_count(void **state)
+TEST(a_copy_that_only_the_controller_believes_in_does_not_count)
 {
-    (void)state;
     struct world w;
     json_t *r = NULL;
     world_begin(&w, &together);
@@ -210,9 +204,8 @@ static void a_copy_that_only_the_controller_believes_in_does_not_count(void **st
     world_end(&w);
 }
 
-static void a_removed_version_leaves_nothing_on_any_node(void **state)
+TEST(a_removed_version_leaves_nothing_on_any_node)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id id = make_shard(&w, SIZE, 11);
@@ -237,9 +230,8 @@ static void a_removed_version_leaves_nothing_on_any_node(void **state)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-static void a_restarted_agent_has_its_l2_and_so_knows_a_restarted_controller(void **state)
+TEST(a_restarted_agent_has_its_l2_and_so_knows_a_restarted_controller)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id id = make_shard(&w, SIZE, 12);
@@ -263,9 +255,8 @@ static void find_in(const char *socket, struct hl_id id, struct hl_pool_ref *ref
     hl_l3_close(c);
 }
 
-static void bytes_that_are_bad_at_the_source_come_from_another_copy(void **state)
+TEST(bytes_that_are_bad_at_the_source_come_from_another_copy)
 {
-    (void)state;
     struct world w;
     struct hl_pool_ref ref;
     for (int far = 0; far < 2; far++) {
@@ -286,9 +277,8 @@ static void bytes_that_are_bad_at_the_source_come_from_another_copy(void **state
     }
 }
 
-static void a_reported_copy_is_replaced_from_a_good_one(void **state)
+TEST(a_reported_copy_is_replaced_from_a_good_one)
 {
-    (void)state;
     struct world w;
     struct hl_pool_ref ref;
     world_begin(&w, &together);
@@ -335,9 +325,8 @@ static void report(struct world *w, struct hl_id id, const char *tier, const cha
     json_decref(r);
 }
 
-static void a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped(void **state)
+TEST(a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped)
 {
-    (void)state;
     struct world w;
     struct hl_pool_ref ref;
     json_t *r = NULL;
@@ -388,9 +377,8 @@ static void a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped(void **st
 }
 
 /* Slots of a share are numbered anew; the L2 lies in the machine's own nodes all the same. */
-static void the_l2_of_a_share_lies_in_nodes_of_this_machine(void **state)
+TEST(the_l2_of_a_share_lies_in_nodes_of_this_machine)
 {
-    (void)state;
     struct world w;
     int nodes[HL_POOL_REGIONS_MAX];
     size_t n = hl_numa_nodes(nodes, HL_ARRAY_LEN(nodes)), i;
@@ -412,25 +400,4 @@ static void the_l2_of_a_share_lies_in_nodes_of_this_machine(void **state)
     snprintf(pool, sizeof(pool), "/dev/shm/%s-0.share.l2", strrchr(w.dir, '/') + 1);
     world_end(&w);
     unlink(pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_shard_is_copied_from_the_mapped_pool_and_shown),
-        cmocka_unit_test(a_node_of_another_host_fetches_over_the_network),
-        cmocka_unit_test(the_same_order_again_is_answered_with_the_copy_that_is_there),
-        cmocka_unit_test(orders_of_one_copy_at_the_same_time_do_the_work_once),
-        cmocka_unit_test(wrong_orders_are_refused_with_a_sentence),
-        cmocka_unit_test(a_full_l2_is_an_ordinary_error_and_takes_the_next_copy_that_fits),
-        cmocka_unit_test(the_last_readable_copy_is_not_dropped),
-        cmocka_unit_test(a_copy_that_only_the_controller_believes_in_does_not_count),
-        cmocka_unit_test(a_removed_version_leaves_nothing_on_any_node),
-        cmocka_unit_test(a_restarted_agent_has_its_l2_and_so_knows_a_restarted_controller),
-        cmocka_unit_test(bytes_that_are_bad_at_the_source_come_from_another_copy),
-        cmocka_unit_test(a_reported_copy_is_replaced_from_a_good_one),
-        cmocka_unit_test(the_l2_of_a_share_lies_in_nodes_of_this_machine),
-        cmocka_unit_test(a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

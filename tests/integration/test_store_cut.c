@@ -1,5 +1,7 @@
 /* A peer of the same host whose pool's file is cut short once an Agent has it mapped: an error of
  * the copy, not the Agent's end. The peer is this test, which answers as it did before. */
+#include "support/test.h"
+
 #include "integration/store_world.h"
 #include "mem/pool/l3_server.h"
 #include "os/loop.h"
@@ -76,9 +78,8 @@ static hl_status order(struct world *w, const struct peer *p, const struct hl_po
     return st;
 }
 
-static void a_peer_that_cuts_its_file_after_hello_fails_the_copy_and_not_the_agent(void **state)
+TEST(a_peer_that_cuts_its_file_after_hello_fails_the_copy_and_not_the_agent)
 {
-    (void)state;
     struct world w;
     struct peer p;
     world_begin(&w, &(struct world_opts){.apart = 1});
@@ -102,12 +103,4 @@ static void a_peer_that_cuts_its_file_after_hello_fails_the_copy_and_not_the_age
     assert_int_equal(tier_number(&w, NODE0, "L2", "writingBytes"), 0);
     peer_end(&p);
     world_end(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_peer_that_cuts_its_file_after_hello_fails_the_copy_and_not_the_agent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

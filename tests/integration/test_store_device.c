@@ -1,5 +1,7 @@
 /* L1 of real Agents: device memory filled on order, mapped by a process of the node, lost with the
  * Agent. The devices are emulated. */
+#include "support/test.h"
+
 #include "integration/store_world.h"
 
 #include "mem/device/device.h"
@@ -37,9 +39,8 @@ static void check_l1(struct hl_l3_client *c, struct hl_id id, size_t size, uint6
     free(expected);
 }
 
-static void a_rank_maps_what_was_copied_into_a_device_of_its_node(void **state)
+TEST(a_rank_maps_what_was_copied_into_a_device_of_its_node)
 {
-    (void)state;
     struct world w;
     struct hl_l3_client *c;
     struct hl_l3_device_copy mapped;
@@ -71,9 +72,8 @@ static void a_rank_maps_what_was_copied_into_a_device_of_its_node(void **state)
     world_end(&w);
 }
 
-static void from_another_host_bytes_reach_a_device_by_the_plank(void **state)
+TEST(from_another_host_bytes_reach_a_device_by_the_plank)
 {
-    (void)state;
     struct world w;
     struct hl_l3_client *c;
     struct hl_l3_device_copy mapped;
@@ -90,9 +90,8 @@ static void from_another_host_bytes_reach_a_device_by_the_plank(void **state)
 }
 
 /* L1 -> L2 -> (migration network) -> L2 -> L1. */
-static void device_memory_migrates_through_host_memory(void **state)
+TEST(device_memory_migrates_through_host_memory)
 {
-    (void)state;
     struct world w;
     struct hl_l3_client *c;
     struct hl_l3_device_copy mapped;
@@ -119,9 +118,8 @@ static void device_memory_migrates_through_host_memory(void **state)
     world_end(&w);
 }
 
-static void device_memory_ends_with_its_agent_and_host_memory_does_not(void **state)
+TEST(device_memory_ends_with_its_agent_and_host_memory_does_not)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id id = make_shard(&w, SIZE, 43);
@@ -138,9 +136,8 @@ static void device_memory_ends_with_its_agent_and_host_memory_does_not(void **st
     world_end(&w);
 }
 
-static void devices_share_what_does_not_fit_into_one(void **state)
+TEST(devices_share_what_does_not_fit_into_one)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id a = make_shard(&w, 10 * MIB, 44), b = make_shard(&w, 10 * MIB, 45),
@@ -153,16 +150,4 @@ static void devices_share_what_does_not_fit_into_one(void **state)
     json_decref(second);
     assert_int_equal(try_copy(&w, c, "node-0", "L1"), HL_ENOSPC);
     world_end(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_maps_what_was_copied_into_a_device_of_its_node),
-        cmocka_unit_test(from_another_host_bytes_reach_a_device_by_the_plank),
-        cmocka_unit_test(device_memory_migrates_through_host_memory),
-        cmocka_unit_test(device_memory_ends_with_its_agent_and_host_memory_does_not),
-        cmocka_unit_test(devices_share_what_does_not_fit_into_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Which way bytes take into a device, and what happens when it fails: the store of a node in this
  * process, over a network that claims to be RDMA and breaks when the test says so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -259,9 +254,8 @@ static struct hl_api_tier_info tier_of(struct world *w, const char *tier)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void behind_a_connectx_4_every_copy_into_a_device_takes_the_plank(void **state)
+TEST(behind_a_connectx_4_every_copy_into_a_device_takes_the_plank)
 {
-    (void)state;
     static const char *const old[] = {"cx3", "cx4"};
     for (size_t k = 0; k < HL_ARRAY_LEN(old); k++) {
         struct world w;
@@ -274,9 +268,8 @@ static void behind_a_connectx_4_every_copy_into_a_device_takes_the_plank(void **
     }
 }
 
-static void behind_newer_nics_copies_go_straight_into_the_device(void **state)
+TEST(behind_newer_nics_copies_go_straight_into_the_device)
 {
-    (void)state;
     static const char *const new[] = {"cx5", "cx6", "bluefield", "other", "auto"};
     for (size_t k = 0; k < HL_ARRAY_LEN(new); k++) {
         struct world w;
@@ -288,18 +281,16 @@ static void behind_newer_nics_copies_go_straight_into_the_device(void **state)
     }
 }
 
-static void a_device_that_no_nic_reaches_takes_the_plank(void **state)
+TEST(a_device_that_no_nic_reaches_takes_the_plank)
 {
-    (void)state;
     struct world w;
     begin(&w, "cx6", "emu:16MiB:nic=no");
     expect_way(&w, "L1", "plank", "device");
     end(&w);
 }
 
-static void a_cuda_device_is_filled_by_the_plank(void **state)
+TEST(a_cuda_device_is_filled_by_the_plank)
 {
-    (void)state;
     struct world w;
     begin(&w, "cx6", "cuda:0:16MiB");
     for (int i = 0; i < 5; i++)
@@ -308,9 +299,8 @@ static void a_cuda_device_is_filled_by_the_plank(void **state)
     end(&w); /* the stub ends the process when memory, pins or streams are left */
 }
 
-static void when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later(void **state)
+TEST(when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later)
 {
-    (void)state;
     struct world w;
     json_t *copy = NULL;
     begin(&w, "cx6", "emu:16MiB");
@@ -343,9 +333,8 @@ static void when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_lat
     end(&w);
 }
 
-static void host_memory_is_asked_for_when_one_sided_reads_fail(void **state)
+TEST(host_memory_is_asked_for_when_one_sided_reads_fail)
 {
-    (void)state;
     struct world w;
     begin(&w, "cx6", "");
     expect_way(&w, "L2", "direct", "one-sided");
@@ -354,9 +343,8 @@ static void host_memory_is_asked_for_when_one_sided_reads_fail(void **state)
     end(&w);
 }
 
-static void a_connection_that_fell_back_to_tcp_is_over_rdma_again_when_that_works(void **state)
+TEST(a_connection_that_fell_back_to_tcp_is_over_rdma_again_when_that_works)
 {
-    (void)state;
     struct world w;
     begin(&w, "cx6", "");
     atomic_store(&silent, 1);
@@ -377,9 +365,8 @@ static void a_connection_that_fell_back_to_tcp_is_over_rdma_again_when_that_work
     end(&w);
 }
 
-static void a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy(void **state)
+TEST(a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy)
 {
-    (void)state;
     static const char *const tiers[] = {"L1", "L2"};
     struct world w;
     begin(&w, "cx4", "emu:16MiB");
@@ -399,9 +386,8 @@ static void a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy(v
     fault_shown("plank", "corrupt", "fetched-again-or-refused");
 }
 
-static void a_full_device_is_an_ordinary_error(void **state)
+TEST(a_full_device_is_an_ordinary_error)
 {
-    (void)state;
     struct world w;
     begin(&w, "cx4", "emu:2MiB,emu:4MiB");
     json_t *copy = NULL;
@@ -416,7 +402,7 @@ static void a_full_device_is_an_ordinary_error(void **state)
     fault_shown("plank", "full", "refused-exact");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const char *build = getenv("HELIOS_BUILD");
     snprintf(cuda_stub, sizeof(cuda_stub), "%s/tests/libcuda_stub.so",
@@ -430,18 +416,7 @@ int main(void)
         x ^= x << 17;
         source[i] = (uint8_t)x;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(behind_a_connectx_4_every_copy_into_a_device_takes_the_plank),
-        cmocka_unit_test(behind_newer_nics_copies_go_straight_into_the_device),
-        cmocka_unit_test(a_device_that_no_nic_reaches_takes_the_plank),
-        cmocka_unit_test(a_cuda_device_is_filled_by_the_plank),
-        cmocka_unit_test(when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later),
-        cmocka_unit_test(host_memory_is_asked_for_when_one_sided_reads_fail),
-        cmocka_unit_test(a_connection_that_fell_back_to_tcp_is_over_rdma_again_when_that_works),
-        cmocka_unit_test(a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy),
-        cmocka_unit_test(a_full_device_is_an_ordinary_error),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(argc, argv);
     free(source);
     return failed;
 }

@@ -1,5 +1,7 @@
 /* Copies that are sent: between nodes over the migration network, into the pool over the backbone,
  * within a host; and sources that die. All daemons are the real ones. */
+#include "support/test.h"
+
 #include "integration/store_world.h"
 
 #include <pthread.h>
@@ -23,9 +25,8 @@ static struct hl_id only_at_node0(struct world *w, size_t size, uint64_t seed)
     return id;
 }
 
-static void a_write_between_hosts_goes_over_the_migration_network(void **state)
+TEST(a_write_between_hosts_goes_over_the_migration_network)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &apart);
     static const char *const operations[] = {"write", "migrate"};
@@ -45,9 +46,8 @@ static void a_write_between_hosts_goes_over_the_migration_network(void **state)
     world_end(&w);
 }
 
-static void within_a_host_a_write_is_a_copy_of_mapped_memory(void **state)
+TEST(within_a_host_a_write_is_a_copy_of_mapped_memory)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &together);
     struct hl_id id = only_at_node0(&w, SIZE, 22);
@@ -60,9 +60,8 @@ static void within_a_host_a_write_is_a_copy_of_mapped_memory(void **state)
 }
 
 /* A pool doesn't send: the node reads, whatever was ordered, and that is what is told. */
-static void what_only_the_pool_has_is_read_and_told_as_a_read(void **state)
+TEST(what_only_the_pool_has_is_read_and_told_as_a_read)
 {
-    (void)state;
     static const char *const operations[] = {"write", "migrate"};
     struct world w;
     for (int far = 0; far < 2; far++) {
@@ -100,9 +99,8 @@ static int said(const struct world *w, int d, const char *sentence)
     return n;
 }
 
-static void a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves(void **state)
+TEST(a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves)
 {
-    (void)state;
     struct world w;
     for (int far = 0; far < 2; far++) {
         world_begin(&w, far ? &apart : &together);
@@ -133,9 +131,8 @@ static void a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves(void
     }
 }
 
-static void back_into_the_pool_a_shard_keeps_its_id(void **state)
+TEST(back_into_the_pool_a_shard_keeps_its_id)
 {
-    (void)state;
     struct world w;
     for (int far = 0; far < 2; far++) {
         struct hl_pool_ref ref;
@@ -220,9 +217,8 @@ static long long batches_of_the_pool(struct world *w)
     return n;
 }
 
-static void small_shards_travel_back_together(void **state)
+TEST(small_shards_travel_back_together)
 {
-    (void)state;
     struct world w;
     struct hl_id ids[SMALL];
     world_begin(&w, &apart);
@@ -241,9 +237,8 @@ static void small_shards_travel_back_together(void **state)
 }
 
 /* The connection that is kept is that of a daemon which is gone. */
-static void after_a_restart_of_the_pool_small_shards_are_sent_again(void **state)
+TEST(after_a_restart_of_the_pool_small_shards_are_sent_again)
 {
-    (void)state;
     struct world w;
     struct hl_id ids[SMALL], first;
     world_begin(&w, &(struct world_opts){.apart = 1, .l3_port = 20000 + getpid() % 12000});
@@ -276,9 +271,8 @@ static json_t *send_request(struct world *w, struct hl_id id)
     return r;
 }
 
-static void when_the_migration_network_is_down_the_backbone_carries_it(void **state)
+TEST(when_the_migration_network_is_down_the_backbone_carries_it)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &apart);
     struct hl_id id = make_shard(&w, SIZE, 24);
@@ -295,9 +289,8 @@ static void when_the_migration_network_is_down_the_backbone_carries_it(void **st
     world_end(&w);
 }
 
-static void a_full_target_refuses_what_is_sent_and_loses_nothing(void **state)
+TEST(a_full_target_refuses_what_is_sent_and_loses_nothing)
 {
-    (void)state;
     struct world w;
     json_t *r = NULL;
     world_begin(&w, &(struct world_opts){.apart = 1, .l2_size = "8MiB"});
@@ -341,9 +334,8 @@ static void copy_while_node0_dies(struct world *w, struct order *o)
     pthread_join(thread, NULL);
 }
 
-static void a_copy_goes_on_from_the_pool_when_its_source_dies(void **state)
+TEST(a_copy_goes_on_from_the_pool_when_its_source_dies)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &apart);
     struct hl_id id = make_shard(&w, 96 * MIB, 27);
@@ -357,9 +349,8 @@ static void a_copy_goes_on_from_the_pool_when_its_source_dies(void **state)
     world_end(&w);
 }
 
-static void a_copy_whose_only_source_dies_leaves_nothing(void **state)
+TEST(a_copy_whose_only_source_dies_leaves_nothing)
 {
-    (void)state;
     struct world w;
     world_begin(&w, &apart);
     struct hl_id id = only_at_node0(&w, 96 * MIB, 28);
@@ -390,9 +381,8 @@ static struct hl_id imported_shard(struct world *w)
     return id;
 }
 
-static void an_archived_shard_comes_back_through_the_pool(void **state)
+TEST(an_archived_shard_comes_back_through_the_pool)
 {
-    (void)state;
     struct world w;
     struct hl_l3_client *c;
     struct hl_pool_ref ref;
@@ -412,23 +402,4 @@ static void an_archived_shard_comes_back_through_the_pool(void **state)
     assert_int_equal(hl_pool_view_verify(hl_l3_view(c), &ref, NULL), HL_OK);
     hl_l3_close(c);
     world_end(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_write_between_hosts_goes_over_the_migration_network),
-        cmocka_unit_test(within_a_host_a_write_is_a_copy_of_mapped_memory),
-        cmocka_unit_test(what_only_the_pool_has_is_read_and_told_as_a_read),
-        cmocka_unit_test(a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves),
-        cmocka_unit_test(back_into_the_pool_a_shard_keeps_its_id),
-        cmocka_unit_test(small_shards_travel_back_together),
-        cmocka_unit_test(after_a_restart_of_the_pool_small_shards_are_sent_again),
-        cmocka_unit_test(when_the_migration_network_is_down_the_backbone_carries_it),
-        cmocka_unit_test(a_full_target_refuses_what_is_sent_and_loses_nothing),
-        cmocka_unit_test(a_copy_goes_on_from_the_pool_when_its_source_dies),
-        cmocka_unit_test(a_copy_whose_only_source_dies_leaves_nothing),
-        cmocka_unit_test(an_archived_shard_comes_back_through_the_pool),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

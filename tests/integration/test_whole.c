@@ -1,5 +1,7 @@
 /* Versions that lack something: never visible, never the newest, never taken for garbage. What they
  * lack is a shard that L3 has not got, or a record of the store that can't be read. */
+#include "support/test.h"
+
 #include "integration/controller_world.h"
 
 #define ID_A "000000000000000000000000000000b0"
@@ -114,17 +116,15 @@ static void refuse_last_commit(hl_status st, const char *what)
     assert_string_equal(skipped, "");
 }
 
-static void a_shard_that_was_never_put_keeps_the_version_invisible(void **state)
+TEST_IN(model_setup, teardown, a_shard_that_was_never_put_keeps_the_version_invisible)
 {
-    (void)state;
     refuse_last_commit(HL_ENOENT, "neither in the pool nor in the archive");
     put(ID_B);
     assert_true(commit_part(2, 1, ID_B)); /* the rank may say it again */
 }
 
-static void a_shard_that_an_earlier_rank_named_is_looked_for_too(void **state)
+TEST_IN(model_setup, teardown, a_shard_that_an_earlier_rank_named_is_looked_for_too)
 {
-    (void)state;
     int64_t v = begin_version();
     assert_false(commit_part(v, 0, ID_A));
     take(ID_A);
@@ -134,9 +134,8 @@ static void a_shard_that_an_earlier_rank_named_is_looked_for_too(void **state)
     assert_said("m@2/pp0/tp0/embedding");
 }
 
-static void a_shard_of_another_size_keeps_the_version_invisible(void **state)
+TEST_IN(model_setup, teardown, a_shard_of_another_size_keeps_the_version_invisible)
 {
-    (void)state;
     put(ID_B);
     int64_t v = begin_version();
     assert_false(commit_part(v, 0, ID_A));
@@ -145,9 +144,8 @@ static void a_shard_of_another_size_keeps_the_version_invisible(void **state)
     assert_said("49 bytes in the pool, but 50 stated");
 }
 
-static void a_shard_of_another_checksum_keeps_the_version_invisible(void **state)
+TEST_IN(model_setup, teardown, a_shard_of_another_checksum_keeps_the_version_invisible)
 {
-    (void)state;
     put(ID_B);
     int64_t v = begin_version();
     assert_false(commit_part(v, 0, ID_A));
@@ -157,9 +155,8 @@ static void a_shard_of_another_checksum_keeps_the_version_invisible(void **state
 }
 
 /* libhelios says it again while the status is this one. */
-static void a_commit_while_l3_is_away_may_be_repeated(void **state)
+TEST_IN(model_setup, teardown, a_commit_while_l3_is_away_may_be_repeated)
 {
-    (void)state;
     put(ID_B);
     int64_t v = begin_version();
     assert_false(commit_part(v, 0, ID_A));
@@ -170,9 +167,8 @@ static void a_commit_while_l3_is_away_may_be_repeated(void **state)
     assert_true(commit_part(v, 1, ID_B)); /* though it is visible */
 }
 
-static void a_part_whose_name_is_a_path_is_refused(void **state)
+TEST_IN(model_setup, teardown, a_part_whose_name_is_a_path_is_refused)
 {
-    (void)state;
     int64_t v = begin_version();
     json_t *params = part(v, 0, ID_A);
     json_t *shard = json_array_get(json_object_get(params, "shards"), 0);
@@ -183,9 +179,8 @@ static void a_part_whose_name_is_a_path_is_refused(void **state)
 
 /* ---- lost shards ----------------------------------------------------------------------------- */
 
-static void the_newest_version_is_the_newest_whole_one(void **state)
+TEST_IN(model_setup, teardown, the_newest_version_is_the_newest_whole_one)
 {
-    (void)state;
     char skipped[512];
     int64_t v = save();
     assert_int_equal(newest(skipped, sizeof(skipped)), v);
@@ -245,9 +240,8 @@ static void save_as(const char *job, int64_t step, const char *a, const char *b)
     assert_true(commit_part(v, 1, b));
 }
 
-static void a_restarted_job_goes_on_from_its_newest_whole_version(void **state)
+TEST_IN(model_setup, teardown, a_restarted_job_goes_on_from_its_newest_whole_version)
 {
-    (void)state;
     char id[64];
     register_node(NULL);
     submit_with("restarts: 1\nmodel: {name: m}\n", "k", id, sizeof(id));
@@ -262,9 +256,8 @@ static void a_restarted_job_goes_on_from_its_newest_whole_version(void **state)
     assert_started_with("m@2");
 }
 
-static void a_job_waits_while_the_version_that_it_names_has_lost_shards(void **state)
+TEST_IN(model_setup, teardown, a_job_waits_while_the_version_that_it_names_has_lost_shards)
 {
-    (void)state;
     char id[64];
     save();
     take(ID_B);
@@ -277,9 +270,8 @@ static void a_job_waits_while_the_version_that_it_names_has_lost_shards(void **s
     assert_started_with("m@2");
 }
 
-static void lost_versions_do_not_push_whole_ones_out(void **state)
+TEST_IN(model_setup, teardown, lost_versions_do_not_push_whole_ones_out)
 {
-    (void)state;
     char a[33], b[33], skipped[512];
     for (int i = 0; i < 3; i++) { /* two are kept; the second one loses a shard */
         snprintf(a, sizeof(a), "%032x", 0x100 + 2 * i);
@@ -330,9 +322,8 @@ static void assert_damaged(const char *key)
 
 #define FLIP "UPDATE kv SET value = CAST(replace(value, '\"pp\":0', '\"pp\":1') AS BLOB) WHERE key"
 
-static void a_damaged_shard_record_costs_its_version(void **state)
+TEST_IN(model_setup, teardown, a_damaged_shard_record_costs_its_version)
 {
-    (void)state;
     char skipped[512];
     int64_t v = save();
     restart_with(FLIP " = 'shard/m/0000000002/" ID_B "'");
@@ -354,9 +345,8 @@ static void a_damaged_shard_record_costs_its_version(void **state)
     assert_string_equal(skipped, "");
 }
 
-static void a_shard_record_that_is_gone_costs_its_version(void **state)
+TEST_IN(model_setup, teardown, a_shard_record_that_is_gone_costs_its_version)
 {
-    (void)state;
     char skipped[512];
     save();
     restart_with("DELETE FROM kv WHERE key = 'shard/m/0000000002/" ID_B "'");
@@ -364,9 +354,9 @@ static void a_shard_record_that_is_gone_costs_its_version(void **state)
     assert_non_null(strstr(skipped, "the records of 1 of its 2 shards are damaged or missing"));
 }
 
-static void a_damaged_version_record_costs_its_version_and_its_number_stays_taken(void **state)
+TEST_IN(model_setup, teardown,
+        a_damaged_version_record_costs_its_version_and_its_number_stays_taken)
 {
-    (void)state;
     char skipped[512];
     save();
     restart_with("UPDATE kv SET value = CAST('{}' AS BLOB) WHERE key = 'version/m/0000000002'");
@@ -377,11 +367,10 @@ static void a_damaged_version_record_costs_its_version_and_its_number_stays_take
     assert_int_equal(begin_version(), 3);
 }
 
-static void texts_that_are_no_numbers_are_refused(void **state)
+TEST_IN(model_setup, teardown, texts_that_are_no_numbers_are_refused)
 {
     static const char *const cursors[] = {"x", "-1", "3x", "99999999999999999999999"};
     static const char *const tokens[] = {"12x", "-1", "0x12", "0123456789abcdef0"};
-    (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(cursors); i++)
         assert_int_equal(call("listShards",
                               json_pack("{s:s s:s s:i s:i}", "model", "m", "cursor", cursors[i],
@@ -397,9 +386,8 @@ static void texts_that_are_no_numbers_are_refused(void **state)
                          HL_EINVAL);
 }
 
-static void a_damaged_model_record_costs_its_model(void **state)
+TEST_IN(model_setup, teardown, a_damaged_model_record_costs_its_model)
 {
-    (void)state;
     save();
     restart_with("UPDATE kv SET value = CAST('x' AS BLOB) WHERE key = 'model/m'");
     assert_damaged("model/m");
@@ -419,17 +407,16 @@ static void a_damaged_model_record_costs_its_model(void **state)
     wait_count(&w.freed, 3);
 }
 
-static void a_damaged_record_costs_no_other_model(void **state)
+TEST_IN(model_setup, teardown, a_damaged_record_costs_no_other_model)
 {
-    (void)state;
     restart_with("INSERT INTO kv VALUES('model/other', CAST('x' AS BLOB))");
     assert_int_equal(request(-1, 0), HL_OK);
     assert_damaged("model/other");
 }
 
-static void containers_of_a_job_with_a_damaged_record_run_on_until_it_is_cancelled(void **state)
+TEST_IN(model_setup, teardown,
+        containers_of_a_job_with_a_damaged_record_run_on_until_it_is_cancelled)
 {
-    (void)state;
     char id[64], next[64];
     register_node(NULL);
     submit("k", id, sizeof(id));
@@ -451,9 +438,8 @@ static void containers_of_a_job_with_a_damaged_record_run_on_until_it_is_cancell
     wait_state(next, "running");
 }
 
-static void shard_records_of_another_place_cost_their_version(void **state)
+TEST_IN(model_setup, teardown, shard_records_of_another_place_cost_their_version)
 {
-    (void)state;
     char skipped[512];
     save();
     /* as a text editor would do it: the record has no checksum any more */
@@ -467,41 +453,12 @@ static void shard_records_of_another_place_cost_their_version(void **state)
     assert_nothing_freed();
 }
 
-static void a_record_under_the_key_of_another_is_damage(void **state)
+TEST_IN(model_setup, teardown, a_record_under_the_key_of_another_is_damage)
 {
-    (void)state;
     save();
     restart_with("UPDATE kv SET value = (SELECT CAST(substr(CAST(value AS TEXT), 16) AS BLOB) FROM "
                  "kv WHERE key = 'shard/m/0000000002/" ID_A "') "
                  "WHERE key = 'shard/m/0000000002/" ID_B "'");
     assert_damaged("shard/m/0000000002/" ID_B);
     assert_int_equal(request(2, 0), HL_ECORRUPT);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, model_setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(a_shard_that_was_never_put_keeps_the_version_invisible),
-        CASE(a_shard_that_an_earlier_rank_named_is_looked_for_too),
-        CASE(a_shard_of_another_size_keeps_the_version_invisible),
-        CASE(a_shard_of_another_checksum_keeps_the_version_invisible),
-        CASE(a_commit_while_l3_is_away_may_be_repeated),
-        CASE(a_part_whose_name_is_a_path_is_refused),
-        CASE(the_newest_version_is_the_newest_whole_one),
-        CASE(a_restarted_job_goes_on_from_its_newest_whole_version),
-        CASE(a_job_waits_while_the_version_that_it_names_has_lost_shards),
-        CASE(lost_versions_do_not_push_whole_ones_out),
-        CASE(a_damaged_shard_record_costs_its_version),
-        CASE(a_shard_record_that_is_gone_costs_its_version),
-        CASE(a_damaged_version_record_costs_its_version_and_its_number_stays_taken),
-        CASE(texts_that_are_no_numbers_are_refused),
-        CASE(a_damaged_model_record_costs_its_model),
-        CASE(shard_records_of_another_place_cost_their_version),
-        CASE(a_record_under_the_key_of_another_is_damage),
-        CASE(a_damaged_record_costs_no_other_model),
-        CASE(containers_of_a_job_with_a_damaged_record_run_on_until_it_is_cancelled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
