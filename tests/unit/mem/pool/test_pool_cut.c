@@ -152,8 +152,7 @@ TEST(other_mappings_are_left_to_the_handler_before)
     assert_int_equal(WEXITSTATUS(how), 7);
 }
 
-/* From here on this process has the guard itself, which every test installs once more: cmocka takes
- * the signal for each. */
+/* From here on this process has the guard itself. */
 TEST(readers_get_an_error_where_the_file_has_ended)
 {
     hl_map_guard_install();
