@@ -187,6 +187,10 @@ struct job_waiter {
     job_reply reply;
 };
 
+/* cluster_info.c */
+void method_cluster_info(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_cluster_info_params *p);
+
 /* enter.c */
 /* Look at the clocks. Everything that comes from outside begins with it, so that a pause of this
  * process is known before anything is judged. */
@@ -327,22 +331,26 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
 void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
                             const struct hl_api_controller_report_bad_copy_params *p);
 
-/* nodes/nodes.c */
+/* nodes/methods.c */
 void method_register_node(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_register_node_params *p);
 void method_heartbeat(void *arg, struct hl_rpc_call *call,
                       const struct hl_api_controller_heartbeat_params *p);
 void method_list_nodes(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_list_nodes_params *p);
-void method_cluster_info(void *arg, struct hl_rpc_call *call,
-                         const struct hl_api_controller_cluster_info_params *p);
-hl_status nodes_load(struct hl_controller *c, const json_t *record);
 void nodes_tick(struct hl_controller *c);
+
+/* nodes/nodes.c */
+hl_status nodes_load(struct hl_controller *c, const json_t *record);
+/* A new one, or what it says of itself now. HL_EINVAL names what is wrong. */
+hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
+                   struct node **out) HL_CHECK;
+/* The node's record; NULL: there is none any more. */
+hl_status node_write(struct node *n, const json_t *record, hl_store_written done,
+                     void *arg) HL_CHECK;
 /* Close the peers; calls under way end. */
 void nodes_disconnect(struct hl_controller *c);
 void nodes_fini(struct hl_controller *c);
-/* Take a lost node out of store, plan and copies. */
-void node_forget(struct hl_controller *c, struct node *n);
 /* Free those that no answer can speak of any more. */
 void nodes_bury(struct hl_controller *c);
 /* Borrowed, NULL when unknown. */

@@ -181,6 +181,52 @@ static void keep_jobs(struct hl_controller *c)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
+struct forgetting {
+    struct hl_controller *c;
+    char name[sizeof(((struct node *)0)->name)];
+};
+
+static void on_node_deleted(void *arg, hl_status st, const char *text)
+{
+    struct forgetting f = *(struct forgetting *)arg;
+    free(arg);
+    if (controller_stopped(f.c))
+        return;
+    struct node *n = node_find(f.c, f.name);
+    if (n == NULL)
+        return;
+    n->forgetting = false;
+    if (st != HL_OK) {
+        hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, text);
+        return;
+    }
+    if (!n->lost) /* it came back; its record was written after this */
+        return;
+    hl_info("lost node is forgotten node=%s", n->name);
+    hl_cluster_remove(&f.c->cluster, n->name);
+    copies_forget_node(f.c, n);
+    HASH_DEL(f.c->nodes, n);
+    n->gone = 1;
+    n->next_gone = f.c->gone;
+    f.c->gone = n;
+}
+
+/* Take a lost node out of store, plan and copies. */
+static void node_forget(struct hl_controller *c, struct node *n)
+{
+    struct forgetting *f = n->forgetting ? NULL : calloc(1, sizeof(*f));
+    if (f == NULL)
+        return; /* the next round */
+    f->c = c;
+    snprintf(f->name, sizeof(f->name), "%s", n->name);
+    n->forgetting = true;
+    if (node_write(n, NULL, on_node_deleted, f) == HL_OK)
+        return;
+    hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, hl_error_text());
+    n->forgetting = false;
+    free(f);
+}
+
 static int may_run(const struct job *j, const struct node *n)
 {
     for (int i = 0; i < j->run.container_count; i++)

@@ -1,0 +1,68 @@
+/* clusterInfo: what `helios info` shows of the whole. */
+#include "controller/controller_private.h"
+
+static struct hl_api_text_list damaged_list(const struct hl_controller *c, struct hl_arena *arena)
+{
+    struct hl_api_text_list list = {
+        .items = hl_arena_array(arena, json_object_size(c->damaged), sizeof(*list.items))};
+    json_t *why;
+    const char *key;
+    json_object_foreach (c->damaged, key, why)
+        if (list.items != NULL)
+            list.items[list.count++] =
+                hl_arena_printf(arena, "%s: %s", key, json_string_value(why));
+    return list;
+}
+
+static struct hl_api_path_count_list reads_list(const struct hl_controller *c,
+                                                struct hl_arena *arena)
+{
+    struct hl_api_path_count_list list = {
+        .items = hl_arena_array(arena, HL_ARRAY_LEN(c->paths), sizeof(*list.items))};
+    for (size_t i = 0; list.items != NULL && i < HL_ARRAY_LEN(c->paths); i++)
+        if (c->paths[i].path[0] != '\0')
+            list.items[list.count++] = (struct hl_api_path_count){
+                .path = c->paths[i].path, .ops = c->paths[i].ops, .bytes = c->paths[i].bytes};
+    return list;
+}
+
+void method_cluster_info(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_cluster_info_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    const struct hl_id_text cluster = claim_cluster(c);
+    char gangs[256] = "";
+    uint32_t versions = 0;
+    (void)p;
+    for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            versions++;
+    struct hl_api_cluster_info info = {
+        .version = HELIOS_VERSION,
+        .l3_address = c->opts.l3_address,
+        .l3_state = pool_state(c),
+        .models = HASH_COUNT(c->catalog.models),
+        .versions = versions,
+        .shards = HASH_COUNT(c->catalog.shards),
+        .jobs = HASH_COUNT(c->jobs),
+        .nodes = HASH_COUNT(c->nodes),
+        .crc_failures = c->crc_failures,
+        .crc_retries = c->crc_retries,
+        .lost_reads = c->lost_reads,
+        .reads = reads_list(c, arena),
+        .cluster = cluster.s,
+        .revision = c->claim.revision,
+        .claim = claim_state(c),
+        .damaged_records = damaged_list(c, arena),
+    };
+    if (c->pool != NULL)
+        info.pool = *c->pool;
+    if (c->gangs != NULL) {
+        gangs_state(c->gangs, gangs, sizeof(gangs));
+        info.kubernetes_server = gangs_server(c->gangs);
+        info.kubernetes_state = gangs;
+    }
+    hl_reply_controller_cluster_info(
+        call, &(struct hl_api_controller_cluster_info_results){.info = info});
+}

@@ -1,0 +1,267 @@
+/* What Agents tell: registrations, heartbeats, and by their silence that a node is lost. Jobs,
+ * copies and rank tables hear of it from here. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+static void node_seen(struct node *n)
+{
+    int was_lost = n->lost;
+    n->seen_ns = n->controller->listening.listened_ns;
+    n->seen_ms = hl_wall_ms();
+    n->lost = 0;
+    n->lost_ms = 0;
+    if (was_lost) {
+        hl_info("node is back node=%s", n->name);
+        jobs_node_back(n->controller, n);
+    }
+}
+
+/* Which slots such a container has is not known: none of the node is given away. */
+static void hold_for_damaged(struct hl_controller *c, struct node *n,
+                             const struct hl_api_container_status_list *containers)
+{
+    const char *id = job_damaged_container(c, containers);
+    if (id == NULL && !n->held)
+        return;
+    if (id != NULL && !n->held)
+        hl_warn("node gets no new containers while it runs one of a job whose record is damaged; "
+                "`helios cancel JOB` ends that node=%s container=%s",
+                n->name, id);
+    n->held = id != NULL;
+    hl_cluster_set_ready(&c->cluster, n->name, !n->held && node_ready(n));
+    c->slots_changed |= !n->held;
+}
+
+static void node_report(struct hl_controller *c, struct node *n,
+                        const struct hl_api_controller_heartbeat_params *report)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_heartbeat_params kept;
+    n->store_epoch = report->store_epoch;
+    if (hl_api_copy(&hl_api_controller_heartbeat_params_type, report, &arena, &kept) == HL_OK) {
+        hl_arena_fini(&n->report_arena);
+        hl_arena_move(&n->report_arena, &arena);
+        n->report = kept;
+    } else {
+        hl_warn("report of a node is not remembered node=%s error=\"%s\"", n->name,
+                hl_error_text());
+    }
+    hold_for_damaged(c, n, &report->containers);
+    jobs_containers(c, n, &report->containers);
+    purge_orphans(c, n, &report->containers);
+}
+
+/* Whether both are one text that is known. */
+static bool same_text(const char *a, const char *b)
+{
+    return a[0] != '\0' && strcmp(a, b) == 0;
+}
+
+/* Two Agents of one name would put each other out for ever. One that was restarted is known by its
+ * address, or by its state directory, which its old self has given up; any other is taken once the
+ * old one has been silent long enough. */
+static hl_status check_name_is_free(struct hl_controller *c, const struct hl_api_node_info *info)
+{
+    const struct node *n = node_find(c, info->name);
+    if (n == NULL || !node_ready(n) || same_text(n->info.agent_address, info->agent_address) ||
+        (same_text(n->info.host_id, info->host_id) &&
+         same_text(n->info.state_directory, info->state_directory)))
+        return HL_OK;
+    return hl_fail(
+        HL_EEXIST,
+        "node '%s' is in use by the Agent at %s; give this one another --name, or stop that one",
+        n->name, n->info.agent_address);
+}
+
+struct registration {
+    struct hl_controller *c;
+    struct hl_rpc_call *call;
+    const struct hl_api_controller_register_node_params *p; /* until the call is answered */
+    json_t *record;                                         /* NULL: it is there already */
+};
+
+static hl_status register_written(const struct registration *r)
+{
+    struct hl_controller *c = r->c;
+    const struct hl_api_node_info *info = &r->p->node;
+    struct node *n;
+    HL_TRY(check_name_is_free(c, info)); /* while its record was written another may have come */
+    HL_TRY(node_add(c, info, &n));
+    if (r->record != NULL) {
+        json_decref(n->written);
+        n->written = json_incref(r->record);
+    }
+    snprintf(n->incarnation, sizeof(n->incarnation), "%s", info->incarnation);
+    node_seen(n);
+    n->listed = 0;
+    n->list_again = 1;
+    hl_info("node registered node=%s slots=%zu address=%s", n->name, info->slots.count,
+            info->agent_address);
+    hl_cluster_set_ready(&c->cluster, n->name, 1);
+    c->slots_changed = 1;
+    rank_tables_node(c, n->name);
+    node_report(c, n,
+                &(struct hl_api_controller_heartbeat_params){.telemetry = n->report.telemetry,
+                                                             .containers = r->p->containers,
+                                                             .tiers = info->tiers,
+                                                             .store_epoch = info->store_epoch});
+    return HL_OK;
+}
+
+/* Takes what `r` owns. */
+static void registration_end(const struct registration *r, hl_status st)
+{
+    if (st == HL_OK)
+        st = register_written(r);
+    json_decref(r->record);
+    if (st == HL_OK)
+        hl_reply_controller_register_node(r->call,
+                                          &(struct hl_api_controller_register_node_results){
+                                              .heartbeat_ms = r->c->opts.heartbeat_ms});
+    else
+        reject(r->call, st);
+}
+
+static void on_node_written(void *arg, hl_status st, const char *text)
+{
+    struct registration r = *(struct registration *)arg;
+    free(arg);
+    if (controller_stopped(r.c)) {
+        json_decref(r.record);
+        reject(r.call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
+    } else {
+        registration_end(&r, st == HL_OK ? st : hl_fail(st, "%s", text));
+    }
+}
+
+/* Usage changes all the time and is not part of the record. */
+static json_t *record_of(const struct hl_api_node_info *info)
+{
+    struct hl_api_node_info lasting = *info;
+    lasting.tiers.count = 0;
+    lasting.store_epoch = 0;
+    return hl_api_to_json(&hl_api_node_info_type, &lasting);
+}
+
+void method_register_node(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_register_node_params *p)
+{
+    struct registration now = {.c = controller_enter(arg), .call = call, .p = p};
+    struct node *n = NULL;
+    hl_status st = check_name_is_free(now.c, &p->node);
+    if (st == HL_OK)
+        st = node_add(now.c, &p->node, &n);
+    json_t *record = st == HL_OK ? record_of(&p->node) : NULL;
+    if (st == HL_OK && record == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory to register a node");
+    if (st == HL_OK && !json_equal(n->written, record)) {
+        struct registration *r = malloc(sizeof(*r));
+        now.record = json_incref(record);
+        if (r != NULL)
+            *r = now;
+        st = r != NULL ? node_write(n, record, on_node_written, r)
+                       : hl_fail(HL_ENOMEM, "out of memory to register a node");
+        if (st == HL_OK) {
+            json_decref(record);
+            return;
+        }
+        free(r);
+    }
+    json_decref(record);
+    registration_end(&now, st);
+}
+
+void method_heartbeat(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_heartbeat_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct node *n = node_find(c, p->name);
+    bool known =
+        n != NULL && n->incarnation[0] != '\0' && strcmp(n->incarnation, p->incarnation) == 0;
+    if (known) {
+        node_seen(n);
+        node_report(c, n, p);
+    }
+    hl_reply_controller_heartbeat(
+        call, &(struct hl_api_controller_heartbeat_results){.known = known}); /* p ends here */
+}
+
+static void on_loss_written(void *arg, hl_status st, const char *text)
+{
+    if (!controller_stopped(arg) && st != HL_OK)
+        hl_warn("loss of a node was not written down, its age counts from the next start "
+                "error=\"%s\"",
+                text);
+}
+
+/* Since when it is away is known after a restart too. */
+static void save_loss(struct hl_controller *c, struct node *n)
+{
+    json_t *record = record_of(&n->info);
+    json_object_set_new(record, "lostMs", json_integer((json_int_t)n->lost_ms));
+    json_object_set_new(record, "seenMs", json_integer((json_int_t)n->seen_ms));
+    if (record == NULL || node_write(n, record, on_loss_written, c) != HL_OK)
+        hl_warn("loss was not written down, its age counts from the next start node=%s", n->name);
+    json_decref(record);
+}
+
+static void node_lose(struct hl_controller *c, struct node *n)
+{
+    n->lost = 1;
+    n->incarnation[0] = '\0'; /* it must register again */
+    hl_cluster_set_ready(&c->cluster, n->name, 0);
+    hl_warn("node is lost node=%s silent_ms=%" PRId64, n->name, node_silent_ms(n));
+    if (n->lost_ms == 0) { /* else it was lost before this start */
+        n->lost_ms = hl_wall_ms();
+        n->lost_steady_ms = controller_steady_ms(c);
+        save_loss(c, n);
+    }
+    jobs_node_silent(c, n);
+}
+
+void nodes_tick(struct hl_controller *c)
+{
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
+        if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
+            node_lose(c, n);
+}
+
+static struct hl_api_node_state node_state(const struct hl_controller *c, const struct node *n,
+                                           struct hl_arena *arena)
+{
+    const struct hl_api_slot_list *own = &n->info.slots;
+    struct hl_api_slot_state *slots = hl_arena_array(arena, own->count, sizeof(*slots));
+    for (size_t i = 0; slots != NULL && i < own->count; i++) {
+        char container[HL_JOB_ID_MAX + 24];
+        slots[i].numa_id = own->items[i].numa_id;
+        jobs_slot_holder(c, n->name, slots[i].numa_id, &slots[i].job, container, sizeof(container));
+        slots[i].container = hl_arena_strdup(arena, container);
+    }
+    struct hl_api_node_state state = {.node = n->info,
+                                      .state = node_ready(n) ? HL_API_NODE_LIFE_READY
+                                                             : HL_API_NODE_LIFE_LOST,
+                                      .last_heartbeat_ms = n->seen_ms,
+                                      .telemetry = n->report.telemetry,
+                                      .slots = {slots, own->count}};
+    state.node.tiers = n->report.tiers;
+    state.node.store_epoch = n->store_epoch;
+    return state;
+}
+
+void method_list_nodes(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_nodes_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    struct hl_api_controller_list_nodes_results r = {0};
+    (void)p;
+    r.nodes.items = hl_arena_array(arena, HASH_COUNT(c->nodes), sizeof(*r.nodes.items));
+    for (const struct node *n = c->nodes; r.nodes.items != NULL && n != NULL; n = n->hh.next)
+        r.nodes.items[r.nodes.count++] = node_state(c, n, arena);
+    hl_reply_controller_list_nodes(call, &r);
+}
