@@ -78,6 +78,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "controller");
     c->opts = *opts;
+    c->executor = opts->kube != NULL ? &kube_executor : &agents_executor;
     c->refs = 1;
     c->destroy = controller_destroy;
     hl_listening_init(&c->listening, 2 * TICK_MS * HL_NS_PER_MS, hl_now_ns(), hl_wall_ms());

@@ -8,6 +8,7 @@
 #include "base/plane.h"
 #include "controller/controller.h"
 #include "controller/copies/claim.h"
+#include "controller/jobs/executor.h"
 #include "controller/kube/gangs.h"
 #include "controller/models/manifests.h"
 #include "core/catalog.h"
@@ -109,8 +110,9 @@ struct job {
     int marked;                    /* the planner sees its slots as held */
     unsigned char *starting;       /* per container: a start call is under way */
     unsigned char *told;           /* per container: jobs/rank_tables.c */
-    struct gang gang;              /* where Kubernetes runs it */
-    char *table; /* rank table of this attempt; NULL = not made yet, "" = can't be */
+    const struct job_executor *executor;
+    struct gang gang; /* kube_executor's */
+    char *table;      /* rank table of this attempt; NULL = not made yet, "" = can't be */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
@@ -139,8 +141,9 @@ struct hl_controller {
     struct job *jobs;
     struct hl_cluster cluster; /* what the planner sees */
     int64_t job_seq;
-    int slots_changed;   /* or versions: pending jobs may try again */
-    struct gangs *gangs; /* NULL = Agents run the containers */
+    int slots_changed;                   /* or versions: pending jobs may try again */
+    const struct job_executor *executor; /* of jobs that are submitted now */
+    struct gangs *gangs;                 /* kube_executor's; NULL = no Kubernetes */
     struct orphan *orphans;
     struct holding *holdings;
     struct kept_manifest *manifests; /* by id: of the last sweep */
@@ -366,6 +369,37 @@ int64_t node_silent_ms(const struct node *n);
 int nodes_expected(const struct hl_controller *c);
 
 /* jobs/jobs.c: the state machine at work */
+void job_event(struct job *j, struct hl_job_event *ev);
+/* The events from here to `go` are written at once, and only then carried out. */
+void job_events_hold(struct job *j);
+void job_events_go(struct job *j);
+/* Write down what no event has changed; then do what the job's state asks for. */
+void job_keep(struct job *j);
+/* What the store has is what the job is: actions may be carried out. */
+bool job_is_saved(const struct job *j);
+/* Answer when the job is saved, maybe now; or reject when that fails. */
+void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
+/* What the state asks for, whatever was done before. */
+void job_resume(struct job *j);
+void jobs_tick(struct hl_controller *c);
+/* Reject the calls that wait. */
+void jobs_stop(struct hl_controller *c);
+
+/* jobs/table.c */
+/* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT
+ * names the ids when several are not over. */
+hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
+/* Who holds a slot: job id and container id, "" when free. */
+void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
+                      const char **job, char *container, size_t cap);
+/* Whether a container that a node reported is one of that attempt of the job. */
+bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
+                        int attempt);
+bool job_attempt_is_over(const struct job *j, int attempt);
+void job_free(struct job *j);
+void jobs_fini(struct hl_controller *c);
+
+/* jobs/submit.c */
 hl_status jobs_load(struct hl_controller *c, const json_t *value);
 /* After everything is loaded: hold slots, repeat what was under way. */
 void jobs_resume(struct hl_controller *c);
@@ -373,53 +407,31 @@ void jobs_resume(struct hl_controller *c);
  * is rejected and the job is gone. */
 hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
                      job_reply reply) HL_CHECK;
-/* jobs/save.c */
-void job_event(struct job *j, struct hl_job_event *ev);
-/* The events from here to `go` are written at once, and only then carried out. */
-void job_events_hold(struct job *j);
-void job_events_go(struct job *j);
+
+/* jobs/container_spec.c */
+/* Of a container of the attempt that is placed; it borrows from the job. */
+struct hl_api_container_spec job_container_spec(const struct job *j, int index,
+                                                struct hl_arena *arena);
+
+/* jobs/agents.c */
 /* The node reported these containers. */
 void jobs_containers(struct hl_controller *c, struct node *n,
                      const struct hl_api_container_status_list *containers);
 /* A node does not answer, or does again; its containers may run on. */
 void jobs_node_silent(struct hl_controller *c, struct node *n);
 void jobs_node_back(struct hl_controller *c, struct node *n);
-/* Ms of silence after which the job gives up its containers on the node. */
-int64_t job_patience_ms(const struct job *j, const char *node);
-/* Write down what no event has changed; then do what the job's state asks for. */
-void job_keep(struct job *j);
-/* Write what changed since the last time, then carry out j->actions. */
-void job_save(struct job *j);
-/* What the store has is what the job is: actions may be carried out. */
-bool job_is_saved(const struct job *j);
-/* Answer when the job is saved, maybe now; or reject when that fails. */
-void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
-/* Reject the calls that wait. */
-void jobs_stop(struct hl_controller *c);
-/* What the state asks for, whatever was done before. */
-void job_resume(struct job *j);
-void job_carry_out(struct job *j, const struct hl_job_actions *actions);
-/* Start what is wanted and not confirmed; calls that failed for a reason that may pass. */
-void jobs_start_wanted(struct job *j);
-/* Of a container of the attempt that is placed; it borrows from the job. */
-struct hl_api_container_spec job_container_spec(const struct job *j, int index,
-                                                struct hl_arena *arena);
-void jobs_tick(struct hl_controller *c);
-void jobs_fini(struct hl_controller *c);
-void job_free(struct job *j);
-
-/* jobs/master_port.c */
-/* MASTER_PORT of the attempt. */
-int master_port(const struct job *j);
-/* 1 when it was found and written down, else it is asked for; jobs_start_wanted follows. */
-int master_port_ready(struct job *j);
-
-/* jobs/retention.c: what is over and when it is forgotten */
-void retention_tick(struct hl_controller *c);
 /* Of the containers that a node reported: have it forget ended ones that are older than any job. */
 void purge_orphans(struct hl_controller *c, struct node *n,
                    const struct hl_api_container_status_list *containers);
 
+/* jobs/master_port.c */
+/* MASTER_PORT of the attempt. */
+int master_port(const struct job *j);
+/* 1 when it was found and written down, else it is asked for, and job_keep follows. */
+int master_port_ready(struct job *j);
+
+/* jobs/retention.c: what is over and when it is forgotten */
+void retention_tick(struct hl_controller *c);
 /* jobs/methods.c */
 void method_plan_job(void *arg, struct hl_rpc_call *call,
                      const struct hl_api_controller_plan_job_params *p);
@@ -431,13 +443,11 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_controller_get_job_params *p);
 void method_cancel_job(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_cancel_job_params *p);
-/* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT
- * names the ids when several are not over. */
-hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 
 /* jobs/logs.c */
-/* What is wrong with the job while it goes on; "" = nothing. Borrowed. */
-const char *job_warning(const struct job *j);
+/* Nothing was written: nothing to show yet, or nothing ever. */
+void log_reply_empty(struct hl_rpc_call *call,
+                     const struct hl_api_controller_read_log_results *about, bool over);
 void method_read_log(void *arg, struct hl_rpc_call *call,
                      const struct hl_api_controller_read_log_params *p);
 
@@ -450,10 +460,5 @@ void rank_tables_tell(struct job *j);
 void rank_tables_node(struct hl_controller *c, const char *node);
 void method_rank_table(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_rank_table_params *p);
-
-/* jobs/methods.c */
-/* Who holds a slot: job id and container id, "" when free. */
-void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
-                      const char **job, char *container, size_t cap);
 
 #endif

@@ -56,8 +56,8 @@ static hl_status parse_job(const struct hl_controller *c, const struct request *
         .name = source,
         .where = hl_yaml_locate,
         .ctx = doc,
-        .executor = c->gangs != NULL ? HL_JOB_EXECUTOR_KUBERNETES : HL_JOB_EXECUTOR_PROCESS,
-        .node_lost_min_ms = c->gangs != NULL ? 0 : c->opts.node_lost_ms,
+        .executor = c->executor->kind,
+        .node_lost_min_ms = c->executor->has_deadlines ? 0 : c->opts.node_lost_ms,
     };
     return hl_job_parse(hl_yaml_root(doc), &where, out);
 }
@@ -74,26 +74,15 @@ static hl_status export_all(struct hl_job *spec, const struct hl_api_key_value_l
 static hl_status add_submitter(struct hl_controller *c, const struct request *r,
                                struct hl_job *spec)
 {
-    if (c->gangs != NULL && r->inherited->count > 0)
+    if (c->executor->has_image && r->inherited->count > 0)
         return hl_fail(HL_EINVAL, "--export ALL is not possible on Kubernetes, where it would "
                                   "replace PATH and HOME of the image; name the variables");
     HL_TRY(export_all(spec, r->exported, HL_JOB_VAR_EXPORT));
     HL_TRY(export_all(spec, r->inherited, HL_JOB_VAR_ALL));
-    if (c->gangs != NULL) /* an image has its own directories */
+    if (c->executor->has_image)
         return HL_OK;
     hl_status st = hl_job_resolve(spec, r->cwd);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "job '%s': ", spec->name);
-}
-
-/* Where the job would run now. plan->never: waiting would not help. */
-static hl_status plan_now(struct hl_controller *c, const struct hl_job *spec, struct hl_plan **out)
-{
-    if (c->gangs != NULL)
-        return gangs_plan(c->gangs, spec, spec->name, 1, out);
-    HL_TRY(hl_plan_make(spec, &c->cluster, out));
-    if (c->cluster.count == 0 || nodes_expected(c))
-        (*out)->never = 0; /* an Agent may come yet */
-    return HL_OK;
 }
 
 /* All that can be known of a job before it waits for slots: planJob and submitJob both ask this,
@@ -104,7 +93,7 @@ static hl_status request_examine(struct hl_controller *c, const struct request *
     HL_TRY(parse_job(c, r, spec));
     HL_TRY(check_model(c, spec));
     HL_TRY(add_submitter(c, r, spec));
-    return plan_now(c, spec, out);
+    return c->executor->plan(c, spec, spec->name, 1, out);
 }
 
 static struct hl_api_plan plan_answer(struct hl_controller *c, const struct hl_job *spec,
@@ -132,7 +121,7 @@ static struct hl_api_plan plan_answer(struct hl_controller *c, const struct hl_j
 static struct hl_api_job_launch launch_of(const struct hl_controller *c, const struct hl_job *spec,
                                           const char *file, struct hl_arena *arena)
 {
-    int64_t lost_ms = c->gangs != NULL ? 0 : c->opts.lost_after_ms;
+    int64_t lost_ms = c->executor->has_deadlines ? 0 : c->opts.lost_after_ms;
     struct hl_api_job_launch launch = {
         .file = file,
         .command = {(const char **)spec->command, spec->command_count},
@@ -237,69 +226,6 @@ void method_submit_job(void *arg, struct hl_rpc_call *call,
     }
 }
 
-/* An id like NAME-7 with a number that a job has had. */
-static int was_given(const struct hl_controller *c, const char *id)
-{
-    const char *dash = strrchr(id, '-');
-    char *end;
-    if (dash == NULL || dash == id || dash[1] < '1' || dash[1] > '9')
-        return 0;
-    long long seq = strtoll(dash + 1, &end, 10);
-    return *end == '\0' && seq <= c->job_seq;
-}
-
-/* The job of that name that is not over, else the newest one; NULL: there is none. */
-static hl_status find_by_name(struct hl_controller *c, const char *name, struct job **out)
-{
-    struct job *newest = NULL, *live = NULL;
-    char ids[256] = "";
-    size_t at = 0;
-    int count = 0;
-    for (struct job *k = c->jobs; k != NULL; k = k->hh.next) {
-        if (k->saved == NULL || strcmp(k->spec.name, name) != 0)
-            continue;
-        newest = k;
-        if (hl_job_state_ended(k->run.state))
-            continue;
-        live = k;
-        if (count++ < 5 && at + strlen(k->id) + 8 < sizeof(ids))
-            at += (size_t)snprintf(ids + at, sizeof(ids) - at, "%s%s", at > 0 ? ", " : "", k->id);
-        else
-            snprintf(ids + at, sizeof(ids) - at, ", ...");
-    }
-    if (count > 1)
-        return hl_fail(HL_ECONFLICT, "%d jobs named '%.64s' are not over: give the id of one (%s)",
-                       count, name, ids);
-    *out = live != NULL ? live : newest;
-    return HL_OK;
-}
-
-hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
-{
-    struct job *j;
-    HASH_FIND_STR(c->jobs, id, j);
-    if (j != NULL && j->saved == NULL)
-        j = NULL; /* nobody has been told of it yet */
-    if (j == NULL)
-        HL_TRY(find_by_name(c, id, &j));
-    if (j == NULL && job_is_damaged(c, id))
-        return hl_fail(HL_ECORRUPT,
-                       "the record of job '%.100s' in the Controller's store is damaged: its "
-                       "containers run on and nothing is known of it; restore the store from a "
-                       "backup, or `helios cancel` ends it",
-                       id);
-    if (j == NULL && was_given(c, id))
-        return hl_fail(HL_ENOENT,
-                       "job '%.100s' does not exist any more: ended jobs are forgotten with time "
-                       "(options jobs.keep, jobs.keep_age of helios-controller)",
-                       id);
-    if (j == NULL)
-        return hl_fail(HL_ENOENT, "job '%.100s' does not exist; `helios list` shows %u", id,
-                       HASH_COUNT(c->jobs));
-    *out = j;
-    return HL_OK;
-}
-
 /* A job as the store has it: what others are told of it can't be undone by a crash. Where the store
  * refuses its record it is told as it is, with a warning (job_warning). */
 struct job_view {
@@ -324,30 +250,31 @@ static void job_view_fini(struct job_view *view)
     hl_jobrun_fini(&view->copy);
 }
 
-/* What a job that runs waits for: the first of its nodes that does not answer. */
-static void silent_node(struct hl_controller *c, const struct job *j, char *out, size_t cap)
+/* What is wrong with the job while it goes on; "" = nothing. Borrowed. */
+static const char *job_warning(const struct job *j)
 {
-    for (int i = 0; j->gang.id[0] == '\0' && i < j->run.container_count; i++) {
-        const struct hl_jobrun_container *k = &j->run.containers[i];
-        const struct node *n = k->state <= HL_CONTAINER_RUNNING ? node_find(c, k->node) : NULL;
-        char silence[32], limit[32];
-        if (n == NULL || !n->lost)
-            continue;
-        snprintf(
-            out, cap, "node %s has not answered for %s, its ranks may run on; lost after %s",
-            n->name, hl_format_duration_ms((uint64_t)node_silent_ms(n), silence, sizeof(silence)),
-            hl_format_duration_ms((uint64_t)job_patience_ms(j, n->name), limit, sizeof(limit)));
-        return;
+    if (j->unsaved)
+        return "the Controller cannot store the job's state and tries again: is the disk of its "
+               "state directory full?";
+    for (int i = 0; i < j->run.container_count; i++) {
+        char id[HL_JOB_ID_MAX + 32];
+        const struct node *n = node_find(j->controller, j->run.containers[i].node);
+        hl_container_id(j->id, j->run.containers_attempt, i, id, sizeof(id));
+        const struct hl_api_container_status *status = n != NULL ? node_reported(n, id) : NULL;
+        if (status != NULL && status->warning[0] != '\0')
+            return status->warning;
     }
+    return "";
 }
 
-static struct hl_api_job job_info(struct hl_controller *c, const struct job *j,
-                                  const struct hl_jobrun *r, struct hl_arena *arena)
+static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r,
+                                  struct hl_arena *arena)
 {
     char reason[HL_JOB_TEXT_MAX];
     snprintf(reason, sizeof(reason), "%s", r->reason);
-    if (reason[0] == '\0' && (r->state == HL_JOB_STARTING || r->state == HL_JOB_RUNNING))
-        silent_node(c, j, reason, sizeof(reason));
+    if (reason[0] == '\0' && j->executor->waits_for != NULL &&
+        (r->state == HL_JOB_STARTING || r->state == HL_JOB_RUNNING))
+        j->executor->waits_for(j, reason, sizeof(reason));
     return (struct hl_api_job){.id = j->id,
                                .name = j->spec.name,
                                .state = (enum hl_api_job_state)r->state,
@@ -378,41 +305,19 @@ void method_list_jobs(void *arg, struct hl_rpc_call *call,
         if (j->saved == NULL)
             continue;
         job_view_init(&view, j);
-        r.jobs.items[r.jobs.count++] = job_info(c, j, view.run, arena);
+        r.jobs.items[r.jobs.count++] = job_info(j, view.run, arena);
         job_view_fini(&view);
     }
     hl_reply_controller_list_jobs(call, &r);
 }
 
-/* What a pod waits for is told while it waits. */
-static void add_pod(const struct job *j, int index, struct hl_api_container_status *container,
-                    struct hl_arena *arena)
-{
-    char why[HL_JOB_TEXT_MAX];
-    gangs_message(j, index, why, sizeof(why));
-    if (why[0] != '\0' && container->message[0] == '\0')
-        container->message = hl_arena_strdup(arena, why);
-}
-
-/* The Agent's own report where it has one (pids, binding), else what the job remembers. */
-static struct hl_api_container_status_list containers_of(struct hl_controller *c,
-                                                         const struct job *j,
-                                                         const struct hl_jobrun *run,
-                                                         struct hl_arena *arena)
+/* What the job remembers, and what its executor knows beside that. */
+static struct hl_api_container_status_list
+containers_of(const struct job *j, const struct hl_jobrun *run, struct hl_arena *arena)
 {
     struct hl_api_container_status_list list = hl_jobrun_containers(run, arena);
-    for (size_t i = 0; i < list.count; i++) {
-        struct hl_api_container_status *mine = &list.items[i];
-        if (c->gangs != NULL && j->gang.id[0] != '\0') {
-            add_pod(j, (int)i, mine, arena);
-            continue;
-        }
-        const struct node *n = node_find(c, run->containers[i].node);
-        const struct hl_api_container_status *reported =
-            n != NULL && mine->id != NULL ? node_reported(n, mine->id) : NULL;
-        if (reported != NULL)
-            *mine = *reported;
-    }
+    for (size_t i = 0; i < list.count; i++)
+        j->executor->describe(j, run, (int)i, arena, &list.items[i]);
     return list;
 }
 
@@ -448,11 +353,11 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
     }
     struct job_view view;
     job_view_init(&view, j);
-    struct hl_api_controller_get_job_results r = {.job = job_info(c, j, view.run, arena)};
+    struct hl_api_controller_get_job_results r = {.job = job_info(j, view.run, arena)};
     r.job.yaml = hl_json_str(j->doc, "yaml", "");
     r.job.launch = launch;
     r.job.events = events_of(view.events, arena);
-    r.job.containers = containers_of(c, j, view.run, arena);
+    r.job.containers = containers_of(j, view.run, arena);
     if (view.run->plan != NULL)
         r.job.plan = hl_plan_info(view.run->plan, arena);
     hl_reply_controller_get_job(call, &r);
@@ -482,23 +387,4 @@ void method_cancel_job(void *arg, struct hl_rpc_call *call,
     if (!hl_job_state_ended(j->run.state))
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = "by the user"});
     job_wait(j, call, reply_state);
-}
-
-void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
-                      const char **job, char *container, size_t cap)
-{
-    *job = "";
-    container[0] = '\0';
-    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next) {
-        if (!j->run.slots_held)
-            continue;
-        for (int i = 0; i < j->run.container_count; i++) {
-            if (j->run.containers[i].numa_id != numa_id ||
-                strcmp(j->run.containers[i].node, node) != 0)
-                continue;
-            *job = j->id;
-            hl_container_id(j->id, j->run.attempt, i, container, cap);
-            return;
-        }
-    }
 }

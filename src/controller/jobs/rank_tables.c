@@ -85,7 +85,7 @@ static void table_tell(struct job *j, int index)
 
 void rank_tables_tell(struct job *j)
 {
-    if (j->gang.id[0] != '\0' || j->run.state != HL_JOB_RUNNING || j->told == NULL ||
+    if (j->run.state != HL_JOB_RUNNING || j->told == NULL ||
         table_of(j)[0] == '\0')
         return;
     for (int i = 0; i < j->run.container_count; i++)

@@ -10,9 +10,8 @@
 #include "controller/copies/copies.h"
 #include "core/retention.h"
 
-#define ROUND_MAX   256                /* in one batch: the loop does other things too */
-#define FORGETS_MAX 64                 /* calls to a node's Agent in one go */
-#define READER_NS   (60 * HL_NS_PER_S) /* a log that was asked for so recently is being read */
+#define ROUND_MAX 256                /* in one batch: the loop does other things too */
+#define READER_NS (60 * HL_NS_PER_S) /* a log that was asked for so recently is being read */
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
@@ -31,59 +30,7 @@ static bool job_is_needed(void *arg, const void *item)
     const struct job *j = item;
     int being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
     return being_read || !job_is_saved(j) || j->run.slots_held || has_version(c, j) ||
-           gangs_need(j);
-}
-
-static void on_forgotten(void *arg, hl_status st, const char *text,
-                         const struct hl_api_agent_forget_container_results *r)
-{
-    (void)r;
-    if (!controller_stopped(arg) && st != HL_OK)
-        hl_debug("container was not forgotten error=\"%s\"", text);
-}
-
-static void forget_container(struct hl_controller *c, struct node *n, const char *id)
-{
-    const struct hl_api_agent_forget_container_params p = {.id = id};
-    controller_hold(c);
-    hl_call_agent_forget_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
-                                         on_forgotten, c);
-}
-
-/* Its containers' records and logs, where their node is there; else when it is back and they are
- * old enough (purge_orphans). */
-static void forget_logs(struct hl_controller *c, const struct job *j)
-{
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        for (size_t i = 0; node_ready(n) && i < n->report.containers.count; i++) {
-            const char *id = n->report.containers.items[i].id;
-            char job[HL_JOB_ID_MAX + 1];
-            int attempt, index;
-            if (hl_container_id_parse(id, job, sizeof(job), &attempt, &index) == HL_OK &&
-                strcmp(job, j->id) == 0)
-                forget_container(c, n, id);
-        }
-    }
-}
-
-void purge_orphans(struct hl_controller *c, struct node *n,
-                   const struct hl_api_container_status_list *containers)
-{
-    int sent = 0;
-    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
-    for (size_t i = 0; age > 0 && i < containers->count; i++) {
-        const char *id = containers->items[i].id;
-        int64_t ended = containers->items[i].finished_ms;
-        char job[HL_JOB_ID_MAX + 1];
-        int attempt, index;
-        struct job *j = NULL;
-        if (ended == 0 || now - ended <= age ||
-            hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
-            continue;
-        HASH_FIND_STR(c->jobs, job, j);
-        if (j == NULL && !job_is_damaged(c, job) && sent++ < FORGETS_MAX)
-            forget_container(c, n, id);
-    }
+           (j->executor->needs != NULL && j->executor->needs(j));
 }
 
 /* Jobs whose records are being deleted. */
@@ -96,8 +43,7 @@ struct jobs_leaving {
 static void job_forget(struct hl_controller *c, struct job *j)
 {
     hl_info("ended job is forgotten job=%s", j->id);
-    forget_logs(c, j);
-    gangs_forget(j);
+    j->executor->forget(j);
     HASH_DEL(c->jobs, j);
     job_free(j);
 }

@@ -221,7 +221,7 @@ static void on_done(uv_work_t *work, int status)
             on_success(j, k);
         else
             on_failure(j, k);
-        gangs_look(j);
+        k->g->answered(j);
     }
     call_free(k);
 }

@@ -1,6 +1,4 @@
 /* Decisions: from what the API server has to events and requests. */
-#include "controller/kube/gangs.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,28 +6,22 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
-#include "os/file.h"
 #include "ranktable/plan.h"
 
 /* The watch of pods may be behind that of Jobs: a pod that failed explains its Job's end. */
 #define TROUBLE_NS (3 * HL_NS_PER_S)
 
-/* ---- what there is --------------------------------------------------------------------------- */
-
-static const char *name_of(const json_t *object)
-{
-    return hl_json_str(json_object_get(object, "metadata"), "name", "");
-}
+/* ---- what there is ------------------------------------------------------------------------ */
 
 /* The pod of a container of the plan, NULL when there is none that is ours. Borrowed. */
-static const json_t *pod_of(const struct job *j, int index)
+const json_t *gang_pod(const struct job *j, int index)
 {
     const json_t *pod =
         json_object_get(j->controller->gangs->pods, j->run.plan->containers[index].node);
     return hl_volcano_attempt_of(pod, j->gang.id) == j->run.containers_attempt ? pod : NULL;
 }
 
-static void read_pod(const struct job *j, int index, const json_t *pod, struct hl_volcano_pod *out)
+void gang_pod_read(const struct job *j, int index, const json_t *pod, struct hl_volcano_pod *out)
 {
     hl_volcano_pod_read(pod, j->run.plan->containers[index].ranks[0].rank, out);
 }
@@ -42,7 +34,7 @@ static const json_t *job_of(const struct job *j, int attempt)
     return hl_volcano_attempt_of(job, j->gang.id) == attempt ? job : NULL;
 }
 
-static int is_synced(const struct gangs *g)
+int gangs_synced(const struct gangs *g)
 {
     return g->jobs_synced && g->pods_synced;
 }
@@ -52,7 +44,7 @@ static int is_up(const struct job *j)
     return j->run.state == HL_JOB_STARTING || j->run.state == HL_JOB_RUNNING;
 }
 
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------- */
 
 static void container_lose(struct job *j, int index, const char *why)
 {
@@ -77,7 +69,7 @@ static void tell_state(struct job *j, int index, const struct hl_volcano_pod *p)
 static void look_at(struct job *j, int index)
 {
     enum hl_container_state have = j->run.containers[index].state;
-    const json_t *pod = pod_of(j, index);
+    const json_t *pod = gang_pod(j, index);
     struct hl_volcano_pod p;
     if (have > HL_CONTAINER_RUNNING)
         return;
@@ -86,7 +78,7 @@ static void look_at(struct job *j, int index)
             container_lose(j, index, "its pod is gone");
         return;
     }
-    read_pod(j, index, pod, &p);
+    gang_pod_read(j, index, pod, &p);
     if (p.state == HL_CONTAINER_LOST)
         container_lose(j, index, p.message);
     else if (p.state == HL_CONTAINER_WANTED && have != HL_CONTAINER_WANTED)
@@ -130,7 +122,7 @@ static void look_for_ends(struct job *j)
         return;
     job_events_hold(j);
     for (int i = 0; i < j->run.container_count && j->run.state == HL_JOB_STOPPING; i++)
-        if (j->run.containers[i].state <= HL_CONTAINER_RUNNING && pod_of(j, i) == NULL)
+        if (j->run.containers[i].state <= HL_CONTAINER_RUNNING && gang_pod(j, i) == NULL)
             job_event(j, &(struct hl_job_event){
                              .kind = HL_JOB_EV_ABSENT, .attempt = attempt, .index = i});
     job_events_go(j);
@@ -140,7 +132,7 @@ void gangs_look(struct job *j)
 {
     struct gangs *g = j->controller->gangs;
     int attempt = j->run.attempt;
-    if (g == NULL || j->gang.id[0] == '\0' || !is_synced(g))
+    if (g == NULL || j->gang.id[0] == '\0' || !gangs_synced(g))
         return;
     job_events_hold(j); /* a gang of thousands starts in one step */
     for (int i = 0; is_up(j) && j->run.attempt == attempt && i < j->run.container_count; i++)
@@ -153,7 +145,7 @@ void gangs_look(struct job *j)
     gangs_keep(j);
 }
 
-/* ---- requests -------------------------------------------------------------------------------- */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 /* An attempt whose Job should not be, or 0. */
 static int stray_containers(const struct job *j)
@@ -181,11 +173,12 @@ static hl_status table_of(const struct job *j, char **out)
                                                                     sizeof(*slot.gpus.items))}};
         for (int k = 0; slot.gpus.items != NULL && k < c->rank_count; k++)
             slot.gpus.items[slot.gpus.count++].id = c->ranks[k].gpu;
-        st = hl_cluster_put(&cluster, &(struct hl_api_node_info){
-                                          .name = c->node,
-                                          .host_address = hl_json_str(
-                                              json_object_get(pod_of(j, i), "status"), "podIP", ""),
-                                          .slots = {&slot, 1}});
+        st = hl_cluster_put(
+            &cluster,
+            &(struct hl_api_node_info){
+                .name = c->node,
+                .host_address = hl_json_str(json_object_get(gang_pod(j, i), "status"), "podIP", ""),
+                .slots = {&slot, 1}});
     }
     if (st == HL_OK)
         st = hl_ranktable_plan_text(j->run.plan, &cluster, j->id, format, out);
@@ -207,8 +200,8 @@ static void keep_table(struct job *j)
 void gangs_keep(struct job *j)
 {
     struct gangs *g = j->controller->gangs;
-    if (g == NULL || j->gang.id[0] == '\0' || !is_synced(g) || j->gang.busy || !job_is_saved(j) ||
-        hl_now_ns() < j->gang.not_before_ns)
+    if (g == NULL || j->gang.id[0] == '\0' || !gangs_synced(g) || j->gang.busy ||
+        !job_is_saved(j) || hl_now_ns() < j->gang.not_before_ns)
         return;
     int away = stray_containers(j), attempt = j->run.attempt;
     if (away > 0)
@@ -224,7 +217,7 @@ void gangs_keep(struct job *j)
 }
 
 /* The job of an object, NULL when it is not one of ours. */
-static struct job *owner_of(struct gangs *g, const json_t *object)
+struct job *gang_owner(struct gangs *g, const json_t *object)
 {
     struct job *j = NULL;
     HASH_FIND_STR(g->c->jobs, hl_volcano_job_id(object), j);
@@ -246,265 +239,8 @@ void gangs_tick(struct hl_controller *c)
     }
     json_object_foreach_safe(c->gangs->jobs, iter, name, object)
     {
-        j = owner_of(c->gangs, object);
+        j = gang_owner(c->gangs, object);
         if (j != NULL && hl_job_state_ended(j->run.state))
             gangs_look(j);
     }
-}
-
-/* ---- watching -------------------------------------------------------------------------------- */
-
-static void look_at_stale(void *arg)
-{
-    struct gangs *g = arg;
-    struct job *j, *next;
-    g->looking = 0;
-    HASH_ITER (hh, g->c->jobs, j, next) {
-        if (j->gang.stale) {
-            j->gang.stale = 0;
-            gangs_look(j);
-        }
-    }
-}
-
-/* Behind the events that have come already: a thousand pods that start are looked at once. */
-static void look_at_owner(struct gangs *g, const json_t *object)
-{
-    struct job *j = owner_of(g, object);
-    if (j == NULL)
-        return;
-    j->gang.stale = 1;
-    if (!g->looking)
-        hl_loop_post(g->c->opts.loop, look_at_stale, g);
-    g->looking = 1;
-}
-
-/* A list takes the place of what there was when its last page is here. */
-static int take_page(json_t **now, json_t **next, const json_t *objects, unsigned page)
-{
-    json_t *o;
-    size_t i;
-    if ((page & HL_KUBE_FIRST) != 0 || *next == NULL) {
-        json_decref(*next);
-        *next = json_object();
-    }
-    json_array_foreach (objects, i, o)
-        json_object_set(*next, name_of(o), o);
-    if ((page & HL_KUBE_LAST) == 0)
-        return 0;
-    json_decref(*now);
-    *now = hl_steal(next);
-    return 1;
-}
-
-static void on_jobs(void *arg, const json_t *objects, unsigned page)
-{
-    struct gangs *g = arg;
-    g->jobs_synced |= take_page(&g->jobs, &g->next_jobs, objects, page);
-    gangs_tick(g->c);
-}
-
-static void on_pods(void *arg, const json_t *objects, unsigned page)
-{
-    struct gangs *g = arg;
-    g->pods_synced |= take_page(&g->pods, &g->next_pods, objects, page);
-    gangs_tick(g->c);
-}
-
-static void on_change(struct gangs *g, json_t *all, enum hl_kube_event type, json_t *object)
-{
-    if (type == HL_KUBE_DELETED)
-        json_object_del(all, name_of(object));
-    else
-        json_object_set(all, name_of(object), object);
-    look_at_owner(g, object);
-}
-
-static void on_job(void *arg, enum hl_kube_event type, json_t *object)
-{
-    struct gangs *g = arg;
-    on_change(g, g->jobs, type, object);
-}
-
-static void on_pod(void *arg, enum hl_kube_event type, json_t *object)
-{
-    struct gangs *g = arg;
-    on_change(g, g->pods, type, object);
-}
-
-static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
-                            void (*all)(void *, const json_t *, unsigned),
-                            void (*one)(void *, enum hl_kube_event, json_t *),
-                            struct hl_kube_watcher **out)
-{
-    /* Most of an object, of which we made it. */
-    static const char *const skipped[] = {"managedFields", "env",     "command",  "args",
-                                          "volumeMounts",  "volumes", "affinity", "resources",
-                                          "tasks",         NULL};
-    static const struct hl_kube_members members = {.names = skipped};
-    char path[512];
-    snprintf(path, sizeof(path), "%s/namespaces/%s/%s", base, g->ns, kind);
-    return hl_kube_watcher_start(&(struct hl_kube_watcher_opts){.kube = g->api,
-                                                                .loop = g->c->opts.loop,
-                                                                .path = path,
-                                                                .selector = HL_VOLCANO_SELECTOR,
-                                                                .members = &members,
-                                                                .listed = all,
-                                                                .changed = one,
-                                                                .arg = g},
-                                 out);
-}
-
-/* ---- start and end --------------------------------------------------------------------------- */
-
-static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
-{
-    HL_TRY(hl_kube_config_load(
-        &(struct hl_kube_source){.path = o->config, .context = "", .master = o->master},
-        &g->config));
-    g->ns = strdup(o->ns[0] != '\0' ? o->ns : g->config->ns);
-    g->queue = strdup(o->queue);
-    g->device = strdup(o->device);
-    g->policy = strdup(o->topology_policy);
-    if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
-    g->volcano = (struct hl_volcano_opts){.ns = g->ns,
-                                          .queue = g->queue,
-                                          .device = g->device,
-                                          .topology_policy = g->policy,
-                                          .slot_devices = o->slot_devices,
-                                          .keep_s = o->keep_s};
-    int n = snprintf(g->logs, sizeof(g->logs), "%s/logs", o->state_dir);
-    if (n < 0 || (size_t)n >= sizeof(g->logs) - HL_JOB_ID_MAX - 64)
-        return hl_fail(HL_EINVAL, "the path of the state directory is too long");
-    return hl_dir_make(g->logs, 0755);
-}
-
-static hl_status gangs_open(struct gangs *g, const struct hl_kube_opts *opts)
-{
-    HL_TRY(copy_opts(g, opts));
-    HL_TRY(hl_kube_open(g->config, &g->cancel, &g->api));
-    HL_TRY(
-        watch_kind(g, "/apis/batch.volcano.sh/v1alpha1", "jobs", on_jobs, on_job, &g->jobs_watch));
-    HL_TRY(watch_kind(g, "/api/v1", "pods", on_pods, on_pod, &g->pods_watch));
-    hl_info("gangs run on Kubernetes server=%s namespace=%s queue=%s device=%s", g->config->server,
-            g->ns, g->queue, g->device);
-    return HL_OK;
-}
-
-hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, struct gangs **out)
-{
-    struct gangs *g = calloc(1, sizeof(*g));
-    if (g == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
-    g->c = c;
-    pthread_mutex_init(&g->spool_lock, NULL);
-    g->jobs = json_object();
-    g->pods = json_object();
-    hl_status st = gangs_open(g, opts);
-    if (st != HL_OK) {
-        char text[HL_ERROR_TEXT_MAX];
-        snprintf(text, sizeof(text), "%s", hl_error_text());
-        gangs_stop(g);
-        return hl_fail(st, "executor kubernetes: %s", text);
-    }
-    *out = g;
-    return HL_OK;
-}
-
-void gangs_stop(struct gangs *g)
-{
-    if (g == NULL)
-        return;
-    atomic_store(&g->cancel, 1);
-    hl_kube_watcher_stop(g->jobs_watch);
-    hl_kube_watcher_stop(g->pods_watch);
-    /* Requests end with their connections' next look at `cancel`. */
-    while (g->calls > 0 || g->looking)
-        uv_run(hl_loop_uv(g->c->opts.loop), UV_RUN_ONCE);
-    gang_logs_fini(g);
-    json_decref(g->jobs);
-    json_decref(g->pods);
-    json_decref(g->next_jobs);
-    json_decref(g->next_pods);
-    hl_kube_close(g->api);
-    hl_kube_config_free(g->config);
-    pthread_mutex_destroy(&g->spool_lock);
-    free(g->ns);
-    free(g->queue);
-    free(g->device);
-    free(g->policy);
-    free(g);
-}
-
-hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const char *job_id,
-                     int attempt, struct hl_plan **out)
-{
-    if (hl_volcano_is_ascend(&g->volcano) && strcmp(spec->rank_table, "v2") != 0)
-        return hl_fail(HL_EINVAL,
-                       "job '%s': rankTable: on huawei.com devices helios-ranktable writes the "
-                       "table, in the format of its own option --json; remove the key",
-                       spec->name);
-    return hl_volcano_plan(spec, job_id, attempt, &g->volcano, out);
-}
-
-const struct hl_plan *gangs_plan_of(const struct job *j, int attempt, struct hl_plan **made)
-{
-    if (attempt == j->run.containers_attempt)
-        return j->run.plan;
-    if (gangs_plan(j->controller->gangs, &j->spec, j->id, attempt, made) != HL_OK)
-        return NULL;
-    return *made;
-}
-
-static void watch_problem(const struct gangs *g, char *out, size_t cap)
-{
-    struct hl_kube_watcher_info jobs, pods;
-    hl_kube_watcher_info(g->jobs_watch, &jobs);
-    hl_kube_watcher_info(g->pods_watch, &pods);
-    snprintf(out, cap, "%s", jobs.problem[0] != '\0' ? jobs.problem : pods.problem);
-}
-
-void gangs_state(const struct gangs *g, char *out, size_t cap)
-{
-    watch_problem(g, out, cap);
-    if (out[0] == '\0')
-        snprintf(out, cap, "%s", is_synced(g) ? "ready" : "not asked yet");
-}
-
-const char *gangs_server(const struct gangs *g)
-{
-    return g->config->server;
-}
-
-void gangs_message(const struct job *j, int index, char *out, size_t cap)
-{
-    struct gangs *g = j->controller->gangs;
-    struct hl_volcano_pod p = {0};
-    const json_t *pod = pod_of(j, index);
-    out[0] = '\0';
-    if (pod != NULL)
-        read_pod(j, index, pod, &p);
-    if (p.message[0] != '\0')
-        snprintf(out, cap, "%s", p.message);
-    else if (!hl_job_state_ended(j->run.state) && j->gang.problem[0] != '\0')
-        snprintf(out, cap, "%s", j->gang.problem);
-    else if (!hl_job_state_ended(j->run.state))
-        watch_problem(g, out, cap);
-}
-
-void gangs_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask)
-{
-    struct hl_plan *made = NULL;
-    const struct hl_plan *plan = gangs_plan_of(j, ask->attempt, &made);
-    if (plan == NULL) {
-        hl_rpc_reject(call, HL_EINTERNAL, hl_error_text());
-        return;
-    }
-    const struct hl_plan_container *c = &plan->containers[ask->index];
-    const json_t *pod = json_object_get(j->controller->gangs->pods, c->node);
-    if (hl_volcano_attempt_of(pod, j->gang.id) != ask->attempt)
-        pod = NULL;
-    gang_log_read(j, call, pod, ask->rank - c->ranks[0].rank, ask);
-    hl_plan_free(made);
 }

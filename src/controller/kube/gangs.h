@@ -46,34 +46,9 @@ hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts,
 /* NULL is fine. Requests under way end first. */
 void gangs_stop(struct gangs *g);
 
-/* Which rank is in which pod; HL_EINVAL: Kubernetes can't have this job. */
-hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const char *job_id,
-                     int attempt, struct hl_plan **out) HL_CHECK;
-/* Have made or deleted what the job's state wants; gives no events. */
-void gangs_keep(struct job *j);
 /* Once in a while, for all jobs. */
 void gangs_tick(struct hl_controller *c);
 /* "ready", or why nothing is known of the API server's objects. Into cap bytes. */
 void gangs_state(const struct gangs *g, char *out, size_t cap);
 const char *gangs_server(const struct gangs *g);
-/* Why a container waits or was lost: what its pod says, or what keeps us from having one; "" =
- * nothing. Into cap bytes. */
-void gangs_message(const struct job *j, int index, char *out, size_t cap);
-/* 1: the job is not to be forgotten yet, its objects are there or not known. */
-int gangs_need(const struct job *j);
-/* The job was forgotten: its fetched logs go too, soon. A job of no gang has none. */
-void gangs_forget(const struct job *j);
-
-/* Which part of whose output is asked for. */
-struct log_ask {
-    int index, rank; /* container of the plan, and one of its ranks */
-    int attempt;
-    int64_t offset; /* < 0 counts from the end */
-    int64_t max_bytes;
-    struct hl_api_controller_read_log_results about; /* what the answer says beside the bytes */
-};
-
-/* Answers the call. */
-void gangs_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask);
-
 #endif

@@ -1,4 +1,5 @@
-/* Shared by gangs.c (what is decided), calls.c (what is sent) and logs.c. */
+/* From above: executor.c (for jobs), watch.c (what there is), gangs.c (what is decided), calls.c
+ * (what is sent), logs.c, plan.c. */
 #ifndef HL_CONTROLLER_GANGS_PRIVATE_H
 #define HL_CONTROLLER_GANGS_PRIVATE_H
 
@@ -31,8 +32,9 @@ struct gangs {
     json_t *jobs, *pods;           /* name -> object, of our namespace */
     json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
     int jobs_synced, pods_synced;
-    unsigned calls; /* under way */
-    int looking;    /* a look at what is stale is posted */
+    unsigned calls;                  /* under way */
+    void (*answered)(struct job *j); /* a request of the job has ended */
+    int looking;                     /* a look at what is stale is posted */
     struct hl_volcano_opts volcano;
     char *ns, *queue, *device, *policy;
     char logs[PATH_MAX]; /* directory */
@@ -44,7 +46,7 @@ struct gangs {
  */
 json_t *gangs_near(const struct job *j);
 
-/* calls.c: one request of a job; it calls gangs_look when it is done. */
+/* calls.c: one request of a job; gangs->answered when it is done. */
 void gang_make(struct job *j);
 /* What the attempt's pods wrote is kept. */
 void gang_unmake(struct job *j, int attempt);
@@ -52,14 +54,35 @@ void gang_tell(struct job *j, const char *table);
 /* What the pods of an attempt that succeeded wrote stays when Kubernetes drops them. */
 void gang_keep_logs(struct job *j);
 
-/* gangs.c */
+/* plan.c */
+/* Which rank is in which pod; HL_EINVAL: Kubernetes can't have this job. */
+hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const char *job_id,
+                     int attempt, struct hl_plan **out) HL_CHECK;
 /* The plan of an attempt, earlier ones too; *made (NULL before) is the caller's to free. NULL and
  * a failure recorded: it can't be made. */
 const struct hl_plan *gangs_plan_of(const struct job *j, int attempt, struct hl_plan **made);
+
+/* gangs.c */
 /* Tell the state machine what its pods say, then gangs_keep. */
 void gangs_look(struct job *j);
+/* Have made or deleted what the job's state wants; gives no events. */
+void gangs_keep(struct job *j);
+/* Jobs and pods were listed. */
+int gangs_synced(const struct gangs *g);
+/* The job of an object, NULL when it is not one of ours. */
+struct job *gang_owner(struct gangs *g, const json_t *object);
+/* The pod of a container of the plan, NULL when there is none that is ours. Borrowed. */
+const json_t *gang_pod(const struct job *j, int index);
+void gang_pod_read(const struct job *j, int index, const json_t *pod, struct hl_volcano_pod *out);
+
+/* watch.c */
+/* Why the watches know nothing new; "" = they do. Into cap bytes. */
+void gangs_problem(const struct gangs *g, char *out, size_t cap);
 
 /* logs.c */
+/* The job was forgotten: its fetched logs go too, soon. */
+void gangs_forget(const struct job *j);
+
 /* A rank's log: what it is called here, and where its lines come from. */
 struct gang_log {
     const char *job, *pod;

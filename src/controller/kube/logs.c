@@ -287,25 +287,6 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
 
 /* ---- a job that is forgotten ----------------------------------------------------------------- */
 
-static int has_objects(const struct gangs *g, const struct job *j)
-{
-    const char *name;
-    json_t *object;
-    json_object_foreach (g->jobs, name, object) {
-        if (hl_volcano_attempt_of(object, j->gang.id) > 0)
-            return 1;
-    }
-    return 0;
-}
-
-int gangs_need(const struct job *j)
-{
-    const struct gangs *g = j->controller->gangs;
-    if (g == NULL || j->gang.id[0] == '\0')
-        return 0;
-    return !g->jobs_synced || j->gang.busy || has_objects(g, j);
-}
-
 struct forgotten {
     uv_work_t work;
     struct gangs *g;
@@ -347,7 +328,7 @@ static void on_forgotten(uv_work_t *work, int status)
 void gangs_forget(const struct job *j)
 {
     struct gangs *g = j->controller->gangs;
-    if (g == NULL || j->gang.id[0] == '\0')
+    if (g == NULL)
         return;
     struct forgotten *k = calloc(1, sizeof(*k));
     if (k != NULL) {

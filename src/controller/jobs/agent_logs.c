@@ -1,0 +1,118 @@
+#include "controller/jobs/agent_logs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/controller_private.h"
+
+/* A question that an Agent is to answer, in the memory of its call. */
+struct log_call {
+    struct hl_rpc_call *call;
+    struct hl_api_controller_read_log_results about;
+    int unstarted; /* the container may never have been made there: then nothing was written */
+    int over;      /* and nothing will be */
+};
+
+static bool has_rank(const struct hl_api_container_status *status, int rank)
+{
+    for (size_t i = 0; i < status->ranks.count; i++)
+        if (status->ranks.items[i].rank == rank)
+            return true;
+    return false;
+}
+
+/* The node that reported the rank's container of an earlier attempt. */
+static struct node *find_past(struct hl_controller *c, const struct job *j,
+                              const struct log_ask *ask, const char **container)
+{
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+        for (size_t i = 0; i < n->report.containers.count; i++) {
+            const struct hl_api_container_status *status = &n->report.containers.items[i];
+            if (job_owns_container(status, j, ask->attempt) && has_rank(status, ask->rank)) {
+                *container = status->id;
+                return n;
+            }
+        }
+    }
+    return NULL;
+}
+
+static hl_status find_log(struct hl_controller *c, const struct job *j, const struct log_ask *ask,
+                          char *id, size_t cap, struct node **out)
+{
+    const char *container = "";
+    struct node *n;
+    if (ask->attempt == j->run.containers_attempt) {
+        n = node_find(c, j->run.containers[ask->index].node);
+        if (n == NULL)
+            return hl_fail(HL_EUNAVAIL, "node '%s', which has the log, is not known any more",
+                           j->run.containers[ask->index].node);
+        hl_container_id(j->id, ask->attempt, ask->index, id, cap);
+        *out = n;
+        return HL_OK;
+    }
+    n = find_past(c, j, ask, &container);
+    if (n == NULL && nodes_expected(c))
+        return hl_fail(HL_EUNAVAIL,
+                       "not every node has come back since the Controller was started: the one "
+                       "with the log of attempt %d may be missing",
+                       ask->attempt);
+    if (n == NULL)
+        return hl_fail(HL_ENOENT,
+                       "no node has the log of rank %d of attempt %d of job '%s': its container "
+                       "never started there, or its node is away (`helios nodes`)",
+                       ask->rank, ask->attempt, j->id);
+    snprintf(id, cap, "%s", container);
+    *out = n;
+    return HL_OK;
+}
+
+static void on_log(void *arg, hl_status st, const char *text,
+                   const struct hl_api_agent_read_log_results *log)
+{
+    struct log_call *k = arg;
+    if (st == HL_ENOENT && k->unstarted) {
+        log_reply_empty(k->call, &k->about, k->over);
+    } else if (st != HL_OK) {
+        hl_rpc_reject(k->call, st, text);
+    } else {
+        k->about.data = log->data;
+        k->about.offset = log->offset;
+        k->about.size = log->size;
+        k->about.finished = log->finished;
+        hl_reply_controller_read_log(k->call, &k->about);
+    }
+}
+
+static hl_status ask_agent(struct hl_controller *c, const struct job *j, struct hl_rpc_call *call,
+                           const struct log_ask *ask)
+{
+    char id[HL_JOB_ID_MAX + 24];
+    struct node *n = NULL;
+    HL_TRY(find_log(c, j, ask, id, sizeof(id), &n));
+    struct log_call *k = hl_arena_alloc(hl_rpc_call_arena(call), sizeof(*k));
+    if (k == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory reading a log");
+    k->call = call;
+    k->about = ask->about;
+    k->over = job_attempt_is_over(j, ask->attempt);
+    if (ask->attempt == j->run.containers_attempt) {
+        enum hl_container_state state = j->run.containers[ask->index].state;
+        k->unstarted = state != HL_CONTAINER_RUNNING && state != HL_CONTAINER_SUCCEEDED;
+    }
+    hl_call_agent_read_log_async(
+        n->agent,
+        &(struct hl_api_agent_read_log_params){.id = id,
+                                               .rank = ask->rank,
+                                               .offset = ask->offset,
+                                               .max_bytes = (uint32_t)ask->max_bytes},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_log, k);
+    return HL_OK;
+}
+
+void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask)
+{
+    hl_status st = ask_agent(j->controller, j, call, ask);
+    if (st != HL_OK)
+        reject(call, st);
+}

@@ -1,0 +1,417 @@
+/* The executor whose containers are run by the Agents of this cluster's nodes: containers are
+ * started and stopped by calls, and what a node reports, or that it is silent, becomes an event. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "controller/controller_private.h"
+#include "controller/jobs/agent_logs.h"
+
+#define FORGETS_MAX 64 /* calls to a node's Agent in one go */
+
+/* Context of a call to an Agent: the job may be gone when the answer comes. */
+struct container_call {
+    struct hl_controller *c;
+    char job[HL_JOB_ID_MAX + 1];
+    int attempt;
+    int index;
+    char node[HL_NODE_NAME_MAX + 1];
+};
+
+/* ---- start and stop -------------------------------------------------------------------------- */
+
+static struct container_call *call_new(struct job *j, const struct hl_job_action *a)
+{
+    struct container_call *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return NULL;
+    k->c = j->controller;
+    k->attempt = a->attempt;
+    k->index = a->index;
+    memcpy(k->job, j->id, sizeof(k->job));
+    memcpy(k->node, a->node, sizeof(k->node));
+    return k;
+}
+
+static void container_event(struct job *j, const char *node, int attempt, int index,
+                            const struct hl_api_container_status *status)
+{
+    struct hl_job_event ev = {
+        .kind = HL_JOB_EV_CONTAINER,
+        .attempt = attempt,
+        .index = index,
+        .node = node,
+        .text = status->message,
+        .exit_code = status->exit_code,
+        .signal = status->signal,
+        .container = (enum hl_container_state)status->state,
+    };
+    job_event(j, &ev);
+}
+
+static void on_started(void *arg, hl_status st, const char *text,
+                       const struct hl_api_agent_start_container_results *r)
+{
+    struct container_call *k = arg;
+    struct job *j;
+    if (controller_stopped(k->c)) {
+        free(k);
+        return;
+    }
+    HASH_FIND_STR(k->c->jobs, k->job, j);
+    if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
+        j->starting[k->index] = 0;
+        if (st == HL_OK) {
+            struct node *n = node_find(k->c, k->node);
+            if (n != NULL)
+                node_container(n, &r->status); /* pids are known as soon as the job runs */
+            container_event(j, k->node, k->attempt, k->index, &r->status);
+        } else if (!hl_status_retryable(st)) {
+            const struct hl_api_container_status failed = {.state = HL_API_CONTAINER_STATE_FAILED,
+                                                           .message = text};
+            container_event(j, k->node, k->attempt, k->index, &failed);
+        } else {
+            hl_warn("container start is tried again job=%s index=%d node=%s error=\"%s\"", j->id,
+                    k->index, k->node, text);
+        }
+    }
+    free(k);
+}
+
+static void start_container(struct job *j, const struct hl_job_action *a)
+{
+    struct hl_controller *c = j->controller;
+    struct node *n = node_find(c, a->node);
+    if (n == NULL || j->starting == NULL || j->starting[a->index] || !master_port_ready(j))
+        return;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_api_agent_start_container_params p = {
+        .spec = job_container_spec(j, a->index, &arena)};
+    struct container_call *k = call_new(j, a);
+    if (hl_arena_failed(&arena) || k == NULL) {
+        free(k);
+        return; /* the next tick tries again */
+    }
+    j->starting[a->index] = 1;
+    controller_hold(c);
+    hl_call_agent_start_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                        on_started, k);
+}
+
+/* A stop that failed is sent again by the job's timer, or when the Agent next reports the stray. */
+static void on_stopped(void *arg, hl_status st, const char *text,
+                       const struct hl_api_agent_stop_container_results *r)
+{
+    (void)r;
+    if (!controller_stopped(arg) && st != HL_OK)
+        hl_warn("container was not stopped error=\"%s\"", text);
+}
+
+static void stop_by_id(struct hl_controller *c, struct node *n, const char *id, int64_t grace_ms)
+{
+    const struct hl_api_agent_stop_container_params p = {.id = id, .grace_ms = (int32_t)grace_ms};
+    controller_hold(c);
+    hl_call_agent_stop_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                       on_stopped, c);
+}
+
+static void stop_container(struct job *j, const struct hl_job_action *a)
+{
+    struct hl_controller *c = j->controller;
+    struct node *n = node_find(c, a->node);
+    char id[HL_JOB_ID_MAX + 24];
+    if (n != NULL)
+        stop_by_id(c, n, hl_container_id(j->id, a->attempt, a->index, id, sizeof(id)),
+                   j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms);
+}
+
+/* ---- what nodes report ----------------------------------------------------------------------- */
+
+/* A container that no job wants: of a forgotten job or of an attempt that is over. */
+static void stop_stray(struct hl_controller *c, struct node *n,
+                       const struct hl_api_container_status *status)
+{
+    if (status->state != HL_API_CONTAINER_STATE_RUNNING &&
+        status->state != HL_API_CONTAINER_STATE_STARTING)
+        return;
+    hl_warn("container is not wanted and is stopped container=%s node=%s", status->id, n->name);
+    stop_by_id(c, n, status->id, c->opts.stop_grace_ms);
+}
+
+static bool node_has(const struct hl_api_container_status_list *containers, const char *id)
+{
+    for (size_t i = 0; i < containers->count; i++)
+        if (strcmp(containers->items[i].id, id) == 0)
+            return true;
+    return false;
+}
+
+/* Containers the Agent once confirmed and now doesn't list are gone; while the job stops, so are
+ * those whose start failed. */
+static void find_absent(struct job *j, struct node *n,
+                        const struct hl_api_container_status_list *containers)
+{
+    for (int i = 0; i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        char id[HL_JOB_ID_MAX + 24];
+        int confirmed = k->state == HL_CONTAINER_STARTING || k->state == HL_CONTAINER_RUNNING;
+        int given_up = k->state == HL_CONTAINER_WANTED && j->run.state == HL_JOB_STOPPING &&
+                       (j->starting == NULL || !j->starting[i]);
+        if ((!confirmed && !given_up) || strcmp(k->node, n->name) != 0 ||
+            node_has(containers, hl_container_id(j->id, j->run.attempt, i, id, sizeof(id))))
+            continue;
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
+                                            .attempt = j->run.attempt,
+                                            .index = i,
+                                            .node = n->name});
+    }
+}
+
+void jobs_containers(struct hl_controller *c, struct node *n,
+                     const struct hl_api_container_status_list *containers)
+{
+    for (size_t i = 0; i < containers->count; i++) {
+        const struct hl_api_container_status *status = &containers->items[i];
+        char job_id[HL_JOB_ID_MAX + 1];
+        int attempt, index;
+        struct job *j = NULL;
+        bool named =
+            hl_container_id_parse(status->id, job_id, sizeof(job_id), &attempt, &index) == HL_OK;
+        if (named)
+            HASH_FIND_STR(c->jobs, job_id, j);
+        if (j == NULL && named && job_is_damaged(c, job_id))
+            continue;
+        if (j == NULL || attempt != j->run.attempt || hl_job_state_ended(j->run.state))
+            stop_stray(c, n, status);
+        if (j != NULL)
+            container_event(j, n->name, attempt, index, status);
+    }
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        if (!hl_job_state_ended(j->run.state))
+            find_absent(j, n, containers);
+    }
+}
+
+/* True when the node's Agent has said that a rank of this attempt began there. */
+static bool has_begun_on(const struct job *j, const char *node)
+{
+    for (int i = 0; i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        if (k->state != HL_CONTAINER_WANTED && strcmp(k->node, node) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Ms of silence after which the job gives up its containers on the node. */
+static int64_t patience_ms(const struct job *j, const char *node)
+{
+    const struct hl_controller_opts *opts = &j->controller->opts;
+    int64_t ms = j->spec.node_lost_ms >= 0 ? j->spec.node_lost_ms : opts->lost_after_ms;
+    /* There is nothing to save in a gang that is being stopped, or where none has begun. */
+    if (j->run.state == HL_JOB_STOPPING || !has_begun_on(j, node) || ms < opts->node_lost_ms)
+        return opts->node_lost_ms;
+    return ms;
+}
+
+void jobs_node_silent(struct hl_controller *c, struct node *n)
+{
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        char text[96], limit[32];
+        if (hl_job_state_ended(j->run.state) || j->executor != &agents_executor)
+            continue;
+        snprintf(text, sizeof(text), "its ranks may run on; it is lost after %s of silence",
+                 hl_format_duration_ms((uint64_t)patience_ms(j, n->name), limit, sizeof(limit)));
+        job_event(j, &(struct hl_job_event){
+                         .kind = HL_JOB_EV_NODE_SILENT, .node = n->name, .text = text});
+    }
+}
+
+void jobs_node_back(struct hl_controller *c, struct node *n)
+{
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        if (!hl_job_state_ended(j->run.state) && j->executor == &agents_executor)
+            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NODE_BACK, .node = n->name});
+    }
+}
+
+/* Give up the first node that has been silent for longer than the job waits. The others follow
+ * with the next ticks. */
+static void give_up_silent_node(struct job *j)
+{
+    for (int i = 0; i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        char text[64], silence[32], name[HL_NODE_NAME_MAX + 1];
+        if (k->state > HL_CONTAINER_RUNNING)
+            continue;
+        const struct node *n = node_find(j->controller, k->node);
+        if (n == NULL || !n->lost || node_silent_ms(n) < patience_ms(j, n->name))
+            continue;
+        memcpy(name, k->node, sizeof(name));
+        snprintf(text, sizeof(text), "silent for %s",
+                 hl_format_duration_ms((uint64_t)node_silent_ms(n), silence, sizeof(silence)));
+        job_event(j,
+                  &(struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = name, .text = text});
+        return;
+    }
+}
+
+/* Calls that failed for a reason that may pass. */
+static void start_wanted(struct job *j)
+{
+    if (j->run.state != HL_JOB_STARTING)
+        return;
+    for (int i = 0; i < j->run.container_count && j->run.state == HL_JOB_STARTING; i++) {
+        if (j->run.containers[i].state != HL_CONTAINER_WANTED)
+            continue;
+        struct hl_job_action a = {.kind = HL_JOB_DO_START, .attempt = j->run.attempt, .index = i};
+        memcpy(a.node, j->run.containers[i].node, sizeof(a.node));
+        start_container(j, &a);
+    }
+}
+
+/* What a job that runs waits for: the first of its nodes that does not answer. */
+static void waits_for_node(const struct job *j, char *out, size_t cap)
+{
+    struct hl_controller *c = j->controller;
+    out[0] = '\0';
+    for (int i = 0; i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        const struct node *n = k->state <= HL_CONTAINER_RUNNING ? node_find(c, k->node) : NULL;
+        char silence[32], limit[32];
+        if (n == NULL || !n->lost)
+            continue;
+        snprintf(out, cap, "node %s has not answered for %s, its ranks may run on; lost after %s",
+                 n->name,
+                 hl_format_duration_ms((uint64_t)node_silent_ms(n), silence, sizeof(silence)),
+                 hl_format_duration_ms((uint64_t)patience_ms(j, n->name), limit, sizeof(limit)));
+        return;
+    }
+}
+
+/* ---- containers that are over ---------------------------------------------------------------- */
+
+static void on_forgotten(void *arg, hl_status st, const char *text,
+                         const struct hl_api_agent_forget_container_results *r)
+{
+    (void)r;
+    if (!controller_stopped(arg) && st != HL_OK)
+        hl_debug("container was not forgotten error=\"%s\"", text);
+}
+
+static void forget_container(struct hl_controller *c, struct node *n, const char *id)
+{
+    const struct hl_api_agent_forget_container_params p = {.id = id};
+    controller_hold(c);
+    hl_call_agent_forget_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                         on_forgotten, c);
+}
+
+/* Its containers' records and logs, where their node is there; else when it is back and they are
+ * old enough (purge_orphans). */
+static void forget_containers(const struct job *j)
+{
+    struct hl_controller *c = j->controller;
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+        for (size_t i = 0; node_ready(n) && i < n->report.containers.count; i++) {
+            const char *id = n->report.containers.items[i].id;
+            char job[HL_JOB_ID_MAX + 1];
+            int attempt, index;
+            if (hl_container_id_parse(id, job, sizeof(job), &attempt, &index) == HL_OK &&
+                strcmp(job, j->id) == 0)
+                forget_container(c, n, id);
+        }
+    }
+}
+
+void purge_orphans(struct hl_controller *c, struct node *n,
+                   const struct hl_api_container_status_list *containers)
+{
+    int sent = 0;
+    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
+    for (size_t i = 0; age > 0 && i < containers->count; i++) {
+        const char *id = containers->items[i].id;
+        int64_t ended = containers->items[i].finished_ms;
+        char job[HL_JOB_ID_MAX + 1];
+        int attempt, index;
+        struct job *j = NULL;
+        if (ended == 0 || now - ended <= age ||
+            hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
+            continue;
+        HASH_FIND_STR(c->jobs, job, j);
+        if (j == NULL && !job_is_damaged(c, job) && sent++ < FORGETS_MAX)
+            forget_container(c, n, id);
+    }
+}
+
+/* ---- the executor ---------------------------------------------------------------------------- */
+
+static void agents_admit(struct job *j)
+{
+    (void)j;
+}
+
+static bool agents_restore(struct job *j)
+{
+    (void)j;
+    return true; /* asked last */
+}
+
+static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec, const char *id,
+                             int attempt, struct hl_plan **out)
+{
+    (void)id;
+    (void)attempt;
+    HL_TRY(hl_plan_make(spec, &c->cluster, out));
+    if (c->cluster.count == 0 || nodes_expected(c))
+        (*out)->never = 0; /* an Agent may come yet */
+    return HL_OK;
+}
+
+static void agents_carry_out(struct job *j, const struct hl_job_actions *actions)
+{
+    for (size_t i = 0; i < actions->count; i++) {
+        if (actions->list[i].kind == HL_JOB_DO_START)
+            start_container(j, &actions->list[i]);
+        else if (actions->list[i].kind == HL_JOB_DO_STOP)
+            stop_container(j, &actions->list[i]);
+    }
+}
+
+static void agents_retry(struct job *j)
+{
+    start_wanted(j);
+    rank_tables_tell(j);
+}
+
+/* The Agent's own report where it has one: pids, binding. */
+static void agents_describe(const struct job *j, const struct hl_jobrun *run, int index,
+                            struct hl_arena *arena, struct hl_api_container_status *io)
+{
+    const struct node *n = node_find(j->controller, run->containers[index].node);
+    const struct hl_api_container_status *reported =
+        n != NULL && io->id != NULL ? node_reported(n, io->id) : NULL;
+    (void)arena;
+    if (reported != NULL)
+        *io = *reported;
+}
+
+const struct job_executor agents_executor = {
+    .kind = HL_JOB_EXECUTOR_PROCESS,
+    .admit = agents_admit,
+    .restore = agents_restore,
+    .plan = agents_plan,
+    .carry_out = agents_carry_out,
+    .saved = rank_tables_tell,
+    .watch = give_up_silent_node,
+    .retry = agents_retry,
+    .describe = agents_describe,
+    .waits_for = waits_for_node,
+    .read_log = agents_read_log,
+    .forget = forget_containers,
+};

@@ -1,0 +1,100 @@
+/* How a job comes: submitted by a user, or from the store at the start. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/controller_private.h"
+
+hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
+                     job_reply reply)
+{
+    int64_t seq = c->job_seq + 1;
+    j->controller = c;
+    j->executor = c->executor;
+    j->seq = seq;
+    j->load_version = -1;
+    snprintf(j->id, sizeof(j->id), "%s-%" PRId64, j->spec.name, seq);
+    json_object_set_new(j->doc, "seq", json_integer((json_int_t)seq));
+    j->events = json_array();
+    int64_t start_ms = j->executor->has_deadlines ? 0 : c->opts.start_timeout_ms;
+    j->executor->admit(j);
+    struct hl_jobrun_opts opts = {
+        .id = j->id,
+        .max_restarts = j->spec.restarts,
+        .restart_lost = hl_job_restarts_lost(&j->spec),
+        .start_timeout_ms = j->spec.start_timeout_ms >= 0 ? j->spec.start_timeout_ms : start_ms,
+        .run_timeout_ms = j->spec.run_timeout_ms,
+        .stop_resend_ms = c->opts.stop_resend_ms,
+    };
+    HL_TRY(hl_jobrun_init(&j->run, &opts));
+    c->job_seq = seq;
+    HASH_ADD_STR(c->jobs, id, j);
+    job_wait(j, call, reply);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
+    return HL_OK;
+}
+
+static void find_executor(struct job *j)
+{
+    static const struct job_executor *const all[] = {&kube_executor, &agents_executor};
+    for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
+        j->executor = all[i];
+        if (all[i]->restore(j))
+            return;
+    }
+}
+
+static hl_status job_restore(struct job *j, const json_t *value)
+{
+    j->doc = json_incref(json_object_get(value, "doc"));
+    j->saved = json_incref((json_t *)value);
+    j->events = json_copy(json_object_get(value, "events"));
+    j->load_version = hl_json_int(value, "loadVersion", -1);
+    j->seq = hl_json_int(j->doc, "seq", 0);
+    find_executor(j);
+    if (!json_is_object(j->doc) || !json_is_array(j->events))
+        return hl_fail(HL_ECORRUPT, "job record without doc or events");
+    HL_TRY(hl_job_parse(json_object_get(j->doc, "spec"), NULL, &j->spec));
+    HL_TRY(hl_jobrun_from_json(json_object_get(value, "run"), &j->run));
+    memcpy(j->id, j->run.id, sizeof(j->id));
+    int64_t now = controller_steady_ms(j->controller); /* the wall clock, at a start */
+    j->ended_steady_ms = j->run.finished_ms < now ? j->run.finished_ms : now;
+    j->port = (int)hl_json_int(value, "port", 0);
+    j->port_attempt = (int)hl_json_int(value, "portAttempt", j->run.attempt);
+    j->starting = calloc((size_t)j->run.container_count + 1, 1);
+    return rank_tables_reset(j, j->run.container_count);
+}
+
+hl_status jobs_load(struct hl_controller *c, const json_t *value)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    if (j == NULL)
+        return hl_fail(HL_ENOMEM, "job record");
+    j->controller = c;
+    hl_status st = job_restore(j, value);
+    if (st != HL_OK) {
+        job_free(j);
+        return hl_fail_prefix(st, "stored job: ");
+    }
+    if (j->seq > c->job_seq)
+        c->job_seq = j->seq;
+    HASH_ADD_STR(c->jobs, id, j);
+    return HL_OK;
+}
+
+static int by_seq(const struct job *a, const struct job *b)
+{
+    return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+void jobs_resume(struct hl_controller *c)
+{
+    HASH_SORT(c->jobs, by_seq);
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        if (j->run.slots_held && j->run.plan != NULL) {
+            hl_plan_mark(j->run.plan, &c->cluster, 1);
+            j->marked = 1;
+        }
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        job_resume(j); /* an ended one too: it may hold versions yet */
+}

@@ -1,0 +1,128 @@
+/* The table of jobs: by id, by name, by slot. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/controller_private.h"
+
+void job_free(struct job *j)
+{
+    if (j == NULL)
+        return;
+    hl_job_fini(&j->spec);
+    hl_jobrun_fini(&j->run);
+    hl_job_actions_fini(&j->actions);
+    json_decref(j->doc);
+    json_decref(j->events);
+    json_decref(j->saved);
+    json_decref(j->saving);
+    free(j->starting);
+    free(j->told);
+    free(j->table);
+    free(j);
+}
+
+void jobs_fini(struct hl_controller *c)
+{
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        HASH_DEL(c->jobs, j);
+        job_free(j);
+    }
+}
+
+/* An id like NAME-7 with a number that a job has had. */
+static int was_given(const struct hl_controller *c, const char *id)
+{
+    const char *dash = strrchr(id, '-');
+    char *end;
+    if (dash == NULL || dash == id || dash[1] < '1' || dash[1] > '9')
+        return 0;
+    long long seq = strtoll(dash + 1, &end, 10);
+    return *end == '\0' && seq <= c->job_seq;
+}
+
+/* The job of that name that is not over, else the newest one; NULL: there is none. */
+static hl_status find_by_name(struct hl_controller *c, const char *name, struct job **out)
+{
+    struct job *newest = NULL, *live = NULL;
+    char ids[256] = "";
+    size_t at = 0;
+    int count = 0;
+    for (struct job *k = c->jobs; k != NULL; k = k->hh.next) {
+        if (k->saved == NULL || strcmp(k->spec.name, name) != 0)
+            continue;
+        newest = k;
+        if (hl_job_state_ended(k->run.state))
+            continue;
+        live = k;
+        if (count++ < 5 && at + strlen(k->id) + 8 < sizeof(ids))
+            at += (size_t)snprintf(ids + at, sizeof(ids) - at, "%s%s", at > 0 ? ", " : "", k->id);
+        else
+            snprintf(ids + at, sizeof(ids) - at, ", ...");
+    }
+    if (count > 1)
+        return hl_fail(HL_ECONFLICT, "%d jobs named '%.64s' are not over: give the id of one (%s)",
+                       count, name, ids);
+    *out = live != NULL ? live : newest;
+    return HL_OK;
+}
+
+hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
+{
+    struct job *j;
+    HASH_FIND_STR(c->jobs, id, j);
+    if (j != NULL && j->saved == NULL)
+        j = NULL; /* nobody has been told of it yet */
+    if (j == NULL)
+        HL_TRY(find_by_name(c, id, &j));
+    if (j == NULL && job_is_damaged(c, id))
+        return hl_fail(HL_ECORRUPT,
+                       "the record of job '%.100s' in the Controller's store is damaged: its "
+                       "containers run on and nothing is known of it; restore the store from a "
+                       "backup, or `helios cancel` ends it",
+                       id);
+    if (j == NULL && was_given(c, id))
+        return hl_fail(HL_ENOENT,
+                       "job '%.100s' does not exist any more: ended jobs are forgotten with time "
+                       "(options jobs.keep, jobs.keep_age of helios-controller)",
+                       id);
+    if (j == NULL)
+        return hl_fail(HL_ENOENT, "job '%.100s' does not exist; `helios list` shows %u", id,
+                       HASH_COUNT(c->jobs));
+    *out = j;
+    return HL_OK;
+}
+
+bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
+                        int attempt)
+{
+    char job[HL_JOB_ID_MAX + 1];
+    int number, index;
+    return hl_container_id_parse(status->id, job, sizeof(job), &number, &index) == HL_OK &&
+           number == attempt && strcmp(job, j->id) == 0;
+}
+
+void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
+                      const char **job, char *container, size_t cap)
+{
+    *job = "";
+    container[0] = '\0';
+    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+        if (!j->run.slots_held)
+            continue;
+        for (int i = 0; i < j->run.container_count; i++) {
+            if (j->run.containers[i].numa_id != numa_id ||
+                strcmp(j->run.containers[i].node, node) != 0)
+                continue;
+            *job = j->id;
+            hl_container_id(j->id, j->run.attempt, i, container, cap);
+            return;
+        }
+    }
+}
+
+bool job_attempt_is_over(const struct job *j, int attempt)
+{
+    return attempt < j->run.attempt || hl_job_state_ended(j->run.state);
+}

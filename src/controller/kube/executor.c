@@ -1,0 +1,117 @@
+/* Kubernetes as an executor of jobs. A Controller that was started without it knows its jobs still,
+ * and says so where it can't run them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/kube/gangs_private.h"
+
+static void kube_admit(struct job *j)
+{
+    memcpy(j->gang.id, hl_id_format(hl_id_random()).s, sizeof(j->gang.id));
+    json_object_set_new(j->doc, "gang", json_string(j->gang.id));
+}
+
+static bool kube_restore(struct job *j)
+{
+    snprintf(j->gang.id, sizeof(j->gang.id), "%s", hl_json_str(j->doc, "gang", ""));
+    return j->gang.id[0] != '\0';
+}
+
+static hl_status fail_away(void)
+{
+    return hl_fail(HL_EUNAVAIL, "it was submitted to Kubernetes: start helios-controller with "
+                                "--executor kubernetes");
+}
+
+static hl_status kube_plan(struct hl_controller *c, const struct hl_job *spec, const char *id,
+                           int attempt, struct hl_plan **out)
+{
+    return c->gangs != NULL ? gangs_plan(c->gangs, spec, id, attempt, out) : fail_away();
+}
+
+/* A gang is made and deleted as a whole: whatever is to be done, gangs_keep sees by the state. */
+static void kube_carry_out(struct job *j, const struct hl_job_actions *actions)
+{
+    (void)actions;
+    gangs_keep(j);
+}
+
+/* Why a container waits or was lost: what its pod says, or what keeps us from having one. */
+static void pod_message(const struct job *j, int index, char *out, size_t cap)
+{
+    struct gangs *g = j->controller->gangs;
+    struct hl_volcano_pod p = {0};
+    const json_t *pod = gang_pod(j, index);
+    out[0] = '\0';
+    if (pod != NULL)
+        gang_pod_read(j, index, pod, &p);
+    if (p.message[0] != '\0')
+        snprintf(out, cap, "%s", p.message);
+    else if (!hl_job_state_ended(j->run.state) && j->gang.problem[0] != '\0')
+        snprintf(out, cap, "%s", j->gang.problem);
+    else if (!hl_job_state_ended(j->run.state))
+        gangs_problem(g, out, cap);
+}
+
+static void kube_describe(const struct job *j, const struct hl_jobrun *run, int index,
+                          struct hl_arena *arena, struct hl_api_container_status *io)
+{
+    char why[HL_JOB_TEXT_MAX];
+    (void)run;
+    if (j->controller->gangs == NULL || io->message[0] != '\0')
+        return;
+    pod_message(j, index, why, sizeof(why));
+    if (why[0] != '\0')
+        io->message = hl_arena_strdup(arena, why);
+}
+
+static void kube_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask)
+{
+    struct hl_plan *made = NULL;
+    if (j->controller->gangs == NULL) {
+        reject(call, fail_away());
+        return;
+    }
+    const struct hl_plan *plan = gangs_plan_of(j, ask->attempt, &made);
+    if (plan == NULL) {
+        hl_rpc_reject(call, HL_EINTERNAL, hl_error_text());
+        return;
+    }
+    const struct hl_plan_container *c = &plan->containers[ask->index];
+    const json_t *pod = json_object_get(j->controller->gangs->pods, c->node);
+    if (hl_volcano_attempt_of(pod, j->gang.id) != ask->attempt)
+        pod = NULL;
+    gang_log_read(j, call, pod, ask->rank - c->ranks[0].rank, ask);
+    hl_plan_free(made);
+}
+
+static int has_objects(const struct gangs *g, const struct job *j)
+{
+    const char *name;
+    json_t *object;
+    json_object_foreach (g->jobs, name, object) {
+        if (hl_volcano_attempt_of(object, j->gang.id) > 0)
+            return 1;
+    }
+    return 0;
+}
+
+static bool kube_needs(const struct job *j)
+{
+    const struct gangs *g = j->controller->gangs;
+    return g != NULL && (!g->jobs_synced || j->gang.busy || has_objects(g, j));
+}
+
+const struct job_executor kube_executor = {
+    .kind = HL_JOB_EXECUTOR_KUBERNETES,
+    .has_deadlines = true,
+    .has_image = true,
+    .admit = kube_admit,
+    .restore = kube_restore,
+    .plan = kube_plan,
+    .carry_out = kube_carry_out,
+    .describe = kube_describe,
+    .read_log = kube_read_log,
+    .needs = kube_needs,
+    .forget = gangs_forget,
+};

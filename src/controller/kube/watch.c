@@ -1,0 +1,221 @@
+/* What the API server has of Jobs and pods: kept by watchers, looked at when it changes. */
+#include "controller/kube/gangs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/kube/gangs_private.h"
+#include "os/file.h"
+
+static const char *name_of(const json_t *object)
+{
+    return hl_json_str(json_object_get(object, "metadata"), "name", "");
+}
+
+static void look_at_stale(void *arg)
+{
+    struct gangs *g = arg;
+    struct job *j, *next;
+    g->looking = 0;
+    HASH_ITER (hh, g->c->jobs, j, next) {
+        if (j->gang.stale) {
+            j->gang.stale = 0;
+            gangs_look(j);
+        }
+    }
+}
+
+/* Behind the events that have come already: a thousand pods that start are looked at once. */
+static void look_at_owner(struct gangs *g, const json_t *object)
+{
+    struct job *j = gang_owner(g, object);
+    if (j == NULL)
+        return;
+    j->gang.stale = 1;
+    if (!g->looking)
+        hl_loop_post(g->c->opts.loop, look_at_stale, g);
+    g->looking = 1;
+}
+
+/* A list takes the place of what there was when its last page is here. */
+static int take_page(json_t **now, json_t **next, const json_t *objects, unsigned page)
+{
+    json_t *o;
+    size_t i;
+    if ((page & HL_KUBE_FIRST) != 0 || *next == NULL) {
+        json_decref(*next);
+        *next = json_object();
+    }
+    json_array_foreach (objects, i, o)
+        json_object_set(*next, name_of(o), o);
+    if ((page & HL_KUBE_LAST) == 0)
+        return 0;
+    json_decref(*now);
+    *now = hl_steal(next);
+    return 1;
+}
+
+static void on_jobs(void *arg, const json_t *objects, unsigned page)
+{
+    struct gangs *g = arg;
+    g->jobs_synced |= take_page(&g->jobs, &g->next_jobs, objects, page);
+    gangs_tick(g->c);
+}
+
+static void on_pods(void *arg, const json_t *objects, unsigned page)
+{
+    struct gangs *g = arg;
+    g->pods_synced |= take_page(&g->pods, &g->next_pods, objects, page);
+    gangs_tick(g->c);
+}
+
+static void on_change(struct gangs *g, json_t *all, enum hl_kube_event type, json_t *object)
+{
+    if (type == HL_KUBE_DELETED)
+        json_object_del(all, name_of(object));
+    else
+        json_object_set(all, name_of(object), object);
+    look_at_owner(g, object);
+}
+
+static void on_job(void *arg, enum hl_kube_event type, json_t *object)
+{
+    struct gangs *g = arg;
+    on_change(g, g->jobs, type, object);
+}
+
+static void on_pod(void *arg, enum hl_kube_event type, json_t *object)
+{
+    struct gangs *g = arg;
+    on_change(g, g->pods, type, object);
+}
+
+static hl_status watch_kind(struct gangs *g, const char *base, const char *kind,
+                            void (*all)(void *, const json_t *, unsigned),
+                            void (*one)(void *, enum hl_kube_event, json_t *),
+                            struct hl_kube_watcher **out)
+{
+    /* Most of an object, of which we made it. */
+    static const char *const skipped[] = {"managedFields", "env",     "command",  "args",
+                                          "volumeMounts",  "volumes", "affinity", "resources",
+                                          "tasks",         NULL};
+    static const struct hl_kube_members members = {.names = skipped};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/namespaces/%s/%s", base, g->ns, kind);
+    return hl_kube_watcher_start(&(struct hl_kube_watcher_opts){.kube = g->api,
+                                                                .loop = g->c->opts.loop,
+                                                                .path = path,
+                                                                .selector = HL_VOLCANO_SELECTOR,
+                                                                .members = &members,
+                                                                .listed = all,
+                                                                .changed = one,
+                                                                .arg = g},
+                                 out);
+}
+
+/* ---- start and end --------------------------------------------------------------------------- */
+
+static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
+{
+    HL_TRY(hl_kube_config_load(
+        &(struct hl_kube_source){.path = o->config, .context = "", .master = o->master},
+        &g->config));
+    g->ns = strdup(o->ns[0] != '\0' ? o->ns : g->config->ns);
+    g->queue = strdup(o->queue);
+    g->device = strdup(o->device);
+    g->policy = strdup(o->topology_policy);
+    if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
+    g->volcano = (struct hl_volcano_opts){.ns = g->ns,
+                                          .queue = g->queue,
+                                          .device = g->device,
+                                          .topology_policy = g->policy,
+                                          .slot_devices = o->slot_devices,
+                                          .keep_s = o->keep_s};
+    int n = snprintf(g->logs, sizeof(g->logs), "%s/logs", o->state_dir);
+    if (n < 0 || (size_t)n >= sizeof(g->logs) - HL_JOB_ID_MAX - 64)
+        return hl_fail(HL_EINVAL, "the path of the state directory is too long");
+    return hl_dir_make(g->logs, 0755);
+}
+
+static hl_status gangs_open(struct gangs *g, const struct hl_kube_opts *opts)
+{
+    HL_TRY(copy_opts(g, opts));
+    HL_TRY(hl_kube_open(g->config, &g->cancel, &g->api));
+    HL_TRY(
+        watch_kind(g, "/apis/batch.volcano.sh/v1alpha1", "jobs", on_jobs, on_job, &g->jobs_watch));
+    HL_TRY(watch_kind(g, "/api/v1", "pods", on_pods, on_pod, &g->pods_watch));
+    hl_info("gangs run on Kubernetes server=%s namespace=%s queue=%s device=%s", g->config->server,
+            g->ns, g->queue, g->device);
+    return HL_OK;
+}
+
+hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, struct gangs **out)
+{
+    struct gangs *g = calloc(1, sizeof(*g));
+    if (g == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
+    g->c = c;
+    g->answered = gangs_look;
+    pthread_mutex_init(&g->spool_lock, NULL);
+    g->jobs = json_object();
+    g->pods = json_object();
+    hl_status st = gangs_open(g, opts);
+    if (st != HL_OK) {
+        char text[HL_ERROR_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s", hl_error_text());
+        gangs_stop(g);
+        return hl_fail(st, "executor kubernetes: %s", text);
+    }
+    *out = g;
+    return HL_OK;
+}
+
+void gangs_stop(struct gangs *g)
+{
+    if (g == NULL)
+        return;
+    atomic_store(&g->cancel, 1);
+    hl_kube_watcher_stop(g->jobs_watch);
+    hl_kube_watcher_stop(g->pods_watch);
+    /* Requests end with their connections' next look at `cancel`. */
+    while (g->calls > 0 || g->looking)
+        uv_run(hl_loop_uv(g->c->opts.loop), UV_RUN_ONCE);
+    gang_logs_fini(g);
+    json_decref(g->jobs);
+    json_decref(g->pods);
+    json_decref(g->next_jobs);
+    json_decref(g->next_pods);
+    hl_kube_close(g->api);
+    hl_kube_config_free(g->config);
+    pthread_mutex_destroy(&g->spool_lock);
+    free(g->ns);
+    free(g->queue);
+    free(g->device);
+    free(g->policy);
+    free(g);
+}
+
+/* ---- how it is ------------------------------------------------------------------------------- */
+
+void gangs_problem(const struct gangs *g, char *out, size_t cap)
+{
+    struct hl_kube_watcher_info jobs, pods;
+    hl_kube_watcher_info(g->jobs_watch, &jobs);
+    hl_kube_watcher_info(g->pods_watch, &pods);
+    snprintf(out, cap, "%s", jobs.problem[0] != '\0' ? jobs.problem : pods.problem);
+}
+
+void gangs_state(const struct gangs *g, char *out, size_t cap)
+{
+    gangs_problem(g, out, cap);
+    if (out[0] == '\0')
+        snprintf(out, cap, "%s", gangs_synced(g) ? "ready" : "not asked yet");
+}
+
+const char *gangs_server(const struct gangs *g)
+{
+    return g->config->server;
+}
