@@ -65,6 +65,7 @@ static void controller_destroy(struct hl_controller *c)
     nodes_fini(c);
     imports_fini(c);
     pool_fini(c);
+    orphans_fini(c);
     json_decref(c->damaged);
     manifests_fini(c);
     recover_fini(c);

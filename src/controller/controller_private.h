@@ -311,18 +311,22 @@ void archive_behind(struct hl_controller *c);
 /* Tell L3 which shards were read through its mapping. */
 void archive_touch(struct hl_controller *c, const struct hl_api_access_report_list *reports);
 
-/* copies/pool.c: what L3 holds against what the catalogue says */
+/* copies/sweep.c: what L3 holds against what the catalogue says */
 void pool_tick(struct hl_controller *c);
-/* ClusterInfo.l3State. */
-const char *pool_state(const struct hl_controller *c);
-/* L3 has answered a claim, or not. */
-void claim_answered(struct hl_controller *c, hl_status st);
 void pool_fini(struct hl_controller *c);
 
-/* Something in pool or archive that nobody knows; it goes after its grace. */
-void note_orphan(struct hl_controller *c, struct hl_id id, int archived);
+/* copies/pool.c */
+/* ClusterInfo.l3State. */
+const char *pool_state(const struct hl_controller *c);
 /* The L3 daemon has an L4. */
 int pool_has_archive(const struct hl_controller *c);
+
+/* copies/orphans.c */
+/* Something in pool or archive that nobody knows; it goes after its grace. */
+void note_orphan(struct hl_controller *c, struct hl_id id, int archived);
+/* At the end of a sweep: free those whose grace is over. */
+void settle_orphans(struct hl_controller *c);
+void orphans_fini(struct hl_controller *c);
 
 /* copies/methods.c */
 void method_get_shard(void *arg, struct hl_rpc_call *call,

@@ -83,7 +83,7 @@ def far_agent(c, name):
 
 @test("an Agent that has only the network copies a shard into its L2 over rdma, and it is good there")
 def copy(note):
-    with slow_cluster(slots=1, env=NETWORK) as c, far_agent(c, "far"):
+    with slow_cluster(slots=1, env=NETWORK, tcp=True) as c, far_agent(c, "far"):
         toy(c)
         shard = max(c.json("shard", "ls")["items"], key=lambda s: s["sizeBytes"])
         before = packets()
@@ -98,7 +98,7 @@ def copy(note):
 
 @test("a node's L2 is the source of another node's: read over rdma, and good there when the first is gone")
 def copy_from_l2(note):
-    with slow_cluster(slots=1, env=NETWORK) as c, far_agent(c, "near"), far_agent(c, "far"):
+    with slow_cluster(slots=1, env=NETWORK, tcp=True) as c, far_agent(c, "near"), far_agent(c, "far"):
         toy(c)
         _, mapped = pulled(c, "shm")
         shard = max(c.json("shard", "ls")["items"], key=lambda s: s["sizeBytes"])

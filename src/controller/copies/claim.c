@@ -270,7 +270,8 @@ static void on_claim(void *arg, hl_status st, const char *text,
     int told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
     if (told && q->revision > cl->seen)
         cl->seen = q->revision;
-    claim_answered(c, st);
+    if (cl->answered != NULL)
+        cl->answered(c, st);
     if (q->done != NULL)
         q->done(q->arg, st, text);
     free(q);

@@ -54,6 +54,8 @@ struct claim {
     bool comparing; /* unclaimed: the sweep counts what the catalogue knows of it */
     uint64_t known_pooled, known_archived;
     struct claim_found found;
+    /* L3 has answered, or not; NULL: nobody waits. The sweep's. */
+    void (*answered)(struct hl_controller *c, hl_status st);
 };
 
 /* At the start: read from the store, or made there. */
@@ -76,7 +78,7 @@ hl_status claim_add_revision(struct hl_records *records, uint64_t revision) HL_C
 /* The next revision is durable. */
 void claim_changed(struct hl_controller *c);
 
-/* Ask L3; claim_answered in pool.c follows. */
+/* Ask L3; claim.answered follows. */
 void claim_ask(struct hl_controller *c);
 /* L3 is silent, or another one: what it said is void. */
 void claim_forget(struct hl_controller *c);

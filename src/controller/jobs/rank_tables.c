@@ -85,8 +85,7 @@ static void table_tell(struct job *j, int index)
 
 void rank_tables_tell(struct job *j)
 {
-    if (j->run.state != HL_JOB_RUNNING || j->told == NULL ||
-        table_of(j)[0] == '\0')
+    if (j->run.state != HL_JOB_RUNNING || j->told == NULL || table_of(j)[0] == '\0')
         return;
     for (int i = 0; i < j->run.container_count; i++)
         if (j->told[i] == TELL && j->run.containers[i].state == HL_CONTAINER_RUNNING)

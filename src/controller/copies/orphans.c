@@ -1,0 +1,105 @@
+/* What pool or archive hold and nobody knows. Ranks put shards before they commit them, so an
+ * orphan waits for a whole grace period; then it is freed, and its archived copy goes to the trash.
+ */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+
+void note_orphan(struct hl_controller *c, struct hl_id id, int archived)
+{
+    struct orphan *o;
+    HASH_FIND(hh, c->orphans, &id, sizeof(id), o);
+    if (o == NULL) {
+        o = calloc(1, sizeof(*o));
+        if (o == NULL)
+            return;
+        o->id = id;
+        o->seen = (struct hl_orphan){
+            .since_ns = hl_now_ns(), .since_ms = hl_wall_ms(), .first_round = c->sweep_round};
+        HASH_ADD(hh, c->orphans, id, sizeof(id), o);
+    }
+    o->archived = archived || (o->archived && o->seen.round == c->sweep_round);
+    o->seen.round = c->sweep_round;
+}
+
+static int import_running_now(const struct hl_controller *c)
+{
+    for (const struct import *im = c->imports; im != NULL; im = im->hh.next)
+        if (import_running(im))
+            return 1;
+    return 0;
+}
+
+static void orphan_freed(struct hl_controller *c, hl_status st, const char *text)
+{
+    if (!controller_stopped(c) && st != HL_OK)
+        hl_warn("an orphan shard was not freed and waits for the next sweep error=\"%s\"", text);
+}
+
+static void on_orphan_freed(void *arg, hl_status st, const char *text,
+                            const struct hl_api_l3_free_results *r)
+{
+    (void)r;
+    orphan_freed(arg, st, text);
+}
+
+static void on_orphan_trashed(void *arg, hl_status st, const char *text,
+                              const struct hl_api_l3_drop_archived_results *r)
+{
+    (void)r;
+    orphan_freed(arg, st, text);
+}
+
+/* The archived copy first: without it nothing would be left of what was freed by mistake. */
+static void free_orphan(struct hl_controller *c, const struct orphan *o)
+{
+    const struct hl_id_text id = hl_id_format(o->id), cluster = claim_cluster(c);
+    const char *items[] = {id.s};
+    struct hl_api_text_list ids = {items, 1};
+    copies_remove(c, o->id);
+    if (o->archived) {
+        hl_warn("orphan shard goes to the archive's trash id=%s", id.s);
+        controller_hold(c);
+        hl_call_l3_drop_archived_async(
+            c->l3, &(struct hl_api_l3_drop_archived_params){ids, cluster.s, .trash = true},
+            c->opts.rpc_timeout_ms, c->opts.loop, on_orphan_trashed, c);
+    } else {
+        hl_info("orphan shard freed id=%s", id.s);
+    }
+    controller_hold(c);
+    hl_call_l3_free_async(c->l3, &(struct hl_api_l3_free_params){ids, cluster.s},
+                          c->opts.rpc_timeout_ms, c->opts.loop, on_orphan_freed, c);
+}
+
+void settle_orphans(struct hl_controller *c)
+{
+    const struct hl_sweep sweep = {.round = c->sweep_round,
+                                   .now_ns = hl_now_ns(),
+                                   .now_ms = hl_wall_ms(),
+                                   .grace_ns = (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS,
+                                   .importing = import_running_now(c)};
+    struct orphan *o, *next;
+    HASH_ITER (hh, c->orphans, o, next) {
+        /* a commit may have come after its page was read */
+        bool is_known = hl_catalog_shard(&c->catalog, o->id) != NULL;
+        enum hl_orphan_fate fate = hl_sweep_orphan(&o->seen, is_known, &sweep, &c->catalog);
+        if (fate == HL_ORPHAN_WAITS)
+            continue;
+        if (fate == HL_ORPHAN_FREED)
+            free_orphan(c, o);
+        HASH_DEL(c->orphans, o);
+        free(o);
+    }
+}
+
+void orphans_fini(struct hl_controller *c)
+{
+    struct orphan *o, *next;
+    HASH_ITER (hh, c->orphans, o, next) {
+        HASH_DEL(c->orphans, o);
+        free(o);
+    }
+}

@@ -1,0 +1,221 @@
+/* The sweep: the inventory of pool and archive against the catalogue. What nobody knows is an
+ * orphan, what the pool has lost is marked, what is not archived yet goes there. Each sweep begins
+ * with a claim (claim.h): what is not this cluster's is looked at and left alone. It runs as soon
+ * as the L3 daemon answers, and then every gc.interval. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+#include "core/manifest.h"
+
+#define SWEEP_PAGE 4096
+
+static void ask_page(struct hl_controller *c, uint64_t cursor);
+
+/* One shard that L3 has, in its pool or in its archive. */
+static void note_extent(struct hl_controller *c, const struct hl_api_extent *extent, int archived)
+{
+    struct hl_id id;
+    if (hl_id_parse(extent->id, &id) != HL_OK)
+        return;
+    if (hl_manifest_is(id)) {
+        manifests_note(c, id, archived);
+        return;
+    }
+    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    if (s == NULL) {
+        note_orphan(c, id, archived);
+        return;
+    }
+    if (archived)
+        s->archive_round = c->sweep_round;
+    else
+        s->seen_round = c->sweep_round;
+    *(archived ? &c->claim.known_archived : &c->claim.known_pooled) += 1;
+}
+
+static void settle_lost(struct hl_controller *c)
+{
+    unsigned lost = 0;
+    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
+        s->missed = hl_sweep_missed(s->missed, s->seen_round, c->sweep_round);
+        s->archived = s->archive_round == c->sweep_round;
+        bool has_copies = s->missed >= 2 && copies_places(c, s->id, HL_TIER_L1, NULL, 0) > 0;
+        bool lost_now = hl_sweep_is_lost(s->missed, has_copies);
+        lost += lost_now && !s->lost;
+        c->slots_changed |= s->lost && !lost_now; /* a job may wait for its version */
+        s->lost = lost_now;
+    }
+    if (lost > 0)
+        hl_error("shards are missing from the pool count=%u; `helios shard ls` shows them as lost",
+                 lost);
+}
+
+static void end_sweep(struct hl_controller *c)
+{
+    c->sweeping = 0;
+    if (c->claim.comparing) {
+        claim_compared(c);
+        return;
+    }
+    if (claim_ok(c, NULL, 0)) {
+        manifests_settle(c);
+        settle_orphans(c);
+    }
+    settle_lost(c);
+    if (claim_ok(c, NULL, 0))
+        archive_behind(c);
+    hl_debug("sweep ended round=%u claim=%s", c->sweep_round,
+             hl_api_claim_state_name(claim_state(c)));
+}
+
+static void ask_archived(struct hl_controller *c, uint64_t cursor);
+
+static void note_page(struct hl_controller *c, const struct hl_api_extent_list *extents,
+                      int archived)
+{
+    for (size_t i = 0; i < extents->count; i++)
+        note_extent(c, &extents->items[i], archived);
+}
+
+static void on_archived_page(void *arg, hl_status st, const char *text,
+                             const struct hl_api_l3_list_archived_results *r)
+{
+    struct hl_controller *c = arg;
+    (void)text;
+    if (controller_stopped(c))
+        return;
+    if (st == HL_EUNAVAIL && c->claim.comparing && c->claim.found.archived == 0) {
+        end_sweep(c); /* an archive that is away is not claimed now */
+        return;
+    }
+    if (st != HL_OK) {
+        c->sweeping = 0;
+        return;
+    }
+    note_page(c, &r->extents, 1);
+    if (r->next != 0)
+        ask_archived(c, r->next);
+    else
+        end_sweep(c);
+}
+
+static void ask_archived(struct hl_controller *c, uint64_t cursor)
+{
+    controller_hold(c);
+    hl_call_l3_list_archived_async(
+        c->l3, &(struct hl_api_l3_list_archived_params){.cursor = cursor, .limit = SWEEP_PAGE},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_archived_page, c);
+}
+
+static void on_page(void *arg, hl_status st, const char *text,
+                    const struct hl_api_l3_inventory_results *r)
+{
+    struct hl_controller *c = arg;
+    (void)text;
+    if (controller_stopped(c))
+        return;
+    if (st != HL_OK) { /* try again at the next sweep; nothing is judged by half an inventory */
+        c->sweeping = 0;
+        return;
+    }
+    note_page(c, &r->extents, 0);
+    if (r->next != 0)
+        ask_page(c, r->next);
+    else if (pool_has_archive(c))
+        ask_archived(c, 0);
+    else
+        end_sweep(c);
+}
+
+static void ask_page(struct hl_controller *c, uint64_t cursor)
+{
+    controller_hold(c);
+    hl_call_l3_inventory_async(
+        c->l3, &(struct hl_api_l3_inventory_params){.cursor = cursor, .limit = SWEEP_PAGE},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_page, c);
+}
+
+static void sweep_claimed(struct hl_controller *c, hl_status st)
+{
+    if (!c->sweep_waits)
+        return;
+    c->sweep_waits = 0;
+    if (st == HL_OK && c->pool != NULL)
+        ask_page(c, 0);
+    else
+        c->sweeping = 0;
+}
+
+static void begin_sweep(struct hl_controller *c)
+{
+    if (c->pool == NULL || c->sweeping ||
+        (c->sweep_ns != 0 &&
+         hl_now_ns() - c->sweep_ns <= (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS))
+        return;
+    c->sweeping = 1;
+    c->sweep_waits = 1;
+    c->sweep_round++;
+    c->sweep_ns = hl_now_ns();
+    c->claim.answered = sweep_claimed;
+    claim_ask(c);
+}
+
+static void pool_lost(struct hl_controller *c, const char *text)
+{
+    if (c->pool != NULL || c->l3_state[0] == '\0')
+        hl_warn("L3 does not answer address=%s error=\"%s\"", c->opts.l3_address, text);
+    c->pool = NULL;
+    hl_arena_fini(&c->pool_arena);
+    claim_forget(c);
+    snprintf(c->l3_state, sizeof(c->l3_state), "%s", text);
+}
+
+static void on_pool_info(void *arg, hl_status st, const char *text,
+                         const struct hl_api_l3_pool_info_results *r)
+{
+    struct hl_controller *c = arg;
+    struct hl_arena arena = {0};
+    if (controller_stopped(c))
+        return;
+    c->pool_asked = 0;
+    struct hl_api_pool_info *pool = hl_arena_alloc(&arena, sizeof(*pool));
+    if (st == HL_OK)
+        st = pool == NULL ? HL_ENOMEM : hl_api_copy(&hl_api_pool_info_type, &r->pool, &arena, pool);
+    if (st != HL_OK) {
+        hl_arena_fini(&arena);
+        pool_lost(c, r != NULL ? "out of memory for what L3 says of its pool" : text);
+        return;
+    }
+    if (c->pool == NULL || strcmp(c->pool->incarnation, pool->incarnation) != 0) {
+        hl_info("L3 is ready address=%s pool=%s shards=%" PRIu64, c->opts.l3_address, pool->uuid,
+                pool->shards);
+        claim_forget(c);
+        c->sweep_ns = 0;
+    }
+    hl_arena_fini(&c->pool_arena);
+    hl_arena_move(&c->pool_arena, &arena);
+    c->pool = pool;
+    snprintf(c->l3_state, sizeof(c->l3_state), "ready");
+    begin_sweep(c);
+}
+
+void pool_tick(struct hl_controller *c)
+{
+    if (!c->pool_asked) {
+        c->pool_asked = 1;
+        controller_hold(c);
+        hl_call_l3_pool_info_async(c->l3, &(struct hl_api_l3_pool_info_params){0},
+                                   c->opts.rpc_timeout_ms, c->opts.loop, on_pool_info, c);
+    }
+    begin_sweep(c);
+}
+
+void pool_fini(struct hl_controller *c)
+{
+    c->pool = NULL;
+    hl_arena_fini(&c->pool_arena);
+}
