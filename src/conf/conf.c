@@ -1,6 +1,5 @@
 /* The daemons' options: the table of table.c filled from file, environment and flags, with the
  * origin of every value kept for `helios conf`. */
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -26,14 +25,6 @@ static const char *program_name(enum hl_program program)
         return "helios";
     }
     return "helios";
-}
-
-const char *hl_option_env(const struct hl_option *row, char *buf, size_t cap)
-{
-    snprintf(buf, cap, "HELIOS_%s", row->name);
-    for (char *p = buf; *p != '\0'; p++)
-        *p = *p == '.' ? '_' : (char)toupper((unsigned char)*p);
-    return buf;
 }
 
 static hl_status set_origin(struct hl_conf *conf, const struct hl_option *row, const char *fmt, ...)

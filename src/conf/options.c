@@ -2,6 +2,7 @@
  * text. */
 #include "conf/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -109,6 +110,14 @@ static hl_status set_text(const struct hl_option *row, void *target, const char 
     free(*to);
     *to = copy;
     return HL_OK;
+}
+
+const char *hl_option_env(const struct hl_option *row, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "HELIOS_%s", row->name);
+    for (char *p = buf; *p != '\0'; p++)
+        *p = *p == '.' ? '_' : (char)toupper((unsigned char)*p);
+    return buf;
 }
 
 hl_status hl_option_set(const struct hl_option *row, void *target, const char *text)

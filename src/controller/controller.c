@@ -1,11 +1,8 @@
 #include "controller/controller.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "controller/controller_private.h"
 #include "controller/copies/copies.h"
 #include "os/loop.h"

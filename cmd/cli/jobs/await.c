@@ -1,12 +1,19 @@
 /* Waiting for a job's end, over restarts of the daemons. */
 #include <poll.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "cli/jobs/logs.h"
 
 #define AWAIT_POLL_MS 200
+
+hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena, struct hl_api_job *out)
+{
+    struct hl_api_controller_get_job_results r;
+    HL_TRY(CLI_CALL(cli, get_job, &(struct hl_api_controller_get_job_params){id}, arena, &r));
+    *out = r.job;
+    return HL_OK;
+}
 
 bool failure_may_pass(hl_status st)
 {

@@ -1,5 +1,4 @@
 /* Jobs: plan, submit, list, describe, ranktable, cancel. */
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -346,14 +345,6 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
 }
 
 /* ---- one job --------------------------------------------------------------------------------- */
-
-hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena, struct hl_api_job *out)
-{
-    struct hl_api_controller_get_job_results r;
-    HL_TRY(CLI_CALL(cli, get_job, &(struct hl_api_controller_get_job_params){id}, arena, &r));
-    *out = r.job;
-    return HL_OK;
-}
 
 /* "demo-1: running, attempt 2 (restarts: 0; repeated because node node-0 was lost ...)" */
 static void print_state(const struct hl_api_job *job)

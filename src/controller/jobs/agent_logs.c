@@ -1,7 +1,6 @@
 #include "controller/jobs/agent_logs.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "controller/controller_private.h"
 

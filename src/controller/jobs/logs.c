@@ -2,7 +2,6 @@
  * it lies is the executor's to know. */
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "controller/controller_private.h"

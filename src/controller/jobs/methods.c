@@ -1,12 +1,8 @@
 /* What users ask about jobs. */
-#include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/text.h"
 #include "conf/yaml.h"
 #include "controller/controller_private.h"
 

@@ -1,6 +1,5 @@
 /* Shards: which ones a rank needs, how they are read, and how a gang writes a new version. */
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

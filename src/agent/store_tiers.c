@@ -1,0 +1,115 @@
+/* The table of a node's tiers: which one is meant, what each says of itself, how a copy came there,
+ * and that something changed. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "agent/store_private.h"
+#include "base/clock.h"
+#include "mem/tier/info.h"
+
+void store_changed(struct store *s)
+{
+    atomic_fetch_add_explicit(&s->epoch, 1, memory_order_relaxed);
+    if (s->opts.changed != NULL)
+        s->opts.changed(s->opts.arg);
+}
+
+hl_status store_left(const struct store *s, const struct store_request *r, int *ms)
+{
+    uint64_t now = hl_now_ns();
+    if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
+        return hl_fail(HL_ECANCELED, "the Agent of node %s is ending", s->node);
+    if (now >= r->deadline_ns)
+        return hl_fail(HL_ETIMEDOUT, "the deadline passed");
+    uint64_t left = (r->deadline_ns - now) / HL_NS_PER_MS;
+    *ms = left < 1 ? 1 : left > INT32_MAX ? INT32_MAX : (int)left;
+    return HL_OK;
+}
+
+hl_status store_tier_parse(const char *text, enum hl_tier *out)
+{
+    for (int t = 0; t < HL_TIER_COUNT; t++)
+        if (strcasecmp(text, hl_tier_name((enum hl_tier)t)) == 0) {
+            *out = (enum hl_tier)t;
+            return HL_OK;
+        }
+    return hl_fail(HL_EINVAL, "unknown tier '%.40s' (expected L1, L2, L3 or L4)", text);
+}
+
+/* Better candidates score higher; -1 = no candidate. */
+static int tier_score(struct store_tier *t, const char *device, int numa, uint64_t size)
+{
+    struct hl_tier_usage u;
+    if (device[0] != '\0')
+        return strcmp(t->device, device) == 0 ? 0 : -1;
+    hl_tier_usage(t->t, &u);
+    int room = u.quota == 0 || u.used + size <= u.quota;
+    return 2 * room + (numa >= 0 && t->numa == numa);
+}
+
+struct store_tier *store_tier_find(struct store *s, enum hl_tier tier, const char *device, int numa,
+                                   uint64_t size)
+{
+    struct store_tier *best = NULL;
+    int best_score = -1;
+    for (size_t i = 0; i < s->tier_count; i++) {
+        int now = s->tiers[i].tier == tier ? tier_score(&s->tiers[i], device, numa, size) : -1;
+        if (now > best_score) {
+            best_score = now;
+            best = &s->tiers[i];
+        }
+    }
+    return best;
+}
+
+hl_status store_tier_need(struct store *s, enum hl_tier tier, const char *device, int numa,
+                          uint64_t size, struct store_tier **out)
+{
+    struct store_tier *t = store_tier_find(s, tier, device, numa, size);
+    if (t == NULL && tier == HL_TIER_L1 && device[0] != '\0')
+        return hl_fail(HL_ENOENT, "node %s has no device '%.90s'", s->node, device);
+    if (t == NULL && tier == HL_TIER_L1)
+        return hl_fail(HL_EUNSUPPORTED, "node %s has no L1; start its agent with --devices",
+                       s->node);
+    if (t == NULL)
+        return hl_fail(HL_EUNSUPPORTED, "node %s has no %s; start its agent with --l2-size",
+                       s->node, hl_tier_name(tier));
+    *out = t;
+    return HL_OK;
+}
+
+size_t store_tiers(struct store *s, struct hl_arena *arena, struct hl_api_tier_info *out)
+{
+    for (size_t i = 0; i < s->tier_count; i++) {
+        const struct store_tier *t = &s->tiers[i];
+        out[i] = hl_tier_info(t->t, arena);
+        out[i].nic_class = t->tier == HL_TIER_L1 ? hl_nic_class_name(t->nic) : "";
+        out[i].nic_direct = t->direct;
+    }
+    return s->tier_count;
+}
+
+void store_note(struct store *s, const struct store_tier *t, struct hl_id id,
+                const struct store_result *how)
+{
+    struct store_note *n, *old = NULL;
+    struct store_note_key key = {id, (uint64_t)(t - s->tiers)};
+    n = how != NULL ? calloc(1, sizeof(*n)) : NULL;
+    if (n != NULL) {
+        n->key = key;
+        n->path = how->path;
+        n->reason = how->reason;
+        memcpy(n->transport, how->transport, sizeof(n->transport));
+        n->seconds = how->seconds;
+        n->created_ms = how->created_ms;
+    }
+    pthread_mutex_lock(&s->lock);
+    HASH_FIND(hh, s->notes, &key, sizeof(key), old);
+    if (old != NULL)
+        HASH_DEL(s->notes, old);
+    if (n != NULL)
+        HASH_ADD(hh, s->notes, key, sizeof(n->key), n);
+    pthread_mutex_unlock(&s->lock);
+    free(old);
+}
