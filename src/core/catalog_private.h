@@ -58,4 +58,7 @@ bool hl_part_has_parameters(const char *part);
 hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
                            size_t n, bool last) HL_CHECK;
 
+/* Records of the version and its shards that can't be read or are gone. */
+size_t hl_version_damaged_records(const struct hl_version_rec *v);
+
 #endif

@@ -54,6 +54,15 @@ hl_status hl_planner_rows(struct hl_planner *p, const struct hl_rows *blocks, si
 hl_status hl_planner_cols(struct hl_planner *p, uint32_t source, int transposed, uint64_t rows,
                           uint64_t cols, uint64_t first, uint64_t count) HL_CHECK;
 
+/* The checkpoint's tensors by name. */
+hl_status hl_planner_index_sources(struct hl_planner *p) HL_CHECK;
+/* Mark the head as used where it is the embedding. */
+hl_status hl_planner_find_tied_head(struct hl_planner *p) HL_CHECK;
+/* HL_EINVAL names a source that no shard has read. */
+hl_status hl_planner_count_sources(struct hl_planner *p) HL_CHECK;
+/* Room for one more of `size` bytes in a list of `count`. */
+hl_status hl_planner_grow(void **list, size_t count, size_t *cap, size_t size) HL_CHECK;
+
 /* What the parts hold (partition_layers.c). */
 hl_status hl_planner_embedding(struct hl_planner *p) HL_CHECK;
 hl_status hl_planner_layer(struct hl_planner *p, uint64_t global, uint64_t local) HL_CHECK;

@@ -1,5 +1,4 @@
 /* Starting the ranks of a container: control group, binding, environment, exec. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

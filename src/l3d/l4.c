@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/log.h"
-#include "core/route.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/evict.h"
 #include "os/loop.h"
@@ -39,22 +38,6 @@ struct task {
 
 /* ---- the work itself, in workers ------------------------------------------------------------- */
 
-/* The archive's own network, if it has one, is none of ours: its transfers end in this host. */
-static void count_transfer(enum hl_tier source, enum hl_tier target, uint64_t size,
-                           uint64_t begun_ns, hl_status st)
-{
-    struct hl_transfer t = hl_route_transfer(
-        &(struct hl_route_query){.op = source == HL_TIER_L4 ? HL_ROUTE_READ : HL_ROUTE_WRITE,
-                                 .source = source,
-                                 .target = target,
-                                 .link = HL_LINK_HERE});
-    t.sent = target == HL_TIER_L4;
-    t.bytes = st == HL_OK ? size : 0;
-    t.ns = hl_now_ns() - begun_ns;
-    t.status = st;
-    hl_plane_count(&t);
-}
-
 hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc, uint32_t *crcs)
 {
     uint32_t want = 0;
@@ -63,7 +46,7 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     HL_TRY(hl_archive_crc(a, x->id, &want));
     uint64_t begun_ns = hl_now_ns();
     hl_status st = hl_archive_get(a, x->id, x->ptr, x->size, want);
-    count_transfer(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
+    l4_count_transfer(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
     if (st == HL_ECORRUPT)
         l4_bad_mark(d, x->id);
     if (st != HL_OK)
@@ -103,32 +86,6 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id)
         hl_pool_abort(d->pool, &x);
     atomic_fetch_sub_explicit(&d->l4->filling, 1, memory_order_relaxed);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "load from %s: ", d->l4->url);
-}
-
-hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
-{
-    struct hl_pool_ref ref;
-    uint64_t size;
-    struct hl_archive *a;
-    if (l4_has(d, id, &size))
-        return HL_OK;
-    HL_TRY(l4_need(d, &a));
-    HL_TRY(claim_sign(d, a));
-    HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
-    if (l4_bad_has(d, id)) { /* there is a good one to replace it */
-        (void)!hl_archive_remove(a, id);
-        hl_error_clear();
-    }
-    size_t len;
-    const char *base = hl_pool_base(d->pool, &len);
-    uint64_t begun_ns = hl_now_ns();
-    hl_status st = hl_archive_put(a, id, base + ref.offset, ref.size, ref.crc32);
-    if (st != HL_EEXIST)
-        count_transfer(HL_TIER_L3, HL_TIER_L4, ref.size, begun_ns, st);
-    hl_pool_unpin(d->pool, &ref);
-    if (st == HL_OK)
-        l4_bad_clear(d, id);
-    return st == HL_EEXIST && !l4_bad_has(d, id) ? HL_OK : st;
 }
 
 static void task_run(struct work *w)
@@ -280,12 +237,6 @@ void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, 
 void l4_run(struct hl_l3d *d, struct work *work)
 {
     workers_add(d->l4->loads, work);
-}
-
-int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
-{
-    struct hl_archive *a = l4_archive(d);
-    return a != NULL && !l4_bad_has(d, id) && hl_archive_size(a, id, size) == HL_OK;
 }
 
 hl_status l4_verify(struct hl_l3d *d, struct hl_id id)

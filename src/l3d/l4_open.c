@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/plane.h"
 #include "l3d/l4_private.h"
 #include "os/cond.h"
 

@@ -31,11 +31,6 @@ static const struct {
     [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", &of_others, .only_metadata = 1},
 };
 
-int ranktabled_leads(const struct hl_ranktabled *d)
-{
-    return d->lease == NULL ? d->opts.lease_ns[0] == '\0' : lease_is_held(d->lease);
-}
-
 /* ---- feeding the cache ----------------------------------------------------------------------- */
 
 static void on_changed(void *arg, enum hl_kube_event type, json_t *object)
@@ -66,20 +61,6 @@ static void on_listed(void *arg, const json_t *objects, unsigned page)
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
-
-void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *j, enum hl_ranktable_state state,
-                     const char *reason)
-{
-    j->state = state;
-    if (state == HL_RANKTABLE_COMPLETED && !j->writing) /* else it is still to be written */
-        j->told[0] = '\0';
-    if (state != HL_RANKTABLE_UNABLE || strncmp(j->told, reason, sizeof(j->told) - 1) == 0 ||
-        !ranktabled_leads(d))
-        return;
-    snprintf(j->told, sizeof(j->told), "%s", reason);
-    hl_warn("%s: no rank table: %s", j->entry.key, reason);
-    request_event(d, j, reason);
-}
 
 static int map_is_usable(struct hl_ranktabled *d, struct cached_job *j,
                          const struct cached_map *map)

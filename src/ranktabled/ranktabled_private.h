@@ -30,7 +30,11 @@ struct hl_ranktabled {
 };
 
 /* 1: this instance writes. */
-int ranktabled_leads(const struct hl_ranktabled *d);
+static inline int ranktabled_leads(const struct hl_ranktabled *d)
+{
+    return d->lease == NULL ? d->opts.lease_ns[0] == '\0' : lease_is_held(d->lease);
+}
+
 /* How far its table is. What only the user can mend is said once, on the job. */
 void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *job, enum hl_ranktable_state state,
                      const char *reason);

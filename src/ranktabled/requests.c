@@ -244,3 +244,17 @@ void request_event(struct hl_ranktabled *d, const struct cached_job *job, const 
     snprintf(c->path, sizeof(c->path), "/api/v1/namespaces/%.300s/events", job->ns);
     d->events += (unsigned long)send_call(c);
 }
+
+void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *j, enum hl_ranktable_state state,
+                     const char *reason)
+{
+    j->state = state;
+    if (state == HL_RANKTABLE_COMPLETED && !j->writing) /* else it is still to be written */
+        j->told[0] = '\0';
+    if (state != HL_RANKTABLE_UNABLE || strncmp(j->told, reason, sizeof(j->told) - 1) == 0 ||
+        !ranktabled_leads(d))
+        return;
+    snprintf(j->told, sizeof(j->told), "%s", reason);
+    hl_warn("%s: no rank table: %s", j->entry.key, reason);
+    request_event(d, j, reason);
+}

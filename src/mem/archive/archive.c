@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/crc32.h"
 #include "core/manifest_id.h"
@@ -32,8 +31,6 @@ struct hl_archive_entry {
 
 #define VERIFY_PIECE ((uint64_t)8 << 20)
 
-static const struct hl_archive_ops *const back_ends[] = {&hl_archive_dir, &hl_archive_s3};
-
 static struct hl_archive_entry *find_entry(struct hl_archive *a, struct hl_id id)
 {
     struct hl_archive_entry *e = NULL;
@@ -55,6 +52,13 @@ static void count_shard(struct hl_archive *a, struct hl_id id, int more)
     a->info.count += (uint64_t)more;
     if (hl_manifest_is(id))
         a->info.manifests += (uint64_t)more;
+}
+
+void archive_entries_fini(struct hl_archive *a)
+{
+    struct hl_archive_entry *e, *next;
+    HASH_ITER (hh, a->entries, e, next)
+        drop_entry(a, e);
 }
 
 static hl_status add_entry(struct hl_archive *a, struct hl_id id, uint64_t size, enum state state)
@@ -82,44 +86,6 @@ hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size)
     HL_TRY(add_entry(a, id, size, SEALED));
     count_shard(a, id, 1);
     return HL_OK;
-}
-
-hl_status hl_archive_open(const struct hl_archive_options *options, struct hl_archive **out)
-{
-    for (size_t i = 0; i < HL_ARRAY_LEN(back_ends); i++) {
-        size_t len = strlen(back_ends[i]->scheme);
-        if (strncmp(options->url, back_ends[i]->scheme, len) != 0 || options->url[len] != ':')
-            continue;
-        struct hl_archive *a = NULL;
-        HL_TRY(back_ends[i]->open(options->url + len + 1, options, &a));
-        a->ops = back_ends[i];
-        a->info.quota_bytes = options->quota_bytes;
-        a->cancel = options->cancel;
-        pthread_mutex_init(&a->lock, NULL);
-        hl_status st = a->ops->scan(a);
-        if (st == HL_OK)
-            st = archive_read_claim(a);
-        if (st != HL_OK) {
-            hl_archive_close(a);
-            return st;
-        }
-        *out = a;
-        return HL_OK;
-    }
-    return hl_fail(HL_EINVAL, "archive '%s': no such kind; give dir:PATH or s3://BUCKET/PREFIX",
-                   options->url);
-}
-
-void hl_archive_close(struct hl_archive *a)
-{
-    if (a == NULL)
-        return;
-    struct hl_archive_entry *e, *next;
-    HASH_ITER (hh, a->entries, e, next)
-        drop_entry(a, e);
-    archive_trash_fini(a);
-    pthread_mutex_destroy(&a->lock);
-    a->ops->close(a);
 }
 
 /* ---- checksums ------------------------------------------------------------------------------ */

@@ -93,5 +93,6 @@ hl_status archive_read_claim(struct hl_archive *a) HL_CHECK;
 int archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out);
 /* trash.c */
 void archive_trash_fini(struct hl_archive *a);
+void archive_entries_fini(struct hl_archive *a);
 
 #endif

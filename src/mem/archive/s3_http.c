@@ -2,7 +2,6 @@
  * neither computes it for uploads nor sends it, and servers want it. A download that breaks off
  * goes on where it stopped, if the object is still the same. */
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <poll.h>
@@ -14,7 +13,6 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/id.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "mem/archive/s3.h"
 

@@ -1,0 +1,54 @@
+/* Shards of the pool into the archive. */
+
+#include "base/clock.h"
+#include "base/plane.h"
+#include "l3d/l4.h"
+#include "l3d/l4_private.h"
+
+/* The archive's own network, if it has one, is none of ours: its transfers end in this host. */
+void l4_count_transfer(enum hl_tier source, enum hl_tier target, uint64_t size, uint64_t begun_ns,
+                       hl_status st)
+{
+    struct hl_transfer t = hl_route_transfer(
+        &(struct hl_route_query){.op = source == HL_TIER_L4 ? HL_ROUTE_READ : HL_ROUTE_WRITE,
+                                 .source = source,
+                                 .target = target,
+                                 .link = HL_LINK_HERE});
+    t.sent = target == HL_TIER_L4;
+    t.bytes = st == HL_OK ? size : 0;
+    t.ns = hl_now_ns() - begun_ns;
+    t.status = st;
+    hl_plane_count(&t);
+}
+
+int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
+{
+    struct hl_archive *a = l4_archive(d);
+    return a != NULL && !l4_bad_has(d, id) && hl_archive_size(a, id, size) == HL_OK;
+}
+
+hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
+{
+    struct hl_pool_ref ref;
+    uint64_t size;
+    struct hl_archive *a;
+    if (l4_has(d, id, &size))
+        return HL_OK;
+    HL_TRY(l4_need(d, &a));
+    HL_TRY(claim_sign(d, a));
+    HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
+    if (l4_bad_has(d, id)) { /* there is a good one to replace it */
+        (void)!hl_archive_remove(a, id);
+        hl_error_clear();
+    }
+    size_t len;
+    const char *base = hl_pool_base(d->pool, &len);
+    uint64_t begun_ns = hl_now_ns();
+    hl_status st = hl_archive_put(a, id, base + ref.offset, ref.size, ref.crc32);
+    if (st != HL_EEXIST)
+        l4_count_transfer(HL_TIER_L3, HL_TIER_L4, ref.size, begun_ns, st);
+    hl_pool_unpin(d->pool, &ref);
+    if (st == HL_OK)
+        l4_bad_clear(d, id);
+    return st == HL_EEXIST && !l4_bad_has(d, id) ? HL_OK : st;
+}
