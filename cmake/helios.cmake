@@ -290,8 +290,8 @@ function(hl_maco_mutant)
     return()
   endif()
   set(sources tests/unit/maco/cpu/test_runtime.c)
-  foreach(part collective_check complete load policy_direct policy_scheduler policy_static record report ring runtime
-          task thread)
+  foreach(part collective_check complete load policy_direct policy_scheduler policy_static record report ring
+          run_once runtime task thread)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/maco/cpu/${part}.c)
   endforeach()
   hl_test(maco_mutant_release "${sources}" unit 120 hl_maco)
@@ -313,8 +313,8 @@ function(hl_maco_weak)
     return()
   endif()
   set(sources tests/unit/maco/cpu/weak_orders.c tests/support/weak_memory.c)
-  foreach(part collective_check complete load policy_direct policy_scheduler policy_static record report ring runtime
-          task thread)
+  foreach(part collective_check complete load policy_direct policy_scheduler policy_static record report ring
+          run_once runtime task thread)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/maco/cpu/${part}.c)
   endforeach()
   hl_test(maco_weak_orders "${sources}" unit 120 hl_maco)

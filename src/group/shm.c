@@ -1,24 +1,14 @@
 /* The built-in transport: pieces go through slots in shared memory, step by step. */
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "group/shm.h"
 #include "os/shm.h"
 
-#define SLICE_MS  20          /* a sleep, after which the others' lives are looked at */
-#define LOOKS     2000        /* before the first sleep */
 #define SUM_ALONE (16u << 10) /* up to here every rank sums all, which saves a step */
-#define LEFT      1u
-#define GAVE_UP   2u
 
 enum { ALLGATHER = 1, BROADCAST, ALLREDUCE, REDUCE_SCATTER, ALLTOALL };
 
@@ -32,101 +22,6 @@ static uint8_t *slot_of(const struct hl_collective_shm *g, int index)
 }
 
 /* ---- waiting ---- */
-
-void hl_collective_wake(struct hl_collective_shm *g, uint32_t *word)
-{
-    if (__atomic_load_n(&g->s->sleepers, __ATOMIC_SEQ_CST) > 0)
-        syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-hl_status hl_collective_give_up(struct hl_collective_shm *g, int rank, hl_status st)
-{
-    const struct hl_collective_row *other = &g->s->rows[rank];
-    uint32_t because = (uint32_t)rank + 1;
-    if (__atomic_load_n(&other->left, __ATOMIC_SEQ_CST) == GAVE_UP && other->because != 0)
-        because = other->because;
-    g->s->rows[g->rank].because = because;
-    __atomic_store_n(&g->s->rows[g->rank].left, GAVE_UP, __ATOMIC_SEQ_CST);
-    return st;
-}
-
-/* With whom it began, who may have told others before this rank looked. */
-static hl_status given_up(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
-{
-    uint32_t because = g->s->rows[w->rank].because;
-    char why[64] = "";
-    if (because > 0 && because <= (uint32_t)g->world && (int)because - 1 != w->rank) {
-        const struct hl_process process = g->s->rows[because - 1].process;
-        snprintf(why, sizeof(why), " for rank %u (process %d)%s", because - 1, (int)process.pid,
-                 process.pid == 0 || hl_process_ended(process) ? ", which has died" : "");
-    }
-    return hl_fail(HL_EUNAVAIL, "%s: rank %d has given the group up%s; %s needs it in %s", g->path,
-                   w->rank, why, g->who, w->what);
-}
-
-static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
-{
-    const struct hl_collective_row *row = &g->s->rows[w->rank];
-    uint32_t left = __atomic_load_n(&row->left, __ATOMIC_SEQ_CST);
-    int ended = left == 0 && (row->process.pid == 0 || hl_process_ended(row->process));
-    hl_error_clear();
-    if (left == GAVE_UP)
-        return given_up(g, w);
-    if (w->ready(g, w)) /* asked last: it may have left, or ended, after this step */
-        return HL_OK;
-    if (left == LEFT)
-        return hl_fail(HL_EUNAVAIL, "%s: rank %d has closed the group; %s waits for it in %s",
-                       g->path, w->rank, g->who, w->what);
-    if (ended)
-        return hl_fail(HL_EUNAVAIL, "%s: rank %d (process %d) has died; %s waits for it in %s",
-                       g->path, w->rank, (int)row->process.pid, g->who, w->what);
-    return HL_OK;
-}
-
-static void sleep_on(struct hl_collective_shm *g, const struct hl_collective_wait *w)
-{
-    struct timespec slice = {.tv_nsec = SLICE_MS * (long)HL_NS_PER_MS};
-    __atomic_add_fetch(&g->s->sleepers, 1, __ATOMIC_SEQ_CST);
-    uint32_t seen = __atomic_load_n(w->word, __ATOMIC_SEQ_CST);
-    if (!w->ready(g, w))
-        syscall(SYS_futex, w->word, FUTEX_WAIT, seen, &slice, NULL, 0);
-    __atomic_sub_fetch(&g->s->sleepers, 1, __ATOMIC_SEQ_CST);
-}
-
-static hl_status wait_for(struct hl_collective_shm *g, const struct hl_collective_wait *w,
-                          uint64_t until)
-{
-    const struct hl_collective_row *row = &g->s->rows[w->rank];
-    for (int i = 0; i < LOOKS && !w->ready(g, w); i++)
-        ;
-    for (;;) {
-        int here = w->ready(g, w);
-        if (!here || (here == 1 && __atomic_load_n(&row->left, __ATOMIC_SEQ_CST) == GAVE_UP))
-            HL_TRY(check_alive(g, w));
-        if (here)
-            return HL_OK;
-        if (__atomic_load_n(&g->cancelled, __ATOMIC_RELAXED))
-            return hl_fail(HL_ECANCELED, "%s: cancelled while %s waited for rank %d in %s", g->path,
-                           g->who, w->rank, w->what);
-        if (hl_now_ns() > until)
-            return hl_fail(HL_ETIMEDOUT,
-                           "%s: rank %d (process %d) did not come within %d ms; %s waits for it in "
-                           "%s",
-                           g->path, w->rank, (int)row->process.pid, g->timeout_ms, g->who, w->what);
-        sleep_on(g, w);
-    }
-}
-
-static uint64_t call_deadline(const struct hl_collective_shm *g)
-{
-    return hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
-}
-
-hl_status hl_collective_await(struct hl_collective_shm *g, const struct hl_collective_wait *w)
-{
-    hl_status st = wait_for(g, w, call_deadline(g));
-    return st == HL_OK ? HL_OK : hl_collective_give_up(g, w->rank, st);
-}
 
 /* ---- steps ---- */
 
@@ -142,12 +37,12 @@ static int step_reached(const struct hl_collective_shm *g, const struct hl_colle
 static hl_status shm_step(struct hl_collective_shm *g, const char *what)
 {
     struct hl_collective_row *rows = g->s->rows;
-    uint64_t until = call_deadline(g);
+    uint64_t until = hl_collective_deadline(g);
     __atomic_store_n(&rows[g->rank].at, ++g->at, __ATOMIC_SEQ_CST);
     hl_collective_wake(g, &rows[g->rank].at);
     for (int r = 0; r < g->world; r++) {
         struct hl_collective_wait w = {r, &rows[r].at, g->at, step_reached, what};
-        hl_status st = r != g->rank ? wait_for(g, &w, until) : HL_OK;
+        hl_status st = r != g->rank ? hl_collective_wait_until(g, &w, until) : HL_OK;
         if (st != HL_OK)
             return hl_collective_give_up(g, r, st);
     }
@@ -351,8 +246,8 @@ static void shm_cancel(void *arg)
 void hl_collective_leave(struct hl_collective_shm *g)
 {
     uint32_t none = 0;
-    __atomic_compare_exchange_n(&g->s->rows[g->rank].left, &none, LEFT, 0, __ATOMIC_SEQ_CST,
-                                __ATOMIC_SEQ_CST);
+    __atomic_compare_exchange_n(&g->s->rows[g->rank].left, &none, HL_COLLECTIVE_LEFT, 0,
+                                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     hl_collective_wake(g, &g->s->rows[g->rank].at);
     hl_collective_wake(g, &g->s->rows[g->rank].sent);
     hl_shm_unmap(g->s, g->size);

@@ -31,6 +31,10 @@ struct hl_collective_call {
     char what[96];
 };
 
+/* hl_collective_row.left */
+#define HL_COLLECTIVE_LEFT    1u
+#define HL_COLLECTIVE_GAVE_UP 2u
+
 struct hl_collective_row {
     _Alignas(HL_LINE) struct hl_process process; /* pid 0 = nobody */
     uint32_t left;                               /* it closed the group, or gave it up, */
@@ -78,6 +82,11 @@ struct hl_collective_wait {
 };
 
 /* Ends by the group's timeout, and soon when the rank has died or left. */
+/* The same until a time of hl_now_ns, without giving up. */
+hl_status hl_collective_wait_until(struct hl_collective_shm *g, const struct hl_collective_wait *w,
+                                   uint64_t until);
+/* Of a call that begins now. */
+uint64_t hl_collective_deadline(const struct hl_collective_shm *g);
 hl_status hl_collective_await(struct hl_collective_shm *g, const struct hl_collective_wait *w);
 /* After a change of a word that others wait for. */
 void hl_collective_wake(struct hl_collective_shm *g, uint32_t *word);

@@ -17,41 +17,6 @@
 #define VIEWS_MIN  16
 #define VIEW_BYTES ((uint64_t)64 << 20)
 
-/* Where the content is, for the CPU; NULL: nowhere. */
-static void *content_of(const struct chunk *c)
-{
-    if (c->r->host)
-        return c->mem.host;
-    return c->r->device ? (void *)(uintptr_t)c->mem.address : NULL;
-}
-
-void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c)
-{
-    if (c->view == VIEW_NONE)
-        return;
-    hl_chunk_view_drop(&c->mem, c->view == VIEW_HOST);
-    p->view_bytes -= c->mem.span;
-    c->view = VIEW_NONE;
-    c->view_written = 0;
-    free(c->view_twin);
-    c->view_twin = NULL;
-}
-
-/* A write that comes meanwhile faults, and waits. */
-void pool_end_view(struct hl_chunk_pool *p, struct chunk *c)
-{
-    uint64_t *to = content_of(c), *twin = c->view_twin;
-    if (c->view_written && to != NULL &&
-        hl_chunk_view_open(&c->mem, c->view == VIEW_HOST, 0) == HL_OK) {
-        const uint64_t *now =
-            c->view == VIEW_HOST ? c->mem.host : (const void *)(uintptr_t)c->mem.address;
-        for (uint64_t i = 0; i < c->mem.span / sizeof(*now); i++)
-            if (now[i] != twin[i])
-                to[i] = now[i];
-    }
-    pool_drop_view(p, c);
-}
-
 hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p)
 {
     if (strcmp(p->info.kind, "emu") != 0)
@@ -92,7 +57,7 @@ static void make_room(struct hl_chunk_pool *p, uint64_t span)
 static hl_status view_make(struct hl_chunk_pool *p, struct chunk *c, int place)
 {
     make_room(p, c->mem.span);
-    HL_TRY(hl_chunk_view_put(&c->mem, place == VIEW_HOST, content_of(c)));
+    HL_TRY(hl_chunk_view_put(&c->mem, place == VIEW_HOST, pool_view_content(c)));
     c->view = (uint8_t)place;
     c->view_made = ++p->view_last;
     p->view_bytes += c->mem.span;
@@ -163,7 +128,7 @@ hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault
         hl_error_clear(); /* what can't be fetched is lost for this reader */
     if (place == VIEW_HOST && c->mem.host_state == HL_CHUNK_HOST_SHOWN)
         return HL_OK;
-    *lost = content_of(c) == NULL;
+    *lost = pool_view_content(c) == NULL;
     if (!again)
         HL_TRY(view_make(p, c, place));
     bool write = access->write_known ? access->write : again;

@@ -79,6 +79,8 @@ void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
 void pool_settle_ahead(struct hl_chunk_pool *p);
 /* pool_fault.c: the chunk's view ends, before its content moves or changes; what was written to it
  * becomes content. */
+/* NULL: it has none. */
+void *pool_view_content(const struct chunk *c);
 void pool_end_view(struct hl_chunk_pool *p, struct chunk *c);
 /* The content ends, and the view with it. */
 void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c);

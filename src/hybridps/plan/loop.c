@@ -16,19 +16,6 @@ struct choice {
     int tried;
 };
 
-int64_t plan_moment(const struct hl_chunk_plan *p, uint64_t position)
-{
-    uint64_t k, left = p->iterations - p->loop_end;
-    if (p->loop_end == 0)
-        return (int64_t)position;
-    k = position / p->moments;
-    if (p->total > 0 && k + left >= p->total)
-        k = k + p->iterations - p->total;
-    else if (k >= p->loop_end)
-        k = p->loop_first + (k - p->loop_first) % (p->loop_end - p->loop_first);
-    return (int64_t)(k * p->moments + position % p->moments);
-}
-
 const uint8_t *hl_chunk_plan_places(const struct hl_chunk_plan *p, uint64_t i)
 {
     if (p->again_end > 0 && i >= p->again_end)

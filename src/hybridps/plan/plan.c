@@ -17,36 +17,6 @@ void hl_chunk_plan_free(struct hl_chunk_plan *p)
     free(p);
 }
 
-/* Every chunk's last use before the position, as if all had gone as planned. */
-static void plan_jump(struct hl_chunk_plan *p)
-{
-    for (size_t c = 0; c < p->chunk_count; c++) {
-        uint32_t at = p->first[c], end = p->first[c + 1];
-        while (at < end && p->segs[at].start < p->position)
-            at++;
-        p->current[c] = at > p->first[c] ? at - 1 : end;
-    }
-}
-
-void hl_chunk_plan_seek(struct hl_chunk_plan *p, uint64_t position)
-{
-    int64_t before = p->position;
-    p->position = plan_moment(p, position);
-    if (p->position == 0 || (p->position != before && p->position != before + 1))
-        plan_jump(p);
-}
-
-void hl_chunk_plan_used(struct hl_chunk_plan *p, uint32_t chunk)
-{
-    if (chunk >= p->chunk_count)
-        return;
-    uint32_t first = p->first[chunk], end = p->first[chunk + 1], at = p->current[chunk];
-    at = at == end ? first : at;
-    while (at + 1 < end && p->segs[at + 1].start <= p->position)
-        at++;
-    p->current[chunk] = at;
-}
-
 double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, int dirty)
 {
     static const struct plan_seg nothing = {.start = -1, .far = PLAN_NEVER};

@@ -1,6 +1,5 @@
 /* What a plan moves, without moving it: the pool's rules on a few flags per chunk. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "hybridps/plan/plan_private.h"
 
@@ -21,19 +20,6 @@ struct sim {
     size_t count, cap;
     struct plan_cost *cost; /* of this iteration */
 };
-
-double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const struct plan_seg *s,
-                     int dirty)
-{
-    int class = 0;
-    /* Leaving now costs nothing that is not owed. */
-    int is_free = !s->again && (s->owed || !s->useful || (p->copy && !dirty));
-    if (rule != PLAN_BELADY && is_free)
-        class = 3;
-    else if (rule == PLAN_CLEAN_FIRST && p->copy && !dirty)
-        class = 2;
-    return (double)((int64_t) class * 2 * PLAN_NEVER + s->far);
-}
 
 static int entry_before(const struct entry *a, const struct entry *b)
 {

@@ -200,6 +200,8 @@ int hl_maco_relax(uint32_t spins, uint32_t k);
 void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why);
 void hl_maco_finish(struct hl_maco_thread *w);
 void *hl_maco_thread_main(void *thread);
+/* Unless it runs. */
+hl_status hl_maco_thread_start(maco_runtime *rt, struct hl_maco_thread *w) HL_CHECK;
 
 static inline int hl_maco_over(const struct hl_maco_thread *w)
 {
@@ -280,9 +282,12 @@ const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task);
 /* ---- collective_check.c ---- */
 hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source,
                         uint64_t deadline) HL_CHECK;
-/* ---- runtime.c ---- */
+/* ---- run_once.c ---- */
+#define HL_MACO_LOOK_MAX (250 * HL_NS_PER_MS) /* between two looks at what the workers do */
 /* No run goes on and no thread is in one. */
 int hl_maco_quiet(const maco_runtime *rt);
+/* Fails with st and names who is still in a task. */
+hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *why);
 hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source,
                            uint64_t deadline) HL_CHECK;
 

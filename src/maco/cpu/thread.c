@@ -1,10 +1,7 @@
 /* How threads come into a run, leave it, sleep and are woken (runtime_private.h says why). */
-#include <errno.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "maco/cpu/futex.h"
@@ -162,4 +159,16 @@ void *hl_maco_thread_main(void *arg)
             w->work(w);
     }
     return NULL;
+}
+
+hl_status hl_maco_thread_start(maco_runtime *rt, struct hl_maco_thread *w)
+{
+    if (w->started)
+        return HL_OK;
+    int err = pthread_create(&w->thread, NULL, hl_maco_thread_main, w);
+    if (err != 0)
+        return hl_fail(HL_ENOMEM, "thread %u of the runtime can't be started: %s",
+                       (unsigned)(w - rt->threads), strerror(err));
+    w->started = 1;
+    return HL_OK;
 }

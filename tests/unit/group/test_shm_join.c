@@ -19,7 +19,7 @@ static int ended_at_last(struct hl_process p)
 }
 
 #define hl_process_ended ended_at_last
-#include "group/shm.c"
+#include "group/shm_wait.c"
 #undef hl_process_ended
 
 #include "unit/group/group_world.h"
