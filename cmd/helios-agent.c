@@ -9,7 +9,6 @@
 #include "agent/agent.h"
 #include "auth/secret.h"
 #include "base/log.h"
-#include "conf/options.h"
 #include "conf/planes.h"
 #include "core/topo.h"
 #include "http/metrics.h"
@@ -20,12 +19,13 @@
 #include "os/loop.h"
 #include "os/map_guard.h"
 #include "os/process.h"
+#include "program/conf.h"
 #include "rpc/rpc.h"
 
 #define STOP_CONTAINERS_MS 60000
 
 struct daemon {
-    struct hl_conf conf;
+    struct program_conf conf;
     struct hl_logfile *log;
     struct hl_loop *loop;
     struct hl_rpc *rpc;
@@ -60,22 +60,22 @@ struct offer {
     char numa[512]; /* NUMA nodes in which the CPUs of the slots are */
 };
 
-static hl_status find_slots(const struct hl_conf *conf, struct offer *out)
+static hl_status find_slots(const struct hl_agent_opts *conf, struct offer *out)
 {
     struct hl_topo machine = {0}, share = {0};
     int index, nodes, slots;
-    HL_TRY(conf->agent_topology[0] != '\0' ? hl_topology_load_xml(conf->agent_topology, &machine)
-                                           : hl_topology_load_machine(&machine));
+    HL_TRY(conf->topology[0] != '\0' ? hl_topology_load_xml(conf->topology, &machine)
+                                     : hl_topology_load_machine(&machine));
     hl_status st = HL_OK;
     const struct hl_topo *offer = &machine;
-    if (conf->agent_share[0] != '\0') {
-        st = hl_topo_share_parse(conf->agent_share, &index, &nodes, &slots);
+    if (conf->share[0] != '\0') {
+        st = hl_topo_share_parse(conf->share, &index, &nodes, &slots);
         if (st == HL_OK)
             st = hl_topo_share(&machine, nodes, index, slots, &share);
         offer = &share;
     }
     if (st == HL_OK) {
-        if (conf->agent_topology[0] == '\0') /* a file's nodes need not be this machine's */
+        if (conf->topology[0] == '\0') /* a file's nodes need not be this machine's */
             write_nodes(&machine, offer, out->numa, sizeof(out->numa));
         st = hl_topo_to_api(offer, &out->arena, &out->slots);
     }
@@ -105,12 +105,12 @@ static void find_beside(const char *const *places, size_t count, char *out, size
 }
 
 /* Where ranks import helios from: installed, or a source tree. */
-static void find_python(const struct hl_conf *conf, char *out, size_t size)
+static void find_python(const struct hl_agent_opts *conf, char *out, size_t size)
 {
     static const char *const places[] = {"../lib/helios/python/helios/__init__.py",
                                          "../../python/helios/__init__.py"};
-    if (conf->agent_python[0] != '\0') {
-        snprintf(out, size, "%s", conf->agent_python);
+    if (conf->python_dir[0] != '\0') {
+        snprintf(out, size, "%s", conf->python_dir);
         return;
     }
     find_beside(places, HL_ARRAY_LEN(places), out, size);
@@ -127,62 +127,29 @@ static void find_library(char *out, size_t size)
     find_beside(places, HL_ARRAY_LEN(places), out, size);
 }
 
-static hl_status migrate_tuning(const struct hl_conf *c, struct hl_migrate_tuning *out)
+/* What the options say, and what this machine is. */
+static struct hl_agent_opts agent_opts(struct daemon *d, const struct offer *offer)
 {
-    struct hl_migrate_tuning t = {.window_bytes = c->migrate_window,
-                                  .keep_ms = (int)c->migrate_keep_ms,
-                                  .dead_ms = (int)c->migrate_dead_ms,
-                                  .io_threads = (int)c->migrate_io_threads};
-    if (hl_migrate_zstd_parse(c->migrate_zstd, &t.zstd) != HL_OK)
-        return hl_fail_prefix(HL_EINVAL, "migrate.zstd: ");
-    for (t.chunk_size = 8u << 20; t.chunk_size > c->migrate_chunk;)
-        t.chunk_size /= 2;
-    *out = t;
-    return HL_OK;
-}
-
-/* What the modules below take for "none". */
-static int or_none(int64_t value)
-{
-    return value > 0 ? (int)value : -1;
-}
-
-static struct store_opts store_opts(const struct hl_conf *c, const char *numa,
-                                    struct hl_migrate_tuning tuning)
-{
-    return (struct store_opts){
-        .host_id = c->agent_host_id,
-        .l2_size = c->agent_l2_size,
-        .l2_nodes = numa,
-        .l2_pool = c->agent_l2_pool,
-        .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
-        .lease_ms = (uint32_t)c->l3_lease_ms,
-        .beat_ms = (uint32_t)c->l3_beat_ms,
-        .prefault = (int)c->l3_prefault,
-        .limits = {.high_pct = (unsigned)c->tier_high, .low_pct = (unsigned)c->tier_low},
-        .devices = c->agent_devices,
-        .cuda_driver = c->device_cuda_driver,
-        .plank_piece = c->plank_piece,
-        .plank_buffers = (unsigned)c->plank_buffers,
-        .nic_class = c->agent_nic_class,
-        .data_listen = c->agent_data_listen,
-        .data_spin_us = or_none(c->data_spin_us),
-        .data_put_queue = (int)c->data_put_queue,
-        .data_put_timeout_ms = (int)c->data_put_timeout_ms,
-        .data_connect_ms = (int)c->data_connect_timeout_ms,
-        .data_endpoints = (int)c->data_endpoints,
-        .data_batch_bytes = (size_t)c->data_batch_bytes,
-        .data_batch_ms = or_none(c->data_batch_ms),
-        .data_stall_ms = (int)c->data_stall_ms,
-        .data_rdma_retry_ms = or_none(c->data_rdma_retry_ms),
-        .migrate_listen = c->agent_migrate_listen,
-        .migrate = tuning,
-        .copies = (int)c->agent_copies,
-        .locate_timeout_ms = (int)c->copy_locate_timeout_ms,
-        .retry = {.count = (int)c->read_retries, .pause_ms = (int)c->read_retry_pause_ms},
-        .retry_first_ms = c->route_retry_first_ms,
-        .retry_max_ms = c->route_retry_max_ms,
-    };
+    const struct program_conf *c = &d->conf;
+    struct hl_agent_opts o = c->agent;
+    o.loop = d->loop;
+    o.rpc = d->rpc;
+    o.calls = &c->calls;
+    o.auth = &c->auth;
+    o.data = &c->data;
+    o.read = &c->read;
+    o.slots = &offer->slots;
+    o.machine = &offer->machine;
+    o.foreign_topology = c->agent.topology[0] != '\0';
+    o.telemetry = read_telemetry;
+    o.telemetry_arg = &d->probe;
+    o.store.l2_nodes = offer->numa;
+    o.store.pool = c->pool;
+    o.store.limits = c->tier;
+    o.store.device = c->device;
+    o.store.plank = c->plank;
+    o.store.migrate = c->migrate;
+    return o;
 }
 
 static hl_status agent_gauges(void *arg, struct hl_buf *out)
@@ -191,76 +158,54 @@ static hl_status agent_gauges(void *arg, struct hl_buf *out)
     return hl_agent_gauges(d->agent, out);
 }
 
+static hl_status serve_agent(struct daemon *d, const struct offer *offer)
+{
+    const struct program_conf *c = &d->conf;
+    char python[PATH_MAX], library[PATH_MAX];
+    find_python(&c->agent, python, sizeof(python));
+    find_library(library, sizeof(library));
+    HL_TRY(hl_auth_use_file(c->auth.secret_file));
+    HL_TRY(hl_loop_create(&d->loop));
+    HL_TRY(hl_logfile_start(d->loop, c->daemon.log_file, c->daemon.log_max_size, c->daemon.log_keep,
+                            &d->log));
+    HL_TRY(hl_loop_stop_on_signals(d->loop));
+    HL_TRY(hl_rpc_create(&d->rpc));
+    struct hl_agent_opts opts = agent_opts(d, offer);
+    opts.python_dir = python;
+    opts.library = library;
+    return hl_agent_start(&opts, &d->agent);
+}
+
 static hl_status start_agent(struct daemon *d, int argc, char **argv)
 {
     struct offer offer = {0};
     enum hl_log_level level;
-    char python[PATH_MAX], library[PATH_MAX];
-    struct hl_migrate_tuning tuning = {0};
+    const struct program_conf *c = &d->conf;
     hl_process_raise_files();
     hl_map_guard_install();
-    HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
-    HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
+    HL_TRY(program_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
+    HL_TRY(hl_log_level_parse(c->daemon.log_level, &level));
     hl_log_init("agent", level);
-    HL_TRY(hl_planes_apply(&d->conf));
-    HL_TRY(hl_conf_publish(&d->conf));
-    HL_TRY(migrate_tuning(&d->conf, &tuning));
-    HL_TRY(find_slots(&d->conf, &offer));
-    find_python(&d->conf, python, sizeof(python));
-    find_library(library, sizeof(library));
-    hl_status st = hl_auth_use_file(d->conf.auth_secret_file);
-    if (st == HL_OK)
-        st = hl_loop_create(&d->loop);
-    if (st == HL_OK)
-        st = hl_logfile_start(d->loop, d->conf.log_file, d->conf.log_max_size,
-                              (int)d->conf.log_keep, &d->log);
-    if (st == HL_OK)
-        st = hl_loop_stop_on_signals(d->loop);
-    if (st == HL_OK)
-        st = hl_rpc_create(&d->rpc);
-    if (st == HL_OK)
-        st = hl_agent_start(
-            &(struct hl_agent_opts){
-                .loop = d->loop,
-                .secret_file = d->conf.auth_secret_file,
-                .rpc = d->rpc,
-                .name = d->conf.agent_name,
-                .listen = d->conf.agent_listen,
-                .controller = d->conf.agent_controller,
-                .state_dir = d->conf.agent_state,
-                .executor = d->conf.agent_executor,
-                .rank_address = d->conf.agent_rank_address,
-                .python_dir = python,
-                .library = library,
-                .slots = &offer.slots,
-                .machine = &offer.machine,
-                .foreign_topology = d->conf.agent_topology[0] != '\0',
-                .log_max_bytes = d->conf.agent_log_max,
-                .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
-                .chunk_memory = d->conf.agent_chunk_memory,
-                .read_timeout_ms = (int)d->conf.read_timeout_ms,
-                .read_retries = or_none(d->conf.read_retries),
-                .read_retry_pause_ms = or_none(d->conf.read_retry_pause_ms),
-                .store = store_opts(&d->conf, offer.numa, tuning),
-                .telemetry = read_telemetry,
-                .telemetry_arg = &d->probe,
-            },
-            &d->agent);
+    HL_TRY(hl_planes_apply(&d->conf.conf, &c->planes));
+    HL_TRY(hl_conf_publish(&d->conf.conf));
+    HL_TRY(find_slots(&c->agent, &offer));
+    hl_status st = serve_agent(d, &offer);
     size_t count = offer.slots.count;
     hl_arena_fini(&offer.arena);
     HL_TRY(st);
     HL_TRY(hl_metrics_start(
         &(struct hl_metrics_opts){
-            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = agent_gauges, .arg = d},
+            .listen = c->daemon.metrics_listen, .loop = d->loop, .gauges = agent_gauges, .arg = d},
         &d->metrics));
     hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(d->agent),
-            hl_agent_name(d->agent), count, d->conf.agent_state);
-    return hl_conf_announce(
-        &d->conf, json_pack("{s:s s:s s:s s:s s:s s:s}", "metrics", hl_metrics_address(d->metrics),
-                            "address", hl_agent_address(d->agent), "name", hl_agent_name(d->agent),
-                            "dataAddress", hl_agent_data_address(d->agent), "migrateAddress",
-                            hl_agent_migrate_address(d->agent), "storeSocket",
-                            hl_agent_store_socket(d->agent)));
+            hl_agent_name(d->agent), count, c->agent.state_dir);
+    return hl_conf_announce(c->daemon.ready_file,
+                            json_pack("{s:s s:s s:s s:s s:s s:s}", "metrics",
+                                      hl_metrics_address(d->metrics), "address",
+                                      hl_agent_address(d->agent), "name", hl_agent_name(d->agent),
+                                      "dataAddress", hl_agent_data_address(d->agent),
+                                      "migrateAddress", hl_agent_migrate_address(d->agent),
+                                      "storeSocket", hl_agent_store_socket(d->agent)));
 }
 
 int main(int argc, char **argv)
@@ -275,14 +220,14 @@ int main(int argc, char **argv)
     if (st != HL_OK && st != HL_ECANCELED)
         fprintf(stderr, "helios-agent: %s\n", hl_error_text());
     hl_metrics_stop(d.metrics);
-    if (st == HL_OK && d.conf.agent_stop_containers)
+    if (st == HL_OK && d.conf.agent.stop_containers)
         hl_agent_stop_containers(d.agent, STOP_CONTAINERS_MS);
     if (!hl_agent_stop(d.agent))
         _exit(0);
     hl_rpc_destroy(d.rpc);
     hl_logfile_stop(d.log);
     hl_loop_destroy(d.loop);
-    hl_conf_fini(&d.conf);
+    program_conf_fini(&d.conf);
     hl_telemetry_fini(&d.probe);
     return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;
 }

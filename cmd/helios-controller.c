@@ -7,7 +7,6 @@
 
 #include "auth/secret.h"
 #include "base/log.h"
-#include "conf/options.h"
 #include "conf/planes.h"
 #include "controller/controller.h"
 #include "http/metrics.h"
@@ -15,10 +14,11 @@
 #include "os/logfile.h"
 #include "os/loop.h"
 #include "os/process.h"
+#include "program/conf.h"
 #include "rpc/rpc.h"
 
 struct daemon {
-    struct hl_conf conf;
+    struct program_conf conf;
     struct hl_logfile *log;
     struct hl_loop *loop;
     struct hl_rpc *rpc;
@@ -36,64 +36,38 @@ static hl_status start_controller(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
     char store[4200];
+    const struct program_conf *c = &d->conf;
     hl_process_raise_files();
-    HL_TRY(hl_conf_load(HL_CONTROLLER, argc, argv, &d->conf, NULL));
-    HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
+    HL_TRY(program_conf_load(HL_CONTROLLER, argc, argv, &d->conf, NULL));
+    HL_TRY(hl_log_level_parse(c->daemon.log_level, &level));
     hl_log_init("controller", level);
-    HL_TRY(hl_planes_apply(&d->conf));
-    HL_TRY(hl_conf_publish(&d->conf));
-    HL_TRY(hl_dir_make(d->conf.controller_state, 0700));
-    snprintf(store, sizeof(store), "sqlite:%s/controller.db", d->conf.controller_state);
-    HL_TRY(hl_auth_use_file(d->conf.auth_secret_file));
+    HL_TRY(hl_planes_apply(&d->conf.conf, &c->planes));
+    HL_TRY(hl_conf_publish(&d->conf.conf));
+    HL_TRY(hl_dir_make(c->controller.state_dir, 0700));
+    snprintf(store, sizeof(store), "sqlite:%s/controller.db", c->controller.state_dir);
+    HL_TRY(hl_auth_use_file(c->auth.secret_file));
     HL_TRY(hl_loop_create(&d->loop));
-    HL_TRY(hl_logfile_start(d->loop, d->conf.log_file, d->conf.log_max_size, (int)d->conf.log_keep,
+    HL_TRY(hl_logfile_start(d->loop, c->daemon.log_file, c->daemon.log_max_size, c->daemon.log_keep,
                             &d->log));
     HL_TRY(hl_loop_stop_on_signals(d->loop));
     HL_TRY(hl_rpc_create(&d->rpc));
-    struct hl_kube_opts kube = {
-        .config = d->conf.kube_config,
-        .master = d->conf.kube_master,
-        .ns = d->conf.kube_namespace,
-        .queue = d->conf.kube_queue,
-        .device = d->conf.kube_device,
-        .topology_policy = d->conf.kube_topology_policy,
-        .state_dir = d->conf.controller_state,
-        .slot_devices = (int)d->conf.kube_slot_devices,
-        .keep_s = (int)(d->conf.kube_keep_ms / 1000),
-    };
-    HL_TRY(hl_controller_start(
-        &(struct hl_controller_opts){
-            .loop = d->loop,
-            .rpc = d->rpc,
-            .listen = d->conf.controller_listen,
-            .store_url = store,
-            .l3_address = d->conf.controller_l3,
-            .heartbeat_ms = (int)d->conf.heartbeat_ms,
-            .node_lost_ms = (int)d->conf.node_lost_ms,
-            .lost_after_ms = (int64_t)d->conf.nodes_lost_after_ms,
-            .gc_interval_ms = (int)d->conf.gc_interval_ms,
-            .gc_grace_ms = (int)d->conf.gc_grace_ms,
-            .versions_keep = (int)d->conf.versions_keep,
-            .jobs_keep = (int)d->conf.jobs_keep,
-            .jobs_keep_age_ms = (int64_t)d->conf.jobs_keep_age_ms,
-            .nodes_keep = (int)d->conf.nodes_keep,
-            .nodes_keep_age_ms = (int64_t)d->conf.nodes_keep_age_ms,
-            .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
-            .copy_timeout_ms = (int)d->conf.copy_timeout_ms,
-            .stop_grace_ms = (int)d->conf.job_stop_grace_ms,
-            .stop_resend_ms = (int)d->conf.job_stop_resend_ms,
-            .start_timeout_ms = (int)d->conf.job_start_timeout_ms,
-            .kube = strcmp(d->conf.controller_executor, "kubernetes") == 0 ? &kube : NULL,
-        },
-        &d->controller));
-    HL_TRY(hl_metrics_start(&(struct hl_metrics_opts){.listen = d->conf.metrics_listen,
+    struct hl_kube_opts kube = c->kube;
+    kube.state_dir = c->controller.state_dir;
+    struct hl_controller_opts opts = c->controller;
+    opts.loop = d->loop;
+    opts.rpc = d->rpc;
+    opts.store_url = store;
+    opts.rpc_timeout_ms = c->calls.timeout_ms;
+    opts.kube = strcmp(c->controller.executor, "kubernetes") == 0 ? &kube : NULL;
+    HL_TRY(hl_controller_start(&opts, &d->controller));
+    HL_TRY(hl_metrics_start(&(struct hl_metrics_opts){.listen = c->daemon.metrics_listen,
                                                       .loop = d->loop,
                                                       .gauges = controller_gauges,
                                                       .arg = d},
                             &d->metrics));
     hl_info("serving address=%s l3=%s state=%s", hl_controller_address(d->controller),
-            d->conf.controller_l3, d->conf.controller_state);
-    return hl_conf_announce(&d->conf,
+            c->controller.l3_address, c->controller.state_dir);
+    return hl_conf_announce(c->daemon.ready_file,
                             json_pack("{s:s s:s}", "metrics", hl_metrics_address(d->metrics),
                                       "address", hl_controller_address(d->controller)));
 }
@@ -111,6 +85,6 @@ int main(int argc, char **argv)
     hl_rpc_destroy(d.rpc);
     hl_logfile_stop(d.log);
     hl_loop_destroy(d.loop);
-    hl_conf_fini(&d.conf);
+    program_conf_fini(&d.conf);
     return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;
 }

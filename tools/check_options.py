@@ -1,41 +1,77 @@
-"""Every row of the option table is read by every program that takes it, and libhelios reads what ranks are told."""
+"""Every option has an effect: each row's field is read, each program reads the slices whose flags it takes, and what
+ranks are told of libhelios reads."""
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MAINS = {"HL_CONTROLLER": "helios-controller", "HL_L3D": "helios-l3d", "HL_AGENT": "helios-agent", "HL_CLI": "cli/cli/cli"}
-GROUPS = {"HL_DAEMONS": [p for p in MAINS if p != "HL_CLI"]}
-ROW = re.compile(r'\{"([a-z0-9_.]+)", "--[a-z0-9-]+",.*?AT\((\w+)\),\s*([A-Z0-9_| \n]+?)\}', re.S)
-TOLD = re.compile(r'"(HELIOS_(?:DATA|READ)_\w+)"')
+PROGRAM_CONF = ROOT / "src/program/conf.c"
+MAINS = {"HL_CONTROLLER": "helios-controller.c", "HL_L3D": "helios-l3d.c", "HL_AGENT": "helios-agent.c", "HL_CLI": "cli"}
+GROUPS = {"HL_DAEMONS": [p for p in MAINS if p != "HL_CLI"], "L3D_AGENT": ["HL_L3D", "HL_AGENT"]}
+TABLE = re.compile(r"#define AT\(field\) HL_OPTION_FIELD\((struct \w+), field\)(.*?)(?=#undef AT|clang-format on)", re.S)
+ROW = re.compile(r'\{"([a-z0-9_.]+)", "--[a-z0-9-]+",.*?AT\(([\w.]+)\)\}', re.S)
+SLICE = re.compile(r"SLICE\((\w+), ([\w.]+), ([A-Z0-9_| ]+)\)")
+TOLD = re.compile(r"&(hl_\w+_rows)")
 
 
-def read(*paths):
+def sources(*folders):
+    for folder in folders:
+        yield from (p for p in (ROOT / folder).rglob("*.[ch]") if p.name not in ("conf.c", "conf.h"))
+
+
+def read(paths):
     return "".join(p.read_text() for p in paths)
 
 
-def main():
-    table = read(ROOT / "src/conf/table.c")
-    rows = ROW.findall(table)
-    errors = []
-    if len(rows) != table.count("AT(") - 1:
-        errors.append(f"src/conf/table.c: {len(rows)} rows are understood of {table.count('AT(') - 1}")
-    shared = read(ROOT / "src/conf/planes.c", ROOT / "src/conf/conf.c")  # what every daemon calls
-    for name, field, programs in rows:
-        for word in re.split(r"[\s|]+", programs.strip()):
+def is_read(field, text):
+    return re.search(rf"(->|\.){re.escape(field)}\b", text) is not None
+
+
+def check_rows(errors):
+    """Names of all rows."""
+    names = []
+    text = read(sources("src", "cmd")) + (ROOT / "src/conf/conf.c").read_text()
+    for path in sorted((ROOT / "src").rglob("*.c")):
+        code = path.read_text()
+        if "hl_option" not in code:
+            continue
+        found = [row for table in TABLE.finditer(code) for row in ROW.findall(table.group(2))]
+        if len(found) != len(re.findall(r"\bAT\((?!field)", code)):
+            errors.append(f"{path.relative_to(ROOT)}: {len(found)} rows are understood of {code.count('AT(') - 1}")
+        for name, field in found:
+            names.append(name)
+            if not is_read(field.rpartition(".")[2], text):
+                errors.append(f"{name}: nobody reads the field {field} ({path.relative_to(ROOT)})")
+    return names
+
+
+def check_slices(errors):
+    slices = SLICE.findall(PROGRAM_CONF.read_text())
+    for rows, field, programs in slices:
+        for word in (w for w in re.split(r"[\s|]+", programs) if w):
             for program in GROUPS.get(word, [word]):
-                main_file = f"cmd/{MAINS[program]}.c" if program in MAINS else None
-                if main_file is None:
-                    errors.append(f"{name}: {program} reads no row of the table")
-                elif not re.search(rf"(->|\.){field}\b", read(ROOT / main_file) + shared):
-                    errors.append(f"{name}: {main_file} takes it and reads it nowhere")
-    known = {"HELIOS_" + name.upper().replace(".", "_") for name, _, _ in rows}
-    told, heard = (set(TOLD.findall(read(ROOT / p))) for p in ("src/agent/env.c", "src/client/client.c"))
-    for env in sorted(told ^ heard):
-        errors.append(f"{env}: told to ranks (src/agent/env.c) or read by libhelios (src/client/client.c), not both")
-    for env in sorted((told | heard) - known):
-        errors.append(f"{env}: no row of the table")
-    print("\n".join(errors) if errors else f"options: {len(rows)} rows ok")
+                main = ROOT / "cmd" / MAINS[program]
+                text = read(main.rglob("*.c")) if main.is_dir() else main.read_text()
+                if not is_read(field.partition(".")[0], text):
+                    errors.append(f"{rows}: cmd/{MAINS[program]} takes their flags and does not read {field}")
+    return len(slices)
+
+
+def check_ranks(errors):
+    told = set(TOLD.findall((ROOT / "src/agent/env.c").read_text()))
+    heard = set(TOLD.findall((ROOT / "src/client/client.c").read_text()))
+    if '"HELIOS_AUTH_SECRET_FILE"' in (ROOT / "src/client/client.c").read_text():
+        heard.add("hl_auth_rows")
+    for rows in sorted(told ^ heard):
+        errors.append(f"{rows}: told to ranks (src/agent/env.c) or read by libhelios (src/client/client.c), not both")
+
+
+def main():
+    errors = []
+    names = check_rows(errors)
+    slices = check_slices(errors)
+    check_ranks(errors)
+    print("\n".join(errors) if errors else f"options: {len(names)} rows in {slices} slices ok")
     sys.exit(1 if errors else 0)
 
 

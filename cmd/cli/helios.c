@@ -116,22 +116,22 @@ static const struct cli_command commands[] = {
 static const struct hl_option globals[] = {
     {"state", "--state", "",
      "Directory of the local cluster, as HELIOS_STATE; empty for ~/.local/state/helios.",
-     HL_OPT_PATH, 0, 0, NULL, offsetof(struct cli_globals, state), 0},
+     HL_OPT_PATH, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, state)},
     {"controller", "--controller", "",
      "Address of the Controller, as HELIOS_CONTROLLER; empty for the local cluster's "
      "or the option controller.address.",
-     HL_OPT_STRING, 0, 0, NULL, offsetof(struct cli_globals, controller), 0},
+     HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, controller)},
     {"rpc-timeout", "--rpc-timeout", "",
      "Deadline of one call to a daemon; empty for HELIOS_RPC_TIMEOUT or the option rpc.timeout.",
-     HL_OPT_DURATION, 10, 3600000, NULL, offsetof(struct cli_globals, timeout_ms), 0},
+     HL_OPT_DURATION, 10, 3600000, NULL, HL_OPTION_FIELD(struct cli_globals, timeout_ms)},
     {"output", "-o,--output", "text",
      "How results are printed: tables cut to the terminal, whole tables, or JSON.",
-     HL_OPT_ENUM, 0, 0, "text|wide|json", offsetof(struct cli_globals, output), 0},
+     HL_OPT_ENUM, 0, 0, "text|wide|json", HL_OPTION_FIELD(struct cli_globals, output)},
     {"wide", "--wide", "false", "Print whole tables, as -o wide.",
-     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct cli_globals, wide), 0},
+     HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, wide)},
     {"verbose", "-v,--verbose", "false",
      "Say with an error which call to which daemon failed, as HELIOS_LOG_LEVEL=debug.",
-     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct cli_globals, verbose), 0},
+     HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, verbose)},
 };
 
 /* clang-format on */

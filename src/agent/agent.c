@@ -87,6 +87,8 @@ static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts
     o.host_id = a->host_id;
     o.machine = opts->machine != NULL ? opts->machine : opts->slots;
     o.machine_foreign = opts->foreign_topology;
+    o.data = opts->data;
+    o.retry = opts->read->retry;
     o.changed = on_store_change;
     o.arg = a;
     if (o.l2_pool[0] == '\0')
@@ -96,8 +98,6 @@ static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts
 
 static void open_chunks(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
-    snprintf(a->secret_file, sizeof(a->secret_file), "%s",
-             opts->secret_file != NULL ? opts->secret_file : "");
     if (chunks_open(a->name, opts->state_dir, opts->slots, opts->chunk_memory, &a->chunks) != HL_OK)
         hl_warn("HybridPS chunks of this node's ranks are not counted: %s", hl_error_text());
 }
@@ -146,20 +146,14 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
         (size_t)snprintf(a->name, sizeof(a->name), "%s", opts->name) >= sizeof(a->name))
         return hl_fail(HL_EINVAL, "--name has more than %zu bytes", sizeof(a->name) - 1);
     a->name[sizeof(a->name) - 1] = '\0';
-    a->data_connect_ms = opts->store.data_connect_ms;
-    a->data_stall_ms = opts->store.data_stall_ms;
-    a->data_batch_ms = opts->store.data_batch_ms;
-    a->data_rdma_retry_ms = opts->store.data_rdma_retry_ms;
-    a->data_endpoints = opts->store.data_endpoints;
-    a->data_batch_bytes = opts->store.data_batch_bytes;
-    a->read_timeout_ms = opts->read_timeout_ms;
-    a->read_retries = opts->read_retries;
-    a->read_retry_pause_ms = opts->read_retry_pause_ms;
+    a->auth = opts->auth;
+    a->data = opts->data;
+    a->read = opts->read;
     a->python_dir = strdup(opts->python_dir);
     a->library = strdup(opts->library != NULL ? opts->library : "");
     if (a->python_dir == NULL || a->library == NULL)
         return hl_fail(HL_ENOMEM, "agent");
-    env_find_addresses(a, opts->controller, opts->rank_address);
+    env_find_addresses(a, opts->calls->agent_controller, opts->rank_address);
     return env_find_gpus(a, opts->machine != NULL ? opts->machine : opts->slots);
 }
 
@@ -185,7 +179,7 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
     HL_TRY(hl_serve_agent(opts->rpc, &serve, &calls_handlers, &a->server));
     reachable_address(a, hl_rpc_server_address(a->server), a->address, sizeof(a->address));
     HL_TRY(make_node(a, opts));
-    return link_start(a, opts->controller);
+    return link_start(a, opts->calls->agent_controller);
 }
 
 hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out)
@@ -200,7 +194,7 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
     a->rpc = opts->rpc;
     a->telemetry = opts->telemetry;
     a->telemetry_arg = opts->telemetry_arg;
-    a->rpc_timeout_ms = opts->rpc_timeout_ms > 0 ? opts->rpc_timeout_ms : 10000;
+    a->rpc_timeout_ms = opts->calls->timeout_ms;
     hl_status st = agent_start(a, opts);
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];

@@ -18,8 +18,11 @@
 #include <stdint.h>
 
 #include "agent/store.h"
+#include "auth/conf.h"
 #include "base/buf.h"
 #include "base/status.h"
+#include "fetch/conf.h"
+#include "rpc/conf.h"
 
 struct hl_agent;
 struct hl_loop;
@@ -28,29 +31,36 @@ struct hl_rpc;
 struct hl_agent_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
-    const char *name;        /* "" = host name */
-    const char *listen;      /* "127.0.0.1:0" */
-    const char *controller;  /* "127.0.0.1:7400" */
-    const char *secret_file; /* that ranks are told of; "" = none */
-    const char *state_dir;
-    const char *executor;     /* "process" */
-    const char *rank_address; /* "" = of the interface that reaches the Controller */
-    const char *library;      /* HELIOS_LIBRARY of the ranks; "" = as their system has it */
-    const char *python_dir;   /* put in front of the ranks' PYTHONPATH; "" = nothing */
+    const struct hl_rpc_conf *calls;
+    const struct hl_auth_conf *auth; /* ranks are told of these three */
+    const struct hl_net_conf *data;
+    const struct hl_read_conf *read;
+    const char *library; /* HELIOS_LIBRARY of the ranks; "" = as their system has it */
     const struct hl_api_slot_list *slots;   /* borrowed */
     const struct hl_api_slot_list *machine; /* that they are a share of; NULL: of all */
     int foreign_topology;                   /* the slots are another machine's */
-    uint64_t log_max_bytes;
-    uint64_t chunk_memory; /* host memory for HybridPS chunks of ranks; 0 = all */
-    int rpc_timeout_ms;
-    /* Of the ranks; 0 = they know best, < 0 = none. */
-    int read_timeout_ms, read_retries, read_retry_pause_ms;
-    struct store_opts store; /* loop, rpc, node, machine and changed are filled in; host_id "" = the
-                                system's, l2_pool "" = by the node's name */
+    struct store_opts store; /* loop, rpc, node, machine, data, retry and changed are filled in;
+                                host_id "" = the system's, l2_pool "" = by the node's name */
     /* False: there is none. Called in worker threads. */
     bool (*telemetry)(void *arg, struct hl_api_telemetry *out);
     void *telemetry_arg;
+
+    /* Options, by hl_agent_rows. */
+    const char *name;   /* "" = host name */
+    const char *listen; /* "127.0.0.1:0" */
+    const char *state_dir;
+    const char *executor;     /* "process" */
+    const char *rank_address; /* "" = of the interface that reaches the Controller */
+    const char *python_dir;   /* put in front of the ranks' PYTHONPATH; "" = nothing */
+    uint64_t log_max_bytes;
+    uint64_t chunk_memory; /* host memory for HybridPS chunks of ranks; 0 = all */
+    /* For who starts it: */
+    const char *topology; /* hwloc XML; "" = this machine; the slots count */
+    const char *share;    /* of it; "" = all */
+    bool stop_containers; /* when the Agent ends */
 };
+
+extern const struct hl_option_rows hl_agent_rows;
 
 hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out) HL_CHECK;
 /* Address with the real port, as other machines reach it. Borrowed. */

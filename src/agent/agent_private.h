@@ -44,10 +44,9 @@ struct hl_agent {
     char address[256];
     char host_id[64];
     char rank_address[128];
-    char secret_file[4096]; /* that ranks are told of; "" = none */
-    char host_address[64];  /* rank_address as an IP address, "" = it has none */
-    char interface[64];     /* network interface of rank_address, "" = unknown */
-    const char **gpus;      /* PCI addresses, in the order of the driver's numbers */
+    char host_address[64]; /* rank_address as an IP address, "" = it has none */
+    char interface[64];    /* network interface of rank_address, "" = unknown */
+    const char **gpus;     /* PCI addresses, in the order of the driver's numbers */
     size_t gpu_count;
     char *python_dir;
     char *library;
@@ -60,9 +59,9 @@ struct hl_agent {
     void *telemetry_arg;
     int rpc_timeout_ms;
     /* told to ranks; 0 = they know best */
-    int data_connect_ms, data_stall_ms, data_batch_ms, data_endpoints, data_rdma_retry_ms;
-    int read_timeout_ms, read_retries, read_retry_pause_ms;
-    size_t data_batch_bytes;
+    const struct hl_auth_conf *auth; /* what ranks are told of */
+    const struct hl_net_conf *data;
+    const struct hl_read_conf *read;
     int closing;
     size_t pending; /* workers and calls under way */
 };

@@ -7,7 +7,7 @@
 #include "agent/agent_private.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "conf/options.h"
+#include "conf/conf.h"
 #include "core/tier_metrics.h"
 
 #define METRICS_MAX ((size_t)4 << 20)

@@ -104,34 +104,27 @@ static hl_status set_if_absent(struct hl_env *env, const char *key, const char *
     return hl_env_set(env, key, value);
 }
 
-/* 0: not told. */
-static hl_status set_number(struct hl_env *env, const char *key, size_t value, const char *unit)
+static hl_status set_rows(struct hl_env *env, const struct hl_option_rows *options,
+                          const void *values)
 {
-    char text[32];
-    snprintf(text, sizeof(text), "%zu%s", value, unit);
-    return value > 0 ? set_if_absent(env, key, text) : HL_OK;
+    for (size_t i = 0; i < options->count; i++) {
+        char name[80];
+        HL_AUTO(hl_freep) char *text = hl_option_show(&options->rows[i], values);
+        if (text == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating an environment variable");
+        HL_TRY(set_if_absent(env, hl_option_env(&options->rows[i], name, sizeof(name)), text));
+    }
+    return HL_OK;
 }
 
-/* The same where 0 is a value: less than 0 stands for it. */
-static hl_status set_number_or_none(struct hl_env *env, const char *key, int value,
-                                    const char *unit)
-{
-    return value < 0 ? set_if_absent(env, key, "0") : set_number(env, key, (size_t)value, unit);
-}
-
-/* What libhelios takes from the option table. */
+/* The options that libhelios reads. */
 static hl_status set_options(const struct hl_agent *a, struct hl_env *env)
 {
-    HL_TRY(set_if_absent(env, "HELIOS_AUTH_SECRET_FILE", a->secret_file));
-    HL_TRY(set_number(env, "HELIOS_DATA_CONNECT_TIMEOUT", (size_t)a->data_connect_ms, "ms"));
-    HL_TRY(set_number(env, "HELIOS_DATA_STALL", (size_t)a->data_stall_ms, "ms"));
-    HL_TRY(set_number(env, "HELIOS_DATA_ENDPOINTS", (size_t)a->data_endpoints, ""));
-    HL_TRY(set_number(env, "HELIOS_DATA_BATCH_BYTES", a->data_batch_bytes, ""));
-    HL_TRY(set_number_or_none(env, "HELIOS_DATA_RDMA_RETRY", a->data_rdma_retry_ms, "ms"));
-    HL_TRY(set_number_or_none(env, "HELIOS_DATA_BATCH_MS", a->data_batch_ms, "ms"));
-    HL_TRY(set_number(env, "HELIOS_READ_TIMEOUT", (size_t)a->read_timeout_ms, "ms"));
-    HL_TRY(set_number_or_none(env, "HELIOS_READ_RETRIES", a->read_retries, ""));
-    return set_number_or_none(env, "HELIOS_READ_RETRY_PAUSE", a->read_retry_pause_ms, "ms");
+    HL_TRY(set_rows(env, &hl_auth_rows, a->auth));
+    HL_TRY(set_rows(env, &hl_net_connect_rows, a->data));
+    HL_TRY(set_rows(env, &hl_net_client_rows, a->data));
+    HL_TRY(set_rows(env, &hl_read_retry_rows, a->read));
+    return set_rows(env, &hl_read_timeout_rows, a->read);
 }
 
 /* Where ranks of this host put chunks that do not fit their memory: the L3's socket, if its host is

@@ -29,15 +29,12 @@ static hl_status open_l2(struct store *s, const struct store_opts *o)
     struct store_tier *t = &s->tiers[s->tier_count];
     if (s->opts.l2_size == 0)
         return HL_OK;
-    HL_TRY(hl_pool_open(&(struct hl_pool_options){.path = s->pool_path,
-                                                  .capacity = s->opts.l2_size,
-                                                  .quarantine_ms = s->opts.quarantine_ms,
-                                                  .lease_ms = s->opts.lease_ms,
-                                                  .beat_ms = s->opts.beat_ms,
-                                                  .prefault = s->opts.prefault,
-                                                  .regions = regions,
-                                                  .region_count = l2_regions(o, regions)},
-                        &found, &s->pool));
+    struct hl_pool_options pool = o->pool;
+    pool.path = s->pool_path;
+    pool.capacity = o->l2_size;
+    pool.regions = regions;
+    pool.region_count = l2_regions(o, regions);
+    HL_TRY(hl_pool_open(&pool, &found, &s->pool));
     size_t len;
     s->base = hl_pool_base(s->pool, &len);
     if (found.adopted)
@@ -55,6 +52,12 @@ static hl_status keep_texts(struct store *s, const struct store_opts *o)
 {
     s->opts = *o;
     s->opts.machine = NULL;
+    if (s->opts.data == NULL)
+        s->opts.data = hl_net_conf_default();
+    if (o->migrate.zstd != NULL && hl_migrate_zstd_parse(o->migrate.zstd, &s->zstd) != HL_OK)
+        return hl_fail_prefix(HL_EINVAL, "migrate.zstd: ");
+    while ((s->opts.migrate.chunk_size & (s->opts.migrate.chunk_size - 1)) != 0)
+        s->opts.migrate.chunk_size &= s->opts.migrate.chunk_size - 1; /* its highest bit stays */
     snprintf(s->node, sizeof(s->node), "%s", o->node);
     snprintf(s->host_id, sizeof(s->host_id), "%s", o->host_id);
     s->pool_path = strdup(o->l2_pool);

@@ -22,7 +22,10 @@
 #include "api/types.h"
 #include "base/status.h"
 #include "fetch/remote.h"
+#include "mem/device/plank.h"
+#include "mem/pool/pool.h"
 #include "mem/tier/tier.h"
+#include "net/conf.h"
 #include "net/zmq/migrate.h"
 
 #define STORE_DEVICES_MAX 16
@@ -38,43 +41,38 @@ struct store;
 struct store_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
-    const char *node;    /* serverId */
-    const char *host_id; /* same value = same machine */
-    uint64_t l2_size;    /* 0 = no L2 */
+    const char *node; /* serverId */
     const char
         *l2_nodes; /* "0,2": NUMA nodes of this machine that it is spread over; "" = unbound */
-    const char *l2_pool; /* file; its socket is beside it with ".sock" */
-    uint32_t quarantine_ms;
-    uint32_t lease_ms;
-    uint32_t beat_ms;
-    int prefault;
+    struct hl_pool_options pool;  /* of the L2 but path, capacity and regions */
     struct hl_tier_limits limits; /* watermarks of its tiers */
-    const char *devices;          /* "emu:64MiB,cuda:0", "" = none */
-    const char *cuda_driver;      /* "" = libcuda.so.1 */
-    uint64_t plank_piece;
-    unsigned plank_buffers;
-    const char *nic_class; /* "auto" or a name of core/topo.h */
+    struct hl_device_options device;
+    struct hl_plank_options plank;
+    const struct hl_net_conf *data; /* NULL = defaults */
+    struct hl_migrate_tuning migrate;
+    struct hl_retry retry; /* of a chunk with a wrong checksum */
     /* All the machine, also where the node is a share of it; borrowed during open. */
     const struct hl_api_slot_list *machine;
-    int machine_foreign;     /* it is a file's: its NUMA nodes are not those of the devices */
-    const char *data_listen; /* "" = none */
-    int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
-    int data_connect_ms;              /* of a connection to another host; 0 = HL_NET_CONNECT_MS */
-    int data_endpoints;               /* likewise */
-    size_t data_batch_bytes;          /* likewise */
-    int data_batch_ms, data_stall_ms; /* likewise; < 0 ms: no waiting */
-    int data_rdma_retry_ms;           /* likewise; < 0 never */
-    const char *migrate_listen;       /* "" = none */
-    struct hl_migrate_tuning migrate;
-    int copies;              /* threads */
-    int locate_timeout_ms;   /* until another Agent has said where its copy lies; 0 = the copy's */
-    struct hl_retry retry;   /* of a chunk with a wrong checksum */
-    uint64_t retry_first_ms; /* rest of the direct path after a failure */
-    uint64_t retry_max_ms;
+    int machine_foreign;          /* it is a file's: its NUMA nodes are not those of the devices */
     const struct hl_net_ops *net; /* of fetches; NULL = hl_net_auto */
     void (*changed)(void *arg);   /* what the store holds has changed */
     void *arg;
+
+    /* Options, by store_rows. */
+    const char *host_id;        /* same value = same machine */
+    uint64_t l2_size;           /* 0 = no L2 */
+    const char *l2_pool;        /* file; its socket is beside it with ".sock" */
+    const char *devices;        /* "emu:64MiB,cuda:0", "" = none */
+    const char *nic_class;      /* "auto" or a name of core/topo.h */
+    const char *data_listen;    /* "" = none */
+    const char *migrate_listen; /* "" = none */
+    int copies;                 /* threads */
+    int locate_timeout_ms;   /* until another Agent has said where its copy lies; 0 = the copy's */
+    uint64_t retry_first_ms; /* rest of the direct path after a failure */
+    uint64_t retry_max_ms;
 };
+
+extern const struct hl_option_rows store_rows;
 
 hl_status store_open(const struct store_opts *opts, struct store **out) HL_CHECK;
 /* Copies end with HL_ECANCELED; store_busy says how many are still to be answered, while the loop

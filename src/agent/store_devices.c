@@ -45,8 +45,7 @@ static hl_status open_device(struct store *s, const char *spec,
     if (s->tier_count == HL_ARRAY_LEN(s->tiers))
         return hl_fail(HL_EINVAL, "--devices: at most %d", STORE_DEVICES_MAX);
     *t = (struct store_tier){.tier = HL_TIER_L1};
-    struct hl_device_options device = {.cuda_driver = s->opts.cuda_driver};
-    HL_TRY(hl_device_open(spec, &device, &t->memory));
+    HL_TRY(hl_device_open(spec, &s->opts.device, &t->memory));
     hl_device_info(t->memory, &info);
     for (size_t i = 0; i < s->tier_count; i++)
         number += s->tiers[i].tier == HL_TIER_L1 &&
@@ -54,12 +53,11 @@ static hl_status open_device(struct store *s, const char *spec,
     snprintf(t->device, sizeof(t->device), "%s:%d", info.kind, number);
     t->numa = info.numa;
     hl_status st = find_nic(s, machine, info.numa, &t->nic);
+    struct hl_plank_options plank = s->opts.plank;
+    plank.lanes = (unsigned)s->opts.copies;
+    plank.device = t->memory;
     if (st == HL_OK)
-        st = hl_plank_create(&(struct hl_plank_options){.piece = s->opts.plank_piece,
-                                                        .buffers = s->opts.plank_buffers,
-                                                        .lanes = (unsigned)s->opts.copies,
-                                                        .device = t->memory},
-                             &t->plank);
+        st = hl_plank_create(&plank, &t->plank);
     if (st == HL_OK)
         st = hl_tier_over_device(t->memory, t->device, &s->opts.limits, &t->t);
     if (st != HL_OK) {

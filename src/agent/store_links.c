@@ -122,15 +122,11 @@ void store_local_back(struct store *s, const char *socket, struct hl_l3_client *
 static struct hl_net_connect_opts connect_opts(const struct store *s, const char *address,
                                                enum hl_net_mode mode)
 {
-    return (struct hl_net_connect_opts){
-        .address = address,
-        .timeout_ms = s->opts.data_connect_ms > 0 ? s->opts.data_connect_ms : HL_NET_CONNECT_MS,
-        .stall_ms = s->opts.data_stall_ms,
-        .endpoints = s->opts.data_endpoints,
-        .rdma_retry_ms = s->opts.data_rdma_retry_ms,
-        .batch_bytes = s->opts.data_batch_bytes,
-        .mode = mode,
-        .ops = s->opts.net};
+    return (struct hl_net_connect_opts){.address = address,
+                                        .conf = s->opts.data,
+                                        .timeout_ms = s->opts.data->connect_ms,
+                                        .mode = mode,
+                                        .ops = s->opts.net};
 }
 
 /* Connections of two kinds to one address are kept apart. */
@@ -179,7 +175,6 @@ static hl_status puts_open(struct store *s, const char *address, struct store_pu
         return hl_fail(HL_ENOMEM, "connection to %s", address);
     snprintf(p->address, sizeof(p->address), "%s", address);
     struct hl_put_queue_opts opts = {.connect = connect_opts(s, p->address, HL_NET_AUTO),
-                                     .batch_ms = s->opts.data_batch_ms,
                                      .cancel = &s->stopping};
     opts.connect.endpoints = 1;
     hl_status st = hl_put_queue_open(&opts, &p->queue);

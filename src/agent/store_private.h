@@ -83,7 +83,8 @@ struct store_health {
 };
 
 struct store {
-    struct store_opts opts; /* its texts are copies in the fields below */
+    struct store_opts opts; /* node, host_id and l2_pool are copies in the fields below */
+    int zstd;               /* of opts.migrate */
     char node[STORE_NAME_MAX];
     char host_id[64];
     char *pool_path;

@@ -43,7 +43,7 @@ static hl_status send_migration(struct sending *x)
                                                                   .cancel = &x->s->stopping,
                                                                   .dead_ms = t->dead_ms,
                                                                   .io_threads = t->io_threads,
-                                                                  .zstd = t->zstd},
+                                                                  .zstd = x->s->zstd},
                                    x->data, x->ref.size, x->ref.crc32, ms, &report);
     if (report.chunks_had > 0) {
         hl_fault_count("migration-resumed", hl_route_path_name(HL_PATH_ZMQ));
@@ -313,7 +313,7 @@ static void on_put(void *arg, hl_status st, const char *words)
 
 static int is_small(const struct store *s, uint64_t size)
 {
-    size_t most = s->opts.data_batch_bytes > 0 ? s->opts.data_batch_bytes : HL_NET_BATCH_BYTES;
+    size_t most = s->opts.data->batch_bytes;
     return size < most;
 }
 

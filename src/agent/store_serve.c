@@ -161,10 +161,7 @@ hl_status store_serve(struct store *s)
                 .listen = s->opts.data_listen,
                 .pool = base,
                 .pool_len = len,
-                .put_queue = s->opts.data_put_queue,
-                .put_timeout_ms = s->opts.data_put_timeout_ms,
-                .connect_ms = s->opts.data_connect_ms,
-                .spin_us = s->opts.data_spin_us,
+                .conf = s->opts.data,
                 .put = {.begin = put_begin, .commit = put_tagged, .abort = put_drop, .arg = s},
             },
             &s->net));

@@ -184,7 +184,7 @@ hl_status attach_renew(struct operation *op, enum renew how)
             return st;
         if (!operation_pause(op, PAUSE_MS))
             return hl_fail_prefix(
-                st, "the L3 daemon did not come back in %d ms: ", op->client->timeout_ms);
+                st, "the L3 daemon did not come back in %d ms: ", op->client->read.timeout_ms);
     }
 }
 

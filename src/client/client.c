@@ -9,11 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLIENT_CONNECT_MIN_MS 100 /* as in the table of options */
-#define CLIENT_CONNECT_MAX_MS 3600000
-#define CLIENT_TIMEOUT_MIN_MS 10
-#define CLIENT_TIMEOUT_MAX_MS 3600000
-
 static const char *strip_scheme(const char *address)
 {
     const char *at = strstr(address, "://");
@@ -29,51 +24,22 @@ static hl_status copy_address(const char *given, const char *variable, char **ou
     return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating an address");
 }
 
-/* A row of src/conf/table.c, as this process' environment has it. */
-static hl_status from_environment(const char *variable, uint64_t min, uint64_t max,
-                                  hl_status (*parse)(const char *text, uint64_t *out),
-                                  uint64_t *value)
-{
-    const char *text = getenv(variable);
-    if (text == NULL || text[0] == '\0')
-        return HL_OK;
-    hl_status st = parse(text, value);
-    if (st != HL_OK)
-        return hl_fail_prefix(st, "%s: ", variable);
-    if (*value < min || *value > max)
-        return hl_fail(HL_EINVAL, "%s: '%s' is not within %llu and %llu", variable, text,
-                       (unsigned long long)min, (unsigned long long)max);
-    return HL_OK;
-}
-
+/* A rank has its Agent's values in its environment. */
 static hl_status read_environment(helios_client *c)
 {
-    uint64_t bytes = 64 << 10, wait_ms = 1, stall_ms = 800, connect_ms = HL_NET_CONNECT_MS,
-             endpoints = 2, rdma_retry_ms = 60000, timeout_ms = CLIENT_TIMEOUT_MS,
-             retries = CLIENT_RETRIES, pause_ms = 1;
-    HL_TRY(from_environment("HELIOS_DATA_BATCH_BYTES", 1024, 64 << 10, hl_parse_bytes, &bytes));
-    HL_TRY(from_environment("HELIOS_DATA_BATCH_MS", 0, 1000, hl_parse_duration_ms, &wait_ms));
-    HL_TRY(from_environment("HELIOS_DATA_STALL", 10, 60000, hl_parse_duration_ms, &stall_ms));
-    HL_TRY(from_environment("HELIOS_DATA_CONNECT_TIMEOUT", CLIENT_CONNECT_MIN_MS,
-                            CLIENT_CONNECT_MAX_MS, hl_parse_duration_ms, &connect_ms));
-    HL_TRY(from_environment("HELIOS_DATA_ENDPOINTS", 1, HL_NET_ENDPOINTS_MAX, hl_parse_bytes,
-                            &endpoints));
-    HL_TRY(from_environment("HELIOS_DATA_RDMA_RETRY", 0, 24 * 3600 * 1000, hl_parse_duration_ms,
-                            &rdma_retry_ms));
-    HL_TRY(from_environment("HELIOS_READ_TIMEOUT", CLIENT_TIMEOUT_MIN_MS, CLIENT_TIMEOUT_MAX_MS,
-                            hl_parse_duration_ms, &timeout_ms));
-    HL_TRY(
-        from_environment("HELIOS_READ_RETRIES", 0, CLIENT_RETRIES_MAX, hl_parse_bytes, &retries));
-    HL_TRY(from_environment("HELIOS_READ_RETRY_PAUSE", 0, CLIENT_PAUSE_MAX_MS, hl_parse_duration_ms,
-                            &pause_ms));
-    c->timeout_ms = (int)timeout_ms;
-    c->retry = (struct hl_retry){.count = (int)retries, .pause_ms = (int)pause_ms};
-    c->endpoints = (int)endpoints;
-    c->rdma_retry_ms = rdma_retry_ms > 0 ? (int)rdma_retry_ms : -1;
-    c->connect_ms = (int)connect_ms;
-    c->batch_bytes = (size_t)bytes;
-    c->batch_ms = wait_ms > 0 ? (int)wait_ms : -1;
-    c->stall_ms = (int)stall_ms;
+    const struct {
+        const struct hl_option_rows *options;
+        void *values;
+    } all[] = {{&hl_net_connect_rows, &c->data},
+               {&hl_net_client_rows, &c->data},
+               {&hl_read_retry_rows, &c->read},
+               {&hl_read_timeout_rows, &c->read}};
+
+    c->data = *hl_net_conf_default();
+    for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
+        HL_TRY(hl_options_defaults(all[i].options->rows, all[i].options->count, all[i].values));
+        HL_TRY(hl_options_environment(all[i].options->rows, all[i].options->count, all[i].values));
+    }
     return HL_OK;
 }
 
@@ -94,9 +60,9 @@ static hl_status read_options(helios_client *c, const helios_options *o)
     c->way = (enum client_way)way;
     HL_TRY(read_environment(c));
     if (o->timeout_ms > 0)
-        c->timeout_ms = o->timeout_ms;
+        c->read.timeout_ms = o->timeout_ms;
     if (o->retries != 0)
-        c->retry.count = o->retries > 0 ? o->retries : 0;
+        c->read.retry.count = o->retries > 0 ? o->retries : 0;
     HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
     /* who started this rank was there, and is waited for while it is restarted */
     atomic_store_explicit(&c->controller_seen, getenv("HELIOS_JOB") != NULL, memory_order_relaxed);

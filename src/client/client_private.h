@@ -17,17 +17,16 @@
 #include "base/id.h"
 #include "base/plane.h"
 #include "base/status.h"
+#include "fetch/conf.h"
 #include "fetch/remote.h"
 #include "helios/helios.h"
 #include "mem/pool/l3_client.h"
+#include "net/conf.h"
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"
 
-#define SMALL_READ          ((uint64_t)16 << 10) /* a lock or a look at the clock counts */
-#define CLIENT_TIMEOUT_MS   30000
-#define CLIENT_RETRIES      3
-#define CLIENT_RETRIES_MAX  100
-#define CLIENT_PAUSE_MAX_MS 1000
+#define SMALL_READ         ((uint64_t)16 << 10) /* a lock or a look at the clock counts */
+#define CLIENT_RETRIES_MAX 100
 
 /* How long a daemon that is silent is waited for: to the deadline, for one call, or briefly because
  * there may be another copy. */
@@ -120,14 +119,8 @@ struct helios_client {
     enum found controller_found;
     char *l3_address;
     enum client_way way;
-    int timeout_ms;
-    struct hl_retry retry;
-    int connect_ms;     /* of one connection to another host's pool */
-    size_t batch_bytes; /* of small writes over the network; see net/put_queue.h */
-    int batch_ms;
-    int stall_ms;
-    int endpoints;     /* of a connection, for large reads */
-    int rdma_retry_ms; /* of a connection that fell back from RDMA; < 0 never */
+    struct hl_net_conf data;
+    struct hl_read_conf read;
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller; /* NULL without an address */
     struct hl_rpc_peer *l3;

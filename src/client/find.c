@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "auth/conf.h"
 #include "auth/secret.h"
 #include "base/buf.h"
 #include "client/client_private.h"
-#include "conf/options.h"
+#include "conf/conf.h"
 #include "core/json.h"
 #include "os/file.h"
+#include "rpc/conf.h"
 
 #define CLUSTER_FILE_MAX (1u << 20)
 #define PATH_BYTES       4096
@@ -63,25 +65,37 @@ static hl_status read_cluster(const char *state, char **out)
     return st;
 }
 
+/* What libhelios reads of the configuration files. */
+struct find_conf {
+    struct hl_rpc_conf calls;
+    struct hl_auth_conf auth;
+};
+
+static const struct hl_conf_slice find_slices[] = {
+    {&hl_rpc_controller_rows, offsetof(struct find_conf, calls), HL_CLI},
+    {&hl_rpc_agent_rows, offsetof(struct find_conf, calls), HL_AGENT},
+    {&hl_auth_rows, offsetof(struct find_conf, auth), HL_CLI},
+};
+
+static const struct hl_conf_schema find_schema = {
+    .slices = find_slices, .count = HL_ARRAY_LEN(find_slices), .partial = true};
+
 /* controller.address of the configuration files and the environment, else agent.controller. */
 static hl_status read_configured(char **out, enum found *how)
 {
     char name[] = "libhelios", *argv[] = {name, NULL};
-    struct hl_conf *conf = calloc(1, sizeof(*conf));
-    if (conf == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for the configuration");
-    hl_status st = hl_conf_load(HL_CLI, 1, argv, conf, NULL);
-    const char *own = conf->controller_address, *agents = conf->agent_controller;
-    if (st == HL_OK && (*out = strdup(own[0] != '\0' ? own : agents)) == NULL)
+    struct hl_conf conf = {0};
+    struct find_conf values = {0};
+    HL_TRY(hl_conf_load(&find_schema, HL_CLI, 1, argv, &values, &conf, NULL));
+    hl_status st = HL_OK;
+    bool own = values.calls.controller[0] != '\0';
+    if ((*out = strdup(own ? values.calls.controller : values.calls.agent_controller)) == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for an address");
     if (st == HL_OK)
-        st = hl_auth_use_file(conf->auth_secret_file);
-    if (st == HL_OK) {
-        *how = own[0] != '\0' || hl_conf_is_set(conf, "agent.controller") ? FOUND_CONFIGURED
-                                                                          : FOUND_DEFAULT;
-        hl_conf_fini(conf);
-    }
-    free(conf);
+        st = hl_auth_use_file(values.auth.secret_file);
+    if (st == HL_OK)
+        *how = own || hl_conf_is_set(&conf, "agent.controller") ? FOUND_CONFIGURED : FOUND_DEFAULT;
+    hl_conf_fini(&conf);
     return st;
 }
 

@@ -166,12 +166,9 @@ static struct conn_lease borrow_locked(struct net *net)
 static hl_status connect_loan(struct operation *op, struct net *net, struct conn_lease *loan)
 {
     char address[300];
-    int left = operation_left_ms(op), limit = op->client->connect_ms;
-    struct hl_net_connect_opts opts = {.address = address,
-                                       .timeout_ms = left < limit ? left : limit,
-                                       .stall_ms = op->client->stall_ms,
-                                       .endpoints = op->client->endpoints,
-                                       .rdma_retry_ms = op->client->rdma_retry_ms};
+    int left = operation_left_ms(op), limit = op->client->data.connect_ms;
+    struct hl_net_connect_opts opts = {
+        .address = address, .conf = &op->client->data, .timeout_ms = left < limit ? left : limit};
     pthread_mutex_lock(&net->lock);
     snprintf(address, sizeof(address), "%s", net->address);
     loan->epoch = net->epoch;
@@ -379,7 +376,7 @@ static hl_status fetch_range(struct reading *r, struct conn_lease *loan, uint64_
     char name[NAME_MAX_TEXT], why[256];
     struct hl_remote remote = {.net = loan->client,
                                .extent = r->place->extent,
-                               .retry = r->op->client->retry,
+                               .retry = r->op->client->read.retry,
                                .ops = &ops,
                                .arg = r};
     hl_status st = hl_remote_read(&remote, off, dst, len);
@@ -434,13 +431,12 @@ hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint6
 
 static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts **out)
 {
-    struct hl_put_queue_opts opts = {.connect = {.address = net->address,
-                                                 .timeout_ms = c->connect_ms,
-                                                 .stall_ms = c->stall_ms,
-                                                 .endpoints = 1,
-                                                 .rdma_retry_ms = c->rdma_retry_ms,
-                                                 .batch_bytes = c->batch_bytes},
-                                     .batch_ms = c->batch_ms};
+    struct hl_put_queue_opts opts = {
+        .connect = {.address = net->address,
+                    .conf = &c->data,
+                    .timeout_ms = c->data.connect_ms,
+                    .endpoints = 1},
+    };
     if (net->address[0] == '\0')
         return no_data_port(net);
     struct shared_puts *puts = calloc(1, sizeof(*puts));
@@ -490,7 +486,7 @@ static hl_status put_alone(struct operation *op, struct net *net, const void *da
 hl_status net_put(struct operation *op, struct net *net, const void *data, uint64_t size,
                   uint32_t crc32, struct hl_id *id)
 {
-    int small = size < op->client->batch_bytes;
+    int small = size < op->client->data.batch_bytes;
     hl_status st;
     do /* busy: the pool is giving up archived shards to make room */
         st = (small ? put_small : put_alone)(op, net, data, size, crc32, id);

@@ -9,7 +9,7 @@
 void operation_begin(struct operation *op, helios_client *client)
 {
     *op = (struct operation){.client = client, .started_ns = hl_now_ns(), .timed = 1};
-    op->deadline_ns = op->started_ns + (uint64_t)client->timeout_ms * HL_NS_PER_MS;
+    op->deadline_ns = op->started_ns + (uint64_t)client->read.timeout_ms * HL_NS_PER_MS;
 }
 
 int operation_expired(const struct operation *op)

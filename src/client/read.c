@@ -148,7 +148,7 @@ static void begin_read(struct operation *op, helios_client *client, uint64_t len
     op->timed = len > SMALL_READ || seen % TIMED_ONE_OF == 0 ||
                 atomic_load_explicit(&client->attach.shm, memory_order_relaxed) == NULL;
     op->started_ns = op->timed ? hl_now_ns() : hl_now_coarse_ns();
-    op->deadline_ns = op->started_ns + (uint64_t)client->timeout_ms * HL_NS_PER_MS;
+    op->deadline_ns = op->started_ns + (uint64_t)client->read.timeout_ms * HL_NS_PER_MS;
 }
 
 static hl_status read_verified(helios_client *client, struct hl_id id, uint64_t off, void *buf,

@@ -93,7 +93,7 @@ static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chu
 {
     char name[NAME_MAX_TEXT];
     operation_failed_crc(op, 1);
-    const struct hl_retry *retry = &op->client->retry;
+    const struct hl_retry *retry = &op->client->read.retry;
     if (tried < (uint32_t)retry->count &&
         operation_pause(op, hl_retry_pause_ms(retry, (int)tried))) {
         operation_retried(op);

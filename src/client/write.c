@@ -208,7 +208,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
         shard.tensors = (uint32_t)image.count;
         st = hl_shard_image_fill(&image, staging.ptr, &shard.crc32);
         /* The tensors may have taken their time: it is not the pool's. */
-        op->deadline_ns = hl_now_ns() + (uint64_t)op->client->timeout_ms * HL_NS_PER_MS;
+        op->deadline_ns = hl_now_ns() + (uint64_t)op->client->read.timeout_ms * HL_NS_PER_MS;
         if (st == HL_OK)
             st = put_bytes(op, &staging, image.size, shard.crc32, &id);
         hl_l3_staging_close(&staging);

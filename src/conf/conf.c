@@ -1,5 +1,5 @@
-/* The daemons' options: the table of table.c filled from file, environment and flags, with the
- * origin of every value kept for `helios conf`. */
+/* A program's options: its slices' rows filled from file, environment and flags, with the origin of
+ * every value kept for `helios conf`. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "conf/conf_private.h"
 #include "conf/options_private.h"
-#include "conf/table_private.h"
 #include "conf/yaml.h"
 #include "os/file.h"
 
@@ -39,20 +39,62 @@ static hl_status set_origin(struct hl_conf *conf, const struct hl_option *row, c
     va_end(ap);
     if (n < 0)
         return hl_fail(HL_ENOMEM, "out of memory");
-    free(conf->origin[row - hl_conf_table]);
-    conf->origin[row - hl_conf_table] = text;
+    free(conf->origin[row - conf->rows]);
+    conf->origin[row - conf->rows] = text;
+    return HL_OK;
+}
+
+static const struct hl_option *find_row(const struct hl_conf *conf, const char *name)
+{
+    for (size_t i = 0; i < conf->row_count; i++)
+        if (strcmp(conf->rows[i].name, name) == 0)
+            return &conf->rows[i];
+    return NULL;
+}
+
+/* ---- the slices ------------------------------------------------------------------------------ */
+
+static size_t count_rows(const struct hl_conf_schema *schema)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < schema->count; i++)
+        count += schema->slices[i].options->count;
+    return count;
+}
+
+/* Every row with its offset in the values and the programs of its slice. */
+static hl_status join_slices(const struct hl_conf_schema *schema, struct hl_conf *conf)
+{
+    size_t n = 0, count = count_rows(schema);
+    if (count > HL_OPTIONS_MAX)
+        return hl_fail(HL_EINVAL, "%zu options are more than %d", count, HL_OPTIONS_MAX);
+    conf->rows = calloc(count + 1, sizeof(*conf->rows));
+    conf->origin = calloc(count + 1, sizeof(*conf->origin));
+    if (conf->rows == NULL || conf->origin == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the option table");
+    for (size_t i = 0; i < schema->count; i++) {
+        const struct hl_conf_slice *slice = &schema->slices[i];
+        for (size_t k = 0; k < slice->options->count; k++, n++) {
+            conf->rows[n] = slice->options->rows[k];
+            conf->rows[n].offset += slice->offset;
+            conf->rows[n].programs = slice->programs;
+        }
+    }
+    conf->row_count = count;
+    conf->partial = schema->partial;
     return HL_OK;
 }
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-static hl_status unknown_key(const struct hl_yaml *doc, const char *pointer, const char *name)
+static hl_status unknown_key(const struct hl_conf *conf, const struct hl_yaml *doc,
+                             const char *pointer, const char *name)
 {
     const char *names[HL_OPTIONS_MAX];
-    for (size_t i = 0; i < hl_conf_table_count; i++)
-        names[i] = hl_conf_table[i].name;
+    for (size_t i = 0; i < conf->row_count; i++)
+        names[i] = conf->rows[i].name;
     struct hl_yaml_pos pos = hl_yaml_where_key(doc, pointer);
-    const char *near = hl_did_you_mean(name, names, hl_conf_table_count);
+    const char *near = hl_did_you_mean(name, names, conf->row_count);
     if (near != NULL)
         return hl_fail(HL_EINVAL, "%s:%d:%d: unknown option '%s'; did you mean '%s'?",
                        hl_yaml_name(doc), pos.line, pos.column, name, near);
@@ -63,14 +105,11 @@ static hl_status unknown_key(const struct hl_yaml *doc, const char *pointer, con
 static hl_status set_from_file(struct hl_conf *conf, const struct hl_yaml *doc, const char *pointer,
                                const char *name, const json_t *value)
 {
-    const struct hl_option *row = NULL;
     char number[64];
     const char *text = json_string_value(value);
-    for (size_t i = 0; i < hl_conf_table_count && row == NULL; i++)
-        if (strcmp(hl_conf_table[i].name, name) == 0)
-            row = &hl_conf_table[i];
+    const struct hl_option *row = find_row(conf, name);
     if (row == NULL)
-        return unknown_key(doc, pointer, name);
+        return conf->partial ? HL_OK : unknown_key(conf, doc, pointer, name);
     struct hl_yaml_pos pos = hl_yaml_where(doc, pointer);
     if (json_is_null(value))
         return HL_OK;
@@ -83,7 +122,7 @@ static hl_status set_from_file(struct hl_conf *conf, const struct hl_yaml *doc, 
         snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
         snprintf(number, sizeof(number), "%.15g", json_real_value(value));
-    hl_status st = hl_option_set(row, conf, text != NULL ? text : number);
+    hl_status st = hl_option_set(row, conf->values, text != NULL ? text : number);
     if (st != HL_OK)
         return hl_fail_prefix(st, "%s:%d:%d: %s: ", hl_yaml_name(doc), pos.line, pos.column, name);
     return set_origin(conf, row, "file %s:%d", hl_yaml_name(doc), pos.line);
@@ -157,13 +196,13 @@ static hl_status load_files(struct hl_conf *conf, const char *given)
 
 static hl_status load_env(struct hl_conf *conf)
 {
-    for (size_t i = 0; i < hl_conf_table_count; i++) {
+    for (size_t i = 0; i < conf->row_count; i++) {
         char name[80];
-        const struct hl_option *row = &hl_conf_table[i];
+        const struct hl_option *row = &conf->rows[i];
         const char *value = getenv(hl_option_env(row, name, sizeof(name)));
         if (value == NULL)
             continue;
-        hl_status st = hl_option_set(row, conf, value);
+        hl_status st = hl_option_set(row, conf->values, value);
         if (st != HL_OK)
             return hl_fail_prefix(st, "environment variable %s: ", name);
         HL_TRY(set_origin(conf, row, "environment %s", name));
@@ -179,36 +218,38 @@ static hl_status from_flag(void *arg, const struct hl_option *row)
 static hl_status load_all(struct hl_conf *conf, int argc, char **argv, int *rest)
 {
     const char *file = getenv("HELIOS_CONFIG");
-    struct hl_flags f = {.rows = hl_conf_table,
-                         .count = hl_conf_table_count,
+    struct hl_flags f = {.rows = conf->rows,
+                         .count = conf->row_count,
                          .programs = conf->program,
-                         .target = conf,
+                         .target = conf->values,
                          .config = &file,
                          .seen = from_flag,
                          .seen_arg = conf};
     HL_TRY(hl_flags_scan(&f, argc, argv, rest));
-    HL_TRY(hl_options_defaults(hl_conf_table, hl_conf_table_count, conf));
-    for (size_t i = 0; i < hl_conf_table_count; i++)
-        HL_TRY(set_origin(conf, &hl_conf_table[i], "default"));
+    HL_TRY(hl_options_defaults(conf->rows, conf->row_count, conf->values));
+    for (size_t i = 0; i < conf->row_count; i++)
+        HL_TRY(set_origin(conf, &conf->rows[i], "default"));
     HL_TRY(load_files(conf, file));
     HL_TRY(load_env(conf));
     f.apply = 1;
     return hl_flags_scan(&f, argc, argv, rest);
 }
 
-hl_status hl_conf_load(enum hl_program program, int argc, char **argv, struct hl_conf *conf,
-                       int *rest)
+hl_status hl_conf_load(const struct hl_conf_schema *schema, enum hl_program program, int argc,
+                       char **argv, void *values, struct hl_conf *conf, int *rest)
 {
     int at = 0;
     conf->program = program;
+    conf->values = values;
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
         printf("%s %s\n", program_name(program), HELIOS_VERSION);
         return HL_ECANCELED;
     }
-    hl_status st =
-        argc > 0 ? load_all(conf, argc - 1, argv + 1, &at) : load_all(conf, 0, argv, &at);
+    hl_status st = join_slices(schema, conf);
+    if (st == HL_OK)
+        st = argc > 0 ? load_all(conf, argc - 1, argv + 1, &at) : load_all(conf, 0, argv, &at);
     if (st == HL_ECANCELED) {
-        HL_AUTO(hl_freep) char *help = hl_conf_help(program);
+        HL_AUTO(hl_freep) char *help = hl_conf_help(conf);
         fputs(help != NULL ? help : "", stdout);
     } else if (st == HL_OK && rest == NULL && at + 1 < argc) {
         st = hl_fail(HL_EINVAL, "unexpected argument '%s'; options begin with --", argv[at + 1]);
@@ -224,19 +265,21 @@ hl_status hl_conf_load(enum hl_program program, int argc, char **argv, struct hl
 
 void hl_conf_fini(struct hl_conf *conf)
 {
-    hl_options_free(hl_conf_table, hl_conf_table_count, conf);
-    for (size_t i = 0; i < HL_OPTIONS_MAX; i++) {
+    hl_options_free(conf->rows, conf->row_count, conf->values);
+    for (size_t i = 0; i < conf->row_count; i++)
         free(conf->origin[i]);
-        conf->origin[i] = NULL;
-    }
+    free(conf->origin);
+    free(conf->rows);
+    *conf = (struct hl_conf){0};
 }
 
 const char *hl_conf_origin(const struct hl_conf *conf, const char *name)
 {
-    for (size_t i = 0; i < hl_conf_table_count; i++)
-        if (strcmp(hl_conf_table[i].name, name) == 0)
-            return conf->origin[i] != NULL ? conf->origin[i] : "default";
-    return NULL;
+    const struct hl_option *row = find_row(conf, name);
+    if (row == NULL)
+        return NULL;
+    const char *origin = conf->origin[row - conf->rows];
+    return origin != NULL ? origin : "default";
 }
 
 bool hl_conf_is_set(const struct hl_conf *conf, const char *name)
@@ -247,12 +290,12 @@ bool hl_conf_is_set(const struct hl_conf *conf, const char *name)
 
 /* ---- showing it ----------------------------------------------------------------------------- */
 
-char *hl_conf_help(enum hl_program program)
+char *hl_conf_help(const struct hl_conf *conf)
 {
     struct hl_buf text = HL_BUF(1 << 16);
-    (void)hl_buf_printf(&text, "usage: %s [options]%s\n\n", program_name(program),
-                        program == HL_CLI ? " COMMAND [arguments]" : "");
-    hl_options_help(hl_conf_table, hl_conf_table_count, program, 1, &text);
+    (void)hl_buf_printf(&text, "usage: %s [options]%s\n\n", program_name(conf->program),
+                        conf->program == HL_CLI ? " COMMAND [arguments]" : "");
+    hl_options_help(conf->rows, conf->row_count, conf->program, 1, &text);
     (void)hl_buf_printf(&text, "  %-30s %s\n  %-30s %s\n", "--config PATH",
                         "YAML file of options, as HELIOS_CONFIG; without either "
                         "/etc/helios/helios.yaml, then ~/.config/helios/helios.yaml.",
@@ -308,12 +351,12 @@ static void mask_password(char *text)
 json_t *hl_conf_dump(const struct hl_conf *conf)
 {
     json_t *list = json_array();
-    for (size_t i = 0; list != NULL && i < hl_conf_table_count; i++) {
-        const struct hl_option *row = &hl_conf_table[i];
+    for (size_t i = 0; list != NULL && i < conf->row_count; i++) {
+        const struct hl_option *row = &conf->rows[i];
         char env[80];
         if (conf->program != HL_CLI && !(row->programs & conf->program))
             continue;
-        HL_AUTO(hl_freep) char *value = hl_option_show(row, conf);
+        HL_AUTO(hl_freep) char *value = hl_option_show(row, conf->values);
         if (value != NULL)
             mask_password(value);
         json_t *item = json_pack(
@@ -329,14 +372,15 @@ json_t *hl_conf_dump(const struct hl_conf *conf)
     return list;
 }
 
-json_t *hl_conf_variables(void)
+json_t *hl_conf_variables(const struct hl_conf_schema *schema)
 {
     json_t *names = json_array();
-    for (size_t i = 0; i < hl_conf_table_count; i++) {
-        char name[80];
-        json_array_append_new(names,
-                              json_string(hl_option_env(&hl_conf_table[i], name, sizeof(name))));
-    }
+    for (size_t i = 0; i < schema->count; i++)
+        for (size_t k = 0; k < schema->slices[i].options->count; k++) {
+            char name[80];
+            const struct hl_option *row = &schema->slices[i].options->rows[k];
+            json_array_append_new(names, json_string(hl_option_env(row, name, sizeof(name))));
+        }
     return names;
 }
 
@@ -352,7 +396,16 @@ static char *in_units(uint64_t n, const char *const *names, const uint64_t *size
     return asprintf(&out, "%llu", (unsigned long long)n) >= 0 ? out : NULL;
 }
 
-char *hl_conf_text(const char *name, const char *value)
+static enum hl_option_kind kind_of(const struct hl_conf_schema *schema, const char *name)
+{
+    for (size_t i = 0; i < schema->count; i++)
+        for (size_t k = 0; k < schema->slices[i].options->count; k++)
+            if (strcmp(schema->slices[i].options->rows[k].name, name) == 0)
+                return schema->slices[i].options->rows[k].kind;
+    return HL_OPT_STRING;
+}
+
+char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const char *value)
 {
     static const char *const bytes[] = {"TiB", "GiB", "MiB", "KiB"};
     static const uint64_t byte_sizes[] = {1ull << 40, 1ull << 30, 1ull << 20, 1ull << 10};
@@ -360,10 +413,7 @@ char *hl_conf_text(const char *name, const char *value)
     static const uint64_t time_sizes[] = {86400000, 3600000, 60000, 1000, 1};
     static const char *const rates[] = {"Gbit", "Mbit", "Kbit"};
     static const uint64_t rate_sizes[] = {1000000000, 1000000, 1000};
-    enum hl_option_kind kind = HL_OPT_STRING;
-    for (size_t i = 0; i < hl_conf_table_count; i++)
-        if (strcmp(hl_conf_table[i].name, name) == 0)
-            kind = hl_conf_table[i].kind;
+    enum hl_option_kind kind = kind_of(schema, name);
     uint64_t n = strtoull(value, NULL, 10);
     if (kind == HL_OPT_BYTES)
         return in_units(n, bytes, byte_sizes, HL_ARRAY_LEN(bytes));
@@ -400,9 +450,8 @@ struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena)
     return list;
 }
 
-hl_status hl_conf_announce(const struct hl_conf *conf, json_t *doc)
+hl_status hl_conf_announce(const char *path, json_t *doc)
 {
-    const char *path = conf->ready_file;
     char *text = NULL;
     if (doc != NULL && path[0] != '\0' &&
         json_object_set_new(doc, "pid", json_integer((json_int_t)getpid())) == 0)

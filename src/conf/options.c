@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conf/conf.h"
 #include "conf/options_private.h"
 
 #define HELP_COLUMNS  80
@@ -22,10 +23,58 @@ static void *option_field(void *target, const struct hl_option *row)
 
 static int is_text(enum hl_option_kind kind)
 {
-    return kind == HL_OPT_STRING || kind == HL_OPT_PATH || kind == HL_OPT_ENUM;
+    return kind == HL_OPT_STRING || kind == HL_OPT_PATH || kind == HL_OPT_ENUM ||
+           kind == HL_OPT_LISTEN;
 }
 
-static hl_status parse_bool(const char *text, int64_t *out)
+static hl_status set_integer(const struct hl_option *row, void *target, uint64_t value,
+                             const char *text)
+{
+    void *at = option_field(target, row);
+    if (row->width != sizeof(int32_t)) {
+        memcpy(at, &value, sizeof(value));
+        return HL_OK;
+    }
+    int32_t narrow = (int32_t)value;
+    if ((uint64_t)(int64_t)narrow != value)
+        return hl_fail(HL_EINVAL, "'%.64s' is too %s", text,
+                       row->kind == HL_OPT_INT && (int64_t)value < 0 ? "small" : "large");
+    memcpy(at, &narrow, sizeof(narrow));
+    return HL_OK;
+}
+
+static int64_t get_integer(const struct hl_option *row, const void *target)
+{
+    const void *at = (const char *)target + row->offset;
+    int64_t wide;
+    int32_t narrow;
+    if (row->width == sizeof(int32_t)) {
+        memcpy(&narrow, at, sizeof(narrow));
+        return narrow;
+    }
+    memcpy(&wide, at, sizeof(wide));
+    return wide;
+}
+
+static void set_bool(const struct hl_option *row, void *target, bool value)
+{
+    int64_t wide = value;
+    if (row->width == sizeof(bool))
+        memcpy(option_field(target, row), &value, sizeof(value));
+    else
+        memcpy(option_field(target, row), &wide, sizeof(wide));
+}
+
+static bool get_bool(const struct hl_option *row, const void *target)
+{
+    bool value;
+    if (row->width != sizeof(bool))
+        return get_integer(row, target) != 0;
+    memcpy(&value, (const char *)target + row->offset, sizeof(value));
+    return value;
+}
+
+static hl_status parse_bool(const char *text, bool *out)
 {
     static const char *const yes[] = {"true", "1", "yes", "on"};
     static const char *const no[] = {"false", "0", "no", "off"};
@@ -125,22 +174,22 @@ hl_status hl_option_set(const struct hl_option *row, void *target, const char *t
     uint64_t size = 0;
     int64_t number = 0;
     double percent = 0;
-    bool overflow = false;
+    bool overflow = false, truth = false;
     switch (row->kind) {
     case HL_OPT_STRING:
     case HL_OPT_PATH:
     case HL_OPT_ENUM:
+    case HL_OPT_LISTEN:
         return set_text(row, target, text);
     case HL_OPT_INT:
         HL_TRY(parse_int(text, &number, &overflow));
         HL_TRY(check_range(row, (double)number, text));
         if (overflow)
             return hl_fail(HL_EINVAL, "'%.64s' is too large", text);
-        *(int64_t *)option_field(target, row) = number;
-        return HL_OK;
+        return set_integer(row, target, (uint64_t)number, text);
     case HL_OPT_BOOL:
-        HL_TRY(parse_bool(text, &number));
-        *(int64_t *)option_field(target, row) = number;
+        HL_TRY(parse_bool(text, &truth));
+        set_bool(row, target, truth);
         return HL_OK;
     case HL_OPT_PERCENT:
         HL_TRY(parse_percent(text, &percent));
@@ -158,8 +207,7 @@ hl_status hl_option_set(const struct hl_option *row, void *target, const char *t
         break;
     }
     HL_TRY(check_range(row, (double)size, text));
-    *(uint64_t *)option_field(target, row) = size;
-    return HL_OK;
+    return set_integer(row, target, size, text);
 }
 
 char *hl_option_show(const struct hl_option *row, const void *target)
@@ -170,15 +218,15 @@ char *hl_option_show(const struct hl_option *row, const void *target)
     if (is_text(row->kind))
         return strdup(*(char *const *)at);
     if (row->kind == HL_OPT_BOOL)
-        return strdup(*(const int64_t *)at ? "true" : "false");
+        return strdup(get_bool(row, target) ? "true" : "false");
     if (row->kind == HL_OPT_INT)
-        n = asprintf(&out, "%lld", (long long)*(const int64_t *)at);
+        n = asprintf(&out, "%lld", (long long)get_integer(row, target));
     else if (row->kind == HL_OPT_PERCENT)
         n = asprintf(&out, "%g", *(const double *)at);
     else if (row->kind == HL_OPT_DURATION)
-        n = asprintf(&out, "%llums", (unsigned long long)*(const uint64_t *)at);
+        n = asprintf(&out, "%llums", (unsigned long long)get_integer(row, target));
     else
-        n = asprintf(&out, "%llu", (unsigned long long)*(const uint64_t *)at);
+        n = asprintf(&out, "%llu", (unsigned long long)get_integer(row, target));
     return n >= 0 ? out : NULL;
 }
 
@@ -194,6 +242,20 @@ hl_status hl_options_defaults(const struct hl_option *rows, size_t count, void *
             if (st != HL_OK)
                 return hl_fail_prefix(st, "default of %s: ", rows[i].name);
         }
+    return HL_OK;
+}
+
+hl_status hl_options_environment(const struct hl_option *rows, size_t count, void *target)
+{
+    for (size_t i = 0; i < count; i++) {
+        char name[80];
+        const char *value = getenv(hl_option_env(&rows[i], name, sizeof(name)));
+        if (value == NULL || (value[0] == '\0' && !is_text(rows[i].kind)))
+            continue;
+        hl_status st = hl_option_set(&rows[i], target, value);
+        if (st != HL_OK)
+            return hl_fail_prefix(st, "environment variable %s: ", name);
+    }
     return HL_OK;
 }
 
@@ -322,9 +384,10 @@ hl_status hl_flags_scan(const struct hl_flags *f, int argc, char **argv, int *re
 const char *hl_option_value_word(const struct hl_option *row)
 {
     static const char *const words[] = {
-        [HL_OPT_STRING] = "TEXT",     [HL_OPT_PATH] = "PATH",  [HL_OPT_ENUM] = "",
-        [HL_OPT_INT] = "N",           [HL_OPT_BYTES] = "SIZE", [HL_OPT_DURATION] = "TIME",
-        [HL_OPT_PERCENT] = "PERCENT", [HL_OPT_BOOL] = "",      [HL_OPT_RATE] = "RATE",
+        [HL_OPT_STRING] = "TEXT",   [HL_OPT_PATH] = "PATH",       [HL_OPT_ENUM] = "",
+        [HL_OPT_LISTEN] = "TEXT",   [HL_OPT_INT] = "N",           [HL_OPT_BYTES] = "SIZE",
+        [HL_OPT_DURATION] = "TIME", [HL_OPT_PERCENT] = "PERCENT", [HL_OPT_BOOL] = "",
+        [HL_OPT_RATE] = "RATE",
     };
     return row->kind == HL_OPT_ENUM ? row->choices : words[row->kind];
 }

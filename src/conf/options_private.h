@@ -6,9 +6,6 @@
 #include "base/buf.h"
 #include "conf/options.h"
 
-/* Read by every program that is given no other file; tests put another path here. */
-extern const char *hl_conf_system_file;
-
 struct hl_flags {
     const struct hl_option *rows;
     size_t count;
@@ -23,12 +20,7 @@ struct hl_flags {
 
 /* Text into the field; the failure names the text, the caller puts its place in front. */
 hl_status hl_option_set(const struct hl_option *row, void *target, const char *text) HL_CHECK;
-/* Field as text that hl_option_set reads back; caller frees. */
-char *hl_option_show(const struct hl_option *row, const void *target);
 const char *hl_option_long_flag(const struct hl_option *row);
-/* "l3.size" -> "HELIOS_L3_SIZE" in buf. */
-const char *hl_option_env(const struct hl_option *row, char *buf, size_t cap);
-hl_status hl_options_defaults(const struct hl_option *rows, size_t count, void *target) HL_CHECK;
 void hl_options_free(const struct hl_option *rows, size_t count, void *target);
 void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, int with_env,
                      struct hl_buf *out);

@@ -5,15 +5,46 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "conf/options_private.h"
 
-hl_status hl_plane_find(const struct hl_conf *conf, enum hl_plane plane, struct hl_plane_place *out)
+/* clang-format off */
+#define AT(field) HL_OPTION_FIELD(struct hl_plane_conf, field)
+static const struct hl_option plane_options[] = {
+    {"plane.backbone", "--plane-backbone", "",
+     "This host on the data backbone (reads and writes of shards): an address, a network in "
+     "CIDR form or an interface; empty for the loopback.",
+     HL_OPT_STRING, 0, 0, NULL, AT(backbone)},
+    {"plane.backbone_rate", "--plane-backbone-rate", "0",
+     "What its line carries, as 100Gbit; 0 to ask the driver.",
+     HL_OPT_RATE, 0, 0, NULL, AT(backbone_rate)},
+    {"plane.migration", "--plane-migration", "",
+     "This host on the migration network (L2 to L2, ZeroMQ): an address, a network in CIDR form or "
+     "an interface; empty for the loopback.",
+     HL_OPT_STRING, 0, 0, NULL, AT(migration)},
+    {"plane.migration_rate", "--plane-migration-rate", "0",
+     "What its line carries, as 200Gbit; 0 to ask the driver.",
+     HL_OPT_RATE, 0, 0, NULL, AT(migration_rate)},
+    {"plane.management", "--plane-management", "",
+     "This host on the management network (RPC, heartbeats, metrics): an address, a network in "
+     "CIDR form or an interface; empty for the loopback.",
+     HL_OPT_STRING, 0, 0, NULL, AT(management)},
+    {"plane.management_rate", "--plane-management-rate", "0",
+     "What its line carries, as 2.5Gbit; 0 to ask the driver.",
+     HL_OPT_RATE, 0, 0, NULL, AT(management_rate)},
+};
+/* clang-format on */
+
+const struct hl_option_rows hl_plane_rows = HL_OPTION_ROWS(plane_options);
+
+hl_status hl_plane_find(const struct hl_plane_conf *conf, enum hl_plane plane,
+                        struct hl_plane_place *out)
 {
-    const char *want = plane == HL_PLANE_BACKBONE    ? conf->plane_backbone
-                       : plane == HL_PLANE_MIGRATION ? conf->plane_migration
-                                                     : conf->plane_management;
-    struct hl_plane_place p = {.rate = plane == HL_PLANE_BACKBONE    ? conf->plane_backbone_rate
-                                       : plane == HL_PLANE_MIGRATION ? conf->plane_migration_rate
-                                                                     : conf->plane_management_rate};
+    const char *want = plane == HL_PLANE_BACKBONE    ? conf->backbone
+                       : plane == HL_PLANE_MIGRATION ? conf->migration
+                                                     : conf->management;
+    struct hl_plane_place p = {.rate = plane == HL_PLANE_BACKBONE    ? conf->backbone_rate
+                                       : plane == HL_PLANE_MIGRATION ? conf->migration_rate
+                                                                     : conf->management_rate};
     if (want[0] == '\0') {
         memcpy(p.at.address, "127.0.0.1", sizeof("127.0.0.1"));
     } else {
@@ -27,8 +58,8 @@ hl_status hl_plane_find(const struct hl_conf *conf, enum hl_plane plane, struct 
     return HL_OK;
 }
 
-hl_status hl_plane_resolve(const struct hl_conf *conf, enum hl_plane plane, const char *listen,
-                           char *out)
+hl_status hl_plane_resolve(const struct hl_plane_conf *conf, enum hl_plane plane,
+                           const char *listen, char *out)
 {
     struct hl_plane_place p;
     int n;
@@ -44,22 +75,21 @@ hl_status hl_plane_resolve(const struct hl_conf *conf, enum hl_plane plane, cons
     return HL_OK;
 }
 
-static hl_status complete_listen(struct hl_conf *conf, enum hl_plane plane, const char *option,
-                                 char **listen)
+/* "no host" in a listen option becomes the network's own. */
+static hl_status complete_listen(const struct hl_plane_conf *planes, const struct hl_option *row,
+                                 void *values)
 {
     char real[HL_PLANE_LISTEN];
-    hl_status st = hl_plane_resolve(conf, plane, *listen, real);
+    HL_AUTO(hl_freep) char *listen = hl_option_show(row, values);
+    if (listen == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory completing %s", row->name);
+    hl_status st = hl_plane_resolve(planes, (enum hl_plane)row->min, listen, real);
     if (st != HL_OK)
-        return hl_fail_prefix(st, "%s: ", option);
-    char *copy = strdup(real);
-    if (copy == NULL)
-        return hl_fail(HL_ENOMEM, "%s", option);
-    free(*listen);
-    *listen = copy;
-    return HL_OK;
+        return hl_fail_prefix(st, "%s: ", row->name);
+    return hl_option_set(row, values, real);
 }
 
-static hl_status announce_plane(const struct hl_conf *conf, enum hl_plane plane)
+static hl_status announce_plane(const struct hl_plane_conf *conf, enum hl_plane plane)
 {
     struct hl_plane_place p;
     HL_TRY(hl_plane_find(conf, plane, &p));
@@ -71,27 +101,12 @@ static hl_status announce_plane(const struct hl_conf *conf, enum hl_plane plane)
     return HL_OK;
 }
 
-hl_status hl_planes_apply(struct hl_conf *conf)
+hl_status hl_planes_apply(struct hl_conf *conf, const struct hl_plane_conf *planes)
 {
-    const struct {
-        enum hl_program program;
-        enum hl_plane plane;
-        const char *option;
-        char **listen;
-    } rows[] = {
-        {HL_CONTROLLER, HL_PLANE_MANAGEMENT, "controller.listen", &conf->controller_listen},
-        {HL_L3D, HL_PLANE_MANAGEMENT, "l3.listen", &conf->l3_listen},
-        {HL_L3D, HL_PLANE_BACKBONE, "l3.data_listen", &conf->l3_data_listen},
-        {HL_AGENT, HL_PLANE_MANAGEMENT, "agent.listen", &conf->agent_listen},
-        {HL_AGENT, HL_PLANE_BACKBONE, "agent.data_listen", &conf->agent_data_listen},
-        {HL_AGENT, HL_PLANE_MIGRATION, "agent.migrate_listen", &conf->agent_migrate_listen},
-        {HL_DAEMONS, HL_PLANE_MANAGEMENT, "metrics.listen", &conf->metrics_listen},
-    };
-
-    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
-        if (rows[i].program & conf->program)
-            HL_TRY(complete_listen(conf, rows[i].plane, rows[i].option, rows[i].listen));
+    for (size_t i = 0; i < conf->row_count; i++)
+        if (conf->rows[i].kind == HL_OPT_LISTEN && (conf->rows[i].programs & conf->program))
+            HL_TRY(complete_listen(planes, &conf->rows[i], conf->values));
     for (int p = HL_PLANE_BACKBONE; p < HL_PLANE_COUNT; p++)
-        HL_TRY(announce_plane(conf, p));
+        HL_TRY(announce_plane(planes, p));
     return HL_OK;
 }

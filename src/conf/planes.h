@@ -13,10 +13,22 @@
 #define HL_CONF_PLANES_H
 
 #include "base/plane.h"
-#include "conf/options.h"
+#include "conf/conf.h"
 #include "os/netif.h"
 
 #define HL_PLANE_LISTEN 300
+
+/* plane.* */
+struct hl_plane_conf {
+    const char *backbone; /* address, CIDR or interface; "" = loopback */
+    uint64_t backbone_rate;
+    const char *migration;
+    uint64_t migration_rate;
+    const char *management;
+    uint64_t management_rate;
+};
+
+extern const struct hl_option_rows hl_plane_rows;
 
 struct hl_plane_place {
     struct hl_netif at; /* name "" = not configured, then the address is 127.0.0.1 */
@@ -24,13 +36,13 @@ struct hl_plane_place {
 };
 
 /* Of a plane that is a network. */
-hl_status hl_plane_find(const struct hl_conf *conf, enum hl_plane plane,
+hl_status hl_plane_find(const struct hl_plane_conf *conf, enum hl_plane plane,
                         struct hl_plane_place *out) HL_CHECK;
 /* "host:port" of a listen option into out[HL_PLANE_LISTEN]; "" and "unix:/path" stay. */
-hl_status hl_plane_resolve(const struct hl_conf *conf, enum hl_plane plane, const char *listen,
-                           char *out) HL_CHECK;
-/* For a daemon, once, after hl_conf_load: completes every listen option of its program in place,
+hl_status hl_plane_resolve(const struct hl_plane_conf *conf, enum hl_plane plane,
+                           const char *listen, char *out) HL_CHECK;
+/* For a daemon, once, after hl_conf_load: completes every HL_OPT_LISTEN of its program in place,
  * and tells the counters address and line rate of each network. */
-hl_status hl_planes_apply(struct hl_conf *conf) HL_CHECK;
+hl_status hl_planes_apply(struct hl_conf *conf, const struct hl_plane_conf *planes) HL_CHECK;
 
 #endif

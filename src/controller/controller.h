@@ -19,25 +19,34 @@ struct hl_loop;
 struct hl_rpc;
 struct hl_controller;
 
-/* Where Kubernetes runs the jobs; texts are borrowed until hl_controller_start is back. */
+/* Where Kubernetes runs the jobs: the options kube.*, by hl_kube_rows. Texts are borrowed until
+ * hl_controller_start is back. */
 struct hl_kube_opts {
+    const char *state_dir; /* logs are kept below; no option */
     const char *config; /* kubeconfig; "" = $KUBECONFIG, ~/.kube/config, or what a pod is given */
     const char *master; /* URL; "" = the kubeconfig's */
     const char *ns;     /* "" = the context's */
     const char *queue;
     const char *device; /* resource of one GPU or NPU; "" = none */
     const char *topology_policy;
-    const char *state_dir; /* logs are kept below */
     int slot_devices;
-    int keep_s; /* how long a finished Volcano Job stays */
+    int64_t keep_ms; /* how long a finished Volcano Job stays */
 };
+
+/* Texts are borrowed for the Controller's life. */
 
 struct hl_controller_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
+    const char *store_url; /* sqlite:PATH */
+    int rpc_timeout_ms;
+    const struct hl_kube_opts *kube; /* NULL = Agents run the containers */
+
+    /* Options, by hl_controller_rows. */
     const char *listen;     /* host:port */
-    const char *store_url;  /* sqlite:PATH */
+    const char *state_dir;  /* of the store; its URL counts */
     const char *l3_address; /* host:port of helios-l3d */
+    const char *executor;   /* "agents", "kubernetes"; kube counts */
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
     int64_t lost_after_ms;  /* and after which a running job gives up its containers there */
@@ -47,13 +56,14 @@ struct hl_controller_opts {
     int jobs_keep;                               /* ended ones; 0 = all */
     int nodes_keep;                              /* lost ones; 0 = all */
     int64_t jobs_keep_age_ms, nodes_keep_age_ms; /* 0 = for ever */
-    int rpc_timeout_ms;
-    int copy_timeout_ms; /* of one copy between tiers */
-    int stop_grace_ms;   /* SIGTERM to SIGKILL */
+    int copy_timeout_ms;                         /* of one copy between tiers */
+    int stop_grace_ms;                           /* SIGTERM to SIGKILL */
     int stop_resend_ms;
-    int start_timeout_ms;            /* from placement until every container runs */
-    const struct hl_kube_opts *kube; /* NULL = Agents run the containers */
+    int start_timeout_ms; /* from placement until every container runs */
 };
+
+extern const struct hl_option_rows hl_controller_rows;
+extern const struct hl_option_rows hl_kube_rows;
 
 hl_status hl_controller_start(const struct hl_controller_opts *opts,
                               struct hl_controller **out) HL_CHECK;

@@ -1,7 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "conf/options.h"
+#include "conf/conf.h"
 #include "controller/controller_private.h"
 #include "core/route.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/plane.h"
-#include "conf/options.h"
+#include "conf/conf.h"
 #include "core/tier_metrics.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
@@ -314,7 +314,7 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
         return hl_fail(HL_ENOMEM, "L3 daemon");
     d->loop = opts->loop;
     d->read_retry = opts->read_retry;
-    d->connect_ms = opts->data_connect_ms > 0 ? opts->data_connect_ms : HL_NET_CONNECT_MS;
+    d->connect_ms = opts->net->connect_ms;
     d->rpc = opts->rpc;
     d->import_threads =
         opts->import_threads > 0 ? opts->import_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);

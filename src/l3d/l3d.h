@@ -17,6 +17,7 @@
 #include "l3d/l4.h"
 #include "mem/pool/pool.h"
 #include "mem/tier/tier.h"
+#include "net/conf.h"
 
 struct hl_loop;
 struct hl_rpc;
@@ -25,18 +26,26 @@ struct hl_l3d;
 struct hl_l3d_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
-    const char *listen;                                    /* host:port of the RPC */
-    const char *data_listen;                               /* host:port; "" = none */
-    int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
-    int data_connect_ms;        /* of a connection, its own or a client's; 0 = HL_NET_CONNECT_MS */
-    struct hl_retry read_retry; /* of a chunk of another store with a wrong checksum */
-    const char *socket_path;
-    int import_threads; /* 0 = one per CPU */
-    int remove_pool;    /* when it stops */
+    const struct hl_net_conf *net; /* of its data port, and of reads from other stores */
+    struct hl_retry read_retry;    /* of a chunk of another store with a wrong checksum */
     struct hl_pool_options pool;
     struct hl_tier_limits limits; /* of the pool; no quota but its size */
     struct l4_opts archive;
+
+    /* Options, by hl_l3d_rows. */
+    const char *listen;      /* host:port of the RPC */
+    const char *data_listen; /* host:port; "" = none */
+    const char *socket_path;
+    int import_threads; /* 0 = one per CPU */
+    bool remove_pool;   /* when it stops */
+    /* What `pool` is made of by who starts it: */
+    const char *name;
+    const char *pool_path; /* "" = by the name */
+    const char *numa;      /* for hl_pool_regions_parse */
+    uint64_t size;
 };
+
+extern const struct hl_option_rows hl_l3d_rows;
 
 hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out) HL_CHECK;
 /* The pool's file stays, unless remove_pool. Running imports are cancelled and undone. NULL is

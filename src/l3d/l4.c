@@ -262,6 +262,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     }
     d->l4 = l4;
     l4->opts = *opts;
+    l4->write_behind = strcmp(opts->mode, "write-behind") == 0;
     l4->opts.archive = (struct hl_archive_options){.url = l4->url};
     pthread_mutex_init(&l4->room_lock, NULL);
     pthread_mutex_init(&l4->bad_lock, NULL);

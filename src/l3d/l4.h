@@ -36,14 +36,18 @@ typedef void (*l4_done)(void *arg, hl_status st, const char *text);
 
 struct l4_opts {
     struct hl_archive_options archive; /* url "" = none; needed during the start only */
-    int write_behind;
+    double low_pct;                    /* of the pool: eviction goes down to it */
+
+    /* Options, by hl_l4_rows. */
+    const char *mode; /* "manual", "write-behind" */
     unsigned threads; /* loads at a time; stores have half of them */
     unsigned load_timeout_ms;
     unsigned retry_ms; /* longest pause between two attempts to reach an archive that is away */
     unsigned hold_ms;  /* what was used more recently is not evicted */
     uint64_t trash_keep_ms; /* shards in the trash go after that; 0 = never */
-    double low_pct;         /* of the pool: eviction goes down to it */
 };
+
+extern const struct hl_option_rows hl_l4_rows;
 
 hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts) HL_CHECK;
 /* Ends what runs (d->stopping is set) and answers everybody who waits. */

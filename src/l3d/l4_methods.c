@@ -183,7 +183,7 @@ const char *l4_mode(const struct hl_l3d *d)
 {
     if (d->l4->opener == NULL)
         return "";
-    return d->l4->opts.write_behind ? "write-behind" : "manual";
+    return d->l4->write_behind ? "write-behind" : "manual";
 }
 
 bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out)

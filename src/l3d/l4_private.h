@@ -19,6 +19,7 @@ struct l4 {
     _Atomic(struct hl_archive *) archive; /* NULL: none, or away */
     struct l4_opener *opener;             /* NULL: none is configured */
     struct l4_opts opts;
+    bool write_behind;
     char *url;
     struct workers *loads, *stores;
     struct task *tasks; /* by kind and id */

@@ -74,10 +74,7 @@ hl_status net_start(struct hl_l3d *d, const struct hl_l3d_opts *opts)
             .listen = opts->data_listen,
             .pool = base,
             .pool_len = len,
-            .put_queue = opts->data_put_queue,
-            .put_timeout_ms = opts->data_put_timeout_ms,
-            .connect_ms = opts->data_connect_ms,
-            .spin_us = opts->data_spin_us,
+            .conf = opts->net,
             .put = {.begin = put_begin, .commit = put_commit, .abort = put_abort, .arg = d},
         },
         &d->net);

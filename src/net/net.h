@@ -37,13 +37,10 @@
 #define HL_NET_KEY 32
 
 #define HL_NET_ENDPOINTS_MAX 8
-/* When nobody says how long to wait for a connection. */
-#define HL_NET_CONNECT_MS 3000
-/* When nobody says how many bytes small puts may share a message of. */
-#define HL_NET_BATCH_BYTES ((size_t)64 << 10)
 
 struct hl_net_server;
 struct hl_net_client;
+struct hl_net_conf;
 struct hl_net_ops;
 
 /* Where a put goes. `begin` gives the memory of `size` bytes for an object that the sender wants to
@@ -67,15 +64,16 @@ enum hl_net_mode {
 };
 
 struct hl_net_server_opts {
-    const char *listen;            /* "host:port", port 0 = any free one; RDMA: IPv4 only */
-    void *pool;                    /* memory that clients read by offset; page aligned */
-    size_t pool_len;               /* bytes */
-    struct hl_net_put_handler put; /* begin == NULL: puts are refused */
-    enum hl_net_mode mode;         /* what clients may use: HL_NET_GET hands out a key always */
-    int put_queue;                 /* puts open at once, the others wait; 0 = 64 */
-    int put_timeout_ms;            /* a put that stands still for so long is given up; 0 = 10000 */
-    int connect_ms;                /* a client has so long to say HELLO; 0 = HL_NET_CONNECT_MS */
-    int spin_us; /* its thread looks so long for work before it sleeps; 0 = 60, < 0 none */
+    const char *listen;             /* "host:port", port 0 = any free one; RDMA: IPv4 only */
+    void *pool;                     /* memory that clients read by offset; page aligned */
+    size_t pool_len;                /* bytes */
+    struct hl_net_put_handler put;  /* begin == NULL: puts are refused */
+    enum hl_net_mode mode;          /* what clients may use: HL_NET_GET hands out a key always */
+    const struct hl_net_conf *conf; /* for these where they are 0; NULL = the options' defaults */
+    int put_queue;                  /* puts open at once, the others wait */
+    int put_timeout_ms;             /* a put that stands still for so long is given up */
+    int connect_ms;                 /* a client has so long to say HELLO */
+    int spin_us;                  /* its thread looks so long for work before it sleeps; < 0 none */
     uint8_t key[HL_NET_KEY];      /* clients must show it; none: everybody may connect */
     const struct hl_net_ops *ops; /* NULL: hl_net_auto */
 };
@@ -102,13 +100,13 @@ void hl_net_server_stop(struct hl_net_server *server);
 
 struct hl_net_connect_opts {
     const char *address; /* "host:port", a scheme "tcp://", "rdma://" in front is ignored */
-    int timeout_ms;      /* of the connect, once this host is ready; 0 = HL_NET_CONNECT_MS */
-    int stall_ms;        /* a transfer that moves no byte for so long fails; 0 = 800 */
-    int spin_us;         /* a wait looks so long before it sleeps; 0 = 60, < 0 none */
-    int endpoints;       /* that the pieces of a large read are dealt out to; 0 = 2 */
-    size_t batch_bytes;  /* small puts share a message of at most so many bytes; 0 = 64 KiB */
-    int rdma_retry_ms;   /* rest before RDMA is looked for again, see hl_net_renew; 0 = 60000, < 0
-                            never */
+    const struct hl_net_conf *conf; /* for these where they are 0; NULL = the options' defaults */
+    int timeout_ms;                 /* of the connect, once this host is ready */
+    int stall_ms;                   /* a transfer that moves no byte for so long fails */
+    int spin_us;                    /* a wait looks so long before it sleeps; < 0 none */
+    int endpoints;                  /* that the pieces of a large read are dealt out to */
+    size_t batch_bytes;             /* small puts share a message of at most so many bytes */
+    int rdma_retry_ms; /* rest before RDMA is looked for again, see hl_net_renew; < 0 never */
     enum hl_net_mode mode;
     uint8_t key[HL_NET_KEY];      /* that the server asks for */
     const struct hl_net_ops *ops; /* NULL: hl_net_auto */

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "conf/options.h"
+#include "program/conf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -22,17 +22,17 @@ static hl_status load(enum hl_program program, const void *text, size_t len, jso
 {
     static int fd = -1;
     char path[32], name[] = "fuzz", flag[] = "--config";
-    struct hl_conf conf = {0};
+    struct program_conf conf = {0};
     if (fd < 0)
         fd = memfd_create("fuzz", MFD_CLOEXEC);
     check(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, len, 0) == (ssize_t)len);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    hl_status st = hl_conf_load(program, 3, (char *[]){name, flag, path, NULL}, &conf, NULL);
+    hl_status st = program_conf_load(program, 3, (char *[]){name, flag, path, NULL}, &conf, NULL);
     if (st == HL_OK) {
-        *dump = hl_conf_dump(&conf);
+        *dump = hl_conf_dump(&conf.conf);
         check(*dump != NULL);
     }
-    hl_conf_fini(&conf);
+    program_conf_fini(&conf);
     return st;
 }
 
@@ -49,7 +49,8 @@ static char *written(const json_t *dump)
         if (strncmp(origin, "file ", 5) == 0 && strstr(value, "***") == NULL)
             json_object_set(doc, json_string_value(json_object_get(row, "name")),
                             json_object_get(row, "value"));
-        char *text = hl_conf_text(json_string_value(json_object_get(row, "name")), value);
+        char *text =
+            hl_conf_text(&program_schema, json_string_value(json_object_get(row, "name")), value);
         check(text != NULL);
         free(text);
     }

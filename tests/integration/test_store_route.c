@@ -166,15 +166,18 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
     assert_int_equal(hl_loop_create(&w->loop), HL_OK);
     assert_int_equal(hl_rpc_create(&w->rpc), HL_OK);
     serve(w);
+    static struct hl_net_conf data;
+    data = *hl_net_conf_default();
+    data.rdma_retry_ms = 5;
     struct store_opts opts = {.loop = w->loop,
                               .rpc = w->rpc,
                               .node = "here",
                               .host_id = "this-host",
                               .l2_size = 16 * MIB,
                               .l2_pool = w->pool,
-                              .quarantine_ms = 100,
+                              .pool = {.quarantine_ms = 100},
                               .devices = devices,
-                              .cuda_driver = cuda_stub,
+                              .device = {.cuda_driver = cuda_stub},
                               .nic_class = nic_class,
                               .machine = &none,
                               .data_listen = "",
@@ -182,7 +185,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .copies = 2,
                               .locate_timeout_ms = MS,
                               .retry = {.count = 3, .pause_ms = 1},
-                              .data_rdma_retry_ms = 5,
+                              .data = &data,
                               .retry_first_ms = 200,
                               .retry_max_ms = 400,
                               .net = &fake_net};

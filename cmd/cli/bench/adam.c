@@ -23,13 +23,13 @@ struct adam_args {
     int64_t elements, rounds;
 };
 
-#define AT(field) offsetof(struct adam_args, field)
+#define AT(field) HL_OPTION_FIELD(struct adam_args, field)
 
 static const struct hl_option rows[] = {
     {"elements", "--elements", "16777216", "Parameters, a multiple of 1024.", HL_OPT_INT, 1024,
-     INT32_MAX, NULL, AT(elements), 0},
+     INT32_MAX, NULL, AT(elements)},
     {"rounds", "--rounds", "15", "Pairs of passes timed; the best counts.", HL_OPT_INT, 1, 10000,
-     NULL, AT(rounds), 0},
+     NULL, AT(rounds)},
 };
 
 typedef float line_t __attribute__((vector_size(4 * LANES)));

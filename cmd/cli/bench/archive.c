@@ -22,19 +22,19 @@ struct archive_bench_args {
     int64_t rounds, big_rounds;
 };
 
-#define AT(field) offsetof(struct archive_bench_args, field)
+#define AT(field) HL_OPTION_FIELD(struct archive_bench_args, field)
 
 static const struct hl_option archive_bench_rows[] = {
     {"dir", "--dir", "/var/tmp", "Directory on the disk to measure.", HL_OPT_PATH, 0, 0, NULL,
-     AT(dir), 0},
+     AT(dir)},
     {"rounds", "--rounds", "30", "How many shards of 1 MiB.", HL_OPT_INT, 1, 10000, NULL,
-     AT(rounds), 0},
+     AT(rounds)},
     {"big_rounds", "--big-rounds", "5", "How many shards of 256 MiB.", HL_OPT_INT, 1, 1000, NULL,
-     AT(big_rounds), 0},
+     AT(big_rounds)},
     {"endpoint", "--s3-endpoint", "", "S3 store to measure too, http://HOST:PORT.", HL_OPT_STRING,
-     0, 0, NULL, AT(endpoint), 0},
+     0, 0, NULL, AT(endpoint)},
     {"bucket", "--s3-bucket", "helios", "Its bucket; credentials come from AWS_ACCESS_KEY_ID.",
-     HL_OPT_STRING, 0, 0, NULL, AT(bucket), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(bucket)},
 };
 
 struct archive_bench {

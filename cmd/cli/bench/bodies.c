@@ -21,7 +21,7 @@ struct bodies_args {
 
 static const struct hl_option rows[] = {
     {"rounds", "--rounds", "15", "Runs of each body; ratios are of the best.", HL_OPT_INT, 1, 10000,
-     NULL, offsetof(struct bodies_args, rounds), 0},
+     NULL, HL_OPTION_FIELD(struct bodies_args, rounds)},
 };
 
 struct bodies_bench {

@@ -18,13 +18,13 @@ struct chunks_args {
     uint64_t chunk;
 };
 
-#define AT(field) offsetof(struct chunks_args, field)
+#define AT(field) HL_OPTION_FIELD(struct chunks_args, field)
 
 static const struct hl_option rows[] = {
     {"rounds", "--rounds", "200", "Batches of 1000 accesses timed; the best counts.", HL_OPT_INT, 1,
-     1000000, NULL, AT(rounds), 0},
+     1000000, NULL, AT(rounds)},
     {"chunk", "--chunk", "4MiB", "Bytes of a chunk that moves.", HL_OPT_BYTES, 4096,
-     (int64_t)1 << 30, NULL, AT(chunk), 0},
+     (int64_t)1 << 30, NULL, AT(chunk)},
 };
 
 static hl_status access_release(hybridps *h, uint32_t tensor)

@@ -27,15 +27,14 @@ struct get_args {
     int64_t rounds;
 };
 
-#define AT(field) offsetof(struct get_args, field)
+#define AT(field) HL_OPTION_FIELD(struct get_args, field)
 
 static const struct hl_option get_rows[] = {
     {"size", "--size", "64,4KiB,1MiB,64MiB", "Sizes of the shards, separated by commas.",
-     HL_OPT_STRING, 0, 0, NULL, AT(size), 0},
-    {"path", "--path", "both", "Which way to read.", HL_OPT_ENUM, 0, 0, "shm|net|both", AT(path),
-     0},
+     HL_OPT_STRING, 0, 0, NULL, AT(size)},
+    {"path", "--path", "both", "Which way to read.", HL_OPT_ENUM, 0, 0, "shm|net|both", AT(path)},
     {"rounds", "--rounds", "5", "Rounds in which all take turns.", HL_OPT_INT, 1, 100, NULL,
-     AT(rounds), 0},
+     AT(rounds)},
 };
 
 /* One size: its shards, and what was measured. */

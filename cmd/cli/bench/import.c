@@ -24,17 +24,15 @@ struct import_bench_args {
     int64_t tp, pp, rounds;
 };
 
-#define AT(field) offsetof(struct import_bench_args, field)
+#define AT(field) HL_OPTION_FIELD(struct import_bench_args, field)
 
 static const struct hl_option import_bench_rows[] = {
-    {"gb", "--gb", "1", "Size of the checkpoint in 10^9 bytes.", HL_OPT_STRING, 0, 0, NULL, AT(gb),
-     0},
-    {"tp", "--tp", "4", "Tensor-parallel size.", HL_OPT_INT, 1, 16, NULL, AT(tp), 0},
-    {"pp", "--pp", "2", "Pipeline-parallel size.", HL_OPT_INT, 1, 64, NULL, AT(pp), 0},
-    {"rounds", "--rounds", "3", "How often it is imported.", HL_OPT_INT, 1, 100, NULL, AT(rounds),
-     0},
+    {"gb", "--gb", "1", "Size of the checkpoint in 10^9 bytes.", HL_OPT_STRING, 0, 0, NULL, AT(gb)},
+    {"tp", "--tp", "4", "Tensor-parallel size.", HL_OPT_INT, 1, 16, NULL, AT(tp)},
+    {"pp", "--pp", "2", "Pipeline-parallel size.", HL_OPT_INT, 1, 64, NULL, AT(pp)},
+    {"rounds", "--rounds", "3", "How often it is imported.", HL_OPT_INT, 1, 100, NULL, AT(rounds)},
     {"dir", "--dir", "/tmp", "Where the checkpoint is made and removed again.", HL_OPT_PATH, 0, 0,
-     NULL, AT(dir), 0},
+     NULL, AT(dir)},
 };
 
 struct import_bench {

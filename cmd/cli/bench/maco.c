@@ -15,13 +15,13 @@ struct maco_args {
     int64_t tasks, rounds;
 };
 
-#define AT(field) offsetof(struct maco_args, field)
+#define AT(field) HL_OPTION_FIELD(struct maco_args, field)
 
 static const struct hl_option rows[] = {
     {"tasks", "--tasks", "10000", "Tasks of a graph, a multiple of 50.", HL_OPT_INT, 100, 100000,
-     NULL, AT(tasks), 0},
+     NULL, AT(tasks)},
     {"rounds", "--rounds", "21", "Readings of each; the median counts.", HL_OPT_INT, 3, 10000, NULL,
-     AT(rounds), 0},
+     AT(rounds)},
 };
 
 static const char *const graphs[] = {"indep", "chain", "layer"};

@@ -30,19 +30,19 @@ struct migrate_args {
     int64_t rounds, io_threads;
 };
 
-#define AT(field) offsetof(struct migrate_args, field)
+#define AT(field) HL_OPTION_FIELD(struct migrate_args, field)
 
 static const struct hl_option migrate_rows[] = {
     {"size", "--size", "1MiB,64MiB,512MiB", "Sizes of the objects, separated by commas.",
-     HL_OPT_STRING, 0, 0, NULL, AT(size), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(size)},
     {"chunk", "--chunk", "256KiB,1MiB,8MiB", "Sizes of the chunks, separated by commas.",
-     HL_OPT_STRING, 0, 0, NULL, AT(chunk), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(chunk)},
     {"window", "--window", "16MiB", "Credit of the receiver.", HL_OPT_BYTES, 1 << 20, 1 << 30, NULL,
-     AT(window), 0},
+     AT(window)},
     {"rounds", "--rounds", "5", "Rounds in which all take turns.", HL_OPT_INT, 1, ROUNDS_MAX, NULL,
-     AT(rounds), 0},
+     AT(rounds)},
     {"io_threads", "--io-threads", "1", "Threads of libzmq at either end.", HL_OPT_INT, 1, 16, NULL,
-     AT(io_threads), 0},
+     AT(io_threads)},
 };
 
 /* One chunk size: its times, and in each round the plain TCP just before it over them. */

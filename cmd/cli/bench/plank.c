@@ -39,19 +39,18 @@ struct plank_args {
     int64_t buffers, rounds;
 };
 
-#define AT(field) offsetof(struct plank_args, field)
+#define AT(field) HL_OPTION_FIELD(struct plank_args, field)
 
 static const struct hl_option plank_rows[] = {
     {"size", "--size", "64,4KiB,1MiB,64MiB", "Sizes of the transfers, separated by commas.",
-     HL_OPT_STRING, 0, 0, NULL, AT(size), 0},
-    {"link", "--link", "both", "Which link to use.", HL_OPT_ENUM, 0, 0, "local|tcp|both", AT(link),
-     0},
+     HL_OPT_STRING, 0, 0, NULL, AT(size)},
+    {"link", "--link", "both", "Which link to use.", HL_OPT_ENUM, 0, 0, "local|tcp|both", AT(link)},
     {"piece", "--piece", "1MiB", "Bytes of one staging buffer.", HL_OPT_BYTES, 4096, 64 << 20, NULL,
-     AT(piece), 0},
+     AT(piece)},
     {"buffers", "--buffers", "2", "Staging buffers.", HL_OPT_INT, 2, HL_PLANK_BUFFERS_MAX, NULL,
-     AT(buffers), 0},
+     AT(buffers)},
     {"rounds", "--rounds", "5", "Rounds in which all take turns.", HL_OPT_INT, 1, 100, NULL,
-     AT(rounds), 0},
+     AT(rounds)},
 };
 
 enum link { LOCAL, TCP };

@@ -28,13 +28,13 @@ struct put_args {
     int64_t rounds;
 };
 
-#define AT(field) offsetof(struct put_args, field)
+#define AT(field) HL_OPTION_FIELD(struct put_args, field)
 
 static const struct hl_option put_rows[] = {
     {"size", "--size", "64,4KiB,1MiB,64MiB", "Sizes of the objects, separated by commas.",
-     HL_OPT_STRING, 0, 0, NULL, AT(size), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(size)},
     {"rounds", "--rounds", "3", "Rounds in which all take turns.", HL_OPT_INT, 1, 100, NULL,
-     AT(rounds), 0},
+     AT(rounds)},
 };
 
 struct size_run {

@@ -23,7 +23,7 @@ void cli_fini(struct cli *cli)
     hl_rpc_destroy(cli->rpc);
     json_decref(cli->cluster);
     if (cli->conf != NULL)
-        hl_conf_fini(cli->conf);
+        program_conf_fini(cli->conf);
     free(cli->conf);
     free(cli->state);
     free(cli->controller);
@@ -163,14 +163,14 @@ hl_status cli_cluster(struct cli *cli, const json_t **out)
     return HL_OK;
 }
 
-hl_status cli_conf(struct cli *cli, const struct hl_conf **out)
+hl_status cli_conf(struct cli *cli, const struct program_conf **out)
 {
     if (cli->conf == NULL) {
         char name[] = "helios", *own[] = {name, NULL};
-        struct hl_conf *conf = calloc(1, sizeof(*conf));
+        struct program_conf *conf = calloc(1, sizeof(*conf));
         if (conf == NULL)
             return hl_fail(HL_ENOMEM, "out of memory reading the options");
-        hl_status st = hl_conf_load(HL_CLI, 1, own, conf, NULL);
+        hl_status st = program_conf_load(HL_CLI, 1, own, conf, NULL);
         if (st != HL_OK) {
             free(conf);
             cli->usage_failed |= st == HL_EINVAL;
@@ -197,12 +197,12 @@ static hl_status local_controller(struct cli *cli, const json_t *cluster, const 
 
 static hl_status configured_controller(struct cli *cli, const char **out)
 {
-    const struct hl_conf *conf;
+    const struct program_conf *conf;
     HL_TRY(cli_conf(cli, &conf));
-    int own = conf->controller_address[0] != '\0';
+    bool own = conf->calls.controller[0] != '\0';
     cli->controller_from =
-        own || hl_conf_is_set(conf, "agent.controller") ? CLI_CONFIG : CLI_DEFAULT;
-    *out = own ? conf->controller_address : conf->agent_controller;
+        own || hl_conf_is_set(&conf->conf, "agent.controller") ? CLI_CONFIG : CLI_DEFAULT;
+    *out = own ? conf->calls.controller : conf->calls.agent_controller;
     return HL_OK;
 }
 
@@ -252,13 +252,13 @@ static hl_status explain_absence(struct cli *cli)
 /* Of the cluster of this machine what cluster.json says, else what the options name. */
 hl_status cli_secret(struct cli *cli)
 {
-    const struct hl_conf *conf = NULL;
+    const struct program_conf *conf = NULL;
     const json_t *cluster;
     if (cli->controller_from == CLI_LOCAL && cli_cluster(cli, &cluster) == HL_OK)
         return hl_auth_use_file(hl_json_str(cluster, "secretFile", ""));
     HL_TRY(cli_conf(cli, &conf));
-    if (conf->auth_secret_file[0] != '\0')
-        return hl_auth_use_file(conf->auth_secret_file);
+    if (conf->auth.secret_file[0] != '\0')
+        return hl_auth_use_file(conf->auth.secret_file);
     if (cli_cluster(cli, &cluster) == HL_OK)
         return hl_auth_use_file(hl_json_str(cluster, "secretFile", ""));
     hl_error_clear();
@@ -322,9 +322,9 @@ hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out)
 hl_status cli_timeout(struct cli *cli, int *out)
 {
     if (cli->timeout_ms == 0) {
-        const struct hl_conf *conf = NULL;
+        const struct program_conf *conf = NULL;
         HL_TRY(cli_conf(cli, &conf));
-        cli->timeout_ms = (int)conf->rpc_timeout_ms;
+        cli->timeout_ms = conf->calls.timeout_ms;
     }
     *out = cli->timeout_ms;
     return HL_OK;

@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "conf/options.h"
 #include "core/json.h"
+#include "program/conf.h"
 #include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 
@@ -63,15 +64,15 @@ struct cli {
     char *state;                       /* directory of the local cluster */
     enum cli_given state_given, controller_given;
     enum cli_controller_from controller_from;
-    struct hl_conf *conf;   /* the CLI's own options, NULL = not read yet */
-    char *controller;       /* --controller or $HELIOS_CONTROLLER, NULL = not given */
-    int timeout_ms;         /* of one call, 0 = not read yet */
-    int json;               /* -o json */
-    bool wide;              /* -o wide: tables are not cut */
-    json_t *dump;           /* not NULL: cli_args adds the options and runs nothing */
-    int usage_failed;       /* the failure is the caller's: exit 2 */
-    char bin_dir[PATH_MAX]; /* where this program lies, and the daemons beside it */
-    json_t *cluster;        /* STATE/cluster.json, NULL = not read yet */
+    struct program_conf *conf; /* the CLI's own options, NULL = not read yet */
+    char *controller;          /* --controller or $HELIOS_CONTROLLER, NULL = not given */
+    int timeout_ms;            /* of one call, 0 = not read yet */
+    int json;                  /* -o json */
+    bool wide;                 /* -o wide: tables are not cut */
+    json_t *dump;              /* not NULL: cli_args adds the options and runs nothing */
+    int usage_failed;          /* the failure is the caller's: exit 2 */
+    char bin_dir[PATH_MAX];    /* where this program lies, and the daemons beside it */
+    json_t *cluster;           /* STATE/cluster.json, NULL = not read yet */
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller_peer;
     struct hl_rpc_peer *l3_peer;
@@ -103,7 +104,7 @@ hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
 /* STATE/cluster.json as `helios up` wrote it; borrowed. HL_ENOENT without a cluster there. */
 hl_status cli_cluster(struct cli *cli, const json_t **out) HL_CHECK;
 /* The CLI's own options, from file, environment and global flags; borrowed. */
-hl_status cli_conf(struct cli *cli, const struct hl_conf **out) HL_CHECK;
+hl_status cli_conf(struct cli *cli, const struct program_conf **out) HL_CHECK;
 /* Address of the Controller: --controller, --state's cluster, $HELIOS_CONTROLLER, $HELIOS_STATE's
  * cluster, the user's local cluster, option controller.address, option agent.controller; the first
  * of them that there is. Borrowed. HL_EUNAVAIL: a directory was named and no cluster is there. */

@@ -207,7 +207,7 @@ static hl_status print_rows(const json_t *rows, bool live)
     cli_table_init(&t, header);
     json_array_foreach (rows, i, row) {
         const char *name = hl_json_str(row, "name", ""), *value = hl_json_str(row, "value", "");
-        HL_AUTO(hl_freep) char *text = hl_conf_text(name, value);
+        HL_AUTO(hl_freep) char *text = hl_conf_text(&program_schema, name, value);
         cli_cell(&t, "%s", name);
         cli_cell(&t, "%s", text != NULL ? text : value);
         cli_cell(&t, "%s", hl_json_str(row, "origin", ""));
@@ -224,7 +224,7 @@ static hl_status print_rows(const json_t *rows, bool live)
 /* What this machine's files and environment give: every option, new reference. */
 static hl_status load_table(struct cli *cli, const char *file, json_t **out)
 {
-    const struct hl_conf *conf;
+    const struct program_conf *conf;
     char path[PATH_MAX];
     if (file[0] != '\0') {
         HL_TRY(cli_absolute(file, path));
@@ -232,7 +232,7 @@ static hl_status load_table(struct cli *cli, const char *file, json_t **out)
             return hl_fail(HL_ENOMEM, "out of memory");
     }
     HL_TRY(cli_conf(cli, &conf));
-    *out = hl_conf_dump(conf);
+    *out = hl_conf_dump(&conf->conf);
     return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory listing the options");
 }
 
@@ -278,7 +278,7 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv)
     static const struct hl_option rows[] = {
         {"config", "--config", "",
          "Show what this YAML file and the environment give, and ask no daemon.", HL_OPT_PATH, 0, 0,
-         NULL, 0, 0},
+         NULL, 0, 0, 0},
     };
 
     struct {

@@ -11,11 +11,11 @@ struct recover_args {
 
 static const struct hl_option recover_rows[] = {
     {"dry-run", "--dry-run", "false", "Show what would be done and change nothing.", HL_OPT_BOOL, 0,
-     0, NULL, offsetof(struct recover_args, dry_run), 0},
+     0, NULL, HL_OPTION_FIELD(struct recover_args, dry_run)},
     {"discard", "--discard", "false",
      "Restore nothing: claim pool and archive, and give up what the catalogue does not know. It "
      "goes to the archive's trash, and is freed in the pool.",
-     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct recover_args, discard), 0},
+     HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct recover_args, discard)},
 };
 
 static hl_status print_versions(const struct hl_api_recovered_version_list *versions)

@@ -28,54 +28,54 @@ struct up_args {
     uint64_t timeout_ms;
 };
 
-#define AT(field) offsetof(struct up_args, field)
+#define AT(field) HL_OPTION_FIELD(struct up_args, field)
 
 /* clang-format off */
 static const struct hl_option up_rows[] = {
     {"nodes", "--nodes", "1", "Agents to start; 0 is for Kubernetes.",
-     HL_OPT_INT, 0, 256, NULL, AT(nodes), 0},
+     HL_OPT_INT, 0, 256, NULL, AT(nodes)},
     {"slots", "--slots", "0", "Slots of each node; 0 for the NUMA nodes of its share.",
-     HL_OPT_INT, 0, 1024, NULL, AT(slots), 0},
+     HL_OPT_INT, 0, 1024, NULL, AT(slots)},
     {"l3-size", "--l3-size", "1GiB", "Capacity of the L3 pool.",
-     HL_OPT_BYTES, 1 << 20, 1ll << 46, NULL, AT(l3_size), 0},
+     HL_OPT_BYTES, 1 << 20, 1ll << 46, NULL, AT(l3_size)},
     {"l2-size", "--l2-size", "0", "Capacity of each node's L2, host memory for copies; 0 for none.",
-     HL_OPT_BYTES, 0, 1ll << 46, NULL, AT(l2_size), 0},
+     HL_OPT_BYTES, 0, 1ll << 46, NULL, AT(l2_size)},
     {"devices", "--devices", "", "Each node's device memory (L1), as agent.devices: emu:64MiB,...",
-     HL_OPT_STRING, 0, 0, NULL, AT(devices), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(devices)},
     {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.",
-     HL_OPT_PATH, 0, 0, NULL, AT(topology), 0},
+     HL_OPT_PATH, 0, 0, NULL, AT(topology)},
     {"executor", "--executor", "process",
      "What runs containers: this machine, as processes, or Kubernetes with Volcano.",
-     HL_OPT_ENUM, 0, 0, "process|kubernetes", AT(executor), 0},
+     HL_OPT_ENUM, 0, 0, "process|kubernetes", AT(executor)},
     {"address", "--address", "127.0.0.1",
      "Serve over TCP, on this address or name of this machine; pods must reach it. Not given: Unix "
      "sockets in the state directory, which other users do not reach, and no port.",
-     HL_OPT_STRING, 0, 0, NULL, AT(address), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(address)},
     {"kubeconfig", "--kubeconfig", "",
      "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.",
-     HL_OPT_PATH, 0, 0, NULL, AT(kubeconfig), 0},
+     HL_OPT_PATH, 0, 0, NULL, AT(kubeconfig)},
     {"master", "--master", "", "URL of the API server instead of the kubeconfig's.",
-     HL_OPT_STRING, 0, 0, NULL, AT(master), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(master)},
     {"kube-namespace", "--kube-namespace", "", "Namespace of the jobs; empty for the context's.",
-     HL_OPT_STRING, 0, 0, NULL, AT(kube_namespace), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(kube_namespace)},
     {"kube-device", "--kube-device", "",
      "Resource that a rank with a GPU or NPU asks for, as nvidia.com/gpu; empty for none.",
-     HL_OPT_STRING, 0, 0, NULL, AT(kube_device), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(kube_device)},
     {"kube-slot-devices", "--kube-slot-devices", "0",
      "Devices of one NUMA node of the cluster; 0 for what kube.slot_devices says.",
-     HL_OPT_INT, 0, 64, NULL, AT(kube_slot_devices), 0},
+     HL_OPT_INT, 0, 64, NULL, AT(kube_slot_devices)},
     {"config", "--config", "",
      "YAML file of options for all daemons, as HELIOS_CONFIG; without either, "
      "~/.config/helios/helios.yaml. Of metrics.listen L3 takes the port, the Controller the next, "
      "then the nodes.",
-     HL_OPT_PATH, 0, 0, NULL, AT(config), 0},
+     HL_OPT_PATH, 0, 0, NULL, AT(config)},
     {"no-supervise", "--no-supervise", "false",
      "Leave a daemon that ends as it is; without it, it is started again.",
-     HL_OPT_BOOL, 0, 0, NULL, AT(no_supervise), 0},
+     HL_OPT_BOOL, 0, 0, NULL, AT(no_supervise)},
     {"timeout", "--timeout", "60s",
      "How long a daemon may make no progress before it is ready. A pool that is being filled makes "
      "progress.",
-     HL_OPT_DURATION, 1000, 86400000, NULL, AT(timeout_ms), 0},
+     HL_OPT_DURATION, 1000, 86400000, NULL, AT(timeout_ms)},
 };
 
 /* clang-format on */
@@ -250,10 +250,10 @@ hl_status cmd_down(struct cli *cli, int argc, char **argv)
     } a = {0};
     const struct hl_option rows[] = {
         {"keep", "--keep", "false", "Keep the pool, the metadata and the logs for the next up.",
-         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.keep - (char *)&a), 0},
+         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.keep - (char *)&a), 0, 0},
         {"purge", "--purge", "false",
          "Remove the pool, the metadata and the logs, also those that an earlier --keep kept.",
-         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.purge - (char *)&a), 0},
+         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.purge - (char *)&a), 0, 0},
     };
     struct hl_rpc *rpc;
     char state[PATH_MAX];

@@ -167,16 +167,16 @@ struct submit_args {
 static const struct hl_option submit_rows[] = {
     {"export", "--export", "",
      "Variables of this shell for the ranks: NAME, NAME=VALUE, or ALL, with commas between.",
-     HL_OPT_STRING, 0, 0, NULL, offsetof(struct submit_args, export), 0},
+     HL_OPT_STRING, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, export)},
     {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
-     0, NULL, offsetof(struct submit_args, key), 0},
+     0, NULL, HL_OPTION_FIELD(struct submit_args, key)},
     {"wait", "--wait", "false", "Wait for the job's end; 0 when it succeeded, else 1.",
-     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, wait), 0},
+     HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, wait)},
     {"logs", "--logs", "false", "Wait, and show the output as `helios logs -f` does.",
-     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, logs), 0},
+     HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct submit_args, logs)},
     {"retry", "--retry", LOG_RETRY,
      "While waiting: how long to wait for a daemon that does not answer.", HL_OPT_DURATION, 0,
-     0, NULL, offsetof(struct submit_args, retry_ms), 0},
+     0, NULL, HL_OPTION_FIELD(struct submit_args, retry_ms)},
 };
 /* clang-format on */
 
@@ -321,7 +321,7 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
 {
     static const struct hl_option rows[] = {
         {"last", "-n,--last", "0", "Only the N newest jobs; 0 for all.", HL_OPT_INT, 0, INT32_MAX,
-         NULL, 0, 0},
+         NULL, 0, 0, 0},
     };
 
     struct {
@@ -426,7 +426,7 @@ hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)
 {
     static const struct hl_option rows[] = {
         {"json", "--json", "", "Format: v1, v2 or 1.2; empty for the job's own.", HL_OPT_STRING, 0,
-         0, NULL, 0, 0},
+         0, NULL, 0, 0, 0},
     };
 
     struct {

@@ -30,25 +30,25 @@ struct log_args {
     bool patient; /* even when nobody answers the first question: the cluster was there just now */
 };
 
-#define AT(field) offsetof(struct log_args, field)
+#define AT(field) HL_OPTION_FIELD(struct log_args, field)
 
 /* clang-format off */
 static const struct hl_option log_rows[] = {
     {"rank", "--rank", "-1", "Whose output; -1: the rank that failed first, else rank 0.",
-     HL_OPT_INT, -1, INT32_MAX, NULL, AT(rank), 0},
+     HL_OPT_INT, -1, INT32_MAX, NULL, AT(rank)},
     {"all", "--all", "false", "Every rank's output, each line with its rank in front.",
-     HL_OPT_BOOL, 0, 0, NULL, AT(all), 0},
+     HL_OPT_BOOL, 0, 0, NULL, AT(all)},
     {"attempt", "--attempt", "0", "Output of this attempt, counted from 1; 0 for the newest.",
-     HL_OPT_INT, 0, INT32_MAX, NULL, AT(attempt), 0},
+     HL_OPT_INT, 0, INT32_MAX, NULL, AT(attempt)},
     {"follow", "-f", "false",
      "Go on over restarts until the job ends; the exit status is the job's.",
-     HL_OPT_BOOL, 0, 0, NULL, AT(follow), 0},
+     HL_OPT_BOOL, 0, 0, NULL, AT(follow)},
     {"tail", "--tail", "-1", "Show only so many lines at the end, of each rank; -1 for all.",
-     HL_OPT_INT, -1, INT64_MAX, NULL, AT(tail), 0},
+     HL_OPT_INT, -1, INT64_MAX, NULL, AT(tail)},
     {"offset", "--offset", "0", "First byte to show.",
-     HL_OPT_INT, 0, INT64_MAX, NULL, AT(offset), 0},
+     HL_OPT_INT, 0, INT64_MAX, NULL, AT(offset)},
     {"retry", "--retry", LOG_RETRY, "With -f: how long to wait for a daemon that does not answer.",
-     HL_OPT_DURATION, 0, 0, NULL, AT(retry_ms), 0},
+     HL_OPT_DURATION, 0, 0, NULL, AT(retry_ms)},
 };
 
 /* clang-format on */

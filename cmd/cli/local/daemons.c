@@ -43,47 +43,48 @@ static void add_given(struct local_daemon *d, const struct local *l, enum hl_pro
 /* On one machine nothing needs a port: daemons, ranks and the command line meet at Unix sockets in
  * a directory that only their user may enter, and copies go through memory that both have mapped.
  * Pods do need one. */
-static bool wants_ports(const struct local *l, const struct hl_conf *conf)
+static bool wants_ports(const struct local *l, const struct program_conf *conf)
 {
-    return l->settings.address_given || l->settings.kubernetes || conf->plane_management[0] != '\0';
+    return l->settings.address_given || l->settings.kubernetes ||
+           conf->planes.management[0] != '\0';
 }
 
 /* Where the daemon served before, for its peers remember that; where the options say; else on any
  * port of the cluster's address. */
-static void add_listen(struct local_daemon *d, const struct local *l, const struct hl_conf *conf,
-                       const char *option)
+static void add_listen(struct local_daemon *d, const struct local *l,
+                       const struct program_conf *conf, const char *option)
 {
     const struct local_settings *s = &l->settings;
     const char *old = hl_json_str(json_object_get(l->doc, d->name), "address", "");
-    bool chosen = hl_conf_is_set(conf, option);
+    bool chosen = hl_conf_is_set(&conf->conf, option);
     bool bare = s->address[0] != '[' && strchr(s->address, ':') != NULL; /* IPv6 */
     if (old[0] != '\0' && (l->warm || !chosen))
         add_flag(d, "--listen", "%s", old);
     else if (!chosen && !wants_ports(l, conf))
         add_flag(d, "--listen", "unix:%s/" LOCAL_RUN "/%s.sock", l->opts->state, d->name);
-    else if (!chosen && !s->address_given && conf->plane_management[0] != '\0')
+    else if (!chosen && !s->address_given && conf->planes.management[0] != '\0')
         add_flag(d, "--listen", ":0");
     else if (!chosen)
         add_flag(d, "--listen", bare ? "[%s]:0" : "%s:0", s->address);
 }
 
 /* The same for the addresses of data, whose defaults are any port of their network, or none. */
-static void add_port(struct local_daemon *d, const struct local *l, const struct hl_conf *conf,
+static void add_port(struct local_daemon *d, const struct local *l, const struct program_conf *conf,
                      const char *option, const char *flag, const char *key, const char *network)
 {
     const char *old = hl_json_str(json_object_get(l->doc, d->name), key, "");
-    if (old[0] != '\0' && (l->warm || !hl_conf_is_set(conf, option)))
+    if (old[0] != '\0' && (l->warm || !hl_conf_is_set(&conf->conf, option)))
         add_flag(d, flag, "%s", old);
-    else if (!hl_conf_is_set(conf, option) && !wants_ports(l, conf) && network[0] == '\0')
+    else if (!hl_conf_is_set(&conf->conf, option) && !wants_ports(l, conf) && network[0] == '\0')
         add_flag(d, flag, "%s", "");
 }
 
 /* L3 has the port of metrics.listen, the Controller the next, then come the nodes. */
-static void add_metrics(struct local_daemon *d, const struct hl_conf *conf, int index)
+static void add_metrics(struct local_daemon *d, const struct program_conf *conf, int index)
 {
     struct hl_host_port x;
     char text[HL_HOST_PORT_MAX];
-    if (hl_host_port_split(conf->metrics_listen, &x) != HL_OK)
+    if (hl_host_port_split(conf->daemon.metrics_listen, &x) != HL_OK)
         return;
     hl_host_port_format(x.host, x.port > 0 ? x.port + (unsigned)index : 0, text);
     add_flag(d, "--metrics-listen", "%s", text);
@@ -93,7 +94,7 @@ static void add_metrics(struct local_daemon *d, const struct hl_conf *conf, int 
 bool local_wants_secret(const struct local *l)
 {
     return wants_ports(l, &l->settings.controller) && !l->settings.kubernetes &&
-           l->settings.controller.auth_secret_file[0] == '\0';
+           l->settings.controller.auth.secret_file[0] == '\0';
 }
 
 static void add_secret(struct local_daemon *d, const struct local *l)
@@ -105,21 +106,21 @@ static void add_secret(struct local_daemon *d, const struct local *l)
 
 static void describe_l3(const struct local *l, struct local_daemon *d)
 {
-    const struct hl_conf *conf = &l->settings.l3;
+    const struct program_conf *conf = &l->settings.l3;
     d->program = "helios-l3d";
     snprintf(d->name, sizeof(d->name), "l3d");
     snprintf(d->fills, sizeof(d->fills), "%s", l->pool);
     add_given(d, l, HL_L3D);
     add_flag(d, "--pool", "%s", l->pool);
-    if (!hl_conf_is_set(conf, "l3.socket"))
+    if (!hl_conf_is_set(&conf->conf, "l3.socket"))
         add_flag(d, "--socket", "%s/" LOCAL_RUN "/l3.sock", l->opts->state);
     add_listen(d, l, conf, "l3.listen");
-    add_port(d, l, conf, "l3.data_listen", "--data-listen", "dataAddress", conf->plane_backbone);
+    add_port(d, l, conf, "l3.data_listen", "--data-listen", "dataAddress", conf->planes.backbone);
 }
 
 static void describe_controller(const struct local *l, struct local_daemon *d)
 {
-    const struct hl_conf *conf = &l->settings.controller;
+    const struct program_conf *conf = &l->settings.controller;
     d->program = "helios-controller";
     snprintf(d->name, sizeof(d->name), "controllerd");
     add_given(d, l, HL_CONTROLLER);
@@ -131,39 +132,40 @@ static void describe_controller(const struct local *l, struct local_daemon *d)
 static void describe_agent(const struct local *l, int node, struct local_daemon *d)
 {
     const struct local_settings *s = &l->settings;
-    const struct hl_conf *conf = &s->agent;
+    const struct program_conf *conf = &s->agent;
     d->program = "helios-agent";
     snprintf(d->name, sizeof(d->name), "node-%d", node);
     local_name_l2(l->pool, d->name, d->fills, sizeof(d->fills));
     add_given(d, l, HL_AGENT);
-    if (!hl_conf_is_set(conf, "agent.name"))
+    if (!hl_conf_is_set(&conf->conf, "agent.name"))
         add_flag(d, "--name", "%s", d->name);
     add_flag(d, "--state", "%s/agents/%s", l->opts->state, d->name);
     add_flag(d, "--controller", "%s", hl_json_str(l->doc, "controller", ""));
-    if (!hl_conf_is_set(conf, "agent.rank_address"))
+    if (!hl_conf_is_set(&conf->conf, "agent.rank_address"))
         add_flag(d, "--rank-address", "127.0.0.1");
-    if (conf->agent_topology[0] == '\0' && !hl_conf_is_set(conf, "agent.share")) {
+    if (conf->agent.topology[0] == '\0' && !hl_conf_is_set(&conf->conf, "agent.share")) {
         if (s->slots > 0)
             add_flag(d, "--share", "%d/%dx%d", node, s->nodes, s->slots);
         else
             add_flag(d, "--share", "%d/%d", node, s->nodes);
     }
-    if (!hl_conf_is_set(conf, "agent.l2_pool"))
+    if (!hl_conf_is_set(&conf->conf, "agent.l2_pool"))
         add_flag(d, "--l2-pool", "%s", d->fills);
     else
-        snprintf(d->fills, sizeof(d->fills), "%s", conf->agent_l2_pool);
+        snprintf(d->fills, sizeof(d->fills), "%s", conf->agent.store.l2_pool);
     add_listen(d, l, conf, "agent.listen");
-    add_port(d, l, conf, "agent.data_listen", "--data-listen", "dataAddress", conf->plane_backbone);
+    add_port(d, l, conf, "agent.data_listen", "--data-listen", "dataAddress",
+             conf->planes.backbone);
     add_port(d, l, conf, "agent.migrate_listen", "--migrate-listen", "migrateAddress",
-             conf->plane_migration);
+             conf->planes.migration);
 }
 
 hl_status local_daemon_describe(const struct local *l, int index, struct local_daemon *out)
 {
     struct local_daemon d = {.argc = 1}; /* argv[0] is the program */
-    const struct hl_conf *conf = index == 0   ? &l->settings.l3
-                                 : index == 1 ? &l->settings.controller
-                                              : &l->settings.agent;
+    const struct program_conf *conf = index == 0   ? &l->settings.l3
+                                      : index == 1 ? &l->settings.controller
+                                                   : &l->settings.agent;
     if (index == 0)
         describe_l3(l, &d);
     else if (index == 1)

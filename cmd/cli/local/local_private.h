@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "cli/local/local.h"
-#include "conf/options.h"
+#include "program/conf.h"
 
 #define LOCAL_RUN       "run" /* directory of the sockets, in the state directory */
 #define LOCAL_CALL_MS   5000
@@ -52,8 +52,8 @@ struct local_settings {
     bool address_given;
     bool kubernetes;
     bool supervise; /* daemons that end are started again */
-    struct hl_conf l3, controller,
-        agent; /* options of each program, without those of `up` itself */
+    /* Options of each program, without those of `up` itself. */
+    struct program_conf l3, controller, agent;
 };
 
 /* Merge what is given now with what cluster.json (NULL = none) remembers; sets the environment of

@@ -100,7 +100,7 @@ static hl_status merge_settings(const json_t *given, const json_t *before,
     const json_t *environment = json_object_get(before, "environment");
     out->flags = flags != NULL ? json_deep_copy(flags) : json_object();
     out->environment = environment != NULL ? json_deep_copy(environment) : json_object();
-    json_t *names = hl_conf_variables(), *name;
+    json_t *names = hl_conf_variables(&program_schema), *name;
     size_t i;
     hl_status st = merge_variable(out, given, CONFIG_ENV);
     json_array_foreach (names, i, name) {
@@ -118,7 +118,7 @@ static hl_status merge_settings(const json_t *given, const json_t *before,
 static_assert(HL_ARRAY_LEN(mapped) <= LOCAL_FLAGS_MAX, "flags of `up` that a daemon is given");
 
 static hl_status load_program_conf(const struct local_settings *s, enum hl_program program,
-                                   struct hl_conf *out)
+                                   struct program_conf *out)
 {
     struct local_flag flags[LOCAL_FLAGS_MAX];
     const char *argv[2 * LOCAL_FLAGS_MAX + 2] = {"helios"};
@@ -128,19 +128,19 @@ static hl_status load_program_conf(const struct local_settings *s, enum hl_progr
         argv[argc++] = flags[i].name;
         argv[argc++] = flags[i].value;
     }
-    return hl_conf_load(program, argc, (char **)argv, out, NULL);
+    return program_conf_load(program, argc, (char **)argv, out, NULL);
 }
 
 /* An option that only one node can have. */
 static hl_status check_one_node(const struct local_settings *s)
 {
     static const char *const names[] = {"agent.name", "agent.share", "agent.l2_pool"};
-    const char *const ports[][2] = {{"agent.listen", s->agent.agent_listen},
-                                    {"agent.data_listen", s->agent.agent_data_listen},
-                                    {"agent.migrate_listen", s->agent.agent_migrate_listen}};
+    const char *const ports[][2] = {{"agent.listen", s->agent.agent.listen},
+                                    {"agent.data_listen", s->agent.agent.store.data_listen},
+                                    {"agent.migrate_listen", s->agent.agent.store.migrate_listen}};
     const char *one = NULL;
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
-        if (hl_conf_is_set(&s->agent, names[i]))
+        if (hl_conf_is_set(&s->agent.conf, names[i]))
             one = names[i];
     for (size_t i = 0; i < HL_ARRAY_LEN(ports); i++) {
         struct hl_host_port x;
@@ -151,7 +151,7 @@ static hl_status check_one_node(const struct local_settings *s)
         return HL_OK;
     return hl_fail(HL_EINVAL,
                    "%s (%s) is meant for one node, but --nodes is %d; leave the option out", one,
-                   hl_conf_origin(&s->agent, one), s->nodes);
+                   hl_conf_origin(&s->agent.conf, one), s->nodes);
 }
 
 static hl_status check_counts(const struct local_settings *s)
@@ -169,7 +169,7 @@ hl_status local_settings_load(const json_t *given, const json_t *before, struct 
     HL_TRY(load_program_conf(out, HL_L3D, &out->l3));
     HL_TRY(load_program_conf(out, HL_CONTROLLER, &out->controller));
     HL_TRY(load_program_conf(out, HL_AGENT, &out->agent));
-    out->kubernetes = strcmp(out->controller.controller_executor, "kubernetes") == 0;
+    out->kubernetes = strcmp(out->controller.controller.executor, "kubernetes") == 0;
     out->nodes = atoi(hl_json_str(out->flags, "nodes", "1"));
     out->slots = atoi(hl_json_str(out->flags, "slots", "0"));
     out->supervise = strcmp(hl_json_str(out->flags, "no-supervise", "false"), "true") != 0;
@@ -180,9 +180,9 @@ hl_status local_settings_load(const json_t *given, const json_t *before, struct 
 
 void local_settings_fini(struct local_settings *s)
 {
-    hl_conf_fini(&s->l3);
-    hl_conf_fini(&s->controller);
-    hl_conf_fini(&s->agent);
+    program_conf_fini(&s->l3);
+    program_conf_fini(&s->controller);
+    program_conf_fini(&s->agent);
     json_decref(s->flags);
     json_decref(s->environment);
 }
@@ -224,8 +224,8 @@ static hl_status compare_program(const struct hl_conf *conf, const json_t *runni
         char flag[64] = "";
         if (st != HL_OK || old == NULL || strcmp(old, now) == 0)
             continue;
-        HL_AUTO(hl_freep) char *has = hl_conf_text(name, old);
-        HL_AUTO(hl_freep) char *asked = hl_conf_text(name, now);
+        HL_AUTO(hl_freep) char *has = hl_conf_text(&program_schema, name, old);
+        HL_AUTO(hl_freep) char *asked = hl_conf_text(&program_schema, name, now);
         st = hl_fail(HL_EINVAL, "%s is '%s' in the running cluster and '%s' is asked for (%s); %s",
                      name, has != NULL ? has : old, asked != NULL ? asked : now,
                      origin_of(conf, name, flag, sizeof(flag)),
@@ -261,32 +261,32 @@ hl_status local_settings_compare(const struct local_settings *s, const json_t *b
                        "--address %s: the running cluster serves on %s; `helios down --keep` and "
                        "`helios up --address %s` change it",
                        s->address, address[0] != '\0' ? address : "Unix sockets", s->address);
-    HL_TRY(compare_program(&s->l3, json_object_get(settings, "l3")));
-    HL_TRY(compare_program(&s->controller, json_object_get(settings, "controller")));
-    return compare_program(&s->agent, json_object_get(settings, "agent"));
+    HL_TRY(compare_program(&s->l3.conf, json_object_get(settings, "l3")));
+    HL_TRY(compare_program(&s->controller.conf, json_object_get(settings, "controller")));
+    return compare_program(&s->agent.conf, json_object_get(settings, "agent"));
 }
 
 hl_status local_settings_fit_pool(struct local_settings *s, const json_t *before, const char *pool)
 {
     const json_t *l3 = json_object_get(json_object_get(before, "settings"), "l3");
     const char *old = hl_json_str(l3, "l3.size", "");
-    uint64_t has = strtoull(old, NULL, 10), want = s->l3.l3_size;
+    uint64_t has = strtoull(old, NULL, 10), want = s->l3.l3d.size;
     char flag[64] = "";
     if (has == 0 || has == want || access(pool, F_OK) != 0)
         return HL_OK;
-    if (!hl_conf_is_set(&s->l3, "l3.size")) { /* nobody asks for a size: as before */
+    if (!hl_conf_is_set(&s->l3.conf, "l3.size")) { /* nobody asks for a size: as before */
         json_object_set_new(s->flags, "l3-size", json_string(old));
-        hl_conf_fini(&s->l3);
+        program_conf_fini(&s->l3);
         return load_program_conf(s, HL_L3D, &s->l3);
     }
     char now[32];
     snprintf(now, sizeof(now), "%llu", (unsigned long long)want);
-    HL_AUTO(hl_freep) char *has_text = hl_conf_text("l3.size", old);
-    HL_AUTO(hl_freep) char *want_text = hl_conf_text("l3.size", now);
+    HL_AUTO(hl_freep) char *has_text = hl_conf_text(&program_schema, "l3.size", old);
+    HL_AUTO(hl_freep) char *want_text = hl_conf_text(&program_schema, "l3.size", now);
     return hl_fail(HL_EINVAL,
                    "the pool that was kept has %s, and %s is asked for (%s); leave that out, or "
                    "remove the pool with its models: helios down --purge",
-                   has_text, want_text, origin_of(&s->l3, "l3.size", flag, sizeof(flag)));
+                   has_text, want_text, origin_of(&s->l3.conf, "l3.size", flag, sizeof(flag)));
 }
 
 size_t local_settings_flags(const struct local_settings *s, enum hl_program program,
@@ -311,8 +311,9 @@ void local_settings_store(const struct local_settings *s, json_t *doc)
     json_object_set_new(doc, "slots", json_integer(s->slots));
     json_object_set_new(doc, "serving",
                         json_string(s->address_given || s->kubernetes ? s->address : ""));
-    json_object_set_new(doc, "executor", json_string(s->controller.controller_executor));
+    json_object_set_new(doc, "executor", json_string(s->controller.controller.executor));
     json_object_set_new(doc, "settings",
-                        json_pack("{s:o s:o s:o}", "l3", values_of(&s->l3), "controller",
-                                  values_of(&s->controller), "agent", values_of(&s->agent)));
+                        json_pack("{s:o s:o s:o}", "l3", values_of(&s->l3.conf), "controller",
+                                  values_of(&s->controller.conf), "agent",
+                                  values_of(&s->agent.conf)));
 }

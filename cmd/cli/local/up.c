@@ -36,7 +36,7 @@ void local_daemon_name(int index, char *out, size_t cap)
 static hl_status prepare_secret(struct local *l)
 {
     char path[PATH_MAX];
-    const char *given = l->settings.controller.auth_secret_file;
+    const char *given = l->settings.controller.auth.secret_file;
     json_object_del(l->doc, "secretFile");
     if (given[0] != '\0') {
         set_text(l->doc, "secretFile",
@@ -195,8 +195,8 @@ hl_status local_find_programs(struct local *l)
 static hl_status prepare_start(struct local *l, const json_t *before)
 {
     HL_TRY(local_settings_load(l->opts->given, before, &l->settings));
-    if (l->settings.l3.l3_pool[0] != '\0')
-        snprintf(l->pool, sizeof(l->pool), "%s", l->settings.l3.l3_pool);
+    if (l->settings.l3.l3d.pool_path[0] != '\0')
+        snprintf(l->pool, sizeof(l->pool), "%s", l->settings.l3.l3d.pool_path);
     else
         name_pool(l->opts->state, l->pool, sizeof(l->pool));
     if (l->warm)

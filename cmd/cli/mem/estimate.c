@@ -18,20 +18,20 @@ struct estimate_args {
     uint64_t granule, chunk;
 };
 
-#define AT(field) offsetof(struct estimate_args, field)
+#define AT(field) HL_OPTION_FIELD(struct estimate_args, field)
 
 static const struct hl_option rows[] = {
     {"dtype", "--dtype", "bf16", "Type of the parameters on the device.", HL_OPT_ENUM, 0, 0,
-     "bf16|fp16|fp32", AT(dtype), 0},
+     "bf16|fp16|fp32", AT(dtype)},
     {"gradients", "--gradients", "separate",
      "Whether gradients have memory of their own or reuse the parameters'.", HL_OPT_ENUM, 0, 0,
-     "separate|reuse", AT(gradients), 0},
+     "separate|reuse", AT(gradients)},
     {"world", "--world", "1", "Processes that train it; they share the optimizer's state.",
-     HL_OPT_INT, 1, 1000000, NULL, AT(world), 0},
+     HL_OPT_INT, 1, 1000000, NULL, AT(world)},
     {"granule", "--granule", "2MiB", "Allocation unit of the device's memory; 2 MiB on CUDA.",
-     HL_OPT_BYTES, 64, (int64_t)1 << 30, NULL, AT(granule), 0},
+     HL_OPT_BYTES, 64, (int64_t)1 << 30, NULL, AT(granule)},
     {"chunk", "--chunk", "0", "Bytes of a chunk; 0: the size that wastes least.", HL_OPT_BYTES, 0,
-     (int64_t)1 << 40, NULL, AT(chunk), 0},
+     (int64_t)1 << 40, NULL, AT(chunk)},
 };
 
 static const char *const kinds[HYBRIDPS_KINDS] = {"parameters", "gradients", "parameters fp32",

@@ -22,21 +22,21 @@ struct trace_args {
     int64_t iteration;
 };
 
-#define AT(field) offsetof(struct trace_args, field)
+#define AT(field) HL_OPTION_FIELD(struct trace_args, field)
 
 static const struct hl_option rows[] = {
     {"csv", "--csv", "", "Write the table as comma-separated values to a file; - is stdout.",
-     HL_OPT_STRING, 0, 0, NULL, AT(csv), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(csv)},
     {"json", "--json", "", "Write the trace as `helios mem replay` reads it to a file.",
-     HL_OPT_STRING, 0, 0, NULL, AT(json), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(json)},
     {"svg", "--svg", "", "Write a picture of memory by moment and kind to a file.", HL_OPT_STRING,
-     0, 0, NULL, AT(svg), 0},
+     0, 0, NULL, AT(svg)},
     {"policy", "--policy", "opt", "Who leaves the device when room is needed.", HL_OPT_ENUM, 0, 0,
-     "opt|lru|fifo|heat|random", AT(policy), 0},
+     "opt|lru|fifo|heat|random", AT(policy)},
     {"mode", "--mode", "copy", "Whether a chunk on the device leaves its copy on the host.",
-     HL_OPT_ENUM, 0, 0, "move|copy", AT(mode), 0},
+     HL_OPT_ENUM, 0, 0, "move|copy", AT(mode)},
     {"iteration", "--iteration", "1", "Which is shown, from 0; the first begins on the host.",
-     HL_OPT_INT, 0, HL_TRACE_ITERATIONS_MAX - 1, NULL, AT(iteration), 0},
+     HL_OPT_INT, 0, HL_TRACE_ITERATIONS_MAX - 1, NULL, AT(iteration)},
 };
 
 struct shown {

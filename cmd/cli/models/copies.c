@@ -15,21 +15,21 @@ struct copy_args {
     int64_t migrate, write;
 };
 
-#define AT(field) offsetof(struct copy_args, field)
+#define AT(field) HL_OPTION_FIELD(struct copy_args, field)
 
 static const struct hl_option copy_rows[] = {
     {"to", "--to", "", "Where to: NODE, NODE:l2, NODE:l1, NODE:l1:DEVICE, l3 or l4.", HL_OPT_STRING,
-     0, 0, NULL, AT(to), 0},
+     0, 0, NULL, AT(to)},
     {"migrate", "--migrate", "false",
      "From a node's L2, over the migration network where the hosts differ.", HL_OPT_BOOL, 0, 0,
-     NULL, AT(migrate), 0},
+     NULL, AT(migrate)},
     {"write", "--write", "false", "The source sends, by the path of highest bandwidth.",
-     HL_OPT_BOOL, 0, 0, NULL, AT(write), 0},
+     HL_OPT_BOOL, 0, 0, NULL, AT(write)},
 };
 
 static const struct hl_option drop_rows[] = {
     {"from", "--from", "", "Where: NODE, NODE:l2, NODE:l1, NODE:l1:DEVICE, l3 or l4.",
-     HL_OPT_STRING, 0, 0, NULL, AT(from), 0},
+     HL_OPT_STRING, 0, 0, NULL, AT(from)},
 };
 
 /* Where a copy is, as the user names it. */

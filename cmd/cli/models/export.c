@@ -18,26 +18,26 @@ struct export_args {
     uint64_t timeout_ms;
 };
 
-#define AT(field) offsetof(struct export_args, field)
+#define AT(field) HL_OPTION_FIELD(struct export_args, field)
 
 static const struct hl_option export_rows[] = {
     {"format", "--format", "safetensors", "What the files are.", HL_OPT_ENUM, 0, 0,
-     "safetensors|torch", AT(format), 0},
+     "safetensors|torch", AT(format)},
     {"naming", "--naming", "model",
      "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
-     HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming), 0},
+     HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming)},
     {"out", "--out", "", "Directory to write into; made when it is missing.", HL_OPT_PATH, 0, 0,
-     NULL, AT(out), 0},
+     NULL, AT(out)},
     {"optimizer", "--optimizer", "false",
      "Write the optimizer state too; in torch files under a key that Megatron does not read.",
-     HL_OPT_BOOL, 0, 0, NULL, AT(optimizer), 0},
+     HL_OPT_BOOL, 0, 0, NULL, AT(optimizer)},
     {"args", "--args", "true",
      "Write Megatron's args into torch files; --no-args for plain torch.load(weights_only=True).",
-     HL_OPT_BOOL, 0, 0, NULL, AT(args), 0},
+     HL_OPT_BOOL, 0, 0, NULL, AT(args)},
     {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
-     HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path), 0},
+     HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
-     AT(timeout_ms), 0},
+     AT(timeout_ms)},
 };
 
 struct export

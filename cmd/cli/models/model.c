@@ -20,27 +20,27 @@ struct import_args {
     uint64_t timeout_ms;
 };
 
-#define AT(field) offsetof(struct import_args, field)
+#define AT(field) HL_OPTION_FIELD(struct import_args, field)
 
 static const struct hl_option import_rows[] = {
-    {"name", "--name", "", "Name of the new model.", HL_OPT_STRING, 0, 0, NULL, AT(name), 0},
-    {"tp", "--tp", "1", "Tensor-parallel size.", HL_OPT_INT, 1, 4096, NULL, AT(tp), 0},
-    {"pp", "--pp", "1", "Pipeline-parallel size.", HL_OPT_INT, 1, 4096, NULL, AT(pp), 0},
+    {"name", "--name", "", "Name of the new model.", HL_OPT_STRING, 0, 0, NULL, AT(name)},
+    {"tp", "--tp", "1", "Tensor-parallel size.", HL_OPT_INT, 1, 4096, NULL, AT(tp)},
+    {"pp", "--pp", "1", "Pipeline-parallel size.", HL_OPT_INT, 1, 4096, NULL, AT(pp)},
     {"vocab_divisor", "--vocab-divisor", "128",
      "The vocabulary is padded to a multiple of this times TP.", HL_OPT_INT, 1, 1 << 20, NULL,
-     AT(vocab_divisor), 0},
+     AT(vocab_divisor)},
     {"pad", "--pad", "repeat", "Rows of the padding: the last row again, or zeros.", HL_OPT_ENUM, 0,
-     0, "repeat|zero", AT(pad), 0},
+     0, "repeat|zero", AT(pad)},
     {"naming", "--naming", "local", "Megatron-core's layer names: local or Transformer Engine.",
-     HL_OPT_ENUM, 0, 0, "local|te", AT(naming), 0},
+     HL_OPT_ENUM, 0, 0, "local|te", AT(naming)},
     {"first_stage_layers", "--first-stage-layers", "0", "Layers of the first stage; 0 for even.",
-     HL_OPT_INT, 0, 1 << 20, NULL, AT(first), 0},
+     HL_OPT_INT, 0, 1 << 20, NULL, AT(first)},
     {"last_stage_layers", "--last-stage-layers", "0", "Layers of the last stage; 0 for even.",
-     HL_OPT_INT, 0, 1 << 20, NULL, AT(last), 0},
+     HL_OPT_INT, 0, 1 << 20, NULL, AT(last)},
     {"virtual_stages", "--virtual-stages", "1", "Virtual stages (model chunks) per pipeline stage.",
-     HL_OPT_INT, 1, 4096, NULL, AT(virtual_stages), 0},
+     HL_OPT_INT, 1, 4096, NULL, AT(virtual_stages)},
     {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
-     NULL, AT(timeout_ms), 0},
+     NULL, AT(timeout_ms)},
 };
 
 static hl_status start_import(struct cli *cli, const char *dir, const struct import_args *a,
@@ -403,7 +403,7 @@ struct rm_args {
 
 static const struct hl_option rm_rows[] = {
     {"force", "--force", "false", "Remove it also while a job uses or writes it.", HL_OPT_BOOL, 0,
-     0, NULL, offsetof(struct rm_args, force), 0},
+     0, NULL, HL_OPTION_FIELD(struct rm_args, force)},
 };
 
 static hl_status model_remove(struct cli *cli, const char *which, bool force)

@@ -13,25 +13,24 @@ struct pull_args {
     uint64_t timeout_ms;
 };
 
-#define AT(field) offsetof(struct pull_args, field)
+#define AT(field) HL_OPTION_FIELD(struct pull_args, field)
 
 static const struct hl_option pull_rows[] = {
-    {"model", "--model", "", "Model, NAME or NAME@VERSION.", HL_OPT_STRING, 0, 0, NULL, AT(model),
-     0},
-    {"pp", "--pp", "0", "Pipeline stage, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(pp), 0},
-    {"tp", "--tp", "0", "Tensor-parallel rank, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(tp), 0},
-    {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out), 0},
+    {"model", "--model", "", "Model, NAME or NAME@VERSION.", HL_OPT_STRING, 0, 0, NULL, AT(model)},
+    {"pp", "--pp", "0", "Pipeline stage, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(pp)},
+    {"tp", "--tp", "0", "Tensor-parallel rank, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(tp)},
+    {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out)},
     {"dp", "--dp", "0", "Data-parallel rank, from 0, for optimizer state that was saved in shares.",
-     HL_OPT_INT, 0, 1000000, NULL, AT(dp), 0},
+     HL_OPT_INT, 0, 1000000, NULL, AT(dp)},
     {"kind", "--kind", "all", "Tensors of the model, of the optimizer, or both.", HL_OPT_ENUM, 0, 0,
-     "all|model|optim", AT(kind), 0},
+     "all|model|optim", AT(kind)},
     {"naming", "--naming", "model",
      "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
-     HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming), 0},
+     HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming)},
     {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
-     HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path), 0},
+     HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
-     AT(timeout_ms), 0},
+     AT(timeout_ms)},
 };
 
 static enum rankfile_kind kind_of(const char *text)

@@ -15,27 +15,27 @@ struct shard_args {
     int64_t verify, force;
 };
 
-#define AT(field) offsetof(struct shard_args, field)
+#define AT(field) HL_OPTION_FIELD(struct shard_args, field)
 
 static const struct hl_option ls_rows[] = {
     {"model", "--model", "", "Only of this model, NAME or NAME@VERSION.", HL_OPT_STRING, 0, 0, NULL,
-     AT(model), 0},
+     AT(model)},
 };
 
 static const struct hl_option show_rows[] = {
     {"verify", "--verify", "false", "Have every holder read its copy and check every MiB.",
-     HL_OPT_BOOL, 0, 0, NULL, AT(verify), 0},
+     HL_OPT_BOOL, 0, 0, NULL, AT(verify)},
 };
 
 static const struct hl_option get_rows[] = {
-    {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out), 0},
+    {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out)},
     {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
-     HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path), 0},
+     HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
 };
 
 static const struct hl_option rm_rows[] = {
     {"force", "--force", "false", "Also shards of a model, which is then incomplete.", HL_OPT_BOOL,
-     0, 0, NULL, AT(force), 0},
+     0, 0, NULL, AT(force)},
 };
 
 /* Ids are cut to `digits`. */

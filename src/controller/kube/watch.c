@@ -133,7 +133,7 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
                                           .device = g->device,
                                           .topology_policy = g->policy,
                                           .slot_devices = o->slot_devices,
-                                          .keep_s = o->keep_s};
+                                          .keep_s = (int)(o->keep_ms / 1000)};
     int n = snprintf(g->logs, sizeof(g->logs), "%s/logs", o->state_dir);
     if (n < 0 || (size_t)n >= sizeof(g->logs) - HL_JOB_ID_MAX - 64)
         return hl_fail(HL_EINVAL, "the path of the state directory is too long");

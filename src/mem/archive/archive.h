@@ -44,6 +44,9 @@ struct hl_archive_options {
     unsigned open_timeout_ms;   /* the same while it is opened; 0 = timeout_ms */
 };
 
+/* archive.url, archive.quota, archive.s3_*. */
+extern const struct hl_option_rows hl_archive_rows;
+
 struct hl_archive_info {
     uint64_t quota_bytes;   /* 0 = none */
     uint64_t used_bytes;    /* shards, and what puts under way will need */

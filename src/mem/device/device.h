@@ -41,12 +41,14 @@
 struct hl_device;
 
 struct hl_device_options {
-    const char *cuda_driver; /* library; NULL = libcuda.so.1 */
+    const char *cuda_driver; /* library; NULL or "" = libcuda.so.1 */
     int timeout_ms;          /* of a copy that is waited for; 0 = 30 s */
     /* emu: memory of freed blocks stays, with its content, for the next ones: making and zeroing
      * pages takes longer than a copy. For a device whose blocks have one user. */
     int keeps_memory;
 };
+
+extern const struct hl_option_rows hl_device_rows; /* device.*: cuda_driver */
 
 struct hl_device_info {
     char kind[8];      /* "emu", "cuda" */

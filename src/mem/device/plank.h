@@ -34,6 +34,8 @@ struct hl_plank_options {
     struct hl_device *device; /* staging is pinned for it and near it; NULL = neither */
 };
 
+extern const struct hl_option_rows hl_plank_rows; /* plank.*: piece, buffers */
+
 /* Move `len` bytes at `offset` of the transfer into (fetch) or out of (deliver) `staging`, within
  * timeout_ms. */
 typedef hl_status (*hl_plank_fn)(void *arg, uint64_t offset, void *staging, size_t len,

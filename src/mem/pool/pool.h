@@ -53,12 +53,15 @@ struct hl_pool_options {
     uint32_t quarantine_ms; /* freed bytes are reused no sooner; 0 = 2000 */
     uint32_t lease_ms;      /* see above; 0 = HL_POOL_LEASE_MS */
     uint32_t beat_ms;       /* of the heartbeat thread; 0 = no thread: call hl_pool_beat */
-    int prefault;           /* make all pages now, on all CPUs, huge ones where the kernel can */
+    bool prefault;          /* make all pages now, on all CPUs, huge ones where the kernel can */
     /* Only when the pool is made; an adopted one keeps its own. Borders are moved to whole pages,
      * the last region takes what is left. Memory that can't be bound is used all the same. */
     const struct hl_pool_region_options *regions;
     size_t region_count; /* 0 = one, of any node */
 };
+
+/* l3.prefault, l3.quarantine, l3.lease, l3.beat. */
+extern const struct hl_option_rows hl_pool_rows;
 
 /* What hl_pool_open found. */
 struct hl_pool_found {

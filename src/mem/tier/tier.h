@@ -54,10 +54,12 @@ struct hl_tier_ref {
 };
 
 struct hl_tier_limits {
-    uint64_t quota;    /* bytes; 0 = all there is */
-    unsigned high_pct; /* above: pressure is high; 0 = 85 */
-    unsigned low_pct;  /* below: pressure is low; 0 = 70 */
+    uint64_t quota;  /* bytes; 0 = all there is */
+    double high_pct; /* above: pressure is high; 0 = 85 */
+    double low_pct;  /* below: pressure is low; 0 = 70 */
 };
+
+extern const struct hl_option_rows hl_tier_rows; /* tier.*: high_pct, low_pct */
 
 struct hl_tier_usage {
     enum hl_tier tier;

@@ -5,18 +5,13 @@
 
 #include "auth/secret.h"
 #include "base/plane.h"
+#include "net/conf.h"
 #include "net/net.h"
 
 #include "net/dispatch/retry.h"
 
-#define DEFAULT_STALL_MS       800
-#define DEFAULT_ENDPOINTS      2
-#define DEFAULT_SPIN_US        60
-#define DEFAULT_RDMA_RETRY_MS  60000
-#define DEFAULT_PUT_QUEUE      64
-#define DEFAULT_PUT_TIMEOUT_MS 10000
-#define BATCH_MAX              ((size_t)64 << 10)
-#define BATCH_MIN              ((size_t)1 << 10)
+#define BATCH_MAX ((size_t)64 << 10)
+#define BATCH_MIN ((size_t)1 << 10)
 
 static struct hl_net_head *head_of(struct hl_net_client *client)
 {
@@ -42,14 +37,15 @@ hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_n
         return hl_fail(HL_EINVAL, "net server on %s: put handler without commit or abort",
                        opts->listen);
     struct hl_net_server_opts full = *opts;
+    const struct hl_net_conf *conf = opts->conf != NULL ? opts->conf : hl_net_conf_default();
     if (full.put_queue <= 0)
-        full.put_queue = DEFAULT_PUT_QUEUE;
+        full.put_queue = conf->put_queue;
     if (full.put_timeout_ms <= 0)
-        full.put_timeout_ms = DEFAULT_PUT_TIMEOUT_MS;
+        full.put_timeout_ms = conf->put_timeout_ms;
     if (full.connect_ms <= 0)
-        full.connect_ms = HL_NET_CONNECT_MS;
+        full.connect_ms = conf->connect_ms;
     if (full.spin_us == 0)
-        full.spin_us = DEFAULT_SPIN_US;
+        full.spin_us = conf->spin_us;
     if (full.ops == NULL)
         full.ops = hl_net_auto();
     secret_key(full.key);
@@ -78,6 +74,30 @@ static hl_status connect_and_watch(const struct hl_net_connect_opts *opts,
     return HL_OK;
 }
 
+static void fill_connect(struct hl_net_connect_opts *full, const struct hl_net_conf *conf)
+{
+    if (full->timeout_ms <= 0)
+        full->timeout_ms = conf->connect_ms;
+    if (full->stall_ms <= 0)
+        full->stall_ms = conf->stall_ms;
+    if (full->spin_us == 0)
+        full->spin_us = conf->spin_us;
+    if (full->endpoints <= 0)
+        full->endpoints = conf->endpoints;
+    if (full->endpoints > HL_NET_ENDPOINTS_MAX)
+        full->endpoints = HL_NET_ENDPOINTS_MAX;
+    if (full->batch_bytes == 0)
+        full->batch_bytes = conf->batch_bytes;
+    if (full->batch_bytes > BATCH_MAX)
+        full->batch_bytes = BATCH_MAX;
+    if (full->batch_bytes < BATCH_MIN)
+        full->batch_bytes = BATCH_MIN;
+    if (full->rdma_retry_ms == 0)
+        full->rdma_retry_ms = conf->rdma_retry_ms;
+    if (full->ops == NULL)
+        full->ops = hl_net_auto();
+}
+
 hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
 {
     struct hl_net_connect_opts full = *opts;
@@ -87,24 +107,7 @@ hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_
     if (scheme != NULL)
         full.address = scheme + 3;
     secret_key(full.key);
-    if (full.timeout_ms <= 0)
-        full.timeout_ms = HL_NET_CONNECT_MS;
-    if (full.stall_ms <= 0)
-        full.stall_ms = DEFAULT_STALL_MS;
-    if (full.spin_us == 0)
-        full.spin_us = DEFAULT_SPIN_US;
-    if (full.endpoints <= 0)
-        full.endpoints = DEFAULT_ENDPOINTS;
-    if (full.endpoints > HL_NET_ENDPOINTS_MAX)
-        full.endpoints = HL_NET_ENDPOINTS_MAX;
-    if (full.batch_bytes == 0 || full.batch_bytes > BATCH_MAX)
-        full.batch_bytes = BATCH_MAX;
-    if (full.batch_bytes < BATCH_MIN)
-        full.batch_bytes = BATCH_MIN;
-    if (full.rdma_retry_ms == 0)
-        full.rdma_retry_ms = DEFAULT_RDMA_RETRY_MS;
-    if (full.ops == NULL)
-        full.ops = hl_net_auto();
+    fill_connect(&full, opts->conf != NULL ? opts->conf : hl_net_conf_default());
     return connect_and_watch(&full, out);
 }
 

@@ -9,10 +9,10 @@
 #include <utlist.h>
 
 #include "base/clock.h"
+#include "net/conf.h"
 #include "os/cond.h"
 
-#define DEFAULT_BATCH_MS 1
-#define WORDS            256
+#define WORDS 256
 
 struct entry {
     struct hl_net_item item;
@@ -190,9 +190,11 @@ hl_status hl_put_queue_open(const struct hl_put_queue_opts *opts, struct hl_put_
     }
     q->connect = opts->connect;
     q->connect.address = q->address;
+    const struct hl_net_conf *conf =
+        opts->connect.conf != NULL ? opts->connect.conf : hl_net_conf_default();
     if (q->connect.batch_bytes == 0)
-        q->connect.batch_bytes = HL_NET_BATCH_BYTES;
-    int ms = opts->batch_ms != 0 ? opts->batch_ms : DEFAULT_BATCH_MS;
+        q->connect.batch_bytes = conf->batch_bytes;
+    int ms = opts->batch_ms != 0 ? opts->batch_ms : conf->batch_ms;
     q->wait_ns = (uint64_t)(ms > 0 ? ms : 0) * HL_NS_PER_MS;
     q->cancel = opts->cancel;
     pthread_mutex_init(&q->lock, NULL);

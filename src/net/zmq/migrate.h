@@ -40,15 +40,17 @@
 /* "off", "auto" or a level. */
 hl_status hl_migrate_zstd_parse(const char *text, int *out) HL_CHECK;
 
-/* What the options migrate.* say, for those who start servers and sends; zeros are the defaults. */
+/* The options migrate.*, for those who start servers and sends; zeros are the defaults. */
 struct hl_migrate_tuning {
-    uint32_t chunk_size;
+    uint32_t chunk_size; /* rounded down to a power of two by who uses it */
     uint64_t window_bytes;
     int keep_ms;
     int dead_ms;
     int io_threads;
-    int zstd;
+    const char *zstd; /* for hl_migrate_zstd_parse; NULL = "off" */
 };
+
+extern const struct hl_option_rows hl_migrate_rows;
 
 struct hl_migrate_server;
 

@@ -2,66 +2,66 @@
 
 #include <string.h>
 
-#include "conf/planes.h"
+#include "program/conf.h"
 
 #define LOAD(program, conf, ...)                                                                   \
     do {                                                                                           \
         const char *argv_[] = {"daemon", __VA_ARGS__};                                             \
-        assert_int_equal(                                                                          \
-            hl_conf_load((program), (int)HL_ARRAY_LEN(argv_), (char **)argv_, (conf), NULL),       \
-            HL_OK);                                                                                \
+        int argc_ = (int)HL_ARRAY_LEN(argv_);                                                      \
+        assert_int_equal(program_conf_load((program), argc_, (char **)argv_, (conf), NULL),        \
+                         HL_OK);                                                                   \
     } while (0)
 
 TEST(without_networks_daemons_listen_on_the_loopback)
 {
-    struct hl_conf c = {0};
+    struct program_conf c = {0};
     LOAD(HL_L3D, &c, "--log-level=error");
-    assert_int_equal(hl_planes_apply(&c), HL_OK);
-    assert_string_equal(c.l3_listen, "127.0.0.1:7402");
-    assert_string_equal(c.l3_data_listen, "127.0.0.1:0");
-    assert_string_equal(c.metrics_listen, "");
-    assert_string_equal(c.agent_listen, ":0"); /* another program's */
-    hl_conf_fini(&c);
+    assert_int_equal(hl_planes_apply(&c.conf, &c.planes), HL_OK);
+    assert_string_equal(c.l3d.listen, "127.0.0.1:7402");
+    assert_string_equal(c.l3d.data_listen, "127.0.0.1:0");
+    assert_string_equal(c.daemon.metrics_listen, "");
+    assert_string_equal(c.agent.listen, ":0"); /* another program's */
+    program_conf_fini(&c);
 }
 
 TEST(an_address_without_a_host_is_on_the_network_of_its_option)
 {
-    struct hl_conf c = {0};
+    struct program_conf c = {0};
     struct hl_plane_stats stats;
     LOAD(HL_AGENT, &c, "--plane-backbone=127.0.0.2", "--plane-migration=127.0.0.3",
          "--plane-management=127.0.0.4", "--plane-migration-rate=200Gbit", "--metrics-listen=:0",
          "--log-level=error", "--data-listen=:7403");
-    assert_int_equal(hl_planes_apply(&c), HL_OK);
-    assert_string_equal(c.agent_listen, "127.0.0.4:0");
-    assert_string_equal(c.agent_data_listen, "127.0.0.2:7403");
-    assert_string_equal(c.agent_migrate_listen, "127.0.0.3:0");
-    assert_string_equal(c.metrics_listen, "127.0.0.4:0");
+    assert_int_equal(hl_planes_apply(&c.conf, &c.planes), HL_OK);
+    assert_string_equal(c.agent.listen, "127.0.0.4:0");
+    assert_string_equal(c.agent.store.data_listen, "127.0.0.2:7403");
+    assert_string_equal(c.agent.store.migrate_listen, "127.0.0.3:0");
+    assert_string_equal(c.daemon.metrics_listen, "127.0.0.4:0");
     hl_plane_stats(HL_PLANE_MIGRATION, &stats);
     assert_true(stats.rate == 200000000000ull);
     struct hl_plane_place p;
-    assert_int_equal(hl_plane_find(&c, HL_PLANE_BACKBONE, &p), HL_OK);
+    assert_int_equal(hl_plane_find(&c.planes, HL_PLANE_BACKBONE, &p), HL_OK);
     assert_string_equal(p.at.name, "lo");
-    hl_conf_fini(&c);
+    program_conf_fini(&c);
 }
 
 TEST(an_address_with_a_host_stays)
 {
-    struct hl_conf c = {0};
+    struct program_conf c = {0};
     LOAD(HL_L3D, &c, "--plane-management=127.0.0.4", "--listen=localhost:0", "--data-listen=");
-    assert_int_equal(hl_planes_apply(&c), HL_OK);
-    assert_string_equal(c.l3_listen, "localhost:0");
-    assert_string_equal(c.l3_data_listen, "");
-    hl_conf_fini(&c);
+    assert_int_equal(hl_planes_apply(&c.conf, &c.planes), HL_OK);
+    assert_string_equal(c.l3d.listen, "localhost:0");
+    assert_string_equal(c.l3d.data_listen, "");
+    program_conf_fini(&c);
 }
 
 TEST(a_network_that_is_not_here_is_refused_by_its_option)
 {
-    struct hl_conf c = {0};
+    struct program_conf c = {0};
     LOAD(HL_L3D, &c, "--plane-backbone=203.0.113.0/24");
-    assert_int_equal(hl_planes_apply(&c), HL_ENOENT);
+    assert_int_equal(hl_planes_apply(&c.conf, &c.planes), HL_ENOENT);
     assert_non_null(strstr(hl_error_text(), "plane.backbone: no interface that is up"));
     assert_non_null(strstr(hl_error_text(), "lo 127.0.0.1/8"));
-    hl_conf_fini(&c);
+    program_conf_fini(&c);
 }
 
 TEST(rates_are_written_as_people_say_them)

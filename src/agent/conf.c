@@ -1,0 +1,86 @@
+/* The options of an Agent and of its store. */
+#include "agent/agent.h"
+#include "base/plane.h"
+#include "conf/options.h"
+
+/* clang-format off */
+#define AT(field) HL_OPTION_FIELD(struct hl_agent_opts, field)
+static const struct hl_option agent_options[] = {
+    {"agent.name", "--name", "",
+     "Name of this node (serverId); empty for the host name.",
+     HL_OPT_STRING, 0, 0, NULL, AT(name)},
+    {"agent.listen", "--listen", ":0",
+     "Address where helios-agent serves RPC; no host: on its network; port 0: a free one.",
+     HL_OPT_LISTEN, HL_PLANE_MANAGEMENT, 0, NULL, AT(listen)},
+    {"agent.state", "--state", "/var/lib/helios/agent",
+     "Directory of container records and logs.",
+     HL_OPT_PATH, 0, 0, NULL, AT(state_dir)},
+    {"agent.executor", "--executor", "process",
+     "What runs containers.",
+     HL_OPT_ENUM, 0, 0, "process", AT(executor)},
+    {"agent.topology", "--topology", "",
+     "hwloc XML file (version 2) to take the slots from; empty for this machine.",
+     HL_OPT_PATH, 0, 0, NULL, AT(topology)},
+    {"agent.share", "--share", "",
+     "Offer share I of N of the machine as M slots: I/N or I/NxM, I from 0; empty for all of it.",
+     HL_OPT_STRING, 0, 0, NULL, AT(share)},
+    {"agent.rank_address", "--rank-address", "",
+     "Host name or address that ranks of other nodes can reach; empty to ask the system.",
+     HL_OPT_STRING, 0, 0, NULL, AT(rank_address)},
+    {"agent.python", "--python", "",
+     "Directory put on PYTHONPATH of every rank; empty for the one installed with the program.",
+     HL_OPT_PATH, 0, 0, NULL, AT(python_dir)},
+    {"agent.log_max", "--log-max", "64MiB",
+     "Bytes kept of one rank's output.",
+     HL_OPT_BYTES, 4096, HL_OPTION_TIB, NULL, AT(log_max_bytes)},
+    {"agent.stop_containers", "--stop-containers-on-exit", "false",
+     "Stop the containers when the agent ends; otherwise they run on and its successor finds them.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(stop_containers)},
+    {"agent.chunk_memory", "--chunk-memory", "0",
+     "Host memory that HybridPS chunks of all ranks of the node may have; 0 for all there is.",
+     HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(chunk_memory)},
+};
+#undef AT
+
+#define AT(field) HL_OPTION_FIELD(struct store_opts, field)
+static const struct hl_option store_options[] = {
+    {"agent.l2_size", "--l2-size", "0",
+     "Capacity of the node's L2, host memory that keeps copies of shards; 0 for none.",
+     HL_OPT_BYTES, 0, 64 * HL_OPTION_TIB, NULL, AT(l2_size)},
+    {"agent.l2_pool", "--l2-pool", "",
+     "File of the L2, on tmpfs or hugetlbfs; empty for /dev/shm/helios-UID-NAME.l2. Its socket is "
+     "beside it, with .sock.",
+     HL_OPT_PATH, 0, 0, NULL, AT(l2_pool)},
+    {"agent.devices", "--devices", "",
+     "Devices whose memory is an L1: emu:BYTES or cuda:INDEX, separated by commas; empty for none.",
+     HL_OPT_STRING, 0, 0, NULL, AT(devices)},
+    {"agent.data_listen", "--data-listen", ":0",
+     "Address where other nodes read and write the L2; empty for none.",
+     HL_OPT_LISTEN, HL_PLANE_BACKBONE, 0, NULL, AT(data_listen)},
+    {"agent.migrate_listen", "--migrate-listen", ":0",
+     "Address where the L2 takes migrations (ZeroMQ); empty for none.",
+     HL_OPT_LISTEN, HL_PLANE_MIGRATION, 0, NULL, AT(migrate_listen)},
+    {"agent.nic_class", "--nic-class", "auto",
+     "Kind of NIC beside the devices, which decides about the plank path; auto looks at each slot.",
+     HL_OPT_ENUM, 0, 0, "auto|other|cx3|cx4|cx5|cx6|cx7|cx8|bluefield", AT(nic_class)},
+    {"agent.host_id", "--host-id", "",
+     "Identity of this machine: nodes with the same one map each other's memory; empty to ask the "
+     "system.",
+     HL_OPT_STRING, 0, 0, NULL, AT(host_id)},
+    {"agent.copies", "--copies", "2",
+     "Copies of shards that are made at the same time.",
+     HL_OPT_INT, 1, 64, NULL, AT(copies)},
+    {"copy.locate_timeout", "--copy-locate-timeout", "1s",
+     "How long another node may take to say where its copy lies before the next source is asked.",
+     HL_OPT_DURATION, 10, 3600000, NULL, AT(locate_timeout_ms)},
+    {"route.retry_first", "--route-retry-first", "1s",
+     "How long the direct path rests after it failed; doubled with each further failure.",
+     HL_OPT_DURATION, 1, HL_OPTION_DAY_MS, NULL, AT(retry_first_ms)},
+    {"route.retry_max", "--route-retry-max", "60s",
+     "Longest rest of the direct path.",
+     HL_OPT_DURATION, 1, HL_OPTION_DAY_MS, NULL, AT(retry_max_ms)},
+};
+/* clang-format on */
+
+const struct hl_option_rows hl_agent_rows = HL_OPTION_ROWS(agent_options);
+const struct hl_option_rows store_rows = HL_OPTION_ROWS(store_options);

@@ -1,0 +1,12 @@
+/* conf/conf_private.h - what tests change. Threads: one at a time. */
+#ifndef HL_CONF_CONF_PRIVATE_H
+#define HL_CONF_CONF_PRIVATE_H
+
+#include "conf/conf.h"
+
+/* Read by every program that is given no other file; tests put another path here. */
+extern const char *hl_conf_system_file;
+/* The --help text; caller frees. NULL when out of memory. */
+char *hl_conf_help(const struct hl_conf *conf);
+
+#endif

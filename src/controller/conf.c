@@ -1,0 +1,99 @@
+/* The options of the Controller and of Kubernetes. */
+#include "base/plane.h"
+#include "conf/options.h"
+#include "controller/controller.h"
+
+/* clang-format off */
+#define AT(field) HL_OPTION_FIELD(struct hl_controller_opts, field)
+static const struct hl_option controller_options[] = {
+    {"controller.listen", "--listen", ":7400",
+     "Address where helios-controller serves RPC; no host: on its network; port 0: a free one.",
+     HL_OPT_LISTEN, HL_PLANE_MANAGEMENT, 0, NULL, AT(listen)},
+    {"controller.state", "--state", "/var/lib/helios/controller",
+     "Directory of the Controller's metadata.",
+     HL_OPT_PATH, 0, 0, NULL, AT(state_dir)},
+    {"controller.l3", "--l3", "127.0.0.1:7402",
+     "RPC address of helios-l3d, as ranks reach it too.",
+     HL_OPT_STRING, 0, 0, NULL, AT(l3_address)},
+    {"controller.executor", "--executor", "agents",
+     "Who runs the containers: the Agents, or Kubernetes with Volcano, a gang as one Volcano Job.",
+     HL_OPT_ENUM, 0, 0, "agents|kubernetes", AT(executor)},
+    {"heartbeat", "--heartbeat", "1s",
+     "Interval of the Agents' heartbeats.",
+     HL_OPT_DURATION, 50, 60000, NULL, AT(heartbeat_ms)},
+    {"node_lost", "--node-lost", "5s",
+     "A node that is silent for so long is shown as lost and gets no new containers.",
+     HL_OPT_DURATION, 200, 3600000, NULL, AT(node_lost_ms)},
+    {"nodes.lost_after", "--nodes-lost-after", "2m",
+     "A running job gives up its containers on a node that is silent for so long, when the job "
+     "doesn't say (nodeLostAfter); never less than node_lost.",
+     HL_OPT_DURATION, 200, 30 * HL_OPTION_DAY_MS, NULL, AT(lost_after_ms)},
+    {"copy.timeout", "--copy-timeout", "60s",
+     "Deadline of one copy of a shard between tiers.",
+     HL_OPT_DURATION, 10, 3600000, NULL, AT(copy_timeout_ms)},
+    {"job.start_timeout", "--job-start-timeout", "5m",
+     "How long all containers of a job may take to start.",
+     HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(start_timeout_ms)},
+    {"job.stop_grace", "--job-stop-grace", "10s",
+     "Time between SIGTERM and SIGKILL when a job doesn't say.",
+     HL_OPT_DURATION, 0, 3600000, NULL, AT(stop_grace_ms)},
+    {"job.stop_resend", "--job-stop-resend", "5s",
+     "Interval at which a container that doesn't end is told to stop again.",
+     HL_OPT_DURATION, 100, 3600000, NULL, AT(stop_resend_ms)},
+    {"versions.keep", "--versions-keep", "3",
+     "How many of a job's newest whole versions stay in the pool; 0 for all.",
+     HL_OPT_INT, 0, 1000000, NULL, AT(versions_keep)},
+    {"jobs.keep", "--jobs-keep", "1000",
+     "How many ended jobs are remembered with their logs; 0 for all. One that has a version stays.",
+     HL_OPT_INT, 0, 1000000, NULL, AT(jobs_keep)},
+    {"jobs.keep_age", "--jobs-keep-age", "30d",
+     "How long an ended job is remembered with its logs; 0 for ever. One that has a version stays.",
+     HL_OPT_DURATION, 0, 3650 * HL_OPTION_DAY_MS, NULL, AT(jobs_keep_age_ms)},
+    {"nodes.keep", "--nodes-keep", "1000",
+     "How many lost nodes are remembered; 0 for all. One that a job waits for stays.",
+     HL_OPT_INT, 0, 1000000, NULL, AT(nodes_keep)},
+    {"nodes.keep_age", "--nodes-keep-age", "7d",
+     "How long a lost node is remembered; 0 for ever. One that a job waits for stays.",
+     HL_OPT_DURATION, 0, 3650 * HL_OPTION_DAY_MS, NULL, AT(nodes_keep_age_ms)},
+    {"gc.interval", "--gc-interval", "10s",
+     "Interval at which shards that belong to no version are looked for and freed.",
+     HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(gc_interval_ms)},
+    {"gc.grace", "--gc-grace", "10m",
+     "How long such a shard is left alone while somebody writes a version, and how long a version "
+     "that no job writes may stay open without a commit.",
+     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(gc_grace_ms)},
+};
+#undef AT
+
+#define AT(field) HL_OPTION_FIELD(struct hl_kube_opts, field)
+static const struct hl_option kube_options[] = {
+    {"kube.config", "--kubeconfig", "",
+     "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.",
+     HL_OPT_PATH, 0, 0, NULL, AT(config)},
+    {"kube.master", "--master", "",
+     "URL of the API server instead of the kubeconfig's.",
+     HL_OPT_STRING, 0, 0, NULL, AT(master)},
+    {"kube.namespace", "--kube-namespace", "",
+     "Namespace of the jobs; empty for the context's.",
+     HL_OPT_STRING, 0, 0, NULL, AT(ns)},
+    {"kube.queue", "--kube-queue", "default",
+     "Volcano's queue.",
+     HL_OPT_STRING, 0, 0, NULL, AT(queue)},
+    {"kube.device", "--kube-device", "",
+     "Resource that a rank with a GPU or NPU asks for: nvidia.com/gpu, huawei.com/Ascend910; empty "
+     "for a cluster without.",
+     HL_OPT_STRING, 0, 0, NULL, AT(device)},
+    {"kube.slot_devices", "--kube-slot-devices", "1",
+     "Devices of one NUMA node: ranks of a pod where the job doesn't say ranks_per_slot.",
+     HL_OPT_INT, 1, 64, NULL, AT(slot_devices)},
+    {"kube.topology_policy", "--kube-topology-policy", "best-effort",
+     "NUMA policy of the pods, for Volcano's numa-aware plugin.",
+     HL_OPT_ENUM, 0, 0, "none|best-effort|restricted|single-numa-node", AT(topology_policy)},
+    {"kube.keep", "--kube-keep", "1d",
+     "How long the Volcano Job of a job that succeeded stays, with its pods.",
+     HL_OPT_DURATION, 0, 365 * HL_OPTION_DAY_MS, NULL, AT(keep_ms)},
+};
+/* clang-format on */
+
+const struct hl_option_rows hl_controller_rows = HL_OPTION_ROWS(controller_options);
+const struct hl_option_rows hl_kube_rows = HL_OPTION_ROWS(kube_options);

@@ -1,0 +1,18 @@
+/* The options of a tier. */
+#include "conf/options.h"
+#include "mem/tier/tier.h"
+
+/* clang-format off */
+#define AT(field) HL_OPTION_FIELD(struct hl_tier_limits, field)
+static const struct hl_option tier_options[] = {
+    {"tier.high", "--tier-high", "85",
+     "Above this much of its quota a tier is under high pressure.",
+     HL_OPT_PERCENT, 1, 100, NULL, AT(high_pct)},
+    {"tier.low", "--tier-low", "70",
+     "Below this much of its quota a tier is under low pressure; a full pool gives up archived "
+     "shards, the least recently used first, down to it.",
+     HL_OPT_PERCENT, 1, 100, NULL, AT(low_pct)},
+};
+/* clang-format on */
+
+const struct hl_option_rows hl_tier_rows = HL_OPTION_ROWS(tier_options);
