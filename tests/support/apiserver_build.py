@@ -121,7 +121,10 @@ def folder(make=True):
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--made", action="store_true", help="make nothing; exit with 0 when they are there")
+    if parser.parse_args().made:
+        sys.exit(0 if folder(make=False) else 1)
     try:
         print(folder())
     except debian.Missing as why:
