@@ -19,6 +19,8 @@
 #define NAP_NS   (HL_NS_PER_S / 10) /* `cancel` is looked at this often */
 #define HEAR_MAX 8                  /* looks at one lane before it is the next one's turn */
 #define PUSH_MAX ((size_t)1 << 20)
+/* A piece up to so long is received into the lane's buffer, with its header. */
+#define SMALL_PIECE ((size_t)16 << 10)
 
 void hl_tcp_client_break(struct hl_net_client *c, hl_status st, const char *fmt, ...)
 {
@@ -162,17 +164,9 @@ static void on_welcome(struct hl_net_client *c, const struct hl_tcp_lane *lane,
     c->offered = (m->offset & HL_TCP_HAS_RDMA) != 0;
 }
 
-static void on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
-                       const struct hl_tcp_msg *m, const uint8_t *words)
+static void not_expected(struct hl_net_client *c, const struct hl_tcp_msg *m)
 {
-    if (m->op == 0)
-        hl_tcp_client_break(c, m->status, "the server refuses it: %.*s", (int)m->payload, words);
-    else if (c->meeting != NULL)
-        hl_tcp_meeting_on_answer(c, m, words);
-    else if (c->store != NULL)
-        hl_tcp_store_on_answer(c, m, words);
-    else
-        hl_tcp_fetch_on_refused(c, lane, m, words);
+    hl_tcp_client_fault(c, m->op <= c->last_op ? "duplicate" : "foreign");
 }
 
 static void tcp_dispatch_message(struct hl_net_client *c, struct hl_tcp_lane *lane,
@@ -180,12 +174,24 @@ static void tcp_dispatch_message(struct hl_net_client *c, struct hl_tcp_lane *la
 {
     if (m->type == HL_TCP_TYPE_WELCOME)
         on_welcome(c, lane, m);
-    else if (m->type == HL_TCP_TYPE_REFUSED)
-        on_refused(c, lane, m, payload);
-    else if (m->type == HL_TCP_TYPE_MET)
-        hl_tcp_meeting_on_answer(c, m, payload);
-    else if (m->type != HL_TCP_TYPE_WAIT)
-        hl_tcp_store_on_answer(c, m, payload);
+    else if (m->type == HL_TCP_TYPE_REFUSED && m->op == 0)
+        hl_tcp_client_break(c, m->status, "the server refuses it: %.*s", (int)m->payload, payload);
+    else if (m->type != HL_TCP_TYPE_WAIT &&
+             (c->receiver == NULL || !c->receiver->on_answer(c->transfer, lane, m, payload)))
+        not_expected(c, m);
+}
+
+/* The header of a piece, and what of it is in the buffer. */
+static void begin_piece(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                        const struct hl_tcp_msg *m)
+{
+    if (c->receiver == NULL || c->receiver->on_piece == NULL) {
+        not_expected(c, m);
+        return;
+    }
+    c->receiver->on_piece(c->transfer, lane, m);
+    if (c->broke == HL_OK)
+        c->receiver->take(c->transfer, lane);
 }
 
 static void not_ours(struct hl_net_client *c, const uint8_t *head)
@@ -212,9 +218,7 @@ static void parse_messages(struct hl_net_client *c, struct hl_tcp_lane *lane)
         }
         if (m.type == HL_TCP_TYPE_DATA) {
             lane->at += HL_TCP_HEAD;
-            hl_tcp_fetch_on_data(c, lane, &m);
-            if (c->broke == HL_OK)
-                hl_tcp_fetch_take(c, lane);
+            begin_piece(c, lane, &m);
             continue;
         }
         if (lane->len - lane->at < HL_TCP_HEAD + m.payload)
@@ -233,7 +237,8 @@ static ssize_t fill_buffer(struct hl_tcp_lane *lane)
     lane->at = 0;
     lane->len = have;
     size_t room = sizeof(lane->in) - have;
-    if (hl_tcp_fetch_is_bulk(lane) && have < HL_TCP_HEAD)
+    bool bulk = lane->asked > 0 && lane->pieces[lane->oldest].len > SMALL_PIECE;
+    if (bulk && have < HL_TCP_HEAD)
         room = HL_TCP_HEAD - have;
     ssize_t n = hl_tcp_receive(lane->fd, lane->in + have, room);
     lane->len += n > 0 ? (size_t)n : 0;
@@ -242,8 +247,8 @@ static ssize_t fill_buffer(struct hl_tcp_lane *lane)
 
 static bool expects_data(const struct hl_net_client *c, const struct hl_tcp_lane *lane)
 {
-    bool talks = c->store != NULL || c->meeting != NULL;
-    return lane->asked > 0 || c->greeted == lane || (talks && lane == c->lanes[0]);
+    bool talks = c->receiver != NULL && c->receiver->on_piece == NULL && lane == c->lanes[0];
+    return lane->asked > 0 || c->greeted == lane || talks;
 }
 
 /* Take what has come on a lane; true when something had. */
@@ -251,7 +256,7 @@ static bool hear_lane(struct hl_net_client *c, struct hl_tcp_lane *lane)
 {
     bool heard = false;
     for (int i = 0; i < HEAR_MAX && c->broke == HL_OK && expects_data(c, lane); i++) {
-        ssize_t n = lane->body ? hl_tcp_fetch_receive(c, lane) : fill_buffer(lane);
+        ssize_t n = lane->body ? c->receiver->receive(c->transfer, lane) : fill_buffer(lane);
         if (n < 0)
             broke_in_io(c, errno);
         if (n <= 0)
@@ -260,6 +265,13 @@ static bool hear_lane(struct hl_net_client *c, struct hl_tcp_lane *lane)
         parse_messages(c, lane);
     }
     return heard;
+}
+
+void hl_tcp_client_receive(struct hl_net_client *c, const struct hl_tcp_receiver *receiver,
+                           void *transfer)
+{
+    c->receiver = receiver;
+    c->transfer = transfer;
 }
 
 /* ---- waiting ---- */

@@ -26,10 +26,6 @@
 #define HL_TCP_WINDOW  4
 #define HL_TCP_BATCHES 4
 
-struct hl_tcp_fetch;   /* fetch.c */
-struct hl_tcp_store;   /* put.c */
-struct hl_tcp_meeting; /* connect.c */
-
 /* A piece of a read that was asked for; a chunk of the range. */
 struct hl_tcp_piece {
     uint64_t op;
@@ -44,6 +40,20 @@ struct hl_tcp_lane {
     bool body;      /* the header of the oldest piece has come, its bytes are next */
     size_t at, len; /* bytes received and not used are in[at..len) */
     uint8_t in[HL_TCP_HEAD + HL_WIRE_LIST_MAX];
+};
+
+/* The transfer in progress, as whoever reads the sockets knows it: what the server sends is handed
+ * to it, and what nobody waits for ends the client. `arg` is the transfer. */
+struct hl_tcp_receiver {
+    /* An answer with its payload. False: it is not to this transfer. */
+    bool (*on_answer)(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,
+                      const uint8_t *payload);
+    /* Pieces; NULL: this transfer asks for none. The header of one, which is then lane->body; */
+    void (*on_piece)(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m);
+    /* bytes of it out of the lane's buffer; */
+    void (*take)(void *arg, struct hl_tcp_lane *lane);
+    /* and out of the socket, straight into their place; as hl_tcp_receive. */
+    ssize_t (*receive)(void *arg, struct hl_tcp_lane *lane);
 };
 
 /* The call in progress, for the words of its failure. */
@@ -79,9 +89,8 @@ struct hl_net_client {
     hl_status dead;  /* HL_OK while usable */
     char why[256];   /* of `broke` */
     char dead_text[HL_ERROR_TEXT_MAX];
-    struct hl_tcp_fetch *fetch;
-    struct hl_tcp_store *store;
-    struct hl_tcp_meeting *meeting;
+    const struct hl_tcp_receiver *receiver; /* NULL: no transfer is in progress */
+    void *transfer;                         /* its `arg` */
 };
 
 /* Send and receive until done(arg). Kills the client on its error, deadline or stall. */
@@ -101,22 +110,9 @@ void hl_tcp_client_fault(struct hl_net_client *c, const char *cause);
 hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
                             const struct hl_tcp_msg *msg) HL_CHECK;
 
-/* Whether the next message of this lane is a large piece. */
-bool hl_tcp_fetch_is_bulk(const struct hl_tcp_lane *lane);
-/* The header of DATA. */
-void hl_tcp_fetch_on_data(struct hl_net_client *c, struct hl_tcp_lane *lane,
-                          const struct hl_tcp_msg *m);
-/* Bytes of the oldest piece out of the lane's buffer. */
-void hl_tcp_fetch_take(struct hl_net_client *c, struct hl_tcp_lane *lane);
-/* The same out of the socket, straight into their place; as hl_tcp_receive. */
-ssize_t hl_tcp_fetch_receive(struct hl_net_client *c, struct hl_tcp_lane *lane);
-void hl_tcp_fetch_on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
-                             const struct hl_tcp_msg *m, const uint8_t *words);
-void hl_tcp_store_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
-                            const uint8_t *payload);
-
-void hl_tcp_meeting_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
-                              const uint8_t *payload);
+/* Its answers come from now on; NULL: no transfer any more. */
+void hl_tcp_client_receive(struct hl_net_client *c, const struct hl_tcp_receiver *receiver,
+                           void *transfer);
 
 /* The table's entries; who calls hl_tcp_connect sets the table. */
 hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);

@@ -152,20 +152,23 @@ struct hl_tcp_meeting {
     char words[HL_ERROR_TEXT_MAX];
 };
 
-void hl_tcp_meeting_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
+static bool meeting_on_answer(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,
                               const uint8_t *payload)
 {
-    struct hl_tcp_meeting *w = c->meeting;
-    if (w == NULL || m->op != w->op || w->answered) {
-        hl_tcp_client_fault(c, m->op <= c->last_op ? "duplicate" : "foreign");
-        return;
-    }
+    struct hl_tcp_meeting *w = arg;
+    bool ours = m->type == HL_TCP_TYPE_MET || m->type == HL_TCP_TYPE_REFUSED;
+    (void)lane;
+    if (!ours || m->op != w->op || w->answered)
+        return false;
     w->answered = true;
     w->port = (unsigned)m->offset;
     w->ticket = m->id;
     w->refused = m->status;
     snprintf(w->words, sizeof(w->words), "%.*s", (int)m->payload, (const char *)payload);
+    return true;
 }
+
+static const struct hl_tcp_receiver meeting_receiver = {.on_answer = meeting_on_answer};
 
 static bool is_answered(void *arg)
 {
@@ -180,9 +183,9 @@ hl_status hl_tcp_client_meet(struct hl_net_client *c, uint64_t deadline_ns, unsi
     c->call = (struct hl_tcp_call){.kind = HL_TCP_CONNECTS, .since_ns = hl_now_ns()};
     HL_TRY(hl_tcp_client_ask(c, c->lanes[0],
                              &(struct hl_tcp_msg){.type = HL_TCP_TYPE_MEET, .op = w.op}));
-    c->meeting = &w;
+    hl_tcp_client_receive(c, &meeting_receiver, &w);
     hl_status st = hl_tcp_client_wait(c, is_answered, &w, deadline_ns);
-    c->meeting = NULL;
+    hl_tcp_client_receive(c, NULL, NULL);
     HL_TRY(st);
     if (w.refused != HL_OK)
         return hl_fail(w.refused, "%s", w.words);

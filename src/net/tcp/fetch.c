@@ -10,9 +10,6 @@
 #include "net/tcp/client.h"
 #include "net/tcp/io.h"
 
-/* A piece up to so long is received into the lane's buffer, with its header. */
-#define SMALL ((size_t)16 << 10)
-
 struct hl_tcp_fetch {
     struct hl_net_client *client;
     uint64_t offset;
@@ -31,11 +28,6 @@ static struct hl_tcp_piece *oldest_piece(struct hl_tcp_lane *lane)
     return &lane->pieces[lane->oldest];
 }
 
-bool hl_tcp_fetch_is_bulk(const struct hl_tcp_lane *lane)
-{
-    return lane->asked > 0 && lane->pieces[lane->oldest].len > SMALL;
-}
-
 static void piece_ended(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
 {
     lane->oldest = (lane->oldest + 1) % HL_TCP_WINDOW;
@@ -52,31 +44,34 @@ static void piece_landed(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
     piece_ended(f, lane);
 }
 
-static const char *cause_of(const struct hl_net_client *c, const struct hl_tcp_lane *lane,
-                            const struct hl_tcp_msg *m)
+/* Whether it answers the lane's oldest request; what does not ends the client. */
+static bool is_oldest(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m)
 {
+    if (lane->asked > 0 && m->op == oldest_piece(lane)->op)
+        return true;
+    const char *cause = m->op <= f->client->last_op ? "duplicate" : "foreign";
     for (unsigned i = 1; i < lane->asked; i++)
         if (lane->pieces[(lane->oldest + i) % HL_TCP_WINDOW].op == m->op)
-            return "reordered";
-    return m->op <= c->last_op ? "duplicate" : "foreign";
+            cause = "reordered";
+    hl_tcp_client_fault(f->client, cause);
+    return false;
 }
 
-void hl_tcp_fetch_on_data(struct hl_net_client *c, struct hl_tcp_lane *lane,
-                          const struct hl_tcp_msg *m)
+static void fetch_on_piece(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m)
 {
-    const struct hl_tcp_fetch *f = c->fetch;
+    struct hl_tcp_fetch *f = arg;
     const struct hl_tcp_piece *p = oldest_piece(lane);
-    if (f == NULL || lane->asked == 0 || m->op != p->op)
-        hl_tcp_client_fault(c, cause_of(c, lane, m));
-    else if (m->len != p->len || m->offset != f->offset + p->chunk * HL_CHUNK)
-        hl_tcp_client_fault(c, "wrong-size");
+    if (!is_oldest(f, lane, m))
+        return;
+    if (m->len != p->len || m->offset != f->offset + p->chunk * HL_CHUNK)
+        hl_tcp_client_fault(f->client, "wrong-size");
     else
         lane->body = true;
 }
 
-void hl_tcp_fetch_take(struct hl_net_client *c, struct hl_tcp_lane *lane)
+static void fetch_take(void *arg, struct hl_tcp_lane *lane)
 {
-    struct hl_tcp_fetch *f = c->fetch;
+    struct hl_tcp_fetch *f = arg;
     struct hl_tcp_piece *p = oldest_piece(lane);
     uint8_t *to = f->dst + p->chunk * (size_t)HL_CHUNK + p->got;
     size_t n = lane->len - lane->at < p->len - p->got ? lane->len - lane->at : p->len - p->got;
@@ -90,9 +85,9 @@ void hl_tcp_fetch_take(struct hl_net_client *c, struct hl_tcp_lane *lane)
         piece_landed(f, lane);
 }
 
-ssize_t hl_tcp_fetch_receive(struct hl_net_client *c, struct hl_tcp_lane *lane)
+static ssize_t fetch_receive(void *arg, struct hl_tcp_lane *lane)
 {
-    struct hl_tcp_fetch *f = c->fetch;
+    struct hl_tcp_fetch *f = arg;
     struct hl_tcp_piece *p = oldest_piece(lane);
     uint8_t *to = f->dst + p->chunk * (size_t)HL_CHUNK + p->got;
     size_t room = p->len - p->got < HL_TCP_STEP ? p->len - p->got : HL_TCP_STEP;
@@ -107,18 +102,24 @@ ssize_t hl_tcp_fetch_receive(struct hl_net_client *c, struct hl_tcp_lane *lane)
     return n;
 }
 
-void hl_tcp_fetch_on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
-                             const struct hl_tcp_msg *m, const uint8_t *words)
+static bool fetch_on_answer(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,
+                            const uint8_t *words)
 {
-    struct hl_tcp_fetch *f = c->fetch;
-    if (f == NULL || lane->asked == 0 || m->op != oldest_piece(lane)->op) {
-        hl_tcp_client_fault(c, cause_of(c, lane, m));
-        return;
-    }
+    struct hl_tcp_fetch *f = arg;
+    if (m->type != HL_TCP_TYPE_REFUSED)
+        return false;
+    if (!is_oldest(f, lane, m))
+        return true;
     f->refused = m->status;
     snprintf(f->refused_text, sizeof(f->refused_text), "%.*s", (int)m->payload, words);
     piece_ended(f, lane);
+    return true;
 }
+
+static const struct hl_tcp_receiver fetch_receiver = {.on_answer = fetch_on_answer,
+                                                      .on_piece = fetch_on_piece,
+                                                      .take = fetch_take,
+                                                      .receive = fetch_receive};
 
 static hl_status ask_piece(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
 {
@@ -178,10 +179,10 @@ hl_status hl_tcp_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     bad->count = 0;
     c->call = (struct hl_tcp_call){
         .kind = HL_TCP_FETCHES, .offset = offset, .len = len, .since_ns = hl_now_ns()};
-    c->fetch = &f;
+    hl_tcp_client_receive(c, &fetch_receiver, &f);
     hl_status st =
         len > 0 ? tcp_run_fetch(&f, hl_tcp_deadline(c->call.since_ns, timeout_ms)) : HL_OK;
-    c->fetch = NULL;
+    hl_tcp_client_receive(c, NULL, NULL);
     HL_TRY(st);
     if (f.refused != HL_OK)
         return hl_fail(f.refused, "%s", f.refused_text);

@@ -102,17 +102,23 @@ static void on_large(struct hl_tcp_store *s, const struct hl_tcp_msg *m, const u
     }
 }
 
-void hl_tcp_store_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
+static bool store_on_answer(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,
                             const uint8_t *payload)
 {
-    struct hl_tcp_store *s = c->store;
-    if (s != NULL && m->type == HL_TCP_TYPE_RESULTS)
+    struct hl_tcp_store *s = arg;
+    const struct large *l = &s->large;
+    (void)lane;
+    if (m->type == HL_TCP_TYPE_RESULTS) {
         on_results(s, m, payload);
-    else if (s != NULL && s->large.item != NULL && m->op == s->large.op && !s->large.answered)
-        on_large(s, m, payload);
-    else
-        hl_tcp_client_fault(c, m->op <= c->last_op ? "duplicate" : "foreign");
+        return true;
+    }
+    if (m->type == HL_TCP_TYPE_MET || l->item == NULL || m->op != l->op || l->answered)
+        return false;
+    on_large(s, m, payload);
+    return true;
 }
+
+static const struct hl_tcp_receiver store_receiver = {.on_answer = store_on_answer};
 
 /* ---- the row of items ---- */
 
@@ -227,10 +233,10 @@ hl_status hl_tcp_put(struct hl_net_client *c, struct hl_net_item *items, size_t 
         items[i].status = UNSETTLED;
         c->call.len += items[i].len;
     }
-    c->store = &s;
+    hl_tcp_client_receive(c, &store_receiver, &s);
     if (st == HL_OK)
         st = tcp_run_store(&s, hl_tcp_deadline(c->call.since_ns, timeout_ms));
-    c->store = NULL;
+    hl_tcp_client_receive(c, NULL, NULL);
     c->out_count = 0;
     bool open = false; /* a server that stops may answer all and be gone in one breath */
     for (size_t i = 0; i < count; i++)

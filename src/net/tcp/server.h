@@ -103,10 +103,15 @@ void hl_tcp_server_stop(struct hl_net_server *s);
 
 void *hl_tcp_gate_run(void *server);
 
+/* ---- requests (serve.c) ---- */
+
+/* A connection with its thread. Takes fd over, also when it fails. */
+hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name) HL_CHECK;
+
 /* ---- connections (conn.c) ---- */
 
-/* Takes fd over, also when it fails. */
-hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name) HL_CHECK;
+/* Its thread has ended, or never began. */
+void hl_tcp_conn_free(struct hl_tcp_conn *c);
 /* Join the threads that have ended. */
 void hl_tcp_conns_reap(struct hl_net_server *s);
 /* Say WAIT where a client would give up otherwise. */

@@ -90,7 +90,10 @@ void hl_ucx_fetch_on_refused(struct hl_net_client *c, const struct hl_wire *w, c
 void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, const void *payload,
                             size_t len);
 
-/* The table's entries. */
+/* The table's entries; who connects sets the table. */
+struct hl_ucx_meeting;
+hl_status hl_ucx_client_meet(const struct hl_net_connect_opts *opts,
+                             const struct hl_ucx_meeting *meeting, struct hl_net_client **out);
 hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
 void hl_ucx_close(struct hl_net_client *c);
 void hl_ucx_info(const struct hl_net_client *c, struct hl_net_client_info *out);

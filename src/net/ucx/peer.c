@@ -1,8 +1,4 @@
-/* net/ucx/peer.c - what the server does with one client: hello, answers to reads, death.
- *
- * Every byte that arrives is foreign: a header that is not ours or a request before HELLO ends the
- * connection. A range outside the pool is refused with words, because a stale shard location is an
- * honest mistake. */
+/* net/ucx/peer.c - one client of the server: its endpoint, what is sent to it, its failure. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +7,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/route.h"
 #include "net/ucx/server.h"
 
-#define CLOSE_MAX_NS (HL_NS_PER_S / 2)
-
-static void peer_enter_state(struct hl_ucx_peer *p, enum hl_ucx_peer_state state)
+void hl_ucx_peer_enter(struct hl_ucx_peer *p, enum hl_ucx_peer_state state)
 {
     p->state = state;
     p->since_ns = hl_now_ns();
@@ -27,7 +20,7 @@ void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why)
     if (p->state != HL_UCX_PEER_NEW && p->state != HL_UCX_PEER_READY)
         return;
     hl_debug("net server: dropping client %s: %s", p->name, why);
-    peer_enter_state(p, HL_UCX_PEER_FAILED);
+    hl_ucx_peer_enter(p, HL_UCX_PEER_FAILED);
     p->server->attention = 1;
 }
 
@@ -86,7 +79,7 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
         free(p);
         return;
     }
-    peer_enter_state(p, HL_UCX_PEER_NEW);
+    hl_ucx_peer_enter(p, HL_UCX_PEER_NEW);
     DL_APPEND(s->peers, p);
     HASH_ADD_PTR(s->by_ep, ep, p);
     p->session = new_session(s);
@@ -95,83 +88,12 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
     hl_ucx_count(&s->stat_peers, 1);
 }
 
-static void remove_peer(struct hl_ucx_peer *p)
+void hl_ucx_peer_sent(void *peer, int failed)
 {
-    DL_DELETE(p->server->peers, p);
-    free(p);
-}
-
-static void close_peer(struct hl_ucx_peer *p)
-{
-    struct hl_net_server *s = p->server;
-    HASH_DEL(s->by_ep, p);
-    HASH_DELETE(hs, s->by_session, p);
-    hl_ucx_puts_of_peer_drop(p);
-    s->peer_count--;
-    atomic_fetch_sub_explicit(&s->stat_peers, 1, memory_order_relaxed);
-    p->closing = hl_ucx_ep_close(p->ep);
-    peer_enter_state(p, HL_UCX_PEER_CLOSING);
-}
-
-static void tend_closing(struct hl_ucx_peer *p, uint64_t now_ns)
-{
-    if (p->closing != NULL && hl_ucx_request_done(p->closing))
-        p->closing = NULL;
-    if (p->closing == NULL && p->sends == 0 && p->refusing == 0) {
-        remove_peer(p);
-        return;
-    }
-    if (now_ns - p->since_ns < CLOSE_MAX_NS)
-        return;
-    hl_debug("net server: %u sends and %u receives of the dropped client %s did not come back",
-             p->sends, p->refusing, p->name);
-    peer_enter_state(p, HL_UCX_PEER_STUCK);
-}
-
-unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns)
-{
-    struct hl_ucx_peer *p, *tmp;
-    unsigned closing = 0;
-    uint64_t hello_ns = (uint64_t)s->opts.connect_ms * HL_NS_PER_MS;
-    DL_FOREACH_SAFE (s->peers, p, tmp) {
-        if (p->state == HL_UCX_PEER_NEW && now_ns > p->since_ns + hello_ns)
-            hl_ucx_peer_fail(p, "no HELLO in time");
-        int lingers = p->refusing > 0 && now_ns < p->since_ns + CLOSE_MAX_NS;
-        if (p->state == HL_UCX_PEER_FAILED && lingers)
-            closing++;
-        else if (p->state == HL_UCX_PEER_FAILED)
-            close_peer(p);
-        if (p->state == HL_UCX_PEER_CLOSING) {
-            closing++;
-            tend_closing(p, now_ns);
-        }
-    }
-    return closing;
-}
-
-void hl_ucx_peers_free(struct hl_net_server *s)
-{
-    struct hl_ucx_peer *p, *tmp;
-    HASH_CLEAR(hh, s->by_ep);
-    HASH_CLEAR(hs, s->by_session);
-    DL_FOREACH_SAFE (s->peers, p, tmp)
-        remove_peer(p);
-}
-
-static void on_answer_sent(void *owner, int failed)
-{
-    struct hl_ucx_peer *p = owner;
+    struct hl_ucx_peer *p = peer;
     p->sends--;
     if (failed)
         hl_ucx_peer_fail(p, "an answer could not be sent");
-}
-
-static void on_pause_sent(void *owner, int failed)
-{
-    struct hl_ucx_peer *p = owner;
-    if (!failed)
-        p->server->pause_ms = HL_UCX_PAUSE_MS;
-    on_answer_sent(owner, failed);
 }
 
 void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s)
@@ -184,7 +106,7 @@ void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s)
     }
     s->owner = p;
     if (s->done == NULL)
-        s->done = on_answer_sent;
+        s->done = hl_ucx_peer_sent;
     p->sends++;
     if (hl_ucx_send(p->ep, s) != HL_OK) {
         p->sends--;
@@ -201,136 +123,4 @@ void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const 
                               .len = strnlen(text, HL_WIRE_TEXT_MAX - 1),
                               .copy = 1,
                           });
-}
-
-static void on_hello(struct hl_ucx_peer *p, const struct hl_wire *w)
-{
-    struct hl_net_server *s = p->server;
-    char text[1024];
-    if (!hl_ucx_server_knows(s, (struct hl_id){w->id_hi, w->id_lo})) {
-        hl_ucx_peer_fail(p, "its HELLO has no ticket");
-        return;
-    }
-    p->lanes = hl_ucx_lanes(p->ep, text, sizeof(text));
-    hl_debug("net server on %s: a client lanes=\"%s\"", s->address, text);
-    peer_enter_state(p, HL_UCX_PEER_READY);
-    hl_ucx_peer_answer(p, &(struct hl_ucx_send){
-                              .wire = {.type = HL_WIRE_WELCOME,
-                                       .op = p->session,
-                                       .offset = s->key != NULL ? (uintptr_t)s->opts.pool : 0,
-                                       .len = s->opts.pool_len,
-                                       .id_hi = s->id.hi,
-                                       .id_lo = s->id.lo},
-                              .data = s->key,
-                              .len = s->key_len,
-                              .copy = 1,
-                          });
-}
-
-static void on_pause(struct hl_ucx_peer *p, const struct hl_wire *w)
-{
-    struct hl_net_server *s = p->server;
-    uint64_t now = hl_now_ns();
-    int yes = s->key != NULL && now - s->paused_ns > HL_UCX_PAUSE_GAP_NS;
-    if (yes)
-        s->paused_ns = now;
-    hl_ucx_peer_answer(
-        p, &(struct hl_ucx_send){
-               .wire = {.type = HL_WIRE_PAUSED, .op = w->op, .len = yes ? HL_UCX_PAUSE_MS : 0},
-               .done = yes ? on_pause_sent : NULL,
-           });
-}
-
-/* What a peer reads one-sidedly is not seen here: the reader counts it. */
-static void count_served(uint64_t bytes)
-{
-    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_BACKBONE,
-                                         .op = hl_route_op_name(HL_ROUTE_READ),
-                                         .path = hl_route_path_name(HL_PATH_TCP),
-                                         .reason = hl_route_reason_name(HL_REASON_NO_RDMA),
-                                         .sent = 1,
-                                         .bytes = bytes});
-}
-
-static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
-{
-    struct hl_net_server *s = p->server;
-    uint64_t end;
-    if (w->len == 0 || w->len > HL_UCX_PIECE) {
-        hl_ucx_peer_fail(p, "it asks for an empty or too long piece");
-        return;
-    }
-    if (__builtin_add_overflow(w->offset, w->len, &end) || end > s->opts.pool_len) {
-        hl_status st = hl_fail(HL_EINVAL,
-                               "%s: range %llu+%llu is outside the pool of %zu bytes; the shard's "
-                               "location is stale or wrong",
-                               s->address, (unsigned long long)w->offset,
-                               (unsigned long long)w->len, s->opts.pool_len);
-        hl_ucx_peer_refuse(p, w->op, st, hl_error_text());
-        return;
-    }
-    hl_ucx_count(&s->stat_gets, 1);
-    hl_ucx_count(&s->stat_get_bytes, w->len);
-    size_t max = hl_ucx_message_max(p->lanes);
-    for (uint64_t at = w->offset; at < end && p->state == HL_UCX_PEER_READY; at += max) {
-        size_t len = end - at < max ? (size_t)(end - at) : max;
-        hl_ucx_peer_answer(
-            p, &(struct hl_ucx_send){
-                   .wire = {.type = HL_WIRE_DATA, .op = w->op, .offset = at, .len = len},
-                   .data = (const char *)s->opts.pool + at,
-                   .len = len,
-               });
-    }
-    count_served(w->len); /* hundreds of ns that the client need not wait for */
-}
-
-static void peer_dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w)
-{
-    int first = w->type == HL_WIRE_HELLO;
-    if (first != (p->state == HL_UCX_PEER_NEW))
-        hl_ucx_peer_fail(p, first ? "it says HELLO twice" : "it did not say HELLO first");
-    switch (p->state == HL_UCX_PEER_FAILED ? 0 : w->type) {
-    case 0:
-        break;
-    case HL_WIRE_HELLO:
-        on_hello(p, w);
-        break;
-    case HL_WIRE_PAUSE:
-        on_pause(p, w);
-        break;
-    case HL_WIRE_ASK:
-        on_ask(p, w);
-        break;
-    case HL_WIRE_PUT:
-        hl_ucx_put_asked(p, w);
-        break;
-    default: /* the decoder knows the direction */
-        break;
-    }
-    if (p->state == HL_UCX_PEER_FAILED)
-        hl_ucx_count(&p->server->stat_refused, 1);
-}
-
-/* Returning UCS_OK tells UCX to release what was not received: no message has a payload here. */
-ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len, void *data,
-                               size_t len, const ucp_am_recv_param_t *param)
-{
-    struct hl_net_server *s = arg;
-    struct hl_ucx_peer *p = NULL;
-    struct hl_wire w;
-    (void)data;
-    if (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) {
-        ucp_ep_h ep = param->reply_ep;
-        HASH_FIND_PTR(s->by_ep, &ep, p);
-    }
-    int ours = hl_wire_decode(HL_WIRE_TO_SERVER, header, header_len, len, &w);
-    if (p == NULL || !ours) {
-        hl_ucx_count(&s->stat_refused, 1);
-        if (p != NULL)
-            hl_ucx_peer_fail(p, "a message that is not of this protocol");
-        return UCS_OK;
-    }
-    if (p->state == HL_UCX_PEER_NEW || p->state == HL_UCX_PEER_READY)
-        peer_dispatch_message(p, &w);
-    return UCS_OK;
 }

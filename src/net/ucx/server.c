@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "net/ucx/client.h"
 #include "net/ucx/server.h"
 
 #define RESOLVE_MS   3000
@@ -42,30 +41,6 @@ static void accept_pending_conns(struct hl_net_server *s)
         hl_ucx_peer_accept(s, k->request);
         free(k);
     }
-}
-
-void hl_ucx_server_meet(struct hl_net_server *s, unsigned *port, struct hl_id *ticket)
-{
-    struct hl_ucx_ticket made = {hl_id_random(), hl_now_ns()};
-    pthread_mutex_lock(&s->door);
-    s->tickets[s->next_ticket++ % HL_UCX_TICKETS] = made;
-    pthread_mutex_unlock(&s->door);
-    *port = s->port;
-    *ticket = made.id;
-}
-
-int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket)
-{
-    int known = !s->asks_ticket;
-    uint64_t now = hl_now_ns();
-    pthread_mutex_lock(&s->door);
-    for (size_t i = 0; i < HL_UCX_TICKETS; i++) {
-        const struct hl_ucx_ticket *t = &s->tickets[i];
-        known |= !hl_id_is_none(t->id) && hl_id_equal(t->id, ticket) &&
-                 now - t->since_ns < HL_UCX_TICKET_NS;
-    }
-    pthread_mutex_unlock(&s->door);
-    return known;
 }
 
 static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
@@ -173,7 +148,7 @@ static void close_worker(struct hl_net_server *s)
     hl_ucx_fini(&s->ucx);
 }
 
-static void ucx_server_stop(struct hl_net_server *s)
+void hl_ucx_server_stop(struct hl_net_server *s)
 {
     if (s->running) {
         uint64_t one = 1;
@@ -350,7 +325,6 @@ static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, s
         (void)hl_fail(HL_ENOMEM, "net server on %s: out of memory", opts->listen);
         return NULL;
     }
-    s->ops = hl_net_ucx();
     s->opts = *opts;
     s->wake_fd = -1;
     s->ucx.efd = -1;
@@ -362,7 +336,7 @@ static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, s
 static hl_status finish_start(struct hl_net_server *s, hl_status st, struct hl_net_server **out)
 {
     if (st != HL_OK) {
-        ucx_server_stop(s);
+        hl_ucx_server_stop(s);
         return st;
     }
     s->opts.listen = s->address;
@@ -370,25 +344,25 @@ static hl_status finish_start(struct hl_net_server *s, hl_status st, struct hl_n
     return HL_OK;
 }
 
-hl_status hl_ucx_server_start_rdma(const struct hl_net_server_opts *opts, const char *device,
-                                   const char *devices, struct hl_id id, struct hl_net_server **out)
+hl_status hl_ucx_server_new_rdma(const struct hl_net_server_opts *opts, const char *device,
+                                 const char *devices, struct hl_id id, struct hl_net_server **out)
 {
     struct hl_net_server *s = server_new(opts, id);
     return s != NULL ? finish_start(s, set_up_rdma(s, device, devices), out) : HL_ENOMEM;
 }
 
-static hl_status ucx_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
+hl_status hl_ucx_server_new(const struct hl_net_server_opts *opts, struct hl_net_server **out)
 {
     struct hl_net_server *s = server_new(opts, hl_id_random());
     return s != NULL ? finish_start(s, set_up_listener(s), out) : HL_ENOMEM;
 }
 
-static const char *ucx_server_address(const struct hl_net_server *s)
+const char *hl_ucx_server_address(const struct hl_net_server *s)
 {
     return s->address;
 }
 
-static void ucx_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
+void hl_ucx_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
 {
     *out = (struct hl_net_server_stats){
         .peers_now = atomic_load_explicit(&s->stat_peers, memory_order_relaxed),
@@ -401,21 +375,4 @@ static void ucx_server_stats(const struct hl_net_server *s, struct hl_net_server
         .puts_expired = atomic_load_explicit(&s->stat_expired, memory_order_relaxed),
         .refused = atomic_load_explicit(&s->stat_refused, memory_order_relaxed),
     };
-}
-
-const struct hl_net_ops *hl_net_ucx(void)
-{
-    static const struct hl_net_ops ops = {
-        .name = "ucx",
-        .server_start = ucx_server_start,
-        .server_address = ucx_server_address,
-        .server_stats = ucx_server_stats,
-        .server_stop = ucx_server_stop,
-        .connect = hl_ucx_connect,
-        .close = hl_ucx_close,
-        .info = hl_ucx_info,
-        .fetch = hl_ucx_fetch,
-        .put = hl_ucx_put,
-    };
-    return &ops;
 }

@@ -202,20 +202,42 @@ struct hl_net_server {
         stat_batches, stat_expired, stat_refused;
 };
 
+/* As hl_net_server_start, but for the table of the back end, which is the caller's to set. */
+hl_status hl_ucx_server_new(const struct hl_net_server_opts *opts,
+                            struct hl_net_server **out) HL_CHECK;
+hl_status hl_ucx_server_new_rdma(const struct hl_net_server_opts *opts, const char *device,
+                                 const char *devices, struct hl_id id,
+                                 struct hl_net_server **out) HL_CHECK;
+const char *hl_ucx_server_address(const struct hl_net_server *s);
+void hl_ucx_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out);
+void hl_ucx_server_stop(struct hl_net_server *s);
+
+/* ---- tickets.c ---- */
+
+/* Whether a HELLO with this ticket is welcome. */
+int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
+
+/* ---- one client (peer.c) ---- */
+
+/* An endpoint for a connection request, or its rejection. */
+void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request);
+void hl_ucx_peer_enter(struct hl_ucx_peer *p, enum hl_ucx_peer_state state);
+/* The connection is to be closed; the housekeeping does it. */
+void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
+/* Send to the peer; its failure is handled. */
+void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s);
+/* The same, and who answers is told when it is sent. */
+void hl_ucx_peer_sent(void *peer, int failed);
+void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text);
+
+/* ---- requests and the housekeeping (serve.c) ---- */
+
 /* Active-message handler of the worker; arg is the server. */
 ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len, void *data,
                                size_t len, const ucp_am_recv_param_t *param);
-/* Whether a HELLO with this ticket is welcome. */
-int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
-/* An endpoint for a connection request, or its rejection. */
-void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request);
-void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
 /* Close what failed, free what is closed, drop who never said HELLO; returns how many are closing.
  */
 unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns);
-/* Send to the peer; its failure is handled. */
-void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s);
-void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text);
 /* After the worker is gone: nothing can call back any more. */
 void hl_ucx_peers_free(struct hl_net_server *s);
 

@@ -1,0 +1,27 @@
+/* net/ucx/tickets.c - what a client gets over TCP and shows over RDMA. */
+#include "base/clock.h"
+#include "net/ucx/server.h"
+
+void hl_ucx_server_meet(struct hl_net_server *s, unsigned *port, struct hl_id *ticket)
+{
+    struct hl_ucx_ticket made = {hl_id_random(), hl_now_ns()};
+    pthread_mutex_lock(&s->door);
+    s->tickets[s->next_ticket++ % HL_UCX_TICKETS] = made;
+    pthread_mutex_unlock(&s->door);
+    *port = s->port;
+    *ticket = made.id;
+}
+
+int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket)
+{
+    int known = !s->asks_ticket;
+    uint64_t now = hl_now_ns();
+    pthread_mutex_lock(&s->door);
+    for (size_t i = 0; i < HL_UCX_TICKETS; i++) {
+        const struct hl_ucx_ticket *t = &s->tickets[i];
+        known |= !hl_id_is_none(t->id) && hl_id_equal(t->id, ticket) &&
+                 now - t->since_ns < HL_UCX_TICKET_NS;
+    }
+    pthread_mutex_unlock(&s->door);
+    return known;
+}
