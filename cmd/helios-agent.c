@@ -7,30 +7,18 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "auth/secret.h"
 #include "base/log.h"
-#include "conf/planes.h"
 #include "core/topo.h"
-#include "http/metrics.h"
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
 #include "hw/topology.h"
-#include "os/logfile.h"
-#include "os/loop.h"
 #include "os/map_guard.h"
-#include "os/process.h"
-#include "program/conf.h"
-#include "rpc/rpc.h"
+#include "program/daemon.h"
 
 #define STOP_CONTAINERS_MS 60000
 
-struct daemon {
-    struct program_conf conf;
-    struct hl_logfile *log;
-    struct hl_loop *loop;
-    struct hl_rpc *rpc;
+struct agent_program {
     struct hl_agent *agent;
-    struct hl_metrics *metrics;
     struct hl_telemetry_probe probe;
 };
 
@@ -128,7 +116,8 @@ static void find_library(char *out, size_t size)
 }
 
 /* What the options say, and what this machine is. */
-static struct hl_agent_opts agent_opts(struct daemon *d, const struct offer *offer)
+static struct hl_agent_opts agent_opts(struct agent_program *p, const struct program_daemon *d,
+                                       const struct offer *offer)
 {
     const struct program_conf *c = &d->conf;
     struct hl_agent_opts o = c->agent;
@@ -142,7 +131,7 @@ static struct hl_agent_opts agent_opts(struct daemon *d, const struct offer *off
     o.machine = &offer->machine;
     o.foreign_topology = c->agent.topology[0] != '\0';
     o.telemetry = read_telemetry;
-    o.telemetry_arg = &d->probe;
+    o.telemetry_arg = &p->probe;
     o.store.l2_nodes = offer->numa;
     o.store.pool = c->pool;
     o.store.limits = c->tier;
@@ -152,82 +141,66 @@ static struct hl_agent_opts agent_opts(struct daemon *d, const struct offer *off
     return o;
 }
 
-static hl_status agent_gauges(void *arg, struct hl_buf *out)
+static hl_status serve_agent(struct agent_program *p, const struct program_daemon *d,
+                             const struct offer *offer)
 {
-    struct daemon *d = arg;
-    return hl_agent_gauges(d->agent, out);
-}
-
-static hl_status serve_agent(struct daemon *d, const struct offer *offer)
-{
-    const struct program_conf *c = &d->conf;
     char python[PATH_MAX], library[PATH_MAX];
-    find_python(&c->agent, python, sizeof(python));
+    find_python(&d->conf.agent, python, sizeof(python));
     find_library(library, sizeof(library));
-    HL_TRY(hl_auth_use_file(c->auth.secret_file));
-    HL_TRY(hl_loop_create(&d->loop));
-    HL_TRY(hl_logfile_start(d->loop, c->daemon.log_file, c->daemon.log_max_size, c->daemon.log_keep,
-                            &d->log));
-    HL_TRY(hl_loop_stop_on_signals(d->loop));
-    HL_TRY(hl_rpc_create(&d->rpc));
-    struct hl_agent_opts opts = agent_opts(d, offer);
+    struct hl_agent_opts opts = agent_opts(p, d, offer);
     opts.python_dir = python;
     opts.library = library;
-    return hl_agent_start(&opts, &d->agent);
+    return hl_agent_start(&opts, &p->agent);
 }
 
-static hl_status start_agent(struct daemon *d, int argc, char **argv)
+static hl_status start_agent(void *arg, struct program_daemon *d, json_t **doc)
 {
+    struct agent_program *p = arg;
     struct offer offer = {0};
-    enum hl_log_level level;
-    const struct program_conf *c = &d->conf;
-    hl_process_raise_files();
     hl_map_guard_install();
-    HL_TRY(program_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
-    HL_TRY(hl_log_level_parse(c->daemon.log_level, &level));
-    hl_log_init("agent", level);
-    HL_TRY(hl_planes_apply(&d->conf.conf, &c->planes));
-    HL_TRY(hl_conf_publish(&d->conf.conf));
-    HL_TRY(find_slots(&c->agent, &offer));
-    hl_status st = serve_agent(d, &offer);
+    hl_status st = find_slots(&d->conf.agent, &offer);
+    if (st == HL_OK)
+        st = serve_agent(p, d, &offer);
     size_t count = offer.slots.count;
     hl_arena_fini(&offer.arena);
     HL_TRY(st);
-    HL_TRY(hl_metrics_start(
-        &(struct hl_metrics_opts){
-            .listen = c->daemon.metrics_listen, .loop = d->loop, .gauges = agent_gauges, .arg = d},
-        &d->metrics));
-    hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(d->agent),
-            hl_agent_name(d->agent), count, c->agent.state_dir);
-    return hl_conf_announce(c->daemon.ready_file,
-                            json_pack("{s:s s:s s:s s:s s:s s:s}", "metrics",
-                                      hl_metrics_address(d->metrics), "address",
-                                      hl_agent_address(d->agent), "name", hl_agent_name(d->agent),
-                                      "dataAddress", hl_agent_data_address(d->agent),
-                                      "migrateAddress", hl_agent_migrate_address(d->agent),
-                                      "storeSocket", hl_agent_store_socket(d->agent)));
+    const struct hl_agent *a = p->agent;
+    hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(a), hl_agent_name(a),
+            count, d->conf.agent.state_dir);
+    *doc = json_pack("{s:s s:s s:s s:s s:s}", "address", hl_agent_address(a), "name",
+                     hl_agent_name(a), "dataAddress", hl_agent_data_address(a), "migrateAddress",
+                     hl_agent_migrate_address(a), "storeSocket", hl_agent_store_socket(a));
+    return HL_OK;
+}
+
+static bool stop_agent(void *arg, struct program_daemon *d, bool told)
+{
+    struct agent_program *p = arg;
+    if (told && d->conf.agent.stop_containers)
+        hl_agent_stop_containers(p->agent, STOP_CONTAINERS_MS);
+    bool idle = hl_agent_stop(p->agent) != 0;
+    if (idle)
+        hl_telemetry_fini(&p->probe);
+    return idle;
+}
+
+static hl_status agent_gauges(void *arg, struct hl_buf *out)
+{
+    struct agent_program *p = arg;
+    return hl_agent_gauges(p->agent, out);
 }
 
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "shim") == 0)
         return hl_shim_main(argv[2]);
-    struct daemon d = {0};
-    hl_telemetry_init(&d.probe, "/proc");
-    hl_status st = start_agent(&d, argc, argv);
-    if (st == HL_OK)
-        st = hl_loop_run(d.loop);
-    if (st != HL_OK && st != HL_ECANCELED)
-        fprintf(stderr, "helios-agent: %s\n", hl_error_text());
-    hl_metrics_stop(d.metrics);
-    if (st == HL_OK && d.conf.agent.stop_containers)
-        hl_agent_stop_containers(d.agent, STOP_CONTAINERS_MS);
-    if (!hl_agent_stop(d.agent))
-        _exit(0);
-    hl_rpc_destroy(d.rpc);
-    hl_logfile_stop(d.log);
-    hl_loop_destroy(d.loop);
-    program_conf_fini(&d.conf);
-    hl_telemetry_fini(&d.probe);
-    return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;
+    struct agent_program p = {0};
+    const struct program_service service = {.program = HL_AGENT,
+                                            .name = "helios-agent",
+                                            .log_name = "agent",
+                                            .start = start_agent,
+                                            .gauges = agent_gauges,
+                                            .stop = stop_agent};
+    hl_telemetry_init(&p.probe, "/proc");
+    return program_daemon_run(&service, &p, argc, argv);
 }

@@ -12,6 +12,7 @@
 #include "http/metrics.h"
 #include "os/file.h"
 #include "os/loop.h"
+#include "program/daemon.h"
 #include "ranktabled/ranktabled.h"
 
 struct args {
@@ -197,12 +198,11 @@ int main(int argc, char **argv)
     hl_status st = args != NULL ? start_program(&p, argc - 1, args + 1) : HL_ENOMEM;
     if (st == HL_OK)
         st = hl_loop_run(p.loop);
-    if (st != HL_OK && st != HL_ECANCELED)
-        fprintf(stderr, "helios-ranktable: %s\n", hl_error_text());
+    int status = program_exit("helios-ranktable", st);
     hl_metrics_stop(p.metrics);
     hl_ranktabled_stop(p.daemon);
     hl_loop_destroy(p.loop);
     hl_kube_config_free(p.config);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &p.args);
-    return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;
+    return status;
 }

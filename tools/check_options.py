@@ -7,6 +7,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM_CONF = ROOT / "src/program/conf.c"
 MAINS = {"HL_CONTROLLER": "helios-controller.c", "HL_L3D": "helios-l3d.c", "HL_AGENT": "helios-agent.c", "HL_CLI": "cli"}
+FRAME = ROOT / "src/program/daemon.c"  # what every daemon runs in
 GROUPS = {"HL_DAEMONS": [p for p in MAINS if p != "HL_CLI"], "L3D_AGENT": ["HL_L3D", "HL_AGENT"]}
 TABLE = re.compile(r"#define AT\(field\) HL_OPTION_FIELD\((struct \w+), field\)(.*?)(?=#undef AT|clang-format on)", re.S)
 ROW = re.compile(r'\{"([a-z0-9_.]+)", "--[a-z0-9-]+",.*?AT\(([\w.]+)\)\}', re.S)
@@ -51,7 +52,7 @@ def check_slices(errors):
         for word in (w for w in re.split(r"[\s|]+", programs) if w):
             for program in GROUPS.get(word, [word]):
                 main = ROOT / "cmd" / MAINS[program]
-                text = read(main.rglob("*.c")) if main.is_dir() else main.read_text()
+                text = read(main.rglob("*.c") if main.is_dir() else (main, FRAME))
                 if not is_read(field.partition(".")[0], text):
                     errors.append(f"{rows}: cmd/{MAINS[program]} takes their flags and does not read {field}")
     return len(slices)

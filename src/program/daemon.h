@@ -1,0 +1,56 @@
+/* program/daemon.h - the frame of a daemon: what it does beside its service.
+ *
+ *     options -> log -> networks -> secret -> loop, log file, signals, RPC
+ *       -> service->start -> metrics -> ready file -> the loop runs until a signal
+ *       -> metrics end -> service->stop -> RPC, log, loop, options end
+ *
+ * Owns:    options, log, loop, RPC and metrics, from before service->start until after
+ *          service->stop.
+ * Threads: the caller's, which becomes the loop's.
+ * Errors:  told on stderr, with the program's name in front; the exit status says which kind.
+ * Units:   exit status: 0 ended by a signal, or answered --help; 2 the options are wrong; 1 else.
+ * Limits:  one daemon per process.
+ */
+#ifndef HL_PROGRAM_DAEMON_H
+#define HL_PROGRAM_DAEMON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "program/conf.h"
+
+struct hl_logfile;
+struct hl_loop;
+struct hl_metrics;
+struct hl_rpc;
+
+struct program_daemon {
+    struct program_conf conf;
+    struct hl_logfile *log;
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    struct hl_metrics *metrics;
+};
+
+struct program_service {
+    enum hl_program program;
+    const char *name;     /* "helios-l3d" */
+    const char *log_name; /* "l3d" */
+    /* Serves from then on. *doc: what the ready file says beside pid and metrics; a new reference.
+     */
+    hl_status (*start)(void *arg, struct program_daemon *d, json_t **doc);
+    /* As in hl_metrics_opts. */
+    hl_status (*gauges)(void *arg, struct hl_buf *out);
+    hl_status (*health)(void *arg, struct hl_buf *out); /* NULL: none */
+    /* Also when start failed or was not reached. `told`: a signal ended it. False: a thread of it
+     * is busy, and the process ends without freeing anything. */
+    bool (*stop)(void *arg, struct program_daemon *d, bool told);
+};
+
+/* Until a signal ends it; returns the exit status. */
+int program_daemon_run(const struct program_service *service, void *arg, int argc, char **argv);
+
+/* The exit status of a program that ended with `st`, whose error it has told (exit.c). */
+int program_exit(const char *name, hl_status st);
+
+#endif
