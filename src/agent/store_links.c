@@ -7,15 +7,15 @@
 #include "agent/store_private.h"
 #include "net/dispatch/put_queue.h"
 
-#define IDLE_MAX 8
-#define PUTS_MAX 8
-#define LOCAL_MS 3000 /* a socket of this host */
+#define LOCAL_IDLE_MAX 8
+#define PUTS_MAX       8
+#define LOCAL_MS       3000 /* a socket of this host */
 
-enum kind { NET, LOCAL, RPC };
+enum kind { LOCAL, RPC };
 
 static enum kind kind_of(const struct store_link *l)
 {
-    return l->net != NULL ? NET : l->local != NULL ? LOCAL : RPC;
+    return l->local != NULL ? LOCAL : RPC;
 }
 
 static struct store_link *link_new(const char *address)
@@ -28,7 +28,6 @@ static struct store_link *link_new(const char *address)
 
 static void link_free(struct store_link *l)
 {
-    hl_net_close(l->net);
     hl_l3_close(l->local);
     hl_rpc_peer_close(l->rpc);
     free(l);
@@ -60,7 +59,7 @@ static void link_give_back(struct store *s, struct store_link *l, hl_status st)
     pthread_mutex_lock(&s->lock);
     for (const struct store_link *i = s->links; i != NULL; i = i->next)
         idle += kind_of(i) == kind_of(l);
-    if (of_use && idle < IDLE_MAX) {
+    if (of_use && idle < LOCAL_IDLE_MAX) {
         link_keep(s, l);
         l = NULL;
     }
@@ -137,35 +136,31 @@ static const char *net_key(const char *address, enum hl_net_mode mode, char *buf
 }
 
 hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode, int timeout_ms,
-                    struct hl_net_client **out)
+                    struct hl_net_lease *out)
 {
-    char key[STORE_ADDRESS_MAX];
+    char key[HL_NET_IDLE_KEY];
     pthread_mutex_lock(&s->lock);
-    struct store_link *l = link_take(s, NET, net_key(address, mode, key, sizeof(key)));
+    *out = hl_net_idle_take(&s->idle, net_key(address, mode, key, sizeof(key)));
     pthread_mutex_unlock(&s->lock);
-    if (l != NULL) {
-        hl_net_renew(&l->net);
-        *out = l->net;
-        free(l);
+    if (out->client != NULL) {
+        hl_net_renew(&out->client);
         return HL_OK;
     }
     struct hl_net_connect_opts opts = connect_opts(s, address, mode);
     if (timeout_ms < opts.timeout_ms)
         opts.timeout_ms = timeout_ms;
-    return hl_net_connect_with(&opts, out);
+    return hl_net_connect_with(&opts, &out->client);
 }
 
 void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
-                    struct hl_net_client *c, hl_status st)
+                    struct hl_net_lease *lease, hl_status st)
 {
-    char key[STORE_ADDRESS_MAX];
-    struct store_link *l = link_new(net_key(address, mode, key, sizeof(key)));
-    if (l == NULL) {
-        hl_net_close(c);
-        return;
-    }
-    l->net = c;
-    link_give_back(s, l, st);
+    char key[HL_NET_IDLE_KEY];
+    pthread_mutex_lock(&s->lock);
+    hl_net_idle_give(&s->idle, net_key(address, mode, key, sizeof(key)), lease, st);
+    pthread_mutex_unlock(&s->lock);
+    hl_net_close(lease->client);
+    lease->client = NULL;
 }
 
 static hl_status puts_open(struct store *s, const char *address, struct store_puts **out)
@@ -243,6 +238,10 @@ void store_puts_back(struct store *s, struct store_puts *p)
 
 void store_links_close(struct store *s)
 {
+    struct hl_net_client *idle[HL_NET_IDLE_MAX];
+    unsigned count = hl_net_idle_empty(&s->idle, idle);
+    for (unsigned i = 0; i < count; i++)
+        hl_net_close(idle[i]);
     while (s->puts != NULL) {
         struct store_puts *p = s->puts;
         s->puts = p->next;

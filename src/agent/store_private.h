@@ -14,6 +14,7 @@
 #include "mem/pool/l3_client.h"
 #include "mem/pool/pool.h"
 #include "mem/tier/tier.h"
+#include "net/dispatch/idle.h"
 #include "net/net.h"
 #include "rpc/agent_calls.h"
 
@@ -53,12 +54,10 @@ struct store_note {
     UT_hash_handle hh;
 };
 
-/* A connection that is kept: for the next copy from the same place (net, local), or for all (rpc).
- */
+/* A connection that is kept: for the next copy from the same place (local), or for all (rpc). */
 struct store_link {
     char address[STORE_ADDRESS_MAX];
-    struct hl_net_client *net; /* one of the three */
-    struct hl_l3_client *local;
+    struct hl_l3_client *local; /* one of the two */
     struct hl_rpc_peer *rpc;
     struct store_link *next;
 };
@@ -99,9 +98,10 @@ struct store {
     _Atomic uint64_t epoch;
     atomic_int stopping;
 
-    pthread_mutex_t lock; /* notes, links, puts, health */
+    pthread_mutex_t lock; /* notes, links, idle, puts, health */
     struct store_note *notes;
     struct store_link *links;
+    struct hl_net_idle idle; /* of the network, by address */
     struct store_puts *puts;
     struct store_health *health; /* of the direct path to each peer */
 
@@ -175,9 +175,9 @@ hl_status store_local(struct store *s, const char *socket, int timeout_ms,
                       struct hl_l3_client **out) HL_CHECK;
 void store_local_back(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st);
 hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode, int timeout_ms,
-                    struct hl_net_client **out) HL_CHECK;
+                    struct hl_net_lease *out) HL_CHECK;
 void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
-                    struct hl_net_client *c, hl_status st);
+                    struct hl_net_lease *lease, hl_status st);
 /* Shared, until it is given back. */
 hl_status store_puts(struct store *s, const char *address, struct store_puts **out) HL_CHECK;
 void store_puts_back(struct store *s, struct store_puts *p);
@@ -197,7 +197,7 @@ struct source {
     struct hl_pool_ref local_ref;
     int far; /* the network */
     enum hl_net_mode mode;
-    struct hl_net_client *net;
+    struct hl_net_lease net;
     struct hl_extent *extent; /* in the pool served there */
     int reconnected;
     hl_status last; /* of the connection */

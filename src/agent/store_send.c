@@ -63,16 +63,17 @@ static const char *backbone_of(const struct store_request *r)
 static hl_status send_backbone(struct sending *x)
 {
     const char *address = backbone_of(x->r);
-    struct hl_net_client *client;
+    struct hl_net_lease lease;
     int ms;
     if (address[0] == '\0')
         return hl_fail(HL_EUNAVAIL, "the target has no data address");
     for (int tried = 0;; tried++) {
         HL_TRY(store_left(x->s, x->r, &ms));
-        HL_TRY(store_net(x->s, address, HL_NET_AUTO, ms, &client));
-        snprintf(x->transport, sizeof(x->transport), "%s", hl_net_path_name(client));
-        hl_status st = hl_net_put_as(client, x->ref.id, x->data, x->ref.size, x->ref.crc32, ms);
-        store_net_back(x->s, address, HL_NET_AUTO, client, st);
+        HL_TRY(store_net(x->s, address, HL_NET_AUTO, ms, &lease));
+        snprintf(x->transport, sizeof(x->transport), "%s", hl_net_path_name(lease.client));
+        hl_status st =
+            hl_net_put_as(lease.client, x->ref.id, x->data, x->ref.size, x->ref.crc32, ms);
+        store_net_back(x->s, address, HL_NET_AUTO, &lease, st);
         if (st != HL_EUNAVAIL || tried > 0)
             return st; /* a kept connection may be that of a peer which was restarted */
     }

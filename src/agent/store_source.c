@@ -101,7 +101,7 @@ static hl_status open_net(struct store *s, const struct store_request *r, struct
     HL_TRY(store_left(s, r, &ms));
     src->far = 1;
     HL_TRY(store_net(s, r->source_data, src->mode, ms, &src->net));
-    const char *path = hl_net_path_name(src->net);
+    const char *path = hl_net_path_name(src->net.client);
     src->link = strcmp(path, "rdma") == 0 ? HL_LINK_RDMA : HL_LINK_TCP;
     snprintf(src->transport, sizeof(src->transport), "%s", path);
     return HL_OK;
@@ -156,8 +156,8 @@ void source_close(struct store *s, struct source *src)
         hl_status st = hl_l3_unpin(src->local, &src->local_ref, 1000);
         store_local_back(s, src->request->source_socket, src->local, st);
     }
-    if (src->net != NULL)
-        store_net_back(s, src->request->source_data, src->mode, src->net, src->last);
+    if (src->net.client != NULL)
+        store_net_back(s, src->request->source_data, src->mode, &src->net, src->last);
     free(src->crcs);
     free(src->extent);
     *src = (struct source){.request = src->request};
@@ -199,21 +199,21 @@ static hl_status source_reconnect(struct store *s, struct source *src, hl_status
     const struct store_request *r = src->request;
     uint32_t crc32 = src->crc32;
     int ms;
-    if (src->net != NULL)
-        store_net_back(s, r->source_data, src->mode, hl_steal(&src->net), why);
+    if (src->net.client != NULL)
+        store_net_back(s, r->source_data, src->mode, &src->net, why);
     HL_TRY(store_left(s, r, &ms));
     HL_TRY(source_locate(s, r, src));
     if (src->crc32 != crc32)
         return hl_fail(HL_ESTALE, "shard %s is another one now", hl_id_format(r->id).s);
     HL_TRY(store_net(s, r->source_data, src->mode, ms, &src->net));
-    snprintf(src->transport, sizeof(src->transport), "%s", hl_net_path_name(src->net));
+    snprintf(src->transport, sizeof(src->transport), "%s", hl_net_path_name(src->net.client));
     return HL_OK;
 }
 
 void source_ask(struct store *s, struct source *src)
 {
-    if (src->net != NULL)
-        store_net_back(s, src->request->source_data, src->mode, hl_steal(&src->net), HL_EUNAVAIL);
+    if (src->net.client != NULL)
+        store_net_back(s, src->request->source_data, src->mode, &src->net, HL_EUNAVAIL);
     src->mode = HL_NET_ASK;
     source_revive(src);
 }
@@ -257,7 +257,7 @@ static hl_status source_fetch(struct store *s, struct source *src, uint64_t offs
     static const struct hl_remote_ops ops = {
         .left_ms = reading_left_ms, .locate = reading_locate, .failed = reading_failed};
     struct reading reading = {s, src};
-    struct hl_remote remote = {.net = src->net,
+    struct hl_remote remote = {.net = src->net.client,
                                .extent = src->extent,
                                .retry = s->opts.retry,
                                .ops = &ops,
@@ -271,8 +271,8 @@ hl_status source_read(struct store *s, struct source *src, uint64_t offset, void
     HL_TRY(store_left(s, src->request, &ms));
     if (!src->far)
         return read_memory(s, src, offset, dst, len);
-    hl_status st = src->net != NULL ? source_fetch(s, src, offset, dst, len)
-                                    : hl_fail(HL_EUNAVAIL, "the connection was lost");
+    hl_status st = src->net.client != NULL ? source_fetch(s, src, offset, dst, len)
+                                           : hl_fail(HL_EUNAVAIL, "the connection was lost");
     if (st == HL_EUNAVAIL && !src->reconnected) {
         src->reconnected = 1;
         st = source_reconnect(s, src, st);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "client/client_private.h"
 #include "fetch/remote.h"
+#include "net/dispatch/idle.h"
 #include "net/dispatch/put_queue.h"
 #include "net/net.h"
 
@@ -29,9 +30,7 @@ struct net {
     pthread_mutex_t lock;
     struct shard_location *places;
     struct shared_puts *puts; /* of small ones; NULL until the first */
-    struct hl_net_client *idle[IDLE_MAX];
-    unsigned idle_count;
-    unsigned epoch; /* connections of an older one are not kept */
+    struct hl_net_idle idle;
     char address[300];
     _Atomic(const char *) path;
 };
@@ -42,12 +41,6 @@ struct shared_puts {
     unsigned refs; /* under net->lock; net holds one */
 };
 
-/* A connection on loan. */
-struct conn_lease {
-    struct hl_net_client *client;
-    unsigned epoch;
-};
-
 hl_status net_create(enum hl_extent_owner kind, struct net **out)
 {
     struct net *n = calloc(1, sizeof(*n));
@@ -56,6 +49,7 @@ hl_status net_create(enum hl_extent_owner kind, struct net **out)
     pthread_mutex_init(&n->lock, NULL);
     atomic_store_explicit(&n->path, "", memory_order_relaxed);
     n->kind = kind;
+    n->idle.max = IDLE_MAX;
     *out = n;
     return HL_OK;
 }
@@ -100,17 +94,18 @@ static void puts_unref(struct net *net, struct shared_puts *puts)
     }
 }
 
-static void close_idle(struct net *net)
+static void close_idle(struct hl_net_client **idle, unsigned count)
 {
-    while (net->idle_count > 0)
-        hl_net_close(net->idle[--net->idle_count]);
+    for (unsigned i = 0; i < count; i++)
+        hl_net_close(idle[i]);
 }
 
 void net_destroy(struct net *net)
 {
+    struct hl_net_client *idle[HL_NET_IDLE_MAX];
     if (net == NULL)
         return;
-    close_idle(net);
+    close_idle(idle, hl_net_idle_empty(&net->idle, idle));
     puts_unref(net, net->puts);
     forget_places(net);
     pthread_mutex_destroy(&net->lock);
@@ -119,13 +114,14 @@ void net_destroy(struct net *net)
 
 void net_retarget(struct net *net, const char *address)
 {
+    struct hl_net_client *idle[HL_NET_IDLE_MAX];
     pthread_mutex_lock(&net->lock);
     snprintf(net->address, sizeof(net->address), "%s", address);
-    net->epoch++;
+    unsigned count = hl_net_idle_empty(&net->idle, idle);
     struct shared_puts *old = net->puts;
     net->puts = NULL;
-    close_idle(net);
     pthread_mutex_unlock(&net->lock);
+    close_idle(idle, count);
     puts_unref(net, old);
 }
 
@@ -155,15 +151,7 @@ static void note_path(struct net *net, const struct hl_net_client *client)
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(client)), memory_order_relaxed);
 }
 
-static struct conn_lease borrow_locked(struct net *net)
-{
-    struct conn_lease loan = {.epoch = net->epoch};
-    if (net->idle_count > 0)
-        loan.client = net->idle[--net->idle_count];
-    return loan;
-}
-
-static hl_status connect_loan(struct operation *op, struct net *net, struct conn_lease *loan)
+static hl_status connect_loan(struct operation *op, struct net *net, struct hl_net_lease *loan)
 {
     char address[300];
     int left = operation_left_ms(op), limit = op->client->data.connect_ms;
@@ -171,7 +159,7 @@ static hl_status connect_loan(struct operation *op, struct net *net, struct conn
         .address = address, .conf = &op->client->data, .timeout_ms = left < limit ? left : limit};
     pthread_mutex_lock(&net->lock);
     snprintf(address, sizeof(address), "%s", net->address);
-    loan->epoch = net->epoch;
+    loan->epoch = net->idle.epoch;
     pthread_mutex_unlock(&net->lock);
     if (address[0] == '\0')
         return no_data_port(net);
@@ -181,7 +169,7 @@ static hl_status connect_loan(struct operation *op, struct net *net, struct conn
 }
 
 /* What the lock gave, made ready: connected when it was none, over RDMA again when that works. */
-static hl_status loan_take_up(struct operation *op, struct net *net, struct conn_lease *loan)
+static hl_status loan_take_up(struct operation *op, struct net *net, struct hl_net_lease *loan)
 {
     if (loan->client == NULL)
         return connect_loan(op, net, loan);
@@ -190,30 +178,18 @@ static hl_status loan_take_up(struct operation *op, struct net *net, struct conn
     return HL_OK;
 }
 
-static hl_status loan_borrow(struct operation *op, struct net *net, struct conn_lease *out)
+static hl_status loan_borrow(struct operation *op, struct net *net, struct hl_net_lease *out)
 {
     pthread_mutex_lock(&net->lock);
-    *out = borrow_locked(net);
+    *out = hl_net_idle_take(&net->idle, "");
     pthread_mutex_unlock(&net->lock);
     return loan_take_up(op, net, out);
 }
 
-/* st: how the last call on it ended; a broken connection is not kept. What is left in *loan is to
- * be closed. */
-static void loan_give_back_locked(struct net *net, struct conn_lease *loan, hl_status st)
-{
-    int broken = st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO;
-    if (!broken && loan->client != NULL && loan->epoch == net->epoch &&
-        net->idle_count < IDLE_MAX) {
-        net->idle[net->idle_count++] = loan->client;
-        loan->client = NULL;
-    }
-}
-
-static void loan_give_back(struct net *net, struct conn_lease *loan, hl_status st)
+static void loan_give_back(struct net *net, struct hl_net_lease *loan, hl_status st)
 {
     pthread_mutex_lock(&net->lock);
-    loan_give_back_locked(net, loan, st);
+    hl_net_idle_give(&net->idle, "", loan, st);
     pthread_mutex_unlock(&net->lock);
     hl_net_close(loan->client);
     loan->client = NULL;
@@ -366,8 +342,8 @@ static void reading_retried(void *arg)
     operation_retried(r->op);
 }
 
-static hl_status fetch_range(struct reading *r, struct conn_lease *loan, uint64_t off, uint64_t len,
-                             void *dst)
+static hl_status fetch_range(struct reading *r, struct hl_net_lease *loan, uint64_t off,
+                             uint64_t len, void *dst)
 {
     static const struct hl_remote_ops ops = {.left_ms = reading_left_ms,
                                              .locate = reading_locate,
@@ -403,11 +379,11 @@ static hl_status check_range(struct operation *op, const struct shard_location *
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, int whole)
 {
-    struct conn_lease loan = {0};
+    struct hl_net_lease loan = {0};
     pthread_mutex_lock(&net->lock);
     struct shard_location *p = known_locked(net, id);
     if (p != NULL)
-        loan = borrow_locked(net);
+        loan = hl_net_idle_take(&net->idle, "");
     pthread_mutex_unlock(&net->lock);
     if (p == NULL)
         HL_TRY(place_locate(op, net, id, 0, &p));
@@ -420,7 +396,7 @@ hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint6
     if (st == HL_OK && len > 0)
         st = fetch_range(&reading, &loan, off, len, buf);
     pthread_mutex_lock(&net->lock);
-    loan_give_back_locked(net, &loan, st);
+    hl_net_idle_give(&net->idle, "", &loan, st);
     place_put_locked(reading.place);
     pthread_mutex_unlock(&net->lock);
     hl_net_close(loan.client);
@@ -476,7 +452,7 @@ static hl_status put_small(struct operation *op, struct net *net, const void *da
 static hl_status put_alone(struct operation *op, struct net *net, const void *data, uint64_t size,
                            uint32_t crc32, struct hl_id *id)
 {
-    struct conn_lease loan;
+    struct hl_net_lease loan;
     HL_TRY(loan_borrow(op, net, &loan));
     hl_status st = hl_net_put(loan.client, data, size, crc32, operation_left_ms(op), id);
     loan_give_back(net, &loan, st);
