@@ -12,7 +12,9 @@ import sys
 
 FUNCTION_LINES, FILE_LINES, LINE_COLUMNS = 70, 700, 100
 PYTHON_FILE_LINES, PYTHON_COLUMNS = 800, 170
-README_LINES = 30
+README_LINES, PROSE_COLUMNS = 30, 100
+GENERATED = ("docs/config.md",)
+CODE_SPAN = re.compile(r"`[^`]*`")
 SUBJECT_COLUMNS = 72
 CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
@@ -59,6 +61,20 @@ def check_python(where, text, errors):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno - node.lineno >= FUNCTION_LINES:
             errors.append(f"{where}:{node.lineno}: function of {node.end_lineno - node.lineno + 1} lines, at most {FUNCTION_LINES}")
+
+
+def check_document(where, lines, errors):
+    """Prose wraps; code, tables and what has no place to break do not."""
+    if str(where) in GENERATED or where.name.endswith(".zh.md"):  # Chinese has no spaces to break at
+        return
+    fenced = False
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        code = fenced or line.startswith("    ") or line.lstrip().startswith("|")
+        breaks = " " in CODE_SPAN.sub("x", line.strip())
+        if len(line) > PROSE_COLUMNS and not code and breaks:
+            errors.append(f"{where}:{number}: {len(line)} columns of prose, at most {PROSE_COLUMNS}")
 
 
 def check_readmes(root, errors):
@@ -143,6 +159,8 @@ def check(root, path, errors):
                 errors.append(f"{where}:{start}: function of {length} lines, at most {FUNCTION_LINES}")
     if path.suffix == ".py":
         check_python(where, text, errors)
+    if path.suffix == ".md":
+        check_document(where, lines, errors)
     if path.suffix == ".h" and where.parts[0] in ("src", "include") and not path.stem.endswith("_private"):
         check_contract(where, text[: text.find("#ifndef")], errors)
     if text and not text.endswith("\n"):

@@ -79,6 +79,14 @@ class Tidy(unittest.TestCase):
         self.refuses("src/box/README.md:3: lid.h is not there", {"src/box/README.md": "# src/box\n\nStart with `lid.h`.\n"})
         self.accepts({"src/box/deep/lid.h": TREE["src/box/box.h"]})
 
+    def test_prose_of_documents_wraps(self):
+        long = "word " * 20 + "end\n"
+        code = "`" + "word " * 20 + "`\n"
+        self.accepts({"docs/a.md": f"```\n{long}```\n\n    {long}\n| {long[:-1]} |\n{code}", "docs/config.md": long,
+                      "docs/a.zh.md": long})
+        self.refuses("docs/b.md:3: 103 columns of prose", {"docs/b.md": f"# b\n\n{long}"})
+        self.refuses("docs/c.md:1: 105 columns of prose", {"docs/c.md": f"- {long}"})
+
     def test_a_function_named_by_one_word(self):
         bad = {"src/box/box.c": "static int open(void)\n{\n    return 1;\n}\n"}
         self.refuses("box: 1 static functions are named by one word, names.txt allows 0", bad)
