@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "controller/controller_private.h"
 #include "controller/jobs/agent_logs.h"
+#include "core/jobnodes.h"
 
 #define FORGETS_MAX 64 /* calls to a node's Agent in one go */
 
@@ -132,9 +133,6 @@ static void stop_container(struct job *j, const struct hl_job_action *a)
 static void stop_stray(struct hl_controller *c, struct node *n,
                        const struct hl_api_container_status *status)
 {
-    if (status->state != HL_API_CONTAINER_STATE_RUNNING &&
-        status->state != HL_API_CONTAINER_STATE_STARTING)
-        return;
     hl_warn("container is not wanted and is stopped container=%s node=%s", status->id, n->name);
     stop_by_id(c, n, status->id, c->opts.stop_grace_ms);
 }
@@ -147,18 +145,13 @@ static bool node_has(const struct hl_api_container_status_list *containers, cons
     return false;
 }
 
-/* Containers the Agent once confirmed and now doesn't list are gone; while the job stops, so are
- * those whose start failed. */
 static void find_absent(struct job *j, struct node *n,
                         const struct hl_api_container_status_list *containers)
 {
     for (int i = 0; i < j->run.container_count; i++) {
-        const struct hl_jobrun_container *k = &j->run.containers[i];
         char id[HL_JOB_ID_MAX + 24];
-        int confirmed = k->state == HL_CONTAINER_STARTING || k->state == HL_CONTAINER_RUNNING;
-        int given_up = k->state == HL_CONTAINER_WANTED && j->run.state == HL_JOB_STOPPING &&
-                       (j->starting == NULL || !j->starting[i]);
-        if ((!confirmed && !given_up) || strcmp(k->node, n->name) != 0 ||
+        bool starting = j->starting != NULL && j->starting[i];
+        if (!hl_jobrun_is_absent(&j->run, i, n->name, starting) ||
             node_has(containers, hl_container_id(j->id, j->run.attempt, i, id, sizeof(id))))
             continue;
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
@@ -174,7 +167,7 @@ void jobs_containers(struct hl_controller *c, struct node *n,
     for (size_t i = 0; i < containers->count; i++) {
         const struct hl_api_container_status *status = &containers->items[i];
         char job_id[HL_JOB_ID_MAX + 1];
-        int attempt, index;
+        int attempt = 0, index = 0;
         struct job *j = NULL;
         bool named =
             hl_container_id_parse(status->id, job_id, sizeof(job_id), &attempt, &index) == HL_OK;
@@ -182,7 +175,8 @@ void jobs_containers(struct hl_controller *c, struct node *n,
             HASH_FIND_STR(c->jobs, job_id, j);
         if (j == NULL && named && job_is_damaged(c, job_id))
             continue;
-        if (j == NULL || attempt != j->run.attempt || hl_job_state_ended(j->run.state))
+        if (hl_container_is_stray(j != NULL ? &j->run : NULL, attempt,
+                                  (enum hl_container_state)status->state))
             stop_stray(c, n, status);
         if (j != NULL)
             container_event(j, n->name, attempt, index, status);
@@ -194,26 +188,13 @@ void jobs_containers(struct hl_controller *c, struct node *n,
     }
 }
 
-/* True when the node's Agent has said that a rank of this attempt began there. */
-static bool has_begun_on(const struct job *j, const char *node)
-{
-    for (int i = 0; i < j->run.container_count; i++) {
-        const struct hl_jobrun_container *k = &j->run.containers[i];
-        if (k->state != HL_CONTAINER_WANTED && strcmp(k->node, node) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Ms of silence after which the job gives up its containers on the node. */
 static int64_t patience_ms(const struct job *j, const char *node)
 {
     const struct hl_controller_opts *opts = &j->controller->opts;
-    int64_t ms = j->spec.node_lost_ms >= 0 ? j->spec.node_lost_ms : opts->lost_after_ms;
-    /* There is nothing to save in a gang that is being stopped, or where none has begun. */
-    if (j->run.state == HL_JOB_STOPPING || !has_begun_on(j, node) || ms < opts->node_lost_ms)
-        return opts->node_lost_ms;
-    return ms;
+    const struct hl_patience patience = {.job_ms = j->spec.node_lost_ms,
+                                         .default_ms = opts->lost_after_ms,
+                                         .lost_ms = opts->node_lost_ms};
+    return hl_jobrun_patience_ms(&j->run, node, &patience);
 }
 
 void jobs_node_silent(struct hl_controller *c, struct node *n)
@@ -332,14 +313,13 @@ void purge_orphans(struct hl_controller *c, struct node *n,
                    const struct hl_api_container_status_list *containers)
 {
     int sent = 0;
-    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
-    for (size_t i = 0; age > 0 && i < containers->count; i++) {
+    int64_t keep_ms = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
+    for (size_t i = 0; i < containers->count; i++) {
         const char *id = containers->items[i].id;
-        int64_t ended = containers->items[i].finished_ms;
         char job[HL_JOB_ID_MAX + 1];
         int attempt, index;
         struct job *j = NULL;
-        if (ended == 0 || now - ended <= age ||
+        if (!hl_container_is_stale(containers->items[i].finished_ms, now, keep_ms) ||
             hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
             continue;
         HASH_FIND_STR(c->jobs, job, j);

@@ -1,0 +1,43 @@
+#include "core/jobnodes.h"
+
+#include <string.h>
+
+/* The node's Agent has said that a rank of this attempt began there. */
+static bool has_begun_on(const struct hl_jobrun *run, const char *node)
+{
+    for (int i = 0; i < run->container_count; i++) {
+        const struct hl_jobrun_container *k = &run->containers[i];
+        if (k->state != HL_CONTAINER_WANTED && strcmp(k->node, node) == 0)
+            return true;
+    }
+    return false;
+}
+
+int64_t hl_jobrun_patience_ms(const struct hl_jobrun *run, const char *node,
+                              const struct hl_patience *patience)
+{
+    int64_t ms = patience->job_ms >= 0 ? patience->job_ms : patience->default_ms;
+    bool saves = run->state != HL_JOB_STOPPING && has_begun_on(run, node);
+    return saves && ms > patience->lost_ms ? ms : patience->lost_ms;
+}
+
+bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *node, bool starting)
+{
+    const struct hl_jobrun_container *k = &run->containers[index];
+    bool confirmed = k->state == HL_CONTAINER_STARTING || k->state == HL_CONTAINER_RUNNING;
+    /* While the job stops, nobody repeats a start that has failed. */
+    bool given_up = k->state == HL_CONTAINER_WANTED && run->state == HL_JOB_STOPPING && !starting;
+    return (confirmed || given_up) && strcmp(k->node, node) == 0;
+}
+
+bool hl_container_is_stray(const struct hl_jobrun *run, int attempt, enum hl_container_state state)
+{
+    if (state != HL_CONTAINER_RUNNING && state != HL_CONTAINER_STARTING)
+        return false;
+    return run == NULL || attempt != run->attempt || hl_job_state_ended(run->state);
+}
+
+bool hl_container_is_stale(int64_t finished_ms, int64_t now_ms, int64_t keep_ms)
+{
+    return keep_ms > 0 && finished_ms != 0 && now_ms - finished_ms > keep_ms;
+}

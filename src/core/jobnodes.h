@@ -1,0 +1,41 @@
+/* core/jobnodes.h - what a node's report, or its silence, says about a job's containers.
+ *
+ * Owns:    nothing.
+ * Threads: any. Pure: no I/O, no clock.
+ * Errors:  none.
+ * Units:   ms; of one clock.
+ * Limits:  those of the job.
+ */
+#ifndef HL_CORE_JOBNODES_H
+#define HL_CORE_JOBNODES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/jobstate.h"
+
+/* How long a silent node is waited for. */
+struct hl_patience {
+    int64_t job_ms;     /* as the job says; < 0: it does not */
+    int64_t default_ms; /* where it does not */
+    int64_t lost_ms;    /* from then on a node gets no new containers; nobody waits for less */
+};
+
+/* Silence after which the job gives up its containers on the node: at once where nothing is to be
+ * saved, in a job that is being stopped or whose ranks have not begun there. */
+int64_t hl_jobrun_patience_ms(const struct hl_jobrun *run, const char *node,
+                              const struct hl_patience *patience);
+
+/* The node reports all of its containers, and this one is not among them: it is gone. Not one whose
+ * start is under way, or may be tried again. `starting`: a start call has no answer yet. */
+bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *node, bool starting);
+
+/* A node reports a container that runs or starts, and nobody wants it: its job is not known (NULL)
+ * or has ended, or is in another attempt. */
+bool hl_container_is_stray(const struct hl_jobrun *run, int attempt, enum hl_container_state state);
+
+/* A container that is over has been kept long enough; keep_ms 0 = for ever, finished_ms 0 = it is
+ * not over. */
+bool hl_container_is_stale(int64_t finished_ms, int64_t now_ms, int64_t keep_ms);
+
+#endif
