@@ -12,7 +12,12 @@ $Cxx.namespace("helios::api");
 # Most values (members and elements, at any depth) that the parameters of a method may have; 65536 without it.
 annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 
-# The first enumerant of an enum is what an absent field means: it promises the least.
+# The first enumerant of an enum is what an absent field means: it promises the least, or says that nothing was said.
+# People and JSON see an enumerant's word: its name, unless it has another one here. "" = nothing was said.
+# The words stay as they are: the Controller's store has them. Numbers may change until the first release.
+annotation word @0x84c470eb2e269639 (enumerant) :Text;
+# An empty, absent or unsaid field is refused.
+annotation required @0xd94bbbe64f5ea733 (field) :Void;
 
 struct KeyValue { key @0 :Text; value @1 :Text; }
 

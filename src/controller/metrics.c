@@ -58,12 +58,13 @@ void metrics_report(struct hl_controller *c, const struct hl_api_controller_repo
 
 static void count_jobs(struct hl_controller *c, struct hl_buf *out)
 {
-    unsigned count[HL_JOB_STATE_COUNT] = {0};
+    unsigned count[HL_API_JOB_STATE_COUNT] = {0};
     for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
         count[j->run.state]++;
     hl_metric_family(out, "helios_jobs", "gauge", "Jobs by state.");
-    for (int s = 0; s < HL_JOB_STATE_COUNT; s++)
-        (void)hl_buf_printf(out, "helios_jobs{state=\"%s\"} %u\n", hl_job_state_name(s), count[s]);
+    for (int s = 0; s < HL_API_JOB_STATE_COUNT; s++)
+        (void)hl_buf_printf(out, "helios_jobs{state=\"%s\"} %u\n", hl_api_job_state_name(s),
+                            count[s]);
 }
 
 hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)

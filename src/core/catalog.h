@@ -58,15 +58,9 @@ struct hl_shard_rec {
     UT_hash_handle hh; /* in catalog->shards, by id */
 };
 
-enum hl_version_state {
-    HL_VERSION_OPEN = HL_API_VERSION_STATE_OPEN,
-    HL_VERSION_VISIBLE = HL_API_VERSION_STATE_VISIBLE,
-    HL_VERSION_FAILED = HL_API_VERSION_STATE_FAILED,
-};
-
 struct hl_version_rec {
     int64_t number;
-    enum hl_version_state state;
+    enum hl_api_version_state state;
     int64_t step;
     char job[96];
     int attempt;

@@ -19,8 +19,8 @@ static hl_status oldest_visible(const struct hl_model_rec *m, const struct hl_ve
     bool visible = false;
     *out = NULL;
     for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-        visible |= v->state == HL_VERSION_VISIBLE;
-        if (v->state == HL_VERSION_VISIBLE && hl_version_has_all_records(v))
+        visible |= v->state == HL_API_VERSION_STATE_VISIBLE;
+        if (v->state == HL_API_VERSION_STATE_VISIBLE && hl_version_has_all_records(v))
             *out = v;
     }
     if (visible && *out == NULL)

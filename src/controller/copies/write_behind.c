@@ -35,7 +35,8 @@ void archive_behind(struct hl_controller *c)
         return; /* the next sweep finds them */
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL && ids.count < BATCH;
          s = s->hh.next) {
-        if (s->version->state != HL_VERSION_VISIBLE || s->archived || s->dropping || s->missed > 0)
+        if (s->version->state != HL_API_VERSION_STATE_VISIBLE || s->archived || s->dropping ||
+            s->missed > 0)
             continue;
         ids.items[ids.count++] = hl_id_print(s->id, &arena);
     }

@@ -45,7 +45,7 @@ static void container_event(struct job *j, const char *node, int attempt, int in
         .text = status->message,
         .exit_code = status->exit_code,
         .signal = status->signal,
-        .container = (enum hl_container_state)status->state,
+        .container = status->state,
     };
     job_event(j, &ev);
 }
@@ -155,8 +155,10 @@ static void find_absent(struct job *j, struct node *n,
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
         char id[HL_JOB_ID_MAX + 24];
-        int confirmed = k->state == HL_CONTAINER_STARTING || k->state == HL_CONTAINER_RUNNING;
-        int given_up = k->state == HL_CONTAINER_WANTED && j->run.state == HL_JOB_STOPPING &&
+        int confirmed = k->state == HL_API_CONTAINER_STATE_STARTING ||
+                        k->state == HL_API_CONTAINER_STATE_RUNNING;
+        int given_up = k->state == HL_API_CONTAINER_STATE_WANTED &&
+                       j->run.state == HL_API_JOB_STATE_STOPPING &&
                        (j->starting == NULL || !j->starting[i]);
         if ((!confirmed && !given_up) || strcmp(k->node, n->name) != 0 ||
             node_has(containers, hl_container_id(j->id, j->run.attempt, i, id, sizeof(id))))
@@ -199,7 +201,7 @@ static bool has_begun_on(const struct job *j, const char *node)
 {
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
-        if (k->state != HL_CONTAINER_WANTED && strcmp(k->node, node) == 0)
+        if (k->state != HL_API_CONTAINER_STATE_WANTED && strcmp(k->node, node) == 0)
             return true;
     }
     return false;
@@ -211,7 +213,8 @@ static int64_t patience_ms(const struct job *j, const char *node)
     const struct hl_controller_opts *opts = &j->controller->opts;
     int64_t ms = j->spec.node_lost_ms >= 0 ? j->spec.node_lost_ms : opts->lost_after_ms;
     /* There is nothing to save in a gang that is being stopped, or where none has begun. */
-    if (j->run.state == HL_JOB_STOPPING || !has_begun_on(j, node) || ms < opts->node_lost_ms)
+    if (j->run.state == HL_API_JOB_STATE_STOPPING || !has_begun_on(j, node) ||
+        ms < opts->node_lost_ms)
         return opts->node_lost_ms;
     return ms;
 }
@@ -246,7 +249,7 @@ static void give_up_silent_node(struct job *j)
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
         char text[64], silence[32], name[HL_NODE_NAME_MAX + 1];
-        if (k->state > HL_CONTAINER_RUNNING)
+        if (k->state > HL_API_CONTAINER_STATE_RUNNING)
             continue;
         const struct node *n = node_find(j->controller, k->node);
         if (n == NULL || !n->lost || node_silent_ms(n) < patience_ms(j, n->name))
@@ -263,10 +266,10 @@ static void give_up_silent_node(struct job *j)
 /* Calls that failed for a reason that may pass. */
 static void start_wanted(struct job *j)
 {
-    if (j->run.state != HL_JOB_STARTING)
+    if (j->run.state != HL_API_JOB_STATE_STARTING)
         return;
-    for (int i = 0; i < j->run.container_count && j->run.state == HL_JOB_STARTING; i++) {
-        if (j->run.containers[i].state != HL_CONTAINER_WANTED)
+    for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STARTING; i++) {
+        if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED)
             continue;
         struct hl_job_action a = {.kind = HL_JOB_DO_START, .attempt = j->run.attempt, .index = i};
         memcpy(a.node, j->run.containers[i].node, sizeof(a.node));
@@ -281,7 +284,8 @@ static void waits_for_node(const struct job *j, char *out, size_t cap)
     out[0] = '\0';
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
-        const struct node *n = k->state <= HL_CONTAINER_RUNNING ? node_find(c, k->node) : NULL;
+        const struct node *n =
+            k->state <= HL_API_CONTAINER_STATE_RUNNING ? node_find(c, k->node) : NULL;
         char silence[32], limit[32];
         if (n == NULL || !n->lost)
             continue;

@@ -187,7 +187,7 @@ TEST_IN(set_up, tear_down, an_open_version_is_replaced_by_what_it_became)
     json_decref(shards);
     assert_int_equal(hl_catalog_restore(&old, second, 1, commit, &b), HL_OK);
     assert_true(json_equal(b.records, w->b.records));
-    assert_int_equal(version(&old, 2)->state, HL_VERSION_VISIBLE);
+    assert_int_equal(version(&old, 2)->state, HL_API_VERSION_STATE_VISIBLE);
     assert_int_equal(HASH_COUNT(old.shards), 4);
     for (int i = 0; i < 2; i++)
         hl_manifest_fini(&m[i]);
@@ -249,7 +249,7 @@ TEST_IN(set_up, tear_down, only_visible_versions_have_one)
     struct world *w = *state;
     struct hl_version_rec v = *version(&w->c, 2);
     char *text;
-    v.state = HL_VERSION_OPEN;
+    v.state = HL_API_VERSION_STATE_OPEN;
     assert_int_equal(hl_manifest_encode(&v, cluster, &text), HL_EINVAL);
 }
 
