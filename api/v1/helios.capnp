@@ -17,7 +17,7 @@ annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 # The words stay as they are: the Controller's store has them. Numbers may change until the first release.
 annotation word @0x84c470eb2e269639 (enumerant) :Text;
 # An empty, absent or unsaid field is refused.
-annotation required @0xd94bbbe64f5ea733 (field) :Void;
+annotation required @0xd94bbbe64f5ea733 (field, param) :Void;
 
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
@@ -49,11 +49,14 @@ struct NodeInfo {
   stateDirectory @14 :Text; # identity of the Agent's state directory on its host, which one Agent at a time holds; "" = unknown
 }
 
+# L1: device memory; L2: host memory of a node; L3: the pool; L4: the archive, which is reached through the pool's host only.
+enum Tier { unsaid @0 $word(""); l1 @1 $word("L1"); l2 @2 $word("L2"); l3 @3 $word("L3"); l4 @4 $word("L4"); }
+
 enum Pressure { low @0; normal @1; high @2; }
 
 # One tier of one node (or of the L3 host): usage in bytes, exact at the moment of the answer.
 struct TierInfo {
-  tier @0 :Text;           # L1 L2 L3 L4
+  tier @0 :Tier $required;
   name @1 :Text;           # "emu:0", "cuda:1", "host", "pool", "dir:/archive"
   quotaBytes @2 :UInt64;   # 0 = no limit but the medium's
   usedBytes @3 :UInt64;    # sealed and being written
@@ -152,13 +155,13 @@ interface Agent {
   storeCopy @7 (request :CopyRequest) -> (copy :Copy);
   # Send the copy in this node's L2 away: to another node's L2 (migration network) or to L3 (backbone).
   storeSend @8 (request :CopyRequest) -> (copy :Copy);
-  storeDrop @9 (id :Text, tier :Text, device :Text) -> (dropped :Bool);
+  storeDrop @9 (id :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
   storeList @10 (cursor :UInt64, limit :UInt32) -> (copies :List(Copy), next :UInt64);
   # For readers of other nodes: where copies lie in this node's L2 (offsets into the region served at dataAddress).
   storeLocate @11 (ids :List(Text)) -> (extents :List(Extent)) $maxValues(1048576);
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
-  storeVerify @13 (id :Text, tier :Text, device :Text) -> (ok :Bool, badChunks :List(UInt32));
+  storeVerify @13 (id :Text, tier :Tier $required, device :Text) -> (ok :Bool, badChunks :List(UInt32));
   # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
   putRankTable @14 (id :Text, document :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
@@ -169,7 +172,7 @@ interface Agent {
 # One copy of a shard in one tier of one place.
 struct Copy {
   id @0 :Text;
-  tier @1 :Text;           # L1 L2 L3 L4
+  tier @1 :Tier $required;
   node @2 :Text;           # serverId; "" = the L3 host
   device @3 :Text;         # "emu:0" for L1, else ""
   numaId @4 :Int32;
@@ -186,10 +189,10 @@ struct CopyRequest {
   id @0 :Text;
   sizeBytes @1 :UInt64;
   crc32 @2 :UInt32;
-  tier @3 :Text;           # of the target: L1 L2 (storeCopy), L2 L3 (storeSend)
+  tier @3 :Tier;           # of the target: L1 L2 (storeCopy), L2 L3 (storeSend)
   device @4 :Text;         # of the target; "" = the first, or the one nearest numaId
   numaId @5 :Int32;        # wanted; -1 = any
-  sourceTier @6 :Text;     # L2 L3; "" = whatever is nearest
+  sourceTier @6 :Tier;     # unsaid = L3
   sourceNode @7 :Text;     # "" = L3
   sourceHostId @8 :Text;
   sourceAddress @9 :Text;      # RPC of the source: L3 daemon or Agent
@@ -219,7 +222,7 @@ struct Shard {
   crc32 @7 :UInt32;
   tensors @8 :UInt32;
   state @9 :ShardState;
-  location @10 :Text;      # L3
+  location @10 :Tier;      # of its first copy
   accesses @11 :UInt64;
   lastAccessMs @12 :Int64;
   copies @13 :List(Copy);  # known copies, L3 and L4 included
@@ -266,7 +269,7 @@ struct Trashed {
 # A stored shard or manifest, as its own bytes say.
 struct Found {
   id @0 :Text;
-  tier @1 :Text;           # L3, L4; "" = in neither
+  tier @1 :Tier;           # L3, L4; unsaid = in neither
   sizeBytes @2 :UInt64;
   crc32 @3 :UInt32;
   error @4 :Text;          # why it can't be read; then nothing below is said
@@ -332,8 +335,8 @@ interface L3 {
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
   # Unknown ids are skipped. `cluster`: who calls; EPERM unless it is the pool's, once the pool is claimed.
   free @6 (ids :List(Text), cluster :Text) -> (freed :UInt32) $maxValues(1048576);
-  # tier: L3 or "", L4; a copy in the archive is good or bad as a whole.
-  verify @7 (id :Text, tier :Text) -> (ok :Bool, badChunks :List(UInt32));
+  # tier: L3 or unsaid, L4; a copy in the archive is good or bad as a whole.
+  verify @7 (id :Text, tier :Tier) -> (ok :Bool, badChunks :List(UInt32));
 
   # L4. `locate` loads what is only archived into memory first.
   archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64) $maxValues(1048576);  # already there: fine; answered when durable
@@ -368,7 +371,7 @@ interface L3 {
   # out. crc32Known: false for an archived copy whose checksum has not been read yet.
   look @21 (ids :List(Text)) -> (shards :List(FoundShard)) $maxValues(1048576);
 }
-struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Text; }
+struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Tier; }
 
 # ---- models --------------------------------------------------------------------------------------
 
@@ -545,11 +548,11 @@ interface Controller {
 
   # Copies. `node` "" and tier L3 or L4 mean the L3 host. Answered when the copy is there.
   getShard @20 (id :Text) -> (shard :Shard, routes :List(Route));
-  copyShard @21 (id :Text, node :Text, tier :Text, device :Text, operation :Text) -> (copy :Copy);
-  dropCopy @22 (id :Text, node :Text, tier :Text, device :Text) -> (dropped :Bool);
+  copyShard @21 (id :Text, node :Text, tier :Tier $required, device :Text, operation :Text) -> (copy :Copy);
+  dropCopy @22 (id :Text, node :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
   metrics @23 () -> (text :Text);
   # A reader found a copy bad after every retry: have it checked and replaced.
-  reportBadCopy @24 (id :Text, node :Text, tier :Text) -> (state :HealState, source :Text);
+  reportBadCopy @24 (id :Text, node :Text, tier :Tier $required) -> (state :HealState, source :Text);
   # Which rank has which device, JSON as collective libraries read it; format v1, v2, 1.2, "" = the job's.
   rankTable @25 (id :Text, format :Text) -> (document :Text);
   # By import id, or by the name of a model that is being imported: it never becomes visible, and its shards go.
@@ -585,7 +588,7 @@ struct RecoveredVersion {
 struct LeftShards {
   model @0 :Text; version @1 :Int64;     # by their own headers; "" = not read
   shards @2 :UInt64; bytes @3 :UInt64;
-  tier @4 :Text;           # L3, L4
+  tier @4 :Tier;           # L3, L4
   reason @5 :Text;
 }
 
@@ -596,7 +599,7 @@ struct Route {
   path @2 :Text;           # words of core/route.h
   reason @3 :Text;
   text @4 :Text;           # the reason as a clause
-  target @5 :Text;         # L1 or L2 of the node
+  target @5 :Tier;         # L1 or L2 of the node
 }
 
 struct SlotState { numaId @0 :Int32; job @1 :Text; container @2 :Text; }

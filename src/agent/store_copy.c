@@ -27,8 +27,8 @@ struct making {
 /* Whatever was ordered, this side fetches the bytes: a read. */
 static struct hl_route choose_route(const struct making *m, enum hl_route_direct direct)
 {
-    const struct store_tier *device = m->target->tier == HL_TIER_L1 ? m->target : m->src.own;
-    int is_device = device != NULL && device->tier == HL_TIER_L1;
+    const struct store_tier *device = m->target->tier == HL_API_TIER_L1 ? m->target : m->src.own;
+    int is_device = device != NULL && device->tier == HL_API_TIER_L1;
     return hl_route_choose(&(struct hl_route_query){
         .op = HL_ROUTE_READ,
         .source = m->r->source_tier,
@@ -260,14 +260,14 @@ hl_status store_copy_run(struct store *s, const struct store_request *r, struct 
     }
     hl_status st = make_copy(&m, out);
     if (st != HL_OK)
-        return hl_fail_prefix(st,
-                              "copy of shard %s from %s of %s to %s of %s failed after %.3f s: ",
-                              hl_id_format(r->id).s, hl_tier_name(r->source_tier), source_name(r),
-                              hl_tier_name(r->tier), s->node, (double)(hl_now_ns() - begun) / 1e9);
+        return hl_fail_prefix(
+            st, "copy of shard %s from %s of %s to %s of %s failed after %.3f s: ",
+            hl_id_format(r->id).s, hl_api_tier_name(r->source_tier), source_name(r),
+            hl_api_tier_name(r->tier), s->node, (double)(hl_now_ns() - begun) / 1e9);
     store_changed(s);
     hl_info("copy made id=%s tier=%s device=%s bytes=%" PRIu64
             " path=%s reason=%s transport=%s seconds=%.3f",
-            hl_id_format(r->id).s, hl_tier_name(r->tier), out->device, out->size, out->path,
+            hl_id_format(r->id).s, hl_api_tier_name(r->tier), out->device, out->size, out->path,
             out->reason, out->transport, out->seconds);
     return HL_OK;
 }

@@ -28,7 +28,7 @@ struct hl_put_queue;
 
 /* The L2, or one device. */
 struct store_tier {
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     char device[96]; /* "emu:0"; "" for the L2 */
     struct hl_tier_store *t;
     int numa; /* -1 = several or unknown */
@@ -117,7 +117,7 @@ struct store_request {
     struct hl_id id;
     uint64_t size; /* 0 = as the source says */
     uint32_t crc32;
-    enum hl_tier tier, source_tier;
+    enum hl_api_tier tier, source_tier;
     const char *device, *source_device;
     int numa;
     const char *source_node, *source_host, *source_rpc, *source_data, *source_socket;
@@ -129,7 +129,7 @@ struct store_request {
 
 /* What became of it. */
 struct store_result {
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     char device[96];
     uint64_t size;
     uint32_t crc32;
@@ -143,9 +143,9 @@ struct store_result {
 /* store.c */
 void store_changed(struct store *s);
 /* NULL: none such. tier L1 and device "": the first with room, those near `numa` before others. */
-struct store_tier *store_tier_find(struct store *s, enum hl_tier tier, const char *device, int numa,
-                                   uint64_t size);
-hl_status store_tier_need(struct store *s, enum hl_tier tier, const char *device, int numa,
+struct store_tier *store_tier_find(struct store *s, enum hl_api_tier tier, const char *device,
+                                   int numa, uint64_t size);
+hl_status store_tier_need(struct store *s, enum hl_api_tier tier, const char *device, int numa,
                           uint64_t size, struct store_tier **out) HL_CHECK;
 void store_note(struct store *s, const struct store_tier *t, struct hl_id id,
                 const struct store_result *how);
@@ -154,8 +154,6 @@ void store_describe(struct store *s, const struct store_tier *t, const struct hl
                     struct store_result *out);
 /* Milliseconds left, at least 1; HL_ETIMEDOUT or HL_ECANCELED when there are none. */
 hl_status store_left(const struct store *s, const struct store_request *r, int *ms) HL_CHECK;
-/* Text to words. */
-hl_status store_tier_parse(const char *text, enum hl_tier *out) HL_CHECK;
 
 /* store_devices.c: the L1s */
 hl_status store_devices_open(struct store *s, const struct hl_api_slot_list *machine) HL_CHECK;

@@ -57,7 +57,7 @@ static hl_status send_migration(struct sending *x)
 
 static const char *backbone_of(const struct store_request *r)
 {
-    return r->tier == HL_TIER_L3 ? r->target_address : r->target_data;
+    return r->tier == HL_API_TIER_L3 ? r->target_address : r->target_data;
 }
 
 static hl_status send_backbone(struct sending *x)
@@ -105,7 +105,7 @@ static hl_status send_local(struct sending *x)
 
 static int has_migration_net(const struct store_request *r)
 {
-    return r->tier == HL_TIER_L2 && r->target_address[0] != '\0';
+    return r->tier == HL_API_TIER_L2 && r->target_address[0] != '\0';
 }
 
 static struct hl_route choose_route(const struct sending *x, int migration_net)
@@ -115,7 +115,7 @@ static struct hl_route choose_route(const struct sending *x, int migration_net)
                r->target_socket[0] != '\0';
     return hl_route_choose(&(struct hl_route_query){
         .op = op_of(x),
-        .source = HL_TIER_L2,
+        .source = HL_API_TIER_L2,
         .target = r->tier,
         .link = here ? HL_LINK_HERE : HL_LINK_TCP,
         .migration_net = migration_net,
@@ -215,7 +215,7 @@ static hl_status send_failed(const struct sending *x, hl_status st)
 {
     return hl_fail_prefix(
         st, "shard %s could not be sent from L2 of %s to %s at %s: ", hl_id_format(x->r->id).s,
-        x->s->node, hl_tier_name(x->r->tier), x->r->target_address);
+        x->s->node, hl_api_tier_name(x->r->tier), x->r->target_address);
 }
 
 static void fill_result(const struct sending *x, uint64_t begun_ns, struct store_result *out)
@@ -231,7 +231,7 @@ static void fill_result(const struct sending *x, uint64_t begun_ns, struct store
     memcpy(out->transport, x->transport, sizeof(out->transport));
     hl_info("copy sent id=%s to=%s at=%s bytes=%" PRIu64
             " path=%s reason=%s transport=%s seconds=%.3f",
-            hl_id_format(x->r->id).s, hl_tier_name(out->tier), x->r->target_address, out->size,
+            hl_id_format(x->r->id).s, hl_api_tier_name(out->tier), x->r->target_address, out->size,
             out->path, out->reason, out->transport, out->seconds);
 }
 
@@ -239,9 +239,9 @@ hl_status store_send_run(struct store *s, const struct store_request *r, struct 
 {
     struct sending x = {.s = s, .r = r};
     uint64_t begun = hl_now_ns();
-    if (r->tier != HL_TIER_L2 && r->tier != HL_TIER_L3)
+    if (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3)
         return hl_fail(HL_EINVAL, "a copy is sent to an L2 or to L3, not to %s",
-                       hl_tier_name(r->tier));
+                       hl_api_tier_name(r->tier));
     if (s->pool == NULL)
         return hl_fail(HL_EUNSUPPORTED, "node %s has no L2 to send from", s->node);
     HL_TRY(hl_tier_pin(s->tiers[0].t, r->id, &x.ref));
@@ -322,7 +322,8 @@ int store_send_start(struct store *s, const struct store_request *r, struct stor
 {
     const char *address = backbone_of(r);
     struct sending x = {.s = s, .r = r};
-    if (s->pool == NULL || (r->tier != HL_TIER_L2 && r->tier != HL_TIER_L3) || address[0] == '\0')
+    if (s->pool == NULL || (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3) ||
+        address[0] == '\0')
         return 0;
     x.route = choose_route(&x, has_migration_net(r));
     if (x.route.path != HL_PATH_UCX_TAGGED || hl_tier_pin(s->tiers[0].t, r->id, &x.ref) != HL_OK)

@@ -124,7 +124,7 @@ static hl_status map_device(void *arg, struct hl_id id, struct hl_l3_mapping *ou
 {
     struct store *s = arg;
     for (size_t i = 0; i < s->tier_count; i++) {
-        if (s->tiers[i].tier != HL_TIER_L1)
+        if (s->tiers[i].tier != HL_API_TIER_L1)
             continue;
         hl_status st = device_lend(&s->tiers[i], id, out);
         if (st != HL_ENOENT)

@@ -64,8 +64,8 @@ static struct hl_transfer transfer_of(enum tally_op op, int net, const char *tra
 {
     return hl_route_transfer(&(struct hl_route_query){
         .op = op == TALLY_READ ? HL_ROUTE_READ : HL_ROUTE_WRITE,
-        .source = op == TALLY_READ ? HL_TIER_L3 : HL_TIER_L2,
-        .target = op == TALLY_READ ? HL_TIER_L2 : HL_TIER_L3,
+        .source = op == TALLY_READ ? HL_API_TIER_L3 : HL_API_TIER_L2,
+        .target = op == TALLY_READ ? HL_API_TIER_L2 : HL_API_TIER_L3,
         .link = !net                             ? HL_LINK_HERE
                 : strcmp(transport, "rdma") == 0 ? HL_LINK_RDMA
                                                  : HL_LINK_TCP,

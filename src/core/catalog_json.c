@@ -94,7 +94,7 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
         .state = s->damaged ? HL_API_SHARD_STATE_DAMAGED
                  : s->lost  ? HL_API_SHARD_STATE_LOST
                             : HL_API_SHARD_STATE_SEALED,
-        .location = s->archived && s->missed > 0 ? "L4" : "L3",
+        .location = s->archived && s->missed > 0 ? HL_API_TIER_L4 : HL_API_TIER_L3,
         .accesses = s->accesses,
         .last_access_ms = s->last_access_ms,
     };

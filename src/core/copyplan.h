@@ -22,7 +22,7 @@
 /* node: who it is, NULL at the L3 host. host: the same text = the same machine, "" = unknown.
  * device: "" = any. */
 struct hl_copy_place {
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     const void *node;
     const char *host;
     const char *device;

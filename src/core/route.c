@@ -11,7 +11,7 @@
 /* clang-format off */
 enum { R = 1 << HL_ROUTE_READ, W = 1 << HL_ROUTE_WRITE, M = 1 << HL_ROUTE_MIGRATE, RW = R | W,
        WM = W | M, ALL = R | W | M };
-enum { L1 = 1 << HL_TIER_L1, L2 = 1 << HL_TIER_L2, L3 = 1 << HL_TIER_L3, L4 = 1 << HL_TIER_L4,
+enum { L1 = 1 << HL_API_TIER_L1, L2 = 1 << HL_API_TIER_L2, L3 = 1 << HL_API_TIER_L3, L4 = 1 << HL_API_TIER_L4,
        NODE = L1 | L2, HOST = L2 | L3, MEM = L1 | L2 | L3, ANY = L1 | L2 | L3 | L4 };
 enum { HERE = 1 << HL_LINK_HERE, RDMA = 1 << HL_LINK_RDMA, TCP = 1 << HL_LINK_TCP,
        CUT = 1 << HL_LINK_NONE, AWAY = RDMA | TCP, ANYWHERE = HERE | AWAY | CUT };
@@ -93,19 +93,19 @@ struct hl_route hl_route_choose(const struct hl_route_query *q)
         out.at_target = 0;
         break;
     case ARRIVES:
-        if (q->target == HL_TIER_L4 && q->source != HL_TIER_L3)
-            out.lands = HL_TIER_L3;
+        if (q->target == HL_API_TIER_L4 && q->source != HL_API_TIER_L3)
+            out.lands = HL_API_TIER_L3;
         break;
     case IN_POOL:
-        out.lands = HL_TIER_L3;
-        out.at_target = q->target == HL_TIER_L3;
+        out.lands = HL_API_TIER_L3;
+        out.at_target = q->target == HL_API_TIER_L3;
         break;
     case SOURCE_HOST:
-        out.lands = HL_TIER_L2;
+        out.lands = HL_API_TIER_L2;
         out.at_target = 0;
         break;
     case TARGET_HOST:
-        out.lands = HL_TIER_L2;
+        out.lands = HL_API_TIER_L2;
         break;
     }
     return out;
@@ -120,12 +120,6 @@ int hl_route_next(const struct hl_route_query *q, struct hl_route step, struct h
     if (step.at_target)
         next->link = HL_LINK_HERE;
     return 1;
-}
-
-const char *hl_tier_name(enum hl_tier tier)
-{
-    static const char *const names[] = {"L1", "L2", "L3", "L4"};
-    return names[tier];
 }
 
 const char *hl_route_op_name(enum hl_route_op op)

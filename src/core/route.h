@@ -15,16 +15,9 @@
 
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/plane.h"
 #include "core/topo.h"
-
-enum hl_tier {
-    HL_TIER_L1, /* device memory */
-    HL_TIER_L2, /* host memory of a node */
-    HL_TIER_L3, /* pool of the controller */
-    HL_TIER_L4, /* archive; it is reached through the pool's host only */
-    HL_TIER_COUNT
-};
 
 enum hl_route_op {
     HL_ROUTE_READ,    /* the target's side asks for a copy: lowest latency */
@@ -108,7 +101,7 @@ enum hl_route_reason {
 
 struct hl_route_query {
     enum hl_route_op op;
-    enum hl_tier source, target;
+    enum hl_api_tier source, target;
     enum hl_route_link link;
     int migration_net;     /* the migration network reaches the peer */
     enum hl_nic_class nic; /* beside the device that takes part; of two, the target's */
@@ -119,8 +112,8 @@ struct hl_route_query {
 struct hl_route {
     enum hl_route_path path;
     enum hl_route_reason reason;
-    enum hl_tier lands; /* tier in which this step ends (for HL_PATH_NONE: the source) */
-    int at_target;      /* on the target's side; 0: on the source's */
+    enum hl_api_tier lands; /* tier in which this step ends (for HL_PATH_NONE: the source) */
+    int at_target;          /* on the target's side; 0: on the source's */
 };
 
 struct hl_route hl_route_choose(const struct hl_route_query *q);
@@ -128,7 +121,6 @@ struct hl_route hl_route_choose(const struct hl_route_query *q);
 int hl_route_next(const struct hl_route_query *q, struct hl_route step,
                   struct hl_route_query *next);
 
-const char *hl_tier_name(enum hl_tier tier);                   /* "L1" */
 const char *hl_route_op_name(enum hl_route_op op);             /* "read" */
 const char *hl_route_path_name(enum hl_route_path path);       /* "plank" */
 const char *hl_route_reason_name(enum hl_route_reason reason); /* "nic-class" */

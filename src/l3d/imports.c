@@ -294,7 +294,7 @@ static struct hl_api_shard_list shards_of(const struct import *im, struct hl_are
                                               .crc32 = s->crc32,
                                               .tensors = (uint32_t)s->tensors,
                                               .state = HL_API_SHARD_STATE_SEALED,
-                                              .location = "L3",
+                                              .location = HL_API_TIER_L3,
                                               .layout = im->layouts[i]};
     }
     return list;

@@ -46,7 +46,7 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     HL_TRY(hl_archive_crc(a, x->id, &want));
     uint64_t begun_ns = hl_now_ns();
     hl_status st = hl_archive_get(a, x->id, x->ptr, x->size, want);
-    l4_count_transfer(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
+    l4_count_transfer(HL_API_TIER_L4, HL_API_TIER_L3, x->size, begun_ns, st);
     if (st == HL_ECORRUPT)
         l4_bad_mark(d, x->id);
     if (st != HL_OK)

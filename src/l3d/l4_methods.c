@@ -195,7 +195,7 @@ bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out)
     if (a != NULL)
         hl_archive_stat(a, &info);
     /* No watermarks: nothing is evicted from it. */
-    *out = (struct hl_api_tier_info){.tier = "L4",
+    *out = (struct hl_api_tier_info){.tier = HL_API_TIER_L4,
                                      .name = d->l4->url,
                                      .quota_bytes = info.quota_bytes,
                                      .used_bytes = info.used_bytes,

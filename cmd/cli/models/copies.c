@@ -34,16 +34,17 @@ static const struct hl_option drop_rows[] = {
 
 /* Where a copy is, as the user names it. */
 struct copy_place {
-    char node[160], tier[8], device[96];
+    char node[160], device[96];
+    enum hl_api_tier tier;
 };
 
 /* "node-1:l1:emu:0"; a device's name has colons too. */
 static hl_status parse_place(struct cli *cli, const char *text, struct copy_place *out)
 {
-    struct copy_place p = {.tier = "L2"};
+    struct copy_place p = {.tier = HL_API_TIER_L2};
     const char *colon = strchr(text, ':');
     if (strcasecmp(text, "l3") == 0 || strcasecmp(text, "l4") == 0) {
-        snprintf(p.tier, sizeof(p.tier), "L%c", text[1]);
+        p.tier = text[1] == '3' ? HL_API_TIER_L3 : HL_API_TIER_L4;
         *out = p;
         return HL_OK;
     }
@@ -55,7 +56,7 @@ static hl_status parse_place(struct cli *cli, const char *text, struct copy_plac
     if (colon != NULL) {
         if (strncasecmp(colon + 1, "l1", 2) != 0 && strcasecmp(colon + 1, "l2") != 0)
             return cli_usage(cli, "'%s': a node has l1 and l2", text);
-        snprintf(p.tier, sizeof(p.tier), "L%c", colon[2]);
+        p.tier = colon[2] == '1' ? HL_API_TIER_L1 : HL_API_TIER_L2;
         if (colon[3] != ':' && colon[3] != '\0')
             return cli_usage(cli, "'%s': a node has l1 and l2", text);
         if (colon[3] == ':')
@@ -69,9 +70,9 @@ static hl_status parse_place(struct cli *cli, const char *text, struct copy_plac
 static void print_copied(const struct hl_api_copy *copy, const struct copy_args *a)
 {
     char size[32];
-    cli_print(stdout, "%s%s%s%s%s: %s", copy->tier, copy->node[0] != '\0' ? " of " : "", copy->node,
-              copy->device[0] != '\0' ? ", " : "", copy->device,
-              hl_format_bytes(copy->size_bytes, size, sizeof(size)));
+    cli_print(stdout, "%s%s%s%s%s: %s", hl_api_tier_name(copy->tier),
+              copy->node[0] != '\0' ? " of " : "", copy->node, copy->device[0] != '\0' ? ", " : "",
+              copy->device, hl_format_bytes(copy->size_bytes, size, sizeof(size)));
     if (copy->path[0] != '\0')
         cli_print(stdout, " by %s (%s, %s) in %.6f s", copy->path, copy->transport, copy->reason,
                   copy->seconds);
@@ -165,7 +166,7 @@ hl_status copies_print(const struct hl_api_copy_list *copies)
     for (size_t i = 0; i < copies->count; i++) {
         const struct hl_api_copy *x = &copies->items[i];
         bool moved = x->path[0] != '\0';
-        cli_cell(&t, "%s", x->tier);
+        cli_cell(&t, "%s", hl_api_tier_name(x->tier));
         text_cell(&t, x->node);
         text_cell(&t, x->device);
         cli_cell_bytes(&t, x->size_bytes);
@@ -192,7 +193,7 @@ hl_status routes_print(const struct hl_api_route_list *routes)
     for (size_t i = 0; i < routes->count; i++) {
         const struct hl_api_route *r = &routes->items[i];
         cli_cell(&t, "%s", r->node);
-        cli_cell(&t, "%s", r->target);
+        cli_cell(&t, "%s", hl_api_tier_name(r->target));
         cli_cell(&t, "%s", r->source);
         cli_cell(&t, "%s", r->path);
         cli_cell(&t, "%s", r->text);
@@ -214,7 +215,7 @@ static void limit_cell(struct cli_table *t, uint64_t bytes)
 static void tier_row(struct cli_table *t, const char *node, const struct hl_api_tier_info *x)
 {
     cli_cell(t, "%s", node);
-    cli_cell(t, "%s", x->tier);
+    cli_cell(t, "%s", hl_api_tier_name(x->tier));
     cli_cell(t, "%s", x->name);
     limit_cell(t, x->quota_bytes);
     cli_cell_bytes(t, x->used_bytes);
@@ -233,7 +234,7 @@ static void process_rows(struct cli_table *t, const char *node, const struct hl_
 {
     for (size_t i = 0; i < x->processes.count; i++) {
         cli_cell(t, "%s", node);
-        cli_cell(t, "%s", x->tier);
+        cli_cell(t, "%s", hl_api_tier_name(x->tier));
         cli_cell(t, "  pid %d", x->processes.items[i].pid);
         cli_cell(t, "-");
         cli_cell_bytes(t, x->processes.items[i].used_bytes);

@@ -282,7 +282,7 @@ static struct hl_api_left_shards_list left_shards(struct recovery *r, struct hl_
                                             .version = o->model != NULL ? o->version : 0,
                                             .shards = g->shards,
                                             .bytes = g->bytes,
-                                            .tier = o->pooled ? "L3" : "L4",
+                                            .tier = o->pooled ? HL_API_TIER_L3 : HL_API_TIER_L4,
                                             .reason = reason_left(r, o)};
         HASH_DEL(groups, g);
         free(g);

@@ -17,8 +17,8 @@ static struct hl_route_query query_at(unsigned n)
 #define DIGIT(base) (n / (scale *= (base), scale / (base)) % (base))
     unsigned scale = 1;
     q.op = (enum hl_route_op)DIGIT(3);
-    q.source = (enum hl_tier)DIGIT(4);
-    q.target = (enum hl_tier)DIGIT(4);
+    q.source = (enum hl_api_tier)(HL_API_TIER_L1 + DIGIT(4));
+    q.target = (enum hl_api_tier)(HL_API_TIER_L1 + DIGIT(4));
     q.link = (enum hl_route_link)DIGIT(4);
     q.migration_net = (int)DIGIT(2);
     q.nic = (enum hl_nic_class)DIGIT(NIC_COUNT);
@@ -32,14 +32,14 @@ static const char *words(const struct hl_route_query *q)
 {
     static char text[200];
     snprintf(text, sizeof(text), "%s %s->%s link %d net %d nic %s device %d direct %d",
-             hl_route_op_name(q->op), hl_tier_name(q->source), hl_tier_name(q->target), q->link,
-             q->migration_net, hl_nic_class_name(q->nic), q->device_direct, q->direct);
+             hl_route_op_name(q->op), hl_api_tier_name(q->source), hl_api_tier_name(q->target),
+             q->link, q->migration_net, hl_nic_class_name(q->nic), q->device_direct, q->direct);
     return text;
 }
 
-static int is_node(enum hl_tier t)
+static int is_node(enum hl_api_tier t)
 {
-    return t == HL_TIER_L1 || t == HL_TIER_L2;
+    return t == HL_API_TIER_L1 || t == HL_API_TIER_L2;
 }
 
 static int is_remote(const struct hl_route_query *q)
@@ -50,7 +50,7 @@ static int is_remote(const struct hl_route_query *q)
 /* 3.7 and 6: device memory and the NIC. */
 static enum hl_route_path device_path(const struct hl_route_query *q)
 {
-    int into_device = q->target == HL_TIER_L1;
+    int into_device = q->target == HL_API_TIER_L1;
     /* "ConnectX-4 and older: the plank is forced" for NIC -> GPU; GPU -> NIC has no such line. */
     if (into_device && (q->nic == HL_NIC_CX3 || q->nic == HL_NIC_CX4))
         return HL_PATH_PLANK;
@@ -67,17 +67,17 @@ static enum hl_route_path remote_path(const struct hl_route_query *q)
     switch (q->op) {
     case HL_ROUTE_MIGRATE:
         /* Host to host; device data goes through host memory first. */
-        if (q->source == HL_TIER_L1)
+        if (q->source == HL_API_TIER_L1)
             return HL_PATH_LOCAL_COPY;
         /* "A migration inherits the network of the write path." */
         return between_nodes && q->migration_net ? HL_PATH_ZMQ : HL_PATH_UCX_TAGGED;
     case HL_ROUTE_WRITE:
-        if (q->source == HL_TIER_L1 || q->target == HL_TIER_L1)
+        if (q->source == HL_API_TIER_L1 || q->target == HL_API_TIER_L1)
             return device_path(q);
         /* "L2<->L2 write path: ZMQ", "L2<->L3 write: UCX tagged message" */
         return between_nodes && q->migration_net ? HL_PATH_ZMQ : HL_PATH_UCX_TAGGED;
     default:
-        if (q->source == HL_TIER_L1 || q->target == HL_TIER_L1)
+        if (q->source == HL_API_TIER_L1 || q->target == HL_API_TIER_L1)
             return device_path(q);
         /* "L2<->L3 read: UCX-RDMA", "L2<->L2 read: the backbone" */
         return q->link == HL_LINK_RDMA && q->direct != HL_DIRECT_FAILED ? HL_PATH_DIRECT
@@ -87,26 +87,26 @@ static enum hl_route_path remote_path(const struct hl_route_query *q)
 
 static enum hl_route_path oracle(const struct hl_route_query *q)
 {
-    if (q->target == HL_TIER_L4 && q->op == HL_ROUTE_READ)
+    if (q->target == HL_API_TIER_L4 && q->op == HL_ROUTE_READ)
         return HL_PATH_NONE;
     /* The archive is at the pool's host, whatever the network does. */
-    if (q->source == HL_TIER_L3 && q->target == HL_TIER_L4)
+    if (q->source == HL_API_TIER_L3 && q->target == HL_API_TIER_L4)
         return HL_PATH_ARCHIVE_STORE;
-    if (q->source == HL_TIER_L4 && q->target == HL_TIER_L3)
+    if (q->source == HL_API_TIER_L4 && q->target == HL_API_TIER_L3)
         return HL_PATH_ARCHIVE_LOAD;
     if (q->link == HL_LINK_NONE) {
         if (q->op == HL_ROUTE_READ || !q->migration_net || !is_node(q->source) ||
             !is_node(q->target))
             return HL_PATH_NONE;
-        return q->source == HL_TIER_L1 ? HL_PATH_LOCAL_COPY : HL_PATH_ZMQ;
+        return q->source == HL_API_TIER_L1 ? HL_PATH_LOCAL_COPY : HL_PATH_ZMQ;
     }
     /* 3.1.4: a miss is loaded from disk, warms memory, then is served. */
-    if (q->source == HL_TIER_L4)
+    if (q->source == HL_API_TIER_L4)
         return HL_PATH_ARCHIVE_LOAD;
     if (is_remote(q))
         return remote_path(q);
     /* In a node L1 and L2 need no network; shared memory is read where it is. */
-    if (q->op == HL_ROUTE_READ && q->source != HL_TIER_L1 && q->target != HL_TIER_L1)
+    if (q->op == HL_ROUTE_READ && q->source != HL_API_TIER_L1 && q->target != HL_API_TIER_L1)
         return HL_PATH_MAPPED;
     return HL_PATH_LOCAL_COPY;
 }
@@ -152,7 +152,7 @@ TEST(reasons_are_true)
         enum hl_route_reason why = hl_route_choose(&q).reason;
         int ok = 1;
         if (why == HL_REASON_NIC_CLASS)
-            ok = hl_nic_plank_forced(q.nic) && q.target == HL_TIER_L1;
+            ok = hl_nic_plank_forced(q.nic) && q.target == HL_API_TIER_L1;
         else if (why == HL_REASON_DEVICE)
             ok = !q.device_direct && q.link == HL_LINK_RDMA;
         else if (why == HL_REASON_NO_RDMA)
@@ -183,8 +183,8 @@ TEST(the_verification_metrics_of_section_6_hold)
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
         struct hl_route_query q = query_at(n);
         struct hl_route r = hl_route_choose(&q);
-        int gpu_read = q.op == HL_ROUTE_READ && q.target == HL_TIER_L1 && q.source <= HL_TIER_L3 &&
-                       q.link == HL_LINK_RDMA;
+        int gpu_read = q.op == HL_ROUTE_READ && q.target == HL_API_TIER_L1 &&
+                       q.source <= HL_API_TIER_L3 && q.link == HL_LINK_RDMA;
         if (gpu_read && q.nic == HL_NIC_CX4) {
             assert_int_equal(r.path, HL_PATH_PLANK);
             old_reads++;
@@ -208,8 +208,8 @@ TEST(writes_out_of_a_device_are_direct_on_every_nic)
 {
     for (int nic = 0; nic < NIC_COUNT; nic++) {
         struct hl_route_query q = {.op = HL_ROUTE_WRITE,
-                                   .source = HL_TIER_L1,
-                                   .target = HL_TIER_L3,
+                                   .source = HL_API_TIER_L1,
+                                   .target = HL_API_TIER_L3,
                                    .link = HL_LINK_RDMA,
                                    .migration_net = 1,
                                    .nic = (enum hl_nic_class)nic,
@@ -251,8 +251,8 @@ TEST(a_device_migrates_through_both_hosts)
 {
     enum hl_route_path path[4];
     struct hl_route_query q = {.op = HL_ROUTE_MIGRATE,
-                               .source = HL_TIER_L1,
-                               .target = HL_TIER_L1,
+                               .source = HL_API_TIER_L1,
+                               .target = HL_API_TIER_L1,
                                .link = HL_LINK_RDMA,
                                .migration_net = 1,
                                .nic = HL_NIC_CX7,
@@ -267,8 +267,8 @@ TEST(an_archived_shard_is_warmed_and_then_read)
 {
     enum hl_route_path path[4];
     struct hl_route_query q = {.op = HL_ROUTE_READ,
-                               .source = HL_TIER_L4,
-                               .target = HL_TIER_L1,
+                               .source = HL_API_TIER_L4,
+                               .target = HL_API_TIER_L1,
                                .link = HL_LINK_RDMA,
                                .nic = HL_NIC_CX4,
                                .device_direct = 1};
@@ -276,8 +276,8 @@ TEST(an_archived_shard_is_warmed_and_then_read)
     assert_int_equal(path[0], HL_PATH_ARCHIVE_LOAD);
     assert_int_equal(path[1], HL_PATH_PLANK);
     q.op = HL_ROUTE_MIGRATE; /* and the way back */
-    q.source = HL_TIER_L1;
-    q.target = HL_TIER_L4;
+    q.source = HL_API_TIER_L1;
+    q.target = HL_API_TIER_L4;
     assert_int_equal(follow(q, path), 3);
     assert_int_equal(path[0], HL_PATH_LOCAL_COPY);
     assert_int_equal(path[1], HL_PATH_UCX_TAGGED);
@@ -335,8 +335,10 @@ TEST(words_lead_back_to_what_they_name)
 
 TEST(a_transfer_gets_its_words_and_plane_from_its_query)
 {
-    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
-        .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_RDMA});
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){.op = HL_ROUTE_WRITE,
+                                                                      .source = HL_API_TIER_L2,
+                                                                      .target = HL_API_TIER_L3,
+                                                                      .link = HL_LINK_RDMA});
     assert_int_equal(t.plane, HL_PLANE_BACKBONE);
     assert_string_equal(t.op, "write");
     assert_string_equal(t.path, "ucx-tagged");
