@@ -169,6 +169,47 @@ interface Agent {
   options @16 () -> (options :List(OptionValue));
 }
 
+# read: the target's side asks for a copy, lowest latency; write: the source's side delivers, highest bandwidth;
+# migrate: the shard changes its place, from host to host.
+enum Operation { read @0; write @1; migrate @2; }
+
+# Which way bytes went or would go; core/route.h decides it. none: there is no way.
+enum RoutePath {
+  unsaid @0 $word("");
+  none @1;
+  localCopy @2 $word("local-copy");
+  mapped @3;               # shared memory, read in place
+  direct @4;               # RDMA between the memories themselves
+  plank @5;                # staged through host memory, overlapped
+  tcp @6;                  # the owner takes part
+  ucxTagged @7 $word("ucx-tagged");
+  zmq @8;
+  archiveLoad @9 $word("archive-load");
+  archiveStore @10 $word("archive-store");
+}
+
+# Why that way; core/route.c has a clause for each.
+enum RouteReason {
+  unsaid @0 $word("");
+  readToArchive @1 $word("read-to-archive");
+  unreachable @2;
+  archiveIn @3 $word("archive-in");
+  archiveOut @4 $word("archive-out");
+  sameHost @5 $word("same-host");
+  sharedMemory @6 $word("shared-memory");
+  hostFirst @7 $word("host-first");
+  migrationNet @8 $word("migration-net");
+  migrationNetDown @9 $word("migration-net-down");
+  backboneDown @10 $word("backbone-down");
+  backboneWrite @11 $word("backbone-write");
+  oneSided @12 $word("one-sided");
+  directRetry @13 $word("direct-retry");
+  directFailed @14 $word("direct-failed");
+  noRdma @15 $word("no-rdma");
+  nicClass @16 $word("nic-class");
+  device @17;
+}
+
 # One copy of a shard in one tier of one place.
 struct Copy {
   id @0 :Text;
@@ -178,8 +219,8 @@ struct Copy {
   numaId @4 :Int32;
   sizeBytes @5 :UInt64;
   crc32 @6 :UInt32;
-  path @7 :Text;           # how it came: words of core/route.h
-  reason @8 :Text;
+  path @7 :RoutePath;      # how it came; unsaid = its holder found it there
+  reason @8 :RouteReason;
   transport @9 :Text;      # shm rdma tcp emulated zmq file, as found by test
   seconds @10 :Float64;    # of its transfer
   createdMs @11 :Int64;
@@ -198,7 +239,7 @@ struct CopyRequest {
   sourceAddress @9 :Text;      # RPC of the source: L3 daemon or Agent
   sourceDataAddress @10 :Text; # data address of the source
   targetAddress @11 :Text;     # storeSend: migrateAddress of the Agent, or dataAddress of L3
-  operation @12 :Text;     # read write migrate
+  operation @12 :Operation;
   timeoutMs @13 :UInt32;
   sourceDevice @14 :Text;      # L1 of the Agent that is asked
   sourceSocket @15 :Text;      # Unix socket of the source, for a target on its host
@@ -416,12 +457,15 @@ struct AccessReport {
   lost @6 :Bool;           # stayed bad after every retry
 }
 
-# What a rank has transferred since its last report, by plane and path. Words of core/route.h.
+# A network; inside: within a host, none. The numbers are those of base/plane.h.
+enum Plane { inside @0; backbone @1; migration @2; management @3; }
+
+# What a rank has transferred since its last report, by plane and path.
 struct TransferReport {
-  plane @0 :Text;          # inside backbone migration management
-  operation @1 :Text;      # read write migrate
-  path @2 :Text;
-  reason @3 :Text;
+  plane @0 :Plane;
+  operation @1 :Operation;
+  path @2 :RoutePath $required;
+  reason @3 :RouteReason $required;
   failed @4 :Bool;
   sent @5 :Bool;           # direction of the bytes, seen from the rank
   ops @6 :UInt64;
@@ -548,7 +592,7 @@ interface Controller {
 
   # Copies. `node` "" and tier L3 or L4 mean the L3 host. Answered when the copy is there.
   getShard @20 (id :Text) -> (shard :Shard, routes :List(Route));
-  copyShard @21 (id :Text, node :Text, tier :Tier $required, device :Text, operation :Text) -> (copy :Copy);
+  copyShard @21 (id :Text, node :Text, tier :Tier $required, device :Text, operation :Operation) -> (copy :Copy);
   dropCopy @22 (id :Text, node :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
   metrics @23 () -> (text :Text);
   # A reader found a copy bad after every retry: have it checked and replaced.
@@ -596,8 +640,8 @@ struct LeftShards {
 struct Route {
   node @0 :Text;
   source @1 :Text;         # "L2 of node-1", "L3"
-  path @2 :Text;           # words of core/route.h
-  reason @3 :Text;
+  path @2 :RoutePath;
+  reason @3 :RouteReason;
   text @4 :Text;           # the reason as a clause
   target @5 :Tier;         # L1 or L2 of the node
 }

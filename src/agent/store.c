@@ -152,9 +152,7 @@ void store_describe(struct store *s, const struct store_tier *t, const struct hl
     *out = (struct store_result){.tier = t->tier,
                                  .size = ref->size,
                                  .crc32 = ref->crc32,
-                                 .numa = ref->numa_id,
-                                 .path = "",
-                                 .reason = ""};
+                                 .numa = ref->numa_id};
     memcpy(out->device, t->device, sizeof(out->device));
     pthread_mutex_lock(&s->lock);
     HASH_FIND(hh, s->notes, &key, sizeof(key), n);

@@ -52,16 +52,6 @@ struct hl_api_copy store_copy_info(const struct store *s, struct hl_id id,
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static hl_status parse_op(const char *text, enum hl_route_op *out)
-{
-    for (int op = 0; op < HL_ROUTE_OP_COUNT; op++)
-        if (strcmp(text, hl_route_op_name((enum hl_route_op)op)) == 0) {
-            *out = (enum hl_route_op)op;
-            return HL_OK;
-        }
-    return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
-}
-
 static hl_status request_parse(const struct hl_api_copy_request *p, struct store_request *out)
 {
     uint64_t ms = p->timeout_ms > 0 ? p->timeout_ms : TIMEOUT_DEFAULT_MS;
@@ -80,6 +70,7 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
         .target_address = p->target_address,
         .target_socket = p->target_socket,
         .target_data = p->target_data_address,
+        .op = p->operation,
         .tier = p->tier,
         .source_tier = p->source_tier != HL_API_TIER_UNSAID ? p->source_tier : HL_API_TIER_L3,
         .deadline_ns = hl_now_ns() + ms * HL_NS_PER_MS,
@@ -88,8 +79,6 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
     HL_TRY(hl_id_parse(p->id, &out->id));
     if (p->tier == HL_API_TIER_UNSAID) /* the sources of a repair have none */
         return hl_fail(HL_EINVAL, "field request.tier: missing");
-    if (p->operation[0] != '\0')
-        HL_TRY(parse_op(p->operation, &out->op));
     if (p->migration_id[0] != '\0')
         HL_TRY(hl_id_parse(p->migration_id, &out->migration));
     return HL_OK;

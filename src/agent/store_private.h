@@ -46,7 +46,8 @@ struct store_note {
         uint64_t tier; /* index in tiers */
     } key;
 
-    const char *path, *reason; /* static words */
+    enum hl_api_route_path path;
+    enum hl_api_route_reason reason;
     char transport[16];
     double seconds;
     int64_t created_ms;
@@ -123,7 +124,7 @@ struct store_request {
     const char *source_node, *source_host, *source_rpc, *source_data, *source_socket;
     const char *target_host, *target_address, *target_socket, *target_data;
     struct hl_id migration; /* the same in every attempt of an order */
-    enum hl_route_op op;
+    enum hl_api_operation op;
     uint64_t deadline_ns;
 };
 
@@ -134,7 +135,8 @@ struct store_result {
     uint64_t size;
     uint32_t crc32;
     int numa;
-    const char *path, *reason; /* static words; "" = it was here already */
+    enum hl_api_route_path path; /* unsaid = it was here already */
+    enum hl_api_route_reason reason;
     char transport[16];
     double seconds;
     int64_t created_ms;

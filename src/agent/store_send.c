@@ -23,9 +23,9 @@ struct sending {
 };
 
 /* Whoever sends doesn't read, whatever was ordered. */
-static enum hl_route_op op_of(const struct sending *x)
+static enum hl_api_operation op_of(const struct sending *x)
 {
-    return x->r->op == HL_ROUTE_READ ? HL_ROUTE_WRITE : x->r->op;
+    return x->r->op == HL_API_OPERATION_READ ? HL_API_OPERATION_WRITE : x->r->op;
 }
 
 static hl_status send_migration(struct sending *x)
@@ -46,7 +46,7 @@ static hl_status send_migration(struct sending *x)
                                                                   .zstd = t->zstd},
                                    x->data, x->ref.size, x->ref.crc32, ms, &report);
     if (report.chunks_had > 0) {
-        hl_fault_count("migration-resumed", hl_route_path_name(HL_PATH_ZMQ));
+        hl_fault_count("migration-resumed", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         hl_info("migration went on id=%s object=%s to=%s had=%" PRIu32 " of=%" PRIu32
                 " sent=%" PRIu64 " status=%s",
                 hl_id_format(x->r->migration).s, hl_id_format(x->ref.id).s, x->r->target_address,
@@ -125,9 +125,9 @@ static struct hl_route choose_route(const struct sending *x, int migration_net)
 static void count_transfer(const struct sending *x, uint64_t begun_ns, hl_status st)
 {
     hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(x->route.path),
-                                         .op = hl_route_op_name(op_of(x)),
-                                         .path = hl_route_path_name(x->route.path),
-                                         .reason = hl_route_reason_name(x->route.reason),
+                                         .op = hl_api_operation_name(op_of(x)),
+                                         .path = hl_api_route_path_name(x->route.path),
+                                         .reason = hl_api_route_reason_name(x->route.reason),
                                          .sent = 1,
                                          .bytes = st == HL_OK ? x->ref.size : 0,
                                          .ns = hl_now_ns() - begun_ns,
@@ -140,19 +140,19 @@ static hl_status attempt_send(struct sending *x)
     uint64_t begun = hl_now_ns();
     hl_status st = HL_EUNSUPPORTED;
     switch (x->route.path) {
-    case HL_PATH_ZMQ:
+    case HL_API_ROUTE_PATH_ZMQ:
         st = send_migration(x);
         break;
-    case HL_PATH_UCX_TAGGED:
+    case HL_API_ROUTE_PATH_UCX_TAGGED:
         st = send_backbone(x);
         break;
-    case HL_PATH_LOCAL_COPY:
+    case HL_API_ROUTE_PATH_LOCAL_COPY:
         st = send_local(x);
         break;
     default:
         return hl_fail(st, "%s", hl_route_reason_text(x->route.reason));
     }
-    if (x->route.path != HL_PATH_ZMQ) /* net/migrate counts what it carries */
+    if (x->route.path != HL_API_ROUTE_PATH_ZMQ) /* net/migrate counts what it carries */
         count_transfer(x, begun, st);
     return st;
 }
@@ -182,7 +182,7 @@ static hl_status go_round(struct sending *x, hl_status st)
     for (;;) {
         hl_warn("migration to %s broke off%s error=\"%s\"", x->r->target_address,
                 has_backbone ? ", the backbone is tried" : "", hl_error_text());
-        hl_fault_count("migration-net-down", hl_route_path_name(HL_PATH_ZMQ));
+        hl_fault_count("migration-net-down", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         if (has_backbone) {
             x->route = choose_route(x, 0);
             st = attempt_send(x);
@@ -208,7 +208,7 @@ static hl_status send_pinned(struct sending *x)
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
     x->route = choose_route(x, has_migration_net(x->r));
     hl_status st = attempt_send(x);
-    return x->route.path == HL_PATH_ZMQ && of_the_link(st) ? go_round(x, st) : st;
+    return x->route.path == HL_API_ROUTE_PATH_ZMQ && of_the_link(st) ? go_round(x, st) : st;
 }
 
 static hl_status send_failed(const struct sending *x, hl_status st)
@@ -224,15 +224,16 @@ static void fill_result(const struct sending *x, uint64_t begun_ns, struct store
                                  .numa = -1,
                                  .size = x->ref.size,
                                  .crc32 = x->ref.crc32,
-                                 .path = hl_route_path_name(x->route.path),
-                                 .reason = hl_route_reason_name(x->route.reason),
+                                 .path = x->route.path,
+                                 .reason = x->route.reason,
                                  .seconds = (double)(hl_now_ns() - begun_ns) / 1e9,
                                  .created_ms = hl_wall_ms()};
     memcpy(out->transport, x->transport, sizeof(out->transport));
     hl_info("copy sent id=%s to=%s at=%s bytes=%" PRIu64
             " path=%s reason=%s transport=%s seconds=%.3f",
             hl_id_format(x->r->id).s, hl_api_tier_name(out->tier), x->r->target_address, out->size,
-            out->path, out->reason, out->transport, out->seconds);
+            hl_api_route_path_name(out->path), hl_api_route_reason_name(out->reason),
+            out->transport, out->seconds);
 }
 
 hl_status store_send_run(struct store *s, const struct store_request *r, struct store_result *out)
@@ -326,7 +327,8 @@ int store_send_start(struct store *s, const struct store_request *r, struct stor
         address[0] == '\0')
         return 0;
     x.route = choose_route(&x, has_migration_net(r));
-    if (x.route.path != HL_PATH_UCX_TAGGED || hl_tier_pin(s->tiers[0].t, r->id, &x.ref) != HL_OK)
+    if (x.route.path != HL_API_ROUTE_PATH_UCX_TAGGED ||
+        hl_tier_pin(s->tiers[0].t, r->id, &x.ref) != HL_OK)
         return 0;
     x.data = s->base + x.ref.offset;
     struct started *t = calloc(1, sizeof(*t));

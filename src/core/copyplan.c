@@ -14,12 +14,12 @@ bool hl_copy_same_place(const struct hl_copy_place *a, const struct hl_copy_plac
 }
 
 int hl_copy_distance(const struct hl_copy_place *from, const struct hl_copy_place *goal,
-                     enum hl_route_op op)
+                     enum hl_api_operation op)
 {
     static const int cost[HL_API_TIER_COUNT] = {
         [HL_API_TIER_L1] = 2, [HL_API_TIER_L2] = 0, [HL_API_TIER_L3] = 1, [HL_API_TIER_L4] = 8};
     int far = cost[from->tier];
-    if (op != HL_ROUTE_READ && from->tier == HL_API_TIER_L3)
+    if (op != HL_API_OPERATION_READ && from->tier == HL_API_TIER_L3)
         far += 4;
     if (goal->tier >= HL_API_TIER_L3) /* the pool is asked first, then the archive */
         return from->tier == HL_API_TIER_L3 ? 0 : from->tier == HL_API_TIER_L4 ? 1 : 2 + far;
@@ -49,19 +49,19 @@ static struct hl_copy_move move_out(const struct hl_copy_place *at, const struct
 
 /* Into a node: it reads, or it is sent to. */
 static struct hl_copy_move move_in(const struct hl_copy_place *at, const struct hl_copy_place *goal,
-                                   enum hl_route_op op)
+                                   enum hl_api_operation op)
 {
     struct hl_copy_place landing = place_beside(goal);
     bool own = at->node == goal->node;
     if (at->tier == HL_API_TIER_L1 && !own)
         return move_out(at, &landing);
-    if (own || at->tier == HL_API_TIER_L3 || op == HL_ROUTE_READ || same_host(at, goal))
+    if (own || at->tier == HL_API_TIER_L3 || op == HL_API_OPERATION_READ || same_host(at, goal))
         return move_to(HL_COPY_READ, goal);
     return move_out(at, &landing);
 }
 
 struct hl_copy_move hl_copy_next(const struct hl_copy_place *at, const struct hl_copy_place *goal,
-                                 enum hl_route_op op, bool copied)
+                                 enum hl_api_operation op, bool copied)
 {
     const struct hl_copy_place pool = {.tier = HL_API_TIER_L3, .host = "", .device = ""};
     if (copied && hl_copy_same_place(at, goal))

@@ -9,11 +9,11 @@
 void l4_count_transfer(enum hl_api_tier source, enum hl_api_tier target, uint64_t size,
                        uint64_t begun_ns, hl_status st)
 {
-    struct hl_transfer t = hl_route_transfer(
-        &(struct hl_route_query){.op = source == HL_API_TIER_L4 ? HL_ROUTE_READ : HL_ROUTE_WRITE,
-                                 .source = source,
-                                 .target = target,
-                                 .link = HL_LINK_HERE});
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
+        .op = source == HL_API_TIER_L4 ? HL_API_OPERATION_READ : HL_API_OPERATION_WRITE,
+        .source = source,
+        .target = target,
+        .link = HL_LINK_HERE});
     t.sent = target == HL_API_TIER_L4;
     t.bytes = st == HL_OK ? size : 0;
     t.ns = hl_now_ns() - begun_ns;

@@ -15,7 +15,7 @@ struct put {
 
 static void count_put(const struct put *put, hl_status st)
 {
-    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){.op = HL_ROUTE_WRITE,
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){.op = HL_API_OPERATION_WRITE,
                                                                       .source = HL_API_TIER_L2,
                                                                       .target = HL_API_TIER_L3,
                                                                       .link = HL_LINK_TCP});

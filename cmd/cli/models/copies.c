@@ -73,17 +73,14 @@ static void print_copied(const struct hl_api_copy *copy, const struct copy_args 
     cli_print(stdout, "%s%s%s%s%s: %s", hl_api_tier_name(copy->tier),
               copy->node[0] != '\0' ? " of " : "", copy->node, copy->device[0] != '\0' ? ", " : "",
               copy->device, hl_format_bytes(copy->size_bytes, size, sizeof(size)));
-    if (copy->path[0] != '\0')
-        cli_print(stdout, " by %s (%s, %s) in %.6f s", copy->path, copy->transport, copy->reason,
-                  copy->seconds);
+    if (copy->path != HL_API_ROUTE_PATH_UNSAID)
+        cli_print(stdout, " by %s (%s, %s) in %.6f s", hl_api_route_path_name(copy->path),
+                  copy->transport, hl_api_route_reason_name(copy->reason), copy->seconds);
     puts("");
-    if (a->migrate && strcmp(copy->path, hl_route_path_name(HL_PATH_ZMQ)) != 0) {
-        enum hl_route_reason reason = hl_route_reason_by_name(copy->reason);
+    if (a->migrate && copy->path != HL_API_ROUTE_PATH_ZMQ)
         cli_print(stdout, "the migration network was not used: %s\n",
-                  copy->path[0] == '\0'      ? "the copy was there already"
-                  : reason < HL_REASON_COUNT ? hl_route_reason_text(reason)
-                                             : copy->reason);
-    }
+                  copy->path == HL_API_ROUTE_PATH_UNSAID ? "the copy was there already"
+                                                         : hl_route_reason_text(copy->reason));
 }
 
 static hl_status shard_copy(struct cli *cli, const char *shard, const struct copy_args *a)
@@ -102,9 +99,10 @@ static hl_status shard_copy(struct cli *cli, const char *shard, const struct cop
                                                           .node = to.node,
                                                           .tier = to.tier,
                                                           .device = to.device,
-                                                          .operation = a->migrate ? "migrate"
-                                                                       : a->write ? "write"
-                                                                                  : "read"};
+                                                          .operation =
+                                                              a->migrate ? HL_API_OPERATION_MIGRATE
+                                                              : a->write ? HL_API_OPERATION_WRITE
+                                                                         : HL_API_OPERATION_READ};
     HL_TRY(CLI_CALL_FOR(cli, copy_shard, &p, CLI_COPY_TIMEOUT_MS, &arena, &r));
     if (cli->json) {
         json_t *doc = hl_api_to_json(&hl_api_copy_type, &r.copy);
@@ -165,7 +163,7 @@ hl_status copies_print(const struct hl_api_copy_list *copies)
     cli_table_init(&t, "TIER|NODE|?DEVICE|>SIZE|?>NUMA|PATH|?TRANSPORT|?>SECONDS|WHY|!MADE");
     for (size_t i = 0; i < copies->count; i++) {
         const struct hl_api_copy *x = &copies->items[i];
-        bool moved = x->path[0] != '\0';
+        bool moved = x->path != HL_API_ROUTE_PATH_UNSAID;
         cli_cell(&t, "%s", hl_api_tier_name(x->tier));
         text_cell(&t, x->node);
         text_cell(&t, x->device);
@@ -174,13 +172,13 @@ hl_status copies_print(const struct hl_api_copy_list *copies)
             cli_cell(&t, "%d", x->numa_id);
         else
             cli_cell(&t, "-");
-        text_cell(&t, x->path);
+        text_cell(&t, hl_api_route_path_name(x->path));
         cli_cell(&t, "%s", moved ? x->transport : "-");
         if (moved)
             cli_cell(&t, "%.6f", x->seconds);
         else
             cli_cell(&t, "-");
-        cli_cell(&t, "%s", moved ? x->reason : "-");
+        cli_cell(&t, "%s", moved ? hl_api_route_reason_name(x->reason) : "-");
         cli_cell_time(&t, x->created_ms);
     }
     return cli_table_print(&t);
@@ -195,7 +193,7 @@ hl_status routes_print(const struct hl_api_route_list *routes)
         cli_cell(&t, "%s", r->node);
         cli_cell(&t, "%s", hl_api_tier_name(r->target));
         cli_cell(&t, "%s", r->source);
-        cli_cell(&t, "%s", r->path);
+        cli_cell(&t, "%s", hl_api_route_path_name(r->path));
         cli_cell(&t, "%s", r->text);
     }
     return cli_table_print(&t);

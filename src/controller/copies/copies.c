@@ -45,8 +45,7 @@ static char *put_text(char **at, const char *text)
 static struct copy *copy_new(struct node *n, struct hl_id id, enum hl_api_tier tier,
                              const struct hl_api_copy *info)
 {
-    size_t texts = strlen(info->device) + strlen(info->path) + strlen(info->reason) +
-                   strlen(info->transport) + 4;
+    size_t texts = strlen(info->device) + strlen(info->transport) + 2;
     struct copy *x = calloc(1, sizeof(*x) + texts);
     if (x == NULL)
         return NULL;
@@ -59,8 +58,6 @@ static struct copy *copy_new(struct node *n, struct hl_id id, enum hl_api_tier t
     x->info.tier = tier;
     x->info.node = n->name;
     x->info.device = put_text(&at, info->device);
-    x->info.path = put_text(&at, info->path);
-    x->info.reason = put_text(&at, info->reason);
     x->info.transport = put_text(&at, info->transport);
     return x;
 }

@@ -145,7 +145,7 @@ static struct hl_api_copy_request order_request(const struct order *o, const cha
     r.crc32 = o->crc32;
     r.tier = o->next.tier;
     r.device = o->next.device;
-    r.operation = hl_route_op_name(o->spec.op);
+    r.operation = o->spec.op;
     r.timeout_ms = (uint32_t)left_ms(o);
     r.target_host_id = to.host_id;
     r.target_socket = to.socket;
@@ -241,8 +241,8 @@ static void on_archived(void *arg, hl_status st, const char *text,
     step_done(arg, st, text, NULL);
 }
 
-/* The node reads (HL_ROUTE_READ) or sends. */
-static void call_agent(struct order *o, struct node *n, enum hl_route_op op)
+/* The node reads (HL_API_OPERATION_READ) or sends. */
+static void call_agent(struct order *o, struct node *n, enum hl_api_operation op)
 {
     struct hl_id_text id = hl_id_format(o->spec.id), migration = hl_id_format(o->migration);
     struct hl_api_copy_request r = order_request(o, id.s, migration.s);
@@ -252,7 +252,7 @@ static void call_agent(struct order *o, struct node *n, enum hl_route_op op)
         return;
     }
     controller_hold(o->c);
-    if (op == HL_ROUTE_READ)
+    if (op == HL_API_OPERATION_READ)
         hl_call_agent_store_copy_async(n->agent, &(struct hl_api_agent_store_copy_params){r},
                                        timeout_ms, o->c->opts.loop, on_store_copied, o);
     else
@@ -302,10 +302,10 @@ static void order_go(struct order *o)
     o->next = place_landing(o, &m.lands);
     switch (m.step) {
     case HL_COPY_READ:
-        call_agent(o, o->next.node, HL_ROUTE_READ);
+        call_agent(o, o->next.node, HL_API_OPERATION_READ);
         break;
     case HL_COPY_SEND:
-        call_agent(o, o->at.node, HL_ROUTE_WRITE);
+        call_agent(o, o->at.node, HL_API_OPERATION_WRITE);
         break;
     case HL_COPY_LOAD:
     case HL_COPY_ARCHIVE:
@@ -337,7 +337,7 @@ static void order_source_failed(struct order *o, hl_status st, const char *text)
     const struct place *from = &o->sources[o->source];
     if (st == HL_EEXIST) { /* what was sent is there, or about to be: its holder knows */
         if (o->next.node != NULL)
-            call_agent(o, o->next.node, HL_ROUTE_READ);
+            call_agent(o, o->next.node, HL_API_OPERATION_READ);
         else
             call_l3(o, HL_API_TIER_L3);
         return;

@@ -122,7 +122,7 @@ static struct hl_api_route route_of(struct hl_controller *c, const struct node *
 {
     enum hl_api_tier target = tier != NULL ? HL_API_TIER_L1 : HL_API_TIER_L2;
     struct hl_route_query q = {
-        .op = HL_ROUTE_READ,
+        .op = HL_API_OPERATION_READ,
         .source = from->tier,
         .target = target,
         .link = link_between(c, n, from),
@@ -136,8 +136,8 @@ static struct hl_api_route route_of(struct hl_controller *c, const struct node *
     return (struct hl_api_route){.node = n->name,
                                  .target = target,
                                  .source = hl_arena_strdup(arena, source),
-                                 .path = hl_route_path_name(r.path),
-                                 .reason = hl_route_reason_name(r.reason),
+                                 .path = r.path,
+                                 .reason = r.reason,
                                  .text = hl_route_reason_text(r.reason)};
 }
 
@@ -193,19 +193,6 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
 
 /* ---- copyShard ------------------------------------------------------------------------------- */
 
-static hl_status parse_op(const char *text, enum hl_route_op *out)
-{
-    *out = HL_ROUTE_READ;
-    if (text[0] == '\0')
-        return HL_OK;
-    for (int op = 0; op < HL_ROUTE_OP_COUNT; op++)
-        if (strcmp(text, hl_route_op_name((enum hl_route_op)op)) == 0) {
-            *out = (enum hl_route_op)op;
-            return HL_OK;
-        }
-    return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
-}
-
 static void on_copied(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
 {
     struct task *t = arg;
@@ -221,15 +208,12 @@ void method_copy_shard(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_copy_shard_params *p)
 {
     struct hl_controller *c = controller_enter(arg);
-    enum hl_route_op op;
     struct task *t = NULL;
-    hl_status st = parse_op(p->operation, &op);
-    if (st == HL_OK)
-        st = task_new(c, call, &(struct copy_name){p->id, p->tier, p->node, p->device}, &t);
+    hl_status st = task_new(c, call, &(struct copy_name){p->id, p->tier, p->node, p->device}, &t);
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK)
-        st = order_start(c, &(struct order_spec){t->id, t->place, op, on_copied, t});
+        st = order_start(c, &(struct order_spec){t->id, t->place, p->operation, on_copied, t});
     if (st != HL_OK) {
         reject(call, st);
         free(t);
@@ -460,8 +444,8 @@ static void copy_again(struct task *t)
 {
     struct hl_controller *c = t->c;
     copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    hl_status st =
-        order_start(c, &(struct order_spec){t->id, t->place, HL_ROUTE_READ, on_copied_again, t});
+    hl_status st = order_start(
+        c, &(struct order_spec){t->id, t->place, HL_API_OPERATION_READ, on_copied_again, t});
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
