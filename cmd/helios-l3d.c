@@ -44,7 +44,7 @@ static void default_paths(struct daemon *d)
         snprintf(d->socket, sizeof(d->socket), "%.4000s.sock", d->pool);
 }
 
-static struct l4_opts archive_opts(const struct hl_conf *c)
+static struct l4_opts archive_opts(const struct hl_conf *c, enum hl_api_archive_mode mode)
 {
     return (struct l4_opts){.archive = {.url = c->archive_url,
                                         .quota_bytes = c->archive_quota,
@@ -53,7 +53,7 @@ static struct l4_opts archive_opts(const struct hl_conf *c)
                                         .s3_credentials = c->archive_s3_credentials,
                                         .s3_part = c->archive_s3_part,
                                         .timeout_ms = (unsigned)c->archive_s3_timeout_ms},
-                            .write_behind = strcmp(c->archive_mode, "write-behind") == 0,
+                            .mode = mode,
                             .threads = (unsigned)c->archive_threads,
                             .load_timeout_ms = (unsigned)c->archive_load_timeout_ms,
                             .retry_ms = (unsigned)c->archive_retry_ms,
@@ -77,11 +77,13 @@ static hl_status l3d_health(void *arg, struct hl_buf *out)
 static hl_status start_l3d(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
+    enum hl_api_archive_mode mode;
     const struct hl_conf *c = &d->conf;
     hl_process_raise_files();
     hl_map_guard_install();
     HL_TRY(hl_conf_load(HL_L3D, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(c->log_level, &level));
+    HL_TRY(hl_api_archive_mode_parse(c->archive_mode, &mode));
     hl_log_init("l3d", level);
     HL_TRY(hl_planes_apply(&d->conf));
     HL_TRY(hl_conf_publish(&d->conf));
@@ -115,7 +117,7 @@ static hl_status start_l3d(struct daemon *d, int argc, char **argv)
                      .regions = d->regions,
                      .region_count = d->region_count},
             .limits = {.high_pct = (unsigned)c->tier_high, .low_pct = (unsigned)c->tier_low},
-            .archive = archive_opts(c)},
+            .archive = archive_opts(c, mode)},
         &d->l3d));
     HL_TRY(hl_metrics_start(&(struct hl_metrics_opts){.listen = d->conf.metrics_listen,
                                                       .loop = d->loop,

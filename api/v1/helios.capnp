@@ -280,6 +280,9 @@ struct Extent {
   chunkCrcs @5 :List(UInt32);  # one per started MiB
 }
 
+# none: there is no archive; writeBehind: visible versions are archived by the Controller's sweep.
+enum ArchiveMode { none @0 $word(""); manual @1; writeBehind @2 $word("write-behind"); }
+
 struct PoolInfo {
   uuid @0 :Text;
   incarnation @1 :Text;
@@ -293,7 +296,7 @@ struct PoolInfo {
   poolPath @9 :Text;
   freeBytes @10 :UInt64;   # largest single shard that fits now is at most this
   tiers @11 :List(TierInfo);   # L3 and, where there is an archive, L4
-  archiveMode @12 :Text;   # "" = no archive, manual, write-behind (visible versions are archived by the Controller's sweep)
+  archiveMode @12 :ArchiveMode;
   cluster @13 :Text;       # whose pool it is; "" = unclaimed
   revision @14 :UInt64;    # newest of that cluster's catalogue that the pool has heard of
   manifests @15 :UInt64;   # of versions, beside the shards
@@ -320,6 +323,11 @@ struct Found {
   layout @12 :Text;
 }
 
+# Rows that pad the vocabulary: the last row again, or zeros.
+enum VocabPadding { repeat @0; zero @1; }
+# Megatron-core's layer names: its local ones, or those of Transformer Engine.
+enum LayerNaming { local @0; te @1; }
+
 struct ImportRequest {
   importId @0 :Text;
   dir @1 :Text;
@@ -327,8 +335,8 @@ struct ImportRequest {
   version @3 :Int64;
   tp @4 :Int32; pp @5 :Int32;
   vocabDivisor @6 :Int32;       # 0 = 128
-  pad @7 :Text;                 # repeat | zero
-  naming @8 :Text;              # local | te
+  pad @7 :VocabPadding;
+  naming @8 :LayerNaming;
   firstStageLayers @9 :Int32;   # 0 = even
   lastStageLayers @10 :Int32;
   virtualStages @11 :Int32;     # chunks per stage, 0 or 1 = none
@@ -537,6 +545,9 @@ struct Job {
   warning @19 :Text;       # of its containers or its record; "" = none
 }
 
+# exact: names, shapes and dtypes; anyDtype: names and shapes; unchecked: anything goes.
+enum LayoutCheck { exact @0; anyDtype @1 $word("any-dtype"); unchecked @2; }
+
 interface Controller {
   # Agents
   registerNode @0 (node :NodeInfo, containers :List(ContainerStatus)) -> (heartbeatMs :Int32) $maxValues(262144);
@@ -561,8 +572,8 @@ interface Controller {
   # A new version becomes visible when all `world` ranks have committed. A rank joins the oldest open version
   # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
   # save of a rank: a message that is repeated with it gets the same number.
-  # check: exact, any-dtype or unchecked = how much of the model's layout the parameters must keep; "" = exact.
-  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :Text) -> (version :Int64, state :VersionState);
+  # check: how much of the model's layout the parameters must keep.
+  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 

@@ -430,6 +430,7 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
     }
     v->model = m;
     v->state = HL_API_VERSION_STATE_VISIBLE;
+    v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* it makes the layout */
     v->created_ms = v->visible_ms = done->now_ms;
     v->import_seconds = done->seconds;
     st = hl_shards_parse(c, v, &done->shards, -1, &list);

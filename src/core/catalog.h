@@ -65,7 +65,7 @@ struct hl_version_rec {
     char job[96];
     int attempt;
     int world;
-    enum hl_layout_check check;
+    enum hl_api_layout_check check;
     int64_t created_ms;
     int64_t touched_ms; /* last begin or commit; not stored */
     int64_t visible_ms;
@@ -186,7 +186,7 @@ struct hl_version_begin {
     int rank;
     int world;
     uint64_t token; /* of this save of this rank, the same when the message is repeated; 0 = none */
-    enum hl_layout_check check;
+    enum hl_api_layout_check check;
     int64_t now_ms;
 };
 

@@ -160,7 +160,7 @@ json_t *hl_version_rec_store(const struct hl_version_rec *v, struct hl_shards_st
     return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:I s:o}", "version",
                      (json_int_t)v->number, "state", hl_api_version_state_name(v->state), "step",
                      (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world,
-                     "check", hl_layout_check_name(v->check), "createdMs",
+                     "check", hl_api_layout_check_name(v->check), "createdMs",
                      (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
                      "importSeconds", v->import_seconds, "meta", v->meta, "error",
                      v->error != NULL ? v->error : "", "shards", (json_int_t)stated.count,
@@ -172,15 +172,17 @@ hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **
     enum hl_api_version_state state;
     if (hl_api_version_state_parse(hl_json_str(value, "state", ""), &state) != HL_OK)
         return hl_fail_prefix(HL_ECORRUPT, "record of a version: ");
+    enum hl_api_layout_check check; /* records without one are older than it */
+    if (hl_api_layout_check_parse(hl_json_str(value, "check", "unchecked"), &check) != HL_OK)
+        return hl_fail_prefix(HL_ECORRUPT, "record of a version: ");
     struct hl_version_rec *v =
         hl_version_rec_new(hl_json_int(value, "version", 0), (int)hl_json_int(value, "world", 0));
     if (v == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading the record of a version");
     v->state = state;
+    v->check = check;
     v->stated_shards = hl_json_int(value, "shards", -1);
     v->stated_sum = hl_json_int(value, "shardsSum", -1);
-    if (hl_layout_check_parse(hl_json_str(value, "check", "unchecked"), &v->check) != HL_OK)
-        v->check = HL_LAYOUT_EXACT; /* of a later release: the strictest we know */
     const char *error = hl_json_str(value, "error", "");
     v->error = error[0] != '\0' ? hl_text_copy(error) : NULL;
     v->step = hl_json_int(value, "step", 0);

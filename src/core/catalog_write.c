@@ -115,8 +115,8 @@ static hl_status join_version(struct hl_version_rec *v, const struct hl_version_
                        "version %" PRId64
                        " of '%s' was begun with layout check '%s', and rank %d wants '%s': use the "
                        "same strict and any_dtype on every rank",
-                       v->number, v->model->name, hl_layout_check_name(v->check), b->rank,
-                       hl_layout_check_name(b->check));
+                       v->number, v->model->name, hl_api_layout_check_name(v->check), b->rank,
+                       hl_api_layout_check_name(b->check));
     if (v->begun == NULL)
         v->begun = calloc((size_t)v->world, sizeof(*v->begun));
     if (v->begun == NULL)

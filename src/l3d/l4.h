@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "api/types.h"
 #include "base/buf.h"
 #include "base/id.h"
 #include "mem/archive/archive.h"
@@ -36,7 +37,7 @@ typedef void (*l4_done)(void *arg, hl_status st, const char *text);
 
 struct l4_opts {
     struct hl_archive_options archive; /* url "" = none; needed during the start only */
-    int write_behind;
+    enum hl_api_archive_mode mode;
     unsigned threads; /* loads at a time; stores have half of them */
     unsigned load_timeout_ms;
     unsigned retry_ms; /* longest pause between two attempts to reach an archive that is away */

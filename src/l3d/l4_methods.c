@@ -179,11 +179,11 @@ void method_list_archived(void *arg, struct hl_rpc_call *call,
     hl_reply_l3_list_archived(call, &r);
 }
 
-const char *l4_mode(const struct hl_l3d *d)
+enum hl_api_archive_mode l4_mode(const struct hl_l3d *d)
 {
     if (d->l4->opener == NULL)
-        return "";
-    return d->l4->opts.write_behind ? "write-behind" : "manual";
+        return HL_API_ARCHIVE_MODE_NONE;
+    return d->l4->opts.mode;
 }
 
 bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out)

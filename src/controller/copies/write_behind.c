@@ -28,7 +28,8 @@ static void on_archived(void *arg, hl_status st, const char *text,
 void archive_behind(struct hl_controller *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    if (c->archiving || c->pool == NULL || strcmp(c->pool->archive_mode, "write-behind") != 0)
+    if (c->archiving || c->pool == NULL ||
+        c->pool->archive_mode != HL_API_ARCHIVE_MODE_WRITE_BEHIND)
         return;
     struct hl_api_text_list ids = {.items = hl_arena_array(&arena, BATCH, sizeof(*ids.items))};
     if (ids.items == NULL)

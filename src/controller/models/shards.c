@@ -255,8 +255,8 @@ static hl_status begin_make(struct change *ch)
         .rank = p->rank,
         .world = p->world,
         .now_ms = vc->now_ms,
+        .check = p->check,
     };
-    HL_TRY(hl_layout_check_parse(p->check, &b.check));
     if (p->token[0] != '\0' && !hl_parse_hex(p->token, 16, &b.token))
         return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",
                        p->token);

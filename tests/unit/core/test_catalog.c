@@ -23,8 +23,13 @@ TEST(a_version_is_served_only_when_every_rank_has_committed)
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v1 = import_two_shards(&c, &s, "tiny", 1);
-    struct hl_version_begin b = {
-        .model = "tiny", .job = "j", .attempt = 1, .step = 10, .world = 2, .now_ms = 2000};
+    struct hl_version_begin b = {.model = "tiny",
+                                 .job = "j",
+                                 .attempt = 1,
+                                 .step = 10,
+                                 .world = 2,
+                                 .now_ms = 2000,
+                                 .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     struct hl_version_rec *v, *again, *latest;
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_OK);
     assert_int_equal(v->number, 2);
@@ -63,8 +68,13 @@ TEST(a_failed_store_changes_nothing)
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v, *v1 = import_two_shards(&c, &s, "tiny", 1);
-    struct hl_version_begin b = {
-        .model = "tiny", .job = "j", .attempt = 1, .step = 10, .world = 1, .now_ms = 1};
+    struct hl_version_begin b = {.model = "tiny",
+                                 .job = "j",
+                                 .attempt = 1,
+                                 .step = 10,
+                                 .world = 1,
+                                 .now_ms = 1,
+                                 .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     s.fail = 1;
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_EIO);
     assert_int_equal(v1->model->next_version, 2);
@@ -92,8 +102,13 @@ TEST(what_was_committed_loads_back_the_same)
     struct hl_catalog c = {0}, d = {0};
     struct fake_store s = {json_object(), 0};
     import_two_shards(&c, &s, "tiny", 1);
-    struct hl_version_begin b = {
-        .model = "tiny", .job = "j", .attempt = 2, .step = 7, .world = 3, .now_ms = 9};
+    struct hl_version_begin b = {.model = "tiny",
+                                 .job = "j",
+                                 .attempt = 2,
+                                 .step = 7,
+                                 .world = 3,
+                                 .now_ms = 9,
+                                 .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     struct hl_version_rec *v, *w;
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_OK);
     json_t *one = json_pack("[o]", shard(11, 1, 0, "head", 100));
@@ -354,7 +369,8 @@ static void layout_init(struct saving *t)
     json_decref(shards);
 }
 
-static struct hl_version_rec *begin_checked(struct saving *t, int world, enum hl_layout_check check)
+static struct hl_version_rec *begin_checked(struct saving *t, int world,
+                                            enum hl_api_layout_check check)
 {
     struct hl_version_begin b = {
         .model = "tiny", .job = "j", .step = 1, .world = world, .check = check};
@@ -364,7 +380,7 @@ static struct hl_version_rec *begin_checked(struct saving *t, int world, enum hl
 
 static void refuse(struct saving *t, json_t *shards, const char *name)
 {
-    struct hl_version_rec *v = begin_checked(t, 2, HL_LAYOUT_EXACT);
+    struct hl_version_rec *v = begin_checked(t, 2, HL_API_LAYOUT_CHECK_EXACT);
     assert_non_null(v);
     assert_int_equal(commit(t, v, 0, shards), HL_EINVAL);
     if (strstr(hl_error_text(), name) == NULL || strstr(hl_error_text(), "strict=False") == NULL)
@@ -411,7 +427,7 @@ TEST(a_version_is_visible_only_with_every_position_of_the_model)
 {
     struct saving t;
     layout_init(&t);
-    struct hl_version_rec *v = begin_checked(&t, 2, HL_LAYOUT_EXACT);
+    struct hl_version_rec *v = begin_checked(&t, 2, HL_API_LAYOUT_CHECK_EXACT);
     assert_int_equal(commit(&t, v, 0, position(10, 0)), HL_OK);
     assert_int_equal(commit(&t, v, 1, json_array()), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "tp 1"));
@@ -432,14 +448,14 @@ TEST(who_means_another_layout_may_save_it_with_all_ranks_agreed)
 {
     struct saving t;
     layout_init(&t);
-    struct hl_version_rec *v = begin_checked(&t, 1, HL_LAYOUT_UNCHECKED);
-    assert_null(begin_checked(&t, 1, HL_LAYOUT_EXACT));
+    struct hl_version_rec *v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_UNCHECKED);
+    assert_null(begin_checked(&t, 1, HL_API_LAYOUT_CHECK_EXACT));
     assert_non_null(strstr(hl_error_text(), "strict"));
     json_t *odd = json_pack("[o]", laid_out(11, 0, "head", "lm_head\tF32\t3\n"));
     assert_int_equal(commit(&t, v, 0, odd), HL_OK);
     assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     /* The model's layout is that of its oldest version still. */
-    v = begin_checked(&t, 1, HL_LAYOUT_EXACT);
+    v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_EXACT);
     assert_int_equal(commit(&t, v, 0, position(20, 0)), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "tiny@1"));
     saving_fini(&t);
@@ -449,7 +465,7 @@ TEST(what_an_earlier_release_imported_is_compared_by_numbers_of_tensors)
 {
     struct saving t;
     saving_init(&t); /* an embedding at tp 0 and a layer at tp 1, two tensors each, no layouts */
-    struct hl_version_rec *v = begin_checked(&t, 2, HL_LAYOUT_EXACT);
+    struct hl_version_rec *v = begin_checked(&t, 2, HL_API_LAYOUT_CHECK_EXACT);
     assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "embedding", EMBEDDING))),
                      HL_EINVAL);
     assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "embedding", HEAD))), HL_OK);
@@ -460,7 +476,7 @@ TEST(a_shard_with_a_layout_that_is_none_is_refused)
 {
     struct saving t;
     layout_init(&t);
-    struct hl_version_rec *v = begin_checked(&t, 1, HL_LAYOUT_UNCHECKED);
+    struct hl_version_rec *v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_UNCHECKED);
     assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "head", "no layout\n"))),
                      HL_EINVAL);
     assert_int_equal(HASH_COUNT(t.c.shards), 4);
@@ -489,7 +505,7 @@ TEST(a_record_that_is_there_already_is_corrupt)
     json_decref(s.records);
 }
 
-TEST(a_version_in_an_unknown_state_is_corrupt)
+TEST(a_version_with_an_unknown_state_or_check_is_corrupt)
 {
     struct hl_catalog c = {0}, loaded = {0};
     struct fake_store s = {json_object(), 0};
@@ -503,6 +519,13 @@ TEST(a_version_in_an_unknown_state_is_corrupt)
         json_object_set_new(value, "state", json_string("asleep"));
         assert_int_equal(hl_catalog_load(&loaded, key, value), HL_ECORRUPT);
         assert_non_null(strstr(hl_error_text(), "version state 'asleep'"));
+        json_object_set_new(value, "state", json_string("visible"));
+        json_object_set_new(value, "check", json_string("strict"));
+        assert_int_equal(hl_catalog_load(&loaded, key, value), HL_ECORRUPT);
+        assert_non_null(strstr(hl_error_text(), "layout check 'strict'"));
+        json_object_del(value, "check"); /* as of before there were any */
+        assert_int_equal(hl_catalog_load(&loaded, key, value), HL_OK);
+        assert_int_equal(loaded.models->versions->check, HL_API_LAYOUT_CHECK_UNCHECKED);
     }
     hl_catalog_fini(&c);
     hl_catalog_fini(&loaded);
