@@ -18,6 +18,7 @@ SCALARS = {"Bool": ("BOOL", "bool"), "Int32": ("INT32", "int32_t"), "Int64": ("I
            "Text": ("TEXT", "const char *"), "Data": ("DATA", "struct hl_api_data")}
 FIELD = re.compile(r"(\w+)(?: @(\d+))? :(List\((\w+)\)|\w+)(?: = (-?\w+))?((?: \$\w+(?:\([^)]*\))?)*)$")
 METHOD = re.compile(r"  (\w+) @(\d+) \((.*?)\) -> \((.*?)\)(?: \$.*)?;$")
+ENUMERANT = re.compile(r"  (\w+) @(\d+)(?: \$word\(\"([^\"]*)\"\))?;$")
 HEAD = "/* Made by tools/gen_api.py from {schema}; not to be edited. */\n"
 
 
@@ -41,8 +42,13 @@ class Method(NamedTuple):
     results: Struct
 
 
+class Enumerant(NamedTuple):
+    name: str
+    word: str  # what people and JSON see
+
+
 class Schema(NamedTuple):
-    enums: dict[str, list[str]]
+    enums: dict[str, list[Enumerant]]
     structs: dict[str, Struct]
     interfaces: dict[str, list[Method]]
 
@@ -84,8 +90,8 @@ def parse(text: str) -> Schema:
             ordinal, lines_field = field(line.rstrip(";"))
             lines[ordinal] = lines_field
         elif block and block[0] == "enum":
-            name, ordinal = re.match(r"  (\w+) @(\d+);$", line).groups()
-            lines[int(ordinal)] = name
+            name, ordinal, word = ENUMERANT.match(line).groups()
+            lines[int(ordinal)] = Enumerant(name, name if word is None else word)
         elif block and (method := METHOD.match(line)):
             name, ordinal, params, results = method.groups()
             whole = f"{snake(block[1])}_{snake(name)}"
@@ -132,15 +138,22 @@ def c_type(schema: Schema, f: Field) -> str:
     return kind if kind.endswith("*") else kind + " "
 
 
+def enum_header(name: str, values: list[Enumerant]) -> list[str]:
+    """COUNT is no enumerant: a switch over all of them needs no case for it."""
+    low, high = snake(name), snake(name).upper()
+    return [f"enum hl_api_{low} {{"] + [f"    HL_API_{high}_{snake(v.name).upper()}," for v in values] + [
+        f"}};\n#define HL_API_{high}_COUNT {len(values)}\nextern const struct hl_api_enum hl_api_{low}_enum;\n"
+        f"static inline const char *hl_api_{low}_name(enum hl_api_{low} value)\n{{\n"
+        f"    return hl_api_enum_word(&hl_api_{low}_enum, (int)value);\n}}\n"
+        f"static inline HL_CHECK hl_status hl_api_{low}_parse(const char *word, enum hl_api_{low} *out)\n{{\n"
+        f"    int value;\n    HL_TRY(hl_api_enum_parse(&hl_api_{low}_enum, word, &value));\n"
+        f"    *out = (enum hl_api_{low})value;\n    return HL_OK;\n}}\n"]
+
+
 def types_header(schema: Schema) -> str:
     out = ["#ifndef HL_API_TYPES_H\n#define HL_API_TYPES_H\n\n#include \"api/api.h\"\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n"]
-    for name, words in schema.enums.items():
-        low, high = snake(name), snake(name).upper()
-        out.append(f"enum hl_api_{low} {{")
-        out += [f"    HL_API_{high}_{snake(word).upper()}," for word in words]
-        out.append(f"}};\nextern const char *const hl_api_{low}_names[{len(words)}];")
-        out.append(f"static inline const char *hl_api_{low}_name(enum hl_api_{low} value)\n{{\n"
-                   f"    return (unsigned)value < {len(words)} ? hl_api_{low}_names[value] : \"?\";\n}}\n")
+    for name, values in schema.enums.items():
+        out += enum_header(name, values)
     elements = {f.kind for s in every_struct(schema) for f in s.fields if f.is_list}
     for name in sorted(elements):
         element = f"struct hl_api_{snake(name)} " if name in schema.structs else c_type(schema, Field("", name, False, "", False))
@@ -163,7 +176,7 @@ def field_row(schema: Schema, struct: Struct, f: Field) -> str:
     if f.kind in schema.structs:
         row += [".kind = HL_API_STRUCT", f".type = &hl_api_{snake(f.kind)}_type"]
     elif f.kind in schema.enums:
-        row += [".kind = HL_API_ENUM", f".names = hl_api_{snake(f.kind)}_names", f".name_count = {len(schema.enums[f.kind])}"]
+        row += [".kind = HL_API_ENUM", f".words = &hl_api_{snake(f.kind)}_enum"]
     else:
         row.append(f".kind = HL_API_{SCALARS[f.kind][0]}")
     row += [".list = true"] * f.is_list + [".required = true"] * f.required + [f".preset = {f.preset}"] * (f.preset != "0")
@@ -172,8 +185,11 @@ def field_row(schema: Schema, struct: Struct, f: Field) -> str:
 
 def types_source(schema: Schema) -> str:
     out = ["#include \"api/types.h\"\n"]
-    for name, words in schema.enums.items():
-        out.append(f"const char *const hl_api_{snake(name)}_names[{len(words)}] = {{" + ", ".join(f'"{w}"' for w in words) + "};")
+    for name, values in schema.enums.items():
+        low = snake(name)
+        words = ", ".join(f'"{v.word}"' for v in values)
+        out.append(f"static const char *const {low}_words[] = {{{words}}};\n"
+                   f"const struct hl_api_enum hl_api_{low}_enum = {{\"{low.replace('_', ' ')}\", {low}_words, {len(values)}}};")
     for struct in every_struct(schema):
         if struct.fields:
             out.append(f"static const struct hl_api_field {struct.name}_fields[] = {{")

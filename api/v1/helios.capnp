@@ -12,7 +12,12 @@ $Cxx.namespace("helios::api");
 # Most values (members and elements, at any depth) that the parameters of a method may have; 65536 without it.
 annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 
-# The first enumerant of an enum is what an absent field means: it promises the least.
+# The first enumerant of an enum is what an absent field means: it promises the least, or says that nothing was said.
+# People and JSON see an enumerant's word: its name, unless it has another one here. "" = nothing was said.
+# The words stay as they are: the Controller's store has them. Numbers may change until the first release.
+annotation word @0x84c470eb2e269639 (enumerant) :Text;
+# An empty, absent or unsaid field is refused.
+annotation required @0xd94bbbe64f5ea733 (field, param) :Void;
 
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
@@ -44,11 +49,14 @@ struct NodeInfo {
   stateDirectory @14 :Text; # identity of the Agent's state directory on its host, which one Agent at a time holds; "" = unknown
 }
 
+# L1: device memory; L2: host memory of a node; L3: the pool; L4: the archive, which is reached through the pool's host only.
+enum Tier { unsaid @0 $word(""); l1 @1 $word("L1"); l2 @2 $word("L2"); l3 @3 $word("L3"); l4 @4 $word("L4"); }
+
 enum Pressure { low @0; normal @1; high @2; }
 
 # One tier of one node (or of the L3 host): usage in bytes, exact at the moment of the answer.
 struct TierInfo {
-  tier @0 :Text;           # L1 L2 L3 L4
+  tier @0 :Tier $required;
   name @1 :Text;           # "emu:0", "cuda:1", "host", "pool", "dir:/archive"
   quotaBytes @2 :UInt64;   # 0 = no limit but the medium's
   usedBytes @3 :UInt64;    # sealed and being written
@@ -147,13 +155,13 @@ interface Agent {
   storeCopy @7 (request :CopyRequest) -> (copy :Copy);
   # Send the copy in this node's L2 away: to another node's L2 (migration network) or to L3 (backbone).
   storeSend @8 (request :CopyRequest) -> (copy :Copy);
-  storeDrop @9 (id :Text, tier :Text, device :Text) -> (dropped :Bool);
+  storeDrop @9 (id :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
   storeList @10 (cursor :UInt64, limit :UInt32) -> (copies :List(Copy), next :UInt64);
   # For readers of other nodes: where copies lie in this node's L2 (offsets into the region served at dataAddress).
   storeLocate @11 (ids :List(Text)) -> (extents :List(Extent)) $maxValues(1048576);
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
-  storeVerify @13 (id :Text, tier :Text, device :Text) -> (ok :Bool, badChunks :List(UInt32));
+  storeVerify @13 (id :Text, tier :Tier $required, device :Text) -> (ok :Bool, badChunks :List(UInt32));
   # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
   putRankTable @14 (id :Text, document :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
@@ -161,17 +169,58 @@ interface Agent {
   options @16 () -> (options :List(OptionValue));
 }
 
+# read: the target's side asks for a copy, lowest latency; write: the source's side delivers, highest bandwidth;
+# migrate: the shard changes its place, from host to host.
+enum Operation { read @0; write @1; migrate @2; }
+
+# Which way bytes went or would go; core/route.h decides it. none: there is no way.
+enum RoutePath {
+  unsaid @0 $word("");
+  none @1;
+  localCopy @2 $word("local-copy");
+  mapped @3;               # shared memory, read in place
+  direct @4;               # RDMA between the memories themselves
+  plank @5;                # staged through host memory, overlapped
+  tcp @6;                  # the owner takes part
+  ucxTagged @7 $word("ucx-tagged");
+  zmq @8;
+  archiveLoad @9 $word("archive-load");
+  archiveStore @10 $word("archive-store");
+}
+
+# Why that way; core/route.c has a clause for each.
+enum RouteReason {
+  unsaid @0 $word("");
+  readToArchive @1 $word("read-to-archive");
+  unreachable @2;
+  archiveIn @3 $word("archive-in");
+  archiveOut @4 $word("archive-out");
+  sameHost @5 $word("same-host");
+  sharedMemory @6 $word("shared-memory");
+  hostFirst @7 $word("host-first");
+  migrationNet @8 $word("migration-net");
+  migrationNetDown @9 $word("migration-net-down");
+  backboneDown @10 $word("backbone-down");
+  backboneWrite @11 $word("backbone-write");
+  oneSided @12 $word("one-sided");
+  directRetry @13 $word("direct-retry");
+  directFailed @14 $word("direct-failed");
+  noRdma @15 $word("no-rdma");
+  nicClass @16 $word("nic-class");
+  device @17;
+}
+
 # One copy of a shard in one tier of one place.
 struct Copy {
   id @0 :Text;
-  tier @1 :Text;           # L1 L2 L3 L4
+  tier @1 :Tier $required;
   node @2 :Text;           # serverId; "" = the L3 host
   device @3 :Text;         # "emu:0" for L1, else ""
   numaId @4 :Int32;
   sizeBytes @5 :UInt64;
   crc32 @6 :UInt32;
-  path @7 :Text;           # how it came: words of core/route.h
-  reason @8 :Text;
+  path @7 :RoutePath;      # how it came; unsaid = its holder found it there
+  reason @8 :RouteReason;
   transport @9 :Text;      # shm rdma tcp emulated zmq file, as found by test
   seconds @10 :Float64;    # of its transfer
   createdMs @11 :Int64;
@@ -181,16 +230,16 @@ struct CopyRequest {
   id @0 :Text;
   sizeBytes @1 :UInt64;
   crc32 @2 :UInt32;
-  tier @3 :Text;           # of the target: L1 L2 (storeCopy), L2 L3 (storeSend)
+  tier @3 :Tier;           # of the target: L1 L2 (storeCopy), L2 L3 (storeSend)
   device @4 :Text;         # of the target; "" = the first, or the one nearest numaId
   numaId @5 :Int32;        # wanted; -1 = any
-  sourceTier @6 :Text;     # L2 L3; "" = whatever is nearest
+  sourceTier @6 :Tier;     # unsaid = L3
   sourceNode @7 :Text;     # "" = L3
   sourceHostId @8 :Text;
   sourceAddress @9 :Text;      # RPC of the source: L3 daemon or Agent
   sourceDataAddress @10 :Text; # data address of the source
   targetAddress @11 :Text;     # storeSend: migrateAddress of the Agent, or dataAddress of L3
-  operation @12 :Text;     # read write migrate
+  operation @12 :Operation;
   timeoutMs @13 :UInt32;
   sourceDevice @14 :Text;      # L1 of the Agent that is asked
   sourceSocket @15 :Text;      # Unix socket of the source, for a target on its host
@@ -214,7 +263,7 @@ struct Shard {
   crc32 @7 :UInt32;
   tensors @8 :UInt32;
   state @9 :ShardState;
-  location @10 :Text;      # L3
+  location @10 :Tier;      # of its first copy
   accesses @11 :UInt64;
   lastAccessMs @12 :Int64;
   copies @13 :List(Copy);  # known copies, L3 and L4 included
@@ -231,6 +280,9 @@ struct Extent {
   chunkCrcs @5 :List(UInt32);  # one per started MiB
 }
 
+# none: there is no archive; writeBehind: visible versions are archived by the Controller's sweep.
+enum ArchiveMode { none @0 $word(""); manual @1; writeBehind @2 $word("write-behind"); }
+
 struct PoolInfo {
   uuid @0 :Text;
   incarnation @1 :Text;
@@ -244,7 +296,7 @@ struct PoolInfo {
   poolPath @9 :Text;
   freeBytes @10 :UInt64;   # largest single shard that fits now is at most this
   tiers @11 :List(TierInfo);   # L3 and, where there is an archive, L4
-  archiveMode @12 :Text;   # "" = no archive, manual, write-behind (visible versions are archived by the Controller's sweep)
+  archiveMode @12 :ArchiveMode;
   cluster @13 :Text;       # whose pool it is; "" = unclaimed
   revision @14 :UInt64;    # newest of that cluster's catalogue that the pool has heard of
   manifests @15 :UInt64;   # of versions, beside the shards
@@ -261,7 +313,7 @@ struct Trashed {
 # A stored shard or manifest, as its own bytes say.
 struct Found {
   id @0 :Text;
-  tier @1 :Text;           # L3, L4; "" = in neither
+  tier @1 :Tier;           # L3, L4; unsaid = in neither
   sizeBytes @2 :UInt64;
   crc32 @3 :UInt32;
   error @4 :Text;          # why it can't be read; then nothing below is said
@@ -271,6 +323,11 @@ struct Found {
   layout @12 :Text;
 }
 
+# Rows that pad the vocabulary: the last row again, or zeros.
+enum VocabPadding { repeat @0; zero @1; }
+# Megatron-core's layer names: its local ones, or those of Transformer Engine.
+enum LayerNaming { local @0; te @1; }
+
 struct ImportRequest {
   importId @0 :Text;
   dir @1 :Text;
@@ -278,8 +335,8 @@ struct ImportRequest {
   version @3 :Int64;
   tp @4 :Int32; pp @5 :Int32;
   vocabDivisor @6 :Int32;       # 0 = 128
-  pad @7 :Text;                 # repeat | zero
-  naming @8 :Text;              # local | te
+  pad @7 :VocabPadding;
+  naming @8 :LayerNaming;
   firstStageLayers @9 :Int32;   # 0 = even
   lastStageLayers @10 :Int32;
   virtualStages @11 :Int32;     # chunks per stage, 0 or 1 = none
@@ -327,8 +384,8 @@ interface L3 {
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
   # Unknown ids are skipped. `cluster`: who calls; EPERM unless it is the pool's, once the pool is claimed.
   free @6 (ids :List(Text), cluster :Text) -> (freed :UInt32) $maxValues(1048576);
-  # tier: L3 or "", L4; a copy in the archive is good or bad as a whole.
-  verify @7 (id :Text, tier :Text) -> (ok :Bool, badChunks :List(UInt32));
+  # tier: L3 or unsaid, L4; a copy in the archive is good or bad as a whole.
+  verify @7 (id :Text, tier :Tier) -> (ok :Bool, badChunks :List(UInt32));
 
   # L4. `locate` loads what is only archived into memory first.
   archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64) $maxValues(1048576);  # already there: fine; answered when durable
@@ -363,7 +420,7 @@ interface L3 {
   # out. crc32Known: false for an archived copy whose checksum has not been read yet.
   look @21 (ids :List(Text)) -> (shards :List(FoundShard)) $maxValues(1048576);
 }
-struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Text; }
+struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Tier; }
 
 # ---- models --------------------------------------------------------------------------------------
 
@@ -408,12 +465,15 @@ struct AccessReport {
   lost @6 :Bool;           # stayed bad after every retry
 }
 
-# What a rank has transferred since its last report, by plane and path. Words of core/route.h.
+# A network; inside: within a host, none. The numbers are those of base/plane.h.
+enum Plane { inside @0; backbone @1; migration @2; management @3; }
+
+# What a rank has transferred since its last report, by plane and path.
 struct TransferReport {
-  plane @0 :Text;          # inside backbone migration management
-  operation @1 :Text;      # read write migrate
-  path @2 :Text;
-  reason @3 :Text;
+  plane @0 :Plane;
+  operation @1 :Operation;
+  path @2 :RoutePath $required;
+  reason @3 :RouteReason $required;
   failed @4 :Bool;
   sent @5 :Bool;           # direction of the bytes, seen from the rank
   ops @6 :UInt64;
@@ -485,6 +545,9 @@ struct Job {
   warning @19 :Text;       # of its containers or its record; "" = none
 }
 
+# exact: names, shapes and dtypes; anyDtype: names and shapes; unchecked: anything goes.
+enum LayoutCheck { exact @0; anyDtype @1 $word("any-dtype"); unchecked @2; }
+
 interface Controller {
   # Agents
   registerNode @0 (node :NodeInfo, containers :List(ContainerStatus)) -> (heartbeatMs :Int32) $maxValues(262144);
@@ -509,8 +572,8 @@ interface Controller {
   # A new version becomes visible when all `world` ranks have committed. A rank joins the oldest open version
   # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
   # save of a rank: a message that is repeated with it gets the same number.
-  # check: exact, any-dtype or unchecked = how much of the model's layout the parameters must keep; "" = exact.
-  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :Text) -> (version :Int64, state :VersionState);
+  # check: how much of the model's layout the parameters must keep.
+  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 
@@ -540,11 +603,11 @@ interface Controller {
 
   # Copies. `node` "" and tier L3 or L4 mean the L3 host. Answered when the copy is there.
   getShard @20 (id :Text) -> (shard :Shard, routes :List(Route));
-  copyShard @21 (id :Text, node :Text, tier :Text, device :Text, operation :Text) -> (copy :Copy);
-  dropCopy @22 (id :Text, node :Text, tier :Text, device :Text) -> (dropped :Bool);
+  copyShard @21 (id :Text, node :Text, tier :Tier $required, device :Text, operation :Operation) -> (copy :Copy);
+  dropCopy @22 (id :Text, node :Text, tier :Tier $required, device :Text) -> (dropped :Bool);
   metrics @23 () -> (text :Text);
   # A reader found a copy bad after every retry: have it checked and replaced.
-  reportBadCopy @24 (id :Text, node :Text, tier :Text) -> (state :HealState, source :Text);
+  reportBadCopy @24 (id :Text, node :Text, tier :Tier $required) -> (state :HealState, source :Text);
   # Which rank has which device, JSON as collective libraries read it; format v1, v2, 1.2, "" = the job's.
   rankTable @25 (id :Text, format :Text) -> (document :Text);
   # By import id, or by the name of a model that is being imported: it never becomes visible, and its shards go.
@@ -580,7 +643,7 @@ struct RecoveredVersion {
 struct LeftShards {
   model @0 :Text; version @1 :Int64;     # by their own headers; "" = not read
   shards @2 :UInt64; bytes @3 :UInt64;
-  tier @4 :Text;           # L3, L4
+  tier @4 :Tier;           # L3, L4
   reason @5 :Text;
 }
 
@@ -588,10 +651,10 @@ struct LeftShards {
 struct Route {
   node @0 :Text;
   source @1 :Text;         # "L2 of node-1", "L3"
-  path @2 :Text;           # words of core/route.h
-  reason @3 :Text;
+  path @2 :RoutePath;
+  reason @3 :RouteReason;
   text @4 :Text;           # the reason as a clause
-  target @5 :Text;         # L1 or L2 of the node
+  target @5 :Tier;         # L1 or L2 of the node
 }
 
 struct SlotState { numaId @0 :Int32; job @1 :Text; container @2 :Text; }

@@ -41,8 +41,8 @@ static hl_status open_l2(struct store *s, const struct store_opts *o)
         hl_info("L2 adopted path=%s shards=%llu bytes=%llu unfinished=%llu corrupt=%llu",
                 s->pool_path, (unsigned long long)found.kept, (unsigned long long)found.kept_bytes,
                 (unsigned long long)found.unfinished, (unsigned long long)found.corrupt);
-    HL_TRY(hl_tier_over_pool(s->pool, HL_TIER_L2, "host", &o->limits, &t->t));
-    t->tier = HL_TIER_L2;
+    HL_TRY(hl_tier_over_pool(s->pool, HL_API_TIER_L2, "host", &o->limits, &t->t));
+    t->tier = HL_API_TIER_L2;
     t->numa = -1;
     s->tier_count++;
     return HL_OK;
@@ -156,9 +156,7 @@ void store_describe(struct store *s, const struct store_tier *t, const struct hl
     *out = (struct store_result){.tier = t->tier,
                                  .size = ref->size,
                                  .crc32 = ref->crc32,
-                                 .numa = ref->numa_id,
-                                 .path = "",
-                                 .reason = ""};
+                                 .numa = ref->numa_id};
     memcpy(out->device, t->device, sizeof(out->device));
     pthread_mutex_lock(&s->lock);
     HASH_FIND(hh, s->notes, &key, sizeof(key), n);
@@ -205,11 +203,10 @@ hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_param
                      struct hl_api_agent_store_drop_results *out)
 {
     struct hl_id id;
-    enum hl_tier tier;
+    enum hl_api_tier tier = p->tier;
     bool dropped = false;
     const char *device = p->device;
     HL_TRY(hl_id_parse(p->id, &id));
-    HL_TRY(store_tier_parse(p->tier, &tier));
     for (size_t i = 0; i < s->tier_count; i++) {
         struct store_tier *t = &s->tiers[i];
         if (t->tier != tier || (device[0] != '\0' && strcmp(device, t->device) != 0))
@@ -222,7 +219,7 @@ hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_param
         dropped |= st == HL_OK;
     }
     if (dropped) {
-        hl_info("copy dropped id=%s tier=%s", hl_id_format(id).s, hl_tier_name(tier));
+        hl_info("copy dropped id=%s tier=%s", hl_id_format(id).s, hl_api_tier_name(tier));
         store_changed(s);
     }
     out->dropped = dropped;
@@ -236,7 +233,7 @@ static hl_status locate_one(struct store *s, const char *text, struct hl_arena *
     struct hl_tier_ref ref;
     struct store_tier *t;
     HL_TRY(hl_id_parse(text, &id));
-    HL_TRY(store_tier_need(s, HL_TIER_L2, "", -1, 0, &t));
+    HL_TRY(store_tier_need(s, HL_API_TIER_L2, "", -1, 0, &t));
     HL_TRY(hl_tier_find(t->t, id, &ref));
     uint64_t n = hl_chunk_count(ref.size);
     uint32_t *crcs = hl_arena_array(arena, n, sizeof(*crcs));
@@ -304,14 +301,13 @@ hl_status store_verify(struct store *s, const struct hl_api_agent_store_verify_p
                        struct hl_arena *arena, struct hl_api_agent_store_verify_results *out)
 {
     struct hl_id id;
-    enum hl_tier tier;
+    enum hl_api_tier tier = p->tier;
     struct hl_tier_ref ref;
     const char *device = p->device;
     HL_TRY(hl_id_parse(p->id, &id));
-    HL_TRY(store_tier_parse(p->tier, &tier));
     struct hl_api_uint32_list bad = {0};
     hl_status st = hl_fail(HL_ENOENT, "shard %s is not in %s of node %s", hl_id_format(id).s,
-                           hl_tier_name(tier), s->node);
+                           hl_api_tier_name(tier), s->node);
     for (size_t i = 0; i < s->tier_count && (st == HL_OK || st == HL_ENOENT); i++) {
         struct store_tier *t = &s->tiers[i];
         if (t->tier != tier || (device[0] != '\0' && strcmp(device, t->device) != 0) ||

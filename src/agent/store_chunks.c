@@ -129,7 +129,7 @@ static struct hl_api_tier_info chunks_tier(const struct chunks *c, uint32_t devi
                                                                .used_bytes = uses[i].bytes};
     }
     return (struct hl_api_tier_info){
-        .tier = hl_tier_name(device == 0 ? HL_TIER_L2 : HL_TIER_L1),
+        .tier = device == 0 ? HL_API_TIER_L2 : HL_API_TIER_L1,
         .name = device == 0 ? "chunks" : hl_arena_printf(arena, "chunks:%u", (unsigned)device - 1),
         .kind = "chunks",
         .quota_bytes = limited ? capacity : 0,

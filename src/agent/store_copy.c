@@ -27,10 +27,10 @@ struct making {
 /* Whatever was ordered, this side fetches the bytes: a read. */
 static struct hl_route choose_route(const struct making *m, enum hl_route_direct direct)
 {
-    const struct store_tier *device = m->target->tier == HL_TIER_L1 ? m->target : m->src.own;
-    int is_device = device != NULL && device->tier == HL_TIER_L1;
+    const struct store_tier *device = m->target->tier == HL_API_TIER_L1 ? m->target : m->src.own;
+    int is_device = device != NULL && device->tier == HL_API_TIER_L1;
     return hl_route_choose(&(struct hl_route_query){
-        .op = HL_ROUTE_READ,
+        .op = HL_API_OPERATION_READ,
         .source = m->r->source_tier,
         .target = m->target->tier,
         .link = m->src.link,
@@ -43,9 +43,9 @@ static struct hl_route choose_route(const struct making *m, enum hl_route_direct
 static void count_transfer(const struct making *m, hl_status st, uint64_t begun_ns)
 {
     hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(m->route.path),
-                                         .op = hl_route_op_name(HL_ROUTE_READ),
-                                         .path = hl_route_path_name(m->route.path),
-                                         .reason = hl_route_reason_name(m->route.reason),
+                                         .op = hl_api_operation_name(HL_API_OPERATION_READ),
+                                         .path = hl_api_route_path_name(m->route.path),
+                                         .reason = hl_api_route_reason_name(m->route.reason),
                                          .bytes = st == HL_OK ? m->src.size : 0,
                                          .ns = hl_now_ns() - begun_ns,
                                          .status = st});
@@ -82,7 +82,7 @@ static hl_status land_staged(struct making *m)
 
 static hl_status land_bytes(struct making *m)
 {
-    if (m->route.path == HL_PATH_PLANK || m->slot.host == NULL)
+    if (m->route.path == HL_API_ROUTE_PATH_PLANK || m->slot.host == NULL)
         return land_staged(m);
 
     for (uint64_t at = 0; at < m->src.size; at += WINDOW) {
@@ -142,10 +142,10 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 {
     hl_warn("direct path from %s failed, it rests error=\"%s\"", m->r->source_data,
             hl_error_text());
-    hl_fault_count("direct-failed", hl_route_path_name(m->route.path));
+    hl_fault_count("direct-failed", hl_api_route_path_name(m->route.path));
     count_transfer(m, st, begun_ns);
     m->route = choose_route(m, HL_DIRECT_FAILED);
-    if (m->route.path == HL_PATH_TCP)
+    if (m->route.path == HL_API_ROUTE_PATH_TCP)
         source_ask(m->s, &m->src);
     else
         source_revive(&m->src);
@@ -189,10 +189,10 @@ static hl_status fill_result(struct making *m, struct store_result *out)
     struct hl_tier_ref ref;
     uint64_t begun = hl_now_ns();
     m->route = choose_route(m, direct_now(m));
-    hl_status st = m->route.path == HL_PATH_NONE
+    hl_status st = m->route.path == HL_API_ROUTE_PATH_NONE
                        ? hl_fail(HL_EUNSUPPORTED, "%s", hl_route_reason_text(m->route.reason))
                        : land_bytes(m);
-    if (m->route.path == HL_PATH_DIRECT) {
+    if (m->route.path == HL_API_ROUTE_PATH_DIRECT) {
         note_direct(m, st);
         if (is_of_the_path(st)) {
             fall_back(m, st, begun);
@@ -205,8 +205,8 @@ static hl_status fill_result(struct making *m, struct store_result *out)
                           hl_chunk_count(m->src.size), &ref);
     count_transfer(m, st, begun);
     HL_TRY(st);
-    struct store_result how = {.path = hl_route_path_name(m->route.path),
-                               .reason = hl_route_reason_name(m->route.reason),
+    struct store_result how = {.path = m->route.path,
+                               .reason = m->route.reason,
                                .seconds = (double)(hl_now_ns() - begun) / 1e9,
                                .created_ms = hl_wall_ms()};
     memcpy(how.transport, m->src.transport, sizeof(how.transport));
@@ -260,14 +260,15 @@ hl_status store_copy_run(struct store *s, const struct store_request *r, struct 
     }
     hl_status st = make_copy(&m, out);
     if (st != HL_OK)
-        return hl_fail_prefix(st,
-                              "copy of shard %s from %s of %s to %s of %s failed after %.3f s: ",
-                              hl_id_format(r->id).s, hl_tier_name(r->source_tier), source_name(r),
-                              hl_tier_name(r->tier), s->node, (double)(hl_now_ns() - begun) / 1e9);
+        return hl_fail_prefix(
+            st, "copy of shard %s from %s of %s to %s of %s failed after %.3f s: ",
+            hl_id_format(r->id).s, hl_api_tier_name(r->source_tier), source_name(r),
+            hl_api_tier_name(r->tier), s->node, (double)(hl_now_ns() - begun) / 1e9);
     store_changed(s);
     hl_info("copy made id=%s tier=%s device=%s bytes=%" PRIu64
             " path=%s reason=%s transport=%s seconds=%.3f",
-            hl_id_format(r->id).s, hl_tier_name(r->tier), out->device, out->size, out->path,
-            out->reason, out->transport, out->seconds);
+            hl_id_format(r->id).s, hl_api_tier_name(r->tier), out->device, out->size,
+            hl_api_route_path_name(out->path), hl_api_route_reason_name(out->reason),
+            out->transport, out->seconds);
     return HL_OK;
 }

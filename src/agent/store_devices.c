@@ -44,11 +44,11 @@ static hl_status open_device(struct store *s, const char *spec,
     int number = 0;
     if (s->tier_count == HL_ARRAY_LEN(s->tiers))
         return hl_fail(HL_EINVAL, "--devices: at most %d", STORE_DEVICES_MAX);
-    *t = (struct store_tier){.tier = HL_TIER_L1};
+    *t = (struct store_tier){.tier = HL_API_TIER_L1};
     HL_TRY(hl_device_open(spec, &s->opts.device, &t->memory));
     hl_device_info(t->memory, &info);
     for (size_t i = 0; i < s->tier_count; i++)
-        number += s->tiers[i].tier == HL_TIER_L1 &&
+        number += s->tiers[i].tier == HL_API_TIER_L1 &&
                   strncmp(s->tiers[i].device, info.kind, strlen(info.kind)) == 0;
     snprintf(t->device, sizeof(t->device), "%s:%d", info.kind, number);
     t->numa = info.numa;

@@ -36,8 +36,8 @@ struct hl_api_copy store_copy_info(const struct store *s, struct hl_id id,
 {
     return (struct hl_api_copy){
         .id = hl_id_print(id, arena),
-        .tier = hl_tier_name(r->tier),
-        .node = r->tier == HL_TIER_L3 ? "" : s->node,
+        .tier = r->tier,
+        .node = r->tier == HL_API_TIER_L3 ? "" : s->node,
         .device = hl_arena_strdup(arena, r->device),
         .numa_id = r->numa,
         .size_bytes = r->size,
@@ -51,16 +51,6 @@ struct hl_api_copy store_copy_info(const struct store *s, struct hl_id id,
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
-
-static hl_status parse_op(const char *text, enum hl_route_op *out)
-{
-    for (int op = 0; op < HL_ROUTE_OP_COUNT; op++)
-        if (strcmp(text, hl_route_op_name((enum hl_route_op)op)) == 0) {
-            *out = (enum hl_route_op)op;
-            return HL_OK;
-        }
-    return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
-}
 
 static hl_status request_parse(const struct hl_api_copy_request *p, struct store_request *out)
 {
@@ -80,16 +70,15 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
         .target_address = p->target_address,
         .target_socket = p->target_socket,
         .target_data = p->target_data_address,
-        .source_tier = HL_TIER_L3,
+        .op = p->operation,
+        .tier = p->tier,
+        .source_tier = p->source_tier != HL_API_TIER_UNSAID ? p->source_tier : HL_API_TIER_L3,
         .deadline_ns = hl_now_ns() + ms * HL_NS_PER_MS,
         .migration = hl_id_random(),
     };
     HL_TRY(hl_id_parse(p->id, &out->id));
-    HL_TRY(store_tier_parse(p->tier, &out->tier));
-    if (p->source_tier[0] != '\0')
-        HL_TRY(store_tier_parse(p->source_tier, &out->source_tier));
-    if (p->operation[0] != '\0')
-        HL_TRY(parse_op(p->operation, &out->op));
+    if (p->tier == HL_API_TIER_UNSAID) /* the sources of a repair have none */
+        return hl_fail(HL_EINVAL, "field request.tier: missing");
     if (p->migration_id[0] != '\0')
         HL_TRY(hl_id_parse(p->migration_id, &out->migration));
     return HL_OK;

@@ -29,7 +29,7 @@ struct hl_put_queue;
 
 /* The L2, or one device. */
 struct store_tier {
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     char device[96]; /* "emu:0"; "" for the L2 */
     struct hl_tier_store *t;
     int numa; /* -1 = several or unknown */
@@ -47,7 +47,8 @@ struct store_note {
         uint64_t tier; /* index in tiers */
     } key;
 
-    const char *path, *reason; /* static words */
+    enum hl_api_route_path path;
+    enum hl_api_route_reason reason;
     char transport[16];
     double seconds;
     int64_t created_ms;
@@ -118,24 +119,25 @@ struct store_request {
     struct hl_id id;
     uint64_t size; /* 0 = as the source says */
     uint32_t crc32;
-    enum hl_tier tier, source_tier;
+    enum hl_api_tier tier, source_tier;
     const char *device, *source_device;
     int numa;
     const char *source_node, *source_host, *source_rpc, *source_data, *source_socket;
     const char *target_host, *target_address, *target_socket, *target_data;
     struct hl_id migration; /* the same in every attempt of an order */
-    enum hl_route_op op;
+    enum hl_api_operation op;
     uint64_t deadline_ns;
 };
 
 /* What became of it. */
 struct store_result {
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     char device[96];
     uint64_t size;
     uint32_t crc32;
     int numa;
-    const char *path, *reason; /* static words; "" = it was here already */
+    enum hl_api_route_path path; /* unsaid = it was here already */
+    enum hl_api_route_reason reason;
     char transport[16];
     double seconds;
     int64_t created_ms;
@@ -144,9 +146,9 @@ struct store_result {
 /* store.c */
 void store_changed(struct store *s);
 /* NULL: none such. tier L1 and device "": the first with room, those near `numa` before others. */
-struct store_tier *store_tier_find(struct store *s, enum hl_tier tier, const char *device, int numa,
-                                   uint64_t size);
-hl_status store_tier_need(struct store *s, enum hl_tier tier, const char *device, int numa,
+struct store_tier *store_tier_find(struct store *s, enum hl_api_tier tier, const char *device,
+                                   int numa, uint64_t size);
+hl_status store_tier_need(struct store *s, enum hl_api_tier tier, const char *device, int numa,
                           uint64_t size, struct store_tier **out) HL_CHECK;
 void store_note(struct store *s, const struct store_tier *t, struct hl_id id,
                 const struct store_result *how);
@@ -155,8 +157,6 @@ void store_describe(struct store *s, const struct store_tier *t, const struct hl
                     struct store_result *out);
 /* Milliseconds left, at least 1; HL_ETIMEDOUT or HL_ECANCELED when there are none. */
 hl_status store_left(const struct store *s, const struct store_request *r, int *ms) HL_CHECK;
-/* Text to words. */
-hl_status store_tier_parse(const char *text, enum hl_tier *out) HL_CHECK;
 
 /* store_devices.c: the L1s */
 hl_status store_devices_open(struct store *s, const struct hl_api_slot_list *machine) HL_CHECK;

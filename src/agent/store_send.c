@@ -23,9 +23,9 @@ struct sending {
 };
 
 /* Whoever sends doesn't read, whatever was ordered. */
-static enum hl_route_op op_of(const struct sending *x)
+static enum hl_api_operation op_of(const struct sending *x)
 {
-    return x->r->op == HL_ROUTE_READ ? HL_ROUTE_WRITE : x->r->op;
+    return x->r->op == HL_API_OPERATION_READ ? HL_API_OPERATION_WRITE : x->r->op;
 }
 
 static hl_status send_migration(struct sending *x)
@@ -46,7 +46,7 @@ static hl_status send_migration(struct sending *x)
                                                                   .zstd = x->s->zstd},
                                    x->data, x->ref.size, x->ref.crc32, ms, &report);
     if (report.chunks_had > 0) {
-        hl_fault_count("migration-resumed", hl_route_path_name(HL_PATH_ZMQ));
+        hl_fault_count("migration-resumed", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         hl_info("migration went on id=%s object=%s to=%s had=%" PRIu32 " of=%" PRIu32
                 " sent=%" PRIu64 " status=%s",
                 hl_id_format(x->r->migration).s, hl_id_format(x->ref.id).s, x->r->target_address,
@@ -57,7 +57,7 @@ static hl_status send_migration(struct sending *x)
 
 static const char *backbone_of(const struct store_request *r)
 {
-    return r->tier == HL_TIER_L3 ? r->target_address : r->target_data;
+    return r->tier == HL_API_TIER_L3 ? r->target_address : r->target_data;
 }
 
 static hl_status send_backbone(struct sending *x)
@@ -106,7 +106,7 @@ static hl_status send_local(struct sending *x)
 
 static int has_migration_net(const struct store_request *r)
 {
-    return r->tier == HL_TIER_L2 && r->target_address[0] != '\0';
+    return r->tier == HL_API_TIER_L2 && r->target_address[0] != '\0';
 }
 
 static struct hl_route choose_route(const struct sending *x, int migration_net)
@@ -116,7 +116,7 @@ static struct hl_route choose_route(const struct sending *x, int migration_net)
                r->target_socket[0] != '\0';
     return hl_route_choose(&(struct hl_route_query){
         .op = op_of(x),
-        .source = HL_TIER_L2,
+        .source = HL_API_TIER_L2,
         .target = r->tier,
         .link = here ? HL_LINK_HERE : HL_LINK_TCP,
         .migration_net = migration_net,
@@ -126,9 +126,9 @@ static struct hl_route choose_route(const struct sending *x, int migration_net)
 static void count_transfer(const struct sending *x, uint64_t begun_ns, hl_status st)
 {
     hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(x->route.path),
-                                         .op = hl_route_op_name(op_of(x)),
-                                         .path = hl_route_path_name(x->route.path),
-                                         .reason = hl_route_reason_name(x->route.reason),
+                                         .op = hl_api_operation_name(op_of(x)),
+                                         .path = hl_api_route_path_name(x->route.path),
+                                         .reason = hl_api_route_reason_name(x->route.reason),
                                          .sent = 1,
                                          .bytes = st == HL_OK ? x->ref.size : 0,
                                          .ns = hl_now_ns() - begun_ns,
@@ -141,19 +141,19 @@ static hl_status attempt_send(struct sending *x)
     uint64_t begun = hl_now_ns();
     hl_status st = HL_EUNSUPPORTED;
     switch (x->route.path) {
-    case HL_PATH_ZMQ:
+    case HL_API_ROUTE_PATH_ZMQ:
         st = send_migration(x);
         break;
-    case HL_PATH_UCX_TAGGED:
+    case HL_API_ROUTE_PATH_UCX_TAGGED:
         st = send_backbone(x);
         break;
-    case HL_PATH_LOCAL_COPY:
+    case HL_API_ROUTE_PATH_LOCAL_COPY:
         st = send_local(x);
         break;
     default:
         return hl_fail(st, "%s", hl_route_reason_text(x->route.reason));
     }
-    if (x->route.path != HL_PATH_ZMQ) /* net/migrate counts what it carries */
+    if (x->route.path != HL_API_ROUTE_PATH_ZMQ) /* net/migrate counts what it carries */
         count_transfer(x, begun, st);
     return st;
 }
@@ -183,7 +183,7 @@ static hl_status go_round(struct sending *x, hl_status st)
     for (;;) {
         hl_warn("migration to %s broke off%s error=\"%s\"", x->r->target_address,
                 has_backbone ? ", the backbone is tried" : "", hl_error_text());
-        hl_fault_count("migration-net-down", hl_route_path_name(HL_PATH_ZMQ));
+        hl_fault_count("migration-net-down", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         if (has_backbone) {
             x->route = choose_route(x, 0);
             st = attempt_send(x);
@@ -209,14 +209,14 @@ static hl_status send_pinned(struct sending *x)
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
     x->route = choose_route(x, has_migration_net(x->r));
     hl_status st = attempt_send(x);
-    return x->route.path == HL_PATH_ZMQ && of_the_link(st) ? go_round(x, st) : st;
+    return x->route.path == HL_API_ROUTE_PATH_ZMQ && of_the_link(st) ? go_round(x, st) : st;
 }
 
 static hl_status send_failed(const struct sending *x, hl_status st)
 {
     return hl_fail_prefix(
         st, "shard %s could not be sent from L2 of %s to %s at %s: ", hl_id_format(x->r->id).s,
-        x->s->node, hl_tier_name(x->r->tier), x->r->target_address);
+        x->s->node, hl_api_tier_name(x->r->tier), x->r->target_address);
 }
 
 static void fill_result(const struct sending *x, uint64_t begun_ns, struct store_result *out)
@@ -225,24 +225,25 @@ static void fill_result(const struct sending *x, uint64_t begun_ns, struct store
                                  .numa = -1,
                                  .size = x->ref.size,
                                  .crc32 = x->ref.crc32,
-                                 .path = hl_route_path_name(x->route.path),
-                                 .reason = hl_route_reason_name(x->route.reason),
+                                 .path = x->route.path,
+                                 .reason = x->route.reason,
                                  .seconds = (double)(hl_now_ns() - begun_ns) / 1e9,
                                  .created_ms = hl_wall_ms()};
     memcpy(out->transport, x->transport, sizeof(out->transport));
     hl_info("copy sent id=%s to=%s at=%s bytes=%" PRIu64
             " path=%s reason=%s transport=%s seconds=%.3f",
-            hl_id_format(x->r->id).s, hl_tier_name(out->tier), x->r->target_address, out->size,
-            out->path, out->reason, out->transport, out->seconds);
+            hl_id_format(x->r->id).s, hl_api_tier_name(out->tier), x->r->target_address, out->size,
+            hl_api_route_path_name(out->path), hl_api_route_reason_name(out->reason),
+            out->transport, out->seconds);
 }
 
 hl_status store_send_run(struct store *s, const struct store_request *r, struct store_result *out)
 {
     struct sending x = {.s = s, .r = r};
     uint64_t begun = hl_now_ns();
-    if (r->tier != HL_TIER_L2 && r->tier != HL_TIER_L3)
+    if (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3)
         return hl_fail(HL_EINVAL, "a copy is sent to an L2 or to L3, not to %s",
-                       hl_tier_name(r->tier));
+                       hl_api_tier_name(r->tier));
     if (s->pool == NULL)
         return hl_fail(HL_EUNSUPPORTED, "node %s has no L2 to send from", s->node);
     HL_TRY(hl_tier_pin(s->tiers[0].t, r->id, &x.ref));
@@ -323,10 +324,12 @@ int store_send_start(struct store *s, const struct store_request *r, struct stor
 {
     const char *address = backbone_of(r);
     struct sending x = {.s = s, .r = r};
-    if (s->pool == NULL || (r->tier != HL_TIER_L2 && r->tier != HL_TIER_L3) || address[0] == '\0')
+    if (s->pool == NULL || (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3) ||
+        address[0] == '\0')
         return 0;
     x.route = choose_route(&x, has_migration_net(r));
-    if (x.route.path != HL_PATH_UCX_TAGGED || hl_tier_pin(s->tiers[0].t, r->id, &x.ref) != HL_OK)
+    if (x.route.path != HL_API_ROUTE_PATH_UCX_TAGGED ||
+        hl_tier_pin(s->tiers[0].t, r->id, &x.ref) != HL_OK)
         return 0;
     x.data = s->base + x.ref.offset;
     struct started *t = calloc(1, sizeof(*t));

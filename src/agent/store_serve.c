@@ -55,8 +55,8 @@ static hl_status put_finish(struct store *s, struct incoming *in, uint32_t crc,
     how->created_ms = hl_wall_ms();
     store_note(s, &s->tiers[0], in->slot.id, how);
     hl_info("copy arrived id=%s tier=L2 bytes=%llu path=%s seconds=%.3f",
-            hl_id_format(in->slot.id).s, (unsigned long long)in->slot.size, how->path,
-            how->seconds);
+            hl_id_format(in->slot.id).s, (unsigned long long)in->slot.size,
+            hl_api_route_path_name(how->path), how->seconds);
     free(in);
     store_changed(s);
     return HL_OK;
@@ -66,8 +66,8 @@ static hl_status put_migrated(void *arg, void *token, uint32_t crc, const uint32
                               size_t chunks, struct hl_id *id)
 {
     struct incoming *in = token;
-    struct store_result how = {.path = hl_route_path_name(HL_PATH_ZMQ),
-                               .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
+    struct store_result how = {.path = HL_API_ROUTE_PATH_ZMQ,
+                               .reason = HL_API_ROUTE_REASON_MIGRATION_NET,
                                .transport = "zmq"};
     struct hl_id name = in->slot.id;
     HL_TRY(put_finish(arg, in, crc, chunk_crcs, chunks, &how));
@@ -79,8 +79,8 @@ static hl_status put_tagged(void *arg, void *token, uint32_t crc, const uint32_t
                             size_t chunks, struct hl_id *id)
 {
     struct incoming *in = token;
-    struct store_result how = {.path = hl_route_path_name(HL_PATH_UCX_TAGGED),
-                               .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET_DOWN),
+    struct store_result how = {.path = HL_API_ROUTE_PATH_UCX_TAGGED,
+                               .reason = HL_API_ROUTE_REASON_MIGRATION_NET_DOWN,
                                .transport = "ucx"};
     struct hl_id name = in->slot.id;
     HL_TRY(put_finish(arg, in, crc, chunk_crcs, chunks, &how));
@@ -124,7 +124,7 @@ static hl_status map_device(void *arg, struct hl_id id, struct hl_l3_mapping *ou
 {
     struct store *s = arg;
     for (size_t i = 0; i < s->tier_count; i++) {
-        if (s->tiers[i].tier != HL_TIER_L1)
+        if (s->tiers[i].tier != HL_API_TIER_L1)
             continue;
         hl_status st = device_lend(&s->tiers[i], id, out);
         if (st != HL_ENOENT)

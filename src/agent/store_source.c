@@ -25,7 +25,7 @@ static hl_status open_own(struct store *s, const struct store_request *r, struct
 {
     struct store_tier *t = NULL;
     hl_status st = hl_fail(HL_ENOENT, "shard %s is not in %s of node %s", hl_id_format(r->id).s,
-                           hl_tier_name(r->source_tier), s->node);
+                           hl_api_tier_name(r->source_tier), s->node);
     for (size_t i = 0; i < s->tier_count && st != HL_OK; i++) {
         t = &s->tiers[i];
         if (t->tier == r->source_tier &&
@@ -47,7 +47,7 @@ static hl_status open_own(struct store *s, const struct store_request *r, struct
 static int locate_limit_ms(const struct store *s, const struct store_request *r, int ms)
 {
     int most = s->opts.locate_timeout_ms;
-    return r->source_tier != HL_TIER_L3 && most > 0 && ms > most ? most : ms;
+    return r->source_tier != HL_API_TIER_L3 && most > 0 && ms > most ? most : ms;
 }
 
 static hl_status open_local(struct store *s, const struct store_request *r, struct source *src)
@@ -76,7 +76,7 @@ static hl_status open_local(struct store *s, const struct store_request *r, stru
 /* Where the shard lies there now, and its checksums. */
 static hl_status source_locate(struct store *s, const struct store_request *r, struct source *src)
 {
-    bool in_l3 = r->source_tier == HL_TIER_L3;
+    bool in_l3 = r->source_tier == HL_API_TIER_L3;
     struct hl_rpc_peer *peer;
     struct hl_extent *extent;
     int ms;
@@ -122,9 +122,9 @@ hl_status source_open(struct store *s, const struct store_request *r, struct sou
     struct source src = {.request = r};
     int same_host = r->source_host[0] != '\0' && strcmp(r->source_host, s->host_id) == 0;
     hl_status st;
-    if (r->source_tier <= HL_TIER_L2 && strcmp(r->source_node, s->node) == 0) {
+    if (r->source_tier <= HL_API_TIER_L2 && strcmp(r->source_node, s->node) == 0) {
         st = open_own(s, r, &src);
-    } else if (r->source_tier == HL_TIER_L1) {
+    } else if (r->source_tier == HL_API_TIER_L1) {
         st = hl_fail(HL_EUNSUPPORTED, "an L1 is read on its own node only: copy it to an L2 first");
     } else if (same_host && r->source_socket[0] != '\0') {
         st = open_local(s, r, &src);

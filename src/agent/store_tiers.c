@@ -2,7 +2,6 @@
  * and that something changed. */
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "agent/store_private.h"
 #include "base/clock.h"
@@ -27,16 +26,6 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
     return HL_OK;
 }
 
-hl_status store_tier_parse(const char *text, enum hl_tier *out)
-{
-    for (int t = 0; t < HL_TIER_COUNT; t++)
-        if (strcasecmp(text, hl_tier_name((enum hl_tier)t)) == 0) {
-            *out = (enum hl_tier)t;
-            return HL_OK;
-        }
-    return hl_fail(HL_EINVAL, "unknown tier '%.40s' (expected L1, L2, L3 or L4)", text);
-}
-
 /* Better candidates score higher; -1 = no candidate. */
 static int tier_score(struct store_tier *t, const char *device, int numa, uint64_t size)
 {
@@ -48,8 +37,8 @@ static int tier_score(struct store_tier *t, const char *device, int numa, uint64
     return 2 * room + (numa >= 0 && t->numa == numa);
 }
 
-struct store_tier *store_tier_find(struct store *s, enum hl_tier tier, const char *device, int numa,
-                                   uint64_t size)
+struct store_tier *store_tier_find(struct store *s, enum hl_api_tier tier, const char *device,
+                                   int numa, uint64_t size)
 {
     struct store_tier *best = NULL;
     int best_score = -1;
@@ -63,18 +52,18 @@ struct store_tier *store_tier_find(struct store *s, enum hl_tier tier, const cha
     return best;
 }
 
-hl_status store_tier_need(struct store *s, enum hl_tier tier, const char *device, int numa,
+hl_status store_tier_need(struct store *s, enum hl_api_tier tier, const char *device, int numa,
                           uint64_t size, struct store_tier **out)
 {
     struct store_tier *t = store_tier_find(s, tier, device, numa, size);
-    if (t == NULL && tier == HL_TIER_L1 && device[0] != '\0')
+    if (t == NULL && tier == HL_API_TIER_L1 && device[0] != '\0')
         return hl_fail(HL_ENOENT, "node %s has no device '%.90s'", s->node, device);
-    if (t == NULL && tier == HL_TIER_L1)
+    if (t == NULL && tier == HL_API_TIER_L1)
         return hl_fail(HL_EUNSUPPORTED, "node %s has no L1; start its agent with --devices",
                        s->node);
     if (t == NULL)
         return hl_fail(HL_EUNSUPPORTED, "node %s has no %s; start its agent with --l2-size",
-                       s->node, hl_tier_name(tier));
+                       s->node, hl_api_tier_name(tier));
     *out = t;
     return HL_OK;
 }
@@ -84,7 +73,7 @@ size_t store_tiers(struct store *s, struct hl_arena *arena, struct hl_api_tier_i
     for (size_t i = 0; i < s->tier_count; i++) {
         const struct store_tier *t = &s->tiers[i];
         out[i] = hl_tier_info(t->t, arena);
-        out[i].nic_class = t->tier == HL_TIER_L1 ? hl_nic_class_name(t->nic) : "";
+        out[i].nic_class = t->tier == HL_API_TIER_L1 ? hl_nic_class_name(t->nic) : "";
         out[i].nic_direct = t->direct;
     }
     return s->tier_count;

@@ -1,6 +1,48 @@
 #include "api/api.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* ---- enums ---- */
+
+const char *hl_api_enum_word(const struct hl_api_enum *e, int value)
+{
+    return value >= 0 && (size_t)value < e->count ? e->words[value] : "?";
+}
+
+int hl_api_enum_find(const struct hl_api_enum *e, const char *word)
+{
+    for (size_t i = 0; i < e->count; i++)
+        if (strcmp(e->words[i], word) == 0)
+            return (int)i;
+    return -1;
+}
+
+const char *hl_api_enum_unknown(const struct hl_api_enum *e, const char *word, char *out)
+{
+    size_t size = HL_API_UNKNOWN_MAX;
+    size_t first = e->words[0][0] == '\0'; /* the word of what was not said is not offered */
+    int n = snprintf(out, size, "unknown %s '%.80s' (expected ", e->name, word);
+    for (size_t i = first; i < e->count && n >= 0 && (size_t)n < size; i++)
+        n += snprintf(out + n, size - (size_t)n, "%s%s%s",
+                      i == first          ? ""
+                      : i + 1 == e->count ? " or "
+                                          : ", ",
+                      e->words[i], i + 1 == e->count ? ")" : "");
+    return out;
+}
+
+hl_status hl_api_enum_parse(const struct hl_api_enum *e, const char *word, int *out)
+{
+    char text[HL_API_UNKNOWN_MAX];
+    int value = hl_api_enum_find(e, word);
+    if (value < 0)
+        return hl_fail(HL_EINVAL, "%s", hl_api_enum_unknown(e, word, text));
+    *out = value;
+    return HL_OK;
+}
+
+/* ---- copies ---- */
 
 size_t hl_api_element_size(const struct hl_api_field *field)
 {

@@ -9,8 +9,8 @@
  *
  * Owns:    nothing; values live in the arena that is given, or are borrowed by whoever fills them.
  * Threads: any; the tables are constant.
- * Errors:  HL_EINVAL (a field of the wrong type, unknown or missing: the text has its path, as
- *          "field containers[3].state: ..."), HL_ENOMEM.
+ * Errors:  HL_EINVAL (a field of the wrong type, unknown or missing, a word or number that its enum
+ *          has not: the text has its path, as "field containers[3].state: ..."), HL_ENOMEM.
  * Units:   as the schema names them.
  * Limits:  JSON nests at most 64 deep; it has no integers above 2^63-1.
  */
@@ -41,7 +41,7 @@ enum hl_api_kind {
     HL_API_FLOAT64,
     HL_API_TEXT, /* const char * */
     HL_API_DATA, /* struct hl_api_data */
-    HL_API_ENUM, /* an enum with the names of hl_api_field.names */
+    HL_API_ENUM, /* an enum with the words of hl_api_field.words */
     HL_API_STRUCT,
 };
 
@@ -59,16 +59,23 @@ struct hl_api_list {
 
 struct hl_api_type;
 
+/* Of an enum: what JSON and people call its values, in their order. A first word of "" stands for a
+ * value that was not said. */
+struct hl_api_enum {
+    const char *name; /* of the enum, in a message: "tier kind" */
+    const char *const *words;
+    size_t count;
+};
+
 struct hl_api_field {
     const char *name; /* in the schema */
     size_t offset;
     enum hl_api_kind kind; /* of the field, or of a list's elements */
     bool list;
-    bool required; /* empty or absent is an error */
+    bool required; /* empty, absent or not said is an error */
     int64_t preset;
-    const struct hl_api_type *type; /* of a struct */
-    const char *const *names;       /* of an enum, in the order of its values */
-    size_t name_count;
+    const struct hl_api_type *type;  /* of a struct */
+    const struct hl_api_enum *words; /* of an enum */
 };
 
 struct hl_api_type {
@@ -93,6 +100,17 @@ struct hl_api_interface {
 
 /* Bytes that an element of the field's list takes, or the field itself if it is none. */
 size_t hl_api_element_size(const struct hl_api_field *field);
+
+/* "?" for a number that is none of its values. */
+const char *hl_api_enum_word(const struct hl_api_enum *e, int value);
+/* -1: unknown. */
+int hl_api_enum_find(const struct hl_api_enum *e, const char *word);
+/* HL_EINVAL: "unknown tier 'L5' (expected L1, L2, L3 or L4)". hl_api_X_parse of api/types.h are
+ * made of it. */
+hl_status hl_api_enum_parse(const struct hl_api_enum *e, const char *word, int *out) HL_CHECK;
+#define HL_API_UNKNOWN_MAX 640
+/* That sentence into out[HL_API_UNKNOWN_MAX]; returns out. */
+const char *hl_api_enum_unknown(const struct hl_api_enum *e, const char *word, char *out);
 
 /* A copy with everything in the arena. `to` is untouched on failure. */
 hl_status hl_api_copy(const struct hl_api_type *type, const void *from, struct hl_arena *arena,

@@ -127,9 +127,7 @@ static json_t *element_to_json(const struct hl_api_field *field, const char *val
     case HL_API_FLOAT64:
         NUMBER(double, isfinite(number) ? json_real(number) : json_null())
     case HL_API_ENUM:
-        NUMBER(int, number >= 0 && (size_t)number < field->name_count
-                        ? json_string(field->names[number])
-                        : json_integer(number))
+        NUMBER(int, json_string(hl_api_enum_word(field->words, number)))
     case HL_API_TEXT:
         return text_to_json(value);
     case HL_API_DATA:
@@ -209,15 +207,15 @@ static hl_status enum_from_json(const struct hl_api_field *field, const json_t *
     const char *word = json_string_value(json);
     if (word == NULL)
         return path_expected(path, "text", json);
-    for (size_t i = 0; i < field->name_count; i++) {
-        if (strcmp(field->names[i], word) == 0) {
-            memcpy(to, &(int){(int)i}, sizeof(int));
-            return HL_OK;
-        }
+    int value = hl_api_enum_find(field->words, word);
+    if (value < 0) {
+        char text[HL_API_UNKNOWN_MAX];
+        return path_fail(path, hl_api_enum_unknown(field->words, word, text));
     }
-    char text[160];
-    snprintf(text, sizeof(text), "unknown word '%.80s'", word);
-    return path_fail(path, text);
+    if (field->required && word[0] == '\0')
+        return path_fail(path, "missing");
+    memcpy(to, &value, sizeof(value));
+    return HL_OK;
 }
 
 static hl_status text_from_json(const struct hl_api_field *field, const json_t *json,

@@ -272,7 +272,7 @@ hl_status copies_create(struct copies **out) HL_CHECK;
 void copies_destroy(struct copies *copies);
 /* The copy in `tier` of this node (L2) or of the pool (L3) was bad: the keeper tells the
  * Controller, which has it replaced. */
-void copies_suspect(struct copies *copies, struct hl_id id, const char *tier);
+void copies_suspect(struct copies *copies, struct hl_id id, enum hl_api_tier tier);
 /* From the keeper's thread. */
 void copies_report(helios_client *client);
 /* Have the pool's bad copy replaced now. HL_OK: read it again. */

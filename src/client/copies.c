@@ -25,7 +25,7 @@ struct store {
 
 struct suspect {
     struct hl_id id;
-    char tier[4];
+    enum hl_api_tier tier;
     unsigned told; /* in vain: who replaces it was away */
 };
 
@@ -76,35 +76,33 @@ static hl_status controller_wait(const struct operation *op, int limit_ms, int *
 
 /* ---- the pool's copy is bad ---- */
 
-static void suspect_again(struct copies *copies, struct hl_id id, const char *tier, unsigned told)
+static void suspect_again(struct copies *copies, struct hl_id id, enum hl_api_tier tier,
+                          unsigned told)
 {
     pthread_mutex_lock(&copies->lock);
     size_t i = 0;
-    while (i < copies->suspect_count && (!hl_id_equal(copies->suspects[i].id, id) ||
-                                         strcmp(copies->suspects[i].tier, tier) != 0))
+    while (i < copies->suspect_count &&
+           (!hl_id_equal(copies->suspects[i].id, id) || copies->suspects[i].tier != tier))
         i++;
     if (i == copies->suspect_count && i < SUSPECT_MAX) {
-        copies->suspects[i] = (struct suspect){.id = id, .told = told};
-        snprintf(copies->suspects[i].tier, sizeof(copies->suspects[i].tier), "%s", tier);
+        copies->suspects[i] = (struct suspect){.id = id, .tier = tier, .told = told};
         copies->suspect_count++;
     }
     pthread_mutex_unlock(&copies->lock);
 }
 
-void copies_suspect(struct copies *copies, struct hl_id id, const char *tier)
+void copies_suspect(struct copies *copies, struct hl_id id, enum hl_api_tier tier)
 {
     suspect_again(copies, id, tier, 0);
 }
 
-static hl_status report_bad(const struct operation *op, struct hl_id id, const char *tier,
+static hl_status report_bad(const struct operation *op, struct hl_id id, enum hl_api_tier tier,
                             enum hl_api_heal_state *state)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_id_text text = hl_id_format(id);
     const struct hl_api_controller_report_bad_copy_params p = {
-        .id = text.s,
-        .node = strcmp(tier, "L3") == 0 ? "" : op->client->copies->node,
-        .tier = tier};
+        .id = text.s, .node = tier == HL_API_TIER_L3 ? "" : op->client->copies->node, .tier = tier};
     struct hl_api_controller_report_bad_copy_results r;
     int ms = 0;
     HL_TRY(controller_wait(op, HEAL_MS, &ms));
@@ -137,7 +135,7 @@ void copies_report(helios_client *client)
 hl_status copies_heal(struct operation *op, struct hl_id id)
 {
     enum hl_api_heal_state state;
-    HL_TRY(report_bad(op, id, "L3", &state));
+    HL_TRY(report_bad(op, id, HL_API_TIER_L3, &state));
     if (state != HL_API_HEAL_STATE_LOST)
         return HL_OK;
     return hl_fail(HL_ECORRUPT, "shard %s: the pool's copy is bad and no other copy replaces it",
@@ -236,7 +234,7 @@ typedef hl_status (*visit_fn)(struct operation *op, struct store *s, void *arg);
 
 static bool is_l2(const struct hl_api_copy *copy)
 {
-    return strcmp(copy->tier, "L2") == 0;
+    return copy->tier == HL_API_TIER_L2;
 }
 
 static bool any_in_l2(const struct hl_api_copy_list *copies)

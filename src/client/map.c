@@ -138,7 +138,7 @@ static hl_status map_near(struct operation *op, const struct wish *wish, struct 
     if (st == HL_OK)
         st = map_pool(op, &a->near, wish, out);
     if (st == HL_ECORRUPT)
-        copies_suspect(op->client->copies, wish->id, "L2");
+        copies_suspect(op->client->copies, wish->id, HL_API_TIER_L2);
     return st;
 }
 

@@ -60,22 +60,25 @@ static uint64_t counter_since(const atomic_uint_fast64_t *counter, uint64_t *see
 }
 
 /* Over TCP, and where UCX emulates a read, the owner takes part: no RDMA. */
-static struct hl_transfer transfer_of(enum tally_op op, int net, const char *transport)
+static struct hl_route_query query_of(enum tally_op op, int net, const char *transport)
 {
-    return hl_route_transfer(&(struct hl_route_query){
-        .op = op == TALLY_READ ? HL_ROUTE_READ : HL_ROUTE_WRITE,
-        .source = op == TALLY_READ ? HL_TIER_L3 : HL_TIER_L2,
-        .target = op == TALLY_READ ? HL_TIER_L2 : HL_TIER_L3,
+    return (struct hl_route_query){
+        .op = op == TALLY_READ ? HL_API_OPERATION_READ : HL_API_OPERATION_WRITE,
+        .source = op == TALLY_READ ? HL_API_TIER_L3 : HL_API_TIER_L2,
+        .target = op == TALLY_READ ? HL_API_TIER_L2 : HL_API_TIER_L3,
         .link = !net                             ? HL_LINK_HERE
                 : strcmp(transport, "rdma") == 0 ? HL_LINK_RDMA
                                                  : HL_LINK_TCP,
         .direct = HL_DIRECT_GOOD,
-    });
+    };
 }
 
-static struct hl_api_transfer_report
-transfer_report(const struct hl_transfer *t, const struct seen *more, struct hl_arena *arena)
+static struct hl_api_transfer_report transfer_report(const struct hl_route_query *query,
+                                                     const struct hl_transfer *t,
+                                                     const struct seen *more,
+                                                     struct hl_arena *arena)
 {
+    struct hl_route route = hl_route_choose(query);
     struct hl_api_uint64_list latency = {0};
     if (more->ns > 0)
         latency.items = hl_arena_array(arena, HL_PLANE_BUCKETS, sizeof(*latency.items));
@@ -83,10 +86,10 @@ transfer_report(const struct hl_transfer *t, const struct seen *more, struct hl_
         latency.count = HL_PLANE_BUCKETS;
     for (size_t i = 0; i < latency.count; i++)
         latency.items[i] = more->latency[i];
-    return (struct hl_api_transfer_report){.plane = hl_plane_name(t->plane),
-                                           .operation = t->op,
-                                           .path = t->path,
-                                           .reason = t->reason,
+    return (struct hl_api_transfer_report){.plane = (enum hl_api_plane)t->plane,
+                                           .operation = query->op,
+                                           .path = route.path,
+                                           .reason = route.reason,
                                            .failed = t->status != HL_OK,
                                            .sent = t->sent,
                                            .ops = more->ops,
@@ -106,14 +109,15 @@ static void tally_take(helios_client *c, enum tally_op op, int net, int failed, 
     more.ns = counter_since(&t->ns, &seen->ns);
     for (int i = 0; i < HL_PLANE_BUCKETS; i++)
         more.latency[i] = counter_since(&t->latency[i], &seen->latency[i]);
-    struct hl_transfer transfer = transfer_of(op, net, net_path(c->attach.net));
+    struct hl_route_query query = query_of(op, net, net_path(c->attach.net));
+    struct hl_transfer transfer = hl_route_transfer(&query);
     transfer.sent = op == TALLY_WRITE;
     transfer.bytes = more.bytes;
     transfer.ns = more.ns;
     transfer.status = failed ? HL_EIO : HL_OK;
     hl_plane_add(&transfer, more.ops, more.latency);
     if (out->items != NULL)
-        out->items[out->count++] = transfer_report(&transfer, &more, arena);
+        out->items[out->count++] = transfer_report(&query, &transfer, &more, arena);
 }
 
 struct hl_api_transfer_report_list planes_take(helios_client *c, struct planes_told *told,

@@ -61,7 +61,7 @@ static hl_status read_near(struct operation *op, struct read *r)
         return HL_ENOENT;
     hl_status st = shm_read(op, near, r->id, r->off, r->buf, r->len, r->whole);
     if (st == HL_ECORRUPT)
-        copies_suspect(op->client->copies, r->id, "L2");
+        copies_suspect(op->client->copies, r->id, HL_API_TIER_L2);
     return st;
 }
 

@@ -67,10 +67,10 @@ static hl_status begin_version(struct operation *op,
 
 int helios_version_open(helios_client *client, const helios_version_spec *spec, int64_t *version)
 {
-    static const enum hl_layout_check checks[] = {
-        [HELIOS_LAYOUT_EXACT] = HL_LAYOUT_EXACT,
-        [HELIOS_LAYOUT_ANY_DTYPE] = HL_LAYOUT_ANY_DTYPE,
-        [HELIOS_LAYOUT_UNCHECKED] = HL_LAYOUT_UNCHECKED,
+    static const enum hl_api_layout_check checks[] = {
+        [HELIOS_LAYOUT_EXACT] = HL_API_LAYOUT_CHECK_EXACT,
+        [HELIOS_LAYOUT_ANY_DTYPE] = HL_API_LAYOUT_CHECK_ANY_DTYPE,
+        [HELIOS_LAYOUT_UNCHECKED] = HL_API_LAYOUT_CHECK_UNCHECKED,
     };
     struct operation op;
     char token[17];
@@ -79,15 +79,14 @@ int helios_version_open(helios_client *client, const helios_version_spec *spec, 
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    const struct hl_api_controller_begin_version_params p = {
-        .model = spec->model,
-        .job = spec->job,
-        .attempt = spec->attempt,
-        .step = spec->step,
-        .world = spec->world,
-        .rank = spec->rank,
-        .token = token,
-        .check = hl_layout_check_name(checks[spec->layout])};
+    const struct hl_api_controller_begin_version_params p = {.model = spec->model,
+                                                             .job = spec->job,
+                                                             .attempt = spec->attempt,
+                                                             .step = spec->step,
+                                                             .world = spec->world,
+                                                             .rank = spec->rank,
+                                                             .token = token,
+                                                             .check = checks[spec->layout]};
     int64_t number;
     hl_status st = begin_version(&op, &p, &number);
     if (st == HL_OK) {

@@ -3,32 +3,14 @@
 
 #include "conf/conf.h"
 #include "controller/controller_private.h"
-#include "core/route.h"
 
 #define METRICS_MAX ((size_t)4 << 20)
 
-/* HL_PLANE_COUNT for a word that is none. */
-static enum hl_plane plane_by_name(const char *name)
-{
-    int p = 0;
-    while (p < HL_PLANE_COUNT && strcmp(hl_plane_name(p), name) != 0)
-        p++;
-    return p;
-}
-
-/* Words of a report are looked up, so that no rank can fill the table with its own. */
 static void take_report(struct hl_controller *c, const struct hl_api_transfer_report *r)
 {
-    enum hl_plane plane = plane_by_name(r->plane);
-    enum hl_route_op op = hl_route_op_by_name(r->operation);
-    enum hl_route_path path = hl_route_path_by_name(r->path);
-    enum hl_route_reason reason = hl_route_reason_by_name(r->reason);
-    if (plane == HL_PLANE_COUNT || op == HL_ROUTE_OP_COUNT || path == HL_PATH_COUNT ||
-        reason == HL_REASON_COUNT)
-        return;
-    struct hl_plane_stats *s = &c->ranks[plane];
-    hl_path_add(hl_route_op_name(op), hl_route_path_name(path), hl_route_reason_name(reason),
-                r->failed, r->ops, r->bytes);
+    struct hl_plane_stats *s = &c->ranks[r->plane];
+    hl_path_add(hl_api_operation_name(r->operation), hl_api_route_path_name(r->path),
+                hl_api_route_reason_name(r->reason), r->failed, r->ops, r->bytes);
     s->ops[r->sent] += r->ops;
     s->bytes[r->sent] += r->bytes;
     s->failed += r->failed ? r->ops : 0;
@@ -37,6 +19,7 @@ static void take_report(struct hl_controller *c, const struct hl_api_transfer_re
         s->latency[i] += r->latency.items[i];
 }
 
+/* Words of a report are looked up, so that no rank can fill the table with its own. */
 static void take_fault(const struct hl_api_fault_report *r)
 {
     static const char *const causes[] = {"duplicate", "reordered",      "wrong-size",  "foreign",
@@ -58,12 +41,13 @@ void metrics_report(struct hl_controller *c, const struct hl_api_controller_repo
 
 static void count_jobs(struct hl_controller *c, struct hl_buf *out)
 {
-    unsigned count[HL_JOB_STATE_COUNT] = {0};
+    unsigned count[HL_API_JOB_STATE_COUNT] = {0};
     for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
         count[j->run.state]++;
     hl_metric_family(out, "helios_jobs", "gauge", "Jobs by state.");
-    for (int s = 0; s < HL_JOB_STATE_COUNT; s++)
-        (void)hl_buf_printf(out, "helios_jobs{state=\"%s\"} %u\n", hl_job_state_name(s), count[s]);
+    for (int s = 0; s < HL_API_JOB_STATE_COUNT; s++)
+        (void)hl_buf_printf(out, "helios_jobs{state=\"%s\"} %u\n", hl_api_job_state_name(s),
+                            count[s]);
 }
 
 hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)

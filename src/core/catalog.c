@@ -304,9 +304,8 @@ static hl_status load_version(struct hl_catalog *c, const char *key, const json_
     snprintf(name, sizeof(name), "%.*s", (int)(slash - key - 8), key + 8);
     struct hl_model_rec *m;
     HL_TRY(hl_catalog_model(c, name, &m));
-    struct hl_version_rec *v = hl_version_rec_from_json(value);
-    if (v == NULL)
-        return hl_fail(HL_ENOMEM, "version record");
+    struct hl_version_rec *v;
+    HL_TRY(hl_version_rec_from_json(value, &v));
     v->model = m;
     version_record_key(v, own, sizeof(own));
     hl_status st = strcmp(own, key) == 0 ? HL_OK : fail_key(own);
@@ -430,7 +429,8 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
         goto fail;
     }
     v->model = m;
-    v->state = HL_VERSION_VISIBLE;
+    v->state = HL_API_VERSION_STATE_VISIBLE;
+    v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* it makes the layout */
     v->created_ms = v->visible_ms = done->now_ms;
     v->import_seconds = done->seconds;
     st = hl_shards_parse(c, v, &done->shards, -1, &list);

@@ -58,20 +58,14 @@ struct hl_shard_rec {
     UT_hash_handle hh; /* in catalog->shards, by id */
 };
 
-enum hl_version_state {
-    HL_VERSION_OPEN = HL_API_VERSION_STATE_OPEN,
-    HL_VERSION_VISIBLE = HL_API_VERSION_STATE_VISIBLE,
-    HL_VERSION_FAILED = HL_API_VERSION_STATE_FAILED,
-};
-
 struct hl_version_rec {
     int64_t number;
-    enum hl_version_state state;
+    enum hl_api_version_state state;
     int64_t step;
     char job[96];
     int attempt;
     int world;
-    enum hl_layout_check check;
+    enum hl_api_layout_check check;
     int64_t created_ms;
     int64_t touched_ms; /* last begin or commit; not stored */
     int64_t visible_ms;
@@ -192,7 +186,7 @@ struct hl_version_begin {
     int rank;
     int world;
     uint64_t token; /* of this save of this rank, the same when the message is repeated; 0 = none */
-    enum hl_layout_check check;
+    enum hl_api_layout_check check;
     int64_t now_ms;
 };
 

@@ -39,7 +39,7 @@ static hl_status version_of_key(struct hl_model_rec *m, int64_t number, struct h
         if (v == NULL)
             return hl_fail(HL_ENOMEM, "out of memory allocating a version record");
         v->model = m;
-        v->state = HL_VERSION_VISIBLE;
+        v->state = HL_API_VERSION_STATE_VISIBLE;
         v->damaged = true;
         v->next = *at;
         *at = v;
@@ -94,8 +94,8 @@ static void check_loaded(struct hl_version_rec *v)
 {
     v->records_missing =
         v->stated_shards > (int64_t)v->shard_count ? (size_t)v->stated_shards - v->shard_count : 0;
-    v->records_differ = hl_version_damaged_records(v) == 0 && v->state == HL_VERSION_VISIBLE &&
-                        v->stated_sum >= 0 &&
+    v->records_differ = hl_version_damaged_records(v) == 0 &&
+                        v->state == HL_API_VERSION_STATE_VISIBLE && v->stated_sum >= 0 &&
                         v->stated_sum != hl_shards_sum(v->shards, v->shard_count);
 }
 

@@ -65,19 +65,6 @@ void hl_model_rec_free(struct hl_model_rec *m)
     free(m);
 }
 
-const char *hl_version_state_name(enum hl_version_state state)
-{
-    return hl_api_version_state_name((enum hl_api_version_state)state);
-}
-
-static enum hl_version_state state_parse(const char *name)
-{
-    for (size_t i = 0; i < HL_ARRAY_LEN(hl_api_version_state_names); i++)
-        if (strcmp(name, hl_api_version_state_names[i]) == 0)
-            return (enum hl_version_state)i;
-    return HL_VERSION_OPEN;
-}
-
 json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
 {
     return json_pack("{s:s s:s s:I s:i s:i s:s s:I s:I s:i s:s s:s s:I s:I}", "id",
@@ -107,7 +94,7 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
         .state = s->damaged ? HL_API_SHARD_STATE_DAMAGED
                  : s->lost  ? HL_API_SHARD_STATE_LOST
                             : HL_API_SHARD_STATE_SEALED,
-        .location = s->archived && s->missed > 0 ? "L4" : "L3",
+        .location = s->archived && s->missed > 0 ? HL_API_TIER_L4 : HL_API_TIER_L3,
         .accesses = s->accesses,
         .last_access_ms = s->last_access_ms,
     };
@@ -171,26 +158,31 @@ json_t *hl_version_rec_store(const struct hl_version_rec *v, struct hl_shards_st
         if (v->committed[i])
             json_array_append_new(ranks, json_integer(i));
     return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:I s:o}", "version",
-                     (json_int_t)v->number, "state", hl_version_state_name(v->state), "step",
+                     (json_int_t)v->number, "state", hl_api_version_state_name(v->state), "step",
                      (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world,
-                     "check", hl_layout_check_name(v->check), "createdMs",
+                     "check", hl_api_layout_check_name(v->check), "createdMs",
                      (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
                      "importSeconds", v->import_seconds, "meta", v->meta, "error",
                      v->error != NULL ? v->error : "", "shards", (json_int_t)stated.count,
                      "shardsSum", (json_int_t)stated.sum, "committed", ranks);
 }
 
-struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
+hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **out)
 {
+    enum hl_api_version_state state;
+    if (hl_api_version_state_parse(hl_json_str(value, "state", ""), &state) != HL_OK)
+        return hl_fail_prefix(HL_ECORRUPT, "record of a version: ");
+    enum hl_api_layout_check check; /* records without one are older than it */
+    if (hl_api_layout_check_parse(hl_json_str(value, "check", "unchecked"), &check) != HL_OK)
+        return hl_fail_prefix(HL_ECORRUPT, "record of a version: ");
     struct hl_version_rec *v =
         hl_version_rec_new(hl_json_int(value, "version", 0), (int)hl_json_int(value, "world", 0));
     if (v == NULL)
-        return NULL;
-    v->state = state_parse(hl_json_str(value, "state", ""));
+        return hl_fail(HL_ENOMEM, "out of memory reading the record of a version");
+    v->state = state;
+    v->check = check;
     v->stated_shards = hl_json_int(value, "shards", -1);
     v->stated_sum = hl_json_int(value, "shardsSum", -1);
-    if (hl_layout_check_parse(hl_json_str(value, "check", "unchecked"), &v->check) != HL_OK)
-        v->check = HL_LAYOUT_EXACT; /* of a later release: the strictest we know */
     const char *error = hl_json_str(value, "error", "");
     v->error = error[0] != '\0' ? hl_text_copy(error) : NULL;
     v->step = hl_json_int(value, "step", 0);
@@ -210,7 +202,8 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
             v->committed_count++;
         }
     }
-    return v;
+    *out = v;
+    return HL_OK;
 }
 
 struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
@@ -221,11 +214,11 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
     for (size_t i = 0; i < v->shard_count; i++)
         bytes += v->shards[i]->size_bytes;
     const char *error = v->error != NULL ? v->error : "";
-    if (v->state == HL_VERSION_VISIBLE)
+    if (v->state == HL_API_VERSION_STATE_VISIBLE)
         error = hl_arena_strdup(arena, hl_version_trouble(v, trouble, sizeof(trouble)));
     return (struct hl_api_model_version){
         .version = v->number,
-        .state = (enum hl_api_version_state)v->state,
+        .state = v->state,
         .step = v->step,
         .job = v->job,
         .created_ms = v->created_ms,
@@ -235,7 +228,8 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
         .meta = v->meta,
         .error = error,
         .import_seconds = v->import_seconds,
-        .committed_ranks = v->state == HL_VERSION_FAILED ? 0 : (uint32_t)v->committed_count,
+        .committed_ranks =
+            v->state == HL_API_VERSION_STATE_FAILED ? 0 : (uint32_t)v->committed_count,
         .world = (uint32_t)v->world,
         .lost_shards = (uint32_t)hl_version_lost(v),
     };

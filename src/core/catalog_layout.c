@@ -19,8 +19,8 @@ static hl_status oldest_visible(const struct hl_model_rec *m, const struct hl_ve
     bool visible = false;
     *out = NULL;
     for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-        visible |= v->state == HL_VERSION_VISIBLE;
-        if (v->state == HL_VERSION_VISIBLE && hl_version_has_all_records(v))
+        visible |= v->state == HL_API_VERSION_STATE_VISIBLE;
+        if (v->state == HL_API_VERSION_STATE_VISIBLE && hl_version_has_all_records(v))
             *out = v;
     }
     if (visible && *out == NULL)
@@ -73,7 +73,7 @@ static const struct hl_shard_rec *find_listed(struct hl_shard_rec *const *list, 
 }
 
 static hl_status compare_part(const struct hl_shard_rec *want, const struct hl_shard_rec *got,
-                              enum hl_layout_check check)
+                              enum hl_api_layout_check check)
 {
     if (want->layout != NULL && got->layout != NULL)
         return hl_layout_compare(want->layout, got->layout, check);
@@ -83,7 +83,7 @@ static hl_status compare_part(const struct hl_shard_rec *want, const struct hl_s
 }
 
 static hl_status check_shard(const struct hl_version_rec *base, const struct hl_shard_rec *s,
-                             enum hl_layout_check check)
+                             enum hl_api_layout_check check)
 {
     struct hl_part part = hl_part_of(s->part);
     if (part.kind == HL_PART_EXTRA)
@@ -156,7 +156,7 @@ hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *
 {
     const struct hl_version_rec *base;
     HL_TRY(check_twice(v, list, n));
-    if (v->check == HL_LAYOUT_UNCHECKED)
+    if (v->check == HL_API_LAYOUT_CHECK_UNCHECKED)
         return HL_OK;
     HL_TRY(oldest_visible(v->model, &base));
     if (base == NULL)

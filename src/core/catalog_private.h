@@ -5,7 +5,7 @@
 #include "core/catalog.h"
 
 struct hl_model_rec *hl_model_rec_from_json(const json_t *value);
-struct hl_version_rec *hl_version_rec_from_json(const json_t *value);
+hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **out) HL_CHECK;
 /* NULL when a member is missing or bad; says which in hl_error_text(). */
 struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value);
 struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard);
@@ -23,7 +23,6 @@ void hl_version_rec_free(struct hl_version_rec *v);
 struct hl_version_rec *hl_version_rec_new(int64_t number, int world);
 void hl_shard_rec_free(struct hl_shard_rec *s);
 char *hl_text_copy(const char *s);
-const char *hl_version_state_name(enum hl_version_state state);
 
 /* catalog.c */
 /* The whole list or nothing, not linked; every id is new to the catalogue. */

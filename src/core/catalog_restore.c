@@ -108,13 +108,12 @@ static hl_status add_version(const struct hl_catalog *c, struct hl_catalog *fres
     struct hl_model_rec *m = NULL;
     HL_TRY(fresh_model(c, fresh, from, &m));
     const struct hl_version_rec *old = find_version(find_model(c, from->model), from->number);
-    if ((old != NULL && old->state == HL_VERSION_VISIBLE) || find_version(m, from->number) != NULL)
+    if ((old != NULL && old->state == HL_API_VERSION_STATE_VISIBLE) ||
+        find_version(m, from->number) != NULL)
         return hl_fail(HL_EEXIST, "version %" PRId64 " of '%s' is there already", from->number,
                        from->model);
-    struct hl_version_rec *v = hl_version_rec_from_json(from->version_rec);
-    if (v == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for version %" PRId64 " of '%s'", from->number,
-                       from->model);
+    struct hl_version_rec *v;
+    HL_TRY(hl_version_rec_from_json(from->version_rec, &v));
     insert_version(m, v);
     HL_TRY(add_shards(fresh, v, from->shards));
     return check_owners(c, v, old);

@@ -36,10 +36,10 @@ uint32_t hl_shards_sum(struct hl_shard_rec *const *list, size_t n)
 
 struct hl_shards_stated hl_version_stated(const struct hl_version_rec *v)
 {
-    size_t n = v->state == HL_VERSION_FAILED ? 0 : v->shard_count;
+    size_t n = v->state == HL_API_VERSION_STATE_FAILED ? 0 : v->shard_count;
     return (struct hl_shards_stated){
         .count = n,
-        .sum = v->state == HL_VERSION_VISIBLE ? (int64_t)hl_shards_sum(v->shards, n) : -1,
+        .sum = v->state == HL_API_VERSION_STATE_VISIBLE ? (int64_t)hl_shards_sum(v->shards, n) : -1,
     };
 }
 
@@ -81,7 +81,7 @@ const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t
 struct hl_version_rec *hl_catalog_newest(const struct hl_model_rec *m)
 {
     for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-        if (v->state == HL_VERSION_VISIBLE && hl_version_whole(v))
+        if (v->state == HL_API_VERSION_STATE_VISIBLE && hl_version_whole(v))
             return v;
     return NULL;
 }
@@ -93,7 +93,7 @@ const char *hl_catalog_skipped(const struct hl_model_rec *m, char *buf, size_t c
     char why[160];
     buf[0] = '\0';
     for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-        if (v->state != HL_VERSION_VISIBLE)
+        if (v->state != HL_API_VERSION_STATE_VISIBLE)
             continue;
         if (hl_version_whole(v))
             break;

@@ -66,7 +66,7 @@ static hl_status fail_failed(struct hl_catalog *c, struct hl_version_rec *v, int
 
 static bool version_is_of(const struct hl_version_rec *v, const struct hl_version_begin *b)
 {
-    return v->world > 0 && v->state != HL_VERSION_VISIBLE && v->step == b->step &&
+    return v->world > 0 && v->state != HL_API_VERSION_STATE_VISIBLE && v->step == b->step &&
            v->attempt == b->attempt && strcmp(v->job, b->job) == 0;
 }
 
@@ -115,8 +115,8 @@ static hl_status join_version(struct hl_version_rec *v, const struct hl_version_
                        "version %" PRId64
                        " of '%s' was begun with layout check '%s', and rank %d wants '%s': use the "
                        "same strict and any_dtype on every rank",
-                       v->number, v->model->name, hl_layout_check_name(v->check), b->rank,
-                       hl_layout_check_name(b->check));
+                       v->number, v->model->name, hl_api_layout_check_name(v->check), b->rank,
+                       hl_api_layout_check_name(b->check));
     if (v->begun == NULL)
         v->begun = calloc((size_t)v->world, sizeof(*v->begun));
     if (v->begun == NULL)
@@ -159,7 +159,7 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
                        "be saved to it; restore the store from a backup",
                        m->name);
     struct hl_version_rec *v = find_begun(m, b);
-    if (v != NULL && v->state == HL_VERSION_FAILED && b->rank < v->world)
+    if (v != NULL && v->state == HL_API_VERSION_STATE_FAILED && b->rank < v->world)
         return fail_failed(c, v, b->rank, commit, arg);
     if (v != NULL) {
         HL_TRY(join_version(v, b));
@@ -214,7 +214,7 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     if (meta != NULL)
         v->meta = meta;
     if (v->committed_count == v->world) {
-        v->state = HL_VERSION_VISIBLE;
+        v->state = HL_API_VERSION_STATE_VISIBLE;
         v->visible_ms = p->now_ms;
     }
     hl_status st = hl_version_describe(&records, v, list, n);
@@ -224,7 +224,7 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     if (st != HL_OK) {
         v->committed[p->rank] = 0;
         v->committed_count--;
-        v->state = HL_VERSION_OPEN;
+        v->state = HL_API_VERSION_STATE_OPEN;
         v->meta = old_meta;
         free(meta);
         return st;
@@ -244,8 +244,8 @@ void hl_catalog_shift(struct hl_catalog *c, int64_t stepped_ms)
 
 bool hl_catalog_completes(const struct hl_version_rec *v, int rank)
 {
-    return v->state == HL_VERSION_OPEN && rank >= 0 && rank < v->world && !v->committed[rank] &&
-           v->committed_count + 1 == v->world;
+    return v->state == HL_API_VERSION_STATE_OPEN && rank >= 0 && rank < v->world &&
+           !v->committed[rank] && v->committed_count + 1 == v->world;
 }
 
 hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_commit *p,
@@ -261,7 +261,7 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
     if (p->rank < 0 || p->rank >= v->world)
         return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, p->rank,
                        v->world, v->number);
-    if (v->state == HL_VERSION_FAILED)
+    if (v->state == HL_API_VERSION_STATE_FAILED)
         return fail_failed(c, v, p->rank, commit, arg);
     if (v->committed[p->rank])
         return check_repeated(c, p);
@@ -282,7 +282,7 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
     }
     free(list);
     v->touched_ms = p->now_ms;
-    if (v->state == HL_VERSION_VISIBLE) {
+    if (v->state == HL_API_VERSION_STATE_VISIBLE) {
         free(v->begun);
         v->begun = NULL;
     }
@@ -313,12 +313,12 @@ static hl_status fail_version(struct hl_catalog *c, const struct hl_version_aban
     if (list == NULL)
         return hl_fail(HL_ENOMEM, "list of %zu ids", v->shard_count);
     unsigned char had_committed = v->committed[a->rank];
-    v->state = HL_VERSION_FAILED;
+    v->state = HL_API_VERSION_STATE_FAILED;
     v->error = error;
     v->committed[a->rank] = 1;
     hl_status st = keep_failed(v, commit, arg);
     if (st != HL_OK) {
-        v->state = HL_VERSION_OPEN;
+        v->state = HL_API_VERSION_STATE_OPEN;
         v->error = NULL;
         v->committed[a->rank] = had_committed;
         free(list);
@@ -355,13 +355,13 @@ hl_status hl_catalog_abandon(struct hl_catalog *c, const struct hl_version_aband
 {
     struct hl_version_rec *v = a->version;
     uint64_t bytes = 0;
-    if (v->state == HL_VERSION_VISIBLE)
+    if (v->state == HL_API_VERSION_STATE_VISIBLE)
         return hl_fail(HL_ECONFLICT, "version %" PRId64 " of '%s' is visible and can't be given up",
                        v->number, v->model->name);
     if (a->rank < 0 || a->rank >= v->world)
         return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, a->rank,
                        v->world, v->number);
-    if (v->state == HL_VERSION_FAILED) {
+    if (v->state == HL_API_VERSION_STATE_FAILED) {
         *ids = NULL;
         *id_count = 0;
         return tell_failed(c, v, a->rank, commit, arg);

@@ -22,7 +22,7 @@
 /* node: who it is, NULL at the L3 host. host: the same text = the same machine, "" = unknown.
  * device: "" = any. */
 struct hl_copy_place {
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     const void *node;
     const char *host;
     const char *device;
@@ -44,9 +44,9 @@ struct hl_copy_move {
 bool hl_copy_same_place(const struct hl_copy_place *a, const struct hl_copy_place *b);
 /* Small is near. A copy that is to be sent needs an L2 to be sent from. */
 int hl_copy_distance(const struct hl_copy_place *from, const struct hl_copy_place *goal,
-                     enum hl_route_op op);
+                     enum hl_api_operation op);
 /* From `at` towards `goal`; `copied`: a step was made, so that being there is the end. */
 struct hl_copy_move hl_copy_next(const struct hl_copy_place *at, const struct hl_copy_place *goal,
-                                 enum hl_route_op op, bool copied);
+                                 enum hl_api_operation op, bool copied);
 
 #endif

@@ -7,7 +7,7 @@ static bool has_begun_on(const struct hl_jobrun *run, const char *node)
 {
     for (int i = 0; i < run->container_count; i++) {
         const struct hl_jobrun_container *k = &run->containers[i];
-        if (k->state != HL_CONTAINER_WANTED && strcmp(k->node, node) == 0)
+        if (k->state != HL_API_CONTAINER_STATE_WANTED && strcmp(k->node, node) == 0)
             return true;
     }
     return false;
@@ -17,22 +17,25 @@ int64_t hl_jobrun_patience_ms(const struct hl_jobrun *run, const char *node,
                               const struct hl_patience *patience)
 {
     int64_t ms = patience->job_ms >= 0 ? patience->job_ms : patience->default_ms;
-    bool saves = run->state != HL_JOB_STOPPING && has_begun_on(run, node);
+    bool saves = run->state != HL_API_JOB_STATE_STOPPING && has_begun_on(run, node);
     return saves && ms > patience->lost_ms ? ms : patience->lost_ms;
 }
 
 bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *node, bool starting)
 {
     const struct hl_jobrun_container *k = &run->containers[index];
-    bool confirmed = k->state == HL_CONTAINER_STARTING || k->state == HL_CONTAINER_RUNNING;
+    bool confirmed =
+        k->state == HL_API_CONTAINER_STATE_STARTING || k->state == HL_API_CONTAINER_STATE_RUNNING;
     /* While the job stops, nobody repeats a start that has failed. */
-    bool given_up = k->state == HL_CONTAINER_WANTED && run->state == HL_JOB_STOPPING && !starting;
+    bool given_up = k->state == HL_API_CONTAINER_STATE_WANTED &&
+                    run->state == HL_API_JOB_STATE_STOPPING && !starting;
     return (confirmed || given_up) && strcmp(k->node, node) == 0;
 }
 
-bool hl_container_is_stray(const struct hl_jobrun *run, int attempt, enum hl_container_state state)
+bool hl_container_is_stray(const struct hl_jobrun *run, int attempt,
+                           enum hl_api_container_state state)
 {
-    if (state != HL_CONTAINER_RUNNING && state != HL_CONTAINER_STARTING)
+    if (state != HL_API_CONTAINER_STATE_RUNNING && state != HL_API_CONTAINER_STATE_STARTING)
         return false;
     return run == NULL || attempt != run->attempt || hl_job_state_ended(run->state);
 }

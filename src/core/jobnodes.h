@@ -32,7 +32,8 @@ bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *nod
 
 /* A node reports a container that runs or starts, and nobody wants it: its job is not known (NULL)
  * or has ended, or is in another attempt. */
-bool hl_container_is_stray(const struct hl_jobrun *run, int attempt, enum hl_container_state state);
+bool hl_container_is_stray(const struct hl_jobrun *run, int attempt,
+                           enum hl_api_container_state state);
 
 /* A container that is over has been kept long enough; keep_ms 0 = for ever, finished_ms 0 = it is
  * not over. */

@@ -17,39 +17,9 @@ struct step {
 
 typedef void (*handler)(struct step *s);
 
-const char *hl_job_state_name(enum hl_job_state s)
+int hl_job_state_ended(enum hl_api_job_state s)
 {
-    return hl_api_job_state_name((enum hl_api_job_state)s);
-}
-
-hl_status hl_job_state_parse(const char *name, enum hl_job_state *out)
-{
-    for (int i = 0; i < HL_JOB_STATE_COUNT; i++)
-        if (strcmp(name, hl_api_job_state_names[i]) == 0) {
-            *out = (enum hl_job_state)i;
-            return HL_OK;
-        }
-    return hl_fail(HL_EINVAL, "unknown job state '%.64s'", name);
-}
-
-int hl_job_state_ended(enum hl_job_state s)
-{
-    return s >= HL_JOB_SUCCEEDED;
-}
-
-const char *hl_container_state_name(enum hl_container_state s)
-{
-    return hl_api_container_state_name((enum hl_api_container_state)s);
-}
-
-hl_status hl_container_state_parse(const char *name, enum hl_container_state *out)
-{
-    for (int i = 0; i < HL_CONTAINER_STATE_COUNT; i++)
-        if (strcmp(name, hl_api_container_state_names[i]) == 0) {
-            *out = (enum hl_container_state)i;
-            return HL_OK;
-        }
-    return hl_fail(HL_EINVAL, "unknown container state '%.64s'", name);
+    return s >= HL_API_JOB_STATE_SUCCEEDED;
 }
 
 /* A text that was cut must not end inside a character: JSON takes only whole ones. */
@@ -69,9 +39,9 @@ static void copy_text(char *to, size_t cap, const char *from)
         to[lead - 1] = '\0';
 }
 
-static int is_active(enum hl_container_state s)
+static int is_active(enum hl_api_container_state s)
 {
-    return s <= HL_CONTAINER_RUNNING;
+    return s <= HL_API_CONTAINER_STATE_RUNNING;
 }
 
 int hl_jobrun_active(const struct hl_jobrun *run)
@@ -150,7 +120,7 @@ static void release_containers(struct step *s)
     s->run->slots_held = 0;
 }
 
-static void finish_job(struct step *s, enum hl_job_state state)
+static void finish_job(struct step *s, enum hl_api_job_state state)
 {
     struct hl_jobrun *run = s->run;
     release_containers(s);
@@ -158,15 +128,15 @@ static void finish_job(struct step *s, enum hl_job_state state)
     run->goal = HL_GOAL_NONE;
     run->deadline_ms = 0;
     run->finished_ms = s->ev->now_ms;
-    record(s, hl_job_state_name(state), "%s",
-           *run->reason != '\0' ? run->reason : hl_job_state_name(state));
+    record(s, hl_api_job_state_name(state), "%s",
+           *run->reason != '\0' ? run->reason : hl_api_job_state_name(state));
 }
 
 static void restart_job(struct step *s)
 {
     struct hl_jobrun *run = s->run;
     release_containers(s);
-    run->state = HL_JOB_PENDING;
+    run->state = HL_API_JOB_STATE_PENDING;
     run->goal = HL_GOAL_NONE;
     run->deadline_ms = 0;
     run->attempt++;
@@ -184,7 +154,8 @@ static void stopped_yet(struct step *s)
     if (run->goal == HL_GOAL_RESTART)
         restart_job(s);
     else
-        finish_job(s, run->goal == HL_GOAL_CANCEL ? HL_JOB_CANCELLED : HL_JOB_FAILED);
+        finish_job(s, run->goal == HL_GOAL_CANCEL ? HL_API_JOB_STATE_CANCELLED
+                                                  : HL_API_JOB_STATE_FAILED);
 }
 
 static void stop_active(struct step *s)
@@ -198,7 +169,7 @@ static void stop_active(struct step *s)
 
 static void begin_stop(struct step *s, enum hl_job_goal goal)
 {
-    s->run->state = HL_JOB_STOPPING;
+    s->run->state = HL_API_JOB_STATE_STOPPING;
     s->run->goal = goal;
     stop_active(s);
     stopped_yet(s);
@@ -221,15 +192,16 @@ static void describe_failure(struct step *s, int index)
 {
     const struct hl_jobrun_container *c = &s->run->containers[index];
     char how[64];
-    if (c->state == HL_CONTAINER_STOPPED)
+    if (c->state == HL_API_CONTAINER_STATE_STOPPED)
         snprintf(how, sizeof(how), "was stopped from outside");
     else if (c->signal != 0)
         snprintf(how, sizeof(how), "was killed by signal %d", c->signal);
     else
         snprintf(how, sizeof(how), "failed with exit code %d", c->exit_code);
     set_reason(s->run, "container %d on %s %s%s%s", index, c->node,
-               *c->message != '\0' && c->state == HL_CONTAINER_FAILED ? "failed: " : how,
-               *c->message != '\0' && c->state != HL_CONTAINER_FAILED ? ": " : "", c->message);
+               *c->message != '\0' && c->state == HL_API_CONTAINER_STATE_FAILED ? "failed: " : how,
+               *c->message != '\0' && c->state != HL_API_CONTAINER_STATE_FAILED ? ": " : "",
+               c->message);
     record(s, "container-failed", "%s", s->run->reason);
 }
 
@@ -239,17 +211,17 @@ static void judge_containers(struct step *s)
     struct hl_jobrun *run = s->run;
     int succeeded = 0, up = 0;
     for (int i = 0; i < run->container_count; i++) {
-        enum hl_container_state st = run->containers[i].state;
-        if (st == HL_CONTAINER_FAILED || st == HL_CONTAINER_STOPPED) {
+        enum hl_api_container_state st = run->containers[i].state;
+        if (st == HL_API_CONTAINER_STATE_FAILED || st == HL_API_CONTAINER_STATE_STOPPED) {
             describe_failure(s, i);
             attempt_failed(s);
             return;
         }
-        succeeded += st == HL_CONTAINER_SUCCEEDED;
-        up += st == HL_CONTAINER_RUNNING || st == HL_CONTAINER_SUCCEEDED;
+        succeeded += st == HL_API_CONTAINER_STATE_SUCCEEDED;
+        up += st == HL_API_CONTAINER_STATE_RUNNING || st == HL_API_CONTAINER_STATE_SUCCEEDED;
     }
-    if (run->state == HL_JOB_STARTING && up == run->container_count) {
-        run->state = HL_JOB_RUNNING;
+    if (run->state == HL_API_JOB_STATE_STARTING && up == run->container_count) {
+        run->state = HL_API_JOB_STATE_RUNNING;
         run->deadline_ms = run->run_timeout_ms > 0 ? s->ev->now_ms + run->run_timeout_ms : 0;
         if (run->started_ms == 0)
             run->started_ms = s->ev->now_ms;
@@ -257,7 +229,7 @@ static void judge_containers(struct step *s)
         record(s, "running", "all %d containers run", run->container_count);
     }
     if (succeeded == run->container_count)
-        finish_job(s, HL_JOB_SUCCEEDED);
+        finish_job(s, HL_API_JOB_STATE_SUCCEEDED);
 }
 
 /* Takes over a status; states only go forward. A container that was given up with its node and is
@@ -266,12 +238,13 @@ static int take_status(struct step *s)
 {
     const struct hl_job_event *ev = s->ev;
     struct hl_jobrun_container *c = &s->run->containers[ev->index];
-    int back = c->state == HL_CONTAINER_LOST;
+    int back = c->state == HL_API_CONTAINER_STATE_LOST;
     if (!is_active(c->state) && !back)
         return 0;
     if (ev->container <= c->state && !back)
         return 0;
-    if (ev->container == HL_CONTAINER_WANTED || ev->container == HL_CONTAINER_LOST)
+    if (ev->container == HL_API_CONTAINER_STATE_WANTED ||
+        ev->container == HL_API_CONTAINER_STATE_LOST)
         return 0;
     c->state = ev->container;
     c->exit_code = ev->exit_code;
@@ -289,7 +262,7 @@ static int take_status(struct step *s)
 static void set_failed(struct step *s, int index, const char *message)
 {
     struct hl_jobrun_container *c = &s->run->containers[index];
-    c->state = HL_CONTAINER_FAILED;
+    c->state = HL_API_CONTAINER_STATE_FAILED;
     c->finished_ms = s->ev->now_ms;
     copy_text(c->message, sizeof(c->message), message);
 }
@@ -309,7 +282,7 @@ static int active_on_node(const struct step *s)
 static bool has_begun(const struct hl_jobrun *run)
 {
     for (int i = 0; i < run->container_count; i++)
-        if (run->containers[i].state != HL_CONTAINER_WANTED)
+        if (run->containers[i].state != HL_API_CONTAINER_STATE_WANTED)
             return true;
     return false;
 }
@@ -322,7 +295,7 @@ static int lose_node(struct step *s)
         struct hl_jobrun_container *c = &s->run->containers[i];
         if (!is_active(c->state) || strcmp(c->node, s->ev->node) != 0)
             continue;
-        c->state = HL_CONTAINER_LOST;
+        c->state = HL_API_CONTAINER_STATE_LOST;
         c->finished_ms = s->ev->now_ms;
         lost++;
     }
@@ -359,7 +332,7 @@ static void on_not_placed(struct step *s)
 static void on_placed(struct step *s)
 {
     struct hl_jobrun *run = s->run;
-    run->state = HL_JOB_STARTING;
+    run->state = HL_API_JOB_STATE_STARTING;
     run->reason[0] = '\0';
     run->slots_held = 1;
     run->deadline_ms = run->start_timeout_ms > 0 ? s->ev->now_ms + run->start_timeout_ms : 0;
@@ -392,7 +365,7 @@ static int list_may_be_older(const struct step *s)
 static void on_absent(struct step *s)
 {
     struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
-    if (c->state == HL_CONTAINER_WANTED) {
+    if (c->state == HL_API_CONTAINER_STATE_WANTED) {
         act_on(s->out, HL_JOB_DO_START, s->run->attempt, s->ev->index, c->node);
         return;
     }
@@ -407,7 +380,7 @@ static void on_absent_stopping(struct step *s)
     struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
     if (!is_active(c->state) || list_may_be_older(s))
         return;
-    c->state = HL_CONTAINER_STOPPED;
+    c->state = HL_API_CONTAINER_STATE_STOPPED;
     c->finished_ms = s->ev->now_ms;
     stopped_yet(s);
 }
@@ -458,7 +431,7 @@ static void on_node_lost_stopping(struct step *s)
 static void on_cancel_pending(struct step *s)
 {
     set_reason(s->run, "%s", s->ev->text != NULL ? s->ev->text : "cancelled");
-    finish_job(s, HL_JOB_CANCELLED);
+    finish_job(s, HL_API_JOB_STATE_CANCELLED);
 }
 
 static void on_cancel(struct step *s)
@@ -488,7 +461,7 @@ static void on_timer_starting(struct step *s)
         return;
     int up = 0;
     for (int i = 0; i < s->run->container_count; i++)
-        up += s->run->containers[i].state >= HL_CONTAINER_RUNNING;
+        up += s->run->containers[i].state >= HL_API_CONTAINER_STATE_RUNNING;
     set_reason(s->run, "only %d of %d containers started within %lld ms", up,
                s->run->container_count, (long long)s->run->start_timeout_ms);
     record(s, "timeout", "%s", s->run->reason);
@@ -512,15 +485,15 @@ static void on_timer_stopping(struct step *s)
 }
 
 /* clang-format off */
-static const handler handlers[HL_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
-    [HL_JOB_PENDING] = {
+static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
+    [HL_API_JOB_STATE_PENDING] = {
         [HL_JOB_EV_SUBMITTED] = on_submitted,
         [HL_JOB_EV_SLOTS] = on_slots,
         [HL_JOB_EV_PLACED] = on_placed,
         [HL_JOB_EV_NOT_PLACED] = on_not_placed,
         [HL_JOB_EV_CANCEL] = on_cancel_pending,
     },
-    [HL_JOB_STARTING] = {
+    [HL_API_JOB_STATE_STARTING] = {
         [HL_JOB_EV_CONTAINER] = on_status,
         [HL_JOB_EV_ABSENT] = on_absent,
         [HL_JOB_EV_NODE_SILENT] = on_node_silent,
@@ -529,7 +502,7 @@ static const handler handlers[HL_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
         [HL_JOB_EV_CANCEL] = on_cancel,
         [HL_JOB_EV_TIMER] = on_timer_starting,
     },
-    [HL_JOB_RUNNING] = {
+    [HL_API_JOB_STATE_RUNNING] = {
         [HL_JOB_EV_CONTAINER] = on_status,
         [HL_JOB_EV_ABSENT] = on_absent,
         [HL_JOB_EV_NODE_SILENT] = on_node_silent,
@@ -538,7 +511,7 @@ static const handler handlers[HL_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
         [HL_JOB_EV_CANCEL] = on_cancel,
         [HL_JOB_EV_TIMER] = on_timer_running,
     },
-    [HL_JOB_STOPPING] = {
+    [HL_API_JOB_STATE_STOPPING] = {
         [HL_JOB_EV_CONTAINER] = on_status_stopping,
         [HL_JOB_EV_ABSENT] = on_absent_stopping,
         [HL_JOB_EV_NODE_LOST] = on_node_lost_stopping,
@@ -558,8 +531,8 @@ static int is_stale(struct step *s)
     const struct hl_jobrun *run = s->run;
     if (ev->kind != HL_JOB_EV_CONTAINER && ev->kind != HL_JOB_EV_ABSENT)
         return 0;
-    int placed = run->state == HL_JOB_STARTING || run->state == HL_JOB_RUNNING ||
-                 run->state == HL_JOB_STOPPING;
+    int placed = run->state == HL_API_JOB_STATE_STARTING ||
+                 run->state == HL_API_JOB_STATE_RUNNING || run->state == HL_API_JOB_STATE_STOPPING;
     if (placed && ev->attempt == run->attempt && ev->index >= 0 && ev->index < run->container_count)
         return 0;
     if (ev->kind == HL_JOB_EV_CONTAINER && is_active(ev->container))
@@ -570,10 +543,10 @@ static int is_stale(struct step *s)
 /* Everything of PLACED that can fail, before anything is changed. */
 static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
 {
-    if (run->state != HL_JOB_PENDING || plan == NULL || !plan->feasible ||
+    if (run->state != HL_API_JOB_STATE_PENDING || plan == NULL || !plan->feasible ||
         plan->container_count < 1)
         return hl_fail(HL_ECONFLICT, "job %s is %s and takes no plan", run->id,
-                       hl_job_state_name(run->state));
+                       hl_api_job_state_name(run->state));
     struct hl_jobrun_container *list = calloc((size_t)plan->container_count, sizeof(*list));
     if (list == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating %d containers", plan->container_count);
@@ -618,14 +591,16 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out)
 {
     HL_TRY(actions_reserve(out, actions_of(run, NULL)));
-    if (run->state == HL_JOB_PENDING)
+    if (run->state == HL_API_JOB_STATE_PENDING)
         (void)actions_add(out, HL_JOB_DO_PLACE, run->attempt);
     for (int i = 0; i < run->container_count; i++) {
         const struct hl_jobrun_container *c = &run->containers[i];
-        int unconfirmed = c->state == HL_CONTAINER_WANTED || c->state == HL_CONTAINER_STARTING;
-        if ((run->state == HL_JOB_STARTING || run->state == HL_JOB_RUNNING) && unconfirmed)
+        int unconfirmed = c->state == HL_API_CONTAINER_STATE_WANTED ||
+                          c->state == HL_API_CONTAINER_STATE_STARTING;
+        if ((run->state == HL_API_JOB_STATE_STARTING || run->state == HL_API_JOB_STATE_RUNNING) &&
+            unconfirmed)
             act_on(out, HL_JOB_DO_START, run->attempt, i, c->node);
-        if (run->state == HL_JOB_STOPPING && is_active(c->state))
+        if (run->state == HL_API_JOB_STATE_STOPPING && is_active(c->state))
             act_on(out, HL_JOB_DO_STOP, run->attempt, i, c->node);
     }
     return HL_OK;
@@ -639,7 +614,7 @@ int64_t hl_jobrun_next_ms(const struct hl_jobrun *run)
 void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_ms)
 {
     if (run->deadline_ms > 0)
-        run->deadline_ms += stepped_ms + (run->state == HL_JOB_RUNNING ? 0 : paused_ms);
+        run->deadline_ms += stepped_ms + (run->state == HL_API_JOB_STATE_RUNNING ? 0 : paused_ms);
     for (int i = 0; i < run->container_count; i++)
         if (run->containers[i].confirmed_ms > 0)
             run->containers[i].confirmed_ms += stepped_ms + paused_ms;
@@ -649,7 +624,7 @@ hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opt
 {
     if (strlen(opts->id) > HL_JOB_ID_MAX)
         return hl_fail(HL_EINVAL, "job id '%.100s' is too long", opts->id);
-    *run = (struct hl_jobrun){.state = HL_JOB_PENDING,
+    *run = (struct hl_jobrun){.state = HL_API_JOB_STATE_PENDING,
                               .attempt = 1,
                               .max_restarts = opts->max_restarts,
                               .restart_lost = opts->restart_lost,

@@ -37,41 +37,15 @@
 /* A list without a container that was confirmed less than this ago may have been made before it. */
 #define HL_JOB_ABSENT_GRACE_MS 3000
 
-enum hl_job_state {
-    HL_JOB_PENDING = HL_API_JOB_STATE_PENDING,
-    HL_JOB_STARTING = HL_API_JOB_STATE_STARTING,
-    HL_JOB_RUNNING = HL_API_JOB_STATE_RUNNING,
-    HL_JOB_STOPPING = HL_API_JOB_STATE_STOPPING,
-    HL_JOB_SUCCEEDED = HL_API_JOB_STATE_SUCCEEDED,
-    HL_JOB_FAILED = HL_API_JOB_STATE_FAILED,
-    HL_JOB_CANCELLED = HL_API_JOB_STATE_CANCELLED,
-    HL_JOB_STATE_COUNT
-};
-
 /* Why it is stopping: what comes after. */
 enum hl_job_goal { HL_GOAL_NONE, HL_GOAL_RESTART, HL_GOAL_FAIL, HL_GOAL_CANCEL };
 
-enum hl_container_state {
-    HL_CONTAINER_WANTED = HL_API_CONTAINER_STATE_WANTED,
-    HL_CONTAINER_STARTING = HL_API_CONTAINER_STATE_STARTING,
-    HL_CONTAINER_RUNNING = HL_API_CONTAINER_STATE_RUNNING,
-    HL_CONTAINER_SUCCEEDED = HL_API_CONTAINER_STATE_SUCCEEDED,
-    HL_CONTAINER_FAILED = HL_API_CONTAINER_STATE_FAILED,
-    HL_CONTAINER_STOPPED = HL_API_CONTAINER_STATE_STOPPED,
-    HL_CONTAINER_LOST = HL_API_CONTAINER_STATE_LOST,
-    HL_CONTAINER_STATE_COUNT
-};
-
-const char *hl_job_state_name(enum hl_job_state s);
-hl_status hl_job_state_parse(const char *name, enum hl_job_state *out) HL_CHECK;
-int hl_job_state_ended(enum hl_job_state s);
-const char *hl_container_state_name(enum hl_container_state s);
-hl_status hl_container_state_parse(const char *name, enum hl_container_state *out) HL_CHECK;
+int hl_job_state_ended(enum hl_api_job_state s);
 
 struct hl_jobrun_container {
     char node[HL_NODE_NAME_MAX + 1];
     int numa_id;
-    enum hl_container_state state;
+    enum hl_api_container_state state;
     int exit_code;
     int signal;
     char message[HL_JOB_TEXT_MAX];
@@ -81,7 +55,7 @@ struct hl_jobrun_container {
 
 struct hl_jobrun {
     char id[HL_JOB_ID_MAX + 1];
-    enum hl_job_state state;
+    enum hl_api_job_state state;
     enum hl_job_goal goal;
     char reason[HL_JOB_TEXT_MAX]; /* why it waits, stops or failed */
     int attempt;                  /* 1, 2, ...: the one placed, or to be placed next */
@@ -133,7 +107,7 @@ struct hl_job_event {
     int index;
     const char *node;
     const char *text; /* message of a container too */
-    enum hl_container_state container;
+    enum hl_api_container_state container;
     int exit_code;
     int signal;
     struct hl_plan *plan;

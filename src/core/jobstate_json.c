@@ -10,10 +10,10 @@ static const char *const goal_names[] = {"none", "restart", "fail", "cancel"};
 
 static json_t *container_to_json(const struct hl_jobrun_container *c)
 {
-    return json_pack("{s:s, s:i, s:i, s:s, s:I, s:I}", "state", hl_container_state_name(c->state),
-                     "exitCode", c->exit_code, "signal", c->signal, "message", c->message,
-                     "startedMs", (json_int_t)c->started_ms, "finishedMs",
-                     (json_int_t)c->finished_ms);
+    return json_pack("{s:s, s:i, s:i, s:s, s:I, s:I}", "state",
+                     hl_api_container_state_name(c->state), "exitCode", c->exit_code, "signal",
+                     c->signal, "message", c->message, "startedMs", (json_int_t)c->started_ms,
+                     "finishedMs", (json_int_t)c->finished_ms);
 }
 
 struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun *run,
@@ -28,7 +28,7 @@ struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun 
         hl_container_id(run->id, run->containers_attempt, (int)i, id, sizeof(id));
         list.items[list.count++] =
             (struct hl_api_container_status){.id = hl_arena_strdup(arena, id),
-                                             .state = (enum hl_api_container_state)c->state,
+                                             .state = c->state,
                                              .exit_code = c->exit_code,
                                              .signal = c->signal,
                                              .message = c->message,
@@ -57,7 +57,7 @@ json_t *hl_jobrun_to_json(const struct hl_jobrun *run)
     json_t *doc = json_pack(
         "{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:b, "
         "s:o}",
-        "id", run->id, "state", hl_job_state_name(run->state), "goal", goal_names[run->goal],
+        "id", run->id, "state", hl_api_job_state_name(run->state), "goal", goal_names[run->goal],
         "reason", run->reason, "attempt", run->attempt, "maxRestarts", run->max_restarts,
         "restarts", run->restarts, "nodeLosses", run->node_losses, "startTimeoutMs",
         (json_int_t)run->start_timeout_ms, "runTimeoutMs", (json_int_t)run->run_timeout_ms,
@@ -81,17 +81,18 @@ static hl_status read_names(const json_t *doc, struct hl_jobrun *run)
     int g = 0;
     while (g < (int)HL_ARRAY_LEN(goal_names) && strcmp(goal, goal_names[g]) != 0)
         g++;
-    if (g == (int)HL_ARRAY_LEN(goal_names) || hl_job_state_parse(state, &run->state) != HL_OK)
-        return hl_fail(HL_ECORRUPT, "record of a job: state '%.32s' or goal '%.32s' is unknown",
-                       state, goal);
+    if (g == (int)HL_ARRAY_LEN(goal_names))
+        return hl_fail(HL_ECORRUPT, "record of a job: unknown goal '%.32s'", goal);
+    if (hl_api_job_state_parse(state, &run->state) != HL_OK)
+        return hl_fail_prefix(HL_ECORRUPT, "record of a job: ");
     run->goal = (enum hl_job_goal)g;
     return HL_OK;
 }
 
 static hl_status read_container(const json_t *v, struct hl_jobrun_container *c)
 {
-    if (hl_container_state_parse(hl_json_str(v, "state", ""), &c->state) != HL_OK)
-        return hl_fail(HL_ECORRUPT, "record of a job: a container has no known state");
+    if (hl_api_container_state_parse(hl_json_str(v, "state", ""), &c->state) != HL_OK)
+        return hl_fail_prefix(HL_ECORRUPT, "record of a job: ");
     snprintf(c->node, sizeof(c->node), "%s", hl_json_str(v, "node", ""));
     snprintf(c->message, sizeof(c->message), "%s", hl_json_str(v, "message", ""));
     c->numa_id = (int)hl_json_int(v, "numaId", 0);
@@ -114,8 +115,8 @@ static hl_status read_lists(const json_t *doc, struct hl_jobrun *run)
         HL_TRY(read_container(v, &run->containers[i]));
     if (plan != NULL)
         HL_TRY(hl_plan_from_json(plan, &run->plan));
-    int held = run->state == HL_JOB_STARTING || run->state == HL_JOB_RUNNING ||
-               run->state == HL_JOB_STOPPING;
+    int held = run->state == HL_API_JOB_STATE_STARTING || run->state == HL_API_JOB_STATE_RUNNING ||
+               run->state == HL_API_JOB_STATE_STOPPING;
     if (held && (run->plan == NULL || run->plan->container_count != run->container_count))
         return hl_fail(HL_ECORRUPT, "record of job %s: plan and containers differ", run->id);
     return HL_OK;

@@ -9,30 +9,6 @@
 
 #define LAYOUT_MAX ((size_t)1 << 28)
 
-static const char *const check_names[HL_LAYOUT_CHECK_COUNT] = {
-    [HL_LAYOUT_UNCHECKED] = "unchecked",
-    [HL_LAYOUT_ANY_DTYPE] = "any-dtype",
-    [HL_LAYOUT_EXACT] = "exact",
-};
-
-const char *hl_layout_check_name(enum hl_layout_check check)
-{
-    return check_names[check];
-}
-
-hl_status hl_layout_check_parse(const char *name, enum hl_layout_check *out)
-{
-    if (name[0] == '\0')
-        name = check_names[HL_LAYOUT_EXACT];
-    for (int i = 0; i < HL_LAYOUT_CHECK_COUNT; i++) {
-        if (strcmp(name, check_names[i]) == 0) {
-            *out = (enum hl_layout_check)i;
-            return HL_OK;
-        }
-    }
-    return hl_fail(HL_EINVAL, "layout check '%.40s' must be exact, any-dtype or unchecked", name);
-}
-
 /* ---- writing --------------------------------------------------------------------------------- */
 
 static bool name_is_plain(const char *name)
@@ -172,18 +148,18 @@ bool hl_layout_has(const char *layout, const char *name, size_t len)
 }
 
 static bool line_matches(const struct line *want, const struct line *got,
-                         enum hl_layout_check check)
+                         enum hl_api_layout_check check)
 {
     return text_order(want->shape, want->shape_len, got->shape, got->shape_len) == 0 &&
-           (check != HL_LAYOUT_EXACT ||
+           (check != HL_API_LAYOUT_CHECK_EXACT ||
             text_order(want->dtype, want->dtype_len, got->dtype, got->dtype_len) == 0);
 }
 
 /* What came and does not belong is said before what is missing: it is often the same, misspelt. */
-hl_status hl_layout_compare(const char *want, const char *got, enum hl_layout_check check)
+hl_status hl_layout_compare(const char *want, const char *got, enum hl_api_layout_check check)
 {
     struct line w, g, missing = {0};
-    if (check == HL_LAYOUT_UNCHECKED || strcmp(want, got) == 0)
+    if (check == HL_API_LAYOUT_CHECK_UNCHECKED || strcmp(want, got) == 0)
         return HL_OK;
     for (;;) {
         bool more_w = line_read(want, &w), more_g = line_read(got, &g);

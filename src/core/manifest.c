@@ -68,7 +68,7 @@ static json_t *shard_json(const struct hl_shard_rec *s)
 
 hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluster, char **out)
 {
-    if (v->state != HL_VERSION_VISIBLE)
+    if (v->state != HL_API_VERSION_STATE_VISIBLE)
         return hl_fail(HL_EINVAL, "version %" PRId64 " of '%s' is not visible: it has no manifest",
                        v->number, v->model->name);
     json_t *shards = json_array();

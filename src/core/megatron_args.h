@@ -21,7 +21,7 @@
 
 struct hl_megatron_args {
     const char *config; /* JSON of hl_partition_config */
-    enum hl_naming naming;
+    enum hl_api_layer_naming naming;
     enum hl_dtype dtype; /* of the weights */
     int64_t iteration;
 };

@@ -19,25 +19,9 @@ static const struct norm {
     {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_", true},
 };
 
-hl_status hl_naming_parse(const char *text, enum hl_naming *out)
+const char *hl_naming_transformer_impl(enum hl_api_layer_naming naming)
 {
-    if (text == NULL || *text == '\0' || strcmp(text, "local") == 0)
-        *out = HL_NAMING_LOCAL;
-    else if (strcmp(text, "te") == 0)
-        *out = HL_NAMING_TE;
-    else
-        return hl_fail(HL_EINVAL, "naming '%.40s' is unknown: use local or te", text);
-    return HL_OK;
-}
-
-const char *hl_naming_name(enum hl_naming naming)
-{
-    return naming == HL_NAMING_TE ? "te" : "local";
-}
-
-const char *hl_naming_transformer_impl(enum hl_naming naming)
-{
-    return naming == HL_NAMING_TE ? "transformer_engine" : "local";
+    return naming == HL_API_LAYER_NAMING_TE ? "transformer_engine" : "local";
 }
 
 /* `word` at the start of the text, as a whole component of a name. */
@@ -48,9 +32,10 @@ static bool has_component(const char *text, const char *word)
 }
 
 /* Where the norm's pattern of that naming stands in the name; NULL = the name is no norm's. */
-static const char *norm_find(const char *name, const struct norm *norm, enum hl_naming naming)
+static const char *norm_find(const char *name, const struct norm *norm,
+                             enum hl_api_layer_naming naming)
 {
-    const char *pattern = naming == HL_NAMING_TE ? norm->te : norm->local;
+    const char *pattern = naming == HL_API_LAYER_NAMING_TE ? norm->te : norm->local;
     const char *at = strstr(name, pattern);
     if (at == NULL)
         return NULL;
@@ -58,24 +43,26 @@ static const char *norm_find(const char *name, const struct norm *norm, enum hl_
     return has_component(rest, "weight") || has_component(rest, "bias") ? at : NULL;
 }
 
-hl_status hl_naming_rename(const char *name, enum hl_naming to, bool experts, char *out, size_t cap)
+hl_status hl_naming_rename(const char *name, enum hl_api_layer_naming to, bool experts, char *out,
+                           size_t cap)
 {
-    enum hl_naming from = to == HL_NAMING_TE ? HL_NAMING_LOCAL : HL_NAMING_TE;
+    enum hl_api_layer_naming from =
+        to == HL_API_LAYER_NAMING_TE ? HL_API_LAYER_NAMING_LOCAL : HL_API_LAYER_NAMING_TE;
     int n = -1;
     for (size_t i = 0; i < HL_ARRAY_LEN(norms) && n < 0; i++) {
         const struct norm *norm = &norms[i];
         const char *at = norm_find(name, norm, from);
-        if (at == NULL || (to == HL_NAMING_TE && experts && norm->stays_with_experts))
+        if (at == NULL || (to == HL_API_LAYER_NAMING_TE && experts && norm->stays_with_experts))
             continue;
-        const char *old = from == HL_NAMING_TE ? norm->te : norm->local;
+        const char *old = from == HL_API_LAYER_NAMING_TE ? norm->te : norm->local;
         n = snprintf(out, cap, "%.*s%s%s", (int)(at - name), name,
-                     to == HL_NAMING_TE ? norm->te : norm->local, at + strlen(old));
+                     to == HL_API_LAYER_NAMING_TE ? norm->te : norm->local, at + strlen(old));
     }
     if (n < 0)
         n = snprintf(out, cap, "%s", name);
     if (n < 0 || (size_t)n >= cap)
         return hl_fail(HL_EINVAL, "tensor '%.80s…' has too long a name under naming %s", name,
-                       hl_naming_name(to));
+                       hl_api_layer_naming_name(to));
     return HL_OK;
 }
 
@@ -83,7 +70,7 @@ hl_status hl_naming_rename(const char *name, enum hl_naming to, bool experts, ch
 static bool layer_has_experts(const struct hl_safetensors *st, const char *name)
 {
     static const char *const signs[] = {".mlp.router.", ".mlp.experts.", ".mlp.shared_experts."};
-    const char *end = norm_find(name, &norms[1], HL_NAMING_LOCAL);
+    const char *end = norm_find(name, &norms[1], HL_API_LAYER_NAMING_LOCAL);
     if (end == NULL)
         return false;
     size_t layer = (size_t)(end - name);
@@ -100,7 +87,7 @@ static bool layer_has_experts(const struct hl_safetensors *st, const char *name)
 /* The new texts of a header while they are collected: pointers are offsets until the end. */
 struct renaming {
     const struct hl_safetensors *st;
-    enum hl_naming to;
+    enum hl_api_layer_naming to;
     struct hl_buf text;
     struct hl_tensor *tensors;
     struct hl_safetensors_meta *meta;
@@ -128,7 +115,7 @@ HL_CHECK static hl_status add_name(struct renaming *r, const char *prefix, const
 {
     char text[KEY_MAX];
     size_t n = strlen(prefix);
-    bool experts = r->to == HL_NAMING_TE && layer_has_experts(r->st, name);
+    bool experts = r->to == HL_API_LAYER_NAMING_TE && layer_has_experts(r->st, name);
     memcpy(text, prefix, n);
     HL_TRY(hl_naming_rename(name, r->to, experts, text + n, HL_TENSOR_NAME_MAX + 1));
     *out = add_text(r, text);
@@ -167,7 +154,7 @@ HL_CHECK static hl_status collect(struct renaming *r)
         HL_TRY(add_meta(r, &st->meta[i]));
     struct hl_safetensors_meta *own = &r->meta[r->meta_count++];
     own->key = add_text(r, HL_NAMING_KEY);
-    own->value = add_text(r, hl_naming_name(r->to));
+    own->value = add_text(r, hl_api_layer_naming_name(r->to));
     if (r->text.failed)
         return hl_fail(HL_ENOMEM, "out of memory renaming %zu tensors", st->count);
     return HL_OK;
@@ -200,7 +187,7 @@ HL_CHECK static hl_status settle(struct renaming *r)
     return HL_OK;
 }
 
-hl_status hl_naming_apply(struct hl_safetensors *st, enum hl_naming to)
+hl_status hl_naming_apply(struct hl_safetensors *st, enum hl_api_layer_naming to)
 {
     HL_AUTO(renaming_fini)
     struct renaming r = {.st = st, .to = to, .text = HL_BUF(TEXT_MAX)};

@@ -22,25 +22,20 @@
 
 #include <stdbool.h>
 
+#include "api/types.h"
 #include "core/safetensors.h"
-
-enum hl_naming { HL_NAMING_LOCAL, HL_NAMING_TE };
 
 /* The metadata key of a file that says which naming its tensors have. */
 #define HL_NAMING_KEY "helios.naming"
 
-/* NULL or "" is local. */
-hl_status hl_naming_parse(const char *text, enum hl_naming *out) HL_CHECK;
-/* "local" or "te". */
-const char *hl_naming_name(enum hl_naming naming);
 /* What Megatron's --transformer-impl must be for that naming. */
-const char *hl_naming_transformer_impl(enum hl_naming naming);
+const char *hl_naming_transformer_impl(enum hl_api_layer_naming naming);
 
 /* `experts`: the layer of this tensor has experts. */
-hl_status hl_naming_rename(const char *name, enum hl_naming to, bool experts, char *out,
+hl_status hl_naming_rename(const char *name, enum hl_api_layer_naming to, bool experts, char *out,
                            size_t cap) HL_CHECK;
 /* Rename every tensor and checksum field of a header, and record the naming as HL_NAMING_KEY. A
  * layer has experts if the header has a router or experts of it. Unchanged on failure. */
-hl_status hl_naming_apply(struct hl_safetensors *st, enum hl_naming to) HL_CHECK;
+hl_status hl_naming_apply(struct hl_safetensors *st, enum hl_api_layer_naming to) HL_CHECK;
 
 #endif

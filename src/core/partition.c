@@ -17,17 +17,6 @@
 #define DIVISOR_MAX  65536
 #define NAMES_MAX    ((size_t)4 << 30)
 
-hl_status hl_pad_parse(const char *text, enum hl_pad *out)
-{
-    if (text == NULL || *text == '\0' || strcmp(text, "repeat") == 0)
-        *out = HL_PAD_REPEAT;
-    else if (strcmp(text, "zero") == 0)
-        *out = HL_PAD_ZERO;
-    else
-        return hl_fail(HL_EINVAL, "pad '%.40s' is unknown: use repeat or zero", text);
-    return HL_OK;
-}
-
 uint64_t hl_partition_padded_vocab(uint64_t vocab, uint64_t divisor, uint64_t tp)
 {
     uint64_t unit = (divisor == 0 ? HL_VOCAB_DIVISOR_DEFAULT : divisor) * tp;

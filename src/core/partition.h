@@ -21,21 +21,16 @@
 #define HL_VOCAB_DIVISOR_DEFAULT 128
 #define HL_PARTITION_PART_MAX    32
 
-enum hl_pad { HL_PAD_REPEAT, HL_PAD_ZERO };
-
 struct hl_partition_options {
     int tp;
     int pp;
     int vocab_divisor; /* 0 = 128 */
-    enum hl_pad pad;
-    enum hl_naming naming;
+    enum hl_api_vocab_padding pad;
+    enum hl_api_layer_naming naming;
     int first_stage_layers; /* 0 = even */
     int last_stage_layers;  /* 0 = even */
     int virtual_stages;     /* chunks per stage; 0 or 1 = none */
 };
-
-/* NULL or "" is repeat. */
-hl_status hl_pad_parse(const char *text, enum hl_pad *out) HL_CHECK;
 
 enum hl_copy_kind {
     /* `rows` runs of `run` bytes, source starts `stride` bytes apart (0: the same run again). */

@@ -17,9 +17,10 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
         (json_int_t)c->vocab, "paddedVocab", (json_int_t)plan->padded_vocab, "maxPositions",
         (json_int_t)c->max_positions, "tied", c->tied, "normEps", c->norm_eps, "ropeTheta",
         c->rope_theta, "tp", o->tp, "pp", o->pp, "virtualStages",
-        o->virtual_stages > 1 ? o->virtual_stages : 1, "naming", hl_naming_name(o->naming), "pad",
-        o->pad == HL_PAD_ZERO ? "zero" : "repeat", "vocabDivisor",
-        o->vocab_divisor > 0 ? o->vocab_divisor : HL_VOCAB_DIVISOR_DEFAULT, "hf", c->hf);
+        o->virtual_stages > 1 ? o->virtual_stages : 1, "naming",
+        hl_api_layer_naming_name(o->naming), "pad", hl_api_vocab_padding_name(o->pad),
+        "vocabDivisor", o->vocab_divisor > 0 ? o->vocab_divisor : HL_VOCAB_DIVISOR_DEFAULT, "hf",
+        c->hf);
     if (doc == NULL)
         return hl_fail(HL_ENOMEM, "description of the model");
     json_t *stages = json_array();

@@ -33,7 +33,7 @@ HL_CHECK static hl_status vocab_rows(struct hl_planner *p, uint32_t source, cons
     uint64_t padded = p->plan->padded_vocab, n = padded / (uint64_t)p->o->tp;
     struct hl_rows blocks[2] = {
         {.kind = HL_ROWS_PLAIN, .source = source, .count = c->vocab},
-        {.kind = p->o->pad == HL_PAD_ZERO ? HL_ROWS_ZERO : HL_ROWS_REPEAT,
+        {.kind = p->o->pad == HL_API_VOCAB_PADDING_ZERO ? HL_ROWS_ZERO : HL_ROWS_REPEAT,
          .source = source,
          .first = c->vocab - 1,
          .count = padded - c->vocab},
@@ -96,7 +96,7 @@ struct layer {
 HL_CHECK static hl_status norm(struct hl_planner *p, const struct layer *l, const char *hf,
                                const char *local_name, const char *te_name)
 {
-    int te = p->o->naming == HL_NAMING_TE;
+    int te = p->o->naming == HL_API_LAYER_NAMING_TE;
     uint32_t source;
     char name[96];
     for (int bias = 0; bias <= l->gpt2; bias++) {

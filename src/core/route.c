@@ -9,9 +9,10 @@
 #include <string.h>
 
 /* clang-format off */
-enum { R = 1 << HL_ROUTE_READ, W = 1 << HL_ROUTE_WRITE, M = 1 << HL_ROUTE_MIGRATE, RW = R | W,
-       WM = W | M, ALL = R | W | M };
-enum { L1 = 1 << HL_TIER_L1, L2 = 1 << HL_TIER_L2, L3 = 1 << HL_TIER_L3, L4 = 1 << HL_TIER_L4,
+enum { R = 1 << HL_API_OPERATION_READ, W = 1 << HL_API_OPERATION_WRITE,
+       M = 1 << HL_API_OPERATION_MIGRATE, RW = R | W, WM = W | M, ALL = R | W | M };
+enum { L1 = 1 << HL_API_TIER_L1, L2 = 1 << HL_API_TIER_L2,
+       L3 = 1 << HL_API_TIER_L3, L4 = 1 << HL_API_TIER_L4,
        NODE = L1 | L2, HOST = L2 | L3, MEM = L1 | L2 | L3, ANY = L1 | L2 | L3 | L4 };
 enum { HERE = 1 << HL_LINK_HERE, RDMA = 1 << HL_LINK_RDMA, TCP = 1 << HL_LINK_TCP,
        CUT = 1 << HL_LINK_NONE, AWAY = RDMA | TCP, ANYWHERE = HERE | AWAY | CUT };
@@ -29,7 +30,7 @@ static const struct row {
     uint8_t op, source, target, link, net, nic, device, direct;
     uint8_t path, end, reason;
 } table[] = {
-#define TO(path, end, reason) HL_PATH_##path, end, HL_REASON_##reason
+#define TO(path, end, reason) HL_API_ROUTE_PATH_##path, end, HL_API_ROUTE_REASON_##reason
     /* the archive */
     {R,   ANY,  L4,    ANYWHERE,  NET,  REST, TO(NONE, STAYS, READ_TO_ARCHIVE)},
     {WM,  L3,   L4,    ANYWHERE,  NET,  REST, TO(ARCHIVE_STORE, ARRIVES, ARCHIVE_IN)},
@@ -85,27 +86,27 @@ struct hl_route hl_route_choose(const struct hl_route_query *q)
         i++;
     assert(i < HL_ARRAY_LEN(table)); /* the tests walk all inputs */
     const struct row *r = &table[i];
-    struct hl_route out = {(enum hl_route_path)r->path, (enum hl_route_reason)r->reason, q->target,
-                           1};
+    struct hl_route out = {(enum hl_api_route_path)r->path, (enum hl_api_route_reason)r->reason,
+                           q->target, 1};
     switch ((enum end)r->end) {
     case STAYS:
         out.lands = q->source;
         out.at_target = 0;
         break;
     case ARRIVES:
-        if (q->target == HL_TIER_L4 && q->source != HL_TIER_L3)
-            out.lands = HL_TIER_L3;
+        if (q->target == HL_API_TIER_L4 && q->source != HL_API_TIER_L3)
+            out.lands = HL_API_TIER_L3;
         break;
     case IN_POOL:
-        out.lands = HL_TIER_L3;
-        out.at_target = q->target == HL_TIER_L3;
+        out.lands = HL_API_TIER_L3;
+        out.at_target = q->target == HL_API_TIER_L3;
         break;
     case SOURCE_HOST:
-        out.lands = HL_TIER_L2;
+        out.lands = HL_API_TIER_L2;
         out.at_target = 0;
         break;
     case TARGET_HOST:
-        out.lands = HL_TIER_L2;
+        out.lands = HL_API_TIER_L2;
         break;
     }
     return out;
@@ -113,7 +114,7 @@ struct hl_route hl_route_choose(const struct hl_route_query *q)
 
 int hl_route_next(const struct hl_route_query *q, struct hl_route step, struct hl_route_query *next)
 {
-    if (step.path == HL_PATH_NONE || (step.at_target && step.lands == q->target))
+    if (step.path == HL_API_ROUTE_PATH_NONE || (step.at_target && step.lands == q->target))
         return 0;
     *next = *q;
     next->source = step.lands;
@@ -122,44 +123,35 @@ int hl_route_next(const struct hl_route_query *q, struct hl_route step, struct h
     return 1;
 }
 
-const char *hl_tier_name(enum hl_tier tier)
+const char *hl_route_reason_text(enum hl_api_route_reason reason)
 {
-    static const char *const names[] = {"L1", "L2", "L3", "L4"};
-    return names[tier];
-}
-
-const char *hl_route_op_name(enum hl_route_op op)
-{
-    static const char *const names[] = {"read", "write", "migrate"};
-    return names[op];
-}
-
-const char *hl_route_path_name(enum hl_route_path path)
-{
-    static const char *const names[] = {
-#define X(name, text) text,
-        HL_ROUTE_PATH_MAP(X)
-#undef X
-    };
-    return names[path];
-}
-
-const char *hl_route_reason_name(enum hl_route_reason reason)
-{
-    static const char *const names[] = {
-#define X(name, word, text) word,
-        HL_ROUTE_REASON_MAP(X)
-#undef X
-    };
-    return names[reason];
-}
-
-const char *hl_route_reason_text(enum hl_route_reason reason)
-{
-    static const char *const texts[] = {
-#define X(name, word, text) text,
-        HL_ROUTE_REASON_MAP(X)
-#undef X
+    static const char *const texts[HL_API_ROUTE_REASON_COUNT] = {
+        [HL_API_ROUTE_REASON_UNSAID] = "",
+        [HL_API_ROUTE_REASON_READ_TO_ARCHIVE] =
+            "a read ends in memory; the archive is filled by a write or a migration",
+        [HL_API_ROUTE_REASON_UNREACHABLE] = "the peer can't be reached on the backbone",
+        [HL_API_ROUTE_REASON_ARCHIVE_IN] = "the archive is filled from the pool beside it",
+        [HL_API_ROUTE_REASON_ARCHIVE_OUT] =
+            "an archived shard is loaded into the pool and served there",
+        [HL_API_ROUTE_REASON_SAME_HOST] = "both sides are in one host",
+        [HL_API_ROUTE_REASON_SHARED_MEMORY] = "the memory is on this host and mapped",
+        [HL_API_ROUTE_REASON_HOST_FIRST] =
+            "a migration goes from host to host: device data is copied to host memory first",
+        [HL_API_ROUTE_REASON_MIGRATION_NET] =
+            "data between nodes is sent over the migration network",
+        [HL_API_ROUTE_REASON_MIGRATION_NET_DOWN] =
+            "the migration network is down: sent over the backbone",
+        [HL_API_ROUTE_REASON_BACKBONE_DOWN] =
+            "the backbone is down: device data is copied to host memory for the migration network",
+        [HL_API_ROUTE_REASON_BACKBONE_WRITE] =
+            "writes to and from the pool are tagged messages on the backbone",
+        [HL_API_ROUTE_REASON_ONE_SIDED] = "RDMA reaches the memory",
+        [HL_API_ROUTE_REASON_DIRECT_RETRY] = "direct failed before and is tried again",
+        [HL_API_ROUTE_REASON_DIRECT_FAILED] = "direct failed a short while ago",
+        [HL_API_ROUTE_REASON_NO_RDMA] = "the backbone has no RDMA to this peer",
+        [HL_API_ROUTE_REASON_NIC_CLASS] =
+            "the NIC is a ConnectX-4 or older: no RDMA into device memory",
+        [HL_API_ROUTE_REASON_DEVICE] = "the device's memory can't be registered with the NIC",
     };
     return texts[reason];
 }
@@ -168,44 +160,28 @@ struct hl_transfer hl_route_transfer(const struct hl_route_query *q)
 {
     struct hl_route route = hl_route_choose(q);
     return (struct hl_transfer){.plane = hl_route_plane_of(route.path),
-                                .op = hl_route_op_name(q->op),
-                                .path = hl_route_path_name(route.path),
-                                .reason = hl_route_reason_name(route.reason)};
+                                .op = hl_api_operation_name(q->op),
+                                .path = hl_api_route_path_name(route.path),
+                                .reason = hl_api_route_reason_name(route.reason)};
 }
 
-enum hl_route_op hl_route_op_by_name(const char *name)
-{
-    int i = 0;
-    while (i < HL_ROUTE_OP_COUNT && strcmp(hl_route_op_name(i), name) != 0)
-        i++;
-    return i;
-}
+/* base is below the schema, and names the planes on its own. */
+_Static_assert((int)HL_PLANE_INSIDE == (int)HL_API_PLANE_INSIDE &&
+                   (int)HL_PLANE_BACKBONE == (int)HL_API_PLANE_BACKBONE &&
+                   (int)HL_PLANE_MIGRATION == (int)HL_API_PLANE_MIGRATION &&
+                   (int)HL_PLANE_MANAGEMENT == (int)HL_API_PLANE_MANAGEMENT &&
+                   (int)HL_PLANE_COUNT == HL_API_PLANE_COUNT,
+               "planes have the schema's numbers");
 
-enum hl_route_path hl_route_path_by_name(const char *name)
-{
-    int i = 0;
-    while (i < HL_PATH_COUNT && strcmp(hl_route_path_name(i), name) != 0)
-        i++;
-    return i;
-}
-
-enum hl_route_reason hl_route_reason_by_name(const char *name)
-{
-    int i = 0;
-    while (i < HL_REASON_COUNT && strcmp(hl_route_reason_name(i), name) != 0)
-        i++;
-    return i;
-}
-
-enum hl_plane hl_route_plane_of(enum hl_route_path path)
+enum hl_plane hl_route_plane_of(enum hl_api_route_path path)
 {
     switch (path) {
-    case HL_PATH_DIRECT:
-    case HL_PATH_PLANK:
-    case HL_PATH_TCP:
-    case HL_PATH_UCX_TAGGED:
+    case HL_API_ROUTE_PATH_DIRECT:
+    case HL_API_ROUTE_PATH_PLANK:
+    case HL_API_ROUTE_PATH_TCP:
+    case HL_API_ROUTE_PATH_UCX_TAGGED:
         return HL_PLANE_BACKBONE;
-    case HL_PATH_ZMQ:
+    case HL_API_ROUTE_PATH_ZMQ:
         return HL_PLANE_MIGRATION;
     default:
         return HL_PLANE_INSIDE;

@@ -6,7 +6,7 @@ bool hl_sweep_has_open_version(const struct hl_catalog *catalog)
 {
     for (const struct hl_model_rec *m = catalog->models; m != NULL; m = m->hh.next)
         for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (v->state == HL_VERSION_OPEN)
+            if (v->state == HL_API_VERSION_STATE_OPEN)
                 return true;
     return false;
 }
@@ -15,7 +15,7 @@ bool hl_sweep_being_written(const struct hl_catalog *catalog, int64_t since_ms, 
 {
     for (const struct hl_model_rec *m = catalog->models; m != NULL; m = m->hh.next)
         for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (v->state == HL_VERSION_OPEN &&
+            if (v->state == HL_API_VERSION_STATE_OPEN &&
                 /* created after now: the wall clock was set back */
                 (v->created_ms <= since_ms || v->created_ms > now_ms))
                 return true;

@@ -103,7 +103,7 @@ static void note_progress(void *arg, uint64_t done, uint64_t total)
     atomic_store_explicit(&im->total_bytes, total, memory_order_relaxed);
 }
 
-static hl_status read_options(const struct hl_api_import_request *r, struct hl_import_options *out)
+static void read_options(const struct hl_api_import_request *r, struct hl_import_options *out)
 {
     *out = (struct hl_import_options){.dir = r->dir,
                                       .model = r->name,
@@ -115,9 +115,9 @@ static hl_status read_options(const struct hl_api_import_request *r, struct hl_i
                                           .first_stage_layers = r->first_stage_layers,
                                           .last_stage_layers = r->last_stage_layers,
                                           .virtual_stages = r->virtual_stages,
+                                          .pad = r->pad,
+                                          .naming = r->naming,
                                       }};
-    HL_TRY(hl_pad_parse(r->pad, &out->partition.pad));
-    return hl_naming_parse(r->naming, &out->partition.naming);
 }
 
 /* What was freed a moment ago still rests: worth waiting for. */
@@ -183,9 +183,8 @@ static void *import_thread(void *arg)
     struct hl_import_options options;
     struct hl_import *src = NULL;
     uint64_t start = hl_now_ns();
-    hl_status st = read_options(&im->request, &options);
-    if (st == HL_OK)
-        st = hl_import_open(&options, &src);
+    read_options(&im->request, &options);
+    hl_status st = hl_import_open(&options, &src);
     if (st == HL_OK)
         st = run_import(im, src);
     im->status = st;
@@ -294,7 +293,7 @@ static struct hl_api_shard_list shards_of(const struct import *im, struct hl_are
                                               .crc32 = s->crc32,
                                               .tensors = (uint32_t)s->tensors,
                                               .state = HL_API_SHARD_STATE_SEALED,
-                                              .location = "L3",
+                                              .location = HL_API_TIER_L3,
                                               .layout = im->layouts[i]};
     }
     return list;

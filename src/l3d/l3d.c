@@ -235,11 +235,11 @@ static void method_verify(void *arg, struct hl_rpc_call *call,
         reject_call(call, hl_fail(HL_ENOMEM, "verification"));
         return;
     }
-    const char *tier = params->tier;
     hl_status st = hl_id_parse(params->id, &v->id);
-    v->archived = strcmp(tier, "L4") == 0;
-    if (st == HL_OK && !v->archived && tier[0] != '\0' && strcmp(tier, "L3") != 0)
-        st = hl_fail(HL_EINVAL, "verify: helios-l3d has L3 and L4, not '%.40s'", tier);
+    v->archived = params->tier == HL_API_TIER_L4;
+    if (st == HL_OK && (params->tier == HL_API_TIER_L1 || params->tier == HL_API_TIER_L2))
+        st = hl_fail(HL_EINVAL, "verify: helios-l3d has L3 and L4, not '%s'",
+                     hl_api_tier_name(params->tier));
     if (st != HL_OK) {
         free(v);
         reject_call(call, st);
@@ -294,7 +294,7 @@ static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *optio
     for (size_t i = 0; i < d->region_count; i++)
         hl_info("region numa=%d bytes=%" PRIu64 " bound=%d", d->regions[i].numa_id,
                 d->regions[i].bytes, d->regions[i].bound);
-    return hl_tier_over_pool(d->pool, HL_TIER_L3, "pool", limits, &d->tier);
+    return hl_tier_over_pool(d->pool, HL_API_TIER_L3, "pool", limits, &d->tier);
 }
 
 static void pin_load(void *arg, struct hl_id id, hl_l3_loaded done, void *done_arg)

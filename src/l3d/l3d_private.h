@@ -62,7 +62,7 @@ void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_hea
 
 /* l4_methods.c */
 /* PoolInfo.archiveMode. */
-const char *l4_mode(const struct hl_l3d *d);
+enum hl_api_archive_mode l4_mode(const struct hl_l3d *d);
 /* False without an archive. */
 bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out);
 void method_archive(void *arg, struct hl_rpc_call *call,

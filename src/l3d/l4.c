@@ -46,7 +46,7 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     HL_TRY(hl_archive_crc(a, x->id, &want));
     uint64_t begun_ns = hl_now_ns();
     hl_status st = hl_archive_get(a, x->id, x->ptr, x->size, want);
-    l4_count_transfer(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
+    l4_count_transfer(HL_API_TIER_L4, HL_API_TIER_L3, x->size, begun_ns, st);
     if (st == HL_ECORRUPT)
         l4_bad_mark(d, x->id);
     if (st != HL_OK)
@@ -255,6 +255,8 @@ hl_status l4_verify(struct hl_l3d *d, struct hl_id id)
 
 hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
 {
+    enum hl_api_archive_mode mode;
+    HL_TRY(hl_api_archive_mode_parse(opts->mode, &mode));
     struct l4 *l4 = calloc(1, sizeof(*l4));
     if (l4 == NULL || (l4->url = strdup(opts->archive.url)) == NULL) {
         free(l4);
@@ -262,7 +264,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     }
     d->l4 = l4;
     l4->opts = *opts;
-    l4->write_behind = strcmp(opts->mode, "write-behind") == 0;
+    l4->mode = mode;
     l4->opts.archive = (struct hl_archive_options){.url = l4->url};
     pthread_mutex_init(&l4->room_lock, NULL);
     pthread_mutex_init(&l4->bad_lock, NULL);

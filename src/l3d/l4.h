@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "api/types.h"
 #include "base/buf.h"
 #include "base/id.h"
 #include "mem/archive/archive.h"

@@ -179,11 +179,11 @@ void method_list_archived(void *arg, struct hl_rpc_call *call,
     hl_reply_l3_list_archived(call, &r);
 }
 
-const char *l4_mode(const struct hl_l3d *d)
+enum hl_api_archive_mode l4_mode(const struct hl_l3d *d)
 {
     if (d->l4->opener == NULL)
-        return "";
-    return d->l4->write_behind ? "write-behind" : "manual";
+        return HL_API_ARCHIVE_MODE_NONE;
+    return d->l4->mode;
 }
 
 bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out)
@@ -195,7 +195,7 @@ bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out)
     if (a != NULL)
         hl_archive_stat(a, &info);
     /* No watermarks: nothing is evicted from it. */
-    *out = (struct hl_api_tier_info){.tier = "L4",
+    *out = (struct hl_api_tier_info){.tier = HL_API_TIER_L4,
                                      .name = d->l4->url,
                                      .quota_bytes = info.quota_bytes,
                                      .used_bytes = info.used_bytes,

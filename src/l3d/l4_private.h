@@ -19,7 +19,7 @@ struct l4 {
     _Atomic(struct hl_archive *) archive; /* NULL: none, or away */
     struct l4_opener *opener;             /* NULL: none is configured */
     struct l4_opts opts;
-    bool write_behind;
+    enum hl_api_archive_mode mode; /* of opts.mode */
     char *url;
     struct workers *loads, *stores;
     struct task *tasks; /* by kind and id */
@@ -65,7 +65,7 @@ void l4_open_stop(struct hl_l3d *d);
 void l4_open_fini(struct hl_l3d *d);
 
 /* l4_store.c: for the table of counters. */
-void l4_count_transfer(enum hl_tier source, enum hl_tier target, uint64_t size, uint64_t begun_ns,
-                       hl_status st);
+void l4_count_transfer(enum hl_api_tier source, enum hl_api_tier target, uint64_t size,
+                       uint64_t begun_ns, hl_status st);
 
 #endif

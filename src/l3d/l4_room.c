@@ -44,7 +44,8 @@ static hl_status make_room(struct hl_l3d *d, uint64_t size, int spill,
                                     .may_go = is_archived,
                                     .arg = d};
     HL_TRY(hl_pool_evict(d->pool, &what, evicted));
-    if (evicted->bytes + evicted->held == 0 && spill && d->l4->write_behind) {
+    if (evicted->bytes + evicted->held == 0 && spill &&
+        d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND) {
         what.bytes = need;
         what.may_go = is_archived_now;
         HL_TRY(hl_pool_evict(d->pool, &what, evicted));
@@ -86,7 +87,8 @@ int l4_makes_room(struct hl_l3d *d, uint64_t bytes)
 {
     struct hl_pool_info info;
     hl_pool_info(d->pool, &info);
-    return l4_archive(d) != NULL && (bytes <= info.capacity || d->l4->write_behind);
+    return l4_archive(d) != NULL &&
+           (bytes <= info.capacity || d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND);
 }
 
 void l4_discard(struct hl_l3d *d, struct hl_id id)

@@ -6,15 +6,15 @@
 #include "l3d/l4_private.h"
 
 /* The archive's own network, if it has one, is none of ours: its transfers end in this host. */
-void l4_count_transfer(enum hl_tier source, enum hl_tier target, uint64_t size, uint64_t begun_ns,
-                       hl_status st)
+void l4_count_transfer(enum hl_api_tier source, enum hl_api_tier target, uint64_t size,
+                       uint64_t begun_ns, hl_status st)
 {
-    struct hl_transfer t = hl_route_transfer(
-        &(struct hl_route_query){.op = source == HL_TIER_L4 ? HL_ROUTE_READ : HL_ROUTE_WRITE,
-                                 .source = source,
-                                 .target = target,
-                                 .link = HL_LINK_HERE});
-    t.sent = target == HL_TIER_L4;
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
+        .op = source == HL_API_TIER_L4 ? HL_API_OPERATION_READ : HL_API_OPERATION_WRITE,
+        .source = source,
+        .target = target,
+        .link = HL_LINK_HERE});
+    t.sent = target == HL_API_TIER_L4;
     t.bytes = st == HL_OK ? size : 0;
     t.ns = hl_now_ns() - begun_ns;
     t.status = st;
@@ -46,7 +46,7 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     uint64_t begun_ns = hl_now_ns();
     hl_status st = hl_archive_put(a, id, base + ref.offset, ref.size, ref.crc32);
     if (st != HL_EEXIST)
-        l4_count_transfer(HL_TIER_L3, HL_TIER_L4, ref.size, begun_ns, st);
+        l4_count_transfer(HL_API_TIER_L3, HL_API_TIER_L4, ref.size, begun_ns, st);
     hl_pool_unpin(d->pool, &ref);
     if (st == HL_OK)
         l4_bad_clear(d, id);

@@ -176,12 +176,12 @@ static bool shard_look(struct hl_l3d *d, const char *text, struct hl_api_found_s
                                            .size_bytes = ref.size,
                                            .crc32 = ref.crc32,
                                            .crc32_known = true,
-                                           .tier = "L3"};
+                                           .tier = HL_API_TIER_L3};
         return true;
     }
     if (!l4_has(d, id, &size))
         return false;
-    *out = (struct hl_api_found_shard){.id = text, .size_bytes = size, .tier = "L4"};
+    *out = (struct hl_api_found_shard){.id = text, .size_bytes = size, .tier = HL_API_TIER_L4};
     return true;
 }
 

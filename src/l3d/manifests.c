@@ -216,7 +216,7 @@ static struct hl_api_found describe_one(struct hl_l3d *d, struct hl_id id, struc
         return out;
     if (archived)
         st = hl_archive_crc(l4_archive(d), id, &crc);
-    out.tier = pooled ? "L3" : "L4";
+    out.tier = pooled ? HL_API_TIER_L3 : HL_API_TIER_L4;
     out.size_bytes = pooled ? ref.size : size;
     out.crc32 = pooled ? ref.crc32 : crc;
     if (st == HL_OK && hl_manifest_is(id))

@@ -15,8 +15,10 @@ struct put {
 
 static void count_put(const struct put *put, hl_status st)
 {
-    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
-        .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_TCP});
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){.op = HL_API_OPERATION_WRITE,
+                                                                      .source = HL_API_TIER_L2,
+                                                                      .target = HL_API_TIER_L3,
+                                                                      .link = HL_LINK_TCP});
     t.bytes = st == HL_OK ? put->extent.size : 0;
     t.ns = hl_now_ns() - put->started_ns;
     t.status = st;

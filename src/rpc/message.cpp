@@ -122,6 +122,14 @@ bool is_empty(const struct hl_api_field &field, const char *at)
     return field.kind == HL_API_DATA && load<struct hl_api_data>(at).size == 0;
 }
 
+/* What a required field must not be. */
+bool is_missing(const struct hl_api_field &field, const char *at)
+{
+    if (field.kind == HL_API_ENUM && !field.list)
+        return *hl_api_enum_word(field.words, load<int>(at)) == '\0';
+    return is_empty(field, at);
+}
+
 void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to,
                   Checked at)
 {
@@ -198,8 +206,10 @@ void read_element(const struct hl_api_field &field, const DynamicValue::Reader &
         return read_float(from.as<double>(), to, at);
     case HL_API_ENUM: {
         unsigned raw = from.as<DynamicEnum>().getRaw();
-        if (raw >= field.name_count)
-            fail(HL_EINVAL, at, "unknown enumerant " + std::to_string(raw));
+        char text[HL_API_UNKNOWN_MAX];
+        if (raw >= field.words->count)
+            fail(HL_EINVAL, at,
+                 hl_api_enum_unknown(field.words, std::to_string(raw).c_str(), text));
         return store(to, (int)raw);
     }
     case HL_API_TEXT: {
@@ -247,7 +257,7 @@ void read_struct(const struct hl_api_type &type, DynamicStruct::Reader from, cha
             read_element(field, from.get(members[i]), target, here, r);
         if (field.required &&
             (field.kind == HL_API_STRUCT && !field.list ? !from.has(members[i])
-                                                        : is_empty(field, target)))
+                                                        : is_missing(field, target)))
             fail(HL_EINVAL, here, "missing");
     }
 }

@@ -91,7 +91,7 @@ int hl_volcano_attempt_of(const json_t *object, const char *gang);
 const char *hl_volcano_job_id(const json_t *object);
 
 struct hl_volcano_pod {
-    enum hl_container_state
+    enum hl_api_container_state
         state; /* WANTED RUNNING SUCCEEDED FAILED, or LOST: not by its program */
     int exit_code, signal;
     char message[HL_JOB_TEXT_MAX]; /* why it waits, failed or was lost; "" = nothing to say */

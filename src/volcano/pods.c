@@ -59,7 +59,7 @@ static void describe_end(const json_t *end, const char *rank, struct hl_volcano_
     const char *why = hl_json_str(end, "message", "");
     size_t n = strcspn(why, "\n");
     int len = (int)(n < 120 ? n : 120);
-    out->state = HL_CONTAINER_FAILED;
+    out->state = HL_API_CONTAINER_STATE_FAILED;
     out->exit_code = (int)hl_json_int(end, "exitCode", 1);
     if (out->exit_code > SIGNALLED)
         out->signal = out->exit_code - SIGNALLED;
@@ -128,7 +128,7 @@ static void read_failed(const json_t *status, int first_rank, struct hl_volcano_
 {
     size_t begun = 0;
     if (!look_at_ranks(hl_json_list(status, "containerStatuses"), first_rank, &begun, out)) {
-        out->state = HL_CONTAINER_LOST;
+        out->state = HL_API_CONTAINER_STATE_LOST;
         set_message(out, "the pod failed: %.60s %.140s", hl_json_str(status, "reason", ""),
                     hl_json_str(status, "message", ""));
     }
@@ -147,20 +147,20 @@ static void read_alive(const json_t *pod, const json_t *status, int first_rank,
     if (look_at_ranks(list, first_rank, &begun, out))
         return;
     if (strcmp(hl_json_str(status, "phase", ""), "Running") == 0 && begun >= wanted)
-        out->state = HL_CONTAINER_RUNNING;
+        out->state = HL_API_CONTAINER_STATE_RUNNING;
 }
 
 void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_pod *out)
 {
     const json_t *status = json_object_get(pod, "status");
     const char *phase = hl_json_str(status, "phase", "Pending");
-    *out = (struct hl_volcano_pod){.state = HL_CONTAINER_WANTED};
+    *out = (struct hl_volcano_pod){.state = HL_API_CONTAINER_STATE_WANTED};
     if (strcmp(phase, "Succeeded") == 0) {
-        out->state = HL_CONTAINER_SUCCEEDED;
+        out->state = HL_API_CONTAINER_STATE_SUCCEEDED;
     } else if (was_taken(status, out)) {
-        out->state = HL_CONTAINER_LOST;
+        out->state = HL_API_CONTAINER_STATE_LOST;
     } else if (json_object_get(json_object_get(pod, "metadata"), "deletionTimestamp") != NULL) {
-        out->state = HL_CONTAINER_LOST;
+        out->state = HL_API_CONTAINER_STATE_LOST;
         set_message(out, "the pod is being deleted");
     } else if (strcmp(phase, "Failed") == 0) {
         read_failed(status, first_rank, out);

@@ -20,7 +20,8 @@ static const struct hl_version_rec *restored(const struct hl_catalog *c,
     struct hl_model_rec *model;
     struct hl_version_rec *v;
     if (hl_catalog_model(c, m->model, &model) != HL_OK ||
-        hl_catalog_version(model, m->number, &v) != HL_OK || v->state != HL_VERSION_VISIBLE)
+        hl_catalog_version(model, m->number, &v) != HL_OK ||
+        v->state != HL_API_VERSION_STATE_VISIBLE)
         abort();
     return v;
 }

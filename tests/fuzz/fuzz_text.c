@@ -32,8 +32,8 @@ static void layouts(const char *one, const char *other)
         check((hl_layout_compare(one, other, c) == HL_OK) ==
               (hl_layout_compare(other, one, c) == HL_OK));
     }
-    if (hl_layout_compare(one, other, HL_LAYOUT_EXACT) == HL_OK)
-        check(hl_layout_compare(one, other, HL_LAYOUT_ANY_DTYPE) == HL_OK);
+    if (hl_layout_compare(one, other, HL_API_LAYOUT_CHECK_EXACT) == HL_OK)
+        check(hl_layout_compare(one, other, HL_API_LAYOUT_CHECK_ANY_DTYPE) == HL_OK);
     (void)!hl_layout_names_parameters(one, other);
     (void)hl_layout_has(one, other, strlen(other));
 }

@@ -206,12 +206,12 @@ static void end(struct world *w)
     unlink(w->pool);
 }
 
-static hl_status try_copy(struct world *w, const char *tier, json_t **copy)
+static hl_status try_copy(struct world *w, enum hl_api_tier tier, json_t **copy)
 {
     json_t *result = NULL;
     json_t *params = json_pack(
-        "{s:{s:s s:s s:s s:s s:s s:s s:s}}", "request", "id", hl_id_format(w->id).s, "tier", tier,
-        "sourceTier", "L3", "sourceHostId", "far-host", "sourceAddress",
+        "{s:{s:s s:s s:s s:s s:s s:s s:s}}", "request", "id", hl_id_format(w->id).s, "tier",
+        hl_api_tier_name(tier), "sourceTier", "L3", "sourceHostId", "far-host", "sourceAddress",
         hl_rpc_server_address(w->l3), "sourceDataAddress", "10.0.0.1:1", "operation", "read");
     hl_status st = rpc_json_call(w->peer, "storeCopy", params, MS, &result);
     json_decref(params);
@@ -221,7 +221,7 @@ static hl_status try_copy(struct world *w, const char *tier, json_t **copy)
     return st;
 }
 
-static void drop(struct world *w, const char *tier)
+static void drop(struct world *w, enum hl_api_tier tier)
 {
     struct hl_api_agent_store_drop_results r;
     const struct hl_id_text id = hl_id_format(w->id);
@@ -231,7 +231,7 @@ static void drop(struct world *w, const char *tier)
 }
 
 /* Copy, compare the way, drop again. */
-static void expect_way(struct world *w, const char *tier, const char *path, const char *reason)
+static void expect_way(struct world *w, enum hl_api_tier tier, const char *path, const char *reason)
 {
     json_t *copy = NULL;
     if (try_copy(w, tier, &copy) != HL_OK)
@@ -243,13 +243,13 @@ static void expect_way(struct world *w, const char *tier, const char *path, cons
     drop(w, tier);
 }
 
-static struct hl_api_tier_info tier_of(struct world *w, const char *tier)
+static struct hl_api_tier_info tier_of(struct world *w, enum hl_api_tier tier)
 {
     struct hl_arena arena = {0};
     struct hl_api_tier_info all[STORE_TIERS_MAX], found = {0};
     size_t n = store_tiers(w->store, &arena, all);
     for (size_t i = 0; i < n; i++)
-        if (strcmp(all[i].tier, tier) == 0)
+        if (all[i].tier == tier)
             found = all[i];
     hl_arena_fini(&arena); /* numbers are asked for only */
     return found;
@@ -264,7 +264,7 @@ TEST(behind_a_connectx_4_every_copy_into_a_device_takes_the_plank)
         struct world w;
         begin(&w, old[k], "emu:16MiB");
         for (int i = 0; i < 20; i++)
-            expect_way(&w, "L1", "plank", "nic-class");
+            expect_way(&w, HL_API_TIER_L1, "plank", "nic-class");
         assert_int_equal(straight, 0);
         assert_int_equal(staged, 20 * 4); /* 3 MiB + 100 bytes: 4 pieces */
         end(&w);
@@ -278,7 +278,7 @@ TEST(behind_newer_nics_copies_go_straight_into_the_device)
         struct world w;
         begin(&w, new[k], "emu:16MiB");
         for (int i = 0; i < 20; i++)
-            expect_way(&w, "L1", "direct", "one-sided");
+            expect_way(&w, HL_API_TIER_L1, "direct", "one-sided");
         assert_int_equal(staged, 0);
         end(&w);
     }
@@ -288,7 +288,7 @@ TEST(a_device_that_no_nic_reaches_takes_the_plank)
 {
     struct world w;
     begin(&w, "cx6", "emu:16MiB:nic=no");
-    expect_way(&w, "L1", "plank", "device");
+    expect_way(&w, HL_API_TIER_L1, "plank", "device");
     end(&w);
 }
 
@@ -297,7 +297,7 @@ TEST(a_cuda_device_is_filled_by_the_plank)
     struct world w;
     begin(&w, "cx6", "cuda:0:16MiB");
     for (int i = 0; i < 5; i++)
-        expect_way(&w, "L1", "plank", "device");
+        expect_way(&w, HL_API_TIER_L1, "plank", "device");
     assert_int_equal(straight, 0);
     end(&w); /* the stub ends the process when memory, pins or streams are left */
 }
@@ -307,9 +307,9 @@ TEST(when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later)
     struct world w;
     json_t *copy = NULL;
     begin(&w, "cx6", "emu:16MiB");
-    expect_way(&w, "L1", "direct", "one-sided");
+    expect_way(&w, HL_API_TIER_L1, "direct", "one-sided");
     atomic_store(&break_direct, 1);
-    expect_way(&w, "L1", "plank", "direct-failed"); /* the failed copy itself */
+    expect_way(&w, HL_API_TIER_L1, "plank", "direct-failed"); /* the failed copy itself */
     int tried = straight;
     assert_int_equal(tried, 2);
     atomic_store(&break_direct, 0);
@@ -318,16 +318,16 @@ TEST(when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later)
     const char *path = "";
     while (strcmp(path, "direct") != 0) {
         assert_true(hl_now_ns() < end_ns);
-        assert_int_equal(try_copy(&w, "L1", &copy), HL_OK);
+        assert_int_equal(try_copy(&w, HL_API_TIER_L1, &copy), HL_OK);
         path = strcmp(hl_json_str(copy, "path", ""), "direct") == 0 ? "direct" : "plank";
         assert_string_equal(hl_json_str(copy, "reason", ""),
                             path[0] == 'd' ? "direct-retry" : "direct-failed");
         json_decref(copy);
-        drop(&w, "L1");
+        drop(&w, HL_API_TIER_L1);
         poll(NULL, 0, 5);
     }
     assert_int_equal(straight, tried + 1); /* never tried while it rested */
-    expect_way(&w, "L1", "direct", "one-sided");
+    expect_way(&w, HL_API_TIER_L1, "direct", "one-sided");
     struct hl_buf text = HL_BUF(1 << 20);
     assert_int_equal(hl_plane_metrics(&text), HL_OK);
     assert_non_null(strstr(text.data, "path=\"plank\",reason=\"direct-failed\""));
@@ -340,9 +340,9 @@ TEST(host_memory_is_asked_for_when_one_sided_reads_fail)
 {
     struct world w;
     begin(&w, "cx6", "");
-    expect_way(&w, "L2", "direct", "one-sided");
+    expect_way(&w, HL_API_TIER_L2, "direct", "one-sided");
     atomic_store(&break_one_sided, 1);
-    expect_way(&w, "L2", "tcp", "direct-failed");
+    expect_way(&w, HL_API_TIER_L2, "tcp", "direct-failed");
     end(&w);
 }
 
@@ -352,25 +352,25 @@ TEST(a_connection_that_fell_back_to_tcp_is_over_rdma_again_when_that_works)
     begin(&w, "cx6", "");
     atomic_store(&silent, 1);
     for (int i = 0; i < 3; i++)
-        expect_way(&w, "L2", "tcp", "no-rdma");
+        expect_way(&w, HL_API_TIER_L2, "tcp", "no-rdma");
     atomic_store(&silent, 0);
     uint64_t end_ns = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     for (int rdma = 0; !rdma;) {
         json_t *copy = NULL;
         assert_true(hl_now_ns() < end_ns);
-        assert_int_equal(try_copy(&w, "L2", &copy), HL_OK);
+        assert_int_equal(try_copy(&w, HL_API_TIER_L2, &copy), HL_OK);
         rdma = strcmp(hl_json_str(copy, "transport", ""), "rdma") == 0;
         assert_string_equal(hl_json_str(copy, "reason", ""), rdma ? "one-sided" : "no-rdma");
         json_decref(copy);
-        drop(&w, "L2");
+        drop(&w, HL_API_TIER_L2);
     }
-    expect_way(&w, "L2", "direct", "one-sided");
+    expect_way(&w, HL_API_TIER_L2, "direct", "one-sided");
     end(&w);
 }
 
 TEST(a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy)
 {
-    static const char *const tiers[] = {"L1", "L2"};
+    static const enum hl_api_tier tiers[] = {HL_API_TIER_L1, HL_API_TIER_L2};
     struct world w;
     begin(&w, "cx4", "emu:16MiB");
     for (size_t i = 0; i < HL_ARRAY_LEN(tiers); i++) {
@@ -395,12 +395,12 @@ TEST(a_full_device_is_an_ordinary_error)
     begin(&w, "cx4", "emu:2MiB,emu:4MiB");
     json_t *copy = NULL;
     /* the first that has room is taken */
-    assert_int_equal(try_copy(&w, "L1", &copy), HL_OK);
+    assert_int_equal(try_copy(&w, HL_API_TIER_L1, &copy), HL_OK);
     assert_string_equal(hl_json_str(copy, "device", ""), "emu:1");
     json_decref(copy);
     w.id = hl_id_random();
-    assert_int_equal(try_copy(&w, "L1", NULL), HL_ENOSPC);
-    assert_int_equal(tier_of(&w, "L1").writing_bytes, 0);
+    assert_int_equal(try_copy(&w, HL_API_TIER_L1, NULL), HL_ENOSPC);
+    assert_int_equal(tier_of(&w, HL_API_TIER_L1).writing_bytes, 0);
     end(&w);
     fault_shown("plank", "full", "refused-exact");
 }

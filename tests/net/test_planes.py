@@ -159,14 +159,18 @@ class Planes(unittest.TestCase):
             self.assertIn("# TYPE helios_plane_bytes_total counter", text)
         self.assertIn("there is no node 'nobody'", self.world.helios(self.a, "metrics", "nobody", check=False))
 
-    def test_what_a_rank_reports_wrongly_is_not_counted(self):
+    def test_what_a_rank_reports_wrongly_is_refused_and_not_counted(self):
         controller = self.world.caller(self.a, self.world.address, "Controller")
         good = {"plane": "backbone", "operation": "read", "path": "direct", "reason": "one-sided", "ops": 3, "bytes": 30,
                 "latency": [0, 2, 1], "latencyNs": 1300}
-        bad = [{**good, "plane": "nowhere"}, {**good, "operation": "steal"}, {**good, "path": "x" * 1000},
-               {**good, "reason": 'a"b\\c\n'}, {}]
+        bad = {"plane": {**good, "plane": "nowhere"}, "operation": {**good, "operation": "steal"},
+               "path": {**good, "path": "x" * 1000}, "reason": {**good, "reason": 'a"b\\c\n'}}
+        for field, report in {**bad, "path: missing": {}}.items():
+            answer = controller.ask("reportAccess " + json.dumps({"transfers": [good, report]}))
+            self.assertEqual(answer["status"], "EINVAL")
+            self.assertIn(f"field transfers[1].{field}", answer["error"])
         failed = {**good, "failed": True, "ops": 2, "bytes": 0, "latency": [], "latencyNs": 0}
-        answer = controller.ask("reportAccess " + json.dumps({"transfers": [good, *bad, failed]}))
+        answer = controller.ask("reportAccess " + json.dumps({"transfers": [good, failed]}))
         self.assertNotIn("error", answer)
         long = {**good, "latency": [1] * 1000, "ops": 2**63 - 1}
         controller.ask("reportAccess " + json.dumps({"transfers": [long]}))

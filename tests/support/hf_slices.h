@@ -205,7 +205,8 @@ static inline int hf_check_vocab(struct hf_check *c, const char *hf, const char 
         return 0;
     for (uint64_t r = V; r < padded; r++)
         for (uint64_t k = 0; k < f->hidden; k++) {
-            const uint8_t *want = c->s->o.pad == HL_PAD_ZERO ? zero : hf_source(c, hf, 0, V - 1, k);
+            const uint8_t *want =
+                c->s->o.pad == HL_API_VOCAB_PADDING_ZERO ? zero : hf_source(c, hf, 0, V - 1, k);
             const uint8_t *got = hf_element(c, name, HF_ROWS, padded, f->hidden, r, k);
             if (got == NULL || memcmp(got, want, c->elem) != 0)
                 return 0;
@@ -253,7 +254,8 @@ static inline int hf_check_rows(struct hf_check *c, const char *from, const stru
     for (size_t i = 0; i < n; i++) {
         const struct hf_row *r = &rows[i];
         snprintf(hf, sizeof(hf), "%s%s", from, r->hf);
-        const char *name = c->s->o.naming == HL_NAMING_TE && r->te != NULL ? r->te : r->local;
+        const char *name =
+            c->s->o.naming == HL_API_LAYER_NAMING_TE && r->te != NULL ? r->te : r->local;
         if (!hf_same(c, hf, r->transposed, 0, name, r->cut, r->full ? r->full : r->rows, r->cols,
                      r->to, r->rows))
             return 0;

@@ -337,7 +337,7 @@ hl_status cli_explain(struct cli *cli, hl_status st)
 
 bool cli_job_ended(const struct hl_api_job *job)
 {
-    return hl_job_state_ended((enum hl_job_state)job->state);
+    return hl_job_state_ended(job->state);
 }
 
 /* Names those jobs whose ids begin with the text. */

@@ -15,14 +15,14 @@ static bool is_of_shards(const struct hl_api_tier_info *tier)
 
 /* "12.0 MiB/64.0 MiB" of a tier, all of the node's together; "-" when it has none. */
 static void tier_cell(struct cli_table *t, const struct hl_api_tier_info_list *tiers,
-                      const char *tier)
+                      enum hl_api_tier tier)
 {
     char used[32], quota[32];
     uint64_t sum_used = 0, sum_quota = 0;
     size_t n = 0;
     for (size_t i = 0; i < tiers->count; i++) {
         const struct hl_api_tier_info *x = &tiers->items[i];
-        if (strcmp(x->tier, tier) != 0 || !is_of_shards(x))
+        if (x->tier != tier || !is_of_shards(x))
             continue;
         n++;
         sum_used += x->used_bytes;
@@ -46,7 +46,7 @@ static void chunks_cell(struct cli_table *t, const struct hl_api_tier_info_list 
         if (is_of_shards(x))
             continue;
         n++;
-        *(strcmp(x->tier, "L1") == 0 ? &device : &host) += x->used_bytes;
+        *(x->tier == HL_API_TIER_L1 ? &device : &host) += x->used_bytes;
     }
     if (n == 0)
         cli_cell(t, "-");
@@ -70,8 +70,8 @@ static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
         cli_cell(t, "%zu", slot->gpus.count);
         cli_cell(t, "%zu", slot->nics.count);
         cli_cell(t, "%.0f%%", n->telemetry.cpu_busy_percent);
-        tier_cell(t, tiers, "L1");
-        tier_cell(t, tiers, "L2");
+        tier_cell(t, tiers, HL_API_TIER_L1);
+        tier_cell(t, tiers, HL_API_TIER_L2);
         chunks_cell(t, tiers);
         cli_cell(t, "%s", job[0] != '\0' ? job : "-");
     }

@@ -169,12 +169,13 @@ static void add_paths(const struct prom *p, const char *daemon, json_t *paths, j
                                                     (json_int_t)s->value));
         if (strcmp(s->name, "helios_path_total") != 0)
             continue;
-        enum hl_route_reason reason = hl_route_reason_by_name(word);
+        enum hl_api_route_reason reason;
+        bool known = hl_api_route_reason_parse(word, &reason) == HL_OK;
         json_array_append_new(
             paths, json_pack("{s:s s:s s:s s:s s:s s:s s:I}", "daemon", daemon, "operation",
                              prom_label(s, "op"), "path", path, "reason", word, "text",
-                             reason < HL_REASON_COUNT ? hl_route_reason_text(reason) : word,
-                             "result", prom_label(s, "result"), "ops", (json_int_t)s->value));
+                             known ? hl_route_reason_text(reason) : word, "result",
+                             prom_label(s, "result"), "ops", (json_int_t)s->value));
     }
 }
 

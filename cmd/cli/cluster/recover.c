@@ -53,7 +53,7 @@ static hl_status print_left(const struct hl_api_left_shards_list *left,
             cli_cell(&t, "%s@%" PRId64, g->model, g->version);
         else
             cli_cell(&t, "-");
-        cli_cell(&t, "%s", g->tier);
+        cli_cell(&t, "%s", hl_api_tier_name(g->tier));
         cli_cell(&t, "%" PRIu64, g->shards);
         cli_cell_bytes(&t, g->bytes);
         cli_cell(&t, "%s", g->reason);

@@ -96,7 +96,7 @@ struct log_view {
 
 static bool view_job_ended(const struct log_view *v)
 {
-    return hl_job_state_ended((enum hl_job_state)v->state);
+    return hl_job_state_ended(v->state);
 }
 
 static bool view_attempt_over(const struct log_view *v)

@@ -17,7 +17,7 @@
 
 static bool job_ended(const struct hl_api_job *job)
 {
-    return hl_job_state_ended((enum hl_job_state)job->state);
+    return hl_job_state_ended(job->state);
 }
 
 /* Cancels what has not ended; how many there are. A job that stops already is left alone by it. */

@@ -34,16 +34,17 @@ static const struct hl_option drop_rows[] = {
 
 /* Where a copy is, as the user names it. */
 struct copy_place {
-    char node[160], tier[8], device[96];
+    char node[160], device[96];
+    enum hl_api_tier tier;
 };
 
 /* "node-1:l1:emu:0"; a device's name has colons too. */
 static hl_status parse_place(struct cli *cli, const char *text, struct copy_place *out)
 {
-    struct copy_place p = {.tier = "L2"};
+    struct copy_place p = {.tier = HL_API_TIER_L2};
     const char *colon = strchr(text, ':');
     if (strcasecmp(text, "l3") == 0 || strcasecmp(text, "l4") == 0) {
-        snprintf(p.tier, sizeof(p.tier), "L%c", text[1]);
+        p.tier = text[1] == '3' ? HL_API_TIER_L3 : HL_API_TIER_L4;
         *out = p;
         return HL_OK;
     }
@@ -55,7 +56,7 @@ static hl_status parse_place(struct cli *cli, const char *text, struct copy_plac
     if (colon != NULL) {
         if (strncasecmp(colon + 1, "l1", 2) != 0 && strcasecmp(colon + 1, "l2") != 0)
             return cli_usage(cli, "'%s': a node has l1 and l2", text);
-        snprintf(p.tier, sizeof(p.tier), "L%c", colon[2]);
+        p.tier = colon[2] == '1' ? HL_API_TIER_L1 : HL_API_TIER_L2;
         if (colon[3] != ':' && colon[3] != '\0')
             return cli_usage(cli, "'%s': a node has l1 and l2", text);
         if (colon[3] == ':')
@@ -69,20 +70,17 @@ static hl_status parse_place(struct cli *cli, const char *text, struct copy_plac
 static void print_copied(const struct hl_api_copy *copy, const struct copy_args *a)
 {
     char size[32];
-    cli_print(stdout, "%s%s%s%s%s: %s", copy->tier, copy->node[0] != '\0' ? " of " : "", copy->node,
-              copy->device[0] != '\0' ? ", " : "", copy->device,
-              hl_format_bytes(copy->size_bytes, size, sizeof(size)));
-    if (copy->path[0] != '\0')
-        cli_print(stdout, " by %s (%s, %s) in %.6f s", copy->path, copy->transport, copy->reason,
-                  copy->seconds);
+    cli_print(stdout, "%s%s%s%s%s: %s", hl_api_tier_name(copy->tier),
+              copy->node[0] != '\0' ? " of " : "", copy->node, copy->device[0] != '\0' ? ", " : "",
+              copy->device, hl_format_bytes(copy->size_bytes, size, sizeof(size)));
+    if (copy->path != HL_API_ROUTE_PATH_UNSAID)
+        cli_print(stdout, " by %s (%s, %s) in %.6f s", hl_api_route_path_name(copy->path),
+                  copy->transport, hl_api_route_reason_name(copy->reason), copy->seconds);
     puts("");
-    if (a->migrate && strcmp(copy->path, hl_route_path_name(HL_PATH_ZMQ)) != 0) {
-        enum hl_route_reason reason = hl_route_reason_by_name(copy->reason);
+    if (a->migrate && copy->path != HL_API_ROUTE_PATH_ZMQ)
         cli_print(stdout, "the migration network was not used: %s\n",
-                  copy->path[0] == '\0'      ? "the copy was there already"
-                  : reason < HL_REASON_COUNT ? hl_route_reason_text(reason)
-                                             : copy->reason);
-    }
+                  copy->path == HL_API_ROUTE_PATH_UNSAID ? "the copy was there already"
+                                                         : hl_route_reason_text(copy->reason));
 }
 
 static hl_status shard_copy(struct cli *cli, const char *shard, const struct copy_args *a)
@@ -101,9 +99,10 @@ static hl_status shard_copy(struct cli *cli, const char *shard, const struct cop
                                                           .node = to.node,
                                                           .tier = to.tier,
                                                           .device = to.device,
-                                                          .operation = a->migrate ? "migrate"
-                                                                       : a->write ? "write"
-                                                                                  : "read"};
+                                                          .operation =
+                                                              a->migrate ? HL_API_OPERATION_MIGRATE
+                                                              : a->write ? HL_API_OPERATION_WRITE
+                                                                         : HL_API_OPERATION_READ};
     HL_TRY(CLI_CALL_FOR(cli, copy_shard, &p, CLI_COPY_TIMEOUT_MS, &arena, &r));
     if (cli->json) {
         json_t *doc = hl_api_to_json(&hl_api_copy_type, &r.copy);
@@ -164,8 +163,8 @@ hl_status copies_print(const struct hl_api_copy_list *copies)
     cli_table_init(&t, "TIER|NODE|?DEVICE|>SIZE|?>NUMA|PATH|?TRANSPORT|?>SECONDS|WHY|!MADE");
     for (size_t i = 0; i < copies->count; i++) {
         const struct hl_api_copy *x = &copies->items[i];
-        bool moved = x->path[0] != '\0';
-        cli_cell(&t, "%s", x->tier);
+        bool moved = x->path != HL_API_ROUTE_PATH_UNSAID;
+        cli_cell(&t, "%s", hl_api_tier_name(x->tier));
         text_cell(&t, x->node);
         text_cell(&t, x->device);
         cli_cell_bytes(&t, x->size_bytes);
@@ -173,13 +172,13 @@ hl_status copies_print(const struct hl_api_copy_list *copies)
             cli_cell(&t, "%d", x->numa_id);
         else
             cli_cell(&t, "-");
-        text_cell(&t, x->path);
+        text_cell(&t, hl_api_route_path_name(x->path));
         cli_cell(&t, "%s", moved ? x->transport : "-");
         if (moved)
             cli_cell(&t, "%.6f", x->seconds);
         else
             cli_cell(&t, "-");
-        cli_cell(&t, "%s", moved ? x->reason : "-");
+        cli_cell(&t, "%s", moved ? hl_api_route_reason_name(x->reason) : "-");
         cli_cell_time(&t, x->created_ms);
     }
     return cli_table_print(&t);
@@ -192,9 +191,9 @@ hl_status routes_print(const struct hl_api_route_list *routes)
     for (size_t i = 0; i < routes->count; i++) {
         const struct hl_api_route *r = &routes->items[i];
         cli_cell(&t, "%s", r->node);
-        cli_cell(&t, "%s", r->target);
+        cli_cell(&t, "%s", hl_api_tier_name(r->target));
         cli_cell(&t, "%s", r->source);
-        cli_cell(&t, "%s", r->path);
+        cli_cell(&t, "%s", hl_api_route_path_name(r->path));
         cli_cell(&t, "%s", r->text);
     }
     return cli_table_print(&t);
@@ -214,7 +213,7 @@ static void limit_cell(struct cli_table *t, uint64_t bytes)
 static void tier_row(struct cli_table *t, const char *node, const struct hl_api_tier_info *x)
 {
     cli_cell(t, "%s", node);
-    cli_cell(t, "%s", x->tier);
+    cli_cell(t, "%s", hl_api_tier_name(x->tier));
     cli_cell(t, "%s", x->name);
     limit_cell(t, x->quota_bytes);
     cli_cell_bytes(t, x->used_bytes);
@@ -233,7 +232,7 @@ static void process_rows(struct cli_table *t, const char *node, const struct hl_
 {
     for (size_t i = 0; i < x->processes.count; i++) {
         cli_cell(t, "%s", node);
-        cli_cell(t, "%s", x->tier);
+        cli_cell(t, "%s", hl_api_tier_name(x->tier));
         cli_cell(t, "  pid %d", x->processes.items[i].pid);
         cli_cell(t, "-");
         cli_cell_bytes(t, x->processes.items[i].used_bytes);

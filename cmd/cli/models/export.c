@@ -51,7 +51,7 @@ struct export
     int tp_size, pp_size;
     struct rankfile_where where;
     int64_t version;
-    enum hl_naming naming;
+    enum hl_api_layer_naming naming;
     bool has_optimizer; /* the version has; what is written is asked->optimizer */
     bool has_extra;     /* likewise, opaque blobs of modules, which are never written */
     bool has_args;      /* they were written */
@@ -325,7 +325,8 @@ static void print_result(const struct export *e, double seconds)
     const json_t *text;
     printf("exported %s@%" PRId64 " to %s: %u file%s, %s in %.2f s, naming %s", e->where.model,
            e->version, e->asked->out, e->files, e->files == 1 ? "" : "s",
-           hl_format_bytes(e->bytes, size, sizeof(size)), seconds, hl_naming_name(e->naming));
+           hl_format_bytes(e->bytes, size, sizeof(size)), seconds,
+           hl_api_layer_naming_name(e->naming));
     if (e->torch && e->trained)
         printf(", iteration %" PRId64, e->iteration);
     printf("\n");
@@ -348,12 +349,12 @@ static hl_status report_export(struct cli *cli, const struct export *e, double s
         print_result(e, seconds);
         return HL_OK;
     }
-    json_t *doc =
-        json_pack("{s:s s:I s:s s:i s:I s:f s:s s:b s:o s:o}", "model", e->where.model, "version",
-                  (json_int_t)e->version, "out", e->asked->out, "files", (int)e->files, "bytes",
-                  (json_int_t)e->bytes, "seconds", seconds, "naming", hl_naming_name(e->naming),
-                  "optimizer", (int)e->asked->optimizer, "leftOut", left_out(e), "warnings",
-                  e->warnings != NULL ? json_incref(e->warnings) : json_array());
+    json_t *doc = json_pack("{s:s s:I s:s s:i s:I s:f s:s s:b s:o s:o}", "model", e->where.model,
+                            "version", (json_int_t)e->version, "out", e->asked->out, "files",
+                            (int)e->files, "bytes", (json_int_t)e->bytes, "seconds", seconds,
+                            "naming", hl_api_layer_naming_name(e->naming), "optimizer",
+                            (int)e->asked->optimizer, "leftOut", left_out(e), "warnings",
+                            e->warnings != NULL ? json_incref(e->warnings) : json_array());
     if (e->torch) {
         json_object_set_new(doc, "iteration",
                             e->trained ? json_integer((json_int_t)e->iteration) : json_null());

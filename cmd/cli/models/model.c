@@ -48,6 +48,10 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
                               struct hl_api_controller_import_model_results *out)
 {
     char path[PATH_MAX];
+    enum hl_api_vocab_padding pad;
+    enum hl_api_layer_naming naming;
+    HL_TRY(hl_api_vocab_padding_parse(a->pad, &pad));
+    HL_TRY(hl_api_layer_naming_parse(a->naming, &naming));
     HL_TRY(cli_absolute(dir, path));
     if (!hl_utf8_valid(path) || !hl_utf8_valid(a->name))
         return hl_fail(HL_EINVAL, "the directory or the name is not UTF-8");
@@ -57,8 +61,8 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
                     .tp = (int32_t)a->tp,
                     .pp = (int32_t)a->pp,
                     .vocab_divisor = (int32_t)a->vocab_divisor,
-                    .pad = a->pad,
-                    .naming = a->naming,
+                    .pad = pad,
+                    .naming = naming,
                     .first_stage_layers = (int32_t)a->first,
                     .last_stage_layers = (int32_t)a->last,
                     .virtual_stages = (int32_t)a->virtual_stages}};

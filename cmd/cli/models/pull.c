@@ -53,7 +53,7 @@ static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const 
         json_t *doc = json_pack("{s:s s:I s:I s:I s:I s:s s:s s:I s:f s:I s:I s:I s:s}", "model",
                                 name, "version", (json_int_t)r->version, "pp", (json_int_t)a->pp,
                                 "tp", (json_int_t)a->tp, "parts", (json_int_t)r->count, "naming",
-                                hl_naming_name(r->naming), "path", s.path, "bytes",
+                                hl_api_layer_naming_name(r->naming), "path", s.path, "bytes",
                                 (json_int_t)bytes, "seconds", seconds, "bytesPerSecond",
                                 (json_int_t)rate, "crcFailures", (json_int_t)s.crc_failures,
                                 "retries", (json_int_t)s.retries, "skipped", r->list->skipped);
@@ -68,7 +68,7 @@ static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const 
             "pulled %s@%" PRId64 " pp%" PRId64 " tp%" PRId64
             ": path %s, %zu parts, naming %s, %s in %.3f s, read at %s/s, %" PRIu64
             " checksum failures, %" PRIu64 " retries\n",
-            name, r->version, a->pp, a->tp, s.path, r->count, hl_naming_name(r->naming),
+            name, r->version, a->pp, a->tp, s.path, r->count, hl_api_layer_naming_name(r->naming),
             hl_format_bytes(bytes, size, sizeof(size)), seconds,
             hl_format_bytes(rate, rate_text, sizeof(rate_text)), s.crc_failures, s.retries);
     return HL_OK;

@@ -112,9 +112,9 @@ static hl_status check_share(const struct rankfile *r, const struct rankfile_whe
 static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
 {
     if (strcmp(wanted_naming, "model") != 0)
-        return hl_naming_parse(wanted_naming, &r->naming);
+        return hl_api_layer_naming_parse(wanted_naming, &r->naming);
     json_t *config = json_loads(r->list->config_json, 0, NULL);
-    hl_status st = hl_naming_parse(hl_json_str(config, "naming", ""), &r->naming);
+    hl_status st = hl_api_layer_naming_parse(hl_json_str(config, "naming", "local"), &r->naming);
     json_decref(config);
     return st;
 }

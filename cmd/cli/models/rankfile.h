@@ -39,7 +39,8 @@ struct rankfile_where {
 struct rankfile {
     helios_client *client; /* borrowed */
     int64_t version;
-    enum hl_naming naming; /* of the tensors in `headers`, whatever they were saved under */
+    enum hl_api_layer_naming
+        naming; /* of the tensors in `headers`, whatever they were saved under */
     size_t count;
     helios_shard *parts;            /* chosen by kind */
     struct hl_safetensors *headers; /* one per part */

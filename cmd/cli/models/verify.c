@@ -104,11 +104,11 @@ static struct hl_api_copy_list list_copies(const struct hl_api_shard *shard,
     bool pool = extent == NULL;
     for (size_t i = 0; list.items != NULL && i < known; i++) {
         list.items[list.count++] = shard->copies.items[i];
-        pool |= strcmp(shard->copies.items[i].tier, "L3") == 0;
+        pool |= shard->copies.items[i].tier == HL_API_TIER_L3;
     }
     if (!pool && list.items != NULL)
         list.items[list.count++] = (struct hl_api_copy){
-            .tier = "L3", .node = "", .device = "", .size_bytes = extent->size_bytes};
+            .tier = HL_API_TIER_L3, .node = "", .device = "", .size_bytes = extent->size_bytes};
     return list;
 }
 
@@ -138,9 +138,9 @@ json_t *verify_json(const struct verified *v)
     json_t *rows = json_array();
     for (size_t i = 0; i < v->count; i++) {
         const struct verified_copy *c = &v->copies[i];
-        json_t *row = json_pack("{s:s s:s s:s s:s s:I s:s}", "tier", c->tier, "node", c->node,
-                                "device", c->device, "state", states[c->state], "sizeBytes",
-                                (json_int_t)c->size, "error", c->error);
+        json_t *row = json_pack("{s:s s:s s:s s:s s:I s:s}", "tier", hl_api_tier_name(c->tier),
+                                "node", c->node, "device", c->device, "state", states[c->state],
+                                "sizeBytes", (json_int_t)c->size, "error", c->error);
         json_t *bad = json_array();
         for (size_t k = 0; k < c->bad_chunks.count; k++)
             json_array_append_new(bad, json_integer(c->bad_chunks.items[k]));
@@ -152,8 +152,8 @@ json_t *verify_json(const struct verified *v)
 
 static const char *place_text(const struct verified_copy *c, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s%s%s%s%s%s", c->tier, c->node[0] != '\0' ? " of " : "", c->node,
-             c->device[0] != '\0' ? " (" : "", c->device, c->device[0] != '\0' ? ")" : "");
+    snprintf(buf, cap, "%s%s%s%s%s%s", hl_api_tier_name(c->tier), c->node[0] != '\0' ? " of " : "",
+             c->node, c->device[0] != '\0' ? " (" : "", c->device, c->device[0] != '\0' ? ")" : "");
     return buf;
 }
 

@@ -14,7 +14,8 @@
 enum verified_state { VERIFIED_OK, VERIFIED_BAD, VERIFIED_UNKNOWN };
 
 struct verified_copy {
-    const char *tier, *node, *device;
+    enum hl_api_tier tier;
+    const char *node, *device;
     enum verified_state state;
     uint64_t size;
     struct hl_api_uint32_list bad_chunks;

@@ -42,11 +42,10 @@ static char *put_text(char **at, const char *text)
     return start;
 }
 
-static struct copy *copy_new(struct node *n, struct hl_id id, enum hl_tier tier,
+static struct copy *copy_new(struct node *n, struct hl_id id, enum hl_api_tier tier,
                              const struct hl_api_copy *info)
 {
-    size_t texts = strlen(info->device) + strlen(info->path) + strlen(info->reason) +
-                   strlen(info->transport) + 4;
+    size_t texts = strlen(info->device) + strlen(info->transport) + 2;
     struct copy *x = calloc(1, sizeof(*x) + texts);
     if (x == NULL)
         return NULL;
@@ -56,11 +55,9 @@ static struct copy *copy_new(struct node *n, struct hl_id id, enum hl_tier tier,
     x->tier = tier;
     x->info = *info;
     x->info.id = NULL;
-    x->info.tier = hl_tier_name(tier);
+    x->info.tier = tier;
     x->info.node = n->name;
     x->info.device = put_text(&at, info->device);
-    x->info.path = put_text(&at, info->path);
-    x->info.reason = put_text(&at, info->reason);
     x->info.transport = put_text(&at, info->transport);
     return x;
 }
@@ -74,29 +71,19 @@ static void holding_shrink(struct hl_controller *c, struct holding *h)
     free(h);
 }
 
-static int copy_is(const struct copy *x, const struct node *n, enum hl_tier tier,
+static int copy_is(const struct copy *x, const struct node *n, enum hl_api_tier tier,
                    const char *device)
 {
     return x->node == n && x->tier == tier &&
            (device[0] == '\0' || strcmp(device, x->info.device) == 0);
 }
 
-static int parse_tier(const char *text, enum hl_tier *out)
-{
-    for (int t = 0; t < HL_TIER_COUNT; t++)
-        if (strcasecmp(text, hl_tier_name((enum hl_tier)t)) == 0) {
-            *out = (enum hl_tier)t;
-            return 1;
-        }
-    return 0;
-}
-
 void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy)
 {
     struct hl_id id;
-    enum hl_tier tier;
-    if (n->gone || hl_id_parse(copy->id, &id) != HL_OK || !parse_tier(copy->tier, &tier) ||
-        tier > HL_TIER_L2)
+    enum hl_api_tier tier = copy->tier;
+    if (n->gone || hl_id_parse(copy->id, &id) != HL_OK ||
+        (tier != HL_API_TIER_L1 && tier != HL_API_TIER_L2))
         return;
     struct copy *x = copy_new(n, id, tier, copy);
     struct holding *h = x != NULL ? holding_need(c, id) : NULL;
@@ -139,7 +126,7 @@ static void holding_prune(struct hl_controller *c, struct holding *h, copy_test 
 
 struct kind {
     const struct node *node;
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     const char *device;
 };
 
@@ -149,7 +136,7 @@ static int is_kind(const struct copy *x, const void *arg)
     return copy_is(x, k->node, k->tier, k->device);
 }
 
-void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_tier tier,
+void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
                    const char *device)
 {
     struct holding *h = holding_find(c, id);
@@ -200,16 +187,16 @@ static void add_place(struct place *out, size_t max, size_t *n, struct place p)
     (*n)++;
 }
 
-size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_tier at_least,
+size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier at_least,
                      struct place *out, size_t max)
 {
     size_t n = 0;
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
     const struct holding *h = holding_find(c, id);
     if (s != NULL && !s->dropping && s->missed < 2)
-        add_place(out, max, &n, (struct place){.tier = HL_TIER_L3});
+        add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L3});
     if (s != NULL && s->archived)
-        add_place(out, max, &n, (struct place){.tier = HL_TIER_L4});
+        add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L4});
     for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next) {
         if (x->tier < at_least || x->dropping || !node_ready(x->node))
             continue;
@@ -220,13 +207,11 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_tier at_l
     return n;
 }
 
-static struct hl_api_copy pool_copy(const struct hl_shard_rec *s, enum hl_tier tier, const char *id)
+static struct hl_api_copy pool_copy(const struct hl_shard_rec *s, enum hl_api_tier tier,
+                                    const char *id)
 {
-    return (struct hl_api_copy){.id = id,
-                                .tier = hl_tier_name(tier),
-                                .numa_id = -1,
-                                .size_bytes = s->size_bytes,
-                                .crc32 = s->crc32};
+    return (struct hl_api_copy){
+        .id = id, .tier = tier, .numa_id = -1, .size_bytes = s->size_bytes, .crc32 = s->crc32};
 }
 
 static struct hl_api_copy_list readable_copies(struct hl_controller *c,
@@ -243,9 +228,9 @@ static struct hl_api_copy_list readable_copies(struct hl_controller *c,
     if (list.items == NULL)
         return list;
     if (!s->dropping && s->missed < 2)
-        list.items[list.count++] = pool_copy(s, HL_TIER_L3, id);
+        list.items[list.count++] = pool_copy(s, HL_API_TIER_L3, id);
     if (s->archived)
-        list.items[list.count++] = pool_copy(s, HL_TIER_L4, id);
+        list.items[list.count++] = pool_copy(s, HL_API_TIER_L4, id);
     for (const struct copy *x = first; x != NULL; x = x->next)
         if (!x->dropping && node_ready(x->node)) {
             list.items[list.count] = x->info;
@@ -324,7 +309,7 @@ struct drop {
     struct hl_controller *c;
     struct node *node;
     struct hl_id id;
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     char device[96];
 };
 
@@ -360,8 +345,7 @@ static void order_drop(struct hl_controller *c, struct copy *x)
     struct hl_id_text id = hl_id_format(x->id);
     controller_hold(c);
     hl_call_agent_store_drop_async(
-        x->node->agent,
-        &(struct hl_api_agent_store_drop_params){id.s, hl_tier_name(x->tier), d->device},
+        x->node->agent, &(struct hl_api_agent_store_drop_params){id.s, x->tier, d->device},
         c->opts.rpc_timeout_ms, c->opts.loop, on_dropped, d);
 }
 

@@ -24,7 +24,7 @@ struct node;
 struct copy {
     struct hl_id id;
     struct node *node;
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     int dropping; /* ordered to go: counts for nobody */
     unsigned round;
     struct copy *next;
@@ -42,15 +42,15 @@ struct holding {
 
 /* Where a copy lies: the L3 host (node NULL) or a node. */
 struct place {
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     struct node *node;
     char device[96];
 };
 
 /* Where a shard can be read from now; the pool and the archive included. Returns how many there
- * are, at most `max` are stored. `at_least` leaves out what is less safe: HL_TIER_L2 = no device
- * memory. */
-size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_tier at_least,
+ * are, at most `max` are stored. `at_least` leaves out what is less safe: HL_API_TIER_L2 = no
+ * device memory. */
+size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier at_least,
                      struct place *out, size_t max);
 /* The shard with those of its copies that can be read now; it borrows from the catalogue. */
 struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_rec *s,
@@ -58,7 +58,7 @@ struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_
 /* An answer of a node's Agent. */
 void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy);
 /* The copies of that kind are not there (any more). */
-void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_tier tier,
+void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
                    const char *device);
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, int on);
 /* None of the node's copies counts any more. */

@@ -37,7 +37,7 @@ struct order {
 
 const char *place_name(const struct place *p, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s%s%s%s%s%s", hl_tier_name(p->tier), p->node != NULL ? " of " : "",
+    snprintf(buf, cap, "%s%s%s%s%s%s", hl_api_tier_name(p->tier), p->node != NULL ? " of " : "",
              p->node != NULL ? p->node->name : "", p->device[0] != '\0' ? " (" : "", p->device,
              p->device[0] != '\0' ? ")" : "");
     return buf;
@@ -125,7 +125,7 @@ struct hl_api_copy_request order_source(struct hl_controller *c, const char *id,
     return (struct hl_api_copy_request){
         .id = id,
         .numa_id = -1,
-        .source_tier = hl_tier_name(from->tier),
+        .source_tier = from->tier,
         .source_node = from->node != NULL ? from->node->name : "",
         .source_host_id = e.host_id,
         .source_address = e.rpc,
@@ -143,9 +143,9 @@ static struct hl_api_copy_request order_request(const struct order *o, const cha
     struct hl_api_copy_request r = order_source(o->c, id, &o->at);
     r.size_bytes = o->size;
     r.crc32 = o->crc32;
-    r.tier = hl_tier_name(o->next.tier);
+    r.tier = o->next.tier;
     r.device = o->next.device;
-    r.operation = hl_route_op_name(o->spec.op);
+    r.operation = o->spec.op;
     r.timeout_ms = (uint32_t)left_ms(o);
     r.target_host_id = to.host_id;
     r.target_socket = to.socket;
@@ -158,9 +158,9 @@ static struct hl_api_copy_request order_request(const struct order *o, const cha
 static void note_pool(struct order *o)
 {
     struct hl_shard_rec *s = hl_catalog_shard(&o->c->catalog, o->spec.id);
-    if (s != NULL && o->next.tier == HL_TIER_L4)
+    if (s != NULL && o->next.tier == HL_API_TIER_L4)
         s->archived = 1;
-    if (s != NULL && o->next.tier == HL_TIER_L3) {
+    if (s != NULL && o->next.tier == HL_API_TIER_L3) {
         o->c->slots_changed |= s->lost; /* a job may wait for its version */
         s->missed = s->lost = 0;
     }
@@ -169,10 +169,8 @@ static void note_pool(struct order *o)
 /* What the step has made: as its holder says, else as the catalogue does. */
 static hl_status note_copy(struct order *o, const struct hl_api_copy *copy)
 {
-    struct hl_api_copy made = {.tier = hl_tier_name(o->next.tier),
-                               .numa_id = -1,
-                               .size_bytes = o->size,
-                               .crc32 = o->crc32};
+    struct hl_api_copy made = {
+        .tier = o->next.tier, .numa_id = -1, .size_bytes = o->size, .crc32 = o->crc32};
     struct hl_id_text id = hl_id_format(o->spec.id);
     if (copy != NULL)
         made = *copy;
@@ -243,8 +241,8 @@ static void on_archived(void *arg, hl_status st, const char *text,
     step_done(arg, st, text, NULL);
 }
 
-/* The node reads (HL_ROUTE_READ) or sends. */
-static void call_agent(struct order *o, struct node *n, enum hl_route_op op)
+/* The node reads (HL_API_OPERATION_READ) or sends. */
+static void call_agent(struct order *o, struct node *n, enum hl_api_operation op)
 {
     struct hl_id_text id = hl_id_format(o->spec.id), migration = hl_id_format(o->migration);
     struct hl_api_copy_request r = order_request(o, id.s, migration.s);
@@ -254,7 +252,7 @@ static void call_agent(struct order *o, struct node *n, enum hl_route_op op)
         return;
     }
     controller_hold(o->c);
-    if (op == HL_ROUTE_READ)
+    if (op == HL_API_OPERATION_READ)
         hl_call_agent_store_copy_async(n->agent, &(struct hl_api_agent_store_copy_params){r},
                                        timeout_ms, o->c->opts.loop, on_store_copied, o);
     else
@@ -263,14 +261,14 @@ static void call_agent(struct order *o, struct node *n, enum hl_route_op op)
 }
 
 /* L3 brings the shard into the tier: a shard that it locates it has loaded. */
-static void call_l3(struct order *o, enum hl_tier tier)
+static void call_l3(struct order *o, enum hl_api_tier tier)
 {
     struct hl_id_text id = hl_id_format(o->spec.id);
     const char *ids[] = {id.s};
     struct hl_api_text_list list = {ids, 1};
     int timeout_ms = left_ms(o) + SLACK_MS;
     controller_hold(o->c);
-    if (tier == HL_TIER_L4)
+    if (tier == HL_API_TIER_L4)
         hl_call_l3_archive_async(o->c->l3, &(struct hl_api_l3_archive_params){list}, timeout_ms,
                                  o->c->opts.loop, on_archived, o);
     else
@@ -304,10 +302,10 @@ static void order_go(struct order *o)
     o->next = place_landing(o, &m.lands);
     switch (m.step) {
     case HL_COPY_READ:
-        call_agent(o, o->next.node, HL_ROUTE_READ);
+        call_agent(o, o->next.node, HL_API_OPERATION_READ);
         break;
     case HL_COPY_SEND:
-        call_agent(o, o->at.node, HL_ROUTE_WRITE);
+        call_agent(o, o->at.node, HL_API_OPERATION_WRITE);
         break;
     case HL_COPY_LOAD:
     case HL_COPY_ARCHIVE:
@@ -339,13 +337,13 @@ static void order_source_failed(struct order *o, hl_status st, const char *text)
     const struct place *from = &o->sources[o->source];
     if (st == HL_EEXIST) { /* what was sent is there, or about to be: its holder knows */
         if (o->next.node != NULL)
-            call_agent(o, o->next.node, HL_ROUTE_READ);
+            call_agent(o, o->next.node, HL_API_OPERATION_READ);
         else
-            call_l3(o, HL_TIER_L3);
+            call_l3(o, HL_API_TIER_L3);
         return;
     }
     if (st == HL_ECORRUPT)
-        hl_fault_count("bad-source", hl_tier_name(from->tier));
+        hl_fault_count("bad-source", hl_api_tier_name(from->tier));
     snprintf(o->text, sizeof(o->text), "%s", text);
     o->st = st;
     if (!other_may_do(st) || ++o->source >= o->source_count || left_ms(o) == 0) {
@@ -369,7 +367,8 @@ static hl_status find_sources(struct order *o)
     o->crc32 = s->crc32;
     if (goal->node != NULL && !node_ready(goal->node))
         return hl_fail(HL_EUNAVAIL, "node %s is away", goal->node->name);
-    o->source_count = copies_places(o->c, o->spec.id, HL_TIER_L1, o->sources, ORDER_SOURCES_MAX);
+    o->source_count =
+        copies_places(o->c, o->spec.id, HL_API_TIER_L1, o->sources, ORDER_SOURCES_MAX);
     if (o->source_count > ORDER_SOURCES_MAX)
         o->source_count = ORDER_SOURCES_MAX;
     if (o->source_count == 0)

@@ -24,7 +24,7 @@ typedef void (*order_done)(void *arg, hl_status st, const char *text,
 struct order_spec {
     struct hl_id id;
     struct place goal;
-    enum hl_route_op op;
+    enum hl_api_operation op;
     order_done done; /* exactly once. HL_ECANCELED: the Controller is gone, touch nothing of it */
     void *arg;
 };

@@ -32,22 +32,21 @@ static void task_fail(struct task *t, hl_status st, const char *text)
 
 /* A copy as a caller names it. */
 struct copy_name {
-    const char *id, *tier, *node, *device;
+    const char *id;
+    enum hl_api_tier tier;
+    const char *node, *device;
 };
 
 static hl_status parse_place(struct hl_controller *c, const struct copy_name *copy,
                              struct place *out)
 {
-    const char *text = copy->tier, *name = copy->node;
-    int tier = 0;
-    while (tier < HL_TIER_COUNT && strcasecmp(text, hl_tier_name((enum hl_tier)tier)) != 0)
-        tier++;
-    if (tier == HL_TIER_COUNT)
-        return hl_fail(HL_EINVAL, "unknown tier '%.40s' (expected L1, L2, L3 or L4)", text);
-    *out = (struct place){.tier = (enum hl_tier)tier};
-    if (tier >= HL_TIER_L3 && name[0] != '\0')
-        return hl_fail(HL_EINVAL, "%s is at the L3 host, not at node '%.100s'", text, name);
-    if (tier >= HL_TIER_L3)
+    const char *name = copy->node;
+    bool at_l3 = copy->tier == HL_API_TIER_L3 || copy->tier == HL_API_TIER_L4;
+    if (at_l3 && name[0] != '\0')
+        return hl_fail(HL_EINVAL, "%s is at the L3 host, not at node '%.100s'",
+                       hl_api_tier_name(copy->tier), name);
+    *out = (struct place){.tier = copy->tier};
+    if (at_l3)
         return HL_OK;
     out->node = node_find(c, name);
     if (out->node == NULL)
@@ -121,9 +120,9 @@ static struct hl_api_route route_of(struct hl_controller *c, const struct node *
                                     const struct hl_api_tier_info *tier, const struct place *from,
                                     struct hl_arena *arena)
 {
-    enum hl_tier target = tier != NULL ? HL_TIER_L1 : HL_TIER_L2;
+    enum hl_api_tier target = tier != NULL ? HL_API_TIER_L1 : HL_API_TIER_L2;
     struct hl_route_query q = {
-        .op = HL_ROUTE_READ,
+        .op = HL_API_OPERATION_READ,
         .source = from->tier,
         .target = target,
         .link = link_between(c, n, from),
@@ -135,10 +134,10 @@ static struct hl_api_route route_of(struct hl_controller *c, const struct node *
     char source[256];
     place_name(from, source, sizeof(source));
     return (struct hl_api_route){.node = n->name,
-                                 .target = hl_tier_name(target),
+                                 .target = target,
                                  .source = hl_arena_strdup(arena, source),
-                                 .path = hl_route_path_name(r.path),
-                                 .reason = hl_route_reason_name(r.reason),
+                                 .path = r.path,
+                                 .reason = r.reason,
                                  .text = hl_route_reason_text(r.reason)};
 }
 
@@ -147,7 +146,7 @@ static const struct hl_api_tier_info *device_memory(const struct node *n)
 {
     const struct hl_api_tier_info_list *tiers = &n->report.tiers;
     for (size_t i = 0; i < tiers->count; i++)
-        if (strcmp(tiers->items[i].tier, "L1") == 0 && tiers->items[i].kind[0] == '\0')
+        if (tiers->items[i].tier == HL_API_TIER_L1 && tiers->items[i].kind[0] == '\0')
             return &tiers->items[i];
     return NULL;
 }
@@ -159,9 +158,9 @@ static void add_routes(struct hl_controller *c, const struct node *n, const stru
     const struct hl_api_tier_info *device = device_memory(n);
     for (size_t i = 0; i < count && out->count + 2 <= ROUTES_MAX; i++) {
         const struct place *p = &places[i];
-        if (p->tier != HL_TIER_L1)
+        if (p->tier != HL_API_TIER_L1)
             out->items[out->count++] = route_of(c, n, NULL, p, arena);
-        if (p->tier == HL_TIER_L1 && p->node != n)
+        if (p->tier == HL_API_TIER_L1 && p->node != n)
             continue; /* device memory is read on its own node */
         if (device != NULL)
             out->items[out->count++] = route_of(c, n, device, p, arena);
@@ -184,7 +183,7 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
         reject(call, st);
         return;
     }
-    size_t n = copies_places(c, s->id, HL_TIER_L1, places, PLACES_MAX);
+    size_t n = copies_places(c, s->id, HL_API_TIER_L1, places, PLACES_MAX);
     for (const struct node *node = c->nodes; node != NULL; node = node->hh.next)
         if (node_ready(node))
             add_routes(c, node, places, n < PLACES_MAX ? n : PLACES_MAX, &r.routes, arena);
@@ -193,19 +192,6 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
 }
 
 /* ---- copyShard ------------------------------------------------------------------------------- */
-
-static hl_status parse_op(const char *text, enum hl_route_op *out)
-{
-    *out = HL_ROUTE_READ;
-    if (text[0] == '\0')
-        return HL_OK;
-    for (int op = 0; op < HL_ROUTE_OP_COUNT; op++)
-        if (strcmp(text, hl_route_op_name((enum hl_route_op)op)) == 0) {
-            *out = (enum hl_route_op)op;
-            return HL_OK;
-        }
-    return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
-}
 
 static void on_copied(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
 {
@@ -222,15 +208,12 @@ void method_copy_shard(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_copy_shard_params *p)
 {
     struct hl_controller *c = controller_enter(arg);
-    enum hl_route_op op;
     struct task *t = NULL;
-    hl_status st = parse_op(p->operation, &op);
-    if (st == HL_OK)
-        st = task_new(c, call, &(struct copy_name){p->id, p->tier, p->node, p->device}, &t);
+    hl_status st = task_new(c, call, &(struct copy_name){p->id, p->tier, p->node, p->device}, &t);
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK)
-        st = order_start(c, &(struct order_spec){t->id, t->place, op, on_copied, t});
+        st = order_start(c, &(struct order_spec){t->id, t->place, p->operation, on_copied, t});
     if (st != HL_OK) {
         reject(call, st);
         free(t);
@@ -244,7 +227,7 @@ static void undo_dropping(struct task *t)
     struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->id);
     if (t->place.node != NULL)
         copies_dropping(t->c, &t->place, t->id, 0);
-    else if (s != NULL && t->place.tier == HL_TIER_L3)
+    else if (s != NULL && t->place.tier == HL_API_TIER_L3)
         s->dropping = 0;
 }
 
@@ -264,7 +247,7 @@ static void drop_done(struct task *t, hl_status st, const char *text, bool dropp
     struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, t->id);
     if (t->place.node != NULL)
         copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    else if (s != NULL && t->place.tier == HL_TIER_L4)
+    else if (s != NULL && t->place.tier == HL_API_TIER_L4)
         s->archived = 0;
     else if (s != NULL && dropped)
         s->missed = 2;
@@ -301,8 +284,7 @@ static void drop_at_node(struct task *t, hl_agent_store_drop_done done)
 {
     struct hl_controller *c = t->c;
     const struct hl_id_text id = hl_id_format(t->id);
-    const struct hl_api_agent_store_drop_params p = {id.s, hl_tier_name(t->place.tier),
-                                                     t->place.device};
+    const struct hl_api_agent_store_drop_params p = {id.s, t->place.tier, t->place.device};
     controller_hold(c);
     hl_call_agent_store_drop_async(t->place.node->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                    done, t);
@@ -320,7 +302,7 @@ static void drop_now(struct task *t)
         return;
     }
     controller_hold(c);
-    if (t->place.tier == HL_TIER_L4)
+    if (t->place.tier == HL_API_TIER_L4)
         hl_call_l3_drop_archived_async(
             c->l3, &(struct hl_api_l3_drop_archived_params){.ids = ids, .cluster = cluster.s},
             c->opts.rpc_timeout_ms, c->opts.loop, on_archived_dropped, t);
@@ -376,7 +358,7 @@ static void on_located(void *arg, hl_status st, const char *text,
 static int find_other(struct task *t)
 {
     struct place places[64];
-    size_t n = copies_places(t->c, t->id, HL_TIER_L2, places, HL_ARRAY_LEN(places));
+    size_t n = copies_places(t->c, t->id, HL_API_TIER_L2, places, HL_ARRAY_LEN(places));
     for (size_t i = 0; i < n && i < HL_ARRAY_LEN(places); i++)
         if (!place_same(&places[i], &t->place)) {
             t->other = places[i];
@@ -395,9 +377,10 @@ static void confirm_other(struct task *t)
     struct hl_api_text_list ids = {items, 1};
     if (t->place.node != NULL)
         copies_dropping(c, &t->place, t->id, 1);
-    else if (s != NULL && t->place.tier == HL_TIER_L3)
+    else if (s != NULL && t->place.tier == HL_API_TIER_L3)
         s->dropping = 1;
-    if (t->other.node == NULL && t->other.tier == HL_TIER_L4 && t->place.tier == HL_TIER_L3) {
+    if (t->other.node == NULL && t->other.tier == HL_API_TIER_L4 &&
+        t->place.tier == HL_API_TIER_L3) {
         drop_now(t); /* evict looks at the archive itself */
         return;
     }
@@ -435,7 +418,7 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
 
 static void reply_healed(struct task *t, enum hl_api_heal_state state, const char *source)
 {
-    hl_fault_count(hl_api_heal_state_name(state), hl_tier_name(t->place.tier));
+    hl_fault_count(hl_api_heal_state_name(state), hl_api_tier_name(t->place.tier));
     hl_reply_controller_report_bad_copy(
         t->call, &(struct hl_api_controller_report_bad_copy_results){state, source});
     free(t);
@@ -448,7 +431,7 @@ static void on_copied_again(void *arg, hl_status st, const char *text,
     char name[256];
     (void)copy;
     if (st != HL_OK) {
-        hl_fault_count("heal-failed", hl_tier_name(t->place.tier));
+        hl_fault_count("heal-failed", hl_api_tier_name(t->place.tier));
         hl_fail(st, "the bad copy in %s is dropped, and could not be made again: %s",
                 place_name(&t->place, name, sizeof(name)), text);
         task_fail(t, st, hl_error_text());
@@ -461,8 +444,8 @@ static void copy_again(struct task *t)
 {
     struct hl_controller *c = t->c;
     copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    hl_status st =
-        order_start(c, &(struct order_spec){t->id, t->place, HL_ROUTE_READ, on_copied_again, t});
+    hl_status st = order_start(
+        c, &(struct order_spec){t->id, t->place, HL_API_OPERATION_READ, on_copied_again, t});
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
@@ -531,8 +514,7 @@ static void heal_node(struct task *t)
         return;
     }
     const struct hl_id_text id = hl_id_format(t->id);
-    const struct hl_api_agent_store_verify_params p = {id.s, hl_tier_name(t->place.tier),
-                                                       t->place.device};
+    const struct hl_api_agent_store_verify_params p = {id.s, t->place.tier, t->place.device};
     controller_hold(c);
     hl_call_agent_store_verify_async(t->place.node->agent, &p, c->opts.copy_timeout_ms,
                                      c->opts.loop, on_verified, t);
@@ -559,7 +541,7 @@ static void heal_pool(struct task *t)
     struct hl_api_copy_request sources[HEAL_SOURCES_MAX];
     struct hl_api_copy_request_list list = {.items = sources};
     const struct hl_id_text id = hl_id_format(t->id);
-    size_t n = copies_places(c, t->id, HL_TIER_L2, places, HEAL_SOURCES_MAX);
+    size_t n = copies_places(c, t->id, HL_API_TIER_L2, places, HEAL_SOURCES_MAX);
     for (size_t i = 0; i < n && i < HEAL_SOURCES_MAX; i++)
         if (places[i].node != NULL)
             sources[list.count++] = order_source(c, id.s, &places[i]);
@@ -578,7 +560,7 @@ void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
         reject(call, st);
         return;
     }
-    hl_fault_count("reported-bad", hl_tier_name(t->place.tier));
+    hl_fault_count("reported-bad", hl_api_tier_name(t->place.tier));
     hl_warn("copy is reported bad id=%s where=\"%s\"", hl_id_format(t->id).s,
             place_name(&t->place, t->source, sizeof(t->source)));
     if (t->place.node == NULL)

@@ -6,7 +6,7 @@
 int pool_has_archive(const struct hl_controller *c)
 {
     for (size_t i = 0; c->pool != NULL && i < c->pool->tiers.count; i++)
-        if (strcmp(c->pool->tiers.items[i].tier, "L4") == 0)
+        if (c->pool->tiers.items[i].tier == HL_API_TIER_L4)
             return 1;
     return 0;
 }

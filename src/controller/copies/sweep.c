@@ -43,7 +43,7 @@ static void settle_lost(struct hl_controller *c)
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
         s->missed = hl_sweep_missed(s->missed, s->seen_round, c->sweep_round);
         s->archived = s->archive_round == c->sweep_round;
-        bool has_copies = s->missed >= 2 && copies_places(c, s->id, HL_TIER_L1, NULL, 0) > 0;
+        bool has_copies = s->missed >= 2 && copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0;
         bool lost_now = hl_sweep_is_lost(s->missed, has_copies);
         lost += lost_now && !s->lost;
         c->slots_changed |= s->lost && !lost_now; /* a job may wait for its version */

@@ -28,14 +28,16 @@ static void on_archived(void *arg, hl_status st, const char *text,
 void archive_behind(struct hl_controller *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    if (c->archiving || c->pool == NULL || strcmp(c->pool->archive_mode, "write-behind") != 0)
+    if (c->archiving || c->pool == NULL ||
+        c->pool->archive_mode != HL_API_ARCHIVE_MODE_WRITE_BEHIND)
         return;
     struct hl_api_text_list ids = {.items = hl_arena_array(&arena, BATCH, sizeof(*ids.items))};
     if (ids.items == NULL)
         return; /* the next sweep finds them */
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL && ids.count < BATCH;
          s = s->hh.next) {
-        if (s->version->state != HL_VERSION_VISIBLE || s->archived || s->dropping || s->missed > 0)
+        if (s->version->state != HL_API_VERSION_STATE_VISIBLE || s->archived || s->dropping ||
+            s->missed > 0)
             continue;
         ids.items[ids.count++] = hl_id_print(s->id, &arena);
     }

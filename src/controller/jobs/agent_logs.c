@@ -96,8 +96,9 @@ static hl_status ask_agent(struct hl_controller *c, const struct job *j, struct 
     k->about = ask->about;
     k->over = job_attempt_is_over(j, ask->attempt);
     if (ask->attempt == j->run.containers_attempt) {
-        enum hl_container_state state = j->run.containers[ask->index].state;
-        k->unstarted = state != HL_CONTAINER_RUNNING && state != HL_CONTAINER_SUCCEEDED;
+        enum hl_api_container_state state = j->run.containers[ask->index].state;
+        k->unstarted =
+            state != HL_API_CONTAINER_STATE_RUNNING && state != HL_API_CONTAINER_STATE_SUCCEEDED;
     }
     hl_call_agent_read_log_async(
         n->agent,

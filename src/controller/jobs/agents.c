@@ -46,7 +46,7 @@ static void container_event(struct job *j, const char *node, int attempt, int in
         .text = status->message,
         .exit_code = status->exit_code,
         .signal = status->signal,
-        .container = (enum hl_container_state)status->state,
+        .container = status->state,
     };
     job_event(j, &ev);
 }
@@ -175,8 +175,7 @@ void jobs_containers(struct hl_controller *c, struct node *n,
             HASH_FIND_STR(c->jobs, job_id, j);
         if (j == NULL && named && job_is_damaged(c, job_id))
             continue;
-        if (hl_container_is_stray(j != NULL ? &j->run : NULL, attempt,
-                                  (enum hl_container_state)status->state))
+        if (hl_container_is_stray(j != NULL ? &j->run : NULL, attempt, status->state))
             stop_stray(c, n, status);
         if (j != NULL)
             container_event(j, n->name, attempt, index, status);
@@ -227,7 +226,7 @@ static void give_up_silent_node(struct job *j)
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
         char text[64], silence[32], name[HL_NODE_NAME_MAX + 1];
-        if (k->state > HL_CONTAINER_RUNNING)
+        if (k->state > HL_API_CONTAINER_STATE_RUNNING)
             continue;
         const struct node *n = node_find(j->controller, k->node);
         if (n == NULL || !n->lost || node_silent_ms(n) < patience_ms(j, n->name))
@@ -244,10 +243,10 @@ static void give_up_silent_node(struct job *j)
 /* Calls that failed for a reason that may pass. */
 static void start_wanted(struct job *j)
 {
-    if (j->run.state != HL_JOB_STARTING)
+    if (j->run.state != HL_API_JOB_STATE_STARTING)
         return;
-    for (int i = 0; i < j->run.container_count && j->run.state == HL_JOB_STARTING; i++) {
-        if (j->run.containers[i].state != HL_CONTAINER_WANTED)
+    for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STARTING; i++) {
+        if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED)
             continue;
         struct hl_job_action a = {.kind = HL_JOB_DO_START, .attempt = j->run.attempt, .index = i};
         memcpy(a.node, j->run.containers[i].node, sizeof(a.node));
@@ -262,7 +261,8 @@ static void waits_for_node(const struct job *j, char *out, size_t cap)
     out[0] = '\0';
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
-        const struct node *n = k->state <= HL_CONTAINER_RUNNING ? node_find(c, k->node) : NULL;
+        const struct node *n =
+            k->state <= HL_API_CONTAINER_STATE_RUNNING ? node_find(c, k->node) : NULL;
         char silence[32], limit[32];
         if (n == NULL || !n->lost)
             continue;

@@ -79,13 +79,14 @@ static hl_status choose_version(struct job *j)
     HL_TRY(hl_catalog_version(m, j->spec.model_version, &v));
     /* A restarted job goes on from what it wrote, also when it was pinned to an older version. */
     for (struct hl_version_rec *w = m->versions; w != NULL && w != v; w = w->next) {
-        if (w->state == HL_VERSION_VISIBLE && hl_version_whole(w) && strcmp(w->job, j->id) == 0) {
+        if (w->state == HL_API_VERSION_STATE_VISIBLE && hl_version_whole(w) &&
+            strcmp(w->job, j->id) == 0) {
             v = w;
             break;
         }
     }
     char why[160];
-    if (v->state == HL_VERSION_VISIBLE &&
+    if (v->state == HL_API_VERSION_STATE_VISIBLE &&
         !hl_version_whole(v)) /* some of the ranks could not load */
         return hl_fail(HL_ENOENT, "version %" PRId64 " of model '%s' can't be loaded: %s",
                        v->number, m->name, hl_version_trouble(v, why, sizeof(why)));
@@ -337,7 +338,7 @@ void job_events_go(struct job *j)
 
 static void job_tick(struct job *j, bool slots_changed)
 {
-    bool wants_slots = slots_changed && j->run.state == HL_JOB_PENDING;
+    bool wants_slots = slots_changed && j->run.state == HL_API_JOB_STATE_PENDING;
     if (j->saving != NULL) {
         j->behind |= wants_slots; /* it is placed again once the store has it */
         return;

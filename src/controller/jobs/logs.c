@@ -37,7 +37,7 @@ static int failed_by_message(const struct job *j)
     int rank = -1, said;
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
-        if (k->state != HL_CONTAINER_FAILED || k->finished_ms >= first_ms ||
+        if (k->state != HL_API_CONTAINER_STATE_FAILED || k->finished_ms >= first_ms ||
             sscanf(k->message, "rank %d", &said) != 1 || container_of(j->run.plan, said) != i)
             continue;
         rank = said;
@@ -75,7 +75,7 @@ static struct hl_api_controller_read_log_results job_about(const struct hl_contr
         .last_attempt = j->run.attempt,
         .failed_rank = job_attempt_is_over(j, ask->attempt) ? first_failed(c, j, ask->attempt) : -1,
         .job = hl_arena_strdup(arena, j->id),
-        .job_state = (enum hl_api_job_state)j->run.state,
+        .job_state = j->run.state,
         .job_reason = hl_arena_strdup(arena, j->run.reason)};
 }
 

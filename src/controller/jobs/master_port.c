@@ -47,7 +47,7 @@ static void on_port(void *arg, hl_status st, const char *text,
     HASH_FIND_STR(k->c->jobs, k->job, j);
     if (j != NULL)
         j->port_asked = 0;
-    if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_JOB_STARTING) {
+    if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_API_JOB_STATE_STARTING) {
         if (st == HL_OK || !hl_status_retryable(st)) /* an Agent that knows no better: as ever */
             port_settle(j, st == HL_OK ? r->port : 0);
         else

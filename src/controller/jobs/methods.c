@@ -269,11 +269,11 @@ static struct hl_api_job job_info(const struct job *j, const struct hl_jobrun *r
     char reason[HL_JOB_TEXT_MAX];
     snprintf(reason, sizeof(reason), "%s", r->reason);
     if (reason[0] == '\0' && j->executor->waits_for != NULL &&
-        (r->state == HL_JOB_STARTING || r->state == HL_JOB_RUNNING))
+        (r->state == HL_API_JOB_STATE_STARTING || r->state == HL_API_JOB_STATE_RUNNING))
         j->executor->waits_for(j, reason, sizeof(reason));
     return (struct hl_api_job){.id = j->id,
                                .name = j->spec.name,
-                               .state = (enum hl_api_job_state)r->state,
+                               .state = r->state,
                                .reason = hl_arena_strdup(arena, reason),
                                .attempt = r->attempt,
                                .max_restarts = r->max_restarts,
@@ -362,8 +362,8 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
 
 static void reply_state(struct hl_rpc_call *call, const struct job *j)
 {
-    hl_reply_controller_cancel_job(call, &(struct hl_api_controller_cancel_job_results){
-                                             (enum hl_api_job_state)j->run.state, j->id});
+    hl_reply_controller_cancel_job(
+        call, &(struct hl_api_controller_cancel_job_results){j->run.state, j->id});
 }
 
 void method_cancel_job(void *arg, struct hl_rpc_call *call,

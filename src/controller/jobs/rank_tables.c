@@ -85,10 +85,10 @@ static void table_tell(struct job *j, int index)
 
 void rank_tables_tell(struct job *j)
 {
-    if (j->run.state != HL_JOB_RUNNING || j->told == NULL || table_of(j)[0] == '\0')
+    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->told == NULL || table_of(j)[0] == '\0')
         return;
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->told[i] == TELL && j->run.containers[i].state == HL_CONTAINER_RUNNING)
+        if (j->told[i] == TELL && j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)
             table_tell(j, i);
 }
 
@@ -113,8 +113,9 @@ void method_rank_table(void *arg, struct hl_rpc_call *call,
         format = j->spec.rank_table;
     if (st == HL_OK)
         st = hl_ranktable_format_parse(format, &parsed);
-    int complete = st == HL_OK && j->run.plan != NULL &&
-                   (j->run.state == HL_JOB_RUNNING || j->run.state == HL_JOB_SUCCEEDED);
+    int complete =
+        st == HL_OK && j->run.plan != NULL &&
+        (j->run.state == HL_API_JOB_STATE_RUNNING || j->run.state == HL_API_JOB_STATE_SUCCEEDED);
     if (st == HL_OK && complete)
         st = table_text(j, format, &text);
     if (st == HL_OK)

@@ -176,7 +176,7 @@ static void node_forget(struct hl_controller *c, struct node *n)
 static int may_run(const struct job *j, const struct node *n)
 {
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->run.containers[i].state <= HL_CONTAINER_RUNNING &&
+        if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING &&
             strcmp(j->run.containers[i].node, n->name) == 0)
             return 1;
     return 0;

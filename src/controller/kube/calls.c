@@ -190,7 +190,7 @@ static void on_failure(struct job *j, const struct call *k)
     if (!hl_status_retryable(k->st) && j->run.attempt == k->attempt)
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                             .attempt = k->attempt,
-                                            .container = HL_CONTAINER_FAILED,
+                                            .container = HL_API_CONTAINER_STATE_FAILED,
                                             .text = k->text});
 }
 

@@ -26,7 +26,7 @@ static json_t *shard_holders(const struct job *j)
             strcmp(s->version->model->name, j->spec.model) != 0)
             continue;
         key_of(s->pp, s->tp, key);
-        size_t n = copies_places(c, s->id, HL_TIER_L1, places, PLACES_MAX);
+        size_t n = copies_places(c, s->id, HL_API_TIER_L1, places, PLACES_MAX);
         for (size_t i = 0; i < n && i < PLACES_MAX; i++) {
             if (places[i].node == NULL)
                 continue;

@@ -41,7 +41,7 @@ int gangs_synced(const struct gangs *g)
 
 static int is_up(const struct job *j)
 {
-    return j->run.state == HL_JOB_STARTING || j->run.state == HL_JOB_RUNNING;
+    return j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING;
 }
 
 /* ---- events ------------------------------------------------------------------------------- */
@@ -68,20 +68,20 @@ static void tell_state(struct job *j, int index, const struct hl_volcano_pod *p)
 /* One container of a gang that is up. */
 static void look_at(struct job *j, int index)
 {
-    enum hl_container_state have = j->run.containers[index].state;
+    enum hl_api_container_state have = j->run.containers[index].state;
     const json_t *pod = gang_pod(j, index);
     struct hl_volcano_pod p;
-    if (have > HL_CONTAINER_RUNNING)
+    if (have > HL_API_CONTAINER_STATE_RUNNING)
         return;
     if (pod == NULL) {
-        if (have != HL_CONTAINER_WANTED)
+        if (have != HL_API_CONTAINER_STATE_WANTED)
             container_lose(j, index, "its pod is gone");
         return;
     }
     gang_pod_read(j, index, pod, &p);
-    if (p.state == HL_CONTAINER_LOST)
+    if (p.state == HL_API_CONTAINER_STATE_LOST)
         container_lose(j, index, p.message);
-    else if (p.state == HL_CONTAINER_WANTED && have != HL_CONTAINER_WANTED)
+    else if (p.state == HL_API_CONTAINER_STATE_WANTED && have != HL_API_CONTAINER_STATE_WANTED)
         container_lose(j, index, "its pod was replaced");
     else if (p.state > have)
         tell_state(j, index, &p);
@@ -107,7 +107,7 @@ static void look_at_job(struct job *j)
     snprintf(text, sizeof(text), "the Volcano Job is %s %.160s", why,
              hl_json_str(state, "message", ""));
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->run.containers[i].state <= HL_CONTAINER_RUNNING) {
+        if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING) {
             container_lose(j, i, text);
             return;
         }
@@ -121,8 +121,8 @@ static void look_for_ends(struct job *j)
         (j->gang.unmade != attempt && j->gang.made == attempt))
         return;
     job_events_hold(j);
-    for (int i = 0; i < j->run.container_count && j->run.state == HL_JOB_STOPPING; i++)
-        if (j->run.containers[i].state <= HL_CONTAINER_RUNNING && gang_pod(j, i) == NULL)
+    for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STOPPING; i++)
+        if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING && gang_pod(j, i) == NULL)
             job_event(j, &(struct hl_job_event){
                              .kind = HL_JOB_EV_ABSENT, .attempt = attempt, .index = i});
     job_events_go(j);
@@ -140,7 +140,7 @@ void gangs_look(struct job *j)
     job_events_go(j);
     if (is_up(j) && j->run.attempt == attempt)
         look_at_job(j);
-    if (j->run.state == HL_JOB_STOPPING)
+    if (j->run.state == HL_API_JOB_STATE_STOPPING)
         look_for_ends(j);
     gangs_keep(j);
 }
@@ -150,7 +150,7 @@ void gangs_look(struct job *j)
 /* An attempt whose Job should not be, or 0. */
 static int stray_containers(const struct job *j)
 {
-    int wanted = is_up(j) || j->run.state == HL_JOB_SUCCEEDED ? j->run.attempt : 0;
+    int wanted = is_up(j) || j->run.state == HL_API_JOB_STATE_SUCCEEDED ? j->run.attempt : 0;
     for (int attempt = 1; attempt <= j->run.attempt; attempt++) {
         /* What we made the watch need not have shown yet. */
         int there = job_of(j, attempt) != NULL || j->gang.made == attempt;
@@ -206,13 +206,13 @@ void gangs_keep(struct job *j)
     int away = stray_containers(j), attempt = j->run.attempt;
     if (away > 0)
         gang_unmake(j, away);
-    else if (j->run.state == HL_JOB_STARTING && j->gang.made != attempt &&
+    else if (j->run.state == HL_API_JOB_STATE_STARTING && j->gang.made != attempt &&
              job_of(j, attempt) == NULL)
         gang_make(j);
-    else if (j->run.state == HL_JOB_RUNNING && j->gang.told != attempt &&
+    else if (j->run.state == HL_API_JOB_STATE_RUNNING && j->gang.told != attempt &&
              !hl_volcano_is_ascend(&g->volcano))
         keep_table(j);
-    else if (j->run.state == HL_JOB_SUCCEEDED && j->gang.kept != attempt)
+    else if (j->run.state == HL_API_JOB_STATE_SUCCEEDED && j->gang.kept != attempt)
         gang_keep_logs(j);
 }
 

@@ -270,9 +270,9 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
     k->max = ask->max_bytes > 0 && (size_t)ask->max_bytes < SLICE_MAX ? (size_t)ask->max_bytes
                                                                       : SLICE_MAX;
     k->past = ask->attempt < j->run.containers_attempt;
-    k->ended = pod != NULL
-                   ? hl_volcano_rank_ended(pod, local_rank)
-                   : k->past || hl_job_state_ended(j->run.state) || j->run.state == HL_JOB_PENDING;
+    k->ended = pod != NULL ? hl_volcano_rank_ended(pod, local_rank)
+                           : k->past || hl_job_state_ended(j->run.state) ||
+                                 j->run.state == HL_API_JOB_STATE_PENDING;
     memcpy(k->job, j->id, sizeof(k->job));
     if (pod != NULL)
         snprintf(k->pod, sizeof(k->pod), "%s",

@@ -112,7 +112,7 @@ void manifests_settle(struct hl_controller *c)
         for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
             bool known = !m->damaged && hl_version_has_all_records(v);
             all_known = all_known && known;
-            if (known && v->state == HL_VERSION_VISIBLE && v->shard_count > 0)
+            if (known && v->state == HL_API_VERSION_STATE_VISIBLE && v->shard_count > 0)
                 settle_version(c, v);
         }
     if (!all_known) /* one that nobody seems to want is what is left of a damaged record */
@@ -147,7 +147,7 @@ struct hl_id *manifests_of(const struct hl_model_rec *m, int64_t number, size_t 
     struct hl_id *ids = calloc(n + 1, sizeof(*ids));
     *count = 0;
     for (const struct hl_version_rec *v = m->versions; v != NULL && ids != NULL; v = v->next)
-        if (v->state == HL_VERSION_VISIBLE && (number == -1 || v->number == number))
+        if (v->state == HL_API_VERSION_STATE_VISIBLE && (number == -1 || v->number == number))
             ids[(*count)++] = hl_manifest_id(v);
     return ids;
 }

@@ -58,7 +58,7 @@ static int job_needs(const struct job *j, const struct hl_version_rec *v)
 
 static hl_status check_unused(const struct hl_controller *c, const struct hl_version_rec *v)
 {
-    if (v->state == HL_VERSION_OPEN)
+    if (v->state == HL_API_VERSION_STATE_OPEN)
         return hl_fail(HL_EBUSY,
                        "version %" PRId64
                        " of '%s' is being written by job '%s': %d of %d ranks have committed; "
@@ -70,7 +70,7 @@ static hl_status check_unused(const struct hl_controller *c, const struct hl_ver
                            "version %" PRId64
                            " of '%s' is used by job '%s', which is %s; wait or `helios cancel "
                            "%s`, or remove it all the same with `helios model rm --force`",
-                           v->number, v->model->name, j->id, hl_job_state_name(j->run.state),
+                           v->number, v->model->name, j->id, hl_api_job_state_name(j->run.state),
                            j->id);
     return HL_OK;
 }

@@ -163,7 +163,7 @@ static void take_found(struct recovery *r, const struct hl_api_found *found)
     if (o == NULL)
         return;
     snprintf(o->unreadable, sizeof(o->unreadable), "%s", found->error);
-    if (found->tier[0] == '\0')
+    if (found->tier == HL_API_TIER_UNSAID)
         o->pooled = o->archived = false; /* it went meanwhile */
     o->size = found->size_bytes;
     o->crc = found->crc32;

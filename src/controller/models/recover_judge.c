@@ -74,7 +74,8 @@ static struct hl_version_rec *in_catalogue(const struct recovery *r, const struc
     struct hl_model_rec *model;
     struct hl_version_rec *v;
     if (hl_catalog_model(&r->c->catalog, m->model, &model) == HL_OK &&
-        hl_catalog_version(model, m->number, &v) == HL_OK && v->state == HL_VERSION_VISIBLE)
+        hl_catalog_version(model, m->number, &v) == HL_OK &&
+        v->state == HL_API_VERSION_STATE_VISIBLE)
         return v;
     hl_error_clear();
     return NULL;
@@ -154,8 +155,8 @@ static bool shards_taken(struct recovery *r, const struct hl_manifest *m)
         const struct hl_shard_rec *s = hl_catalog_shard(&r->c->catalog, id);
         if ((o != NULL && o->claimed && s == NULL) ||
             (s != NULL &&
-             (s->version->state == HL_VERSION_VISIBLE || s->version->number != m->number ||
-              strcmp(s->version->model->name, m->model) != 0)))
+             (s->version->state == HL_API_VERSION_STATE_VISIBLE ||
+              s->version->number != m->number || strcmp(s->version->model->name, m->model) != 0)))
             return true;
     }
     return false;
@@ -281,7 +282,7 @@ static struct hl_api_left_shards_list left_shards(struct recovery *r, struct hl_
                                             .version = o->model != NULL ? o->version : 0,
                                             .shards = g->shards,
                                             .bytes = g->bytes,
-                                            .tier = o->pooled ? "L3" : "L4",
+                                            .tier = o->pooled ? HL_API_TIER_L3 : HL_API_TIER_L4,
                                             .reason = reason_left(r, o)};
         HASH_DEL(groups, g);
         free(g);

@@ -45,10 +45,10 @@ static hl_status request_shards(struct hl_controller *c,
     char skipped[512] = "";
     HL_TRY(hl_catalog_model(&c->catalog, p->model, &m));
     HL_TRY(hl_catalog_version(m, p->version, &v));
-    if (v->state == HL_VERSION_FAILED)
+    if (v->state == HL_API_VERSION_STATE_FAILED)
         return hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was given up by %s", v->number,
                        m->name, v->error != NULL ? v->error : "a rank");
-    if (v->state != HL_VERSION_VISIBLE)
+    if (v->state != HL_API_VERSION_STATE_VISIBLE)
         return hl_fail(HL_EBUSY,
                        "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
                        v->number, m->name, v->committed_count, v->world);
@@ -240,7 +240,7 @@ static hl_status check_attempt(struct hl_controller *c, const struct hl_version_
     return hl_fail(HL_ECONFLICT,
                    "attempt %d of job '%s' is over and can't begin a version; it is %s in attempt "
                    "%d",
-                   b->attempt, j->id, hl_job_state_name(j->run.state), j->run.attempt);
+                   b->attempt, j->id, hl_api_job_state_name(j->run.state), j->run.attempt);
 }
 
 static hl_status begin_make(struct change *ch)
@@ -255,8 +255,8 @@ static hl_status begin_make(struct change *ch)
         .rank = p->rank,
         .world = p->world,
         .now_ms = vc->now_ms,
+        .check = p->check,
     };
-    HL_TRY(hl_layout_check_parse(p->check, &b.check));
     if (p->token[0] != '\0' && !hl_parse_hex(p->token, 16, &b.token))
         return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",
                        p->token);
@@ -404,7 +404,8 @@ static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *ne
     struct hl_version_rec *next;
     for (struct hl_version_rec *v = m->versions; v != NULL && c->opts.versions_keep > 0; v = next) {
         next = v->next;
-        if (v->state != HL_VERSION_VISIBLE || v->world == 0 || strcmp(v->job, newest->job) != 0)
+        if (v->state != HL_API_VERSION_STATE_VISIBLE || v->world == 0 ||
+            strcmp(v->job, newest->job) != 0)
             continue;
         if (seen < c->opts.versions_keep || is_being_dropped(c, v)) {
             seen += hl_version_whole(v);
@@ -484,7 +485,7 @@ static void commit_part_done(struct change *ch, hl_status st)
         version_change_free(vc);
         return;
     }
-    bool visible = v->state == HL_VERSION_VISIBLE;
+    bool visible = v->state == HL_API_VERSION_STATE_VISIBLE;
     if (visible)
         hl_info("version visible model=%s version=%" PRId64 " step=%" PRId64 " shards=%zu",
                 v->model->name, v->number, v->step, v->shard_count);
@@ -516,7 +517,7 @@ static struct hl_version_rec *find_incomplete(const struct hl_controller *c, con
 {
     for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
         for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (v->state != HL_VERSION_VISIBLE && v->attempt < attempt &&
+            if (v->state != HL_API_VERSION_STATE_VISIBLE && v->attempt < attempt &&
                 strcmp(v->job, job) == 0 && !is_being_dropped(c, v))
                 return v;
     return NULL;
@@ -546,7 +547,8 @@ static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_mode
                                          int64_t now_ms)
 {
     for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-        if (v->state == HL_VERSION_VISIBLE || is_written_by_job(c, v) || is_being_dropped(c, v))
+        if (v->state == HL_API_VERSION_STATE_VISIBLE || is_written_by_job(c, v) ||
+            is_being_dropped(c, v))
             continue;
         if (v->touched_ms == 0)
             v->touched_ms = now_ms; /* it was there before this start */

@@ -89,8 +89,10 @@ void l3_put_run(struct l3_put *put)
 {
     uint64_t started_ns = hl_now_ns();
     put->st = run_put(put);
-    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
-        .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_HERE});
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){.op = HL_API_OPERATION_WRITE,
+                                                                      .source = HL_API_TIER_L2,
+                                                                      .target = HL_API_TIER_L3,
+                                                                      .link = HL_LINK_HERE});
     t.bytes = put->st == HL_OK ? put->req.size : 0;
     t.ns = hl_now_ns() - started_ns;
     t.status = put->st;

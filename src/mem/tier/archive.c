@@ -309,7 +309,7 @@ hl_status hl_tier_over_archive(struct hl_archive *archive, const char *name,
         return hl_fail(HL_ENOMEM, "tier %s", name);
     a->archive = archive;
     hl_status st =
-        hl_tier_init(&a->store, &archive_ops, HL_TIER_L4, name, info.quota_bytes, limits);
+        hl_tier_init(&a->store, &archive_ops, HL_API_TIER_L4, name, info.quota_bytes, limits);
     if (st != HL_OK) {
         free(a);
         return st;

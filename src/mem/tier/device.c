@@ -292,7 +292,8 @@ hl_status hl_tier_device_block(struct hl_tier_store *t, const struct hl_tier_ref
 {
     struct hl_tier_entry *e;
     if (t->ops != &device_ops)
-        return hl_fail(HL_EUNSUPPORTED, "%s %s is not on a device", hl_tier_name(t->tier), t->name);
+        return hl_fail(HL_EUNSUPPORTED, "%s %s is not on a device", hl_api_tier_name(t->tier),
+                       t->name);
     HL_TRY(hl_tier_index_hold_ref(&device_of(t)->index, ref, &e));
     *out = *block_of(e);
     hl_tier_index_release(&device_of(t)->index, e);
@@ -307,7 +308,8 @@ hl_status hl_tier_over_device(struct hl_device *device, const char *name,
     struct device_tier *d = calloc(1, sizeof(*d));
     if (d == NULL)
         return hl_fail(HL_ENOMEM, "tier %s", name);
-    hl_status st = hl_tier_init(&d->store, &device_ops, HL_TIER_L1, name, info.capacity, limits);
+    hl_status st =
+        hl_tier_init(&d->store, &device_ops, HL_API_TIER_L1, name, info.capacity, limits);
     if (st != HL_OK) {
         free(d);
         return st;

@@ -18,7 +18,7 @@ struct hl_api_tier_info hl_tier_info(struct hl_tier_store *t, struct hl_arena *a
                                                        .used_bytes = r[i].used,
                                                        .bound = r[i].bound};
     hl_tier_usage(t, &u);
-    return (struct hl_api_tier_info){.tier = hl_tier_name(u.tier),
+    return (struct hl_api_tier_info){.tier = u.tier,
                                      .name = hl_arena_strdup(arena, u.name),
                                      .quota_bytes = u.quota,
                                      .used_bytes = u.used,

@@ -60,7 +60,7 @@ struct hl_tier_ops {
 
 struct hl_tier_store {
     const struct hl_tier_ops *ops;
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     char name[96];
     uint64_t quota; /* 0 = none */
     uint64_t high, low;
@@ -74,8 +74,8 @@ struct hl_tier_store {
 };
 
 /* `medium` is all there is, 0 = unknown; a quota above it is refused. */
-hl_status hl_tier_init(struct hl_tier_store *t, const struct hl_tier_ops *ops, enum hl_tier tier,
-                       const char *name, uint64_t medium,
+hl_status hl_tier_init(struct hl_tier_store *t, const struct hl_tier_ops *ops,
+                       enum hl_api_tier tier, const char *name, uint64_t medium,
                        const struct hl_tier_limits *limits) HL_CHECK;
 void hl_tier_fini(struct hl_tier_store *t);
 

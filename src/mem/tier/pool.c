@@ -200,7 +200,7 @@ static const struct hl_tier_ops pool_ops = {
     .audit = pool_audit,
 };
 
-hl_status hl_tier_over_pool(struct hl_pool *pool, enum hl_tier tier, const char *name,
+hl_status hl_tier_over_pool(struct hl_pool *pool, enum hl_api_tier tier, const char *name,
                             const struct hl_tier_limits *limits, struct hl_tier_store **out)
 {
     struct hl_pool_info info;

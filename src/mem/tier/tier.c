@@ -32,8 +32,9 @@ struct hl_tier_open {
 
 /* ---- making and ending ----------------------------------------------------------------------- */
 
-hl_status hl_tier_init(struct hl_tier_store *t, const struct hl_tier_ops *ops, enum hl_tier tier,
-                       const char *name, uint64_t medium, const struct hl_tier_limits *limits)
+hl_status hl_tier_init(struct hl_tier_store *t, const struct hl_tier_ops *ops,
+                       enum hl_api_tier tier, const char *name, uint64_t medium,
+                       const struct hl_tier_limits *limits)
 {
     struct hl_tier_limits l = limits != NULL ? *limits : (struct hl_tier_limits){0};
     unsigned high = l.high_pct != 0 ? l.high_pct : HIGH_PCT;
@@ -222,7 +223,7 @@ static hl_status check_quota(struct hl_tier_store *t, uint64_t size, uint64_t ro
     return hl_fail(HL_ENOSPC,
                    "tier %s %s has no room for a shard of %s (%" PRIu64 " bytes): %s (%" PRIu64
                    " bytes) are free, %s rest after being dropped; drop shards or raise its quota",
-                   hl_tier_name(t->tier), t->name, hl_format_bytes(size, asked, sizeof(asked)),
+                   hl_api_tier_name(t->tier), t->name, hl_format_bytes(size, asked, sizeof(asked)),
                    size, hl_format_bytes(spare, left, sizeof(left)), spare,
                    hl_format_bytes(c.quarantined, resting, sizeof(resting)));
 }

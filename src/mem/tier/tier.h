@@ -62,7 +62,7 @@ struct hl_tier_limits {
 extern const struct hl_option_rows hl_tier_rows; /* tier.*: high_pct, low_pct */
 
 struct hl_tier_usage {
-    enum hl_tier tier;
+    enum hl_api_tier tier;
     char name[96];        /* "emu:0", "host", "pool", "dir:/archive" */
     uint64_t quota;       /* 0 = no limit but the medium's */
     uint64_t used;        /* sealed and reserved, in the medium's whole units */
@@ -75,7 +75,7 @@ struct hl_tier_usage {
 };
 
 /* The pool is borrowed; it serves as L3 and as a node's L2. */
-hl_status hl_tier_over_pool(struct hl_pool *pool, enum hl_tier tier, const char *name,
+hl_status hl_tier_over_pool(struct hl_pool *pool, enum hl_api_tier tier, const char *name,
                             const struct hl_tier_limits *limits,
                             struct hl_tier_store **out) HL_CHECK;
 /* L1; the device is borrowed. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "api/types.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/tcp/io.h"

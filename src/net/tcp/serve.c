@@ -8,9 +8,9 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "api/types.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "core/route.h"
 #include "net/tcp/io.h"
 #include "net/tcp/server.h"
 
@@ -51,12 +51,13 @@ static void count_served(struct hl_net_server *s, uint64_t bytes)
 {
     hl_tcp_count(&s->stat_gets, 1);
     hl_tcp_count(&s->stat_get_bytes, bytes);
-    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_BACKBONE,
-                                         .op = hl_route_op_name(HL_ROUTE_READ),
-                                         .path = hl_route_path_name(HL_PATH_TCP),
-                                         .reason = hl_route_reason_name(HL_REASON_NO_RDMA),
-                                         .sent = 1,
-                                         .bytes = bytes});
+    hl_plane_count(
+        &(struct hl_transfer){.plane = HL_PLANE_BACKBONE,
+                              .op = hl_api_operation_name(HL_API_OPERATION_READ),
+                              .path = hl_api_route_path_name(HL_API_ROUTE_PATH_TCP),
+                              .reason = hl_api_route_reason_name(HL_API_ROUTE_REASON_NO_RDMA),
+                              .sent = 1,
+                              .bytes = bytes});
 }
 
 /* A stale location of a shard is an honest mistake: it is refused with words. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "api/types.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/ucx/server.h"

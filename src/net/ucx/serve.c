@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "api/types.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/route.h"
+#include "base/plane.h"
 #include "net/ucx/server.h"
 
 #define CLOSE_MAX_NS (HL_NS_PER_S / 2)
@@ -125,12 +126,13 @@ static void on_pause(struct hl_ucx_peer *p, const struct hl_wire *w)
 /* What a peer reads one-sidedly is not seen here: the reader counts it. */
 static void count_served(uint64_t bytes)
 {
-    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_BACKBONE,
-                                         .op = hl_route_op_name(HL_ROUTE_READ),
-                                         .path = hl_route_path_name(HL_PATH_TCP),
-                                         .reason = hl_route_reason_name(HL_REASON_NO_RDMA),
-                                         .sent = 1,
-                                         .bytes = bytes});
+    hl_plane_count(
+        &(struct hl_transfer){.plane = HL_PLANE_BACKBONE,
+                              .op = hl_api_operation_name(HL_API_OPERATION_READ),
+                              .path = hl_api_route_path_name(HL_API_ROUTE_PATH_TCP),
+                              .reason = hl_api_route_reason_name(HL_API_ROUTE_REASON_NO_RDMA),
+                              .sent = 1,
+                              .bytes = bytes});
 }
 
 static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <zmq.h>
 
+#include "api/types.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/plane.h"
-#include "core/route.h"
 #include "net/zmq/zmq_private.h"
 #include "net/zmq/zstd.h"
 
@@ -472,14 +472,15 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
         HL_TRY(hl_mig_pack_create(opts->zstd, chunk_size, &s.pack));
     hl_status st = on_line(&s, open_object);
     hl_mig_pack_destroy(s.pack);
-    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
-                                         .op = "migrate",
-                                         .path = "zmq",
-                                         .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
-                                         .sent = 1,
-                                         .bytes = s.report.wire_bytes,
-                                         .ns = hl_now_ns() - s.start_ns,
-                                         .status = st});
+    hl_plane_count(
+        &(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
+                              .op = "migrate",
+                              .path = "zmq",
+                              .reason = hl_api_route_reason_name(HL_API_ROUTE_REASON_MIGRATION_NET),
+                              .sent = 1,
+                              .bytes = s.report.wire_bytes,
+                              .ns = hl_now_ns() - s.start_ns,
+                              .status = st});
     if (out != NULL)
         *out = s.report;
     return st;

@@ -10,11 +10,11 @@
 
 #include <uthash.h>
 
+#include "api/types.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "core/route.h"
 #include "net/zmq/inbox.h"
 #include "net/zmq/zstd.h"
 
@@ -96,13 +96,14 @@ static void forget_migration(struct hl_mig_inbox *in, struct migration *m)
 /* One transfer of the migration plane has ended. */
 static void count_migration(const struct migration *m, hl_status st, uint64_t now_ns)
 {
-    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
-                                         .op = "migrate",
-                                         .path = "zmq",
-                                         .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
-                                         .bytes = m->wire,
-                                         .ns = now_ns - m->begun_ns,
-                                         .status = st});
+    hl_plane_count(
+        &(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
+                              .op = "migrate",
+                              .path = "zmq",
+                              .reason = hl_api_route_reason_name(HL_API_ROUTE_REASON_MIGRATION_NET),
+                              .bytes = m->wire,
+                              .ns = now_ns - m->begun_ns,
+                              .status = st});
 }
 
 static void drop_migration(struct hl_mig_inbox *in, struct migration *m, hl_status why)

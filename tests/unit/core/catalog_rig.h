@@ -107,7 +107,8 @@ static inline struct hl_version_rec *begin(struct saving *t, int rank, uint64_t 
                                  .rank = rank,
                                  .world = 2,
                                  .token = token,
-                                 .now_ms = 5};
+                                 .now_ms = 5,
+                                 .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     struct hl_version_rec *v = NULL;
     return hl_catalog_begin(&t->c, &b, fake_commit, &t->s, &v) == HL_OK ? v : NULL;
 }

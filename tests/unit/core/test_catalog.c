@@ -9,7 +9,7 @@ TEST(an_import_is_version_one_and_visible)
     struct hl_version_rec *v = import_two_shards(&c, &s, "tiny", 1);
     assert_non_null(v);
     assert_int_equal(v->number, 1);
-    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     assert_string_equal(v->shards[0]->part, "embedding"); /* tp 0 before tp 1 */
     char key[HL_CATALOG_KEY_MAX];
     assert_string_equal(hl_shard_key(v->shards[1], key, sizeof(key)), "tiny@1/pp0/tp1/layer-0000");
@@ -23,8 +23,13 @@ TEST(a_version_is_served_only_when_every_rank_has_committed)
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v1 = import_two_shards(&c, &s, "tiny", 1);
-    struct hl_version_begin b = {
-        .model = "tiny", .job = "j", .attempt = 1, .step = 10, .world = 2, .now_ms = 2000};
+    struct hl_version_begin b = {.model = "tiny",
+                                 .job = "j",
+                                 .attempt = 1,
+                                 .step = 10,
+                                 .world = 2,
+                                 .now_ms = 2000,
+                                 .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     struct hl_version_rec *v, *again, *latest;
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_OK);
     assert_int_equal(v->number, 2);
@@ -63,8 +68,13 @@ TEST(a_failed_store_changes_nothing)
     struct hl_catalog c = {0};
     struct fake_store s = {json_object(), 0};
     struct hl_version_rec *v, *v1 = import_two_shards(&c, &s, "tiny", 1);
-    struct hl_version_begin b = {
-        .model = "tiny", .job = "j", .attempt = 1, .step = 10, .world = 1, .now_ms = 1};
+    struct hl_version_begin b = {.model = "tiny",
+                                 .job = "j",
+                                 .attempt = 1,
+                                 .step = 10,
+                                 .world = 1,
+                                 .now_ms = 1,
+                                 .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     s.fail = 1;
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_EIO);
     assert_int_equal(v1->model->next_version, 2);
@@ -75,13 +85,13 @@ TEST(a_failed_store_changes_nothing)
         .version = v, .rank = 0, .shards = shard_list(one), .meta = "{\"a\":1}", .now_ms = 3};
     s.fail = 1;
     assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_EIO);
-    assert_int_equal(v->state, HL_VERSION_OPEN);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_OPEN);
     assert_int_equal(v->committed_count, 0);
     assert_string_equal(v->meta, "{}");
     assert_int_equal(HASH_COUNT(c.shards), 2);
     s.fail = 0;
     assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_OK);
-    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     json_decref(one);
     hl_catalog_fini(&c);
     json_decref(s.records);
@@ -92,8 +102,13 @@ TEST(what_was_committed_loads_back_the_same)
     struct hl_catalog c = {0}, d = {0};
     struct fake_store s = {json_object(), 0};
     import_two_shards(&c, &s, "tiny", 1);
-    struct hl_version_begin b = {
-        .model = "tiny", .job = "j", .attempt = 2, .step = 7, .world = 3, .now_ms = 9};
+    struct hl_version_begin b = {.model = "tiny",
+                                 .job = "j",
+                                 .attempt = 2,
+                                 .step = 7,
+                                 .world = 3,
+                                 .now_ms = 9,
+                                 .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     struct hl_version_rec *v, *w;
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_OK);
     json_t *one = json_pack("[o]", shard(11, 1, 0, "head", 100));
@@ -107,7 +122,7 @@ TEST(what_was_committed_loads_back_the_same)
     struct hl_model_rec *m;
     assert_int_equal(hl_catalog_model(&d, "tiny", &m), HL_OK);
     assert_int_equal(hl_catalog_version(m, 2, &w), HL_OK);
-    assert_int_equal(w->state, HL_VERSION_OPEN);
+    assert_int_equal(w->state, HL_API_VERSION_STATE_OPEN);
     assert_int_equal(w->committed_count, 1);
     assert_int_equal(w->committed[1], 1);
     assert_int_equal(w->shards[0]->rank, 1);
@@ -199,7 +214,7 @@ TEST(a_second_save_at_a_step_is_another_version)
     for (unsigned save = 0; save < 3; save++) { /* the other rank is three saves behind */
         assert_ptr_equal(begin(&t, 1, 200 + save), v[save]);
         assert_int_equal(commit(&t, v[save], 1, one(21 + 2 * save, 1)), HL_OK);
-        assert_int_equal(v[save]->state, HL_VERSION_VISIBLE);
+        assert_int_equal(v[save]->state, HL_API_VERSION_STATE_VISIBLE);
         assert_int_equal(v[save]->shard_count, 2);
     }
     saving_fini(&t);
@@ -242,7 +257,7 @@ TEST(a_part_of_a_position_is_committed_once)
     assert_int_equal(commit(&t, v, 0, one(20, 0)), HL_OK);
     assert_int_equal(commit(&t, v, 1, one(21, 0)), HL_ECONFLICT);
     assert_non_null(strstr(hl_error_text(), "embedding"));
-    assert_int_equal(v->state, HL_VERSION_OPEN);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_OPEN);
     saving_fini(&t);
 }
 
@@ -264,12 +279,12 @@ TEST(a_failed_save_tells_each_other_rank_once_and_leaves_nothing)
     struct hl_version_rec *v = begin(&t, 0, 1), *again;
     assert_int_equal(HASH_COUNT(t.c.shards), 2);
     abandon(&t, v, 0, HL_OK, 0);
-    assert_int_equal(v->state, HL_VERSION_FAILED);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_FAILED);
 
     struct hl_catalog d = {0}; /* also after a restart */
     assert_int_equal(load_all(&d, t.s.records, "model/"), 0);
     assert_int_equal(load_all(&d, t.s.records, "version/"), 0);
-    assert_int_equal(d.models->versions->state, HL_VERSION_FAILED);
+    assert_int_equal(d.models->versions->state, HL_API_VERSION_STATE_FAILED);
     assert_string_equal(d.models->versions->error, "rank 0: NoSpace: pool is full");
     hl_catalog_fini(&d);
 
@@ -290,7 +305,7 @@ TEST(a_failed_save_frees_what_other_ranks_had_committed)
     assert_int_equal(commit(&t, v, 0, one(20, 0)), HL_OK);
     t.s.fail = 1;
     abandon(&t, v, 1, HL_EIO, 0);
-    assert_int_equal(v->state, HL_VERSION_OPEN);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_OPEN);
     t.s.fail = 0;
     abandon(&t, v, 1, HL_OK, 1);
     assert_int_equal(hl_catalog_version(t.base->model, 2, &v), HL_ENOENT);
@@ -320,7 +335,7 @@ TEST(a_visible_version_cannot_be_given_up)
     assert_int_equal(commit(&t, v, 0, one(20, 0)), HL_OK);
     assert_int_equal(commit(&t, v, 1, one(21, 1)), HL_OK);
     abandon(&t, v, 1, HL_ECONFLICT, 0);
-    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     saving_fini(&t);
 }
 
@@ -354,7 +369,8 @@ static void layout_init(struct saving *t)
     json_decref(shards);
 }
 
-static struct hl_version_rec *begin_checked(struct saving *t, int world, enum hl_layout_check check)
+static struct hl_version_rec *begin_checked(struct saving *t, int world,
+                                            enum hl_api_layout_check check)
 {
     struct hl_version_begin b = {
         .model = "tiny", .job = "j", .step = 1, .world = world, .check = check};
@@ -364,7 +380,7 @@ static struct hl_version_rec *begin_checked(struct saving *t, int world, enum hl
 
 static void refuse(struct saving *t, json_t *shards, const char *name)
 {
-    struct hl_version_rec *v = begin_checked(t, 2, HL_LAYOUT_EXACT);
+    struct hl_version_rec *v = begin_checked(t, 2, HL_API_LAYOUT_CHECK_EXACT);
     assert_non_null(v);
     assert_int_equal(commit(t, v, 0, shards), HL_EINVAL);
     if (strstr(hl_error_text(), name) == NULL || strstr(hl_error_text(), "strict=False") == NULL)
@@ -411,13 +427,13 @@ TEST(a_version_is_visible_only_with_every_position_of_the_model)
 {
     struct saving t;
     layout_init(&t);
-    struct hl_version_rec *v = begin_checked(&t, 2, HL_LAYOUT_EXACT);
+    struct hl_version_rec *v = begin_checked(&t, 2, HL_API_LAYOUT_CHECK_EXACT);
     assert_int_equal(commit(&t, v, 0, position(10, 0)), HL_OK);
     assert_int_equal(commit(&t, v, 1, json_array()), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "tp 1"));
-    assert_int_equal(v->state, HL_VERSION_OPEN);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_OPEN);
     assert_int_equal(commit(&t, v, 1, position(20, 1)), HL_OK);
-    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
 
     struct hl_catalog d = {0}; /* layouts are kept */
     assert_int_equal(load_all(&d, t.s.records, "model/"), 0);
@@ -432,14 +448,14 @@ TEST(who_means_another_layout_may_save_it_with_all_ranks_agreed)
 {
     struct saving t;
     layout_init(&t);
-    struct hl_version_rec *v = begin_checked(&t, 1, HL_LAYOUT_UNCHECKED);
-    assert_null(begin_checked(&t, 1, HL_LAYOUT_EXACT));
+    struct hl_version_rec *v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_UNCHECKED);
+    assert_null(begin_checked(&t, 1, HL_API_LAYOUT_CHECK_EXACT));
     assert_non_null(strstr(hl_error_text(), "strict"));
     json_t *odd = json_pack("[o]", laid_out(11, 0, "head", "lm_head\tF32\t3\n"));
     assert_int_equal(commit(&t, v, 0, odd), HL_OK);
-    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     /* The model's layout is that of its oldest version still. */
-    v = begin_checked(&t, 1, HL_LAYOUT_EXACT);
+    v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_EXACT);
     assert_int_equal(commit(&t, v, 0, position(20, 0)), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "tiny@1"));
     saving_fini(&t);
@@ -449,7 +465,7 @@ TEST(what_an_earlier_release_imported_is_compared_by_numbers_of_tensors)
 {
     struct saving t;
     saving_init(&t); /* an embedding at tp 0 and a layer at tp 1, two tensors each, no layouts */
-    struct hl_version_rec *v = begin_checked(&t, 2, HL_LAYOUT_EXACT);
+    struct hl_version_rec *v = begin_checked(&t, 2, HL_API_LAYOUT_CHECK_EXACT);
     assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "embedding", EMBEDDING))),
                      HL_EINVAL);
     assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "embedding", HEAD))), HL_OK);
@@ -460,7 +476,7 @@ TEST(a_shard_with_a_layout_that_is_none_is_refused)
 {
     struct saving t;
     layout_init(&t);
-    struct hl_version_rec *v = begin_checked(&t, 1, HL_LAYOUT_UNCHECKED);
+    struct hl_version_rec *v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_UNCHECKED);
     assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "head", "no layout\n"))),
                      HL_EINVAL);
     assert_int_equal(HASH_COUNT(t.c.shards), 4);
@@ -484,6 +500,33 @@ TEST(a_record_that_is_there_already_is_corrupt)
     assert_int_equal(HASH_COUNT(loaded.models), 1);
     assert_int_equal(HASH_COUNT(loaded.shards), 2);
     assert_null(loaded.models->versions->next);
+    hl_catalog_fini(&c);
+    hl_catalog_fini(&loaded);
+    json_decref(s.records);
+}
+
+TEST(a_version_with_an_unknown_state_or_check_is_corrupt)
+{
+    struct hl_catalog c = {0}, loaded = {0};
+    struct fake_store s = {json_object(), 0};
+    assert_non_null(import_two_shards(&c, &s, "tiny", 1));
+    assert_int_equal(load_all(&loaded, s.records, "model/"), 0);
+    const char *key;
+    json_t *value;
+    json_object_foreach (s.records, key, value) {
+        if (strncmp(key, "version/", 8) != 0)
+            continue;
+        json_object_set_new(value, "state", json_string("asleep"));
+        assert_int_equal(hl_catalog_load(&loaded, key, value), HL_ECORRUPT);
+        assert_non_null(strstr(hl_error_text(), "version state 'asleep'"));
+        json_object_set_new(value, "state", json_string("visible"));
+        json_object_set_new(value, "check", json_string("strict"));
+        assert_int_equal(hl_catalog_load(&loaded, key, value), HL_ECORRUPT);
+        assert_non_null(strstr(hl_error_text(), "layout check 'strict'"));
+        json_object_del(value, "check"); /* as of before there were any */
+        assert_int_equal(hl_catalog_load(&loaded, key, value), HL_OK);
+        assert_int_equal(loaded.models->versions->check, HL_API_LAYOUT_CHECK_UNCHECKED);
+    }
     hl_catalog_fini(&c);
     hl_catalog_fini(&loaded);
     json_decref(s.records);

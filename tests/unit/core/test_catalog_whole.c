@@ -30,10 +30,10 @@ TEST(a_damaged_model_record_is_never_overwritten)
     restart_without(&t, "model/tiny");
     assert_true(t.c.models->damaged);
     assert_int_equal(hl_catalog_version(t.c.models, 2, &v), HL_OK);
-    assert_int_equal(v->state, HL_VERSION_OPEN);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_OPEN);
     assert_int_equal(hl_version_readable(v, 0, 0), HL_ECORRUPT);
     assert_int_equal(commit(&t, v, 1, one(21, 1)), HL_OK);
-    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     assert_true(json_equal(before, json_object_get(t.s.records, "model/tiny")));
     json_decref(before);
     saving_fini(&t);
@@ -48,7 +48,7 @@ TEST(an_open_version_with_damaged_records_never_becomes_visible)
     restart_without(&t, "shard/tiny/0000000002/00000000000000000000000000000014");
     assert_int_equal(hl_catalog_version(t.c.models, 2, &v), HL_OK);
     assert_int_equal(commit(&t, v, 1, one(21, 1)), HL_ECORRUPT);
-    assert_int_equal(v->state, HL_VERSION_OPEN);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_OPEN);
     saving_fini(&t);
 }
 

@@ -7,8 +7,8 @@
 
 static struct hl_jobrun_container containers[2];
 
-static struct hl_jobrun run_of(enum hl_job_state state, enum hl_container_state first,
-                               enum hl_container_state second)
+static struct hl_jobrun run_of(enum hl_api_job_state state, enum hl_api_container_state first,
+                               enum hl_api_container_state second)
 {
     for (int i = 0; i < 2; i++)
         snprintf(containers[i].node, sizeof(containers[i].node), "node-%d", i);
@@ -26,7 +26,8 @@ static int64_t waits(const struct hl_jobrun *run, const char *node, int64_t job_
 
 TEST(a_running_job_waits_as_it_says_or_as_everybody_does)
 {
-    struct hl_jobrun run = run_of(HL_JOB_RUNNING, HL_CONTAINER_RUNNING, HL_CONTAINER_RUNNING);
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_RUNNING, HL_API_CONTAINER_STATE_RUNNING,
+                                  HL_API_CONTAINER_STATE_RUNNING);
     assert_int_equal(waits(&run, "node-0", -1), 120000);
     assert_int_equal(waits(&run, "node-0", 600000), 600000);
     assert_int_equal(waits(&run, "node-0", 0), 5000); /* but not for less than until it is lost */
@@ -36,49 +37,54 @@ TEST(a_running_job_waits_as_it_says_or_as_everybody_does)
 
 TEST(where_nothing_is_to_be_saved_nobody_waits)
 {
-    struct hl_jobrun run = run_of(HL_JOB_STARTING, HL_CONTAINER_STARTING, HL_CONTAINER_WANTED);
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_STARTING, HL_API_CONTAINER_STATE_STARTING,
+                                  HL_API_CONTAINER_STATE_WANTED);
     assert_int_equal(waits(&run, "node-0", -1), 120000); /* a rank has begun there */
     assert_int_equal(waits(&run, "node-1", -1), 5000);
     assert_int_equal(waits(&run, "node-2", -1), 5000);
-    run.state = HL_JOB_STOPPING;
+    run.state = HL_API_JOB_STATE_STOPPING;
     assert_int_equal(waits(&run, "node-0", -1), 5000);
 }
 
 TEST(a_confirmed_container_that_is_not_reported_is_gone)
 {
-    struct hl_jobrun run = run_of(HL_JOB_RUNNING, HL_CONTAINER_RUNNING, HL_CONTAINER_STARTING);
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_RUNNING, HL_API_CONTAINER_STATE_RUNNING,
+                                  HL_API_CONTAINER_STATE_STARTING);
     assert_true(hl_jobrun_is_absent(&run, 0, "node-0", false));
     assert_true(hl_jobrun_is_absent(&run, 1, "node-1", false));
     assert_false(hl_jobrun_is_absent(&run, 0, "node-1", false)); /* it never was there */
-    containers[0].state = HL_CONTAINER_SUCCEEDED;
+    containers[0].state = HL_API_CONTAINER_STATE_SUCCEEDED;
     assert_false(hl_jobrun_is_absent(&run, 0, "node-0", false));
 }
 
 TEST(a_wanted_container_is_gone_only_when_nobody_starts_it_again)
 {
-    struct hl_jobrun run = run_of(HL_JOB_STARTING, HL_CONTAINER_WANTED, HL_CONTAINER_WANTED);
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_STARTING, HL_API_CONTAINER_STATE_WANTED,
+                                  HL_API_CONTAINER_STATE_WANTED);
     assert_false(hl_jobrun_is_absent(&run, 0, "node-0", false)); /* the next tick starts it */
-    run.state = HL_JOB_STOPPING;
+    run.state = HL_API_JOB_STATE_STOPPING;
     assert_true(hl_jobrun_is_absent(&run, 0, "node-0", false));
     assert_false(hl_jobrun_is_absent(&run, 0, "node-0", true)); /* the call may have arrived */
 }
 
 TEST(a_container_of_nobody_or_of_another_attempt_is_a_stray)
 {
-    struct hl_jobrun run = run_of(HL_JOB_RUNNING, HL_CONTAINER_RUNNING, HL_CONTAINER_RUNNING);
-    assert_false(hl_container_is_stray(&run, 3, HL_CONTAINER_RUNNING));
-    assert_true(hl_container_is_stray(&run, 2, HL_CONTAINER_RUNNING));
-    assert_true(hl_container_is_stray(NULL, 3, HL_CONTAINER_STARTING));
-    run.state = HL_JOB_FAILED;
-    assert_true(hl_container_is_stray(&run, 3, HL_CONTAINER_RUNNING));
-    run.state = HL_JOB_STOPPING; /* it is told to stop by the job */
-    assert_false(hl_container_is_stray(&run, 3, HL_CONTAINER_RUNNING));
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_RUNNING, HL_API_CONTAINER_STATE_RUNNING,
+                                  HL_API_CONTAINER_STATE_RUNNING);
+    assert_false(hl_container_is_stray(&run, 3, HL_API_CONTAINER_STATE_RUNNING));
+    assert_true(hl_container_is_stray(&run, 2, HL_API_CONTAINER_STATE_RUNNING));
+    assert_true(hl_container_is_stray(NULL, 3, HL_API_CONTAINER_STATE_STARTING));
+    run.state = HL_API_JOB_STATE_FAILED;
+    assert_true(hl_container_is_stray(&run, 3, HL_API_CONTAINER_STATE_RUNNING));
+    run.state = HL_API_JOB_STATE_STOPPING; /* it is told to stop by the job */
+    assert_false(hl_container_is_stray(&run, 3, HL_API_CONTAINER_STATE_RUNNING));
 }
 
 TEST(what_has_ended_is_no_stray)
 {
-    static const enum hl_container_state over[] = {HL_CONTAINER_SUCCEEDED, HL_CONTAINER_FAILED,
-                                                   HL_CONTAINER_STOPPED, HL_CONTAINER_LOST};
+    static const enum hl_api_container_state over[] = {
+        HL_API_CONTAINER_STATE_SUCCEEDED, HL_API_CONTAINER_STATE_FAILED,
+        HL_API_CONTAINER_STATE_STOPPED, HL_API_CONTAINER_STATE_LOST};
 
     for (size_t i = 0; i < sizeof(over) / sizeof(over[0]); i++)
         assert_false(hl_container_is_stray(NULL, 1, over[i]));

@@ -43,7 +43,7 @@ static hl_status step(struct hl_jobrun *run, struct hl_job_event ev)
 #define STEP(...) assert_int_equal(step(&run, (struct hl_job_event){__VA_ARGS__}), HL_OK)
 #define STATUS(a, i, s, ...)                                                                       \
     STEP(.kind = HL_JOB_EV_CONTAINER, .attempt = (a), .index = (i), .node = "node-x",              \
-         .container = HL_CONTAINER_##s, ##__VA_ARGS__)
+         .container = HL_API_CONTAINER_STATE_##s, ##__VA_ARGS__)
 
 static bool restart_lost = true;
 
@@ -83,16 +83,16 @@ TEST(a_job_goes_from_submitted_to_succeeded)
     assert_int_equal(hl_jobrun_next_ms(&run), 61000);
     STATUS(1, 0, STARTING);
     STATUS(1, 0, RUNNING);
-    assert_int_equal(run.state, HL_JOB_STARTING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_STARTING);
     STATUS(1, 1, RUNNING, .now_ms = 2000);
     assert_string_equal(said, "running; ");
-    assert_int_equal(run.state, HL_JOB_RUNNING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
     assert_int_equal(run.started_ms, 2000);
     assert_true(hl_jobrun_next_ms(&run) == INT64_MAX);
     STATUS(1, 0, SUCCEEDED);
     STATUS(1, 1, SUCCEEDED, .now_ms = 3000);
     assert_string_equal(said, "release 1; succeeded; ");
-    assert_int_equal(run.state, HL_JOB_SUCCEEDED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_SUCCEEDED);
     assert_int_equal(run.finished_ms, 3000);
     hl_jobrun_fini(&run);
 }
@@ -105,19 +105,19 @@ TEST(one_failed_container_restarts_the_whole_gang)
     STATUS(1, 2, RUNNING);
     STATUS(1, 1, FAILED, .exit_code = 3, .text = "rank 1 exited with 3");
     assert_string_equal(said, "container-failed; stop 1.0 node-0; stop 1.2 node-2; ");
-    assert_int_equal(run.state, HL_JOB_STOPPING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
     STATUS(1, 0, STOPPED);
     assert_string_equal(said, "");
     STATUS(1, 2, FAILED, .signal = 9); /* killed while stopping: no second failure */
     assert_string_equal(said, "release 1; restarting; place 2; ");
-    assert_int_equal(run.state, HL_JOB_PENDING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
     assert_int_equal(run.attempt, 2);
     STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1));
     assert_string_equal(said, "placed; start 2.0 node-0; ");
     STATUS(2, 0, FAILED, .exit_code = 4);
     assert_string_equal(said, "container-failed; release 2; failed; ");
     assert_string_equal(run.reason, "container 0 on node-0 failed with exit code 4");
-    assert_int_equal(run.state, HL_JOB_FAILED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
     hl_jobrun_fini(&run);
 }
 
@@ -126,7 +126,7 @@ TEST(a_failed_job_keeps_the_message_of_the_first_failure)
     struct hl_jobrun run = started(2, 0);
     STATUS(1, 1, FAILED, .exit_code = 1, .text = "rank 1: ModuleNotFoundError: no module 'x'");
     STATUS(1, 0, FAILED, .exit_code = 1, .text = "rank 0: lost its peer");
-    assert_int_equal(run.state, HL_JOB_FAILED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
     assert_string_equal(run.reason, "container 1 on node-1 failed: rank 1: ModuleNotFoundError: no "
                                     "module 'x'");
     hl_jobrun_fini(&run);
@@ -139,7 +139,7 @@ TEST(late_and_repeated_statuses_change_nothing)
     STATUS(1, 0, RUNNING);
     assert_string_equal(said, "");
     STATUS(1, 0, STARTING);
-    assert_int_equal(run.containers[0].state, HL_CONTAINER_RUNNING);
+    assert_int_equal(run.containers[0].state, HL_API_CONTAINER_STATE_RUNNING);
     STATUS(1, 0, FAILED);
     assert_int_equal(run.attempt, 2);
     STATUS(1, 0, FAILED);
@@ -148,24 +148,24 @@ TEST(late_and_repeated_statuses_change_nothing)
     assert_string_equal(said, "stop 1.0 node-x; ");
     STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1));
     STATUS(1, 0, SUCCEEDED);
-    assert_int_equal(run.state, HL_JOB_STARTING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_STARTING);
     STATUS(2, 7, RUNNING); /* no such container */
     assert_string_equal(said, "stop 2.7 node-x; ");
     STATUS(2, 0, SUCCEEDED);
-    assert_int_equal(run.state, HL_JOB_SUCCEEDED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_SUCCEEDED);
     STATUS(2, 0, RUNNING);
     assert_string_equal(said, "stop 2.0 node-x; ");
     STEP(.kind = HL_JOB_EV_CANCEL);
     assert_string_equal(said, "");
-    assert_int_equal(run.state, HL_JOB_SUCCEEDED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_SUCCEEDED);
     hl_jobrun_fini(&run);
 
     run = started(2, 0);
     STATUS(1, 0, SUCCEEDED);
     STATUS(1, 0, FAILED); /* an end is final */
-    assert_int_equal(run.state, HL_JOB_STARTING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_STARTING);
     STATUS(1, 1, SUCCEEDED);
-    assert_int_equal(run.state, HL_JOB_SUCCEEDED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_SUCCEEDED);
     hl_jobrun_fini(&run);
 }
 
@@ -177,7 +177,7 @@ TEST(cancel_works_in_every_state)
     STEP(.kind = HL_JOB_EV_SUBMITTED);
     STEP(.kind = HL_JOB_EV_CANCEL, .text = "by ana");
     assert_string_equal(said, "cancelled; ");
-    assert_int_equal(run.state, HL_JOB_CANCELLED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_CANCELLED);
     assert_string_equal(run.reason, "by ana");
     hl_jobrun_fini(&run);
 
@@ -197,7 +197,7 @@ TEST(cancel_works_in_every_state)
     STEP(.kind = HL_JOB_EV_CANCEL);
     assert_string_equal(said, "cancelling; ");
     STATUS(1, 1, STOPPED);
-    assert_int_equal(run.state, HL_JOB_CANCELLED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_CANCELLED);
     hl_jobrun_fini(&run);
 }
 
@@ -214,18 +214,18 @@ TEST(a_lost_node_restarts_the_gang_without_using_up_restarts)
            RUNNING); /* the node is back before the gang is down: its container must end too */
     assert_string_equal(said, "stop 1.1 node-1; ");
     STATUS(1, 0, STOPPED);
-    assert_int_equal(run.state, HL_JOB_STOPPING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_STOPPING);
     STATUS(1, 1, STOPPED);
     assert_string_equal(said, "release 1; restarting; place 2; ");
     assert_int_equal(run.restarts, 0);
     for (int i = 2; i <= HL_JOB_NODE_LOSSES_MAX; i++) {
         STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1));
         STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-0");
-        assert_int_equal(run.state, HL_JOB_PENDING);
+        assert_int_equal(run.state, HL_API_JOB_STATE_PENDING);
     }
     STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1));
     STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-0", .text = "it was evicted");
-    assert_int_equal(run.state, HL_JOB_FAILED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
     assert_string_equal(run.reason, "node node-0 was lost with 1 of 1 containers: it was evicted");
     hl_jobrun_fini(&run);
 }
@@ -245,7 +245,7 @@ TEST(a_job_that_may_not_be_repeated_fails_with_its_node)
     assert_string_equal(said, "node-lost; stop 1.0 node-0; ");
     STATUS(1, 0, STOPPED);
     assert_string_equal(said, "release 1; failed; ");
-    assert_int_equal(run.state, HL_JOB_FAILED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
     assert_int_equal(run.attempt, 1);
     assert_non_null(strstr(run.reason, "node-1"));
     assert_non_null(strstr(run.reason, "onNodeLost"));
@@ -268,7 +268,7 @@ TEST(a_node_that_is_silent_for_a_while_costs_nothing)
     assert_string_equal(said, "node-back; ");
     STATUS(1, 1, RUNNING);
     assert_string_equal(said, "");
-    assert_int_equal(run.state, HL_JOB_RUNNING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
     assert_int_equal(run.attempt, 1);
     assert_int_equal(run.node_losses, 0);
     hl_jobrun_fini(&run);
@@ -309,7 +309,7 @@ TEST(deadlines_are_kept)
     assert_string_equal(said, "stop 1.1 node-1; ");
     assert_int_equal(hl_jobrun_next_ms(&run), 71000);
     STATUS(1, 1, STOPPED, .now_ms = 67000);
-    assert_int_equal(run.state, HL_JOB_FAILED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
     hl_jobrun_fini(&run);
 
     run = started(1, 5);
@@ -318,7 +318,7 @@ TEST(deadlines_are_kept)
     STEP(.kind = HL_JOB_EV_TIMER, .now_ms = 6000);
     assert_string_equal(said, "timeout; stop 1.0 node-0; ");
     STATUS(1, 0, STOPPED);
-    assert_int_equal(run.state, HL_JOB_FAILED); /* a second time would take as long */
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED); /* a second time would take as long */
     hl_jobrun_fini(&run);
 }
 
@@ -329,9 +329,10 @@ TEST(a_container_that_vanishes_counts_as_failed)
     assert_string_equal(said, "start 1.0 node-0; "); /* the start had not arrived */
     STATUS(1, 0, RUNNING, .now_ms = 2000);
     STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0", .now_ms = 4999);
-    assert_int_equal(run.state, HL_JOB_RUNNING); /* the list may be older than the status */
+    assert_int_equal(run.state,
+                     HL_API_JOB_STATE_RUNNING); /* the list may be older than the status */
     STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0", .now_ms = 5000);
-    assert_int_equal(run.state, HL_JOB_FAILED);
+    assert_int_equal(run.state, HL_API_JOB_STATE_FAILED);
     assert_string_equal(run.reason, "container 0 on node-0 failed: it vanished from its node");
     hl_jobrun_fini(&run);
     run = started(1, 0);
@@ -349,7 +350,7 @@ TEST(deadlines_that_judge_others_move_by_a_pause_and_all_by_a_step_of_the_clock)
     STATUS(1, 0, RUNNING, .now_ms = 2000);
     hl_jobrun_shift(&run, 20000, 0); /* a list from before the pause waited in the queue */
     STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0", .now_ms = 23000);
-    assert_int_equal(run.state, HL_JOB_RUNNING);
+    assert_int_equal(run.state, HL_API_JOB_STATE_RUNNING);
     hl_jobrun_fini(&run);
 
     run = started(1, 0);

@@ -13,7 +13,7 @@
 
 struct body {
     int exists, alive, orphan; /* orphan: its node was lost while it lived */
-    enum hl_container_state state;
+    enum hl_api_container_state state;
     int node;
 };
 
@@ -59,8 +59,9 @@ static void check_actions(struct world *w, const struct hl_job_actions *out, siz
             no_old_attempt_lives(w, x->attempt);
         assert_true(w->held >= 0 && w->held <= 1);
     }
-    int holding = w->run.state == HL_JOB_STARTING || w->run.state == HL_JOB_RUNNING ||
-                  w->run.state == HL_JOB_STOPPING;
+    int holding = w->run.state == HL_API_JOB_STATE_STARTING ||
+                  w->run.state == HL_API_JOB_STATE_RUNNING ||
+                  w->run.state == HL_API_JOB_STATE_STOPPING;
     assert_int_equal(w->run.slots_held, holding);
     assert_int_equal(w->held, holding);
 }
@@ -86,7 +87,7 @@ static const char *node_name(int node)
 static void try_place(struct world *w)
 {
     int n = 1 + (int)dice(w, CONTAINERS), up = 0;
-    if (!w->want_place || w->run.state != HL_JOB_PENDING)
+    if (!w->want_place || w->run.state != HL_API_JOB_STATE_PENDING)
         return;
     for (int i = 0; i < NODES; i++)
         up += !w->down[i];
@@ -118,14 +119,15 @@ static void deliver(struct world *w)
     if (w->down[node])
         return;
     if (x->kind == HL_JOB_DO_START && !b->exists) {
-        *b = (struct body){.exists = 1, .alive = 1, .state = HL_CONTAINER_STARTING, .node = node};
+        *b = (struct body){
+            .exists = 1, .alive = 1, .state = HL_API_CONTAINER_STATE_STARTING, .node = node};
         /* The call was under way when its node was given up, and arrives after all. */
         b->orphan = x->attempt != w->run.attempt || hl_job_state_ended(w->run.state) ||
-                    w->run.containers[x->index].state == HL_CONTAINER_LOST;
+                    w->run.containers[x->index].state == HL_API_CONTAINER_STATE_LOST;
     }
     if (x->kind == HL_JOB_DO_STOP && b->exists && b->alive) {
         b->alive = 0;
-        b->state = dice(w, 4) == 0 ? HL_CONTAINER_FAILED : HL_CONTAINER_STOPPED;
+        b->state = dice(w, 4) == 0 ? HL_API_CONTAINER_STATE_FAILED : HL_API_CONTAINER_STATE_STOPPED;
     }
 }
 
@@ -142,13 +144,13 @@ static void live(struct world *w, unsigned failures)
     struct body *b = any_body(w, &a, &i);
     if (!b->exists || !b->alive)
         return;
-    if (b->state == HL_CONTAINER_STARTING) {
-        b->state = HL_CONTAINER_RUNNING;
+    if (b->state == HL_API_CONTAINER_STATE_STARTING) {
+        b->state = HL_API_CONTAINER_STATE_RUNNING;
         return;
     }
     b->alive = 0;
-    b->state =
-        failures > 0 && dice(w, failures) == 0 ? HL_CONTAINER_FAILED : HL_CONTAINER_SUCCEEDED;
+    b->state = failures > 0 && dice(w, failures) == 0 ? HL_API_CONTAINER_STATE_FAILED
+                                                      : HL_API_CONTAINER_STATE_SUCCEEDED;
 }
 
 /* An Agent reports a container, sometimes with what was true earlier. */
@@ -157,9 +159,9 @@ static void report(struct world *w)
     int a, i;
     struct body *b = any_body(w, &a, &i);
     if (b->exists && !w->down[b->node]) {
-        enum hl_container_state st = b->state;
+        enum hl_api_container_state st = b->state;
         if (dice(w, 8) == 0)
-            st = HL_CONTAINER_STARTING;
+            st = HL_API_CONTAINER_STATE_STARTING;
         feed(w, (struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                       .attempt = a,
                                       .index = i,
@@ -171,7 +173,7 @@ static void report(struct world *w)
 /* Only an Agent with nothing in flight can say that it doesn't have a container. */
 static void report_absent(struct world *w)
 {
-    if (w->next < w->queue.count || w->run.state == HL_JOB_PENDING)
+    if (w->next < w->queue.count || w->run.state == HL_API_JOB_STATE_PENDING)
         return;
     int attempt = w->run.attempt;
     for (int i = 0; i < w->run.container_count && w->run.attempt == attempt; i++) {
@@ -198,7 +200,7 @@ static void lose_or_find_a_node(struct world *w)
                 w->bodies[a][i].orphan = 1;
                 w->bodies[a][i].alive = dice(w, 2) == 0; /* power, or only the network */
                 if (!w->bodies[a][i].alive)
-                    w->bodies[a][i].state = HL_CONTAINER_FAILED;
+                    w->bodies[a][i].state = HL_API_CONTAINER_STATE_FAILED;
             }
     feed(w, (struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = node_name(node)});
 }
@@ -280,13 +282,13 @@ static void calm(struct world *w)
         w->now += 10;
         feed(w, (struct hl_job_event){.kind = HL_JOB_EV_TIMER});
     }
-    fail_msg("job is %s with %d containers alive", hl_job_state_name(w->run.state),
+    fail_msg("job is %s with %d containers alive", hl_api_job_state_name(w->run.state),
              bodies_alive(w));
 }
 
 TEST(whatever_happens_a_job_ends_and_leaves_nothing)
 {
-    unsigned ends[HL_JOB_STATE_COUNT] = {0};
+    unsigned ends[HL_API_JOB_STATE_COUNT] = {0};
     for (uint64_t seed = 1; seed <= 500; seed++) {
         struct world *w = calloc(1, sizeof(*w));
         struct hl_jobrun_opts opts = {.id = "j",
@@ -308,7 +310,7 @@ TEST(whatever_happens_a_job_ends_and_leaves_nothing)
         hl_job_actions_fini(&w->queue);
         free(w);
     }
-    assert_true(ends[HL_JOB_SUCCEEDED] > 20);
-    assert_true(ends[HL_JOB_FAILED] > 20);
-    assert_true(ends[HL_JOB_CANCELLED] > 20);
+    assert_true(ends[HL_API_JOB_STATE_SUCCEEDED] > 20);
+    assert_true(ends[HL_API_JOB_STATE_FAILED] > 20);
+    assert_true(ends[HL_API_JOB_STATE_CANCELLED] > 20);
 }

@@ -53,8 +53,13 @@ static void fill(struct hl_catalog *c, struct batch *b)
                                   .shards = shard_list(shards)};
     assert_int_equal(hl_catalog_import(c, &done, commit, b, &v), HL_OK);
     json_decref(shards);
-    struct hl_version_begin begin = {
-        .model = "tiny", .job = "j-1", .attempt = 3, .step = 77, .world = 2, .now_ms = 2000};
+    struct hl_version_begin begin = {.model = "tiny",
+                                     .job = "j-1",
+                                     .attempt = 3,
+                                     .step = 77,
+                                     .world = 2,
+                                     .now_ms = 2000,
+                                     .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     for (int rank = 0; rank < 2; rank++) {
         begin.rank = rank;
         assert_int_equal(hl_catalog_begin(c, &begin, commit, b, &v), HL_OK);
@@ -177,8 +182,13 @@ TEST_IN(set_up, tear_down, an_open_version_is_replaced_by_what_it_became)
     json_object_set_new(m[0].model_rec, "nextVersion", json_integer(2)); /* as it was then */
     const struct hl_manifest *first[] = {&m[0]}, *second[] = {&m[1]};
     assert_int_equal(hl_catalog_restore(&old, first, 1, commit, &b), HL_OK);
-    struct hl_version_begin begin = {
-        .model = "tiny", .job = "j-1", .attempt = 3, .step = 77, .world = 2, .now_ms = 2000};
+    struct hl_version_begin begin = {.model = "tiny",
+                                     .job = "j-1",
+                                     .attempt = 3,
+                                     .step = 77,
+                                     .world = 2,
+                                     .now_ms = 2000,
+                                     .check = HL_API_LAYOUT_CHECK_UNCHECKED};
     assert_int_equal(hl_catalog_begin(&old, &begin, commit, &b, &v), HL_OK);
     json_t *shards = json_pack("[o]", shard(11, 0, "embedding"));
     struct hl_version_commit part = {
@@ -187,7 +197,7 @@ TEST_IN(set_up, tear_down, an_open_version_is_replaced_by_what_it_became)
     json_decref(shards);
     assert_int_equal(hl_catalog_restore(&old, second, 1, commit, &b), HL_OK);
     assert_true(json_equal(b.records, w->b.records));
-    assert_int_equal(version(&old, 2)->state, HL_VERSION_VISIBLE);
+    assert_int_equal(version(&old, 2)->state, HL_API_VERSION_STATE_VISIBLE);
     assert_int_equal(HASH_COUNT(old.shards), 4);
     for (int i = 0; i < 2; i++)
         hl_manifest_fini(&m[i]);
@@ -249,7 +259,7 @@ TEST_IN(set_up, tear_down, only_visible_versions_have_one)
     struct world *w = *state;
     struct hl_version_rec v = *version(&w->c, 2);
     char *text;
-    v.state = HL_VERSION_OPEN;
+    v.state = HL_API_VERSION_STATE_OPEN;
     assert_int_equal(hl_manifest_encode(&v, cluster, &text), HL_EINVAL);
 }
 

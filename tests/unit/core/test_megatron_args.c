@@ -52,9 +52,10 @@ static void has(const struct made *m, const char *want)
 
 TEST(a_llama_is_rms_norm_swiglu_rope_and_grouped_queries)
 {
-    struct made m = make(
-        "{" CUT EVEN LLAMA "}}",
-        (struct hl_megatron_args){.naming = HL_NAMING_TE, .dtype = HL_DTYPE_BF16, .iteration = 20});
+    struct made m =
+        make("{" CUT EVEN LLAMA "}}", (struct hl_megatron_args){.naming = HL_API_LAYER_NAMING_TE,
+                                                                .dtype = HL_DTYPE_BF16,
+                                                                .iteration = 20});
     has(&m, "{\"num_layers\":8,\"hidden_size\":64,\"ffn_hidden_size\":96,"
             "\"num_attention_heads\":4,\"group_query_attention\":true,\"num_query_groups\":2,"
             "\"kv_channels\":16,\"max_position_embeddings\":128,\"seq_length\":128,"

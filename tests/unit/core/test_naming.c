@@ -38,7 +38,7 @@ static const struct {
     {"", ""},
 };
 
-static const char *renamed(const char *name, enum hl_naming to, bool experts)
+static const char *renamed(const char *name, enum hl_api_layer_naming to, bool experts)
 {
     static char out[HL_TENSOR_NAME_MAX + 1];
     assert_int_equal(hl_naming_rename(name, to, experts, out, sizeof(out)), HL_OK);
@@ -48,41 +48,36 @@ static const char *renamed(const char *name, enum hl_naming to, bool experts)
 TEST(each_name_becomes_the_others_and_back_and_its_own_stays)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(pairs); i++) {
-        assert_string_equal(renamed(pairs[i].local, HL_NAMING_TE, false), pairs[i].te);
-        assert_string_equal(renamed(pairs[i].te, HL_NAMING_LOCAL, false), pairs[i].local);
-        assert_string_equal(renamed(pairs[i].te, HL_NAMING_TE, false), pairs[i].te);
-        assert_string_equal(renamed(pairs[i].local, HL_NAMING_LOCAL, false), pairs[i].local);
+        assert_string_equal(renamed(pairs[i].local, HL_API_LAYER_NAMING_TE, false), pairs[i].te);
+        assert_string_equal(renamed(pairs[i].te, HL_API_LAYER_NAMING_LOCAL, false), pairs[i].local);
+        assert_string_equal(renamed(pairs[i].te, HL_API_LAYER_NAMING_TE, false), pairs[i].te);
+        assert_string_equal(renamed(pairs[i].local, HL_API_LAYER_NAMING_LOCAL, false),
+                            pairs[i].local);
     }
 }
 
 TEST(a_layer_with_experts_keeps_the_norm_before_its_mlp)
 {
     const char *norm = "decoder.layers.3.pre_mlp_layernorm.weight";
-    assert_string_equal(renamed(norm, HL_NAMING_TE, true), norm);
-    assert_string_equal(renamed("decoder.layers.3.input_layernorm.weight", HL_NAMING_TE, true),
-                        "decoder.layers.3.self_attention.linear_qkv.layer_norm_weight");
+    assert_string_equal(renamed(norm, HL_API_LAYER_NAMING_TE, true), norm);
+    assert_string_equal(
+        renamed("decoder.layers.3.input_layernorm.weight", HL_API_LAYER_NAMING_TE, true),
+        "decoder.layers.3.self_attention.linear_qkv.layer_norm_weight");
 }
 
 TEST(a_name_that_gets_too_long_is_refused)
 {
     char out[48];
-    assert_int_equal(hl_naming_rename("decoder.layers.0.input_layernorm.weight", HL_NAMING_TE,
-                                      false, out, sizeof(out)),
+    assert_int_equal(hl_naming_rename("decoder.layers.0.input_layernorm.weight",
+                                      HL_API_LAYER_NAMING_TE, false, out, sizeof(out)),
                      HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "decoder.layers.0"));
 }
 
-TEST(namings_are_parsed_and_say_their_flag)
+TEST(namings_say_their_flag)
 {
-    enum hl_naming naming;
-    assert_int_equal(hl_naming_parse("te", &naming), HL_OK);
-    assert_int_equal(naming, HL_NAMING_TE);
-    assert_string_equal(hl_naming_name(naming), "te");
-    assert_string_equal(hl_naming_transformer_impl(naming), "transformer_engine");
-    assert_int_equal(hl_naming_parse(NULL, &naming), HL_OK);
-    assert_int_equal(naming, HL_NAMING_LOCAL);
-    assert_string_equal(hl_naming_transformer_impl(naming), "local");
-    assert_int_equal(hl_naming_parse("TE", &naming), HL_EINVAL);
+    assert_string_equal(hl_naming_transformer_impl(HL_API_LAYER_NAMING_TE), "transformer_engine");
+    assert_string_equal(hl_naming_transformer_impl(HL_API_LAYER_NAMING_LOCAL), "local");
 }
 
 /* ---- headers --------------------------------------------------------------------------------- */
@@ -117,7 +112,7 @@ TEST(a_header_is_renamed_with_its_checksums)
                                         "decoder.layers.0.input_layernorm.weight"};
     struct hl_safetensors st = header(names, 3);
     uint32_t crc;
-    assert_int_equal(hl_naming_apply(&st, HL_NAMING_TE), HL_OK);
+    assert_int_equal(hl_naming_apply(&st, HL_API_LAYER_NAMING_TE), HL_OK);
     assert_int_equal(st.count, 3);
     assert_string_equal(st.tensors[0].name, "decoder.layers.0.mlp.linear_fc1.layer_norm_weight");
     assert_int_equal(st.tensors[2].offset, 16);
@@ -130,7 +125,7 @@ TEST(a_header_is_renamed_with_its_checksums)
     assert_null(hl_safetensors_find(&st, names[0]));
     assert_string_equal(hl_safetensors_meta(&st, HL_NAMING_KEY), "te");
     assert_string_equal(hl_safetensors_meta(&st, "helios.part"), "layer");
-    assert_int_equal(hl_naming_apply(&st, HL_NAMING_LOCAL), HL_OK);
+    assert_int_equal(hl_naming_apply(&st, HL_API_LAYER_NAMING_LOCAL), HL_OK);
     for (size_t i = 0; i < 3; i++) {
         assert_string_equal(st.tensors[i].name, names[i]);
         assert_int_equal(hl_safetensors_crc(&st, names[i], &crc), HL_OK);
@@ -148,7 +143,7 @@ TEST(experts_are_known_by_their_layers_names)
                                         "decoder.layers.0.pre_mlp_layernorm.weight",
                                         "decoder.layers.10.mlp.experts.linear_fc1.weight0"};
     struct hl_safetensors st = header(names, 4);
-    assert_int_equal(hl_naming_apply(&st, HL_NAMING_TE), HL_OK);
+    assert_int_equal(hl_naming_apply(&st, HL_API_LAYER_NAMING_TE), HL_OK);
     assert_string_equal(st.tensors[0].name, names[0]);
     assert_string_equal(st.tensors[2].name, "decoder.layers.0.mlp.linear_fc1.layer_norm_weight");
     hl_safetensors_fini(&st);
@@ -160,7 +155,7 @@ TEST(a_norm_under_both_names_is_refused_and_the_header_stays)
         "decoder.layers.0.input_layernorm.weight",
         "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight"};
     struct hl_safetensors st = header(names, 2);
-    assert_int_equal(hl_naming_apply(&st, HL_NAMING_LOCAL), HL_EINVAL);
+    assert_int_equal(hl_naming_apply(&st, HL_API_LAYER_NAMING_LOCAL), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), names[0]));
     assert_string_equal(st.tensors[1].name, names[1]);
     assert_non_null(hl_safetensors_find(&st, names[1]));

@@ -155,7 +155,7 @@ TEST(padding_repeats_the_last_row_or_is_zero)
     check(&s, 0, name, 4, 2, LIST(1000, 1001, 1010, 1011, 1020, 1021, 1020, 1021));
     check(&s, 1, name, 4, 2, LIST(1020, 1021, 1020, 1021, 1020, 1021, 1020, 1021));
     hf_slices_free(&s);
-    o.pad = HL_PAD_ZERO;
+    o.pad = HL_API_VOCAB_PADDING_ZERO;
     s = slice(m, o);
     check(&s, 0, name, 4, 2, LIST(1000, 1001, 1010, 1011, 1020, 1021, 0, 0));
     check(&s, 1, name, 4, 2, LIST(0, 0, 0, 0, 0, 0, 0, 0));
@@ -231,7 +231,7 @@ TEST(transformer_engine_names_move_the_norms)
 {
     struct hf_model *m = hf_model_make(&llama);
     struct hf_slices s =
-        slice(m, (struct hl_partition_options){.tp = 1, .pp = 1, .naming = HL_NAMING_TE});
+        slice(m, (struct hl_partition_options){.tp = 1, .pp = 1, .naming = HL_API_LAYER_NAMING_TE});
     assert_non_null(hf_slices_find(&s, 0, 0, L0 "self_attention.linear_qkv.layer_norm_weight"));
     assert_non_null(hf_slices_find(&s, 0, 0, L0 "mlp.linear_fc1.layer_norm_weight"));
     assert_non_null(hf_slices_find(&s, 0, 0, "decoder.final_layernorm.weight"));
@@ -275,8 +275,8 @@ TEST(random_models_come_back_bit_for_bit)
                                          .pp = pp,
                                          .virtual_stages = chunks,
                                          .vocab_divisor = 1 + (int)(random() % 9),
-                                         .pad = (enum hl_pad)(random() % 2),
-                                         .naming = (enum hl_naming)(random() % 2)};
+                                         .pad = (enum hl_api_vocab_padding)(random() % 2),
+                                         .naming = (enum hl_api_layer_naming)(random() % 2)};
         struct hf_model *m = hf_model_make(&f);
         struct hf_slices s = slice(m, o);
         if (!hf_reassemble(m, &s))

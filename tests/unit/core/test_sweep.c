@@ -16,7 +16,7 @@ struct world {
     struct hl_version_rec version;
 };
 
-static struct hl_catalog *with_version(struct world *w, enum hl_version_state state,
+static struct hl_catalog *with_version(struct world *w, enum hl_api_version_state state,
                                        int64_t created_ms)
 {
     memset(w, 0, sizeof(*w));
@@ -37,7 +37,7 @@ TEST(nobodys_shard_goes_after_two_rounds)
 {
     struct world w;
     struct hl_orphan o = orphan;
-    struct hl_catalog *none = with_version(&w, HL_VERSION_VISIBLE, 1);
+    struct hl_catalog *none = with_version(&w, HL_API_VERSION_STATE_VISIBLE, 1);
     assert_int_equal(hl_sweep_orphan(&o, false, &sweep, none), HL_ORPHAN_FREED);
     o.first_round = ROUND; /* its import may have ended while the pages were read */
     assert_int_equal(hl_sweep_orphan(&o, false, &sweep, none), HL_ORPHAN_WAITS);
@@ -47,7 +47,7 @@ TEST(what_is_known_or_gone_is_no_orphan)
 {
     struct world w;
     struct hl_orphan o = orphan;
-    struct hl_catalog *none = with_version(&w, HL_VERSION_VISIBLE, 1);
+    struct hl_catalog *none = with_version(&w, HL_API_VERSION_STATE_VISIBLE, 1);
     assert_int_equal(hl_sweep_orphan(&o, true, &sweep, none), HL_ORPHAN_FORGOTTEN);
     o.round = ROUND - 1;
     assert_int_equal(hl_sweep_orphan(&o, false, &sweep, none), HL_ORPHAN_FORGOTTEN);
@@ -59,8 +59,9 @@ TEST(while_an_import_runs_everything_waits)
     struct hl_sweep s = sweep;
     s.importing = true;
     s.now_ns = UINT64_MAX;
-    assert_int_equal(hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_VERSION_VISIBLE, 1)),
-                     HL_ORPHAN_WAITS);
+    assert_int_equal(
+        hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_VISIBLE, 1)),
+        HL_ORPHAN_WAITS);
 }
 
 TEST(an_open_version_keeps_what_came_after_it_began)
@@ -69,19 +70,24 @@ TEST(an_open_version_keeps_what_came_after_it_began)
     struct hl_sweep s = sweep;
     s.now_ns = 500 + GRACE; /* just past the grace */
     /* begun after the orphan was seen: it can't be its */
-    assert_int_equal(hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_VERSION_OPEN, 5001)),
-                     HL_ORPHAN_FREED);
-    assert_int_equal(hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_VERSION_OPEN, 5000)),
-                     HL_ORPHAN_WAITS);
+    assert_int_equal(
+        hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_OPEN, 5001)),
+        HL_ORPHAN_FREED);
+    assert_int_equal(
+        hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_OPEN, 5000)),
+        HL_ORPHAN_WAITS);
     /* begun in the future: the wall clock was set back, and nobody knows */
-    assert_int_equal(hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_VERSION_OPEN, 5051)),
-                     HL_ORPHAN_WAITS);
+    assert_int_equal(
+        hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_OPEN, 5051)),
+        HL_ORPHAN_WAITS);
     /* within the grace it waits for any open version */
     s.now_ns = 500 + GRACE - 1;
-    assert_int_equal(hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_VERSION_OPEN, 5001)),
-                     HL_ORPHAN_WAITS);
-    assert_int_equal(hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_VERSION_FAILED, 1)),
-                     HL_ORPHAN_FREED);
+    assert_int_equal(
+        hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_OPEN, 5001)),
+        HL_ORPHAN_WAITS);
+    assert_int_equal(
+        hl_sweep_orphan(&orphan, false, &s, with_version(&w, HL_API_VERSION_STATE_FAILED, 1)),
+        HL_ORPHAN_FREED);
 }
 
 TEST(two_misses_are_a_loss_unless_there_is_a_copy)
@@ -96,7 +102,7 @@ TEST(two_misses_are_a_loss_unless_there_is_a_copy)
 TEST(open_versions_are_found)
 {
     struct world w;
-    assert_false(hl_sweep_has_open_version(with_version(&w, HL_VERSION_VISIBLE, 1)));
-    assert_false(hl_sweep_has_open_version(with_version(&w, HL_VERSION_FAILED, 1)));
-    assert_true(hl_sweep_has_open_version(with_version(&w, HL_VERSION_OPEN, 1)));
+    assert_false(hl_sweep_has_open_version(with_version(&w, HL_API_VERSION_STATE_VISIBLE, 1)));
+    assert_false(hl_sweep_has_open_version(with_version(&w, HL_API_VERSION_STATE_FAILED, 1)));
+    assert_true(hl_sweep_has_open_version(with_version(&w, HL_API_VERSION_STATE_OPEN, 1)));
 }

@@ -18,9 +18,9 @@ static struct prom *gauges(struct hl_api_tier_info *tiers, size_t count)
 TEST(tiers_are_told_with_their_names_and_shards_are_summed)
 {
     struct hl_api_tier_info tiers[] = {
-        {.tier = "L1", .name = "emu:0", .used_bytes = 5, .shards = 2},
-        {.tier = "L1", .name = "emu:1", .used_bytes = 6, .shards = 3},
-        {.tier = "L4", .name = "dir:/a\"b"}};
+        {.tier = HL_API_TIER_L1, .name = "emu:0", .used_bytes = 5, .shards = 2},
+        {.tier = HL_API_TIER_L1, .name = "emu:1", .used_bytes = 6, .shards = 3},
+        {.tier = HL_API_TIER_L4, .name = "dir:/a\"b"}};
     struct prom *p = gauges(tiers, 3);
     assert_true(prom_value(p, "helios_tier_bytes", "tier=\"L1\",name=\"emu:0\",state=\"used\"") ==
                 5);
@@ -40,7 +40,7 @@ TEST(tiers_are_told_with_their_names_and_shards_are_summed)
 TEST(chunks_are_told_by_process_and_are_no_shards)
 {
     struct hl_api_process_bytes processes[] = {{12, 4}, {13, 3}};
-    struct hl_api_tier_info chunks = {.tier = "L2",
+    struct hl_api_tier_info chunks = {.tier = HL_API_TIER_L2,
                                       .name = "chunks",
                                       .kind = "chunks",
                                       .used_bytes = 7,

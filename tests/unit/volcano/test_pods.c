@@ -18,62 +18,62 @@ static json_t *parse(const char *text)
 
 struct told {
     const char *pod;
-    enum hl_container_state state;
+    enum hl_api_container_state state;
     int exit_code, signal;
     const char *says;
 };
 
 static const struct told cases[] = {
-    {"{}", HL_CONTAINER_WANTED, 0, 0, ""},
+    {"{}", HL_API_CONTAINER_STATE_WANTED, 0, 0, ""},
     {"{" TWO "\"status\":{\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\","
      "\"status\":\"False\","
      "\"reason\":\"Unschedulable\",\"message\":\"0/3 nodes\"}]}}",
-     HL_CONTAINER_WANTED, 0, 0, "Unschedulable: 0/3 nodes"},
+     HL_API_CONTAINER_STATE_WANTED, 0, 0, "Unschedulable: 0/3 nodes"},
     {"{" TWO "\"status\":{\"phase\":\"Pending\",\"containerStatuses\":[{\"name\":\"local-2\","
      "\"state\":{\"waiting\":"
      "{\"reason\":\"ImagePullBackOff\",\"message\":\"no such image\"}}}]}}",
-     HL_CONTAINER_WANTED, 0, 0, "rank 10 waits: ImagePullBackOff no such image"},
+     HL_API_CONTAINER_STATE_WANTED, 0, 0, "rank 10 waits: ImagePullBackOff no such image"},
     /* One of two runs: the gang has not started. */
     {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"local-0\","
      "\"state\":{\"running\":{}}}]}}",
-     HL_CONTAINER_WANTED, 0, 0, ""},
+     HL_API_CONTAINER_STATE_WANTED, 0, 0, ""},
     {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"local-0\","
      "\"state\":{\"running\":{}}},"
      "{\"name\":\"local-1\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}",
-     HL_CONTAINER_RUNNING, 0, 0, ""},
-    {"{" TWO "\"status\":{\"phase\":\"Succeeded\"}}", HL_CONTAINER_SUCCEEDED, 0, 0, ""},
+     HL_API_CONTAINER_STATE_RUNNING, 0, 0, ""},
+    {"{" TWO "\"status\":{\"phase\":\"Succeeded\"}}", HL_API_CONTAINER_STATE_SUCCEEDED, 0, 0, ""},
     /* A rank has failed while the other still runs: nobody waits for the pod's end. */
     {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"local-4\","
      "\"state\":{\"running\":{}}},"
      "{\"name\":\"local-5\",\"state\":{\"terminated\":{\"exitCode\":7,\"message\":\"boom\\nand "
      "more\"}}}]}}",
-     HL_CONTAINER_FAILED, 7, 0, "rank 13 exited with code 7: boom"},
+     HL_API_CONTAINER_STATE_FAILED, 7, 0, "rank 13 exited with code 7: boom"},
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"local-0\","
      "\"state\":{\"terminated\":"
      "{\"exitCode\":137,\"reason\":\"OOMKilled\"}}}]}}",
-     HL_CONTAINER_FAILED, 137, 9, "rank 8 was killed, its memory was full (OOMKilled)"},
+     HL_API_CONTAINER_STATE_FAILED, 137, 9, "rank 8 was killed, its memory was full (OOMKilled)"},
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"local-0\","
      "\"state\":{\"terminated\":"
      "{\"exitCode\":139}}}]}}",
-     HL_CONTAINER_FAILED, 139, 11, "rank 8 was killed by signal 11"},
+     HL_API_CONTAINER_STATE_FAILED, 139, 11, "rank 8 was killed by signal 11"},
     /* What the system takes away is nobody's failure, whatever the ranks ended with. */
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"Evicted\",\"message\":\"low on "
      "memory\",\"containerStatuses\":["
      "{\"name\":\"local-0\",\"state\":{\"terminated\":{\"exitCode\":143}}}]}}",
-     HL_CONTAINER_LOST, 0, 0, "Evicted low on memory"},
+     HL_API_CONTAINER_STATE_LOST, 0, 0, "Evicted low on memory"},
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"conditions\":[{\"type\":\"DisruptionTarget\","
      "\"status\":\"True\","
      "\"reason\":\"PreemptionByScheduler\"}]}}",
-     HL_CONTAINER_LOST, 0, 0, "PreemptionByScheduler "},
+     HL_API_CONTAINER_STATE_LOST, 0, 0, "PreemptionByScheduler "},
     {"{\"metadata\":{\"deletionTimestamp\":\"2026-11-21T19:00:00Z\"}," TWO
      "\"status\":{\"phase\":\"Running\"}}",
-     HL_CONTAINER_LOST, 0, 0, "the pod is being deleted"},
+     HL_API_CONTAINER_STATE_LOST, 0, 0, "the pod is being deleted"},
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"OutOfcpu\",\"message\":\"full\"}}",
-     HL_CONTAINER_LOST, 0, 0, "the pod failed: OutOfcpu full"},
+     HL_API_CONTAINER_STATE_LOST, 0, 0, "the pod failed: OutOfcpu full"},
     /* Nonsense is a pod that has not begun. */
-    {"{\"metadata\":7,\"spec\":[],\"status\":\"x\"}", HL_CONTAINER_WANTED, 0, 0, ""},
+    {"{\"metadata\":7,\"spec\":[],\"status\":\"x\"}", HL_API_CONTAINER_STATE_WANTED, 0, 0, ""},
     {"{\"status\":{\"phase\":3,\"containerStatuses\":{\"a\":1},\"conditions\":[null,5]}}",
-     HL_CONTAINER_WANTED, 0, 0, ""},
+     HL_API_CONTAINER_STATE_WANTED, 0, 0, ""},
 };
 
 TEST(every_state_of_a_pod_is_understood)
@@ -84,13 +84,13 @@ TEST(every_state_of_a_pod_is_understood)
         hl_volcano_pod_read(pod, 8, &p);
         if (p.state != cases[i].state || p.exit_code != cases[i].exit_code ||
             p.signal != cases[i].signal || strcmp(p.message, cases[i].says) != 0)
-            fail_msg("%s: %s, %d, %d, '%s'", cases[i].pod, hl_container_state_name(p.state),
+            fail_msg("%s: %s, %d, %d, '%s'", cases[i].pod, hl_api_container_state_name(p.state),
                      p.exit_code, p.signal, p.message);
         json_decref(pod);
     }
     struct hl_volcano_pod p;
     hl_volcano_pod_read(NULL, 8, &p);
-    assert_int_equal(p.state, HL_CONTAINER_WANTED);
+    assert_int_equal(p.state, HL_API_CONTAINER_STATE_WANTED);
 }
 
 TEST(a_rank_that_has_ended_has_a_whole_log)

@@ -256,9 +256,11 @@ TEST_IN(enter, leave, a_sharded_qwen2_with_chunks_and_zero_padding_is_sliced)
     f.files = 3;
     f.tied = 1;
     f.buffers = 1;
-    import_and_compare(
-        &f, (struct hl_partition_options){
-                .tp = 2, .pp = 2, .virtual_stages = 2, .pad = HL_PAD_ZERO, .naming = HL_NAMING_TE});
+    import_and_compare(&f, (struct hl_partition_options){.tp = 2,
+                                                         .pp = 2,
+                                                         .virtual_stages = 2,
+                                                         .pad = HL_API_VOCAB_PADDING_ZERO,
+                                                         .naming = HL_API_LAYER_NAMING_TE});
 }
 
 TEST_IN(enter, leave, gpt2_is_transposed_in_every_width)

@@ -17,7 +17,7 @@
 
 /* ---- pool ---- */
 
-static hl_status pool_open_as(struct tier_rig *r, enum hl_tier tier)
+static hl_status pool_open_as(struct tier_rig *r, enum hl_api_tier tier)
 {
     if (r->pool == NULL) {
         snprintf(r->path, sizeof(r->path), "/dev/shm/helios-test-tier-%d", (int)getpid());
@@ -31,7 +31,7 @@ static hl_status pool_open_as(struct tier_rig *r, enum hl_tier tier)
 
 static hl_status pool_l2_open(struct tier_rig *r)
 {
-    return pool_open_as(r, HL_TIER_L2);
+    return pool_open_as(r, HL_API_TIER_L2);
 }
 
 static void pool_rig_close(struct tier_rig *r)
@@ -59,7 +59,7 @@ static hl_status pool_l3_open(struct tier_rig *r)
                                                       .region_count = 2},
                             NULL, &r->pool));
     }
-    return hl_tier_over_pool(r->pool, HL_TIER_L3, "pool", &r->limits, &r->tier);
+    return hl_tier_over_pool(r->pool, HL_API_TIER_L3, "pool", &r->limits, &r->tier);
 }
 
 /* ---- devices ---- */
