@@ -8,13 +8,10 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "mem/device/device.h"
-#include "mem/tier/index.h"
-
-#define LIST_PAGE 64
+#include "mem/tier/indexed.h"
 
 struct device_tier {
-    struct hl_tier_store store;
-    struct hl_tier_index index;
+    struct hl_tier_indexed base; /* first */
     struct hl_device *device;
     uint64_t granule;
     char backing[64];
@@ -34,16 +31,16 @@ static struct hl_device_block *block_of(const struct hl_tier_entry *e)
 static void give_back(struct device_tier *d, const struct hl_tier_entry *e)
 {
     if (hl_device_free(d->device, block_of(e)) != HL_OK)
-        hl_warn("a block of device tier %s was not freed: %s", d->store.name, hl_error_text());
+        hl_warn("a block of device tier %s was not freed: %s", d->base.store.name, hl_error_text());
 }
 
 static void device_close(struct hl_tier_store *t)
 {
     struct device_tier *d = device_of(t);
     struct hl_tier_entry *e, *next;
-    HASH_ITER (hh, d->index.by_id, e, next)
+    HASH_ITER (hh, d->base.index.by_id, e, next)
         give_back(d, e);
-    hl_tier_index_fini(&d->index);
+    hl_tier_index_fini(&d->base.index);
     hl_tier_fini(t);
     free(d);
 }
@@ -64,9 +61,9 @@ static hl_status device_reserve(struct hl_tier_store *t, struct hl_tier_slot *sl
     HL_AUTO(hl_freep) struct hl_device_block *block = calloc(1, sizeof(*block));
     if (block == NULL)
         return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(slot->id).s);
-    hl_tier_index_begin(&d->index);
+    hl_tier_index_begin(&d->base.index);
     hl_status st =
-        hl_tier_index_add(&d->index, slot->id, slot->size, device_room(t, slot->size), &e);
+        hl_tier_index_add(&d->base.index, slot->id, slot->size, device_room(t, slot->size), &e);
     if (st == HL_OK) {
         st = hl_device_alloc(d->device, slot->size, HL_DEVICE_ANYWHERE, block);
         if (st == HL_OK) {
@@ -76,17 +73,17 @@ static hl_status device_reserve(struct hl_tier_store *t, struct hl_tier_slot *sl
             e->medium = hl_steal(&block);
             slot->handle = e->medium;
         } else {
-            hl_tier_index_remove(&d->index, e);
+            hl_tier_index_remove(&d->base.index, e);
         }
     }
-    hl_tier_index_end(&d->index);
+    hl_tier_index_end(&d->base.index);
     return st;
 }
 
 /* The entry of an open slot: it stays in its place of the index. */
 static struct hl_tier_entry *entry_of(struct device_tier *d, const struct hl_tier_slot *slot)
 {
-    return hl_tier_index_at(&d->index, slot->tag);
+    return hl_tier_index_at(&d->base.index, slot->tag);
 }
 
 static hl_status device_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot,
@@ -101,11 +98,9 @@ static hl_status device_seal(struct hl_tier_store *t, const struct hl_tier_slot 
                              struct hl_tier_ref *ref)
 {
     struct device_tier *d = device_of(t);
-    uint32_t *kept = malloc(chunks * sizeof(*kept));
-    if (kept == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(slot->id).s);
-    memcpy(kept, chunk_crcs, chunks * sizeof(*kept));
-    hl_tier_index_seal(&d->index, entry_of(d, slot), crc32, kept, ref);
+    uint32_t *kept;
+    HL_TRY(hl_tier_indexed_keep_crcs(slot->id, chunk_crcs, chunks, &kept));
+    hl_tier_index_seal(&d->base.index, entry_of(d, slot), crc32, kept, ref);
     return HL_OK;
 }
 
@@ -113,73 +108,25 @@ static void device_abort(struct hl_tier_store *t, const struct hl_tier_slot *slo
 {
     struct device_tier *d = device_of(t);
     struct hl_tier_entry *e = entry_of(d, slot);
-    hl_tier_index_begin(&d->index);
+    hl_tier_index_begin(&d->base.index);
     give_back(d, e);
-    hl_tier_index_remove(&d->index, e);
-    hl_tier_index_end(&d->index);
+    hl_tier_index_remove(&d->base.index, e);
+    hl_tier_index_end(&d->base.index);
 }
 
 /* ---- sealed copies --------------------------------------------------------------------------- */
 
-static hl_status look_up(struct device_tier *d, struct hl_id id, int pin, struct hl_tier_ref *out)
+static hl_status device_fetch(struct hl_tier_indexed *t, const struct hl_tier_entry *e,
+                              uint64_t offset, void *dst, uint64_t len, uint32_t *crc)
 {
-    struct hl_tier_entry *e;
-    HL_TRY(hl_tier_index_hold(&d->index, id, &e));
-    *out = pin ? hl_tier_index_pin(&d->index, e) : hl_tier_index_ref(&d->index, e);
-    hl_tier_index_release(&d->index, e);
-    return HL_OK;
-}
-
-static hl_status device_find(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
-{
-    return look_up(device_of(t), id, 0, out);
-}
-
-static hl_status device_pin(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
-{
-    return look_up(device_of(t), id, 1, out);
-}
-
-static void device_unpin(struct hl_tier_store *t, const struct hl_tier_ref *ref)
-{
-    hl_tier_index_unpin(&device_of(t)->index, ref);
-}
-
-struct source {
-    struct hl_device *device;
-    const struct hl_device_block *block;
-};
-
-static hl_status fetch_block(void *arg, uint64_t offset, void *dst, uint64_t len, uint32_t *crc)
-{
-    const struct source *s = arg;
-    HL_TRY(hl_device_copy_out(s->device, s->block, offset, dst, len));
+    HL_TRY(hl_device_copy_out(device_of(&t->store)->device, block_of(e), offset, dst, len));
     *crc = hl_crc32(0, dst, len);
     return HL_OK;
 }
 
-static hl_status device_read(struct hl_tier_store *t, const struct hl_tier_ref *ref,
-                             uint64_t offset, void *dst, size_t len)
+static hl_status device_remove(struct hl_tier_indexed *t, const struct hl_tier_entry *e)
 {
-    struct device_tier *d = device_of(t);
-    struct hl_tier_entry *e;
-    HL_TRY(hl_tier_index_hold_ref(&d->index, ref, &e));
-    struct source s = {d->device, block_of(e)};
-    struct hl_chunks c = {e->size, e->crc32, e->chunks};
-    hl_status st = hl_tier_read_checked(e->id, &c, offset, dst, len, fetch_block, &s);
-    hl_tier_index_release(&d->index, e);
-    return st;
-}
-
-static hl_status device_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *ref,
-                                   uint32_t *out)
-{
-    struct device_tier *d = device_of(t);
-    struct hl_tier_entry *e;
-    HL_TRY(hl_tier_index_hold_ref(&d->index, ref, &e));
-    memcpy(out, e->chunks, hl_chunk_count(e->size) * sizeof(*out));
-    hl_tier_index_release(&d->index, e);
-    return HL_OK;
+    return hl_device_free(device_of(&t->store)->device, block_of(e));
 }
 
 static hl_status device_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
@@ -187,52 +134,13 @@ static hl_status device_share(struct hl_tier_store *t, const struct hl_tier_ref 
 {
     struct device_tier *d = device_of(t);
     struct hl_tier_entry *e;
-    HL_TRY(hl_tier_index_hold_ref(&d->index, ref, &e));
+    HL_TRY(hl_tier_index_hold_ref(&d->base.index, ref, &e));
     hl_status st = hl_device_export(d->device, block_of(e), out);
-    hl_tier_index_release(&d->index, e);
+    hl_tier_index_release(&d->base.index, e);
     return st;
-}
-
-static hl_status device_drop(struct hl_tier_store *t, struct hl_id id)
-{
-    struct device_tier *d = device_of(t);
-    struct hl_tier_entry *e;
-    hl_tier_index_begin(&d->index);
-    hl_status st = hl_tier_index_drop(&d->index, id, &e);
-    if (st == HL_OK) {
-        st = hl_device_free(d->device, block_of(e));
-        if (st == HL_OK)
-            hl_tier_index_remove(&d->index, e);
-        else
-            hl_tier_index_restore(&d->index, e);
-    }
-    hl_tier_index_end(&d->index);
-    return st;
-}
-
-static size_t device_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out,
-                          size_t max)
-{
-    struct device_tier *d = device_of(t);
-    struct hl_tier_entry *page[LIST_PAGE];
-    size_t n = 0;
-    do {
-        size_t want = max - n < LIST_PAGE ? max - n : LIST_PAGE;
-        size_t got = hl_tier_index_page(&d->index, cursor, page, want);
-        for (size_t i = 0; i < got; i++) {
-            out[n++] = hl_tier_index_ref(&d->index, page[i]);
-            hl_tier_index_release(&d->index, page[i]);
-        }
-    } while (*cursor != 0 && n < max);
-    return n;
 }
 
 /* ---- accounting ------------------------------------------------------------------------------ */
-
-static void device_counts(struct hl_tier_store *t, struct hl_tier_counts *out)
-{
-    hl_tier_index_counts(&device_of(t)->index, out);
-}
 
 static void device_backing(struct hl_tier_store *t, char *out, size_t len)
 {
@@ -248,7 +156,7 @@ static hl_status device_compare_counts(void *arg, const struct hl_tier_counts *c
     if (info.used < c->used)
         return hl_fail(HL_ECORRUPT,
                        "%s: the device has %" PRIu64 " bytes in use, the tier counts %" PRIu64,
-                       d->store.name, info.used, c->used);
+                       d->base.store.name, info.used, c->used);
     return hl_device_audit(d->device);
 }
 
@@ -257,14 +165,12 @@ static size_t device_regions(struct hl_tier_store *t, struct hl_pool_region *out
 {
     (void)out;
     (void)max;
-    *numa_id = device_of(t)->index.numa_id;
+    *numa_id = device_of(t)->base.index.numa_id;
     return 0;
 }
 
-static hl_status device_audit(struct hl_tier_store *t)
-{
-    return hl_tier_index_audit(&device_of(t)->index, device_compare_counts, device_of(t));
-}
+static const struct hl_tier_medium device_medium = {
+    .fetch = device_fetch, .remove = device_remove, .compare_counts = device_compare_counts};
 
 static const struct hl_tier_ops device_ops = {
     .close = device_close,
@@ -273,18 +179,18 @@ static const struct hl_tier_ops device_ops = {
     .fill = device_fill,
     .seal = device_seal,
     .abort = device_abort,
-    .find = device_find,
-    .pin = device_pin,
-    .unpin = device_unpin,
-    .read = device_read,
-    .chunk_crcs = device_chunk_crcs,
+    .find = hl_tier_indexed_find,
+    .pin = hl_tier_indexed_pin,
+    .unpin = hl_tier_indexed_unpin,
+    .read = hl_tier_indexed_read,
+    .chunk_crcs = hl_tier_indexed_chunk_crcs,
     .share = device_share,
-    .drop = device_drop,
-    .list = device_list,
-    .counts = device_counts,
+    .drop = hl_tier_indexed_drop,
+    .list = hl_tier_indexed_list,
+    .counts = hl_tier_indexed_counts,
     .backing = device_backing,
     .regions = device_regions,
-    .audit = device_audit,
+    .audit = hl_tier_indexed_audit,
 };
 
 hl_status hl_tier_device_block(struct hl_tier_store *t, const struct hl_tier_ref *ref,
@@ -294,9 +200,9 @@ hl_status hl_tier_device_block(struct hl_tier_store *t, const struct hl_tier_ref
     if (t->ops != &device_ops)
         return hl_fail(HL_EUNSUPPORTED, "%s %s is not on a device", hl_api_tier_name(t->tier),
                        t->name);
-    HL_TRY(hl_tier_index_hold_ref(&device_of(t)->index, ref, &e));
+    HL_TRY(hl_tier_index_hold_ref(&device_of(t)->base.index, ref, &e));
     *out = *block_of(e);
-    hl_tier_index_release(&device_of(t)->index, e);
+    hl_tier_index_release(&device_of(t)->base.index, e);
     return HL_OK;
 }
 
@@ -309,7 +215,7 @@ hl_status hl_tier_over_device(struct hl_device *device, const char *name,
     if (d == NULL)
         return hl_fail(HL_ENOMEM, "tier %s", name);
     hl_status st =
-        hl_tier_init(&d->store, &device_ops, HL_API_TIER_L1, name, info.capacity, limits);
+        hl_tier_init(&d->base.store, &device_ops, HL_API_TIER_L1, name, info.capacity, limits);
     if (st != HL_OK) {
         free(d);
         return st;
@@ -317,7 +223,7 @@ hl_status hl_tier_over_device(struct hl_device *device, const char *name,
     d->device = device;
     d->granule = info.granule > 0 ? info.granule : 1;
     memcpy(d->backing, info.backing, sizeof(d->backing));
-    hl_tier_index_init(&d->index, d->store.name, info.numa);
-    *out = &d->store;
+    hl_tier_indexed_init(&d->base, &device_medium, info.numa);
+    *out = &d->base.store;
     return HL_OK;
 }
