@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "core/json.h"
+#include "ranktable/object_private.h"
 
 #define BYTES_MAX 65536
 
@@ -15,11 +16,6 @@ static const char *const keys[] = {
     "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
     "atlas.kubectl.kubernetes.io/ascend-910-configuration",
 };
-
-static const json_t *object_meta(const json_t *object)
-{
-    return json_object_get(object, "metadata");
-}
 
 static const json_t *pod_annotations(const json_t *pod)
 {

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "core/json.h"
 #include "ranktable/annotation.h"
+#include "ranktable/object_private.h"
 
 const char *const hl_ranktable_pod_members[] = {
     "metadata",
@@ -28,11 +29,6 @@ const char *const hl_ranktable_pod_members[] = {
     "podIP",
     NULL,
 };
-
-static const json_t *object_meta(const json_t *object)
-{
-    return json_object_get(object, "metadata");
-}
 
 static const char *pod_label(const json_t *pod, const char *key)
 {

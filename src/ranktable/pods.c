@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "core/json.h"
+#include "ranktable/object_private.h"
 
 #define SKEW_S 5
 
@@ -28,11 +29,6 @@ struct judging {
     struct hl_ranktable table;
     struct hl_ranktable_verdict *out;
 };
-
-static const json_t *object_meta(const json_t *object)
-{
-    return json_object_get(object, "metadata");
-}
 
 static const json_t *parse_said(struct judging *j)
 {
