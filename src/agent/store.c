@@ -153,10 +153,8 @@ void store_describe(struct store *s, const struct store_tier *t, const struct hl
 {
     struct store_note *n = NULL;
     struct store_note_key key = {ref->id, (uint64_t)(t - s->tiers)};
-    *out = (struct store_result){.tier = t->tier,
-                                 .size = ref->size,
-                                 .crc32 = ref->crc32,
-                                 .numa = ref->numa_id};
+    *out = (struct store_result){
+        .tier = t->tier, .size = ref->size, .crc32 = ref->crc32, .numa = ref->numa_id};
     memcpy(out->device, t->device, sizeof(out->device));
     pthread_mutex_lock(&s->lock);
     HASH_FIND(hh, s->notes, &key, sizeof(key), n);
