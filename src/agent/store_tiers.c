@@ -5,6 +5,7 @@
 
 #include "agent/store_private.h"
 #include "base/clock.h"
+#include "core/room.h"
 #include "mem/tier/info.h"
 
 void store_changed(struct store *s)
@@ -26,30 +27,19 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
     return HL_OK;
 }
 
-/* Better candidates score higher; -1 = no candidate. */
-static int tier_score(struct store_tier *t, const char *device, int numa, uint64_t size)
-{
-    struct hl_tier_usage u;
-    if (device[0] != '\0')
-        return strcmp(t->device, device) == 0 ? 0 : -1;
-    hl_tier_usage(t->t, &u);
-    int room = u.quota == 0 || u.used + size <= u.quota;
-    return 2 * room + (numa >= 0 && t->numa == numa);
-}
-
 struct store_tier *store_tier_find(struct store *s, enum hl_api_tier tier, const char *device,
                                    int numa, uint64_t size)
 {
-    struct store_tier *best = NULL;
-    int best_score = -1;
+    struct hl_tier_offer offers[HL_ARRAY_LEN(s->tiers)];
+    struct hl_tier_usage u;
     for (size_t i = 0; i < s->tier_count; i++) {
-        int now = s->tiers[i].tier == tier ? tier_score(&s->tiers[i], device, numa, size) : -1;
-        if (now > best_score) {
-            best_score = now;
-            best = &s->tiers[i];
-        }
+        const struct store_tier *t = &s->tiers[i];
+        hl_tier_usage(t->t, &u);
+        offers[i] = (struct hl_tier_offer){t->tier, t->device, t->numa, u.quota, u.used};
     }
-    return best;
+    int best =
+        hl_tier_choose(offers, s->tier_count, &(struct hl_tier_need){tier, device, numa, size});
+    return best >= 0 ? &s->tiers[best] : NULL;
 }
 
 hl_status store_tier_need(struct store *s, enum hl_api_tier tier, const char *device, int numa,

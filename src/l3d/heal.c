@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "core/room.h"
 #include "fetch/remote.h"
 #include "l3d/l4_private.h"
 #include "mem/chunks.h"
@@ -132,7 +133,7 @@ static void tell_failure(const struct heal *h, const char *where, hl_status st)
  * error is kept in h->st and h->text. */
 static void note_unasked(struct heal *h, hl_status st)
 {
-    if (st == HL_OK || st == HL_ECORRUPT || st == HL_ENOENT || h->st != HL_OK)
+    if (!hl_repair_undecided(st) || h->st != HL_OK)
         return;
     h->st = st;
     snprintf(h->text, sizeof(h->text), "%s", hl_error_text());

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "core/room.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/evict.h"
 
@@ -29,6 +30,11 @@ static int is_archived_now(void *arg, const struct hl_pool_ref *ref)
     return 0;
 }
 
+static struct hl_room room_of(const struct hl_pool_info *info)
+{
+    return (struct hl_room){info->capacity, info->used, info->free, info->quarantined};
+}
+
 /* Frees at least what an extent of `size` bytes needs, and if there is more to give, down to the
  * low watermark. `spill`: shards may be archived for it, which takes time. */
 static hl_status make_room(struct hl_l3d *d, uint64_t size, int spill,
@@ -37,9 +43,8 @@ static hl_status make_room(struct hl_l3d *d, uint64_t size, int spill,
     struct hl_pool_info info;
     hl_pool_info(d->pool, &info);
     uint64_t need = hl_pool_units(size) * HL_POOL_UNIT;
-    uint64_t low = (uint64_t)((double)info.capacity * d->l4->opts.low_pct / 100);
-    uint64_t want = info.used > low && info.used - low > need ? info.used - low : need;
-    struct hl_pool_eviction what = {.bytes = want,
+    const struct hl_room room = room_of(&info);
+    struct hl_pool_eviction what = {.bytes = hl_room_to_free(&room, need, d->l4->opts.low_pct),
                                     .hold_ns = d->l4->opts.hold_ms * HL_NS_PER_MS,
                                     .may_go = is_archived,
                                     .arg = d};
@@ -74,7 +79,8 @@ static int room_comes(struct hl_l3d *d, uint64_t size, int spill)
     /* Before the look at what can be given up: a load that ends in between is not missed. */
     int filling = atomic_load_explicit(&d->l4->filling, memory_order_relaxed) > 0;
     hl_pool_info(d->pool, &info);
-    int comes = info.quarantined > 0 && info.free + info.quarantined >= need;
+    const struct hl_room room = room_of(&info);
+    bool comes = hl_room_comes(&room, need);
     if (!comes)
         comes = make_room(d, size, spill, &evicted) == HL_OK && evicted.bytes + evicted.held > 0;
     hl_pool_info(d->pool, &info);
