@@ -1,0 +1,314 @@
+/* Names are rewritten component by component: whatever stands before them ("exp_avg.") or behind
+ * them (":bytes") stays. */
+#include "core/view.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/part.h"
+
+/* Where a part belongs under the wanted split. */
+struct seat {
+    int pp;
+    int chunk;      /* of the stage's virtual ones, from 0 */
+    uint64_t local; /* number of the layer within the chunk */
+    bool is_layer;
+};
+
+static int chunks_of(const struct hl_partition_options *o)
+{
+    return o->virtual_stages > 1 ? o->virtual_stages : 1;
+}
+
+static bool layer_number(const char *part, uint64_t *out)
+{
+    char *end;
+    if (strncmp(part, "layer-", 6) != 0)
+        return false;
+    *out = strtoull(part + 6, &end, 10);
+    return part[6] >= '0' && part[6] <= '9' && *end == '\0';
+}
+
+static hl_status find_layer(const struct hl_view_want *w, uint64_t layer, struct seat *out)
+{
+    for (int pp = 0; pp < w->split->pp; pp++) {
+        for (int chunk = 0; chunk < chunks_of(w->split); chunk++) {
+            uint64_t first, count;
+            hl_partition_stage(w->split, w->layers, pp, chunk, &first, &count);
+            if (layer < first || layer - first >= count)
+                continue;
+            *out =
+                (struct seat){.pp = pp, .chunk = chunk, .local = layer - first, .is_layer = true};
+            return HL_OK;
+        }
+    }
+    return hl_fail(HL_EINVAL, "layer %" PRIu64 " is stored, but the model has %" PRIu64 " layers",
+                   layer, w->layers);
+}
+
+static hl_status seat_of(const struct hl_view_want *w, const struct hl_stored_part *s,
+                         struct seat *out)
+{
+    const char *of = hl_part_of(s->part).of;
+    uint64_t layer;
+    if (layer_number(of, &layer))
+        return find_layer(w, layer, out);
+    if (strcmp(of, "embedding") == 0)
+        *out = (struct seat){0};
+    else if (strcmp(of, "head") == 0)
+        *out = (struct seat){.pp = w->split->pp - 1, .chunk = chunks_of(w->split) - 1};
+    else
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "part '%s' is not one of the model's, so nothing says which of %d stages has "
+            "it; read it with the stages it was saved with",
+            s->part, w->split->pp);
+    return HL_OK;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Length of the decimal number at `s`. */
+static size_t count_digits(const char *s)
+{
+    return strspn(s, "0123456789");
+}
+
+/* Length of a chunk's prefix "model12." at `s`; 0 = none. */
+static size_t chunk_prefix(const char *s)
+{
+    if (strncmp(s, "model", 5) != 0)
+        return 0;
+    size_t n = count_digits(s + 5);
+    return n > 0 && s[5 + n] == '.' ? 5 + n + 1 : 0;
+}
+
+/* Where the model's own name begins, behind a state's ("exp_avg."); NULL = it is none of ours. */
+static const char *model_name(const char *name)
+{
+    static const char *const roots[] = {"decoder.", "embedding.", "output_layer."};
+    for (const char *at = name; at != NULL;) {
+        const char *root = at + chunk_prefix(at);
+        for (size_t i = 0; i < HL_ARRAY_LEN(roots); i++)
+            if (strncmp(root, roots[i], strlen(roots[i])) == 0)
+                return at;
+        at = strchr(at, '.');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    return NULL;
+}
+
+/* The name in the wanted split; NULL = the arena is out of memory. */
+static const char *shown_name(const char *stored, const struct seat *seat, int chunks,
+                              struct hl_arena *arena)
+{
+    static const char layers[] = "decoder.layers.";
+    const char *at = model_name(stored);
+    char prefix[24] = "";
+    if (at == NULL)
+        return hl_arena_strdup(arena, stored);
+    const char *rest = at + chunk_prefix(at);
+    if (chunks > 1)
+        snprintf(prefix, sizeof(prefix), "model%d.", seat->chunk);
+    if (!seat->is_layer || strncmp(rest, layers, sizeof(layers) - 1) != 0)
+        return hl_arena_printf(arena, "%.*s%s%s", (int)(at - stored), stored, prefix, rest);
+    const char *number = rest + sizeof(layers) - 1;
+    return hl_arena_printf(arena, "%.*s%s%s%" PRIu64 "%s", (int)(at - stored), stored, prefix,
+                           layers, seat->local, number + count_digits(number));
+}
+
+static bool names_word_embedding(const char *name)
+{
+    const char *at = model_name(name);
+    return at != NULL && strncmp(at + chunk_prefix(at), "embedding.word_embeddings.", 26) == 0;
+}
+
+static bool names_output_layer(const char *name)
+{
+    const char *at = model_name(name);
+    return at != NULL && strncmp(at + chunk_prefix(at), "output_layer.", 13) == 0;
+}
+
+/* "exp_avg.embedding.word_embeddings.weight" as "exp_avg.output_layer.weight". */
+static const char *head_name(const char *stored, const struct seat *seat, int chunks,
+                             struct hl_arena *arena)
+{
+    const char *at = model_name(stored);
+    const char *tail = at + chunk_prefix(at) + strlen("embedding.word_embeddings.");
+    const char *name =
+        hl_arena_printf(arena, "%.*soutput_layer.%s", (int)(at - stored), stored, tail);
+    return name != NULL ? shown_name(name, seat, chunks, arena) : NULL;
+}
+
+/* ---- one shard ------------------------------------------------------------------------------- */
+
+enum show { SHOW_ALL, SHOW_BUT_HEAD, SHOW_AS_HEAD };
+
+static bool is_shown(const char *name, enum show show)
+{
+    return show == SHOW_ALL || (show == SHOW_BUT_HEAD && !names_output_layer(name)) ||
+           (show == SHOW_AS_HEAD && names_word_embedding(name));
+}
+
+static size_t line_count(const char *layout)
+{
+    size_t n = 0;
+    for (; *layout != '\0'; layout += strcspn(layout, "\n") + 1)
+        n++;
+    return n;
+}
+
+/* *kept: what is shown of the shard is all of it, under its own names. */
+static hl_status show_names(const struct hl_view_want *w, const struct hl_stored_part *s,
+                            const struct seat *seat, enum show show, struct hl_arena *arena,
+                            struct hl_view_part *out)
+{
+    size_t n = line_count(s->layout);
+    out->names = hl_arena_array(arena, n, sizeof(*out->names));
+    out->as_stored = true;
+    for (const char *line = s->layout; out->names != NULL && *line != '\0';
+         line += strcspn(line, "\n") + 1) {
+        const char *name = hl_arena_text(arena, line, strcspn(line, "\t"));
+        if (name == NULL)
+            break;
+        if (!is_shown(name, show)) {
+            out->as_stored = false;
+            continue;
+        }
+        const char *shown = show == SHOW_AS_HEAD
+                                ? head_name(name, seat, chunks_of(w->split), arena)
+                                : shown_name(name, seat, chunks_of(w->split), arena);
+        if (shown == NULL)
+            break;
+        out->as_stored = out->as_stored && strcmp(name, shown) == 0;
+        out->names[out->count++] = (struct hl_view_name){name, shown};
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the names of part '%s'", s->part);
+    if (out->as_stored)
+        out->count = 0;
+    return HL_OK;
+}
+
+static hl_status show_part(const struct hl_stored_part *stored, size_t index,
+                           const struct hl_view_want *w, const struct seat *seat, enum show show,
+                           struct hl_arena *arena, struct hl_view *out)
+{
+    struct hl_view_part part = {.stored = index};
+    const struct hl_stored_part *p = &stored[index];
+    if (p->layout == NULL)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "part '%s' at pp %d, tp %d was stored by an earlier release, which did not "
+                       "record its tensors; read it with the stages it was saved with, or import "
+                       "the model again",
+                       p->part, p->pp, p->tp);
+    HL_TRY(show_names(w, p, seat, show, arena, &part));
+    if (part.as_stored || part.count > 0)
+        out->parts[out->count++] = part;
+    return HL_OK;
+}
+
+/* ---- a position ------------------------------------------------------------------------------ */
+
+static bool has_output_layer(const struct hl_stored_part *s)
+{
+    for (const char *line = s->layout; line != NULL && *line != '\0';
+         line += strcspn(line, "\n") + 1) {
+        char name[HL_TENSOR_NAME_MAX + 1];
+        size_t n = strcspn(line, "\t");
+        if (n >= sizeof(name))
+            continue;
+        memcpy(name, line, n);
+        name[n] = '\0';
+        if (names_output_layer(name))
+            return true;
+    }
+    return false;
+}
+
+/* Of the position's tensor rank and of that kind ("", "optim-dp1of2-"): a head with rows of its
+ * own, or the embedding. */
+static bool head_is_stored(const struct hl_stored_part *stored, size_t count,
+                           const struct hl_stored_part *embedding)
+{
+    size_t kind = strlen(embedding->part) - strlen(hl_part_of(embedding->part).of);
+    for (size_t i = 0; i < count; i++) {
+        const char *part = stored[i].part, *of = hl_part_of(part).of;
+        if (stored[i].tp == embedding->tp && strcmp(of, "head") == 0 &&
+            (size_t)(of - part) == kind && strncmp(part, embedding->part, kind) == 0 &&
+            has_output_layer(&stored[i]))
+            return true;
+    }
+    return false;
+}
+
+static hl_status show_stored(const struct hl_stored_part *stored, size_t count, size_t i,
+                             const struct hl_view_want *w, struct hl_arena *arena,
+                             struct hl_view *out)
+{
+    const struct hl_stored_part *s = &stored[i];
+    const char *of = hl_part_of(s->part).of;
+    const struct seat last = {.pp = w->split->pp - 1, .chunk = chunks_of(w->split) - 1};
+    struct seat seat = {0};
+    if (s->tp != w->tp)
+        return HL_OK;
+    HL_TRY(seat_of(w, s, &seat));
+    bool drops_head = w->tied && w->split->pp == 1 && strcmp(of, "head") == 0;
+    if (seat.pp == w->pp)
+        HL_TRY(show_part(stored, i, w, &seat, drops_head ? SHOW_BUT_HEAD : SHOW_ALL, arena, out));
+    if (w->tied && w->split->pp > 1 && w->pp == last.pp && strcmp(of, "embedding") == 0 &&
+        hl_part_of(s->part).kind != HL_PART_EXTRA && !head_is_stored(stored, count, s))
+        HL_TRY(show_part(stored, i, w, &last, SHOW_AS_HEAD, arena, out));
+    return HL_OK;
+}
+
+static bool shows_part(const struct hl_stored_part *stored, const struct hl_view *v,
+                       const char *part)
+{
+    for (size_t i = 0; i < v->count; i++)
+        if (strcmp(stored[v->parts[i].stored].part, part) == 0)
+            return true;
+    return false;
+}
+
+/* Every part of the position is there. */
+static hl_status check_complete(const struct hl_stored_part *stored, const struct hl_view_want *w,
+                                const struct hl_view *v)
+{
+    char part[HL_PARTITION_PART_MAX] = "embedding";
+    bool missing = w->pp == 0 && !shows_part(stored, v, part);
+    for (int chunk = 0; chunk < chunks_of(w->split) && !missing; chunk++) {
+        uint64_t first, count;
+        hl_partition_stage(w->split, w->layers, w->pp, chunk, &first, &count);
+        for (uint64_t n = first; n < first + count && !missing; n++) {
+            snprintf(part, sizeof(part), "layer-%04" PRIu64, n);
+            missing = !shows_part(stored, v, part);
+        }
+    }
+    if (!missing && w->pp == w->split->pp - 1) {
+        snprintf(part, sizeof(part), "head");
+        missing = !shows_part(stored, v, part);
+    }
+    if (missing)
+        return hl_fail(HL_ENOENT, "part %s of pp %d, tp %d is not stored", part, w->pp, w->tp);
+    return HL_OK;
+}
+
+hl_status hl_view_position(const struct hl_stored_part *stored, size_t count,
+                           const struct hl_view_want *want, struct hl_arena *arena,
+                           struct hl_view *out)
+{
+    struct hl_view v = {0};
+    HL_TRY(hl_partition_check_layers(want->split, want->layers));
+    if (want->pp < 0 || want->pp >= want->split->pp)
+        return hl_fail(HL_EINVAL, "pp %d is not 0..%d", want->pp, want->split->pp - 1);
+    v.parts = hl_arena_array(arena, 2 * count, sizeof(*v.parts));
+    if (v.parts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a view of %zu shards", count);
+    for (size_t i = 0; i < count; i++)
+        HL_TRY(show_stored(stored, count, i, want, arena, &v));
+    HL_TRY(check_complete(stored, want, &v));
+    *out = v;
+    return HL_OK;
+}

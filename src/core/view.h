@@ -1,0 +1,68 @@
+/* core/view.h - a rank's position under one pipeline split, seen through shards that were cut under
+ * another.
+ *
+ * A shard is one part (the embedding, a layer, the head) of one tensor rank. Another number of
+ * pipeline or virtual stages therefore changes no byte of it: parts only go to other stages, and
+ * names in them change, as layers are numbered within a stage and chunks of virtual stages have a
+ * prefix (`model1.`). A view says which stored shards a position consists of and how each of their
+ * tensors is called there. Tied heads: with several stages the last one has the embedding's rows as
+ * `output_layer`; they are shown from the embedding's shard where no shard has them of its own.
+ *
+ * Owns:    nothing; results and their names are the arena's, texts of the stored list are borrowed.
+ * Threads: any. Pure.
+ * Errors:  HL_EINVAL shows the arithmetic of a split that does not work out; HL_ENOENT names a part
+ *          that is not stored; HL_EUNSUPPORTED a part that would change and has no recorded
+ * tensors; HL_ENOMEM.
+ * Units:   stages, ranks and layers count from 0.
+ * Limits:  those of core/partition.h and core/layout.h.
+ */
+#ifndef HL_CORE_VIEW_H
+#define HL_CORE_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "core/partition.h"
+
+struct hl_stored_part {
+    int pp;
+    int tp;
+    const char *part;   /* core/part.h */
+    const char *layout; /* core/layout.h; NULL = stored by an earlier release */
+};
+
+struct hl_view_name {
+    const char *stored;
+    const char *shown;
+};
+
+struct hl_view_part {
+    size_t stored;              /* index into the stored list */
+    bool as_stored;             /* every tensor is shown under its own name */
+    struct hl_view_name *names; /* else those that are shown; the others are not */
+    size_t count;
+};
+
+struct hl_view {
+    struct hl_view_part *parts; /* in the order of the stored list */
+    size_t count;
+};
+
+struct hl_view_want {
+    const struct hl_partition_options
+        *split;      /* pp, virtual stages, first and last stage's layers */
+    uint64_t layers; /* of the model */
+    bool tied;
+    int pp;
+    int tp;
+};
+
+/* The position (pp, tp) of the split. `stored` has all shards of a version, optimizer state and
+ * blobs included, which follow the part they belong to. */
+hl_status hl_view_position(const struct hl_stored_part *stored, size_t count,
+                           const struct hl_view_want *want, struct hl_arena *arena,
+                           struct hl_view *out) HL_CHECK;
+
+#endif

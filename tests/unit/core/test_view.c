@@ -1,0 +1,241 @@
+/* A view is right when the names it shows, with the bytes that are stored, are those that slicing
+ * the model anew for the wanted split gives. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/layout.h"
+#include "core/view.h"
+#include "support/hf_slices.h"
+
+static const struct hf_fixture llama = {.arch = "llama",
+                                        .layers = 8,
+                                        .hidden = 4,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .ffn = 8,
+                                        .vocab = 5,
+                                        .dtype = HL_DTYPE_F32};
+static const struct hf_fixture gpt2 = {.arch = "gpt2",
+                                       .layers = 8,
+                                       .hidden = 4,
+                                       .heads = 4,
+                                       .ffn = 8,
+                                       .vocab = 5,
+                                       .positions = 3,
+                                       .tied = 1,
+                                       .dtype = HL_DTYPE_F32};
+
+#define STORED_MAX 256
+
+/* All shards of a sliced model, and as many of optimizer state that follow them. */
+struct store {
+    struct hf_slices slices;
+    struct hl_stored_part list[STORED_MAX];
+    size_t first[STORED_MAX]; /* slice of its first tensor */
+    char parts[STORED_MAX][HL_PARTITION_PART_MAX + 16];
+    size_t count;
+};
+
+static char *state_layout(const char *layout)
+{
+    char *out = NULL;
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+    for (; *layout != '\0'; layout += strcspn(layout, "\n") + 1)
+        fprintf(f, "exp_avg.%.*s", (int)strcspn(layout, "\n") + 1, layout);
+    fclose(f);
+    return out;
+}
+
+static void add_stored(struct store *st, const struct hl_partition_shard *s, const char *kind,
+                       char *layout)
+{
+    size_t i = st->count++;
+    assert_true(st->count <= STORED_MAX);
+    snprintf(st->parts[i], sizeof(st->parts[i]), "%s%s", kind, s->part);
+    st->list[i] =
+        (struct hl_stored_part){.pp = s->pp, .tp = s->tp, .part = st->parts[i], .layout = layout};
+    st->first[i] = s->tensor_first;
+}
+
+static void store_make(const struct hf_model *m, const struct hl_partition_options *o,
+                       struct store *st)
+{
+    *st = (struct store){0};
+    assert_int_equal(hf_slice(m, o, &st->slices), HL_OK);
+    const struct hl_partition_plan *plan = &st->slices.plan;
+    for (size_t i = 0; i < plan->shard_count; i++) {
+        const struct hl_partition_shard *s = &plan->shards[i];
+        char *layout;
+        assert_int_equal(hl_layout_text(&plan->tensors[s->tensor_first], s->tensor_count, &layout),
+                         HL_OK);
+        char *state = state_layout(layout);
+        add_stored(st, s, "", layout);
+        add_stored(st, s, "optim-", state);
+    }
+}
+
+static void store_free(struct store *st)
+{
+    for (size_t i = 0; i < st->count; i++)
+        free((char *)st->list[i].layout);
+    hf_slices_free(&st->slices);
+}
+
+/* The bytes of a stored tensor; of state those of its parameter. */
+static const struct hf_slice *stored_slice(const struct store *st, size_t index, const char *name)
+{
+    const struct hl_stored_part *s = &st->list[index];
+    if (strncmp(name, "exp_avg.", 8) == 0)
+        name += 8;
+    return hf_slices_find(&st->slices, s->pp, s->tp, name);
+}
+
+static void expect_shown(const struct store *from, size_t index, const struct hl_view_name *n,
+                         const struct hf_slices *want, int pp, int tp, size_t *parameters,
+                         size_t *states)
+{
+    int state = strncmp(n->shown, "exp_avg.", 8) == 0;
+    const struct hf_slice *has = stored_slice(from, index, n->stored);
+    const struct hf_slice *wanted = hf_slices_find(want, pp, tp, n->shown + (state ? 8 : 0));
+    if (has == NULL || wanted == NULL)
+        fail_msg("%s shown as %s at pp %d: %s", n->stored, n->shown, pp,
+                 has == NULL ? "not stored" : "not wanted");
+    assert_int_equal(has->tensor.size, wanted->tensor.size);
+    assert_memory_equal(has->data, wanted->data, wanted->tensor.size);
+    *(state ? states : parameters) += 1;
+}
+
+static void expect_view(const struct store *from, const struct hl_view *v,
+                        const struct hf_slices *want, int pp, int tp)
+{
+    size_t parameters = 0, states = 0, wanted = 0;
+    for (size_t i = 0; i < v->count; i++) {
+        const struct hl_view_part *p = &v->parts[i];
+        if (!p->as_stored) {
+            for (size_t k = 0; k < p->count; k++)
+                expect_shown(from, p->stored, &p->names[k], want, pp, tp, &parameters, &states);
+            continue;
+        }
+        for (const char *line = from->list[p->stored].layout; *line != '\0';
+             line += strcspn(line, "\n") + 1) {
+            char name[160];
+            snprintf(name, sizeof(name), "%.*s", (int)strcspn(line, "\t"), line);
+            expect_shown(from, p->stored, &(struct hl_view_name){name, name}, want, pp, tp,
+                         &parameters, &states);
+        }
+    }
+    for (size_t i = 0; i < want->count; i++)
+        wanted += want->list[i].pp == pp && want->list[i].tp == tp;
+    assert_int_equal(parameters, wanted);
+    assert_int_equal(states, wanted);
+}
+
+static void check_pair(const struct hf_model *m, const struct hl_partition_options *a,
+                       const struct hl_partition_options *b)
+{
+    static struct store from;
+    struct hf_slices want;
+    store_make(m, a, &from);
+    assert_int_equal(hf_slice(m, b, &want), HL_OK);
+    for (int pp = 0; pp < b->pp; pp++) {
+        for (int tp = 0; tp < b->tp; tp++) {
+            HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+            const struct hl_view_want w = {
+                .split = b, .layers = m->f->layers, .tied = m->f->tied, .pp = pp, .tp = tp};
+            struct hl_view v;
+            if (hl_view_position(from.list, from.count, &w, &arena, &v) != HL_OK)
+                fail_msg("%s", hl_error_text());
+            expect_view(&from, &v, &want, pp, tp);
+        }
+    }
+    hf_slices_free(&want);
+    store_free(&from);
+}
+
+static const struct hl_partition_options splits[] = {
+    {.tp = 2, .pp = 1},
+    {.tp = 2, .pp = 2},
+    {.tp = 2, .pp = 4},
+    {.tp = 2, .pp = 8},
+    {.tp = 2, .pp = 3, .first_stage_layers = 1, .last_stage_layers = 3},
+    {.tp = 2, .pp = 2, .virtual_stages = 2},
+    {.tp = 2, .pp = 4, .virtual_stages = 2},
+};
+
+static void check_all_pairs(struct hf_fixture f)
+{
+    struct hf_model *m = hf_model_make(&f);
+    for (size_t a = 0; a < HL_ARRAY_LEN(splits); a++)
+        for (size_t b = 0; b < HL_ARRAY_LEN(splits); b++)
+            check_pair(m, &splits[a], &splits[b]);
+    hf_model_free(m);
+}
+
+TEST(every_split_is_seen_through_every_other)
+{
+    check_all_pairs(llama);
+}
+
+TEST(tied_heads_come_from_the_embedding_and_go_again)
+{
+    struct hf_fixture tied = llama;
+    tied.tied = 1;
+    check_all_pairs(tied);
+    check_all_pairs(gpt2);
+}
+
+TEST(the_stored_split_is_shown_under_its_own_names)
+{
+    static struct store from;
+    struct hf_model *m = hf_model_make(&llama);
+    store_make(m, &splits[2], &from);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_view v;
+    assert_int_equal(hl_view_position(from.list, from.count,
+                                      &(struct hl_view_want){&splits[2], 8, false, 3, 1}, &arena,
+                                      &v),
+                     HL_OK);
+    assert_int_equal(v.count, 2 * 3); /* two layers and the head, with their state */
+    for (size_t i = 0; i < v.count; i++)
+        assert_true(v.parts[i].as_stored);
+    store_free(&from);
+    hf_model_free(m);
+}
+
+static hl_status view_of(const struct hl_stored_part *list, size_t n,
+                         const struct hl_partition_options *split, int pp)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_view v;
+    return hl_view_position(list, n, &(struct hl_view_want){split, 2, false, pp, 0}, &arena, &v);
+}
+
+TEST(what_cannot_be_shown_is_refused_by_name)
+{
+    static const struct hl_partition_options one = {.tp = 1, .pp = 1}, two = {.tp = 1, .pp = 2},
+                                             three = {.tp = 1, .pp = 3};
+    struct hl_stored_part list[] = {
+        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t4,2\n"},
+        {0, 0, "layer-0000", "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n"},
+        {0, 0, "layer-0001", "decoder.layers.1.mlp.linear_fc1.weight\tF32\t4,2\n"},
+        {0, 0, "head", "decoder.final_layernorm.weight\tF32\t2\n"},
+    };
+    assert_int_equal(view_of(list, 4, &two, 1), HL_OK);
+    assert_int_equal(view_of(list, 4, &three, 0), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "pp 3"));
+    assert_int_equal(view_of(list, 4, &two, 2), HL_EINVAL);
+    assert_int_equal(view_of(list, 2, &one, 0), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "layer-0001"));
+    list[2].layout = NULL; /* of an earlier release */
+    assert_int_equal(view_of(list, 4, &two, 1), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "layer-0001"));
+    list[2] = (struct hl_stored_part){0, 0, "lora", "a\tF32\t2\n"};
+    assert_int_equal(view_of(list, 4, &one, 0), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "lora"));
+    list[2] = (struct hl_stored_part){0, 0, "layer-0007", "a\tF32\t2\n"};
+    assert_int_equal(view_of(list, 4, &one, 0), HL_EINVAL);
+}
