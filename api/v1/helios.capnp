@@ -268,6 +268,8 @@ struct Shard {
   lastAccessMs @12 :Int64;
   copies @13 :List(Copy);  # known copies, L3 and L4 included
   layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller
+  renamed @15 :Bool;       # of requestShards: only the tensors in `shown` belong to the position, under those names
+  shown @16 :List(ShownTensor);
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -322,6 +324,17 @@ struct Found {
   tensors @11 :UInt32;
   layout @12 :Text;
 }
+
+# How a version is split among its ranks. tp 0: nothing was said.
+struct Split {
+  tp @0 :Int32; pp @1 :Int32;
+  virtualStages @2 :Int32;      # chunks per stage, 0 or 1 = none
+  firstStageLayers @3 :Int32;   # 0 = even
+  lastStageLayers @4 :Int32;
+}
+
+# A tensor of a shard, and what a rank of another split calls it.
+struct ShownTensor { stored @0 :Text; shown @1 :Text; }
 
 # Rows that pad the vocabulary: the last row again, or zeros.
 enum VocabPadding { repeat @0; zero @1; }
@@ -441,6 +454,7 @@ struct ModelVersion {
   committedRanks @11 :UInt32;
   world @12 :UInt32;
   lostShards @13 :UInt32;  # of a visible version: lost, or with a damaged record; `error` says what it lacks
+  split @14 :Split;        # its own
 }
 
 struct Model {
@@ -564,16 +578,21 @@ interface Controller {
   removeModel @6 (name :Text, version :Int64, force :Bool) -> (shards :UInt32, bytes :UInt64);
 
   # Ranks and tools. version -1 = newest visible one of which nothing is lost.
-  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
-      skipped :Text);  # visible versions newer than that, and what each lacks
+  # The position (pp, tp) of `split`; nothing said: of the split that the version was saved with. Shards are cut for one
+  # tp; another number of stages changes only which shards a position has and how their tensors are called.
+  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32, split :Split) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
+      skipped :Text,   # visible versions newer than that, and what each lacks
+      split :Split);   # of the version, or as it was asked for
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
   reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> () $maxValues(262144);
 
   # A new version becomes visible when all `world` ranks have committed. A rank joins the oldest open version
   # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
   # save of a rank: a message that is repeated with it gets the same number.
-  # check: how much of the model's layout the parameters must keep.
-  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck) -> (version :Int64, state :VersionState);
+  # check: how much of the model's layout the parameters must keep. split: of the job that saves, the same on every
+  # rank; nothing said: the one that the model was imported with.
+  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
+                   split :Split) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 

@@ -404,6 +404,7 @@ static struct hl_model_rec *model_new(const struct hl_import_done *done)
     m->virtual_stages = done->virtual_stages;
     m->config = hl_text_copy(done->config);
     m->source = hl_text_copy(done->source);
+    hl_model_rec_read_shape(m);
     m->created_ms = done->now_ms;
     m->next_version = 2;
     return m;

@@ -7,8 +7,8 @@
  * after that: memory never runs ahead of the disk.
  *
  * A version's parameters have to match the model's layout (core/layout.h): that of the oldest
- * visible version. A shard stored by an earlier release has no layout; its number of tensors is
- * compared.
+ * visible version, as the version's own split sees it (core/view.h). A shard stored by an earlier
+ * release has no layout; its number of tensors is compared.
  *
  * Owns:    every struct reachable from the catalogue; pointers handed out are borrowed until the
  *          next change.
@@ -30,6 +30,7 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "core/layout.h"
+#include "core/split.h"
 
 #define HL_MODEL_NAME_MAX  128
 #define HL_PART_MAX        64
@@ -66,6 +67,7 @@ struct hl_version_rec {
     int attempt;
     int world;
     enum hl_api_layout_check check;
+    struct hl_api_split split; /* nothing said: as the model was imported; hl_version_split() */
     int64_t created_ms;
     int64_t touched_ms; /* last begin or commit; not stored */
     int64_t visible_ms;
@@ -91,7 +93,8 @@ struct hl_model_rec {
     int tp;
     int pp;
     int virtual_stages;
-    char *config; /* JSON text, ImportProgress.config */
+    char *config;                /* JSON text, ImportProgress.config */
+    struct hl_model_shape shape; /* by the config; 0 layers: it does not say */
     char *source;
     int64_t created_ms;
     int64_t next_version;
@@ -151,6 +154,8 @@ bool hl_version_has_all_records(const struct hl_version_rec *v);
 bool hl_version_whole(const struct hl_version_rec *v);
 /* Shards of it that are lost or unknown. */
 size_t hl_version_lost(const struct hl_version_rec *v);
+/* How the version is split; of a model without a usable config its numbers of stages and ranks. */
+struct hl_api_split hl_version_split(const struct hl_version_rec *v);
 /* What keeps it from being whole, as a clause in buf; "" = nothing. */
 const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t cap);
 /* All that the position has can be read: HL_ENOENT names a lost shard, HL_ECORRUPT damaged
@@ -187,6 +192,7 @@ struct hl_version_begin {
     int world;
     uint64_t token; /* of this save of this rank, the same when the message is repeated; 0 = none */
     enum hl_api_layout_check check;
+    struct hl_api_split split; /* of the ranks that save; nothing said: the model's */
     int64_t now_ms;
 };
 

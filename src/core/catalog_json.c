@@ -157,14 +157,28 @@ json_t *hl_version_rec_store(const struct hl_version_rec *v, struct hl_shards_st
     for (int i = 0; i < v->world; i++)
         if (v->committed[i])
             json_array_append_new(ranks, json_integer(i));
-    return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:I s:o}", "version",
-                     (json_int_t)v->number, "state", hl_api_version_state_name(v->state), "step",
-                     (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world,
-                     "check", hl_api_layout_check_name(v->check), "createdMs",
+    /* A version without a split of its own has none in its record, as those of earlier releases. */
+    json_t *split = hl_split_said(&v->split) ? hl_api_to_json(&hl_api_split_type, &v->split) : NULL;
+    return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:I s:o s:o*}",
+                     "version", (json_int_t)v->number, "state", hl_api_version_state_name(v->state),
+                     "step", (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world",
+                     v->world, "check", hl_api_layout_check_name(v->check), "createdMs",
                      (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
                      "importSeconds", v->import_seconds, "meta", v->meta, "error",
                      v->error != NULL ? v->error : "", "shards", (json_int_t)stated.count,
-                     "shardsSum", (json_int_t)stated.sum, "committed", ranks);
+                     "shardsSum", (json_int_t)stated.sum, "committed", ranks, "split", split);
+}
+
+/* Records without one are of versions that are split like their model. */
+HL_CHECK static hl_status read_split(const json_t *value, struct hl_api_split *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0}; /* a split has no texts */
+    *out = (struct hl_api_split){0};
+    if (value == NULL)
+        return HL_OK;
+    if (hl_api_from_json(&hl_api_split_type, value, &arena, out) != HL_OK)
+        return hl_fail_prefix(HL_ECORRUPT, "record of a version: split: ");
+    return HL_OK;
 }
 
 hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **out)
@@ -175,12 +189,15 @@ hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **
     enum hl_api_layout_check check; /* records without one are older than it */
     if (hl_api_layout_check_parse(hl_json_str(value, "check", "unchecked"), &check) != HL_OK)
         return hl_fail_prefix(HL_ECORRUPT, "record of a version: ");
+    struct hl_api_split split;
+    HL_TRY(read_split(json_object_get(value, "split"), &split));
     struct hl_version_rec *v =
         hl_version_rec_new(hl_json_int(value, "version", 0), (int)hl_json_int(value, "world", 0));
     if (v == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading the record of a version");
     v->state = state;
     v->check = check;
+    v->split = split;
     v->stated_shards = hl_json_int(value, "shards", -1);
     v->stated_sum = hl_json_int(value, "shardsSum", -1);
     const char *error = hl_json_str(value, "error", "");
@@ -232,6 +249,7 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
             v->state == HL_API_VERSION_STATE_FAILED ? 0 : (uint32_t)v->committed_count,
         .world = (uint32_t)v->world,
         .lost_shards = (uint32_t)hl_version_lost(v),
+        .split = hl_version_split(v),
     };
 }
 
@@ -241,6 +259,23 @@ json_t *hl_model_rec_store(const struct hl_model_rec *m)
                      "virtualStages", m->virtual_stages, "config", m->config, "source", m->source,
                      "createdMs", (json_int_t)m->created_ms, "nextVersion",
                      (json_int_t)m->next_version);
+}
+
+void hl_model_rec_read_shape(struct hl_model_rec *m)
+{
+    m->shape = (struct hl_model_shape){0};
+    if (m->config != NULL && hl_model_shape_read(m->config, &m->shape) != HL_OK)
+        hl_error_clear();
+}
+
+struct hl_api_split hl_version_split(const struct hl_version_rec *v)
+{
+    const struct hl_model_rec *m = v->model;
+    if (hl_split_said(&v->split))
+        return v->split;
+    if (m->shape.layers > 0)
+        return m->shape.split;
+    return (struct hl_api_split){.tp = m->tp, .pp = m->pp, .virtual_stages = m->virtual_stages};
 }
 
 struct hl_model_rec *hl_model_rec_from_json(const json_t *value)
@@ -256,6 +291,7 @@ struct hl_model_rec *hl_model_rec_from_json(const json_t *value)
     m->next_version = hl_json_int(value, "nextVersion", 1);
     m->config = hl_text_copy(hl_json_str(value, "config", "{}"));
     m->source = hl_text_copy(hl_json_str(value, "source", ""));
+    hl_model_rec_read_shape(m);
     return m;
 }
 

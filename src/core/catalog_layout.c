@@ -1,5 +1,5 @@
 /* What a new version has to have in common with its model: the same parameters at every position
- * (pp, tp), unless whoever began it wants otherwise. */
+ * (pp, tp) of its own split, unless whoever began it wants otherwise. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "core/catalog_private.h"
 #include "core/part.h"
+#include "core/view.h"
 
 bool hl_part_has_parameters(const char *part)
 {
@@ -32,6 +33,23 @@ static hl_status oldest_visible(const struct hl_model_rec *m, const struct hl_ve
     return HL_OK;
 }
 
+/* ---- what a version has to hold -------------------------------------------------------------- */
+
+struct expected_part {
+    int pp, tp;
+    const char *part;
+    const char *layout; /* NULL = stored by an earlier release */
+    uint32_t tensors;
+};
+
+/* The parameters of the oldest visible version, as the split of the new one sees them, sorted by
+ * place. */
+struct expected {
+    struct hl_arena arena;
+    struct expected_part *list;
+    size_t count;
+};
+
 struct place {
     int pp, tp;
     const char *part;
@@ -42,15 +60,30 @@ static struct place place_of(const struct hl_shard_rec *s)
     return (struct place){s->pp, s->tp, s->part};
 }
 
-static int place_order(const void *key, const void *element)
+static int compare_places(const struct place *a, const struct place *b)
 {
-    const struct place *p = key;
-    const struct hl_shard_rec *s = *(struct hl_shard_rec *const *)element;
-    if (p->pp != s->pp)
-        return p->pp < s->pp ? -1 : 1;
-    if (p->tp != s->tp)
-        return p->tp < s->tp ? -1 : 1;
-    return strcmp(p->part, s->part);
+    if (a->pp != b->pp)
+        return a->pp < b->pp ? -1 : 1;
+    if (a->tp != b->tp)
+        return a->tp < b->tp ? -1 : 1;
+    return strcmp(a->part, b->part);
+}
+
+static int shard_order(const void *key, const void *element)
+{
+    const struct place p = place_of(*(struct hl_shard_rec *const *)element);
+    return compare_places(key, &p);
+}
+
+static int expected_order(const void *key, const void *element)
+{
+    const struct expected_part *e = element;
+    return compare_places(key, &(struct place){e->pp, e->tp, e->part});
+}
+
+static const struct expected_part *find_expected(const struct expected *e, struct place p)
+{
+    return e->count > 0 ? bsearch(&p, e->list, e->count, sizeof(*e->list), expected_order) : NULL;
 }
 
 /* The version's shards are in the order that hl_version_link() leaves. */
@@ -59,7 +92,7 @@ static const struct hl_shard_rec *find_linked(const struct hl_version_rec *v, st
     if (v->shard_count == 0)
         return NULL;
     struct hl_shard_rec **found =
-        bsearch(&p, v->shards, v->shard_count, sizeof(*v->shards), place_order);
+        bsearch(&p, v->shards, v->shard_count, sizeof(*v->shards), shard_order);
     return found != NULL ? *found : NULL;
 }
 
@@ -67,12 +100,107 @@ static const struct hl_shard_rec *find_listed(struct hl_shard_rec *const *list, 
                                               struct place p)
 {
     for (size_t i = 0; i < n; i++)
-        if (place_order(&p, &list[i]) == 0)
+        if (shard_order(&p, &list[i]) == 0)
             return list[i];
     return NULL;
 }
 
-static hl_status compare_part(const struct hl_shard_rec *want, const struct hl_shard_rec *got,
+static bool position_listed(struct hl_shard_rec *const *list, size_t n, int pp, int tp)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i]->pp == pp && list[i]->tp == tp)
+            return true;
+    return false;
+}
+
+/* The version is split as the model: its shards are those that are expected. */
+static void expect_same(const struct hl_version_rec *base, struct expected *e)
+{
+    e->list = hl_arena_array(&e->arena, base->shard_count, sizeof(*e->list));
+    for (size_t i = 0; e->list != NULL && i < base->shard_count; i++) {
+        const struct hl_shard_rec *s = base->shards[i];
+        if (hl_part_has_parameters(s->part))
+            e->list[e->count++] =
+                (struct expected_part){s->pp, s->tp, s->part, s->layout, s->tensors};
+    }
+}
+
+static uint32_t count_lines(const char *layout)
+{
+    uint32_t n = 0;
+    for (; *layout != '\0'; layout += strcspn(layout, "\n") + 1)
+        n++;
+    return n;
+}
+
+static hl_status expect_position(const struct hl_stored_part *stored, size_t count,
+                                 const struct hl_view_want *want, struct expected *e)
+{
+    struct hl_view view;
+    struct hl_view_layout *parts;
+    size_t n;
+    HL_TRY(hl_view_position(stored, count, want, &e->arena, &view));
+    HL_TRY(hl_view_layouts(stored, &view, &e->arena, &parts, &n));
+    struct expected_part *list = hl_arena_array(&e->arena, e->count + n, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the layout of a version");
+    if (e->count > 0)
+        memcpy(list, e->list, e->count * sizeof(*list));
+    for (size_t i = 0; i < n; i++)
+        list[e->count++] = (struct expected_part){want->pp, want->tp, parts[i].part,
+                                                  parts[i].layout, count_lines(parts[i].layout)};
+    e->list = list;
+    return HL_OK;
+}
+
+/* Only the positions in the list, or all of them. */
+static hl_status expect_other(const struct hl_version_rec *base, const struct hl_api_split *split,
+                              struct hl_shard_rec *const *list, size_t n, bool all,
+                              struct expected *e)
+{
+    const struct hl_model_shape *shape = &base->model->shape;
+    const struct hl_partition_options options = hl_split_options(split);
+    size_t count = 0;
+    struct hl_stored_part *stored = hl_arena_array(&e->arena, base->shard_count, sizeof(*stored));
+    if (stored == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the layout of a version");
+    for (size_t i = 0; i < base->shard_count; i++) {
+        const struct hl_shard_rec *s = base->shards[i];
+        if (hl_part_has_parameters(s->part))
+            stored[count++] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout};
+    }
+    for (int pp = 0; pp < split->pp; pp++)
+        for (int tp = 0; tp < split->tp; tp++)
+            if (all || position_listed(list, n, pp, tp))
+                HL_TRY(expect_position(
+                    stored, count,
+                    &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp}, e));
+    return HL_OK;
+}
+
+static hl_status expect_parts(const struct hl_version_rec *base, const struct hl_version_rec *v,
+                              struct hl_shard_rec *const *list, size_t n, bool all,
+                              struct expected *e)
+{
+    char has[HL_SPLIT_TEXT_MAX], wants[HL_SPLIT_TEXT_MAX];
+    const struct hl_api_split old = hl_version_split(base), split = hl_version_split(v);
+    if (hl_split_equal(&old, &split))
+        expect_same(base, e);
+    else if (old.tp == split.tp && base->model->shape.layers > 0)
+        HL_TRY(expect_other(base, &split, list, n, all, e));
+    else
+        return hl_fail(HL_EUNSUPPORTED,
+                       "it is split %s and the version %s; save with the model's tensor parallel "
+                       "size",
+                       hl_split_text(&old, has), hl_split_text(&split, wants));
+    if (hl_arena_failed(&e->arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the layout of a version");
+    return HL_OK;
+}
+
+/* ---- what it holds --------------------------------------------------------------------------- */
+
+static hl_status compare_part(const struct expected_part *want, const struct hl_shard_rec *got,
                               enum hl_api_layout_check check)
 {
     if (want->layout != NULL && got->layout != NULL)
@@ -82,13 +210,13 @@ static hl_status compare_part(const struct hl_shard_rec *want, const struct hl_s
     return hl_fail(HL_EINVAL, "it has %u tensors, expected %u", got->tensors, want->tensors);
 }
 
-static hl_status check_shard(const struct hl_version_rec *base, const struct hl_shard_rec *s,
+static hl_status check_shard(const struct expected *e, const struct hl_shard_rec *s,
                              enum hl_api_layout_check check)
 {
     struct hl_part part = hl_part_of(s->part);
     if (part.kind == HL_PART_EXTRA)
         return HL_OK;
-    const struct hl_shard_rec *want = find_linked(base, (struct place){s->pp, s->tp, part.of});
+    const struct expected_part *want = find_expected(e, (struct place){s->pp, s->tp, part.of});
     if (want == NULL)
         return hl_fail(HL_EINVAL,
                        "the model has no such part at this position, where '%.*s' is the first of "
@@ -102,18 +230,24 @@ static hl_status check_shard(const struct hl_version_rec *base, const struct hl_
     return hl_layout_names_parameters(want->layout, s->layout);
 }
 
+/* The rank writes parameters of this position. */
+static bool writes_position(struct hl_shard_rec *const *list, size_t n, int pp, int tp)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i]->pp == pp && list[i]->tp == tp && hl_part_has_parameters(list[i]->part))
+            return true;
+    return false;
+}
+
 /* A rank writes all parameters of a position, and all ranks together those of every position. */
-static hl_status check_whole(const struct hl_version_rec *base, const struct hl_version_rec *v,
+static hl_status check_whole(const struct expected *e, const struct hl_version_rec *v,
                              struct hl_shard_rec *const *list, size_t n, bool last)
 {
-    for (size_t i = 0; i < base->shard_count; i++) {
-        const struct hl_shard_rec *want = base->shards[i];
-        bool mine = last;
-        for (size_t k = 0; k < n && !mine; k++)
-            mine = list[k]->pp == want->pp && list[k]->tp == want->tp &&
-                   hl_part_has_parameters(list[k]->part);
-        if (!mine || !hl_part_has_parameters(want->part) ||
-            find_listed(list, n, place_of(want)) != NULL || find_linked(v, place_of(want)) != NULL)
+    for (size_t i = 0; i < e->count; i++) {
+        const struct expected_part *want = &e->list[i];
+        const struct place place = {want->pp, want->tp, want->part};
+        if ((!last && !writes_position(list, n, want->pp, want->tp)) ||
+            find_listed(list, n, place) != NULL || find_linked(v, place) != NULL)
             continue;
         const char *first = want->layout != NULL ? want->layout : "";
         return hl_fail(
@@ -151,6 +285,20 @@ static hl_status check_twice(const struct hl_version_rec *v, struct hl_shard_rec
     return HL_OK;
 }
 
+static hl_status check_against(const struct hl_version_rec *base, const struct hl_version_rec *v,
+                               struct hl_shard_rec *const *list, size_t n, bool last,
+                               struct expected *e)
+{
+    HL_TRY(expect_parts(base, v, list, n, last, e));
+    for (size_t i = 0; i < n; i++) {
+        const struct hl_shard_rec *s = list[i];
+        hl_status st = check_shard(e, s, v->check);
+        if (st != HL_OK)
+            return hl_fail_prefix(st, "part %s at pp %d, tp %d: ", s->part, s->pp, s->tp);
+    }
+    return check_whole(e, v, list, n, last);
+}
+
 hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
                            size_t n, bool last)
 {
@@ -161,15 +309,8 @@ hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *
     HL_TRY(oldest_visible(v->model, &base));
     if (base == NULL)
         return HL_OK;
-    for (size_t i = 0; i < n; i++) {
-        const struct hl_shard_rec *s = list[i];
-        hl_status st = check_shard(base, s, v->check);
-        if (st != HL_OK) {
-            (void)hl_fail_prefix(st, "part %s at pp %d, tp %d: ", s->part, s->pp, s->tp);
-            return fail_layout(v, base);
-        }
-    }
-    if (check_whole(base, v, list, n, last) != HL_OK)
-        return fail_layout(v, base);
-    return HL_OK;
+    struct expected e = {0};
+    hl_status st = check_against(base, v, list, n, last, &e);
+    hl_arena_fini(&e.arena);
+    return st == HL_OK || st == HL_ENOMEM ? st : fail_layout(v, base);
 }

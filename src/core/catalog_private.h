@@ -5,6 +5,8 @@
 #include "core/catalog.h"
 
 struct hl_model_rec *hl_model_rec_from_json(const json_t *value);
+/* After its config was set. */
+void hl_model_rec_read_shape(struct hl_model_rec *m);
 hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **out) HL_CHECK;
 /* NULL when a member is missing or bad; says which in hl_error_text(). */
 struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value);

@@ -117,6 +117,13 @@ static hl_status join_version(struct hl_version_rec *v, const struct hl_version_
                        "same strict and any_dtype on every rank",
                        v->number, v->model->name, hl_api_layout_check_name(v->check), b->rank,
                        hl_api_layout_check_name(b->check));
+    if (!hl_split_equal(&v->split, &b->split)) {
+        char has[HL_SPLIT_TEXT_MAX], wants[HL_SPLIT_TEXT_MAX];
+        return hl_fail(HL_ECONFLICT,
+                       "version %" PRId64 " of '%s' was begun with split %s, and rank %d has %s",
+                       v->number, v->model->name, hl_split_text(&v->split, has), b->rank,
+                       hl_split_text(&b->split, wants));
+    }
     if (v->begun == NULL)
         v->begun = calloc((size_t)v->world, sizeof(*v->begun));
     if (v->begun == NULL)
@@ -136,6 +143,7 @@ static hl_status version_new(struct hl_model_rec *m, const struct hl_version_beg
     v->step = b->step;
     v->attempt = b->attempt;
     v->check = b->check;
+    v->split = b->split;
     v->created_ms = b->now_ms;
     snprintf(v->job, sizeof(v->job), "%s", b->job);
     hl_status st = join_version(v, b);

@@ -195,7 +195,7 @@ static hl_status show_part(const struct hl_stored_part *stored, size_t index,
                            const struct hl_view_want *w, const struct seat *seat, enum show show,
                            struct hl_arena *arena, struct hl_view *out)
 {
-    struct hl_view_part part = {.stored = index};
+    struct hl_view_part part = {.stored = index, .part = stored[index].part};
     const struct hl_stored_part *p = &stored[index];
     if (p->layout == NULL)
         return hl_fail(HL_EUNSUPPORTED,
@@ -204,6 +204,11 @@ static hl_status show_part(const struct hl_stored_part *stored, size_t index,
                        "the model again",
                        p->part, p->pp, p->tp);
     HL_TRY(show_names(w, p, seat, show, arena, &part));
+    if (show == SHOW_AS_HEAD)
+        part.part =
+            hl_arena_printf(arena, "%.*shead", (int)(hl_part_of(p->part).of - p->part), p->part);
+    if (part.part == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a view");
     if (part.as_stored || part.count > 0)
         out->parts[out->count++] = part;
     return HL_OK;
@@ -310,5 +315,81 @@ hl_status hl_view_position(const struct hl_stored_part *stored, size_t count,
         HL_TRY(show_stored(stored, count, i, want, arena, &v));
     HL_TRY(check_complete(stored, want, &v));
     *out = v;
+    return HL_OK;
+}
+
+/* ---- layouts --------------------------------------------------------------------------------- */
+
+/* A line of a layout, under its shown name. */
+struct line {
+    const char *part;
+    const char *name;
+    const char *rest; /* TAB DTYPE TAB EXTENTS, up to the line's end */
+};
+
+static int line_order(const void *a, const void *b)
+{
+    const struct line *x = a, *y = b;
+    int order = strcmp(x->part, y->part);
+    return order != 0 ? order : strcmp(x->name, y->name);
+}
+
+/* The names of a view's part are in the order of the shard's layout. */
+static void add_lines(const struct hl_stored_part *s, const struct hl_view_part *p,
+                      struct hl_arena *arena, struct line *lines, size_t *n)
+{
+    size_t k = 0;
+    for (const char *at = s->layout; *at != '\0'; at += strcspn(at, "\n") + 1) {
+        size_t len = strcspn(at, "\t");
+        const char *shown = NULL;
+        if (p->as_stored)
+            shown = hl_arena_text(arena, at, len);
+        else if (k < p->count && strncmp(p->names[k].stored, at, len) == 0 &&
+                 p->names[k].stored[len] == '\0')
+            shown = p->names[k++].shown;
+        if (shown != NULL)
+            lines[(*n)++] = (struct line){p->part, shown, at + len};
+    }
+}
+
+static void join_lines(const struct line *lines, size_t n, struct hl_arena *arena,
+                       struct hl_view_layout *out, size_t *count)
+{
+    for (size_t i = 0; i < n;) {
+        size_t end = i, size = 0;
+        for (; end < n && strcmp(lines[end].part, lines[i].part) == 0; end++)
+            size += strlen(lines[end].name) + strcspn(lines[end].rest, "\n") + 1;
+        char *text = hl_arena_alloc(arena, size + 1), *at = text;
+        if (text == NULL)
+            return;
+        out[(*count)++] = (struct hl_view_layout){lines[i].part, text};
+        for (; i < end; i++) {
+            size_t name = strlen(lines[i].name), rest = strcspn(lines[i].rest, "\n");
+            memcpy(at, lines[i].name, name);
+            memcpy(at + name, lines[i].rest, rest);
+            at += name + rest;
+            *at++ = '\n';
+        }
+    }
+}
+
+hl_status hl_view_layouts(const struct hl_stored_part *stored, const struct hl_view *view,
+                          struct hl_arena *arena, struct hl_view_layout **out, size_t *count)
+{
+    size_t n = 0, most = 0;
+    for (size_t i = 0; i < view->count; i++)
+        most += line_count(stored[view->parts[i].stored].layout);
+    struct line *lines = hl_arena_array(arena, most, sizeof(*lines));
+    struct hl_view_layout *list = hl_arena_array(arena, view->count, sizeof(*list));
+    *count = 0;
+    if (lines != NULL && list != NULL) {
+        for (size_t i = 0; i < view->count; i++)
+            add_lines(&stored[view->parts[i].stored], &view->parts[i], arena, lines, &n);
+        qsort(lines, n, sizeof(*lines), line_order);
+        join_lines(lines, n, arena, list, count);
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the layout of a view");
+    *out = list;
     return HL_OK;
 }

@@ -40,6 +40,7 @@ struct hl_view_name {
 
 struct hl_view_part {
     size_t stored;              /* index into the stored list */
+    const char *part;           /* shown as: a tied head's rows stand in the embedding's shard */
     bool as_stored;             /* every tensor is shown under its own name */
     struct hl_view_name *names; /* else those that are shown; the others are not */
     size_t count;
@@ -64,5 +65,15 @@ struct hl_view_want {
 hl_status hl_view_position(const struct hl_stored_part *stored, size_t count,
                            const struct hl_view_want *want, struct hl_arena *arena,
                            struct hl_view *out) HL_CHECK;
+
+struct hl_view_layout {
+    const char *part;
+    const char *layout; /* core/layout.h, under the shown names */
+};
+
+/* What the view's parts hold, one entry for each part, sorted by part. */
+hl_status hl_view_layouts(const struct hl_stored_part *stored, const struct hl_view *view,
+                          struct hl_arena *arena, struct hl_view_layout **out,
+                          size_t *count) HL_CHECK;
 
 #endif

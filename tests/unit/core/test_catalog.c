@@ -342,17 +342,6 @@ TEST(a_visible_version_cannot_be_given_up)
 /* ---- layouts ----------------------------------------------------------------------------------
  */
 
-static json_t *laid_out(unsigned id, int tp, const char *part, const char *layout)
-{
-    json_t *s = shard(id, 0, tp, part, 100);
-    int lines = 0;
-    for (const char *at = layout; (at = strchr(at, '\n')) != NULL; at++)
-        lines++;
-    json_object_set_new(s, "tensors", json_integer(lines));
-    json_object_set_new(s, "layout", json_string(layout));
-    return s;
-}
-
 #define EMBEDDING "e.weight\tBF16\t8,4\n"
 #define HEAD      "norm\tBF16\t4\nout.weight\tBF16\t8,4\n"
 
@@ -360,9 +349,9 @@ static json_t *laid_out(unsigned id, int tp, const char *part, const char *layou
 static void layout_init(struct saving *t)
 {
     *t = (struct saving){.s = {json_object(), 0}};
-    json_t *shards =
-        json_pack("[o,o,o,o]", laid_out(1, 0, "embedding", EMBEDDING), laid_out(2, 0, "head", HEAD),
-                  laid_out(3, 1, "embedding", EMBEDDING), laid_out(4, 1, "head", HEAD));
+    json_t *shards = json_pack(
+        "[o,o,o,o]", laid_out(1, 0, 0, "embedding", EMBEDDING), laid_out(2, 0, 0, "head", HEAD),
+        laid_out(3, 0, 1, "embedding", EMBEDDING), laid_out(4, 0, 1, "head", HEAD));
     struct hl_import_done done = {
         .name = "tiny", .tp = 2, .pp = 1, .config = "{}", .shards = shard_list(shards)};
     assert_int_equal(hl_catalog_import(&t->c, &done, fake_commit, &t->s, &t->base), HL_OK);
@@ -395,20 +384,20 @@ TEST(tensors_that_do_not_fit_the_model_are_refused_by_name)
 {
     struct saving t;
     layout_init(&t);
-    json_t *embedding = laid_out(10, 0, "embedding", EMBEDDING);
-    refuse(&t, json_pack("[o]", laid_out(11, 0, "head", "lm_head\tF32\t3\n")), "'lm_head'");
-    refuse(&t, json_pack("[O,o]", embedding, laid_out(11, 0, "head", "norm\tBF16\t4\n")),
+    json_t *embedding = laid_out(10, 0, 0, "embedding", EMBEDDING);
+    refuse(&t, json_pack("[o]", laid_out(11, 0, 0, "head", "lm_head\tF32\t3\n")), "'lm_head'");
+    refuse(&t, json_pack("[O,o]", embedding, laid_out(11, 0, 0, "head", "norm\tBF16\t4\n")),
            "'out.weight'");
-    refuse(&t, json_pack("[O,o]", embedding, laid_out(11, 0, "layer-0000", "x\tF32\t1\n")),
+    refuse(&t, json_pack("[O,o]", embedding, laid_out(11, 0, 0, "layer-0000", "x\tF32\t1\n")),
            "layer-0000");
     refuse(&t, json_pack("[O]", embedding), "norm"); /* the whole head is missing */
     refuse(&t,
-           json_pack("[O,o,o]", embedding, laid_out(11, 0, "head", HEAD),
-                     laid_out(12, 0, "optim-head", "exp_avg.norn\tF32\t4\n")),
+           json_pack("[O,o,o]", embedding, laid_out(11, 0, 0, "head", HEAD),
+                     laid_out(12, 0, 0, "optim-head", "exp_avg.norn\tF32\t4\n")),
            "'exp_avg.norn'");
     refuse(&t,
            json_pack("[O,o]", embedding,
-                     laid_out(11, 0, "head", "norm\tF32\t4\nout.weight\tF32\t8,4\n")),
+                     laid_out(11, 0, 0, "head", "norm\tF32\t4\nout.weight\tF32\t8,4\n")),
            "'norm'");
     json_decref(embedding);
     saving_fini(&t);
@@ -416,11 +405,11 @@ TEST(tensors_that_do_not_fit_the_model_are_refused_by_name)
 
 static json_t *position(unsigned id, int tp)
 {
-    return json_pack("[o,o,o,o,o]", laid_out(id, tp, "embedding", EMBEDDING),
-                     laid_out(id + 1, tp, "head", HEAD),
-                     laid_out(id + 2, tp, "optim-head", "exp_avg.norm\tF32\t4\n"),
-                     laid_out(id + 3, tp, "optim-dp1of2-head", "exp_avg.out.weight\tF32\t9\n"),
-                     laid_out(id + 4, tp, "extra-head", "anything\tU8\t9\n"));
+    return json_pack("[o,o,o,o,o]", laid_out(id, 0, tp, "embedding", EMBEDDING),
+                     laid_out(id + 1, 0, tp, "head", HEAD),
+                     laid_out(id + 2, 0, tp, "optim-head", "exp_avg.norm\tF32\t4\n"),
+                     laid_out(id + 3, 0, tp, "optim-dp1of2-head", "exp_avg.out.weight\tF32\t9\n"),
+                     laid_out(id + 4, 0, tp, "extra-head", "anything\tU8\t9\n"));
 }
 
 TEST(a_version_is_visible_only_with_every_position_of_the_model)
@@ -451,7 +440,7 @@ TEST(who_means_another_layout_may_save_it_with_all_ranks_agreed)
     struct hl_version_rec *v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_UNCHECKED);
     assert_null(begin_checked(&t, 1, HL_API_LAYOUT_CHECK_EXACT));
     assert_non_null(strstr(hl_error_text(), "strict"));
-    json_t *odd = json_pack("[o]", laid_out(11, 0, "head", "lm_head\tF32\t3\n"));
+    json_t *odd = json_pack("[o]", laid_out(11, 0, 0, "head", "lm_head\tF32\t3\n"));
     assert_int_equal(commit(&t, v, 0, odd), HL_OK);
     assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     /* The model's layout is that of its oldest version still. */
@@ -466,9 +455,10 @@ TEST(what_an_earlier_release_imported_is_compared_by_numbers_of_tensors)
     struct saving t;
     saving_init(&t); /* an embedding at tp 0 and a layer at tp 1, two tensors each, no layouts */
     struct hl_version_rec *v = begin_checked(&t, 2, HL_API_LAYOUT_CHECK_EXACT);
-    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "embedding", EMBEDDING))),
+    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, 0, "embedding", EMBEDDING))),
                      HL_EINVAL);
-    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "embedding", HEAD))), HL_OK);
+    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, 0, "embedding", HEAD))),
+                     HL_OK);
     saving_fini(&t);
 }
 
@@ -477,7 +467,7 @@ TEST(a_shard_with_a_layout_that_is_none_is_refused)
     struct saving t;
     layout_init(&t);
     struct hl_version_rec *v = begin_checked(&t, 1, HL_API_LAYOUT_CHECK_UNCHECKED);
-    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "head", "no layout\n"))),
+    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, 0, "head", "no layout\n"))),
                      HL_EINVAL);
     assert_int_equal(HASH_COUNT(t.c.shards), 4);
     saving_fini(&t);

@@ -134,6 +134,32 @@ static void expect_view(const struct store *from, const struct hl_view *v,
     assert_int_equal(states, wanted);
 }
 
+/* What is expected of a rank that saves under the split: the layouts of a fresh slicing. */
+static void expect_layouts(const struct store *from, const struct hl_view *v,
+                           const struct hl_partition_plan *plan, int pp, int tp)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_view_layout *list;
+    size_t count, parts = 0;
+    assert_int_equal(hl_view_layouts(from->list, v, &arena, &list, &count), HL_OK);
+    for (size_t i = 0; i < plan->shard_count; i++) {
+        const struct hl_partition_shard *s = &plan->shards[i];
+        char *layout;
+        if (s->pp != pp || s->tp != tp)
+            continue;
+        assert_int_equal(hl_layout_text(&plan->tensors[s->tensor_first], s->tensor_count, &layout),
+                         HL_OK);
+        size_t k = 0;
+        while (k < count && strcmp(list[k].part, s->part) != 0)
+            k++;
+        assert_true(k < count);
+        assert_string_equal(list[k].layout, layout);
+        free(layout);
+        parts++;
+    }
+    assert_int_equal(count, 2 * parts); /* and as many of state */
+}
+
 static void check_pair(const struct hf_model *m, const struct hl_partition_options *a,
                        const struct hl_partition_options *b)
 {
@@ -150,6 +176,7 @@ static void check_pair(const struct hf_model *m, const struct hl_partition_optio
             if (hl_view_position(from.list, from.count, &w, &arena, &v) != HL_OK)
                 fail_msg("%s", hl_error_text());
             expect_view(&from, &v, &want, pp, tp);
+            expect_layouts(&from, &v, &want.plan, pp, tp);
         }
     }
     hf_slices_free(&want);

@@ -1,0 +1,87 @@
+#include "core/split.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "core/json.h"
+
+#define TP_MAX 4096
+
+/* Layers of a stage, all its chunks together. */
+static uint64_t stage_sum(const json_t *stage)
+{
+    uint64_t sum = 0;
+    size_t i;
+    json_t *chunk;
+    json_array_foreach (stage, i, chunk)
+        sum += (uint64_t)hl_json_int(chunk, "count", 0);
+    return sum;
+}
+
+/* The first and the last stage's layers where they are not those of every stage. */
+static void read_stages(const json_t *stages, struct hl_api_split *s)
+{
+    size_t n = json_array_size(stages);
+    bool even = true;
+    for (size_t i = 1; i < n; i++)
+        even = even && stage_sum(json_array_get(stages, i)) == stage_sum(json_array_get(stages, 0));
+    if (even || n < 2)
+        return;
+    s->first_stage_layers = (int32_t)stage_sum(json_array_get(stages, 0));
+    s->last_stage_layers = (int32_t)stage_sum(json_array_get(stages, n - 1));
+}
+
+hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out)
+{
+    json_t *doc = json_loads(config, 0, NULL);
+    struct hl_model_shape shape = {
+        .split = {.tp = (int32_t)hl_json_int(doc, "tp", 0),
+                  .pp = (int32_t)hl_json_int(doc, "pp", 0),
+                  .virtual_stages = (int32_t)hl_json_int(doc, "virtualStages", 1)},
+        .layers = (uint64_t)hl_json_int(doc, "layers", 0),
+        .tied = hl_json_bool(doc, "tied", 0) != 0,
+    };
+    read_stages(hl_json_list(doc, "stages"), &shape.split);
+    json_decref(doc);
+    if (shape.split.tp < 1 || shape.split.pp < 1 || shape.layers < 1)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "the model's config does not say how it was split; import the model again");
+    *out = shape;
+    return HL_OK;
+}
+
+bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b)
+{
+    return a->tp == b->tp && a->pp == b->pp && hl_split_chunks(a) == hl_split_chunks(b) &&
+           a->first_stage_layers == b->first_stage_layers &&
+           a->last_stage_layers == b->last_stage_layers;
+}
+
+struct hl_partition_options hl_split_options(const struct hl_api_split *s)
+{
+    return (struct hl_partition_options){.tp = s->tp,
+                                         .pp = s->pp,
+                                         .virtual_stages = hl_split_chunks(s),
+                                         .first_stage_layers = s->first_stage_layers,
+                                         .last_stage_layers = s->last_stage_layers};
+}
+
+hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers)
+{
+    const struct hl_partition_options o = hl_split_options(s);
+    if (s->tp < 1 || s->tp > TP_MAX)
+        return hl_fail(HL_EINVAL, "tp %d is not 1..%d", s->tp, TP_MAX);
+    return hl_partition_check_layers(&o, layers);
+}
+
+const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX])
+{
+    int n = snprintf(buf, HL_SPLIT_TEXT_MAX, "TP%d x PP%d", s->tp, s->pp);
+    if (hl_split_chunks(s) > 1)
+        n += snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, ", %d virtual stages",
+                      s->virtual_stages);
+    if (s->first_stage_layers > 0 || s->last_stage_layers > 0)
+        snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, ", %d first and %d last layers",
+                 s->first_stage_layers, s->last_stage_layers);
+    return buf;
+}

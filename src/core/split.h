@@ -1,0 +1,51 @@
+/* core/split.h - how a version is split among pipeline and tensor ranks, and what of the model
+ * decides whether another split works out.
+ *
+ * Owns:    nothing.
+ * Threads: any. Pure.
+ * Errors:  HL_EINVAL shows the arithmetic; HL_EUNSUPPORTED for a config that does not say how its
+ *          model was split.
+ * Units:   stages, ranks and layers count from 0.
+ * Limits:  those of core/partition.h.
+ */
+#ifndef HL_CORE_SPLIT_H
+#define HL_CORE_SPLIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/types.h"
+#include "base/status.h"
+#include "core/partition.h"
+
+struct hl_model_shape {
+    struct hl_api_split split; /* that the model was imported with */
+    uint64_t layers;
+    bool tied;
+};
+
+/* From ImportProgress.config. */
+hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out) HL_CHECK;
+
+/* Something was said. */
+static inline bool hl_split_said(const struct hl_api_split *s)
+{
+    return s->tp != 0;
+}
+
+/* Chunks of a stage: 1 without virtual stages. */
+static inline int hl_split_chunks(const struct hl_api_split *s)
+{
+    return s->virtual_stages > 1 ? s->virtual_stages : 1;
+}
+
+/* Every layer is at the same place. */
+bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b);
+struct hl_partition_options hl_split_options(const struct hl_api_split *s);
+/* The layers of the model can be shared among its stages. */
+hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers) HL_CHECK;
+#define HL_SPLIT_TEXT_MAX 96
+/* "TP2 x PP4, 2 virtual stages" into buf. */
+const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX]);
+
+#endif

@@ -1,0 +1,184 @@
+/* Versions that are saved under another pipeline split than the model was imported with. */
+#include "support/test.h"
+
+#include "core/split.h"
+#include "unit/core/catalog_rig.h"
+
+#define CONFIG                                                                                     \
+    "{\"tp\": 1, \"pp\": 1, \"virtualStages\": 1, \"layers\": 2, \"tied\": true, "                 \
+    "\"stages\": [[{\"first\": 0, \"count\": 2}]]}"
+#define WORD  "embedding.word_embeddings.weight\tF32\t4,2\n"
+#define FC1   "decoder.layers.%d.mlp.linear_fc1.weight\tF32\t4,2\n"
+#define NORM  "decoder.final_layernorm.weight\tF32\t2\n"
+#define HEAD  NORM "output_layer.weight\tF32\t4,2\n"
+#define LAYER "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n"
+
+/* Two layers and a tied head on one stage. */
+static void model_init(struct saving *t)
+{
+    char layer1[128];
+    snprintf(layer1, sizeof(layer1), FC1, 1);
+    json_t *shards = json_pack(
+        "[o,o,o,o]", laid_out(1, 0, 0, "embedding", WORD), laid_out(2, 0, 0, "layer-0000", LAYER),
+        laid_out(3, 0, 0, "layer-0001", layer1), laid_out(4, 0, 0, "head", NORM));
+    struct hl_import_done done = {.name = "tiny",
+                                  .source = "/data/m",
+                                  .tp = 1,
+                                  .pp = 1,
+                                  .virtual_stages = 1,
+                                  .config = CONFIG,
+                                  .now_ms = 1000,
+                                  .shards = shard_list(shards)};
+    *t = (struct saving){.s = {json_object(), 0}};
+    assert_int_equal(hl_catalog_import(&t->c, &done, fake_commit, &t->s, &t->base), HL_OK);
+    json_decref(shards);
+}
+
+static hl_status begin_split(struct saving *t, int rank, struct hl_api_split split,
+                             struct hl_version_rec **out)
+{
+    struct hl_version_begin b = {.model = "tiny",
+                                 .job = "j",
+                                 .step = 10,
+                                 .rank = rank,
+                                 .world = 2,
+                                 .token = 7 + (uint64_t)rank,
+                                 .now_ms = 5,
+                                 .split = split};
+    return hl_catalog_begin(&t->c, &b, fake_commit, &t->s, out);
+}
+
+static const struct hl_api_split two = {.tp = 1, .pp = 2};
+
+TEST(a_job_of_two_stages_saves_what_one_stage_imported)
+{
+    struct saving t;
+    struct hl_version_rec *v;
+    model_init(&t);
+    assert_int_equal(begin_split(&t, 0, two, &v), HL_OK);
+    assert_int_equal(begin_split(&t, 1, two, &v), HL_OK);
+    /* Layers count from 0 in each stage, and the last stage has a head of its own. */
+    assert_int_equal(commit(&t, v, 0,
+                            json_pack("[o,o]", laid_out(11, 0, 0, "embedding", WORD),
+                                      laid_out(12, 0, 0, "layer-0000", LAYER))),
+                     HL_OK);
+    assert_int_equal(commit(&t, v, 1,
+                            json_pack("[o,o]", laid_out(13, 1, 0, "layer-0001", LAYER),
+                                      laid_out(14, 1, 0, "head", HEAD))),
+                     HL_OK);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
+    struct hl_api_split split = hl_version_split(v);
+    assert_true(hl_split_equal(&split, &two));
+    split = hl_version_split(t.base);
+    assert_int_equal(split.pp, 1);
+    saving_fini(&t);
+}
+
+TEST(the_split_of_a_version_is_kept)
+{
+    struct saving t;
+    struct hl_version_rec *v;
+    struct hl_catalog d = {0};
+    model_init(&t);
+    assert_int_equal(begin_split(&t, 0, two, &v), HL_OK);
+    assert_int_equal(load_all(&d, t.s.records, "model/"), 0);
+    assert_int_equal(load_all(&d, t.s.records, "version/"), 0);
+    assert_int_equal(d.models->shape.layers, 2);
+    assert_int_equal(hl_version_split(d.models->versions).pp, 2);
+    assert_int_equal(hl_version_split(d.models->versions->next).pp, 1);
+    hl_catalog_fini(&d);
+    saving_fini(&t);
+}
+
+TEST(a_record_with_a_split_that_is_none_is_corrupt)
+{
+    struct saving t;
+    struct hl_version_rec *v;
+    struct hl_catalog d = {0};
+    model_init(&t);
+    assert_int_equal(begin_split(&t, 0, two, &v), HL_OK);
+    json_t *record = json_object_get(t.s.records, "version/tiny/0000000002");
+    assert_non_null(record);
+    json_object_set_new(record, "split", json_pack("{s:s}", "tp", "two"));
+    assert_int_equal(load_all(&d, t.s.records, "model/"), 0);
+    assert_int_equal(hl_catalog_load(&d, "version/tiny/0000000002", record), HL_ECORRUPT);
+    assert_non_null(strstr(hl_error_text(), "tp"));
+    hl_catalog_fini(&d);
+    saving_fini(&t);
+}
+
+TEST(names_and_parts_are_those_of_the_own_split)
+{
+    struct saving t;
+    struct hl_version_rec *v;
+    model_init(&t);
+    assert_int_equal(begin_split(&t, 0, two, &v), HL_OK);
+    assert_int_equal(begin_split(&t, 1, two, &v), HL_OK);
+    char layer1[128];
+    snprintf(layer1, sizeof(layer1), FC1, 1);
+    /* The number that the layer has in a model of one stage. */
+    assert_int_equal(commit(&t, v, 1,
+                            json_pack("[o,o]", laid_out(13, 1, 0, "layer-0001", layer1),
+                                      laid_out(14, 1, 0, "head", HEAD))),
+                     HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "decoder.layers."));
+    /* Without the head's rows. */
+    assert_int_equal(commit(&t, v, 1,
+                            json_pack("[o,o]", laid_out(13, 1, 0, "layer-0001", LAYER),
+                                      laid_out(14, 1, 0, "head", NORM))),
+                     HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "output_layer.weight"));
+    /* A layer of the other stage. */
+    assert_int_equal(commit(&t, v, 1, json_pack("[o]", laid_out(13, 1, 0, "layer-0000", LAYER))),
+                     HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "layer-0000"));
+    /* A part is missing. */
+    assert_int_equal(commit(&t, v, 1, json_pack("[o]", laid_out(13, 1, 0, "layer-0001", LAYER))),
+                     HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "head"));
+    assert_int_equal(v->committed_count, 0);
+    saving_fini(&t);
+}
+
+TEST(ranks_of_one_save_agree_on_the_split)
+{
+    struct saving t;
+    struct hl_version_rec *v;
+    model_init(&t);
+    assert_int_equal(begin_split(&t, 0, two, &v), HL_OK);
+    assert_int_equal(begin_split(&t, 1, (struct hl_api_split){.tp = 1, .pp = 1}, &v), HL_ECONFLICT);
+    assert_non_null(strstr(hl_error_text(), "TP1 x PP2"));
+    saving_fini(&t);
+}
+
+TEST(another_tensor_size_is_refused)
+{
+    struct saving t;
+    struct hl_version_rec *v;
+    model_init(&t);
+    assert_int_equal(begin_split(&t, 0, (struct hl_api_split){.tp = 2, .pp = 1}, &v), HL_OK);
+    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, 0, "embedding", WORD))),
+                     HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "TP2 x PP1"));
+    saving_fini(&t);
+}
+
+TEST(uneven_stages_are_read_from_the_config)
+{
+    struct hl_model_shape s;
+    char text[HL_SPLIT_TEXT_MAX];
+    assert_int_equal(
+        hl_model_shape_read("{\"tp\": 2, \"pp\": 3, \"virtualStages\": 1, \"layers\": 8, "
+                            "\"stages\": [[{\"first\": 0, \"count\": 1}], "
+                            "[{\"first\": 1, \"count\": 4}], [{\"first\": 5, \"count\": 3}]]}",
+                            &s),
+        HL_OK);
+    assert_int_equal(s.split.first_stage_layers, 1);
+    assert_int_equal(s.split.last_stage_layers, 3);
+    assert_false(s.tied);
+    assert_int_equal(hl_split_check(&s.split, s.layers), HL_OK);
+    assert_int_equal(hl_split_check(&s.split, 3), HL_EINVAL);
+    assert_string_equal(hl_split_text(&s.split, text), "TP2 x PP3, 1 first and 3 last layers");
+    assert_int_equal(hl_model_shape_read("{\"architecture\": \"llama\"}", &s), HL_EUNSUPPORTED);
+    assert_int_equal(hl_model_shape_read("not JSON", &s), HL_EUNSUPPORTED);
+}
