@@ -7,10 +7,10 @@
 
 #include "base/plane.h"
 #include "controller/controller.h"
-#include "controller/copies/claim.h"
+#include "controller/claim.h"
 #include "controller/jobs/executor.h"
 #include "controller/kube/gangs.h"
-#include "controller/models/manifests.h"
+#include "controller/copies/manifests.h"
 #include "core/catalog.h"
 #include "core/jobstate.h"
 #include "core/json.h"

@@ -1,7 +1,7 @@
 /* Shards that belong to nothing any more leave the pool and the archive. */
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies/claim.h"
+#include "controller/claim.h"
 #include "controller/copies/copies.h"
 
 static void free_answered(struct hl_controller *c, hl_status st, const char *text)

@@ -1,4 +1,4 @@
-/* controller/models/manifests.h - the manifest of each visible version (core/manifest.h), kept
+/* controller/copies/manifests.h - the manifest of each visible version (core/manifest.h), kept
  * beside its shards: in the pool, and where there is an archive in that too.
  *
  * It is written when the version has become visible, after whoever made it was answered. What is
@@ -10,8 +10,8 @@
  * Units:   none.
  * Limits:  MANIFEST_PUTS at a time.
  */
-#ifndef HL_CONTROLLER_MANIFESTS_H
-#define HL_CONTROLLER_MANIFESTS_H
+#ifndef HL_CONTROLLER_COPIES_MANIFESTS_H
+#define HL_CONTROLLER_COPIES_MANIFESTS_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* A manifest's id is made of what it says, so nothing has to be remembered: the sweep asks of each
  * visible version whether its manifest was seen. */
-#include "controller/models/manifests.h"
+#include "controller/copies/manifests.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  *
  * `seen` goes along: L3 may know of no newer revision than we have told it. A revision whose
  * answer was lost counts as told. */
-#include "controller/copies/claim.h"
+#include "controller/claim.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

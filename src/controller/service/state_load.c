@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies/claim.h"
+#include "controller/claim.h"
 
 #define SEQ_GAP 1000 /* job numbers left out when nobody knows the last one */
 
