@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/core.h"
+#include "core/json.h"
+#include "store/store.h"
 
 #define RECOVER                                                                                    \
     "`helios recover` restores what is missing here, `helios recover --discard` gives it up"

@@ -6,11 +6,12 @@
 #include <uthash.h>
 
 #include "base/plane.h"
-#include "controller/controller.h"
-#include "controller/claim.h"
+#include "controller/commits.h"
+#include "controller/copies/manifests.h"
+#include "controller/core.h"
+#include "controller/damaged.h"
 #include "controller/jobs/executor.h"
 #include "controller/kube/gangs.h"
-#include "controller/copies/manifests.h"
 #include "core/catalog.h"
 #include "core/jobstate.h"
 #include "core/json.h"
@@ -78,12 +79,6 @@ struct orphan {
     UT_hash_handle hh;
 };
 
-struct path_count {
-    char path[16];
-    uint64_t ops;
-    uint64_t bytes;
-};
-
 /* A job: what was asked, and how far it is. */
 struct job {
     char id[HL_JOB_ID_MAX + 1];
@@ -117,69 +112,6 @@ struct job {
     UT_hash_handle hh;
 };
 
-struct hl_controller {
-    struct hl_controller_opts opts;
-    unsigned refs; /* its owner's, and one per call under way */
-    void (*destroy)(struct hl_controller *c);
-    int closing;
-    struct hl_store *store;
-    struct hl_store_writer *writer;
-    struct change *changes; /* of the catalogue: the first is being written */
-    bool making;            /* the first is being made */
-    bool forgetting_jobs;
-    struct hl_catalog catalog;
-    json_t *damaged; /* key of a record that can't be read: why; NULL = none */
-    struct hl_rpc_server *server;
-    struct hl_rpc_peer *l3;
-    struct hl_timer *tick;
-    struct hl_listening listening; /* the time for every deadline by which others are judged */
-    struct hl_timer *import_tick;
-    struct node *nodes;
-    struct node *gone;     /* forgotten while calls were under way */
-    uint64_t retention_ns; /* of the last look at what is over */
-    struct import *imports;
-    struct job *jobs;
-    struct hl_cluster cluster; /* what the planner sees */
-    int64_t job_seq;
-    int slots_changed;                   /* or versions: pending jobs may try again */
-    const struct job_executor *executor; /* of jobs that are submitted now */
-    struct gangs *gangs;                 /* kube_executor's; NULL = no Kubernetes */
-    struct orphan *orphans;
-    struct holding *holdings;
-    struct kept_manifest *manifests; /* by id: of the last sweep */
-    int manifest_puts;               /* under way */
-    int manifest_complained;         /* of the same trouble only once */
-    struct recovery *recovery;       /* under way, else NULL */
-    struct hl_api_pool_info *pool;   /* as last heard, in pool_arena; NULL = L3 silent */
-    struct hl_arena pool_arena;
-    char l3_state[256];
-    int pool_asked;
-    int sweeping;
-    int sweep_waits; /* for the answer to the claim that it begins with */
-    struct claim claim;
-    int archiving;          /* a batch is on its way into the archive */
-    int archive_complained; /* of the same trouble only once */
-    unsigned sweep_round;
-    uint64_t sweep_ns;
-    uint64_t crc_failures, crc_retries, lost_reads;
-    struct path_count paths[8];
-    struct hl_plane_stats ranks[HL_PLANE_COUNT]; /* sums of their reports */
-};
-
-/* A change of the catalogue that is on its way: the first member of what it needs. */
-struct change {
-    /* Call one hl_catalog_* function with commit_records and `c`; called twice (commits.c). What
-     * depends on more than the catalogue is checked only while !durable. */
-    hl_status (*make)(struct change *ch);
-    /* After the last make, or when the commit failed, with hl_error_text(); frees the change. */
-    void (*done)(struct change *ch, hl_status st);
-    struct hl_controller *c;
-    struct change *next;
-    struct hl_records records; /* as last written */
-    bool writing, durable, applied;
-    int tries;
-};
-
 /* Answers a call with what the job is. */
 typedef void (*job_reply)(struct hl_rpc_call *call, const struct job *j);
 
@@ -193,39 +125,6 @@ struct job_waiter {
 /* cluster_info.c */
 void method_cluster_info(void *arg, struct hl_rpc_call *call,
                          const struct hl_api_controller_cluster_info_params *p);
-
-/* enter.c */
-/* Look at the clocks. Everything that comes from outside begins with it, so that a pause of this
- * process is known before anything is judged. */
-void controller_check_clocks(struct hl_controller *c);
-/* For ages: wall time at the start, from then on the monotonic clock. */
-int64_t controller_steady_ms(const struct hl_controller *c);
-/* commits.c */
-/* hl_catalog_commit_fn: arg is the controller. Within a change it never blocks; elsewhere it waits
- * for the disk, and fails with HL_EBUSY while a change is under way. */
-hl_status commit_records(void *arg, const struct hl_records *records);
-/* Write and go on. The Controller outlives `done`, which begins with controller_stopped. */
-hl_status controller_write(struct hl_controller *c, const struct hl_records *records,
-                           hl_store_written done, void *arg) HL_CHECK;
-/* Takes the change; it is made when those before it are done. */
-void change_start(struct hl_controller *c, struct change *ch);
-/* End what is under way with HL_ECANCELED. */
-void changes_stop(struct hl_controller *c);
-
-/* Before a call: the Controller outlives the answer. `done` begins with controller_stopped. */
-static inline struct hl_controller *controller_hold(struct hl_controller *c)
-{
-    c->refs++;
-    return c;
-}
-/* At the begin of a typed handler, whose `arg` is the Controller. */
-struct hl_controller *controller_enter(void *arg);
-/* 1: the Controller was stopped meanwhile, nothing of it may be touched. */
-int controller_stopped(struct hl_controller *c);
-/* Ends a hold, and with the last one the Controller. */
-void controller_release(struct hl_controller *c);
-/* Reject with the thread's failure text. */
-void reject(struct hl_rpc_call *call, hl_status st);
 
 /* models/imports.c */
 void method_import_model(void *arg, struct hl_rpc_call *call,
@@ -278,17 +177,6 @@ void drop_stale_versions(struct hl_controller *c);
 /* Everything from the store. A record that can't be read costs its object, which is named in the
  * log and in c->damaged; it stays in the store as it is. */
 hl_status state_load(struct hl_controller *c) HL_CHECK;
-
-/* damaged.c */
-/* The record of this job is damaged: what it runs is neither known nor to be touched. */
-bool job_is_damaged(const struct hl_controller *c, const char *id);
-/* The id of a container of such a job that runs; NULL: there is none. */
-const char *job_damaged_container(const struct hl_controller *c,
-                                  const struct hl_api_container_status_list *containers);
-/* Give such a job up: its record goes, and the Agents are told to stop its containers. */
-void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call);
-/* A version, or with -1 the model, was removed with its records. */
-void damaged_forget(struct hl_controller *c, const char *model, int64_t version);
 
 /* models/commit_check.c */
 /* Ids of the version's shards and of those that a rank names. */
@@ -386,6 +274,8 @@ void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 /* What the state asks for, whatever was done before. */
 void job_resume(struct job *j);
 void jobs_tick(struct hl_controller *c);
+/* Open deadlines and ages move: this process stood still, or the wall clock was set. */
+void jobs_shift(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms);
 /* Reject the calls that wait. */
 void jobs_stop(struct hl_controller *c);
 

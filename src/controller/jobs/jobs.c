@@ -367,3 +367,9 @@ void jobs_tick(struct hl_controller *c)
             job_tick(j, slots_changed);
     }
 }
+
+void jobs_shift(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms)
+{
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        hl_jobrun_shift(&j->run, paused_ms, stepped_ms);
+}

@@ -79,6 +79,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     c->executor = opts->kube != NULL ? &kube_executor : &agents_executor;
     c->refs = 1;
     c->destroy = controller_destroy;
+    c->clocks_shifted = jobs_shift;
     hl_listening_init(&c->listening, 2 * TICK_MS * HL_NS_PER_MS, hl_now_ns(), hl_wall_ms());
     hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
@@ -108,7 +109,7 @@ void hl_controller_stop(struct hl_controller *c)
 {
     if (c == NULL)
         return;
-    c->closing = 1;
+    c->closing = true;
     hl_timer_destroy(c->tick);
     hl_timer_destroy(c->import_tick);
     if (c->server != NULL)
@@ -122,9 +123,4 @@ void hl_controller_stop(struct hl_controller *c)
     hl_store_writer_stop(c->writer); /* what was put is still committed */
     hl_store_close(c->store);
     controller_release(c);
-}
-
-const char *hl_controller_address(const struct hl_controller *c)
-{
-    return hl_rpc_server_address(c->server);
 }
