@@ -12,6 +12,7 @@
 #include "controller/damaged.h"
 #include "controller/jobs/executor.h"
 #include "controller/kube/gangs.h"
+#include "controller/nodes/nodes.h"
 #include "core/catalog.h"
 #include "core/jobstate.h"
 #include "core/json.h"
@@ -24,36 +25,6 @@
 #include "store/writer.h"
 
 struct hl_timer;
-
-struct node {
-    char name[128];
-    char incarnation[64];
-    struct hl_api_node_info info; /* as it registered; tiers and storeEpoch are the report's */
-    struct hl_arena info_arena;
-    json_t *written; /* its record in the store; NULL = not known */
-    /* Its last heartbeat, or what it said at the registration. */
-    struct hl_api_controller_heartbeat_params report;
-    struct hl_arena report_arena;
-    struct hl_rpc_peer *agent;
-    uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
-    int64_t seen_ms;
-    int lost;
-    int64_t lost_ms;        /* since when, for people */
-    int64_t lost_steady_ms; /* and for its age */
-    bool forgetting;        /* its record is being deleted */
-    int gone;               /* forgotten: no longer in `nodes`, answers may still come */
-    struct node *next_gone;
-    /* copies/copies.c: its store */
-    uint64_t store_epoch; /* as told */
-    uint64_t list_epoch, listed_epoch;
-    unsigned list_round;
-    int listing, listed, list_again;
-    unsigned drops; /* under way */
-    int rdma;       /* a copy of it came by one-sided reads */
-    bool held;      /* runs containers of a job with a damaged record: gets no others */
-    struct hl_controller *controller;
-    UT_hash_handle hh;
-};
 
 struct import {
     char id[HL_ID_TEXT_LEN + 1];
@@ -226,39 +197,8 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
 void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
                             const struct hl_api_controller_report_bad_copy_params *p);
 
-/* nodes/methods.c */
-void method_register_node(void *arg, struct hl_rpc_call *call,
-                          const struct hl_api_controller_register_node_params *p);
-void method_heartbeat(void *arg, struct hl_rpc_call *call,
-                      const struct hl_api_controller_heartbeat_params *p);
 void method_list_nodes(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_list_nodes_params *p);
-void nodes_tick(struct hl_controller *c);
-
-/* nodes/nodes.c */
-hl_status nodes_load(struct hl_controller *c, const json_t *record);
-/* A new one, or what it says of itself now. HL_EINVAL names what is wrong. */
-hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
-                   struct node **out) HL_CHECK;
-/* The node's record; NULL: there is none any more. */
-hl_status node_write(struct node *n, const json_t *record, hl_store_written done,
-                     void *arg) HL_CHECK;
-/* Close the peers; calls under way end. */
-void nodes_disconnect(struct hl_controller *c);
-void nodes_fini(struct hl_controller *c);
-/* Free those that no answer can speak of any more. */
-void nodes_bury(struct hl_controller *c);
-/* Borrowed, NULL when unknown. */
-struct node *node_find(struct hl_controller *c, const char *name);
-/* What the node said of one of its containers between two heartbeats. */
-void node_container(struct node *n, const struct hl_api_container_status *status);
-/* What it reported of the container; NULL: nothing. */
-const struct hl_api_container_status *node_reported(const struct node *n, const char *id);
-int node_ready(const struct node *n);
-/* Ms since its last sign of life. */
-int64_t node_silent_ms(const struct node *n);
-/* Some were here before this start and have yet the time to come back. */
-int nodes_expected(const struct hl_controller *c);
 
 /* jobs/jobs.c: the state machine at work */
 void job_event(struct job *j, struct hl_job_event *ev);
@@ -314,6 +254,8 @@ void jobs_containers(struct hl_controller *c, struct node *n,
 /* A node does not answer, or does again; its containers may run on. */
 void jobs_node_silent(struct hl_controller *c, struct node *n);
 void jobs_node_back(struct hl_controller *c, struct node *n);
+/* A container of a job that is not over may be there. */
+bool jobs_need_node(const struct hl_controller *c, const struct node *n);
 /* Of the containers that a node reported: have it forget ended ones that are older than any job. */
 void purge_orphans(struct hl_controller *c, struct node *n,
                    const struct hl_api_container_status_list *containers);
@@ -324,8 +266,8 @@ int master_port(const struct job *j);
 /* 1 when it was found and written down, else it is asked for, and job_keep follows. */
 int master_port_ready(struct job *j);
 
-/* jobs/retention.c: what is over and when it is forgotten */
-void retention_tick(struct hl_controller *c);
+/* jobs/retention.c: ended jobs are forgotten, by number and by age */
+void jobs_retain(struct hl_controller *c);
 /* jobs/methods.c */
 void method_plan_job(void *arg, struct hl_rpc_call *call,
                      const struct hl_api_controller_plan_job_params *p);

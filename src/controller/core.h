@@ -20,7 +20,6 @@
 #include "controller/controller.h"
 #include "core/catalog.h"
 #include "core/listening.h"
-#include "core/plan.h"
 #include "rpc/agent_calls.h"
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"
@@ -58,12 +57,10 @@ struct hl_controller {
     bool slots_changed; /* or versions: pending jobs may try again */
     bool forgetting_jobs;
     struct hl_timer *import_tick;
-    struct node *nodes;
-    struct node *gone;     /* forgotten while calls were under way */
+    struct nodes *nodes;
     uint64_t retention_ns; /* of the last look at what is over */
     struct import *imports;
     struct job *jobs;
-    struct hl_cluster cluster; /* what the planner sees */
     int64_t job_seq;
     const struct job_executor *executor; /* of jobs that are submitted now */
     struct gangs *gangs;                 /* kube_executor's; NULL = no Kubernetes */

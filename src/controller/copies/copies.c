@@ -102,8 +102,8 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
         free(old);
     }
     *at = x;
-    x->round = n->list_round;
-    n->rdma |= strcmp(copy->transport, "rdma") == 0;
+    x->round = n->store.list_round;
+    n->store.rdma |= strcmp(copy->transport, "rdma") == 0;
 }
 
 /* Take away the copies for which `gone` says so. */
@@ -256,7 +256,7 @@ struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_
 static int is_stale(const struct copy *x, const void *arg)
 {
     const struct node *n = arg;
-    return x->node == n && x->round != n->list_round;
+    return x->node == n && x->round != n->store.list_round;
 }
 
 static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor);
@@ -267,9 +267,9 @@ static void end_list(struct hl_controller *c, struct node *n)
     HASH_ITER (hh, c->holdings, h, next) {
         holding_prune(c, h, is_stale, n);
     }
-    n->listing = 0;
-    n->listed_epoch = n->list_epoch;
-    n->listed = !n->list_again;
+    n->store.listing = false;
+    n->store.listed_epoch = n->store.list_epoch;
+    n->store.listed = !n->store.list_again;
 }
 
 static void on_list(void *arg, hl_status st, const char *text,
@@ -280,9 +280,9 @@ static void on_list(void *arg, hl_status st, const char *text,
     if (controller_stopped(c))
         return;
     if (st != HL_OK) { /* asked again at the next tick */
-        n->listing = 0;
+        n->store.listing = false;
         if (st == HL_EUNSUPPORTED) /* an Agent without a store */
-            n->listed = 1;
+            n->store.listed = true;
         else
             hl_debug("inventory of node %s: %s", n->name, text);
         return;
@@ -320,7 +320,7 @@ static void on_dropped(void *arg, hl_status st, const char *text,
     struct hl_controller *c = d->c;
     (void)r;
     if (!controller_stopped(c)) {
-        d->node->drops--;
+        d->node->store.drops--;
         if (st == HL_OK)
             copies_forget(c, d->node, d->id, d->tier, d->device);
         else {
@@ -341,7 +341,7 @@ static void order_drop(struct hl_controller *c, struct copy *x)
     *d = (struct drop){.c = c, .node = x->node, .id = x->id, .tier = x->tier};
     snprintf(d->device, sizeof(d->device), "%s", x->info.device);
     x->dropping = 1;
-    x->node->drops++;
+    x->node->store.drops++;
     struct hl_id_text id = hl_id_format(x->id);
     controller_hold(c);
     hl_call_agent_store_drop_async(
@@ -352,7 +352,7 @@ static void order_drop(struct hl_controller *c, struct copy *x)
 static void drop_copies(struct hl_controller *c, struct holding *h)
 {
     for (struct copy *x = h->copies; x != NULL; x = x->next)
-        if (!x->dropping && node_ready(x->node) && x->node->drops < DROPS_MAX)
+        if (!x->dropping && node_ready(x->node) && x->node->store.drops < DROPS_MAX)
             order_drop(c, x);
 }
 
@@ -386,15 +386,22 @@ static void settle_unknown(struct hl_controller *c)
     }
 }
 
+void copies_relist(struct node *n)
+{
+    n->store.listed = false;
+    n->store.list_again = true;
+}
+
 void copies_tick(struct hl_controller *c)
 {
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        if (n->listing || !node_ready(n) || (n->listed && n->listed_epoch == n->store_epoch))
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
+        if (n->store.listing || !node_ready(n) ||
+            (n->store.listed && n->store.listed_epoch == n->store_epoch))
             continue;
-        n->listing = 1;
-        n->list_again = 0;
-        n->list_round++;
-        n->list_epoch = n->store_epoch;
+        n->store.listing = true;
+        n->store.list_again = false;
+        n->store.list_round++;
+        n->store.list_epoch = n->store_epoch;
         ask_list(c, n, 0);
     }
     settle_unknown(c);

@@ -61,6 +61,8 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
                    const char *device);
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, int on);
+/* The node's Agent is a new one: its inventory is asked for again, whatever its epoch. */
+void copies_relist(struct node *n);
 /* None of the node's copies counts any more. */
 void copies_forget_node(struct hl_controller *c, struct node *n);
 /* The shard was removed: its copies go wherever they are, now or when their node is back. */

@@ -112,7 +112,7 @@ static enum hl_route_link link_between(struct hl_controller *c, const struct nod
         return HL_LINK_HERE;
     if (data[0] == '\0')
         return HL_LINK_NONE;
-    return n->rdma ? HL_LINK_RDMA : HL_LINK_TCP;
+    return n->store.rdma ? HL_LINK_RDMA : HL_LINK_TCP;
 }
 
 /* tier: the node's device memory where that is the target, else NULL. */
@@ -184,7 +184,7 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
         return;
     }
     size_t n = copies_places(c, s->id, HL_API_TIER_L1, places, PLACES_MAX);
-    for (const struct node *node = c->nodes; node != NULL; node = node->hh.next)
+    for (const struct node *node = nodes_first(c); node != NULL; node = node->hh.next)
         if (node_ready(node))
             add_routes(c, node, places, n < PLACES_MAX ? n : PLACES_MAX, &r.routes, arena);
     r.shard = copies_shard(c, s, arena);

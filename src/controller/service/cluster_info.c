@@ -1,4 +1,4 @@
-/* clusterInfo: what `helios info` shows of the whole. */
+/* clusterInfo and listNodes: what `helios info` and `helios nodes` show of the whole. */
 #include "controller/controller_private.h"
 
 static struct hl_api_text_list damaged_list(const struct hl_controller *c, struct hl_arena *arena)
@@ -46,7 +46,7 @@ void method_cluster_info(void *arg, struct hl_rpc_call *call,
         .versions = versions,
         .shards = HASH_COUNT(c->catalog.shards),
         .jobs = HASH_COUNT(c->jobs),
-        .nodes = HASH_COUNT(c->nodes),
+        .nodes = nodes_count(c),
         .crc_failures = c->crc_failures,
         .crc_retries = c->crc_retries,
         .lost_reads = c->lost_reads,
@@ -65,4 +65,39 @@ void method_cluster_info(void *arg, struct hl_rpc_call *call,
     }
     hl_reply_controller_cluster_info(
         call, &(struct hl_api_controller_cluster_info_results){.info = info});
+}
+
+static struct hl_api_node_state node_state(const struct hl_controller *c, const struct node *n,
+                                           struct hl_arena *arena)
+{
+    const struct hl_api_slot_list *own = &n->info.slots;
+    struct hl_api_slot_state *slots = hl_arena_array(arena, own->count, sizeof(*slots));
+    for (size_t i = 0; slots != NULL && i < own->count; i++) {
+        char container[HL_JOB_ID_MAX + 24];
+        slots[i].numa_id = own->items[i].numa_id;
+        jobs_slot_holder(c, n->name, slots[i].numa_id, &slots[i].job, container, sizeof(container));
+        slots[i].container = hl_arena_strdup(arena, container);
+    }
+    struct hl_api_node_state state = {.node = n->info,
+                                      .state = node_ready(n) ? HL_API_NODE_LIFE_READY
+                                                             : HL_API_NODE_LIFE_LOST,
+                                      .last_heartbeat_ms = n->seen_ms,
+                                      .telemetry = n->report.telemetry,
+                                      .slots = {slots, own->count}};
+    state.node.tiers = n->report.tiers;
+    state.node.store_epoch = n->store_epoch;
+    return state;
+}
+
+void method_list_nodes(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_nodes_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    struct hl_api_controller_list_nodes_results r = {0};
+    (void)p;
+    r.nodes.items = hl_arena_array(arena, nodes_count(c), sizeof(*r.nodes.items));
+    for (const struct node *n = nodes_first(c); r.nodes.items != NULL && n != NULL; n = n->hh.next)
+        r.nodes.items[r.nodes.count++] = node_state(c, n, arena);
+    hl_reply_controller_list_nodes(call, &r);
 }

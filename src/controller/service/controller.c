@@ -42,6 +42,40 @@ static const struct hl_controller_handlers handlers = {
     .rank_table = method_rank_table,
 };
 
+static void on_node_registered(struct hl_controller *c, struct node *n)
+{
+    copies_relist(n);
+    rank_tables_node(c, n->name);
+}
+
+static void on_node_reported(struct hl_controller *c, struct node *n,
+                             const struct hl_api_container_status_list *containers)
+{
+    jobs_containers(c, n, containers);
+    purge_orphans(c, n, containers);
+}
+
+static const struct node_events node_events = {
+    .registered = on_node_registered,
+    .reported = on_node_reported,
+    .silent = jobs_node_silent,
+    .back = jobs_node_back,
+    .needed = jobs_need_node,
+    .forgotten = copies_forget_node,
+};
+
+/* What is over is not kept for ever. */
+static void retention_tick(struct hl_controller *c)
+{
+    nodes_reap(c);
+    if (hl_now_ns() - c->retention_ns < (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS)
+        return;
+    c->retention_ns = hl_now_ns();
+    drop_stale_versions(c);
+    jobs_retain(c);
+    nodes_retain(c);
+}
+
 static void on_tick(void *arg)
 {
     struct hl_controller *c = arg;
@@ -81,7 +115,9 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     c->destroy = controller_destroy;
     c->clocks_shifted = jobs_shift;
     hl_listening_init(&c->listening, 2 * TICK_MS * HL_NS_PER_MS, hl_now_ns(), hl_wall_ms());
-    hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
+    hl_status st = nodes_create(c, &node_events);
+    if (st == HL_OK)
+        st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
         st = state_load(c);
     if (st == HL_OK)

@@ -53,11 +53,11 @@ static void count_jobs(struct hl_controller *c, struct hl_buf *out)
 hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
 {
     unsigned ready = 0;
-    for (const struct node *n = c->nodes; n != NULL; n = n->hh.next)
-        ready += node_ready(n) != 0;
+    for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next)
+        ready += node_ready(n);
     hl_metric_family(out, "helios_nodes", "gauge", "Nodes by state.");
     (void)hl_buf_printf(out, "helios_nodes{state=\"ready\"} %u\nhelios_nodes{state=\"lost\"} %u\n",
-                        ready, HASH_COUNT(c->nodes) - ready);
+                        ready, nodes_count(c) - ready);
     count_jobs(c, out);
     hl_metric_family(out, "helios_catalogue_shards", "gauge", "Shards that the Controller knows.");
     (void)hl_buf_printf(out, "helios_catalogue_shards %u\n", HASH_COUNT(c->catalog.shards));
