@@ -7,7 +7,7 @@
 
 #include "base/plane.h"
 #include "controller/commits.h"
-#include "controller/copies/manifests.h"
+#include "controller/copies/copies.h"
 #include "controller/core.h"
 #include "controller/damaged.h"
 #include "controller/jobs/executor.h"
@@ -40,13 +40,6 @@ struct import {
     int cancelled;     /* L3 may not know yet */
     uint64_t heard_ns; /* listened_ns of the last answer */
     struct hl_controller *controller;
-    UT_hash_handle hh;
-};
-
-struct orphan {
-    struct hl_id id;
-    struct hl_orphan seen;
-    int archived; /* the archive had it in the last round that saw it */
     UT_hash_handle hh;
 };
 
@@ -105,6 +98,7 @@ void method_import_progress(void *arg, struct hl_rpc_call *call,
 void method_cancel_import(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_cancel_import_params *p);
 bool import_running(const struct import *im);
+bool imports_running(const struct hl_controller *c);
 struct hl_api_import_summary import_summary(const struct import *im);
 void imports_tick(void *controller);
 void imports_fini(struct hl_controller *c);
@@ -137,8 +131,6 @@ void method_commit_part(void *arg, struct hl_rpc_call *call,
                         const struct hl_api_controller_commit_part_params *p);
 void method_abandon_version(void *arg, struct hl_rpc_call *call,
                             const struct hl_api_controller_abandon_version_params *p);
-/* Free shards in the pool; failures are left to the sweep. */
-void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
 /* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
 /* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
@@ -163,39 +155,6 @@ void method_recover(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_controller_recover_params *p);
 /* One that is under way is not answered. */
 void recover_fini(struct hl_controller *c);
-
-/* copies/write_behind.c */
-/* After a sweep: archive what is not yet, where the L3 daemon wants that. */
-void archive_behind(struct hl_controller *c);
-/* Tell L3 which shards were read through its mapping. */
-void archive_touch(struct hl_controller *c, const struct hl_api_access_report_list *reports);
-
-/* copies/sweep.c: what L3 holds against what the catalogue says */
-void pool_tick(struct hl_controller *c);
-void pool_fini(struct hl_controller *c);
-
-/* copies/pool.c */
-/* ClusterInfo.l3State. */
-const char *pool_state(const struct hl_controller *c);
-/* The L3 daemon has an L4. */
-int pool_has_archive(const struct hl_controller *c);
-
-/* copies/orphans.c */
-/* Something in pool or archive that nobody knows; it goes after its grace. */
-void note_orphan(struct hl_controller *c, struct hl_id id, int archived);
-/* At the end of a sweep: free those whose grace is over. */
-void settle_orphans(struct hl_controller *c);
-void orphans_fini(struct hl_controller *c);
-
-/* copies/methods.c */
-void method_get_shard(void *arg, struct hl_rpc_call *call,
-                      const struct hl_api_controller_get_shard_params *p);
-void method_copy_shard(void *arg, struct hl_rpc_call *call,
-                       const struct hl_api_controller_copy_shard_params *p);
-void method_drop_copy(void *arg, struct hl_rpc_call *call,
-                      const struct hl_api_controller_drop_copy_params *p);
-void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
-                            const struct hl_api_controller_report_bad_copy_params *p);
 
 void method_list_nodes(void *arg, struct hl_rpc_call *call,
                        const struct hl_api_controller_list_nodes_params *p);

@@ -58,28 +58,14 @@ struct hl_controller {
     bool forgetting_jobs;
     struct hl_timer *import_tick;
     struct nodes *nodes;
+    struct copies *copies;
     uint64_t retention_ns; /* of the last look at what is over */
     struct import *imports;
     struct job *jobs;
     int64_t job_seq;
     const struct job_executor *executor; /* of jobs that are submitted now */
     struct gangs *gangs;                 /* kube_executor's; NULL = no Kubernetes */
-    struct orphan *orphans;
-    struct holding *holdings;
-    struct kept_manifest *manifests; /* by id: of the last sweep */
-    int manifest_puts;               /* under way */
-    int manifest_complained;         /* of the same trouble only once */
-    struct recovery *recovery;       /* under way, else NULL */
-    struct hl_api_pool_info *pool;   /* as last heard, in pool_arena; NULL = L3 silent */
-    struct hl_arena pool_arena;
-    char l3_state[256];
-    int pool_asked;
-    int sweeping;
-    int sweep_waits;        /* for the answer to the claim that it begins with */
-    int archiving;          /* a batch is on its way into the archive */
-    int archive_complained; /* of the same trouble only once */
-    unsigned sweep_round;
-    uint64_t sweep_ns;
+    struct recovery *recovery;           /* under way, else NULL */
     uint64_t crc_failures, crc_retries, lost_reads;
     struct path_count paths[8];
     struct hl_plane_stats ranks[HL_PLANE_COUNT]; /* sums of their reports */

@@ -5,8 +5,9 @@
 
 #include "base/log.h"
 #include "base/plane.h"
-#include "controller/controller_private.h"
-#include "controller/copies/copy_task.h"
+#include "controller/copies/copies_private.h"
+#include "controller/copies/copy_task_private.h"
+#include "core/route.h"
 
 #define PLACES_MAX       1024
 #define ROUTES_MAX       4096
@@ -104,9 +105,9 @@ static enum hl_route_link link_between(struct hl_controller *c, const struct nod
     if (from->node != NULL) {
         host = from->node->info.host_id;
         data = from->node->info.data_address;
-    } else if (c->pool != NULL) {
-        host = c->pool->host_id;
-        data = c->pool->data_address;
+    } else if (c->copies->pool != NULL) {
+        host = c->copies->pool->host_id;
+        data = c->copies->pool->data_address;
     }
     if (host[0] != '\0' && strcmp(host, n->info.host_id) == 0)
         return HL_LINK_HERE;

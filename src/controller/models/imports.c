@@ -19,6 +19,14 @@ bool import_running(const struct import *im)
     return im->progress.state == HL_API_IMPORT_STATE_RUNNING;
 }
 
+bool imports_running(const struct hl_controller *c)
+{
+    for (const struct import *im = c->imports; im != NULL; im = im->hh.next)
+        if (import_running(im))
+            return true;
+    return false;
+}
+
 struct hl_api_import_summary import_summary(const struct import *im)
 {
     return (struct hl_api_import_summary){.import_id = im->id,
@@ -130,7 +138,7 @@ static void import_done(struct change *ch, hl_status st)
         hl_arena_fini(&im->progress_arena);
         hl_arena_move(&im->progress_arena, &im->result_arena);
         im->progress = im->result;
-        ch->c->sweep_ns = 0; /* it may have to be archived */
+        sweep_soon(ch->c); /* it may have to be archived */
         manifest_write(ch->c, ic->version);
         hl_info("model imported name=%s shards=%zu seconds=%.3f", im->request.name,
                 ic->version->shard_count, im->progress.seconds);

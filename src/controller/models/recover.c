@@ -289,7 +289,7 @@ static void on_taken(void *arg, hl_status st, const char *text)
     } else {
         hl_info("state recovered cluster=%s revision=%" PRIu64, claim_cluster(c).s,
                 c->claim.revision);
-        c->sweep_ns = 0;
+        sweep_soon(c);
         recovery_end(r, HL_OK, NULL);
     }
 }
@@ -399,9 +399,9 @@ static hl_status recovery_check(const struct hl_controller *c, bool dry)
     char why[sizeof(c->claim.why)];
     if (c->recovery != NULL)
         return hl_fail(HL_EBUSY, "a recovery is under way; try again when it has ended");
-    if (c->pool == NULL)
+    if (pool_info(c) == NULL)
         return hl_fail(HL_EUNAVAIL, "nothing can be recovered while L3 is silent: %.200s",
-                       c->l3_state);
+                       pool_state(c));
     if (dry)
         return HL_OK;
     if (claim_ok(c, why, sizeof(why)))

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "controller/controller_private.h"
-#include "controller/copies/copies.h"
 
 #define LIST_MAX 10000
 
@@ -494,7 +493,7 @@ static void commit_part_done(struct change *ch, hl_status st)
     if (visible) {
         manifest_write(ch->c, v);
         drop_old_versions(ch->c, v);
-        ch->c->sweep_ns = 0;      /* it may have to be archived */
+        sweep_soon(ch->c);        /* it may have to be archived */
         ch->c->slots_changed = 1; /* a job may wait for a version that is whole */
     }
     version_change_free(vc);

@@ -56,8 +56,8 @@ void method_cluster_info(void *arg, struct hl_rpc_call *call,
         .claim = claim_state(c),
         .damaged_records = damaged_list(c, arena),
     };
-    if (c->pool != NULL)
-        info.pool = *c->pool;
+    if (pool_info(c) != NULL)
+        info.pool = *pool_info(c);
     if (c->gangs != NULL) {
         gangs_state(c->gangs, gangs, sizeof(gangs));
         info.kubernetes_server = gangs_server(c->gangs);

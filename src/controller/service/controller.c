@@ -95,10 +95,7 @@ static void controller_destroy(struct hl_controller *c)
     copies_fini(c);
     nodes_fini(c);
     imports_fini(c);
-    pool_fini(c);
-    orphans_fini(c);
     json_decref(c->damaged);
-    manifests_fini(c);
     recover_fini(c);
     hl_catalog_fini(&c->catalog);
     free(c);
@@ -116,6 +113,8 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     c->clocks_shifted = jobs_shift;
     hl_listening_init(&c->listening, 2 * TICK_MS * HL_NS_PER_MS, hl_now_ns(), hl_wall_ms());
     hl_status st = nodes_create(c, &node_events);
+    if (st == HL_OK)
+        st = copies_create(c, imports_running);
     if (st == HL_OK)
         st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
