@@ -12,6 +12,7 @@
 #include "controller/damaged.h"
 #include "controller/jobs/executor.h"
 #include "controller/kube/gangs.h"
+#include "controller/models/models.h"
 #include "controller/nodes/nodes.h"
 #include "core/catalog.h"
 #include "core/jobstate.h"
@@ -25,23 +26,6 @@
 #include "store/writer.h"
 
 struct hl_timer;
-
-struct import {
-    char id[HL_ID_TEXT_LEN + 1];
-    struct hl_api_import_request request;
-    struct hl_arena request_arena;
-    struct hl_api_import_progress progress; /* as last heard; state is ours */
-    struct hl_arena progress_arena;
-    /* What L3 said at its end, while that is being written to the store. */
-    struct hl_api_import_progress result;
-    struct hl_arena result_arena;
-    bool finishing;
-    int polling;       /* an answer of L3 is awaited */
-    int cancelled;     /* L3 may not know yet */
-    uint64_t heard_ns; /* listened_ns of the last answer */
-    struct hl_controller *controller;
-    UT_hash_handle hh;
-};
 
 /* A job: what was asked, and how far it is. */
 struct job {
@@ -86,79 +70,6 @@ struct job_waiter {
     job_reply reply;
 };
 
-/* cluster_info.c */
-void method_cluster_info(void *arg, struct hl_rpc_call *call,
-                         const struct hl_api_controller_cluster_info_params *p);
-
-/* models/imports.c */
-void method_import_model(void *arg, struct hl_rpc_call *call,
-                         const struct hl_api_controller_import_model_params *p);
-void method_import_progress(void *arg, struct hl_rpc_call *call,
-                            const struct hl_api_controller_import_progress_params *p);
-void method_cancel_import(void *arg, struct hl_rpc_call *call,
-                          const struct hl_api_controller_cancel_import_params *p);
-bool import_running(const struct import *im);
-bool imports_running(const struct hl_controller *c);
-struct hl_api_import_summary import_summary(const struct import *im);
-void imports_tick(void *controller);
-void imports_fini(struct hl_controller *c);
-
-/* models/models.c */
-void method_list_models(void *arg, struct hl_rpc_call *call,
-                        const struct hl_api_controller_list_models_params *p);
-void method_get_model(void *arg, struct hl_rpc_call *call,
-                      const struct hl_api_controller_get_model_params *p);
-void method_remove_model(void *arg, struct hl_rpc_call *call,
-                         const struct hl_api_controller_remove_model_params *p);
-
-/* models/shards.c */
-void method_request_shards(void *arg, struct hl_rpc_call *call,
-                           const struct hl_api_controller_request_shards_params *p);
-void method_list_shards(void *arg, struct hl_rpc_call *call,
-                        const struct hl_api_controller_list_shards_params *p);
-void method_report_access(void *arg, struct hl_rpc_call *call,
-                          const struct hl_api_controller_report_access_params *p);
-/* metrics.c: ranks are short-lived, so that what they transferred is kept and shown here. */
-void metrics_report(struct hl_controller *c,
-                    const struct hl_api_controller_report_access_params *p);
-void method_metrics(void *arg, struct hl_rpc_call *call,
-                    const struct hl_api_controller_metrics_params *p);
-void method_options(void *arg, struct hl_rpc_call *call,
-                    const struct hl_api_controller_options_params *p);
-void method_begin_version(void *arg, struct hl_rpc_call *call,
-                          const struct hl_api_controller_begin_version_params *p);
-void method_commit_part(void *arg, struct hl_rpc_call *call,
-                        const struct hl_api_controller_commit_part_params *p);
-void method_abandon_version(void *arg, struct hl_rpc_call *call,
-                            const struct hl_api_controller_abandon_version_params *p);
-/* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
-void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
-/* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
-void drop_stale_versions(struct hl_controller *c);
-
-/* state_load.c */
-/* Everything from the store. A record that can't be read costs its object, which is named in the
- * log and in c->damaged; it stays in the store as it is. */
-hl_status state_load(struct hl_controller *c) HL_CHECK;
-
-/* models/commit_check.c */
-/* Ids of the version's shards and of those that a rank names. */
-struct hl_api_text_list commit_check_ids(const struct hl_version_rec *v,
-                                         const struct hl_api_shard_list *named,
-                                         struct hl_arena *arena);
-/* found: what L3.look has answered about them. HL_ENOENT, HL_EINVAL name the shard. */
-hl_status commit_check(const struct hl_version_rec *v, const struct hl_api_shard_list *named,
-                       const struct hl_api_found_shard_list *found) HL_CHECK;
-
-/* models/recover.c */
-void method_recover(void *arg, struct hl_rpc_call *call,
-                    const struct hl_api_controller_recover_params *p);
-/* One that is under way is not answered. */
-void recover_fini(struct hl_controller *c);
-
-void method_list_nodes(void *arg, struct hl_rpc_call *call,
-                       const struct hl_api_controller_list_nodes_params *p);
-
 /* jobs/jobs.c: the state machine at work */
 void job_event(struct job *j, struct hl_job_event *ev);
 /* The events from here to `go` are written at once, and only then carried out. */
@@ -189,6 +100,10 @@ void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_
 bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
                         int attempt);
 bool job_attempt_is_over(const struct job *j, int attempt);
+/* What models asks: struct version_users. */
+bool jobs_find_writer(const struct hl_controller *c, const char *id, struct version_user *out);
+bool jobs_find_reader(const struct hl_controller *c, const struct hl_version_rec *v,
+                      struct version_user *out);
 void job_free(struct job *j);
 void jobs_fini(struct hl_controller *c);
 

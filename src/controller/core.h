@@ -15,7 +15,6 @@
 #include <stdbool.h>
 #include <uthash.h>
 
-#include "base/plane.h"
 #include "controller/claim.h"
 #include "controller/controller.h"
 #include "core/catalog.h"
@@ -27,13 +26,6 @@
 struct change;
 struct hl_store;
 struct hl_store_writer;
-struct hl_timer;
-
-struct path_count {
-    char path[16];
-    uint64_t ops;
-    uint64_t bytes;
-};
 
 struct hl_controller {
     struct hl_controller_opts opts;
@@ -48,7 +40,6 @@ struct hl_controller {
     json_t *damaged; /* key of a record that can't be read: why; NULL = none */
     struct hl_rpc_server *server;
     struct hl_rpc_peer *l3;
-    struct hl_timer *tick;
     struct hl_listening listening; /* the time for every deadline by which others are judged */
     /* This process stood still, or the wall clock was set: move deadlines and ages that are open.
      * NULL: there are none. */
@@ -56,19 +47,14 @@ struct hl_controller {
     struct claim claim;
     bool slots_changed; /* or versions: pending jobs may try again */
     bool forgetting_jobs;
-    struct hl_timer *import_tick;
     struct nodes *nodes;
     struct copies *copies;
-    uint64_t retention_ns; /* of the last look at what is over */
-    struct import *imports;
+    struct models *models;
     struct job *jobs;
     int64_t job_seq;
     const struct job_executor *executor; /* of jobs that are submitted now */
     struct gangs *gangs;                 /* kube_executor's; NULL = no Kubernetes */
-    struct recovery *recovery;           /* under way, else NULL */
-    uint64_t crc_failures, crc_retries, lost_reads;
-    struct path_count paths[8];
-    struct hl_plane_stats ranks[HL_PLANE_COUNT]; /* sums of their reports */
+    struct service *service;
 };
 
 /* Look at the clocks. Everything that comes from outside begins with it, so that a pause of this

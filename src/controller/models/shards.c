@@ -1,11 +1,10 @@
-/* Shards: which ones a rank needs, how they are read. */
+/* Shards: which ones a rank needs, and where they can be read. */
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/text.h"
-#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+#include "controller/models/models_private.h"
 
 #define LIST_MAX 10000
 
@@ -105,62 +104,4 @@ void method_list_shards(void *arg, struct hl_rpc_call *call,
     if (more)
         r.next = hl_arena_printf(arena, "%" PRIu64, at + limit);
     hl_reply_controller_list_shards(call, &r);
-}
-
-static void count_path(struct hl_controller *c, const char *path, uint64_t ops, uint64_t bytes)
-{
-    if (path[0] == '\0')
-        return;
-    for (size_t i = 0; i < HL_ARRAY_LEN(c->paths); i++) {
-        struct path_count *p = &c->paths[i];
-        if (p->path[0] == '\0')
-            snprintf(p->path, sizeof(p->path), "%s", path);
-        if (strcmp(p->path, path) == 0) {
-            p->ops += ops;
-            p->bytes += bytes;
-            return;
-        }
-    }
-}
-
-/* A word of ours, whatever the report holds. */
-static const char *known_path(const struct hl_api_access_report *r)
-{
-    static const char *const paths[] = {"shm", "rdma", "tcp", "emulated"};
-    for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++)
-        if (strcmp(paths[i], r->path) == 0)
-            return paths[i];
-    return "unknown";
-}
-
-static void report_read(struct hl_controller *c, const struct hl_api_access_report *r)
-{
-    struct hl_id id;
-    char key[HL_CATALOG_KEY_MAX];
-    count_path(c, r->path, r->count, r->bytes);
-    c->crc_failures += r->crc_failures;
-    hl_fault_add(r->lost ? "lost" : "crc", known_path(r), r->crc_failures);
-    c->crc_retries += r->retries;
-    struct hl_shard_rec *s =
-        hl_id_parse(r->id, &id) == HL_OK ? hl_catalog_shard(&c->catalog, id) : NULL;
-    if (s == NULL)
-        return;
-    s->accesses += r->count;
-    s->last_access_ms = hl_wall_ms();
-    c->lost_reads += r->lost;
-    if (r->crc_failures > 0)
-        hl_warn("shard failed its checksum shard=%s id=%s failures=%" PRIu32 " %s",
-                hl_shard_key(s, key, sizeof(key)), hl_id_format(id).s, r->crc_failures,
-                r->lost ? "and stayed bad" : "and was healed by a retry");
-}
-
-void method_report_access(void *arg, struct hl_rpc_call *call,
-                          const struct hl_api_controller_report_access_params *p)
-{
-    struct hl_controller *c = controller_enter(arg);
-    metrics_report(c, p);
-    archive_touch(c, &p->reports);
-    for (size_t i = 0; i < p->reports.count; i++)
-        report_read(c, &p->reports.items[i]);
-    hl_reply_controller_report_access(call, &(struct hl_api_controller_report_access_results){0});
 }

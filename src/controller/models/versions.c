@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+#include "controller/models/models_private.h"
 
 static hl_status find_version(struct hl_controller *c, const char *model, int64_t number,
                               struct hl_version_rec **out)
@@ -74,14 +75,13 @@ static void version_change_start(struct hl_controller *c, struct version_change 
 /* A rank of an attempt that is over can't begin a version. */
 static hl_status check_attempt(struct hl_controller *c, const struct hl_version_begin *b)
 {
-    struct job *j;
-    HASH_FIND_STR(c->jobs, b->job, j);
-    if (j == NULL || (!hl_job_state_ended(j->run.state) && b->attempt == j->run.attempt))
+    struct version_user j;
+    if (!c->models->users->find_writer(c, b->job, &j) || (!j.over && b->attempt == j.attempt))
         return HL_OK;
     return hl_fail(HL_ECONFLICT,
                    "attempt %d of job '%s' is over and can't begin a version; it is %s in attempt "
                    "%d",
-                   b->attempt, j->id, hl_api_job_state_name(j->run.state), j->run.attempt);
+                   b->attempt, b->job, hl_api_job_state_name(j.state), j.attempt);
 }
 
 static hl_status begin_make(struct change *ch)
@@ -335,8 +335,8 @@ static void commit_part_done(struct change *ch, hl_status st)
     if (visible) {
         manifest_write(ch->c, v);
         drop_old_versions(ch->c, v);
-        sweep_soon(ch->c);        /* it may have to be archived */
-        ch->c->slots_changed = 1; /* a job may wait for a version that is whole */
+        sweep_soon(ch->c);           /* it may have to be archived */
+        ch->c->slots_changed = true; /* a job may wait for a version that is whole */
     }
     version_change_free(vc);
 }
@@ -376,11 +376,10 @@ void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
     }
 }
 
-static int is_written_by_job(const struct hl_controller *c, const struct hl_version_rec *v)
+static bool is_written_by_job(const struct hl_controller *c, const struct hl_version_rec *v)
 {
-    struct job *j;
-    HASH_FIND_STR(c->jobs, v->job, j);
-    return j != NULL && !hl_job_state_ended(j->run.state);
+    struct version_user j;
+    return c->models->users->find_writer(c, v->job, &j) && !j.over;
 }
 
 /* No job of ours, and no begin or commit for the grace period: its writer has died. */

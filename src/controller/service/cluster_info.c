@@ -1,5 +1,6 @@
 /* clusterInfo and listNodes: what `helios info` and `helios nodes` show of the whole. */
 #include "controller/controller_private.h"
+#include "controller/service/service_private.h"
 
 static struct hl_api_text_list damaged_list(const struct hl_controller *c, struct hl_arena *arena)
 {
@@ -18,11 +19,13 @@ static struct hl_api_path_count_list reads_list(const struct hl_controller *c,
                                                 struct hl_arena *arena)
 {
     struct hl_api_path_count_list list = {
-        .items = hl_arena_array(arena, HL_ARRAY_LEN(c->paths), sizeof(*list.items))};
-    for (size_t i = 0; list.items != NULL && i < HL_ARRAY_LEN(c->paths); i++)
-        if (c->paths[i].path[0] != '\0')
-            list.items[list.count++] = (struct hl_api_path_count){
-                .path = c->paths[i].path, .ops = c->paths[i].ops, .bytes = c->paths[i].bytes};
+        .items = hl_arena_array(arena, HL_ARRAY_LEN(c->service->paths), sizeof(*list.items))};
+    for (size_t i = 0; list.items != NULL && i < HL_ARRAY_LEN(c->service->paths); i++)
+        if (c->service->paths[i].path[0] != '\0')
+            list.items[list.count++] =
+                (struct hl_api_path_count){.path = c->service->paths[i].path,
+                                           .ops = c->service->paths[i].ops,
+                                           .bytes = c->service->paths[i].bytes};
     return list;
 }
 
@@ -47,9 +50,9 @@ void method_cluster_info(void *arg, struct hl_rpc_call *call,
         .shards = HASH_COUNT(c->catalog.shards),
         .jobs = HASH_COUNT(c->jobs),
         .nodes = nodes_count(c),
-        .crc_failures = c->crc_failures,
-        .crc_retries = c->crc_retries,
-        .lost_reads = c->lost_reads,
+        .crc_failures = c->service->crc_failures,
+        .crc_retries = c->service->crc_retries,
+        .lost_reads = c->service->lost_reads,
         .reads = reads_list(c, arena),
         .cluster = cluster.s,
         .revision = c->claim.revision,

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/claim.h"
 #include "controller/controller_private.h"
+#include "controller/service/service_private.h"
 
 #define SEQ_GAP 1000 /* job numbers left out when nobody knows the last one */
 
