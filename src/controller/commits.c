@@ -6,11 +6,14 @@
  * the records are durable it is made again, and the same commit succeeds. Changes come one after
  * the other, so that the second time finds the catalogue as the first time did, and readers see
  * only what is durable. */
+#include "controller/commits.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/core.h"
+#include "store/store.h"
 
 #define CHANGE_TRIES 3
 

@@ -1,10 +1,14 @@
 /* What of the store could not be read at the start, while the Controller runs: jobs that nobody
  * knows any more and whose containers run on, and models and versions that are removed. */
+#include "controller/damaged.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/controller_private.h"
+#include "controller/commits.h"
+#include "controller/core.h"
+#include "core/jobstate.h"
 
 /* ---- jobs whose record is damaged ------------------------------------------------------------ */
 

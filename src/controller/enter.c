@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/core.h"
 
 #define PAUSE_TOLD_NS (2 * HL_NS_PER_S)
 
@@ -16,8 +16,8 @@ void reject(struct hl_rpc_call *call, hl_status st)
 /* Deadlines and ages of what is open move by the gap. */
 static void shift_by(struct hl_controller *c, const struct hl_listening_gap *gap)
 {
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        hl_jobrun_shift(&j->run, (int64_t)(gap->paused_ns / HL_NS_PER_MS), gap->stepped_ms);
+    if (c->clocks_shifted != NULL)
+        c->clocks_shifted(c, (int64_t)(gap->paused_ns / HL_NS_PER_MS), gap->stepped_ms);
     hl_catalog_shift(&c->catalog, gap->stepped_ms);
 }
 
@@ -52,11 +52,16 @@ void controller_release(struct hl_controller *c)
         c->destroy(c);
 }
 
-int controller_stopped(struct hl_controller *c)
+bool controller_stopped(struct hl_controller *c)
 {
-    int closing = c->closing;
+    bool closing = c->closing;
     if (!closing)
         controller_check_clocks(c);
     controller_release(c);
     return closing;
+}
+
+const char *hl_controller_address(const struct hl_controller *c)
+{
+    return hl_rpc_server_address(c->server);
 }

@@ -1,13 +1,14 @@
 /* The table of copies, and the inventories it comes from. An inventory that was begun before a copy
  * was made must not take it away: what we learn by an answer carries the round that is under way.
  */
+#include "controller/copies/copies.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
-#include "controller/copies/copies.h"
+#include "controller/copies/copies_private.h"
 #include "core/sweep.h"
 
 #define LIST_PAGE  2000
@@ -19,7 +20,7 @@
 static struct holding *holding_find(struct hl_controller *c, struct hl_id id)
 {
     struct holding *h;
-    HASH_FIND(hh, c->holdings, &id, sizeof(id), h);
+    HASH_FIND(hh, c->copies->holdings, &id, sizeof(id), h);
     return h;
 }
 
@@ -28,7 +29,7 @@ static struct holding *holding_need(struct hl_controller *c, struct hl_id id)
     struct holding *h = holding_find(c, id);
     if (h == NULL && (h = calloc(1, sizeof(*h))) != NULL) {
         h->id = id;
-        HASH_ADD(hh, c->holdings, id, sizeof(h->id), h);
+        HASH_ADD(hh, c->copies->holdings, id, sizeof(h->id), h);
     }
     return h;
 }
@@ -67,12 +68,12 @@ static void holding_shrink(struct hl_controller *c, struct holding *h)
 {
     if (h->copies != NULL)
         return;
-    HASH_DEL(c->holdings, h);
+    HASH_DEL(c->copies->holdings, h);
     free(h);
 }
 
-static int copy_is(const struct copy *x, const struct node *n, enum hl_api_tier tier,
-                   const char *device)
+static bool copy_is(const struct copy *x, const struct node *n, enum hl_api_tier tier,
+                    const char *device)
 {
     return x->node == n && x->tier == tier &&
            (device[0] == '\0' || strcmp(device, x->info.device) == 0);
@@ -102,12 +103,12 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
         free(old);
     }
     *at = x;
-    x->round = n->list_round;
-    n->rdma |= strcmp(copy->transport, "rdma") == 0;
+    x->round = n->store.list_round;
+    n->store.rdma |= strcmp(copy->transport, "rdma") == 0;
 }
 
 /* Take away the copies for which `gone` says so. */
-typedef int (*copy_test)(const struct copy *x, const void *arg);
+typedef bool (*copy_test)(const struct copy *x, const void *arg);
 
 static void holding_prune(struct hl_controller *c, struct holding *h, copy_test gone,
                           const void *arg)
@@ -130,7 +131,7 @@ struct kind {
     const char *device;
 };
 
-static int is_kind(const struct copy *x, const void *arg)
+static bool is_kind(const struct copy *x, const void *arg)
 {
     const struct kind *k = arg;
     return copy_is(x, k->node, k->tier, k->device);
@@ -144,7 +145,7 @@ void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enu
         holding_prune(c, h, is_kind, &(struct kind){n, tier, device});
 }
 
-static int is_of(const struct copy *x, const void *node)
+static bool is_of(const struct copy *x, const void *node)
 {
     return x->node == node;
 }
@@ -152,12 +153,12 @@ static int is_of(const struct copy *x, const void *node)
 void copies_forget_node(struct hl_controller *c, struct node *n)
 {
     struct holding *h, *next;
-    HASH_ITER (hh, c->holdings, h, next) {
+    HASH_ITER (hh, c->copies->holdings, h, next) {
         holding_prune(c, h, is_of, n);
     }
 }
 
-void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, int on)
+void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on)
 {
     struct holding *h = holding_find(c, id);
     for (struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
@@ -165,10 +166,10 @@ void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_i
             x->dropping = on;
 }
 
-void copies_fini(struct hl_controller *c)
+void holdings_fini(struct hl_controller *c)
 {
     struct holding *h, *next;
-    HASH_ITER (hh, c->holdings, h, next) {
+    HASH_ITER (hh, c->copies->holdings, h, next) {
         while (h->copies != NULL) {
             struct copy *x = h->copies;
             h->copies = x->next;
@@ -253,10 +254,10 @@ struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_
 
 /* ---- inventories ----------------------------------------------------------------------------- */
 
-static int is_stale(const struct copy *x, const void *arg)
+static bool is_stale(const struct copy *x, const void *arg)
 {
     const struct node *n = arg;
-    return x->node == n && x->round != n->list_round;
+    return x->node == n && x->round != n->store.list_round;
 }
 
 static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor);
@@ -264,12 +265,12 @@ static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor);
 static void end_list(struct hl_controller *c, struct node *n)
 {
     struct holding *h, *next;
-    HASH_ITER (hh, c->holdings, h, next) {
+    HASH_ITER (hh, c->copies->holdings, h, next) {
         holding_prune(c, h, is_stale, n);
     }
-    n->listing = 0;
-    n->listed_epoch = n->list_epoch;
-    n->listed = !n->list_again;
+    n->store.listing = false;
+    n->store.listed_epoch = n->store.list_epoch;
+    n->store.listed = !n->store.list_again;
 }
 
 static void on_list(void *arg, hl_status st, const char *text,
@@ -280,9 +281,9 @@ static void on_list(void *arg, hl_status st, const char *text,
     if (controller_stopped(c))
         return;
     if (st != HL_OK) { /* asked again at the next tick */
-        n->listing = 0;
+        n->store.listing = false;
         if (st == HL_EUNSUPPORTED) /* an Agent without a store */
-            n->listed = 1;
+            n->store.listed = true;
         else
             hl_debug("inventory of node %s: %s", n->name, text);
         return;
@@ -320,13 +321,13 @@ static void on_dropped(void *arg, hl_status st, const char *text,
     struct hl_controller *c = d->c;
     (void)r;
     if (!controller_stopped(c)) {
-        d->node->drops--;
+        d->node->store.drops--;
         if (st == HL_OK)
             copies_forget(c, d->node, d->id, d->tier, d->device);
         else {
             struct place p = {.tier = d->tier, .node = d->node};
             memcpy(p.device, d->device, sizeof(p.device));
-            copies_dropping(c, &p, d->id, 0);
+            copies_dropping(c, &p, d->id, false);
             hl_debug("copy was not dropped node=%s error=\"%s\"", d->node->name, text);
         }
     }
@@ -340,8 +341,8 @@ static void order_drop(struct hl_controller *c, struct copy *x)
         return;
     *d = (struct drop){.c = c, .node = x->node, .id = x->id, .tier = x->tier};
     snprintf(d->device, sizeof(d->device), "%s", x->info.device);
-    x->dropping = 1;
-    x->node->drops++;
+    x->dropping = true;
+    x->node->store.drops++;
     struct hl_id_text id = hl_id_format(x->id);
     controller_hold(c);
     hl_call_agent_store_drop_async(
@@ -352,7 +353,7 @@ static void order_drop(struct hl_controller *c, struct copy *x)
 static void drop_copies(struct hl_controller *c, struct holding *h)
 {
     for (struct copy *x = h->copies; x != NULL; x = x->next)
-        if (!x->dropping && node_ready(x->node) && x->node->drops < DROPS_MAX)
+        if (!x->dropping && node_ready(x->node) && x->node->store.drops < DROPS_MAX)
             order_drop(c, x);
 }
 
@@ -361,7 +362,7 @@ void copies_remove(struct hl_controller *c, struct hl_id id)
     struct holding *h = holding_find(c, id);
     if (h == NULL)
         return;
-    h->gone = 1;
+    h->gone = true;
     drop_copies(c, h);
 }
 
@@ -374,7 +375,7 @@ static void settle_unknown(struct hl_controller *c)
     uint64_t grace = hl_sweep_has_open_version(&c->catalog)
                          ? (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS
                          : UNKNOWN_NS;
-    HASH_ITER (hh, c->holdings, h, next) {
+    HASH_ITER (hh, c->copies->holdings, h, next) {
         if (hl_catalog_shard(&c->catalog, h->id) != NULL) {
             h->unknown_ns = 0;
             continue;
@@ -386,15 +387,22 @@ static void settle_unknown(struct hl_controller *c)
     }
 }
 
+void copies_relist(struct node *n)
+{
+    n->store.listed = false;
+    n->store.list_again = true;
+}
+
 void copies_tick(struct hl_controller *c)
 {
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        if (n->listing || !node_ready(n) || (n->listed && n->listed_epoch == n->store_epoch))
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
+        if (n->store.listing || !node_ready(n) ||
+            (n->store.listed && n->store.listed_epoch == n->store_epoch))
             continue;
-        n->listing = 1;
-        n->list_again = 0;
-        n->list_round++;
-        n->list_epoch = n->store_epoch;
+        n->store.listing = true;
+        n->store.list_again = false;
+        n->store.list_round++;
+        n->store.list_epoch = n->store_epoch;
         ask_list(c, n, 0);
     }
     settle_unknown(c);

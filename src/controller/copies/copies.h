@@ -1,44 +1,42 @@
-/* controller/copies/copies.h - who has which shard besides the pool: soft state, learned from the
- * Agents' inventories and from the answers to our own orders, and never trusted blindly.
+/* controller/copies/copies.h - where the bytes are: the L3 daemon's pool and archive, compared with
+ * the catalogue by the sweep, and the copies in the nodes' stores.
  *
- * Owns:    the table; copies handed out are borrowed until the next call that changes it.
+ * What nodes hold is soft state, learned from the Agents' inventories and from the answers to our
+ * own calls, and never trusted blindly. The manifest of each visible version (core/manifest.h) lies
+ * beside its shards: it is written after whoever made the version was answered, what is missing is
+ * written by the next sweep, and what belongs to no version goes as an orphan.
+ *
+ * Owns:    the table of copies, what L3 said of its pool, what the last sweep has seen.
  * Threads: the Controller's loop.
- * Errors:  none: what can't be remembered is learned again from the next inventory.
+ * Errors:  none: what can't be remembered or written is done again by the next inventory or sweep.
  * Units:   bytes, seconds, ms.
- * Limits:  none.
+ * Limits:  256 drops under way at a node, 16 manifests under way.
  */
-#ifndef HL_CONTROLLER_COPIES_H
-#define HL_CONTROLLER_COPIES_H
+#ifndef HL_CONTROLLER_COPIES_COPIES_H
+#define HL_CONTROLLER_COPIES_COPIES_H
 
-#include <uthash.h>
+#include <stdbool.h>
 
 #include "api/types.h"
 #include "base/id.h"
-#include "core/route.h"
+#include "rpc/controller_calls.h"
 
 struct hl_controller;
+struct hl_model_rec;
 struct hl_shard_rec;
+struct hl_version_rec;
 struct node;
 
-/* A copy in a node's L1 or L2. */
-struct copy {
-    struct hl_id id;
-    struct node *node;
-    enum hl_api_tier tier;
-    int dropping; /* ordered to go: counts for nobody */
-    unsigned round;
-    struct copy *next;
-    struct hl_api_copy info; /* but for id, tier and node, which are above; texts lie behind it */
-    char texts[];
-};
+/* importing: whether an import is running, whose shards nobody knows yet. */
+hl_status copies_create(struct hl_controller *c,
+                        bool (*importing)(const struct hl_controller *c)) HL_CHECK;
+void copies_fini(struct hl_controller *c);
+/* Ask L3 how its pool is; begin a sweep when one is due. */
+void pool_tick(struct hl_controller *c);
+/* Ask the nodes that have changed what they hold; drop what nobody knows. */
+void copies_tick(struct hl_controller *c);
 
-struct holding {
-    struct hl_id id;
-    struct copy *copies;
-    int gone;            /* the shard was removed: copies are to be dropped */
-    uint64_t unknown_ns; /* since when the catalogue does not know it, 0 = it does */
-    UT_hash_handle hh;
-};
+/* ---- copies ---- */
 
 /* Where a copy lies: the L3 host (node NULL) or a node. */
 struct place {
@@ -55,18 +53,38 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
 /* The shard with those of its copies that can be read now; it borrows from the catalogue. */
 struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_rec *s,
                                  struct hl_arena *arena);
-/* An answer of a node's Agent. */
-void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy);
-/* The copies of that kind are not there (any more). */
-void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
-                   const char *device);
-void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, int on);
+/* The node's Agent is a new one: its inventory is asked for again, whatever its epoch. */
+void copies_relist(struct node *n);
 /* None of the node's copies counts any more. */
 void copies_forget_node(struct hl_controller *c, struct node *n);
-/* The shard was removed: its copies go wherever they are, now or when their node is back. */
-void copies_remove(struct hl_controller *c, struct hl_id id);
-/* Ask the nodes that have changed what they hold; drop what nobody knows. */
-void copies_tick(struct hl_controller *c);
-void copies_fini(struct hl_controller *c);
+
+/* ---- pool and archive ---- */
+
+/* What L3 last said of its pool; NULL: it does not answer. Borrowed until the next answer. */
+const struct hl_api_pool_info *pool_info(const struct hl_controller *c);
+/* ClusterInfo.l3State. */
+const char *pool_state(const struct hl_controller *c);
+/* The L3 daemon has an L4. */
+bool pool_has_archive(const struct hl_controller *c);
+/* Free shards and manifests in pool, archive and nodes; failures are left to the sweep. */
+void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
+/* Something may have to be archived: don't wait for gc.interval. */
+void sweep_soon(struct hl_controller *c);
+/* The version is visible: write its manifest, and don't wait. */
+void manifest_write(struct hl_controller *c, const struct hl_version_rec *v);
+/* Those of the versions that are going: a list of ids that the caller frees, NULL without
+ * memory: then they go as orphans. number -1: all of the model. */
+struct hl_id *manifests_of(const struct hl_model_rec *m, int64_t number, size_t *count);
+/* Tell L3 which shards were read through its mapping. */
+void archive_touch(struct hl_controller *c, const struct hl_api_access_report_list *reports);
+
+void method_get_shard(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_get_shard_params *p);
+void method_copy_shard(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_copy_shard_params *p);
+void method_drop_copy(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_drop_copy_params *p);
+void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_report_bad_copy_params *p);
 
 #endif

@@ -1,6 +1,6 @@
 /* What an order does next follows from where the copy is and where it is to be: the steps of
  * core/copyplan.h, carried out by whoever owns the memory. */
-#include "controller/copies/copy_task.h"
+#include "controller/copies/copy_task_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "controller/controller_private.h"
+#include "controller/copies/copies_private.h"
 #include "core/copyplan.h"
 
 #define SLACK_MS 2000 /* an Agent's own deadline comes first */
@@ -55,10 +55,11 @@ static struct endpoint endpoint_of(const struct hl_controller *c, const struct p
         return (struct endpoint){n->host_id, n->agent_address, n->data_address, n->migrate_address,
                                  n->store_socket};
     }
-    if (c->pool == NULL)
+    if (c->copies->pool == NULL)
         return (struct endpoint){"", c->opts.l3_address, "", "", ""};
-    return (struct endpoint){c->pool->host_id, c->opts.l3_address, c->pool->data_address,
-                             c->pool->data_address, c->pool->socket_path};
+    return (struct endpoint){c->copies->pool->host_id, c->opts.l3_address,
+                             c->copies->pool->data_address, c->copies->pool->data_address,
+                             c->copies->pool->socket_path};
 }
 
 /* As the plan sees it; it borrows from the place. */
@@ -68,7 +69,7 @@ static struct hl_copy_place plan_place(const struct hl_controller *c, const stru
         .tier = p->tier, .node = p->node, .host = endpoint_of(c, p).host_id, .device = p->device};
 }
 
-int place_same(const struct place *a, const struct place *b)
+bool place_same(const struct place *a, const struct place *b)
 {
     struct hl_copy_place x = {a->tier, a->node, "", a->device},
                          y = {b->tier, b->node, "", b->device};

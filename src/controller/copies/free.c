@@ -1,8 +1,6 @@
 /* Shards that belong to nothing any more leave the pool and the archive. */
 #include "base/log.h"
-#include "controller/controller_private.h"
-#include "controller/copies/claim.h"
-#include "controller/copies/copies.h"
+#include "controller/copies/copies_private.h"
 
 static void free_answered(struct hl_controller *c, hl_status st, const char *text)
 {

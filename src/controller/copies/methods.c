@@ -5,8 +5,9 @@
 
 #include "base/log.h"
 #include "base/plane.h"
-#include "controller/controller_private.h"
-#include "controller/copies/copy_task.h"
+#include "controller/copies/copies_private.h"
+#include "controller/copies/copy_task_private.h"
+#include "core/route.h"
 
 #define PLACES_MAX       1024
 #define ROUTES_MAX       4096
@@ -104,15 +105,15 @@ static enum hl_route_link link_between(struct hl_controller *c, const struct nod
     if (from->node != NULL) {
         host = from->node->info.host_id;
         data = from->node->info.data_address;
-    } else if (c->pool != NULL) {
-        host = c->pool->host_id;
-        data = c->pool->data_address;
+    } else if (c->copies->pool != NULL) {
+        host = c->copies->pool->host_id;
+        data = c->copies->pool->data_address;
     }
     if (host[0] != '\0' && strcmp(host, n->info.host_id) == 0)
         return HL_LINK_HERE;
     if (data[0] == '\0')
         return HL_LINK_NONE;
-    return n->rdma ? HL_LINK_RDMA : HL_LINK_TCP;
+    return n->store.rdma ? HL_LINK_RDMA : HL_LINK_TCP;
 }
 
 /* tier: the node's device memory where that is the target, else NULL. */
@@ -184,7 +185,7 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
         return;
     }
     size_t n = copies_places(c, s->id, HL_API_TIER_L1, places, PLACES_MAX);
-    for (const struct node *node = c->nodes; node != NULL; node = node->hh.next)
+    for (const struct node *node = nodes_first(c); node != NULL; node = node->hh.next)
         if (node_ready(node))
             add_routes(c, node, places, n < PLACES_MAX ? n : PLACES_MAX, &r.routes, arena);
     r.shard = copies_shard(c, s, arena);

@@ -5,32 +5,24 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
-#include "controller/copies/copies.h"
+#include "controller/copies/copies_private.h"
 
-void note_orphan(struct hl_controller *c, struct hl_id id, int archived)
+void note_orphan(struct hl_controller *c, struct hl_id id, bool archived)
 {
     struct orphan *o;
-    HASH_FIND(hh, c->orphans, &id, sizeof(id), o);
+    HASH_FIND(hh, c->copies->orphans, &id, sizeof(id), o);
     if (o == NULL) {
         o = calloc(1, sizeof(*o));
         if (o == NULL)
             return;
         o->id = id;
-        o->seen = (struct hl_orphan){
-            .since_ns = hl_now_ns(), .since_ms = hl_wall_ms(), .first_round = c->sweep_round};
-        HASH_ADD(hh, c->orphans, id, sizeof(id), o);
+        o->seen = (struct hl_orphan){.since_ns = hl_now_ns(),
+                                     .since_ms = hl_wall_ms(),
+                                     .first_round = c->copies->sweep_round};
+        HASH_ADD(hh, c->copies->orphans, id, sizeof(id), o);
     }
-    o->archived = archived || (o->archived && o->seen.round == c->sweep_round);
-    o->seen.round = c->sweep_round;
-}
-
-static int import_running_now(const struct hl_controller *c)
-{
-    for (const struct import *im = c->imports; im != NULL; im = im->hh.next)
-        if (import_running(im))
-            return 1;
-    return 0;
+    o->archived = archived || (o->archived && o->seen.round == c->copies->sweep_round);
+    o->seen.round = c->copies->sweep_round;
 }
 
 static void orphan_freed(struct hl_controller *c, hl_status st, const char *text)
@@ -76,13 +68,13 @@ static void free_orphan(struct hl_controller *c, const struct orphan *o)
 
 void settle_orphans(struct hl_controller *c)
 {
-    const struct hl_sweep sweep = {.round = c->sweep_round,
+    const struct hl_sweep sweep = {.round = c->copies->sweep_round,
                                    .now_ns = hl_now_ns(),
                                    .now_ms = hl_wall_ms(),
                                    .grace_ns = (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS,
-                                   .importing = import_running_now(c)};
+                                   .importing = c->copies->importing(c)};
     struct orphan *o, *next;
-    HASH_ITER (hh, c->orphans, o, next) {
+    HASH_ITER (hh, c->copies->orphans, o, next) {
         /* a commit may have come after its page was read */
         bool is_known = hl_catalog_shard(&c->catalog, o->id) != NULL;
         enum hl_orphan_fate fate = hl_sweep_orphan(&o->seen, is_known, &sweep, &c->catalog);
@@ -90,7 +82,7 @@ void settle_orphans(struct hl_controller *c)
             continue;
         if (fate == HL_ORPHAN_FREED)
             free_orphan(c, o);
-        HASH_DEL(c->orphans, o);
+        HASH_DEL(c->copies->orphans, o);
         free(o);
     }
 }
@@ -98,8 +90,8 @@ void settle_orphans(struct hl_controller *c)
 void orphans_fini(struct hl_controller *c)
 {
     struct orphan *o, *next;
-    HASH_ITER (hh, c->orphans, o, next) {
-        HASH_DEL(c->orphans, o);
+    HASH_ITER (hh, c->copies->orphans, o, next) {
+        HASH_DEL(c->copies->orphans, o);
         free(o);
     }
 }

@@ -1,20 +1,28 @@
 /* What is known of the L3 daemon's pool; sweep.c keeps it. */
-#include <string.h>
+#include "controller/copies/copies_private.h"
 
-#include "controller/controller_private.h"
-
-int pool_has_archive(const struct hl_controller *c)
+const struct hl_api_pool_info *pool_info(const struct hl_controller *c)
 {
-    for (size_t i = 0; c->pool != NULL && i < c->pool->tiers.count; i++)
-        if (c->pool->tiers.items[i].tier == HL_API_TIER_L4)
-            return 1;
-    return 0;
+    return c->copies->pool;
+}
+
+void sweep_soon(struct hl_controller *c)
+{
+    c->copies->sweep_ns = 0;
+}
+
+bool pool_has_archive(const struct hl_controller *c)
+{
+    for (size_t i = 0; c->copies->pool != NULL && i < c->copies->pool->tiers.count; i++)
+        if (c->copies->pool->tiers.items[i].tier == HL_API_TIER_L4)
+            return true;
+    return false;
 }
 
 const char *pool_state(const struct hl_controller *c)
 {
-    if (c->pool == NULL)
-        return c->l3_state;
+    if (c->copies->pool == NULL)
+        return c->copies->l3_state;
     return c->claim.state == CLAIM_OK        ? "ready"
            : c->claim.state == CLAIM_REFUSED ? c->claim.why
                                              : "L3 has not said yet whose its pool is";

@@ -3,12 +3,12 @@
  * with a claim (claim.h): what is not this cluster's is looked at and left alone. It runs as soon
  * as the L3 daemon answers, and then every gc.interval. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
-#include "controller/copies/copies.h"
+#include "controller/copies/copies_private.h"
 #include "core/manifest.h"
 
 #define SWEEP_PAGE 4096
@@ -16,7 +16,7 @@
 static void ask_page(struct hl_controller *c, uint64_t cursor);
 
 /* One shard that L3 has, in its pool or in its archive. */
-static void note_extent(struct hl_controller *c, const struct hl_api_extent *extent, int archived)
+static void note_extent(struct hl_controller *c, const struct hl_api_extent *extent, bool archived)
 {
     struct hl_id id;
     if (hl_id_parse(extent->id, &id) != HL_OK)
@@ -31,9 +31,9 @@ static void note_extent(struct hl_controller *c, const struct hl_api_extent *ext
         return;
     }
     if (archived)
-        s->archive_round = c->sweep_round;
+        s->archive_round = c->copies->sweep_round;
     else
-        s->seen_round = c->sweep_round;
+        s->seen_round = c->copies->sweep_round;
     *(archived ? &c->claim.known_archived : &c->claim.known_pooled) += 1;
 }
 
@@ -41,8 +41,8 @@ static void settle_lost(struct hl_controller *c)
 {
     unsigned lost = 0;
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
-        s->missed = hl_sweep_missed(s->missed, s->seen_round, c->sweep_round);
-        s->archived = s->archive_round == c->sweep_round;
+        s->missed = hl_sweep_missed(s->missed, s->seen_round, c->copies->sweep_round);
+        s->archived = s->archive_round == c->copies->sweep_round;
         bool has_copies = s->missed >= 2 && copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0;
         bool lost_now = hl_sweep_is_lost(s->missed, has_copies);
         lost += lost_now && !s->lost;
@@ -56,7 +56,7 @@ static void settle_lost(struct hl_controller *c)
 
 static void end_sweep(struct hl_controller *c)
 {
-    c->sweeping = 0;
+    c->copies->sweeping = false;
     if (c->claim.comparing) {
         claim_compared(c);
         return;
@@ -68,14 +68,14 @@ static void end_sweep(struct hl_controller *c)
     settle_lost(c);
     if (claim_ok(c, NULL, 0))
         archive_behind(c);
-    hl_debug("sweep ended round=%u claim=%s", c->sweep_round,
+    hl_debug("sweep ended round=%u claim=%s", c->copies->sweep_round,
              hl_api_claim_state_name(claim_state(c)));
 }
 
 static void ask_archived(struct hl_controller *c, uint64_t cursor);
 
 static void note_page(struct hl_controller *c, const struct hl_api_extent_list *extents,
-                      int archived)
+                      bool archived)
 {
     for (size_t i = 0; i < extents->count; i++)
         note_extent(c, &extents->items[i], archived);
@@ -93,7 +93,7 @@ static void on_archived_page(void *arg, hl_status st, const char *text,
         return;
     }
     if (st != HL_OK) {
-        c->sweeping = 0;
+        c->copies->sweeping = false;
         return;
     }
     note_page(c, &r->extents, 1);
@@ -119,7 +119,7 @@ static void on_page(void *arg, hl_status st, const char *text,
     if (controller_stopped(c))
         return;
     if (st != HL_OK) { /* try again at the next sweep; nothing is judged by half an inventory */
-        c->sweeping = 0;
+        c->copies->sweeping = false;
         return;
     }
     note_page(c, &r->extents, 0);
@@ -141,37 +141,37 @@ static void ask_page(struct hl_controller *c, uint64_t cursor)
 
 static void sweep_claimed(struct hl_controller *c, hl_status st)
 {
-    if (!c->sweep_waits)
+    if (!c->copies->sweep_waits)
         return;
-    c->sweep_waits = 0;
-    if (st == HL_OK && c->pool != NULL)
+    c->copies->sweep_waits = false;
+    if (st == HL_OK && c->copies->pool != NULL)
         ask_page(c, 0);
     else
-        c->sweeping = 0;
+        c->copies->sweeping = false;
 }
 
 static void begin_sweep(struct hl_controller *c)
 {
-    if (c->pool == NULL || c->sweeping ||
-        (c->sweep_ns != 0 &&
-         hl_now_ns() - c->sweep_ns <= (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS))
+    if (c->copies->pool == NULL || c->copies->sweeping ||
+        (c->copies->sweep_ns != 0 &&
+         hl_now_ns() - c->copies->sweep_ns <= (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS))
         return;
-    c->sweeping = 1;
-    c->sweep_waits = 1;
-    c->sweep_round++;
-    c->sweep_ns = hl_now_ns();
+    c->copies->sweeping = true;
+    c->copies->sweep_waits = true;
+    c->copies->sweep_round++;
+    c->copies->sweep_ns = hl_now_ns();
     c->claim.answered = sweep_claimed;
     claim_ask(c);
 }
 
 static void pool_lost(struct hl_controller *c, const char *text)
 {
-    if (c->pool != NULL || c->l3_state[0] == '\0')
+    if (c->copies->pool != NULL || c->copies->l3_state[0] == '\0')
         hl_warn("L3 does not answer address=%s error=\"%s\"", c->opts.l3_address, text);
-    c->pool = NULL;
-    hl_arena_fini(&c->pool_arena);
+    c->copies->pool = NULL;
+    hl_arena_fini(&c->copies->pool_arena);
     claim_forget(c);
-    snprintf(c->l3_state, sizeof(c->l3_state), "%s", text);
+    snprintf(c->copies->l3_state, sizeof(c->copies->l3_state), "%s", text);
 }
 
 static void on_pool_info(void *arg, hl_status st, const char *text,
@@ -181,7 +181,7 @@ static void on_pool_info(void *arg, hl_status st, const char *text,
     struct hl_arena arena = {0};
     if (controller_stopped(c))
         return;
-    c->pool_asked = 0;
+    c->copies->pool_asked = false;
     struct hl_api_pool_info *pool = hl_arena_alloc(&arena, sizeof(*pool));
     if (st == HL_OK)
         st = pool == NULL ? HL_ENOMEM : hl_api_copy(&hl_api_pool_info_type, &r->pool, &arena, pool);
@@ -190,23 +190,23 @@ static void on_pool_info(void *arg, hl_status st, const char *text,
         pool_lost(c, r != NULL ? "out of memory for what L3 says of its pool" : text);
         return;
     }
-    if (c->pool == NULL || strcmp(c->pool->incarnation, pool->incarnation) != 0) {
+    if (c->copies->pool == NULL || strcmp(c->copies->pool->incarnation, pool->incarnation) != 0) {
         hl_info("L3 is ready address=%s pool=%s shards=%" PRIu64, c->opts.l3_address, pool->uuid,
                 pool->shards);
         claim_forget(c);
-        c->sweep_ns = 0;
+        c->copies->sweep_ns = 0;
     }
-    hl_arena_fini(&c->pool_arena);
-    hl_arena_move(&c->pool_arena, &arena);
-    c->pool = pool;
-    snprintf(c->l3_state, sizeof(c->l3_state), "ready");
+    hl_arena_fini(&c->copies->pool_arena);
+    hl_arena_move(&c->copies->pool_arena, &arena);
+    c->copies->pool = pool;
+    snprintf(c->copies->l3_state, sizeof(c->copies->l3_state), "ready");
     begin_sweep(c);
 }
 
 void pool_tick(struct hl_controller *c)
 {
-    if (!c->pool_asked) {
-        c->pool_asked = 1;
+    if (!c->copies->pool_asked) {
+        c->copies->pool_asked = true;
         controller_hold(c);
         hl_call_l3_pool_info_async(c->l3, &(struct hl_api_l3_pool_info_params){0},
                                    c->opts.rpc_timeout_ms, c->opts.loop, on_pool_info, c);
@@ -214,8 +214,25 @@ void pool_tick(struct hl_controller *c)
     begin_sweep(c);
 }
 
-void pool_fini(struct hl_controller *c)
+/* ---- the state of this wing ------------------------------------------------------------------ */
+
+hl_status copies_create(struct hl_controller *c, bool (*importing)(const struct hl_controller *c))
 {
-    c->pool = NULL;
-    hl_arena_fini(&c->pool_arena);
+    c->copies = calloc(1, sizeof(*c->copies));
+    if (c->copies == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the table of copies");
+    c->copies->importing = importing;
+    return HL_OK;
+}
+
+void copies_fini(struct hl_controller *c)
+{
+    if (c->copies == NULL)
+        return;
+    holdings_fini(c);
+    orphans_fini(c);
+    manifests_fini(c);
+    hl_arena_fini(&c->copies->pool_arena);
+    free(c->copies);
+    c->copies = NULL;
 }

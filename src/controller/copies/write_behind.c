@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/copies/copies_private.h"
 
 #define BATCH 256
 
@@ -15,12 +15,12 @@ static void on_archived(void *arg, hl_status st, const char *text,
     (void)r;
     if (controller_stopped(c))
         return;
-    c->archiving = 0;
+    c->copies->archiving = false;
     if (st == HL_OK) {
-        c->archive_complained = 0;
-        c->sweep_ns = 0; /* is there more? */
-    } else if (!c->archive_complained) {
-        c->archive_complained = 1;
+        c->copies->archive_complained = false;
+        c->copies->sweep_ns = 0; /* is there more? */
+    } else if (!c->copies->archive_complained) {
+        c->copies->archive_complained = true;
         hl_warn("not everything is archived yet, each sweep tries again error=\"%s\"", text);
     }
 }
@@ -28,8 +28,8 @@ static void on_archived(void *arg, hl_status st, const char *text,
 void archive_behind(struct hl_controller *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    if (c->archiving || c->pool == NULL ||
-        c->pool->archive_mode != HL_API_ARCHIVE_MODE_WRITE_BEHIND)
+    if (c->copies->archiving || c->copies->pool == NULL ||
+        c->copies->pool->archive_mode != HL_API_ARCHIVE_MODE_WRITE_BEHIND)
         return;
     struct hl_api_text_list ids = {.items = hl_arena_array(&arena, BATCH, sizeof(*ids.items))};
     if (ids.items == NULL)
@@ -44,7 +44,7 @@ void archive_behind(struct hl_controller *c)
     manifests_not_archived(c, &ids, BATCH, &arena);
     if (ids.count == 0 || hl_arena_failed(&arena))
         return;
-    c->archiving = 1;
+    c->copies->archiving = true;
     controller_hold(c);
     hl_call_l3_archive_async(c->l3, &(struct hl_api_l3_archive_params){ids},
                              c->opts.copy_timeout_ms, c->opts.loop, on_archived, c);

@@ -24,7 +24,7 @@ static bool has_rank(const struct hl_api_container_status *status, int rank)
 static struct node *find_past(struct hl_controller *c, const struct job *j,
                               const struct log_ask *ask, const char **container)
 {
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
         for (size_t i = 0; i < n->report.containers.count; i++) {
             const struct hl_api_container_status *status = &n->report.containers.items[i];
             if (job_owns_container(status, j, ask->attempt) && has_rank(status, ask->rank)) {

@@ -219,6 +219,23 @@ void jobs_node_back(struct hl_controller *c, struct node *n)
     }
 }
 
+static bool may_run(const struct job *j, const struct node *n)
+{
+    for (int i = 0; i < j->run.container_count; i++)
+        if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING &&
+            strcmp(j->run.containers[i].node, n->name) == 0)
+            return true;
+    return false;
+}
+
+bool jobs_need_node(const struct hl_controller *c, const struct node *n)
+{
+    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        if (!hl_job_state_ended(j->run.state) && may_run(j, n))
+            return true;
+    return false;
+}
+
 /* Give up the first node that has been silent for longer than the job waits. The others follow
  * with the next ticks. */
 static void give_up_silent_node(struct job *j)
@@ -297,7 +314,7 @@ static void forget_container(struct hl_controller *c, struct node *n, const char
 static void forget_containers(const struct job *j)
 {
     struct hl_controller *c = j->controller;
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+    for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
         for (size_t i = 0; node_ready(n) && i < n->report.containers.count; i++) {
             const char *id = n->report.containers.items[i].id;
             char job[HL_JOB_ID_MAX + 1];
@@ -346,8 +363,8 @@ static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec,
 {
     (void)id;
     (void)attempt;
-    HL_TRY(hl_plan_make(spec, &c->cluster, out));
-    if (c->cluster.count == 0 || nodes_expected(c))
+    HL_TRY(hl_plan_make(spec, nodes_cluster(c), out));
+    if (nodes_cluster(c)->count == 0 || nodes_expected(c))
         (*out)->never = 0; /* an Agent may come yet */
     return HL_OK;
 }

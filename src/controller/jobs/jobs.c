@@ -112,11 +112,11 @@ static void job_place(struct job *j)
     j->starting = calloc((size_t)plan->container_count + 1, 1);
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
-    hl_plan_mark(plan, &c->cluster, 1);
+    hl_plan_mark(plan, nodes_cluster(c), 1);
     j->marked = 1;
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
     if (j->run.plan != plan) { /* refused: not taken over */
-        hl_plan_mark(plan, &c->cluster, 0);
+        hl_plan_mark(plan, nodes_cluster(c), 0);
         j->marked = 0;
         hl_plan_free(plan);
     }
@@ -127,7 +127,7 @@ static void job_release(struct job *j)
 {
     int ended = hl_job_state_ended(j->run.state);
     if (j->marked) {
-        hl_plan_mark(j->run.plan, &j->controller->cluster, 0);
+        hl_plan_mark(j->run.plan, nodes_cluster(j->controller), 0);
         j->marked = 0;
         j->controller->slots_changed = 1;
     }
@@ -366,4 +366,10 @@ void jobs_tick(struct hl_controller *c)
         if (!hl_job_state_ended(j->run.state) || !job_is_saved(j))
             job_tick(j, slots_changed);
     }
+}
+
+void jobs_shift(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms)
+{
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        hl_jobrun_shift(&j->run, paused_ms, stepped_ms);
 }

@@ -51,7 +51,7 @@ static int first_failed(const struct hl_controller *c, const struct job *j, int 
 {
     int64_t first_ms = INT64_MAX;
     int rank = -1;
-    for (const struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+    for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
         for (size_t i = 0; i < n->report.containers.count; i++) {
             const struct hl_api_container_status *status = &n->report.containers.items[i];
             if (job_owns_container(status, j, attempt))

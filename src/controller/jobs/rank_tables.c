@@ -30,7 +30,7 @@ static hl_status table_text(const struct job *j, const char *format, char **out)
 {
     enum hl_ranktable_format f = HL_RANKTABLE_V2;
     HL_TRY(hl_ranktable_format_parse(format, &f));
-    return hl_ranktable_plan_text(j->run.plan, &j->controller->cluster, j->id, f, out);
+    return hl_ranktable_plan_text(j->run.plan, nodes_cluster(j->controller), j->id, f, out);
 }
 
 /* "" when there is none: the ranks then wait for it, and the log says why. */

@@ -1,19 +1,16 @@
-/* What is over is not kept for ever: the oldest ended jobs and the nodes that stay away leave
- * memory and store, by number and by age. What something that exists still names stays: a job whose
- * versions can be loaded or whose log is being read, a node that a job's containers may be on. */
+/* Ended jobs are not kept for ever: the oldest leave memory and store, by number and by age. What
+ * something that exists still names stays: a job whose versions can be loaded or whose log is being
+ * read. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies/copies.h"
 #include "core/retention.h"
 
 #define ROUND_MAX 256                /* in one batch: the loop does other things too */
 #define READER_NS (60 * HL_NS_PER_S) /* a log that was asked for so recently is being read */
-
-/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static int has_version(const struct hl_controller *c, const struct job *j)
 {
@@ -99,7 +96,7 @@ static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *lis
     return HL_OK;
 }
 
-static void keep_jobs(struct hl_controller *c)
+void jobs_retain(struct hl_controller *c)
 {
     struct hl_ended *ended =
         c->forgetting_jobs ? NULL : calloc(HASH_COUNT(c->jobs) + 1, sizeof(*ended));
@@ -123,102 +120,4 @@ static void keep_jobs(struct hl_controller *c)
     if (n > 0 && forget_jobs(c, ended, n) != HL_OK)
         hl_error("ended jobs were not forgotten error=\"%s\"", hl_error_text());
     free(ended);
-}
-
-/* ---- nodes ----------------------------------------------------------------------------------- */
-
-struct forgetting {
-    struct hl_controller *c;
-    char name[sizeof(((struct node *)0)->name)];
-};
-
-static void on_node_deleted(void *arg, hl_status st, const char *text)
-{
-    struct forgetting f = *(struct forgetting *)arg;
-    free(arg);
-    if (controller_stopped(f.c))
-        return;
-    struct node *n = node_find(f.c, f.name);
-    if (n == NULL)
-        return;
-    n->forgetting = false;
-    if (st != HL_OK) {
-        hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, text);
-        return;
-    }
-    if (!n->lost) /* it came back; its record was written after this */
-        return;
-    hl_info("lost node is forgotten node=%s", n->name);
-    hl_cluster_remove(&f.c->cluster, n->name);
-    copies_forget_node(f.c, n);
-    HASH_DEL(f.c->nodes, n);
-    n->gone = 1;
-    n->next_gone = f.c->gone;
-    f.c->gone = n;
-}
-
-/* Take a lost node out of store, plan and copies. */
-static void node_forget(struct hl_controller *c, struct node *n)
-{
-    struct forgetting *f = n->forgetting ? NULL : calloc(1, sizeof(*f));
-    if (f == NULL)
-        return; /* the next round */
-    f->c = c;
-    snprintf(f->name, sizeof(f->name), "%s", n->name);
-    n->forgetting = true;
-    if (node_write(n, NULL, on_node_deleted, f) == HL_OK)
-        return;
-    hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, hl_error_text());
-    n->forgetting = false;
-    free(f);
-}
-
-static int may_run(const struct job *j, const struct node *n)
-{
-    for (int i = 0; i < j->run.container_count; i++)
-        if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING &&
-            strcmp(j->run.containers[i].node, n->name) == 0)
-            return 1;
-    return 0;
-}
-
-static bool node_is_needed(void *arg, const void *item)
-{
-    const struct hl_controller *c = arg;
-    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (!hl_job_state_ended(j->run.state) && may_run(j, item))
-            return true;
-    return false;
-}
-
-static void keep_nodes(struct hl_controller *c)
-{
-    struct hl_ended *lost = calloc(HASH_COUNT(c->nodes) + 1, sizeof(*lost));
-    const struct hl_retention rule = {.keep = (size_t)c->opts.nodes_keep,
-                                      .age_ms = c->opts.nodes_keep_age_ms,
-                                      .round = ROUND_MAX};
-    size_t count = 0;
-    if (lost == NULL)
-        return;
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
-        if (n->lost) {
-            lost[count] =
-                (struct hl_ended){.item = n, .since_ms = n->lost_steady_ms, .order = count};
-            count++;
-        }
-    size_t n = hl_retention_choose(lost, count, &rule, controller_steady_ms(c), node_is_needed, c);
-    for (size_t i = 0; i < n; i++)
-        node_forget(c, lost[i].item);
-    free(lost);
-}
-
-void retention_tick(struct hl_controller *c)
-{
-    nodes_bury(c);
-    if (hl_now_ns() - c->retention_ns < (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS)
-        return;
-    c->retention_ns = hl_now_ns();
-    drop_stale_versions(c);
-    keep_jobs(c);
-    keep_nodes(c);
 }

@@ -92,7 +92,7 @@ void jobs_resume(struct hl_controller *c)
     HASH_SORT(c->jobs, by_seq);
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
         if (j->run.slots_held && j->run.plan != NULL) {
-            hl_plan_mark(j->run.plan, &c->cluster, 1);
+            hl_plan_mark(j->run.plan, nodes_cluster(c), 1);
             j->marked = 1;
         }
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next)

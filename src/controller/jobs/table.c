@@ -126,3 +126,52 @@ bool job_attempt_is_over(const struct job *j, int attempt)
 {
     return attempt < j->run.attempt || hl_job_state_ended(j->run.state);
 }
+
+/* ---- jobs as users of versions --------------------------------------------------------------- */
+
+static struct version_user version_user(const struct job *j)
+{
+    return (struct version_user){.job = j->id,
+                                 .state = j->run.state,
+                                 .attempt = j->run.attempt,
+                                 .over = hl_job_state_ended(j->run.state)};
+}
+
+bool jobs_find_writer(const struct hl_controller *c, const char *id, struct version_user *out)
+{
+    struct job *j;
+    HASH_FIND_STR(c->jobs, id, j);
+    if (j != NULL)
+        *out = version_user(j);
+    return j != NULL;
+}
+
+static bool is_newest_visible(const struct hl_version_rec *v)
+{
+    struct hl_version_rec *newest;
+    if (hl_catalog_version(v->model, -1, &newest) == HL_OK)
+        return newest == v;
+    hl_error_clear();
+    return false;
+}
+
+/* The job's ranks load the version, or would after a restart. */
+static bool job_needs_version(const struct job *j, const struct hl_version_rec *v)
+{
+    if (hl_job_state_ended(j->run.state) || strcmp(j->spec.model, v->model->name) != 0)
+        return false;
+    return v->number == j->load_version || v->number == j->spec.model_version ||
+           is_newest_visible(v);
+}
+
+bool jobs_find_reader(const struct hl_controller *c, const struct hl_version_rec *v,
+                      struct version_user *out)
+{
+    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+        if (!job_needs_version(j, v))
+            continue;
+        *out = version_user(j);
+        return true;
+    }
+    return false;
+}

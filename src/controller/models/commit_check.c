@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/controller_private.h"
+#include "controller/models/models_private.h"
 
 struct hl_api_text_list commit_check_ids(const struct hl_version_rec *v,
                                          const struct hl_api_shard_list *named,

@@ -7,7 +7,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+#include "controller/models/models_private.h"
 #include "os/loop.h"
 
 #define IMPORT_POLL_MS    50
@@ -17,6 +18,14 @@
 bool import_running(const struct import *im)
 {
     return im->progress.state == HL_API_IMPORT_STATE_RUNNING;
+}
+
+bool imports_running(const struct hl_controller *c)
+{
+    for (const struct import *im = c->models->imports; im != NULL; im = im->hh.next)
+        if (import_running(im))
+            return true;
+    return false;
 }
 
 struct hl_api_import_summary import_summary(const struct import *im)
@@ -56,7 +65,7 @@ static void import_set_progress(struct import *im, const struct hl_api_import_pr
 
 static void import_free(struct hl_controller *c, struct import *im)
 {
-    HASH_DEL(c->imports, im);
+    HASH_DEL(c->models->imports, im);
     hl_arena_fini(&im->request_arena);
     hl_arena_fini(&im->progress_arena);
     hl_arena_fini(&im->result_arena);
@@ -66,7 +75,7 @@ static void import_free(struct hl_controller *c, struct import *im)
 void imports_fini(struct hl_controller *c)
 {
     struct import *im, *next;
-    HASH_ITER (hh, c->imports, im, next) {
+    HASH_ITER (hh, c->models->imports, im, next) {
         import_free(c, im);
     }
 }
@@ -74,7 +83,7 @@ void imports_fini(struct hl_controller *c)
 static struct import *import_find(struct hl_controller *c, const char *id)
 {
     struct import *im;
-    HASH_FIND_STR(c->imports, id, im);
+    HASH_FIND_STR(c->models->imports, id, im);
     return im;
 }
 
@@ -130,7 +139,7 @@ static void import_done(struct change *ch, hl_status st)
         hl_arena_fini(&im->progress_arena);
         hl_arena_move(&im->progress_arena, &im->result_arena);
         im->progress = im->result;
-        ch->c->sweep_ns = 0; /* it may have to be archived */
+        sweep_soon(ch->c); /* it may have to be archived */
         manifest_write(ch->c, ic->version);
         hl_info("model imported name=%s shards=%zu seconds=%.3f", im->request.name,
                 ic->version->shard_count, im->progress.seconds);
@@ -165,7 +174,7 @@ static void on_import_progress(void *arg, hl_status st, const char *text,
     struct import *im = arg;
     if (controller_stopped(im->controller))
         return;
-    im->polling = 0;
+    im->polling = false;
     if (st == HL_OK) {
         im->heard_ns = im->controller->listening.listened_ns;
         if (r->progress.state == HL_API_IMPORT_STATE_DONE) {
@@ -198,27 +207,27 @@ static void ask_l3(struct hl_controller *c, struct import *im)
         hl_call_l3_cancel_import_async(c->l3, &(struct hl_api_l3_cancel_import_params){im->id},
                                        c->opts.rpc_timeout_ms, c->opts.loop, on_cancel_told, c);
     }
-    im->polling = 1;
+    im->polling = true;
     controller_hold(c);
     hl_call_l3_import_progress_async(c->l3, &(struct hl_api_l3_import_progress_params){im->id},
                                      c->opts.rpc_timeout_ms, c->opts.loop, on_import_progress, im);
 }
 
-void imports_tick(void *controller)
+static void imports_tick(void *controller)
 {
     struct hl_controller *c = controller;
     struct import *im, *next;
-    int running = 0;
-    HASH_ITER (hh, c->imports, im, next) {
+    bool running = false;
+    HASH_ITER (hh, c->models->imports, im, next) {
         if (!import_running(im))
             continue;
-        running = 1;
+        running = true;
         if (!im->polling && !im->finishing)
             ask_l3(c, im);
     }
     if (!running) {
-        hl_timer_destroy(c->import_tick);
-        c->import_tick = NULL;
+        hl_timer_destroy(c->models->import_tick);
+        c->models->import_tick = NULL;
     }
 }
 
@@ -229,7 +238,7 @@ static void on_import_started(void *arg, hl_status st, const char *text,
     (void)r;
     if (controller_stopped(im->controller))
         return;
-    im->polling = 0;
+    im->polling = false;
     if (st != HL_OK)
         import_fail(im, st, text);
 }
@@ -238,8 +247,8 @@ static void on_import_started(void *arg, hl_status st, const char *text,
 static void forget_old_imports(struct hl_controller *c)
 {
     struct import *im, *next;
-    HASH_ITER (hh, c->imports, im, next) {
-        if (HASH_COUNT(c->imports) < IMPORTS_MAX)
+    HASH_ITER (hh, c->models->imports, im, next) {
+        if (HASH_COUNT(c->models->imports) < IMPORTS_MAX)
             return;
         if (!import_running(im) && !im->polling && !im->finishing)
             import_free(c, im);
@@ -260,7 +269,7 @@ static hl_status check_request(struct hl_controller *c, const struct hl_api_impo
             "model '%s' exists already; `helios model rm %s` or import under another name", name,
             name);
     struct import *im, *next;
-    HASH_ITER (hh, c->imports, im, next) {
+    HASH_ITER (hh, c->models->imports, im, next) {
         if (import_running(im) && strcmp(im->request.name, name) == 0)
             return hl_fail(HL_EBUSY, "model '%s' is being imported right now", name);
     }
@@ -290,7 +299,7 @@ static hl_status import_new(struct hl_controller *c, const struct hl_api_import_
                                                    .error = "",
                                                    .error_status = "",
                                                    .config = ""};
-    HASH_ADD_STR(c->imports, id, im);
+    HASH_ADD_STR(c->models->imports, id, im);
     *out = im;
     return HL_OK;
 }
@@ -300,12 +309,13 @@ static void import_start(struct hl_controller *c, struct import *im)
     const struct hl_id_text cluster = claim_cluster(c);
     const struct hl_api_l3_import_model_params p = {im->request, cluster.s};
     hl_info("import begins name=%s dir=%s", im->request.name, im->request.dir);
-    im->polling = 1;
+    im->polling = true;
     controller_hold(c);
     hl_call_l3_import_model_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                   on_import_started, im);
-    if (c->import_tick == NULL && hl_timer_create(c->opts.loop, IMPORT_POLL_MS, IMPORT_POLL_MS,
-                                                  imports_tick, c, &c->import_tick) != HL_OK)
+    if (c->models->import_tick == NULL &&
+        hl_timer_create(c->opts.loop, IMPORT_POLL_MS, IMPORT_POLL_MS, imports_tick, c,
+                        &c->models->import_tick) != HL_OK)
         hl_error("%s", hl_error_text());
 }
 
@@ -346,7 +356,7 @@ void method_cancel_import(void *arg, struct hl_rpc_call *call,
 {
     struct hl_controller *c = controller_enter(arg);
     struct import *im, *next, *found = NULL;
-    HASH_ITER (hh, c->imports, im, next) {
+    HASH_ITER (hh, c->models->imports, im, next) {
         if (import_running(im) && !im->finishing &&
             (strcmp(im->id, p->id) == 0 || strcmp(im->request.name, p->id) == 0))
             found = im;
@@ -358,7 +368,7 @@ void method_cancel_import(void *arg, struct hl_rpc_call *call,
                              p->id));
         return;
     }
-    found->cancelled = 1;
+    found->cancelled = true;
     hl_info("import is cancelled name=%s", found->request.name);
     hl_reply_controller_cancel_import(call,
                                       &(struct hl_api_controller_cancel_import_results){found->id});

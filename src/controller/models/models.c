@@ -1,9 +1,14 @@
 /* Models: what there is, and how it is removed. */
+#include "controller/models/models.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+#include "controller/damaged.h"
+#include "controller/models/models_private.h"
+#include "os/loop.h"
 
 void method_list_models(void *arg, struct hl_rpc_call *call,
                         const struct hl_api_controller_list_models_params *p)
@@ -13,8 +18,10 @@ void method_list_models(void *arg, struct hl_rpc_call *call,
     struct hl_api_controller_list_models_results r = {0};
     (void)p;
     r.models.items = hl_arena_array(arena, HASH_COUNT(c->catalog.models), sizeof(*r.models.items));
-    r.imports.items = hl_arena_array(arena, HASH_COUNT(c->imports), sizeof(*r.imports.items));
-    for (struct import *im = c->imports; im != NULL && r.imports.items != NULL; im = im->hh.next)
+    r.imports.items =
+        hl_arena_array(arena, HASH_COUNT(c->models->imports), sizeof(*r.imports.items));
+    for (struct import *im = c->models->imports; im != NULL && r.imports.items != NULL;
+         im = im->hh.next)
         if (import_running(im))
             r.imports.items[r.imports.count++] = import_summary(im);
     for (struct hl_model_rec *m = c->catalog.models; m != NULL && r.models.items != NULL;
@@ -38,24 +45,6 @@ void method_get_model(void *arg, struct hl_rpc_call *call,
     hl_reply_controller_get_model(call, &r);
 }
 
-static int is_newest_visible(const struct hl_version_rec *v)
-{
-    struct hl_version_rec *newest;
-    if (hl_catalog_version(v->model, -1, &newest) == HL_OK)
-        return newest == v;
-    hl_error_clear();
-    return 0;
-}
-
-/* The job's ranks load the version, or would after a restart. */
-static int job_needs(const struct job *j, const struct hl_version_rec *v)
-{
-    if (hl_job_state_ended(j->run.state) || strcmp(j->spec.model, v->model->name) != 0)
-        return 0;
-    return v->number == j->load_version || v->number == j->spec.model_version ||
-           is_newest_visible(v);
-}
-
 static hl_status check_unused(const struct hl_controller *c, const struct hl_version_rec *v)
 {
     if (v->state == HL_API_VERSION_STATE_OPEN)
@@ -64,14 +53,13 @@ static hl_status check_unused(const struct hl_controller *c, const struct hl_ver
                        " of '%s' is being written by job '%s': %d of %d ranks have committed; "
                        "`helios model rm --force` removes it all the same",
                        v->number, v->model->name, v->job, v->committed_count, v->world);
-    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (job_needs(j, v))
-            return hl_fail(HL_EBUSY,
-                           "version %" PRId64
-                           " of '%s' is used by job '%s', which is %s; wait or `helios cancel "
-                           "%s`, or remove it all the same with `helios model rm --force`",
-                           v->number, v->model->name, j->id, hl_api_job_state_name(j->run.state),
-                           j->id);
+    struct version_user j;
+    if (c->models->users->find_reader(c, v, &j))
+        return hl_fail(HL_EBUSY,
+                       "version %" PRId64
+                       " of '%s' is used by job '%s', which is %s; wait or `helios cancel %s`, or "
+                       "remove it all the same with `helios model rm --force`",
+                       v->number, v->model->name, j.job, hl_api_job_state_name(j.state), j.job);
     return HL_OK;
 }
 
@@ -145,4 +133,33 @@ void method_remove_model(void *arg, struct hl_rpc_call *call,
     r->call = call;
     r->p = p;
     change_start(c, &r->change);
+}
+
+/* ---- the state of this wing ------------------------------------------------------------------ */
+
+hl_status models_create(struct hl_controller *c, const struct version_users *users)
+{
+    c->models = calloc(1, sizeof(*c->models));
+    if (c->models == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the table of imports");
+    c->models->users = users;
+    return HL_OK;
+}
+
+void models_stop(struct hl_controller *c)
+{
+    if (c->models == NULL)
+        return;
+    hl_timer_destroy(c->models->import_tick);
+    c->models->import_tick = NULL;
+}
+
+void models_fini(struct hl_controller *c)
+{
+    if (c->models == NULL)
+        return;
+    imports_fini(c);
+    recover_fini(c);
+    free(c->models);
+    c->models = NULL;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "controller/copies/copies.h"
 #include "controller/models/recover_private.h"
 
 #define PAGE           4096
@@ -32,14 +33,14 @@ static void recovery_free(struct recovery *r)
 
 void recover_fini(struct hl_controller *c)
 {
-    if (c->recovery != NULL)
-        recovery_free(c->recovery);
-    c->recovery = NULL;
+    if (c->models->recovery != NULL)
+        recovery_free(c->models->recovery);
+    c->models->recovery = NULL;
 }
 
 static void recovery_end(struct recovery *r, hl_status st, const char *text)
 {
-    r->c->recovery = NULL;
+    r->c->models->recovery = NULL;
     if (st == HL_OK)
         hl_reply_controller_recover(r->call, &(struct hl_api_controller_recover_results){
                                                  recover_info(r, hl_rpc_call_arena(r->call))});
@@ -289,7 +290,7 @@ static void on_taken(void *arg, hl_status st, const char *text)
     } else {
         hl_info("state recovered cluster=%s revision=%" PRIu64, claim_cluster(c).s,
                 c->claim.revision);
-        c->sweep_ns = 0;
+        sweep_soon(c);
         recovery_end(r, HL_OK, NULL);
     }
 }
@@ -397,11 +398,11 @@ static struct hl_id choose_cluster(const struct hl_controller *c)
 static hl_status recovery_check(const struct hl_controller *c, bool dry)
 {
     char why[sizeof(c->claim.why)];
-    if (c->recovery != NULL)
+    if (c->models->recovery != NULL)
         return hl_fail(HL_EBUSY, "a recovery is under way; try again when it has ended");
-    if (c->pool == NULL)
+    if (pool_info(c) == NULL)
         return hl_fail(HL_EUNAVAIL, "nothing can be recovered while L3 is silent: %.200s",
-                       c->l3_state);
+                       pool_state(c));
     if (dry)
         return HL_OK;
     if (claim_ok(c, why, sizeof(why)))
@@ -429,6 +430,6 @@ void method_recover(void *arg, struct hl_rpc_call *call,
     r->dry = p->dry_run;
     r->discard = p->discard;
     r->cluster = choose_cluster(c);
-    c->recovery = r;
+    c->models->recovery = r;
     ask_list(r, POOLED, 0);
 }

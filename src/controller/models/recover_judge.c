@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "controller/models/recover_private.h"
+#include "core/json.h"
 
 #define GROUPS_MAX 4096 /* lines of what is left */
 

@@ -5,7 +5,7 @@
 
 #include <uthash.h>
 
-#include "controller/controller_private.h"
+#include "controller/models/models_private.h"
 #include "core/manifest.h"
 
 /* One shard or manifest, wherever it is. */

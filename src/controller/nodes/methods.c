@@ -1,23 +1,24 @@
-/* What Agents tell: registrations, heartbeats, and by their silence that a node is lost. Jobs,
- * copies and rank tables hear of it from here. */
+/* What Agents tell: registrations, heartbeats, and by their silence that a node is lost. Others
+ * hear of it by the node_events. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/damaged.h"
+#include "controller/nodes/nodes_private.h"
 
 static void node_seen(struct node *n)
 {
-    int was_lost = n->lost;
+    bool was_lost = n->lost;
     n->seen_ns = n->controller->listening.listened_ns;
     n->seen_ms = hl_wall_ms();
-    n->lost = 0;
+    n->lost = false;
     n->lost_ms = 0;
     if (was_lost) {
         hl_info("node is back node=%s", n->name);
-        jobs_node_back(n->controller, n);
+        n->controller->nodes->events->back(n->controller, n);
     }
 }
 
@@ -33,7 +34,7 @@ static void hold_for_damaged(struct hl_controller *c, struct node *n,
                 "`helios cancel JOB` ends that node=%s container=%s",
                 n->name, id);
     n->held = id != NULL;
-    hl_cluster_set_ready(&c->cluster, n->name, !n->held && node_ready(n));
+    hl_cluster_set_ready(&c->nodes->cluster, n->name, !n->held && node_ready(n));
     c->slots_changed |= !n->held;
 }
 
@@ -52,8 +53,7 @@ static void node_report(struct hl_controller *c, struct node *n,
                 hl_error_text());
     }
     hold_for_damaged(c, n, &report->containers);
-    jobs_containers(c, n, &report->containers);
-    purge_orphans(c, n, &report->containers);
+    c->nodes->events->reported(c, n, &report->containers);
 }
 
 /* Whether both are one text that is known. */
@@ -98,13 +98,11 @@ static hl_status register_written(const struct registration *r)
     }
     snprintf(n->incarnation, sizeof(n->incarnation), "%s", info->incarnation);
     node_seen(n);
-    n->listed = 0;
-    n->list_again = 1;
     hl_info("node registered node=%s slots=%zu address=%s", n->name, info->slots.count,
             info->agent_address);
-    hl_cluster_set_ready(&c->cluster, n->name, 1);
-    c->slots_changed = 1;
-    rank_tables_node(c, n->name);
+    hl_cluster_set_ready(&c->nodes->cluster, n->name, 1);
+    c->slots_changed = true;
+    c->nodes->events->registered(c, n);
     node_report(c, n,
                 &(struct hl_api_controller_heartbeat_params){.telemetry = n->report.telemetry,
                                                              .containers = r->p->containers,
@@ -212,56 +210,21 @@ static void save_loss(struct hl_controller *c, struct node *n)
 
 static void node_lose(struct hl_controller *c, struct node *n)
 {
-    n->lost = 1;
+    n->lost = true;
     n->incarnation[0] = '\0'; /* it must register again */
-    hl_cluster_set_ready(&c->cluster, n->name, 0);
+    hl_cluster_set_ready(&c->nodes->cluster, n->name, 0);
     hl_warn("node is lost node=%s silent_ms=%" PRId64, n->name, node_silent_ms(n));
     if (n->lost_ms == 0) { /* else it was lost before this start */
         n->lost_ms = hl_wall_ms();
         n->lost_steady_ms = controller_steady_ms(c);
         save_loss(c, n);
     }
-    jobs_node_silent(c, n);
+    c->nodes->events->silent(c, n);
 }
 
 void nodes_tick(struct hl_controller *c)
 {
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
+    for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
         if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
             node_lose(c, n);
-}
-
-static struct hl_api_node_state node_state(const struct hl_controller *c, const struct node *n,
-                                           struct hl_arena *arena)
-{
-    const struct hl_api_slot_list *own = &n->info.slots;
-    struct hl_api_slot_state *slots = hl_arena_array(arena, own->count, sizeof(*slots));
-    for (size_t i = 0; slots != NULL && i < own->count; i++) {
-        char container[HL_JOB_ID_MAX + 24];
-        slots[i].numa_id = own->items[i].numa_id;
-        jobs_slot_holder(c, n->name, slots[i].numa_id, &slots[i].job, container, sizeof(container));
-        slots[i].container = hl_arena_strdup(arena, container);
-    }
-    struct hl_api_node_state state = {.node = n->info,
-                                      .state = node_ready(n) ? HL_API_NODE_LIFE_READY
-                                                             : HL_API_NODE_LIFE_LOST,
-                                      .last_heartbeat_ms = n->seen_ms,
-                                      .telemetry = n->report.telemetry,
-                                      .slots = {slots, own->count}};
-    state.node.tiers = n->report.tiers;
-    state.node.store_epoch = n->store_epoch;
-    return state;
-}
-
-void method_list_nodes(void *arg, struct hl_rpc_call *call,
-                       const struct hl_api_controller_list_nodes_params *p)
-{
-    struct hl_controller *c = controller_enter(arg);
-    struct hl_arena *arena = hl_rpc_call_arena(call);
-    struct hl_api_controller_list_nodes_results r = {0};
-    (void)p;
-    r.nodes.items = hl_arena_array(arena, HASH_COUNT(c->nodes), sizeof(*r.nodes.items));
-    for (const struct node *n = c->nodes; r.nodes.items != NULL && n != NULL; n = n->hh.next)
-        r.nodes.items[r.nodes.count++] = node_state(c, n, arena);
-    hl_reply_controller_list_nodes(call, &r);
 }

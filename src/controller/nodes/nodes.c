@@ -1,20 +1,48 @@
 /* The table of nodes: who was ever there, where its Agent answers, what it reported last. A node is
  * remembered over a Controller restart so that its running containers are not taken for lost before
  * it had the time to register again. */
+#include "controller/nodes/nodes.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "controller/controller_private.h"
+#include "controller/commits.h"
+#include "controller/nodes/nodes_private.h"
+#include "core/json.h"
 
-struct node *node_find(struct hl_controller *c, const char *name)
+hl_status nodes_create(struct hl_controller *c, const struct node_events *events)
+{
+    c->nodes = calloc(1, sizeof(*c->nodes));
+    if (c->nodes == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the table of nodes");
+    c->nodes->events = events;
+    return HL_OK;
+}
+
+struct node *nodes_first(const struct hl_controller *c)
+{
+    return c->nodes->table;
+}
+
+unsigned nodes_count(const struct hl_controller *c)
+{
+    return HASH_COUNT(c->nodes->table);
+}
+
+struct hl_cluster *nodes_cluster(const struct hl_controller *c)
+{
+    return &c->nodes->cluster;
+}
+
+struct node *node_find(const struct hl_controller *c, const char *name)
 {
     struct node *n;
-    HASH_FIND_STR(c->nodes, name, n);
+    HASH_FIND_STR(c->nodes->table, name, n);
     return n;
 }
 
-int node_ready(const struct node *n)
+bool node_ready(const struct node *n)
 {
     return n->seen_ns != 0 && !n->lost && n->incarnation[0] != '\0';
 }
@@ -24,12 +52,12 @@ int64_t node_silent_ms(const struct node *n)
     return (int64_t)((n->controller->listening.listened_ns - n->seen_ns) / HL_NS_PER_MS);
 }
 
-int nodes_expected(const struct hl_controller *c)
+bool nodes_expected(const struct hl_controller *c)
 {
-    for (const struct node *n = c->nodes; n != NULL; n = n->hh.next)
+    for (const struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
         if (!n->lost && n->incarnation[0] == '\0')
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static void node_free(struct node *n)
@@ -40,43 +68,51 @@ static void node_free(struct node *n)
     free(n);
 }
 
-void nodes_disconnect(struct hl_controller *c)
+static void node_disconnect(struct node *n)
 {
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        hl_rpc_peer_close(n->agent);
-        n->agent = NULL;
-    }
-    for (struct node *n = c->gone; n != NULL; n = n->next_gone) {
-        hl_rpc_peer_close(n->agent);
-        n->agent = NULL;
-    }
+    hl_rpc_peer_close(n->agent);
+    n->agent = NULL;
 }
 
-static void nodes_reap(struct hl_controller *c)
+void nodes_disconnect(struct hl_controller *c)
 {
-    while (c->gone != NULL) {
-        struct node *n = c->gone;
-        c->gone = n->next_gone;
+    if (c->nodes == NULL)
+        return;
+    for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
+        node_disconnect(n);
+    for (struct node *n = c->nodes->gone; n != NULL; n = n->next_gone)
+        node_disconnect(n);
+}
+
+static void gone_free(struct hl_controller *c)
+{
+    while (c->nodes->gone != NULL) {
+        struct node *n = c->nodes->gone;
+        c->nodes->gone = n->next_gone;
         hl_rpc_peer_close(n->agent);
         node_free(n);
     }
 }
 
-void nodes_bury(struct hl_controller *c)
+void nodes_reap(struct hl_controller *c)
 {
     if (c->refs == 1) /* calls hold pointers to nodes */
-        nodes_reap(c);
+        gone_free(c);
 }
 
 void nodes_fini(struct hl_controller *c)
 {
     struct node *n, *next;
-    HASH_ITER (hh, c->nodes, n, next) {
-        HASH_DEL(c->nodes, n);
+    if (c->nodes == NULL)
+        return;
+    HASH_ITER (hh, c->nodes->table, n, next) {
+        HASH_DEL(c->nodes->table, n);
         node_free(n);
     }
-    nodes_reap(c);
-    hl_cluster_fini(&c->cluster);
+    gone_free(c);
+    hl_cluster_fini(&c->nodes->cluster);
+    free(c->nodes);
+    c->nodes = NULL;
 }
 
 hl_status node_write(struct node *n, const json_t *record, hl_store_written done, void *arg)
@@ -105,7 +141,7 @@ static hl_status node_set_info(struct hl_controller *c, struct node *n,
         hl_rpc_peer_close(n->agent);
         n->agent = agent;
     }
-    HL_TRY(hl_cluster_put(&c->cluster, info));
+    HL_TRY(hl_cluster_put(&c->nodes->cluster, info));
     hl_arena_fini(&n->info_arena);
     hl_arena_move(&n->info_arena, &arena);
     n->info = kept;
@@ -133,7 +169,7 @@ hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
         free(n);
         return st;
     }
-    HASH_ADD_STR(c->nodes, name, n);
+    HASH_ADD_STR(c->nodes->table, name, n);
     *out = n;
     return HL_OK;
 }
@@ -161,8 +197,8 @@ hl_status nodes_load(struct hl_controller *c, const json_t *record)
     n->seen_ms = hl_json_int(record, "seenMs", 0);
     int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
     n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
-    hl_cluster_set_ready(&c->cluster, n->name, 0); /* until it registers again */
-    n->seen_ns = c->listening.listened_ns;         /* gets a whole node_lost_ms to show up */
+    hl_cluster_set_ready(&c->nodes->cluster, n->name, 0); /* until it registers again */
+    n->seen_ns = c->listening.listened_ns;                /* gets a whole node_lost_ms to show up */
     return HL_OK;
 }
 

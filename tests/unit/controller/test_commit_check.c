@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "controller/controller_private.h"
+#include "controller/models/models_private.h"
 #include "unit/controller/catalog_rig.h"
 
 #define FOUND_MAX 4

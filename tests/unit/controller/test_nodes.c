@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "controller/controller_private.h"
+#include "controller/damaged.h"
+#include "controller/nodes/nodes_private.h"
+#include "core/jobstate.h"
 
 #define SECOND HL_NS_PER_S
 
@@ -13,54 +15,58 @@ static struct node *put(struct hl_controller *c, struct node *n, const char *nam
     *n = (struct node){.controller = c, .seen_ns = c->listening.listened_ns};
     snprintf(n->name, sizeof(n->name), "%s", name);
     snprintf(n->incarnation, sizeof(n->incarnation), "boot-1");
-    HASH_ADD_STR(c->nodes, name, n);
+    HASH_ADD_STR(c->nodes->table, name, n);
     return n;
 }
 
 TEST(a_node_is_ready_when_it_has_registered_and_is_not_lost)
 {
-    struct hl_controller c = {.listening.listened_ns = 100 * SECOND};
+    struct nodes nodes = {0};
+    struct hl_controller c = {.nodes = &nodes, .listening.listened_ns = 100 * SECOND};
     struct node a, b;
     put(&c, &a, "a");
     put(&c, &b, "b");
     assert_ptr_equal(node_find(&c, "b"), &b);
     assert_null(node_find(&c, "c"));
     assert_true(node_ready(&a));
-    a.lost = 1;
+    a.lost = true;
     assert_false(node_ready(&a));
     b.incarnation[0] = '\0'; /* known from the store, not back yet */
     assert_false(node_ready(&b));
-    HASH_CLEAR(hh, c.nodes);
+    HASH_CLEAR(hh, nodes.table);
 }
 
 TEST(a_job_may_yet_get_slots_while_a_remembered_node_is_awaited)
 {
-    struct hl_controller c = {.listening.listened_ns = 100 * SECOND};
+    struct nodes nodes = {0};
+    struct hl_controller c = {.nodes = &nodes, .listening.listened_ns = 100 * SECOND};
     struct node a, b;
     put(&c, &a, "a");
     put(&c, &b, "b");
     assert_false(nodes_expected(&c));
     b.incarnation[0] = '\0';
     assert_true(nodes_expected(&c));
-    b.lost = 1; /* given up */
+    b.lost = true; /* given up */
     assert_false(nodes_expected(&c));
-    HASH_CLEAR(hh, c.nodes);
+    HASH_CLEAR(hh, nodes.table);
 }
 
 TEST(silence_is_counted_only_while_the_controller_listens)
 {
-    struct hl_controller c = {.listening.listened_ns = 100 * SECOND};
+    struct nodes nodes = {0};
+    struct hl_controller c = {.nodes = &nodes, .listening.listened_ns = 100 * SECOND};
     struct node a;
     put(&c, &a, "a");
     assert_int_equal(node_silent_ms(&a), 0);
     c.listening.listened_ns += 7 * SECOND; /* what passed while it slept is not in it */
     assert_int_equal(node_silent_ms(&a), 7000);
-    HASH_CLEAR(hh, c.nodes);
+    HASH_CLEAR(hh, nodes.table);
 }
 
 TEST(a_container_is_reported_once_with_its_last_state)
 {
-    struct hl_controller c = {0};
+    struct nodes nodes = {0};
+    struct hl_controller c = {.nodes = &nodes};
     struct node a;
     put(&c, &a, "a");
     const char *ids[] = {"j-1.1.0", "j-1.1.1", "j-1.1.0"};
@@ -77,7 +83,7 @@ TEST(a_container_is_reported_once_with_its_last_state)
     assert_int_equal(node_reported(&a, "j-1.1.1")->state, HL_API_CONTAINER_STATE_RUNNING);
     assert_null(node_reported(&a, "j-1.2.0"));
     hl_arena_fini(&a.report_arena);
-    HASH_CLEAR(hh, c.nodes);
+    HASH_CLEAR(hh, nodes.table);
 }
 
 static bool holds(const struct hl_controller *c, const char *id, enum hl_api_container_state state)

@@ -1,4 +1,4 @@
-/* controller/copies/claim.h - may this Controller change the pool and the archive that it finds?
+/* controller/claim.h - may this Controller change the pool and the archive that it finds?
  *
  * The cluster has an id, made with the Controller's state, and the catalogue a revision that grows
  * with every durable change of it. L3 keeps both beside its shards. A Controller whose state was

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "controller/controller_private.h"
 #include "controller/copies/copies.h"
+#include "controller/service/service_private.h"
 #include "os/loop.h"
 
 #define TICK_MS 500
@@ -42,6 +43,52 @@ static const struct hl_controller_handlers handlers = {
     .rank_table = method_rank_table,
 };
 
+static void on_node_registered(struct hl_controller *c, struct node *n)
+{
+    copies_relist(n);
+    rank_tables_node(c, n->name);
+}
+
+static void on_node_reported(struct hl_controller *c, struct node *n,
+                             const struct hl_api_container_status_list *containers)
+{
+    jobs_containers(c, n, containers);
+    purge_orphans(c, n, containers);
+}
+
+static const struct node_events node_events = {
+    .registered = on_node_registered,
+    .reported = on_node_reported,
+    .silent = jobs_node_silent,
+    .back = jobs_node_back,
+    .needed = jobs_need_node,
+    .forgotten = copies_forget_node,
+};
+
+static const struct version_users version_users = {
+    .find_writer = jobs_find_writer,
+    .find_reader = jobs_find_reader,
+};
+
+static hl_status wings_create(struct hl_controller *c)
+{
+    HL_TRY(nodes_create(c, &node_events));
+    HL_TRY(copies_create(c, imports_running));
+    return models_create(c, &version_users);
+}
+
+/* What is over is not kept for ever. */
+static void retention_tick(struct hl_controller *c)
+{
+    nodes_reap(c);
+    if (hl_now_ns() - c->service->retention_ns < (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS)
+        return;
+    c->service->retention_ns = hl_now_ns();
+    drop_stale_versions(c);
+    jobs_retain(c);
+    nodes_retain(c);
+}
+
 static void on_tick(void *arg)
 {
     struct hl_controller *c = arg;
@@ -60,13 +107,10 @@ static void controller_destroy(struct hl_controller *c)
     jobs_fini(c);
     copies_fini(c);
     nodes_fini(c);
-    imports_fini(c);
-    pool_fini(c);
-    orphans_fini(c);
+    models_fini(c);
     json_decref(c->damaged);
-    manifests_fini(c);
-    recover_fini(c);
     hl_catalog_fini(&c->catalog);
+    free(c->service);
     free(c);
 }
 
@@ -79,8 +123,13 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     c->executor = opts->kube != NULL ? &kube_executor : &agents_executor;
     c->refs = 1;
     c->destroy = controller_destroy;
+    c->clocks_shifted = jobs_shift;
     hl_listening_init(&c->listening, 2 * TICK_MS * HL_NS_PER_MS, hl_now_ns(), hl_wall_ms());
-    hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
+    c->service = calloc(1, sizeof(*c->service));
+    hl_status st = c->service != NULL ? wings_create(c)
+                                      : hl_fail(HL_ENOMEM, "out of memory allocating the service");
+    if (st == HL_OK)
+        st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
         st = state_load(c);
     if (st == HL_OK)
@@ -94,7 +143,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
         st = gangs_start(c, opts->kube, &c->gangs);
     c->opts.kube = NULL; /* only borrowed for this */
     if (st == HL_OK)
-        st = hl_timer_create(opts->loop, 0, TICK_MS, on_tick, c, &c->tick);
+        st = hl_timer_create(opts->loop, 0, TICK_MS, on_tick, c, &c->service->tick);
     if (st != HL_OK) {
         hl_controller_stop(c);
         return st;
@@ -108,9 +157,10 @@ void hl_controller_stop(struct hl_controller *c)
 {
     if (c == NULL)
         return;
-    c->closing = 1;
-    hl_timer_destroy(c->tick);
-    hl_timer_destroy(c->import_tick);
+    c->closing = true;
+    if (c->service != NULL)
+        hl_timer_destroy(c->service->tick);
+    models_stop(c);
     if (c->server != NULL)
         hl_rpc_server_close(c->server);
     gangs_stop(c->gangs);
@@ -122,9 +172,4 @@ void hl_controller_stop(struct hl_controller *c)
     hl_store_writer_stop(c->writer); /* what was put is still committed */
     hl_store_close(c->store);
     controller_release(c);
-}
-
-const char *hl_controller_address(const struct hl_controller *c)
-{
-    return hl_rpc_server_address(c->server);
 }

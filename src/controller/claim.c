@@ -4,14 +4,16 @@
  *
  * `seen` goes along: L3 may know of no newer revision than we have told it. A revision whose
  * answer was lost counts as told. */
-#include "controller/copies/claim.h"
+#include "controller/claim.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/core.h"
+#include "core/json.h"
+#include "store/store.h"
 
 #define RECOVER                                                                                    \
     "`helios recover` restores what is missing here, `helios recover --discard` gives it up"

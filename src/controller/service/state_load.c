@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies/claim.h"
+#include "controller/service/service_private.h"
 
 #define SEQ_GAP 1000 /* job numbers left out when nobody knows the last one */
 
@@ -126,7 +126,7 @@ hl_status state_load(struct hl_controller *c)
     note_versions(c);
     settle_seq(c);
     hl_info("state loaded models=%u shards=%u nodes=%u jobs=%u damaged=%zu",
-            HASH_COUNT(c->catalog.models), HASH_COUNT(c->catalog.shards), HASH_COUNT(c->nodes),
+            HASH_COUNT(c->catalog.models), HASH_COUNT(c->catalog.shards), nodes_count(c),
             HASH_COUNT(c->jobs), json_object_size(c->damaged));
     return HL_OK;
 }

@@ -10,8 +10,8 @@
  * Units:   ms.
  * Limits:  ORDER_SOURCES_MAX sources are tried.
  */
-#ifndef HL_CONTROLLER_ORDER_H
-#define HL_CONTROLLER_ORDER_H
+#ifndef HL_CONTROLLER_COPIES_COPY_TASK_PRIVATE_H
+#define HL_CONTROLLER_COPIES_COPY_TASK_PRIVATE_H
 
 #include "controller/copies/copies.h"
 
@@ -35,6 +35,6 @@ struct hl_api_copy_request order_source(struct hl_controller *c, const char *id,
                                         const struct place *from);
 /* "L2 of node-1", "L3" into buf. */
 const char *place_name(const struct place *p, char *buf, size_t cap);
-int place_same(const struct place *a, const struct place *b);
+bool place_same(const struct place *a, const struct place *b);
 
 #endif

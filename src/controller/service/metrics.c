@@ -1,14 +1,19 @@
+/* What ranks report of their reads and transfers, and the Controller's metrics. */
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "conf/conf.h"
 #include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+#include "controller/service/service_private.h"
 
 #define METRICS_MAX ((size_t)4 << 20)
 
 static void take_report(struct hl_controller *c, const struct hl_api_transfer_report *r)
 {
-    struct hl_plane_stats *s = &c->ranks[r->plane];
+    struct hl_plane_stats *s = &c->service->ranks[r->plane];
     hl_path_add(hl_api_operation_name(r->operation), hl_api_route_path_name(r->path),
                 hl_api_route_reason_name(r->reason), r->failed, r->ops, r->bytes);
     s->ops[r->sent] += r->ops;
@@ -31,12 +36,65 @@ static void take_fault(const struct hl_api_fault_report *r)
                 hl_fault_add(causes[i], transports[k], r->count);
 }
 
-void metrics_report(struct hl_controller *c, const struct hl_api_controller_report_access_params *p)
+static void count_path(struct hl_controller *c, const char *path, uint64_t ops, uint64_t bytes)
 {
+    if (path[0] == '\0')
+        return;
+    for (size_t i = 0; i < HL_ARRAY_LEN(c->service->paths); i++) {
+        struct path_count *p = &c->service->paths[i];
+        if (p->path[0] == '\0')
+            snprintf(p->path, sizeof(p->path), "%s", path);
+        if (strcmp(p->path, path) == 0) {
+            p->ops += ops;
+            p->bytes += bytes;
+            return;
+        }
+    }
+}
+
+/* A word of ours, whatever the report holds. */
+static const char *known_path(const struct hl_api_access_report *r)
+{
+    static const char *const paths[] = {"shm", "rdma", "tcp", "emulated"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++)
+        if (strcmp(paths[i], r->path) == 0)
+            return paths[i];
+    return "unknown";
+}
+
+static void report_read(struct hl_controller *c, const struct hl_api_access_report *r)
+{
+    struct hl_id id;
+    char key[HL_CATALOG_KEY_MAX];
+    count_path(c, r->path, r->count, r->bytes);
+    c->service->crc_failures += r->crc_failures;
+    hl_fault_add(r->lost ? "lost" : "crc", known_path(r), r->crc_failures);
+    c->service->crc_retries += r->retries;
+    struct hl_shard_rec *s =
+        hl_id_parse(r->id, &id) == HL_OK ? hl_catalog_shard(&c->catalog, id) : NULL;
+    if (s == NULL)
+        return;
+    s->accesses += r->count;
+    s->last_access_ms = hl_wall_ms();
+    c->service->lost_reads += r->lost;
+    if (r->crc_failures > 0)
+        hl_warn("shard failed its checksum shard=%s id=%s failures=%" PRIu32 " %s",
+                hl_shard_key(s, key, sizeof(key)), hl_id_format(id).s, r->crc_failures,
+                r->lost ? "and stayed bad" : "and was healed by a retry");
+}
+
+void method_report_access(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_report_access_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
     for (size_t i = 0; i < p->transfers.count; i++)
         take_report(c, &p->transfers.items[i]);
     for (size_t i = 0; i < p->faults.count; i++)
         take_fault(&p->faults.items[i]);
+    archive_touch(c, &p->reports);
+    for (size_t i = 0; i < p->reports.count; i++)
+        report_read(c, &p->reports.items[i]);
+    hl_reply_controller_report_access(call, &(struct hl_api_controller_report_access_results){0});
 }
 
 static void count_jobs(struct hl_controller *c, struct hl_buf *out)
@@ -53,18 +111,18 @@ static void count_jobs(struct hl_controller *c, struct hl_buf *out)
 hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
 {
     unsigned ready = 0;
-    for (const struct node *n = c->nodes; n != NULL; n = n->hh.next)
-        ready += node_ready(n) != 0;
+    for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next)
+        ready += node_ready(n);
     hl_metric_family(out, "helios_nodes", "gauge", "Nodes by state.");
     (void)hl_buf_printf(out, "helios_nodes{state=\"ready\"} %u\nhelios_nodes{state=\"lost\"} %u\n",
-                        ready, HASH_COUNT(c->nodes) - ready);
+                        ready, nodes_count(c) - ready);
     count_jobs(c, out);
     hl_metric_family(out, "helios_catalogue_shards", "gauge", "Shards that the Controller knows.");
     (void)hl_buf_printf(out, "helios_catalogue_shards %u\n", HASH_COUNT(c->catalog.shards));
     hl_metric_family(out, "helios_pool_refused", "gauge",
                      "1 while L3 lets this Controller change nothing; `helios info` says why.");
     (void)hl_buf_printf(out, "helios_pool_refused %d\n", c->claim.state == CLAIM_REFUSED);
-    hl_plane_families(out, "helios_ranks", c->ranks);
+    hl_plane_families(out, "helios_ranks", c->service->ranks);
     return out->failed ? hl_fail(HL_ENOMEM, "metrics of the Controller") : HL_OK;
 }
 

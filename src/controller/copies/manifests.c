@@ -1,13 +1,11 @@
 /* A manifest's id is made of what it says, so nothing has to be remembered: the sweep asks of each
  * visible version whether its manifest was seen. */
-#include "controller/models/manifests.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/copies/copies_private.h"
 #include "core/manifest.h"
 
 #define MANIFEST_PUTS 16
@@ -22,10 +20,10 @@ struct kept_manifest {
 static struct kept_manifest *manifest_find(struct hl_controller *c, struct hl_id id)
 {
     struct kept_manifest *k;
-    HASH_FIND(hh, c->manifests, &id, sizeof(id), k);
+    HASH_FIND(hh, c->copies->manifests, &id, sizeof(id), k);
     if (k == NULL && (k = calloc(1, sizeof(*k))) != NULL) {
         k->id = id;
-        HASH_ADD(hh, c->manifests, id, sizeof(id), k);
+        HASH_ADD(hh, c->copies->manifests, id, sizeof(id), k);
     }
     return k;
 }
@@ -56,20 +54,21 @@ static void on_written(void *arg, hl_status st, const char *text,
     (void)r;
     if (controller_stopped(c))
         return;
-    c->manifest_puts--;
+    c->copies->manifest_puts--;
     manifest_settle_removed(put);
-    if (st == HL_OK)
-        c->manifest_complained = 0;
-    else if (!c->manifest_complained++)
+    bool again = c->copies->manifest_complained;
+    c->copies->manifest_complained = st != HL_OK;
+    if (st != HL_OK && !again)
         hl_warn("a manifest was not written, each sweep tries again error=\"%s\"", text);
     if (st == HL_OK && pool_has_archive(c))
-        c->sweep_ns = 0; /* it may have to be archived */
+        c->copies->sweep_ns = 0; /* it may have to be archived */
 }
 
 void manifest_write(struct hl_controller *c, const struct hl_version_rec *v)
 {
     HL_AUTO(hl_freep) char *text = NULL;
-    if (!claim_ok(c, NULL, 0) || c->pool == NULL || c->manifest_puts >= MANIFEST_PUTS)
+    if (!claim_ok(c, NULL, 0) || c->copies->pool == NULL ||
+        c->copies->manifest_puts >= MANIFEST_PUTS)
         return; /* the next sweep writes it */
     if (hl_manifest_encode(v, c->claim.cluster, &text) != HL_OK) {
         hl_error("no manifest of %s@%" PRId64 ": %s", v->model->name, v->number, hl_error_text());
@@ -82,16 +81,16 @@ void manifest_write(struct hl_controller *c, const struct hl_version_rec *v)
     const struct hl_api_l3_put_manifest_params p = {.manifest = text, .cluster = cluster.s};
     *put = (struct manifest_put){.c = c, .id = hl_manifest_id(v), .number = v->number};
     snprintf(put->model, sizeof(put->model), "%s", v->model->name);
-    c->manifest_puts++;
+    c->copies->manifest_puts++;
     controller_hold(c);
     hl_call_l3_put_manifest_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_written, put);
 }
 
-void manifests_note(struct hl_controller *c, struct hl_id id, int archived)
+void manifests_note(struct hl_controller *c, struct hl_id id, bool archived)
 {
     struct kept_manifest *k = manifest_find(c, id);
     if (k != NULL)
-        *(archived ? &k->archive_round : &k->pool_round) = c->sweep_round;
+        *(archived ? &k->archive_round : &k->pool_round) = c->copies->sweep_round;
 }
 
 static void settle_version(struct hl_controller *c, const struct hl_version_rec *v)
@@ -99,8 +98,8 @@ static void settle_version(struct hl_controller *c, const struct hl_version_rec 
     struct kept_manifest *k = manifest_find(c, hl_manifest_id(v));
     if (k == NULL)
         return;
-    k->wanted_round = c->sweep_round;
-    if (k->pool_round != c->sweep_round && k->archive_round != c->sweep_round)
+    k->wanted_round = c->copies->sweep_round;
+    if (k->pool_round != c->copies->sweep_round && k->archive_round != c->copies->sweep_round)
         manifest_write(c, v);
 }
 
@@ -117,14 +116,14 @@ void manifests_settle(struct hl_controller *c)
         }
     if (!all_known) /* one that nobody seems to want is what is left of a damaged record */
         return;
-    HASH_ITER (hh, c->manifests, k, next) {
-        if (k->wanted_round == c->sweep_round)
+    HASH_ITER (hh, c->copies->manifests, k, next) {
+        if (k->wanted_round == c->copies->sweep_round)
             continue;
-        if (k->pool_round == c->sweep_round || k->archive_round == c->sweep_round) {
-            note_orphan(c, k->id, k->archive_round == c->sweep_round);
+        if (k->pool_round == c->copies->sweep_round || k->archive_round == c->copies->sweep_round) {
+            note_orphan(c, k->id, k->archive_round == c->copies->sweep_round);
             continue;
         }
-        HASH_DEL(c->manifests, k);
+        HASH_DEL(c->copies->manifests, k);
         free(k);
     }
 }
@@ -132,10 +131,10 @@ void manifests_settle(struct hl_controller *c)
 void manifests_not_archived(const struct hl_controller *c, struct hl_api_text_list *ids, size_t max,
                             struct hl_arena *arena)
 {
-    for (const struct kept_manifest *k = c->manifests; k != NULL && ids->count < max;
+    for (const struct kept_manifest *k = c->copies->manifests; k != NULL && ids->count < max;
          k = k->hh.next)
-        if (k->wanted_round == c->sweep_round && k->pool_round == c->sweep_round &&
-            k->archive_round != c->sweep_round)
+        if (k->wanted_round == c->copies->sweep_round && k->pool_round == c->copies->sweep_round &&
+            k->archive_round != c->copies->sweep_round)
             ids->items[ids->count++] = hl_id_print(k->id, arena);
 }
 
@@ -155,8 +154,8 @@ struct hl_id *manifests_of(const struct hl_model_rec *m, int64_t number, size_t 
 void manifests_fini(struct hl_controller *c)
 {
     struct kept_manifest *k, *next;
-    HASH_ITER (hh, c->manifests, k, next) {
-        HASH_DEL(c->manifests, k);
+    HASH_ITER (hh, c->copies->manifests, k, next) {
+        HASH_DEL(c->copies->manifests, k);
         free(k);
     }
 }

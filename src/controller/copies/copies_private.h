@@ -1,0 +1,94 @@
+/* What the files of this wing share: the table of copies, what L3 said, and the sweep's notes. */
+#ifndef HL_CONTROLLER_COPIES_PRIVATE_H
+#define HL_CONTROLLER_COPIES_PRIVATE_H
+
+#include <uthash.h>
+
+#include "base/arena.h"
+#include "controller/copies/copies.h"
+#include "controller/core.h"
+#include "controller/nodes/nodes.h"
+#include "core/sweep.h"
+
+/* A copy in a node's L1 or L2. */
+struct copy {
+    struct hl_id id;
+    struct node *node;
+    enum hl_api_tier tier;
+    bool dropping; /* ordered to go: counts for nobody */
+    unsigned round;
+    struct copy *next;
+    struct hl_api_copy info; /* but for id, tier and node, which are above; texts lie behind it */
+    char texts[];
+};
+
+struct holding {
+    struct hl_id id;
+    struct copy *copies;
+    bool gone;           /* the shard was removed: copies are to be dropped */
+    uint64_t unknown_ns; /* since when the catalogue does not know it, 0 = it does */
+    UT_hash_handle hh;
+};
+
+struct orphan {
+    struct hl_id id;
+    struct hl_orphan seen;
+    bool archived; /* the archive had it in the last round that saw it */
+    UT_hash_handle hh;
+};
+
+struct kept_manifest;
+
+struct copies {
+    bool (*importing)(const struct hl_controller *c);
+    struct holding *holdings; /* by shard */
+    struct orphan *orphans;
+    struct kept_manifest *manifests; /* by id: of the last sweep */
+    int manifest_puts;               /* under way */
+    bool manifest_complained;        /* of the same trouble only once */
+    struct hl_api_pool_info *pool;   /* as last heard, in pool_arena; NULL = L3 silent */
+    struct hl_arena pool_arena;
+    char l3_state[256];
+    bool pool_asked;
+    bool sweeping;
+    bool sweep_waits; /* for the answer to the claim that it begins with */
+    unsigned sweep_round;
+    uint64_t sweep_ns;
+    bool archiving;          /* a batch is on its way into the archive */
+    bool archive_complained; /* of the same trouble only once */
+};
+
+/* copies.c */
+/* An answer of a node's Agent. */
+void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy);
+/* The copies of that kind are not there (any more). */
+void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
+                   const char *device);
+void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
+/* The shard was removed: its copies go wherever they are, now or when their node is back. */
+void copies_remove(struct hl_controller *c, struct hl_id id);
+void holdings_fini(struct hl_controller *c);
+
+/* write_behind.c */
+/* After a sweep: archive what is not yet, where the L3 daemon wants that. */
+void archive_behind(struct hl_controller *c);
+
+/* orphans.c */
+/* Something in pool or archive that nobody knows; it goes after its grace. */
+void note_orphan(struct hl_controller *c, struct hl_id id, bool archived);
+/* At the end of a sweep: free those whose grace is over. */
+void settle_orphans(struct hl_controller *c);
+void orphans_fini(struct hl_controller *c);
+
+/* manifests.c */
+/* The sweep has seen one, in the pool or in the archive. */
+void manifests_note(struct hl_controller *c, struct hl_id id, bool archived);
+/* The whole inventory was seen: missing ones are written, those of no version are noted as
+ * orphans. */
+void manifests_settle(struct hl_controller *c);
+/* Adds ids of those that are in the pool only, until the list has `max`, for which it has room. */
+void manifests_not_archived(const struct hl_controller *c, struct hl_api_text_list *ids, size_t max,
+                            struct hl_arena *arena);
+void manifests_fini(struct hl_controller *c);
+
+#endif

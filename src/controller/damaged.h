@@ -1,0 +1,31 @@
+/* controller/damaged.h - records of the store that could not be read at the start: jobs of which
+ * nothing but the id is known, models and versions that are left out.
+ *
+ * Owns:    hl_controller.damaged.
+ * Threads: the Controller's loop.
+ * Errors:  a call is rejected with what the store says.
+ * Units:   none.
+ * Limits:  none.
+ */
+#ifndef HL_CONTROLLER_DAMAGED_H
+#define HL_CONTROLLER_DAMAGED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/types.h"
+
+struct hl_controller;
+struct hl_rpc_call;
+
+/* The record of this job is damaged: what it runs is neither known nor to be touched. */
+bool job_is_damaged(const struct hl_controller *c, const char *id);
+/* The id of a container of such a job that runs; NULL: there is none. */
+const char *job_damaged_container(const struct hl_controller *c,
+                                  const struct hl_api_container_status_list *containers);
+/* Give such a job up: its record goes, and the Agents are told to stop its containers. */
+void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call);
+/* A version, or with -1 the model, was removed with its records. */
+void damaged_forget(struct hl_controller *c, const char *model, int64_t version);
+
+#endif

@@ -1,0 +1,77 @@
+/* controller/models/models.h - models and their versions: imported, read, written by gangs,
+ * removed, and recovered from what pool and archive hold.
+ *
+ * Owns:    running and ended imports, the recovery under way. The catalogue is the core's.
+ * Threads: the Controller's loop.
+ * Errors:  calls are rejected with what is wrong and what to do.
+ * Units:   ms, bytes.
+ * Limits:  1000 remembered imports, 10000 shards in one answer, one recovery at a time.
+ */
+#ifndef HL_CONTROLLER_MODELS_MODELS_H
+#define HL_CONTROLLER_MODELS_MODELS_H
+
+#include <stdbool.h>
+
+#include "api/types.h"
+#include "base/status.h"
+#include "rpc/controller_calls.h"
+
+struct hl_controller;
+struct hl_version_rec;
+
+/* A job as one that uses versions. Texts are borrowed until the loop's next turn. */
+struct version_user {
+    const char *job;
+    enum hl_api_job_state state;
+    int attempt;
+    bool over; /* it has ended */
+};
+
+/* What this wing asks of whoever knows jobs. */
+struct version_users {
+    /* The job of that id, which writes versions; false: it is unknown. */
+    bool (*find_writer)(const struct hl_controller *c, const char *job, struct version_user *out);
+    /* A job that is not over and loads the version, or would after a restart; false: none does. */
+    bool (*find_reader)(const struct hl_controller *c, const struct hl_version_rec *v,
+                        struct version_user *out);
+};
+
+/* `users` is borrowed for the Controller's life. */
+hl_status models_create(struct hl_controller *c, const struct version_users *users) HL_CHECK;
+/* No import is followed any more. */
+void models_stop(struct hl_controller *c);
+/* A recovery that is under way is not answered. */
+void models_fini(struct hl_controller *c);
+
+bool imports_running(const struct hl_controller *c);
+/* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
+void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
+/* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
+void drop_stale_versions(struct hl_controller *c);
+
+void method_import_model(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_import_model_params *p);
+void method_import_progress(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_import_progress_params *p);
+void method_cancel_import(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_cancel_import_params *p);
+void method_list_models(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_list_models_params *p);
+void method_get_model(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_get_model_params *p);
+void method_remove_model(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_remove_model_params *p);
+void method_request_shards(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_controller_request_shards_params *p);
+void method_list_shards(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_list_shards_params *p);
+void method_begin_version(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_begin_version_params *p);
+void method_commit_part(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_commit_part_params *p);
+void method_abandon_version(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_abandon_version_params *p);
+void method_recover(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_recover_params *p);
+
+#endif

@@ -1,0 +1,415 @@
+/* Versions that gangs write: begun, committed rank by rank, made visible, given up, dropped. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "controller/copies/copies.h"
+#include "controller/models/models_private.h"
+
+static hl_status find_version(struct hl_controller *c, const char *model, int64_t number,
+                              struct hl_version_rec **out)
+{
+    struct hl_model_rec *m;
+    HL_TRY(hl_catalog_model(&c->catalog, model, &m));
+    return hl_catalog_version(m, number, out);
+}
+
+/* A change of a version: by a call of a rank, or by ourselves (drop). */
+struct version_change {
+    struct change change; /* first */
+    struct hl_rpc_call *call;
+
+    union { /* parameters of the call, valid until it is answered */
+        const struct hl_api_controller_begin_version_params *begin;
+        const struct hl_api_controller_commit_part_params *commit;
+        const struct hl_api_controller_abandon_version_params *abandon;
+    };
+
+    int64_t now_ms;
+    struct hl_version_rec *version; /* found or made */
+    char *model;                    /* drop */
+    int64_t number;                 /* drop */
+    struct hl_id *ids;              /* shards that nobody needs any more */
+    size_t id_count;
+    bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
+    bool looked;    /* L3 has them */
+    struct hl_id *manifests; /* drop */
+    size_t manifest_count;
+};
+
+static void version_change_free(struct version_change *vc)
+{
+    free(vc->model);
+    free(vc->ids);
+    free(vc->manifests);
+    free(vc);
+}
+
+/* Of a call; NULL: it is answered. */
+static struct version_change *version_change_new(struct hl_controller *c, struct hl_rpc_call *call)
+{
+    hl_status st = claim_check(c);
+    struct version_change *vc = st == HL_OK ? calloc(1, sizeof(*vc)) : NULL;
+    if (st == HL_OK && vc == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory for a change of a version");
+    if (st != HL_OK) {
+        reject(call, st);
+        return NULL;
+    }
+    vc->call = call;
+    vc->now_ms = hl_wall_ms();
+    return vc;
+}
+
+static void version_change_start(struct hl_controller *c, struct version_change *vc,
+                                 hl_status (*make)(struct change *),
+                                 void (*done)(struct change *, hl_status))
+{
+    vc->change = (struct change){.make = make, .done = done};
+    change_start(c, &vc->change);
+}
+
+/* A rank of an attempt that is over can't begin a version. */
+static hl_status check_attempt(struct hl_controller *c, const struct hl_version_begin *b)
+{
+    struct version_user j;
+    if (!c->models->users->find_writer(c, b->job, &j) || (!j.over && b->attempt == j.attempt))
+        return HL_OK;
+    return hl_fail(HL_ECONFLICT,
+                   "attempt %d of job '%s' is over and can't begin a version; it is %s in attempt "
+                   "%d",
+                   b->attempt, b->job, hl_api_job_state_name(j.state), j.attempt);
+}
+
+static hl_status begin_make(struct change *ch)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    const struct hl_api_controller_begin_version_params *p = vc->begin;
+    struct hl_version_begin b = {
+        .model = p->model,
+        .job = p->job,
+        .attempt = p->attempt,
+        .step = p->step,
+        .rank = p->rank,
+        .world = p->world,
+        .now_ms = vc->now_ms,
+        .check = p->check,
+    };
+    if (p->token[0] != '\0' && !hl_parse_hex(p->token, 16, &b.token))
+        return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",
+                       p->token);
+    if (b.token == 0) /* it would join whatever is open, and may mix two saves */
+        return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
+                                        "client is older than the Controller; install the same "
+                                        "release");
+    if (!ch->durable)
+        HL_TRY(check_attempt(ch->c, &b));
+    return hl_catalog_begin(&ch->c->catalog, &b, commit_records, ch->c, &vc->version);
+}
+
+static void begin_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    if (st != HL_OK)
+        reject(vc->call, st);
+    else
+        hl_reply_controller_begin_version(
+            vc->call, &(struct hl_api_controller_begin_version_results){vc->version->number,
+                                                                        HL_API_VERSION_STATE_OPEN});
+    version_change_free(vc);
+}
+
+void method_begin_version(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_begin_version_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->begin = p;
+    version_change_start(c, vc, begin_make, begin_done);
+}
+
+/* What a rank put and can't commit any more. */
+static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_list *texts)
+{
+    struct hl_id *ids = calloc(texts->count + 1, sizeof(*ids));
+    size_t n = 0;
+    for (size_t i = 0; ids != NULL && i < texts->count; i++)
+        n += hl_id_parse(texts->items[i], &ids[n]) == HL_OK &&
+             hl_catalog_shard(&c->catalog, ids[n]) == NULL;
+    free_in_pool(c, ids, n);
+    free(ids);
+}
+
+static hl_status abandon_make(struct change *ch)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    struct hl_version_abandon a = {
+        .rank = vc->abandon->rank,
+        .reason = vc->abandon->reason,
+    };
+    HL_TRY(find_version(ch->c, vc->abandon->model, vc->abandon->version, &a.version));
+    return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
+}
+
+static void abandon_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    const struct hl_api_controller_abandon_version_params *p = vc->abandon;
+    if (st != HL_OK) {
+        reject(vc->call, st);
+        version_change_free(vc);
+        return;
+    }
+    hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
+            p->version, p->rank, p->reason);
+    free_in_pool(ch->c, vc->ids, vc->id_count);
+    free_uncommitted(ch->c, &p->ids);
+    hl_reply_controller_abandon_version(vc->call,
+                                        &(struct hl_api_controller_abandon_version_results){0});
+    version_change_free(vc);
+}
+
+void method_abandon_version(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_abandon_version_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->abandon = p;
+    version_change_start(c, vc, abandon_make, abandon_done);
+}
+
+static hl_status drop_make(struct change *ch)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    struct hl_model_rec *m;
+    uint64_t bytes;
+    HL_TRY(hl_catalog_model(&ch->c->catalog, vc->model, &m));
+    free(vc->manifests);
+    vc->manifests = manifests_of(m, vc->number, &vc->manifest_count);
+    return hl_catalog_remove(&ch->c->catalog, m, vc->number, commit_records, ch->c, &vc->ids,
+                             &vc->id_count, &bytes);
+}
+
+static void drop_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    if (st == HL_OK) {
+        free_in_pool(ch->c, vc->manifests, vc->manifest_count);
+        free_in_pool(ch->c, vc->ids, vc->id_count);
+    } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* somebody else has removed it; stopped */
+        hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", vc->model,
+                 vc->number, hl_error_text());
+    }
+    version_change_free(vc);
+}
+
+static bool is_being_dropped(const struct hl_controller *c, const struct hl_version_rec *v)
+{
+    for (const struct change *ch = c->changes; ch != NULL; ch = ch->next) {
+        const struct version_change *vc = (const struct version_change *)ch;
+        if (ch->make == drop_make && vc->number == v->number &&
+            strcmp(vc->model, v->model->name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Have it removed, which waits for the disk. */
+static void drop_version(struct hl_controller *c, const struct hl_version_rec *v)
+{
+    struct version_change *vc = calloc(1, sizeof(*vc));
+    char *model = strdup(v->model->name);
+    if (vc == NULL || model == NULL || c->claim.state == CLAIM_REFUSED) {
+        free(vc);
+        free(model);
+        return; /* a later round finds it again */
+    }
+    vc->model = model;
+    vc->number = v->number;
+    version_change_start(c, vc, drop_make, drop_done);
+}
+
+/* The newest `versions_keep` whole versions of a job stay, and what is newer than the oldest of
+ * them; imports and other jobs' versions always. */
+static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *newest)
+{
+    struct hl_model_rec *m = newest->model;
+    int seen = 0;
+    struct hl_version_rec *next;
+    for (struct hl_version_rec *v = m->versions; v != NULL && c->opts.versions_keep > 0; v = next) {
+        next = v->next;
+        if (v->state != HL_API_VERSION_STATE_VISIBLE || v->world == 0 ||
+            strcmp(v->job, newest->job) != 0)
+            continue;
+        if (seen < c->opts.versions_keep || is_being_dropped(c, v)) {
+            seen += hl_version_whole(v);
+            continue;
+        }
+        hl_info("old version is removed model=%s version=%" PRId64, m->name, v->number);
+        drop_version(c, v);
+    }
+}
+
+static hl_status commit_part_make(struct change *ch);
+static void commit_part_done(struct change *ch, hl_status st);
+
+static void on_looked(void *arg, hl_status st, const char *text,
+                      const struct hl_api_l3_look_results *r)
+{
+    struct version_change *vc = arg;
+    struct hl_controller *c = vc->change.c;
+    struct hl_version_rec *v;
+    if (controller_stopped(c))
+        st = hl_fail(HL_ECANCELED, "the Controller was stopped");
+    else if (st != HL_OK)
+        st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);
+    else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
+        st = commit_check(v, &vc->commit->shards, &r->shards);
+    if (st != HL_OK) {
+        reject(vc->call, st);
+        version_change_free(vc);
+        return;
+    }
+    vc->looked = true;
+    version_change_start(c, vc, commit_part_make, commit_part_done);
+}
+
+static void look_up(struct hl_controller *c, struct version_change *vc)
+{
+    struct hl_arena *arena = hl_rpc_call_arena(vc->call);
+    struct hl_api_text_list ids = commit_check_ids(vc->version, &vc->commit->shards, arena);
+    vc->completes = false;
+    if (hl_arena_failed(arena)) {
+        reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));
+        version_change_free(vc);
+        return;
+    }
+    controller_hold(c);
+    hl_call_l3_look_async(c->l3, &(struct hl_api_l3_look_params){ids}, c->opts.rpc_timeout_ms,
+                          c->opts.loop, on_looked, vc);
+}
+
+static hl_status commit_part_make(struct change *ch)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    struct hl_version_commit p = {
+        .rank = vc->commit->rank,
+        .shards = vc->commit->shards,
+        .meta = vc->commit->meta,
+        .now_ms = vc->now_ms,
+    };
+    HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &p.version));
+    vc->version = p.version;
+    vc->completes = !ch->durable && !vc->looked && hl_catalog_completes(p.version, p.rank);
+    if (vc->completes)
+        return hl_fail(HL_EBUSY, "L3 is asked for the shards first");
+    return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);
+}
+
+static void commit_part_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    struct hl_version_rec *v = vc->version;
+    if (st == HL_EBUSY && vc->completes) {
+        look_up(ch->c, vc);
+        return;
+    }
+    if (st != HL_OK) {
+        reject(vc->call, st);
+        version_change_free(vc);
+        return;
+    }
+    bool visible = v->state == HL_API_VERSION_STATE_VISIBLE;
+    if (visible)
+        hl_info("version visible model=%s version=%" PRId64 " step=%" PRId64 " shards=%zu",
+                v->model->name, v->number, v->step, v->shard_count);
+    hl_reply_controller_commit_part(
+        vc->call, &(struct hl_api_controller_commit_part_results){visible, v->committed_count});
+    if (visible) {
+        manifest_write(ch->c, v);
+        drop_old_versions(ch->c, v);
+        sweep_soon(ch->c);           /* it may have to be archived */
+        ch->c->slots_changed = true; /* a job may wait for a version that is whole */
+    }
+    version_change_free(vc);
+}
+
+void method_commit_part(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_commit_part_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->commit = p;
+    version_change_start(c, vc, commit_part_make, commit_part_done);
+}
+
+/* An open or failed one that is not being dropped. */
+static struct hl_version_rec *find_incomplete(const struct hl_controller *c, const char *job,
+                                              int attempt)
+{
+    for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (v->state != HL_API_VERSION_STATE_VISIBLE && v->attempt < attempt &&
+                strcmp(v->job, job) == 0 && !is_being_dropped(c, v))
+                return v;
+    return NULL;
+}
+
+void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
+{
+    struct hl_version_rec *v;
+    while (!c->closing && (v = find_incomplete(c, job, attempt)) != NULL) {
+        hl_info("incomplete version is dropped model=%s version=%" PRId64 " job=%s committed=%d/%d",
+                v->model->name, v->number, job, v->committed_count, v->world);
+        drop_version(c, v);
+        if (!is_being_dropped(c, v))
+            return; /* refused at once: drop_stale_versions tries again */
+    }
+}
+
+static bool is_written_by_job(const struct hl_controller *c, const struct hl_version_rec *v)
+{
+    struct version_user j;
+    return c->models->users->find_writer(c, v->job, &j) && !j.over;
+}
+
+/* No job of ours, and no begin or commit for the grace period: its writer has died. */
+static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_model_rec *m,
+                                         int64_t now_ms)
+{
+    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+        if (v->state == HL_API_VERSION_STATE_VISIBLE || is_written_by_job(c, v) ||
+            is_being_dropped(c, v))
+            continue;
+        if (v->touched_ms == 0)
+            v->touched_ms = now_ms; /* it was there before this start */
+        if (now_ms - v->touched_ms > c->opts.gc_grace_ms)
+            return v;
+    }
+    return NULL;
+}
+
+void drop_stale_versions(struct hl_controller *c)
+{
+    struct hl_model_rec *m, *next;
+    if (c->claim.state == CLAIM_REFUSED)
+        return;
+    HASH_ITER (hh, c->catalog.models, m, next) {
+        struct hl_version_rec *v = find_stale(c, m, hl_wall_ms());
+        if (v == NULL)
+            continue;
+        hl_warn("incomplete version is dropped, its writer is gone model=%s version=%" PRId64
+                " job=%s committed=%d/%d",
+                m->name, v->number, v->job, v->committed_count, v->world);
+        drop_version(c, v);
+    }
+}

@@ -1,0 +1,119 @@
+/* controller/nodes/nodes.h - the nodes of the cluster: who was ever there, where the Agent answers,
+ * what it reported last, and since when it is silent.
+ *
+ * A node is known by registerNode or from the store. It is ready once it has registered since this
+ * start, lost when it was silent for node_lost_ms, and forgotten when it stayed lost for too long.
+ *
+ *     from the store --register--> ready --silence--> lost --age, number--> forgotten
+ *                                    ^---- register ----'
+ *
+ * Owns:    the nodes, their peers, and the planner's view of their slots (nodes_cluster).
+ * Threads: the Controller's loop.
+ * Errors:  HL_EEXIST another Agent has the name; HL_EINVAL names what is wrong.
+ * Units:   ms; listened ns.
+ * Limits:  a name has 127 bytes.
+ */
+#ifndef HL_CONTROLLER_NODES_NODES_H
+#define HL_CONTROLLER_NODES_NODES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <uthash.h>
+
+#include "api/types.h"
+#include "base/arena.h"
+#include "rpc/controller_calls.h"
+
+struct hl_cluster;
+struct hl_controller;
+struct hl_rpc_peer;
+
+/* What the copies wing remembers of a node's store; nobody else writes it. */
+struct node_store {
+    uint64_t list_epoch;   /* of the inventory under way */
+    uint64_t listed_epoch; /* of the last whole one */
+    unsigned list_round;
+    bool listing, listed, list_again;
+    unsigned drops; /* under way */
+    bool rdma;      /* a copy of it came by one-sided reads */
+};
+
+struct node {
+    char name[128];
+    char incarnation[64];         /* "" = it must register (again) */
+    struct hl_api_node_info info; /* as it registered; tiers and storeEpoch are the report's */
+    struct hl_arena info_arena;
+    json_t *written; /* its record in the store; NULL = not known */
+    /* Its last heartbeat, or what it said at the registration. */
+    struct hl_api_controller_heartbeat_params report;
+    struct hl_arena report_arena;
+    struct hl_rpc_peer *agent;
+    uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
+    int64_t seen_ms;
+    bool lost;
+    int64_t lost_ms;        /* since when, for people */
+    int64_t lost_steady_ms; /* and for its age */
+    bool forgetting;        /* its record is being deleted */
+    bool gone;              /* forgotten: no longer in the table, answers may still come */
+    struct node *next_gone;
+    uint64_t store_epoch; /* as told */
+    struct node_store store;
+    bool held; /* runs containers of a job with a damaged record: gets no others */
+    struct hl_controller *controller;
+    UT_hash_handle hh;
+};
+
+/* What others do when something happens to a node. */
+struct node_events {
+    /* It has registered: its Agent is another one than before, or was restarted. */
+    void (*registered)(struct hl_controller *c, struct node *n);
+    /* These containers are there; borrowed. */
+    void (*reported)(struct hl_controller *c, struct node *n,
+                     const struct hl_api_container_status_list *containers);
+    /* It became lost: its containers may run on. */
+    void (*silent)(struct hl_controller *c, struct node *n);
+    /* A lost one has given a sign of life. */
+    void (*back)(struct hl_controller *c, struct node *n);
+    /* True: a lost one is not to be forgotten yet. */
+    bool (*needed)(const struct hl_controller *c, const struct node *n);
+    /* It is forgotten; what is known of it goes now. */
+    void (*forgotten)(struct hl_controller *c, struct node *n);
+};
+
+/* `events` is borrowed for the Controller's life. */
+hl_status nodes_create(struct hl_controller *c, const struct node_events *events) HL_CHECK;
+/* From a record of the store. */
+hl_status nodes_load(struct hl_controller *c, const json_t *record) HL_CHECK;
+/* Silent ones become lost. */
+void nodes_tick(struct hl_controller *c);
+/* Lost ones are forgotten, by number and by age. */
+void nodes_retain(struct hl_controller *c);
+/* Free forgotten nodes that no answer can speak of any more. */
+void nodes_reap(struct hl_controller *c);
+/* Close the peers; calls under way end. */
+void nodes_disconnect(struct hl_controller *c);
+void nodes_fini(struct hl_controller *c);
+
+/* For loops: the first, then n->hh.next. NULL: there is none. */
+struct node *nodes_first(const struct hl_controller *c);
+unsigned nodes_count(const struct hl_controller *c);
+/* What the planner sees. */
+struct hl_cluster *nodes_cluster(const struct hl_controller *c);
+/* Some were here before this start and have yet the time to come back. */
+bool nodes_expected(const struct hl_controller *c);
+/* Borrowed, NULL when unknown. */
+struct node *node_find(const struct hl_controller *c, const char *name);
+bool node_ready(const struct node *n);
+/* Ms since its last sign of life. */
+int64_t node_silent_ms(const struct node *n);
+/* What the node said of one of its containers between two heartbeats. */
+void node_container(struct node *n, const struct hl_api_container_status *status);
+/* What it reported of the container; NULL: nothing. */
+const struct hl_api_container_status *node_reported(const struct node *n, const char *id);
+
+void method_register_node(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_register_node_params *p);
+void method_heartbeat(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_heartbeat_params *p);
+
+#endif

@@ -1,0 +1,24 @@
+/* What the files of this wing share: the table, and a node's record. */
+#ifndef HL_CONTROLLER_NODES_PRIVATE_H
+#define HL_CONTROLLER_NODES_PRIVATE_H
+
+#include "controller/core.h"
+#include "controller/nodes/nodes.h"
+#include "core/plan.h"
+#include "store/writer.h"
+
+struct nodes {
+    struct node *table;        /* by name */
+    struct node *gone;         /* forgotten while calls were under way */
+    struct hl_cluster cluster; /* what the planner sees */
+    const struct node_events *events;
+};
+
+/* A new one, or what it says of itself now. HL_EINVAL names what is wrong. */
+hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
+                   struct node **out) HL_CHECK;
+/* The node's record; NULL: there is none any more. */
+hl_status node_write(struct node *n, const json_t *record, hl_store_written done,
+                     void *arg) HL_CHECK;
+
+#endif

@@ -1,0 +1,83 @@
+/* Nodes that stay away are forgotten: the oldest leave memory, store and plan, by number and by
+ * age, unless somebody still needs them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/nodes/nodes_private.h"
+#include "core/retention.h"
+
+#define ROUND_MAX 256 /* in one batch: the loop does other things too */
+
+struct forgetting {
+    struct hl_controller *c;
+    char name[sizeof(((struct node *)0)->name)];
+};
+
+static void on_node_deleted(void *arg, hl_status st, const char *text)
+{
+    struct forgetting f = *(struct forgetting *)arg;
+    free(arg);
+    if (controller_stopped(f.c))
+        return;
+    struct node *n = node_find(f.c, f.name);
+    if (n == NULL)
+        return;
+    n->forgetting = false;
+    if (st != HL_OK) {
+        hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, text);
+        return;
+    }
+    if (!n->lost) /* it came back; its record was written after this */
+        return;
+    hl_info("lost node is forgotten node=%s", n->name);
+    hl_cluster_remove(&f.c->nodes->cluster, n->name);
+    f.c->nodes->events->forgotten(f.c, n);
+    HASH_DEL(f.c->nodes->table, n);
+    n->gone = true;
+    n->next_gone = f.c->nodes->gone;
+    f.c->nodes->gone = n;
+}
+
+/* Take a lost node out of store, plan and copies. */
+static void node_forget(struct hl_controller *c, struct node *n)
+{
+    struct forgetting *f = n->forgetting ? NULL : calloc(1, sizeof(*f));
+    if (f == NULL)
+        return; /* the next round */
+    f->c = c;
+    snprintf(f->name, sizeof(f->name), "%s", n->name);
+    n->forgetting = true;
+    if (node_write(n, NULL, on_node_deleted, f) == HL_OK)
+        return;
+    hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, hl_error_text());
+    n->forgetting = false;
+    free(f);
+}
+
+static bool node_is_needed(void *arg, const void *item)
+{
+    const struct hl_controller *c = arg;
+    return c->nodes->events->needed(c, item);
+}
+
+void nodes_retain(struct hl_controller *c)
+{
+    struct hl_ended *lost = calloc(HASH_COUNT(c->nodes->table) + 1, sizeof(*lost));
+    const struct hl_retention rule = {.keep = (size_t)c->opts.nodes_keep,
+                                      .age_ms = c->opts.nodes_keep_age_ms,
+                                      .round = ROUND_MAX};
+    size_t count = 0;
+    if (lost == NULL)
+        return;
+    for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
+        if (n->lost) {
+            lost[count] =
+                (struct hl_ended){.item = n, .since_ms = n->lost_steady_ms, .order = count};
+            count++;
+        }
+    size_t n = hl_retention_choose(lost, count, &rule, controller_steady_ms(c), node_is_needed, c);
+    for (size_t i = 0; i < n; i++)
+        node_forget(c, lost[i].item);
+    free(lost);
+}

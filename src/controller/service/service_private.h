@@ -1,0 +1,42 @@
+/* What the files of this wing share: the Controller put together from its wings. */
+#ifndef HL_CONTROLLER_SERVICE_PRIVATE_H
+#define HL_CONTROLLER_SERVICE_PRIVATE_H
+
+#include "base/plane.h"
+#include "controller/core.h"
+
+struct path_count {
+    char path[16];
+    uint64_t ops;
+    uint64_t bytes;
+};
+
+struct service {
+    struct hl_timer *tick;
+    uint64_t retention_ns; /* of the last look at what is over */
+    /* What ranks have reported. They are short-lived, so that it is kept and shown here. */
+    uint64_t crc_failures, crc_retries, lost_reads;
+    struct path_count paths[8];
+    struct hl_plane_stats ranks[HL_PLANE_COUNT];
+};
+
+/* state_load.c */
+/* Everything from the store. A record that can't be read costs its object, which is named in the
+ * log and in c->damaged; it stays in the store as it is. */
+hl_status state_load(struct hl_controller *c) HL_CHECK;
+
+/* cluster_info.c */
+void method_cluster_info(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_cluster_info_params *p);
+void method_list_nodes(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_nodes_params *p);
+
+/* metrics.c */
+void method_report_access(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_report_access_params *p);
+void method_metrics(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_metrics_params *p);
+void method_options(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_options_params *p);
+
+#endif
