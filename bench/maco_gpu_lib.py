@@ -17,6 +17,13 @@ POLICIES = {DIRECT: "direct", SCHEDULER: "scheduler", STATIC: "static"}
 U8 = 6
 
 
+class Sized(C.Structure):
+    """A struct of the ABI that may grow: its first field is `size`, which is set here."""
+
+    def __init__(self, *values, **fields):
+        super().__init__(C.sizeof(self), *values, **fields)
+
+
 class Op(C.Structure):
     _fields_ = [("type", C.c_int), ("dtype", C.c_int), ("deterministic", C.c_int), ("inputs", C.c_void_p * 4),
                 ("outputs", C.c_void_p * 2), ("dims", C.c_int32 * 8), ("aux", C.c_float * 4), ("group", C.c_uint32),
@@ -35,8 +42,8 @@ class CudaOptions(C.Structure):
                 ("nccl", C.c_char_p), ("groups", C.POINTER(C.c_void_p)), ("peer_ctas", C.c_uint32)]
 
 
-class ShmOptions(C.Structure):
-    _fields_ = [("name", C.c_char_p), ("rank", C.c_int), ("world", C.c_int), ("timeout_ms", C.c_int)]
+class ShmOptions(Sized):
+    _fields_ = [("size", C.c_size_t), ("name", C.c_char_p), ("rank", C.c_int), ("world", C.c_int), ("timeout_ms", C.c_int)]
 
 
 class CudaInfo(C.Structure):

@@ -136,7 +136,8 @@ static int run_rank(const struct rank *r, hybridps_group *group, int policy)
 static void be_rank(const struct rank *r, const char *name, int policy)
 {
     hybridps_group *group = NULL;
-    hybridps_shm_options o = {.name = name, .rank = r->rank, .world = r->world};
+    hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = r->rank,
+                              .world = r->world};
     o.timeout_ms = r->what == HANGS ? 60000 : 20000; /* of joining, too */
     if (hybridps_group_shm(&o, &group) != 0)
         _exit(9);

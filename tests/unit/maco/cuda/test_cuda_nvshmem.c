@@ -100,8 +100,8 @@ static void rank_main(struct trial *t, int rank, const char *name)
     struct rank r = {.trial = t, .rank = rank};
     struct CUctx_st *old;
     hybridps_group *g = NULL;
-    const hybridps_shm_options o = {
-        .name = name, .rank = rank, .world = WORLD, .timeout_ms = 20000};
+    const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = rank,
+                                    .world = WORLD, .timeout_ms = 20000};
     setenv("HELIOS_NVSHMEM", t->without == rank + 1 ? "libno-such-plugin.so" : plugin, 1);
     if (cuda_driver_load(driver, &r.cu) != HL_OK ||
         r.cu.cuDevicePrimaryCtxRetain(&r.context, 0) != HL_CUDA_SUCCESS ||

@@ -428,8 +428,8 @@ static void *member_main(void *arg)
     hybridps_group *g = NULL;
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-run-%d", (int)getpid());
-    const hybridps_shm_options o = {
-        .name = name, .rank = m->rank, .world = m->world, .timeout_ms = 20000};
+    const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = m->rank,
+                                    .world = m->world, .timeout_ms = 20000};
     m->status = hybridps_group_shm(&o, &g);
     if (m->status == 0)
         m->status = run_member(m, g);
@@ -479,7 +479,7 @@ static hybridps_group *group_of_one(struct rig *r)
 {
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-run-%d", (int)getpid());
-    const hybridps_shm_options alone = {.name = name, .world = 1};
+    const hybridps_shm_options alone = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .world = 1};
     assert_int_equal(hybridps_group_shm(&alone, &r->group), 0);
     return r->group;
 }

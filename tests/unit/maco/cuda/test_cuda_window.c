@@ -109,8 +109,8 @@ static void *member_main(void *arg)
     hybridps_group *g = NULL;
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-window-%d", (int)getpid());
-    const hybridps_shm_options o = {
-        .name = name, .rank = m->rank, .world = m->trial->world, .timeout_ms = 20000};
+    const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = m->rank,
+                                    .world = m->trial->world, .timeout_ms = 20000};
     int st = hybridps_group_shm(&o, &g);
     m->trial->status[m->rank] = st == 0 ? open_and_run(m, g) : st;
     hybridps_group_close(g);
