@@ -17,30 +17,40 @@ POLICIES = {DIRECT: "direct", SCHEDULER: "scheduler", STATIC: "static"}
 U8 = 6
 
 
-class Op(C.Structure):
-    _fields_ = [("type", C.c_int), ("dtype", C.c_int), ("deterministic", C.c_int), ("inputs", C.c_void_p * 4),
+class Sized(C.Structure):
+    """A struct of the ABI that may grow: its first field is `size`, which is set here."""
+
+    def __init__(self, *values, **fields):
+        super().__init__(C.sizeof(self), *values, **fields)
+
+
+class Op(Sized):
+    _fields_ = [("size", C.c_size_t),
+                ("type", C.c_int), ("dtype", C.c_int), ("deterministic", C.c_int), ("inputs", C.c_void_p * 4),
                 ("outputs", C.c_void_p * 2), ("dims", C.c_int32 * 8), ("aux", C.c_float * 4), ("group", C.c_uint32),
                 ("name", C.c_char_p), ("on_worker", C.c_int), ("priority", C.c_int), ("cost_ns", C.c_uint32),
                 ("local_name", C.c_int), ("function", C.c_void_p), ("arg", C.c_void_p), ("reads", C.c_void_p), ("writes", C.c_void_p),
                 ("n_reads", C.c_uint32), ("n_writes", C.c_uint32)]
 
 
-class CompileOptions(C.Structure):
-    _fields_ = [("policy", C.c_int), ("balance", C.c_int), ("workers", C.c_int), ("infer", C.c_int), ("lists", C.c_void_p)]
+class CompileOptions(Sized):
+    _fields_ = [("size", C.c_size_t),
+                ("policy", C.c_int), ("balance", C.c_int), ("workers", C.c_int), ("infer", C.c_int), ("lists", C.c_void_p)]
 
 
-class CudaOptions(C.Structure):
-    _fields_ = [("workers", C.c_int), ("reserved", C.c_int), ("timeout_ns", C.c_uint64), ("trace", C.c_int),
+class CudaOptions(Sized):
+    _fields_ = [("size", C.c_size_t), ("workers", C.c_int), ("reserved", C.c_int), ("timeout_ns", C.c_uint64), ("trace", C.c_int),
                 ("ring", C.c_uint32), ("comms", C.POINTER(C.c_void_p)), ("n_comms", C.c_uint32), ("driver", C.c_char_p),
                 ("nccl", C.c_char_p), ("groups", C.POINTER(C.c_void_p)), ("peer_ctas", C.c_uint32)]
 
 
-class ShmOptions(C.Structure):
-    _fields_ = [("name", C.c_char_p), ("rank", C.c_int), ("world", C.c_int), ("timeout_ms", C.c_int)]
+class ShmOptions(Sized):
+    _fields_ = [("size", C.c_size_t), ("name", C.c_char_p), ("rank", C.c_int), ("world", C.c_int), ("timeout_ms", C.c_int)]
 
 
-class CudaInfo(C.Structure):
-    _fields_ = [("name", C.c_char * 96), ("multiprocessors", C.c_int), ("major", C.c_int), ("minor", C.c_int),
+class CudaInfo(Sized):
+    _fields_ = [("size", C.c_size_t),
+                ("name", C.c_char * 96), ("multiprocessors", C.c_int), ("major", C.c_int), ("minor", C.c_int),
                 ("limit", C.c_int), ("workers", C.c_int), ("image_bytes", C.c_uint64)]
 
 

@@ -4,6 +4,15 @@
  * is an immutable safetensors file (u64 little-endian header length, JSON header, tensor data) held
  * in the L3 pool, checksummed as a whole, per tensor and per MiB.
  *
+ * A struct that begins with `size` may get further members at its end. The caller says which ones
+ * it knows by setting size to the sizeof of the struct, which its _INIT macro does, and sets the
+ * others to 0:
+ *
+ *     helios_options o = {HELIOS_OPTIONS_INIT, .path = "net"};
+ *
+ * A program may be older than the library, or newer while it leaves 0 what the library doesn't
+ * know; else it is refused with HELIOS_EINVAL. Structs without `size` never change.
+ *
  * Owns:    a client its connections and mappings; what a function hands out is released by the
  *          function named in its comment, nothing else.
  * Threads: a helios_client may be used from any thread; calls on it are serialised except
@@ -58,6 +67,7 @@ HELIOS_API const char *helios_last_error(void);
 HELIOS_API const char *helios_strerror(int code);
 
 typedef struct helios_options {
+    size_t size; /* HELIOS_OPTIONS_INIT */
     /* RPC address; NULL: $HELIOS_CONTROLLER. Where nothing names it or an L3 address either: that
      * of the local cluster ($HELIOS_STATE, else ~/.local/state/helios), else of the configuration.
      */
@@ -67,6 +77,8 @@ typedef struct helios_options {
     int timeout_ms;   /* deadline of one operation; 0: $HELIOS_READ_TIMEOUT, else 30000 */
     int retries; /* times a bad piece is fetched again; 0: $HELIOS_READ_RETRIES, else 3; -1 none */
 } helios_options;
+
+#define HELIOS_OPTIONS_INIT .size = sizeof(helios_options)
 
 /* opts may be NULL. $HELIOS_DATA_CONNECT_TIMEOUT ("10s"; 3 s): how long one connection to another
  * host's pool may take, with RDMA and then TCP. Release with helios_close. HELIOS_EUNAVAIL when
@@ -128,11 +140,14 @@ HELIOS_API int helios_unmap(helios_client *client, const void *data);
 
 /* A shard's copy in the memory of one of this node's devices (L1), mapped read-only. */
 typedef struct helios_device_view {
+    size_t size;      /* HELIOS_DEVICE_VIEW_INIT */
     const void *host; /* where the CPU reaches it (an emulated device), else NULL */
     uint64_t address; /* on the device */
-    uint64_t size;    /* bytes */
-    char device[96];  /* "emu:0", "cuda:1" */
+    uint64_t bytes;
+    char device[96]; /* "emu:0", "cuda:1" */
 } helios_device_view;
+
+#define HELIOS_DEVICE_VIEW_INIT .size = sizeof(helios_device_view)
 
 /* HELIOS_ENOENT when none of the node's devices has the shard (`helios shard copy ID --to
  * NODE:l1`), HELIOS_EUNAVAIL when the node has no store. The copy stays until it is unmapped. */
@@ -157,6 +172,7 @@ enum {
 };
 
 typedef struct helios_version_spec {
+    size_t size; /* HELIOS_VERSION_SPEC_INIT */
     const char *model;
     const char *job; /* names the gang: the same on all of its ranks, and on no other gang's */
     int attempt;
@@ -165,6 +181,8 @@ typedef struct helios_version_spec {
     int world;
     int layout; /* HELIOS_LAYOUT_…, the same on all ranks */
 } helios_version_spec;
+
+#define HELIOS_VERSION_SPEC_INIT .size = sizeof(helios_version_spec)
 
 /* Open a new version that becomes visible when `world` ranks have committed. Every rank of the gang
  * calls it with the same (model, job, attempt, step) and gets the same number. Each further call of
@@ -202,12 +220,15 @@ HELIOS_API int helios_version_abandon(helios_client *client, const char *model, 
                                       int rank, const char *reason);
 
 typedef struct helios_stats {
+    size_t size;   /* HELIOS_STATS_INIT */
     char path[16]; /* how bytes came last: shm rdma tcp emulated, "" before the first read */
     uint64_t reads, read_bytes, read_ns; /* ns inside reads, verification included */
     uint64_t writes, write_bytes, write_ns;
     uint64_t crc_failures; /* bad pieces seen */
     uint64_t retries;      /* pieces fetched again */
 } helios_stats;
+
+#define HELIOS_STATS_INIT .size = sizeof(helios_stats)
 
 HELIOS_API int helios_get_stats(helios_client *client, helios_stats *out);
 

@@ -1,6 +1,8 @@
 /* hybridps.h - C ABI of HybridPS: training data in chunks that move between host and device, and
  * the optimizer's kernels.
  *
+ * Structs that begin with `size` may grow, as helios.h explains; each has an _INIT macro.
+ *
  * Owns:    a hybridps owns its device, its chunks and the addresses of both; hybridps_close ends
  *          them. The kernels own nothing.
  * Threads: any function from any thread. A step of a kernel splits its work over `nthreads` threads
@@ -45,6 +47,7 @@ enum { HYBRIDPS_F32 = 0, HYBRIDPS_F16 = 1, HYBRIDPS_BF16 = 2 };
  * multiplied by grad_scale (1 / loss scale, times the clipping factor), and the new parameters are
  * also written in another type. */
 struct hybridps_adam {
+    size_t size;      /* HYBRIDPS_ADAM_INIT */
     float *p, *m, *v; /* n elements each */
     const void *g;    /* n elements of grad_type */
     int grad_type;    /* HYBRIDPS_F32, ... */
@@ -57,6 +60,8 @@ struct hybridps_adam {
     int adamw;
     int nthreads; /* 0 = one per CPU */
 };
+
+#define HYBRIDPS_ADAM_INIT .size = sizeof(struct hybridps_adam)
 
 HELIOS_API int hybridps_adam_run(const struct hybridps_adam *step);
 
@@ -85,6 +90,7 @@ HELIOS_API void hybridps_grad_put(void *to, const void *g, size_t bytes);
 typedef struct hybridps hybridps;
 
 typedef struct hybridps_options {
+    size_t size;          /* HYBRIDPS_OPTIONS_INIT */
     const char *device;   /* "emu:256MiB", "cuda:0" */
     const char *policy;   /* who leaves: NULL = "opt"; "fifo", "lru", "heat", "random" */
     const char *mode;     /* NULL = "copy"; "move" */
@@ -104,6 +110,8 @@ typedef struct hybridps_options {
      * 0 is 0. */
     double heat_alpha, heat_beta, heat_window, heat_tau;
 } hybridps_options;
+
+#define HYBRIDPS_OPTIONS_INIT .size = sizeof(hybridps_options)
 
 enum { HYBRIDPS_HOST = 0, HYBRIDPS_DEVICE = 1 };
 
@@ -192,6 +200,7 @@ typedef struct hybridps_traffic {
 } hybridps_traffic;
 
 typedef struct hybridps_stats_t {
+    size_t size;                /* HYBRIDPS_STATS_INIT */
     uint64_t capacity, granule; /* of the device */
     uint64_t avail;             /* to chunks in this moment */
     uint64_t device, device_peak, host, host_peak,
@@ -209,14 +218,19 @@ typedef struct hybridps_stats_t {
     uint64_t fault_bytes; /* bytes copied for them */
 } hybridps_stats_t;
 
+#define HYBRIDPS_STATS_INIT .size = sizeof(hybridps_stats_t)
+
 HELIOS_API int hybridps_stats(hybridps *h, hybridps_stats_t *out);
 
 typedef struct hybridps_tensor_info {
+    size_t size; /* HYBRIDPS_TENSOR_INFO_INIT */
     uint32_t chunk;
     uint64_t offset, bytes; /* in the chunk */
     int kind, state;
     int on_host, on_device; /* where its content is; both = copies; neither = spilled */
 } hybridps_tensor_info;
+
+#define HYBRIDPS_TENSOR_INFO_INIT .size = sizeof(hybridps_tensor_info)
 
 HELIOS_API int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out);
 
@@ -246,6 +260,7 @@ enum { HYBRIDPS_SUM = 0, HYBRIDPS_MEAN = 1, HYBRIDPS_MIN = 2, HYBRIDPS_MAX = 3, 
  * The first two must be there, the others may be NULL. Operations are not HYBRIDPS_MEAN: the group
  * divides. `in` and `out` may start at the same byte. */
 typedef struct hybridps_transport {
+    size_t size; /* HYBRIDPS_TRANSPORT_INIT */
     int rank, world;
     void *arg;
     /* `bytes` of every rank, one after the other in `all`. */
@@ -273,14 +288,19 @@ typedef struct hybridps_transport {
     void (*cancel)(void *arg);
 } hybridps_transport;
 
+#define HYBRIDPS_TRANSPORT_INIT .size = sizeof(hybridps_transport)
+
 /* A group over somebody's own transport; it is closed with the group. */
 HELIOS_API int hybridps_group_over(const hybridps_transport *transport, hybridps_group **out);
 
 typedef struct hybridps_shm_options {
+    size_t size;      /* HYBRIDPS_SHM_OPTIONS_INIT */
     const char *name; /* of the group on this node; 1 to 200 characters, no '/' */
     int rank, world;  /* at most 256 */
     int timeout_ms;   /* of joining and of every wait for others; 0 = 300000 */
 } hybridps_shm_options;
+
+#define HYBRIDPS_SHM_OPTIONS_INIT .size = sizeof(hybridps_shm_options)
 
 /* The built-in one: the processes of one node over shared memory. Returns when all have joined;
  * nothing is left in /dev/shm from then on. HELIOS_ECONFLICT: a living process has this rank, or
@@ -288,12 +308,15 @@ typedef struct hybridps_shm_options {
 HELIOS_API int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out);
 
 typedef struct hybridps_net_options {
+    size_t size;         /* HYBRIDPS_NET_OPTIONS_INIT */
     const char *address; /* "host:port" of rank 0 */
     const char *listen; /* of this rank; NULL: rank 0 there, the others at any port of the interface
                            that leads there */
     int rank, world;    /* at most 256 */
     int timeout_ms;     /* of joining and of every wait for others; 0 = 300000 */
 } hybridps_net_options;
+
+#define HYBRIDPS_NET_OPTIONS_INIT .size = sizeof(hybridps_net_options)
 
 /* Between hosts, by Helios's own network layer: RDMA where there is, else TCP. Returns when all
  * have joined. A rank whose process ended is found out within a second or two, one that stands
@@ -355,6 +378,7 @@ typedef struct hybridps_manager hybridps_manager;
 #define HYBRIDPS_MANAGER_HOST (-1)
 
 typedef struct hybridps_manager_options {
+    size_t size;                  /* HYBRIDPS_MANAGER_OPTIONS_INIT */
     const char *name;             /* 1 to 254 characters, no '/' */
     uint64_t host_bytes;          /* capacity of the host; 0 = join a table as it is */
     const uint64_t *device_bytes; /* of each device */
@@ -362,6 +386,8 @@ typedef struct hybridps_manager_options {
     int lock_ms;                  /* longest wait for a lock; 0 = 5000 */
     int reap_ms;                  /* look for dead processes as often; 0 = 1000 */
 } hybridps_manager_options;
+
+#define HYBRIDPS_MANAGER_OPTIONS_INIT .size = sizeof(hybridps_manager_options)
 
 /* Makes the table, or joins it: HELIOS_ECONFLICT where others gave other capacities,
  * HELIOS_ENOENT where nobody has given any. */
@@ -385,10 +411,13 @@ HELIOS_API int hybridps_manager_add(hybridps_manager *m, int device, uint64_t si
 HELIOS_API int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size);
 
 typedef struct hybridps_manager_info_t {
+    size_t size;                       /* HYBRIDPS_MANAGER_INFO_INIT */
     uint64_t capacity, used, reserved; /* of all processes */
     uint64_t mine;                     /* in use by this process */
     uint32_t devices, processes;       /* of the table */
 } hybridps_manager_info_t;
+
+#define HYBRIDPS_MANAGER_INFO_INIT .size = sizeof(hybridps_manager_info_t)
 
 HELIOS_API int hybridps_manager_info(hybridps_manager *m, int device, hybridps_manager_info_t *out);
 

@@ -4,6 +4,8 @@
  *     maco_compile                                                a plan: tasks, events, order
  *     maco_run                                                    as often as wanted
  *
+ * Structs that begin with `size` may grow, as helios.h explains; each has an _INIT macro.
+ *
  * Owns:    a graph its tasks, a plan a copy of what it needs of the graph; a runtime its threads.
  *          Memory that tasks name stays the caller's and must live while a plan runs.
  * Threads: a graph belongs to one thread at a time; a plan is read only and any number of runtimes
@@ -162,6 +164,7 @@ typedef int (*maco_function)(void *arg, const maco_task *task);
 /* What is added to a graph. Ranges of the known types follow from dims; those of CUSTOM_... are
  * given. */
 typedef struct maco_op {
+    size_t size;     /* MACO_OP_INIT */
     int type, dtype; /* enum maco_task_type, enum maco_dtype */
     int deterministic;
     const void *inputs[4];
@@ -180,6 +183,8 @@ typedef struct maco_op {
     const maco_range *reads, *writes; /* of CUSTOM_... */
     uint32_t n_reads, n_writes;
 } maco_op;
+
+#define MACO_OP_INIT .size = sizeof(maco_op)
 
 HELIOS_API int maco_graph_new(maco_graph **out);
 HELIOS_API void maco_graph_free(maco_graph *g); /* NULL is fine */
@@ -205,6 +210,7 @@ typedef struct maco_list {
 } maco_list;
 
 typedef struct maco_compile_options {
+    size_t size;                  /* MACO_COMPILE_OPTIONS_INIT */
     int policy, balance, workers; /* workers: the runtime's, for the lists of MACO_STATIC */
     int infer; /* 1: order from overlapping ranges (RAW, WAR, WAW), in the order of adding where
                   dependencies don't say otherwise;
@@ -212,6 +218,8 @@ typedef struct maco_compile_options {
     const maco_list *lists; /* of MACO_STATIC, `workers` of them: every task that is no
                                communication once; NULL = made from costs */
 } maco_compile_options;
+
+#define MACO_COMPILE_OPTIONS_INIT .size = sizeof(maco_compile_options)
 
 /* HELIOS_ECONFLICT: a cycle, named task by task; unordered writers; with `infer`, dependencies that
  * put a task before the one, added earlier, whose result it reads; lists whose order deadlocks. */
@@ -245,17 +253,21 @@ typedef struct maco_plan_view {
     uint32_t n_comm;
 } maco_plan_view;
 
-HELIOS_API void maco_plan_read(const maco_plan *p, maco_plan_view *view);
+/* The plan's own; a newer library may have further members at its end. */
+HELIOS_API const maco_plan_view *maco_plan_read(const maco_plan *p);
 /* JSON about the plan: tasks, events, levels, critical path, lists. free() it. */
 HELIOS_API int maco_plan_describe(const maco_plan *p, char **json);
 
 /* Runs the plan on a virtual clock: each task takes its cost, a link of each group its own time;
  * exact and the same each time. The trace is read by the functions below. */
 typedef struct maco_virtual {
+    size_t size; /* MACO_VIRTUAL_INIT */
     int workers;
     uint64_t hop_ns;                            /* from an event to a task that it launches */
     uint64_t link_bytes_per_s, link_latency_ns; /* of collectives without a cost */
 } maco_virtual;
+
+#define MACO_VIRTUAL_INIT .size = sizeof(maco_virtual)
 
 typedef struct maco_trace maco_trace;
 
@@ -265,6 +277,7 @@ HELIOS_API int maco_run_virtual(const maco_plan *p, const maco_virtual *model, m
 typedef struct hybridps_group hybridps_group; /* helios/hybridps.h: ranks over any transport */
 
 typedef struct maco_runtime_options {
+    size_t size;         /* MACO_RUNTIME_OPTIONS_INIT */
     int workers;         /* 0 = CPUs of the affinity mask and of the control group's quota */
     int policy, balance; /* as the plan was compiled */
     uint64_t timeout_ns; /* of a run; 0 = 60 s */
@@ -278,6 +291,8 @@ typedef struct maco_runtime_options {
                                NULL = none */
     void *poll_arg;
 } maco_runtime_options;
+
+#define MACO_RUNTIME_OPTIONS_INIT .size = sizeof(maco_runtime_options)
 
 HELIOS_API int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out);
 HELIOS_API void maco_runtime_close(maco_runtime *r); /* NULL is fine */
@@ -306,6 +321,7 @@ HELIOS_API int maco_run_trace(const maco_runtime *r, maco_trace **out);
 typedef struct maco_cuda maco_cuda;
 
 typedef struct maco_cuda_options {
+    size_t size;         /* MACO_CUDA_OPTIONS_INIT */
     int workers;         /* 0 = all that fit beside `reserved`; of MACO_STATIC the plan says */
     int reserved;        /* multiprocessors that are kept free, for NCCL's kernels */
     uint64_t timeout_ns; /* of a run; 0 = 60 s */
@@ -324,13 +340,18 @@ typedef struct maco_cuda_options {
                            streams, as do those that no memory serves. 0 = all by streams */
 } maco_cuda_options;
 
+#define MACO_CUDA_OPTIONS_INIT .size = sizeof(maco_cuda_options)
+
 typedef struct maco_cuda_info {
+    size_t size; /* MACO_CUDA_INFO_INIT */
     char name[96];
     int multiprocessors, major, minor;
     int limit;   /* CTAs that are on the device at once */
     int workers; /* of the loaded plan; without one of the next */
     uint64_t image_bytes;
 } maco_cuda_info;
+
+#define MACO_CUDA_INFO_INIT .size = sizeof(maco_cuda_info)
 
 /* 0: there are kernels in this library, a driver and a device. Else maco_cuda_open says the same
  * and helios_last_error() why. `driver` NULL = libcuda.so.1 */
@@ -372,6 +393,7 @@ HELIOS_API int maco_trace_write(const maco_trace *t, int rank, const char *path)
 
 /* Computed from the trace's intervals alone. */
 typedef struct maco_overlap {
+    size_t size;         /* MACO_OVERLAP_INIT */
     uint64_t total_ns;   /* first start to last end */
     uint64_t compute_ns; /* union of compute intervals */
     uint64_t comm_ns;    /* union of communication */
@@ -381,6 +403,8 @@ typedef struct maco_overlap {
         launch_ns; /* longest time from a comm task's last parent to its start with the link free */
     uint32_t tasks, comm_before_producer; /* the second: must be 0 */
 } maco_overlap;
+
+#define MACO_OVERLAP_INIT .size = sizeof(maco_overlap)
 
 HELIOS_API int maco_trace_overlap(const maco_trace *t, maco_overlap *out);
 

@@ -22,8 +22,8 @@ c_char_p, c_void_p, c_size_t = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
 POINTER = ctypes.POINTER
 
 
-class _Options(ctypes.Structure):
-    _fields_ = [("controller", c_char_p), ("l3", c_char_p), ("path", c_char_p),
+class _Options(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("controller", c_char_p), ("l3", c_char_p), ("path", c_char_p),
                 ("timeout_ms", c_int), ("retries", c_int)]
 
 
@@ -46,16 +46,16 @@ class _Tensor(ctypes.Structure):
                 ("rank", c_int), ("data", c_void_p)]
 
 
-class _VersionSpec(ctypes.Structure):
-    _fields_ = [("model", c_char_p), ("job", c_char_p), ("attempt", c_int), ("step", c_int64),
-                ("rank", c_int), ("world", c_int), ("layout", c_int)]
+class _VersionSpec(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("model", c_char_p), ("job", c_char_p), ("attempt", c_int),
+                ("step", c_int64), ("rank", c_int), ("world", c_int), ("layout", c_int)]
 
 
 LAYOUT_EXACT, LAYOUT_ANY_DTYPE, LAYOUT_UNCHECKED = range(3)
 
 
-class _Stats(ctypes.Structure):
-    _fields_ = [("path", ctypes.c_char * 16),
+class _Stats(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("path", ctypes.c_char * 16),
                 ("reads", c_uint64), ("read_bytes", c_uint64), ("read_ns", c_uint64),
                 ("writes", c_uint64), ("write_bytes", c_uint64), ("write_ns", c_uint64),
                 ("crc_failures", c_uint64), ("retries", c_uint64)]
@@ -64,8 +64,8 @@ class _Stats(ctypes.Structure):
 _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
-_SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 48, _Tensor: 40, _VersionSpec: 48,
-          _Stats: 80}
+_SIZES = {_Options: 40, _Id: 16, _Shard: 96, _ShardList: 48, _Tensor: 40, _VersionSpec: 56,
+          _Stats: 88}
 
 _PROTOTYPES = {
     "helios_version": (c_char_p, []),
@@ -324,7 +324,7 @@ class Client:
         """Counters of this client since it was opened: bytes, nanoseconds, path name."""
         raw = _Stats()
         self._check(self._lib.helios_get_stats(self._use(), ctypes.byref(raw)))
-        values = {name: getattr(raw, name) for name, _ in _Stats._fields_}
+        values = {name: getattr(raw, name) for name, _ in _Stats._fields_[1:]}
         values["path"] = raw.path.decode()
         return values
 

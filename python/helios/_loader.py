@@ -4,8 +4,16 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+from typing import Any
 
 SONAME = "libhelios.so.0"
+
+
+class Sized(ctypes.Structure):
+    """A struct of the ABI that may grow: its first field is ``size``, which is set here. Other arguments follow."""
+
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        super().__init__(ctypes.sizeof(self), *values, **fields)
 
 
 def candidates() -> list[str]:

@@ -48,8 +48,8 @@ def failure(lib: ctypes.CDLL, code: int) -> HybridPSError:
     return HybridPSError(why.decode(errors="replace") if why else f"error {code}", code)
 
 
-class _Options(ctypes.Structure):
-    _fields_ = [("device", c_char_p), ("policy", c_char_p), ("mode", c_char_p),
+class _Options(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("device", c_char_p), ("policy", c_char_p), ("mode", c_char_p),
                 ("chunk_bytes", c_uint64), ("host_bytes", c_uint64), ("manager", c_char_p),
                 ("prefetch", c_int), ("seed", c_uint64), ("spill", c_char_p),
                 ("plan_ahead", c_int), ("heat_alpha", c_double), ("heat_beta", c_double),
@@ -60,27 +60,27 @@ class Use(ctypes.Structure):
     _fields_ = [("tensor", c_uint32), ("where", c_int), ("write", c_int), ("address", c_void_p)]
 
 
-class _Fields(ctypes.Structure):
-    def as_dict(self) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for name, kind in self._fields_:
-            value = getattr(self, name)
-            if isinstance(value, _Fields):
-                out[name] = value.as_dict()
-            elif name.endswith("_by_kind"):
-                out[name] = dict(zip(KINDS, value))
-            else:
-                out[name] = value
-        return out
+def _as_dict(struct: ctypes.Structure) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, _ in struct._fields_:
+        value = getattr(struct, name)
+        if isinstance(value, _Traffic):
+            out[name] = _as_dict(value)
+        elif name.endswith("_by_kind"):
+            out[name] = dict(zip(KINDS, value))
+        elif name != "size":
+            out[name] = value
+    return out
 
 
-class _Traffic(_Fields):
+class _Traffic(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in
                 ("h2d", "d2h", "loads", "evictions", "drops", "stalls", "stall_ns")]
 
 
-class _Stats(_Fields):
-    _fields_ = ([(name, c_uint64) for name in
+class _Stats(_loader.Sized):
+    _fields_ = ([("size", c_size_t)] +
+                [(name, c_uint64) for name in
                  ("capacity", "granule", "avail", "device", "device_peak", "host", "host_peak",
                   "pinned", "peak_over_avail")] +
                 [("device_by_kind", c_uint64 * 6), ("host_by_kind", c_uint64 * 6)] +
@@ -93,13 +93,15 @@ class _Stats(_Fields):
                   "fault_bytes")])
 
 
-class _Info(_Fields):
-    _fields_ = [("chunk", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("kind", c_int),
+class _Info(_loader.Sized):
+    _fields_ = [("size", c_size_t),
+                ("chunk", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("kind", c_int),
                 ("state", c_int), ("on_host", c_int), ("on_device", c_int)]
 
 
-class Adam(ctypes.Structure):
-    _fields_ = [("p", c_void_p), ("m", c_void_p), ("v", c_void_p), ("g", c_void_p),
+class Adam(_loader.Sized):
+    _fields_ = [("size", c_size_t),
+                ("p", c_void_p), ("m", c_void_p), ("v", c_void_p), ("g", c_void_p),
                 ("grad_type", c_int), ("p16", c_void_p), ("p16_type", c_int), ("n", c_size_t),
                 ("step", c_long), ("lr", c_double), ("b1", c_double), ("b2", c_double),
                 ("eps", c_double), ("wd", c_double), ("grad_scale", c_double), ("adamw", c_int),
@@ -117,25 +119,28 @@ WHY = ctypes.CFUNCTYPE(c_void_p, c_void_p)
 CLOSE = ctypes.CFUNCTYPE(None, c_void_p)
 
 
-class Transport(ctypes.Structure):
-    _fields_ = [("rank", c_int), ("world", c_int), ("arg", c_void_p), ("allgather", ALLGATHER),
+class Transport(_loader.Sized):
+    _fields_ = [("size", c_size_t),
+                ("rank", c_int), ("world", c_int), ("arg", c_void_p), ("allgather", ALLGATHER),
                 ("broadcast", BROADCAST), ("allreduce", ALLREDUCE), ("why", WHY),
                 ("close", CLOSE), ("reduce", REDUCE), ("reduce_scatter", REDUCE_SCATTER),
                 ("alltoall", ALLGATHER), ("send", PAIR), ("recv", PAIR), ("cancel", CLOSE)]
 
 
-class ShmOptions(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("rank", c_int), ("world", c_int), ("timeout_ms", c_int)]
+class ShmOptions(_loader.Sized):
+    _fields_ = [("size", c_size_t),
+                ("name", c_char_p), ("rank", c_int), ("world", c_int), ("timeout_ms", c_int)]
 
 
-class NetOptions(ctypes.Structure):
-    _fields_ = [("address", c_char_p), ("listen", c_char_p), ("rank", c_int), ("world", c_int),
+class NetOptions(_loader.Sized):
+    _fields_ = [("size", c_size_t),
+                ("address", c_char_p), ("listen", c_char_p), ("rank", c_int), ("world", c_int),
                 ("timeout_ms", c_int)]
 
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 112, Use: 24, _Traffic: 56, _Stats: 440, _Info: 40, Adam: 128,
-          Transport: 104, ShmOptions: 24, NetOptions: 32}
+_SIZES = {_Options: 120, Use: 24, _Traffic: 56, _Stats: 448, _Info: 48, Adam: 136,
+          Transport: 112, ShmOptions: 32, NetOptions: 40}
 
 _PROTOTYPES = {
     "helios_last_error": (c_char_p, []),
@@ -312,7 +317,7 @@ class Pool:
     def stats(self) -> dict[str, Any]:
         out = _Stats()
         self.check(self.lib.hybridps_stats(self._h, ctypes.byref(out)))
-        return out.as_dict()
+        return _as_dict(out)
 
     def device_by_kind(self) -> tuple[int, dict[str, int]]:
         """The running iteration, and bytes."""
@@ -323,7 +328,7 @@ class Pool:
     def tensor(self, tensor: int) -> dict[str, Any]:
         out = _Info()
         self.check(self.lib.hybridps_tensor(self._h, tensor, ctypes.byref(out)))
-        return out.as_dict()
+        return _as_dict(out)
 
     def trace(self, phase: str | None = None) -> str:
         out = c_void_p()

@@ -13,13 +13,15 @@ import os
 import tempfile
 from typing import Any, Iterator, Sequence
 
+from helios import _loader
 from hybridps import _abi as base
 
 from . import errors
 
 c_int, c_int32, c_uint16 = ctypes.c_int, ctypes.c_int32, ctypes.c_uint16
 c_uint32, c_uint64 = ctypes.c_uint32, ctypes.c_uint64
-c_char_p, c_void_p, POINTER = ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER
+c_char_p, c_void_p, c_size_t, POINTER = (
+    ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER)
 
 
 class TaskType(enum.IntEnum):
@@ -78,8 +80,8 @@ class Range(ctypes.Structure):
     _fields_ = [("first", c_uint64), ("bytes", c_uint64)]
 
 
-class Op(ctypes.Structure):
-    _fields_ = [("type", c_int), ("dtype", c_int), ("deterministic", c_int),
+class Op(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("type", c_int), ("dtype", c_int), ("deterministic", c_int),
                 ("inputs", c_void_p * 4), ("outputs", c_void_p * 2), ("dims", c_int32 * 8),
                 ("aux", ctypes.c_float * 4), ("group", c_uint32), ("name", c_char_p),
                 ("on_worker", c_int), ("priority", c_int), ("cost_ns", c_uint32),
@@ -88,42 +90,46 @@ class Op(ctypes.Structure):
                 ("writes", POINTER(Range)), ("n_reads", c_uint32), ("n_writes", c_uint32)]
 
 
-class _CompileOptions(ctypes.Structure):
-    _fields_ = [("policy", c_int), ("balance", c_int), ("workers", c_int), ("infer", c_int),
+class _CompileOptions(_loader.Sized):
+    _fields_ = [("size", c_size_t),
+                ("policy", c_int), ("balance", c_int), ("workers", c_int), ("infer", c_int),
                 ("lists", c_void_p)]
 
 
-class _Virtual(ctypes.Structure):
-    _fields_ = [("workers", c_int), ("hop_ns", c_uint64), ("link_bytes_per_s", c_uint64),
+class _Virtual(_loader.Sized):
+    _fields_ = [("size", c_size_t),
+                ("workers", c_int), ("hop_ns", c_uint64), ("link_bytes_per_s", c_uint64),
                 ("link_latency_ns", c_uint64)]
 
 
 POLL = ctypes.CFUNCTYPE(c_int, c_void_p)
 
 
-class _RuntimeOptions(ctypes.Structure):
-    _fields_ = [("workers", c_int), ("policy", c_int), ("balance", c_int),
+class _RuntimeOptions(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("workers", c_int), ("policy", c_int), ("balance", c_int),
                 ("timeout_ns", c_uint64), ("trace", c_int), ("ring", c_uint32),
                 ("groups", POINTER(c_void_p)), ("n_groups", c_uint32), ("poll", POLL),
                 ("poll_arg", c_void_p)]
 
 
-class _CudaOptions(ctypes.Structure):
-    _fields_ = [("workers", c_int), ("reserved", c_int), ("timeout_ns", c_uint64),
+class _CudaOptions(_loader.Sized):
+    _fields_ = [("size", c_size_t),
+                ("workers", c_int), ("reserved", c_int), ("timeout_ns", c_uint64),
                 ("trace", c_int), ("ring", c_uint32), ("comms", POINTER(c_void_p)),
                 ("n_comms", c_uint32), ("driver", c_char_p), ("nccl", c_char_p),
                 ("groups", POINTER(c_void_p)), ("peer_ctas", c_uint32)]
 
 
-class _Overlap(ctypes.Structure):
-    _fields_ = [(name, c_uint64) for name in
+class _Overlap(_loader.Sized):
+    _fields_ = [("size", c_size_t)] + \
+               [(name, c_uint64) for name in
                 ("total_ns", "compute_ns", "comm_ns", "both_ns", "busy_ns", "launch_ns")] + \
                [("tasks", c_uint32), ("comm_before_producer", c_uint32)]
 
 
 # What a C compiler makes of maco.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {Task: 128, Range: 16, Op: 184, _CompileOptions: 24, _Virtual: 32, _RuntimeOptions: 64,
-          _CudaOptions: 72, _Overlap: 56}
+_SIZES = {Task: 128, Range: 16, Op: 192, _CompileOptions: 32, _Virtual: 40, _RuntimeOptions: 72,
+          _CudaOptions: 80, _Overlap: 64}
 
 _PROTOTYPES = {
     "helios_last_error": (c_char_p, []),
@@ -213,7 +219,7 @@ class Trace(_Owned):
     def overlap(self) -> dict[str, int]:
         out = _Overlap()
         check(self.lib.maco_trace_overlap(self.h, ctypes.byref(out)), {})
-        return {name: getattr(out, name) for name, _ in out._fields_}
+        return {name: getattr(out, name) for name, _ in out._fields_[1:]}
 
     def events(self) -> list[dict[str, Any]]:
         """The events of the file that ``write`` writes."""

@@ -1,5 +1,6 @@
 /* Opening and closing a client, and its calls to the daemons. */
 #include "auth/secret.h"
+#include "base/abi.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "client/client_private.h"
@@ -43,7 +44,7 @@ static hl_status read_environment(helios_client *c)
     return HL_OK;
 }
 
-static hl_status read_options(helios_client *c, const helios_options *o)
+static hl_status use_options(helios_client *c, const helios_options *o)
 {
     static const char *const ways[] = {"auto", "shm", "net"};
     const char *path = o->path != NULL && o->path[0] != '\0' ? o->path : "auto";
@@ -70,6 +71,15 @@ static hl_status read_options(helios_client *c, const helios_options *o)
     if (o->controller != NULL || c->controller_address != NULL || c->l3_address != NULL)
         return HL_OK;
     return find_controller(&c->controller_address, &c->controller_found);
+}
+
+/* given NULL: all defaults. */
+static hl_status read_options(helios_client *c, const helios_options *given)
+{
+    helios_options o = {HELIOS_OPTIONS_INIT};
+    if (given != NULL)
+        HL_TRY(HL_ABI_READ(helios_options, given, &o));
+    return use_options(c, &o);
 }
 
 /* Without an L3 address the Controller knows it. */
@@ -132,7 +142,6 @@ static hl_status connect_all(helios_client *c)
 
 int helios_open(const helios_options *opts, helios_client **out)
 {
-    static const helios_options defaults;
     hl_error_clear();
     if (out == NULL)
         return hl_fail(HL_EINVAL, "helios_open: out is NULL");
@@ -152,7 +161,7 @@ int helios_open(const helios_options *opts, helios_client **out)
     if (st == HL_OK)
         st = planes_create(&c->told);
     if (st == HL_OK)
-        st = read_options(c, opts != NULL ? opts : &defaults);
+        st = read_options(c, opts);
     if (st == HL_OK)
         st = connect_all(c);
     if (st != HL_OK) {
@@ -222,6 +231,5 @@ int helios_get_stats(helios_client *client, helios_stats *out)
         .retries = atomic_load_explicit(&c->retries, memory_order_relaxed),
     };
     snprintf(s.path, sizeof(s.path), "%s", atomic_load_explicit(&c->path, memory_order_relaxed));
-    *out = s;
-    return HL_OK;
+    return HL_ABI_WRITE(helios_stats, &s, out);
 }

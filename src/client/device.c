@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/abi.h"
 #include "client/client_private.h"
 #include "mem/device/device.h"
 
@@ -78,7 +79,7 @@ static hl_status map_device(struct operation *op, struct hl_id id, struct device
     pthread_mutex_lock(&a->lock);
     if (st == HL_OK) {
         *view = (helios_device_view){
-            .host = m->block.host, .address = m->block.address, .size = copy.size};
+            .host = m->block.host, .address = m->block.address, .bytes = copy.size};
         snprintf(view->device, sizeof(view->device), "%s", copy.device);
         m->next = a->devices;
         a->devices = m;
@@ -93,24 +94,29 @@ static hl_status map_device(struct operation *op, struct hl_id id, struct device
 int helios_map_device(helios_client *client, helios_id id, helios_device_view *view)
 {
     struct operation op;
+    helios_device_view mapped;
     if (client == NULL || view == NULL)
         return hl_fail(HL_EINVAL, "helios_map_device: client and view must not be NULL");
+    HL_TRY(HL_ABI_CHECK(helios_device_view, view));
     struct device_mapping *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a mapping");
     operation_begin(&op, client);
-    return map_device(&op, id_of(id), m, view);
+    HL_TRY(map_device(&op, id_of(id), m, &mapped));
+    return HL_ABI_WRITE(helios_device_view, &mapped, view);
 }
 
 int helios_unmap_device(helios_client *client, const helios_device_view *view)
 {
     struct operation op;
+    helios_device_view v;
     if (client == NULL || view == NULL)
         return hl_fail(HL_EINVAL, "helios_unmap_device: client and view must not be NULL");
+    HL_TRY(HL_ABI_READ(helios_device_view, view, &v));
     operation_begin(&op, client);
     pthread_mutex_lock(&client->attach.lock);
     struct device_mapping **at = &client->attach.devices, *m = NULL;
-    while (*at != NULL && (*at)->block.address != view->address)
+    while (*at != NULL && (*at)->block.address != v.address)
         at = &(*at)->next;
     if (*at != NULL) {
         m = *at;
@@ -120,7 +126,7 @@ int helios_unmap_device(helios_client *client, const helios_device_view *view)
     pthread_mutex_unlock(&client->attach.lock);
     return m != NULL ? HL_OK
                      : hl_fail(HL_EINVAL, "helios_unmap_device: no view of this client at %llx",
-                               (unsigned long long)view->address);
+                               (unsigned long long)v.address);
 }
 
 void device_fini(helios_client *client)

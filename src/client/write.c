@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/abi.h"
 #include "base/utf8.h"
 #include "client/client_private.h"
 #include "client/shard_image.h"
@@ -32,13 +33,15 @@ static void forget_pending(helios_client *c, const char *model, int64_t version)
     }
 }
 
-static hl_status check_spec(const helios_client *client, const helios_version_spec *spec,
-                            const int64_t *version)
+/* What the caller gave, in full. */
+static hl_status read_spec(const helios_client *client, const helios_version_spec *given,
+                           const int64_t *version, helios_version_spec *spec)
 {
-    if (client == NULL || spec == NULL || spec->model == NULL || spec->job == NULL ||
-        version == NULL)
-        return hl_fail(HL_EINVAL,
-                       "helios_version_open: client, model, job and version must not be NULL");
+    if (client == NULL || given == NULL || version == NULL)
+        return hl_fail(HL_EINVAL, "helios_version_open: client, spec and version must not be NULL");
+    HL_TRY(HL_ABI_READ(helios_version_spec, given, spec));
+    if (spec->model == NULL || spec->job == NULL)
+        return hl_fail(HL_EINVAL, "helios_version_open: model and job must not be NULL");
     if (spec->world < 1 || spec->rank < 0 || spec->rank >= spec->world)
         return hl_fail(HL_EINVAL, "helios_version_open: rank %d is not in a gang of %d", spec->rank,
                        spec->world);
@@ -65,7 +68,7 @@ static hl_status begin_version(struct operation *op,
     return HL_OK;
 }
 
-int helios_version_open(helios_client *client, const helios_version_spec *spec, int64_t *version)
+int helios_version_open(helios_client *client, const helios_version_spec *given, int64_t *version)
 {
     static const enum hl_api_layout_check checks[] = {
         [HELIOS_LAYOUT_EXACT] = HL_API_LAYOUT_CHECK_EXACT,
@@ -73,24 +76,25 @@ int helios_version_open(helios_client *client, const helios_version_spec *spec, 
         [HELIOS_LAYOUT_UNCHECKED] = HL_API_LAYOUT_CHECK_UNCHECKED,
     };
     struct operation op;
+    helios_version_spec spec;
     char token[17];
-    HL_TRY(check_spec(client, spec, version));
+    HL_TRY(read_spec(client, given, version, &spec));
     snprintf(token, sizeof(token), "%016llx", (unsigned long long)(hl_id_random().lo | 1));
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    const struct hl_api_controller_begin_version_params p = {.model = spec->model,
-                                                             .job = spec->job,
-                                                             .attempt = spec->attempt,
-                                                             .step = spec->step,
-                                                             .world = spec->world,
-                                                             .rank = spec->rank,
+    const struct hl_api_controller_begin_version_params p = {.model = spec.model,
+                                                             .job = spec.job,
+                                                             .attempt = spec.attempt,
+                                                             .step = spec.step,
+                                                             .world = spec.world,
+                                                             .rank = spec.rank,
                                                              .token = token,
-                                                             .check = checks[spec->layout]};
+                                                             .check = checks[spec.layout]};
     int64_t number;
     hl_status st = begin_version(&op, &p, &number);
     if (st == HL_OK) {
-        forget_pending(client, spec->model, number); /* left from a removed model of this name */
+        forget_pending(client, spec.model, number); /* left from a removed model of this name */
         hl_error_clear();
         *version = number;
     }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/abi.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "group/group.h"
@@ -38,22 +39,26 @@ static hl_status make_group(const hybridps_transport *t, hybridps_group **out)
 
 int hybridps_group_over(const hybridps_transport *transport, hybridps_group **out)
 {
-    if (transport == NULL || out == NULL || transport->allgather == NULL ||
-        transport->broadcast == NULL)
+    hybridps_transport t;
+    if (transport == NULL || out == NULL)
+        return hl_fail(HL_EINVAL, "hybridps_group_over: transport and out must not be NULL");
+    HL_TRY(HL_ABI_READ(hybridps_transport, transport, &t));
+    if (t.allgather == NULL || t.broadcast == NULL)
         return hl_fail(HL_EINVAL, "a group's transport has at least allgather and broadcast");
-    if (transport->world < 1 || transport->world > HL_COLLECTIVE_RANKS || transport->rank < 0 ||
-        transport->rank >= transport->world)
+    if (t.world < 1 || t.world > HL_COLLECTIVE_RANKS || t.rank < 0 || t.rank >= t.world)
         return hl_fail(HL_EINVAL, "rank %d of %d: ranks are 0 to world - 1, at most %d of them",
-                       transport->rank, transport->world, HL_COLLECTIVE_RANKS);
-    return make_group(transport, out);
+                       t.rank, t.world, HL_COLLECTIVE_RANKS);
+    return make_group(&t, out);
 }
 
 int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out)
 {
+    hybridps_shm_options o;
     hybridps_transport t;
     if (options == NULL || out == NULL)
-        return hl_fail(HL_EINVAL, "a group wants options and a place for the result");
-    HL_TRY(hl_collective_shm_open(options, &t));
+        return hl_fail(HL_EINVAL, "hybridps_group_shm: options and out must not be NULL");
+    HL_TRY(HL_ABI_READ(hybridps_shm_options, options, &o));
+    HL_TRY(hl_collective_shm_open(&o, &t));
     hl_status st = make_group(&t, out);
     if (st != HL_OK)
         t.close(t.arg);

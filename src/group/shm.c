@@ -273,7 +273,8 @@ hl_status hl_collective_shm_open(const hybridps_shm_options *options, hybridps_t
         free(g);
         return st;
     }
-    *out = (hybridps_transport){.rank = g->rank,
+    *out = (hybridps_transport){HYBRIDPS_TRANSPORT_INIT,
+                                .rank = g->rank,
                                 .world = g->world,
                                 .arg = g,
                                 .allgather = shm_allgather,

@@ -18,7 +18,7 @@ from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, cluster, wait_for  # noqa: E402
 
 os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
-from helios import _abi  # noqa: E402
+from helios import _abi, _loader  # noqa: E402
 
 NOTICED_S = 1.0  # a dead owner
 SLACK_S = 3.0    # of a loaded machine
@@ -29,8 +29,9 @@ def fault(path, kind, result):
     print(f"\nFAULT path={path} fault={kind} result={result}", flush=True)
 
 
-class DeviceView(ctypes.Structure):
-    _fields_ = [("host", ctypes.c_void_p), ("address", ctypes.c_uint64), ("size", ctypes.c_uint64),
+class DeviceView(_loader.Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("host", ctypes.c_void_p),
+                ("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64),
                 ("device", ctypes.c_char * 96)]
 
 
@@ -87,7 +88,7 @@ class Copies(unittest.TestCase):
         self.assertEqual(lib.helios_map_device(*ask), -2)  # HELIOS_ENOENT: in no device yet
         name = self.copy(shard, "node-0:l1")
         self.assertEqual(lib.helios_map_device(*ask), 0, lib.helios_last_error())
-        self.assertEqual(ctypes.string_at(view.host, view.size), whole)
+        self.assertEqual(ctypes.string_at(view.host, view.bytes), whole)
         self.assertEqual(view.device, b"emu:0")
         self.assertRegex(self.c.refuse("shard", "drop", name, "--from", "node-0:l1"), "pinned|in use|mapped|busy")
         self.assertEqual(lib.helios_unmap_device(client._use(), ctypes.byref(view)), 0)

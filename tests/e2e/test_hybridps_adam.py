@@ -15,14 +15,17 @@ except ImportError:
     sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+from helios import _loader  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
 LIB = ctypes.CDLL(str(BUILD / "lib" / "libhelios.so.0"))
 LIB.hybridps_adam_step.argtypes = ([ctypes.c_void_p] * 4 + [ctypes.c_size_t, ctypes.c_long] +
                                    [ctypes.c_double] * 5 + [ctypes.c_int] * 2)
 
 
-class Adam(ctypes.Structure):
-    _fields_ = [("p", ctypes.c_void_p), ("m", ctypes.c_void_p), ("v", ctypes.c_void_p),
+class Adam(_loader.Sized):
+    _fields_ = [("size", ctypes.c_size_t),
+                ("p", ctypes.c_void_p), ("m", ctypes.c_void_p), ("v", ctypes.c_void_p),
                 ("g", ctypes.c_void_p), ("grad_type", ctypes.c_int), ("p16", ctypes.c_void_p),
                 ("p16_type", ctypes.c_int), ("n", ctypes.c_size_t), ("step", ctypes.c_long),
                 ("lr", ctypes.c_double), ("b1", ctypes.c_double), ("b2", ctypes.c_double),

@@ -10,14 +10,16 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+from helios import _loader
 from support import checkpoints
 from support.cluster import BUILD, cluster, wait_for
 
 CHUNK = 1 << 20
 
 
-class ManagerOptions(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("host_bytes", ctypes.c_uint64),
+class ManagerOptions(_loader.Sized):
+    _fields_ = [("size", ctypes.c_size_t),
+                ("name", ctypes.c_char_p), ("host_bytes", ctypes.c_uint64),
                 ("device_bytes", ctypes.POINTER(ctypes.c_uint64)), ("devices", ctypes.c_uint32),
                 ("lock_ms", ctypes.c_int), ("reap_ms", ctypes.c_int)]
 

@@ -63,7 +63,7 @@ static void add_task(maco_graph *g, struct bytes *b)
     char name[8] = {0};
     maco_range r[3];
     uint32_t bits = take(b, 2);
-    maco_op op = {.type = some_type(b), .cost_ns = bits & 1 ? take(b, 4) : 0};
+    maco_op op = {MACO_OP_INIT, .type = some_type(b), .cost_ns = bits & 1 ? take(b, 4) : 0};
     op.dtype = bits & 2 ? (int)take(b, 1) : 0;
     op.on_worker = bits & 4 ? (int)(take(b, 1) % 8) - 1 : 0;
     op.priority = bits & 8 ? (int)take(b, 4) : 0;
@@ -136,7 +136,7 @@ static void walk(const maco_plan *p, uint32_t tasks)
 {
     struct walk w = {0};
     uint32_t before = UINT32_MAX;
-    maco_plan_read(p, &w.v);
+    w.v = *maco_plan_read(p);
     w.count = calloc(w.v.n_events, sizeof(*w.count));
     w.ready = calloc(w.v.n_tasks, 1);
     w.done = calloc(w.v.n_tasks, 1);
@@ -156,11 +156,12 @@ static void walk(const maco_plan *p, uint32_t tasks)
 
 static void compile(const maco_graph *g, uint32_t tasks, int policy, int infer)
 {
-    maco_compile_options o = {.policy = policy, .balance = infer, .workers = 4, .infer = infer};
-    maco_virtual model = {.workers = 4, .hop_ns = 5, .link_bytes_per_s = 1000};
+    maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = policy, .balance = infer,
+                              .workers = 4, .infer = infer};
+    maco_virtual model = {MACO_VIRTUAL_INIT, .workers = 4, .hop_ns = 5, .link_bytes_per_s = 1000};
     maco_plan *p = NULL;
     maco_trace *t = NULL;
-    maco_overlap s;
+    maco_overlap s = {MACO_OVERLAP_INIT};
     char *json = NULL;
     if (maco_compile(g, &o, &p) != HL_OK) {
         if (strstr(hl_error_text(), "Hint") == NULL)
@@ -197,7 +198,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (maco_compile(g, NULL, &p) == HL_OK) {
         uint32_t tasks = 0;
-        maco_plan_read(p, &v);
+        v = *maco_plan_read(p);
         for (uint32_t i = 0; i < v.n_tasks; i++)
             tasks += v.id[i] != MACO_NONE;
         maco_plan_free(p);

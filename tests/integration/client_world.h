@@ -123,11 +123,8 @@ static inline helios_client *world_client(const struct world *w, const char *pat
                                           int retries)
 {
     helios_client *c = NULL;
-    helios_options o = {.controller = "",
-                        .l3 = w->address,
-                        .path = path,
-                        .timeout_ms = timeout_ms,
-                        .retries = retries};
+    helios_options o = {HELIOS_OPTIONS_INIT, .controller = "",         .l3 = w->address,
+                        .path = path,        .timeout_ms = timeout_ms, .retries = retries};
     if (helios_open(&o, &c) != HELIOS_OK)
         fail_msg("helios_open: %s", helios_last_error());
     return c;

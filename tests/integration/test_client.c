@@ -102,7 +102,7 @@ TEST(a_part_that_was_put_reads_back_in_every_way_on_both_paths)
             assert_memory_equal(again, copy, size);
             assert_int_equal(helios_unmap(r, again), HELIOS_OK);
 
-            helios_stats stats;
+            helios_stats stats = {HELIOS_STATS_INIT};
             assert_int_equal(helios_get_stats(r, &stats), HELIOS_OK);
             assert_string_equal(stats.path, reader == 0 ? "shm" : "tcp");
             assert_int_equal(stats.reads, 10);
@@ -175,7 +175,7 @@ TEST(a_byte_that_stays_bad_fails_and_names_shard_and_chunk)
         off_t at = world_flip(&world, w + MIB + MIB / 2, 64); /* in the second chunk */
         unsigned char *copy = malloc(s.size);
         const void *view;
-        helios_stats stats;
+        helios_stats stats = {HELIOS_STATS_INIT};
         assert_int_equal(helios_get(c, s.id, copy, s.size), HELIOS_ECORRUPT);
         assert_non_null(strstr(helios_last_error(), "toy@3/pp0/tp1/layer-0002"));
         assert_non_null(strstr(helios_last_error(), "chunk 1 of 3"));
@@ -225,7 +225,7 @@ TEST(a_byte_that_is_repaired_meanwhile_heals_the_read)
     for (size_t i = 0; i < 4; i++) {
         unsigned char *w;
         pthread_t thread;
-        helios_stats stats = {0};
+        helios_stats stats = {HELIOS_STATS_INIT};
         helios_client *c = world_client(&world, paths[i / 2], 0, 100);
         helios_shard s = put_part(c, 40 + i, &w);
         struct reader r = {.client = c, .shard = s, .map = i % 2, .copy = calloc(1, s.size)};
@@ -436,22 +436,23 @@ TEST(a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_second)
 TEST(nobody_there_is_said_at_once)
 {
     helios_client *c = NULL;
-    helios_options o = {.controller = "", .l3 = "127.0.0.1:1"};
+    helios_options o = {HELIOS_OPTIONS_INIT, .controller = "", .l3 = "127.0.0.1:1"};
     double start = now_s();
     assert_int_equal(helios_open(&o, &c), HELIOS_EUNAVAIL);
     assert_true(now_s() - start < 5);
     assert_null(c);
     assert_non_null(strstr(helios_last_error(), "127.0.0.1:1"));
-    o = (helios_options){.controller = "", .l3 = "", .path = "shm"};
+    o = (helios_options){HELIOS_OPTIONS_INIT, .controller = "", .l3 = "", .path = "shm"};
     assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
-    o = (helios_options){.controller = "", .l3 = world.address, .path = "fast"};
+    o = (helios_options){HELIOS_OPTIONS_INIT, .controller = "", .l3 = world.address,
+                         .path = "fast"};
     assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
-    o = (helios_options){.controller = "", .l3 = world.address, .retries = -2};
+    o = (helios_options){HELIOS_OPTIONS_INIT, .controller = "", .l3 = world.address, .retries = -2};
     assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
     static const char *const bad[] = {"soon", "99ms", "61m"};
     for (size_t i = 0; i < 3; i++) {
         setenv("HELIOS_DATA_CONNECT_TIMEOUT", bad[i], 1);
-        o = (helios_options){.controller = "", .l3 = world.address};
+        o = (helios_options){HELIOS_OPTIONS_INIT, .controller = "", .l3 = world.address};
         assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
         assert_non_null(strstr(helios_last_error(), "HELIOS_DATA_CONNECT_TIMEOUT"));
         assert_non_null(strstr(helios_last_error(), bad[i]));
@@ -459,7 +460,7 @@ TEST(nobody_there_is_said_at_once)
     unsetenv("HELIOS_DATA_CONNECT_TIMEOUT");
     char with_scheme[128];
     snprintf(with_scheme, sizeof(with_scheme), "tcp://%s", world.address);
-    o = (helios_options){.controller = "", .l3 = with_scheme};
+    o = (helios_options){HELIOS_OPTIONS_INIT, .controller = "", .l3 = with_scheme};
     assert_int_equal(helios_open(&o, &c), HELIOS_OK);
     helios_close(c);
     helios_close(NULL);
@@ -510,7 +511,7 @@ TEST(many_threads_read_at_once)
             pthread_join(threads[t], NULL);
             assert_int_equal(each[t].failures, 0);
         }
-        helios_stats stats;
+        helios_stats stats = {HELIOS_STATS_INIT};
         assert_int_equal(helios_get_stats(c, &stats), HELIOS_OK);
         assert_int_equal(stats.reads, 6 * 55);
         free(w);

@@ -137,7 +137,7 @@ static helios_client *open_client(const char *path)
     helios_client *c = NULL;
     /* l3 is asked from the Controller. */
     unsetenv("CONTROLLER_L3_CACHE_ADDRESS");
-    helios_options o = {.controller = boss.address, .path = path};
+    helios_options o = {HELIOS_OPTIONS_INIT, .controller = boss.address, .path = path};
     if (helios_open(&o, &c) != HELIOS_OK)
         fail_msg("helios_open: %s", helios_last_error());
     return c;
@@ -173,8 +173,13 @@ TEST(a_commit_names_every_shard_once_and_only_of_its_version)
     int visible = 0;
     helios_client *c = open_client("auto");
     (void)put(c, 2, "head"); /* of a version that was given up */
-    const helios_version_spec spec = {
-        .model = "toy", .job = "job-1", .attempt = 1, .step = 50, .rank = 1, .world = 2};
+    const helios_version_spec spec = {HELIOS_VERSION_SPEC_INIT,
+                                      .model = "toy",
+                                      .job = "job-1",
+                                      .attempt = 1,
+                                      .step = 50,
+                                      .rank = 1,
+                                      .world = 2};
     assert_int_equal(helios_version_open(c, &spec, &version), HELIOS_OK);
     assert_int_equal(version, 4);
     helios_shard a = put(c, version, "layer-0001"), b = put(c, version, "optim-layer-0001");
@@ -205,7 +210,8 @@ TEST(every_save_has_a_token_of_its_own)
 {
     int64_t version;
     helios_client *c = open_client("auto");
-    helios_version_spec spec = {.model = "toy",
+    helios_version_spec spec = {HELIOS_VERSION_SPEC_INIT,
+                                .model = "toy",
                                 .job = "job-1",
                                 .step = 50,
                                 .rank = 3,

@@ -29,7 +29,7 @@ static uint64_t tries_of(helios_client *c, uint64_t seed)
     unsigned char *data = noise(4096, seed), *copy = malloc(8192);
     const helios_tensor t = {.name = "w", .dtype = "U8", .shape = shape, .rank = 1, .data = data};
     helios_shard s;
-    helios_stats stats;
+    helios_stats stats = {HELIOS_STATS_INIT};
     assert_int_equal(helios_version_put(c, "toy", 3, 0, 0, "head", &t, 1, &s), HELIOS_OK);
     off_t at = world_flip(&world, data, 64);
     assert_int_equal(helios_get(c, s.id, copy, s.size), HELIOS_ECORRUPT);
@@ -74,7 +74,8 @@ TEST(the_deadline_is_that_of_the_options_or_else_of_the_environment)
     kill(world.pid, SIGSTOP);
     for (int i = 0; i < 2; i++) {
         helios_client *c = NULL;
-        helios_options o = {.controller = "", .l3 = world.address, .timeout_ms = i == 0 ? 0 : 300};
+        helios_options o = {HELIOS_OPTIONS_INIT, .controller = "", .l3 = world.address,
+                            .timeout_ms = i == 0 ? 0 : 300};
         setenv("HELIOS_READ_TIMEOUT", i == 0 ? "300ms" : "1h", 1);
         uint64_t start = hl_now_ns();
         assert_int_not_equal(helios_open(&o, &c), HELIOS_OK);
@@ -82,6 +83,35 @@ TEST(the_deadline_is_that_of_the_options_or_else_of_the_environment)
     }
     kill(world.pid, SIGCONT);
     unsetenv("HELIOS_READ_TIMEOUT");
+}
+
+TEST(structs_are_as_long_as_their_caller_says)
+{
+    helios_client *c = NULL;
+
+    struct {
+        helios_options now;
+        const char *future;
+    } newer = {{.controller = "", .l3 = world.address, .retries = -2}, "on"};
+
+    helios_stats stats = {0};
+    helios_version_spec spec = {.model = "m", .job = "j", .world = 1};
+    helios_device_view view = {0};
+    int64_t version;
+    assert_int_equal(helios_open(&newer.now, &c), HELIOS_EINVAL);
+    assert_non_null(strstr(helios_last_error(), "sizeof(helios_options)"));
+    newer.now.size = sizeof(newer);
+    assert_int_equal(helios_open(&newer.now, &c), HELIOS_EINVAL);
+    assert_non_null(strstr(helios_last_error(), "helios_options.size"));
+    newer.now.size = offsetof(helios_options, retries); /* they are not read */
+    assert_int_equal(helios_open(&newer.now, &c), HELIOS_OK);
+    assert_int_equal(helios_get_stats(c, &stats), HELIOS_EINVAL);
+    assert_non_null(strstr(helios_last_error(), "sizeof(helios_stats)"));
+    assert_int_equal(helios_version_open(c, &spec, &version), HELIOS_EINVAL);
+    assert_non_null(strstr(helios_last_error(), "sizeof(helios_version_spec)"));
+    assert_int_equal(helios_map_device(c, (helios_id){1, 2}, &view), HELIOS_EINVAL);
+    assert_non_null(strstr(helios_last_error(), "sizeof(helios_device_view)"));
+    helios_close(c);
 }
 
 TEST(what_the_environment_says_wrongly_is_named)
@@ -93,7 +123,7 @@ TEST(what_the_environment_says_wrongly_is_named)
                                          {"HELIOS_READ_TIMEOUT", "61m"}};
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
         helios_client *c = NULL;
-        helios_options o = {.controller = "", .l3 = world.address};
+        helios_options o = {HELIOS_OPTIONS_INIT, .controller = "", .l3 = world.address};
         setenv(bad[i][0], bad[i][1], 1);
         assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
         unsetenv(bad[i][0]);

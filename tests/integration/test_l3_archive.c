@@ -130,10 +130,8 @@ static void *reader_main(void *arg)
 {
     struct reader *r = arg;
     helios_client *c = NULL;
-    helios_options o = {.controller = "",
-                        .l3 = r->p->w.address,
-                        .path = r->seed % 2 ? "shm" : "net",
-                        .timeout_ms = 4 * MS};
+    helios_options o = {HELIOS_OPTIONS_INIT, .controller = "", .l3 = r->p->w.address,
+                        .path = r->seed % 2 ? "shm" : "net", .timeout_ms = 4 * MS};
     if (helios_open(&o, &c) != HELIOS_OK) {
         r->failures++;
         return NULL;

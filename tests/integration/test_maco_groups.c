@@ -73,7 +73,7 @@ static uint32_t add(maco_graph *g, int type, const char *name, float *x, maco_fu
                     int32_t count)
 {
     maco_range range = {(uint64_t)(uintptr_t)x, N * sizeof(float)};
-    maco_op op = {.type = type, .name = name, .dims = {count}};
+    maco_op op = {MACO_OP_INIT, .type = type, .name = name, .dims = {count}};
     uint32_t id = MACO_NONE;
     if (type == MACO_TASK_CUSTOM_COMPUTE) {
         op.function = f;
@@ -95,14 +95,14 @@ static int run_rank(const struct rank *r, hybridps_group *group, int policy)
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     maco_runtime *rt = NULL;
-    maco_compile_options c = {.policy = policy, .workers = 2, .infer = 1};
+    maco_compile_options c = {MACO_COMPILE_OPTIONS_INIT, .policy = policy, .workers = 2,
+                              .infer = 1};
     /* Not the rank that hangs: what it runs uses the plan until it returns. */
     int short_of_time = r->what >= NEVER_COMES && r->rank == 0;
-    maco_runtime_options o = {.workers = 2,
-                              .policy = policy,
-                              .timeout_ns = (short_of_time ? 1 : 20) * HL_NS_PER_S,
-                              .groups = &group,
-                              .n_groups = 1};
+    maco_runtime_options o = {
+        MACO_RUNTIME_OPTIONS_INIT, .workers = 2,
+        .policy = policy,          .timeout_ns = (short_of_time ? 1 : 20) * HL_NS_PER_S,
+        .groups = &group,          .n_groups = 1};
     x[N] = (float)(r->rank + 1);
     y[N] = (float)(10 * (r->rank + 1));
     int st = maco_graph_new(&g);
@@ -136,7 +136,8 @@ static int run_rank(const struct rank *r, hybridps_group *group, int policy)
 static void be_rank(const struct rank *r, const char *name, int policy)
 {
     hybridps_group *group = NULL;
-    hybridps_shm_options o = {.name = name, .rank = r->rank, .world = r->world};
+    hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = r->rank,
+                              .world = r->world};
     o.timeout_ms = r->what == HANGS ? 60000 : 20000; /* of joining, too */
     if (hybridps_group_shm(&o, &group) != 0)
         _exit(9);

@@ -113,11 +113,8 @@ struct client {
 
 static int client_open(struct client *c, const char *spill)
 {
-    hybridps_options o = {.device = "emu:3MiB",
-                          .policy = "lru",
-                          .chunk_bytes = BYTES,
-                          .host_bytes = HOST,
-                          .spill = spill};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = "emu:3MiB", .policy = "lru",
+                          .chunk_bytes = BYTES,  .host_bytes = HOST,   .spill = spill};
     if (hybridps_open(&o, &c->h) != 0)
         return -1;
     for (int i = 0; i < TENSORS; i++)
@@ -160,7 +157,7 @@ static void check_tensor(struct client *c, int i)
 
 static hybridps_stats_t stats(struct client *c)
 {
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     assert_int_equal(hybridps_stats(c->h, &s), 0);
     return s;
 }
@@ -171,7 +168,7 @@ TEST(what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back)
 {
     struct world w;
     struct client c;
-    hybridps_tensor_info info;
+    hybridps_tensor_info info = {HYBRIDPS_TENSOR_INFO_INIT};
     world_start(&w, CAPACITY);
     setenv("HELIOS_L3_SOCKET", w.socket_path, 1); /* as an Agent does */
     assert_int_equal(client_open(&c, NULL), 0);

@@ -49,8 +49,18 @@ const char *helios_strerror(int code)
     return "general";
 }
 
+static int check_size(size_t given, size_t expected)
+{
+    if (given == expected)
+        return 0;
+    snprintf(last_error, sizeof(last_error), "a size of %zu in place of %zu", given, expected);
+    return HELIOS_EINVAL;
+}
+
 int helios_open(const helios_options *o, helios_client **out)
 {
+    if (check_size(o->size, sizeof(*o)) != 0)
+        return HELIOS_EINVAL;
     CALL("open %s %s %s %d %d\n", o->controller, o->l3 ? o->l3 : "-", o->path ? o->path : "-",
          o->timeout_ms, o->retries);
     if (strcmp(o->controller, "down") == 0) {
@@ -111,6 +121,8 @@ int helios_unmap(helios_client *client, const void *data)
 int helios_version_open(helios_client *client, const helios_version_spec *spec, int64_t *version)
 {
     (void)client;
+    if (check_size(spec->size, sizeof(*spec)) != 0)
+        return HELIOS_EINVAL;
     CALL("open %s %s %d %lld %d/%d layout=%d\n", spec->model, spec->job, spec->attempt,
          (long long)spec->step, spec->rank, spec->world, spec->layout);
     *version = 1ll << 34;
@@ -170,6 +182,8 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
 int helios_get_stats(helios_client *client, helios_stats *out)
 {
     (void)client;
-    *out = (helios_stats){"shm", 1, 2, 3, 4, 5, 6, 7, 8};
+    if (check_size(out->size, sizeof(*out)) != 0)
+        return HELIOS_EINVAL;
+    *out = (helios_stats){sizeof(*out), "shm", 1, 2, 3, 4, 5, 6, 7, 8};
     return 0;
 }

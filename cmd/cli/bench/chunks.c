@@ -37,7 +37,7 @@ static hl_status access_release(hybridps *h, uint32_t tensor)
 static hl_status make_tensors(hybridps **out, const char *device, uint64_t chunk, uint64_t bytes,
                               uint32_t n)
 {
-    hybridps_options o = {.device = device, .chunk_bytes = chunk};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = device, .chunk_bytes = chunk};
     uint32_t tensor;
     HL_TRY((hl_status)hybridps_open(&o, out));
     for (uint32_t i = 0; i < n; i++)

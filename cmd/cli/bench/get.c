@@ -111,7 +111,7 @@ static hl_status put_shards(struct get_bench *b, struct size_run *run, struct hl
 
 static hl_status open_client(const struct get_bench *b, const char *path, helios_client **out)
 {
-    helios_options o = {.controller = "", .l3 = b->l3d.address, .path = path};
+    helios_options o = {HELIOS_OPTIONS_INIT, .controller = "", .l3 = b->l3d.address, .path = path};
     return (hl_status)helios_open(&o, out);
 }
 
@@ -236,7 +236,7 @@ static void report_shm(struct get_bench *b, struct size_run *run, const struct b
 static void report_net(struct get_bench *b, struct size_run *run, const char *size)
 {
     char name[96], system[24];
-    helios_stats stats = {0};
+    helios_stats stats = {HELIOS_STATS_INIT};
     (void)helios_get_stats(b->net_client, &stats);
     snprintf(system, sizeof(system), "helios-%.15s", stats.path);
     const struct bench_row *tcp = bench_row(&b->report, "tcp", "ask", run->size, &run->tcp_s);

@@ -94,8 +94,8 @@ static hl_status report_size(struct group_bench *b, struct bench_report *r, uint
 /* r is NULL but for rank 0. */
 static hl_status one_rank(struct group_bench *b, const char *name, int rank, struct bench_report *r)
 {
-    hybridps_shm_options o = {
-        .name = name, .rank = rank, .world = (int)b->args->ranks, .timeout_ms = WAIT_MS};
+    hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = rank,
+                              .world = (int)b->args->ranks, .timeout_ms = WAIT_MS};
     uint64_t most = 0;
     HL_TRY((hl_status)hybridps_group_shm(&o, &b->g));
     for (size_t i = 0; i < b->n_sizes; i++)

@@ -134,7 +134,7 @@ static hl_status time_graph(struct table *t, const char *graph)
 static hl_status open_systems(struct table *t)
 {
     for (int i = 0; i < OWN; i++) {
-        maco_runtime_options o = {.policy = i, .workers = t->workers};
+        maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .policy = i, .workers = t->workers};
         HL_TRY((hl_status)maco_runtime_open(&o, &t->runtimes[i]));
         hl_status st = bench_maco_peer_start(t->cli, peers[i], t->workers, &t->peers[i]);
         if (st == HL_ENOENT)
@@ -213,7 +213,7 @@ static hl_status bench_shortest_task(struct bench_report *r, const struct maco_a
     struct body body = {0};
     struct bench_maco_plan p = {0};
     maco_runtime *rt = NULL;
-    maco_runtime_options o = {.workers = 2};
+    maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .workers = 2};
     double ns = 0, share = 0, before_ns = 0, before = 0;
     char name[96];
     hl_status st =
@@ -250,7 +250,7 @@ static hl_status bench_records(struct bench_report *r, const struct maco_args *a
     hl_status st =
         bench_maco_plan(graph, MACO_DIRECT, 1, (uint32_t)args->tasks, empty_task, NULL, &p);
     for (int i = 0; i < 2 && st == HL_OK; i++) {
-        maco_runtime_options o = {.workers = 1, .trace = i};
+        maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .workers = 1, .trace = i};
         st = bench_samples_init(&s[i], (size_t)args->rounds);
         if (st == HL_OK)
             st = (hl_status)maco_runtime_open(&o, &rt[i]);

@@ -42,8 +42,10 @@ static hl_status make_plan(struct link *l, int n, int comm, struct bench_maco_pl
     int st = maco_graph_new(&out->graph);
     for (int i = 0; i < n && st == 0; i++) {
         uint32_t id, sent;
-        maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE, .function = compute_task, .arg = l};
-        maco_op send = {.type = MACO_TASK_CUSTOM_COMM, .function = send_chunk, .arg = l};
+        maco_op op = {MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .function = compute_task,
+                      .arg = l};
+        maco_op send = {MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMM, .function = send_chunk,
+                        .arg = l};
         st = maco_graph_add(out->graph, &op, &id);
         if (st == 0 && comm)
             st = maco_graph_add(out->graph, &send, &sent);
@@ -104,7 +106,7 @@ static uint64_t calibrate_operations(void)
 hl_status bench_maco_link(struct bench_report *r, int rounds)
 {
     maco_runtime *rt = NULL;
-    maco_runtime_options o = {.workers = 1};
+    maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .workers = 1};
     struct link l = {.operations = calibrate_operations()};
     HL_TRY((hl_status)maco_runtime_open(&o, &rt));
     hl_status st = HL_OK;

@@ -27,8 +27,10 @@ hl_status bench_maco_plan(const char *graph, int policy, int workers, uint32_t t
     uint32_t width = strcmp(graph, "indep") == 0   ? tasks
                      : strcmp(graph, "chain") == 0 ? 1
                                                    : BENCH_MACO_WIDTH;
-    maco_compile_options o = {.policy = policy, .workers = workers, .infer = 1};
-    maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE, .cost_ns = 1000, .function = f, .arg = arg};
+    maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = policy, .workers = workers,
+                              .infer = 1};
+    maco_op op = {MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .cost_ns = 1000, .function = f,
+                  .arg = arg};
     out->tasks = tasks;
     HL_TRY((hl_status)maco_graph_new(&out->graph));
     for (uint32_t i = 0; i < tasks; i++) {

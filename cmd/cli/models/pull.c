@@ -44,7 +44,7 @@ static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const 
                               const struct rankfile *r, helios_client *client, uint64_t bytes,
                               double seconds)
 {
-    helios_stats s;
+    helios_stats s = {HELIOS_STATS_INIT};
     char size[32], rate_text[32];
     HL_TRY((hl_status)helios_get_stats(client, &s));
     double read_s = (double)s.read_ns / 1e9;

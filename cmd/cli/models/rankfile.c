@@ -13,7 +13,8 @@ hl_status cli_client(struct cli *cli, const char *path, int timeout_ms, helios_c
     const char *controller;
     HL_TRY(cli_controller_address(cli, &controller));
     HL_TRY(cli_secret(cli));
-    helios_options o = {.controller = controller, .path = path, .timeout_ms = timeout_ms};
+    helios_options o = {HELIOS_OPTIONS_INIT, .controller = controller, .path = path,
+                        .timeout_ms = timeout_ms};
     return (hl_status)helios_open(&o, out);
 }
 

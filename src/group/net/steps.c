@@ -592,16 +592,11 @@ hl_status hl_collective_net_open(const hybridps_net_options *o, hybridps_transpo
         return hl_fail(st, "group at %s: %s", o->address != NULL ? o->address : "no address",
                        words);
     }
-    *out = (hybridps_transport){.rank = g->rank,
-                                .world = g->world,
-                                .arg = g,
-                                .allgather = net_allgather,
-                                .broadcast = net_broadcast,
-                                .close = net_close,
-                                .reduce = net_reduce,
-                                .alltoall = net_alltoall,
-                                .send = send_to,
-                                .recv = recv_from,
-                                .cancel = net_cancel};
+    *out = (hybridps_transport){HYBRIDPS_TRANSPORT_INIT,    .rank = g->rank,
+                                .world = g->world,          .arg = g,
+                                .allgather = net_allgather, .broadcast = net_broadcast,
+                                .close = net_close,         .reduce = net_reduce,
+                                .alltoall = net_alltoall,   .send = send_to,
+                                .recv = recv_from,          .cancel = net_cancel};
     return HL_OK;
 }

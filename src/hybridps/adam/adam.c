@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/cpu.h"
 #include "base/half.h"
 #include "base/status.h"
@@ -270,31 +271,23 @@ int hybridps_adam_run(const struct hybridps_adam *step)
 {
     if (step == NULL)
         return hl_fail(HL_EINVAL, "Adam: step must not be NULL");
-    HL_TRY(check_adam(step));
-    struct adam_job j = {.s = *step, .k = make_consts(step)};
+    struct adam_job j;
+    HL_TRY(HL_ABI_READ(struct hybridps_adam, step, &j.s));
+    const struct hybridps_adam *s = &j.s;
+    HL_TRY(check_adam(s));
+    j.k = make_consts(s);
     j.torch1 = hybridps_adam_rounding() == HYBRIDPS_ROUNDING_TORCH1;
     j.lerp_from_end = j.k.not_b1 >= 0.5f;
-    j.decay = step->wd == 0 ? DECAY_NONE : step->adamw ? DECAY_WEIGHT : DECAY_L2;
-    hl_split((step->n + BLOCK - 1) / BLOCK, step->nthreads, adam_blocks, &j);
+    j.decay = s->wd == 0 ? DECAY_NONE : s->adamw ? DECAY_WEIGHT : DECAY_L2;
+    hl_split((s->n + BLOCK - 1) / BLOCK, s->nthreads, adam_blocks, &j);
     return HL_OK;
 }
 
 int hybridps_adam_step(float *p, const float *g, float *m, float *v, size_t n, long step, double lr,
                        double b1, double b2, double eps, double wd, int adamw, int nthreads)
 {
-    return hybridps_adam_run(&(struct hybridps_adam){.p = p,
-                                                     .g = g,
-                                                     .m = m,
-                                                     .v = v,
-                                                     .grad_type = HYBRIDPS_F32,
-                                                     .n = n,
-                                                     .step = step,
-                                                     .lr = lr,
-                                                     .b1 = b1,
-                                                     .b2 = b2,
-                                                     .eps = eps,
-                                                     .wd = wd,
-                                                     .grad_scale = 1,
-                                                     .adamw = adamw,
-                                                     .nthreads = nthreads});
+    return hybridps_adam_run(&(struct hybridps_adam){
+        HYBRIDPS_ADAM_INIT, .p = p, .g = g, .m = m, .v = v, .grad_type = HYBRIDPS_F32, .n = n,
+        .step = step, .lr = lr, .b1 = b1, .b2 = b2, .eps = eps, .wd = wd, .grad_scale = 1,
+        .adamw = adamw, .nthreads = nthreads});
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/abi.h"
 #include "base/log.h"
 #include "hybridps/client/client_private.h"
 #include "hybridps/manager/table.h"
@@ -57,7 +58,8 @@ static hl_status open_spill(const char *spill, struct hl_chunk_pool_options *o)
 static hl_status join_manager(struct hybridps *h, const char *name)
 {
     const char *told = name == NULL ? getenv("HYBRIDPS_MANAGER") : NULL;
-    hybridps_manager_options join = {.name = told != NULL ? told : name};
+    hybridps_manager_options join = {HYBRIDPS_MANAGER_OPTIONS_INIT,
+                                     .name = told != NULL ? told : name};
     if (join.name == NULL || join.name[0] == '\0' || strcmp(join.name, "none") == 0)
         return HL_OK;
     hl_status st = (hl_status)hybridps_manager_open(&join, &h->manager);
@@ -71,7 +73,7 @@ static hl_status join_manager(struct hybridps *h, const char *name)
 /* Of host memory: this client's own, or that of all processes of the table. */
 static hl_status find_limit(struct hybridps *h, uint64_t own)
 {
-    hybridps_manager_info_t info;
+    hybridps_manager_info_t info = {HYBRIDPS_MANAGER_INFO_INIT};
     h->host_limit = own;
     if (h->manager == NULL)
         return HL_OK;
@@ -137,9 +139,9 @@ static void free_client(struct hybridps *h)
     free(h);
 }
 
-int hybridps_open(const hybridps_options *options, hybridps **out)
+static hl_status open_client(const hybridps_options *options, hybridps **out)
 {
-    if (options == NULL || options->device == NULL || out == NULL)
+    if (options->device == NULL)
         return hl_fail(HL_EINVAL, "a device is wanted, such as emu:256MiB or cuda:0");
     const char *mode = options->mode != NULL ? options->mode : "copy";
     if (strcmp(mode, "copy") != 0 && strcmp(mode, "move") != 0)
@@ -161,6 +163,15 @@ int hybridps_open(const hybridps_options *options, hybridps **out)
     else
         *out = h;
     return st;
+}
+
+int hybridps_open(const hybridps_options *options, hybridps **out)
+{
+    hybridps_options o;
+    if (options == NULL || out == NULL)
+        return hl_fail(HL_EINVAL, "hybridps_open: options and out must not be NULL");
+    HL_TRY(HL_ABI_READ(hybridps_options, options, &o));
+    return open_client(&o, out);
 }
 
 void hybridps_close(hybridps *h)
@@ -247,6 +258,7 @@ int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address)
 int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
 {
     const struct hl_tensor *x = NULL;
+    hybridps_tensor_info told;
     HL_TRY(client_enter(h));
     hl_status st = find_tensor(h, tensor, &x);
     if (st == HL_OK) {
@@ -254,13 +266,14 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
         if (x->chunk != HL_TENSOR_NONE)
             hl_chunk_pool_info(h->pool, x->chunk, &info);
         int has = x->state != HYBRIDPS_FREE;
-        *out = (hybridps_tensor_info){.chunk = x->chunk,
+        told = (hybridps_tensor_info){.chunk = x->chunk,
                                       .offset = x->offset,
                                       .bytes = x->bytes,
                                       .kind = x->kind,
                                       .state = x->state,
                                       .on_host = has && info.on_host && !info.below,
                                       .on_device = has && info.on_device};
+        st = HL_ABI_WRITE(hybridps_tensor_info, &told, out);
     }
     return client_leave(h, st);
 }
@@ -466,34 +479,34 @@ int hybridps_stats(hybridps *h, hybridps_stats_t *out)
     struct hl_chunk_pool_stats s;
     HL_TRY(client_enter(h));
     hl_chunk_pool_stats(h->pool, &s);
-    *out = (hybridps_stats_t){.capacity = s.capacity,
-                              .granule = s.granule,
-                              .avail = s.avail,
-                              .device = s.device,
-                              .device_peak = s.device_peak,
-                              .host = s.host,
-                              .host_peak = s.host_peak,
-                              .pinned = s.pinned,
-                              .peak_over_avail = s.peak_over_avail,
-                              .tensors = h->tensors.count,
-                              .chunks = s.chunks,
-                              .iterations = h->iterations,
-                              .moments = h->moments,
-                              .deviations = h->record.deviations,
-                              .planned = h->record.following && h->record.phase->plan != NULL,
-                              .total = s.total,
-                              .iteration = traffic_since(s.total, h->at_start),
-                              .last = h->last,
-                              .spilled = s.below,
-                              .spilled_peak = s.below_peak,
-                              .spill_out = s.below_out,
-                              .spill_in = s.below_in,
-                              .host_limit = h->host_limit,
-                              .faults = s.faults,
-                              .fault_bytes = s.fault_bytes};
-    memcpy(out->device_by_kind, s.device_by_kind, sizeof(out->device_by_kind));
-    memcpy(out->host_by_kind, s.host_by_kind, sizeof(out->host_by_kind));
-    return client_leave(h, HL_OK);
+    hybridps_stats_t told = {.capacity = s.capacity,
+                             .granule = s.granule,
+                             .avail = s.avail,
+                             .device = s.device,
+                             .device_peak = s.device_peak,
+                             .host = s.host,
+                             .host_peak = s.host_peak,
+                             .pinned = s.pinned,
+                             .peak_over_avail = s.peak_over_avail,
+                             .tensors = h->tensors.count,
+                             .chunks = s.chunks,
+                             .iterations = h->iterations,
+                             .moments = h->moments,
+                             .deviations = h->record.deviations,
+                             .planned = h->record.following && h->record.phase->plan != NULL,
+                             .total = s.total,
+                             .iteration = traffic_since(s.total, h->at_start),
+                             .last = h->last,
+                             .spilled = s.below,
+                             .spilled_peak = s.below_peak,
+                             .spill_out = s.below_out,
+                             .spill_in = s.below_in,
+                             .host_limit = h->host_limit,
+                             .faults = s.faults,
+                             .fault_bytes = s.fault_bytes};
+    memcpy(told.device_by_kind, s.device_by_kind, sizeof(told.device_by_kind));
+    memcpy(told.host_by_kind, s.host_by_kind, sizeof(told.host_by_kind));
+    return client_leave(h, HL_ABI_WRITE(hybridps_stats_t, &told, out));
 }
 
 int hybridps_trace(hybridps *h, const char *phase, char **json)

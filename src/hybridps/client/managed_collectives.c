@@ -9,7 +9,7 @@
 static hl_status begin_result(hybridps *h, const char *name, const void *local, uint64_t bytes,
                               uint32_t *tensor, void **data)
 {
-    hybridps_tensor_info info;
+    hybridps_tensor_info info = {HYBRIDPS_TENSOR_INFO_INIT};
     if (local == NULL || bytes == 0 || tensor == NULL)
         return hl_fail(HL_EINVAL, "\"%s\": a result has at least one byte and a number",
                        hl_collective_name(name));

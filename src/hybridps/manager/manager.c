@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/text.h"
 #include "helios/hybridps.h"
 #include "hybridps/manager/table.h"
@@ -37,21 +38,23 @@ static hl_status check_size(const struct hybridps_manager *m, uint64_t size)
 int hybridps_manager_open(const hybridps_manager_options *options, hybridps_manager **out)
 {
     uint64_t capacity[HL_MANAGER_DEVICES];
+    hybridps_manager_options given;
     if (options == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "manager: options and the place for the result must not be NULL");
+    HL_TRY(HL_ABI_READ(hybridps_manager_options, options, &given));
     struct hl_manager_options o = {
-        .name = options->name, .lock_ms = options->lock_ms, .reap_ms = options->reap_ms};
-    if (options->host_bytes > 0) {
-        if (options->devices >= HL_MANAGER_DEVICES ||
-            (options->devices > 0 && options->device_bytes == NULL))
+        .name = given.name, .lock_ms = given.lock_ms, .reap_ms = given.reap_ms};
+    if (given.host_bytes > 0) {
+        if (given.devices >= HL_MANAGER_DEVICES ||
+            (given.devices > 0 && given.device_bytes == NULL))
             return hl_fail(HL_EINVAL, "manager: capacities of at most %d devices must be given",
                            HL_MANAGER_DEVICES - 1);
-        capacity[0] = options->host_bytes;
-        for (uint32_t i = 0; i < options->devices; i++)
-            capacity[i + 1] = options->device_bytes[i];
+        capacity[0] = given.host_bytes;
+        for (uint32_t i = 0; i < given.devices; i++)
+            capacity[i + 1] = given.device_bytes[i];
         o.capacity = capacity;
-        o.devices = options->devices + 1;
-    } else if (options->devices > 0)
+        o.devices = given.devices + 1;
+    } else if (given.devices > 0)
         return hl_fail(HL_EINVAL, "manager: capacities of devices, but none of the host");
     struct hybridps_manager *m = calloc(1, sizeof(*m));
     if (m == NULL)
@@ -291,16 +294,17 @@ int hybridps_manager_info(hybridps_manager *m, int device, hybridps_manager_info
     HL_TRY(check_device(m, device));
     if (out == NULL)
         return hl_fail(HL_EINVAL, "manager %s: no place for the result", m->t.path);
+    HL_TRY(HL_ABI_CHECK(hybridps_manager_info_t, out));
     HL_TRY(hl_manager_reap_by_age(&m->t));
     const struct hl_manager_device *d = &m->t.s->device[device + 1];
     HL_TRY(hl_manager_lock(&m->t, (uint32_t)(device + 1)));
-    *out = (hybridps_manager_info_t){.capacity = d->capacity,
-                                     .used = d->used,
-                                     .reserved = d->reserved,
-                                     .mine = d->rows[m->t.row],
-                                     .devices = m->t.s->devices - 1};
+    hybridps_manager_info_t info = {.capacity = d->capacity,
+                                    .used = d->used,
+                                    .reserved = d->reserved,
+                                    .mine = d->rows[m->t.row],
+                                    .devices = m->t.s->devices - 1};
     hl_manager_unlock(&m->t, (uint32_t)(device + 1));
     for (size_t i = 0; i < HL_MANAGER_PROCESSES; i++)
-        out->processes += __atomic_load_n(&m->t.s->processes[i].pid, __ATOMIC_RELAXED) != 0;
-    return HL_OK;
+        info.processes += __atomic_load_n(&m->t.s->processes[i].pid, __ATOMIC_RELAXED) != 0;
+    return HL_ABI_WRITE(hybridps_manager_info_t, &info, out);
 }

@@ -97,7 +97,8 @@ static hl_status run_demo(const struct demo *d, uint32_t rounds, uint32_t worker
                                     .serial = SERIAL,
                                     .functions = d->functions,
                                     .n_functions = workers};
-    maco_runtime_options options = {.policy = policy, .workers = (int)workers};
+    maco_runtime_options options = {MACO_RUNTIME_OPTIONS_INIT, .policy = policy,
+                                    .workers = (int)workers};
     HL_TRY(maco_runtime_open(&options, &rt));
     hl_status st = hl_maco_run_source(rt, &source);
     maco_runtime_close(rt);

@@ -8,9 +8,10 @@ int maco_run(maco_runtime *rt, const maco_plan *p)
 {
     if (rt == NULL || p == NULL)
         return hl_fail(HL_EINVAL, "maco_run: the runtime or the plan is NULL");
-    struct hl_maco_source source = {
-        .plan = p, .serial = hl_maco_plan_serial(p), .function = hl_maco_plan_function};
-    maco_plan_read(p, &source.view);
+    struct hl_maco_source source = {.plan = p,
+                                    .view = *maco_plan_read(p),
+                                    .serial = hl_maco_plan_serial(p),
+                                    .function = hl_maco_plan_function};
     return hl_maco_run_source(rt, &source);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/abi.h"
 #include "helios/hybridps.h"
 #include "maco/cpu/futex.h"
 #include "maco/cpu/runtime_private.h"
@@ -75,13 +76,8 @@ static hl_status check_options(const maco_runtime_options *o)
     return HL_OK;
 }
 
-int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
+static hl_status open_runtime(const maco_runtime_options *o, maco_runtime **out)
 {
-    static const maco_runtime_options none;
-    const maco_runtime_options *o = options != NULL ? options : &none;
-    if (out == NULL)
-        return hl_fail(HL_EINVAL, "a place for the runtime is wanted");
-    HL_TRY(check_options(o));
     maco_runtime *rt = aligned_alloc(HL_LINE, sizeof(*rt));
     if (rt == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a runtime");
@@ -119,6 +115,17 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     }
     *out = rt;
     return HL_OK;
+}
+
+int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
+{
+    maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT};
+    if (out == NULL)
+        return hl_fail(HL_EINVAL, "maco_runtime_open: out is NULL");
+    if (options != NULL)
+        HL_TRY(HL_ABI_READ(maco_runtime_options, options, &o));
+    HL_TRY(check_options(&o));
+    return open_runtime(&o, out);
 }
 
 /* 0: some thread is still in a task at that time, or when the caller had enough. */

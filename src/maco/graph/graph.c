@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "maco/graph/types.h"
 
 #define NAME_MAX_BYTES 255
@@ -141,11 +142,9 @@ static void add_custom(maco_graph *g, const maco_op *op, maco_task *t, struct hl
     g->calls[g->n_calls++] = (struct hl_maco_call){op->function, op->arg};
 }
 
-int maco_graph_add(maco_graph *g, const maco_op *op, uint32_t *id)
+static hl_status add_task(maco_graph *g, const maco_op *op, uint32_t *id)
 {
     char text[64];
-    if (g == NULL || op == NULL)
-        return hl_fail(HL_EINVAL, "maco_graph_add: the graph or the task is NULL");
     const char *name = op->name;
     if (name == NULL)
         snprintf(text, sizeof(text), "%s %zu", hl_maco_type_name(op->type), g->n);
@@ -170,6 +169,15 @@ int maco_graph_add(maco_graph *g, const maco_op *op, uint32_t *id)
         *id = (uint32_t)g->n;
     g->n++;
     return HL_OK;
+}
+
+int maco_graph_add(maco_graph *g, const maco_op *op, uint32_t *id)
+{
+    maco_op given;
+    if (g == NULL || op == NULL)
+        return hl_fail(HL_EINVAL, "maco_graph_add: the graph or the task is NULL");
+    HL_TRY(HL_ABI_READ(maco_op, op, &given));
+    return add_task(g, &given, id);
 }
 
 int maco_graph_depend(maco_graph *g, uint32_t task, uint32_t on)

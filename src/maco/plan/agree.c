@@ -52,8 +52,7 @@ static void describe_detail(const maco_task *t, char out[16])
 static void describe_collective(const struct question *q, uint32_t n, char out[TOLD])
 {
     uint32_t i = hl_maco_plan_collective(q->plan, q->group, n);
-    maco_plan_view v;
-    maco_plan_read(q->plan, &v);
+    const maco_plan_view v = *maco_plan_read(q->plan);
     if (i == MACO_NONE) {
         snprintf(out, TOLD, "none");
         return;

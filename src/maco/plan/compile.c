@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "maco/graph/infer.h"
 #include "maco/graph/types.h"
 #include "maco/plan/plan_private.h"
@@ -425,15 +426,16 @@ static hl_status check_options(const maco_graph *g, const maco_compile_options *
 
 int maco_compile(const maco_graph *g, const maco_compile_options *options, maco_plan **out)
 {
-    static const maco_compile_options usual = {.infer = 1};
+    maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .infer = 1};
     static uint64_t serials;
     if (g == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "maco_compile: the graph or out is NULL");
-    const maco_compile_options *o = options != NULL ? options : &usual;
-    HL_TRY(check_options(g, o));
+    if (options != NULL)
+        HL_TRY(HL_ABI_READ(maco_compile_options, options, &o));
+    HL_TRY(check_options(g, &o));
     struct compiling c = {.g = g, .n = (uint32_t)g->n};
     maco_plan *p = calloc(1, sizeof(*p));
-    hl_status st = p == NULL ? no_memory() : compile_plan(&c, o, p);
+    hl_status st = p == NULL ? no_memory() : compile_plan(&c, &o, p);
     hl_maco_csr_fini(&c.parents);
     hl_maco_csr_fini(&c.children);
     free(c.order);

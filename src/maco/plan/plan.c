@@ -21,9 +21,9 @@ void maco_plan_free(maco_plan *p)
     free(p);
 }
 
-void maco_plan_read(const maco_plan *p, maco_plan_view *view)
+const maco_plan_view *maco_plan_read(const maco_plan *p)
 {
-    *view = p->view;
+    return &p->view;
 }
 
 hl_status hl_maco_plan_function(const maco_plan *p, uint64_t user, maco_function *f, void **arg)

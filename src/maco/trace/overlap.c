@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "maco/trace/trace_private.h"
 
 struct interval {
@@ -118,6 +119,6 @@ int maco_trace_overlap(const maco_trace *t, maco_overlap *out)
     free(comm.list);
     free(busy);
     if (st == HL_OK)
-        *out = o;
+        st = HL_ABI_WRITE(maco_overlap, &o, out);
     return st;
 }

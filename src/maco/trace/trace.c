@@ -56,8 +56,7 @@ static hl_status copy_parents(maco_trace *t, const maco_plan *p)
 
 static hl_status copy_plan(maco_trace *t, const maco_plan *p)
 {
-    maco_plan_view v;
-    maco_plan_read(p, &v);
+    const maco_plan_view v = *maco_plan_read(p);
     t->n_tasks = v.n_tasks;
     t->tasks = calloc((size_t)v.n_tasks + 1, sizeof(*t->tasks));
     t->names = malloc(v.names_bytes);

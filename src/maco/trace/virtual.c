@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "base/abi.h"
 #include "maco/plan/simulate.h"
 #include "maco/trace/trace.h"
 
@@ -7,17 +8,17 @@ int maco_run_virtual(const maco_plan *p, const maco_virtual *model, maco_trace *
 {
     if (p == NULL || model == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "maco_run_virtual: the plan, the model or out is NULL");
-    maco_plan_view view;
-    maco_plan_read(p, &view);
-    struct hl_maco_model m = {.clock = *model, .policy = view.policy, .balance = view.balance};
-    if (model->workers < 1 || model->workers > UINT16_MAX)
-        return hl_fail(HL_EINVAL, "a virtual run with %d workers. Hint: 1 to %d", model->workers,
+    const maco_plan_view view = *maco_plan_read(p);
+    struct hl_maco_model m = {.policy = view.policy, .balance = view.balance};
+    HL_TRY(HL_ABI_READ(maco_virtual, model, &m.clock));
+    if (m.clock.workers < 1 || m.clock.workers > UINT16_MAX)
+        return hl_fail(HL_EINVAL, "a virtual run with %d workers. Hint: 1 to %d", m.clock.workers,
                        UINT16_MAX);
-    if (view.policy == MACO_STATIC && view.n_lists != (uint32_t)model->workers)
+    if (view.policy == MACO_STATIC && view.n_lists != (uint32_t)m.clock.workers)
         return hl_fail(HL_EINVAL,
                        "the plan has lists for %u workers, the model %d. Hint: compile it for as "
                        "many",
-                       view.n_lists, model->workers);
+                       view.n_lists, m.clock.workers);
     struct hl_maco_record *records = malloc(view.n_tasks * sizeof(*records));
     size_t n = 0;
     if (records == NULL)

@@ -17,7 +17,8 @@ static char name[64];
 
 static inline hybridps_group *join(int rank, int world, int timeout_ms)
 {
-    hybridps_shm_options o = {.name = name, .rank = rank, .world = world, .timeout_ms = timeout_ms};
+    hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = rank, .world = world,
+                              .timeout_ms = timeout_ms};
     hybridps_group *g = NULL;
     if (hybridps_group_shm(&o, &g) != 0)
         fprintf(stderr, "%s\n", hl_error_text());

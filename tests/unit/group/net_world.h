@@ -40,8 +40,8 @@ static void new_address(void)
 
 static hybridps_group *meet(int rank, int world, int timeout_ms)
 {
-    hybridps_net_options o = {
-        .address = address, .rank = rank, .world = world, .timeout_ms = timeout_ms};
+    hybridps_net_options o = {HYBRIDPS_NET_OPTIONS_INIT, .address = address, .rank = rank,
+                              .world = world, .timeout_ms = timeout_ms};
     hybridps_group *g = NULL;
     if (hybridps_group_net(&o, &g) != 0)
         fprintf(stderr, "%s\n", hl_error_text());

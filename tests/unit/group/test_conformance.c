@@ -60,7 +60,8 @@ static void own_close(void *arg)
 static hybridps_group *open_own(int rank, int world)
 {
     hybridps_group *beneath = open_shm(rank, world), *g = NULL;
-    hybridps_transport t = {.rank = rank,
+    hybridps_transport t = {HYBRIDPS_TRANSPORT_INIT,
+                            .rank = rank,
                             .world = world,
                             .arg = beneath,
                             .allgather = own_allgather,

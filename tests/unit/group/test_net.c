@@ -263,8 +263,8 @@ static void a_rank_that_stands_still_is_named_at_the_deadline(void **state)
 
 static int says_another_world(int rank, int world)
 {
-    hybridps_net_options o = {
-        .address = address, .rank = rank, .world = world + (rank == 1), .timeout_ms = 20000};
+    hybridps_net_options o = {HYBRIDPS_NET_OPTIONS_INIT, .address = address, .rank = rank,
+                              .world = world + (rank == 1), .timeout_ms = 20000};
     hybridps_group *g = NULL;
     WANT(hybridps_group_net(&o, &g) != 0 && g == NULL);
     WANT(strstr(hl_error_text(), rank == 0 ? "rank 1 says there are 3 ranks, rank 0 says 2"
@@ -277,14 +277,15 @@ static void joining_fails_with_who_is_missing_or_says_otherwise(void **state)
     (void)state;
     hybridps_group *g = NULL;
     apart(2, says_another_world);
-    hybridps_net_options o = {.address = address, .rank = 2, .world = 2};
+    hybridps_net_options o = {HYBRIDPS_NET_OPTIONS_INIT, .address = address, .rank = 2, .world = 2};
     assert_int_equal(hybridps_group_net(&o, &g), HELIOS_EINVAL);
     assert_non_null(strstr(hl_error_text(), "rank 2 of 2"));
-    o = (hybridps_net_options){.rank = 0, .world = 2};
+    o = (hybridps_net_options){HYBRIDPS_NET_OPTIONS_INIT, .rank = 0, .world = 2};
     assert_int_equal(hybridps_group_net(&o, &g), HELIOS_EINVAL);
     assert_non_null(strstr(hl_error_text(), "host:port"));
     new_address();
-    o = (hybridps_net_options){.address = address, .rank = 0, .world = 3, .timeout_ms = 50};
+    o = (hybridps_net_options){HYBRIDPS_NET_OPTIONS_INIT, .address = address, .rank = 0, .world = 3,
+                               .timeout_ms = 50};
     assert_int_equal(hybridps_group_net(&o, &g), HELIOS_ETIMEDOUT);
     assert_non_null(strstr(hl_error_text(), "1 of 3 ranks joined within 50 ms"));
     assert_null(g);

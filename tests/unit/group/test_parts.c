@@ -265,7 +265,8 @@ static void close_inner(void *arg)
 
 static int make_do(int rank, int world)
 {
-    hybridps_transport t = {.rank = rank,
+    hybridps_transport t = {HYBRIDPS_TRANSPORT_INIT,
+                            .rank = rank,
                             .world = world,
                             .arg = join(rank, world, 20000),
                             .allgather = only_allgather,
@@ -509,9 +510,22 @@ static void *call_lasting(void *arg)
     return hybridps_group_allgather(l->group, "long", &mine, all, 1) == HELIOS_ECANCELED ? l : NULL;
 }
 
+TEST(a_transport_is_as_long_as_its_maker_says)
+{
+    hybridps_group *g = NULL;
+    hybridps_transport t = {
+        .world = 1, .allgather = lasts, .broadcast = no_broadcast, .close = (void (*)(void *))1};
+    assert_int_equal(hybridps_group_over(&t, &g), HELIOS_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "sizeof(hybridps_transport)"));
+    t.size = offsetof(hybridps_transport, close); /* it isn't called */
+    assert_int_equal(hybridps_group_over(&t, &g), HELIOS_OK);
+    hybridps_group_close(g);
+}
+
 static void close_around_a_call(struct lasting *l, void (*cancel)(void *arg))
 {
-    const hybridps_transport t = {.world = 2,
+    const hybridps_transport t = {HYBRIDPS_TRANSPORT_INIT,
+                                  .world = 2,
                                   .arg = l,
                                   .allgather = lasts,
                                   .broadcast = no_broadcast,

@@ -126,15 +126,18 @@ static void expect_words(int code, int want, const char *words)
 TEST(joining_fails_with_who_is_missing_and_leaves_nothing)
 {
     hybridps_group *g = NULL;
-    hybridps_shm_options o = {.name = name, .rank = 1, .world = 3, .timeout_ms = 50};
+    hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = 1, .world = 3,
+                              .timeout_ms = 50};
     expect_words(hybridps_group_shm(&o, &g), HELIOS_ETIMEDOUT, "1 of 3 ranks joined");
     expect_words(HELIOS_ETIMEDOUT, HELIOS_ETIMEDOUT, "not 0 2");
     assert_false(exists());
     o.rank = 3;
     expect_words(hybridps_group_shm(&o, &g), HELIOS_EINVAL, "rank 3 of 3");
-    o = (hybridps_shm_options){.name = "a/b", .world = 1};
+    o = (hybridps_shm_options){HYBRIDPS_SHM_OPTIONS_INIT, .name = "a/b", .world = 1};
     expect_words(hybridps_group_shm(&o, &g), HELIOS_EINVAL, "no '/'");
     expect_words(hybridps_group_shm(NULL, &g), HELIOS_EINVAL, "options");
+    o.size = 0;
+    expect_words(hybridps_group_shm(&o, &g), HELIOS_EINVAL, "sizeof(hybridps_shm_options)");
     assert_null(g);
 }
 
@@ -176,7 +179,8 @@ TEST(a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back)
 {
     int status;
     hybridps_group *g = NULL;
-    hybridps_shm_options o = {.name = name, .rank = 0, .world = 2, .timeout_ms = 100};
+    hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = 0, .world = 2,
+                              .timeout_ms = 100};
     pid_t pid = half_a_group();
     expect_words(hybridps_group_shm(&o, &g), HELIOS_ECONFLICT, "rank 0 is process");
     o.world = 3;
@@ -246,7 +250,8 @@ static void own_close(void *arg)
 TEST(a_transport_without_sums_has_them_made_piece_by_piece)
 {
     struct own own = {0};
-    hybridps_transport t = {.rank = 1,
+    hybridps_transport t = {HYBRIDPS_TRANSPORT_INIT,
+                            .rank = 1,
                             .world = 3,
                             .arg = &own,
                             .allgather = own_allgather,

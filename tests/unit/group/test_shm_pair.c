@@ -59,7 +59,8 @@ static void after_store(const void *word)
 
 static int turns(int rank, int world)
 {
-    hybridps_shm_options o = {.name = name, .rank = rank, .world = world, .timeout_ms = 20000};
+    hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = rank, .world = world,
+                              .timeout_ms = 20000};
     hybridps_transport transport;
     hybridps_group *g;
     WANT(hl_collective_shm_open(&o, &transport) == 0);

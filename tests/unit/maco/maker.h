@@ -63,19 +63,14 @@ static inline uint32_t add_op(maco_graph *g, maco_op op)
 /* A task that only takes time. */
 static inline uint32_t add_work(maco_graph *g, const char *name, uint32_t cost_ns)
 {
-    return add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                               .name = name,
-                               .cost_ns = cost_ns,
-                               .function = do_nothing});
+    return add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .name = name,
+                               .cost_ns = cost_ns, .function = do_nothing});
 }
 
 static inline uint32_t add_comm(maco_graph *g, const char *name, uint32_t group, uint32_t cost_ns)
 {
-    return add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMM,
-                               .name = name,
-                               .group = group,
-                               .cost_ns = cost_ns,
-                               .function = do_nothing});
+    return add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMM, .name = name,
+                               .group = group, .cost_ns = cost_ns, .function = do_nothing});
 }
 
 /* ---- who must be done before whom: bits ---- */

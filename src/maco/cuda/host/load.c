@@ -86,7 +86,7 @@ static hl_status load_inside(maco_cuda *c, const maco_plan *p)
                                   .peer_ctas = c->options.peer_ctas};
     hl_cuda_unload(c);
     c->plan = p;
-    maco_plan_read(p, &c->view);
+    c->view = *maco_plan_read(p);
     int helpers = helpers_of(c, &c->view);
     HL_TRY(choose_workers(c, &c->view, helpers, &shape.workers));
     HL_TRY(hl_cuda_tables_make(p, &shape, &c->tables));

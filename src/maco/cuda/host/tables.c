@@ -306,8 +306,7 @@ hl_status hl_cuda_tables_make(const maco_plan *p, const struct hl_cuda_shape *sh
                               struct hl_cuda_tables *out)
 {
     struct hl_cuda_tables t = {0};
-    maco_plan_view v;
-    maco_plan_read(p, &v);
+    const maco_plan_view v = *maco_plan_read(p);
     HL_TRY(check_plan(p, &v, shape));
     for (uint32_t i = 0; i < v.n_tasks; i++)
         t.n_wishes += task_wish(&v, shape, i) != MACO_NONE;

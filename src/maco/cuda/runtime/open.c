@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "maco/cuda/host/image.h"
@@ -164,13 +165,15 @@ static hl_status open_device(maco_cuda *c, int ordinal)
 
 int maco_cuda_open(int device, const maco_cuda_options *options, maco_cuda **out)
 {
-    static const maco_cuda_options usual;
+    maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT};
     if (out == NULL)
-        return hl_fail(HL_EINVAL, "a place for the runtime is wanted");
+        return hl_fail(HL_EINVAL, "maco_cuda_open: out is NULL");
+    if (options != NULL)
+        HL_TRY(HL_ABI_READ(maco_cuda_options, options, &o));
     maco_cuda *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a runtime");
-    hl_status st = take_options(c, options != NULL ? options : &usual);
+    hl_status st = take_options(c, &o);
     if (st == HL_OK)
         st = open_device(c, device);
     if (st != HL_OK) {
@@ -259,6 +262,5 @@ void maco_cuda_close(maco_cuda *c)
 
 int maco_cuda_describe(const maco_cuda *c, maco_cuda_info *out)
 {
-    *out = c->info;
-    return HL_OK;
+    return HL_ABI_WRITE(maco_cuda_info, &c->info, out);
 }

@@ -166,21 +166,14 @@ static void a_scaled_bf16_gradient_is_the_same_step_as_the_float_it_stands_for(v
         memcpy(&a->g[i], &bits, 4);
         a->g[i] *= 0.25f;
     }
-    struct hybridps_adam step = {.p = b->p,
-                                 .m = b->m,
-                                 .v = b->v,
-                                 .g = g16,
-                                 .grad_type = HYBRIDPS_BF16,
-                                 .p16 = g16,
-                                 .p16_type = HYBRIDPS_BF16,
-                                 .n = N_MAX,
-                                 .step = 1,
-                                 .lr = 1e-3,
-                                 .b1 = 0.9,
-                                 .b2 = 0.999,
-                                 .eps = 1e-8,
-                                 .grad_scale = 0.25,
-                                 .nthreads = 2};
+    struct hybridps_adam step = {HYBRIDPS_ADAM_INIT, .p = b->p,
+                                 .m = b->m,          .v = b->v,
+                                 .g = g16,           .grad_type = HYBRIDPS_BF16,
+                                 .p16 = g16,         .p16_type = HYBRIDPS_BF16,
+                                 .n = N_MAX,         .step = 1,
+                                 .lr = 1e-3,         .b1 = 0.9,
+                                 .b2 = 0.999,        .eps = 1e-8,
+                                 .grad_scale = 0.25, .nthreads = 2};
     assert_int_equal(hybridps_adam_set_rounding(0), 0);
     assert_int_equal(hybridps_adam_run(&step), 0);
     assert_int_equal(

@@ -39,7 +39,7 @@ TEST(test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_o
         (void)last_of(m.h);
         struct hl_replay_result r = replay_of(m.h, copy, 12);
         for (int k = 1; k < 12; k++) {
-            hybridps_stats_t s;
+            hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
             train(&m, where);
             OK(hybridps_stats(m.h, &s));
             assert_true(s.planned);
@@ -86,21 +86,24 @@ TEST(test_accesses_one_after_another_cost_what_one_does)
 TEST(test_tuning_is_checked_and_used)
 {
     hybridps *h = NULL;
-    hybridps_stats_t s;
-    hybridps_options o = {.device = "emu:64KiB", .plan_ahead = 2};
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = "emu:64KiB", .plan_ahead = 2};
     assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "3 to 1000"));
-    o = (hybridps_options){.device = "emu:64KiB", .policy = "heat", .heat_tau = -1};
+    o = (hybridps_options){HYBRIDPS_OPTIONS_INIT, .device = "emu:64KiB", .policy = "heat",
+                           .heat_tau = -1};
     assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "tau -1"));
-    o = (hybridps_options){.device = "emu:64KiB", .policy = "heat", .heat_alpha = 1};
+    o = (hybridps_options){HYBRIDPS_OPTIONS_INIT, .device = "emu:64KiB", .policy = "heat",
+                           .heat_alpha = 1};
     assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "window and tau must be above 0"));
-    o = (hybridps_options){
-        .device = "emu:64KiB", .policy = "heat", .heat_beta = 1, .heat_window = 9, .heat_tau = 9};
+    o = (hybridps_options){HYBRIDPS_OPTIONS_INIT, .device = "emu:64KiB", .policy = "heat",
+                           .heat_beta = 1,        .heat_window = 9,      .heat_tau = 9};
     OK(hybridps_open(&o, &h));
     hybridps_close(h);
-    o = (hybridps_options){.device = "emu:64KiB", .plan_ahead = 4, .host_bytes = 1 << 20};
+    o = (hybridps_options){HYBRIDPS_OPTIONS_INIT, .device = "emu:64KiB", .plan_ahead = 4,
+                           .host_bytes = 1 << 20};
     OK(hybridps_open(&o, &h));
     OK(hybridps_stats(h, &s));
     assert_int_equal(s.host_limit, 1 << 20);
@@ -158,7 +161,7 @@ TEST(test_fetching_ahead_moves_the_same_bytes)
 TEST(test_another_course_falls_back_and_is_recorded)
 {
     struct model m;
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     build(&m, 10, NULL, "copy");
     for (int k = 0; k < 2; k++)
         train(&m, HYBRIDPS_HOST);
@@ -190,7 +193,7 @@ TEST(test_another_course_falls_back_and_is_recorded)
 TEST(test_another_tide_is_planned_for_and_no_deviation)
 {
     struct model m;
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     build(&m, 14, NULL, "copy");
     for (unsigned k = 0; k < 6; k++) { /* the device gets fuller, at an even number of moments */
         OK(hybridps_iteration(m.h, "train"));
@@ -234,7 +237,7 @@ TEST(test_what_does_not_fit_says_all_there_is_to_know)
     use(h, t[1], HYBRIDPS_DEVICE, 1);
     hybridps_use both[] = {{.tensor = t[2], .where = HYBRIDPS_DEVICE},
                            {.tensor = t[3], .where = HYBRIDPS_DEVICE}};
-    hybridps_stats_t before, after;
+    hybridps_stats_t before = {HYBRIDPS_STATS_INIT}, after = {HYBRIDPS_STATS_INIT};
     OK(hybridps_stats(h, &before));
     snprintf(need, sizeof(need), "needs %llu bytes", (unsigned long long)(2 * page()));
     snprintf(kinds, sizeof(kinds),
@@ -316,12 +319,12 @@ TEST(test_wrong_use_is_refused_and_changes_nothing)
     done(h, a, HYBRIDPS_HOLD);
     expect_failure(hybridps_add(h, "x", 99, 1, &late), -1, SAYS("99"));
     expect_failure(hybridps_add(h, "x", 0, 0, &late), -1, SAYS("0 bytes"));
-    hybridps_options o = {.device = "emu:1MiB", .mode = "both"};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = "emu:1MiB", .mode = "both"};
     hybridps *none = NULL;
     expect_failure(hybridps_open(&o, &none), -1, SAYS("\"both\""));
-    o = (hybridps_options){.device = "emu:1MiB", .policy = "clever"};
+    o = (hybridps_options){HYBRIDPS_OPTIONS_INIT, .device = "emu:1MiB", .policy = "clever"};
     expect_failure(hybridps_open(&o, &none), -1, SAYS("\"clever\""));
-    o = (hybridps_options){.device = "abacus"};
+    o = (hybridps_options){HYBRIDPS_OPTIONS_INIT, .device = "abacus"};
     expect_failure(hybridps_open(&o, &none), -1, SAYS("abacus"));
     assert_null(none);
     hybridps_close(h);
@@ -350,7 +353,7 @@ static int touch(hybridps *h, const volatile uint8_t *at)
 
 static int child_uses(hybridps *h, const volatile uint8_t *at)
 {
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     (void)at;
     int refused = hybridps_stats(h, &s) == -13 && strstr(hl_error_text(), "fork") != NULL;
     hybridps_close(h);
@@ -403,7 +406,7 @@ TEST(test_content_that_is_freed_costs_nothing_and_is_gone)
 {
     hybridps *h = open_with(2, NULL, NULL);
     uint32_t a, b;
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     OK(hybridps_add(h, "a", HYBRIDPS_GRAD, page() / 2, &a));
     OK(hybridps_add(h, "b", HYBRIDPS_GRAD, page() / 2, &b));
     OK(hybridps_layout(h));
@@ -423,8 +426,8 @@ TEST(test_content_that_is_freed_costs_nothing_and_is_gone)
 TEST(test_content_that_is_dropped_costs_nothing_wherever_it_is)
 {
     struct model m;
-    hybridps_stats_t before, after;
-    hybridps_tensor_info info;
+    hybridps_stats_t before = {HYBRIDPS_STATS_INIT}, after = {HYBRIDPS_STATS_INIT};
+    hybridps_tensor_info info = {HYBRIDPS_TENSOR_INFO_INIT};
     build(&m, 4, "lru", "copy");
     use(m.h, m.grad[0], HYBRIDPS_DEVICE, 1);
     done(m.h, m.grad[0], HYBRIDPS_HOLD);
@@ -460,8 +463,10 @@ TEST(test_tensors_lie_in_their_order_and_keep_their_place)
     OK(hybridps_layout(h));
     OK(hybridps_add(h, "d", HYBRIDPS_GRAD, 1, &t[4]));
     OK(hybridps_layout(h));
-    for (int k = 0; k < 5; k++)
+    for (int k = 0; k < 5; k++) {
+        i[k].size = sizeof(i[k]);
         OK(hybridps_tensor(h, t[k], &i[k]));
+    }
     assert_int_equal(i[0].chunk, i[2].chunk);
     assert_int_equal(i[0].offset, 0);
     assert_int_equal(i[2].offset, 128);
@@ -473,7 +478,7 @@ TEST(test_tensors_lie_in_their_order_and_keep_their_place)
 
 static uint64_t in_table(hybridps_manager *m, int device)
 {
-    hybridps_manager_info_t i;
+    hybridps_manager_info_t i = {HYBRIDPS_MANAGER_INFO_INIT};
     OK(hybridps_manager_info(m, device, &i));
     return i.used;
 }
@@ -486,11 +491,12 @@ TEST(test_the_nodes_table_knows_what_chunks_have)
     hybridps *h = NULL;
     uint32_t t[3];
     snprintf(name, sizeof(name), "helios-test-client-%d", (int)getpid());
-    hybridps_manager_options mo = {
-        .name = name, .host_bytes = 4 * page(), .device_bytes = room, .devices = 1};
+    hybridps_manager_options mo = {HYBRIDPS_MANAGER_OPTIONS_INIT, .name = name,
+                                   .host_bytes = 4 * page(), .device_bytes = room, .devices = 1};
     OK(hybridps_manager_open(&mo, &m));
     snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)(8 * page()));
-    hybridps_options o = {.device = spec, .mode = "move", .chunk_bytes = page(), .manager = name};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = spec, .mode = "move",
+                          .chunk_bytes = page(), .manager = name};
     OK(hybridps_open(&o, &h));
     for (int i = 0; i < 3; i++)
         OK(hybridps_add(h, "t", HYBRIDPS_PARAM, page(), &t[i]));
@@ -563,5 +569,45 @@ TEST(test_threads_share_a_client)
         pthread_join(threads[i], NULL);
         assert_int_equal(w[i].failures, 0);
     }
+    hybridps_close(h);
+}
+
+TEST(test_options_and_results_are_as_long_as_their_caller_says)
+{
+    hybridps *h = NULL;
+
+    struct {
+        hybridps_options now;
+        int future;
+    } newer = {{.device = "emu:64KiB", .chunk_bytes = page(), .heat_window = -1}, 1};
+
+    struct {
+        hybridps_stats_t now;
+        uint64_t future;
+    } told = {.future = 7};
+
+    hybridps_tensor_info info = {0};
+    uint32_t tensor;
+    expect_failure(hybridps_open(&newer.now, &h), HL_EINVAL,
+                   SAYS("hybridps_options.size is 0", "sizeof(hybridps_options)"));
+    newer.now.size = sizeof(newer);
+    expect_failure(hybridps_open(&newer.now, &h), HL_EINVAL,
+                   SAYS("hybridps_options.size", "not 0"));
+    assert_null(h);
+    newer.now.size = offsetof(hybridps_options, heat_alpha); /* the window is not read */
+    OK(hybridps_open(&newer.now, &h));
+    expect_failure(hybridps_stats(h, &told.now), HL_EINVAL, SAYS("hybridps_stats_t.size is 0"));
+    told.now.size = sizeof(told);
+    OK(hybridps_stats(h, &told.now));
+    assert_int_equal(told.now.capacity, 64 << 10);
+    assert_int_equal(told.future, 0);
+    told.now.size = offsetof(hybridps_stats_t, granule);
+    told.now.granule = told.now.capacity = 7;
+    OK(hybridps_stats(h, &told.now));
+    assert_int_equal(told.now.capacity, 64 << 10);
+    assert_int_equal(told.now.granule, 7);
+    OK(hybridps_add(h, "a", HYBRIDPS_PARAM, 100, &tensor));
+    expect_failure(hybridps_tensor(h, tensor, &info), HL_EINVAL,
+                   SAYS("hybridps_tensor_info.size is 0"));
     hybridps_close(h);
 }

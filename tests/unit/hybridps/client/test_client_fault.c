@@ -45,11 +45,8 @@ static struct world world_make(const char *mode, const char *policy)
     char device[64];
     struct world w = {.bytes = chunk / 2};
     snprintf(device, sizeof(device), "emu:%zu", 6 * chunk);
-    const hybridps_options o = {.device = device,
-                                .mode = mode,
-                                .policy = policy,
-                                .chunk_bytes = chunk,
-                                .prefetch = -1,
+    const hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = device,     .mode = mode,
+                                .policy = policy,      .chunk_bytes = chunk, .prefetch = -1,
                                 .manager = "none"};
     OK(hybridps_open(&o, &w.h));
     for (size_t i = 0; i < COUNT; i++)
@@ -66,7 +63,7 @@ static struct world world_make(const char *mode, const char *policy)
 
 static hybridps_stats_t stats_of(const struct world *w)
 {
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     OK(hybridps_stats(w->h, &s));
     return s;
 }

@@ -44,11 +44,9 @@ static hybridps *open_course(const struct course *c, const char *policy, uint64_
     char spec[32];
     hybridps *h = NULL;
     snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)(c->pages * page()));
-    hybridps_options o = {.device = spec,
-                          .policy = policy,
-                          .mode = c->copy ? "copy" : "move",
-                          .chunk_bytes = page(),
-                          .prefetch = (int)(c->seed % 3)};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = spec,
+                          .policy = policy,      .mode = c->copy ? "copy" : "move",
+                          .chunk_bytes = page(), .prefetch = (int)(c->seed % 3)};
     OK(hybridps_open(&o, &h));
     for (uint32_t i = 0; i < TENSORS; i++) {
         uint32_t t;
@@ -98,7 +96,7 @@ static uint64_t bytes_under(const struct course *c, const char *policy)
     uint64_t seed = c->seed, bytes = 0;
     hybridps *h = open_course(c, policy, &seed);
     for (unsigned k = 0; k < ITERATIONS; k++) {
-        hybridps_stats_t s;
+        hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
         iteration(h, c, seed);
         OK(hybridps_stats(h, &s));
         bytes += k < WARM ? 0 : s.last.h2d + s.last.d2h;

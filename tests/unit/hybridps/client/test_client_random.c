@@ -59,17 +59,15 @@ static void open_client(struct client *c, unsigned i)
     char spec[32];
     snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)(PAGES * page()));
     *c = (struct client){.copy = i % 2, .avail = PAGES * page()};
-    hybridps_options o = {.device = spec,
-                          .policy = policies[i % 4],
-                          .mode = c->copy ? "copy" : "move",
-                          .chunk_bytes = page(),
-                          .prefetch = (int)(i % 3)};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT,     .device = spec,
+                          .policy = policies[i % 4], .mode = c->copy ? "copy" : "move",
+                          .chunk_bytes = page(),     .prefetch = (int)(i % 3)};
     OK(hybridps_open(&o, &c->h));
 }
 
 static void audit(struct client *c)
 {
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     if (hl_chunk_pool_audit(c->h->pool) != HL_OK)
         fail_msg("%s", hl_error_text());
     OK(hybridps_stats(c->h, &s));
@@ -147,7 +145,7 @@ static void layout(struct client *c)
 {
     OK(hybridps_layout(c->h));
     for (; c->placed < c->count; c->placed++) {
-        hybridps_tensor_info info;
+        hybridps_tensor_info info = {HYBRIDPS_TENSOR_INFO_INIT};
         OK(hybridps_tensor(c->h, c->placed, &info));
         c->t[c->placed].chunk = info.chunk;
     }
@@ -293,7 +291,7 @@ static void replay_record(struct client *c)
  * anew. All is released at its ends. */
 static void course(struct client *c, uint64_t seed, unsigned calls, uint64_t *other)
 {
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     OK(hybridps_iteration(c->h, "train"));
     OK(hybridps_moment(c->h, "BEGIN", "", 0));
     OK(hybridps_stats(c->h, &s));
@@ -312,7 +310,7 @@ TEST(test_any_order_of_calls_keeps_contents_and_books)
 {
     struct client clients[CLIENTS];
     uint64_t seed = 20, other = 4, loads = 0, deviations = 0, planned = 0;
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct client *c = &clients[round % CLIENTS];
         if (round >= CLIENTS && pick(&seed, 4) == 0) {
@@ -344,7 +342,7 @@ TEST(test_any_order_of_calls_keeps_contents_and_books)
 TEST(test_tensors_added_while_an_iteration_is_recorded_are_in_the_record)
 {
     struct client c;
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     open_client(&c, 1);
     for (int k = 0; k < 3; k++) {
         uint32_t id;

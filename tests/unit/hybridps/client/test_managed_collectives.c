@@ -11,14 +11,14 @@
 
 static int state_of(hybridps *h, uint32_t tensor)
 {
-    hybridps_tensor_info info = {0};
+    hybridps_tensor_info info = {HYBRIDPS_TENSOR_INFO_INIT};
     assert_int_equal(hybridps_tensor(h, tensor, &info), 0);
     return info.state;
 }
 
 static int managed(int rank, int world)
 {
-    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = 4096};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = "emu:1MiB", .chunk_bytes = 4096};
     hybridps *h = NULL;
     hybridps_group *g = join(rank, world, 20000);
     uint32_t t = HYBRIDPS_NEW, first;

@@ -50,11 +50,8 @@ static inline hybridps *open_with(unsigned pages, const char *policy, const char
     char spec[32];
     hybridps *h = NULL;
     snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)(pages * page()));
-    hybridps_options o = {.device = spec,
-                          .policy = policy,
-                          .mode = mode,
-                          .chunk_bytes = page(),
-                          .prefetch = fetch_ahead};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = spec,        .policy = policy,
+                          .mode = mode,          .chunk_bytes = page(), .prefetch = fetch_ahead};
     OK(hybridps_open(&o, &h));
     return h;
 }
@@ -142,7 +139,7 @@ static inline void train(struct model *m, int adam_on)
 
 static inline hybridps_traffic last_of(hybridps *h)
 {
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     OK(hybridps_iteration(h, NULL));
     OK(hybridps_stats(h, &s));
     assert_int_equal(s.peak_over_avail, 0);

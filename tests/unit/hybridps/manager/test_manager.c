@@ -27,11 +27,9 @@ static char name[64];
 
 static hybridps_manager *open_with(uint64_t host, const uint64_t *devices, uint32_t count)
 {
-    hybridps_manager_options o = {.name = name,
-                                  .host_bytes = host,
-                                  .device_bytes = devices,
-                                  .devices = count,
-                                  .lock_ms = 20000};
+    hybridps_manager_options o = {
+        HYBRIDPS_MANAGER_OPTIONS_INIT, .name = name,     .host_bytes = host,
+        .device_bytes = devices,       .devices = count, .lock_ms = 20000};
     hybridps_manager *m = NULL;
     if (hybridps_manager_open(&o, &m) != 0) {
         fprintf(stderr, "%s\n", hl_error_text());
@@ -47,7 +45,7 @@ static hybridps_manager *join(void)
 
 static hybridps_manager_info_t info(hybridps_manager *m, int device)
 {
-    hybridps_manager_info_t i = {0};
+    hybridps_manager_info_t i = {HYBRIDPS_MANAGER_INFO_INIT};
     assert_int_equal(hybridps_manager_info(m, device, &i), 0);
     return i;
 }
@@ -274,13 +272,33 @@ TEST(test_what_can_not_be_is_refused_and_changes_nothing)
     assert_int_equal(hybridps_manager_schedule(m, 0, 0, &device, &ticket), HELIOS_EINVAL);
     assert_int_equal(hybridps_manager_schedule(m, 1, 1, &device, &ticket), HELIOS_EINVAL);
     assert_int_equal(used(m, HOST), 30);
-    hybridps_manager_options o = {.name = name, .host_bytes = 101, .devices = 1};
+    hybridps_manager_options o = {HYBRIDPS_MANAGER_OPTIONS_INIT, .name = name, .host_bytes = 101,
+                                  .devices = 1};
     o.device_bytes = (uint64_t[]){50};
     assert_int_equal(hybridps_manager_open(&o, &other), HELIOS_ECONFLICT);
-    o = (hybridps_manager_options){.name = "no/slash", .host_bytes = 1};
+    o = (hybridps_manager_options){HYBRIDPS_MANAGER_OPTIONS_INIT, .name = "no/slash",
+                                   .host_bytes = 1};
     assert_int_equal(hybridps_manager_open(&o, &other), HELIOS_EINVAL);
-    o = (hybridps_manager_options){.name = "helios-test-nobody-made-it"};
+    o = (hybridps_manager_options){HYBRIDPS_MANAGER_OPTIONS_INIT,
+                                   .name = "helios-test-nobody-made-it"};
     assert_int_equal(hybridps_manager_open(&o, &other), HELIOS_ENOENT);
+    hybridps_manager_close(m);
+}
+
+TEST(test_a_size_that_was_not_set_is_refused)
+{
+    hybridps_manager *m = open_with(100, NULL, 0), *other = NULL;
+    hybridps_manager_options o = {.name = name};
+    hybridps_manager_info_t i = {0};
+    assert_int_equal(hybridps_manager_open(&o, &other), HELIOS_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "sizeof(hybridps_manager_options)"));
+    assert_int_equal(hybridps_manager_info(m, HOST, &i), HELIOS_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "sizeof(hybridps_manager_info_t)"));
+    i.size = offsetof(hybridps_manager_info_t, used);
+    i.used = 7;
+    assert_int_equal(hybridps_manager_info(m, HOST, &i), HELIOS_OK);
+    assert_int_equal(i.capacity, 100);
+    assert_int_equal(i.used, 7);
     hybridps_manager_close(m);
 }
 
@@ -299,7 +317,7 @@ TEST(test_the_last_one_takes_the_table_away)
 TEST(test_foreign_shared_memory_is_not_touched)
 {
     hybridps_manager *m = NULL;
-    hybridps_manager_options o = {.name = name, .host_bytes = 100};
+    hybridps_manager_options o = {HYBRIDPS_MANAGER_OPTIONS_INIT, .name = name, .host_bytes = 100};
     char path[96];
     snprintf(path, sizeof(path), "/%s", name);
     for (int whole = 0; whole < 2; whole++) {
@@ -325,7 +343,7 @@ static int use_parents(struct child_ends *e)
     (void)e;
     int device;
     uint64_t ticket;
-    hybridps_manager_info_t i;
+    hybridps_manager_info_t i = {HYBRIDPS_MANAGER_INFO_INIT};
     if (hybridps_manager_add(parents, HOST, 1, 0) != HELIOS_EPERM ||
         hybridps_manager_remove(parents, HOST, 1) != HELIOS_EPERM ||
         hybridps_manager_schedule(parents, 1, HOST, &device, &ticket) != HELIOS_EPERM ||
@@ -415,7 +433,7 @@ TEST(test_room_of_a_killed_process_is_found_by_the_next_schedule)
 TEST(test_the_dead_are_found_by_age_without_a_failure)
 {
     hybridps_manager *m = open_with(100, NULL, 0), *quick = NULL;
-    hybridps_manager_options o = {.name = name, .reap_ms = 1};
+    hybridps_manager_options o = {HYBRIDPS_MANAGER_OPTIONS_INIT, .name = name, .reap_ms = 1};
     assert_int_equal(hybridps_manager_open(&o, &quick), 0);
     struct child c = start(hold_and_wait, 0);
     assert_int_equal(hear(c.hear), 'h');
@@ -468,7 +486,7 @@ TEST(test_a_table_of_dead_processes_only_is_made_anew)
 TEST(test_a_stopped_process_is_named_when_the_deadline_passes)
 {
     hybridps_manager *m = open_with(100, NULL, 0), *hasty = NULL;
-    hybridps_manager_options o = {.name = name, .lock_ms = 20};
+    hybridps_manager_options o = {HYBRIDPS_MANAGER_OPTIONS_INIT, .name = name, .lock_ms = 20};
     assert_int_equal(hybridps_manager_open(&o, &hasty), 0);
     struct child c = start(hold_lock, 0);
     char who[32];

@@ -94,7 +94,8 @@ static int train(const struct hl_estimate *e, uint64_t device)
     uint32_t tensor, n = (uint32_t)e->count;
     hybridps *h = NULL;
     snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)device);
-    hybridps_options o = {.device = spec, .policy = "lru", .chunk_bytes = e->layout.chunk_bytes};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = spec, .policy = "lru",
+                          .chunk_bytes = e->layout.chunk_bytes};
     assert_int_equal(hybridps_open(&o, &h), 0);
     for (int k = 0; k < HYBRIDPS_KINDS; k++)
         for (size_t i = 0; i < e->count && e->per_parameter[k] > 0; i++)
@@ -102,7 +103,7 @@ static int train(const struct hl_estimate *e, uint64_t device)
                                           e->tensors[i].elements * e->per_parameter[k], &tensor),
                              0);
     assert_int_equal(hybridps_layout(h), 0);
-    hybridps_stats_t s;
+    hybridps_stats_t s = {HYBRIDPS_STATS_INIT};
     assert_int_equal(hybridps_stats(h, &s), 0);
     assert_int_equal(s.chunks, e->layout.chunks);
     int rc = 0;

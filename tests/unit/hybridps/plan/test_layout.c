@@ -119,12 +119,13 @@ TEST(test_bounds_are_kept_and_nonsense_is_refused)
 
 TEST(test_the_client_makes_the_chunks_that_the_layout_foresees)
 {
-    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = 16000}; /* no whole pages */
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = "emu:1MiB",
+                          .chunk_bytes = 16000}; /* no whole pages */
     struct hl_layout_item items[200];
     uint32_t at[200], first[200], tensor;
     struct hl_layout l;
     hybridps *h = NULL;
-    hybridps_stats_t stats;
+    hybridps_stats_t stats = {HYBRIDPS_STATS_INIT};
     uint64_t seed = 5, granule;
     assert_int_equal(hybridps_open(&o, &h), 0);
     assert_int_equal(hybridps_stats(h, &stats), 0);
@@ -140,7 +141,7 @@ TEST(test_the_client_makes_the_chunks_that_the_layout_foresees)
     assert_int_equal(hybridps_stats(h, &stats), 0);
     assert_int_equal(stats.chunks, l.chunks);
     for (unsigned i = 0; i < 200; i++) {
-        hybridps_tensor_info t;
+        hybridps_tensor_info t = {HYBRIDPS_TENSOR_INFO_INIT};
         assert_int_equal(hybridps_tensor(h, i, &t), 0);
         first[i] = t.chunk;
         assert_int_equal(first[i], at[i]);
@@ -179,7 +180,7 @@ static double lay_out(const char *config, const char *device)
 {
     struct hl_hf_config c;
     struct hl_estimate e;
-    hybridps_options o = {.device = device};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = device};
     hybridps *h = NULL;
     uint64_t used = 0, allocated = 0;
     assert_int_equal(hl_hf_config_parse(config, strlen(config), "config.json", &c), 0);
@@ -219,7 +220,7 @@ TEST(test_a_tensor_longer_than_chunks_is_alone)
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     const struct hl_layout_item items[] = {
         {page + 904, 0}, {64, 0}, {64, 0}, {2 * page + 808, 0}, {64, 0}};
-    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = page};
+    hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = "emu:1MiB", .chunk_bytes = page};
     uint32_t at[5], tensor;
     struct hl_layout l;
     hybridps *h = NULL;
@@ -230,7 +231,7 @@ TEST(test_a_tensor_longer_than_chunks_is_alone)
     assert_int_equal(hybridps_layout(h), 0);
     for (uint32_t i = 0; i < 5; i++) {
         static const uint32_t want[] = {0, 1, 1, 2, 1};
-        hybridps_tensor_info t;
+        hybridps_tensor_info t = {HYBRIDPS_TENSOR_INFO_INIT};
         assert_int_equal(hybridps_tensor(h, i, &t), 0);
         assert_int_equal(t.chunk, want[i]);
         assert_int_equal(at[i], want[i]);

@@ -11,7 +11,8 @@ static const char *const policies[] = {"direct", "scheduler", "static"};
 static maco_runtime *open_runtime(int policy, int workers, uint32_t ring)
 {
     maco_runtime *rt = NULL;
-    maco_runtime_options o = {.policy = policy,
+    maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT,
+                              .policy = policy,
                               .workers = workers,
                               .ring = ring,
                               .balance = ring == 2 ? MACO_LEAST_LOADED : MACO_ROUND_ROBIN,

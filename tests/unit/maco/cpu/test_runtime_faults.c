@@ -14,10 +14,8 @@
 static maco_runtime *open_runtime(int policy, int workers, uint64_t timeout_ms, int trace)
 {
     maco_runtime *rt = NULL;
-    maco_runtime_options o = {.policy = policy,
-                              .workers = workers,
-                              .trace = trace,
-                              .timeout_ns = timeout_ms * HL_NS_PER_MS};
+    maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .policy = policy, .workers = workers,
+                              .trace = trace, .timeout_ns = timeout_ms * HL_NS_PER_MS};
     if (maco_runtime_open(&o, &rt) != 0)
         fail_msg("open: %s", hl_error_text());
     return rt;
@@ -32,14 +30,13 @@ struct chain {
 static void make_chain(struct chain *c, int policy, int workers, maco_function f, void *const *args,
                        const char *const *names, uint32_t n, int ordered)
 {
-    maco_compile_options o = {.policy = policy, .workers = workers, .infer = 1};
+    maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = policy, .workers = workers,
+                              .infer = 1};
     assert_int_equal(maco_graph_new(&c->graph), 0);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t id;
-        maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE,
-                      .name = names != NULL ? names[i] : NULL,
-                      .function = f,
-                      .arg = args[i]};
+        maco_op op = {MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE,
+                      .name = names != NULL ? names[i] : NULL, .function = f, .arg = args[i]};
         if (maco_graph_add(c->graph, &op, &id) != 0)
             fail_msg("add: %s", hl_error_text());
         if (ordered && i > 0)
@@ -249,7 +246,8 @@ TEST(who_waits_is_asked_and_may_end_the_run)
     struct chain c;
     make_chain(&c, MACO_DIRECT, 2, do_step, args_of(s, args), three, 3, 1);
     struct canceller who = {.s = &s[0]};
-    maco_runtime_options o = {.workers = 2, .poll = had_enough, .poll_arg = &who};
+    maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .workers = 2, .poll = had_enough,
+                              .poll_arg = &who};
     maco_runtime *rt = NULL;
     assert_int_equal(maco_runtime_open(&o, &rt), 0);
     assert_int_equal(maco_run(rt, c.plan), HL_ECANCELED);
@@ -398,14 +396,13 @@ TEST(wishes_for_a_worker_are_kept)
         struct who who[N] = {0};
         maco_graph *g = NULL;
         maco_plan *p = NULL;
-        maco_compile_options o = {.policy = policy, .workers = 3, .infer = 1};
+        maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = policy, .workers = 3,
+                                  .infer = 1};
         assert_int_equal(maco_graph_new(&g), 0);
         for (uint32_t i = 0; i < N; i++) {
             uint32_t id;
-            maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE,
-                          .on_worker = 1 + (int)(i % 3),
-                          .function = note_thread,
-                          .arg = &who[i]};
+            maco_op op = {MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE,
+                          .on_worker = 1 + (int)(i % 3), .function = note_thread, .arg = &who[i]};
             assert_int_equal(maco_graph_add(g, &op, &id), 0);
             if (i >= 7)
                 assert_int_equal(maco_graph_depend(g, i, i - 7), 0);
@@ -466,8 +463,8 @@ static void queue_all(int balance, uint32_t n, uint32_t first_cost, uint32_t wor
     struct who *who = calloc(n, sizeof(*who));
     struct dag d;
     uint64_t seed = 7, total = 0, until = hl_now_ns() + BOUND_NS;
-    maco_runtime_options o = {
-        .policy = MACO_SCHEDULER, .balance = balance, .workers = (int)workers};
+    maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .policy = MACO_SCHEDULER,
+                              .balance = balance, .workers = (int)workers};
     dag_init(&d, n, 0, 1, 0, 0, &seed);
     d.policy = MACO_SCHEDULER;
     for (uint32_t i = 0; i < n; i++) {

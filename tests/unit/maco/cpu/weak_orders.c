@@ -70,7 +70,8 @@ static void orders(int policy, int groups, uint64_t seed,
                    void (*run_it)(maco_runtime *rt, struct dag *d))
 {
     for (int i = 0; i < ORDERS; i++) {
-        const maco_runtime_options o = {.policy = policy, .workers = 2, .ring = 2};
+        const maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .policy = policy, .workers = 2,
+                                        .ring = 2};
         maco_runtime *rt = NULL;
         struct dag d;
         wm_begin(dag_random(&seed), weaken);

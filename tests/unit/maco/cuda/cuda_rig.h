@@ -111,23 +111,18 @@ static inline uint32_t add_op(struct rig *r, maco_op op)
 /* y = 2 x + 1 */
 static inline uint32_t add_step(struct rig *r, int from, int to, const char *name)
 {
-    return add_op(r, (maco_op){.type = MACO_TASK_ELEMENTWISE,
-                               .inputs = {buffer(r, from)},
-                               .outputs = {buffer(r, to)},
-                               .dims = {1, N, N, 0, N, MACO_AXPB, MACO_F32},
-                               .aux = {2, 1},
+    return add_op(r, (maco_op){MACO_OP_INIT, .type = MACO_TASK_ELEMENTWISE,
+                               .inputs = {buffer(r, from)}, .outputs = {buffer(r, to)},
+                               .dims = {1, N, N, 0, N, MACO_AXPB, MACO_F32}, .aux = {2, 1},
                                .name = name});
 }
 
 static inline uint32_t add_allreduce(struct rig *r, int from, int to, uint32_t group,
                                      const char *name)
 {
-    return add_op(r, (maco_op){.type = MACO_TASK_ALLREDUCE,
-                               .inputs = {buffer(r, from)},
-                               .outputs = {buffer(r, to)},
-                               .dims = {N, 0, MACO_SUM},
-                               .group = group,
-                               .name = name});
+    return add_op(r, (maco_op){MACO_OP_INIT, .type = MACO_TASK_ALLREDUCE,
+                               .inputs = {buffer(r, from)}, .outputs = {buffer(r, to)},
+                               .dims = {N, 0, MACO_SUM}, .group = group, .name = name});
 }
 
 struct gate {
@@ -151,20 +146,16 @@ static inline void add_gate(struct rig *r, struct gate *g)
     reads = (maco_range){(uintptr_t)buffer(r, 1), N * sizeof(float)};
     writes = (maco_range){(uintptr_t)buffer(r, 2), N * sizeof(float)};
     add_step(r, 0, 1, "before");
-    add_op(r, (maco_op){.type = MACO_TASK_CUSTOM_COMM,
-                        .function = pass,
-                        .arg = g,
-                        .reads = &reads,
-                        .n_reads = 1,
-                        .writes = &writes,
-                        .n_writes = 1,
+    add_op(r, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMM, .function = pass, .arg = g,
+                        .reads = &reads, .n_reads = 1, .writes = &writes, .n_writes = 1,
                         .name = "gate"});
     add_step(r, 2, 3, "after");
 }
 
 static inline void compile(struct rig *r, int policy, int workers)
 {
-    const maco_compile_options o = {.policy = policy, .workers = workers, .infer = 1};
+    const maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = policy, .workers = workers,
+                                    .infer = 1};
     assert_int_equal(maco_compile(r->graph, &o, &r->plan), 0);
 }
 

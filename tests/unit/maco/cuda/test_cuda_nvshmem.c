@@ -40,12 +40,9 @@ struct rank {
 
 static maco_plan *plan_of(float *x)
 {
-    const maco_op sum = {.type = MACO_TASK_ALLREDUCE,
-                         .inputs = {x},
-                         .outputs = {x + N},
-                         .dims = {N, 0, MACO_SUM},
-                         .name = "sum"};
-    const maco_compile_options o = {.infer = 1};
+    const maco_op sum = {MACO_OP_INIT,       .type = MACO_TASK_ALLREDUCE, .inputs = {x},
+                         .outputs = {x + N}, .dims = {N, 0, MACO_SUM},    .name = "sum"};
+    const maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .infer = 1};
     maco_graph *g = NULL;
     maco_plan *p = NULL;
     uint32_t id;
@@ -80,11 +77,8 @@ static void open_and_run(struct rank *r, hybridps_group *g, int time)
     struct trial *t = r->trial;
     hybridps_group *groups[1] = {g};
     maco_cuda *c = NULL;
-    const maco_cuda_options o = {.driver = driver,
-                                 .workers = 1,
-                                 .groups = groups,
-                                 .n_comms = 1,
-                                 .peer_ctas = 2,
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT,     .driver = driver, .workers = 1,
+                                 .groups = groups,           .n_comms = 1,     .peer_ctas = 2,
                                  .timeout_ns = t->timeout_ns};
     /* the first call, which is CUDA IPC's own; another order counts anew */
     setenv("CUDA_STUB_FAIL", time == 0 ? "cuIpcGetMemHandle:1:801" : "cuIpcGetMemHandle:01:801", 1);
@@ -100,8 +94,8 @@ static void rank_main(struct trial *t, int rank, const char *name)
     struct rank r = {.trial = t, .rank = rank};
     struct CUctx_st *old;
     hybridps_group *g = NULL;
-    const hybridps_shm_options o = {
-        .name = name, .rank = rank, .world = WORLD, .timeout_ms = 20000};
+    const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = rank,
+                                    .world = WORLD, .timeout_ms = 20000};
     setenv("HELIOS_NVSHMEM", t->without == rank + 1 ? "libno-such-plugin.so" : plugin, 1);
     if (cuda_driver_load(driver, &r.cu) != HL_OK ||
         r.cu.cuDevicePrimaryCtxRetain(&r.context, 0) != HL_CUDA_SUCCESS ||

@@ -78,6 +78,7 @@ static void fill(const job &j, uint32_t rank, unsigned char *to)
 static void add_copy(maco_graph *g, const void *from, void *to, uint64_t bytes)
 {
     maco_op op = {};
+    op.size = sizeof(op);
     uint32_t id;
     op.type = MACO_TASK_MEMCPY;
     op.dtype = MACO_U8;
@@ -95,7 +96,9 @@ static void open_rank(rank_of &r, const job &j, uint32_t rank, const hl_gpu_peer
                       uint64_t count)
 {
     maco_op op = {};
+    op.size = sizeof(op);
     maco_compile_options o = {};
+    o.size = sizeof(o);
     hl_cuda_shape shape = {};
     uint32_t id;
     uint64_t most = bytes_in(j) > bytes_out(j) ? bytes_in(j) : bytes_out(j);

@@ -44,6 +44,7 @@ static float *row(random_plan &p, uint32_t i)
 static void add_task(random_plan &p, uint32_t i)
 {
     maco_op op = {};
+    op.size = sizeof(op);
     uint32_t id;
     op.type = MACO_TASK_ELEMENTWISE;
     op.inputs[0] = row(p, p.left[i]);
@@ -60,6 +61,7 @@ static void make_random(random_plan &p, uint64_t seed, uint32_t n, int policy, i
                         int workers)
 {
     maco_compile_options o = {};
+    o.size = sizeof(o);
     p.n = n;
     p.data.assign((size_t)(n + 1) * WIDTH, 0);
     p.left.resize(n);
@@ -100,7 +102,7 @@ static void open_machine(machine &m, const random_plan &p, uint32_t workers, uin
 {
     hl_cuda_shape shape = {};
     maco_plan_view v;
-    maco_plan_read(p.plan, &v);
+    v = *maco_plan_read(p.plan);
     shape.workers = workers;
     shape.ring = ring;
     shape.groups = groups;
@@ -147,7 +149,7 @@ static void check_run(machine &m, random_plan &p, float input)
         for (uint32_t k = 0; k < WIDTH; k++)
             assert_true(row(p, i)[k] == (float)want[i]);
     }
-    maco_plan_read(p.plan, &v);
+    v = *maco_plan_read(p.plan);
     for (uint32_t i = 0; i < p.n; i++) {
         uint32_t id = v.id[m.run.order[i]];
         assert_true(id < p.n);
@@ -272,6 +274,7 @@ static void an_event_that_needs_less_is_found_out(void **)
 static void make_two_parents(random_plan &p)
 {
     maco_compile_options o = {};
+    o.size = sizeof(o);
     p.n = 8;
     p.data.assign((size_t)(p.n + 1) * WIDTH, 0);
     p.left = {8, 8, 1, 2, 3, 4, 5, 0};
@@ -325,6 +328,7 @@ static void idle_workers_wait_though_all_slots_are_zero(void **)
         make_two_parents(p);
         maco_plan_free(p.plan);
         maco_compile_options o = {};
+        o.size = sizeof(o);
         o.policy = policy;
         o.infer = 1;
         assert_int_equal(maco_compile(p.graph, &o, &p.plan), 0);
@@ -352,7 +356,7 @@ static void wishes_are_kept_and_impossible_ones_are_none(void **)
         assert_int_equal(go(m, 60000), HL_GPU_OK);
         assert_true(row(p, 7)[0] == (float)run * 66);
         maco_plan_view v;
-        maco_plan_read(p.plan, &v);
+        v = *maco_plan_read(p.plan);
         for (uint32_t i = 0; i < v.n_tasks; i++)
             if (v.id[i] < 7)
                 assert_int_equal(m.run.spans[i].worker, p.wish[v.id[i]]);
@@ -426,6 +430,7 @@ static void carry(carrier c)
 static void make_chunks(random_plan &p, uint32_t chunks, int policy, int workers)
 {
     maco_compile_options o = {};
+    o.size = sizeof(o);
     p.n = 3 * chunks;
     p.data.assign((size_t)(p.n + 1) * WIDTH, 0);
     p.left.resize(p.n);
@@ -438,6 +443,7 @@ static void make_chunks(random_plan &p, uint32_t chunks, int policy, int workers
             continue;
         }
         maco_op op = {};
+        op.size = sizeof(op);
         uint32_t id;
         op.type = MACO_TASK_ALLREDUCE;
         op.inputs[0] = row(p, i - 1);
@@ -455,7 +461,7 @@ static void make_chunks(random_plan &p, uint32_t chunks, int policy, int workers
 static void check_chunks(machine &m, random_plan &p, float input)
 {
     maco_plan_view v;
-    maco_plan_read(p.plan, &v);
+    v = *maco_plan_read(p.plan);
     for (uint32_t k = 0; k < WIDTH; k++)
         row(p, p.n)[k] = input;
     std::vector<std::thread> streams;

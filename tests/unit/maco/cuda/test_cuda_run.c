@@ -59,7 +59,7 @@ TEST(a_machine_without_a_driver_is_told)
     maco_cuda *c = NULL;
     assert_int_equal(maco_cuda_available("libno-such-driver.so.1"), HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "libno-such-driver.so.1"));
-    const maco_cuda_options o = {.driver = "libno-such-driver.so.1"};
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT, .driver = "libno-such-driver.so.1"};
     assert_int_equal(maco_cuda_open(0, &o, &c), HL_EUNAVAIL);
     assert_null(c);
 }
@@ -67,10 +67,10 @@ TEST(a_machine_without_a_driver_is_told)
 TEST_IN(open_rig, close_rig, the_device_is_described)
 {
     struct rig *r = *state;
-    maco_cuda_info info;
+    maco_cuda_info info = {MACO_CUDA_INFO_INIT};
     add_step(r, 0, 1, NULL);
     compile(r, MACO_SCHEDULER, 0);
-    open_cuda(r, (maco_cuda_options){.reserved = 2});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .reserved = 2});
     assert_int_equal(maco_cuda_available(driver), 0);
     assert_int_equal(maco_cuda_describe(r->cuda, &info), 0);
     assert_string_equal(info.name, "Stub");
@@ -88,7 +88,7 @@ TEST_IN(open_rig, close_rig, runs_of_each_policy)
         add_step(r, i % 5 == 0 ? 0 : i, i + 1, NULL);
     for (size_t k = 0; k < HL_ARRAY_LEN(policies); k++) {
         compile(r, policies[k], 3);
-        open_cuda(r, (maco_cuda_options){.workers = 3, .ring = 2});
+        open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 3, .ring = 2});
         for (int run = 0; run < 4; run++) {
             set_input(r, (float)run);
             assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
@@ -109,7 +109,7 @@ TEST_IN(open_rig, close_rig, whole_blocks)
     for (int i = 0; i < 6; i++)
         add_step(r, i, i + 1, NULL);
     compile(r, MACO_SCHEDULER, 0);
-    open_cuda(r, (maco_cuda_options){.workers = 2});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2});
     set_input(r, 1);
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
     assert_buffer(r, 6, 127);
@@ -120,7 +120,8 @@ TEST_IN(open_rig, close_rig, more_ctas_than_fit_are_refused_with_both_numbers)
     struct rig *r = *state;
     add_step(r, 0, 1, NULL);
     compile(r, MACO_SCHEDULER, 0);
-    const maco_cuda_options o = {.driver = driver, .workers = 300, .reserved = 1};
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT, .driver = driver, .workers = 300,
+                                 .reserved = 1};
     assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
     assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_ENOSPC);
     assert_non_null(strstr(hl_error_text(), "NotCoResident: 300 workers"));
@@ -133,7 +134,7 @@ TEST_IN(open_rig, close_rig, a_device_that_has_no_room_now_is_told)
     struct rig *r = *state;
     add_step(r, 0, 1, NULL);
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){.workers = 4});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 4});
     setenv("CUDA_STUB_MULTIPROCESSORS", "3", 1);
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ENOSPC);
     assert_non_null(strstr(hl_error_text(), "NotCoResident: 4 CTAs"));
@@ -153,9 +154,10 @@ static int not_called(void *arg, const maco_task *task)
 TEST_IN(open_rig, close_rig, a_function_of_the_host_is_refused_at_load)
 {
     struct rig *r = *state;
-    add_op(r, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE, .function = not_called, .name = "mine"});
+    add_op(r, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .function = not_called,
+                        .name = "mine"});
     compile(r, MACO_DIRECT, 0);
-    const maco_cuda_options o = {.driver = driver};
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT, .driver = driver};
     assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
     assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "task mine"));
@@ -171,7 +173,8 @@ TEST_IN(open_rig, close_rig, communication_of_one_rank_is_a_copy_in_its_stream)
         add_step(r, 20 + i, 30 + i, NULL);
     }
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 2, .trace = 1});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms,
+                                     .n_comms = 2, .trace = 1});
     for (int run = 1; run <= 3; run++) {
         set_input(r, (float)run);
         assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
@@ -179,7 +182,7 @@ TEST_IN(open_rig, close_rig, communication_of_one_rank_is_a_copy_in_its_stream)
             assert_buffer(r, 30 + i, (float)(4 * run + 3));
     }
     maco_trace *t = NULL;
-    maco_overlap o;
+    maco_overlap o = {MACO_OVERLAP_INIT};
     assert_int_equal(maco_cuda_trace(r->cuda, &t), 0);
     assert_int_equal(maco_trace_overlap(t, &o), 0);
     assert_int_equal(o.tasks, 12);
@@ -195,7 +198,7 @@ TEST_IN(open_rig, close_rig, completion_is_told_in_order)
     for (int i = 0; i < 6; i++)
         add_step(r, i, i + 1, NULL);
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){.trace = 1});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .trace = 1});
     assert_int_equal(maco_cuda_order(r->cuda, ids, 8, &n), HL_EINVAL); /* no run yet */
     for (int run = 0; run < 2; run++) {
         assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
@@ -213,8 +216,8 @@ TEST_IN(open_rig, close_rig, a_run_that_waits_too_long_ends_and_says_for_what)
     struct gate g = {0};
     add_gate(r, &g);
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){
-                     .workers = 2, .comms = comms, .n_comms = 1, .timeout_ns = 200000000});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms,
+                                     .n_comms = 1, .timeout_ns = 200000000});
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
     assert_non_null(strstr(hl_error_text(), "did not end in 200 ms"));
     assert_non_null(strstr(hl_error_text(), "after (event"));
@@ -232,7 +235,8 @@ TEST_IN(open_rig, close_rig, a_function_that_fails_ends_the_run_with_its_words)
     struct gate g = {.open = 1, .fails = 1};
     add_gate(r, &g);
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    open_cuda(
+        r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms, .n_comms = 1});
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EIO);
     assert_non_null(strstr(hl_error_text(), "task gate: its function failed: the gate is broken"));
     g.fails = 0;
@@ -246,7 +250,8 @@ TEST_IN(open_rig, close_rig, a_cancelled_run_ends)
     struct gate g = {0};
     add_gate(r, &g);
     compile(r, MACO_SCHEDULER, 0);
-    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    open_cuda(
+        r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms, .n_comms = 1});
     assert_int_equal(maco_cuda_start(r->cuda, r->stream), 0);
     assert_int_equal(maco_cuda_start(r->cuda, r->stream), HL_EBUSY);
     assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EBUSY);
@@ -261,7 +266,7 @@ TEST_IN(open_rig, close_rig, a_task_of_a_missing_group_is_named)
     struct rig *r = *state;
     add_allreduce(r, 0, 1, 3, "sum");
     compile(r, MACO_DIRECT, 0);
-    const maco_cuda_options o = {.driver = driver};
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT, .driver = driver};
     assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
     assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "task sum is of group 3"));
@@ -293,8 +298,8 @@ static char *open_sum(struct rig *r, void *comm, uint64_t timeout_ns)
     add_allreduce(r, 1, 2, 0, "sum");
     add_step(r, 2, 3, NULL);
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){
-                     .workers = 2, .comms = &comm, .n_comms = 1, .timeout_ns = timeout_ns});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = &comm,
+                                     .n_comms = 1, .timeout_ns = timeout_ns});
     log[0] = '\0';
     return log;
 }
@@ -306,17 +311,14 @@ TEST_IN(open_rig, close_rig, nccl_is_called_in_the_order_of_the_plan)
     char *log = nccl_log();
     add_step(r, 0, 1, NULL);
     add_allreduce(r, 1, 2, 0, NULL);
-    add_op(r, (maco_op){.type = MACO_TASK_ALL_TO_ALL,
-                        .inputs = {buffer(r, 2)},
-                        .outputs = {buffer(r, 3)},
-                        .dims = {N, 0, 0, 0, 0, 1}});
-    add_op(r, (maco_op){.type = MACO_TASK_BROADCAST,
-                        .inputs = {buffer(r, 3)},
-                        .outputs = {buffer(r, 4)},
-                        .dims = {N}});
+    add_op(r, (maco_op){MACO_OP_INIT, .type = MACO_TASK_ALL_TO_ALL, .inputs = {buffer(r, 2)},
+                        .outputs = {buffer(r, 3)}, .dims = {N, 0, 0, 0, 0, 1}});
+    add_op(r, (maco_op){MACO_OP_INIT, .type = MACO_TASK_BROADCAST, .inputs = {buffer(r, 3)},
+                        .outputs = {buffer(r, 4)}, .dims = {N}});
     add_step(r, 4, 5, NULL);
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    open_cuda(
+        r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms, .n_comms = 1});
     log[0] = '\0';
     for (int run = 1; run <= 2; run++) {
         set_input(r, (float)run);
@@ -354,8 +356,8 @@ TEST_IN(open_rig, close_rig, a_communicator_that_waits_is_aborted_with_the_run)
     add_gate(r, &g);
     add_allreduce(r, 3, 4, 1, "sum");
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){
-                     .workers = 2, .comms = comms, .n_comms = 2, .timeout_ns = 200000000});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms,
+                                     .n_comms = 2, .timeout_ns = 200000000});
     log[0] = '\0';
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
     assert_non_null(strstr(log, "ncclCommAbort(0, 0, 1)"));
@@ -381,11 +383,8 @@ static maco_plan *plan_of(struct member *m)
     int32_t n = m->late && m->rank == 1 ? N - 4 : N;
     assert_int_equal(maco_graph_new(&own.graph), 0);
     add_step(&own, 0, 1, NULL);
-    add_op(&own, (maco_op){.type = MACO_TASK_ALLREDUCE,
-                           .inputs = {buffer(&own, 1)},
-                           .outputs = {buffer(&own, 2)},
-                           .dims = {n, 0, MACO_SUM},
-                           .name = "sum"});
+    add_op(&own, (maco_op){MACO_OP_INIT, .type = MACO_TASK_ALLREDUCE, .inputs = {buffer(&own, 1)},
+                           .outputs = {buffer(&own, 2)}, .dims = {n, 0, MACO_SUM}, .name = "sum"});
     add_step(&own, 2, 3, NULL);
     compile(&own, MACO_DIRECT, 0);
     maco_graph_free(own.graph);
@@ -397,11 +396,8 @@ static int run_member(struct member *m, hybridps_group *g)
     hybridps_group *groups[1] = {g};
     maco_cuda *c = NULL;
     maco_plan *p = plan_of(m);
-    const maco_cuda_options o = {.driver = driver,
-                                 .workers = 1,
-                                 .groups = groups,
-                                 .n_comms = 1,
-                                 .peer_ctas = 2,
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT,   .driver = driver, .workers = 1,
+                                 .groups = groups,         .n_comms = 1,     .peer_ctas = 2,
                                  .timeout_ns = 20000000000};
     int st = maco_cuda_open(0, &o, &c);
     if (st == 0)
@@ -428,8 +424,8 @@ static void *member_main(void *arg)
     hybridps_group *g = NULL;
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-run-%d", (int)getpid());
-    const hybridps_shm_options o = {
-        .name = name, .rank = m->rank, .world = m->world, .timeout_ms = 20000};
+    const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = m->rank,
+                                    .world = m->world, .timeout_ms = 20000};
     m->status = hybridps_group_shm(&o, &g);
     if (m->status == 0)
         m->status = run_member(m, g);
@@ -479,7 +475,7 @@ static hybridps_group *group_of_one(struct rig *r)
 {
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-run-%d", (int)getpid());
-    const hybridps_shm_options alone = {.name = name, .world = 1};
+    const hybridps_shm_options alone = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .world = 1};
     assert_int_equal(hybridps_group_shm(&alone, &r->group), 0);
     return r->group;
 }
@@ -488,12 +484,11 @@ TEST_IN(open_rig, close_rig, what_the_kernel_has_not_is_refused_for_its_groups)
 {
     struct rig *r = *state;
     hybridps_group *groups[1] = {group_of_one(r)};
-    add_op(r, (maco_op){.type = MACO_TASK_SEND,
-                        .inputs = {buffer(r, 0)},
-                        .dims = {N, 0, 0, 0, 0, 1},
-                        .name = "away"});
+    add_op(r, (maco_op){MACO_OP_INIT, .type = MACO_TASK_SEND, .inputs = {buffer(r, 0)},
+                        .dims = {N, 0, 0, 0, 0, 1}, .name = "away"});
     compile(r, MACO_DIRECT, 0);
-    const maco_cuda_options o = {.driver = driver, .groups = groups, .n_comms = 1, .peer_ctas = 1};
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT, .driver = driver, .groups = groups,
+                                 .n_comms = 1, .peer_ctas = 1};
     assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
     assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "task away: group 0 communicates inside the kernel"));
@@ -511,10 +506,8 @@ TEST_IN(open_rig, close_rig, a_group_whose_run_failed_is_not_used_again)
     add_allreduce(r, 3, 4, 1, "sum");
     add_allreduce(r, 4, 5, 1, "sum of sums");
     compile(r, MACO_DIRECT, 0);
-    open_cuda(
-        r,
-        (maco_cuda_options){
-            .workers = 2, .groups = groups, .n_comms = 2, .peer_ctas = 1, .timeout_ns = 500000000});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .groups = groups,
+                                     .n_comms = 2, .peer_ctas = 1, .timeout_ns = 500000000});
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
     gate.open = 1;
     for (int i = 0; i < 2; i++) {
@@ -532,13 +525,12 @@ TEST_IN(open_rig, close_rig, a_plan_for_other_ranks_than_the_groups_is_refused)
 {
     struct rig *r = *state;
     void *comms[1] = {&comm_of_two_ranks};
-    add_op(r, (maco_op){.type = MACO_TASK_ALLGATHER,
-                        .inputs = {buffer(r, 0)},
-                        .outputs = {buffer(r, 1)},
-                        .dims = {N, 0, 0, 0, 0, 3},
-                        .name = "all of it"});
+    add_op(r,
+           (maco_op){MACO_OP_INIT, .type = MACO_TASK_ALLGATHER, .inputs = {buffer(r, 0)},
+                     .outputs = {buffer(r, 1)}, .dims = {N, 0, 0, 0, 0, 3}, .name = "all of it"});
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    open_cuda(
+        r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms, .n_comms = 1});
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "task all of it is for 3 ranks (dims[5]), and its "
                                             "group has 2"));
@@ -608,8 +600,8 @@ TEST_IN(open_rig, close_rig, several_aborts_that_do_not_come_back_have_one_deadl
         add_allreduce(r, 3, 4 + (int)k, k, NULL);
     }
     compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){
-                     .workers = 2, .comms = comms, .n_comms = GROUPS, .timeout_ns = 200000000});
+    open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms,
+                                     .n_comms = GROUPS, .timeout_ns = 200000000});
     __atomic_store_n(holds, 1, __ATOMIC_RELEASE);
     uint64_t began = hl_now_ns();
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
@@ -639,7 +631,8 @@ TEST_IN(open_rig, close_rig, each_call_may_fail)
     compile(r, MACO_DIRECT, 0);
     for (size_t i = 0; i < HL_ARRAY_LEN(calls); i++) {
         char name[64];
-        const maco_cuda_options o = {.driver = driver, .comms = comms, .n_comms = 1};
+        const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT, .driver = driver, .comms = comms,
+                                     .n_comms = 1};
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(calls[i], ":"), calls[i]);
         setenv("CUDA_STUB_FAIL", calls[i], 1);
         int st = maco_cuda_open(0, &o, &r->cuda);

@@ -43,12 +43,9 @@ struct member {
 static maco_plan *plan_of(struct member *m)
 {
     float *x = m->rig.data;
-    const maco_op sum = {.type = MACO_TASK_ALLREDUCE,
-                         .inputs = {x},
-                         .outputs = {x + N},
-                         .dims = {N, 0, MACO_SUM},
-                         .name = "sum"};
-    const maco_compile_options o = {.infer = 1};
+    const maco_op sum = {MACO_OP_INIT,       .type = MACO_TASK_ALLREDUCE, .inputs = {x},
+                         .outputs = {x + N}, .dims = {N, 0, MACO_SUM},    .name = "sum"};
+    const maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .infer = 1};
     maco_graph *g;
     maco_plan *p;
     uint32_t id;
@@ -87,7 +84,8 @@ static int open_and_run(struct member *m, hybridps_group *g)
     hybridps_group *groups[1] = {g};
     void *comms[1] = {t->alone[m->rank] ? NULL : &t->comms[m->rank]};
     maco_cuda *c = NULL;
-    const maco_cuda_options o = {.driver = driver,
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT,
+                                 .driver = driver,
                                  .nccl = nccl[t->version[m->rank]],
                                  .workers = 1,
                                  .comms = comms,
@@ -109,8 +107,8 @@ static void *member_main(void *arg)
     hybridps_group *g = NULL;
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-window-%d", (int)getpid());
-    const hybridps_shm_options o = {
-        .name = name, .rank = m->rank, .world = m->trial->world, .timeout_ms = 20000};
+    const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = m->rank,
+                                    .world = m->trial->world, .timeout_ms = 20000};
     int st = hybridps_group_shm(&o, &g);
     m->trial->status[m->rank] = st == 0 ? open_and_run(m, g) : st;
     hybridps_group_close(g);
@@ -363,7 +361,7 @@ TEST_IN(clean, clean, a_window_that_does_not_come_back_is_left_alone)
 /* Its frees wait for what runs on the device; what is left is given back when they return. */
 TEST_IN(clean, clean, a_driver_that_frees_nothing_does_not_hold_up_closing)
 {
-    const maco_cuda_options o = {.driver = driver, .workers = 1};
+    const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT, .driver = driver, .workers = 1};
     int *holds = switch_of(driver, "cuda_stub_holds_frees");
     struct rig r = {0};
     open_device(&r);

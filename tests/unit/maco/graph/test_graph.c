@@ -11,18 +11,15 @@ static float x[4096], y[4096], w[4096], bias[64];
 
 static maco_op good(int type)
 {
-    maco_op op = {.type = type, .name = "t", .inputs = {x}, .outputs = {y}};
+    maco_op op = {MACO_OP_INIT, .type = type, .name = "t", .inputs = {x}, .outputs = {y}};
     static const maco_range r = {64, 8};
     switch (type) {
     case MACO_TASK_NOP:
         op.inputs[0] = op.outputs[0] = NULL;
         break;
     case MACO_TASK_MATMUL:
-        op = (maco_op){.type = type,
-                       .name = "t",
-                       .inputs = {x, w},
-                       .outputs = {y},
-                       .dims = {4, 8, 16, 16, 8, 8},
+        op = (maco_op){MACO_OP_INIT,     .type = type,   .name = "t",
+                       .inputs = {x, w}, .outputs = {y}, .dims = {4, 8, 16, 16, 8, 8},
                        .aux = {1}};
         break;
     case MACO_TASK_LINEAR:
@@ -307,7 +304,7 @@ TEST(dependencies_name_tasks_that_are_there)
     maco_plan *p = NULL;
     maco_plan_view v;
     OK(maco_compile(g, NULL, &p));
-    maco_plan_read(p, &v);
+    v = *maco_plan_read(p);
     assert_int_equal(v.events[0].needed, 1);
     maco_plan_free(p);
     maco_graph_free(g);

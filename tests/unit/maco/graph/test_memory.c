@@ -165,7 +165,7 @@ static void add_use(maco_graph *g, uint32_t place, uint64_t *seed, uint64_t stri
     static uint8_t elsewhere[TASKS * BYTES];
     int write = (int)below(seed, 2);
     size_t mine = (size_t)place * BYTES;
-    maco_op op = {.type = write ? MACO_TASK_MEMSET : MACO_TASK_MEMCPY,
+    maco_op op = {MACO_OP_INIT, .type = write ? MACO_TASK_MEMSET : MACO_TASK_MEMCPY,
                   .outputs = {(void *)(uintptr_t)s.first},
                   .dims = {(int32_t)s.rows, (int32_t)s.row_bytes, 0, (int32_t)s.stride}};
     memset(u, 0, sizeof(*u));
@@ -198,7 +198,7 @@ TEST(order_of_slices_is_that_of_their_bytes)
                     put_before(&want, a, b);
         }
         OK(maco_compile(g, NULL, &p));
-        maco_plan_read(p, &v);
+        v = *maco_plan_read(p);
         for (uint32_t t = 0; t < v.n_tasks; t++) {
             uint32_t n;
             const uint32_t *parents = hl_maco_plan_parents(p, t, &n);
@@ -227,7 +227,7 @@ TEST(several_strides_are_taken_as_bounds)
         for (uint32_t b = 0; b < TASKS; b++)
             add_use(g, b, &seed, 2 + below(&seed, 30), &u[b]);
         OK(maco_compile(g, NULL, &p));
-        maco_plan_read(p, &v);
+        v = *maco_plan_read(p);
         for (uint32_t t = 0; t < v.n_tasks; t++) {
             uint32_t n;
             const uint32_t *parents = hl_maco_plan_parents(p, t, &n);
@@ -254,15 +254,12 @@ TEST(slices_of_columns_run_side_by_side)
     maco_plan_view v;
     OK(maco_graph_new(&g));
     for (int s = 0; s < 4; s++)
-        add_op(g, (maco_op){.type = MACO_TASK_LINEAR,
-                            .inputs = {x, w + s * 16},
-                            .outputs = {c + s * 4},
-                            .dims = {8, 4, 4, 4, 4, 16}});
-    add_op(g,
-           (maco_op){
-               .type = MACO_TASK_GELU, .inputs = {c}, .outputs = {out}, .dims = {8, 16, 16, 16}});
+        add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_LINEAR, .inputs = {x, w + s * 16},
+                            .outputs = {c + s * 4}, .dims = {8, 4, 4, 4, 4, 16}});
+    add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_GELU, .inputs = {c}, .outputs = {out},
+                        .dims = {8, 16, 16, 16}});
     OK(maco_compile(g, NULL, &p));
-    maco_plan_read(p, &v);
+    v = *maco_plan_read(p);
     assert_int_equal(v.n_roots, 4);
     assert_int_equal(v.events[0].needed, 4);
     maco_plan_free(p);

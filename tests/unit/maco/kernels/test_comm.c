@@ -123,7 +123,8 @@ static int mistaken(int rank, int world)
 /* What a run says of a plan of one task, on a group of one rank. */
 static int run_alone(hybridps_group *g, const maco_op *op)
 {
-    const maco_runtime_options o = {.workers = 1, .groups = &g, .n_groups = 1};
+    const maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .workers = 1, .groups = &g,
+                                    .n_groups = 1};
     maco_graph *graph;
     maco_plan *plan;
     maco_runtime *rt;
@@ -143,11 +144,8 @@ TEST(a_plan_for_other_ranks_than_the_groups_is_refused)
 {
     hybridps_group *g = join(0, 1, 20000);
     float x[4] = {1}, y[8] = {0};
-    maco_op op = {.type = MACO_TASK_ALLGATHER,
-                  .name = "all of it",
-                  .inputs = {x},
-                  .outputs = {y},
-                  .dims = {4, 0, 0, 0, 0, 2}};
+    maco_op op = {MACO_OP_INIT,   .type = MACO_TASK_ALLGATHER, .name = "all of it", .inputs = {x},
+                  .outputs = {y}, .dims = {4, 0, 0, 0, 0, 2}};
     assert_non_null(g);
     assert_int_equal(run_alone(g, &op), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "task all of it is for 2 ranks (dims[5]), and its "

@@ -58,17 +58,15 @@ static maco_graph *graph_of(const struct spec *s, uint32_t skip_edge)
     maco_graph *g = NULL;
     OK(maco_graph_new(&g));
     for (uint32_t i = 0; i < s->n; i++)
-        assert_int_equal(add_op(g, (maco_op){.type = s->comm[i] ? MACO_TASK_CUSTOM_COMM
-                                                                : MACO_TASK_CUSTOM_COMPUTE,
-                                             .priority = s->priority[i],
-                                             .group = s->comm[i] ? i % 2 : 0,
-                                             .cost_ns = 1 + i * 7 % 5,
-                                             .function = do_nothing,
-                                             .reads = s->read[i],
-                                             .writes = &s->write[i],
-                                             .n_reads = s->n_reads[i],
-                                             .n_writes = s->n_writes[i]}),
-                         i);
+        assert_int_equal(
+            add_op(g,
+                   (maco_op){MACO_OP_INIT,
+                             .type = s->comm[i] ? MACO_TASK_CUSTOM_COMM : MACO_TASK_CUSTOM_COMPUTE,
+                             .priority = s->priority[i], .group = s->comm[i] ? i % 2 : 0,
+                             .cost_ns = 1 + i * 7 % 5, .function = do_nothing, .reads = s->read[i],
+                             .writes = &s->write[i], .n_reads = s->n_reads[i],
+                             .n_writes = s->n_writes[i]}),
+            i);
     for (uint32_t i = 0; i < s->n_edges; i++)
         if (i != skip_edge)
             OK(maco_graph_depend(g, s->edge[i][0], s->edge[i][1]));
@@ -149,8 +147,8 @@ static int refused_as_too_early(const struct spec *s)
     if (!reads_too_early(s))
         return 0;
     maco_graph *g = graph_of(s, MACO_NONE);
-    REFUSED(maco_compile(g, &(maco_compile_options){.infer = 1}, &p), HL_ECONFLICT,
-            "dependencies put");
+    REFUSED(maco_compile(g, &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &p),
+            HL_ECONFLICT, "dependencies put");
     maco_graph_free(g);
     return 1;
 }
@@ -228,7 +226,7 @@ static maco_plan *compiled(const maco_graph *g, maco_compile_options o, maco_pla
 {
     maco_plan *p = NULL;
     OK(maco_compile(g, &o, &p));
-    maco_plan_read(p, v);
+    *v = *maco_plan_read(p);
     return p;
 }
 
@@ -259,7 +257,8 @@ TEST(random_graphs_mean_what_was_said)
         }
         maco_graph *g = graph_of(&s, MACO_NONE);
         maco_plan_view v;
-        maco_plan *p = compiled(g, (maco_compile_options){.infer = 1}, &v);
+        maco_plan *p =
+            compiled(g, (maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &v);
         maco_graph_free(g); /* a plan has copies */
         check_shape(&v, s.n);
         struct order got = order_of(&v, s.n);
@@ -279,27 +278,21 @@ TEST(a_dependency_that_puts_a_reader_before_its_writer_is_refused)
     maco_plan *p = NULL;
     float a[16], b[16];
     OK(maco_graph_new(&g));
-    maco_op op = {.type = MACO_TASK_GELU,
-                  .name = "make",
-                  .inputs = {a},
-                  .outputs = {b},
-                  .dims = {4, 4, 4, 4}};
+    maco_op op = {MACO_OP_INIT,  .type = MACO_TASK_GELU, .name = "make",
+                  .inputs = {a}, .outputs = {b},         .dims = {4, 4, 4, 4}};
     add_op(g, op);
     op.name = "use"; /* in place */
     op.inputs[0] = op.outputs[0] = b;
     add_op(g, op);
-    maco_compile_options infer = {.infer = 1};
+    maco_compile_options infer = {MACO_COMPILE_OPTIONS_INIT, .infer = 1};
     OK(maco_graph_depend(g, 0, 1));
     REFUSED(maco_compile(g, &infer, &p), HL_ECONFLICT,
             "task \"use\" reads what task \"make\" writes, but dependencies put \"use\" first");
     maco_graph_free(g);
     OK(maco_graph_new(
         &g)); /* "clear" before "make", whose result nobody reads between them: fine */
-    op = (maco_op){.type = MACO_TASK_GELU,
-                   .name = "make",
-                   .inputs = {a},
-                   .outputs = {b},
-                   .dims = {4, 4, 4, 4}};
+    op = (maco_op){MACO_OP_INIT,  .type = MACO_TASK_GELU, .name = "make",
+                   .inputs = {a}, .outputs = {b},         .dims = {4, 4, 4, 4}};
     add_op(g, op);
     op.name = "clear";
     add_op(g, op);
@@ -339,7 +332,8 @@ TEST(one_trigger_less_is_noticed)
             continue;
         maco_graph *g = graph_of(&s, MACO_NONE);
         maco_plan_view v;
-        maco_plan *p = compiled(g, (maco_compile_options){.infer = 1}, &v);
+        maco_plan *p =
+            compiled(g, (maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &v);
         maco_event *events = aligned_alloc(64, v.n_events * sizeof(*events));
         memcpy(events, v.events, v.n_events * sizeof(*events));
         v.events = events;
@@ -378,7 +372,8 @@ TEST(a_forgotten_parent_is_noticed)
             continue; /* others say the same */
         maco_graph *g = graph_of(&s, gone);
         maco_plan_view v;
-        maco_plan *p = compiled(g, (maco_compile_options){.infer = 1}, &v);
+        maco_plan *p =
+            compiled(g, (maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &v);
         assert_false(walk_plan(&v, s.n, &want, &seed, s.edge[gone][1]));
         tried++;
         maco_plan_free(p);
@@ -402,7 +397,7 @@ TEST(without_inference_unordered_writers_are_refused)
                 fine &= !conflict(&s, a, b) || is_before(&o, a, b) || is_before(&o, b, a);
         maco_graph *g = graph_of(&s, MACO_NONE);
         maco_plan *p = NULL;
-        maco_compile_options no = {.infer = 0};
+        maco_compile_options no = {MACO_COMPILE_OPTIONS_INIT, .infer = 0};
         if (fine)
             OK(maco_compile(g, &no, &p));
         else
@@ -420,14 +415,14 @@ TEST(both_tasks_and_the_kind_of_use_are_named)
     maco_plan *p = NULL;
     float c[16], d[16];
     OK(maco_graph_new(&g));
-    maco_op op = {
-        .type = MACO_TASK_GELU, .name = "act", .inputs = {c}, .outputs = {d}, .dims = {4, 4, 4, 4}};
+    maco_op op = {MACO_OP_INIT,  .type = MACO_TASK_GELU, .name = "act",
+                  .inputs = {c}, .outputs = {d},         .dims = {4, 4, 4, 4}};
     add_op(g, op);
     op.name = "again";
     op.inputs[0] = d;
     op.outputs[0] = c;
     add_op(g, op);
-    maco_compile_options no = {.infer = 0};
+    maco_compile_options no = {MACO_COMPILE_OPTIONS_INIT, .infer = 0};
     REFUSED(maco_compile(g, &no, &p), HL_ECONFLICT,
             "task \"again\" reads what task \"act\" writes and neither waits");
     OK(maco_graph_depend(g, 0, 1)); /* also against the order of adding */
@@ -482,7 +477,7 @@ TEST(rounds_of_workers_are_barriers_and_a_chain_launches_one)
         for (uint32_t k = 0; i >= 4 && k < 4; k++)
             OK(maco_graph_depend(g, i, i / 4 * 4 - 4 + k));
     }
-    maco_plan *p = compiled(g, (maco_compile_options){.infer = 1}, &v);
+    maco_plan *p = compiled(g, (maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &v);
     assert_int_equal(v.n_tasks, 12); /* no joins */
     assert_int_equal(v.n_events, 3);
     assert_int_equal(v.events[0].kind, MACO_EVENT_BARRIER);
@@ -499,7 +494,7 @@ TEST(rounds_of_workers_are_barriers_and_a_chain_launches_one)
         if (i > 0)
             OK(maco_graph_depend(g, i, i < 3 ? i - 1 : 2));
     }
-    p = compiled(g, (maco_compile_options){.infer = 1}, &v);
+    p = compiled(g, (maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &v);
     assert_int_equal(v.events[0].kind, MACO_EVENT_LAUNCH_TASK);
     assert_int_equal(v.events[1].kind, MACO_EVENT_LAUNCH_TASK);
     assert_int_equal(v.events[2].kind, MACO_EVENT_LAUNCH_MASSIVE);
@@ -516,14 +511,12 @@ TEST(siblings_go_by_kind_then_priority)
     OK(maco_graph_new(&g));
     add_work(g, "root", 1);
     for (int i = 1; i < 4; i++)
-        add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                            .on_worker = 4,
-                            .priority = i == 3 ? 5 : 0,
-                            .function = do_nothing});
+        add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .on_worker = 4,
+                            .priority = i == 3 ? 5 : 0, .function = do_nothing});
     add_comm(g, "comm", 0, 1);
     for (uint32_t i = 1; i < 5; i++)
         OK(maco_graph_depend(g, i, 0));
-    maco_plan *p = compiled(g, (maco_compile_options){.infer = 1}, &v);
+    maco_plan *p = compiled(g, (maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &v);
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(v.id[v.events[0].first + i], want[i]);
     assert_int_equal(v.events[0].target_worker, -1);
@@ -542,11 +535,15 @@ TEST(a_plan_has_its_functions_and_options_are_checked)
     OK(maco_graph_new(&g));
     REFUSED(maco_compile(g, NULL, &p), HL_EINVAL, "no tasks");
     add_work(g, NULL, 1);
-    add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE, .function = do_nothing, .arg = &g});
-    REFUSED(maco_compile(g, &(maco_compile_options){.policy = 3}, &p), HL_EINVAL, "policy 3");
-    REFUSED(maco_compile(g, &(maco_compile_options){.policy = MACO_STATIC}, &p), HL_EINVAL,
-            "lists for 0 workers");
-    REFUSED(maco_compile(g, &(maco_compile_options){.infer = 2}, &p), HL_EINVAL, "infer is 2");
+    add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .function = do_nothing,
+                        .arg = &g});
+    REFUSED(maco_compile(g, &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .policy = 3}, &p),
+            HL_EINVAL, "policy 3");
+    REFUSED(maco_compile(
+                g, &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC}, &p),
+            HL_EINVAL, "lists for 0 workers");
+    REFUSED(maco_compile(g, &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 2}, &p),
+            HL_EINVAL, "infer is 2");
     assert_null(p);
     OK(maco_compile(g, NULL, &p));
     OK(hl_maco_plan_function(p, 1, &f, &arg));

@@ -7,10 +7,10 @@ static maco_plan *lists_of(const maco_graph *g, int workers, const maco_list *li
 {
     maco_plan *p = NULL;
     OK(maco_compile(g,
-                    &(maco_compile_options){
-                        .policy = MACO_STATIC, .workers = workers, .infer = 1, .lists = lists},
+                    &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC,
+                                            .workers = workers, .infer = 1, .lists = lists},
                     &p));
-    maco_plan_read(p, v);
+    *v = *maco_plan_read(p);
     return p;
 }
 
@@ -78,7 +78,8 @@ TEST(a_callers_lists_are_taken_or_their_deadlock_is_named)
     OK(maco_graph_depend(g, d, c));
     uint32_t one[] = {d, a}, two[] = {b, c}, good[] = {a, d};
     maco_list bad[] = {{one, 2}, {two, 2}}, fine[] = {{good, 2}, {(uint32_t[]){c, b}, 2}};
-    maco_compile_options o = {.policy = MACO_STATIC, .workers = 2, .infer = 1, .lists = bad};
+    maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC, .workers = 2,
+                              .infer = 1, .lists = bad};
     REFUSED(maco_compile(g, &o, &p), HL_ECONFLICT, "the order of the lists deadlocks");
     for (const char *name = "abcd"; *name != '\0'; name++) {
         char quoted[4] = {'"', *name, '"', 0};
@@ -104,7 +105,8 @@ TEST(the_order_of_communication_counts_as_a_queue)
     OK(maco_graph_depend(g, first, y));
     OK(maco_graph_depend(g, x, second));
     maco_list bad = {(uint32_t[]){x, y}, 2}, good = {(uint32_t[]){y, x}, 2};
-    maco_compile_options o = {.policy = MACO_STATIC, .workers = 1, .infer = 1, .lists = &bad};
+    maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC, .workers = 1,
+                              .infer = 1, .lists = &bad};
     REFUSED(maco_compile(g, &o, &p), HL_ECONFLICT,
             "\"second\" waits for \"first\" waits for \"y\" waits for \"x\" waits for");
     p = lists_of(g, 1, &good, &v);
@@ -118,12 +120,11 @@ TEST(lists_that_are_wrong_are_refused)
     maco_plan *p = NULL;
     OK(maco_graph_new(&g));
     uint32_t a = add_work(g, "a", 1), c = add_comm(g, "talk", 0, 1);
-    uint32_t b = add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                                     .on_worker = 2,
-                                     .name = "b",
-                                     .function = do_nothing});
+    uint32_t b = add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .on_worker = 2,
+                                     .name = "b", .function = do_nothing});
     maco_list l[2] = {{(uint32_t[]){a}, 1}, {(uint32_t[]){a}, 1}};
-    maco_compile_options o = {.policy = MACO_STATIC, .workers = 2, .infer = 1, .lists = l};
+    maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC, .workers = 2,
+                              .infer = 1, .lists = l};
     REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"a\" is in lists twice");
     l[1] = (maco_list){NULL, 0};
     REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"b\" is in no list");
@@ -152,17 +153,17 @@ static maco_plan *rank_of(int swap, int slow, int32_t count, maco_plan_view *v)
     for (int i = 0; i < 8; i++) {
         int k = swap && (i == 4 || i == 5) ? 9 - i : i;
         add_work(g, NULL, slow ? (uint32_t)(1000 - 100 * i) : 5);
-        uint32_t c = add_op(g, (maco_op){.type = MACO_TASK_BROADCAST,
-                                         .inputs = {&x[k]},
-                                         .outputs = {&x[k]},
-                                         .group = (uint32_t)i % 2,
-                                         .dims = {i == 7 ? count : 1, 0, 0, k}});
+        uint32_t c =
+            add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_BROADCAST, .inputs = {&x[k]},
+                                .outputs = {&x[k]}, .group = (uint32_t)i % 2,
+                                .dims = {i == 7 ? count : 1, 0, 0, k}});
         OK(maco_graph_depend(g, c, c - 1));
     }
-    add_op(g, (maco_op){.type = MACO_TASK_SEND, .inputs = {x}, .dims = {1, 0, 0, slow}});
-    OK(maco_compile(g, &(maco_compile_options){.infer = 1}, &p));
+    add_op(g,
+           (maco_op){MACO_OP_INIT, .type = MACO_TASK_SEND, .inputs = {x}, .dims = {1, 0, 0, slow}});
+    OK(maco_compile(g, &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &p));
     maco_graph_free(g);
-    maco_plan_read(p, v);
+    *v = *maco_plan_read(p);
     return p;
 }
 
@@ -200,23 +201,18 @@ static maco_plan *alike(const char *a, const char *b, int local, int swapped, in
     static float x[3][4];
     maco_graph *g = NULL;
     maco_plan *p = NULL;
-    maco_plan_view v;
     OK(maco_graph_new(&g));
     for (int i = 0; i < 3; i++) {
         int k = swapped && i < 2 ? 1 - i : i;
-        add_op(g, (maco_op){.type = MACO_TASK_ALLREDUCE,
-                            .inputs = {x[k]},
-                            .outputs = {x[k]},
-                            .dims = {k == 2 ? 3 : 4},
-                            .priority = k == first,
+        add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_ALLREDUCE, .inputs = {x[k]},
+                            .outputs = {x[k]}, .dims = {k == 2 ? 3 : 4}, .priority = k == first,
                             .local_name = local,
                             .name = k == 0   ? a
                                     : k == 1 ? b
                                              : NULL});
     }
-    OK(maco_compile(g, &(maco_compile_options){.infer = 1}, &p));
+    OK(maco_compile(g, &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .infer = 1}, &p));
     maco_graph_free(g);
-    maco_plan_read(p, &v);
     assert_int_equal(hl_maco_plan_alike(p, hl_maco_plan_collective(p, 0, 2)), 0);
     return p;
 }
@@ -225,8 +221,8 @@ static maco_plan *alike(const char *a, const char *b, int local, int swapped, in
 static int agree(maco_plan *a, maco_plan *b)
 {
     maco_plan_view va, vb;
-    maco_plan_read(a, &va);
-    maco_plan_read(b, &vb);
+    va = *maco_plan_read(a);
+    vb = *maco_plan_read(b);
     int same = va.comm_hash == vb.comm_hash;
     assert_int_equal(hl_maco_plan_order_hash(a, 0, UINT32_MAX) ==
                          hl_maco_plan_order_hash(b, 0, UINT32_MAX),

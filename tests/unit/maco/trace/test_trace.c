@@ -20,7 +20,7 @@ static maco_plan *pairs(uint32_t n, maco_plan_view *v)
     }
     OK(maco_compile(g, NULL, &p));
     maco_graph_free(g);
-    maco_plan_read(p, v);
+    *v = *maco_plan_read(p);
     return p;
 }
 
@@ -45,7 +45,7 @@ static void some_records(uint64_t *seed, const maco_plan_view *v, struct hl_maco
 /* Nanosecond by nanosecond. */
 static maco_overlap count(const maco_plan *p, const struct hl_maco_record *r)
 {
-    maco_overlap o = {.tasks = TASKS};
+    maco_overlap o = {MACO_OVERLAP_INIT, .tasks = TASKS};
     uint64_t first = LAST, last = 0;
     for (uint32_t i = 0; i < TASKS; i++) {
         uint32_t n;
@@ -98,7 +98,7 @@ TEST(statistics_are_those_of_counting)
     for (int k = 0; k < 3000; k++) {
         struct hl_maco_record r[TASKS];
         maco_trace *t = NULL;
-        maco_overlap got;
+        maco_overlap got = {MACO_OVERLAP_INIT};
         some_records(&seed, &v, r);
         OK(hl_maco_trace_new(p, r, TASKS, &t));
         OK(maco_trace_overlap(t, &got));
@@ -241,10 +241,10 @@ TEST(overlap_can_be_computed_from_the_file)
     maco_plan_view v;
     maco_plan *p = pairs(TASKS, &v);
     maco_trace *t = NULL;
-    maco_overlap o;
+    maco_overlap o = {MACO_OVERLAP_INIT};
     uint8_t on[2][100000] = {{0}};
     int64_t both = 0;
-    OK(maco_run_virtual(p, &(maco_virtual){.workers = 2, .hop_ns = 1}, &t));
+    OK(maco_run_virtual(p, &(maco_virtual){MACO_VIRTUAL_INIT, .workers = 2, .hop_ns = 1}, &t));
     OK(maco_trace_overlap(t, &o));
     json_t *doc = written(t, 0), *e;
     size_t i;
@@ -274,7 +274,9 @@ TEST(a_plan_describes_itself)
     OK(maco_graph_depend(g, d, a));
     OK(maco_graph_depend(g, d, b));
     OK(maco_graph_depend(g, e, b));
-    OK(maco_compile(g, &(maco_compile_options){.policy = MACO_STATIC, .workers = 2, .infer = 1},
+    OK(maco_compile(g,
+                    &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC,
+                                            .workers = 2, .infer = 1},
                     &p));
     OK(maco_plan_describe(p, &text_of));
     json_t *doc = json_loads(text_of, JSON_REJECT_DUPLICATES, NULL);

@@ -9,7 +9,7 @@ static maco_overlap ran(const maco_graph *g, maco_compile_options o, maco_virtua
 {
     maco_plan *p = NULL;
     maco_trace *t = NULL;
-    maco_overlap out;
+    maco_overlap out = {MACO_OVERLAP_INIT};
     OK(maco_compile(g, &o, &p));
     OK(maco_run_virtual(p, &model, &t));
     maco_plan_free(p); /* a trace has copies */
@@ -21,7 +21,7 @@ static maco_overlap ran(const maco_graph *g, maco_compile_options o, maco_virtua
     return out;
 }
 
-static const maco_compile_options usual = {.infer = 1};
+static const maco_compile_options usual = {MACO_COMPILE_OPTIONS_INIT, .infer = 1};
 
 /* ---- closed forms ---- */
 
@@ -40,22 +40,18 @@ static maco_overlap run_pipeline(struct pipeline k)
     for (int i = 0; i < k.n; i++) {
         maco_range r = {(uintptr_t)(memory + i * (int)k.x_bytes), k.x_bytes};
         if (k.compute)
-            add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                                .cost_ns = k.c_ns,
-                                .function = do_nothing,
-                                .writes = &r,
-                                .n_writes = 1});
+            add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .cost_ns = k.c_ns,
+                                .function = do_nothing, .writes = &r, .n_writes = 1});
         if (k.comm)
-            add_op(g, (maco_op){.type = MACO_TASK_ALLREDUCE,
-                                .dtype = MACO_U8,
+            add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_ALLREDUCE, .dtype = MACO_U8,
                                 .inputs = {(void *)(uintptr_t)r.first},
                                 .outputs = {(void *)(uintptr_t)r.first},
                                 .dims = {(int32_t)k.x_bytes}});
     }
     maco_overlap o =
         ran(g, usual,
-            (maco_virtual){
-                .workers = 1, .link_bytes_per_s = k.bytes_per_s, .link_latency_ns = k.latency_ns},
+            (maco_virtual){MACO_VIRTUAL_INIT, .workers = 1, .link_bytes_per_s = k.bytes_per_s,
+                           .link_latency_ns = k.latency_ns},
             NULL);
     maco_graph_free(g);
     return o;
@@ -122,10 +118,8 @@ TEST(unequal_chunks_follow_the_recurrence)
         for (int i = 0; i < n; i++) {
             uint32_t c = 1 + below(&seed, 1000), x = 1 + below(&seed, 1000);
             uint32_t a = add_work(g, NULL, c);
-            uint32_t b = add_op(g, (maco_op){.type = MACO_TASK_SEND,
-                                             .dtype = MACO_U8,
-                                             .inputs = {&seed},
-                                             .dims = {(int32_t)x},
+            uint32_t b = add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_SEND, .dtype = MACO_U8,
+                                             .inputs = {&seed}, .dims = {(int32_t)x},
                                              .cost_ns = costed ? x : 0});
             OK(maco_graph_depend(g, b, a));
             made += c;
@@ -135,8 +129,8 @@ TEST(unequal_chunks_follow_the_recurrence)
         }
         maco_overlap o =
             ran(g, usual,
-                (maco_virtual){
-                    .workers = 1, .link_bytes_per_s = 1000000000, .link_latency_ns = latency},
+                (maco_virtual){MACO_VIRTUAL_INIT, .workers = 1, .link_bytes_per_s = 1000000000,
+                               .link_latency_ns = latency},
                 NULL);
         assert_int_equal(o.total_ns, larger(end, made));
         assert_int_equal(o.launch_ns, 0);
@@ -150,7 +144,8 @@ TEST(links_of_two_groups_do_not_wait_for_each_other)
     OK(maco_graph_new(&g));
     for (uint32_t i = 0; i < 4; i++)
         add_comm(g, NULL, i % 2, 100);
-    assert_int_equal(ran(g, usual, (maco_virtual){.workers = 1}, NULL).total_ns, 200);
+    assert_int_equal(ran(g, usual, (maco_virtual){MACO_VIRTUAL_INIT, .workers = 1}, NULL).total_ns,
+                     200);
     maco_graph_free(g);
 }
 
@@ -162,7 +157,7 @@ TEST(communication_goes_in_order_though_a_later_one_is_ready)
     uint32_t a = add_work(g, "long", 1000), b = add_comm(g, "first", 0, 10);
     add_comm(g, "second", 0, 10);
     OK(maco_graph_depend(g, b, a));
-    maco_overlap o = ran(g, usual, (maco_virtual){.workers = 1}, &t);
+    maco_overlap o = ran(g, usual, (maco_virtual){MACO_VIRTUAL_INIT, .workers = 1}, &t);
     assert_int_equal(o.total_ns, 1020);
     assert_int_equal(t->records[1].start_ns, 1000);
     assert_int_equal(t->records[2].start_ns, 1010);
@@ -194,11 +189,10 @@ static struct made make(uint64_t *seed, int workers)
                         ? (int)below(seed, (uint32_t)workers)
                         : -1;
         m.work += m.comm[i] ? 0 : m.cost[i];
-        add_op(m.g, (maco_op){.type = m.comm[i] ? MACO_TASK_CUSTOM_COMM : MACO_TASK_CUSTOM_COMPUTE,
-                              .on_worker = m.wish[i] + 1,
-                              .priority = (int)below(seed, 3),
-                              .group = m.comm[i] ? below(seed, 2) : 0,
-                              .cost_ns = m.cost[i],
+        add_op(m.g, (maco_op){MACO_OP_INIT,
+                              .type = m.comm[i] ? MACO_TASK_CUSTOM_COMM : MACO_TASK_CUSTOM_COMPUTE,
+                              .on_worker = m.wish[i] + 1, .priority = (int)below(seed, 3),
+                              .group = m.comm[i] ? below(seed, 2) : 0, .cost_ns = m.cost[i],
                               .function = do_nothing});
         for (uint32_t k = below(seed, 4); i > 0 && k-- > 0;) {
             uint32_t on = below(seed, i);
@@ -255,15 +249,15 @@ TEST(any_graph_runs_as_it_must_under_any_policy)
     for (int k = 0; k < 10000; k++) {
         int workers = 1 + (int)below(&seed, 6);
         struct made m = make(&seed, workers);
-        maco_compile_options o = {
-            .policy = k % 3, .balance = (int)below(&seed, 2), .workers = workers, .infer = 1};
-        maco_virtual model = {.workers = workers, .hop_ns = below(&seed, 2) * 3};
+        maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = k % 3,
+                                  .balance = (int)below(&seed, 2), .workers = workers, .infer = 1};
+        maco_virtual model = {MACO_VIRTUAL_INIT, .workers = workers, .hop_ns = below(&seed, 2) * 3};
         maco_plan *p = NULL;
         maco_plan_view v;
         maco_trace *t = NULL, *again = NULL;
-        maco_overlap s;
+        maco_overlap s = {MACO_OVERLAP_INIT};
         OK(maco_compile(m.g, &o, &p));
-        maco_plan_read(p, &v);
+        v = *maco_plan_read(p);
         OK(maco_run_virtual(p, &model, &t));
         OK(maco_run_virtual(p, &model, &again));
         assert_int_equal(t->n, again->n);
@@ -293,10 +287,11 @@ TEST(round_robin_differs_by_one_at_most_and_least_loaded_balances)
     for (uint32_t i = 0; i < 10; i++)
         add_work(g, NULL, i == 0 ? 90 : 10);
     for (int balance = 0; balance < 2; balance++) {
-        maco_compile_options o = {.policy = MACO_SCHEDULER, .balance = balance, .infer = 1};
+        maco_compile_options o = {MACO_COMPILE_OPTIONS_INIT, .policy = MACO_SCHEDULER,
+                                  .balance = balance, .infer = 1};
         maco_trace *t = NULL;
         uint32_t count[3] = {0};
-        maco_overlap s = ran(g, o, (maco_virtual){.workers = 3}, &t);
+        maco_overlap s = ran(g, o, (maco_virtual){MACO_VIRTUAL_INIT, .workers = 3}, &t);
         for (size_t i = 0; i < t->n; i++)
             count[t->records[i].worker]++;
         assert_int_equal(count[0], balance == MACO_ROUND_ROBIN ? 4 : 1);
@@ -312,11 +307,9 @@ TEST(the_higher_priority_goes_first)
     maco_trace *t = NULL;
     OK(maco_graph_new(&g));
     for (int i = 0; i < 6; i++)
-        add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                            .priority = i % 3,
-                            .cost_ns = 5,
-                            .function = do_nothing});
-    ran(g, usual, (maco_virtual){.workers = 1}, &t);
+        add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .priority = i % 3,
+                            .cost_ns = 5, .function = do_nothing});
+    ran(g, usual, (maco_virtual){MACO_VIRTUAL_INIT, .workers = 1}, &t);
     static const char *const want[] = {"2", "5", "1", "4", "0", "3"};
     for (size_t i = 0; i < 6; i++)
         assert_string_equal(t->names + t->tasks[t->records[i].task].name + 15, want[i]);
@@ -326,12 +319,9 @@ TEST(the_higher_priority_goes_first)
 
 static uint32_t add_pinned(maco_graph *g, const char *name, int worker, int priority, uint32_t ns)
 {
-    return add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                               .on_worker = worker + 1,
-                               .priority = priority,
-                               .name = name,
-                               .cost_ns = ns,
-                               .function = do_nothing});
+    return add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE,
+                               .on_worker = worker + 1, .priority = priority, .name = name,
+                               .cost_ns = ns, .function = do_nothing});
 }
 
 static const char *started(const maco_trace *t, uint16_t worker, uint64_t ns)
@@ -356,7 +346,7 @@ TEST(priority_decides_among_all_that_is_ready_at_one_time)
     OK(maco_graph_depend(g, c, b));
     OK(maco_graph_depend(g, add_pinned(g, "low", 0, 0, 1), a));
     OK(maco_graph_depend(g, add_pinned(g, "high", -1, 1, 1), c));
-    ran(g, usual, (maco_virtual){.workers = 2}, &t);
+    ran(g, usual, (maco_virtual){MACO_VIRTUAL_INIT, .workers = 2}, &t);
     assert_string_equal(started(t, 0, 10), "high");
     assert_string_equal(started(t, 0, 11), "low");
     maco_trace_free(t);
@@ -369,24 +359,56 @@ TEST(a_model_that_does_not_fit_is_refused)
     maco_plan *p = NULL;
     maco_trace *t = NULL;
     OK(maco_graph_new(&g));
-    add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                        .on_worker = 3,
-                        .name = "far",
-                        .cost_ns = UINT32_MAX,
-                        .function = do_nothing});
+    add_op(g, (maco_op){MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .on_worker = 3,
+                        .name = "far", .cost_ns = UINT32_MAX, .function = do_nothing});
     OK(maco_compile(g, NULL, &p));
-    REFUSED(maco_run_virtual(p, &(maco_virtual){.workers = 0}, &t), HL_EINVAL, "0 workers");
-    REFUSED(maco_run_virtual(p, &(maco_virtual){.workers = 2}, &t), HL_EINVAL,
+    REFUSED(maco_run_virtual(p, &(maco_virtual){MACO_VIRTUAL_INIT, .workers = 0}, &t), HL_EINVAL,
+            "0 workers");
+    REFUSED(maco_run_virtual(p, &(maco_virtual){MACO_VIRTUAL_INIT, .workers = 2}, &t), HL_EINVAL,
             "\"far\" wants worker 2 of 2");
-    REFUSED(maco_run_virtual(NULL, &(maco_virtual){.workers = 2}, &t), HL_EINVAL, "NULL");
+    REFUSED(maco_run_virtual(NULL, &(maco_virtual){MACO_VIRTUAL_INIT, .workers = 2}, &t), HL_EINVAL,
+            "NULL");
     maco_plan_free(p);
     p = NULL;
-    REFUSED(maco_compile(g, &(maco_compile_options){.policy = MACO_STATIC, .workers = 2}, &p),
+    REFUSED(maco_compile(g,
+                         &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC,
+                                                 .workers = 2},
+                         &p),
             HL_EINVAL, "\"far\" wants worker 2 of 2");
-    OK(maco_compile(g, &(maco_compile_options){.policy = MACO_STATIC, .workers = 3}, &p));
-    REFUSED(maco_run_virtual(p, &(maco_virtual){.workers = 4}, &t), HL_EINVAL,
+    OK(maco_compile(
+        g, &(maco_compile_options){MACO_COMPILE_OPTIONS_INIT, .policy = MACO_STATIC, .workers = 3},
+        &p));
+    REFUSED(maco_run_virtual(p, &(maco_virtual){MACO_VIRTUAL_INIT, .workers = 4}, &t), HL_EINVAL,
             "lists for 3 workers, the model 4");
     assert_null(t);
+    maco_plan_free(p);
+    maco_graph_free(g);
+}
+
+TEST(structs_are_as_long_as_their_caller_says)
+{
+    maco_graph *g = NULL;
+    maco_plan *p = NULL;
+    maco_trace *t = NULL;
+    maco_runtime *rt = NULL;
+    maco_op op = {.type = MACO_TASK_NOP, .n_writes = 7}; /* that no NOP has */
+    maco_compile_options o = {.infer = 1};
+    maco_virtual model = {.workers = 1, .link_latency_ns = 7};
+    maco_runtime_options r = {.workers = 1};
+    maco_overlap overlap = {0};
+    OK(maco_graph_new(&g));
+    REFUSED(maco_graph_add(g, &op, NULL), HL_EINVAL, "sizeof(maco_op)");
+    op.size = offsetof(maco_op, reads);
+    OK(maco_graph_add(g, &op, NULL));
+    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "sizeof(maco_compile_options)");
+    o.size = offsetof(maco_compile_options, lists);
+    OK(maco_compile(g, &o, &p));
+    REFUSED(maco_run_virtual(p, &model, &t), HL_EINVAL, "sizeof(maco_virtual)");
+    model.size = offsetof(maco_virtual, hop_ns);
+    OK(maco_run_virtual(p, &model, &t));
+    REFUSED(maco_trace_overlap(t, &overlap), HL_EINVAL, "sizeof(maco_overlap)");
+    REFUSED(maco_runtime_open(&r, &rt), HL_EINVAL, "sizeof(maco_runtime_options)");
+    maco_trace_free(t);
     maco_plan_free(p);
     maco_graph_free(g);
 }
