@@ -10,11 +10,11 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "core/route.h"
+#include "fetch/conn_pool.h"
 #include "fetch/remote.h"
-#include "mem/pool/l3_client.h"
 #include "mem/pool/pool.h"
+#include "mem/socket/l3_client.h"
 #include "mem/tier/tier.h"
-#include "net/dispatch/idle.h"
 #include "net/net.h"
 #include "rpc/agent_calls.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "client/client_private.h"
+#include "fetch/conn_pool.h"
 #include "fetch/remote.h"
-#include "net/dispatch/idle.h"
 #include "net/dispatch/put_queue.h"
 #include "net/net.h"
 

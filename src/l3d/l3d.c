@@ -12,7 +12,7 @@
 #include "core/tier_metrics.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
-#include "mem/pool/l3_server.h"
+#include "mem/socket/l3_server.h"
 #include "mem/tier/info.h"
 #include "net/net.h"
 #include "os/loop.h"

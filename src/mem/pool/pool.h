@@ -16,7 +16,7 @@
  * Limits:  shards of 1 byte to the capacity; at most 3/4 of the index's slots are used.
  *          1 to 32 regions, together the capacity; a shard may lie across a border. An owner that
  *          has shown no sign of life for HL_POOL_SILENT_MS is taken for dead.
- * See:     mem/pool_layout.h
+ * See:     mem/pool/layout.h
  */
 #ifndef HL_MEM_POOL_H
 #define HL_MEM_POOL_H
@@ -249,7 +249,7 @@ hl_status hl_pool_view_check(const struct hl_pool_view *view,
 /* HL_EPROTO unless the extent lies inside the mapping: for references that others have made. */
 hl_status hl_pool_view_bounds(const struct hl_pool_view *view,
                               const struct hl_pool_ref *ref) HL_CHECK;
-/* The shard's bytes in the mapping: pin it first (mem/l3_client.h). */
+/* The shard's bytes in the mapping: pin it first (mem/socket). */
 const void *hl_pool_view_data(const struct hl_pool_view *view, const struct hl_pool_ref *ref);
 
 /* The shard's bytes in a mapping of their own that may be written: what is written is the caller's

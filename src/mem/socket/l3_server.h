@@ -1,4 +1,4 @@
-/* mem/pool/l3_server.h - the pool's Unix socket: hands out the pool, takes puts, holds borrowers'
+/* mem/socket/l3_server.h - the pool's Unix socket: hands out the pool, takes puts, holds borrowers'
  * pins.
  *
  * Owns:    the listening socket (its path is removed at stop), the connections and their pins.

@@ -1,4 +1,4 @@
-/* net/dispatch/idle.h - connections that nobody uses at the moment, kept for the next transfer.
+/* fetch/conn_pool.h - connections that nobody uses at the moment, kept for the next transfer.
  *
  * A connection is on loan to one thread at a time:
  *
@@ -14,8 +14,8 @@
  * Units:   none.
  * Limits:  `max` connections, at most HL_NET_IDLE_MAX; the one that has lain longest makes room.
  */
-#ifndef HL_NET_IDLE_H
-#define HL_NET_IDLE_H
+#ifndef HL_FETCH_CONN_POOL_H
+#define HL_FETCH_CONN_POOL_H
 
 #include "net/net.h"
 

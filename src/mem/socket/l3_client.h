@@ -1,5 +1,5 @@
-/* mem/pool/l3_client.h - a process on the pool's host: gets the pool mapped, pins shards, puts new
- * ones.
+/* mem/socket/l3_client.h - a process on the pool's host: gets the pool mapped, pins shards, puts
+ * new ones.
  *
  * Owns:    the connection, one reference to the view, and its pins (the server drops them when the
  *          connection ends, so a client that dies leaks nothing).

@@ -1,4 +1,4 @@
-#include "net/dispatch/idle.h"
+#include "fetch/conn_pool.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "net/dispatch/idle.h"
+#include "fetch/conn_pool.h"
 
 struct hl_net_client {
     int number;
