@@ -13,7 +13,7 @@
 #include "fetch/conn_pool.h"
 #include "fetch/remote.h"
 #include "mem/pool/pool.h"
-#include "mem/socket/l3_client.h"
+#include "mem/socket/socket.h"
 #include "mem/tier/tier.h"
 #include "net/net.h"
 #include "rpc/agent_calls.h"

@@ -13,7 +13,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "mem/socket/l3_proto.h"
-#include "mem/socket/l3_server.h"
+#include "mem/socket/socket.h"
 #include "os/file.h"
 #include "os/loop.h"
 #include "os/shm.h"

@@ -8,9 +8,8 @@
 #include <uthash.h>
 #include <uv.h>
 
-#include "mem/socket/l3_client.h"
 #include "mem/socket/l3_proto.h"
-#include "mem/socket/l3_server.h"
+#include "mem/socket/socket.h"
 #include "os/loop.h"
 
 struct l3_pin {
