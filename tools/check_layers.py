@@ -2,9 +2,10 @@
 
 A module is a folder of src, or cmd. A wing is a folder of a module that has a line of its own, as `maco/plan: maco/graph`:
 it may use what its module's line names, and of its own module only the wings that its line names. What else is an error:
-a private header (*_private.h) that another wing or module includes; a grant that nothing uses; a circle, two files of a
-module that call functions of each other, which circles.txt does not list. That list may only shrink: an entry that no
-longer holds is an error, too, until `check_layers.py --shrink` has taken it out.
+a private header (*_private.h) that another wing or module includes; a grant that nothing uses; a wing that shows more
+than one header to others, unless faces.txt lists them; a circle, two files of a module that call functions of each other,
+which circles.txt does not list. Both lists may only shrink: an entry that no longer holds is an error, too, until
+`check_layers.py --shrink` has taken it out.
 """
 import argparse
 import pathlib
@@ -27,6 +28,9 @@ NAME = re.compile(r"(?<![.\w])(?<!->)[A-Za-z_]\w*")
 HEAD = """# Circles: two files of a module that call functions of each other. New ones are refused; what no longer holds is
 # taken out by `tools/check_layers.py --shrink`. Behind a module's name stands how many it has.
 """
+FACES_HEAD = """# Wings that show more than one header to other wings and modules. New ones are refused; what no longer holds is taken
+# out by `tools/check_layers.py --shrink`.
+"""
 
 
 def module_of(unit):
@@ -42,6 +46,7 @@ class Law:
             if line and not line.startswith("#"):
                 self._add(number, line)
         self.used = {name: set() for name in self.named}
+        self.faces = {}  # wing: its headers that others include
 
     def _add(self, number, line):
         name, _, deps = line.partition(":")
@@ -120,6 +125,8 @@ def check_file(law, f, errors):
             errors.append(f"{f.where}:{number}: {unit} may not use {target} (layers.txt)")
         if target and own.endswith("_private.h") and target != unit:
             errors.append(f"{f.where}:{number}: {own} is private to {target}")
+        elif target and "/" in target and target != unit:
+            law.faces.setdefault(target, set()).add(own.rpartition("/")[2])
         for prefix, modules in FENCE.items():
             if third and third.startswith(prefix) and module_of(unit) not in modules:
                 errors.append(f"{f.where}:{number}: <{third}> belongs to {', '.join(sorted(modules))}")
@@ -199,9 +206,28 @@ def check_circles(root, calls, shrink, errors):
     return len(stand)
 
 
+def check_faces(root, law, shrink, errors):
+    """A wing shows others one header; faces.txt lists all those of the wings that show more."""
+    path = root / "faces.txt"
+    lines = [line for line in (path.read_text().splitlines() if path.exists() else []) if line and not line.startswith("#")]
+    listed = {wing: set(names.split()) for wing, _, names in (line.partition(":") for line in lines)}
+    stand = {wing: names for wing, names in law.faces.items() if len(names) > 1}
+    for wing in sorted(stand):
+        if stand[wing] - listed.get(wing, set()):
+            errors.append(f"{wing} shows others {len(stand[wing])} headers, {', '.join(sorted(stand[wing]))}: leave one, or part the wing")
+    left = {wing: names & stand.get(wing, set()) for wing, names in listed.items()}
+    if shrink:
+        text = "".join(f"{wing}: {' '.join(sorted(left[wing]))}\n" for wing in sorted(left) if left[wing])
+        path.write_text(FACES_HEAD + text)
+    else:
+        for wing in sorted(wing for wing in listed if left[wing] != listed[wing]):
+            errors.append(f"faces.txt: {wing} shows less than is listed: run tools/check_layers.py --shrink")
+    return len(stand)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shrink", action="store_true", help="take circles that no longer stand out of circles.txt")
+    parser.add_argument("--shrink", action="store_true", help="take what no longer holds out of circles.txt and faces.txt")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     options = parser.parse_args()
     root, errors = options.root, []
@@ -213,7 +239,9 @@ def main():
     check_calls(law, calls, errors)
     law.check_used()
     circles = check_circles(root, calls, options.shrink, errors)
-    print("\n".join(errors) if errors else f"layers: {len(files)} files ok, {circles} circles of two files left (circles.txt)")
+    wide = check_faces(root, law, options.shrink, errors)
+    print("\n".join(errors) if errors else f"layers: {len(files)} files ok, {circles} circles of two files left (circles.txt), "
+          f"{wide} wings of several headers (faces.txt)")
     sys.exit(1 if errors else 0)
 
 

@@ -73,7 +73,7 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
         return hl_fail(HL_ENOMEM, "store of node %s", opts->node);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->queue_lock, NULL);
-    s->idle.max = HL_NET_IDLE_MAX;
+    s->conns.max = HL_CONN_POOL_MAX;
     pthread_cond_init(&s->queue_cond, NULL);
     atomic_store_explicit(&s->epoch, 1, memory_order_relaxed);
     hl_status st = keep_texts(s, opts);

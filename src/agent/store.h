@@ -22,7 +22,7 @@
 #include "api/types.h"
 #include "base/status.h"
 #include "fetch/remote.h"
-#include "mem/device/plank.h"
+#include "mem/plank/plank.h"
 #include "mem/pool/pool.h"
 #include "mem/tier/tier.h"
 #include "net/conf.h"

@@ -8,7 +8,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "mem/device/plank.h"
+#include "mem/plank/plank.h"
 
 #define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */
 #define WAIT_MS 10

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "core/topo.h"
 #include "mem/device/device.h"
-#include "mem/device/plank.h"
+#include "mem/plank/plank.h"
 
 /* As the option agent.nic_class has them. */
 static const struct word {

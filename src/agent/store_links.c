@@ -1,4 +1,4 @@
-/* Connections to other stores. Peers of the control plane are shared; one for bytes is on loan to
+/* Connections to other stores. Peers of the control plane are shared; one for bytes is leased to
  * one copy at a time and kept for the next. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,8 +91,8 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
     return st;
 }
 
-hl_status store_local(struct store *s, const char *socket, int timeout_ms,
-                      struct hl_l3_client **out)
+hl_status store_local_acquire(struct store *s, const char *socket, int timeout_ms,
+                              struct hl_l3_client **out)
 {
     pthread_mutex_lock(&s->lock);
     struct store_link *l = link_take(s, LOCAL, socket);
@@ -107,7 +107,7 @@ hl_status store_local(struct store *s, const char *socket, int timeout_ms,
     return hl_l3_connect(socket, timeout_ms < LOCAL_MS ? timeout_ms : LOCAL_MS, out);
 }
 
-void store_local_back(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st)
+void store_local_release(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st)
 {
     struct store_link *l = link_new(socket);
     if (l == NULL) {
@@ -135,12 +135,12 @@ static const char *net_key(const char *address, enum hl_net_mode mode, char *buf
     return buf;
 }
 
-hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode, int timeout_ms,
-                    struct hl_net_lease *out)
+hl_status store_net_acquire(struct store *s, const char *address, enum hl_net_mode mode,
+                            int timeout_ms, struct hl_conn_lease *out)
 {
-    char key[HL_NET_IDLE_KEY];
+    char key[HL_CONN_POOL_KEY];
     pthread_mutex_lock(&s->lock);
-    *out = hl_net_idle_take(&s->idle, net_key(address, mode, key, sizeof(key)));
+    *out = hl_conn_pool_acquire(&s->conns, net_key(address, mode, key, sizeof(key)));
     pthread_mutex_unlock(&s->lock);
     if (out->client != NULL) {
         hl_net_renew(&out->client);
@@ -152,12 +152,12 @@ hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode,
     return hl_net_connect_with(&opts, &out->client);
 }
 
-void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
-                    struct hl_net_lease *lease, hl_status st)
+void store_net_release(struct store *s, const char *address, enum hl_net_mode mode,
+                       struct hl_conn_lease *lease, hl_status st)
 {
-    char key[HL_NET_IDLE_KEY];
+    char key[HL_CONN_POOL_KEY];
     pthread_mutex_lock(&s->lock);
-    hl_net_idle_give(&s->idle, net_key(address, mode, key, sizeof(key)), lease, st);
+    hl_conn_pool_release(&s->conns, net_key(address, mode, key, sizeof(key)), lease, st);
     pthread_mutex_unlock(&s->lock);
     hl_net_close(lease->client);
     lease->client = NULL;
@@ -207,7 +207,7 @@ static struct store_puts *puts_spare(struct store *s)
     return p;
 }
 
-hl_status store_puts(struct store *s, const char *address, struct store_puts **out)
+hl_status store_puts_acquire(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *spare = NULL;
     hl_status st = HL_OK;
@@ -229,7 +229,7 @@ hl_status store_puts(struct store *s, const char *address, struct store_puts **o
     return st;
 }
 
-void store_puts_back(struct store *s, struct store_puts *p)
+void store_puts_release(struct store *s, struct store_puts *p)
 {
     pthread_mutex_lock(&s->lock);
     p->users--;
@@ -238,10 +238,10 @@ void store_puts_back(struct store *s, struct store_puts *p)
 
 void store_links_close(struct store *s)
 {
-    struct hl_net_client *idle[HL_NET_IDLE_MAX];
-    unsigned count = hl_net_idle_empty(&s->idle, idle);
+    struct hl_net_client *conns[HL_CONN_POOL_MAX];
+    unsigned count = hl_conn_pool_clear(&s->conns, conns);
     for (unsigned i = 0; i < count; i++)
-        hl_net_close(idle[i]);
+        hl_net_close(conns[i]);
     while (s->puts != NULL) {
         struct store_puts *p = s->puts;
         s->puts = p->next;

@@ -10,11 +10,11 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "core/route.h"
+#include "fetch/conn_pool.h"
 #include "fetch/remote.h"
-#include "mem/pool/l3_client.h"
 #include "mem/pool/pool.h"
+#include "mem/socket/socket.h"
 #include "mem/tier/tier.h"
-#include "net/dispatch/idle.h"
 #include "net/net.h"
 #include "rpc/agent_calls.h"
 
@@ -99,10 +99,10 @@ struct store {
     _Atomic uint64_t epoch;
     atomic_int stopping;
 
-    pthread_mutex_t lock; /* notes, links, idle, puts, health */
+    pthread_mutex_t lock; /* notes, links, conns, puts, health */
     struct store_note *notes;
     struct store_link *links;
-    struct hl_net_idle idle; /* of the network, by address */
+    struct hl_conn_pool conns; /* of the data ports, by address */
     struct store_puts *puts;
     struct store_health *health; /* of the direct path to each peer */
 
@@ -170,17 +170,18 @@ void store_unserve(struct store *s);
 /* Shared, borrowed until the store is closed. */
 hl_status store_rpc(struct store *s, const char *address, const char *interface,
                     struct hl_rpc_peer **out) HL_CHECK;
-/* On loan: to one thread, until it is given back with how the last call on it ended. */
-hl_status store_local(struct store *s, const char *socket, int timeout_ms,
-                      struct hl_l3_client **out) HL_CHECK;
-void store_local_back(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st);
-hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode, int timeout_ms,
-                    struct hl_net_lease *out) HL_CHECK;
-void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
-                    struct hl_net_lease *lease, hl_status st);
+/* Leased to one thread, until it is released with how the last call on it ended. */
+hl_status store_local_acquire(struct store *s, const char *socket, int timeout_ms,
+                              struct hl_l3_client **out) HL_CHECK;
+void store_local_release(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st);
+hl_status store_net_acquire(struct store *s, const char *address, enum hl_net_mode mode,
+                            int timeout_ms, struct hl_conn_lease *out) HL_CHECK;
+void store_net_release(struct store *s, const char *address, enum hl_net_mode mode,
+                       struct hl_conn_lease *lease, hl_status st);
 /* Shared, until it is given back. */
-hl_status store_puts(struct store *s, const char *address, struct store_puts **out) HL_CHECK;
-void store_puts_back(struct store *s, struct store_puts *p);
+hl_status store_puts_acquire(struct store *s, const char *address,
+                             struct store_puts **out) HL_CHECK;
+void store_puts_release(struct store *s, struct store_puts *p);
 void store_links_close(struct store *s);
 
 /* store_source.c: where a copy is read from */
@@ -197,7 +198,7 @@ struct source {
     struct hl_pool_ref local_ref;
     int far; /* the network */
     enum hl_net_mode mode;
-    struct hl_net_lease net;
+    struct hl_conn_lease net;
     struct hl_extent *extent; /* in the pool served there */
     int reconnected;
     hl_status last; /* of the connection */

@@ -63,17 +63,17 @@ static const char *backbone_of(const struct store_request *r)
 static hl_status send_backbone(struct sending *x)
 {
     const char *address = backbone_of(x->r);
-    struct hl_net_lease lease;
+    struct hl_conn_lease lease;
     int ms;
     if (address[0] == '\0')
         return hl_fail(HL_EUNAVAIL, "the target has no data address");
     for (int tried = 0;; tried++) {
         HL_TRY(store_left(x->s, x->r, &ms));
-        HL_TRY(store_net(x->s, address, HL_NET_AUTO, ms, &lease));
+        HL_TRY(store_net_acquire(x->s, address, HL_NET_AUTO, ms, &lease));
         snprintf(x->transport, sizeof(x->transport), "%s", hl_net_path_name(lease.client));
         hl_status st =
             hl_net_put_as(lease.client, x->ref.id, x->data, x->ref.size, x->ref.crc32, ms);
-        store_net_back(x->s, address, HL_NET_AUTO, &lease, st);
+        store_net_release(x->s, address, HL_NET_AUTO, &lease, st);
         if (st != HL_EUNAVAIL || tried > 0)
             return st; /* a kept connection may be that of a peer which was restarted */
     }
@@ -86,7 +86,7 @@ static hl_status send_local(struct sending *x)
     struct hl_pool_ref ref;
     int ms;
     HL_TRY(store_left(x->s, x->r, &ms));
-    HL_TRY(store_local(x->s, x->r->target_socket, ms, &client));
+    HL_TRY(store_local_acquire(x->s, x->r->target_socket, ms, &client));
     snprintf(x->transport, sizeof(x->transport), "shm");
     hl_status st = hl_l3_staging_open(x->ref.size, &staging);
     if (st == HL_OK) {
@@ -100,7 +100,7 @@ static hl_status send_local(struct sending *x)
             hl_warn("a damaged copy stays id=%s", hl_id_format(ref.id).s);
     }
     hl_l3_staging_close(&staging);
-    store_local_back(x->s, x->r->target_socket, client, st);
+    store_local_release(x->s, x->r->target_socket, client, st);
     return st;
 }
 
@@ -287,7 +287,7 @@ static hl_status put_small(struct started *t)
 static void started_free(struct started *t)
 {
     if (t->puts != NULL)
-        store_puts_back(t->x.s, t->puts);
+        store_puts_release(t->x.s, t->puts);
     hl_tier_unpin(t->x.s->tiers[0].t, &t->x.ref);
     free(t);
 }
@@ -339,7 +339,7 @@ int store_send_start(struct store *s, const struct store_request *r, struct stor
         return 0;
     }
     *t = (struct started){.x = x, .out = out, .begun_ns = hl_now_ns(), .done = done, .arg = arg};
-    if (store_puts(s, address, &t->puts) == HL_OK && put_small(t) == HL_OK)
+    if (store_puts_acquire(s, address, &t->puts) == HL_OK && put_small(t) == HL_OK)
         return 1;
     started_free(t);
     return 0;

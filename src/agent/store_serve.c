@@ -8,7 +8,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "mem/device/device.h"
-#include "mem/pool/l3_server.h"
+#include "mem/socket/socket.h"
 #include "net/zmq/migrate.h"
 
 struct incoming {

@@ -55,10 +55,10 @@ static hl_status open_local(struct store *s, const struct store_request *r, stru
     int ms;
     HL_TRY(store_left(s, r, &ms));
     ms = locate_limit_ms(s, r, ms);
-    HL_TRY(store_local(s, r->source_socket, ms, &src->local));
+    HL_TRY(store_local_acquire(s, r->source_socket, ms, &src->local));
     hl_status st = hl_l3_pin(src->local, r->id, 0, ms, &src->local_ref);
     if (st != HL_OK) {
-        store_local_back(s, r->source_socket, hl_steal(&src->local), st);
+        store_local_release(s, r->source_socket, hl_steal(&src->local), st);
         return st;
     }
     src->size = src->local_ref.size;
@@ -100,7 +100,7 @@ static hl_status open_net(struct store *s, const struct store_request *r, struct
     HL_TRY(source_locate(s, r, src));
     HL_TRY(store_left(s, r, &ms));
     src->far = 1;
-    HL_TRY(store_net(s, r->source_data, src->mode, ms, &src->net));
+    HL_TRY(store_net_acquire(s, r->source_data, src->mode, ms, &src->net));
     const char *path = hl_net_path_name(src->net.client);
     src->link = strcmp(path, "rdma") == 0 ? HL_LINK_RDMA : HL_LINK_TCP;
     snprintf(src->transport, sizeof(src->transport), "%s", path);
@@ -154,10 +154,10 @@ void source_close(struct store *s, struct source *src)
         hl_tier_unpin(src->own->t, &src->own_ref);
     if (src->local != NULL) {
         hl_status st = hl_l3_unpin(src->local, &src->local_ref, 1000);
-        store_local_back(s, src->request->source_socket, src->local, st);
+        store_local_release(s, src->request->source_socket, src->local, st);
     }
     if (src->net.client != NULL)
-        store_net_back(s, src->request->source_data, src->mode, &src->net, src->last);
+        store_net_release(s, src->request->source_data, src->mode, &src->net, src->last);
     free(src->crcs);
     free(src->extent);
     *src = (struct source){.request = src->request};
@@ -200,12 +200,12 @@ static hl_status source_reconnect(struct store *s, struct source *src, hl_status
     uint32_t crc32 = src->crc32;
     int ms;
     if (src->net.client != NULL)
-        store_net_back(s, r->source_data, src->mode, &src->net, why);
+        store_net_release(s, r->source_data, src->mode, &src->net, why);
     HL_TRY(store_left(s, r, &ms));
     HL_TRY(source_locate(s, r, src));
     if (src->crc32 != crc32)
         return hl_fail(HL_ESTALE, "shard %s is another one now", hl_id_format(r->id).s);
-    HL_TRY(store_net(s, r->source_data, src->mode, ms, &src->net));
+    HL_TRY(store_net_acquire(s, r->source_data, src->mode, ms, &src->net));
     snprintf(src->transport, sizeof(src->transport), "%s", hl_net_path_name(src->net.client));
     return HL_OK;
 }
@@ -213,7 +213,7 @@ static hl_status source_reconnect(struct store *s, struct source *src, hl_status
 void source_ask(struct store *s, struct source *src)
 {
     if (src->net.client != NULL)
-        store_net_back(s, src->request->source_data, src->mode, &src->net, HL_EUNAVAIL);
+        store_net_release(s, src->request->source_data, src->mode, &src->net, HL_EUNAVAIL);
     src->mode = HL_NET_ASK;
     source_revive(src);
 }

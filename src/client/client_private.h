@@ -20,7 +20,7 @@
 #include "fetch/conf.h"
 #include "fetch/remote.h"
 #include "helios/helios.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 #include "net/conf.h"
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"

@@ -1,5 +1,5 @@
 /* A pool of another host. Where a shard lies is asked once and remembered: the bytes are checked
- * against the CRCs of that answer, so a place that is no longer true shows as a bad piece and is
+ * against the CRCs of that answer, so a location that is no longer true shows as a bad piece and is
  * asked again. Connections are used by one thread at a time; a few idle ones are kept. */
 #include <errno.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "client/client_private.h"
+#include "fetch/conn_pool.h"
 #include "fetch/remote.h"
-#include "net/dispatch/idle.h"
 #include "net/dispatch/put_queue.h"
 #include "net/net.h"
 
@@ -28,9 +28,9 @@ struct net {
     struct hl_rpc_peer *owner; /* who says where a shard lies; borrowed */
     enum hl_extent_owner kind;
     pthread_mutex_t lock;
-    struct shard_location *places;
-    struct shared_puts *puts; /* of small ones; NULL until the first */
-    struct hl_net_idle idle;
+    struct shard_location *locations; /* by id */
+    struct shared_puts *puts;         /* of small ones; NULL until the first */
+    struct hl_conn_pool conns;
     char address[300];
     _Atomic(const char *) path;
 };
@@ -49,7 +49,7 @@ hl_status net_create(enum hl_extent_owner kind, struct net **out)
     pthread_mutex_init(&n->lock, NULL);
     atomic_store_explicit(&n->path, "", memory_order_relaxed);
     n->kind = kind;
-    n->idle.max = IDLE_MAX;
+    n->conns.max = IDLE_MAX;
     *out = n;
     return HL_OK;
 }
@@ -59,7 +59,7 @@ void net_own(struct net *net, struct hl_rpc_peer *owner)
     net->owner = owner;
 }
 
-static void place_put_locked(struct shard_location *p)
+static void location_put_locked(struct shard_location *p)
 {
     if (--p->refs > 0)
         return;
@@ -67,19 +67,19 @@ static void place_put_locked(struct shard_location *p)
     free(p);
 }
 
-static void place_put(struct net *net, struct shard_location *p)
+static void location_put(struct net *net, struct shard_location *p)
 {
     pthread_mutex_lock(&net->lock);
-    place_put_locked(p);
+    location_put_locked(p);
     pthread_mutex_unlock(&net->lock);
 }
 
-static void forget_places(struct net *net)
+static void locations_forget(struct net *net)
 {
     struct shard_location *p, *next;
-    HASH_ITER (hh, net->places, p, next) {
-        HASH_DEL(net->places, p);
-        place_put_locked(p);
+    HASH_ITER (hh, net->locations, p, next) {
+        HASH_DEL(net->locations, p);
+        location_put_locked(p);
     }
 }
 
@@ -94,34 +94,34 @@ static void puts_unref(struct net *net, struct shared_puts *puts)
     }
 }
 
-static void close_idle(struct hl_net_client **idle, unsigned count)
+static void close_conns(struct hl_net_client **conns, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
-        hl_net_close(idle[i]);
+        hl_net_close(conns[i]);
 }
 
 void net_destroy(struct net *net)
 {
-    struct hl_net_client *idle[HL_NET_IDLE_MAX];
+    struct hl_net_client *conns[HL_CONN_POOL_MAX];
     if (net == NULL)
         return;
-    close_idle(idle, hl_net_idle_empty(&net->idle, idle));
+    close_conns(conns, hl_conn_pool_clear(&net->conns, conns));
     puts_unref(net, net->puts);
-    forget_places(net);
+    locations_forget(net);
     pthread_mutex_destroy(&net->lock);
     free(net);
 }
 
 void net_retarget(struct net *net, const char *address)
 {
-    struct hl_net_client *idle[HL_NET_IDLE_MAX];
+    struct hl_net_client *conns[HL_CONN_POOL_MAX];
     pthread_mutex_lock(&net->lock);
     snprintf(net->address, sizeof(net->address), "%s", address);
-    unsigned count = hl_net_idle_empty(&net->idle, idle);
+    unsigned count = hl_conn_pool_clear(&net->conns, conns);
     struct shared_puts *old = net->puts;
     net->puts = NULL;
     pthread_mutex_unlock(&net->lock);
-    close_idle(idle, count);
+    close_conns(conns, count);
     puts_unref(net, old);
 }
 
@@ -151,7 +151,8 @@ static void note_path(struct net *net, const struct hl_net_client *client)
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(client)), memory_order_relaxed);
 }
 
-static hl_status connect_loan(struct operation *op, struct net *net, struct hl_net_lease *loan)
+static hl_status conn_lease_connect(struct operation *op, struct net *net,
+                                    struct hl_conn_lease *lease)
 {
     char address[300];
     int left = operation_left_ms(op), limit = op->client->data.connect_ms;
@@ -159,100 +160,102 @@ static hl_status connect_loan(struct operation *op, struct net *net, struct hl_n
         .address = address, .conf = &op->client->data, .timeout_ms = left < limit ? left : limit};
     pthread_mutex_lock(&net->lock);
     snprintf(address, sizeof(address), "%s", net->address);
-    loan->epoch = net->idle.epoch;
+    lease->epoch = net->conns.epoch;
     pthread_mutex_unlock(&net->lock);
     if (address[0] == '\0')
         return no_data_port(net);
-    HL_TRY(hl_net_connect_with(&opts, &loan->client));
-    note_path(net, loan->client);
+    HL_TRY(hl_net_connect_with(&opts, &lease->client));
+    note_path(net, lease->client);
     return HL_OK;
 }
 
 /* What the lock gave, made ready: connected when it was none, over RDMA again when that works. */
-static hl_status loan_take_up(struct operation *op, struct net *net, struct hl_net_lease *loan)
+static hl_status conn_lease_ready(struct operation *op, struct net *net,
+                                  struct hl_conn_lease *lease)
 {
-    if (loan->client == NULL)
-        return connect_loan(op, net, loan);
-    hl_net_renew(&loan->client);
-    note_path(net, loan->client);
+    if (lease->client == NULL)
+        return conn_lease_connect(op, net, lease);
+    hl_net_renew(&lease->client);
+    note_path(net, lease->client);
     return HL_OK;
 }
 
-static hl_status loan_borrow(struct operation *op, struct net *net, struct hl_net_lease *out)
+static hl_status conn_lease_acquire(struct operation *op, struct net *net,
+                                    struct hl_conn_lease *out)
 {
     pthread_mutex_lock(&net->lock);
-    *out = hl_net_idle_take(&net->idle, "");
+    *out = hl_conn_pool_acquire(&net->conns, "");
     pthread_mutex_unlock(&net->lock);
-    return loan_take_up(op, net, out);
+    return conn_lease_ready(op, net, out);
 }
 
-static void loan_give_back(struct net *net, struct hl_net_lease *loan, hl_status st)
+static void conn_lease_release(struct net *net, struct hl_conn_lease *lease, hl_status st)
 {
     pthread_mutex_lock(&net->lock);
-    hl_net_idle_give(&net->idle, "", loan, st);
+    hl_conn_pool_release(&net->conns, "", lease, st);
     pthread_mutex_unlock(&net->lock);
-    hl_net_close(loan->client);
-    loan->client = NULL;
+    hl_net_close(lease->client);
+    lease->client = NULL;
 }
 
-/* ---- places ---- */
+/* ---- locations ---- */
 
 /* Takes the extent, also on failure. */
-static hl_status place_new(struct hl_extent *extent, struct shard_location **out)
+static hl_status location_new(struct hl_extent *extent, struct shard_location **out)
 {
     struct shard_location *p = calloc(1, sizeof(*p));
     if (p == NULL) {
         free(extent);
-        return hl_fail(HL_ENOMEM, "out of memory allocating the place of a shard");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the location of a shard");
     }
     *p = (struct shard_location){.id = extent->id, .extent = extent, .refs = 1};
     *out = p;
     return HL_OK;
 }
 
-static void forget_locked(struct net *net, struct hl_id id)
+static void location_forget_locked(struct net *net, struct hl_id id)
 {
     struct shard_location *p;
-    HASH_FIND(hh, net->places, &id, sizeof(id), p);
+    HASH_FIND(hh, net->locations, &id, sizeof(id), p);
     if (p != NULL) {
-        HASH_DEL(net->places, p);
-        place_put_locked(p);
+        HASH_DEL(net->locations, p);
+        location_put_locked(p);
     }
 }
 
-static void place_remember(struct net *net, struct shard_location *p)
+static void location_remember(struct net *net, struct shard_location *p)
 {
     pthread_mutex_lock(&net->lock);
-    if (HASH_COUNT(net->places) >= CACHE_MAX)
-        forget_places(net);
-    forget_locked(net, p->id);
+    if (HASH_COUNT(net->locations) >= CACHE_MAX)
+        locations_forget(net);
+    location_forget_locked(net, p->id);
     p->refs++;
-    HASH_ADD(hh, net->places, id, sizeof(p->id), p);
+    HASH_ADD(hh, net->locations, id, sizeof(p->id), p);
     pthread_mutex_unlock(&net->lock);
 }
 
-/* NULL when it was not asked for yet. Release with place_put. */
-static struct shard_location *known_locked(struct net *net, struct hl_id id)
+/* NULL when it was not asked for yet. Release with location_put. */
+static struct shard_location *location_known_locked(struct net *net, struct hl_id id)
 {
     struct shard_location *p;
-    HASH_FIND(hh, net->places, &id, sizeof(id), p);
+    HASH_FIND(hh, net->locations, &id, sizeof(id), p);
     if (p != NULL)
         p->refs++;
     return p;
 }
 
-/* fresh: ask again even if a place is remembered. Release with place_put. */
-static hl_status place_locate(struct operation *op, struct net *net, struct hl_id id, int fresh,
-                              struct shard_location **out)
+/* fresh: ask again even if a location is remembered. Release with location_put. */
+static hl_status location_find(struct operation *op, struct net *net, struct hl_id id, int fresh,
+                               struct shard_location **out)
 {
     struct hl_extent *found = NULL;
     struct shard_location *p = NULL;
     hl_status st;
     pthread_mutex_lock(&net->lock);
     if (fresh)
-        forget_locked(net, id);
+        location_forget_locked(net, id);
     else
-        p = known_locked(net, id);
+        p = location_known_locked(net, id);
     pthread_mutex_unlock(&net->lock);
     if (p != NULL) {
         *out = p;
@@ -268,8 +271,8 @@ static hl_status place_locate(struct operation *op, struct net *net, struct hl_i
                        hl_rpc_peer_address(net->owner));
     }
     HL_TRY(st);
-    HL_TRY(place_new(found, &p));
-    place_remember(net, p);
+    HL_TRY(location_new(found, &p));
+    location_remember(net, p);
     *out = p;
     return HL_OK;
 }
@@ -283,10 +286,10 @@ void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list
     for (size_t i = 0; i < found.count; i++) {
         struct hl_extent *extent = NULL;
         struct shard_location *p = NULL;
-        if (hl_extent_parse(&found.items[i], &extent) != HL_OK || place_new(extent, &p) != HL_OK)
+        if (hl_extent_parse(&found.items[i], &extent) != HL_OK || location_new(extent, &p) != HL_OK)
             return;
-        place_remember(net, p);
-        place_put(net, p);
+        location_remember(net, p);
+        location_put(net, p);
     }
 }
 
@@ -294,10 +297,10 @@ hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint6
                    uint32_t *crc32)
 {
     struct shard_location *p;
-    HL_TRY(place_locate(op, net, id, 1, &p));
+    HL_TRY(location_find(op, net, id, 1, &p));
     *size = p->extent->size;
     *crc32 = p->extent->crc32;
-    place_put(net, p);
+    location_put(net, p);
     return HL_OK;
 }
 
@@ -307,7 +310,7 @@ hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint6
 struct reading {
     struct operation *op;
     struct net *net;
-    struct shard_location *place;
+    struct shard_location *location;
 };
 
 static hl_status reading_left_ms(void *arg, int *ms)
@@ -323,9 +326,9 @@ static hl_status reading_locate(void *arg, const struct hl_extent **extent)
 {
     struct reading *r = arg;
     struct shard_location *now;
-    HL_TRY(place_locate(r->op, r->net, r->place->id, 1, &now));
-    place_put(r->net, r->place);
-    r->place = now;
+    HL_TRY(location_find(r->op, r->net, r->location->id, 1, &now));
+    location_put(r->net, r->location);
+    r->location = now;
     *extent = now->extent;
     return HL_OK;
 }
@@ -342,7 +345,7 @@ static void reading_retried(void *arg)
     operation_retried(r->op);
 }
 
-static hl_status fetch_range(struct reading *r, struct hl_net_lease *loan, uint64_t off,
+static hl_status fetch_range(struct reading *r, struct hl_conn_lease *lease, uint64_t off,
                              uint64_t len, void *dst)
 {
     static const struct hl_remote_ops ops = {.left_ms = reading_left_ms,
@@ -350,8 +353,8 @@ static hl_status fetch_range(struct reading *r, struct hl_net_lease *loan, uint6
                                              .failed = reading_failed,
                                              .retried = reading_retried};
     char name[NAME_MAX_TEXT], why[256];
-    struct hl_remote remote = {.net = loan->client,
-                               .extent = r->place->extent,
+    struct hl_remote remote = {.net = lease->client,
+                               .extent = r->location->extent,
                                .retry = r->op->client->read.retry,
                                .ops = &ops,
                                .arg = r};
@@ -360,7 +363,7 @@ static hl_status fetch_range(struct reading *r, struct hl_net_lease *loan, uint6
         return st;
     snprintf(why, sizeof(why), "%s", hl_error_text());
     return hl_fail(st, "%s: %s; use another version or import the model again",
-                   names_text(r->op->client, r->place->id, name, sizeof(name)), why);
+                   names_text(r->op->client, r->location->id, name, sizeof(name)), why);
 }
 
 static hl_status check_range(struct operation *op, const struct shard_location *p, uint64_t off,
@@ -379,27 +382,28 @@ static hl_status check_range(struct operation *op, const struct shard_location *
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, int whole)
 {
-    struct hl_net_lease loan = {0};
+    struct hl_conn_lease lease = {0};
     pthread_mutex_lock(&net->lock);
-    struct shard_location *p = known_locked(net, id);
+    struct shard_location *p = location_known_locked(net, id);
     if (p != NULL)
-        loan = hl_net_idle_take(&net->idle, "");
+        lease = hl_conn_pool_acquire(&net->conns, "");
     pthread_mutex_unlock(&net->lock);
     if (p == NULL)
-        HL_TRY(place_locate(op, net, id, 0, &p));
-    struct reading reading = {.op = op, .net = net, .place = p};
+        HL_TRY(location_find(op, net, id, 0, &p));
+    struct reading reading = {.op = op, .net = net, .location = p};
     hl_status st = names_check(op->client, id, p->extent->size, p->extent->crc32);
     if (st == HL_OK)
         st = check_range(op, p, off, len, whole);
     if (st == HL_OK && len > 0)
-        st = loan.client != NULL ? loan_take_up(op, net, &loan) : loan_borrow(op, net, &loan);
+        st = lease.client != NULL ? conn_lease_ready(op, net, &lease)
+                                  : conn_lease_acquire(op, net, &lease);
     if (st == HL_OK && len > 0)
-        st = fetch_range(&reading, &loan, off, len, buf);
+        st = fetch_range(&reading, &lease, off, len, buf);
     pthread_mutex_lock(&net->lock);
-    hl_net_idle_give(&net->idle, "", &loan, st);
-    place_put_locked(reading.place);
+    hl_conn_pool_release(&net->conns, "", &lease, st);
+    location_put_locked(reading.location);
     pthread_mutex_unlock(&net->lock);
-    hl_net_close(loan.client);
+    hl_net_close(lease.client);
     if (st == HL_ETIMEDOUT && !operation_expired(op))
         st = HL_EUNAVAIL; /* the transfer stalled: a new connection may do */
     return st;
@@ -452,10 +456,10 @@ static hl_status put_small(struct operation *op, struct net *net, const void *da
 static hl_status put_alone(struct operation *op, struct net *net, const void *data, uint64_t size,
                            uint32_t crc32, struct hl_id *id)
 {
-    struct hl_net_lease loan;
-    HL_TRY(loan_borrow(op, net, &loan));
-    hl_status st = hl_net_put(loan.client, data, size, crc32, operation_left_ms(op), id);
-    loan_give_back(net, &loan, st);
+    struct hl_conn_lease lease;
+    HL_TRY(conn_lease_acquire(op, net, &lease));
+    hl_status st = hl_net_put(lease.client, data, size, crc32, operation_left_ms(op), id);
+    conn_lease_release(net, &lease, st);
     return st;
 }
 

@@ -9,7 +9,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "l3d/l4_private.h"
-#include "mem/pool/evict.h"
+#include "mem/pool/pool.h"
 #include "os/loop.h"
 
 #define CLOCK_MS 50

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "l3d/l4_private.h"
-#include "mem/pool/evict.h"
+#include "mem/pool/pool.h"
 
 /* One call about many shards; it is answered when the last of them is. */
 struct batch {

@@ -8,26 +8,26 @@
 #include "base/log.h"
 #include "core/room.h"
 #include "l3d/l4_private.h"
-#include "mem/pool/evict.h"
+#include "mem/pool/pool.h"
 
 #define WAIT_MS 10
 
-static int is_archived(void *arg, const struct hl_pool_ref *ref)
+static bool is_archived(void *arg, const struct hl_pool_ref *ref)
 {
     uint64_t size;
     return l4_has(arg, ref->id, &size) && size == ref->size;
 }
 
 /* What can't be archived (no room there, no safetensors file) stays where it is. */
-static int is_archived_now(void *arg, const struct hl_pool_ref *ref)
+static bool is_archived_now(void *arg, const struct hl_pool_ref *ref)
 {
     struct hl_l3d *d = arg;
     if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
-        return 0;
+        return false;
     if (l4_store_now(d, ref->id) == HL_OK)
-        return 1;
+        return true;
     hl_debug("full pool: shard not archived: %s", hl_error_text());
-    return 0;
+    return false;
 }
 
 static struct hl_room room_of(const struct hl_pool_info *info)

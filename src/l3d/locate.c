@@ -3,7 +3,7 @@
 
 #include "l3d/l3d_private.h"
 #include "l3d/l4_private.h"
-#include "mem/pool/evict.h"
+#include "mem/pool/pool.h"
 
 #define ROUNDS 4 /* of loading what other loads have driven out meanwhile */
 

@@ -21,7 +21,7 @@
 #include "l3d/l3d.h"
 #include "mem/archive/archive.h"
 #include "mem/device/device.h"
-#include "mem/device/plank.h"
+#include "mem/plank/plank.h"
 #include "mem/pool/pool.h"
 #include "mem/tier/tier.h"
 #include "net/conf.h"

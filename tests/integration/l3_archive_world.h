@@ -16,7 +16,7 @@
 #include "core/json.h"
 #include "integration/client_world.h"
 #include "integration/fake_node.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 #include "net/net.h"
 #include "os/file.h"
 #include "os/loop.h"

@@ -27,7 +27,7 @@
 #include "base/crc32.h"
 #include "core/json.h"
 #include "hybridps/manager/sweep.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 #include "os/file.h"
 #include "rpc/rpc.h"
 #include "support/hf_fixture.h"

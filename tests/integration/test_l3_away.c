@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "core/json.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 #include "rpc/rpc.h"
 #include "support/rpc_json.h"
 #include "support/swift_s3.h"

@@ -5,7 +5,7 @@
 #include "base/id.h"
 #include "core/json.h"
 #include "integration/client_world.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 #include "os/file.h"
 #include "rpc/rpc.h"
 #include "support/rpc_json.h"

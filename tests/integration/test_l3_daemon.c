@@ -16,7 +16,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "core/json.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 #include "net/net.h"
 #include "os/file.h"
 #include "rpc/rpc.h"

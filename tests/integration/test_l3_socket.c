@@ -15,9 +15,8 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "mem/pool/l3_client.h"
-#include "mem/pool/l3_proto.h"
-#include "mem/pool/l3_server.h"
+#include "mem/socket/l3_proto.h"
+#include "mem/socket/socket.h"
 #include "os/loop.h"
 #include "os/shm.h"
 #include "os/socket.h"

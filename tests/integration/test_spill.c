@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "helios/hybridps.h"
 #include "hybridps/chunks/spill.h"
-#include "mem/pool/l3_server.h"
 #include "mem/pool/pool_private.h"
+#include "mem/socket/socket.h"
 #include "os/loop.h"
 
 #define MIB      ((uint64_t)1 << 20)

@@ -3,7 +3,7 @@
 #include "support/test.h"
 
 #include "integration/store_world.h"
-#include "mem/pool/l3_server.h"
+#include "mem/socket/socket.h"
 #include "os/loop.h"
 
 #include <pthread.h>

@@ -28,6 +28,10 @@ TREE = {
     "src/box/deep/deep.h": '#include "box/box.h"\n#include "box/lid/lid.h"\n',
     "cmd/tool.c": '#include "box/deep/deep.h"\n#include "os/clock.h"\n',
 }
+TWO_FACES = {
+    "src/box/lid/hinge.h": "int hl_hinge(void);\n",
+    "src/box/deep/hinge.c": '#include "box/lid/hinge.h"\n',
+}
 PAIR = {
     "src/os/a.h": "int hl_a(void);\nint hl_b(void);\n",
     "src/os/a.c": '#include "os/a.h"\n\nint hl_a(void)\n{\n    return hl_b();\n}\n',
@@ -62,7 +66,7 @@ class Layers(unittest.TestCase):
 
     def test_a_tree_that_keeps_the_law_passes(self):
         code, text = self.check()
-        self.assertEqual((code, text), (0, "layers: 10 files ok, 0 circles of two files left (circles.txt)\n"))
+        self.assertEqual((code, text), (0, "layers: 10 files ok, 0 circles of two files left (circles.txt), 0 wings of several headers (faces.txt)\n"))
 
     def test_a_module_may_not_include_one_that_it_does_not_name(self):
         self.write({"src/box/clock.c": '#include "os/clock.h"\n'})
@@ -113,6 +117,31 @@ class Layers(unittest.TestCase):
         self.write({"src/box/deep/peek.c": '#include "box/lid/lid_private.h"\n'})
         self.refused("src/box/deep/peek.c:1: box/lid/lid_private.h is private to box/lid")
 
+    def test_a_second_header_that_a_wing_shows_is_refused(self):
+        self.write(TWO_FACES)
+        self.refused("box/lid shows others 2 headers, hinge.h, lid.h")
+        self.assertEqual(self.check("--shrink")[0], 1)  # which lists none
+        self.refused("box/lid shows others 2 headers")
+
+    def test_what_a_wing_has_for_itself_is_no_face(self):
+        self.write(TWO_FACES | {"src/box/deep/hinge.c": "", "src/box/lid/lid.c": '#include "box/lid/hinge.h"\n'})
+        self.assertEqual(self.check()[0], 0)
+
+    def test_the_root_of_a_module_may_show_several_headers(self):
+        self.write({"src/os/rest.h": "int hl_rest(void);\n", "cmd/rest.c": '#include "os/rest.h"\n'})
+        self.assertEqual(self.check()[0], 0)
+
+    def test_a_listed_face_passes_until_it_is_gone(self):
+        self.write(TWO_FACES | {"faces.txt": "# text\nbox/lid: hinge.h lid.h\n"})
+        self.assertEqual(self.check()[0], 0)
+        self.write({"src/box/lid/lock.h": "int hl_lock(void);\n", "src/box/deep/lock.c": '#include "box/lid/lock.h"\n'})
+        self.refused("box/lid shows others 3 headers, hinge.h, lid.h, lock.h")
+        self.write({"src/box/deep/lock.c": "", "src/box/deep/hinge.c": ""})
+        self.refused("faces.txt: box/lid shows less than is listed")
+        self.assertEqual(self.check("--shrink")[0], 0)
+        self.assertNotIn("box/lid", (self.root / "faces.txt").read_text())
+        self.assertEqual(self.check()[0], 0)
+
     def test_a_grant_that_nothing_uses_is_refused(self):
         self.write({"layers.txt": LAW.replace("box: base\n", "box: base os\n", 1)})
         self.refused("layers.txt:4: box names os and uses nothing of it")
@@ -148,7 +177,8 @@ class Layers(unittest.TestCase):
 
     def test_a_listed_circle_passes_until_it_is_gone(self):
         self.write(PAIR | {"circles.txt": "# text\nos: 1\n  a.c b.c\n"})
-        self.assertEqual(self.check(), (0, "layers: 13 files ok, 1 circles of two files left (circles.txt)\n"))
+        self.assertEqual(self.check(), (0, "layers: 13 files ok, 1 circles of two files left (circles.txt), "
+                                       "0 wings of several headers (faces.txt)\n"))
         self.write({"src/os/b.c": '#include "os/a.h"\n\nint hl_b(void)\n{\n    return 1;\n}\n'})
         self.refused("circles.txt: os/a.c and os/b.c no longer call each other")
         self.assertEqual(self.check("--shrink")[0], 0)

@@ -10,7 +10,7 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
 #include "helios/helios.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 
 #define SIZES_MAX    8
 #define FOOTPRINT    ((uint64_t)192 << 20) /* bytes of one size's shards: colder than most caches */

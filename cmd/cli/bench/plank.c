@@ -20,7 +20,7 @@
 #include "base/crc32.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
-#include "mem/device/plank.h"
+#include "mem/plank/plank.h"
 #include "net/net.h"
 
 #define SIZES_MAX   8

@@ -8,7 +8,7 @@
 #include "base/crc32.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 #include "net/net.h"
 
 #define SIZES_MAX   8

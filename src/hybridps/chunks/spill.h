@@ -37,7 +37,7 @@ void hl_next_use_free(struct hl_next_use *n);
 /* Moments from `moment` to its next use, this moment's included; the iteration comes again. */
 uint64_t hl_next_use(const struct hl_next_use *n, uint32_t chunk, uint64_t moment);
 
-/* Sealed bytes in a pool that is mapped through its Unix socket (mem/l3_client.h): helios-l3d's, or
+/* Sealed bytes in a pool that is mapped through its Unix socket (mem/socket): helios-l3d's, or
  * the node's store. They are this process's alone, and gone when it ends. Connects with the first
  * put. A daemon that is restarted finds them again, if this process is not stopped meanwhile for
  * HL_POOL_LEASE_MS. */

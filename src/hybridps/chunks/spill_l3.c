@@ -18,7 +18,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "hybridps/chunks/spill.h"
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 #include "os/cond.h"
 
 #define PIECE      ((uint64_t)8 << 20)

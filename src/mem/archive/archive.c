@@ -213,6 +213,12 @@ hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint6
     return HL_OK;
 }
 
+hl_status hl_archive_read(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
+                          void *dst, uint64_t len, uint32_t *crc)
+{
+    return a->ops->read(a, id, size, offset, dst, len, crc);
+}
+
 static int known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 {
     pthread_mutex_lock(&a->lock);

@@ -70,6 +70,10 @@ hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *byte
 /* The whole shard into `dst`; on failure dst's content is undefined. */
 hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint64_t size,
                          uint32_t crc) HL_CHECK;
+/* `len` bytes of it from `offset`, a shard of `size` bytes as hl_archive_size says, and the CRC of
+ * these bytes, which the caller compares: the archive knows only the CRC of all. */
+hl_status hl_archive_read(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
+                          void *dst, uint64_t len, uint32_t *crc) HL_CHECK;
 hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out) HL_CHECK;
 /* The CRC of a shard as its own header says it, from the header alone: for a get when the metadata
  * are lost. HL_ENOENT when the header has no CRC of a tensor. */

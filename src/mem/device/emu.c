@@ -21,7 +21,7 @@
 #include "base/copy.h"
 #include "base/text.h"
 #include "mem/device/mapping_cache.h"
-#include "mem/pool/extents.h"
+#include "mem/extents.h"
 #include "os/cond.h"
 #include "os/file.h"
 #include "os/numa.h"

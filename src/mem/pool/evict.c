@@ -1,7 +1,5 @@
 /* The order of use is kept in notes beside the index, and sorted only when room is needed: a use
  * costs one store, and an eviction frees many shards at once. */
-#include "mem/pool/evict.h"
-
 #include <stdlib.h>
 
 #include "mem/pool/pool_private.h"
@@ -16,10 +14,10 @@ void hl_pool_touch(struct hl_pool *pool, const struct hl_pool_ref *ref)
     pthread_mutex_unlock(&pool->lock);
 }
 
-int hl_pool_evict_one(struct hl_pool *pool, const struct hl_pool_ref *ref)
+bool hl_pool_evict_one(struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     pthread_mutex_lock(&pool->lock);
-    int may = pool_ref_stands(pool, ref) && pool->notes[ref->slot].pins == 0;
+    bool may = pool_ref_stands(pool, ref) && pool->notes[ref->slot].pins == 0;
     if (may)
         pool_slot_free(pool, ref->slot, hl_now_ns());
     pthread_mutex_unlock(&pool->lock);

@@ -16,11 +16,12 @@
  * Limits:  shards of 1 byte to the capacity; at most 3/4 of the index's slots are used.
  *          1 to 32 regions, together the capacity; a shard may lie across a border. An owner that
  *          has shown no sign of life for HL_POOL_SILENT_MS is taken for dead.
- * See:     mem/pool_layout.h
+ * See:     mem/pool/layout.h
  */
 #ifndef HL_MEM_POOL_H
 #define HL_MEM_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -211,6 +212,34 @@ hl_status hl_pool_read(struct hl_pool *pool, const struct hl_pool_ref *ref, uint
 /* The sums over the index against the counters; HL_ECORRUPT names both. */
 hl_status hl_pool_audit(struct hl_pool *pool) HL_CHECK;
 
+/* ---- eviction (evict.c) ---------------------------------------------------------------------- */
+
+/* For shards that lie elsewhere too: the least recently used go first. The owner sees only the uses
+ * that it is told of: a read through a mapping asks nobody. */
+
+/* The shard was used now. One that was freed meanwhile: nothing happens. */
+void hl_pool_touch(struct hl_pool *pool, const struct hl_pool_ref *ref);
+
+struct hl_pool_eviction {
+    uint64_t bytes;   /* to be freed */
+    uint64_t hold_ns; /* what was used more recently stays, so that whoever asked for it gets it */
+    /* Whether this one may go. Called without a lock, for each shard at most once. */
+    bool (*may_go)(void *arg, const struct hl_pool_ref *ref);
+    void *arg;
+};
+
+struct hl_pool_evicted {
+    uint64_t shards;
+    uint64_t bytes; /* they rest like every freed extent before they are free */
+    uint64_t held;  /* bytes that could go if they had not been used just now */
+};
+
+/* Free sealed, unpinned shards that may go until enough of them are freed. */
+hl_status hl_pool_evict(struct hl_pool *pool, const struct hl_pool_eviction *what,
+                        struct hl_pool_evicted *out) HL_CHECK;
+/* This one: false when it is pinned, or no longer what `ref` says. */
+bool hl_pool_evict_one(struct hl_pool *pool, const struct hl_pool_ref *ref);
+
 /* ---- readers --------------------------------------------------------------------------------- */
 
 /* Map the pool behind `fd` for reading; a copy of fd is kept. */
@@ -249,7 +278,7 @@ hl_status hl_pool_view_check(const struct hl_pool_view *view,
 /* HL_EPROTO unless the extent lies inside the mapping: for references that others have made. */
 hl_status hl_pool_view_bounds(const struct hl_pool_view *view,
                               const struct hl_pool_ref *ref) HL_CHECK;
-/* The shard's bytes in the mapping: pin it first (mem/l3_client.h). */
+/* The shard's bytes in the mapping: pin it first (mem/socket). */
 const void *hl_pool_view_data(const struct hl_pool_view *view, const struct hl_pool_ref *ref);
 
 /* The shard's bytes in a mapping of their own that may be written: what is written is the caller's

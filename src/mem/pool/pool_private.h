@@ -12,7 +12,7 @@
 #include "base/crc32.h"
 #include "core/listening.h"
 #include "core/manifest_id.h"
-#include "mem/pool/extents.h"
+#include "mem/extents.h"
 #include "mem/pool/pool.h"
 
 #define NO_SLOT          UINT32_MAX

@@ -1,5 +1,5 @@
 /* Changing the pool, under its lock, in an order that a reader without a lock and an adopter after
- * a crash both understand (mem/pool_layout.h).
+ * a crash both understand (mem/pool/layout.h).
  *
  * A freed extent goes through a queue in which it rests; a pinned one leaves the queue and enters
  * it again with its last unpin. A slot that is given up becomes DELETED, and EMPTY as soon as the

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
-#include "mem/archive/ops.h"
+#include "mem/archive/archive.h"
 #include "mem/tier/indexed.h"
 
 struct archive_tier {
@@ -85,8 +85,7 @@ static void archive_abort(struct hl_tier_store *t, const struct hl_tier_slot *sl
 static hl_status archive_fetch(struct hl_tier_indexed *t, const struct hl_tier_entry *e,
                                uint64_t offset, void *dst, uint64_t len, uint32_t *crc)
 {
-    struct hl_archive *archive = archive_of(&t->store)->archive;
-    return archive->ops->read(archive, e->id, e->size, offset, dst, len, crc);
+    return hl_archive_read(archive_of(&t->store)->archive, e->id, e->size, offset, dst, len, crc);
 }
 
 static hl_status archive_remove(struct hl_tier_indexed *t, const struct hl_tier_entry *e)
@@ -147,7 +146,9 @@ static hl_status archive_learn_crc(struct hl_tier_indexed *t, struct hl_tier_ent
 
 static void archive_backing(struct hl_tier_store *t, char *out, size_t len)
 {
-    snprintf(out, len, "%s", archive_of(t)->archive->ops->scheme);
+    struct hl_archive_info info;
+    hl_archive_stat(archive_of(t)->archive, &info);
+    snprintf(out, len, "%s", info.scheme);
 }
 
 static hl_status archive_compare_counts(void *arg, const struct hl_tier_counts *c)

@@ -1,4 +1,4 @@
-#include "mem/tier/info.h"
+#include "mem/tier/tier.h"
 
 #include "mem/pool/pool.h"
 #include "mem/tier/ops.h"

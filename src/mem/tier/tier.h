@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/id.h"
 #include "base/status.h"
 #include "core/route.h"
@@ -123,6 +124,9 @@ hl_status hl_tier_drop(struct hl_tier_store *t, struct hl_id id) HL_CHECK;
 /* Sealed copies, at most `max` from *cursor (0 = start); *cursor is 0 at the end. */
 size_t hl_tier_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out, size_t max);
 void hl_tier_usage(struct hl_tier_store *t, struct hl_tier_usage *out);
+/* The same with its regions, as the RPC schema has it; lists and texts live in the arena, which
+ * remembers HL_ENOMEM. */
+struct hl_api_tier_info hl_tier_info(struct hl_tier_store *t, struct hl_arena *arena);
 
 /* Called once each time pressure changes, on the thread that changed it, with no lock held; where
  * a pool is also used without its tier, on the one that calls hl_tier_usage next. */

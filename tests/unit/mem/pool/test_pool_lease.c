@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mem/pool/evict.h"
+#include "mem/pool/pool.h"
 #include "mem/pool/pool_private.h"
 
 #define CAPACITY ((uint64_t)1 << 20)
@@ -57,7 +57,7 @@ static void check_bytes(struct hl_pool *pool, const struct hl_pool_ref *ref, int
         assert_int_equal(got[i], byte);
 }
 
-static int any(void *arg, const struct hl_pool_ref *ref)
+static bool any(void *arg, const struct hl_pool_ref *ref)
 {
     (void)arg, (void)ref;
     return 1;

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "mem/pool/evict.h"
+#include "mem/pool/pool.h"
 
 #define CAPACITY ((uint64_t)16 * HL_POOL_UNIT)
 #define SIZE     ((uint64_t)100000) /* two units */
@@ -244,7 +244,7 @@ TEST(a_reader_always_finds_one_of_them)
 
 /* ---- eviction -------------------------------------------------------------------------------- */
 
-static int not_the_one(void *arg, const struct hl_pool_ref *ref)
+static bool not_the_one(void *arg, const struct hl_pool_ref *ref)
 {
     return !hl_id_equal(*(struct hl_id *)arg, ref->id);
 }

@@ -1,4 +1,5 @@
-/* mem/pool/l3_server_private.h - connections of the pool's socket, and the put one of them may run.
+/* mem/socket/l3_server_private.h - connections of the pool's socket, and the put one of them may
+ * run.
  */
 #ifndef HL_MEM_L3_SERVER_PRIVATE_H
 #define HL_MEM_L3_SERVER_PRIVATE_H
@@ -7,9 +8,8 @@
 #include <uthash.h>
 #include <uv.h>
 
-#include "mem/pool/l3_client.h"
-#include "mem/pool/l3_proto.h"
-#include "mem/pool/l3_server.h"
+#include "mem/socket/l3_proto.h"
+#include "mem/socket/socket.h"
 #include "os/loop.h"
 
 struct l3_pin {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem/pool/extents.h"
+#include "mem/extents.h"
 
 #define UNITS 600
 #define HELD  200

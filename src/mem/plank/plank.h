@@ -1,4 +1,4 @@
-/* mem/device/plank.h - the plank: a copy through host memory whose two legs overlap.
+/* mem/plank/plank.h - the plank: a copy through host memory whose two legs overlap.
  *
  * Where a NIC can't reach a device's memory, bytes go net -> staging -> device or the other way
  * round. Leg 1 (fetch) brings one piece after the other into staging buffers, on the caller's
@@ -16,8 +16,8 @@
  * Limits:  a piece is 4 KiB or more and either divides a MiB or is whole MiB; 2 to
  *          HL_PLANK_BUFFERS_MAX buffers, 1 to HL_PLANK_LANES_MAX lanes.
  */
-#ifndef HL_MEM_PLANK_H
-#define HL_MEM_PLANK_H
+#ifndef HL_MEM_PLANK_PLANK_H
+#define HL_MEM_PLANK_PLANK_H
 
 #include "mem/device/device.h"
 

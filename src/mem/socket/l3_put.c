@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "core/route.h"
-#include "mem/pool/l3_server_private.h"
+#include "mem/socket/l3_server_private.h"
 #include "os/shm.h"
 
 #define COPY_BLOCK ((uint64_t)128 << 10)

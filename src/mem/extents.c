@@ -2,7 +2,7 @@
  * neighbours to join with, and one of its region in order of (length, start), which finds the best
  * fit. Both cost O(log n) where a list would cost O(n) under the pool's lock. Priorities are a hash
  * of the node's number, so shapes are as good as random and runs repeat exactly. */
-#include "mem/pool/extents.h"
+#include "mem/extents.h"
 
 #include <assert.h>
 #include <stdlib.h>

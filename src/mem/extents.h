@@ -1,4 +1,4 @@
-/* mem/pool/extents.h - which units of the pool's data area are free.
+/* mem/extents.h - which units of an area (a pool's data, an emulated device) are free.
  *
  * The units may be divided into regions (the memory of one NUMA node each). A free extent lies in
  * one region: at a border two of them meet. So each region finds its own best fit, and what fits in
@@ -8,11 +8,11 @@
  *          at most one more of them than there are used extents and borders.
  * Threads: one at a time.
  * Errors:  HL_ENOSPC (no free extent is long enough), HL_ECONFLICT (claimed units are not free).
- * Units:   pool units.
+ * Units:   the area's own.
  * Limits:  2^32 - 64 used extents; 32 regions.
  */
-#ifndef HL_MEM_POOL_EXTENTS_H
-#define HL_MEM_POOL_EXTENTS_H
+#ifndef HL_MEM_EXTENTS_H
+#define HL_MEM_EXTENTS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/crc32.h"
-#include "mem/device/plank.h"
+#include "mem/plank/plank.h"
 #include "support/fault.h"
 #include "unit/mem/device/device_rig.h"
 

@@ -1,6 +1,6 @@
 /* One request and its answer at a time under a lock. An answer that comes too late would be taken
  * for the next one's, so a client that ran into a deadline is done. */
-#include "mem/pool/l3_client.h"
+#include "mem/socket/socket.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mem/pool/l3_proto.h"
+#include "mem/socket/l3_proto.h"
 #include "os/file.h"
 #include "os/shm.h"
 #include "os/socket.h"

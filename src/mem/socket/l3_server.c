@@ -1,7 +1,7 @@
 /* Connections are polled on the loop; a message is 48 bytes and its answer 344, so nothing is ever
  * half-read. While a put of a connection is copied in a worker, only its hanging up is listened
  * for. A client that does not take its answers away is dropped. */
-#include "mem/pool/l3_server.h"
+#include "mem/socket/socket.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <utlist.h>
 
 #include "base/log.h"
-#include "mem/pool/l3_server_private.h"
+#include "mem/socket/l3_server_private.h"
 #include "os/file.h"
 #include "os/socket.h"
 

@@ -1,4 +1,4 @@
-/* mem/pool/l3_proto.h - the messages on the pool's Unix socket (SOCK_SEQPACKET).
+/* mem/socket/l3_proto.h - the messages on the pool's Unix socket (SOCK_SEQPACKET).
  *
  * One request, one answer, in order. HELLO comes first; its answer carries a descriptor of the pool
  * that can't be written through. PUT carries a memfd sealed against shrinking. Pins belong to the

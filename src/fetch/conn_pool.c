@@ -1,4 +1,4 @@
-#include "net/dispatch/idle.h"
+#include "fetch/conn_pool.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@ static bool is_broken(hl_status st)
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO || st == HL_ESTALE;
 }
 
-static struct hl_net_client *remove_kept(struct hl_net_idle *pool, unsigned i)
+static struct hl_net_client *remove_kept(struct hl_conn_pool *pool, unsigned i)
 {
     struct hl_net_client *client = pool->kept[i].client;
     pool->count--;
@@ -17,31 +17,31 @@ static struct hl_net_client *remove_kept(struct hl_net_idle *pool, unsigned i)
     return client;
 }
 
-struct hl_net_lease hl_net_idle_take(struct hl_net_idle *pool, const char *key)
+struct hl_conn_lease hl_conn_pool_acquire(struct hl_conn_pool *pool, const char *key)
 {
-    struct hl_net_lease lease = {.epoch = pool->epoch};
+    struct hl_conn_lease lease = {.epoch = pool->epoch};
     for (unsigned i = pool->count; i > 0 && lease.client == NULL; i--)
         if (strcmp(pool->kept[i - 1].key, key) == 0)
             lease.client = remove_kept(pool, i - 1);
     return lease;
 }
 
-void hl_net_idle_give(struct hl_net_idle *pool, const char *key, struct hl_net_lease *lease,
-                      hl_status st)
+void hl_conn_pool_release(struct hl_conn_pool *pool, const char *key, struct hl_conn_lease *lease,
+                          hl_status st)
 {
     struct hl_net_client *out = NULL;
     if (lease->client == NULL || is_broken(st) || lease->epoch != pool->epoch || pool->max == 0 ||
-        strlen(key) >= HL_NET_IDLE_KEY)
+        strlen(key) >= HL_CONN_POOL_KEY)
         return;
     if (pool->count == pool->max)
         out = remove_kept(pool, 0);
-    struct hl_net_idle_conn *to = &pool->kept[pool->count++];
+    struct hl_conn_pool_entry *to = &pool->kept[pool->count++];
     to->client = lease->client;
     snprintf(to->key, sizeof(to->key), "%s", key);
     lease->client = out;
 }
 
-unsigned hl_net_idle_empty(struct hl_net_idle *pool, struct hl_net_client **out)
+unsigned hl_conn_pool_clear(struct hl_conn_pool *pool, struct hl_net_client **out)
 {
     unsigned count = pool->count;
     for (unsigned i = 0; i < count; i++)

@@ -6,7 +6,7 @@
  *     caller   fetch 0 | fetch 1 | fetch 2 | ...
  *     helper           | deliver 0 | deliver 1 | ...
  */
-#include "mem/device/plank.h"
+#include "mem/plank/plank.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,0 +1,18 @@
+/* The options of the plank. */
+#include "conf/options.h"
+#include "mem/plank/plank.h"
+
+/* clang-format off */
+#define AT(field) HL_OPTION_FIELD(struct hl_plank_options, field)
+static const struct hl_option plank_options[] = {
+    {"plank.piece", "--plank-piece", "1MiB",
+     "One staging buffer of the plank (the way to devices that no NIC reaches); whole MiB, as each "
+     "is checked by itself.",
+     HL_OPT_BYTES, 1 << 20, 64 << 20, NULL, AT(piece)},
+    {"plank.buffers", "--plank-buffers", "2",
+     "Staging buffers of one such transfer; its two legs overlap by them.",
+     HL_OPT_INT, 2, 64, NULL, AT(buffers)},
+};
+/* clang-format on */
+
+const struct hl_option_rows hl_plank_rows = HL_OPTION_ROWS(plank_options);
