@@ -685,3 +685,37 @@ struct ClusterInfo {
   damagedRecords @18 :List(Text);  # keys of the Controller's store that can't be read, and why
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }
+
+# What `helios net -o json` shows: the daemons' counters, put together. A number that is not known is null.
+struct NetPlane {
+  daemon @0 :Text;         # "ranks": what ranks have told the Controller
+  plane @1 :Text;
+  address @2 :Text;
+  interface @3 :Text;
+  receivedOps @4 :UInt64;
+  sentOps @5 :UInt64;
+  receivedBytes @6 :UInt64;
+  sentBytes @7 :UInt64;
+  failed @8 :UInt64;
+  p50Us @9 :Float64;
+  p99Us @10 :Float64;
+  rateBitsPerSecond @11 :Float64;
+  busyPercent @12 :Float64;
+}
+struct NetPath {
+  daemon @0 :Text;
+  operation @1 :Text;
+  path @2 :Text;
+  reason @3 :Text;
+  text @4 :Text;           # the reason as a clause
+  result @5 :Text;
+  ops @6 :UInt64;
+}
+struct NetFault { daemon @0 :Text; cause @1 :Text; path @2 :Text; count @3 :UInt64; }
+struct NetError { daemon @0 :Text; error @1 :Text; }
+struct NetUse {
+  planes @0 :List(NetPlane);
+  paths @1 :List(NetPath);
+  faults @2 :List(NetFault);
+  errors @3 :List(NetError);   # daemons that could not be asked
+}
