@@ -19,6 +19,8 @@ SCALARS = {"Bool": ("BOOL", "bool"), "Int32": ("INT32", "int32_t"), "Int64": ("I
 FIELD = re.compile(r"(\w+)(?: @(\d+))? :(List\((\w+)\)|\w+)(?: = (-?\w+))?((?: \$\w+(?:\([^)]*\))?)*)$")
 METHOD = re.compile(r"  (\w+) @(\d+) \((.*?)\) -> \((.*?)\)(?: \$.*)?;$")
 ENUMERANT = re.compile(r"  (\w+) @(\d+)(?: \$word\(\"([^\"]*)\"\))?;$")
+NOTES = ("optional", "map", "rest")
+KEYWORDS = {"default"}  # of C, where a field of that name gets a '_'
 HEAD = "/* Made by tools/gen_api.py from {schema}; not to be edited. */\n"
 
 
@@ -28,6 +30,7 @@ class Field(NamedTuple):
     is_list: bool
     preset: str
     required: bool
+    notes: tuple[str, ...] = ()  # of JSON
 
 
 class Struct(NamedTuple):
@@ -57,13 +60,18 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+def member(f: Field) -> str:
+    name = snake(f.name)
+    return name + "_" * (name in KEYWORDS)
+
+
 def field(text: str) -> tuple[int, Field]:
     match = FIELD.match(text.strip())
     if not match:
         sys.exit(f"gen_api.py: not understood: {text}")
     name, ordinal, whole, element, preset, notes = match.groups()
     return int(ordinal or 0), Field(name, element or whole, element is not None, {"true": "1", "false": "0", None: "0"}.get(preset, preset or "0"),
-                                    "$required" in notes)
+                                    "$required" in notes, tuple(n for n in NOTES if f"${n}" in notes))
 
 
 def members(text: str) -> list[Field]:
@@ -160,7 +168,7 @@ def types_header(schema: Schema) -> str:
         out.append(f"struct hl_api_{snake(name)}_list {{\n    {element}*items;\n    size_t count;\n}};")
     for struct in every_struct(schema):
         out.append(f"\nstruct hl_api_{struct.name} {{")
-        out += [f"    {c_type(schema, f)}{snake(f.name)};" for f in struct.fields] or ["    char nothing;"]
+        out += [f"    {c_type(schema, f)}{member(f)};" for f in struct.fields] or ["    char nothing;"]
         out.append("};")
     for struct in every_struct(schema):
         out.append(f"extern const struct hl_api_type hl_api_{struct.name}_type;")
@@ -172,13 +180,14 @@ def types_header(schema: Schema) -> str:
 
 
 def field_row(schema: Schema, struct: Struct, f: Field) -> str:
-    row = [f".name = \"{f.name}\"", f".offset = offsetof(struct hl_api_{struct.name}, {snake(f.name)})"]
+    row = [f".name = \"{f.name}\"", f".offset = offsetof(struct hl_api_{struct.name}, {member(f)})"]
     if f.kind in schema.structs:
         row += [".kind = HL_API_STRUCT", f".type = &hl_api_{snake(f.kind)}_type"]
     elif f.kind in schema.enums:
         row += [".kind = HL_API_ENUM", f".words = &hl_api_{snake(f.kind)}_enum"]
     else:
         row.append(f".kind = HL_API_{SCALARS[f.kind][0]}")
+    row += [f".{note} = true" for note in f.notes]
     row += [".list = true"] * f.is_list + [".required = true"] * f.required + [f".preset = {f.preset}"] * (f.preset != "0")
     return "    {" + ", ".join(row) + "},"
 

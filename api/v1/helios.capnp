@@ -19,6 +19,14 @@ annotation word @0x84c470eb2e269639 (enumerant) :Text;
 # An empty, absent or unsaid field is refused.
 annotation required @0xd94bbbe64f5ea733 (field, param) :Void;
 
+# Of JSON only. A field of which nothing was said is no member: a text that is NULL in C, an empty list, the default of a number,
+# a struct of which nothing was said.
+annotation optional @0xc979a99a733a166f (field) :Void;
+# A list as an object: the first field of an element, a text, names the member; the value is the other field, or an object of the others.
+annotation map @0xf5b3a3e7dbcb8431 (field) :Void;
+# A map whose members stand in the struct's own object, beside its fields.
+annotation rest @0xf89fbafaf16b7d7a (field) :Void;
+
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
 # One option of a daemon as it is in force; origin: "default", "file PATH:LINE", "environment NAME", "flag --NAME".
@@ -704,3 +712,195 @@ struct ClusterInfo {
   damagedRecords @18 :List(Text);  # keys of the Controller's store that can't be read, and why
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }
+
+# What `helios net -o json` shows: the daemons' counters, put together. A number that is not known is null.
+struct NetPlane {
+  daemon @0 :Text;         # "ranks": what ranks have told the Controller
+  plane @1 :Text;
+  address @2 :Text;
+  interface @3 :Text;
+  receivedOps @4 :UInt64;
+  sentOps @5 :UInt64;
+  receivedBytes @6 :UInt64;
+  sentBytes @7 :UInt64;
+  failed @8 :UInt64;
+  p50Us @9 :Float64;
+  p99Us @10 :Float64;
+  rateBitsPerSecond @11 :Float64;
+  busyPercent @12 :Float64;
+}
+struct NetPath {
+  daemon @0 :Text;
+  operation @1 :Text;
+  path @2 :Text;
+  reason @3 :Text;
+  text @4 :Text;           # the reason as a clause
+  result @5 :Text;
+  ops @6 :UInt64;
+}
+struct NetFault { daemon @0 :Text; cause @1 :Text; path @2 :Text; count @3 :UInt64; }
+struct NetError { daemon @0 :Text; error @1 :Text; }
+struct NetUse {
+  planes @0 :List(NetPlane);
+  paths @1 :List(NetPath);
+  faults @2 :List(NetFault);
+  errors @3 :List(NetError);   # daemons that could not be asked
+}
+
+# ---- a cluster on one machine --------------------------------------------------------------------
+
+# The ready file of a daemon, written once it serves.
+struct DaemonReady {
+  address @0 :Text $required;
+  pid @1 :Int32;
+  metrics @2 :Text;        # where /metrics is; "" = nowhere
+  name @3 :Text $optional;           # of the Agent's node
+  dataAddress @4 :Text $optional;    # L3, Agent
+  migrateAddress @5 :Text $optional; # Agent
+  storeSocket @6 :Text $optional;    # Agent
+  socket @7 :Text $optional;         # L3
+  pool @8 :Text $optional;           # L3: the file
+}
+
+struct DaemonEnd { how @0 :Text; at @1 :Int64; }   # "killed by signal 9 (Killed)"; ms since 1970
+struct LocalDaemon {
+  key @0 :Text;            # l3d, controllerd, node-0, node-1, ...
+  pid @1 :Int32;
+  start @2 :UInt64;        # of the process, in clock ticks after the boot: tells it from another with its pid
+  ready @3 :Bool;          # it has served; what its ready file says follows
+  fills @4 :Text;          # pool file that it makes at its start; "" = none
+  address @5 :Text $optional;
+  metrics @6 :Text $optional;
+  name @7 :Text $optional;
+  dataAddress @8 :Text $optional;
+  migrateAddress @9 :Text $optional;
+  storeSocket @10 :Text $optional;
+  socket @11 :Text $optional;
+  pool @12 :Text $optional;
+  restarts @13 :Int32 $optional;     # by the supervisor, since `helios up`
+  end @14 :DaemonEnd $optional;      # the last one
+}
+struct LocalSupervisor { pid @0 :Int32; start @1 :UInt64; }
+# Options of each program in force, as `helios conf` names them.
+struct LocalSettings {
+  l3 @0 :List(KeyValue) $map;
+  controller @1 :List(KeyValue) $map;
+  agent @2 :List(KeyValue) $map;
+}
+struct LocalContent { models @0 :Int64 = -1 $optional; versions @1 :Int64 = -1 $optional; jobs @2 :Int64 = -1 $optional; }
+
+# STATE/cluster.json; `helios up -o json` prints it and LocalStart in one object.
+struct LocalCluster {
+  state @0 :Text;          # the directory
+  pool @1 :Text;           # the file
+  nodes @2 :Int32;
+  nodesEver @3 :Int32;     # the most that it has had
+  slots @4 :Int32;         # of a node; 0 = its NUMA nodes
+  executor @5 :Text;
+  serving @6 :Text $optional;        # its TCP address; "" = Unix sockets
+  flags @7 :List(KeyValue) $map;     # given to this `helios up` or an earlier one
+  environment @8 :List(KeyValue) $map;
+  settings @9 :LocalSettings $optional;
+  secretFile @10 :Text $optional;
+  l3 @11 :Text $optional;            # addresses
+  socket @12 :Text $optional;        # of L3's pool
+  controller @13 :Text $optional;
+  kept @14 :LocalContent $optional;  # by `helios down --keep`
+  supervisor @15 :LocalSupervisor $optional;
+  daemons @16 :List(LocalDaemon) $map $rest;
+}
+struct LocalStart { started @0 :List(Text); restarted @1 :Bool; }
+# What `helios down -o json` prints.
+struct LocalStop {
+  stopped @0 :List(Text);
+  removed @1 :Bool;
+  kept @2 :Bool;
+  state @3 :Text;
+  pool @4 :Text $optional;
+  poolBytes @5 :Int64 = -1 $optional;
+  models @6 :Int64 = -1 $optional;
+  versions @7 :Int64 = -1 $optional;
+  jobs @8 :Int64 = -1 $optional;
+}
+# Daemons that have ended since `helios up`; `helios info -o json` prints it and ClusterInfo in one object.
+struct LocalEnd { name @0 :Text; runs @1 :Bool; restarts @2 :Int32; end @3 :DaemonEnd; }
+struct LocalEnds { ends @0 :List(LocalEnd); }
+
+# ---- what the command line prints with -o json ---------------------------------------------------
+
+# helios conf: an option, what is in force, and in which daemons.
+struct OptionInfo {
+  name @0 :Text;
+  value @1 :Text;          # as OptionValue
+  origin @2 :Text;
+  default @3 :Text $optional;        # these are missing of an option that the command line does not know
+  help @4 :Text $optional;
+  flag @5 :Text $optional;
+  argument @6 :Text $optional;       # what stands for the value in --help
+  env @7 :Text $optional;
+  programs @8 :List(Text) $optional;
+  daemons @9 :List(Text) $optional;  # only of a running cluster
+}
+struct OptionInfos { items @0 :List(OptionInfo); }
+
+struct ImportResult {      # helios model import
+  name @0 :Text; version @1 :Int64;
+  tp @2 :Int64; pp @3 :Int64;
+  shards @4 :UInt64; bytes @5 :UInt64;
+  seconds @6 :Float64; bytesPerSecond @7 :UInt64;
+}
+struct MetricsText { daemon @0 :Text; text @1 :Text; }   # helios metrics
+struct ImportCancelled { name @0 :Text; cancelled @1 :Bool; }
+struct PullResult {        # helios pull
+  model @0 :Text; version @1 :Int64; pp @2 :Int64; tp @3 :Int64;
+  parts @4 :UInt64;
+  naming @5 :LayerNaming;
+  path @6 :Text;
+  bytes @7 :UInt64; seconds @8 :Float64; bytesPerSecond @9 :UInt64;
+  crcFailures @10 :UInt64; retries @11 :UInt64;
+  skipped @12 :Text;       # as of requestShards
+}
+# helios shard show: what is in a shard, and what was found of each copy.
+struct TensorInfo { name @0 :Text; dtype @1 :Text; shape @2 :List(UInt64); offset @3 :UInt64; bytes @4 :UInt64; crc32 @5 :Text $optional; }
+struct ShardTensors { tensors @0 :List(TensorInfo); }
+struct ShardPlaces { copies @0 :List(Copy); routes @1 :List(Route); state @2 :ShardState; }
+struct ShardRoutes { routes @0 :List(Route); }
+enum CopyVerdict { unknown @0; ok @1; bad @2; }
+struct VerifiedCopy {
+  tier @0 :Tier; node @1 :Text; device @2 :Text;
+  state @3 :CopyVerdict;
+  sizeBytes @4 :UInt64;
+  error @5 :Text;
+  badChunks @6 :List(UInt32);
+}
+struct Verification { ok @0 :Bool; copies @1 :List(VerifiedCopy); }
+struct ShardVerification { verify @0 :Verification; }
+struct StoreTiers { node @0 :Text; tiers @1 :List(TierInfo); }   # "" = the L3 host
+struct Stores { items @0 :List(StoreTiers); }   # helios store
+struct JobOutcome { id @0 :Text; state @1 :JobState; reason @2 :Text; }   # helios submit --wait
+
+struct MemoryKind { kind @0 :Text; perParameter @1 :UInt64; bytes @2 :UInt64; }
+struct MemoryChunks { bytes @0 :UInt64; count @1 :UInt64; utilisation @2 :Float64; }
+struct MemoryHost { bytes @0 :UInt64; perProcess @1 :UInt64; }
+struct MemoryDevice { smallest @0 :UInt64; widest @1 :Text; everything @2 :UInt64; }
+struct MemoryShape { layers @0 :UInt64; hidden @1 :UInt64; }
+struct MemoryEstimate {    # helios mem estimate
+  parameters @0 :UInt64; dtype @1 :Text; world @2 :UInt64; gradients @3 :Text;
+  kinds @4 :List(MemoryKind);
+  bytes @5 :UInt64;
+  chunks @6 :MemoryChunks;
+  l2 @7 :MemoryHost;
+  l1 @8 :MemoryDevice;
+  assumed @9 :MemoryShape $optional;   # of a number of parameters
+}
+struct KindBytes { kind @0 :Text; bytes @1 :UInt64; }
+struct MemoryMoment {
+  stage @0 :Text; op @1 :Text;
+  available @2 :UInt64; chunks @3 :UInt64;
+  device @4 :List(KindBytes) $map; host @5 :List(KindBytes) $map;
+  h2d @6 :UInt64; d2h @7 :UInt64;
+}
+struct MemoryTrace {       # helios mem trace
+  policy @0 :Text; mode @1 :Text; iteration @2 :UInt64; capacity @3 :UInt64;
+  moments @4 :List(MemoryMoment);
+}

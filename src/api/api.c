@@ -83,7 +83,7 @@ static hl_status element_copy_members(const struct hl_api_field *field, struct h
     if (field->kind == HL_API_TEXT) {
         const char *text;
         memcpy(&text, value, sizeof(text));
-        text = hl_arena_strdup(arena, text != NULL ? text : "");
+        text = hl_arena_strdup(arena, text != NULL || field->optional ? text : "");
         memcpy(value, &text, sizeof(text));
     } else if (field->kind == HL_API_DATA) {
         struct hl_api_data data;

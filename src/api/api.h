@@ -4,8 +4,9 @@
  * schema and for the parameters and results of every method, and tables that describe them. The
  * functions here are driven by these tables.
  *
- * A text is never NULL in what was decoded; in what is given, NULL means "". Lists are an array and
- * its count. All zero is the schema's default, but for a field whose preset is named there.
+ * A text is never NULL in what was decoded, unless it is $optional and JSON had no such member; in
+ * what is given, NULL means "". Lists are an array and its count. All zero is the schema's default,
+ * but for a field whose preset is named there.
  *
  * Owns:    nothing; values live in the arena that is given, or are borrowed by whoever fills them.
  * Threads: any; the tables are constant.
@@ -73,6 +74,10 @@ struct hl_api_field {
     enum hl_api_kind kind; /* of the field, or of a list's elements */
     bool list;
     bool required; /* empty, absent or not said is an error */
+    /* Of JSON, as api/v1/helios.capnp says. */
+    bool optional;
+    bool map;
+    bool rest;
     int64_t preset;
     const struct hl_api_type *type;  /* of a struct */
     const struct hl_api_enum *words; /* of an enum */
@@ -116,7 +121,7 @@ const char *hl_api_enum_unknown(const struct hl_api_enum *e, const char *word, c
 hl_status hl_api_copy(const struct hl_api_type *type, const void *from, struct hl_arena *arena,
                       void *to) HL_CHECK;
 
-/* A new object with every field. NULL: out of memory. */
+/* A new object with every field but the optional ones that were not said. NULL: out of memory. */
 json_t *hl_api_to_json(const struct hl_api_type *type, const void *value);
 /* Absent and null members get the default. `to` is untouched on failure. */
 hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,

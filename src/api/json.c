@@ -71,7 +71,7 @@ static hl_status path_expected(const struct json_path *path, const char *what, c
 
 /* ---- to JSON ---- */
 
-static json_t *struct_to_json(const struct hl_api_type *type, const char *value);
+static json_t *fields_to_json(const struct hl_api_type *type, size_t first, const char *value);
 
 static json_t *data_to_json(const char *value)
 {
@@ -133,7 +133,7 @@ static json_t *element_to_json(const struct hl_api_field *field, const char *val
     case HL_API_DATA:
         return data_to_json(value);
     case HL_API_STRUCT:
-        return struct_to_json(field->type, value);
+        return fields_to_json(field->type, 0, value);
     }
     return NULL;
 }
@@ -154,14 +154,67 @@ static json_t *list_to_json(const struct hl_api_field *field, const char *value)
     return array;
 }
 
-static json_t *struct_to_json(const struct hl_api_type *type, const char *value)
+static json_t *map_to_json(const struct hl_api_field *field, const char *value);
+
+static json_t *value_to_json(const struct hl_api_field *field, const char *value)
+{
+    if (field->map)
+        return map_to_json(field, value);
+    return field->list ? list_to_json(field, value) : element_to_json(field, value);
+}
+
+/* Nothing was said in an optional field: its default. */
+static bool field_is_unsaid(const struct hl_api_field *field, const char *value)
+{
+    struct hl_api_list list;
+    if (field->list) {
+        memcpy(&list, value, sizeof(list));
+        return list.count == 0;
+    }
+    switch (field->kind) {
+    case HL_API_BOOL:
+        NUMBER(bool, number == (field->preset != 0))
+    case HL_API_INT32:
+        NUMBER(int32_t, number == field->preset)
+    case HL_API_INT64:
+        NUMBER(int64_t, number == field->preset)
+    case HL_API_UINT16:
+        NUMBER(uint16_t, number == field->preset)
+    case HL_API_UINT32:
+        NUMBER(uint32_t, number == field->preset)
+    case HL_API_UINT64:
+        NUMBER(uint64_t, number == (uint64_t)field->preset)
+    case HL_API_FLOAT64:
+        NUMBER(double, fpclassify(number) == FP_ZERO)
+    case HL_API_ENUM:
+        NUMBER(int, number == 0)
+    case HL_API_TEXT:
+        NUMBER(const char *, number == NULL || (!field->optional && number[0] == '\0'))
+    case HL_API_DATA:
+        NUMBER(struct hl_api_data, number.size == 0)
+    case HL_API_STRUCT:
+        for (size_t i = 0; i < field->type->field_count; i++)
+            if (!field_is_unsaid(&field->type->fields[i], value + field->type->fields[i].offset))
+                return false;
+        return true;
+    }
+    return false;
+}
+
+/* The elements as members of the object; false: out of memory. */
+static bool map_add_members(const struct hl_api_field *field, const char *value, json_t *object);
+
+/* An object of the fields from number `first` on. */
+static json_t *fields_to_json(const struct hl_api_type *type, size_t first, const char *value)
 {
     json_t *object = json_object();
-    for (size_t i = 0; i < type->field_count && object != NULL; i++) {
+    for (size_t i = first; i < type->field_count && object != NULL; i++) {
         const struct hl_api_field *field = &type->fields[i];
-        json_t *v = field->list ? list_to_json(field, value + field->offset)
-                                : element_to_json(field, value + field->offset);
-        if (json_object_set_new(object, field->name, v) != 0) {
+        const char *at = value + field->offset;
+        if (field->optional && field_is_unsaid(field, at))
+            continue;
+        if (field->rest ? !map_add_members(field, at, object)
+                        : json_object_set_new(object, field->name, value_to_json(field, at)) != 0) {
             json_decref(object);
             object = NULL;
         }
@@ -169,15 +222,45 @@ static json_t *struct_to_json(const struct hl_api_type *type, const char *value)
     return object;
 }
 
+static bool map_add_members(const struct hl_api_field *field, const char *value, json_t *object)
+{
+    const struct hl_api_type *type = field->type;
+    struct hl_api_list list;
+    memcpy(&list, value, sizeof(list));
+    for (size_t i = 0; i < list.count; i++) {
+        const char *element = (const char *)list.items + i * type->size, *key;
+        memcpy(&key, element + type->fields[0].offset, sizeof(key));
+        json_t *v = type->field_count == 2
+                        ? value_to_json(&type->fields[1], element + type->fields[1].offset)
+                        : fields_to_json(type, 1, element);
+        if (json_object_set_new(object, key != NULL ? key : "", v) != 0)
+            return false;
+    }
+    return true;
+}
+
+static json_t *map_to_json(const struct hl_api_field *field, const char *value)
+{
+    json_t *object = json_object();
+    if (object != NULL && !map_add_members(field, value, object)) {
+        json_decref(object);
+        object = NULL;
+    }
+    return object;
+}
+
 json_t *hl_api_to_json(const struct hl_api_type *type, const void *value)
 {
-    return struct_to_json(type, value);
+    return fields_to_json(type, 0, value);
 }
 
 /* ---- from JSON ---- */
 
-static hl_status struct_from_json(const struct hl_api_type *type, const json_t *json,
+static hl_status fields_from_json(const struct hl_api_type *type, size_t first, const json_t *json,
                                   const struct json_path *path, struct hl_arena *arena, char *to);
+static hl_status map_from_json(const struct hl_api_field *field, const json_t *json,
+                               const struct hl_api_type *beside, const struct json_path *path,
+                               struct hl_arena *arena, char *to);
 
 /* An integer of JSON into so many bytes, if it lies within the bounds. */
 static hl_status integer_from_json(const json_t *json, const struct json_path *path, int64_t least,
@@ -272,7 +355,7 @@ static hl_status element_from_json(const struct hl_api_field *field, const json_
     case HL_API_DATA:
         return text_from_json(field, json, path, arena, to);
     case HL_API_STRUCT:
-        return struct_from_json(field->type, json, path, arena, to);
+        return fields_from_json(field->type, 0, json, path, arena, to);
     }
     return HL_OK;
 }
@@ -296,6 +379,15 @@ static hl_status list_from_json(const struct hl_api_field *field, const json_t *
     return HL_OK;
 }
 
+static hl_status value_from_json(const struct hl_api_field *field, const json_t *json,
+                                 const struct json_path *path, struct hl_arena *arena, char *to)
+{
+    if (field->map)
+        return map_from_json(field, json, NULL, path, arena, to);
+    return field->list ? list_from_json(field, json, path, arena, to)
+                       : element_from_json(field, json, path, arena, to);
+}
+
 /* What an absent member has. */
 static hl_status field_preset(const struct hl_api_field *field, const struct json_path *path,
                               struct hl_arena *arena, char *to)
@@ -304,53 +396,101 @@ static hl_status field_preset(const struct hl_api_field *field, const struct jso
     hl_status st = HL_OK;
     if (field->required)
         return path_fail(path, "missing");
-    if (field->list)
+    if (field->list || (field->kind == HL_API_TEXT && field->optional))
         return HL_OK;
     if (field->kind == HL_API_TEXT)
         memcpy(to, &(const char *){""}, sizeof(const char *));
     else if (field->kind == HL_API_STRUCT)
-        st = struct_from_json(field->type, nothing = json_object(), path, arena, to);
+        st = fields_from_json(field->type, 0, nothing = json_object(), path, arena, to);
     else if (field->preset != 0)
         st = element_from_json(field, nothing = json_integer(field->preset), path, arena, to);
     json_decref(nothing);
     return st;
 }
 
-static hl_status check_members(const struct hl_api_type *type, const json_t *json,
+/* -1: none. */
+static int find_field(const struct hl_api_type *type, size_t first, const char *name)
+{
+    for (size_t i = first; i < type->field_count; i++)
+        if (!type->fields[i].rest && strcmp(type->fields[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+static hl_status check_members(const struct hl_api_type *type, size_t first, const json_t *json,
                                const struct json_path *path)
 {
     const char *key;
     json_t *v;
+    for (size_t i = first; i < type->field_count; i++)
+        if (type->fields[i].rest)
+            return HL_OK; /* it takes all others */
     json_object_foreach ((json_t *)json, key, v) {
-        size_t i = 0;
-        while (i < type->field_count && strcmp(type->fields[i].name, key) != 0)
-            i++;
         struct json_path here = {path, key, 0, path->depth + 1};
-        if (i == type->field_count)
+        if (find_field(type, first, key) < 0)
             return path_fail(&here, "unknown");
     }
     return HL_OK;
 }
 
-static hl_status struct_from_json(const struct hl_api_type *type, const json_t *json,
+/* One member of a map. */
+static hl_status pair_from_json(const struct hl_api_type *type, const char *key, const json_t *json,
+                                const struct json_path *path, struct hl_arena *arena, char *to)
+{
+    const char *copy = hl_arena_strdup(arena, key);
+    if (copy == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory reading %s", type->name);
+    HL_TRY(type->field_count == 2
+               ? value_from_json(&type->fields[1], json, path, arena, to + type->fields[1].offset)
+               : fields_from_json(type, 1, json, path, arena, to));
+    memcpy(to + type->fields[0].offset, &copy, sizeof(copy));
+    return HL_OK;
+}
+
+/* beside: the type whose own fields stand in the same object; NULL: none do. */
+static hl_status map_from_json(const struct hl_api_field *field, const json_t *json,
+                               const struct hl_api_type *beside, const struct json_path *path,
+                               struct hl_arena *arena, char *to)
+{
+    if (!json_is_object(json))
+        return path_expected(path, "an object", json);
+    struct hl_api_list list = {0};
+    char *items = hl_arena_array(arena, json_object_size(json), field->type->size);
+    const char *key;
+    json_t *v;
+    if (items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory reading %s", field->name);
+    json_object_foreach ((json_t *)json, key, v) {
+        struct json_path here = {path, key, 0, path->depth + 1};
+        if (beside == NULL || find_field(beside, 0, key) < 0)
+            HL_TRY(pair_from_json(field->type, key, v, &here, arena,
+                                  items + list.count++ * field->type->size));
+    }
+    list.items = items;
+    memcpy(to, &list, sizeof(list));
+    return HL_OK;
+}
+
+static hl_status fields_from_json(const struct hl_api_type *type, size_t first, const json_t *json,
                                   const struct json_path *path, struct hl_arena *arena, char *to)
 {
     if (path->depth > HL_API_DEPTH_MAX)
         return path_fail(path, "nested too deep");
     if (!json_is_object(json))
         return path_expected(path, "an object", json);
-    HL_TRY(check_members(type, json, path));
+    HL_TRY(check_members(type, first, json, path));
     memset(to, 0, type->size);
-    for (size_t i = 0; i < type->field_count; i++) {
+    for (size_t i = first; i < type->field_count; i++) {
         const struct hl_api_field *field = &type->fields[i];
         struct json_path here = {path, field->name, 0, path->depth + 1};
         const json_t *v = json_object_get(json, field->name);
         char *at = to + field->offset;
-        if (v == NULL || json_is_null(v))
+        if (field->rest)
+            HL_TRY(map_from_json(field, json, type, path, arena, at));
+        else if (v == NULL || json_is_null(v))
             HL_TRY(field_preset(field, &here, arena, at));
         else
-            HL_TRY(field->list ? list_from_json(field, v, &here, arena, at)
-                               : element_from_json(field, v, &here, arena, at));
+            HL_TRY(value_from_json(field, v, &here, arena, at));
     }
     return HL_OK;
 }
@@ -362,7 +502,7 @@ hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,
     void *value = hl_arena_alloc(arena, type->size);
     if (value == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading %s", type->name);
-    HL_TRY(struct_from_json(type, json, &top, arena, value));
+    HL_TRY(fields_from_json(type, 0, json, &top, arena, value));
     memcpy(to, value, type->size);
     return HL_OK;
 }

@@ -107,129 +107,168 @@ static double latency_quantile(const struct prom *p, const char *name, const cha
     return 0;
 }
 
-static json_int_t counter_total(const struct prom *p, const char *prefix, const char *what,
-                                const char *plane, const char *direction)
+static uint64_t counter_total(const struct prom *p, const char *prefix, const char *what,
+                              const char *plane, const char *direction)
 {
     char name[96];
     snprintf(name, sizeof(name), "%s_%s_total", prefix, what);
-    return (json_int_t)prom_find(p, name, "plane", plane, direction ? "direction" : NULL, direction,
-                                 0);
+    return (uint64_t)prom_find(p, name, "plane", plane, direction ? "direction" : NULL, direction,
+                               0);
 }
 
-static json_t *real_or_null(double v)
+/* What all daemons have said. Texts are the arena's. */
+struct gathering {
+    struct hl_arena arena;
+    struct hl_api_net_use use;
+};
+
+/* Another item at the end of a list of `use`; NULL: no memory, which shows at the end. */
+#define ADD(g, list)                                                                               \
+    ((list)->items = add_item(&(g)->arena, (list)->items, (list)->count, sizeof(*(list)->items)),  \
+     (list)->items != NULL ? &(list)->items[(list)->count++] : NULL)
+
+/* Room for one more: doubled whenever the count is a power of two. */
+static void *add_item(struct hl_arena *arena, void *items, size_t count, size_t size)
 {
-    return v >= 0 ? json_real(v) : json_null();
+    if (count > 0 && (count & (count - 1)) != 0)
+        return items;
+    void *more = hl_arena_array(arena, count > 0 ? 2 * count : 1, size);
+    if (more != NULL && count > 0)
+        memcpy(more, items, count * size);
+    return more;
+}
+
+static const char *label_kept(struct gathering *g, const struct prom_sample *s, const char *key)
+{
+    return hl_arena_strdup(&g->arena, prom_label(s, key));
 }
 
 /* Where the daemon is on that network, from helios_plane_info. */
-static void add_place(const struct prom *p, const char *plane, json_t *row)
+static void add_place(struct gathering *g, const struct prom *p, struct hl_api_net_plane *row)
 {
     for (size_t i = 0; i < p->count; i++) {
         const struct prom_sample *s = &p->samples[i];
-        if (strcmp(s->name, "helios_plane_info") != 0 || strcmp(prom_label(s, "plane"), plane) != 0)
+        if (strcmp(s->name, "helios_plane_info") != 0 ||
+            strcmp(prom_label(s, "plane"), row->plane) != 0)
             continue;
-        json_object_set_new(row, "address", json_string(prom_label(s, "address")));
-        json_object_set_new(row, "interface", json_string(prom_label(s, "interface")));
+        row->address = label_kept(g, s, "address");
+        row->interface = label_kept(g, s, "interface");
     }
 }
 
-static void add_planes(const struct prom *p, const char *daemon, const char *prefix, json_t *out)
+/* A gauge of this daemon's own place, times `unit`; NaN where it is not known. */
+static double gauge_of(const struct prom *p, const char *name, const char *plane, double unit)
 {
-    int own = strcmp(prefix, "helios_plane") == 0;
+    double v = prom_find(p, name, "plane", plane, NULL, NULL, -1);
+    return v >= 0 ? unit * v : NAN;
+}
+
+static void add_planes(struct gathering *g, const struct prom *p, const char *daemon,
+                       const char *prefix)
+{
+    bool own = strcmp(prefix, "helios_plane") == 0;
     for (int i = 0; i < HL_PLANE_COUNT; i++) {
         const char *plane = hl_plane_name(i);
-        double rate = prom_find(p, "helios_plane_line_rate_bits", "plane", plane, NULL, NULL, -1);
-        double busy = prom_find(p, "helios_plane_busy_ratio", "plane", plane, NULL, NULL, -1);
-        json_t *row =
-            json_pack("{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:f s:f s:o s:o}", "daemon", daemon,
-                      "plane", plane, "address", "", "interface", "", "receivedOps",
-                      counter_total(p, prefix, "ops", plane, "received"), "sentOps",
-                      counter_total(p, prefix, "ops", plane, "sent"), "receivedBytes",
-                      counter_total(p, prefix, "bytes", plane, "received"), "sentBytes",
-                      counter_total(p, prefix, "bytes", plane, "sent"), "failed",
-                      counter_total(p, prefix, "failed", plane, NULL), "p50Us",
-                      latency_quantile(p, prefix, plane, 0.5), "p99Us",
-                      latency_quantile(p, prefix, plane, 0.99), "rateBitsPerSecond",
-                      own ? real_or_null(rate) : json_null(), "busyPercent",
-                      own ? real_or_null(busy < 0 ? busy : 100 * busy) : json_null());
+        struct hl_api_net_plane *row = ADD(g, &g->use.planes);
+        if (row == NULL)
+            return;
+        *row = (struct hl_api_net_plane){
+            .daemon = daemon,
+            .plane = plane,
+            .address = "",
+            .interface = "",
+            .received_ops = counter_total(p, prefix, "ops", plane, "received"),
+            .sent_ops = counter_total(p, prefix, "ops", plane, "sent"),
+            .received_bytes = counter_total(p, prefix, "bytes", plane, "received"),
+            .sent_bytes = counter_total(p, prefix, "bytes", plane, "sent"),
+            .failed = counter_total(p, prefix, "failed", plane, NULL),
+            .p50_us = latency_quantile(p, prefix, plane, 0.5),
+            .p99_us = latency_quantile(p, prefix, plane, 0.99),
+            .rate_bits_per_second =
+                own ? gauge_of(p, "helios_plane_line_rate_bits", plane, 1) : NAN,
+            .busy_percent = own ? gauge_of(p, "helios_plane_busy_ratio", plane, 100) : NAN};
         if (own)
-            add_place(p, plane, row);
-        json_array_append_new(out, row);
+            add_place(g, p, row);
     }
 }
 
-static void add_paths(const struct prom *p, const char *daemon, json_t *paths, json_t *faults)
+static void add_path(struct gathering *g, const struct prom_sample *s, const char *daemon)
 {
-    for (size_t i = 0; i < p->count; i++) {
-        const struct prom_sample *s = &p->samples[i];
-        const char *path = prom_label(s, "path"), *word = prom_label(s, "reason");
-        if (strcmp(s->name, "helios_fault_total") == 0)
-            json_array_append_new(faults, json_pack("{s:s s:s s:s s:I}", "daemon", daemon, "cause",
-                                                    prom_label(s, "cause"), "path", path, "count",
-                                                    (json_int_t)s->value));
-        if (strcmp(s->name, "helios_path_total") != 0)
-            continue;
-        enum hl_api_route_reason reason;
-        bool known = hl_api_route_reason_parse(word, &reason) == HL_OK;
-        json_array_append_new(
-            paths, json_pack("{s:s s:s s:s s:s s:s s:s s:I}", "daemon", daemon, "operation",
-                             prom_label(s, "op"), "path", path, "reason", word, "text",
-                             known ? hl_route_reason_text(reason) : word, "result",
-                             prom_label(s, "result"), "ops", (json_int_t)s->value));
-    }
+    enum hl_api_route_reason reason;
+    struct hl_api_net_path *row = ADD(g, &g->use.paths);
+    if (row == NULL)
+        return;
+    const char *word = label_kept(g, s, "reason");
+    bool known = hl_api_route_reason_parse(word, &reason) == HL_OK;
+    *row = (struct hl_api_net_path){.daemon = daemon,
+                                    .operation = label_kept(g, s, "op"),
+                                    .path = label_kept(g, s, "path"),
+                                    .reason = word,
+                                    .text = known ? hl_route_reason_text(reason) : word,
+                                    .result = label_kept(g, s, "result"),
+                                    .ops = (uint64_t)s->value};
 }
 
-static void add_error(json_t *all, const char *daemon)
+static void add_fault(struct gathering *g, const struct prom_sample *s, const char *daemon)
 {
-    json_array_append_new(json_object_get(all, "errors"),
-                          json_pack("{s:s s:s}", "daemon", daemon, "error", hl_error_text()));
+    struct hl_api_net_fault *row = ADD(g, &g->use.faults);
+    if (row != NULL)
+        *row = (struct hl_api_net_fault){.daemon = daemon,
+                                         .cause = label_kept(g, s, "cause"),
+                                         .path = label_kept(g, s, "path"),
+                                         .count = (uint64_t)s->value};
 }
 
 /* st: of the question for the text. What one daemon tells wrongly hides no other. */
-static void add_daemon(json_t *all, const char *daemon, hl_status st, const char *text)
+static void add_daemon(struct gathering *g, const char *daemon, hl_status st, const char *text)
 {
     struct prom p = {0};
     if (st == HL_OK)
         st = prom_read(text, &p);
     if (st != HL_OK) {
-        add_error(all, daemon);
+        struct hl_api_net_error *row = ADD(g, &g->use.errors);
+        if (row != NULL)
+            *row = (struct hl_api_net_error){daemon, hl_arena_strdup(&g->arena, hl_error_text())};
         return;
     }
-    json_t *planes = json_object_get(all, "planes");
-    add_planes(&p, daemon, "helios_plane", planes);
+    add_planes(g, &p, daemon, "helios_plane");
     if (strcmp(daemon, "controller") == 0)
-        add_planes(&p, "ranks", "helios_ranks", planes);
-    add_paths(&p, daemon, json_object_get(all, "paths"), json_object_get(all, "faults"));
+        add_planes(g, &p, "ranks", "helios_ranks");
+    for (size_t i = 0; i < p.count; i++) {
+        if (strcmp(p.samples[i].name, "helios_fault_total") == 0)
+            add_fault(g, &p.samples[i], daemon);
+        else if (strcmp(p.samples[i].name, "helios_path_total") == 0)
+            add_path(g, &p.samples[i], daemon);
+    }
     prom_fini(&p);
 }
 
-static hl_status gather_planes(struct cli *cli, json_t **out)
+static hl_status gather_planes(struct cli *cli, struct gathering *g)
 {
     static const char *const fixed[] = {"controller", "l3"};
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_list_nodes_results r;
-    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, &arena, &r));
-    json_t *all = json_pack("{s:[] s:[] s:[] s:[]}", "planes", "paths", "faults", "errors");
+    HL_TRY(
+        CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, &g->arena, &r));
     for (size_t i = 0; i < HL_ARRAY_LEN(fixed); i++) {
         const char *text = NULL;
-        hl_status st = ask_daemon(cli, fixed[i], &arena, &text);
-        add_daemon(all, fixed[i], st, text);
+        hl_status st = ask_daemon(cli, fixed[i], &g->arena, &text);
+        add_daemon(g, fixed[i], st, text);
     }
     for (size_t i = 0; i < r.nodes.count; i++) {
         const char *text = NULL;
-        hl_status st = ask_agent(cli, r.nodes.items[i].node.agent_address, &arena, &text);
-        add_daemon(all, r.nodes.items[i].node.name, st, text);
+        hl_status st = ask_agent(cli, r.nodes.items[i].node.agent_address, &g->arena, &text);
+        add_daemon(g, r.nodes.items[i].node.name, st, text);
     }
-    *out = all;
-    return HL_OK;
+    return hl_arena_failed(&g->arena)
+               ? hl_fail(HL_ENOMEM, "out of memory putting the metrics together")
+               : HL_OK;
 }
 
 /* ---- showing --------------------------------------------------------------------------------- */
 
-static void cell_rate(struct cli_table *t, const json_t *rate)
+static void cell_rate(struct cli_table *t, double bits)
 {
-    double bits = json_number_value(rate);
-    if (!json_is_number(rate))
+    if (!isfinite(bits))
         cli_cell(t, "-");
     else if (bits >= 1e9)
         cli_cell(t, "%.4g Gbit/s", bits / 1e9);
@@ -249,85 +288,81 @@ static void cell_us(struct cli_table *t, double us)
         cli_cell(t, "%.4g s", us / 1e6);
 }
 
-static hl_status print_planes(const json_t *planes)
+static hl_status print_planes(const struct hl_api_net_plane_list *planes)
 {
     struct cli_table t;
-    size_t i;
-    const json_t *row;
     cli_table_init(&t, "DAEMON|PLANE|?ADDRESS|?>RATE|>OPS|>IN|>OUT|?>FAILED|>P50|?>P99|?>BUSY");
-    json_array_foreach (planes, i, row) {
-        json_int_t ops = hl_json_int(row, "receivedOps", 0) + hl_json_int(row, "sentOps", 0);
-        const char *interface = hl_json_str(row, "interface", "");
-        if (ops == 0 && interface[0] == '\0')
+    for (size_t i = 0; i < planes->count; i++) {
+        const struct hl_api_net_plane *row = &planes->items[i];
+        uint64_t ops = row->received_ops + row->sent_ops;
+        if (ops == 0 && row->interface[0] == '\0')
             continue;
-        cli_cell(&t, "%s", hl_json_str(row, "daemon", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "plane", ""));
-        cli_cell(&t, "%s%s%s", hl_json_str(row, "address", ""), interface[0] ? " " : "", interface);
-        cell_rate(&t, json_object_get(row, "rateBitsPerSecond"));
-        cli_cell(&t, "%" PRId64, (int64_t)ops);
-        cli_cell_bytes(&t, (uint64_t)hl_json_int(row, "receivedBytes", 0));
-        cli_cell_bytes(&t, (uint64_t)hl_json_int(row, "sentBytes", 0));
-        cli_cell(&t, "%" PRId64, hl_json_int(row, "failed", 0));
-        cell_us(&t, hl_json_real(row, "p50Us", 0));
-        cell_us(&t, hl_json_real(row, "p99Us", 0));
-        const json_t *busy = json_object_get(row, "busyPercent");
-        cli_cell(&t, json_is_number(busy) ? "%.1f %%" : "-", json_number_value(busy));
+        cli_cell(&t, "%s", row->daemon);
+        cli_cell(&t, "%s", row->plane);
+        cli_cell(&t, "%s%s%s", row->address, row->interface[0] ? " " : "", row->interface);
+        cell_rate(&t, row->rate_bits_per_second);
+        cli_cell(&t, "%" PRIu64, ops);
+        cli_cell_bytes(&t, row->received_bytes);
+        cli_cell_bytes(&t, row->sent_bytes);
+        cli_cell(&t, "%" PRIu64, row->failed);
+        cell_us(&t, row->p50_us);
+        cell_us(&t, row->p99_us);
+        cli_cell(&t, isfinite(row->busy_percent) ? "%.1f %%" : "-", row->busy_percent);
     }
     return cli_table_print(&t);
 }
 
-static hl_status print_paths(const json_t *paths)
+static hl_status print_paths(const struct hl_api_net_path_list *paths)
 {
     struct cli_table t;
-    size_t i;
-    const json_t *row;
     cli_table_init(&t, "DAEMON|OPERATION|PATH|RESULT|>OPS|WHY");
-    json_array_foreach (paths, i, row) {
-        cli_cell(&t, "%s", hl_json_str(row, "daemon", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "operation", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "path", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "result", ""));
-        cli_cell(&t, "%" PRId64, hl_json_int(row, "ops", 0));
-        cli_cell(&t, "%s", hl_json_str(row, "text", ""));
+    for (size_t i = 0; i < paths->count; i++) {
+        const struct hl_api_net_path *row = &paths->items[i];
+        cli_cell(&t, "%s", row->daemon);
+        cli_cell(&t, "%s", row->operation);
+        cli_cell(&t, "%s", row->path);
+        cli_cell(&t, "%s", row->result);
+        cli_cell(&t, "%" PRIu64, row->ops);
+        cli_cell(&t, "%s", row->text);
     }
     return cli_table_print(&t);
 }
 
-static hl_status print_faults(const json_t *faults)
+static hl_status print_faults(const struct hl_api_net_fault_list *faults)
 {
     struct cli_table t;
-    size_t i;
-    const json_t *row;
-    if (json_array_size(faults) == 0)
+    if (faults->count == 0)
         return HL_OK;
     printf("\n");
     cli_table_init(&t, "DAEMON|FAULT|PATH|>COUNT");
-    json_array_foreach (faults, i, row) {
-        cli_cell(&t, "%s", hl_json_str(row, "daemon", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "cause", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "path", ""));
-        cli_cell(&t, "%" PRId64, hl_json_int(row, "count", 0));
+    for (size_t i = 0; i < faults->count; i++) {
+        cli_cell(&t, "%s", faults->items[i].daemon);
+        cli_cell(&t, "%s", faults->items[i].cause);
+        cli_cell(&t, "%s", faults->items[i].path);
+        cli_cell(&t, "%" PRIu64, faults->items[i].count);
     }
     return cli_table_print(&t);
+}
+
+static hl_status print_use(const struct hl_api_net_use *use)
+{
+    HL_TRY(print_planes(&use->planes));
+    printf("\n");
+    HL_TRY(print_paths(&use->paths));
+    HL_TRY(print_faults(&use->faults));
+    for (size_t i = 0; i < use->errors.count; i++)
+        fprintf(stderr, "helios: %s: %s\n", use->errors.items[i].daemon,
+                use->errors.items[i].error);
+    return HL_OK;
 }
 
 hl_status cmd_net(struct cli *cli, int argc, char **argv)
 {
-    json_t *all, *error;
-    size_t i;
+    struct gathering g = {0};
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
-    HL_TRY(gather_planes(cli, &all));
-    if (cli->json)
-        return cli_print_json(all);
-    hl_status st = print_planes(json_object_get(all, "planes"));
-    printf("\n");
+    hl_status st = gather_planes(cli, &g);
     if (st == HL_OK)
-        st = print_paths(json_object_get(all, "paths"));
-    if (st == HL_OK)
-        st = print_faults(json_object_get(all, "faults"));
-    json_array_foreach (json_object_get(all, "errors"), i, error)
-        fprintf(stderr, "helios: %s: %s\n", hl_json_str(error, "daemon", ""),
-                hl_json_str(error, "error", ""));
-    json_decref(all);
+        st = cli->json ? cli_print_value(&hl_api_net_use_type, &g.use) : print_use(&g.use);
+    hl_arena_fini(&g.arena);
     return st;
 }

@@ -117,3 +117,61 @@ TEST(texts_that_are_none_and_bytes_that_are_no_text)
     assert_string_equal(json_string_value(json_object_get(json, "value")), "a\xEF\xBF\xBDz");
     json_decref(json);
 }
+
+static const char cluster_text[] =
+    "{\"state\": \"/s\", \"pool\": \"/p\", \"nodes\": 1, \"nodesEver\": 2, \"slots\": 0, "
+    "\"executor\": \"agents\", \"serving\": \"\", \"flags\": {\"nodes\": \"1\"}, "
+    "\"environment\": {}, \"kept\": {\"models\": 0}, "
+    "\"l3d\": {\"pid\": 7, \"start\": 8, \"ready\": true, \"fills\": \"\", \"name\": \"\"}, "
+    "\"node-0\": {\"pid\": 9, \"start\": 10, \"ready\": false, \"fills\": \"/f\", "
+    "\"restarts\": 2, \"end\": {\"how\": \"ended\", \"at\": 5}}}";
+
+TEST(maps_and_optional_fields_there_and_back)
+{
+    struct hl_arena arena = {0}, second = {0};
+    struct hl_api_local_cluster c, copy;
+    assert_int_equal(read_json(&hl_api_local_cluster_type, cluster_text, &arena, &c), HL_OK);
+    assert_int_equal(c.flags.count, 1);
+    assert_string_equal(c.flags.items[0].key, "nodes");
+    assert_string_equal(c.flags.items[0].value, "1");
+    assert_string_equal(c.serving, "");
+    assert_null(c.l3); /* absent */
+    assert_int_equal(c.kept.models, 0);
+    assert_int_equal(c.kept.versions, -1);
+    assert_int_equal(c.daemons.count, 2);
+    assert_string_equal(c.daemons.items[1].key, "node-0");
+    assert_string_equal(c.daemons.items[0].name, "");
+    assert_null(c.daemons.items[1].name);
+    assert_int_equal(c.daemons.items[1].end.at, 5);
+    assert_int_equal(hl_api_copy(&hl_api_local_cluster_type, &c, &second, &copy), HL_OK);
+    hl_arena_fini(&arena);
+    json_t *json = hl_api_to_json(&hl_api_local_cluster_type, &copy),
+           *wanted = json_loads(cluster_text, 0, NULL);
+    assert_true(json_equal(json, wanted));
+    json_decref(json);
+    json_decref(wanted);
+    hl_arena_fini(&second);
+}
+
+TEST(what_is_wrong_in_a_map_is_named)
+{
+    static const struct {
+        const char *text, *path;
+    } rows[] = {
+        {"{\"flags\": {\"nodes\": 2}}", "field flags.nodes: expected text"},
+        {"{\"flags\": [\"nodes\"]}", "field flags: expected an object"},
+        {"{\"flags\": {\"nodes\": null}}", "field flags.nodes:"},
+        {"{\"node-0\": {\"pid\": \"7\"}}", "field node-0.pid: expected an integer"},
+        {"{\"node-0\": {\"key\": \"node-1\"}}", "field node-0.key: unknown"},
+        {"{\"colour\": 1}", "field colour: expected an object"},
+        {"{\"daemons\": []}", "field daemons: expected an object"},
+    };
+    struct hl_arena arena = {0};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hl_api_local_cluster c;
+        assert_int_equal(read_json(&hl_api_local_cluster_type, rows[i].text, &arena, &c),
+                         HL_EINVAL);
+        assert_non_null(strstr(hl_error_text(), rows[i].path));
+    }
+    hl_arena_fini(&arena);
+}
