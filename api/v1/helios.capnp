@@ -337,7 +337,7 @@ struct Found {
 struct Split {
   tp @0 :Int32; pp @1 :Int32;
   virtualStages @2 :Int32;      # chunks per stage, 0 or 1 = none
-  firstStageLayers @3 :Int32;   # 0 = even
+  firstStageLayers @3 :Int32;   # 0 = as the version has it with as many stages, else even
   lastStageLayers @4 :Int32;
 }
 

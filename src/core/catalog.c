@@ -170,31 +170,6 @@ const char *hl_shard_key(const struct hl_shard_rec *s, char *buf, size_t cap)
     return buf;
 }
 
-hl_status hl_version_readable(const struct hl_version_rec *v, int pp, int tp)
-{
-    char why[160], key[HL_CATALOG_KEY_MAX];
-    if (v->model->damaged) /* how it is sliced and named is not known */
-        return hl_fail(HL_ECORRUPT,
-                       "the record of model '%s' in the Controller's store is damaged: nothing of "
-                       "it can be read; restore the store from a backup",
-                       v->model->name);
-    for (size_t i = 0; i < v->shard_count; i++) {
-        const struct hl_shard_rec *s = v->shards[i];
-        if (s->lost && s->pp == pp && s->tp == tp)
-            return hl_fail(HL_ENOENT,
-                           "shard %s is lost: neither the pool nor the archive nor a node has it; "
-                           "use another version (`helios model show %s`)",
-                           hl_shard_key(s, key, sizeof(key)), v->model->name);
-    }
-    if (hl_version_has_all_records(v)) /* shards lost elsewhere do not concern this position */
-        return HL_OK;
-    return hl_fail(HL_ECORRUPT,
-                   "version %" PRId64 " of '%s' can't be read: %s; use another version (`helios "
-                   "model show %s`), or restore the store from a backup",
-                   v->number, v->model->name, hl_version_trouble(v, why, sizeof(why)),
-                   v->model->name);
-}
-
 static int shard_order(const void *a, const void *b)
 {
     const struct hl_shard_rec *x = *(struct hl_shard_rec *const *)a;

@@ -31,6 +31,7 @@
 #include "base/status.h"
 #include "core/layout.h"
 #include "core/split.h"
+#include "core/view.h"
 
 #define HL_MODEL_NAME_MAX  128
 #define HL_PART_MAX        64
@@ -158,9 +159,32 @@ size_t hl_version_lost(const struct hl_version_rec *v);
 struct hl_api_split hl_version_split(const struct hl_version_rec *v);
 /* What keeps it from being whole, as a clause in buf; "" = nothing. */
 const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t cap);
-/* All that the position has can be read: HL_ENOENT names a lost shard, HL_ECORRUPT damaged
- * records, of which nobody knows to which position they belong. */
-hl_status hl_version_readable(const struct hl_version_rec *v, int pp, int tp) HL_CHECK;
+
+/* A shard of a position. */
+struct hl_position_part {
+    const struct hl_shard_rec *shard;
+    bool renamed; /* only the tensors in `names` belong to the position, under those names */
+    const struct hl_view_name *names;
+    size_t count;
+};
+
+/* Everything but the shards is the arena's. */
+struct hl_position {
+    struct hl_api_split split;
+    struct hl_position_part *parts;
+    size_t count;
+};
+
+/* The version can be seen under that split: HL_EINVAL and HL_EUNSUPPORTED say why not. */
+hl_status hl_version_check_split(const struct hl_version_rec *v,
+                                 const struct hl_api_split *want) HL_CHECK;
+/* What the position (pp, tp) of the split `want` has of a version; nothing said: of the version's
+ * own. HL_ENOENT names a lost shard, or says that there is no such position; HL_ECORRUPT damaged
+ * records, of which nobody knows to which position they belong; HL_EINVAL and HL_EUNSUPPORTED why
+ * the version can't be seen under that split. */
+hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,
+                              int pp, int tp, struct hl_arena *arena,
+                              struct hl_position *out) HL_CHECK;
 struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id id);
 /* "model@3/pp0/tp1/layer-0002" into buf. */
 const char *hl_shard_key(const struct hl_shard_rec *s, char *buf, size_t cap);

@@ -104,9 +104,20 @@ static hl_status check_begin(const struct hl_version_begin *b)
     return HL_OK;
 }
 
+/* Of a version that is split like its model nothing is recorded. */
+static struct hl_api_split split_begun(const struct hl_model_rec *m,
+                                       const struct hl_version_begin *b)
+{
+    if (m->shape.layers == 0)
+        return b->split;
+    struct hl_api_split split = hl_split_resolve(&b->split, &m->shape.split);
+    return hl_split_equal(&split, &m->shape.split) ? (struct hl_api_split){0} : split;
+}
+
 /* The rank may write to this version, and it is written down who began it. */
 static hl_status join_version(struct hl_version_rec *v, const struct hl_version_begin *b)
 {
+    const struct hl_api_split split = split_begun(v->model, b);
     if (v->world != b->world)
         return hl_fail(HL_ECONFLICT, "version %" PRId64 " of '%s' was begun with world %d, not %d",
                        v->number, v->model->name, v->world, b->world);
@@ -117,11 +128,12 @@ static hl_status join_version(struct hl_version_rec *v, const struct hl_version_
                        "same strict and any_dtype on every rank",
                        v->number, v->model->name, hl_api_layout_check_name(v->check), b->rank,
                        hl_api_layout_check_name(b->check));
-    if (!hl_split_equal(&v->split, &b->split)) {
+    if (!hl_split_equal(&v->split, &split)) {
         char has[HL_SPLIT_TEXT_MAX], wants[HL_SPLIT_TEXT_MAX];
+        const struct hl_api_split own = hl_version_split(v);
         return hl_fail(HL_ECONFLICT,
                        "version %" PRId64 " of '%s' was begun with split %s, and rank %d has %s",
-                       v->number, v->model->name, hl_split_text(&v->split, has), b->rank,
+                       v->number, v->model->name, hl_split_text(&own, has), b->rank,
                        hl_split_text(&b->split, wants));
     }
     if (v->begun == NULL)
@@ -143,7 +155,7 @@ static hl_status version_new(struct hl_model_rec *m, const struct hl_version_beg
     v->step = b->step;
     v->attempt = b->attempt;
     v->check = b->check;
-    v->split = b->split;
+    v->split = split_begun(m, b);
     v->created_ms = b->now_ms;
     snprintf(v->job, sizeof(v->job), "%s", b->job);
     hl_status st = join_version(v, b);

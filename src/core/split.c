@@ -57,6 +57,15 @@ bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b)
            a->last_stage_layers == b->last_stage_layers;
 }
 
+struct hl_api_split hl_split_resolve(const struct hl_api_split *want,
+                                     const struct hl_api_split *own)
+{
+    bool same = want->tp == own->tp && want->pp == own->pp &&
+                hl_split_chunks(want) == hl_split_chunks(own) && want->first_stage_layers == 0 &&
+                want->last_stage_layers == 0;
+    return !hl_split_said(want) || same ? *own : *want;
+}
+
 struct hl_partition_options hl_split_options(const struct hl_api_split *s)
 {
     return (struct hl_partition_options){.tp = s->tp,

@@ -39,6 +39,10 @@ static inline int hl_split_chunks(const struct hl_api_split *s)
     return s->virtual_stages > 1 ? s->virtual_stages : 1;
 }
 
+/* What `want` means where `own` is there: nothing said, or the same numbers of ranks and stages
+ * without a word on the first and last stage, is `own`. */
+struct hl_api_split hl_split_resolve(const struct hl_api_split *want,
+                                     const struct hl_api_split *own);
 /* Every layer is at the same place. */
 bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b);
 struct hl_partition_options hl_split_options(const struct hl_api_split *s);

@@ -20,20 +20,10 @@ static hl_status check_model(struct hl_controller *c, const struct hl_job *spec)
         return HL_OK;
     HL_TRY(hl_catalog_model(&c->catalog, spec->model, &m));
     HL_TRY(hl_catalog_version(m, spec->model_version, &v));
-    if (m->tp != spec->grid.tp || m->pp != spec->grid.pp)
-        return hl_fail(HL_EINVAL,
-                       "parallelism: the job wants tensor %d x pipeline %d, but model '%s' is "
-                       "sliced TP%d x PP%d; "
-                       "import it again for these sizes",
-                       spec->grid.tp, spec->grid.pp, m->name, m->tp, m->pp);
-    int chunks = m->virtual_stages > 1 ? m->virtual_stages : 1;
-    if (chunks != spec->virtual_stages)
-        return hl_fail(HL_EINVAL,
-                       "parallelism: the job has virtual_pipeline_parallel_size %d, but model '%s' "
-                       "was imported with --virtual-stages %d; set the job's to %d or import the "
-                       "model again",
-                       spec->virtual_stages, m->name, chunks, chunks);
-    return HL_OK;
+    const struct hl_api_split split = {
+        .tp = spec->grid.tp, .pp = spec->grid.pp, .virtual_stages = spec->virtual_stages};
+    hl_status st = hl_version_check_split(v, &split);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "parallelism: ");
 }
 
 /* What planJob and submitJob are given. */

@@ -8,19 +8,30 @@
 
 #define LIST_MAX 10000
 
-/* Those of the position, with their copies. */
-static struct hl_api_shard_list position_shards(struct hl_controller *c,
-                                                const struct hl_version_rec *v, int pp, int tp,
-                                                struct hl_arena *arena)
+static struct hl_api_shown_tensor_list shown_tensors(const struct hl_position_part *part,
+                                                     struct hl_arena *arena)
 {
-    struct hl_api_shard_list list = {0};
-    size_t n = 0;
-    for (size_t i = 0; i < v->shard_count; i++)
-        n += v->shards[i]->pp == pp && v->shards[i]->tp == tp;
-    list.items = hl_arena_array(arena, n, sizeof(*list.items));
-    for (size_t i = 0; list.items != NULL && i < v->shard_count; i++)
-        if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
-            list.items[list.count++] = copies_shard(c, v->shards[i], arena);
+    struct hl_api_shown_tensor_list list = {
+        .items = hl_arena_array(arena, part->count, sizeof(*list.items))};
+    for (size_t i = 0; list.items != NULL && i < part->count; i++)
+        list.items[list.count++] =
+            (struct hl_api_shown_tensor){part->names[i].stored, part->names[i].shown};
+    return list;
+}
+
+/* With their copies. */
+static struct hl_api_shard_list
+position_shards(struct hl_controller *c, const struct hl_position *position, struct hl_arena *arena)
+{
+    struct hl_api_shard_list list = {
+        .items = hl_arena_array(arena, position->count, sizeof(*list.items))};
+    for (size_t i = 0; list.items != NULL && i < position->count; i++) {
+        const struct hl_position_part *part = &position->parts[i];
+        struct hl_api_shard *shard = &list.items[list.count++];
+        *shard = copies_shard(c, part->shard, arena);
+        shard->renamed = part->renamed;
+        shard->shown = shown_tensors(part, arena);
+    }
     return list;
 }
 
@@ -41,22 +52,18 @@ static hl_status request_shards(struct hl_controller *c,
         return hl_fail(HL_EBUSY,
                        "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
                        v->number, m->name, v->committed_count, v->world);
-    HL_TRY(hl_version_readable(v, p->pp, p->tp));
-    struct hl_api_shard_list shards = position_shards(c, v, p->pp, p->tp, arena);
-    if (shards.count == 0)
-        return hl_fail(HL_ENOENT,
-                       "'%s' version %" PRId64
-                       " has no shards at pp %d, tp %d: it is sliced TP%d x PP%d",
-                       m->name, v->number, p->pp, p->tp, m->tp, m->pp);
+    struct hl_position position;
+    HL_TRY(hl_version_position(v, &p->split, p->pp, p->tp, arena, &position));
     if (p->version == -1)
         hl_catalog_skipped(m, skipped, sizeof(skipped));
-    *out = (struct hl_api_controller_request_shards_results){.shards = shards,
-                                                             .version = v->number,
-                                                             .meta = v->meta,
-                                                             .config = m->config,
-                                                             .l3_address = c->opts.l3_address,
-                                                             .skipped =
-                                                                 hl_arena_strdup(arena, skipped)};
+    *out = (struct hl_api_controller_request_shards_results){
+        .shards = position_shards(c, &position, arena),
+        .version = v->number,
+        .meta = v->meta,
+        .config = m->config,
+        .l3_address = c->opts.l3_address,
+        .skipped = hl_arena_strdup(arena, skipped),
+        .split = position.split};
     return HL_OK;
 }
 

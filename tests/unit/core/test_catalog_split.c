@@ -182,3 +182,97 @@ TEST(uneven_stages_are_read_from_the_config)
     assert_int_equal(hl_model_shape_read("{\"architecture\": \"llama\"}", &s), HL_EUNSUPPORTED);
     assert_int_equal(hl_model_shape_read("not JSON", &s), HL_EUNSUPPORTED);
 }
+
+/* ---- positions ------------------------------------------------------------------------------- */
+
+static hl_status position_of(const struct hl_version_rec *v, struct hl_api_split split, int pp,
+                             int tp, struct hl_arena *arena, struct hl_position *out)
+{
+    return hl_version_position(v, &split, pp, tp, arena, out);
+}
+
+TEST(one_stage_is_read_as_two)
+{
+    struct saving t;
+    struct hl_position p;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    model_init(&t);
+    assert_int_equal(position_of(t.base, two, 1, 0, &arena, &p), HL_OK);
+    assert_int_equal(p.count, 3); /* the head's rows, layer 1, the norm */
+    assert_string_equal(p.parts[0].shard->part, "embedding");
+    assert_true(p.parts[0].renamed);
+    assert_string_equal(p.parts[0].names[0].shown, "output_layer.weight");
+    assert_string_equal(p.parts[1].shard->part, "head");
+    assert_false(p.parts[1].renamed);
+    assert_string_equal(p.parts[2].names[0].stored, "decoder.layers.1.mlp.linear_fc1.weight");
+    assert_string_equal(p.parts[2].names[0].shown, "decoder.layers.0.mlp.linear_fc1.weight");
+    assert_int_equal(position_of(t.base, (struct hl_api_split){0}, 0, 0, &arena, &p), HL_OK);
+    assert_int_equal(p.count, 4);
+    assert_int_equal(p.split.pp, 1);
+    saving_fini(&t);
+}
+
+TEST(what_a_version_has_not_got_is_refused_with_the_numbers)
+{
+    struct saving t;
+    struct hl_position p;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    model_init(&t);
+    assert_int_equal(position_of(t.base, two, 2, 0, &arena, &p), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "TP1 x PP2"));
+    assert_int_equal(position_of(t.base, (struct hl_api_split){0}, 1, 0, &arena, &p), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "TP1 x PP1"));
+    assert_int_equal(position_of(t.base, (struct hl_api_split){.tp = 1, .pp = 3}, 0, 0, &arena, &p),
+                     HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "2 layers over 3 stages"));
+    assert_int_equal(position_of(t.base, (struct hl_api_split){.tp = 2, .pp = 1}, 0, 0, &arena, &p),
+                     HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "--tp 2"));
+    saving_fini(&t);
+}
+
+TEST(a_lost_shard_costs_the_positions_that_show_it)
+{
+    struct saving t;
+    struct hl_position p;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    model_init(&t);
+    hl_catalog_shard(&t.c, (struct hl_id){.lo = 1})->lost = 1; /* the embedding */
+    assert_int_equal(position_of(t.base, two, 0, 0, &arena, &p), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "embedding"));
+    assert_int_equal(position_of(t.base, two, 1, 0, &arena, &p), HL_ENOENT); /* the tied head */
+    hl_catalog_shard(&t.c, (struct hl_id){.lo = 1})->lost = 0;
+    hl_catalog_shard(&t.c, (struct hl_id){.lo = 3})->lost = 1; /* layer 1 */
+    assert_int_equal(position_of(t.base, two, 0, 0, &arena, &p), HL_OK);
+    assert_int_equal(position_of(t.base, two, 1, 0, &arena, &p), HL_ENOENT);
+    saving_fini(&t);
+}
+
+/* As many stages as the import, and nothing said of the first and the last. */
+TEST(the_numbers_of_an_uneven_split_mean_that_split)
+{
+    const struct hl_api_split own = {.tp = 2, .pp = 3, .first_stage_layers = 1},
+                              numbers = {.tp = 2, .pp = 3, .virtual_stages = 1},
+                              others = {.tp = 2, .pp = 2},
+                              explicit_ones = {.tp = 2, .pp = 3, .first_stage_layers = 2};
+    struct hl_api_split r = hl_split_resolve(&numbers, &own);
+    assert_true(hl_split_equal(&r, &own));
+    r = hl_split_resolve(&(struct hl_api_split){0}, &own);
+    assert_true(hl_split_equal(&r, &own));
+    r = hl_split_resolve(&others, &own);
+    assert_true(hl_split_equal(&r, &others));
+    r = hl_split_resolve(&explicit_ones, &own);
+    assert_true(hl_split_equal(&r, &explicit_ones));
+}
+
+TEST(a_version_that_is_split_like_its_model_records_nothing)
+{
+    struct saving t;
+    struct hl_version_rec *v;
+    model_init(&t);
+    assert_int_equal(begin_split(&t, 0, (struct hl_api_split){.tp = 1, .pp = 1}, &v), HL_OK);
+    assert_false(hl_split_said(&v->split));
+    assert_null(json_object_get(json_object_get(t.s.records, "version/tiny/0000000002"), "split"));
+    assert_int_equal(begin_split(&t, 1, (struct hl_api_split){0}, &v), HL_OK);
+    saving_fini(&t);
+}

@@ -1,0 +1,132 @@
+/* What a rank at one position reads of a version: the shards of its own position where it has the
+ * version's split, else a view of the shards that its tensor rank has under the version's. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/catalog_private.h"
+
+static hl_status check_model(const struct hl_version_rec *v)
+{
+    if (!v->model->damaged)
+        return HL_OK;
+    /* How it is split and named is not known. */
+    return hl_fail(HL_ECORRUPT,
+                   "the record of model '%s' in the Controller's store is damaged: nothing of it "
+                   "can be read; restore the store from a backup",
+                   v->model->name);
+}
+
+static hl_status check_records(const struct hl_version_rec *v)
+{
+    char why[160];
+    if (hl_version_has_all_records(v))
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "version %" PRId64 " of '%s' can't be read: %s; use another version (`helios "
+                   "model show %s`), or restore the store from a backup",
+                   v->number, v->model->name, hl_version_trouble(v, why, sizeof(why)),
+                   v->model->name);
+}
+
+static hl_status check_found(const struct hl_version_rec *v, const struct hl_position *p)
+{
+    char key[HL_CATALOG_KEY_MAX];
+    for (size_t i = 0; i < p->count; i++)
+        if (p->parts[i].shard->lost)
+            return hl_fail(HL_ENOENT,
+                           "shard %s is lost: neither the pool nor the archive nor a node has it; "
+                           "use another version (`helios model show %s`)",
+                           hl_shard_key(p->parts[i].shard, key, sizeof(key)), v->model->name);
+    return HL_OK;
+}
+
+static hl_status fail_position(const struct hl_version_rec *v, const struct hl_api_split *split,
+                               int pp, int tp)
+{
+    char text[HL_SPLIT_TEXT_MAX];
+    return hl_fail(HL_ENOENT,
+                   "'%s' version %" PRId64 " has no shards at pp %d, tp %d: it is sliced %s",
+                   v->model->name, v->number, pp, tp, hl_split_text(split, text));
+}
+
+static void add_own(const struct hl_version_rec *v, int pp, int tp, struct hl_position *p)
+{
+    for (size_t i = 0; i < v->shard_count; i++)
+        if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
+            p->parts[p->count++] = (struct hl_position_part){.shard = v->shards[i]};
+}
+
+static hl_status add_view(const struct hl_version_rec *v, const struct hl_view_want *want,
+                          struct hl_arena *arena, struct hl_position *p)
+{
+    struct hl_view view;
+    struct hl_stored_part *stored = hl_arena_array(arena, v->shard_count, sizeof(*stored));
+    if (stored == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        stored[i] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout};
+    }
+    HL_TRY(hl_view_position(stored, v->shard_count, want, arena, &view));
+    for (size_t i = 0; i < view.count; i++) {
+        const struct hl_view_part *part = &view.parts[i];
+        p->parts[p->count++] = (struct hl_position_part){.shard = v->shards[part->stored],
+                                                         .renamed = !part->as_stored,
+                                                         .names = part->names,
+                                                         .count = part->count};
+    }
+    return HL_OK;
+}
+
+/* Shards are cut for one tensor parallel size; only their stages can differ. */
+hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl_api_split *wanted)
+{
+    char has[HL_SPLIT_TEXT_MAX];
+    const struct hl_api_split own_split = hl_version_split(v), *own = &own_split;
+    const struct hl_api_split resolved = hl_split_resolve(wanted, own), *want = &resolved;
+    if (hl_split_equal(own, want))
+        return HL_OK;
+    if (v->model->shape.layers == 0)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "'%s' was imported by an earlier release, which did not record its layers: "
+                       "it can only be read as it was sliced, %s; import it again",
+                       v->model->name, hl_split_text(own, has));
+    if (own->tp != want->tp)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "'%s' version %" PRId64
+                       " is sliced %s and can't be read with tensor parallel size %d; import it "
+                       "again with --tp %d under another name",
+                       v->model->name, v->number, hl_split_text(own, has), want->tp, want->tp);
+    hl_status st = hl_split_check(want, v->model->shape.layers);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "model '%s': ", v->model->name);
+}
+
+hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,
+                              int pp, int tp, struct hl_arena *arena, struct hl_position *out)
+{
+    const struct hl_api_split own = hl_version_split(v);
+    struct hl_position p = {.split = hl_split_resolve(want, &own)};
+    HL_TRY(check_model(v));
+    p.parts = hl_arena_array(arena, 2 * v->shard_count, sizeof(*p.parts));
+    if (p.parts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
+    if (hl_split_equal(&own, &p.split)) {
+        add_own(v, pp, tp, &p);
+        HL_TRY(check_found(v, &p)); /* shards lost elsewhere do not concern this position */
+        HL_TRY(check_records(v));
+    } else {
+        const struct hl_partition_options options = hl_split_options(&p.split);
+        const struct hl_model_shape *shape = &v->model->shape;
+        HL_TRY(check_records(v));
+        HL_TRY(hl_version_check_split(v, &p.split));
+        if (pp < 0 || pp >= p.split.pp || tp < 0 || tp >= p.split.tp)
+            return fail_position(v, &p.split, pp, tp);
+        HL_TRY(add_view(v, &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp},
+                        arena, &p));
+        HL_TRY(check_found(v, &p));
+    }
+    if (p.count == 0)
+        return fail_position(v, &p.split, pp, tp);
+    *out = p;
+    return HL_OK;
+}
