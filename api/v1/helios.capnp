@@ -333,10 +333,10 @@ struct Found {
   layout @12 :Text;
 }
 
-# How a version is split among its ranks. tp 0: nothing was said.
+# How a version is split among its ranks. In a request 0 is what the version has, all 0: nothing was said.
 struct Split {
   tp @0 :Int32; pp @1 :Int32;
-  virtualStages @2 :Int32;      # chunks per stage, 0 or 1 = none
+  virtualStages @2 :Int32;      # chunks per stage, 1 = none; 0 = what the version has with as many stages
   firstStageLayers @3 :Int32;   # 0 = as the version has it with as many stages, else even
   lastStageLayers @4 :Int32;
 }

@@ -99,6 +99,20 @@ typedef struct helios_shard {
     uint32_t tensors;
 } helios_shard;
 
+/* What a rank of another split calls a tensor of a shard. */
+typedef struct helios_tensor_name {
+    const char *stored;
+    const char *shown;
+} helios_tensor_name;
+
+/* How a shard belongs to a position. */
+typedef struct helios_shard_view {
+    int pp, tp;  /* that it was stored for: what its header says */
+    int renamed; /* 1: only the tensors in `names` belong to the position, under those names */
+    size_t count;
+    const helios_tensor_name *names;
+} helios_shard_view;
+
 typedef struct helios_shard_list {
     int64_t version;
     size_t count;
@@ -107,6 +121,7 @@ typedef struct helios_shard_list {
     const char *config_json; /* architecture and Hugging Face config of the model */
     const char *skipped;     /* version -1: newer ones with lost shards or damaged records, and what
                                 each lacks; "" = none */
+    const helios_shard_view *views; /* one for each shard */
 } helios_shard_list;
 
 /* The shards of model/version at (pp, tp). version -1: the newest visible one that is whole. A read
@@ -117,6 +132,26 @@ typedef struct helios_shard_list {
  * helios_shard_list_free. */
 HELIOS_API int helios_request_shards(helios_client *client, const char *model, int64_t version,
                                      int pp, int tp, helios_shard_list **out);
+
+/* Into how many pieces a model is split among ranks. */
+typedef struct helios_split {
+    size_t size;        /* HELIOS_SPLIT_INIT */
+    int tp, pp;         /* tensor and pipeline parallel size; 0 = as the version has it */
+    int virtual_stages; /* chunks per stage, 1 = none; 0 = as the version has it with as many stages
+                         */
+    int first_stage_layers; /* 0 = as the version has it with as many stages, else even */
+    int last_stage_layers;
+} helios_split;
+
+#define HELIOS_SPLIT_INIT .size = sizeof(helios_split)
+
+/* The same for the position (pp, tp) of another split than the version was saved with; NULL: of
+ * that one. No bytes are copied: another number of stages changes which shards a position has
+ * (`views` of the list) and how their tensors are called. HELIOS_EINVAL when the layers can't be
+ * shared among the stages, HELIOS_EUNSUPPORTED for another tensor parallel size. */
+HELIOS_API int helios_request_position(helios_client *client, const char *model, int64_t version,
+                                       const helios_split *split, int pp, int tp,
+                                       helios_shard_list **out);
 HELIOS_API void helios_shard_list_free(helios_shard_list *list);
 
 /* Size and CRC of a shard by id, from the pool's own index (no Controller involved). */
@@ -179,7 +214,8 @@ typedef struct helios_version_spec {
     int64_t step;
     int rank; /* of this process in the gang, from 0 */
     int world;
-    int layout; /* HELIOS_LAYOUT_…, the same on all ranks */
+    int layout;                /* HELIOS_LAYOUT_…, the same on all ranks */
+    const helios_split *split; /* of this gang, the same on all ranks; NULL = the model's */
 } helios_version_spec;
 
 #define HELIOS_VERSION_SPEC_INIT .size = sizeof(helios_version_spec)

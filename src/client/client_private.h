@@ -314,4 +314,8 @@ hl_status keeper_start(helios_client *client) HL_CHECK;
 /* Last report included. */
 void keeper_stop(helios_client *client);
 
+/* split.c */
+/* NULL: nothing is said, which means the version's own. */
+hl_status split_read(const helios_split *given, struct hl_api_split *out) HL_CHECK;
+
 #endif

@@ -5,13 +5,12 @@
 #include "base/log.h"
 #include "client/client_private.h"
 #include "core/json.h"
+#include "core/split.h"
 
-/* The texts live behind the list in one allocation each. */
+/* Everything that the list points to is the arena's. */
 struct owned_list {
     helios_shard_list list;
-    char *meta;
-    char *config;
-    char *skipped;
+    struct hl_arena arena;
 };
 
 void helios_shard_list_free(helios_shard_list *list)
@@ -19,10 +18,7 @@ void helios_shard_list_free(helios_shard_list *list)
     if (list == NULL)
         return;
     struct owned_list *o = (struct owned_list *)list;
-    free(o->list.shards);
-    free(o->meta);
-    free(o->config);
-    free(o->skipped);
+    hl_arena_fini(&o->arena);
     free(o);
 }
 
@@ -43,6 +39,16 @@ static hl_status take_shard(helios_client *c, const char *model, const struct hl
     names_add(c, id, model, from->version, from->pp, from->tp, part);
     names_expect(c, id, to->size, to->crc32);
     return HL_OK;
+}
+
+/* NULL names: the arena is out of memory. */
+static helios_shard_view view_of(const struct hl_api_shard *s, struct hl_arena *arena)
+{
+    helios_tensor_name *names = hl_arena_array(arena, s->shown.count, sizeof(*names));
+    for (size_t i = 0; names != NULL && i < s->shown.count; i++)
+        names[i] = (helios_tensor_name){s->shown.items[i].stored, s->shown.items[i].shown};
+    return (helios_shard_view){
+        .pp = s->pp, .tp = s->tp, .renamed = s->renamed, .count = s->shown.count, .names = names};
 }
 
 /* A rank whose job divides its stages into other chunks than the model would train other layers
@@ -69,32 +75,6 @@ static hl_status check_virtual_stages(const char *model, const char *config)
     return HL_OK;
 }
 
-static hl_status take_list(helios_client *c, const char *model,
-                           const struct hl_api_controller_request_shards_results *r,
-                           struct owned_list *o)
-{
-    const char *meta = r->meta, *config = r->config;
-    size_t count = r->shards.count;
-    HL_TRY(check_virtual_stages(model, config));
-    o->list.version = r->version;
-    o->list.count = count;
-    o->list.shards = calloc(count + 1, sizeof(*o->list.shards));
-    o->meta = strdup(meta[0] != '\0' ? meta : "{}");
-    o->config = strdup(config[0] != '\0' ? config : "{}");
-    o->skipped = strdup(r->skipped);
-    if (o->list.shards == NULL || o->meta == NULL || o->config == NULL || o->skipped == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu shards", count);
-    o->list.meta_json = o->meta;
-    o->list.config_json = o->config;
-    o->list.skipped = o->skipped;
-    if (o->skipped[0] != '\0') /* what is read is older than what was saved last */
-        hl_warn("model %s: version %lld is read, newer ones are not whole (%s)", model,
-                (long long)o->list.version, o->skipped);
-    for (size_t i = 0; i < count; i++)
-        HL_TRY(take_shard(c, model, &r->shards.items[i], &o->list.shards[i]));
-    return HL_OK;
-}
-
 /* "embedding" < "layer-0000" < … < "head" < "optim-embedding" < …, as in a model. */
 static int part_rank(const char *part)
 {
@@ -107,9 +87,36 @@ static int part_rank(const char *part)
 
 static int by_part(const void *a, const void *b)
 {
-    const helios_shard *x = a, *y = b;
+    const struct hl_api_shard *x = a, *y = b;
     int order = part_rank(x->part) - part_rank(y->part);
     return order != 0 ? order : strcmp(x->part, y->part);
+}
+
+static hl_status take_list(helios_client *c, const char *model,
+                           const struct hl_api_controller_request_shards_results *r,
+                           struct owned_list *o)
+{
+    size_t count = r->shards.count;
+    helios_shard *shards = hl_arena_array(&o->arena, count, sizeof(*shards));
+    helios_shard_view *views = hl_arena_array(&o->arena, count, sizeof(*views));
+    if (r->skipped[0] != '\0') /* what is read is older than what was saved last */
+        hl_warn("model %s: version %lld is read, newer ones are not whole (%s)", model,
+                (long long)r->version, r->skipped);
+    qsort(r->shards.items, count, sizeof(*r->shards.items), by_part);
+    for (size_t i = 0; shards != NULL && views != NULL && i < count; i++) {
+        HL_TRY(take_shard(c, model, &r->shards.items[i], &shards[i]));
+        views[i] = view_of(&r->shards.items[i], &o->arena);
+    }
+    if (hl_arena_failed(&o->arena))
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu shards", count);
+    o->list = (helios_shard_list){.version = r->version,
+                                  .count = count,
+                                  .shards = shards,
+                                  .meta_json = r->meta[0] != '\0' ? r->meta : "{}",
+                                  .config_json = r->config[0] != '\0' ? r->config : "{}",
+                                  .skipped = r->skipped,
+                                  .views = views};
+    return HL_OK;
 }
 
 static void learn_places(struct operation *op, const helios_shard_list *list)
@@ -125,54 +132,58 @@ static void learn_places(struct operation *op, const helios_shard_list *list)
     net_prefetch(op, c->attach.net, ids);
 }
 
-static hl_status request_list(struct operation *op, const char *model, int64_t version, int pp,
-                              int tp, struct owned_list **out)
+static hl_status request_list(struct operation *op,
+                              const struct hl_api_controller_request_shards_params *p,
+                              struct owned_list *o)
 {
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    const struct hl_api_controller_request_shards_params p = {
-        .model = model, .version = version, .pp = pp, .tp = tp};
     struct hl_api_controller_request_shards_results r;
     hl_status st;
     HL_TRY(controller_named(op, "requestShards"));
     do
-        st = hl_call_controller_request_shards(op->client->controller, &p, operation_left_ms(op),
-                                               &arena, &r);
+        st = hl_call_controller_request_shards(op->client->controller, p, operation_left_ms(op),
+                                               &o->arena, &r);
     while (controller_again(op, st));
     HL_TRY(st);
+    if (!hl_split_said(&p->split))
+        HL_TRY(check_virtual_stages(p->model, r.config));
+    HL_TRY(take_list(op->client, p->model, &r, o));
+    learn_places(op, &o->list);
+    return HL_OK;
+}
+
+int helios_request_position(helios_client *client, const char *model, int64_t version,
+                            const helios_split *split, int pp, int tp, helios_shard_list **out)
+{
+    struct operation op;
+    struct hl_api_controller_request_shards_params p = {
+        .model = model, .version = version, .pp = pp, .tp = tp};
+    if (client == NULL || model == NULL || out == NULL)
+        return hl_fail(HL_EINVAL, "shards of a position: client, model and out must not be NULL");
+    if (pp < 0 || tp < 0 || version < -1)
+        return hl_fail(HL_EINVAL,
+                       "shards of a position: pp %d and tp %d count from 0, version %lld from 1 "
+                       "(-1 is the newest)",
+                       pp, tp, (long long)version);
+    HL_TRY(split_read(split, &p.split));
     struct owned_list *o = calloc(1, sizeof(*o));
-    st = o != NULL ? take_list(op->client, model, &r, o)
-                   : hl_fail(HL_ENOMEM, "out of memory allocating a list of shards");
+    if (o == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of shards");
+    hl_error_clear();
+    pthread_mutex_lock(&client->lock);
+    operation_begin(&op, client);
+    hl_status st = request_list(&op, &p, o);
+    pthread_mutex_unlock(&client->lock);
     if (st != HL_OK) {
-        if (o != NULL)
-            helios_shard_list_free(&o->list);
+        helios_shard_list_free(&o->list);
         return st;
     }
-    qsort(o->list.shards, o->list.count, sizeof(*o->list.shards), by_part);
-    learn_places(op, &o->list);
-    *out = o;
+    hl_error_clear();
+    *out = &o->list;
     return HL_OK;
 }
 
 int helios_request_shards(helios_client *client, const char *model, int64_t version, int pp, int tp,
                           helios_shard_list **out)
 {
-    struct operation op;
-    struct owned_list *o = NULL;
-    if (client == NULL || model == NULL || out == NULL)
-        return hl_fail(HL_EINVAL, "helios_request_shards: client, model and out must not be NULL");
-    if (pp < 0 || tp < 0 || version < -1)
-        return hl_fail(HL_EINVAL,
-                       "helios_request_shards: pp %d and tp %d count from 0, version %lld from 1 "
-                       "(-1 is the newest)",
-                       pp, tp, (long long)version);
-    hl_error_clear();
-    pthread_mutex_lock(&client->lock);
-    operation_begin(&op, client);
-    hl_status st = request_list(&op, model, version, pp, tp, &o);
-    pthread_mutex_unlock(&client->lock);
-    if (st == HL_OK) {
-        hl_error_clear();
-        *out = &o->list;
-    }
-    return st;
+    return helios_request_position(client, model, version, NULL, pp, tp, out);
 }

@@ -77,8 +77,10 @@ int helios_version_open(helios_client *client, const helios_version_spec *given,
     };
     struct operation op;
     helios_version_spec spec;
+    struct hl_api_split split;
     char token[17];
     HL_TRY(read_spec(client, given, version, &spec));
+    HL_TRY(split_read(spec.split, &split));
     snprintf(token, sizeof(token), "%016llx", (unsigned long long)(hl_id_random().lo | 1));
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
@@ -90,7 +92,8 @@ int helios_version_open(helios_client *client, const helios_version_spec *given,
                                                              .world = spec.world,
                                                              .rank = spec.rank,
                                                              .token = token,
-                                                             .check = checks[spec.layout]};
+                                                             .check = checks[spec.layout],
+                                                             .split = split};
     int64_t number;
     hl_status st = begin_version(&op, &p, &number);
     if (st == HL_OK) {

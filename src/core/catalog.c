@@ -90,7 +90,7 @@ static hl_status add_shard(struct hl_records *r, const struct hl_shard_rec *s)
     json_t *value = hl_shard_rec_to_json(s);
     if (value != NULL)
         json_object_set_new(value, "rank", json_integer(s->rank));
-    if (value != NULL && s->layout != NULL && hl_part_has_parameters(s->part))
+    if (value != NULL && s->layout != NULL)
         json_object_set_new(value, "layout", json_string(s->layout));
     return add_value(r, value, key);
 }
@@ -194,10 +194,6 @@ void hl_version_link(struct hl_catalog *c, struct hl_version_rec *v, struct hl_s
                      size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (!hl_part_has_parameters(list[i]->part)) { /* nothing is compared with it */
-            free(list[i]->layout);
-            list[i]->layout = NULL;
-        }
         v->shards[v->shard_count++] = list[i];
         HASH_ADD(hh, c->shards, id, sizeof(struct hl_id), list[i]);
     }

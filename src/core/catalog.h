@@ -155,7 +155,9 @@ bool hl_version_has_all_records(const struct hl_version_rec *v);
 bool hl_version_whole(const struct hl_version_rec *v);
 /* Shards of it that are lost or unknown. */
 size_t hl_version_lost(const struct hl_version_rec *v);
-/* How the version is split; of a model without a usable config its numbers of stages and ranks. */
+/* How the model was imported; without a usable config only its numbers of ranks and stages. */
+struct hl_api_split hl_model_split(const struct hl_model_rec *m);
+/* How the version is split. */
 struct hl_api_split hl_version_split(const struct hl_version_rec *v);
 /* What keeps it from being whole, as a clause in buf; "" = nothing. */
 const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t cap);

@@ -268,14 +268,16 @@ void hl_model_rec_read_shape(struct hl_model_rec *m)
         hl_error_clear();
 }
 
-struct hl_api_split hl_version_split(const struct hl_version_rec *v)
+struct hl_api_split hl_model_split(const struct hl_model_rec *m)
 {
-    const struct hl_model_rec *m = v->model;
-    if (hl_split_said(&v->split))
-        return v->split;
     if (m->shape.layers > 0)
         return m->shape.split;
     return (struct hl_api_split){.tp = m->tp, .pp = m->pp, .virtual_stages = m->virtual_stages};
+}
+
+struct hl_api_split hl_version_split(const struct hl_version_rec *v)
+{
+    return hl_split_said(&v->split) ? v->split : hl_model_split(v->model);
 }
 
 struct hl_model_rec *hl_model_rec_from_json(const json_t *value)

@@ -108,10 +108,9 @@ static hl_status check_begin(const struct hl_version_begin *b)
 static struct hl_api_split split_begun(const struct hl_model_rec *m,
                                        const struct hl_version_begin *b)
 {
-    if (m->shape.layers == 0)
-        return b->split;
-    struct hl_api_split split = hl_split_resolve(&b->split, &m->shape.split);
-    return hl_split_equal(&split, &m->shape.split) ? (struct hl_api_split){0} : split;
+    const struct hl_api_split own = hl_model_split(m);
+    const struct hl_api_split split = hl_split_resolve(&b->split, &own);
+    return hl_split_equal(&split, &own) ? (struct hl_api_split){0} : split;
 }
 
 /* The rank may write to this version, and it is written down who began it. */

@@ -60,10 +60,16 @@ bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b)
 struct hl_api_split hl_split_resolve(const struct hl_api_split *want,
                                      const struct hl_api_split *own)
 {
-    bool same = want->tp == own->tp && want->pp == own->pp &&
-                hl_split_chunks(want) == hl_split_chunks(own) && want->first_stage_layers == 0 &&
-                want->last_stage_layers == 0;
-    return !hl_split_said(want) || same ? *own : *want;
+    struct hl_api_split s = *want;
+    if (s.tp == 0)
+        s.tp = own->tp;
+    if (s.pp == 0)
+        s.pp = own->pp;
+    if (s.virtual_stages == 0 && s.pp == own->pp)
+        s.virtual_stages = own->virtual_stages;
+    bool same = s.tp == own->tp && s.pp == own->pp && hl_split_chunks(&s) == hl_split_chunks(own) &&
+                s.first_stage_layers == 0 && s.last_stage_layers == 0;
+    return same ? *own : s;
 }
 
 struct hl_partition_options hl_split_options(const struct hl_api_split *s)

@@ -30,7 +30,8 @@ hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out) HL
 /* Something was said. */
 static inline bool hl_split_said(const struct hl_api_split *s)
 {
-    return s->tp != 0;
+    return s->tp != 0 || s->pp != 0 || s->virtual_stages != 0 || s->first_stage_layers != 0 ||
+           s->last_stage_layers != 0;
 }
 
 /* Chunks of a stage: 1 without virtual stages. */
@@ -39,8 +40,8 @@ static inline int hl_split_chunks(const struct hl_api_split *s)
     return s->virtual_stages > 1 ? s->virtual_stages : 1;
 }
 
-/* What `want` means where `own` is there: nothing said, or the same numbers of ranks and stages
- * without a word on the first and last stage, is `own`. */
+/* What `want` means where `own` is there: a size that was not said is that of `own`, and the same
+ * numbers of ranks and stages without a word on the first and last stage are `own`. */
 struct hl_api_split hl_split_resolve(const struct hl_api_split *want,
                                      const struct hl_api_split *own);
 /* Every layer is at the same place. */

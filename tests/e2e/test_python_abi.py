@@ -104,7 +104,7 @@ class Structs(unittest.TestCase):
             r"typedef struct \w+ {([^{}]*)} (\w+);|struct (\w+) {[^{}]*};", TEXT)}
         sized = {name for name in structs if name != "helios_shard" and members(name)[:1] == ["size"]}
         named = {name for name in structs if re.search(r"_(options|stats|info|spec|view)(_t)?$", name)}
-        self.assertLessEqual(named - {"maco_plan_view"}, sized)  # that one the library makes
+        self.assertLessEqual(named - {"maco_plan_view", "helios_shard_view"}, sized)  # those the library makes
         macros = dict(re.findall(r"#define (\w+)_INIT \.size = sizeof\((?:struct )?(\w+)\)", TEXT))
         self.assertEqual(macros, {re.sub(r"_t$", "", name).upper(): name for name in sized})
 
@@ -113,7 +113,8 @@ class Structs(unittest.TestCase):
         self.compare(_abi, _Options="helios_options", _Id="helios_id", _Shard="helios_shard",
                      _VersionSpec="helios_version_spec",
                      _ShardList="helios_shard_list", _Tensor="helios_tensor",
-                     _Stats="helios_stats")
+                     _Stats="helios_stats", _Split="helios_split",
+                     _TensorName="helios_tensor_name", _ShardView="helios_shard_view")
 
     @unittest.skipIf(torch is None, "torch is not installed")
     def test_of_hybridps(self):
@@ -165,8 +166,13 @@ class Binding(unittest.TestCase):
         self.assertEqual((listed.version, listed.meta_json, listed.config_json),
                          (1 << 33, '{"step": 3}', "{}"))
         self.assertEqual(listed.shards, (
-            _abi.Shard((1, 2), "embedding", 128, 7, 1),
-            _abi.Shard((2**64 - 1, 4), "layer-0003", 1 << 40, 2**32 - 1, 9)))
+            _abi.Shard((1, 2), "embedding", 128, 7, 1, 4, 2),
+            _abi.Shard((2**64 - 1, 4), "layer-0003", 1 << 40, 2**32 - 1, 9, 5, 2,
+                       {"layers.3.w": "layers.0.w"})))
+        client.request_shards("m", 5, 1, 2, _abi.Split(2, 4, 3))
+        self.assertEqual(calls(), ["request m 5 1 2 of 2x4/3 0+0", "free 2"])
+        client.version_open("m", "j", 1, 2, 0, 8, split=_abi.Split(2, 4, 3))
+        self.assertEqual(calls(), ["open m j 1 2 0/8 layout=0 of 2x4/3"])
         with self.assertRaisesRegex(errors.NotFound, "general"):  # no sentence: the code's text
             client.request_shards("m", -1, 2, 0)
         client.close()
@@ -237,7 +243,7 @@ class Package(unittest.TestCase):
             step=6, meta={"x": 1})
         self.assertEqual(saved[:3], (1 << 34, True, 8192))
         self.assertEqual(calls(), [
-            "open m j 2 6 0/1 layout=0", f"put m {1 << 34} 0 0 head", "  c U8 rank=0 first=7",
+            "open m j 2 6 0/1 layout=0 of 1x1/0", f"put m {1 << 34} 0 0 head", "  c U8 rank=0 first=7",
             f"put m {1 << 34} 0 0 layer-0001", "  a I64 rank=1 3 first=1",
             "  b F32 rank=2 1 2 first=0", f'commit m {1 << 34} 0 {{"x": 1}}'])
 

@@ -77,17 +77,27 @@ void helios_close(helios_client *client)
     free(client);
 }
 
-int helios_request_shards(helios_client *client, const char *model, int64_t version, int pp, int tp,
-                          helios_shard_list **out)
+int helios_request_position(helios_client *client, const char *model, int64_t version,
+                            const helios_split *split, int pp, int tp, helios_shard_list **out)
 {
     static helios_shard shards[2] = {
         {{1, 2}, "embedding", sizeof(bytes), 7, 1},
         {{0xffffffffffffffff, 4}, "layer-0003", 1ull << 40, 0xffffffff, 9},
     };
-    static helios_shard_list list = {
-        .count = 2, .shards = shards, .meta_json = "{\"step\": 3}", .config_json = "{}"};
+    static const helios_tensor_name names[] = {{"layers.3.w", "layers.0.w"}};
+    static const helios_shard_view views[] = {{.pp = 4, .tp = 2},
+                                              {5, 2, .renamed = 1, .count = 1, .names = names}};
+    static helios_shard_list list = {.count = 2,
+                                     .shards = shards,
+                                     .meta_json = "{\"step\": 3}",
+                                     .config_json = "{}",
+                                     .views = views};
     (void)client;
-    CALL("request %s %lld %d %d\n", model, (long long)version, pp, tp);
+    CALL("request %s %lld %d %d", model, (long long)version, pp, tp);
+    if (split != NULL && check_size(split->size, sizeof(*split)) == 0)
+        CALL(" of %dx%d/%d %d+%d", split->tp, split->pp, split->virtual_stages,
+             split->first_stage_layers, split->last_stage_layers);
+    CALL("\n");
     if (pp > 1) {
         last_error[0] = '\0';
         return HELIOS_ENOENT;
@@ -123,8 +133,11 @@ int helios_version_open(helios_client *client, const helios_version_spec *spec, 
     (void)client;
     if (check_size(spec->size, sizeof(*spec)) != 0)
         return HELIOS_EINVAL;
-    CALL("open %s %s %d %lld %d/%d layout=%d\n", spec->model, spec->job, spec->attempt,
+    CALL("open %s %s %d %lld %d/%d layout=%d", spec->model, spec->job, spec->attempt,
          (long long)spec->step, spec->rank, spec->world, spec->layout);
+    if (spec->split != NULL)
+        CALL(" of %dx%d/%d", spec->split->tp, spec->split->pp, spec->split->virtual_stages);
+    CALL("\n");
     *version = 1ll << 34;
     return 0;
 }

@@ -25,7 +25,9 @@ class FileClient:
     def _visible(self, model: str) -> list[int]:
         return sorted(int(p.parent.name) for p in self.root.glob(f"{model}/*/visible"))
 
-    def request_shards(self, model: str, version: int, pp: int, tp: int) -> _abi.ShardList:
+    def request_shards(self, model: str, version: int, pp: int, tp: int,
+                       split: _abi.Split | None = None) -> _abi.ShardList:
+        """Files are of one split, whatever was asked for."""
         visible = self._visible(model)
         if not visible or version not in (-1, *visible):
             raise errors.NotFound(f"{model}@{version} is not here")
@@ -56,7 +58,7 @@ class FileClient:
         pass
 
     def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
-                     layout: int = 0) -> int:
+                     layout: int = 0, split: _abi.Split | None = None) -> int:
         """One file per number, made exclusively, says for which gang and step the number is, and one
         per rank, that the rank has begun it."""
         key = json.dumps([job, attempt, step, world])
