@@ -9,7 +9,7 @@ import ctypes
 import os
 import threading
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Sequence
 
 from . import _loader, errors
@@ -36,9 +36,24 @@ class _Shard(ctypes.Structure):
                 ("crc32", c_uint32), ("tensors", c_uint32)]
 
 
+class _TensorName(ctypes.Structure):
+    _fields_ = [("stored", c_char_p), ("shown", c_char_p)]
+
+
+class _ShardView(ctypes.Structure):
+    _fields_ = [("pp", c_int), ("tp", c_int), ("renamed", c_int), ("count", c_size_t),
+                ("names", POINTER(_TensorName))]
+
+
 class _ShardList(ctypes.Structure):
     _fields_ = [("version", c_int64), ("count", c_size_t), ("shards", POINTER(_Shard)),
-                ("meta_json", c_char_p), ("config_json", c_char_p), ("skipped", c_char_p)]
+                ("meta_json", c_char_p), ("config_json", c_char_p), ("skipped", c_char_p),
+                ("views", POINTER(_ShardView))]
+
+
+class _Split(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("tp", c_int), ("pp", c_int), ("virtual_stages", c_int),
+                ("first_stage_layers", c_int), ("last_stage_layers", c_int)]
 
 
 class _Tensor(ctypes.Structure):
@@ -48,7 +63,8 @@ class _Tensor(ctypes.Structure):
 
 class _VersionSpec(_loader.Sized):
     _fields_ = [("size", c_size_t), ("model", c_char_p), ("job", c_char_p), ("attempt", c_int),
-                ("step", c_int64), ("rank", c_int), ("world", c_int), ("layout", c_int)]
+                ("step", c_int64), ("rank", c_int), ("world", c_int), ("layout", c_int),
+                ("split", POINTER(_Split))]
 
 
 LAYOUT_EXACT, LAYOUT_ANY_DTYPE, LAYOUT_UNCHECKED = range(3)
@@ -64,8 +80,8 @@ class _Stats(_loader.Sized):
 _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
-_SIZES = {_Options: 40, _Id: 16, _Shard: 96, _ShardList: 48, _Tensor: 40, _VersionSpec: 56,
-          _Stats: 88}
+_SIZES = {_Options: 40, _Id: 16, _Shard: 96, _TensorName: 16, _ShardView: 32, _ShardList: 56,
+          _Split: 32, _Tensor: 40, _VersionSpec: 64, _Stats: 88}
 
 _PROTOTYPES = {
     "helios_version": (c_char_p, []),
@@ -73,8 +89,8 @@ _PROTOTYPES = {
     "helios_strerror": (c_char_p, [c_int]),
     "helios_open": (c_int, [POINTER(_Options), POINTER(c_void_p)]),
     "helios_close": (None, [c_void_p]),
-    "helios_request_shards": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int,
-                                      POINTER(POINTER(_ShardList))]),
+    "helios_request_position": (c_int, [c_void_p, c_char_p, c_int64, POINTER(_Split), c_int, c_int,
+                                        POINTER(POINTER(_ShardList))]),
     "helios_shard_list_free": (None, [POINTER(_ShardList)]),
     "helios_map_private": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
     "helios_unmap": (c_int, [c_void_p, c_void_p]),
@@ -92,14 +108,31 @@ _PROTOTYPES = {
 
 
 @dataclass(frozen=True)
+class Split:
+    """Into how many pieces a model is split among ranks. 0: as the version is; ``virtual_stages`` 1:
+    none."""
+
+    tp: int = 0
+    pp: int = 0
+    virtual_stages: int = 0
+
+
+@dataclass(frozen=True)
 class Shard:
-    """One shard of a model version. ``size`` is in bytes, header included."""
+    """One shard of a model version. ``size`` is in bytes, header included.
+
+    ``pp`` and ``tp`` are those that it was stored for. ``names``, where there are some: only these
+    of its tensors belong to the position that was asked for, as stored name -> name there.
+    """
 
     id: tuple[int, int]
     part: str
     size: int
     crc32: int
     tensors: int
+    pp: int | None = None
+    tp: int | None = None
+    names: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -194,6 +227,17 @@ def _shard(raw: _Shard) -> Shard:
     return Shard((raw.id.hi, raw.id.lo), raw.part.decode(), raw.size, raw.crc32, raw.tensors)
 
 
+def _viewed(raw: _Shard, view: _ShardView) -> Shard:
+    names = {view.names[i].stored.decode(): view.names[i].shown.decode()
+             for i in range(view.count)} if view.renamed else None
+    return replace(_shard(raw), pp=view.pp, tp=view.tp, names=names)
+
+
+def _split(split: Split | None) -> Any:
+    return None if split is None else \
+        ctypes.pointer(_Split(split.tp, split.pp, split.virtual_stages, 0, 0))
+
+
 class Client:
     """A connection to the Controller and the L3 pool. Methods raise HeliosError subclasses.
 
@@ -229,14 +273,16 @@ class Client:
                 f"{os.getpid()}: call helios.init() after fork()")
         return self._handle
 
-    def request_shards(self, model: str, version: int, pp: int, tp: int) -> ShardList:
-        """The shards of model/version at (pp, tp); version -1 is the newest visible one that is whole."""
+    def request_shards(self, model: str, version: int, pp: int, tp: int,
+                       split: Split | None = None) -> ShardList:
+        """The shards of model/version at (pp, tp) of the split, None: of the version's own. version -1
+        is the newest visible one that is whole."""
         out = POINTER(_ShardList)()
-        self._check(self._lib.helios_request_shards(
-            self._use(), model.encode(), version, pp, tp, ctypes.byref(out)))
+        self._check(self._lib.helios_request_position(
+            self._use(), model.encode(), version, _split(split), pp, tp, ctypes.byref(out)))
         try:
             raw = out.contents
-            shards = tuple(_shard(raw.shards[i]) for i in range(raw.count))
+            shards = tuple(_viewed(raw.shards[i], raw.views[i]) for i in range(raw.count))
             return ShardList(raw.version, shards, (raw.meta_json or b"{}").decode(),
                              (raw.config_json or b"{}").decode(), (raw.skipped or b"").decode())
         finally:
@@ -269,10 +315,11 @@ class Client:
             self._lib.helios_close(handle)
 
     def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
-                     layout: int = LAYOUT_EXACT) -> int:
+                     layout: int = LAYOUT_EXACT, split: Split | None = None) -> int:
         """Number of the new version; the same for every rank of the gang in the same save."""
         version = c_int64()
-        spec = _VersionSpec(model.encode(), job.encode(), attempt, step, rank, world, layout)
+        spec = _VersionSpec(model.encode(), job.encode(), attempt, step, rank, world, layout,
+                            _split(split))
         self._check(self._lib.helios_version_open(
             self._use(), ctypes.byref(spec), ctypes.byref(version)))
         return version.value

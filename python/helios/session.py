@@ -24,7 +24,8 @@ KINDS = ("model", "optim", "extra", "all")
 class Rank:
     """Place of this process in its gang, from the environment Helios gives to ranks.
 
-    Outside a job every index is 0 and every size 1. ``model`` is the name alone; ``model_version``
+    Outside a job every index is 0 and every size 1. ``virtual_stages`` are model chunks per pipeline
+    stage, 1: none, 0: not said, which means as the model has them. ``model`` is the name alone; ``model_version``
     the number after '@' in HELIOS_MODEL, or -1 for the newest version.
     """
 
@@ -36,6 +37,7 @@ class Rank:
     pp_size: int = 1
     tp_size: int = 1
     dp_size: int = 1
+    virtual_stages: int = 0
     world_size: int = 1
     local_world_size: int = 1
     job: str = ""
@@ -63,6 +65,7 @@ class Rank:
             local_rank=_number(env, ("LOCAL_RANK",), 0, 0),
             local_world_size=_number(env, ("LOCAL_WORLD_SIZE",), 1, 1),
             pp_size=pp_size, tp_size=tp_size, dp_size=dp_size, world_size=world,
+            virtual_stages=_number(env, ("VIRTUAL_PIPELINE_PARALLEL_SIZE",), 0, 1),
             job=env.get("HELIOS_JOB", ""), attempt=_number(env, ("HELIOS_ATTEMPT",), 0, 0),
             node=env.get("HELIOS_NODE", ""), model=model, model_version=version)
 
@@ -86,6 +89,15 @@ def split_model(text: str) -> tuple[str, int]:
     if at and not version.isdecimal():
         raise InvalidArgument(f"model {text!r}: the version after '@' must be a number")
     return name, int(version) if at else -1
+
+
+def _shown(stored: dict[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
+    """The tensors that belong to a position of another split, under their names there."""
+    missing = names.keys() - stored.keys()
+    if missing:
+        raise Corrupt(f"{where}: tensor '{min(missing)}' is not in the shard: the catalogue is wrong; "
+                      "use another version")
+    return {shown: stored[name] for name, shown in names.items()}
 
 
 class Saved(NamedTuple):
@@ -121,6 +133,7 @@ class Session:
         self._parts: dict[str, dict[str, str]] = {}
         self._configs: dict[str, dict[str, Any]] = {}
         self._layouts: dict[str, Layout] = {}
+        self._splits: dict[str, _abi.Split | None] = {}  # of the save that is under way
         self._naming: str | None = None  # of what was loaded last
 
     def __enter__(self) -> "Session":
@@ -142,11 +155,27 @@ class Session:
             raise InvalidArgument("no model: set HELIOS_MODEL or pass model=")
         return name, number if version is None else version
 
+    def _split(self, model: str, tp_size: int | None = None, pp_size: int | None = None,
+               virtual_stages: int | None = None) -> _abi.Split | None:
+        """What was asked for; else that of the job, for the model that it trains; else None."""
+        sizes = (tp_size, pp_size, virtual_stages)
+        if sizes != (None, None, None):
+            for name, size in zip(("tp_size", "pp_size", "virtual_stages"), sizes):
+                if size is not None and size < 1:
+                    raise InvalidArgument(f"{name}={size} must be at least 1")
+            return _abi.Split(*(size or 0 for size in sizes))
+        me = self.rank
+        if me.job and me.model == model:
+            return _abi.Split(me.tp_size, me.pp_size, me.virtual_stages)
+        return None
+
     def _list(self, model: str | None = None, version: int | None = None, pp: int | None = None,
-              tp: int | None = None) -> _abi.ShardList:
+              tp: int | None = None, tp_size: int | None = None, pp_size: int | None = None,
+              virtual_stages: int | None = None) -> _abi.ShardList:
         name, number = self._model(model, version)
         pp, tp = self.rank.pp if pp is None else pp, self.rank.tp if tp is None else tp
-        shards = self.client.request_shards(name, number, pp, tp)
+        split = self._split(name, tp_size, pp_size, virtual_stages)
+        shards = self.client.request_shards(name, number, pp, tp, split)
         self._listed = ((name, number, pp, tp), shards)
         self._configs.pop(name, None)  # it may be another model of that name
         self._layouts.pop(name, None)
@@ -157,8 +186,9 @@ class Session:
 
     def load_state_dict(self, model: str | None = None, version: int | None = None,
                         pp: int | None = None, tp: int | None = None, kind: str = "model",
-                        copy: bool = False, naming: str | None = None, dp: int | None = None
-                        ) -> dict[str, "torch.Tensor"]:
+                        copy: bool = False, naming: str | None = None, dp: int | None = None,
+                        tp_size: int | None = None, pp_size: int | None = None,
+                        virtual_stages: int | None = None) -> dict[str, "torch.Tensor"]:
         """Pull the tensors of one (pp, tp) position: Megatron-core name -> tensor, CPU.
 
         Shapes and names are those the rank's own modules have: split by tensor parallelism, layers
@@ -166,6 +196,10 @@ class Session:
         training wrote back (empty when there is none), the "extra" blobs of its modules (extra state:
         tensors, or BytesIO where BytesIO was saved), or "all". `version` None: the one that
         HELIOS_MODEL names, else the newest visible one.
+
+        `tp_size`, `pp_size` and `virtual_stages` say of which split (pp, tp) is a position. None: in a
+        job, for its own model, that of the job; else the one that the version was saved with. Another
+        number of stages copies no bytes; another `tp_size` than the version's is refused.
 
         `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
         local`, "te" that of Transformer Engine, which Megatron takes by default. None: the naming
@@ -180,14 +214,15 @@ class Session:
         other process or later load sees it. `copy=True` copies everything at once.
 
         Raises NotFound (no such model, version or position), InvalidArgument (optimizer state of
-        another data-parallel size), Corrupt (bytes stayed bad after every
+        another data-parallel size, a number of stages that the layers can't be shared by),
+        Unsupported (another tensor parallel size), Corrupt (bytes stayed bad after every
         retry; names the shard), Unavailable, TimedOut.
         """
         if kind not in KINDS:
             raise InvalidArgument(f"kind {kind!r} must be one of {', '.join(KINDS)}")
         if naming not in (None, *NAMINGS):
             raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
-        listed = self._list(model, version, pp, tp)
+        listed = self._list(model, version, pp, tp, tp_size, pp_size, virtual_stages)
         name, _, pp, tp = self._listed[0]
         self._naming = naming or self._model_naming(name)
         out: dict[str, Any] = {}
@@ -196,31 +231,41 @@ class Session:
             prefix = _state.select_share(
                 [shard.part for shard in listed.shards], self.rank.dp if dp is None else dp,
                 self.rank.dp_size if dp is None else None, f"{name}@{listed.version}")
+        own = (tp_size, pp_size, virtual_stages) == (None, None, None) and pp == self.rank.pp
         for shard in listed.shards:
             if not _state.is_chosen(shard.part, kind, prefix):
                 continue
-            where = f"{name}@{listed.version}/pp{pp}/tp{tp}/{shard.part}"
-            stored = _tensors.views(self.client.map(shard), where, copy, {
-                "helios.model": name, "helios.version": str(listed.version), "helios.pp": str(pp),
-                "helios.tp": str(tp), "helios.part": shard.part})
-            if shard.part.startswith(_state.EXTRA):
-                tensors = dict(_state.blob(*item) for item in stored.items())
-            else:
-                names = rename(stored, self._naming)
-                tensors = {names[old]: tensor for old, tensor in stored.items()}
-                if len(tensors) != len(stored):
-                    raise Corrupt(f"{where}: a norm is there under both namings, local and te")
+            tensors = self._read(name, listed.version, shard, (pp, tp), copy)
             double = set(out) & set(tensors)
             if double:
-                raise Corrupt(f"{where}: tensor '{min(double)}' is in another part as well")
+                raise Corrupt(f"{name}@{listed.version}/{shard.part}: tensor '{min(double)}' is in another "
+                              "part as well")
             out.update(tensors)
-            if pp == self.rank.pp and _state.is_chosen(shard.part, "model", ""):
+            if own and shard.names is None and _state.is_chosen(shard.part, "model", ""):
                 parts = self._parts.setdefault(name, {})  # names are local to the stage
                 parts.update(dict.fromkeys(tensors, shard.part))
         if not out and kind not in ("optim", "extra"):
             raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
                            "is the model imported with these sizes?")
         return out
+
+    def _read(self, model: str, version: int, shard: _abi.Shard, asked: tuple[int, int],
+              copy: bool) -> dict[str, Any]:
+        """The tensors that a shard has for the position, under the names there."""
+        pp, tp = asked if shard.pp is None else (shard.pp, shard.tp)
+        where = f"{model}@{version}/pp{pp}/tp{tp}/{shard.part}"
+        stored = _tensors.views(self.client.map(shard), where, copy, {
+            "helios.model": model, "helios.version": str(version), "helios.pp": str(pp),
+            "helios.tp": str(tp), "helios.part": shard.part})
+        if shard.names is not None:
+            stored = _shown(stored, shard.names, where)
+        if shard.part.startswith(_state.EXTRA):
+            return dict(_state.blob(*item) for item in stored.items())
+        names = rename(stored, self._naming)
+        tensors = {names[old]: tensor for old, tensor in stored.items()}
+        if len(tensors) != len(stored):
+            raise Corrupt(f"{where}: a norm is there under both namings, local and te")
+        return tensors
 
     def model_config(self) -> dict[str, Any]:
         """Architecture, sizes and Hugging Face config (key "hf") of the model."""
@@ -250,9 +295,19 @@ class Session:
         """Config of the model, whichever was loaded last."""
         if model not in self._configs:
             listed = self._last() if self._listed and self._listed[0][0] == model else \
-                self.client.request_shards(model, -1, self.rank.pp, self.rank.tp)
+                self.client.request_shards(model, -1, self.rank.pp, self.rank.tp, self._split(model))
             self._configs[model] = json.loads(listed.config_json)
         return self._configs[model]
+
+    def _layout(self, model: str) -> Layout:
+        """Of this rank's split."""
+        if model not in self._layouts:
+            layout, split = Layout.from_config(self._config(model)), self._splits.get(model)
+            if split is not None:
+                stages = layout.stages
+                layout = layout.split(split.pp or len(stages), split.virtual_stages or len(stages[0]))
+            self._layouts[model] = layout
+        return self._layouts[model]
 
     def _part(self, model: str, name: str, prefix: str) -> str:
         """The part a tensor, or the parameter its name ends with, was loaded from; else the
@@ -263,9 +318,7 @@ class Session:
             if part is not None:
                 return prefix + part
             tail = tail.partition(".")[2] if prefix else ""
-        if model not in self._layouts:
-            self._layouts[model] = Layout.from_config(self._config(model))
-        return prefix + self._layouts[model].part(name, self.rank.pp)
+        return prefix + self._layout(model).part(name, self.rank.pp)
 
     def _grouped(self, model: str, tensors: Mapping[str, Any],
                  prefix: str) -> dict[str, dict[str, Any]]:
@@ -328,13 +381,17 @@ class Session:
                         meta: Mapping[str, Any] | None = None,
                         optim: Mapping[str, "torch.Tensor"] | None = None,
                         model: str | None = None, *, strict: bool = True,
-                        any_dtype: bool = False) -> Saved:
+                        any_dtype: bool = False, tp_size: int | None = None,
+                        pp_size: int | None = None, virtual_stages: int | None = None) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
         Names may follow either naming of load_state_dict; they are stored under the model's.
         Every rank of the gang calls it with the same `step`; the version becomes visible, as a
         whole, when the last rank has committed. Every call is a new version, at the same step too.
         `meta` is kept from rank 0 and must be JSON. Bytes are copied before this returns.
+
+        `tp_size`, `pp_size` and `virtual_stages`: the split of the gang, the same on all ranks. None: in
+        a job, for its own model, that of the job; else the one that the model was imported with.
 
         `state` must have the tensors that the model has for this rank, with the names, shapes and
         dtypes of its oldest version. `any_dtype=True`: dtypes may differ (a bf16 model that is
@@ -364,11 +421,14 @@ class Session:
             raise InvalidArgument(f"meta is not JSON: {error}") from None
         name, _ = self._model(model)
         me, started, written = self.rank, time.monotonic(), 0
+        split = self._split(name, tp_size, pp_size, virtual_stages)
+        self._splits[name] = split
+        self._layouts.pop(name, None)
         groups = self._groups(name, state, optim)
         layout = _abi.LAYOUT_UNCHECKED if not strict else \
             _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
         version = self.client.version_open(
-            name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout)
+            name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout, split)
         commit = (name, version, me.global_rank, text if me.global_rank == 0 else None)
         try:
             for part, tensors in groups.items():

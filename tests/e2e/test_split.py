@@ -1,0 +1,161 @@
+#!/usr/bin/python3
+"""A model that was imported for some number of pipeline stages is read, trained and saved under others,
+with real daemons: the same bytes as a fresh import for those stages, and none of them copied."""
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import shutil
+import sys
+import textwrap
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
+sys.dont_write_bytecode = True
+
+try:
+    import torch
+except ImportError as missing:
+    print(f"skipped: torch is not installed ({missing})")
+    sys.exit(77)
+
+from support import checkpoints  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster  # noqa: E402
+
+if not HELIOS.exists():
+    print(f"skipped: {HELIOS} is not built")
+    sys.exit(77)
+os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")
+
+import helios  # noqa: E402
+from helios import errors  # noqa: E402
+
+LAYERS = 4
+# name: (pp, virtual stages, layers of the first stage, of the last one)
+SPLITS = {"one": (1, 1, 0, 0), "two": (2, 1, 0, 0), "four": (4, 1, 0, 0), "chunks": (2, 2, 0, 0),
+          "uneven": (2, 1, 1, 3)}
+
+
+def same(a, b):
+    """Bit for bit: the checkpoints' bytes are random, and some are not numbers."""
+    return a.keys() == b.keys() and all(
+        x.dtype == b[n].dtype and torch.equal(x.view(torch.uint8), b[n].view(torch.uint8))
+        for n, x in a.items())
+
+
+class Split(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster(nodes=1, slots=2, size="128MiB")
+        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
+        cls.addClassCleanup(cls.c.run, "down")
+        cls.c.up()
+        cls.source, _ = checkpoints.llama(cls.c.dir / "llama", layers=LAYERS, hidden=32, seed=1)
+        for name, (pp, chunks, first, last) in SPLITS.items():
+            more = ["--first-stage-layers", first, "--last-stage-layers", last] if first else []
+            cls.c.json("model", "import", cls.source, "--name", name, "--tp", 2, "--pp", pp,
+                       *(["--virtual-stages", chunks] if chunks > 1 else []), *more)
+
+    def session(self, **place):
+        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
+        self.addCleanup(made.close, force=True)
+        return made
+
+    def pool_bytes(self):
+        return self.c.json("info")["pool"]["usedBytes"]
+
+    def test_every_split_reads_what_an_import_for_it_would_have_made(self):
+        session, before = self.session(), self.pool_bytes()
+        for stored, wanted in itertools.permutations(["one", "two", "four", "chunks", "uneven"], 2):
+            if wanted == "uneven":  # a reader has no words for it but the import's own
+                continue
+            pp_size, chunks, _, _ = SPLITS[wanted]
+            if stored == "uneven" and wanted == "two":  # as many stages: the import's own
+                wanted = "uneven"
+            for pp, tp in itertools.product(range(pp_size), range(2)):
+                with self.subTest(stored=stored, wanted=wanted, pp=pp, tp=tp):
+                    got = session.load_state_dict(f"{stored}@1", pp=pp, tp=tp, pp_size=pp_size,
+                                                  virtual_stages=chunks)
+                    self.assertTrue(same(got, session.load_state_dict(f"{wanted}@1", pp=pp, tp=tp)))
+        self.assertEqual(self.pool_bytes(), before)
+
+    def test_without_sizes_the_version_is_read_as_it_is(self):
+        session = self.session()
+        self.assertTrue(same(session.load_state_dict("four@1", pp=3, tp=1),
+                             session.load_state_dict("four@1", pp=3, tp=1, pp_size=4)))
+        with self.assertRaisesRegex(errors.NotFound, "TP2 x PP4"):
+            session.load_state_dict("four@1", pp=4, tp=0)
+
+    def test_what_does_not_work_out_is_refused_with_the_arithmetic(self):
+        session = self.session()
+        with self.assertRaisesRegex(errors.InvalidArgument, "4 layers over 3 stages"):
+            session.load_state_dict("one", pp_size=3)
+        with self.assertRaisesRegex(errors.Unsupported, "--tp 4"):
+            session.load_state_dict("one", tp_size=4)
+        with self.assertRaisesRegex(errors.NotFound, "TP2 x PP2"):
+            session.load_state_dict("one", pp=2, pp_size=2)
+        with self.assertRaisesRegex(errors.InvalidArgument, "pp_size=0"):
+            session.load_state_dict("one", pp_size=0)
+
+    def gang(self, model, pp_size):
+        return [self.session(job="split", model=model, pp=pp, tp=tp, pp_size=pp_size, tp_size=2,
+                             world_size=2 * pp_size, global_rank=2 * pp + tp)
+                for pp in range(pp_size) for tp in range(2)]
+
+    def test_a_save_of_other_stages_comes_back_under_every_split(self):
+        self.c.json("model", "import", self.source, "--name", "saved", "--tp", 2, "--pp", 1)
+        expected, states = {}, {}
+        for rank in self.gang("saved", 4):
+            state = {n: t.clone().view(torch.int32).add_(1).view(torch.float32)
+                     for n, t in rank.load_state_dict().items()}
+            moments = {f"exp_avg.{n}": t.clone() for n, t in state.items()}
+            expected[rank.rank.pp, rank.rank.tp] = state
+            states[rank] = (state, moments)
+        for rank, (state, moments) in states.items():
+            saved = rank.save_state_dict(state, 7, optim=moments)
+        self.assertTrue(saved.visible)
+        for rank in self.gang("saved", 4):
+            self.assertTrue(same(rank.load_state_dict(), expected[rank.rank.pp, rank.rank.tp]))
+            self.assertEqual(rank.version(), saved.version)
+        reader = self.session()
+        for tp in range(2):  # two stages of four: layer 1 of stage 0 is layer 0 of stage 1
+            got = reader.load_state_dict("saved", pp=0, tp=tp, pp_size=2)
+            name = "decoder.layers.{}.mlp.linear_fc1.weight"
+            self.assertTrue(same({"w": got[name.format(1)]}, {"w": expected[1, tp][name.format(0)]}))
+            optim = reader.load_state_dict("saved", pp=1, tp=tp, pp_size=2, kind="optim")
+            self.assertTrue(same({"w": optim["exp_avg." + name.format(1)]},
+                                 {"w": expected[3, tp][name.format(0)]}))
+        shown = self.c.json("model", "show", "saved")["versions"]
+        self.assertEqual({v["version"]: v["split"]["pp"] for v in shown}, {1: 1, saved.version: 4})
+
+    def test_a_job_has_its_own_number_of_stages(self):
+        script = self.c.dir / "rank.py"
+        script.write_text(textwrap.dedent("""
+            import helios
+            helios.init()
+            me, state = helios.rank(), helios.load_state_dict()
+            layers = {n.split(".")[2] for n in state if n.startswith("decoder.layers.")}
+            assert layers == {"0", "1"}, layers
+            assert ("output_layer.weight" in state) == (me.pp == 1), sorted(state)
+            saved = helios.save_state_dict(state, step=1)
+            print("rank", me.global_rank, "saved", saved.version, flush=True)
+        """))
+        text = textwrap.dedent(f"""
+            jobName: other-stages
+            model: {{name: four}}
+            command: [/usr/bin/python3, {script}]
+            parallelism: {{pipeline_parallel_size: 2, tensor_parallel_size: 2, data_parallel_size: 1}}
+            resources: {{ranks_per_slot: 2}}
+        """)
+        job = self.c.submit(text)
+        self.c.wait_job(job, "succeeded")
+        shown = self.c.json("model", "show", "four")["versions"]
+        self.assertEqual([v["split"]["pp"] for v in shown], [2, 4])
+        with self.assertRaisesRegex(AssertionError, "--tp 4"):
+            self.c.submit(text.replace("tensor_parallel_size: 2", "tensor_parallel_size: 4"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
