@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 
 #define JOB_EVENTS_MAX 200
 
@@ -60,7 +60,7 @@ void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply)
 
 void jobs_stop(struct hl_controller *c)
 {
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    for (struct job *j = c->jobs != NULL ? c->jobs->table : NULL; j != NULL; j = j->hh.next)
         waiters_end(j, HL_ECANCELED, "the Controller was stopped");
 }
 
@@ -113,11 +113,11 @@ static void job_place(struct job *j)
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
     hl_plan_mark(plan, nodes_cluster(c), 1);
-    j->marked = 1;
+    j->marked = true;
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
     if (j->run.plan != plan) { /* refused: not taken over */
         hl_plan_mark(plan, nodes_cluster(c), 0);
-        j->marked = 0;
+        j->marked = false;
         hl_plan_free(plan);
     }
 }
@@ -125,11 +125,11 @@ static void job_place(struct job *j)
 /* What ended attempts held: their slots, and the versions they did not complete. */
 static void job_release(struct job *j)
 {
-    int ended = hl_job_state_ended(j->run.state);
+    bool ended = hl_job_state_ended(j->run.state);
     if (j->marked) {
         hl_plan_mark(j->run.plan, nodes_cluster(j->controller), 0);
-        j->marked = 0;
-        j->controller->slots_changed = 1;
+        j->marked = false;
+        j->controller->slots_changed = true;
     }
     drop_open_versions(j->controller, j->id, ended ? INT_MAX : j->run.attempt);
 }
@@ -196,12 +196,12 @@ static void job_not_saved(struct job *j, hl_status st, const char *text)
     snprintf(why, sizeof(why), "%s", text);
     hl_job_actions_fini(&j->actions);
     j->actions = (struct hl_job_actions){0};
-    j->unsaved = 1;
+    j->unsaved = true;
     j->behind = false;
     waiters_end(j, st, why);
     if (j->saved == NULL) { /* the submission was refused: the job never was */
         hl_warn("job not accepted, its record can't be written job=%s error=\"%s\"", j->id, why);
-        HASH_DEL(j->controller->jobs, j);
+        HASH_DEL(j->controller->jobs->table, j);
         job_free(j);
         return;
     }
@@ -217,7 +217,7 @@ static void on_job_written(void *arg, hl_status st, const char *text)
     free(arg);
     if (controller_stopped(w.c))
         return;
-    HASH_FIND_STR(w.c->jobs, w.id, j);
+    HASH_FIND_STR(w.c->jobs->table, w.id, j);
     if (j == NULL)
         return;
     json_t *written = j->saving;
@@ -229,7 +229,7 @@ static void on_job_written(void *arg, hl_status st, const char *text)
     }
     json_decref(j->saved);
     j->saved = written;
-    j->unsaved = 0;
+    j->unsaved = false;
     if (j->behind)
         job_save(j);
     else
@@ -315,20 +315,20 @@ void job_event(struct job *j, struct hl_job_event *ev)
     for (; at < j->actions.count; at++)
         if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
             record_event(j, &j->actions.list[at]);
-    j->stepped = 1;
+    j->stepped = true;
     if (!j->held)
         job_events_go(j);
 }
 
 void job_events_hold(struct job *j)
 {
-    j->held = 1;
+    j->held = true;
 }
 
 void job_events_go(struct job *j)
 {
     int stepped = j->stepped;
-    j->held = j->stepped = 0;
+    j->held = j->stepped = false;
     if (stepped)
         job_save(j);
 }
@@ -360,9 +360,9 @@ static void job_tick(struct job *j, bool slots_changed)
 void jobs_tick(struct hl_controller *c)
 {
     bool slots_changed = c->slots_changed;
-    c->slots_changed = 0;
+    c->slots_changed = false;
     struct job *j, *next;
-    HASH_ITER (hh, c->jobs, j, next) {
+    HASH_ITER (hh, c->jobs->table, j, next) {
         if (!hl_job_state_ended(j->run.state) || !job_is_saved(j))
             job_tick(j, slots_changed);
     }
@@ -370,6 +370,6 @@ void jobs_tick(struct hl_controller *c)
 
 void jobs_shift(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms)
 {
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         hl_jobrun_shift(&j->run, paused_ms, stepped_ms);
 }

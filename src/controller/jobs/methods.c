@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "conf/yaml.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
+#include "core/json.h"
 
 /* The image's own command may bring the weights of a model that this cluster does not have. */
-static int loads_from_us(const struct hl_job *spec)
+static bool loads_from_us(const struct hl_job *spec)
 {
     return spec->model[0] != '\0' && spec->command_count > 0;
 }
@@ -52,8 +53,8 @@ static hl_status parse_job(const struct hl_controller *c, const struct request *
         .name = source,
         .where = hl_yaml_locate,
         .ctx = doc,
-        .executor = c->executor->kind,
-        .node_lost_min_ms = c->executor->has_deadlines ? 0 : c->opts.node_lost_ms,
+        .executor = c->jobs->executor->kind,
+        .node_lost_min_ms = c->jobs->executor->has_deadlines ? 0 : c->opts.node_lost_ms,
     };
     return hl_job_parse(hl_yaml_root(doc), &where, out);
 }
@@ -70,12 +71,12 @@ static hl_status export_all(struct hl_job *spec, const struct hl_api_key_value_l
 static hl_status add_submitter(struct hl_controller *c, const struct request *r,
                                struct hl_job *spec)
 {
-    if (c->executor->has_image && r->inherited->count > 0)
+    if (c->jobs->executor->has_image && r->inherited->count > 0)
         return hl_fail(HL_EINVAL, "--export ALL is not possible on Kubernetes, where it would "
                                   "replace PATH and HOME of the image; name the variables");
     HL_TRY(export_all(spec, r->exported, HL_JOB_VAR_EXPORT));
     HL_TRY(export_all(spec, r->inherited, HL_JOB_VAR_ALL));
-    if (c->executor->has_image)
+    if (c->jobs->executor->has_image)
         return HL_OK;
     hl_status st = hl_job_resolve(spec, r->cwd);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "job '%s': ", spec->name);
@@ -89,7 +90,7 @@ static hl_status request_examine(struct hl_controller *c, const struct request *
     HL_TRY(parse_job(c, r, spec));
     HL_TRY(check_model(c, spec));
     HL_TRY(add_submitter(c, r, spec));
-    return c->executor->plan(c, spec, spec->name, 1, out);
+    return c->jobs->executor->plan(c, spec, spec->name, 1, out);
 }
 
 static struct hl_api_plan plan_answer(struct hl_controller *c, const struct hl_job *spec,
@@ -117,7 +118,7 @@ static struct hl_api_plan plan_answer(struct hl_controller *c, const struct hl_j
 static struct hl_api_job_launch launch_of(const struct hl_controller *c, const struct hl_job *spec,
                                           const char *file, struct hl_arena *arena)
 {
-    int64_t lost_ms = c->executor->has_deadlines ? 0 : c->opts.lost_after_ms;
+    int64_t lost_ms = c->jobs->executor->has_deadlines ? 0 : c->opts.lost_after_ms;
     struct hl_api_job_launch launch = {
         .file = file,
         .command = {(const char **)spec->command, spec->command_count},
@@ -161,7 +162,7 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
 {
     if (key[0] == '\0')
         return NULL;
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         if (strcmp(hl_json_str(j->doc, "key", ""), key) == 0)
             return j;
     return NULL;
@@ -294,9 +295,9 @@ void method_list_jobs(void *arg, struct hl_rpc_call *call,
     struct hl_controller *c = controller_enter(arg);
     struct hl_arena *arena = hl_rpc_call_arena(call);
     struct hl_api_controller_list_jobs_results r = {
-        .jobs.items = hl_arena_array(arena, HASH_COUNT(c->jobs), sizeof(*r.jobs.items))};
+        .jobs.items = hl_arena_array(arena, jobs_count(c), sizeof(*r.jobs.items))};
     (void)p;
-    for (struct job *j = c->jobs; j != NULL && r.jobs.items != NULL; j = j->hh.next) {
+    for (struct job *j = c->jobs->table; j != NULL && r.jobs.items != NULL; j = j->hh.next) {
         struct job_view view;
         if (j->saved == NULL)
             continue;

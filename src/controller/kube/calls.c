@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
+#include "core/json.h"
 #include "ranktable/plan.h"
 
 #define BACKOFF_MS  200
@@ -172,21 +173,21 @@ static void call_free(struct call *k)
 
 static void back_off(struct job *j)
 {
-    uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->gang.tries++);
-    j->gang.not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
+    uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->gang->tries++);
+    j->gang->not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
 }
 
 static void on_failure(struct job *j, const struct call *k)
 {
     hl_warn("Kubernetes: job=%s attempt=%d error=\"%s\"", j->id, k->attempt, k->text);
     back_off(j);
-    snprintf(j->gang.problem, sizeof(j->gang.problem), "%.199s", k->text);
+    snprintf(j->gang->problem, sizeof(j->gang->problem), "%.199s", k->text);
     if (k->run == run_tell)
-        j->gang.told = 0;
+        j->gang->told = 0;
     if (k->run != run_make)
         return;
     if (!hl_status_retryable(k->st))
-        j->gang.made = k->attempt; /* parts of it: to be deleted */
+        j->gang->made = k->attempt; /* parts of it: to be deleted */
     if (!hl_status_retryable(k->st) && j->run.attempt == k->attempt)
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                             .attempt = k->attempt,
@@ -196,13 +197,13 @@ static void on_failure(struct job *j, const struct call *k)
 
 static void on_success(struct job *j, const struct call *k)
 {
-    j->gang.tries = 0;
-    j->gang.problem[0] = '\0';
+    j->gang->tries = 0;
+    j->gang->problem[0] = '\0';
     if (k->run == run_make) {
-        j->gang.made = k->attempt;
+        j->gang->made = k->attempt;
         hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
     } else if (k->run == run_unmake) {
-        j->gang.unmade = k->attempt;
+        j->gang->unmade = k->attempt;
         hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
     }
 }
@@ -214,9 +215,9 @@ static void on_done(uv_work_t *work, int status)
     struct job *j = NULL;
     k->g->calls--;
     if (!c->closing && status == 0)
-        HASH_FIND_STR(c->jobs, k->job, j);
+        j = job_by_id(c, k->job);
     if (j != NULL) {
-        j->gang.busy = 0;
+        j->gang->busy = false;
         if (k->st == HL_OK)
             on_success(j, k);
         else
@@ -236,7 +237,7 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
     k->run = fn;
     k->attempt = attempt;
     memcpy(k->job, j->id, sizeof(k->job));
-    memcpy(k->gang, j->gang.id, sizeof(k->gang));
+    memcpy(k->gang, j->gang->id, sizeof(k->gang));
     hl_volcano_job_name(j->id, attempt, k->name);
     hl_volcano_map_name(j->id, attempt, k->map, sizeof(k->map));
     return k;
@@ -251,7 +252,7 @@ static void call_send(struct job *j, struct call *k)
         return;
     }
     g->calls++;
-    j->gang.busy = 1;
+    j->gang->busy = true;
 }
 
 static hl_status make_docs(struct job *j, struct call *k)
@@ -263,7 +264,7 @@ static hl_status make_docs(struct job *j, struct call *k)
         return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
     json_t *near = gangs_near(j);
     struct hl_volcano_gang gang = {.job_id = j->id,
-                                   .gang = j->gang.id,
+                                   .gang = j->gang->id,
                                    .attempt = k->attempt,
                                    .stop_grace_ms = spec.stop_grace_ms,
                                    .job = &j->spec,
@@ -331,7 +332,7 @@ void gang_keep_logs(struct job *j)
     struct call *k = call_new(j, j->run.attempt, run_logs);
     if (k == NULL)
         return;
-    j->gang.kept = j->run.attempt;
+    j->gang->kept = j->run.attempt;
     k->logs = logs_of(j, j->run.attempt);
     call_send(j, k);
 }

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
+#include "core/json.h"
 #include "os/file.h"
 
 #define FETCH_BYTES ((size_t)8 << 20) /* at once; doubled while one second has more */
@@ -133,7 +134,7 @@ static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
     if (st == HL_OK && (text.len > 0 || !s->begun))
         st = append_text(path, &text, !s->begun);
     if (st == HL_OK) {
-        s->begun = 1;
+        s->begun = true;
         *more = raw.len + 1 >= limit ? text.len > 0 ? 1 : -1 : 0;
         s->lines = next.lines;
         memcpy(s->second, next.second, sizeof(s->second));

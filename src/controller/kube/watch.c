@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
+#include "core/json.h"
 #include "os/file.h"
 
 static const char *name_of(const json_t *object)
@@ -18,10 +19,11 @@ static void look_at_stale(void *arg)
 {
     struct gangs *g = arg;
     struct job *j, *next;
-    g->looking = 0;
-    HASH_ITER (hh, g->c->jobs, j, next) {
-        if (j->gang.stale) {
-            j->gang.stale = 0;
+    g->looking = false;
+    for (j = jobs_first(g->c); j != NULL; j = next) {
+        next = j->hh.next;
+        if (j->gang != NULL && j->gang->stale) {
+            j->gang->stale = false;
             gangs_look(j);
         }
     }
@@ -33,14 +35,14 @@ static void look_at_owner(struct gangs *g, const json_t *object)
     struct job *j = gang_owner(g, object);
     if (j == NULL)
         return;
-    j->gang.stale = 1;
+    j->gang->stale = true;
     if (!g->looking)
         hl_loop_post(g->c->opts.loop, look_at_stale, g);
-    g->looking = 1;
+    g->looking = true;
 }
 
 /* A list takes the place of what there was when its last page is here. */
-static int take_page(json_t **now, json_t **next, const json_t *objects, unsigned page)
+static bool take_page(json_t **now, json_t **next, const json_t *objects, unsigned page)
 {
     json_t *o;
     size_t i;
@@ -51,10 +53,10 @@ static int take_page(json_t **now, json_t **next, const json_t *objects, unsigne
     json_array_foreach (objects, i, o)
         json_object_set(*next, name_of(o), o);
     if ((page & HL_KUBE_LAST) == 0)
-        return 0;
+        return false;
     json_decref(*now);
     *now = hl_steal(next);
-    return 1;
+    return true;
 }
 
 static void on_jobs(void *arg, const json_t *objects, unsigned page)
