@@ -27,14 +27,22 @@ struct hl_controller;
 struct hl_rpc_call;
 struct job_waiter;
 
+/* What changes in the record of a job; run NULL: none. */
+struct job_record {
+    json_t *run;    /* core/jobstate.h */
+    json_t *events; /* List(JobEvent) */
+};
+
 /* A job: what was asked, and how far it is. */
 struct job {
     char id[HL_JOB_ID_MAX + 1];
     struct hl_job spec;
     struct hl_jobrun run;
-    json_t *doc;    /* stored once: yaml, source, key, seq */
-    json_t *events; /* List(JobEvent), the newest JOB_EVENTS_MAX */
-    json_t *saved;  /* record as last written to the store; NULL = never, the job is unknown */
+    struct hl_api_job_doc doc; /* what is stored once, beside the spec */
+    struct hl_arena doc_arena;
+    json_t *doc_json;        /* both, as stored */
+    json_t *events;          /* List(JobEvent), the newest JOB_EVENTS_MAX */
+    struct job_record saved; /* as last written to the store; none = never, the job is unknown */
     int64_t seq;
     int port, port_attempt; /* MASTER_PORT, and of which attempt; 0 = chosen blindly */
     int port_skip;
@@ -42,7 +50,7 @@ struct job {
     uint64_t read_ns;              /* when a log of it was last asked for; 0 = not yet */
     int64_t load_version;          /* the version this attempt's ranks load; -1 = none */
     bool unsaved;                  /* the store refused the last change: actions wait */
-    json_t *saving;                /* record that is being written; its actions wait; else NULL */
+    struct job_record saving;      /* is being written, and its actions wait; else none */
     bool keep;                     /* more than the run has changed */
     bool behind;                   /* it changed after `saving` was made */
     bool resume;                   /* actions were dropped: hl_jobrun_resume says them again */
@@ -77,7 +85,8 @@ struct job_executor {
     bool has_deadlines;
     /* Ranks have the directories and the PATH of an image, not those of the submitter. */
     bool has_image;
-    /* A job is being submitted: what it is known by is written into j->doc. */
+    /* A job is being submitted: what it is known by is written into j->doc; its texts live as long
+     * as the job. */
     hl_status (*admit)(struct job *j) HL_CHECK;
     /* HL_ENOENT: another executor has admitted the stored job. */
     hl_status (*restore)(struct job *j) HL_CHECK;

@@ -25,7 +25,7 @@ struct job_write {
 
 bool job_is_saved(const struct job *j)
 {
-    return j->saved != NULL && j->saving == NULL && !j->unsaved && !j->behind;
+    return j->saved.run != NULL && j->saving.run == NULL && !j->unsaved && !j->behind;
 }
 
 /* ---- calls that wait ------------------------------------------------------------------------- */
@@ -163,15 +163,6 @@ void job_resume(struct job *j)
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-/* What the job is now; NULL when out of memory. */
-static json_t *job_record(const struct job *j)
-{
-    json_t *run = hl_jobrun_to_json(&j->run), *events = json_copy(j->events);
-    return json_pack("{s:O s:o s:o s:I s:i s:i}", "doc", j->doc, "run", run, "events", events,
-                     "loadVersion", (json_int_t)j->load_version, "port", j->port, "portAttempt",
-                     j->port_attempt);
-}
-
 /* The store has what the job is. */
 static void job_saved(struct job *j)
 {
@@ -199,7 +190,7 @@ static void job_not_saved(struct job *j, hl_status st, const char *text)
     j->unsaved = true;
     j->behind = false;
     waiters_end(j, st, why);
-    if (j->saved == NULL) { /* the submission was refused: the job never was */
+    if (j->saved.run == NULL) { /* the submission was refused: the job never was */
         hl_warn("job not accepted, its record can't be written job=%s error=\"%s\"", j->id, why);
         HASH_DEL(j->controller->jobs->table, j);
         job_free(j);
@@ -220,14 +211,14 @@ static void on_job_written(void *arg, hl_status st, const char *text)
     HASH_FIND_STR(w.c->jobs->table, w.id, j);
     if (j == NULL)
         return;
-    json_t *written = j->saving;
-    j->saving = NULL;
+    struct job_record written = j->saving;
+    j->saving = (struct job_record){NULL, NULL};
     if (st != HL_OK) {
-        json_decref(written);
+        job_record_fini(&written);
         job_not_saved(j, st, text);
         return;
     }
-    json_decref(j->saved);
+    job_record_fini(&j->saved);
     j->saved = written;
     j->unsaved = false;
     if (j->behind)
@@ -236,7 +227,7 @@ static void on_job_written(void *arg, hl_status st, const char *text)
         job_saved(j);
 }
 
-static hl_status job_write(struct job *j, json_t *record)
+static hl_status job_write(struct job *j, json_t *value)
 {
     struct hl_records records = {0};
     struct job_write *w = calloc(1, sizeof(*w));
@@ -244,7 +235,7 @@ static hl_status job_write(struct job *j, json_t *record)
     if (st == HL_OK) {
         w->c = j->controller;
         memcpy(w->id, j->id, sizeof(w->id));
-        st = hl_records_add(&records, json_incref(record), "job/%s", j->id);
+        st = hl_records_add(&records, json_incref(value), "job/%s", j->id);
     }
     if (st == HL_OK)
         st = controller_write(j->controller, &records, on_job_written, w);
@@ -257,32 +248,34 @@ static hl_status job_write(struct job *j, json_t *record)
 /* Write what changed since the last time, then carry out j->actions. */
 static void job_save(struct job *j)
 {
-    if (j->saving != NULL) {
+    if (j->saving.run != NULL) {
         j->behind = true;
         return;
     }
     j->resume |= j->behind || j->unsaved;
-    json_t *record = job_record(j);
-    if (record == NULL) { /* without a value it would delete the job's */
-        job_not_saved(j, HL_ENOMEM, "out of memory for the record of the job");
+    struct job_record now = job_record_now(j);
+    json_t *value = job_record_json(j, &now);
+    hl_status st = HL_OK;
+    bool same =
+        j->saved.run != NULL && !j->keep && !j->unsaved && json_equal(now.run, j->saved.run);
+    if (value == NULL) { /* without a value it would delete the job's */
+        st = hl_fail(HL_ENOMEM, "out of memory for the record of job %s", j->id);
+    } else {
+        j->behind = false;
+        if (!same)
+            st = job_write(j, value);
+    }
+    json_decref(value);
+    if (st == HL_OK && !same) {
+        j->saving = now;
+        j->keep = false;
         return;
     }
-    bool same = j->saved != NULL && !j->keep && !j->unsaved &&
-                json_equal(json_object_get(record, "run"), json_object_get(j->saved, "run"));
-    j->behind = false;
-    if (same) {
-        json_decref(record);
+    job_record_fini(&now);
+    if (st == HL_OK)
         job_saved(j);
-        return;
-    }
-    hl_status st = job_write(j, record);
-    if (st != HL_OK) {
-        json_decref(record);
+    else
         job_not_saved(j, st, hl_error_text());
-        return;
-    }
-    j->saving = record;
-    j->keep = false;
 }
 
 void job_keep(struct job *j)
@@ -296,9 +289,9 @@ void job_keep(struct job *j)
 
 static void record_event(struct job *j, const struct hl_job_action *a)
 {
-    json_array_append_new(j->events,
-                          json_pack("{s:I s:i s:s s:s}", "timeMs", (json_int_t)hl_wall_ms(),
-                                    "attempt", a->attempt, "kind", a->word, "text", a->text));
+    const struct hl_api_job_event event = {
+        .time_ms = hl_wall_ms(), .attempt = a->attempt, .kind = a->word, .text = a->text};
+    json_array_append_new(j->events, hl_api_to_json(&hl_api_job_event_type, &event));
     if (json_array_size(j->events) > JOB_EVENTS_MAX)
         json_array_remove(j->events, 0);
     hl_info("job %s job=%s attempt=%d text=\"%s\"", a->word, j->id, a->attempt, a->text);
@@ -339,7 +332,7 @@ void job_events_go(struct job *j)
 static void job_tick(struct job *j, bool slots_changed)
 {
     bool wants_slots = slots_changed && j->run.state == HL_API_JOB_STATE_PENDING;
-    if (j->saving != NULL) {
+    if (j->saving.run != NULL) {
         j->behind |= wants_slots; /* it is placed again once the store has it */
         return;
     }

@@ -46,6 +46,20 @@ bool job_owns_container(const struct hl_api_container_status *status, const stru
 bool job_attempt_is_over(const struct job *j, int attempt);
 void job_free(struct job *j);
 
+/* record.c */
+/* Fills doc, spec, run, events and what else is stored; what was filled goes with job_free. */
+hl_status job_record_read(struct job *j, const json_t *value) HL_CHECK;
+/* Of a job that is submitted: its doc is written down with its spec. */
+hl_status job_doc_make(struct job *j) HL_CHECK;
+/* What the job is now; its members are NULL without memory. */
+struct job_record job_record_now(const struct job *j);
+/* The value in the store; NULL when out of memory. */
+json_t *job_record_json(const struct job *j, const struct job_record *r);
+void job_record_fini(struct job_record *r);
+/* The events as structs. */
+hl_status job_events_list(const json_t *events, struct hl_arena *arena,
+                          struct hl_api_job_event_list *out) HL_CHECK;
+
 /* submit.c */
 /* On HL_OK the job is taken over, and the call answered when it is saved; when that fails the call
  * is rejected and the job is gone. */

@@ -5,7 +5,6 @@
 
 #include "conf/yaml.h"
 #include "controller/jobs/jobs_private.h"
-#include "core/json.h"
 
 /* The image's own command may bring the weights of a model that this cluster does not have. */
 static bool loads_from_us(const struct hl_job *spec)
@@ -163,7 +162,7 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
     if (key[0] == '\0')
         return NULL;
     for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
-        if (strcmp(hl_json_str(j->doc, "key", ""), key) == 0)
+        if (strcmp(j->doc.key, key) == 0)
             return j;
     return NULL;
 }
@@ -171,19 +170,6 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
 static void reply_id(struct hl_rpc_call *call, const struct job *j)
 {
     hl_reply_controller_submit_job(call, &(struct hl_api_controller_submit_job_results){j->id});
-}
-
-/* What is stored once. */
-static hl_status make_doc(struct job *j, const struct hl_api_job_launch *launch,
-                          const struct hl_api_controller_submit_job_params *p)
-{
-    json_t *spec = hl_job_to_json(&j->spec);
-    json_t *how = hl_api_to_json(&hl_api_job_launch_type, launch);
-    j->doc = json_pack("{s:s s:s s:s s:o s:o}", "yaml", p->yaml, "source", p->source, "key",
-                       p->idempotency_key, "spec", spec, "launch", how);
-    return j->doc != NULL
-               ? HL_OK
-               : hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
 }
 
 /* The job is taken over on HL_OK. A gang that no state of the cluster could hold is refused. */
@@ -201,7 +187,12 @@ static hl_status request_submit(struct hl_controller *c, struct hl_rpc_call *cal
     struct hl_api_job_launch launch = launch_of(c, &j->spec, p->file, arena);
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
-    HL_TRY(make_doc(j, &launch, p));
+    const struct hl_api_job_doc doc = {.yaml = p->yaml,
+                                       .source = p->source,
+                                       .key = p->idempotency_key,
+                                       .launch = launch,
+                                       .gang = ""};
+    HL_TRY(hl_api_copy(&hl_api_job_doc_type, &doc, &j->doc_arena, &j->doc));
     return job_submit(c, j, call, reply_id);
 }
 
@@ -236,10 +227,10 @@ static void job_view_init(struct job_view *view, const struct job *j)
     *view = (struct job_view){.run = &j->run, .events = j->events};
     if (job_is_saved(j) || j->unsaved)
         return;
-    if (hl_jobrun_from_json(json_object_get(j->saved, "run"), &view->copy) != HL_OK)
+    if (hl_jobrun_from_json(j->saved.run, &view->copy) != HL_OK)
         return; /* out of memory: rather what it is now than nothing */
     view->run = &view->copy;
-    view->events = json_object_get(j->saved, "events");
+    view->events = j->saved.events;
 }
 
 static void job_view_fini(struct job_view *view)
@@ -299,7 +290,7 @@ void method_list_jobs(void *arg, struct hl_rpc_call *call,
     (void)p;
     for (struct job *j = c->jobs->table; j != NULL && r.jobs.items != NULL; j = j->hh.next) {
         struct job_view view;
-        if (j->saved == NULL)
+        if (j->saved.run == NULL)
             continue;
         job_view_init(&view, j);
         r.jobs.items[r.jobs.count++] = job_info(j, view.run, arena);
@@ -318,21 +309,6 @@ containers_of(const struct job *j, const struct hl_jobrun *run, struct hl_arena 
     return list;
 }
 
-static struct hl_api_job_event_list events_of(const json_t *events, struct hl_arena *arena)
-{
-    struct hl_api_job_event_list list = {
-        .items = hl_arena_array(arena, json_array_size(events), sizeof(*list.items))};
-    size_t i;
-    const json_t *event;
-    json_array_foreach (list.items != NULL ? events : NULL, i, event)
-        list.items[list.count++] =
-            (struct hl_api_job_event){.time_ms = hl_json_int(event, "timeMs", 0),
-                                      .attempt = (int32_t)hl_json_int(event, "attempt", 0),
-                                      .kind = hl_json_str(event, "kind", ""),
-                                      .text = hl_json_str(event, "text", "")};
-    return list;
-}
-
 void method_get_job(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_controller_get_job_params *p)
 {
@@ -340,10 +316,6 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
     struct hl_arena *arena = hl_rpc_call_arena(call);
     struct job *j = NULL;
     hl_status st = job_find(c, p->id, &j);
-    struct hl_api_job_launch launch = {0};
-    const json_t *stored = st == HL_OK ? json_object_get(j->doc, "launch") : NULL;
-    if (stored != NULL)
-        st = hl_api_from_json(&hl_api_job_launch_type, stored, arena, &launch);
     if (st != HL_OK) {
         reject(call, st);
         return;
@@ -351,13 +323,16 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
     struct job_view view;
     job_view_init(&view, j);
     struct hl_api_controller_get_job_results r = {.job = job_info(j, view.run, arena)};
-    r.job.yaml = hl_json_str(j->doc, "yaml", "");
-    r.job.launch = launch;
-    r.job.events = events_of(view.events, arena);
+    r.job.yaml = j->doc.yaml;
+    r.job.launch = j->doc.launch;
     r.job.containers = containers_of(j, view.run, arena);
     if (view.run->plan != NULL)
         r.job.plan = hl_plan_info(view.run->plan, arena);
-    hl_reply_controller_get_job(call, &r);
+    st = job_events_list(view.events, arena, &r.job.events);
+    if (st == HL_OK)
+        hl_reply_controller_get_job(call, &r);
+    else
+        reject(call, st);
     job_view_fini(&view);
 }
 

@@ -76,8 +76,10 @@ static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *lis
         return hl_fail(HL_ENOMEM, "out of memory for a list of jobs");
     l->c = c;
     l->count = n;
-    hl_status st =
-        hl_records_add(&records, json_pack("{s:I}", "last", (json_int_t)c->jobs->seq), "seq/job");
+    hl_status st = hl_records_add(
+        &records,
+        hl_api_to_json(&hl_api_job_number_type, &(struct hl_api_job_number){c->jobs->seq}),
+        "seq/job");
     for (size_t i = 0; i < n && st == HL_OK; i++) {
         const struct job *j = list[i].item;
         memcpy(l->ids[i], j->id, sizeof(l->ids[i]));

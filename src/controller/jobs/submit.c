@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "controller/jobs/jobs_private.h"
-#include "core/json.h"
 
 #define SEQ_GAP 1000 /* job numbers left out when nobody knows the last one */
 
@@ -17,10 +16,11 @@ hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call 
     j->seq = seq;
     j->load_version = -1;
     snprintf(j->id, sizeof(j->id), "%s-%" PRId64, j->spec.name, seq);
-    json_object_set_new(j->doc, "seq", json_integer((json_int_t)seq));
+    j->doc.seq = seq;
     j->events = json_array();
     int64_t start_ms = j->executor->has_deadlines ? 0 : c->opts.start_timeout_ms;
     HL_TRY(j->executor->admit(j));
+    HL_TRY(job_doc_make(j));
     struct hl_jobrun_opts opts = {
         .id = j->id,
         .max_restarts = j->spec.restarts,
@@ -50,21 +50,11 @@ static hl_status find_executor(struct job *j)
 
 static hl_status job_restore(struct job *j, const json_t *value)
 {
-    j->doc = json_incref(json_object_get(value, "doc"));
-    j->saved = json_incref((json_t *)value);
-    j->events = json_copy(json_object_get(value, "events"));
-    j->load_version = hl_json_int(value, "loadVersion", -1);
-    j->seq = hl_json_int(j->doc, "seq", 0);
-    if (!json_is_object(j->doc) || !json_is_array(j->events))
-        return hl_fail(HL_ECORRUPT, "job record without doc or events");
+    HL_TRY(job_record_read(j, value));
     HL_TRY(find_executor(j));
-    HL_TRY(hl_job_parse(json_object_get(j->doc, "spec"), NULL, &j->spec));
-    HL_TRY(hl_jobrun_from_json(json_object_get(value, "run"), &j->run));
     memcpy(j->id, j->run.id, sizeof(j->id));
     int64_t now = controller_steady_ms(j->controller); /* the wall clock, at a start */
     j->ended_steady_ms = j->run.finished_ms < now ? j->run.finished_ms : now;
-    j->port = (int)hl_json_int(value, "port", 0);
-    j->port_attempt = (int)hl_json_int(value, "portAttempt", j->run.attempt);
     j->starting = calloc((size_t)j->run.container_count + 1, 1);
     return rank_tables_reset(j, j->run.container_count);
 }
@@ -88,7 +78,10 @@ hl_status jobs_load(struct hl_controller *c, const json_t *value)
 
 hl_status jobs_load_seq(struct hl_controller *c, const json_t *value)
 {
-    c->jobs->seq = hl_json_int(value, "last", 0);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_job_number number;
+    HL_TRY(hl_api_from_json(&hl_api_job_number_type, value, &arena, &number));
+    c->jobs->seq = number.last;
     return HL_OK;
 }
 

@@ -25,10 +25,11 @@ void job_free(struct job *j)
     hl_job_fini(&j->spec);
     hl_jobrun_fini(&j->run);
     hl_job_actions_fini(&j->actions);
-    json_decref(j->doc);
+    hl_arena_fini(&j->doc_arena);
+    json_decref(j->doc_json);
     json_decref(j->events);
-    json_decref(j->saved);
-    json_decref(j->saving);
+    job_record_fini(&j->saved);
+    job_record_fini(&j->saving);
     free(j->starting);
     free(j->told);
     free(j->table);
@@ -91,7 +92,7 @@ static hl_status find_by_name(struct hl_controller *c, const char *name, struct 
     size_t at = 0;
     int count = 0;
     for (struct job *k = c->jobs->table; k != NULL; k = k->hh.next) {
-        if (k->saved == NULL || strcmp(k->spec.name, name) != 0)
+        if (k->saved.run == NULL || strcmp(k->spec.name, name) != 0)
             continue;
         newest = k;
         if (hl_job_state_ended(k->run.state))
@@ -113,7 +114,7 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
 {
     struct job *j;
     j = job_by_id(c, id);
-    if (j != NULL && j->saved == NULL)
+    if (j != NULL && j->saved.run == NULL)
         j = NULL; /* nobody has been told of it yet */
     if (j == NULL)
         HL_TRY(find_by_name(c, id, &j));

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "controller/kube/gangs_private.h"
-#include "core/json.h"
 
 static hl_status gang_create(struct job *j, const char *id)
 {
@@ -19,14 +18,13 @@ static hl_status gang_create(struct job *j, const char *id)
 static hl_status kube_admit(struct job *j)
 {
     HL_TRY(gang_create(j, hl_id_format(hl_id_random()).s));
-    json_object_set_new(j->doc, "gang", json_string(j->gang->id));
+    j->doc.gang = j->gang->id;
     return HL_OK;
 }
 
 static hl_status kube_restore(struct job *j)
 {
-    const char *id = hl_json_str(j->doc, "gang", "");
-    return id[0] != '\0' ? gang_create(j, id) : HL_ENOENT;
+    return j->doc.gang[0] != '\0' ? gang_create(j, j->doc.gang) : HL_ENOENT;
 }
 
 static void gang_release(struct job *j)
