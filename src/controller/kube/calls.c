@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
-#include "core/json.h"
+#include "controller/kube/objects_private.h"
 #include "ranktable/plan.h"
 
 #define BACKOFF_MS  200
@@ -21,6 +21,12 @@
 struct call;
 typedef hl_status (*call_fn)(struct call *k);
 
+/* A rank whose output is fetched. */
+struct log_source {
+    int rank, local_rank;
+    char pod[HL_NODE_NAME_MAX + 1];
+};
+
 struct call {
     uv_work_t work;
     struct gangs *g;
@@ -29,7 +35,8 @@ struct call {
     char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
     int attempt;
     json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
-    json_t *logs;                     /* [[rank, local rank, pod]]: kept before they go */
+    struct log_source *logs;          /* kept before they go */
+    size_t log_count;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
 };
@@ -83,15 +90,18 @@ static hl_status make_map(struct call *k, const char *name, const json_t *doc)
  */
 static hl_status run_make(struct call *k)
 {
-    json_t *job = NULL;
+    json_t *job = NULL, *owner = NULL;
+    const char *uid;
     HL_TRY(make_map(k, k->map, k->map_doc));
     HL_TRY(make_map(k, k->name, k->vars_doc));
     HL_TRY(make_one(k, JOBS, "jobs", k->name, k->doc, &job));
-    json_t *owner =
-        json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
-                  "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid",
-                  hl_json_str(json_object_get(job, "metadata"), "uid", ""));
-    hl_status st = call_request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
+    hl_status st = object_text(job, "metadata.uid", &uid);
+    if (st == HL_OK) {
+        owner =
+            json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
+                      "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid", uid);
+        st = call_request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
+    }
     if (st == HL_OK)
         st = call_request(k, "PATCH", CORE, "configmaps", k->name, owner, NULL);
     json_decref(owner);
@@ -106,10 +116,14 @@ static hl_status unmake_one(struct call *k, const char *base, const char *kind, 
     if (st == HL_ENOENT)
         return HL_OK;
     HL_TRY(st);
-    if (hl_volcano_attempt_of(there, k->gang) == k->attempt) {
-        json_t *how = json_pack("{s:s s:s s:s s:{s:s}}", "kind", "DeleteOptions", "apiVersion",
-                                "v1", "propagationPolicy", "Background", "preconditions", "uid",
-                                hl_json_str(json_object_get(there, "metadata"), "uid", ""));
+    const char *uid;
+    bool ours = hl_volcano_attempt_of(there, k->gang) == k->attempt;
+    if (ours)
+        st = object_text(there, "metadata.uid", &uid);
+    if (ours && st == HL_OK) {
+        json_t *how =
+            json_pack("{s:s s:s s:s s:{s:s}}", "kind", "DeleteOptions", "apiVersion", "v1",
+                      "propagationPolicy", "Background", "preconditions", "uid", uid);
         st = call_request(k, "DELETE", base, kind, name, how, NULL);
         json_decref(how);
     }
@@ -120,15 +134,13 @@ static hl_status unmake_one(struct call *k, const char *base, const char *kind, 
 /* What can't be had is let go: a node that is dead must not keep its gang. */
 static hl_status run_logs(struct call *k)
 {
-    size_t i;
-    json_t *log;
     uint64_t until = hl_now_ns() + LOGS_NS;
-    json_array_foreach (k->logs, i, log) {
+    for (size_t i = 0; i < k->log_count; i++) {
         struct gang_log one = {.job = k->job,
-                               .pod = json_string_value(json_array_get(log, 2)),
+                               .pod = k->logs[i].pod,
                                .attempt = k->attempt,
-                               .rank = (int)json_integer_value(json_array_get(log, 0)),
-                               .local_rank = (int)json_integer_value(json_array_get(log, 1))};
+                               .rank = k->logs[i].rank,
+                               .local_rank = k->logs[i].local_rank};
         if (hl_now_ns() > until)
             break;
         if (gang_log_fetch(k->g, &one) != HL_OK)
@@ -167,7 +179,7 @@ static void call_free(struct call *k)
     json_decref(k->doc);
     json_decref(k->map_doc);
     json_decref(k->vars_doc);
-    json_decref(k->logs);
+    free(k->logs);
     free(k);
 }
 
@@ -292,21 +304,24 @@ void gang_make(struct job *j)
     call_free(k);
 }
 
-/* Pods of the attempt; the next one may be placed already. */
-static json_t *logs_of(const struct job *j, int attempt)
+/* Ranks in the pods of the attempt; the next one may be placed already. */
+static void find_logs(const struct job *j, int attempt, struct call *k)
 {
     struct hl_plan *made = NULL;
     const struct hl_plan *plan = gangs_plan_of(j, attempt, &made);
-    json_t *list = json_array();
-    for (int i = 0; plan != NULL && i < plan->container_count; i++) {
+    k->logs = calloc(LOGS_MAX, sizeof(*k->logs));
+    for (int i = 0; plan != NULL && k->logs != NULL && i < plan->container_count; i++) {
         const struct hl_plan_container *c = &plan->containers[i];
         if (json_object_get(j->controller->gangs->pods, c->node) == NULL)
             continue;
-        for (int r = 0; r < c->rank_count && json_array_size(list) < LOGS_MAX; r++)
-            json_array_append_new(list, json_pack("[i i s]", c->ranks[r].rank, r, c->node));
+        for (int r = 0; r < c->rank_count && k->log_count < LOGS_MAX; r++) {
+            struct log_source *log = &k->logs[k->log_count++];
+            log->rank = c->ranks[r].rank;
+            log->local_rank = r;
+            snprintf(log->pod, sizeof(log->pod), "%s", c->node);
+        }
     }
     hl_plan_free(made);
-    return list;
 }
 
 void gang_unmake(struct job *j, int attempt)
@@ -314,7 +329,7 @@ void gang_unmake(struct job *j, int attempt)
     struct call *k = call_new(j, attempt, run_unmake);
     if (k == NULL)
         return;
-    k->logs = logs_of(j, attempt);
+    find_logs(j, attempt, k);
     call_send(j, k);
 }
 
@@ -333,6 +348,6 @@ void gang_keep_logs(struct job *j)
     if (k == NULL)
         return;
     j->gang->kept = j->run.attempt;
-    k->logs = logs_of(j, j->run.attempt);
+    find_logs(j, j->run.attempt, k);
     call_send(j, k);
 }

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
-#include "core/json.h"
+#include "controller/kube/objects_private.h"
 #include "core/plan.h"
 #include "ranktable/plan.h"
 
@@ -105,9 +105,10 @@ static void look_at_job(struct job *j)
     if (now - j->gang->trouble_ns < TROUBLE_NS)
         return;
     j->gang->trouble_ns = 0;
-    const json_t *state = json_object_get(json_object_get(job, "status"), "state");
-    snprintf(text, sizeof(text), "the Volcano Job is %s %.160s", why,
-             hl_json_str(state, "message", ""));
+    const char *message;
+    if (object_text_if_any(job, "status.state.message", &message) != HL_OK)
+        message = hl_error_text();
+    snprintf(text, sizeof(text), "the Volcano Job is %s %.160s", why, message);
     for (int i = 0; i < j->run.container_count; i++)
         if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING) {
             container_lose(j, i, text);
@@ -162,26 +163,27 @@ static int stray_containers(const struct job *j)
     return 0;
 }
 
+static hl_status server_add(struct hl_cluster *cluster, const struct job *j, int index)
+{
+    const struct hl_plan_container *c = &j->run.plan->containers[index];
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_slot slot = {
+        .gpus.items = hl_arena_array(&arena, (size_t)c->rank_count, sizeof(*slot.gpus.items))};
+    struct hl_api_node_info info = {.name = c->node, .slots = {&slot, 1}};
+    for (int k = 0; slot.gpus.items != NULL && k < c->rank_count; k++)
+        slot.gpus.items[slot.gpus.count++].id = c->ranks[k].gpu;
+    HL_TRY(object_text(gang_pod(j, index), "status.podIP", &info.host_address));
+    return hl_cluster_put(cluster, &info);
+}
+
 /* Pods are the servers of their ranks, with their own addresses. */
 static hl_status table_of(const struct job *j, char **out)
 {
     struct hl_cluster cluster = {0};
     enum hl_ranktable_format format = HL_RANKTABLE_V2;
     hl_status st = hl_ranktable_format_parse(j->spec.rank_table, &format);
-    for (int i = 0; st == HL_OK && i < j->run.container_count; i++) {
-        const struct hl_plan_container *c = &j->run.plan->containers[i];
-        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-        struct hl_api_slot slot = {.gpus = {.items = hl_arena_array(&arena, (size_t)c->rank_count,
-                                                                    sizeof(*slot.gpus.items))}};
-        for (int k = 0; slot.gpus.items != NULL && k < c->rank_count; k++)
-            slot.gpus.items[slot.gpus.count++].id = c->ranks[k].gpu;
-        st = hl_cluster_put(
-            &cluster,
-            &(struct hl_api_node_info){
-                .name = c->node,
-                .host_address = hl_json_str(json_object_get(gang_pod(j, i), "status"), "podIP", ""),
-                .slots = {&slot, 1}});
-    }
+    for (int i = 0; st == HL_OK && i < j->run.container_count; i++)
+        st = server_add(&cluster, j, i);
     if (st == HL_OK)
         st = hl_ranktable_plan_text(j->run.plan, &cluster, j->id, format, out);
     hl_cluster_fini(&cluster);

@@ -7,12 +7,16 @@
 
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
-#include "core/json.h"
+#include "controller/kube/objects_private.h"
 #include "os/file.h"
 
+/* NULL: it has none, which is logged. */
 static const char *name_of(const json_t *object)
 {
-    return hl_json_str(json_object_get(object, "metadata"), "name", "");
+    const char *name = NULL;
+    if (object_text(object, "metadata.name", &name) != HL_OK)
+        hl_error("Kubernetes: an object is left out error=\"%s\"", hl_error_text());
+    return name;
 }
 
 static void look_at_stale(void *arg)
@@ -46,12 +50,14 @@ static bool take_page(json_t **now, json_t **next, const json_t *objects, unsign
 {
     json_t *o;
     size_t i;
+    const char *name;
     if ((page & HL_KUBE_FIRST) != 0 || *next == NULL) {
         json_decref(*next);
         *next = json_object();
     }
     json_array_foreach (objects, i, o)
-        json_object_set(*next, name_of(o), o);
+        if ((name = name_of(o)) != NULL)
+            json_object_set(*next, name, o);
     if ((page & HL_KUBE_LAST) == 0)
         return false;
     json_decref(*now);
@@ -75,10 +81,13 @@ static void on_pods(void *arg, const json_t *objects, unsigned page)
 
 static void on_change(struct gangs *g, json_t *all, enum hl_kube_event type, json_t *object)
 {
+    const char *name = name_of(object);
+    if (name == NULL)
+        return;
     if (type == HL_KUBE_DELETED)
-        json_object_del(all, name_of(object));
+        json_object_del(all, name);
     else
-        json_object_set(all, name_of(object), object);
+        json_object_set(all, name, object);
     look_at_owner(g, object);
 }
 
