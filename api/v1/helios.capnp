@@ -904,3 +904,27 @@ struct MemoryTrace {       # helios mem trace
   policy @0 :Text; mode @1 :Text; iteration @2 :UInt64; capacity @3 :UInt64;
   moments @4 :List(MemoryMoment);
 }
+
+# ---- Records of the Controller's store, as JSON. Members are added, never renamed: a record of an older release stays
+# readable, and a member that it lacks has the value said here. ----
+# job/ID has this, and beside it `run` (core/jobstate.h) and `doc`.
+struct JobRecord {
+  events @0 :List(JobEvent);     # the newest
+  loadVersion @1 :Int64 = -1;    # the version that this attempt's ranks load; -1 = none
+  port @2 :Int32;                # MASTER_PORT; 0 = chosen blindly
+  portAttempt @3 :Int32 = -1;    # and of which attempt; -1 = of the last one
+}
+# What is stored once of a job: `doc` has this, and beside it `spec` (core/job.h).
+struct JobDoc {
+  yaml @0 :Text;
+  source @1 :Text;
+  key @2 :Text;                  # idempotencyKey of the submission; "" = none
+  launch @3 :JobLaunch;
+  seq @4 :Int64;                 # the number in its id
+  gang @5 :Text;                 # label of its objects in Kubernetes; "" = Agents run it
+}
+# node/NAME is NodeInfo, and of a lost node this beside it.
+struct NodeAbsence { lostMs @0 :Int64; seenMs @1 :Int64; }
+struct JobNumber { last @0 :Int64 $required; }                # seq/job
+struct ClusterId { id @0 :Text $required; }                   # cluster/id
+struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision

@@ -12,7 +12,6 @@
 
 #include "base/log.h"
 #include "controller/core.h"
-#include "core/json.h"
 #include "store/store.h"
 
 #define RECOVER                                                                                    \
@@ -27,23 +26,33 @@ struct question {
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
+static json_t *id_record(struct hl_id cluster)
+{
+    const struct hl_id_text text = hl_id_format(cluster);
+    return hl_api_to_json(&hl_api_cluster_id_type, &(struct hl_api_cluster_id){text.s});
+}
+
+static json_t *revision_record(uint64_t revision)
+{
+    return hl_api_to_json(&hl_api_catalog_revision_type,
+                          &(struct hl_api_catalog_revision){revision});
+}
+
 hl_status claim_add_id(struct hl_records *records, struct hl_id cluster)
 {
-    return hl_records_add(records, json_pack("{s:s}", "id", hl_id_format(cluster).s), "%s",
-                          HL_CLAIM_ID_KEY);
+    return hl_records_add(records, id_record(cluster), "%s", HL_CLAIM_ID_KEY);
 }
 
 hl_status claim_add_revision(struct hl_records *records, uint64_t revision)
 {
-    return hl_records_add(records, json_pack("{s:I}", "revision", (json_int_t)revision), "%s",
-                          HL_CLAIM_REVISION_KEY);
+    return hl_records_add(records, revision_record(revision), "%s", HL_CLAIM_REVISION_KEY);
 }
 
 static hl_status cluster_make(struct hl_controller *c)
 {
     struct hl_id id = hl_id_random();
-    json_t *id_value = json_pack("{s:s}", "id", hl_id_format(id).s);
-    json_t *revision = json_pack("{s:i}", "revision", 1);
+    json_t *id_value = id_record(id);
+    json_t *revision = revision_record(1);
     const struct hl_store_op ops[] = {{HL_STORE_PUT, HL_CLAIM_ID_KEY, id_value},
                                       {HL_STORE_PUT, HL_CLAIM_REVISION_KEY, revision}};
     hl_status st = id_value == NULL || revision == NULL
@@ -58,33 +67,44 @@ static hl_status cluster_make(struct hl_controller *c)
     return HL_OK;
 }
 
-static hl_status read_number(struct hl_controller *c, uint64_t *out)
+/* The record of that key; HL_ECORRUPT names what is wrong with it. */
+static hl_status read_record(struct hl_controller *c, const char *key,
+                             const struct hl_api_type *type, struct hl_arena *arena, void *out)
 {
     json_t *value;
-    HL_TRY(hl_store_get(c->store, HL_CLAIM_REVISION_KEY, &value));
-    json_int_t number = hl_json_int(value, "revision", 0);
+    HL_TRY(hl_store_get(c->store, key, &value));
+    hl_status st = hl_api_from_json(type, value, arena, out);
     json_decref(value);
-    if (number <= 0)
-        return hl_fail(HL_ECORRUPT, "the record " HL_CLAIM_REVISION_KEY " has no revision");
-    *out = (uint64_t)number;
+    if (st == HL_EINVAL)
+        st = HL_ECORRUPT;
+    return st == HL_OK ? st : hl_fail_prefix(st, "the record %s: ", key);
+}
+
+static hl_status read_revision(struct hl_controller *c, uint64_t *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_catalog_revision r;
+    HL_TRY(read_record(c, HL_CLAIM_REVISION_KEY, &hl_api_catalog_revision_type, &arena, &r));
+    if (r.revision == 0)
+        return hl_fail(HL_ECORRUPT, "the record " HL_CLAIM_REVISION_KEY " has revision 0");
+    *out = r.revision;
     return HL_OK;
 }
 
 hl_status claim_load(struct hl_controller *c)
 {
-    json_t *value;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_cluster_id record;
     struct hl_id id = {0, 0};
-    hl_status st = hl_store_get(c->store, HL_CLAIM_ID_KEY, &value);
+    hl_status st = read_record(c, HL_CLAIM_ID_KEY, &hl_api_cluster_id_type, &arena, &record);
     if (st == HL_ENOENT) {
         hl_error_clear();
         HL_TRY(cluster_make(c));
     } else {
         HL_TRY(st);
-        st = hl_id_parse(hl_json_str(value, "id", ""), &id);
-        json_decref(value);
-        if (st != HL_OK || hl_id_is_none(id))
+        if (hl_id_parse(record.id, &id) != HL_OK || hl_id_is_none(id))
             return hl_fail(HL_ECORRUPT, "the record " HL_CLAIM_ID_KEY " holds no id");
-        HL_TRY(read_number(c, &c->claim.revision));
+        HL_TRY(read_revision(c, &c->claim.revision));
         c->claim.cluster = id;
     }
     c->claim.seen = c->claim.revision;
@@ -163,7 +183,7 @@ HL_PRINTF(2, 3) static void refuse(struct hl_controller *c, const char *fmt, ...
 static void refuse_other(struct hl_controller *c)
 {
     const struct claim_found *f = &c->claim.found;
-    int pool = !hl_id_is_none(f->cluster) && !hl_id_equal(f->cluster, c->claim.cluster);
+    bool pool = !hl_id_is_none(f->cluster) && !hl_id_equal(f->cluster, c->claim.cluster);
     if (!pool && f->archive_damaged)
         refuse(c, "the archive's helios-cluster.json is damaged, so it may be another "
                   "cluster's; " RECOVER);
@@ -179,7 +199,7 @@ static void refuse_newer(struct hl_controller *c)
 {
     const struct claim *cl = &c->claim;
     const struct claim_found *f = &cl->found;
-    int pool = f->revision > cl->seen;
+    bool pool = f->revision > cl->seen;
     refuse(c,
            "the %s has heard of revision %" PRIu64 " of the catalogue, this one is at %" PRIu64
            ": it is an old copy, or a second Controller runs on one; " RECOVER,
@@ -202,7 +222,7 @@ static void claim_compare(struct hl_controller *c)
     cl->known_pooled = cl->known_archived = 0;
 }
 
-static int is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
+static bool is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
 {
     return hl_id_is_none(owner) && shards > 0 && known == 0;
 }
@@ -269,7 +289,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
         read_answer(&cl->found, r);
         claim_judge(c);
     }
-    int told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
+    bool told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
     if (told && q->revision > cl->seen)
         cl->seen = q->revision;
     if (cl->answered != NULL)
@@ -338,7 +358,7 @@ void claim_compared(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;
     const struct claim_found *f = &cl->found;
-    int pool = is_strange(f->cluster, f->shards, cl->known_pooled);
+    bool pool = is_strange(f->cluster, f->shards, cl->known_pooled);
     cl->comparing = false;
     if (pool || is_strange(f->archive_cluster, f->archived, cl->known_archived))
         refuse(c,

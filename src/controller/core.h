@@ -46,14 +46,11 @@ struct hl_controller {
     void (*clocks_shifted)(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms);
     struct claim claim;
     bool slots_changed; /* or versions: pending jobs may try again */
-    bool forgetting_jobs;
     struct nodes *nodes;
     struct copies *copies;
     struct models *models;
-    struct job *jobs;
-    int64_t job_seq;
-    const struct job_executor *executor; /* of jobs that are submitted now */
-    struct gangs *gangs;                 /* kube_executor's; NULL = no Kubernetes */
+    struct jobs *jobs;
+    struct gangs *gangs; /* kube_executor's; NULL = no Kubernetes */
     struct service *service;
 };
 

@@ -1,15 +1,15 @@
-#include "controller/jobs/agent_logs.h"
-
+/* The output of ranks that Agents ran: which node has it. HL_EUNAVAIL: the node that has the log
+ * may come back; HL_ENOENT: no node has it. */
 #include <stdio.h>
 
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 
 /* A question that an Agent is to answer, in the memory of its call. */
 struct log_call {
     struct hl_rpc_call *call;
     struct hl_api_controller_read_log_results about;
-    int unstarted; /* the container may never have been made there: then nothing was written */
-    int over;      /* and nothing will be */
+    bool unstarted; /* the container may never have been made there: then nothing was written */
+    bool over;      /* and nothing will be */
 };
 
 static bool has_rank(const struct hl_api_container_status *status, int rank)

@@ -5,8 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "controller/controller_private.h"
-#include "controller/jobs/agent_logs.h"
+#include "controller/jobs/jobs_private.h"
 #include "core/jobnodes.h"
 
 #define FORGETS_MAX 64 /* calls to a node's Agent in one go */
@@ -60,7 +59,7 @@ static void on_started(void *arg, hl_status st, const char *text,
         free(k);
         return;
     }
-    HASH_FIND_STR(k->c->jobs, k->job, j);
+    j = job_by_id(k->c, k->job);
     if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
         j->starting[k->index] = 0;
         if (st == HL_OK) {
@@ -172,7 +171,7 @@ void jobs_containers(struct hl_controller *c, struct node *n,
         bool named =
             hl_container_id_parse(status->id, job_id, sizeof(job_id), &attempt, &index) == HL_OK;
         if (named)
-            HASH_FIND_STR(c->jobs, job_id, j);
+            j = job_by_id(c, job_id);
         if (j == NULL && named && job_is_damaged(c, job_id))
             continue;
         if (hl_container_is_stray(j != NULL ? &j->run : NULL, attempt, status->state))
@@ -181,7 +180,7 @@ void jobs_containers(struct hl_controller *c, struct node *n,
             container_event(j, n->name, attempt, index, status);
     }
     struct job *j, *next;
-    HASH_ITER (hh, c->jobs, j, next) {
+    HASH_ITER (hh, c->jobs->table, j, next) {
         if (!hl_job_state_ended(j->run.state))
             find_absent(j, n, containers);
     }
@@ -199,7 +198,7 @@ static int64_t patience_ms(const struct job *j, const char *node)
 void jobs_node_silent(struct hl_controller *c, struct node *n)
 {
     struct job *j, *next;
-    HASH_ITER (hh, c->jobs, j, next) {
+    HASH_ITER (hh, c->jobs->table, j, next) {
         char text[96], limit[32];
         if (hl_job_state_ended(j->run.state) || j->executor != &agents_executor)
             continue;
@@ -213,7 +212,7 @@ void jobs_node_silent(struct hl_controller *c, struct node *n)
 void jobs_node_back(struct hl_controller *c, struct node *n)
 {
     struct job *j, *next;
-    HASH_ITER (hh, c->jobs, j, next) {
+    HASH_ITER (hh, c->jobs->table, j, next) {
         if (!hl_job_state_ended(j->run.state) && j->executor == &agents_executor)
             job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NODE_BACK, .node = n->name});
     }
@@ -230,7 +229,7 @@ static bool may_run(const struct job *j, const struct node *n)
 
 bool jobs_need_node(const struct hl_controller *c, const struct node *n)
 {
-    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    for (const struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         if (!hl_job_state_ended(j->run.state) && may_run(j, n))
             return true;
     return false;
@@ -339,7 +338,7 @@ void purge_orphans(struct hl_controller *c, struct node *n,
         if (!hl_container_is_stale(containers->items[i].finished_ms, now, keep_ms) ||
             hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
             continue;
-        HASH_FIND_STR(c->jobs, job, j);
+        j = job_by_id(c, job);
         if (j == NULL && !job_is_damaged(c, job) && sent++ < FORGETS_MAX)
             forget_container(c, n, id);
     }
@@ -347,15 +346,16 @@ void purge_orphans(struct hl_controller *c, struct node *n,
 
 /* ---- the executor ---------------------------------------------------------------------------- */
 
-static void agents_admit(struct job *j)
+static hl_status agents_admit(struct job *j)
 {
     (void)j;
+    return HL_OK;
 }
 
-static bool agents_restore(struct job *j)
+static hl_status agents_restore(struct job *j)
 {
     (void)j;
-    return true; /* asked last */
+    return HL_OK; /* asked last */
 }
 
 static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec, const char *id,

@@ -1,5 +1,5 @@
 /* What a container of the attempt that is placed is started with. */
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 #include "ranktable/plan.h"
 
 struct hl_api_container_spec job_container_spec(const struct job *j, int index,

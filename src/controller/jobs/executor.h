@@ -14,12 +14,60 @@
 #ifndef HL_CONTROLLER_JOBS_EXECUTOR_H
 #define HL_CONTROLLER_JOBS_EXECUTOR_H
 
+#include <jansson.h>
+#include <stdbool.h>
+#include <uthash.h>
+
 #include "api/types.h"
+#include "core/job.h"
 #include "core/jobstate.h"
 
+struct gang;
 struct hl_controller;
 struct hl_rpc_call;
-struct job;
+struct job_waiter;
+
+/* What changes in the record of a job; run NULL: none. */
+struct job_record {
+    json_t *run;    /* core/jobstate.h */
+    json_t *events; /* List(JobEvent) */
+};
+
+/* A job: what was asked, and how far it is. */
+struct job {
+    char id[HL_JOB_ID_MAX + 1];
+    struct hl_job spec;
+    struct hl_jobrun run;
+    struct hl_api_job_doc doc; /* what is stored once, beside the spec */
+    struct hl_arena doc_arena;
+    json_t *doc_json;        /* both, as stored */
+    json_t *events;          /* List(JobEvent), the newest JOB_EVENTS_MAX */
+    struct job_record saved; /* as last written to the store; none = never, the job is unknown */
+    int64_t seq;
+    int port, port_attempt; /* MASTER_PORT, and of which attempt; 0 = chosen blindly */
+    int port_skip;
+    bool port_asked;
+    uint64_t read_ns;              /* when a log of it was last asked for; 0 = not yet */
+    int64_t load_version;          /* the version this attempt's ranks load; -1 = none */
+    bool unsaved;                  /* the store refused the last change: actions wait */
+    struct job_record saving;      /* is being written, and its actions wait; else none */
+    bool keep;                     /* more than the run has changed */
+    bool behind;                   /* it changed after `saving` was made */
+    bool resume;                   /* actions were dropped: hl_jobrun_resume says them again */
+    bool forgetting;               /* its record is being deleted */
+    int64_t ended_steady_ms;       /* for its age; 0 = no round has seen the end yet */
+    struct job_waiter *waiters;    /* calls that are answered once `saving` is durable */
+    bool held, stepped;            /* job_events_hold; events came since */
+    struct hl_job_actions actions; /* of these */
+    bool marked;                   /* the planner sees its slots as held */
+    unsigned char *starting;       /* per container: a start call is under way */
+    unsigned char *told;           /* per container: jobs/rank_tables.c */
+    const struct job_executor *executor;
+    struct gang *gang; /* what kube_executor remembers of it; NULL: it is not its job */
+    char *table;       /* rank table of this attempt; NULL = not made yet, "" = can't be */
+    struct hl_controller *controller;
+    UT_hash_handle hh;
+};
 
 /* Which part of whose output is asked for. */
 struct log_ask {
@@ -37,10 +85,11 @@ struct job_executor {
     bool has_deadlines;
     /* Ranks have the directories and the PATH of an image, not those of the submitter. */
     bool has_image;
-    /* A job is being submitted: what it is known by is written into j->doc. */
-    void (*admit)(struct job *j);
-    /* True: the stored job is one that this executor has admitted. */
-    bool (*restore)(struct job *j);
+    /* A job is being submitted: what it is known by is written into j->doc; its texts live as long
+     * as the job. */
+    hl_status (*admit)(struct job *j) HL_CHECK;
+    /* HL_ENOENT: another executor has admitted the stored job. */
+    hl_status (*restore)(struct job *j) HL_CHECK;
     /* Where the job would run now. HL_EINVAL: it can't be run here at all. */
     hl_status (*plan)(struct hl_controller *c, const struct hl_job *spec, const char *id,
                       int attempt, struct hl_plan **out) HL_CHECK;
@@ -63,9 +112,23 @@ struct job_executor {
     bool (*needs)(const struct job *j);
     /* The job is forgotten: what was kept for it goes, too. */
     void (*forget)(const struct job *j);
+    /* The job leaves memory: what admit or restore made is freed. NULL: they make nothing. */
+    void (*release)(struct job *j);
 };
 
-extern const struct job_executor agents_executor;
-extern const struct job_executor kube_executor;
+/* An event of the job: it changes at once, and is carried out when its record is durable. */
+void job_event(struct job *j, struct hl_job_event *ev);
+/* The events from here to `go` are written at once, and only then carried out. */
+void job_events_hold(struct job *j);
+void job_events_go(struct job *j);
+/* What the store has is what the job is: actions may be carried out. */
+bool job_is_saved(const struct job *j);
+/* Borrowed, NULL when unknown. */
+struct job *job_by_id(const struct hl_controller *c, const char *id);
+/* For loops: the first, then j->hh.next. NULL: there is none. */
+struct job *jobs_first(const struct hl_controller *c);
+/* Of a container of the attempt that is placed; it borrows from the job. */
+struct hl_api_container_spec job_container_spec(const struct job *j, int index,
+                                                struct hl_arena *arena);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 
 #define JOB_EVENTS_MAX 200
 
@@ -25,7 +25,7 @@ struct job_write {
 
 bool job_is_saved(const struct job *j)
 {
-    return j->saved != NULL && j->saving == NULL && !j->unsaved && !j->behind;
+    return j->saved.run != NULL && j->saving.run == NULL && !j->unsaved && !j->behind;
 }
 
 /* ---- calls that wait ------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply)
 
 void jobs_stop(struct hl_controller *c)
 {
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    for (struct job *j = c->jobs != NULL ? c->jobs->table : NULL; j != NULL; j = j->hh.next)
         waiters_end(j, HL_ECANCELED, "the Controller was stopped");
 }
 
@@ -113,11 +113,11 @@ static void job_place(struct job *j)
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
     hl_plan_mark(plan, nodes_cluster(c), 1);
-    j->marked = 1;
+    j->marked = true;
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
     if (j->run.plan != plan) { /* refused: not taken over */
         hl_plan_mark(plan, nodes_cluster(c), 0);
-        j->marked = 0;
+        j->marked = false;
         hl_plan_free(plan);
     }
 }
@@ -125,11 +125,11 @@ static void job_place(struct job *j)
 /* What ended attempts held: their slots, and the versions they did not complete. */
 static void job_release(struct job *j)
 {
-    int ended = hl_job_state_ended(j->run.state);
+    bool ended = hl_job_state_ended(j->run.state);
     if (j->marked) {
         hl_plan_mark(j->run.plan, nodes_cluster(j->controller), 0);
-        j->marked = 0;
-        j->controller->slots_changed = 1;
+        j->marked = false;
+        j->controller->slots_changed = true;
     }
     drop_open_versions(j->controller, j->id, ended ? INT_MAX : j->run.attempt);
 }
@@ -163,15 +163,6 @@ void job_resume(struct job *j)
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-/* What the job is now; NULL when out of memory. */
-static json_t *job_record(const struct job *j)
-{
-    json_t *run = hl_jobrun_to_json(&j->run), *events = json_copy(j->events);
-    return json_pack("{s:O s:o s:o s:I s:i s:i}", "doc", j->doc, "run", run, "events", events,
-                     "loadVersion", (json_int_t)j->load_version, "port", j->port, "portAttempt",
-                     j->port_attempt);
-}
-
 /* The store has what the job is. */
 static void job_saved(struct job *j)
 {
@@ -196,12 +187,12 @@ static void job_not_saved(struct job *j, hl_status st, const char *text)
     snprintf(why, sizeof(why), "%s", text);
     hl_job_actions_fini(&j->actions);
     j->actions = (struct hl_job_actions){0};
-    j->unsaved = 1;
+    j->unsaved = true;
     j->behind = false;
     waiters_end(j, st, why);
-    if (j->saved == NULL) { /* the submission was refused: the job never was */
+    if (j->saved.run == NULL) { /* the submission was refused: the job never was */
         hl_warn("job not accepted, its record can't be written job=%s error=\"%s\"", j->id, why);
-        HASH_DEL(j->controller->jobs, j);
+        HASH_DEL(j->controller->jobs->table, j);
         job_free(j);
         return;
     }
@@ -217,26 +208,26 @@ static void on_job_written(void *arg, hl_status st, const char *text)
     free(arg);
     if (controller_stopped(w.c))
         return;
-    HASH_FIND_STR(w.c->jobs, w.id, j);
+    HASH_FIND_STR(w.c->jobs->table, w.id, j);
     if (j == NULL)
         return;
-    json_t *written = j->saving;
-    j->saving = NULL;
+    struct job_record written = j->saving;
+    j->saving = (struct job_record){NULL, NULL};
     if (st != HL_OK) {
-        json_decref(written);
+        job_record_fini(&written);
         job_not_saved(j, st, text);
         return;
     }
-    json_decref(j->saved);
+    job_record_fini(&j->saved);
     j->saved = written;
-    j->unsaved = 0;
+    j->unsaved = false;
     if (j->behind)
         job_save(j);
     else
         job_saved(j);
 }
 
-static hl_status job_write(struct job *j, json_t *record)
+static hl_status job_write(struct job *j, json_t *value)
 {
     struct hl_records records = {0};
     struct job_write *w = calloc(1, sizeof(*w));
@@ -244,7 +235,7 @@ static hl_status job_write(struct job *j, json_t *record)
     if (st == HL_OK) {
         w->c = j->controller;
         memcpy(w->id, j->id, sizeof(w->id));
-        st = hl_records_add(&records, json_incref(record), "job/%s", j->id);
+        st = hl_records_add(&records, json_incref(value), "job/%s", j->id);
     }
     if (st == HL_OK)
         st = controller_write(j->controller, &records, on_job_written, w);
@@ -257,32 +248,34 @@ static hl_status job_write(struct job *j, json_t *record)
 /* Write what changed since the last time, then carry out j->actions. */
 static void job_save(struct job *j)
 {
-    if (j->saving != NULL) {
+    if (j->saving.run != NULL) {
         j->behind = true;
         return;
     }
     j->resume |= j->behind || j->unsaved;
-    json_t *record = job_record(j);
-    if (record == NULL) { /* without a value it would delete the job's */
-        job_not_saved(j, HL_ENOMEM, "out of memory for the record of the job");
+    struct job_record now = job_record_now(j);
+    json_t *value = job_record_json(j, &now);
+    hl_status st = HL_OK;
+    bool same =
+        j->saved.run != NULL && !j->keep && !j->unsaved && json_equal(now.run, j->saved.run);
+    if (value == NULL) { /* without a value it would delete the job's */
+        st = hl_fail(HL_ENOMEM, "out of memory for the record of job %s", j->id);
+    } else {
+        j->behind = false;
+        if (!same)
+            st = job_write(j, value);
+    }
+    json_decref(value);
+    if (st == HL_OK && !same) {
+        j->saving = now;
+        j->keep = false;
         return;
     }
-    bool same = j->saved != NULL && !j->keep && !j->unsaved &&
-                json_equal(json_object_get(record, "run"), json_object_get(j->saved, "run"));
-    j->behind = false;
-    if (same) {
-        json_decref(record);
+    job_record_fini(&now);
+    if (st == HL_OK)
         job_saved(j);
-        return;
-    }
-    hl_status st = job_write(j, record);
-    if (st != HL_OK) {
-        json_decref(record);
+    else
         job_not_saved(j, st, hl_error_text());
-        return;
-    }
-    j->saving = record;
-    j->keep = false;
 }
 
 void job_keep(struct job *j)
@@ -296,9 +289,9 @@ void job_keep(struct job *j)
 
 static void record_event(struct job *j, const struct hl_job_action *a)
 {
-    json_array_append_new(j->events,
-                          json_pack("{s:I s:i s:s s:s}", "timeMs", (json_int_t)hl_wall_ms(),
-                                    "attempt", a->attempt, "kind", a->word, "text", a->text));
+    const struct hl_api_job_event event = {
+        .time_ms = hl_wall_ms(), .attempt = a->attempt, .kind = a->word, .text = a->text};
+    json_array_append_new(j->events, hl_api_to_json(&hl_api_job_event_type, &event));
     if (json_array_size(j->events) > JOB_EVENTS_MAX)
         json_array_remove(j->events, 0);
     hl_info("job %s job=%s attempt=%d text=\"%s\"", a->word, j->id, a->attempt, a->text);
@@ -315,20 +308,20 @@ void job_event(struct job *j, struct hl_job_event *ev)
     for (; at < j->actions.count; at++)
         if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
             record_event(j, &j->actions.list[at]);
-    j->stepped = 1;
+    j->stepped = true;
     if (!j->held)
         job_events_go(j);
 }
 
 void job_events_hold(struct job *j)
 {
-    j->held = 1;
+    j->held = true;
 }
 
 void job_events_go(struct job *j)
 {
     int stepped = j->stepped;
-    j->held = j->stepped = 0;
+    j->held = j->stepped = false;
     if (stepped)
         job_save(j);
 }
@@ -339,7 +332,7 @@ void job_events_go(struct job *j)
 static void job_tick(struct job *j, bool slots_changed)
 {
     bool wants_slots = slots_changed && j->run.state == HL_API_JOB_STATE_PENDING;
-    if (j->saving != NULL) {
+    if (j->saving.run != NULL) {
         j->behind |= wants_slots; /* it is placed again once the store has it */
         return;
     }
@@ -360,9 +353,9 @@ static void job_tick(struct job *j, bool slots_changed)
 void jobs_tick(struct hl_controller *c)
 {
     bool slots_changed = c->slots_changed;
-    c->slots_changed = 0;
+    c->slots_changed = false;
     struct job *j, *next;
-    HASH_ITER (hh, c->jobs, j, next) {
+    HASH_ITER (hh, c->jobs->table, j, next) {
         if (!hl_job_state_ended(j->run.state) || !job_is_saved(j))
             job_tick(j, slots_changed);
     }
@@ -370,6 +363,6 @@ void jobs_tick(struct hl_controller *c)
 
 void jobs_shift(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms)
 {
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         hl_jobrun_shift(&j->run, paused_ms, stepped_ms);
 }

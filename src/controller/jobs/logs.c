@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 
 #define LOG_BYTES 65536 /* where the question leaves it to us */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 #include "core/ports.h"
 
 #define PORT_TRIES 64 /* candidates in one question */
@@ -24,7 +24,7 @@ static int port_candidate(const struct job *j, int64_t skip)
 
 int master_port(const struct job *j)
 {
-    int known = j->port != 0 && j->port_attempt == j->run.attempt;
+    bool known = j->port != 0 && j->port_attempt == j->run.attempt;
     return known ? j->port : port_candidate(j, 0);
 }
 
@@ -44,9 +44,9 @@ static void on_port(void *arg, hl_status st, const char *text,
         free(k);
         return;
     }
-    HASH_FIND_STR(k->c->jobs, k->job, j);
+    j = job_by_id(k->c, k->job);
     if (j != NULL)
-        j->port_asked = 0;
+        j->port_asked = false;
     if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_API_JOB_STATE_STARTING) {
         if (st == HL_OK || !hl_status_retryable(st)) /* an Agent that knows no better: as ever */
             port_settle(j, st == HL_OK ? r->port : 0);
@@ -58,25 +58,25 @@ static void on_port(void *arg, hl_status st, const char *text,
     free(k);
 }
 
-int master_port_ready(struct job *j)
+bool master_port_ready(struct job *j)
 {
     struct hl_controller *c = j->controller;
     if (j->port_attempt == j->run.attempt)
-        return 1;
+        return true;
     struct node *n = j->run.plan != NULL ? node_find(c, j->run.plan->master_node) : NULL;
     struct port_call *k = j->port_asked || n == NULL ? NULL : calloc(1, sizeof(*k));
     if (k == NULL)
-        return 0; /* the next tick asks */
+        return false; /* the next tick asks */
     k->c = c;
     k->attempt = j->run.attempt;
     memcpy(k->job, j->id, sizeof(k->job));
     uint16_t ports[PORT_TRIES];
     for (int i = 0; i < PORT_TRIES; i++)
         ports[i] = (uint16_t)port_candidate(j, j->port_skip + i);
-    j->port_asked = 1;
+    j->port_asked = true;
     controller_hold(c);
     hl_call_agent_find_port_async(
         n->agent, &(struct hl_api_agent_find_port_params){.ports = {ports, PORT_TRIES}},
         c->opts.rpc_timeout_ms, c->opts.loop, on_port, k);
-    return 0;
+    return false;
 }

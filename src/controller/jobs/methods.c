@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "conf/yaml.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 
 /* The image's own command may bring the weights of a model that this cluster does not have. */
-static int loads_from_us(const struct hl_job *spec)
+static bool loads_from_us(const struct hl_job *spec)
 {
     return spec->model[0] != '\0' && spec->command_count > 0;
 }
@@ -42,8 +42,8 @@ static hl_status parse_job(const struct hl_controller *c, const struct request *
         .name = source,
         .where = hl_yaml_locate,
         .ctx = doc,
-        .executor = c->executor->kind,
-        .node_lost_min_ms = c->executor->has_deadlines ? 0 : c->opts.node_lost_ms,
+        .executor = c->jobs->executor->kind,
+        .node_lost_min_ms = c->jobs->executor->has_deadlines ? 0 : c->opts.node_lost_ms,
     };
     return hl_job_parse(hl_yaml_root(doc), &where, out);
 }
@@ -60,12 +60,12 @@ static hl_status export_all(struct hl_job *spec, const struct hl_api_key_value_l
 static hl_status add_submitter(struct hl_controller *c, const struct request *r,
                                struct hl_job *spec)
 {
-    if (c->executor->has_image && r->inherited->count > 0)
+    if (c->jobs->executor->has_image && r->inherited->count > 0)
         return hl_fail(HL_EINVAL, "--export ALL is not possible on Kubernetes, where it would "
                                   "replace PATH and HOME of the image; name the variables");
     HL_TRY(export_all(spec, r->exported, HL_JOB_VAR_EXPORT));
     HL_TRY(export_all(spec, r->inherited, HL_JOB_VAR_ALL));
-    if (c->executor->has_image)
+    if (c->jobs->executor->has_image)
         return HL_OK;
     hl_status st = hl_job_resolve(spec, r->cwd);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "job '%s': ", spec->name);
@@ -79,7 +79,7 @@ static hl_status request_examine(struct hl_controller *c, const struct request *
     HL_TRY(parse_job(c, r, spec));
     HL_TRY(check_model(c, spec));
     HL_TRY(add_submitter(c, r, spec));
-    return c->executor->plan(c, spec, spec->name, 1, out);
+    return c->jobs->executor->plan(c, spec, spec->name, 1, out);
 }
 
 static struct hl_api_plan plan_answer(struct hl_controller *c, const struct hl_job *spec,
@@ -107,7 +107,7 @@ static struct hl_api_plan plan_answer(struct hl_controller *c, const struct hl_j
 static struct hl_api_job_launch launch_of(const struct hl_controller *c, const struct hl_job *spec,
                                           const char *file, struct hl_arena *arena)
 {
-    int64_t lost_ms = c->executor->has_deadlines ? 0 : c->opts.lost_after_ms;
+    int64_t lost_ms = c->jobs->executor->has_deadlines ? 0 : c->opts.lost_after_ms;
     struct hl_api_job_launch launch = {
         .file = file,
         .command = {(const char **)spec->command, spec->command_count},
@@ -151,8 +151,8 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
 {
     if (key[0] == '\0')
         return NULL;
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (strcmp(hl_json_str(j->doc, "key", ""), key) == 0)
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
+        if (strcmp(j->doc.key, key) == 0)
             return j;
     return NULL;
 }
@@ -160,19 +160,6 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
 static void reply_id(struct hl_rpc_call *call, const struct job *j)
 {
     hl_reply_controller_submit_job(call, &(struct hl_api_controller_submit_job_results){j->id});
-}
-
-/* What is stored once. */
-static hl_status make_doc(struct job *j, const struct hl_api_job_launch *launch,
-                          const struct hl_api_controller_submit_job_params *p)
-{
-    json_t *spec = hl_job_to_json(&j->spec);
-    json_t *how = hl_api_to_json(&hl_api_job_launch_type, launch);
-    j->doc = json_pack("{s:s s:s s:s s:o s:o}", "yaml", p->yaml, "source", p->source, "key",
-                       p->idempotency_key, "spec", spec, "launch", how);
-    return j->doc != NULL
-               ? HL_OK
-               : hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
 }
 
 /* The job is taken over on HL_OK. A gang that no state of the cluster could hold is refused. */
@@ -190,7 +177,12 @@ static hl_status request_submit(struct hl_controller *c, struct hl_rpc_call *cal
     struct hl_api_job_launch launch = launch_of(c, &j->spec, p->file, arena);
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
-    HL_TRY(make_doc(j, &launch, p));
+    const struct hl_api_job_doc doc = {.yaml = p->yaml,
+                                       .source = p->source,
+                                       .key = p->idempotency_key,
+                                       .launch = launch,
+                                       .gang = ""};
+    HL_TRY(hl_api_copy(&hl_api_job_doc_type, &doc, &j->doc_arena, &j->doc));
     return job_submit(c, j, call, reply_id);
 }
 
@@ -225,10 +217,10 @@ static void job_view_init(struct job_view *view, const struct job *j)
     *view = (struct job_view){.run = &j->run, .events = j->events};
     if (job_is_saved(j) || j->unsaved)
         return;
-    if (hl_jobrun_from_json(json_object_get(j->saved, "run"), &view->copy) != HL_OK)
+    if (hl_jobrun_from_json(j->saved.run, &view->copy) != HL_OK)
         return; /* out of memory: rather what it is now than nothing */
     view->run = &view->copy;
-    view->events = json_object_get(j->saved, "events");
+    view->events = j->saved.events;
 }
 
 static void job_view_fini(struct job_view *view)
@@ -284,11 +276,11 @@ void method_list_jobs(void *arg, struct hl_rpc_call *call,
     struct hl_controller *c = controller_enter(arg);
     struct hl_arena *arena = hl_rpc_call_arena(call);
     struct hl_api_controller_list_jobs_results r = {
-        .jobs.items = hl_arena_array(arena, HASH_COUNT(c->jobs), sizeof(*r.jobs.items))};
+        .jobs.items = hl_arena_array(arena, jobs_count(c), sizeof(*r.jobs.items))};
     (void)p;
-    for (struct job *j = c->jobs; j != NULL && r.jobs.items != NULL; j = j->hh.next) {
+    for (struct job *j = c->jobs->table; j != NULL && r.jobs.items != NULL; j = j->hh.next) {
         struct job_view view;
-        if (j->saved == NULL)
+        if (j->saved.run == NULL)
             continue;
         job_view_init(&view, j);
         r.jobs.items[r.jobs.count++] = job_info(j, view.run, arena);
@@ -307,21 +299,6 @@ containers_of(const struct job *j, const struct hl_jobrun *run, struct hl_arena 
     return list;
 }
 
-static struct hl_api_job_event_list events_of(const json_t *events, struct hl_arena *arena)
-{
-    struct hl_api_job_event_list list = {
-        .items = hl_arena_array(arena, json_array_size(events), sizeof(*list.items))};
-    size_t i;
-    const json_t *event;
-    json_array_foreach (list.items != NULL ? events : NULL, i, event)
-        list.items[list.count++] =
-            (struct hl_api_job_event){.time_ms = hl_json_int(event, "timeMs", 0),
-                                      .attempt = (int32_t)hl_json_int(event, "attempt", 0),
-                                      .kind = hl_json_str(event, "kind", ""),
-                                      .text = hl_json_str(event, "text", "")};
-    return list;
-}
-
 void method_get_job(void *arg, struct hl_rpc_call *call,
                     const struct hl_api_controller_get_job_params *p)
 {
@@ -329,10 +306,6 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
     struct hl_arena *arena = hl_rpc_call_arena(call);
     struct job *j = NULL;
     hl_status st = job_find(c, p->id, &j);
-    struct hl_api_job_launch launch = {0};
-    const json_t *stored = st == HL_OK ? json_object_get(j->doc, "launch") : NULL;
-    if (stored != NULL)
-        st = hl_api_from_json(&hl_api_job_launch_type, stored, arena, &launch);
     if (st != HL_OK) {
         reject(call, st);
         return;
@@ -340,13 +313,16 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
     struct job_view view;
     job_view_init(&view, j);
     struct hl_api_controller_get_job_results r = {.job = job_info(j, view.run, arena)};
-    r.job.yaml = hl_json_str(j->doc, "yaml", "");
-    r.job.launch = launch;
-    r.job.events = events_of(view.events, arena);
+    r.job.yaml = j->doc.yaml;
+    r.job.launch = j->doc.launch;
     r.job.containers = containers_of(j, view.run, arena);
     if (view.run->plan != NULL)
         r.job.plan = hl_plan_info(view.run->plan, arena);
-    hl_reply_controller_get_job(call, &r);
+    st = job_events_list(view.events, arena, &r.job.events);
+    if (st == HL_OK)
+        hl_reply_controller_get_job(call, &r);
+    else
+        reject(call, st);
     job_view_fini(&view);
 }
 

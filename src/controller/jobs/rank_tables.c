@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 #include "ranktable/plan.h"
 
 enum { TELL, TELLING, TOLD };
@@ -53,7 +53,7 @@ static void on_told(void *arg, hl_status st, const char *text,
         free(k);
         return;
     }
-    HASH_FIND_STR(k->c->jobs, k->job, j);
+    j = job_by_id(k->c, k->job);
     if (j != NULL && j->told != NULL && j->run.attempt == k->attempt &&
         k->index < j->run.container_count && j->told[k->index] == TELLING) {
         j->told[k->index] = st == HL_OK ? TOLD : TELL; /* the next tick tries again */
@@ -94,7 +94,7 @@ void rank_tables_tell(struct job *j)
 
 void rank_tables_node(struct hl_controller *c, const char *node)
 {
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         for (int i = 0; j->told != NULL && i < j->run.container_count; i++)
             if (strcmp(j->run.containers[i].node, node) == 0)
                 j->told[i] = TELL;
@@ -113,7 +113,7 @@ void method_rank_table(void *arg, struct hl_rpc_call *call,
         format = j->spec.rank_table;
     if (st == HL_OK)
         st = hl_ranktable_format_parse(format, &parsed);
-    int complete =
+    bool complete =
         st == HL_OK && j->run.plan != NULL &&
         (j->run.state == HL_API_JOB_STATE_RUNNING || j->run.state == HL_API_JOB_STATE_SUCCEEDED);
     if (st == HL_OK && complete)

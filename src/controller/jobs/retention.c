@@ -6,26 +6,26 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
 #include "core/retention.h"
 
 #define ROUND_MAX 256                /* in one batch: the loop does other things too */
 #define READER_NS (60 * HL_NS_PER_S) /* a log that was asked for so recently is being read */
 
-static int has_version(const struct hl_controller *c, const struct job *j)
+static bool has_version(const struct hl_controller *c, const struct job *j)
 {
     for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
         for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
             if (strcmp(v->job, j->id) == 0)
-                return 1;
-    return 0;
+                return true;
+    return false;
 }
 
 static bool job_is_needed(void *arg, const void *item)
 {
     const struct hl_controller *c = arg;
     const struct job *j = item;
-    int being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
+    bool being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
     return being_read || !job_is_saved(j) || j->run.slots_held || has_version(c, j) ||
            (j->executor->needs != NULL && j->executor->needs(j));
 }
@@ -41,7 +41,7 @@ static void job_forget(struct hl_controller *c, struct job *j)
 {
     hl_info("ended job is forgotten job=%s", j->id);
     j->executor->forget(j);
-    HASH_DEL(c->jobs, j);
+    HASH_DEL(c->jobs->table, j);
     job_free(j);
 }
 
@@ -53,12 +53,12 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
         free(l);
         return;
     }
-    c->forgetting_jobs = false;
+    c->jobs->forgetting = false;
     if (st != HL_OK)
         hl_error("ended jobs were not forgotten error=\"%s\"", text);
     for (size_t i = 0; i < l->count; i++) {
         struct job *j;
-        HASH_FIND_STR(c->jobs, l->ids[i], j);
+        j = job_by_id(c, l->ids[i]);
         if (j != NULL && st == HL_OK)
             job_forget(c, j);
         else if (j != NULL)
@@ -76,8 +76,10 @@ static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *lis
         return hl_fail(HL_ENOMEM, "out of memory for a list of jobs");
     l->c = c;
     l->count = n;
-    hl_status st =
-        hl_records_add(&records, json_pack("{s:I}", "last", (json_int_t)c->job_seq), "seq/job");
+    hl_status st = hl_records_add(
+        &records,
+        hl_api_to_json(&hl_api_job_number_type, &(struct hl_api_job_number){c->jobs->seq}),
+        "seq/job");
     for (size_t i = 0; i < n && st == HL_OK; i++) {
         const struct job *j = list[i].item;
         memcpy(l->ids[i], j->id, sizeof(l->ids[i]));
@@ -90,7 +92,7 @@ static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *lis
         free(l);
         return st;
     }
-    c->forgetting_jobs = true;
+    c->jobs->forgetting = true;
     for (size_t i = 0; i < n; i++)
         ((struct job *)list[i].item)->forgetting = true;
     return HL_OK;
@@ -99,14 +101,14 @@ static hl_status forget_jobs(struct hl_controller *c, const struct hl_ended *lis
 void jobs_retain(struct hl_controller *c)
 {
     struct hl_ended *ended =
-        c->forgetting_jobs ? NULL : calloc(HASH_COUNT(c->jobs) + 1, sizeof(*ended));
+        c->jobs->forgetting ? NULL : calloc(HASH_COUNT(c->jobs->table) + 1, sizeof(*ended));
     const struct hl_retention rule = {
         .keep = (size_t)c->opts.jobs_keep, .age_ms = c->opts.jobs_keep_age_ms, .round = ROUND_MAX};
     int64_t now = controller_steady_ms(c);
     size_t count = 0;
     if (ended == NULL)
         return; /* the next round */
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next) {
         if (!hl_job_state_ended(j->run.state))
             continue;
         if (j->ended_steady_ms == 0)

@@ -3,21 +3,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
+
+#define SEQ_GAP 1000 /* job numbers left out when nobody knows the last one */
 
 hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
                      job_reply reply)
 {
-    int64_t seq = c->job_seq + 1;
+    int64_t seq = c->jobs->seq + 1;
     j->controller = c;
-    j->executor = c->executor;
+    j->executor = c->jobs->executor;
     j->seq = seq;
     j->load_version = -1;
     snprintf(j->id, sizeof(j->id), "%s-%" PRId64, j->spec.name, seq);
-    json_object_set_new(j->doc, "seq", json_integer((json_int_t)seq));
+    j->doc.seq = seq;
     j->events = json_array();
     int64_t start_ms = j->executor->has_deadlines ? 0 : c->opts.start_timeout_ms;
-    j->executor->admit(j);
+    HL_TRY(j->executor->admit(j));
+    HL_TRY(job_doc_make(j));
     struct hl_jobrun_opts opts = {
         .id = j->id,
         .max_restarts = j->spec.restarts,
@@ -27,40 +30,31 @@ hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call 
         .stop_resend_ms = c->opts.stop_resend_ms,
     };
     HL_TRY(hl_jobrun_init(&j->run, &opts));
-    c->job_seq = seq;
-    HASH_ADD_STR(c->jobs, id, j);
+    c->jobs->seq = seq;
+    HASH_ADD_STR(c->jobs->table, id, j);
     job_wait(j, call, reply);
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
     return HL_OK;
 }
 
-static void find_executor(struct job *j)
+static hl_status find_executor(struct job *j)
 {
-    static const struct job_executor *const all[] = {&kube_executor, &agents_executor};
-    for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
+    const struct job_executor *const *all = j->controller->jobs->executors;
+    hl_status st = HL_ENOENT;
+    for (size_t i = 0; st == HL_ENOENT && all[i] != NULL; i++) {
         j->executor = all[i];
-        if (all[i]->restore(j))
-            return;
+        st = all[i]->restore(j);
     }
+    return st;
 }
 
 static hl_status job_restore(struct job *j, const json_t *value)
 {
-    j->doc = json_incref(json_object_get(value, "doc"));
-    j->saved = json_incref((json_t *)value);
-    j->events = json_copy(json_object_get(value, "events"));
-    j->load_version = hl_json_int(value, "loadVersion", -1);
-    j->seq = hl_json_int(j->doc, "seq", 0);
-    find_executor(j);
-    if (!json_is_object(j->doc) || !json_is_array(j->events))
-        return hl_fail(HL_ECORRUPT, "job record without doc or events");
-    HL_TRY(hl_job_parse(json_object_get(j->doc, "spec"), NULL, &j->spec));
-    HL_TRY(hl_jobrun_from_json(json_object_get(value, "run"), &j->run));
+    HL_TRY(job_record_read(j, value));
+    HL_TRY(find_executor(j));
     memcpy(j->id, j->run.id, sizeof(j->id));
     int64_t now = controller_steady_ms(j->controller); /* the wall clock, at a start */
     j->ended_steady_ms = j->run.finished_ms < now ? j->run.finished_ms : now;
-    j->port = (int)hl_json_int(value, "port", 0);
-    j->port_attempt = (int)hl_json_int(value, "portAttempt", j->run.attempt);
     j->starting = calloc((size_t)j->run.container_count + 1, 1);
     return rank_tables_reset(j, j->run.container_count);
 }
@@ -76,10 +70,38 @@ hl_status jobs_load(struct hl_controller *c, const json_t *value)
         job_free(j);
         return hl_fail_prefix(st, "stored job: ");
     }
-    if (j->seq > c->job_seq)
-        c->job_seq = j->seq;
-    HASH_ADD_STR(c->jobs, id, j);
+    if (j->seq > c->jobs->seq)
+        c->jobs->seq = j->seq;
+    HASH_ADD_STR(c->jobs->table, id, j);
     return HL_OK;
+}
+
+hl_status jobs_load_seq(struct hl_controller *c, const json_t *value)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_job_number number;
+    HL_TRY(hl_api_from_json(&hl_api_job_number_type, value, &arena, &number));
+    c->jobs->seq = number.last;
+    return HL_OK;
+}
+
+/* No id is given twice: the numbers of jobs that can't be read count, and where the last number
+ * itself is lost a good many are left out. */
+void jobs_settle_seq(struct hl_controller *c)
+{
+    const char *key;
+    json_t *why;
+    bool unknown = false;
+    json_object_foreach (c->damaged, key, why) {
+        const char *dash = strrchr(key, '-');
+        int64_t seq =
+            dash != NULL && strncmp(key, "job/", 4) == 0 ? strtoll(dash + 1, NULL, 10) : 0;
+        if (seq > c->jobs->seq && seq < INT64_MAX - SEQ_GAP)
+            c->jobs->seq = seq;
+        unknown |= strncmp(key, "seq/", 4) == 0;
+    }
+    if (unknown)
+        c->jobs->seq += SEQ_GAP;
 }
 
 static int by_seq(const struct job *a, const struct job *b)
@@ -89,12 +111,12 @@ static int by_seq(const struct job *a, const struct job *b)
 
 void jobs_resume(struct hl_controller *c)
 {
-    HASH_SORT(c->jobs, by_seq);
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    HASH_SORT(c->jobs->table, by_seq);
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         if (j->run.slots_held && j->run.plan != NULL) {
             hl_plan_mark(j->run.plan, nodes_cluster(c), 1);
-            j->marked = 1;
+            j->marked = true;
         }
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+    for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
         job_resume(j); /* an ended one too: it may hold versions yet */
 }

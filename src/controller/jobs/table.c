@@ -3,19 +3,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs_private.h"
+
+hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
+                      const struct job_executor *submitted)
+{
+    c->jobs = calloc(1, sizeof(*c->jobs));
+    if (c->jobs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the table of jobs");
+    c->jobs->executors = all;
+    c->jobs->executor = submitted;
+    return HL_OK;
+}
 
 void job_free(struct job *j)
 {
     if (j == NULL)
         return;
+    if (j->executor != NULL && j->executor->release != NULL)
+        j->executor->release(j);
     hl_job_fini(&j->spec);
     hl_jobrun_fini(&j->run);
     hl_job_actions_fini(&j->actions);
-    json_decref(j->doc);
+    hl_arena_fini(&j->doc_arena);
+    json_decref(j->doc_json);
     json_decref(j->events);
-    json_decref(j->saved);
-    json_decref(j->saving);
+    job_record_fini(&j->saved);
+    job_record_fini(&j->saving);
     free(j->starting);
     free(j->told);
     free(j->table);
@@ -25,21 +39,49 @@ void job_free(struct job *j)
 void jobs_fini(struct hl_controller *c)
 {
     struct job *j, *next;
-    HASH_ITER (hh, c->jobs, j, next) {
-        HASH_DEL(c->jobs, j);
+    if (c->jobs == NULL)
+        return;
+    HASH_ITER (hh, c->jobs->table, j, next) {
+        HASH_DEL(c->jobs->table, j);
         job_free(j);
     }
+    free(c->jobs);
+    c->jobs = NULL;
+}
+
+struct job *job_by_id(const struct hl_controller *c, const char *id)
+{
+    struct job *j;
+    HASH_FIND_STR(c->jobs->table, id, j);
+    return j;
+}
+
+struct job *jobs_first(const struct hl_controller *c)
+{
+    return c->jobs->table;
+}
+
+unsigned jobs_count(const struct hl_controller *c)
+{
+    return HASH_COUNT(c->jobs->table);
+}
+
+void jobs_count_states(const struct hl_controller *c, unsigned count[HL_API_JOB_STATE_COUNT])
+{
+    memset(count, 0, HL_API_JOB_STATE_COUNT * sizeof(*count));
+    for (const struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
+        count[j->run.state]++;
 }
 
 /* An id like NAME-7 with a number that a job has had. */
-static int was_given(const struct hl_controller *c, const char *id)
+static bool was_given(const struct hl_controller *c, const char *id)
 {
     const char *dash = strrchr(id, '-');
     char *end;
     if (dash == NULL || dash == id || dash[1] < '1' || dash[1] > '9')
-        return 0;
+        return false;
     long long seq = strtoll(dash + 1, &end, 10);
-    return *end == '\0' && seq <= c->job_seq;
+    return *end == '\0' && seq <= c->jobs->seq;
 }
 
 /* The job of that name that is not over, else the newest one; NULL: there is none. */
@@ -49,8 +91,8 @@ static hl_status find_by_name(struct hl_controller *c, const char *name, struct 
     char ids[256] = "";
     size_t at = 0;
     int count = 0;
-    for (struct job *k = c->jobs; k != NULL; k = k->hh.next) {
-        if (k->saved == NULL || strcmp(k->spec.name, name) != 0)
+    for (struct job *k = c->jobs->table; k != NULL; k = k->hh.next) {
+        if (k->saved.run == NULL || strcmp(k->spec.name, name) != 0)
             continue;
         newest = k;
         if (hl_job_state_ended(k->run.state))
@@ -71,8 +113,8 @@ static hl_status find_by_name(struct hl_controller *c, const char *name, struct 
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
 {
     struct job *j;
-    HASH_FIND_STR(c->jobs, id, j);
-    if (j != NULL && j->saved == NULL)
+    j = job_by_id(c, id);
+    if (j != NULL && j->saved.run == NULL)
         j = NULL; /* nobody has been told of it yet */
     if (j == NULL)
         HL_TRY(find_by_name(c, id, &j));
@@ -89,7 +131,7 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
                        id);
     if (j == NULL)
         return hl_fail(HL_ENOENT, "job '%.100s' does not exist; `helios list` shows %u", id,
-                       HASH_COUNT(c->jobs));
+                       HASH_COUNT(c->jobs->table));
     *out = j;
     return HL_OK;
 }
@@ -108,7 +150,7 @@ void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_
 {
     *job = "";
     container[0] = '\0';
-    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+    for (const struct job *j = c->jobs->table; j != NULL; j = j->hh.next) {
         if (!j->run.slots_held)
             continue;
         for (int i = 0; i < j->run.container_count; i++) {
@@ -140,7 +182,7 @@ static struct version_user version_user(const struct job *j)
 bool jobs_find_writer(const struct hl_controller *c, const char *id, struct version_user *out)
 {
     struct job *j;
-    HASH_FIND_STR(c->jobs, id, j);
+    j = job_by_id(c, id);
     if (j != NULL)
         *out = version_user(j);
     return j != NULL;
@@ -167,7 +209,7 @@ static bool job_needs_version(const struct job *j, const struct hl_version_rec *
 bool jobs_find_reader(const struct hl_controller *c, const struct hl_version_rec *v,
                       struct version_user *out)
 {
-    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+    for (const struct job *j = c->jobs->table; j != NULL; j = j->hh.next) {
         if (!job_needs_version(j, v))
             continue;
         *out = version_user(j);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
+#include "controller/kube/objects_private.h"
 #include "ranktable/plan.h"
 
 #define BACKOFF_MS  200
@@ -20,6 +21,12 @@
 struct call;
 typedef hl_status (*call_fn)(struct call *k);
 
+/* A rank whose output is fetched. */
+struct log_source {
+    int rank, local_rank;
+    char pod[HL_NODE_NAME_MAX + 1];
+};
+
 struct call {
     uv_work_t work;
     struct gangs *g;
@@ -28,7 +35,8 @@ struct call {
     char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
     int attempt;
     json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
-    json_t *logs;                     /* [[rank, local rank, pod]]: kept before they go */
+    struct log_source *logs;          /* kept before they go */
+    size_t log_count;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
 };
@@ -82,15 +90,18 @@ static hl_status make_map(struct call *k, const char *name, const json_t *doc)
  */
 static hl_status run_make(struct call *k)
 {
-    json_t *job = NULL;
+    json_t *job = NULL, *owner = NULL;
+    const char *uid;
     HL_TRY(make_map(k, k->map, k->map_doc));
     HL_TRY(make_map(k, k->name, k->vars_doc));
     HL_TRY(make_one(k, JOBS, "jobs", k->name, k->doc, &job));
-    json_t *owner =
-        json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
-                  "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid",
-                  hl_json_str(json_object_get(job, "metadata"), "uid", ""));
-    hl_status st = call_request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
+    hl_status st = object_text(job, "metadata.uid", &uid);
+    if (st == HL_OK) {
+        owner =
+            json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
+                      "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid", uid);
+        st = call_request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
+    }
     if (st == HL_OK)
         st = call_request(k, "PATCH", CORE, "configmaps", k->name, owner, NULL);
     json_decref(owner);
@@ -105,10 +116,14 @@ static hl_status unmake_one(struct call *k, const char *base, const char *kind, 
     if (st == HL_ENOENT)
         return HL_OK;
     HL_TRY(st);
-    if (hl_volcano_attempt_of(there, k->gang) == k->attempt) {
-        json_t *how = json_pack("{s:s s:s s:s s:{s:s}}", "kind", "DeleteOptions", "apiVersion",
-                                "v1", "propagationPolicy", "Background", "preconditions", "uid",
-                                hl_json_str(json_object_get(there, "metadata"), "uid", ""));
+    const char *uid;
+    bool ours = hl_volcano_attempt_of(there, k->gang) == k->attempt;
+    if (ours)
+        st = object_text(there, "metadata.uid", &uid);
+    if (ours && st == HL_OK) {
+        json_t *how =
+            json_pack("{s:s s:s s:s s:{s:s}}", "kind", "DeleteOptions", "apiVersion", "v1",
+                      "propagationPolicy", "Background", "preconditions", "uid", uid);
         st = call_request(k, "DELETE", base, kind, name, how, NULL);
         json_decref(how);
     }
@@ -119,15 +134,13 @@ static hl_status unmake_one(struct call *k, const char *base, const char *kind, 
 /* What can't be had is let go: a node that is dead must not keep its gang. */
 static hl_status run_logs(struct call *k)
 {
-    size_t i;
-    json_t *log;
     uint64_t until = hl_now_ns() + LOGS_NS;
-    json_array_foreach (k->logs, i, log) {
+    for (size_t i = 0; i < k->log_count; i++) {
         struct gang_log one = {.job = k->job,
-                               .pod = json_string_value(json_array_get(log, 2)),
+                               .pod = k->logs[i].pod,
                                .attempt = k->attempt,
-                               .rank = (int)json_integer_value(json_array_get(log, 0)),
-                               .local_rank = (int)json_integer_value(json_array_get(log, 1))};
+                               .rank = k->logs[i].rank,
+                               .local_rank = k->logs[i].local_rank};
         if (hl_now_ns() > until)
             break;
         if (gang_log_fetch(k->g, &one) != HL_OK)
@@ -166,27 +179,27 @@ static void call_free(struct call *k)
     json_decref(k->doc);
     json_decref(k->map_doc);
     json_decref(k->vars_doc);
-    json_decref(k->logs);
+    free(k->logs);
     free(k);
 }
 
 static void back_off(struct job *j)
 {
-    uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->gang.tries++);
-    j->gang.not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
+    uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->gang->tries++);
+    j->gang->not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
 }
 
 static void on_failure(struct job *j, const struct call *k)
 {
     hl_warn("Kubernetes: job=%s attempt=%d error=\"%s\"", j->id, k->attempt, k->text);
     back_off(j);
-    snprintf(j->gang.problem, sizeof(j->gang.problem), "%.199s", k->text);
+    snprintf(j->gang->problem, sizeof(j->gang->problem), "%.199s", k->text);
     if (k->run == run_tell)
-        j->gang.told = 0;
+        j->gang->told = 0;
     if (k->run != run_make)
         return;
     if (!hl_status_retryable(k->st))
-        j->gang.made = k->attempt; /* parts of it: to be deleted */
+        j->gang->made = k->attempt; /* parts of it: to be deleted */
     if (!hl_status_retryable(k->st) && j->run.attempt == k->attempt)
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                             .attempt = k->attempt,
@@ -196,13 +209,13 @@ static void on_failure(struct job *j, const struct call *k)
 
 static void on_success(struct job *j, const struct call *k)
 {
-    j->gang.tries = 0;
-    j->gang.problem[0] = '\0';
+    j->gang->tries = 0;
+    j->gang->problem[0] = '\0';
     if (k->run == run_make) {
-        j->gang.made = k->attempt;
+        j->gang->made = k->attempt;
         hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
     } else if (k->run == run_unmake) {
-        j->gang.unmade = k->attempt;
+        j->gang->unmade = k->attempt;
         hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
     }
 }
@@ -214,9 +227,9 @@ static void on_done(uv_work_t *work, int status)
     struct job *j = NULL;
     k->g->calls--;
     if (!c->closing && status == 0)
-        HASH_FIND_STR(c->jobs, k->job, j);
+        j = job_by_id(c, k->job);
     if (j != NULL) {
-        j->gang.busy = 0;
+        j->gang->busy = false;
         if (k->st == HL_OK)
             on_success(j, k);
         else
@@ -236,7 +249,7 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
     k->run = fn;
     k->attempt = attempt;
     memcpy(k->job, j->id, sizeof(k->job));
-    memcpy(k->gang, j->gang.id, sizeof(k->gang));
+    memcpy(k->gang, j->gang->id, sizeof(k->gang));
     hl_volcano_job_name(j->id, attempt, k->name);
     hl_volcano_map_name(j->id, attempt, k->map, sizeof(k->map));
     return k;
@@ -251,7 +264,7 @@ static void call_send(struct job *j, struct call *k)
         return;
     }
     g->calls++;
-    j->gang.busy = 1;
+    j->gang->busy = true;
 }
 
 static hl_status make_docs(struct job *j, struct call *k)
@@ -263,7 +276,7 @@ static hl_status make_docs(struct job *j, struct call *k)
         return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
     json_t *near = gangs_near(j);
     struct hl_volcano_gang gang = {.job_id = j->id,
-                                   .gang = j->gang.id,
+                                   .gang = j->gang->id,
                                    .attempt = k->attempt,
                                    .stop_grace_ms = spec.stop_grace_ms,
                                    .job = &j->spec,
@@ -291,21 +304,24 @@ void gang_make(struct job *j)
     call_free(k);
 }
 
-/* Pods of the attempt; the next one may be placed already. */
-static json_t *logs_of(const struct job *j, int attempt)
+/* Ranks in the pods of the attempt; the next one may be placed already. */
+static void find_logs(const struct job *j, int attempt, struct call *k)
 {
     struct hl_plan *made = NULL;
     const struct hl_plan *plan = gangs_plan_of(j, attempt, &made);
-    json_t *list = json_array();
-    for (int i = 0; plan != NULL && i < plan->container_count; i++) {
+    k->logs = calloc(LOGS_MAX, sizeof(*k->logs));
+    for (int i = 0; plan != NULL && k->logs != NULL && i < plan->container_count; i++) {
         const struct hl_plan_container *c = &plan->containers[i];
         if (json_object_get(j->controller->gangs->pods, c->node) == NULL)
             continue;
-        for (int r = 0; r < c->rank_count && json_array_size(list) < LOGS_MAX; r++)
-            json_array_append_new(list, json_pack("[i i s]", c->ranks[r].rank, r, c->node));
+        for (int r = 0; r < c->rank_count && k->log_count < LOGS_MAX; r++) {
+            struct log_source *log = &k->logs[k->log_count++];
+            log->rank = c->ranks[r].rank;
+            log->local_rank = r;
+            snprintf(log->pod, sizeof(log->pod), "%s", c->node);
+        }
     }
     hl_plan_free(made);
-    return list;
 }
 
 void gang_unmake(struct job *j, int attempt)
@@ -313,7 +329,7 @@ void gang_unmake(struct job *j, int attempt)
     struct call *k = call_new(j, attempt, run_unmake);
     if (k == NULL)
         return;
-    k->logs = logs_of(j, attempt);
+    find_logs(j, attempt, k);
     call_send(j, k);
 }
 
@@ -331,7 +347,7 @@ void gang_keep_logs(struct job *j)
     struct call *k = call_new(j, j->run.attempt, run_logs);
     if (k == NULL)
         return;
-    j->gang.kept = j->run.attempt;
-    k->logs = logs_of(j, j->run.attempt);
+    j->gang->kept = j->run.attempt;
+    find_logs(j, j->run.attempt, k);
     call_send(j, k);
 }

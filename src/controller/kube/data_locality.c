@@ -5,6 +5,7 @@
 
 #include "controller/copies/copies.h"
 #include "controller/kube/gangs_private.h"
+#include "controller/nodes/nodes.h"
 
 #define NEAR_MAX   64 /* names in one pod's wish */
 #define PLACES_MAX 64

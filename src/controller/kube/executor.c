@@ -1,20 +1,36 @@
 /* Kubernetes as an executor of jobs. A Controller that was started without it knows its jobs still,
  * and says so where it can't run them. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "controller/kube/gangs_private.h"
 
-static void kube_admit(struct job *j)
+static hl_status gang_create(struct job *j, const char *id)
 {
-    memcpy(j->gang.id, hl_id_format(hl_id_random()).s, sizeof(j->gang.id));
-    json_object_set_new(j->doc, "gang", json_string(j->gang.id));
+    j->gang = calloc(1, sizeof(*j->gang));
+    if (j->gang == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the gang of a job");
+    snprintf(j->gang->id, sizeof(j->gang->id), "%s", id);
+    return HL_OK;
 }
 
-static bool kube_restore(struct job *j)
+static hl_status kube_admit(struct job *j)
 {
-    snprintf(j->gang.id, sizeof(j->gang.id), "%s", hl_json_str(j->doc, "gang", ""));
-    return j->gang.id[0] != '\0';
+    HL_TRY(gang_create(j, hl_id_format(hl_id_random()).s));
+    j->doc.gang = j->gang->id;
+    return HL_OK;
+}
+
+static hl_status kube_restore(struct job *j)
+{
+    return j->doc.gang[0] != '\0' ? gang_create(j, j->doc.gang) : HL_ENOENT;
+}
+
+static void gang_release(struct job *j)
+{
+    free(j->gang);
+    j->gang = NULL;
 }
 
 static hl_status fail_away(void)
@@ -47,8 +63,8 @@ static void pod_message(const struct job *j, int index, char *out, size_t cap)
         gang_pod_read(j, index, pod, &p);
     if (p.message[0] != '\0')
         snprintf(out, cap, "%s", p.message);
-    else if (!hl_job_state_ended(j->run.state) && j->gang.problem[0] != '\0')
-        snprintf(out, cap, "%s", j->gang.problem);
+    else if (!hl_job_state_ended(j->run.state) && j->gang->problem[0] != '\0')
+        snprintf(out, cap, "%s", j->gang->problem);
     else if (!hl_job_state_ended(j->run.state))
         gangs_problem(g, out, cap);
 }
@@ -79,27 +95,27 @@ static void kube_read_log(struct job *j, struct hl_rpc_call *call, const struct 
     }
     const struct hl_plan_container *c = &plan->containers[ask->index];
     const json_t *pod = json_object_get(j->controller->gangs->pods, c->node);
-    if (hl_volcano_attempt_of(pod, j->gang.id) != ask->attempt)
+    if (hl_volcano_attempt_of(pod, j->gang->id) != ask->attempt)
         pod = NULL;
     gang_log_read(j, call, pod, ask->rank - c->ranks[0].rank, ask);
     hl_plan_free(made);
 }
 
-static int has_objects(const struct gangs *g, const struct job *j)
+static bool has_objects(const struct gangs *g, const struct job *j)
 {
     const char *name;
     json_t *object;
     json_object_foreach (g->jobs, name, object) {
-        if (hl_volcano_attempt_of(object, j->gang.id) > 0)
-            return 1;
+        if (hl_volcano_attempt_of(object, j->gang->id) > 0)
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static bool kube_needs(const struct job *j)
 {
     const struct gangs *g = j->controller->gangs;
-    return g != NULL && (!g->jobs_synced || j->gang.busy || has_objects(g, j));
+    return g != NULL && (!g->jobs_synced || j->gang->busy || has_objects(g, j));
 }
 
 const struct job_executor kube_executor = {
@@ -114,4 +130,5 @@ const struct job_executor kube_executor = {
     .read_log = kube_read_log,
     .needs = kube_needs,
     .forget = gangs_forget,
+    .release = gang_release,
 };

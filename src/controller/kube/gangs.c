@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
+#include "controller/kube/objects_private.h"
+#include "core/plan.h"
 #include "ranktable/plan.h"
 
 /* The watch of pods may be behind that of Jobs: a pod that failed explains its Job's end. */
@@ -18,7 +20,7 @@ const json_t *gang_pod(const struct job *j, int index)
 {
     const json_t *pod =
         json_object_get(j->controller->gangs->pods, j->run.plan->containers[index].node);
-    return hl_volcano_attempt_of(pod, j->gang.id) == j->run.containers_attempt ? pod : NULL;
+    return hl_volcano_attempt_of(pod, j->gang->id) == j->run.containers_attempt ? pod : NULL;
 }
 
 void gang_pod_read(const struct job *j, int index, const json_t *pod, struct hl_volcano_pod *out)
@@ -31,15 +33,15 @@ static const json_t *job_of(const struct job *j, int attempt)
     char name[HL_VOLCANO_NAME_MAX];
     hl_volcano_job_name(j->id, attempt, name);
     const json_t *job = json_object_get(j->controller->gangs->jobs, name);
-    return hl_volcano_attempt_of(job, j->gang.id) == attempt ? job : NULL;
+    return hl_volcano_attempt_of(job, j->gang->id) == attempt ? job : NULL;
 }
 
-int gangs_synced(const struct gangs *g)
+bool gangs_synced(const struct gangs *g)
 {
     return g->jobs_synced && g->pods_synced;
 }
 
-static int is_up(const struct job *j)
+static bool is_up(const struct job *j)
 {
     return j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING;
 }
@@ -95,17 +97,18 @@ static void look_at_job(struct job *j)
     char text[HL_JOB_TEXT_MAX];
     uint64_t now = j->controller->listening.listened_ns;
     if (why == NULL) {
-        j->gang.trouble_ns = 0;
+        j->gang->trouble_ns = 0;
         return;
     }
-    if (j->gang.trouble_ns == 0)
-        j->gang.trouble_ns = now;
-    if (now - j->gang.trouble_ns < TROUBLE_NS)
+    if (j->gang->trouble_ns == 0)
+        j->gang->trouble_ns = now;
+    if (now - j->gang->trouble_ns < TROUBLE_NS)
         return;
-    j->gang.trouble_ns = 0;
-    const json_t *state = json_object_get(json_object_get(job, "status"), "state");
-    snprintf(text, sizeof(text), "the Volcano Job is %s %.160s", why,
-             hl_json_str(state, "message", ""));
+    j->gang->trouble_ns = 0;
+    const char *message;
+    if (object_text_if_any(job, "status.state.message", &message) != HL_OK)
+        message = hl_error_text();
+    snprintf(text, sizeof(text), "the Volcano Job is %s %.160s", why, message);
     for (int i = 0; i < j->run.container_count; i++)
         if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING) {
             container_lose(j, i, text);
@@ -117,8 +120,8 @@ static void look_at_job(struct job *j)
 static void look_for_ends(struct job *j)
 {
     int attempt = j->run.attempt;
-    if (j->gang.busy || job_of(j, attempt) != NULL ||
-        (j->gang.unmade != attempt && j->gang.made == attempt))
+    if (j->gang->busy || job_of(j, attempt) != NULL ||
+        (j->gang->unmade != attempt && j->gang->made == attempt))
         return;
     job_events_hold(j);
     for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STOPPING; i++)
@@ -132,7 +135,7 @@ void gangs_look(struct job *j)
 {
     struct gangs *g = j->controller->gangs;
     int attempt = j->run.attempt;
-    if (g == NULL || j->gang.id[0] == '\0' || !gangs_synced(g))
+    if (g == NULL || j->gang == NULL || !gangs_synced(g))
         return;
     job_events_hold(j); /* a gang of thousands starts in one step */
     for (int i = 0; is_up(j) && j->run.attempt == attempt && i < j->run.container_count; i++)
@@ -153,11 +156,24 @@ static int stray_containers(const struct job *j)
     int wanted = is_up(j) || j->run.state == HL_API_JOB_STATE_SUCCEEDED ? j->run.attempt : 0;
     for (int attempt = 1; attempt <= j->run.attempt; attempt++) {
         /* What we made the watch need not have shown yet. */
-        int there = job_of(j, attempt) != NULL || j->gang.made == attempt;
-        if (there && attempt != wanted && j->gang.unmade != attempt)
+        int there = job_of(j, attempt) != NULL || j->gang->made == attempt;
+        if (there && attempt != wanted && j->gang->unmade != attempt)
             return attempt;
     }
     return 0;
+}
+
+static hl_status server_add(struct hl_cluster *cluster, const struct job *j, int index)
+{
+    const struct hl_plan_container *c = &j->run.plan->containers[index];
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_slot slot = {
+        .gpus.items = hl_arena_array(&arena, (size_t)c->rank_count, sizeof(*slot.gpus.items))};
+    struct hl_api_node_info info = {.name = c->node, .slots = {&slot, 1}};
+    for (int k = 0; slot.gpus.items != NULL && k < c->rank_count; k++)
+        slot.gpus.items[slot.gpus.count++].id = c->ranks[k].gpu;
+    HL_TRY(object_text(gang_pod(j, index), "status.podIP", &info.host_address));
+    return hl_cluster_put(cluster, &info);
 }
 
 /* Pods are the servers of their ranks, with their own addresses. */
@@ -166,20 +182,8 @@ static hl_status table_of(const struct job *j, char **out)
     struct hl_cluster cluster = {0};
     enum hl_ranktable_format format = HL_RANKTABLE_V2;
     hl_status st = hl_ranktable_format_parse(j->spec.rank_table, &format);
-    for (int i = 0; st == HL_OK && i < j->run.container_count; i++) {
-        const struct hl_plan_container *c = &j->run.plan->containers[i];
-        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-        struct hl_api_slot slot = {.gpus = {.items = hl_arena_array(&arena, (size_t)c->rank_count,
-                                                                    sizeof(*slot.gpus.items))}};
-        for (int k = 0; slot.gpus.items != NULL && k < c->rank_count; k++)
-            slot.gpus.items[slot.gpus.count++].id = c->ranks[k].gpu;
-        st = hl_cluster_put(
-            &cluster,
-            &(struct hl_api_node_info){
-                .name = c->node,
-                .host_address = hl_json_str(json_object_get(gang_pod(j, i), "status"), "podIP", ""),
-                .slots = {&slot, 1}});
-    }
+    for (int i = 0; st == HL_OK && i < j->run.container_count; i++)
+        st = server_add(&cluster, j, i);
     if (st == HL_OK)
         st = hl_ranktable_plan_text(j->run.plan, &cluster, j->id, format, out);
     hl_cluster_fini(&cluster);
@@ -189,7 +193,7 @@ static hl_status table_of(const struct job *j, char **out)
 static void keep_table(struct job *j)
 {
     char *table = NULL;
-    j->gang.told = j->run.attempt;
+    j->gang->told = j->run.attempt;
     if (table_of(j, &table) == HL_OK)
         gang_tell(j, table);
     else
@@ -200,19 +204,19 @@ static void keep_table(struct job *j)
 void gangs_keep(struct job *j)
 {
     struct gangs *g = j->controller->gangs;
-    if (g == NULL || j->gang.id[0] == '\0' || !gangs_synced(g) || j->gang.busy ||
-        !job_is_saved(j) || hl_now_ns() < j->gang.not_before_ns)
+    if (g == NULL || j->gang == NULL || !gangs_synced(g) || j->gang->busy || !job_is_saved(j) ||
+        hl_now_ns() < j->gang->not_before_ns)
         return;
     int away = stray_containers(j), attempt = j->run.attempt;
     if (away > 0)
         gang_unmake(j, away);
-    else if (j->run.state == HL_API_JOB_STATE_STARTING && j->gang.made != attempt &&
+    else if (j->run.state == HL_API_JOB_STATE_STARTING && j->gang->made != attempt &&
              job_of(j, attempt) == NULL)
         gang_make(j);
-    else if (j->run.state == HL_API_JOB_STATE_RUNNING && j->gang.told != attempt &&
+    else if (j->run.state == HL_API_JOB_STATE_RUNNING && j->gang->told != attempt &&
              !hl_volcano_is_ascend(&g->volcano))
         keep_table(j);
-    else if (j->run.state == HL_API_JOB_STATE_SUCCEEDED && j->gang.kept != attempt)
+    else if (j->run.state == HL_API_JOB_STATE_SUCCEEDED && j->gang->kept != attempt)
         gang_keep_logs(j);
 }
 
@@ -220,8 +224,9 @@ void gangs_keep(struct job *j)
 struct job *gang_owner(struct gangs *g, const json_t *object)
 {
     struct job *j = NULL;
-    HASH_FIND_STR(g->c->jobs, hl_volcano_job_id(object), j);
-    return j != NULL && hl_volcano_attempt_of(object, j->gang.id) > 0 ? j : NULL;
+    j = job_by_id(g->c, hl_volcano_job_id(object));
+    return j != NULL && j->gang != NULL && hl_volcano_attempt_of(object, j->gang->id) > 0 ? j
+                                                                                          : NULL;
 }
 
 /* Those that have not ended, and what an ended one has left. */
@@ -233,7 +238,8 @@ void gangs_tick(struct hl_controller *c)
     void *iter;
     if (c->gangs == NULL)
         return;
-    HASH_ITER (hh, c->jobs, j, next) {
+    for (j = jobs_first(c); j != NULL; j = next) {
+        next = j->hh.next;
         if (!hl_job_state_ended(j->run.state))
             gangs_look(j);
     }

@@ -13,33 +13,18 @@
  * Units:   ms.
  * Limits:  a slice of a log is 1 MiB; 256 ranks' logs are kept when a gang is deleted.
  */
-#ifndef HL_CONTROLLER_GANGS_H
-#define HL_CONTROLLER_GANGS_H
+#ifndef HL_CONTROLLER_KUBE_GANGS_H
+#define HL_CONTROLLER_KUBE_GANGS_H
 
-#include <stdint.h>
+#include <stddef.h>
 
-#include "api/types.h"
-#include "base/id.h"
+#include "base/status.h"
 #include "controller/controller.h"
-#include "core/jobstate.h"
 
 struct gangs;
-struct job;
-struct hl_rpc_call;
+struct job_executor;
 
-/* What is remembered of a job between looks; a part of struct job. */
-struct gang {
-    char id[HL_ID_TEXT_LEN + 1]; /* label of its objects; "" = it runs on Agents */
-    int busy;                    /* a request is under way */
-    int stale;                   /* its objects changed since the last look */
-    int made, unmade;            /* attempt whose Job was made, deleted; 0 = none by us */
-    int told;                    /* attempt whose rank table was written */
-    int kept;                    /* attempt that succeeded and whose logs were fetched */
-    unsigned tries;              /* failures in a row */
-    uint64_t not_before_ns;
-    char problem[200];   /* of the last request, "" = it went well */
-    uint64_t trouble_ns; /* since when its Job is at an end that no pod explains; 0 = it is not */
-};
+extern const struct job_executor kube_executor;
 
 hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts,
                       struct gangs **out) HL_CHECK;
@@ -51,4 +36,5 @@ void gangs_tick(struct hl_controller *c);
 /* "ready", or why nothing is known of the API server's objects. Into cap bytes. */
 void gangs_state(const struct gangs *g, char *out, size_t cap);
 const char *gangs_server(const struct gangs *g);
+
 #endif

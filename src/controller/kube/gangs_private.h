@@ -8,18 +8,35 @@
 #include <stdatomic.h>
 #include <uthash.h>
 
-#include "controller/controller_private.h"
+#include "base/id.h"
+#include "controller/core.h"
+#include "controller/jobs/executor.h"
+#include "controller/kube/gangs.h"
 #include "kube/watcher.h"
 #include "volcano/gang.h"
 
 #define GANG_MAP_MAX (HL_VOLCANO_NAME_MAX + 16)
+
+/* What is remembered of a job between looks: job.gang. */
+struct gang {
+    char id[HL_ID_TEXT_LEN + 1]; /* label of its objects */
+    bool busy;                   /* a request is under way */
+    bool stale;                  /* its objects changed since the last look */
+    int made, unmade;            /* attempt whose Job was made, deleted; 0 = none by us */
+    int told;                    /* attempt whose rank table was written */
+    int kept;                    /* attempt that succeeded and whose logs were fetched */
+    unsigned tries;              /* failures in a row */
+    uint64_t not_before_ns;
+    char problem[200];   /* of the last request, "" = it went well */
+    uint64_t trouble_ns; /* since when its Job is at an end that no pod explains; 0 = it is not */
+};
 
 /* How far a rank's log was fetched: the API counts in seconds. */
 struct spool {
     char key[HL_JOB_ID_MAX + 32]; /* JOB.ATTEMPT.RANK */
     char second[64];              /* of the last line, with its zone; "" = nothing yet */
     unsigned lines;               /* of that second that we have */
-    int begun;                    /* 0: what the file has is of a Controller before us */
+    bool begun;                   /* false: what the file has is of a Controller before us */
     UT_hash_handle hh;
 };
 
@@ -31,10 +48,10 @@ struct gangs {
     struct hl_kube_watcher *jobs_watch, *pods_watch;
     json_t *jobs, *pods;           /* name -> object, of our namespace */
     json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
-    int jobs_synced, pods_synced;
+    bool jobs_synced, pods_synced;
     unsigned calls;                  /* under way */
     void (*answered)(struct job *j); /* a request of the job has ended */
-    int looking;                     /* a look at what is stale is posted */
+    bool looking;                    /* a look at what is stale is posted */
     struct hl_volcano_opts volcano;
     char *ns, *queue, *device, *policy;
     char logs[PATH_MAX]; /* directory */
@@ -68,7 +85,7 @@ void gangs_look(struct job *j);
 /* Have made or deleted what the job's state wants; gives no events. */
 void gangs_keep(struct job *j);
 /* Jobs and pods were listed. */
-int gangs_synced(const struct gangs *g);
+bool gangs_synced(const struct gangs *g);
 /* The job of an object, NULL when it is not one of ours. */
 struct job *gang_owner(struct gangs *g, const json_t *object);
 /* The pod of a container of the plan, NULL when there is none that is ours. Borrowed. */

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
+#include "controller/kube/objects_private.h"
 #include "os/file.h"
 
 #define FETCH_BYTES ((size_t)8 << 20) /* at once; doubled while one second has more */
@@ -133,7 +134,7 @@ static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
     if (st == HL_OK && (text.len > 0 || !s->begun))
         st = append_text(path, &text, !s->begun);
     if (st == HL_OK) {
-        s->begun = 1;
+        s->begun = true;
         *more = raw.len + 1 >= limit ? text.len > 0 ? 1 : -1 : 0;
         s->lines = next.lines;
         memcpy(s->second, next.second, sizeof(s->second));
@@ -253,9 +254,11 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
                    const struct log_ask *ask)
 {
     struct gangs *g = j->controller->gangs;
-    struct ask *k = calloc(1, sizeof(*k));
+    const char *name = "";
+    hl_status st = pod != NULL ? object_text(pod, "metadata.name", &name) : HL_OK;
+    struct ask *k = st == HL_OK ? calloc(1, sizeof(*k)) : NULL;
     if (k == NULL) {
-        hl_rpc_reject(call, HL_ENOMEM, "out of memory reading a log");
+        reject(call, st != HL_OK ? st : hl_fail(HL_ENOMEM, "out of memory reading a log"));
         return;
     }
     k->work.data = k;
@@ -274,9 +277,7 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
                            : k->past || hl_job_state_ended(j->run.state) ||
                                  j->run.state == HL_API_JOB_STATE_PENDING;
     memcpy(k->job, j->id, sizeof(k->job));
-    if (pod != NULL)
-        snprintf(k->pod, sizeof(k->pod), "%s",
-                 hl_json_str(json_object_get(pod, "metadata"), "name", ""));
+    snprintf(k->pod, sizeof(k->pod), "%s", name);
     if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, ask_run, on_done) != 0) {
         hl_rpc_reject(call, HL_EBUSY, "the Controller has no thread for the log");
         free(k);

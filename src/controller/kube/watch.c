@@ -7,21 +7,27 @@
 
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
+#include "controller/kube/objects_private.h"
 #include "os/file.h"
 
+/* NULL: it has none, which is logged. */
 static const char *name_of(const json_t *object)
 {
-    return hl_json_str(json_object_get(object, "metadata"), "name", "");
+    const char *name = NULL;
+    if (object_text(object, "metadata.name", &name) != HL_OK)
+        hl_error("Kubernetes: an object is left out error=\"%s\"", hl_error_text());
+    return name;
 }
 
 static void look_at_stale(void *arg)
 {
     struct gangs *g = arg;
     struct job *j, *next;
-    g->looking = 0;
-    HASH_ITER (hh, g->c->jobs, j, next) {
-        if (j->gang.stale) {
-            j->gang.stale = 0;
+    g->looking = false;
+    for (j = jobs_first(g->c); j != NULL; j = next) {
+        next = j->hh.next;
+        if (j->gang != NULL && j->gang->stale) {
+            j->gang->stale = false;
             gangs_look(j);
         }
     }
@@ -33,28 +39,30 @@ static void look_at_owner(struct gangs *g, const json_t *object)
     struct job *j = gang_owner(g, object);
     if (j == NULL)
         return;
-    j->gang.stale = 1;
+    j->gang->stale = true;
     if (!g->looking)
         hl_loop_post(g->c->opts.loop, look_at_stale, g);
-    g->looking = 1;
+    g->looking = true;
 }
 
 /* A list takes the place of what there was when its last page is here. */
-static int take_page(json_t **now, json_t **next, const json_t *objects, unsigned page)
+static bool take_page(json_t **now, json_t **next, const json_t *objects, unsigned page)
 {
     json_t *o;
     size_t i;
+    const char *name;
     if ((page & HL_KUBE_FIRST) != 0 || *next == NULL) {
         json_decref(*next);
         *next = json_object();
     }
     json_array_foreach (objects, i, o)
-        json_object_set(*next, name_of(o), o);
+        if ((name = name_of(o)) != NULL)
+            json_object_set(*next, name, o);
     if ((page & HL_KUBE_LAST) == 0)
-        return 0;
+        return false;
     json_decref(*now);
     *now = hl_steal(next);
-    return 1;
+    return true;
 }
 
 static void on_jobs(void *arg, const json_t *objects, unsigned page)
@@ -73,10 +81,13 @@ static void on_pods(void *arg, const json_t *objects, unsigned page)
 
 static void on_change(struct gangs *g, json_t *all, enum hl_kube_event type, json_t *object)
 {
+    const char *name = name_of(object);
+    if (name == NULL)
+        return;
     if (type == HL_KUBE_DELETED)
-        json_object_del(all, name_of(object));
+        json_object_del(all, name);
     else
-        json_object_set(all, name_of(object), object);
+        json_object_set(all, name, object);
     look_at_owner(g, object);
 }
 

@@ -21,7 +21,7 @@ static void recovery_free(struct recovery *r)
 {
     struct object *o, *next;
     for (size_t i = 0; i < r->count; i++)
-        hl_manifest_fini(&r->list[i].manifest);
+        candidate_fini(&r->list[i]);
     HASH_ITER (hh, r->objects, o, next) {
         HASH_DEL(r->objects, o);
         free(o->model);
@@ -350,8 +350,7 @@ static void recover_done(struct change *ch, hl_status st)
     for (size_t i = 0; i < r->count; i++)
         if (!r->list[i].skipped)
             hl_info("version restored model=%s version=%" PRId64 " shards=%zu",
-                    r->list[i].manifest.model, r->list[i].manifest.number,
-                    json_array_size(r->list[i].manifest.shards));
+                    r->list[i].manifest.model, r->list[i].manifest.number, r->list[i].shard_count);
     if (!r->take) {
         hl_warn("shards are left that no version holds, so nothing is claimed count=%" PRIu64,
                 r->left);

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "controller/models/recover_private.h"
-#include "core/json.h"
+#include "controller/records.h"
 
 #define GROUPS_MAX 4096 /* lines of what is left */
 
@@ -21,19 +21,51 @@ struct object *recover_object(struct recovery *r, struct hl_id id)
     return o;
 }
 
+void candidate_fini(struct candidate *x)
+{
+    hl_manifest_fini(&x->manifest);
+    hl_arena_fini(&x->arena);
+    x->shards = NULL;
+    x->shard_count = 0;
+}
+
+static hl_status read_stated(struct candidate *x, const json_t *row, struct stated_shard *out)
+{
+    struct hl_api_shard shard;
+    json_t *rest = json_copy((json_t *)row); /* its rank is no concern of ours */
+    hl_status st = record_take(rest, &hl_api_shard_type, &x->arena, &shard);
+    json_decref(rest);
+    HL_TRY(st);
+    HL_TRY(hl_id_parse(shard.id, &out->id));
+    out->size = shard.size_bytes;
+    out->crc = shard.crc32;
+    out->part = shard.part;
+    return HL_OK;
+}
+
+static hl_status candidate_read(struct candidate *x, const char *text)
+{
+    size_t i;
+    const json_t *row;
+    HL_TRY(hl_manifest_decode(text, strlen(text), &x->manifest));
+    x->shards = hl_arena_array(&x->arena, json_array_size(x->manifest.shards), sizeof(*x->shards));
+    if (x->shards == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the shards of a version");
+    json_array_foreach (x->manifest.shards, i, row)
+        HL_TRY(read_stated(x, row, &x->shards[x->shard_count++]));
+    return HL_OK;
+}
+
 void recover_add_manifest(struct recovery *r, struct hl_id id, const char *text)
 {
     struct candidate x = {0};
-    hl_status st = hl_manifest_decode(text, strlen(text), &x.manifest);
-    if (st == HL_OK && !hl_id_equal(x.manifest.id, id)) {
-        hl_manifest_fini(&x.manifest);
+    hl_status st = candidate_read(&x, text);
+    if (st == HL_OK && !hl_id_equal(x.manifest.id, id))
         st = hl_fail(HL_ECORRUPT, "it is the manifest of another version");
-    }
     if (st == HL_OK && r->count == r->cap) {
         size_t cap = r->cap * 2 + 64;
         struct candidate *list = realloc(r->list, cap * sizeof(*list));
         if (list == NULL) {
-            hl_manifest_fini(&x.manifest);
             st = hl_fail(HL_ENOMEM, "out of memory for a list of versions");
         } else {
             r->list = list;
@@ -43,6 +75,7 @@ void recover_add_manifest(struct recovery *r, struct hl_id id, const char *text)
     if (st != HL_OK) {
         r->damaged++;
         hl_error("a manifest is not read id=%s error=\"%s\"", hl_id_format(id).s, hl_error_text());
+        candidate_fini(&x);
         return;
     }
     r->list[r->count++] = x;
@@ -93,67 +126,57 @@ static bool same_model(const struct recovery *r, const struct hl_manifest *m)
            strcmp(model->config, m->config) == 0;
 }
 
-/* Every shard is there; 0: `x` says which is not. */
-static int check_shards(struct recovery *r, struct candidate *x)
+static struct object *find_object(const struct recovery *r, struct hl_id id)
 {
-    size_t i, missing = 0;
-    const json_t *shard;
-    json_array_foreach (x->manifest.shards, i, shard) {
-        struct hl_id id;
-        struct object *o = NULL;
-        if (hl_id_parse(hl_json_str(shard, "id", ""), &id) == HL_OK)
-            HASH_FIND(hh, r->objects, &id, sizeof(id), o);
-        const char *part = hl_json_str(shard, "part", "?");
+    struct object *o;
+    HASH_FIND(hh, r->objects, &id, sizeof(id), o);
+    return o;
+}
+
+/* Every shard is there; false: `x` says which is not. */
+static bool check_shards(const struct recovery *r, struct candidate *x)
+{
+    size_t missing = 0;
+    for (size_t i = 0; i < x->shard_count; i++) {
+        const struct stated_shard *s = &x->shards[i];
+        const struct object *o = find_object(r, s->id);
         if (o == NULL || (!o->pooled && !o->archived && !o->trashed)) {
             missing++;
             continue;
         }
-        if (o->size != (uint64_t)hl_json_int(shard, "sizeBytes", 0)) {
-            skip(x, "shard %s (%s) has %" PRIu64 " bytes, not %" PRId64, hl_id_format(id).s, part,
-                 o->size, hl_json_int(shard, "sizeBytes", 0));
-            return 0;
-        }
-        if (o->unreadable[0] != '\0') {
-            skip(x, "shard %s (%s): %s", hl_id_format(id).s, part, o->unreadable);
-            return 0;
-        }
-        if ((o->pooled || o->read) && o->crc != (uint32_t)hl_json_int(shard, "crc32", 0)) {
-            skip(x, "shard %s (%s) has CRC %08" PRIx32 ", not %08" PRIx32, hl_id_format(id).s, part,
-                 o->crc, (uint32_t)hl_json_int(shard, "crc32", 0));
-            return 0;
-        }
+        if (o->size != s->size)
+            skip(x, "shard %s (%s) has %" PRIu64 " bytes, not %" PRIu64, hl_id_format(s->id).s,
+                 s->part, o->size, s->size);
+        else if (o->unreadable[0] != '\0')
+            skip(x, "shard %s (%s): %s", hl_id_format(s->id).s, s->part, o->unreadable);
+        else if ((o->pooled || o->read) && o->crc != s->crc)
+            skip(x, "shard %s (%s) has CRC %08" PRIx32 ", not %08" PRIx32, hl_id_format(s->id).s,
+                 s->part, o->crc, s->crc);
+        else
+            continue;
+        return false;
     }
     if (missing > 0)
         skip(x, "%zu of %zu shards are neither in the pool nor in the archive", missing,
-             json_array_size(x->manifest.shards));
+             x->shard_count);
     return missing == 0;
 }
 
-static void take_shards(struct recovery *r, const struct hl_manifest *m)
+static void take_shards(struct recovery *r, const struct candidate *x)
 {
-    size_t i;
-    const json_t *shard;
-    json_array_foreach (m->shards, i, shard) {
-        struct hl_id id;
-        struct object *o = NULL;
-        if (hl_id_parse(hl_json_str(shard, "id", ""), &id) == HL_OK)
-            HASH_FIND(hh, r->objects, &id, sizeof(id), o);
+    for (size_t i = 0; i < x->shard_count; i++) {
+        struct object *o = find_object(r, x->shards[i].id);
         if (o != NULL)
             o->claimed = true;
     }
 }
 
-static bool shards_taken(struct recovery *r, const struct hl_manifest *m)
+static bool shards_taken(const struct recovery *r, const struct candidate *x)
 {
-    size_t i;
-    const json_t *shard;
-    json_array_foreach (m->shards, i, shard) {
-        struct hl_id id;
-        struct object *o = NULL;
-        if (hl_id_parse(hl_json_str(shard, "id", ""), &id) != HL_OK)
-            continue;
-        HASH_FIND(hh, r->objects, &id, sizeof(id), o);
-        const struct hl_shard_rec *s = hl_catalog_shard(&r->c->catalog, id);
+    const struct hl_manifest *m = &x->manifest;
+    for (size_t i = 0; i < x->shard_count; i++) {
+        const struct object *o = find_object(r, x->shards[i].id);
+        const struct hl_shard_rec *s = hl_catalog_shard(&r->c->catalog, x->shards[i].id);
         if ((o != NULL && o->claimed && s == NULL) ||
             (s != NULL &&
              (s->version->state == HL_API_VERSION_STATE_VISIBLE ||
@@ -177,10 +200,10 @@ static void judge_one(struct recovery *r, struct candidate *x, const struct cand
         skip(x, "the catalogue has a model of this name with another configuration");
     else if (twin)
         skip(x, "a newer manifest names other shards for this version");
-    else if (shards_taken(r, m))
+    else if (shards_taken(r, x))
         skip(x, "a shard of it belongs to another version");
     else if (check_shards(r, x))
-        take_shards(r, m);
+        take_shards(r, x);
 }
 
 void recover_judge(struct recovery *r)
@@ -191,7 +214,7 @@ void recover_judge(struct recovery *r)
     for (size_t i = 0; i < r->count; i++) { /* what the catalogue has needs no recovery */
         struct hl_version_rec *v = in_catalogue(r, &r->list[i].manifest);
         if (v != NULL && hl_id_equal(hl_manifest_id(v), r->list[i].manifest.id)) {
-            hl_manifest_fini(&r->list[i].manifest);
+            candidate_fini(&r->list[i]);
             r->known++;
             continue;
         }
@@ -308,13 +331,13 @@ struct hl_api_recovery recover_info(struct recovery *r, struct hl_arena *arena)
         const struct candidate *x = &r->list[i];
         const struct hl_manifest *m = &x->manifest;
         info.restored += !x->skipped;
-        info.restored_shards += x->skipped ? 0 : json_array_size(m->shards);
+        info.restored_shards += x->skipped ? 0 : x->shard_count;
         info.versions.items[info.versions.count++] = (struct hl_api_recovered_version){
             .model = m->model,
             .version = m->number,
             .step = m->step,
             .visible_ms = m->visible_ms,
-            .shards = json_array_size(m->shards),
+            .shards = x->shard_count,
             .bytes = m->bytes,
             .state = x->skipped ? HL_API_RECOVERY_STATE_SKIPPED : HL_API_RECOVERY_STATE_RESTORED,
             .reason = x->skipped ? x->reason : ""};

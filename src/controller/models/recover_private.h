@@ -22,9 +22,20 @@ struct object {
     UT_hash_handle hh;
 };
 
+/* A shard as a manifest states it. */
+struct stated_shard {
+    struct hl_id id;
+    uint64_t size;
+    uint32_t crc;
+    const char *part;
+};
+
 /* A version that a manifest names. */
 struct candidate {
     struct hl_manifest manifest;
+    struct stated_shard *shards; /* in `arena` */
+    size_t shard_count;
+    struct hl_arena arena;
     bool skipped;
     char reason[240];
 };
@@ -48,6 +59,7 @@ struct recovery {
     unsigned damaged; /* manifests that can't be read */
 };
 
+void candidate_fini(struct candidate *x);
 struct object *recover_object(struct recovery *r, struct hl_id id);
 /* Takes the text of a manifest; one that is damaged is counted and logged. */
 void recover_add_manifest(struct recovery *r, struct hl_id id, const char *text);

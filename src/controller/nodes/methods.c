@@ -137,15 +137,6 @@ static void on_node_written(void *arg, hl_status st, const char *text)
     }
 }
 
-/* Usage changes all the time and is not part of the record. */
-static json_t *record_of(const struct hl_api_node_info *info)
-{
-    struct hl_api_node_info lasting = *info;
-    lasting.tiers.count = 0;
-    lasting.store_epoch = 0;
-    return hl_api_to_json(&hl_api_node_info_type, &lasting);
-}
-
 void method_register_node(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_register_node_params *p)
 {
@@ -154,7 +145,7 @@ void method_register_node(void *arg, struct hl_rpc_call *call,
     hl_status st = check_name_is_free(now.c, &p->node);
     if (st == HL_OK)
         st = node_add(now.c, &p->node, &n);
-    json_t *record = st == HL_OK ? record_of(&p->node) : NULL;
+    json_t *record = st == HL_OK ? node_record(NULL, &p->node) : NULL;
     if (st == HL_OK && record == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory to register a node");
     if (st == HL_OK && !json_equal(n->written, record)) {
@@ -200,9 +191,7 @@ static void on_loss_written(void *arg, hl_status st, const char *text)
 /* Since when it is away is known after a restart too. */
 static void save_loss(struct hl_controller *c, struct node *n)
 {
-    json_t *record = record_of(&n->info);
-    json_object_set_new(record, "lostMs", json_integer((json_int_t)n->lost_ms));
-    json_object_set_new(record, "seenMs", json_integer((json_int_t)n->seen_ms));
+    json_t *record = node_record(n, &n->info);
     if (record == NULL || node_write(n, record, on_loss_written, c) != HL_OK)
         hl_warn("loss was not written down, its age counts from the next start node=%s", n->name);
     json_decref(record);

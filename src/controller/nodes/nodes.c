@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "controller/commits.h"
 #include "controller/nodes/nodes_private.h"
-#include "core/json.h"
+#include "controller/records.h"
 
 hl_status nodes_create(struct hl_controller *c, const struct node_events *events)
 {
@@ -174,27 +174,46 @@ hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
     return HL_OK;
 }
 
-/* A record is NodeInfo, and of a lost node since when it is lost. */
+/* A record is NodeInfo, and of a lost node NodeAbsence beside it. */
 static hl_status record_read(const json_t *record, struct hl_arena *arena,
-                             struct hl_api_node_info *out)
+                             struct hl_api_node_info *info, struct hl_api_node_absence *absence)
 {
-    json_t *info = json_copy((json_t *)record);
-    json_object_del(info, "lostMs");
-    json_object_del(info, "seenMs");
-    hl_status st = hl_api_from_json(&hl_api_node_info_type, info, arena, out);
-    json_decref(info);
-    return st;
+    json_t *rest = json_copy((json_t *)record);
+    hl_status st = record_take(rest, &hl_api_node_absence_type, arena, absence);
+    if (st == HL_OK)
+        st = hl_api_from_json(&hl_api_node_info_type, rest, arena, info);
+    json_decref(rest);
+    return st == HL_OK ? st : hl_fail_prefix(st, "record of a node: ");
+}
+
+json_t *node_record(const struct node *n, const struct hl_api_node_info *info)
+{
+    struct hl_api_node_info lasting = *info;
+    lasting.tiers.count = 0; /* usage changes all the time and is not part of the record */
+    lasting.store_epoch = 0;
+    json_t *record = hl_api_to_json(&hl_api_node_info_type, &lasting);
+    if (n == NULL || n->lost_ms == 0)
+        return record;
+    const struct hl_api_node_absence absence = {n->lost_ms, n->seen_ms};
+    json_t *more = hl_api_to_json(&hl_api_node_absence_type, &absence);
+    if (json_object_update(record, more) != 0) {
+        json_decref(record);
+        record = NULL;
+    }
+    json_decref(more);
+    return record;
 }
 
 hl_status nodes_load(struct hl_controller *c, const json_t *record)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_node_info info;
+    struct hl_api_node_absence absence;
     struct node *n;
-    HL_TRY(record_read(record, &arena, &info));
+    HL_TRY(record_read(record, &arena, &info, &absence));
     HL_TRY(node_add(c, &info, &n));
-    n->lost_ms = hl_json_int(record, "lostMs", 0);
-    n->seen_ms = hl_json_int(record, "seenMs", 0);
+    n->lost_ms = absence.lost_ms;
+    n->seen_ms = absence.seen_ms;
     int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
     n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
     hl_cluster_set_ready(&c->nodes->cluster, n->name, 0); /* until it registers again */

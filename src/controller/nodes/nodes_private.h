@@ -17,6 +17,9 @@ struct nodes {
 /* A new one, or what it says of itself now. HL_EINVAL names what is wrong. */
 hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
                    struct node **out) HL_CHECK;
+/* What is stored of a node that says this of itself; of a lost one since when. n NULL: it is not
+ * lost. NULL when out of memory. */
+json_t *node_record(const struct node *n, const struct hl_api_node_info *info);
 /* The node's record; NULL: there is none any more. */
 hl_status node_write(struct node *n, const json_t *record, hl_store_written done,
                      void *arg) HL_CHECK;

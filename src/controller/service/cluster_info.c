@@ -1,6 +1,10 @@
 /* clusterInfo and listNodes: what `helios info` and `helios nodes` show of the whole. */
-#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+#include "controller/jobs/jobs.h"
+#include "controller/kube/gangs.h"
+#include "controller/nodes/nodes.h"
 #include "controller/service/service_private.h"
+#include "core/jobstate.h"
 
 static struct hl_api_text_list damaged_list(const struct hl_controller *c, struct hl_arena *arena)
 {
@@ -48,7 +52,7 @@ void method_cluster_info(void *arg, struct hl_rpc_call *call,
         .models = HASH_COUNT(c->catalog.models),
         .versions = versions,
         .shards = HASH_COUNT(c->catalog.shards),
-        .jobs = HASH_COUNT(c->jobs),
+        .jobs = jobs_count(c),
         .nodes = nodes_count(c),
         .crc_failures = c->service->crc_failures,
         .crc_retries = c->service->crc_retries,

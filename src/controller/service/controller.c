@@ -3,10 +3,16 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "controller/controller_private.h"
+#include "controller/commits.h"
 #include "controller/copies/copies.h"
+#include "controller/jobs/jobs.h"
+#include "controller/kube/gangs.h"
+#include "controller/models/models.h"
+#include "controller/nodes/nodes.h"
 #include "controller/service/service_private.h"
 #include "os/loop.h"
+#include "store/store.h"
+#include "store/writer.h"
 
 #define TICK_MS 500
 
@@ -70,11 +76,15 @@ static const struct version_users version_users = {
     .find_reader = jobs_find_reader,
 };
 
+/* A stored job that Kubernetes does not know is the Agents'. */
+static const struct job_executor *const executors[] = {&kube_executor, &agents_executor, NULL};
+
 static hl_status wings_create(struct hl_controller *c)
 {
     HL_TRY(nodes_create(c, &node_events));
     HL_TRY(copies_create(c, imports_running));
-    return models_create(c, &version_users);
+    HL_TRY(models_create(c, &version_users));
+    return jobs_create(c, executors, c->opts.kube != NULL ? &kube_executor : &agents_executor);
 }
 
 /* What is over is not kept for ever. */
@@ -120,7 +130,6 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "controller");
     c->opts = *opts;
-    c->executor = opts->kube != NULL ? &kube_executor : &agents_executor;
     c->refs = 1;
     c->destroy = controller_destroy;
     c->clocks_shifted = jobs_shift;

@@ -5,8 +5,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conf/conf.h"
-#include "controller/controller_private.h"
 #include "controller/copies/copies.h"
+#include "controller/jobs/jobs.h"
+#include "controller/nodes/nodes.h"
 #include "controller/service/service_private.h"
 
 #define METRICS_MAX ((size_t)4 << 20)
@@ -99,9 +100,8 @@ void method_report_access(void *arg, struct hl_rpc_call *call,
 
 static void count_jobs(struct hl_controller *c, struct hl_buf *out)
 {
-    unsigned count[HL_API_JOB_STATE_COUNT] = {0};
-    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        count[j->run.state]++;
+    unsigned count[HL_API_JOB_STATE_COUNT];
+    jobs_count_states(c, count);
     hl_metric_family(out, "helios_jobs", "gauge", "Jobs by state.");
     for (int s = 0; s < HL_API_JOB_STATE_COUNT; s++)
         (void)hl_buf_printf(out, "helios_jobs{state=\"%s\"} %u\n", hl_api_job_state_name(s),

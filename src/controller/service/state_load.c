@@ -1,14 +1,12 @@
 /* The start: what the store has becomes the state. One record that can't be read, because the
  * medium has changed it or somebody has edited it, costs its object and not the start. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
-#include "controller/controller_private.h"
+#include "controller/jobs/jobs.h"
+#include "controller/nodes/nodes.h"
 #include "controller/service/service_private.h"
-
-#define SEQ_GAP 1000 /* job numbers left out when nobody knows the last one */
+#include "store/store.h"
 
 /* The sentence of the failure is the thread's. */
 static void note_damaged(struct hl_controller *c, const char *key)
@@ -57,29 +55,8 @@ static hl_status load_job(void *arg, const char *key, json_t *value)
 
 static hl_status load_seq(void *arg, const char *key, json_t *value)
 {
-    struct hl_controller *c = arg;
     (void)key;
-    c->job_seq = hl_json_int(value, "last", 0);
-    return HL_OK;
-}
-
-/* No id is given twice: the numbers of jobs that can't be read count, and where the last number
- * itself is lost a good many are left out. */
-static void settle_seq(struct hl_controller *c)
-{
-    const char *key;
-    json_t *why;
-    bool unknown = false;
-    json_object_foreach (c->damaged, key, why) {
-        const char *dash = strrchr(key, '-');
-        int64_t seq =
-            dash != NULL && strncmp(key, "job/", 4) == 0 ? strtoll(dash + 1, NULL, 10) : 0;
-        if (seq > c->job_seq && seq < INT64_MAX - SEQ_GAP)
-            c->job_seq = seq;
-        unknown |= strncmp(key, "seq/", 4) == 0;
-    }
-    if (unknown)
-        c->job_seq += SEQ_GAP;
+    return jobs_load_seq(arg, value);
 }
 
 /* What no single record shows. */
@@ -124,9 +101,9 @@ hl_status state_load(struct hl_controller *c)
                                          kinds[i].damaged, c));
     hl_catalog_loaded(&c->catalog);
     note_versions(c);
-    settle_seq(c);
+    jobs_settle_seq(c);
     hl_info("state loaded models=%u shards=%u nodes=%u jobs=%u damaged=%zu",
             HASH_COUNT(c->catalog.models), HASH_COUNT(c->catalog.shards), nodes_count(c),
-            HASH_COUNT(c->jobs), json_object_size(c->damaged));
+            jobs_count(c), json_object_size(c->damaged));
     return HL_OK;
 }

@@ -57,7 +57,7 @@ static void world_fini(struct world *w)
 {
     struct object *o, *next;
     for (size_t i = 0; i < w->r.count; i++)
-        hl_manifest_fini(&w->r.list[i].manifest);
+        candidate_fini(&w->r.list[i]);
     free(w->r.list);
     HASH_ITER (hh, w->r.objects, o, next) {
         HASH_DEL(w->r.objects, o);

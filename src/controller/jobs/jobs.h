@@ -1,0 +1,92 @@
+/* controller/jobs/jobs.h - jobs as the rest of the Controller sees them: a table that is loaded at
+ * the start, driven by ticks and by what nodes report, and asked who holds and loads what. Whoever
+ * runs containers uses jobs/executor.h.
+ *
+ * Owns:    the jobs, the number of the last one.
+ * Threads: the Controller's loop.
+ * Errors:  HL_ECORRUPT names what a stored job lacks; later failures are logged or end an attempt.
+ * Units:   ms.
+ * Limits:  200 events are kept of a job.
+ */
+#ifndef HL_CONTROLLER_JOBS_JOBS_H
+#define HL_CONTROLLER_JOBS_JOBS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "api/types.h"
+#include "base/status.h"
+#include "controller/models/models.h"
+#include "rpc/controller_calls.h"
+
+struct hl_controller;
+struct job_executor;
+struct node;
+
+extern const struct job_executor agents_executor;
+
+/* all: NULL-terminated; of a stored job they are asked in this order whose it is. `submitted` gets
+ * the jobs that are submitted now. */
+hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
+                      const struct job_executor *submitted) HL_CHECK;
+void jobs_fini(struct hl_controller *c);
+
+/* Records of the store: a job, and the number of the last one. */
+hl_status jobs_load(struct hl_controller *c, const json_t *value) HL_CHECK;
+hl_status jobs_load_seq(struct hl_controller *c, const json_t *value) HL_CHECK;
+/* All that can be read is loaded: no id is given twice, whatever is damaged. */
+void jobs_settle_seq(struct hl_controller *c);
+/* After everything is loaded: hold slots, repeat what was under way. */
+void jobs_resume(struct hl_controller *c);
+void jobs_tick(struct hl_controller *c);
+/* Open deadlines and ages move: this process stood still, or the wall clock was set. */
+void jobs_shift(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms);
+/* Ended jobs are forgotten, by number and by age. */
+void jobs_retain(struct hl_controller *c);
+/* Reject the calls that wait. */
+void jobs_stop(struct hl_controller *c);
+
+/* ---- what nodes say: struct node_events ---- */
+
+/* The node reported these containers. */
+void jobs_containers(struct hl_controller *c, struct node *n,
+                     const struct hl_api_container_status_list *containers);
+/* Of the containers that a node reported: have it forget ended ones that are older than any job. */
+void purge_orphans(struct hl_controller *c, struct node *n,
+                   const struct hl_api_container_status_list *containers);
+/* A node does not answer, or does again; its containers may run on. */
+void jobs_node_silent(struct hl_controller *c, struct node *n);
+void jobs_node_back(struct hl_controller *c, struct node *n);
+/* A container of a job that is not over may be there. */
+bool jobs_need_node(const struct hl_controller *c, const struct node *n);
+/* The node's Agent is a new one: it is told its rank tables again. */
+void rank_tables_node(struct hl_controller *c, const char *node);
+
+/* ---- what is asked ---- */
+
+unsigned jobs_count(const struct hl_controller *c);
+void jobs_count_states(const struct hl_controller *c, unsigned count[HL_API_JOB_STATE_COUNT]);
+/* Who holds a slot: job id and container id, "" when free. */
+void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
+                      const char **job, char *container, size_t cap);
+/* struct version_users. */
+bool jobs_find_writer(const struct hl_controller *c, const char *id, struct version_user *out);
+bool jobs_find_reader(const struct hl_controller *c, const struct hl_version_rec *v,
+                      struct version_user *out);
+
+void method_plan_job(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_controller_plan_job_params *p);
+void method_submit_job(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_submit_job_params *p);
+void method_list_jobs(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_list_jobs_params *p);
+void method_get_job(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_get_job_params *p);
+void method_cancel_job(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_cancel_job_params *p);
+void method_read_log(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_controller_read_log_params *p);
+void method_rank_table(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_rank_table_params *p);
+
+#endif

@@ -1,0 +1,88 @@
+/* What the files of this wing share. From above: methods.c, logs.c (calls), agents.c (the executor
+ * whose containers Agents run), jobs.c (the state machine at work), table.c. */
+#ifndef HL_CONTROLLER_JOBS_PRIVATE_H
+#define HL_CONTROLLER_JOBS_PRIVATE_H
+
+#include "controller/commits.h"
+#include "controller/core.h"
+#include "controller/damaged.h"
+#include "controller/jobs/executor.h"
+#include "controller/jobs/jobs.h"
+#include "controller/nodes/nodes.h"
+
+struct jobs {
+    struct job *table; /* by id, in the order of their numbers */
+    int64_t seq;       /* of the last job */
+    const struct job_executor *const *executors;
+    const struct job_executor *executor; /* of jobs that are submitted now */
+    bool forgetting;                     /* records of ended ones are being deleted */
+};
+
+/* Answers a call with what the job is. */
+typedef void (*job_reply)(struct hl_rpc_call *call, const struct job *j);
+
+/* A call that waits until a job is written. */
+struct job_waiter {
+    struct job_waiter *next;
+    struct hl_rpc_call *call;
+    job_reply reply;
+};
+
+/* jobs.c: the state machine at work */
+/* Write down what no event has changed; then do what the job's state asks for. */
+void job_keep(struct job *j);
+/* Answer when the job is saved, maybe now; or reject when that fails. */
+void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
+/* What the state asks for, whatever was done before. */
+void job_resume(struct job *j);
+
+/* table.c */
+/* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT
+ * names the ids when several are not over. */
+hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
+/* Whether a container that a node reported is one of that attempt of the job. */
+bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
+                        int attempt);
+bool job_attempt_is_over(const struct job *j, int attempt);
+void job_free(struct job *j);
+
+/* record.c */
+/* Fills doc, spec, run, events and what else is stored; what was filled goes with job_free. */
+hl_status job_record_read(struct job *j, const json_t *value) HL_CHECK;
+/* Of a job that is submitted: its doc is written down with its spec. */
+hl_status job_doc_make(struct job *j) HL_CHECK;
+/* What the job is now; its members are NULL without memory. */
+struct job_record job_record_now(const struct job *j);
+/* The value in the store; NULL when out of memory. */
+json_t *job_record_json(const struct job *j, const struct job_record *r);
+void job_record_fini(struct job_record *r);
+/* The events as structs. */
+hl_status job_events_list(const json_t *events, struct hl_arena *arena,
+                          struct hl_api_job_event_list *out) HL_CHECK;
+
+/* submit.c */
+/* On HL_OK the job is taken over, and the call answered when it is saved; when that fails the call
+ * is rejected and the job is gone. */
+hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
+                     job_reply reply) HL_CHECK;
+
+/* master_port.c */
+/* True when it was found and written down, else it is asked for, and job_keep follows. */
+bool master_port_ready(struct job *j);
+/* MASTER_PORT of the attempt. */
+int master_port(const struct job *j);
+
+/* logs.c */
+/* Nothing was written: nothing to show yet, or nothing ever. */
+void log_reply_empty(struct hl_rpc_call *call,
+                     const struct hl_api_controller_read_log_results *about, bool over);
+/* agent_logs.c: an op of agents_executor */
+void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask);
+
+/* rank_tables.c */
+/* A new attempt: nobody was told anything. */
+hl_status rank_tables_reset(struct job *j, int containers);
+/* Tell the nodes of a running gang what they have not been told. */
+void rank_tables_tell(struct job *j);
+
+#endif
