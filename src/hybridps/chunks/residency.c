@@ -1,4 +1,4 @@
-#include "hybridps/plan/residency.h"
+#include "hybridps/chunks/residency.h"
 
 #include <stdlib.h>
 
