@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "cli/mem/commands.h"
-#include "hybridps/plan/estimate.h"
+#include "hybridps/layout/estimate.h"
 #include "os/file.h"
 
 struct estimate_args {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hybridps/plan/layout.h"
+#include "hybridps/layout/layout.h"
 
 static hl_status fail_memory(void)
 {

@@ -1,4 +1,4 @@
-/* hybridps/plan/estimate.h - what a model needs in chunks, before it is trained.
+/* hybridps/layout/estimate.h - what a model needs in chunks, before it is trained.
  *
  * Model data are parameters, gradients and Adam's states: in 16 bits p 2, g 2, p32 4, m 4, v 4
  * bytes per parameter (reuse: the gradient lies over the parameter), in float32 p 4, g 4, m 4, v 4.
@@ -12,12 +12,12 @@
  * Units:   bytes, elements.
  * Limits:  2^24 tensors.
  */
-#ifndef HL_HYBRIDPS_PLAN_ESTIMATE_H
-#define HL_HYBRIDPS_PLAN_ESTIMATE_H
+#ifndef HL_HYBRIDPS_LAYOUT_ESTIMATE_H
+#define HL_HYBRIDPS_LAYOUT_ESTIMATE_H
 
 #include "core/hf.h"
 #include "helios/hybridps.h"
-#include "hybridps/plan/layout.h"
+#include "hybridps/layout/layout.h"
 
 struct hl_estimate_tensor {
     uint64_t elements;

@@ -10,8 +10,8 @@
 #include "helios/helios.h"
 #include "helios/hybridps.h"
 #include "hybridps/client/client_private.h"
-#include "hybridps/plan/estimate.h"
-#include "hybridps/plan/layout.h"
+#include "hybridps/layout/estimate.h"
+#include "hybridps/layout/layout.h"
 
 #define MI        (UINT64_C(1) << 20)
 #define ELEMENT   4

@@ -1,4 +1,4 @@
-#include "hybridps/plan/layout.h"
+#include "hybridps/layout/layout.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

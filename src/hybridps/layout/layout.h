@@ -1,4 +1,4 @@
-/* hybridps/plan/layout.h - how tensors fill chunks of one size, and which size fills them best.
+/* hybridps/layout/layout.h - how tensors fill chunks of one size, and which size fills them best.
  *
  * The rule is that of tensors.h: in their order, each at a multiple of 64 bytes in the first chunk
  * of its kind with room, else in a new one; a longer tensor gets a chunk of its own length, which
@@ -10,8 +10,8 @@
  * Units:   bytes.
  * Limits:  2^32 - 1 items; the sizes tried are at most HL_LAYOUT_TRIES.
  */
-#ifndef HL_HYBRIDPS_PLAN_LAYOUT_H
-#define HL_HYBRIDPS_PLAN_LAYOUT_H
+#ifndef HL_HYBRIDPS_LAYOUT_LAYOUT_H
+#define HL_HYBRIDPS_LAYOUT_LAYOUT_H
 
 #include <stddef.h>
 #include <stdint.h>

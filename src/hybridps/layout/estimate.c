@@ -1,4 +1,4 @@
-#include "hybridps/plan/estimate.h"
+#include "hybridps/layout/estimate.h"
 
 #include <inttypes.h>
 #include <math.h>
