@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "hybridps/plan/plan.h"
-
 enum { NEEDED_NOW, ORDINARY, TAKEN_NOW }; /* turns: the highest leaves first */
 
 /* ---- moves ---- */

@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "hybridps/plan/trace.h"
+#include "hybridps/plan/plan.h"
 
 enum { HL_WANT_DEVICE = 1, HL_WANT_HOST = 2, HL_WRITE_DEVICE = 4, HL_WRITE_HOST = 8 };
 

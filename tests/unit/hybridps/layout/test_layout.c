@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/hf.h"
 #include "helios/helios.h"
 #include "helios/hybridps.h"
 #include "hybridps/client/client_private.h"
-#include "hybridps/layout/estimate.h"
 #include "hybridps/layout/layout.h"
 
 #define MI        (UINT64_C(1) << 20)
