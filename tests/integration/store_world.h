@@ -26,7 +26,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "core/json.h"
-#include "hybridps/manager/sweep.h"
+#include "hybridps/manager/table.h"
 #include "mem/pool/l3_client.h"
 #include "os/file.h"
 #include "rpc/rpc.h"
