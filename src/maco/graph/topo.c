@@ -1,4 +1,4 @@
-#include "maco/graph/topo.h"
+#include "maco/graph/graph.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/heap.h"
-#include "maco/graph/span.h"
 #include "maco/graph/types.h"
 
 enum happening { READY, DONE, LINK };
