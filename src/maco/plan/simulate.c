@@ -1,11 +1,9 @@
-#include "maco/plan/simulate.h"
-#include "maco/plan/plan_private.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/heap.h"
 #include "maco/graph/types.h"
+#include "maco/plan/plan_private.h"
 
 enum happening { READY, DONE, LINK };
 

@@ -5,7 +5,6 @@
 
 #include "maco/graph/graph.h"
 #include "maco/graph/types.h"
-#include "maco/plan/plan.h"
 #include "maco/trace/trace_private.h"
 
 void maco_trace_free(maco_trace *t)
