@@ -8,7 +8,7 @@ function(hl_only_maco)
     list(APPEND sources ${more})
   endforeach()
   list(FILTER sources EXCLUDE REGEX "/os/(loop|logfile)") # the rest of src/os wants libc alone, and its parts come to need one another
-  foreach(part base/abi base/buf base/cpu base/half base/log base/status base/text client/version)
+  foreach(part base/abi base/buf base/cpu base/half base/heap base/log base/status base/text client/version)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/${part}.c)
   endforeach()
   add_library(helios SHARED ${sources})

@@ -11,8 +11,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "core/route.h"
-#include "hybridps/manager/sweep.h"
-#include "hybridps/manager/usage.h"
+#include "hybridps/manager/table.h"
 
 #define LOCK_MS 1000
 #define REAP_MS 200

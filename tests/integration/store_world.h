@@ -26,7 +26,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "core/json.h"
-#include "hybridps/manager/sweep.h"
+#include "hybridps/manager/table.h"
 #include "mem/socket/socket.h"
 #include "os/file.h"
 #include "rpc/rpc.h"

@@ -9,7 +9,8 @@
 
 #include "base/text.h"
 #include "cli/mem/commands.h"
-#include "hybridps/plan/estimate.h"
+#include "core/hf.h"
+#include "hybridps/layout/layout.h"
 #include "os/file.h"
 
 struct estimate_args {

@@ -10,7 +10,7 @@
 #include "cli/mem/commands.h"
 #include "cli/mem/picture.h"
 #include "hybridps/client/replay.h"
-#include "hybridps/client/tensors.h"
+#include "hybridps/layout/layout.h"
 #include "os/file.h"
 
 #define TRACE_BYTES_MAX  ((size_t)1 << 30)

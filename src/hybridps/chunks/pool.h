@@ -25,7 +25,7 @@
 #include "helios/hybridps.h"
 #include "hybridps/chunks/policy.h"
 #include "hybridps/chunks/spill.h"
-#include "hybridps/plan/trace.h"
+#include "hybridps/plan/plan.h"
 #include "os/pagefault.h"
 
 struct hl_chunk_pool;

@@ -4,7 +4,7 @@
 
 #include "hybridps/chunks/chunks.h"
 #include "hybridps/chunks/pool.h"
-#include "hybridps/plan/residency.h"
+#include "hybridps/chunks/residency.h"
 
 struct chunk {
     struct hl_chunk_memory mem;

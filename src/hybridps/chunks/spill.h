@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "hybridps/plan/trace.h"
+#include "hybridps/plan/plan.h"
 
 struct hl_spill_ops {
     const char *name; /* "L3", for messages */

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "hybridps/client/client_private.h"
+#include "hybridps/layout/layout.h"
 
 #define TOP  5
 #define ROOM 160 /* for the last words */

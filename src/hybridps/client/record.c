@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hybridps/client/tensors.h"
+#include "hybridps/layout/layout.h"
 
 #define PLANS_MAX 8 /* of one record */
 

@@ -6,9 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "hybridps/chunks/pool.h"
-#include "hybridps/client/tensors.h"
-#include "hybridps/plan/plan.h"
+#include "hybridps/layout/layout.h"
 
 #define STRIDE     4096 /* a mark in every so many bytes */
 #define PLAN_NEEDS 400000

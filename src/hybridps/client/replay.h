@@ -18,8 +18,8 @@
 
 #include "base/status.h"
 #include "helios/hybridps.h"
-#include "hybridps/chunks/policy.h"
-#include "hybridps/plan/trace.h"
+#include "hybridps/chunks/pool.h"
+#include "hybridps/plan/plan.h"
 
 /* A moment while what it needs is there. */
 struct hl_replay_view {

@@ -4,25 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hybridps/plan/layout.h"
+#include "hybridps/layout/layout.h"
 
 static hl_status fail_memory(void)
 {
     return hl_fail(HL_ENOMEM, "out of memory allocating the index of tensors");
-}
-
-const char *hl_tensor_kind_name(int kind)
-{
-    static const char *const names[] = {"param", "grad", "p32", "momentum", "variance", "other"};
-    return kind >= 0 && kind < HYBRIDPS_KINDS ? names[kind] : "?";
-}
-
-int hl_tensor_kind(const char *name)
-{
-    int kind = 0;
-    while (kind < HYBRIDPS_OTHER && strcmp(hl_tensor_kind_name(kind), name) != 0)
-        kind++;
-    return kind;
 }
 
 const char *hl_tensor_state_name(int state)

@@ -44,9 +44,6 @@ struct hl_tensors {
     uint32_t placed; /* tensors that were laid out */
 };
 
-const char *hl_tensor_kind_name(int kind);
-/* Of a name that is none: HYBRIDPS_OTHER. */
-int hl_tensor_kind(const char *name);
 const char *hl_tensor_state_name(int state);
 
 void hl_tensors_fini(struct hl_tensors *t);

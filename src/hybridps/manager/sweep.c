@@ -1,5 +1,3 @@
-#include "hybridps/manager/sweep.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

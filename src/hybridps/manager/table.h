@@ -20,6 +20,7 @@
 #define HL_HYBRIDPS_MANAGER_TABLE_H
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -103,5 +104,21 @@ hl_status hl_manager_check_whole(const struct hl_manager_table *t) HL_CHECK;
 hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed) HL_CHECK;
 /* The same, where nobody has looked for reap_ms. */
 hl_status hl_manager_reap_by_age(struct hl_manager_table *t) HL_CHECK;
+
+/* ---- from outside: no lock is taken and nothing is written to a table of the living ---- */
+
+struct hl_manager_use {
+    pid_t pid;
+    uint64_t bytes;
+};
+
+/* Every process but this one, and what it has in use on a device (0 is the host), at most `max` of
+ * them; how many. Each number is right by itself, not at one moment with the others. */
+size_t hl_manager_usage(const struct hl_manager_table *t, uint32_t device,
+                        struct hl_manager_use *out, size_t max);
+/* Takes away the tables whose names begin and end so, whose processes have all ended, and in which
+ * no process has looked for dead ones for idle_ms; how many they were. What can't be looked into
+ * stays where it is. Only tables of this user, this layout and this PID namespace. */
+size_t hl_manager_sweep(const char *begin, const char *end, int idle_ms);
 
 #endif

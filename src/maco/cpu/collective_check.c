@@ -6,7 +6,7 @@
 
 #include "helios/hybridps.h"
 #include "maco/cpu/runtime_private.h"
-#include "maco/plan/agree.h"
+#include "maco/plan/plan.h"
 
 /* What every rank says, one after the other. */
 static hl_status ask_group(void *arg, const void *mine, size_t bytes, void *all)

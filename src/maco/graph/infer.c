@@ -3,13 +3,12 @@
  * made and dropped once and time grows with tasks and with the order found, not with their square.
  * Where segments may begin is known before, so the map is an array; a tree of bits over it finds
  * neighbours. Readers are lists that share tails: splitting a segment copies nothing. */
-#include "maco/graph/infer.h"
+#include "maco/graph/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "maco/graph/pieces.h"
-#include "maco/graph/topo.h"
 
 #define LEVELS 6 /* 64^6 places */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "maco/graph/topo.h"
+#include "maco/graph/graph.h"
 
 #define STRIPS_MAX  1024 /* of one matrix */
 #define PIECES_PER  32   /* accesses of a matrix become at most so many, beside PIECES_MORE */

@@ -15,33 +15,15 @@
 
 #include <stdint.h>
 
-#include "helios/maco.h"
+#include "maco/graph/types.h"
 
 struct hl_maco_span {
     uint64_t first, rows, row_bytes, stride;
 };
 
-/* An input or output of a task, as its type and dims say. */
-struct hl_maco_operand {
-    const char *name; /* "A" */
-    uint8_t reads, writes;
-    int8_t cols_dim, ld_dim; /* their places in dims; -1 = none */
-    uint32_t elem;           /* bytes of an element */
-    uint64_t address, rows, cols, ld;
-};
-
-#define HL_MACO_OPERANDS 6
-
-/* The ones that are there, of all types but CUSTOM_...; returns how many. dims must be positive
- * where they are sizes. */
-int hl_maco_operands(const maco_task *t, struct hl_maco_operand out[HL_MACO_OPERANDS]);
-
 struct hl_maco_span hl_maco_span_of(const struct hl_maco_operand *o);
 /* Byte after the last; UINT64_MAX also where that is past the address space. */
 uint64_t hl_maco_span_end(const struct hl_maco_span *s);
 int hl_maco_span_overlap(const struct hl_maco_span *a, const struct hl_maco_span *b);
-
-/* Bytes that a collective or copy moves: the larger of what it reads and writes. */
-uint64_t hl_maco_bytes_moved(const maco_task *t);
 
 #endif

@@ -1,10 +1,10 @@
-#include "maco/graph/topo.h"
+#include "maco/graph/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "maco/graph/heap.h"
+#include "base/heap.h"
 
 static hl_status no_memory(void)
 {
@@ -113,21 +113,20 @@ static uint64_t key_of(const int32_t *priority, uint32_t i)
 static hl_status order_kahn(uint32_t n, const struct hl_maco_csr *children, const int32_t *priority,
                             uint32_t *waits, uint32_t *order, uint32_t *placed)
 {
-    struct hl_maco_heap ready = {0};
+    struct hl_heap ready = {0};
     hl_status st = HL_OK;
     *placed = 0;
     for (uint32_t i = 0; i < n && st == HL_OK; i++)
         if (waits[i] == 0)
-            st = hl_maco_heap_push(&ready, key_of(priority, i), i);
+            st = hl_heap_push(&ready, key_of(priority, i), i);
     while (ready.n > 0 && st == HL_OK) {
-        uint32_t i = (uint32_t)hl_maco_heap_pop(&ready).tie;
+        uint32_t i = (uint32_t)hl_heap_pop(&ready).tie;
         order[(*placed)++] = i;
         for (uint32_t k = children->first[i]; k < children->first[i + 1] && st == HL_OK; k++)
             if (--waits[children->item[k]] == 0)
-                st = hl_maco_heap_push(&ready, key_of(priority, children->item[k]),
-                                       children->item[k]);
+                st = hl_heap_push(&ready, key_of(priority, children->item[k]), children->item[k]);
     }
-    hl_maco_heap_fini(&ready);
+    hl_heap_fini(&ready);
     return st;
 }
 

@@ -1,9 +1,9 @@
-/* maco/graph/types.h - what is the same for all tasks of a type: names, kinds, sizes.
+/* maco/graph/types.h - what a task's type and dims say of it: names, kinds, sizes, operands.
  *
  * Owns:    nothing.
  * Threads: any.
  * Errors:  none: NULL or 0 for what there is not.
- * Units:   bytes.
+ * Units:   bytes; sizes past 2^64 are UINT64_MAX.
  * Limits:  none.
  */
 #ifndef HL_MACO_GRAPH_TYPES_H
@@ -54,5 +54,30 @@ static inline uint64_t hl_maco_count(const maco_task *t)
 {
     return (uint32_t)t->dims[0] | (uint64_t)(uint32_t)t->dims[1] << 32;
 }
+
+/* UINT64_MAX where the product is larger. */
+static inline uint64_t hl_maco_mul_capped(uint64_t a, uint64_t b)
+{
+    uint64_t out;
+    return __builtin_mul_overflow(a, b, &out) ? UINT64_MAX : out;
+}
+
+/* An input or output of a task, as its type and dims say. */
+struct hl_maco_operand {
+    const char *name; /* "A" */
+    uint8_t reads, writes;
+    int8_t cols_dim, ld_dim; /* their places in dims; -1 = none */
+    uint32_t elem;           /* bytes of an element */
+    uint64_t address, rows, cols, ld;
+};
+
+#define HL_MACO_OPERANDS 6
+
+/* The ones that are there, of all types but CUSTOM_...; returns how many. dims must be positive
+ * where they are sizes. */
+int hl_maco_operands(const maco_task *t, struct hl_maco_operand out[HL_MACO_OPERANDS]);
+
+/* Bytes that a collective or copy moves: the larger of what it reads and writes. */
+uint64_t hl_maco_bytes_moved(const maco_task *t);
 
 #endif

@@ -1,4 +1,4 @@
-#include "maco/plan/agree.h"
+#include "maco/plan/plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

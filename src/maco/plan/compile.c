@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/abi.h"
-#include "maco/graph/infer.h"
+#include "maco/graph/graph.h"
 #include "maco/graph/types.h"
 #include "maco/plan/plan_private.h"
 

@@ -8,7 +8,6 @@
 
 #include "maco/graph/types.h"
 #include "maco/plan/plan_private.h"
-#include "maco/plan/simulate.h"
 
 #define LINK_BYTES_PER_S 10000000000u /* of a group nobody knows about */
 #define LINK_LATENCY_NS  10000

@@ -1,6 +1,5 @@
 /* What a task may cost, for balance among tasks of unknown cost: work at a rate and bytes at a
  * rate, the larger. Only ratios matter; who knows better gives cost_ns. */
-#include "maco/graph/span.h"
 #include "maco/graph/types.h"
 #include "maco/plan/plan_private.h"
 

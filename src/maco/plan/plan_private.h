@@ -3,7 +3,6 @@
 #define HL_MACO_PLAN_PLAN_PRIVATE_H
 
 #include "maco/graph/graph.h"
-#include "maco/graph/topo.h"
 #include "maco/plan/plan.h"
 
 /* A collective as ranks compare it. */

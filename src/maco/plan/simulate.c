@@ -1,21 +1,18 @@
-#include "maco/plan/simulate.h"
-#include "maco/plan/plan_private.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "maco/graph/heap.h"
-#include "maco/graph/span.h"
+#include "base/heap.h"
 #include "maco/graph/types.h"
+#include "maco/plan/plan_private.h"
 
 enum happening { READY, DONE, LINK };
 
 struct worker {
     int busy;
-    struct hl_maco_heap wished; /* MACO_DIRECT: ready tasks that are its alone */
-    uint32_t head, tail;        /* MACO_SCHEDULER: its queue */
-    uint64_t load;              /* cost of what is in it and of what runs */
-    uint32_t at;                /* MACO_STATIC: next of its list */
+    struct hl_heap wished; /* MACO_DIRECT: ready tasks that are its alone */
+    uint32_t head, tail;   /* MACO_SCHEDULER: its queue */
+    uint64_t load;         /* cost of what is in it and of what runs */
+    uint32_t at;           /* MACO_STATIC: next of its list */
 };
 
 struct link {
@@ -35,7 +32,7 @@ struct run {
     struct link *links; /* by group */
     uint32_t *link;     /* the n_links groups that have communication */
     uint32_t *order;    /* communication by group */
-    struct hl_maco_heap clock, open, idle;
+    struct hl_heap clock, open, idle;
     uint32_t *touched; /* workers that may have something to do */
     size_t n_touched, touched_cap;
     uint64_t now, happened, launched;
@@ -50,7 +47,7 @@ static hl_status schedule_event(struct run *r, uint64_t at, enum happening what,
 {
     if (at < r->now)
         return hl_fail(HL_EINVAL, "the virtual clock ends. Hint: costs are nanoseconds");
-    return hl_maco_heap_push(&r->clock, at, r->happened++ << 34 | (uint64_t)what << 32 | who);
+    return hl_heap_push(&r->clock, at, r->happened++ << 34 | (uint64_t)what << 32 | who);
 }
 
 static uint64_t time_after(const struct run *r, uint64_t ns)
@@ -137,8 +134,8 @@ static hl_status set_ready(struct run *r, uint32_t task)
     uint64_t key = r->m->rank != NULL ? r->m->rank[task]
                                       : (uint64_t)((int64_t)INT32_MAX - r->p->priority[task]);
     if (wish == MACO_NONE)
-        return hl_maco_heap_push(&r->open, key, r->launched++ << 32 | task);
-    HL_TRY(hl_maco_heap_push(&r->workers[wish].wished, key, r->launched++ << 32 | task));
+        return hl_heap_push(&r->open, key, r->launched++ << 32 | task);
+    HL_TRY(hl_heap_push(&r->workers[wish].wished, key, r->launched++ << 32 | task));
     return touch_worker(r, wish);
 }
 
@@ -170,7 +167,7 @@ static hl_status begin_compute(struct run *r, uint32_t w, uint32_t task)
     return start_task(r, task, w, 0, hl_maco_cost(&r->p->tasks[task]), 0);
 }
 
-static int is_sooner(const struct hl_maco_heap *a, const struct hl_maco_heap *b)
+static int is_sooner(const struct hl_heap *a, const struct hl_heap *b)
 {
     return b->n == 0 || a->e[0].key < b->e[0].key ||
            (a->e[0].key == b->e[0].key && a->e[0].tie < b->e[0].tie);
@@ -188,9 +185,9 @@ static uint32_t next_of(struct run *r, uint32_t w)
         task = k->head;
         k->head = task != MACO_NONE ? r->next[task] : MACO_NONE;
     } else if (k->wished.n > 0 && is_sooner(&k->wished, &r->open)) {
-        task = (uint32_t)hl_maco_heap_pop(&k->wished).tie;
+        task = (uint32_t)hl_heap_pop(&k->wished).tie;
     } else if (r->open.n > 0) {
-        task = (uint32_t)hl_maco_heap_pop(&r->open).tie;
+        task = (uint32_t)hl_heap_pop(&r->open).tie;
     }
     return task;
 }
@@ -204,7 +201,7 @@ static hl_status dispatch_workers(struct run *r)
     }
     r->n_touched = 0;
     while (r->open.n > 0 && r->idle.n > 0) {
-        uint32_t w = (uint32_t)hl_maco_heap_pop(&r->idle).key;
+        uint32_t w = (uint32_t)hl_heap_pop(&r->idle).key;
         if (!r->workers[w].busy) /* it may stand there twice */
             HL_TRY(begin_compute(r, w, next_of(r, w)));
     }
@@ -236,7 +233,7 @@ static hl_status task_done(struct run *r, uint32_t task)
         if (r->m->policy == MACO_SCHEDULER)
             r->workers[w].load -= hl_maco_cost(&r->p->tasks[task]);
         if (r->m->policy == MACO_DIRECT)
-            HL_TRY(hl_maco_heap_push(&r->idle, w, 0));
+            HL_TRY(hl_heap_push(&r->idle, w, 0));
     }
     return sim_add_trigger(r, r->p->tasks[task].trigger_event);
 }
@@ -252,7 +249,7 @@ static hl_status run_clock(struct run *r)
             return HL_OK;
         r->now = r->clock.e[0].key;
         while (r->clock.n > 0 && r->clock.e[0].key == r->now) {
-            uint64_t what = hl_maco_heap_pop(&r->clock).tie;
+            uint64_t what = hl_heap_pop(&r->clock).tie;
             if ((what >> 32 & 3) == DONE)
                 HL_TRY(task_done(r, (uint32_t)what));
             else if ((what >> 32 & 3) == READY)
@@ -303,7 +300,7 @@ static hl_status prepare_run(struct run *r)
         r->workers[w].head = MACO_NONE;
         r->workers[w].at = r->m->policy == MACO_STATIC ? v->first_of_list[w] : 0;
         if (r->m->policy == MACO_DIRECT)
-            HL_TRY(hl_maco_heap_push(&r->idle, w, 0));
+            HL_TRY(hl_heap_push(&r->idle, w, 0));
     }
     for (uint32_t i = 0; i < v->n_tasks; i++)
         if (v->worker[i] != MACO_NONE && v->worker[i] >= r->n_workers)
@@ -322,10 +319,10 @@ hl_status hl_maco_simulate(const maco_plan *p, const struct hl_maco_model *m,
     if (st == HL_OK && r.count[p->view.n_events - 1] != p->events[p->view.n_events - 1].needed)
         st = hl_fail(HL_EINTERNAL, "a plan stopped after %zu of its tasks", r.n);
     for (uint32_t w = 0; r.workers != NULL && w < r.n_workers; w++)
-        hl_maco_heap_fini(&r.workers[w].wished);
-    hl_maco_heap_fini(&r.clock);
-    hl_maco_heap_fini(&r.open);
-    hl_maco_heap_fini(&r.idle);
+        hl_heap_fini(&r.workers[w].wished);
+    hl_heap_fini(&r.clock);
+    hl_heap_fini(&r.open);
+    hl_heap_fini(&r.idle);
     free(r.count);
     free(r.next);
     free(r.ran_on);

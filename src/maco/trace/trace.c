@@ -3,10 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "maco/graph/span.h"
-#include "maco/graph/topo.h"
+#include "maco/graph/graph.h"
 #include "maco/graph/types.h"
-#include "maco/plan/plan.h"
 #include "maco/trace/trace_private.h"
 
 void maco_trace_free(maco_trace *t)

@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 #include "helios/maco.h"
-#include "maco/plan/record.h"
+#include "maco/plan/plan.h"
 
 /* Records in any order; each task at most once as compute or comm. */
 hl_status hl_maco_trace_new(const maco_plan *p, const struct hl_maco_record *r, size_t n,

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
 #include "base/abi.h"
-#include "maco/plan/simulate.h"
+#include "maco/plan/plan.h"
 #include "maco/trace/trace.h"
 
 int maco_run_virtual(const maco_plan *p, const maco_virtual *model, maco_trace **out)

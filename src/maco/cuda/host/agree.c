@@ -1,10 +1,10 @@
 /* Before a plan's first run its ranks compare the order of their collectives, as those of the CPU's
- * runtime do (agree.h): over the group that the caller gave, else over its NCCL communicator. Then
- * that the plan is for so many ranks. */
-#include "maco/plan/agree.h"
+ * runtime do (maco/plan/plan.h): over the group that the caller gave, else over its NCCL
+ * communicator. Then that the plan is for so many ranks. */
 #include "helios/hybridps.h"
 #include "maco/cuda/host/context.h"
-#include "maco/kernels/comm.h"
+#include "maco/kernels/bodies.h"
+#include "maco/plan/plan.h"
 
 #define SAID 128 /* bytes that a rank says at once, at most */
 

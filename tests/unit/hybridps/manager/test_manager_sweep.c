@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "hybridps/manager/sweep.h"
 #include "hybridps/manager/table.h"
 #include "os/map_guard.h"
 

@@ -1,8 +1,6 @@
-#include "hybridps/plan/residency.h"
+#include "hybridps/chunks/residency.h"
 
 #include <stdlib.h>
-
-#include "hybridps/plan/plan.h"
 
 enum { NEEDED_NOW, ORDINARY, TAKEN_NOW }; /* turns: the highest leaves first */
 

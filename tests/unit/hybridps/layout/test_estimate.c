@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/hf.h"
 #include "helios/helios.h"
-#include "hybridps/plan/estimate.h"
+#include "hybridps/layout/layout.h"
 
 static const char gpt2[] =
     "{\"model_type\":\"gpt2\",\"n_layer\":12,\"n_embd\":768,\"n_head\":12,\"vocab_size\":50257,"

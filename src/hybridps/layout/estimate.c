@@ -1,10 +1,11 @@
-#include "hybridps/plan/estimate.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/hf.h"
+#include "hybridps/layout/layout.h"
 
 #define TENSORS_MAX ((size_t)1 << 24)
 #define CHUNK_LEAST ((uint64_t)4 << 20)  /* shorter copies don't reach the link's rate */

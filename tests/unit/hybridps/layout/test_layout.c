@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/hf.h"
 #include "helios/helios.h"
 #include "helios/hybridps.h"
 #include "hybridps/client/client_private.h"
-#include "hybridps/plan/estimate.h"
-#include "hybridps/plan/layout.h"
+#include "hybridps/layout/layout.h"
 
 #define MI        (UINT64_C(1) << 20)
 #define ELEMENT   4

@@ -1,4 +1,4 @@
-/* hybridps/plan/residency.h - which chunks move so that those that are needed are where they are
+/* hybridps/chunks/residency.h - which chunks move so that those that are needed are where they are
  * needed. Pure: from uses, sizes, limits and the books to a list of moves.
  *
  * A decision is all-or-nothing and changes no books. Its moves are made in this order: contents are
@@ -16,14 +16,14 @@
  * Units:   bytes; moments, 0 = none has begun.
  * Limits:  a decision scans all chunks once where room is needed, and its candidates once a victim.
  */
-#ifndef HL_HYBRIDPS_PLAN_RESIDENCY_H
-#define HL_HYBRIDPS_PLAN_RESIDENCY_H
+#ifndef HL_HYBRIDPS_CHUNKS_RESIDENCY_H
+#define HL_HYBRIDPS_CHUNKS_RESIDENCY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "hybridps/plan/trace.h"
+#include "hybridps/plan/plan.h"
 
 enum { HL_WANT_DEVICE = 1, HL_WANT_HOST = 2, HL_WRITE_DEVICE = 4, HL_WRITE_HOST = 8 };
 

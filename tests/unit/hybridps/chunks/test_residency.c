@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "hybridps/chunks/residency.h"
 #include "hybridps/plan/plan.h"
-#include "hybridps/plan/residency.h"
 #include "unit/hybridps/plan/trace_maker.h"
 
 #define MOST   64

@@ -1,7 +1,8 @@
-#include "hybridps/plan/layout.h"
+#include "hybridps/layout/layout.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ALIGN      64
 #define STARTS_MAX 64 /* runs begin at the first so many items: models repeat their layers */
@@ -221,4 +222,20 @@ hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
     }
     free(sizes);
     return st;
+}
+
+/* ---- kinds ---- */
+
+const char *hl_tensor_kind_name(int kind)
+{
+    static const char *const names[] = {"param", "grad", "p32", "momentum", "variance", "other"};
+    return kind >= 0 && kind < HYBRIDPS_KINDS ? names[kind] : "?";
+}
+
+int hl_tensor_kind(const char *name)
+{
+    int kind = 0;
+    while (kind < HYBRIDPS_OTHER && strcmp(hl_tensor_kind_name(kind), name) != 0)
+        kind++;
+    return kind;
 }
