@@ -15,6 +15,8 @@ PYTHON_FILE_LINES, PYTHON_COLUMNS = 800, 170
 README_LINES, PROSE_COLUMNS = 30, 100
 GENERATED = ("docs/config.md",)
 CODE_SPAN = re.compile(r"`[^`]*`")
+LINK = re.compile(r"\]\(([^)\s]*)\)")
+NAMED_FILE = re.compile(r"`(([\w-]+)/[\w/-]+\.(?:c|h|cpp))`")
 SUBJECT_COLUMNS = 72
 CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
@@ -75,6 +77,42 @@ def check_document(where, lines, errors):
         breaks = " " in CODE_SPAN.sub("x", line.strip())
         if len(line) > PROSE_COLUMNS and not code and breaks:
             errors.append(f"{where}:{number}: {len(line)} columns of prose, at most {PROSE_COLUMNS}")
+
+
+def prose(lines):
+    """(number, line) of what is not code."""
+    fenced = False
+    for number, line in enumerate(lines, 1):
+        fence = line.lstrip().startswith("```")
+        if not fence and not fenced and not line.startswith("    "):
+            yield number, line
+        fenced ^= fence
+
+
+def anchors(text):
+    """What a link to a heading is made of: its words with hyphens, without punctuation."""
+    heads = [CODE_SPAN.sub(lambda m: m[0][1:-1], line.lstrip("#").strip()) for _, line in prose(text.splitlines()) if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head)).lower().replace(" ", "-") for head in heads}
+
+
+def check_links(root, path, text, errors):
+    """A link leads to a file and a heading that are there, and so does the name of a source file."""
+    where = path.relative_to(root)
+    for number, line in prose(text.splitlines()):
+        for target in LINK.findall(CODE_SPAN.sub("x", line)):
+            name, _, anchor = target.partition("#")
+            to = path.parent / name if name else path
+            if re.match(r"\w+:", target):  # the Internet is not asked
+                continue
+            if not to.exists():
+                errors.append(f"{where}:{number}: a link to {name}, which is not there")
+            elif anchor and to.suffix == ".md" and anchor not in anchors(to.read_text()):
+                errors.append(f"{where}:{number}: a link to {target}: no heading there is called so")
+    for number, line in enumerate(text.splitlines(), 1):
+        for name, folder in NAMED_FILE.findall(line):
+            ours = (root / folder).is_dir() or (root / "src" / folder).is_dir()
+            if path.name != "README.md" and ours and not (root / name).exists() and not (root / "src" / name).exists():
+                errors.append(f"{where}:{number}: {name} is not there")
 
 
 def check_readmes(root, errors):
@@ -161,6 +199,7 @@ def check(root, path, errors):
         check_python(where, text, errors)
     if path.suffix == ".md":
         check_document(where, lines, errors)
+        check_links(root, path, text, errors)
     if path.suffix == ".h" and where.parts[0] in ("src", "include") and not path.stem.endswith("_private"):
         check_contract(where, text[: text.find("#ifndef")], errors)
     if text and not text.endswith("\n"):

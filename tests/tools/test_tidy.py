@@ -87,6 +87,17 @@ class Tidy(unittest.TestCase):
         self.refuses("docs/b.md:3: 103 columns of prose", {"docs/b.md": f"# b\n\n{long}"})
         self.refuses("docs/c.md:1: 105 columns of prose", {"docs/c.md": f"- {long}"})
 
+    def test_links_of_documents(self):
+        page = "# The box's `lid`, and more\n\n```\n# no heading, [no link](no.md)\n```\n\n`[no link](no.md)`\n"
+        self.accepts({"docs/lid.md": page + "[here](#the-boxs-lid-and-more) [web](https://example.org/x)\n",
+                      "docs/a.md": "[lid](lid.md#the-boxs-lid-and-more), ![box](../src/box/box.h)\n"})
+        self.refuses("docs/b.md:2: a link to lids.md, which is not there", {"docs/b.md": "# b\n[lid](lids.md)\n"})
+        self.refuses("docs/c.md:1: a link to lid.md#no-heading: no heading", {"docs/c.md": "[lid](lid.md#no-heading)\n"})
+
+    def test_a_document_that_names_a_source_file(self):
+        self.accepts({"docs/a.md": "| `box/box.h`, `src/box/box.c` | `theirs/main.c` |\n"})
+        self.refuses("docs/b.md:1: box/lid.c is not there", {"docs/b.md": "| `box/lid.c` |\n"})
+
     def test_a_function_named_by_one_word(self):
         bad = {"src/box/box.c": "static int open(void)\n{\n    return 1;\n}\n"}
         self.refuses("box: 1 static functions are named by one word, names.txt allows 0", bad)
