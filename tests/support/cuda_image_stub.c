@@ -3,7 +3,7 @@
  */
 #include <stdint.h>
 
-#include "maco/cuda/host/image.h"
+#include "maco/cuda/host/context.h"
 
 #define FATBIN_MAGIC 0xba55ed50u
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "maco/cpu/runtime_private.h"
-#include "maco/kernels/comm.h"
+#include "maco/kernels/bodies.h"
 #include "maco/plan/plan.h"
 
 static hl_status fail_task(const struct hl_maco_state *s, uint32_t task, const char *what)

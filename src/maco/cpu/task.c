@@ -3,7 +3,6 @@
 
 #include "maco/cpu/runtime_private.h"
 #include "maco/kernels/bodies.h"
-#include "maco/kernels/comm.h"
 
 void hl_maco_failed(struct hl_maco_thread *w, uint32_t task, int st)
 {

@@ -1,15 +1,17 @@
-/* maco/kernels/bodies.h - what compute and memory tasks do on a CPU.
+/* maco/kernels/bodies.h - what tasks do on a CPU: compute, memory and collectives.
  *
  * All arithmetic is float32 whatever the task's type is; results are rounded to it once. Each
  * element of every body but MATMUL and LINEAR depends on its row alone, so chunks of rows give the
  * bits of the whole. Those two give them with MACO_FLAG_DETERMINISTIC; without it they are BLAS's.
  *
  * Owns:    a scratch its memory, which grows to what the largest task wanted.
- * Threads: any; a scratch belongs to one worker. No locks in a body.
+ * Threads: any; a scratch belongs to one worker. No locks in a body. Collectives: the group's proxy
+ *          alone, in the same order on all ranks.
  * Errors:  HL_EINVAL a type that is no body's; HL_EUNSUPPORTED a dtype it has no arithmetic for;
- *          HL_ENOMEM. Dims and addresses are those that maco_graph_add found right.
+ *          HL_ENOMEM; of collectives those of the group's calls, which name the rank that was late,
+ *          died or did otherwise. Dims and addresses are those that maco_graph_add found right.
  * Units:   as helios/maco.h says of each task.
- * Limits:  none of its own.
+ * Limits:  none of its own; those of the group, by whose deadline every wait ends.
  */
 #ifndef HL_MACO_KERNELS_BODIES_H
 #define HL_MACO_KERNELS_BODIES_H
@@ -17,6 +19,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "helios/hybridps.h"
 #include "helios/maco.h"
 
 /* All 0 at first. */
@@ -34,5 +37,14 @@ void hl_maco_bodies_end(void);
 
 /* LINEAR to SOFTMAX, ELEMENTWISE, MEMCPY, MEMSET; NOP does nothing. */
 hl_status hl_maco_body(const maco_task *task, struct hl_maco_scratch *scratch) HL_CHECK;
+
+/* ---- collectives: calls of the task's group ---- */
+
+/* ALLREDUCE to BROADCAST. `name` of the task, for messages of this and of other ranks; may be NULL.
+ */
+hl_status hl_maco_comm(const maco_task *task, const char *name, hybridps_group *group) HL_CHECK;
+/* The ranks that its buffers are made for, and the one that it names, are those of a group of
+ * `world`. */
+hl_status hl_maco_comm_fits(const maco_task *task, const char *name, int world) HL_CHECK;
 
 #endif

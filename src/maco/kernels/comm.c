@@ -1,5 +1,5 @@
 /* A collective task as calls of its group. */
-#include "maco/kernels/comm.h"
+#include "maco/kernels/bodies.h"
 
 #include <string.h>
 

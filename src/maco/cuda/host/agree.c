@@ -3,7 +3,7 @@
  * communicator. Then that the plan is for so many ranks. */
 #include "helios/hybridps.h"
 #include "maco/cuda/host/context.h"
-#include "maco/kernels/comm.h"
+#include "maco/kernels/bodies.h"
 #include "maco/plan/plan.h"
 
 #define SAID 128 /* bytes that a rank says at once, at most */

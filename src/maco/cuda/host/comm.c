@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "maco/cuda/host/job.h"
+#include "maco/cuda/host/context.h"
 #include "maco/graph/types.h"
 
 #define ABORT_NS ((uint64_t)5 * HL_NS_PER_S)

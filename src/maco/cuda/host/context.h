@@ -3,13 +3,15 @@
  * Every call of the driver is made inside the device's primary context, pushed and popped.
  *
  * Owns:    a runtime all that it opened or allocated; plan, communicators and groups are borrowed.
- * Threads: one at a time, but maco_cuda_cancel from any.
+ * Threads: one at a time, but maco_cuda_cancel from any; a job's `work` on its own.
  * Errors:  those of cuda/driver.h and helios/maco.h.
  * Units:   bytes, nanoseconds.
  * Limits:  HL_GPU_GROUPS groups.
  */
 #ifndef HL_MACO_CUDA_HOST_CONTEXT_H
 #define HL_MACO_CUDA_HOST_CONTEXT_H
+
+#include <pthread.h>
 
 #include "cuda/driver.h"
 #include "helios/maco.h"
@@ -104,5 +106,34 @@ int hl_cuda_comm_abort(maco_cuda *c, uint32_t g, cu_ptr memory);
 void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run);
 /* The status of a run that the kernel ended early. */
 hl_status hl_cuda_report(maco_cuda *c);
+
+/* ---- jobs (job.c): calls of a library that wait for other processes without a deadline ----
+ *
+ * Each is made on a thread of its own, so that the caller has a deadline. A job belongs to its
+ * caller and its thread; the last to let go frees it. Start, wait and drop are one thread's; `work`
+ * runs on the job's, in the device's context. HL_ENOMEM: no thread; HL_ETIMEDOUT: not back yet, the
+ * job may be waited for again. A thread that never comes back stays, with its job. */
+
+/* The first member of a struct from calloc that holds what `work` reads and what it finds. */
+struct hl_cuda_job {
+    void (*work)(struct hl_cuda_job *job);
+    struct cuda_driver cu;
+    struct CUctx_st *context;
+    cu_device device;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int is_over, holders;
+};
+
+/* On an error the job is freed. */
+hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
+                            void (*work)(struct hl_cuda_job *)) HL_CHECK;
+hl_status hl_cuda_job_wait(struct hl_cuda_job *job, uint64_t timeout_ns, const char *what) HL_CHECK;
+void hl_cuda_job_drop(struct hl_cuda_job *job);
+
+/* ---- the GPU kernels that were built into the library (image.c) ---- */
+
+/* A fatbin, for cuModuleLoadData. HL_EUNSUPPORTED: built without them; the text says why. */
+hl_status hl_maco_cuda_image(const void **image, size_t *size) HL_CHECK;
 
 #endif

@@ -1,4 +1,4 @@
-#include "maco/cuda/host/image.h"
+#include "maco/cuda/host/context.h"
 
 #ifdef HL_FATBIN
 

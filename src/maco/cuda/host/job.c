@@ -1,4 +1,4 @@
-#include "maco/cuda/host/job.h"
+#include "maco/cuda/host/context.h"
 
 #include <errno.h>
 #include <stdlib.h>

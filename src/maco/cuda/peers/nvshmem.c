@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "helios/hybridps.h"
-#include "maco/cuda/host/job.h"
+#include "maco/cuda/host/context.h"
 #include "maco/cuda/nvshmem/plugin.h"
 #include "maco/cuda/peers/source.h"
 

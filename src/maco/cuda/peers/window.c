@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "helios/hybridps.h"
-#include "maco/cuda/host/job.h"
+#include "maco/cuda/host/context.h"
 #include "maco/cuda/peers/source.h"
 
 #define REGISTER_NS ((uint64_t)20 * HL_NS_PER_S) /* at most, and no more than a run has */

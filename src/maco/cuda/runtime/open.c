@@ -5,8 +5,7 @@
 #include "base/abi.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "maco/cuda/host/image.h"
-#include "maco/cuda/host/job.h"
+#include "maco/cuda/host/context.h"
 #include "maco/cuda/peers/peers.h"
 
 #define CLOSE_NS ((uint64_t)10 * HL_NS_PER_S)

@@ -16,7 +16,7 @@
 
 #include "cuda/driver.h"
 #include "helios/maco.h"
-#include "maco/cuda/host/image.h"
+#include "maco/cuda/host/context.h"
 
 #define N 64 /* floats of a buffer */
 

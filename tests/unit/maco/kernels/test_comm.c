@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "maco/kernels/comm.h"
+#include "maco/kernels/bodies.h"
 #include "unit/group/group_world.h"
 
 #define N 1001
