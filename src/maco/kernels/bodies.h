@@ -19,6 +19,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "helios/hybridps.h"
 #include "helios/maco.h"
 
 /* All 0 at first. */
