@@ -81,7 +81,8 @@ hl_status cmd_metrics(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
     HL_TRY(ask_daemon(cli, argv[0], &arena, &text));
     if (cli->json)
-        return cli_print_json(json_pack("{s:s s:s}", "daemon", argv[0], "text", text));
+        return cli_print_value(&hl_api_metrics_text_type,
+                               &(struct hl_api_metrics_text){argv[0], text});
     fputs(text, stdout);
     return HL_OK;
 }
@@ -124,19 +125,13 @@ struct gathering {
 
 /* Another item at the end of a list of `use`; NULL: no memory, which shows at the end. */
 #define ADD(g, list)                                                                               \
-    ((list)->items = add_item(&(g)->arena, (list)->items, (list)->count, sizeof(*(list)->items)),  \
-     (list)->items != NULL ? &(list)->items[(list)->count++] : NULL)
-
-/* Room for one more: doubled whenever the count is a power of two. */
-static void *add_item(struct hl_arena *arena, void *items, size_t count, size_t size)
-{
-    if (count > 0 && (count & (count - 1)) != 0)
-        return items;
-    void *more = hl_arena_array(arena, count > 0 ? 2 * count : 1, size);
-    if (more != NULL && count > 0)
-        memcpy(more, items, count * size);
-    return more;
-}
+    ({                                                                                             \
+        void *more_ =                                                                              \
+            hl_arena_grow(&(g)->arena, (list)->items, (list)->count, sizeof(*(list)->items));      \
+        if (more_ != NULL)                                                                         \
+            (list)->items = more_;                                                                 \
+        more_ != NULL ? &(list)->items[(list)->count++] : NULL;                                    \
+    })
 
 static const char *label_kept(struct gathering *g, const struct prom_sample *s, const char *key)
 {
