@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/lists.h"
+#include "base/utf8.h"
 #include "conf/conf.h"
 #include "conf/options_private.h"
 
@@ -429,16 +431,21 @@ void hl_args_help(const struct hl_option *rows, size_t count, struct hl_buf *out
 
 struct given {
     const void *target;
-    json_t *texts;
+    struct hl_arena *arena;
+    struct hl_api_key_value_list texts;
 };
 
 static hl_status note_given(void *arg, const struct hl_option *row)
 {
     struct given *g = arg;
     HL_AUTO(hl_freep) char *text = hl_option_show(row, g->target);
-    if (text == NULL || json_object_set_new(g->texts, row->name, json_string(text)) != 0)
+    if (text != NULL && !hl_utf8_valid(text)) /* it is remembered as JSON */
         return hl_fail(HL_EINVAL, "%s: not valid UTF-8", hl_option_long_flag(row));
-    return HL_OK;
+    if (text != NULL)
+        hl_api_pair_set(g->arena, &g->texts, row->name, text);
+    return text != NULL && !hl_arena_failed(g->arena)
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory noting %s", hl_option_long_flag(row));
 }
 
 static hl_status args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
@@ -480,15 +487,13 @@ hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *
 }
 
 hl_status hl_args_parse_given(const struct hl_option *rows, size_t count, const char *usage,
-                              int argc, char **argv, void *target, int *rest_count, json_t **given)
+                              int argc, char **argv, void *target, int *rest_count,
+                              struct hl_arena *arena, struct hl_api_key_value_list *given)
 {
-    struct given g = {.target = target, .texts = json_object()};
-    hl_status st = args_parse(rows, count, usage, argc, argv, target, rest_count, &g);
-    if (st == HL_OK)
-        *given = g.texts;
-    else
-        json_decref(g.texts);
-    return st;
+    struct given g = {.target = target, .arena = arena};
+    HL_TRY(args_parse(rows, count, usage, argc, argv, target, rest_count, &g));
+    *given = g.texts;
+    return HL_OK;
 }
 
 void hl_args_fini(const struct hl_option *rows, size_t count, void *target)

@@ -163,19 +163,13 @@ static hl_status wait_ready(struct bench_l3d *d, const char *ready, const char *
             return hl_fail(HL_ETIMEDOUT, "helios-l3d is not ready after %d s", READY_MS / 1000);
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
-    struct hl_buf text = HL_BUF(1 << 16);
-    json_t *doc = NULL;
-    hl_status st = hl_file_read(ready, &text);
-    if (st == HL_OK)
-        doc = json_loadb(text.data, text.len, 0, NULL);
-    snprintf(d->address, sizeof(d->address), "%s", hl_json_str(doc, "address", ""));
-    snprintf(d->socket, sizeof(d->socket), "%s", hl_json_str(doc, "socket", ""));
-    snprintf(d->data, sizeof(d->data), "%s", hl_json_str(doc, "dataAddress", ""));
-    json_decref(doc);
-    hl_buf_fini(&text);
-    if (st == HL_OK && d->address[0] == '\0')
-        st = hl_fail(HL_EPROTO, "%s has no address", ready);
-    return st;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_daemon_ready l3;
+    HL_TRY(local_read_file(ready, &hl_api_daemon_ready_type, &arena, &l3));
+    snprintf(d->address, sizeof(d->address), "%s", l3.address);
+    snprintf(d->socket, sizeof(d->socket), "%s", l3.socket != NULL ? l3.socket : "");
+    snprintf(d->data, sizeof(d->data), "%s", l3.data_address != NULL ? l3.data_address : "");
+    return HL_OK;
 }
 
 static hl_status spawn_l3d(struct cli *cli, struct bench_l3d *d, uint64_t pool_bytes,

@@ -33,6 +33,7 @@
 #define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
 
 struct cli;
+struct local_cluster;
 
 struct cli_command {
     const char *name; /* "model import" */
@@ -64,15 +65,15 @@ struct cli {
     char *state;                       /* directory of the local cluster */
     enum cli_given state_given, controller_given;
     enum cli_controller_from controller_from;
-    struct program_conf *conf; /* the CLI's own options, NULL = not read yet */
-    char *controller;          /* --controller or $HELIOS_CONTROLLER, NULL = not given */
-    int timeout_ms;            /* of one call, 0 = not read yet */
-    int json;                  /* -o json */
-    bool wide;                 /* -o wide: tables are not cut */
-    json_t *dump;              /* not NULL: cli_args adds the options and runs nothing */
-    int usage_failed;          /* the failure is the caller's: exit 2 */
-    char bin_dir[PATH_MAX];    /* where this program lies, and the daemons beside it */
-    json_t *cluster;           /* STATE/cluster.json, NULL = not read yet */
+    struct program_conf *conf;     /* the CLI's own options, NULL = not read yet */
+    char *controller;              /* --controller or $HELIOS_CONTROLLER, NULL = not given */
+    int timeout_ms;                /* of one call, 0 = not read yet */
+    int json;                      /* -o json */
+    bool wide;                     /* -o wide: tables are not cut */
+    json_t *dump;                  /* not NULL: cli_args adds the options and runs nothing */
+    int usage_failed;              /* the failure is the caller's: exit 2 */
+    char bin_dir[PATH_MAX];        /* where this program lies, and the daemons beside it */
+    struct local_cluster *cluster; /* STATE/cluster.json, NULL = not read yet */
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller_peer;
     struct hl_rpc_peer *l3_peer;
@@ -88,7 +89,8 @@ hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, 
                    char **argv, void *target, int min, int max) HL_CHECK;
 /* The same; *given is that of hl_args_parse_given. */
 hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
-                         char **argv, void *target, int min, int max, json_t **given) HL_CHECK;
+                         char **argv, void *target, int min, int max, struct hl_arena *arena,
+                         struct hl_api_key_value_list *given) HL_CHECK;
 /* The same for a command without options. */
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max) HL_CHECK;
 /* A failure of the one who typed; the command's usage line is added. */
@@ -102,7 +104,7 @@ hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
 /* ---- daemons ---- */
 
 /* STATE/cluster.json as `helios up` wrote it; borrowed. HL_ENOENT without a cluster there. */
-hl_status cli_cluster(struct cli *cli, const json_t **out) HL_CHECK;
+hl_status cli_cluster(struct cli *cli, const struct hl_api_local_cluster **out) HL_CHECK;
 /* The CLI's own options, from file, environment and global flags; borrowed. */
 hl_status cli_conf(struct cli *cli, const struct program_conf **out) HL_CHECK;
 /* Address of the Controller: --controller, --state's cluster, $HELIOS_CONTROLLER, $HELIOS_STATE's
@@ -196,7 +198,7 @@ void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
 void cli_cell_time(struct cli_table *t, int64_t ms);
 #define CLI_END_MAX 192
 /* "killed by signal 9 (Killed) at 2026-01-31 12:30:05, 2 restarts", of an entry of local_ends. */
-void cli_format_end(const json_t *end, char *out, size_t cap);
+void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap);
 /* "4.2s", "3m05s", "2h03m", "5d02h"; "-" if negative. */
 void cli_cell_duration(struct cli_table *t, int64_t ms);
 

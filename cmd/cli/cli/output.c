@@ -278,14 +278,12 @@ static void format_time(int64_t ms, char *out, size_t cap)
         snprintf(out, cap, "-");
 }
 
-void cli_format_end(const json_t *end, char *out, size_t cap)
+void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap)
 {
-    const json_t *last = json_object_get(end, "end");
-    int restarts = (int)hl_json_int(end, "restarts", 0);
     char at[32];
-    format_time(hl_json_int(last, "at", 0), at, sizeof(at));
-    snprintf(out, cap, "%s at %s, %d restart%s%s", hl_json_str(last, "how", ""), at, restarts,
-             restarts == 1 ? "" : "s", hl_json_bool(end, "runs", 0) ? "" : "; it does not run");
+    format_time(end->end.at, at, sizeof(at));
+    snprintf(out, cap, "%s at %s, %d restart%s%s", end->end.how, at, end->restarts,
+             end->restarts == 1 ? "" : "s", end->runs ? "" : "; it does not run");
 }
 
 void cli_cell_time(struct cli_table *t, int64_t ms)
