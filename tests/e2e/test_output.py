@@ -2,6 +2,7 @@
 import sys
 import unittest
 
+from support import checkpoints
 from support.cluster import HELIOS, cluster
 
 
@@ -27,6 +28,8 @@ CLUSTER = {"state": str, "pool": str, "nodes": int, "nodesEver": int, "slots": i
 PROCESS = {"pid": int, "start": int}
 DAEMON = {**PROCESS, "ready": bool, "fills": str, "address": str, "metrics": str}
 OPTION = {name: str for name in ("name", "value", "origin", "default", "help", "flag", "argument", "env")}
+TENSOR = {"name": str, "dtype": str, "shape": [int], "offset": int, "bytes": int, "crc32": str}
+VERIFIED = {"tier": str, "node": str, "device": str, "state": str, "sizeBytes": int, "error": str, "badChunks": []}
 
 
 class Output(unittest.TestCase):
@@ -76,6 +79,32 @@ class Output(unittest.TestCase):
         self.assertEqual(shape(self.c.json("metrics", "l3")), {"daemon": str, "text": str})
         calls = [p for p in net["paths"] if (p["daemon"], p["operation"], p["result"]) == ("controller", "call", "ok")]
         self.assertGreater(calls[0]["ops"], 0)
+
+    def test_a_shard_has_its_tensors_its_places_and_what_was_verified(self):
+        checkpoints.llama(self.c.dir / "toy")
+        done = self.c.json("model", "import", self.c.dir / "toy", "--name", "toy", "--tp", 1, "--pp", 1)
+        self.assertEqual(shape(done), {"name": str, "version": int, "tp": int, "pp": int, "shards": int, "bytes": int,
+                                       "seconds": float, "bytesPerSecond": int})
+        pulled = self.c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--out", self.c.dir / "out.safetensors")
+        self.assertEqual(shape(pulled), {"model": str, "version": int, "pp": int, "tp": int, "parts": int, "naming": str, "path": str,
+                                         "bytes": int, "seconds": float, "bytesPerSecond": int, "crcFailures": int, "retries": int,
+                                         "skipped": str})
+        shard = self.c.json("shard", "ls")["items"][0]["id"]
+        shown = self.c.json("shard", "show", shard, "--verify")
+        self.assertEqual(shape(shown["tensors"]), [TENSOR])
+        self.assertRegex(shown["tensors"][0]["crc32"], "^[0-9a-f]{8}$")
+        self.assertEqual(shape(shown["verify"]), {"ok": bool, "copies": [VERIFIED]})
+        self.assertEqual([(c["tier"], c["state"]) for c in shown["verify"]["copies"]], [("L3", "ok")])
+        self.assertEqual(set(shown), {"id", "offset", "sizeBytes", "crc32", "generation", "chunkCrcs", "tensors", "verify", "copies",
+                                      "routes", "state"})
+        self.assertNotIn("verify", self.c.json("shard", "show", shard))
+
+    def test_an_estimate_says_what_it_assumed_of_a_number_of_parameters(self):
+        told = shape(self.c.json("mem", "estimate", "1B"))
+        self.assertEqual(told, {"parameters": int, "dtype": str, "world": int, "gradients": str,
+                                "kinds": [{"kind": str, "perParameter": int, "bytes": int}], "bytes": int,
+                                "chunks": {"bytes": int, "count": int, "utilisation": float}, "l2": {"bytes": int, "perProcess": int},
+                                "l1": {"smallest": int, "widest": str, "everything": int}, "assumed": {"layers": int, "hidden": int}})
 
 
 if __name__ == "__main__":

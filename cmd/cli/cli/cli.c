@@ -322,6 +322,14 @@ hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out)
     return HL_OK;
 }
 
+hl_status cli_agent(struct cli *cli, const char *address, struct hl_rpc_peer **out, int *timeout_ms)
+{
+    struct hl_rpc *rpc;
+    HL_TRY(cli_timeout(cli, timeout_ms));
+    HL_TRY(cli_runtime(cli, &rpc));
+    return hl_rpc_open(rpc, address, "Agent", out);
+}
+
 hl_status cli_timeout(struct cli *cli, int *out)
 {
     if (cli->timeout_ms == 0) {

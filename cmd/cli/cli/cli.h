@@ -144,6 +144,34 @@ hl_status cli_explain(struct cli *cli, hl_status st) HL_CHECK;
         cli_got_;                                                                                  \
     })
 
+/* An Agent at its address, and the deadline of a call; end with hl_rpc_peer_close. */
+hl_status cli_agent(struct cli *cli, const char *address, struct hl_rpc_peer **out,
+                    int *timeout_ms) HL_CHECK;
+/* hl_call_agent_NAME of the Agent at that address. */
+#define CLI_CALL_AGENT(cli, address, name, params, arena, results)                                 \
+    ({                                                                                             \
+        struct hl_rpc_peer *cli_agent_;                                                            \
+        int cli_agent_ms_;                                                                         \
+        hl_status cli_said_ = cli_agent(cli, address, &cli_agent_, &cli_agent_ms_);                \
+        if (cli_said_ == HL_OK) {                                                                  \
+            cli_said_ = hl_call_agent_##name(cli_agent_, params, cli_agent_ms_, arena, results);   \
+            hl_rpc_peer_close(cli_agent_);                                                         \
+        }                                                                                          \
+        cli_said_;                                                                                 \
+    })
+/* hl_call_l3_NAME with the deadline of every call. */
+#define CLI_CALL_L3(cli, name, params, arena, results)                                             \
+    ({                                                                                             \
+        struct hl_rpc_peer *cli_l3_;                                                               \
+        int cli_l3_ms_;                                                                            \
+        hl_status cli_said_ = cli_timeout(cli, &cli_l3_ms_);                                       \
+        if (cli_said_ == HL_OK)                                                                    \
+            cli_said_ = cli_l3(cli, &cli_l3_);                                                     \
+        if (cli_said_ == HL_OK)                                                                    \
+            cli_said_ = hl_call_l3_##name(cli_l3_, params, cli_l3_ms_, arena, results);            \
+        cli_said_;                                                                                 \
+    })
+
 /* A job as the Controller tells it, with events, containers and plan. */
 hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena,
                   struct hl_api_job *out) HL_CHECK;
@@ -168,7 +196,9 @@ void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 hl_status cli_print_json(json_t *value) HL_CHECK;
 /* What a daemon said, as JSON. */
 hl_status cli_print_value(const struct hl_api_type *type, const void *value) HL_CHECK;
-/* The shape of every list: {"items": [...]}. Takes the reference. */
+/* The shape of every list, {"items": [...]}, of structs. NULL: out of memory. */
+json_t *cli_items(const struct hl_api_type *type, const void *items, size_t count);
+/* The same of JSON. Takes the reference. */
 hl_status cli_print_items(json_t *items) HL_CHECK;
 /* Every crc32 and chunkCrcs in the document becomes text of 8 hexadecimal digits. */
 void cli_hex_checksums(json_t *doc);

@@ -166,6 +166,19 @@ hl_status cli_print_value(const struct hl_api_type *type, const void *value)
     return cli_print_json(hl_api_to_json(type, value));
 }
 
+json_t *cli_items(const struct hl_api_type *type, const void *items, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        json_t *item = hl_api_to_json(type, (const char *)items + i * type->size);
+        if (json_array_append_new(list, item) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return list != NULL ? json_pack("{s:o}", "items", list) : NULL;
+}
+
 hl_status cli_print_items(json_t *items)
 {
     return cli_print_json(items != NULL ? json_pack("{s:o}", "items", items) : NULL);

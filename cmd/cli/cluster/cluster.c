@@ -83,13 +83,8 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     struct hl_api_controller_list_nodes_results r;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, &arena, &r));
-    if (cli->json) {
-        json_t *items = json_array();
-        for (size_t i = 0; i < r.nodes.count; i++)
-            json_array_append_new(items,
-                                  hl_api_to_json(&hl_api_node_state_type, &r.nodes.items[i]));
-        return cli_print_items(items);
-    }
+    if (cli->json)
+        return cli_print_json(cli_items(&hl_api_node_state_type, r.nodes.items, r.nodes.count));
     struct cli_table t;
     cli_table_init(&t, "SLOT|!STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
     for (size_t i = 0; i < r.nodes.count; i++)

@@ -73,12 +73,7 @@ static void add_report(struct gathering *g, const struct hl_api_option_value_lis
 static hl_status ask_l3(struct cli *cli, struct gathering *g)
 {
     struct hl_api_l3_options_results r;
-    struct hl_rpc_peer *peer;
-    int timeout_ms;
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_l3(cli, &peer));
-    HL_TRY(
-        hl_call_l3_options(peer, &(struct hl_api_l3_options_params){0}, timeout_ms, &g->arena, &r));
+    HL_TRY(CLI_CALL_L3(cli, options, &(struct hl_api_l3_options_params){0}, &g->arena, &r));
     add_report(g, &r.options, "l3");
     return HL_OK;
 }
@@ -87,16 +82,8 @@ static hl_status ask_agent(struct cli *cli, const struct hl_api_node_info *node,
                            struct gathering *g)
 {
     struct hl_api_agent_options_results r;
-    struct hl_rpc *rpc;
-    struct hl_rpc_peer *peer;
-    int timeout_ms;
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_runtime(cli, &rpc));
-    HL_TRY(hl_rpc_open(rpc, node->agent_address, "Agent", &peer));
-    hl_status st = hl_call_agent_options(peer, &(struct hl_api_agent_options_params){0}, timeout_ms,
-                                         &g->arena, &r);
-    hl_rpc_peer_close(peer);
-    HL_TRY(st);
+    HL_TRY(CLI_CALL_AGENT(cli, node->agent_address, options,
+                          &(struct hl_api_agent_options_params){0}, &g->arena, &r));
     add_report(g, &r.options, node->name);
     return HL_OK;
 }

@@ -20,16 +20,8 @@ static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena
                            const char **text)
 {
     struct hl_api_agent_metrics_results r;
-    struct hl_rpc *rpc;
-    struct hl_rpc_peer *peer;
-    int timeout_ms;
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_runtime(cli, &rpc));
-    HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
-    hl_status st = hl_call_agent_metrics(peer, &(struct hl_api_agent_metrics_params){0}, timeout_ms,
-                                         arena, &r);
-    hl_rpc_peer_close(peer);
-    HL_TRY(st);
+    HL_TRY(
+        CLI_CALL_AGENT(cli, address, metrics, &(struct hl_api_agent_metrics_params){0}, arena, &r));
     *text = r.text;
     return HL_OK;
 }
@@ -37,11 +29,7 @@ static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena
 static hl_status ask_l3(struct cli *cli, struct hl_arena *arena, const char **text)
 {
     struct hl_api_l3_metrics_results r;
-    struct hl_rpc_peer *peer;
-    int timeout_ms;
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_l3(cli, &peer));
-    HL_TRY(hl_call_l3_metrics(peer, &(struct hl_api_l3_metrics_params){0}, timeout_ms, arena, &r));
+    HL_TRY(CLI_CALL_L3(cli, metrics, &(struct hl_api_l3_metrics_params){0}, arena, &r));
     *text = r.text;
     return HL_OK;
 }

@@ -229,8 +229,8 @@ static hl_status submit_wait(struct cli *cli, const char *id, const struct submi
         return logs_follow(cli, id, a->retry_ms);
     HL_TRY(job_await(cli, id, a->retry_ms, &arena, &job));
     if (cli->json)
-        HL_TRY(cli_print_json(json_pack("{s:s s:s s:s}", "id", id, "state",
-                                        hl_api_job_state_name(job.state), "reason", job.reason)));
+        HL_TRY(cli_print_value(&hl_api_job_outcome_type,
+                               &(struct hl_api_job_outcome){id, job.state, job.reason}));
     return job_verdict(id, job.state, job.reason);
 }
 
