@@ -280,7 +280,7 @@ static hl_status run_command(struct cli *cli, int argc, char **argv)
     HL_TRY(take_globals(cli, &argc, argv));
     if (argc == 0) {
         help_print(&tree, stderr);
-        cli->usage_failed = 1;
+        cli->usage_failed = true;
         return HL_EINVAL;
     }
     if (strcmp(argv[0], "help") == 0)
@@ -299,7 +299,7 @@ static hl_status run_command(struct cli *cli, int argc, char **argv)
     if (argc > 1 || !help_is_group(&tree, argv[0]))
         return help_unknown(cli, &tree, argc, argv);
     help_print_group(&tree, argv[0], stderr);
-    cli->usage_failed = 1;
+    cli->usage_failed = true;
     return HL_EINVAL;
 }
 

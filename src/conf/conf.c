@@ -232,7 +232,7 @@ static hl_status load_all(struct hl_conf *conf, int argc, char **argv, int *rest
         HL_TRY(set_origin(conf, &conf->rows[i], "default"));
     HL_TRY(load_files(conf, file));
     HL_TRY(load_env(conf));
-    f.apply = 1;
+    f.apply = true;
     return hl_flags_scan(&f, argc, argv, rest);
 }
 

@@ -23,7 +23,7 @@ static void *option_field(void *target, const struct hl_option *row)
     return (char *)target + row->offset;
 }
 
-static int is_text(enum hl_option_kind kind)
+static bool is_text(enum hl_option_kind kind)
 {
     return kind == HL_OPT_STRING || kind == HL_OPT_PATH || kind == HL_OPT_ENUM ||
            kind == HL_OPT_LISTEN;
@@ -272,15 +272,15 @@ void hl_options_free(const struct hl_option *rows, size_t count, void *target)
 }
 
 /* `arg` is one of the spellings in "-o,--output", up to `len`. */
-static int flag_is_spelled(const char *flags, const char *arg, size_t len)
+static bool flag_is_spelled(const char *flags, const char *arg, size_t len)
 {
     for (const char *p = flags; *p != '\0';) {
         size_t n = strcspn(p, ",");
         if (n == len && strncmp(p, arg, n) == 0)
-            return 1;
+            return true;
         p += n + (p[n] == ',');
     }
-    return 0;
+    return false;
 }
 
 /* The last spelling, which is the long one. */
@@ -306,17 +306,17 @@ static hl_status unknown_flag(const struct hl_flags *f, const char *arg)
 }
 
 static const struct hl_option *find_flag(const struct hl_flags *f, const char *arg, size_t len,
-                                         int *negated)
+                                         bool *negated)
 {
     for (size_t i = 0; i < f->count; i++) {
         const struct hl_option *row = &f->rows[i];
         if (!(row->programs & f->programs))
             continue;
-        *negated = 0;
+        *negated = false;
         if (flag_is_spelled(row->flag, arg, len))
             return row;
         const char *name = hl_option_long_flag(row);
-        *negated = 1;
+        *negated = true;
         if (row->kind == HL_OPT_BOOL && strncmp(arg, "--no-", 5) == 0 && len - 3 == strlen(name) &&
             strncmp(arg + 5, name + 2, len - 5) == 0)
             return row;
@@ -329,8 +329,8 @@ static hl_status take_flag(const struct hl_flags *f, int argc, char **argv, int 
 {
     const char *arg = argv[*i];
     size_t len = strcspn(arg, "=");
-    int negated = 0;
-    int is_config = f->config != NULL && len == 8 && strncmp(arg, "--config", 8) == 0;
+    bool negated = false;
+    bool is_config = f->config != NULL && len == 8 && strncmp(arg, "--config", 8) == 0;
     const struct hl_option *row = is_config ? NULL : find_flag(f, arg, len, &negated);
     if (row == NULL && !is_config)
         return unknown_flag(f, arg);
@@ -394,7 +394,7 @@ const char *hl_option_value_word(const struct hl_option *row)
     return row->kind == HL_OPT_ENUM ? row->choices : words[row->kind];
 }
 
-void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, int with_env,
+void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, bool with_env,
                      struct hl_buf *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -405,7 +405,7 @@ void hl_options_help(const struct hl_option *rows, size_t count, unsigned progra
         const char *word = hl_option_value_word(row);
         snprintf(head, sizeof(head), "%s%s%s", row->flag, *word != '\0' ? " " : "", word);
         char help[HELP_TEXT_MAX];
-        int shown =
+        bool shown =
             row->text[0] != '\0' && !(row->kind == HL_OPT_BOOL && strcmp(row->text, "false") == 0);
         snprintf(help, sizeof(help), "%s%s%s%s", row->help, shown ? " [" : "",
                  shown ? row->text : "", shown ? "]" : "");
@@ -463,8 +463,8 @@ static hl_status args_parse(const struct hl_option *rows, size_t count, const ch
                          .count = count,
                          .programs = HL_CLI,
                          .target = target,
-                         .apply = 1,
-                         .permute = 1,
+                         .apply = true,
+                         .permute = true,
                          .seen = given != NULL ? note_given : NULL,
                          .seen_arg = given};
     hl_status st = hl_flags_scan(&f, argc, argv, rest_count);

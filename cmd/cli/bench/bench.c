@@ -84,7 +84,7 @@ const struct bench_row *bench_row(struct bench_report *r, const char *system, co
     return row;
 }
 
-void bench_ratio(struct bench_report *r, const char *name, double value, double bar, int at_most)
+void bench_ratio(struct bench_report *r, const char *name, double value, double bar, bool at_most)
 {
     if (r->ratio_count == BENCH_RATIOS_MAX)
         return;
@@ -95,7 +95,7 @@ void bench_ratio(struct bench_report *r, const char *name, double value, double 
     q->at_most = at_most;
 }
 
-static int ratio_is_met(const struct bench_ratio *q)
+static bool ratio_is_met(const struct bench_ratio *q)
 {
     return q->at_most ? q->value <= q->bar : q->value >= q->bar;
 }

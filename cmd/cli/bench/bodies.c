@@ -59,7 +59,7 @@ static hl_status time_two(struct bodies_bench *b, const maco_task *one, const ma
     return HL_OK;
 }
 
-static maco_task product_task(const struct bodies_bench *b, int n, int fixed)
+static maco_task product_task(const struct bodies_bench *b, int n, bool fixed)
 {
     return (maco_task){.type = MACO_TASK_LINEAR,
                        .flags = fixed ? MACO_FLAG_DETERMINISTIC : 0,
@@ -106,7 +106,7 @@ static hl_status time_attention(struct bodies_bench *b)
 
 /* What one token of a decoder does: one row against a matrix, one query against many keys. No cache
  * holds these; what is read is as much as memcpy reads and writes. */
-static hl_status time_decode(struct bodies_bench *b, int dtype, int fixed)
+static hl_status time_decode(struct bodies_bench *b, int dtype, bool fixed)
 {
     static const char *const names[] = {"f32", "f16", "bf16"};
     int k = 4096, size = dtype == MACO_F32 ? 4 : 2, n = (int)(FAR / (size_t)(k * size));

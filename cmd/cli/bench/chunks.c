@@ -105,7 +105,9 @@ static hl_status bench_moving(uint64_t chunk, int64_t rounds, struct bench_repor
     char device[48];
     hybridps *h = NULL;
     uint8_t *from = malloc(chunk), *to = malloc(chunk);
-    hl_status st = from != NULL && to != NULL ? HL_OK : hl_fail(HL_ENOMEM, "benchmark");
+    hl_status st = from != NULL && to != NULL
+                       ? HL_OK
+                       : hl_fail(HL_ENOMEM, "benchmark");
     snprintf(device, sizeof(device), "emu:%llu", (unsigned long long)chunk);
     if (st == HL_OK)
         st = bench_samples_init(&s, (size_t)rounds);

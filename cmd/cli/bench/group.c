@@ -102,7 +102,9 @@ static hl_status one_rank(struct group_bench *b, const char *name, int rank, str
         most = b->sizes[i] > most ? b->sizes[i] : most;
     b->in = calloc(1, most);
     b->out = calloc(1, most);
-    hl_status st = b->in != NULL && b->out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "benchmark");
+    hl_status st = b->in != NULL && b->out != NULL
+                       ? HL_OK
+                       : hl_fail(HL_ENOMEM, "benchmark");
     for (size_t i = 0; i < b->n_sizes && st == HL_OK; i++) {
         for (int k = 0; k < CALLS && st == HL_OK; k++)
             st = bench_samples_init(&b->samples[k], (size_t)b->args->rounds);

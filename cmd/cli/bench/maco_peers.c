@@ -50,7 +50,8 @@ hl_status bench_maco_peer_ask(struct bench_maco_peer *p, const char *graph, uint
     while (len == 0 || line[len - 1] != '\n') {
         struct pollfd fd = {.fd = p->from, .events = POLLIN};
         if (poll(&fd, 1, BENCH_MACO_ANSWER_MS) != 1 || len + 1 == sizeof(line))
-            return hl_fail(HL_ETIMEDOUT, "a task library that is measured does not answer");
+            return hl_fail(HL_ETIMEDOUT,
+                           "a task library that is measured does not answer");
         ssize_t got = read(p->from, line + len, sizeof(line) - 1 - len);
         if (got <= 0)
             return hl_fail(HL_EIO, "a task library that is measured has ended");

@@ -44,7 +44,7 @@ hl_status cli_usage(struct cli *cli, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    cli->usage_failed = 1;
+    cli->usage_failed = true;
     return hl_fail(HL_EINVAL, "%s; usage: helios %s%s%s", text, cli->command->name,
                    cli->command->args[0] != '\0' ? " " : "", cli->command->args);
 }
@@ -77,7 +77,7 @@ hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t c
              cli->command->args[0] != '\0' ? " " : "", cli->command->args, cli->command->help);
     hl_status st = hl_args_parse_given(rows, count, usage, argc, argv, target, &rest, arena, given);
     if (st == HL_EINVAL)
-        cli->usage_failed = 1;
+        cli->usage_failed = true;
     if (st == HL_ECANCELED) /* help was printed: no failure to explain */
         hl_error_clear();
     HL_TRY(st);
@@ -360,7 +360,7 @@ static hl_status several_jobs(struct cli *cli, const struct hl_api_job_list *job
     for (size_t i = 0; i < jobs->count && named < JOBS_NAMED; i++)
         if (strncmp(jobs->items[i].id, text, strlen(text)) == 0)
             (void)!hl_buf_printf(&names, "%s%s", named++ > 0 ? ", " : "", jobs->items[i].id);
-    cli->usage_failed = 1;
+    cli->usage_failed = true;
     hl_status st = hl_fail(HL_EINVAL, "%zu job ids begin with %s: %s%s", count, text,
                            names.data != NULL ? names.data : "", count > named ? ", ..." : "");
     hl_buf_fini(&names);

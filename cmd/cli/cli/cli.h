@@ -47,7 +47,7 @@ struct cli_command {
 struct cli_globals {
     char *state, *controller, *output;
     uint64_t timeout_ms;
-    int64_t wide, verbose;
+    bool wide, verbose;
 };
 
 enum cli_given { CLI_NOT_GIVEN, CLI_BY_ENVIRONMENT, CLI_BY_FLAG };
@@ -68,10 +68,10 @@ struct cli {
     struct program_conf *conf;     /* the CLI's own options, NULL = not read yet */
     char *controller;              /* --controller or $HELIOS_CONTROLLER, NULL = not given */
     int timeout_ms;                /* of one call, 0 = not read yet */
-    int json;                      /* -o json */
+    bool json;                     /* -o json */
     bool wide;                     /* -o wide: tables are not cut */
     json_t *dump;                  /* not NULL: cli_args adds the options and runs nothing */
-    int usage_failed;              /* the failure is the caller's: exit 2 */
+    bool usage_failed;             /* the failure is the caller's: exit 2 */
     char bin_dir[PATH_MAX];        /* where this program lies, and the daemons beside it */
     struct local_cluster *cluster; /* STATE/cluster.json, NULL = not read yet */
     struct hl_rpc *rpc;
@@ -205,13 +205,13 @@ void cli_hex_checksums(json_t *doc);
 
 struct cli_table {
     size_t columns;
-    int right[CLI_COLUMNS_MAX];    /* aligned to the right */
-    int fixed[CLI_COLUMNS_MAX];    /* never cut */
-    int optional[CLI_COLUMNS_MAX]; /* left out where a terminal is too narrow */
-    char **cells;                  /* row after row, the header first */
+    bool right[CLI_COLUMNS_MAX];    /* aligned to the right */
+    bool fixed[CLI_COLUMNS_MAX];    /* never cut */
+    bool optional[CLI_COLUMNS_MAX]; /* left out where a terminal is too narrow */
+    char **cells;                   /* row after row, the header first */
     size_t count;
     size_t cap;
-    int failed;
+    bool failed;
 };
 
 /* "NAME|>SIZE|?>READS": '>' aligns a column to the right, '!' keeps its texts whole (numbers and
@@ -237,8 +237,8 @@ struct cli_progress {
     const char *title;
     uint64_t started_ns;
     uint64_t drawn_ns;
-    int tty;
-    int shown;
+    bool tty;
+    bool shown;
 };
 
 void cli_progress_start(struct cli_progress *p, const char *title);

@@ -11,13 +11,14 @@
 #define HL_CMD_CLI_CLI_OUTFILE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
 struct outfile {
     int fd;
-    int is_stdout;
+    bool is_stdout;
     uint64_t written;
     char path[PATH_MAX];
     char temp[PATH_MAX];

@@ -224,7 +224,7 @@ void cli_hex_checksums(json_t *doc)
 static void add_cell(struct cli_table *t, char *text)
 {
     if (text == NULL || t->failed) {
-        t->failed = 1;
+        t->failed = true;
         free(text);
         return;
     }
@@ -232,7 +232,7 @@ static void add_cell(struct cli_table *t, char *text)
         size_t cap = t->cap == 0 ? 64 : t->cap * 2;
         char **grown = realloc(t->cells, cap * sizeof(*grown));
         if (grown == NULL) {
-            t->failed = 1;
+            t->failed = true;
             free(text);
             return;
         }
@@ -454,7 +454,7 @@ hl_status cli_table_print(struct cli_table *t)
     for (size_t i = 0; i < t->count; i++)
         free(t->cells[i]);
     free(t->cells);
-    int failed = t->failed;
+    bool failed = t->failed;
     *t = (struct cli_table){0};
     if (failed)
         return hl_fail(HL_ENOMEM, "out of memory for the table");
@@ -487,7 +487,7 @@ void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total)
         (p->shown && now - p->drawn_ns < PROGRESS_INTERVAL_NS && done < total))
         return;
     p->drawn_ns = now;
-    p->shown = 1;
+    p->shown = true;
     double share = (double)done / (double)total;
     double seconds = (double)(now - p->started_ns) / 1e9;
     uint64_t rate = seconds > 0 ? (uint64_t)((double)done / seconds) : 0;
@@ -507,5 +507,5 @@ void cli_progress_end(struct cli_progress *p)
 {
     if (p->shown)
         fputs("\r\033[K", stderr);
-    p->shown = 0;
+    p->shown = false;
 }

@@ -25,7 +25,7 @@ struct up_args {
     char *kube_device;
     int64_t kube_slot_devices;
     char *config;
-    int64_t no_supervise;
+    bool no_supervise;
     uint64_t timeout_ms;
 };
 
@@ -240,18 +240,20 @@ static void print_down(const struct hl_api_local_stop *r)
                what, r->state);
 }
 
+struct down_args {
+    bool keep, purge;
+};
+
 hl_status cmd_down(struct cli *cli, int argc, char **argv)
 {
-    struct {
-        int64_t keep, purge;
-    } a = {0};
-    const struct hl_option rows[] = {
+    static const struct hl_option rows[] = {
         {"keep", "--keep", "false", "Keep the pool, the metadata and the logs for the next up.",
-         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.keep - (char *)&a), 0, 0},
+         HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct down_args, keep)},
         {"purge", "--purge", "false",
          "Remove the pool, the metadata and the logs, also those that an earlier --keep kept.",
-         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.purge - (char *)&a), 0, 0},
+         HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct down_args, purge)},
     };
+    struct down_args a = {0};
     struct hl_rpc *rpc;
     char state[PATH_MAX];
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -34,7 +34,7 @@ static hl_status read_job_file(const char *path, struct hl_arena *arena, const c
     if (yaml == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading %s", path);
     if (!hl_utf8_valid(yaml) || !hl_utf8_valid(path))
-        return hl_fail(HL_EINVAL, "%s is not UTF-8 text", path);
+        return hl_fail(HL_EINVAL, "%s is no UTF-8 text", path);
     *out = yaml;
     return HL_OK;
 }
@@ -159,7 +159,7 @@ static hl_status plan_verdict(const struct hl_api_plan *plan)
 struct submit_args {
     char *key;
     char *export;
-    int64_t wait, logs;
+    bool wait, logs;
     uint64_t retry_ms;
 };
 

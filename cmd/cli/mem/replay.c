@@ -19,12 +19,13 @@ struct replay_args {
 #define AT(field) HL_OPTION_FIELD(struct replay_args, field)
 
 static const struct hl_option rows[] = {
-    {"policy", "--policy", "opt", "Who leaves the device when room is needed.", HL_OPT_ENUM, 0, 0,
-     "opt|lru|fifo|heat|random", AT(policy)},
-    {"mode", "--mode", "copy", "Whether a chunk on the device leaves its copy on the host.",
-     HL_OPT_ENUM, 0, 0, "move|copy", AT(mode)},
-    {"scale", "--scale", "1", "Divide sizes by this while it runs, not in the result.", HL_OPT_INT,
-     1, INT32_MAX, NULL, AT(scale)},
+    {"policy", "--policy", "opt", "Who leaves the device when room is needed.", HL_OPT_ENUM, 0,
+     0, "opt|lru|fifo|heat|random", AT(policy)},
+    {"mode", "--mode", "copy",
+     "Whether a chunk on the device leaves its copy on the host.", HL_OPT_ENUM, 0, 0,
+     "move|copy", AT(mode)},
+    {"scale", "--scale", "1", "Divide sizes by this while it runs, not in the result.",
+     HL_OPT_INT, 1, INT32_MAX, NULL, AT(scale)},
     {"ahead", "--ahead", "0",
      "Of policy opt: plan endlessly, from so many iterations, as training does (3 or more, 6); 0 = "
      "as "
@@ -33,13 +34,15 @@ static const struct hl_option rows[] = {
     {"heat_alpha", "--heat-alpha", "70",
      "Of policy heat: what a use per moment of the window weighs.", HL_OPT_PERCENT, 0, 100, NULL,
      AT(alpha)},
-    {"heat_beta", "--heat-beta", "30", "Of policy heat: what the last use weighs.", HL_OPT_PERCENT,
-     0, 100, NULL, AT(beta)},
-    {"heat_window", "--heat-window", "300", "Of policy heat: moments whose uses count.", HL_OPT_INT,
-     1, INT32_MAX, NULL, AT(window)},
-    {"heat_tau", "--heat-tau", "60", "Of policy heat: moments until the last use weighs a third.",
-     HL_OPT_INT, 1, INT32_MAX, NULL, AT(tau)},
-    {"seed", "--seed", "0", "Of policy random.", HL_OPT_INT, 0, INT32_MAX, NULL, AT(seed)},
+    {"heat_beta", "--heat-beta", "30", "Of policy heat: what the last use weighs.", HL_OPT_PERCENT, 0,
+     100, NULL, AT(beta)},
+    {"heat_window", "--heat-window", "300", "Of policy heat: moments whose uses count.",
+     HL_OPT_INT, 1, INT32_MAX, NULL, AT(window)},
+    {"heat_tau", "--heat-tau", "60",
+     "Of policy heat: moments until the last use weighs a third.", HL_OPT_INT, 1,
+     INT32_MAX, NULL, AT(tau)},
+    {"seed", "--seed", "0", "Of policy random.", HL_OPT_INT, 0, INT32_MAX, NULL,
+     AT(seed)},
 };
 
 static json_t *result_json(const struct replay_args *a, const struct hl_replay_result *r)

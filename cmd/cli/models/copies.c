@@ -12,7 +12,7 @@
 
 struct copy_args {
     char *to, *from;
-    int64_t migrate, write;
+    bool migrate, write;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct copy_args, field)

@@ -14,7 +14,7 @@
 
 struct export_args {
     char *format, *naming, *out, *path;
-    int64_t optimizer, args;
+    bool optimizer, args;
     uint64_t timeout_ms;
 };
 

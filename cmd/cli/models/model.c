@@ -408,7 +408,7 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
 }
 
 struct rm_args {
-    int64_t force;
+    bool force;
 };
 
 static const struct hl_option rm_rows[] = {

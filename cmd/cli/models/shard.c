@@ -12,7 +12,7 @@
 
 struct shard_args {
     char *model, *out, *path;
-    int64_t verify, force;
+    bool verify, force;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct shard_args, field)
