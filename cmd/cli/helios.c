@@ -51,7 +51,7 @@ static const struct cli_command commands[] = {
     {"Models", "", "", NULL},
     {"model import", "DIR --name NAME --tp T --pp P [options]",
      "Slice a Hugging Face checkpoint into the L3 pool.", cmd_model_import},
-    {"model cancel", "NAME", "End the import that is making a model; nothing of it stays.",
+    {"model cancel", "NAME", "Cancel a running import; nothing of the model stays.",
      cmd_model_cancel},
     {"model ls", "", "List the models.", cmd_model_ls},
     {"model show", "NAME", "Show one model and its versions.", cmd_model_show},
@@ -130,7 +130,7 @@ static const struct hl_option globals[] = {
     {"wide", "--wide", "false", "Print whole tables, as -o wide.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, wide)},
     {"verbose", "-v,--verbose", "false",
-     "Say with an error which call to which daemon failed, as HELIOS_LOG_LEVEL=debug.",
+     "With an error, name the call and the daemon that failed, as HELIOS_LOG_LEVEL=debug.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, verbose)},
 };
 

@@ -193,7 +193,7 @@ hl_status cmd_bench_bodies(struct cli *cli, int argc, char **argv)
     struct bodies_bench *b = calloc(1, sizeof(*b));
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0);
     if (st == HL_OK && b == NULL)
-        st = hl_fail(HL_ENOMEM, "benchmark");
+        st = hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     if (st == HL_OK) {
         b->rounds = a.rounds;
         hl_maco_bodies_begin();

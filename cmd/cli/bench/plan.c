@@ -97,7 +97,7 @@ hl_status cmd_bench_plan(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     struct plan_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "benchmark");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st = run_plan_bench(b);
     if (st == HL_OK)
         st = bench_print(cli, &b->report);

@@ -27,14 +27,14 @@ static hl_status read_job_file(const char *path, struct hl_arena *arena, const c
     struct hl_buf text = HL_BUF(JOB_FILE_MAX);
     hl_status st = hl_file_read(strcmp(path, "-") == 0 ? "/dev/stdin" : path, &text);
     if (st == HL_OK && text.len > 0 && memchr(text.data, '\0', text.len) != NULL)
-        st = hl_fail(HL_EINVAL, "%s has bytes of value 0 and is no UTF-8 text", path);
+        st = hl_fail(HL_EINVAL, "%s contains NUL bytes: it is not a text file", path);
     const char *yaml = hl_arena_text(arena, text.data != NULL ? text.data : "", text.len);
     hl_buf_fini(&text);
     HL_TRY(st);
     if (yaml == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading %s", path);
     if (!hl_utf8_valid(yaml) || !hl_utf8_valid(path))
-        return hl_fail(HL_EINVAL, "%s is no UTF-8 text", path);
+        return hl_fail(HL_EINVAL, "%s is not UTF-8 text", path);
     *out = yaml;
     return HL_OK;
 }
@@ -446,7 +446,7 @@ hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)
     HL_TRY(st);
     json_t *doc = json_loads(r.document, 0, NULL);
     return doc != NULL ? cli_print_json(doc)
-                       : hl_fail(HL_EPROTO, "the Controller's rank table is no JSON");
+                       : hl_fail(HL_EPROTO, "the Controller sent a rank table that is not JSON");
 }
 
 hl_status cmd_cancel(struct cli *cli, int argc, char **argv)

@@ -163,7 +163,7 @@ static hl_status check_counts(const struct local_settings *s)
 {
     int least = s->kubernetes ? 0 : 1;
     if (s->nodes < least || s->nodes > LOCAL_NODES_MAX)
-        return hl_fail(HL_EINVAL, "--nodes %d: %d to %d are possible on one machine", s->nodes, least,
+        return hl_fail(HL_EINVAL, "--nodes %d: one machine can have %d to %d", s->nodes, least,
                        LOCAL_NODES_MAX);
     return check_one_node(s);
 }

@@ -38,7 +38,7 @@ hl_status local_lock(const char *state, int wait_ms, int *fd)
             continue;
         }
         close(lock);
-        return hl_fail(HL_EBUSY, "another helios up or down is at work in %s", state);
+        return hl_fail(HL_EBUSY, "another `helios up` or `helios down` is running in %s", state);
     }
     *fd = lock;
     return HL_OK;

@@ -31,13 +31,13 @@ static const struct hl_option rows[] = {
      HL_OPT_STRING, 0, 0, NULL, AT(json)},
     {"svg", "--svg", "", "Write a picture of memory by moment and kind to a file.", HL_OPT_STRING,
      0, 0, NULL, AT(svg)},
-    {"policy", "--policy", "opt", "Who leaves the device when room is needed.", HL_OPT_ENUM, 0,
+    {"policy", "--policy", "opt", "Which chunk is evicted when the device is full.", HL_OPT_ENUM, 0,
      0, "opt|lru|fifo|heat|random", AT(policy)},
     {"mode", "--mode", "copy",
-     "Whether a chunk on the device leaves its copy on the host.", HL_OPT_ENUM, 0, 0,
+     "Whether a chunk that moves to the device keeps its copy on the host.", HL_OPT_ENUM, 0, 0,
      "move|copy", AT(mode)},
     {"iteration", "--iteration", "1",
-     "Which is shown, from 0; the first begins on the host.", HL_OPT_INT, 0,
+     "Iteration to show, from 0; the first begins with all chunks on the host.", HL_OPT_INT, 0,
      HL_TRACE_ITERATIONS_MAX - 1, NULL, AT(iteration)},
 };
 

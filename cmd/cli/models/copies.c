@@ -55,10 +55,10 @@ static hl_status parse_place(struct cli *cli, const char *text, struct copy_plac
     snprintf(p.node, sizeof(p.node), "%.*s", (int)len, text);
     if (colon != NULL) {
         if (strncasecmp(colon + 1, "l1", 2) != 0 && strcasecmp(colon + 1, "l2") != 0)
-            return cli_usage(cli, "'%s': a node has l1 and l2", text);
+            return cli_usage(cli, "'%s': a node has only the tiers l1 and l2", text);
         p.tier = colon[2] == '1' ? HL_API_TIER_L1 : HL_API_TIER_L2;
         if (colon[3] != ':' && colon[3] != '\0')
-            return cli_usage(cli, "'%s': a node has l1 and l2", text);
+            return cli_usage(cli, "'%s': a node has only the tiers l1 and l2", text);
         if (colon[3] == ':')
             snprintf(p.device, sizeof(p.device), "%s", colon + 4);
     }

@@ -27,7 +27,7 @@ static const struct hl_option pull_rows[] = {
     {"naming", "--naming", "model",
      "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
      HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming)},
-    {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
+    {"path", "--path", "auto", "How to read: the mapped pool, the network, or whichever fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
      AT(timeout_ms)},

@@ -29,7 +29,7 @@ static const struct hl_option show_rows[] = {
 
 static const struct hl_option get_rows[] = {
     {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out)},
-    {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
+    {"path", "--path", "auto", "How to read: the mapped pool, the network, or whichever fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
 };
 
