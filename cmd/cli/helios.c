@@ -11,7 +11,6 @@
 #include "cli/bench/commands.h"
 #include "cli/cli/help.h"
 #include "cli/cluster/commands.h"
-#include "cli/cluster/up_process.h"
 #include "cli/jobs/commands.h"
 #include "cli/mem/commands.h"
 #include "cli/models/commands.h"
@@ -147,7 +146,7 @@ static hl_status set_text(char **to, const char *value)
 {
     char *copy = strdup(value);
     if (copy == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory reading the command line");
     free(*to);
     *to = copy;
     return HL_OK;

@@ -232,6 +232,30 @@ void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap);
 /* "4.2s", "3m05s", "2h03m", "5d02h"; "-" if negative. */
 void cli_cell_duration(struct cli_table *t, int64_t ms);
 
+/* ---- result files ---- */
+
+/* A file that is there as a whole or not at all. HL_EINVAL for a terminal, HL_ENOSPC, HL_EPERM,
+ * HL_EIO with the path. outfile_abort after any failure, also after outfile_commit (then it does
+ * nothing). */
+struct outfile {
+    int fd;
+    bool is_stdout;
+    uint64_t written;
+    char path[PATH_MAX];
+    char temp[PATH_MAX];
+};
+
+/* "-" is stdout, which must not be a terminal: the result is bytes. */
+hl_status outfile_open(const char *path, struct outfile *out) HL_CHECK;
+hl_status outfile_write(struct outfile *f, const void *data, uint64_t len) HL_CHECK;
+/* On disk and under its name. */
+hl_status outfile_commit(struct outfile *f) HL_CHECK;
+void outfile_abort(struct outfile *f);
+/* The same for a small text. */
+hl_status outfile_text(const char *path, const char *text) HL_CHECK;
+
+/* ---- progress ---- */
+
 /* One line on stderr that is drawn anew; nothing when stderr is no terminal. */
 struct cli_progress {
     const char *title;

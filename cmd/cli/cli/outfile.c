@@ -1,4 +1,4 @@
-#include "cli/cli/outfile.h"
+#include "cli/cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/cli/outfile.h"
 #include "cli/mem/commands.h"
 #include "cli/mem/picture.h"
 #include "hybridps/client/replay.h"
