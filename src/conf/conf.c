@@ -39,7 +39,7 @@ static hl_status set_origin(struct hl_conf *conf, const struct hl_option *row, c
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
     if (n < 0)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory noting where an option comes from");
     free(conf->origin[row - conf->rows]);
     conf->origin[row - conf->rows] = text;
     return HL_OK;
@@ -429,7 +429,10 @@ char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const 
     static const char *const rates[] = {"Gbit", "Mbit", "Kbit"};
     static const uint64_t rate_sizes[] = {1000000000, 1000000, 1000};
     enum hl_option_kind kind = kind_of(schema, name);
-    uint64_t n = strtoull(value, NULL, 10);
+    char *rest;
+    uint64_t n = strtoull(value, &rest, 10);
+    if (rest == value) /* no number, though the option is one: a file that was edited */
+        return strdup(value);
     if (kind == HL_OPT_BYTES)
         return in_units(n, bytes, byte_sizes, HL_ARRAY_LEN(bytes));
     if (kind == HL_OPT_DURATION)

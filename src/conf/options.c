@@ -157,7 +157,7 @@ static hl_status set_text(const struct hl_option *row, void *target, const char 
         copy = strdup(text);
     }
     if (copy == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory setting %s", row->name);
     free(*to);
     *to = copy;
     return HL_OK;
@@ -453,7 +453,7 @@ static hl_status args_parse(const struct hl_option *rows, size_t count, const ch
 {
     HL_AUTO(hl_freep) struct hl_option *own = calloc(count + 1, sizeof(*own));
     if (own == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory reading the arguments");
     for (size_t i = 0; i < count; i++) {
         own[i] = rows[i];
         own[i].programs = HL_CLI;

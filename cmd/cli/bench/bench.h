@@ -68,6 +68,7 @@ hl_status bench_print(struct cli *cli, const struct bench_report *r) HL_CHECK;
 
 struct bench_l3d {
     pid_t pid;
+    int pidfd; /* -1 = it has ended */
     char dir[64];
     char pool[96];
     char socket[128]; /* Unix socket */

@@ -76,14 +76,14 @@ hl_status prom_read(const char *text, struct prom *out)
 {
     struct prom p = {.text = strdup(text)};
     char *save = NULL;
-    hl_status st = p.text == NULL ? hl_fail(HL_ENOMEM, "metrics") : HL_OK;
+    hl_status st = p.text == NULL ? hl_fail(HL_ENOMEM, "out of memory reading metrics") : HL_OK;
     char *line = st == HL_OK ? strtok_r(p.text, "\n", &save) : NULL;
     for (; line != NULL && st == HL_OK; line = strtok_r(NULL, "\n", &save)) {
         if (line[0] == '#')
             continue;
         struct prom_sample *s = add_sample(&p);
         if (s == NULL)
-            st = hl_fail(HL_ENOMEM, "metrics");
+            st = hl_fail(HL_ENOMEM, "out of memory reading metrics");
         else if (!take_line(line, s))
             st =
                 hl_fail(HL_EPROTO, "metrics: '%.80s' is not a line of the Prometheus format", line);

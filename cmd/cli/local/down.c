@@ -23,68 +23,83 @@ static bool is_running(const struct hl_api_container_status *container)
            container->state == HL_API_CONTAINER_STATE_STARTING;
 }
 
-/* Stop every container of an Agent and wait until they have ended. */
+/* Whose containers are stopped: an Agent's, or those that one has left in its directory. */
+struct host {
+    const char *name;
+    struct hl_rpc_peer *agent; /* NULL: ask the executor */
+    struct hl_executor *executor;
+};
+
+static hl_status host_list(const struct host *h, struct hl_arena *arena,
+                           struct hl_api_container_status_list *out)
+{
+    struct hl_api_agent_list_containers_results all;
+    if (h->agent == NULL)
+        return hl_executor_list(h->executor, arena, out);
+    HL_TRY(hl_call_agent_list_containers(h->agent, NULL, LOCAL_CALL_MS, arena, &all));
+    *out = all.containers;
+    return HL_OK;
+}
+
+static hl_status host_stop(const struct host *h, const char *id)
+{
+    const struct hl_api_agent_stop_container_params p = {.id = id, .grace_ms = STOP_GRACE_MS};
+    return h->agent == NULL ? hl_executor_stop(h->executor, id, STOP_GRACE_MS)
+                            : hl_call_agent_stop_container(h->agent, &p, LOCAL_CALL_MS, NULL, NULL);
+}
+
+/* How many run; each is told to stop if `stop`. */
+static hl_status host_look(const struct host *h, bool stop, size_t *running)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_status_list list = {0};
+    HL_TRY(host_list(h, &arena, &list));
+    *running = 0;
+    for (size_t i = 0; i < list.count; i++) {
+        if (!is_running(&list.items[i]))
+            continue;
+        ++*running;
+        if (stop)
+            HL_TRY(host_stop(h, list.items[i].id));
+    }
+    return HL_OK;
+}
+
+/* Stop every container and wait until they have ended. */
+static hl_status host_stop_all(const struct host *h)
+{
+    uint64_t end = hl_now_ns() + LOCAL_END_MS * HL_NS_PER_MS;
+    size_t running = 0;
+    HL_TRY(host_look(h, true, &running));
+    while (running > 0) {
+        if (hl_now_ns() > end)
+            return hl_fail(HL_ETIMEDOUT, "%zu containers of %s still run after %d s", running,
+                           h->name, LOCAL_END_MS / 1000);
+        poll(NULL, 0, LOCAL_LOOK_MS);
+        HL_TRY(host_look(h, false, &running));
+    }
+    return HL_OK;
+}
+
 static hl_status stop_containers(struct hl_rpc *rpc, const char *address)
 {
-    struct hl_rpc_peer *peer;
-    HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
-    uint64_t end = hl_now_ns() + LOCAL_END_MS * HL_NS_PER_MS;
-    hl_status st = HL_OK;
-    for (int round = 0; st == HL_OK; round++) {
-        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-        struct hl_api_agent_list_containers_results all = {0};
-        st = hl_call_agent_list_containers(peer, NULL, LOCAL_CALL_MS, &arena, &all);
-        int running = 0;
-        for (size_t i = 0; i < all.containers.count; i++) {
-            struct hl_api_agent_stop_container_params stop = {.id = all.containers.items[i].id,
-                                                              .grace_ms = STOP_GRACE_MS};
-            if (!is_running(&all.containers.items[i]))
-                continue;
-            running++;
-            if (round == 0)
-                st = hl_call_agent_stop_container(peer, &stop, LOCAL_CALL_MS, NULL, NULL);
-        }
-        if (running == 0)
-            break;
-        if (hl_now_ns() > end)
-            st = hl_fail(HL_ETIMEDOUT, "%d containers of %s still run after %d s", running, address,
-                         LOCAL_END_MS / 1000);
-        poll(NULL, 0, 50);
-    }
-    hl_rpc_peer_close(peer);
+    struct host h = {.name = address};
+    HL_TRY(hl_rpc_open(rpc, address, "Agent", &h.agent));
+    hl_status st = host_stop_all(&h);
+    hl_rpc_peer_close(h.agent);
     return st;
 }
 
 /* What an Agent that died, or did not answer, has left running. */
 static hl_status stop_left(const char *state)
 {
+    struct host h = {.name = state};
     if (access(state, F_OK) != 0)
         return HL_OK;
-    struct hl_executor *ex;
-    HL_TRY(
-        hl_executor_open(&(struct hl_executor_opts){.name = "process", .state_dir = state}, &ex));
-    uint64_t end = hl_now_ns() + LOCAL_END_MS * HL_NS_PER_MS;
-    hl_status st = HL_OK;
-    for (int round = 0; st == HL_OK; round++) {
-        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-        struct hl_api_container_status_list list = {0};
-        st = hl_executor_list(ex, &arena, &list);
-        int running = 0;
-        for (size_t i = 0; i < list.count; i++) {
-            if (!is_running(&list.items[i]))
-                continue;
-            running++;
-            if (round == 0)
-                st = hl_executor_stop(ex, list.items[i].id, STOP_GRACE_MS);
-        }
-        if (running == 0)
-            break;
-        if (hl_now_ns() > end)
-            st = hl_fail(HL_ETIMEDOUT, "%d containers of %s still run after %d s", running, state,
-                         LOCAL_END_MS / 1000);
-        poll(NULL, 0, 50);
-    }
-    hl_executor_close(ex);
+    HL_TRY(hl_executor_open(&(struct hl_executor_opts){.name = "process", .state_dir = state},
+                            &h.executor));
+    hl_status st = host_stop_all(&h);
+    hl_executor_close(h.executor);
     return st;
 }
 

@@ -52,7 +52,7 @@ static hl_status end_all(struct hl_rpc_peer *peer)
                 "%d jobs have not ended on Kubernetes after %d s (helios describe says "
                 "why); to leave them there: helios down --keep, then helios down --purge",
                 left, END_MS / 1000);
-        poll(NULL, 0, 100);
+        poll(NULL, 0, LOCAL_LOOK_MS);
     }
 }
 

@@ -15,6 +15,7 @@
 #define LOCAL_END_MS    10000
 #define LOCAL_KILL_MS   60000 /* after SIGKILL: a loaded machine takes its time to free a pool */
 #define LOCAL_LOCK_MS   2000
+#define LOCAL_LOOK_MS   50 /* between two questions to a daemon */
 #define LOCAL_HOW_MAX   96
 #define LOCAL_NODES_MAX 256
 #define LOCAL_ARGS_MAX  64

@@ -16,8 +16,6 @@
 #include "os/file.h"
 #include "os/process.h"
 
-#define LOOK_MS 50
-
 extern char **environ;
 
 /* A daemon that is waited for. */
@@ -129,7 +127,7 @@ static hl_status wait_ready(struct wait *w, int pidfd, struct hl_arena *arena,
             st = local_read_file(w->ready, &hl_api_daemon_ready_type, arena, out);
             break;
         }
-        if (pidfd < 0 || hl_process_wait(pidfd, LOOK_MS)) {
+        if (pidfd < 0 || hl_process_wait(pidfd, LOCAL_LOOK_MS)) {
             st = fail_ended(w);
             break;
         }

@@ -151,7 +151,7 @@ static hl_status wait_cluster(struct local *l)
             break;
         local_progress_show(&progress, "%d of %d nodes are ready, L3 is %s", s.ready,
                             l->settings.nodes, s.l3 ? "ready" : "not ready");
-        poll(NULL, 0, 50);
+        poll(NULL, 0, LOCAL_LOOK_MS);
     }
     local_progress_end(&progress);
     hl_rpc_peer_close(peer);
@@ -371,7 +371,7 @@ hl_status local_up(const struct local_opts *opts, struct local_cluster *out,
     struct local *l = calloc(1, sizeof(*l));
     char path[PATH_MAX];
     if (l == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory starting the cluster");
     l->opts = opts;
     hl_status st = local_find_programs(l);
     snprintf(path, sizeof(path), "%s/log", opts->state);
