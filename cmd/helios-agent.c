@@ -153,7 +153,7 @@ static hl_status serve_agent(struct agent_program *p, const struct program_daemo
     return hl_agent_start(&opts, &p->agent);
 }
 
-static hl_status start_agent(void *arg, struct program_daemon *d, json_t **doc)
+static hl_status start_agent(void *arg, struct program_daemon *d, struct hl_api_daemon_ready *ready)
 {
     struct agent_program *p = arg;
     struct offer offer = {0};
@@ -165,11 +165,13 @@ static hl_status start_agent(void *arg, struct program_daemon *d, json_t **doc)
     hl_arena_fini(&offer.arena);
     HL_TRY(st);
     const struct hl_agent *a = p->agent;
-    hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(a), hl_agent_name(a),
-            count, d->conf.agent.state_dir);
-    *doc = json_pack("{s:s s:s s:s s:s s:s}", "address", hl_agent_address(a), "name",
-                     hl_agent_name(a), "dataAddress", hl_agent_data_address(a), "migrateAddress",
-                     hl_agent_migrate_address(a), "storeSocket", hl_agent_store_socket(a));
+    ready->address = hl_agent_address(a);
+    ready->name = hl_agent_name(a);
+    ready->data_address = hl_agent_data_address(a);
+    ready->migrate_address = hl_agent_migrate_address(a);
+    ready->store_socket = hl_agent_store_socket(a);
+    hl_info("serving address=%s node=%s slots=%zu state=%s", ready->address, ready->name, count,
+            d->conf.agent.state_dir);
     return HL_OK;
 }
 

@@ -8,7 +8,8 @@
 #include "os/file.h"
 #include "program/daemon.h"
 
-static hl_status start_controller(void *arg, struct program_daemon *d, json_t **doc)
+static hl_status start_controller(void *arg, struct program_daemon *d,
+                                  struct hl_api_daemon_ready *ready)
 {
     struct hl_controller **controller = arg;
     const struct program_conf *c = &d->conf;
@@ -24,10 +25,9 @@ static hl_status start_controller(void *arg, struct program_daemon *d, json_t **
     opts.rpc_timeout_ms = c->calls.timeout_ms;
     opts.kube = strcmp(c->controller.executor, "kubernetes") == 0 ? &kube : NULL;
     HL_TRY(hl_controller_start(&opts, controller));
-    const char *address = hl_controller_address(*controller);
-    hl_info("serving address=%s l3=%s state=%s", address, c->controller.l3_address,
+    ready->address = hl_controller_address(*controller);
+    hl_info("serving address=%s l3=%s state=%s", ready->address, c->controller.l3_address,
             c->controller.state_dir);
-    *doc = json_pack("{s:s}", "address", address);
     return HL_OK;
 }
 

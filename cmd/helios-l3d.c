@@ -50,7 +50,7 @@ static struct hl_l3d_opts l3d_opts(const struct l3d_program *p, const struct pro
     return o;
 }
 
-static hl_status start_l3d(void *arg, struct program_daemon *d, json_t **doc)
+static hl_status start_l3d(void *arg, struct program_daemon *d, struct hl_api_daemon_ready *ready)
 {
     struct l3d_program *p = arg;
     const struct hl_l3d_opts *given = &d->conf.l3d;
@@ -59,10 +59,12 @@ static hl_status start_l3d(void *arg, struct program_daemon *d, json_t **doc)
     HL_TRY(hl_pool_regions_parse(given->numa, given->size, p->regions, &p->region_count));
     const struct hl_l3d_opts opts = l3d_opts(p, d);
     HL_TRY(hl_l3d_start(&opts, &p->l3d));
-    const char *address = hl_l3d_address(p->l3d), *data = hl_l3d_data_address(p->l3d);
-    hl_info("serving address=%s data=%s socket=%s", address, data, p->socket);
-    *doc = json_pack("{s:s s:s s:s s:s}", "address", address, "dataAddress", data, "socket",
-                     p->socket, "pool", p->pool);
+    ready->address = hl_l3d_address(p->l3d);
+    ready->data_address = hl_l3d_data_address(p->l3d);
+    ready->socket = p->socket;
+    ready->pool = p->pool;
+    hl_info("serving address=%s data=%s socket=%s", ready->address, ready->data_address,
+            ready->socket);
     return HL_OK;
 }
 

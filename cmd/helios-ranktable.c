@@ -19,9 +19,9 @@ struct args {
     char *kubeconfig, *context, *master, *json, *label_value;
     int64_t super_pod_servers;
     uint64_t batch_ms, watch_window_ms;
-    int64_t leader_elect;
+    bool leader_elect;
     char *lease_namespace, *metrics_listen, *ready_file;
-    int64_t log_to_stderr;
+    bool log_to_stderr;
     char *log_dir, *log_file;
     int64_t stderr_threshold, verbosity;
 };

@@ -11,7 +11,6 @@
 #include "cli/bench/commands.h"
 #include "cli/cli/help.h"
 #include "cli/cluster/commands.h"
-#include "cli/cluster/up_process.h"
 #include "cli/jobs/commands.h"
 #include "cli/mem/commands.h"
 #include "cli/models/commands.h"
@@ -51,7 +50,7 @@ static const struct cli_command commands[] = {
     {"Models", "", "", NULL},
     {"model import", "DIR --name NAME --tp T --pp P [options]",
      "Slice a Hugging Face checkpoint into the L3 pool.", cmd_model_import},
-    {"model cancel", "NAME", "End the import that is making a model; nothing of it stays.",
+    {"model cancel", "NAME", "Cancel a running import; nothing of the model stays.",
      cmd_model_cancel},
     {"model ls", "", "List the models.", cmd_model_ls},
     {"model show", "NAME", "Show one model and its versions.", cmd_model_show},
@@ -130,7 +129,7 @@ static const struct hl_option globals[] = {
     {"wide", "--wide", "false", "Print whole tables, as -o wide.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, wide)},
     {"verbose", "-v,--verbose", "false",
-     "Say with an error which call to which daemon failed, as HELIOS_LOG_LEVEL=debug.",
+     "With an error, name the call and the daemon that failed, as HELIOS_LOG_LEVEL=debug.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct cli_globals, verbose)},
 };
 
@@ -147,7 +146,7 @@ static hl_status set_text(char **to, const char *value)
 {
     char *copy = strdup(value);
     if (copy == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory reading the command line");
     free(*to);
     *to = copy;
     return HL_OK;
@@ -280,7 +279,7 @@ static hl_status run_command(struct cli *cli, int argc, char **argv)
     HL_TRY(take_globals(cli, &argc, argv));
     if (argc == 0) {
         help_print(&tree, stderr);
-        cli->usage_failed = 1;
+        cli->usage_failed = true;
         return HL_EINVAL;
     }
     if (strcmp(argv[0], "help") == 0)
@@ -299,7 +298,7 @@ static hl_status run_command(struct cli *cli, int argc, char **argv)
     if (argc > 1 || !help_is_group(&tree, argv[0]))
         return help_unknown(cli, &tree, argc, argv);
     help_print_group(&tree, argv[0], stderr);
-    cli->usage_failed = 1;
+    cli->usage_failed = true;
     return HL_EINVAL;
 }
 

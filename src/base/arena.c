@@ -63,6 +63,16 @@ void *hl_arena_array(struct hl_arena *arena, size_t count, size_t size)
     return hl_arena_alloc(arena, bytes);
 }
 
+void *hl_arena_grow(struct hl_arena *arena, void *items, size_t count, size_t size)
+{
+    if (count > 0 && (count & (count - 1)) != 0) /* full are 1, 2, 4, ... */
+        return items;
+    void *longer = hl_arena_array(arena, count > 0 ? 2 * count : 1, size);
+    if (longer != NULL && count > 0)
+        memcpy(longer, items, count * size);
+    return longer;
+}
+
 char *hl_arena_text(struct hl_arena *arena, const char *text, size_t len)
 {
     char *copy = hl_arena_alloc(arena, len + 1);

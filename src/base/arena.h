@@ -29,6 +29,9 @@ struct hl_arena {
 void *hl_arena_alloc(struct hl_arena *arena, size_t size);
 /* As calloc: NULL also when the product overflows. */
 void *hl_arena_array(struct hl_arena *arena, size_t count, size_t size);
+/* Room for one more element behind the `count` of an array that only this has made longer (NULL at
+ * first): it is copied to twice the room when it is full. */
+void *hl_arena_grow(struct hl_arena *arena, void *items, size_t count, size_t size);
 /* A copy with a NUL behind it. */
 char *hl_arena_text(struct hl_arena *arena, const char *text, size_t len);
 /* NULL stays NULL. */

@@ -15,7 +15,7 @@ void hl_buf_fini(struct hl_buf *b)
 void hl_buf_clear(struct hl_buf *b)
 {
     b->len = 0;
-    b->failed = 0;
+    b->failed = false;
     if (b->data != NULL)
         b->data[0] = '\0';
 }
@@ -25,7 +25,7 @@ char *hl_buf_grow(struct hl_buf *b, size_t more)
 {
     size_t need;
     if (__builtin_add_overflow(b->len, more, &need) || need >= b->max) {
-        b->failed = 1;
+        b->failed = true;
         (void)hl_fail(HL_ENOMEM, "buffer would pass its maximum of %zu bytes", b->max);
         return NULL;
     }
@@ -37,7 +37,7 @@ char *hl_buf_grow(struct hl_buf *b, size_t more)
             cap = b->max;
         char *data = realloc(b->data, cap);
         if (data == NULL) {
-            b->failed = 1;
+            b->failed = true;
             (void)hl_fail(HL_ENOMEM, "buffer of %zu bytes", cap);
             return NULL;
         }

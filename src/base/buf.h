@@ -10,6 +10,7 @@
 #ifndef HL_BASE_BUF_H
 #define HL_BASE_BUF_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ struct hl_buf {
     size_t len;
     size_t cap;
     size_t max;
-    int failed;
+    bool failed;
 };
 
 #define HL_BUF(max_bytes)                                                                          \

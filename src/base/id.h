@@ -9,6 +9,7 @@
 #ifndef HL_BASE_ID_H
 #define HL_BASE_ID_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -34,12 +35,12 @@ struct hl_id_text hl_id_format(struct hl_id id);
 const char *hl_id_print(struct hl_id id, struct hl_arena *arena);
 hl_status hl_id_parse(const char *text, struct hl_id *out) HL_CHECK;
 
-static inline int hl_id_equal(struct hl_id a, struct hl_id b)
+static inline bool hl_id_equal(struct hl_id a, struct hl_id b)
 {
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-static inline int hl_id_is_none(struct hl_id a)
+static inline bool hl_id_is_none(struct hl_id a)
 {
     return a.hi == 0 && a.lo == 0;
 }

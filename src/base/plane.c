@@ -47,12 +47,12 @@ static uint32_t hash_words(const char *const word[4])
     return h;
 }
 
-static int same_words(const struct hl_plane_cell *c, const char *const word[4])
+static bool same_words(const struct hl_plane_cell *c, const char *const word[4])
 {
     for (int w = 0; w < 4; w++)
         if (strncmp(c->word[w], word[w], HL_PLANE_WORD - 1))
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 /* The cell of these words, or the first free one of its probe; NULL when there is neither. */
@@ -94,7 +94,7 @@ static const char *word_or_none(const char *s)
     return s ? s : "";
 }
 
-void hl_path_add(const char *op, const char *path, const char *reason, int failed, uint64_t ops,
+void hl_path_add(const char *op, const char *path, const char *reason, bool failed, uint64_t ops,
                  uint64_t bytes)
 {
     const char *const word[4] = {word_or_none(op), word_or_none(path), word_or_none(reason),

@@ -14,6 +14,7 @@
 #ifndef HL_BASE_PLANE_H
 #define HL_BASE_PLANE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -44,7 +45,7 @@ struct hl_transfer {
     const char
         *path; /* words of core/route.h, or the transport's: "shm", "rdma", "tcp", "zmq", "rpc" */
     const char *reason; /* "" where none was decided */
-    int sent;           /* direction of the bytes: 1 = left this process */
+    bool sent;          /* direction of the bytes: 1 = left this process */
     uint64_t bytes;
     uint64_t ns; /* 0 = was not timed */
     hl_status status;
@@ -57,7 +58,7 @@ void hl_plane_count(const struct hl_transfer *t);
 void hl_plane_add(const struct hl_transfer *t, uint64_t ops,
                   const uint64_t latency[HL_PLANE_BUCKETS]);
 /* Only helios_path_total: what other processes told of their transfers. */
-void hl_path_add(const char *op, const char *path, const char *reason, int failed, uint64_t ops,
+void hl_path_add(const char *op, const char *path, const char *reason, bool failed, uint64_t ops,
                  uint64_t bytes);
 unsigned hl_plane_bucket(uint64_t ns);
 /* Upper end of the bucket that holds the q-quantile (0..1), 0 when nothing was counted. */

@@ -116,7 +116,7 @@ static uint64_t counter_value(const atomic_uint_fast64_t *counter)
 
 /* One sample of each cell that has counted. */
 static void cells_text(struct hl_buf *b, const struct hl_plane_cells *t, const char *name,
-                       const char *const label[4], int bytes)
+                       const char *const label[4], bool bytes)
 {
     for (unsigned i = 0; i <= HL_PLANE_PATHS_MAX; i++) {
         const struct hl_plane_cell *c = i < HL_PLANE_PATHS_MAX ? &t->cell[i] : &t->other;

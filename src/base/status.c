@@ -44,7 +44,7 @@ hl_status hl_status_by_name(const char *name)
     return HL_EINTERNAL;
 }
 
-int hl_status_retryable(hl_status st)
+bool hl_status_retryable(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_EBUSY || st == HL_ETIMEDOUT || st == HL_ESTALE;
 }

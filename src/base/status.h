@@ -11,6 +11,7 @@
 #ifndef HL_BASE_STATUS_H
 #define HL_BASE_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define HL_ERROR_TEXT_MAX 1024
@@ -57,7 +58,7 @@ const char *hl_status_name(hl_status st);
 hl_status hl_status_by_name(const char *name);
 /* True when the same call may succeed later without any change (EUNAVAIL, EBUSY, ETIMEDOUT,
  * ESTALE). */
-int hl_status_retryable(hl_status st);
+bool hl_status_retryable(hl_status st);
 
 /* Record why a call failed and return `st`. `%m` is allowed. */
 #define hl_fail(st, ...) hl_fail_at((st), __FILE__, __LINE__, __VA_ARGS__)

@@ -20,23 +20,23 @@ const char *hl_scan_number(const char *text, uint64_t max, uint64_t *out)
     return p;
 }
 
-int hl_parse_number(const char *text, uint64_t max, uint64_t *out)
+bool hl_parse_number(const char *text, uint64_t max, uint64_t *out)
 {
     uint64_t value;
     const char *end = hl_scan_number(text, max, &value);
     if (end == NULL || *end != '\0')
-        return 0;
+        return false;
     *out = value;
-    return 1;
+    return true;
 }
 
-int hl_parse_hex(const char *text, size_t digits, uint64_t *out)
+bool hl_parse_hex(const char *text, size_t digits, uint64_t *out)
 {
     size_t len = strspn(text, "0123456789abcdefABCDEF");
     if (len == 0 || len > digits || len > 16 || text[len] != '\0')
-        return 0;
+        return false;
     *out = strtoull(text, NULL, 16);
-    return 1;
+    return true;
 }
 
 struct unit {
@@ -69,22 +69,22 @@ static const struct unit rate_units[] = {
 
 /* Digits, an optional fraction of at most nine digits, blanks, a unit. The fraction is kept as
  * fraction / power, so that "1.5GiB" is exact. */
-static int parse_quantity(const char *text, const struct unit *units, size_t count, uint64_t *out)
+static bool parse_quantity(const char *text, const struct unit *units, size_t count, uint64_t *out)
 {
     const char *p = text;
     uint64_t whole = 0, fraction = 0, power = 1;
     if (!isdigit((unsigned char)*p))
-        return 0;
+        return false;
     for (; isdigit((unsigned char)*p); p++)
         if (__builtin_mul_overflow(whole, 10u, &whole) ||
             __builtin_add_overflow(whole, (uint64_t)(*p - '0'), &whole))
-            return 0;
+            return false;
     if (*p == '.') {
         if (!isdigit((unsigned char)*++p))
-            return 0;
+            return false;
         for (; isdigit((unsigned char)*p); p++) {
             if (power >= 1000000000ull)
-                return 0;
+                return false;
             fraction = fraction * 10 + (uint64_t)(*p - '0');
             power *= 10;
         }
@@ -96,14 +96,14 @@ static int parse_quantity(const char *text, const struct unit *units, size_t cou
             continue;
         uint64_t value;
         if (__builtin_mul_overflow(whole, units[i].scale, &value))
-            return 0;
+            return false;
         value += fraction * (units[i].scale / power) + fraction * (units[i].scale % power) / power;
         if (value > INT64_MAX)
-            return 0;
+            return false;
         *out = value;
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 hl_status hl_parse_bytes(const char *text, uint64_t *out)

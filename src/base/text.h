@@ -10,6 +10,7 @@
 #ifndef HL_BASE_TEXT_H
 #define HL_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,9 +18,9 @@
 #include "base/status.h"
 
 /* Digits of a number up to `max` and nothing else: no sign, no blank, no rest. 1: it is one. */
-int hl_parse_number(const char *text, uint64_t max, uint64_t *out);
+bool hl_parse_number(const char *text, uint64_t max, uint64_t *out);
 /* The same in hexadecimal, of 1 to `digits` digits without "0x". */
-int hl_parse_hex(const char *text, size_t digits, uint64_t *out);
+bool hl_parse_hex(const char *text, size_t digits, uint64_t *out);
 /* The number that a longer text begins with; returns where it ends, NULL: it begins with none. */
 const char *hl_scan_number(const char *text, uint64_t max, uint64_t *out);
 /* "4096", "512MiB", "2GB". KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000, and K M G T

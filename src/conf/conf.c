@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/lists.h"
 #include "conf/conf_private.h"
 #include "conf/options_private.h"
 #include "conf/yaml.h"
@@ -38,7 +39,7 @@ static hl_status set_origin(struct hl_conf *conf, const struct hl_option *row, c
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
     if (n < 0)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory noting where an option comes from");
     free(conf->origin[row - conf->rows]);
     conf->origin[row - conf->rows] = text;
     return HL_OK;
@@ -231,7 +232,7 @@ static hl_status load_all(struct hl_conf *conf, int argc, char **argv, int *rest
         HL_TRY(set_origin(conf, &conf->rows[i], "default"));
     HL_TRY(load_files(conf, file));
     HL_TRY(load_env(conf));
-    f.apply = 1;
+    f.apply = true;
     return hl_flags_scan(&f, argc, argv, rest);
 }
 
@@ -303,14 +304,14 @@ char *hl_conf_help(const struct hl_conf *conf)
     return hl_buf_take(&text);
 }
 
-static json_t *program_list(unsigned programs)
+static struct hl_api_text_list program_list(unsigned programs, struct hl_arena *arena)
 {
     static const enum hl_program all[] = {HL_CONTROLLER, HL_L3D, HL_AGENT, HL_CLI};
 
-    json_t *list = json_array();
+    struct hl_api_text_list list = {0};
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
         if (programs & all[i])
-            json_array_append_new(list, json_string(program_name(all[i])));
+            hl_api_text_add(arena, &list, program_name(all[i]));
     return list;
 }
 
@@ -348,38 +349,52 @@ static void mask_password(char *text)
     memmove(at + stars, at + len, strlen(at + len) + 1);
 }
 
-json_t *hl_conf_dump(const struct hl_conf *conf)
+static struct hl_api_option_info describe_row(const struct hl_conf *conf,
+                                              const struct hl_option *row, struct hl_arena *arena)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; list != NULL && i < conf->row_count; i++) {
-        const struct hl_option *row = &conf->rows[i];
-        char env[80];
-        if (conf->program != HL_CLI && !(row->programs & conf->program))
-            continue;
-        HL_AUTO(hl_freep) char *value = hl_option_show(row, conf->values);
-        if (value != NULL)
-            mask_password(value);
-        json_t *item = json_pack(
-            "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "name", row->name, "value",
-            value != NULL ? value : "", "origin", conf->origin[i], "default", row->text, "help",
-            row->help, "flag", row->flag, "argument", hl_option_value_word(row), "env",
-            hl_option_env(row, env, sizeof(env)), "programs", program_list(row->programs));
-        if (value == NULL || item == NULL || json_array_append_new(list, item) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    }
-    return list;
+    char env[80];
+    HL_AUTO(hl_freep) char *value = hl_option_show(row, conf->values);
+    if (value == NULL)
+        arena->failed = true;
+    else
+        mask_password(value);
+    return (struct hl_api_option_info){
+        .name = hl_arena_strdup(arena, row->name),
+        .value = hl_arena_strdup(arena, value),
+        .origin = hl_arena_strdup(arena, conf->origin[row - conf->rows]),
+        .default_ = hl_arena_strdup(arena, row->text),
+        .help = hl_arena_strdup(arena, row->help),
+        .flag = hl_arena_strdup(arena, row->flag),
+        .argument = hl_arena_strdup(arena, hl_option_value_word(row)),
+        .env = hl_arena_strdup(arena, hl_option_env(row, env, sizeof(env))),
+        .programs = program_list(row->programs, arena)};
 }
 
-json_t *hl_conf_variables(const struct hl_conf_schema *schema)
+hl_status hl_conf_dump(const struct hl_conf *conf, struct hl_arena *arena,
+                       struct hl_api_option_info_list *out)
 {
-    json_t *names = json_array();
+    struct hl_api_option_info_list list = {
+        .items = hl_arena_array(arena, conf->row_count, sizeof(*list.items))};
+    for (size_t i = 0; list.items != NULL && i < conf->row_count; i++) {
+        const struct hl_option *row = &conf->rows[i];
+        if (conf->program == HL_CLI || (row->programs & conf->program))
+            list.items[list.count++] = describe_row(conf, row, arena);
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory listing the options");
+    *out = list;
+    return HL_OK;
+}
+
+struct hl_api_text_list hl_conf_variables(const struct hl_conf_schema *schema,
+                                          struct hl_arena *arena)
+{
+    struct hl_api_text_list names = {0};
     for (size_t i = 0; i < schema->count; i++)
         for (size_t k = 0; k < schema->slices[i].options->count; k++) {
             char name[80];
             const struct hl_option *row = &schema->slices[i].options->rows[k];
-            json_array_append_new(names, json_string(hl_option_env(row, name, sizeof(name))));
+            hl_api_text_add(arena, &names, hl_option_env(row, name, sizeof(name)));
         }
     return names;
 }
@@ -414,7 +429,10 @@ char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const 
     static const char *const rates[] = {"Gbit", "Mbit", "Kbit"};
     static const uint64_t rate_sizes[] = {1000000000, 1000000, 1000};
     enum hl_option_kind kind = kind_of(schema, name);
-    uint64_t n = strtoull(value, NULL, 10);
+    char *rest;
+    uint64_t n = strtoull(value, &rest, 10);
+    if (rest == value) /* no number, though the option is one: a file that was edited */
+        return strdup(value);
     if (kind == HL_OPT_BYTES)
         return in_units(n, bytes, byte_sizes, HL_ARRAY_LEN(bytes));
     if (kind == HL_OPT_DURATION)
@@ -424,44 +442,36 @@ char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const 
     return strdup(value);
 }
 
-static json_t *in_force; /* written once, before the daemon serves */
+/* Written once, before the daemon serves. */
+static struct hl_arena in_force_arena;
+static struct hl_api_option_info_list in_force;
 
 hl_status hl_conf_publish(const struct hl_conf *conf)
 {
-    json_t *rows = hl_conf_dump(conf);
-    if (rows == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory listing the options");
-    json_decref(in_force);
-    in_force = rows;
-    return HL_OK;
+    hl_arena_fini(&in_force_arena);
+    in_force = (struct hl_api_option_info_list){0};
+    return hl_conf_dump(conf, &in_force_arena, &in_force);
 }
 
 struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena)
 {
-    struct hl_api_option_value_list list = {.count = json_array_size(in_force)};
+    struct hl_api_option_value_list list = {.count = in_force.count};
     list.items = hl_arena_array(arena, list.count, sizeof(*list.items));
     for (size_t i = 0; list.items != NULL && i < list.count; i++) {
-        const json_t *row = json_array_get(in_force, i);
-        list.items[i] = (struct hl_api_option_value){
-            .name = json_string_value(json_object_get(row, "name")),
-            .value = json_string_value(json_object_get(row, "value")),
-            .origin = json_string_value(json_object_get(row, "origin"))};
+        const struct hl_api_option_info *row = &in_force.items[i];
+        list.items[i] = (struct hl_api_option_value){row->name, row->value, row->origin};
     }
     return list;
 }
 
-hl_status hl_conf_announce(const char *path, json_t *doc)
+hl_status hl_conf_announce(const char *path, const struct hl_api_daemon_ready *ready)
 {
-    char *text = NULL;
-    if (doc != NULL && path[0] != '\0' &&
-        json_object_set_new(doc, "pid", json_integer((json_int_t)getpid())) == 0)
-        text = json_dumps(doc, JSON_COMPACT);
-    json_decref(doc);
     if (path[0] == '\0')
         return HL_OK;
+    json_t *doc = hl_api_to_json(&hl_api_daemon_ready_type, ready);
+    HL_AUTO(hl_freep) char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;
+    json_decref(doc);
     if (text == NULL)
-        return hl_fail(HL_ENOMEM, "%s", path);
-    hl_status st = hl_file_write_atomic(path, text, strlen(text));
-    free(text);
-    return st;
+        return hl_fail(HL_ENOMEM, "out of memory writing %s", path);
+    return hl_file_write_atomic(path, text, strlen(text));
 }

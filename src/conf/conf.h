@@ -19,7 +19,6 @@
 #ifndef HL_CONF_CONF_H
 #define HL_CONF_CONF_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
 #include "api/types.h"
@@ -75,15 +74,17 @@ bool hl_conf_user_file(char *out, size_t cap);
 const char *hl_conf_origin(const struct hl_conf *conf, const char *name);
 /* The option has been given: its origin is not "default". */
 bool hl_conf_is_set(const struct hl_conf *conf, const char *name);
-/* Tell whoever started the daemon that it serves: `doc` (its reference is taken) and the pid go to
- * the file `path`. "" = to nobody. */
-hl_status hl_conf_announce(const char *path, json_t *doc) HL_CHECK;
-/* New reference: [{"name", "value", "origin", "default", "help", "flag", "argument", "env",
- * "programs"}] of the rows of conf's program (all rows for HL_CLI). Passwords in URLs are masked.
+/* Tell whoever started the daemon that it serves: `ready` goes to the file `path`. "" = to nobody.
  */
-json_t *hl_conf_dump(const struct hl_conf *conf);
-/* New reference: names of the environment variables of all options. */
-json_t *hl_conf_variables(const struct hl_conf_schema *schema);
+hl_status hl_conf_announce(const char *path, const struct hl_api_daemon_ready *ready) HL_CHECK;
+/* The rows of conf's program (all rows for HL_CLI), without `daemons`. Passwords in URLs are
+ * masked. Everything is in the arena. */
+hl_status hl_conf_dump(const struct hl_conf *conf, struct hl_arena *arena,
+                       struct hl_api_option_info_list *out) HL_CHECK;
+/* Names of the environment variables of all options. The arena remembers when it is out of memory.
+ */
+struct hl_api_text_list hl_conf_variables(const struct hl_conf_schema *schema,
+                                          struct hl_arena *arena);
 /* A value of hl_conf_dump as people write it, "1GiB" for 1073741824; caller frees, NULL when out of
  * memory. A name that the schema has not is a text. */
 char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const char *value);

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/lists.h"
+#include "base/utf8.h"
 #include "conf/conf.h"
 #include "conf/options_private.h"
 
@@ -21,7 +23,7 @@ static void *option_field(void *target, const struct hl_option *row)
     return (char *)target + row->offset;
 }
 
-static int is_text(enum hl_option_kind kind)
+static bool is_text(enum hl_option_kind kind)
 {
     return kind == HL_OPT_STRING || kind == HL_OPT_PATH || kind == HL_OPT_ENUM ||
            kind == HL_OPT_LISTEN;
@@ -155,7 +157,7 @@ static hl_status set_text(const struct hl_option *row, void *target, const char 
         copy = strdup(text);
     }
     if (copy == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory setting %s", row->name);
     free(*to);
     *to = copy;
     return HL_OK;
@@ -270,15 +272,15 @@ void hl_options_free(const struct hl_option *rows, size_t count, void *target)
 }
 
 /* `arg` is one of the spellings in "-o,--output", up to `len`. */
-static int flag_is_spelled(const char *flags, const char *arg, size_t len)
+static bool flag_is_spelled(const char *flags, const char *arg, size_t len)
 {
     for (const char *p = flags; *p != '\0';) {
         size_t n = strcspn(p, ",");
         if (n == len && strncmp(p, arg, n) == 0)
-            return 1;
+            return true;
         p += n + (p[n] == ',');
     }
-    return 0;
+    return false;
 }
 
 /* The last spelling, which is the long one. */
@@ -304,17 +306,17 @@ static hl_status unknown_flag(const struct hl_flags *f, const char *arg)
 }
 
 static const struct hl_option *find_flag(const struct hl_flags *f, const char *arg, size_t len,
-                                         int *negated)
+                                         bool *negated)
 {
     for (size_t i = 0; i < f->count; i++) {
         const struct hl_option *row = &f->rows[i];
         if (!(row->programs & f->programs))
             continue;
-        *negated = 0;
+        *negated = false;
         if (flag_is_spelled(row->flag, arg, len))
             return row;
         const char *name = hl_option_long_flag(row);
-        *negated = 1;
+        *negated = true;
         if (row->kind == HL_OPT_BOOL && strncmp(arg, "--no-", 5) == 0 && len - 3 == strlen(name) &&
             strncmp(arg + 5, name + 2, len - 5) == 0)
             return row;
@@ -327,8 +329,8 @@ static hl_status take_flag(const struct hl_flags *f, int argc, char **argv, int 
 {
     const char *arg = argv[*i];
     size_t len = strcspn(arg, "=");
-    int negated = 0;
-    int is_config = f->config != NULL && len == 8 && strncmp(arg, "--config", 8) == 0;
+    bool negated = false;
+    bool is_config = f->config != NULL && len == 8 && strncmp(arg, "--config", 8) == 0;
     const struct hl_option *row = is_config ? NULL : find_flag(f, arg, len, &negated);
     if (row == NULL && !is_config)
         return unknown_flag(f, arg);
@@ -392,7 +394,7 @@ const char *hl_option_value_word(const struct hl_option *row)
     return row->kind == HL_OPT_ENUM ? row->choices : words[row->kind];
 }
 
-void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, int with_env,
+void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, bool with_env,
                      struct hl_buf *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -403,7 +405,7 @@ void hl_options_help(const struct hl_option *rows, size_t count, unsigned progra
         const char *word = hl_option_value_word(row);
         snprintf(head, sizeof(head), "%s%s%s", row->flag, *word != '\0' ? " " : "", word);
         char help[HELP_TEXT_MAX];
-        int shown =
+        bool shown =
             row->text[0] != '\0' && !(row->kind == HL_OPT_BOOL && strcmp(row->text, "false") == 0);
         snprintf(help, sizeof(help), "%s%s%s%s", row->help, shown ? " [" : "",
                  shown ? row->text : "", shown ? "]" : "");
@@ -429,16 +431,21 @@ void hl_args_help(const struct hl_option *rows, size_t count, struct hl_buf *out
 
 struct given {
     const void *target;
-    json_t *texts;
+    struct hl_arena *arena;
+    struct hl_api_key_value_list texts;
 };
 
 static hl_status note_given(void *arg, const struct hl_option *row)
 {
     struct given *g = arg;
     HL_AUTO(hl_freep) char *text = hl_option_show(row, g->target);
-    if (text == NULL || json_object_set_new(g->texts, row->name, json_string(text)) != 0)
+    if (text != NULL && !hl_utf8_valid(text)) /* it is remembered as JSON */
         return hl_fail(HL_EINVAL, "%s: not valid UTF-8", hl_option_long_flag(row));
-    return HL_OK;
+    if (text != NULL)
+        hl_api_pair_set(g->arena, &g->texts, row->name, text);
+    return text != NULL && !hl_arena_failed(g->arena)
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory noting %s", hl_option_long_flag(row));
 }
 
 static hl_status args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
@@ -446,7 +453,7 @@ static hl_status args_parse(const struct hl_option *rows, size_t count, const ch
 {
     HL_AUTO(hl_freep) struct hl_option *own = calloc(count + 1, sizeof(*own));
     if (own == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory reading the arguments");
     for (size_t i = 0; i < count; i++) {
         own[i] = rows[i];
         own[i].programs = HL_CLI;
@@ -456,8 +463,8 @@ static hl_status args_parse(const struct hl_option *rows, size_t count, const ch
                          .count = count,
                          .programs = HL_CLI,
                          .target = target,
-                         .apply = 1,
-                         .permute = 1,
+                         .apply = true,
+                         .permute = true,
                          .seen = given != NULL ? note_given : NULL,
                          .seen_arg = given};
     hl_status st = hl_flags_scan(&f, argc, argv, rest_count);
@@ -480,15 +487,13 @@ hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *
 }
 
 hl_status hl_args_parse_given(const struct hl_option *rows, size_t count, const char *usage,
-                              int argc, char **argv, void *target, int *rest_count, json_t **given)
+                              int argc, char **argv, void *target, int *rest_count,
+                              struct hl_arena *arena, struct hl_api_key_value_list *given)
 {
-    struct given g = {.target = target, .texts = json_object()};
-    hl_status st = args_parse(rows, count, usage, argc, argv, target, rest_count, &g);
-    if (st == HL_OK)
-        *given = g.texts;
-    else
-        json_decref(g.texts);
-    return st;
+    struct given g = {.target = target, .arena = arena};
+    HL_TRY(args_parse(rows, count, usage, argc, argv, target, rest_count, &g));
+    *given = g.texts;
+    return HL_OK;
 }
 
 void hl_args_fini(const struct hl_option *rows, size_t count, void *target)

@@ -15,10 +15,10 @@
 #ifndef HL_CONF_OPTIONS_H
 #define HL_CONF_OPTIONS_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/buf.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -87,11 +87,11 @@ char *hl_option_show(const struct hl_option *row, const void *target);
  * argument, not the name. */
 hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
                         char **argv, void *target, int *rest_count) HL_CHECK;
-/* The same, and *given (new reference) has what was given: {"l3_size": "1073741824"}, texts that
- * parse to the same value. */
+/* The same, and *given has what was given: "l3_size" is "1073741824", a text that parses to the
+ * same value. In the arena. */
 hl_status hl_args_parse_given(const struct hl_option *rows, size_t count, const char *usage,
                               int argc, char **argv, void *target, int *rest_count,
-                              json_t **given) HL_CHECK;
+                              struct hl_arena *arena, struct hl_api_key_value_list *given) HL_CHECK;
 void hl_args_fini(const struct hl_option *rows, size_t count, void *target);
 /* The lines of --help about `rows`, one option each. */
 void hl_args_help(const struct hl_option *rows, size_t count, struct hl_buf *out);

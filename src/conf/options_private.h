@@ -1,6 +1,7 @@
 /* conf/options_private.h - the engine's parts, shared by subcommands (options.c) and daemons
  * (conf.c). */
 #ifndef HL_CONF_OPTIONS_PRIVATE_H
+#include <stdbool.h>
 #define HL_CONF_OPTIONS_PRIVATE_H
 
 #include "base/buf.h"
@@ -11,8 +12,8 @@ struct hl_flags {
     size_t count;
     unsigned programs;
     void *target;
-    int apply;           /* 0: only look for --config and --help */
-    int permute;         /* positional arguments move to the front instead of ending the scan */
+    bool apply;          /* 0: only look for --config and --help */
+    bool permute;        /* positional arguments move to the front instead of ending the scan */
     const char **config; /* NULL: --config is unknown */
     hl_status (*seen)(void *arg, const struct hl_option *row);
     void *seen_arg;
@@ -22,7 +23,7 @@ struct hl_flags {
 hl_status hl_option_set(const struct hl_option *row, void *target, const char *text) HL_CHECK;
 const char *hl_option_long_flag(const struct hl_option *row);
 void hl_options_free(const struct hl_option *rows, size_t count, void *target);
-void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, int with_env,
+void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, bool with_env,
                      struct hl_buf *out);
 /* HL_ECANCELED at --help. *rest: number of positional arguments (permute) or index of the first. */
 hl_status hl_flags_scan(const struct hl_flags *f, int argc, char **argv, int *rest) HL_CHECK;

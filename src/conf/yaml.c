@@ -175,7 +175,7 @@ static json_t *as_real(const char *text)
     return *p == '\0' ? json_real(strtod(text, NULL)) : NULL; /* NULL when it overflows */
 }
 
-static int is_one_of(const char *text, const char *a, const char *b, const char *c)
+static bool is_one_of(const char *text, const char *a, const char *b, const char *c)
 {
     return strcmp(text, a) == 0 || strcmp(text, b) == 0 || strcmp(text, c) == 0;
 }
@@ -282,7 +282,7 @@ static hl_status read_mapping(struct yaml_reader *r, json_t *map)
 
 static hl_status read_collection(struct yaml_reader *r, const yaml_event_t *ev, json_t **out)
 {
-    int is_map = ev->type == YAML_MAPPING_START_EVENT;
+    bool is_map = ev->type == YAML_MAPPING_START_EVENT;
     const yaml_char_t *tag = is_map ? ev->data.mapping_start.tag : ev->data.sequence_start.tag;
     if (tag != NULL)
         return fail_at(r, ev->start_mark, "the tag %.64s is not supported", (const char *)tag);
@@ -510,7 +510,7 @@ struct hl_yaml_pos hl_yaml_where_key(const struct hl_yaml *doc, const char *poin
     return p != NULL ? p->key : (struct hl_yaml_pos){1, 1};
 }
 
-void hl_yaml_locate(const void *doc, const char *pointer, int of_key, int *line, int *column)
+void hl_yaml_locate(const void *doc, const char *pointer, bool of_key, int *line, int *column)
 {
     struct hl_yaml_pos pos = of_key ? hl_yaml_where_key(doc, pointer) : hl_yaml_where(doc, pointer);
     *line = pos.line;

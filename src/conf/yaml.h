@@ -14,6 +14,7 @@
 #define HL_CONF_YAML_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -44,6 +45,6 @@ struct hl_yaml_pos hl_yaml_where(const struct hl_yaml *doc, const char *pointer)
 /* Place of the key in front of it. */
 struct hl_yaml_pos hl_yaml_where_key(const struct hl_yaml *doc, const char *pointer);
 /* hl_yaml_where with the signature of hl_job_where_fn (ctx = const struct hl_yaml *). */
-void hl_yaml_locate(const void *doc, const char *pointer, int of_key, int *line, int *column);
+void hl_yaml_locate(const void *doc, const char *pointer, bool of_key, int *line, int *column);
 
 #endif

@@ -321,7 +321,7 @@ static hl_status load_model(struct hl_catalog *c, const char *key, const json_t 
 {
     struct hl_model_rec *twin, *m = hl_model_rec_from_json(value);
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "model record");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a model");
     HASH_FIND_STR(c->models, m->name, twin);
     if (twin != NULL || strcmp(key + strlen("model/"), m->name) != 0) {
         hl_status st = hl_fail(HL_ECORRUPT, "it is the record of model '%s'", m->name);
@@ -397,7 +397,7 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
     struct hl_records records = {0};
     hl_status st = HL_OK;
     if (m == NULL || v == NULL) {
-        st = hl_fail(HL_ENOMEM, "model record");
+        st = hl_fail(HL_ENOMEM, "out of memory allocating a model");
         goto fail;
     }
     v->model = m;

@@ -47,12 +47,12 @@ struct hl_shard_rec {
     uint32_t crc32;
     uint32_t tensors;
     char *layout;        /* core/layout.h; NULL = stored by an earlier release */
-    int lost;            /* missing from two inventories of the pool in a row */
+    bool lost;           /* missing from two inventories of the pool in a row */
     bool damaged;        /* its record can't be read: only id and version are known */
     unsigned seen_round; /* last inventory that had it */
     unsigned missed;     /* inventories in a row that had not */
-    int dropping;        /* is being taken out of the pool on order */
-    int archived;        /* the archive has it, by its last inventory */
+    bool dropping;       /* is being taken out of the pool on order */
+    bool archived;       /* the archive has it, by its last inventory */
     unsigned archive_round;
     uint64_t accesses;
     int64_t last_access_ms;

@@ -149,7 +149,7 @@ static hl_status version_new(struct hl_model_rec *m, const struct hl_version_beg
 {
     struct hl_version_rec *v = hl_version_rec_new(m->next_version, b->world);
     if (v == NULL)
-        return hl_fail(HL_ENOMEM, "version record");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a version");
     v->model = m;
     v->step = b->step;
     v->attempt = b->attempt;

@@ -106,7 +106,7 @@ struct reader {
 };
 
 /* "job.yaml:7:25: parallelism.order: " in front of the sentence. */
-static hl_status HL_PRINTF(3, 4) bad(const struct reader *r, int of_key, const char *fmt, ...)
+static hl_status HL_PRINTF(3, 4) bad(const struct reader *r, bool of_key, const char *fmt, ...)
 {
     char text[512];
     int line = 0, column = 0;

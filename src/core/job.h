@@ -64,7 +64,7 @@ struct hl_job {
 };
 
 /* Place of a value (or of the key before it) given by a JSON pointer; line 0 = unknown. */
-typedef void (*hl_job_where_fn)(const void *ctx, const char *pointer, int of_key, int *line,
+typedef void (*hl_job_where_fn)(const void *ctx, const char *pointer, bool of_key, int *line,
                                 int *column);
 
 /* What runs the containers. A key that it cannot honour is an error. */

@@ -17,7 +17,7 @@ struct step {
 
 typedef void (*handler)(struct step *s);
 
-int hl_job_state_ended(enum hl_api_job_state s)
+bool hl_job_state_ended(enum hl_api_job_state s)
 {
     return s >= HL_API_JOB_STATE_SUCCEEDED;
 }
@@ -39,7 +39,7 @@ static void copy_text(char *to, size_t cap, const char *from)
         to[lead - 1] = '\0';
 }
 
-static int is_active(enum hl_api_container_state s)
+static bool is_active(enum hl_api_container_state s)
 {
     return s <= HL_API_CONTAINER_STATE_RUNNING;
 }
@@ -117,7 +117,7 @@ static void release_containers(struct step *s)
 {
     if (s->run->slots_held)
         (void)actions_add(s->out, HL_JOB_DO_RELEASE, s->run->attempt);
-    s->run->slots_held = 0;
+    s->run->slots_held = false;
 }
 
 static void finish_job(struct step *s, enum hl_api_job_state state)
@@ -234,18 +234,18 @@ static void judge_containers(struct step *s)
 
 /* Takes over a status; states only go forward. A container that was given up with its node and is
  * seen again counts as active again, so that it is stopped before its job ends. */
-static int take_status(struct step *s)
+static bool take_status(struct step *s)
 {
     const struct hl_job_event *ev = s->ev;
     struct hl_jobrun_container *c = &s->run->containers[ev->index];
     int back = c->state == HL_API_CONTAINER_STATE_LOST;
     if (!is_active(c->state) && !back)
-        return 0;
+        return false;
     if (ev->container <= c->state && !back)
-        return 0;
+        return false;
     if (ev->container == HL_API_CONTAINER_STATE_WANTED ||
         ev->container == HL_API_CONTAINER_STATE_LOST)
-        return 0;
+        return false;
     c->state = ev->container;
     c->exit_code = ev->exit_code;
     c->signal = ev->signal;
@@ -256,7 +256,7 @@ static int take_status(struct step *s)
         c->finished_ms = ev->now_ms;
     else if (back)
         act_on(s->out, HL_JOB_DO_STOP, s->run->attempt, ev->index, c->node);
-    return 1;
+    return true;
 }
 
 static void set_failed(struct step *s, int index, const char *message)
@@ -334,7 +334,7 @@ static void on_placed(struct step *s)
     struct hl_jobrun *run = s->run;
     run->state = HL_API_JOB_STATE_STARTING;
     run->reason[0] = '\0';
-    run->slots_held = 1;
+    run->slots_held = true;
     run->deadline_ms = run->start_timeout_ms > 0 ? s->ev->now_ms + run->start_timeout_ms : 0;
     record(s, "placed", "attempt %d: %d container%s, rank 0 on %s", run->attempt,
            run->container_count, run->container_count == 1 ? "" : "s", run->plan->master_node);
@@ -356,7 +356,7 @@ static void on_status_stopping(struct step *s)
 
 /* Lists and answers to starts come on different ways; a list is only believed when it can't be
  * older. */
-static int list_may_be_older(const struct step *s)
+static bool list_may_be_older(const struct step *s)
 {
     const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
     return c->confirmed_ms > 0 && s->ev->now_ms - c->confirmed_ms < HL_JOB_ABSENT_GRACE_MS;
@@ -450,7 +450,7 @@ static void on_cancel_stopping(struct step *s)
     s->run->goal = HL_GOAL_CANCEL;
 }
 
-static int is_due(const struct step *s)
+static bool is_due(const struct step *s)
 {
     return s->run->deadline_ms > 0 && s->ev->now_ms >= s->run->deadline_ms;
 }
@@ -525,19 +525,19 @@ static const handler handlers[HL_API_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
 /* ---- the step ------------------------------------------------------------------------------- */
 
 /* A status of a container that this state has no place for. True when it is dealt with. */
-static int is_stale(struct step *s)
+static bool is_stale(struct step *s)
 {
     const struct hl_job_event *ev = s->ev;
     const struct hl_jobrun *run = s->run;
     if (ev->kind != HL_JOB_EV_CONTAINER && ev->kind != HL_JOB_EV_ABSENT)
-        return 0;
+        return false;
     int placed = run->state == HL_API_JOB_STATE_STARTING ||
                  run->state == HL_API_JOB_STATE_RUNNING || run->state == HL_API_JOB_STATE_STOPPING;
     if (placed && ev->attempt == run->attempt && ev->index >= 0 && ev->index < run->container_count)
-        return 0;
+        return false;
     if (ev->kind == HL_JOB_EV_CONTAINER && is_active(ev->container))
         act_on(s->out, HL_JOB_DO_STOP, ev->attempt, ev->index, ev->node != NULL ? ev->node : "");
-    return 1;
+    return true;
 }
 
 /* Everything of PLACED that can fail, before anything is changed. */

@@ -40,7 +40,7 @@
 /* Why it is stopping: what comes after. */
 enum hl_job_goal { HL_GOAL_NONE, HL_GOAL_RESTART, HL_GOAL_FAIL, HL_GOAL_CANCEL };
 
-int hl_job_state_ended(enum hl_api_job_state s);
+bool hl_job_state_ended(enum hl_api_job_state s);
 
 struct hl_jobrun_container {
     char node[HL_NODE_NAME_MAX + 1];
@@ -73,7 +73,7 @@ struct hl_jobrun {
     struct hl_jobrun_container *containers;
     int container_count;
     int containers_attempt; /* whose they are; attempt - 1 while a restart waits for slots */
-    int slots_held;         /* RELEASE not yet given */
+    bool slots_held;        /* RELEASE not yet given */
 };
 
 struct hl_jobrun_opts {

@@ -10,6 +10,7 @@
 #define HL_CORE_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 static inline const char *hl_json_str(const json_t *obj, const char *key, const char *absent)
@@ -30,7 +31,7 @@ static inline double hl_json_real(const json_t *obj, const char *key, double abs
     return json_is_number(v) ? json_number_value(v) : absent;
 }
 
-static inline int hl_json_bool(const json_t *obj, const char *key, int absent)
+static inline bool hl_json_bool(const json_t *obj, const char *key, bool absent)
 {
     const json_t *v = json_object_get(obj, key);
     return json_is_boolean(v) ? json_is_true(v) : absent;

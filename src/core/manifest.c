@@ -72,7 +72,7 @@ hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluste
         return hl_fail(HL_EINVAL, "version %" PRId64 " of '%s' is not visible: it has no manifest",
                        v->number, v->model->name);
     json_t *shards = json_array();
-    int ok = shards != NULL;
+    bool ok = shards != NULL;
     for (size_t i = 0; i < v->shard_count && ok; i++)
         ok = json_array_append_new(shards, shard_json(v->shards[i])) == 0;
     json_t *doc =
@@ -99,7 +99,7 @@ hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluste
 
 /* ---- decode ---------------------------------------------------------------------------------- */
 
-static int in_range(const json_t *obj, const char *key, int64_t low, int64_t high)
+static bool in_range(const json_t *obj, const char *key, int64_t low, int64_t high)
 {
     const json_t *v = json_object_get(obj, key);
     return json_is_integer(v) && json_integer_value(v) >= low && json_integer_value(v) <= high;

@@ -21,7 +21,7 @@ struct shape {
     const struct hl_job *job;
     const struct hl_cluster *cluster;
     int world;
-    int use_gpus;
+    bool use_gpus;
     int most_gpus; /* of any ready slot */
     int per_container;
     int containers;
@@ -30,20 +30,20 @@ struct shape {
 };
 
 /* Containers of k ranks don't cut a TP group unevenly and don't join stages of a replica. */
-static int is_clean(const struct hl_grid *g, int k)
+static bool is_clean(const struct hl_grid *g, int k)
 {
     if (g->tp % k == 0)
-        return 1;
+        return true;
     return g->order == HL_ORDER_TP_DP_PP && k % g->tp == 0 && g->dp % (k / g->tp) == 0;
 }
 
-static int slot_fits(const struct shape *s, const struct hl_cluster_slot *slot, int k)
+static bool slot_fits(const struct shape *s, const struct hl_cluster_slot *slot, int k)
 {
     const struct hl_job *job = s->job;
     if (s->use_gpus && slot->gpu_count < k)
-        return 0;
+        return false;
     if (job->cpus_per_rank > 0 && slot->cpu_count < (int64_t)k * job->cpus_per_rank)
-        return 0;
+        return false;
     return job->memory_bytes == 0 || slot->memory_bytes == 0 ||
            slot->memory_bytes >= job->memory_bytes;
 }
@@ -253,7 +253,7 @@ static struct tally count_slots(const struct shape *s, int *free_slots)
         t.lost_nodes += !node->ready;
         for (int j = 0; j < node->slot_count; j++) {
             int fits = slot_fits(s, &node->slots[j], s->per_container);
-            int is_free = !node->slots[j].busy;
+            bool is_free = !node->slots[j].busy;
             t.fitting += fits;
             if (!node->ready)
                 continue;
@@ -376,7 +376,7 @@ static hl_status warn_spread(const struct shape *s, const int *where, int *seen,
                     spread, groups, groups == 1 ? " is" : "s are", most, s->unit);
 }
 
-static int stages_share(const struct shape *s, const int *where, int dp, int *seen)
+static bool stages_share(const struct shape *s, const int *where, int dp, int *seen)
 {
     const struct hl_grid *g = &s->job->grid;
     for (int pp = 0; pp < g->pp; pp++) {
@@ -387,11 +387,11 @@ static int stages_share(const struct shape *s, const int *where, int dp, int *se
         for (int c = first; c <= last; c++) {
             int before = seen[where[c]];
             if (before > dp * g->pp && before != stamp)
-                return 1;
+                return true;
             seen[where[c]] = stamp;
         }
     }
-    return 0;
+    return false;
 }
 
 static hl_status warn_stages(const struct shape *s, const int *where, int *seen,
@@ -496,7 +496,7 @@ static hl_status fill_plan(const struct shape *s, struct hl_plan *plan)
     HL_TRY(warn_spread(s, where, seen, plan));
     HL_TRY(warn_stages(s, where, seen, plan));
     HL_TRY(warn_cpus(s, where, plan));
-    plan->feasible = 1;
+    plan->feasible = true;
     return HL_OK;
 }
 
@@ -553,7 +553,7 @@ void hl_plan_freep(struct hl_plan **plan)
     *plan = NULL;
 }
 
-void hl_plan_mark(const struct hl_plan *plan, struct hl_cluster *cluster, int busy)
+void hl_plan_mark(const struct hl_plan *plan, struct hl_cluster *cluster, bool busy)
 {
     for (int i = 0; plan->containers != NULL && i < plan->container_count; i++)
         hl_cluster_set_busy(cluster, plan->containers[i].node, plan->containers[i].numa_id, busy);

@@ -16,6 +16,7 @@
 #define HL_CORE_PLAN_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "api/types.h"
@@ -29,7 +30,7 @@
 
 struct hl_cluster_slot {
     int numa_id;
-    int busy;
+    bool busy;
     int cpu_count;
     int gpu_count;
     char *cpus;  /* "0-3,8" */
@@ -42,7 +43,7 @@ struct hl_cluster_node {
     char *host_id;
     char *rank_address;
     char *host_address; /* IP address of rank_address, "" = unknown */
-    int ready;
+    bool ready;
     struct hl_cluster_slot *slots;
     int slot_count;
 };
@@ -61,9 +62,9 @@ void hl_cluster_remove(struct hl_cluster *c, const char *name);
 /* NULL when there is none. Borrowed until the next put or remove. */
 struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *name);
 /* 0 = lost or draining: its slots are neither free nor counted. Unknown name: fine. */
-void hl_cluster_set_ready(struct hl_cluster *c, const char *name, int ready);
+void hl_cluster_set_ready(struct hl_cluster *c, const char *name, bool ready);
 /* Mark a slot held or free. Unknown: fine. */
-void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, int busy);
+void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, bool busy);
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
@@ -84,8 +85,8 @@ struct hl_plan_container {
 };
 
 struct hl_plan {
-    int feasible;
-    int never;    /* not feasible even if every slot were free */
+    bool feasible;
+    bool never;   /* not feasible even if every slot were free */
     char *reason; /* why not; "" when feasible */
     int world_size;
     int ranks_per_container; /* the last container may hold fewer */
@@ -103,7 +104,7 @@ hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluste
 void hl_plan_free(struct hl_plan *plan);
 void hl_plan_freep(struct hl_plan **plan);
 /* Hold (busy = 1) or free the slots of a feasible plan. */
-void hl_plan_mark(const struct hl_plan *plan, struct hl_cluster *cluster, int busy);
+void hl_plan_mark(const struct hl_plan *plan, struct hl_cluster *cluster, bool busy);
 
 /* It borrows the plan's texts. */
 struct hl_api_plan hl_plan_info(const struct hl_plan *plan, struct hl_arena *arena);

@@ -95,7 +95,7 @@ static hl_status node_read(const struct hl_api_node_info *from, struct hl_cluste
     snprintf(n->name, sizeof(n->name), "%s", name);
     if (count > HL_TOPO_SLOTS_MAX)
         return hl_fail(HL_EINVAL, "node %s has more than %d slots", name, HL_TOPO_SLOTS_MAX);
-    n->ready = 1;
+    n->ready = true;
     n->host_id = text_dup(from->host_id);
     n->rank_address = text_dup(from->rank_address);
     n->host_address =
@@ -181,14 +181,14 @@ struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *
     return found ? &c->nodes[at] : NULL;
 }
 
-void hl_cluster_set_ready(struct hl_cluster *c, const char *name, int ready)
+void hl_cluster_set_ready(struct hl_cluster *c, const char *name, bool ready)
 {
     struct hl_cluster_node *n = hl_cluster_find(c, name);
     if (n != NULL)
         n->ready = ready;
 }
 
-void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, int busy)
+void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, bool busy)
 {
     const struct hl_cluster_node *n = hl_cluster_find(c, name);
     struct hl_cluster_slot *s = n != NULL ? find_slot(n, numa_id) : NULL;

@@ -30,12 +30,12 @@ static void add_int(struct env *env, const char *key, int64_t value)
     env_add(env, key, hl_arena_printf(env->arena, "%lld", (long long)value));
 }
 
-static int job_sets(const struct hl_job *job, const char *name)
+static bool job_sets(const struct hl_job *job, const char *name)
 {
     for (size_t i = 0; i < job->env_count; i++)
         if (strcmp(job->env[i].name, name) == 0)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static void add_model(struct env *env, const struct hl_job *job, int64_t version)
@@ -159,19 +159,19 @@ const char *hl_container_id(const char *job_id, int attempt, int index, char *bu
 }
 
 /* ".NUMBER" at the end of text[0..*len); cut off when it is there. */
-static int cut_number(const char *text, size_t *len, int *out)
+static bool cut_number(const char *text, size_t *len, int *out)
 {
     size_t at = *len;
     long value = 0;
     while (at > 0 && text[at - 1] >= '0' && text[at - 1] <= '9')
         at--;
     if (at == *len || *len - at > 9 || at < 2 || text[at - 1] != '.')
-        return 0;
+        return false;
     for (size_t i = at; i < *len; i++)
         value = value * 10 + (text[i] - '0');
     *out = (int)value;
     *len = at - 1;
-    return 1;
+    return true;
 }
 
 hl_status hl_container_id_parse(const char *id, char *job_id, size_t cap, int *attempt, int *index)

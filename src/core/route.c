@@ -71,7 +71,7 @@ static const struct row {
 
 /* clang-format on */
 
-static int row_fits(const struct row *r, const struct hl_route_query *q)
+static bool row_fits(const struct row *r, const struct hl_route_query *q)
 {
     return (r->op >> q->op & 1) && (r->source >> q->source & 1) && (r->target >> q->target & 1) &&
            (r->link >> q->link & 1) && (r->net & (q->migration_net ? UP : DOWN)) &&
@@ -87,11 +87,11 @@ struct hl_route hl_route_choose(const struct hl_route_query *q)
     assert(i < HL_ARRAY_LEN(table)); /* the tests walk all inputs */
     const struct row *r = &table[i];
     struct hl_route out = {(enum hl_api_route_path)r->path, (enum hl_api_route_reason)r->reason,
-                           q->target, 1};
+                           q->target, true};
     switch ((enum end)r->end) {
     case STAYS:
         out.lands = q->source;
-        out.at_target = 0;
+        out.at_target = false;
         break;
     case ARRIVES:
         if (q->target == HL_API_TIER_L4 && q->source != HL_API_TIER_L3)
@@ -103,7 +103,7 @@ struct hl_route hl_route_choose(const struct hl_route_query *q)
         break;
     case SOURCE_HOST:
         out.lands = HL_API_TIER_L2;
-        out.at_target = 0;
+        out.at_target = false;
         break;
     case TARGET_HOST:
         out.lands = HL_API_TIER_L2;
@@ -112,15 +112,16 @@ struct hl_route hl_route_choose(const struct hl_route_query *q)
     return out;
 }
 
-int hl_route_next(const struct hl_route_query *q, struct hl_route step, struct hl_route_query *next)
+bool hl_route_next(const struct hl_route_query *q, struct hl_route step,
+                   struct hl_route_query *next)
 {
     if (step.path == HL_API_ROUTE_PATH_NONE || (step.at_target && step.lands == q->target))
-        return 0;
+        return false;
     *next = *q;
     next->source = step.lands;
     if (step.at_target)
         next->link = HL_LINK_HERE;
-    return 1;
+    return true;
 }
 
 const char *hl_route_reason_text(enum hl_api_route_reason reason)

@@ -13,6 +13,7 @@
 #ifndef HL_CORE_ROUTE_H
 #define HL_CORE_ROUTE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "api/types.h"
@@ -40,9 +41,9 @@ struct hl_route_query {
     enum hl_api_operation op;
     enum hl_api_tier source, target;
     enum hl_route_link link;
-    int migration_net;     /* the migration network reaches the peer */
+    bool migration_net;    /* the migration network reaches the peer */
     enum hl_nic_class nic; /* beside the device that takes part; of two, the target's */
-    int device_direct;     /* every device that takes part lets the NIC into its memory */
+    bool device_direct;    /* every device that takes part lets the NIC into its memory */
     enum hl_route_direct direct;
 };
 
@@ -50,14 +51,14 @@ struct hl_route {
     enum hl_api_route_path path;
     enum hl_api_route_reason reason;
     enum hl_api_tier
-        lands;     /* tier in which this step ends (for HL_API_ROUTE_PATH_NONE: the source) */
-    int at_target; /* on the target's side; 0: on the source's */
+        lands;      /* tier in which this step ends (for HL_API_ROUTE_PATH_NONE: the source) */
+    bool at_target; /* on the target's side; 0: on the source's */
 };
 
 struct hl_route hl_route_choose(const struct hl_route_query *q);
 /* True and *next filled when `step`, chosen for `q`, leaves something to do. */
-int hl_route_next(const struct hl_route_query *q, struct hl_route step,
-                  struct hl_route_query *next);
+bool hl_route_next(const struct hl_route_query *q, struct hl_route step,
+                   struct hl_route_query *next);
 
 /* A clause for people; "" where no reason was said. */
 const char *hl_route_reason_text(enum hl_api_route_reason reason);

@@ -16,7 +16,7 @@ void hl_cpus_add(struct hl_cpus *set, int cpu)
         set->bits[cpu / 64] |= 1ull << (cpu % 64);
 }
 
-int hl_cpus_has(const struct hl_cpus *set, int cpu)
+bool hl_cpus_has(const struct hl_cpus *set, int cpu)
 {
     return cpu >= 0 && cpu < HL_TOPO_CPU_MAX && (set->bits[cpu / 64] >> (cpu % 64) & 1) != 0;
 }
@@ -29,12 +29,12 @@ int hl_cpus_count(const struct hl_cpus *set)
     return n;
 }
 
-int hl_cpus_overlap(const struct hl_cpus *a, const struct hl_cpus *b)
+bool hl_cpus_overlap(const struct hl_cpus *a, const struct hl_cpus *b)
 {
     for (size_t i = 0; i < WORDS; i++)
         if (a->bits[i] & b->bits[i])
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* Digits at *p, at most HL_TOPO_CPU_MAX - 1; -1 when there are none. */
@@ -95,7 +95,7 @@ char *hl_cpus_format(const struct hl_cpus *set)
 struct nic_row {
     unsigned device;
     enum hl_nic_class nic_class;
-    int virtual_function;
+    bool virtual_function;
 };
 
 /* clang-format off */
@@ -133,7 +133,7 @@ enum hl_nic_class hl_nic_classify(unsigned vendor, unsigned device, int *virtual
     return HL_NIC_OTHER;
 }
 
-int hl_nic_plank_forced(enum hl_nic_class c)
+bool hl_nic_plank_forced(enum hl_nic_class c)
 {
     return c == HL_NIC_CX3 || c == HL_NIC_CX4;
 }
@@ -143,7 +143,7 @@ int hl_nic_plank_forced(enum hl_nic_class c)
  * counted unless the system says that one can compute on it. AMD's Instinct boards say 0380 ("other
  * display"). */
 enum hl_pci_kind hl_pci_classify(unsigned pci_class, unsigned vendor, unsigned device,
-                                 int has_compute)
+                                 bool has_compute)
 {
     int virtual_function = 0;
     (void)hl_nic_classify(vendor, device, &virtual_function);
@@ -206,14 +206,14 @@ hl_status hl_topo_add_device(struct hl_topo_slot *slot, enum hl_pci_kind kind,
     return HL_OK;
 }
 
-static int board_seen_before(const struct hl_topo *topo, size_t slot, size_t nic)
+static bool board_seen_before(const struct hl_topo *topo, size_t slot, size_t nic)
 {
     const char *board = topo->slots[slot].nics[nic].board;
     for (size_t s = 0; s <= slot; s++)
         for (size_t n = 0; n < (s == slot ? nic : topo->slots[s].nic_count); n++)
             if (*board != '\0' && strcmp(topo->slots[s].nics[n].board, board) == 0)
-                return 1;
-    return 0;
+                return true;
+    return false;
 }
 
 size_t hl_topo_nic_boards(const struct hl_topo *topo)
@@ -329,13 +329,13 @@ hl_status hl_topo_share(const struct hl_topo *machine, int nodes, int index, int
     return HL_OK;
 }
 
-static int has_cpu_of(const struct hl_topo *offer, const struct hl_cpus *cpus)
+static bool has_cpu_of(const struct hl_topo *offer, const struct hl_cpus *cpus)
 {
     for (size_t i = 0; i < offer->slot_count; i++)
         for (int cpu = 0; cpu < HL_TOPO_CPU_MAX; cpu++)
             if (hl_cpus_has(cpus, cpu) && hl_cpus_has(&offer->slots[i].cpus, cpu))
-                return 1;
-    return 0;
+                return true;
+    return false;
 }
 
 size_t hl_topo_numa_of(const struct hl_topo *machine, const struct hl_topo *offer, int *out,

@@ -10,6 +10,7 @@
 #ifndef HL_CORE_TOPO_H
 #define HL_CORE_TOPO_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "api/types.h"
@@ -24,9 +25,9 @@ struct hl_cpus {
 };
 
 void hl_cpus_add(struct hl_cpus *set, int cpu);
-int hl_cpus_has(const struct hl_cpus *set, int cpu);
+bool hl_cpus_has(const struct hl_cpus *set, int cpu);
 int hl_cpus_count(const struct hl_cpus *set);
-int hl_cpus_overlap(const struct hl_cpus *a, const struct hl_cpus *b);
+bool hl_cpus_overlap(const struct hl_cpus *a, const struct hl_cpus *b);
 /* "0-3,8". HL_EINVAL. "" is the empty set. */
 hl_status hl_cpus_parse(const char *text, struct hl_cpus *out) HL_CHECK;
 /* Caller frees; NULL when out of memory. */
@@ -48,13 +49,13 @@ const char *hl_nic_class_name(enum hl_nic_class c);
 /* By PCI vendor and device; *virtual_function is set for SR-IOV functions, which are not NICs. */
 enum hl_nic_class hl_nic_classify(unsigned vendor, unsigned device, int *virtual_function);
 /* True when device memory must pass through host memory (ConnectX-4 and older). */
-int hl_nic_plank_forced(enum hl_nic_class c);
+bool hl_nic_plank_forced(enum hl_nic_class c);
 
 enum hl_pci_kind { HL_PCI_NONE, HL_PCI_GPU, HL_PCI_NIC };
 /* What a PCI function is to us. has_compute: the system shows a compute device (cuda, nvml, ...) on
  * it. A board-management VGA and a display-only card are HL_PCI_NONE. */
 enum hl_pci_kind hl_pci_classify(unsigned pci_class, unsigned vendor, unsigned device,
-                                 int has_compute);
+                                 bool has_compute);
 
 struct hl_topo_device {
     char pci[24];   /* "0004:04:00.0" */
@@ -69,7 +70,7 @@ struct hl_topo_slot {
     int numa_id;
     struct hl_cpus cpus;
     uint64_t memory_bytes;
-    int cpus_shared; /* its CPUs are dealt to another slot too */
+    bool cpus_shared; /* its CPUs are dealt to another slot too */
     struct hl_topo_device *gpus;
     size_t gpu_count;
     struct hl_topo_device *nics;

@@ -80,7 +80,7 @@ hl_status hl_topo_from_api(const struct hl_api_slot_list *slots, struct hl_topo 
     for (size_t a = 0; a < topo.slot_count; a++)
         for (size_t b = 0; b < topo.slot_count; b++)
             if (a != b && hl_cpus_overlap(&topo.slots[a].cpus, &topo.slots[b].cpus))
-                topo.slots[a].cpus_shared = 1;
+                topo.slots[a].cpus_shared = true;
     *out = topo;
     return HL_OK;
 }

@@ -34,21 +34,17 @@ static hl_status open_tools(struct program_daemon *d)
 static hl_status start_service(const struct program_service *service, struct program_daemon *d,
                                void *arg)
 {
-    json_t *doc = NULL;
+    struct hl_api_daemon_ready ready = {.pid = getpid()};
     const struct program_daemon_conf *c = &d->conf.daemon;
-    HL_TRY(service->start(arg, d, &doc));
-    hl_status st = hl_metrics_start(&(struct hl_metrics_opts){.listen = c->metrics_listen,
-                                                              .loop = d->loop,
-                                                              .gauges = service->gauges,
-                                                              .health = service->health,
-                                                              .arg = arg},
-                                    &d->metrics);
-    if (st != HL_OK) {
-        json_decref(doc);
-        return st;
-    }
-    json_object_set_new(doc, "metrics", json_string(hl_metrics_address(d->metrics)));
-    return hl_conf_announce(c->ready_file, doc);
+    HL_TRY(service->start(arg, d, &ready));
+    HL_TRY(hl_metrics_start(&(struct hl_metrics_opts){.listen = c->metrics_listen,
+                                                      .loop = d->loop,
+                                                      .gauges = service->gauges,
+                                                      .health = service->health,
+                                                      .arg = arg},
+                            &d->metrics));
+    ready.metrics = hl_metrics_address(d->metrics);
+    return hl_conf_announce(c->ready_file, &ready);
 }
 
 static hl_status start_daemon(const struct program_service *service, struct program_daemon *d,

@@ -14,7 +14,6 @@
 #ifndef HL_PROGRAM_DAEMON_H
 #define HL_PROGRAM_DAEMON_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
 #include "program/conf.h"
@@ -36,9 +35,9 @@ struct program_service {
     enum hl_program program;
     const char *name;     /* "helios-l3d" */
     const char *log_name; /* "l3d" */
-    /* Serves from then on. *doc: what the ready file says beside pid and metrics; a new reference.
-     */
-    hl_status (*start)(void *arg, struct program_daemon *d, json_t **doc);
+    /* Serves from then on. `ready` gets what the ready file says beside pid and metrics; its texts
+     * stay the service's. */
+    hl_status (*start)(void *arg, struct program_daemon *d, struct hl_api_daemon_ready *ready);
     /* As in hl_metrics_opts. */
     hl_status (*gauges)(void *arg, struct hl_buf *out);
     hl_status (*health)(void *arg, struct hl_buf *out); /* NULL: none */

@@ -67,7 +67,7 @@ static void put_json(struct hl_buf *b, const char *key, const json_t *value)
     char *text = json_dumps(value, JSON_COMPACT);
     put_key(b, key);
     if (text == NULL)
-        b->failed = 1;
+        b->failed = true;
     else
         hl_buf_append(b, text, strlen(text));
     free(text);
@@ -119,7 +119,7 @@ static void groups_v1(struct hl_buf *b, const struct hl_ranktable *t)
 
 /* ---- v2 and 1.2: one entry per instance that has devices, in the order of ranks ---- */
 
-static void server_v2(struct hl_buf *b, const struct hl_ranktable_instance *x, int super)
+static void server_v2(struct hl_buf *b, const struct hl_ranktable_instance *x, bool super)
 {
     open_list(b, '{');
     put_key(b, "device");
@@ -144,7 +144,7 @@ static void server_v2(struct hl_buf *b, const struct hl_ranktable_instance *x, i
     close_list(b, '}');
 }
 
-static void servers_v2(struct hl_buf *b, const struct hl_ranktable *t, int super)
+static void servers_v2(struct hl_buf *b, const struct hl_ranktable *t, bool super)
 {
     size_t n = 0;
     put_key(b, "server_list");

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int all_have_gpus(const struct hl_plan *plan)
+static bool all_have_gpus(const struct hl_plan *plan)
 {
     for (int i = 0; i < plan->container_count; i++)
         for (int k = 0; k < plan->containers[i].rank_count; k++)
             if (plan->containers[i].ranks[k].gpu[0] == '\0')
-                return 0;
-    return 1;
+                return false;
+    return true;
 }
 
 /* How many GPUs of the node stand before it on the bus: the number its driver gives it. A PCI
@@ -42,7 +42,7 @@ static const char *address_of(const struct hl_cluster_node *n)
 }
 
 static hl_status make_instance(const struct hl_plan *plan, const struct hl_plan_container *c,
-                               const struct hl_cluster_node *n, int by_gpu,
+                               const struct hl_cluster_node *n, bool by_gpu,
                                struct hl_ranktable_instance *x)
 {
     const char *address = address_of(n);
@@ -65,7 +65,7 @@ static hl_status make_instance(const struct hl_plan *plan, const struct hl_plan_
 }
 
 static hl_status add_container(const struct hl_plan *plan, const struct hl_plan_container *c,
-                               const struct hl_cluster *cluster, const char *prefix, int by_gpu,
+                               const struct hl_cluster *cluster, const char *prefix, bool by_gpu,
                                struct hl_ranktable *t)
 {
     struct hl_ranktable_instance x = {0};
@@ -85,7 +85,7 @@ static hl_status add_container(const struct hl_plan *plan, const struct hl_plan_
 hl_status hl_ranktable_of_plan(const struct hl_plan *plan, const struct hl_cluster *cluster,
                                const char *prefix, struct hl_ranktable *out)
 {
-    int by_gpu = all_have_gpus(plan);
+    bool by_gpu = all_have_gpus(plan);
     HL_TRY(hl_ranktable_add_group(out, "", (uint32_t)plan->container_count));
     for (int i = 0; i < plan->container_count; i++)
         HL_TRY(add_container(plan, &plan->containers[i], cluster, prefix, by_gpu, out));

@@ -63,7 +63,7 @@ static const char *job_of(const json_t *pod)
 }
 
 /* A container of it asks for devices. */
-static int asks_for_devices(const json_t *pod)
+static bool asks_for_devices(const json_t *pod)
 {
     static const char prefix[] = "huawei.com/";
     const json_t *container, *amount;
@@ -75,10 +75,10 @@ static int asks_for_devices(const json_t *pod)
             const char *text = json_string_value(amount);
             if (strncmp(resource, prefix, strlen(prefix)) == 0 &&
                 (text == NULL || strcmp(text, "0") != 0))
-                return 1;
+                return true;
         }
     }
-    return 0;
+    return false;
 }
 
 static int64_t parse_number(const char *s)
@@ -182,34 +182,34 @@ int hl_ranktable_pod_order(const struct hl_ranktable_pod *a, const struct hl_ran
     return order != 0 ? order : strcmp(a->instance.name, b->instance.name);
 }
 
-static int same_text(const char *a, const char *b)
+static bool same_text(const char *a, const char *b)
 {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static int same_device(const struct hl_ranktable_device *a, const struct hl_ranktable_device *b)
+static bool same_device(const struct hl_ranktable_device *a, const struct hl_ranktable_device *b)
 {
     return same_text(a->id, b->id) && same_text(a->ip, b->ip) &&
            same_text(a->super_id, b->super_id) &&
            (a->levels == b->levels || json_equal(a->levels, b->levels));
 }
 
-static int same_instance(const struct hl_ranktable_instance *a,
-                         const struct hl_ranktable_instance *b)
+static bool same_instance(const struct hl_ranktable_instance *a,
+                          const struct hl_ranktable_instance *b)
 {
     if (!same_text(a->name, b->name) || !same_text(a->server_id, b->server_id) ||
         !same_text(a->host_ip, b->host_ip) || !same_text(a->container_ip, b->container_ip) ||
         !same_text(a->hardware_type, b->hardware_type) ||
         !same_text(a->super_pod_id, b->super_pod_id) || a->rank_index != b->rank_index ||
         a->device_count != b->device_count)
-        return 0;
+        return false;
     for (size_t i = 0; i < a->device_count; i++)
         if (!same_device(&a->devices[i], &b->devices[i]))
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
-int hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b)
+bool hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b)
 {
     return same_text(a->uid, b->uid) && same_text(a->ns, b->ns) && same_text(a->job, b->job) &&
            same_text(a->label, b->label) && same_text(a->task, b->task) &&

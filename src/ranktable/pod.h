@@ -7,6 +7,7 @@
  * Limits:  those of annotation.h.
  */
 #ifndef HL_RANKTABLE_POD_H
+#include <stdbool.h>
 #define HL_RANKTABLE_POD_H
 
 #include "ranktable/table.h"
@@ -20,8 +21,8 @@ struct hl_ranktable_pod {
     char *task;    /* volcano.sh/task-spec; NULL = none */
     char *owners;  /* uids, each with a newline before and after */
     char born[32]; /* RFC 3339 in UTC, which sorts as text */
-    int gone;      /* is being deleted, or has failed */
-    int has_version;
+    bool gone;     /* is being deleted, or has failed */
+    bool has_version;
     int64_t version;           /* volcano.sh/job-version; -1 = no number */
     int64_t task_index, index; /* Volcano's, and that of a batch Job; -1 = none */
     hl_status st;              /* HL_ENOENT: no annotation yet; HL_EINVAL: it can't be used */
@@ -36,7 +37,7 @@ hl_status hl_ranktable_pod_read(const json_t *from, struct hl_ranktable_pod **ou
 /* By age, the oldest first; as qsort's and strcmp's. */
 int hl_ranktable_pod_order(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
 /* 1: to a table they are the same. */
-int hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
+bool hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
 /* NULL is fine. */
 void hl_ranktable_pod_free(struct hl_ranktable_pod *p);
 

@@ -23,7 +23,7 @@ struct judging {
     const char *said;
     json_t *said_doc; /* parsed when somebody asks */
     json_t *before;   /* devices -> the rank index that `said` has for them; made so, too */
-    int by_age;       /* nothing but `said` knows the place of a pod */
+    bool by_age;      /* nothing but `said` knows the place of a pod */
     char taken[HL_RANKTABLE_INDEX_MAX + 1]; /* indices that pods have been given */
     int64_t version;                        /* the incarnation that counts */
     struct hl_ranktable table;
@@ -117,7 +117,7 @@ static void set_earliest(struct judging *j)
 
 /* ---- one pod --------------------------------------------------------------------------------- */
 
-static int is_owned(const struct judging *j, const struct hl_ranktable_pod *pod)
+static bool is_owned(const struct judging *j, const struct hl_ranktable_pod *pod)
 {
     /* A ReplicaSet stands between: all that is known is that a pod is younger than its Deployment.
      */
@@ -127,7 +127,7 @@ static int is_owned(const struct judging *j, const struct hl_ranktable_pod *pod)
 }
 
 /* It is this job's, of whatever incarnation, and neither going nor failed. */
-static int pod_counts(const struct judging *j, const struct hl_ranktable_pod *pod)
+static bool pod_counts(const struct judging *j, const struct hl_ranktable_pod *pod)
 {
     return pod->label != NULL && strcmp(pod->label, j->rules->label_value) == 0 &&
            pod->job != NULL && strcmp(pod->job, j->name) == 0 && strcmp(pod->ns, j->ns) == 0 &&
@@ -149,13 +149,13 @@ static hl_status group_of(const struct judging *j, const struct hl_ranktable_pod
                    pod->instance.name, pod->task != NULL ? pod->task : "");
 }
 
-static int parse_rank(const char *s, size_t *out)
+static bool parse_rank(const char *s, size_t *out)
 {
     uint64_t rank;
     if (s == NULL || !hl_parse_number(s, 999999, &rank))
-        return 0;
+        return false;
     *out = (size_t)rank;
-    return 1;
+    return true;
 }
 
 /* How an instance is found again in a table: by its server, its first device and how many it has.
@@ -291,12 +291,12 @@ static hl_status make_text(struct judging *j)
 }
 
 /* The ConfigMap's text may be somebody's who writes the same in another way. */
-static int is_said(struct judging *j)
+static bool is_said(struct judging *j)
 {
     if (j->said == NULL || strcmp(j->said, j->out->text) == 0)
         return j->said != NULL;
     if (strcmp(said_status(j), "completed") != 0)
-        return 0;
+        return false;
     json_t *mine = json_loads(j->out->text, 0, NULL);
     int same = json_equal(parse_said(j), mine);
     json_decref(mine);
@@ -304,7 +304,7 @@ static int is_said(struct judging *j)
 }
 
 /* The list of those who are there is worth its bytes only where it keeps their ranks. */
-static hl_status say_initializing(struct judging *j, int numbered)
+static hl_status say_initializing(struct judging *j, bool numbered)
 {
     struct hl_ranktable_verdict *v = j->out;
     hl_status st = HL_EINVAL;

@@ -9,12 +9,12 @@
 #define CAP_MIN 16
 #define CAP_MAX 1024 /* at first: a job may ask for more than ever comes */
 
-static int is_number(const char *s)
+static bool is_number(const char *s)
 {
     return s[0] != '\0' && strspn(s, "0123456789") == strlen(s);
 }
 
-static int is_address(const char *s)
+static bool is_address(const char *s)
 {
     unsigned char raw[sizeof(struct in6_addr)];
     return inet_pton(AF_INET, s, raw) == 1 || inet_pton(AF_INET6, s, raw) == 1;
@@ -143,7 +143,7 @@ hl_status hl_ranktable_borrow(struct hl_ranktable *t, const struct hl_ranktable_
         HL_TRY(grow_table(t));
     struct hl_ranktable_instance *i = &t->instances[t->count];
     *i = *from;
-    i->is_borrowed = 1;
+    i->is_borrowed = true;
     i->group = group;
     i->place = place;
     i->rank_index = rank_index;
@@ -152,16 +152,16 @@ hl_status hl_ranktable_borrow(struct hl_ranktable *t, const struct hl_ranktable_
     return HL_OK;
 }
 
-int hl_ranktable_is_complete(const struct hl_ranktable *t)
+bool hl_ranktable_is_complete(const struct hl_ranktable *t)
 {
     for (size_t g = 0; g < t->group_count; g++) {
         size_t have = 0;
         for (size_t i = 0; i < t->count; i++)
             have += t->instances[i].group == g;
         if (have != t->groups[g].instances)
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 /* ---- numbering ------------------------------------------------------------------------------- */

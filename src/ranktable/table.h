@@ -17,6 +17,7 @@
 #define HL_RANKTABLE_TABLE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,7 +51,7 @@ struct hl_ranktable_instance {
     int32_t rank_index; /* wanted, or -1: hl_ranktable_number sets the lowest free one */
     struct hl_ranktable_device *devices;
     size_t device_count;
-    int is_borrowed;        /* the devices are another's */
+    bool is_borrowed;       /* the devices are another's */
     size_t without_address; /* its first such device, from 1; set by hl_ranktable_check_devices */
     int first_rank;         /* of its devices; set by hl_ranktable_number */
 };
@@ -83,7 +84,7 @@ hl_status hl_ranktable_borrow(struct hl_ranktable *t, const struct hl_ranktable_
 void hl_ranktable_instance_fini(struct hl_ranktable_instance *i);
 
 /* Every group has as many instances as it should. */
-int hl_ranktable_is_complete(const struct hl_ranktable *t);
+bool hl_ranktable_is_complete(const struct hl_ranktable *t);
 /* Give every instance a rank index and every device a rank. HL_EINVAL: an index, or a device of a
  * server, that two have; more than one server and a device without an address. */
 hl_status hl_ranktable_number(struct hl_ranktable *t) HL_CHECK;

@@ -1,5 +1,6 @@
 /* What the management plane carries: messages and their bytes. */
 #include "rpc/runtime.hpp"
+#include "rpc/stream.hpp"
 
 extern "C" {
 #include "base/plane.h"
@@ -9,10 +10,10 @@ namespace hl::rpc
 {
 namespace
 {
-class CountedStream final : public kj::AsyncIoStream
+class CountedStream final : public StreamInFront
 {
   public:
-    CountedStream(kj::Own<kj::AsyncIoStream> s, uint64_t &n) : stream(kj::mv(s)), received(n)
+    CountedStream(kj::Own<kj::AsyncIoStream> s, uint64_t &n) : StreamInFront(kj::mv(s)), received(n)
     {
     }
 
@@ -24,38 +25,7 @@ class CountedStream final : public kj::AsyncIoStream
         });
     }
 
-    kj::Promise<void> write(const void *buffer, size_t size) override
-    {
-        return stream->write(buffer, size);
-    }
-
-    kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override
-    {
-        return stream->write(pieces);
-    }
-
-    kj::Promise<void> whenWriteDisconnected() override
-    {
-        return stream->whenWriteDisconnected();
-    }
-
-    void shutdownWrite() override
-    {
-        stream->shutdownWrite();
-    }
-
-    void abortRead() override
-    {
-        stream->abortRead();
-    }
-
-    kj::Maybe<int> getFd() const override
-    {
-        return stream->getFd();
-    }
-
   private:
-    kj::Own<kj::AsyncIoStream> stream;
     uint64_t &received;
 };
 } // namespace

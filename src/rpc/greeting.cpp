@@ -6,6 +6,7 @@
  * something else than MAGIC gets what he has sent put back in front of his stream, so that he can
  * be told in Cap'n Proto what is missing. */
 #include "rpc/runtime.hpp"
+#include "rpc/stream.hpp"
 
 #include <cstring>
 
@@ -46,10 +47,11 @@ struct Talk {
 };
 
 /* A stream that begins with bytes which were read from it already. */
-class PutBack final : public kj::AsyncIoStream
+class PutBack final : public StreamInFront
 {
   public:
-    PutBack(kj::Own<kj::AsyncIoStream> s, const void *bytes, size_t n) : stream(kj::mv(s)), left(n)
+    PutBack(kj::Own<kj::AsyncIoStream> s, const void *bytes, size_t n)
+        : StreamInFront(kj::mv(s)), left(n)
     {
         memcpy(front, bytes, n);
     }
@@ -67,38 +69,7 @@ class PutBack final : public kj::AsyncIoStream
         });
     }
 
-    kj::Promise<void> write(const void *buffer, size_t size) override
-    {
-        return stream->write(buffer, size);
-    }
-
-    kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override
-    {
-        return stream->write(pieces);
-    }
-
-    kj::Promise<void> whenWriteDisconnected() override
-    {
-        return stream->whenWriteDisconnected();
-    }
-
-    void shutdownWrite() override
-    {
-        stream->shutdownWrite();
-    }
-
-    void abortRead() override
-    {
-        stream->abortRead();
-    }
-
-    kj::Maybe<int> getFd() const override
-    {
-        return stream->getFd();
-    }
-
   private:
-    kj::Own<kj::AsyncIoStream> stream;
     char front[sizeof(magic)];
     size_t at = 0, left;
 };

@@ -17,6 +17,7 @@
  *          about a thousand ranks where the job leaves the command to its image.
  */
 #ifndef HL_VOLCANO_GANG_H
+#include <stdbool.h>
 #define HL_VOLCANO_GANG_H
 
 #include "core/jobstate.h"
@@ -82,7 +83,7 @@ json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_vo
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                        const char *table);
 /* Somebody else fills the rank table: the devices' addresses are in the pods' annotations. */
-int hl_volcano_is_ascend(const struct hl_volcano_opts *opts);
+bool hl_volcano_is_ascend(const struct hl_volcano_opts *opts);
 
 /* The label's attempt, 0 = the object is not of that gang. */
 int hl_volcano_attempt_of(const json_t *object, const char *gang);
@@ -100,7 +101,7 @@ struct hl_volcano_pod {
 /* first_rank: of the pod's, for the message. */
 void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_pod *out);
 /* The rank's process has ended, or never will begin. */
-int hl_volcano_rank_ended(const json_t *pod, int local_rank);
+bool hl_volcano_rank_ended(const json_t *pod, int local_rank);
 /* Why a Job that was not finished by its pods is at its end; NULL = it is not. Borrowed. */
 const char *hl_volcano_job_trouble(const json_t *job);
 

@@ -22,7 +22,7 @@ struct pattern {
     int first, pods; /* containers of the plan; where there is one, its ranks are written out */
 };
 
-int hl_volcano_is_ascend(const struct hl_volcano_opts *opts)
+bool hl_volcano_is_ascend(const struct hl_volcano_opts *opts)
 {
     return strncmp(opts->device, "huawei.com/", 11) == 0;
 }
@@ -165,7 +165,7 @@ static json_t *command_of(const struct pattern *p, int local_rank)
 
 /* Requests are limits: a pod of class Guaranteed, which a NUMA policy of the kubelet wants. */
 static json_t *rank_resources(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                              int ranks, int has_gpu)
+                              int ranks, bool has_gpu)
 {
     json_t *all = json_object();
     char text[32];

@@ -39,7 +39,7 @@ static hl_status set_address(struct hl_plan *plan, const char *job_id, int attem
 }
 
 /* Equal: they read the same shards, so that what is near to one is near to the other. */
-static int same_shards(const struct hl_plan_container *a, const struct hl_plan_container *b)
+static bool same_shards(const struct hl_plan_container *a, const struct hl_plan_container *b)
 {
     return a->ranks[0].at.pp == b->ranks[0].at.pp && a->ranks[0].at.tp == b->ranks[0].at.tp;
 }

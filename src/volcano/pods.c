@@ -74,8 +74,8 @@ static void describe_end(const json_t *end, const char *rank, struct hl_volcano_
 }
 
 /* Returns 1 when a rank has failed; else how many have begun. */
-static int look_at_ranks(const json_t *list, int first_rank, size_t *begun,
-                         struct hl_volcano_pod *out)
+static bool look_at_ranks(const json_t *list, int first_rank, size_t *begun,
+                          struct hl_volcano_pod *out)
 {
     char rank[48];
     size_t i;
@@ -84,14 +84,14 @@ static int look_at_ranks(const json_t *list, int first_rank, size_t *begun,
         const json_t *end = state_of(c, "terminated"), *wait = state_of(c, "waiting");
         if (end != NULL && hl_json_int(end, "exitCode", 0) != 0) {
             describe_end(end, container_label(c, first_rank, rank), out);
-            return 1;
+            return true;
         }
         *begun += end != NULL || state_of(c, "running") != NULL;
         if (wait != NULL)
             set_message(out, "%s waits: %.60s %.140s", container_label(c, first_rank, rank),
                         hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
     }
-    return 0;
+    return false;
 }
 
 static const json_t *find_condition(const json_t *status, const char *type, const char *value)
@@ -107,7 +107,7 @@ static const json_t *find_condition(const json_t *status, const char *type, cons
 }
 
 /* The system took it away. */
-static int was_taken(const json_t *status, struct hl_volcano_pod *out)
+static bool was_taken(const json_t *status, struct hl_volcano_pod *out)
 {
     static const char *const reasons[] = {
         "Evicted",    "NodeLost",   "NodeShutdown", "Shutdown",
@@ -169,7 +169,7 @@ void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_po
     }
 }
 
-int hl_volcano_rank_ended(const json_t *pod, int local_rank)
+bool hl_volcano_rank_ended(const json_t *pod, int local_rank)
 {
     char name[HL_VOLCANO_NAME_MAX];
     const json_t *status = json_object_get(pod, "status"), *c;
@@ -177,12 +177,12 @@ int hl_volcano_rank_ended(const json_t *pod, int local_rank)
     size_t i;
     hl_volcano_rank_name(local_rank, name);
     if (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0)
-        return 1;
+        return true;
     json_array_foreach (hl_json_list(status, "containerStatuses"), i, c) {
         if (strcmp(hl_json_str(c, "name", ""), name) == 0)
             return state_of(c, "terminated") != NULL;
     }
-    return 0;
+    return false;
 }
 
 const char *hl_volcano_job_trouble(const json_t *job)

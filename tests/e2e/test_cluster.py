@@ -409,7 +409,7 @@ class Jobs(unittest.TestCase):
                 (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 200"), "slots"),
                 ("jobName: [", "job.yaml:2:1:"),  # the list ends nowhere: libyaml points behind the last line
                 (SLEEPER + "model: {name: nope}\n", "'nope'"),
-                ("jobName: x\ncommand: 'true'\n\0restarts: many\n", "no UTF-8 text"),
+                ("jobName: x\ncommand: 'true'\n\0restarts: many\n", "NUL"),
                 (f"jobName: x\ncommand: 'true'\nworkdir: {'d' * 65530}\n", "workdir has"),
             ]
             for text, expected in cases:

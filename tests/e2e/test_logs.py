@@ -118,7 +118,7 @@ class Follow(unittest.TestCase):
                 wait_for("output", lambda: out.read_text() == "begun\n")
                 c.kill("controllerd")
                 self.assertEqual(process.wait(30), 1)
-                self.assertIn("given up after 1 s", err.read_text())
+                self.assertIn("gave up after 1 s", err.read_text())
 
     def test_all_ranks_write_whole_lines_that_are_never_mixed(self):
         script = 'i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo "r$RANK line $i 0123456789012345678901234567890123456789"; done; printf "r$RANK end"'

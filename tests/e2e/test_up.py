@@ -111,6 +111,53 @@ class Down(Case):
         self.assertRegex(c.refuse("nodes"), f"the cluster of {c.state} is down; `helios up`")
 
 
+class File(Case):
+    """STATE/cluster.json, which an earlier release or an editor may have written."""
+
+    def change(self, c, change):
+        path = c.state / "cluster.json"
+        doc = json.loads(path.read_text())
+        change(doc)
+        path.write_text(json.dumps(doc))
+
+    def test_a_field_of_the_wrong_type_is_named_with_its_file(self):
+        c = self.cluster()
+        c.up()
+        before = (c.state / "cluster.json").read_text()
+        for change, field in ((lambda d: d["l3d"].update(pid="7"), "field l3d.pid"),
+                              (lambda d: d["flags"].update(nodes=2), "field flags.nodes"),
+                              (lambda d: d.update(settings=[]), "field settings"),
+                              (lambda d: d.update(nodes=True), "field nodes")):
+            self.change(c, change)
+            for command in ("info", "up", "down"):
+                said = c.refuse(command)
+                for word in (str(c.state / "cluster.json"), field, "expected"):
+                    self.assertIn(word, said)
+            (c.state / "cluster.json").write_text(before)
+        (c.state / "cluster.json").write_text("{")
+        self.assertIn(f"{c.state}/cluster.json:1:", c.refuse("down"))
+        (c.state / "cluster.json").write_text(before)
+        self.assertEqual(c.json("info")["nodes"], 1)
+
+    def test_a_file_of_an_earlier_release_is_read(self):
+        c = self.cluster(up=("--l2-size", "1MiB"))
+        pool = pathlib.Path(c.up()["pool"])
+        self.assertEqual(len(list(pool.parent.glob(f"{pool.stem}*.l2"))), 1)
+
+        def age(doc):
+            for key in ("nodesEver", "serving", "supervisor"):
+                doc.pop(key, None)
+            for key in ("l3d", "controllerd", "node-0"):
+                for member in ("fills", "metrics", "storeSocket"):
+                    doc[key].pop(member, None)
+
+        self.change(c, age)
+        self.assertEqual(c.json("up")["started"], [])
+        self.change(c, age)
+        self.assertEqual(c.json("down")["stopped"], ["controllerd", "node-0", "l3d"])
+        self.assertEqual(list(pool.parent.glob(f"{pool.stem}*")), [])
+
+
 class Again(Case):
     def test_up_without_flags_is_as_before(self):
         c = self.cluster(nodes=2)

@@ -164,7 +164,7 @@ static hl_status bench_adam(struct cli *cli, const struct adam_args *a)
     struct arrays arrays = {0};
     struct bench_samples s = {0};
     struct bench_report *r = calloc(1, sizeof(*r));
-    hl_status st = r == NULL ? hl_fail(HL_ENOMEM, "benchmark")
+    hl_status st = r == NULL ? hl_fail(HL_ENOMEM, "out of memory allocating the benchmark")
                              : make_arrays(&arrays, (size_t)a->elements / 1024 * 1024);
     for (int threads = 1; threads <= 2 && st == HL_OK; threads++)
         st = time_both(&arrays, threads, a->rounds, &s, r);

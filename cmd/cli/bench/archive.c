@@ -242,7 +242,7 @@ hl_status cmd_bench_archive(struct cli *cli, int argc, char **argv)
     struct archive_bench_args args = {0};
     struct archive_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st = cli_args(cli, archive_bench_rows, HL_ARRAY_LEN(archive_bench_rows), argc, argv,
                             &args, 0, 0);
     if (st == HL_OK) {

@@ -16,6 +16,7 @@
 
 #define READY_MS 60000
 #define STOP_MS  5000
+#define LOOK_MS  5 /* for the ready file */
 
 hl_status bench_samples_init(struct bench_samples *s, size_t cap)
 {
@@ -84,7 +85,7 @@ const struct bench_row *bench_row(struct bench_report *r, const char *system, co
     return row;
 }
 
-void bench_ratio(struct bench_report *r, const char *name, double value, double bar, int at_most)
+void bench_ratio(struct bench_report *r, const char *name, double value, double bar, bool at_most)
 {
     if (r->ratio_count == BENCH_RATIOS_MAX)
         return;
@@ -95,7 +96,7 @@ void bench_ratio(struct bench_report *r, const char *name, double value, double 
     q->at_most = at_most;
 }
 
-static int ratio_is_met(const struct bench_ratio *q)
+static bool ratio_is_met(const struct bench_ratio *q)
 {
     return q->at_most ? q->value <= q->bar : q->value >= q->bar;
 }
@@ -153,29 +154,20 @@ static hl_status wait_ready(struct bench_l3d *d, const char *ready, const char *
     uint64_t end = hl_now_ns() + READY_MS * HL_NS_PER_MS;
     char line[512];
     while (access(ready, R_OK) != 0) {
-        int status;
-        if (waitpid(d->pid, &status, WNOHANG) == d->pid) {
-            d->pid = 0;
+        if (d->pidfd < 0 || hl_process_wait(d->pidfd, LOOK_MS)) {
             local_last_line(log, line, sizeof(line));
             return hl_fail(HL_EUNAVAIL, "helios-l3d did not start: %s", line);
         }
         if (hl_now_ns() > end)
             return hl_fail(HL_ETIMEDOUT, "helios-l3d is not ready after %d s", READY_MS / 1000);
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
-    struct hl_buf text = HL_BUF(1 << 16);
-    json_t *doc = NULL;
-    hl_status st = hl_file_read(ready, &text);
-    if (st == HL_OK)
-        doc = json_loadb(text.data, text.len, 0, NULL);
-    snprintf(d->address, sizeof(d->address), "%s", hl_json_str(doc, "address", ""));
-    snprintf(d->socket, sizeof(d->socket), "%s", hl_json_str(doc, "socket", ""));
-    snprintf(d->data, sizeof(d->data), "%s", hl_json_str(doc, "dataAddress", ""));
-    json_decref(doc);
-    hl_buf_fini(&text);
-    if (st == HL_OK && d->address[0] == '\0')
-        st = hl_fail(HL_EPROTO, "%s has no address", ready);
-    return st;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_daemon_ready l3;
+    HL_TRY(local_read_file(ready, &hl_api_daemon_ready_type, &arena, &l3));
+    snprintf(d->address, sizeof(d->address), "%s", l3.address);
+    snprintf(d->socket, sizeof(d->socket), "%s", l3.socket != NULL ? l3.socket : "");
+    snprintf(d->data, sizeof(d->data), "%s", l3.data_address != NULL ? l3.data_address : "");
+    return HL_OK;
 }
 
 static hl_status spawn_l3d(struct cli *cli, struct bench_l3d *d, uint64_t pool_bytes,
@@ -202,7 +194,7 @@ static hl_status spawn_l3d(struct cli *cli, struct bench_l3d *d, uint64_t pool_b
 
 hl_status bench_l3d_start(struct cli *cli, uint64_t pool_bytes, struct bench_l3d *out)
 {
-    struct bench_l3d d = {0};
+    struct bench_l3d d = {.pidfd = -1};
     char ready[128], log[128];
     snprintf(d.dir, sizeof(d.dir), "/tmp/helios-bench-XXXXXX");
     if (mkdtemp(d.dir) == NULL)
@@ -211,7 +203,10 @@ hl_status bench_l3d_start(struct cli *cli, uint64_t pool_bytes, struct bench_l3d
     snprintf(d.socket, sizeof(d.socket), "%s/l3.sock", d.dir);
     snprintf(ready, sizeof(ready), "%s/ready.json", d.dir);
     snprintf(log, sizeof(log), "%s/log", d.dir);
+    struct hl_process process;
     hl_status st = spawn_l3d(cli, &d, pool_bytes, ready, log);
+    if (st == HL_OK && hl_process_identify(d.pid, &process) == HL_OK)
+        (void)!hl_process_open(process, &d.pidfd); /* it may have ended already */
     if (st == HL_OK)
         st = wait_ready(&d, ready, log);
     if (st != HL_OK) {
@@ -224,18 +219,13 @@ hl_status bench_l3d_start(struct cli *cli, uint64_t pool_bytes, struct bench_l3d
 
 void bench_l3d_stop(struct bench_l3d *d)
 {
-    uint64_t end = hl_now_ns() + STOP_MS * HL_NS_PER_MS;
-    int status;
     if (d->pid > 0) {
         kill(d->pid, SIGTERM);
-        while (waitpid(d->pid, &status, WNOHANG) == 0) {
-            if (hl_now_ns() > end) {
-                kill(d->pid, SIGKILL);
-                waitpid(d->pid, &status, 0);
-                break;
-            }
-            nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-        }
+        if (d->pidfd < 0 || !hl_process_wait(d->pidfd, STOP_MS))
+            kill(d->pid, SIGKILL);
+        waitpid(d->pid, NULL, 0);
+        if (d->pidfd >= 0)
+            close(d->pidfd);
     }
     if (d->pool[0] != '\0')
         unlink(d->pool);

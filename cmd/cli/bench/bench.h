@@ -8,6 +8,7 @@
  * Limits:  BENCH_ROWS_MAX rows, BENCH_RATIOS_MAX ratios.
  */
 #ifndef HL_CMD_CLI_BENCH_BENCH_H
+#include <stdbool.h>
 #define HL_CMD_CLI_BENCH_BENCH_H
 
 #include "cli/cli/cli.h"
@@ -44,7 +45,7 @@ struct bench_ratio {
     char name[96];
     double value;
     double bar; /* 0 = none */
-    int at_most;
+    bool at_most;
 };
 
 struct bench_report {
@@ -61,12 +62,13 @@ hl_status bench_sizes(struct cli *cli, const char *flag, const char *text, uint6
 /* Sorts the samples; gbps is size over the median. */
 const struct bench_row *bench_row(struct bench_report *r, const char *system, const char *op,
                                   uint64_t size, struct bench_samples *s);
-void bench_ratio(struct bench_report *r, const char *name, double value, double bar, int at_most);
+void bench_ratio(struct bench_report *r, const char *name, double value, double bar, bool at_most);
 /* CSV: rows, then "ratio" rows; or JSON. */
 hl_status bench_print(struct cli *cli, const struct bench_report *r) HL_CHECK;
 
 struct bench_l3d {
     pid_t pid;
+    int pidfd; /* -1 = it has ended */
     char dir[64];
     char pool[96];
     char socket[128]; /* Unix socket */

@@ -59,7 +59,7 @@ static hl_status time_two(struct bodies_bench *b, const maco_task *one, const ma
     return HL_OK;
 }
 
-static maco_task product_task(const struct bodies_bench *b, int n, int fixed)
+static maco_task product_task(const struct bodies_bench *b, int n, bool fixed)
 {
     return (maco_task){.type = MACO_TASK_LINEAR,
                        .flags = fixed ? MACO_FLAG_DETERMINISTIC : 0,
@@ -106,7 +106,7 @@ static hl_status time_attention(struct bodies_bench *b)
 
 /* What one token of a decoder does: one row against a matrix, one query against many keys. No cache
  * holds these; what is read is as much as memcpy reads and writes. */
-static hl_status time_decode(struct bodies_bench *b, int dtype, int fixed)
+static hl_status time_decode(struct bodies_bench *b, int dtype, bool fixed)
 {
     static const char *const names[] = {"f32", "f16", "bf16"};
     int k = 4096, size = dtype == MACO_F32 ? 4 : 2, n = (int)(FAR / (size_t)(k * size));
@@ -193,7 +193,7 @@ hl_status cmd_bench_bodies(struct cli *cli, int argc, char **argv)
     struct bodies_bench *b = calloc(1, sizeof(*b));
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0);
     if (st == HL_OK && b == NULL)
-        st = hl_fail(HL_ENOMEM, "benchmark");
+        st = hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     if (st == HL_OK) {
         b->rounds = a.rounds;
         hl_maco_bodies_begin();

@@ -105,7 +105,9 @@ static hl_status bench_moving(uint64_t chunk, int64_t rounds, struct bench_repor
     char device[48];
     hybridps *h = NULL;
     uint8_t *from = malloc(chunk), *to = malloc(chunk);
-    hl_status st = from != NULL && to != NULL ? HL_OK : hl_fail(HL_ENOMEM, "benchmark");
+    hl_status st = from != NULL && to != NULL
+                       ? HL_OK
+                       : hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     snprintf(device, sizeof(device), "emu:%llu", (unsigned long long)chunk);
     if (st == HL_OK)
         st = bench_samples_init(&s, (size_t)rounds);
@@ -142,7 +144,7 @@ hl_status cmd_bench_chunks(struct cli *cli, int argc, char **argv)
 {
     struct chunks_args a = {0};
     struct bench_report *r = calloc(1, sizeof(*r));
-    hl_status st = r == NULL ? hl_fail(HL_ENOMEM, "benchmark")
+    hl_status st = r == NULL ? hl_fail(HL_ENOMEM, "out of memory allocating the benchmark")
                              : cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0);
     if (st == HL_OK)
         st = bench_resident(a.rounds, r);

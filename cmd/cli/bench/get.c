@@ -305,7 +305,7 @@ hl_status cmd_bench_get(struct cli *cli, int argc, char **argv)
     struct get_args a = {0};
     struct get_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st = cli_args(cli, get_rows, HL_ARRAY_LEN(get_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         b->shm = strcmp(a.path, "net") != 0;

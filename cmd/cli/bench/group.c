@@ -102,7 +102,9 @@ static hl_status one_rank(struct group_bench *b, const char *name, int rank, str
         most = b->sizes[i] > most ? b->sizes[i] : most;
     b->in = calloc(1, most);
     b->out = calloc(1, most);
-    hl_status st = b->in != NULL && b->out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "benchmark");
+    hl_status st = b->in != NULL && b->out != NULL
+                       ? HL_OK
+                       : hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     for (size_t i = 0; i < b->n_sizes && st == HL_OK; i++) {
         for (int k = 0; k < CALLS && st == HL_OK; k++)
             st = bench_samples_init(&b->samples[k], (size_t)b->args->rounds);
@@ -136,7 +138,7 @@ static hl_status run_ranks(struct group_bench *b, struct bench_report *r)
         }
     }
     hl_status st = started < b->args->ranks
-                       ? hl_fail(HL_EUNAVAIL, "no process for rank %d: %m", started)
+                       ? hl_fail(HL_EUNAVAIL, "starting the process of rank %d: %m", started)
                        : one_rank(b, name, 0, r);
     for (int k = 1; k < started; k++) {
         if (st != HL_OK)
@@ -155,7 +157,7 @@ hl_status cmd_bench_group(struct cli *cli, int argc, char **argv)
     if (st == HL_OK)
         st = bench_sizes(cli, "--size", a.size, UINT64_C(1) << 30, b.sizes, SIZES, &b.n_sizes);
     if (st == HL_OK && r == NULL)
-        st = hl_fail(HL_ENOMEM, "benchmark");
+        st = hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     if (st == HL_OK)
         st = run_ranks(&b, r);
     if (st == HL_OK)

@@ -208,7 +208,7 @@ hl_status cmd_bench_import(struct cli *cli, int argc, char **argv)
     struct import_bench_args a = {0};
     struct import_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st =
         cli_args(cli, import_bench_rows, HL_ARRAY_LEN(import_bench_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {

@@ -292,7 +292,7 @@ static hl_status bench_maco(struct table *t)
                          BENCH_MACO_WIDTH);
     t->report = calloc(1, sizeof(*t->report));
     if (t->report == NULL)
-        return hl_fail(HL_ENOMEM, "benchmark");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st = run_maco_bench(t);
     if (st == HL_OK)
         st = bench_print(t->cli, t->report);

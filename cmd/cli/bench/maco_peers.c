@@ -46,14 +46,15 @@ hl_status bench_maco_peer_ask(struct bench_maco_peer *p, const char *graph, uint
     kill(p->pid, SIGCONT);
     int n = snprintf(line, sizeof(line), "%s %u\n", graph, tasks);
     if (write(p->to, line, (size_t)n) != n)
-        return hl_fail(HL_EIO, "a task library that is measured has ended");
+        return hl_fail(HL_EIO, "the process of the measured task library has ended");
     while (len == 0 || line[len - 1] != '\n') {
         struct pollfd fd = {.fd = p->from, .events = POLLIN};
         if (poll(&fd, 1, BENCH_MACO_ANSWER_MS) != 1 || len + 1 == sizeof(line))
-            return hl_fail(HL_ETIMEDOUT, "a task library that is measured does not answer");
+            return hl_fail(HL_ETIMEDOUT,
+                           "the process of the measured task library does not answer");
         ssize_t got = read(p->from, line + len, sizeof(line) - 1 - len);
         if (got <= 0)
-            return hl_fail(HL_EIO, "a task library that is measured has ended");
+            return hl_fail(HL_EIO, "the process of the measured task library has ended");
         len += (size_t)got;
     }
     line[len] = '\0';

@@ -298,7 +298,7 @@ hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv)
     struct migrate_args a = {0};
     struct migrate_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st = cli_args(cli, migrate_rows, HL_ARRAY_LEN(migrate_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         st = configure_migrate_bench(cli, &a, b);

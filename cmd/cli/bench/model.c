@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli/outfile.h"
+#include "cli/cli/cli.h"
 #include "core/safetensors.h"
 #include "os/file.h"
 
@@ -103,7 +103,7 @@ static hl_status write_noise(struct outfile *f, uint64_t len)
     HL_AUTO(hl_freep) uint64_t *block = malloc(BLOCK);
     uint64_t x = 0x243f6a8885a308d3;
     if (block == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a block of weights");
     for (size_t i = 0; i < BLOCK / 8; i++) {
         x ^= x << 13;
         x ^= x >> 7;

@@ -27,7 +27,7 @@ struct hello {
     unsigned raw_port;
 };
 
-static int move_all(int fd, void *data, uint64_t len, int sending)
+static int move_all(int fd, void *data, uint64_t len, bool sending)
 {
     char *at = data;
     while (len > 0) {
@@ -168,8 +168,8 @@ static hl_status start_peer(struct bench_peer *p, uint64_t window, int io_thread
         peer_main(p, window, io_threads, tell[1]);
     close(tell[1]);
     struct pollfd ready = {.fd = tell[0], .events = POLLIN};
-    int ok = p->pid > 0 && poll(&ready, 1, SILENT_MS) == 1 &&
-             read(tell[0], &hello, sizeof(hello)) == (ssize_t)sizeof(hello);
+    bool ok = p->pid > 0 && poll(&ready, 1, SILENT_MS) == 1 &&
+              read(tell[0], &hello, sizeof(hello)) == (ssize_t)sizeof(hello);
     close(tell[0]);
     if (!ok)
         return hl_fail(HL_EUNAVAIL, "the receiving process did not start");

@@ -56,7 +56,7 @@ static void hold_slots(struct hl_cluster *c, int servers, int every)
     }
 }
 
-static hl_status time_plans(struct plan_bench *b, const char *op, uint64_t servers, int feasible,
+static hl_status time_plans(struct plan_bench *b, const char *op, uint64_t servers, bool feasible,
                             int rounds)
 {
     b->samples.count = 0;
@@ -65,7 +65,7 @@ static hl_status time_plans(struct plan_bench *b, const char *op, uint64_t serve
         uint64_t start = hl_now_ns();
         HL_TRY(hl_plan_make(&b->job, &b->cluster, &plan));
         bench_add(&b->samples, hl_now_ns() - start);
-        int got = plan->feasible;
+        bool got = plan->feasible;
         hl_plan_free(plan);
         if (got != feasible)
             return hl_fail(HL_EINTERNAL, "plan of %s is %sfeasible", op, got ? "" : "not ");
@@ -97,7 +97,7 @@ hl_status cmd_bench_plan(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     struct plan_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "benchmark");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st = run_plan_bench(b);
     if (st == HL_OK)
         st = bench_print(cli, &b->report);

@@ -387,7 +387,7 @@ hl_status cmd_bench_plank(struct cli *cli, int argc, char **argv)
     struct plank_args a = {0};
     struct plank_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st = cli_args(cli, plank_rows, HL_ARRAY_LEN(plank_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         b->local = strcmp(a.link, "tcp") != 0;

@@ -242,7 +242,7 @@ hl_status cmd_bench_put(struct cli *cli, int argc, char **argv)
     struct put_args a = {0};
     struct put_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
     hl_status st = cli_args(cli, put_rows, HL_ARRAY_LEN(put_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         b->rounds = (int)a.rounds;

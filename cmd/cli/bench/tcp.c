@@ -151,7 +151,7 @@ hl_status bench_tcp_start(const unsigned char *source, uint64_t len, struct benc
 {
     struct bench_tcp *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a TCP pair");
     *t = (struct bench_tcp){.source = source, .len = len, .listener = -1, .fd = -1, .served = -1};
     hl_status st = connect_pair(t);
     if (st != HL_OK) {

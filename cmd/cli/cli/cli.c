@@ -13,15 +13,22 @@
 #include "core/jobstate.h"
 #include "os/file.h"
 
-#define CLUSTER_FILE_MAX (1 << 20)
-#define JOBS_NAMED       4 /* when a prefix fits several */
+#define JOBS_NAMED 4 /* when a prefix fits several */
+
+static void forget_cluster(struct cli *cli)
+{
+    if (cli->cluster != NULL)
+        local_cluster_fini(cli->cluster);
+    free(cli->cluster);
+    cli->cluster = NULL;
+}
 
 void cli_fini(struct cli *cli)
 {
     hl_rpc_peer_close(cli->l3_peer);
     hl_rpc_peer_close(cli->controller_peer);
     hl_rpc_destroy(cli->rpc);
-    json_decref(cli->cluster);
+    forget_cluster(cli);
     if (cli->conf != NULL)
         program_conf_fini(cli->conf);
     free(cli->conf);
@@ -37,7 +44,7 @@ hl_status cli_usage(struct cli *cli, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    cli->usage_failed = 1;
+    cli->usage_failed = true;
     return hl_fail(HL_EINVAL, "%s; usage: helios %s%s%s", text, cli->command->name,
                    cli->command->args[0] != '\0' ? " " : "", cli->command->args);
 }
@@ -56,7 +63,8 @@ static hl_status check_json_flag(struct cli *cli, const struct hl_option *rows, 
 }
 
 hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
-                         char **argv, void *target, int min, int max, json_t **given)
+                         char **argv, void *target, int min, int max, struct hl_arena *arena,
+                         struct hl_api_key_value_list *given)
 {
     char usage[1024];
     int rest = 0;
@@ -67,17 +75,15 @@ hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t c
     HL_TRY(check_json_flag(cli, rows, count, argc, argv));
     snprintf(usage, sizeof(usage), "helios %s%s%s\n\n%s", cli->command->name,
              cli->command->args[0] != '\0' ? " " : "", cli->command->args, cli->command->help);
-    hl_status st = hl_args_parse_given(rows, count, usage, argc, argv, target, &rest, given);
+    hl_status st = hl_args_parse_given(rows, count, usage, argc, argv, target, &rest, arena, given);
     if (st == HL_EINVAL)
-        cli->usage_failed = 1;
+        cli->usage_failed = true;
     if (st == HL_ECANCELED) /* help was printed: no failure to explain */
         hl_error_clear();
     HL_TRY(st);
     if (rest >= min && rest <= max)
         return HL_OK;
     hl_args_fini(rows, count, target);
-    json_decref(*given);
-    *given = NULL;
     if (rest > max)
         return cli_usage(cli, "'%s' is one argument too many", argv[max]);
     struct help_argument missing;
@@ -88,10 +94,9 @@ hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t c
 hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
                    char **argv, void *target, int min, int max)
 {
-    json_t *given = NULL;
-    hl_status st = cli_args_given(cli, rows, count, argc, argv, target, min, max, &given);
-    json_decref(given);
-    return st;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_key_value_list given;
+    return cli_args_given(cli, rows, count, argc, argv, target, min, max, &arena, &given);
 }
 
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max)
@@ -139,27 +144,20 @@ hl_status cli_absolute(const char *path, char out[PATH_MAX])
     return HL_OK;
 }
 
-hl_status cli_cluster(struct cli *cli, const json_t **out)
+hl_status cli_cluster(struct cli *cli, const struct hl_api_local_cluster **out)
 {
     if (cli->cluster == NULL) {
-        char path[PATH_MAX];
-        struct hl_buf text = HL_BUF(CLUSTER_FILE_MAX);
-        json_error_t err;
-        snprintf(path, sizeof(path), "%s/cluster.json", cli->state);
-        hl_status st = hl_file_read(path, &text);
-        if (st == HL_OK) {
-            cli->cluster = json_loadb(text.data, text.len, 0, &err);
-            if (!json_is_object(cli->cluster)) {
-                json_decref(cli->cluster);
-                cli->cluster = NULL;
-                st = hl_fail(HL_EINVAL, "%s:%d:%d: %s; run `helios down` and `helios up`", path,
-                             err.line, err.column, err.text);
-            }
+        struct local_cluster *cluster = calloc(1, sizeof(*cluster));
+        if (cluster == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory reading the cluster's state");
+        hl_status st = local_read(cli->state, cluster);
+        if (st != HL_OK) {
+            free(cluster);
+            return st;
         }
-        hl_buf_fini(&text);
-        HL_TRY(st);
+        cli->cluster = cluster;
     }
-    *out = cli->cluster;
+    *out = &cli->cluster->doc;
     return HL_OK;
 }
 
@@ -182,10 +180,11 @@ hl_status cli_conf(struct cli *cli, const struct program_conf **out)
     return HL_OK;
 }
 
-static hl_status local_controller(struct cli *cli, const json_t *cluster, const char **out)
+static hl_status local_controller(struct cli *cli, const struct hl_api_local_cluster *cluster,
+                                  const char **out)
 {
-    const char *address = hl_json_str(cluster, "controller", "");
-    if (address[0] == '\0')
+    const char *address = cluster->controller;
+    if (address == NULL || address[0] == '\0')
         return hl_fail(HL_EUNAVAIL,
                        "the last `helios up` in %s did not finish; repeat it, or remove what it "
                        "left with `helios down`",
@@ -219,7 +218,7 @@ static hl_status no_cluster(struct cli *cli)
 
 hl_status cli_controller_address(struct cli *cli, const char **out)
 {
-    const json_t *cluster;
+    const struct hl_api_local_cluster *cluster = NULL;
     if (cli->controller != NULL && cli->controller_given >= cli->state_given) {
         cli->controller_from = CLI_GIVEN;
         *out = cli->controller;
@@ -238,10 +237,10 @@ static hl_status explain_absence(struct cli *cli)
 {
     if (cli->controller_from == CLI_DEFAULT)
         return no_cluster(cli);
-    if (cli->controller_from != CLI_LOCAL ||
-        local_daemon_runs(json_object_get(cli->cluster, "controllerd")))
+    if (cli->controller_from != CLI_LOCAL || cli->cluster == NULL ||
+        local_daemon_runs(local_daemon_find(&cli->cluster->doc, "controllerd")))
         return HL_EUNAVAIL;
-    if (local_runs(cli->cluster))
+    if (local_runs(&cli->cluster->doc))
         return hl_fail(HL_EUNAVAIL,
                        "the Controller of the cluster of %s is not running; `helios up` starts it "
                        "again",
@@ -249,18 +248,23 @@ static hl_status explain_absence(struct cli *cli)
     return hl_fail(HL_EUNAVAIL, "the cluster of %s is down; `helios up` starts it", cli->state);
 }
 
+static hl_status use_secret_of(const struct hl_api_local_cluster *cluster)
+{
+    return hl_auth_use_file(cluster->secret_file != NULL ? cluster->secret_file : "");
+}
+
 /* Of the cluster of this machine what cluster.json says, else what the options name. */
 hl_status cli_secret(struct cli *cli)
 {
     const struct program_conf *conf = NULL;
-    const json_t *cluster;
+    const struct hl_api_local_cluster *cluster;
     if (cli->controller_from == CLI_LOCAL && cli_cluster(cli, &cluster) == HL_OK)
-        return hl_auth_use_file(hl_json_str(cluster, "secretFile", ""));
+        return use_secret_of(cluster);
     HL_TRY(cli_conf(cli, &conf));
     if (conf->auth.secret_file[0] != '\0')
         return hl_auth_use_file(conf->auth.secret_file);
     if (cli_cluster(cli, &cluster) == HL_OK)
-        return hl_auth_use_file(hl_json_str(cluster, "secretFile", ""));
+        return use_secret_of(cluster);
     hl_error_clear();
     return HL_OK;
 }
@@ -291,8 +295,7 @@ void cli_disconnect(struct cli *cli)
 {
     hl_rpc_peer_close(cli->controller_peer);
     cli->controller_peer = NULL;
-    json_decref(cli->cluster);
-    cli->cluster = NULL;
+    forget_cluster(cli);
 }
 
 static const char *skip_scheme(const char *address)
@@ -317,6 +320,14 @@ hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out)
     }
     *out = cli->l3_peer;
     return HL_OK;
+}
+
+hl_status cli_agent(struct cli *cli, const char *address, struct hl_rpc_peer **out, int *timeout_ms)
+{
+    struct hl_rpc *rpc;
+    HL_TRY(cli_timeout(cli, timeout_ms));
+    HL_TRY(cli_runtime(cli, &rpc));
+    return hl_rpc_open(rpc, address, "Agent", out);
 }
 
 hl_status cli_timeout(struct cli *cli, int *out)
@@ -349,7 +360,7 @@ static hl_status several_jobs(struct cli *cli, const struct hl_api_job_list *job
     for (size_t i = 0; i < jobs->count && named < JOBS_NAMED; i++)
         if (strncmp(jobs->items[i].id, text, strlen(text)) == 0)
             (void)!hl_buf_printf(&names, "%s%s", named++ > 0 ? ", " : "", jobs->items[i].id);
-    cli->usage_failed = 1;
+    cli->usage_failed = true;
     hl_status st = hl_fail(HL_EINVAL, "%zu job ids begin with %s: %s%s", count, text,
                            names.data != NULL ? names.data : "", count > named ? ", ..." : "");
     hl_buf_fini(&names);

@@ -33,6 +33,7 @@
 #define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
 
 struct cli;
+struct local_cluster;
 
 struct cli_command {
     const char *name; /* "model import" */
@@ -46,7 +47,7 @@ struct cli_command {
 struct cli_globals {
     char *state, *controller, *output;
     uint64_t timeout_ms;
-    int64_t wide, verbose;
+    bool wide, verbose;
 };
 
 enum cli_given { CLI_NOT_GIVEN, CLI_BY_ENVIRONMENT, CLI_BY_FLAG };
@@ -64,15 +65,15 @@ struct cli {
     char *state;                       /* directory of the local cluster */
     enum cli_given state_given, controller_given;
     enum cli_controller_from controller_from;
-    struct program_conf *conf; /* the CLI's own options, NULL = not read yet */
-    char *controller;          /* --controller or $HELIOS_CONTROLLER, NULL = not given */
-    int timeout_ms;            /* of one call, 0 = not read yet */
-    int json;                  /* -o json */
-    bool wide;                 /* -o wide: tables are not cut */
-    json_t *dump;              /* not NULL: cli_args adds the options and runs nothing */
-    int usage_failed;          /* the failure is the caller's: exit 2 */
-    char bin_dir[PATH_MAX];    /* where this program lies, and the daemons beside it */
-    json_t *cluster;           /* STATE/cluster.json, NULL = not read yet */
+    struct program_conf *conf;     /* the CLI's own options, NULL = not read yet */
+    char *controller;              /* --controller or $HELIOS_CONTROLLER, NULL = not given */
+    int timeout_ms;                /* of one call, 0 = not read yet */
+    bool json;                     /* -o json */
+    bool wide;                     /* -o wide: tables are not cut */
+    json_t *dump;                  /* not NULL: cli_args adds the options and runs nothing */
+    bool usage_failed;             /* the failure is the caller's: exit 2 */
+    char bin_dir[PATH_MAX];        /* where this program lies, and the daemons beside it */
+    struct local_cluster *cluster; /* STATE/cluster.json, NULL = not read yet */
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller_peer;
     struct hl_rpc_peer *l3_peer;
@@ -88,7 +89,8 @@ hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, 
                    char **argv, void *target, int min, int max) HL_CHECK;
 /* The same; *given is that of hl_args_parse_given. */
 hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
-                         char **argv, void *target, int min, int max, json_t **given) HL_CHECK;
+                         char **argv, void *target, int min, int max, struct hl_arena *arena,
+                         struct hl_api_key_value_list *given) HL_CHECK;
 /* The same for a command without options. */
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max) HL_CHECK;
 /* A failure of the one who typed; the command's usage line is added. */
@@ -102,7 +104,7 @@ hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
 /* ---- daemons ---- */
 
 /* STATE/cluster.json as `helios up` wrote it; borrowed. HL_ENOENT without a cluster there. */
-hl_status cli_cluster(struct cli *cli, const json_t **out) HL_CHECK;
+hl_status cli_cluster(struct cli *cli, const struct hl_api_local_cluster **out) HL_CHECK;
 /* The CLI's own options, from file, environment and global flags; borrowed. */
 hl_status cli_conf(struct cli *cli, const struct program_conf **out) HL_CHECK;
 /* Address of the Controller: --controller, --state's cluster, $HELIOS_CONTROLLER, $HELIOS_STATE's
@@ -142,6 +144,34 @@ hl_status cli_explain(struct cli *cli, hl_status st) HL_CHECK;
         cli_got_;                                                                                  \
     })
 
+/* An Agent at its address, and the deadline of a call; end with hl_rpc_peer_close. */
+hl_status cli_agent(struct cli *cli, const char *address, struct hl_rpc_peer **out,
+                    int *timeout_ms) HL_CHECK;
+/* hl_call_agent_NAME of the Agent at that address. */
+#define CLI_CALL_AGENT(cli, address, name, params, arena, results)                                 \
+    ({                                                                                             \
+        struct hl_rpc_peer *cli_agent_;                                                            \
+        int cli_agent_ms_;                                                                         \
+        hl_status cli_said_ = cli_agent(cli, address, &cli_agent_, &cli_agent_ms_);                \
+        if (cli_said_ == HL_OK) {                                                                  \
+            cli_said_ = hl_call_agent_##name(cli_agent_, params, cli_agent_ms_, arena, results);   \
+            hl_rpc_peer_close(cli_agent_);                                                         \
+        }                                                                                          \
+        cli_said_;                                                                                 \
+    })
+/* hl_call_l3_NAME with the deadline of every call. */
+#define CLI_CALL_L3(cli, name, params, arena, results)                                             \
+    ({                                                                                             \
+        struct hl_rpc_peer *cli_l3_;                                                               \
+        int cli_l3_ms_;                                                                            \
+        hl_status cli_said_ = cli_timeout(cli, &cli_l3_ms_);                                       \
+        if (cli_said_ == HL_OK)                                                                    \
+            cli_said_ = cli_l3(cli, &cli_l3_);                                                     \
+        if (cli_said_ == HL_OK)                                                                    \
+            cli_said_ = hl_call_l3_##name(cli_l3_, params, cli_l3_ms_, arena, results);            \
+        cli_said_;                                                                                 \
+    })
+
 /* A job as the Controller tells it, with events, containers and plan. */
 hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena,
                   struct hl_api_job *out) HL_CHECK;
@@ -166,20 +196,22 @@ void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 hl_status cli_print_json(json_t *value) HL_CHECK;
 /* What a daemon said, as JSON. */
 hl_status cli_print_value(const struct hl_api_type *type, const void *value) HL_CHECK;
-/* The shape of every list: {"items": [...]}. Takes the reference. */
+/* The shape of every list, {"items": [...]}, of structs. NULL: out of memory. */
+json_t *cli_items(const struct hl_api_type *type, const void *items, size_t count);
+/* The same of JSON. Takes the reference. */
 hl_status cli_print_items(json_t *items) HL_CHECK;
 /* Every crc32 and chunkCrcs in the document becomes text of 8 hexadecimal digits. */
 void cli_hex_checksums(json_t *doc);
 
 struct cli_table {
     size_t columns;
-    int right[CLI_COLUMNS_MAX];    /* aligned to the right */
-    int fixed[CLI_COLUMNS_MAX];    /* never cut */
-    int optional[CLI_COLUMNS_MAX]; /* left out where a terminal is too narrow */
-    char **cells;                  /* row after row, the header first */
+    bool right[CLI_COLUMNS_MAX];    /* aligned to the right */
+    bool fixed[CLI_COLUMNS_MAX];    /* never cut */
+    bool optional[CLI_COLUMNS_MAX]; /* left out where a terminal is too narrow */
+    char **cells;                   /* row after row, the header first */
     size_t count;
     size_t cap;
-    int failed;
+    bool failed;
 };
 
 /* "NAME|>SIZE|?>READS": '>' aligns a column to the right, '!' keeps its texts whole (numbers and
@@ -196,17 +228,41 @@ void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
 void cli_cell_time(struct cli_table *t, int64_t ms);
 #define CLI_END_MAX 192
 /* "killed by signal 9 (Killed) at 2026-01-31 12:30:05, 2 restarts", of an entry of local_ends. */
-void cli_format_end(const json_t *end, char *out, size_t cap);
+void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap);
 /* "4.2s", "3m05s", "2h03m", "5d02h"; "-" if negative. */
 void cli_cell_duration(struct cli_table *t, int64_t ms);
+
+/* ---- result files ---- */
+
+/* A file that is there as a whole or not at all. HL_EINVAL for a terminal, HL_ENOSPC, HL_EPERM,
+ * HL_EIO with the path. outfile_abort after any failure, also after outfile_commit (then it does
+ * nothing). */
+struct outfile {
+    int fd;
+    bool is_stdout;
+    uint64_t written;
+    char path[PATH_MAX];
+    char temp[PATH_MAX];
+};
+
+/* "-" is stdout, which must not be a terminal: the result is bytes. */
+hl_status outfile_open(const char *path, struct outfile *out) HL_CHECK;
+hl_status outfile_write(struct outfile *f, const void *data, uint64_t len) HL_CHECK;
+/* On disk and under its name. */
+hl_status outfile_commit(struct outfile *f) HL_CHECK;
+void outfile_abort(struct outfile *f);
+/* The same for a small text. */
+hl_status outfile_text(const char *path, const char *text) HL_CHECK;
+
+/* ---- progress ---- */
 
 /* One line on stderr that is drawn anew; nothing when stderr is no terminal. */
 struct cli_progress {
     const char *title;
     uint64_t started_ns;
     uint64_t drawn_ns;
-    int tty;
-    int shown;
+    bool tty;
+    bool shown;
 };
 
 void cli_progress_start(struct cli_progress *p, const char *title);

@@ -94,7 +94,7 @@ hl_status help_unknown(struct cli *cli, const struct help_tree *tree, int argc, 
     for (size_t i = 0; i < tree->count && count < NAMES_MAX; i++)
         if (!is_heading(&tree->rows[i]))
             names[count++] = tree->rows[i].name;
-    cli->usage_failed = 1;
+    cli->usage_failed = true;
     snprintf(typed, sizeof(typed), "%s%s%s", argv[0], two_words ? " " : "",
              two_words ? argv[1] : "");
     const char *near = hl_did_you_mean(typed, names, count);

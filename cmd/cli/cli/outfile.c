@@ -1,4 +1,4 @@
-#include "cli/cli/outfile.h"
+#include "cli/cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ hl_status outfile_open(const char *path, struct outfile *out)
             return hl_fail(HL_EINVAL, "the result is bytes and stdout a terminal; redirect it or "
                                       "name a file with --out");
         f.fd = STDOUT_FILENO;
-        f.is_stdout = 1;
+        f.is_stdout = true;
         snprintf(f.path, sizeof(f.path), "stdout");
         *out = f;
         return HL_OK;

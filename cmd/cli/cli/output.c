@@ -166,6 +166,19 @@ hl_status cli_print_value(const struct hl_api_type *type, const void *value)
     return cli_print_json(hl_api_to_json(type, value));
 }
 
+json_t *cli_items(const struct hl_api_type *type, const void *items, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        json_t *item = hl_api_to_json(type, (const char *)items + i * type->size);
+        if (json_array_append_new(list, item) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return list != NULL ? json_pack("{s:o}", "items", list) : NULL;
+}
+
 hl_status cli_print_items(json_t *items)
 {
     return cli_print_json(items != NULL ? json_pack("{s:o}", "items", items) : NULL);
@@ -211,7 +224,7 @@ void cli_hex_checksums(json_t *doc)
 static void add_cell(struct cli_table *t, char *text)
 {
     if (text == NULL || t->failed) {
-        t->failed = 1;
+        t->failed = true;
         free(text);
         return;
     }
@@ -219,7 +232,7 @@ static void add_cell(struct cli_table *t, char *text)
         size_t cap = t->cap == 0 ? 64 : t->cap * 2;
         char **grown = realloc(t->cells, cap * sizeof(*grown));
         if (grown == NULL) {
-            t->failed = 1;
+            t->failed = true;
             free(text);
             return;
         }
@@ -278,14 +291,12 @@ static void format_time(int64_t ms, char *out, size_t cap)
         snprintf(out, cap, "-");
 }
 
-void cli_format_end(const json_t *end, char *out, size_t cap)
+void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap)
 {
-    const json_t *last = json_object_get(end, "end");
-    int restarts = (int)hl_json_int(end, "restarts", 0);
     char at[32];
-    format_time(hl_json_int(last, "at", 0), at, sizeof(at));
-    snprintf(out, cap, "%s at %s, %d restart%s%s", hl_json_str(last, "how", ""), at, restarts,
-             restarts == 1 ? "" : "s", hl_json_bool(end, "runs", 0) ? "" : "; it does not run");
+    format_time(end->end.at, at, sizeof(at));
+    snprintf(out, cap, "%s at %s, %d restart%s%s", end->end.how, at, end->restarts,
+             end->restarts == 1 ? "" : "s", end->runs ? "" : "; it does not run");
 }
 
 void cli_cell_time(struct cli_table *t, int64_t ms)
@@ -443,7 +454,7 @@ hl_status cli_table_print(struct cli_table *t)
     for (size_t i = 0; i < t->count; i++)
         free(t->cells[i]);
     free(t->cells);
-    int failed = t->failed;
+    bool failed = t->failed;
     *t = (struct cli_table){0};
     if (failed)
         return hl_fail(HL_ENOMEM, "out of memory for the table");
@@ -476,7 +487,7 @@ void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total)
         (p->shown && now - p->drawn_ns < PROGRESS_INTERVAL_NS && done < total))
         return;
     p->drawn_ns = now;
-    p->shown = 1;
+    p->shown = true;
     double share = (double)done / (double)total;
     double seconds = (double)(now - p->started_ns) / 1e9;
     uint64_t rate = seconds > 0 ? (uint64_t)((double)done / seconds) : 0;
@@ -496,5 +507,5 @@ void cli_progress_end(struct cli_progress *p)
 {
     if (p->shown)
         fputs("\r\033[K", stderr);
-    p->shown = 0;
+    p->shown = false;
 }

@@ -83,13 +83,8 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     struct hl_api_controller_list_nodes_results r;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, &arena, &r));
-    if (cli->json) {
-        json_t *items = json_array();
-        for (size_t i = 0; i < r.nodes.count; i++)
-            json_array_append_new(items,
-                                  hl_api_to_json(&hl_api_node_state_type, &r.nodes.items[i]));
-        return cli_print_items(items);
-    }
+    if (cli->json)
+        return cli_print_json(cli_items(&hl_api_node_state_type, r.nodes.items, r.nodes.count));
     struct cli_table t;
     cli_table_init(&t, "SLOT|!STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
     for (size_t i = 0; i < r.nodes.count; i++)
@@ -131,22 +126,20 @@ static void print_info(const struct hl_api_cluster_info *info)
 }
 
 /* Of the local cluster's daemons, which ended, how and when. */
-static json_t *ends_of(struct cli *cli)
+static struct hl_api_local_ends ends_of(struct cli *cli, struct hl_arena *arena)
 {
-    const json_t *cluster;
+    const struct hl_api_local_cluster *cluster;
     if (cli->controller_from != CLI_LOCAL || cli_cluster(cli, &cluster) != HL_OK)
-        return json_array();
-    return local_ends(cluster);
+        return (struct hl_api_local_ends){0};
+    return local_ends(cluster, arena);
 }
 
-static void print_ends(const json_t *ends)
+static void print_ends(const struct hl_api_local_end_list *ends)
 {
-    const json_t *x;
-    size_t i;
-    json_array_foreach (ends, i, x) {
+    for (size_t i = 0; i < ends->count; i++) {
         char line[CLI_END_MAX];
-        cli_format_end(x, line, sizeof(line));
-        cli_print(stdout, "%-14s  %s\n", hl_json_str(x, "name", ""), line);
+        cli_format_end(&ends->items[i], line, sizeof(line));
+        cli_print(stdout, "%-14s  %s\n", ends->items[i].name, line);
     }
 }
 
@@ -157,15 +150,15 @@ hl_status cmd_info(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     HL_TRY(CLI_CALL(cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0}, &arena,
                     &r));
-    json_t *ends = ends_of(cli);
+    struct hl_api_local_ends all = ends_of(cli, &arena);
     if (cli->json) {
         json_t *doc = hl_api_to_json(&hl_api_cluster_info_type, &r.info);
-        json_object_set_new(doc, "ends", ends);
+        if (doc != NULL)
+            json_object_update_new(doc, hl_api_to_json(&hl_api_local_ends_type, &all));
         return cli_print_json(doc);
     }
     print_info(&r.info);
-    print_ends(ends);
-    json_decref(ends);
+    print_ends(&all.ends);
     return HL_OK;
 }
 

@@ -20,16 +20,8 @@ static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena
                            const char **text)
 {
     struct hl_api_agent_metrics_results r;
-    struct hl_rpc *rpc;
-    struct hl_rpc_peer *peer;
-    int timeout_ms;
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_runtime(cli, &rpc));
-    HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
-    hl_status st = hl_call_agent_metrics(peer, &(struct hl_api_agent_metrics_params){0}, timeout_ms,
-                                         arena, &r);
-    hl_rpc_peer_close(peer);
-    HL_TRY(st);
+    HL_TRY(
+        CLI_CALL_AGENT(cli, address, metrics, &(struct hl_api_agent_metrics_params){0}, arena, &r));
     *text = r.text;
     return HL_OK;
 }
@@ -37,11 +29,7 @@ static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena
 static hl_status ask_l3(struct cli *cli, struct hl_arena *arena, const char **text)
 {
     struct hl_api_l3_metrics_results r;
-    struct hl_rpc_peer *peer;
-    int timeout_ms;
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_l3(cli, &peer));
-    HL_TRY(hl_call_l3_metrics(peer, &(struct hl_api_l3_metrics_params){0}, timeout_ms, arena, &r));
+    HL_TRY(CLI_CALL_L3(cli, metrics, &(struct hl_api_l3_metrics_params){0}, arena, &r));
     *text = r.text;
     return HL_OK;
 }
@@ -81,7 +69,8 @@ hl_status cmd_metrics(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
     HL_TRY(ask_daemon(cli, argv[0], &arena, &text));
     if (cli->json)
-        return cli_print_json(json_pack("{s:s s:s}", "daemon", argv[0], "text", text));
+        return cli_print_value(&hl_api_metrics_text_type,
+                               &(struct hl_api_metrics_text){argv[0], text});
     fputs(text, stdout);
     return HL_OK;
 }
@@ -124,19 +113,13 @@ struct gathering {
 
 /* Another item at the end of a list of `use`; NULL: no memory, which shows at the end. */
 #define ADD(g, list)                                                                               \
-    ((list)->items = add_item(&(g)->arena, (list)->items, (list)->count, sizeof(*(list)->items)),  \
-     (list)->items != NULL ? &(list)->items[(list)->count++] : NULL)
-
-/* Room for one more: doubled whenever the count is a power of two. */
-static void *add_item(struct hl_arena *arena, void *items, size_t count, size_t size)
-{
-    if (count > 0 && (count & (count - 1)) != 0)
-        return items;
-    void *more = hl_arena_array(arena, count > 0 ? 2 * count : 1, size);
-    if (more != NULL && count > 0)
-        memcpy(more, items, count * size);
-    return more;
-}
+    ({                                                                                             \
+        void *more_ =                                                                              \
+            hl_arena_grow(&(g)->arena, (list)->items, (list)->count, sizeof(*(list)->items));      \
+        if (more_ != NULL)                                                                         \
+            (list)->items = more_;                                                                 \
+        more_ != NULL ? &(list)->items[(list)->count++] : NULL;                                    \
+    })
 
 static const char *label_kept(struct gathering *g, const struct prom_sample *s, const char *key)
 {

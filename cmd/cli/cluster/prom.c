@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Cuts the quoted value that begins at *at in place and moves *at behind its end. */
-static int take_value(char **at, const char **out)
+static bool take_value(char **at, const char **out)
 {
     char *from = *at, *to = *at;
     for (*out = to; *from != '"'; from++) {
@@ -14,44 +14,44 @@ static int take_value(char **at, const char **out)
             c = c == 'n' ? '\n' : c;
         }
         if (c == '\0')
-            return 0;
+            return false;
         *to++ = c;
     }
     *at = from + 1;
     *to = '\0';
-    return 1;
+    return true;
 }
 
 /* What stands behind '{'. */
-static int take_labels(char **at, struct prom_sample *s)
+static bool take_labels(char **at, struct prom_sample *s)
 {
     while (**at != '}') {
         char *equals = strstr(*at, "=\"");
         if (equals == NULL || s->labels == PROM_LABELS)
-            return 0;
+            return false;
         *equals = '\0';
         s->key[s->labels] = *at;
         *at = equals + 2;
         if (!take_value(at, &s->word[s->labels++]))
-            return 0;
+            return false;
         if (**at == ',')
             ++*at;
     }
     ++*at;
-    return 1;
+    return true;
 }
 
-static int take_line(char *line, struct prom_sample *s)
+static bool take_line(char *line, struct prom_sample *s)
 {
     char *at = line + strcspn(line, "{ "), *end;
     s->name = line;
     if (*at == '{') {
         *at++ = '\0';
         if (!take_labels(&at, s))
-            return 0;
+            return false;
     }
     if (*at != ' ')
-        return 0;
+        return false;
     *at++ = '\0';
     s->value = strtod(at, &end);
     return end != at && (*end == '\0' || *end == ' ');
@@ -76,14 +76,14 @@ hl_status prom_read(const char *text, struct prom *out)
 {
     struct prom p = {.text = strdup(text)};
     char *save = NULL;
-    hl_status st = p.text == NULL ? hl_fail(HL_ENOMEM, "metrics") : HL_OK;
+    hl_status st = p.text == NULL ? hl_fail(HL_ENOMEM, "out of memory reading metrics") : HL_OK;
     char *line = st == HL_OK ? strtok_r(p.text, "\n", &save) : NULL;
     for (; line != NULL && st == HL_OK; line = strtok_r(NULL, "\n", &save)) {
         if (line[0] == '#')
             continue;
         struct prom_sample *s = add_sample(&p);
         if (s == NULL)
-            st = hl_fail(HL_ENOMEM, "metrics");
+            st = hl_fail(HL_ENOMEM, "out of memory reading metrics");
         else if (!take_line(line, s))
             st =
                 hl_fail(HL_EPROTO, "metrics: '%.80s' is not a line of the Prometheus format", line);

@@ -6,7 +6,7 @@
 #include "cli/cluster/commands.h"
 
 struct recover_args {
-    int64_t dry_run, discard;
+    bool dry_run, discard;
 };
 
 static const struct hl_option recover_rows[] = {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/lists.h"
 #include "cli/cluster/commands.h"
 #include "cli/cluster/up_process.h"
 #include "cli/local/local.h"
@@ -24,7 +25,7 @@ struct up_args {
     char *kube_device;
     int64_t kube_slot_devices;
     char *config;
-    int64_t no_supervise;
+    bool no_supervise;
     uint64_t timeout_ms;
 };
 
@@ -87,48 +88,40 @@ static bool is_loopback(const char *address)
 }
 
 /* "node-0, node-1" */
-static void join_names(const json_t *names, char *out, size_t cap)
+static void join_names(const struct hl_api_text_list *names, char *out, size_t cap)
 {
-    size_t i, at = 0;
-    const json_t *name;
+    size_t at = 0;
     out[0] = '\0';
-    json_array_foreach (names, i, name) {
-        if (at < cap)
-            at += (size_t)snprintf(out + at, cap - at, "%s%s", i > 0 ? ", " : "",
-                                   json_string_value(name));
-    }
+    for (size_t i = 0; i < names->count && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, "%s%s", i > 0 ? ", " : "", names->items[i]);
 }
 
-static void print_ends(const json_t *doc)
+static void print_ends(struct local_cluster *c)
 {
-    json_t *ends = local_ends(doc), *x;
-    size_t i;
-    json_array_foreach (ends, i, x) {
+    struct hl_api_local_ends all = local_ends(&c->doc, &c->arena);
+    for (size_t i = 0; i < all.ends.count; i++) {
         char line[CLI_END_MAX];
-        cli_format_end(x, line, sizeof(line));
-        printf("  %s: %s\n", hl_json_str(x, "name", ""), line);
+        cli_format_end(&all.ends.items[i], line, sizeof(line));
+        printf("  %s: %s\n", all.ends.items[i].name, line);
     }
-    json_decref(ends);
 }
 
-static void print_up(const json_t *result)
+static void print_up(struct local_cluster *c, const struct hl_api_local_start *start)
 {
     char names[512];
-    const json_t *started = json_object_get(result, "started");
-    bool kubernetes = strcmp(hl_json_str(result, "executor", ""), "kubernetes") == 0;
-    int nodes = (int)hl_json_int(result, "nodes", 0);
-    join_names(started, names, sizeof(names));
-    if (json_array_size(started) == 0)
+    const struct hl_api_local_cluster *doc = &c->doc;
+    bool kubernetes = strcmp(doc->executor, "kubernetes") == 0;
+    join_names(&start->started, names, sizeof(names));
+    if (start->started.count == 0)
         printf("already up: ");
-    else if (hl_json_bool(result, "restarted", 0))
+    else if (start->restarted)
         printf("up: started %s again; ", names);
     else
         printf("up: ");
-    printf("%d node%s, controller %s, L3 %s%s\n", nodes, nodes == 1 ? "" : "s",
-           hl_json_str(result, "controller", ""), hl_json_str(result, "l3", ""),
-           kubernetes ? ", gangs on Kubernetes" : "");
-    print_ends(result);
-    const char *address = hl_json_str(result, "serving", "");
+    printf("%d node%s, controller %s, L3 %s%s\n", doc->nodes, doc->nodes == 1 ? "" : "s",
+           doc->controller, doc->l3, kubernetes ? ", gangs on Kubernetes" : "");
+    print_ends(c);
+    const char *address = doc->serving;
     if (kubernetes && is_loopback(address))
         fprintf(stderr,
                 "helios: pods on other machines do not reach %s; give --address after `helios down "
@@ -137,46 +130,56 @@ static void print_up(const json_t *result)
 }
 
 /* Paths are remembered, and a later `up` may be typed elsewhere. */
-static hl_status make_absolute(json_t *given)
+static hl_status make_absolute(struct hl_arena *arena, struct hl_api_key_value_list *given)
 {
     static const char *const paths[] = {"topology", "kubeconfig", "config"};
     char path[PATH_MAX];
     for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++) {
-        const char *text = hl_json_str(given, paths[i], "");
+        const char *text = hl_api_pair_find(given, paths[i], "");
         if (text[0] == '\0')
             continue;
         HL_TRY(cli_absolute(text, path));
-        json_object_set_new(given, paths[i], json_string(path));
+        hl_api_pair_set(arena, given, paths[i], path);
     }
-    return HL_OK;
+    return hl_arena_failed(arena) ? hl_fail(HL_ENOMEM, "out of memory noting the flags") : HL_OK;
 }
 
-static hl_status run_up(struct cli *cli, const char *state, const struct up_args *a, json_t *given,
-                        bool *supervises)
+static hl_status print_up_json(const struct local_cluster *c,
+                               const struct hl_api_local_start *start)
+{
+    json_t *doc = hl_api_to_json(&hl_api_local_cluster_type, &c->doc);
+    if (doc != NULL)
+        json_object_update_new(doc, hl_api_to_json(&hl_api_local_start_type, start));
+    return cli_print_json(doc);
+}
+
+static hl_status run_up(struct cli *cli, const char *state, const struct up_args *a,
+                        const struct hl_api_key_value_list *given, bool *supervises)
 {
     struct hl_rpc *rpc;
-    json_t *result;
+    HL_AUTO(local_cluster_fini) struct local_cluster c = {0};
+    struct hl_api_local_start start;
     HL_TRY(cli_runtime(cli, &rpc));
     HL_TRY(local_up(&(struct local_opts){.rpc = rpc,
                                          .state = state,
                                          .given = given,
                                          .ready_ms = a->timeout_ms,
                                          .supervises = supervises},
-                    &result));
+                    &c, &start));
     if (cli->json)
-        return cli_print_json(result);
-    print_up(result);
-    json_decref(result);
+        return print_up_json(&c, &start);
+    print_up(&c, &start);
     return HL_OK;
 }
 
-static hl_status start_up(struct cli *cli, const struct up_args *a, json_t *given)
+static hl_status start_up(struct cli *cli, const struct up_args *a, struct hl_arena *arena,
+                          struct hl_api_key_value_list *given)
 {
     char state[PATH_MAX];
     struct up_process process;
     bool supervises = false;
-    json_object_del(given, "timeout"); /* of this call only */
-    HL_TRY(make_absolute(given));
+    hl_api_pair_remove(given, "timeout"); /* of this call only */
+    HL_TRY(make_absolute(arena, given));
     HL_TRY(cli_absolute(cli->state, state));
     if (a->no_supervise)
         return run_up(cli, state, a, given, NULL);
@@ -190,74 +193,71 @@ static hl_status start_up(struct cli *cli, const struct up_args *a, json_t *give
 hl_status cmd_up(struct cli *cli, int argc, char **argv)
 {
     struct up_args a = {0};
-    json_t *given = NULL;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_key_value_list given;
     hl_status st =
-        cli_args_given(cli, up_rows, HL_ARRAY_LEN(up_rows), argc, argv, &a, 0, 0, &given);
+        cli_args_given(cli, up_rows, HL_ARRAY_LEN(up_rows), argc, argv, &a, 0, 0, &arena, &given);
     if (st == HL_OK)
-        st = start_up(cli, &a, given);
-    json_decref(given);
+        st = start_up(cli, &a, &arena, &given);
     hl_args_fini(up_rows, HL_ARRAY_LEN(up_rows), &a);
     return st;
 }
 
 /* "the pool (1.0 GiB, 1 model, 2 versions), the metadata and the logs of 3 jobs" */
-static void describe_kept(const json_t *result, char *out, size_t cap)
+static void describe_kept(const struct hl_api_local_stop *r, char *out, size_t cap)
 {
     char size[32], content[128] = "", jobs[64] = "the logs";
-    json_int_t models = hl_json_int(result, "models", -1);
-    json_int_t versions = hl_json_int(result, "versions", 0), n = hl_json_int(result, "jobs", 0);
-    if (models >= 0) {
+    if (r->models >= 0) {
         snprintf(content, sizeof(content), ", %" PRId64 " model%s, %" PRId64 " version%s",
-                 (int64_t)models, models == 1 ? "" : "s", (int64_t)versions,
-                 versions == 1 ? "" : "s");
-        snprintf(jobs, sizeof(jobs), "the logs of %" PRId64 " job%s", (int64_t)n,
-                 n == 1 ? "" : "s");
+                 r->models, r->models == 1 ? "" : "s", r->versions, r->versions == 1 ? "" : "s");
+        snprintf(jobs, sizeof(jobs), "the logs of %" PRId64 " job%s", r->jobs,
+                 r->jobs == 1 ? "" : "s");
     }
-    json_int_t bytes = hl_json_int(result, "poolBytes", 0);
-    hl_format_bytes((uint64_t)bytes, size, sizeof(size));
-    if (bytes > 0)
+    hl_format_bytes((uint64_t)r->pool_bytes, size, sizeof(size));
+    if (r->pool_bytes > 0)
         snprintf(out, cap, "the pool (%s%s), the metadata and %s", size, content, jobs);
     else /* a reboot empties /dev/shm */
         snprintf(out, cap, "the metadata and %s (the pool was gone already)", jobs);
 }
 
-static void print_down(const json_t *result)
+static void print_down(const struct hl_api_local_stop *r)
 {
     char what[256];
-    const char *state = hl_json_str(result, "state", "");
-    size_t n = json_array_size(json_object_get(result, "stopped"));
-    bool removed = hl_json_bool(result, "removed", 0), kept = hl_json_bool(result, "kept", 0);
-    if (!removed && !kept) {
-        printf("there is no cluster in %s\n", state);
+    size_t n = r->stopped.count;
+    if (!r->removed && !r->kept) {
+        printf("there is no cluster in %s\n", r->state);
         return;
     }
-    describe_kept(result, what, sizeof(what));
+    describe_kept(r, what, sizeof(what));
     if (n == 0)
         printf("no daemon was running; ");
     else
         printf("down: stopped %zu daemon%s; ", n, n == 1 ? "" : "s");
-    if (removed)
-        printf("removed %s of %s\n", what, state);
+    if (r->removed)
+        printf("removed %s of %s\n", what, r->state);
     else
         printf("kept %s in %s: `helios up` goes on with them, `helios down --purge` removes them\n",
-               what, state);
+               what, r->state);
 }
+
+struct down_args {
+    bool keep, purge;
+};
 
 hl_status cmd_down(struct cli *cli, int argc, char **argv)
 {
-    struct {
-        int64_t keep, purge;
-    } a = {0};
-    const struct hl_option rows[] = {
+    static const struct hl_option rows[] = {
         {"keep", "--keep", "false", "Keep the pool, the metadata and the logs for the next up.",
-         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.keep - (char *)&a), 0, 0},
+         HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct down_args, keep)},
         {"purge", "--purge", "false",
          "Remove the pool, the metadata and the logs, also those that an earlier --keep kept.",
-         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.purge - (char *)&a), 0, 0},
+         HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct down_args, purge)},
     };
+    struct down_args a = {0};
     struct hl_rpc *rpc;
     char state[PATH_MAX];
-    json_t *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_local_stop result;
     HL_TRY(cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0));
     if (a.keep && a.purge)
         return cli_usage(cli, "--keep and --purge exclude each other");
@@ -267,10 +267,9 @@ hl_status cmd_down(struct cli *cli, int argc, char **argv)
                       a.keep    ? LOCAL_DOWN_KEEP
                       : a.purge ? LOCAL_DOWN_PURGE
                                 : LOCAL_DOWN,
-                      &result));
+                      &arena, &result));
     if (cli->json)
-        return cli_print_json(result);
-    print_down(result);
-    json_decref(result);
+        return cli_print_value(&hl_api_local_stop_type, &result);
+    print_down(&result);
     return HL_OK;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "cli/cluster/commands.h"
 #include "cli/local/local.h"
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};

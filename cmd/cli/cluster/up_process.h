@@ -25,7 +25,4 @@ hl_status up_process_begin(struct cli *cli, struct up_process *out) HL_CHECK;
 /* This process says its outcome and goes on as `helios supervise`. Returns only when it can't. */
 hl_status up_process_supervise(struct cli *cli, struct up_process *p, const char *state,
                                hl_status outcome) HL_CHECK;
-/* `helios supervise`: not a command of people's. */
-hl_status cmd_supervise(struct cli *cli);
-
 #endif

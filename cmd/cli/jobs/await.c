@@ -33,7 +33,7 @@ hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st)
     } else if (now - p->since_ns > p->limit_ms * HL_NS_PER_MS) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
-        return hl_fail(st, "%.900s; given up after %llu s, the job may go on", text,
+        return hl_fail(st, "%.900s; gave up after %llu s, the job may still be running", text,
                        (unsigned long long)(p->limit_ms / 1000));
     }
     cli_disconnect(cli);

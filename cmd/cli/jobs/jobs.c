@@ -27,7 +27,7 @@ static hl_status read_job_file(const char *path, struct hl_arena *arena, const c
     struct hl_buf text = HL_BUF(JOB_FILE_MAX);
     hl_status st = hl_file_read(strcmp(path, "-") == 0 ? "/dev/stdin" : path, &text);
     if (st == HL_OK && text.len > 0 && memchr(text.data, '\0', text.len) != NULL)
-        st = hl_fail(HL_EINVAL, "%s has bytes of value 0 and is no UTF-8 text", path);
+        st = hl_fail(HL_EINVAL, "%s contains NUL bytes: it is not a text file", path);
     const char *yaml = hl_arena_text(arena, text.data != NULL ? text.data : "", text.len);
     hl_buf_fini(&text);
     HL_TRY(st);
@@ -159,7 +159,7 @@ static hl_status plan_verdict(const struct hl_api_plan *plan)
 struct submit_args {
     char *key;
     char *export;
-    int64_t wait, logs;
+    bool wait, logs;
     uint64_t retry_ms;
 };
 
@@ -229,8 +229,8 @@ static hl_status submit_wait(struct cli *cli, const char *id, const struct submi
         return logs_follow(cli, id, a->retry_ms);
     HL_TRY(job_await(cli, id, a->retry_ms, &arena, &job));
     if (cli->json)
-        HL_TRY(cli_print_json(json_pack("{s:s s:s s:s}", "id", id, "state",
-                                        hl_api_job_state_name(job.state), "reason", job.reason)));
+        HL_TRY(cli_print_value(&hl_api_job_outcome_type,
+                               &(struct hl_api_job_outcome){id, job.state, job.reason}));
     return job_verdict(id, job.state, job.reason);
 }
 
@@ -446,7 +446,7 @@ hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)
     HL_TRY(st);
     json_t *doc = json_loads(r.document, 0, NULL);
     return doc != NULL ? cli_print_json(doc)
-                       : hl_fail(HL_EPROTO, "the Controller's rank table is no JSON");
+                       : hl_fail(HL_EPROTO, "the Controller sent a rank table that is not JSON");
 }
 
 hl_status cmd_cancel(struct cli *cli, int argc, char **argv)

@@ -22,8 +22,8 @@
 struct log_args {
     int64_t rank;    /* -1 = the one that failed first, else 0 */
     int64_t attempt; /* 0 = the newest with output */
-    int64_t all;
-    int64_t follow;
+    bool all;
+    bool follow;
     int64_t offset;
     int64_t tail; /* lines; -1 = all */
     uint64_t retry_ms;
@@ -568,8 +568,12 @@ static hl_status show_logs(struct cli *cli, const char *job, const struct log_ar
 
 hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms)
 {
-    struct log_args a = {
-        .rank = -1, .tail = -1, .follow = 1, .attempt = 1, .retry_ms = retry_ms, .patient = true};
+    struct log_args a = {.rank = -1,
+                         .tail = -1,
+                         .follow = true,
+                         .attempt = 1,
+                         .retry_ms = retry_ms,
+                         .patient = true};
     return show_logs(cli, job, &a);
 }
 

@@ -24,7 +24,7 @@ static hl_status next_part(const char *list, char **name, char **value, const ch
         const char *from = quote != '\0' ? p + 2 : p + 1;
         const char *end = quote != '\0' ? strchr(from, quote) : from + strcspn(from, ",");
         if (end == NULL || (quote != '\0' && end[1] != ',' && end[1] != '\0'))
-            return hl_fail(HL_EINVAL, "--export: the quote of %s does not end before a comma",
+            return hl_fail(HL_EINVAL, "--export: the quote of %s is not closed before a comma",
                            *name);
         *value = strndup(from, (size_t)(end - from));
         if (*value == NULL)
@@ -94,7 +94,7 @@ static hl_status add_named(const char *name, const char *value, struct vars *var
                        "--export: this shell has no variable %s; export it, or give %s=VALUE", name,
                        name);
     if (!hl_utf8_valid(value))
-        return hl_fail(HL_EINVAL, "--export: the value of %s is no UTF-8 text", name);
+        return hl_fail(HL_EINVAL, "--export: the value of %s is not UTF-8 text", name);
     return add_var(vars, name, value);
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/host_port.h"
 #include "cli/local/local_private.h"
-#include "core/json.h"
 
 static void add_flag(struct local_daemon *d, const char *flag, const char *fmt, ...)
     HL_PRINTF(3, 4);
@@ -49,13 +48,19 @@ static bool wants_ports(const struct local *l, const struct program_conf *conf)
            conf->planes.management[0] != '\0';
 }
 
+/* "" for NULL: what is in cluster.json, or is not. */
+static const char *or_empty(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
 /* Where the daemon served before, for its peers remember that; where the options say; else on any
  * port of the cluster's address. */
 static void add_listen(struct local_daemon *d, const struct local *l,
                        const struct program_conf *conf, const char *option)
 {
     const struct local_settings *s = &l->settings;
-    const char *old = hl_json_str(json_object_get(l->doc, d->name), "address", "");
+    const char *old = local_daemon_address(local_daemon_find(&l->cluster.doc, d->name));
     bool chosen = hl_conf_is_set(&conf->conf, option);
     bool bare = s->address[0] != '[' && strchr(s->address, ':') != NULL; /* IPv6 */
     if (old[0] != '\0' && (l->warm || !chosen))
@@ -68,11 +73,11 @@ static void add_listen(struct local_daemon *d, const struct local *l,
         add_flag(d, "--listen", bare ? "[%s]:0" : "%s:0", s->address);
 }
 
-/* The same for the addresses of data, whose defaults are any port of their network, or none. */
+/* The same for the addresses of data, whose defaults are any port of their network, or none. `old`:
+ * where it served before, "" = nowhere. */
 static void add_port(struct local_daemon *d, const struct local *l, const struct program_conf *conf,
-                     const char *option, const char *flag, const char *key, const char *network)
+                     const char *option, const char *flag, const char *old, const char *network)
 {
-    const char *old = hl_json_str(json_object_get(l->doc, d->name), key, "");
     if (old[0] != '\0' && (l->warm || !hl_conf_is_set(&conf->conf, option)))
         add_flag(d, flag, "%s", old);
     else if (!hl_conf_is_set(&conf->conf, option) && !wants_ports(l, conf) && network[0] == '\0')
@@ -99,8 +104,8 @@ bool local_wants_secret(const struct local *l)
 
 static void add_secret(struct local_daemon *d, const struct local *l)
 {
-    const char *file = hl_json_str(l->doc, "secretFile", "");
-    if (file[0] != '\0')
+    const char *file = l->cluster.doc.secret_file;
+    if (file != NULL && file[0] != '\0')
         add_flag(d, "--auth-secret-file", "%s", file);
 }
 
@@ -115,7 +120,9 @@ static void describe_l3(const struct local *l, struct local_daemon *d)
     if (!hl_conf_is_set(&conf->conf, "l3.socket"))
         add_flag(d, "--socket", "%s/" LOCAL_RUN "/l3.sock", l->opts->state);
     add_listen(d, l, conf, "l3.listen");
-    add_port(d, l, conf, "l3.data_listen", "--data-listen", "dataAddress", conf->planes.backbone);
+    const struct hl_api_local_daemon *before = local_daemon_find(&l->cluster.doc, d->name);
+    add_port(d, l, conf, "l3.data_listen", "--data-listen",
+             before != NULL ? or_empty(before->data_address) : "", conf->planes.backbone);
 }
 
 static void describe_controller(const struct local *l, struct local_daemon *d)
@@ -125,7 +132,7 @@ static void describe_controller(const struct local *l, struct local_daemon *d)
     snprintf(d->name, sizeof(d->name), "controllerd");
     add_given(d, l, HL_CONTROLLER);
     add_flag(d, "--state", "%s/controller", l->opts->state);
-    add_flag(d, "--l3", "%s", hl_json_str(l->doc, "l3", ""));
+    add_flag(d, "--l3", "%s", or_empty(l->cluster.doc.l3));
     add_listen(d, l, conf, "controller.listen");
 }
 
@@ -140,7 +147,7 @@ static void describe_agent(const struct local *l, int node, struct local_daemon 
     if (!hl_conf_is_set(&conf->conf, "agent.name"))
         add_flag(d, "--name", "%s", d->name);
     add_flag(d, "--state", "%s/agents/%s", l->opts->state, d->name);
-    add_flag(d, "--controller", "%s", hl_json_str(l->doc, "controller", ""));
+    add_flag(d, "--controller", "%s", or_empty(l->cluster.doc.controller));
     if (!hl_conf_is_set(&conf->conf, "agent.rank_address"))
         add_flag(d, "--rank-address", "127.0.0.1");
     if (conf->agent.topology[0] == '\0' && !hl_conf_is_set(&conf->conf, "agent.share")) {
@@ -154,10 +161,11 @@ static void describe_agent(const struct local *l, int node, struct local_daemon 
     else
         snprintf(d->fills, sizeof(d->fills), "%s", conf->agent.store.l2_pool);
     add_listen(d, l, conf, "agent.listen");
-    add_port(d, l, conf, "agent.data_listen", "--data-listen", "dataAddress",
-             conf->planes.backbone);
-    add_port(d, l, conf, "agent.migrate_listen", "--migrate-listen", "migrateAddress",
-             conf->planes.migration);
+    const struct hl_api_local_daemon *before = local_daemon_find(&l->cluster.doc, d->name);
+    add_port(d, l, conf, "agent.data_listen", "--data-listen",
+             before != NULL ? or_empty(before->data_address) : "", conf->planes.backbone);
+    add_port(d, l, conf, "agent.migrate_listen", "--migrate-listen",
+             before != NULL ? or_empty(before->migrate_address) : "", conf->planes.migration);
 }
 
 hl_status local_daemon_describe(const struct local *l, int index, struct local_daemon *out)

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "cli/local/local_private.h"
 #include "core/jobstate.h"
-#include "core/json.h"
 #include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 
@@ -53,15 +52,15 @@ static hl_status end_all(struct hl_rpc_peer *peer)
                 "%d jobs have not ended on Kubernetes after %d s (helios describe says "
                 "why); to leave them there: helios down --keep, then helios down --purge",
                 left, END_MS / 1000);
-        poll(NULL, 0, 100);
+        poll(NULL, 0, LOCAL_LOOK_MS);
     }
 }
 
-hl_status local_end_gangs(struct hl_rpc *rpc, const json_t *doc)
+hl_status local_end_gangs(struct hl_rpc *rpc, const struct hl_api_local_cluster *doc)
 {
-    const json_t *controller = json_object_get(doc, "controllerd");
+    const struct hl_api_local_daemon *controller = local_daemon_find(doc, "controllerd");
     struct hl_rpc_peer *peer;
-    if (strcmp(hl_json_str(doc, "executor", ""), "kubernetes") != 0)
+    if (strcmp(doc->executor, "kubernetes") != 0)
         return HL_OK;
     int pidfd = local_daemon_open(controller);
     if (pidfd < 0) {
@@ -70,7 +69,7 @@ hl_status local_end_gangs(struct hl_rpc *rpc, const json_t *doc)
         return HL_OK;
     }
     close(pidfd);
-    HL_TRY(hl_rpc_open(rpc, hl_json_str(controller, "address", ""), "Controller", &peer));
+    HL_TRY(hl_rpc_open(rpc, local_daemon_address(controller), "Controller", &peer));
     hl_status st = end_all(peer);
     hl_rpc_peer_close(peer);
     return st;

@@ -15,6 +15,7 @@
 #define LOCAL_END_MS    10000
 #define LOCAL_KILL_MS   60000 /* after SIGKILL: a loaded machine takes its time to free a pool */
 #define LOCAL_LOCK_MS   2000
+#define LOCAL_LOOK_MS   50 /* between two questions to a daemon */
 #define LOCAL_HOW_MAX   96
 #define LOCAL_NODES_MAX 256
 #define LOCAL_ARGS_MAX  64
@@ -25,11 +26,14 @@
 void local_unlock(int *fd);
 /* HL_EBUSY when another up or down has it, after wait_ms. */
 hl_status local_lock(const char *state, int wait_ms, int *fd) HL_CHECK;
-hl_status local_read_json(const char *path, json_t **out) HL_CHECK;
 /* cluster.json of the directory. */
-hl_status local_save(const char *state, const json_t *doc) HL_CHECK;
-/* pidfd of a daemon of cluster.json, -1 when it has ended. */
-int local_daemon_open(const json_t *entry);
+hl_status local_save(const char *state, const struct hl_api_local_cluster *doc) HL_CHECK;
+/* Of that name, made if there is none; NULL: out of memory. */
+struct hl_api_local_daemon *local_daemon_add(struct local_cluster *c, const char *key);
+/* Where it serves or has served; "" = nowhere, or no daemon. */
+const char *local_daemon_address(const struct hl_api_local_daemon *daemon);
+/* pidfd of a daemon, -1 when it has ended. */
+int local_daemon_open(const struct hl_api_local_daemon *daemon);
 /* Last line of what a log holds after its first `from` bytes; false and "no message" when that is
  * nothing. */
 bool local_last_line_from(const char *path, off_t from, char *out, size_t cap);
@@ -37,16 +41,22 @@ bool local_last_line_from(const char *path, off_t from, char *out, size_t cap);
 void local_name_l2(const char *pool, const char *node, char *out, size_t cap);
 /* Remove what `up` makes: state and, with `pools`, the pool and the L2 of every node; a directory
  * that holds something else stays. The last failure, after everything was tried. */
-hl_status local_remove(const char *state, const json_t *doc, bool pools) HL_CHECK;
-/* SIGTERM, then SIGKILL; waits. Appends the name to `stopped` when that has ended it. */
-void local_end_daemon(const json_t *doc, const char *name, json_t *stopped);
+hl_status local_remove(const char *state, const struct hl_api_local_cluster *doc,
+                       bool pools) HL_CHECK;
+/* SIGTERM, then SIGKILL; waits. True when that has ended it. */
+bool local_end_daemon(const struct hl_api_local_cluster *doc, const char *name);
+bool local_end_supervisor(const struct hl_api_local_cluster *doc);
+bool local_supervisor_runs(const struct hl_api_local_cluster *doc);
+/* The most nodes that the cluster has had. */
+int local_nodes_ever(const struct hl_api_local_cluster *doc);
 
 /* ---- settings.c: what is asked for, now and earlier ---- */
 
 /* What `up` was asked for, by flags, environment and file, now and before. */
 struct local_settings {
-    json_t *flags;       /* merged: {"nodes": "2"} */
-    json_t *environment; /* merged: {"HELIOS_L3_SIZE": "96MiB"} */
+    struct hl_arena arena;
+    struct hl_api_key_value_list flags;       /* merged: "nodes": "2" */
+    struct hl_api_key_value_list environment; /* merged: "HELIOS_L3_SIZE": "96MiB" */
     int nodes, slots;
     const char *address; /* of this machine: where daemons serve */
     bool address_given;
@@ -58,14 +68,17 @@ struct local_settings {
 
 /* Merge what is given now with what cluster.json (NULL = none) remembers; sets the environment of
  * this process, and so of the daemons. Nothing is written. */
-hl_status local_settings_load(const json_t *given, const json_t *before,
+hl_status local_settings_load(const struct hl_api_key_value_list *given,
+                              const struct hl_api_local_cluster *before,
                               struct local_settings *out) HL_CHECK;
 void local_settings_fini(struct local_settings *s);
 /* The daemons that run have other settings: HL_EINVAL names the first one. */
-hl_status local_settings_compare(const struct local_settings *s, const json_t *before) HL_CHECK;
+hl_status local_settings_compare(const struct local_settings *s,
+                                 const struct hl_api_local_cluster *before) HL_CHECK;
 /* A pool that was kept has the size that is taken where none is asked for; HL_EINVAL when another
  * one is. */
-hl_status local_settings_fit_pool(struct local_settings *s, const json_t *before,
+hl_status local_settings_fit_pool(struct local_settings *s,
+                                  const struct hl_api_local_cluster *before,
                                   const char *pool) HL_CHECK;
 
 struct local_flag {
@@ -76,18 +89,19 @@ struct local_flag {
 size_t local_settings_flags(const struct local_settings *s, enum hl_program program,
                             struct local_flag *out);
 /* Into cluster.json. */
-void local_settings_store(const struct local_settings *s, json_t *doc);
+hl_status local_settings_store(const struct local_settings *s, struct local_cluster *c) HL_CHECK;
 
 /* ---- daemons.c: how each daemon is started ---- */
 
 struct local {
     const struct local_opts *opts;
     struct local_settings settings;
-    json_t *doc;     /* cluster.json */
-    json_t *started; /* names */
-    json_t *made;    /* pool files that were not there before */
-    bool warm;       /* a daemon of the cluster ran before */
-    bool fresh;      /* there was no cluster.json */
+    struct local_cluster cluster;
+    struct hl_arena arena; /* of the two lists */
+    struct hl_api_text_list started;
+    struct hl_api_text_list made; /* pool files that were not there before */
+    bool warm;                    /* a daemon of the cluster ran before */
+    bool fresh;                   /* there was no cluster.json */
     char bin[PATH_MAX];
     char pool[PATH_MAX];
 };
@@ -162,6 +176,6 @@ bool local_watch_look(struct local_watch *w);
 
 /* Cancel what the cluster runs on Kubernetes and wait for its end. HL_ETIMEDOUT: it did not come.
  */
-hl_status local_end_gangs(struct hl_rpc *rpc, const json_t *doc) HL_CHECK;
+hl_status local_end_gangs(struct hl_rpc *rpc, const struct hl_api_local_cluster *doc) HL_CHECK;
 
 #endif

@@ -3,14 +3,16 @@
  * file's path is, too, and the file is read again at each start. */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "api/lists.h"
 #include "base/host_port.h"
+#include "base/utf8.h"
 #include "cli/local/local_private.h"
-#include "core/json.h"
 
 #define CONFIG_ENV "HELIOS_CONFIG"
 
@@ -36,9 +38,9 @@ static const struct {
      "HELIOS_KUBE_SLOT_DEVICES"},
 };
 
-static const char *flag_text(const char *flag, const json_t *flags)
+static const char *flag_text(const char *flag, const struct hl_api_key_value_list *flags)
 {
-    const char *text = hl_json_str(flags, flag, NULL);
+    const char *text = hl_api_pair_find(flags, flag, NULL);
     if (text != NULL && strcmp(flag, "executor") == 0 && strcmp(text, "process") == 0)
         return "agents";
     return text;
@@ -48,23 +50,27 @@ static const char *flag_text(const char *flag, const json_t *flags)
 
 /* A variable of the environment that differs from the one remembered is said now: it comes before a
  * flag of earlier. */
-static void forget_flag(json_t *flags, const json_t *given, const char *env)
+static void forget_flag(struct hl_api_key_value_list *flags,
+                        const struct hl_api_key_value_list *given, const char *env)
 {
-    if (strcmp(env, CONFIG_ENV) == 0 && json_object_get(given, "config") == NULL)
-        json_object_del(flags, "config");
+    if (strcmp(env, CONFIG_ENV) == 0 && hl_api_pair_find(given, "config", NULL) == NULL)
+        hl_api_pair_remove(flags, "config");
     for (size_t i = 0; i < HL_ARRAY_LEN(mapped); i++)
-        if (strcmp(mapped[i].env, env) == 0 && json_object_get(given, mapped[i].flag) == NULL)
-            json_object_del(flags, mapped[i].flag);
+        if (strcmp(mapped[i].env, env) == 0 &&
+            hl_api_pair_find(given, mapped[i].flag, NULL) == NULL)
+            hl_api_pair_remove(flags, mapped[i].flag);
 }
 
-static hl_status merge_variable(struct local_settings *s, const json_t *given, const char *env)
+static hl_status merge_variable(struct local_settings *s, const struct hl_api_key_value_list *given,
+                                const char *env)
 {
-    const char *now = getenv(env), *then = hl_json_str(s->environment, env, NULL);
+    const char *now = getenv(env), *then = hl_api_pair_find(&s->environment, env, NULL);
     if (now != NULL) {
         if (then == NULL || strcmp(now, then) != 0)
-            forget_flag(s->flags, given, env);
-        if (json_object_set_new(s->environment, env, json_string(now)) != 0)
+            forget_flag(&s->flags, given, env);
+        if (!hl_utf8_valid(now)) /* it is remembered as JSON */
             return hl_fail(HL_EINVAL, "environment variable %s: not valid UTF-8", env);
+        hl_api_pair_set(&s->arena, &s->environment, env, now);
     } else if (then != NULL && setenv(env, then, 1) != 0) {
         return hl_fail(HL_ENOMEM, "out of memory setting %s", env);
     }
@@ -73,10 +79,10 @@ static hl_status merge_variable(struct local_settings *s, const json_t *given, c
 
 /* Daemons are told which file to read, so that all of them read the same one. A local cluster is
  * its user's: /etc/helios/helios.yaml configures the daemons of the machine. */
-static hl_status choose_file(const struct local_settings *s)
+static hl_status choose_file(struct local_settings *s)
 {
     char path[PATH_MAX], real[PATH_MAX];
-    const char *file = hl_json_str(s->flags, "config", getenv(CONFIG_ENV));
+    const char *file = hl_api_pair_find(&s->flags, "config", getenv(CONFIG_ENV));
     if (file == NULL)
         file = hl_conf_user_file(path, sizeof(path)) && access(path, F_OK) == 0 ? path : "";
     if (file[0] != '\0') {
@@ -84,33 +90,32 @@ static hl_status choose_file(const struct local_settings *s)
             return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO,
                            "configuration file %s: %m; --config names another one", file);
         file = real;
-        if (json_object_get(s->flags, "config") == NULL &&
-            json_object_get(s->environment, CONFIG_ENV) != NULL)
-            json_object_set_new(s->environment, CONFIG_ENV, json_string(real));
+        if (hl_api_pair_find(&s->flags, "config", NULL) == NULL &&
+            hl_api_pair_find(&s->environment, CONFIG_ENV, NULL) != NULL)
+            hl_api_pair_set(&s->arena, &s->environment, CONFIG_ENV, real);
     }
     if (setenv(CONFIG_ENV, file, 1) != 0)
         return hl_fail(HL_ENOMEM, "out of memory setting %s", CONFIG_ENV);
     return HL_OK;
 }
 
-static hl_status merge_settings(const json_t *given, const json_t *before,
+static hl_status merge_settings(const struct hl_api_key_value_list *given,
+                                const struct hl_api_local_cluster *before,
                                 struct local_settings *out)
 {
-    const json_t *flags = json_object_get(before, "flags");
-    const json_t *environment = json_object_get(before, "environment");
-    out->flags = flags != NULL ? json_deep_copy(flags) : json_object();
-    out->environment = environment != NULL ? json_deep_copy(environment) : json_object();
-    json_t *names = hl_conf_variables(&program_schema), *name;
-    size_t i;
-    hl_status st = merge_variable(out, given, CONFIG_ENV);
-    json_array_foreach (names, i, name) {
-        if (st == HL_OK)
-            st = merge_variable(out, given, json_string_value(name));
+    if (before != NULL) {
+        hl_api_pairs_merge(&out->arena, &out->flags, &before->flags);
+        hl_api_pairs_merge(&out->arena, &out->environment, &before->environment);
     }
-    json_decref(names);
-    HL_TRY(st);
-    json_object_update(out->flags, (json_t *)given);
-    return choose_file(out);
+    struct hl_api_text_list names = hl_conf_variables(&program_schema, &out->arena);
+    HL_TRY(merge_variable(out, given, CONFIG_ENV));
+    for (size_t i = 0; i < names.count; i++)
+        HL_TRY(merge_variable(out, given, names.items[i]));
+    hl_api_pairs_merge(&out->arena, &out->flags, given);
+    HL_TRY(choose_file(out));
+    return hl_arena_failed(&out->arena)
+               ? hl_fail(HL_ENOMEM, "out of memory merging flags and environment")
+               : HL_OK;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -158,23 +163,36 @@ static hl_status check_counts(const struct local_settings *s)
 {
     int least = s->kubernetes ? 0 : 1;
     if (s->nodes < least || s->nodes > LOCAL_NODES_MAX)
-        return hl_fail(HL_EINVAL, "--nodes %d: %d to %d are possible on one machine", s->nodes,
-                       least, LOCAL_NODES_MAX);
+        return hl_fail(HL_EINVAL, "--nodes %d: one machine can have %d to %d", s->nodes, least,
+                       LOCAL_NODES_MAX);
     return check_one_node(s);
 }
 
-hl_status local_settings_load(const json_t *given, const json_t *before, struct local_settings *out)
+/* A flag that is a count; cluster.json may have been edited. */
+static hl_status count_of(const struct local_settings *s, const char *flag, const char *absent,
+                          int *out)
+{
+    uint64_t count;
+    const char *text = hl_api_pair_find(&s->flags, flag, absent);
+    if (!hl_parse_number(text, INT_MAX, &count))
+        return hl_fail(HL_EINVAL, "--%s '%s': not a number; give --%s again", flag, text, flag);
+    *out = (int)count;
+    return HL_OK;
+}
+
+hl_status local_settings_load(const struct hl_api_key_value_list *given,
+                              const struct hl_api_local_cluster *before, struct local_settings *out)
 {
     HL_TRY(merge_settings(given, before, out));
     HL_TRY(load_program_conf(out, HL_L3D, &out->l3));
     HL_TRY(load_program_conf(out, HL_CONTROLLER, &out->controller));
     HL_TRY(load_program_conf(out, HL_AGENT, &out->agent));
     out->kubernetes = strcmp(out->controller.controller.executor, "kubernetes") == 0;
-    out->nodes = atoi(hl_json_str(out->flags, "nodes", "1"));
-    out->slots = atoi(hl_json_str(out->flags, "slots", "0"));
-    out->supervise = strcmp(hl_json_str(out->flags, "no-supervise", "false"), "true") != 0;
-    out->address_given = json_object_get(out->flags, "address") != NULL;
-    out->address = hl_json_str(out->flags, "address", "127.0.0.1");
+    HL_TRY(count_of(out, "nodes", "1", &out->nodes));
+    HL_TRY(count_of(out, "slots", "0", &out->slots));
+    out->supervise = strcmp(hl_api_pair_find(&out->flags, "no-supervise", "false"), "true") != 0;
+    out->address_given = hl_api_pair_find(&out->flags, "address", NULL) != NULL;
+    out->address = hl_api_pair_find(&out->flags, "address", "127.0.0.1");
     return check_counts(out);
 }
 
@@ -183,8 +201,7 @@ void local_settings_fini(struct local_settings *s)
     program_conf_fini(&s->l3);
     program_conf_fini(&s->controller);
     program_conf_fini(&s->agent);
-    json_decref(s->flags);
-    json_decref(s->environment);
+    hl_arena_fini(&s->arena);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
@@ -201,41 +218,52 @@ static const char *origin_of(const struct hl_conf *conf, const char *option, cha
     return buf;
 }
 
-/* {"l3.size": "1073741824"} */
-static json_t *values_of(const struct hl_conf *conf)
+/* "l3.size": "1073741824" */
+static hl_status values_of(const struct hl_conf *conf, struct hl_arena *arena,
+                           struct hl_api_key_value_list *out)
 {
-    json_t *values = json_object(), *rows = hl_conf_dump(conf), *row;
-    size_t i;
-    json_array_foreach (rows, i, row) {
-        if (strcmp(hl_json_str(row, "name", ""), "ready_file") != 0)
-            json_object_set(values, hl_json_str(row, "name", ""), json_object_get(row, "value"));
-    }
-    json_decref(rows);
-    return values;
+    struct hl_api_option_info_list rows;
+    HL_TRY(hl_conf_dump(conf, arena, &rows));
+    struct hl_api_key_value_list values = {
+        .items = hl_arena_array(arena, rows.count, sizeof(*values.items))};
+    if (values.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing the options");
+    for (size_t i = 0; i < rows.count; i++)
+        if (strcmp(rows.items[i].name, "ready_file") != 0)
+            values.items[values.count++] =
+                (struct hl_api_key_value){rows.items[i].name, rows.items[i].value};
+    *out = values;
+    return HL_OK;
 }
 
-static hl_status compare_program(const struct hl_conf *conf, const json_t *running)
+static hl_status fail_other(const struct hl_conf *conf, const char *name, const char *old,
+                            const char *now)
 {
-    json_t *values = values_of(conf), *value;
-    const char *name;
-    hl_status st = HL_OK;
-    json_object_foreach (values, name, value) {
-        const char *old = hl_json_str(running, name, NULL), *now = json_string_value(value);
-        char flag[64] = "";
-        if (st != HL_OK || old == NULL || strcmp(old, now) == 0)
-            continue;
-        HL_AUTO(hl_freep) char *has = hl_conf_text(&program_schema, name, old);
-        HL_AUTO(hl_freep) char *asked = hl_conf_text(&program_schema, name, now);
-        st = hl_fail(HL_EINVAL, "%s is '%s' in the running cluster and '%s' is asked for (%s); %s",
-                     name, has != NULL ? has : old, asked != NULL ? asked : now,
-                     origin_of(conf, name, flag, sizeof(flag)),
-                     strcmp(name, "l3.size") == 0
-                         ? "a pool keeps its size: `helios down` removes it with its models, then "
-                           "`helios up` makes another"
-                         : "`helios down --keep` and `helios up` again apply it");
+    char flag[64] = "";
+    HL_AUTO(hl_freep) char *has = hl_conf_text(&program_schema, name, old);
+    HL_AUTO(hl_freep) char *asked = hl_conf_text(&program_schema, name, now);
+    return hl_fail(HL_EINVAL, "%s is '%s' in the running cluster and '%s' is asked for (%s); %s",
+                   name, has != NULL ? has : old, asked != NULL ? asked : now,
+                   origin_of(conf, name, flag, sizeof(flag)),
+                   strcmp(name, "l3.size") == 0
+                       ? "a pool keeps its size: `helios down` removes it with its models, then "
+                         "`helios up` makes another"
+                       : "`helios down --keep` and `helios up` again apply it");
+}
+
+static hl_status compare_program(const struct hl_conf *conf,
+                                 const struct hl_api_key_value_list *running)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_key_value_list values;
+    HL_TRY(values_of(conf, &arena, &values));
+    for (size_t i = 0; i < values.count; i++) {
+        const char *name = values.items[i].key, *now = values.items[i].value;
+        const char *old = hl_api_pair_find(running, name, now);
+        if (strcmp(old, now) != 0)
+            return fail_other(conf, name, old, now);
     }
-    json_decref(values);
-    return st;
+    return HL_OK;
 }
 
 static hl_status compare_number(const char *flag, int running, int asked)
@@ -248,34 +276,35 @@ static hl_status compare_number(const char *flag, int running, int asked)
                    flag, asked, running, flag, asked);
 }
 
-hl_status local_settings_compare(const struct local_settings *s, const json_t *before)
+hl_status local_settings_compare(const struct local_settings *s,
+                                 const struct hl_api_local_cluster *before)
 {
-    const json_t *settings = json_object_get(before, "settings");
-    if (settings == NULL) /* an `up` that was killed had only begun */
+    if (before->settings.l3.count == 0) /* an `up` that was killed had only begun */
         return HL_OK;
-    HL_TRY(compare_number("nodes", (int)hl_json_int(before, "nodes", 0), s->nodes));
-    HL_TRY(compare_number("slots", (int)hl_json_int(before, "slots", 0), s->slots));
-    const char *address = hl_json_str(before, "serving", s->address);
+    HL_TRY(compare_number("nodes", before->nodes, s->nodes));
+    HL_TRY(compare_number("slots", before->slots, s->slots));
+    const char *address = before->serving != NULL ? before->serving : s->address;
     if (s->address_given && strcmp(address, s->address) != 0)
         return hl_fail(HL_EINVAL,
                        "--address %s: the running cluster serves on %s; `helios down --keep` and "
                        "`helios up --address %s` change it",
                        s->address, address[0] != '\0' ? address : "Unix sockets", s->address);
-    HL_TRY(compare_program(&s->l3.conf, json_object_get(settings, "l3")));
-    HL_TRY(compare_program(&s->controller.conf, json_object_get(settings, "controller")));
-    return compare_program(&s->agent.conf, json_object_get(settings, "agent"));
+    HL_TRY(compare_program(&s->l3.conf, &before->settings.l3));
+    HL_TRY(compare_program(&s->controller.conf, &before->settings.controller));
+    return compare_program(&s->agent.conf, &before->settings.agent);
 }
 
-hl_status local_settings_fit_pool(struct local_settings *s, const json_t *before, const char *pool)
+hl_status local_settings_fit_pool(struct local_settings *s,
+                                  const struct hl_api_local_cluster *before, const char *pool)
 {
-    const json_t *l3 = json_object_get(json_object_get(before, "settings"), "l3");
-    const char *old = hl_json_str(l3, "l3.size", "");
-    uint64_t has = strtoull(old, NULL, 10), want = s->l3.l3d.size;
+    const char *old = hl_api_pair_find(&before->settings.l3, "l3.size", "0");
+    uint64_t has, want = s->l3.l3d.size;
     char flag[64] = "";
-    if (has == 0 || has == want || access(pool, F_OK) != 0)
+    if (!hl_parse_number(old, UINT64_MAX, &has) || has == 0 || has == want ||
+        access(pool, F_OK) != 0)
         return HL_OK;
     if (!hl_conf_is_set(&s->l3.conf, "l3.size")) { /* nobody asks for a size: as before */
-        json_object_set_new(s->flags, "l3-size", json_string(old));
+        hl_api_pair_set(&s->arena, &s->flags, "l3-size", old);
         program_conf_fini(&s->l3);
         return load_program_conf(s, HL_L3D, &s->l3);
     }
@@ -294,26 +323,26 @@ size_t local_settings_flags(const struct local_settings *s, enum hl_program prog
 {
     size_t n = 0;
     for (size_t i = 0; i < HL_ARRAY_LEN(mapped); i++) {
-        const char *text = flag_text(mapped[i].flag, s->flags);
+        const char *text = flag_text(mapped[i].flag, &s->flags);
         if (mapped[i].program == program && text != NULL)
             out[n++] = (struct local_flag){mapped[i].pass, text};
     }
     return n;
 }
 
-void local_settings_store(const struct local_settings *s, json_t *doc)
+hl_status local_settings_store(const struct local_settings *s, struct local_cluster *c)
 {
-    json_int_t ever = hl_json_int(doc, "nodesEver", hl_json_int(doc, "nodes", 0));
-    json_object_set(doc, "flags", s->flags);
-    json_object_set(doc, "environment", s->environment);
-    json_object_set_new(doc, "nodesEver", json_integer(ever > s->nodes ? ever : s->nodes));
-    json_object_set_new(doc, "nodes", json_integer(s->nodes));
-    json_object_set_new(doc, "slots", json_integer(s->slots));
-    json_object_set_new(doc, "serving",
-                        json_string(s->address_given || s->kubernetes ? s->address : ""));
-    json_object_set_new(doc, "executor", json_string(s->controller.controller.executor));
-    json_object_set_new(doc, "settings",
-                        json_pack("{s:o s:o s:o}", "l3", values_of(&s->l3.conf), "controller",
-                                  values_of(&s->controller.conf), "agent",
-                                  values_of(&s->agent.conf)));
+    struct hl_api_local_cluster *doc = &c->doc;
+    int ever = local_nodes_ever(doc);
+    doc->flags = doc->environment = (struct hl_api_key_value_list){0};
+    hl_api_pairs_merge(&c->arena, &doc->flags, &s->flags);
+    hl_api_pairs_merge(&c->arena, &doc->environment, &s->environment);
+    doc->nodes_ever = ever > s->nodes ? ever : s->nodes;
+    doc->nodes = s->nodes;
+    doc->slots = s->slots;
+    doc->serving = hl_arena_strdup(&c->arena, s->address_given || s->kubernetes ? s->address : "");
+    doc->executor = hl_arena_strdup(&c->arena, s->controller.controller.executor);
+    HL_TRY(values_of(&s->l3.conf, &c->arena, &doc->settings.l3));
+    HL_TRY(values_of(&s->controller.conf, &c->arena, &doc->settings.controller));
+    return values_of(&s->agent.conf, &c->arena, &doc->settings.agent);
 }

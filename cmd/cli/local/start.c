@@ -9,14 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/lists.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/local/local_private.h"
-#include "core/json.h"
 #include "os/file.h"
 #include "os/process.h"
-
-#define LOOK_MS 50
 
 extern char **environ;
 
@@ -117,7 +115,8 @@ static void show_progress(struct local_progress *p, const struct wait *w)
                             hl_format_bytes(w->watch.size, size, sizeof(size)));
 }
 
-static hl_status wait_ready(struct wait *w, int pidfd, json_t **out)
+static hl_status wait_ready(struct wait *w, int pidfd, struct hl_arena *arena,
+                            struct hl_api_daemon_ready *out)
 {
     struct local_progress progress;
     uint64_t last = hl_now_ns();
@@ -125,10 +124,10 @@ static hl_status wait_ready(struct wait *w, int pidfd, json_t **out)
     local_progress_start(&progress);
     for (;;) {
         if (access(w->ready, R_OK) == 0) {
-            st = local_read_json(w->ready, out);
+            st = local_read_file(w->ready, &hl_api_daemon_ready_type, arena, out);
             break;
         }
-        if (pidfd < 0 || hl_process_wait(pidfd, LOOK_MS)) {
+        if (pidfd < 0 || hl_process_wait(pidfd, LOCAL_LOOK_MS)) {
             st = fail_ended(w);
             break;
         }
@@ -149,37 +148,34 @@ static hl_status wait_ready(struct wait *w, int pidfd, json_t **out)
     return st;
 }
 
-static void note_daemon(struct local *l, const char *name, const json_t *more)
+/* What its ready file says, into cluster.json. */
+static void note_serving(struct hl_api_local_daemon *daemon,
+                         const struct hl_api_daemon_ready *ready)
 {
-    json_t *entry = json_object_get(l->doc, name);
-    if (entry == NULL) {
-        entry = json_object();
-        json_object_set_new(l->doc, name, entry);
-    }
-    json_object_update(entry, (json_t *)more);
-}
-
-static void note_serving(struct local *l, const char *name, pid_t pid, json_t *serving)
-{
-    json_object_set_new(serving, "pid", json_integer(pid));
-    json_object_set_new(serving, "ready", json_true());
-    note_daemon(l, name, serving);
-    json_decref(serving);
+    daemon->ready = true;
+    daemon->address = ready->address;
+    daemon->metrics = ready->metrics;
+    daemon->name = ready->name;
+    daemon->data_address = ready->data_address;
+    daemon->migrate_address = ready->migrate_address;
+    daemon->store_socket = ready->store_socket;
+    daemon->socket = ready->socket;
+    daemon->pool = ready->pool;
 }
 
 /* Until the daemon of cluster.json serves. */
 static hl_status await_daemon(struct local *l, struct wait *w)
 {
-    json_t *serving = NULL;
+    struct hl_api_daemon_ready ready;
     int pidfd = -1;
     w->watch = (struct local_watch){.path = w->daemon->fills, .pid = w->process.pid};
     (void)!hl_process_open(w->process, &pidfd);
-    hl_status st = wait_ready(w, pidfd, &serving);
+    hl_status st = wait_ready(w, pidfd, &l->cluster.arena, &ready);
     if (pidfd >= 0)
         close(pidfd);
     HL_TRY(st);
-    note_serving(l, w->daemon->name, w->process.pid, serving);
-    return local_save(l->opts->state, l->doc);
+    note_serving(local_daemon_find(&l->cluster.doc, w->daemon->name), &ready);
+    return local_save(l->opts->state, &l->cluster.doc);
 }
 
 static hl_status spawn_daemon(struct local *l, struct wait *w)
@@ -208,15 +204,19 @@ static hl_status launch_daemon(struct local *l, struct wait *w)
 {
     const struct local_daemon *d = w->daemon;
     unlink(w->ready);
+    struct hl_api_local_daemon *entry = local_daemon_add(&l->cluster, d->name);
+    const char *fills = hl_arena_strdup(&l->cluster.arena, d->fills);
     if (d->fills[0] != '\0' && access(d->fills, F_OK) != 0)
-        json_array_append_new(l->made, json_string(d->fills));
+        hl_api_text_add(&l->arena, &l->made, d->fills);
+    hl_api_text_add(&l->arena, &l->started, d->name);
+    if (entry == NULL || fills == NULL || hl_arena_failed(&l->arena))
+        return hl_fail(HL_ENOMEM, "out of memory starting %s", d->name);
     HL_TRY(spawn_daemon(l, w));
-    json_t *born = json_pack("{s:i s:I s:b s:s}", "pid", (int)w->process.pid, "start",
-                             (json_int_t)w->process.start, "ready", 0, "fills", d->fills);
-    note_daemon(l, d->name, born);
-    json_decref(born);
-    json_array_append_new(l->started, json_string(d->name));
-    return local_save(l->opts->state, l->doc);
+    entry->pid = w->process.pid;
+    entry->start = w->process.start;
+    entry->ready = false;
+    entry->fills = fills;
+    return local_save(l->opts->state, &l->cluster.doc);
 }
 
 static void name_files(struct wait *w)
@@ -228,14 +228,13 @@ static void name_files(struct wait *w)
 
 static hl_status start_daemon(struct local *l, const struct local_daemon *d)
 {
-    const json_t *old = json_object_get(l->doc, d->name);
+    const struct hl_api_local_daemon *old = local_daemon_find(&l->cluster.doc, d->name);
     bool runs = local_daemon_runs(old);
-    struct wait w = {
-        .l = l,
-        .daemon = d,
-        .process = {(pid_t)hl_json_int(old, "pid", 0), (uint64_t)hl_json_int(old, "start", 0)}};
-    if (runs && hl_json_bool(old, "ready", 0))
+    struct wait w = {.l = l, .daemon = d};
+    if (runs && old->ready)
         return HL_OK;
+    if (runs)
+        w.process = (struct hl_process){old->pid, old->start};
     name_files(&w);
     if (!runs) /* else an `up` that was killed has started it */
         HL_TRY(launch_daemon(l, &w));
@@ -264,12 +263,13 @@ hl_status local_daemon_launch(struct local *l, int index)
 
 bool local_daemon_settle(struct local *l, const char *name)
 {
-    char ready[PATH_MAX];
-    json_t *serving = NULL;
-    const json_t *entry = json_object_get(l->doc, name);
-    snprintf(ready, sizeof(ready), "%s/%s.json", l->opts->state, name);
-    if (access(ready, R_OK) != 0 || local_read_json(ready, &serving) != HL_OK)
+    char path[PATH_MAX];
+    struct hl_api_daemon_ready ready;
+    struct hl_api_local_daemon *daemon = local_daemon_find(&l->cluster.doc, name);
+    snprintf(path, sizeof(path), "%s/%s.json", l->opts->state, name);
+    if (daemon == NULL || access(path, R_OK) != 0 ||
+        local_read_file(path, &hl_api_daemon_ready_type, &l->cluster.arena, &ready) != HL_OK)
         return false;
-    note_serving(l, name, (pid_t)hl_json_int(entry, "pid", 0), serving);
+    note_serving(daemon, &ready);
     return true;
 }

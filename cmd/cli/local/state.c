@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "cli/local/local_private.h"
-#include "core/json.h"
 #include "os/file.h"
 #include "os/process.h"
 
@@ -39,59 +38,92 @@ hl_status local_lock(const char *state, int wait_ms, int *fd)
             continue;
         }
         close(lock);
-        return hl_fail(HL_EBUSY, "another helios up or down is at work in %s", state);
+        return hl_fail(HL_EBUSY, "another `helios up` or `helios down` is running in %s", state);
     }
     *fd = lock;
     return HL_OK;
 }
 
-hl_status local_read_json(const char *path, json_t **out)
+/* ---- cluster.json ---------------------------------------------------------------------------- */
+
+static hl_status decode_file(const char *path, const struct hl_buf *text,
+                             const struct hl_api_type *type, struct hl_arena *arena, void *out)
+{
+    json_error_t error;
+    json_t *json = json_loadb(text->data, text->len, 0, &error);
+    if (json == NULL)
+        return hl_fail(HL_ECORRUPT, "%s:%d: %s", path, error.line, error.text);
+    hl_status st = hl_api_from_json(type, json, arena, out);
+    json_decref(json);
+    if (st == HL_EINVAL)
+        return hl_fail_prefix(HL_ECORRUPT, "%s: ", path);
+    return st;
+}
+
+hl_status local_read_file(const char *path, const struct hl_api_type *type, struct hl_arena *arena,
+                          void *out)
 {
     struct hl_buf text = HL_BUF(1 << 20);
     hl_status st = hl_file_read(path, &text);
-    if (st == HL_OK) {
-        json_error_t error;
-        json_t *doc = json_loadb(text.data, text.len, 0, &error);
-        if (doc == NULL)
-            st = hl_fail(HL_ECORRUPT, "%s:%d: %s", path, error.line, error.text);
-        else
-            *out = doc;
-    }
+    if (st == HL_OK)
+        st = decode_file(path, &text, type, arena, out);
     hl_buf_fini(&text);
     return st;
 }
 
-/* What `up` was given may hold one, and cluster.json remembers it. */
-static bool holds_password(const json_t *texts)
+void local_cluster_fini(struct local_cluster *c)
 {
-    const char *name;
-    json_t *text;
-    json_object_foreach ((json_t *)texts, name, text)
-        if (hl_conf_has_password(json_string_value(text)))
+    hl_arena_fini(&c->arena);
+    *c = (struct local_cluster){0};
+}
+
+hl_status local_read(const char *state, struct local_cluster *out)
+{
+    char path[PATH_MAX];
+    struct local_cluster c = {0};
+    snprintf(path, sizeof(path), "%s/cluster.json", state);
+    hl_status st = local_read_file(path, &hl_api_local_cluster_type, &c.arena, &c.doc);
+    if (st == HL_ECORRUPT) {
+        const char *what = hl_arena_strdup(&c.arena, hl_error_text());
+        st = hl_fail(HL_ECORRUPT,
+                     "%s; correct it, or end the processes whose pids it has and remove it",
+                     what != NULL ? what : path);
+    }
+    if (st != HL_OK) {
+        local_cluster_fini(&c);
+        return st;
+    }
+    *out = c;
+    return HL_OK;
+}
+
+/* What `up` was given may hold one, and cluster.json remembers it. */
+static bool holds_password(const struct hl_api_key_value_list *texts)
+{
+    for (size_t i = 0; i < texts->count; i++)
+        if (hl_conf_has_password(texts->items[i].value))
             return true;
     return false;
 }
 
-hl_status local_save(const char *state, const json_t *doc)
+hl_status local_save(const char *state, const struct hl_api_local_cluster *doc)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/cluster.json", state);
-    char *text = json_dumps(doc, JSON_INDENT(2) | JSON_SORT_KEYS);
+    json_t *json = hl_api_to_json(&hl_api_local_cluster_type, doc);
+    HL_AUTO(hl_freep)
+    char *text = json != NULL ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+    json_decref(json);
     if (text == NULL)
         return hl_fail(HL_ENOMEM, "out of memory writing %s", path);
-    bool secret = holds_password(json_object_get(doc, "environment")) ||
-                  holds_password(json_object_get(doc, "flags"));
-    hl_status st = secret ? hl_file_write_durable(path, text, strlen(text), 0600)
-                          : hl_file_write_atomic(path, text, strlen(text));
-    free(text);
-    return st;
+    return holds_password(&doc->environment) || holds_password(&doc->flags)
+               ? hl_file_write_durable(path, text, strlen(text), 0600)
+               : hl_file_write_atomic(path, text, strlen(text));
 }
 
-hl_status local_find(const char *state, json_t **out)
+hl_status local_find(const char *state, struct local_cluster *out)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/cluster.json", state);
-    hl_status st = local_read_json(path, out);
+    hl_status st = local_read(state, out);
     if (st == HL_ENOENT)
         return hl_fail(
             HL_ENOENT,
@@ -103,10 +135,40 @@ hl_status local_find(const char *state, json_t **out)
 
 /* ---- daemons --------------------------------------------------------------------------------- */
 
-int local_daemon_open(const json_t *entry)
+struct hl_api_local_daemon *local_daemon_find(const struct hl_api_local_cluster *doc,
+                                              const char *key)
 {
-    struct hl_process p = {(pid_t)hl_json_int(entry, "pid", 0),
-                           (uint64_t)hl_json_int(entry, "start", 0)};
+    for (size_t i = 0; i < doc->daemons.count; i++)
+        if (strcmp(doc->daemons.items[i].key, key) == 0)
+            return &doc->daemons.items[i];
+    return NULL;
+}
+
+struct hl_api_local_daemon *local_daemon_add(struct local_cluster *c, const char *key)
+{
+    struct hl_api_local_daemon_list *list = &c->doc.daemons;
+    struct hl_api_local_daemon *daemon = local_daemon_find(&c->doc, key), *items;
+    if (daemon != NULL)
+        return daemon;
+    const char *name = hl_arena_strdup(&c->arena, key);
+    items = hl_arena_array(&c->arena, list->count + 1, sizeof(*items));
+    if (name == NULL || items == NULL)
+        return NULL;
+    if (list->count > 0)
+        memcpy(items, list->items, list->count * sizeof(*items));
+    items[list->count] = (struct hl_api_local_daemon){.key = name};
+    list->items = items;
+    return &list->items[list->count++];
+}
+
+const char *local_daemon_address(const struct hl_api_local_daemon *daemon)
+{
+    return daemon != NULL && daemon->address != NULL ? daemon->address : "";
+}
+
+/* -1 when it has ended. */
+static int open_process(struct hl_process p)
+{
     int pidfd = -1;
     if (p.pid <= 0 || hl_process_open(p, &pidfd) != HL_OK)
         return -1;
@@ -114,31 +176,41 @@ int local_daemon_open(const json_t *entry)
 }
 
 /* Not by opening it, which may fail for other reasons: a pool is removed by this answer. */
-bool local_daemon_runs(const json_t *entry)
+static bool process_runs(struct hl_process p)
 {
-    struct hl_process p = {(pid_t)hl_json_int(entry, "pid", 0),
-                           (uint64_t)hl_json_int(entry, "start", 0)};
     return p.pid > 0 && !hl_process_ended(p);
 }
 
-bool local_runs(const json_t *doc)
+int local_daemon_open(const struct hl_api_local_daemon *daemon)
 {
-    const char *key;
-    json_t *entry;
-    json_object_foreach ((json_t *)doc, key, entry)
-        if (json_is_object(entry) && local_daemon_runs(entry))
-            return true;
-    return false;
+    return daemon != NULL ? open_process((struct hl_process){daemon->pid, daemon->start}) : -1;
 }
 
-void local_end_daemon(const json_t *doc, const char *name, json_t *stopped)
+bool local_daemon_runs(const struct hl_api_local_daemon *daemon)
 {
-    const json_t *entry = json_object_get(doc, name);
-    int pidfd = local_daemon_open(entry);
+    return daemon != NULL && process_runs((struct hl_process){daemon->pid, daemon->start});
+}
+
+bool local_supervisor_runs(const struct hl_api_local_cluster *doc)
+{
+    return process_runs((struct hl_process){doc->supervisor.pid, doc->supervisor.start});
+}
+
+bool local_runs(const struct hl_api_local_cluster *doc)
+{
+    for (size_t i = 0; i < doc->daemons.count; i++)
+        if (local_daemon_runs(&doc->daemons.items[i]))
+            return true;
+    return local_supervisor_runs(doc);
+}
+
+static bool end_process(const char *name, struct hl_process p)
+{
+    int pidfd = open_process(p);
     if (pidfd < 0) {
-        if (local_daemon_runs(entry))
+        if (process_runs(p))
             fprintf(stderr, "helios: %s was not stopped: %s\n", name, hl_error_text());
-        return;
+        return false;
     }
     if (hl_process_signal(pidfd, SIGTERM) == HL_OK && !hl_process_wait(pidfd, LOCAL_END_MS)) {
         fprintf(stderr, "helios: %s did not end within %d s of SIGTERM; it is killed\n", name,
@@ -146,10 +218,22 @@ void local_end_daemon(const json_t *doc, const char *name, json_t *stopped)
         (void)!hl_process_signal(pidfd, SIGKILL);
         hl_process_wait(pidfd, LOCAL_KILL_MS);
     }
-    if (hl_process_wait(pidfd, 0))
-        json_array_append_new(stopped, json_string(name));
+    bool ended = hl_process_wait(pidfd, 0);
     close(pidfd);
-    waitpid((pid_t)hl_json_int(entry, "pid", 0), NULL, WNOHANG); /* where it is our child */
+    waitpid(p.pid, NULL, WNOHANG); /* where it is our child */
+    return ended;
+}
+
+bool local_end_daemon(const struct hl_api_local_cluster *doc, const char *name)
+{
+    const struct hl_api_local_daemon *daemon = local_daemon_find(doc, name);
+    return daemon != NULL && end_process(name, (struct hl_process){daemon->pid, daemon->start});
+}
+
+bool local_end_supervisor(const struct hl_api_local_cluster *doc)
+{
+    return end_process("supervisor",
+                       (struct hl_process){doc->supervisor.pid, doc->supervisor.start});
 }
 
 /* ---- logs ------------------------------------------------------------------------------------ */
@@ -188,6 +272,11 @@ void local_name_l2(const char *pool, const char *node, char *out, size_t cap)
     snprintf(out, cap, "%.*s-%s.l2", (int)len, pool, node);
 }
 
+int local_nodes_ever(const struct hl_api_local_cluster *doc)
+{
+    return doc->nodes_ever > doc->nodes ? doc->nodes_ever : doc->nodes;
+}
+
 static hl_status remove_file(const char *path, hl_status st)
 {
     if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR)
@@ -195,28 +284,27 @@ static hl_status remove_file(const char *path, hl_status st)
     return hl_fail(hl_status_of_errno(errno), "remove %s: %m", path);
 }
 
-hl_status local_remove(const char *state, const json_t *doc, bool pools)
+hl_status local_remove(const char *state, const struct hl_api_local_cluster *doc, bool pools)
 {
     static const char *const dirs[] = {"log", "controller", "agents", LOCAL_RUN};
     static const char *const files[] = {"l3d.json", "controllerd.json", "l3.sock", "cluster.json",
                                         "lock"};
     char path[PATH_MAX], name[64];
-    const char *pool = hl_json_str(doc, "pool", "");
-    hl_status st = pools && pool[0] != '\0' ? remove_file(pool, HL_OK) : HL_OK;
+    hl_status st = pools && doc->pool[0] != '\0' ? remove_file(doc->pool, HL_OK) : HL_OK;
     for (size_t i = 0; i < HL_ARRAY_LEN(dirs); i++) {
         snprintf(path, sizeof(path), "%s/%s", state, dirs[i]);
         hl_status one = hl_dir_remove(path);
         st = one != HL_OK ? one : st;
     }
-    json_int_t nodes = hl_json_int(doc, "nodes", 0), ever = hl_json_int(doc, "nodesEver", 0);
-    for (int i = 0; i < (int)(ever > nodes ? ever : nodes); i++) {
+    for (int i = 0; i < local_nodes_ever(doc); i++) {
         snprintf(name, sizeof(name), "node-%d", i);
         snprintf(path, sizeof(path), "%s/%s.json", state, name);
         st = remove_file(path, st);
         if (!pools)
             continue;
-        local_name_l2(pool, name, path, sizeof(path));
-        st = remove_file(hl_json_str(json_object_get(doc, name), "fills", path), st);
+        const struct hl_api_local_daemon *agent = local_daemon_find(doc, name);
+        local_name_l2(doc->pool, name, path, sizeof(path));
+        st = remove_file(agent != NULL && agent->fills[0] != '\0' ? agent->fills : path, st);
     }
     if (st != HL_OK)
         return st; /* cluster.json stays, so that it can be tried again */

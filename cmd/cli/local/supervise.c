@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/local/local_private.h"
-#include "core/json.h"
 #include "os/process.h"
 
 #define FIRST_MS  200
@@ -35,9 +34,9 @@ struct ward {
 };
 
 struct supervisor {
-    struct local local; /* doc: as read last */
+    struct local local; /* cluster: as read last */
     struct local_opts opts;
-    json_t *given;
+    struct hl_api_key_value_list given; /* nothing */
     struct ward *wards;
     int count;
 };
@@ -50,20 +49,14 @@ static void note_stop(int number)
     stopped = 1;
 }
 
-static bool is_ours(const json_t *doc)
-{
-    const json_t *entry = json_object_get(doc, "supervisor");
-    return hl_json_int(entry, "pid", 0) == getpid();
-}
-
 /* HL_ENOENT: the cluster is gone, or another supervisor has it. */
 static hl_status read_doc(struct supervisor *s)
 {
-    json_t *doc = NULL;
-    HL_TRY(local_find(s->opts.state, &doc));
-    json_decref(s->local.doc);
-    s->local.doc = doc;
-    if (!is_ours(doc))
+    struct local_cluster c;
+    HL_TRY(local_find(s->opts.state, &c));
+    local_cluster_fini(&s->local.cluster);
+    s->local.cluster = c;
+    if (c.doc.supervisor.pid != getpid())
         return hl_fail(HL_ENOENT, "%s is another supervisor's", s->opts.state);
     return HL_OK;
 }
@@ -72,11 +65,13 @@ static hl_status read_doc(struct supervisor *s)
 
 static void watch_daemon(struct supervisor *s, struct ward *w)
 {
-    const json_t *entry = json_object_get(s->local.doc, w->name);
-    w->process = (struct hl_process){(pid_t)hl_json_int(entry, "pid", 0),
-                                     (uint64_t)hl_json_int(entry, "start", 0)};
-    w->ready = hl_json_bool(entry, "ready", 0);
-    w->pidfd = local_daemon_open(entry);
+    static const struct hl_api_local_daemon none;
+    const struct hl_api_local_daemon *daemon = local_daemon_find(&s->local.cluster.doc, w->name);
+    if (daemon == NULL)
+        daemon = &none;
+    w->process = (struct hl_process){daemon->pid, daemon->start};
+    w->ready = daemon->ready;
+    w->pidfd = local_daemon_open(daemon);
     w->born_ns = hl_now_ns();
     w->noted = false;
 }
@@ -127,11 +122,11 @@ static void look_for_ends(struct supervisor *s)
 
 static void write_end(struct supervisor *s, struct ward *w)
 {
-    json_t *entry = json_object_get(s->local.doc, w->name);
-    if (entry == NULL || w->noted)
+    struct hl_api_local_daemon *daemon = local_daemon_find(&s->local.cluster.doc, w->name);
+    const char *how = hl_arena_strdup(&s->local.cluster.arena, w->how);
+    if (daemon == NULL || how == NULL || w->noted)
         return;
-    json_object_set_new(entry, "end",
-                        json_pack("{s:s s:I}", "how", w->how, "at", (json_int_t)w->ended_ms));
+    daemon->end = (struct hl_api_daemon_end){how, w->ended_ms};
     w->noted = true;
 }
 
@@ -140,21 +135,25 @@ static hl_status load_settings(struct supervisor *s)
 {
     local_settings_fini(&s->local.settings);
     memset(&s->local.settings, 0, sizeof(s->local.settings));
-    HL_TRY(local_settings_load(s->given, s->local.doc, &s->local.settings));
-    return local_settings_compare(&s->local.settings, s->local.doc);
+    HL_TRY(local_settings_load(&s->given, &s->local.cluster.doc, &s->local.settings));
+    return local_settings_compare(&s->local.settings, &s->local.cluster.doc);
 }
 
 static hl_status restart_daemon(struct supervisor *s, struct ward *w)
 {
     HL_TRY(load_settings(s));
-    json_t *entry = json_object_get(s->local.doc, w->name);
-    json_int_t restarts = hl_json_int(entry, "restarts", 0) + 1;
-    json_object_set_new(entry, "restarts", json_integer(restarts));
-    HL_TRY(local_daemon_launch(&s->local, w->index)); /* writes cluster.json */
+    struct hl_api_local_daemon *daemon = local_daemon_add(&s->local.cluster, w->name);
+    if (daemon == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory starting %s", w->name);
+    int restarts = ++daemon->restarts;
+    hl_status st = local_daemon_launch(&s->local, w->index); /* writes cluster.json */
+    hl_arena_fini(&s->local.arena);
+    s->local.started = s->local.made = (struct hl_api_text_list){0};
+    HL_TRY(st);
     w->due_ns = 0;
     watch_daemon(s, w);
     hl_info("daemon started again daemon=%s pid=%d restarts=%d", w->name, (int)w->process.pid,
-            (int)restarts);
+            restarts);
     return HL_OK;
 }
 
@@ -183,7 +182,7 @@ static hl_status write_locked(struct supervisor *s)
         }
     }
     if (changed)
-        HL_TRY(local_save(s->opts.state, s->local.doc));
+        HL_TRY(local_save(s->opts.state, &s->local.cluster.doc));
     for (int i = 0; i < s->count; i++) {
         struct ward *w = &s->wards[i];
         if (w->due_ns != 0 && w->due_ns <= hl_now_ns())
@@ -237,18 +236,17 @@ static void wait_next(const struct supervisor *s, const sigset_t *mask)
 
 static hl_status supervisor_init(struct supervisor *s, const char *state)
 {
-    s->given = json_object();
-    s->opts = (struct local_opts){.state = state, .given = s->given};
+    s->opts = (struct local_opts){.state = state, .given = &s->given};
     s->local.opts = &s->opts;
     s->local.warm = true;
-    s->local.started = json_array();
-    s->local.made = json_array();
     HL_TRY(local_find_programs(&s->local));
     HL_TRY(read_doc(s));
-    snprintf(s->local.pool, sizeof(s->local.pool), "%s", hl_json_str(s->local.doc, "pool", ""));
-    s->count = (int)hl_json_int(s->local.doc, "nodes", 0) + 2;
-    if (s->count < 2 || s->count > LOCAL_NODES_MAX + 2)
-        return hl_fail(HL_ECORRUPT, "%s/cluster.json: %d nodes", state, s->count - 2);
+    const struct hl_api_local_cluster *doc = &s->local.cluster.doc;
+    snprintf(s->local.pool, sizeof(s->local.pool), "%s", doc->pool);
+    if (doc->nodes < 0 || doc->nodes > LOCAL_NODES_MAX)
+        return hl_fail(HL_ECORRUPT, "%s/cluster.json: field nodes: %d is outside 0..%d", state,
+                       doc->nodes, LOCAL_NODES_MAX);
+    s->count = doc->nodes + 2;
     s->wards = calloc((size_t)s->count, sizeof(*s->wards));
     if (s->wards == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the supervisor");
@@ -267,10 +265,8 @@ static void supervisor_fini(struct supervisor *s)
             close(s->wards[i].pidfd);
     free(s->wards);
     local_settings_fini(&s->local.settings);
-    json_decref(s->local.started);
-    json_decref(s->local.made);
-    json_decref(s->local.doc);
-    json_decref(s->given);
+    local_cluster_fini(&s->local.cluster);
+    hl_arena_fini(&s->local.arena);
 }
 
 hl_status local_supervise(const char *state)
@@ -301,16 +297,15 @@ hl_status local_supervise(const char *state)
     return st == HL_ENOENT ? HL_OK : st;
 }
 
-json_t *local_ends(const json_t *doc)
+struct hl_api_local_ends local_ends(const struct hl_api_local_cluster *doc, struct hl_arena *arena)
 {
-    json_t *ends = json_array(), *entry;
-    const char *name;
-    json_object_foreach ((json_t *)doc, name, entry) {
-        const json_t *end = json_is_object(entry) ? json_object_get(entry, "end") : NULL;
-        if (end != NULL)
-            json_array_append_new(ends, json_pack("{s:s s:b s:I s:O}", "name", name, "runs",
-                                                  (int)local_daemon_runs(entry), "restarts",
-                                                  hl_json_int(entry, "restarts", 0), "end", end));
+    struct hl_api_local_ends all = {0};
+    all.ends.items = hl_arena_array(arena, doc->daemons.count, sizeof(*all.ends.items));
+    for (size_t i = 0; all.ends.items != NULL && i < doc->daemons.count; i++) {
+        const struct hl_api_local_daemon *d = &doc->daemons.items[i];
+        if (d->end.at != 0)
+            all.ends.items[all.ends.count++] =
+                (struct hl_api_local_end){d->key, local_daemon_runs(d), d->restarts, d->end};
     }
-    return ends;
+    return all;
 }

@@ -11,18 +11,12 @@
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "cli/local/local_private.h"
-#include "core/json.h"
 #include "os/file.h"
 #include "os/process.h"
 #include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 
 #define SOCKET_PATH_MAX 107
-
-static void set_text(json_t *doc, const char *key, const char *text)
-{
-    json_object_set_new(doc, key, json_string(text));
-}
 
 void local_daemon_name(int index, char *out, size_t cap)
 {
@@ -35,19 +29,20 @@ void local_daemon_name(int index, char *out, size_t cap)
 /* Where there are ports, whoever comes to them has to know a secret. */
 static hl_status prepare_secret(struct local *l)
 {
-    char path[PATH_MAX];
+    struct local_cluster *c = &l->cluster;
     const char *given = l->settings.controller.auth.secret_file;
-    json_object_del(l->doc, "secretFile");
-    if (given[0] != '\0') {
-        set_text(l->doc, "secretFile",
-                 given); /* for clients that come without the options of now */
+    c->doc.secret_file = NULL;
+    if (given[0] != '\0') { /* remembered for clients that come without the options of now */
+        c->doc.secret_file = hl_arena_strdup(&c->arena, given);
         return hl_auth_use_file(given);
     }
     if (!local_wants_secret(l))
         return HL_OK;
-    snprintf(path, sizeof(path), "%s/" LOCAL_RUN "/secret", l->opts->state);
+    const char *path = hl_arena_printf(&c->arena, "%s/" LOCAL_RUN "/secret", l->opts->state);
+    if (path == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory naming the secret");
     HL_TRY(hl_auth_make_file(path));
-    set_text(l->doc, "secretFile", path);
+    c->doc.secret_file = path;
     return hl_auth_use_file(path);
 }
 
@@ -55,12 +50,12 @@ static hl_status start_all(struct local *l)
 {
     HL_TRY(prepare_secret(l));
     HL_TRY(local_daemon_start(l, 0));
-    const json_t *l3 = json_object_get(l->doc, "l3d");
-    set_text(l->doc, "l3", hl_json_str(l3, "address", ""));
-    set_text(l->doc, "socket", hl_json_str(l3, "socket", ""));
+    struct hl_api_local_cluster *doc = &l->cluster.doc;
+    const struct hl_api_local_daemon *l3 = local_daemon_find(doc, "l3d");
+    doc->l3 = local_daemon_address(l3);
+    doc->socket = l3->socket != NULL ? l3->socket : "";
     HL_TRY(local_daemon_start(l, 1));
-    set_text(l->doc, "controller",
-             hl_json_str(json_object_get(l->doc, "controllerd"), "address", ""));
+    doc->controller = local_daemon_address(local_daemon_find(doc, "controllerd"));
     for (int i = 0; i < l->settings.nodes; i++)
         HL_TRY(local_daemon_start(l, 2 + i));
     return HL_OK;
@@ -101,7 +96,8 @@ static hl_status fail_dead(const struct local *l, const char *name)
     char log[PATH_MAX], line[512], how[LOCAL_HOW_MAX];
     snprintf(log, sizeof(log), "%s/log/%s.log", l->opts->state, name);
     local_last_line(log, line, sizeof(line));
-    local_reap((pid_t)hl_json_int(json_object_get(l->doc, name), "pid", 0), how, sizeof(how));
+    const struct hl_api_local_daemon *daemon = local_daemon_find(&l->cluster.doc, name);
+    local_reap(daemon != NULL ? daemon->pid : 0, how, sizeof(how));
     return hl_fail(HL_EIO, "%s ended just after its start: %s; the last line of its log: %s", name,
                    how, line);
 }
@@ -111,7 +107,7 @@ static hl_status check_alive(const struct local *l)
     char name[32];
     for (int i = 0; i < l->settings.nodes + 2; i++) {
         local_daemon_name(i, name, sizeof(name));
-        if (!local_daemon_runs(json_object_get(l->doc, name)))
+        if (!local_daemon_runs(local_daemon_find(&l->cluster.doc, name)))
             return fail_dead(l, name);
     }
     return HL_OK;
@@ -132,7 +128,7 @@ static hl_status fail_late(const struct local *l, const struct sight *s)
 static hl_status wait_cluster(struct local *l)
 {
     struct hl_rpc_peer *peer;
-    HL_TRY(hl_rpc_open(l->opts->rpc, hl_json_str(l->doc, "controller", ""), "Controller", &peer));
+    HL_TRY(hl_rpc_open(l->opts->rpc, l->cluster.doc.controller, "Controller", &peer));
     uint64_t last = hl_now_ns();
     struct sight s = {0};
     struct local_progress progress;
@@ -155,7 +151,7 @@ static hl_status wait_cluster(struct local *l)
             break;
         local_progress_show(&progress, "%d of %d nodes are ready, L3 is %s", s.ready,
                             l->settings.nodes, s.l3 ? "ready" : "not ready");
-        poll(NULL, 0, 50);
+        poll(NULL, 0, LOCAL_LOOK_MS);
     }
     local_progress_end(&progress);
     hl_rpc_peer_close(peer);
@@ -192,7 +188,7 @@ hl_status local_find_programs(struct local *l)
 }
 
 /* What is asked for, and whether it fits what there is. Nothing is changed. */
-static hl_status prepare_start(struct local *l, const json_t *before)
+static hl_status prepare_start(struct local *l, const struct hl_api_local_cluster *before)
 {
     HL_TRY(local_settings_load(l->opts->given, before, &l->settings));
     if (l->settings.l3.l3d.pool_path[0] != '\0')
@@ -210,8 +206,8 @@ static bool all_serve(const struct local *l)
     char name[32];
     for (int i = 0; i < l->settings.nodes + 2; i++) {
         local_daemon_name(i, name, sizeof(name));
-        const json_t *entry = json_object_get(l->doc, name);
-        if (!local_daemon_runs(entry) || !hl_json_bool(entry, "ready", 0))
+        const struct hl_api_local_daemon *daemon = local_daemon_find(&l->cluster.doc, name);
+        if (!local_daemon_runs(daemon) || !daemon->ready)
             return false;
     }
     return true;
@@ -222,29 +218,25 @@ static bool all_serve(const struct local *l)
 static void take_over(struct local *l)
 {
     struct hl_process self;
-    const json_t *now = json_object_get(l->doc, "supervisor");
+    struct hl_api_local_cluster *doc = &l->cluster.doc;
     bool wanted = l->settings.supervise && l->opts->supervises != NULL;
-    if (wanted && local_daemon_runs(now) && all_serve(l))
+    if (wanted && local_supervisor_runs(doc) && all_serve(l))
         return;
-    json_t *ended = json_array();
-    local_end_daemon(l->doc, "supervisor", ended);
-    json_decref(ended);
-    json_object_del(l->doc, "supervisor");
+    local_end_supervisor(doc);
+    doc->supervisor = (struct hl_api_local_supervisor){0};
     if (!wanted || hl_process_identify(getpid(), &self) != HL_OK)
         return;
-    json_object_set_new(
-        l->doc, "supervisor",
-        json_pack("{s:i s:I}", "pid", (int)self.pid, "start", (json_int_t)self.start));
+    doc->supervisor = (struct hl_api_local_supervisor){self.pid, self.start};
     *l->opts->supervises = true;
 }
 
 /* Of a cluster that goes on as it was before. */
-static void keep_supervisor(struct local *l, json_t *before)
+static void keep_supervisor(struct local *l, struct hl_api_local_cluster *before)
 {
-    const json_t *now = json_object_get(l->doc, "supervisor");
-    json_object_del(before, "supervisor");
-    if (now != NULL && local_runs(before))
-        json_object_set(before, "supervisor", (json_t *)now);
+    const struct hl_api_local_supervisor *now = &l->cluster.doc.supervisor;
+    before->supervisor = (struct hl_api_local_supervisor){0};
+    if (now->pid > 0 && local_runs(before))
+        before->supervisor = *now;
     else if (l->opts->supervises != NULL)
         *l->opts->supervises = false;
 }
@@ -255,47 +247,58 @@ static void forget_ends(struct local *l)
     char name[32];
     for (int i = 0; i < l->settings.nodes + 2; i++) {
         local_daemon_name(i, name, sizeof(name));
-        json_object_del(json_object_get(l->doc, name), "restarts");
-        json_object_del(json_object_get(l->doc, name), "end");
+        struct hl_api_local_daemon *daemon = local_daemon_find(&l->cluster.doc, name);
+        if (daemon == NULL)
+            continue;
+        daemon->restarts = 0;
+        daemon->end = (struct hl_api_daemon_end){0};
     }
 }
 
 /* Stop what was started, last first, and remove what was made. */
-static void undo_start(struct local *l, json_t *before)
+static void undo_start(struct local *l, struct hl_api_local_cluster *before)
 {
     char text[HL_ERROR_TEXT_MAX];
-    json_t *ended = json_array(), *path;
-    size_t i, n = json_array_size(l->started);
+    bool ended = false;
     snprintf(text, sizeof(text), "%s", hl_error_text());
-    for (i = n; i > 0; i--)
-        local_end_daemon(l->doc, json_string_value(json_array_get(l->started, i - 1)), ended);
-    json_array_foreach (l->made, i, path)
-        unlink(json_string_value(path));
+    for (size_t i = l->started.count; i > 0; i--)
+        ended |= local_end_daemon(&l->cluster.doc, l->started.items[i - 1]);
+    for (size_t i = 0; i < l->made.count; i++)
+        unlink(l->made.items[i]);
     if (before != NULL)
         keep_supervisor(l, before);
     else if (l->opts->supervises != NULL)
         *l->opts->supervises = false;
     hl_status st = before != NULL ? local_save(l->opts->state, before)
-                                  : local_remove(l->opts->state, l->doc, false);
+                                  : local_remove(l->opts->state, &l->cluster.doc, false);
     if (st != HL_OK)
         fprintf(stderr, "helios: %s\n", hl_error_text());
-    if (json_array_size(ended) > 0)
+    if (ended)
         (void)!hl_fail(HL_EIO, "%s; %s", text,
                        before != NULL ? "what this `up` had started is stopped again"
                                       : "what it had started is stopped and removed again");
     else
         (void)!hl_fail(HL_EIO, "%s", text);
-    json_decref(ended);
 }
 
-static hl_status bring_up(struct local *l, json_t *before)
+/* cluster.json as it is going to be. */
+static hl_status prepare_cluster(struct local *l, const struct hl_api_local_cluster *before)
+{
+    struct local_cluster *c = &l->cluster;
+    if (before != NULL)
+        HL_TRY(hl_api_copy(&hl_api_local_cluster_type, before, &c->arena, &c->doc));
+    c->doc.state = hl_arena_strdup(&c->arena, l->opts->state);
+    c->doc.pool = hl_arena_strdup(&c->arena, l->pool);
+    c->doc.kept = (struct hl_api_local_content){-1, -1, -1};
+    HL_TRY(local_settings_store(&l->settings, c));
+    return hl_arena_failed(&c->arena) ? hl_fail(HL_ENOMEM, "out of memory for cluster.json")
+                                      : HL_OK;
+}
+
+static hl_status bring_up(struct local *l, struct hl_api_local_cluster *before)
 {
     HL_TRY(prepare_start(l, before));
-    l->doc = before != NULL ? json_deep_copy(before) : json_object();
-    set_text(l->doc, "state", l->opts->state);
-    set_text(l->doc, "pool", l->pool);
-    json_object_del(l->doc, "kept");
-    local_settings_store(&l->settings, l->doc);
+    HL_TRY(prepare_cluster(l, before));
     if (!l->warm)
         forget_ends(l);
     take_over(l);
@@ -303,7 +306,7 @@ static hl_status bring_up(struct local *l, json_t *before)
     if (st == HL_OK)
         st = wait_cluster(l);
     if (st == HL_OK)
-        st = local_save(l->opts->state, l->doc);
+        st = local_save(l->opts->state, &l->cluster.doc);
     if (st != HL_OK)
         undo_start(l, before);
     return st;
@@ -322,32 +325,30 @@ static void remove_empty(const char *state)
     rmdir(state);
 }
 
-static hl_status locked_up(struct local *l, json_t **out)
+static hl_status locked_up(struct local *l, struct local_cluster *out,
+                           struct hl_api_local_start *start)
 {
     HL_AUTO(local_unlock) int lock = -1;
-    json_t *before = NULL;
+    HL_AUTO(local_cluster_fini) struct local_cluster before = {0};
     HL_TRY(local_lock(l->opts->state, LOCAL_LOCK_MS, &lock));
     hl_status st = local_find(l->opts->state, &before);
     l->fresh = st == HL_ENOENT;
     if (st != HL_OK && st != HL_ENOENT)
         return st;
-    l->warm = local_runs(before);
-    l->started = json_array();
-    l->made = json_array();
+    l->warm = !l->fresh && local_runs(&before.doc);
     local_signals_begin();
-    st = bring_up(l, before);
+    st = bring_up(l, l->fresh ? NULL : &before.doc);
     local_signals_end();
     if (st != HL_OK && l->fresh)
         remove_empty(l->opts->state);
     if (st == HL_OK) {
-        json_object_set(l->doc, "started", l->started);
-        json_object_set_new(l->doc, "restarted", json_boolean(l->warm));
-        *out = json_incref(l->doc);
+        hl_arena_move(&l->cluster.arena, &l->arena);
+        *start = (struct hl_api_local_start){l->started, l->warm};
+        *out = l->cluster;
+        l->cluster = (struct local_cluster){0};
     }
-    json_decref(l->started);
-    json_decref(l->made);
-    json_decref(l->doc);
-    json_decref(before);
+    local_cluster_fini(&l->cluster);
+    hl_arena_fini(&l->arena);
     local_settings_fini(&l->settings);
     return st;
 }
@@ -364,12 +365,13 @@ static hl_status make_private(const char *state)
     return HL_OK;
 }
 
-hl_status local_up(const struct local_opts *opts, json_t **out)
+hl_status local_up(const struct local_opts *opts, struct local_cluster *out,
+                   struct hl_api_local_start *start)
 {
     struct local *l = calloc(1, sizeof(*l));
     char path[PATH_MAX];
     if (l == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory");
+        return hl_fail(HL_ENOMEM, "out of memory starting the cluster");
     l->opts = opts;
     hl_status st = local_find_programs(l);
     snprintf(path, sizeof(path), "%s/log", opts->state);
@@ -378,7 +380,7 @@ hl_status local_up(const struct local_opts *opts, json_t **out)
     if (st == HL_OK)
         st = hl_dir_make(path, 0700);
     if (st == HL_OK)
-        st = locked_up(l, out);
+        st = locked_up(l, out, start);
     free(l);
     return st;
 }

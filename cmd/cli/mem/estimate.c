@@ -98,28 +98,26 @@ static uint64_t per_process(const struct estimate_args *a, const struct hl_estim
     return sum;
 }
 
-static json_t *estimate_json(const struct estimate_args *a, const struct hl_estimate *e)
+static hl_status print_json(const struct estimate_args *a, const struct hl_estimate *e)
 {
-    json_t *list = json_array();
+    uint64_t each = per_process(a, e);
+    struct hl_api_memory_kind list[HYBRIDPS_KINDS];
+    struct hl_api_memory_estimate doc = {
+        .parameters = e->parameters,
+        .dtype = a->dtype,
+        .world = (uint64_t)a->world,
+        .gradients = a->gradients,
+        .kinds = {list, 0},
+        .bytes = e->total,
+        .chunks = {e->layout.chunk_bytes, e->layout.chunks, hl_layout_utilisation(&e->layout)},
+        .l2 = {each * (uint64_t)a->world, each},
+        .l1 = {e->smallest, e->modules[e->widest], each},
+        .assumed = {e->layers, e->hidden}};
     for (int k = 0; k < HYBRIDPS_KINDS; k++)
         if (e->bytes[k] > 0)
-            json_array_append_new(list, json_pack("{s:s s:I s:I}", "kind", kinds[k], "perParameter",
-                                                  (json_int_t)e->per_parameter[k], "bytes",
-                                                  (json_int_t)e->bytes[k]));
-    json_t *doc = json_pack(
-        "{s:I s:s s:I s:s s:o s:I s:{s:I s:I s:f} s:{s:I s:I} s:{s:I s:s s:I}}", "parameters",
-        (json_int_t)e->parameters, "dtype", a->dtype, "world", (json_int_t)a->world, "gradients",
-        a->gradients, "kinds", list, "bytes", (json_int_t)e->total, "chunks", "bytes",
-        (json_int_t)e->layout.chunk_bytes, "count", (json_int_t)e->layout.chunks, "utilisation",
-        hl_layout_utilisation(&e->layout), "l2", "bytes",
-        (json_int_t)(per_process(a, e) * (uint64_t)a->world), "perProcess",
-        (json_int_t)per_process(a, e), "l1", "smallest", (json_int_t)e->smallest, "widest",
-        e->modules[e->widest], "everything", (json_int_t)per_process(a, e));
-    if (e->layers > 0)
-        json_object_set_new(doc, "assumed",
-                            json_pack("{s:I s:I}", "layers", (json_int_t)e->layers, "hidden",
-                                      (json_int_t)e->hidden));
-    return doc;
+            list[doc.kinds.count++] =
+                (struct hl_api_memory_kind){kinds[k], e->per_parameter[k], e->bytes[k]};
+    return cli_print_value(&hl_api_memory_estimate_type, &doc);
 }
 
 static hl_status print_text(const struct estimate_args *a, const struct hl_estimate *e)
@@ -168,7 +166,7 @@ static hl_status estimate_model(struct cli *cli, const struct estimate_args *a, 
     HL_TRY(read_model(cli, model, &e));
     hl_status st = hl_estimate_run(&e, &o);
     if (st == HL_OK)
-        st = cli->json ? cli_print_json(estimate_json(a, &e)) : print_text(a, &e);
+        st = cli->json ? print_json(a, &e) : print_text(a, &e);
     hl_estimate_fini(&e);
     return st;
 }

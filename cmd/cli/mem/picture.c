@@ -212,7 +212,7 @@ static void draw_stages(struct canvas *c)
     }
 }
 
-static void draw_bar(struct canvas *c, const char *css, size_t i, uint64_t bytes, int up)
+static void draw_bar(struct canvas *c, const char *css, size_t i, uint64_t bytes, bool up)
 {
     double length = REACH * (double)bytes / (double)c->most_moved, x = x_of(c, i);
     double width = x_of(c, i + 1) - x;

@@ -19,27 +19,29 @@ struct replay_args {
 #define AT(field) HL_OPTION_FIELD(struct replay_args, field)
 
 static const struct hl_option rows[] = {
-    {"policy", "--policy", "opt", "Who leaves the device when room is needed.", HL_OPT_ENUM, 0, 0,
-     "opt|lru|fifo|heat|random", AT(policy)},
-    {"mode", "--mode", "copy", "Whether a chunk on the device leaves its copy on the host.",
-     HL_OPT_ENUM, 0, 0, "move|copy", AT(mode)},
-    {"scale", "--scale", "1", "Divide sizes by this while it runs, not in the result.", HL_OPT_INT,
-     1, INT32_MAX, NULL, AT(scale)},
+    {"policy", "--policy", "opt", "Which chunk is evicted when the device is full.", HL_OPT_ENUM, 0,
+     0, "opt|lru|fifo|heat|random", AT(policy)},
+    {"mode", "--mode", "copy",
+     "Whether a chunk that moves to the device keeps its copy on the host.", HL_OPT_ENUM, 0, 0,
+     "move|copy", AT(mode)},
+    {"scale", "--scale", "1", "Divide sizes by this during the replay; results are scaled back.",
+     HL_OPT_INT, 1, INT32_MAX, NULL, AT(scale)},
     {"ahead", "--ahead", "0",
-     "Of policy opt: plan endlessly, from so many iterations, as training does (3 or more, 6); 0 = "
-     "as "
-     "moves least up to the last one.",
+     "Policy opt: plan for an endless run from this many iterations (3 or more), as training does; "
+     "0: with the fewest moves up to the last recorded iteration.",
      HL_OPT_INT, 0, 1000, NULL, AT(ahead)},
     {"heat_alpha", "--heat-alpha", "70",
-     "Of policy heat: what a use per moment of the window weighs.", HL_OPT_PERCENT, 0, 100, NULL,
+     "Policy heat: weight of the uses per moment in the window.", HL_OPT_PERCENT, 0, 100, NULL,
      AT(alpha)},
-    {"heat_beta", "--heat-beta", "30", "Of policy heat: what the last use weighs.", HL_OPT_PERCENT,
-     0, 100, NULL, AT(beta)},
-    {"heat_window", "--heat-window", "300", "Of policy heat: moments whose uses count.", HL_OPT_INT,
-     1, INT32_MAX, NULL, AT(window)},
-    {"heat_tau", "--heat-tau", "60", "Of policy heat: moments until the last use weighs a third.",
-     HL_OPT_INT, 1, INT32_MAX, NULL, AT(tau)},
-    {"seed", "--seed", "0", "Of policy random.", HL_OPT_INT, 0, INT32_MAX, NULL, AT(seed)},
+    {"heat_beta", "--heat-beta", "30", "Policy heat: weight of the last use.", HL_OPT_PERCENT, 0,
+     100, NULL, AT(beta)},
+    {"heat_window", "--heat-window", "300", "Policy heat: length of the window in moments.",
+     HL_OPT_INT, 1, INT32_MAX, NULL, AT(window)},
+    {"heat_tau", "--heat-tau", "60",
+     "Policy heat: moments until the weight of the last use falls to a third.", HL_OPT_INT, 1,
+     INT32_MAX, NULL, AT(tau)},
+    {"seed", "--seed", "0", "Policy random: seed of its generator.", HL_OPT_INT, 0, INT32_MAX, NULL,
+     AT(seed)},
 };
 
 static json_t *result_json(const struct replay_args *a, const struct hl_replay_result *r)

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/cli/outfile.h"
 #include "cli/mem/commands.h"
 #include "cli/mem/picture.h"
 #include "hybridps/client/replay.h"
@@ -31,12 +30,14 @@ static const struct hl_option rows[] = {
      HL_OPT_STRING, 0, 0, NULL, AT(json)},
     {"svg", "--svg", "", "Write a picture of memory by moment and kind to a file.", HL_OPT_STRING,
      0, 0, NULL, AT(svg)},
-    {"policy", "--policy", "opt", "Who leaves the device when room is needed.", HL_OPT_ENUM, 0, 0,
-     "opt|lru|fifo|heat|random", AT(policy)},
-    {"mode", "--mode", "copy", "Whether a chunk on the device leaves its copy on the host.",
-     HL_OPT_ENUM, 0, 0, "move|copy", AT(mode)},
-    {"iteration", "--iteration", "1", "Which is shown, from 0; the first begins on the host.",
-     HL_OPT_INT, 0, HL_TRACE_ITERATIONS_MAX - 1, NULL, AT(iteration)},
+    {"policy", "--policy", "opt", "Which chunk is evicted when the device is full.", HL_OPT_ENUM, 0,
+     0, "opt|lru|fifo|heat|random", AT(policy)},
+    {"mode", "--mode", "copy",
+     "Whether a chunk that moves to the device keeps its copy on the host.", HL_OPT_ENUM, 0, 0,
+     "move|copy", AT(mode)},
+    {"iteration", "--iteration", "1",
+     "Iteration to show, from 0; the first begins with all chunks on the host.", HL_OPT_INT, 0,
+     HL_TRACE_ITERATIONS_MAX - 1, NULL, AT(iteration)},
 };
 
 struct shown {
@@ -137,29 +138,36 @@ static hl_status make_csv(const struct shown *s, struct hl_buf *out)
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory allocating a table") : HL_OK;
 }
 
-static json_t *by_kind(const uint64_t *bytes)
+static struct hl_api_kind_bytes_list by_kind(const uint64_t *bytes, struct hl_arena *arena)
 {
-    json_t *o = json_object();
-    for (int k = 0; k < HYBRIDPS_KINDS; k++)
-        json_object_set_new(o, hl_tensor_kind_name(k), json_integer((json_int_t)bytes[k]));
-    return o;
+    struct hl_api_kind_bytes_list list = {
+        hl_arena_array(arena, HYBRIDPS_KINDS, sizeof(*list.items)), 0};
+    for (int k = 0; list.items != NULL && k < HYBRIDPS_KINDS; k++)
+        list.items[list.count++] = (struct hl_api_kind_bytes){hl_tensor_kind_name(k), bytes[k]};
+    return list;
 }
 
-static json_t *shown_json(const struct trace_args *a, const struct shown *s)
+static hl_status print_json(const struct trace_args *a, const struct shown *s)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < s->t.moment_count; i++) {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_memory_trace doc = {
+        .policy = a->policy, .mode = a->mode, .iteration = s->iteration, .capacity = s->capacity};
+    doc.moments.items = hl_arena_array(&arena, s->t.moment_count, sizeof(*doc.moments.items));
+    for (size_t i = 0; doc.moments.items != NULL && i < s->t.moment_count; i++) {
         const struct hl_replay_view *v = &s->views[i];
-        json_array_append_new(
-            list, json_pack("{s:s s:s s:I s:I s:o s:o s:I s:I}", "stage", s->t.moments[i].stage,
-                            "op", s->t.moments[i].op, "available", (json_int_t)v->avail, "chunks",
-                            (json_int_t)on_device(v), "device", by_kind(v->device_by_kind), "host",
-                            by_kind(v->host_by_kind), "h2d", (json_int_t)v->h2d, "d2h",
-                            (json_int_t)v->d2h));
+        doc.moments.items[doc.moments.count++] =
+            (struct hl_api_memory_moment){.stage = s->t.moments[i].stage,
+                                          .op = s->t.moments[i].op,
+                                          .available = v->avail,
+                                          .chunks = on_device(v),
+                                          .device = by_kind(v->device_by_kind, &arena),
+                                          .host = by_kind(v->host_by_kind, &arena),
+                                          .h2d = v->h2d,
+                                          .d2h = v->d2h};
     }
-    return json_pack("{s:s s:s s:I s:I s:o}", "policy", a->policy, "mode", a->mode, "iteration",
-                     (json_int_t)s->iteration, "capacity", (json_int_t)s->capacity, "moments",
-                     list);
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory for %zu moments", s->t.moment_count);
+    return cli_print_value(&hl_api_memory_trace_type, &doc);
 }
 
 static hl_status print_text(const struct shown *s)
@@ -223,7 +231,7 @@ static hl_status write_outputs(struct cli *cli, const struct trace_args *a, cons
     if (a->svg[0] != '\0')
         HL_TRY(write_file(a->svg, a, s, 's'));
     if (cli->json)
-        return cli_print_json(shown_json(a, s));
+        return print_json(a, s);
     return a->csv[0] == '\0' && a->json[0] == '\0' && a->svg[0] == '\0' ? print_text(s) : HL_OK;
 }
 

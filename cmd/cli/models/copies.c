@@ -12,7 +12,7 @@
 
 struct copy_args {
     char *to, *from;
-    int64_t migrate, write;
+    bool migrate, write;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct copy_args, field)
@@ -55,10 +55,10 @@ static hl_status parse_place(struct cli *cli, const char *text, struct copy_plac
     snprintf(p.node, sizeof(p.node), "%.*s", (int)len, text);
     if (colon != NULL) {
         if (strncasecmp(colon + 1, "l1", 2) != 0 && strcasecmp(colon + 1, "l2") != 0)
-            return cli_usage(cli, "'%s': a node has l1 and l2", text);
+            return cli_usage(cli, "'%s': a node has only the tiers l1 and l2", text);
         p.tier = colon[2] == '1' ? HL_API_TIER_L1 : HL_API_TIER_L2;
         if (colon[3] != ':' && colon[3] != '\0')
-            return cli_usage(cli, "'%s': a node has l1 and l2", text);
+            return cli_usage(cli, "'%s': a node has only the tiers l1 and l2", text);
         if (colon[3] == ':')
             snprintf(p.device, sizeof(p.device), "%s", colon + 4);
     }
@@ -242,34 +242,21 @@ static void process_rows(struct cli_table *t, const char *node, const struct hl_
 }
 
 /* The tiers of a node, or of the L3 host (node ""). */
-struct store {
-    const char *node;
-    struct hl_api_tier_info_list tiers;
-};
-
 static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena *arena,
                            struct hl_api_tier_info_list *out)
 {
     struct hl_api_agent_store_info_results r;
-    struct hl_rpc *rpc;
-    struct hl_rpc_peer *peer;
-    int timeout_ms;
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_runtime(cli, &rpc));
-    HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
-    hl_status st = hl_call_agent_store_info(peer, &(struct hl_api_agent_store_info_params){0},
-                                            timeout_ms, arena, &r);
-    hl_rpc_peer_close(peer);
-    HL_TRY(st);
+    HL_TRY(CLI_CALL_AGENT(cli, address, store_info, &(struct hl_api_agent_store_info_params){0},
+                          arena, &r));
     *out = r.tiers;
     return HL_OK;
 }
 
 /* An Agent's own numbers are exact; else what the Controller heard last. */
-static struct store ask_node(struct cli *cli, const struct hl_api_node_info *info,
-                             struct hl_arena *arena)
+static struct hl_api_store_tiers ask_node(struct cli *cli, const struct hl_api_node_info *info,
+                                          struct hl_arena *arena)
 {
-    struct store s = {info->name, info->tiers};
+    struct hl_api_store_tiers s = {info->name, info->tiers};
     if (ask_agent(cli, info->agent_address, arena, &s.tiers) != HL_OK)
         fprintf(stderr, "helios: %s\n", hl_error_text());
     return s;
@@ -278,79 +265,61 @@ static struct store ask_node(struct cli *cli, const struct hl_api_node_info *inf
 static hl_status ask_l3(struct cli *cli, struct hl_arena *arena, struct hl_api_tier_info_list *out)
 {
     struct hl_api_l3_pool_info_results r;
-    struct hl_rpc_peer *l3;
-    int timeout_ms;
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_l3(cli, &l3));
-    HL_TRY(
-        hl_call_l3_pool_info(l3, &(struct hl_api_l3_pool_info_params){0}, timeout_ms, arena, &r));
+    HL_TRY(CLI_CALL_L3(cli, pool_info, &(struct hl_api_l3_pool_info_params){0}, arena, &r));
     *out = r.pool.tiers;
     return HL_OK;
 }
 
 /* The same of the pool's host. */
-static hl_status ask_pool(struct cli *cli, struct hl_arena *arena, struct store *out)
+static hl_status ask_pool(struct cli *cli, struct hl_arena *arena, struct hl_api_store_tiers *out)
 {
     struct hl_api_controller_cluster_info_results r;
     HL_TRY(
         CLI_CALL(cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0}, arena, &r));
-    *out = (struct store){"", r.info.pool.tiers};
+    *out = (struct hl_api_store_tiers){"", r.info.pool.tiers};
     if (ask_l3(cli, arena, &out->tiers) != HL_OK)
         fprintf(stderr, "helios: %s\n", hl_error_text());
     return HL_OK;
 }
 
 static hl_status gather_stores(struct cli *cli, const char *only, struct hl_arena *arena,
-                               struct store **out, size_t *count)
+                               struct hl_api_store_tiers_list *out)
 {
     struct hl_api_controller_list_nodes_results r;
-    size_t n = 0;
     HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, arena, &r));
-    struct store *all = hl_arena_array(arena, r.nodes.count + 1, sizeof(*all));
-    if (all == NULL)
+    struct hl_api_store_tiers_list all = {
+        hl_arena_array(arena, r.nodes.count + 1, sizeof(*all.items)), 0};
+    if (all.items == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %zu nodes", r.nodes.count);
     for (size_t i = 0; i < r.nodes.count; i++)
         if (only[0] == '\0' || strcmp(only, r.nodes.items[i].node.name) == 0)
-            all[n++] = ask_node(cli, &r.nodes.items[i].node, arena);
+            all.items[all.count++] = ask_node(cli, &r.nodes.items[i].node, arena);
     if (only[0] == '\0')
-        HL_TRY(ask_pool(cli, arena, &all[n++]));
-    else if (n == 0)
+        HL_TRY(ask_pool(cli, arena, &all.items[all.count++]));
+    else if (all.count == 0)
         return hl_fail(HL_ENOENT, "there is no node '%s'; `helios nodes` lists them", only);
     *out = all;
-    *count = n;
     return HL_OK;
-}
-
-static hl_status print_stores_json(const struct store *all, size_t count)
-{
-    json_t *items = json_array();
-    for (size_t i = 0; i < count; i++) {
-        json_t *tiers = json_array();
-        for (size_t k = 0; k < all[i].tiers.count; k++)
-            json_array_append_new(tiers,
-                                  hl_api_to_json(&hl_api_tier_info_type, &all[i].tiers.items[k]));
-        json_array_append_new(items, json_pack("{s:s s:o}", "node", all[i].node, "tiers", tiers));
-    }
-    return cli_print_items(items);
 }
 
 hl_status cmd_store(struct cli *cli, int argc, char **argv)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct store *all = NULL;
-    size_t count = 0;
+    struct hl_api_stores all;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
-    HL_TRY(gather_stores(cli, argc > 0 ? argv[0] : "", &arena, &all, &count));
+    HL_TRY(gather_stores(cli, argc > 0 ? argv[0] : "", &arena, &all.items));
     if (cli->json)
-        return print_stores_json(all, count);
+        return cli_print_value(&hl_api_stores_type, &all);
     struct cli_table t;
     cli_table_init(&t, "NODE|TIER|NAME|>QUOTA|>USED|?>WRITING|?>QUARANTINED|>SHARDS|?>LOW|?>HIGH|"
                        "!PRESSURE|?>REGIONS|?BACKING");
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < all[i].tiers.count; k++) {
-            const struct hl_api_tier_info *x = &all[i].tiers.items[k];
-            tier_row(&t, all[i].node[0] != '\0' ? all[i].node : "(L3 host)", x);
-            process_rows(&t, all[i].node, x);
+    for (size_t i = 0; i < all.items.count; i++) {
+        const struct hl_api_store_tiers *store = &all.items.items[i];
+        for (size_t k = 0; k < store->tiers.count; k++) {
+            tier_row(&t, store->node[0] != '\0' ? store->node : "(L3 host)",
+                     &store->tiers.items[k]);
+            process_rows(&t, store->node, &store->tiers.items[k]);
         }
+    }
     return cli_table_print(&t);
 }

@@ -14,14 +14,14 @@
 
 struct export_args {
     char *format, *naming, *out, *path;
-    int64_t optimizer, args;
+    bool optimizer, args;
     uint64_t timeout_ms;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct export_args, field)
 
 static const struct hl_option export_rows[] = {
-    {"format", "--format", "safetensors", "What the files are.", HL_OPT_ENUM, 0, 0,
+    {"format", "--format", "safetensors", "Format of the files.", HL_OPT_ENUM, 0, 0,
      "safetensors|torch", AT(format)},
     {"naming", "--naming", "model",
      "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
@@ -34,7 +34,7 @@ static const struct hl_option export_rows[] = {
     {"args", "--args", "true",
      "Write Megatron's args into torch files; --no-args for plain torch.load(weights_only=True).",
      HL_OPT_BOOL, 0, 0, NULL, AT(args)},
-    {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
+    {"path", "--path", "auto", "How to read: the mapped pool, the network, or whichever fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
      AT(timeout_ms)},

@@ -166,10 +166,15 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
         bytes += p->shards.items[i].size_bytes;
     uint64_t rate = p->seconds > 0 ? (uint64_t)((double)bytes / p->seconds) : 0;
     if (cli->json)
-        return cli_print_json(json_pack(
-            "{s:s s:I s:I s:I s:I s:I s:f s:I}", "name", a->name, "version", (json_int_t)version,
-            "tp", (json_int_t)a->tp, "pp", (json_int_t)a->pp, "shards", (json_int_t)p->shards.count,
-            "bytes", (json_int_t)bytes, "seconds", p->seconds, "bytesPerSecond", (json_int_t)rate));
+        return cli_print_value(&hl_api_import_result_type,
+                               &(struct hl_api_import_result){.name = a->name,
+                                                              .version = version,
+                                                              .tp = a->tp,
+                                                              .pp = a->pp,
+                                                              .shards = p->shards.count,
+                                                              .bytes = bytes,
+                                                              .seconds = p->seconds,
+                                                              .bytes_per_second = rate});
     cli_print(stdout,
               "imported %s@%" PRId64 " as TP%" PRId64 " x PP%" PRId64
               ": %zu shards, %s in %.2f s (%s/s)\n",
@@ -224,7 +229,8 @@ hl_status cmd_model_cancel(struct cli *cli, int argc, char **argv)
         return st; /* it had failed by itself */
     hl_error_clear();
     if (cli->json)
-        return cli_print_json(json_pack("{s:s s:b}", "name", argv[0], "cancelled", 1));
+        return cli_print_value(&hl_api_import_cancelled_type,
+                               &(struct hl_api_import_cancelled){argv[0], true});
     cli_print(stdout, "the import of %s is cancelled\n", argv[0]);
     return HL_OK;
 }
@@ -402,7 +408,7 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
 }
 
 struct rm_args {
-    int64_t force;
+    bool force;
 };
 
 static const struct hl_option rm_rows[] = {

@@ -27,7 +27,7 @@ static const struct hl_option pull_rows[] = {
     {"naming", "--naming", "model",
      "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
      HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming)},
-    {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
+    {"path", "--path", "auto", "How to read: the mapped pool, the network, or whichever fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
      AT(timeout_ms)},
@@ -50,15 +50,22 @@ static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const 
     double read_s = (double)s.read_ns / 1e9;
     uint64_t rate = read_s > 0 ? (uint64_t)((double)s.read_bytes / read_s) : 0;
     if (cli->json) {
-        json_t *doc = json_pack("{s:s s:I s:I s:I s:I s:s s:s s:I s:f s:I s:I s:I s:s}", "model",
-                                name, "version", (json_int_t)r->version, "pp", (json_int_t)a->pp,
-                                "tp", (json_int_t)a->tp, "parts", (json_int_t)r->count, "naming",
-                                hl_api_layer_naming_name(r->naming), "path", s.path, "bytes",
-                                (json_int_t)bytes, "seconds", seconds, "bytesPerSecond",
-                                (json_int_t)rate, "crcFailures", (json_int_t)s.crc_failures,
-                                "retries", (json_int_t)s.retries, "skipped", r->list->skipped);
+        const struct hl_api_pull_result pulled = {.model = name,
+                                                  .version = r->version,
+                                                  .pp = a->pp,
+                                                  .tp = a->tp,
+                                                  .parts = r->count,
+                                                  .naming = r->naming,
+                                                  .path = s.path,
+                                                  .bytes = bytes,
+                                                  .seconds = seconds,
+                                                  .bytes_per_second = rate,
+                                                  .crc_failures = s.crc_failures,
+                                                  .retries = s.retries,
+                                                  .skipped = r->list->skipped};
         if (strcmp(a->out, "-") != 0)
-            return cli_print_json(doc);
+            return cli_print_value(&hl_api_pull_result_type, &pulled);
+        json_t *doc = hl_api_to_json(&hl_api_pull_result_type, &pulled);
         json_dumpf(doc, stderr, JSON_COMPACT);
         fputc('\n', stderr);
         json_decref(doc);

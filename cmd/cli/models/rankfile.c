@@ -201,7 +201,7 @@ hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to)
     hl_status st = outfile_write(to, image.bytes, image.size);
     for (size_t i = 0; i < r->count && st == HL_OK; i++) {
         if (to->written != offsets[i])
-            st = hl_fail(HL_EINTERNAL, "part '%s' would stand at %llu instead of %llu",
+            st = hl_fail(HL_EINTERNAL, "part '%s' would be written at %llu instead of %llu",
                          r->parts[i].part, (unsigned long long)to->written,
                          (unsigned long long)offsets[i]);
         else

@@ -15,7 +15,6 @@
 #include <jansson.h>
 
 #include "cli/cli/cli.h"
-#include "cli/cli/outfile.h"
 #include "core/naming.h"
 #include "core/part.h"
 #include "helios/helios.h"

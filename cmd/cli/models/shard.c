@@ -12,7 +12,7 @@
 
 struct shard_args {
     char *model, *out, *path;
-    int64_t verify, force;
+    bool verify, force;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct shard_args, field)
@@ -29,7 +29,7 @@ static const struct hl_option show_rows[] = {
 
 static const struct hl_option get_rows[] = {
     {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out)},
-    {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
+    {"path", "--path", "auto", "How to read: the mapped pool, the network, or whichever fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
 };
 
@@ -101,11 +101,9 @@ static hl_status shard_ls(struct cli *cli, const struct shard_args *a)
     HL_TRY(shard_list(cli, name, version, &arena, &shards));
     if (!cli->json)
         return print_short(cli, &shards, name[0] != '\0');
-    json_t *items = json_array();
-    for (size_t i = 0; i < shards.count; i++)
-        json_array_append_new(items, hl_api_to_json(&hl_api_shard_type, &shards.items[i]));
+    json_t *items = cli_items(&hl_api_shard_type, shards.items, shards.count);
     cli_hex_checksums(items);
-    return cli_print_items(items);
+    return cli_print_json(items);
 }
 
 hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
@@ -128,23 +126,29 @@ static hl_status find_id(struct cli *cli, const char *text, helios_id *out)
     return HL_OK;
 }
 
-static json_t *tensors_json(const struct hl_safetensors *h)
+static struct hl_api_tensor_info describe_tensor(const struct hl_safetensors *h,
+                                                 const struct hl_tensor *t, struct hl_arena *arena)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < h->count; i++) {
-        const struct hl_tensor *t = &h->tensors[i];
-        uint32_t crc = 0;
-        json_t *shape = json_array();
-        for (uint32_t d = 0; d < t->rank; d++)
-            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
-        json_t *row = json_pack("{s:s s:s s:o s:I s:I}", "name", t->name, "dtype",
-                                hl_dtype_name(t->dtype), "shape", shape, "offset",
-                                (json_int_t)t->offset, "bytes", (json_int_t)t->size);
-        if (hl_safetensors_crc(h, t->name, &crc) == HL_OK)
-            json_object_set_new(row, "crc32", json_integer(crc));
-        json_array_append_new(list, row);
-    }
-    return list;
+    uint32_t crc = 0;
+    struct hl_api_tensor_info info = {
+        .name = t->name, .dtype = hl_dtype_name(t->dtype), .offset = t->offset, .bytes = t->size};
+    info.shape.items = hl_arena_array(arena, t->rank, sizeof(*info.shape.items));
+    for (uint32_t d = 0; info.shape.items != NULL && d < t->rank; d++)
+        info.shape.items[info.shape.count++] = t->shape[d];
+    if (hl_safetensors_crc(h, t->name, &crc) == HL_OK)
+        info.crc32 = hl_arena_printf(arena, "%08" PRIx32, crc);
+    return info;
+}
+
+static hl_status describe_tensors(const struct hl_safetensors *h, struct hl_arena *arena,
+                                  struct hl_api_shard_tensors *out)
+{
+    struct hl_api_tensor_info_list list = {hl_arena_array(arena, h->count, sizeof(*list.items)), 0};
+    for (size_t i = 0; list.items != NULL && i < h->count; i++)
+        list.items[list.count++] = describe_tensor(h, &h->tensors[i], arena);
+    out->tensors = list;
+    return hl_arena_failed(arena) ? hl_fail(HL_ENOMEM, "out of memory for %zu tensors", h->count)
+                                  : HL_OK;
 }
 
 static hl_status print_tensors(const struct hl_safetensors *h)
@@ -213,23 +217,40 @@ static hl_status print_shard(const struct hl_safetensors *h, const struct shard_
     return print_tensors(h);
 }
 
-static json_t *routes_json(const struct hl_api_route_list *routes)
+/* The members of `value` beside those that the document has. */
+static void add_members(json_t *doc, const struct hl_api_type *type, const void *value)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < routes->count; i++)
-        json_array_append_new(list, hl_api_to_json(&hl_api_route_type, &routes->items[i]));
-    return list;
+    if (doc != NULL)
+        json_object_update_new(doc, hl_api_to_json(type, value));
 }
 
-static void add_copies(json_t *doc, const struct shard_known *k)
+static void add_verification(json_t *doc, const struct shard_known *k)
+{
+    const struct hl_api_shard_verification v = {k->verified.found};
+    if (k->verified.asked)
+        add_members(doc, &hl_api_shard_verification_type, &v);
+}
+
+static void add_places(json_t *doc, const struct shard_known *k)
 {
     if (k->known == NULL)
         return;
-    json_t *shard = hl_api_to_json(&hl_api_shard_type, &k->known->shard);
-    json_object_set(doc, "copies", json_object_get(shard, "copies"));
-    json_object_set_new(doc, "routes", routes_json(&k->known->routes));
-    json_object_set(doc, "state", json_object_get(shard, "state"));
-    json_decref(shard);
+    const struct hl_api_shard *shard = &k->known->shard;
+    const struct hl_api_shard_places places = {shard->copies, k->known->routes, shard->state};
+    add_members(doc, &hl_api_shard_places_type, &places);
+}
+
+static hl_status print_header_json(const struct hl_safetensors *h, const struct shard_known *k)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_shard_tensors tensors;
+    HL_TRY(describe_tensors(h, &arena, &tensors));
+    json_t *doc = hl_api_to_json(&hl_api_extent_type, k->extent);
+    add_members(doc, &hl_api_shard_tensors_type, &tensors);
+    add_verification(doc, k);
+    add_places(doc, k);
+    cli_hex_checksums(doc);
+    return cli_print_json(doc);
 }
 
 static hl_status show_header(struct cli *cli, helios_id id, const struct shard_known *k)
@@ -241,17 +262,7 @@ static hl_status show_header(struct cli *cli, helios_id id, const struct shard_k
     hl_status st = rankfile_header(client, &shard, &h);
     helios_close(client);
     HL_TRY(st);
-    if (cli->json) {
-        json_t *doc = hl_api_to_json(&hl_api_extent_type, k->extent);
-        json_object_set_new(doc, "tensors", tensors_json(&h));
-        if (k->verified.asked)
-            json_object_set_new(doc, "verify", verify_json(&k->verified));
-        add_copies(doc, k);
-        cli_hex_checksums(doc);
-        st = cli_print_json(doc);
-    } else {
-        st = print_shard(&h, k);
-    }
+    st = cli->json ? print_header_json(&h, k) : print_shard(&h, k);
     hl_safetensors_fini(&h);
     return st;
 }
@@ -262,9 +273,9 @@ static hl_status show_absent(struct cli *cli, const char *id, const struct shard
     const struct hl_api_shard *s = &k->known->shard;
     if (cli->json) {
         json_t *doc = hl_api_to_json(&hl_api_shard_type, s);
-        json_object_set_new(doc, "routes", routes_json(&k->known->routes));
-        if (k->verified.asked)
-            json_object_set_new(doc, "verify", verify_json(&k->verified));
+        add_members(doc, &hl_api_shard_routes_type,
+                    &(struct hl_api_shard_routes){k->known->routes});
+        add_verification(doc, k);
         cli_hex_checksums(doc);
         return cli_print_json(doc);
     }
@@ -297,12 +308,8 @@ static hl_status show_known(struct cli *cli, const char *text, bool verify, stru
 static hl_status locate_shard(struct cli *cli, const char *id, struct hl_arena *arena,
                               struct hl_api_l3_locate_results *out)
 {
-    struct hl_rpc_peer *l3;
-    int timeout_ms;
     const struct hl_api_l3_locate_params p = {.ids = {&id, 1}};
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_l3(cli, &l3));
-    return hl_call_l3_locate(l3, &p, timeout_ms, arena, out);
+    return CLI_CALL_L3(cli, locate, &p, arena, out);
 }
 
 static hl_status shard_show(struct cli *cli, const char *text, bool verify)
@@ -406,12 +413,8 @@ static hl_status free_shards(struct cli *cli, const struct hl_api_text_list *ids
 {
     struct hl_api_l3_free_params p = {.ids = *ids};
     struct hl_api_l3_free_results r;
-    struct hl_rpc_peer *l3;
-    int timeout_ms;
     HL_TRY(own_cluster(cli, arena, &p.cluster));
-    HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(cli_l3(cli, &l3));
-    HL_TRY(hl_call_l3_free(l3, &p, timeout_ms, arena, &r));
+    HL_TRY(CLI_CALL_L3(cli, free, &p, arena, &r));
     if (cli->json)
         HL_TRY(cli_print_value(&hl_api_l3_free_results_type, &r));
     if (r.freed == 0)

@@ -94,7 +94,7 @@ static hl_status fail_ambiguous(struct cli *cli, const char *text,
     for (size_t i = 0; i < found->count && i < CANDIDATES; i++)
         (void)!hl_buf_printf(&names, "%s%.*s (%s)", i > 0 ? ", " : "", (int)digits,
                              found->items[i].id, shard_key(&found->items[i], key, sizeof(key)));
-    cli->usage_failed = 1;
+    cli->usage_failed = true;
     hl_status st = hl_fail(HL_EINVAL, "%zu shard ids begin with %s: %s%s; give more digits",
                            found->count, text, names.data != NULL ? names.data : "",
                            found->count > CANDIDATES ? ", ..." : "");

@@ -74,21 +74,22 @@ static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_cop
     return HL_OK;
 }
 
-static struct verified_copy verify_one(struct cli *cli, const char *id,
-                                       const struct hl_api_node_state_list *nodes,
-                                       const struct hl_api_copy *copy, struct hl_arena *arena)
+static struct hl_api_verified_copy verify_one(struct cli *cli, const char *id,
+                                              const struct hl_api_node_state_list *nodes,
+                                              const struct hl_api_copy *copy,
+                                              struct hl_arena *arena)
 {
     struct verdict said = {0};
     hl_status st = copy->node[0] != '\0' ? ask_agent(cli, id, nodes, copy, arena, &said)
                                          : ask_l3(cli, id, copy, arena, &said);
-    return (struct verified_copy){
+    return (struct hl_api_verified_copy){
         .tier = copy->tier,
         .node = copy->node,
         .device = copy->device,
-        .state = st != HL_OK ? VERIFIED_UNKNOWN
-                 : said.ok   ? VERIFIED_OK
-                             : VERIFIED_BAD,
-        .size = copy->size_bytes,
+        .state = st != HL_OK ? HL_API_COPY_VERDICT_UNKNOWN
+                 : said.ok   ? HL_API_COPY_VERDICT_OK
+                             : HL_API_COPY_VERDICT_BAD,
+        .size_bytes = copy->size_bytes,
         .bad_chunks = said.bad_chunks,
         .error = st != HL_OK ? hl_arena_strdup(arena, hl_error_text()) : "",
     };
@@ -119,38 +120,20 @@ hl_status verify_copies(struct cli *cli, const char *id, const struct hl_api_sha
     struct hl_api_controller_list_nodes_results r;
     HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, arena, &r));
     struct hl_api_copy_list copies = list_copies(shard, extent, arena);
-    struct verified v = {.asked = true,
-                         .ok = copies.count > 0,
-                         .copies = hl_arena_array(arena, copies.count, sizeof(*v.copies))};
-    for (size_t i = 0; v.copies != NULL && i < copies.count; i++) {
-        v.copies[v.count] = verify_one(cli, id, &r.nodes, &copies.items[i], arena);
-        v.ok &= v.copies[v.count++].state == VERIFIED_OK;
+    struct hl_api_verification v = {.ok = copies.count > 0};
+    v.copies.items = hl_arena_array(arena, copies.count, sizeof(*v.copies.items));
+    for (size_t i = 0; v.copies.items != NULL && i < copies.count; i++) {
+        struct hl_api_verified_copy *c = &v.copies.items[v.copies.count++];
+        *c = verify_one(cli, id, &r.nodes, &copies.items[i], arena);
+        v.ok = v.ok && c->state == HL_API_COPY_VERDICT_OK;
     }
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory for the copies of shard %s", id);
-    *out = v;
+    *out = (struct verified){true, v};
     return HL_OK;
 }
 
-json_t *verify_json(const struct verified *v)
-{
-    static const char *const states[] = {"ok", "bad", "unknown"};
-    json_t *rows = json_array();
-    for (size_t i = 0; i < v->count; i++) {
-        const struct verified_copy *c = &v->copies[i];
-        json_t *row = json_pack("{s:s s:s s:s s:s s:I s:s}", "tier", hl_api_tier_name(c->tier),
-                                "node", c->node, "device", c->device, "state", states[c->state],
-                                "sizeBytes", (json_int_t)c->size, "error", c->error);
-        json_t *bad = json_array();
-        for (size_t k = 0; k < c->bad_chunks.count; k++)
-            json_array_append_new(bad, json_integer(c->bad_chunks.items[k]));
-        json_object_set_new(row, "badChunks", bad);
-        json_array_append_new(rows, row);
-    }
-    return json_pack("{s:b s:o}", "ok", v->ok, "copies", rows);
-}
-
-static const char *place_text(const struct verified_copy *c, char *buf, size_t cap)
+static const char *place_text(const struct hl_api_verified_copy *c, char *buf, size_t cap)
 {
     snprintf(buf, cap, "%s%s%s%s%s%s", hl_api_tier_name(c->tier), c->node[0] != '\0' ? " of " : "",
              c->node, c->device[0] != '\0' ? " (" : "", c->device, c->device[0] != '\0' ? ")" : "");
@@ -158,7 +141,7 @@ static const char *place_text(const struct verified_copy *c, char *buf, size_t c
 }
 
 /* "chunks 0, 3"; an archive can't tell them apart. */
-static const char *chunks_text(const struct verified_copy *c, char *buf, size_t cap)
+static const char *chunks_text(const struct hl_api_verified_copy *c, char *buf, size_t cap)
 {
     size_t used = 0;
     snprintf(buf, cap, "as a whole");
@@ -168,13 +151,13 @@ static const char *chunks_text(const struct verified_copy *c, char *buf, size_t 
     return buf;
 }
 
-static void print_bad(const struct verified_copy *c)
+static void print_bad(const struct hl_api_verified_copy *c)
 {
     printf("bad");
     for (size_t i = 0; i < c->bad_chunks.count; i++) {
         uint32_t chunk = c->bad_chunks.items[i];
         uint64_t at = chunk * HL_CHUNK;
-        uint64_t end = c->size - at < HL_CHUNK ? c->size : at + HL_CHUNK;
+        uint64_t end = c->size_bytes - at < HL_CHUNK ? c->size_bytes : at + HL_CHUNK;
         printf("%s chunk %" PRIu32 " (bytes %" PRIu64 " to %" PRIu64 ")", i == 0 ? ":" : ",", chunk,
                at, end - 1);
     }
@@ -184,12 +167,12 @@ static void print_bad(const struct verified_copy *c)
 void verify_print(const struct verified *v)
 {
     char place[384];
-    for (size_t i = 0; i < v->count; i++) {
-        const struct verified_copy *c = &v->copies[i];
+    for (size_t i = 0; i < v->found.copies.count; i++) {
+        const struct hl_api_verified_copy *c = &v->found.copies.items[i];
         cli_print(stdout, "verified    %s: ", place_text(c, place, sizeof(place)));
-        if (c->state == VERIFIED_BAD)
+        if (c->state == HL_API_COPY_VERDICT_BAD)
             print_bad(c);
-        else if (c->state == VERIFIED_UNKNOWN)
+        else if (c->state == HL_API_COPY_VERDICT_UNKNOWN)
             cli_print(stdout, "not known, %s\n", c->error);
         else
             puts("ok, every chunk");
@@ -200,10 +183,10 @@ static hl_status bad_verdict(const char *id, const struct verified *v)
 {
     char list[PIECES_TEXT * 2] = "", place[384], pieces[PIECES_TEXT];
     size_t good = 0, used = 0;
-    for (size_t i = 0; i < v->count; i++) {
-        const struct verified_copy *c = &v->copies[i];
-        good += c->state == VERIFIED_OK;
-        if (c->state == VERIFIED_BAD && used < sizeof(list))
+    for (size_t i = 0; i < v->found.copies.count; i++) {
+        const struct hl_api_verified_copy *c = &v->found.copies.items[i];
+        good += c->state == HL_API_COPY_VERDICT_OK;
+        if (c->state == HL_API_COPY_VERDICT_BAD && used < sizeof(list))
             used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%s)",
                                      used > 0 ? ", " : "", place_text(c, place, sizeof(place)),
                                      chunks_text(c, pieces, sizeof(pieces)));
@@ -218,12 +201,13 @@ static hl_status bad_verdict(const char *id, const struct verified *v)
 hl_status verify_verdict(const char *id, const struct verified *v)
 {
     char place[384];
-    if (!v->asked || v->ok)
+    if (!v->asked || v->found.ok)
         return HL_OK;
     HL_TRY(bad_verdict(id, v));
-    for (size_t i = 0; i < v->count; i++)
-        if (v->copies[i].state == VERIFIED_UNKNOWN)
+    for (size_t i = 0; i < v->found.copies.count; i++)
+        if (v->found.copies.items[i].state == HL_API_COPY_VERDICT_UNKNOWN)
             return hl_fail(HL_EUNAVAIL, "shard %s: the copy in %s could not be verified: %s", id,
-                           place_text(&v->copies[i], place, sizeof(place)), v->copies[i].error);
+                           place_text(&v->found.copies.items[i], place, sizeof(place)),
+                           v->found.copies.items[i].error);
     return hl_fail(HL_ENOENT, "shard %s: there is no copy to verify", id);
 }

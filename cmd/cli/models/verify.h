@@ -11,22 +11,9 @@
 
 #include "cli/cli/cli.h"
 
-enum verified_state { VERIFIED_OK, VERIFIED_BAD, VERIFIED_UNKNOWN };
-
-struct verified_copy {
-    enum hl_api_tier tier;
-    const char *node, *device;
-    enum verified_state state;
-    uint64_t size;
-    struct hl_api_uint32_list bad_chunks;
-    const char *error; /* UNKNOWN */
-};
-
 struct verified {
     bool asked; /* false: nobody wanted it */
-    bool ok;
-    struct verified_copy *copies;
-    size_t count;
+    struct hl_api_verification found;
 };
 
 /* `shard` (what the Controller knows) or `extent` (in the pool) may be NULL. */
@@ -35,8 +22,6 @@ hl_status verify_copies(struct cli *cli, const char *id, const struct hl_api_sha
                         struct verified *out) HL_CHECK;
 /* One line per copy. */
 void verify_print(const struct verified *v);
-/* {"ok", "copies": [{"tier", "node", "device", "state": ok|bad|unknown, "badChunks", "error"}]} */
-json_t *verify_json(const struct verified *v);
 /* HL_OK also when nothing was asked. */
 hl_status verify_verdict(const char *id, const struct verified *v) HL_CHECK;
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/lists.h"
 #include "conf/options.h"
 #include "conf/options_private.h"
 
@@ -157,13 +158,15 @@ TEST(only_what_was_typed_counts_as_given)
     uint64_t target[3] = {0};
     char *argv[8];
     int rest = 0, argc = copy_words((const char *const[]){"--size", "1MiB", "--keep", NULL}, argv);
-    json_t *given = NULL;
-    assert_int_equal(hl_args_parse_given(rows, 3, "x", argc, argv, target, &rest, &given), HL_OK);
-    assert_int_equal(json_object_size(given), 2); /* the default, typed, is given */
-    assert_string_equal(json_string_value(json_object_get(given, "size")), "1048576");
-    assert_string_equal(json_string_value(json_object_get(given, "keep")), "true");
+    struct hl_arena arena = {0};
+    struct hl_api_key_value_list given = {0};
+    assert_int_equal(hl_args_parse_given(rows, 3, "x", argc, argv, target, &rest, &arena, &given),
+                     HL_OK);
+    assert_int_equal(given.count, 2); /* the default, typed, is given */
+    assert_string_equal(hl_api_pair_find(&given, "size", NULL), "1048576");
+    assert_string_equal(hl_api_pair_find(&given, "keep", NULL), "true");
     assert_int_equal(target[1], 2);
-    json_decref(given);
+    hl_arena_fini(&arena);
 }
 
 struct narrow {

@@ -8,7 +8,7 @@
 
 /* A place that shows what was asked for: the pointer's length as column, line 10 for keys, 20 for
  * values. */
-static void where(const void *ctx, const char *pointer, int of_key, int *line, int *column)
+static void where(const void *ctx, const char *pointer, bool of_key, int *line, int *column)
 {
     (void)ctx;
     *line = of_key ? 10 : 20;

@@ -214,9 +214,9 @@ TEST(writes_out_of_a_device_are_direct_on_every_nic)
                                    .source = HL_API_TIER_L1,
                                    .target = HL_API_TIER_L3,
                                    .link = HL_LINK_RDMA,
-                                   .migration_net = 1,
+                                   .migration_net = true,
                                    .nic = (enum hl_nic_class)nic,
-                                   .device_direct = 1};
+                                   .device_direct = true};
         assert_int_equal(hl_route_choose(&q).path, HL_API_ROUTE_PATH_DIRECT);
     }
 }
@@ -257,9 +257,9 @@ TEST(a_device_migrates_through_both_hosts)
                                .source = HL_API_TIER_L1,
                                .target = HL_API_TIER_L1,
                                .link = HL_LINK_RDMA,
-                               .migration_net = 1,
+                               .migration_net = true,
                                .nic = HL_NIC_CX7,
-                               .device_direct = 1};
+                               .device_direct = true};
     assert_int_equal(follow(q, path), 3);
     assert_int_equal(path[0], HL_API_ROUTE_PATH_LOCAL_COPY);
     assert_int_equal(path[1], HL_API_ROUTE_PATH_ZMQ);
@@ -274,7 +274,7 @@ TEST(an_archived_shard_is_warmed_and_then_read)
                                .target = HL_API_TIER_L1,
                                .link = HL_LINK_RDMA,
                                .nic = HL_NIC_CX4,
-                               .device_direct = 1};
+                               .device_direct = true};
     assert_int_equal(follow(q, path), 2);
     assert_int_equal(path[0], HL_API_ROUTE_PATH_ARCHIVE_LOAD);
     assert_int_equal(path[1], HL_API_ROUTE_PATH_PLANK);

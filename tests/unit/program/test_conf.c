@@ -160,12 +160,13 @@ TEST(every_row_is_in_order)
                 assert_string_not_equal(a->flag, b->flag);
         }
     }
-    json_t *rows = hl_conf_dump(&conf.conf);
-    assert_int_equal(json_array_size(rows), conf.conf.row_count);
-    const json_t *row = json_array_get(rows, 0);
-    assert_string_equal(json_string_value(json_object_get(row, "name")), "log.level");
-    assert_string_equal(json_string_value(json_object_get(row, "env")), "HELIOS_LOG_LEVEL");
-    json_decref(rows);
+    struct hl_arena arena = {0};
+    struct hl_api_option_info_list rows;
+    assert_int_equal(hl_conf_dump(&conf.conf, &arena, &rows), HL_OK);
+    assert_int_equal(rows.count, conf.conf.row_count);
+    assert_string_equal(rows.items[0].name, "log.level");
+    assert_string_equal(rows.items[0].env, "HELIOS_LOG_LEVEL");
+    hl_arena_fini(&arena);
     program_conf_fini(&conf);
     assert_int_equal(load(HL_L3D, WORDS(), &conf, NULL), HL_OK);
     char *help = hl_conf_help(&conf.conf);
@@ -268,18 +269,20 @@ TEST(what_is_shown_holds_no_password)
     for (size_t i = 0; i < HL_ARRAY_LEN(urls); i++) {
         struct program_conf conf = {0};
         assert_int_equal(load(HL_L3D, WORDS("--archive", urls[i][0]), &conf, NULL), HL_OK);
-        json_t *rows = hl_conf_dump(&conf.conf), *row;
-        size_t k, seen = 0;
-        json_array_foreach (rows, k, row) {
-            if (strcmp(json_string_value(json_object_get(row, "name")), "archive.url") != 0)
+        struct hl_arena arena = {0};
+        struct hl_api_option_info_list rows;
+        size_t seen = 0;
+        assert_int_equal(hl_conf_dump(&conf.conf, &arena, &rows), HL_OK);
+        for (size_t k = 0; k < rows.count; k++) {
+            if (strcmp(rows.items[k].name, "archive.url") != 0)
                 continue;
             seen++;
-            assert_string_equal(json_string_value(json_object_get(row, "value")), urls[i][1]);
+            assert_string_equal(rows.items[k].value, urls[i][1]);
         }
         assert_int_equal(seen, 1);
         assert_int_equal(hl_conf_has_password(urls[i][0]), strcmp(urls[i][0], urls[i][1]) != 0);
         assert_string_equal(conf.archive.url, urls[i][0]); /* the daemon has it whole */
-        json_decref(rows);
+        hl_arena_fini(&arena);
         program_conf_fini(&conf);
     }
 }
