@@ -5,6 +5,7 @@
 #include "mem/extents.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define NONE UINT32_MAX
@@ -42,7 +43,7 @@ static struct key key_of(const struct node *n, enum order order)
     return order == BY_START ? (struct key){n->start, 0} : (struct key){n->len, n->start};
 }
 
-static int key_less(struct key a, struct key b)
+static bool key_less(struct key a, struct key b)
 {
     return a.major < b.major || (a.major == b.major && a.minor < b.minor);
 }

@@ -270,7 +270,7 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
     int rc = pthread_create(&pool->beat, NULL, beat_main, pool);
     if (rc != 0)
         return hl_fail(HL_ENOMEM, "heartbeat thread of pool %s: %s", pool->path, strerror(rc));
-    pool->beat_running = 1;
+    pool->beat_running = true;
     return HL_OK;
 }
 
@@ -319,7 +319,7 @@ void hl_pool_close(struct hl_pool *pool)
         return;
     if (pool->beat_running) {
         pthread_mutex_lock(&pool->lock);
-        pool->beat_stop = 1;
+        pool->beat_stop = true;
         pthread_cond_signal(&pool->beat_wake);
         pthread_mutex_unlock(&pool->lock);
         pthread_join(pool->beat, NULL);

@@ -40,7 +40,7 @@ hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
         return hl_fail(HL_ENOMEM, "view of the pool");
     v->file_size = (uint64_t)sb.st_size;
     v->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    hl_status st = v->fd >= 0 ? hl_shm_map(fd, v->file_size, 0, &base)
+    hl_status st = v->fd >= 0 ? hl_shm_map(fd, v->file_size, false, &base)
                               : hl_fail(hl_status_of_errno(errno), "copy a descriptor: %m");
     if (st != HL_OK) {
         hl_closep(&v->fd);
@@ -61,7 +61,7 @@ hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
     }
     v->slots = v->super->index_slots;
     v->index = (const struct hl_pool_entry *)(v->base + v->super->index_offset);
-    hl_shm_prefault(base, v->super->data_offset, 0);
+    hl_shm_prefault(base, v->super->data_offset, false);
     *out = v;
     return HL_OK;
 }

@@ -248,13 +248,13 @@ uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 }
 
 /* Room is short: what a borrower may still come back for goes, if it was kept long enough. */
-static int end_abandoned(struct hl_pool *pool)
+static bool end_abandoned(struct hl_pool *pool)
 {
     pool_listen(pool, hl_now_ns());
     if (pool->leases_end_ns == 0 || hl_now_ns() < pool->leases_sure_ns)
-        return 0;
+        return false;
     pool_end_leases(pool, UINT64_MAX);
-    return 1;
+    return true;
 }
 
 /* What is written to a pool that was cut short is lost, and so is what was in it: nothing may be
@@ -365,10 +365,10 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
     return st;
 }
 
-int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     if (ref->slot >= pool->slots)
-        return 0;
+        return false;
     const struct slot_note *n = &pool->notes[ref->slot];
     return n->state == HL_POOL_SEALED && n->gen == ref->gen && hl_id_equal(n->id, ref->id);
 }
@@ -396,10 +396,10 @@ hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *o
 }
 
 /* The extent is one that alloc has given and nobody has sealed or aborted. */
-static int is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
+static bool is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
 {
     if (x->slot >= pool->slots)
-        return 0;
+        return false;
     const struct slot_note *n = &pool->notes[x->slot];
     return n->state == HL_POOL_WRITING && hl_id_equal(n->id, x->id) && n->offset == x->offset &&
            n->size == x->size;
@@ -453,7 +453,7 @@ static hl_status seal_shard(struct hl_pool *pool, const struct hl_pool_extent *e
     struct hl_pool_ref r;
     HL_TRY(hl_chunks_check(extent->id, extent->size, crc32, chunk_crcs, chunks));
     pthread_mutex_lock(&pool->lock);
-    int open = is_open(pool, extent);
+    bool open = is_open(pool, extent);
     if (open) {
         seal_entry(pool, extent, state, crc32, chunk_crcs, chunks, &r);
         entry_end(pool, extent->slot);
