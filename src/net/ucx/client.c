@@ -105,11 +105,11 @@ static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_
     return HL_OK;
 }
 
-hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
+hl_status hl_ucx_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
                              uint64_t deadline_ns)
 {
     uint64_t idle_since = 0; /* set by the first look: what is done by then reads no clock */
-    c->moved = 1;
+    c->moved = true;
     while (!done(arg)) {
         unsigned events = ucp_worker_progress(c->ucx.worker);
         if (events > 0 && c->broke == UCS_OK && done(arg))
@@ -117,7 +117,7 @@ hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), vo
         uint64_t now = hl_now_ns();
         if (c->moved)
             c->moved_ns = now;
-        c->moved = 0;
+        c->moved = false;
         HL_TRY(look_for_trouble(c, now, deadline_ns));
         if (events > 0 || idle_since == 0) {
             idle_since = now;

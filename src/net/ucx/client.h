@@ -10,6 +10,8 @@
 #ifndef HL_NET_UCX_CLIENT_H
 #define HL_NET_UCX_CLIENT_H
 
+#include <stdbool.h>
+
 #include "base/clock.h"
 #include "net/ucx/ucx_private.h"
 
@@ -19,7 +21,7 @@ struct hl_ucx_store; /* put.c */
 /* The call in progress, for the words of its failure. */
 struct hl_ucx_doing {
     const char *what; /* "fetch" */
-    int ranged;       /* offset counts */
+    bool ranged;      /* offset counts */
     uint64_t offset, len;
     size_t objects; /* 0: nothing to say */
     uint64_t since_ns;
@@ -42,8 +44,8 @@ struct hl_net_client {
     uint64_t pool_len;
     struct hl_id server;
     const char *path;
-    int one_sided;            /* reads go by get */
-    int offered;              /* the server gave a key for that */
+    bool one_sided;           /* reads go by get */
+    bool offered;             /* the server gave a key for that */
     const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
     int lanes;                /* enum hl_ucx_lane */
     char address[HL_ADDR_TEXT_MAX];
@@ -55,9 +57,9 @@ struct hl_net_client {
     uint64_t batches;    /* sent so far */
     size_t batch_bytes;  /* a batch is at most so long */
     uint8_t *batch[HL_UCX_BATCHES];
-    int moved;          /* a byte or an answer came since moved_ns */
+    bool moved;         /* a byte or an answer came since moved_ns */
     uint64_t moved_ns;  /* when the wait in progress saw that last */
-    int welcome;        /* the server said WELCOME */
+    bool welcome;       /* the server said WELCOME */
     int paused;         /* 0: no answer yet, 1: it stands still, -1: not now */
     ucs_status_t broke; /* what the error handler was told */
     hl_status dead;     /* HL_OK while usable */
@@ -67,7 +69,7 @@ struct hl_net_client {
 };
 
 /* Progress until done(arg). Kills the client on its error, deadline or stall. */
-hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
+hl_status hl_ucx_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
                              uint64_t deadline_ns) HL_CHECK;
 /* Tear the connection down; returns hl_fail(st, what is being done, with whom, by which path, for
  * how long, and the text). */
@@ -84,7 +86,7 @@ hl_status hl_ucx_send_control(struct hl_net_client *c, size_t lane,
 
 /* Messages that belong to the transfer in progress. */
 void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void *data, size_t len,
-                          int rndv);
+                          bool rndv);
 void hl_ucx_fetch_on_refused(struct hl_net_client *c, const struct hl_wire *w, const char *text,
                              size_t len);
 void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, const void *payload,

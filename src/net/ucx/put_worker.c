@@ -40,9 +40,9 @@ static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
     pthread_mutex_lock(&d->lock);
     struct hl_ucx_job *job = jobs_pop(&d->todo);
     while (job == NULL && !d->stopping) {
-        d->asleep = 1;
+        d->asleep = true;
         pthread_cond_wait(&d->wake, &d->lock);
-        d->asleep = 0;
+        d->asleep = false;
         job = jobs_pop(&d->todo);
     }
     if (job != NULL)
@@ -67,7 +67,7 @@ static void *put_worker_main(void *arg)
 {
     struct hl_ucx_put_worker *d = arg;
     for (struct hl_ucx_job *job = next_job(d); job != NULL; job = next_job(d)) {
-        int silent = job->task == HL_UCX_SUM; /* its put may be gone once the next job is done */
+        bool silent = job->task == HL_UCX_SUM; /* its put may be gone once the next job is done */
         hl_ucx_put_work(job);
         if (!silent)
             hand_back(d, job);
@@ -83,7 +83,7 @@ hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d)
     pthread_cond_init(&d->wake, NULL);
     if (pthread_create(&d->thread, NULL, put_worker_main, d) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting the thread for puts: %m");
-    d->started = 1;
+    d->started = true;
     return HL_OK;
 }
 
@@ -92,13 +92,13 @@ void hl_ucx_put_worker_stop(struct hl_ucx_put_worker *d)
     if (!d->started)
         return;
     pthread_mutex_lock(&d->lock);
-    d->stopping = 1;
+    d->stopping = true;
     pthread_cond_signal(&d->wake);
     pthread_mutex_unlock(&d->lock);
     pthread_join(d->thread, NULL);
     pthread_cond_destroy(&d->wake);
     pthread_mutex_destroy(&d->lock);
-    d->started = 0;
+    d->started = false;
 }
 
 void hl_ucx_put_worker_give(struct hl_ucx_put_worker *d, struct hl_ucx_job *job)

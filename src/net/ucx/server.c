@@ -51,9 +51,9 @@ static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_ti
         *next_tick = now + HL_UCX_NAP_NS;
         hl_ucx_puts_tend(s, now);
     }
-    s->attention = 0;
+    s->attention = false;
     if (hl_ucx_peers_tend(s, now) > 0)
-        s->attention = 1;
+        s->attention = true;
 }
 
 static void sleep_on_worker(struct hl_net_server *s)
@@ -251,7 +251,7 @@ static hl_status open_worker(struct hl_net_server *s, const char *device, const 
     struct hl_ucx_opts ucx = {.device = device,
                               .devices = devices,
                               .verbs = devices != NULL,
-                              .listens = 1,
+                              .listens = true,
                               .spin_us = s->opts.spin_us};
     ucx.rma = s->opts.mode == HL_NET_GET || (s->opts.mode != HL_NET_ASK && ucx.verbs);
     HL_TRY(hl_ucx_init(&s->ucx, &ucx));
@@ -284,7 +284,7 @@ static hl_status start_threads(struct hl_net_server *s)
     HL_TRY(hl_ucx_put_worker_start(&s->put_worker));
     if (pthread_create(&s->thread, NULL, server_main, s) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");
-    s->running = 1;
+    s->running = true;
     return HL_OK;
 }
 
@@ -309,7 +309,7 @@ static void forget_port(struct hl_addr *addr)
 static hl_status set_up_rdma(struct hl_net_server *s, const char *device, const char *devices)
 {
     struct hl_addr addr;
-    s->asks_ticket = 1;
+    s->asks_ticket = true;
     HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
     HL_TRY(hl_ucx_check_family(&addr));
     forget_port(&addr);

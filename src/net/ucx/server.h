@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "net/ucx/ucx_private.h"
@@ -51,7 +52,7 @@ struct hl_ucx_put_worker {
     struct hl_ucx_jobs todo, done;
     atomic_uint waiting;  /* jobs in todo */
     atomic_uint finished; /* jobs in done */
-    int asleep, stopping, started;
+    bool asleep, stopping, started;
     uint64_t spin_ns;
     pthread_t thread;
     atomic_int *server_sleeps;
@@ -90,8 +91,8 @@ struct hl_ucx_put {
     struct hl_net_server *server;
     struct hl_ucx_peer *peer; /* NULL: it is gone */
     enum hl_ucx_put_state state;
-    int batch;
-    int open; /* counted in open_puts */
+    bool batch;
+    bool open; /* counted in open_puts */
     uint64_t op;
     uint64_t moved_ns;
     struct hl_ucx_job job;
@@ -127,7 +128,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
 void hl_ucx_puts_collect(struct hl_net_server *s);
 /* Answer what the put worker has done. */
 void hl_ucx_puts_answer(struct hl_net_server *s);
-int hl_ucx_puts_executing(const struct hl_net_server *s);
+bool hl_ucx_puts_executing(const struct hl_net_server *s);
 /* Drop peers whose put is silent, tell the others that they are not forgotten. */
 void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns);
 /* Before its endpoint is closed: take back the receives, leave the rest to the put worker. */
@@ -170,7 +171,7 @@ struct hl_net_server {
     struct hl_net_server_opts opts;
     struct hl_ucx ucx;
     ucp_listener_h listener;
-    int asks_ticket;
+    bool asks_ticket;
     unsigned port;
     pthread_mutex_t door; /* around the tickets, which other threads give out */
     struct hl_ucx_ticket tickets[HL_UCX_TICKETS];
@@ -181,7 +182,7 @@ struct hl_net_server {
     struct hl_id id;
     char address[HL_ADDR_TEXT_MAX];
     pthread_t thread;
-    int running;
+    bool running;
     int wake_fd;
     atomic_int stopping;
     struct hl_ucx_pending_conn *pending_conns; /* connection requests, newest first */
@@ -195,7 +196,7 @@ struct hl_net_server {
     unsigned open_puts;
     atomic_int sleeps; /* about to wait for wake_fd */
     unsigned peer_count;
-    int attention; /* a peer needs the housekeeping */
+    bool attention; /* a peer needs the housekeeping */
     unsigned pause_ms;
     uint64_t paused_ns;
     _Atomic uint64_t stat_peers, stat_gets, stat_get_bytes, stat_puts, stat_put_bytes, stat_aborted,
@@ -215,7 +216,7 @@ void hl_ucx_server_stop(struct hl_net_server *s);
 /* ---- tickets.c ---- */
 
 /* Whether a HELLO with this ticket is welcome. */
-int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
+bool hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
 
 /* ---- one client (peer.c) ---- */
 

@@ -41,7 +41,7 @@ struct migration {
 struct done {
     struct hl_mig_frame object;
     struct hl_id result;
-    int canceled;
+    bool canceled;
 };
 
 struct hl_mig_inbox {
@@ -175,7 +175,7 @@ void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_
 #undef GET
 }
 
-static int same_object(const struct hl_mig_frame *a, const struct hl_mig_frame *b)
+static bool same_object(const struct hl_mig_frame *a, const struct hl_mig_frame *b)
 {
     return a->total == b->total && a->chunk_size == b->chunk_size;
 }
@@ -199,7 +199,7 @@ static struct done *find_done(struct hl_mig_inbox *in, struct hl_id id)
 static void answer_frame(struct hl_mig_reply *r, const struct hl_mig_frame *to,
                          enum hl_mig_type type)
 {
-    r->send = 1;
+    r->send = true;
     r->payload = NULL;
     r->frame = *to;
     r->frame.type = type;
@@ -247,13 +247,13 @@ static uint32_t window_of(const struct hl_mig_inbox *in, const struct migration 
 }
 
 /* Raise the credit when it is worth a message. */
-static int grant_credit(const struct hl_mig_inbox *in, struct migration *m)
+static bool grant_credit(const struct hl_mig_inbox *in, struct migration *m)
 {
     uint32_t window = window_of(in, m), target = m->used + window;
     if (target - m->granted > window || target - m->granted < (window + 3) / 4)
-        return 0; /* the share shrank, or only a little was used */
+        return false; /* the share shrank, or only a little was used */
     m->granted = target;
-    return 1;
+    return true;
 }
 
 static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
@@ -392,7 +392,7 @@ static uint32_t place_chunk(struct hl_mig_inbox *in, const struct migration *m,
 {
     uint64_t at = (uint64_t)f->chunk * f->chunk_size;
     uint32_t chunk = hl_mig_chunk_len(f->total, f->chunk_size, f->chunk), crc = 0;
-    int packed = (f->flags & HL_MIG_F_ZSTD) != 0;
+    bool packed = (f->flags & HL_MIG_F_ZSTD) != 0;
     if (packed && hl_mig_unpack(in->unpack, m->bytes + at, chunk, src, f->length) != HL_OK)
         return ~f->crc;
     for (uint32_t off = 0; off < chunk; off += m->grain) {
@@ -435,7 +435,7 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
             r);
         return;
     }
-    int current = f->epoch == m->object.epoch;
+    bool current = f->epoch == m->object.epoch;
     if (current && m->used == m->granted) {
         refuse_frame(in, f,
                      hl_fail(HL_EPROTO, "migration %s: chunk %u was sent without credit",
@@ -474,7 +474,7 @@ static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, str
     struct migration *m = find_migration(in, f->id);
     const struct done *d = find_done(in, f->id);
     if (m != NULL) {
-        struct done over = {.object = m->object, .canceled = 1};
+        struct done over = {.object = m->object, .canceled = true};
         inbox_counter_add(&in->canceled, 1);
         hl_fault_count("canceled", "zmq");
         drop_migration(in, m, HL_ECANCELED);
@@ -492,7 +492,7 @@ void hl_mig_inbox_message(struct hl_mig_inbox *in, const void *header, size_t he
                           struct hl_mig_reply *r)
 {
     struct hl_mig_frame f;
-    r->send = 0;
+    r->send = false;
     if (hl_mig_decode(header, header_len, &f) != HL_OK || f.length != payload_len) {
         hl_mig_inbox_count_refused(in);
         return; /* nothing in it can be trusted enough to answer it */
