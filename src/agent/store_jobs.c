@@ -84,7 +84,7 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
     return HL_OK;
 }
 
-static int same_work(const struct store_job *a, const struct store_job *b)
+static bool same_work(const struct store_job *a, const struct store_job *b)
 {
     return a->run == b->run && hl_id_equal(a->request.id, b->request.id) &&
            a->request.tier == b->request.tier &&

@@ -54,7 +54,7 @@ static void link_keep(struct store *s, struct store_link *l)
 /* Back into the list when it is of use and there is room. */
 static void link_give_back(struct store *s, struct store_link *l, hl_status st)
 {
-    int of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
+    bool of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
     unsigned idle = 0;
     pthread_mutex_lock(&s->lock);
     for (const struct store_link *i = s->links; i != NULL; i = i->next)

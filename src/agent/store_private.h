@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "agent/store.h"
@@ -37,7 +38,7 @@ struct store_tier {
     struct hl_device *memory;
     struct hl_plank *plank;
     enum hl_nic_class nic;
-    int direct; /* a NIC may write into its memory, and we can address it */
+    bool direct; /* a NIC may write into its memory, and we can address it */
 };
 
 /* How a copy came, for people; one that was adopted has none. */
@@ -196,11 +197,11 @@ struct source {
     struct hl_tier_ref own_ref;
     struct hl_l3_client *local; /* mapped */
     struct hl_pool_ref local_ref;
-    int far; /* the network */
+    bool far; /* the network */
     enum hl_net_mode mode;
     struct hl_conn_lease net;
     struct hl_extent *extent; /* in the pool served there */
-    int reconnected;
+    bool reconnected;
     hl_status last; /* of the connection */
 };
 
@@ -226,11 +227,11 @@ hl_status store_copy_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
 hl_status store_send_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
-/* A small one to another host shares messages with others, and no thread waits for it. 1: `done` is
- * called once, from any thread, hl_error_text saying why st is not HL_OK. 0: it isn't of that kind,
- * store_send_run does it. `r` and `out` are borrowed until then. */
-int store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
-                     void (*done)(void *arg, hl_status st), void *arg);
+/* A small one to another host shares messages with others, and no thread waits for it. True: `done`
+ * is called once, from any thread, hl_error_text saying why st is not HL_OK. False: it isn't of
+ * that kind, store_send_run does it. `r` and `out` are borrowed until then. */
+bool store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
+                      void (*done)(void *arg, hl_status st), void *arg);
 
 /* store_jobs.c */
 hl_status store_jobs_start(struct store *s) HL_CHECK;

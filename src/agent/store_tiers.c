@@ -33,7 +33,7 @@ static int tier_score(struct store_tier *t, const char *device, int numa, uint64
     if (device[0] != '\0')
         return strcmp(t->device, device) == 0 ? 0 : -1;
     hl_tier_usage(t->t, &u);
-    int room = u.quota == 0 || u.used + size <= u.quota;
+    bool room = u.quota == 0 || u.used + size <= u.quota;
     return 2 * room + (numa >= 0 && t->numa == numa);
 }
 

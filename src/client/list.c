@@ -98,7 +98,7 @@ static hl_status take_list(helios_client *c, const char *model,
 /* "embedding" < "layer-0000" < … < "head" < "optim-embedding" < …, as in a model. */
 static int part_rank(const char *part)
 {
-    int optim = strncmp(part, "optim-", 6) == 0;
+    bool optim = strncmp(part, "optim-", 6) == 0;
     if (optim)
         part += 6;
     int kind = strcmp(part, "embedding") == 0 ? 0 : strncmp(part, "layer-", 6) == 0 ? 1 : 2;

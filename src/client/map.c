@@ -166,11 +166,11 @@ static hl_status source_read(struct operation *op, enum source source, struct hl
 {
     const char *path;
     if (source == FROM_NET)
-        return net_read(op, op->client->attach.net, id, 0, copy, size, 1);
+        return net_read(op, op->client->attach.net, id, 0, copy, size, true);
     if (source == FROM_ELSEWHERE)
-        return copies_read(op, id, 0, copy, size, 1, &path);
+        return copies_read(op, id, 0, copy, size, true, &path);
     struct shm *shm = attach_enter(op->client);
-    hl_status st = shm != NULL ? shm_read(op, shm, id, 0, copy, size, 1) : HL_ESTALE;
+    hl_status st = shm != NULL ? shm_read(op, shm, id, 0, copy, size, true) : HL_ESTALE;
     attach_leave(op->client);
     return st;
 }
@@ -202,12 +202,12 @@ static hl_status map_copy(struct operation *op, const struct wish *wish, enum so
 }
 
 /* It is mapped and has not got the shard. */
-static int pool_misses(struct operation *op, struct hl_id id)
+static bool pool_misses(struct operation *op, struct hl_id id)
 {
     struct hl_pool_ref ref;
     struct shm *shm = attach_enter(op->client);
-    int misses = shm != NULL && shm_check(shm, hl_now_ns()) == HL_OK &&
-                 hl_pool_view_find(shm->view, id, &ref) == HL_ENOENT;
+    bool misses = shm != NULL && shm_check(shm, hl_now_ns()) == HL_OK &&
+                  hl_pool_view_find(shm->view, id, &ref) == HL_ENOENT;
     attach_leave(op->client);
     return misses;
 }

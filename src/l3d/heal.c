@@ -40,7 +40,7 @@ struct repair {
     struct hl_pool_extent x;
     uint32_t *crcs;
     uint32_t crc;
-    int crc_known;
+    bool crc_known;
 };
 
 /* ---- sources, in a worker -------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_requ
     return st;
 }
 
-static int is_right(struct repair *p, uint32_t crc)
+static bool is_right(struct repair *p, uint32_t crc)
 {
     return !p->crc_known || p->crc == crc;
 }
@@ -303,7 +303,7 @@ void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_hea
         return;
     }
     HASH_FIND(hh, d->heals, &id, sizeof(id), h);
-    int fresh = h == NULL;
+    bool fresh = h == NULL;
     struct asker *a = calloc(1, sizeof(*a));
     if (fresh)
         h = calloc(1, sizeof(*h));

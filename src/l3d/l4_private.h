@@ -55,7 +55,7 @@ void l4_bad_fini(struct hl_l3d *d);
 /* Once it is there it stays; NULL: none, or away. Any thread. */
 struct hl_archive *l4_archive(const struct hl_l3d *d);
 /* Configured, and not reached yet. */
-int l4_away(const struct hl_l3d *d);
+bool l4_away(const struct hl_l3d *d);
 /* HL_EUNSUPPORTED without an archive; HL_EUNAVAIL while it is away, saying why. */
 hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out) HL_CHECK;
 /* What is set up wrongly is a failure; what can't be reached is tried again in a thread. */
