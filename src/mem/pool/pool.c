@@ -253,7 +253,8 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
         return hl_fail(HL_ENOMEM, "pool %s: notes of %" PRIu64 " slots", pool->path, pool->slots);
     HL_TRY(hl_extents_create(pool->super->capacity / HL_POOL_UNIT, pool->slots, &pool->extents));
     hl_extents_divide(pool->extents, pool->region_ends, pool->region_count);
-    /* Readers of the last owner's time must be stale before anything changes. */
+    /* Incarnation 0: views of the last owner's time are stale before anything changes. The new one
+     * comes last, when the index is clean: from then on new views may open. */
     POOL_SET(pool->super->incarnation, 0);
     found->adopted = !made;
     uint64_t late_ms = 2 * (uint64_t)pool->beat_ms;
@@ -324,6 +325,8 @@ void hl_pool_close(struct hl_pool *pool)
         pthread_mutex_unlock(&pool->lock);
         pthread_join(pool->beat, NULL);
     }
+    /* After the last beat: a view that sees no owner connects again, instead of waiting for a
+     * heartbeat that grows old. */
     if (pool->super != NULL) {
         POOL_SET(pool->super->incarnation, 0);
         POOL_SET(pool->super->owner_pid, 0);

@@ -1,4 +1,31 @@
 /* mem/pool/pool_private.h - what the owner's files share, and the one way to read an index entry.
+ *
+ * The owner has the index twice: in the file, for readers and for the next owner, and in notes of
+ * its own, by which alone it decides.
+ *
+ *     this process only                    the file, mapped by every reader
+ *     .--------------------------.         .------------------------------------.
+ *     | struct hl_pool           |         | superblock: incarnation, heartbeat |
+ *     |  notes[slot] ------ stored into -->| index[slot]: gen, state, id, where |
+ *     |  extents: free units     |         | data: |extent + table|extent|free| |
+ *     |  rest_head .. rest_tail  |         '------------------------------------'
+ *     '--------------------------'            ^ read without a lock (view.c)
+ *
+ * States of a slot (enum hl_pool_state). Each arrow is taken under hl_pool.lock, and between two
+ * stores of the entry's generation, which is odd while the entry changes:
+ *
+ *     EMPTY or DELETED --alloc--> WRITING --seal--> SEALED --free, evict, replace--> FREED
+ *           ^                      |   |                                              |
+ *           |<-------abort---------'   '--seal_leased--> LEASED                       |
+ *           |<----last unpin, or its time is over -------'                            |
+ *           '<---------reap: the quarantine is over and nobody has it pinned----------'
+ *
+ * FREED extents lie in the queue of rest, oldest first. One that is pinned when its time comes
+ * leaves the queue, and its last unpin queues it again.
+ *
+ * Threads: any thread of the owner allocates, seals, frees and pins; the heartbeat's thread reaps,
+ * ends leases and repairs entries. The lock is held for the stores of an entry, never while a
+ * shard's bytes are copied or verified: readers and writers of bytes do not wait for each other.
  */
 #ifndef HL_MEM_POOL_PRIVATE_H
 #define HL_MEM_POOL_PRIVATE_H
