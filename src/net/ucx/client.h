@@ -6,6 +6,19 @@
  *          a caller's buffer any more, and every later call says why.
  * Units:   ns of hl_now_ns for deadlines.
  * Limits:  one transfer at a time, HL_UCX_WINDOW requests in flight.
+ *
+ * No thread of its own: the caller's drives UCX, in hl_ucx_client_wait, and every callback runs in
+ * there. So a client has no lock.
+ *
+ *     hl_net_client --fetch--> struct hl_ucx_fetch   HL_UCX_WINDOW slots, a piece each
+ *          |        --store--> struct hl_ucx_store   HL_UCX_BATCHES batches, one large object
+ *          |                   (on the stack of the call; NULL between calls)
+ *          '--ep, more[]-----> endpoints, each with the server's key
+ *
+ *     usable (dead == HL_OK) --error, deadline, stall, cancel--> dead: all of UCX is torn down
+ *
+ * There is no way back, because UCX can't take back a transfer that is under way; whoever wants to
+ * go on connects again.
  */
 #ifndef HL_NET_UCX_CLIENT_H
 #define HL_NET_UCX_CLIENT_H

@@ -17,6 +17,8 @@
 
 static_assert(HL_UCX_PIECE == HL_CHUNK, "a piece is verified as one chunk");
 
+/* A request in flight. Requests are sent in order and answered in any; a bad piece is noted by its
+ * number and the others go on. */
 struct slot {
     struct hl_ucx_fetch *fetch;
     size_t lane; /* endpoint of its pieces */

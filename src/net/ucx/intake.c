@@ -39,6 +39,7 @@ static void free_put(struct hl_ucx_put *put)
     free(put);
 }
 
+/* It has a place among the put_queue open ones, and the put worker begins. */
 static void open_put(struct hl_ucx_put *put)
 {
     put->open = true;
@@ -51,6 +52,7 @@ static void leave_line(struct hl_ucx_put *put)
     DL_DELETE2(put->server->line, put, line_prev, line_next);
 }
 
+/* The place that is free now goes to the first in line. */
 static void end_put(struct hl_ucx_put *put)
 {
     struct hl_net_server *s = put->server;
@@ -73,6 +75,7 @@ static void end_put(struct hl_ucx_put *put)
     }
 }
 
+/* First come, first served: nobody overtakes the line, even when there is a place again. */
 static void queue_put(struct hl_ucx_put *put)
 {
     struct hl_net_server *s = put->server;
@@ -114,6 +117,7 @@ static bool lands_itself(const struct hl_ucx_put *put)
     return put->piece_len > HL_UCX_FRAGMENT;
 }
 
+/* SUMs go into the same queue before the COMMIT, so all are summed up when it runs. */
 static void piece_landed(struct hl_ucx_put *put, const struct hl_ucx_room *room, size_t len)
 {
     uint32_t number = room->number;
@@ -513,6 +517,8 @@ void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
     }
 }
 
+/* The peer goes away. A put that the put worker has is left to it: ending it here would free what
+ * that thread reads; its job comes back and finds no peer. */
 static void drop_put(struct hl_ucx_put *put)
 {
     put->peer = NULL;

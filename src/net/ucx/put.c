@@ -12,6 +12,10 @@
 
 #define SENDING_MAX ((size_t)4 << 20)
 
+/* free --filled, sent--> sending, used --sent--> used --RESULTS--> free
+ *
+ * The two flags end in any order: results can come before UCX says that the message was sent, and
+ * the buffer is free only after both. */
 struct batch {
     struct hl_ucx_store *store;
     bool used; /* its results have not come */
@@ -21,6 +25,12 @@ struct batch {
     size_t len;
 };
 
+/* none --PUT--> announced --READY n--> pieces below n are sent --STORED or REFUSED--> none
+ *
+ *     pieces   |0|1|2|3|4|5|6|7|       next: the next to be sent
+ *                   ^next   ^room      room: the server has posted receives up to here
+ *
+ * A piece before `room` would find no receive, so none is sent. */
 struct large {
     struct hl_net_item *item; /* NULL: none */
     uint64_t op;

@@ -30,7 +30,8 @@ static struct hl_ucx_job *jobs_pop(struct hl_ucx_jobs *jobs)
     return job;
 }
 
-/* NULL when the put worker is closed and the queue is worked off. */
+/* NULL when the put worker is closed and the queue is worked off. While it spins it only loads
+ * `waiting`; `asleep` is set under the lock, so a job that is given meanwhile signals. */
 static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
 {
     uint64_t idle_since = hl_now_ns();
@@ -51,6 +52,7 @@ static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
     return job;
 }
 
+/* `finished` is raised before `server_sleeps` is looked at: see sleep_on_worker. */
 static void hand_back(struct hl_ucx_put_worker *d, struct hl_ucx_job *job)
 {
     uint64_t one = 1;

@@ -18,6 +18,7 @@
 #define CLOSE_MAX_NS (2 * HL_NS_PER_S)
 #define QUIET_NS     (20 * HL_NS_PER_MS)
 
+/* Inside of ucp_worker_progress, where no endpoint may be made: it is noted, and accepted after. */
 static void on_conn_request(ucp_conn_request_h request, void *arg)
 {
     struct hl_net_server *s = arg;
@@ -43,6 +44,7 @@ static void accept_pending_conns(struct hl_net_server *s)
     }
 }
 
+/* Every HL_UCX_NAP_NS, and at once when a peer failed (`attention`). */
 static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
 {
     if (!s->attention && now < *next_tick)
@@ -56,6 +58,8 @@ static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_ti
         s->attention = true;
 }
 
+/* No wake-up is lost: `sleeps` is stored before `finished` is loaded, and the put worker stores
+ * `finished` before it loads `sleeps` (hand_back). One of the two sees the other. */
 static void sleep_on_worker(struct hl_net_server *s)
 {
     uint64_t count;
@@ -67,7 +71,8 @@ static void sleep_on_worker(struct hl_net_server *s)
     atomic_store(&s->sleeps, 0);
 }
 
-/* For a client's self-test: whatever it reads now, it reads without this thread. */
+/* For a client's self-test (path.c): what it reads during this pause, it reads without this thread.
+ * The pause is the test, so there is nothing to wait for. */
 static void stand_still(struct hl_net_server *s)
 {
     struct timespec t = {0, (long)s->pause_ms * 1000000l};
@@ -111,6 +116,7 @@ static void answer_executed(struct hl_net_server *s, uint64_t limit_ns)
     }
 }
 
+/* The thread has ended: from here on the caller of stop drives the worker. */
 static void close_peers(struct hl_net_server *s)
 {
     uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;

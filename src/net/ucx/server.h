@@ -7,6 +7,20 @@
  * Units:   bytes, ns.
  * Limits:  HL_UCX_PEER_SENDS answers in flight per peer; one large put and HL_UCX_BATCHES batches
  *          open per peer, hl_net_server_opts.put_queue of all together, the others wait in line.
+ *
+ * Two threads. The progress thread owns the UCX worker, the peers and the puts, and takes no lock
+ * for them. The put worker's thread sees one put at a time, the one whose job it executes:
+ *
+ *      progress thread                                  put worker's thread
+ *      UCX callbacks -> peers, puts                     put handler of the application
+ *           |            todo: jobs, in order                 |
+ *           |----give---> [BEGIN][SUM][SUM][COMMIT] --next--> |
+ *           |<---take---- [BEGIN][COMMIT]           <-done--- |  (a SUM ends silently)
+ *           '--- wake_fd, when the progress thread sleeps ----'
+ *
+ * The queues and `asleep` are under hl_ucx_put_worker.lock; `waiting` and `finished` are atomic, so
+ * that either thread can look for work without the lock while it spins. Other threads only stop the
+ * server, give out tickets (under `door`) and read the counters.
  */
 #ifndef HL_NET_UCX_SERVER_H
 #define HL_NET_UCX_SERVER_H
@@ -20,6 +34,16 @@
 
 #define HL_UCX_PEER_SENDS (64 * (HL_UCX_PIECE / HL_UCX_FRAGMENT))
 
+/*     NEW --HELLO--> READY
+ *      |               |     a broken protocol, an error of UCX, a silent put
+ *      '---> FAILED <--'
+ *              | housekeeping: its receives are taken back, its endpoint is being closed
+ *              v
+ *           CLOSING --all operations came back--> freed
+ *              '------CLOSE_MAX_NS later--------> STUCK
+ *
+ * Callbacks only set FAILED; the housekeeping closes, so that no endpoint is closed from inside of
+ * its own callback. */
 enum hl_ucx_peer_state {
     HL_UCX_PEER_NEW,     /* connected, has not said HELLO */
     HL_UCX_PEER_READY,   /* may ask and put */
@@ -68,6 +92,18 @@ struct hl_ucx_job *hl_ucx_put_worker_take(struct hl_ucx_put_worker *d);
 
 /* ---- puts ---- */
 
+/* A batch:   ARRIVING --> (QUEUED) --> EXECUTING: UNPACK --> answered
+ * An object: (QUEUED) --> EXECUTING: BEGIN --> LANDING --> EXECUTING: COMMIT --> answered
+ *
+ * When its peer goes:
+ *     QUEUED                 ends at once
+ *     EXECUTING              goes on; a BEGIN is followed by ABORT, anything else just ends
+ *     ARRIVING, LANDING  --> DROPPED until its receives have come back, then an object goes on to
+ *                            EXECUTING: ABORT (over TCP at once: late bytes are thrown away)
+ *     an end with receives outstanding --> ORPHANED: the record stays for UCX's callbacks
+ *
+ * The progress thread alone changes the state. In EXECUTING the status, the results and the memory
+ * are the put worker's until the job is taken back; SUMs only read what has landed. */
 enum hl_ucx_put_state {
     HL_UCX_PUT_ARRIVING,  /* a batch whose message is being received */
     HL_UCX_PUT_QUEUED,    /* too many are open */
@@ -89,14 +125,14 @@ struct hl_ucx_room {
 /* A large object, or a batch of small ones. */
 struct hl_ucx_put {
     struct hl_net_server *server;
-    struct hl_ucx_peer *peer; /* NULL: it is gone */
+    struct hl_ucx_peer *peer; /* NULL: it is gone; the put worker does not look at it */
     enum hl_ucx_put_state state;
     bool batch;
     bool open; /* counted in open_puts */
     uint64_t op;
-    uint64_t moved_ns;
+    uint64_t moved_ns; /* a piece came; silent for put_timeout_ms, its peer is dropped */
     struct hl_ucx_job job;
-    unsigned recvs;
+    unsigned recvs;   /* receives that UCX has not given back */
     hl_status status; /* what the put worker found */
     char text[HL_ERROR_TEXT_MAX];
     /* a large object */
@@ -106,7 +142,7 @@ struct hl_ucx_put {
     void *token;
     uint8_t *base;
     size_t piece_len;
-    uint32_t pieces, posted, told;
+    uint32_t pieces, posted, told; /* told <= posted: room that was announced, and that there is */
     uint32_t *piece_crcs;
     struct hl_ucx_job *sums; /* one per piece, where they are summed up afterwards */
     struct hl_ucx_room rooms[HL_UCX_ROOMS];

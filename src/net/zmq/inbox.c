@@ -3,7 +3,25 @@
  * Chunks may come in any order, twice, or from a connection that is already replaced: the bitmap
  * decides, and a chunk that is there is never written again. Credit is counted per epoch, from the
  * bitmap that opened it: whatever got lost before cannot leak credit. Checksums are kept per
- * "grain" (a chunk, or 1 MiB of a larger one), so that commit gets the same table a pool keeps. */
+ * "grain" (a chunk, or 1 MiB of a larger one), so that commit gets the same table a pool keeps.
+ *
+ *     open (hash, by id)               done[HL_MIG_REMEMBERED] (ring, oldest replaced)
+ *       migration -> have  [1101..]      id, geometry, result or "canceled"
+ *                    crcs  [c0 c1 ..]
+ *                    bytes [the sink's memory, chunks at their places]
+ *
+ * States of an id, and the answer to a frame in each:
+ *
+ *     unknown --OPEN, room--> open --last chunk, CRC right--> done (stored)   DONE
+ *        |                     |  \--CANCEL------------------> done (canceled) REFUSED
+ *        | DATA: REFUSED       |---silent for keep_ns, wrong CRC, commit failed--> unknown
+ *        | CANCEL: REFUSED     '---OPEN, RESUME: a new epoch--> open           STATE (bitmap)
+ *
+ * An OPEN of a canceled id begins anew; of a stored one it is answered DONE again, because the
+ * sender may not have heard the first.
+ *
+ * Credit: the sender may send chunk `used` while used < granted, both counted from the epoch's
+ * STATE. Chunks of an older epoch are placed, and spend no credit. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +41,7 @@
 #define DEFAULT_KEEP_MS  30000
 #define WINDOW_MIN       2u /* chunks: one on the wire while one is being placed */
 
+/* One thread has all of it, without a lock; only the counters of hl_mig_inbox are atomic. */
 struct migration {
     struct hl_mig_frame object; /* id and geometry; crc is that of the whole */
     uint32_t left;              /* chunks */
@@ -296,6 +315,7 @@ static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_fr
     return HL_OK;
 }
 
+/* OPEN and RESUME: both are answered with what is there, in the sender's new epoch. */
 static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint64_t now_ns,
                     struct hl_mig_reply *r)
 {
@@ -354,6 +374,8 @@ static size_t fold_crcs(const struct migration *m)
     return folded;
 }
 
+/* All chunks are there. The sum of their CRCs must be the announced one; only then the sink makes
+ * the object visible. */
 static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
                              const struct hl_mig_frame *f, uint64_t now_ns, struct hl_mig_reply *r)
 {
@@ -412,6 +434,8 @@ static void answer_credit(struct migration *m, const struct hl_mig_frame *f, enu
     r->frame.credit = m->granted;
 }
 
+/* The bit is set after the bytes are placed and their CRC is right: a damaged chunk is asked for
+ * again (NACK), and what is there is never written again. */
 static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const uint8_t *payload,
                     uint64_t now_ns, struct hl_mig_reply *r)
 {
@@ -469,6 +493,7 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
         answer_credit(m, f, HL_MIG_CREDIT, r);
 }
 
+/* Remembered, so that chunks that are still on the way do not look like an unknown migration. */
 static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, struct hl_mig_reply *r)
 {
     struct migration *m = find_migration(in, f->id);
