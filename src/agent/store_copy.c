@@ -13,6 +13,12 @@
 #define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */
 #define WAIT_MS 10
 
+/* One copy on its way into a tier of this node; one thread has it.
+ *
+ *     take_room --> source_open --> choose_route --> bytes land, checked --> seal
+ *        |              |               |  direct failed: fall_back, by TCP or the plank
+ *        '--------------'---------------'--> abort: the slot is given back
+ */
 struct making {
     struct store *s;
     const struct store_request *r;

@@ -33,7 +33,8 @@ static void link_free(struct store_link *l)
     free(l);
 }
 
-/* Under the lock: out of the list, NULL when there is none. */
+/* Under the lock: out of the list, NULL when there is none. Out of it, a link is the caller's
+ * alone: it is used, and closed, without the lock. */
 static struct store_link *link_take(struct store *s, enum kind kind, const char *address)
 {
     for (struct store_link **at = &s->links; *at != NULL; at = &(*at)->next)

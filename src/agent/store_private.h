@@ -1,4 +1,22 @@
-/* agent/store_private.h - the parts of a node's store. */
+/* agent/store_private.h - the parts of a node's store.
+ *
+ *     loop thread                  copy threads (opts.copies)         other threads
+ *     -----------                  --------------------------         -------------
+ *     storeCopy, storeSend         store_copy_run, store_send_run     put queues: job_end of small
+ *       job_submit -> jobs           source -> target tier              copies they have sent
+ *            '----> queue ---next_job-->  |                           data port and migrations:
+ *       on_done <--- hl_loop_post --- job_end                           put_begin .. put_commit
+ *
+ * queue_lock: `queue`. lock: notes, links, conns, puts, health; never held while bytes travel or a
+ * connection is closed. Without a lock: `jobs` and each job's waiters, which only the loop touches;
+ * tiers, opts and the names, which are constant once the store runs; a job's request and result,
+ * which belong to one thread at a time: the loop until it is queued, a copy thread until job_end,
+ * the loop again after it.
+ *
+ * A job: submitted --same copy is under way--> its call waits for that one
+ *            '----> queued --> running --> ended, answered on the loop
+ * Stopping sets `stopping`: queued jobs are taken and fail at once, running ones fail at their next
+ * look at the clock (store_left). */
 #ifndef HL_AGENT_STORE_PRIVATE_H
 #define HL_AGENT_STORE_PRIVATE_H
 
@@ -98,7 +116,7 @@ struct store {
     struct hl_net_server *net;
     struct hl_migrate_server *migrate;
     _Atomic uint64_t epoch;
-    atomic_int stopping;
+    atomic_int stopping; /* read by every thread; store_stop sets it, on the loop */
 
     pthread_mutex_t lock; /* notes, links, conns, puts, health */
     struct store_note *notes;

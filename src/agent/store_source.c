@@ -165,6 +165,9 @@ void source_close(struct store *s, struct source *src)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Whoever reads has the source for itself: a leased connection, a pin, or both. `last` says how the
+ * connection fared and decides whether store_net_release keeps it. */
+
 static hl_status pause_for(struct store *s, const struct store_request *r, int tried)
 {
     int ms, pause = hl_retry_pause_ms(&s->opts.retry, tried);

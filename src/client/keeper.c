@@ -1,5 +1,15 @@
 /* One thread per client: it reports accesses at most every REPORT_NS and once more at the end, and
- * looks after pins. A training that never reads costs it one look per tick. */
+ * looks after pins. A training that never reads costs it one look per tick.
+ *
+ *     sleep on keeper_wake, TICK_MS at most --closing--> end
+ *       ^    |
+ *       |    v   without keeper_lock, which only guards `closing`
+ *       |  attach_watch     has the daemon restarted? pin again
+ *       |  copies_report    bad copies that readers met, to the Controller
+ *       '--report_accesses  every REPORT_NS
+ *
+ * It has no state of its own: what it reports was counted by the callers' threads, in tables with
+ * locks or atomics of their own. Each of its calls has a deadline, so it can be joined. */
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,5 +1,17 @@
 /* Views: the pool itself, pinned, where it is mapped; a private copy elsewhere. A view that may be
- * written has a mapping of its own, copy-on-write, or is a copy where the kernel refuses that. */
+ * written has a mapping of its own, copy-on-write, or is a copy where the kernel refuses that.
+ *
+ *     attach.mappings (hash, by address; under attach.lock)
+ *       mapping: a view of the pool      data -> pages of shm->view, pin = the connection
+ *       mapping: a written view          data -> own (copy-on-write of the same pages), pin
+ *       mapping: a copy                  data -> own (anonymous memory), no shm, no pin
+ *
+ * A pin keeps the bytes where they are; a reference (shm->refs) keeps the pages mapped. When the
+ * daemon ends, the pins are gone and the pages stay: attach_watch pins again by id and offset, at
+ * the new daemon. All readers of a shard share one view and one pin; each written view has its own.
+ *
+ * Locks: helios_client.lock around a whole call, attach.lock inside of it for the table and the
+ * connection. Bytes are verified under neither: the view's reference keeps them. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>

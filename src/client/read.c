@@ -1,5 +1,17 @@
 /* Reading: the mapped pool first, without lock or allocation; the network, restarts of the daemon
- * and bad checksums after it. */
+ * and bad checksums after it.
+ *
+ *     read_memory    mapped pool --not there, bad--> the node's store (L2)
+ *         |          nothing mapped: the node's store, then the network
+ *         v
+ *     read_once      HL_ENOENT of a mapped pool: the daemon loads it from its archive; again
+ *         v
+ *     read_hard      in this order: connect again (the daemon was restarted), have the pool's copy
+ *                    healed and read it, read another node's copy, then connect and read again
+ *                    until the deadline
+ *
+ * Threads: any number read at a time. Between attach_enter and attach_leave a thread may use the
+ * mapped pool without a reference; attach.c closes a replaced one when nobody is in between. */
 #include "base/log.h"
 #include "client/client_private.h"
 

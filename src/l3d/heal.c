@@ -1,6 +1,18 @@
 /* A suspected shard is read through; a bad or missing one is replaced from the archive, or from the
  * store of a node that has a copy. The new bytes lie beside the old ones until they are verified,
- * so readers meet the old shard or the new one, and a replacement that fails changes nothing. */
+ * so readers meet the old shard or the new one, and a replacement that fails changes nothing.
+ *
+ *     loop:    method_heal --> d->heals (hash, by id): a heal with its askers --> l4_run
+ *     worker:  heal_now: verify --good----------------> GOOD
+ *                bad: pin the old copy, take room beside it (l4_alloc),
+ *                bytes from the archive, else from each node in turn
+ *                  right CRC --replace or seal--------> HEALED
+ *                  nobody has them -------------------> LOST
+ *                  somebody could not be asked -------> that error: the bytes may be there
+ *     loop:    heal_done: all askers hear the same
+ *
+ * d->heals and the askers are the loop's. Everything else of a heal is its worker's until
+ * heal_done; `sources` lies in the first asker's call, which lasts until then. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -25,7 +37,7 @@ struct heal {
     struct work work;
     struct hl_l3d *d;
     struct hl_id id;
-    struct hl_api_copy_request_list sources; /* the first asker's, whose call is answered last */
+    struct hl_api_copy_request_list sources; /* in the first asker's call */
     struct asker *askers;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];

@@ -64,7 +64,9 @@ static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl
                             w->near, out);
 }
 
-/* True: room is on its way, try again. */
+/* True: room is on its way, try again. In any thread that may wait. Under room_lock one thread at a
+ * time looks and evicts: two at once would each free what the other one's extents, which rest
+ * already, are enough for. */
 static bool room_comes(struct hl_l3d *d, uint64_t size, bool spill)
 {
     struct hl_pool_info info;

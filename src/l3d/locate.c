@@ -35,6 +35,13 @@ static hl_status locate_one(struct hl_l3d *d, const char *text, struct hl_arena 
     return HL_OK;
 }
 
+/* A call, all of it on the loop:
+ *
+ *     locate_step --all in the pool--> answered
+ *        ^   '---------missing-------> l4_ask each, waiting = how many
+ *        '--on_loaded, the last one---------'   at most ROUNDS times, then HL_EBUSY
+ *
+ * After a load all is looked up again: an earlier shard may have been evicted for it. */
 struct locate {
     struct hl_l3d *d;
     struct hl_rpc_call *call;
