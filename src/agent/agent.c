@@ -58,7 +58,7 @@ static void reachable_address(const struct hl_agent *a, const char *served, char
         size_t len = strlen(wildcards[i]);
         if (strncmp(served, wildcards[i], len) != 0)
             continue;
-        int v6 = strchr(a->rank_address, ':') != NULL;
+        bool v6 = strchr(a->rank_address, ':') != NULL;
         snprintf(out, size, "%s%s%s:%s", v6 ? "[" : "", a->rank_address, v6 ? "]" : "",
                  served + len);
         return;
@@ -232,7 +232,7 @@ const char *hl_agent_store_socket(const struct hl_agent *agent)
 }
 
 /* How many run; `stop` asks them to stop. */
-static size_t containers_running(struct hl_agent *a, int stop)
+static size_t containers_running(struct hl_agent *a, bool stop)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_container_status_list list;
@@ -255,11 +255,11 @@ void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms)
 {
     uint64_t deadline = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
     unsigned seen = changes_count(&agent->changes);
-    size_t left = containers_running(agent, 1);
+    size_t left = containers_running(agent, true);
     while (left > 0 && hl_now_ns() < deadline) {
         changes_await(&agent->changes, seen, deadline);
         seen = changes_count(&agent->changes);
-        left = containers_running(agent, 0);
+        left = containers_running(agent, false);
     }
     if (left > 0)
         hl_warn("%zu containers still run after %d ms", left, timeout_ms);
@@ -271,7 +271,7 @@ static void on_drain_tick(uv_timer_t *timer)
 }
 
 /* Let workers and calls come home. */
-static int calls_drain(struct hl_agent *a)
+static bool calls_drain(struct hl_agent *a)
 {
     uv_timer_t *tick = &a->link.timer;
     uint64_t deadline = hl_now_ns() + DRAIN_MS * HL_NS_PER_MS;
@@ -297,12 +297,12 @@ static void close_timer(struct hl_agent *a)
         uv_run(hl_loop_uv(a->loop), UV_RUN_NOWAIT);
 }
 
-int hl_agent_stop(struct hl_agent *a)
+bool hl_agent_stop(struct hl_agent *a)
 {
     if (a == NULL)
-        return 1;
-    a->closing = 1;
-    int linked = a->link.timer.data != NULL;
+        return true;
+    a->closing = true;
+    bool linked = a->link.timer.data != NULL;
     if (a->server != NULL)
         hl_rpc_server_close(a->server);
     link_stop(a);
@@ -310,7 +310,7 @@ int hl_agent_stop(struct hl_agent *a)
         store_stop(a->store);
     if (linked && !calls_drain(a)) {
         hl_warn("%zu workers and %u copies are still busy", a->pending, store_busy(a->store));
-        return 0;
+        return false;
     }
     if (linked)
         close_timer(a);
@@ -324,5 +324,5 @@ int hl_agent_stop(struct hl_agent *a)
     pthread_cond_destroy(&a->changes.cond);
     pthread_mutex_destroy(&a->changes.lock);
     free(a);
-    return 1;
+    return true;
 }

@@ -15,6 +15,7 @@
 #define HL_AGENT_AGENT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/store.h"
@@ -38,7 +39,7 @@ struct hl_agent_opts {
     const char *library; /* HELIOS_LIBRARY of the ranks; "" = as their system has it */
     const struct hl_api_slot_list *slots;   /* borrowed */
     const struct hl_api_slot_list *machine; /* that they are a share of; NULL: of all */
-    int foreign_topology;                   /* the slots are another machine's */
+    bool foreign_topology;                  /* the slots are another machine's */
     struct store_opts store; /* loop, rpc, node, machine, data, retry and changed are filled in;
                                 host_id "" = the system's, l2_pool "" = by the node's name */
     /* False: there is none. Called in worker threads. */
@@ -77,6 +78,6 @@ hl_status hl_agent_gauges(struct hl_agent *agent, struct hl_buf *out) HL_CHECK;
 void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms);
 /* Containers run on. NULL is fine. Returns 1, or 0 when a worker is still busy after a second: then
  * nothing was freed and the process should end by _exit(). */
-int hl_agent_stop(struct hl_agent *agent);
+bool hl_agent_stop(struct hl_agent *agent);
 
 #endif

@@ -4,6 +4,7 @@
 #define HL_AGENT_AGENT_PRIVATE_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <uv.h>
 
 #include "agent/agent.h"
@@ -19,9 +20,9 @@ struct link {
     struct hl_rpc_peer *peer;
     uv_timer_t timer;
     enum link_state state;
-    int registered; /* the Controller knew us when we last heard of it */
-    int in_flight;  /* gathering or calling */
-    int again;      /* something changed meanwhile */
+    bool registered; /* the Controller knew us when we last heard of it */
+    bool in_flight;  /* gathering or calling */
+    bool again;      /* something changed meanwhile */
     uint64_t heartbeat_ms;
     uint64_t backoff_ms;
 };
@@ -62,7 +63,7 @@ struct hl_agent {
     const struct hl_auth_conf *auth; /* what ranks are told of */
     const struct hl_net_conf *data;
     const struct hl_read_conf *read;
-    int closing;
+    bool closing;
     size_t pending; /* workers and calls under way */
 };
 

@@ -18,18 +18,18 @@
 #define GPUS_MAX  256
 
 /* Connecting a datagram socket sends nothing, but chooses the way out. */
-static int local_address(const char *peer, struct sockaddr_storage *out, socklen_t *len)
+static bool local_address(const char *peer, struct sockaddr_storage *out, socklen_t *len)
 {
     struct hl_host_port x;
     char port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *list = NULL;
-    int found = 0;
+    bool found = false;
     if (strncmp(peer, "unix:", 5) == 0 || hl_host_port_split(peer, &x) != HL_OK)
-        return 0;
+        return false;
     snprintf(port, sizeof(port), "%u", x.port);
     if (getaddrinfo(x.host, port, &hints, &list) != 0)
-        return 0;
+        return false;
     for (struct addrinfo *ai = list; ai != NULL && !found; ai = ai->ai_next) {
         int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         *len = sizeof(*out);

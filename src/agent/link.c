@@ -53,7 +53,7 @@ static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
 {
     struct link *l = &a->link;
     a->pending--;
-    l->in_flight = 0;
+    l->in_flight = false;
     if (a->closing)
         return false;
     if (st != HL_OK) {
@@ -74,9 +74,9 @@ static void on_registered(void *arg, hl_status st, const char *text,
     if (!call_answered(a, st, text))
         return;
     a->link.heartbeat_ms = r->heartbeat_ms > 0 ? (uint64_t)r->heartbeat_ms : HEARTBEAT_DEFAULT_MS;
-    a->link.registered = 1;
+    a->link.registered = true;
     set_state(a, LINK_REGISTERED, "");
-    a->link.again = 0;
+    a->link.again = false;
     heartbeat_arm(a, 0);
 }
 
@@ -88,14 +88,14 @@ static void on_heartbeat(void *arg, hl_status st, const char *text,
         return;
     if (!r->known) {
         hl_info("controller does not know this node any more, registering again");
-        a->link.registered = 0;
+        a->link.registered = false;
         a->link.state = LINK_NEW;
         heartbeat_arm(a, 0);
         return;
     }
     set_state(a, LINK_REGISTERED, "");
     heartbeat_arm(a, a->link.again ? 0 : a->link.heartbeat_ms);
-    a->link.again = 0;
+    a->link.again = false;
 }
 
 static int call_timeout(const struct hl_agent *a)
@@ -129,7 +129,7 @@ static void send_round(void *arg)
     pthread_join(r->thread, NULL);
     if (a->closing || !r->gathered) {
         a->pending--;
-        a->link.in_flight = 0;
+        a->link.in_flight = false;
         heartbeat_arm(a, a->link.heartbeat_ms);
     } else if (!a->link.registered) {
         hl_call_controller_register_node_async(a->link.peer,
@@ -164,8 +164,8 @@ static void on_timer(uv_timer_t *timer)
         heartbeat_arm(a, HEARTBEAT_DEFAULT_MS);
         return;
     }
-    a->link.in_flight = 1;
-    a->link.again = 0;
+    a->link.in_flight = true;
+    a->link.again = false;
     a->pending++;
 }
 
@@ -175,7 +175,7 @@ void link_tell(struct hl_agent *a)
     if (a->closing)
         return;
     if (a->link.in_flight)
-        a->link.again = 1;
+        a->link.again = true;
     else if (a->link.state == LINK_REGISTERED)
         heartbeat_arm(a, 0);
 }

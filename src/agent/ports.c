@@ -14,7 +14,7 @@
 #define GIVEN_NS (600 * HL_NS_PER_S) /* a rank that loads its libraries first has so long */
 
 /* All addresses of both families, as torch's store listens; without IPv6 those of the one. */
-static int is_free(int port)
+static bool is_free(int port)
 {
     int one = 1, off = 0;
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
@@ -33,12 +33,12 @@ static int is_free(int port)
     return fd >= 0 && bind(fd, addr, len) == 0 && listen(fd, 1) == 0;
 }
 
-static int was_given(const struct ports *p, int port, uint64_t now)
+static bool was_given(const struct ports *p, int port, uint64_t now)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(p->given); i++)
         if (p->given[i].port == port && now < p->given[i].until_ns)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 hl_status ports_find(struct ports *p, struct hl_api_uint16_list wanted, uint16_t *out)

@@ -17,6 +17,7 @@
 #ifndef HL_AGENT_STORE_H
 #define HL_AGENT_STORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "api/types.h"
@@ -53,7 +54,7 @@ struct store_opts {
     struct hl_retry retry; /* of a chunk with a wrong checksum */
     /* All the machine, also where the node is a share of it; borrowed during open. */
     const struct hl_api_slot_list *machine;
-    int machine_foreign;          /* it is a file's: its NUMA nodes are not those of the devices */
+    bool machine_foreign;         /* it is a file's: its NUMA nodes are not those of the devices */
     const struct hl_net_ops *net; /* of fetches; NULL = hl_net_auto */
     void (*changed)(void *arg);   /* what the store holds has changed */
     void *arg;

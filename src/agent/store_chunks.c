@@ -23,7 +23,7 @@ _Static_assert(CHUNKS_TIERS_MAX == HL_MANAGER_DEVICES, "a tier for each device o
 struct chunks {
     struct hl_manager_table table; /* no mapping: it was cut short, and there is no other yet */
     char name[200];
-    int limited; /* the host, by somebody's word */
+    bool limited; /* the host, by somebody's word */
     uint64_t capacity[HL_MANAGER_DEVICES];
     uint32_t devices;
 };
@@ -118,7 +118,7 @@ static struct hl_api_tier_info chunks_tier(const struct chunks *c, uint32_t devi
                                            struct hl_arena *arena)
 {
     uint64_t used = 0, capacity = c->table.s->device[device].capacity;
-    int limited = device == 0 ? c->limited : capacity < HL_MANAGER_UNLIMITED;
+    bool limited = device == 0 ? c->limited : capacity < HL_MANAGER_UNLIMITED;
     struct hl_api_process_bytes_list processes = {
         .items = hl_arena_array(arena, count, sizeof(*processes.items)), .count = count};
     for (size_t i = 0; i < count; i++) {
@@ -139,10 +139,10 @@ static struct hl_api_tier_info chunks_tier(const struct chunks *c, uint32_t devi
 }
 
 /* A table that was cut short is replaced: for ranks to come, those that use it are lost. */
-static int table_renew(struct chunks *c)
+static bool table_renew(struct chunks *c)
 {
     if (c->table.s != NULL && hl_manager_check_whole(&c->table) == HL_OK)
-        return 1;
+        return true;
     if (c->table.s != NULL)
         hl_error("table of chunks is made again, ranks that use it end: %s", hl_error_text());
     hl_manager_table_close(&c->table);

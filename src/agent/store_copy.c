@@ -13,6 +13,12 @@
 #define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */
 #define WAIT_MS 10
 
+/* One copy on its way into a tier of this node; one thread has it.
+ *
+ *     take_room --> source_open --> choose_route --> bytes land, checked --> seal
+ *        |              |               |  direct failed: fall_back, by TCP or the plank
+ *        '--------------'---------------'--> abort: the slot is given back
+ */
 struct making {
     struct store *s;
     const struct store_request *r;
@@ -28,7 +34,7 @@ struct making {
 static struct hl_route choose_route(const struct making *m, enum hl_route_direct direct)
 {
     const struct store_tier *device = m->target->tier == HL_API_TIER_L1 ? m->target : m->src.own;
-    int is_device = device != NULL && device->tier == HL_API_TIER_L1;
+    bool is_device = device != NULL && device->tier == HL_API_TIER_L1;
     return hl_route_choose(&(struct hl_route_query){
         .op = HL_API_OPERATION_READ,
         .source = m->r->source_tier,
@@ -94,7 +100,7 @@ static hl_status land_bytes(struct making *m)
 
 /* ---- the direct path's health ---------------------------------------------------------------- */
 
-static struct store_health *health_of(struct making *m, int make)
+static struct store_health *health_of(struct making *m, bool make)
 {
     struct store_health *h = NULL;
     struct store_health_key key = {.tier = (uint64_t)(m->target - m->s->tiers)};
@@ -110,7 +116,7 @@ static struct store_health *health_of(struct making *m, int make)
 static enum hl_route_direct direct_now(struct making *m)
 {
     pthread_mutex_lock(&m->s->lock);
-    const struct store_health *h = health_of(m, 0);
+    const struct store_health *h = health_of(m, false);
     enum hl_route_direct direct =
         h == NULL ? HL_DIRECT_GOOD : hl_route_health_at(&h->direct, hl_now_ns() / HL_NS_PER_MS);
     pthread_mutex_unlock(&m->s->lock);
@@ -118,7 +124,7 @@ static enum hl_route_direct direct_now(struct making *m)
 }
 
 /* What speaks against the way, and not against the shard, the order or us. */
-static int is_of_the_path(hl_status st)
+static bool is_of_the_path(hl_status st)
 {
     return st != HL_OK && st != HL_ECANCELED && st != HL_ENOENT && st != HL_ESTALE &&
            st != HL_ECORRUPT;
@@ -153,13 +159,13 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 
 /* ---- the room -------------------------------------------------------------------------------- */
 
-static int rest_briefly(const struct store *s, const struct store_request *r)
+static bool rest_briefly(const struct store *s, const struct store_request *r)
 {
     int ms;
     if (store_left(s, r, &ms) != HL_OK)
-        return 0;
+        return false;
     nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
-    return 1;
+    return true;
 }
 
 /* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago still

@@ -84,7 +84,7 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
     return HL_OK;
 }
 
-static int same_work(const struct store_job *a, const struct store_job *b)
+static bool same_work(const struct store_job *a, const struct store_job *b)
 {
     return a->run == b->run && hl_id_equal(a->request.id, b->request.id) &&
            a->request.tier == b->request.tier &&
@@ -102,7 +102,8 @@ static struct store_job *find_same(struct store *s, const struct store_job *job)
     return NULL;
 }
 
-/* Takes the waiter. */
+/* Takes the waiter. `jobs` is the loop's, so to look for the same copy and to join it needs no
+ * lock: the job can't end in between, for on_done runs here, too. */
 static void job_enqueue(struct store *s, struct store_job *j, struct waiter *w)
 {
     struct store_job *same = find_same(s, j);
@@ -179,6 +180,7 @@ static void job_reply(const struct store_job *j, struct hl_rpc_call *call)
         hl_reply_agent_store_send(call, &(struct hl_api_agent_store_send_results){.copy = copy});
 }
 
+/* The end of a job, on the loop: all calls that joined it hear the same. */
 static void on_done(void *arg)
 {
     struct store_job *j = arg;
@@ -221,6 +223,8 @@ static void job_end(void *arg, hl_status st)
     hl_loop_post(j->store->opts.loop, on_done, j);
 }
 
+/* A small copy to another host is handed to a put queue, which ends the job from its own thread:
+ * this one takes the next, so many small copies share messages. */
 static void *copy_thread(void *arg)
 {
     struct store *s = arg;

@@ -33,7 +33,8 @@ static void link_free(struct store_link *l)
     free(l);
 }
 
-/* Under the lock: out of the list, NULL when there is none. */
+/* Under the lock: out of the list, NULL when there is none. Out of it, a link is the caller's
+ * alone: it is used, and closed, without the lock. */
 static struct store_link *link_take(struct store *s, enum kind kind, const char *address)
 {
     for (struct store_link **at = &s->links; *at != NULL; at = &(*at)->next)
@@ -54,7 +55,7 @@ static void link_keep(struct store *s, struct store_link *l)
 /* Back into the list when it is of use and there is room. */
 static void link_give_back(struct store *s, struct store_link *l, hl_status st)
 {
-    int of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
+    bool of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
     unsigned idle = 0;
     pthread_mutex_lock(&s->lock);
     for (const struct store_link *i = s->links; i != NULL; i = i->next)

@@ -1,9 +1,28 @@
-/* agent/store_private.h - the parts of a node's store. */
+/* agent/store_private.h - the parts of a node's store.
+ *
+ *     loop thread                  copy threads (opts.copies)         other threads
+ *     -----------                  --------------------------         -------------
+ *     storeCopy, storeSend         store_copy_run, store_send_run     put queues: job_end of small
+ *       job_submit -> jobs           source -> target tier              copies they have sent
+ *            '----> queue ---next_job-->  |                           data port and migrations:
+ *       on_done <--- hl_loop_post --- job_end                           put_begin .. put_commit
+ *
+ * queue_lock: `queue`. lock: notes, links, conns, puts, health; never held while bytes travel or a
+ * connection is closed. Without a lock: `jobs` and each job's waiters, which only the loop touches;
+ * tiers, opts and the names, which are constant once the store runs; a job's request and result,
+ * which belong to one thread at a time: the loop until it is queued, a copy thread until job_end,
+ * the loop again after it.
+ *
+ * A job: submitted --same copy is under way--> its call waits for that one
+ *            '----> queued --> running --> ended, answered on the loop
+ * Stopping sets `stopping`: queued jobs are taken and fail at once, running ones fail at their next
+ * look at the clock (store_left). */
 #ifndef HL_AGENT_STORE_PRIVATE_H
 #define HL_AGENT_STORE_PRIVATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "agent/store.h"
@@ -37,7 +56,7 @@ struct store_tier {
     struct hl_device *memory;
     struct hl_plank *plank;
     enum hl_nic_class nic;
-    int direct; /* a NIC may write into its memory, and we can address it */
+    bool direct; /* a NIC may write into its memory, and we can address it */
 };
 
 /* How a copy came, for people; one that was adopted has none. */
@@ -97,7 +116,7 @@ struct store {
     struct hl_net_server *net;
     struct hl_migrate_server *migrate;
     _Atomic uint64_t epoch;
-    atomic_int stopping;
+    atomic_int stopping; /* read by every thread; store_stop sets it, on the loop */
 
     pthread_mutex_t lock; /* notes, links, conns, puts, health */
     struct store_note *notes;
@@ -196,11 +215,11 @@ struct source {
     struct hl_tier_ref own_ref;
     struct hl_l3_client *local; /* mapped */
     struct hl_pool_ref local_ref;
-    int far; /* the network */
+    bool far; /* the network */
     enum hl_net_mode mode;
     struct hl_conn_lease net;
     struct hl_extent *extent; /* in the pool served there */
-    int reconnected;
+    bool reconnected;
     hl_status last; /* of the connection */
 };
 
@@ -226,11 +245,11 @@ hl_status store_copy_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
 hl_status store_send_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
-/* A small one to another host shares messages with others, and no thread waits for it. 1: `done` is
- * called once, from any thread, hl_error_text saying why st is not HL_OK. 0: it isn't of that kind,
- * store_send_run does it. `r` and `out` are borrowed until then. */
-int store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
-                     void (*done)(void *arg, hl_status st), void *arg);
+/* A small one to another host shares messages with others, and no thread waits for it. True: `done`
+ * is called once, from any thread, hl_error_text saying why st is not HL_OK. False: it isn't of
+ * that kind, store_send_run does it. `r` and `out` are borrowed until then. */
+bool store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
+                      void (*done)(void *arg, hl_status st), void *arg);
 
 /* store_jobs.c */
 hl_status store_jobs_start(struct store *s) HL_CHECK;

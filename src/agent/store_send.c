@@ -104,16 +104,16 @@ static hl_status send_local(struct sending *x)
     return st;
 }
 
-static int has_migration_net(const struct store_request *r)
+static bool has_migration_net(const struct store_request *r)
 {
     return r->tier == HL_API_TIER_L2 && r->target_address[0] != '\0';
 }
 
-static struct hl_route choose_route(const struct sending *x, int migration_net)
+static struct hl_route choose_route(const struct sending *x, bool migration_net)
 {
     const struct store_request *r = x->r;
-    int here = r->target_host[0] != '\0' && strcmp(r->target_host, x->s->host_id) == 0 &&
-               r->target_socket[0] != '\0';
+    bool here = r->target_host[0] != '\0' && strcmp(r->target_host, x->s->host_id) == 0 &&
+                r->target_socket[0] != '\0';
     return hl_route_choose(&(struct hl_route_query){
         .op = op_of(x),
         .source = HL_API_TIER_L2,
@@ -158,18 +158,18 @@ static hl_status attempt_send(struct sending *x)
     return st;
 }
 
-static int of_the_link(hl_status st)
+static bool of_the_link(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT;
 }
 
-static int rest_briefly(const struct sending *x)
+static bool rest_briefly(const struct sending *x)
 {
     int ms;
     if (store_left(x->s, x->r, &ms) != HL_OK)
-        return 0;
+        return false;
     nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
-    return 1;
+    return true;
 }
 
 /* The migration network failed: the backbone takes over. As long as the receiver keeps what has
@@ -178,21 +178,21 @@ static int rest_briefly(const struct sending *x)
 static hl_status go_round(struct sending *x, hl_status st)
 {
     const struct hl_migrate_tuning *t = &x->s->opts.migrate;
-    int has_backbone = x->r->target_data[0] != '\0';
+    bool has_backbone = x->r->target_data[0] != '\0';
     uint64_t end = hl_now_ns() + (uint64_t)(t->keep_ms + 2 * t->dead_ms) * HL_NS_PER_MS;
     for (;;) {
         hl_warn("migration to %s broke off%s error=\"%s\"", x->r->target_address,
                 has_backbone ? ", the backbone is tried" : "", hl_error_text());
         hl_fault_count("migration-net-down", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         if (has_backbone) {
-            x->route = choose_route(x, 0);
+            x->route = choose_route(x, false);
             st = attempt_send(x);
             if (st != HL_EEXIST)
                 return st;
         }
         if (hl_now_ns() >= end || !rest_briefly(x))
             return st;
-        x->route = choose_route(x, 1);
+        x->route = choose_route(x, true);
         st = attempt_send(x);
         if (!of_the_link(st))
             return st;
@@ -313,34 +313,34 @@ static void on_put(void *arg, hl_status st, const char *words)
     done(to, st);
 }
 
-static int is_small(const struct store *s, uint64_t size)
+static bool is_small(const struct store *s, uint64_t size)
 {
     size_t most = s->opts.data->batch_bytes;
     return size < most;
 }
 
-int store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
-                     void (*done)(void *arg, hl_status st), void *arg)
+bool store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
+                      void (*done)(void *arg, hl_status st), void *arg)
 {
     const char *address = backbone_of(r);
     struct sending x = {.s = s, .r = r};
     if (s->pool == NULL || (r->tier != HL_API_TIER_L2 && r->tier != HL_API_TIER_L3) ||
         address[0] == '\0')
-        return 0;
+        return false;
     x.route = choose_route(&x, has_migration_net(r));
     if (x.route.path != HL_API_ROUTE_PATH_UCX_TAGGED ||
         hl_tier_pin(s->tiers[0].t, r->id, &x.ref) != HL_OK)
-        return 0;
+        return false;
     x.data = s->base + x.ref.offset;
     struct started *t = calloc(1, sizeof(*t));
     if (t == NULL || !is_small(s, x.ref.size)) {
         free(t);
         hl_tier_unpin(s->tiers[0].t, &x.ref);
-        return 0;
+        return false;
     }
     *t = (struct started){.x = x, .out = out, .begun_ns = hl_now_ns(), .done = done, .arg = arg};
     if (store_puts_acquire(s, address, &t->puts) == HL_OK && put_small(t) == HL_OK)
-        return 1;
+        return true;
     started_free(t);
-    return 0;
+    return false;
 }

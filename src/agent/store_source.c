@@ -99,7 +99,7 @@ static hl_status open_net(struct store *s, const struct store_request *r, struct
                        r->source_node[0] != '\0' ? r->source_node : "L3");
     HL_TRY(source_locate(s, r, src));
     HL_TRY(store_left(s, r, &ms));
-    src->far = 1;
+    src->far = true;
     HL_TRY(store_net_acquire(s, r->source_data, src->mode, ms, &src->net));
     const char *path = hl_net_path_name(src->net.client);
     src->link = strcmp(path, "rdma") == 0 ? HL_LINK_RDMA : HL_LINK_TCP;
@@ -120,7 +120,7 @@ static hl_status source_check(const struct store_request *r, const struct source
 hl_status source_open(struct store *s, const struct store_request *r, struct source *out)
 {
     struct source src = {.request = r};
-    int same_host = r->source_host[0] != '\0' && strcmp(r->source_host, s->host_id) == 0;
+    bool same_host = r->source_host[0] != '\0' && strcmp(r->source_host, s->host_id) == 0;
     hl_status st;
     if (r->source_tier <= HL_API_TIER_L2 && strcmp(r->source_node, s->node) == 0) {
         st = open_own(s, r, &src);
@@ -164,6 +164,9 @@ void source_close(struct store *s, struct source *src)
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
+
+/* Whoever reads has the source for itself: a leased connection, a pin, or both. `last` says how the
+ * connection fared and decides whether store_net_release keeps it. */
 
 static hl_status pause_for(struct store *s, const struct store_request *r, int tried)
 {
@@ -220,7 +223,7 @@ void source_ask(struct store *s, struct source *src)
 
 void source_revive(struct source *src)
 {
-    src->reconnected = 0;
+    src->reconnected = false;
     src->last = HL_OK;
 }
 
@@ -274,7 +277,7 @@ hl_status source_read(struct store *s, struct source *src, uint64_t offset, void
     hl_status st = src->net.client != NULL ? source_fetch(s, src, offset, dst, len)
                                            : hl_fail(HL_EUNAVAIL, "the connection was lost");
     if (st == HL_EUNAVAIL && !src->reconnected) {
-        src->reconnected = 1;
+        src->reconnected = true;
         st = source_reconnect(s, src, st);
         if (st == HL_OK)
             st = source_fetch(s, src, offset, dst, len);

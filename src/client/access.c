@@ -71,7 +71,7 @@ void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, i
 }
 
 void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_failures,
-                    uint32_t retries, int lost)
+                    uint32_t retries, bool lost)
 {
     struct slot *s = slot_of(table, id);
     atomic_fetch_add_explicit(&s->crc_failures, crc_failures, memory_order_relaxed);
@@ -87,11 +87,11 @@ static void take_slot(struct slot *s, const char *net_path, struct hl_arena *are
     unsigned failures = atomic_exchange_explicit(&s->crc_failures, 0, memory_order_relaxed);
     unsigned retries = atomic_exchange_explicit(&s->retries, 0, memory_order_relaxed);
     unsigned lost = atomic_exchange_explicit(&s->lost, 0, memory_order_relaxed);
-    int told = 0;
+    bool told = false;
     for (int net = 0; net < 2; net++) {
         unsigned count = atomic_exchange_explicit(&s->count[net], 0, memory_order_relaxed);
         uint64_t bytes = atomic_exchange_explicit(&s->bytes[net], 0, memory_order_relaxed);
-        int trouble = !told && (failures > 0 || retries > 0 || lost > 0);
+        bool trouble = !told && (failures > 0 || retries > 0 || lost > 0);
         if (count == 0 && !(net == 1 && trouble))
             continue;
         out->items[out->count++] = (struct hl_api_access_report){
@@ -104,7 +104,7 @@ static void take_slot(struct slot *s, const char *net_path, struct hl_arena *are
             .crc_failures = told ? 0 : failures,
             .retries = told ? 0 : retries,
             .lost = !told && lost > 0};
-        told = 1;
+        told = true;
     }
 }
 

@@ -162,7 +162,7 @@ static hl_status renew_once(struct operation *op, int limit_ms)
         return HL_OK;
     HL_TRY(
         hl_call_l3_pool_info(op->client->l3, NULL, left < limit_ms ? left : limit_ms, &arena, &r));
-    int same = strcmp(a->incarnation, r.pool.incarnation) == 0;
+    bool same = strcmp(a->incarnation, r.pool.incarnation) == 0;
     hl_status st = HL_OK;
     if (now == NULL || !same || !shm_connected(now)) {
         st = take_way(op, &r.pool);
@@ -223,7 +223,7 @@ void attach_watch(helios_client *client)
     reap_retired(a);
     watch_near(client);
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
-    int lost = now != NULL && a->mappings != NULL && !shm_connected(now);
+    bool lost = now != NULL && a->mappings != NULL && !shm_connected(now);
     pthread_mutex_unlock(&a->lock);
     if (!lost)
         return;

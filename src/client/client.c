@@ -113,7 +113,7 @@ static hl_status ask_l3_address(struct operation *op)
 static hl_status attach_first(struct operation *op)
 {
     int near = attach_store(op->client);
-    int rank = getenv("HELIOS_JOB") != NULL;
+    bool rank = getenv("HELIOS_JOB") != NULL;
     hl_status st = attach_renew(op, near ? RENEW_QUICK : rank ? RENEW_WAIT : RENEW_ONCE);
     if (st == HL_OK || !near || op->client->controller == NULL || !hl_status_retryable(st))
         return st;

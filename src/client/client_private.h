@@ -49,7 +49,7 @@ struct operation {
     helios_client *client;
     uint64_t started_ns;
     uint64_t deadline_ns;
-    int timed; /* started_ns is exact */
+    bool timed; /* started_ns is exact */
     uint32_t crc_failures;
     uint32_t retries;
     const char *elsewhere; /* transport of another node's copy that served; NULL = none did */
@@ -135,10 +135,10 @@ struct helios_client {
     struct shard_name *names;
     atomic_bool any_listed; /* a list has said size and checksum of a shard */
     pthread_t keeper;       /* reports accesses, renews pins after a restart of the daemon */
-    int keeper_started;
+    bool keeper_started;
     pthread_mutex_t keeper_lock;
     pthread_cond_t keeper_wake;
-    int closing;
+    bool closing;
 };
 
 /* ---- operation.c ---- */
@@ -153,9 +153,9 @@ bool controller_again(struct operation *op, hl_status st);
 int operation_left_ms(const struct operation *op);
 /* The same, at most what an answer on a local socket may take. */
 int operation_socket_ms(const struct operation *op);
-/* 0 when the deadline would pass before `ms` have. Sleeps otherwise. */
-int operation_pause(const struct operation *op, int ms);
-int operation_expired(const struct operation *op);
+/* False when the deadline would pass before `ms` have. Sleeps otherwise. */
+bool operation_pause(const struct operation *op, int ms);
+bool operation_expired(const struct operation *op);
 /* Counted at once: whoever watches helios_get_stats sees a piece fail while it is retried. */
 void operation_failed_crc(struct operation *op, uint32_t pieces);
 void operation_retried(struct operation *op);
@@ -168,10 +168,10 @@ static inline struct hl_id id_of(helios_id id)
 /* ---- read.c ---- */
 /* Count what the operation met; st is how the read ended. */
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st);
-/* 1 when the connection was lost and is there again: try once more. Else *st is final. */
-int read_recover(struct operation *op, hl_status *st);
+/* True when the connection was lost and is there again: try once more. Else *st is final. */
+bool read_recover(struct operation *op, hl_status *st);
 /* True when a copy of another place may help. */
-int read_worth_looking(hl_status st);
+bool read_worth_looking(hl_status st);
 
 /* ---- map.c ---- */
 /* Drop every view that was handed out. */
@@ -237,14 +237,14 @@ void shm_detach(struct shm *shm);
 /* HL_ESTALE when the daemon has been restarted or shows no sign of life. */
 hl_status shm_check(struct shm *shm, uint64_t now_ns) HL_CHECK;
 /* The connection stands and its daemon is alive: it can pin and put. */
-int shm_connected(struct shm *shm);
+bool shm_connected(struct shm *shm);
 hl_status shm_find(struct operation *op, struct shm *shm, struct hl_id id,
                    struct hl_pool_ref *ref) HL_CHECK;
 /* The pool misses it: have the daemon bring it from its archive. HL_ENOENT: it is there neither. */
 hl_status shm_load(struct operation *op, struct hl_id id) HL_CHECK;
 /* Verified copy of [off, off+len); `whole`: off is 0 and len must be the shard's size. */
 hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint64_t off, void *buf,
-                   uint64_t len, int whole) HL_CHECK;
+                   uint64_t len, bool whole) HL_CHECK;
 /* Check a pinned shard where it is mapped. */
 hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref,
                      const void *data) HL_CHECK;
@@ -260,7 +260,7 @@ void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list
 hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,
                    uint32_t *crc32) HL_CHECK;
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
-                   uint64_t len, int whole) HL_CHECK;
+                   uint64_t len, bool whole) HL_CHECK;
 /* Small ones of several threads share messages. */
 hl_status net_put(struct operation *op, struct net *net, const void *data, uint64_t size,
                   uint32_t crc32, struct hl_id *id) HL_CHECK;
@@ -279,7 +279,7 @@ void copies_report(helios_client *client);
 hl_status copies_heal(struct operation *op, struct hl_id id) HL_CHECK;
 /* From any other node's store that has it. *path is how it came. */
 hl_status copies_read(struct operation *op, struct hl_id id, uint64_t off, void *buf, uint64_t len,
-                      int whole, const char **path) HL_CHECK;
+                      bool whole, const char **path) HL_CHECK;
 /* Size and checksum of a shard that is only there. */
 hl_status copies_find(struct operation *op, struct hl_id id, uint64_t *size,
                       uint32_t *crc32) HL_CHECK;
@@ -289,7 +289,7 @@ hl_status access_create(struct access_table **out) HL_CHECK;
 void access_destroy(struct access_table *table);
 void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, int net);
 void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_failures,
-                    uint32_t retries, int lost);
+                    uint32_t retries, bool lost);
 /* What was counted since the last time. */
 struct hl_api_access_report_list access_take(struct access_table *table, const char *net_path,
                                              struct hl_arena *arena);

@@ -19,7 +19,7 @@ struct store {
     char address[256]; /* of its Agent */
     struct hl_rpc_peer *agent;
     struct net *net;
-    int replaced; /* the Agent has moved: another entry has its place */
+    bool replaced; /* the Agent has moved: another entry has its place */
     struct store *next;
 };
 
@@ -198,7 +198,7 @@ static hl_status learn_stores(const struct operation *op)
             continue;
         }
         if (s != NULL)
-            s->replaced = 1;
+            s->replaced = true;
         if (st == HL_OK)
             st = add_store(c, node->name, node->agent_address, node->data_address);
     }
@@ -276,7 +276,7 @@ struct read_args {
     struct hl_id id;
     uint64_t off, len;
     void *buf;
-    int whole;
+    bool whole;
     const char *path;
 };
 
@@ -289,7 +289,7 @@ static hl_status read_from(struct operation *op, struct store *s, void *arg)
 }
 
 hl_status copies_read(struct operation *op, struct hl_id id, uint64_t off, void *buf, uint64_t len,
-                      int whole, const char **path)
+                      bool whole, const char **path)
 {
     struct read_args r = {.id = id, .off = off, .len = len, .buf = buf, .whole = whole};
     HL_TRY(each_store(op, id, read_from, &r));

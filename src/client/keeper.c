@@ -1,5 +1,15 @@
 /* One thread per client: it reports accesses at most every REPORT_NS and once more at the end, and
- * looks after pins. A training that never reads costs it one look per tick. */
+ * looks after pins. A training that never reads costs it one look per tick.
+ *
+ *     sleep on keeper_wake, TICK_MS at most --closing--> end
+ *       ^    |
+ *       |    v   without keeper_lock, which only guards `closing`
+ *       |  attach_watch     has the daemon restarted? pin again
+ *       |  copies_report    bad copies that readers met, to the Controller
+ *       '--report_accesses  every REPORT_NS
+ *
+ * It has no state of its own: what it reports was counted by the callers' threads, in tables with
+ * locks or atomics of their own. Each of its calls has a deadline, so it can be joined. */
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,7 +36,7 @@ static const char *env_text(const char *name)
 }
 
 /* Counts that can't be told are lost: they steer placement and prove nothing. */
-static int report_accesses(helios_client *c)
+static bool report_accesses(helios_client *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_report_access_params p = {.node = env_text("HELIOS_NODE"),
@@ -35,14 +45,14 @@ static int report_accesses(helios_client *c)
                                                        .transfers =
                                                            planes_take(c, c->told, &arena)};
     if (c->controller == NULL)
-        return 0;
+        return false;
     p.reports = access_take(c->access, net_path(c->attach.net), &arena);
     p.faults = planes_take_faults(&arena);
     if (p.reports.count + p.transfers.count + p.faults.count == 0)
-        return 0;
+        return false;
     if (hl_call_controller_report_access(c->controller, &p, REPORT_TIMEOUT_MS, NULL, NULL) != HL_OK)
         hl_debug("accesses were not reported: %s", hl_error_text());
-    return 1;
+    return true;
 }
 
 static void *keeper_main(void *arg)
@@ -81,7 +91,7 @@ hl_status keeper_start(helios_client *client)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != 0)
         return hl_fail(HL_ENOMEM, "a thread for access reports can't be started");
-    client->keeper_started = 1;
+    client->keeper_started = true;
     return HL_OK;
 }
 
@@ -90,10 +100,10 @@ void keeper_stop(helios_client *client)
     if (!client->keeper_started)
         return;
     pthread_mutex_lock(&client->keeper_lock);
-    client->closing = 1;
+    client->closing = true;
     pthread_cond_signal(&client->keeper_wake);
     pthread_mutex_unlock(&client->keeper_lock);
     pthread_join(client->keeper, NULL);
-    client->keeper_started = 0;
+    client->keeper_started = false;
     report_accesses(client);
 }

@@ -78,7 +78,7 @@ static hl_status check_virtual_stages(const char *model, const char *config)
 /* "embedding" < "layer-0000" < … < "head" < "optim-embedding" < …, as in a model. */
 static int part_rank(const char *part)
 {
-    int optim = strncmp(part, "optim-", 6) == 0;
+    bool optim = strncmp(part, "optim-", 6) == 0;
     if (optim)
         part += 6;
     int kind = strcmp(part, "embedding") == 0 ? 0 : strncmp(part, "layer-", 6) == 0 ? 1 : 2;

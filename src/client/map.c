@@ -1,5 +1,17 @@
 /* Views: the pool itself, pinned, where it is mapped; a private copy elsewhere. A view that may be
- * written has a mapping of its own, copy-on-write, or is a copy where the kernel refuses that. */
+ * written has a mapping of its own, copy-on-write, or is a copy where the kernel refuses that.
+ *
+ *     attach.mappings (hash, by address; under attach.lock)
+ *       mapping: a view of the pool      data -> pages of shm->view, pin = the connection
+ *       mapping: a written view          data -> own (copy-on-write of the same pages), pin
+ *       mapping: a copy                  data -> own (anonymous memory), no shm, no pin
+ *
+ * A pin keeps the bytes where they are; a reference (shm->refs) keeps the pages mapped. When the
+ * daemon ends, the pins are gone and the pages stay: attach_watch pins again by id and offset, at
+ * the new daemon. All readers of a shard share one view and one pin; each written view has its own.
+ *
+ * Locks: helios_client.lock around a whole call, attach.lock inside of it for the table and the
+ * connection. Bytes are verified under neither: the view's reference keeps them. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -166,11 +178,11 @@ static hl_status source_read(struct operation *op, enum source source, struct hl
 {
     const char *path;
     if (source == FROM_NET)
-        return net_read(op, op->client->attach.net, id, 0, copy, size, 1);
+        return net_read(op, op->client->attach.net, id, 0, copy, size, true);
     if (source == FROM_ELSEWHERE)
-        return copies_read(op, id, 0, copy, size, 1, &path);
+        return copies_read(op, id, 0, copy, size, true, &path);
     struct shm *shm = attach_enter(op->client);
-    hl_status st = shm != NULL ? shm_read(op, shm, id, 0, copy, size, 1) : HL_ESTALE;
+    hl_status st = shm != NULL ? shm_read(op, shm, id, 0, copy, size, true) : HL_ESTALE;
     attach_leave(op->client);
     return st;
 }
@@ -202,12 +214,12 @@ static hl_status map_copy(struct operation *op, const struct wish *wish, enum so
 }
 
 /* It is mapped and has not got the shard. */
-static int pool_misses(struct operation *op, struct hl_id id)
+static bool pool_misses(struct operation *op, struct hl_id id)
 {
     struct hl_pool_ref ref;
     struct shm *shm = attach_enter(op->client);
-    int misses = shm != NULL && shm_check(shm, hl_now_ns()) == HL_OK &&
-                 hl_pool_view_find(shm->view, id, &ref) == HL_ENOENT;
+    bool misses = shm != NULL && shm_check(shm, hl_now_ns()) == HL_OK &&
+                  hl_pool_view_find(shm->view, id, &ref) == HL_ENOENT;
     attach_leave(op->client);
     return misses;
 }

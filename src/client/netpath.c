@@ -86,7 +86,7 @@ static void locations_forget(struct net *net)
 static void puts_unref(struct net *net, struct shared_puts *puts)
 {
     pthread_mutex_lock(&net->lock);
-    int last = puts != NULL && --puts->refs == 0;
+    bool last = puts != NULL && --puts->refs == 0;
     pthread_mutex_unlock(&net->lock);
     if (last) {
         hl_put_queue_close(puts->queue);
@@ -245,7 +245,7 @@ static struct shard_location *location_known_locked(struct net *net, struct hl_i
 }
 
 /* fresh: ask again even if a location is remembered. Release with location_put. */
-static hl_status location_find(struct operation *op, struct net *net, struct hl_id id, int fresh,
+static hl_status location_find(struct operation *op, struct net *net, struct hl_id id, bool fresh,
                                struct shard_location **out)
 {
     struct hl_extent *found = NULL;
@@ -367,7 +367,7 @@ static hl_status fetch_range(struct reading *r, struct hl_conn_lease *lease, uin
 }
 
 static hl_status check_range(struct operation *op, const struct shard_location *p, uint64_t off,
-                             uint64_t len, int whole)
+                             uint64_t len, bool whole)
 {
     char name[NAME_MAX_TEXT];
     uint64_t size = p->extent->size;
@@ -380,7 +380,7 @@ static hl_status check_range(struct operation *op, const struct shard_location *
 
 /* A small read is a round trip of microseconds: the lock is taken once before it, once after. */
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
-                   uint64_t len, int whole)
+                   uint64_t len, bool whole)
 {
     struct hl_conn_lease lease = {0};
     pthread_mutex_lock(&net->lock);
@@ -466,7 +466,7 @@ static hl_status put_alone(struct operation *op, struct net *net, const void *da
 hl_status net_put(struct operation *op, struct net *net, const void *data, uint64_t size,
                   uint32_t crc32, struct hl_id *id)
 {
-    int small = size < op->client->data.batch_bytes;
+    bool small = size < op->client->data.batch_bytes;
     hl_status st;
     do /* busy: the pool is giving up archived shards to make room */
         st = (small ? put_small : put_alone)(op, net, data, size, crc32, id);

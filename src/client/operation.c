@@ -8,11 +8,11 @@
 
 void operation_begin(struct operation *op, helios_client *client)
 {
-    *op = (struct operation){.client = client, .started_ns = hl_now_ns(), .timed = 1};
+    *op = (struct operation){.client = client, .started_ns = hl_now_ns(), .timed = true};
     op->deadline_ns = op->started_ns + (uint64_t)client->read.timeout_ms * HL_NS_PER_MS;
 }
 
-int operation_expired(const struct operation *op)
+bool operation_expired(const struct operation *op)
 {
     return hl_now_ns() >= op->deadline_ns;
 }
@@ -31,14 +31,14 @@ int operation_socket_ms(const struct operation *op)
     return left < SOCKET_MS ? left : SOCKET_MS;
 }
 
-int operation_pause(const struct operation *op, int ms)
+bool operation_pause(const struct operation *op, int ms)
 {
     if (hl_now_ns() + (uint64_t)ms * HL_NS_PER_MS >= op->deadline_ns)
-        return 0;
+        return false;
     struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     while (nanosleep(&ts, &ts) != 0 && errno == EINTR)
         ;
-    return 1;
+    return true;
 }
 
 hl_status controller_named(const struct operation *op, const char *method)

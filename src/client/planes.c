@@ -29,7 +29,7 @@ void planes_destroy(struct planes_told *told)
 }
 
 /* What was asked wrongly, or is not there, never was a transfer. */
-static int is_transfer(hl_status st)
+static bool is_transfer(hl_status st)
 {
     return st != HL_ENOENT && st != HL_EINVAL && st != HL_EEXIST && st != HL_ENOSPC;
 }

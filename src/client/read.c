@@ -1,5 +1,17 @@
 /* Reading: the mapped pool first, without lock or allocation; the network, restarts of the daemon
- * and bad checksums after it. */
+ * and bad checksums after it.
+ *
+ *     read_memory    mapped pool --not there, bad--> the node's store (L2)
+ *         |          nothing mapped: the node's store, then the network
+ *         v
+ *     read_once      HL_ENOENT of a mapped pool: the daemon loads it from its archive; again
+ *         v
+ *     read_hard      in this order: connect again (the daemon was restarted), have the pool's copy
+ *                    healed and read it, read another node's copy, then connect and read again
+ *                    until the deadline
+ *
+ * Threads: any number read at a time. Between attach_enter and attach_leave a thread may use the
+ * mapped pool without a reference; attach.c closes a replaced one when nobody is in between. */
 #include "base/log.h"
 #include "client/client_private.h"
 
@@ -29,18 +41,18 @@ void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net
         access_trouble(c->access, id, op->crc_failures, op->retries, st == HL_ECORRUPT);
 }
 
-int read_recover(struct operation *op, hl_status *st)
+bool read_recover(struct operation *op, hl_status *st)
 {
     if (*st != HL_ESTALE && *st != HL_EUNAVAIL)
-        return 0;
+        return false;
     if (!operation_pause(op, *st == HL_ESTALE ? 0 : RECOVER_PAUSE_MS))
-        return 0;
+        return false;
     hl_status again = attach_renew(op, RENEW_WAIT);
     if (again != HL_OK) {
         *st = again;
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
 /* One read, as it was asked for, and how its bytes came. */
@@ -48,8 +60,8 @@ struct read {
     struct hl_id id;
     uint64_t off, len;
     void *buf;
-    int whole;
-    int net;
+    bool whole;
+    bool net;
 };
 
 /* From the node's own store, if it has the shard. Between enter and leave. */
@@ -76,7 +88,7 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
         if (__builtin_expect(st == HL_OK, 1))
             st = shm_read(op, shm, r->id, r->off, r->buf, r->len, r->whole);
     }
-    r->net = 0;
+    r->net = false;
     if (shm == NULL || (st != HL_OK && st != HL_EINVAL)) {
         hl_status near = read_near(op, r);
         if (near == HL_OK || shm == NULL)
@@ -86,7 +98,7 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
     *mapped = shm != NULL;
     if (shm != NULL || st == HL_OK)
         return st;
-    r->net = 1;
+    r->net = true;
     return net_read(op, c->attach.net, r->id, r->off, r->buf, r->len, r->whole);
 }
 
@@ -104,22 +116,22 @@ static hl_status read_once(struct operation *op, struct read *r)
     return st;
 }
 
-/* The pool failed; a good copy elsewhere serves at once. 1 = it did. */
-static int read_elsewhere(struct operation *op, struct read *r, hl_status *st)
+/* The pool failed; a good copy elsewhere serves at once. True: it did. */
+static bool read_elsewhere(struct operation *op, struct read *r, hl_status *st)
 {
     char text[HL_ERROR_TEXT_MAX];
     snprintf(text, sizeof(text), "%s", hl_error_text());
     hl_status here = *st;
     if (here == HL_ECORRUPT && copies_heal(op, r->id) == HL_OK && read_once(op, r) == HL_OK)
-        return 1;
+        return true;
     if (copies_read(op, r->id, r->off, r->buf, r->len, r->whole, &op->elsewhere) == HL_OK)
-        return 1;
+        return true;
     hl_debug("no other copy helped: %s", hl_error_text());
     *st = hl_fail(here, "%s", text);
-    return 0;
+    return false;
 }
 
-int read_worth_looking(hl_status st)
+bool read_worth_looking(hl_status st)
 {
     return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_ENOENT ||
            st == HL_ESTALE;
@@ -152,7 +164,7 @@ static void begin_read(struct operation *op, helios_client *client, uint64_t len
 }
 
 static hl_status read_verified(helios_client *client, struct hl_id id, uint64_t off, void *buf,
-                               uint64_t len, int whole)
+                               uint64_t len, bool whole)
 {
     struct operation op;
     struct read r = {.id = id, .off = off, .len = len, .buf = buf, .whole = whole};
@@ -168,14 +180,14 @@ int helios_get(helios_client *client, helios_id id, void *buf, size_t size)
 {
     if (client == NULL || buf == NULL)
         return hl_fail(HL_EINVAL, "helios_get: client and buf must not be NULL");
-    return read_verified(client, id_of(id), 0, buf, size, 1);
+    return read_verified(client, id_of(id), 0, buf, size, true);
 }
 
 int helios_get_range(helios_client *client, helios_id id, uint64_t offset, void *buf, size_t size)
 {
     if (client == NULL || (buf == NULL && size > 0))
         return hl_fail(HL_EINVAL, "helios_get_range: client and buf must not be NULL");
-    return read_verified(client, id_of(id), offset, buf, size, 0);
+    return read_verified(client, id_of(id), offset, buf, size, false);
 }
 
 /* In a mapped pool; HL_ENOENT without text when `shm` is NULL. */

@@ -1,6 +1,7 @@
 #include "client/shard_image.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 
 #define TENSORS_MAX ((size_t)1 << 20)
 
-static hl_status take_tensor(const helios_tensor *from, size_t i, int may_come,
+static hl_status take_tensor(const helios_tensor *from, size_t i, bool may_come,
                              struct hl_tensor *to)
 {
     if (from->name == NULL || from->name[0] == '\0' || strlen(from->name) > HL_TENSOR_NAME_MAX)

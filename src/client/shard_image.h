@@ -9,6 +9,8 @@
 #ifndef HL_CLIENT_SHARD_IMAGE_H
 #define HL_CLIENT_SHARD_IMAGE_H
 
+#include <stdbool.h>
+
 #include "core/safetensors.h"
 #include "helios/helios.h"
 

@@ -42,7 +42,7 @@ void shm_detach(struct shm *shm)
     free(shm);
 }
 
-int shm_connected(struct shm *shm)
+bool shm_connected(struct shm *shm)
 {
     return hl_l3_alive(shm->socket) == HL_OK;
 }
@@ -129,7 +129,7 @@ static hl_status read_pieces(struct operation *op, struct shm *shm, const struct
 }
 
 static hl_status bad_range(struct operation *op, const struct hl_pool_ref *ref, uint64_t off,
-                           uint64_t len, int whole)
+                           uint64_t len, bool whole)
 {
     char name[NAME_MAX_TEXT];
     names_text(op->client, ref->id, name, sizeof(name));
@@ -141,7 +141,7 @@ static hl_status bad_range(struct operation *op, const struct hl_pool_ref *ref, 
 }
 
 hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint64_t off, void *buf,
-                   uint64_t len, int whole)
+                   uint64_t len, bool whole)
 {
     hl_status st = HL_OK;
     for (int i = 0; i < STALE_TRIES; i++) {

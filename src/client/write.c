@@ -139,7 +139,7 @@ static hl_status put_once(struct operation *op, const struct hl_l3_staging *s, u
     helios_client *c = op->client;
     uint64_t started_ns = hl_now_ns();
     struct shm *shm = attach_enter(c);
-    int net = shm == NULL;
+    bool net = shm == NULL;
     hl_status st = HL_OK;
     if (!net)
         st = put_shm(op, shm, s, size, crc32, id);

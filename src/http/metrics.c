@@ -41,10 +41,10 @@ struct hl_metrics {
 struct question {
     pthread_mutex_t lock; /* guards answered, abandoned, refs */
     pthread_cond_t changed;
-    int answered;
+    bool answered;
     int refs;
-    int abandoned;
-    int health;           /* that is asked for, not gauges */
+    bool abandoned;
+    bool health;          /* that is asked for, not gauges */
     struct hl_metrics *m; /* gone, perhaps, when `abandoned` */
     struct hl_buf text;
 };
@@ -52,7 +52,7 @@ struct question {
 static void question_put(struct question *q)
 {
     pthread_mutex_lock(&q->lock);
-    int last = --q->refs == 0;
+    bool last = --q->refs == 0;
     pthread_mutex_unlock(&q->lock);
     if (!last)
         return;
@@ -62,7 +62,7 @@ static void question_put(struct question *q)
     free(q);
 }
 
-static struct question *question_create(struct hl_metrics *m, int health)
+static struct question *question_create(struct hl_metrics *m, bool health)
 {
     struct question *q = calloc(1, sizeof(*q));
     if (q == NULL)
@@ -92,25 +92,25 @@ static void question_answer(void *arg)
         hl_buf_clear(&q->text);
     }
     pthread_mutex_lock(&q->lock);
-    q->answered = 1;
+    q->answered = true;
     pthread_cond_signal(&q->changed);
     pthread_mutex_unlock(&q->lock);
     question_put(q);
 }
 
 /* True when the loop answered; its text is appended to `out`. */
-static int ask_loop(struct hl_metrics *m, int health, struct hl_buf *out)
+static bool ask_loop(struct hl_metrics *m, bool health, struct hl_buf *out)
 {
     struct question *q = question_create(m, health);
     if (q == NULL)
-        return 0;
+        return false;
     uint64_t until = hl_now_ns() + (uint64_t)m->opts.deadline_ms * HL_NS_PER_MS;
     struct timespec ts = {(time_t)(until / HL_NS_PER_S), (long)(until % HL_NS_PER_S)};
     hl_loop_post(m->opts.loop, question_answer, q);
     pthread_mutex_lock(&q->lock);
     while (!q->answered && pthread_cond_timedwait(&q->changed, &q->lock, &ts) != ETIMEDOUT)
         continue;
-    int answered = q->answered;
+    bool answered = q->answered;
     q->abandoned = !answered;
     pthread_mutex_unlock(&q->lock);
     if (answered && q->text.len > 0)
@@ -142,7 +142,7 @@ static enum MHD_Result serve_metrics(struct hl_metrics *m, struct MHD_Connection
 {
     struct hl_buf text = HL_BUF(HL_METRICS_TEXT);
     hl_status st = hl_plane_metrics(&text);
-    int up = ask_loop(m, 0, &text);
+    bool up = ask_loop(m, false, &text);
     hl_metric_family(&text, "helios_up", "gauge", "1 while the daemon's loop answers in time.");
     (void)hl_buf_printf(&text, "helios_up %d\n", up);
     if (st != HL_OK || text.failed) {
@@ -227,13 +227,14 @@ static enum MHD_Result serve_request(void *arg, struct MHD_Connection *c, const 
         return MHD_YES;
     }
     struct hl_buf text = HL_BUF(HL_METRICS_TEXT), health = HL_BUF(HL_METRICS_TEXT);
-    int get = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+    bool get =
+        strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     if (get && strcmp(url, "/metrics") == 0)
         return serve_metrics(m, c);
     if (!get)
         code = MHD_HTTP_METHOD_NOT_ALLOWED;
     else if (strcmp(url, "/healthz") == 0)
-        code = ask_loop(m, 1, &health) ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
+        code = ask_loop(m, true, &health) ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
     (void)hl_buf_printf(&text, "%s\n",
                         code == MHD_HTTP_OK                    ? "ok"
                         : code == MHD_HTTP_SERVICE_UNAVAILABLE ? "the daemon's loop does not answer"

@@ -18,6 +18,7 @@
 #ifndef HL_HW_EXECUTOR_H
 #define HL_HW_EXECUTOR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "api/types.h"
@@ -105,7 +106,7 @@ struct hl_container_status {
 const char *hl_run_state_text(enum hl_run_state s);
 hl_status hl_run_state_of(enum hl_api_container_state said, enum hl_run_state *out) HL_CHECK;
 
-static inline int hl_run_state_ended(enum hl_run_state s)
+static inline bool hl_run_state_ended(enum hl_run_state s)
 {
     return s == HL_RUN_SUCCEEDED || s == HL_RUN_FAILED || s == HL_RUN_STOPPED;
 }
@@ -137,7 +138,7 @@ hl_status hl_env_set(struct hl_env *env, const char *key, const char *value) HL_
 struct hl_log_slice {
     int64_t offset; /* where `data` begins: later than asked when older output was dropped */
     int64_t size;   /* of the whole output so far */
-    int finished;   /* the rank has ended and this slice reaches the end */
+    bool finished;  /* the rank has ended and this slice reaches the end */
     struct hl_buf data;
 };
 
@@ -166,7 +167,7 @@ struct hl_executor_opts {
     const char *name;      /* "process" */
     const char *state_dir; /* containers live below state_dir/containers */
     /* The slots describe another machine: bind to what exists here instead of refusing. */
-    int foreign_topology;
+    bool foreign_topology;
     uint64_t log_max_bytes; /* kept of one rank's output; 0 = all */
     /* How to start a shim: program and its leading arguments, NULL-terminated; the container's
      * directory is appended. NULL = this program with "shim". */

@@ -218,7 +218,7 @@ static hl_status px_stop(struct hl_executor *ex, const char *id, int grace_ms)
     struct hl_px_entry *e = find_container(px, id);
     if (e != NULL && !e->gone && !hl_run_state_ended(e->status.state)) {
         if (e->shim.pid == 0) {
-            e->stop_wanted = 1;
+            e->stop_wanted = true;
             e->wanted_grace_ms = grace_ms;
         } else {
             stop_entry(px, e, grace_ms);
@@ -397,7 +397,7 @@ static void px_close(struct hl_executor *ex)
 {
     struct hl_px *px = px_of(ex);
     pthread_mutex_lock(&px->lock);
-    px->closing = 1;
+    px->closing = true;
     pthread_mutex_unlock(&px->lock);
     wake_watcher(px);
     pthread_join(px->thread, NULL);

@@ -107,7 +107,7 @@ hl_status hl_shim_file_read(const char *dir, int *foreign, uint64_t *log_max)
     return HL_OK;
 }
 
-hl_status hl_shim_file_write(const char *dir, int foreign, uint64_t log_max)
+hl_status hl_shim_file_write(const char *dir, bool foreign, uint64_t log_max)
 {
     return json_write(
         hl_path_in(dir, "shim.json").s,

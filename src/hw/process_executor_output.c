@@ -26,7 +26,7 @@
 
 /* ---- room on the disk ---- */
 
-/* 1 when the disk has `times` its reserve left beside `len` more bytes. */
+/* True when the disk has `times` its reserve left beside `len` more bytes. */
 static bool disk_has_room(int fd, uint64_t len, uint64_t times)
 {
     struct statvfs fs;
@@ -64,7 +64,7 @@ static void tell_gaps(struct hl_shim *s)
     if (hl_text_set(&s->status.warning, "%s: %s; %s", whose, strerror(error),
                     open > 0 ? "output is dropped" : what) != HL_OK)
         hl_error("%s", hl_error_text());
-    s->dirty = 1;
+    s->dirty = true;
 }
 
 /* ---- into the log ---- */

@@ -29,7 +29,7 @@ hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out) HL_C
 hl_status hl_spec_file_write(const char *dir, const struct hl_container_spec *spec) HL_CHECK;
 /* What the executor tells the shim beside the spec. */
 hl_status hl_shim_file_read(const char *dir, int *foreign, uint64_t *log_max) HL_CHECK;
-hl_status hl_shim_file_write(const char *dir, int foreign, uint64_t log_max) HL_CHECK;
+hl_status hl_shim_file_write(const char *dir, bool foreign, uint64_t log_max) HL_CHECK;
 hl_status hl_status_file_read(const char *dir, struct hl_container_status *out) HL_CHECK;
 /* On a full disk the space that hl_status_reserve set aside is used. */
 hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s) HL_CHECK;
@@ -40,7 +40,7 @@ hl_status hl_rank_table_write(const char *dir, const char *text) HL_CHECK;
 
 /* What a container is bound to: the CPUs it asked for that exist here. */
 struct hl_binding {
-    int wanted;
+    bool wanted;
     struct hl_cpuset cpus; /* empty = nothing of what was wanted exists */
     struct hl_cpuset mems;
     char note[256]; /* what differs from the wish; "" = nothing */
@@ -60,8 +60,8 @@ struct hl_px_entry {
     int pidfd;              /* -1 = none, or a kernel without */
     int watch;              /* inotify; -1 = none */
     int busy;               /* somebody works on it without the lock: keep it */
-    int gone;               /* the shim has ended and the status is final */
-    int stop_wanted;        /* stop came while it was being started */
+    bool gone;              /* the shim has ended and the status is final */
+    bool stop_wanted;       /* stop came while it was being started */
     int wanted_grace_ms;
     uint64_t kill_at_ns; /* a shim that does not stop is killed; 0 = none */
     UT_hash_handle hh;
@@ -71,7 +71,7 @@ struct hl_px {
     struct hl_executor base;
     struct hl_path containers;
     const char *const *shim;
-    int foreign;
+    bool foreign;
     uint64_t log_max;
     void (*on_change)(void *arg, const char *id);
     void *arg;
@@ -80,7 +80,7 @@ struct hl_px {
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows; never held over a call of on_change */
     pthread_cond_t changed;
-    int closing;
+    bool closing;
     struct hl_px_entry *entries;
 };
 
@@ -93,7 +93,7 @@ void hl_px_watch(struct hl_px *px, struct hl_px_entry *e);
 /* The shim has ended: make its status final. Called with the lock, lets go of it in between. */
 void hl_px_settle(struct hl_px *px, struct hl_px_entry *e);
 /* Take over status.json; 1 when it differs from what we had. With the lock. */
-int hl_px_refresh(struct hl_px_entry *e);
+bool hl_px_refresh(struct hl_px_entry *e);
 void hl_px_signal(const struct hl_px_entry *e, int signum);
 /* Body of the watcher thread. */
 void *hl_px_watcher(void *arg);
@@ -121,11 +121,11 @@ struct hl_shim {
     struct hl_shim_output *outputs; /* one to a rank */
     struct pollfd *polls;           /* one more */
     size_t live;                    /* ranks running */
-    int requested;                  /* stop was asked for */
-    int failed;                     /* a rank failed, the message says which */
+    bool requested;                 /* stop was asked for */
+    bool failed;                    /* a rank failed, the message says which */
     uint64_t kill_at_ns;            /* 0 = not stopping */
-    int killed;
-    int dirty; /* status.json is behind */
+    bool killed;
+    bool dirty; /* status.json is behind */
 };
 
 /* One output to a rank of the status. */

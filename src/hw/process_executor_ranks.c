@@ -72,15 +72,15 @@ static hl_status env_texts(const struct hl_env *env, char ***out)
     return HL_OK;
 }
 
-/* 1 when the shim is in a scope of its own, where systemd leaves its groups alone. */
-static int enter_scope(const struct hl_shim *s, const char *name)
+/* True when the shim is in a scope of its own, where systemd leaves its groups alone. */
+static bool enter_scope(const struct hl_shim *s, const char *name)
 {
     if (!hl_systemd_booted() || geteuid() != 0)
-        return 0;
+        return false;
     if (hl_systemd_scope(name, SCOPE_MS) == HL_OK)
-        return 1;
+        return true;
     hl_warn("container %s is bound by affinity alone: %s", s->spec.id, hl_error_text());
-    return 0;
+    return false;
 }
 
 /* The group is named after the directory too: two clusters on one machine may use the same ids. */
@@ -88,7 +88,7 @@ static void make_group(struct hl_shim *s)
 {
     char name[HL_CONTAINER_ID_MAX + 32];
     snprintf(name, sizeof(name), "helios-%08x-%s", hl_crc32(0, s->dir, strlen(s->dir)), s->spec.id);
-    int bind = hl_cpuset_count(&s->binding.cpus) > 0;
+    bool bind = hl_cpuset_count(&s->binding.cpus) > 0;
     struct hl_cgroup_spec spec = {
         .name = name,
         .cpus = bind ? &s->binding.cpus : NULL,
@@ -132,8 +132,8 @@ static hl_status spawn_rank(struct hl_shim *s, size_t i, const struct hl_env *en
     HL_TRY(hl_shim_output_open(s, i, &fd));
     int join[HL_CGROUP_DIRS];
     size_t join_count = hl_cgroup_join_open(&s->cgroup, join);
-    int affinity = hl_cpuset_count(&s->binding.cpus) > 0 &&
-                   (hl_cgroup_means(&s->cgroup) & HL_CGROUP_CPUSET) == 0;
+    bool affinity = hl_cpuset_count(&s->binding.cpus) > 0 &&
+                    (hl_cgroup_means(&s->cgroup) & HL_CGROUP_CPUSET) == 0;
     struct hl_spawn spawn = {
         .program = program.s,
         .argv = s->spec.command,
@@ -146,7 +146,7 @@ static hl_status spawn_rank(struct hl_shim *s, size_t i, const struct hl_env *en
         .cpus = affinity ? &s->binding.cpus : NULL,
         .mems = affinity ? &s->binding.mems : NULL,
         .oom_score_adj = RANK_OOM_SCORE_ADJ,
-        .die_with_parent = 1,
+        .die_with_parent = true,
     };
     hl_status st = hl_process_spawn(&spawn, out);
     for (size_t k = 0; k < join_count; k++)
@@ -191,7 +191,7 @@ void hl_shim_start_ranks(struct hl_shim *s)
         if (s->failed) {
             r->state = HL_RUN_STOPPED;
         } else if (start_rank(s, i) != HL_OK) {
-            s->failed = 1;
+            s->failed = true;
             r->state = HL_RUN_FAILED;
             r->exit_code = s->status.exit_code = 127;
             r->finished_ms = hl_wall_ms();

@@ -55,7 +55,7 @@ static void kill_all(struct hl_shim *s)
     for (size_t i = 0; i < s->status.rank_count; i++)
         signal_rank(&s->status.ranks[i], SIGKILL);
     hl_cgroup_kill(&s->cgroup);
-    s->killed = 1;
+    s->killed = true;
 }
 
 /* Until a child has ended, at most; the signal is blocked for the shim's signalfd. */
@@ -116,10 +116,10 @@ static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
 static void rank_ended(struct hl_shim *s, size_t i, int how)
 {
     struct hl_rank_status *r = &s->status.ranks[i];
-    int stopping = s->kill_at_ns != 0;
+    bool stopping = s->kill_at_ns != 0;
     hl_shim_output_drain(s, i);
     s->live--;
-    s->dirty = 1;
+    s->dirty = true;
     r->finished_ms = hl_wall_ms();
     r->exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
     r->signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
@@ -129,7 +129,7 @@ static void rank_ended(struct hl_shim *s, size_t i, int how)
         r->state = HL_RUN_STOPPED;
     } else {
         r->state = HL_RUN_FAILED;
-        s->failed = 1;
+        s->failed = true;
         s->status.exit_code = r->exit_code;
         s->status.signal = r->signal;
         explain_failure(s, r);
@@ -164,7 +164,7 @@ static void on_stop_signal(struct hl_shim *s)
     if (hl_file_read(hl_path_in(s->dir, "stop").s, &text) == HL_OK && text.len > 0)
         grace = parse_grace(text.data, grace);
     if (!s->failed)
-        s->requested = 1;
+        s->requested = true;
     begin_stop(s, grace < 0 ? 0 : grace);
 }
 
@@ -212,7 +212,7 @@ static void retry_status(struct hl_shim *s, int signals)
 {
     struct pollfd p = {.fd = signals, .events = POLLIN};
     int seconds = s->requested ? STOP_RETRY_S : RESULT_RETRY_S;
-    s->requested = s->failed = 0; /* both are in the status: what comes now is another stop */
+    s->requested = s->failed = false; /* both are in the status: what comes now is another stop */
     for (int i = 0; s->dirty && i < seconds && !s->requested; i++) {
         poll(&p, 1, 1000);
         take_signals(s, signals);
@@ -307,7 +307,7 @@ int hl_shim_main(const char *dir)
         write_status(&s);
     else
         finish_shim(&s, signals);
-    int ended = s.live == 0;
+    bool ended = s.live == 0;
     close(HL_SHIM_READY_FD);
     watch_ranks(&s, signals);
     if (!ended)

@@ -37,7 +37,7 @@ hl_status hl_px_lock_shim(const char *dir, int *fd)
     return HL_OK;
 }
 
-static int shim_lives(const char *dir)
+static bool shim_lives(const char *dir)
 {
     HL_AUTO(hl_closep) int fd = -1;
     return hl_px_lock_shim(dir, &fd) != HL_OK; /* in doubt it lives */
@@ -68,12 +68,12 @@ static bool status_equal(const struct hl_container_status *a, const struct hl_co
     return equal;
 }
 
-int hl_px_refresh(struct hl_px_entry *e)
+bool hl_px_refresh(struct hl_px_entry *e)
 {
     struct hl_container_status now;
     if (hl_status_file_read(e->dir.s, &now) != HL_OK) {
         hl_debug("container %s: %s", e->id, hl_error_text());
-        return 0;
+        return false;
     }
     bool differs = !status_equal(&e->status, &now);
     hl_container_status_fini(&e->status);
@@ -152,22 +152,22 @@ void hl_px_settle(struct hl_px *px, struct hl_px_entry *e)
         inotify_rm_watch(px->inotify, e->watch);
     e->watch = -1;
     e->kill_at_ns = 0;
-    e->gone = 1;
+    e->gone = true;
     pthread_cond_broadcast(&px->changed);
 }
 
 /* ---- adoption ---- */
 
-static int parse_signature(const char *path, struct hl_process *out)
+static bool parse_signature(const char *path, struct hl_process *out)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(256);
     int pid;
     unsigned long long start;
     if (hl_file_read(path, &text) != HL_OK || text.len == 0 ||
         sscanf(text.data, "%d %llu", &pid, &start) != 2)
-        return 0;
+        return false;
     *out = (struct hl_process){pid, start};
-    return 1;
+    return true;
 }
 
 /* One that was born this moment has yet to write it. Of its death before that nobody tells. */
@@ -176,7 +176,7 @@ static void read_signature(const char *dir, struct hl_process *out)
     uint64_t deadline = hl_now_ns() + SIGNED_WAIT_MS * HL_NS_PER_MS;
     struct hl_path path = hl_path_in(dir, "shim.pid");
     HL_AUTO(hl_closep) int changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    int watched = changes >= 0 && inotify_add_watch(changes, path.s, IN_MODIFY) >= 0;
+    bool watched = changes >= 0 && inotify_add_watch(changes, path.s, IN_MODIFY) >= 0;
     *out = (struct hl_process){0};
     while (!parse_signature(path.s, out) && hl_now_ns() < deadline && shim_lives(dir)) {
         uint64_t look = hl_now_ns() + TICK_MS * HL_NS_PER_MS;
@@ -210,7 +210,7 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
     e->stop_grace_ms = grace;
     e->pidfd = e->watch = -1;
     HASH_ADD_STR(px->entries, id, e);
-    int lives = shim_lives(dir.s);
+    bool lives = shim_lives(dir.s);
     read_signature(dir.s, &e->shim);
     if (lives)
         hl_px_watch(px, e);
@@ -340,7 +340,7 @@ void *hl_px_watcher(void *arg)
         struct epoll_event events[64];
         int n = epoll_wait(px->epoll, events, (int)HL_ARRAY_LEN(events), wait);
         pthread_mutex_lock(&px->lock);
-        int closing = px->closing;
+        bool closing = px->closing;
         take_events(px, events, closing ? 0 : n, &c);
         wait = check_shims(px, &c);
         pthread_mutex_unlock(&px->lock);

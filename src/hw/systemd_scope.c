@@ -1,6 +1,7 @@
 #include "hw/systemd_scope.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <systemd/sd-bus.h>
@@ -17,11 +18,11 @@
 /* A request for a scope: systemd first answers that it has queued a job, then signals its end. */
 struct scope_request {
     const char *unit;
-    int ended;
+    bool ended;
     hl_status st;
 };
 
-static int is_in_scope(const char *unit)
+static bool is_in_scope(const char *unit)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf own = HL_BUF(64 << 10);
     return hl_file_read("/proc/self/cgroup", &own) == HL_OK && own.len > 0 &&
@@ -31,7 +32,7 @@ static int is_in_scope(const char *unit)
 static int bus_refused(struct scope_request *r, sd_bus_message *m)
 {
     const sd_bus_error *e = sd_bus_message_get_error(m);
-    r->ended = 1;
+    r->ended = true;
     r->st = hl_fail(HL_EIO, "systemd gave no scope %s: %s", r->unit,
                     e->message != NULL ? e->message : e->name);
     return 0;
@@ -51,7 +52,7 @@ static int on_job_removed(sd_bus_message *m, void *arg, sd_bus_error *error)
     (void)error;
     if (sd_bus_message_read(m, "uoss", &id, &job, &unit, &result) < 0 || strcmp(unit, r->unit) != 0)
         return 0;
-    r->ended = 1;
+    r->ended = true;
     if (strcmp(result, "done") != 0)
         r->st = hl_fail(HL_EIO,
                         "systemd could not start %s: its job ended as '%s'; "

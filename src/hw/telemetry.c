@@ -18,7 +18,7 @@ void hl_telemetry_fini(struct hl_telemetry_probe *p)
     pthread_mutex_destroy(&p->lock);
 }
 
-typedef int (*line_fn)(const char *line, void *arg);
+typedef bool (*line_fn)(const char *line, void *arg);
 
 /* fn for every line until it returns 0. */
 static hl_status each_line(const struct hl_telemetry_probe *p, const char *name, line_fn fn,
@@ -35,11 +35,11 @@ static hl_status each_line(const struct hl_telemetry_probe *p, const char *name,
     return HL_OK;
 }
 
-static int load_line(const char *line, void *arg)
+static bool load_line(const char *line, void *arg)
 {
     struct hl_api_telemetry *t = arg;
     (void)sscanf(line, "%lf", &t->load1);
-    return 0;
+    return false;
 }
 
 struct ticks {
@@ -47,12 +47,12 @@ struct ticks {
 };
 
 /* "cpu  user nice system idle iowait irq softirq steal ..."; guest time is part of user. */
-static int stat_line(const char *line, void *arg)
+static bool stat_line(const char *line, void *arg)
 {
     struct ticks *k = arg;
     uint64_t v[8] = {0};
     if (strncmp(line, "cpu ", 4) != 0)
-        return 1;
+        return true;
     (void)sscanf(line + 4,
                  "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
                  " %" SCNu64,
@@ -60,10 +60,10 @@ static int stat_line(const char *line, void *arg)
     for (int i = 0; i < 8; i++)
         k->total += v[i];
     k->busy = k->total - v[3] - v[4];
-    return 0;
+    return false;
 }
 
-static int memory_line(const char *line, void *arg)
+static bool memory_line(const char *line, void *arg)
 {
     struct hl_api_telemetry *t = arg;
     uint64_t kib;
@@ -71,23 +71,23 @@ static int memory_line(const char *line, void *arg)
         t->memory_total_bytes = kib * 1024;
     else if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kib) == 1)
         t->memory_available_bytes = kib * 1024;
-    return 1;
+    return true;
 }
 
 /* "  eth0: rx_bytes 7 more columns tx_bytes ..." */
-static int net_line(const char *line, void *arg)
+static bool net_line(const char *line, void *arg)
 {
     struct hl_api_telemetry *t = arg;
     uint64_t rx, tx;
     const char *colon = strchr(line, ':');
     const char *name = line + strspn(line, " ");
     if (colon == NULL || strncmp(name, "lo:", 3) == 0)
-        return 1;
+        return true;
     if (sscanf(colon + 1, "%" SCNu64 " %*u %*u %*u %*u %*u %*u %*u %" SCNu64, &rx, &tx) == 2) {
         t->rx_bytes += rx;
         t->tx_bytes += tx;
     }
-    return 1;
+    return true;
 }
 
 static hl_status read_all(struct hl_telemetry_probe *p, struct hl_api_telemetry *t)

@@ -68,7 +68,7 @@ static struct hl_topo_slot *nearest_slot(hwloc_topology_t t, hwloc_obj_t dev, st
 
 /* What the operating system shows of a PCI function. */
 struct os_view {
-    int compute;
+    bool compute;
     int name_rank; /* how telling the name is */
     char name[64];
     char board[64];
@@ -85,11 +85,11 @@ static int name_rank(const hwloc_obj_t os)
 }
 
 /* OpenCL runs on display cards too, so it alone doesn't make a compute device. */
-static int is_compute(const hwloc_obj_t os)
+static bool is_compute(const hwloc_obj_t os)
 {
     const char *kind = os->subtype;
     if (kind == NULL)
-        return 0;
+        return false;
     return strcmp(kind, "CUDA") == 0 || strcmp(kind, "NVML") == 0 || strcmp(kind, "RSMI") == 0 ||
            strcmp(kind, "LevelZero") == 0;
 }

@@ -39,7 +39,7 @@ struct hl_kube {
 struct exchange {
     struct hl_kube *k;
     const char *method, *path;
-    int only_metadata;
+    bool only_metadata;
     CURL *curl;
     struct hl_buf body;
     struct hl_kube_stream *stream; /* takes the body of a 200; NULL = `body` does */
@@ -47,7 +47,7 @@ struct exchange {
     long code;
     int retry_after_s;
     uint64_t until_ns;
-    int timed_out, cancelled;
+    bool timed_out, cancelled;
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -58,12 +58,12 @@ static hl_status use_server_name(struct hl_kube *k)
     const char *name = k->config->tls_server_name;
     CURLU *url = curl_url();
     char *host = NULL, *port = NULL, *text = NULL;
-    int ok = url != NULL && curl_url_set(url, CURLUPART_URL, k->config->server, 0) == CURLUE_OK &&
-             curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
-             curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
-             curl_url_set(url, CURLUPART_HOST, name, 0) == CURLUE_OK &&
-             curl_url_get(url, CURLUPART_URL, &text, 0) == CURLUE_OK &&
-             asprintf(&k->connect_to, "%s:%s:%s:%s", name, port, host, port) > 0;
+    bool ok = url != NULL && curl_url_set(url, CURLUPART_URL, k->config->server, 0) == CURLUE_OK &&
+              curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+              curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+              curl_url_set(url, CURLUPART_HOST, name, 0) == CURLUE_OK &&
+              curl_url_get(url, CURLUPART_URL, &text, 0) == CURLUE_OK &&
+              asprintf(&k->connect_to, "%s:%s:%s:%s", name, port, host, port) > 0;
     if (ok) {
         size_t n = strlen(text);
         k->base = strndup(text, n > 0 && text[n - 1] == '/' ? n - 1 : n);
@@ -187,7 +187,7 @@ static void kube_give_handle(struct hl_kube *k, CURL *curl)
 {
     curl_easy_reset(curl); /* keeps the connection */
     pthread_mutex_lock(&k->lock);
-    int kept = k->idle_count < IDLE_MAX;
+    bool kept = k->idle_count < IDLE_MAX;
     if (kept)
         k->idle[k->idle_count++] = curl;
     pthread_mutex_unlock(&k->lock);
@@ -196,7 +196,7 @@ static void kube_give_handle(struct hl_kube *k, CURL *curl)
 }
 
 /* The header with the token; read anew every minute, as pods' tokens change. */
-static hl_status authorization_header(struct hl_kube *k, int anew, char *out, size_t cap)
+static hl_status authorization_header(struct hl_kube *k, bool anew, char *out, size_t cap)
 {
     hl_status st = HL_OK;
     pthread_mutex_lock(&k->lock);
@@ -268,7 +268,7 @@ static void set_all(struct exchange *x, const char *url, const char *body,
         curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, x->method);
 }
 
-static int add_line(struct curl_slist **list, const char *line)
+static bool add_line(struct curl_slist **list, const char *line)
 {
     struct curl_slist *more = line[0] != '\0' ? curl_slist_append(*list, line) : *list;
     if (more != NULL)
@@ -276,19 +276,19 @@ static int add_line(struct curl_slist **list, const char *line)
     return line[0] == '\0' || more != NULL;
 }
 
-static hl_status perform_once(struct exchange *x, const char *body, const char *type, int anew,
+static hl_status perform_once(struct exchange *x, const char *body, const char *type, bool anew,
                               CURLcode *rc)
 {
     struct curl_slist *headers = NULL, *connect_to = NULL;
     char line[HEADER_MAX], kind[96], *url = NULL;
     HL_TRY(authorization_header(x->k, anew, line, sizeof(line)));
     snprintf(kind, sizeof(kind), "Content-Type: %s", type != NULL ? type : "application/json");
-    int ok = add_line(&headers, line) &&
-             add_line(&headers, x->only_metadata ? ACCEPT_METADATA : ACCEPT) &&
-             add_line(&headers, "User-Agent: helios/" HELIOS_VERSION) &&
-             add_line(&headers, body != NULL ? kind : "") &&
-             add_line(&connect_to, x->k->connect_to != NULL ? x->k->connect_to : "") &&
-             asprintf(&url, "%s%s", x->k->base, x->path) > 0;
+    bool ok = add_line(&headers, line) &&
+              add_line(&headers, x->only_metadata ? ACCEPT_METADATA : ACCEPT) &&
+              add_line(&headers, "User-Agent: helios/" HELIOS_VERSION) &&
+              add_line(&headers, body != NULL ? kind : "") &&
+              add_line(&connect_to, x->k->connect_to != NULL ? x->k->connect_to : "") &&
+              asprintf(&url, "%s%s", x->k->base, x->path) > 0;
     explicit_bzero(line, sizeof(line));
     x->curl = ok ? kube_take_handle(x->k) : NULL;
     if (x->curl != NULL) {

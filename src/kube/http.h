@@ -14,6 +14,7 @@
 
 #include <jansson.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "kube/config.h"
 #include "kube/parse.h"
@@ -37,7 +38,7 @@ struct hl_kube_request {
     const char *text;   /* of the body, where there is no object of it; NULL = none */
     const char *type;   /* of the body; NULL = application/json */
     int timeout_ms;     /* 0 = 30000 */
-    int only_metadata;  /* of the objects that the server answers with */
+    bool only_metadata; /* of the objects that the server answers with */
     const struct hl_kube_members *members; /* of the answer that are taken (parse.h); NULL = all */
     int *retry_after_s;                    /* NULL, or what a refusal asked for; 0 = nothing */
 };

@@ -12,12 +12,12 @@ struct json_cursor {
     const char *at, *begin, *end;
     const struct hl_kube_members *members;
     unsigned depth;
-    int no_memory;
+    bool no_memory;
 };
 
 static json_t *parse_value(struct json_cursor *p);
 
-static int is_space(char c)
+static bool is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
@@ -28,14 +28,14 @@ static void skip_space(struct json_cursor *p)
         p->at++;
 }
 
-/* 1: `c` stands here, and is passed. */
-static int take_char(struct json_cursor *p, char c)
+/* True: `c` stands here, and is passed. */
+static bool take_char(struct json_cursor *p, char c)
 {
     skip_space(p);
     if (p->at == p->end || *p->at != c)
-        return 0;
+        return false;
     p->at++;
-    return 1;
+    return true;
 }
 
 /* What is seldom is jansson's: its rules are ours. */
@@ -124,7 +124,7 @@ static json_t *parse_number(struct json_cursor *p)
     json_int_t n = 0;
     while (p->at < p->end && *p->at >= '0' && *p->at <= '9' && p->at - from < SHORT_MAX)
         n = n * 10 + (*p->at++ - '0');
-    int done = p->at == p->end || strchr("0123456789.eE", *p->at) == NULL || *p->at == '\0';
+    bool done = p->at == p->end || strchr("0123456789.eE", *p->at) == NULL || *p->at == '\0';
     if (done && p->at > from && (*from != '0' || p->at - from == 1))
         return note_made(p, json_integer(n));
     while (p->at < p->end && *p->at != '\0' && strchr("+-0123456789.eE", *p->at) != NULL)
@@ -221,14 +221,14 @@ static int parse_member(struct json_cursor *p, json_t *object)
     const char *from = p->at, *key = from + 1;
     if (p->at == p->end || *p->at != '"')
         return 0;
-    int plain = pass_string(p) == STRING_PLAIN;
+    bool plain = pass_string(p) == STRING_PLAIN;
     size_t len = plain ? (size_t)(p->at - from) - 2 : 0;
     json_t *odd = plain ? NULL : parse_slowly(p, from);
     if (!plain) {
         key = json_string_value(odd);
         len = json_string_length(odd);
     }
-    int ok = key != NULL && take_char(p, ':');
+    bool ok = key != NULL && take_char(p, ':');
     enum taken how = ok ? is_taken(p, key, len) : LEFT_OUT;
     if (ok && how == LEFT_OUT) {
         pass_value(p);

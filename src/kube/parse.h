@@ -13,6 +13,7 @@
 #define HL_KUBE_PARSE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -20,8 +21,8 @@
 /* Members of these names, wherever they are. */
 struct hl_kube_members {
     const char *const *names; /* ends with NULL */
-    int only;                 /* they are all that is taken, but for what every answer has; a name
-                                 with a '*' behind it with all that is in it. 0 = all but they */
+    bool only;                /* they are all that is taken, but for what every answer has; a name
+                                with a '*' behind it with all that is in it. false: all but they */
 };
 
 /* *out: new reference. `members` NULL: all. */

@@ -43,7 +43,7 @@ static hl_status on_error(struct hl_kube_stream *s, const json_t *status)
 static void read_version(const struct hl_kube_stream *s, const json_t *object, char *out)
 {
     const char *v = hl_json_str(json_object_get(object, "metadata"), "resourceVersion", "");
-    int fits = v[0] != '\0' && strlen(v) < sizeof(s->version);
+    bool fits = v[0] != '\0' && strlen(v) < sizeof(s->version);
     snprintf(out, sizeof(s->version), "%s", fits ? v : s->version);
 }
 

@@ -31,7 +31,7 @@
 struct trouble {
     unsigned failures, lines;
     uint64_t since_ns, line_ns;
-    int is_open; /* the last line is a failure */
+    bool is_open; /* the last line is a failure */
     char text[256];
 };
 
@@ -44,9 +44,9 @@ struct hl_kube_watcher {
     struct hl_kube_watcher_info info;
     struct message *waiting;
     unsigned count; /* of them */
-    int called;     /* for the loop, which has not come yet */
+    bool called;    /* for the loop, which has not come yet */
     unsigned refs;  /* the owner's, that of the call, and of who delivers */
-    int dead;       /* stopped: messages are dropped */
+    bool dead;      /* stopped: messages are dropped */
     char version[64];
     unsigned tries;      /* failures since a watch was well */
     uint64_t listed_ns;  /* when the last list was begun */
@@ -58,7 +58,7 @@ struct hl_kube_watcher {
 struct message {
     struct message *prev, *next;
     json_t *object; /* or the array of a page */
-    int is_page;
+    bool is_page;
     unsigned page;
     enum hl_kube_event type;
 };
@@ -118,7 +118,7 @@ static void on_call(void *arg)
 {
     struct hl_kube_watcher *w = arg;
     pthread_mutex_lock(&w->lock);
-    w->called = 0;
+    w->called = false;
     pthread_mutex_unlock(&w->lock);
     deliver_all(w);
 }
@@ -137,7 +137,7 @@ static hl_status post_message(struct hl_kube_watcher *w, json_t *object, struct 
     pthread_mutex_lock(&w->lock);
     DL_APPEND(w->waiting, m);
     w->count++;
-    int call = !w->called && (m->is_page || !w->opts.on_demand || w->count >= HL_KUBE_WAITING);
+    bool call = !w->called && (m->is_page || !w->opts.on_demand || w->count >= HL_KUBE_WAITING);
     w->called |= call;
     w->refs += (unsigned)call;
     pthread_mutex_unlock(&w->lock);
@@ -168,7 +168,7 @@ static void on_begun(void *arg)
     if (t->is_open)
         hl_info("watch of %s goes on, failures=%u seconds=%u", w->path, t->failures,
                 seconds_since(t->since_ns));
-    t->is_open = 0;
+    t->is_open = false;
 }
 
 /* ---- listing --------------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ static hl_status take_page(struct hl_kube_watcher *w, json_t *page, unsigned at,
     if (w->version[0] == '\0')
         return hl_fail(HL_EPROTO, "list of %s: it has no resourceVersion", w->path);
     return post_message(w, listed ? hl_json_take(page, "items") : json_array(),
-                        (struct message){.is_page = 1, .page = at});
+                        (struct message){.is_page = true, .page = at});
 }
 
 static hl_status list_objects(struct hl_kube_watcher *w, int *retry_after_s)
@@ -260,7 +260,7 @@ static void tell_failure(struct hl_kube_watcher *w, hl_status st)
     struct trouble *t = &w->told;
     const char *text = hl_error_text();
     uint64_t now = hl_now_ns();
-    int news = strncmp(t->text, text, sizeof(t->text) - 1) != 0;
+    bool news = strncmp(t->text, text, sizeof(t->text) - 1) != 0;
     uint64_t gap_ms = news ? TELL_MS : hl_backoff_ms(TELL_MS, TELL_TOP, t->lines - 1);
     if (t->failures++ == 0)
         t->since_ns = now;
@@ -273,11 +273,11 @@ static void tell_failure(struct hl_kube_watcher *w, hl_status st)
         hl_warn("%s", text);
     t->lines++;
     t->line_ns = now;
-    t->is_open = 1;
+    t->is_open = true;
     snprintf(t->text, sizeof(t->text), "%s", text);
 }
 
-static void note_result(struct hl_kube_watcher *w, int is_list, hl_status st)
+static void note_result(struct hl_kube_watcher *w, bool is_list, hl_status st)
 {
     pthread_mutex_lock(&w->lock);
     struct hl_kube_watcher_info *i = &w->info;
@@ -309,33 +309,33 @@ static void back_off(struct hl_kube_watcher *w, hl_status st, int retry_after_s)
     pause_ms(w, ms);
 }
 
-/* 1 when all must be listed again. */
-static int watch_on(struct hl_kube_watcher *w)
+/* True when all must be listed again. */
+static bool watch_on(struct hl_kube_watcher *w)
 {
     int retry_after_s = 0;
     uint64_t since = hl_now_ns();
     hl_status st = watch_objects(w, &retry_after_s);
-    int ended = st == HL_OK || (st == HL_ETIMEDOUT && w->begun_ns > 0);
+    bool ended = st == HL_OK || (st == HL_ETIMEDOUT && w->begun_ns > 0);
     if (st == HL_ECANCELED)
-        return 0;
+        return false;
     if (ended || (w->begun_ns > 0 && hl_now_ns() - w->begun_ns > WELL_NS)) {
         w->told = (struct trouble){0};
         w->tries = 0;
     }
     if (ended) {
-        note_result(w, 0, HL_OK);
+        note_result(w, false, HL_OK);
         uint64_t ms = (hl_now_ns() - since) / HL_NS_PER_MS;
         if (ms < WATCH_GAP_MS)
             pause_ms(w, WATCH_GAP_MS - ms);
-        return 0;
+        return false;
     }
     if (st == HL_ESTALE) {
         uint64_t ms = (hl_now_ns() - w->listed_ns) / HL_NS_PER_MS;
         if (ms < WATCH_GAP_MS) /* it forgets what it has just said */
             pause_ms(w, WATCH_GAP_MS - ms);
-        return 1;
+        return true;
     }
-    note_result(w, 0, st);
+    note_result(w, false, st);
     back_off(w, st, retry_after_s);
     return st == HL_EPROTO || st == HL_ENOENT || st == HL_ENOMEM;
 }
@@ -343,7 +343,7 @@ static int watch_on(struct hl_kube_watcher *w)
 static void *watcher_main(void *arg)
 {
     struct hl_kube_watcher *w = arg;
-    int stale = 1;
+    bool stale = true;
     while (!atomic_load(&w->stopping)) {
         int retry_after_s = 0;
         if (!stale) {
@@ -353,7 +353,7 @@ static void *watcher_main(void *arg)
         hl_status st = list_objects(w, &retry_after_s);
         if (st == HL_ECANCELED)
             break;
-        note_result(w, 1, st);
+        note_result(w, true, st);
         stale = st != HL_OK;
         if (st == HL_ESTALE && w->tries == 0) /* the first 410 between pages: at once */
             w->tries++;
@@ -396,7 +396,7 @@ void hl_kube_watcher_stop(struct hl_kube_watcher *w)
         return;
     atomic_store(&w->stopping, 1);
     pthread_join(w->thread, NULL);
-    w->dead = 1;
+    w->dead = true;
     hl_kube_watcher_deliver(w); /* to nobody */
     unref_watcher(w);
 }

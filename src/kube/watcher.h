@@ -15,6 +15,8 @@
 #ifndef HL_KUBE_WATCHER_H
 #define HL_KUBE_WATCHER_H
 
+#include <stdbool.h>
+
 #include "kube/http.h"
 #include "os/loop.h"
 
@@ -30,11 +32,11 @@ struct hl_kube_watcher_opts {
     const char *path;                      /* "/api/v1/pods" */
     const char *selector;                  /* of labels, encoded; "" = all */
     const struct hl_kube_members *members; /* of objects that are taken (parse.h); NULL = all */
-    int on_demand;     /* what a watch brings waits for hl_kube_watcher_deliver, or for
+    bool on_demand;     /* what a watch brings waits for hl_kube_watcher_deliver, or for
                           HL_KUBE_WAITING others: to wake a loop costs as much as an event */
-    int only_metadata; /* of what a watch brings; lists bring all */
-    int optional;      /* a server that does not know the kind is looked at once a minute */
-    int window_s;      /* of one watch; 0 = 300 to 600 by chance */
+    bool only_metadata; /* of what a watch brings; lists bring all */
+    bool optional;      /* a server that does not know the kind is looked at once a minute */
+    int window_s;       /* of one watch; 0 = 300 to 600 by chance */
     /* A page of all there is now; an array, borrowed. */
     void (*listed)(void *arg, const json_t *objects, unsigned page);
     void (*changed)(void *arg, enum hl_kube_event type, json_t *object);

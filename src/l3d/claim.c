@@ -102,7 +102,7 @@ static void write_archive(struct work *w)
 static void archive_written(struct work *w)
 {
     struct claiming *c = (struct claiming *)w;
-    c->d->claiming = 0;
+    c->d->claiming = false;
     if (c->st != HL_OK) {
         hl_rpc_reject(c->call, c->st, c->text);
         free(c);
@@ -125,14 +125,14 @@ static void claiming_decide(struct claiming *c)
         claiming_answer(c, worst);
         return;
     }
-    int stands = hl_id_equal(c->there.cluster, c->who.cluster) && !c->there.damaged &&
-                 (!claims_anything(c) || c->there.revision == c->revision);
+    bool stands = hl_id_equal(c->there.cluster, c->who.cluster) && !c->there.damaged &&
+                  (!claims_anything(c) || c->there.revision == c->revision);
     if (c->archive == NULL || stands) {
         take_pool(c);
         return;
     }
     c->work = (struct work){.run = write_archive, .done = archive_written};
-    c->d->claiming = 1;
+    c->d->claiming = true;
     workers_add(c->d->l4->stores, &c->work);
 }
 
@@ -222,8 +222,8 @@ static hl_status sign_archive(struct hl_l3d *d, struct hl_archive *a)
     hl_pool_claimed(d->pool, &pool);
     hl_archive_claimed(a, &have);
     hl_archive_stat(a, &info);
-    int same = hl_id_equal(pool.cluster, have.cluster) && !have.damaged;
-    int empty = info.count == 0 && info.trashed == 0 && info.writing_bytes == 0;
+    bool same = hl_id_equal(pool.cluster, have.cluster) && !have.damaged;
+    bool empty = info.count == 0 && info.trashed == 0 && info.writing_bytes == 0;
     if (hl_id_is_none(pool.cluster) || (same && have.revision >= pool.revision))
         return HL_OK;
     if (!same && !empty)

@@ -1,6 +1,18 @@
 /* A suspected shard is read through; a bad or missing one is replaced from the archive, or from the
  * store of a node that has a copy. The new bytes lie beside the old ones until they are verified,
- * so readers meet the old shard or the new one, and a replacement that fails changes nothing. */
+ * so readers meet the old shard or the new one, and a replacement that fails changes nothing.
+ *
+ *     loop:    method_heal --> d->heals (hash, by id): a heal with its askers --> l4_run
+ *     worker:  heal_now: verify --good----------------> GOOD
+ *                bad: pin the old copy, take room beside it (l4_alloc),
+ *                bytes from the archive, else from each node in turn
+ *                  right CRC --replace or seal--------> HEALED
+ *                  nobody has them -------------------> LOST
+ *                  somebody could not be asked -------> that error: the bytes may be there
+ *     loop:    heal_done: all askers hear the same
+ *
+ * d->heals and the askers are the loop's. Everything else of a heal is its worker's until
+ * heal_done; `sources` lies in the first asker's call, which lasts until then. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -26,7 +38,7 @@ struct heal {
     struct work work;
     struct hl_l3d *d;
     struct hl_id id;
-    struct hl_api_copy_request_list sources; /* the first asker's, whose call is answered last */
+    struct hl_api_copy_request_list sources; /* in the first asker's call */
     struct asker *askers;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -41,7 +53,7 @@ struct repair {
     struct hl_pool_extent x;
     uint32_t *crcs;
     uint32_t crc;
-    int crc_known;
+    bool crc_known;
 };
 
 /* ---- sources, in a worker -------------------------------------------------------------------- */
@@ -117,7 +129,7 @@ static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_requ
     return st;
 }
 
-static int is_right(struct repair *p, uint32_t crc)
+static bool is_right(struct repair *p, uint32_t crc)
 {
     return !p->crc_known || p->crc == crc;
 }
@@ -304,7 +316,7 @@ void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_hea
         return;
     }
     HASH_FIND(hh, d->heals, &id, sizeof(id), h);
-    int fresh = h == NULL;
+    bool fresh = h == NULL;
     struct asker *a = calloc(1, sizeof(*a));
     if (fresh)
         h = calloc(1, sizeof(*h));

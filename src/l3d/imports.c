@@ -27,7 +27,7 @@ struct import {
     struct hl_arena arena; /* of the request */
     struct hl_api_import_request request;
     pthread_t thread;
-    int joined;
+    bool joined;
     atomic_int cancel;
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t total_bytes;
@@ -213,7 +213,7 @@ static void import_join(struct import *im)
 {
     if (!im->joined)
         pthread_join(im->thread, NULL);
-    im->joined = 1;
+    im->joined = true;
 }
 
 static void import_free(struct hl_l3d *d, struct import *im)

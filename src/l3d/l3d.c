@@ -193,7 +193,7 @@ struct verify {
     struct hl_l3d *d;
     struct hl_rpc_call *call;
     struct hl_id id;
-    int archived; /* the copy in the archive */
+    bool archived; /* the copy in the archive */
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
     uint32_t *bad;

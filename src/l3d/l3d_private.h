@@ -35,7 +35,7 @@ struct hl_l3d {
     int connect_ms; /* of a connection to a node's store */
     struct hl_retry read_retry;
     int remove_pool;
-    int claiming;        /* a claim is being written into the archive */
+    bool claiming;       /* a claim is being written into the archive */
     unsigned verifying;  /* calls of verify not yet answered */
     atomic_int stopping; /* ends what runs in workers */
     char *socket_path;

@@ -59,6 +59,8 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     return HL_OK;
 }
 
+/* In a worker. The room is counted in `filling` as long as its shard is not sealed: whoever looks
+ * for room knows that this will soon be a shard that can be given up. */
 static hl_status load_now(struct hl_l3d *d, struct hl_id id)
 {
     struct hl_pool_extent x;
@@ -112,6 +114,8 @@ static void task_run(struct work *w)
 
 /* ---- who waits, on the loop ------------------------------------------------------------------ */
 
+/* On the loop. Out of the table first: a waiter that asks again in its callback begins a new task.
+ */
 static void task_done(struct work *w)
 {
     struct task *t = (struct task *)w;
@@ -130,6 +134,7 @@ static void task_done(struct work *w)
     }
 }
 
+/* The transfer is not cut off: what it brings serves whoever asks next. */
 static void task_expire(struct task *t, uint64_t now)
 {
     struct waiter *x, *next;
@@ -171,7 +176,7 @@ static void refuse_tasks(void *arg)
     free(r);
 }
 
-/* Answers later with this thread's failure. */
+/* Answers later with this thread's failure: `done` never runs inside of l4_ask. */
 static void refuse_later(struct hl_l3d *d, l4_done done, void *arg, hl_status st)
 {
     struct refusal *r = calloc(1, sizeof(*r));

@@ -14,6 +14,7 @@
 #define HL_L3D_L4_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "api/types.h"
 #include "base/buf.h"
@@ -64,7 +65,7 @@ void l4_run(struct hl_l3d *d, struct work *work);
 /* The archived copy, all of it; waits. */
 hl_status l4_verify(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 /* There is an archived copy, and nobody has found it damaged. */
-int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
+bool l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
 /* Of what the pool has not got: HL_OK, or HL_EUNAVAIL while the archive is away and may have it. */
 hl_status l4_knows(const struct hl_l3d *d, struct hl_id id) HL_CHECK;
 
@@ -83,8 +84,8 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want,
 /* The same without waiting: HL_EBUSY when there will be room soon. */
 hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want,
                        struct hl_pool_extent *out) HL_CHECK;
-/* 1 when `bytes` of new shards can be had by giving up others. */
-int l4_makes_room(struct hl_l3d *d, uint64_t bytes);
+/* True when `bytes` of new shards can be had by giving up others. */
+bool l4_makes_room(struct hl_l3d *d, uint64_t bytes);
 /* Out of the pool and the archive; waits. */
 void l4_discard(struct hl_l3d *d, struct hl_id id);
 /* From the archive alone into room that the caller has; `crcs` has one entry per started MiB. */

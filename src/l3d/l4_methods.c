@@ -39,7 +39,7 @@ static void batch_done(struct batch *b)
 }
 
 /* What is not there needs not be taken out, nor brought back when it is stored. */
-static int is_fine(enum l4_kind kind, hl_status st)
+static bool is_fine(enum l4_kind kind, hl_status st)
 {
     return (st == HL_ENOENT && kind != L4_STORE) || (st == HL_EEXIST && kind == L4_UNTRASH);
 }

@@ -32,7 +32,7 @@ struct hl_archive *l4_archive(const struct hl_l3d *d)
     return atomic_load_explicit(&d->l4->archive, memory_order_acquire);
 }
 
-int l4_away(const struct hl_l3d *d)
+bool l4_away(const struct hl_l3d *d)
 {
     return d->l4->opener != NULL && l4_archive(d) == NULL;
 }

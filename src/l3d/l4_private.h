@@ -1,4 +1,22 @@
-/* The archive side of the daemon, shared by l4*.c. */
+/* The archive side of the daemon, shared by l4*.c.
+ *
+ *     loop thread                                  workers (loads; stores: half as many)
+ *     -----------                                  -------------------------------------
+ *     l4_ask --> tasks (hash, by id and kind)
+ *                  task: work, waiters ----------> task_run: load, store, drop, trash
+ *     task_done <------- posted to the loop ------   st, text
+ *     on_clock: waiters past their deadline
+ *
+ *     A task: asked --> running --> done, all its waiters are answered, freed
+ *     A waiter: waiting --> answered with the task's end, or HL_ETIMEDOUT while the task goes on
+ *
+ * Tasks, waiters and the clock are the loop's; a running task's status and text are its worker's.
+ *
+ * archive: NULL until the opener has reached it, then constant until l4_open_fini. So whoever has
+ * loaded the pointer (l4_archive) may use the archive without a lock.
+ *
+ * Locks, in their order: room_lock (one eviction at a time; in mode write-behind it archives shards
+ * meanwhile), sign_lock (the archive's owner is being written), bad_lock (`bad`; never waits). */
 #ifndef HL_L3D_L4_PRIVATE_H
 #define HL_L3D_L4_PRIVATE_H
 
@@ -55,7 +73,7 @@ void l4_bad_fini(struct hl_l3d *d);
 /* Once it is there it stays; NULL: none, or away. Any thread. */
 struct hl_archive *l4_archive(const struct hl_l3d *d);
 /* Configured, and not reached yet. */
-int l4_away(const struct hl_l3d *d);
+bool l4_away(const struct hl_l3d *d);
 /* HL_EUNSUPPORTED without an archive; HL_EUNAVAIL while it is away, saying why. */
 hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out) HL_CHECK;
 /* What is set up wrongly is a failure; what can't be reached is tried again in a thread. */

@@ -37,7 +37,7 @@ static struct hl_room room_of(const struct hl_pool_info *info)
 
 /* Frees at least what an extent of `size` bytes needs, and if there is more to give, down to the
  * low watermark. `spill`: shards may be archived for it, which takes time. */
-static hl_status make_room(struct hl_l3d *d, uint64_t size, int spill,
+static hl_status make_room(struct hl_l3d *d, uint64_t size, bool spill,
                            struct hl_pool_evicted *evicted)
 {
     struct hl_pool_info info;
@@ -69,8 +69,10 @@ static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl
                             w->near, out);
 }
 
-/* 1: room is on its way, try again. */
-static int room_comes(struct hl_l3d *d, uint64_t size, int spill)
+/* True: room is on its way, try again. In any thread that may wait. Under room_lock one thread at a
+ * time looks and evicts: two at once would each free what the other one's extents, which rest
+ * already, are enough for. */
+static bool room_comes(struct hl_l3d *d, uint64_t size, bool spill)
 {
     struct hl_pool_info info;
     struct hl_pool_evicted evicted = {0};
@@ -89,7 +91,7 @@ static int room_comes(struct hl_l3d *d, uint64_t size, int spill)
     return comes;
 }
 
-int l4_makes_room(struct hl_l3d *d, uint64_t bytes)
+bool l4_makes_room(struct hl_l3d *d, uint64_t bytes)
 {
     struct hl_pool_info info;
     hl_pool_info(d->pool, &info);
@@ -99,7 +101,7 @@ int l4_makes_room(struct hl_l3d *d, uint64_t bytes)
 
 void l4_discard(struct hl_l3d *d, struct hl_id id)
 {
-    int gone = hl_pool_free(d->pool, id) == HL_OK;
+    bool gone = hl_pool_free(d->pool, id) == HL_OK;
     struct hl_archive *a = l4_archive(d);
     uint64_t size;
     if (a != NULL && hl_archive_size(a, id, &size) == HL_OK) { /* a damaged copy too */
@@ -110,7 +112,7 @@ void l4_discard(struct hl_l3d *d, struct hl_id id)
         hl_warn("shard not discarded id=%s error=\"%s\"", hl_id_format(id).s, hl_error_text());
 }
 
-static int can_make_room(struct hl_l3d *d, uint64_t size)
+static bool can_make_room(struct hl_l3d *d, uint64_t size)
 {
     struct hl_pool_info info;
     hl_pool_info(d->pool, &info);
@@ -129,7 +131,7 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
             return hl_fail(HL_ECANCELED, "the L3 daemon ends");
         if (want->cancel != NULL && atomic_load_explicit(want->cancel, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "room is no longer wanted");
-        if (hl_now_ns() >= deadline || !room_comes(d, want->size, 1))
+        if (hl_now_ns() >= deadline || !room_comes(d, want->size, true))
             return alloc_once(d, want, out);
         poll(NULL, 0, WAIT_MS);
     }
@@ -138,7 +140,7 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
 hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out)
 {
     hl_status st = alloc_once(d, want, out);
-    if (st != HL_ENOSPC || !can_make_room(d, want->size) || !room_comes(d, want->size, 0))
+    if (st != HL_ENOSPC || !can_make_room(d, want->size) || !room_comes(d, want->size, false))
         return st;
     return hl_fail(HL_EBUSY,
                    "the pool is full; archived shards are being given up for %llu bytes, try again",

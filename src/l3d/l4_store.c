@@ -21,7 +21,7 @@ void l4_count_transfer(enum hl_api_tier source, enum hl_api_tier target, uint64_
     hl_plane_count(&t);
 }
 
-int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
+bool l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
 {
     struct hl_archive *a = l4_archive(d);
     return a != NULL && !l4_bad_has(d, id) && hl_archive_size(a, id, size) == HL_OK;

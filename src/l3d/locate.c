@@ -35,6 +35,13 @@ static hl_status locate_one(struct hl_l3d *d, const char *text, struct hl_arena 
     return HL_OK;
 }
 
+/* A call, all of it on the loop:
+ *
+ *     locate_step --all in the pool--> answered
+ *        ^   '---------missing-------> l4_ask each, waiting = how many
+ *        '--on_loaded, the last one---------'   at most ROUNDS times, then HL_EBUSY
+ *
+ * After a load all is looked up again: an earlier shard may have been evicted for it. */
 struct locate {
     struct hl_l3d *d;
     struct hl_rpc_call *call;
@@ -79,21 +86,22 @@ static void on_loaded(void *arg, hl_status st, const char *text)
         locate_step(l);
 }
 
-/* 1 when it has to be loaded: *bytes grows. Asks for too much at once and what is nowhere fail. */
-static int must_load(struct locate *l, const char *text, struct hl_id *id, uint64_t *bytes)
+/* True when it has to be loaded: *bytes grows. Asks for too much at once and what is nowhere fail.
+ */
+static bool must_load(struct locate *l, const char *text, struct hl_id *id, uint64_t *bytes)
 {
     struct hl_pool_ref ref;
     struct hl_pool_info info;
     uint64_t size;
     if (hl_id_parse(text, id) != HL_OK || hl_pool_find(l->d->pool, *id, &ref) == HL_OK ||
         !l4_has(l->d, *id, &size))
-        return 0;
+        return false;
     hl_pool_info(l->d->pool, &info);
     *bytes += hl_pool_units(size) * HL_POOL_UNIT;
     if (*bytes > info.capacity)
         note_failure(l, hl_fail(HL_ENOSPC, "the shards asked for are larger than the pool"),
                      "the shards asked for at once are larger than the pool; ask for fewer");
-    return 1;
+    return true;
 }
 
 /* What is not in the pool may be in an archive that is away. */

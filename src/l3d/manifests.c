@@ -151,7 +151,7 @@ static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, struct hl_aren
 {
     struct hl_pool_ref ref;
     uint64_t size;
-    int archived = l4_has(d, id, &size);
+    bool archived = l4_has(d, id, &size);
     if (hl_pool_find(d->pool, id, &ref) != HL_OK)
         return read_manifest_of(d, id, NULL, arena, out);
     hl_status st = read_manifest_of(d, id, &ref, arena, out);

@@ -15,7 +15,7 @@ struct trash {
     struct work work;
     struct hl_l3d *d;
     struct hl_timer *timer;
-    int busy;
+    bool busy;
 };
 
 hl_status trash_now(struct hl_l3d *d, struct hl_archive *a, struct hl_id id)
@@ -88,11 +88,11 @@ static void trash_empty(struct work *w)
 
 static void trash_emptied(struct work *w)
 {
-    ((struct trash *)w)->busy = 0;
+    ((struct trash *)w)->busy = false;
 }
 
 /* What another cluster has put there is left to it. */
-static int is_ours(struct hl_l3d *d, struct hl_archive *a)
+static bool is_ours(struct hl_l3d *d, struct hl_archive *a)
 {
     struct hl_pool_claim pool;
     struct hl_archive_claim there;
@@ -107,7 +107,7 @@ static void on_look(void *arg)
     struct hl_archive *a = l4_archive(t->d);
     if (t->busy || a == NULL || !hl_archive_trash_old(a, oldest_kept(t->d)) || !is_ours(t->d, a))
         return;
-    t->busy = 1;
+    t->busy = true;
     t->work = (struct work){.run = trash_empty, .done = trash_emptied};
     workers_add(t->d->l4->stores, &t->work);
 }

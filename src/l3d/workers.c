@@ -1,6 +1,7 @@
 #include "l3d/workers.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ struct workers {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct work *first, **last;
-    int stop;
+    bool stop;
 };
 
 static void work_finish(void *arg)
@@ -86,7 +87,7 @@ void workers_stop(struct workers *ws)
     if (ws == NULL)
         return;
     pthread_mutex_lock(&ws->lock);
-    ws->stop = 1;
+    ws->stop = true;
     pthread_cond_broadcast(&ws->wake);
     pthread_mutex_unlock(&ws->lock);
     while (ws->pending > 0)

@@ -34,8 +34,8 @@ static inline uint32_t crc_more(uint32_t crc, const uint8_t *data, uint64_t len)
     return len > 0 ? hl_crc32(crc, data, len) : crc;
 }
 
-int hl_chunks_copy(const struct hl_chunks *c, const void *data, uint64_t offset, void *dst,
-                   size_t len, uint64_t *bad)
+bool hl_chunks_copy(const struct hl_chunks *c, const void *data, uint64_t offset, void *dst,
+                    size_t len, uint64_t *bad)
 {
     const uint8_t *bytes = data;
     uint8_t *out = dst;
@@ -49,10 +49,10 @@ int hl_chunks_copy(const struct hl_chunks *c, const void *data, uint64_t offset,
         crc = crc_more(crc, bytes + stop, to - stop);
         if (crc != hl_chunk_crc(c, i)) {
             *bad = i;
-            return 0;
+            return false;
         }
         out += stop - offset;
         offset = stop;
     }
-    return 1;
+    return true;
 }

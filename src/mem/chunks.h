@@ -10,6 +10,7 @@
 #ifndef HL_MEM_CHUNKS_H
 #define HL_MEM_CHUNKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,7 +36,7 @@ hl_status hl_chunks_check(struct hl_id id, uint64_t size, uint32_t crc32, const 
 hl_status hl_chunks_range(struct hl_id id, uint64_t size, uint64_t offset, size_t len) HL_CHECK;
 /* Copy a range of the shard whose bytes begin at `data`; all of every chunk it touches is summed.
  * 1; or 0 and the number of the first bad chunk. */
-int hl_chunks_copy(const struct hl_chunks *c, const void *data, uint64_t offset, void *dst,
-                   size_t len, uint64_t *bad);
+bool hl_chunks_copy(const struct hl_chunks *c, const void *data, uint64_t offset, void *dst,
+                    size_t len, uint64_t *bad);
 
 #endif

@@ -1,10 +1,23 @@
 /* Every free extent is a node of two treaps at once: one of all in order of start, which finds the
  * neighbours to join with, and one of its region in order of (length, start), which finds the best
  * fit. Both cost O(log n) where a list would cost O(n) under the pool's lock. Priorities are a hash
- * of the node's number, so shapes are as good as random and runs repeat exactly. */
+ * of the node's number, so shapes are as good as random and runs repeat exactly.
+ *
+ *     region 0 (ends[0])            region 1 (ends[1])
+ *     [####....######..............][......########......]      # = used
+ *          n0        n1              n2            n3
+ *
+ *     by_start:      n0 n1 n2 n3    neighbours of what is given back
+ *     by_length[0]:  n0 n1          best fit in region 0
+ *     by_length[1]:  n2 n3          best fit in region 1; n2 and n3 are equals, the lower one first
+ *
+ * n1 and n2 meet at the border and stay two nodes; what fits in no region is looked for over
+ * borders, by start. A node that is no longer needed goes to the list `spare`. No lock: the caller
+ * has one (the pool's, the emulated device's). */
 #include "mem/extents.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define NONE UINT32_MAX
@@ -42,7 +55,7 @@ static struct key key_of(const struct node *n, enum order order)
     return order == BY_START ? (struct key){n->start, 0} : (struct key){n->len, n->start};
 }
 
-static int key_less(struct key a, struct key b)
+static bool key_less(struct key a, struct key b)
 {
     return a.major < b.major || (a.major == b.major && a.minor < b.minor);
 }
@@ -52,7 +65,8 @@ static uint32_t *root_of(struct hl_extents *x, enum order order, uint32_t node)
     return order == BY_START ? &x->by_start : &x->by_length[x->nodes[node].region];
 }
 
-/* *before gets what is less than `key`, *after the rest. */
+/* *before gets what is less than `key`, *after the rest. One way down from the root: the two hands
+ * point at the links where the next smaller and the next larger part belong. */
 static void split_tree(struct hl_extents *x, enum order order, uint32_t tree, struct key key,
                        uint32_t *before, uint32_t *after)
 {
@@ -72,6 +86,7 @@ static void split_tree(struct hl_extents *x, enum order order, uint32_t tree, st
     *after = NONE;
 }
 
+/* All of `before` is less than all of `after`. The root with the higher priority stays on top. */
 static void merge_trees(struct hl_extents *x, enum order order, uint32_t before, uint32_t after,
                         uint32_t *out)
 {
@@ -85,6 +100,7 @@ static void merge_trees(struct hl_extents *x, enum order order, uint32_t before,
     *out = before != NONE ? before : after;
 }
 
+/* Down to the first node of lower priority; what is below it is split around the new one. */
 static void insert_node(struct hl_extents *x, enum order order, uint32_t node)
 {
     struct key key = key_of(&x->nodes[node], order);

@@ -6,6 +6,7 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,8 @@
 struct lookup {
     pthread_mutex_t lock;
     pthread_cond_t answered;
-    int done;
-    int abandoned;
+    bool done;
+    bool abandoned;
     int error; /* of getaddrinfo */
     struct addrinfo *result;
     char host[256];
@@ -70,8 +71,8 @@ static void *ask_name_service(void *arg)
     int error = resolve_name(look, 0, AF_INET);
     pthread_mutex_lock(&look->lock);
     look->error = error;
-    look->done = 1;
-    int abandoned = look->abandoned;
+    look->done = true;
+    bool abandoned = look->abandoned;
     pthread_cond_signal(&look->answered);
     pthread_mutex_unlock(&look->lock);
     if (abandoned)
@@ -101,7 +102,7 @@ static hl_status wait_for_name(struct lookup *look, int timeout_ms)
                      timeout_ms);
     else if (look->error != 0)
         st = hl_fail(HL_EUNAVAIL, "looking up \"%s\": %s", look->host, gai_strerror(look->error));
-    int abandoned = look->abandoned;
+    bool abandoned = look->abandoned;
     pthread_mutex_unlock(&look->lock);
     if (st != HL_OK && !abandoned)
         lookup_free(look);
@@ -140,16 +141,16 @@ void hl_addr_format(const struct hl_addr *a, unsigned port, char *out)
     hl_host_port_format(a->host, port, out);
 }
 
-static int same_host(const struct sockaddr *a, const struct sockaddr *b)
+static bool same_host(const struct sockaddr *a, const struct sockaddr *b)
 {
     if (a->sa_family != b->sa_family)
-        return 0;
+        return false;
     if (a->sa_family == AF_INET) {
         return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
                ((const struct sockaddr_in *)b)->sin_addr.s_addr;
     }
     if (a->sa_family != AF_INET6)
-        return 0;
+        return false;
     return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
                   &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
 }

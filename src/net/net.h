@@ -24,6 +24,7 @@
 #define HL_NET_NET_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -110,7 +111,7 @@ struct hl_net_connect_opts {
     enum hl_net_mode mode;
     uint8_t key[HL_NET_KEY];      /* that the server asks for */
     const struct hl_net_ops *ops; /* NULL: hl_net_auto */
-    int rdma_only;                /* fail where it would do without RDMA */
+    bool rdma_only;               /* fail where it would do without RDMA */
     const atomic_int *cancel;     /* NULL, or the connect gives up soon after it was set */
     const atomic_int *abandon;    /* likewise what is under way afterwards; outlives the client */
 };
@@ -126,7 +127,7 @@ struct hl_net_client_info {
     uint64_t pool_len;
     struct hl_id server; /* random per hl_net_server_start: tells a restarted server */
     int fell_back;       /* both sides have RDMA, and it did not work */
-    int lacks;           /* this host had no adapter that could be used as it connected */
+    bool lacks;          /* this host had no adapter that could be used as it connected */
 };
 
 hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_client **out) HL_CHECK;

@@ -17,15 +17,15 @@
 /* ---- where groups can be made ---- */
 
 /* `options` is a comma-separated list. */
-static int has_option(const char *options, const char *name)
+static bool has_option(const char *options, const char *name)
 {
     size_t len = strlen(name);
     for (const char *p = options; p != NULL; p = strchr(p, ',')) {
         p += *p == ',';
         if (strncmp(p, name, len) == 0 && (p[len] == ',' || p[len] == '\0'))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 /* Path of the caller's group in a hierarchy: "7:cpuset:/a/b"; v2 is "0::/a". controller NULL = v2.
@@ -110,24 +110,24 @@ static hl_status write_in(const char *dir, const char *file, const char *text)
     return hl_file_write_control(path, text);
 }
 
-static int exists_in(const char *dir, const char *file)
+static bool exists_in(const char *dir, const char *file)
 {
     char path[HL_CGROUP_PATH + 64];
     snprintf(path, sizeof(path), "%s/%s", dir, file);
     return access(path, F_OK) == 0;
 }
 
-static int make_dir(struct hl_cgroup *cg, const char *parent, const char *name)
+static bool make_dir(struct hl_cgroup *cg, const char *parent, const char *name)
 {
     if (parent[0] == '\0' || cg->count == HL_CGROUP_DIRS)
-        return 0;
+        return false;
     char *path = cg->dirs[cg->count].path;
     int n = snprintf(path, HL_CGROUP_PATH, "%s/%s", parent, name);
     if (n < 0 || n >= HL_CGROUP_PATH || (mkdir(path, 0755) != 0 && errno != EEXIST))
-        return 0;
+        return false;
     cg->dirs[cg->count].means = 0;
     cg->count++;
-    return 1;
+    return true;
 }
 
 static void drop_last(struct hl_cgroup *cg)
@@ -156,7 +156,7 @@ static unsigned set_memory(const char *dir, const char *file, const struct hl_cg
     return write_in(dir, file, text) == HL_OK ? HL_CGROUP_MEMORY : 0;
 }
 
-static int has_controllers(const char *dir)
+static bool has_controllers(const char *dir)
 {
     char path[HL_CGROUP_PATH + 64];
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
@@ -298,7 +298,7 @@ uint64_t hl_cgroup_oom_kills(const struct hl_cgroup *cg)
     for (size_t i = 0; i < cg->count; i++) {
         if ((cg->dirs[i].means & HL_CGROUP_MEMORY) == 0)
             continue;
-        int v2 = (cg->dirs[i].means & HL_CGROUP_V2) != 0;
+        bool v2 = (cg->dirs[i].means & HL_CGROUP_V2) != 0;
         char path[HL_CGROUP_PATH + 64];
         snprintf(path, sizeof(path), "%s/%s", cg->dirs[i].path,
                  v2 ? "memory.events" : "memory.oom_control");

@@ -17,6 +17,7 @@
 #ifndef HL_OS_CGROUP_H
 #define HL_OS_CGROUP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -60,7 +61,7 @@ struct hl_cgroup_spec {
     const struct hl_cpuset *cpus; /* NULL = no binding wanted */
     const struct hl_cpuset *mems;
     uint64_t memory_bytes; /* 0 = no limit */
-    int delegated; /* the caller's v2 group is the caller's alone; it enters a group in it */
+    bool delegated; /* the caller's v2 group is the caller's alone; it enters a group in it */
 };
 
 /* Bitwise or of enum hl_cgroup_means over all directories. */

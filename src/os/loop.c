@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 struct task {
@@ -19,7 +20,7 @@ struct hl_loop {
     pthread_mutex_t lock; /* guards head, tail, stopping */
     struct task *head;
     struct task **tail;
-    int stopping;
+    bool stopping;
 };
 
 struct hl_timer {
@@ -45,7 +46,7 @@ static void on_wakeup(uv_async_t *async)
     struct task *list = loop->head;
     loop->head = NULL;
     loop->tail = &loop->head;
-    int stopping = loop->stopping;
+    bool stopping = loop->stopping;
     pthread_mutex_unlock(&loop->lock);
     while (list != NULL) {
         struct task *t = list;
@@ -121,7 +122,7 @@ hl_status hl_loop_run(struct hl_loop *loop)
 void hl_loop_stop(struct hl_loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
-    loop->stopping = 1;
+    loop->stopping = true;
     pthread_mutex_unlock(&loop->lock);
     uv_async_send(&loop->wakeup);
 }

@@ -22,13 +22,13 @@ static unsigned family_bits(int family)
     return family == AF_INET ? 32 : 128;
 }
 
-static int parse_bits(const char *text, struct bits *out)
+static bool parse_bits(const char *text, struct bits *out)
 {
     char address[64];
     const char *slash = strchr(text, '/');
     size_t n = slash ? (size_t)(slash - text) : strlen(text);
     if (n >= sizeof(address))
-        return 0;
+        return false;
     memcpy(address, text, n);
     address[n] = '\0';
     struct bits b = {0};
@@ -37,17 +37,17 @@ static int parse_bits(const char *text, struct bits *out)
     else if (inet_pton(AF_INET6, address, b.byte) == 1)
         b.family = AF_INET6;
     else
-        return 0;
+        return false;
     b.prefix = family_bits(b.family);
     if (slash) {
         char *end;
         unsigned long prefix = strtoul(slash + 1, &end, 10);
         if (end == slash + 1 || *end || slash[1] == '-' || slash[1] == '+' || prefix > b.prefix)
-            return 0;
+            return false;
         b.prefix = (unsigned)prefix;
     }
     *out = b;
-    return 1;
+    return true;
 }
 
 static struct bits bits_of(const struct sockaddr *sa)
@@ -64,14 +64,14 @@ static struct bits bits_of(const struct sockaddr *sa)
     return b;
 }
 
-static int bits_within(const struct bits *address, const struct bits *network)
+static bool bits_within(const struct bits *address, const struct bits *network)
 {
     if (address->family != network->family)
-        return 0;
+        return false;
     for (unsigned i = 0; i < network->prefix; i++)
         if ((address->byte[i / 8] ^ network->byte[i / 8]) >> (7 - i % 8) & 1)
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 static unsigned prefix_of(const struct ifaddrs *i)
@@ -83,7 +83,7 @@ static unsigned prefix_of(const struct ifaddrs *i)
     return n;
 }
 
-static int is_usable(const struct ifaddrs *i)
+static bool is_usable(const struct ifaddrs *i)
 {
     struct bits b = bits_of(i->ifa_addr);
     return (i->ifa_flags & IFF_UP) && b.family &&
@@ -119,8 +119,8 @@ static void list_usable(const struct ifaddrs *all, char *out, size_t cap)
 }
 
 /* The first interface that fits; loopback has every address of its network. */
-static int find_netif(const struct ifaddrs *all, const char *want, const struct bits *bits,
-                      int is_net, int family, struct hl_netif *out)
+static bool find_netif(const struct ifaddrs *all, const char *want, const struct bits *bits,
+                       bool is_net, int family, struct hl_netif *out)
 {
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         struct bits have = bits_of(i->ifa_addr);
@@ -128,22 +128,22 @@ static int find_netif(const struct ifaddrs *all, const char *want, const struct 
             continue;
         struct bits net = have;
         net.prefix = i->ifa_flags & IFF_LOOPBACK ? prefix_of(i) : have.prefix;
-        int fits = !bits->family ? strcmp(i->ifa_name, want) == 0
-                   : is_net      ? bits_within(&have, bits)
-                                 : bits_within(bits, &net);
+        bool fits = !bits->family ? strcmp(i->ifa_name, want) == 0
+                    : is_net      ? bits_within(&have, bits)
+                                  : bits_within(bits, &net);
         if (fits) {
             fill_netif(i->ifa_name, bits->family && !is_net ? bits : &have, out);
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 hl_status hl_netif_find(const char *want, struct hl_netif *out)
 {
     struct bits bits = {0};
     struct ifaddrs *all;
-    int is_net = strchr(want, '/') != NULL;
+    bool is_net = strchr(want, '/') != NULL;
     if (!parse_bits(want, &bits) && (is_net || !*want || strlen(want) >= IF_NAMESIZE))
         return hl_fail(HL_EINVAL,
                        "'%.64s' is neither an address (10.0.0.7), a network (10.0.0.0/24) nor the "
@@ -151,8 +151,8 @@ hl_status hl_netif_find(const char *want, struct hl_netif *out)
                        want);
     if (getifaddrs(&all) != 0)
         return hl_fail(HL_EIO, "list of the network interfaces: %m");
-    int found = find_netif(all, want, &bits, is_net, AF_INET, out) ||
-                find_netif(all, want, &bits, is_net, AF_INET6, out);
+    bool found = find_netif(all, want, &bits, is_net, AF_INET, out) ||
+                 find_netif(all, want, &bits, is_net, AF_INET6, out);
     hl_status st = HL_OK;
     if (!found) {
         char there[640];

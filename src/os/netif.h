@@ -11,6 +11,7 @@
 #define HL_OS_NETIF_H
 
 #include <net/if.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -20,7 +21,7 @@
 struct hl_netif {
     char name[IF_NAMESIZE];
     char address[HL_NETIF_ADDRESS];
-    int v6;
+    bool v6;
 };
 
 /* `want`: an address of this host, a network in CIDR form (the first interface that has an address

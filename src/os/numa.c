@@ -20,7 +20,7 @@
 #define FILE_BYTES ((size_t)64 << 10)
 
 /* A list of /sys, such as "0-3,8". */
-static int read_list(const char *path, struct hl_cpuset *out)
+static bool read_list(const char *path, struct hl_cpuset *out)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(FILE_BYTES);
     return hl_file_read(path, &text) == HL_OK && text.len > 0 &&
@@ -33,7 +33,7 @@ size_t hl_numa_nodes(int *out, size_t max)
     size_t n = 0;
     if (!read_list(NODES_DIR "/has_memory", &nodes) && !read_list(NODES_DIR "/online", &nodes))
         return 0;
-    int limited = hl_process_allowed(getpid(), NULL, &mems) == HL_OK && hl_cpuset_count(&mems) > 0;
+    bool limited = hl_process_allowed(getpid(), NULL, &mems) == HL_OK && hl_cpuset_count(&mems) > 0;
     for (unsigned i = 0; i < NODES_MAX && n < max; i++)
         if (hl_cpuset_has(&nodes, i) && (!limited || hl_cpuset_has(&mems, i)))
             out[n++] = (int)i;
@@ -59,13 +59,13 @@ uint64_t hl_numa_available(int node)
     return (meminfo_kib(t, "MemFree:") + (files > shared ? files - shared : 0)) * 1024;
 }
 
-static int cpus_of(int node, struct hl_cpuset *out)
+static bool cpus_of(int node, struct hl_cpuset *out)
 {
     char path[96];
     struct hl_cpuset all, mine;
     snprintf(path, sizeof(path), NODES_DIR "/node%d/cpulist", node);
     if (node < 0 || !read_list(path, &all) || hl_process_allowed(getpid(), &mine, NULL) != HL_OK)
-        return 0;
+        return false;
     hl_cpuset_and(&all, &mine, out);
     return hl_cpuset_count(out) > 0;
 }
@@ -115,12 +115,12 @@ int hl_numa_placed(const void *ptr, uint64_t len, int node)
     return 1;
 }
 
-int hl_numa_run_on(int node)
+bool hl_numa_run_on(int node)
 {
     struct hl_cpuset cpus;
     cpu_set_t set;
     if (!cpus_of(node, &cpus))
-        return 0;
+        return false;
     CPU_ZERO(&set);
     for (unsigned i = 0; i < CPU_SETSIZE; i++)
         if (hl_cpuset_has(&cpus, i))

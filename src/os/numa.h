@@ -12,6 +12,7 @@
 #ifndef HL_OS_NUMA_H
 #define HL_OS_NUMA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,6 @@ hl_status hl_numa_bind(void *ptr, uint64_t len, int node) HL_CHECK;
 /* Are sampled pages of it on that node? 1 yes, 0 no, -1 it can't be told. Touches them. */
 int hl_numa_placed(const void *ptr, uint64_t len, int node);
 /* The calling thread runs on that node's CPUs only; 0 when it can't be. */
-int hl_numa_run_on(int node);
+bool hl_numa_run_on(int node);
 
 #endif

@@ -70,16 +70,16 @@ hl_status hl_process_open(struct hl_process p, int *pidfd)
     return HL_OK;
 }
 
-int hl_process_ended(struct hl_process p)
+bool hl_process_ended(struct hl_process p)
 {
     struct hl_process now;
     int fd;
     if (kill(p.pid, 0) != 0 && errno == ESRCH)
-        return 1;
+        return true;
     if (hl_process_identify(p.pid, &now) != HL_OK)
-        return 0;
+        return false;
     if (now.start != p.start)
-        return 1;
+        return true;
     hl_status st = hl_process_open(p, &fd);
     if (st == HL_OK)
         close(fd);
@@ -100,7 +100,7 @@ hl_status hl_process_signal(int pidfd, int signum)
     return hl_fail(hl_status_of_errno(err), "signal %d: %s", signum, strerror(err));
 }
 
-int hl_process_wait(int pidfd, int timeout_ms)
+bool hl_process_wait(int pidfd, int timeout_ms)
 {
     return hl_poll_until(pidfd, POLLIN, hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS) == 1;
 }

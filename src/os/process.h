@@ -11,6 +11,7 @@
 #ifndef HL_OS_PROCESS_H
 #define HL_OS_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -29,8 +30,8 @@ hl_status hl_cpuset_parse(const char *text, struct hl_cpuset *out) HL_CHECK;
 /* Shortest list of ranges; cut with ",..." when it does not fit. */
 void hl_cpuset_format(const struct hl_cpuset *set, char *text, size_t size);
 unsigned hl_cpuset_count(const struct hl_cpuset *set);
-int hl_cpuset_equal(const struct hl_cpuset *a, const struct hl_cpuset *b);
-int hl_cpuset_has(const struct hl_cpuset *set, unsigned cpu);
+bool hl_cpuset_equal(const struct hl_cpuset *a, const struct hl_cpuset *b);
+bool hl_cpuset_has(const struct hl_cpuset *set, unsigned cpu);
 void hl_cpuset_add(struct hl_cpuset *set, unsigned cpu);
 void hl_cpuset_and(const struct hl_cpuset *a, const struct hl_cpuset *b, struct hl_cpuset *out);
 /* Memory nodes that have one of `cpus`; all allowed nodes when the system does not say. */
@@ -47,14 +48,14 @@ struct hl_process {
 hl_status hl_process_identify(pid_t pid, struct hl_process *out) HL_CHECK;
 /* Descriptor of exactly that process: HL_ENOENT when it has ended. Readable when it ends. */
 hl_status hl_process_open(struct hl_process p, int *pidfd) HL_CHECK;
-/* 1 when it has certainly ended; a zombie has. */
-int hl_process_ended(struct hl_process p);
+/* True when it has certainly ended; a zombie has. */
+bool hl_process_ended(struct hl_process p);
 /* Same value = processes see each other's deaths. */
 uint64_t hl_pid_namespace(void);
 /* HL_ENOENT when it has ended. */
 hl_status hl_process_signal(int pidfd, int signum) HL_CHECK;
-/* 1 when it ended within timeout_ms, else 0. */
-int hl_process_wait(int pidfd, int timeout_ms);
+/* True when it ended within timeout_ms, else false. */
+bool hl_process_wait(int pidfd, int timeout_ms);
 /* Children of a process (all its threads); returns how many, at most max are stored. */
 size_t hl_process_children(pid_t pid, pid_t *out, size_t max);
 
@@ -75,7 +76,7 @@ struct hl_spawn {
     const struct hl_cpuset *cpus; /* NULL = as the caller */
     const struct hl_cpuset *mems; /* memory policy bind; NULL = as the caller */
     int oom_score_adj;            /* 0 = as the caller */
-    int die_with_parent;          /* SIGKILL when the calling thread ends */
+    bool die_with_parent;         /* SIGKILL when the calling thread ends */
 };
 
 /* Raise the soft limit of open files to the hard limit. What hl_process_spawn starts gets the limit

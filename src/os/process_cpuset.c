@@ -90,12 +90,12 @@ unsigned hl_cpuset_count(const struct hl_cpuset *set)
     return n;
 }
 
-int hl_cpuset_equal(const struct hl_cpuset *a, const struct hl_cpuset *b)
+bool hl_cpuset_equal(const struct hl_cpuset *a, const struct hl_cpuset *b)
 {
     return memcmp(a->bits, b->bits, sizeof(a->bits)) == 0;
 }
 
-int hl_cpuset_has(const struct hl_cpuset *set, unsigned cpu)
+bool hl_cpuset_has(const struct hl_cpuset *set, unsigned cpu)
 {
     return cpu < HL_CPUSET_MAX && (set->bits[cpu / 64] >> (cpu % 64) & 1) != 0;
 }

@@ -40,7 +40,7 @@ uint64_t hl_shm_granule(int fd)
     return page;
 }
 
-int hl_shm_is_memory(int fd)
+bool hl_shm_is_memory(int fd)
 {
     struct statfs fs;
     return fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC);
@@ -128,7 +128,7 @@ hl_status hl_shm_lock(int fd, const char *name, int timeout_ms)
     return HL_OK;
 }
 
-hl_status hl_shm_open_locked(const char *name, int make, int timeout_ms, int *fd)
+hl_status hl_shm_open_locked(const char *name, bool make, int timeout_ms, int *fd)
 {
     for (;;) {
         struct stat sb;
@@ -147,7 +147,7 @@ hl_status hl_shm_open_locked(const char *name, int make, int timeout_ms, int *fd
     }
 }
 
-hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out)
+hl_status hl_shm_map(int fd, uint64_t size, bool writable, void **out)
 {
     int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     uint64_t huge = huge_page_bytes();
@@ -203,7 +203,7 @@ void hl_shm_unmap(void *ptr, uint64_t size)
 struct part {
     uint8_t *at;
     uint8_t *end;
-    int writable;
+    bool writable;
     int node;
     uint64_t huge; /* bytes of a huge page */
     void (*work)(struct part *);
@@ -229,7 +229,7 @@ static void prefault_part(struct part *p)
 
 /* One small page, so that the huge one has something to grow from; on the node that it is bound to.
  */
-static int collapse_page(uint8_t *at, uint64_t huge)
+static bool collapse_page(uint8_t *at, uint64_t huge)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return madvise(at, page, MADV_POPULATE_WRITE) == 0 &&
@@ -304,12 +304,12 @@ static void run_on(const struct hl_shm_range *ranges, size_t count, const struct
             pthread_join(parts[i].thread, NULL);
 }
 
-void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, int writable)
+void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, bool writable)
 {
     run_on(ranges, count, &(struct part){.work = prefault_part, .writable = writable});
 }
 
-void hl_shm_prefault(void *ptr, uint64_t size, int writable)
+void hl_shm_prefault(void *ptr, uint64_t size, bool writable)
 {
     hl_shm_prefault_on(&(struct hl_shm_range){ptr, size, -1}, 1, writable);
 }
@@ -329,7 +329,7 @@ uint64_t hl_shm_huge_bytes(const void *ptr, uint64_t size)
 {
     uintptr_t from = (uintptr_t)ptr, to = from + size, first, last;
     char line[512];
-    int inside = 0;
+    bool inside = false;
     uint64_t kib = 0, n;
     FILE *f = fopen("/proc/self/smaps", "re");
     if (f == NULL)

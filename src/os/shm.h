@@ -9,6 +9,7 @@
 #ifndef HL_OS_SHM_H
 #define HL_OS_SHM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,14 +17,14 @@
 
 /* Bytes an allocation on this file's filesystem is a multiple of (huge pages there). */
 uint64_t hl_shm_granule(int fd);
-/* 1 when the file lies in memory (tmpfs, hugetlbfs). */
-int hl_shm_is_memory(int fd);
+/* True when the file lies in memory (tmpfs, hugetlbfs). */
+bool hl_shm_is_memory(int fd);
 /* HL_ENOSPC when the filesystem has no room for the file to be that long. */
 hl_status hl_shm_check_room(int fd, const char *path, uint64_t size) HL_CHECK;
 /* Grow the file to `size` with real pages behind it, so that a later store can't get SIGBUS. */
 hl_status hl_shm_reserve(int fd, const char *path, uint64_t size) HL_CHECK;
 /* At an address that is a multiple of a huge page when it is as long as one. */
-hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out) HL_CHECK;
+hl_status hl_shm_map(int fd, uint64_t size, bool writable, void **out) HL_CHECK;
 void hl_shm_unmap(void *ptr, uint64_t size);
 /* Map part of a file copy-on-write, for reading and writing: written pages become the process's
  * own, and the file never changes. `fd` may be read-only. `offset` is a multiple of the granule of
@@ -33,10 +34,10 @@ hl_status hl_shm_map_private(int fd, uint64_t offset, uint64_t size, void **out,
                              uint64_t *len) HL_CHECK;
 /* A file of POSIX shared memory that several processes come to and leave: open (make: or create)
  * and flock it, also where another one takes its name away in between. HL_ENOENT, HL_ETIMEDOUT. */
-hl_status hl_shm_open_locked(const char *name, int make, int timeout_ms, int *fd) HL_CHECK;
+hl_status hl_shm_open_locked(const char *name, bool make, int timeout_ms, int *fd) HL_CHECK;
 hl_status hl_shm_lock(int fd, const char *name, int timeout_ms) HL_CHECK;
 /* Touch every page on up to one thread per CPU. Content stays. */
-void hl_shm_prefault(void *ptr, uint64_t size, int writable);
+void hl_shm_prefault(void *ptr, uint64_t size, bool writable);
 
 struct hl_shm_range {
     void *ptr;
@@ -45,7 +46,7 @@ struct hl_shm_range {
 };
 
 /* The same for several ranges at once. */
-void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, int writable);
+void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, bool writable);
 
 /* Put ranges of a writable mapping of a file on tmpfs or of a memfd into huge pages, those that are
  * and those yet to be made, whatever the mount says. As far as it goes: Linux 6.1, memory that is

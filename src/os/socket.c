@@ -32,12 +32,12 @@ static hl_status fail_errno(const char *what, const char *path, int err)
     return hl_fail(st, "%s %s: %s", what, path, strerror(err));
 }
 
-/* 1 when somebody accepts connections there. */
-static int somebody_listens(const struct sockaddr_un *addr)
+/* True when somebody accepts connections there. */
+static bool somebody_listens(const struct sockaddr_un *addr)
 {
     HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return 0;
+        return false;
     int rc = connect(fd, (const struct sockaddr *)addr, sizeof(*addr));
     return rc == 0 || errno == EAGAIN || errno == EPROTOTYPE;
 }
@@ -108,9 +108,9 @@ static hl_status wait_for(int fd, short events, uint64_t deadline_ns)
     return ready > 0 ? HL_OK : hl_fail(HL_ETIMEDOUT, "the socket's peer did not answer in time");
 }
 
-/* How long connect waits for a place in a full backlog, which poll knows nothing of. 0: no time is
- * left. */
-static int set_patience(int fd, uint64_t deadline)
+/* How long connect waits for a place in a full backlog, which poll knows nothing of; false: no time
+ * is left. */
+static bool set_patience(int fd, uint64_t deadline)
 {
     uint64_t now = hl_now_ns(), left = deadline > now ? deadline - now : 0;
     struct timeval t = {(time_t)(left / HL_NS_PER_S), (suseconds_t)(left % HL_NS_PER_S / 1000)};
@@ -126,7 +126,7 @@ hl_status hl_socket_connect(const char *path, int timeout_ms, int *out)
     HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail_errno("connect to", path, errno);
-    int blocks = set_patience(fd, deadline); /* else it looks once */
+    bool blocks = set_patience(fd, deadline); /* else it looks once */
     if (!blocks && fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
         return fail_errno("connect to", path, errno);
     while (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
@@ -233,7 +233,7 @@ hl_status hl_socket_recv(int fd, void *msg, size_t len, int *passed, int timeout
     }
 }
 
-int hl_socket_hung_up(int fd)
+bool hl_socket_hung_up(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;

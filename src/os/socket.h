@@ -11,6 +11,7 @@
 #ifndef HL_OS_SOCKET_H
 #define HL_OS_SOCKET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -29,7 +30,7 @@ hl_status hl_socket_send(int fd, const void *msg, size_t len, int pass, int time
 /* One message of exactly `len` bytes; *passed is -1 or a descriptor that came with it. With
  * timeout_ms 0 nothing there is HL_EBUSY. */
 hl_status hl_socket_recv(int fd, void *msg, size_t len, int *passed, int timeout_ms) HL_CHECK;
-/* 1 when the peer has closed its end. */
-int hl_socket_hung_up(int fd);
+/* True when the peer has closed its end. */
+bool hl_socket_hung_up(int fd);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-int hl_systemd_booted(void)
+bool hl_systemd_booted(void)
 {
     return access("/run/systemd/system", F_OK) == 0;
 }

@@ -9,7 +9,9 @@
 #ifndef HL_OS_SYSTEMD_H
 #define HL_OS_SYSTEMD_H
 
+#include <stdbool.h>
+
 /* Whether systemd manages this machine, as sd_booted(3) tells. */
-int hl_systemd_booted(void);
+bool hl_systemd_booted(void);
 
 #endif

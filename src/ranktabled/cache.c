@@ -66,27 +66,27 @@ static void mark_owner(struct cache *c, const struct hl_ranktable_pod *pod)
         return;
     for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
         if (strcmp(j->name, pod->job) == 0 && strcmp(j->ns, pod->ns) == 0)
-            j->dirty = 1;
+            j->dirty = true;
 }
 
 /* `but_writers`: who is writing there may be told of what it writes; the answer says. */
-static void mark_users(struct cache *c, const char *ns, const char *map, int but_writers)
+static void mark_users(struct cache *c, const char *ns, const char *map, bool but_writers)
 {
     for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
         if (strcmp(j->map, map) == 0 && strcmp(j->ns, ns) == 0 && !(but_writers && j->writing))
-            j->dirty = 1;
+            j->dirty = true;
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-static int same_member(const json_t *a, const json_t *b, const char *key)
+static bool same_member(const json_t *a, const json_t *b, const char *key)
 {
     const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
     return x == y || json_equal(x, y);
 }
 
 /* What else changes, with every pod that starts or ends, is nothing to the table. */
-static int same_job(const json_t *a, const json_t *b)
+static bool same_job(const json_t *a, const json_t *b)
 {
     return same_member(a, b, "spec") && strcmp(cache_meta(a, "uid"), cache_meta(b, "uid")) == 0 &&
            same_member(json_object_get(a, "status"), json_object_get(b, "status"), "version");
@@ -98,8 +98,8 @@ static hl_status put_job(struct cache *c, struct cache_entry *e, json_t *object)
     if (j->object == NULL)
         DL_APPEND(c->jobs, j);
     if (j->object == NULL || j->gone || !same_job(j->object, object))
-        j->dirty = 1;
-    j->gone = 0;
+        j->dirty = true;
+    j->gone = false;
     json_incref(object);
     json_decref(j->object);
     j->object = object;
@@ -127,8 +127,8 @@ void cache_forget(struct cache *c, struct cached_job *job)
 static void drop_job(struct cache *c, struct cache_entry *e)
 {
     struct cached_job *j = (struct cached_job *)e;
-    j->gone = 1;
-    mark_users(c, j->ns, j->map, 0);
+    j->gone = true;
+    mark_users(c, j->ns, j->map, false);
     if (!j->writing)
         cache_forget(c, j);
 }
@@ -239,12 +239,12 @@ const struct hl_ranktable_pod *const *cache_pods_of(struct cache *c, const struc
 
 /* ---- ConfigMaps ------------------------------------------------------------------------------ */
 
-static int same_text(const char *a, const char *b)
+static bool same_text(const char *a, const char *b)
 {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static int is_version(const char *version)
+static bool is_version(const char *version)
 {
     return version[0] != '\0' && strlen(version) < CACHE_VERSION_MAX;
 }
@@ -260,7 +260,7 @@ static void see_version(struct cache *c, struct cached_map *m, const char *versi
     set_version(m->seen, version);
     m->unread = strcmp(m->version, version) != 0;
     if (m->unread)
-        mark_users(c, m->ns, m->name, 1);
+        mark_users(c, m->ns, m->name, true);
 }
 
 /* A whole one. *news: its text is another. */
@@ -277,14 +277,14 @@ static hl_status take_map(struct cached_map *m, const json_t *object, int *news)
     return HL_OK;
 }
 
-static hl_status put_whole(struct cache *c, struct cached_map *m, const json_t *object, int is_new)
+static hl_status put_whole(struct cache *c, struct cached_map *m, const json_t *object, bool is_new)
 {
     int news;
     HL_TRY(take_map(m, object, &news));
     set_version(m->seen, m->version);
-    m->unread = 0;
+    m->unread = false;
     if (is_new || news)
-        mark_users(c, m->ns, m->name, 0);
+        mark_users(c, m->ns, m->name, false);
     return HL_OK;
 }
 
@@ -299,7 +299,7 @@ static hl_status put_map(struct cache *c, struct cache_entry *e, json_t *object)
 {
     struct cached_map *m = (struct cached_map *)e;
     const char *version = cache_meta(object, "resourceVersion");
-    int is_new = m->ns == NULL, is_whole = strcmp(hl_json_str(object, "kind", ""), PARTIAL) != 0;
+    bool is_new = m->ns == NULL, is_whole = strcmp(hl_json_str(object, "kind", ""), PARTIAL) != 0;
     if (!is_version(version))
         return hl_fail(HL_EPROTO, "%s: invalid resourceVersion '%.64s'", e->key, version);
     if (is_new) {
@@ -319,7 +319,7 @@ static hl_status put_map(struct cache *c, struct cache_entry *e, json_t *object)
 static void drop_map(struct cache *c, struct cache_entry *e)
 {
     struct cached_map *m = (struct cached_map *)e;
-    mark_users(c, m->ns, m->name, 0);
+    mark_users(c, m->ns, m->name, false);
     free_map(m);
     free_entry(c, e);
 }
@@ -331,15 +331,15 @@ struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job)
     return cache_map(c, key);
 }
 
-int cache_wrote(struct cached_map *m, const char *before, const char *after, char **text)
+bool cache_wrote(struct cached_map *m, const char *before, const char *after, char **text)
 {
     if (!is_version(after) || strcmp(m->version, before) != 0)
-        return 0;
+        return false;
     free(m->text);
     m->text = hl_steal(text);
     set_version(m->version, after);
     if (strcmp(m->seen, after) == 0)
-        m->unread = 0;
+        m->unread = false;
     return !m->unread;
 }
 
@@ -352,7 +352,7 @@ void cache_was_read(struct cached_map *m, const json_t *object, const char *seen
     m->unread = strcmp(m->seen, seen) != 0 && strcmp(m->seen, m->version) != 0;
 }
 
-static int came_before(const struct cached_job *a, const struct cached_job *b)
+static bool came_before(const struct cached_job *a, const struct cached_job *b)
 {
     int order = strcmp(cache_meta(a->object, "creationTimestamp"),
                        cache_meta(b->object, "creationTimestamp"));
@@ -397,7 +397,7 @@ hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)
     char key[CACHE_KEY_MAX];
     key_of_object(kind, object, key);
     struct cache_entry *e = cache_find(c, kind, key);
-    int is_new = e == NULL;
+    bool is_new = e == NULL;
     if (is_new) {
         e = calloc(1, kinds[kind].size);
         if (e == NULL || (e->key = strdup(key)) == NULL) {
@@ -407,7 +407,7 @@ hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)
         e->kind = kind;
         HASH_ADD_KEYPTR(hh, c->all[kind], e->key, strlen(e->key), e);
     }
-    e->listed = 1;
+    e->listed = true;
     hl_status st = kinds[kind].put(c, e, object);
     if (st != HL_OK && is_new)
         free_entry(c, e);
@@ -426,7 +426,7 @@ void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object)
 void cache_list_begin(struct cache *c, enum cache_kind kind)
 {
     for (struct cache_entry *e = c->all[kind]; e != NULL; e = e->hh.next)
-        e->listed = 0;
+        e->listed = false;
 }
 
 void cache_list_end(struct cache *c, enum cache_kind kind)
@@ -441,7 +441,7 @@ void cache_fini(struct cache *c)
 {
     struct cache_entry *e, *next;
     for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
-        j->writing = 0; /* nobody is there any more to forget it */
+        j->writing = false; /* nobody is there any more to forget it */
     for (int kind = 0; kind < CACHE_KINDS; kind++)
         HASH_ITER (hh, c->all[kind], e, next)
             kinds[kind].drop(c, e);

@@ -14,6 +14,7 @@
 #ifndef HL_RANKTABLED_CACHE_H
 #define HL_RANKTABLED_CACHE_H
 
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "ranktable/pods.h"
@@ -35,7 +36,7 @@ enum cache_kind {
 struct cache_entry {
     enum cache_kind kind;
     char *key; /* "KIND namespace/name"; of a pod, its uid */
-    int listed;
+    bool listed;
     UT_hash_handle hh;
 };
 
@@ -46,9 +47,9 @@ struct cached_job {
     json_t *object;
     const char *ns, *name;  /* of the object */
     char map[256];          /* its ConfigMap */
-    int dirty;              /* must be judged again */
-    int writing;            /* a request is under way; what comes meanwhile waits for its end */
-    int gone;               /* deleted while one was */
+    bool dirty;             /* must be judged again */
+    bool writing;           /* a request is under way; what comes meanwhile waits for its end */
+    bool gone;              /* deleted while one was */
     uint64_t not_before_ns; /* of the next request, after a failure */
     unsigned tries;
     enum hl_ranktable_state state;
@@ -62,8 +63,8 @@ struct cached_map {
     char version[CACHE_VERSION_MAX]; /* of `text`; "" = it was never read */
     char seen[CACHE_VERSION_MAX];    /* the last that the server told of */
     char *text;                      /* HL_RANKTABLE_KEY; NULL = it has none */
-    int unread;                      /* there is a version that is neither ours nor read */
-    int reading;                     /* a request is under way */
+    bool unread;                     /* there is a version that is neither ours nor read */
+    bool reading;                    /* a request is under way */
     uint64_t not_before_ns;          /* of the next one, after a failure */
     unsigned tries;
     uint64_t awaited_until_ns; /* when `version` is ours, and was not seen by then */
@@ -97,8 +98,8 @@ const struct hl_ranktable_pod *const *cache_pods_of(struct cache *c, const struc
 /* Its ConfigMap, NULL when there is none; borrowed. */
 struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job);
 /* The ConfigMap of version `before` was written: it is `after` now and says *text, which is taken
- * then. 1: nothing else has come in between. */
-int cache_wrote(struct cached_map *map, const char *before, const char *after, char **text);
+ * then. True: nothing else has come in between. */
+bool cache_wrote(struct cached_map *map, const char *before, const char *after, char **text);
 /* A ConfigMap was read, when its version `seen` had been told of. It stays unread when there may be
  * a newer one. */
 void cache_was_read(struct cached_map *map, const json_t *object, const char *seen);

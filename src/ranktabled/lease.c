@@ -28,8 +28,8 @@ struct lease {
     char problem[256];
 };
 
-int lease_may_take(const json_t *lease, const char *identity, struct lease_seen *seen,
-                   uint64_t now_ns)
+bool lease_may_take(const json_t *lease, const char *identity, struct lease_seen *seen,
+                    uint64_t now_ns)
 {
     const json_t *spec = json_object_get(lease, "spec");
     const char *holder = hl_json_str(spec, "holderIdentity", "");
@@ -58,7 +58,7 @@ static json_t *make_lease(const struct lease *l, const json_t *old, const char *
 {
     char now[64];
     const json_t *spec = json_object_get(old, "spec"), *meta = json_object_get(old, "metadata");
-    int mine = strcmp(hl_json_str(spec, "holderIdentity", ""), l->identity) == 0;
+    bool mine = strcmp(hl_json_str(spec, "holderIdentity", ""), l->identity) == 0;
     json_int_t transitions = (json_int_t)hl_json_int(spec, "leaseTransitions", 0);
     time_text(now, sizeof(now));
     json_t *doc = json_pack("{s:s s:s s:{s:s s:s} s:{s:s s:i s:s s:s s:I}}", "apiVersion",
@@ -129,7 +129,7 @@ static void tell_change(void *arg)
     unref_lease(l);
 }
 
-static void set_held(struct lease *l, int held)
+static void set_held(struct lease *l, bool held)
 {
     if (atomic_exchange(&l->held, held) == held)
         return;
@@ -142,9 +142,9 @@ static void renew_lease(struct lease *l)
 {
     hl_status st = try_once(l);
     if (st == HL_OK)
-        set_held(l, 1);
+        set_held(l, true);
     else if (st == HL_EBUSY || hl_now_ns() - l->renewed_ns > GIVE_UP_S * HL_NS_PER_S)
-        set_held(l, 0);
+        set_held(l, false);
     const char *problem = st == HL_OK || st == HL_EBUSY ? "" : hl_error_text();
     if (problem[0] != '\0' && strncmp(l->problem, problem, sizeof(l->problem) - 1) != 0)
         hl_warn("lease %s/%s: %s", l->opts.ns, l->opts.name, problem);

@@ -13,6 +13,7 @@
 #ifndef HL_RANKTABLED_LEASE_H
 #define HL_RANKTABLED_LEASE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kube/http.h"
@@ -40,8 +41,8 @@ struct lease_seen {
     uint64_t since_ns;
 };
 
-/* 1: it may be taken or renewed now by `identity`. Remembers what it saw. */
-int lease_may_take(const json_t *lease, const char *identity, struct lease_seen *seen,
-                   uint64_t now_ns);
+/* True: it may be taken or renewed now by `identity`. Remembers what it saw. */
+bool lease_may_take(const json_t *lease, const char *identity, struct lease_seen *seen,
+                    uint64_t now_ns);
 
 #endif

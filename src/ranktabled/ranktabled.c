@@ -16,19 +16,20 @@
 static const char *const skipped[] = {
     "managedFields", "env", "volumeMounts", "tolerations", "affinity", "conditions", NULL,
 };
-static const struct hl_kube_members of_pods = {.names = hl_ranktable_pod_members, .only = 1};
+static const struct hl_kube_members of_pods = {.names = hl_ranktable_pod_members, .only = true};
 static const struct hl_kube_members of_others = {.names = skipped};
 
 static const struct {
     const char *path, *name;
     const struct hl_kube_members *members;
-    int optional, only_metadata;
+    bool optional, only_metadata;
 } feed_rows[CACHE_KINDS] = {
-    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", &of_others, .optional = 1},
+    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", &of_others,
+                      .optional = true},
     [CACHE_JOBS] = {"/apis/batch/v1/jobs", "jobs", &of_others},
     [CACHE_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", &of_others},
     [CACHE_PODS] = {"/api/v1/pods", "pods", &of_pods},
-    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", &of_others, .only_metadata = 1},
+    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", &of_others, .only_metadata = true},
 };
 
 /* ---- feeding the cache ----------------------------------------------------------------------- */
@@ -48,13 +49,13 @@ static void on_listed(void *arg, const json_t *objects, unsigned page)
     json_t *object;
     size_t i;
     if (page & HL_KUBE_FIRST) {
-        f->is_known = 0;
+        f->is_known = false;
         cache_list_begin(&f->d->cache, f->kind);
     }
     json_array_foreach (objects, i, object)
         on_changed(f, HL_KUBE_ADDED, object);
     if (page & HL_KUBE_LAST) {
-        f->is_known = 1;
+        f->is_known = true;
         cache_list_end(&f->d->cache, f->kind);
         malloc_trim(0); /* what was parsed is many times what is kept */
     }
@@ -62,13 +63,13 @@ static void on_listed(void *arg, const json_t *objects, unsigned page)
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-static int map_is_usable(struct hl_ranktabled *d, struct cached_job *j,
-                         const struct cached_map *map)
+static bool map_is_usable(struct hl_ranktabled *d, struct cached_job *j,
+                          const struct cached_map *map)
 {
     char reason[HL_RANKTABLE_REASON_MAX];
     const struct cached_job *rival = cache_rival(&d->cache, j);
     if (rival == NULL && map != NULL)
-        return 1;
+        return true;
     if (rival != NULL)
         snprintf(reason, sizeof(reason), "its ConfigMap %s is that of %.200s, which is older",
                  j->map, rival->entry.key);
@@ -76,7 +77,7 @@ static int map_is_usable(struct hl_ranktabled *d, struct cached_job *j,
         snprintf(reason, sizeof(reason), "there is no ConfigMap %s with the label %s=%s", j->map,
                  HL_RANKTABLE_LABEL, d->label_value);
     ranktabled_tell(d, j, rival != NULL ? HL_RANKTABLE_UNABLE : HL_RANKTABLE_WAITING, reason);
-    return 0;
+    return false;
 }
 
 static hl_status verdict_of(struct hl_ranktabled *d, const struct cached_job *j,
@@ -96,7 +97,7 @@ static void judge_job(struct hl_ranktabled *d, struct cached_job *j)
         return;
     if (verdict_of(d, j, map, &v) != HL_OK) {
         hl_error("%s: %s", j->entry.key, hl_error_text());
-        j->dirty = 1;
+        j->dirty = true;
         return;
     }
     j->counted = v.counted;
@@ -109,11 +110,11 @@ static void judge_job(struct hl_ranktabled *d, struct cached_job *j)
 /* What its ConfigMap says now must be read first, or its last write has not come back: then what
  * comes next could not be told from the write of somebody else. Who does not write may well judge
  * by what it said before. */
-static int is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint64_t now)
+static bool is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint64_t now)
 {
     struct cached_map *map = cache_map_of(&d->cache, j);
     if (map == NULL || !ranktabled_leads(d))
-        return 0;
+        return false;
     /* Only who may write it reads it: while that one writes, its own write is what is unread. */
     if (map->unread && !map->reading && now >= map->not_before_ns &&
         cache_rival(&d->cache, j) == NULL)
@@ -123,7 +124,7 @@ static int is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint64
 
 /* A table is only as good as what is known: nothing is said before pods and ConfigMaps are, nor
  * from the half of a new list and the half of the old one. */
-static int is_known(const struct hl_ranktabled *d)
+static bool is_known(const struct hl_ranktabled *d)
 {
     return d->feeds[CACHE_PODS].is_known && d->feeds[CACHE_MAPS].is_known;
 }
@@ -134,7 +135,7 @@ static void take_turn(struct hl_ranktabled *d);
 static void go_on(void *arg)
 {
     struct hl_ranktabled *d = arg;
-    d->goes_on = 0;
+    d->goes_on = false;
     take_turn(d);
 }
 
@@ -146,10 +147,10 @@ static void take_turn(struct hl_ranktabled *d)
     for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->next) {
         if (!j->dirty || j->writing || j->gone || now < j->not_before_ns || is_behind(d, j, now))
             continue;
-        j->dirty = 0;
+        j->dirty = false;
         judge_job(d, j);
         if (hl_now_ns() - now > TURN_NS) {
-            d->goes_on = 1;
+            d->goes_on = true;
             hl_loop_post(d->opts.loop, go_on, d);
             return;
         }
@@ -169,7 +170,7 @@ static void on_lease(void *arg)
 {
     struct hl_ranktabled *d = arg;
     for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->next)
-        j->dirty = 1;
+        j->dirty = true;
 }
 
 /* ---- metrics --------------------------------------------------------------------------------- */
@@ -238,7 +239,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
                                        .path = feed_rows[kind].path,
                                        .selector = selector,
                                        .members = feed_rows[kind].members,
-                                       .on_demand = 1,
+                                       .on_demand = true,
                                        .only_metadata = feed_rows[kind].only_metadata,
                                        .optional = feed_rows[kind].optional,
                                        .window_s = d->opts.window_s,
@@ -292,7 +293,7 @@ void hl_ranktabled_stop(struct hl_ranktabled *d)
 {
     if (d == NULL)
         return;
-    d->stopping = 1;
+    d->stopping = true;
     hl_timer_destroy(d->timer);
     while (d->goes_on)
         uv_run(hl_loop_uv(d->opts.loop), UV_RUN_ONCE);

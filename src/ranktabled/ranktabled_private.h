@@ -2,6 +2,8 @@
 #ifndef HL_RANKTABLED_PRIVATE_H
 #define HL_RANKTABLED_PRIVATE_H
 
+#include <stdbool.h>
+
 #include "kube/watcher.h"
 #include "ranktabled/cache.h"
 #include "ranktabled/lease.h"
@@ -10,7 +12,7 @@
 struct feed {
     struct hl_ranktabled *d;
     enum cache_kind kind;
-    int is_known; /* it has been listed, and no list is at its middle */
+    bool is_known; /* it has been listed, and no list is at its middle */
     struct hl_kube_watcher *watcher;
 };
 
@@ -24,8 +26,8 @@ struct hl_ranktabled {
     struct lease *lease;
     struct cache cache;
     unsigned calls; /* requests under way */
-    int stopping;
-    int goes_on; /* a turn of judging was cut short; the next one is posted */
+    bool stopping;
+    bool goes_on; /* a turn of judging was cut short; the next one is posted */
     unsigned long rounds, writes, conflicts, failures, reads, events;
 };
 

@@ -53,7 +53,7 @@ static hl_status write_table(struct call *c, struct hl_kube_request *r)
     hl_buf_printf(&body, "}}");
     r->text = body.data;
     r->type = HL_KUBE_MERGE;
-    r->only_metadata = 1;
+    r->only_metadata = true;
     hl_status st = body.failed ? hl_fail(HL_ENOMEM, "out of memory allocating a rank table")
                                : hl_kube_call(c->d->kube, r, &c->answer);
     hl_buf_fini(&body);
@@ -84,13 +84,13 @@ static uint64_t time_in(uint64_t ms)
 static void retry_in(struct cached_job *j, uint64_t ms)
 {
     j->not_before_ns = time_in(ms);
-    j->dirty = 1;
+    j->dirty = true;
 }
 
 static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct call *c)
 {
     struct cached_map *map = cache_map_of(&d->cache, j);
-    j->writing = 0;
+    j->writing = false;
     if (c->st == HL_OK) {
         d->writes++;
         j->tries = 0;
@@ -106,7 +106,7 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
     } else if (c->st == HL_ECONFLICT || c->st == HL_ENOENT) {
         d->conflicts++;
         if (map != NULL)
-            map->unread = 1;
+            map->unread = true;
         retry_in(j, CONFLICT_MS);
     } else if (c->st != HL_ECANCELED) {
         d->failures++;
@@ -126,7 +126,7 @@ static void on_read(struct hl_ranktabled *d, struct call *c)
     struct cached_map *map = cache_map(&d->cache, c->key);
     if (map == NULL)
         return;
-    map->reading = 0;
+    map->reading = false;
     if (c->st == HL_OK) {
         d->reads++;
         map->tries = 0;
@@ -168,16 +168,16 @@ static struct call *make_call(struct hl_ranktabled *d, enum what what, const cha
     return c;
 }
 
-static int send_call(struct call *c)
+static bool send_call(struct call *c)
 {
-    int is_whole = c->what != EVENT || c->event != NULL;
+    bool is_whole = c->what != EVENT || c->event != NULL;
     if (is_whole &&
         uv_queue_work(hl_loop_uv(c->d->opts.loop), &c->work, send_request, on_done) == 0) {
         c->d->calls++;
-        return 1;
+        return true;
     }
     free_call(c);
-    return 0;
+    return false;
 }
 
 /* Of the ConfigMap. */

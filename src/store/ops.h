@@ -11,6 +11,7 @@
 #define HL_STORE_OPS_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "store/store.h"
 
@@ -19,7 +20,7 @@ struct hl_store_ops;
 struct hl_store {
     const struct hl_store_ops *ops;
     pthread_mutex_t lock; /* of the back end */
-    int scanning;         /* by the thread that opened it */
+    bool scanning;        /* by the thread that opened it */
 };
 
 /* One operation of a batch with its value as text: a checksum and JSON. */

@@ -315,17 +315,17 @@ static hl_status lite_commit(struct hl_store *store, const struct hl_store_row *
 }
 
 /* The first key after all keys with this prefix; 0 when there is none. Keys compare as bytes. */
-static int end_of(const char *prefix, char *out)
+static bool end_of(const char *prefix, char *out)
 {
     size_t n = strlen(prefix);
     while (n > 0 && (unsigned char)prefix[n - 1] == 0xFF)
         n--;
     if (n == 0)
-        return 0;
+        return false;
     memcpy(out, prefix, n);
     out[n - 1]++;
     out[n] = '\0';
-    return 1;
+    return true;
 }
 
 static hl_status lite_scan(struct hl_store *store, const char *prefix, hl_store_text_visit visit,
@@ -333,7 +333,7 @@ static hl_status lite_scan(struct hl_store *store, const char *prefix, hl_store_
 {
     struct lite *l = (struct lite *)store;
     char end[1024];
-    int bounded = end_of(prefix, end);
+    bool bounded = end_of(prefix, end);
     sqlite3_stmt *s = l->statements[bounded ? SCAN : SCAN_TAIL];
     bind_text(s, 1, prefix);
     if (bounded)

@@ -254,9 +254,9 @@ hl_status hl_store_scan_past_damage(struct hl_store *store, const char *prefix,
     if (strnlen(prefix, KEY_MAX + 1) > KEY_MAX)
         return hl_fail(HL_EINVAL, "prefix \"%.64s...\" is longer than a key can be", prefix);
     pthread_mutex_lock(&store->lock);
-    store->scanning = 1;
+    store->scanning = true;
     hl_status st = store->ops->scan(store, prefix, show_value, &scan);
-    store->scanning = 0;
+    store->scanning = false;
     pthread_mutex_unlock(&store->lock);
     return st;
 }

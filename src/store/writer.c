@@ -28,7 +28,7 @@ struct hl_store_writer {
     pthread_cond_t more;
     struct item *head;
     struct item **tail;
-    int stopping;
+    bool stopping;
 };
 
 static void tell_written(void *arg)
@@ -138,7 +138,7 @@ void hl_store_writer_stop(struct hl_store_writer *w)
     if (w == NULL)
         return;
     pthread_mutex_lock(&w->lock);
-    w->stopping = 1;
+    w->stopping = true;
     pthread_cond_signal(&w->more);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);

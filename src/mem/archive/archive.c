@@ -23,7 +23,7 @@ struct hl_archive_entry {
     uint64_t size;
     uint64_t number; /* of its insertion: the order of pages */
     uint32_t crc;
-    int crc_known;
+    bool crc_known;
     enum state state;
     int lost; /* the insert found no memory */
     UT_hash_handle hh;
@@ -219,11 +219,11 @@ hl_status hl_archive_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     return a->ops->read(a, id, size, offset, dst, len, crc);
 }
 
-static int known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+static bool known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 {
     pthread_mutex_lock(&a->lock);
     const struct hl_archive_entry *e = find_entry(a, id);
-    int known = e != NULL && e->state == SEALED && e->crc_known;
+    bool known = e != NULL && e->state == SEALED && e->crc_known;
     if (known)
         *out = e->crc;
     pthread_mutex_unlock(&a->lock);
@@ -236,7 +236,7 @@ static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
     struct hl_archive_entry *e = find_entry(a, id);
     if (e != NULL && e->state == SEALED) {
         e->crc = crc;
-        e->crc_known = 1;
+        e->crc_known = true;
     }
     pthread_mutex_unlock(&a->lock);
 }

@@ -21,6 +21,7 @@
 #define HL_MEM_ARCHIVE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -93,7 +94,7 @@ struct hl_archive_ref {
     struct hl_id id;
     uint64_t size;
     uint32_t crc;
-    int crc_known; /* 0: ask hl_archive_crc, which may have to read the header */
+    bool crc_known; /* false: ask hl_archive_crc, which may have to read the header */
 };
 
 /* At most `max` shards from *cursor (0 = start); *cursor is 0 at the end. A shard that was there
@@ -123,14 +124,14 @@ size_t hl_archive_trash_page(struct hl_archive *a, uint64_t *cursor, struct hl_a
 hl_status hl_archive_trash_empty(struct hl_archive *a, int64_t before_ms,
                                  struct hl_archive_trashed *out) HL_CHECK;
 /* There is one; without I/O. */
-int hl_archive_trash_old(struct hl_archive *a, int64_t before_ms);
+bool hl_archive_trash_old(struct hl_archive *a, int64_t before_ms);
 
 /* ---- whose it is (claim.c) ---- */
 
 struct hl_archive_claim {
     struct hl_id cluster; /* none: unclaimed, or damaged */
     uint64_t revision;    /* of its catalogue, the newest that was heard of */
-    int damaged;          /* something is written there that can't be read */
+    bool damaged;         /* something is written there that can't be read */
 };
 
 /* As it was read when the archive was opened, or written since; without I/O. */

@@ -7,23 +7,23 @@
 
 #include "mem/archive/ops.h"
 
-int archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out)
+bool archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out)
 {
     const char *cluster = NULL;
     json_int_t revision = -1;
-    struct hl_archive_claim claim = {{0, 0}, 0, 0};
+    struct hl_archive_claim claim = {{0, 0}, 0, false};
     json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-    int ok = doc != NULL &&
-             json_unpack(doc, "{s:s s:I}", "cluster", &cluster, "revision", &revision) == 0 &&
-             revision >= 0 && hl_id_parse(cluster, &claim.cluster) == HL_OK &&
-             !hl_id_is_none(claim.cluster);
+    bool ok = doc != NULL &&
+              json_unpack(doc, "{s:s s:I}", "cluster", &cluster, "revision", &revision) == 0 &&
+              revision >= 0 && hl_id_parse(cluster, &claim.cluster) == HL_OK &&
+              !hl_id_is_none(claim.cluster);
     hl_error_clear();
     json_decref(doc);
     if (!ok)
-        return 0;
+        return false;
     claim.revision = (uint64_t)revision;
     *out = claim;
-    return 1;
+    return true;
 }
 
 hl_status archive_read_claim(struct hl_archive *a)
@@ -34,7 +34,7 @@ hl_status archive_read_claim(struct hl_archive *a)
         return HL_OK;
     HL_TRY(a->ops->claim_read(a, text, sizeof(text), &len));
     if (!archive_claim_parse(text, len, &a->claim))
-        a->claim = (struct hl_archive_claim){.damaged = 1};
+        a->claim = (struct hl_archive_claim){.damaged = true};
     return HL_OK;
 }
 

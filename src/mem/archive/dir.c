@@ -122,29 +122,29 @@ static void dir_close(struct hl_archive *a)
 
 /* ---- scan ----------------------------------------------------------------------------------- */
 
-static int is_id_with(const char *name, const char *prefix, const char *suffix, struct hl_id *out)
+static bool is_id_with(const char *name, const char *prefix, const char *suffix, struct hl_id *out)
 {
     char text[HL_ID_TEXT_LEN + 1];
     struct hl_id id;
     if (strlen(name) != HL_ID_TEXT_LEN + strlen(suffix) ||
         strcmp(name + HL_ID_TEXT_LEN, suffix) != 0 || strncmp(name, prefix, 2) != 0)
-        return 0;
+        return false;
     memcpy(text, name, HL_ID_TEXT_LEN);
     text[HL_ID_TEXT_LEN] = '\0';
     if (hl_id_parse(text, &id) != HL_OK || hl_id_is_none(id) ||
         strcmp(hl_id_format(id).s, text) != 0)
-        return 0;
+        return false;
     *out = id;
-    return 1;
+    return true;
 }
 
 static hl_status scan_name(struct dir *d, int sub, const char *prefix, const char *name)
 {
     struct stat sb;
     struct hl_id id;
-    int regular = fstatat(sub, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode);
+    bool regular = fstatat(sub, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode);
     if (strcmp(prefix, HL_ARCHIVE_TRASH) == 0) {
-        int ours = regular && hl_archive_found_trash(&d->base, name, (uint64_t)sb.st_size);
+        bool ours = regular && hl_archive_found_trash(&d->base, name, (uint64_t)sb.st_size);
         d->base.info.foreign += !ours;
         return HL_OK;
     }
@@ -187,9 +187,9 @@ static hl_status scan_sub(struct dir *d, const char *prefix)
 }
 
 /* A text of ours that was not finished is written again from the start, one day. */
-static int is_claim(struct dir *d, const char *name)
+static bool is_claim(struct dir *d, const char *name)
 {
-    int is = strcmp(name, HL_ARCHIVE_CLAIM) == 0;
+    bool is = strcmp(name, HL_ARCHIVE_CLAIM) == 0;
     d->base.claim_found |= is;
     return is || strcmp(name, HL_ARCHIVE_CLAIM TEMP) == 0;
 }
@@ -224,7 +224,7 @@ static hl_status dir_scan(struct hl_archive *a)
 
 /* ---- shards --------------------------------------------------------------------------------- */
 
-static hl_status open_sub(const struct dir *d, struct hl_id id, int make, int *out)
+static hl_status open_sub(const struct dir *d, struct hl_id id, bool make, int *out)
 {
     char prefix[3];
     memcpy(prefix, hl_id_format(id).s, 2);
@@ -311,7 +311,7 @@ static int open_temp(int sub, const char *name)
     int fd = openat(sub, name, flags, 0600);
     if (fd >= 0 || errno != EEXIST)
         return fd;
-    int regular = fstatat(sub, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode);
+    bool regular = fstatat(sub, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode);
     if (regular && unlinkat(sub, name, 0) == 0)
         return openat(sub, name, flags, 0600);
     errno = EEXIST;

@@ -10,6 +10,7 @@
 #define HL_MEM_ARCHIVE_OPS_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "mem/archive/archive.h"
 
@@ -33,11 +34,11 @@ struct hl_archive {
     struct hl_archive_trash_entry *trash;
     uint64_t last_trash_number;
     struct hl_archive_claim claim;
-    int claim_found;          /* by the scan */
+    bool claim_found;         /* by the scan */
     const atomic_int *cancel; /* may be NULL */
 };
 
-static inline int hl_archive_cancelled(const struct hl_archive *a)
+static inline bool hl_archive_cancelled(const struct hl_archive *a)
 {
     return a->cancel != NULL && atomic_load_explicit(a->cancel, memory_order_relaxed) != 0;
 }
@@ -74,8 +75,8 @@ extern const struct hl_archive_ops hl_archive_dir, hl_archive_s3;
 
 /* For scan only. */
 hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size) HL_CHECK;
-/* 1 = the name is one of the trash. */
-int hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size);
+/* True: the name is one of the trash. */
+bool hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size);
 
 /* ---- archive.c, for the trash ---- */
 
@@ -89,8 +90,8 @@ void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const
 
 /* claim.c: when the archive is opened */
 hl_status archive_read_claim(struct hl_archive *a) HL_CHECK;
-/* Of any bytes. 1 = they name an owner, else `out` is untouched. */
-int archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out);
+/* Of any bytes. True: they name an owner, else `out` is untouched. */
+bool archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out);
 /* trash.c */
 void archive_trash_fini(struct hl_archive *a);
 void archive_entries_fini(struct hl_archive *a);

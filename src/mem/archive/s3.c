@@ -53,12 +53,12 @@ static const char *describe_shard(char *buf, size_t cap, const char *what, struc
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* Letters that need no encoding in a path, so that what is signed is what is sent. */
-static int is_plain(const char *text, const char *more)
+static bool is_plain(const char *text, const char *more)
 {
     for (; *text != '\0'; text++)
         if (!isalnum((unsigned char)*text) && strchr(more, *text) == NULL)
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 static hl_status parse_place(struct s3 *s, const char *rest)
@@ -190,7 +190,7 @@ static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
         s->timeout_ms = o->open_timeout_ms;
     s->cancel = o->cancel;
     a->part = o->s3_part > 0 ? o->s3_part : PART_DEFAULT;
-    int named = o->s3_region != NULL && o->s3_region[0] != '\0';
+    bool named = o->s3_region != NULL && o->s3_region[0] != '\0';
     hl_status st = take_text(named ? o->s3_region : "us-east-1", &s->region);
     if (st == HL_OK)
         st = parse_place(s, rest);
@@ -211,13 +211,13 @@ static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
 /* ---- what is there --------------------------------------------------------------------------- */
 
 /* PREFIX/ID.safetensors */
-static int id_of_key(const struct s3 *s, const char *key, struct hl_id *out)
+static bool id_of_key(const struct s3 *s, const char *key, struct hl_id *out)
 {
     char text[HL_ID_TEXT_LEN + 1];
     size_t n = strlen(s->prefix);
     if (strncmp(key, s->prefix, n) != 0 || strlen(key + n) != HL_ID_TEXT_LEN + strlen(SUFFIX) ||
         strcmp(key + n + HL_ID_TEXT_LEN, SUFFIX) != 0)
-        return 0;
+        return false;
     memcpy(text, key + n, HL_ID_TEXT_LEN);
     text[HL_ID_TEXT_LEN] = '\0';
     return hl_id_parse(text, out) == HL_OK && !hl_id_is_none(*out) &&
@@ -243,7 +243,7 @@ static hl_status note_object(struct s3_archive *a, const struct s3_node *object)
     size_t n = strlen(a->s3.prefix), m = strlen(TRASH);
     const char *name = strncmp(key, a->s3.prefix, n) == 0 ? key + n : "";
     if (strcmp(name, HL_ARCHIVE_CLAIM) == 0)
-        a->base.claim_found = 1;
+        a->base.claim_found = true;
     else if (strncmp(name, TRASH, m) != 0 || !hl_archive_found_trash(&a->base, name + m, bytes))
         a->base.info.foreign++;
     return HL_OK;
@@ -439,7 +439,7 @@ static hl_status complete_upload(struct s3_archive *a, const char *key, const ch
                                       .body = list->data,
                                       .body_len = list->len},
                  what, &got));
-    int bad = s3_error_of(&got.text, code, sizeof(code), NULL, 0);
+    bool bad = s3_error_of(&got.text, code, sizeof(code), NULL, 0);
     hl_buf_fini(&got.text);
     return bad ? hl_fail(HL_EIO, "archive s3://%s: %s: %s", a->s3.bucket, what, code) : HL_OK;
 }

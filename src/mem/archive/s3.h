@@ -15,6 +15,7 @@
 #include <curl/curl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -93,10 +94,11 @@ hl_status s3_xml_parse(const char *text, size_t len, struct hl_arena *arena,
                        struct s3_node **root) HL_CHECK;
 /* The text of the first child of that name; NULL: there is none. */
 const char *s3_node_text(const struct s3_node *node, const char *name);
-/* 1: the answer is an error, with its code and message (may be NULL). 0: both are untouched. */
-int s3_error_of(const struct hl_buf *text, char *code, size_t code_cap, char *message,
-                size_t message_cap);
-/* Percent-encoded as a query's value. 0 when it does not fit. */
-int s3_encode(const char *text, char *out, size_t cap);
+/* True: the answer is an error, with its code and message (may be NULL). False: both are untouched.
+ */
+bool s3_error_of(const struct hl_buf *text, char *code, size_t code_cap, char *message,
+                 size_t message_cap);
+/* Percent-encoded as a query's value. False when it does not fit. */
+bool s3_encode(const char *text, char *out, size_t cap);
 
 #endif

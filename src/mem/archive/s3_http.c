@@ -32,9 +32,9 @@ struct attempt {
     uint64_t sent;  /* of the body */
     uint64_t got;   /* in dst, over all attempts */
     uint64_t total; /* of the object, by Content-Range; 0 = unknown */
-    int bytes;      /* this answer's body goes to dst */
-    int size_wrong;
-    int timed_out, cancelled;
+    bool bytes;     /* this answer's body goes to dst */
+    bool size_wrong;
+    bool timed_out, cancelled;
     curl_off_t seen;      /* progress of this attempt */
     uint64_t progress_ns; /* its last */
     uint64_t since_ns;    /* when the retries began: at the start, or after bytes that stay */
@@ -62,7 +62,7 @@ static int on_seek(void *arg, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
-static int is_success(CURL *curl, long *code)
+static bool is_success(CURL *curl, long *code)
 {
     *code = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, code);
@@ -76,7 +76,7 @@ static size_t on_write(char *from, size_t size, size_t n, void *arg)
     if (!a->bytes)
         return hl_buf_append(&a->out->text, from, len) == HL_OK ? len : 0;
     if (a->size_wrong || len > a->r->dst_len - a->got) {
-        a->size_wrong = 1;
+        a->size_wrong = true;
         return 0;
     }
     memcpy((char *)a->r->dst + a->got, from, len);
@@ -85,18 +85,18 @@ static size_t on_write(char *from, size_t size, size_t n, void *arg)
     return len;
 }
 
-static int header_is(const char *line, size_t len, const char *name, char *out, size_t cap)
+static bool header_is(const char *line, size_t len, const char *name, char *out, size_t cap)
 {
     size_t n = strlen(name);
     if (len <= n || strncasecmp(line, name, n) != 0 || line[n] != ':')
-        return 0;
+        return false;
     const char *from = line + n + 1, *to = line + len;
     while (from < to && isspace((unsigned char)*from))
         from++;
     while (to > from && isspace((unsigned char)to[-1]))
         to--;
     snprintf(out, cap, "%.*s", (int)(to - from), from);
-    return 1;
+    return true;
 }
 
 /* When the headers end it is known whether the body is the object's. */
@@ -107,7 +107,7 @@ static void on_headers_end(struct attempt *a)
     if (!a->bytes)
         return;
     uint64_t whole = code == 206 ? a->total : a->out->length;
-    int ranged = a->r->dst_len < a->r->object_size || a->got > 0;
+    bool ranged = a->r->dst_len < a->r->object_size || a->got > 0;
     a->size_wrong = whole != a->r->object_size || (ranged && code != 206);
 }
 
@@ -167,7 +167,7 @@ static void s3_give_handle(struct s3 *s, CURL *curl)
 {
     curl_easy_reset(curl); /* keeps the connection */
     pthread_mutex_lock(&s->lock);
-    int kept = s->idle_count < S3_IDLE_MAX;
+    bool kept = s->idle_count < S3_IDLE_MAX;
     if (kept)
         s->idle[s->idle_count++] = curl;
     pthread_mutex_unlock(&s->lock);
@@ -175,7 +175,7 @@ static void s3_give_handle(struct s3 *s, CURL *curl)
         curl_easy_cleanup(curl);
 }
 
-static int add_header(struct curl_slist **list, const char *name, const char *value)
+static bool add_header(struct curl_slist **list, const char *name, const char *value)
 {
     char line[NAME_MAX_TEXT * 4];
     snprintf(line, sizeof(line), "%s: %s", name, value);
@@ -198,7 +198,7 @@ static void sha256_hex(const void *data, size_t len, char out[65])
 static struct curl_slist *make_headers(const struct attempt *a, const char *sha)
 {
     struct curl_slist *list = NULL;
-    int ok = add_header(&list, "x-amz-content-sha256", sha);
+    bool ok = add_header(&list, "x-amz-content-sha256", sha);
     if (a->s->token != NULL)
         ok &= add_header(&list, "x-amz-security-token", a->s->token);
     if (a->r->crc != NULL)
@@ -290,7 +290,7 @@ static CURLcode attempt_once(struct attempt *a, const char *sha)
     a->sent = 0;
     a->seen = 0;
     a->progress_ns = hl_now_ns();
-    a->bytes = 0;
+    a->bytes = false;
     a->total = 0;
     hl_buf_clear(&a->out->text);
     set_all(a, url, provider, headers);
@@ -359,11 +359,11 @@ static hl_status fail_curl(const struct attempt *a, const char *what, CURLcode r
                    curl_easy_strerror(rc));
 }
 
-/* 1: the same may go well in a moment. */
-static int is_transient(const struct attempt *a, CURLcode rc)
+/* True: the same may go well in a moment. */
+static bool is_transient(const struct attempt *a, CURLcode rc)
 {
     if (a->size_wrong || a->cancelled || a->timed_out)
-        return 0;
+        return false;
     if (rc == CURLE_OK)
         return a->out->code >= 500 ? a->out->code != 501 && a->out->code != 507
                                    : a->out->code == 429 || a->out->code == 408;
@@ -372,20 +372,20 @@ static int is_transient(const struct attempt *a, CURLcode rc)
            rc == CURLE_COULDNT_RESOLVE_HOST || rc == CURLE_SSL_CONNECT_ERROR;
 }
 
-/* 0: the deadline comes first. */
-static int back_off(struct attempt *a, int tried)
+/* False: the deadline comes first. */
+static bool back_off(struct attempt *a, int tried)
 {
     uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, (unsigned)tried);
     ms = ms / 2 + hl_random_u64() % (ms / 2 + 1);
     uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
     if (tried > 0 && until > a->since_ns + a->s->timeout_ms * HL_NS_PER_MS)
-        return 0;
+        return false;
     while (hl_now_ns() < until) {
         if (a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed))
-            return 0;
+            return false;
         poll(NULL, 0, 10);
     }
-    return 1;
+    return true;
 }
 
 hl_status s3_do(struct s3 *s, const struct s3_request *r, const char *what, struct s3_answer *out)
@@ -401,7 +401,7 @@ hl_status s3_do(struct s3 *s, const struct s3_request *r, const char *what, stru
             tried = 0;
             a.since_ns = hl_now_ns();
         }
-        int whole = r->dst == NULL || a.got == r->dst_len;
+        bool whole = r->dst == NULL || a.got == r->dst_len;
         if (rc == CURLE_OK && out->code >= 200 && out->code < 300 && whole && !a.size_wrong)
             return HL_OK;
         if (is_transient(&a, rc) && back_off(&a, tried))

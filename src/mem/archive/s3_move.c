@@ -14,7 +14,7 @@ static hl_status copy_object(struct s3 *s, const char *from, const char *to, con
     struct s3_answer got;
     HL_TRY(s3_do(s, &(struct s3_request){.method = "PUT", .key = to, .query = "", .copy_of = from},
                  what, &got));
-    int bad = s3_error_of(&got.text, code, sizeof(code), NULL, 0);
+    bool bad = s3_error_of(&got.text, code, sizeof(code), NULL, 0);
     hl_buf_fini(&got.text);
     return bad ? hl_fail(HL_EIO, "archive s3://%s: %s: %s", s->bucket, what, code) : HL_OK;
 }

@@ -114,13 +114,13 @@ const char *s3_node_text(const struct s3_node *node, const char *name)
     return NULL;
 }
 
-int s3_error_of(const struct hl_buf *text, char *code, size_t code_cap, char *message,
-                size_t message_cap)
+bool s3_error_of(const struct hl_buf *text, char *code, size_t code_cap, char *message,
+                 size_t message_cap)
 {
     struct hl_arena arena = {0};
     struct s3_node *root = NULL;
-    int found = text->len > 0 && s3_xml_parse(text->data, text->len, &arena, &root) == HL_OK &&
-                strcmp(root->name, "Error") == 0;
+    bool found = text->len > 0 && s3_xml_parse(text->data, text->len, &arena, &root) == HL_OK &&
+                 strcmp(root->name, "Error") == 0;
     if (found) {
         const char *c = s3_node_text(root, "Code"), *m = s3_node_text(root, "Message");
         snprintf(code, code_cap, "%s", c != NULL ? c : "an error without a code");
@@ -131,10 +131,10 @@ int s3_error_of(const struct hl_buf *text, char *code, size_t code_cap, char *me
     return found;
 }
 
-int s3_encode(const char *text, char *out, size_t cap)
+bool s3_encode(const char *text, char *out, size_t cap)
 {
     char *encoded = curl_easy_escape(NULL, text, 0);
-    int fits = encoded != NULL && strlen(encoded) < cap;
+    bool fits = encoded != NULL && strlen(encoded) < cap;
     if (fits)
         memcpy(out, encoded, strlen(encoded) + 1);
     curl_free(encoded);

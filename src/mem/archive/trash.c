@@ -69,12 +69,12 @@ static void take_out(struct hl_archive *a, struct hl_archive_trash_entry *e)
     a->info.trashed_bytes -= e->size;
 }
 
-int hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size)
+bool hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size)
 {
     struct hl_archive_trash_entry *e = calloc(1, sizeof(*e));
     char id[HL_ID_TEXT_LEN + 1] = "", *end = NULL;
     if (e == NULL)
-        return 0;
+        return false;
     e->ms = strtoll(name, &end, 10);
     e->size = size;
     if (*end == '-')
@@ -83,10 +83,10 @@ int hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size
         strcmp(name_of(e).s, name) != 0) {
         hl_error_clear();
         free(e);
-        return 0;
+        return false;
     }
     trash_insert(a, e);
-    return 1;
+    return true;
 }
 
 void archive_trash_fini(struct hl_archive *a)
@@ -173,10 +173,10 @@ static struct hl_archive_trash_entry *find_old(struct hl_archive *a, int64_t bef
     return NULL;
 }
 
-int hl_archive_trash_old(struct hl_archive *a, int64_t before_ms)
+bool hl_archive_trash_old(struct hl_archive *a, int64_t before_ms)
 {
     pthread_mutex_lock(&a->lock);
-    int old = find_old(a, before_ms) != NULL;
+    bool old = find_old(a, before_ms) != NULL;
     pthread_mutex_unlock(&a->lock);
     return old;
 }

@@ -34,10 +34,10 @@ struct flight {
 struct cuda {
     struct cuda_driver cu;
     cu_device device;
-    int retained;
+    bool retained;
     struct CUctx_st *context;
     struct CUstream_st *stream[3]; /* by direction */
-    int vmm;
+    bool vmm;
     int ordinal; /* what the driver calls the device; it is the handle's value */
     pthread_mutex_t lock;
     struct flight *spare;
@@ -138,7 +138,7 @@ static hl_status find_device(struct hl_device *d, const struct spec *spec)
         CUDA_TRY(&c->cu, cuDeviceGet, (&c->device, spec->ordinal));
     c->ordinal = c->device;
     CUDA_TRY(&c->cu, cuDevicePrimaryCtxRetain, (&c->context, c->device));
-    c->retained = 1;
+    c->retained = true;
     (void)c->cu.cuDeviceGetPCIBusId(d->pci, sizeof(d->pci), c->device);
     for (char *p = d->pci; *p != '\0'; p++)
         *p = (char)tolower((unsigned char)*p);
@@ -348,7 +348,7 @@ static void cuda_unmap(struct hl_device *d, struct device_mem *m)
         leave_context(c);
     }
     m->address = 0;
-    m->own_address = 0;
+    m->own_address = false;
 }
 
 static hl_status cuda_reserve(struct hl_device *d, uint64_t size, uint64_t *address)
@@ -430,7 +430,7 @@ static hl_status cuda_import(struct hl_device *d, int fd, struct device_mem *m)
     leave_context(c);
     HL_TRY(st);
     m->address = at;
-    m->own_address = 1;
+    m->own_address = true;
     return HL_OK;
 }
 

@@ -416,7 +416,7 @@ void hl_device_range_reset(struct hl_device *d, uint64_t address, uint64_t size)
 /* ---- copies ---- */
 
 static hl_status check_copy(struct hl_device *d, const struct device_mem *m, uint64_t id,
-                            uint64_t offset, size_t len, int writing)
+                            uint64_t offset, size_t len, bool writing)
 {
     if (offset > m->size || len > m->size - offset)
         return hl_fail(HL_EINVAL,
@@ -430,7 +430,7 @@ static hl_status check_copy(struct hl_device *d, const struct device_mem *m, uin
 }
 
 static hl_status enter_block(struct hl_device *d, uint64_t id, uint64_t offset, size_t len,
-                             int writing, uint64_t *address)
+                             bool writing, uint64_t *address)
 {
     uint32_t i = 0;
     HL_TRY(use_slot(d, id, &i));
@@ -453,7 +453,7 @@ static void leave_both(struct hl_device *d, const uint64_t id[2])
 }
 
 static hl_status enter_one(struct hl_device *d, uint64_t id, uint64_t offset, size_t len,
-                           int writing, uint64_t *address)
+                           bool writing, uint64_t *address)
 {
     pthread_mutex_lock(&d->lock);
     hl_status st = enter_block(d, id, offset, len, writing, address);
@@ -492,9 +492,9 @@ hl_status hl_device_copy_within(struct hl_device *d, const struct hl_device_bloc
 {
     struct device_op op = {.dir = DEVICE_WITHIN, .len = len};
     pthread_mutex_lock(&d->lock);
-    hl_status st = enter_block(d, dst->id, dst_offset, len, 1, &op.dst);
+    hl_status st = enter_block(d, dst->id, dst_offset, len, true, &op.dst);
     if (st == HL_OK) {
-        st = enter_block(d, src->id, src_offset, len, 0, &op.src);
+        st = enter_block(d, src->id, src_offset, len, false, &op.src);
         if (st != HL_OK)
             leave_block(d, dst->id);
     }
@@ -581,7 +581,7 @@ hl_status hl_device_export(struct hl_device *d, const struct hl_device_block *bl
 hl_status hl_device_import(struct hl_device *d, const struct hl_device_share *share,
                            struct hl_device_block *out)
 {
-    struct device_mem m = {.size = share->size, .offset = share->offset, .imported = 1};
+    struct device_mem m = {.size = share->size, .offset = share->offset, .imported = true};
     uint32_t i = 0;
     if (share->size == 0 || share->size % d->granule != 0 || share->offset % d->granule != 0 ||
         share->size > INT64_MAX || share->offset > INT64_MAX - share->size)

@@ -29,6 +29,7 @@
 #ifndef HL_MEM_DEVICE_H
 #define HL_MEM_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,7 +46,7 @@ struct hl_device_options {
     int timeout_ms;          /* of a copy that is waited for; 0 = 30 s */
     /* emu: memory of freed blocks stays, with its content, for the next ones: making and zeroing
      * pages takes longer than a copy. For a device whose blocks have one user. */
-    int keeps_memory;
+    bool keeps_memory;
 };
 
 extern const struct hl_option_rows hl_device_rows; /* device.*: cuda_driver */
@@ -74,7 +75,7 @@ struct hl_device_block {
     uint64_t address; /* on the device; 0 = not mapped */
     void *host;       /* the same where the CPU reaches it, else NULL */
     uint64_t offset;  /* in the descriptor that exports it */
-    int read_only;    /* was imported */
+    bool read_only;   /* was imported */
 };
 
 /* What another process needs to map a block. */

@@ -7,6 +7,7 @@
 #define HL_MEM_DEVICE_PRIVATE_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "mem/device/device.h"
 
@@ -19,8 +20,8 @@ struct device_mem {
     uint64_t handle; /* the back end's own */
     uint64_t address;
     void *host;
-    int own_address; /* not in a range of the caller's */
-    int imported;
+    bool own_address; /* not in a range of the caller's */
+    bool imported;
 };
 
 enum device_dir { DEVICE_IN, DEVICE_OUT, DEVICE_WITHIN };

@@ -33,7 +33,7 @@
 struct copy_job {
     struct copy_job *next;
     struct device_op op;
-    int done;
+    bool done;
 };
 
 struct emu {
@@ -41,7 +41,7 @@ struct emu {
     uint8_t *window;
     uint64_t len;   /* of both */
     uint8_t *alias; /* all of the memory, for copies: users' mappings may be closed; NULL: none */
-    int keeps_memory;
+    bool keeps_memory;
     pthread_mutex_t lock; /* extents, mappings */
     struct hl_extents *extents;
     struct hl_mapping_cache mappings; /* only where memory is kept */
@@ -49,7 +49,7 @@ struct emu {
     pthread_mutex_t queue_lock; /* all below */
     pthread_cond_t work, done;
     struct copy_job *first, **last;
-    int started, stop;
+    bool started, stop;
     pthread_t thread;
 };
 
@@ -199,13 +199,13 @@ static void give_extent(struct hl_device *d, const struct device_mem *m)
 }
 
 /* The memory that was mapped there last, if it is free: no page of it is missing. */
-static int take_cached_mapping(struct hl_device *d, struct device_mem *m)
+static bool take_cached_mapping(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
     pthread_mutex_lock(&e->lock);
     const struct hl_cached_mapping *one = hl_mapping_cache_find(&e->mappings, m->address, m->size);
-    int taken = one != NULL && hl_extents_claim(e->extents, one->offset / d->granule,
-                                                m->size / d->granule) == HL_OK;
+    bool taken = one != NULL && hl_extents_claim(e->extents, one->offset / d->granule,
+                                                 m->size / d->granule) == HL_OK;
     if (taken)
         m->offset = one->offset;
     pthread_mutex_unlock(&e->lock);
@@ -258,12 +258,12 @@ static void emu_destroy(struct hl_device *d, struct device_mem *m)
 }
 
 /* The mapping that is kept there is for this very memory. */
-static int uncache_mapping(struct emu *e, const struct device_mem *m, void *place)
+static bool uncache_mapping(struct emu *e, const struct device_mem *m, void *place)
 {
     pthread_mutex_lock(&e->lock);
     const struct hl_cached_mapping *one =
         hl_mapping_cache_find(&e->mappings, (uintptr_t)place, m->size);
-    int same = one != NULL && one->offset == m->offset;
+    bool same = one != NULL && one->offset == m->offset;
     hl_mapping_cache_forget(&e->mappings, (uintptr_t)place, m->size);
     pthread_mutex_unlock(&e->lock);
     return same && mprotect(place, m->size, PROT_READ | PROT_WRITE) == 0;
@@ -284,12 +284,12 @@ static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
     return HL_OK;
 }
 
-static int cache_mapping(struct emu *e, const struct device_mem *m)
+static bool cache_mapping(struct emu *e, const struct device_mem *m)
 {
     if (!e->keeps_memory || mprotect(m->host, m->size, PROT_NONE) != 0)
-        return 0;
+        return false;
     pthread_mutex_lock(&e->lock);
-    int cached = hl_mapping_cache_add(&e->mappings, m->address, m->size, m->offset);
+    bool cached = hl_mapping_cache_add(&e->mappings, m->address, m->size, m->offset);
     pthread_mutex_unlock(&e->lock);
     return cached;
 }
@@ -361,7 +361,7 @@ static hl_status emu_import(struct hl_device *d, int fd, struct device_mem *m)
         return fail_errno(errno, "a mapping", m->size);
     m->host = p;
     m->address = (uintptr_t)p;
-    m->own_address = 1;
+    m->own_address = true;
     return HL_OK;
 }
 
@@ -374,7 +374,7 @@ static void move_bytes(const struct device_op *op)
 {
     void *dst = (void *)(uintptr_t)op->dst;
     const void *src = (const void *)(uintptr_t)op->src;
-    int overlap = op->dst - op->src < op->len || op->src - op->dst < op->len;
+    bool overlap = op->dst - op->src < op->len || op->src - op->dst < op->len;
     if (overlap || op->len < COLD_MIN)
         memmove(dst, src, op->len);
     else
@@ -410,7 +410,7 @@ static void *copy_engine(void *arg)
         pthread_mutex_unlock(&e->queue_lock);
         move_bytes(&job->op);
         pthread_mutex_lock(&e->queue_lock);
-        job->done = 1;
+        job->done = true;
         pthread_cond_broadcast(&e->done);
     }
     pthread_mutex_unlock(&e->queue_lock);
@@ -430,7 +430,7 @@ static hl_status emu_begin(struct hl_device *d, const struct device_op *op, void
         free(job);
         return hl_fail(HL_ENOMEM, "%s: a thread can't be started", d->name);
     }
-    e->started = 1;
+    e->started = true;
     *e->last = job;
     e->last = &job->next;
     pthread_cond_signal(&e->work);
@@ -450,7 +450,7 @@ static hl_status emu_wait(struct hl_device *d, void *handle, int timeout_ms)
     pthread_mutex_lock(&e->queue_lock);
     while (!job->done && rc == 0)
         rc = pthread_cond_timedwait(&e->done, &e->queue_lock, &ts);
-    int done = job->done;
+    bool done = job->done;
     pthread_mutex_unlock(&e->queue_lock);
     if (!done)
         return hl_fail(HL_ETIMEDOUT, "%s: a copy of %zu bytes is not done after %d ms", d->name,
@@ -465,7 +465,7 @@ static void emu_settle(struct hl_device *d)
     if (!e->started)
         return;
     pthread_mutex_lock(&e->queue_lock);
-    e->stop = 1;
+    e->stop = true;
     pthread_cond_signal(&e->work);
     pthread_mutex_unlock(&e->queue_lock);
     pthread_join(e->thread, NULL);

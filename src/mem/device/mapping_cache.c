@@ -8,8 +8,8 @@ void hl_mapping_cache_fini(struct hl_mapping_cache *p)
     *p = (struct hl_mapping_cache){0};
 }
 
-int hl_mapping_cache_add(struct hl_mapping_cache *p, uint64_t address, uint64_t size,
-                         uint64_t offset)
+bool hl_mapping_cache_add(struct hl_mapping_cache *p, uint64_t address, uint64_t size,
+                          uint64_t offset)
 {
     hl_mapping_cache_forget(p, address, size);
     if (p->count == p->cap) {
@@ -17,13 +17,13 @@ int hl_mapping_cache_add(struct hl_mapping_cache *p, uint64_t address, uint64_t 
         struct hl_cached_mapping *all =
             cap <= HL_MAPPING_CACHE_MAX ? realloc(p->all, cap * sizeof(*all)) : NULL;
         if (all == NULL)
-            return 0;
+            return false;
         p->all = all;
         p->cap = cap;
     }
     p->all[p->count++] =
         (struct hl_cached_mapping){.address = address, .size = size, .offset = offset};
-    return 1;
+    return true;
 }
 
 const struct hl_cached_mapping *hl_mapping_cache_find(const struct hl_mapping_cache *p,

@@ -15,6 +15,7 @@
 #ifndef HL_MEM_DEVICE_MAPPING_CACHE_H
 #define HL_MEM_DEVICE_MAPPING_CACHE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,9 +31,9 @@ struct hl_mapping_cache {
 };
 
 void hl_mapping_cache_fini(struct hl_mapping_cache *p);
-/* 0: there is no place. */
-int hl_mapping_cache_add(struct hl_mapping_cache *p, uint64_t address, uint64_t size,
-                         uint64_t offset);
+/* False: there is no place. */
+bool hl_mapping_cache_add(struct hl_mapping_cache *p, uint64_t address, uint64_t size,
+                          uint64_t offset);
 /* What of exactly this size is cached at the address; NULL: nothing. Valid until the next call. */
 const struct hl_cached_mapping *hl_mapping_cache_find(const struct hl_mapping_cache *p,
                                                       uint64_t address, uint64_t size);

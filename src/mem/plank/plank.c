@@ -31,7 +31,7 @@ struct lane {
     struct hl_plank *plank;
     struct lane *next;
     uint8_t *memory; /* NULL: not there yet, or given up */
-    int pinned;
+    bool pinned;
 
     pthread_mutex_t lock; /* only to sleep */
     pthread_cond_t change;
@@ -46,7 +46,7 @@ struct lane {
     uint64_t deadline;
     char text[HL_ERROR_TEXT_MAX]; /* of `failed` */
     pthread_t helper;
-    int has_helper;
+    bool has_helper;
 };
 
 struct hl_plank {
@@ -60,7 +60,7 @@ struct hl_plank {
     struct lane *free;
     struct lane *all[HL_PLANK_LANES_MAX];
     unsigned made, busy;
-    int pinned;
+    bool pinned;
 };
 
 static struct timespec time_of(uint64_t ns)
@@ -130,7 +130,7 @@ static hl_status get_memory(struct hl_plank *p, struct lane *l)
     if (p->device != NULL && !l->pinned) {
         hl_error_clear(); /* slower, and as good otherwise */
         pthread_mutex_lock(&p->lock);
-        p->pinned = 0;
+        p->pinned = false;
         pthread_mutex_unlock(&p->lock);
     }
     return HL_OK;
@@ -220,15 +220,15 @@ static void wake_lane(struct lane *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-typedef int (*ready_fn)(struct lane *l);
+typedef bool (*ready_fn)(struct lane *l);
 
-/* 0 when the deadline passed first; 0 as deadline: there is none. */
-static int sleep_until(struct lane *l, ready_fn ready, uint64_t deadline)
+/* False when the deadline passed first; 0 as deadline: there is none. */
+static bool sleep_until(struct lane *l, ready_fn ready, uint64_t deadline)
 {
     struct timespec until = time_of(deadline);
     int rc = 0;
     if (ready(l))
-        return 1;
+        return true;
     pthread_mutex_lock(&l->lock);
     atomic_fetch_add(&l->sleepers, 1);
     while (!ready(l) && rc == 0)
@@ -239,23 +239,23 @@ static int sleep_until(struct lane *l, ready_fn ready, uint64_t deadline)
     return rc == 0 || ready(l);
 }
 
-static int has_room(struct lane *l)
+static bool has_room(struct lane *l)
 {
     return atomic_load(&l->failed) != HL_OK ||
            atomic_load(&l->filled) - atomic_load(&l->drained) < l->plank->buffers;
 }
 
-static int has_piece(struct lane *l)
+static bool has_piece(struct lane *l)
 {
     return atomic_load(&l->stop) || atomic_load(&l->drained) < atomic_load(&l->filled);
 }
 
-static int has_job(struct lane *l)
+static bool has_job(struct lane *l)
 {
     return !atomic_load(&l->idle) || atomic_load(&l->end);
 }
 
-static int is_idle(struct lane *l)
+static bool is_idle(struct lane *l)
 {
     return atomic_load(&l->idle);
 }
@@ -407,8 +407,8 @@ static hl_status copy_together(struct lane *l, struct check *check)
     return st;
 }
 
-/* 1 when a helper is there now. */
-static int need_helper(struct lane *l)
+/* True when a helper is there now. */
+static bool need_helper(struct lane *l)
 {
     if (!l->has_helper)
         l->has_helper = pthread_create(&l->helper, NULL, lane_helper, l) == 0;
@@ -419,7 +419,7 @@ static void give_up_memory(struct lane *l)
 {
     /* A leg may still write here: the addresses are never used again. */
     l->memory = NULL;
-    l->pinned = 0;
+    l->pinned = false;
 }
 
 hl_status hl_plank_copy(struct hl_plank *p, const struct hl_plank_job *job,

@@ -19,6 +19,8 @@
 #ifndef HL_MEM_PLANK_PLANK_H
 #define HL_MEM_PLANK_PLANK_H
 
+#include <stdbool.h>
+
 #include "mem/device/device.h"
 
 #define HL_PLANK_BUFFERS_MAX 64
@@ -44,8 +46,8 @@ typedef hl_status (*hl_plank_fn)(void *arg, uint64_t offset, void *staging, size
 struct hl_plank_leg {
     hl_plank_fn move;
     void *arg;
-    int lingers; /* after HL_ETIMEDOUT it may still use the staging memory, which is then given up
-                  */
+    bool lingers; /* after HL_ETIMEDOUT it may still use the staging memory, which is then given up
+                   */
 };
 
 struct hl_plank_job {
@@ -64,7 +66,7 @@ struct hl_plank_info {
     uint64_t piece;
     unsigned buffers, lanes; /* lanes: that there may be */
     unsigned made, busy;
-    int pinned; /* staging is; 0 also where the driver refused */
+    bool pinned; /* staging is; false also where the driver refused */
 };
 
 hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plank **out) HL_CHECK;

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "mem/pool/pool_private.h"
 
-static int table_is_good(const struct hl_pool *pool, const struct hl_pool_ref *r)
+static bool table_is_good(const struct hl_pool *pool, const struct hl_pool_ref *r)
 {
     uint64_t chunks = hl_chunk_count(r->size);
     const uint8_t *table = pool->base + r->offset + hl_pool_table_offset(r->size);
@@ -49,7 +49,7 @@ static int by_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static int is_claim(const struct hl_pool *pool, uint32_t slot, struct hl_pool_ref *out)
+static bool is_claim(const struct hl_pool *pool, uint32_t slot, struct hl_pool_ref *out)
 {
     const struct hl_pool_entry *e = &pool->index[slot];
     uint32_t state = POOL_GET(e->state);
@@ -59,7 +59,7 @@ static int is_claim(const struct hl_pool *pool, uint32_t slot, struct hl_pool_re
            pool_extent_fits(pool->super, out->offset, out->size);
 }
 
-static int is_good(const struct hl_pool *pool, const struct hl_pool_ref *r)
+static bool is_good(const struct hl_pool *pool, const struct hl_pool_ref *r)
 {
     return table_is_good(pool, r) && pool_bytes_are_good(pool, r);
 }
@@ -81,7 +81,7 @@ static const struct hl_pool_ref *resolve_overlap(struct hl_pool *pool, const str
                                                  const struct hl_pool_ref *b,
                                                  struct hl_pool_found *found)
 {
-    int good_a = is_good(pool, a), good_b = is_good(pool, b);
+    bool good_a = is_good(pool, a), good_b = is_good(pool, b);
     if (!good_a || good_b)
         drop_claim(pool, a, b, found);
     if (!good_b || good_a)
@@ -131,12 +131,12 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
     struct hl_pool_entry *e = &pool->index[slot];
     uint32_t state = POOL_GET(e->state);
     struct hl_pool_ref r = fields_of(e, slot);
-    int torn = (r.gen & 1) != 0;
+    bool torn = (r.gen & 1) != 0;
     if (!torn && (state == HL_POOL_EMPTY || state == HL_POOL_DELETED))
         return HL_OK;
     int whole = POOL_GET(e->entry_crc) == pool_entry_crc(&r) &&
                 pool_extent_fits(pool->super, r.offset, r.size);
-    int sealed = state == HL_POOL_SEALED || state == HL_POOL_FREED || state == HL_POOL_LEASED;
+    bool sealed = state == HL_POOL_SEALED || state == HL_POOL_FREED || state == HL_POOL_LEASED;
     if (!sealed || !whole || !table_is_good(pool, &r)) {
         /* Never acknowledged, or damaged: its bytes are nobody's. */
         found->unfinished += !sealed || torn;
@@ -190,7 +190,7 @@ hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
     for (uint64_t slot = 0; slot < pool->slots; slot++)
         bridge_gaps(pool, (uint32_t)slot);
     /* Deleted slots before an empty one end no search any more: twice around, for the wrap. */
-    int empty = 0;
+    bool empty = false;
     for (uint64_t i = 2 * pool->slots; i-- > 0;) {
         struct hl_pool_entry *e = &pool->index[i & (pool->slots - 1)];
         uint32_t state = POOL_GET(e->state);

@@ -31,7 +31,7 @@ static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_
                    hl_id_format(r->id).s, *count, chunks, bad[0]);
 }
 
-int pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+bool pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     HL_AUTO(hl_freep) uint32_t *bad = calloc(hl_chunk_count(ref->size) + 1, sizeof(*bad));
     size_t count = 0;

@@ -253,7 +253,8 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
         return hl_fail(HL_ENOMEM, "pool %s: notes of %" PRIu64 " slots", pool->path, pool->slots);
     HL_TRY(hl_extents_create(pool->super->capacity / HL_POOL_UNIT, pool->slots, &pool->extents));
     hl_extents_divide(pool->extents, pool->region_ends, pool->region_count);
-    /* Readers of the last owner's time must be stale before anything changes. */
+    /* Incarnation 0: views of the last owner's time are stale before anything changes. The new one
+     * comes last, when the index is clean: from then on new views may open. */
     POOL_SET(pool->super->incarnation, 0);
     found->adopted = !made;
     uint64_t late_ms = 2 * (uint64_t)pool->beat_ms;
@@ -270,7 +271,7 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
     int rc = pthread_create(&pool->beat, NULL, beat_main, pool);
     if (rc != 0)
         return hl_fail(HL_ENOMEM, "heartbeat thread of pool %s: %s", pool->path, strerror(rc));
-    pool->beat_running = 1;
+    pool->beat_running = true;
     return HL_OK;
 }
 
@@ -319,11 +320,13 @@ void hl_pool_close(struct hl_pool *pool)
         return;
     if (pool->beat_running) {
         pthread_mutex_lock(&pool->lock);
-        pool->beat_stop = 1;
+        pool->beat_stop = true;
         pthread_cond_signal(&pool->beat_wake);
         pthread_mutex_unlock(&pool->lock);
         pthread_join(pool->beat, NULL);
     }
+    /* After the last beat: a view that sees no owner connects again, instead of waiting for a
+     * heartbeat that grows old. */
     if (pool->super != NULL) {
         POOL_SET(pool->super->incarnation, 0);
         POOL_SET(pool->super->owner_pid, 0);

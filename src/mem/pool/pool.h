@@ -66,7 +66,7 @@ extern const struct hl_option_rows hl_pool_rows;
 
 /* What hl_pool_open found. */
 struct hl_pool_found {
-    int adopted; /* 0: made anew */
+    bool adopted; /* false: made anew */
     uint64_t kept;
     uint64_t kept_bytes;
     uint64_t unfinished; /* dropped: were being written */
@@ -106,7 +106,7 @@ struct hl_pool_region {
     int numa_id; /* -1 = unknown */
     uint64_t bytes;
     uint64_t used; /* what is not free: quarantined too */
-    int bound;     /* its pages were found on that node, or were bound and can't be looked for */
+    bool bound;    /* its pages were found on that node, or were bound and can't be looked for */
 };
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out);

@@ -1,4 +1,31 @@
 /* mem/pool/pool_private.h - what the owner's files share, and the one way to read an index entry.
+ *
+ * The owner has the index twice: in the file, for readers and for the next owner, and in notes of
+ * its own, by which alone it decides.
+ *
+ *     this process only                    the file, mapped by every reader
+ *     .--------------------------.         .------------------------------------.
+ *     | struct hl_pool           |         | superblock: incarnation, heartbeat |
+ *     |  notes[slot] ------ stored into -->| index[slot]: gen, state, id, where |
+ *     |  extents: free units     |         | data: |extent + table|extent|free| |
+ *     |  rest_head .. rest_tail  |         '------------------------------------'
+ *     '--------------------------'            ^ read without a lock (view.c)
+ *
+ * States of a slot (enum hl_pool_state). Each arrow is taken under hl_pool.lock, and between two
+ * stores of the entry's generation, which is odd while the entry changes:
+ *
+ *     EMPTY or DELETED --alloc--> WRITING --seal--> SEALED --free, evict, replace--> FREED
+ *           ^                      |   |                                              |
+ *           |<-------abort---------'   '--seal_leased--> LEASED                       |
+ *           |<----last unpin, or its time is over -------'                            |
+ *           '<---------reap: the quarantine is over and nobody has it pinned----------'
+ *
+ * FREED extents lie in the queue of rest, oldest first. One that is pinned when its time comes
+ * leaves the queue, and its last unpin queues it again.
+ *
+ * Threads: any thread of the owner allocates, seals, frees and pins; the heartbeat's thread reaps,
+ * ends leases and repairs entries. The lock is held for the stores of an entry, never while a
+ * shard's bytes are copied or verified: readers and writers of bytes do not wait for each other.
  */
 #ifndef HL_MEM_POOL_PRIVATE_H
 #define HL_MEM_POOL_PRIVATE_H
@@ -75,8 +102,8 @@ struct hl_pool {
 
     pthread_t beat;
     pthread_cond_t beat_wake;
-    int beat_running;
-    int beat_stop;
+    bool beat_running;
+    bool beat_stop;
 };
 
 /* One consistent reading of an entry. */
@@ -103,10 +130,11 @@ static inline void pool_acquire_fence(void)
 /* Released, so that whoever sees it also sees the odd generation stored before. */
 #define POOL_SET(field, value) atomic_store_explicit(&(field), (value), memory_order_release)
 
-/* 1 when `out` is consistent; 0 when the entry stays half-changed (its writer is gone or asleep).
+/* True when `out` is consistent; false when the entry stays half-changed (its writer is gone or
+ * asleep).
  */
-static inline int pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
-                                  struct entry_copy *out)
+static inline bool pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
+                                   struct entry_copy *out)
 {
     out->entry_crc = 0;
     for (int i = 0; i < ENTRY_SPINS + ENTRY_YIELDS; i++) {
@@ -115,7 +143,7 @@ static inline int pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
             out->state = POOL_GET(e->state);
             if (out->state == HL_POOL_EMPTY || out->state == HL_POOL_DELETED) {
                 out->ref = (struct hl_pool_ref){.gen = gen, .slot = slot};
-                return 1;
+                return true;
             }
             out->ref.id.hi = POOL_GET(e->id_hi);
             out->ref.id.lo = POOL_GET(e->id_lo);
@@ -127,13 +155,13 @@ static inline int pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
             out->ref.gen = gen;
             out->ref.slot = slot;
             if (POOL_GET(e->gen) == gen)
-                return 1;
+                return true;
         }
         if (i >= ENTRY_SPINS)
             sched_yield();
     }
     out->ref = (struct hl_pool_ref){.slot = slot};
-    return 0;
+    return false;
 }
 
 static inline uint32_t pool_entry_crc(const struct hl_pool_ref *r)
@@ -168,12 +196,12 @@ static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t 
     return missing;
 }
 
-/* 1 when the extent lies on units inside the data area. */
-static inline int pool_extent_fits(const struct hl_pool_super *s, uint64_t offset, uint64_t size)
+/* True when the extent lies on units inside the data area. */
+static inline bool pool_extent_fits(const struct hl_pool_super *s, uint64_t offset, uint64_t size)
 {
     if (size == 0 || size > s->capacity || offset < s->data_offset ||
         (offset - s->data_offset) % HL_POOL_UNIT != 0)
-        return 0;
+        return false;
     uint64_t units = hl_pool_units(size);
     uint64_t first = (offset - s->data_offset) / HL_POOL_UNIT;
     uint64_t all = s->capacity / HL_POOL_UNIT;
@@ -196,7 +224,7 @@ void pool_regions_prefault(struct hl_pool *pool, uint64_t data_offset);
 void pool_regions_store(const struct hl_pool *pool, struct hl_pool_super *s);
 void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s);
 /* Where the pages really are, and of what size. */
-void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, int touched);
+void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, bool touched);
 /* Regions of that node, or else the one with the most room; under the lock. */
 uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id);
 
@@ -210,7 +238,7 @@ bool pool_slot_repair(struct hl_pool *pool, uint32_t slot);
 void pool_slot_learn(struct hl_pool *pool, uint32_t slot);
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
 /* It is sealed, and still the one of that generation. */
-int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
+bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
 /* A sealed one: readers no longer find it, its extent rests. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
@@ -224,7 +252,7 @@ void pool_end_leases(struct hl_pool *pool, uint64_t now_ns);
 /* A time in which this process could hear no borrower prolongs the leases. */
 void pool_listen(struct hl_pool *pool, uint64_t now_ns);
 /* The bytes of an entry that nobody changes fit their checksums. */
-int pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref);
+bool pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref);
 /* Units of those that may go when somebody needs the room. */
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns);
 

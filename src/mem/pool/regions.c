@@ -112,7 +112,7 @@ void pool_regions_prefault(struct hl_pool *pool, uint64_t data_offset)
 {
     struct hl_shm_range ranges[HL_POOL_REGIONS_MAX];
     ranges_of(pool, data_offset, ranges);
-    hl_shm_prefault_on(ranges, pool->region_count, 1);
+    hl_shm_prefault_on(ranges, pool->region_count, true);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -137,17 +137,17 @@ void pool_regions_store(const struct hl_pool *pool, struct hl_pool_super *s)
     s->region_count = (uint32_t)pool->region_count;
 }
 
-static int table_is_good(const struct hl_pool_super *s)
+static bool table_is_good(const struct hl_pool_super *s)
 {
     const struct hl_pool_region_entry *table = table_of(s);
     uint32_t n = s->region_count;
     if (n == 0 || n > HL_POOL_REGIONS_MAX || table_crc(s, n) != s->region_crc ||
         table[n - 1].end != s->capacity)
-        return 0;
+        return false;
     for (uint32_t i = 0; i < n; i++)
         if (table[i].end % HL_POOL_UNIT != 0 || table[i].end < (i > 0 ? table[i - 1].end : 0))
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 /* Regions are for speed only: a pool without a good table is one region. */
@@ -167,7 +167,7 @@ void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s)
 
 /* ---- what was got ---------------------------------------------------------------------------- */
 
-static void log_regions(struct hl_pool *pool, int touched)
+static void log_regions(struct hl_pool *pool, bool touched)
 {
     char page[32];
     uint64_t granule = hl_shm_granule(pool->fd), huge = 0;
@@ -181,7 +181,7 @@ static void log_regions(struct hl_pool *pool, int touched)
         snprintf(pool->backing, sizeof(pool->backing), "%s pages", page);
 }
 
-void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, int touched)
+void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, bool touched)
 {
     log_regions(pool, touched);
     for (size_t i = 0; i < pool->region_count; i++) {

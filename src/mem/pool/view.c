@@ -1,6 +1,20 @@
 /* Reading without asking: find the entry, copy the bytes with their CRC in one pass, look at the
  * generation again. Nobody is told, nothing is written; the mapping could not be written to.
  *
+ *     reader, any thread of any process       owner, under its lock
+ *     ---------------------------------       ------------------------------------------
+ *     find: load gen (even, else again)       change an entry: store gen odd
+ *           load id, where, CRCs                               store the fields
+ *           load gen: the same, else again                     store gen even, 2 higher
+ *     read: copy bytes, summing their CRC     free: state FREED under a new gen; the bytes
+ *           fence                                   stay for the quarantine, and while
+ *           load gen: equal to ref.gen?             they are pinned
+ *             yes: the CRC's verdict counts
+ *             no:  HL_ESTALE, whatever the CRC said: the bytes may be another shard's
+ *
+ * A copy may take longer than the quarantine. That is why the generation is compared after it, and
+ * why a view that hands out a pointer (hl_pool_view_data) needs a pin instead.
+ *
  * The owner's death is invisible to loads, so the incarnation is compared on every read (the line
  * is in cache anyway) and the heartbeat's age by whoever wants to know (hl_pool_view_alive). */
 #include <errno.h>
@@ -15,15 +29,16 @@
 #include "os/map_guard.h"
 #include "os/shm.h"
 
+/* Constant after the open, but for `refs`: any thread uses a view without a lock. */
 struct hl_pool_view {
     const uint8_t *base;
     const struct hl_pool_super *super;
     const struct hl_pool_entry *index;
     uint64_t slots;
     uint64_t file_size;
-    uint64_t incarnation;
-    atomic_uint refs;
-    int fd; /* nobody can write through it */
+    uint64_t incarnation; /* of the owner when it was opened; another one makes the view stale */
+    atomic_uint refs;     /* the last put unmaps */
+    int fd;               /* nobody can write through it */
     int guard;
 };
 
@@ -40,7 +55,7 @@ hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
         return hl_fail(HL_ENOMEM, "view of the pool");
     v->file_size = (uint64_t)sb.st_size;
     v->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    hl_status st = v->fd >= 0 ? hl_shm_map(fd, v->file_size, 0, &base)
+    hl_status st = v->fd >= 0 ? hl_shm_map(fd, v->file_size, false, &base)
                               : hl_fail(hl_status_of_errno(errno), "copy a descriptor: %m");
     if (st != HL_OK) {
         hl_closep(&v->fd);
@@ -61,7 +76,7 @@ hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
     }
     v->slots = v->super->index_slots;
     v->index = (const struct hl_pool_entry *)(v->base + v->super->index_offset);
-    hl_shm_prefault(base, v->super->data_offset, 0);
+    hl_shm_prefault(base, v->super->data_offset, false);
     *out = v;
     return HL_OK;
 }

@@ -21,11 +21,15 @@
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
+/* A reader that loads the odd generation looks again; one that loaded the even one before notices
+ * the difference afterwards. An owner that dies here leaves it odd: the next one shows the entry to
+ * no reader. */
 static void entry_begin(struct hl_pool *pool, uint32_t slot)
 {
     atomic_store_explicit(&pool->index[slot].gen, pool->notes[slot].gen | 1, memory_order_relaxed);
 }
 
+/* Never back to the old value: references to what was here before become stale. */
 static void entry_end(struct hl_pool *pool, uint32_t slot)
 {
     struct slot_note *n = &pool->notes[slot];
@@ -142,6 +146,9 @@ static uint32_t slot_for(const struct hl_pool *pool, struct hl_id id)
     return NO_SLOT;
 }
 
+/* DELETED keeps searches going that began at another home. Before an EMPTY slot there is nothing
+ * left to be found, so a whole run of DELETED ones in front of it becomes EMPTY, too: searches for
+ * what is missing stay short. */
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot)
 {
     uint64_t mask = pool->slots - 1;
@@ -172,6 +179,7 @@ static uint64_t first_unit(const struct hl_pool *pool, uint64_t offset)
 
 /* ---- the rest of freed extents --------------------------------------------------------------- */
 
+/* Appends to the queue. All rest equally long, so its head is always the next that may go. */
 void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     struct slot_note *note = &pool->notes[slot];
@@ -248,13 +256,13 @@ uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 }
 
 /* Room is short: what a borrower may still come back for goes, if it was kept long enough. */
-static int end_abandoned(struct hl_pool *pool)
+static bool end_abandoned(struct hl_pool *pool)
 {
     pool_listen(pool, hl_now_ns());
     if (pool->leases_end_ns == 0 || hl_now_ns() < pool->leases_sure_ns)
-        return 0;
+        return false;
     pool_end_leases(pool, UINT64_MAX);
-    return 1;
+    return true;
 }
 
 /* What is written to a pool that was cut short is lost, and so is what was in it: nothing may be
@@ -305,6 +313,8 @@ static hl_status fail_no_room(const struct hl_pool *pool, uint64_t size)
         hl_format_bytes(pool->rest_units * HL_POOL_UNIT, resting, sizeof(resting)));
 }
 
+/* The slot is taken and says WRITING before the caller writes a byte: an owner that dies meanwhile
+ * leaves an entry that the next one drops, and its units are free again. */
 static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t size,
                               uint32_t regions, struct hl_pool_extent *out)
 {
@@ -365,10 +375,10 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
     return st;
 }
 
-int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     if (ref->slot >= pool->slots)
-        return 0;
+        return false;
     const struct slot_note *n = &pool->notes[ref->slot];
     return n->state == HL_POOL_SEALED && n->gen == ref->gen && hl_id_equal(n->id, ref->id);
 }
@@ -396,10 +406,10 @@ hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *o
 }
 
 /* The extent is one that alloc has given and nobody has sealed or aborted. */
-static int is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
+static bool is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
 {
     if (x->slot >= pool->slots)
-        return 0;
+        return false;
     const struct slot_note *n = &pool->notes[x->slot];
     return n->state == HL_POOL_WRITING && hl_id_equal(n->id, x->id) && n->offset == x->offset &&
            n->size == x->size;
@@ -446,6 +456,8 @@ static hl_status check_whole(const struct hl_pool *pool)
                    pool->path);
 }
 
+/* The chunk CRCs are added up before the lock is taken. The extent is WRITING and the caller's, so
+ * nobody else can have sealed or freed it; is_open catches a caller that does so twice. */
 static hl_status seal_shard(struct hl_pool *pool, const struct hl_pool_extent *extent,
                             uint32_t state, uint32_t crc32, const uint32_t *chunk_crcs,
                             size_t chunks, struct hl_pool_ref *ref)
@@ -453,7 +465,7 @@ static hl_status seal_shard(struct hl_pool *pool, const struct hl_pool_extent *e
     struct hl_pool_ref r;
     HL_TRY(hl_chunks_check(extent->id, extent->size, crc32, chunk_crcs, chunks));
     pthread_mutex_lock(&pool->lock);
-    int open = is_open(pool, extent);
+    bool open = is_open(pool, extent);
     if (open) {
         seal_entry(pool, extent, state, crc32, chunk_crcs, chunks, &r);
         entry_end(pool, extent->slot);
@@ -581,6 +593,8 @@ hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
     return HL_OK;
 }
 
+/* The last pin decides: a freed shard begins its quarantine anew (a reader without a pin may have
+ * come since), a leased one is free at once, for nobody but its borrower could find it. */
 void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     pthread_mutex_lock(&pool->lock);
@@ -613,7 +627,7 @@ hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref
     const uint8_t *table = pool->base + ref->offset + hl_pool_table_offset(ref->size);
     memcpy(out, table, hl_chunk_count(ref->size) * sizeof(uint32_t));
     pool_acquire_fence();
-    struct hl_pool_ref now;
+    struct hl_pool_ref now; /* as a view reads: what was copied counts if the generation stands */
     if (hl_pool_find(pool, ref->id, &now) == HL_OK && now.gen == ref->gen)
         return HL_OK;
     return hl_fail(HL_ESTALE, "shard %s was freed", hl_id_format(ref->id).s);

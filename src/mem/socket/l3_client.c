@@ -20,7 +20,7 @@ struct hl_l3_client {
     pthread_mutex_t lock; /* guards fd, seq, broken */
     int fd;
     uint32_t seq;
-    int broken;
+    bool broken;
 };
 
 static hl_status fail_broken(const struct hl_l3_client *c)
@@ -52,7 +52,7 @@ static hl_status ask_server(struct hl_l3_client *c, struct hl_l3_request *req, i
         c->broken ? fail_broken(c)
                   : exchange_messages(c, req, pass, timeout_ms < 1 ? 1 : timeout_ms, answer, &got);
     if (st != HL_OK && !c->broken) {
-        c->broken = 1;
+        c->broken = true;
         st = hl_fail_prefix(st, "pool socket %s: ", c->path);
     }
     pthread_mutex_unlock(&c->lock);
@@ -125,10 +125,10 @@ hl_status hl_l3_alive(struct hl_l3_client *c)
     return hl_pool_view_alive(c->view);
 }
 
-int hl_l3_connected(struct hl_l3_client *c)
+bool hl_l3_connected(struct hl_l3_client *c)
 {
     pthread_mutex_lock(&c->lock);
-    int broken = c->broken;
+    bool broken = c->broken;
     pthread_mutex_unlock(&c->lock);
     return !broken && !hl_socket_hung_up(c->fd);
 }

@@ -74,7 +74,7 @@ static void conn_close(struct l3_conn *c)
 {
     if (c->closing)
         return;
-    c->closing = 1;
+    c->closing = true;
     drop_pins(c);
     drop_mapped(c);
     if (c->put != NULL)
@@ -128,7 +128,7 @@ static void handle_hello(struct l3_conn *c, const struct hl_l3_request *req)
     size_t file_size;
     hl_pool_info(c->server->opts.pool, &info);
     hl_pool_base(c->server->opts.pool, &file_size);
-    c->greeted = 1;
+    c->greeted = true;
     send_answer(c, req, HL_OK, NULL,
                 &(struct hl_l3_answer){.uuid_hi = info.uuid.hi,
                                        .uuid_lo = info.uuid.lo,
@@ -186,7 +186,7 @@ static void handle_pin(struct l3_conn *c, const struct hl_l3_request *req);
 static void on_loaded(void *arg, hl_status st, const char *text)
 {
     struct l3_conn *c = arg;
-    c->loading = 0;
+    c->loading = false;
     if (c->closing) {
         conn_free_if_over(c);
         return;
@@ -202,17 +202,17 @@ static void on_loaded(void *arg, hl_status st, const char *text)
 
 /* A shard that was mapped already is not looked for elsewhere: its bytes must stay where they are.
  */
-static int load_first(struct l3_conn *c, const struct hl_l3_request *req, hl_status st)
+static bool load_first(struct l3_conn *c, const struct hl_l3_request *req, hl_status st)
 {
     const struct hl_l3_server_opts *o = &c->server->opts;
     if (st != HL_ENOENT || req->offset != 0 || o->load == NULL || c->load_tries >= LOAD_TRIES)
-        return 0;
+        return false;
     c->load = *req;
-    c->loading = 1;
+    c->loading = true;
     c->load_tries++;
     uv_poll_start(&c->poll, UV_DISCONNECT, on_conn);
     o->load(o->arg, (struct hl_id){req->id_hi, req->id_lo}, on_loaded, c);
-    return 1;
+    return true;
 }
 
 static void handle_pin(struct l3_conn *c, const struct hl_l3_request *req)
@@ -350,7 +350,7 @@ static void on_put_done(uv_work_t *work, int status)
         return;
     }
     struct hl_l3_answer a = {0};
-    int leased = put->req.type == HL_L3_LEASE;
+    bool leased = put->req.type == HL_L3_LEASE;
     if (put->st == HL_OK && leased) {
         put->st = keep_pin(c, &put->ref); /* goes with the connection from here on */
         if (put->st != HL_OK)
@@ -540,7 +540,7 @@ hl_status hl_l3_server_start(const struct hl_l3_server_opts *opts, struct hl_l3_
         return st;
     }
     s->poll.data = s;
-    s->poll_open = 1;
+    s->poll_open = true;
     uv_poll_start(&s->poll, UV_READABLE, on_listener);
     *out = s;
     return HL_OK;
@@ -554,14 +554,14 @@ void hl_l3_server_stats(const struct hl_l3_server *s, struct hl_l3_server_stats 
 static void on_listener_closed(uv_handle_t *handle)
 {
     struct hl_l3_server *s = handle->data;
-    s->poll_open = 0;
+    s->poll_open = false;
 }
 
 void hl_l3_server_stop(struct hl_l3_server *s)
 {
     if (s == NULL)
         return;
-    s->stopping = 1;
+    s->stopping = true;
     if (s->poll_open) {
         uv_poll_stop(&s->poll);
         uv_close((uv_handle_t *)&s->poll, on_listener_closed);

@@ -5,6 +5,7 @@
 #define HL_MEM_L3_SERVER_PRIVATE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <uthash.h>
 #include <uv.h>
 
@@ -46,11 +47,11 @@ struct l3_conn {
     struct hl_l3_server *server;
     uv_poll_t poll;
     int fd;
-    int greeted;
-    int closing;
+    bool greeted;
+    bool closing;
     struct l3_put *put;        /* under way */
     struct hl_l3_request load; /* the pin that waits for a load */
-    int loading;
+    bool loading;
     int load_tries;
     struct hl_id last_put;
     struct l3_pin *pins;
@@ -65,8 +66,8 @@ struct hl_l3_server {
     int listener;
     int pool_fd; /* read-only, goes to every client */
     uv_poll_t poll;
-    int poll_open;
-    int stopping;
+    bool poll_open;
+    bool stopping;
     struct hl_timer *pause; /* accepting rests: no descriptors left */
     struct l3_conn *conns;
     unsigned open; /* connections and copies that have not ended */

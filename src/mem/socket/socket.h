@@ -18,6 +18,8 @@
 #ifndef HL_MEM_SOCKET_H
 #define HL_MEM_SOCKET_H
 
+#include <stdbool.h>
+
 #include "mem/pool/pool.h"
 
 #define HL_L3_PINS_MAX 65536
@@ -89,7 +91,7 @@ struct hl_pool_view *hl_l3_view(struct hl_l3_client *c);
 hl_status hl_l3_alive(struct hl_l3_client *c) HL_CHECK;
 
 /* Whether the connection stands, however busy the owner is. */
-int hl_l3_connected(struct hl_l3_client *c);
+bool hl_l3_connected(struct hl_l3_client *c);
 
 /* Keep the shard's bytes in place until hl_l3_unpin or the end of the connection; counted. `ref` is
  * fresh. offset: 0, or where the shard is mapped already (after a reconnect: also finds a shard

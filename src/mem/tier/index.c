@@ -147,7 +147,7 @@ void hl_tier_index_seal(struct hl_tier_index *x, struct hl_tier_entry *e, uint32
     pthread_mutex_lock(&x->lock);
     assert(e->state == HL_TIER_WRITING);
     e->crc32 = crc32;
-    e->crc_known = 1;
+    e->crc_known = true;
     e->chunks = chunks;
     e->state = HL_TIER_SEALED;
     x->counts.writing -= e->room;
@@ -262,10 +262,10 @@ struct hl_tier_ref hl_tier_index_ref(struct hl_tier_index *x, const struct hl_ti
     return ref;
 }
 
-int hl_tier_index_crc_known(struct hl_tier_index *x, const struct hl_tier_entry *e)
+bool hl_tier_index_crc_known(struct hl_tier_index *x, const struct hl_tier_entry *e)
 {
     pthread_mutex_lock(&x->lock);
-    int known = e->crc_known;
+    bool known = e->crc_known;
     pthread_mutex_unlock(&x->lock);
     return known;
 }
@@ -275,7 +275,7 @@ void hl_tier_index_learn(struct hl_tier_index *x, struct hl_tier_entry *e, uint3
 {
     pthread_mutex_lock(&x->lock);
     e->crc32 = crc32;
-    e->crc_known = 1;
+    e->crc_known = true;
     if (e->chunks == NULL)
         e->chunks = hl_steal(&chunks);
     pthread_mutex_unlock(&x->lock);

@@ -15,6 +15,7 @@
 #define HL_MEM_TIER_INDEX_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "mem/chunks.h"
@@ -32,7 +33,7 @@ struct hl_tier_entry {
     uint32_t pins;  /* of callers: a drop is refused */
     uint32_t holds; /* of calls under way: a drop waits */
     uint32_t crc32;
-    int crc_known;    /* 0: was found in the medium; the next three lines are to be learned */
+    bool crc_known;   /* false: was found in the medium; the next three lines are to be learned */
     uint32_t *chunks; /* NULL: not known */
     uint64_t offset;
     void *medium; /* the back end's own; free()d with the entry */
@@ -82,7 +83,7 @@ void hl_tier_index_release(struct hl_tier_index *x, struct hl_tier_entry *e);
 struct hl_tier_ref hl_tier_index_pin(struct hl_tier_index *x, struct hl_tier_entry *e);
 void hl_tier_index_unpin(struct hl_tier_index *x, const struct hl_tier_ref *ref);
 struct hl_tier_ref hl_tier_index_ref(struct hl_tier_index *x, const struct hl_tier_entry *e);
-int hl_tier_index_crc_known(struct hl_tier_index *x, const struct hl_tier_entry *e);
+bool hl_tier_index_crc_known(struct hl_tier_index *x, const struct hl_tier_entry *e);
 /* A held entry's checksums, once they are known. Takes `chunks`, which may be NULL. */
 void hl_tier_index_learn(struct hl_tier_index *x, struct hl_tier_entry *e, uint32_t crc32,
                          uint32_t *chunks);

@@ -25,7 +25,7 @@ struct hl_tier_open {
     struct hl_id id;
     struct hl_tier_slot slot;
     uint64_t room;
-    int sealing;
+    bool sealing;
     int lost; /* the insert found no memory */
     UT_hash_handle hh;
 };
@@ -280,7 +280,7 @@ hl_status hl_tier_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot,
 {
     HL_TRY(hl_chunks_range(slot->id, slot->size, offset, len));
     pthread_mutex_lock(&t->lock);
-    int open = open_of(t, slot) != NULL;
+    bool open = open_of(t, slot) != NULL;
     pthread_mutex_unlock(&t->lock);
     if (!open)
         return fail_closed(t, slot);
@@ -298,13 +298,13 @@ hl_status hl_tier_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot,
     pthread_mutex_lock(&t->lock);
     struct hl_tier_open *o = open_of(t, slot);
     if (o != NULL)
-        o->sealing = 1;
+        o->sealing = true;
     pthread_mutex_unlock(&t->lock);
     if (o == NULL)
         return fail_closed(t, slot);
     hl_status st = t->ops->seal(t, slot, crc32, chunk_crcs, chunks, &sealed);
     pthread_mutex_lock(&t->lock);
-    o->sealing = 0;
+    o->sealing = false;
     if (st == HL_OK)
         open_remove(t, o);
     pthread_mutex_unlock(&t->lock);

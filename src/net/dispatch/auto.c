@@ -160,7 +160,7 @@ static hl_status connect_tcp(const struct hl_net_connect_opts *opts, int endpoin
 {
     struct hl_net_connect_opts tcp = *opts;
     tcp.mode = HL_NET_ASK;
-    tcp.rdma_only = 0;
+    tcp.rdma_only = false;
     tcp.endpoints = endpoints;
     tcp.timeout_ms = timeout_ms;
     return hl_net_tcp()->connect(&tcp, out);

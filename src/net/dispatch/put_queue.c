@@ -17,7 +17,7 @@
 struct entry {
     struct hl_net_item item;
     uint64_t deadline_ns;
-    int taken;
+    bool taken;
     void (*done)(void *arg, hl_status st, const char *words);
     void *arg;
     struct entry *prev, *next;
@@ -28,7 +28,7 @@ struct entry {
 struct waiter {
     struct entry entry;
     struct hl_put_queue *queue;
-    int ended;
+    bool ended;
     pthread_cond_t ready;
 };
 
@@ -42,7 +42,7 @@ struct hl_put_queue {
     struct entry *line;
     size_t line_bytes, line_count;
     size_t expected; /* who put the last batch will put again; so one alone never waits */
-    int stopping;
+    bool stopping;
     struct hl_put_queue_stats stats;
     struct hl_net_client *client; /* the thread's */
     struct hl_net_item items[HL_PUT_QUEUE_ITEMS];
@@ -87,7 +87,7 @@ static size_t gather_batch(struct hl_put_queue *q, uint64_t *deadline_ns)
             break;
         leave_line(q, e);
         bytes += e->item.len;
-        e->taken = 1;
+        e->taken = true;
         if (e->deadline_ns > *deadline_ns)
             *deadline_ns = e->deadline_ns;
         q->items[count] = e->item;
@@ -217,7 +217,7 @@ void hl_put_queue_close(struct hl_put_queue *q)
     if (q == NULL)
         return;
     pthread_mutex_lock(&q->lock);
-    q->stopping = 1;
+    q->stopping = true;
     pthread_cond_signal(&q->work);
     pthread_mutex_unlock(&q->lock);
     pthread_join(q->thread, NULL);
@@ -287,13 +287,13 @@ static void on_waited_done(void *arg, hl_status st, const char *words)
     (void)words;
     pthread_mutex_lock(&w->queue->lock);
     w->entry.item.status = st;
-    w->ended = 1;
+    w->ended = true;
     pthread_cond_signal(&w->ready);
     pthread_mutex_unlock(&w->queue->lock);
 }
 
 /* Until it has ended; 0 when its deadline passed while it was in line. */
-static int wait_end(struct waiter *w)
+static bool wait_end(struct waiter *w)
 {
     struct hl_put_queue *q = w->queue;
     struct entry *e = &w->entry;
@@ -316,7 +316,7 @@ hl_status hl_put_queue_put(struct hl_put_queue *q, const void *data, size_t len,
     HL_TRY(check_len(len));
     HL_TRY(cond_init(&w.ready));
     join_line(q, &w.entry, timeout_ms);
-    int ended = wait_end(&w);
+    bool ended = wait_end(&w);
     pthread_cond_destroy(&w.ready);
     if (!ended)
         return hl_fail(HL_ETIMEDOUT, "put of %zu bytes to %s: not sent within %d ms", len,

@@ -40,14 +40,14 @@ struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, in
     r->opts = *opts;
     r->both = both;
     r->opts.address = r->address;
-    r->opts.rdma_only = 1;
+    r->opts.rdma_only = true;
     r->opts.cancel = &r->cancel;
     r->due_ns = hl_now_ns() + (uint64_t)opts->rdma_retry_ms * HL_NS_PER_MS;
     return r;
 }
 
 /* One of the two still has no RDMA, as was known. */
-static int is_without(const struct hl_net_retry *r)
+static bool is_without(const struct hl_net_retry *r)
 {
     return !r->both && r->st == HL_EUNSUPPORTED;
 }

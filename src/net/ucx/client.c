@@ -88,6 +88,7 @@ hl_status hl_ucx_client_usable(const struct hl_net_client *c)
                    c->address, c->dead_text);
 }
 
+/* In this order, so that the nearest cause is named: a peer that is gone also stands still. */
 static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
 {
     if (c->cancel != NULL && atomic_load(c->cancel))
@@ -105,11 +106,14 @@ static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_
     return HL_OK;
 }
 
-hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
+/* Spins for spin_us after the last event, then sleeps on the worker's descriptor. Two clocks run:
+ * the caller's deadline, and stall_ns since a byte or an answer came. A server that only works on a
+ * put sends WAIT, which counts as an answer. */
+hl_status hl_ucx_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
                              uint64_t deadline_ns)
 {
     uint64_t idle_since = 0; /* set by the first look: what is done by then reads no clock */
-    c->moved = 1;
+    c->moved = true;
     while (!done(arg)) {
         unsigned events = ucp_worker_progress(c->ucx.worker);
         if (events > 0 && c->broke == UCS_OK && done(arg))
@@ -117,7 +121,7 @@ hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), vo
         uint64_t now = hl_now_ns();
         if (c->moved)
             c->moved_ns = now;
-        c->moved = 0;
+        c->moved = false;
         HL_TRY(look_for_trouble(c, now, deadline_ns));
         if (events > 0 || idle_since == 0) {
             idle_since = now;

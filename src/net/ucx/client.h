@@ -6,9 +6,24 @@
  *          a caller's buffer any more, and every later call says why.
  * Units:   ns of hl_now_ns for deadlines.
  * Limits:  one transfer at a time, HL_UCX_WINDOW requests in flight.
+ *
+ * No thread of its own: the caller's drives UCX, in hl_ucx_client_wait, and every callback runs in
+ * there. So a client has no lock.
+ *
+ *     hl_net_client --fetch--> struct hl_ucx_fetch   HL_UCX_WINDOW slots, a piece each
+ *          |        --store--> struct hl_ucx_store   HL_UCX_BATCHES batches, one large object
+ *          |                   (on the stack of the call; NULL between calls)
+ *          '--ep, more[]-----> endpoints, each with the server's key
+ *
+ *     usable (dead == HL_OK) --error, deadline, stall, cancel--> dead: all of UCX is torn down
+ *
+ * There is no way back, because UCX can't take back a transfer that is under way; whoever wants to
+ * go on connects again.
  */
 #ifndef HL_NET_UCX_CLIENT_H
 #define HL_NET_UCX_CLIENT_H
+
+#include <stdbool.h>
 
 #include "base/clock.h"
 #include "net/ucx/ucx_private.h"
@@ -19,7 +34,7 @@ struct hl_ucx_store; /* put.c */
 /* The call in progress, for the words of its failure. */
 struct hl_ucx_doing {
     const char *what; /* "fetch" */
-    int ranged;       /* offset counts */
+    bool ranged;      /* offset counts */
     uint64_t offset, len;
     size_t objects; /* 0: nothing to say */
     uint64_t since_ns;
@@ -42,8 +57,8 @@ struct hl_net_client {
     uint64_t pool_len;
     struct hl_id server;
     const char *path;
-    int one_sided;            /* reads go by get */
-    int offered;              /* the server gave a key for that */
+    bool one_sided;           /* reads go by get */
+    bool offered;             /* the server gave a key for that */
     const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
     int lanes;                /* enum hl_ucx_lane */
     char address[HL_ADDR_TEXT_MAX];
@@ -55,9 +70,9 @@ struct hl_net_client {
     uint64_t batches;    /* sent so far */
     size_t batch_bytes;  /* a batch is at most so long */
     uint8_t *batch[HL_UCX_BATCHES];
-    int moved;          /* a byte or an answer came since moved_ns */
+    bool moved;         /* a byte or an answer came since moved_ns */
     uint64_t moved_ns;  /* when the wait in progress saw that last */
-    int welcome;        /* the server said WELCOME */
+    bool welcome;       /* the server said WELCOME */
     int paused;         /* 0: no answer yet, 1: it stands still, -1: not now */
     ucs_status_t broke; /* what the error handler was told */
     hl_status dead;     /* HL_OK while usable */
@@ -67,7 +82,7 @@ struct hl_net_client {
 };
 
 /* Progress until done(arg). Kills the client on its error, deadline or stall. */
-hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
+hl_status hl_ucx_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
                              uint64_t deadline_ns) HL_CHECK;
 /* Tear the connection down; returns hl_fail(st, what is being done, with whom, by which path, for
  * how long, and the text). */
@@ -84,7 +99,7 @@ hl_status hl_ucx_send_control(struct hl_net_client *c, size_t lane,
 
 /* Messages that belong to the transfer in progress. */
 void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void *data, size_t len,
-                          int rndv);
+                          bool rndv);
 void hl_ucx_fetch_on_refused(struct hl_net_client *c, const struct hl_wire *w, const char *text,
                              size_t len);
 void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, const void *payload,

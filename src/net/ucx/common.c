@@ -71,7 +71,7 @@ static hl_status set_own(ucp_config_t *config, const char *name, const char *val
 {
     unsigned major, minor, release;
     ucp_get_version(&major, &minor, &release);
-    int prefixed = major > 1 || minor >= 18;
+    bool prefixed = major > 1 || minor >= 18;
     return set_as(config, name, prefixed ? name : strchr(name, '_') + 1, value);
 }
 
@@ -235,7 +235,7 @@ hl_status hl_ucx_check_family(const struct hl_addr *addr)
                    addr->host);
 }
 
-static void finish_message(struct hl_ucx_msg *msg, int failed)
+static void finish_message(struct hl_ucx_msg *msg, bool failed)
 {
     if (msg->done != NULL)
         msg->done(msg->owner, failed);
@@ -277,7 +277,7 @@ hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s)
                        ucs_status_string(UCS_PTR_STATUS(request)));
     }
     if (request == NULL)
-        finish_message(msg, 0);
+        finish_message(msg, false);
     return HL_OK;
 }
 
@@ -291,14 +291,14 @@ void *hl_ucx_ep_close(ucp_ep_h ep)
     return UCS_PTR_IS_ERR(request) ? NULL : request;
 }
 
-int hl_ucx_request_done(void *request)
+bool hl_ucx_request_done(void *request)
 {
     if (request == NULL)
-        return 1;
+        return true;
     if (ucp_request_check_status(request) == UCS_INPROGRESS)
-        return 0;
+        return false;
     ucp_request_free(request);
-    return 1;
+    return true;
 }
 
 /* UCX has no call that tells the lanes; the print-out is what the research checked against. A lane

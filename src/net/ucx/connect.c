@@ -21,7 +21,7 @@ static void on_welcome(struct hl_net_client *c, const struct hl_wire *w, const v
 {
     if (c->welcome)
         return;
-    c->welcome = 1;
+    c->welcome = true;
     ucp_ep_h ep = c->more_count == 0 ? c->ep : c->more[c->more_count - 1].ep;
     ucp_rkey_h *unpacked = c->more_count == 0 ? &c->key : &c->more[c->more_count - 1].key;
     if (c->more_count == 0) {
@@ -41,13 +41,13 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
 {
     struct hl_net_client *c = arg;
     struct hl_wire w;
-    int rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    bool rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
     if (!hl_wire_decode(HL_WIRE_TO_CLIENT, header, header_len, len, &w) ||
         (rndv && w.type != HL_WIRE_DATA)) {
         hl_fault_count("garbled", c->path);
         return UCS_OK;
     }
-    c->moved = 1;
+    c->moved = true;
     switch (w.type) {
     case HL_WIRE_WELCOME:
         on_welcome(c, &w, data, len);
@@ -107,14 +107,14 @@ static hl_status open_endpoint(struct hl_net_client *c, const struct hl_addr *ad
     return HL_OK;
 }
 
-static int is_welcome(void *arg)
+static bool is_welcome(void *arg)
 {
     return ((const struct hl_net_client *)arg)->welcome;
 }
 
 static hl_status ucx_greet_server(struct hl_net_client *c, size_t lane, uint64_t deadline_ns)
 {
-    c->welcome = 0;
+    c->welcome = false;
     HL_TRY(hl_ucx_send_control(
         c, lane,
         &(struct hl_wire){.type = HL_WIRE_HELLO, .id_hi = c->ticket.hi, .id_lo = c->ticket.lo}));
@@ -215,7 +215,7 @@ hl_status hl_ucx_client_meet(const struct hl_net_connect_opts *opts,
     struct hl_net_client *c;
     struct hl_ucx_opts ucx = {.device = meeting->device,
                               .devices = meeting->devices,
-                              .verbs = 1,
+                              .verbs = true,
                               .rma = opts->mode != HL_NET_ASK,
                               .spin_us = opts->spin_us};
     HL_TRY(hl_addr_resolve(opts->address, opts->timeout_ms, &addr));

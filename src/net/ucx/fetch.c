@@ -17,6 +17,8 @@
 
 static_assert(HL_UCX_PIECE == HL_CHUNK, "a piece is verified as one chunk");
 
+/* A request in flight. Requests are sent in order and answered in any; a bad piece is noted by its
+ * number and the others go on. */
 struct slot {
     struct hl_ucx_fetch *fetch;
     size_t lane; /* endpoint of its pieces */
@@ -48,7 +50,7 @@ static void slot_landed(struct slot *s)
         hl_net_bad_note(f->bad, s->chunk);
     s->op = 0;
     f->busy--;
-    f->client->moved = 1;
+    f->client->moved = true;
 }
 
 static void slot_failed(struct slot *s, ucs_status_t status)
@@ -132,7 +134,7 @@ static void refuse_fragment(struct slot *s, uint64_t offset, uint64_t expected)
 }
 
 void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void *data, size_t len,
-                          int rndv)
+                          bool rndv)
 {
     struct slot *s = slot_of(c, w->op);
     if (s == NULL || s->begun == s->len) {
@@ -232,10 +234,10 @@ static hl_status fill_window(struct hl_ucx_fetch *f)
     return HL_OK;
 }
 
-static int has_room(void *arg)
+static bool has_room(void *arg)
 {
     const struct hl_ucx_fetch *f = arg;
-    int more = f->next < f->len && f->refused == HL_OK;
+    bool more = f->next < f->len && f->refused == HL_OK;
     return more ? f->busy < HL_UCX_WINDOW : f->busy == 0;
 }
 
@@ -268,7 +270,7 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
         .client = c, .offset = offset, .dst = dst, .len = len, .crcs = chunk_crcs, .bad = bad};
     bad->count = 0;
     c->doing = (struct hl_ucx_doing){
-        .what = "fetch", .ranged = 1, .offset = offset, .len = len, .since_ns = hl_now_ns()};
+        .what = "fetch", .ranged = true, .offset = offset, .len = len, .since_ns = hl_now_ns()};
     c->fetch = &f;
     hl_status st =
         len > 0 ? ucx_run_fetch(&f, hl_ucx_deadline(c->doing.since_ns, timeout_ms)) : HL_OK;

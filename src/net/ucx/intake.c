@@ -39,9 +39,10 @@ static void free_put(struct hl_ucx_put *put)
     free(put);
 }
 
+/* It has a place among the put_queue open ones, and the put worker begins. */
 static void open_put(struct hl_ucx_put *put)
 {
-    put->open = 1;
+    put->open = true;
     put->server->open_puts++;
     submit_put(put, put->batch ? HL_UCX_UNPACK : HL_UCX_BEGIN);
 }
@@ -51,12 +52,13 @@ static void leave_line(struct hl_ucx_put *put)
     DL_DELETE2(put->server->line, put, line_prev, line_next);
 }
 
+/* The place that is free now goes to the first in line. */
 static void end_put(struct hl_ucx_put *put)
 {
     struct hl_net_server *s = put->server;
     if (put->open)
         s->open_puts--;
-    put->open = 0;
+    put->open = false;
     if (put->peer != NULL && put->batch)
         put->peer->open_batches--;
     else if (put->peer != NULL)
@@ -73,6 +75,7 @@ static void end_put(struct hl_ucx_put *put)
     }
 }
 
+/* First come, first served: nobody overtakes the line, even when there is a place again. */
 static void queue_put(struct hl_ucx_put *put)
 {
     struct hl_net_server *s = put->server;
@@ -84,7 +87,7 @@ static void queue_put(struct hl_ucx_put *put)
     DL_APPEND2(s->line, put, line_prev, line_next);
 }
 
-static struct hl_ucx_put *new_put(struct hl_ucx_peer *p, int batch)
+static struct hl_ucx_put *new_put(struct hl_ucx_peer *p, bool batch)
 {
     struct hl_ucx_put *put = calloc(1, sizeof(*put));
     if (put == NULL)
@@ -109,11 +112,12 @@ static size_t piece_len(const struct hl_ucx_put *put, uint32_t number)
 }
 
 /* Over verbs a piece is a rendezvous. */
-static int lands_itself(const struct hl_ucx_put *put)
+static bool lands_itself(const struct hl_ucx_put *put)
 {
     return put->piece_len > HL_UCX_FRAGMENT;
 }
 
+/* SUMs go into the same queue before the COMMIT, so all are summed up when it runs. */
 static void piece_landed(struct hl_ucx_put *put, const struct hl_ucx_room *room, size_t len)
 {
     uint32_t number = room->number;
@@ -194,7 +198,7 @@ static void piece_came(struct hl_ucx_room *room, ucs_status_t status, size_t len
     hl_ucx_peer_fail(put->peer, "a piece of a put has the wrong size");
 }
 
-static int post_room(struct hl_ucx_put *put, struct hl_ucx_room *room)
+static bool post_room(struct hl_ucx_put *put, struct hl_ucx_room *room)
 {
     struct hl_wire_tag tag = {HL_WIRE_PIECE, put->peer->session, (uint8_t)put->op, room->number};
     ucp_tag_recv_info_t info;
@@ -219,11 +223,11 @@ static int post_room(struct hl_ucx_put *put, struct hl_ucx_room *room)
     } else if (UCS_PTR_IS_ERR(request)) {
         put->recvs--;
         hl_ucx_peer_fail(put->peer, ucs_status_string(UCS_PTR_STATUS(request)));
-        return 0;
+        return false;
     } else {
         room->request = request;
     }
-    return 1;
+    return true;
 }
 
 /* Post as many receives as may be, and tell the client of them, several at a time. */
@@ -295,7 +299,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
         return;
     }
     hl_status st = check_put(p, w);
-    struct hl_ucx_put *put = st == HL_OK ? new_put(p, 0) : NULL;
+    struct hl_ucx_put *put = st == HL_OK ? new_put(p, false) : NULL;
     if (put == NULL && st == HL_OK)
         st = hl_fail(HL_ENOMEM, "%s: put of %llu bytes", p->server->address,
                      (unsigned long long)w->len);
@@ -316,7 +320,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
 /* The handler has made room, so the size is one that this host can hold. */
 static void put_begun(struct hl_ucx_put *put)
 {
-    int later = lands_itself(put);
+    bool later = lands_itself(put);
     put->piece_crcs = calloc(put->pieces, sizeof(*put->piece_crcs));
     put->sums = later ? calloc(put->pieces, sizeof(*put->sums)) : NULL;
     if (put->peer != NULL && (put->piece_crcs == NULL || (later && put->sums == NULL)))
@@ -392,7 +396,7 @@ static void refuse_message(struct hl_net_server *s, struct hl_ucx_peer *p,
 static void receive_batch(struct hl_ucx_peer *p, ucp_tag_message_h message, size_t len)
 {
     uint8_t *items = malloc(len);
-    struct hl_ucx_put *put = items != NULL ? new_put(p, 1) : NULL;
+    struct hl_ucx_put *put = items != NULL ? new_put(p, true) : NULL;
     if (put == NULL) {
         free(items);
         refuse_message(p->server, p, message);
@@ -459,7 +463,7 @@ static void ucx_answer_put(struct hl_ucx_put *put)
                                   .wire = {.type = HL_WIRE_RESULTS, .op = put->op},
                                   .data = put->results,
                                   .len = put->results_len,
-                                  .copy = 1,
+                                  .copy = true,
                               });
     } else if (put->batch) {
         hl_ucx_count(&p->server->stat_refused, 1);
@@ -486,13 +490,13 @@ void hl_ucx_puts_answer(struct hl_net_server *s)
     }
 }
 
-int hl_ucx_puts_executing(const struct hl_net_server *s)
+bool hl_ucx_puts_executing(const struct hl_net_server *s)
 {
     const struct hl_ucx_put *put;
     DL_FOREACH (s->puts, put)
         if (put->state == HL_UCX_PUT_EXECUTING)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
@@ -503,7 +507,7 @@ void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
         struct hl_ucx_peer *p = put->peer;
         if (p == NULL || p->state != HL_UCX_PEER_READY)
             continue;
-        int ours = put->state == HL_UCX_PUT_EXECUTING || put->state == HL_UCX_PUT_QUEUED;
+        bool ours = put->state == HL_UCX_PUT_EXECUTING || put->state == HL_UCX_PUT_QUEUED;
         if (ours && p->sends < WAIT_SENDS_MAX) {
             hl_ucx_peer_answer(p, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_WAIT}});
         } else if (!ours && now_ns > put->moved_ns + limit_ns) {
@@ -513,6 +517,8 @@ void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
     }
 }
 
+/* The peer goes away. A put that the put worker has is left to it: ending it here would free what
+ * that thread reads; its job comes back and finds no peer. */
 static void drop_put(struct hl_ucx_put *put)
 {
     put->peer = NULL;

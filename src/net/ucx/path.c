@@ -16,23 +16,23 @@
 #define PROBE_TRIES 10
 
 struct probe {
-    int done;
+    bool done;
     ucs_status_t status;
     uint64_t at_ns;
 };
 
-static int probe_is_done(void *arg)
+static bool probe_is_done(void *arg)
 {
     return ((const struct probe *)arg)->done;
 }
 
-static int pause_is_answered(void *arg)
+static bool pause_is_answered(void *arg)
 {
     return ((const struct hl_net_client *)arg)->paused != 0;
 }
 
 /* Not one nap: the worker's events end it, and all tries would fall into the server's rest. */
-static int is_over(void *until_ns)
+static bool is_over(void *until_ns)
 {
     return hl_now_ns() >= *(const uint64_t *)until_ns;
 }
@@ -40,7 +40,7 @@ static int is_over(void *until_ns)
 static void on_probe(void *request, ucs_status_t status, void *user_data)
 {
     struct probe *p = user_data;
-    p->done = 1;
+    p->done = true;
     p->status = status;
     p->at_ns = hl_now_ns();
     ucp_request_free(request);
@@ -99,7 +99,7 @@ hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode
     char lanes[1024];
     int one_sided = 0;
     c->lanes = hl_ucx_lanes(c->ep, lanes, sizeof(lanes));
-    int verbs_read = (c->lanes & HL_UCX_LANE_READ) != 0;
+    bool verbs_read = (c->lanes & HL_UCX_LANE_READ) != 0;
     if (mode == HL_NET_GET && c->key == NULL)
         return hl_ucx_client_kill(c, HL_EUNSUPPORTED,
                                   "the server hands out no key for one-sided reads");

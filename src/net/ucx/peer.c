@@ -22,7 +22,7 @@ void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why)
         return;
     hl_debug("net server: dropping client %s: %s", p->name, why);
     hl_ucx_peer_enter(p, HL_UCX_PEER_FAILED);
-    p->server->attention = 1;
+    p->server->attention = true;
 }
 
 static void on_peer_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -122,6 +122,6 @@ void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const 
                               .wire = {.type = HL_WIRE_REFUSED, .op = op, .status = st},
                               .data = text,
                               .len = strnlen(text, HL_WIRE_TEXT_MAX - 1),
-                              .copy = 1,
+                              .copy = true,
                           });
 }

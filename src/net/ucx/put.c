@@ -12,29 +12,39 @@
 
 #define SENDING_MAX ((size_t)4 << 20)
 
+/* free --filled, sent--> sending, used --sent--> used --RESULTS--> free
+ *
+ * The two flags end in any order: results can come before UCX says that the message was sent, and
+ * the buffer is free only after both. */
 struct batch {
     struct hl_ucx_store *store;
-    int used; /* its results have not come */
-    int sending;
+    bool used; /* its results have not come */
+    bool sending;
     uint64_t number;
     size_t first, count; /* items */
     size_t len;
 };
 
+/* none --PUT--> announced --READY n--> pieces below n are sent --STORED or REFUSED--> none
+ *
+ *     pieces   |0|1|2|3|4|5|6|7|       next: the next to be sent
+ *                   ^next   ^room      room: the server has posted receives up to here
+ *
+ * A piece before `room` would find no receive, so none is sent. */
 struct large {
     struct hl_net_item *item; /* NULL: none */
     uint64_t op;
     uint32_t pieces, next, room;
     size_t piece_len;
     unsigned sending;
-    int answered;
+    bool answered;
 };
 
 struct hl_ucx_store {
     struct hl_net_client *client;
     struct hl_net_item *items;
     size_t count;
-    int failed; /* a message could not be sent */
+    bool failed; /* a message could not be sent */
     struct batch batches[HL_UCX_BATCHES];
     struct large large;
     hl_status first; /* that is not HL_OK, of the item with the lowest number */
@@ -84,7 +94,7 @@ static void on_results(struct hl_ucx_store *s, uint64_t number, const void *payl
                         (const char *)words, r.len);
     if (got != 0 || seen != b->count)
         s->client->broke = UCS_ERR_INVALID_PARAM;
-    b->used = 0;
+    b->used = false;
 }
 
 static void on_large(struct hl_ucx_store *s, const struct hl_wire *w, const char *words, size_t len)
@@ -96,10 +106,10 @@ static void on_large(struct hl_ucx_store *s, const struct hl_wire *w, const char
             l->room = w->len < l->pieces ? (uint32_t)w->len : l->pieces;
     } else if (w->type == HL_WIRE_STORED && l->next == l->pieces) {
         ucx_settle_item(s, i, HL_OK, (struct hl_id){w->id_hi, w->id_lo}, "", 0);
-        l->answered = 1;
+        l->answered = true;
     } else if (w->type == HL_WIRE_REFUSED) {
         ucx_settle_item(s, i, (hl_status)w->status, (struct hl_id){0, 0}, words, len);
-        l->answered = 1;
+        l->answered = true;
     }
 }
 
@@ -117,9 +127,9 @@ void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, co
 
 static void batch_sent(struct batch *b, ucs_status_t status)
 {
-    b->sending = 0;
+    b->sending = false;
     b->store->failed |= status != UCS_OK;
-    b->store->client->moved = 1;
+    b->store->client->moved = true;
 }
 
 static void on_batch_sent(void *request, ucs_status_t status, void *user_data)
@@ -132,7 +142,7 @@ static void piece_sent(struct hl_ucx_store *s, ucs_status_t status)
 {
     s->large.sending--;
     s->failed |= status != UCS_OK;
-    s->client->moved = 1;
+    s->client->moved = true;
 }
 
 static void on_piece_sent(void *request, ucs_status_t status, void *user_data)
@@ -156,7 +166,7 @@ static void send_batch(struct hl_ucx_store *s, struct batch *b, const uint8_t *b
 {
     struct hl_net_client *c = s->client;
     b->number = c->batches++;
-    b->used = b->sending = 1;
+    b->used = b->sending = true;
     struct hl_wire_tag tag = {HL_WIRE_BATCH, c->session, 0,
                               (uint32_t)(b->number % HL_WIRE_PIECES_MAX)};
     void *request = send_tagged(c, &tag, bytes, b->len, on_batch_sent, b);
@@ -188,37 +198,37 @@ static struct batch *idle_batch(struct hl_ucx_store *s)
     return NULL;
 }
 
-static int has_idle_batch(void *arg)
+static bool has_idle_batch(void *arg)
 {
     struct hl_ucx_store *s = arg;
     return s->failed || idle_batch(s) != NULL;
 }
 
-static int all_settled(void *arg)
+static bool all_settled(void *arg)
 {
     const struct hl_ucx_store *s = arg;
     for (size_t i = 0; i < HL_UCX_BATCHES; i++)
         if (s->batches[i].used || s->batches[i].sending)
             return s->failed;
-    return 1;
+    return true;
 }
 
 /* Bytes under way are bounded, not only pieces: large ones that go side by side on a slow line
  * would all end together, and until then look like a transfer that stands still. */
-static int piece_may_go(const struct large *l)
+static bool piece_may_go(const struct large *l)
 {
     return !l->answered && l->next < l->room && l->sending < HL_UCX_ROOMS &&
            (l->sending == 0 || l->sending * l->piece_len < SENDING_MAX);
 }
 
-static int large_moves(void *arg)
+static bool large_moves(void *arg)
 {
     const struct hl_ucx_store *s = arg;
     const struct large *l = &s->large;
     return s->failed || piece_may_go(l) || (l->answered && l->sending == 0);
 }
 
-static hl_status wait_for(struct hl_ucx_store *s, int (*done)(void *arg), uint64_t deadline_ns)
+static hl_status wait_for(struct hl_ucx_store *s, bool (*done)(void *arg), uint64_t deadline_ns)
 {
     HL_TRY(hl_ucx_client_wait(s->client, done, s, deadline_ns));
     if (s->failed)
@@ -228,7 +238,7 @@ static hl_status wait_for(struct hl_ucx_store *s, int (*done)(void *arg), uint64
 
 /* ---- the row of items ---- */
 
-static int is_small(const struct hl_ucx_store *s, const struct hl_net_item *item)
+static bool is_small(const struct hl_ucx_store *s, const struct hl_net_item *item)
 {
     return item->len <= s->client->batch_bytes &&
            hl_wire_entry(item->len) <= s->client->batch_bytes;
@@ -317,11 +327,11 @@ hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t 
     if (st == HL_OK)
         st = ucx_run_store(&s, hl_ucx_deadline(hl_now_ns(), timeout_ms));
     c->store = NULL;
-    int open = 0; /* a server that stops may answer all and be gone in one breath */
+    bool open = false; /* a server that stops may answer all and be gone in one breath */
     for (size_t i = 0; i < count; i++)
         if (items[i].status == UNSETTLED) {
             settle_here(&s, i, st);
-            open = 1;
+            open = true;
         }
     if (open)
         return st;

@@ -30,7 +30,8 @@ static struct hl_ucx_job *jobs_pop(struct hl_ucx_jobs *jobs)
     return job;
 }
 
-/* NULL when the put worker is closed and the queue is worked off. */
+/* NULL when the put worker is closed and the queue is worked off. While it spins it only loads
+ * `waiting`; `asleep` is set under the lock, so a job that is given meanwhile signals. */
 static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
 {
     uint64_t idle_since = hl_now_ns();
@@ -40,9 +41,9 @@ static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
     pthread_mutex_lock(&d->lock);
     struct hl_ucx_job *job = jobs_pop(&d->todo);
     while (job == NULL && !d->stopping) {
-        d->asleep = 1;
+        d->asleep = true;
         pthread_cond_wait(&d->wake, &d->lock);
-        d->asleep = 0;
+        d->asleep = false;
         job = jobs_pop(&d->todo);
     }
     if (job != NULL)
@@ -51,6 +52,7 @@ static struct hl_ucx_job *next_job(struct hl_ucx_put_worker *d)
     return job;
 }
 
+/* `finished` is raised before `server_sleeps` is looked at: see sleep_on_worker. */
 static void hand_back(struct hl_ucx_put_worker *d, struct hl_ucx_job *job)
 {
     uint64_t one = 1;
@@ -67,7 +69,7 @@ static void *put_worker_main(void *arg)
 {
     struct hl_ucx_put_worker *d = arg;
     for (struct hl_ucx_job *job = next_job(d); job != NULL; job = next_job(d)) {
-        int silent = job->task == HL_UCX_SUM; /* its put may be gone once the next job is done */
+        bool silent = job->task == HL_UCX_SUM; /* its put may be gone once the next job is done */
         hl_ucx_put_work(job);
         if (!silent)
             hand_back(d, job);
@@ -83,7 +85,7 @@ hl_status hl_ucx_put_worker_start(struct hl_ucx_put_worker *d)
     pthread_cond_init(&d->wake, NULL);
     if (pthread_create(&d->thread, NULL, put_worker_main, d) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting the thread for puts: %m");
-    d->started = 1;
+    d->started = true;
     return HL_OK;
 }
 
@@ -92,13 +94,13 @@ void hl_ucx_put_worker_stop(struct hl_ucx_put_worker *d)
     if (!d->started)
         return;
     pthread_mutex_lock(&d->lock);
-    d->stopping = 1;
+    d->stopping = true;
     pthread_cond_signal(&d->wake);
     pthread_mutex_unlock(&d->lock);
     pthread_join(d->thread, NULL);
     pthread_cond_destroy(&d->wake);
     pthread_mutex_destroy(&d->lock);
-    d->started = 0;
+    d->started = false;
 }
 
 void hl_ucx_put_worker_give(struct hl_ucx_put_worker *d, struct hl_ucx_job *job)

@@ -55,7 +55,7 @@ unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns)
     DL_FOREACH_SAFE (s->peers, p, tmp) {
         if (p->state == HL_UCX_PEER_NEW && now_ns > p->since_ns + hello_ns)
             hl_ucx_peer_fail(p, "no HELLO in time");
-        int lingers = p->refusing > 0 && now_ns < p->since_ns + CLOSE_MAX_NS;
+        bool lingers = p->refusing > 0 && now_ns < p->since_ns + CLOSE_MAX_NS;
         if (p->state == HL_UCX_PEER_FAILED && lingers)
             closing++;
         else if (p->state == HL_UCX_PEER_FAILED)
@@ -105,7 +105,7 @@ static void on_hello(struct hl_ucx_peer *p, const struct hl_wire *w)
                                        .id_lo = s->id.lo},
                               .data = s->key,
                               .len = s->key_len,
-                              .copy = 1,
+                              .copy = true,
                           });
 }
 
@@ -113,7 +113,7 @@ static void on_pause(struct hl_ucx_peer *p, const struct hl_wire *w)
 {
     struct hl_net_server *s = p->server;
     uint64_t now = hl_now_ns();
-    int yes = s->key != NULL && now - s->paused_ns > HL_UCX_PAUSE_GAP_NS;
+    bool yes = s->key != NULL && now - s->paused_ns > HL_UCX_PAUSE_GAP_NS;
     if (yes)
         s->paused_ns = now;
     hl_ucx_peer_answer(
@@ -169,7 +169,7 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
 
 static void peer_dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w)
 {
-    int first = w->type == HL_WIRE_HELLO;
+    bool first = w->type == HL_WIRE_HELLO;
     if (first != (p->state == HL_UCX_PEER_NEW))
         hl_ucx_peer_fail(p, first ? "it says HELLO twice" : "it did not say HELLO first");
     switch (p->state == HL_UCX_PEER_FAILED ? 0 : w->type) {
@@ -206,7 +206,7 @@ ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len,
         ucp_ep_h ep = param->reply_ep;
         HASH_FIND_PTR(s->by_ep, &ep, p);
     }
-    int ours = hl_wire_decode(HL_WIRE_TO_SERVER, header, header_len, len, &w);
+    bool ours = hl_wire_decode(HL_WIRE_TO_SERVER, header, header_len, len, &w);
     if (p == NULL || !ours) {
         hl_ucx_count(&s->stat_refused, 1);
         if (p != NULL)

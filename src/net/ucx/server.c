@@ -18,6 +18,7 @@
 #define CLOSE_MAX_NS (2 * HL_NS_PER_S)
 #define QUIET_NS     (20 * HL_NS_PER_MS)
 
+/* Inside of ucp_worker_progress, where no endpoint may be made: it is noted, and accepted after. */
 static void on_conn_request(ucp_conn_request_h request, void *arg)
 {
     struct hl_net_server *s = arg;
@@ -43,6 +44,7 @@ static void accept_pending_conns(struct hl_net_server *s)
     }
 }
 
+/* Every HL_UCX_NAP_NS, and at once when a peer failed (`attention`). */
 static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
 {
     if (!s->attention && now < *next_tick)
@@ -51,11 +53,13 @@ static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_ti
         *next_tick = now + HL_UCX_NAP_NS;
         hl_ucx_puts_tend(s, now);
     }
-    s->attention = 0;
+    s->attention = false;
     if (hl_ucx_peers_tend(s, now) > 0)
-        s->attention = 1;
+        s->attention = true;
 }
 
+/* No wake-up is lost: `sleeps` is stored before `finished` is loaded, and the put worker stores
+ * `finished` before it loads `sleeps` (hand_back). One of the two sees the other. */
 static void sleep_on_worker(struct hl_net_server *s)
 {
     uint64_t count;
@@ -67,7 +71,8 @@ static void sleep_on_worker(struct hl_net_server *s)
     atomic_store(&s->sleeps, 0);
 }
 
-/* For a client's self-test: whatever it reads now, it reads without this thread. */
+/* For a client's self-test (path.c): what it reads during this pause, it reads without this thread.
+ * The pause is the test, so there is nothing to wait for. */
 static void stand_still(struct hl_net_server *s)
 {
     struct timespec t = {0, (long)s->pause_ms * 1000000l};
@@ -111,6 +116,7 @@ static void answer_executed(struct hl_net_server *s, uint64_t limit_ns)
     }
 }
 
+/* The thread has ended: from here on the caller of stop drives the worker. */
 static void close_peers(struct hl_net_server *s)
 {
     uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
@@ -251,7 +257,7 @@ static hl_status open_worker(struct hl_net_server *s, const char *device, const 
     struct hl_ucx_opts ucx = {.device = device,
                               .devices = devices,
                               .verbs = devices != NULL,
-                              .listens = 1,
+                              .listens = true,
                               .spin_us = s->opts.spin_us};
     ucx.rma = s->opts.mode == HL_NET_GET || (s->opts.mode != HL_NET_ASK && ucx.verbs);
     HL_TRY(hl_ucx_init(&s->ucx, &ucx));
@@ -284,7 +290,7 @@ static hl_status start_threads(struct hl_net_server *s)
     HL_TRY(hl_ucx_put_worker_start(&s->put_worker));
     if (pthread_create(&s->thread, NULL, server_main, s) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");
-    s->running = 1;
+    s->running = true;
     return HL_OK;
 }
 
@@ -309,7 +315,7 @@ static void forget_port(struct hl_addr *addr)
 static hl_status set_up_rdma(struct hl_net_server *s, const char *device, const char *devices)
 {
     struct hl_addr addr;
-    s->asks_ticket = 1;
+    s->asks_ticket = true;
     HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
     HL_TRY(hl_ucx_check_family(&addr));
     forget_port(&addr);

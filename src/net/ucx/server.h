@@ -7,18 +7,43 @@
  * Units:   bytes, ns.
  * Limits:  HL_UCX_PEER_SENDS answers in flight per peer; one large put and HL_UCX_BATCHES batches
  *          open per peer, hl_net_server_opts.put_queue of all together, the others wait in line.
+ *
+ * Two threads. The progress thread owns the UCX worker, the peers and the puts, and takes no lock
+ * for them. The put worker's thread sees one put at a time, the one whose job it executes:
+ *
+ *      progress thread                                  put worker's thread
+ *      UCX callbacks -> peers, puts                     put handler of the application
+ *           |            todo: jobs, in order                 |
+ *           |----give---> [BEGIN][SUM][SUM][COMMIT] --next--> |
+ *           |<---take---- [BEGIN][COMMIT]           <-done--- |  (a SUM ends silently)
+ *           '--- wake_fd, when the progress thread sleeps ----'
+ *
+ * The queues and `asleep` are under hl_ucx_put_worker.lock; `waiting` and `finished` are atomic, so
+ * that either thread can look for work without the lock while it spins. Other threads only stop the
+ * server, give out tickets (under `door`) and read the counters.
  */
 #ifndef HL_NET_UCX_SERVER_H
 #define HL_NET_UCX_SERVER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "net/ucx/ucx_private.h"
 
 #define HL_UCX_PEER_SENDS (64 * (HL_UCX_PIECE / HL_UCX_FRAGMENT))
 
+/*     NEW --HELLO--> READY
+ *      |               |     a broken protocol, an error of UCX, a silent put
+ *      '---> FAILED <--'
+ *              | housekeeping: its receives are taken back, its endpoint is being closed
+ *              v
+ *           CLOSING --all operations came back--> freed
+ *              '------CLOSE_MAX_NS later--------> STUCK
+ *
+ * Callbacks only set FAILED; the housekeeping closes, so that no endpoint is closed from inside of
+ * its own callback. */
 enum hl_ucx_peer_state {
     HL_UCX_PEER_NEW,     /* connected, has not said HELLO */
     HL_UCX_PEER_READY,   /* may ask and put */
@@ -51,7 +76,7 @@ struct hl_ucx_put_worker {
     struct hl_ucx_jobs todo, done;
     atomic_uint waiting;  /* jobs in todo */
     atomic_uint finished; /* jobs in done */
-    int asleep, stopping, started;
+    bool asleep, stopping, started;
     uint64_t spin_ns;
     pthread_t thread;
     atomic_int *server_sleeps;
@@ -67,6 +92,18 @@ struct hl_ucx_job *hl_ucx_put_worker_take(struct hl_ucx_put_worker *d);
 
 /* ---- puts ---- */
 
+/* A batch:   ARRIVING --> (QUEUED) --> EXECUTING: UNPACK --> answered
+ * An object: (QUEUED) --> EXECUTING: BEGIN --> LANDING --> EXECUTING: COMMIT --> answered
+ *
+ * When its peer goes:
+ *     QUEUED                 ends at once
+ *     EXECUTING              goes on; a BEGIN is followed by ABORT, anything else just ends
+ *     ARRIVING, LANDING  --> DROPPED until its receives have come back, then an object goes on to
+ *                            EXECUTING: ABORT (over TCP at once: late bytes are thrown away)
+ *     an end with receives outstanding --> ORPHANED: the record stays for UCX's callbacks
+ *
+ * The progress thread alone changes the state. In EXECUTING the status, the results and the memory
+ * are the put worker's until the job is taken back; SUMs only read what has landed. */
 enum hl_ucx_put_state {
     HL_UCX_PUT_ARRIVING,  /* a batch whose message is being received */
     HL_UCX_PUT_QUEUED,    /* too many are open */
@@ -88,14 +125,14 @@ struct hl_ucx_room {
 /* A large object, or a batch of small ones. */
 struct hl_ucx_put {
     struct hl_net_server *server;
-    struct hl_ucx_peer *peer; /* NULL: it is gone */
+    struct hl_ucx_peer *peer; /* NULL: it is gone; the put worker does not look at it */
     enum hl_ucx_put_state state;
-    int batch;
-    int open; /* counted in open_puts */
+    bool batch;
+    bool open; /* counted in open_puts */
     uint64_t op;
-    uint64_t moved_ns;
+    uint64_t moved_ns; /* a piece came; silent for put_timeout_ms, its peer is dropped */
     struct hl_ucx_job job;
-    unsigned recvs;
+    unsigned recvs;   /* receives that UCX has not given back */
     hl_status status; /* what the put worker found */
     char text[HL_ERROR_TEXT_MAX];
     /* a large object */
@@ -105,7 +142,7 @@ struct hl_ucx_put {
     void *token;
     uint8_t *base;
     size_t piece_len;
-    uint32_t pieces, posted, told;
+    uint32_t pieces, posted, told; /* told <= posted: room that was announced, and that there is */
     uint32_t *piece_crcs;
     struct hl_ucx_job *sums; /* one per piece, where they are summed up afterwards */
     struct hl_ucx_room rooms[HL_UCX_ROOMS];
@@ -127,7 +164,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
 void hl_ucx_puts_collect(struct hl_net_server *s);
 /* Answer what the put worker has done. */
 void hl_ucx_puts_answer(struct hl_net_server *s);
-int hl_ucx_puts_executing(const struct hl_net_server *s);
+bool hl_ucx_puts_executing(const struct hl_net_server *s);
 /* Drop peers whose put is silent, tell the others that they are not forgotten. */
 void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns);
 /* Before its endpoint is closed: take back the receives, leave the rest to the put worker. */
@@ -170,7 +207,7 @@ struct hl_net_server {
     struct hl_net_server_opts opts;
     struct hl_ucx ucx;
     ucp_listener_h listener;
-    int asks_ticket;
+    bool asks_ticket;
     unsigned port;
     pthread_mutex_t door; /* around the tickets, which other threads give out */
     struct hl_ucx_ticket tickets[HL_UCX_TICKETS];
@@ -181,7 +218,7 @@ struct hl_net_server {
     struct hl_id id;
     char address[HL_ADDR_TEXT_MAX];
     pthread_t thread;
-    int running;
+    bool running;
     int wake_fd;
     atomic_int stopping;
     struct hl_ucx_pending_conn *pending_conns; /* connection requests, newest first */
@@ -195,7 +232,7 @@ struct hl_net_server {
     unsigned open_puts;
     atomic_int sleeps; /* about to wait for wake_fd */
     unsigned peer_count;
-    int attention; /* a peer needs the housekeeping */
+    bool attention; /* a peer needs the housekeeping */
     unsigned pause_ms;
     uint64_t paused_ns;
     _Atomic uint64_t stat_peers, stat_gets, stat_get_bytes, stat_puts, stat_put_bytes, stat_aborted,
@@ -215,7 +252,7 @@ void hl_ucx_server_stop(struct hl_net_server *s);
 /* ---- tickets.c ---- */
 
 /* Whether a HELLO with this ticket is welcome. */
-int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
+bool hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
 
 /* ---- one client (peer.c) ---- */
 

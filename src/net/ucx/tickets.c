@@ -12,9 +12,9 @@ void hl_ucx_server_meet(struct hl_net_server *s, unsigned *port, struct hl_id *t
     *ticket = made.id;
 }
 
-int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket)
+bool hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket)
 {
-    int known = !s->asks_ticket;
+    bool known = !s->asks_ticket;
     uint64_t now = hl_now_ns();
     pthread_mutex_lock(&s->door);
     for (size_t i = 0; i < HL_UCX_TICKETS; i++) {

@@ -9,13 +9,15 @@
 #ifndef HL_NET_UCX_H
 #define HL_NET_UCX_H
 
+#include <stdbool.h>
+
 #include "net/net.h"
 
 /* Whether RDMA can be used on this network device ("" = any) by a process that registers `pinned`
  * bytes of its own; `devices` then is UCX's list of the device and its adapters, "" for all. */
-int hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_t cap);
+bool hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_t cap);
 /* Whether this host has an adapter at all. */
-int hl_ucx_verbs_present(void);
+bool hl_ucx_verbs_present(void);
 /* ---- RDMA alone: UCX listens by the RDMA connection manager, on no TCP port; a client gets port
  * and ticket over TCP (auto.c) ---- */
 

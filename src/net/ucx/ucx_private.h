@@ -9,6 +9,7 @@
 #ifndef HL_NET_UCX_PRIVATE_H
 #define HL_NET_UCX_PRIVATE_H
 
+#include <stdbool.h>
 #include <ucp/api/ucp.h>
 
 #include "net/addr.h"
@@ -41,16 +42,16 @@ struct hl_ucx {
     ucp_context_h context;
     ucp_worker_h worker;
     int efd;
-    int listens;      /* a server */
+    bool listens;     /* a server */
     uint64_t spin_ns; /* it looks for so long before it sleeps */
 };
 
 struct hl_ucx_opts {
     const char *device;  /* restrict to this network device; "" = all */
-    int verbs;           /* use RDMA, and nothing else; without: TCP, for tests */
+    bool verbs;          /* use RDMA, and nothing else; without: TCP, for tests */
     const char *devices; /* with verbs: what hl_ucx_verbs_usable wrote */
-    int rma;             /* open the door for remote gets */
-    int listens;         /* a server */
+    bool rma;            /* open the door for remote gets */
+    bool listens;        /* a server */
     int spin_us;         /* see net.h */
 };
 
@@ -65,9 +66,9 @@ struct hl_ucx_msg {
 const char *hl_ucx_verbs_transports(void);
 /* The adapters' ports that this network device belongs to, as "eth1,mlx5_0:1", read below `sys`
  * ("/sys"); 0: there are none. Others are never used, so each network keeps to its own. */
-int hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, size_t cap);
+bool hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, size_t cap);
 /* Whether one of this host's adapters is soft-RoCE, which alone names a device it stands on. */
-int hl_ucx_verbs_soft(const char *sys);
+bool hl_ucx_verbs_soft(const char *sys);
 hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts) HL_CHECK;
 void hl_ucx_fini(struct hl_ucx *u);
 /* Sleep until the worker or `fd` (-1: none) has something, at most wait_ns. */
@@ -87,7 +88,7 @@ struct hl_ucx_send {
     struct hl_wire wire; /* magic and version are filled in */
     const void *data;
     size_t len;
-    int copy;
+    bool copy;
     void (*done)(void *owner, int failed);
     void *owner;
 };
@@ -96,7 +97,7 @@ hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s) HL_CHECK;
 /* Start closing by force; returns the request to be progressed (NULL: closed already). */
 void *hl_ucx_ep_close(ucp_ep_h ep);
 /* True and freed when the request is complete. */
-int hl_ucx_request_done(void *request);
+bool hl_ucx_request_done(void *request);
 
 enum hl_ucx_lane {
     HL_UCX_LANE_VERBS = 1, /* messages may travel over RDMA */

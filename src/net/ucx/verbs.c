@@ -41,20 +41,20 @@ static const char *next_name(DIR *dir)
     return e != NULL ? e->d_name : NULL;
 }
 
-int hl_ucx_verbs_present(void)
+bool hl_ucx_verbs_present(void)
 {
     DIR *dir = opendir(SYS_IB);
-    int found = next_name(dir) != NULL;
+    bool found = next_name(dir) != NULL;
     if (dir != NULL)
         closedir(dir);
     return found;
 }
 
 /* Ethernet: every GID of a port names the network device it belongs to, also VLANs and bonds. */
-static int port_serves(const char *sys, const char *rdma, const char *port, const char *device)
+static bool port_serves(const char *sys, const char *rdma, const char *port, const char *device)
 {
     char path[PATH_MAX], name[64];
-    int found = 0;
+    bool found = false;
     snprintf(path, sizeof(path), "%s/class/infiniband/%s/ports/%s/gid_attrs/ndevs", sys, rdma,
              port);
     DIR *dir = opendir(path);
@@ -67,10 +67,10 @@ static int port_serves(const char *sys, const char *rdma, const char *port, cons
     if (dir != NULL)
         closedir(dir);
     if (found)
-        return 1;
+        return true;
     /* IP over InfiniBand: the network device hangs below the adapter. */
     snprintf(path, sizeof(path), "%s/class/net/%s/device/infiniband/%s", sys, device, rdma);
-    int below = access(path, F_OK) == 0;
+    bool below = access(path, F_OK) == 0;
     snprintf(path, sizeof(path), "%s/class/net/%s/dev_port", sys, device);
     read_word(path, name, sizeof(name));
     return below && atoi(name) + 1 == atoi(port);
@@ -91,7 +91,7 @@ static void add_ports(const char *sys, const char *rdma, const char *device, cha
         closedir(dir);
 }
 
-int hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, size_t cap)
+bool hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, size_t cap)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/class/infiniband", sys);
@@ -104,10 +104,10 @@ int hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, siz
     return strcmp(devices, device) != 0;
 }
 
-int hl_ucx_verbs_soft(const char *sys)
+bool hl_ucx_verbs_soft(const char *sys)
 {
     char path[PATH_MAX];
-    int found = 0;
+    bool found = false;
     snprintf(path, sizeof(path), "%s/class/infiniband", sys);
     DIR *dir = opendir(path);
     for (const char *rdma = next_name(dir); rdma != NULL && !found; rdma = next_name(dir)) {
@@ -120,17 +120,17 @@ int hl_ucx_verbs_soft(const char *sys)
 }
 
 /* Asks the kernel itself, which knows limits and privileges; no page is touched. */
-static int may_lock(size_t len)
+static bool may_lock(size_t len)
 {
     void *p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return 0;
-    int yes = mlock2(p, len, MLOCK_ONFAULT) == 0;
+        return false;
+    bool yes = mlock2(p, len, MLOCK_ONFAULT) == 0;
     munmap(p, len);
     return yes;
 }
 
-static int operator_forbids(void)
+static bool operator_forbids(void)
 {
     const char *tls = getenv("HELIOS_UCX_TLS");
     return tls != NULL && strstr(tls, "rc") == NULL && strstr(tls, "ib") == NULL &&
@@ -147,26 +147,26 @@ static void warn_once(size_t pinned)
                 hl_format_bytes(pinned, size, sizeof(size)));
 }
 
-int hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_t cap)
+bool hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_t cap)
 {
     devices[0] = '\0';
     if (!hl_ucx_verbs_present() || operator_forbids())
-        return 0;
+        return false;
     if (device[0] != '\0' && !hl_ucx_verbs_devices(SYS, device, devices, cap)) {
         hl_debug("net: no RDMA adapter is behind %s: TCP is used there", device);
-        return 0;
+        return false;
     }
     if (may_lock(pinned + LOCKED_BY_UCX))
-        return 1;
+        return true;
     warn_once(pinned + LOCKED_BY_UCX);
-    return 0;
+    return false;
 }
 
 /* rc_mlx5 is the faster of the two, and UCX grumbles when it is named and not there. */
 const char *hl_ucx_verbs_transports(void)
 {
     char path[768], target[512];
-    int mlx5 = 0;
+    bool mlx5 = false;
     DIR *dir = opendir(SYS_IB);
     for (const char *rdma = next_name(dir); rdma != NULL; rdma = next_name(dir)) {
         snprintf(path, sizeof(path), SYS_IB "/%s/device/driver", rdma);

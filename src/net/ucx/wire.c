@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-static int is_of(enum hl_wire_direction direction, unsigned type)
+static bool is_of(enum hl_wire_direction direction, unsigned type)
 {
     switch (type) {
     case HL_WIRE_HELLO:
@@ -18,7 +18,7 @@ static int is_of(enum hl_wire_direction direction, unsigned type)
     }
 }
 
-static int message_fits(const struct hl_wire *w, size_t payload_len)
+static bool message_fits(const struct hl_wire *w, size_t payload_len)
 {
     switch (w->type) {
     case HL_WIRE_WELCOME:
@@ -36,19 +36,19 @@ static int message_fits(const struct hl_wire *w, size_t payload_len)
     }
 }
 
-int hl_wire_decode(enum hl_wire_direction direction, const void *header, size_t header_len,
-                   size_t payload_len, struct hl_wire *out)
+bool hl_wire_decode(enum hl_wire_direction direction, const void *header, size_t header_len,
+                    size_t payload_len, struct hl_wire *out)
 {
     struct hl_wire w;
     if (header_len != sizeof(w))
-        return 0;
+        return false;
     memcpy(&w, header, sizeof(w));
     if (w.magic != HL_WIRE_MAGIC || w.version != HL_WIRE_VERSION || w.zero != 0 ||
         w.type < HL_WIRE_HELLO || w.type >= HL_WIRE_TYPE_END || !is_of(direction, w.type) ||
         !message_fits(&w, payload_len))
-        return 0;
+        return false;
     *out = w;
-    return 1;
+    return true;
 }
 
 /* 63..62 kind, 61..36 session, 35..28 put, 27..0 number */
@@ -58,7 +58,7 @@ uint64_t hl_wire_tag(const struct hl_wire_tag *t)
            (t->number & (HL_WIRE_PIECES_MAX - 1));
 }
 
-int hl_wire_tag_decode(uint64_t tag, struct hl_wire_tag *out)
+bool hl_wire_tag_decode(uint64_t tag, struct hl_wire_tag *out)
 {
     struct hl_wire_tag t = {
         .kind = (enum hl_wire_kind)(tag >> 62),
@@ -67,7 +67,7 @@ int hl_wire_tag_decode(uint64_t tag, struct hl_wire_tag *out)
         .number = (uint32_t)tag & (HL_WIRE_PIECES_MAX - 1),
     };
     if ((t.kind != HL_WIRE_BATCH && t.kind != HL_WIRE_PIECE) || t.session == 0)
-        return 0;
+        return false;
     *out = t;
-    return 1;
+    return true;
 }

@@ -15,6 +15,7 @@
 #define HL_NET_UCX_WIRE_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,8 +61,8 @@ static_assert(sizeof(struct hl_wire) == 56, "the wire header has no padding");
 enum hl_wire_direction { HL_WIRE_TO_SERVER, HL_WIRE_TO_CLIENT };
 
 /* 1 and *out when header and length of the payload are those of a message in this direction. */
-int hl_wire_decode(enum hl_wire_direction direction, const void *header, size_t header_len,
-                   size_t payload_len, struct hl_wire *out);
+bool hl_wire_decode(enum hl_wire_direction direction, const void *header, size_t header_len,
+                    size_t payload_len, struct hl_wire *out);
 
 /* ---- tags ---- */
 
@@ -78,6 +79,6 @@ struct hl_wire_tag {
 };
 
 uint64_t hl_wire_tag(const struct hl_wire_tag *t);
-int hl_wire_tag_decode(uint64_t tag, struct hl_wire_tag *out);
+bool hl_wire_tag_decode(uint64_t tag, struct hl_wire_tag *out);
 
 #endif

@@ -49,11 +49,11 @@ struct sender {
     uint8_t *sent; /* bitmap: had by the receiver or on the way */
     uint32_t cursor, unsent;
     uint32_t granted, used;
-    int seen;       /* a bitmap has come */
-    int ready;      /* the bitmap of this epoch has come */
-    int canceling;  /* the sender gives up; the answer ends it */
+    bool seen;      /* a bitmap has come */
+    bool ready;     /* the bitmap of this epoch has come */
+    bool canceling; /* the sender gives up; the answer ends it */
     uint32_t eager; /* the first chunks, sent before the first bitmap came */
-    int stored;
+    bool stored;
     int nacks;
     int timeout_ms;
     struct hl_mig_pack *pack; /* NULL: nothing is compressed */
@@ -136,7 +136,7 @@ static hl_status ask_state(struct sender *s, enum hl_mig_type type, uint64_t now
 {
     s->object.type = type;
     s->object.epoch++;
-    s->ready = 0;
+    s->ready = false;
     s->eager = 0;
     s->heard_ns = now_ns;
     if (type == HL_MIG_RESUME)
@@ -204,7 +204,7 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
     s->cursor = 0;
     s->used = s->eager;
     s->granted = f->credit;
-    s->ready = s->seen = 1;
+    s->ready = s->seen = true;
     rate_begin(&s->rate, s->granted, s->heard_ns);
 }
 
@@ -242,7 +242,7 @@ static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const
     if (!hl_id_equal(f->id, s->object.id))
         return HL_OK;
     if (f->type == HL_MIG_DONE) { /* of whatever epoch: it is stored */
-        s->stored = 1;
+        s->stored = true;
         s->report.stored = f->result;
         return HL_OK;
     }
@@ -348,8 +348,8 @@ static hl_status cancel_migration(struct sender *s)
 {
     s->object.type = HL_MIG_CANCEL;
     s->object.epoch++;
-    s->canceling = 1;
-    s->ready = 0;
+    s->canceling = true;
+    s->ready = false;
     return hl_mig_post(s->line->bulk, &s->object, NULL, NULL);
 }
 
@@ -381,7 +381,7 @@ static hl_status run_sender(struct sender *s, hl_status (*first)(struct sender *
     s->stall_ns = STALL_MS * HL_NS_PER_MS;
     HL_TRY(first(s, now));
     while (!s->stored) {
-        int can_send = s->ready && s->unsent > 0 && s->used < s->granted;
+        bool can_send = s->ready && s->unsent > 0 && s->used < s->granted;
         if (can_send) {
             HL_TRY(send_chunk(s));
         } else {

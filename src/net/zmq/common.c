@@ -143,7 +143,7 @@ hl_status hl_mig_post(void *sock, const struct hl_mig_frame *frame, const void *
 {
     uint8_t header[HL_MIG_HEADER];
     zmq_msg_t msg;
-    int more = frame->length > 0;
+    bool more = frame->length > 0;
     if (more)
         HL_TRY(make_payload(frame, payload, busy, &msg));
     hl_mig_encode(frame, header);

@@ -3,7 +3,25 @@
  * Chunks may come in any order, twice, or from a connection that is already replaced: the bitmap
  * decides, and a chunk that is there is never written again. Credit is counted per epoch, from the
  * bitmap that opened it: whatever got lost before cannot leak credit. Checksums are kept per
- * "grain" (a chunk, or 1 MiB of a larger one), so that commit gets the same table a pool keeps. */
+ * "grain" (a chunk, or 1 MiB of a larger one), so that commit gets the same table a pool keeps.
+ *
+ *     open (hash, by id)               done[HL_MIG_REMEMBERED] (ring, oldest replaced)
+ *       migration -> have  [1101..]      id, geometry, result or "canceled"
+ *                    crcs  [c0 c1 ..]
+ *                    bytes [the sink's memory, chunks at their places]
+ *
+ * States of an id, and the answer to a frame in each:
+ *
+ *     unknown --OPEN, room--> open --last chunk, CRC right--> done (stored)   DONE
+ *        |                     |  \--CANCEL------------------> done (canceled) REFUSED
+ *        | DATA: REFUSED       |---silent for keep_ns, wrong CRC, commit failed--> unknown
+ *        | CANCEL: REFUSED     '---OPEN, RESUME: a new epoch--> open           STATE (bitmap)
+ *
+ * An OPEN of a canceled id begins anew; of a stored one it is answered DONE again, because the
+ * sender may not have heard the first.
+ *
+ * Credit: the sender may send chunk `used` while used < granted, both counted from the epoch's
+ * STATE. Chunks of an older epoch are placed, and spend no credit. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +41,7 @@
 #define DEFAULT_KEEP_MS  30000
 #define WINDOW_MIN       2u /* chunks: one on the wire while one is being placed */
 
+/* One thread has all of it, without a lock; only the counters of hl_mig_inbox are atomic. */
 struct migration {
     struct hl_mig_frame object; /* id and geometry; crc is that of the whole */
     uint32_t left;              /* chunks */
@@ -41,7 +60,7 @@ struct migration {
 struct done {
     struct hl_mig_frame object;
     struct hl_id result;
-    int canceled;
+    bool canceled;
 };
 
 struct hl_mig_inbox {
@@ -175,7 +194,7 @@ void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_
 #undef GET
 }
 
-static int same_object(const struct hl_mig_frame *a, const struct hl_mig_frame *b)
+static bool same_object(const struct hl_mig_frame *a, const struct hl_mig_frame *b)
 {
     return a->total == b->total && a->chunk_size == b->chunk_size;
 }
@@ -199,7 +218,7 @@ static struct done *find_done(struct hl_mig_inbox *in, struct hl_id id)
 static void answer_frame(struct hl_mig_reply *r, const struct hl_mig_frame *to,
                          enum hl_mig_type type)
 {
-    r->send = 1;
+    r->send = true;
     r->payload = NULL;
     r->frame = *to;
     r->frame.type = type;
@@ -247,13 +266,13 @@ static uint32_t window_of(const struct hl_mig_inbox *in, const struct migration 
 }
 
 /* Raise the credit when it is worth a message. */
-static int grant_credit(const struct hl_mig_inbox *in, struct migration *m)
+static bool grant_credit(const struct hl_mig_inbox *in, struct migration *m)
 {
     uint32_t window = window_of(in, m), target = m->used + window;
     if (target - m->granted > window || target - m->granted < (window + 3) / 4)
-        return 0; /* the share shrank, or only a little was used */
+        return false; /* the share shrank, or only a little was used */
     m->granted = target;
-    return 1;
+    return true;
 }
 
 static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
@@ -296,6 +315,7 @@ static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_fr
     return HL_OK;
 }
 
+/* OPEN and RESUME: both are answered with what is there, in the sender's new epoch. */
 static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint64_t now_ns,
                     struct hl_mig_reply *r)
 {
@@ -354,6 +374,8 @@ static size_t fold_crcs(const struct migration *m)
     return folded;
 }
 
+/* All chunks are there. The sum of their CRCs must be the announced one; only then the sink makes
+ * the object visible. */
 static void finish_migration(struct hl_mig_inbox *in, struct migration *m,
                              const struct hl_mig_frame *f, uint64_t now_ns, struct hl_mig_reply *r)
 {
@@ -392,7 +414,7 @@ static uint32_t place_chunk(struct hl_mig_inbox *in, const struct migration *m,
 {
     uint64_t at = (uint64_t)f->chunk * f->chunk_size;
     uint32_t chunk = hl_mig_chunk_len(f->total, f->chunk_size, f->chunk), crc = 0;
-    int packed = (f->flags & HL_MIG_F_ZSTD) != 0;
+    bool packed = (f->flags & HL_MIG_F_ZSTD) != 0;
     if (packed && hl_mig_unpack(in->unpack, m->bytes + at, chunk, src, f->length) != HL_OK)
         return ~f->crc;
     for (uint32_t off = 0; off < chunk; off += m->grain) {
@@ -412,6 +434,8 @@ static void answer_credit(struct migration *m, const struct hl_mig_frame *f, enu
     r->frame.credit = m->granted;
 }
 
+/* The bit is set after the bytes are placed and their CRC is right: a damaged chunk is asked for
+ * again (NACK), and what is there is never written again. */
 static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const uint8_t *payload,
                     uint64_t now_ns, struct hl_mig_reply *r)
 {
@@ -435,7 +459,7 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
             r);
         return;
     }
-    int current = f->epoch == m->object.epoch;
+    bool current = f->epoch == m->object.epoch;
     if (current && m->used == m->granted) {
         refuse_frame(in, f,
                      hl_fail(HL_EPROTO, "migration %s: chunk %u was sent without credit",
@@ -469,12 +493,13 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
         answer_credit(m, f, HL_MIG_CREDIT, r);
 }
 
+/* Remembered, so that chunks that are still on the way do not look like an unknown migration. */
 static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, struct hl_mig_reply *r)
 {
     struct migration *m = find_migration(in, f->id);
     const struct done *d = find_done(in, f->id);
     if (m != NULL) {
-        struct done over = {.object = m->object, .canceled = 1};
+        struct done over = {.object = m->object, .canceled = true};
         inbox_counter_add(&in->canceled, 1);
         hl_fault_count("canceled", "zmq");
         drop_migration(in, m, HL_ECANCELED);
@@ -492,7 +517,7 @@ void hl_mig_inbox_message(struct hl_mig_inbox *in, const void *header, size_t he
                           struct hl_mig_reply *r)
 {
     struct hl_mig_frame f;
-    r->send = 0;
+    r->send = false;
     if (hl_mig_decode(header, header_len, &f) != HL_OK || f.length != payload_len) {
         hl_mig_inbox_count_refused(in);
         return; /* nothing in it can be trusted enough to answer it */

@@ -10,6 +10,8 @@
 #ifndef HL_NET_ZMQ_INBOX_H
 #define HL_NET_ZMQ_INBOX_H
 
+#include <stdbool.h>
+
 #include "net/zmq/frame.h"
 #include "net/zmq/migrate.h"
 
@@ -18,7 +20,7 @@
 struct hl_mig_inbox;
 
 struct hl_mig_reply {
-    int send; /* 0: nothing is to be answered */
+    bool send; /* false: nothing is to be answered */
     struct hl_mig_frame frame;
     const void *payload; /* frame.length bytes, borrowed until the next call */
 };

@@ -30,7 +30,7 @@ struct hl_migrate_server {
     void *sock;                /* the thread's alone once it runs */
     struct hl_mig_watch watch; /* likewise */
     int wake_fd;
-    int running;
+    bool running;
     pthread_t thread;
     atomic_int stopping;
     char address[HL_ADDR_TEXT_MAX];
@@ -41,8 +41,8 @@ struct parts {
     int count; /* as sent; only the first PARTS are kept */
 };
 
-/* Take one whole message. 0: nothing there. */
-static int take_parts(void *sock, struct parts *p)
+/* Take one whole message. False: nothing there. */
+static bool take_parts(void *sock, struct parts *p)
 {
     int more = 1;
     p->count = 0;
@@ -58,7 +58,7 @@ static int take_parts(void *sock, struct parts *p)
             zmq_msg_close(msg);
         p->count++;
     }
-    return 1;
+    return true;
 }
 
 static void free_parts(struct parts *p)

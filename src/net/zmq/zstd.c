@@ -37,7 +37,7 @@ hl_status hl_mig_pack_create(int mode, uint32_t chunk_size, struct hl_mig_pack *
         return hl_fail(HL_ENOMEM, "migration: no memory to compress chunks of %u bytes",
                        chunk_size);
     }
-    int automatic = mode == HL_MIGRATE_ZSTD_AUTO;
+    bool automatic = mode == HL_MIGRATE_ZSTD_AUTO;
     *p = (struct hl_mig_pack){.ctx = ctx,
                               .level = automatic ? AUTO_LEVEL : mode,
                               .automatic = automatic,
@@ -56,10 +56,10 @@ void hl_mig_pack_destroy(struct hl_mig_pack *p)
 }
 
 /* Compressing and sending overlap: the slower of the two sets the pace. */
-int hl_mig_pack_pays(double left, double pack_Bps, double line_Bps)
+bool hl_mig_pack_pays(double left, double pack_Bps, double line_Bps)
 {
     if (line_Bps <= 0 || left > LEFT_MAX)
-        return 0;
+        return false;
     double packed_Bps = line_Bps / left;
     return (pack_Bps < packed_Bps ? pack_Bps : packed_Bps) > MARGIN * line_Bps;
 }
@@ -71,13 +71,13 @@ static size_t pack_compress(struct hl_mig_pack *p, const void *src, size_t len)
 }
 
 /* A part of the chunk is compressed for its ratio and its time. */
-static int sample_pays(struct hl_mig_pack *p, const unsigned char *chunk, uint32_t len,
-                       double line_Bps)
+static bool sample_pays(struct hl_mig_pack *p, const unsigned char *chunk, uint32_t len,
+                        double line_Bps)
 {
     uint32_t stride = len / PIECES, piece = stride < PIECE ? stride : PIECE;
     size_t packed = 0;
     if (piece == 0)
-        return 0;
+        return false;
     uint64_t start = hl_now_ns();
     for (uint32_t i = 0; i < PIECES; i++)
         packed += pack_compress(p, chunk + (size_t)i * stride, piece);

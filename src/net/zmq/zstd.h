@@ -10,6 +10,7 @@
 #ifndef HL_NET_ZMQ_ZSTD_H
 #define HL_NET_ZMQ_ZSTD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,7 +29,7 @@ const void *hl_mig_pack(struct hl_mig_pack *p, const void *chunk, uint32_t len, 
                         uint32_t *packed);
 /* Whether a line gets faster by it: `left` is what remains of a byte, pack_Bps how fast bytes are
  * compressed. */
-int hl_mig_pack_pays(double left, double pack_Bps, double line_Bps);
+bool hl_mig_pack_pays(double left, double pack_Bps, double line_Bps);
 
 hl_status hl_mig_unpack_create(struct hl_mig_unpack **out) HL_CHECK;
 /* NULL is allowed. */

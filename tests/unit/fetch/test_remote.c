@@ -19,7 +19,7 @@ struct world {
     struct hl_extent *extent;
     int spoil[CHUNKS]; /* how many times the chunk is still to arrive bad */
     int fetches, located, failed, retried;
-    int expired; /* the deadline has passed */
+    bool expired; /* the deadline has passed */
     struct hl_remote remote;
 };
 
@@ -219,7 +219,7 @@ TEST_IN(setup, teardown, a_deadline_ends_the_retries)
 {
     struct world *w = *state;
     uint8_t byte;
-    w->expired = 1;
+    w->expired = true;
     assert_int_equal(hl_remote_read(&w->remote, 0, &byte, 1), HL_ETIMEDOUT);
     assert_int_equal(w->fetches, 0);
 }

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ struct world {
     struct hl_executor *ex;
 };
 
-static inline void open_executor(struct world *w, int foreign, uint64_t log_max)
+static inline void open_executor(struct world *w, bool foreign, uint64_t log_max)
 {
     struct hl_executor_opts opts = {.name = "process",
                                     .state_dir = w->dir,
@@ -48,7 +49,7 @@ static inline void open_executor(struct world *w, int foreign, uint64_t log_max)
     assert_int_equal(st, HL_OK);
 }
 
-static inline void reopen(struct world *w, int foreign, uint64_t log_max)
+static inline void reopen(struct world *w, bool foreign, uint64_t log_max)
 {
     hl_executor_close(w->ex);
     open_executor(w, foreign, log_max);
@@ -59,7 +60,7 @@ static inline int setup(void **state)
     struct world *w = calloc(1, sizeof(*w));
     snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-executor-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
-    open_executor(w, 0, 0);
+    open_executor(w, false, 0);
     *state = w;
     return 0;
 }
@@ -91,7 +92,7 @@ static inline json_t *status_of(struct world *w, const char *id)
     return found;
 }
 
-static inline int is_ended(const json_t *c)
+static inline bool is_ended(const json_t *c)
 {
     const char *state = hl_json_str(c, "state", "");
     return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
@@ -207,7 +208,7 @@ static inline char *await_line(struct world *w, const char *id, int rank)
     }
 }
 
-static inline int process_lives(pid_t pid)
+static inline bool process_lives(pid_t pid)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);

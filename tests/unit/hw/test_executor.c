@@ -200,7 +200,7 @@ TEST_IN(setup, teardown, cpus_that_do_not_exist_are_refused_with_the_valid_range
 TEST_IN(setup, teardown, cpus_of_another_machine_are_said_to_be_unbound)
 {
     struct world *w = *state;
-    reopen(w, 1, 0);
+    reopen(w, true, 0);
     json_t *json = spec_of("foreign", "true", 1);
     json_object_set_new(json, "cpus", json_string("4000-4001"));
     json_t *c = run(w, "foreign", json);
@@ -328,7 +328,7 @@ TEST_IN(setup, teardown, old_output_is_dropped_and_offsets_stay)
     struct hl_log_slice s;
     struct stat sb;
     char path[256];
-    reopen(w, 0, 128 << 10);
+    reopen(w, false, 128 << 10);
     json_decref(
         run(w, "big",
             spec_of("big", "dd if=/dev/zero bs=1M count=1 2>/dev/null | tr '\\0' x; echo end", 1)));

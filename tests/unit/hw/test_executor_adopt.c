@@ -10,7 +10,7 @@ TEST_IN(setup, teardown, a_running_container_is_found_again)
     char *log = await_line(w, "live", 0);
     pid_t pid = (pid_t)atoi(log);
     free(log);
-    reopen(w, 0, 0);
+    reopen(w, false, 0);
     json_t *c = status_of(w, "live");
     assert_string_equal(hl_json_str(c, "state", ""), "running");
     assert_int_equal(hl_json_int(rank_of(c, 0), "pid", 0), pid);
@@ -37,7 +37,7 @@ TEST_IN(setup, teardown, an_exit_code_is_not_lost_while_nobody_watches)
     close(open(gate, O_CREAT | O_WRONLY, 0600));
     await_death(pid);
     await_death(shim);
-    open_executor(w, 0, 0);
+    open_executor(w, false, 0);
     json_t *c = status_of(w, "away");
     assert_string_equal(hl_json_str(c, "state", ""), "failed");
     assert_int_equal(hl_json_int(c, "exitCode", 0), 9);
@@ -77,7 +77,7 @@ TEST_IN(setup, teardown, a_shim_killed_while_nobody_watches_is_a_failure_too)
     await_death(shim);
     await_death((pid_t)atoi(log));
     free(log);
-    open_executor(w, 0, 0);
+    open_executor(w, false, 0);
     json_t *c = status_of(w, "lost");
     assert_string_equal(hl_json_str(c, "state", ""), "failed");
     json_decref(c);
@@ -104,7 +104,7 @@ TEST_IN(setup, teardown, a_half_made_directory_does_not_hinder)
     hl_executor_close(w->ex);
     snprintf(path, sizeof(path), "%s/containers/empty", w->dir);
     assert_int_equal(mkdir(path, 0700), 0);
-    open_executor(w, 0, 0);
+    open_executor(w, false, 0);
     assert_int_equal(access(path, F_OK), -1);
     json_t *c = run(w, "empty", spec_of("empty", "true", 1));
     assert_string_equal(hl_json_str(c, "state", ""), "succeeded");

@@ -26,7 +26,7 @@ static void touch(const struct world *w, const char *id, const char *name)
 static void await_text(struct world *w, const char *id, const char *text, const char *after)
 {
     uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
-    for (int found = 0; !found;) {
+    for (bool found = false; !found;) {
         char *log = log_of(w, id, 0);
         const char *at = strstr(log, text);
         found = at != NULL && strstr(at, after) != NULL;

@@ -2,6 +2,7 @@
 #include "support/test.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ struct fake_systemd {
     pthread_t thread;
     char unit[256], mode[16], slice[32], controllers[32];
     uint32_t pid;
-    int subscribed, matched;
+    bool subscribed, matched;
 };
 
 static int skip_variant(sd_bus_message *m)
@@ -108,7 +109,7 @@ static int on_message(sd_bus_message *m, void *arg, sd_bus_error *error)
     if (sd_bus_message_is_method_call(m, "org.freedesktop.DBus", "AddMatch"))
         return f->matched = sd_bus_reply_method_return(m, "") >= 0;
     if (sd_bus_message_is_method_call(m, NULL, "Subscribe"))
-        return f->subscribed = 1;
+        return f->subscribed = true;
     if (sd_bus_message_is_method_call(m, NULL, "StartTransientUnit"))
         return start_unit(f, m);
     return 0;

@@ -22,13 +22,13 @@ static json_t *parse(const char *text, size_t len, const struct hl_kube_members 
     return out;
 }
 
-/* 1: it is JSON. */
-static int expect_as_jansson(const char *text, size_t len)
+/* True: it is JSON. */
+static bool expect_as_jansson(const char *text, size_t len)
 {
     json_t *mine = parse(text, len, NULL), *theirs = json_loadb(text, len, 0, NULL);
     if ((mine == NULL) != (theirs == NULL) || (mine != NULL && !json_equal(mine, theirs)))
         fail_msg("%.*s: %s here", (int)len, text, mine == NULL ? "nothing" : "something else");
-    int is_json = mine != NULL;
+    bool is_json = mine != NULL;
     json_decref(mine);
     json_decref(theirs);
     return is_json;
@@ -67,7 +67,7 @@ TEST(members_that_are_all)
 {
 
     static const char *const wanted[] = {"a", "labels*", "spec", NULL};
-    static const struct hl_kube_members only = {.names = wanted, .only = 1};
+    static const struct hl_kube_members only = {.names = wanted, .only = true};
 
     expect_of(&only, "{\"a\":1,\"b\":{\"a\":2},\"spec\":{\"c\":3,\"a\":[{\"a\":4,\"d\":5}]}}",
               "{\"a\":1,\"spec\":{\"a\":[{\"a\":4}]}}");

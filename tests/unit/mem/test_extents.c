@@ -1,6 +1,7 @@
 /* The allocator of the pool's units, against a plain array of bytes. */
 #include "support/test.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,7 +87,7 @@ TEST(a_hundred_thousand_random_operations_agree_with_the_model)
                 continue;
             assert_int_equal(start, expected);
         } else if (what == 5 && held_count < HELD) {
-            int room = start + units <= UNITS;
+            bool room = start + units <= UNITS;
             for (uint64_t i = start; room && i < start + units; i++)
                 room = !m.used[i];
             assert_int_equal(hl_extents_claim(x, start, units), room ? HL_OK : HL_ECONFLICT);
@@ -140,12 +141,12 @@ static size_t region_of(uint64_t unit)
 
 static void check_taken(const struct model *m, uint64_t start, uint64_t units, uint32_t wanted)
 {
-    int fits_wanted = 0, fits_any = 0;
+    bool fits_wanted = false, fits_any = 0;
     assert_true(start + units <= UNITS);
     for (uint64_t i = start; i < start + units; i++)
         assert_false(m->used[i]);
     for (size_t r = 0; r < HL_ARRAY_LEN(ends); r++) {
-        int fits = longest_run(m, r > 0 ? ends[r - 1] : 0, ends[r]) >= units;
+        bool fits = longest_run(m, r > 0 ? ends[r - 1] : 0, ends[r]) >= units;
         fits_any |= fits;
         fits_wanted |= fits && (wanted >> r & 1) != 0;
     }
@@ -181,8 +182,8 @@ TEST(the_wanted_region_is_used_while_it_can_be_and_no_border_loses_room)
         uint32_t wanted = (uint32_t)next_random(&seed) % 16;
         uint64_t start = next_random(&seed) % UNITS;
         if (next_random(&seed) % 2 == 0 && n < HELD) {
-            int claim = next_random(&seed) % 8 == 0;
-            int room =
+            bool claim = next_random(&seed) % 8 == 0;
+            bool room =
                 claim ? start + units <= UNITS && longest_run(&m, start, start + units) == units
                       : longest_run(&m, 0, UNITS) >= units;
             hl_status st = claim ? hl_extents_claim(x, start, units)

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ struct vault {
     int begun, committed, aborted;
     uint32_t chunk_crcs[32];
     size_t chunk_count;
-    int refuse_begin, refuse_commit;
+    bool refuse_begin, refuse_commit;
     struct hl_id wanted; /* the name in the last begin */
 };
 
@@ -63,7 +64,7 @@ static hl_status vault_begin(void *arg, struct hl_id id, uint64_t size, void **t
 {
     struct vault *v = arg;
     gate();
-    int refuse = v->refuse_begin;
+    bool refuse = v->refuse_begin;
     v->wanted = id;
     gate();
     if (refuse)
@@ -83,7 +84,7 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
     struct vault *v = arg;
     assert_ptr_equal(token, v);
     gate();
-    int refuse = v->refuse_commit;
+    bool refuse = v->refuse_commit;
     gate();
     if (refuse)
         return hl_fail(HL_ECONFLICT, "sealing failed");

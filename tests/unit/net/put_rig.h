@@ -2,6 +2,8 @@
 #ifndef HL_TEST_PUT_RIG_H
 #define HL_TEST_PUT_RIG_H
 
+#include <stdbool.h>
+
 #include "unit/net/net_rig.h"
 
 #define OBJECTS_MAX 512
@@ -20,8 +22,8 @@ struct store {
 
     size_t count;
     int open, open_max;
-    int shut;           /* begin waits */
-    int at_door;        /* it does */
+    bool shut;          /* begin waits */
+    bool at_door;       /* it does */
     uint64_t refuse_of; /* size that is refused */
 };
 
@@ -30,7 +32,7 @@ static hl_status store_begin(void *arg, struct hl_id id, uint64_t size, void **t
     struct store *s = arg;
     pthread_mutex_lock(&s->lock);
     while (s->shut) {
-        s->at_door = 1;
+        s->at_door = true;
         pthread_cond_wait(&s->moved, &s->lock);
     }
     struct object *o = size == s->refuse_of ? NULL : &s->objects[s->count++];
@@ -90,7 +92,7 @@ static void store_fini(struct store *s)
     pthread_mutex_destroy(&s->lock);
 }
 
-static inline void shut(struct store *s, int yes)
+static inline void shut(struct store *s, bool yes)
 {
     pthread_mutex_lock(&s->lock);
     s->shut = yes;
@@ -98,10 +100,10 @@ static inline void shut(struct store *s, int yes)
     pthread_mutex_unlock(&s->lock);
 }
 
-static inline int at_door(struct store *s)
+static inline bool at_door(struct store *s)
 {
     pthread_mutex_lock(&s->lock);
-    int yes = s->at_door;
+    bool yes = s->at_door;
     pthread_mutex_unlock(&s->lock);
     return yes;
 }

@@ -95,7 +95,7 @@ TEST(a_group_holds_what_joins_it_and_is_removed_with_it)
                              .std = {-1, -1, -1},
                              .join = join,
                              .join_count = n,
-                             .die_with_parent = 1};
+                             .die_with_parent = true};
     pid_t pid;
     hl_status st = hl_process_spawn(&spawn, &pid);
     for (size_t i = 0; i < n; i++)

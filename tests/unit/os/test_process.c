@@ -132,7 +132,7 @@ TEST(a_process_is_known_by_its_start_time)
                              .env = no_env,
                              .std = {-1, -1, -1},
                              .oom_score_adj = 500,
-                             .die_with_parent = 1};
+                             .die_with_parent = true};
     assert_int_equal(hl_process_spawn(&spawn, &pid), HL_OK);
     assert_int_equal(hl_process_identify(pid, &p), HL_OK);
     other = p;
@@ -188,7 +188,7 @@ TEST(waiting_is_not_cut_short_by_signals)
     assert_int_equal(hl_process_open(p, &fd), HL_OK);
     sigaction(SIGALRM, &act, &old);
     setitimer(ITIMER_REAL, &often, NULL);
-    int ended = hl_process_wait(fd, 20000);
+    bool ended = hl_process_wait(fd, 20000);
     setitimer(ITIMER_REAL, &never, NULL);
     sigaction(SIGALRM, &old, NULL);
     assert_int_equal(ended, 1);
@@ -216,7 +216,7 @@ TEST(affinity_is_what_the_kernel_then_reports)
                              .std = {-1, -1, -1},
                              .cpus = &one,
                              .mems = &mems,
-                             .die_with_parent = 1};
+                             .die_with_parent = true};
     assert_int_equal(hl_process_spawn(&spawn, &pid), HL_OK);
     hl_status st = hl_process_allowed(pid, &got, NULL);
     kill(pid, SIGKILL);

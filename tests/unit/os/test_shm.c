@@ -35,7 +35,7 @@ static int make(uint64_t size)
     return fd;
 }
 
-static void *map(int fd, uint64_t size, int writable)
+static void *map(int fd, uint64_t size, bool writable)
 {
     void *p = NULL;
     assert_int_equal(hl_shm_map(fd, size, writable, &p), HL_OK);
@@ -48,7 +48,7 @@ TEST(aligned_to_huge_pages)
         skip();
     int fd = make(SIZE);
     for (int i = 0; i < 3; i++) {
-        uint8_t *p = map(fd, SIZE, 1);
+        uint8_t *p = map(fd, SIZE, true);
         assert_int_equal((uintptr_t)p % huge_bytes(), 0);
         memset(p, i, SIZE); /* to its very end */
     }
@@ -59,11 +59,11 @@ TEST(aligned_to_huge_pages)
 TEST(collapse_keeps_content)
 {
     int fd = make(SIZE);
-    uint8_t *p = map(fd, SIZE, 1);
+    uint8_t *p = map(fd, SIZE, true);
     for (uint64_t at = 0; at < SIZE; at += 3 * MIB / 2)
         p[at] = (uint8_t)(at / MIB + 1);
     hl_shm_collapse_on(&(struct hl_shm_range){p, SIZE, -1}, 1);
-    const uint8_t *q = map(fd, SIZE, 0);
+    const uint8_t *q = map(fd, SIZE, false);
     for (uint64_t at = 0; at < SIZE; at++)
         assert_int_equal(q[at], at % (3 * MIB / 2) == 0 ? (uint8_t)(at / MIB + 1) : 0);
     hl_shm_unmap(p, SIZE);
@@ -74,14 +74,14 @@ TEST(collapse_keeps_content)
 TEST(collapse_makes_huge_pages)
 {
     int fd = make(SIZE);
-    uint8_t *p = map(fd, SIZE, 1);
+    uint8_t *p = map(fd, SIZE, true);
     p[0] = 1;
     if (huge_bytes() == 0 || madvise(p, huge_bytes(), 25 /* MADV_COLLAPSE */) != 0) {
         puts("skipped: this kernel makes no huge pages on demand");
         skip();
     }
     hl_shm_collapse_on(&(struct hl_shm_range){p, SIZE, -1}, 1);
-    hl_shm_prefault(p, SIZE, 1);
+    hl_shm_prefault(p, SIZE, true);
     assert_true(hl_shm_huge_bytes(p, SIZE) >= 4 * MIB);
     hl_shm_unmap(p, SIZE);
     close(fd);
@@ -100,7 +100,7 @@ TEST(collapse_beyond_the_room)
     snprintf(path, sizeof(path), "%s/f", dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_int_equal(ftruncate(fd, (off_t)(16 * MIB)), 0);
-    uint8_t *p = map(fd, 16 * MIB, 1);
+    uint8_t *p = map(fd, 16 * MIB, true);
     hl_shm_collapse_on(&(struct hl_shm_range){p, 16 * MIB, -1}, 1);
     assert_int_equal(hl_shm_reserve(fd, path, 16 * MIB), HL_ENOSPC);
     hl_shm_unmap(p, 16 * MIB);
@@ -113,7 +113,7 @@ TEST(a_private_mapping_is_written_and_the_file_is_not)
 {
     int fd = make(SIZE), reader;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), offset = 2 * MIB + page, len;
-    uint8_t *file = map(fd, SIZE, 1);
+    uint8_t *file = map(fd, SIZE, true);
     for (uint64_t i = 0; i < SIZE; i++)
         file[i] = (uint8_t)(i >> 12);
     assert_int_equal(hl_shm_reopen(fd, &reader), HL_OK);

@@ -83,15 +83,15 @@ static void *connect_patiently(void *arg)
 }
 
 /* It sleeps, and goes on sleeping. */
-static int is_asleep(const struct client *c)
+static bool is_asleep(const struct client *c)
 {
     char path[64];
     pid_t thread = __atomic_load_n(&c->thread, __ATOMIC_ACQUIRE);
     snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
     for (int i = 0; i < 10; i++, poll(NULL, 0, 1))
         if (thread == 0 || process_state(path) != 'S')
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 TEST(a_place_in_the_queue_is_waited_for)

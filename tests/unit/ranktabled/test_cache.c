@@ -51,13 +51,13 @@ static struct cached_job *job_of(struct cache *c, const char *key)
     return cache_job(c, CACHE_VCJOBS, key);
 }
 
-/* 1: it was dirty; it is not any more. */
-static int was_dirty(struct cache *c, const char *key)
+/* True: it was dirty; it is not any more. */
+static bool was_dirty(struct cache *c, const char *key)
 {
     struct cached_job *j = job_of(c, key);
     assert_non_null(j);
-    int dirty = j->dirty;
-    j->dirty = 0;
+    bool dirty = j->dirty;
+    j->dirty = false;
     return dirty;
 }
 
@@ -199,11 +199,11 @@ static void read_now(struct cache *c, const char *version, const char *text, con
     json_decref(object);
 }
 
-/* 1: nothing came in between. */
-static int wrote(struct cache *c, const char *before, const char *after, const char *text)
+/* True: nothing came in between. */
+static bool wrote(struct cache *c, const char *before, const char *after, const char *text)
 {
     char *table = strdup(text);
-    int alone = map_of_a(c) != NULL && cache_wrote(map_of_a(c), before, after, &table);
+    bool alone = map_of_a(c) != NULL && cache_wrote(map_of_a(c), before, after, &table);
     free(table);
     return alone;
 }
@@ -220,11 +220,11 @@ TEST(what_was_written_is_no_news)
     assert_false(map_of_a(&c)->unread);
     assert_false(was_dirty(&c, "vcjob ns/a"));
     /* or before it. */
-    job_of(&c, "vcjob ns/a")->writing = 1;
+    job_of(&c, "vcjob ns/a")->writing = true;
     see(&c, "3");
     assert_false(was_dirty(&c, "vcjob ns/a"));
     assert_true(wrote(&c, "2", "3", "z"));
-    job_of(&c, "vcjob ns/a")->writing = 0;
+    job_of(&c, "vcjob ns/a")->writing = false;
     assert_false(map_of_a(&c)->unread);
     assert_string_equal(map_of_a(&c)->text, "z");
     cache_fini(&c);
@@ -239,11 +239,11 @@ TEST(what_others_write_is_to_be_read)
     read_now(&c, "1", "x", "1");
     assert_false(map_of_a(&c)->unread);
     /* After our write, before its answer. */
-    job_of(&c, "vcjob ns/a")->writing = 1;
+    job_of(&c, "vcjob ns/a")->writing = true;
     see(&c, "2");
     see(&c, "3");
     assert_false(wrote(&c, "1", "2", "y"));
-    job_of(&c, "vcjob ns/a")->writing = 0;
+    job_of(&c, "vcjob ns/a")->writing = false;
     assert_true(map_of_a(&c)->unread);
     /* Read newer than seen: what is seen later is known then. */
     read_now(&c, "5", "z", "3");
@@ -341,7 +341,7 @@ TEST(the_older_of_two_has_the_map)
     assert_null(cache_rival(&c, first));
     (void)was_dirty(&c, "vcjob ns/b");
     /* Dropped while it is being written: it is nobody's rival, and stays until the answer. */
-    first->writing = 1;
+    first->writing = true;
     drop(&c, CACHE_VCJOBS, make_job("a", ""));
     assert_true(was_dirty(&c, "vcjob ns/b"));
     assert_null(cache_rival(&c, job_of(&c, "vcjob ns/b")));

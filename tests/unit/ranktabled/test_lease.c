@@ -10,10 +10,10 @@ static json_t *make(const char *holder, const char *renewed)
                      "leaseDurationSeconds", 15);
 }
 
-static int may(const char *holder, const char *renewed, struct lease_seen *seen, uint64_t now_s)
+static bool may(const char *holder, const char *renewed, struct lease_seen *seen, uint64_t now_s)
 {
     json_t *lease = make(holder, renewed);
-    int yes = lease_may_take(lease, "me", seen, now_s * HL_NS_PER_S);
+    bool yes = lease_may_take(lease, "me", seen, now_s * HL_NS_PER_S);
     json_decref(lease);
     return yes;
 }

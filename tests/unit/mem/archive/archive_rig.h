@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <stdbool.h>
 
 #include "base/crc32.h"
 #include "core/safetensors.h"
@@ -33,7 +34,7 @@ struct rig {
     uint64_t part;
     unsigned timeout_ms;
     unsigned rounds; /* of the test with threads */
-    int keeps_crc;   /* the medium keeps checksums beside the bytes */
+    bool keeps_crc;  /* the medium keeps checksums beside the bytes */
 };
 
 struct shard {

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ struct answer {
     const char *body;
     size_t body_len;
     size_t cut; /* send so many bytes of the body, then hang up; 0 = all */
-    int mute;   /* say nothing and keep the line open */
+    bool mute;  /* say nothing and keep the line open */
 };
 
 struct server {
@@ -41,19 +42,19 @@ static inline size_t content_length(const char *head)
     return at != NULL ? strtoul(at + 17, NULL, 10) : 0;
 }
 
-/* Head and body of one request, off the wire. 0 = the client has gone. */
-static inline int read_request(int fd, char *buf)
+/* Head and body of one request, off the wire. False: the client has gone. */
+static inline bool read_request(int fd, char *buf)
 {
     size_t len = 0, body = 0;
     char *end = NULL;
     for (;;) {
         if (end != NULL && len >= (size_t)(end + 4 - buf) + body)
-            return 1;
+            return true;
         if (len >= REQUEST_MAX - 1)
-            return 0;
+            return false;
         ssize_t n = recv(fd, buf + len, REQUEST_MAX - 1 - len, 0);
         if (n <= 0)
-            return 0;
+            return false;
         len += (size_t)n;
         buf[len] = '\0';
         if (end == NULL && (end = strstr(buf, "\r\n\r\n")) != NULL)
@@ -61,7 +62,7 @@ static inline int read_request(int fd, char *buf)
     }
 }
 
-static inline void send_answer(int fd, const struct answer *a, int to_head)
+static inline void send_answer(int fd, const struct answer *a, bool to_head)
 {
     char head[1024];
     size_t len = a->body != NULL ? (a->body_len > 0 ? a->body_len : strlen(a->body)) : 0;
@@ -81,8 +82,9 @@ static inline void *server_main(void *arg)
         while (read_request(fd, buf)) {
             unsigned i = atomic_load(&s->served);
             if (i >= s->count) { /* the test has not thought of this one */
-                send_answer(
-                    fd, &(struct answer){.head = "400 Bad", .body = "<Code>Unplanned</Code>"}, 0);
+                send_answer(fd,
+                            &(struct answer){.head = "400 Bad", .body = "<Code>Unplanned</Code>"},
+                            false);
                 continue;
             }
             snprintf(s->requests[i], sizeof(s->requests[i]), "%.2000s", buf);

@@ -38,7 +38,7 @@ static struct text in_dir(const struct rig *r, const char *name)
     return t;
 }
 
-static int is_there(struct text path)
+static bool is_there(struct text path)
 {
     struct stat sb;
     return lstat(path.s, &sb) == 0;

@@ -210,7 +210,7 @@ TEST(nobody_there_and_nobody_answering_have_deadlines)
     struct server s;
     struct rig r;
     server_start(&s);
-    say(&s, (struct answer){.mute = 1});
+    say(&s, (struct answer){.mute = true});
     server_run(&s);
     assert_int_equal(try_open(&s, &r, 300, 0), HL_ETIMEDOUT);
     assert_error_has(s.endpoint);

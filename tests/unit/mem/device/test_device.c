@@ -365,16 +365,16 @@ static void send_share(int s, const struct hl_device_share *share)
     assert_int_equal(sendmsg(s, &m, 0), sizeof(*share));
 }
 
-static int receive_share(int s, struct hl_device_share *share)
+static bool receive_share(int s, struct hl_device_share *share)
 {
     char control[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec v = {.iov_base = share, .iov_len = sizeof(*share)};
     struct msghdr m = {
         .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
     if (recvmsg(s, &m, 0) != sizeof(*share) || CMSG_FIRSTHDR(&m) == NULL)
-        return 0;
+        return false;
     memcpy(&share->fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
-    return 1;
+    return true;
 }
 
 /* In a child that shares nothing but the socket: 0 = all is well. */
@@ -529,7 +529,7 @@ static int teardown(void **state)
     }
 
 /* Asked in a child, for the same reason. */
-static int have_cuda(void)
+static bool have_cuda(void)
 {
     int status;
     pid_t child = fork();
@@ -556,7 +556,7 @@ int main(void)
     const struct CMUnitTest cuda_share[] = SHARING(cuda), cuda_tests[] = CONFORMANCE(cuda);
     int failed = cmocka_run_group_tests_name("emu: sharing", emu_share, NULL, NULL) +
                  cmocka_run_group_tests_name("cuda on a stub: sharing", stub_share, NULL, NULL);
-    int hardware = have_cuda();
+    bool hardware = have_cuda();
     if (hardware)
         failed += cmocka_run_group_tests_name("cuda: sharing", cuda_share, NULL, NULL);
     failed += cmocka_run_group_tests_name("emu", emu_tests, NULL, NULL) +

@@ -27,7 +27,7 @@ static int teardown(void **state)
 }
 
 /* The signal that ends a child which touches the byte; 0 when nothing happened. */
-static int touching(volatile unsigned char *at, int writing)
+static int touching(volatile unsigned char *at, bool writing)
 {
     int status;
     pid_t child = fork();
@@ -100,7 +100,7 @@ TEST_IN(setup, teardown, freed_memory_goes_back_to_the_host_and_comes_zeroed)
 TEST(a_device_of_one_user_keeps_its_memory_and_still_faults)
 {
     struct hl_device *d;
-    struct hl_device_options options = {.keeps_memory = 1};
+    struct hl_device_options options = {.keeps_memory = true};
     assert_int_equal(hl_device_open("emu:16MiB", &options, &d), HL_OK);
     struct hl_device_block b, rest;
     struct hl_device_share share;
@@ -128,7 +128,7 @@ TEST(blocks_of_a_range_never_share_memory)
     enum { PLACES = 6, ROUNDS = 4000 };
 
     struct hl_device *d;
-    struct hl_device_options options = {.keeps_memory = 1};
+    struct hl_device_options options = {.keeps_memory = true};
     struct hl_device_block b[PLACES] = {0};
     int there[PLACES] = {0};
     uint64_t range, size = 64 << 10, used = 0, random = 7;
@@ -153,7 +153,7 @@ TEST(blocks_of_a_range_never_share_memory)
         }
         if (i % 200 == 0)
             for (int j = 0; j < PLACES; j++) {
-                int covered = there[j] || (j > 0 && there[j - 1] && b[j - 1].size > size);
+                bool covered = there[j] || (j > 0 && there[j - 1] && b[j - 1].size > size);
                 volatile unsigned char *at = (void *)(uintptr_t)(range + (uint64_t)j * size);
                 assert_int_equal(touching(at, 0), covered ? 0 : SIGSEGV);
             }

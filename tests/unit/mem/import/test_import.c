@@ -39,7 +39,7 @@ static hl_status heap_alloc(void *arg, const struct hl_import_shard *shard,
     uint64_t size = shard->size_bytes;
     struct heap *h = arg;
     pthread_mutex_lock(&h->mutex);
-    int fail = h->fail_alloc > 0 && --h->fail_alloc == 0;
+    bool fail = h->fail_alloc > 0 && --h->fail_alloc == 0;
     int cut = h->truncate != NULL ? truncate(h->truncate, 4096) : 0;
     h->truncate = NULL;
     h->live += !fail;
@@ -64,17 +64,17 @@ static void heap_abort(void *arg, struct hl_import_slot *slot)
     free(slot->handle);
 }
 
-/* 1 when the CRCs are those of the bytes. */
-static int crcs_are_right(const struct kept *k, uint32_t crc32, const uint32_t *chunks, size_t n)
+/* True when the CRCs are those of the bytes. */
+static bool crcs_are_right(const struct kept *k, uint32_t crc32, const uint32_t *chunks, size_t n)
 {
     if (n != (k->size + HL_CHUNK - 1) / HL_CHUNK || hl_crc32(0, k->ptr, k->size) != crc32)
-        return 0;
+        return false;
     for (size_t i = 0; i < n; i++) {
         uint64_t at = i * HL_CHUNK, rest = k->size - at;
         if (hl_crc32(0, k->ptr + at, rest < HL_CHUNK ? rest : HL_CHUNK) != chunks[i])
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 static hl_status heap_seal(void *arg, struct hl_import_slot *slot, uint32_t crc32,
@@ -82,9 +82,9 @@ static hl_status heap_seal(void *arg, struct hl_import_slot *slot, uint32_t crc3
 {
     struct heap *h = arg;
     struct kept *k = slot->handle;
-    int right = crcs_are_right(k, crc32, chunk_crcs, chunks);
+    bool right = crcs_are_right(k, crc32, chunk_crcs, chunks);
     pthread_mutex_lock(&h->mutex);
-    int fail = (h->fail_seal > 0 && --h->fail_seal == 0) || h->sealed == SHARDS_MAX;
+    bool fail = (h->fail_seal > 0 && --h->fail_seal == 0) || h->sealed == SHARDS_MAX;
     if (!fail && right) {
         h->live--;
         h->kept[h->sealed++] = *k;

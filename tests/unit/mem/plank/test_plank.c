@@ -15,7 +15,7 @@
 /* A leg out of or into plain memory, with faults. */
 struct memory_leg {
     unsigned char *base;
-    int writes;          /* into base, out of staging */
+    bool writes;         /* into base, out of staging */
     uint64_t fail_at;    /* the piece at this offset fails */
     hl_status fail_with; /* HL_OK: none does */
     uint64_t flip_at;    /* one bit of this byte is wrong */
@@ -105,7 +105,7 @@ static struct hl_plank_job to_device(struct world *w, uint64_t size)
     return (struct hl_plank_job){
         .size = size,
         .fetch = {.move = move_memory, .arg = &w->in},
-        .deliver = {.move = hl_plank_to_device, .arg = &w->in_device, .lingers = 1},
+        .deliver = {.move = hl_plank_to_device, .arg = &w->in_device, .lingers = true},
         .chunk_crcs = w->crcs,
         .timeout_ms = WAIT_MS};
 }
@@ -114,11 +114,11 @@ static struct hl_plank_job to_device(struct world *w, uint64_t size)
 static struct hl_plank_job from_device(struct world *w, uint64_t size)
 {
     w->out.base = w->back;
-    w->out.writes = 1;
+    w->out.writes = true;
     w->in_device = (struct hl_plank_device){w->device, &w->block, 0};
     return (struct hl_plank_job){
         .size = size,
-        .fetch = {.move = hl_plank_from_device, .arg = &w->in_device, .lingers = 1},
+        .fetch = {.move = hl_plank_from_device, .arg = &w->in_device, .lingers = true},
         .deliver = {.move = move_memory, .arg = &w->out},
         .chunk_crcs = w->crcs,
         .timeout_ms = WAIT_MS};
@@ -129,7 +129,7 @@ static struct hl_plank_job through(struct world *w, uint64_t size)
 {
     struct hl_plank_job job = to_device(w, size);
     w->out.base = w->back;
-    w->out.writes = 1;
+    w->out.writes = true;
     job.deliver = (struct hl_plank_leg){.move = move_memory, .arg = &w->out};
     return job;
 }
@@ -290,7 +290,7 @@ TEST(a_leg_that_stalls_ends_the_copy_at_its_deadline)
         unsigned char *kept = NULL;
         struct hl_plank_job job = through(&w, SIZE);
         struct hl_plank_leg *leg = fetching ? &job.fetch : &job.deliver;
-        *leg = (struct hl_plank_leg){.move = stall, .arg = &kept, .lingers = 1};
+        *leg = (struct hl_plank_leg){.move = stall, .arg = &kept, .lingers = true};
         job.timeout_ms = STALL_MS;
         assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_ETIMEDOUT);
         assert_error_has(fetching ? "fetching at offset 0" : "delivering at offset 0");
@@ -338,7 +338,7 @@ TEST(who_finds_all_lanes_busy_waits_to_the_deadline_and_no_longer)
         h[i].w = &w;
         h[i].in.base = w.source;
         h[i].out = (struct memory_leg){
-            .base = h[i].to, .writes = 1, .gate = i < 2 ? &go : NULL, .gate_at = 1};
+            .base = h[i].to, .writes = true, .gate = i < 2 ? &go : NULL, .gate_at = 1};
         h[i].job = (struct hl_plank_job){.size = 100,
                                          .fetch = {.move = move_memory, .arg = &h[i].in},
                                          .deliver = {.move = move_memory, .arg = &h[i].out},
@@ -371,7 +371,7 @@ struct crowd {
 static void *copy_often(void *arg)
 {
     struct crowd *c = arg;
-    struct memory_leg in = {.base = c->w->source}, out = {.base = c->to, .writes = 1};
+    struct memory_leg in = {.base = c->w->source}, out = {.base = c->to, .writes = true};
     for (unsigned i = 0; i < 40; i++) {
         uint64_t size = i % 4 == 0 ? 64 : SIZE - i * 1000;
         struct hl_plank_job job = {.size = size,

@@ -80,7 +80,7 @@ static void *reader(void *arg)
             st = hl_pool_view_read(w->view, &ref, 0, got, ref.size);
         if (st == HL_OK) {
             fill(expected, id, SIZE);
-            int same = ref.size == SIZE && memcmp(got, expected, SIZE) == 0;
+            bool same = ref.size == SIZE && memcmp(got, expected, SIZE) == 0;
             atomic_fetch_add(same ? &w->read : &w->wrong, 1);
         } else {
             atomic_fetch_add(st == HL_ENOENT || st == HL_ESTALE ? &w->stale : &w->wrong, 1);

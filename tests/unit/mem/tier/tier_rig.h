@@ -10,6 +10,8 @@
 #ifndef HL_TESTS_TIER_RIG_H
 #define HL_TESTS_TIER_RIG_H
 
+#include <stdbool.h>
+
 #include "unit/mem/archive/archive_rig.h"
 
 #include "mem/chunks.h"
@@ -24,8 +26,8 @@ struct tier_rig;
 struct tier_backend {
     const char *name;
     uint64_t quota, high, low;             /* what usage must say; by hand */
-    int quarantines;                       /* drop of a pinned copy succeeds; its bytes stay */
-    int persists;                          /* sealed copies survive hl_tier_close */
+    bool quarantines;                      /* drop of a pinned copy succeeds; its bytes stay */
+    bool persists;                         /* sealed copies survive hl_tier_close */
     hl_status (*open)(struct tier_rig *r); /* medium and tier, or the tier again */
     void (*close)(struct tier_rig *r);     /* the medium, and what is left of it */
     /* NULL: the medium can't be reached beside the tier */

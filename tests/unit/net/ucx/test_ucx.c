@@ -295,15 +295,15 @@ static void a_put_with_a_wrong_checksum_is_aborted_and_refused(void **state)
 static void the_words_of_a_refusing_put_handler_reach_the_client(void **state)
 {
     (void)state;
-    struct vault v = {.refuse_begin = 1};
+    struct vault v = {.refuse_begin = true};
     struct hl_net_server *server = serve(&v, HL_NET_AUTO);
     struct hl_net_client *client = join(server, HL_NET_AUTO);
     struct hl_id id;
     uint32_t crc = hl_crc32(0, pool, 100);
     assert_int_equal(put(client, pool, 100, crc, 5000, &id), HL_ENOSPC);
     assert_string_equal(hl_error_text(), "the pool has 7 bytes left");
-    v.refuse_begin = 0;
-    v.refuse_commit = 1;
+    v.refuse_begin = false;
+    v.refuse_commit = true;
     assert_int_equal(put(client, pool, 100, crc, 5000, &id), HL_ECONFLICT);
     assert_string_equal(hl_error_text(), "sealing failed");
     assert_int_equal(v.aborted, 0);

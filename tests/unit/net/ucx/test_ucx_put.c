@@ -139,7 +139,7 @@ a_slow_put_handler_delays_no_read_and_its_client_waits_past_the_stall_limit(void
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 0);
     struct putter putters[2] = {putter_of(server, 64), putter_of(server, 3 * MIB)};
-    shut(&s, 1);
+    shut(&s, true);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
     struct hl_net_client *reader = join(server, HL_NET_AUTO);
@@ -148,7 +148,7 @@ a_slow_put_handler_delays_no_read_and_its_client_waits_past_the_stall_limit(void
         assert_int_equal(hl_net_fetch(reader, 4096, dst, sizeof(dst), 5000), HL_OK);
         assert_memory_equal(dst, pool + 4096, sizeof(dst));
     } while (hl_now_ns() < until);
-    shut(&s, 0);
+    shut(&s, false);
     for (int i = 0; i < 2; i++) {
         pthread_join(threads[i], NULL);
         if (putters[i].st != HL_OK)
@@ -196,7 +196,7 @@ static void what_is_stored_while_the_server_stops_is_answered(void **state)
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 0);
     struct putter putter = putter_of(server, 64);
-    shut(&s, 1);
+    shut(&s, true);
     assert_int_equal(pthread_create(&threads[0], NULL, put_once, &putter), 0);
     while (!at_door(&s))
         poll(NULL, 0, 1);
@@ -207,7 +207,7 @@ static void what_is_stored_while_the_server_stops_is_answered(void **state)
         assert_true(hl_now_ns() < limit);
         poll(NULL, 0, 1);
     }
-    shut(&s, 0);
+    shut(&s, false);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     if (putter.st != HL_OK)
@@ -223,7 +223,7 @@ static void stop_with_puts(void)
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 1, 0);
     struct putter putters[3];
-    s.shut = 1;
+    s.shut = true;
     for (size_t i = 0; i < 3; i++) {
         putters[i] = putter_of(server, i % 2 ? 2 * MIB : 100);
         assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
@@ -231,7 +231,7 @@ static void stop_with_puts(void)
     uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
     while (stats_of(server).peers_now < 3)
         assert_true(hl_now_ns() < limit);
-    shut(&s, 0);
+    shut(&s, false);
     hl_net_server_stop(server);
     for (size_t i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);

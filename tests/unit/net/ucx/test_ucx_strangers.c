@@ -132,7 +132,7 @@ TEST(who_connects_and_says_nothing_is_let_go)
     struct hl_net_server_stats stats;
     struct stranger s;
     uint64_t limit = hl_now_ns() + 20 * HL_NS_PER_S;
-    int seen = 0;
+    bool seen = false;
     assert_int_equal(hl_net_server_start(&opts, &server), HL_OK);
     stranger_open(&s, server);
     do {
