@@ -124,7 +124,7 @@ struct hl_id_text claim_cluster(const struct hl_controller *c)
     return hl_id_format(c->claim.cluster);
 }
 
-int claim_ok(const struct hl_controller *c, char *why, size_t cap)
+bool claim_ok(const struct hl_controller *c, char *why, size_t cap)
 {
     if (why != NULL && cap > 0)
         snprintf(why, cap, "%s",

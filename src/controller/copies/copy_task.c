@@ -160,10 +160,11 @@ static void note_pool(struct order *o)
 {
     struct hl_shard_rec *s = hl_catalog_shard(&o->c->catalog, o->spec.id);
     if (s != NULL && o->next.tier == HL_API_TIER_L4)
-        s->archived = 1;
+        s->archived = true;
     if (s != NULL && o->next.tier == HL_API_TIER_L3) {
         o->c->slots_changed |= s->lost; /* a job may wait for its version */
-        s->missed = s->lost = 0;
+        s->missed = 0;
+        s->lost = false;
     }
 }
 
@@ -326,7 +327,7 @@ static void order_begin(struct order *o)
     order_go(o);
 }
 
-static int other_may_do(hl_status st)
+static bool other_may_do(hl_status st)
 {
     return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ENOENT || st == HL_ESTALE ||
            st == HL_ETIMEDOUT || st == HL_EIO || st == HL_EPROTO;

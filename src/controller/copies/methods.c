@@ -356,16 +356,16 @@ static void on_located(void *arg, hl_status st, const char *text,
 }
 
 /* A copy that is not the one to be dropped; host memory at least, for a device forgets. */
-static int find_other(struct task *t)
+static bool find_other(struct task *t)
 {
     struct place places[64];
     size_t n = copies_places(t->c, t->id, HL_API_TIER_L2, places, HL_ARRAY_LEN(places));
     for (size_t i = 0; i < n && i < HL_ARRAY_LEN(places); i++)
         if (!place_same(&places[i], &t->place)) {
             t->other = places[i];
-            return 1;
+            return true;
         }
-    return 0;
+    return false;
 }
 
 /* What we believe of the other copy is asked of its holder before this one goes. */

@@ -61,7 +61,7 @@ static void on_started(void *arg, hl_status st, const char *text,
     }
     j = job_by_id(k->c, k->job);
     if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
-        j->starting[k->index] = 0;
+        j->starting[k->index] = false;
         if (st == HL_OK) {
             struct node *n = node_find(k->c, k->node);
             if (n != NULL)
@@ -93,7 +93,7 @@ static void start_container(struct job *j, const struct hl_job_action *a)
         free(k);
         return; /* the next tick tries again */
     }
-    j->starting[a->index] = 1;
+    j->starting[a->index] = true;
     controller_hold(c);
     hl_call_agent_start_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                         on_started, k);
@@ -365,7 +365,7 @@ static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec,
     (void)attempt;
     HL_TRY(hl_plan_make(spec, nodes_cluster(c), out));
     if (nodes_cluster(c)->count == 0 || nodes_expected(c))
-        (*out)->never = 0; /* an Agent may come yet */
+        (*out)->never = false; /* an Agent may come yet */
     return HL_OK;
 }
 

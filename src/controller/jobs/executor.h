@@ -60,7 +60,7 @@ struct job {
     bool held, stepped;            /* job_events_hold; events came since */
     struct hl_job_actions actions; /* of these */
     bool marked;                   /* the planner sees its slots as held */
-    unsigned char *starting;       /* per container: a start call is under way */
+    bool *starting;                /* per container: a start call is under way */
     unsigned char *told;           /* per container: jobs/rank_tables.c */
     const struct job_executor *executor;
     struct gang *gang; /* what kube_executor remembers of it; NULL: it is not its job */

@@ -109,7 +109,7 @@ static void job_place(struct job *j)
         return;
     }
     free(j->starting);
-    j->starting = calloc((size_t)plan->container_count + 1, 1);
+    j->starting = calloc((size_t)plan->container_count + 1, sizeof(*j->starting));
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
     hl_plan_mark(plan, nodes_cluster(c), 1);
@@ -320,7 +320,7 @@ void job_events_hold(struct job *j)
 
 void job_events_go(struct job *j)
 {
-    int stepped = j->stepped;
+    bool stepped = j->stepped;
     j->held = j->stepped = false;
     if (stepped)
         job_save(j);

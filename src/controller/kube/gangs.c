@@ -156,7 +156,7 @@ static int stray_containers(const struct job *j)
     int wanted = is_up(j) || j->run.state == HL_API_JOB_STATE_SUCCEEDED ? j->run.attempt : 0;
     for (int attempt = 1; attempt <= j->run.attempt; attempt++) {
         /* What we made the watch need not have shown yet. */
-        int there = job_of(j, attempt) != NULL || j->gang->made == attempt;
+        bool there = job_of(j, attempt) != NULL || j->gang->made == attempt;
         if (there && attempt != wanted && j->gang->unmade != attempt)
             return attempt;
     }

@@ -66,7 +66,7 @@ static size_t parse_stamp(const char *line, size_t len, char *second, size_t cap
     return n > 0 && (size_t)n < cap && zone < space ? (size_t)(space - line) + 1 : 0;
 }
 
-static hl_status append_text(const char *path, const struct hl_buf *text, int anew)
+static hl_status append_text(const char *path, const struct hl_buf *text, bool anew)
 {
     int how = O_WRONLY | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : O_APPEND);
     HL_AUTO(hl_closep) int fd = open(path, how, 0644);
@@ -167,8 +167,9 @@ struct ask {
     struct gangs *g;
     struct hl_rpc_call *call;
     char job[HL_JOB_ID_MAX + 1], pod[HL_VOLCANO_NAME_MAX];
-    int attempt, rank, local_rank, ended;
-    int past; /* of an earlier attempt: only what was kept is there */
+    int attempt, rank, local_rank;
+    bool ended;
+    bool past; /* of an earlier attempt: only what was kept is there */
     int64_t offset, size;
     size_t max;
     struct hl_api_controller_read_log_results about;
