@@ -309,7 +309,7 @@ static void forget_container(struct hl_controller *c, struct node *n, const char
 }
 
 /* Its containers' records and logs, where their node is there; else when it is back and they are
- * old enough (purge_orphans). */
+ * old enough (purge_stale_containers). */
 static void forget_containers(const struct job *j)
 {
     struct hl_controller *c = j->controller;
@@ -325,8 +325,8 @@ static void forget_containers(const struct job *j)
     }
 }
 
-void purge_orphans(struct hl_controller *c, struct node *n,
-                   const struct hl_api_container_status_list *containers)
+void purge_stale_containers(struct hl_controller *c, struct node *n,
+                            const struct hl_api_container_status_list *containers)
 {
     int sent = 0;
     int64_t keep_ms = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
@@ -382,7 +382,7 @@ static void agents_carry_out(struct job *j, const struct hl_job_actions *actions
 static void agents_retry(struct job *j)
 {
     start_wanted(j);
-    rank_tables_tell(j);
+    rank_tables_send(j);
 }
 
 /* The Agent's own report where it has one: pids, binding. */
@@ -403,7 +403,7 @@ const struct job_executor agents_executor = {
     .restore = agents_restore,
     .plan = agents_plan,
     .carry_out = agents_carry_out,
-    .saved = rank_tables_tell,
+    .saved = rank_tables_send,
     .watch = give_up_silent_node,
     .retry = agents_retry,
     .describe = agents_describe,

@@ -51,7 +51,8 @@ void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply)
     if (job_is_saved(j)) {
         reply(call, j);
     } else if (w == NULL) {
-        reject(call, hl_fail(HL_ENOMEM, "out of memory for a call that waits for job %s", j->id));
+        call_reject(call,
+                    hl_fail(HL_ENOMEM, "out of memory for a call that waits for job %s", j->id));
     } else {
         *w = (struct job_waiter){j->waiters, call, reply};
         j->waiters = w;

@@ -421,7 +421,7 @@ void method_recover(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK && r == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for a recovery");
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     r->c = c;

@@ -81,7 +81,7 @@ void recover_add_manifest(struct recovery *r, struct hl_id id, const char *text)
     r->list[r->count++] = x;
 }
 
-HL_PRINTF(2, 3) static void skip(struct candidate *x, const char *fmt, ...)
+HL_PRINTF(2, 3) static void candidate_skip(struct candidate *x, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -145,20 +145,20 @@ static bool check_shards(const struct recovery *r, struct candidate *x)
             continue;
         }
         if (o->size != s->size)
-            skip(x, "shard %s (%s) has %" PRIu64 " bytes, not %" PRIu64, hl_id_format(s->id).s,
-                 s->part, o->size, s->size);
+            candidate_skip(x, "shard %s (%s) has %" PRIu64 " bytes, not %" PRIu64,
+                           hl_id_format(s->id).s, s->part, o->size, s->size);
         else if (o->unreadable[0] != '\0')
-            skip(x, "shard %s (%s): %s", hl_id_format(s->id).s, s->part, o->unreadable);
+            candidate_skip(x, "shard %s (%s): %s", hl_id_format(s->id).s, s->part, o->unreadable);
         else if ((o->pooled || o->read) && o->crc != s->crc)
-            skip(x, "shard %s (%s) has CRC %08" PRIx32 ", not %08" PRIx32, hl_id_format(s->id).s,
-                 s->part, o->crc, s->crc);
+            candidate_skip(x, "shard %s (%s) has CRC %08" PRIx32 ", not %08" PRIx32,
+                           hl_id_format(s->id).s, s->part, o->crc, s->crc);
         else
             continue;
         return false;
     }
     if (missing > 0)
-        skip(x, "%zu of %zu shards are neither in the pool nor in the archive", missing,
-             x->shard_count);
+        candidate_skip(x, "%zu of %zu shards are neither in the pool nor in the archive", missing,
+                       x->shard_count);
     return missing == 0;
 }
 
@@ -193,15 +193,15 @@ static void judge_one(struct recovery *r, struct candidate *x, const struct cand
                 strcmp(before->manifest.model, m->model) == 0;
     x->skipped = false;
     if (r->discard)
-        skip(x, "given up by --discard");
+        candidate_skip(x, "given up by --discard");
     else if (in_catalogue(r, m) != NULL)
-        skip(x, "the catalogue has this version with other shards");
+        candidate_skip(x, "the catalogue has this version with other shards");
     else if (!same_model(r, m))
-        skip(x, "the catalogue has a model of this name with another configuration");
+        candidate_skip(x, "the catalogue has a model of this name with another configuration");
     else if (twin)
-        skip(x, "a newer manifest names other shards for this version");
+        candidate_skip(x, "a newer manifest names other shards for this version");
     else if (shards_taken(r, x))
-        skip(x, "a shard of it belongs to another version");
+        candidate_skip(x, "a shard of it belongs to another version");
     else if (check_shards(r, x))
         take_shards(r, x);
 }

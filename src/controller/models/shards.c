@@ -68,7 +68,7 @@ void method_request_shards(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         hl_reply_controller_request_shards(call, &r);
     else
-        reject(call, st);
+        call_reject(call, st);
 }
 
 /* The cursor is "INDEX": shards of a version keep their order while it lives. */
@@ -82,7 +82,7 @@ void method_list_shards(void *arg, struct hl_rpc_call *call,
     size_t limit = p->limit == 0 || p->limit > LIST_MAX ? LIST_MAX : p->limit;
     bool more = false;
     if (p->cursor[0] != '\0' && !hl_parse_number(p->cursor, SIZE_MAX, &at))
-        return reject(
+        return call_reject(
             call,
             hl_fail(HL_EINVAL, "the cursor is '%.32s', none that listShards has given", p->cursor));
     r.shards.items = hl_arena_array(arena, limit, sizeof(*r.shards.items));

@@ -56,7 +56,7 @@ static struct version_change *version_change_new(struct hl_controller *c, struct
     if (st == HL_OK && vc == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for a change of a version");
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return NULL;
     }
     vc->call = call;
@@ -114,7 +114,7 @@ static void begin_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
     if (st != HL_OK)
-        reject(vc->call, st);
+        call_reject(vc->call, st);
     else
         hl_reply_controller_begin_version(
             vc->call, &(struct hl_api_controller_begin_version_results){vc->version->number,
@@ -141,7 +141,7 @@ static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_l
     for (size_t i = 0; ids != NULL && i < texts->count; i++)
         n += hl_id_parse(texts->items[i], &ids[n]) == HL_OK &&
              hl_catalog_shard(&c->catalog, ids[n]) == NULL;
-    free_in_pool(c, ids, n);
+    pool_free(c, ids, n);
     free(ids);
 }
 
@@ -161,13 +161,13 @@ static void abandon_done(struct change *ch, hl_status st)
     struct version_change *vc = (struct version_change *)ch;
     const struct hl_api_controller_abandon_version_params *p = vc->abandon;
     if (st != HL_OK) {
-        reject(vc->call, st);
+        call_reject(vc->call, st);
         version_change_free(vc);
         return;
     }
     hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
             p->version, p->rank, p->reason);
-    free_in_pool(ch->c, vc->ids, vc->id_count);
+    pool_free(ch->c, vc->ids, vc->id_count);
     free_uncommitted(ch->c, &p->ids);
     hl_reply_controller_abandon_version(vc->call,
                                         &(struct hl_api_controller_abandon_version_results){0});
@@ -201,8 +201,8 @@ static void drop_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
     if (st == HL_OK) {
-        free_in_pool(ch->c, vc->manifests, vc->manifest_count);
-        free_in_pool(ch->c, vc->ids, vc->id_count);
+        pool_free(ch->c, vc->manifests, vc->manifest_count);
+        pool_free(ch->c, vc->ids, vc->id_count);
     } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* somebody else has removed it; stopped */
         hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", vc->model,
                  vc->number, hl_error_text());
@@ -273,7 +273,7 @@ static void on_looked(void *arg, hl_status st, const char *text,
     else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
         st = commit_check(v, &vc->commit->shards, &r->shards);
     if (st != HL_OK) {
-        reject(vc->call, st);
+        call_reject(vc->call, st);
         version_change_free(vc);
         return;
     }
@@ -287,7 +287,7 @@ static void look_up(struct hl_controller *c, struct version_change *vc)
     struct hl_api_text_list ids = commit_check_ids(vc->version, &vc->commit->shards, arena);
     vc->completes = false;
     if (hl_arena_failed(arena)) {
-        reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));
+        call_reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));
         version_change_free(vc);
         return;
     }
@@ -322,7 +322,7 @@ static void commit_part_done(struct change *ch, hl_status st)
         return;
     }
     if (st != HL_OK) {
-        reject(vc->call, st);
+        call_reject(vc->call, st);
         version_change_free(vc);
         return;
     }
