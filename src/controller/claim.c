@@ -3,7 +3,23 @@
  * hears of the new revision before anybody can come with an old catalogue.
  *
  * `seen` goes along: L3 may know of no newer revision than we have told it. A revision whose
- * answer was lost counts as told. */
+ * answer was lost counts as told.
+ *
+ *     catalogue      revision 7 ---- durable: 8 ------------------- durable: 9 ----> time
+ *     told to L3         seen 7           | claim(8, seen 7) --> ok: seen 8
+ *     L3 keeps                7           '--> 8
+ *
+ * States, all of them changed on the loop's thread, by L3's answer or by its silence:
+ *
+ *     UNKNOWN --CLAIMED-----------------------------> OK       pool and archive may be changed
+ *        |----UNCLAIMED, the catalogue is empty-----> REFUSED  nothing is changed, reads go on
+ *        |----UNCLAIMED, it has shards--> comparing --the sweep found none of ours--> REFUSED
+ *        |                                   '--it found some: ADOPT--> asked again
+ *        '----OTHER cluster, NEWER revision---------> REFUSED
+ *     OK, REFUSED --L3 is silent or another one: claim_forget--> UNKNOWN
+ *     REFUSED --helios recover: claim_become, claim_take--> UNKNOWN --> OK
+ *
+ * While one question is under way (`asking`) a second one only sets `again`. */
 #include "controller/claim.h"
 
 #include <inttypes.h>
@@ -153,6 +169,7 @@ const struct claim_found *claim_found(const struct hl_controller *c)
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
 
+/* L3 has this cluster and no newer catalogue: the only way to CLAIM_OK. */
 static void claim_is_ours(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;
@@ -165,6 +182,7 @@ static void claim_is_ours(struct hl_controller *c)
     cl->why[0] = '\0';
 }
 
+/* The reason is logged once, and again only when it is another one. */
 HL_PRINTF(2, 3) static void claim_refuse(struct hl_controller *c, const char *fmt, ...)
 {
     struct claim *cl = &c->claim;
@@ -180,6 +198,7 @@ HL_PRINTF(2, 3) static void claim_refuse(struct hl_controller *c, const char *fm
     memcpy(cl->why, why, sizeof(cl->why));
 }
 
+/* Somebody else's pool or archive; where both are, the pool is named. */
 static void claim_refuse_other(struct hl_controller *c)
 {
     const struct claim_found *f = &c->claim.found;
@@ -196,6 +215,8 @@ static void claim_refuse_other(struct hl_controller *c)
             claim_cluster(c).s);
 }
 
+/* Our cluster, but L3 has heard of changes that this catalogue does not have. To free what it does
+ * not know would free what those changes have made. */
 static void claim_refuse_newer(struct hl_controller *c)
 {
     const struct claim *cl = &c->claim;
@@ -225,6 +246,7 @@ static void claim_compare(struct hl_controller *c)
     cl->known_pooled = cl->known_archived = 0;
 }
 
+/* Whether there are shards of nobody, and the catalogue knows not one of them. */
 static bool is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
 {
     return hl_id_is_none(owner) && shards > 0 && known == 0;
@@ -306,6 +328,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
     }
 }
 
+/* mode: OWN asks, ADOPT makes unclaimed shards ours, TAKE does so whoever had them. */
 static void claim_send(struct hl_controller *c, enum hl_api_claim_mode mode, claim_done done,
                        void *arg)
 {

@@ -1,5 +1,25 @@
 /* What a copy does next follows from where it is and where it is to be: the steps of
- * core/copyplan.h, carried out by whoever owns the memory. */
+ * core/copyplan.h, carried out by whoever owns the memory.
+ *
+ *     sources, nearest first:  [ L2 of n-1 ] [ L3 ] [ L4 ]
+ *                                   ^ source
+ *     source == at --READ | SEND | LOAD | ARCHIVE--> next == at --...--> goal: done
+ *
+ *     READ     the node of the target fetches the shard        Agent.storeCopy
+ *     SEND     the node that has it sends it                   Agent.storeSend
+ *     LOAD     L3 loads it from the archive into the pool      L3.locate
+ *     ARCHIVE  L3 writes it into the archive                   L3.archive
+ *
+ * States, all of them changed on the loop's thread:
+ *
+ *     step under way --answer HL_OK--> at = next; the next step, or done(HL_OK)
+ *         |--HL_EEXIST--> the same goal by its holder: what was sent is there already
+ *         |--an error of the source (is_source_error)--> begin again from the next source
+ *         |--any other error, no source left, deadline over--> done(st) with its text
+ *         '--the Controller was stopped--> done(HL_ECANCELED): nothing of it may be touched
+ *
+ * Exactly one call is under way from copy_task_start to `done`; it holds the Controller, and the
+ * nodes that `at` and `next` point to, which are freed only when nothing is held (nodes_reap). */
 #include "controller/copies/copy_task_private.h"
 
 #include <inttypes.h>
@@ -17,11 +37,11 @@
 struct copy_task {
     struct hl_controller *c;
     struct copy_task_spec spec;
-    struct hl_id migration;
-    uint64_t size;
+    struct hl_id migration; /* one id for all steps: both ends of a SEND know it by that */
+    uint64_t size;          /* as the catalogue states, whatever a source says */
     uint32_t crc32;
-    uint64_t deadline_ns;
-    struct place sources[COPY_TASK_SOURCES_MAX];
+    uint64_t deadline_ns;                        /* of the whole, not of a step */
+    struct place sources[COPY_TASK_SOURCES_MAX]; /* nearest first */
     size_t source_count, source;
     struct place at;   /* where the bytes are now */
     struct place next; /* where the step under way brings them */
@@ -82,6 +102,7 @@ static int place_distance(const struct copy_task *t, const struct place *p)
     return hl_copy_distance(&from, &goal, t->spec.op);
 }
 
+/* By insertion: there are a few, and equal ones keep their order. */
 static void sort_sources(struct copy_task *t)
 {
     for (size_t i = 1; i < t->source_count; i++)
@@ -156,6 +177,7 @@ static struct hl_api_copy_request copy_task_request(const struct copy_task *t, c
     return r;
 }
 
+/* The L3 host has it now. The next sweep would find that, too, but a job may wait for it. */
 static void note_pool(struct copy_task *t)
 {
     struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->spec.id);
@@ -187,7 +209,8 @@ static hl_status note_copy(struct copy_task *t, const struct hl_api_copy *copy)
     return HL_OK;
 }
 
-/* copy: NULL where the answer has none. */
+/* The answer of every step. copy: what its holder has made of it; NULL where the answer has none,
+ * as L3's do. */
 static void step_done(struct copy_task *t, hl_status st, const char *text,
                       const struct hl_api_copy *copy)
 {
@@ -327,6 +350,8 @@ static void copy_task_begin(struct copy_task *t)
     copy_task_go(t);
 }
 
+/* Another source may do where this one failed. What the target refuses (no room, a wrong request)
+ * it would refuse of every source. */
 static bool is_source_error(hl_status st)
 {
     return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ENOENT || st == HL_ESTALE ||
@@ -357,6 +382,8 @@ static void copy_task_source_failed(struct copy_task *t, hl_status st, const cha
     copy_task_begin(t);
 }
 
+/* Where the shard can be read from now. The list is not renewed: what appears later may be used by
+ * the next copy, and what goes is passed over when it fails. */
 static hl_status find_sources(struct copy_task *t)
 {
     const struct place *goal = &t->spec.goal;

@@ -1,4 +1,10 @@
-/* Shards: which ones a rank needs, and where they can be read. */
+/* Shards: which ones a rank needs, and where they can be read.
+ *
+ *     model --> versions, the newest first --> shards, each at (pp, tp) --> copies
+ *                                                                          L1, L2 of nodes, L3, L4
+ *
+ * Nothing is remembered of a reader and nothing is locked: an answer says what is durable now. A
+ * version that is removed meanwhile makes its reader fail, who then asks again. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -24,6 +30,8 @@ static struct hl_api_shard_list position_shards(struct hl_controller *c,
     return list;
 }
 
+/* version -1: the newest that is whole; what it passes over is said in `skipped`. A version that is
+ * named is given only when this rank can read all of its part. */
 static hl_status request_shards(struct hl_controller *c,
                                 const struct hl_api_controller_request_shards_params *p,
                                 struct hl_arena *arena,
