@@ -33,10 +33,11 @@
 #define RECOVER                                                                                    \
     "`helios recover` restores what is missing here, `helios recover --discard` gives it up"
 
+/* A question under way; one at a time. */
 struct claim_call {
     struct hl_controller *c;
-    uint64_t revision;
-    claim_done done; /* NULL: an ordinary one */
+    uint64_t revision; /* that it tells L3 */
+    claim_done done;   /* NULL: an ordinary one */
     void *arg;
 };
 
@@ -64,6 +65,7 @@ hl_status claim_add_revision(struct hl_records *records, uint64_t revision)
     return hl_records_add(records, revision_record(revision), "%s", HL_CLAIM_REVISION_KEY);
 }
 
+/* The first start: a new cluster, whose id and revision are durable before anybody hears of it. */
 static hl_status cluster_make(struct hl_controller *c)
 {
     struct hl_id id = hl_id_random();
@@ -314,6 +316,8 @@ static void on_claim(void *arg, hl_status st, const char *text,
         read_answer(&cl->found, r);
         claim_judge(c);
     }
+    /* A call that failed may have reached L3 all the same. Only what L3 can't have taken, because
+     * it does not know the call or was too busy to look at it, has told it nothing. */
     bool told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
     if (told && k->revision > cl->seen)
         cl->seen = k->revision;
@@ -359,6 +363,8 @@ void claim_take(struct hl_controller *c, claim_done done, void *arg)
     claim_send(c, HL_API_CLAIM_MODE_TAKE, done, arg);
 }
 
+/* While L3 refuses it would refuse this revision as well; while it is silent the next sweep asks.
+ */
 void claim_changed(struct hl_controller *c)
 {
     c->claim.revision++;

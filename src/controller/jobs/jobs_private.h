@@ -80,9 +80,9 @@ void log_reply_empty(struct hl_rpc_call *call,
 void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_query *query);
 
 /* rank_tables.c */
-/* A new attempt: nobody was told anything. */
+/* A new attempt: nothing was sent yet. */
 hl_status rank_tables_reset(struct job *j, int containers);
-/* Tell the nodes of a running gang what they have not been told. */
+/* Send the nodes of a running gang what they have not got. */
 void rank_tables_send(struct job *j);
 
 #endif

@@ -1,6 +1,12 @@
 /* The rank tables of running gangs. A container starts with one that says "initializing"; when the
- * last one of its gang runs, each node is told the whole. What a node was told is not remembered on
- * disk: a Controller or an Agent that comes back is told again, and writes nothing new. */
+ * last one of its gang runs, each node is sent the whole. What was sent is not remembered on disk:
+ * a Controller or an Agent that comes back gets it again, and the Agent writes nothing new.
+ *
+ * Per container, on the loop's thread:
+ *
+ *     UNSENT --the gang runs--> SENDING --HL_OK--> SENT --the node's Agent is a new one--> UNSENT
+ *        ^                         |
+ *        '-------- failed ---------'   the next tick sends again */
 #include <stdlib.h>
 #include <string.h>
 

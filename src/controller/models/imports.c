@@ -191,12 +191,12 @@ static void on_import_progress(void *arg, hl_status st, const char *text,
     }
 }
 
-static void on_cancel_told(void *arg, hl_status st, const char *text,
+static void on_cancel_sent(void *arg, hl_status st, const char *text,
                            const struct hl_api_l3_cancel_import_results *r)
 {
     (void)r;
     if (!controller_stopped(arg) && st != HL_OK)
-        hl_debug("cancelled import is told again error=\"%s\"", text);
+        hl_debug("cancel of an import is sent again error=\"%s\"", text);
 }
 
 /* How far it is; that it was cancelled is said each time, as L3 may not have had it yet. */
@@ -205,7 +205,7 @@ static void ask_l3(struct hl_controller *c, struct import *im)
     if (im->cancelled) {
         controller_hold(c);
         hl_call_l3_cancel_import_async(c->l3, &(struct hl_api_l3_cancel_import_params){im->id},
-                                       c->opts.rpc_timeout_ms, c->opts.loop, on_cancel_told, c);
+                                       c->opts.rpc_timeout_ms, c->opts.loop, on_cancel_sent, c);
     }
     im->polling = true;
     controller_hold(c);
