@@ -3,7 +3,23 @@
  * hears of the new revision before anybody can come with an old catalogue.
  *
  * `seen` goes along: L3 may know of no newer revision than we have told it. A revision whose
- * answer was lost counts as told. */
+ * answer was lost counts as told.
+ *
+ *     catalogue      revision 7 ---- durable: 8 ------------------- durable: 9 ----> time
+ *     told to L3         seen 7           | claim(8, seen 7) --> ok: seen 8
+ *     L3 keeps                7           '--> 8
+ *
+ * States, all of them changed on the loop's thread, by L3's answer or by its silence:
+ *
+ *     UNKNOWN --CLAIMED-----------------------------> OK       pool and archive may be changed
+ *        |----UNCLAIMED, the catalogue is empty-----> REFUSED  nothing is changed, reads go on
+ *        |----UNCLAIMED, it has shards--> comparing --the sweep found none of ours--> REFUSED
+ *        |                                   '--it found some: ADOPT--> asked again
+ *        '----OTHER cluster, NEWER revision---------> REFUSED
+ *     OK, REFUSED --L3 is silent or another one: claim_forget--> UNKNOWN
+ *     REFUSED --helios recover: claim_become, claim_take--> UNKNOWN --> OK
+ *
+ * While one question is under way (`asking`) a second one only sets `again`. */
 #include "controller/claim.h"
 
 #include <inttypes.h>
@@ -17,10 +33,11 @@
 #define RECOVER                                                                                    \
     "`helios recover` restores what is missing here, `helios recover --discard` gives it up"
 
-struct question {
+/* A question under way; one at a time. */
+struct claim_call {
     struct hl_controller *c;
-    uint64_t revision;
-    claim_done done; /* NULL: an ordinary one */
+    uint64_t revision; /* that it tells L3 */
+    claim_done done;   /* NULL: an ordinary one */
     void *arg;
 };
 
@@ -48,6 +65,7 @@ hl_status claim_add_revision(struct hl_records *records, uint64_t revision)
     return hl_records_add(records, revision_record(revision), "%s", HL_CLAIM_REVISION_KEY);
 }
 
+/* The first start: a new cluster, whose id and revision are durable before anybody hears of it. */
 static hl_status cluster_make(struct hl_controller *c)
 {
     struct hl_id id = hl_id_random();
@@ -124,7 +142,7 @@ struct hl_id_text claim_cluster(const struct hl_controller *c)
     return hl_id_format(c->claim.cluster);
 }
 
-int claim_ok(const struct hl_controller *c, char *why, size_t cap)
+bool claim_ok(const struct hl_controller *c, char *why, size_t cap)
 {
     if (why != NULL && cap > 0)
         snprintf(why, cap, "%s",
@@ -153,6 +171,7 @@ const struct claim_found *claim_found(const struct hl_controller *c)
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
 
+/* L3 has this cluster and no newer catalogue: the only way to CLAIM_OK. */
 static void claim_is_ours(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;
@@ -165,7 +184,8 @@ static void claim_is_ours(struct hl_controller *c)
     cl->why[0] = '\0';
 }
 
-HL_PRINTF(2, 3) static void refuse(struct hl_controller *c, const char *fmt, ...)
+/* The reason is logged once, and again only when it is another one. */
+HL_PRINTF(2, 3) static void claim_refuse(struct hl_controller *c, const char *fmt, ...)
 {
     struct claim *cl = &c->claim;
     char why[sizeof(cl->why)];
@@ -180,30 +200,35 @@ HL_PRINTF(2, 3) static void refuse(struct hl_controller *c, const char *fmt, ...
     memcpy(cl->why, why, sizeof(cl->why));
 }
 
-static void refuse_other(struct hl_controller *c)
+/* Somebody else's pool or archive; where both are, the pool is named. */
+static void claim_refuse_other(struct hl_controller *c)
 {
     const struct claim_found *f = &c->claim.found;
     bool pool = !hl_id_is_none(f->cluster) && !hl_id_equal(f->cluster, c->claim.cluster);
     if (!pool && f->archive_damaged)
-        refuse(c, "the archive's helios-cluster.json is damaged, so it may be another "
-                  "cluster's; " RECOVER);
+        claim_refuse(c, "the archive's helios-cluster.json is damaged, so it may be another "
+                        "cluster's; " RECOVER);
     else
-        refuse(c,
-               "the %s belongs to cluster %s, this is cluster %s: the Controller's state was lost, "
-               "or L3 serves another one; " RECOVER,
-               pool ? "pool" : "archive", hl_id_format(pool ? f->cluster : f->archive_cluster).s,
-               claim_cluster(c).s);
+        claim_refuse(
+            c,
+            "the %s belongs to cluster %s, this is cluster %s: the Controller's state was lost, "
+            "or L3 serves another one; " RECOVER,
+            pool ? "pool" : "archive", hl_id_format(pool ? f->cluster : f->archive_cluster).s,
+            claim_cluster(c).s);
 }
 
-static void refuse_newer(struct hl_controller *c)
+/* Our cluster, but L3 has heard of changes that this catalogue does not have. To free what it does
+ * not know would free what those changes have made. */
+static void claim_refuse_newer(struct hl_controller *c)
 {
     const struct claim *cl = &c->claim;
     const struct claim_found *f = &cl->found;
     bool pool = f->revision > cl->seen;
-    refuse(c,
-           "the %s has heard of revision %" PRIu64 " of the catalogue, this one is at %" PRIu64
-           ": it is an old copy, or a second Controller runs on one; " RECOVER,
-           pool ? "pool" : "archive", pool ? f->revision : f->archive_revision, cl->seen);
+    claim_refuse(c,
+                 "the %s has heard of revision %" PRIu64
+                 " of the catalogue, this one is at %" PRIu64
+                 ": it is an old copy, or a second Controller runs on one; " RECOVER,
+                 pool ? "pool" : "archive", pool ? f->revision : f->archive_revision, cl->seen);
 }
 
 /* Nobody's shards: ours if the catalogue knows them. */
@@ -211,17 +236,19 @@ static void claim_compare(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;
     if (HASH_COUNT(c->catalog.shards) == 0) {
-        refuse(c,
-               "the pool holds %" PRIu64 " shards and the archive %" PRIu64
-               " that were never claimed, and the catalogue is empty: the Controller's state was "
-               "lost; " RECOVER,
-               cl->found.shards, cl->found.archived);
+        claim_refuse(
+            c,
+            "the pool holds %" PRIu64 " shards and the archive %" PRIu64
+            " that were never claimed, and the catalogue is empty: the Controller's state was "
+            "lost; " RECOVER,
+            cl->found.shards, cl->found.archived);
         return;
     }
     cl->comparing = true; /* by the sweep that begins with this claim */
     cl->known_pooled = cl->known_archived = 0;
 }
 
+/* Whether there are shards of nobody, and the catalogue knows not one of them. */
 static bool is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
 {
     return hl_id_is_none(owner) && shards > 0 && known == 0;
@@ -237,10 +264,10 @@ static void claim_judge(struct hl_controller *c)
         claim_compare(c);
         break;
     case HL_API_CLAIM_RESULT_OTHER:
-        refuse_other(c);
+        claim_refuse_other(c);
         break;
     case HL_API_CLAIM_RESULT_NEWER:
-        refuse_newer(c);
+        claim_refuse_newer(c);
         break;
     }
 }
@@ -274,50 +301,53 @@ static void read_answer(struct claim_found *f, const struct hl_api_l3_claim_resu
 static void on_claim(void *arg, hl_status st, const char *text,
                      const struct hl_api_l3_claim_results *r)
 {
-    struct question *q = arg;
-    struct hl_controller *c = q->c;
+    struct claim_call *k = arg;
+    struct hl_controller *c = k->c;
     struct claim *cl = &c->claim;
     if (controller_stopped(c)) {
-        free(q);
+        free(k);
         return;
     }
     cl->asking = false;
     if (st == HL_EUNSUPPORTED) {
-        refuse(c, "helios-l3d is older than the Controller and can't say whose its pool is; "
-                  "upgrade it");
+        claim_refuse(c, "helios-l3d is older than the Controller and can't say whose its pool is; "
+                        "upgrade it");
     } else if (st == HL_OK) {
         read_answer(&cl->found, r);
         claim_judge(c);
     }
+    /* A call that failed may have reached L3 all the same. Only what L3 can't have taken, because
+     * it does not know the call or was too busy to look at it, has told it nothing. */
     bool told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
-    if (told && q->revision > cl->seen)
-        cl->seen = q->revision;
+    if (told && k->revision > cl->seen)
+        cl->seen = k->revision;
     if (cl->answered != NULL)
         cl->answered(c, st);
-    if (q->done != NULL)
-        q->done(q->arg, st, text);
-    free(q);
+    if (k->done != NULL)
+        k->done(k->arg, st, text);
+    free(k);
     if (cl->again && !cl->asking) {
         cl->again = false;
         claim_ask(c);
     }
 }
 
+/* mode: OWN asks, ADOPT makes unclaimed shards ours, TAKE does so whoever had them. */
 static void claim_send(struct hl_controller *c, enum hl_api_claim_mode mode, claim_done done,
                        void *arg)
 {
-    struct question *q = calloc(1, sizeof(*q));
-    if (q == NULL) {
+    struct claim_call *k = calloc(1, sizeof(*k));
+    if (k == NULL) {
         if (done != NULL)
             done(arg, HL_ENOMEM, "out of memory for a claim");
         return; /* the next sweep asks again */
     }
-    *q = (struct question){.c = c, .revision = c->claim.revision, .done = done, .arg = arg};
+    *k = (struct claim_call){.c = c, .revision = c->claim.revision, .done = done, .arg = arg};
     const struct hl_id_text cluster = claim_cluster(c);
     const struct hl_api_l3_claim_params p = {cluster.s, c->claim.revision, c->claim.seen, mode};
     c->claim.asking = true;
     controller_hold(c);
-    hl_call_l3_claim_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_claim, q);
+    hl_call_l3_claim_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_claim, k);
 }
 
 void claim_ask(struct hl_controller *c)
@@ -333,6 +363,8 @@ void claim_take(struct hl_controller *c, claim_done done, void *arg)
     claim_send(c, HL_API_CLAIM_MODE_TAKE, done, arg);
 }
 
+/* While L3 refuses it would refuse this revision as well; while it is silent the next sweep asks.
+ */
 void claim_changed(struct hl_controller *c)
 {
     c->claim.revision++;
@@ -361,10 +393,11 @@ void claim_compared(struct hl_controller *c)
     bool pool = is_strange(f->cluster, f->shards, cl->known_pooled);
     cl->comparing = false;
     if (pool || is_strange(f->archive_cluster, f->archived, cl->known_archived))
-        refuse(c,
-               "the %s holds %" PRIu64
-               " shards that were never claimed, and the catalogue knows none of them; " RECOVER,
-               pool ? "pool" : "archive", pool ? f->shards : f->archived);
+        claim_refuse(
+            c,
+            "the %s holds %" PRIu64
+            " shards that were never claimed, and the catalogue knows none of them; " RECOVER,
+            pool ? "pool" : "archive", pool ? f->shards : f->archived);
     else
         claim_send(c, HL_API_CLAIM_MODE_ADOPT, NULL, NULL);
 }

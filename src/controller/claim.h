@@ -64,8 +64,8 @@ hl_status claim_load(struct hl_controller *c) HL_CHECK;
 void claim_load_none(struct hl_controller *c);
 /* Id of the cluster. */
 struct hl_id_text claim_cluster(const struct hl_controller *c);
-/* 1: this Controller may change pool and archive. 0: `why` is a sentence; it may be NULL. */
-int claim_ok(const struct hl_controller *c, char *why, size_t cap);
+/* True: this Controller may change pool and archive. False: `why` is a sentence; it may be NULL. */
+bool claim_ok(const struct hl_controller *c, char *why, size_t cap);
 /* HL_EPERM once L3 has refused. While L3 is silent: HL_OK, for nothing can reach it. */
 hl_status claim_check(const struct hl_controller *c) HL_CHECK;
 enum hl_api_claim_state claim_state(const struct hl_controller *c);

@@ -5,7 +5,27 @@
  * first time its commit takes a copy of the records and fails, so that memory stays as it was; once
  * the records are durable it is made again, and the same commit succeeds. Changes come one after
  * the other, so that the second time finds the catalogue as the first time did, and readers see
- * only what is durable. */
+ * only what is durable.
+ *
+ *     c->changes --> [ writing ] --> [ waits ] --> [ waits ] --> NULL
+ *                       |
+ *                       | records, and the next revision
+ *                       v
+ *                    store/writer: its thread commits, on_change_written runs on the loop
+ *
+ * States of a change, all of them set on the loop's thread:
+ *
+ *     waits --first of the queue: make--> writing --durable--> durable --make--> applied --> done
+ *       |                                    |                    |
+ *       |--make fails: it has nothing        |--the disk fails    |--other records than before:
+ *       |  to write, or is refused--> done   v                    |  writing again, 3 times at most
+ *       |                                  done                   |--make fails: done, and an error
+ *       |--changes_stop--> done                                      in the log, for the store has
+ * it
+ *
+ * The records may differ the second time where they hold what the first make has computed from
+ * more than the catalogue; then what is in the store is not what would be applied, so that it is
+ * written once more. */
 #include "controller/commits.h"
 
 #include <stdlib.h>
@@ -94,7 +114,8 @@ static void on_change_written(void *arg, hl_status st, const char *text)
     changes_run(c);
 }
 
-/* The commit of the change that is being made now. */
+/* The commit of the change that is being made now. Called by ch->make through commit_records.
+ * HL_EBUSY takes the way of a failure: the operation of the catalogue leaves memory as it was. */
 static hl_status change_commit(struct hl_controller *c, struct change *ch,
                                const struct hl_records *records)
 {

@@ -73,6 +73,6 @@ bool controller_stopped(struct hl_controller *c);
 /* Ends a hold, and with the last one the Controller. */
 void controller_release(struct hl_controller *c);
 /* Reject with the thread's failure text. */
-void reject(struct hl_rpc_call *call, hl_status st);
+void call_reject(struct hl_rpc_call *call, hl_status st);
 
 #endif

@@ -54,7 +54,7 @@ static void on_dropped(void *arg, hl_status st, const char *text)
         hl_reply_controller_cancel_job(d->call, &(struct hl_api_controller_cancel_job_results){
                                                     .state = HL_API_JOB_STATE_CANCELLED});
     else
-        reject(d->call, st);
+        call_reject(d->call, st);
     free(d);
 }
 
@@ -74,7 +74,7 @@ void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_cal
     hl_records_fini(&records);
     if (st != HL_OK) {
         free(d);
-        reject(call, st);
+        call_reject(call, st);
     }
 }
 

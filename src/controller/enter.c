@@ -8,7 +8,7 @@
 
 #define PAUSE_TOLD_NS (2 * HL_NS_PER_S)
 
-void reject(struct hl_rpc_call *call, hl_status st)
+void call_reject(struct hl_rpc_call *call, hl_status st)
 {
     hl_rpc_reject(call, st, NULL);
 }

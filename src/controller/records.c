@@ -1,7 +1,5 @@
 #include "controller/records.h"
 
-#include "base/buf.h"
-
 hl_status record_take(json_t *from, const struct hl_api_type *type, struct hl_arena *arena,
                       void *out)
 {

@@ -334,7 +334,7 @@ static void on_dropped(void *arg, hl_status st, const char *text,
     free(d);
 }
 
-static void order_drop(struct hl_controller *c, struct copy *x)
+static void copy_drop(struct hl_controller *c, struct copy *x)
 {
     struct drop *d = calloc(1, sizeof(*d));
     if (d == NULL)
@@ -354,7 +354,7 @@ static void drop_copies(struct hl_controller *c, struct holding *h)
 {
     for (struct copy *x = h->copies; x != NULL; x = x->next)
         if (!x->dropping && node_ready(x->node) && x->node->store.drops < DROPS_MAX)
-            order_drop(c, x);
+            copy_drop(c, x);
 }
 
 void copies_remove(struct hl_controller *c, struct hl_id id)

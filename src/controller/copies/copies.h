@@ -67,7 +67,7 @@ const char *pool_state(const struct hl_controller *c);
 /* The L3 daemon has an L4. */
 bool pool_has_archive(const struct hl_controller *c);
 /* Free shards and manifests in pool, archive and nodes; failures are left to the sweep. */
-void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
+void pool_free(struct hl_controller *c, const struct hl_id *ids, size_t n);
 /* Something may have to be archived: don't wait for gc.interval. */
 void sweep_soon(struct hl_controller *c);
 /* The version is visible: write its manifest, and don't wait. */

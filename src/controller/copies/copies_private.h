@@ -71,13 +71,13 @@ void holdings_fini(struct hl_controller *c);
 
 /* write_behind.c */
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */
-void archive_behind(struct hl_controller *c);
+void archive_write_behind(struct hl_controller *c);
 
 /* orphans.c */
 /* Something in pool or archive that nobody knows; it goes after its grace. */
-void note_orphan(struct hl_controller *c, struct hl_id id, bool archived);
+void orphan_note(struct hl_controller *c, struct hl_id id, bool archived);
 /* At the end of a sweep: free those whose grace is over. */
-void settle_orphans(struct hl_controller *c);
+void orphans_settle(struct hl_controller *c);
 void orphans_fini(struct hl_controller *c);
 
 /* manifests.c */

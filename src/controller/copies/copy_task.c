@@ -1,5 +1,25 @@
-/* What an order does next follows from where the copy is and where it is to be: the steps of
- * core/copyplan.h, carried out by whoever owns the memory. */
+/* What a copy does next follows from where it is and where it is to be: the steps of
+ * core/copyplan.h, carried out by whoever owns the memory.
+ *
+ *     sources, nearest first:  [ L2 of n-1 ] [ L3 ] [ L4 ]
+ *                                   ^ source
+ *     source == at --READ | SEND | LOAD | ARCHIVE--> next == at --...--> goal: done
+ *
+ *     READ     the node of the target fetches the shard        Agent.storeCopy
+ *     SEND     the node that has it sends it                   Agent.storeSend
+ *     LOAD     L3 loads it from the archive into the pool      L3.locate
+ *     ARCHIVE  L3 writes it into the archive                   L3.archive
+ *
+ * States, all of them changed on the loop's thread:
+ *
+ *     step under way --answer HL_OK--> at = next; the next step, or done(HL_OK)
+ *         |--HL_EEXIST--> the same goal by its holder: what was sent is there already
+ *         |--an error of the source (is_source_error)--> begin again from the next source
+ *         |--any other error, no source left, deadline over--> done(st) with its text
+ *         '--the Controller was stopped--> done(HL_ECANCELED): nothing of it may be touched
+ *
+ * Exactly one call is under way from copy_task_start to `done`; it holds the Controller, and the
+ * nodes that `at` and `next` point to, which are freed only when nothing is held (nodes_reap). */
 #include "controller/copies/copy_task_private.h"
 
 #include <inttypes.h>
@@ -14,14 +34,14 @@
 
 #define SLACK_MS 2000 /* an Agent's own deadline comes first */
 
-struct order {
+struct copy_task {
     struct hl_controller *c;
-    struct order_spec spec;
-    struct hl_id migration;
-    uint64_t size;
+    struct copy_task_spec spec;
+    struct hl_id migration; /* one id for all steps: both ends of a SEND know it by that */
+    uint64_t size;          /* as the catalogue states, whatever a source says */
     uint32_t crc32;
-    uint64_t deadline_ns;
-    struct place sources[ORDER_SOURCES_MAX];
+    uint64_t deadline_ns;                        /* of the whole, not of a step */
+    struct place sources[COPY_TASK_SOURCES_MAX]; /* nearest first */
     size_t source_count, source;
     struct place at;   /* where the bytes are now */
     struct place next; /* where the step under way brings them */
@@ -76,51 +96,52 @@ bool place_same(const struct place *a, const struct place *b)
     return hl_copy_same_place(&x, &y);
 }
 
-static int place_distance(const struct order *o, const struct place *p)
+static int place_distance(const struct copy_task *t, const struct place *p)
 {
-    struct hl_copy_place from = plan_place(o->c, p), goal = plan_place(o->c, &o->spec.goal);
-    return hl_copy_distance(&from, &goal, o->spec.op);
+    struct hl_copy_place from = plan_place(t->c, p), goal = plan_place(t->c, &t->spec.goal);
+    return hl_copy_distance(&from, &goal, t->spec.op);
 }
 
-static void sort_sources(struct order *o)
+/* By insertion: there are a few, and equal ones keep their order. */
+static void sort_sources(struct copy_task *t)
 {
-    for (size_t i = 1; i < o->source_count; i++)
+    for (size_t i = 1; i < t->source_count; i++)
         for (size_t k = i;
-             k > 0 && place_distance(o, &o->sources[k]) < place_distance(o, &o->sources[k - 1]);
+             k > 0 && place_distance(t, &t->sources[k]) < place_distance(t, &t->sources[k - 1]);
              k--) {
-            struct place p = o->sources[k];
-            o->sources[k] = o->sources[k - 1];
-            o->sources[k - 1] = p;
+            struct place p = t->sources[k];
+            t->sources[k] = t->sources[k - 1];
+            t->sources[k - 1] = p;
         }
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void order_free(struct order *o)
+static void copy_task_free(struct copy_task *t)
 {
-    hl_arena_fini(&o->arena);
-    free(o);
+    hl_arena_fini(&t->arena);
+    free(t);
 }
 
-static void order_end(struct order *o, hl_status st, const char *text)
+static void copy_task_end(struct copy_task *t, hl_status st, const char *text)
 {
-    o->spec.done(o->spec.arg, st, text, st == HL_OK ? &o->copy : NULL);
-    order_free(o);
+    t->spec.done(t->spec.arg, st, text, st == HL_OK ? &t->copy : NULL);
+    copy_task_free(t);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void order_go(struct order *o);
-static void order_source_failed(struct order *o, hl_status st, const char *text);
+static void copy_task_go(struct copy_task *t);
+static void copy_task_source_failed(struct copy_task *t, hl_status st, const char *text);
 
-static int left_ms(const struct order *o)
+static int left_ms(const struct copy_task *t)
 {
     uint64_t now = hl_now_ns();
-    return now >= o->deadline_ns ? 0 : (int)((o->deadline_ns - now) / HL_NS_PER_MS) + 1;
+    return now >= t->deadline_ns ? 0 : (int)((t->deadline_ns - now) / HL_NS_PER_MS) + 1;
 }
 
-struct hl_api_copy_request order_source(struct hl_controller *c, const char *id,
-                                        const struct place *from)
+struct hl_api_copy_request copy_request_from(struct hl_controller *c, const char *id,
+                                             const struct place *from)
 {
     struct endpoint e = endpoint_of(c, from);
     return (struct hl_api_copy_request){
@@ -136,18 +157,18 @@ struct hl_api_copy_request order_source(struct hl_controller *c, const char *id,
     };
 }
 
-/* From o->at to o->next; `id` and `migration` are borrowed. */
-static struct hl_api_copy_request order_request(const struct order *o, const char *id,
-                                                const char *migration)
+/* From t->at to t->next; `id` and `migration` are borrowed. */
+static struct hl_api_copy_request copy_task_request(const struct copy_task *t, const char *id,
+                                                    const char *migration)
 {
-    struct endpoint to = endpoint_of(o->c, &o->next);
-    struct hl_api_copy_request r = order_source(o->c, id, &o->at);
-    r.size_bytes = o->size;
-    r.crc32 = o->crc32;
-    r.tier = o->next.tier;
-    r.device = o->next.device;
-    r.operation = o->spec.op;
-    r.timeout_ms = (uint32_t)left_ms(o);
+    struct endpoint to = endpoint_of(t->c, &t->next);
+    struct hl_api_copy_request r = copy_request_from(t->c, id, &t->at);
+    r.size_bytes = t->size;
+    r.crc32 = t->crc32;
+    r.tier = t->next.tier;
+    r.device = t->next.device;
+    r.operation = t->spec.op;
+    r.timeout_ms = (uint32_t)left_ms(t);
     r.target_host_id = to.host_id;
     r.target_socket = to.socket;
     r.target_address = to.migrate;
@@ -156,64 +177,67 @@ static struct hl_api_copy_request order_request(const struct order *o, const cha
     return r;
 }
 
-static void note_pool(struct order *o)
+/* The L3 host has it now. The next sweep would find that, too, but a job may wait for it. */
+static void note_pool(struct copy_task *t)
 {
-    struct hl_shard_rec *s = hl_catalog_shard(&o->c->catalog, o->spec.id);
-    if (s != NULL && o->next.tier == HL_API_TIER_L4)
-        s->archived = 1;
-    if (s != NULL && o->next.tier == HL_API_TIER_L3) {
-        o->c->slots_changed |= s->lost; /* a job may wait for its version */
-        s->missed = s->lost = 0;
+    struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->spec.id);
+    if (s != NULL && t->next.tier == HL_API_TIER_L4)
+        s->archived = true;
+    if (s != NULL && t->next.tier == HL_API_TIER_L3) {
+        t->c->slots_changed |= s->lost; /* a job may wait for its version */
+        s->missed = 0;
+        s->lost = false;
     }
 }
 
 /* What the step has made: as its holder says, else as the catalogue does. */
-static hl_status note_copy(struct order *o, const struct hl_api_copy *copy)
+static hl_status note_copy(struct copy_task *t, const struct hl_api_copy *copy)
 {
     struct hl_api_copy made = {
-        .tier = o->next.tier, .numa_id = -1, .size_bytes = o->size, .crc32 = o->crc32};
-    struct hl_id_text id = hl_id_format(o->spec.id);
+        .tier = t->next.tier, .numa_id = -1, .size_bytes = t->size, .crc32 = t->crc32};
+    struct hl_id_text id = hl_id_format(t->spec.id);
     if (copy != NULL)
         made = *copy;
     else
         made.id = id.s;
-    if (o->next.node != NULL)
-        made.node = o->next.node->name;
-    o->copied = false;
-    hl_arena_fini(&o->arena);
-    HL_TRY(hl_api_copy(&hl_api_copy_type, &made, &o->arena, &o->copy));
-    o->copied = true;
+    if (t->next.node != NULL)
+        made.node = t->next.node->name;
+    t->copied = false;
+    hl_arena_fini(&t->arena);
+    HL_TRY(hl_api_copy(&hl_api_copy_type, &made, &t->arena, &t->copy));
+    t->copied = true;
     return HL_OK;
 }
 
-/* copy: NULL where the answer has none. */
-static void step_done(struct order *o, hl_status st, const char *text,
+/* The answer of every step. copy: what its holder has made of it; NULL where the answer has none,
+ * as L3's do. */
+static void step_done(struct copy_task *t, hl_status st, const char *text,
                       const struct hl_api_copy *copy)
 {
-    if (controller_stopped(o->c)) {
-        order_end(o, HL_ECANCELED, "the Controller is ending");
+    if (controller_stopped(t->c)) {
+        copy_task_end(t, HL_ECANCELED, "the Controller is ending");
         return;
     }
     if (st != HL_OK) {
-        order_source_failed(o, st == HL_ECANCELED ? HL_EUNAVAIL : st, text);
+        copy_task_source_failed(t, st == HL_ECANCELED ? HL_EUNAVAIL : st, text);
         return;
     }
     if (copy != NULL && copy->id[0] == '\0')
         copy = NULL;
-    if (o->next.node != NULL && copy != NULL) {
-        copies_learn(o->c, o->next.node, copy);
-        if (o->next.device[0] == '\0')
-            snprintf(o->next.device, sizeof(o->next.device), "%s", copy->device);
+    if (t->next.node != NULL && copy != NULL) {
+        copies_learn(t->c, t->next.node, copy);
+        if (t->next.device[0] == '\0')
+            snprintf(t->next.device, sizeof(t->next.device), "%s", copy->device);
     } else {
-        note_pool(o);
+        note_pool(t);
     }
-    st = note_copy(o, copy);
+    st = note_copy(t, copy);
     if (st != HL_OK) {
-        order_end(o, st, hl_error_text());
+        copy_task_end(t, st, hl_error_text());
         return;
     }
-    o->at = o->next;
-    order_go(o);
+    t->at = t->next;
+    copy_task_go(t);
 }
 
 static void on_store_copied(void *arg, hl_status st, const char *text,
@@ -243,74 +267,74 @@ static void on_archived(void *arg, hl_status st, const char *text,
 }
 
 /* The node reads (HL_API_OPERATION_READ) or sends. */
-static void call_agent(struct order *o, struct node *n, enum hl_api_operation op)
+static void call_agent(struct copy_task *t, struct node *n, enum hl_api_operation op)
 {
-    struct hl_id_text id = hl_id_format(o->spec.id), migration = hl_id_format(o->migration);
-    struct hl_api_copy_request r = order_request(o, id.s, migration.s);
-    int timeout_ms = left_ms(o) + SLACK_MS;
+    struct hl_id_text id = hl_id_format(t->spec.id), migration = hl_id_format(t->migration);
+    struct hl_api_copy_request r = copy_task_request(t, id.s, migration.s);
+    int timeout_ms = left_ms(t) + SLACK_MS;
     if (!node_ready(n)) {
-        order_source_failed(o, HL_EUNAVAIL, "the node is away");
+        copy_task_source_failed(t, HL_EUNAVAIL, "the node is away");
         return;
     }
-    controller_hold(o->c);
+    controller_hold(t->c);
     if (op == HL_API_OPERATION_READ)
         hl_call_agent_store_copy_async(n->agent, &(struct hl_api_agent_store_copy_params){r},
-                                       timeout_ms, o->c->opts.loop, on_store_copied, o);
+                                       timeout_ms, t->c->opts.loop, on_store_copied, t);
     else
         hl_call_agent_store_send_async(n->agent, &(struct hl_api_agent_store_send_params){r},
-                                       timeout_ms, o->c->opts.loop, on_store_sent, o);
+                                       timeout_ms, t->c->opts.loop, on_store_sent, t);
 }
 
 /* L3 brings the shard into the tier: a shard that it locates it has loaded. */
-static void call_l3(struct order *o, enum hl_api_tier tier)
+static void call_l3(struct copy_task *t, enum hl_api_tier tier)
 {
-    struct hl_id_text id = hl_id_format(o->spec.id);
+    struct hl_id_text id = hl_id_format(t->spec.id);
     const char *ids[] = {id.s};
     struct hl_api_text_list list = {ids, 1};
-    int timeout_ms = left_ms(o) + SLACK_MS;
-    controller_hold(o->c);
+    int timeout_ms = left_ms(t) + SLACK_MS;
+    controller_hold(t->c);
     if (tier == HL_API_TIER_L4)
-        hl_call_l3_archive_async(o->c->l3, &(struct hl_api_l3_archive_params){list}, timeout_ms,
-                                 o->c->opts.loop, on_archived, o);
+        hl_call_l3_archive_async(t->c->l3, &(struct hl_api_l3_archive_params){list}, timeout_ms,
+                                 t->c->opts.loop, on_archived, t);
     else
-        hl_call_l3_locate_async(o->c->l3, &(struct hl_api_l3_locate_params){list}, timeout_ms,
-                                o->c->opts.loop, on_located, o);
+        hl_call_l3_locate_async(t->c->l3, &(struct hl_api_l3_locate_params){list}, timeout_ms,
+                                t->c->opts.loop, on_located, t);
 }
 
 /* Where a step lands: at the node of the goal or of the copy, or at the L3 host. */
-static struct place place_landing(const struct order *o, const struct hl_copy_place *lands)
+static struct place place_landing(const struct copy_task *t, const struct hl_copy_place *lands)
 {
     struct place p = {.tier = lands->tier};
     if (lands->node != NULL)
-        p.node = lands->node == o->spec.goal.node ? o->spec.goal.node : o->at.node;
+        p.node = lands->node == t->spec.goal.node ? t->spec.goal.node : t->at.node;
     snprintf(p.device, sizeof(p.device), "%s", lands->device);
     return p;
 }
 
 /* The next step, or the end. */
-static void order_go(struct order *o)
+static void copy_task_go(struct copy_task *t)
 {
-    struct hl_copy_place at = plan_place(o->c, &o->at), goal = plan_place(o->c, &o->spec.goal);
-    struct hl_copy_move m = hl_copy_next(&at, &goal, o->spec.op, o->copied);
+    struct hl_copy_place at = plan_place(t->c, &t->at), goal = plan_place(t->c, &t->spec.goal);
+    struct hl_copy_move m = hl_copy_next(&at, &goal, t->spec.op, t->copied);
     if (m.step == HL_COPY_DONE) {
-        order_end(o, HL_OK, "");
+        copy_task_end(t, HL_OK, "");
         return;
     }
-    if (left_ms(o) == 0 || o->steps++ >= HL_COPY_STEPS_MAX) {
-        order_end(o, HL_ETIMEDOUT, "the deadline of the copy passed");
+    if (left_ms(t) == 0 || t->steps++ >= HL_COPY_STEPS_MAX) {
+        copy_task_end(t, HL_ETIMEDOUT, "the deadline of the copy passed");
         return;
     }
-    o->next = place_landing(o, &m.lands);
+    t->next = place_landing(t, &m.lands);
     switch (m.step) {
     case HL_COPY_READ:
-        call_agent(o, o->next.node, HL_API_OPERATION_READ);
+        call_agent(t, t->next.node, HL_API_OPERATION_READ);
         break;
     case HL_COPY_SEND:
-        call_agent(o, o->at.node, HL_API_OPERATION_WRITE);
+        call_agent(t, t->at.node, HL_API_OPERATION_WRITE);
         break;
     case HL_COPY_LOAD:
     case HL_COPY_ARCHIVE:
-        call_l3(o, o->next.tier);
+        call_l3(t, t->next.tier);
         break;
     case HL_COPY_DONE:
         break;
@@ -319,80 +343,84 @@ static void order_go(struct order *o)
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-static void order_begin(struct order *o)
+static void copy_task_begin(struct copy_task *t)
 {
-    o->at = o->sources[o->source];
-    o->steps = 0;
-    order_go(o);
+    t->at = t->sources[t->source];
+    t->steps = 0;
+    copy_task_go(t);
 }
 
-static int other_may_do(hl_status st)
+/* Another source may do where this one failed. What the target refuses (no room, a wrong request)
+ * it would refuse of every source. */
+static bool is_source_error(hl_status st)
 {
     return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ENOENT || st == HL_ESTALE ||
            st == HL_ETIMEDOUT || st == HL_EIO || st == HL_EPROTO;
 }
 
-static void order_source_failed(struct order *o, hl_status st, const char *text)
+static void copy_task_source_failed(struct copy_task *t, hl_status st, const char *text)
 {
     char name[256];
-    const struct place *from = &o->sources[o->source];
+    const struct place *from = &t->sources[t->source];
     if (st == HL_EEXIST) { /* what was sent is there, or about to be: its holder knows */
-        if (o->next.node != NULL)
-            call_agent(o, o->next.node, HL_API_OPERATION_READ);
+        if (t->next.node != NULL)
+            call_agent(t, t->next.node, HL_API_OPERATION_READ);
         else
-            call_l3(o, HL_API_TIER_L3);
+            call_l3(t, HL_API_TIER_L3);
         return;
     }
     if (st == HL_ECORRUPT)
         hl_fault_count("bad-source", hl_api_tier_name(from->tier));
-    snprintf(o->text, sizeof(o->text), "%s", text);
-    o->st = st;
-    if (!other_may_do(st) || ++o->source >= o->source_count || left_ms(o) == 0) {
-        order_end(o, o->st, o->text);
+    snprintf(t->text, sizeof(t->text), "%s", text);
+    t->st = st;
+    if (!is_source_error(st) || ++t->source >= t->source_count || left_ms(t) == 0) {
+        copy_task_end(t, t->st, t->text);
         return;
     }
     hl_warn("copy goes on from another source id=%s failed=\"%s\" error=\"%s\"",
-            hl_id_format(o->spec.id).s, place_name(from, name, sizeof(name)), text);
-    order_begin(o);
+            hl_id_format(t->spec.id).s, place_name(from, name, sizeof(name)), text);
+    copy_task_begin(t);
 }
 
-static hl_status find_sources(struct order *o)
+/* Where the shard can be read from now. The list is not renewed: what appears later may be used by
+ * the next copy, and what goes is passed over when it fails. */
+static hl_status find_sources(struct copy_task *t)
 {
-    const struct place *goal = &o->spec.goal;
-    const struct hl_shard_rec *s = hl_catalog_shard(&o->c->catalog, o->spec.id);
+    const struct place *goal = &t->spec.goal;
+    const struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->spec.id);
     char name[256];
     if (s == NULL)
         return hl_fail(HL_ENOENT, "shard %s belongs to no version; `helios shard ls` lists shards",
-                       hl_id_format(o->spec.id).s);
-    o->size = s->size_bytes;
-    o->crc32 = s->crc32;
+                       hl_id_format(t->spec.id).s);
+    t->size = s->size_bytes;
+    t->crc32 = s->crc32;
     if (goal->node != NULL && !node_ready(goal->node))
         return hl_fail(HL_EUNAVAIL, "node %s is away", goal->node->name);
-    o->source_count =
-        copies_places(o->c, o->spec.id, HL_API_TIER_L1, o->sources, ORDER_SOURCES_MAX);
-    if (o->source_count > ORDER_SOURCES_MAX)
-        o->source_count = ORDER_SOURCES_MAX;
-    if (o->source_count == 0)
+    t->source_count =
+        copies_places(t->c, t->spec.id, HL_API_TIER_L1, t->sources, COPY_TASK_SOURCES_MAX);
+    if (t->source_count > COPY_TASK_SOURCES_MAX)
+        t->source_count = COPY_TASK_SOURCES_MAX;
+    if (t->source_count == 0)
         return hl_fail(HL_ENOENT, "shard %s can't be copied to %s: nobody has a readable copy",
-                       hl_id_format(o->spec.id).s, place_name(goal, name, sizeof(name)));
-    sort_sources(o);
+                       hl_id_format(t->spec.id).s, place_name(goal, name, sizeof(name)));
+    sort_sources(t);
     return HL_OK;
 }
 
-hl_status order_start(struct hl_controller *c, const struct order_spec *spec)
+hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *spec)
 {
-    struct order *o = calloc(1, sizeof(*o));
-    if (o == NULL)
-        return hl_fail(HL_ENOMEM, "order of a copy");
-    o->c = c;
-    o->spec = *spec;
-    o->migration = hl_id_random();
-    o->deadline_ns = hl_now_ns() + (uint64_t)c->opts.copy_timeout_ms * HL_NS_PER_MS;
-    hl_status st = find_sources(o);
+    struct copy_task *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a copy of a shard");
+    t->c = c;
+    t->spec = *spec;
+    t->migration = hl_id_random();
+    t->deadline_ns = hl_now_ns() + (uint64_t)c->opts.copy_timeout_ms * HL_NS_PER_MS;
+    hl_status st = find_sources(t);
     if (st != HL_OK) {
-        order_free(o);
+        copy_task_free(t);
         return st;
     }
-    order_begin(o);
+    copy_task_begin(t);
     return HL_OK;
 }

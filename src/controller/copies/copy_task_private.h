@@ -1,38 +1,39 @@
-/* controller/copies/copy_task.h - one copy of a shard, brought to a place on order, step by step.
+/* controller/copies/copy_task_private.h - one copy of a shard, brought to a place step by step.
  *
  * The nearest good copy is the source; when it fails the next one is. A place that one step does
  * not reach is reached in several: device memory through the host memory beside it, the archive
  * through the pool.
  *
- * Owns:    an order lives from start to its `done`.
+ * Owns:    a copy task lives from start to its `done`.
  * Threads: the Controller's loop.
  * Errors:  HL_ENOENT (no source), HL_EUNAVAIL (the node is away), and what the last source said.
  * Units:   ms.
- * Limits:  ORDER_SOURCES_MAX sources are tried.
+ * Limits:  COPY_TASK_SOURCES_MAX sources are tried.
  */
 #ifndef HL_CONTROLLER_COPIES_COPY_TASK_PRIVATE_H
 #define HL_CONTROLLER_COPIES_COPY_TASK_PRIVATE_H
 
 #include "controller/copies/copies.h"
 
-#define ORDER_SOURCES_MAX 32
+#define COPY_TASK_SOURCES_MAX 32
 
 /* `copy` is borrowed for the time of the call; NULL unless st is HL_OK. */
-typedef void (*order_done)(void *arg, hl_status st, const char *text,
-                           const struct hl_api_copy *copy);
+typedef void (*copy_task_done)(void *arg, hl_status st, const char *text,
+                               const struct hl_api_copy *copy);
 
-struct order_spec {
+struct copy_task_spec {
     struct hl_id id;
     struct place goal;
     enum hl_api_operation op;
-    order_done done; /* exactly once. HL_ECANCELED: the Controller is gone, touch nothing of it */
+    copy_task_done
+        done; /* exactly once. HL_ECANCELED: the Controller is gone, touch nothing of it */
     void *arg;
 };
 
-hl_status order_start(struct hl_controller *c, const struct order_spec *spec) HL_CHECK;
+hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *spec) HL_CHECK;
 /* With its source side filled; it borrows `id` and what is known of the place. */
-struct hl_api_copy_request order_source(struct hl_controller *c, const char *id,
-                                        const struct place *from);
+struct hl_api_copy_request copy_request_from(struct hl_controller *c, const char *id,
+                                             const struct place *from);
 /* "L2 of node-1", "L3" into buf. */
 const char *place_name(const struct place *p, char *buf, size_t cap);
 bool place_same(const struct place *a, const struct place *b);

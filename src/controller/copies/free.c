@@ -22,7 +22,7 @@ static void on_archived_dropped(void *arg, hl_status st, const char *text,
     free_answered(arg, st, text);
 }
 
-void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
+void pool_free(struct hl_controller *c, const struct hl_id *ids, size_t n)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct hl_id_text cluster = claim_cluster(c);

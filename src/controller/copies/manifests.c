@@ -43,7 +43,7 @@ static void manifest_settle_removed(const struct manifest_put *put)
     struct hl_version_rec *v;
     if (hl_catalog_model(&put->c->catalog, put->model, &m) != HL_OK ||
         hl_catalog_version(m, put->number, &v) != HL_OK || !hl_id_equal(hl_manifest_id(v), put->id))
-        free_in_pool(put->c, &put->id, 1);
+        pool_free(put->c, &put->id, 1);
 }
 
 static void on_written(void *arg, hl_status st, const char *text,
@@ -120,7 +120,7 @@ void manifests_settle(struct hl_controller *c)
         if (k->wanted_round == c->copies->sweep_round)
             continue;
         if (k->pool_round == c->copies->sweep_round || k->archive_round == c->copies->sweep_round) {
-            note_orphan(c, k->id, k->archive_round == c->copies->sweep_round);
+            orphan_note(c, k->id, k->archive_round == c->copies->sweep_round);
             continue;
         }
         HASH_DEL(c->copies->manifests, k);

@@ -181,7 +181,7 @@ void method_get_shard(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK && (places == NULL || r.routes.items == NULL))
         st = hl_fail(HL_ENOMEM, "out of memory for the copies of a shard");
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     size_t n = copies_places(c, s->id, HL_API_TIER_L1, places, PLACES_MAX);
@@ -214,9 +214,10 @@ void method_copy_shard(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK)
-        st = order_start(c, &(struct order_spec){t->id, t->place, p->operation, on_copied, t});
+        st = copy_task_start(c,
+                             &(struct copy_task_spec){t->id, t->place, p->operation, on_copied, t});
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         free(t);
     }
 }
@@ -356,16 +357,16 @@ static void on_located(void *arg, hl_status st, const char *text,
 }
 
 /* A copy that is not the one to be dropped; host memory at least, for a device forgets. */
-static int find_other(struct task *t)
+static bool find_other(struct task *t)
 {
     struct place places[64];
     size_t n = copies_places(t->c, t->id, HL_API_TIER_L2, places, HL_ARRAY_LEN(places));
     for (size_t i = 0; i < n && i < HL_ARRAY_LEN(places); i++)
         if (!place_same(&places[i], &t->place)) {
             t->other = places[i];
-            return 1;
+            return true;
         }
-    return 0;
+    return false;
 }
 
 /* What we believe of the other copy is asked of its holder before this one goes. */
@@ -408,7 +409,7 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK && !find_other(t))
         st = fail_last(t->id, &t->place);
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         free(t);
         return;
     }
@@ -445,8 +446,8 @@ static void copy_again(struct task *t)
 {
     struct hl_controller *c = t->c;
     copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    hl_status st = order_start(
-        c, &(struct order_spec){t->id, t->place, HL_API_OPERATION_READ, on_copied_again, t});
+    hl_status st = copy_task_start(
+        c, &(struct copy_task_spec){t->id, t->place, HL_API_OPERATION_READ, on_copied_again, t});
     if (st != HL_OK) {
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
@@ -545,7 +546,7 @@ static void heal_pool(struct task *t)
     size_t n = copies_places(c, t->id, HL_API_TIER_L2, places, HEAL_SOURCES_MAX);
     for (size_t i = 0; i < n && i < HEAL_SOURCES_MAX; i++)
         if (places[i].node != NULL)
-            sources[list.count++] = order_source(c, id.s, &places[i]);
+            sources[list.count++] = copy_request_from(c, id.s, &places[i]);
     controller_hold(c);
     hl_call_l3_heal_async(c->l3, &(struct hl_api_l3_heal_params){id.s, list},
                           c->opts.copy_timeout_ms, c->opts.loop, on_pool_healed, t);
@@ -558,7 +559,7 @@ void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
     struct task *t = NULL;
     hl_status st = task_new(c, call, &(struct copy_name){p->id, p->tier, p->node, ""}, &t);
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     hl_fault_count("reported-bad", hl_api_tier_name(t->place.tier));

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "controller/copies/copies_private.h"
 
-void note_orphan(struct hl_controller *c, struct hl_id id, bool archived)
+void orphan_note(struct hl_controller *c, struct hl_id id, bool archived)
 {
     struct orphan *o;
     HASH_FIND(hh, c->copies->orphans, &id, sizeof(id), o);
@@ -66,7 +66,7 @@ static void free_orphan(struct hl_controller *c, const struct orphan *o)
                           c->opts.rpc_timeout_ms, c->opts.loop, on_orphan_freed, c);
 }
 
-void settle_orphans(struct hl_controller *c)
+void orphans_settle(struct hl_controller *c)
 {
     const struct hl_sweep sweep = {.round = c->copies->sweep_round,
                                    .now_ns = hl_now_ns(),

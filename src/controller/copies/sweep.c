@@ -27,7 +27,7 @@ static void note_extent(struct hl_controller *c, const struct hl_api_extent *ext
     }
     struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
     if (s == NULL) {
-        note_orphan(c, id, archived);
+        orphan_note(c, id, archived);
         return;
     }
     if (archived)
@@ -63,11 +63,11 @@ static void end_sweep(struct hl_controller *c)
     }
     if (claim_ok(c, NULL, 0)) {
         manifests_settle(c);
-        settle_orphans(c);
+        orphans_settle(c);
     }
     settle_lost(c);
     if (claim_ok(c, NULL, 0))
-        archive_behind(c);
+        archive_write_behind(c);
     hl_debug("sweep ended round=%u claim=%s", c->copies->sweep_round,
              hl_api_claim_state_name(claim_state(c)));
 }

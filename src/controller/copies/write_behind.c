@@ -25,7 +25,7 @@ static void on_archived(void *arg, hl_status st, const char *text,
     }
 }
 
-void archive_behind(struct hl_controller *c)
+void archive_write_behind(struct hl_controller *c)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     if (c->copies->archiving || c->copies->pool == NULL ||

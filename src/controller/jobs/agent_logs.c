@@ -22,12 +22,12 @@ static bool has_rank(const struct hl_api_container_status *status, int rank)
 
 /* The node that reported the rank's container of an earlier attempt. */
 static struct node *find_past(struct hl_controller *c, const struct job *j,
-                              const struct log_ask *ask, const char **container)
+                              const struct log_query *query, const char **container)
 {
     for (struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
         for (size_t i = 0; i < n->report.containers.count; i++) {
             const struct hl_api_container_status *status = &n->report.containers.items[i];
-            if (job_owns_container(status, j, ask->attempt) && has_rank(status, ask->rank)) {
+            if (job_owns_container(status, j, query->attempt) && has_rank(status, query->rank)) {
                 *container = status->id;
                 return n;
             }
@@ -36,31 +36,31 @@ static struct node *find_past(struct hl_controller *c, const struct job *j,
     return NULL;
 }
 
-static hl_status find_log(struct hl_controller *c, const struct job *j, const struct log_ask *ask,
-                          char *id, size_t cap, struct node **out)
+static hl_status find_log(struct hl_controller *c, const struct job *j,
+                          const struct log_query *query, char *id, size_t cap, struct node **out)
 {
     const char *container = "";
     struct node *n;
-    if (ask->attempt == j->run.containers_attempt) {
-        n = node_find(c, j->run.containers[ask->index].node);
+    if (query->attempt == j->run.containers_attempt) {
+        n = node_find(c, j->run.containers[query->index].node);
         if (n == NULL)
             return hl_fail(HL_EUNAVAIL, "node '%s', which has the log, is not known any more",
-                           j->run.containers[ask->index].node);
-        hl_container_id(j->id, ask->attempt, ask->index, id, cap);
+                           j->run.containers[query->index].node);
+        hl_container_id(j->id, query->attempt, query->index, id, cap);
         *out = n;
         return HL_OK;
     }
-    n = find_past(c, j, ask, &container);
+    n = find_past(c, j, query, &container);
     if (n == NULL && nodes_expected(c))
         return hl_fail(HL_EUNAVAIL,
                        "not every node has come back since the Controller was started: the one "
                        "with the log of attempt %d may be missing",
-                       ask->attempt);
+                       query->attempt);
     if (n == NULL)
         return hl_fail(HL_ENOENT,
                        "no node has the log of rank %d of attempt %d of job '%s': its container "
                        "never started there, or its node is away (`helios nodes`)",
-                       ask->rank, ask->attempt, j->id);
+                       query->rank, query->attempt, j->id);
     snprintf(id, cap, "%s", container);
     *out = n;
     return HL_OK;
@@ -84,35 +84,35 @@ static void on_log(void *arg, hl_status st, const char *text,
 }
 
 static hl_status ask_agent(struct hl_controller *c, const struct job *j, struct hl_rpc_call *call,
-                           const struct log_ask *ask)
+                           const struct log_query *query)
 {
     char id[HL_JOB_ID_MAX + 24];
     struct node *n = NULL;
-    HL_TRY(find_log(c, j, ask, id, sizeof(id), &n));
+    HL_TRY(find_log(c, j, query, id, sizeof(id), &n));
     struct log_call *k = hl_arena_alloc(hl_rpc_call_arena(call), sizeof(*k));
     if (k == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading a log");
     k->call = call;
-    k->about = ask->about;
-    k->over = job_attempt_is_over(j, ask->attempt);
-    if (ask->attempt == j->run.containers_attempt) {
-        enum hl_api_container_state state = j->run.containers[ask->index].state;
+    k->about = query->about;
+    k->over = job_attempt_is_over(j, query->attempt);
+    if (query->attempt == j->run.containers_attempt) {
+        enum hl_api_container_state state = j->run.containers[query->index].state;
         k->unstarted =
             state != HL_API_CONTAINER_STATE_RUNNING && state != HL_API_CONTAINER_STATE_SUCCEEDED;
     }
     hl_call_agent_read_log_async(
         n->agent,
         &(struct hl_api_agent_read_log_params){.id = id,
-                                               .rank = ask->rank,
-                                               .offset = ask->offset,
-                                               .max_bytes = (uint32_t)ask->max_bytes},
+                                               .rank = query->rank,
+                                               .offset = query->offset,
+                                               .max_bytes = (uint32_t)query->max_bytes},
         c->opts.rpc_timeout_ms, c->opts.loop, on_log, k);
     return HL_OK;
 }
 
-void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask)
+void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_query *query)
 {
-    hl_status st = ask_agent(j->controller, j, call, ask);
+    hl_status st = ask_agent(j->controller, j, call, query);
     if (st != HL_OK)
-        reject(call, st);
+        call_reject(call, st);
 }

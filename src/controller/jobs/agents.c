@@ -61,7 +61,7 @@ static void on_started(void *arg, hl_status st, const char *text,
     }
     j = job_by_id(k->c, k->job);
     if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
-        j->starting[k->index] = 0;
+        j->starting[k->index] = false;
         if (st == HL_OK) {
             struct node *n = node_find(k->c, k->node);
             if (n != NULL)
@@ -93,7 +93,7 @@ static void start_container(struct job *j, const struct hl_job_action *a)
         free(k);
         return; /* the next tick tries again */
     }
-    j->starting[a->index] = 1;
+    j->starting[a->index] = true;
     controller_hold(c);
     hl_call_agent_start_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                         on_started, k);
@@ -309,7 +309,7 @@ static void forget_container(struct hl_controller *c, struct node *n, const char
 }
 
 /* Its containers' records and logs, where their node is there; else when it is back and they are
- * old enough (purge_orphans). */
+ * old enough (purge_stale_containers). */
 static void forget_containers(const struct job *j)
 {
     struct hl_controller *c = j->controller;
@@ -325,8 +325,8 @@ static void forget_containers(const struct job *j)
     }
 }
 
-void purge_orphans(struct hl_controller *c, struct node *n,
-                   const struct hl_api_container_status_list *containers)
+void purge_stale_containers(struct hl_controller *c, struct node *n,
+                            const struct hl_api_container_status_list *containers)
 {
     int sent = 0;
     int64_t keep_ms = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
@@ -365,7 +365,7 @@ static hl_status agents_plan(struct hl_controller *c, const struct hl_job *spec,
     (void)attempt;
     HL_TRY(hl_plan_make(spec, nodes_cluster(c), out));
     if (nodes_cluster(c)->count == 0 || nodes_expected(c))
-        (*out)->never = 0; /* an Agent may come yet */
+        (*out)->never = false; /* an Agent may come yet */
     return HL_OK;
 }
 
@@ -382,7 +382,7 @@ static void agents_carry_out(struct job *j, const struct hl_job_actions *actions
 static void agents_retry(struct job *j)
 {
     start_wanted(j);
-    rank_tables_tell(j);
+    rank_tables_send(j);
 }
 
 /* The Agent's own report where it has one: pids, binding. */
@@ -403,7 +403,7 @@ const struct job_executor agents_executor = {
     .restore = agents_restore,
     .plan = agents_plan,
     .carry_out = agents_carry_out,
-    .saved = rank_tables_tell,
+    .saved = rank_tables_send,
     .watch = give_up_silent_node,
     .retry = agents_retry,
     .describe = agents_describe,

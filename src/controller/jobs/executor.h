@@ -60,8 +60,8 @@ struct job {
     bool held, stepped;            /* job_events_hold; events came since */
     struct hl_job_actions actions; /* of these */
     bool marked;                   /* the planner sees its slots as held */
-    unsigned char *starting;       /* per container: a start call is under way */
-    unsigned char *told;           /* per container: jobs/rank_tables.c */
+    bool *starting;                /* per container: a start call is under way */
+    unsigned char *table_sent;     /* per container: jobs/rank_tables.c */
     const struct job_executor *executor;
     struct gang *gang; /* what kube_executor remembers of it; NULL: it is not its job */
     char *table;       /* rank table of this attempt; NULL = not made yet, "" = can't be */
@@ -70,7 +70,7 @@ struct job {
 };
 
 /* Which part of whose output is asked for. */
-struct log_ask {
+struct log_query {
     int index, rank; /* container of the plan, and one of its ranks */
     int attempt;
     int64_t offset; /* < 0 counts from the end */
@@ -107,7 +107,7 @@ struct job_executor {
     /* What a job that is up waits for; "" = nothing. Into cap bytes. NULL: nothing ever. */
     void (*waits_for)(const struct job *j, char *out, size_t cap);
     /* Answers the call. */
-    void (*read_log)(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask);
+    void (*read_log)(struct job *j, struct hl_rpc_call *call, const struct log_query *query);
     /* True: the job is not to be forgotten yet. NULL: it never needs one that is over. */
     bool (*needs)(const struct job *j);
     /* The job is forgotten: what was kept for it goes, too. */

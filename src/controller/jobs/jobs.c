@@ -5,7 +5,30 @@
  * crash, or when the store refused a write, they are said again. Others see the job as the store
  * has it.
  *
- *     event -> hl_jobrun_step -> record -> store -> actions -> executor -> event ... */
+ *     event -> hl_jobrun_step -> record -> store -> actions -> executor -> event ...
+ *
+ * Three copies of what a job is, the older the further right:
+ *
+ *     run, events            saving                      saved
+ *     as of the last event   on its way to the disk      durable: what others are told
+ *
+ * States of the record, all of them changed on the loop's thread (on_job_written runs there, too):
+ *
+ *     saved --event, job_keep--> saving --written--> saved: actions carried out, calls answered
+ *                                  |  '--event: behind; written--> saving (all that came since)
+ *                                  |
+ *                                  '--refused--> unsaved --tick--> saving
+ *                                       '--it is the job's first record: the job never was
+ *
+ *     saving.run != NULL   a record is on its way; nothing else of this job is written
+ *     behind               the run has changed since that record was made
+ *     unsaved              the store refused it; ticks try again, actions wait
+ *     keep                 more than the run has changed (port, version): write even an equal run
+ *     resume               actions were dropped: say them again instead of carrying out `actions`
+ *     held, stepped        between job_events_hold and _go: events are collected for one record
+ *
+ * A job may leave the table in job_not_saved and at retention, so whoever holds a pointer over a
+ * call or a write keeps the id instead and looks it up again (struct job_write). */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -51,7 +74,8 @@ void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply)
     if (job_is_saved(j)) {
         reply(call, j);
     } else if (w == NULL) {
-        reject(call, hl_fail(HL_ENOMEM, "out of memory for a call that waits for job %s", j->id));
+        call_reject(call,
+                    hl_fail(HL_ENOMEM, "out of memory for a call that waits for job %s", j->id));
     } else {
         *w = (struct job_waiter){j->waiters, call, reply};
         j->waiters = w;
@@ -94,6 +118,8 @@ static hl_status choose_version(struct job *j)
     return HL_OK;
 }
 
+/* Find slots for the next attempt. They are marked before the event, whose record takes time to be
+ * written: no other job may get them meanwhile. */
 static void job_place(struct job *j)
 {
     struct hl_plan *plan = NULL;
@@ -109,7 +135,7 @@ static void job_place(struct job *j)
         return;
     }
     free(j->starting);
-    j->starting = calloc((size_t)plan->container_count + 1, 1);
+    j->starting = calloc((size_t)plan->container_count + 1, sizeof(*j->starting));
     if (rank_tables_reset(j, plan->container_count) != HL_OK)
         hl_warn("%s", hl_error_text());
     hl_plan_mark(plan, nodes_cluster(c), 1);
@@ -122,7 +148,8 @@ static void job_place(struct job *j)
     }
 }
 
-/* What ended attempts held: their slots, and the versions they did not complete. */
+/* What ended attempts held: their slots, and the versions they did not complete. It is said again
+ * by every resume, and does nothing when nothing is held. */
 static void job_release(struct job *j)
 {
     bool ended = hl_job_state_ended(j->run.state);
@@ -245,7 +272,8 @@ static hl_status job_write(struct job *j, json_t *value)
     return st;
 }
 
-/* Write what changed since the last time, then carry out j->actions. */
+/* Write what changed since the last time, then carry out j->actions. An event that changes nothing
+ * of the run costs no write. The job may be gone afterwards. */
 static void job_save(struct job *j)
 {
     if (j->saving.run != NULL) {
@@ -320,7 +348,7 @@ void job_events_hold(struct job *j)
 
 void job_events_go(struct job *j)
 {
-    int stepped = j->stepped;
+    bool stepped = j->stepped;
     j->held = j->stepped = false;
     if (stepped)
         job_save(j);
@@ -329,6 +357,7 @@ void job_events_go(struct job *j)
 /* ---- time -------------------------------------------------------------------------------------
  */
 
+/* What no event brings: free slots, deadlines, nodes that stay silent, calls to be tried again. */
 static void job_tick(struct job *j, bool slots_changed)
 {
     bool wants_slots = slots_changed && j->run.state == HL_API_JOB_STATE_PENDING;

@@ -52,15 +52,15 @@ void jobs_stop(struct hl_controller *c);
 void jobs_containers(struct hl_controller *c, struct node *n,
                      const struct hl_api_container_status_list *containers);
 /* Of the containers that a node reported: have it forget ended ones that are older than any job. */
-void purge_orphans(struct hl_controller *c, struct node *n,
-                   const struct hl_api_container_status_list *containers);
+void purge_stale_containers(struct hl_controller *c, struct node *n,
+                            const struct hl_api_container_status_list *containers);
 /* A node does not answer, or does again; its containers may run on. */
 void jobs_node_silent(struct hl_controller *c, struct node *n);
 void jobs_node_back(struct hl_controller *c, struct node *n);
 /* A container of a job that is not over may be there. */
 bool jobs_need_node(const struct hl_controller *c, const struct node *n);
-/* The node's Agent is a new one: it is told its rank tables again. */
-void rank_tables_node(struct hl_controller *c, const char *node);
+/* The node's Agent is a new one: it gets its rank tables again. */
+void rank_tables_resend(struct hl_controller *c, const char *node);
 
 /* ---- what is asked ---- */
 

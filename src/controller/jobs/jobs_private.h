@@ -77,12 +77,12 @@ int master_port(const struct job *j);
 void log_reply_empty(struct hl_rpc_call *call,
                      const struct hl_api_controller_read_log_results *about, bool over);
 /* agent_logs.c: an op of agents_executor */
-void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask);
+void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_query *query);
 
 /* rank_tables.c */
-/* A new attempt: nobody was told anything. */
+/* A new attempt: nothing was sent yet. */
 hl_status rank_tables_reset(struct job *j, int containers);
-/* Tell the nodes of a running gang what they have not been told. */
-void rank_tables_tell(struct job *j);
+/* Send the nodes of a running gang what they have not got. */
+void rank_tables_send(struct job *j);
 
 #endif

@@ -66,14 +66,15 @@ static int first_failed(const struct hl_controller *c, const struct job *j, int 
 /* Its texts outlive the job. */
 static struct hl_api_controller_read_log_results job_about(const struct hl_controller *c,
                                                            const struct job *j,
-                                                           const struct log_ask *ask,
+                                                           const struct log_query *query,
                                                            struct hl_arena *arena)
 {
     return (struct hl_api_controller_read_log_results){
-        .rank = ask->rank,
-        .attempt = ask->attempt,
+        .rank = query->rank,
+        .attempt = query->attempt,
         .last_attempt = j->run.attempt,
-        .failed_rank = job_attempt_is_over(j, ask->attempt) ? first_failed(c, j, ask->attempt) : -1,
+        .failed_rank =
+            job_attempt_is_over(j, query->attempt) ? first_failed(c, j, query->attempt) : -1,
         .job = hl_arena_strdup(arena, j->id),
         .job_state = j->run.state,
         .job_reason = hl_arena_strdup(arena, j->run.reason)};
@@ -81,23 +82,23 @@ static struct hl_api_controller_read_log_results job_about(const struct hl_contr
 
 /* Attempt and rank, where they are left to us; HL_ENOENT: the job has none such. */
 static hl_status ask_complete(const struct hl_controller *c, const struct job *j,
-                              struct log_ask *ask)
+                              struct log_query *query)
 {
     int world = (int)hl_rank_world(&j->spec.grid);
     int last = j->run.plan != NULL ? j->run.containers_attempt : 0;
-    if (ask->attempt == 0)
-        ask->attempt = last > 0 ? last : 1;
-    if (ask->attempt < 1 || ask->attempt > j->run.attempt)
+    if (query->attempt == 0)
+        query->attempt = last > 0 ? last : 1;
+    if (query->attempt < 1 || query->attempt > j->run.attempt)
         return hl_fail(HL_ENOENT, "job '%s' has no attempt %d, it is in attempt %d", j->id,
-                       ask->attempt, j->run.attempt);
-    if (ask->rank == -1 && job_attempt_is_over(j, ask->attempt))
-        ask->rank = first_failed(c, j, ask->attempt);
-    if (ask->rank == -1)
-        ask->rank = 0;
-    if (ask->rank < 0 || ask->rank >= world)
+                       query->attempt, j->run.attempt);
+    if (query->rank == -1 && job_attempt_is_over(j, query->attempt))
+        query->rank = first_failed(c, j, query->attempt);
+    if (query->rank == -1)
+        query->rank = 0;
+    if (query->rank < 0 || query->rank >= world)
         return hl_fail(HL_ENOENT, "job '%s' has no rank %d, its ranks are 0 to %d", j->id,
-                       ask->rank, world - 1);
-    ask->index = container_of(j->run.plan, ask->rank);
+                       query->rank, world - 1);
+    query->index = container_of(j->run.plan, query->rank);
     return HL_OK;
 }
 
@@ -114,21 +115,22 @@ void method_read_log(void *arg, struct hl_rpc_call *call,
 {
     struct hl_controller *c = controller_enter(arg);
     struct job *j = NULL;
-    struct log_ask ask = {.rank = p->rank,
-                          .attempt = p->attempt,
-                          .offset = p->offset,
-                          .max_bytes = p->max_bytes > 0 ? p->max_bytes : LOG_BYTES};
+    struct log_query query = {.rank = p->rank,
+                              .attempt = p->attempt,
+                              .offset = p->offset,
+                              .max_bytes = p->max_bytes > 0 ? p->max_bytes : LOG_BYTES};
     hl_status st = job_find(c, p->id, &j);
     if (st == HL_OK)
-        st = ask_complete(c, j, &ask);
+        st = ask_complete(c, j, &query);
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     j->read_ns = hl_now_ns();
-    ask.about = job_about(c, j, &ask, hl_rpc_call_arena(call));
-    if (ask.index < 0 || ask.attempt > j->run.containers_attempt)
-        log_reply_empty(call, &ask.about, job_attempt_is_over(j, ask.attempt)); /* not placed yet */
+    query.about = job_about(c, j, &query, hl_rpc_call_arena(call));
+    if (query.index < 0 || query.attempt > j->run.containers_attempt)
+        log_reply_empty(call, &query.about,
+                        job_attempt_is_over(j, query.attempt)); /* not placed yet */
     else
-        j->executor->read_log(j, call, &ask);
+        j->executor->read_log(j, call, &query);
 }

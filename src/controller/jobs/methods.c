@@ -142,7 +142,7 @@ void method_plan_job(void *arg, struct hl_rpc_call *call,
                                                .plan = plan_answer(c, &spec, plan, arena),
                                                .launch = launch_of(c, &spec, p->file, arena)});
     else
-        reject(call, st);
+        call_reject(call, st);
     hl_plan_free(plan);
     hl_job_fini(&spec);
 }
@@ -199,7 +199,7 @@ void method_submit_job(void *arg, struct hl_rpc_call *call,
     hl_status st = j != NULL ? request_submit(c, call, p, j)
                              : hl_fail(HL_ENOMEM, "out of memory for the record of a job");
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         job_free(j);
     }
 }
@@ -307,7 +307,7 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
     struct job *j = NULL;
     hl_status st = job_find(c, p->id, &j);
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     struct job_view view;
@@ -322,7 +322,7 @@ void method_get_job(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         hl_reply_controller_get_job(call, &r);
     else
-        reject(call, st);
+        call_reject(call, st);
     job_view_fini(&view);
 }
 
@@ -343,7 +343,7 @@ void method_cancel_job(void *arg, struct hl_rpc_call *call,
     }
     hl_status st = job_find(c, p->id, &j);
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     if (!hl_job_state_ended(j->run.state))

@@ -1,6 +1,12 @@
 /* The rank tables of running gangs. A container starts with one that says "initializing"; when the
- * last one of its gang runs, each node is told the whole. What a node was told is not remembered on
- * disk: a Controller or an Agent that comes back is told again, and writes nothing new. */
+ * last one of its gang runs, each node is sent the whole. What was sent is not remembered on disk:
+ * a Controller or an Agent that comes back gets it again, and the Agent writes nothing new.
+ *
+ * Per container, on the loop's thread:
+ *
+ *     UNSENT --the gang runs--> SENDING --HL_OK--> SENT --the node's Agent is a new one--> UNSENT
+ *        ^                         |
+ *        '-------- failed ---------'   the next tick sends again */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +14,9 @@
 #include "controller/jobs/jobs_private.h"
 #include "ranktable/plan.h"
 
-enum { TELL, TELLING, TOLD };
+enum { TABLE_UNSENT, TABLE_SENDING, TABLE_SENT };
 
-struct tell {
+struct table_call {
     struct hl_controller *c;
     char job[HL_JOB_ID_MAX + 1];
     int attempt;
@@ -21,9 +27,10 @@ hl_status rank_tables_reset(struct job *j, int containers)
 {
     free(j->table);
     j->table = NULL;
-    free(j->told);
-    j->told = calloc((size_t)containers + 1, 1);
-    return j->told != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
+    free(j->table_sent);
+    j->table_sent = calloc((size_t)containers + 1, 1);
+    return j->table_sent != NULL ? HL_OK
+                                 : hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
 }
 
 static hl_status table_text(const struct job *j, const char *format, char **out)
@@ -43,10 +50,10 @@ static const char *table_of(struct job *j)
     return j->table != NULL ? j->table : "";
 }
 
-static void on_told(void *arg, hl_status st, const char *text,
-                    const struct hl_api_agent_put_rank_table_results *r)
+static void on_table_sent(void *arg, hl_status st, const char *text,
+                          const struct hl_api_agent_put_rank_table_results *r)
 {
-    struct tell *k = arg;
+    struct table_call *k = arg;
     struct job *j;
     (void)r;
     if (controller_stopped(k->c)) {
@@ -54,50 +61,52 @@ static void on_told(void *arg, hl_status st, const char *text,
         return;
     }
     j = job_by_id(k->c, k->job);
-    if (j != NULL && j->told != NULL && j->run.attempt == k->attempt &&
-        k->index < j->run.container_count && j->told[k->index] == TELLING) {
-        j->told[k->index] = st == HL_OK ? TOLD : TELL; /* the next tick tries again */
+    if (j != NULL && j->table_sent != NULL && j->run.attempt == k->attempt &&
+        k->index < j->run.container_count && j->table_sent[k->index] == TABLE_SENDING) {
+        j->table_sent[k->index] =
+            st == HL_OK ? TABLE_SENT : TABLE_UNSENT; /* the next tick tries again */
         if (st != HL_OK)
             hl_debug("rank table of %s is not written yet: %s", k->job, text);
     }
     free(k);
 }
 
-static void table_tell(struct job *j, int index)
+static void rank_table_send(struct job *j, int index)
 {
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, j->run.containers[index].node);
     char id[HL_JOB_ID_MAX + 24];
     if (n == NULL || !node_ready(n))
         return;
-    struct tell *k = calloc(1, sizeof(*k));
+    struct table_call *k = calloc(1, sizeof(*k));
     if (k == NULL)
         return;
-    *k = (struct tell){.c = c, .attempt = j->run.attempt, .index = index};
+    *k = (struct table_call){.c = c, .attempt = j->run.attempt, .index = index};
     memcpy(k->job, j->id, sizeof(k->job));
     const struct hl_api_agent_put_rank_table_params p = {
         .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)), .document = table_of(j)};
-    j->told[index] = TELLING;
+    j->table_sent[index] = TABLE_SENDING;
     controller_hold(c);
-    hl_call_agent_put_rank_table_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_told,
-                                       k);
+    hl_call_agent_put_rank_table_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                       on_table_sent, k);
 }
 
-void rank_tables_tell(struct job *j)
+void rank_tables_send(struct job *j)
 {
-    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->told == NULL || table_of(j)[0] == '\0')
+    if (j->run.state != HL_API_JOB_STATE_RUNNING || j->table_sent == NULL || table_of(j)[0] == '\0')
         return;
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->told[i] == TELL && j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)
-            table_tell(j, i);
+        if (j->table_sent[i] == TABLE_UNSENT &&
+            j->run.containers[i].state == HL_API_CONTAINER_STATE_RUNNING)
+            rank_table_send(j, i);
 }
 
-void rank_tables_node(struct hl_controller *c, const char *node)
+void rank_tables_resend(struct hl_controller *c, const char *node)
 {
     for (struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
-        for (int i = 0; j->told != NULL && i < j->run.container_count; i++)
+        for (int i = 0; j->table_sent != NULL && i < j->run.container_count; i++)
             if (strcmp(j->run.containers[i].node, node) == 0)
-                j->told[i] = TELL;
+                j->table_sent[i] = TABLE_UNSENT;
 }
 
 void method_rank_table(void *arg, struct hl_rpc_call *call,
@@ -122,6 +131,6 @@ void method_rank_table(void *arg, struct hl_rpc_call *call,
         hl_reply_controller_rank_table(call, &(struct hl_api_controller_rank_table_results){
                                                  complete ? text : HL_RANKTABLE_INITIALIZING});
     else
-        reject(call, st);
+        call_reject(call, st);
     free(text);
 }

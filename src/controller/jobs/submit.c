@@ -55,7 +55,7 @@ static hl_status job_restore(struct job *j, const json_t *value)
     memcpy(j->id, j->run.id, sizeof(j->id));
     int64_t now = controller_steady_ms(j->controller); /* the wall clock, at a start */
     j->ended_steady_ms = j->run.finished_ms < now ? j->run.finished_ms : now;
-    j->starting = calloc((size_t)j->run.container_count + 1, 1);
+    j->starting = calloc((size_t)j->run.container_count + 1, sizeof(*j->starting));
     return rank_tables_reset(j, j->run.container_count);
 }
 

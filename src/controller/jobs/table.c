@@ -31,7 +31,7 @@ void job_free(struct job *j)
     job_record_fini(&j->saved);
     job_record_fini(&j->saving);
     free(j->starting);
-    free(j->told);
+    free(j->table_sent);
     free(j->table);
     free(j);
 }

@@ -60,8 +60,8 @@ static hl_status call_request(struct call *k, const char *method, const char *ba
 }
 
 /* One that is there already is ours, made by a request whose answer was lost, or somebody's. */
-static hl_status make_one(struct call *k, const char *base, const char *kind, const char *name,
-                          const json_t *doc, json_t **out)
+static hl_status create_one(struct call *k, const char *base, const char *kind, const char *name,
+                            const json_t *doc, json_t **out)
 {
     json_t *there = NULL;
     hl_status st = call_request(k, "POST", base, kind, "", doc, &there);
@@ -78,23 +78,23 @@ static hl_status make_one(struct call *k, const char *base, const char *kind, co
     return HL_OK;
 }
 
-static hl_status make_map(struct call *k, const char *name, const json_t *doc)
+static hl_status create_map(struct call *k, const char *name, const json_t *doc)
 {
     json_t *map = NULL;
-    hl_status st = make_one(k, CORE, "configmaps", name, doc, &map);
+    hl_status st = create_one(k, CORE, "configmaps", name, doc, &map);
     json_decref(map);
     return st;
 }
 
 /* The ConfigMaps are there before pods look for them, and go with their Job whoever deletes that.
  */
-static hl_status run_make(struct call *k)
+static hl_status run_create(struct call *k)
 {
     json_t *job = NULL, *owner = NULL;
     const char *uid;
-    HL_TRY(make_map(k, k->map, k->map_doc));
-    HL_TRY(make_map(k, k->name, k->vars_doc));
-    HL_TRY(make_one(k, JOBS, "jobs", k->name, k->doc, &job));
+    HL_TRY(create_map(k, k->map, k->map_doc));
+    HL_TRY(create_map(k, k->name, k->vars_doc));
+    HL_TRY(create_one(k, JOBS, "jobs", k->name, k->doc, &job));
     hl_status st = object_text(job, "metadata.uid", &uid);
     if (st == HL_OK) {
         owner =
@@ -109,7 +109,7 @@ static hl_status run_make(struct call *k)
     return st;
 }
 
-static hl_status unmake_one(struct call *k, const char *base, const char *kind, const char *name)
+static hl_status delete_one(struct call *k, const char *base, const char *kind, const char *name)
 {
     json_t *there = NULL;
     hl_status st = call_request(k, "GET", base, kind, name, NULL, &there);
@@ -149,16 +149,16 @@ static hl_status run_logs(struct call *k)
     return HL_OK;
 }
 
-static hl_status run_unmake(struct call *k)
+static hl_status run_delete(struct call *k)
 {
     HL_TRY(run_logs(k));
-    HL_TRY(unmake_one(k, JOBS, "jobs", k->name));
-    HL_TRY(unmake_one(k, CORE, "configmaps", k->name));
-    return unmake_one(k, CORE, "configmaps", k->map);
+    HL_TRY(delete_one(k, JOBS, "jobs", k->name));
+    HL_TRY(delete_one(k, CORE, "configmaps", k->name));
+    return delete_one(k, CORE, "configmaps", k->map);
 }
 
 /* Nobody reads the table of a map that is gone. */
-static hl_status run_tell(struct call *k)
+static hl_status run_put_table(struct call *k)
 {
     hl_status st = call_request(k, "PATCH", CORE, "configmaps", k->map, k->doc, NULL);
     return st == HL_ENOENT ? HL_OK : st;
@@ -194,12 +194,12 @@ static void on_failure(struct job *j, const struct call *k)
     hl_warn("Kubernetes: job=%s attempt=%d error=\"%s\"", j->id, k->attempt, k->text);
     back_off(j);
     snprintf(j->gang->problem, sizeof(j->gang->problem), "%.199s", k->text);
-    if (k->run == run_tell)
-        j->gang->told = 0;
-    if (k->run != run_make)
+    if (k->run == run_put_table)
+        j->gang->table_sent = 0;
+    if (k->run != run_create)
         return;
     if (!hl_status_retryable(k->st))
-        j->gang->made = k->attempt; /* parts of it: to be deleted */
+        j->gang->created = k->attempt; /* parts of it: to be deleted */
     if (!hl_status_retryable(k->st) && j->run.attempt == k->attempt)
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                             .attempt = k->attempt,
@@ -211,11 +211,11 @@ static void on_success(struct job *j, const struct call *k)
 {
     j->gang->tries = 0;
     j->gang->problem[0] = '\0';
-    if (k->run == run_make) {
-        j->gang->made = k->attempt;
+    if (k->run == run_create) {
+        j->gang->created = k->attempt;
         hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
-    } else if (k->run == run_unmake) {
-        j->gang->unmade = k->attempt;
+    } else if (k->run == run_delete) {
+        j->gang->deleted = k->attempt;
         hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
     }
 }
@@ -255,7 +255,7 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
     return k;
 }
 
-/* Takes the call. What can't be sent now is tried with the next look. */
+/* Takes the call. What can't be sent now is tried with the next reconciliation. */
 static void call_send(struct job *j, struct call *k)
 {
     struct gangs *g = j->controller->gangs;
@@ -274,7 +274,7 @@ static hl_status make_docs(struct job *j, struct call *k)
     struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
     if (hl_arena_failed(&arena))
         return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
-    json_t *near = gangs_near(j);
+    json_t *near = gangs_preferred_nodes(j);
     struct hl_volcano_gang gang = {.job_id = j->id,
                                    .gang = j->gang->id,
                                    .attempt = k->attempt,
@@ -288,9 +288,9 @@ static hl_status make_docs(struct job *j, struct call *k)
     return st;
 }
 
-void gang_make(struct job *j)
+void gang_create(struct job *j)
 {
-    struct call *k = call_new(j, j->run.attempt, run_make);
+    struct call *k = call_new(j, j->run.attempt, run_create);
     if (k == NULL)
         return;
     hl_status st = make_docs(j, k);
@@ -324,18 +324,18 @@ static void find_logs(const struct job *j, int attempt, struct call *k)
     hl_plan_free(made);
 }
 
-void gang_unmake(struct job *j, int attempt)
+void gang_delete(struct job *j, int attempt)
 {
-    struct call *k = call_new(j, attempt, run_unmake);
+    struct call *k = call_new(j, attempt, run_delete);
     if (k == NULL)
         return;
     find_logs(j, attempt, k);
     call_send(j, k);
 }
 
-void gang_tell(struct job *j, const char *table)
+void gang_put_table(struct job *j, const char *table)
 {
-    struct call *k = call_new(j, j->run.attempt, run_tell);
+    struct call *k = call_new(j, j->run.attempt, run_put_table);
     if (k == NULL)
         return;
     k->doc = json_pack("{s:{s:s}}", "data", "hccl.json", table);
@@ -347,7 +347,7 @@ void gang_keep_logs(struct job *j)
     struct call *k = call_new(j, j->run.attempt, run_logs);
     if (k == NULL)
         return;
-    j->gang->kept = j->run.attempt;
+    j->gang->logs_kept = j->run.attempt;
     find_logs(j, j->run.attempt, k);
     call_send(j, k);
 }

@@ -7,8 +7,8 @@
 #include "controller/kube/gangs_private.h"
 #include "controller/nodes/nodes.h"
 
-#define NEAR_MAX   64 /* names in one pod's wish */
-#define PLACES_MAX 64
+#define PREFERRED_MAX 64 /* names in one pod's wish */
+#define PLACES_MAX    64
 
 static void key_of(int pp, int tp, char out[32])
 {
@@ -39,7 +39,7 @@ static json_t *shard_holders(const struct job *j)
     return all;
 }
 
-json_t *gangs_near(const struct job *j)
+json_t *gangs_preferred_nodes(const struct job *j)
 {
     json_t *list = json_array(), *all = j->load_version >= 0 ? shard_holders(j) : json_object();
     for (int i = 0; i < j->run.plan->container_count; i++) {
@@ -55,7 +55,7 @@ json_t *gangs_near(const struct job *j)
                 json_object_update(names, nodes);
         }
         json_object_foreach (names, name, value) {
-            if (json_array_size(texts) < NEAR_MAX)
+            if (json_array_size(texts) < PREFERRED_MAX)
                 json_array_append_new(texts, json_string(name));
         }
         json_decref(names);

@@ -6,7 +6,7 @@
 
 #include "controller/kube/gangs_private.h"
 
-static hl_status gang_create(struct job *j, const char *id)
+static hl_status gang_alloc(struct job *j, const char *id)
 {
     j->gang = calloc(1, sizeof(*j->gang));
     if (j->gang == NULL)
@@ -17,14 +17,14 @@ static hl_status gang_create(struct job *j, const char *id)
 
 static hl_status kube_admit(struct job *j)
 {
-    HL_TRY(gang_create(j, hl_id_format(hl_id_random()).s));
+    HL_TRY(gang_alloc(j, hl_id_format(hl_id_random()).s));
     j->doc.gang = j->gang->id;
     return HL_OK;
 }
 
 static hl_status kube_restore(struct job *j)
 {
-    return j->doc.gang[0] != '\0' ? gang_create(j, j->doc.gang) : HL_ENOENT;
+    return j->doc.gang[0] != '\0' ? gang_alloc(j, j->doc.gang) : HL_ENOENT;
 }
 
 static void gang_release(struct job *j)
@@ -45,11 +45,11 @@ static hl_status kube_plan(struct hl_controller *c, const struct hl_job *spec, c
     return c->gangs != NULL ? gangs_plan(c->gangs, spec, id, attempt, out) : fail_away();
 }
 
-/* A gang is made and deleted as a whole: whatever is to be done, gangs_keep sees by the state. */
+/* A gang is made and deleted as a whole: whatever is to be done, gang_apply sees by the state. */
 static void kube_carry_out(struct job *j, const struct hl_job_actions *actions)
 {
     (void)actions;
-    gangs_keep(j);
+    gang_apply(j);
 }
 
 /* Why a container waits or was lost: what its pod says, or what keeps us from having one. */
@@ -81,23 +81,23 @@ static void kube_describe(const struct job *j, const struct hl_jobrun *run, int 
         io->message = hl_arena_strdup(arena, why);
 }
 
-static void kube_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask)
+static void kube_read_log(struct job *j, struct hl_rpc_call *call, const struct log_query *query)
 {
     struct hl_plan *made = NULL;
     if (j->controller->gangs == NULL) {
-        reject(call, fail_away());
+        call_reject(call, fail_away());
         return;
     }
-    const struct hl_plan *plan = gangs_plan_of(j, ask->attempt, &made);
+    const struct hl_plan *plan = gangs_plan_of(j, query->attempt, &made);
     if (plan == NULL) {
         hl_rpc_reject(call, HL_EINTERNAL, hl_error_text());
         return;
     }
-    const struct hl_plan_container *c = &plan->containers[ask->index];
+    const struct hl_plan_container *c = &plan->containers[query->index];
     const json_t *pod = json_object_get(j->controller->gangs->pods, c->node);
-    if (hl_volcano_attempt_of(pod, j->gang->id) != ask->attempt)
+    if (hl_volcano_attempt_of(pod, j->gang->id) != query->attempt)
         pod = NULL;
-    gang_log_read(j, call, pod, ask->rank - c->ranks[0].rank, ask);
+    gang_log_read(j, call, pod, query->rank - c->ranks[0].rank, query);
     hl_plan_free(made);
 }
 

@@ -56,7 +56,7 @@ static void container_lose(struct job *j, int index, const char *why)
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = node, .text = text});
 }
 
-static void tell_state(struct job *j, int index, const struct hl_volcano_pod *p)
+static void container_report(struct job *j, int index, const struct hl_volcano_pod *p)
 {
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                         .attempt = j->run.attempt,
@@ -68,7 +68,7 @@ static void tell_state(struct job *j, int index, const struct hl_volcano_pod *p)
 }
 
 /* One container of a gang that is up. */
-static void look_at(struct job *j, int index)
+static void container_check(struct job *j, int index)
 {
     enum hl_api_container_state have = j->run.containers[index].state;
     const json_t *pod = gang_pod(j, index);
@@ -86,11 +86,11 @@ static void look_at(struct job *j, int index)
     else if (p.state == HL_API_CONTAINER_STATE_WANTED && have != HL_API_CONTAINER_STATE_WANTED)
         container_lose(j, index, "its pod was replaced");
     else if (p.state > have)
-        tell_state(j, index, &p);
+        container_report(j, index, &p);
 }
 
 /* The Job ended, was suspended or deleted, and its pods don't say why. */
-static void look_at_job(struct job *j)
+static void job_check(struct job *j)
 {
     const json_t *job = job_of(j, j->run.attempt);
     const char *why = job != NULL ? hl_volcano_job_trouble(job) : NULL;
@@ -117,11 +117,11 @@ static void look_at_job(struct job *j)
 }
 
 /* While stopping: what has no pod any more has ended, once nobody makes it again. */
-static void look_for_ends(struct job *j)
+static void absent_check(struct job *j)
 {
     int attempt = j->run.attempt;
     if (j->gang->busy || job_of(j, attempt) != NULL ||
-        (j->gang->unmade != attempt && j->gang->made == attempt))
+        (j->gang->deleted != attempt && j->gang->created == attempt))
         return;
     job_events_hold(j);
     for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STOPPING; i++)
@@ -131,7 +131,7 @@ static void look_for_ends(struct job *j)
     job_events_go(j);
 }
 
-void gangs_look(struct job *j)
+void gang_reconcile(struct job *j)
 {
     struct gangs *g = j->controller->gangs;
     int attempt = j->run.attempt;
@@ -139,25 +139,25 @@ void gangs_look(struct job *j)
         return;
     job_events_hold(j); /* a gang of thousands starts in one step */
     for (int i = 0; is_up(j) && j->run.attempt == attempt && i < j->run.container_count; i++)
-        look_at(j, i);
+        container_check(j, i);
     job_events_go(j);
     if (is_up(j) && j->run.attempt == attempt)
-        look_at_job(j);
+        job_check(j);
     if (j->run.state == HL_API_JOB_STATE_STOPPING)
-        look_for_ends(j);
-    gangs_keep(j);
+        absent_check(j);
+    gang_apply(j);
 }
 
 /* ---- requests ----------------------------------------------------------------------------- */
 
 /* An attempt whose Job should not be, or 0. */
-static int stray_containers(const struct job *j)
+static int attempt_to_delete(const struct job *j)
 {
     int wanted = is_up(j) || j->run.state == HL_API_JOB_STATE_SUCCEEDED ? j->run.attempt : 0;
     for (int attempt = 1; attempt <= j->run.attempt; attempt++) {
         /* What we made the watch need not have shown yet. */
-        int there = job_of(j, attempt) != NULL || j->gang->made == attempt;
-        if (there && attempt != wanted && j->gang->unmade != attempt)
+        bool there = job_of(j, attempt) != NULL || j->gang->created == attempt;
+        if (there && attempt != wanted && j->gang->deleted != attempt)
             return attempt;
     }
     return 0;
@@ -190,33 +190,33 @@ static hl_status table_of(const struct job *j, char **out)
     return st;
 }
 
-static void keep_table(struct job *j)
+static void table_publish(struct job *j)
 {
     char *table = NULL;
-    j->gang->told = j->run.attempt;
+    j->gang->table_sent = j->run.attempt;
     if (table_of(j, &table) == HL_OK)
-        gang_tell(j, table);
+        gang_put_table(j, table);
     else
         hl_error("job has no rank table job=%s error=\"%s\"", j->id, hl_error_text());
     free(table);
 }
 
-void gangs_keep(struct job *j)
+void gang_apply(struct job *j)
 {
     struct gangs *g = j->controller->gangs;
     if (g == NULL || j->gang == NULL || !gangs_synced(g) || j->gang->busy || !job_is_saved(j) ||
         hl_now_ns() < j->gang->not_before_ns)
         return;
-    int away = stray_containers(j), attempt = j->run.attempt;
+    int away = attempt_to_delete(j), attempt = j->run.attempt;
     if (away > 0)
-        gang_unmake(j, away);
-    else if (j->run.state == HL_API_JOB_STATE_STARTING && j->gang->made != attempt &&
+        gang_delete(j, away);
+    else if (j->run.state == HL_API_JOB_STATE_STARTING && j->gang->created != attempt &&
              job_of(j, attempt) == NULL)
-        gang_make(j);
-    else if (j->run.state == HL_API_JOB_STATE_RUNNING && j->gang->told != attempt &&
+        gang_create(j);
+    else if (j->run.state == HL_API_JOB_STATE_RUNNING && j->gang->table_sent != attempt &&
              !hl_volcano_is_ascend(&g->volcano))
-        keep_table(j);
-    else if (j->run.state == HL_API_JOB_STATE_SUCCEEDED && j->gang->kept != attempt)
+        table_publish(j);
+    else if (j->run.state == HL_API_JOB_STATE_SUCCEEDED && j->gang->logs_kept != attempt)
         gang_keep_logs(j);
 }
 
@@ -241,12 +241,12 @@ void gangs_tick(struct hl_controller *c)
     for (j = jobs_first(c); j != NULL; j = next) {
         next = j->hh.next;
         if (!hl_job_state_ended(j->run.state))
-            gangs_look(j);
+            gang_reconcile(j);
     }
     json_object_foreach_safe(c->gangs->jobs, iter, name, object)
     {
         j = gang_owner(c->gangs, object);
         if (j != NULL && hl_job_state_ended(j->run.state))
-            gangs_look(j);
+            gang_reconcile(j);
     }
 }

@@ -1,9 +1,9 @@
 /* controller/kube/gangs.h - jobs whose containers Kubernetes runs: one Volcano Job for each
  * attempt.
  *
- * Level-triggered: watchers keep what the API server has of Jobs and pods; a look compares that
- * with what the job's state wants, tells the state machine what happened to pods, and has one
- * request at a time sent for a job until both agree. Nothing else is remembered, so that a
+ * Level-triggered: watchers keep what the API server has of Jobs and pods; a reconciliation
+ * compares them with what the job's state wants, tells the state machine what happened to pods, and
+ * has one request at a time sent for a job until both agree. Nothing else is remembered, so that a
  * Controller that was restarted finds its gangs again by their label.
  *
  * Owns:    client, watchers, requests, the spooled logs. The Controller and its jobs are borrowed.

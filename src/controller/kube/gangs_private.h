@@ -21,10 +21,10 @@
 struct gang {
     char id[HL_ID_TEXT_LEN + 1]; /* label of its objects */
     bool busy;                   /* a request is under way */
-    bool stale;                  /* its objects changed since the last look */
-    int made, unmade;            /* attempt whose Job was made, deleted; 0 = none by us */
-    int told;                    /* attempt whose rank table was written */
-    int kept;                    /* attempt that succeeded and whose logs were fetched */
+    bool stale;                  /* its objects changed since they were last reconciled */
+    int created, deleted;        /* attempt whose Job was created, deleted; 0 = none by us */
+    int table_sent;              /* attempt whose rank table was written */
+    int logs_kept;               /* attempt that succeeded and whose logs were fetched */
     unsigned tries;              /* failures in a row */
     uint64_t not_before_ns;
     char problem[200];   /* of the last request, "" = it went well */
@@ -51,7 +51,7 @@ struct gangs {
     bool jobs_synced, pods_synced;
     unsigned calls;                  /* under way */
     void (*answered)(struct job *j); /* a request of the job has ended */
-    bool looking;                    /* a look at what is stale is posted */
+    bool looking;                    /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;
     char *ns, *queue, *device, *policy;
     char logs[PATH_MAX]; /* directory */
@@ -61,13 +61,13 @@ struct gangs {
 
 /* data_locality.c: for each container the nodes that hold what its ranks will read; new reference.
  */
-json_t *gangs_near(const struct job *j);
+json_t *gangs_preferred_nodes(const struct job *j);
 
 /* calls.c: one request of a job; gangs->answered when it is done. */
-void gang_make(struct job *j);
+void gang_create(struct job *j);
 /* What the attempt's pods wrote is kept. */
-void gang_unmake(struct job *j, int attempt);
-void gang_tell(struct job *j, const char *table);
+void gang_delete(struct job *j, int attempt);
+void gang_put_table(struct job *j, const char *table);
 /* What the pods of an attempt that succeeded wrote stays when Kubernetes drops them. */
 void gang_keep_logs(struct job *j);
 
@@ -80,10 +80,10 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
 const struct hl_plan *gangs_plan_of(const struct job *j, int attempt, struct hl_plan **made);
 
 /* gangs.c */
-/* Tell the state machine what its pods say, then gangs_keep. */
-void gangs_look(struct job *j);
+/* Tell the state machine what its pods say, then gang_apply. */
+void gang_reconcile(struct job *j);
 /* Have made or deleted what the job's state wants; gives no events. */
-void gangs_keep(struct job *j);
+void gang_apply(struct job *j);
 /* Jobs and pods were listed. */
 bool gangs_synced(const struct gangs *g);
 /* The job of an object, NULL when it is not one of ours. */
@@ -113,7 +113,7 @@ void gang_log_path(const struct gangs *g, const char *job, int attempt, int rank
                    char out[PATH_MAX]);
 /* Answers the call; pod: the rank's, NULL = it is gone. */
 void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int local_rank,
-                   const struct log_ask *ask);
+                   const struct log_query *query);
 /* At the end: forget how far logs were fetched. */
 void gang_logs_fini(struct gangs *g);
 

@@ -66,7 +66,7 @@ static size_t parse_stamp(const char *line, size_t len, char *second, size_t cap
     return n > 0 && (size_t)n < cap && zone < space ? (size_t)(space - line) + 1 : 0;
 }
 
-static hl_status append_text(const char *path, const struct hl_buf *text, int anew)
+static hl_status append_text(const char *path, const struct hl_buf *text, bool anew)
 {
     int how = O_WRONLY | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : O_APPEND);
     HL_AUTO(hl_closep) int fd = open(path, how, 0644);
@@ -162,13 +162,14 @@ hl_status gang_log_fetch(struct gangs *g, const struct gang_log *log)
 
 /* ---- what users ask -------------------------------------------------------------------------- */
 
-struct ask {
+struct log_read {
     uv_work_t work;
     struct gangs *g;
     struct hl_rpc_call *call;
     char job[HL_JOB_ID_MAX + 1], pod[HL_VOLCANO_NAME_MAX];
-    int attempt, rank, local_rank, ended;
-    int past; /* of an earlier attempt: only what was kept is there */
+    int attempt, rank, local_rank;
+    bool ended;
+    bool past; /* of an earlier attempt: only what was kept is there */
     int64_t offset, size;
     size_t max;
     struct hl_api_controller_read_log_results about;
@@ -178,7 +179,7 @@ struct ask {
 };
 
 /* Nothing to read is no failure: the rank has not begun, or its pod was never there. */
-static hl_status read_file(struct ask *k, struct hl_buf *out)
+static hl_status read_file(struct log_read *k, struct hl_buf *out)
 {
     char path[PATH_MAX];
     struct stat sb;
@@ -208,7 +209,7 @@ static hl_status read_file(struct ask *k, struct hl_buf *out)
     return HL_OK;
 }
 
-static hl_status ask_answer(struct ask *k)
+static hl_status log_read_answer(struct log_read *k)
 {
     hl_status st = HL_OK;
     if (k->pod[0] != '\0') {
@@ -223,17 +224,17 @@ static hl_status ask_answer(struct ask *k)
     return st == HL_OK ? read_file(k, &k->bytes) : st;
 }
 
-static void ask_run(uv_work_t *work)
+static void log_read_run(uv_work_t *work)
 {
-    struct ask *k = work->data;
-    k->st = ask_answer(k);
+    struct log_read *k = work->data;
+    k->st = log_read_answer(k);
     if (k->st != HL_OK)
         snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
 }
 
 static void on_done(uv_work_t *work, int status)
 {
-    struct ask *k = work->data;
+    struct log_read *k = work->data;
     k->g->calls--;
     if (status == 0 && k->st == HL_OK) {
         struct hl_api_controller_read_log_results r = k->about;
@@ -251,34 +252,34 @@ static void on_done(uv_work_t *work, int status)
 }
 
 void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int local_rank,
-                   const struct log_ask *ask)
+                   const struct log_query *query)
 {
     struct gangs *g = j->controller->gangs;
     const char *name = "";
     hl_status st = pod != NULL ? object_text(pod, "metadata.name", &name) : HL_OK;
-    struct ask *k = st == HL_OK ? calloc(1, sizeof(*k)) : NULL;
+    struct log_read *k = st == HL_OK ? calloc(1, sizeof(*k)) : NULL;
     if (k == NULL) {
-        reject(call, st != HL_OK ? st : hl_fail(HL_ENOMEM, "out of memory reading a log"));
+        call_reject(call, st != HL_OK ? st : hl_fail(HL_ENOMEM, "out of memory reading a log"));
         return;
     }
     k->work.data = k;
     k->g = g;
     k->call = call;
-    k->about = ask->about;
+    k->about = query->about;
     k->bytes = (struct hl_buf)HL_BUF(SLICE_MAX + 16);
-    k->attempt = ask->attempt;
-    k->rank = ask->rank;
+    k->attempt = query->attempt;
+    k->rank = query->rank;
     k->local_rank = local_rank;
-    k->offset = ask->offset;
-    k->max = ask->max_bytes > 0 && (size_t)ask->max_bytes < SLICE_MAX ? (size_t)ask->max_bytes
-                                                                      : SLICE_MAX;
-    k->past = ask->attempt < j->run.containers_attempt;
+    k->offset = query->offset;
+    k->max = query->max_bytes > 0 && (size_t)query->max_bytes < SLICE_MAX ? (size_t)query->max_bytes
+                                                                          : SLICE_MAX;
+    k->past = query->attempt < j->run.containers_attempt;
     k->ended = pod != NULL ? hl_volcano_rank_ended(pod, local_rank)
                            : k->past || hl_job_state_ended(j->run.state) ||
                                  j->run.state == HL_API_JOB_STATE_PENDING;
     memcpy(k->job, j->id, sizeof(k->job));
     snprintf(k->pod, sizeof(k->pod), "%s", name);
-    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, ask_run, on_done) != 0) {
+    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, log_read_run, on_done) != 0) {
         hl_rpc_reject(call, HL_EBUSY, "the Controller has no thread for the log");
         free(k);
         return;
@@ -308,7 +309,7 @@ static void forget_log(struct gangs *g, const char *job, int attempt, int rank)
     free(s);
 }
 
-static void ask_forget(uv_work_t *work)
+static void forget_run(uv_work_t *work)
 {
     const struct forgotten *k = work->data;
     pthread_mutex_lock(&k->g->spool_lock); /* another job's log may be fetched */
@@ -340,7 +341,7 @@ void gangs_forget(const struct job *j)
         memcpy(k->job, j->id, sizeof(k->job));
     }
     if (k == NULL ||
-        uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, ask_forget, on_forgotten)) {
+        uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, forget_run, on_forgotten)) {
         hl_warn("logs of a forgotten job stay, remove them files=\"%s/%s.*.log\"", g->logs, j->id);
         free(k);
         return;

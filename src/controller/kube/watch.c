@@ -19,7 +19,7 @@ static const char *name_of(const json_t *object)
     return name;
 }
 
-static void look_at_stale(void *arg)
+static void reconcile_stale(void *arg)
 {
     struct gangs *g = arg;
     struct job *j, *next;
@@ -28,20 +28,20 @@ static void look_at_stale(void *arg)
         next = j->hh.next;
         if (j->gang != NULL && j->gang->stale) {
             j->gang->stale = false;
-            gangs_look(j);
+            gang_reconcile(j);
         }
     }
 }
 
 /* Behind the events that have come already: a thousand pods that start are looked at once. */
-static void look_at_owner(struct gangs *g, const json_t *object)
+static void owner_mark_stale(struct gangs *g, const json_t *object)
 {
     struct job *j = gang_owner(g, object);
     if (j == NULL)
         return;
     j->gang->stale = true;
     if (!g->looking)
-        hl_loop_post(g->c->opts.loop, look_at_stale, g);
+        hl_loop_post(g->c->opts.loop, reconcile_stale, g);
     g->looking = true;
 }
 
@@ -88,7 +88,7 @@ static void on_change(struct gangs *g, json_t *all, enum hl_kube_event type, jso
         json_object_del(all, name);
     else
         json_object_set(all, name, object);
-    look_at_owner(g, object);
+    owner_mark_stale(g, object);
 }
 
 static void on_job(void *arg, enum hl_kube_event type, json_t *object)
@@ -169,7 +169,7 @@ hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, 
     if (g == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
     g->c = c;
-    g->answered = gangs_look;
+    g->answered = gang_reconcile;
     pthread_mutex_init(&g->spool_lock, NULL);
     g->jobs = json_object();
     g->pods = json_object();

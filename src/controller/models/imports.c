@@ -93,7 +93,7 @@ static void free_shards(struct hl_controller *c, const struct hl_api_shard_list 
     size_t n = 0;
     for (size_t i = 0; ids != NULL && i < shards->count; i++)
         n += hl_id_parse(shards->items[i].id, &ids[n]) == HL_OK;
-    free_in_pool(c, ids, n);
+    pool_free(c, ids, n);
     free(ids);
 }
 
@@ -191,12 +191,12 @@ static void on_import_progress(void *arg, hl_status st, const char *text,
     }
 }
 
-static void on_cancel_told(void *arg, hl_status st, const char *text,
+static void on_cancel_sent(void *arg, hl_status st, const char *text,
                            const struct hl_api_l3_cancel_import_results *r)
 {
     (void)r;
     if (!controller_stopped(arg) && st != HL_OK)
-        hl_debug("cancelled import is told again error=\"%s\"", text);
+        hl_debug("cancel of an import is sent again error=\"%s\"", text);
 }
 
 /* How far it is; that it was cancelled is said each time, as L3 may not have had it yet. */
@@ -205,7 +205,7 @@ static void ask_l3(struct hl_controller *c, struct import *im)
     if (im->cancelled) {
         controller_hold(c);
         hl_call_l3_cancel_import_async(c->l3, &(struct hl_api_l3_cancel_import_params){im->id},
-                                       c->opts.rpc_timeout_ms, c->opts.loop, on_cancel_told, c);
+                                       c->opts.rpc_timeout_ms, c->opts.loop, on_cancel_sent, c);
     }
     im->polling = true;
     controller_hold(c);
@@ -330,7 +330,7 @@ void method_import_model(void *arg, struct hl_rpc_call *call,
         st = import_new(c, &p->request, &im);
     }
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     import_start(c, im);
@@ -343,9 +343,10 @@ void method_import_progress(void *arg, struct hl_rpc_call *call,
 {
     struct import *im = import_find(controller_enter(arg), p->import_id);
     if (im == NULL)
-        reject(call, hl_fail(HL_ENOENT,
-                             "import '%s' is not known; was the Controller restarted? import again",
-                             p->import_id));
+        call_reject(call,
+                    hl_fail(HL_ENOENT,
+                            "import '%s' is not known; was the Controller restarted? import again",
+                            p->import_id));
     else
         hl_reply_controller_import_progress(
             call, &(struct hl_api_controller_import_progress_results){im->progress});
@@ -362,10 +363,11 @@ void method_cancel_import(void *arg, struct hl_rpc_call *call,
             found = im;
     }
     if (found == NULL) {
-        reject(call, hl_fail(HL_ENOENT,
-                             "nothing is being imported as '%.100s'; `helios model ls` shows what "
-                             "is there, `helios model rm` removes it",
-                             p->id));
+        call_reject(call,
+                    hl_fail(HL_ENOENT,
+                            "nothing is being imported as '%.100s'; `helios model ls` shows what "
+                            "is there, `helios model rm` removes it",
+                            p->id));
         return;
     }
     found->cancelled = true;

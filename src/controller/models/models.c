@@ -38,7 +38,7 @@ void method_get_model(void *arg, struct hl_rpc_call *call,
     struct hl_model_rec *m;
     hl_status st = hl_catalog_model(&c->catalog, p->name, &m);
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     r.model = hl_model_rec_info(m, hl_rpc_call_arena(call));
@@ -103,10 +103,10 @@ static void removal_done(struct change *ch, hl_status st)
 {
     struct removal *r = (struct removal *)ch;
     if (st != HL_OK) {
-        reject(r->call, st);
+        call_reject(r->call, st);
     } else {
-        free_in_pool(ch->c, r->manifests, r->manifest_count);
-        free_in_pool(ch->c, r->ids, r->count);
+        pool_free(ch->c, r->manifests, r->manifest_count);
+        pool_free(ch->c, r->ids, r->count);
         damaged_forget(ch->c, r->p->name, r->p->version);
         hl_reply_controller_remove_model(r->call, &(struct hl_api_controller_remove_model_results){
                                                       (uint32_t)r->count, r->bytes});
@@ -125,7 +125,7 @@ void method_remove_model(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK && r == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for the removal of a model");
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     r->change.make = removal_make;

@@ -4,7 +4,27 @@
  * comes back with the old claim refused, and recovers again, or with everything restored.
  *
  * Where shards are left that no version holds, versions are restored and nothing is claimed: with
- * the claim those shards would go. The revision then does not rise, so that L3 goes on refusing. */
+ * the claim those shards would go. The revision then does not rise, so that L3 goes on refusing.
+ *
+ * One recovery at a time (models->recovery). It goes from call to call on the loop's thread; one
+ * call or one change is under way at any moment, and its answer takes the next step:
+ *
+ *     ask_list      pool, then archive, then trash, page by page      --> objects
+ *     read_next     the manifests among them                          --> candidates
+ *        judge      which versions would come back
+ *     untrash       shards of those that only the trash has           (not in a dry run)
+ *     read_shards   what no list has told: CRCs, headers of strangers
+ *        judge      again, by what was read
+ *     decided       dry run, or nothing to restore: the answer
+ *     change        records and owner in one batch                    --> durable
+ *     claim_take    L3 keeps the new owner                            --> the answer
+ *
+ *     objects:     id -> where it is, size, CRC           shards and manifests
+ *     candidates:  manifest -> its shards, and why it is skipped, if it is
+ *
+ * Until the change nothing of the catalogue is touched, but L3's trash may be emptied into its
+ * archive; a recovery that fails after that begins with more of it archived. When the Controller
+ * stops, the answers that are still to come find it so and touch nothing; recover_fini frees. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +58,7 @@ void recover_fini(struct hl_controller *c)
     c->models->recovery = NULL;
 }
 
+/* The one end: the call is answered and everything freed. */
 static void recovery_end(struct recovery *r, hl_status st, const char *text)
 {
     r->c->models->recovery = NULL;
@@ -57,6 +78,7 @@ enum list { POOLED, ARCHIVED, TRASHED };
 
 static void ask_list(struct recovery *r, enum list list, uint64_t cursor);
 
+/* An object may be in several lists. Its size is that of the best place: pool, archive, trash. */
 static void list_note(struct recovery *r, enum list list, const char *text, uint64_t size,
                       uint32_t crc)
 {
@@ -90,6 +112,7 @@ static void next_page(struct recovery *r, enum list list, uint64_t next)
         read_next(r);
 }
 
+/* Every answer begins with it. True: there is no recovery any more, or it just ended. */
 static bool page_failed(struct recovery *r, hl_status st, const char *text)
 {
     if (controller_stopped(r->c))
@@ -155,6 +178,7 @@ static bool to_be_read(const struct recovery *r, const struct object *o)
     return o->claimed != o->pooled && hl_catalog_shard(&r->c->catalog, o->id) == NULL;
 }
 
+/* What L3 has read of one object; an error of its own is no failure of the recovery. */
 static void take_found(struct recovery *r, const struct hl_api_found *found)
 {
     struct hl_id id;
@@ -278,6 +302,7 @@ static void recovery_judged(struct recovery *r)
 
 /* ---- the change ------------------------------------------------------------------------------ */
 
+/* HL_OK says that L3 keeps the new owner durably. */
 static void on_taken(void *arg, hl_status st, const char *text)
 {
     struct recovery *r = arg;
@@ -311,6 +336,8 @@ static hl_status commit_recovery(void *arg, const struct hl_records *records)
     return st;
 }
 
+/* Made twice (commits.c), so the revision is set only once. With a claim it becomes newer than all
+ * that L3 has heard of; without one the commit brings it back to what it was. */
 static hl_status recover_make(struct change *ch)
 {
     struct recovery *r = (struct recovery *)ch;
@@ -421,7 +448,7 @@ void method_recover(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK && r == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for a recovery");
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return;
     }
     r->c = c;

@@ -1,5 +1,18 @@
 /* Which versions come back: those whose shards are all there, with the size and the CRC that their
- * manifest says. */
+ * manifest says.
+ *
+ *     candidates, by model and number; of two of one version the newer manifest first
+ *
+ *     skipped if   --discard                                 what is left is given up
+ *                  the catalogue has the version             with other shards than the manifest
+ *                  the catalogue's model is another one      other slices, other configuration
+ *                  a newer manifest of it comes back
+ *                  another version has one of its shards
+ *                  a shard is missing, unreadable, or of another size or CRC
+ *     else it comes back, and its shards are claimed: no later candidate gets them
+ *
+ * Pure but for `r`: nothing is asked and nothing is changed outside of it. Judging again after more
+ * was read begins anew with what the catalogue holds; so it may be repeated at every step. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +42,7 @@ void candidate_fini(struct candidate *x)
     x->shard_count = 0;
 }
 
+/* The id is parsed once here and not at each judgement. */
 static hl_status read_stated(struct candidate *x, const json_t *row, struct stated_shard *out)
 {
     struct hl_api_shard shard;
@@ -43,6 +57,7 @@ static hl_status read_stated(struct candidate *x, const json_t *row, struct stat
     return HL_OK;
 }
 
+/* Manifest and shards; candidate_fini also after a failure. */
 static hl_status candidate_read(struct candidate *x, const char *text)
 {
     size_t i;
@@ -81,7 +96,7 @@ void recover_add_manifest(struct recovery *r, struct hl_id id, const char *text)
     r->list[r->count++] = x;
 }
 
-HL_PRINTF(2, 3) static void skip(struct candidate *x, const char *fmt, ...)
+HL_PRINTF(2, 3) static void candidate_skip(struct candidate *x, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -103,6 +118,7 @@ static int compare_candidates(const void *a, const void *b)
     return (x->visible_ms < y->visible_ms) - (x->visible_ms > y->visible_ms);
 }
 
+/* The version, where it is visible; one that is open or failed is replaced by what comes back. */
 static struct hl_version_rec *in_catalogue(const struct recovery *r, const struct hl_manifest *m)
 {
     struct hl_model_rec *model;
@@ -115,6 +131,7 @@ static struct hl_version_rec *in_catalogue(const struct recovery *r, const struc
     return NULL;
 }
 
+/* A version can't be added to a model that is sliced in another way. No model: it comes, too. */
 static bool same_model(const struct recovery *r, const struct hl_manifest *m)
 {
     struct hl_model_rec *model;
@@ -145,23 +162,24 @@ static bool check_shards(const struct recovery *r, struct candidate *x)
             continue;
         }
         if (o->size != s->size)
-            skip(x, "shard %s (%s) has %" PRIu64 " bytes, not %" PRIu64, hl_id_format(s->id).s,
-                 s->part, o->size, s->size);
+            candidate_skip(x, "shard %s (%s) has %" PRIu64 " bytes, not %" PRIu64,
+                           hl_id_format(s->id).s, s->part, o->size, s->size);
         else if (o->unreadable[0] != '\0')
-            skip(x, "shard %s (%s): %s", hl_id_format(s->id).s, s->part, o->unreadable);
+            candidate_skip(x, "shard %s (%s): %s", hl_id_format(s->id).s, s->part, o->unreadable);
         else if ((o->pooled || o->read) && o->crc != s->crc)
-            skip(x, "shard %s (%s) has CRC %08" PRIx32 ", not %08" PRIx32, hl_id_format(s->id).s,
-                 s->part, o->crc, s->crc);
+            candidate_skip(x, "shard %s (%s) has CRC %08" PRIx32 ", not %08" PRIx32,
+                           hl_id_format(s->id).s, s->part, o->crc, s->crc);
         else
             continue;
         return false;
     }
     if (missing > 0)
-        skip(x, "%zu of %zu shards are neither in the pool nor in the archive", missing,
-             x->shard_count);
+        candidate_skip(x, "%zu of %zu shards are neither in the pool nor in the archive", missing,
+                       x->shard_count);
     return missing == 0;
 }
 
+/* The version comes back: its shards are nobody else's. */
 static void take_shards(struct recovery *r, const struct candidate *x)
 {
     for (size_t i = 0; i < x->shard_count; i++) {
@@ -171,6 +189,8 @@ static void take_shards(struct recovery *r, const struct candidate *x)
     }
 }
 
+/* A shard belongs to a candidate before this one, or to another version of the catalogue. Those of
+ * the same version that never became visible are its own. */
 static bool shards_taken(const struct recovery *r, const struct candidate *x)
 {
     const struct hl_manifest *m = &x->manifest;
@@ -186,6 +206,7 @@ static bool shards_taken(const struct recovery *r, const struct candidate *x)
     return false;
 }
 
+/* before: the candidate in front of it; NULL: it is the first. */
 static void judge_one(struct recovery *r, struct candidate *x, const struct candidate *before)
 {
     struct hl_manifest *m = &x->manifest;
@@ -193,15 +214,15 @@ static void judge_one(struct recovery *r, struct candidate *x, const struct cand
                 strcmp(before->manifest.model, m->model) == 0;
     x->skipped = false;
     if (r->discard)
-        skip(x, "given up by --discard");
+        candidate_skip(x, "given up by --discard");
     else if (in_catalogue(r, m) != NULL)
-        skip(x, "the catalogue has this version with other shards");
+        candidate_skip(x, "the catalogue has this version with other shards");
     else if (!same_model(r, m))
-        skip(x, "the catalogue has a model of this name with another configuration");
+        candidate_skip(x, "the catalogue has a model of this name with another configuration");
     else if (twin)
-        skip(x, "a newer manifest names other shards for this version");
+        candidate_skip(x, "a newer manifest names other shards for this version");
     else if (shards_taken(r, x))
-        skip(x, "a shard of it belongs to another version");
+        candidate_skip(x, "a shard of it belongs to another version");
     else if (check_shards(r, x))
         take_shards(r, x);
 }
@@ -237,6 +258,7 @@ const struct hl_manifest **recover_list(const struct recovery *r, size_t *count)
     return list;
 }
 
+/* A shard of no version. What is in the trash only is gone anyhow. */
 static bool is_left(const struct object *o)
 {
     return !o->claimed && !hl_manifest_is(o->id) && (o->pooled || o->archived);
@@ -259,6 +281,7 @@ struct group {
     UT_hash_handle hh;
 };
 
+/* By model, version and place: people see a line, not thousands of ids. */
 static void group_add(struct group **groups, const struct object *o)
 {
     char key[sizeof((*groups)->key)];

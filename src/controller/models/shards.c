@@ -1,4 +1,10 @@
-/* Shards: which ones a rank needs, and where they can be read. */
+/* Shards: which ones a rank needs, and where they can be read.
+ *
+ *     model --> versions, the newest first --> shards, each at (pp, tp) --> copies
+ *                                                                          L1, L2 of nodes, L3, L4
+ *
+ * Nothing is remembered of a reader and nothing is locked: an answer says what is durable now. A
+ * version that is removed meanwhile makes its reader fail, who then asks again. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -35,6 +41,8 @@ position_shards(struct hl_controller *c, const struct hl_position *position, str
     return list;
 }
 
+/* version -1: the newest that is whole; what it passes over is said in `skipped`. A version that is
+ * named is given only when this rank can read all of its part. */
 static hl_status request_shards(struct hl_controller *c,
                                 const struct hl_api_controller_request_shards_params *p,
                                 struct hl_arena *arena,
@@ -75,7 +83,7 @@ void method_request_shards(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         hl_reply_controller_request_shards(call, &r);
     else
-        reject(call, st);
+        call_reject(call, st);
 }
 
 /* The cursor is "INDEX": shards of a version keep their order while it lives. */
@@ -89,7 +97,7 @@ void method_list_shards(void *arg, struct hl_rpc_call *call,
     size_t limit = p->limit == 0 || p->limit > LIST_MAX ? LIST_MAX : p->limit;
     bool more = false;
     if (p->cursor[0] != '\0' && !hl_parse_number(p->cursor, SIZE_MAX, &at))
-        return reject(
+        return call_reject(
             call,
             hl_fail(HL_EINVAL, "the cursor is '%.32s', none that listShards has given", p->cursor));
     r.shards.items = hl_arena_array(arena, limit, sizeof(*r.shards.items));

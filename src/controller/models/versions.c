@@ -1,4 +1,26 @@
-/* Versions that gangs write: begun, committed rank by rank, made visible, given up, dropped. */
+/* Versions that gangs write: begun, committed rank by rank, made visible, given up, dropped.
+ *
+ *     rank 0  begin --+                      +-- commit(its shards) --+
+ *     rank 1  begin --+--> version 8: OPEN --+-- commit ------------- +--> VISIBLE
+ *     rank 2  begin --+       |              +-- commit, the last ----+      |
+ *                             |                  L3.look first               '--versions.keep-->
+ * gone
+ *                             '--a rank abandons it--> FAILED --attempt over, gc.grace--> gone
+ *
+ * Every step is a change of the catalogue (commits.c): it is answered when it is durable, and
+ * concurrent ones come one after the other. So there is one last commit, whoever comes last.
+ *
+ * The last commit makes the version visible, and then its shards must be there. It is therefore
+ * made in two turns:
+ *
+ *     make: it would complete --> HL_EBUSY, `completes`
+ *         --> L3.look at all shards --> commit_check --> `looked` --> make again: it completes
+ *
+ * While L3 is asked no change is under way, so another rank's commit or abandon may come in
+ * between; the second make finds that out by itself.
+ *
+ * A version is dropped with its shards: the records go first, and what is then not freed in pool
+ * and archive the sweep finds as orphans. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +78,7 @@ static struct version_change *version_change_new(struct hl_controller *c, struct
     if (st == HL_OK && vc == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for a change of a version");
     if (st != HL_OK) {
-        reject(call, st);
+        call_reject(call, st);
         return NULL;
     }
     vc->call = call;
@@ -64,6 +86,7 @@ static struct version_change *version_change_new(struct hl_controller *c, struct
     return vc;
 }
 
+/* The change owns itself from here on: `done` answers the call and frees it. */
 static void version_change_start(struct hl_controller *c, struct version_change *vc,
                                  hl_status (*make)(struct change *),
                                  void (*done)(struct change *, hl_status))
@@ -84,6 +107,7 @@ static hl_status check_attempt(struct hl_controller *c, const struct hl_version_
                    b->attempt, b->job, hl_api_job_state_name(j.state), j.attempt);
 }
 
+/* All ranks of one save have the same token: the first one opens the version, the others join. */
 static hl_status begin_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -115,7 +139,7 @@ static void begin_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
     if (st != HL_OK)
-        reject(vc->call, st);
+        call_reject(vc->call, st);
     else
         hl_reply_controller_begin_version(
             vc->call, &(struct hl_api_controller_begin_version_results){vc->version->number,
@@ -142,7 +166,7 @@ static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_l
     for (size_t i = 0; ids != NULL && i < texts->count; i++)
         n += hl_id_parse(texts->items[i], &ids[n]) == HL_OK &&
              hl_catalog_shard(&c->catalog, ids[n]) == NULL;
-    free_in_pool(c, ids, n);
+    pool_free(c, ids, n);
     free(ids);
 }
 
@@ -157,18 +181,19 @@ static hl_status abandon_make(struct change *ch)
     return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
 }
 
+/* Shards that were committed go, and those that the rank has put and not committed. */
 static void abandon_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
     const struct hl_api_controller_abandon_version_params *p = vc->abandon;
     if (st != HL_OK) {
-        reject(vc->call, st);
+        call_reject(vc->call, st);
         version_change_free(vc);
         return;
     }
     hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
             p->version, p->rank, p->reason);
-    free_in_pool(ch->c, vc->ids, vc->id_count);
+    pool_free(ch->c, vc->ids, vc->id_count);
     free_uncommitted(ch->c, &p->ids);
     hl_reply_controller_abandon_version(vc->call,
                                         &(struct hl_api_controller_abandon_version_results){0});
@@ -186,6 +211,7 @@ void method_abandon_version(void *arg, struct hl_rpc_call *call,
     version_change_start(c, vc, abandon_make, abandon_done);
 }
 
+/* Called twice, like every make: what the first time has found is found again. */
 static hl_status drop_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -202,8 +228,8 @@ static void drop_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
     if (st == HL_OK) {
-        free_in_pool(ch->c, vc->manifests, vc->manifest_count);
-        free_in_pool(ch->c, vc->ids, vc->id_count);
+        pool_free(ch->c, vc->manifests, vc->manifest_count);
+        pool_free(ch->c, vc->ids, vc->id_count);
     } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* somebody else has removed it; stopped */
         hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", vc->model,
                  vc->number, hl_error_text());
@@ -211,6 +237,7 @@ static void drop_done(struct change *ch, hl_status st)
     version_change_free(vc);
 }
 
+/* A drop that waits for the disk must not be ordered again by the next look. */
 static bool is_being_dropped(const struct hl_controller *c, const struct hl_version_rec *v)
 {
     for (const struct change *ch = c->changes; ch != NULL; ch = ch->next) {
@@ -261,6 +288,8 @@ static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *ne
 static hl_status commit_part_make(struct change *ch);
 static void commit_part_done(struct change *ch, hl_status st);
 
+/* L3 has answered, or not; without its answer nothing becomes visible. The version may have been
+ * removed or given up meanwhile. */
 static void on_looked(void *arg, hl_status st, const char *text,
                       const struct hl_api_l3_look_results *r)
 {
@@ -274,7 +303,7 @@ static void on_looked(void *arg, hl_status st, const char *text,
     else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
         st = commit_check(v, &vc->commit->shards, &r->shards);
     if (st != HL_OK) {
-        reject(vc->call, st);
+        call_reject(vc->call, st);
         version_change_free(vc);
         return;
     }
@@ -282,13 +311,14 @@ static void on_looked(void *arg, hl_status st, const char *text,
     version_change_start(c, vc, commit_part_make, commit_part_done);
 }
 
+/* The version would become visible: ask L3 for its shards, those of earlier commits too. */
 static void look_up(struct hl_controller *c, struct version_change *vc)
 {
     struct hl_arena *arena = hl_rpc_call_arena(vc->call);
     struct hl_api_text_list ids = commit_check_ids(vc->version, &vc->commit->shards, arena);
     vc->completes = false;
     if (hl_arena_failed(arena)) {
-        reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));
+        call_reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));
         version_change_free(vc);
         return;
     }
@@ -297,6 +327,7 @@ static void look_up(struct hl_controller *c, struct version_change *vc)
                           c->opts.loop, on_looked, vc);
 }
 
+/* HL_EBUSY and `completes`: not a failure, but the way to look_up. */
 static hl_status commit_part_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -314,6 +345,7 @@ static hl_status commit_part_make(struct change *ch)
     return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);
 }
 
+/* The rank is answered before the manifest is written: that may be done again, the answer not. */
 static void commit_part_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -323,7 +355,7 @@ static void commit_part_done(struct change *ch, hl_status st)
         return;
     }
     if (st != HL_OK) {
-        reject(vc->call, st);
+        call_reject(vc->call, st);
         version_change_free(vc);
         return;
     }
@@ -365,6 +397,7 @@ static struct hl_version_rec *find_incomplete(const struct hl_controller *c, con
     return NULL;
 }
 
+/* One at a time, for a change may run at once and take the version out of the list. */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
 {
     struct hl_version_rec *v;

@@ -122,7 +122,7 @@ static void registration_end(const struct registration *r, hl_status st)
                                           &(struct hl_api_controller_register_node_results){
                                               .heartbeat_ms = r->c->opts.heartbeat_ms});
     else
-        reject(r->call, st);
+        call_reject(r->call, st);
 }
 
 static void on_node_written(void *arg, hl_status st, const char *text)
@@ -131,7 +131,7 @@ static void on_node_written(void *arg, hl_status st, const char *text)
     free(arg);
     if (controller_stopped(r.c)) {
         json_decref(r.record);
-        reject(r.call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
+        call_reject(r.call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
     } else {
         registration_end(&r, st == HL_OK ? st : hl_fail(st, "%s", text));
     }

@@ -52,14 +52,14 @@ static const struct hl_controller_handlers handlers = {
 static void on_node_registered(struct hl_controller *c, struct node *n)
 {
     copies_relist(n);
-    rank_tables_node(c, n->name);
+    rank_tables_resend(c, n->name);
 }
 
 static void on_node_reported(struct hl_controller *c, struct node *n,
                              const struct hl_api_container_status_list *containers)
 {
     jobs_containers(c, n, containers);
-    purge_orphans(c, n, containers);
+    purge_stale_containers(c, n, containers);
 }
 
 static const struct node_events node_events = {

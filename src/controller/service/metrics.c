@@ -139,7 +139,7 @@ void method_metrics(void *arg, struct hl_rpc_call *call,
         hl_reply_controller_metrics(call,
                                     &(struct hl_api_controller_metrics_results){.text = text.data});
     else
-        reject(call, st);
+        call_reject(call, st);
     hl_buf_fini(&text);
 }
 
