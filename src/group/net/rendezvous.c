@@ -124,7 +124,14 @@ int hl_collective_gone(struct hl_net_rank *p)
     return err == ECONNREFUSED && p->answers;
 }
 
-/* Rank 0 may not be there yet. What it refuses is final. */
+/*    rank r                      rank 0
+ *      say_hello -- card r -->     hear_all: waits for all cards, keeps the addresses
+ *      wait_for_rank0              tell_all: opens a line to each
+ *      hear_rank0 <-- card 0, all addresses, the group's number --
+ *
+ * All of it is one thread's on each rank; the box's threads only take messages in and wake it.
+ *
+ * Rank 0 may not be there yet. What it refuses is final. */
 static hl_status say_hello(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     struct card mine = card_of(g);
