@@ -2,6 +2,7 @@
  * stays lost. */
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,21 +77,21 @@ int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out
 
 /* Waits until no call holds the lock; a call under way is cancelled. 0: it does not come back, and
  * the group stays its own. */
-static int is_left(hybridps_group *g)
+static bool is_left(hybridps_group *g)
 {
     uint64_t until = hl_now_ns() + CLOSE_NS;
     int waited = 0;
     if (g->pid != getpid())
-        return 1;
+        return true;
     for (; pthread_mutex_trylock(&g->lock) != 0; waited = 1) {
         if (hl_now_ns() > until)
-            return 0;
+            return false;
         if (!waited)
             hybridps_group_cancel(g);
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     pthread_mutex_unlock(&g->lock);
-    return 1;
+    return true;
 }
 
 void hybridps_group_close(hybridps_group *g)

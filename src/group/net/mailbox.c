@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,7 +285,7 @@ hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_
     return st;
 }
 
-int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
+bool hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
 {
     pthread_mutex_lock(&l->box->lock);
     int sending = l->sending;
@@ -294,7 +295,7 @@ int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
     return sending;
 }
 
-int hl_mail_line_is_tcp(struct hl_mail_line *l)
+bool hl_mail_line_is_tcp(struct hl_mail_line *l)
 {
     struct hl_put_queue_stats stats;
     hl_put_queue_stats(l->queue, &stats);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,12 +113,12 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
-int hl_collective_gone(struct hl_net_rank *p)
+bool hl_collective_gone(struct hl_net_rank *p)
 {
     struct hl_addr a;
     if (hl_addr_resolve(p->address, PROBE_MS, &a) != HL_OK) {
         hl_error_clear();
-        return 0;
+        return false;
     }
     int err = hl_addr_probe(&a, PROBE_MS);
     p->answers |= err == 0;

@@ -29,6 +29,8 @@
 #ifndef HL_HYBRIDPS_CHUNKS_POOL_PRIVATE_H
 #define HL_HYBRIDPS_CHUNKS_POOL_PRIVATE_H
 
+#include <stdbool.h>
+
 #include "hybridps/chunks/chunks.h"
 #include "hybridps/chunks/pool.h"
 #include "hybridps/chunks/residency.h"
@@ -63,7 +65,7 @@ struct hl_chunk_pool {
     struct hl_resident *r; /* of each chunk */
     uint32_t count, cap;
     uint64_t now, accesses;
-    int lost; /* a copy never ended */
+    bool lost; /* a copy never ended */
     struct hl_chunk_pool_stats s;
     uint32_t *wanted; /* of an access; moves: what was decided for it */
     size_t wanted_count;

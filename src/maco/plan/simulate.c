@@ -1,3 +1,4 @@
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,7 +168,7 @@ static hl_status begin_compute(struct run *r, uint32_t w, uint32_t task)
     return start_task(r, task, w, 0, hl_maco_cost(&r->p->tasks[task]), 0);
 }
 
-static int is_sooner(const struct hl_heap *a, const struct hl_heap *b)
+static bool is_sooner(const struct hl_heap *a, const struct hl_heap *b)
 {
     return b->n == 0 || a->e[0].key < b->e[0].key ||
            (a->e[0].key == b->e[0].key && a->e[0].tie < b->e[0].tie);

@@ -1,5 +1,6 @@
 #include "maco/trace/trace.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ static hl_status no_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating a trace");
 }
 
-static int is_task_record(const struct hl_maco_record *r)
+static bool is_task_record(const struct hl_maco_record *r)
 {
     return r->kind == HL_MACO_COMPUTE || r->kind == HL_MACO_COMM;
 }
