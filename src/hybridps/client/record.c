@@ -347,7 +347,7 @@ static bool follow_moment(struct hl_record *r, const char *stage, const char *op
     if (strcmp(m->stage, stage) != 0 || strcmp(m->op, op) != 0 ||
         room_for_hits(r, m->need_count) != HL_OK)
         return false;
-    if (m->avail != avail) { /* another tide is no other iteration, but planned anew */
+    if (m->avail != avail) { /* not a deviation, but planned anew */
         m->avail = avail;
         r->phase->stale = 1;
     }

@@ -30,7 +30,7 @@ struct hl_record_phase {
     bool whole;
     struct hl_chunk_plan *plan;
     uint64_t turn;    /* the plan's iteration that runs, or ran last */
-    int plans, stale; /* made; the tide was another one since */
+    int plans, stale; /* made; device bytes of others changed since */
 };
 
 struct hl_record {

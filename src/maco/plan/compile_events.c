@@ -229,7 +229,7 @@ static void put_group(struct building *b, uint32_t group, uint32_t event)
         put_task(b, b->members.item[k], event);
 }
 
-/* Worker that all of a range wish for; -1. */
+/* Worker that all tasks of a range have an affinity to; -1. */
 static int32_t common_wish(const struct building *b, uint32_t first, uint32_t last)
 {
     uint32_t w = b->p->worker[first];
