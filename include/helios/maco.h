@@ -237,7 +237,7 @@ typedef struct maco_plan_view {
     const maco_task *tasks;
     const maco_event *events;
     const uint32_t *id,
-        *worker;             /* per task; worker: the static list's or the wish, MACO_NONE = any */
+        *worker; /* per task; worker: the static list's or on_worker's, MACO_NONE = any */
     const int32_t *priority; /* per task */
     uint32_t n_tasks, n_events;
     uint32_t n_roots; /* tasks 0 <= i < n_roots start at once */

@@ -2,6 +2,7 @@
  * stays lost. */
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,15 @@
 #define CLOSE_NS ((uint64_t)3 * HL_NS_PER_S)
 #define NAP_NS   1000000
 
+/* States of a group:
+ *
+ *    good --a call fails by what others did, or is cancelled--> lost --hybridps_group_close--> gone
+ *     |                                                                                     ^
+ *     +--------------------------------hybridps_group_close---------------------------------+
+ *
+ * `lost` holds the reason, under the lock; every call takes the lock for all of its time, so a
+ * group has one call at a time. Only `cancelled` is set without it, by any thread: cancelling must
+ * not wait for the call that it cancels. */
 struct hybridps_group {
     hybridps_transport t;
     pthread_mutex_t lock;
@@ -65,22 +75,23 @@ int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out
     return st;
 }
 
-/* A call holds the lock; what it waits for ends with it. 0: it does not come back. */
-static int is_left(hybridps_group *g)
+/* Waits until no call holds the lock; a call under way is cancelled. 0: it does not come back, and
+ * the group stays its own. */
+static bool is_left(hybridps_group *g)
 {
     uint64_t until = hl_now_ns() + CLOSE_NS;
     int waited = 0;
     if (g->pid != getpid())
-        return 1;
+        return true;
     for (; pthread_mutex_trylock(&g->lock) != 0; waited = 1) {
         if (hl_now_ns() > until)
-            return 0;
+            return false;
         if (!waited)
             hybridps_group_cancel(g);
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     pthread_mutex_unlock(&g->lock);
-    return 1;
+    return true;
 }
 
 void hybridps_group_close(hybridps_group *g)

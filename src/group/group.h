@@ -9,6 +9,7 @@
 #ifndef HL_GROUP_GROUP_H
 #define HL_GROUP_GROUP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,7 +35,7 @@ static inline const char *hl_collective_name(const char *what)
 /* Bytes of an element; 0 for what is no type. */
 size_t hl_collective_size(int type);
 /* Whether there is such an operation, and for this type. */
-int hl_collective_op_fits(int op, int type);
+bool hl_collective_op_fits(int op, int type);
 /* dst[i] = parts[0][i] op parts[1][i] op ... for `first` <= i < `first` + n, rounded to the type
  * each time; dst may be one of the parts. HYBRIDPS_MEAN adds; it is divided afterwards. */
 void hl_collective_reduce(void *dst, const void *const *parts, int count, int type, int op,

@@ -1,5 +1,6 @@
 /* Arrays become one, element by element in the order of their owners, each step rounded to the
  * type. What is no number stays so in a minimum, too. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -15,7 +16,7 @@ size_t hl_collective_size(int type)
     return type >= 0 && type < (int)HL_ARRAY_LEN(sizes) ? sizes[type] : 0;
 }
 
-int hl_collective_op_fits(int op, int type)
+bool hl_collective_op_fits(int op, int type)
 {
     int whole = type >= HYBRIDPS_I32;
     return op >= HYBRIDPS_SUM && op <= HYBRIDPS_PROD && (op != HYBRIDPS_MEAN || !whole);

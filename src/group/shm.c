@@ -1,4 +1,12 @@
-/* The built-in transport: pieces go through slots in shared memory, step by step. */
+/* The built-in transport: pieces go through slots in shared memory, step by step.
+ *
+ * A piece of a collective takes one step, or two where the reduction is shared:
+ *
+ *    write own slot | step: all slots are full | read the slots     | next piece, other set
+ *                                              | reduce a share, step, read the result
+ *
+ * There is no step after the reading. A rank writes set s again two pieces later; by then it has
+ * taken the step of the piece between, which all others take after they have read set s. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +28,6 @@ static uint8_t *slot_of(const struct hl_collective_shm *g, int index)
     uint64_t set = (g->pieces & 1) * (uint64_t)(g->world + 1);
     return (uint8_t *)(g->s + 1) + (set + (uint64_t)index) * HL_COLLECTIVE_PIECE;
 }
-
-/* ---- waiting ---- */
 
 /* ---- steps ---- */
 

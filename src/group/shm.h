@@ -6,6 +6,22 @@
  * two slots of the sender's, which count the pieces sent and taken. The name goes away when all
  * have joined, so nothing is left behind by ranks that are killed.
  *
+ *    | hl_collective_shared | set 0: slot of each rank, result | set 1 | mail: 2 slots a rank |
+ *
+ *    rank 0   at 5   |  has filled its slot of the step and waits for rank 1
+ *    rank 1   at 4   |  still reads the slots of step 4
+ *    rank 2   at 5   |
+ *
+ * word        written by    read by          order
+ * row.at      its rank      all              sequentially consistent; slots are written before it
+ * row.sent    its rank      the receiver     the same; the slot, `mail` and `to` before it
+ * row.taken   the receiver  the sender       the same; the slot is read before it
+ * row.left    its rank      all              the same; `because` before it
+ * sleepers    all           who wakes        counted before the last look at a word, so that a
+ *                                            change is either seen or wakes
+ *
+ * row.left:   0 --close--> LEFT, or 0 --failure--> GAVE_UP. Once it is set it stays.
+ *
  * Owns:    a joined group its mapping and its row.
  * Threads: one at a time; `cancelled` from any.
  * Errors:  HL_ECONFLICT a rank or a world that others have otherwise; HL_ETIMEDOUT with the ranks

@@ -83,7 +83,16 @@ static hl_status make_shared(struct hl_collective_shm *g, int fd)
     return HL_OK;
 }
 
-/* With the file locked. *again: it was of ranks that are all dead, and has lost its name. */
+/* How ranks find each other, each with the file locked while it looks and writes:
+ *
+ *    no file                        make_shared: the first to come; `magic` last
+ *    magic, some rank alive         take_row: the pid is its last store, with release
+ *    magic 0, or all ranks dead     the name goes, and another file is made (*again)
+ *    the last row was taken         the name goes: nobody else can join
+ *
+ * Then each waits, without the lock, until all rows have a pid (acquire).
+ *
+ * With the file locked. *again: it was of ranks that are all dead, and has lost its name. */
 static hl_status map_shared(struct hl_collective_shm *g, int fd, int *again)
 {
     struct stat sb;

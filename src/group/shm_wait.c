@@ -1,5 +1,11 @@
 /* Waiting for another rank in shared memory: looks, then sleeps on a futex, and now and then asks
- * whether the other is still alive. */
+ * whether the other is still alive.
+ *
+ *    look LOOKS times -> ready? done
+ *                     -> asleep for a slice or until woken -> look; after a slice: left? dead?
+ *                        cancelled? late? -> the reason; the caller gives the group up
+ *
+ * A rank that gives up stores why (`because`) before `left`, so all others name the same rank. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
@@ -67,6 +73,7 @@ static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_
 static void sleep_on(struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     struct timespec slice = {.tv_nsec = SLICE_MS * (long)HL_NS_PER_MS};
+    /* Counted, then the word is read: who changes it later finds a sleeper. */
     __atomic_add_fetch(&g->s->sleepers, 1, __ATOMIC_SEQ_CST);
     uint32_t seen = __atomic_load_n(w->word, __ATOMIC_SEQ_CST);
     if (!w->ready(g, w))

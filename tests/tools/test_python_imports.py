@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "python"
-PACKAGES = ("hybridps",)
+PACKAGES = ("helios", "hybridps")
 LINES_MAX, FUNCTION_LINES_MAX = 700, 70
 
 

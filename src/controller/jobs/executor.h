@@ -3,9 +3,12 @@
  *
  * What a job is and what comes next is decided by core/jobstate.h and kept by jobs.c; an executor
  * makes and ends containers and tells by job_event what became of them. A job stays with the
- * executor it was submitted to; new ones go to controller->executor.
+ * executor it was submitted to (jobs_create says who gets new ones).
  *
- * Owns:    nothing: constant tables of functions.
+ *     jobs --carry_out, watch, retry--> executor --job_event--> jobs
+ *
+ * Owns:    the table owns the jobs: one may be gone when a call is answered, so calls keep its
+ *          id. An executor owns job.gang, from admit or restore to release; the rest it reads.
  * Threads: the Controller's loop.
  * Errors:  as each function says; what fails later is an event of the job.
  * Units:   none.

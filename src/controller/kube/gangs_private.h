@@ -17,7 +17,7 @@
 
 #define GANG_MAP_MAX (HL_VOLCANO_NAME_MAX + 16)
 
-/* What is remembered of a job between looks: job.gang. */
+/* What is remembered of a job between two reconciliations: job.gang. */
 struct gang {
     char id[HL_ID_TEXT_LEN + 1]; /* label of its objects */
     bool busy;                   /* a request is under way */
@@ -51,7 +51,7 @@ struct gangs {
     bool jobs_synced, pods_synced;
     unsigned calls;                  /* under way */
     void (*answered)(struct job *j); /* a request of the job has ended */
-    bool looking;                    /* a reconciliation of what is stale is posted */
+    bool reconcile_posted;           /* a reconciliation of what is stale is posted */
     struct hl_volcano_opts volcano;
     char *ns, *queue, *device, *policy;
     char logs[PATH_MAX]; /* directory */

@@ -23,7 +23,7 @@ static void reconcile_stale(void *arg)
 {
     struct gangs *g = arg;
     struct job *j, *next;
-    g->looking = false;
+    g->reconcile_posted = false;
     for (j = jobs_first(g->c); j != NULL; j = next) {
         next = j->hh.next;
         if (j->gang != NULL && j->gang->stale) {
@@ -40,9 +40,9 @@ static void owner_mark_stale(struct gangs *g, const json_t *object)
     if (j == NULL)
         return;
     j->gang->stale = true;
-    if (!g->looking)
+    if (!g->reconcile_posted)
         hl_loop_post(g->c->opts.loop, reconcile_stale, g);
-    g->looking = true;
+    g->reconcile_posted = true;
 }
 
 /* A list takes the place of what there was when its last page is here. */
@@ -192,7 +192,7 @@ void gangs_stop(struct gangs *g)
     hl_kube_watcher_stop(g->jobs_watch);
     hl_kube_watcher_stop(g->pods_watch);
     /* Requests end with their connections' next look at `cancel`. */
-    while (g->calls > 0 || g->looking)
+    while (g->calls > 0 || g->reconcile_posted)
         uv_run(hl_loop_uv(g->c->opts.loop), UV_RUN_ONCE);
     gang_logs_fini(g);
     json_decref(g->jobs);

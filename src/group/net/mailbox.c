@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,19 @@
 #define NUMBER_BITS 48
 #define WAITING     6 /* messages of a rank and a kind that nobody has taken yet */
 
+/* A message, and the thread that moves it on:
+ *
+ *    begin_put --------> commit_put --------> hl_mail_take ------> free
+ *    the server's        the server's         the group's
+ *    not in the list     in the list          the caller's alone
+ *
+ * The bytes are written between begin and commit by the network, without the lock: nothing else
+ * knows the message yet. The commit links it under the lock, which orders the bytes before a take.
+ * `news` counts what has changed, commits and ends of sends; the group's thread sleeps while it is
+ * what it saw last.
+ *
+ * A line sends one message at a time: hl_mail_send (the group's thread) sets `sending`, on_sent
+ * (the put queue's thread) clears it under the box's lock, with the status and words of the end. */
 struct hl_mail_box {
     struct hl_net_server *server;
     void *page; /* a server has memory to read */
@@ -271,7 +285,7 @@ hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_
     return st;
 }
 
-int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
+bool hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
 {
     pthread_mutex_lock(&l->box->lock);
     int sending = l->sending;
@@ -281,7 +295,7 @@ int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
     return sending;
 }
 
-int hl_mail_line_is_tcp(struct hl_mail_line *l)
+bool hl_mail_line_is_tcp(struct hl_mail_line *l)
 {
     struct hl_put_queue_stats stats;
     hl_put_queue_stats(l->queue, &stats);

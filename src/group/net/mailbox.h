@@ -14,6 +14,7 @@
 #ifndef HL_GROUP_NET_MAILBOX_H
 #define HL_GROUP_NET_MAILBOX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,9 +56,9 @@ hl_status hl_mail_line_open(struct hl_mail_box *b, const char *address, int stal
 hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_t number,
                        const void *data, size_t size, int timeout_ms) HL_CHECK;
 /* 1 while the last send is under way, else *st is its end, and *words what went wrong. */
-int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words);
+bool hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words);
 /* 1: its last connection was one that any TCP client could make. */
-int hl_mail_line_is_tcp(struct hl_mail_line *l);
+bool hl_mail_line_is_tcp(struct hl_mail_line *l);
 /* What is in line or under way is given up, soon. NULL is allowed. */
 void hl_mail_line_close(struct hl_mail_line *l);
 

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,19 +113,26 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
-int hl_collective_gone(struct hl_net_rank *p)
+bool hl_collective_gone(struct hl_net_rank *p)
 {
     struct hl_addr a;
     if (hl_addr_resolve(p->address, PROBE_MS, &a) != HL_OK) {
         hl_error_clear();
-        return 0;
+        return false;
     }
     int err = hl_addr_probe(&a, PROBE_MS);
     p->answers |= err == 0;
     return err == ECONNREFUSED && p->answers;
 }
 
-/* Rank 0 may not be there yet. What it refuses is final. */
+/*    rank r                      rank 0
+ *      say_hello -- card r -->     hear_all: waits for all cards, keeps the addresses
+ *      wait_for_rank0              tell_all: opens a line to each
+ *      hear_rank0 <-- card 0, all addresses, the group's number --
+ *
+ * All of it is one thread's on each rank; the box's threads only take messages in and wake it.
+ *
+ * Rank 0 may not be there yet. What it refuses is final. */
 static hl_status say_hello(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     struct card mine = card_of(g);

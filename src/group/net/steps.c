@@ -1,6 +1,16 @@
 /* Collectives by messages. Sums: each rank gets everybody's values of its share, adds them in the
  * order of ranks and sends the result to all, so each byte goes over the wire twice however many
- * ranks there are; what is small goes to everybody at once. */
+ * ranks there are; what is small goes to everybody at once.
+ *
+ * A step, for each peer r:   waits: a message of this step is to come     sends: ours is under way
+ *
+ *    start_step   sets both as the step wants them, and begins all sends
+ *    poll_lines   a message has come: waits = 0, kept in `got`; a send has ended: sends = 0
+ *    net_step     ends when no peer has either, or one has failed, died, or given up
+ *
+ * All of it is the caller's thread; the box's and lines' threads only wake it (mailbox.c). Messages
+ * of a step are numbered, so one that comes early is kept for its step. `cancelled` may be set by
+ * any thread; it is read at each look, and needs no order: nothing else is read because of it. */
 #include "group/net/steps.h"
 
 #include <inttypes.h>

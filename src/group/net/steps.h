@@ -17,6 +17,8 @@
 #ifndef HL_GROUP_NET_STEPS_H
 #define HL_GROUP_NET_STEPS_H
 
+#include <stdbool.h>
+
 #include "group/group.h"
 #include "group/net/mailbox.h"
 #include "net/addr.h"
@@ -41,10 +43,10 @@ struct hl_net_rank {
     char address[HL_ADDR_TEXT_MAX];
     struct hl_mail_line *line;
     struct hl_mail_message *got;
-    int answers; /* its port took a connection once, so that a refusal means something */
-    int gone;    /* its port is nobody's any more */
-    int waits;   /* for its message, in this step */
-    int sends;   /* a message to it is under way */
+    bool answers; /* its port took a connection once, so that a refusal means something */
+    bool gone;    /* its port is nobody's any more */
+    bool waits;   /* for its message, in this step */
+    bool sends;   /* a message to it is under way */
     uint64_t sent, received; /* pieces, between the two of them */
 };
 
@@ -65,6 +67,6 @@ struct hl_collective_net {
 hl_status hl_collective_meet(const hybridps_net_options *o, struct hl_collective_net *g) HL_CHECK;
 /* 1 when its port took a connection once and refuses one now: it belongs to nobody any more. A host
  * that does not answer may come back before the deadline. */
-int hl_collective_gone(struct hl_net_rank *p);
+bool hl_collective_gone(struct hl_net_rank *p);
 
 #endif

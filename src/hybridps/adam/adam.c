@@ -5,6 +5,7 @@
  * tests/unit/hybridps. */
 #include <math.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -242,7 +243,7 @@ int hybridps_adam_set_rounding(int rounding)
     return HL_OK;
 }
 
-static int half_type(int type)
+static bool half_type(int type)
 {
     return type == HYBRIDPS_F16 || type == HYBRIDPS_BF16;
 }

@@ -26,7 +26,7 @@ static void *reserve_host(uint64_t span)
         munmap(p, (size_t)(at - p));
     if (at < p + extra)
         munmap(at + span, (size_t)(p + extra - at));
-    (void)madvise(at, span, MADV_HUGEPAGE); /* a wish */
+    (void)madvise(at, span, MADV_HUGEPAGE); /* only a hint */
     return at;
 }
 
@@ -167,7 +167,7 @@ void hl_chunk_view_drop(struct hl_chunk_memory *m, int on_host)
              0) == MAP_FAILED)
         (void)mprotect(at, m->span, PROT_NONE); /* too many mappings to add one */
     if (on_host)
-        (void)madvise(at, m->span, MADV_HUGEPAGE); /* a wish */
+        (void)madvise(at, m->span, MADV_HUGEPAGE); /* only a hint */
 }
 
 /* It is filled before it appears at its address, as other threads may be reading there. libucm's

@@ -1,4 +1,19 @@
-/* What was decided is carried out: copies, and memory taken and given back. */
+/* What was decided is carried out: copies, and memory taken and given back.
+ *
+ * pool_move's steps, and what each leaves when it or a later one fails:
+ *
+ *   1 pool_host_room  others leave the host             they stay below
+ *   2 copy_out        device -> host                    memory as before; in mode copy what arrived
+ *                                                       is kept, for it does no harm
+ *   3 let_go          device memory is given back       cannot fail
+ *   4 pool_fetch      below -> host                     what came stays
+ *   5 show_fresh      host memory for new content       hide_fresh takes it back
+ *   6 pool_load_all   host -> device                    what was loaded leaves again
+ *
+ * So a failure changes where chunks are, and never what they hold. pool_settle comes after all of
+ * them, and cannot fail: the books say "on the device", and what was written there makes the host's
+ * copy stale. All copies of a step begin before the first is waited for, so they run beside each
+ * other; the caller waits for each, also after one has failed. */
 #include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
 
@@ -45,6 +60,7 @@ hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c)
 {
     int made = p->o.fail != NULL && p->o.fail(p->o.fail_arg);
     hl_status st = hl_chunk_copy_wait(&c->mem, COPY_TIMEOUT_MS);
+    /* After a timeout the copy may still write: it stays in flight for ever. */
     if (st == HL_ETIMEDOUT)
         p->lost = 1;
     else
@@ -93,6 +109,7 @@ static hl_status copy_out(struct hl_chunk_pool *p)
     return st;
 }
 
+/* Their content is on the host by now, or was there before. */
 static void let_go(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->moves.leave_count; i++) {

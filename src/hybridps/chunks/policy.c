@@ -1,6 +1,7 @@
 #include "hybridps/chunks/policy.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ struct memory {
 
 struct rule {
     const char *name;
-    double (*rank)(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty);
+    double (*rank)(struct hl_policy *p, uint32_t chunk, uint64_t now, bool dirty);
 };
 
 struct hl_policy {
@@ -27,13 +28,13 @@ struct hl_policy {
     uint64_t events;
 };
 
-static double rank_fifo(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty)
+static double rank_fifo(struct hl_policy *p, uint32_t chunk, uint64_t now, bool dirty)
 {
     (void)now, (void)dirty;
     return -(double)p->chunks[chunk].loaded;
 }
 
-static double rank_lru(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty)
+static double rank_lru(struct hl_policy *p, uint32_t chunk, uint64_t now, bool dirty)
 {
     (void)now, (void)dirty;
     return -(double)p->chunks[chunk].used;
@@ -47,7 +48,7 @@ static void forget_old(struct hl_policy *p, struct memory *m, uint64_t now)
     }
 }
 
-static double rank_heat(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty)
+static double rank_heat(struct hl_policy *p, uint32_t chunk, uint64_t now, bool dirty)
 {
     struct memory *m = &p->chunks[chunk];
     (void)dirty;
@@ -57,7 +58,7 @@ static double rank_heat(struct hl_policy *p, uint32_t chunk, uint64_t now, int d
 }
 
 /* splitmix64 */
-static double rank_random(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty)
+static double rank_random(struct hl_policy *p, uint32_t chunk, uint64_t now, bool dirty)
 {
     uint64_t x = p->o.seed + UINT64_C(0x9e3779b97f4a7c15) * (++p->events + chunk);
     (void)now, (void)dirty;
@@ -66,7 +67,7 @@ static double rank_random(struct hl_policy *p, uint32_t chunk, uint64_t now, int
     return (double)((x ^ x >> 31) >> 11);
 }
 
-static double rank_opt(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty)
+static double rank_opt(struct hl_policy *p, uint32_t chunk, uint64_t now, bool dirty)
 {
     if (p->o.plan == NULL)
         return rank_lru(p, chunk, now, dirty);
@@ -171,7 +172,7 @@ void hl_policy_used(struct hl_policy *p, uint32_t chunk, uint64_t now)
         hl_chunk_plan_used(p->o.plan, chunk);
 }
 
-double hl_policy_rank(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty)
+double hl_policy_rank(struct hl_policy *p, uint32_t chunk, uint64_t now, bool dirty)
 {
     return p->rule->rank(p, chunk, now, dirty);
 }

@@ -15,6 +15,7 @@
 #ifndef HL_HYBRIDPS_CHUNKS_POLICY_H
 #define HL_HYBRIDPS_CHUNKS_POLICY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -41,6 +42,6 @@ void hl_policy_set_plan(struct hl_policy *p, struct hl_chunk_plan *plan);
 void hl_policy_loaded(struct hl_policy *p, uint32_t chunk);
 void hl_policy_used(struct hl_policy *p, uint32_t chunk, uint64_t now);
 /* dirty: leaving would cost a copy now. */
-double hl_policy_rank(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty);
+double hl_policy_rank(struct hl_policy *p, uint32_t chunk, uint64_t now, bool dirty);
 
 #endif

@@ -20,6 +20,7 @@
 #ifndef HL_HYBRIDPS_CHUNKS_POOL_H
 #define HL_HYBRIDPS_CHUNKS_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "helios/hybridps.h"
@@ -32,7 +33,7 @@ struct hl_chunk_pool;
 
 struct hl_chunk_pool_options {
     const char *device;
-    int copy; /* mode copy; 0 = move */
+    bool copy; /* mode copy; 0 = move */
     const char *policy;
     struct hl_policy_options policy_options;
     uint64_t host_bytes; /* limit; 0 = none */
@@ -53,8 +54,8 @@ struct hl_chunk_pool_options {
 struct hl_chunk_info {
     int kind;
     uint64_t bytes;
-    int on_device, on_host; /* content; what is below the host counts as being there */
-    int below;
+    bool on_device, on_host; /* content; what is below the host counts as being there */
+    bool below;
     uint32_t device_pins, host_pins;
     void *host;       /* addresses, for ever */
     uint64_t address; /* on the device */
@@ -67,7 +68,7 @@ struct hl_chunk_pool_stats {
     uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
     uint64_t below, below_peak;   /* bytes in the place below the host */
     uint64_t below_out, below_in; /* bytes that went there, and came back */
-    int host_short;               /* the last access failed for want of host memory */
+    bool host_short;              /* the last access failed for want of host memory */
     uint64_t chunks, pins;        /* pins: of both places, not released */
     uint64_t faults, fault_bytes; /* that were served; bytes that were copied for them */
     hybridps_traffic total;

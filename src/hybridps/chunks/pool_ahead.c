@@ -1,9 +1,20 @@
 /* Copies begun in one moment for the next. What is decided here is what the next access would
  * decide: its victims, taken among all that it will find unpinned; if one of them is still pinned
- * now, nothing is done. So the bytes are the same, and only the waiting is less. */
+ * now, nothing is done. So the bytes are the same, and only the waiting is less.
+ *
+ *    ahead:   0 --begin_fetching--> AHEAD_IN  --settle_in-->  0, on the device
+ *             0 --begin_leaving---> AHEAD_OUT --settle_out--> 0, left the device
+ *             a copy that fails: 0, and it is where it was
+ *
+ * The copies run while the caller computes, outside of any call of the pool. Nothing reads those
+ * chunks meanwhile: every call that moves chunks, or ends the content of one of these, begins with
+ * pool_settle_ahead, which waits for all of them. Device memory of AHEAD_IN is counted from its
+ * beginning, that of AHEAD_OUT until its end, so the limit holds all the time. */
 #include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
 
+/* At once where the host has the content; else by a copy, if there is host memory without anybody
+ * having to leave it. */
 static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];
@@ -29,6 +40,7 @@ static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
     }
 }
 
+/* How many were begun: 1, or 0 where it failed and nothing has changed. */
 static int begin_fetching(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];

@@ -1,6 +1,35 @@
-/* hybridps/chunks/pool_private.h - what the parts of the pool of chunks share. */
+/* hybridps/chunks/pool_private.h - what the parts of the pool of chunks share.
+ *
+ * Where a chunk's content is (r->host, r->device, r->below), and what moves it:
+ *
+ *                       load: a copy in               mode copy keeps the host's; else it ends
+ *      on the host  --------------------->  on both --------------------+
+ *       |     ^  ^                            |  |                      v
+ *       |     |  +------ leaves: no copy -----+  +-- written there --> on the device
+ *   put |     | get                                                     |
+ *       v     |  +------------- leaves: copied out first ---------------+
+ *      below  |  |
+ *             on the host
+ *
+ * New chunks, and those whose content was ended, are nowhere: an access finds memory of undefined
+ * content.
+ *
+ * A call is one thread's, under its caller's lock, so the books need no atomics. Only copies run
+ * beside it: on the device's own engine or thread, between pool_begin and pool_wait. Meanwhile the
+ * chunk is in flight: neither its memory nor its books may change. A copy that never ends leaves
+ * the pool `lost`; what it may still write is not given back.
+ *
+ * Within an access a chunk goes through these flags, all 0 again when it ends:
+ *   leaving      it is in moves.leave
+ *   loading      it has device memory, and the books don't say so yet (until pool_settle)
+ *   flight       a copy of it is under way
+ *   arrived      its content has come to the host by a copy of this access
+ *   fresh        it had no content anywhere; the host's memory is new
+ *   host_before  state of its host memory, to go back to if the copy fails */
 #ifndef HL_HYBRIDPS_CHUNKS_POOL_PRIVATE_H
 #define HL_HYBRIDPS_CHUNKS_POOL_PRIVATE_H
+
+#include <stdbool.h>
 
 #include "hybridps/chunks/chunks.h"
 #include "hybridps/chunks/pool.h"
@@ -36,7 +65,7 @@ struct hl_chunk_pool {
     struct hl_resident *r; /* of each chunk */
     uint32_t count, cap;
     uint64_t now, accesses;
-    int lost; /* a copy never ended */
+    bool lost; /* a copy never ended */
     struct hl_chunk_pool_stats s;
     uint32_t *wanted; /* of an access; moves: what was decided for it */
     size_t wanted_count;
@@ -47,7 +76,7 @@ struct hl_chunk_pool {
     uint64_t view_bytes, view_last; /* of views that there are; the last one's number */
 };
 
-/* pool_books.c: for plan/residency.h, as if `avail` bytes were the device's. */
+/* pool_books.c: for residency.h, as if `avail` bytes were the device's. */
 struct hl_residency pool_residency(struct hl_chunk_pool *p, uint64_t avail);
 /* What was wanted and decided ends. */
 void pool_forget(struct hl_chunk_pool *p);
@@ -65,10 +94,10 @@ void pool_count_stall(struct hl_chunk_pool *p, uint64_t began);
 hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
                         enum hl_chunk_host state) HL_CHECK;
 void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
-/* Bytes go back to somebody else's books. */
+/* Bytes go back to the external accounting. */
 void pool_discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes);
-/* Room for `more` bytes under the host's limit, and in somebody else's books; others
- * leave the host for it. */
+/* Room for `more` bytes under the host's limit, and in the external accounting; others leave the
+ * host for it. */
 hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;
 /* What is wanted and lies below comes to the host. */
 hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;

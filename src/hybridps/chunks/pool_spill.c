@@ -1,6 +1,16 @@
-/* Host memory of chunks, and room on a full host. Who leaves it is decided by plan/residency.c: a
- * host copy of what is on the device too is dropped, and what is only here goes below. A chunk
- * leaves the host when the copy below is sealed, and comes back whole before that copy ends. */
+/* Host memory of chunks, and room on a full host. Who leaves it is decided by residency.c: a host
+ * copy of what is on the device too is dropped, and what is only here goes below.
+ *
+ *      on the host --- put_below: put (sealed), then host memory goes ---> below
+ *      on the host <-- pool_fetch_one: host memory, get (checked), drop -- below
+ *
+ * There is at least one whole copy at any time: a chunk leaves the host when the copy below is
+ * sealed, and the copy below ends when the chunk is back. A step that fails undoes its own part.
+ *
+ * Two limits hold a chunk's host memory: host_bytes, and the external accounting, which other
+ * processes share. free_some makes room for both, one victim at a time; it skips what a move has
+ * begun with (r->busy), since that memory belongs to a copy. All of it runs on the caller's thread;
+ * the keeper of leases (spill_l3.c) is the only other one, and touches no chunk. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +110,7 @@ static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns
     }
 }
 
-static int may_pass(hl_status st)
+static bool may_pass(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_ESTALE || st == HL_ETIMEDOUT || st == HL_EPROTO;
 }

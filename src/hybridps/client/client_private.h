@@ -3,6 +3,7 @@
 #define HL_HYBRIDPS_CLIENT_CLIENT_PRIVATE_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "helios/hybridps.h"
@@ -13,7 +14,8 @@
 struct hybridps {
     pthread_mutex_t lock; /* all below */
     pid_t pid;
-    int copy, prefetch;
+    bool copy;
+    int prefetch;
     uint64_t chunk_bytes; /* 0 = by the layout */
     uint64_t host_limit;  /* 0 = none */
     struct hl_chunk_pool *pool;
@@ -25,8 +27,8 @@ struct hybridps {
 
     char stage[64], op[192];
     uint64_t other, moments, iterations;
-    int begun;    /* a moment, in this iteration */
-    int released; /* since the last access */
+    bool begun;    /* a moment, in this iteration */
+    bool released; /* since the last access */
     hybridps_traffic at_start, last;
     struct hl_trace_use *uses; /* of a call */
     size_t uses_cap;

@@ -1,5 +1,6 @@
 #include "hybridps/client/record.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,7 @@ static const struct hl_trace_moment *current_moment(const struct hl_record *r)
     return &r->phase->trace.moments[r->moment];
 }
 
-static int moment_is_whole(const struct hl_record *r)
+static bool moment_is_whole(const struct hl_record *r)
 {
     return !r->begun || r->hit_count == current_moment(r)->need_count;
 }
@@ -164,13 +165,13 @@ static uint8_t *chunk_places(const struct hl_record *r)
     return places;
 }
 
-static int as_planned(const struct hl_record *r, const uint8_t *now, uint64_t turn)
+static bool as_planned(const struct hl_record *r, const uint8_t *now, uint64_t turn)
 {
     const struct hl_record_phase *p = r->phase;
     const uint8_t *then = p->plan != NULL ? hl_chunk_plan_places(p->plan, turn) : NULL;
     for (size_t c = 0; c < p->trace.chunk_count && then != NULL; c++)
         if (now[c] != then[c])
-            return 0;
+            return false;
     return then != NULL;
 }
 
@@ -201,7 +202,7 @@ static void make_plan(struct hl_record *r, const uint8_t *from)
 
 /* The iteration that ended last is the recorded one, and its chunks are all there are: no layout
  * has cut it off. */
-static int may_join(const struct hl_record *r)
+static bool may_join(const struct hl_record *r)
 {
     struct hl_chunk_pool_stats s;
     hl_chunk_pool_stats(r->pool, &s);
@@ -211,13 +212,13 @@ static int may_join(const struct hl_record *r)
 /* The recorded iteration followed nobody's plan: what it left on the device goes where it would be
  * had it followed this one, and the bytes are counted with it where the next follows at once. 1
  * when the plan goes on from there. */
-static int join_plan(struct hl_record *r)
+static bool join_plan(struct hl_record *r)
 {
     struct hl_record_phase *p = r->phase;
     make_plan(r, NULL);
     const uint8_t *places = p->plan != NULL ? hl_chunk_plan_places(p->plan, 1) : NULL;
     if (places == NULL)
-        return 0;
+        return false;
     if (hl_chunk_pool_place(r->pool, places, (uint32_t)p->trace.chunk_count) != HL_OK)
         hl_error_clear(); /* then it is another plan */
     uint8_t *now = chunk_places(r);
@@ -337,16 +338,16 @@ static hl_status room_for_hits(struct hl_record *r, size_t count)
 }
 
 /* 1 when the record goes on like this. */
-static int follow_moment(struct hl_record *r, const char *stage, const char *op, uint64_t avail)
+static bool follow_moment(struct hl_record *r, const char *stage, const char *op, uint64_t avail)
 {
     size_t next = next_moment(r);
     if (next >= r->phase->trace.moment_count || !moment_is_whole(r))
-        return 0;
+        return false;
     struct hl_trace_moment *m = &r->phase->trace.moments[next];
     if (strcmp(m->stage, stage) != 0 || strcmp(m->op, op) != 0 ||
         room_for_hits(r, m->need_count) != HL_OK)
-        return 0;
-    if (m->avail != avail) { /* another tide is no other iteration, but planned anew */
+        return false;
+    if (m->avail != avail) { /* not a deviation, but planned anew */
         m->avail = avail;
         r->phase->stale = 1;
     }
@@ -354,7 +355,7 @@ static int follow_moment(struct hl_record *r, const char *stage, const char *op,
     r->begun = 1;
     if (r->phase->plan != NULL)
         hl_chunk_plan_seek(r->phase->plan, r->phase->turn * r->phase->trace.moment_count + next);
-    return 1;
+    return true;
 }
 
 static void need_pinned(struct hl_record *r)
@@ -386,25 +387,25 @@ void hl_record_moment(struct hl_record *r, const char *stage, const char *op, ui
         need_pinned(r);
 }
 
-static int follow_need(struct hl_record *r, uint32_t chunk, int on_host, int write)
+static bool follow_need(struct hl_record *r, uint32_t chunk, bool on_host, bool write)
 {
     if (!r->begun)
-        return 0;
+        return false;
     const struct hl_trace_moment *m = current_moment(r);
     for (size_t i = 0; i < m->need_count; i++) {
         const struct hl_trace_use *u = &m->need[i];
         if (u->chunk != chunk || u->on_host != (on_host != 0))
             continue;
         if (write && !u->write)
-            return 0;
+            return false;
         r->hit_count += !r->hits[i];
         r->hits[i] = 1;
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
-void hl_record_need(struct hl_record *r, uint32_t chunk, int on_host, int write)
+void hl_record_need(struct hl_record *r, uint32_t chunk, bool on_host, bool write)
 {
     if (r->following && !follow_need(r, chunk, on_host, write))
         deviate_from_plan(r);

@@ -15,6 +15,7 @@
 #ifndef HL_HYBRIDPS_CLIENT_RECORD_H
 #define HL_HYBRIDPS_CLIENT_RECORD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -26,24 +27,24 @@
 struct hl_record_phase {
     char name[64];
     struct hl_trace trace; /* of the last whole iteration */
-    int whole;
+    bool whole;
     struct hl_chunk_plan *plan;
     uint64_t turn;    /* the plan's iteration that runs, or ran last */
-    int plans, stale; /* made; the tide was another one since */
+    int plans, stale; /* made; device bytes of others changed since */
 };
 
 struct hl_record {
     struct hl_chunk_pool *pool;
-    int copy, opt;
+    bool copy, opt;
     uint64_t ahead; /* iterations that are planned; 0 = HL_CHUNK_PLAN_AHEAD */
     struct hl_record_phase *phases;
     size_t phase_count;
     struct hl_record_phase *phase, *last; /* running; last that became whole */
     struct hl_record_phase *previous;     /* ended last */
     struct hl_trace trace;                /* being recorded */
-    int recording, following;
+    bool recording, following;
     size_t moment; /* the running one, when any has begun */
-    int begun;
+    bool begun;
     uint8_t *hits; /* while following: needs of the moment that came */
     size_t hit_count, hits_cap;
     uint8_t *content; /* of each chunk, when the iteration began */
@@ -61,7 +62,7 @@ void hl_record_ahead(struct hl_record *r, int most);
 /* A moment began; chunks pinned across are needed in it too. */
 void hl_record_moment(struct hl_record *r, const char *stage, const char *op, uint64_t avail);
 /* A chunk was accessed in the running moment; its content ended. */
-void hl_record_need(struct hl_record *r, uint32_t chunk, int on_host, int write);
+void hl_record_need(struct hl_record *r, uint32_t chunk, bool on_host, bool write);
 void hl_record_free(struct hl_record *r, uint32_t chunk);
 /* NULL: the last one. HL_ENOENT. Borrowed. */
 hl_status hl_record_find(const struct hl_record *r, const char *phase,

@@ -14,6 +14,7 @@
 #ifndef HL_HYBRIDPS_CLIENT_REPLAY_H
 #define HL_HYBRIDPS_CLIENT_REPLAY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -30,7 +31,7 @@ struct hl_replay_view {
 
 struct hl_replay_options {
     const char *policy;
-    int copy;       /* mode copy; 0 = move */
+    bool copy;      /* mode copy; 0 = move */
     uint64_t scale; /* 0 = 1 */
     struct hl_policy_options policy_options;
     void (*watch)(void *arg, uint64_t iteration, size_t moment, const struct hl_replay_view *v);

@@ -1,6 +1,7 @@
 #include "hybridps/client/tensors.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +83,7 @@ static hl_status new_chunk(struct hl_tensors *t, struct hl_chunk_pool *pool, int
     return HL_OK;
 }
 
-static int has_room(const struct hl_tensor_chunk *c, int kind, uint64_t need)
+static bool has_room(const struct hl_tensor_chunk *c, int kind, uint64_t need)
 {
     return c->kind == kind && c->bytes - c->used >= need && (!c->own || c->used == 0);
 }

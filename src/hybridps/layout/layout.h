@@ -21,6 +21,7 @@
 #ifndef HL_HYBRIDPS_LAYOUT_LAYOUT_H
 #define HL_HYBRIDPS_LAYOUT_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,7 +48,7 @@ struct hl_layout {
 
 struct hl_layout_options {
     uint64_t least, most; /* of a chunk; least 0 = the longest item, most 0 = no limit */
-    int largest;          /* the largest good size, not the smallest; `most` must be given */
+    bool largest;         /* the largest good size, not the smallest; `most` must be given */
     uint64_t granule;     /* chunks are multiples of it; 0 = 64 */
 };
 
@@ -81,7 +82,7 @@ struct hl_estimate_tensor {
 
 struct hl_estimate_options {
     uint64_t element_bytes; /* of parameters: 2 or 4 */
-    int reuse;              /* gradients over the parameters */
+    bool reuse;             /* gradients over the parameters */
     uint64_t granule;       /* of the device */
     uint64_t chunk_bytes;   /* 0 = searched for */
 };

@@ -1,5 +1,6 @@
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -15,25 +16,25 @@
 
 #define SHM_DIR "/dev/shm"
 
-static int has_process(const struct hl_manager_shared *s)
+static bool has_process(const struct hl_manager_shared *s)
 {
     for (size_t i = 0; i < HL_MANAGER_PROCESSES; i++) {
         struct hl_process p = s->processes[i];
         if (p.pid != 0 && !hl_process_ended(p))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 /* With the file locked nobody comes or goes; who is about to come sees that it has lost its name,
  * and makes another. */
-static int table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)
+static bool table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)
 {
     struct stat sb;
     void *p;
     if (fstat(fd, &sb) != 0 || sb.st_nlink == 0 || sb.st_uid != getuid() ||
         (uint64_t)sb.st_size != sizeof(*t->s) || hl_shm_map(fd, sizeof(*t->s), 0, &p) != HL_OK)
-        return 0;
+        return false;
     t->s = p;
     t->guard = hl_map_guard_add(p, sizeof(*t->s), fd, false);
     uint64_t looked = __atomic_load_n(&t->s->reaped_ns, __ATOMIC_RELAXED);
@@ -44,17 +45,17 @@ static int table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)
     return dead;
 }
 
-static int sweep_one(const char *name, int idle_ms)
+static bool sweep_one(const char *name, int idle_ms)
 {
     struct hl_manager_table t = {.fd = -1};
     if ((size_t)snprintf(t.path, sizeof(t.path), "/%s", name) >= sizeof(t.path))
-        return 0;
+        return false;
     HL_AUTO(hl_closep) int fd = shm_open(t.path, O_RDONLY, 0);
     return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && table_is_abandoned(fd, &t, idle_ms) &&
            shm_unlink(t.path) == 0;
 }
 
-static int has_name(const char *name, const char *begin, const char *end)
+static bool has_name(const char *name, const char *begin, const char *end)
 {
     size_t len = strlen(name), first = strlen(begin), last = strlen(end);
     return len >= first + last && memcmp(name, begin, first) == 0 &&

@@ -17,6 +17,24 @@
 #include "os/process.h"
 #include "os/shm.h"
 
+/* A row, and who changes its state:
+ *
+ *    pid 0, free --register_self--> pid set, owned --clear_row--> pid 0, free
+ *
+ * register_self runs in the process itself. clear_row runs there too when it closes the table, and
+ * in any process that finds it dead (hl_manager_reap). Both hold `registry`. The pid is the last
+ * store of either, with release: a row with a pid has its start time, and a row without one has
+ * nothing in use any more. Readers without a lock (hl_manager_usage) load it with acquire.
+ *
+ * A device's `used` and `reserved` are the sums of rows and tickets. They are changed under the
+ * device's lock, and are wrong only between two stores of one holder. Locks are robust: if the
+ * holder dies there, the next one gets EOWNERDEAD and sums up again (hl_manager_lock).
+ *
+ * Order of locks: the file's flock, `registry`, one device. Whether a process is dead is asked
+ * without a lock, since it reads /proc; then the row is compared again under the lock.
+ *
+ *    file      make_table writes all with the file locked, and `magic` last with release. A table
+ *              whose magic is 0 was not finished by one who died, and is made anew. */
 #define MAGIC   UINT64_C(0x31524750534c4548) /* "HELSPGR1" */
 #define VERSION 1
 #define NOBODY  UINT32_MAX
@@ -80,6 +98,7 @@ static hl_status take_lock(struct hl_manager_table *t, pthread_mutex_t *lock, ui
                    "manager %s: lock of %s: %s", t->path, what, strerror(rc));
 }
 
+/* With the device's lock. */
 static void sum_up(struct hl_manager_device *d)
 {
     uint64_t used = 0, reserved = 0;
@@ -126,6 +145,8 @@ static hl_status lock_registry(struct hl_manager_table *t)
 
 /* ---- the dead -------------------------------------------------------------------------------- */
 
+/* With `registry`. Where a device's lock can't be had, what was given back before stays so: the row
+ * keeps its pid, and the next process that reaps goes on. */
 static hl_status clear_row(struct hl_manager_table *t, uint32_t row, uint64_t *freed)
 {
     for (uint32_t i = 0, n = hl_manager_devices(t); i < n; i++) {
@@ -172,6 +193,7 @@ hl_status hl_manager_check_whole(const struct hl_manager_table *t)
     return hl_fail(HL_EUNAVAIL, "manager %s: its file was cut short by another program", t->path);
 }
 
+/* The swap lets one process of several go and look. */
 hl_status hl_manager_reap_by_age(struct hl_manager_table *t)
 {
     uint64_t now = hl_now_coarse_ns(), freed;
@@ -367,6 +389,7 @@ void hl_manager_table_close(struct hl_manager_table *t)
     *t = (struct hl_manager_table){.fd = -1, .guard = -1};
 }
 
+/* Acquire pairs with the stores of the pid: a row that is seen as taken is not the last owner's. */
 size_t hl_manager_usage(const struct hl_manager_table *t, uint32_t device,
                         struct hl_manager_use *out, size_t max)
 {

@@ -1,5 +1,6 @@
 #include "hybridps/plan/plan.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ void hl_chunk_plan_free(struct hl_chunk_plan *p)
     free(p);
 }
 
-double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, int dirty)
+double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, bool dirty)
 {
     static const struct plan_seg nothing = {.start = -1, .far = PLAN_NEVER};
     if (chunk >= p->chunk_count || p->current[chunk] == p->first[chunk + 1])

@@ -23,6 +23,7 @@
 #ifndef HL_HYBRIDPS_PLAN_PLAN_H
 #define HL_HYBRIDPS_PLAN_PLAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -35,10 +36,10 @@
 struct hl_chunk_plan;
 
 struct hl_chunk_plan_options {
-    int copy; /* mode copy; 0 = move */
+    bool copy; /* mode copy; 0 = move */
     uint64_t
         iterations; /* planned for; nothing comes after them; endless: 0 = as above, 3 at least */
-    int endless;
+    bool endless;
     /* Where each chunk's content is at the start; NULL = as the trace says. */
     const uint8_t *on_device, *on_host;
 };
@@ -69,6 +70,6 @@ void hl_chunk_plan_seek(struct hl_chunk_plan *p, uint64_t position);
 /* A chunk is used on the device in this moment. */
 void hl_chunk_plan_used(struct hl_chunk_plan *p, uint32_t chunk);
 /* The highest leaves first; of equals the lowest chunk. */
-double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, int dirty);
+double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, bool dirty);
 
 #endif

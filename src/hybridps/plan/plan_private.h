@@ -2,6 +2,8 @@
 #ifndef HL_HYBRIDPS_PLAN_PLAN_PRIVATE_H
 #define HL_HYBRIDPS_PLAN_PLAN_PRIVATE_H
 
+#include <stdbool.h>
+
 #include "hybridps/plan/plan.h"
 
 #define PLAN_NEVER ((int64_t)1 << 40)
@@ -29,7 +31,7 @@ struct plan_cost {
 
 struct hl_chunk_plan {
     enum plan_rule rule;
-    int copy;
+    bool copy;
     size_t chunk_count;
     uint64_t iterations, moments;  /* it is made of so many */
     uint64_t loop_first, loop_end; /* iterations gone through again and again; 0, 0 = none */
@@ -56,6 +58,6 @@ hl_status plan_choose_loop(const struct plan_model *m, struct hl_chunk_plan *p) 
 /* The moment of the plan that a moment of the run is. */
 int64_t plan_moment(const struct hl_chunk_plan *p, uint64_t position);
 double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const struct plan_seg *s,
-                     int dirty);
+                     bool dirty);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include "hybridps/plan/plan_private.h"
 
+#include <stdbool.h>
+
 int64_t plan_moment(const struct hl_chunk_plan *p, uint64_t position)
 {
     uint64_t k, left = p->iterations - p->loop_end;
@@ -16,7 +18,7 @@ int64_t plan_moment(const struct hl_chunk_plan *p, uint64_t position)
 }
 
 double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const struct plan_seg *s,
-                     int dirty)
+                     bool dirty)
 {
     int class = 0;
     /* Leaving now costs nothing that is not owed. */

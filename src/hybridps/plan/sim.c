@@ -1,4 +1,5 @@
 /* What a plan moves, without moving it: the pool's rules on a few flags per chunk. */
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "hybridps/plan/plan_private.h"
@@ -21,7 +22,7 @@ struct sim {
     struct plan_cost *cost; /* of this iteration */
 };
 
-static int entry_before(const struct entry *a, const struct entry *b)
+static bool entry_before(const struct entry *a, const struct entry *b)
 {
     if (a->rank < b->rank || b->rank < a->rank)
         return a->rank > b->rank;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +59,8 @@ static hl_status copy_both(const char *a, const char *b, char **out_a, char **ou
     return HL_OK;
 }
 
-hl_status hl_trace_add_chunk(struct hl_trace *t, const char *id, int id_is_number, const char *kind,
-                             uint64_t bytes, int has_content)
+hl_status hl_trace_add_chunk(struct hl_trace *t, const char *id, bool id_is_number,
+                             const char *kind, uint64_t bytes, bool has_content)
 {
     struct hl_trace_chunk c = {
         .id_is_number = id_is_number, .bytes = bytes, .has_content = has_content};
@@ -92,7 +93,7 @@ static hl_status last_moment(const struct hl_trace *t, uint32_t chunk, struct hl
     return HL_OK;
 }
 
-hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, int on_host, int write)
+hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, bool on_host, bool write)
 {
     struct hl_trace_moment *m = NULL;
     struct hl_trace_use *same = NULL;

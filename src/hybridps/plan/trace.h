@@ -19,6 +19,7 @@
 #ifndef HL_HYBRIDPS_PLAN_TRACE_H
 #define HL_HYBRIDPS_PLAN_TRACE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -30,10 +31,10 @@
 
 struct hl_trace_chunk {
     char *id;
-    int id_is_number;
+    bool id_is_number;
     char *kind;
     uint64_t bytes;
-    int has_content; /* on the host, before the first iteration */
+    bool has_content; /* on the host, before the first iteration */
 };
 
 struct hl_trace_use {
@@ -66,13 +67,13 @@ hl_status hl_trace_print(const struct hl_trace *t, char **out) HL_CHECK;
 void hl_trace_fini(struct hl_trace *t);
 
 /* Texts are copied; NULL is "". */
-hl_status hl_trace_add_chunk(struct hl_trace *t, const char *id, int id_is_number, const char *kind,
-                             uint64_t bytes, int has_content) HL_CHECK;
+hl_status hl_trace_add_chunk(struct hl_trace *t, const char *id, bool id_is_number,
+                             const char *kind, uint64_t bytes, bool has_content) HL_CHECK;
 hl_status hl_trace_add_moment(struct hl_trace *t, const char *stage, const char *op,
                               uint64_t avail) HL_CHECK;
 /* To the last moment; merged with what it has of that chunk. HL_EINVAL: needed in both places and
  * written in one; no such chunk, or no moment yet. */
-hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, int on_host, int write) HL_CHECK;
+hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, bool on_host, bool write) HL_CHECK;
 hl_status hl_trace_add_free(struct hl_trace *t, uint32_t chunk) HL_CHECK;
 
 /* "moment 12 (FWD layer3)" into buf. */

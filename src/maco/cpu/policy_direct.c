@@ -3,10 +3,25 @@
  * One successor is run by the same worker next, by a loop. A range has a cursor, from which all
  * who know of it take chunks: 1/(4W) of what is left, but where earlier runs have shown that its
  * tasks are short, as many as last as long as it takes to get them from another processor. That an
- * event has fired is known by its
- * number in the `ready` queue of the one that fired it. A range's number may be in several queues
- * and outlive the range: what counts is the cursor. While a range has tasks to give, its number is
- * in a queue or somebody is taking from it. */
+ * event has fired is known by its number in the `ready` queue of the one that fired it. A range's
+ * number may be in several queues and outlive the range: what counts is the cursor. While a range
+ * has tasks to give, its number is in a queue or somebody is taking from it.
+ *
+ *    worker 0: ready [e7 e9]   spill -> e12 -> e13     inbox -> t4 -> t1
+ *    worker 1: ready [e9]      spill                   inbox
+ *                    |                                    ^
+ *                    | others take the oldest             | give_task: a task that only it may run
+ *                    v                                    |
+ *               claim_range: e9.cursor moves by a chunk, run_span runs it
+ *
+ *   ready   pushed by its owner, taken by anybody (ring.h)
+ *   spill   its owner's alone: what did not fit in `ready`, linked by next_event
+ *   inbox   a stack linked by next_task: pushed by anybody with compare-and-swap, emptied by its
+ *           owner with one exchange, so there is no ABA
+ *   cursor  moved by compare-and-swap, relaxed: who has the event's number fired it or took it from
+ *           a queue, and that acquire shows all that the tasks before it wrote
+ *
+ * An event is in next_event of one list at a time, since it fires once a run. */
 #include "maco/cpu/futex.h"
 #include "maco/cpu/runtime_private.h"
 
@@ -89,6 +104,7 @@ static void offer_event(struct hl_maco_thread *w, uint32_t event)
     w->spill_last = event;
 }
 
+/* The oldest of its own; room in the queue is filled from the spill, so that others may take it. */
 static uint32_t take_own(struct hl_maco_thread *w)
 {
     uint32_t event = MACO_NONE, more = w->spill;
@@ -106,6 +122,7 @@ static uint32_t take_own(struct hl_maco_thread *w)
     return event;
 }
 
+/* Begins behind itself, so that thieves spread over the owners. */
 static uint32_t take_from_others(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
@@ -127,6 +144,7 @@ static void give_task(maco_runtime *rt, uint32_t worker, uint32_t task)
     struct hl_maco_thread *to = &rt->threads[worker];
     uint32_t *next = rt->state->next_task;
     uint32_t top = __atomic_load_n(&to->inbox, __ATOMIC_RELAXED);
+    /* Sequentially consistent: its worker may be parking, and looks here after having said so. */
     do
         next[task] = top;
     while (!__atomic_compare_exchange_n(&to->inbox, &top, task, 1, __ATOMIC_SEQ_CST,
@@ -272,6 +290,7 @@ static uint32_t run_given(struct hl_maco_thread *w, uint32_t event)
     return event;
 }
 
+/* Asked after `parked`: what a queue shows here is not lost. */
 static int has_work(struct hl_maco_thread *w)
 {
     const maco_runtime *rt = w->rt;

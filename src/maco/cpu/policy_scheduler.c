@@ -1,5 +1,17 @@
 /* Policy scheduler: a thread of its own hears which events have fired and hands tasks to workers.
  *
+ *                  rt->events (mpsc)                 rt->pending, in next_event
+ *    worker 0 --+                     hear_events
+ *    worker 1 --+---> [e3 e8 e5] --> scheduler ----> e8 -> e3 -> e5  (priority, then firing)
+ *    proxies ---+                        |
+ *       ^                                | hand_out: at most BATCH tasks, then one publish
+ *       |        w->queue (spsc)         v
+ *       +------------ [t4 t9] <----------+        one queue to each worker
+ *
+ * pending, turn, cursors and `spent` are the scheduler's alone. `finished` is written by its worker
+ * and read without order: it only balances. A worker stores its queue's tail after the batch, which
+ * makes room; then it looks for a scheduler that sleeps for want of room.
+ *
  * It never blocks: where queues are full it keeps where it was in the event at the head of its list
  * and goes on hearing, so that no worker waits for it with an event in its hand for long. */
 #include "maco/cpu/futex.h"
@@ -41,6 +53,7 @@ static void hand_on(struct hl_maco_thread *w, uint32_t event)
         send_event(w, event);
 }
 
+/* Counts what is held back; before the next trigger, and before this worker may wait. */
 static void scheduler_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
 {
     if (h->n > 0 && hl_maco_event_add(w->rt->state, h->event, h->n))
@@ -66,6 +79,7 @@ static int run_batch(struct hl_maco_thread *w, uint64_t tail, uint64_t head)
         cost += ns > 0 ? ns : 1;
     }
     __atomic_store_n(&w->finished, w->finished + cost, __ATOMIC_RELAXED);
+    /* Room for the scheduler, who may be parking: it looks at the tails after having said so. */
     __atomic_store_n(&w->queue.tail, head, __ATOMIC_SEQ_CST);
     scheduler_settle(w, &held);
     return 1;
@@ -194,6 +208,7 @@ static void hear_events(maco_runtime *rt)
     }
 }
 
+/* Asked after `parked`: an event that was sent, or room for the one that waits. */
 static int may_go_on(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;

@@ -1,5 +1,12 @@
 /* Policy static: each worker has its list and waits for the events of its tasks; nobody launches.
- * A proxy works the same way, through the communication of its group, under every policy. */
+ * A proxy works the same way, through the communication of its group, under every policy.
+ *
+ *    list:   t3  t7  t1  t9
+ *                 ^ w->at; w->at_run says of which run, for a thread that slept in the midst
+ *
+ * `waits` names the event that it waits for. It is stored before the count is read, and whoever
+ * fires the event adds to the count before it reads `waits` of threads (hl_maco_launch); both are
+ * sequentially consistent, so that a sleeper is found. */
 #include "maco/cpu/runtime_private.h"
 
 static int event_fired(struct hl_maco_thread *w)
@@ -29,6 +36,7 @@ static int await_event(struct hl_maco_thread *w, uint32_t event)
     return 0;
 }
 
+/* Counts what is held back; before this worker waits, for others may wait for it. */
 static void static_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
 {
     struct hl_maco_state *s = w->rt->state;

@@ -1,4 +1,9 @@
-/* What is told of a run that did not end: which tasks wait, for what, and what each thread does. */
+/* What is told of a run that did not end: which tasks wait, for what, and what each thread does.
+ *
+ * It is read beside running workers. `task`, `waits` and `parked` are single words, read relaxed: a
+ * sample may be a moment old. `done` is read with acquire and its thread stores it with release, so
+ * that the log holds the tasks below it. A thread that shows the same sample twice is said to be in
+ * that state since the first. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,8 +12,8 @@
 
 #include "maco/cpu/runtime_private.h"
 
-#define TASKS_TOLD 4
-#define SEATS_TOLD 8
+#define TASKS_TOLD   4
+#define THREADS_TOLD 8
 
 const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task)
 {
@@ -48,7 +53,7 @@ static void append_text(char *out, size_t room, const char *fmt, ...)
 static void report_threads(const maco_runtime *rt, uint64_t now, char *out, size_t room)
 {
     uint32_t told = 0;
-    for (uint32_t i = 0; i < hl_maco_threads(rt) && told < SEATS_TOLD; i++) {
+    for (uint32_t i = 0; i < hl_maco_threads(rt) && told < THREADS_TOLD; i++) {
         const struct hl_maco_thread *w = &rt->threads[i];
         const struct hl_maco_sample *s = &rt->samples[i];
         if (!w->started || w->role == HL_MACO_SCHEDULER)

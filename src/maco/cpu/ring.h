@@ -8,6 +8,23 @@
  *           by compare-and-swap of head. A slot that is read late was perhaps written anew, but
  *           then head has moved and the swap fails
  *
+ *    spsc   |..taken..|== published ==|-- staged --|..free..|
+ *                     ^ tail          ^ head       ^ staged (the producer's own)
+ *           tail: the consumer's release; head: the producer's. Each reads the other's with acquire
+ *           or stronger, and the producer remembers the last tail it saw.
+ *
+ *    mpsc   cell of position p:  sequence == p          free for ticket p
+ *                                sequence == p + 1      holds a value for the consumer
+ *                                sequence == p + slots  free for the next round's ticket
+ *           A producer writes the value between its ticket and the sequence's store.
+ *
+ *    share  |..taken..|== events ==|..free..|
+ *                     ^ head       ^ tail
+ *           head: anybody's, by compare-and-swap; tail: its owner's store.
+ *
+ * Stores that make work visible are sequentially consistent, not only releases: the producer looks
+ * for sleepers next, and the two must not change places.
+ *
  * What a queue carries is an index, and 0 is one: nothing is inferred from a slot's content, so
  * memory that is all zero is an empty queue of no meaning.
  *

@@ -1,6 +1,17 @@
-/* A run as its caller sees it: he puts the roots in front of the workers, wakes them, sleeps, and
- * looks now and then what each does, so that he can tell when the deadline passes. He runs no task
- * himself: a body that never ends does not keep him. */
+/* A run as its caller sees it: it puts the roots in front of the workers, wakes them, sleeps, and
+ * samples now and then what each does, so that it can tell when the deadline passes. The caller
+ * runs no task itself: a body that never ends does not keep it.
+ *
+ *    hl_maco_load   make_room   start_run        watch_run                        run_verdict
+ *   |------------|------------|-----------|--------------------------------|-----|
+ *                              run is odd: workers enter                    run is even and nobody
+ *                                                                           is active
+ *   deadline, failure or cancel: run is even
+ *      + 1 s   collectives that still wait are cancelled, and their groups lost
+ *      + 2 s   the caller returns; what is still in a body keeps the runtime busy
+ *
+ * Between runs (even, nobody active) threads read `run`, `quit` and spins_between and nothing else,
+ * so start_run needs no order but that of its last store: making `run` odd publishes all of it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +36,7 @@ static void mark_clock(maco_runtime *rt)
     rt->handoff_ticks = hl_tick_ticks(&rt->clock, HANDOFF_NS);
 }
 
+/* What threads write in a run without asking: logs as long as the plan. */
 static hl_status make_room(maco_runtime *rt)
 {
     uint32_t n = rt->state->view.n_tasks;
@@ -66,6 +78,7 @@ static uint64_t start_run(maco_runtime *rt)
         rt->ops->start(rt);
     rt->verdict = HL_OK;
     rt->why[0] = '\0';
+    /* From here on threads may be inside: nothing above may be written any more. */
     uint64_t run = __atomic_add_fetch(&rt->run, 1, __ATOMIC_SEQ_CST);
     uint32_t wanted =
         rt->policy == MACO_STATIC || s->view.n_roots > rt->workers ? rt->workers : s->view.n_roots;
@@ -97,7 +110,7 @@ static void cancel_collectives(maco_runtime *rt)
             hybridps_group_cancel(rt->groups[g]);
 }
 
-/* The caller may have had enough; what was ended is asked no more. */
+/* Asks the caller whether to go on; not after the run was ended. */
 static void poll_caller(maco_runtime *rt, uint64_t run)
 {
     if (rt->poll != NULL && rt->poll(rt->poll_arg) != 0)
@@ -112,6 +125,7 @@ static void watch_run(maco_runtime *rt, uint64_t run, uint64_t deadline)
     uint64_t next = hl_now_ns() + step, grace = 0;
     int cut = 0;
     for (;;) {
+        /* Read before looking: if it moves after the look, the futex does not sleep. */
         uint32_t seen = __atomic_load_n(&rt->ended, __ATOMIC_SEQ_CST);
         if (hl_maco_quiet(rt))
             return;
@@ -159,6 +173,7 @@ hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *before
                    before, before[0] != '\0' ? "; " : "", text);
 }
 
+/* `run` before `active`, the other way round than hl_maco_enter. */
 int hl_maco_quiet(const maco_runtime *rt)
 {
     return (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) & 1) == 0 &&

@@ -1,4 +1,28 @@
-/* How threads come into a run, leave it, sleep and are woken (runtime_private.h says why). */
+/* How threads come into a run, leave it, sleep and are woken (runtime_private.h says why).
+ *
+ *             hl_maco_enter                 hl_maco_leave
+ *    outside ---------------> in the run ------------------> outside
+ *       |                         |
+ *       | between_runs            | hl_maco_park: parked = 1, looks once more, leaves
+ *       v                         v
+ *    asleep between runs       asleep in a run
+ *       |                         |
+ *       +---- hl_maco_unpark: parked = 0, wakes the futex; the thread enters again
+ *
+ * word        written by
+ * rt->run     the caller makes it odd (start_run); the first compare-and-swap makes it even: a
+ *             worker's when the graph is done (hl_maco_finish), anybody's on failure
+ *             (hl_maco_abort_run)
+ * rt->active  a thread for itself, when it enters and when it leaves
+ * w->parked   1 by its thread; back to 0 by compare-and-swap, by whoever wakes it or by itself, so
+ *             that n_parked goes down once
+ * rt->ended   whoever leaves last or aborts, to wake the caller
+ *
+ * All of these are sequentially consistent. The two pairs that need it:
+ *   - a thread counts itself in `active`, then reads `run`; the caller reads `run`, then `active`.
+ *     A thread that the caller has not counted finds an even number and leaves the plan alone;
+ *   - a thread says `parked`, then looks for work; a producer makes work visible, then looks for
+ *     `n_parked`. One of them sees the other, so no wake-up is lost. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +40,7 @@
 int hl_maco_enter(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
+    /* Counted before it looks: from here on the caller keeps the plan. */
     __atomic_add_fetch(&rt->active, 1, __ATOMIC_SEQ_CST);
     w->run = __atomic_load_n(&rt->run, __ATOMIC_SEQ_CST);
     if (w->run & 1)
@@ -24,6 +49,7 @@ int hl_maco_enter(struct hl_maco_thread *w)
     return 0;
 }
 
+/* The last one to leave a run that is over wakes its caller. */
 void hl_maco_leave(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
@@ -42,12 +68,15 @@ static void unmark_parked(struct hl_maco_thread *w)
         __atomic_sub_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
 }
 
+/* n_parked first: whoever finds it 0 need not look at single threads. */
 static void mark_parked(struct hl_maco_thread *w)
 {
     __atomic_add_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&w->parked, 1, __ATOMIC_SEQ_CST);
 }
 
+/* A futex may wake for no reason; `parked` says whether somebody meant it. The slice bounds what a
+ * wake-up that the kernel lost would cost. */
 static void sleep_here(struct hl_maco_thread *w)
 {
     while (__atomic_load_n(&w->parked, __ATOMIC_SEQ_CST) == 1)
@@ -57,6 +86,7 @@ static void sleep_here(struct hl_maco_thread *w)
 void hl_maco_park(struct hl_maco_thread *w, int (*ready)(struct hl_maco_thread *w))
 {
     mark_parked(w);
+    /* What came before `parked` could be seen is found here; what comes later wakes this thread. */
     int stay = hl_maco_over(w) || ready(w);
     if (stay)
         unmark_parked(w);
@@ -86,6 +116,7 @@ void hl_maco_unpark_worker(maco_runtime *rt)
         }
 }
 
+/* First looks without a pause, then pauses, then gives the processor away a few times. */
 int hl_maco_relax(uint32_t spins, uint32_t k)
 {
     if (k < LOOKS)
@@ -103,6 +134,7 @@ int hl_maco_relax(uint32_t spins, uint32_t k)
 
 void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why)
 {
+    /* The lock orders those who abort; the swap decides between them and the graph's own end. */
     pthread_mutex_lock(&rt->verdict_lock);
     if (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) == run && rt->verdict == HL_OK) {
         rt->verdict = st;
@@ -113,6 +145,7 @@ void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char 
             rt->verdict = HL_OK; /* the graph's end came first */
     }
     pthread_mutex_unlock(&rt->verdict_lock);
+    /* Also where it was not the first: the caller looks and sleeps again. */
     __atomic_add_fetch(&rt->ended, 1, __ATOMIC_SEQ_CST);
     hl_futex_wake(&rt->ended, 1);
 }

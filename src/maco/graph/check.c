@@ -1,6 +1,7 @@
 /* What a task must be before it enters a graph. A back end trusts dims and pointers, so whatever
  * would make it read or write elsewhere is refused here, with the name that the caller gave. */
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "maco/graph/graph.h"
@@ -101,7 +102,7 @@ static hl_status check_attention(const struct checking *c)
     return HL_OK;
 }
 
-static int is_float(int dtype)
+static bool is_float(int dtype)
 {
     return dtype <= MACO_F64;
 }
@@ -207,14 +208,14 @@ static hl_status check_operand(const struct checking *c, const struct hl_maco_op
 }
 
 /* May an output lie exactly on an input? Where an element depends on no other's place. */
-static int in_place(int type)
+static bool in_place(int type)
 {
     return type == MACO_TASK_GELU || type == MACO_TASK_SILU || type == MACO_TASK_SOFTMAX ||
            type == MACO_TASK_LAYERNORM || type == MACO_TASK_RMSNORM ||
            type == MACO_TASK_ELEMENTWISE;
 }
 
-static int same_place(const struct hl_maco_operand *a, const struct hl_maco_operand *b)
+static bool same_place(const struct hl_maco_operand *a, const struct hl_maco_operand *b)
 {
     return a->address == b->address && a->rows == b->rows && a->cols == b->cols &&
            a->elem == b->elem && (a->ld == b->ld || a->rows == 1);

@@ -12,6 +12,7 @@
 #ifndef HL_MACO_GRAPH_GRAPH_H
 #define HL_MACO_GRAPH_GRAPH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +24,7 @@ struct hl_maco_node {
     int32_t worker;       /* -1 = any */
     uint32_t first_range; /* of CUSTOM_...: n_reads, then n_writes */
     uint32_t n_reads, n_writes;
-    int named; /* so that ranks compare it */
+    bool named; /* so that ranks compare it */
 };
 
 struct hl_maco_edge {

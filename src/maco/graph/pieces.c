@@ -1,5 +1,6 @@
 #include "maco/graph/pieces.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,12 +155,12 @@ static size_t strip_of(const struct matrix *m, uint64_t col)
     return lo;
 }
 
-static int matrix_fits(const struct matrix *m)
+static bool matrix_fits(const struct matrix *m)
 {
     size_t pieces = 0, most = m->count * PIECES_PER + PIECES_MORE;
     struct rect r[3];
     if (m->n_cuts > STRIPS_MAX)
-        return 0;
+        return false;
     for (size_t i = 0; i < m->count && pieces <= most; i++)
         for (int k = rects_of(m, span_at(m, i), r); k-- > 0;)
             pieces += strip_of(m, r[k].col_end) - strip_of(m, r[k].col);

@@ -1,5 +1,7 @@
 #include "maco/graph/span.h"
 
+#include <stdbool.h>
+
 static uint64_t add_capped(uint64_t a, uint64_t b)
 {
     uint64_t out;
@@ -28,7 +30,7 @@ uint64_t hl_maco_span_end(const struct hl_maco_span *s)
 
 /* Rows i of a and j of b meet when, with k = i - j and d = b - a,  d - a's width < k * stride <
  * d + b's width: is there such a k among those that occur? */
-static int rows_meet(const struct hl_maco_span *a, const struct hl_maco_span *b)
+static bool rows_meet(const struct hl_maco_span *a, const struct hl_maco_span *b)
 {
     __extension__ typedef __int128 wide;
     wide stride = a->rows > 1 ? a->stride : b->stride;
@@ -41,11 +43,11 @@ static int rows_meet(const struct hl_maco_span *a, const struct hl_maco_span *b)
     return k <= most && k * stride <= high;
 }
 
-int hl_maco_span_overlap(const struct hl_maco_span *a, const struct hl_maco_span *b)
+bool hl_maco_span_overlap(const struct hl_maco_span *a, const struct hl_maco_span *b)
 {
     if (a->first >= hl_maco_span_end(b) || b->first >= hl_maco_span_end(a))
-        return 0;
+        return false;
     if (a->rows > 1 && b->rows > 1 && a->stride != b->stride)
-        return 1;
+        return true;
     return a->rows == 1 && b->rows == 1 ? 1 : rows_meet(a, b);
 }

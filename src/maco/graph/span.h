@@ -13,6 +13,7 @@
 #ifndef HL_MACO_GRAPH_SPAN_H
 #define HL_MACO_GRAPH_SPAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "maco/graph/types.h"
@@ -24,6 +25,6 @@ struct hl_maco_span {
 struct hl_maco_span hl_maco_span_of(const struct hl_maco_operand *o);
 /* Byte after the last; UINT64_MAX also where that is past the address space. */
 uint64_t hl_maco_span_end(const struct hl_maco_span *s);
-int hl_maco_span_overlap(const struct hl_maco_span *a, const struct hl_maco_span *b);
+bool hl_maco_span_overlap(const struct hl_maco_span *a, const struct hl_maco_span *b);
 
 #endif

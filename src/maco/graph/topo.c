@@ -1,5 +1,6 @@
 #include "maco/graph/graph.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,15 +132,15 @@ static hl_status order_kahn(uint32_t n, const struct hl_maco_csr *children, cons
 }
 
 /* The usual graph: each task waits for earlier ones only, and all have one priority. */
-static int is_ordered(uint32_t n, const struct hl_maco_csr *parents, const int32_t *priority)
+static bool is_ordered(uint32_t n, const struct hl_maco_csr *parents, const int32_t *priority)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t end = parents->first[i + 1];
         if ((end > parents->first[i] && parents->item[end - 1] >= i) ||
             (priority != NULL && priority[i] != priority[0]))
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 hl_status hl_maco_topo(uint32_t n, const struct hl_maco_csr *parents,

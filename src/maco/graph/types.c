@@ -1,5 +1,6 @@
 #include "maco/graph/types.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -74,7 +75,7 @@ const char *hl_maco_type_name(int type)
     return t != NULL ? t->name : "?";
 }
 
-int hl_maco_is_collective(int type)
+bool hl_maco_is_collective(int type)
 {
     return hl_maco_is_comm(type) && type != MACO_TASK_SEND && type != MACO_TASK_RECV;
 }

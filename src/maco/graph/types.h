@@ -9,6 +9,7 @@
 #ifndef HL_MACO_GRAPH_TYPES_H
 #define HL_MACO_GRAPH_TYPES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "helios/maco.h"
@@ -38,7 +39,7 @@ static inline int hl_maco_is_comm(int type)
 }
 
 /* All ranks of a group must do it together. */
-int hl_maco_is_collective(int type);
+bool hl_maco_is_collective(int type);
 
 /* 0: there is no such dtype. */
 uint32_t hl_maco_dtype_size(int dtype);

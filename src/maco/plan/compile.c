@@ -128,7 +128,7 @@ struct reach {
     uint32_t searches;
 };
 
-static int task_reaches(const struct compiling *c, uint32_t task, uint32_t on)
+static bool task_reaches(const struct compiling *c, uint32_t task, uint32_t on)
 {
     uint32_t top = 0, least = c->place[on];
     struct reach *r = c->reach;
@@ -139,29 +139,29 @@ static int task_reaches(const struct compiling *c, uint32_t task, uint32_t on)
         for (uint32_t k = c->parents.first[t]; k < c->parents.first[t + 1]; k++) {
             uint32_t p = c->parents.item[k];
             if (p == on)
-                return 1;
+                return true;
             if (c->place[p] < least || r->seen[p] == r->searches)
                 continue;
             r->seen[p] = r->searches;
             r->stack[top++] = p;
         }
     }
-    return 0;
+    return false;
 }
 
-static int is_parent(const struct compiling *c, uint32_t task, uint32_t on)
+static bool is_parent(const struct compiling *c, uint32_t task, uint32_t on)
 {
     uint32_t lo = c->parents.first[task], hi = c->parents.first[task + 1];
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
         if (c->parents.item[mid] == on)
-            return 1;
+            return true;
         if (c->parents.item[mid] < on)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return 0;
+    return false;
 }
 
 static hl_status check_edge(void *arg, uint32_t task, uint32_t on, enum hl_maco_conflict how)

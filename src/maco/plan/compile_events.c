@@ -8,6 +8,7 @@
  *
  * Then the graph is run through first come, first served, and whatever an event launches gets the
  * next numbers: so a launch is a range, and each task has a higher number than its parents. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +63,7 @@ static uint64_t hash_list(const struct hl_maco_csr *c, uint32_t i)
     return h;
 }
 
-static int same_list(const struct hl_maco_csr *c, uint32_t a, uint32_t b)
+static bool same_list(const struct hl_maco_csr *c, uint32_t a, uint32_t b)
 {
     uint32_t n = c->first[a + 1] - c->first[a];
     return n == c->first[b + 1] - c->first[b] &&
@@ -228,7 +229,7 @@ static void put_group(struct building *b, uint32_t group, uint32_t event)
         put_task(b, b->members.item[k], event);
 }
 
-/* Worker that all of a range wish for; -1. */
+/* Worker that all tasks of a range have an affinity to; -1. */
 static int32_t common_wish(const struct building *b, uint32_t first, uint32_t last)
 {
     uint32_t w = b->p->worker[first];
@@ -239,11 +240,11 @@ static int32_t common_wish(const struct building *b, uint32_t first, uint32_t la
 }
 
 /* Does all that was numbered lead to this group? Its parents are then all the leaves there are. */
-static int is_barrier(const struct building *b, uint32_t event)
+static bool is_barrier(const struct building *b, uint32_t event)
 {
     uint32_t mine = 0, f = event < b->n_groups ? b->first_of[event] : 0;
     if (event >= b->n_groups || b->parents->first[f + 1] - b->parents->first[f] < 2)
-        return 0;
+        return false;
     for (uint32_t k = b->parents->first[f]; k < b->parents->first[f + 1]; k++)
         mine += !b->inner[b->parents->item[k]];
     return mine == b->leaves;

@@ -1,3 +1,4 @@
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +10,10 @@ enum happening { READY, DONE, LINK };
 
 struct worker {
     int busy;
-    struct hl_heap wished; /* MACO_DIRECT: ready tasks that are its alone */
-    uint32_t head, tail;   /* MACO_SCHEDULER: its queue */
-    uint64_t load;         /* cost of what is in it and of what runs */
-    uint32_t at;           /* MACO_STATIC: next of its list */
+    struct hl_heap own;  /* MACO_DIRECT: ready tasks that are its alone */
+    uint32_t head, tail; /* MACO_SCHEDULER: its queue */
+    uint64_t load;       /* cost of what is in it and of what runs */
+    uint32_t at;         /* MACO_STATIC: next of its list */
 };
 
 struct link {
@@ -107,9 +108,9 @@ static uint32_t pick_worker(struct run *r)
     return best;
 }
 
-static hl_status enqueue_task(struct run *r, uint32_t task, uint32_t wish)
+static hl_status enqueue_task(struct run *r, uint32_t task, uint32_t affinity)
 {
-    uint32_t w = wish != MACO_NONE ? wish : pick_worker(r);
+    uint32_t w = affinity != MACO_NONE ? affinity : pick_worker(r);
     struct worker *k = &r->workers[w];
     r->next[task] = MACO_NONE;
     if (k->head == MACO_NONE)
@@ -123,29 +124,30 @@ static hl_status enqueue_task(struct run *r, uint32_t task, uint32_t wish)
 
 static hl_status set_ready(struct run *r, uint32_t task)
 {
-    uint32_t wish = r->p->worker[task];
+    uint32_t affinity = r->p->worker[task];
     r->ready[task] = 1;
     if (hl_maco_is_comm(r->p->tasks[task].type))
         return HL_OK; /* links are looked at anyway */
     if (r->m->policy == MACO_STATIC)
-        return touch_worker(r, wish);
+        return touch_worker(r, affinity);
     if (r->m->policy == MACO_SCHEDULER)
-        return enqueue_task(r, task, wish);
+        return enqueue_task(r, task, affinity);
     uint64_t key = r->m->rank != NULL ? r->m->rank[task]
                                       : (uint64_t)((int64_t)INT32_MAX - r->p->priority[task]);
-    if (wish == MACO_NONE)
+    if (affinity == MACO_NONE)
         return hl_heap_push(&r->open, key, r->launched++ << 32 | task);
-    HL_TRY(hl_heap_push(&r->workers[wish].wished, key, r->launched++ << 32 | task));
-    return touch_worker(r, wish);
+    HL_TRY(hl_heap_push(&r->workers[affinity].own, key, r->launched++ << 32 | task));
+    return touch_worker(r, affinity);
 }
 
 static hl_status sim_add_trigger(struct run *r, uint32_t event);
 
-static hl_status launch_task(struct run *r, uint32_t task, uint64_t hop)
+static hl_status launch_task(struct run *r, uint32_t task, uint64_t handoff_ns)
 {
     if (r->p->id[task] == MACO_NONE)
         return sim_add_trigger(r, r->p->tasks[task].trigger_event);
-    return hop == 0 ? set_ready(r, task) : schedule_event(r, time_after(r, hop), READY, task);
+    return handoff_ns == 0 ? set_ready(r, task)
+                           : schedule_event(r, time_after(r, handoff_ns), READY, task);
 }
 
 /* Joins launch no joins, so this does not go deep. */
@@ -167,7 +169,7 @@ static hl_status begin_compute(struct run *r, uint32_t w, uint32_t task)
     return start_task(r, task, w, 0, hl_maco_cost(&r->p->tasks[task]), 0);
 }
 
-static int is_sooner(const struct hl_heap *a, const struct hl_heap *b)
+static bool is_sooner(const struct hl_heap *a, const struct hl_heap *b)
 {
     return b->n == 0 || a->e[0].key < b->e[0].key ||
            (a->e[0].key == b->e[0].key && a->e[0].tie < b->e[0].tie);
@@ -184,8 +186,8 @@ static uint32_t next_of(struct run *r, uint32_t w)
     } else if (r->m->policy == MACO_SCHEDULER) {
         task = k->head;
         k->head = task != MACO_NONE ? r->next[task] : MACO_NONE;
-    } else if (k->wished.n > 0 && is_sooner(&k->wished, &r->open)) {
-        task = (uint32_t)hl_heap_pop(&k->wished).tie;
+    } else if (k->own.n > 0 && is_sooner(&k->own, &r->open)) {
+        task = (uint32_t)hl_heap_pop(&k->own).tie;
     } else if (r->open.n > 0) {
         task = (uint32_t)hl_heap_pop(&r->open).tie;
     }
@@ -319,7 +321,7 @@ hl_status hl_maco_simulate(const maco_plan *p, const struct hl_maco_model *m,
     if (st == HL_OK && r.count[p->view.n_events - 1] != p->events[p->view.n_events - 1].needed)
         st = hl_fail(HL_EINTERNAL, "a plan stopped after %zu of its tasks", r.n);
     for (uint32_t w = 0; r.workers != NULL && w < r.n_workers; w++)
-        hl_heap_fini(&r.workers[w].wished);
+        hl_heap_fini(&r.workers[w].own);
     hl_heap_fini(&r.clock);
     hl_heap_fini(&r.open);
     hl_heap_fini(&r.idle);

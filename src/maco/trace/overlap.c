@@ -79,6 +79,7 @@ static void add_launch(const maco_trace *t, const struct hl_maco_record *r, uint
         o->launch_ns = r->start_ns - ready;
 }
 
+/* One pass over the records, which come by start: intervals are joined as they come. */
 static void measure_busy(const maco_trace *t, struct intervals *compute, struct intervals *comm,
                          uint64_t *busy, maco_overlap *o)
 {

@@ -1,5 +1,6 @@
 #include "maco/trace/trace.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,13 +25,14 @@ static hl_status no_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating a trace");
 }
 
-static int is_task_record(const struct hl_maco_record *r)
+static bool is_task_record(const struct hl_maco_record *r)
 {
     return r->kind == HL_MACO_COMPUTE || r->kind == HL_MACO_COMM;
 }
 
 /* ---- what is kept of the plan ---- */
 
+/* One array for all, and where each task's part begins: two allocations however many tasks. */
 static hl_status copy_parents(maco_trace *t, const maco_plan *p)
 {
     size_t total = 0, at = 0;
@@ -86,6 +88,7 @@ static hl_status check_record(const maco_trace *t, const struct hl_maco_record *
     return HL_OK;
 }
 
+/* The keys are sorted with the records' places, and each record is moved once. */
 static hl_status sort_records(const struct hl_maco_record *r, size_t n, maco_trace *t)
 {
     uint64_t *key = malloc((n + 1) * sizeof(*key));
@@ -104,6 +107,7 @@ static hl_status sort_records(const struct hl_maco_record *r, size_t n, maco_tra
     return st;
 }
 
+/* Where each task's record is; waits and the scheduler's work have none to look up. */
 static hl_status find_runs(maco_trace *t)
 {
     memset(t->ran, 0xff, ((size_t)t->n_tasks + 1) * sizeof(*t->ran));

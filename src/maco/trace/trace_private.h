@@ -1,4 +1,15 @@
-/* What a trace is inside; of trace.c, write.c and overlap.c. */
+/* What a trace is inside; of trace.c, write.c and overlap.c.
+ *
+ *    records   |r0|r1|r2|...          by start; written once, by hl_maco_trace_new
+ *                  ^
+ *    ran[t] -------+                  the record of task t as compute or communication
+ *
+ *    tasks[t].first_parent --+
+ *                            v
+ *    parents   |..|p|p|p|..           up to tasks[t + 1].first_parent
+ *
+ * A run's threads write records of their own (maco/cpu/record.c) and are done before a trace is
+ * made, so nothing here is shared: a trace is read only from then on. */
 #ifndef HL_MACO_TRACE_TRACE_PRIVATE_H
 #define HL_MACO_TRACE_TRACE_PRIVATE_H
 

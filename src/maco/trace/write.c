@@ -39,6 +39,7 @@ static void put_time(FILE *f, const char *key, uint64_t ns)
     fprintf(f, "\"%s\":%" PRIu64 ".%03u,", key, ns / 1000, (unsigned)(ns % 1000));
 }
 
+/* One event: a bar on its thread's line. */
 static void put_slice(FILE *f, const maco_trace *t, int rank, const struct hl_maco_record *r)
 {
     int known = r->task < t->n_tasks;
