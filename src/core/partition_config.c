@@ -4,6 +4,22 @@
 
 #include "core/partition.h"
 
+json_t *hl_partition_stages(const struct hl_partition_options *o, uint64_t layers)
+{
+    json_t *stages = json_array();
+    for (int pp = 0; pp < o->pp; pp++) {
+        json_t *list = json_array();
+        for (int k = 0; k < (o->virtual_stages > 1 ? o->virtual_stages : 1); k++) {
+            uint64_t first, count;
+            hl_partition_stage(o, layers, pp, k, &first, &count);
+            json_array_append_new(list, json_pack("{s:I, s:I}", "first", (json_int_t)first, "count",
+                                                  (json_int_t)count));
+        }
+        json_array_append_new(stages, list);
+    }
+    return stages;
+}
+
 hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_partition_options *o,
                               const struct hl_partition_plan *plan, char **out)
 {
@@ -23,17 +39,7 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
         c->hf);
     if (doc == NULL)
         return hl_fail(HL_ENOMEM, "description of the model");
-    json_t *stages = json_array();
-    for (int pp = 0; pp < o->pp; pp++) {
-        json_t *list = json_array();
-        for (int k = 0; k < (o->virtual_stages > 1 ? o->virtual_stages : 1); k++) {
-            uint64_t first, count;
-            hl_partition_stage(o, c->layers, pp, k, &first, &count);
-            json_array_append_new(list, json_pack("{s:I, s:I}", "first", (json_int_t)first, "count",
-                                                  (json_int_t)count));
-        }
-        json_array_append_new(stages, list);
-    }
+    json_t *stages = hl_partition_stages(o, c->layers);
     json_object_set_new(doc, "stages", stages);
     char *text = json_dumps(doc, JSON_COMPACT);
     json_decref(doc);

@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/json.h"
 
@@ -99,4 +100,26 @@ const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_M
         snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, ", %d first and %d last layers",
                  s->first_stage_layers, s->last_stage_layers);
     return buf;
+}
+
+hl_status hl_split_config(const char *config, const struct hl_api_split *split, uint64_t layers,
+                          char **out)
+{
+    const struct hl_partition_options o = hl_split_options(split);
+    HL_TRY(hl_split_check(split, layers));
+    json_t *doc = json_loads(config, 0, NULL);
+    if (!json_is_object(doc)) {
+        json_decref(doc);
+        return hl_fail(HL_EINVAL, "the model's config is not a JSON object");
+    }
+    json_object_set_new(doc, "tp", json_integer(o.tp));
+    json_object_set_new(doc, "pp", json_integer(o.pp));
+    json_object_set_new(doc, "virtualStages", json_integer(o.virtual_stages));
+    json_object_set_new(doc, "stages", hl_partition_stages(&o, layers));
+    char *text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    if (text == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the config of a model");
+    *out = text;
+    return HL_OK;
 }

@@ -53,4 +53,9 @@ hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers) HL_CHECK
 /* "TP2 x PP4, 2 virtual stages" into buf. */
 const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX]);
 
+/* The config of a model as that of one that was imported under this split: its sizes and stages.
+ * free(). */
+hl_status hl_split_config(const char *config, const struct hl_api_split *split, uint64_t layers,
+                          char **out) HL_CHECK;
+
 #endif

@@ -76,4 +76,11 @@ hl_status hl_view_layouts(const struct hl_stored_part *stored, const struct hl_v
                           struct hl_arena *arena, struct hl_view_layout **out,
                           size_t *count) HL_CHECK;
 
+/* The header of a shard as the position has it: only the tensors that are shown, under those names,
+ * their data laid end to end in the stored order. `from`: st->count entries, where the bytes of
+ * each tensor of the result are in the shard's data. HL_ECORRUPT names a tensor that the shard has
+ * not got; st is then unchanged. */
+hl_status hl_view_header(struct hl_safetensors *st, const struct hl_view_name *names, size_t count,
+                         uint64_t *from) HL_CHECK;
+
 #endif

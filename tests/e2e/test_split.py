@@ -30,7 +30,7 @@ if not HELIOS.exists():
 os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")
 
 import helios  # noqa: E402
-from helios import errors  # noqa: E402
+from helios import errors, safetensors  # noqa: E402
 
 LAYERS = 4
 # name: (pp, virtual stages, layers of the first stage, of the last one)
@@ -129,6 +129,51 @@ class Split(unittest.TestCase):
                                  {"w": expected[3, tp][name.format(0)]}))
         shown = self.c.json("model", "show", "saved")["versions"]
         self.assertEqual({v["version"]: v["split"]["pp"] for v in shown}, {1: 1, saved.version: 4})
+
+    def test_pulled_and_exported_files_are_those_of_an_import_for_the_split(self):
+        for name, wanted in (("one", "four"), ("four", "one"), ("uneven", "chunks")):
+            pp_size, chunks, _, _ = SPLITS[wanted]
+            sizes = ["--pp-size", pp_size, "--virtual-stages", chunks]
+            for how in ("safetensors", "torch"):
+                with self.subTest(name=name, wanted=wanted, how=how):
+                    trees = [self.export(f"{name}@1", how, *sizes), self.export(f"{wanted}@1", how)]
+                    self.assertEqual(*({p.relative_to(tree) for p in tree.rglob("*")} for tree in trees))
+                    for path in (p for p in trees[0].rglob("*") if p.is_file()):
+                        other = trees[1] / path.relative_to(trees[0])
+                        if how == "torch":
+                            self.assert_same_torch(path, other)
+                        else:
+                            self.assertEqual(self.tensors(path), self.tensors(other))
+        out = self.c.dir / "pulled"
+        self.c.json("pull", "--model", "one@1", "--pp", 2, "--tp", 1, "--pp-size", 4, "--out", out)
+        self.assertEqual(self.tensors(out), self.tensors(self.export("four@1", "safetensors") / "mp_rank_01_002.safetensors"))
+
+    def export(self, model, how, *more):
+        Split.exports = getattr(Split, "exports", 0) + 1
+        out = self.c.dir / f"export-{Split.exports}"
+        self.c.json("model", "export", model, "--format", how, "--out", out, *more)
+        return out
+
+    @staticmethod
+    def tensors(path):
+        header = safetensors.read_header(path)
+        data = pathlib.Path(path).read_bytes()
+        return {e.name: (e.dtype, e.shape, data[header.data_start + e.begin:header.data_start + e.end])
+                for e in header.entries.values()}
+
+    def assert_same_torch(self, path, other):
+        if path.suffix != ".pt":
+            self.assertEqual(path.read_bytes(), other.read_bytes())
+            return
+        a, b = torch.load(path), torch.load(other)
+        self.assertEqual(a.keys(), b.keys())
+        for key in a:
+            if key.startswith("model"):
+                self.assertTrue(same(a[key], b[key]))
+            elif key == "args":
+                self.assertEqual(vars(a[key]), vars(b[key]))
+            else:
+                self.assertEqual(a[key], b[key])
 
     def test_a_job_has_its_own_number_of_stages(self):
         script = self.c.dir / "rank.py"

@@ -15,6 +15,7 @@
 struct export_args {
     char *format, *naming, *out, *path;
     bool optimizer, args;
+    int64_t tp_size, pp_size, virtual_stages;
     uint64_t timeout_ms;
 };
 
@@ -34,6 +35,13 @@ static const struct hl_option export_rows[] = {
     {"args", "--args", "true",
      "Write Megatron's args into torch files; --no-args for plain torch.load(weights_only=True).",
      HL_OPT_BOOL, 0, 0, NULL, AT(args)},
+    {"tp_size", "--tp-size", "0", "Tensor-parallel size to export for; 0: the version's.",
+     HL_OPT_INT, 0, 4096, NULL, AT(tp_size)},
+    {"pp_size", "--pp-size", "0", "Pipeline stages to export for; 0: the version's.", HL_OPT_INT, 0,
+     4096, NULL, AT(pp_size)},
+    {"virtual_stages", "--virtual-stages", "0",
+     "Model chunks per stage, 1 for none; 0: the version's with as many stages.", HL_OPT_INT, 0,
+     4096, NULL, AT(virtual_stages)},
     {"path", "--path", "auto", "How to read: the mapped pool, the network, or whichever fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path)},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
@@ -49,6 +57,7 @@ struct export
     int64_t iteration;
     char folder[40]; /* under --out: "release", "iter_0000020"; "" for safetensors */
     int tp_size, pp_size;
+    helios_split split; /* that was asked for */
     struct rankfile_where where;
     int64_t version;
     enum hl_api_layer_naming naming;
@@ -379,7 +388,8 @@ static hl_status export_all(struct cli *cli, struct export *e)
     return report_export(cli, e, (double)(hl_now_ns() - start) / 1e9);
 }
 
-/* Sizes of the model; which version, so that all ranks are of one; and whether it was trained. */
+/* The sizes of the version, or those that were asked for; which version, so that all ranks are of
+ * one; and whether it was trained. */
 static hl_status read_model(struct cli *cli, struct export *e)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -388,14 +398,14 @@ static hl_status read_model(struct cli *cli, struct export *e)
         return cli_usage(cli, "the name is not UTF-8");
     HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){e->where.model},
                     &arena, &r));
-    e->tp_size = r.model.tp;
-    e->pp_size = r.model.pp;
     if (e->where.version < 0)
         e->where.version = r.model.latest;
     for (size_t i = 0; i < r.model.versions.count; i++) {
         const struct hl_api_model_version *v = &r.model.versions.items[i];
         if (v->version != e->where.version)
             continue;
+        e->tp_size = e->split.tp > 0 ? e->split.tp : v->split.tp;
+        e->pp_size = e->split.pp > 0 ? e->split.pp : v->split.pp;
         e->trained = v->world > 0; /* an import has no ranks */
         e->iteration = e->trained ? v->step : 0;
     }
@@ -417,6 +427,9 @@ static hl_status export_model(struct cli *cli, const char *text, const struct ex
     HL_TRY(cli_split_model(cli, text, name, sizeof(name), &e.where.version));
     e.where.model = name;
     e.where.naming = a->naming;
+    e.split = (helios_split){HELIOS_SPLIT_INIT, .tp = (int)a->tp_size, .pp = (int)a->pp_size,
+                             .virtual_stages = (int)a->virtual_stages};
+    e.where.split = &e.split;
     e.where.kind = a->optimizer ? RANKFILE_MODEL_OPTIM : RANKFILE_MODEL;
     HL_TRY(read_model(cli, &e));
     HL_TRY(cli_client(cli, a->path, (int)a->timeout_ms, &e.client));

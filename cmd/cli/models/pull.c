@@ -9,7 +9,7 @@
 
 struct pull_args {
     char *model, *out, *path, *kind, *naming;
-    int64_t tp, pp, dp;
+    int64_t tp, pp, dp, tp_size, pp_size, virtual_stages;
     uint64_t timeout_ms;
 };
 
@@ -19,6 +19,13 @@ static const struct hl_option pull_rows[] = {
     {"model", "--model", "", "Model, NAME or NAME@VERSION.", HL_OPT_STRING, 0, 0, NULL, AT(model)},
     {"pp", "--pp", "0", "Pipeline stage, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(pp)},
     {"tp", "--tp", "0", "Tensor-parallel rank, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(tp)},
+    {"tp_size", "--tp-size", "0", "Tensor-parallel size that --tp counts in; 0: the version's.",
+     HL_OPT_INT, 0, 4096, NULL, AT(tp_size)},
+    {"pp_size", "--pp-size", "0", "Stages that --pp counts in; 0: the version's.", HL_OPT_INT, 0,
+     4096, NULL, AT(pp_size)},
+    {"virtual_stages", "--virtual-stages", "0",
+     "Model chunks per stage, 1 for none; 0: the version's with as many stages.", HL_OPT_INT, 0,
+     4096, NULL, AT(virtual_stages)},
     {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out)},
     {"dp", "--dp", "0", "Data-parallel rank, from 0, for optimizer state that was saved in shares.",
      HL_OPT_INT, 0, 1000000, NULL, AT(dp)},
@@ -101,7 +108,10 @@ static hl_status pull_to(struct cli *cli, const struct pull_args *a,
 
 static hl_status pull_rank(struct cli *cli, const struct pull_args *a)
 {
+    const helios_split split = {HELIOS_SPLIT_INIT, .tp = (int)a->tp_size, .pp = (int)a->pp_size,
+                                .virtual_stages = (int)a->virtual_stages};
     struct rankfile_where where = {.pp = (int)a->pp,
+                                   .split = &split,
                                    .tp = (int)a->tp,
                                    .dp = (int)a->dp,
                                    .kind = kind_of(a->kind),

@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "core/torchzip.h"
+#include "core/view.h"
 
 #define HEADER_GUESS ((uint64_t)64 << 10)
 
@@ -72,11 +73,32 @@ static bool is_chosen(const struct rankfile *r, const helios_shard *s,
     }
 }
 
+/* The header of part `i` as the position has it; `from` says where its tensors are. */
+static hl_status show_header(struct rankfile *r, size_t i, const struct rankfile_where *w,
+                             const helios_shard_view *view)
+{
+    struct hl_safetensors *header = &r->headers[i];
+    HL_TRY(hl_safetensors_check_origin(header, w->model, r->version, view->pp, view->tp,
+                                       r->parts[i].part));
+    r->from[i] = calloc(header->count + 1, sizeof(*r->from[i]));
+    HL_AUTO(hl_freep) struct hl_view_name *names = calloc(view->count + 1, sizeof(*names));
+    if (r->from[i] == NULL || names == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", header->count);
+    for (size_t k = 0; k < header->count; k++)
+        r->from[i][k] = header->tensors[k].offset;
+    for (size_t k = 0; k < view->count; k++)
+        names[k] = (struct hl_view_name){view->names[k].stored, view->names[k].shown};
+    if (view->renamed)
+        HL_TRY(hl_view_header(header, names, view->count, r->from[i]));
+    return hl_naming_apply(header, r->naming);
+}
+
 static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w)
 {
     r->parts = calloc(r->list->count + 1, sizeof(*r->parts));
     r->headers = calloc(r->list->count + 1, sizeof(*r->headers));
-    if (r->parts == NULL || r->headers == NULL)
+    r->from = calloc(r->list->count + 1, sizeof(*r->from));
+    if (r->parts == NULL || r->headers == NULL || r->from == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating %zu parts", r->list->count);
     for (size_t i = 0; i < r->list->count; i++) {
         if (!is_chosen(r, &r->list->shards[i], w))
@@ -84,9 +106,7 @@ static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w
         r->parts[r->count] = r->list->shards[i];
         HL_TRY(rankfile_header(r->client, &r->parts[r->count], &r->headers[r->count]));
         r->count++; /* from here on rankfile_fini frees the header */
-        HL_TRY(hl_safetensors_check_origin(&r->headers[r->count - 1], w->model, r->version, w->pp,
-                                           w->tp, r->parts[r->count - 1].part));
-        hl_status st = hl_naming_apply(&r->headers[r->count - 1], r->naming);
+        hl_status st = show_header(r, r->count - 1, w, &r->list->views[i]);
         if (st != HL_OK)
             return hl_fail_prefix(st, "part '%s': ", r->parts[r->count - 1].part);
     }
@@ -123,7 +143,8 @@ static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
 hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, struct rankfile *out)
 {
     struct rankfile r = {.client = client};
-    HL_TRY((hl_status)helios_request_shards(client, w->model, w->version, w->pp, w->tp, &r.list));
+    HL_TRY((hl_status)helios_request_position(client, w->model, w->version, w->split, w->pp, w->tp,
+                                              &r.list));
     r.version = r.list->version;
     hl_status st = choose_naming(&r, w->naming);
     if (st == HL_OK)
@@ -143,8 +164,11 @@ hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, s
 
 void rankfile_fini(struct rankfile *r)
 {
-    for (size_t i = 0; i < r->count; i++)
+    for (size_t i = 0; i < r->count; i++) {
         hl_safetensors_fini(&r->headers[i]);
+        free(r->from[i]);
+    }
+    free(r->from);
     free(r->headers);
     free(r->parts);
     helios_shard_list_free(r->list);
@@ -173,8 +197,15 @@ static hl_status write_data(struct rankfile *r, size_t part, struct outfile *to)
     const void *data;
     size_t size;
     HL_TRY((hl_status)helios_map(r->client, r->parts[part].id, &data, &size));
-    uint64_t at = r->headers[part].data_offset;
-    hl_status st = outfile_write(to, (const char *)data + at, size - at);
+    const struct hl_safetensors *header = &r->headers[part];
+    hl_status st = HL_OK;
+    for (size_t i = 0; i < header->count && st == HL_OK; i++) {
+        uint64_t at = header->data_offset + r->from[part][i], n = header->tensors[i].size;
+        st = at <= size && n <= size - at
+                 ? outfile_write(to, (const char *)data + at, n)
+                 : hl_fail(HL_ECORRUPT, "part '%s' ends before its tensor '%s'",
+                           r->parts[part].part, header->tensors[i].name);
+    }
     (void)helios_unmap(r->client, data);
     return st;
 }
@@ -247,8 +278,8 @@ static hl_status plan_torch(const struct rankfile *r, const struct hl_torchzip_o
             p->tensors[p->count].tensor = t;
             p->tensors[p->count].optimizer = is_optimizer(&r->parts[i]);
             HL_TRY(hl_safetensors_crc(&r->headers[i], t->name, &p->tensors[p->count].crc32));
-            p->sources[p->count] =
-                (struct torch_source){.part = i, .offset = r->headers[i].data_offset + t->offset};
+            p->sources[p->count] = (struct torch_source){
+                .part = i, .offset = r->headers[i].data_offset + r->from[i][k]};
             p->count++;
         }
     return hl_torchzip_plan(p->tensors, p->count, options, &p->zip);

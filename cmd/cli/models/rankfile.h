@@ -30,6 +30,7 @@ struct rankfile_where {
     const char *model;
     int64_t version;
     int pp, tp;
+    const helios_split *split; /* of which pp and tp are a position; NULL = the version's own */
     enum rankfile_kind kind;
     int dp;             /* whose share of optimizer state that was saved in shares */
     const char *naming; /* "local", "te"; "model" = as the model was imported */
@@ -42,7 +43,8 @@ struct rankfile {
         naming; /* of the tensors in `headers`, whatever they were saved under */
     size_t count;
     helios_shard *parts;            /* chosen by kind */
-    struct hl_safetensors *headers; /* one per part */
+    struct hl_safetensors *headers; /* one per part: the tensors that the position has */
+    uint64_t **from; /* per part: where the bytes of each of its tensors are in the shard's data */
     helios_shard_list *list;
 };
 

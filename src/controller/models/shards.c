@@ -6,6 +6,7 @@
  * Nothing is remembered of a reader and nothing is locked: an answer says what is durable now. A
  * version that is removed meanwhile makes its reader fail, who then asks again. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -43,6 +44,21 @@ position_shards(struct hl_controller *c, const struct hl_position *position, str
 
 /* version -1: the newest that is whole; what it passes over is said in `skipped`. A version that is
  * named is given only when this rank can read all of its part. */
+/* The model's config, with the sizes and stages of the split that is read. */
+static hl_status position_config(const struct hl_model_rec *m, const struct hl_position *position,
+                                 struct hl_arena *arena, const char **out)
+{
+    const struct hl_api_split own = hl_model_split(m);
+    char *text;
+    *out = m->config;
+    if (hl_split_equal(&own, &position->split))
+        return HL_OK;
+    HL_TRY(hl_split_config(m->config, &position->split, m->shape.layers, &text));
+    *out = hl_arena_strdup(arena, text);
+    free(text);
+    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for the config of a model");
+}
+
 static hl_status request_shards(struct hl_controller *c,
                                 const struct hl_api_controller_request_shards_params *p,
                                 struct hl_arena *arena,
@@ -62,13 +78,15 @@ static hl_status request_shards(struct hl_controller *c,
                        v->number, m->name, v->committed_count, v->world);
     struct hl_position position;
     HL_TRY(hl_version_position(v, &p->split, p->pp, p->tp, arena, &position));
+    const char *config;
+    HL_TRY(position_config(m, &position, arena, &config));
     if (p->version == -1)
         hl_catalog_skipped(m, skipped, sizeof(skipped));
     *out = (struct hl_api_controller_request_shards_results){
         .shards = position_shards(c, &position, arena),
         .version = v->number,
         .meta = v->meta,
-        .config = m->config,
+        .config = config,
         .l3_address = c->opts.l3_address,
         .skipped = hl_arena_strdup(arena, skipped),
         .split = position.split};
