@@ -1,4 +1,4 @@
-/* The pool's books as plan/residency.c wants them: what is needed next, by which rank chunks leave,
+/* The pool's accounting as residency.c wants it: what is needed next, by which rank chunks leave,
  * and the end of a decision. */
 #include <assert.h>
 
