@@ -159,6 +159,8 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 
 /* ---- the room -------------------------------------------------------------------------------- */
 
+/* Room comes with time (a quarantine ends), or with another thread that seals or aborts the same
+ * shard; a device's tier announces neither. */
 static bool rest_briefly(const struct store *s, const struct store_request *r)
 {
     int ms;

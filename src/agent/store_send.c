@@ -163,6 +163,7 @@ static bool of_the_link(hl_status st)
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT;
 }
 
+/* The other host's network may come back: it tells nobody. */
 static bool rest_briefly(const struct sending *x)
 {
     int ms;

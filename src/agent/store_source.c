@@ -170,10 +170,9 @@ void source_close(struct store *s, struct source *src)
 
 static hl_status pause_for(struct store *s, const struct store_request *r, int tried)
 {
-    int ms, pause = hl_retry_pause_ms(&s->opts.retry, tried);
-    HL_TRY(store_left(s, r, &ms));
-    struct timespec t = {.tv_nsec = (pause < ms ? pause : ms) * 1000000L};
-    nanosleep(&t, NULL);
+    int left;
+    HL_TRY(store_left(s, r, &left));
+    hl_retry_pause(&s->opts.retry, tried, left);
     return HL_OK;
 }
 

@@ -137,7 +137,7 @@ static hl_status connect_all(helios_client *c)
     hl_status st = attach_first(&op);
     if (st != HL_OK)
         return st;
-    return keeper_start(c);
+    return maintenance_start(c);
 }
 
 int helios_open(const helios_options *opts, helios_client **out)
@@ -150,8 +150,8 @@ int helios_open(const helios_options *opts, helios_client **out)
         return hl_fail(HL_ENOMEM, "out of memory allocating a client");
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->names_lock, NULL);
-    pthread_mutex_init(&c->keeper_lock, NULL);
-    hl_cond_init(&c->keeper_wake);
+    pthread_mutex_init(&c->maintenance_lock, NULL);
+    hl_cond_init(&c->maintenance_wake);
     atomic_store_explicit(&c->counters.path, "", memory_order_relaxed);
     hl_status st = attach_init(c);
     if (st == HL_OK)
@@ -187,7 +187,7 @@ void helios_close(helios_client *client)
 {
     if (client == NULL)
         return;
-    keeper_stop(client);
+    maintenance_stop(client);
     map_fini(client);
     device_fini(client);
     attach_fini(client);
@@ -201,8 +201,8 @@ void helios_close(helios_client *client)
     planes_destroy(client->told);
     free(client->controller_address);
     free(client->l3_address);
-    pthread_cond_destroy(&client->keeper_wake);
-    pthread_mutex_destroy(&client->keeper_lock);
+    pthread_cond_destroy(&client->maintenance_wake);
+    pthread_mutex_destroy(&client->maintenance_lock);
     pthread_mutex_destroy(&client->names_lock);
     pthread_mutex_destroy(&client->lock);
     free(client);

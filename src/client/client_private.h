@@ -134,10 +134,10 @@ struct helios_client {
     pthread_mutex_t names_lock;
     struct shard_name *names;
     atomic_bool any_listed; /* a list has said size and checksum of a shard */
-    pthread_t keeper;       /* reports accesses, renews pins after a restart of the daemon */
-    bool keeper_started;
-    pthread_mutex_t keeper_lock;
-    pthread_cond_t keeper_wake;
+    pthread_t maintenance;  /* reports accesses, renews pins after a restart of the daemon */
+    bool maintenance_started;
+    pthread_mutex_t maintenance_lock;
+    pthread_cond_t maintenance_wake;
     bool closing;
 };
 
@@ -270,10 +270,10 @@ const char *net_path(struct net *net);
 /* ---- copies.c: when the pool can't give a shard, other copies of it can ---- */
 hl_status copies_create(struct copies **out) HL_CHECK;
 void copies_destroy(struct copies *copies);
-/* The copy in `tier` of this node (L2) or of the pool (L3) was bad: the keeper tells the
- * Controller, which has it replaced. */
+/* The copy in `tier` of this node (L2) or of the pool (L3) was bad: the maintenance thread tells
+ * the Controller, which has it replaced. */
 void copies_suspect(struct copies *copies, struct hl_id id, enum hl_api_tier tier);
-/* From the keeper's thread. */
+/* From the maintenance thread. */
 void copies_report(helios_client *client);
 /* Have the pool's bad copy replaced now. HL_OK: read it again. */
 hl_status copies_heal(struct operation *op, struct hl_id id) HL_CHECK;
@@ -295,7 +295,7 @@ struct hl_api_access_report_list access_take(struct access_table *table, const c
                                              struct hl_arena *arena);
 
 /* ---- planes.c: what was transferred, for the table of planes and the Controller ---- */
-/* What was told so far; the keeper's. */
+/* What was told so far; the maintenance thread's. */
 struct planes_told;
 hl_status planes_create(struct planes_told **out) HL_CHECK;
 void planes_destroy(struct planes_told *told);
@@ -309,10 +309,10 @@ struct hl_api_transfer_report_list planes_take(helios_client *client, struct pla
 /* The same of faults, of all clients of this process. */
 struct hl_api_fault_report_list planes_take_faults(struct hl_arena *arena);
 
-/* ---- keeper.c: the one background thread ---- */
-hl_status keeper_start(helios_client *client) HL_CHECK;
+/* ---- maintenance.c: the one background thread ---- */
+hl_status maintenance_start(helios_client *client) HL_CHECK;
 /* Last report included. */
-void keeper_stop(helios_client *client);
+void maintenance_stop(helios_client *client);
 
 /* split.c */
 /* NULL: nothing is said, which means the version's own. */

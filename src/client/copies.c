@@ -11,7 +11,7 @@
 #define ASK_MS      2000  /* an answer of the Controller */
 #define HEAL_MS     10000 /* a shard loaded from the archive */
 #define SUSPECT_MAX 64
-#define TELLINGS    120 /* one per tick of the keeper: half a minute */
+#define TELLINGS    120 /* one per tick of the maintenance thread: half a minute */
 
 /* One node's store. It stays until the client is closed: somebody may be reading from it. */
 struct store {

@@ -1,6 +1,6 @@
 /* A read of the mapped pool takes a few hundred nanoseconds: it leaves two numbers in its client's
- * own counters, and the keeper's thread carries what has come together to the table of planes and
- * to the Controller. Which path that was, and why, says core/route. */
+ * own counters, and the maintenance thread carries what has come together to the table of planes
+ * and to the Controller. Which path that was, and why, says core/route. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,15 +13,20 @@ int hl_retry_pause_ms(const struct hl_retry *retry, int tried)
     return retry->pause_ms * (tried <= 0 ? 1 : tried == 1 ? 10 : 100);
 }
 
-/* As long as the policy says and the deadline allows. */
-static hl_status retry_pause(struct hl_remote *r, int tried)
+void hl_retry_pause(const struct hl_retry *retry, int tried, int left_ms)
 {
-    int ms, pause = hl_retry_pause_ms(&r->retry, tried);
-    HL_TRY(r->ops->left_ms(r->arg, &ms));
-    if (pause > ms)
-        pause = ms;
-    struct timespec t = {.tv_sec = pause / 1000, .tv_nsec = pause % 1000 * 1000000L};
-    nanosleep(&t, NULL);
+    int ms = hl_retry_pause_ms(retry, tried);
+    if (ms > left_ms)
+        ms = left_ms;
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+/* As long as the policy says and the deadline allows. */
+static hl_status remote_pause(struct hl_remote *r, int tried)
+{
+    int left;
+    HL_TRY(r->ops->left_ms(r->arg, &left));
+    hl_retry_pause(&r->retry, tried, left);
     return HL_OK;
 }
 
@@ -55,7 +60,7 @@ static hl_status remote_fetch(struct hl_remote *r, uint64_t first, void *dst, ui
 static hl_status remote_refetch(struct hl_remote *r, uint64_t chunk, void *dst)
 {
     for (int tried = 0; tried < r->retry.count; tried++) {
-        HL_TRY(retry_pause(r, tried));
+        HL_TRY(remote_pause(r, tried));
         HL_TRY(remote_relocate(r));
         if (r->ops->retried != NULL)
             r->ops->retried(r->arg);

@@ -1,7 +1,6 @@
 #include "kube/watcher.h"
 
 #include <curl/curl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +12,13 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "core/json.h"
+#include "os/cond.h"
 
 #define PAGE         100
 #define BACKOFF_MS   200
 #define BACKOFF_TOP  30000
 #define ABSENT_MS    60000 /* a kind that the server does not know */
 #define WATCH_GAP_MS 1000  /* between two watches at least, and two lists of forgotten versions */
-#define STEP_MS      50
 #define WINDOW_S     300
 #define LATE_S       10    /* what a server may be late with the end of a watch */
 #define TELL_MS      10000 /* between two lines about the same trouble; doubled to the next one */
@@ -39,7 +38,8 @@ struct hl_kube_watcher {
     struct hl_kube_watcher_opts opts;
     char *path, *selector;
     pthread_t thread;
-    atomic_int stopping;
+    atomic_int stopping;  /* set under the lock, which pauses wait with */
+    pthread_cond_t stops; /* of the pause between two attempts */
     pthread_mutex_t lock; /* info, and up to refs */
     struct hl_kube_watcher_info info;
     struct message *waiting;
@@ -70,6 +70,7 @@ static void unref_watcher(struct hl_kube_watcher *w)
     pthread_mutex_unlock(&w->lock);
     if (left > 0)
         return;
+    pthread_cond_destroy(&w->stops);
     pthread_mutex_destroy(&w->lock);
     free(w->path);
     free(w->selector);
@@ -293,8 +294,10 @@ static void note_result(struct hl_kube_watcher *w, bool is_list, hl_status st)
 static void pause_ms(struct hl_kube_watcher *w, uint64_t ms)
 {
     uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
+    pthread_mutex_lock(&w->lock);
     while (!atomic_load(&w->stopping) && hl_now_ns() < until)
-        poll(NULL, 0, STEP_MS);
+        (void)hl_cond_wait_until(&w->stops, &w->lock, until);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void back_off(struct hl_kube_watcher *w, hl_status st, int retry_after_s)
@@ -374,6 +377,7 @@ hl_status hl_kube_watcher_start(const struct hl_kube_watcher_opts *opts,
     w->path = strdup(opts->path);
     w->selector = strdup(opts->selector);
     pthread_mutex_init(&w->lock, NULL);
+    hl_cond_init(&w->stops);
     if (w->path == NULL || w->selector == NULL ||
         pthread_create(&w->thread, NULL, watcher_main, w) != 0) {
         unref_watcher(w);
@@ -394,7 +398,10 @@ void hl_kube_watcher_stop(struct hl_kube_watcher *w)
 {
     if (w == NULL)
         return;
+    pthread_mutex_lock(&w->lock);
     atomic_store(&w->stopping, 1);
+    pthread_cond_signal(&w->stops);
+    pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
     w->dead = true;
     hl_kube_watcher_deliver(w); /* to nobody */

@@ -1,7 +1,6 @@
 /* Imports: each runs in a thread that slices straight into the pool. Whoever asks sees its
  * progress; its shards are told only when all of them are sealed, and a failed or cancelled one
  * leaves none. */
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,6 +19,8 @@
 #define IMPORTS_AT_ONCE 4
 #define IMPORTS_MAX     1000
 #define REST_WAIT_NS    (10 * HL_NS_PER_S)
+#define CANCEL_LOOK_MS                                                                             \
+    20 /* longest wait before the next look at `cancel`, a flag that wakes nobody */
 
 struct import {
     char id[HL_ID_TEXT_LEN + 1];
@@ -127,12 +128,14 @@ static hl_status check_room(struct import *im, struct hl_import *src)
     char text[3][32];
     uint64_t need = hl_import_total_bytes(src);
     uint64_t deadline = hl_now_ns() + REST_WAIT_NS;
+    uint64_t seen = hl_pool_changes(im->daemon->pool);
     hl_pool_info(im->daemon->pool, &info);
     if (l4_makes_room(im->daemon, need))
         return HL_OK; /* if it can't, the copy fails */
     while (need > info.free && need <= info.free + info.quarantined && hl_now_ns() < deadline &&
            !atomic_load_explicit(&im->cancel, memory_order_relaxed)) {
-        poll(NULL, 0, 20);
+        hl_pool_wait_change(im->daemon->pool, seen, hl_now_ns() + CANCEL_LOOK_MS * HL_NS_PER_MS);
+        seen = hl_pool_changes(im->daemon->pool);
         hl_pool_info(im->daemon->pool, &info);
     }
     if (atomic_load_explicit(&im->cancel, memory_order_relaxed))

@@ -1,7 +1,6 @@
 /* Room in a full pool. What is archived can go, the least recently used first; it rests like every
  * freed extent, so whoever needs the room waits for the quarantine. In mode write-behind what is
  * not archived yet is archived on the spot: the pool is then a cache of the archive. */
-#include <poll.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -10,7 +9,9 @@
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
 
-#define WAIT_MS 10
+/* Longest wait before the next look: for what no change of the pool announces (a shard that was
+ * used just now may go after hold_ms; nobody waits any more; the daemon ends). */
+#define LOOK_MS 20
 
 static bool is_archived(void *arg, const struct hl_pool_ref *ref)
 {
@@ -124,6 +125,7 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
 {
     uint64_t deadline = hl_now_ns() + d->l4->opts.load_timeout_ms * HL_NS_PER_MS;
     for (;;) {
+        uint64_t seen = hl_pool_changes(d->pool);
         hl_status st = alloc_once(d, want, out);
         if (st != HL_ENOSPC || !can_make_room(d, want->size))
             return st;
@@ -133,7 +135,7 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
             return hl_fail(HL_ECANCELED, "room is no longer wanted");
         if (hl_now_ns() >= deadline || !room_comes(d, want->size, true))
             return alloc_once(d, want, out);
-        poll(NULL, 0, WAIT_MS);
+        hl_pool_wait_change(d->pool, seen, hl_now_ns() + LOOK_MS * HL_NS_PER_MS);
     }
 }
 

@@ -14,6 +14,8 @@
 #include "os/file.h"
 #include "os/systemd.h"
 
+#define REMOVE_PAUSE_NS (5 * HL_NS_PER_MS)
+
 /* ---- where groups can be made ---- */
 
 /* `options` is a comma-separated list. */
@@ -328,8 +330,9 @@ hl_status hl_cgroup_remove(struct hl_cgroup *cg, int timeout_ms)
         if (hl_now_ns() >= deadline)
             return hl_fail(HL_ETIMEDOUT, "control group %s still has processes after %d ms",
                            cg->dirs[0].path, timeout_ms);
-        struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
-        nanosleep(&pause, NULL);
+        /* The kernel refuses rmdir until it has reaped the last process. Version 1 of control
+         * groups tells nobody when that is, and what is killed is gone within milliseconds. */
+        nanosleep(&(struct timespec){.tv_nsec = REMOVE_PAUSE_NS}, NULL);
     }
 }
 

@@ -10,6 +10,7 @@
 #define HL_OS_COND_H
 
 #include <pthread.h>
+#include <stdint.h>
 #include <time.h>
 
 static inline int hl_cond_init(pthread_cond_t *cond)
@@ -20,6 +21,14 @@ static inline int hl_cond_init(pthread_cond_t *cond)
     int err = pthread_cond_init(cond, &attr);
     pthread_condattr_destroy(&attr);
     return err;
+}
+
+/* 0 when it was signalled, or for no reason; ETIMEDOUT when the time of hl_now_ns has come. */
+static inline int hl_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(until_ns / 1000000000),
+                         .tv_nsec = (long)(until_ns % 1000000000)};
+    return pthread_cond_timedwait(cond, lock, &t);
 }
 
 #endif

@@ -1,6 +1,5 @@
 #include "ranktabled/lease.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,18 +10,20 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "core/json.h"
+#include "os/cond.h"
 
 #define HOLD_S    15
 #define GIVE_UP_S 10
 #define RETRY_MS  2000
 #define CALL_MS   5000
-#define STEP_MS   50
 
 struct lease {
     struct lease_opts opts;
     char *identity, path[768];
     pthread_t thread;
     atomic_int stopping, held, refs;
+    pthread_mutex_t lock; /* `stopping` is set under it */
+    pthread_cond_t stops; /* of the pause between two renewals */
     struct lease_seen seen;
     uint64_t renewed_ns; /* when our last renewal was begun */
     char problem[256];
@@ -116,6 +117,8 @@ static void unref_lease(struct lease *l)
 {
     if (atomic_fetch_sub(&l->refs, 1) != 1)
         return;
+    pthread_cond_destroy(&l->stops);
+    pthread_mutex_destroy(&l->lock);
     free(l->identity);
     free(l);
 }
@@ -156,8 +159,11 @@ static void *lease_main(void *arg)
     struct lease *l = arg;
     while (!atomic_load(&l->stopping)) {
         renew_lease(l);
-        for (int ms = 0; ms < RETRY_MS && !atomic_load(&l->stopping); ms += STEP_MS)
-            poll(NULL, 0, STEP_MS);
+        uint64_t until = hl_now_ns() + RETRY_MS * HL_NS_PER_MS;
+        pthread_mutex_lock(&l->lock);
+        while (!atomic_load(&l->stopping) && hl_now_ns() < until)
+            (void)hl_cond_wait_until(&l->stops, &l->lock, until);
+        pthread_mutex_unlock(&l->lock);
     }
     return NULL;
 }
@@ -171,6 +177,8 @@ hl_status lease_start(const struct lease_opts *opts, struct lease **out)
     }
     l->opts = *opts;
     atomic_init(&l->refs, 1);
+    pthread_mutex_init(&l->lock, NULL);
+    hl_cond_init(&l->stops);
     snprintf(l->path, sizeof(l->path),
              "/apis/coordination.k8s.io/v1/namespaces/%.300s/leases/%.300s", opts->ns, opts->name);
     if (pthread_create(&l->thread, NULL, lease_main, l) != 0) {
@@ -191,7 +199,10 @@ void lease_stop(struct lease *l)
     json_t *old = NULL;
     if (l == NULL)
         return;
+    pthread_mutex_lock(&l->lock);
     atomic_store(&l->stopping, 1);
+    pthread_cond_signal(&l->stops);
+    pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);
     if (atomic_load(&l->held) && call_server(l, "GET", NULL, &old) == HL_OK &&
         strcmp(hl_json_str(json_object_get(old, "spec"), "holderIdentity", ""), l->identity) == 0 &&

@@ -16,12 +16,13 @@
 #include "base/text.h"
 #include "mem/archive/s3.h"
 
-#define CONNECT_MS    5000
-#define EXPECT_MS     200 /* for servers that never say 100 Continue */
-#define BACKOFF_MS    100
-#define BACKOFF_TOP   2000
-#define CRC_HEADER    "x-amz-meta-helios-crc32"
-#define NAME_MAX_TEXT 1024
+#define CONNECT_MS     5000
+#define EXPECT_MS      200 /* for servers that never say 100 Continue */
+#define BACKOFF_MS     100
+#define BACKOFF_TOP    2000
+#define CANCEL_LOOK_MS 10
+#define CRC_HEADER     "x-amz-meta-helios-crc32"
+#define NAME_MAX_TEXT  1024
 
 /* One attempt, and what is kept from one to the next. */
 struct attempt {
@@ -383,7 +384,7 @@ static bool back_off(struct attempt *a, int tried)
     while (hl_now_ns() < until) {
         if (a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed))
             return false;
-        poll(NULL, 0, 10);
+        poll(NULL, 0, CANCEL_LOOK_MS); /* `cancel` is the caller's flag, which wakes nobody */
     }
     return true;
 }

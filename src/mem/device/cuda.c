@@ -484,6 +484,8 @@ static cu_result ask_until(struct cuda *c, struct CUevent_st *event, struct CUst
         uint64_t past = hl_now_ns() - start;
         if (r != HL_CUDA_ERROR_NOT_READY || past >= limit)
             return r;
+        /* Neither an event nor a stream can be waited for with a deadline, and a device that hangs
+         * must not take this thread with it: it is asked again and again. */
         if (past > SPIN_NS)
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }

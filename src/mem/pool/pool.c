@@ -290,6 +290,7 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
         return hl_fail(HL_ENOMEM, "pool %s", options->path);
     }
     hl_cond_init(&pool->beat_wake);
+    hl_cond_init(&pool->changed);
     pthread_mutex_init(&pool->lock, NULL);
     pool->fd = pool->guard = -1;
     pool->rest_head = pool->rest_tail = NO_SLOT;
@@ -337,6 +338,7 @@ void hl_pool_close(struct hl_pool *pool)
     hl_shm_unmap(pool->base, pool->file_size);
     hl_closep(&pool->fd);
     pthread_cond_destroy(&pool->beat_wake);
+    pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->lock);
     free(pool->path);
     free(pool);

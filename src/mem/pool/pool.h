@@ -111,6 +111,13 @@ struct hl_pool_region {
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out);
 
+/* For whoever waits for room. A number that grows with every extent that is sealed, freed, unpinned
+ * for the last time, or that ends its quarantine; quarantines end with heartbeats. */
+uint64_t hl_pool_changes(struct hl_pool *pool);
+/* Until it is another one than `seen`, or the time of hl_now_ns is until_ns. Read it before looking
+ * for room: what changes after that ends the wait at once. */
+void hl_pool_wait_change(struct hl_pool *pool, uint64_t seen, uint64_t until_ns);
+
 /* Whose the shards are. */
 struct hl_pool_claim {
     struct hl_id cluster; /* none: unclaimed */

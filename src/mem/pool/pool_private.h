@@ -100,6 +100,9 @@ struct hl_pool {
 
     uint64_t scrubbed; /* next slot to be compared with its note */
 
+    uint64_t changes; /* see hl_pool_changes */
+    pthread_cond_t changed;
+
     pthread_t beat;
     pthread_cond_t beat_wake;
     bool beat_running;
@@ -232,6 +235,8 @@ uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id);
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;
 
 /* With the lock held. */
+/* There may be room, or something to evict: whoever waits for it looks again. */
+void pool_note_change(struct hl_pool *pool);
 /* Write the entry of a slot again if it is not what the owner wrote; true if it was damaged. */
 bool pool_slot_repair(struct hl_pool *pool, uint32_t slot);
 /* Take over what the index says of a slot: at adoption, once it is checked. */

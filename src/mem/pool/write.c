@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "mem/chunks.h"
 #include "mem/pool/pool_private.h"
+#include "os/cond.h"
 #include "os/map_guard.h"
 
 #define SCRUB_SLOTS 4096
@@ -177,6 +178,30 @@ static uint64_t first_unit(const struct hl_pool *pool, uint64_t offset)
     return (offset - pool->super->data_offset) / HL_POOL_UNIT;
 }
 
+/* ---- waiting for room ------------------------------------------------------------------------ */
+
+void pool_note_change(struct hl_pool *pool)
+{
+    pool->changes++;
+    pthread_cond_broadcast(&pool->changed);
+}
+
+uint64_t hl_pool_changes(struct hl_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    uint64_t changes = pool->changes;
+    pthread_mutex_unlock(&pool->lock);
+    return changes;
+}
+
+void hl_pool_wait_change(struct hl_pool *pool, uint64_t seen, uint64_t until_ns)
+{
+    pthread_mutex_lock(&pool->lock);
+    while (pool->changes == seen && hl_now_ns() < until_ns)
+        (void)hl_cond_wait_until(&pool->changed, &pool->lock, until_ns);
+    pthread_mutex_unlock(&pool->lock);
+}
+
 /* ---- the rest of freed extents --------------------------------------------------------------- */
 
 /* Appends to the queue. All rest equally long, so its head is always the next that may go. */
@@ -211,6 +236,7 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns)
         pool_slot_delete(pool, slot);
         hl_extents_give(pool->extents, first_unit(pool, r.offset), units);
         pool->rest_units -= units;
+        pool_note_change(pool);
     }
 }
 
@@ -223,6 +249,7 @@ void pool_give(struct hl_pool *pool, uint32_t slot)
     pool_slot_delete(pool, slot);
     hl_extents_give(pool->extents, first_unit(pool, r.offset), units);
     pool->used_units -= units;
+    pool_note_change(pool);
 }
 
 void pool_end_leases(struct hl_pool *pool, uint64_t now_ns)
@@ -471,6 +498,7 @@ static hl_status seal_shard(struct hl_pool *pool, const struct hl_pool_extent *e
         entry_end(pool, extent->slot);
         r.gen = pool->notes[extent->slot].gen;
         pool->notes[extent->slot].pins += state == HL_POOL_LEASED;
+        pool_note_change(pool);
     }
     pthread_mutex_unlock(&pool->lock);
     if (!open)
@@ -531,6 +559,7 @@ void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)
         hl_extents_give(pool->extents, first_unit(pool, extent->offset), units);
         pool->used_units -= units;
         pool->writing_units -= units;
+        pool_note_change(pool);
     }
     pthread_mutex_unlock(&pool->lock);
 }
@@ -551,6 +580,7 @@ void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
     pool->used_units -= units;
     pool->rest_units += units;
     pool_rest(pool, slot, now_ns);
+    pool_note_change(pool);
 }
 
 hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
@@ -606,6 +636,8 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
         pool_rest(pool, ref->slot, hl_now_ns());
     else if (note->pins == 0 && state == HL_POOL_LEASED)
         pool_give(pool, ref->slot);
+    if (note->pins == 0)
+        pool_note_change(pool); /* it may be evicted now */
     pthread_mutex_unlock(&pool->lock);
 }
 

@@ -189,3 +189,50 @@ int main(int argc, char **argv)
     unlink(path);
     return failed;
 }
+
+/* The pool is full: the waiter has its room once a shard is freed and its quarantine has ended. It
+ * waits an hour at most, so a wait that no change ends fails by the test's time limit. */
+static void *waiter(void *arg)
+{
+    struct world *w = arg;
+    struct hl_pool_extent x;
+    const uint64_t hour_ns = UINT64_C(3600) * HL_NS_PER_S;
+    for (;;) {
+        uint64_t seen = hl_pool_changes(w->pool);
+        if (hl_pool_alloc(w->pool, CAPACITY / 2, &x) == HL_OK)
+            break;
+        hl_pool_wait_change(w->pool, seen, hl_now_ns() + hour_ns);
+    }
+    hl_pool_abort(w->pool, &x);
+    return NULL;
+}
+
+TEST(who_waits_for_room_is_woken_when_a_quarantine_ends)
+{
+    static struct world w;
+    pthread_t thread;
+    struct hl_pool_extent x;
+    assert_int_equal(hl_pool_open(
+                         &(struct hl_pool_options){
+                             .path = path, .capacity = CAPACITY, .quarantine_ms = 1, .beat_ms = 1},
+                         NULL, &w.pool),
+                     HL_OK);
+    uint64_t before = hl_pool_changes(w.pool);
+    assert_int_equal(hl_pool_alloc(w.pool, CAPACITY / 4 * 3, &x), HL_OK);
+    assert_int_equal(pthread_create(&thread, NULL, waiter, &w), 0);
+    uint32_t crcs[8] = {0}, crc = 0;
+    uint64_t chunks = hl_chunk_count(x.size);
+    assert_true(chunks <= 8);
+    memset(x.ptr, 0, x.size);
+    for (uint64_t i = 0; i < chunks; i++) {
+        uint64_t len = i + 1 < chunks ? HL_CHUNK : x.size - i * HL_CHUNK;
+        crcs[i] = hl_crc32(0, (const char *)x.ptr + i * HL_CHUNK, len);
+        crc = i == 0 ? crcs[0] : hl_crc32_combine(crc, crcs[i], len);
+    }
+    assert_int_equal(hl_pool_seal(w.pool, &x, crc, crcs, chunks, NULL), HL_OK);
+    assert_int_equal(hl_pool_free(w.pool, x.id), HL_OK);
+    pthread_join(thread, NULL);
+    assert_true(hl_pool_changes(w.pool) >= before + 3);      /* sealed, freed, rested */
+    hl_pool_wait_change(w.pool, hl_pool_changes(w.pool), 0); /* a time that has passed */
+    hl_pool_remove(w.pool);
+}

@@ -1,9 +1,9 @@
 /* One thread per client: it reports accesses at most every REPORT_NS and once more at the end, and
  * looks after pins. A training that never reads costs it one look per tick.
  *
- *     sleep on keeper_wake, TICK_MS at most --closing--> end
+ *     sleep on maintenance_wake, TICK_MS at most --closing--> end
  *       ^    |
- *       |    v   without keeper_lock, which only guards `closing`
+ *       |    v   without maintenance_lock, which only guards `closing`
  *       |  attach_watch     has the daemon restarted? pin again
  *       |  copies_report    bad copies that readers met, to the Controller
  *       '--report_accesses  every REPORT_NS
@@ -55,55 +55,55 @@ static bool report_accesses(helios_client *c)
     return true;
 }
 
-static void *keeper_main(void *arg)
+static void *maintenance_main(void *arg)
 {
     helios_client *c = arg;
     uint64_t reported_ns = 0;
-    pthread_mutex_lock(&c->keeper_lock);
+    pthread_mutex_lock(&c->maintenance_lock);
     while (!c->closing) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += TICK_MS * 1000000L;
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
-        pthread_cond_timedwait(&c->keeper_wake, &c->keeper_lock, &until);
+        pthread_cond_timedwait(&c->maintenance_wake, &c->maintenance_lock, &until);
         if (c->closing)
             break;
-        pthread_mutex_unlock(&c->keeper_lock);
+        pthread_mutex_unlock(&c->maintenance_lock);
         attach_watch(c);
         copies_report(c);
         uint64_t now = hl_now_ns();
         if (now - reported_ns >= REPORT_NS && report_accesses(c))
             reported_ns = now;
-        pthread_mutex_lock(&c->keeper_lock);
+        pthread_mutex_lock(&c->maintenance_lock);
     }
-    pthread_mutex_unlock(&c->keeper_lock);
+    pthread_mutex_unlock(&c->maintenance_lock);
     return NULL;
 }
 
-hl_status keeper_start(helios_client *client)
+hl_status maintenance_start(helios_client *client)
 {
     /* Signals belong to the program, not to a thread it doesn't know of. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = pthread_create(&client->keeper, NULL, keeper_main, client);
+    int err = pthread_create(&client->maintenance, NULL, maintenance_main, client);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != 0)
         return hl_fail(HL_ENOMEM, "a thread for access reports can't be started");
-    client->keeper_started = true;
+    client->maintenance_started = true;
     return HL_OK;
 }
 
-void keeper_stop(helios_client *client)
+void maintenance_stop(helios_client *client)
 {
-    if (!client->keeper_started)
+    if (!client->maintenance_started)
         return;
-    pthread_mutex_lock(&client->keeper_lock);
+    pthread_mutex_lock(&client->maintenance_lock);
     client->closing = true;
-    pthread_cond_signal(&client->keeper_wake);
-    pthread_mutex_unlock(&client->keeper_lock);
-    pthread_join(client->keeper, NULL);
-    client->keeper_started = false;
+    pthread_cond_signal(&client->maintenance_wake);
+    pthread_mutex_unlock(&client->maintenance_lock);
+    pthread_join(client->maintenance, NULL);
+    client->maintenance_started = false;
     report_accesses(client);
 }
