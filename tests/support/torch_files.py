@@ -2,6 +2,7 @@
 """Files of torch.save for tests of src/core/torch, each with what its tensors must be: NAME.pt, NAME.txt, NAME.raw.
 
     torch_files.py DIR files|megatron|dcp
+    torch_files.py DIR bin      the safetensors files of the checkpoint in DIR become pytorch_model.bin files
 
 NAME.txt has a line for each tensor, `name dtype [shape] [stride] bytes`; NAME.raw has their elements in C order, one
 after the other. Exit status 77: there is no torch.
@@ -10,11 +11,14 @@ import argparse
 import collections
 import dataclasses
 import enum
+import json
 import pathlib
 import pickle
 import sys
 import types
 import zipfile
+
+import checkpoints
 
 try:
     import torch
@@ -207,5 +211,26 @@ def write_dcp(directory):
         write_dcp_then(directory, tensors)
 
 
+def write_bin(directory):
+    """As older Transformers saved: tied tensors share a storage, parameters stay parameters."""
+    dtypes = {name: dtype for dtype, name in DTYPES.items()}
+    weight_map = {}
+    files = sorted(directory.glob("*.safetensors"))
+    for number, path in enumerate(files, 1):
+        name = "pytorch_model.bin" if len(files) == 1 else f"pytorch_model-{number:05}-of-{len(files):05}.bin"
+        header, data = checkpoints.read(path)
+        state, storages = collections.OrderedDict(), {}
+        for key, raw in data.items():
+            flat = storages.setdefault(raw, torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+            tensor = flat.view(dtypes[header[key]["dtype"]]).reshape(header[key]["shape"])
+            state[key] = torch.nn.Parameter(tensor) if tensor.is_floating_point() and "norm" in key else tensor
+            weight_map[key] = name
+        torch.save(state, directory / name)
+        path.unlink()
+    if len(files) > 1:
+        (directory / "model.safetensors.index.json").unlink()
+        (directory / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
 if __name__ == "__main__":
-    {"files": write_files, "megatron": write_megatron, "dcp": write_dcp}[sys.argv[2]](pathlib.Path(sys.argv[1]))
+    {"files": write_files, "megatron": write_megatron, "dcp": write_dcp, "bin": write_bin}[sys.argv[2]](pathlib.Path(sys.argv[1]))
