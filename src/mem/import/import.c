@@ -12,12 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/torch/file.h"
 #include "mem/import/import_private.h"
 
 #define FILES_MAX 10000
 #define INDEX_MAX ((size_t)256 << 20)
 #define SINGLE    "model.safetensors"
 #define INDEX     "model.safetensors.index.json"
+/* What Transformers wrote before, read where there are none of those. */
+#define TORCH_SINGLE "pytorch_model.bin"
+#define TORCH_INDEX  "pytorch_model.bin.index.json"
 
 static char *join_path(const char *dir, const char *name)
 {
@@ -41,14 +45,14 @@ HL_CHECK static hl_status open_regular(const char *path, int *fd, uint64_t *size
     return HL_OK;
 }
 
-HL_CHECK static hl_status read_all(int fd, const char *path, uint64_t len, char *out)
+HL_CHECK static hl_status read_all(int fd, const char *path, uint64_t from, uint64_t len, char *out)
 {
     for (uint64_t at = 0; at < len;) {
-        ssize_t n = pread(fd, out + at, len - at, (off_t)at);
+        ssize_t n = pread(fd, out + at, len - at, (off_t)(from + at));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return hl_fail(HL_EIO, "read %s at %" PRIu64 ": %s", path, at,
+            return hl_fail(HL_EIO, "read %s at %" PRIu64 ": %s", path, from + at,
                            n < 0 ? strerror(errno) : "the file ends here");
         at += (uint64_t)n;
     }
@@ -65,7 +69,7 @@ HL_CHECK static hl_status read_text(const char *path, size_t max, char **out, si
     hl_status st = size > max
                        ? hl_fail(HL_EINVAL, "%s: %" PRIu64 " bytes, at most %zu", path, size, max)
                    : text == NULL ? hl_fail(HL_ENOMEM, "%s: %" PRIu64 " bytes", path, size)
-                                  : read_all(fd, path, size, text);
+                                  : read_all(fd, path, 0, size, text);
     close(fd);
     if (st != HL_OK) {
         free(text);
@@ -82,15 +86,29 @@ HL_CHECK static hl_status read_header(struct hl_import_file *f)
     char first[8];
     uint64_t n;
     if (f->size >= sizeof(first))
-        HL_TRY(read_all(f->fd, f->name, sizeof(first), first));
+        HL_TRY(read_all(f->fd, f->name, 0, sizeof(first), first));
     hl_status st = hl_safetensors_header_len(first, sizeof(first), f->size, &n);
     if (st != HL_OK)
         return hl_fail_prefix(st, "%s: ", f->name);
     HL_AUTO(hl_freep) char *bytes = malloc(n + sizeof(first));
     if (bytes == NULL)
         return hl_fail(HL_ENOMEM, "%s: a header of %" PRIu64 " bytes", f->name, n);
-    HL_TRY(read_all(f->fd, f->name, n + sizeof(first), bytes));
+    HL_TRY(read_all(f->fd, f->name, 0, n + sizeof(first), bytes));
     st = hl_safetensors_parse(bytes, n + sizeof(first), f->size, &f->header);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", f->name);
+}
+
+static hl_status read_part(void *arg, uint64_t at, void *to, size_t len)
+{
+    const struct hl_import_file *f = arg;
+    return read_all(f->fd, f->name, at, len, to);
+}
+
+/* A file of torch.save: the same header, with offsets from the start of the file. */
+HL_CHECK static hl_status read_torch(struct hl_import_file *f)
+{
+    const struct hl_torch_source source = {.size = f->size, .read = read_part, .arg = f};
+    hl_status st = hl_torch_state_dict(&source, &f->header);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", f->name);
 }
 
@@ -103,7 +121,7 @@ HL_CHECK static hl_status add_file(struct hl_import *im, const char *name)
         return hl_fail(HL_ENOMEM, "path of %s", name);
     im->file_count++;
     HL_TRY(open_regular(f->name, &f->fd, &f->size));
-    HL_TRY(read_header(f));
+    HL_TRY(im->torch ? read_torch(f) : read_header(f));
     im->source_count += f->header.count;
     return HL_OK;
 }
@@ -170,18 +188,29 @@ HL_CHECK static hl_status open_index(struct hl_import *im, const char *path)
     return st;
 }
 
+static bool has_file(const struct hl_import *im, const char *name)
+{
+    HL_AUTO(hl_freep) char *path = join_path(im->dir, name);
+    return path != NULL && access(path, F_OK) == 0;
+}
+
 HL_CHECK static hl_status open_files(struct hl_import *im)
 {
-    HL_AUTO(hl_freep) char *single = join_path(im->dir, SINGLE);
-    HL_AUTO(hl_freep) char *index = join_path(im->dir, INDEX);
     im->files = calloc(FILES_MAX, sizeof(*im->files));
-    if (single == NULL || index == NULL || im->files == NULL)
+    if (im->files == NULL)
         return hl_fail(HL_ENOMEM, "open %s", im->dir);
-    if (access(index, F_OK) == 0)
-        return open_index(im, index);
-    if (access(single, F_OK) == 0)
-        return add_file(im, SINGLE);
-    return hl_fail(HL_ENOENT, "%s holds neither " SINGLE " nor " INDEX, im->dir);
+    im->torch = !has_file(im, INDEX) && !has_file(im, SINGLE);
+    const char *index = im->torch ? TORCH_INDEX : INDEX;
+    const char *single = im->torch ? TORCH_SINGLE : SINGLE;
+    if (has_file(im, index)) {
+        HL_AUTO(hl_freep) char *path = join_path(im->dir, index);
+        return path != NULL ? open_index(im, path) : hl_fail(HL_ENOMEM, "open %s", im->dir);
+    }
+    if (has_file(im, single))
+        return add_file(im, single);
+    return hl_fail(HL_ENOENT,
+                   "%s holds none of " SINGLE ", " INDEX ", " TORCH_SINGLE " and " TORCH_INDEX,
+                   im->dir);
 }
 
 HL_CHECK static hl_status collect_sources(struct hl_import *im)

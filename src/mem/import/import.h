@@ -1,10 +1,11 @@
 /* mem/import/import.h - a Hugging Face checkpoint directory becomes sealed shards.
  *
  * The directory holds config.json and model.safetensors, or model.safetensors.index.json and the
- * files it names. Bytes go from the page cache straight to where the sink wants the shard; every
- * byte is copied once and checksummed while it is in the cache. Files are read with pread: one that
- * is cut short meanwhile is an error, not a SIGBUS, and its pages never count as this process's
- * memory.
+ * files it names; without either, pytorch_model.bin or pytorch_model.bin.index.json and its files,
+ * whose pickles are read and never executed. Bytes go from the page cache straight to where the
+ * sink wants the shard; every byte is copied once and checksummed while it is in the cache. Files
+ * are read with pread: one that is cut short meanwhile is an error, not a SIGBUS, and its pages
+ * never count as this process's memory.
  *
  * Owns:    hl_import owns files, plan and config text until hl_import_close.
  * Threads: open and close from one thread; hl_import_run works in the calling thread and in

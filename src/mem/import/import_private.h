@@ -2,6 +2,8 @@
 #ifndef HL_MEM_IMPORT_PRIVATE_H
 #define HL_MEM_IMPORT_PRIVATE_H
 
+#include <stdbool.h>
+
 #include "mem/import/import.h"
 
 struct hl_import_file {
@@ -18,6 +20,7 @@ struct hl_import_where {
 
 struct hl_import {
     char *dir;
+    bool torch; /* the files are torch.save's, not safetensors */
     struct hl_import_file *files;
     size_t file_count;
     struct hl_tensor *sources; /* of all files; names borrowed from the headers */

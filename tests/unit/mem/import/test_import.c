@@ -4,6 +4,7 @@
 
 #include <ftw.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #include "base/crc32.h"
@@ -123,6 +124,7 @@ static const struct kept *heap_find(const struct heap *h, struct hl_id id)
  */
 
 static char dir[64];
+static bool as_torch; /* the checkpoint becomes pytorch_model.bin */
 
 static int enter(void **state)
 {
@@ -143,6 +145,18 @@ static int leave(void **state)
 {
     (void)state;
     return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static int enter_torch(void **state)
+{
+    as_torch = true;
+    return enter(state);
+}
+
+static int leave_torch(void **state)
+{
+    as_torch = false;
+    return leave(state);
 }
 
 static void put_text(const char *name, const char *text)
@@ -199,6 +213,20 @@ static void same_shard(const struct kept *k, const struct hl_import_shard *s, si
     hl_safetensors_fini(&header);
 }
 
+/* Skips where torch is not installed. */
+static void turn_into_torch(void)
+{
+    const char *root = getenv("HELIOS_SOURCE");
+    char command[512];
+    snprintf(command, sizeof(command),
+             "LD_PRELOAD= /usr/bin/python3 -W ignore %s/tests/support/torch_files.py %s bin",
+             root != NULL ? root : ".", dir);
+    int rc = access("/usr/bin/python3", X_OK) == 0 ? system(command) : 77 << 8;
+    if (rc >> 8 == 77)
+        skip();
+    assert_int_equal(rc, 0);
+}
+
 static void import_and_compare(const struct hf_fixture *f, struct hl_partition_options o)
 {
     struct hf_model *m = hf_model_make(f);
@@ -208,6 +236,8 @@ static void import_and_compare(const struct hf_fixture *f, struct hl_partition_o
     static struct heap h;
     h = (struct heap){0};
     hf_model_save(m, dir);
+    if (as_torch)
+        turn_into_torch();
     if (open_import(o, &im) != HL_OK || run_import(im, &h, NULL, &shards) != HL_OK)
         fail_msg("%s", hl_error_text());
     assert_int_equal(hf_slice(m, &o, &want), HL_OK);
@@ -310,6 +340,73 @@ TEST_IN(enter, leave, big_tensors_take_every_path)
     import_and_compare(&f, (struct hl_partition_options){.tp = 4, .pp = 1});
 }
 
+static void import_all(struct heap *h, struct hl_import_shard **shards, size_t *count)
+{
+    struct hl_import *im;
+    struct hl_partition_options o = {.tp = 2, .pp = 2};
+    if (open_import(o, &im) != HL_OK || run_import(im, h, NULL, shards) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    *count = hl_import_shard_count(im);
+    hl_import_close(im);
+}
+
+TEST_IN(enter, leave, shards_from_torch_files_equal_those_from_safetensors)
+{
+    static struct heap before, after;
+    struct hl_import_shard *a, *b;
+    size_t count, again;
+    before = after = (struct heap){0};
+    hf_checkpoint(&small, dir);
+    import_all(&before, &a, &count);
+    turn_into_torch();
+    import_all(&after, &b, &again);
+    assert_int_equal(count, again);
+    for (size_t i = 0; i < count; i++) {
+        const struct kept *x = heap_find(&before, a[i].id), *y = heap_find(&after, b[i].id);
+        assert_int_equal(x->size, y->size);
+        assert_memory_equal(x->ptr, y->ptr, x->size);
+    }
+    free(a);
+    free(b);
+    heap_free(&before);
+    heap_free(&after);
+}
+
+/* The reference is made without any file. */
+TEST_IN(enter_torch, leave_torch, a_llama_in_pytorch_model_bin_is_sliced)
+{
+    import_and_compare(&small, (struct hl_partition_options){.tp = 2, .pp = 2, .vocab_divisor = 8});
+}
+
+TEST_IN(enter_torch, leave_torch, several_files_of_torch_with_a_tied_head_are_sliced)
+{
+    struct hf_fixture f = small;
+    f.files = 3;
+    f.tied = 1;
+    f.head_anyway = 1;
+    f.buffers = 1;
+    import_and_compare(&f, (struct hl_partition_options){.tp = 2, .pp = 2});
+}
+
+TEST_IN(enter_torch, leave_torch, a_head_tied_in_one_torch_file_is_sliced)
+{
+    struct hf_fixture f = small;
+    f.tied = 1;
+    f.head_anyway = 1;
+    import_and_compare(&f, (struct hl_partition_options){.tp = 2, .pp = 1});
+}
+
+TEST_IN(enter_torch, leave_torch, gpt2_of_torch_is_transposed)
+{
+    struct hf_fixture f = small;
+    f.arch = "gpt2";
+    f.kv_heads = 4;
+    f.positions = 12;
+    f.tied = 1;
+    f.buffers = 1;
+    import_and_compare(&f, (struct hl_partition_options){.tp = 2, .pp = 2});
+}
+
 /* ---- failures
  * ------------------------------------------------------------------------------------ */
 
@@ -385,7 +482,10 @@ TEST_IN(enter, leave, incomplete_directories_are_refused)
     char *config = hf_config_text(&small);
     put_text("config.json", config);
     free(config);
-    refuse("holds neither model.safetensors nor model.safetensors.index.json");
+    refuse("holds none of model.safetensors, model.safetensors.index.json, pytorch_model.bin and "
+           "pytorch_model.bin.index.json");
+    put_text("pytorch_model.bin", "version https://git-lfs.github.com/spec/v1");
+    refuse("/pytorch_model.bin: it is neither a zip nor a pickle");
     put_text("model.safetensors", "");
     refuse("/model.safetensors: a safetensors file has at least 8 bytes");
     put_text("model.safetensors", "version https://git-lfs.github.com/spec/v1");

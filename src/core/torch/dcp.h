@@ -1,0 +1,55 @@
+/* core/torch/dcp.h - the .metadata of a PyTorch distributed checkpoint (Megatron's torch_dist).
+ *
+ * .metadata is a pickle that names global tensors, how each is cut into chunks, and where a chunk
+ * lies: a file of the folder, an offset, a length. What lies there is a file of torch.save of its
+ * own that holds one tensor (core/torch/file.h, with a slice). Every element of a tensor lies in
+ * exactly one chunk, or the checkpoint is refused.
+ *
+ * Owns:    hl_torch_dcp owns its tables and names (hl_torch_dcp_fini); it needs the pickle no more.
+ * Threads: any; pure.
+ * Errors:  HL_EINVAL names the tensor and what is wrong, HL_EUNSUPPORTED what is not read.
+ * Units:   bytes in files, elements in tensors.
+ * Limits:  2^22 chunks of 8 dimensions, 2^28 comparisons of chunks.
+ */
+#ifndef HL_CORE_TORCH_DCP_H
+#define HL_CORE_TORCH_DCP_H
+
+#include "base/arena.h"
+#include "core/safetensors.h"
+#include "core/torch/value.h"
+
+struct hl_torch_dcp_chunk {
+    uint64_t begin[HL_TENSOR_RANK_MAX]; /* of its box in the tensor */
+    uint64_t shape[HL_TENSOR_RANK_MAX];
+    const char *file; /* plain name in the folder; NULL: an empty box that is not stored */
+    uint64_t offset;
+    uint64_t size; /* of the torch.save file there */
+};
+
+struct hl_torch_dcp_tensor {
+    struct hl_tensor tensor; /* name, dtype, global shape, size; offset is 0 */
+    struct hl_torch_dcp_chunk *chunks;
+    size_t chunk_count;
+};
+
+/* What is no tensor: a pickled value. */
+struct hl_torch_dcp_bytes {
+    const char *name;
+    const char *file;
+    uint64_t offset;
+    uint64_t size;
+};
+
+struct hl_torch_dcp {
+    struct hl_torch_dcp_tensor *tensors; /* in the order of the metadata */
+    size_t count;
+    struct hl_torch_dcp_bytes *bytes;
+    size_t bytes_count;
+    struct hl_arena arena;
+};
+
+/* `root` is .metadata's value. */
+hl_status hl_torch_dcp_read(const struct hl_pickle_value *root, struct hl_torch_dcp *out) HL_CHECK;
+void hl_torch_dcp_fini(struct hl_torch_dcp *dcp);
+
+#endif

@@ -1,0 +1,53 @@
+/* core/torch/tensors.h - the tensors of a state dict that torch.save wrote.
+ *
+ * The tree is walked from any value: dictionaries by key, lists by index, "model.decoder.weight".
+ * Tensors, parameters and what wraps them are recognised by the names of the functions that would
+ * rebuild them. Any other object is passed by when it holds no storage; one that does would be a
+ * tensor if it were executed, and is refused.
+ *
+ * Owns:    hl_torch_tensors owns names and table (hl_torch_tensors_fini); it needs the pickle no
+ *          more.
+ * Threads: any; pure.
+ * Errors:  HL_EINVAL and HL_EUNSUPPORTED name the tensor and the class or the number that is wrong.
+ * Units:   bytes, but strides, which are in elements.
+ * Limits:  2^18 tensors of 8 dimensions, names of 511 bytes, depth 64, 2^22 steps.
+ */
+#ifndef HL_CORE_TORCH_TENSORS_H
+#define HL_CORE_TORCH_TENSORS_H
+
+#include "base/arena.h"
+#include "core/safetensors.h"
+#include "core/torch/value.h"
+
+struct hl_torch_tensor {
+    struct hl_tensor tensor; /* offset counts from the start of the storage */
+    uint64_t stride[HL_TENSOR_RANK_MAX];
+    bool contiguous;     /* in C order; else its bytes lie apart or in another order */
+    const char *storage; /* key */
+    uint64_t storage_size;
+    int64_t tied_to; /* the first tensor that is the same bytes of the same storage; -1 = itself */
+};
+
+struct hl_torch_tensors {
+    struct hl_torch_tensor *list; /* in the order of the tree */
+    size_t count;
+    size_t cap;
+    struct hl_arena arena;
+};
+
+struct hl_torch_walk {
+    const char *prefix; /* in front of every name; NULL = none */
+    bool only_tensors;  /* whatever else stands in the tree is an error */
+};
+
+/* Adds what lies below `root`; `out` is all zero the first time. After an error it holds some of
+ * them. */
+hl_status hl_torch_tensors_add(struct hl_torch_tensors *out, const struct hl_pickle_value *root,
+                               const struct hl_torch_walk *walk) HL_CHECK;
+/* Fills tied_to and refuses two tensors of one name. */
+hl_status hl_torch_tensors_finish(struct hl_torch_tensors *tensors) HL_CHECK;
+void hl_torch_tensors_fini(struct hl_torch_tensors *tensors);
+/* The dtype that "torch.bfloat16" or "torch.BFloat16Storage" names. */
+hl_status hl_torch_dtype(const struct hl_pickle_value *class_value, enum hl_dtype *out) HL_CHECK;
+
+#endif
