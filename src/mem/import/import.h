@@ -22,45 +22,15 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "base/id.h"
 #include "base/status.h"
 #include "core/partition.h"
-#include "mem/chunks.h"
+#include "mem/sink.h"
 
 struct hl_import_options {
     const char *dir;
     const char *model; /* recorded in the shards */
     int64_t version;
     struct hl_partition_options partition;
-};
-
-struct hl_import_shard {
-    struct hl_id id;
-    int pp;
-    int tp;
-    char part[HL_PARTITION_PART_MAX];
-    uint64_t size_bytes;
-    uint32_t crc32;
-    uint32_t tensors;
-};
-
-/* One shard in the sink's memory. */
-struct hl_import_slot {
-    struct hl_id id;
-    void *ptr;    /* `size` writable bytes until seal or abort */
-    void *handle; /* the sink's own */
-};
-
-/* Where shards go. Every successful alloc is followed by exactly one seal or abort; a sealed shard
- * of a run that fails later gets one discard. */
-struct hl_import_sink {
-    void *arg;
-    /* Of `shard` all is known but id and CRC. */
-    hl_status (*alloc)(void *arg, const struct hl_import_shard *shard, struct hl_import_slot *out);
-    hl_status (*seal)(void *arg, struct hl_import_slot *slot, uint32_t crc32,
-                      const uint32_t *chunk_crcs, size_t chunks);
-    void (*abort)(void *arg, struct hl_import_slot *slot);
-    void (*discard)(void *arg, struct hl_import_slot *slot);
 };
 
 struct hl_import_run {
