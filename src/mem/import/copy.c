@@ -11,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/crc32.h"
 #include "mem/import/import_private.h"
+#include "mem/transpose.h"
 
 #define BLOCK         ((uint64_t)128 << 10)
 #define WINDOW        ((uint64_t)256 << 10)
 #define BAND          ((uint64_t)4 << 20)
-#define TILE          32
+#define TILE          32   /* rows that are turned and summed at once */
 #define RUN_GAP_BYTES 3072 /* what copying costs as much as one system call */
 
 HL_CHECK static hl_status read_source(struct hl_import_writer *w, uint32_t source, uint64_t from,
@@ -65,51 +65,6 @@ HL_CHECK static hl_status need_scratch(struct hl_import_writer *w, uint64_t size
     return HL_OK;
 }
 
-/* ---- checksums ------------------------------------------------------------------------------- */
-
-static void flush_piece(struct hl_import_writer *w)
-{
-    if (w->piece_len == 0)
-        return;
-    uint32_t *chunk = &w->chunks[(w->at - 1) / HL_CHUNK];
-    w->tensor_crc = hl_crc32_combine(w->tensor_crc, w->piece_crc, w->piece_len);
-    *chunk = hl_crc32_combine(*chunk, w->piece_crc, w->piece_len);
-    w->piece_crc = 0;
-    w->piece_len = 0;
-}
-
-/* dst[at, at + len) has just been written. */
-static void advance_writer(struct hl_import_writer *w, uint64_t len)
-{
-    while (len > 0) {
-        uint64_t room = HL_CHUNK - w->at % HL_CHUNK;
-        uint64_t n = len < room ? len : room;
-        w->piece_crc = hl_crc32(w->piece_crc, w->dst + w->at, n);
-        w->piece_len += n;
-        w->at += n;
-        len -= n;
-        if (n == room)
-            flush_piece(w);
-    }
-}
-
-void hl_import_finish_crcs(struct hl_import_writer *w, uint64_t header_size, uint32_t *crc)
-{
-    uint64_t size = w->at, count = (size + HL_CHUNK - 1) / HL_CHUNK;
-    uint32_t whole = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t begin = i * HL_CHUNK;
-        uint64_t end = begin + HL_CHUNK < size ? begin + HL_CHUNK : size;
-        if (begin < header_size) {
-            uint64_t head = header_size < end ? header_size - begin : end - begin;
-            uint32_t head_crc = hl_crc32(0, w->dst + begin, head);
-            w->chunks[i] = hl_crc32_combine(head_crc, w->chunks[i], end - begin - head);
-        }
-        whole = hl_crc32_combine(whole, w->chunks[i], end - begin);
-    }
-    *crc = whole;
-}
-
 /* ---- operations ------------------------------------------------------------------------------ */
 
 HL_CHECK static hl_status copy_contiguous(struct hl_import_writer *w, uint32_t source,
@@ -118,8 +73,8 @@ HL_CHECK static hl_status copy_contiguous(struct hl_import_writer *w, uint32_t s
     while (len > 0) {
         uint64_t n = len < BLOCK ? len : BLOCK;
         HL_TRY(check_stop(w));
-        HL_TRY(read_source(w, source, from, w->dst + w->at, n));
-        advance_writer(w, n);
+        HL_TRY(read_source(w, source, from, w->sums.dst + w->sums.at, n));
+        hl_shard_sums_add(&w->sums, n);
         from += n;
         len -= n;
     }
@@ -161,40 +116,10 @@ HL_CHECK static hl_status copy_runs(struct hl_import_writer *w, const struct hl_
         uint64_t n = step < op->rows - i ? step : op->rows - i;
         HL_TRY(check_stop(w));
         HL_TRY(gather_runs(w, op->source, op->src + i * op->stride, n, op->run, op->stride,
-                           w->dst + w->at, w->scratch));
-        advance_writer(w, n * op->run);
+                           w->sums.dst + w->sums.at, w->scratch));
+        hl_shard_sums_add(&w->sums, n * op->run);
     }
     return HL_OK;
-}
-
-/* rows x cols elements to `to` (dense) out of `from`, where a row is a column `pitch` elements
- * apart. The destination may be unaligned: memcpy of a constant size is one move. */
-#define TURN(name, type)                                                                           \
-    static void name(uint8_t *to, const uint8_t *from, uint64_t rows, uint64_t cols,               \
-                     uint64_t pitch)                                                               \
-    {                                                                                              \
-        for (uint64_t j0 = 0; j0 < cols; j0 += TILE) {                                             \
-            uint64_t j1 = j0 + TILE < cols ? j0 + TILE : cols;                                     \
-            for (uint64_t i = 0; i < rows; i++)                                                    \
-                for (uint64_t j = j0; j < j1; j++)                                                 \
-                    memcpy(to + (i * cols + j) * sizeof(type),                                     \
-                           from + (j * pitch + i) * sizeof(type), sizeof(type));                   \
-        }                                                                                          \
-    }
-
-TURN(turn2, uint16_t)
-TURN(turn4, uint32_t)
-TURN(turn8, uint64_t)
-
-static void transpose_rows(uint8_t *to, const uint8_t *from, uint64_t rows, uint64_t cols,
-                           uint64_t pitch, uint32_t elem)
-{
-    if (elem == 2)
-        turn2(to, from, rows, cols, pitch);
-    else if (elem == 4)
-        turn4(to, from, rows, cols, pitch);
-    else
-        turn8(to, from, rows, cols, pitch);
 }
 
 HL_CHECK static hl_status copy_transposed(struct hl_import_writer *w, const struct hl_copy_op *op)
@@ -211,8 +136,9 @@ HL_CHECK static hl_status copy_transposed(struct hl_import_writer *w, const stru
                            op->stride, columns, w->scratch));
         for (uint64_t k = 0; k < n; k += TILE) {
             uint64_t m = TILE < n - k ? TILE : n - k;
-            transpose_rows(w->dst + w->at, columns + k * op->elem, m, op->cols, n, op->elem);
-            advance_writer(w, m * op->cols * op->elem);
+            hl_transpose(w->sums.dst + w->sums.at, op->cols * op->elem, columns + k * op->elem,
+                         n * op->elem, m, op->cols, op->elem);
+            hl_shard_sums_add(&w->sums, m * op->cols * op->elem);
         }
     }
     return HL_OK;
@@ -222,8 +148,8 @@ HL_CHECK static hl_status copy_zero(struct hl_import_writer *w, uint64_t len)
 {
     while (len > 0) {
         uint64_t n = len < BLOCK ? len : BLOCK;
-        memset(w->dst + w->at, 0, n);
-        advance_writer(w, n);
+        memset(w->sums.dst + w->sums.at, 0, n);
+        hl_shard_sums_add(&w->sums, n);
         len -= n;
     }
     return HL_OK;
@@ -232,7 +158,6 @@ HL_CHECK static hl_status copy_zero(struct hl_import_writer *w, uint64_t len)
 hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint32_t *crc)
 {
     const struct hl_partition_plan *plan = &w->im->plan;
-    w->tensor_crc = 0;
     for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++) {
         const struct hl_copy_op *op = &plan->ops[i];
         if (op->kind == HL_COPY_TRANSPOSE)
@@ -242,8 +167,7 @@ hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint
         else
             HL_TRY(copy_runs(w, op));
     }
-    flush_piece(w);
-    *crc = w->tensor_crc;
+    *crc = hl_shard_sums_tensor(&w->sums);
     return HL_OK;
 }
 

@@ -3,6 +3,7 @@
 #define HL_MEM_IMPORT_PRIVATE_H
 
 #include "mem/import/import.h"
+#include "mem/shard_sums.h"
 
 struct hl_import_file {
     char *name; /* as in errors: the path */
@@ -30,25 +31,18 @@ struct hl_import {
     char *config_text;
 };
 
-/* One worker's way of filling a shard: dst[0, at) is written, CRCs cover [data start, at). */
+/* One worker's way of filling a shard. */
 struct hl_import_writer {
     const struct hl_import *im;
     const atomic_int *cancel;
     const atomic_int *failed; /* another worker has failed: stop */
-    uint8_t *dst;
-    uint64_t at;
-    uint32_t piece_crc; /* since the last tensor or chunk boundary */
-    uint64_t piece_len;
-    uint32_t tensor_crc;
-    uint32_t *chunks;
+    struct hl_shard_sums sums;
     uint8_t *scratch;
     size_t scratch_size;
 };
 
-/* Write tensor `tensor` of the plan at writer->at; *crc is of its bytes. */
+/* Write tensor `tensor` of the plan at sums.at; *crc is of its bytes. */
 hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint32_t *crc) HL_CHECK;
-/* The header in dst[0, size) is final: complete the chunk CRCs, *crc is of the whole shard. */
-void hl_import_finish_crcs(struct hl_import_writer *w, uint64_t header_size, uint32_t *crc);
 /* HL_EINVAL when the two sources differ. */
 hl_status hl_import_compare(struct hl_import_writer *w, uint32_t a, uint32_t b) HL_CHECK;
 

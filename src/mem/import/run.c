@@ -50,19 +50,16 @@ HL_CHECK static hl_status fill_shard(struct import_job *job, struct hl_import_wr
 {
     const struct hl_partition_shard *shard = &job->im->plan.shards[i];
     const struct hl_safetensors_image *header = &job->im->headers[i];
-    memcpy(w->dst, header->bytes, header->size);
-    w->at = header->size;
-    w->piece_crc = 0;
-    w->piece_len = 0;
+    memcpy(w->sums.dst, header->bytes, header->size);
     for (uint32_t k = 0; k < shard->tensor_count; k++) {
         uint32_t tensor_crc;
-        uint64_t begin = w->at;
+        uint64_t begin = w->sums.at;
         HL_TRY(hl_import_write_tensor(w, shard->tensor_first + k, &tensor_crc));
-        hl_safetensors_patch_crc(header, w->dst, k, tensor_crc);
-        report_progress(job, w->at - begin);
+        hl_safetensors_patch_crc(header, w->sums.dst, k, tensor_crc);
+        report_progress(job, w->sums.at - begin);
     }
     report_progress(job, header->size);
-    hl_import_finish_crcs(w, header->size, crc);
+    *crc = hl_shard_sums_finish(&w->sums, header->size);
     return HL_OK;
 }
 
@@ -82,8 +79,8 @@ HL_CHECK static hl_status import_shard(struct import_job *job, struct hl_import_
         .pp = from->pp, .tp = from->tp, .size_bytes = size, .tensors = from->tensor_count};
     snprintf(to->part, sizeof(to->part), "%s", from->part);
     HL_TRY(sink->alloc(sink->arg, to, slot));
-    w->dst = slot->ptr;
-    w->chunks = chunk_crcs;
+    w->sums = (struct hl_shard_sums){
+        .dst = slot->ptr, .at = job->im->headers[i].size, .chunks = chunk_crcs};
     hl_status st = fill_shard(job, w, i, &crc);
     if (st != HL_OK) {
         sink->abort(sink->arg, slot);
