@@ -1,0 +1,182 @@
+/* Optimizer state of every layout becomes that of every other: the contents are a function of the
+ * logical tensor, so what each layout must hold is made by slicing a model of state. */
+#include "support/test.h"
+
+#include "core/reshard_state.h"
+#include "support/reshard_models.h"
+
+static const char *const prefixes[] = {"exp_avg.", "state.exp_avg_sq."};
+
+/* Parts of state of a layout, prefix by prefix; the bytes are those of `moments`. */
+struct saved {
+    struct hl_reshard_state_part parts[512];
+    size_t count;
+    struct hl_tensor tensors[8192];
+    char names[8192][160];
+    const uint8_t *data[8192];
+    size_t tensor_count;
+};
+
+static void saved_make(struct saved *v, const struct hf_slices *s,
+                       const struct hf_slices moments[2])
+{
+    v->count = v->tensor_count = 0;
+    for (size_t i = 0; i < s->plan.shard_count; i++) {
+        const struct hl_partition_shard *p = &s->plan.shards[i];
+        v->parts[v->count++] =
+            (struct hl_reshard_state_part){.pp = p->pp,
+                                           .tp = p->tp,
+                                           .of = p->part,
+                                           .tensors = &v->tensors[v->tensor_count],
+                                           .count = 2 * (size_t)p->tensor_count};
+        for (int k = 0; k < 2; k++)
+            for (uint32_t t = p->tensor_first; t < p->tensor_first + p->tensor_count; t++) {
+                size_t n = v->tensor_count++;
+                assert_true(n < HL_ARRAY_LEN(v->tensors));
+                snprintf(v->names[n], sizeof(v->names[n]), "%s%s", prefixes[k], s->list[t].name);
+                v->tensors[n] = moments[k].list[t].tensor;
+                v->tensors[n].name = v->names[n];
+                v->data[n] = moments[k].list[t].data;
+            }
+    }
+}
+
+static size_t saved_find(const struct saved *v, int pp, int tp, const char *name)
+{
+    for (size_t i = 0; i < v->count; i++)
+        for (size_t k = 0; k < v->parts[i].count; k++)
+            if (v->parts[i].pp == pp && v->parts[i].tp == tp &&
+                strcmp(v->parts[i].tensors[k].name, name) == 0)
+                return (size_t)(&v->parts[i].tensors[k] - v->tensors);
+    fail_msg("pp %d, tp %d should not hold %s", pp, tp, name);
+    return 0;
+}
+
+struct layout {
+    struct hf_slices s, moments[2];
+    struct saved *saved;
+};
+
+/* Moments are models of their own: the same tensors, F32 and other bytes. */
+static void layout_open(struct layout *l, const struct hf_model *m, struct hf_model *const mm[2],
+                        struct hl_partition_options o)
+{
+    assert_int_equal(hf_slice(m, &o, &l->s), HL_OK);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(hf_slice(mm[k], &o, &l->moments[k]), HL_OK);
+    l->saved = malloc(sizeof(*l->saved));
+    saved_make(l->saved, &l->s, l->moments);
+}
+
+static void layout_close(struct layout *l)
+{
+    hf_slices_free(&l->s);
+    hf_slices_free(&l->moments[0]);
+    hf_slices_free(&l->moments[1]);
+    free(l->saved);
+}
+
+static void same_tensor(const struct layout *a, const struct layout *b,
+                        const struct hl_reshard_state *state, const struct hl_reshard_plan *plan,
+                        size_t shard, uint32_t tensor)
+{
+    const struct hl_tensor *t = &state->b.tensors[tensor];
+    const struct hl_partition_shard *s = &state->b.shards[shard];
+    size_t want = saved_find(b->saved, s->pp, s->tp, t->name);
+    struct hf_slices from = {.count = state->a.tensor_count, .plan = state->a};
+    uint8_t *got = malloc(t->size + 1), *hits = calloc(t->size + 1, 1);
+    from.list = calloc(from.count, sizeof(*from.list));
+    for (size_t i = 0; i < from.count; i++) { /* the source's plan has its tensors in order */
+        assert_string_equal(state->a.tensors[i].name, a->saved->names[i]);
+        from.list[i].tensor = state->a.tensors[i];
+        from.list[i].data = (uint8_t *)(uintptr_t)a->saved->data[i];
+    }
+    for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++)
+        rs_apply(&plan->ops[i], &from, got, hits, t->size);
+    assert_int_equal(t->dtype, HL_DTYPE_F32);
+    assert_int_equal(t->size, b->saved->tensors[want].size);
+    assert_memory_equal(got, b->saved->data[want], t->size);
+    free(from.list);
+    free(got);
+    free(hits);
+}
+
+static void state_pair(const struct hf_model *m, const struct layout *a, const struct layout *b)
+{
+    struct hl_reshard_state state;
+    struct hl_reshard_plan plan;
+    if (hl_reshard_state(m->tensors, &a->s.plan, &b->s.plan, a->saved->parts, a->saved->count,
+                         &state) != HL_OK ||
+        hl_reshard_plan(state.logical, state.logical_count, &state.a, &state.b, &plan) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(state.b.tensor_count, 2 * b->s.plan.tensor_count);
+    for (size_t i = 0; i < state.b.shard_count; i++) {
+        const struct hl_partition_shard *s = &state.b.shards[i];
+        assert_memory_equal(s->part, "optim-", 6);
+        for (uint32_t k = s->tensor_first; k < s->tensor_first + s->tensor_count; k++)
+            same_tensor(a, b, &state, &plan, i, k);
+        /* A change of pp alone: layers are aliases. */
+        if (a->s.o.tp == b->s.o.tp && strncmp(s->part, "optim-layer", 11) == 0)
+            assert_int_not_equal(plan.shards[i].alias, HL_RESHARD_NONE);
+    }
+    hl_reshard_fini(&plan);
+    hl_reshard_state_fini(&state);
+}
+
+TEST(state_follows_its_parameters_for_every_pair)
+{
+    static const int grid[][3] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {4, 2, 1}, {1, 4, 1}};
+    for (size_t f = 0; f < 3; f++) {
+        struct hf_fixture moment = rs_models[f];
+        moment.dtype = HL_DTYPE_F32;
+        struct hf_model *m = hf_model_make(&rs_models[f]);
+        struct hf_model *mm[2] = {hf_model_make(&moment), hf_model_make(&moment)};
+        for (size_t i = 0; i < mm[1]->count; i++)
+            for (uint64_t k = 0; k < mm[1]->tensors[i].size; k++)
+                mm[1]->data[i][k] ^= 0x5A;
+        struct layout list[HL_ARRAY_LEN(grid)];
+        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
+            layout_open(&list[i], m, mm,
+                        (struct hl_partition_options){.tp = grid[i][0],
+                                                      .pp = grid[i][1],
+                                                      .virtual_stages = grid[i][2],
+                                                      .vocab_divisor = 8});
+        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
+            for (size_t k = 0; k < HL_ARRAY_LEN(grid); k++)
+                state_pair(m, &list[i], &list[k]);
+        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
+            layout_close(&list[i]);
+        hf_model_free(mm[0]);
+        hf_model_free(mm[1]);
+        hf_model_free(m);
+    }
+}
+
+static void refused(const struct hf_model *m, const struct layout *l, const char *why)
+{
+    struct hl_reshard_state state;
+    assert_int_equal(hl_reshard_state(m->tensors, &l->s.plan, &l->s.plan, l->saved->parts,
+                                      l->saved->count, &state),
+                     HL_EINVAL);
+    if (strstr(hl_error_text(), why) == NULL)
+        fail_msg("'%s' does not say '%s'", hl_error_text(), why);
+}
+
+TEST(state_that_follows_no_parameter_is_refused_by_name)
+{
+    struct hf_model *m = hf_model_make(&rs_models[1]);
+    struct hf_model *const mm[2] = {m, m};
+    struct layout l;
+    layout_open(&l, m, mm, (struct hl_partition_options){.tp = 2, .pp = 1, .vocab_divisor = 8});
+    struct hl_tensor keep = l.saved->tensors[5];
+    l.saved->tensors[5].name = "param_groups.step";
+    refused(m, &l, "state 'param_groups.step' does not end with the name of a parameter");
+    l.saved->tensors[5] = keep;
+    l.saved->tensors[5].shape[0] += 1;
+    refused(m, &l, "has shape");
+    l.saved->tensors[5] = keep;
+    l.saved->tensors[l.saved->tensor_count - 1].dtype = HL_DTYPE_F64;
+    refused(m, &l, "is F64 here and F32 elsewhere");
+    layout_close(&l);
+    hf_model_free(m);
+}
