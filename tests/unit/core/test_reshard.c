@@ -205,19 +205,31 @@ TEST(another_padding_or_naming_makes_no_alias)
 
 /* ---- choices and refusals -------------------------------------------------------------------- */
 
+/* As whole tensors, and as boxes of tensors that have another shape. */
 TEST(replicas_are_read_from_the_same_tp_else_by_turns)
 {
     struct hf_model *m = hf_model_make(&rs_models[0]);
     struct hf_slices two, four;
     slice(m, 2, 1, 1, &two);
     slice(m, 4, 1, 1, &four);
-    struct hl_reshard_plan plan = plan_of(m, &two, &four);
-    for (int tp = 0; tp < 4; tp++) {
-        struct hf_slice *norm = hf_slices_find(&four, 0, tp, "decoder.final_layernorm.weight");
-        const struct hl_reshard_op *op = &plan.ops[plan.op_first[norm - four.list]];
-        assert_int_equal(two.list[op->tensor].tp, tp % 2);
+    for (int boxes = 0; boxes < 2; boxes++) {
+        for (int tp = 0; tp < 4 && boxes; tp++) {
+            struct hf_slice *s = hf_slices_find(&four, 0, tp, "decoder.final_layernorm.weight");
+            struct hl_tensor *t = &four.plan.tensors[s - four.list];
+            t->rank = 2;
+            t->shape[1] = t->shape[0];
+            t->shape[0] = 1;
+        }
+        struct hl_reshard_plan plan = plan_of(m, &two, &four);
+        for (int tp = 0; tp < 4; tp++) {
+            struct hf_slice *s = hf_slices_find(&four, 0, tp, "decoder.final_layernorm.weight");
+            size_t norm = (size_t)(s - four.list);
+            const struct hl_reshard_op *op = &plan.ops[plan.op_first[norm]];
+            assert_int_equal(plan.same[norm] == HL_RESHARD_NONE, boxes);
+            assert_int_equal(two.list[op->tensor].tp, tp % 2);
+        }
+        hl_reshard_fini(&plan);
     }
-    hl_reshard_fini(&plan);
     hf_slices_free(&two);
     hf_slices_free(&four);
     hf_model_free(m);
