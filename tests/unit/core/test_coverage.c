@@ -313,6 +313,13 @@ TEST(errors_name_tensor_range_and_ranks)
                            "'model.layers.1.mlp.down_proj.weight' are held twice"));
     assert_non_null(strstr(hl_error_text(), "of rank 0 (pp 0, tp 0)"));
 
+    version_make(v, &s); /* both replicas of tp 1 begin two rows early */
+    for (int rank = 1; rank <= 3; rank += 2)
+        ops_of(v, find_held(v, rank, "embedding.word_embeddings.weight"))->src -= 2 * 16 * 2;
+    assert_int_equal(check(m, &s, v), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "rows [22, 24), columns [0, 16) of tensor "
+                                            "'model.embed_tokens.weight' are held twice"));
+
     version_make(v, &s); /* nobody has tp 1's columns */
     for (int rank = 1; rank <= 3; rank += 2)
         *find_held(v, rank, FC2) = v->held[--v->count];

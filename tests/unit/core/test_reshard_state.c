@@ -93,6 +93,8 @@ static void same_tensor(const struct layout *a, const struct layout *b,
     }
     for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++)
         rs_apply(&plan->ops[i], &from, got, hits, t->size);
+    for (uint64_t i = 0; i < t->size; i++)
+        assert_int_equal(hits[i], 1);
     assert_int_equal(t->dtype, HL_DTYPE_F32);
     assert_int_equal(t->size, b->saved->tensors[want].size);
     assert_memory_equal(got, b->saved->data[want], t->size);
