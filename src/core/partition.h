@@ -108,6 +108,11 @@ struct hl_partition_plan {
 hl_status hl_partition_plan(const struct hl_hf_config *config, const struct hl_tensor *sources,
                             size_t source_count, const struct hl_partition_options *options,
                             struct hl_partition_plan *out) HL_CHECK;
+/* Any model, whole: tensors keep their names, pp and tp are 0. What belongs to layer N by its name
+ * ("layers.N.", "h.N.", ...) is the part "layer-000N"; the rest are parts "model-0000" and on, of
+ * at most `part_bytes` bytes unless one tensor alone has more. */
+hl_status hl_partition_unsliced(const struct hl_tensor *sources, size_t source_count,
+                                uint64_t part_bytes, struct hl_partition_plan *out) HL_CHECK;
 void hl_partition_fini(struct hl_partition_plan *plan);
 
 /* vocab rounded up to a multiple of divisor * tp (divisor 0 = 128). */
