@@ -1,6 +1,4 @@
-/* Two layouts cover the supported families: llama's (RMS norms, rotary positions, separate q, k, v
- * and a gated MLP) and GPT-2's. A field is read by a table of names, so that every error can name
- * it. */
+/* The family's table names the fields; so every error can name them. */
 #include "core/hf.h"
 
 #include <inttypes.h>
@@ -15,17 +13,10 @@ struct reader {
     const char *file;
 };
 
-/* A positive integer below 2^31; absent or null gives `absent`, which 0 makes an error. */
-HL_CHECK static hl_status read_size(const struct reader *r, const char *field, uint64_t absent,
-                                    uint64_t *out)
+/* A positive integer below 2^31. */
+HL_CHECK static hl_status read_size(const struct reader *r, const char *field, uint64_t *out)
 {
     const json_t *v = json_object_get(r->root, field);
-    if (v == NULL || json_is_null(v)) {
-        if (absent == 0)
-            return hl_fail(HL_EINVAL, "%s: field '%s' is missing", r->file, field);
-        *out = absent;
-        return HL_OK;
-    }
     if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > SIZE_LIMIT)
         return hl_fail(HL_EINVAL, "%s: field '%s' is not an integer of 1..2147483647", r->file,
                        field);
@@ -52,115 +43,168 @@ HL_CHECK static hl_status read_real(const struct reader *r, const char *field, d
     return HL_OK;
 }
 
-static uint64_t even_head_dim(const struct hl_hf_config *c)
+/* The value of a symbol without its field; 0 = the field is required. */
+HL_CHECK static hl_status symbol_absent(const struct hl_hf_config *c,
+                                        const struct hl_family_symbol *s, int64_t *out)
 {
-    return c->hidden % c->heads == 0 ? c->hidden / c->heads : 0;
+    struct hl_family_scope scope = hl_hf_scope(c, 0);
+    *out = 0;
+    return s->absent == NULL ? HL_OK : hl_family_eval(&scope, s->absent, out);
 }
 
-HL_CHECK static hl_status check_heads(const struct reader *r, const struct hl_hf_config *c,
-                                      const char *hidden, const char *heads)
+static int has_field(const struct reader *r, const char *field)
 {
+    const json_t *v = json_object_get(r->root, field);
+    return v != NULL && !json_is_null(v);
+}
+
+HL_CHECK static hl_status read_symbol(const struct reader *r, const struct hl_family_symbol *s,
+                                      struct hl_hf_config *c, int64_t *out)
+{
+    uint64_t size = 0;
+    int truth = 0;
+    if (s->kind == HL_SYMBOL_VALUE || s->kind == HL_SYMBOL_LAYERS)
+        return HL_OK;
+    if (!has_field(r, s->field)) {
+        if (s->absent == NULL)
+            return hl_fail(HL_EINVAL, "%s: field '%s' is missing", r->file, s->field);
+        return symbol_absent(c, s, out);
+    }
+    if (s->kind == HL_SYMBOL_BOOL) {
+        HL_TRY(read_bool(r, s->field, 0, &truth));
+        *out = truth;
+        return HL_OK;
+    }
+    const json_t *v = json_object_get(r->root, s->field);
+    if (s->kind == HL_SYMBOL_COUNT && json_is_integer(v) && json_integer_value(v) == 0) {
+        *out = 0;
+        return HL_OK;
+    }
+    HL_TRY(read_size(r, s->field, &size));
+    *out = (int64_t)size;
+    return HL_OK;
+}
+
+/* A symbol by its name; `absent` where the family has none. */
+HL_CHECK static hl_status symbol_value(const struct hl_hf_config *c, const char *name,
+                                       uint64_t absent, uint64_t *out)
+{
+    struct hl_family_scope scope = hl_hf_scope(c, 0);
+    int64_t value;
+    *out = absent;
+    if (hl_family_symbol_index(c->family, name, strlen(name)) < 0)
+        return HL_OK;
+    HL_TRY(hl_family_eval(&scope, name, &value));
+    *out = (uint64_t)value;
+    return HL_OK;
+}
+
+HL_CHECK static hl_status settle_sizes(struct hl_hf_config *c)
+{
+    uint64_t tied, qkv, proj, mlp;
+    HL_TRY(symbol_value(c, "layers", 0, &c->layers));
+    HL_TRY(symbol_value(c, "hidden", 0, &c->hidden));
+    HL_TRY(symbol_value(c, "heads", 0, &c->heads));
+    HL_TRY(symbol_value(c, "kv_heads", c->heads, &c->kv_heads));
+    HL_TRY(symbol_value(c, "head_dim", 0, &c->head_dim));
+    HL_TRY(symbol_value(c, "ffn", 0, &c->ffn));
+    HL_TRY(symbol_value(c, "vocab", 0, &c->vocab));
+    HL_TRY(symbol_value(c, "max_positions", 0, &c->max_positions));
+    HL_TRY(symbol_value(c, "tied", 0, &tied));
+    HL_TRY(symbol_value(c, "qkv_bias", 0, &qkv));
+    HL_TRY(symbol_value(c, "proj_bias", 0, &proj));
+    HL_TRY(symbol_value(c, "mlp_bias", 0, &mlp));
+    c->tied = tied != 0;
+    c->qkv_bias = qkv != 0;
+    c->proj_bias = proj != 0;
+    c->mlp_bias = mlp != 0;
+    return HL_OK;
+}
+
+static const char *field_of(const struct hl_family *f, const char *symbol)
+{
+    int i = hl_family_symbol_index(f, symbol, strlen(symbol));
+    return i >= 0 && f->symbols[i].field != NULL ? f->symbols[i].field : symbol;
+}
+
+HL_CHECK static hl_status check_heads(const struct reader *r, const struct hl_hf_config *c)
+{
+    const char *hidden = field_of(c->family, "hidden"), *heads = field_of(c->family, "heads");
     if (c->head_dim == 0)
         return hl_fail(HL_EINVAL,
                        "%s: field '%s' %" PRIu64 " is not a multiple of '%s' %" PRIu64
                        " and no head_dim is given",
                        r->file, hidden, c->hidden, heads, c->heads);
     if (c->heads % c->kv_heads != 0)
-        return hl_fail(HL_EINVAL,
-                       "%s: '%s' %" PRIu64 " is not a multiple of 'num_key_value_heads' %" PRIu64,
-                       r->file, heads, c->heads, c->kv_heads);
+        return hl_fail(HL_EINVAL, "%s: '%s' %" PRIu64 " is not a multiple of '%s' %" PRIu64,
+                       r->file, heads, c->heads, field_of(c->family, "kv_heads"), c->kv_heads);
     if (c->layers > LAYERS_LIMIT)
         return hl_fail(HL_EINVAL, "%s: %" PRIu64 " layers, at most %d", r->file, c->layers,
                        LAYERS_LIMIT);
     return HL_OK;
 }
 
-HL_CHECK static hl_status read_llama(const struct reader *r, struct hl_hf_config *c)
+HL_CHECK static hl_status read_reals(const struct reader *r, struct hl_hf_config *c)
 {
-    int qwen2 = strcmp(c->architecture, "qwen2") == 0;
-    int bias;
-    c->layout = HL_LAYOUT_LLAMA;
-    HL_TRY(read_size(r, "num_hidden_layers", 0, &c->layers));
-    HL_TRY(read_size(r, "hidden_size", 0, &c->hidden));
-    HL_TRY(read_size(r, "num_attention_heads", 0, &c->heads));
-    HL_TRY(read_size(r, "num_key_value_heads", c->heads, &c->kv_heads));
-    HL_TRY(read_size(r, "intermediate_size", 0, &c->ffn));
-    HL_TRY(read_size(r, "vocab_size", 0, &c->vocab));
-    HL_TRY(read_size(r, "max_position_embeddings", 2048, &c->max_positions));
-    const json_t *dim = json_object_get(r->root, "head_dim");
-    c->head_dim = even_head_dim(c);
-    if (dim != NULL && !json_is_null(dim))
-        HL_TRY(read_size(r, "head_dim", 0, &c->head_dim));
-    HL_TRY(read_bool(r, "tie_word_embeddings", 0, &c->tied));
-    HL_TRY(read_bool(r, "attention_bias", 0, &bias));
-    HL_TRY(read_bool(r, "mlp_bias", 0, &c->mlp_bias));
-    HL_TRY(read_real(r, "rms_norm_eps", 1e-6, &c->norm_eps));
+    const struct hl_family *f = c->family;
+    HL_TRY(read_real(r, f->norm_eps, f->norm_eps_absent, &c->norm_eps));
+    if (f->rope_theta_absent == 0)
+        return HL_OK;
     /* Newer files keep it in an object of its own. */
     const struct reader rope = {.root = json_object_get(r->root, "rope_parameters"),
                                 .file = r->file};
-    HL_TRY(read_real(&rope, "rope_theta", 10000.0, &c->rope_theta));
-    HL_TRY(read_real(r, "rope_theta", c->rope_theta, &c->rope_theta));
-    c->qkv_bias = qwen2 || bias;
-    c->proj_bias = !qwen2 && bias;
-    return check_heads(r, c, "hidden_size", "num_attention_heads");
+    HL_TRY(read_real(&rope, "rope_theta", f->rope_theta_absent, &c->rope_theta));
+    return read_real(r, "rope_theta", c->rope_theta, &c->rope_theta);
 }
 
-HL_CHECK static hl_status read_gpt2(const struct reader *r, struct hl_hf_config *c)
+/* What the arguments of Megatron and the estimate of memory know. */
+static enum hl_hf_layout layout_of(const struct hl_family *f)
 {
-    c->layout = HL_LAYOUT_GPT2;
-    HL_TRY(read_size(r, "n_layer", 0, &c->layers));
-    HL_TRY(read_size(r, "n_embd", 0, &c->hidden));
-    HL_TRY(read_size(r, "n_head", 0, &c->heads));
-    HL_TRY(read_size(r, "n_inner", 4 * c->hidden, &c->ffn));
-    HL_TRY(read_size(r, "vocab_size", 0, &c->vocab));
-    HL_TRY(read_size(r, "n_positions", 1024, &c->max_positions));
-    HL_TRY(read_bool(r, "tie_word_embeddings", 1, &c->tied));
-    HL_TRY(read_real(r, "layer_norm_epsilon", 1e-5, &c->norm_eps));
-    c->kv_heads = c->heads;
-    c->head_dim = even_head_dim(c);
-    c->qkv_bias = c->proj_bias = c->mlp_bias = 1;
-    return check_heads(r, c, "n_embd", "n_head");
+    static const char *const llama[] = {"llama", "mistral", "qwen2"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(llama); i++)
+        if (strcmp(f->name, llama[i]) == 0)
+            return HL_LAYOUT_LLAMA;
+    return strcmp(f->name, "gpt2") == 0 ? HL_LAYOUT_GPT2 : HL_LAYOUT_OTHER;
 }
 
 /* model_type, or by the class name of older files. */
-HL_CHECK static hl_status read_architecture(const struct reader *r, struct hl_hf_config *c)
+HL_CHECK static hl_status find_family(const struct reader *r, struct hl_hf_config *c)
 {
-    static const struct {
-        const char *type;
-        const char *class_prefix;
-    } known[] = {
-        {"llama", "Llama"}, {"mistral", "Mistral"}, {"qwen2", "Qwen2For"}, {"gpt2", "GPT2"}};
-
+    char names[512];
     const char *type = json_string_value(json_object_get(r->root, "model_type"));
     const char *name =
         json_string_value(json_array_get(json_object_get(r->root, "architectures"), 0));
-    for (size_t i = 0; i < HL_ARRAY_LEN(known); i++) {
-        const char *prefix = known[i].class_prefix;
-        if (type != NULL ? strcmp(type, known[i].type) == 0
-                         : name != NULL && strncmp(name, prefix, strlen(prefix)) == 0) {
-            c->architecture = known[i].type;
-            return HL_OK;
-        }
-    }
-    if (type == NULL && name == NULL)
+    c->family = hl_family_find(type, name);
+    if (c->family == NULL && type == NULL && name == NULL)
         return hl_fail(HL_EINVAL, "%s: field 'model_type' is missing", r->file);
-    return hl_fail(HL_EUNSUPPORTED,
-                   "%s: architecture '%.60s' is not supported: use llama, mistral, qwen2 or gpt2",
-                   r->file, type != NULL ? type : name);
+    if (c->family == NULL)
+        return hl_fail(HL_EUNSUPPORTED, "%s: architecture '%.60s' is not supported: use %s",
+                       r->file, type != NULL ? type : name, hl_family_names(names, sizeof(names)));
+    c->architecture = c->family->name;
+    c->layout = layout_of(c->family);
+    return HL_OK;
 }
 
-HL_CHECK static hl_status read_config(const struct reader *r, struct hl_hf_config *c)
+HL_CHECK static hl_status read_config(const struct reader *whole, struct hl_hf_config *c)
 {
-    if (!json_is_object(r->root))
-        return hl_fail(HL_EINVAL, "%s: not a JSON object", r->file);
-    HL_TRY(read_architecture(r, c));
-    const json_t *quant = json_object_get(r->root, "quantization_config");
-    if (quant != NULL && !json_is_null(quant))
+    struct reader r = *whole;
+    if (!json_is_object(r.root))
+        return hl_fail(HL_EINVAL, "%s: not a JSON object", r.file);
+    HL_TRY(find_family(&r, c));
+    if (has_field(&r, "quantization_config"))
         return hl_fail(HL_EUNSUPPORTED,
                        "%s: field 'quantization_config': quantized checkpoints can't be sliced, "
                        "convert it to bf16 first",
-                       r->file);
-    return strcmp(c->architecture, "gpt2") == 0 ? read_gpt2(r, c) : read_llama(r, c);
+                       r.file);
+    const char *nested = c->family->nested;
+    if (nested != NULL && json_is_object(json_object_get(r.root, nested)))
+        r.root = json_object_get(r.root, nested);
+    c->fields = r.root;
+    for (int i = 0; c->family->symbols[i].name != NULL; i++)
+        HL_TRY(read_symbol(&r, &c->family->symbols[i], c, &c->values[i]));
+    HL_TRY(settle_sizes(c));
+    HL_TRY(read_reals(&r, c));
+    return check_heads(&r, c);
 }
 
 hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,

@@ -13,17 +13,22 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "core/families/family.h"
 
 #define HL_HF_CONFIG_MAX ((size_t)16 << 20)
 
 enum hl_hf_layout {
     HL_LAYOUT_LLAMA, /* llama, mistral, qwen2: RMS norms, rotary, gate/up/down */
     HL_LAYOUT_GPT2,  /* layer norms, learned positions, Conv1D weights [in, out] */
+    HL_LAYOUT_OTHER, /* any other family: only its table says what it is made of */
 };
 
 struct hl_hf_config {
     enum hl_hf_layout layout;
-    const char *architecture; /* "llama", "mistral", "qwen2", "gpt2" */
+    const struct hl_family *family;
+    int64_t values[HL_FAMILY_SYMBOLS_MAX]; /* of the family's symbols with a field */
+    const json_t *fields;                  /* the object of `hf` that has them */
+    const char *architecture;              /* the family's name */
     uint64_t layers;
     uint64_t hidden;
     uint64_t heads;
@@ -45,5 +50,12 @@ struct hl_hf_config {
 hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
                              struct hl_hf_config *out) HL_CHECK;
 void hl_hf_config_fini(struct hl_hf_config *c);
+
+/* For expressions of the family's table. */
+static inline struct hl_family_scope hl_hf_scope(const struct hl_hf_config *c, uint64_t layer)
+{
+    return (struct hl_family_scope){
+        .family = c->family, .config = c->fields, .values = c->values, .layer = (int64_t)layer};
+}
 
 #endif

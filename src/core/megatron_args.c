@@ -248,7 +248,12 @@ HL_CHECK static hl_status read_config(struct args_builder *b)
         return hl_fail(HL_ENOMEM, "out of memory reading the model's config");
     hl_status st = hl_hf_config_parse(text, strlen(text), "the model's config", &b->hf);
     free(text);
-    return st;
+    HL_TRY(st);
+    if (b->hf.layout == HL_LAYOUT_OTHER)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "Megatron's arguments of a %s model are not known; write them by hand",
+                       b->hf.architecture);
+    return HL_OK;
 }
 
 hl_status hl_megatron_args_make(const struct hl_megatron_args *in, json_t **args, json_t **notes)

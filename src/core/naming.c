@@ -14,9 +14,15 @@ static const struct norm {
     const char *local;
     const char *te;
     bool stays_with_experts;
+    bool stays_with_latent; /* attention */
+    bool needs_latent;      /* elsewhere the local name is that of another norm */
 } norms[] = {
-    {".input_layernorm.", ".self_attention.linear_qkv.layer_norm_", false},
-    {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_", true},
+    {".input_layernorm.", ".self_attention.linear_qkv.layer_norm_", false, true, false},
+    {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_", true, false, false},
+    {".self_attention.q_layernorm.", ".self_attention.linear_q_up_proj.layer_norm_", false, false,
+     true},
+    {".self_attention.kv_layernorm.", ".self_attention.linear_kv_up_proj.layer_norm_", false, false,
+     true},
 };
 
 const char *hl_naming_transformer_impl(enum hl_api_layer_naming naming)
@@ -43,8 +49,9 @@ static const char *norm_find(const char *name, const struct norm *norm,
     return has_component(rest, "weight") || has_component(rest, "bias") ? at : NULL;
 }
 
-hl_status hl_naming_rename(const char *name, enum hl_api_layer_naming to, bool experts, char *out,
-                           size_t cap)
+/* `latent`: the layer of this tensor has latent attention. */
+HL_CHECK static hl_status rename_norm(const char *name, enum hl_api_layer_naming to, bool experts,
+                                      bool latent, char *out, size_t cap)
 {
     enum hl_api_layer_naming from =
         to == HL_API_LAYER_NAMING_TE ? HL_API_LAYER_NAMING_LOCAL : HL_API_LAYER_NAMING_TE;
@@ -52,7 +59,9 @@ hl_status hl_naming_rename(const char *name, enum hl_api_layer_naming to, bool e
     for (size_t i = 0; i < HL_ARRAY_LEN(norms) && n < 0; i++) {
         const struct norm *norm = &norms[i];
         const char *at = norm_find(name, norm, from);
-        if (at == NULL || (to == HL_API_LAYER_NAMING_TE && experts && norm->stays_with_experts))
+        bool stays = (experts && norm->stays_with_experts) ||
+                     (latent ? norm->stays_with_latent : norm->needs_latent);
+        if (at == NULL || (to == HL_API_LAYER_NAMING_TE && stays))
             continue;
         const char *old = from == HL_API_LAYER_NAMING_TE ? norm->te : norm->local;
         n = snprintf(out, cap, "%.*s%s%s", (int)(at - name), name,
@@ -66,17 +75,28 @@ hl_status hl_naming_rename(const char *name, enum hl_api_layer_naming to, bool e
     return HL_OK;
 }
 
-/* Has the layer of this norm experts? Its name up to the norm is the layer's. */
-static bool layer_has_experts(const struct hl_safetensors *st, const char *name)
+hl_status hl_naming_rename(const char *name, enum hl_api_layer_naming to, bool experts, char *out,
+                           size_t cap)
 {
-    static const char *const signs[] = {".mlp.router.", ".mlp.experts.", ".mlp.shared_experts."};
-    const char *end = norm_find(name, &norms[1], HL_API_LAYER_NAMING_LOCAL);
+    return rename_norm(name, to, experts, false, out, cap);
+}
+
+static const char *const expert_signs[] = {".mlp.router.", ".mlp.experts.", ".mlp.shared_experts.",
+                                           NULL};
+static const char *const latent_signs[] = {".self_attention.linear_kv_down_proj.", NULL};
+
+/* Has the layer of this norm one of the signs? Its name up to the norm is the layer's. */
+static bool layer_has(const struct hl_safetensors *st, const char *name, const char *const *signs)
+{
+    const char *end = NULL;
+    for (size_t i = 0; i < HL_ARRAY_LEN(norms) && end == NULL; i++)
+        end = norm_find(name, &norms[i], HL_API_LAYER_NAMING_LOCAL);
     if (end == NULL)
         return false;
     size_t layer = (size_t)(end - name);
     for (size_t i = 0; i < st->count; i++) {
         const char *other = st->tensors[i].name;
-        for (size_t k = 0; k < HL_ARRAY_LEN(signs); k++)
+        for (size_t k = 0; signs[k] != NULL; k++)
             if (strncmp(other, name, layer) == 0 &&
                 strncmp(other + layer, signs[k], strlen(signs[k])) == 0)
                 return true;
@@ -115,9 +135,11 @@ HL_CHECK static hl_status add_name(struct renaming *r, const char *prefix, const
 {
     char text[KEY_MAX];
     size_t n = strlen(prefix);
-    bool experts = r->to == HL_API_LAYER_NAMING_TE && layer_has_experts(r->st, name);
+    bool te = r->to == HL_API_LAYER_NAMING_TE;
+    bool experts = te && layer_has(r->st, name, expert_signs);
+    bool latent = te && layer_has(r->st, name, latent_signs);
     memcpy(text, prefix, n);
-    HL_TRY(hl_naming_rename(name, r->to, experts, text + n, HL_TENSOR_NAME_MAX + 1));
+    HL_TRY(rename_norm(name, r->to, experts, latent, text + n, HL_TENSOR_NAME_MAX + 1));
     *out = add_text(r, text);
     return HL_OK;
 }

@@ -6,7 +6,8 @@
  *     input_layernorm.weight     self_attention.linear_qkv.layer_norm_weight
  *     pre_mlp_layernorm.weight   mlp.linear_fc1.layer_norm_weight
  *
- * and likewise `bias`. In a layer with experts pre_mlp_layernorm has that name in both. Whatever
+ * and likewise `bias`. In a layer with experts pre_mlp_layernorm has that name in both; in one with
+ * latent attention input_layernorm has, and q_layernorm and kv_layernorm are fused. Whatever
  * stands before or after (a chunk's "model1.", an optimizer's "exp_avg.") is kept. A name tells by
  * itself which naming it belongs to, and renaming it to its own naming changes nothing.
  *

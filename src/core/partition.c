@@ -1,7 +1,5 @@
-/* The plan is built shard by shard in the order of the result. Every tensor of Megatron-core is
- * either blocks of rows laid end to end of which the rank takes a window (column and vocabulary
- * parallel, fused QKV, replicated), or a window of columns (row parallel); partition_layers.c says
- * which. */
+/* The plan is built shard by shard in the order of the result. The family's table says what each
+ * holds; partition_layers.c makes tensors of it. */
 #include "core/partition.h"
 
 #include <inttypes.h>
@@ -13,8 +11,6 @@
 #include "core/partition_private.h"
 
 #define PARALLEL_MAX 4096
-#define TPS_NAMED    16 /* in a message */
-#define DIVISOR_MAX  65536
 #define NAMES_MAX    ((size_t)4 << 30)
 
 uint64_t hl_partition_padded_vocab(uint64_t vocab, uint64_t divisor, uint64_t tp)
@@ -28,6 +24,11 @@ uint64_t hl_partition_padded_vocab(uint64_t vocab, uint64_t divisor, uint64_t tp
 static uint64_t chunk_count(const struct hl_partition_options *o)
 {
     return o->virtual_stages > 1 ? (uint64_t)o->virtual_stages : 1;
+}
+
+static int ep_count(const struct hl_partition_options *o)
+{
+    return o->ep > 0 ? o->ep : 1;
 }
 
 static uint64_t stage_layers(const struct hl_partition_options *o, uint64_t layers, int pp)
@@ -98,66 +99,6 @@ void hl_partition_stage(const struct hl_partition_options *o, uint64_t layers, i
     *count = stage_layers(o, layers, pp) / chunk_count(o);
 }
 
-/* ---- options --------------------------------------------------------------------------------- */
-
-static bool kv_heads_fit(const struct hl_hf_config *c, uint64_t tp)
-{
-    return c->kv_heads % tp == 0 || tp % c->kv_heads == 0;
-}
-
-static uint64_t qkv_rows(const struct hl_hf_config *c)
-{
-    return (c->heads + 2 * c->kv_heads) * c->head_dim;
-}
-
-/* "1, 2 or 4": every tp that the model can be cut by. */
-static const char *fitting_tps(const struct hl_hf_config *c, char *buf, size_t cap)
-{
-    uint64_t fit[TPS_NAMED];
-    size_t count = 0, at = 0;
-    for (uint64_t tp = 1; tp <= c->heads && tp <= PARALLEL_MAX && count < TPS_NAMED; tp++)
-        if (c->heads % tp == 0 && c->ffn % tp == 0 && kv_heads_fit(c, tp) && qkv_rows(c) % tp == 0)
-            fit[count++] = tp;
-    buf[0] = '\0';
-    for (size_t i = 0; i < count && at < cap; i++)
-        at += (size_t)snprintf(buf + at, cap - at, "%s%" PRIu64,
-                               i == 0           ? ""
-                               : i + 1 == count ? " or "
-                                                : ", ",
-                               fit[i]);
-    return buf;
-}
-
-HL_CHECK static hl_status divide(const struct hl_hf_config *c, const char *what, uint64_t n, int tp)
-{
-    char fit[TPS_NAMED * 8];
-    if (n % (uint64_t)tp == 0)
-        return HL_OK;
-    return hl_fail(HL_EINVAL, "tp %d does not divide the %" PRIu64 " %s of this model; use tp %s",
-                   tp, n, what, fitting_tps(c, fit, sizeof(fit)));
-}
-
-HL_CHECK static hl_status check_options(const struct hl_hf_config *c,
-                                        const struct hl_partition_options *o)
-{
-    uint64_t tp = (uint64_t)o->tp;
-    char fit[TPS_NAMED * 8];
-    if (o->tp < 1 || o->tp > PARALLEL_MAX)
-        return hl_fail(HL_EINVAL, "tp %d is not 1..%d", o->tp, PARALLEL_MAX);
-    if (o->vocab_divisor < 0 || o->vocab_divisor > DIVISOR_MAX)
-        return hl_fail(HL_EINVAL, "vocabulary divisor %d is not 0..%d", o->vocab_divisor,
-                       DIVISOR_MAX);
-    HL_TRY(hl_partition_check_layers(o, c->layers));
-    HL_TRY(divide(c, "attention heads", c->heads, o->tp));
-    HL_TRY(divide(c, "MLP columns", c->ffn, o->tp));
-    if (!kv_heads_fit(c, tp))
-        return hl_fail(HL_EINVAL,
-                       "tp %d is neither a divisor nor a multiple of the %" PRIu64
-                       " query groups; use tp %s",
-                       o->tp, c->kv_heads, fitting_tps(c, fit, sizeof(fit)));
-    return divide(c, "fused QKV rows", qkv_rows(c), o->tp);
-}
-
 /* ---- building -------------------------------------------------------------------------------- */
 
 HL_CHECK static hl_status begin_shard(struct hl_planner *p, int pp, const char *part)
@@ -172,47 +113,167 @@ HL_CHECK static hl_status begin_shard(struct hl_planner *p, int pp, const char *
     return HL_OK;
 }
 
+HL_CHECK static hl_status plan_part(struct hl_planner *p, int pp, const char *part,
+                                    struct hl_planner_at at)
+{
+    HL_TRY(begin_shard(p, pp, part));
+    return hl_planner_place(p, &at);
+}
+
+/* Predicted-token layers follow the last one, in names and in the pipeline. They are there if the
+ * files have them: Hugging Face's own classes drop them, and leave the number in config.json. */
+HL_CHECK static hl_status mtp_layers(const struct hl_planner *p, uint64_t *out)
+{
+    const struct hl_family *f = p->config->family;
+    struct hl_family_scope scope = hl_hf_scope(p->config, p->config->layers);
+    const struct hl_family_tensor *row = f->tensors;
+    char name[HL_PLANNER_NAME_MAX];
+    *out = 0;
+    while (row->name != NULL && row->place != HL_PLACE_MTP)
+        row++;
+    if (row->name == NULL)
+        return HL_OK;
+    HL_TRY(hl_family_source_name(f, p->prefix, row, 0, p->config->layers, 0, name, sizeof(name)));
+    return hl_planner_has(p, name) ? hl_family_size(&scope, "mtp_layers", 0, out) : HL_OK;
+}
+
+HL_CHECK static hl_status plan_mtp(struct hl_planner *p, int pp)
+{
+    uint64_t count;
+    char part[HL_PARTITION_PART_MAX];
+    HL_TRY(mtp_layers(p, &count));
+    for (uint64_t i = 0; i < count; i++) {
+        struct hl_planner_at at = {.place = HL_PLACE_MTP, .layer = p->config->layers + i};
+        snprintf(part, sizeof(part), "mtp-%04" PRIu64, i);
+        HL_TRY(plan_part(p, pp, part, at));
+        at.place = HL_PLACE_LAYER;
+        HL_TRY(hl_planner_place(p, &at));
+        at.place = HL_PLACE_MTP_COPY;
+        HL_TRY(hl_planner_place(p, &at));
+    }
+    return HL_OK;
+}
+
+static bool last_chunk(const struct hl_planner *p, int pp, int chunk)
+{
+    return pp == p->o->pp - 1 && chunk == (int)chunk_count(p->o) - 1;
+}
+
 HL_CHECK static hl_status plan_chunk(struct hl_planner *p, int pp, int chunk)
 {
     const struct hl_partition_options *o = p->o;
     uint64_t first, count;
-    char prefix[24] = "", part[HL_PARTITION_PART_MAX];
-    if (o->virtual_stages > 1)
-        snprintf(prefix, sizeof(prefix), "model%d.", chunk);
-    p->chunk = prefix;
-    if (pp == 0 && chunk == 0) {
-        HL_TRY(begin_shard(p, pp, "embedding"));
-        HL_TRY(hl_planner_embedding(p));
-    }
+    char part[HL_PARTITION_PART_MAX];
+    if (pp == 0 && chunk == 0)
+        HL_TRY(plan_part(p, pp, "embedding", (struct hl_planner_at){.place = HL_PLACE_EMBEDDING}));
     hl_partition_stage(o, p->config->layers, pp, chunk, &first, &count);
     for (uint64_t i = 0; i < count; i++) {
         snprintf(part, sizeof(part), "layer-%04" PRIu64, first + i);
-        HL_TRY(begin_shard(p, pp, part));
-        HL_TRY(hl_planner_layer(p, first + i, i));
+        HL_TRY(plan_part(
+            p, pp, part,
+            (struct hl_planner_at){.place = HL_PLACE_LAYER, .layer = first + i, .local = i}));
     }
-    if (pp == o->pp - 1 && chunk == (int)chunk_count(o) - 1) {
-        HL_TRY(begin_shard(p, pp, "head"));
-        HL_TRY(hl_planner_head(p));
-    }
-    p->chunk = "";
+    if (!last_chunk(p, pp, chunk))
+        return HL_OK;
+    HL_TRY(plan_part(p, pp, "head", (struct hl_planner_at){.place = HL_PLACE_HEAD}));
+    return plan_mtp(p, pp);
+}
+
+/* The rank's experts of one layer. A layer without any has no shard. */
+HL_CHECK static hl_status plan_experts(struct hl_planner *p, int pp, uint64_t layer, uint64_t local)
+{
+    struct hl_partition_plan *plan = p->plan;
+    struct hl_family_scope scope = hl_hf_scope(p->config, layer);
+    char part[HL_PARTITION_PART_MAX];
+    uint64_t experts;
+    HL_TRY(hl_family_size(&scope, "experts", 0, &experts));
+    uint64_t n = experts / (uint64_t)ep_count(p->o);
+    snprintf(part, sizeof(part), "experts-%04" PRIu64, layer);
+    HL_TRY(begin_shard(p, pp, part));
+    plan->shards[plan->shard_count - 1].ep = p->ep;
+    for (uint64_t i = 0; i < n; i++)
+        HL_TRY(hl_planner_place(p, &(struct hl_planner_at){.place = HL_PLACE_EXPERT,
+                                                           .layer = layer,
+                                                           .local = local,
+                                                           .expert = (uint64_t)p->ep * n + i}));
+    if (plan->shards[plan->shard_count - 1].tensor_count == 0)
+        plan->shard_count--;
     return HL_OK;
+}
+
+HL_CHECK static hl_status plan_expert_chunk(struct hl_planner *p, int pp, int chunk)
+{
+    uint64_t first, count, mtp = 0;
+    hl_partition_stage(p->o, p->config->layers, pp, chunk, &first, &count);
+    for (uint64_t i = 0; i < count; i++)
+        HL_TRY(plan_experts(p, pp, first + i, i));
+    if (last_chunk(p, pp, chunk))
+        HL_TRY(mtp_layers(p, &mtp));
+    for (uint64_t i = 0; i < mtp; i++)
+        HL_TRY(plan_experts(p, pp, p->config->layers + i, 0));
+    return HL_OK;
+}
+
+/* Every chunk of a stage for one rank, under its prefix. */
+HL_CHECK static hl_status plan_chunks(struct hl_planner *p, int pp,
+                                      hl_status (*plan)(struct hl_planner *, int, int))
+{
+    char prefix[24] = "";
+    for (int chunk = 0; chunk < (int)chunk_count(p->o); chunk++) {
+        if (p->o->virtual_stages > 1)
+            snprintf(prefix, sizeof(prefix), "model%d.", chunk);
+        p->chunk = prefix;
+        hl_status st = plan(p, pp, chunk);
+        p->chunk = "";
+        HL_TRY(st);
+    }
+    return HL_OK;
+}
+
+HL_CHECK static hl_status plan_stage(struct hl_planner *p, int pp)
+{
+    int etp = p->o->etp > 0 ? p->o->etp : p->o->tp;
+    for (p->tp = 0; p->tp < p->o->tp; p->tp++)
+        HL_TRY(plan_chunks(p, pp, plan_chunk));
+    if (hl_family_symbol_index(p->config->family, "experts", strlen("experts")) < 0)
+        return HL_OK;
+    for (p->ep = 0; p->ep < ep_count(p->o); p->ep++)
+        for (p->tp = 0; p->tp < etp; p->tp++)
+            HL_TRY(plan_chunks(p, pp, plan_expert_chunk));
+    return HL_OK;
+}
+
+static bool has_layers(const struct hl_planner *p, const struct hl_family_prefix *prefix)
+{
+    char start[HL_PLANNER_NAME_MAX];
+    int n = snprintf(start, sizeof(start), "%s%s", prefix->body, p->config->family->layers);
+    for (size_t i = 0; i < p->source_count; i++)
+        if (strncmp(p->sources[i].name, start, (size_t)n) == 0)
+            return true;
+    return false;
+}
+
+/* The prefix under which there are layers; the family's usual one without. */
+static void find_prefix(struct hl_planner *p)
+{
+    p->prefix = p->config->family->prefixes;
+    for (const struct hl_family_prefix *at = p->prefix; at->body != NULL; at++)
+        if (has_layers(p, at)) {
+            p->prefix = at;
+            return;
+        }
 }
 
 HL_CHECK static hl_status build(struct hl_planner *p)
 {
-    const struct hl_hf_config *c = p->config;
-    int gpt2 = c->layout == HL_LAYOUT_GPT2;
-    HL_TRY(check_options(c, p->o));
+    HL_TRY(hl_planner_check_options(p));
+    HL_TRY(hl_partition_check_layers(p->o, p->config->layers));
     HL_TRY(hl_planner_index_sources(p));
-    p->prefix = gpt2 ? "transformer." : "model.";
-    if (hl_planner_has(p, "", gpt2 ? "wte.weight" : "embed_tokens.weight"))
-        p->prefix = "";
-    p->plan->padded_vocab =
-        hl_partition_padded_vocab(c->vocab, (uint64_t)p->o->vocab_divisor, (uint64_t)p->o->tp);
+    find_prefix(p);
+    p->plan->padded_vocab = hl_partition_padded_vocab(
+        p->config->vocab, (uint64_t)p->o->vocab_divisor, (uint64_t)p->o->tp);
     for (int pp = 0; pp < p->o->pp; pp++)
-        for (p->tp = 0; p->tp < p->o->tp; p->tp++)
-            for (int chunk = 0; chunk < (int)chunk_count(p->o); chunk++)
-                HL_TRY(plan_chunk(p, pp, chunk));
+        HL_TRY(plan_stage(p, pp));
     HL_TRY(hl_planner_find_tied_head(p));
     return hl_planner_count_sources(p);
 }

@@ -9,7 +9,8 @@
  * Errors:  HL_EINVAL names the option, the config field or the tensor, and shows the arithmetic;
  *          HL_ENOENT names a missing tensor.
  * Units:   bytes; layers count from 0.
- * Limits:  tp and pp up to 4096; vocabulary divisor up to 65536; 2^24 tensors and copy operations.
+ * Limits:  tp, pp, ep and etp up to 4096; vocabulary divisor up to 65536; 2^24 tensors and copy
+ *          operations.
  */
 #ifndef HL_CORE_PARTITION_H
 #define HL_CORE_PARTITION_H
@@ -30,12 +31,14 @@ struct hl_partition_options {
     int first_stage_layers; /* 0 = even */
     int last_stage_layers;  /* 0 = even */
     int virtual_stages;     /* chunks per stage; 0 or 1 = none */
+    int ep;                 /* ranks that share the experts of a layer out; 0 = 1 */
+    int etp;                /* ranks that share an expert; 0 = tp */
 };
 
 enum hl_copy_kind {
     /* `rows` runs of `run` bytes, source starts `stride` bytes apart (0: the same run again). */
     HL_COPY_RUNS,
-    /* `rows` x `cols` elements: row i, column j comes from src + j * stride + i * elem. */
+    /* `rows` x `cols` elements: row i, column j comes from src + j * stride + i * step. */
     HL_COPY_TRANSPOSE,
     /* `run` zero bytes. */
     HL_COPY_ZERO,
@@ -53,6 +56,7 @@ struct hl_copy_op {
     uint64_t cols; /* TRANSPOSE */
     uint64_t run;
     uint64_t stride;
+    uint64_t step; /* TRANSPOSE: elem, or more where rows take turns with others */
 };
 
 /* Bytes an operation writes. */
@@ -63,10 +67,13 @@ static inline uint64_t hl_copy_bytes(const struct hl_copy_op *op)
                                          : op->rows * op->run;
 }
 
+/* A layer's experts are a shard of their own, which alone depends on ep and etp. */
 struct hl_partition_shard {
     int pp;
-    int tp;
-    char part[HL_PARTITION_PART_MAX]; /* "embedding", "layer-0003" (global number), "head" */
+    int tp; /* of experts: the rank within etp */
+    int ep; /* of experts, 0 otherwise */
+    /* "embedding", "layer-0003", "experts-0003" (global numbers), "mtp-0000", "head" */
+    char part[HL_PARTITION_PART_MAX];
     uint32_t tensor_first;
     uint32_t tensor_count;
     uint64_t data_size;
@@ -79,7 +86,9 @@ struct hl_partition_equal {
 };
 
 struct hl_partition_plan {
-    struct hl_partition_shard *shards; /* by pp, tp, then embedding, layers, head */
+    /* By pp, tp, then embedding, layers, head, mtp; behind a stage's shards its experts by ep, tp.
+     */
+    struct hl_partition_shard *shards;
     size_t shard_count;
     struct hl_tensor *tensors; /* Megatron-core names; offset from the start of the shard's data */
     size_t tensor_count;
@@ -99,6 +108,11 @@ struct hl_partition_plan {
 hl_status hl_partition_plan(const struct hl_hf_config *config, const struct hl_tensor *sources,
                             size_t source_count, const struct hl_partition_options *options,
                             struct hl_partition_plan *out) HL_CHECK;
+/* Any model, whole: tensors keep their names, pp and tp are 0. What belongs to layer N by its name
+ * ("layers.N.", "h.N.", ...) is the part "layer-000N"; the rest are parts "model-0000" and on, of
+ * at most `part_bytes` bytes unless one tensor alone has more. */
+hl_status hl_partition_unsliced(const struct hl_tensor *sources, size_t source_count,
+                                uint64_t part_bytes, struct hl_partition_plan *out) HL_CHECK;
 void hl_partition_fini(struct hl_partition_plan *plan);
 
 /* vocab rounded up to a multiple of divisor * tp (divisor 0 = 128). */

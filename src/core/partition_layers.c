@@ -1,242 +1,265 @@
-/* What stands in an embedding, a layer and a head shard. The rows of the fused QKV weight are
- * grouped per query group: the group's q heads, its k head, its v head. */
+/* A row of the family's table becomes a tensor of the rank: the blocks of rows that Megatron's
+ * whole tensor is made of, laid end to end, and the rank's window of them. The rows of the fused
+ * QKV weight are grouped per query group: the group's q heads, its k head, its v head. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/partition_private.h"
 
-static int is_gpt2(const struct hl_planner *p)
-{
-    return p->config->layout == HL_LAYOUT_GPT2;
-}
-
-/* A whole vector on every rank. */
-HL_CHECK static hl_status replicate(struct hl_planner *p, uint32_t source, const char *fmt,
-                                    uint64_t local)
-{
-    char name[128];
-    uint64_t n = p->sources[source].shape[0];
-    struct hl_rows all = {.kind = HL_ROWS_PLAIN, .source = source, .count = n};
-    if (local == UINT64_MAX)
-        snprintf(name, sizeof(name), "%s", fmt);
-    else
-        snprintf(name, sizeof(name), "decoder.layers.%" PRIu64 ".%s", local, fmt);
-    HL_TRY(hl_planner_tensor(p, source, 1, n, 0, "%s", name));
-    return hl_planner_rows(p, &all, 1, 0, n, 1);
-}
-
-/* This rank's rows of a [vocab, hidden] matrix with padding. */
-HL_CHECK static hl_status vocab_rows(struct hl_planner *p, uint32_t source, const char *name)
-{
-    const struct hl_hf_config *c = p->config;
-    uint64_t padded = p->plan->padded_vocab, n = padded / (uint64_t)p->o->tp;
-    struct hl_rows blocks[2] = {
-        {.kind = HL_ROWS_PLAIN, .source = source, .count = c->vocab},
-        {.kind = p->o->pad == HL_API_VOCAB_PADDING_ZERO ? HL_ROWS_ZERO : HL_ROWS_REPEAT,
-         .source = source,
-         .first = c->vocab - 1,
-         .count = padded - c->vocab},
-    };
-    HL_TRY(hl_planner_tensor(p, source, 2, n, c->hidden, "%s", name));
-    return hl_planner_rows(p, blocks, 2, n * (uint64_t)p->tp, n, c->hidden);
-}
-
-HL_CHECK static hl_status embedding_source(struct hl_planner *p, uint32_t *out)
-{
-    return hl_planner_source(p, 2, p->config->vocab, p->config->hidden, out, "%s%s", p->prefix,
-                             is_gpt2(p) ? "wte.weight" : "embed_tokens.weight");
-}
-
-hl_status hl_planner_embedding(struct hl_planner *p)
-{
-    const struct hl_hf_config *c = p->config;
-    uint32_t word, position;
-    HL_TRY(embedding_source(p, &word));
-    HL_TRY(vocab_rows(p, word, "embedding.word_embeddings.weight"));
-    if (!is_gpt2(p))
-        return HL_OK;
-    HL_TRY(
-        hl_planner_source(p, 2, c->max_positions, c->hidden, &position, "%swpe.weight", p->prefix));
-    HL_TRY(hl_planner_tensor(p, position, 2, c->max_positions, c->hidden,
-                             "embedding.position_embeddings.weight"));
-    struct hl_rows all = {.kind = HL_ROWS_PLAIN, .source = position, .count = c->max_positions};
-    return hl_planner_rows(p, &all, 1, 0, c->max_positions, c->hidden);
-}
-
-hl_status hl_planner_head(struct hl_planner *p)
-{
-    const struct hl_hf_config *c = p->config;
-    const char *norm = is_gpt2(p) ? "ln_f" : "norm";
-    uint32_t weight, bias, head;
-    HL_TRY(hl_planner_source(p, 1, c->hidden, 0, &weight, "%s%s.weight", p->prefix, norm));
-    HL_TRY(replicate(p, weight, "decoder.final_layernorm.weight", UINT64_MAX));
-    if (is_gpt2(p)) {
-        HL_TRY(hl_planner_source(p, 1, c->hidden, 0, &bias, "%s%s.bias", p->prefix, norm));
-        HL_TRY(replicate(p, bias, "decoder.final_layernorm.bias", UINT64_MAX));
-    }
-    if (c->tied && p->o->pp == 1)
-        return HL_OK;
-    if (c->tied) {
-        HL_TRY(embedding_source(p, &head));
-    } else {
-        HL_TRY(hl_planner_source(p, 2, c->vocab, c->hidden, &head, "lm_head.weight"));
-    }
-    return vocab_rows(p, head, "output_layer.weight");
-}
-
-/* ---- one layer ------------------------------------------------------------------------------- */
-
-struct layer {
-    uint64_t local;
-    char from[64]; /* "model.layers.3." */
-    int gpt2;
+/* A row while it is planned. */
+struct making {
+    const struct hl_planner_at *at;
+    const struct hl_family_tensor *row;
+    struct hl_family_scope scope;
+    uint32_t source[HL_FAMILY_SOURCES_MAX];
+    size_t source_count;
+    uint64_t rows, cols; /* of Megatron's whole tensor; of PAIRS the rows of one half */
+    uint64_t ranks;      /* that share it */
+    struct hl_rows *blocks;
+    size_t block_count;
 };
 
-HL_CHECK static hl_status norm(struct hl_planner *p, const struct layer *l, const char *hf,
-                               const char *local_name, const char *te_name)
+static void making_fini(struct making *m)
 {
-    int te = p->o->naming == HL_API_LAYER_NAMING_TE;
-    uint32_t source;
-    char name[96];
-    for (int bias = 0; bias <= l->gpt2; bias++) {
-        const char *kind = bias ? "bias" : "weight";
-        HL_TRY(
-            hl_planner_source(p, 1, p->config->hidden, 0, &source, "%s%s.%s", l->from, hf, kind));
-        snprintf(name, sizeof(name), te ? "%s.layer_norm_%s" : "%s.%s", te ? te_name : local_name,
-                 kind);
-        HL_TRY(replicate(p, source, name, l->local));
-    }
-    return HL_OK;
+    free(m->blocks);
 }
 
-/* Blocks of fused rows in the order of Megatron; q, k, v begin at base[i] of source[i]. */
-HL_CHECK static hl_status qkv_blocks(struct hl_planner *p, const uint32_t source[3],
-                                     const uint64_t base[3], int transposed, struct hl_rows **out)
+/* A block of source k that begins with its row `first`. */
+static struct hl_rows block_of(const struct making *m, size_t k, uint64_t source_rows,
+                               uint64_t first, uint64_t count)
+{
+    struct hl_rows b = {
+        .source = m->source[k], .row = m->cols, .col = 1, .first = first, .count = count};
+    if (m->row->form & HL_FORM_STACKED)
+        b.base = m->at->expert * source_rows * m->cols;
+    if ((m->row->form & HL_FORM_TRANSPOSED) && m->row->cols != NULL) {
+        b.row = 1;
+        b.col = source_rows;
+    }
+    return b;
+}
+
+HL_CHECK static hl_status reserve_blocks(struct making *m, uint64_t n)
+{
+    m->blocks = calloc(n, sizeof(*m->blocks));
+    return m->blocks != NULL ? HL_OK : hl_fail(HL_ENOMEM, "%" PRIu64 " blocks of rows", n);
+}
+
+HL_CHECK static hl_status qkv_blocks(const struct hl_planner *p, struct making *m)
 {
     const struct hl_hf_config *c = p->config;
     uint64_t dim = c->head_dim, q = c->heads / c->kv_heads * dim;
-    struct hl_rows *blocks = malloc(3 * c->kv_heads * sizeof(*blocks));
-    if (blocks == NULL)
-        return hl_fail(HL_ENOMEM, "%" PRIu64 " query groups", c->kv_heads);
-    for (uint64_t g = 0; g < c->kv_heads; g++) {
-        for (int i = 0; i < 3; i++) {
+    uint64_t rows[3] = {c->heads * dim, c->kv_heads * dim, c->kv_heads * dim};
+    uint64_t base[3] = {0, rows[0], rows[0] + rows[1]};
+    int whole = m->source_count == 1;
+    m->rows = base[2] + rows[2];
+    HL_TRY(reserve_blocks(m, 3 * c->kv_heads));
+    for (uint64_t g = 0; g < c->kv_heads; g++)
+        for (size_t i = 0; i < 3; i++) {
             uint64_t n = i == 0 ? q : dim;
-            blocks[3 * g + (uint64_t)i] =
-                (struct hl_rows){.kind = transposed ? HL_ROWS_TRANSPOSED : HL_ROWS_PLAIN,
-                                 .source = source[i],
-                                 .first = base[i] + g * n,
-                                 .count = n};
+            m->blocks[m->block_count++] = block_of(m, whole ? 0 : i, whole ? m->rows : rows[i],
+                                                   (whole ? base[i] : 0) + g * n, n);
         }
-    }
-    *out = blocks;
     return HL_OK;
 }
 
-HL_CHECK static hl_status qkv_sources(struct hl_planner *p, const struct layer *l, int bias,
-                                      uint32_t source[3], uint64_t base[3])
+HL_CHECK static hl_status pair_blocks(struct making *m)
 {
-    static const char letters[] = "qkv";
-    const struct hl_hf_config *c = p->config;
-    const char *kind = bias ? "bias" : "weight";
-    uint32_t rank = bias ? 1 : 2;
-    if (l->gpt2) {
-        HL_TRY(hl_planner_source(p, rank, bias ? 3 * c->hidden : c->hidden, 3 * c->hidden,
-                                 &source[0], "%sattn.c_attn.%s", l->from, kind));
-        for (int i = 0; i < 3; i++) {
-            source[i] = source[0];
-            base[i] = (uint64_t)i * c->hidden;
+    int whole = m->source_count == 1;
+    HL_TRY(reserve_blocks(m, 2));
+    for (size_t i = 0; i < 2; i++) {
+        struct hl_rows b =
+            block_of(m, whole ? 0 : i, (whole ? 2 : 1) * m->rows, whole ? i * m->rows : 0, m->rows);
+        if (whole && (m->row->form & HL_FORM_INTERLEAVED)) {
+            b.base += i * b.row;
+            b.row *= 2;
+            b.first = 0;
         }
-        return HL_OK;
-    }
-    for (int i = 0; i < 3; i++) {
-        uint64_t heads = i == 0 ? c->heads : c->kv_heads;
-        HL_TRY(hl_planner_source(p, rank, heads * c->head_dim, c->hidden, &source[i],
-                                 "%sself_attn.%c_proj.%s", l->from, letters[i], kind));
-        base[i] = 0;
+        m->blocks[m->block_count++] = b;
     }
     return HL_OK;
 }
 
-HL_CHECK static hl_status qkv(struct hl_planner *p, const struct layer *l, int bias)
+HL_CHECK static hl_status make_blocks(const struct hl_planner *p, struct making *m)
 {
-    const struct hl_hf_config *c = p->config;
-    uint32_t source[3];
-    uint64_t base[3];
-    uint64_t n = (c->heads + 2 * c->kv_heads) * c->head_dim / (uint64_t)p->o->tp;
-    HL_AUTO(hl_freep) struct hl_rows *blocks = NULL;
-    HL_TRY(qkv_sources(p, l, bias, source, base));
-    HL_TRY(qkv_blocks(p, source, base, l->gpt2 && !bias, &blocks));
-    HL_TRY(hl_planner_tensor(p, source[0], bias ? 1 : 2, n, c->hidden,
-                             "decoder.layers.%" PRIu64 ".self_attention.linear_qkv.%s", l->local,
-                             bias ? "bias" : "weight"));
-    return hl_planner_rows(p, blocks, 3 * c->kv_heads, n * (uint64_t)p->tp, n,
-                           bias ? 1 : c->hidden);
-}
-
-/* Row parallel: this rank's columns of the weight, the whole bias. */
-HL_CHECK static hl_status row_parallel(struct hl_planner *p, const struct layer *l, const char *hf,
-                                       const char *name, uint64_t in, int with_bias)
-{
-    uint64_t out = p->config->hidden, n = in / (uint64_t)p->o->tp;
-    uint32_t weight, bias;
-    char text[96];
-    HL_TRY(hl_planner_source(p, 2, l->gpt2 ? in : out, l->gpt2 ? out : in, &weight, "%s%s.weight",
-                             l->from, hf));
-    HL_TRY(hl_planner_tensor(p, weight, 2, out, n, "decoder.layers.%" PRIu64 ".%s.weight", l->local,
-                             name));
-    HL_TRY(hl_planner_cols(p, weight, l->gpt2, out, in, n * (uint64_t)p->tp, n));
-    if (!with_bias)
+    if (m->row->split == HL_SPLIT_QKV)
+        return qkv_blocks(p, m);
+    if (m->row->split == HL_SPLIT_PAIRS)
+        return pair_blocks(m);
+    HL_TRY(reserve_blocks(m, 2));
+    m->blocks[m->block_count++] = block_of(m, 0, m->rows, 0, m->rows);
+    if (m->row->split != HL_SPLIT_VOCABULARY)
         return HL_OK;
-    HL_TRY(hl_planner_source(p, 1, out, 0, &bias, "%s%s.bias", l->from, hf));
-    snprintf(text, sizeof(text), "%s.bias", name);
-    return replicate(p, bias, text, l->local);
+    struct hl_rows pad = block_of(m, 0, m->rows, m->rows - 1, p->plan->padded_vocab - m->rows);
+    pad.kind = p->o->pad == HL_API_VOCAB_PADDING_ZERO ? HL_ROWS_ZERO : HL_ROWS_REPEAT;
+    m->blocks[m->block_count++] = pad;
+    m->rows = p->plan->padded_vocab;
+    return HL_OK;
 }
 
-/* fc1: this rank's rows of gate, then of up; GPT-2 has one matrix. */
-HL_CHECK static hl_status fc1(struct hl_planner *p, const struct layer *l, int bias)
+/* ---- names ----------------------------------------------------------------------------------- */
+
+HL_CHECK static hl_status target_name(const struct hl_planner *p, const struct making *m, char *out,
+                                      size_t cap)
 {
-    static const char *const llama[] = {"mlp.gate_proj", "mlp.up_proj"};
-    static const char *const gpt2[] = {"mlp.c_fc"};
-    const struct hl_hf_config *c = p->config;
-    const char *const *names = l->gpt2 ? gpt2 : llama;
-    const char *kind = bias ? "bias" : "weight";
-    uint64_t n = c->ffn / (uint64_t)p->o->tp, pieces = l->gpt2 ? 1 : 2;
-    uint32_t source[2], rank = bias ? 1 : 2;
-    int transposed = l->gpt2 && !bias;
-    for (uint64_t i = 0; i < pieces; i++)
-        HL_TRY(hl_planner_source(p, rank, transposed ? c->hidden : c->ffn,
-                                 transposed ? c->ffn : c->hidden, &source[i], "%s%s.%s", l->from,
-                                 names[i], kind));
-    HL_TRY(hl_planner_tensor(p, source[0], rank, pieces * n, c->hidden,
-                             "decoder.layers.%" PRIu64 ".mlp.linear_fc1.%s", l->local, kind));
-    for (uint64_t i = 0; i < pieces; i++) {
-        struct hl_rows all = {.kind = transposed ? HL_ROWS_TRANSPOSED : HL_ROWS_PLAIN,
-                              .source = source[i],
-                              .count = c->ffn};
-        HL_TRY(hl_planner_rows(p, &all, 1, n * (uint64_t)p->tp, n, bias ? 1 : c->hidden));
+    const struct hl_planner_at *at = m->at;
+    const struct hl_family_tensor *row = m->row;
+    uint64_t layers = p->config->layers, expert = at->expert;
+    int te = p->o->naming == HL_API_LAYER_NAMING_TE && row->te != NULL, n = 0;
+    if (row->place == HL_PLACE_EXPERT) { /* numbered from 0 on every rank */
+        uint64_t experts;
+        HL_TRY(hl_family_size(&m->scope, "experts", 1, &experts));
+        expert %= experts / (uint64_t)(p->o->ep > 0 ? p->o->ep : 1);
+    }
+    if (row->place == HL_PLACE_MTP)
+        n = snprintf(out, cap, "mtp.layers.%" PRIu64 ".", at->layer - layers);
+    else if (row->place != HL_PLACE_EMBEDDING && row->place != HL_PLACE_HEAD)
+        n = at->layer >= layers
+                ? snprintf(out, cap, "mtp.layers.%" PRIu64 ".mtp_model_layer.", at->layer - layers)
+                : snprintf(out, cap, "decoder.layers.%" PRIu64 ".", at->local);
+    return hl_family_fill(te ? row->te : row->name, expert, out + n, cap - (size_t)n);
+}
+
+HL_CHECK static hl_status source_of(struct hl_planner *p, const struct hl_family_scope *scope,
+                                    const struct hl_family_tensor *row, size_t k,
+                                    const struct hl_planner_at *at, uint32_t *out)
+{
+    char name[HL_PLANNER_NAME_MAX];
+    struct hl_dims dims;
+    HL_TRY(hl_family_source_name(p->config->family, p->prefix, row, k, at->layer, at->expert, name,
+                                 sizeof(name)));
+    HL_TRY(hl_family_source_dims(scope, row, k, &dims));
+    return hl_planner_source(p, name, &dims, out);
+}
+
+static const struct hl_family_tensor *vocabulary_row(const struct hl_planner *p,
+                                                     enum hl_place place)
+{
+    const struct hl_family_tensor *row = p->config->family->tensors;
+    for (; row->name != NULL; row++)
+        if (row->place == place && row->split == HL_SPLIT_VOCABULARY)
+            return row;
+    return NULL;
+}
+
+/* ---- one row --------------------------------------------------------------------------------- */
+
+HL_CHECK static hl_status find_sources(struct hl_planner *p, struct making *m)
+{
+    const struct hl_family_tensor *from = m->row;
+    /* A tied head is the embedding. */
+    if (p->config->tied && from->place == HL_PLACE_HEAD && from->split == HL_SPLIT_VOCABULARY)
+        from = vocabulary_row(p, HL_PLACE_EMBEDDING);
+    m->source_count = hl_family_source_count(from);
+    for (size_t k = 0; k < m->source_count; k++)
+        HL_TRY(source_of(p, &m->scope, from, k, m->at, &m->source[k]));
+    return HL_OK;
+}
+
+HL_CHECK static hl_status check_divides(const struct making *m, const char *name, uint64_t n)
+{
+    if (n % m->ranks == 0)
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "%s %" PRIu64 " does not divide the %" PRIu64 " %s of tensor '%s'",
+                   m->at->place == HL_PLACE_EXPERT ? "etp" : "tp", m->ranks, n,
+                   m->row->split == HL_SPLIT_COLUMNS ? "columns" : "rows", name);
+}
+
+HL_CHECK static hl_status emit_tensor(struct hl_planner *p, struct making *m)
+{
+    char name[HL_PLANNER_NAME_MAX];
+    enum hl_split split = m->row->split;
+    uint64_t halves = split == HL_SPLIT_PAIRS ? 2 : 1, t = (uint64_t)p->tp;
+    uint64_t rows = m->rows, cols = m->cols;
+    HL_TRY(target_name(p, m, name, sizeof(name)));
+    HL_TRY(check_divides(m, name, split == HL_SPLIT_COLUMNS ? cols : rows));
+    if (split == HL_SPLIT_COLUMNS)
+        cols /= m->ranks;
+    else if (split != HL_SPLIT_WHOLE)
+        rows /= m->ranks;
+    struct hl_dims dims = {.rank = m->row->cols != NULL ? 2 : 1, .shape = {halves * rows, cols}};
+    if (dims.rank == 1)
+        dims.shape[1] = 0;
+    HL_TRY(hl_planner_tensor(p, m->source[0], &dims, name));
+    uint64_t first = split == HL_SPLIT_COLUMNS || split == HL_SPLIT_WHOLE ? 0 : t * rows;
+    uint64_t col = split == HL_SPLIT_COLUMNS ? t * cols : 0;
+    if (split != HL_SPLIT_PAIRS)
+        return hl_planner_rows(p, m->blocks, m->block_count, first, rows, col, cols);
+    for (size_t i = 0; i < m->block_count; i++)
+        HL_TRY(hl_planner_rows(p, &m->blocks[i], 1, first, rows, col, cols));
+    return HL_OK;
+}
+
+/* A layer that predicts one more token may carry copies of the embedding and the head. */
+HL_CHECK static hl_status plan_copy(struct hl_planner *p, const struct hl_planner_at *at,
+                                    const struct hl_family_tensor *row)
+{
+    struct hl_family_scope scope = hl_hf_scope(p->config, at->layer);
+    struct hl_family_tensor original = *row;
+    char name[HL_PLANNER_NAME_MAX];
+    uint32_t copy, of;
+    HL_TRY(hl_family_source_name(p->config->family, p->prefix, row, 0, at->layer, 0, name,
+                                 sizeof(name)));
+    if (!hl_planner_has(p, name))
+        return HL_OK;
+    original.place = HL_PLACE_EMBEDDING;
+    original.hf[0] = row->hf[1];
+    original.hf[1] = NULL;
+    HL_TRY(source_of(p, &scope, row, 0, at, &copy));
+    HL_TRY(source_of(p, &scope, &original, 0, at, &of));
+    return p->tp == 0 ? hl_planner_equal(p, of, copy) : HL_OK;
+}
+
+HL_CHECK static hl_status plan_row(struct hl_planner *p, const struct hl_planner_at *at,
+                                   const struct hl_family_tensor *row)
+{
+    uint64_t wanted;
+    HL_AUTO(making_fini)
+    struct making m = {.at = at, .row = row, .scope = hl_hf_scope(p->config, at->layer)};
+    HL_TRY(hl_family_size(&m.scope, row->when, 1, &wanted));
+    if (wanted == 0)
+        return HL_OK;
+    int etp = p->o->etp > 0 ? p->o->etp : p->o->tp;
+    m.ranks = row->split == HL_SPLIT_WHOLE    ? 1
+              : row->place == HL_PLACE_EXPERT ? (uint64_t)etp
+                                              : (uint64_t)p->o->tp;
+    if (row->place == HL_PLACE_MTP_COPY)
+        return plan_copy(p, at, row);
+    HL_TRY(hl_family_size(&m.scope, row->rows, 1, &m.rows));
+    HL_TRY(hl_family_size(&m.scope, row->cols, 1, &m.cols));
+    HL_TRY(find_sources(p, &m));
+    HL_TRY(make_blocks(p, &m));
+    return emit_tensor(p, &m);
+}
+
+hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at)
+{
+    const struct hl_family_tensor *row = p->config->family->tensors;
+    for (; row->name != NULL; row++) {
+        int head = row->place == HL_PLACE_HEAD && row->split == HL_SPLIT_VOCABULARY;
+        if (row->place != at->place || (head && p->config->tied && p->o->pp == 1))
+            continue;
+        HL_TRY(plan_row(p, at, row));
     }
     return HL_OK;
 }
 
-hl_status hl_planner_layer(struct hl_planner *p, uint64_t global, uint64_t local)
+/* A tied model may carry its head all the same: it must then equal the embedding. */
+hl_status hl_planner_find_tied_head(struct hl_planner *p)
 {
-    const struct hl_hf_config *c = p->config;
-    struct layer l = {.local = local, .gpt2 = is_gpt2(p)};
-    snprintf(l.from, sizeof(l.from), "%s%s.%" PRIu64 ".", p->prefix, l.gpt2 ? "h" : "layers",
-             global);
-    HL_TRY(norm(p, &l, l.gpt2 ? "ln_1" : "input_layernorm", "input_layernorm",
-                "self_attention.linear_qkv"));
-    HL_TRY(qkv(p, &l, 0));
-    if (c->qkv_bias)
-        HL_TRY(qkv(p, &l, 1));
-    HL_TRY(row_parallel(p, &l, l.gpt2 ? "attn.c_proj" : "self_attn.o_proj",
-                        "self_attention.linear_proj", c->heads * c->head_dim, c->proj_bias));
-    HL_TRY(norm(p, &l, l.gpt2 ? "ln_2" : "post_attention_layernorm", "pre_mlp_layernorm",
-                "mlp.linear_fc1"));
-    HL_TRY(fc1(p, &l, 0));
-    if (c->mlp_bias)
-        HL_TRY(fc1(p, &l, 1));
-    return row_parallel(p, &l, l.gpt2 ? "mlp.c_proj" : "mlp.down_proj", "mlp.linear_fc2", c->ffn,
-                        c->mlp_bias);
+    const struct hl_family_tensor *row = vocabulary_row(p, HL_PLACE_HEAD);
+    const struct hl_planner_at at = {.place = HL_PLACE_HEAD};
+    struct hl_family_scope scope = hl_hf_scope(p->config, 0);
+    char name[HL_PLANNER_NAME_MAX];
+    uint32_t head, embedding;
+    if (!p->config->tied || row == NULL)
+        return HL_OK;
+    HL_TRY(hl_family_source_name(p->config->family, p->prefix, row, 0, 0, 0, name, sizeof(name)));
+    if (!hl_planner_has(p, name))
+        return HL_OK;
+    HL_TRY(source_of(p, &scope, row, 0, &at, &head));
+    HL_TRY(source_of(p, &scope, vocabulary_row(p, HL_PLACE_EMBEDDING), 0, &at, &embedding));
+    return hl_planner_equal(p, embedding, head);
 }

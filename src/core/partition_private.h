@@ -7,6 +7,8 @@
 #include "base/buf.h"
 #include "core/partition.h"
 
+#define HL_PLANNER_NAME_MAX 256
+
 struct hl_source_node {
     const char *name;
     UT_hash_handle hh;
@@ -20,52 +22,65 @@ struct hl_planner {
     struct hl_source_node *nodes; /* nodes[i] is source i */
     struct hl_source_node *index;
     unsigned char *used;
-    const char *prefix; /* of the source names: "model.", "transformer." or "" */
-    int tp;             /* of the shard that is being planned */
-    const char *chunk;  /* "model1." with virtual stages, "" without */
+    const struct hl_family_prefix *prefix; /* of the source names */
+    int tp;                                /* of the shard that is being planned */
+    int ep;
+    const char *chunk; /* "model1." with virtual stages, "" without */
     struct hl_buf names;
     size_t shard_cap;
     size_t tensor_cap;
     size_t op_cap;
+    size_t equal_cap;
     struct hl_partition_plan *plan;
 };
 
-/* A block of rows of one source: consecutive rows, or columns of a transposed one. */
+/* Rows [first, first + count) of a matrix inside a source: element (i, j) of it stands
+ * base + i * row + j * col elements behind the source's start. */
 struct hl_rows {
-    enum { HL_ROWS_PLAIN, HL_ROWS_TRANSPOSED, HL_ROWS_REPEAT, HL_ROWS_ZERO } kind;
+    enum { HL_ROWS_PLAIN, HL_ROWS_REPEAT, HL_ROWS_ZERO } kind;
 
     uint32_t source;
+    uint64_t base;
+    uint64_t row;
+    uint64_t col;
     uint64_t first;
     uint64_t count;
 };
 
-/* The source of that name and shape (rank 1: dim1 is ignored); HL_ENOENT names a missing one. */
-hl_status hl_planner_source(struct hl_planner *p, uint32_t rank, uint64_t dim0, uint64_t dim1,
-                            uint32_t *out, const char *fmt, ...) HL_PRINTF(6, 7) HL_CHECK;
-/* HL_OK or HL_ENOENT, without shape check; not marked as used. */
-int hl_planner_has(const struct hl_planner *p, const char *prefix, const char *name);
-/* Begin a tensor of the current shard, type of `source`; rank 1 ignores dim1. */
-hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, uint32_t rank, uint64_t dim0,
-                            uint64_t dim1, const char *fmt, ...) HL_PRINTF(6, 7) HL_CHECK;
-/* Rows [first, first + count) of the blocks laid end to end, `cols` elements each. */
+/* The source of that name and shape; HL_ENOENT names a missing one. */
+hl_status hl_planner_source(struct hl_planner *p, const char *name, const struct hl_dims *dims,
+                            uint32_t *out) HL_CHECK;
+/* Whether there is such a source; it is not marked as used. */
+int hl_planner_has(const struct hl_planner *p, const char *name);
+/* Begin a tensor of the current shard, type of `source`. */
+hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, const struct hl_dims *dims,
+                            const char *name) HL_CHECK;
+/* Columns [col, col + cols) of rows [first, first + count) of the blocks laid end to end. */
 hl_status hl_planner_rows(struct hl_planner *p, const struct hl_rows *blocks, size_t n,
-                          uint64_t first, uint64_t count, uint64_t cols) HL_CHECK;
-/* Columns [first, first + count) of a [rows, cols] matrix (transposed: stored as [cols, rows]). */
-hl_status hl_planner_cols(struct hl_planner *p, uint32_t source, int transposed, uint64_t rows,
-                          uint64_t cols, uint64_t first, uint64_t count) HL_CHECK;
+                          uint64_t first, uint64_t count, uint64_t col, uint64_t cols) HL_CHECK;
+/* Two sources must hold the same bytes. */
+hl_status hl_planner_equal(struct hl_planner *p, uint32_t a, uint32_t b) HL_CHECK;
 
 /* The checkpoint's tensors by name. */
 hl_status hl_planner_index_sources(struct hl_planner *p) HL_CHECK;
-/* Mark the head as used where it is the embedding. */
-hl_status hl_planner_find_tied_head(struct hl_planner *p) HL_CHECK;
 /* HL_EINVAL names a source that no shard has read. */
 hl_status hl_planner_count_sources(struct hl_planner *p) HL_CHECK;
 /* Room for one more of `size` bytes in a list of `count`. */
 hl_status hl_planner_grow(void **list, size_t count, size_t *cap, size_t size) HL_CHECK;
 
-/* What the parts hold (partition_layers.c). */
-hl_status hl_planner_embedding(struct hl_planner *p) HL_CHECK;
-hl_status hl_planner_layer(struct hl_planner *p, uint64_t global, uint64_t local) HL_CHECK;
-hl_status hl_planner_head(struct hl_planner *p) HL_CHECK;
+/* What stands around a row of the family's table (partition_layers.c). */
+struct hl_planner_at {
+    enum hl_place place;
+    uint64_t layer;  /* global number; `layers` and above are MTP layers */
+    uint64_t local;  /* number in the stage's chunk */
+    uint64_t expert; /* global number */
+};
+
+/* All tensors of one place; HL_PLACE_EXPERT: of one expert. */
+hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at) HL_CHECK;
+/* Mark the head as used where it is the embedding. */
+hl_status hl_planner_find_tied_head(struct hl_planner *p) HL_CHECK;
+/* The options against what the family's table says must divide (partition_options.c). */
+hl_status hl_planner_check_options(const struct hl_planner *p) HL_CHECK;
 
 #endif

@@ -1,7 +1,6 @@
 /* The tables that a plan is built in: the checkpoint's tensors by name, and the tensors, operations
  * and blocks of the shards. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,38 +26,50 @@ hl_status hl_planner_index_sources(struct hl_planner *p)
     return HL_OK;
 }
 
-int hl_planner_has(const struct hl_planner *p, const char *prefix, const char *name)
+int hl_planner_has(const struct hl_planner *p, const char *name)
 {
-    char full[128];
     struct hl_source_node *hit;
-    snprintf(full, sizeof(full), "%s%s", prefix, name);
-    HASH_FIND_STR(p->index, full, hit);
+    HASH_FIND_STR(p->index, name, hit);
     return hit != NULL;
 }
 
-hl_status hl_planner_source(struct hl_planner *p, uint32_t rank, uint64_t dim0, uint64_t dim1,
-                            uint32_t *out, const char *fmt, ...)
+static int has_dims(const struct hl_tensor *t, const struct hl_dims *dims)
 {
-    char name[160], has[192], want[64];
+    if (t->rank != dims->rank)
+        return 0;
+    for (uint32_t i = 0; i < dims->rank; i++)
+        if (t->shape[i] != dims->shape[i])
+            return 0;
+    return 1;
+}
+
+HL_CHECK static hl_status check_dtype(const struct hl_tensor *t)
+{
+    if (t->dtype == HL_DTYPE_BF16 || t->dtype == HL_DTYPE_F16 || t->dtype == HL_DTYPE_F32 ||
+        t->dtype == HL_DTYPE_F64)
+        return HL_OK;
+    return hl_fail(HL_EUNSUPPORTED, "tensor '%s' has dtype %s: use BF16, F16, F32 or F64", t->name,
+                   hl_dtype_name(t->dtype));
+}
+
+hl_status hl_planner_source(struct hl_planner *p, const char *name, const struct hl_dims *dims,
+                            uint32_t *out)
+{
+    char has[192], want[64];
     struct hl_source_node *hit;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(name, sizeof(name), fmt, ap);
-    va_end(ap);
     HASH_FIND_STR(p->index, name, hit);
     if (hit == NULL)
-        return hl_fail(HL_ENOENT, "tensor '%s' is missing", name);
+        return hl_fail(HL_ENOENT, "tensor '%s' is missing, config.json asks for it in a %s model",
+                       name, p->config->architecture);
     size_t i = (size_t)(hit - p->nodes);
     const struct hl_tensor *t = &p->sources[i];
-    struct hl_tensor ask = {.name = name, .rank = rank, .shape = {dim0, dim1}};
-    if (t->rank != rank || t->shape[0] != dim0 || (rank == 2 && t->shape[1] != dim1))
+    struct hl_tensor ask = {.name = name, .rank = dims->rank};
+    memcpy(ask.shape, dims->shape, sizeof(dims->shape));
+    if (!has_dims(t, dims))
         return hl_fail(HL_EINVAL, "tensor '%s' has shape %s, config.json asks for %s", name,
                        hl_tensor_shape_text(t, has, sizeof(has)),
                        hl_tensor_shape_text(&ask, want, sizeof(want)));
-    if (t->dtype != HL_DTYPE_BF16 && t->dtype != HL_DTYPE_F16 && t->dtype != HL_DTYPE_F32 &&
-        t->dtype != HL_DTYPE_F64)
-        return hl_fail(HL_EUNSUPPORTED, "tensor '%s' has dtype %s: use BF16, F16, F32 or F64", name,
-                       hl_dtype_name(t->dtype));
+    HL_TRY(check_dtype(t));
     p->used[i] = 1;
     *out = (uint32_t)i;
     return HL_OK;
@@ -70,12 +81,14 @@ static int ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-/* Tables that are computed, not trained: rotary frequencies and GPT-2's causal masks. */
+/* Tables that are computed, not trained: rotary frequencies and causal masks. */
 static int is_buffer(const struct hl_planner *p, const char *name)
 {
-    if (p->config->layout == HL_LAYOUT_GPT2)
-        return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
-    return ends_with(name, "rotary_emb.inv_freq");
+    const char *const *ends = p->config->family->buffers;
+    for (size_t i = 0; ends != NULL && ends[i] != NULL; i++)
+        if (ends_with(name, ends[i]))
+            return 1;
+    return 0;
 }
 
 hl_status hl_planner_count_sources(struct hl_planner *p)
@@ -102,24 +115,16 @@ hl_status hl_planner_count_sources(struct hl_planner *p)
     return HL_OK;
 }
 
-/* A tied model may carry its head all the same: it must then equal the embedding. */
-hl_status hl_planner_find_tied_head(struct hl_planner *p)
+hl_status hl_planner_equal(struct hl_planner *p, uint32_t a, uint32_t b)
 {
-    uint32_t head, embedding;
-    const struct hl_hf_config *c = p->config;
-    if (!c->tied || !hl_planner_has(p, "", "lm_head.weight"))
-        return HL_OK;
-    HL_TRY(hl_planner_source(p, 2, c->vocab, c->hidden, &head, "lm_head.weight"));
-    HL_TRY(hl_planner_source(p, 2, c->vocab, c->hidden, &embedding, "%s%s", p->prefix,
-                             c->layout == HL_LAYOUT_GPT2 ? "wte.weight" : "embed_tokens.weight"));
-    if (p->sources[head].dtype != p->sources[embedding].dtype)
-        return hl_fail(HL_EINVAL, "config.json ties the head to the embedding, but lm_head.weight "
-                                  "and the embedding differ in dtype");
-    p->plan->equal = malloc(sizeof(*p->plan->equal));
-    if (p->plan->equal == NULL)
-        return hl_fail(HL_ENOMEM, "plan");
-    p->plan->equal[0] = (struct hl_partition_equal){.a = embedding, .b = head};
-    p->plan->equal_count = 1;
+    struct hl_partition_plan *plan = p->plan;
+    const struct hl_tensor *x = &p->sources[a], *y = &p->sources[b];
+    if (x->dtype != y->dtype)
+        return hl_fail(HL_EINVAL, "tensors '%s' and '%s' must be equal, but differ in dtype",
+                       x->name, y->name);
+    HL_TRY(hl_planner_grow((void **)&plan->equal, plan->equal_count, &p->equal_cap,
+                           sizeof(*plan->equal)));
+    plan->equal[plan->equal_count++] = (struct hl_partition_equal){.a = a, .b = b};
     return HL_OK;
 }
 
@@ -136,16 +141,11 @@ hl_status hl_planner_grow(void **list, size_t count, size_t *cap, size_t size)
     return HL_OK;
 }
 
-hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, uint32_t rank, uint64_t dim0,
-                            uint64_t dim1, const char *fmt, ...)
+hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, const struct hl_dims *dims,
+                            const char *name)
 {
     struct hl_partition_plan *plan = p->plan;
     size_t cap = p->tensor_cap;
-    char name[160];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(name, sizeof(name), fmt, ap);
-    va_end(ap);
     HL_TRY(
         hl_planner_grow((void **)&plan->tensors, plan->tensor_count, &cap, sizeof(*plan->tensors)));
     /* op_first has one entry more than there are tensors. */
@@ -158,11 +158,11 @@ hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, uint32_t rank
     struct hl_tensor *t = &plan->tensors[plan->tensor_count];
     *t = (struct hl_tensor){.name = (const char *)(uintptr_t)p->names.len,
                             .dtype = p->sources[source].dtype,
-                            .rank = rank,
-                            .shape = {dim0, rank == 2 ? dim1 : 0}};
+                            .rank = dims->rank};
+    memcpy(t->shape, dims->shape, sizeof(dims->shape));
     HL_TRY(hl_buf_printf(&p->names, "%s%s", p->chunk, name));
     HL_TRY(hl_buf_append(&p->names, "", 1));
-    t->size = dim0 * (rank == 2 ? dim1 : 1) * hl_dtype_size(t->dtype);
+    HL_TRY(hl_tensor_bytes(t, &t->size));
     struct hl_partition_shard *shard = &plan->shards[plan->shard_count - 1];
     t->offset = shard->data_size;
     shard->data_size += t->size;
@@ -191,68 +191,43 @@ HL_CHECK static hl_status add_op(struct hl_planner *p, struct hl_copy_op op)
     return HL_OK;
 }
 
+/* Columns [col, col + cols) of rows [from, from + n) of a block. */
 HL_CHECK static hl_status add_block(struct hl_planner *p, const struct hl_rows *b, uint64_t from,
-                                    uint64_t n, uint64_t cols)
+                                    uint64_t n, uint64_t col, uint64_t cols)
 {
-    const struct hl_tensor *s = &p->sources[b->source];
-    uint32_t elem = hl_dtype_size(s->dtype);
-    uint64_t row = cols * elem;
-    struct hl_copy_op op = {.kind = HL_COPY_RUNS, .source = b->source, .elem = elem, .rows = 1};
-    switch (b->kind) {
-    case HL_ROWS_PLAIN:
-        op.src = (b->first + from) * row;
-        op.run = op.stride = n * row;
-        break;
-    case HL_ROWS_TRANSPOSED:
+    uint32_t elem = hl_dtype_size(p->sources[b->source].dtype);
+    struct hl_copy_op op = {.kind = HL_COPY_RUNS, .source = b->source, .elem = elem, .rows = n};
+    op.src = (b->base + (b->first + from) * b->row + col * b->col) * elem;
+    op.run = cols * elem;
+    op.stride = b->row * elem;
+    if (b->kind == HL_ROWS_ZERO) {
+        op = (struct hl_copy_op){.kind = HL_COPY_ZERO, .elem = elem, .run = n * cols * elem};
+        op.source = b->source;
+    } else if (b->kind == HL_ROWS_REPEAT) {
+        op.src = (b->base + b->first * b->row + col * b->col) * elem;
+        op.stride = 0;
+    } else if (b->col != 1) {
         op.kind = HL_COPY_TRANSPOSE;
-        op.src = (b->first + from) * elem;
-        op.rows = n;
+        op.run = 0;
         op.cols = cols;
-        op.stride = s->shape[1] * elem;
-        break;
-    case HL_ROWS_REPEAT:
-        op.src = b->first * row;
-        op.rows = n;
-        op.run = row;
-        break;
-    case HL_ROWS_ZERO:
-        op.kind = HL_COPY_ZERO;
-        op.run = n * row;
-        break;
+        op.stride = b->col * elem;
+        op.step = b->row * elem;
+    } else if (b->row == cols) { /* without a gap */
+        op.rows = 1;
+        op.run = op.stride = n * cols * elem;
     }
     return add_op(p, op);
 }
 
 hl_status hl_planner_rows(struct hl_planner *p, const struct hl_rows *blocks, size_t n,
-                          uint64_t first, uint64_t count, uint64_t cols)
+                          uint64_t first, uint64_t count, uint64_t col, uint64_t cols)
 {
     uint64_t at = 0, end = first + count;
     for (size_t i = 0; i < n && at < end; at += blocks[i++].count) {
         uint64_t from = at < first ? first - at : 0;
         uint64_t to = end - at < blocks[i].count ? end - at : blocks[i].count;
         if (from < to)
-            HL_TRY(add_block(p, &blocks[i], from, to - from, cols));
+            HL_TRY(add_block(p, &blocks[i], from, to - from, col, cols));
     }
     return HL_OK;
-}
-
-hl_status hl_planner_cols(struct hl_planner *p, uint32_t source, int transposed, uint64_t rows,
-                          uint64_t cols, uint64_t first, uint64_t count)
-{
-    uint32_t elem = hl_dtype_size(p->sources[source].dtype);
-    struct hl_copy_op op = {.source = source, .elem = elem, .rows = rows};
-    if (transposed) {
-        op.kind = HL_COPY_TRANSPOSE;
-        op.cols = count;
-        op.src = first * rows * elem;
-        op.stride = rows * elem;
-    } else if (count == cols) {
-        op.rows = 1;
-        op.run = op.stride = rows * cols * elem;
-    } else {
-        op.src = first * elem;
-        op.run = count * elem;
-        op.stride = cols * elem;
-    }
-    return add_op(p, op);
 }

@@ -47,7 +47,7 @@ static inline uint64_t hf_copy(const struct hl_copy_op *op, const struct hf_mode
     }
     for (uint64_t i = 0; i < op->rows; i++)
         for (uint64_t j = 0; j < op->cols; j++, n += op->elem) {
-            uint64_t at = op->src + j * op->stride + i * op->elem;
+            uint64_t at = op->src + j * op->stride + i * op->step;
             hf_require(at + op->elem <= size, "an element outside its source");
             memcpy(dst + n, src + at, op->elem);
         }

@@ -108,6 +108,11 @@ static hl_status add_config(struct hl_estimate *e, const struct hl_hf_config *c)
 hl_status hl_estimate_of_config(const struct hl_hf_config *c, struct hl_estimate *out)
 {
     *out = (struct hl_estimate){0};
+    if (c->layout == HL_LAYOUT_OTHER)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "the memory of a %s model can't be estimated from its config.json; give the "
+                       "number of its parameters",
+                       c->architecture);
     hl_status st = add_config(out, c);
     if (st != HL_OK)
         hl_estimate_fini(out);

@@ -122,18 +122,29 @@ HL_CHECK static hl_status copy_runs(struct hl_import_writer *w, const struct hl_
     return HL_OK;
 }
 
+/* Of every `step` bytes of the `runs` runs the first `elem`, close together; `n` in a run. */
+static void drop_others(uint8_t *at, uint64_t runs, uint64_t n, const struct hl_copy_op *op)
+{
+    uint64_t run = (n - 1) * op->step + op->elem;
+    for (uint64_t j = 0; j < runs; j++)
+        for (uint64_t k = 0; k < n; k++)
+            memmove(at + (j * n + k) * op->elem, at + j * run + k * op->step, op->elem);
+}
+
 HL_CHECK static hl_status copy_transposed(struct hl_import_writer *w, const struct hl_copy_op *op)
 {
-    uint64_t band = BAND / (op->cols * op->elem);
+    uint64_t band = BAND / (op->cols * op->step);
     band = band < TILE ? TILE : band < op->rows ? band : op->rows;
     band = band < op->rows ? band : op->rows;
-    HL_TRY(need_scratch(w, WINDOW + band * op->cols * op->elem));
+    HL_TRY(need_scratch(w, WINDOW + band * op->cols * op->step));
     uint8_t *columns = w->scratch + WINDOW;
     for (uint64_t i = 0; i < op->rows; i += band) {
         uint64_t n = band < op->rows - i ? band : op->rows - i;
         HL_TRY(check_stop(w));
-        HL_TRY(gather_runs(w, op->source, op->src + i * op->elem, op->cols, n * op->elem,
-                           op->stride, columns, w->scratch));
+        HL_TRY(gather_runs(w, op->source, op->src + i * op->step, op->cols,
+                           (n - 1) * op->step + op->elem, op->stride, columns, w->scratch));
+        if (op->step != op->elem)
+            drop_others(columns, op->cols, n, op);
         for (uint64_t k = 0; k < n; k += TILE) {
             uint64_t m = TILE < n - k ? TILE : n - k;
             hl_transpose(w->sums.dst + w->sums.at, op->cols * op->elem, columns + k * op->elem,

@@ -149,6 +149,32 @@ TEST(experts_are_known_by_their_layers_names)
     hl_safetensors_fini(&st);
 }
 
+TEST(latent_attention_keeps_the_norm_before_it_and_fuses_its_own)
+{
+    static const char *const local[] = {
+        "decoder.layers.0.input_layernorm.weight",
+        "decoder.layers.0.self_attention.q_layernorm.weight",
+        "decoder.layers.0.self_attention.kv_layernorm.weight",
+        "decoder.layers.0.self_attention.linear_kv_down_proj.weight",
+        "decoder.layers.1.self_attention.q_layernorm.weight"};
+    static const char *const te[] = {
+        "decoder.layers.0.input_layernorm.weight",
+        "decoder.layers.0.self_attention.linear_q_up_proj.layer_norm_weight",
+        "decoder.layers.0.self_attention.linear_kv_up_proj.layer_norm_weight",
+        "decoder.layers.0.self_attention.linear_kv_down_proj.weight",
+        "decoder.layers.1.self_attention.q_layernorm.weight"};
+    struct hl_safetensors st = header(local, 5);
+    for (int round = 0; round < 2; round++) { /* its own naming changes nothing */
+        assert_int_equal(hl_naming_apply(&st, HL_API_LAYER_NAMING_TE), HL_OK);
+        for (size_t i = 0; i < 5; i++)
+            assert_string_equal(st.tensors[i].name, te[i]);
+    }
+    assert_int_equal(hl_naming_apply(&st, HL_API_LAYER_NAMING_LOCAL), HL_OK);
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(st.tensors[i].name, local[i]);
+    hl_safetensors_fini(&st);
+}
+
 TEST(a_norm_under_both_names_is_refused_and_the_header_stays)
 {
     static const char *const names[] = {

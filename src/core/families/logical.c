@@ -1,0 +1,99 @@
+/* The tensors that a config asks for, in the order of the table: what a checkpoint holds. */
+#include "core/families/logical.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+#define TENSORS_MAX      ((size_t)1 << 24)
+#define NAMES_MAX        ((size_t)4 << 30)
+#define LOGICAL_NAME_MAX 256
+
+struct lister {
+    const struct hl_hf_config *config;
+    struct hl_buf names;
+    struct hl_tensor *list;
+    size_t count, cap;
+};
+
+/* The names move while they grow: offsets until the end. */
+HL_CHECK static hl_status list_source(struct lister *l, const struct hl_family_tensor *row,
+                                      size_t k, uint64_t layer, uint64_t expert)
+{
+    struct hl_family_scope scope = hl_hf_scope(l->config, layer);
+    struct hl_dims dims;
+    char name[LOGICAL_NAME_MAX];
+    HL_TRY(hl_family_source_name(l->config->family, l->config->family->prefixes, row, k, layer,
+                                 expert, name, sizeof(name)));
+    HL_TRY(hl_family_source_dims(&scope, row, k, &dims));
+    if (l->count == l->cap) {
+        size_t cap = l->cap == 0 ? 256 : l->cap * 2;
+        struct hl_tensor *more = cap <= TENSORS_MAX ? realloc(l->list, cap * sizeof(*more)) : NULL;
+        if (more == NULL)
+            return hl_fail(HL_ENOMEM, "a list of %zu tensors", cap);
+        l->list = more;
+        l->cap = cap;
+    }
+    struct hl_tensor *t = &l->list[l->count++];
+    *t = (struct hl_tensor){.name = (const char *)(uintptr_t)l->names.len, .rank = dims.rank};
+    memcpy(t->shape, dims.shape, sizeof(dims.shape));
+    return hl_buf_append(&l->names, name, strlen(name) + 1);
+}
+
+HL_CHECK static hl_status list_row(struct lister *l, const struct hl_family_tensor *row,
+                                   uint64_t layer)
+{
+    struct hl_family_scope scope = hl_hf_scope(l->config, layer);
+    uint64_t wanted, experts = 1;
+    int head = row->place == HL_PLACE_HEAD && row->split == HL_SPLIT_VOCABULARY;
+    HL_TRY(hl_family_size(&scope, row->when, 1, &wanted));
+    if (wanted == 0 || (head && l->config->tied))
+        return HL_OK;
+    if (row->place == HL_PLACE_EXPERT && !(row->form & HL_FORM_STACKED))
+        HL_TRY(hl_family_size(&scope, "experts", 0, &experts));
+    for (uint64_t e = 0; e < experts; e++)
+        for (size_t k = 0; k < hl_family_source_count(row); k++)
+            HL_TRY(list_source(l, row, k, layer, e));
+    return HL_OK;
+}
+
+HL_CHECK static hl_status list_place(struct lister *l, enum hl_place place, uint64_t layer)
+{
+    for (const struct hl_family_tensor *t = l->config->family->tensors; t->name != NULL; t++)
+        if (t->place == place)
+            HL_TRY(list_row(l, t, layer));
+    return HL_OK;
+}
+
+HL_CHECK static hl_status list_all(struct lister *l)
+{
+    HL_TRY(list_place(l, HL_PLACE_EMBEDDING, 0));
+    for (uint64_t i = 0; i < l->config->layers; i++) {
+        HL_TRY(list_place(l, HL_PLACE_LAYER, i));
+        HL_TRY(list_place(l, HL_PLACE_EXPERT, i));
+    }
+    return list_place(l, HL_PLACE_HEAD, 0);
+}
+
+hl_status hl_family_logical(const struct hl_hf_config *config, struct hl_logical *out)
+{
+    struct lister l = {.config = config, .names = HL_BUF(NAMES_MAX)};
+    hl_status st = list_all(&l);
+    if (st != HL_OK) {
+        free(l.list);
+        hl_buf_fini(&l.names);
+        return st;
+    }
+    *out = (struct hl_logical){.tensors = l.list, .count = l.count, .names = hl_buf_take(&l.names)};
+    for (size_t i = 0; i < out->count; i++)
+        out->tensors[i].name = out->names + (uintptr_t)out->tensors[i].name;
+    return HL_OK;
+}
+
+void hl_logical_fini(struct hl_logical *logical)
+{
+    free(logical->tensors);
+    free(logical->names);
+    *logical = (struct hl_logical){0};
+}
