@@ -69,8 +69,8 @@ static hl_status check_virtual_stages(const char *model, const char *config)
     if (*end != '\0' || wanted != (chunks > 1 ? chunks : 1))
         return hl_fail(HL_EINVAL,
                        "VIRTUAL_PIPELINE_PARALLEL_SIZE is '%.20s', but model '%s' was imported "
-                       "with --virtual-stages %lld; submit the job with that "
-                       "virtual_pipeline_parallel_size or import the model again",
+                       "with --virtual-stages %lld; ask for a position of the job's split "
+                       "(helios_request_position, helios pull --virtual-stages)",
                        job, model, (long long)(chunks > 1 ? chunks : 1));
     return HL_OK;
 }
