@@ -409,6 +409,10 @@ static hl_status read_model(struct cli *cli, struct export *e)
         e->trained = v->world > 0; /* an import has no ranks */
         e->iteration = e->trained ? v->step : 0;
     }
+    if (e->tp_size < 1 || e->pp_size < 1)
+        return hl_fail(HL_ENOENT,
+                       "'%s' has no version %" PRId64 "; `helios model show %s` lists them",
+                       e->where.model, e->where.version, e->where.model);
     if (e->torch && e->trained)
         snprintf(e->folder, sizeof(e->folder), "iter_%07" PRId64, e->iteration);
     else if (e->torch)
