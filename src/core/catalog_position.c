@@ -94,8 +94,8 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
     if (own->tp != want->tp)
         return hl_fail(HL_EUNSUPPORTED,
                        "'%s' version %" PRId64
-                       " is sliced %s and can't be read with tensor parallel size %d; import it "
-                       "again with --tp %d under another name",
+                       " is sliced %s and can't be read with tensor parallel size %d; export it "
+                       "(`helios model export --format hf`) and import that with --tp %d",
                        v->model->name, v->number, hl_split_text(own, has), want->tp, want->tp);
     hl_status st = hl_split_check(want, v->model->shape.layers);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "model '%s': ", v->model->name);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "cli/models/commands.h"
+#include "cli/models/hf_export.h"
 #include "cli/models/rankfile.h"
 #include "core/megatron_args.h"
 #include "os/file.h"
@@ -22,8 +23,9 @@ struct export_args {
 #define AT(field) HL_OPTION_FIELD(struct export_args, field)
 
 static const struct hl_option export_rows[] = {
-    {"format", "--format", "safetensors", "Format of the files.", HL_OPT_ENUM, 0, 0,
-     "safetensors|torch", AT(format)},
+    {"format", "--format", "safetensors",
+     "Per-rank files (safetensors, torch: Megatron's), or one Hugging Face checkpoint.",
+     HL_OPT_ENUM, 0, 0, "safetensors|torch|hf", AT(format)},
     {"naming", "--naming", "model",
      "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
      HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming)},
@@ -420,6 +422,48 @@ static hl_status read_model(struct cli *cli, struct export *e)
     return HL_OK;
 }
 
+/* What only per-rank files have. */
+static hl_status check_hf(struct cli *cli, const struct export_args *a)
+{
+    const char *what = a->optimizer                      ? "--optimizer"
+                       : strcmp(a->naming, "model") != 0 ? "--naming"
+                       : a->tp_size > 0                  ? "--tp-size"
+                       : a->pp_size > 0                  ? "--pp-size"
+                       : a->virtual_stages > 0           ? "--virtual-stages"
+                                                         : NULL;
+    if (what != NULL)
+        return cli_usage(cli, "%s has no meaning with --format hf, which is one whole model", what);
+    return HL_OK;
+}
+
+static hl_status print_hf(struct cli *cli, const struct hf_export *h, double seconds)
+{
+    char size[32];
+    if (cli->json)
+        return cli_print_json(json_pack("{s:s s:I s:s s:i s:I s:f}", "model", h->model, "version",
+                                        (json_int_t)h->version, "out", h->out, "files",
+                                        (int)h->files, "bytes", (json_int_t)h->bytes, "seconds",
+                                        seconds));
+    printf("exported %s@%" PRId64 " to %s: %u file%s of tensors, %s in %.2f s, and config.json\n"
+           "left out: optimizer state, tokenizer files (copy those of the original checkpoint)\n",
+           h->model, h->version, h->out, h->files, h->files == 1 ? "" : "s",
+           hl_format_bytes(h->bytes, size, sizeof(size)), seconds);
+    return HL_OK;
+}
+
+static hl_status export_hf(struct cli *cli, struct export *e)
+{
+    uint64_t start = hl_now_ns();
+    struct hf_export h = {.client = e->client,
+                          .model = e->where.model,
+                          .version = e->where.version,
+                          .tp_size = e->tp_size,
+                          .pp_size = e->pp_size,
+                          .out = e->asked->out};
+    HL_TRY(hf_export_write(&h));
+    return print_hf(cli, &h, (double)(hl_now_ns() - start) / 1e9);
+}
+
 static hl_status export_model(struct cli *cli, const char *text, const struct export_args *a)
 {
     HL_AUTO(export_fini)
@@ -428,6 +472,9 @@ static hl_status export_model(struct cli *cli, const char *text, const struct ex
     char name[160];
     if (a->out[0] == '\0')
         return cli_usage(cli, "--out is missing");
+    bool hf = strcmp(a->format, "hf") == 0;
+    if (hf)
+        HL_TRY(check_hf(cli, a));
     HL_TRY(cli_split_model(cli, text, name, sizeof(name), &e.where.version));
     e.where.model = name;
     e.where.naming = a->naming;
@@ -437,7 +484,7 @@ static hl_status export_model(struct cli *cli, const char *text, const struct ex
     e.where.kind = a->optimizer ? RANKFILE_MODEL_OPTIM : RANKFILE_MODEL;
     HL_TRY(read_model(cli, &e));
     HL_TRY(cli_client(cli, a->path, (int)a->timeout_ms, &e.client));
-    return export_all(cli, &e);
+    return hf ? export_hf(cli, &e) : export_all(cli, &e);
 }
 
 hl_status cmd_model_export(struct cli *cli, int argc, char **argv)

@@ -1,0 +1,36 @@
+/* cmd/cli/models/hf_export.h - a version as a Hugging Face checkpoint directory.
+ *
+ * The shards of all ranks are mapped part by part, and every logical tensor is put together from
+ * them in memory before it is written.
+ *
+ * Owns:    nothing.
+ * Threads: one.
+ * Errors:  those of libhelios and of core/whole.h; of the files, with the path.
+ * Units:   bytes.
+ * Limits:  files of about HF_FILE_BYTES; memory for the largest tensor.
+ */
+#ifndef HL_CMD_CLI_MODELS_HF_EXPORT_H
+#define HL_CMD_CLI_MODELS_HF_EXPORT_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "helios/helios.h"
+
+#define HF_FILE_BYTES ((uint64_t)5 << 30)
+
+struct hf_export {
+    helios_client *client;
+    const char *model;
+    int64_t version;
+    int tp_size, pp_size; /* of the version */
+    const char *out;      /* directory, made if it is missing */
+    /* Results. */
+    unsigned files; /* of tensors */
+    uint64_t bytes;
+};
+
+/* config.json is written last: what a loader takes for a checkpoint is whole. */
+hl_status hf_export_write(struct hf_export *e) HL_CHECK;
+
+#endif
