@@ -117,6 +117,7 @@ HL_CHECK static hl_status add_op(struct stater *s, struct growing *g, struct hl_
     if (op.kind != HL_COPY_ZERO)
         HL_TRY(need_logical(s, prefix, op.source, dtype, &op.source));
     op.elem = (uint32_t)is;
+    op.step = op.step / was * is;
     op.src = op.src / was * is;
     op.dst = op.dst / was * is;
     op.run = op.run / was * is;
