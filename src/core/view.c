@@ -198,11 +198,12 @@ static hl_status show_part(const struct hl_stored_part *stored, size_t index,
     struct hl_view_part part = {.stored = index, .part = stored[index].part};
     const struct hl_stored_part *p = &stored[index];
     if (p->layout == NULL)
-        return hl_fail(HL_EUNSUPPORTED,
-                       "part '%s' at pp %d, tp %d was stored by an earlier release, which did not "
-                       "record its tensors; read it with the stages it was saved with, or import "
-                       "the model again",
-                       p->part, p->pp, p->tp);
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "part '%s' at pp %d, tp %d was stored by an earlier release, which did not "
+            "record its tensors; read it with the stages it was saved with, or export it "
+            "(`helios model export --format hf`) and import that",
+            p->part, p->pp, p->tp);
     HL_TRY(show_names(w, p, seat, show, arena, &part));
     if (show == SHOW_AS_HEAD)
         part.part =

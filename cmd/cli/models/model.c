@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "cli/models/commands.h"
+#include "core/split.h"
 
 #define POLL_MS        100
 #define CANCEL_WAIT_MS 60000
@@ -367,13 +368,16 @@ static const char *version_state(const struct hl_api_model_version *v)
 static hl_status print_versions(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
-    cli_table_init(&t, ">VERSION|!STATE|>STEP|JOB|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|ERROR");
+    cli_table_init(&t,
+                   ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|ERROR");
     for (size_t i = 0; i < versions->count; i++) {
         const struct hl_api_model_version *v = &versions->items[i];
+        char split[HL_SPLIT_TEXT_MAX];
         cli_cell(&t, "%" PRId64, v->version);
         cli_cell(&t, "%s", version_state(v));
         cli_cell(&t, "%" PRId64, v->step);
         cli_cell(&t, "%s", v->job[0] != '\0' ? v->job : "-");
+        cli_cell(&t, "%s", hl_split_text(&v->split, split));
         if (v->world > 0)
             cli_cell(&t, "%" PRIu32 "/%" PRIu32, v->committed_ranks, v->world);
         else
