@@ -40,7 +40,7 @@ TEST(a_list_of_texts_keeps_all_it_was_given)
 {
     struct hl_arena arena = {0};
     struct hl_api_text_list list = {0};
-    char text[8];
+    char text[16];
     for (int i = 0; i < 100; i++) {
         snprintf(text, sizeof(text), "%d", i);
         hl_api_text_add(&arena, &list, text);
