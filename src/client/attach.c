@@ -16,13 +16,13 @@
 #define ATTEMPT_MS 3000
 #define QUICK_MS   1000
 #define PAUSE_MS   50
-#define NEAR_MS    500 /* an Agent's socket on this host */
+#define STORE_MS   500 /* an Agent's socket on this host */
 
 hl_status attach_init(helios_client *client)
 {
     const char *store = getenv("HELIOS_STORE_SOCKET");
     pthread_mutex_init(&client->attach.lock, NULL);
-    client->attach.near_socket = store != NULL && store[0] != '\0' ? store : NULL;
+    client->attach.store_socket = store != NULL && store[0] != '\0' ? store : NULL;
     return net_create(HL_EXTENT_OF_L3, &client->attach.net);
 }
 
@@ -62,7 +62,7 @@ void attach_fini(helios_client *client)
 {
     struct attach *a = &client->attach;
     install_shm(a, &a->shm, NULL);
-    install_shm(a, &a->near, NULL);
+    install_shm(a, &a->store, NULL);
     net_destroy(a->net);
     pthread_mutex_destroy(&a->lock);
 }
@@ -78,10 +78,10 @@ void attach_leave(helios_client *client)
     atomic_fetch_sub_explicit(&client->attach.readers, 1, memory_order_seq_cst);
 }
 
-struct shm *attach_near(helios_client *client, uint64_t now_ns)
+struct shm *attach_node_store(helios_client *client, uint64_t now_ns)
 {
-    struct shm *near = atomic_load_explicit(&client->attach.near, memory_order_seq_cst);
-    return near != NULL && shm_check(near, now_ns) == HL_OK ? near : NULL;
+    struct shm *store = atomic_load_explicit(&client->attach.store, memory_order_seq_cst);
+    return store != NULL && shm_check(store, now_ns) == HL_OK ? store : NULL;
 }
 
 /* A daemon that listens everywhere is found where its RPC was found. */
@@ -189,18 +189,18 @@ hl_status attach_renew(struct operation *op, enum renew how)
 }
 
 /* The node's store comes and goes with its Agent. Caller holds attach.lock. */
-static void watch_near(helios_client *client)
+static void watch_store(helios_client *client)
 {
     struct attach *a = &client->attach;
-    struct shm *now = atomic_load_explicit(&a->near, memory_order_relaxed), *next = NULL;
-    if (a->near_socket == NULL || client->way == WAY_NET || (now != NULL && shm_connected(now)))
+    struct shm *now = atomic_load_explicit(&a->store, memory_order_relaxed), *next = NULL;
+    if (a->store_socket == NULL || client->way == WAY_NET || (now != NULL && shm_connected(now)))
         return;
-    if (shm_attach(a->near_socket, (struct hl_id){0}, NEAR_MS, &next) != HL_OK) {
+    if (shm_attach(a->store_socket, (struct hl_id){0}, STORE_MS, &next) != HL_OK) {
         hl_debug("the node's store is not mapped: %s", hl_error_text());
         next = NULL;
     }
     if (next != NULL || now != NULL)
-        install_shm(a, &a->near, next);
+        install_shm(a, &a->store, next);
     if (next != NULL)
         pin_again(a, next);
 }
@@ -209,8 +209,8 @@ int attach_store(helios_client *client)
 {
     struct attach *a = &client->attach;
     pthread_mutex_lock(&a->lock);
-    watch_near(client);
-    int has = atomic_load_explicit(&a->near, memory_order_relaxed) != NULL;
+    watch_store(client);
+    int has = atomic_load_explicit(&a->store, memory_order_relaxed) != NULL;
     pthread_mutex_unlock(&a->lock);
     return has;
 }
@@ -221,7 +221,7 @@ void attach_watch(helios_client *client)
     struct operation op;
     pthread_mutex_lock(&a->lock);
     reap_retired(a);
-    watch_near(client);
+    watch_store(client);
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     bool lost = now != NULL && a->mappings != NULL && !shm_connected(now);
     pthread_mutex_unlock(&a->lock);
