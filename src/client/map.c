@@ -158,6 +158,7 @@ static hl_status map_store(struct operation *op, const struct view_request *requ
 /* Where a copy comes from. */
 enum source { FROM_POOL, FROM_NET, FROM_ELSEWHERE };
 
+/* A pool that was unmapped between two looks is stale, not empty: map_hard connects again. */
 static hl_status source_find(struct operation *op, enum source source, struct hl_id id,
                              uint64_t *size, uint32_t *crc32)
 {
@@ -174,6 +175,7 @@ static hl_status source_find(struct operation *op, enum source source, struct hl
     return st;
 }
 
+/* Into memory of the copy alone, verified on the way as each read is. */
 static hl_status source_read(struct operation *op, enum source source, struct hl_id id, void *copy,
                              uint64_t size)
 {
@@ -188,6 +190,8 @@ static hl_status source_read(struct operation *op, enum source source, struct hl
     return st;
 }
 
+/* Nobody knows the copy before it is complete and protected: only then it goes into the table,
+ * where helios_unmap finds it. */
 static hl_status map_copy(struct operation *op, const struct view_request *request,
                           enum source source, struct mapping **out)
 {
@@ -225,6 +229,8 @@ static bool pool_misses(struct operation *op, struct hl_id id)
     return misses;
 }
 
+/* The order of the ways is that of a read (read.c), but that a pool which misses the shard is known
+ * before it is asked to pin: loading has a longer deadline than the socket. */
 static hl_status map_once(struct operation *op, const struct view_request *request,
                           struct mapping **out)
 {
@@ -264,6 +270,7 @@ static hl_status map_hard(struct operation *op, const struct view_request *reque
     return st;
 }
 
+/* One call at a time (client->lock): a view is rare, and its table and its pins go together. */
 static hl_status map_shard(helios_client *client, const struct view_request *request,
                            struct mapping **out)
 {
@@ -306,6 +313,7 @@ int helios_map_private(helios_client *client, helios_id id, void **data, size_t 
     return HL_OK;
 }
 
+/* By the address that was handed out; a view that several have asked for goes with the last. */
 int helios_unmap(helios_client *client, const void *data)
 {
     struct operation op;
@@ -324,6 +332,7 @@ int helios_unmap(helios_client *client, const void *data)
                      : hl_fail(HL_EINVAL, "helios_unmap: %p is not a view of this client", data);
 }
 
+/* At the end of the client, when no other call is under way: whatever is still mapped goes. */
 void map_fini(helios_client *client)
 {
     struct operation op;

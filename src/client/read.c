@@ -41,6 +41,8 @@ void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net
         access_trouble(c->access, id, op->crc_failures, op->retries, st == HL_ECORRUPT);
 }
 
+/* After a restart (HL_ESTALE) there is nothing to wait for; a daemon that is away needs a moment.
+ */
 bool read_recover(struct operation *op, hl_status *st)
 {
     if (*st != HL_ESTALE && *st != HL_EUNAVAIL)
@@ -102,6 +104,8 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
     return net_read(op, c->attach.net, r->id, r->off, r->buf, r->len, r->whole);
 }
 
+/* Also brings in from the archive what the mapped pool has not got. Over the network that is the
+ * daemon's own part of a locate. */
 static hl_status read_once(struct operation *op, struct read *r)
 {
     int mapped;
@@ -131,6 +135,7 @@ static bool read_elsewhere(struct operation *op, struct read *r, hl_status *st)
     return false;
 }
 
+/* Not of these: wrong arguments, no memory. Another copy would fail alike. */
 bool read_worth_looking(hl_status st)
 {
     return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_ENOENT ||
@@ -204,6 +209,8 @@ static hl_status find_mapped(struct operation *op, struct shm *shm, struct hl_id
     return HL_OK;
 }
 
+/* As read_once, but for the bytes: the index says all that is asked. The pool stays entered while
+ * the daemon loads: a replaced one waits so long. */
 static hl_status find_once(struct operation *op, struct hl_id id, uint64_t *size, uint32_t *crc32)
 {
     helios_client *c = op->client;
