@@ -1,5 +1,18 @@
 /* Connections to other stores. Peers of the control plane are shared; one for bytes is leased to
- * one copy at a time and kept for the next. */
+ * one copy at a time and kept for the next.
+ *
+ *     connection          kept in   used by
+ *     RPC peer            links     all copy threads at once; it stays until the store is closed
+ *     socket, this host   links     one copy; it is out of the list while it is leased
+ *     data port           conns     one copy (fetch/conn_pool.h)
+ *     put queue           puts      all small copies to its address, counted by `users`
+ *
+ *     leased --released, of use, room--> idle --acquired, alive--> leased
+ *        '--its call failed as of a dead peer--> closed     '--not alive--> closed
+ *     put queue: open, users > 0 --> users 0, kept --more than PUTS_MAX--> closed
+ *
+ * `lock` guards the lists. Nobody connects, waits or closes under it: opening a peer or a queue
+ * only makes it, and its first call or put connects. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +65,9 @@ static void link_keep(struct store *s, struct store_link *l)
     s->links = l;
 }
 
-/* Back into the list when it is of use and there is room. */
+/* Back into the list when it is of use and there is room. After these failures an answer may still
+ * be on its way, or the daemon is another one: the next call on it would get what is not its own.
+ */
 static void link_give_back(struct store *s, struct store_link *l, hl_status st)
 {
     bool of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
@@ -69,6 +84,7 @@ static void link_give_back(struct store *s, struct store_link *l, hl_status st)
         link_free(l);
 }
 
+/* Made under the lock, so that two copies do not make two. */
 hl_status store_rpc(struct store *s, const char *address, const char *interface,
                     struct hl_rpc_peer **out)
 {
@@ -92,6 +108,7 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
     return st;
 }
 
+/* A kept connection is asked for signs of life first: its daemon may have been restarted. */
 hl_status store_local_acquire(struct store *s, const char *socket, int timeout_ms,
                               struct hl_l3_client **out)
 {
@@ -164,6 +181,8 @@ void store_net_release(struct store *s, const char *address, enum hl_net_mode mo
     lease->client = NULL;
 }
 
+/* What is in line fails as soon as the store stops (`cancel`): nobody waits for its deadline then.
+ */
 static hl_status puts_open(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *p = calloc(1, sizeof(*p));
@@ -208,6 +227,7 @@ static struct store_puts *puts_spare(struct store *s)
     return p;
 }
 
+/* A queue that nobody uses is closed after the lock, by whoever made the list too long. */
 hl_status store_puts_acquire(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *spare = NULL;
@@ -237,6 +257,7 @@ void store_puts_release(struct store *s, struct store_puts *p)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* When no copy thread is left and no small put is under way: so all of it is unused. */
 void store_links_close(struct store *s)
 {
     struct hl_net_client *conns[HL_CONN_POOL_MAX];
