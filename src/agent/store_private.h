@@ -185,7 +185,7 @@ void store_devices_close(struct store *s);
 hl_status store_serve(struct store *s) HL_CHECK;
 void store_unserve(struct store *s);
 
-/* store_links.c: connections */
+/* store_conns.c: connections */
 /* Shared, borrowed until the store is closed. */
 hl_status store_rpc(struct store *s, const char *address, const char *interface,
                     struct hl_rpc_peer **out) HL_CHECK;
