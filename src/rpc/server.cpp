@@ -13,10 +13,12 @@
  * `closed`, which deliver reads: a call that arrives there after the close is dropped. The
  * hl_rpc_call is one thread's at a time, the handler's from deliver until it replies or rejects.
  *
- *     connection   admit --a secret is wanted--> greeting --known--> seat --> served --> gone
- *                    |                              |--not known--> refused: told why, then closed
- *                    |                              '--says nothing--> closed
- *                    '--no secret, or a Unix socket--> seat --no room--> refused
+ *     connection   admit --no secret, or a Unix socket--> serve_or_refuse
+ *                    '---a secret is wanted--> greeting --known--> serve_or_refuse
+ *                                                 |-----not known--> refused: told why, then closed
+ *                                                 '-----says nothing--> closed
+ *                  serve_or_refuse --room--> served --> gone
+ *                                  '-no room--> refused
  *
  *     served       no call for first_call_ns: closed; idle for idle_ns: closed where room is wanted
  */
@@ -120,7 +122,7 @@ class ServerCore final : public Core,
     void admit(kj::Own<kj::AsyncIoStream> stream);
     void serve_client(kj::Own<kj::AsyncIoStream> stream);
     void greet(kj::Own<kj::AsyncIoStream> stream);
-    void seat(kj::Own<kj::AsyncIoStream> stream);
+    void serve_or_refuse(kj::Own<kj::AsyncIoStream> stream);
     std::string no_room() const;
     void refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why);
     bool make_room();
@@ -264,7 +266,7 @@ void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
     if (is_stranger(*stream, address))
         return;
     if (is_unix(address) || !hl_auth_is_set())
-        seat(kj::mv(stream));
+        serve_or_refuse(kj::mv(stream));
     else if (clients.size() + greeting < max_connections || make_room())
         greet(kj::mv(stream));
     else
@@ -284,7 +286,7 @@ void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
                        if (g.stream.get() == nullptr)
                            return;
                        if (g.known)
-                           seat(kj::mv(g.stream));
+                           serve_or_refuse(kj::mv(g.stream));
                        else
                            refuse(kj::mv(g.stream), HL_EPERM,
                                   "the server wants the cluster's secret: set auth.secret_file, or "
@@ -293,8 +295,8 @@ void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
                    .attach(kj::defer([this] { greeting--; })));
 }
 
-/* Asked again: others may have been seated while this one was greeted. */
-void ServerCore::seat(kj::Own<kj::AsyncIoStream> stream)
+/* Asked again: others may have got the room while this one was greeted. */
+void ServerCore::serve_or_refuse(kj::Own<kj::AsyncIoStream> stream)
 {
     if (clients.size() < max_connections || make_room())
         serve_client(kj::mv(stream));
