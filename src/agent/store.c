@@ -143,7 +143,7 @@ void store_close(struct store *s)
     store_stop(s);
     store_jobs_join(s);
     store_unserve(s);
-    store_links_close(s);
+    store_conns_close(s);
     for (size_t i = 0; i < s->tier_count; i++)
         hl_tier_close(s->tiers[i].t);
     store_devices_close(s);

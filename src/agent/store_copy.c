@@ -183,8 +183,8 @@ static bool back_off(const struct store *s, const struct store_request *r)
     return true;
 }
 
-/* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago still
- * rests: worth waiting for. */
+/* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago is
+ * still in quarantine: worth waiting for. */
 static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *ref, int *here)
 {
     for (;;) {
