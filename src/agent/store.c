@@ -1,4 +1,23 @@
-/* The tiers of a node: opened, described, listed, dropped from. */
+/* The store of a node: opened and closed, and what is asked of all its tiers: described, listed,
+ * located, verified, dropped from.
+ *
+ *     tiers[0]    the L2, a pool in shared memory that outlives the Agent (if the node has one)
+ *     tiers[1..]  an L1 for each device, gone with the Agent
+ *
+ * The parts are opened in the order in which they need each other, and closed in the other:
+ *
+ *     L2 --> devices --> servers (store_serve) --> copy threads (store_jobs_start)
+ *
+ *     store_stop      `stopping` is set; whoever waits or copies ends at its next look
+ *     (the loop runs until no job is left: hl_agent_stop)
+ *     store_close     copy threads joined, servers stopped, connections closed, tiers, pool
+ *
+ * Threads: opening and closing are the loop's. The rest is called from libuv's pool as well, while
+ * copies come and go: `tiers` is constant by then and each tier has a lock of its own. Nothing here
+ * is a snapshot; a reader of a copy's bytes pins it first.
+ *
+ * `epoch` grows with every copy that came or went (store_changed). The heartbeat tells it, and the
+ * Controller lists the store again when it is another one than it knows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +67,8 @@ static hl_status open_l2(struct store *s, const struct store_opts *o)
     return HL_OK;
 }
 
+/* The caller's texts are copied. A chunk of a migration is a power of two (net/zmq/migrate.h), so
+ * other sizes are rounded down to one. */
 static hl_status keep_texts(struct store *s, const struct store_opts *o)
 {
     s->opts = *o;
@@ -93,6 +114,7 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
     return HL_OK;
 }
 
+/* Waits for nothing, so that the loop can go on and answer the calls that end by it. */
 void store_stop(struct store *s)
 {
     atomic_store_explicit(&s->stopping, 1, memory_order_relaxed);
@@ -113,6 +135,7 @@ static void free_tables(struct store *s)
     }
 }
 
+/* Also of a store that was opened in part. */
 void store_close(struct store *s)
 {
     if (s == NULL)
@@ -120,7 +143,7 @@ void store_close(struct store *s)
     store_stop(s);
     store_jobs_join(s);
     store_unserve(s);
-    store_links_close(s);
+    store_conns_close(s);
     for (size_t i = 0; i < s->tier_count; i++)
         hl_tier_close(s->tiers[i].t);
     store_devices_close(s);
@@ -144,10 +167,10 @@ uint64_t store_epoch(const struct store *s)
     return atomic_load_explicit(&s->epoch, memory_order_relaxed);
 }
 
-/* ---- tiers ----------------------------------------------------------------------------------- */
-
 /* ---- what is here ---------------------------------------------------------------------------- */
 
+/* What the tier says is certain. The note (store_private.h) is only for people: there is none of a
+ * copy that was adopted from an Agent before this one. */
 void store_describe(struct store *s, const struct store_tier *t, const struct hl_tier_ref *ref,
                     struct store_result *out)
 {
@@ -168,6 +191,12 @@ void store_describe(struct store *s, const struct store_tier *t, const struct hl
     pthread_mutex_unlock(&s->lock);
 }
 
+/* One page. The cursor of the list is that of one tier, with the tier's number above it:
+ *
+ *     63      56 55                          0
+ *     |  tier   |  cursor in that tier        |      0: the beginning, and as `next` the end
+ *
+ * A tier is done when its own cursor is 0 again. */
 hl_status store_list(struct store *s, const struct hl_api_agent_store_list_params *p,
                      struct hl_arena *arena, struct hl_api_agent_store_list_results *out)
 {
@@ -197,6 +226,8 @@ hl_status store_list(struct store *s, const struct hl_api_agent_store_list_param
     return HL_OK;
 }
 
+/* From every tier of that kind, or from one device. That it is not there is no failure: the
+ * Controller may ask twice. */
 hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_params *p,
                      struct hl_api_agent_store_drop_results *out)
 {
@@ -224,6 +255,8 @@ hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_param
     return HL_OK;
 }
 
+/* The extent of a copy in the L2, for who reads it over the network. It is not pinned: the reader
+ * checks the bytes by these CRCs, and asks again where they differ. */
 static hl_status locate_one(struct store *s, const char *text, struct hl_arena *arena,
                             struct hl_api_extent *out)
 {
@@ -295,6 +328,9 @@ static hl_status verify_copy(struct store *s, struct store_tier *t, const struct
     return HL_OK;
 }
 
+/* Reads every byte, which may take seconds: it runs in libuv's pool. The pin keeps the copy
+ * meanwhile.
+ */
 hl_status store_verify(struct store *s, const struct hl_api_agent_store_verify_params *p,
                        struct hl_arena *arena, struct hl_api_agent_store_verify_results *out)
 {

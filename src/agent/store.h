@@ -69,7 +69,7 @@ struct store_opts {
     const char *migrate_listen; /* "" = none */
     int copies;                 /* threads */
     int locate_timeout_ms;   /* until another Agent has said where its copy lies; 0 = the copy's */
-    uint64_t retry_first_ms; /* rest of the direct path after a failure */
+    uint64_t retry_first_ms; /* back-off of the direct path after a failure */
     uint64_t retry_max_ms;
 };
 

@@ -1,5 +1,9 @@
 /* Making a copy: room in the target tier, the source opened, the way chosen, the bytes checked as
- * they land, and the copy sealed under the shard's own id. */
+ * they land, and the copy sealed under the shard's own id.
+ *
+ * A copy thread makes one at a time, so a `making` needs no lock. The tiers have locks of their
+ * own, and a slot is its thread's alone until it is sealed: nobody finds the shard there before.
+ * What all copies share is the health of direct paths, under the store's lock. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +63,8 @@ static void count_transfer(const struct making *m, hl_status st, uint64_t begun_
 
 /* ---- the bytes ------------------------------------------------------------------------------- */
 
+/* The plank moves both legs at the same time, one of them on a thread of its own. They share
+ * nothing of `making` that changes: fetch has the source, deliver the slot. */
 static hl_status fetch_leg(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms)
 {
     struct making *m = arg;
@@ -86,6 +92,7 @@ static hl_status land_staged(struct making *m)
                          NULL);
 }
 
+/* Straight into the slot where the processor, or the NIC, can write there. */
 static hl_status land_bytes(struct making *m)
 {
     if (m->route.path == HL_API_ROUTE_PATH_PLANK || m->slot.host == NULL)
@@ -100,6 +107,12 @@ static hl_status land_bytes(struct making *m)
 
 /* ---- the direct path's health ---------------------------------------------------------------- */
 
+/* The path from one peer into one tier, with the store's lock:
+ *
+ *     good (also: unknown) --failed--> direct is not tried, for retry_first_ms
+ *        ^                                ^        | the time is over: copies try it again
+ *        '------------ worked ------------|--------'
+ *                                         '--failed again: twice as long, at most retry_max_ms */
 static struct store_health *health_of(struct making *m, bool make)
 {
     struct store_health *h = NULL;
@@ -161,7 +174,7 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 
 /* Room comes with time (a quarantine ends), or with another thread that seals or aborts the same
  * shard; a device's tier announces neither. */
-static bool rest_briefly(const struct store *s, const struct store_request *r)
+static bool back_off(const struct store *s, const struct store_request *r)
 {
     int ms;
     if (store_left(s, r, &ms) != HL_OK)
@@ -170,8 +183,8 @@ static bool rest_briefly(const struct store *s, const struct store_request *r)
     return true;
 }
 
-/* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago still
- * rests: worth waiting for. */
+/* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago is
+ * still in quarantine: worth waiting for. */
 static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *ref, int *here)
 {
     for (;;) {
@@ -187,7 +200,7 @@ static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *
             return st;
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
-        if (!rest_briefly(m->s, m->r))
+        if (!back_off(m->s, m->r))
             return hl_fail(st, "%s", text);
     }
 }
@@ -208,6 +221,7 @@ static hl_status fill_result(struct making *m, struct store_result *out)
             st = land_bytes(m);
         }
     }
+    /* From here on the copy can be found. All bytes were checked as they landed. */
     if (st == HL_OK)
         st = hl_tier_seal(m->target->t, &m->slot, m->src.crc32, source_crcs(&m->src),
                           hl_chunk_count(m->src.size), &ref);
@@ -223,6 +237,7 @@ static hl_status fill_result(struct making *m, struct store_result *out)
     return HL_OK;
 }
 
+/* The tier is chosen again: only the source says how large the shard is, if the order did not. */
 static hl_status make_copy(struct making *m, struct store_result *out)
 {
     struct hl_tier_ref ref;

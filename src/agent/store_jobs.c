@@ -1,5 +1,11 @@
 /* Orders: parsed on the loop, done in threads of their own, answered from the loop. Calls for the
- * same copy wait for the one that is under way. */
+ * same copy wait for the one that is under way. store_private.h draws the way of a job.
+ *
+ *     jobs     [j1]-[j2]-[j3]     all that are not answered; the loop's, without a lock
+ *     queue              [j3]     of them, those that no copy thread has taken; under queue_lock
+ *     j1.waiters  call -> call    calls that hear its end; the loop's
+ *
+ * A second call joins the job and brings no work: the copy is the same whatever source it names. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,15 +20,18 @@
 typedef hl_status (*run_fn)(struct store *s, const struct store_request *r,
                             struct store_result *out);
 
+/* A call that hears how the job ended. */
 struct waiter {
     struct hl_rpc_call *call;
     struct waiter *next;
 };
 
+/* `request` is written before the job is queued, `result`, `st` and `text` by the thread that ends
+ * it before it is posted. Queue and mailbox order this: none of them needs a lock. */
 struct store_job {
     struct store *store;
     run_fn run;
-    struct store_request request; /* its texts are those of the first call */
+    struct store_request request; /* its texts are those of the first call, answered last */
     struct waiter *waiters;       /* on the loop */
     struct store_result result;
     hl_status st;
@@ -84,6 +93,7 @@ static hl_status request_parse(const struct hl_api_copy_request *p, struct store
     return HL_OK;
 }
 
+/* What comes out is the same: the shard in that tier, or at that target. */
 static bool same_work(const struct store_job *a, const struct store_job *b)
 {
     return a->run == b->run && hl_id_equal(a->request.id, b->request.id) &&
@@ -120,6 +130,7 @@ static void job_enqueue(struct store *s, struct store_job *j, struct waiter *w)
     pthread_mutex_unlock(&s->queue_lock);
 }
 
+/* All that may fail is checked before the job exists: from then on it ends in job_end. */
 static void job_submit(struct store *s, struct hl_rpc_call *call,
                        const struct hl_api_copy_request *request, run_fn run)
 {
@@ -198,6 +209,8 @@ static void on_done(void *arg)
     free(j);
 }
 
+/* Also when stopping: each queued job is taken, finds that no time is left, and so gets its answer.
+ * NULL: the thread ends. */
 static struct store_job *next_job(struct store *s)
 {
     struct store_job *j;
@@ -242,6 +255,8 @@ static void *copy_thread(void *arg)
     return NULL;
 }
 
+/* A thread that can't be started fails the store's opening; those before it are joined by its
+ * close. */
 hl_status store_jobs_start(struct store *s)
 {
     int n = s->opts.copies > 0 ? s->opts.copies : 1;
@@ -256,7 +271,9 @@ hl_status store_jobs_start(struct store *s)
     return HL_OK;
 }
 
-/* Waiting orders are taken and fail at once, running ones at their next look at the clock. */
+/* Waiting orders are taken and fail at once, running ones at their next look at the clock.
+ * `stopping` is set already. The lock is for a thread that has looked at it just before: it sleeps
+ * by the time the lock is free, and hears the broadcast. */
 void store_jobs_cancel(struct store *s)
 {
     pthread_mutex_lock(&s->queue_lock);

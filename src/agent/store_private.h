@@ -7,7 +7,7 @@
  *            '----> queue ---next_job-->  |                           data port and migrations:
  *       on_done <--- hl_loop_post --- job_end                           put_begin .. put_commit
  *
- * queue_lock: `queue`. lock: notes, links, conns, puts, health; never held while bytes travel or a
+ * queue_lock: `queue`. lock: notes, kept, conns, puts, health; never held while bytes travel or a
  * connection is closed. Without a lock: `jobs` and each job's waiters, which only the loop touches;
  * tiers, opts and the names, which are constant once the store runs; a job's request and result,
  * which belong to one thread at a time: the loop until it is queued, a copy thread until job_end,
@@ -75,11 +75,11 @@ struct store_note {
 };
 
 /* A connection that is kept: for the next copy from the same place (local), or for all (rpc). */
-struct store_link {
+struct store_conn {
     char address[STORE_ADDRESS_MAX];
     struct hl_l3_client *local; /* one of the two */
     struct hl_rpc_peer *rpc;
-    struct store_link *next;
+    struct store_conn *next;
 };
 
 /* What small copies to one address go through. */
@@ -118,9 +118,9 @@ struct store {
     _Atomic uint64_t epoch;
     atomic_int stopping; /* read by every thread; store_stop sets it, on the loop */
 
-    pthread_mutex_t lock; /* notes, links, conns, puts, health */
+    pthread_mutex_t lock; /* notes, kept, conns, puts, health */
     struct store_note *notes;
-    struct store_link *links;
+    struct store_conn *kept;
     struct hl_conn_pool conns; /* of the data ports, by address */
     struct store_puts *puts;
     struct store_health *health; /* of the direct path to each peer */
@@ -185,7 +185,7 @@ void store_devices_close(struct store *s);
 hl_status store_serve(struct store *s) HL_CHECK;
 void store_unserve(struct store *s);
 
-/* store_links.c: connections */
+/* store_conns.c: connections */
 /* Shared, borrowed until the store is closed. */
 hl_status store_rpc(struct store *s, const char *address, const char *interface,
                     struct hl_rpc_peer **out) HL_CHECK;
@@ -201,7 +201,7 @@ void store_net_release(struct store *s, const char *address, enum hl_net_mode mo
 hl_status store_puts_acquire(struct store *s, const char *address,
                              struct store_puts **out) HL_CHECK;
 void store_puts_release(struct store *s, struct store_puts *p);
-void store_links_close(struct store *s);
+void store_conns_close(struct store *s);
 
 /* store_source.c: where a copy is read from */
 struct source {

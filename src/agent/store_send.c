@@ -1,5 +1,20 @@
 /* Sending the copy in this node's L2 away: to the L2 of another node over the migration network, to
- * the pool over the backbone, to a store on this host through its socket. It keeps its id. */
+ * the pool over the backbone, to a store on this host through its socket. It keeps its id.
+ *
+ *     store_send_run    a copy thread; it waits until the shard is there
+ *       pin --> choose_route --> attempt_send --> unpin
+ *                                  ZMQ          send_migration: chunks, resumed by the order's id
+ *                                  UCX_TAGGED   send_backbone: one put
+ *                                  LOCAL_COPY   send_local: through memory that both processes map
+ *                                  the migration network is down: alternate_networks
+ *
+ *     store_send_start  small shards over the backbone; no thread waits
+ *       pin --> put queue --> on_put, in the queue's thread --> unpin, done()
+ *                               the connection was lost: once more
+ *
+ * The pin keeps the bytes where they are, so they are sent from the pool's own memory. A `sending`
+ * is one thread's; that of a started one is its caller's until the put is handed over, and the
+ * queue's thread's after it: from then on the caller may not touch it, since it may be gone. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +43,8 @@ static enum hl_api_operation op_of(const struct sending *x)
     return x->r->op == HL_API_OPERATION_READ ? HL_API_OPERATION_WRITE : x->r->op;
 }
 
+/* The receiver knows the migration by its id, which is the same in every attempt of the order: what
+ * an earlier one has brought is not sent again. */
 static hl_status send_migration(struct sending *x)
 {
     int ms;
@@ -55,6 +72,8 @@ static hl_status send_migration(struct sending *x)
     return st;
 }
 
+/* The data port: of the pool it is the target's address, of another node it comes beside that of
+ * the migration network. */
 static const char *backbone_of(const struct store_request *r)
 {
     return r->tier == HL_API_TIER_L3 ? r->target_address : r->target_data;
@@ -79,6 +98,8 @@ static hl_status send_backbone(struct sending *x)
     }
 }
 
+/* The daemon there copies from the staging memory and computes the CRC anew, so a difference is
+ * damage on the way, and the copy is dropped again. */
 static hl_status send_local(struct sending *x)
 {
     struct hl_l3_client *client;
@@ -109,6 +130,7 @@ static bool has_migration_net(const struct store_request *r)
     return r->tier == HL_API_TIER_L2 && r->target_address[0] != '\0';
 }
 
+/* The same host id means that the path of the socket leads to the target from here, too. */
 static struct hl_route choose_route(const struct sending *x, bool migration_net)
 {
     const struct store_request *r = x->r;
@@ -158,13 +180,14 @@ static hl_status attempt_send(struct sending *x)
     return st;
 }
 
-static bool of_the_link(hl_status st)
+/* The network failed, or whoever is behind it; nothing is wrong with the shard. */
+static bool is_of_the_link(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT;
 }
 
 /* The other host's network may come back: it tells nobody. */
-static bool rest_briefly(const struct sending *x)
+static bool back_off(const struct sending *x)
 {
     int ms;
     if (store_left(x->s, x->r, &ms) != HL_OK)
@@ -175,8 +198,14 @@ static bool rest_briefly(const struct sending *x)
 
 /* The migration network failed: the backbone takes over. As long as the receiver keeps what has
  * arrived it refuses the shard from there (HL_EEXIST); then it is alive, and the migration goes on
- * with what is missing, should its network be back. */
-static hl_status go_round(struct sending *x, hl_status st)
+ * with what is missing, should its network be back.
+ *
+ *     migration failed --> backbone --HL_EEXIST--> WAIT_MS --> migration --link failed--> (again)
+ *                             '--stored, or failed otherwise     '--stored, or failed otherwise
+ *
+ * The receiver gives up after keep_ms of silence, which began up to dead_ms before it was noticed
+ * here. `end` is later than that, so the last round finds it given up. */
+static hl_status alternate_networks(struct sending *x, hl_status st)
 {
     const struct hl_migrate_tuning *t = &x->s->opts.migrate;
     bool has_backbone = x->r->target_data[0] != '\0';
@@ -191,11 +220,11 @@ static hl_status go_round(struct sending *x, hl_status st)
             if (st != HL_EEXIST)
                 return st;
         }
-        if (hl_now_ns() >= end || !rest_briefly(x))
+        if (hl_now_ns() >= end || !back_off(x))
             return st;
         x->route = choose_route(x, true);
         st = attempt_send(x);
-        if (!of_the_link(st))
+        if (!is_of_the_link(st))
             return st;
     }
 }
@@ -210,7 +239,8 @@ static hl_status send_pinned(struct sending *x)
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
     x->route = choose_route(x, has_migration_net(x->r));
     hl_status st = attempt_send(x);
-    return x->route.path == HL_API_ROUTE_PATH_ZMQ && of_the_link(st) ? go_round(x, st) : st;
+    return x->route.path == HL_API_ROUTE_PATH_ZMQ && is_of_the_link(st) ? alternate_networks(x, st)
+                                                                        : st;
 }
 
 static hl_status send_failed(const struct sending *x, hl_status st)
@@ -259,6 +289,7 @@ hl_status store_send_run(struct store *s, const struct store_request *r, struct 
 
 /* ---- small ones ------------------------------------------------------------------------------ */
 
+/* A send that no thread waits for. */
 struct started {
     struct sending x;
     struct store_puts *puts;
@@ -293,6 +324,8 @@ static void started_free(struct started *t)
     free(t);
 }
 
+/* On the queue's thread. The pin goes before `done`, after which the job, and with it the request,
+ * may be gone. */
 static void on_put(void *arg, hl_status st, const char *words)
 {
     struct started *t = arg;
@@ -320,6 +353,7 @@ static bool is_small(const struct store *s, uint64_t size)
     return size < most;
 }
 
+/* False in all cases of doubt: store_send_run then meets the failure again and says it. */
 bool store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
                       void (*done)(void *arg, hl_status st), void *arg)
 {

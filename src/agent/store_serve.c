@@ -1,6 +1,15 @@
 /* The doors of the L2: a Unix socket for this host, the data port for other nodes, ZeroMQ for
  * migrations. What comes in by the latter two lands in a slot of the tier under the shard's own id.
- */
+ *
+ *     server's thread         slot of the L2                 who has the token (struct incoming)
+ *     put_begin               reserved, not to be found      the server, from here on
+ *     (bytes come)            written                        the server
+ *     put_migrated, _tagged   sealed: a copy like any other  freed
+ *     put_drop                given back                     freed
+ *
+ * Threads: the sink is called from the migration server's thread and those of the data port, for
+ * several objects at once; each token is one thread's at a time. The local socket is served on the
+ * loop. Of the store they use what has a lock of its own: the tier, the notes, the epoch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +25,7 @@ struct incoming {
     uint64_t begun_ns;
 };
 
+/* Refuses a shard that is there already, or that another sender is bringing (HL_EEXIST). */
 static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct store *s = arg;
@@ -43,6 +53,7 @@ static void put_drop(void *arg, void *token)
     free(in);
 }
 
+/* Frees the token in any case: after a commit, failed or not, the server does not call abort. */
 static hl_status put_finish(struct store *s, struct incoming *in, uint32_t crc,
                             const uint32_t *chunk_crcs, size_t chunks, struct store_result *how)
 {
@@ -75,6 +86,8 @@ static hl_status put_migrated(void *arg, void *token, uint32_t crc, const uint32
     return HL_OK;
 }
 
+/* A sender takes the migration network where it can. What comes by the data port says by that that
+ * there was none, or that it was down. */
 static hl_status put_tagged(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
                             size_t chunks, struct hl_id *id)
 {
@@ -94,6 +107,8 @@ struct lent {
     struct hl_tier_ref ref;
 };
 
+/* The pin is the rank's. The socket's server gives it back by unmap_device, when the rank asks or
+ * when its connection ends: a rank that dies keeps nothing. */
 static hl_status device_lend(struct store_tier *t, struct hl_id id, struct hl_l3_mapping *out)
 {
     struct hl_device_share share;
@@ -120,6 +135,7 @@ static hl_status device_lend(struct store_tier *t, struct hl_id id, struct hl_l3
     return HL_OK;
 }
 
+/* On the loop. Any device that has the shard will do. */
 static hl_status map_device(void *arg, struct hl_id id, struct hl_l3_mapping *out)
 {
     struct store *s = arg;
@@ -141,6 +157,8 @@ static void unmap_device(void *arg, struct hl_l3_mapping *mapping)
     free(l);
 }
 
+/* A node without an L2 has no doors: there is nothing that others could read or send to. What fails
+ * here leaves the servers before it to store_close. */
 hl_status store_serve(struct store *s)
 {
     size_t len;
@@ -178,6 +196,8 @@ hl_status store_serve(struct store *s)
     return HL_OK;
 }
 
+/* Each stop joins its server's threads and aborts what is unfinished: no sink is called after this.
+ */
 void store_unserve(struct store *s)
 {
     hl_migrate_server_stop(s->migrate);

@@ -1,7 +1,16 @@
 /* Reads are counted in a table of atomics of fixed size, so that counting neither locks nor
  * allocates. An id claims a slot once and keeps it; when its neighbourhood is full its reads are
  * counted under no id, so that the totals stay true. The tags of a neighbourhood share a cache
- * line: with more shards than slots most reads end there. */
+ * line: with more shards than slots most reads end there.
+ *
+ *     tags    |f t t f ...  PROBE of them, a neighbourhood|...     an id's low bits say which
+ *     slots   |. s s . ...  id and counts                 |...     the slot of the same index
+ *
+ *     tag: FREE --compare and swap--> CLAIMED --the slot's id is written, release--> tag of the id
+ *
+ * Who meets CLAIMED goes on to the next tag. If it was the same id, that has two slots from then on
+ * and two reports, whose sum is right. Counts are taken by exchanging them with 0: one that comes
+ * meanwhile is in this report or in the next, in neither twice. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +58,7 @@ static struct slot *slot_of(struct access_table *t, struct hl_id id)
     size_t first = id.lo & (SLOTS - PROBE);
     for (size_t i = first; i < first + PROBE; i++) {
         uint32_t seen = atomic_load_explicit(&t->tags[i], memory_order_relaxed);
+        /* Acquire only at a tag that may be ours: it pairs with the release, so the id is there. */
         if (seen == tag && atomic_load_explicit(&t->tags[i], memory_order_acquire) == tag &&
             hl_id_equal(t->slots[i].id, id))
             return &t->slots[i];

@@ -3,7 +3,20 @@
  * Readers use the mapped pool without a lock: they raise `readers`, load the pointer, and lower
  * `readers` when done. Whoever replaces the pointer puts the old pool on the retired list, which is
  * emptied only when `readers` was seen at 0 after the exchange: any reader that comes later sees
- * the new pointer. All four accesses are sequentially consistent, which that argument needs. */
+ * the new pointer. All four accesses are sequentially consistent, which that argument needs.
+ *
+ *     attach.shm       the pool of L3, where this host has it mapped; else reads go over `net`
+ *     attach.store     the node's own L2, where the rank was told of its socket
+ *
+ *     NULL --take_way, watch_store--> current --install_shm--> retired --reap_retired--> closed
+ *                                                                 readers 0, refs 0
+ *
+ * `readers` counts threads between enter and leave, of both pools; `refs` (under attach.lock) the
+ * views that show pages of this one. Where readers come and go all the time, what is retired waits
+ * for a moment without any: maintenance looks at each tick.
+ *
+ * attach.lock is held while the daemon is asked. Threads whose reads of a mapped pool failed
+ * together wait there; the first makes the connection and the others find it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +29,13 @@
 #define ATTEMPT_MS 3000
 #define QUICK_MS   1000
 #define PAUSE_MS   50
-#define NEAR_MS    500 /* an Agent's socket on this host */
+#define STORE_MS   500 /* an Agent's socket on this host */
 
 hl_status attach_init(helios_client *client)
 {
     const char *store = getenv("HELIOS_STORE_SOCKET");
     pthread_mutex_init(&client->attach.lock, NULL);
-    client->attach.near_socket = store != NULL && store[0] != '\0' ? store : NULL;
+    client->attach.store_socket = store != NULL && store[0] != '\0' ? store : NULL;
     return net_create(HL_EXTENT_OF_L3, &client->attach.net);
 }
 
@@ -42,6 +55,7 @@ static void reap_retired(struct attach *a)
     }
 }
 
+/* Caller holds attach.lock. NULL as `next`: nothing is mapped any more. */
 static void install_shm(struct attach *a, _Atomic(struct shm *) *place, struct shm *next)
 {
     struct shm *old = atomic_exchange_explicit(place, next, memory_order_seq_cst);
@@ -62,7 +76,7 @@ void attach_fini(helios_client *client)
 {
     struct attach *a = &client->attach;
     install_shm(a, &a->shm, NULL);
-    install_shm(a, &a->near, NULL);
+    install_shm(a, &a->store, NULL);
     net_destroy(a->net);
     pthread_mutex_destroy(&a->lock);
 }
@@ -78,10 +92,11 @@ void attach_leave(helios_client *client)
     atomic_fetch_sub_explicit(&client->attach.readers, 1, memory_order_seq_cst);
 }
 
-struct shm *attach_near(helios_client *client, uint64_t now_ns)
+/* Between enter and leave, which protect this pointer as they do the other. */
+struct shm *attach_node_store(helios_client *client, uint64_t now_ns)
 {
-    struct shm *near = atomic_load_explicit(&client->attach.near, memory_order_seq_cst);
-    return near != NULL && shm_check(near, now_ns) == HL_OK ? near : NULL;
+    struct shm *store = atomic_load_explicit(&client->attach.store, memory_order_seq_cst);
+    return store != NULL && shm_check(store, now_ns) == HL_OK ? store : NULL;
 }
 
 /* A daemon that listens everywhere is found where its RPC was found. */
@@ -96,7 +111,10 @@ static void fix_wildcard(const char *l3_address, const char *data, char out[HL_H
         hl_host_port_format(rpc.host, at.port, out);
 }
 
-/* Views that are handed out must stay pinned: the daemon that knew their pins is gone. */
+/* Views that are handed out must stay pinned: the daemon that knew their pins is gone. By id and
+ * offset, so that a pin is only given where the bytes still are what the view shows. One that is
+ * not given leaves `pin` NULL: the pages stay mapped, but the daemon may give their room to others.
+ */
 static void pin_again(struct attach *a, struct shm *next)
 {
     struct mapping *m, *after;
@@ -114,6 +132,8 @@ static void pin_again(struct attach *a, struct shm *next)
     }
 }
 
+/* The shortest way to the pool that the daemon describes: its memory where the socket is on this
+ * host and has that pool, else its data port. Caller holds attach.lock. */
 static hl_status take_way(struct operation *op, const struct hl_api_pool_info *pool)
 {
     helios_client *c = op->client;
@@ -168,12 +188,14 @@ static hl_status renew_once(struct operation *op, int limit_ms)
         st = take_way(op, &r.pool);
         now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     }
+    /* It has answered: a heartbeat that is late is no sign of its death. */
     if (st == HL_OK && now != NULL)
         atomic_store_explicit(&now->trusted_ns, hl_now_ns() + HL_POOL_SILENT_MS * HL_NS_PER_MS,
                               memory_order_relaxed);
     return st;
 }
 
+/* The lock is given back between two attempts: a sleep must not keep others from looking. */
 hl_status attach_renew(struct operation *op, enum renew how)
 {
     for (;;) {
@@ -189,18 +211,18 @@ hl_status attach_renew(struct operation *op, enum renew how)
 }
 
 /* The node's store comes and goes with its Agent. Caller holds attach.lock. */
-static void watch_near(helios_client *client)
+static void watch_store(helios_client *client)
 {
     struct attach *a = &client->attach;
-    struct shm *now = atomic_load_explicit(&a->near, memory_order_relaxed), *next = NULL;
-    if (a->near_socket == NULL || client->way == WAY_NET || (now != NULL && shm_connected(now)))
+    struct shm *now = atomic_load_explicit(&a->store, memory_order_relaxed), *next = NULL;
+    if (a->store_socket == NULL || client->way == WAY_NET || (now != NULL && shm_connected(now)))
         return;
-    if (shm_attach(a->near_socket, (struct hl_id){0}, NEAR_MS, &next) != HL_OK) {
+    if (shm_attach(a->store_socket, (struct hl_id){0}, STORE_MS, &next) != HL_OK) {
         hl_debug("the node's store is not mapped: %s", hl_error_text());
         next = NULL;
     }
     if (next != NULL || now != NULL)
-        install_shm(a, &a->near, next);
+        install_shm(a, &a->store, next);
     if (next != NULL)
         pin_again(a, next);
 }
@@ -209,19 +231,21 @@ int attach_store(helios_client *client)
 {
     struct attach *a = &client->attach;
     pthread_mutex_lock(&a->lock);
-    watch_near(client);
-    int has = atomic_load_explicit(&a->near, memory_order_relaxed) != NULL;
+    watch_store(client);
+    int has = atomic_load_explicit(&a->store, memory_order_relaxed) != NULL;
     pthread_mutex_unlock(&a->lock);
     return has;
 }
 
+/* On the maintenance thread. Without views nothing is lost: the next read finds the daemon gone and
+ * renews by itself. */
 void attach_watch(helios_client *client)
 {
     struct attach *a = &client->attach;
     struct operation op;
     pthread_mutex_lock(&a->lock);
     reap_retired(a);
-    watch_near(client);
+    watch_store(client);
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     bool lost = now != NULL && a->mappings != NULL && !shm_connected(now);
     pthread_mutex_unlock(&a->lock);

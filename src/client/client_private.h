@@ -71,13 +71,13 @@ struct mapping {
 /* How this client reaches the pool. */
 struct attach {
     pthread_mutex_t lock;
-    _Atomic(struct shm *) shm;  /* NULL: read through net */
-    _Atomic(struct shm *) near; /* the node's own store (L2); NULL = it has none */
-    const char *near_socket;    /* NULL = the rank was told of none */
-    atomic_uint readers;        /* threads that may hold a struct shm without a reference */
-    struct shm *retired;        /* replaced, not closed yet */
-    struct net *net;            /* never NULL; connects on first need */
-    struct mapping *mappings;   /* by data */
+    _Atomic(struct shm *) shm;   /* NULL: read through net */
+    _Atomic(struct shm *) store; /* the node's own store (L2); NULL = it has none */
+    const char *store_socket;    /* NULL = the rank was told of none */
+    atomic_uint readers;         /* threads that may hold a struct shm without a reference */
+    struct shm *retired;         /* replaced, not closed yet */
+    struct net *net;             /* never NULL; connects on first need */
+    struct mapping *mappings;    /* by data */
     struct device_mapping *devices;
     char incarnation[40];
 };
@@ -210,7 +210,7 @@ hl_status attach_renew(struct operation *op, enum renew how) HL_CHECK;
 struct shm *attach_enter(helios_client *client);
 void attach_leave(helios_client *client);
 /* The node's own store, between enter and leave; NULL when there is none, or it is silent. */
-struct shm *attach_near(helios_client *client, uint64_t now_ns);
+struct shm *attach_node_store(helios_client *client, uint64_t now_ns);
 /* A reference for a view that is handed out; the caller holds attach.lock. */
 void attach_unref(helios_client *client, struct shm *shm);
 /* Map the node's store, if this rank was told of one; whether there is one now. */

@@ -37,7 +37,7 @@ static hl_status mapping_import(struct operation *op, struct hl_id id,
 static hl_status mapping_hold(struct operation *op, struct hl_id id, struct device_mapping *m,
                               struct hl_l3_device_copy *copy)
 {
-    struct shm *store = atomic_load_explicit(&op->client->attach.near, memory_order_relaxed);
+    struct shm *store = atomic_load_explicit(&op->client->attach.store, memory_order_relaxed);
     if (store == NULL)
         return hl_fail(HL_EUNAVAIL, "this rank's node has no store: nothing is in device memory");
     HL_TRY(hl_l3_map(store->socket, id, operation_socket_ms(op), copy));
@@ -52,7 +52,7 @@ static void mapping_release(struct operation *op, struct device_mapping *m)
 {
     hl_device_close(m->device);
     /* A store that was replaced has dropped what it kept for this client. */
-    if (m->store == atomic_load_explicit(&op->client->attach.near, memory_order_relaxed))
+    if (m->store == atomic_load_explicit(&op->client->attach.store, memory_order_relaxed))
         (void)!hl_l3_unmap(m->store->socket, m->token, operation_socket_ms(op));
     attach_unref(op->client, m->store);
     free(m);

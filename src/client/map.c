@@ -21,7 +21,7 @@
 #include "client/client_private.h"
 
 /* What the caller of helios_map or helios_map_private wants. */
-struct wish {
+struct view_request {
     struct hl_id id;
     bool writable;
 };
@@ -68,27 +68,27 @@ static hl_status view_create(struct shm *shm, const struct hl_pool_ref *ref, boo
 }
 
 /* Caller holds attach.lock. */
-static hl_status pin_locked(struct operation *op, struct shm *shm, const struct wish *wish,
-                            struct mapping **out)
+static hl_status pin_locked(struct operation *op, struct shm *shm,
+                            const struct view_request *request, struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     struct mapping *m = NULL;
     struct hl_pool_ref ref;
     HL_TRY(shm_check(shm, hl_now_ns()));
-    HL_TRY(hl_l3_pin(shm->socket, wish->id, 0, operation_socket_ms(op), &ref));
-    hl_status listed = names_check(op->client, wish->id, ref.size, ref.crc32);
+    HL_TRY(hl_l3_pin(shm->socket, request->id, 0, operation_socket_ms(op), &ref));
+    hl_status listed = names_check(op->client, request->id, ref.size, ref.crc32);
     if (listed != HL_OK) {
         (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
         return listed;
     }
     const void *data = hl_pool_view_data(shm->view, &ref);
-    if (!wish->writable)
+    if (!request->writable)
         HASH_FIND_PTR(a->mappings, &data, m);
     if (m != NULL) {
         /* One pin is enough for all views of a shard that nobody writes. */
         (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
     } else {
-        hl_status st = view_create(shm, &ref, wish->writable, &m);
+        hl_status st = view_create(shm, &ref, request->writable, &m);
         if (st != HL_OK) {
             (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
             return st;
@@ -111,21 +111,21 @@ static void mapping_release(struct operation *op, struct mapping *m)
     if (m->shm != NULL) {
         /* A connection that was replaced has dropped its pins by itself. */
         if (m->pin != NULL && (m->pin == atomic_load_explicit(&a->shm, memory_order_relaxed) ||
-                               m->pin == atomic_load_explicit(&a->near, memory_order_relaxed)))
+                               m->pin == atomic_load_explicit(&a->store, memory_order_relaxed)))
             (void)!hl_l3_unpin(m->pin->socket, &m->ref, operation_socket_ms(op));
         attach_unref(op->client, m->shm);
     }
     free(m);
 }
 
-/* place: attach.shm or attach.near. HL_ENOENT when nothing is mapped there. */
+/* place: attach.shm or attach.store. HL_ENOENT when nothing is mapped there. */
 static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
-                          const struct wish *wish, struct mapping **out)
+                          const struct view_request *request, struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     pthread_mutex_lock(&a->lock);
     struct shm *shm = atomic_load_explicit(place, memory_order_relaxed);
-    hl_status st = shm != NULL ? pin_locked(op, shm, wish, out) : HL_ENOENT;
+    hl_status st = shm != NULL ? pin_locked(op, shm, request, out) : HL_ENOENT;
     pthread_mutex_unlock(&a->lock);
     HL_TRY(st);
     /* The reference keeps the memory; only the clock of this thread is spent here. */
@@ -139,24 +139,26 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
 }
 
 /* Without a text of its own when the store has not got it. */
-static hl_status map_near(struct operation *op, const struct wish *wish, struct mapping **out)
+static hl_status map_store(struct operation *op, const struct view_request *request,
+                           struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     struct hl_pool_ref ref;
     (void)attach_enter(op->client);
-    struct shm *near = attach_near(op->client, op->started_ns);
-    hl_status st = near != NULL ? hl_pool_view_find(near->view, wish->id, &ref) : HL_ENOENT;
+    struct shm *store = attach_node_store(op->client, op->started_ns);
+    hl_status st = store != NULL ? hl_pool_view_find(store->view, request->id, &ref) : HL_ENOENT;
     attach_leave(op->client);
     if (st == HL_OK)
-        st = map_pool(op, &a->near, wish, out);
+        st = map_pool(op, &a->store, request, out);
     if (st == HL_ECORRUPT)
-        copies_suspect(op->client->copies, wish->id, HL_API_TIER_L2);
+        copies_suspect(op->client->copies, request->id, HL_API_TIER_L2);
     return st;
 }
 
 /* Where a copy comes from. */
 enum source { FROM_POOL, FROM_NET, FROM_ELSEWHERE };
 
+/* A pool that was unmapped between two looks is stale, not empty: map_hard connects again. */
 static hl_status source_find(struct operation *op, enum source source, struct hl_id id,
                              uint64_t *size, uint32_t *crc32)
 {
@@ -173,6 +175,7 @@ static hl_status source_find(struct operation *op, enum source source, struct hl
     return st;
 }
 
+/* Into memory of the copy alone, verified on the way as each read is. */
 static hl_status source_read(struct operation *op, enum source source, struct hl_id id, void *copy,
                              uint64_t size)
 {
@@ -187,19 +190,21 @@ static hl_status source_read(struct operation *op, enum source source, struct hl
     return st;
 }
 
-static hl_status map_copy(struct operation *op, const struct wish *wish, enum source source,
-                          struct mapping **out)
+/* Nobody knows the copy before it is complete and protected: only then it goes into the table,
+ * where helios_unmap finds it. */
+static hl_status map_copy(struct operation *op, const struct view_request *request,
+                          enum source source, struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     struct mapping *m = NULL;
     uint64_t size = 0;
     uint32_t crc32 = 0;
-    HL_TRY(source_find(op, source, wish->id, &size, &crc32));
-    HL_TRY(names_check(op->client, wish->id, size, crc32));
+    HL_TRY(source_find(op, source, request->id, &size, &crc32));
+    HL_TRY(names_check(op->client, request->id, size, crc32));
     HL_TRY(copy_create(size, &m));
     m->net = source != FROM_POOL;
-    hl_status st = source_read(op, source, wish->id, m->own.data, size);
-    if (st == HL_OK && !wish->writable && mprotect(m->own.data, size, PROT_READ) != 0)
+    hl_status st = source_read(op, source, request->id, m->own.data, size);
+    if (st == HL_OK && !request->writable && mprotect(m->own.data, size, PROT_READ) != 0)
         st = hl_fail(HL_ENOMEM, "protecting a copy: %s", strerror(errno));
     if (st != HL_OK) {
         hl_pool_view_unmap_private(&m->own);
@@ -224,53 +229,60 @@ static bool pool_misses(struct operation *op, struct hl_id id)
     return misses;
 }
 
-static hl_status map_once(struct operation *op, const struct wish *wish, struct mapping **out)
+/* The order of the ways is that of a read (read.c), but that a pool which misses the shard is known
+ * before it is asked to pin: loading has a longer deadline than the socket. */
+static hl_status map_once(struct operation *op, const struct view_request *request,
+                          struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     int mapped = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
-    if (pool_misses(op, wish->id)) {
-        if (map_near(op, wish, out) == HL_OK)
+    if (pool_misses(op, request->id)) {
+        if (map_store(op, request, out) == HL_OK)
             return HL_OK;
-        HL_TRY(shm_load(op, wish->id)); /* may take longer than an answer on the socket should */
+        HL_TRY(shm_load(op, request->id)); /* may take longer than an answer on the socket should */
     }
-    hl_status st = map_pool(op, &a->shm, wish, out);
-    if (st != HL_OK && map_near(op, wish, out) == HL_OK)
+    hl_status st = map_pool(op, &a->shm, request, out);
+    if (st != HL_OK && map_store(op, request, out) == HL_OK)
         return HL_OK;
-    if (st == HL_ENOMEM && wish->writable)
-        return map_copy(op, wish, FROM_POOL, out);
-    return mapped || st == HL_OK ? st : map_copy(op, wish, FROM_NET, out);
+    if (st == HL_ENOMEM && request->writable)
+        return map_copy(op, request, FROM_POOL, out);
+    return mapped || st == HL_OK ? st : map_copy(op, request, FROM_NET, out);
 }
 
 /* The pool failed: have its copy healed, or take one from another node. */
-static hl_status map_hard(struct operation *op, const struct wish *wish, hl_status st,
+static hl_status map_hard(struct operation *op, const struct view_request *request, hl_status st,
                           struct mapping **out)
 {
     char text[HL_ERROR_TEXT_MAX];
     if ((st == HL_ESTALE || st == HL_EUNAVAIL) && attach_renew(op, RENEW_QUICK) == HL_OK)
-        st = map_once(op, wish, out);
+        st = map_once(op, request, out);
     snprintf(text, sizeof(text), "%s", hl_error_text());
-    if (st == HL_ECORRUPT && copies_heal(op, wish->id) == HL_OK && map_once(op, wish, out) == HL_OK)
+    if (st == HL_ECORRUPT && copies_heal(op, request->id) == HL_OK &&
+        map_once(op, request, out) == HL_OK)
         st = HL_OK;
-    if (st != HL_OK && read_worth_looking(st) && map_copy(op, wish, FROM_ELSEWHERE, out) == HL_OK)
+    if (st != HL_OK && read_worth_looking(st) &&
+        map_copy(op, request, FROM_ELSEWHERE, out) == HL_OK)
         st = HL_OK;
     if (st != HL_OK)
         st = hl_fail(st, "%s", text);
     while (st != HL_OK && read_recover(op, &st))
-        st = map_once(op, wish, out);
+        st = map_once(op, request, out);
     return st;
 }
 
-static hl_status map_shard(helios_client *client, const struct wish *wish, struct mapping **out)
+/* One call at a time (client->lock): a view is rare, and its table and its pins go together. */
+static hl_status map_shard(helios_client *client, const struct view_request *request,
+                           struct mapping **out)
 {
     struct operation op;
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    hl_status st = map_once(&op, wish, out);
+    hl_status st = map_once(&op, request, out);
     if (st != HL_OK)
-        st = map_hard(&op, wish, st, out);
+        st = map_hard(&op, request, st, out);
     int net = st == HL_OK ? (*out)->net : atomic_load(&client->attach.shm) == NULL;
-    read_account(&op, wish->id, st == HL_OK ? (*out)->size : 0, net, st);
+    read_account(&op, request->id, st == HL_OK ? (*out)->size : 0, net, st);
     if (st == HL_OK)
         hl_error_clear();
     pthread_mutex_unlock(&client->lock);
@@ -282,7 +294,7 @@ int helios_map(helios_client *client, helios_id id, const void **data, size_t *s
     struct mapping *m = NULL;
     if (client == NULL || data == NULL)
         return hl_fail(HL_EINVAL, "helios_map: client and data must not be NULL");
-    HL_TRY(map_shard(client, &(struct wish){.id = id_of(id)}, &m));
+    HL_TRY(map_shard(client, &(struct view_request){.id = id_of(id)}, &m));
     *data = m->data;
     if (size != NULL)
         *size = m->size;
@@ -294,13 +306,14 @@ int helios_map_private(helios_client *client, helios_id id, void **data, size_t 
     struct mapping *m = NULL;
     if (client == NULL || data == NULL)
         return hl_fail(HL_EINVAL, "helios_map_private: client and data must not be NULL");
-    HL_TRY(map_shard(client, &(struct wish){.id = id_of(id), .writable = true}, &m));
+    HL_TRY(map_shard(client, &(struct view_request){.id = id_of(id), .writable = true}, &m));
     *data = m->own.data;
     if (size != NULL)
         *size = m->size;
     return HL_OK;
 }
 
+/* By the address that was handed out; a view that several have asked for goes with the last. */
 int helios_unmap(helios_client *client, const void *data)
 {
     struct operation op;
@@ -319,6 +332,7 @@ int helios_unmap(helios_client *client, const void *data)
                      : hl_fail(HL_EINVAL, "helios_unmap: %p is not a view of this client", data);
 }
 
+/* At the end of the client, when no other call is under way: whatever is still mapped goes. */
 void map_fini(helios_client *client)
 {
     struct operation op;

@@ -1,6 +1,21 @@
 /* A pool of another host. Where a shard lies is asked once and remembered: the bytes are checked
  * against the CRCs of that answer, so a location that is no longer true shows as a bad piece and is
- * asked again. Connections are used by one thread at a time; a few idle ones are kept. */
+ * asked again. Connections are used by one thread at a time; a few idle ones are kept.
+ *
+ *     struct net (of the L3 daemon, or of one node's store)
+ *       locations   id -> shard_location -> extent (offset, size, CRCs)   shared, counted by `refs`
+ *       conns       idle connections --acquire--> one thread's --release--> idle, or closed
+ *       puts        one queue for the small puts of all threads           counted by `refs`
+ *       address     of the data port, now
+ *
+ * Threads: any. net->lock guards all of these; it is held for moments, never while bytes travel, a
+ * daemon is asked, or a connection is made or closed. What a thread uses without it stays by its
+ * reference: a location that was forgotten meanwhile, a queue that was replaced.
+ *
+ *     location   asked --> remembered --a piece is bad, or the cache is full--> forgotten
+ *                                                         last reference: freed
+ *     conns      net_retarget counts `epoch` up: what was lent before is closed when it comes back
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +32,7 @@
 #define NAME_MAX_TEXT 256
 #define BUSY_PAUSE_MS 20
 
+/* What a locate has answered. The extent is never changed, so it is read without the lock. */
 struct shard_location {
     struct hl_id id;
     struct hl_extent *extent;
@@ -59,6 +75,7 @@ void net_own(struct net *net, struct hl_rpc_peer *owner)
     net->owner = owner;
 }
 
+/* With the lock, as all that ends in _locked. */
 static void location_put_locked(struct shard_location *p)
 {
     if (--p->refs > 0)
@@ -74,6 +91,7 @@ static void location_put(struct net *net, struct shard_location *p)
     pthread_mutex_unlock(&net->lock);
 }
 
+/* With the lock, or when no other thread is left. Readers of a location keep theirs. */
 static void locations_forget(struct net *net)
 {
     struct shard_location *p, *next;
@@ -83,6 +101,7 @@ static void locations_forget(struct net *net)
     }
 }
 
+/* The last one closes the queue, without the lock: that waits for its thread. */
 static void puts_unref(struct net *net, struct shared_puts *puts)
 {
     pthread_mutex_lock(&net->lock);
@@ -112,6 +131,8 @@ void net_destroy(struct net *net)
     free(net);
 }
 
+/* Locations are kept: they are checked by their CRCs, so a wrong one costs a question. The old
+ * queue is closed by whoever has the last reference, which may be a put that is under way. */
 void net_retarget(struct net *net, const char *address)
 {
     struct hl_net_client *conns[HL_CONN_POOL_MAX];
@@ -151,6 +172,8 @@ static void note_path(struct net *net, const struct hl_net_client *client)
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(client)), memory_order_relaxed);
 }
 
+/* Address and epoch are read together: a connection to an address that is replaced meanwhile has
+ * the old epoch, and is closed when it is released. */
 static hl_status conn_lease_connect(struct operation *op, struct net *net,
                                     struct hl_conn_lease *lease)
 {
@@ -189,6 +212,7 @@ static hl_status conn_lease_acquire(struct operation *op, struct net *net,
     return conn_lease_ready(op, net, out);
 }
 
+/* The pool takes the connection if it may be used again; what it leaves is closed here. */
 static void conn_lease_release(struct net *net, struct hl_conn_lease *lease, hl_status st)
 {
     pthread_mutex_lock(&net->lock);
@@ -223,6 +247,7 @@ static void location_forget_locked(struct net *net, struct hl_id id)
     }
 }
 
+/* A full cache is emptied and fills again: which shards a training reads next is not known here. */
 static void location_remember(struct net *net, struct shard_location *p)
 {
     pthread_mutex_lock(&net->lock);
@@ -277,6 +302,7 @@ static hl_status location_find(struct operation *op, struct net *net, struct hl_
     return HL_OK;
 }
 
+/* Not known is no failure: net_read asks for it by itself. */
 void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list ids)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -293,6 +319,7 @@ void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list
     }
 }
 
+/* Never from memory: who asks wants to know whether the shard is there now. */
 hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,
                    uint32_t *crc32)
 {
@@ -322,6 +349,7 @@ static hl_status reading_left_ms(void *arg, int *ms)
     return HL_OK;
 }
 
+/* The location may be no longer true: ask anew, and let go of the one that the read began with. */
 static hl_status reading_locate(void *arg, const struct hl_extent **extent)
 {
     struct reading *r = arg;
@@ -366,6 +394,7 @@ static hl_status fetch_range(struct reading *r, struct hl_conn_lease *lease, uin
                    names_text(r->op->client, r->location->id, name, sizeof(name)), why);
 }
 
+/* By the extent, before anything is fetched. */
 static hl_status check_range(struct operation *op, const struct shard_location *p, uint64_t off,
                              uint64_t len, bool whole)
 {
@@ -409,6 +438,7 @@ hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint6
     return st;
 }
 
+/* With the lock: a queue connects with its first put, so this waits for no peer. */
 static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts **out)
 {
     struct hl_put_queue_opts opts = {
@@ -432,6 +462,7 @@ static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts
     return HL_OK;
 }
 
+/* The thread waits for its own object; what others put meanwhile travels in the same message. */
 static hl_status put_small(struct operation *op, struct net *net, const void *data, uint64_t size,
                            uint32_t crc32, struct hl_id *id)
 {
@@ -453,6 +484,7 @@ static hl_status put_small(struct operation *op, struct net *net, const void *da
     return st;
 }
 
+/* Large ones fill a connection by themselves. */
 static hl_status put_alone(struct operation *op, struct net *net, const void *data, uint64_t size,
                            uint32_t crc32, struct hl_id *id)
 {

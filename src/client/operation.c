@@ -1,4 +1,9 @@
-/* The deadline of one operation of libhelios, and what it met on its way. */
+/* The deadline of one operation of libhelios, and what it met on its way.
+ *
+ * An operation lives on the stack of one call and is that thread's alone. All its waits share the
+ * one deadline: retries, a daemon's restart, calls to the Controller. What it meets is counted
+ * twice: in the operation, for the report of the shard that was read, and in the client's counters,
+ * which all threads share and which are atomic. */
 #include <errno.h>
 
 #include "client/client_private.h"
@@ -17,6 +22,7 @@ bool operation_expired(const struct operation *op)
     return hl_now_ns() >= op->deadline_ns;
 }
 
+/* At least 1, so that a call which begins at the deadline ends with words of its own. */
 int operation_left_ms(const struct operation *op)
 {
     uint64_t now = hl_now_ns();
@@ -25,12 +31,16 @@ int operation_left_ms(const struct operation *op)
     return (int)((op->deadline_ns - now) / HL_NS_PER_MS) + 1;
 }
 
+/* A daemon of this host answers in milliseconds: one that takes SOCKET_MS hangs, however much time
+ * the operation has left. */
 int operation_socket_ms(const struct operation *op)
 {
     int left = operation_left_ms(op);
     return left < SOCKET_MS ? left : SOCKET_MS;
 }
 
+/* A sleep that would outlast the deadline is not begun: the caller fails now, with what it knows.
+ */
 bool operation_pause(const struct operation *op, int ms)
 {
     if (hl_now_ns() + (uint64_t)ms * HL_NS_PER_MS >= op->deadline_ns)
@@ -51,6 +61,7 @@ hl_status controller_named(const struct operation *op, const char *method)
                    method);
 }
 
+/* Only one that has answered before is waited for: where none ever did, the address is wrong. */
 bool controller_again(struct operation *op, hl_status st)
 {
     atomic_int *seen = &op->client->controller_seen;

@@ -1,6 +1,16 @@
 /* A read of the mapped pool takes a few hundred nanoseconds: it leaves two numbers in its client's
  * own counters, and the maintenance thread carries what has come together to the table of planes
- * and to the Controller. Which path that was, and why, says core/route. */
+ * and to the Controller. Which path that was, and why, says core/route.
+ *
+ *     any thread                               the maintenance thread
+ *     planes_count, planes_time                planes_take, at each report
+ *       client->counters.tally                   what is new since told->seen
+ *         [read, write][shm, net][ok, failed]      --> hl_plane_add, the table of this process
+ *         they only grow                           --> a transfer report, for the Controller
+ *
+ * `told` is the maintenance thread's, and of who stops it once it is joined. The counters are
+ * relaxed atomics: each number is right by itself, and a report may miss what is counted while it
+ * is made, which the next one has. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +19,7 @@
 
 #define FAULTS_TOLD 32 /* at a time */
 
+/* A tally as it was at the last report. */
 struct seen {
     uint64_t ops, bytes, ns, latency[HL_PLANE_BUCKETS];
 };
@@ -34,6 +45,8 @@ static bool is_transfer(hl_status st)
     return st != HL_ENOENT && st != HL_EINVAL && st != HL_EEXIST && st != HL_ENOSPC;
 }
 
+/* The bytes are counted before the operation: planes_take looks for new operations first, and bytes
+ * of one that it does not see yet wait for the next report. */
 uint64_t planes_count(helios_client *c, enum tally_op op, int net, uint64_t bytes, hl_status st)
 {
     struct tally *t = &c->counters.tally[op][net][st != HL_OK];
@@ -44,6 +57,7 @@ uint64_t planes_count(helios_client *c, enum tally_op op, int net, uint64_t byte
     return atomic_fetch_add_explicit(&t->ops, 1, memory_order_relaxed);
 }
 
+/* Of the operations that were timed; read.c says which. */
 void planes_time(helios_client *c, enum tally_op op, int net, uint64_t ns)
 {
     struct tally *t = &c->counters.tally[op][net][0];
@@ -98,6 +112,7 @@ static struct hl_api_transfer_report transfer_report(const struct hl_route_query
                                            .latency_ns = more->ns};
 }
 
+/* One tally: to the table of planes always, to the report where there was memory for one. */
 static void tally_take(helios_client *c, enum tally_op op, int net, int failed, struct seen *seen,
                        struct hl_arena *arena, struct hl_api_transfer_report_list *out)
 {

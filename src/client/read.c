@@ -41,6 +41,8 @@ void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net
         access_trouble(c->access, id, op->crc_failures, op->retries, st == HL_ECORRUPT);
 }
 
+/* After a restart (HL_ESTALE) there is nothing to wait for; a daemon that is away needs a moment.
+ */
 bool read_recover(struct operation *op, hl_status *st)
 {
     if (*st != HL_ESTALE && *st != HL_EUNAVAIL)
@@ -65,13 +67,13 @@ struct read {
 };
 
 /* From the node's own store, if it has the shard. Between enter and leave. */
-static hl_status read_near(struct operation *op, struct read *r)
+static hl_status read_store(struct operation *op, struct read *r)
 {
     struct hl_pool_ref ref;
-    struct shm *near = attach_near(op->client, op->started_ns);
-    if (near == NULL || hl_pool_view_find(near->view, r->id, &ref) != HL_OK)
+    struct shm *store = attach_node_store(op->client, op->started_ns);
+    if (store == NULL || hl_pool_view_find(store->view, r->id, &ref) != HL_OK)
         return HL_ENOENT;
-    hl_status st = shm_read(op, near, r->id, r->off, r->buf, r->len, r->whole);
+    hl_status st = shm_read(op, store, r->id, r->off, r->buf, r->len, r->whole);
     if (st == HL_ECORRUPT)
         copies_suspect(op->client->copies, r->id, HL_API_TIER_L2);
     return st;
@@ -90,9 +92,9 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
     }
     r->net = false;
     if (shm == NULL || (st != HL_OK && st != HL_EINVAL)) {
-        hl_status near = read_near(op, r);
-        if (near == HL_OK || shm == NULL)
-            st = near;
+        hl_status found = read_store(op, r);
+        if (found == HL_OK || shm == NULL)
+            st = found;
     }
     attach_leave(c);
     *mapped = shm != NULL;
@@ -102,6 +104,8 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
     return net_read(op, c->attach.net, r->id, r->off, r->buf, r->len, r->whole);
 }
 
+/* Also brings in from the archive what the mapped pool has not got. Over the network that is the
+ * daemon's own part of a locate. */
 static hl_status read_once(struct operation *op, struct read *r)
 {
     int mapped;
@@ -131,6 +135,7 @@ static bool read_elsewhere(struct operation *op, struct read *r, hl_status *st)
     return false;
 }
 
+/* Not of these: wrong arguments, no memory. Another copy would fail alike. */
 bool read_worth_looking(hl_status st)
 {
     return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_ENOENT ||
@@ -204,12 +209,15 @@ static hl_status find_mapped(struct operation *op, struct shm *shm, struct hl_id
     return HL_OK;
 }
 
+/* As read_once, but for the bytes: the index says all that is asked. The pool stays entered while
+ * the daemon loads: a replaced one waits so long. */
 static hl_status find_once(struct operation *op, struct hl_id id, uint64_t *size, uint32_t *crc32)
 {
     helios_client *c = op->client;
     struct shm *shm = attach_enter(c);
     hl_status st = find_mapped(op, shm, id, size, crc32);
-    if (st != HL_OK && find_mapped(op, attach_near(c, op->started_ns), id, size, crc32) == HL_OK)
+    if (st != HL_OK &&
+        find_mapped(op, attach_node_store(c, op->started_ns), id, size, crc32) == HL_OK)
         st = HL_OK;
     while (st == HL_ENOENT && shm != NULL && (st = shm_load(op, id)) == HL_OK) {
         st = find_mapped(op, shm, id, size, crc32);

@@ -129,6 +129,7 @@ hl_status claim_load(struct hl_controller *c)
     return HL_OK;
 }
 
+/* Whatever pool or archive is claimed refuses it: nothing there is changed by this Controller. */
 void claim_load_none(struct hl_controller *c)
 {
     c->claim.cluster = hl_id_random();
@@ -254,6 +255,7 @@ static bool is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
     return hl_id_is_none(owner) && shards > 0 && known == 0;
 }
 
+/* By L3's word alone: what was before does not count. */
 static void claim_judge(struct hl_controller *c)
 {
     switch (c->claim.found.state) {
@@ -304,7 +306,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
     struct claim_call *k = arg;
     struct hl_controller *c = k->c;
     struct claim *cl = &c->claim;
-    if (controller_stopped(c)) {
+    if (controller_stopped(c)) { /* the caller of claim_take is gone as well */
         free(k);
         return;
     }
@@ -350,6 +352,8 @@ static void claim_send(struct hl_controller *c, enum hl_api_claim_mode mode, cla
     hl_call_l3_claim_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_claim, k);
 }
 
+/* `again` is a flag and not a count: one more question tells the newest revision, whatever came in
+ * between. */
 void claim_ask(struct hl_controller *c)
 {
     if (c->claim.asking)
@@ -379,6 +383,7 @@ void claim_forget(struct hl_controller *c)
     memset(&c->claim.found, 0, sizeof(c->claim.found));
 }
 
+/* The caller has made the revision newer than all that L3 has heard of (recover_make). */
 void claim_become(struct hl_controller *c, struct hl_id cluster, uint64_t revision)
 {
     c->claim.cluster = cluster;
@@ -386,6 +391,7 @@ void claim_become(struct hl_controller *c, struct hl_id cluster, uint64_t revisi
     claim_forget(c);
 }
 
+/* One shard that the catalogue knows is enough: ids are random, so it can't be there by chance. */
 void claim_compared(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;

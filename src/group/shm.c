@@ -6,7 +6,18 @@
  *                                              | reduce a share, step, read the result
  *
  * There is no step after the reading. A rank writes set s again two pieces later; by then it has
- * taken the step of the piece between, which all others take after they have read set s. */
+ * taken the step of the piece between, which all others take after they have read set s.
+ *
+ *     pieces & 1    which set of slots a piece uses       counted alike by all ranks
+ *     calls & 1     which description of a row it uses    likewise
+ *
+ * A call describes itself in its row before its first step, and all compare the rows after it. The
+ * next call uses the other description, so a rank that is a step ahead overwrites none that is
+ * still being compared. After a call that failed the rank has given up, and the counts no longer
+ * matter.
+ *
+ * A group is used by one thread of each process at a time; shm.h says which word of the shared
+ * memory is written by whom, and in which order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +34,7 @@ enum { ALLGATHER = 1, BROADCAST, ALLREDUCE, REDUCE_SCATTER, ALLTOALL };
 static const char *const kind_names[] = {"nothing",   "allgather",      "broadcast",
                                          "allreduce", "reduce_scatter", "alltoall"};
 
+/* In the set of this piece: index is a rank, or the world for the common result. */
 static uint8_t *slot_of(const struct hl_collective_shm *g, int index)
 {
     uint64_t set = (g->pieces & 1) * (uint64_t)(g->world + 1);
@@ -39,7 +51,8 @@ static int step_reached(const struct hl_collective_shm *g, const struct hl_colle
     return ahead > 0 ? 2 : ahead == 0;
 }
 
-/* All have come this far. */
+/* All have come this far. One deadline for all: a rank that waited for the first has waited for the
+ * others meanwhile. */
 static hl_status shm_step(struct hl_collective_shm *g, const char *what)
 {
     struct hl_collective_row *rows = g->s->rows;
@@ -57,6 +70,7 @@ static hl_status shm_step(struct hl_collective_shm *g, const char *what)
 
 /* ---- calls ---- */
 
+/* Written before the step that shows it to the others. */
 static void shm_announce(struct hl_collective_shm *g, uint32_t kind, const char *what,
                          uint64_t bytes, int arg, int op)
 {
@@ -152,6 +166,7 @@ static hl_status reduce_shares(struct hl_collective_shm *g, const char *what,
                                int op)
 {
     size_t n = here / hl_collective_size(type);
+    /* Whole cache lines for each rank, whatever the type: nobody writes into another's. */
     size_t share = (n / (size_t)g->world / 64 + 1) * 64, first = share * (size_t)g->rank;
     if (first < n)
         hl_collective_reduce(slot_of(g, g->world), parts, g->world, type, op, first,
@@ -161,6 +176,7 @@ static hl_status reduce_shares(struct hl_collective_shm *g, const char *what,
     return HL_OK;
 }
 
+/* Every rank adds in the order of ranks, so all get the same bits, and the same in each run. */
 static int shm_reduce(void *arg, const char *what, void *data, uint64_t n, int type, int op)
 {
     struct hl_collective_shm *g = arg;
@@ -243,12 +259,15 @@ static int shm_alltoall(void *arg, const char *what, const void *in, void *out, 
 
 /* ---- coming and going ---- */
 
+/* From any thread. Only ever set: the group is of no use afterwards. */
 static void shm_cancel(void *arg)
 {
     struct hl_collective_shm *g = arg;
     __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED); /* a sleep is a slice long */
 }
 
+/* LEFT only where it has not given up: the others need the reason that was said first. Both words
+ * may be slept on, so both are woken. */
 void hl_collective_leave(struct hl_collective_shm *g)
 {
     uint32_t none = 0;

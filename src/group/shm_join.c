@@ -1,3 +1,17 @@
+/* How the ranks of a host find each other in shared memory, and begin.
+ *
+ *    no file                        make_shared: the first to come; `magic` last
+ *    magic, some rank alive         take_row: the pid is its last store, with release
+ *    magic 0, or all ranks dead     the name goes, and another file is made (*again)
+ *    the last row was taken         the name goes: nobody else can join
+ *
+ * All of this happens with the file locked (flock), which the kernel gives back when a process
+ * dies. Then each waits, without the lock, until all rows have a pid (acquire).
+ *
+ * A row:   free, pid 0 --take_row, its process--> taken --it died, or gave up joining--> free
+ *
+ * Rows of the dead are freed by those who join later or give up joining, and only until all have
+ * joined: from then on a death is seen by those who wait for that rank (shm_wait.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +29,7 @@
 #define MAGIC   UINT64_C(0x31524750534c4843) /* "CHLSPGR1" */
 #define VERSION 2
 
+/* What shm.h draws: the rows, two sets of slots, the mail. */
 static uint64_t size_for(int world)
 {
     return sizeof(struct hl_collective_shared) + UINT64_C(2) * (world + 1) * HL_COLLECTIVE_PIECE +
@@ -35,7 +50,7 @@ static hl_status check_shm_options(const hybridps_shm_options *o)
     return HL_OK;
 }
 
-/* Rows of the dead are given up. Returns how many are left. */
+/* With the file locked. Rows of the dead are given up. Returns how many are left. */
 static int count_living(struct hl_collective_shared *s)
 {
     int n = 0;
@@ -69,6 +84,8 @@ static hl_status check_layout(const struct hl_collective_shm *g, uint64_t size)
     return HL_OK;
 }
 
+/* With the file locked. New memory is all zeros: no row is taken, and nothing was counted. One that
+ * dies in here leaves `magic` 0, so the next one knows that it is not finished. */
 static hl_status make_shared(struct hl_collective_shm *g, int fd)
 {
     void *p;
@@ -83,16 +100,7 @@ static hl_status make_shared(struct hl_collective_shm *g, int fd)
     return HL_OK;
 }
 
-/* How ranks find each other, each with the file locked while it looks and writes:
- *
- *    no file                        make_shared: the first to come; `magic` last
- *    magic, some rank alive         take_row: the pid is its last store, with release
- *    magic 0, or all ranks dead     the name goes, and another file is made (*again)
- *    the last row was taken         the name goes: nobody else can join
- *
- * Then each waits, without the lock, until all rows have a pid (acquire).
- *
- * With the file locked. *again: it was of ranks that are all dead, and has lost its name. */
+/* With the file locked. *again: it was of ranks that are all dead, and has lost its name. */
 static hl_status map_shared(struct hl_collective_shm *g, int fd, int *again)
 {
     struct stat sb;
@@ -121,6 +129,8 @@ static hl_status map_shared(struct hl_collective_shm *g, int fd, int *again)
     return st;
 }
 
+/* With the file locked. A pid alone may be given to another process: with its start time it is only
+ * this one's. */
 static hl_status take_row(struct hl_collective_shm *g)
 {
     struct hl_collective_row *row = &g->s->rows[g->rank];
@@ -152,6 +162,7 @@ static void give_up(struct hl_collective_shm *g)
     close(fd);
 }
 
+/* The deadline is for all together. Looking is enough here: it happens once in a group's life. */
 static hl_status wait_for_all(struct hl_collective_shm *g)
 {
     uint64_t until = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;

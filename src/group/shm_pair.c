@@ -1,5 +1,10 @@
 /* From one rank to one other, through the sender's two slots. What a message is, and for whom,
- * changes only when all pieces of the last one are taken, so the receiver may read it as it is. */
+ * changes only when all pieces of the last one are taken, so the receiver may read it as it is.
+ *
+ *     sender's row    mail, to --> slot 0 | slot 1 --> sent + 1 ... --> taken = sent: done
+ *                                  ^ at most two pieces are not taken      ^ the receiver counts
+ *
+ * Both sides agree on the slot by the counts, which never go back: piece n is in slot n & 1. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +56,7 @@ int hl_collective_send(void *arg, const char *what, const void *data, uint64_t b
         __atomic_add_fetch(&row->sent, 1, __ATOMIC_SEQ_CST);
         hl_collective_wake(g, &row->sent);
     }
-    w.goal = 0;
+    w.goal = 0; /* all of them: after that the row may describe another message */
     return hl_collective_await(g, &w);
 }
 

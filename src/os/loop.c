@@ -1,3 +1,18 @@
+/* One libuv loop and its mailbox.
+ *
+ *     any thread      hl_loop_post --> head: task -> task -> ... <- tail    under `lock`
+ *                          '--- uv_async_send ---> wakeup
+ *     loop's thread   on_wakeup takes the whole list and runs it without the lock
+ *
+ * libuv merges wakeups: several sends may bring one on_wakeup, so each takes all there is. What a
+ * task posts goes to a new list, whose own wakeup runs it in a later turn: timers and sockets come
+ * in between, and no task runs inside of another.
+ *
+ *     created --hl_loop_run--> running --`stopping` found by on_wakeup, or a signal--> returned
+ *                                                                 hl_loop_destroy --> gone
+ *
+ * `stopping` is read together with the list, so what was posted before hl_loop_stop still runs.
+ * `thread` is who made the loop until hl_loop_run: what is set up before passes HL_ON_LOOP. */
 #include "os/loop.h"
 
 #include <pthread.h>
@@ -23,6 +38,8 @@ struct hl_loop {
     bool stopping;
 };
 
+/* On the heap and not in its owner: libuv uses the handle until it is closed, which is a turn after
+ * hl_timer_destroy, when the owner may be gone. */
 struct hl_timer {
     uv_timer_t uv;
     hl_loop_fn fn;
@@ -82,6 +99,7 @@ hl_status hl_loop_create(struct hl_loop **out)
     return HL_OK;
 }
 
+/* What others have left on the loop. Their close callbacks would touch what is gone by now. */
 static void close_walk(uv_handle_t *handle, void *arg)
 {
     (void)arg;
@@ -89,6 +107,8 @@ static void close_walk(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
+/* Tasks that were posted before still run, since each may hold memory that only it frees. What
+ * these post is freed and does not run: nothing would be left for it to work on. */
 void hl_loop_destroy(struct hl_loop *loop)
 {
     if (loop == NULL)
@@ -153,6 +173,8 @@ static void on_timer_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
+/* libuv's time is that of the beginning of the turn: after a long callback a delay that counts from
+ * there would be too short. */
 hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repeat_ms,
                           hl_loop_fn fn, void *arg, struct hl_timer **out)
 {
@@ -178,6 +200,7 @@ void hl_timer_destroy(struct hl_timer *t)
     uv_close((uv_handle_t *)&t->uv, on_timer_closed);
 }
 
+/* Runs on the loop's thread, as all callbacks of libuv: it stops the loop without the mailbox. */
 static void on_signal(uv_signal_t *handle, int signum)
 {
     (void)signum;

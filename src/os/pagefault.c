@@ -1,3 +1,21 @@
+/* One handler of SIGSEGV, and the list of servers that it asks.
+ *
+ *     fault --> on_fault --ours--> fault_serve: each server, under `lock`
+ *                  |                  |--one has served it--> return: the access is tried again
+ *                  |                  '--none, or SAME_MAX in a row--.
+ *                  '--not ours--------------------------------------> fault_pass_on: `before`
+ *
+ * A fault is ours if the kernel caused it, if this process added the servers and is no fork of it,
+ * and if this thread has not suspended them. Whoever takes `lock` suspends first, also the handler
+ * itself: so no thread can fault, come back here and wait for a lock that it holds. A fault in a
+ * server is passed on, and ends the process where it is seen best.
+ *
+ * The handler may lock, which handlers of other signals may not: it runs at an access of this very
+ * thread, and not at any moment. What it keeps about a thread is thread-local:
+ *
+ *     suspended   how many suspends are not resumed yet; 0 = faults are served
+ *     passing     depth of handlers of `before` that this thread is in
+ *     same        faults in a row at last_address */
 #include "os/pagefault.h"
 
 #include <dlfcn.h>
@@ -39,6 +57,7 @@ void hl_pagefault_resume(void)
     suspended--;
 }
 
+/* Bit 1 of x86's error code says that the access was a write. Others do not tell. */
 static struct hl_pagefault_access access_of(const siginfo_t *info, const void *context)
 {
     struct hl_pagefault_access a = {.address = info->si_addr};
@@ -52,6 +71,8 @@ static struct hl_pagefault_access access_of(const siginfo_t *info, const void *c
     return a;
 }
 
+/* A server that says it has served while the access goes on failing would loop for ever, without a
+ * word: after SAME_MAX the fault is passed on, as one that nobody serves. */
 static bool fault_serve(const struct hl_pagefault_access *a)
 {
     bool served = false;
@@ -87,6 +108,7 @@ static void fault_pass_on(int number, siginfo_t *info, void *context)
     passing--;
 }
 
+/* The code that was interrupted may be about to read errno. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int err = errno;
@@ -119,6 +141,7 @@ static void forget_servers(void)
     servers = NULL;
 }
 
+/* Asked of what the kernel has now: another library may have set its own handler since. */
 static bool is_ours(const struct sigaction *act)
 {
     return (act->sa_flags & SA_SIGINFO) != 0 && act->sa_sigaction == on_fault;

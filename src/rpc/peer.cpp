@@ -1,7 +1,23 @@
 /* The calling half. A call is built into a message by the calling thread; the KJ thread connects
  * when there is no connection, sends, and races the answer against a timer. A ClientCall is
  * finished once: by the answer, the timer, the peer's end, or its caller who waited a little longer
- * than the timer. What comes later is dropped. */
+ * than the timer. What comes later is dropped.
+ *
+ *     caller's thread                  KJ thread
+ *     prepare: the message
+ *     launch ------- post -----------> start --> begin --> connected --> send --> answered, failed
+ *     wait, or go on                     '--- the timer --> time_out            |
+ *        <------ `mutex`, wake -------- finish <-------------------------------'
+ *     the loop <-- hl_loop_post ------- complete, of an asynchronous call
+ *
+ * A ClientCall is shared by both threads: what prepare writes is not changed after it is posted,
+ * `params` and `sent` are the KJ thread's until the call is finished, the rest is under `mutex`. A
+ * PeerCore is the KJ thread's alone.
+ *
+ *     connection   none --attempt--> connected --ended, or found ended--> none
+ *
+ * One connection serves all calls, and one attempt all that wait for it. Each connection has a
+ * number, so that a call which fails by an old one does not end the one that came after it. */
 #include "rpc/message.hpp"
 #include "rpc/runtime.hpp"
 #include "rpc/versions.hpp"
@@ -83,6 +99,7 @@ struct Completion {
     Answer answer;
 };
 
+/* On the caller's loop. */
 void complete(void *arg)
 {
     std::unique_ptr<Completion> c(static_cast<Completion *>(arg));
@@ -132,6 +149,7 @@ class ClientCall
     Answer result;
 };
 
+/* In the caller's thread, so that its structs need not outlive the call. */
 Outcome ClientCall::prepare(const void *value)
 {
     KJ_IF_MAYBE (m, target.schema.findMethodByName(method.c_str())) {
@@ -162,6 +180,7 @@ Answer ClientCall::decode(capnp::Response<AnyPointer> &response, size_t &left) c
     return answer;
 }
 
+/* The message about the failure names the call, but where the daemon itself has said enough. */
 void ClientCall::finish(Outcome o, Answer answer)
 {
     if (o.status != HL_OK && (!o.refused || hl_log_shows(HL_LOG_DEBUG)))
@@ -187,6 +206,8 @@ void ClientCall::time_out()
     finish({HL_ETIMEDOUT, sent ? text : "connect to " + target.address + ": " + text});
 }
 
+/* The KJ thread's timer ends the call. The caller waits longer only so that a KJ thread that has no
+ * time does not hold it for ever. */
 Outcome ClientCall::wait(Answer *out)
 {
     {
@@ -266,6 +287,8 @@ class PeerCore final : public Core, public kj::TaskSet::ErrorHandler
     std::set<std::shared_ptr<ClientCall>> active;
 };
 
+/* Resolve, connect and, where there is a secret, greet. `attempting` is cleared before those who
+ * wait go on: one that finds no connection begins another attempt. */
 kj::Promise<void> PeerCore::attempt()
 {
     return runtime->network()
@@ -345,6 +368,7 @@ void PeerCore::retire_if_ended()
     }
 }
 
+/* From here on the daemon may have done what was asked: `sent` decides what a failure says. */
 kj::Promise<capnp::Response<AnyPointer>> PeerCore::send(ClientCall &call)
 {
     capnp::MessageSize hint{call.params->sizeInWords() + 8, 0};
@@ -355,6 +379,7 @@ kj::Promise<capnp::Response<AnyPointer>> PeerCore::send(ClientCall &call)
     return request.send();
 }
 
+/* *number: the connection that the call went over, for failed. */
 kj::Promise<capnp::Response<AnyPointer>> PeerCore::begin(std::shared_ptr<ClientCall> call,
                                                          std::shared_ptr<uint64_t> number)
 {
@@ -396,6 +421,7 @@ void PeerCore::failed(ClientCall &call, const kj::Exception &e, uint64_t number)
     call.finish(outcome_of(e));
 }
 
+/* The answer and the timer race; the loser is dropped, and the call with it leaves `active`. */
 void PeerCore::start(const std::shared_ptr<ClientCall> &call)
 {
     uint64_t now = hl_now_ns();
@@ -418,6 +444,7 @@ void PeerCore::start(const std::shared_ptr<ClientCall> &call)
                    .attach(kj::defer([this, call] { active.erase(call); })));
 }
 
+/* Calls are finished first: dropping their tasks would leave their callers to the timeout. */
 void PeerCore::shutdown()
 {
     closed = true;
@@ -468,6 +495,7 @@ try {
     return hl_fail(HL_ENOMEM, "RPC peer %s", address);
 }
 
+/* Returns at once; the core lives until its job has run, or as long as a call has it. */
 extern "C" void hl_rpc_peer_close(struct hl_rpc_peer *peer)
 {
     if (peer == nullptr)

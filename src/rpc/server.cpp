@@ -2,7 +2,26 @@
  * handler's loop as an hl_rpc_call; its promise waits in ServerCore::pending under a number. The
  * answer is built into a message by the answering thread and travels back with the number: when the
  * promise is gone meanwhile (connection lost, server closed), nobody is found under it and the
- * answer is dropped. */
+ * answer is dropped.
+ *
+ *     KJ thread                           handler's loop             any thread
+ *     accept --> admit --> Client
+ *     call: decode, pending[id] --post--> deliver --> handler ....   hl_rpc_reply, hl_rpc_reject:
+ *     answer, reject: pending[id] <--------------- runtime->post --- the message is built here
+ *
+ * A ServerCore is the KJ thread's, but for `runtime`, `schema` and `serve`, which are constant, and
+ * `closed`, which deliver reads: a call that arrives there after the close is dropped. The
+ * hl_rpc_call is one thread's at a time, the handler's from deliver until it replies or rejects.
+ *
+ *     connection   admit --no secret, or a Unix socket--> serve_or_refuse
+ *                    '---a secret is wanted--> greeting --known--> serve_or_refuse
+ *                                                 |-----not known--> refused: told why, then closed
+ *                                                 '-----says nothing--> closed
+ *                  serve_or_refuse --room--> served --> gone
+ *                                  '-no room--> refused
+ *
+ *     served       no call for first_call_ns: closed; idle for idle_ns: closed where room is wanted
+ */
 #include "rpc/message.hpp"
 #include "rpc/runtime.hpp"
 #include "rpc/versions.hpp"
@@ -64,12 +83,14 @@ unsigned connections_by_limit()
     return (unsigned)std::clamp<rlim_t>(files.rlim_cur / 2, least_connections, most_connections);
 }
 
-/* A call whose answer is not there yet. */
+/* A call whose answer is not there yet; the KJ thread's. The answer is set in its context. */
 struct Pending {
     kj::Own<kj::PromiseFulfiller<void>> fulfiller;
     Context context;
 };
 
+/* Alive as long as the server, one of its calls, or a capability of a client refers to it: a
+ * handler may answer after the server was closed, and then finds `pending` empty. */
 class ServerCore final : public Core,
                          public std::enable_shared_from_this<ServerCore>,
                          public kj::TaskSet::ErrorHandler
@@ -101,7 +122,7 @@ class ServerCore final : public Core,
     void admit(kj::Own<kj::AsyncIoStream> stream);
     void serve_client(kj::Own<kj::AsyncIoStream> stream);
     void greet(kj::Own<kj::AsyncIoStream> stream);
-    void seat(kj::Own<kj::AsyncIoStream> stream);
+    void serve_or_refuse(kj::Own<kj::AsyncIoStream> stream);
     std::string no_room() const;
     void refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why);
     bool make_room();
@@ -195,6 +216,7 @@ namespace hl::rpc
 {
 namespace
 {
+/* On the handler's loop. hl_rpc_server_close is called there too, so no handler begins after it. */
 void deliver(void *arg)
 {
     auto *call = static_cast<struct hl_rpc_call *>(arg);
@@ -218,6 +240,8 @@ void ServerCore::listen(int fd, const std::string &where)
     runtime->add(shared_from_this());
 }
 
+/* One accept after the other, without end. Out of descriptors it waits: trying at once would spin.
+ */
 kj::Promise<void> ServerCore::accept()
 {
     /* KJ throws here, not in the promise, when there is no descriptor. */
@@ -235,13 +259,14 @@ kj::Promise<void> ServerCore::accept()
         .then([this] { return accept(); });
 }
 
+/* Connections that are being greeted count as well, or strangers could open any number of them. */
 void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
 {
     set_keepalive(*stream, address);
     if (is_stranger(*stream, address))
         return;
     if (is_unix(address) || !hl_auth_is_set())
-        seat(kj::mv(stream));
+        serve_or_refuse(kj::mv(stream));
     else if (clients.size() + greeting < max_connections || make_room())
         greet(kj::mv(stream));
     else
@@ -261,7 +286,7 @@ void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
                        if (g.stream.get() == nullptr)
                            return;
                        if (g.known)
-                           seat(kj::mv(g.stream));
+                           serve_or_refuse(kj::mv(g.stream));
                        else
                            refuse(kj::mv(g.stream), HL_EPERM,
                                   "the server wants the cluster's secret: set auth.secret_file, or "
@@ -270,7 +295,8 @@ void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
                    .attach(kj::defer([this] { greeting--; })));
 }
 
-void ServerCore::seat(kj::Own<kj::AsyncIoStream> stream)
+/* Asked again: others may have got the room while this one was greeted. */
+void ServerCore::serve_or_refuse(kj::Own<kj::AsyncIoStream> stream)
 {
     if (clients.size() < max_connections || make_room())
         serve_client(kj::mv(stream));
@@ -278,6 +304,8 @@ void ServerCore::seat(kj::Own<kj::AsyncIoStream> stream)
         refuse(kj::mv(stream), HL_EBUSY, no_room());
 }
 
+/* The connection lives in its own promise: when its other end goes, or `close` is fulfilled, the
+ * task ends and takes it along. */
 void ServerCore::serve_client(kj::Own<kj::AsyncIoStream> stream)
 {
     auto close = kj::newPromiseAndFulfiller<void>();
@@ -297,7 +325,9 @@ std::string ServerCore::no_room() const
            " are open; try again later, or raise the daemon's limit of open files";
 }
 
-/* The client reads why it is not served, as the answer to its first call. */
+/* The client reads why it is not served, as the answer to its first call: a connection that is just
+ * closed would look like a daemon that has died. Beyond max_refused at once there is no such care.
+ */
 void ServerCore::refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why)
 {
     hl_warn("a connection was refused address=%s cause=\"%s\"", address.c_str(), why.c_str());
@@ -332,6 +362,7 @@ bool ServerCore::make_room()
     return true;
 }
 
+/* Looks each second. Ends with `tasks`, as accept does. */
 kj::Promise<void> ServerCore::close_silent()
 {
     uint64_t now = hl_now_ns();
@@ -346,6 +377,8 @@ void ServerCore::taskFailed(kj::Exception &&e)
     hl_debug("RPC: connection ended: %s", e.getDescription().cStr());
 }
 
+/* On the KJ thread, with a bound on how many values a message may unfold to. A method that no
+ * handler takes is refused before anything of it is decoded. */
 void ServerCore::decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method method,
                         Context &context)
 {
@@ -361,6 +394,8 @@ void ServerCore::decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method
     call.values = most - left;
 }
 
+/* The promise may be dropped at any time, by the client's end or its cancelling: the deferred part
+ * then forgets the call, and its answer finds nobody. */
 kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
                                    capnp::InterfaceSchema::Method method, Context context)
 {
@@ -393,6 +428,7 @@ kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
     }));
 }
 
+/* KJ thread. The message was built by the thread that answers; here it is only copied. */
 void ServerCore::answer(uint64_t id, Message message)
 {
     auto found = pending.find(id);
@@ -459,6 +495,7 @@ extern "C" const char *hl_rpc_server_address(const struct hl_rpc_server *server)
     return server->address.c_str();
 }
 
+/* Blocks until the KJ thread has let go of all connections, so no call arrives after it. */
 extern "C" void hl_rpc_server_close(struct hl_rpc_server *server)
 {
     if (server == nullptr)

@@ -1,3 +1,20 @@
+/* A queue of batches and the thread that commits them.
+ *
+ *     loop's thread                           writer's thread
+ *     hl_store_writer_put: ops --> batch
+ *         item --> head ... tail --lock-->    take_group: the first ones, up to GROUP_MAX
+ *                                             write_group: one commit; where it fails, each alone
+ *     tell_written <---- hl_loop_post ----    each item, in order
+ *         done(st, text), free
+ *
+ * An item is one thread's at a time: the loop's until it is in the queue, the writer's until it is
+ * posted, the loop's again after that. So the lock guards the queue alone, and never a commit.
+ *
+ *     queued --taken--> committed with others, or refused alone --posted--> told, freed
+ *        '--no batch could be made: `st` is set already, and it takes the same way
+ *
+ * An item without a batch goes through the queue as well: its `done` must neither run inside of put
+ * nor before those of items that were put earlier. */
 #include "store/writer.h"
 
 #include <inttypes.h>
@@ -56,7 +73,7 @@ static size_t take_group(struct hl_store_writer *w, struct item **group)
         struct item *item = w->head;
         rows += item->batch != NULL ? hl_store_batch_size(item->batch) : 0;
         if (n > 0 && rows > GROUP_ROWS_MAX)
-            break;
+            break; /* but the first goes however large it is, else it would never */
         group[n++] = item;
         w->head = item->next;
     }
@@ -76,6 +93,9 @@ static hl_status write_items(struct hl_store_writer *w, struct item *const *grou
     return hl_store_write(w->store, batches, count);
 }
 
+/* A commit is all or nothing, so after a failed one nothing of the group is there, and each may be
+ * tried again. A batch that can not be written fails by itself then; a disk that is full fails all.
+ */
 static void write_group(struct hl_store_writer *w, struct item *const *group, size_t n)
 {
     uint64_t begun = hl_now_ns();
@@ -133,6 +153,8 @@ hl_status hl_store_writer_start(struct hl_store *store, struct hl_loop *loop,
     return HL_OK;
 }
 
+/* The thread ends when it is told to stop and the queue is empty. The items it posted are still on
+ * their way to the loop, which frees them: nothing of the writer is needed for that. */
 void hl_store_writer_stop(struct hl_store_writer *w)
 {
     if (w == NULL)

@@ -150,6 +150,7 @@ static void on_trashed(void *arg, hl_status st, const char *text,
     next_page(arg, TRASHED, page->next);
 }
 
+/* controller_hold keeps the Controller's memory until the answer has come, whatever happens. */
 static void ask_list(struct recovery *r, enum list list, uint64_t cursor)
 {
     struct hl_controller *c = controller_hold(r->c);
@@ -199,6 +200,8 @@ static void take_found(struct recovery *r, const struct hl_api_found *found)
         recover_add_manifest(r, id, found->manifest);
 }
 
+/* `read` was set when it was asked for, so each object is asked for once and this comes to an end.
+ */
 static void on_read(void *arg, hl_status st, const char *text,
                     const struct hl_api_l3_describe_results *results)
 {
@@ -320,7 +323,8 @@ static void on_taken(void *arg, hl_status st, const char *text)
     }
 }
 
-/* The records of a recovery, with who the cluster is from now on. */
+/* The records of a recovery, with who the cluster is from now on: one commit, so that no crash
+ * leaves a catalogue that is restored under the old id, or the new id with nothing restored. */
 static hl_status commit_recovery(void *arg, const struct hl_records *records)
 {
     struct recovery *r = arg;
@@ -361,6 +365,7 @@ static hl_status recover_make(struct change *ch)
     return st;
 }
 
+/* The records are durable, or nothing is. Only now L3 is told. */
 static void recover_done(struct change *ch, hl_status st)
 {
     struct recovery *r = (struct recovery *)ch;
@@ -421,6 +426,7 @@ static struct hl_id choose_cluster(const struct hl_controller *c)
     return hl_id_is_none(f->archive_cluster) ? c->claim.cluster : f->archive_cluster;
 }
 
+/* A dry run changes nothing, so it is allowed whatever the claim says. */
 static hl_status recovery_check(const struct hl_controller *c, bool dry)
 {
     char why[sizeof(c->claim.why)];

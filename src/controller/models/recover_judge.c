@@ -23,6 +23,7 @@
 
 #define GROUPS_MAX 4096 /* lines of what is left */
 
+/* The object of that id, made where there is none. NULL without memory. */
 struct object *recover_object(struct recovery *r, struct hl_id id)
 {
     struct object *o;
@@ -96,6 +97,7 @@ void recover_add_manifest(struct recovery *r, struct hl_id id, const char *text)
     r->list[r->count++] = x;
 }
 
+/* People read the reason: in the answer, one line for each version. */
 HL_PRINTF(2, 3) static void candidate_skip(struct candidate *x, const char *fmt, ...)
 {
     va_list ap;
@@ -143,6 +145,7 @@ static bool same_model(const struct recovery *r, const struct hl_manifest *m)
            strcmp(model->config, m->config) == 0;
 }
 
+/* NULL: no list of L3 has it. */
 static struct object *find_object(const struct recovery *r, struct hl_id id)
 {
     struct object *o;
@@ -150,7 +153,9 @@ static struct object *find_object(const struct recovery *r, struct hl_id id)
     return o;
 }
 
-/* Every shard is there; false: `x` says which is not. */
+/* Every shard is there; false: `x` says which is not. The first one that is wrong ends it, and
+ * those that are missing are counted: how many says whether a repair is worth while. The CRC is
+ * compared where it is known: of the pool's shards always, of others once L3 has read them. */
 static bool check_shards(const struct recovery *r, struct candidate *x)
 {
     size_t missing = 0;
@@ -227,6 +232,8 @@ static void judge_one(struct recovery *r, struct candidate *x, const struct cand
         take_shards(r, x);
 }
 
+/* Shards of the catalogue count as claimed from the start. `twin` in judge_one looks at the
+ * candidate before, so those of one version must stand together: the list is sorted first. */
 void recover_judge(struct recovery *r)
 {
     size_t n = 0;
@@ -274,6 +281,7 @@ uint64_t recover_left(struct recovery *r)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
+/* Shards that are left, as one line of the answer. */
 struct group {
     char key[HL_MODEL_NAME_MAX + 64]; /* first */
     const struct object *first;
@@ -300,6 +308,7 @@ static void group_add(struct group **groups, const struct object *o)
     }
 }
 
+/* Borrowed from `o`, or a literal. */
 static const char *reason_left(const struct recovery *r, const struct object *o)
 {
     for (size_t i = 0; i < r->count; i++)
@@ -337,6 +346,7 @@ static struct hl_api_left_shards_list left_shards(struct recovery *r, struct hl_
     return list;
 }
 
+/* The same for a dry run and for what was done: what is restored is what is not skipped. */
 struct hl_api_recovery recover_info(struct recovery *r, struct hl_arena *arena)
 {
     char why[sizeof(r->c->claim.why)] = "";

@@ -52,6 +52,7 @@ struct hl_mail_line {
     char words[HL_ERROR_TEXT_MAX];
 };
 
+/* With the lock. */
 static void mailbox_notify(struct hl_mail_box *b)
 {
     b->news++;
@@ -69,6 +70,11 @@ static struct hl_mail_message **find_message(struct hl_mail_box *b, uint64_t gro
     return at;
 }
 
+/* With the lock. May this message be begun? The id of the put says whose it is:
+ *
+ *     id.hi  group, or HL_MAIL_HELLO        id.lo  | from: 16 bits | number: NUMBER_BITS |
+ *
+ * A sender may be ahead, but not without end: WAITING of each kind bounds what a box holds. */
 static hl_status admit_message(struct hl_mail_box *b, struct hl_id id, uint64_t size, int from)
 {
     uint64_t number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1);
@@ -89,6 +95,8 @@ static hl_status admit_message(struct hl_mail_box *b, struct hl_id id, uint64_t 
     return HL_OK;
 }
 
+/* On the server's thread. The memory is the message's own from the first byte on: what is taken
+ * later is not copied again. */
 static hl_status mailbox_begin_put(void *arg, struct hl_id id, uint64_t size, void **token,
                                    void **ptr)
 {
@@ -173,6 +181,7 @@ hl_status hl_mail_open(const char *listen, int ranks, struct hl_mail_box **out)
     return st;
 }
 
+/* The server is stopped first: after that no thread puts anything into the list. */
 void hl_mail_close(struct hl_mail_box *b)
 {
     if (b == NULL)
@@ -195,6 +204,7 @@ const char *hl_mail_address(const struct hl_mail_box *b)
     return hl_net_server_address(b->server);
 }
 
+/* Only messages that begin after this are looked at: one that came before stays in the list. */
 void hl_mail_join(struct hl_mail_box *b, uint64_t group, int hellos)
 {
     pthread_mutex_lock(&b->lock);
@@ -203,6 +213,7 @@ void hl_mail_join(struct hl_mail_box *b, uint64_t group, int hellos)
     pthread_mutex_unlock(&b->lock);
 }
 
+/* Out of the list it is the caller's alone. */
 struct hl_mail_message *hl_mail_take(struct hl_mail_box *b, uint64_t group, int from,
                                      uint64_t number)
 {
@@ -214,6 +225,8 @@ struct hl_mail_message *hl_mail_take(struct hl_mail_box *b, uint64_t group, int 
     return m;
 }
 
+/* `seen` is what this thread saw at the end of its last wait: news from in between ends the next
+ * one at once, so nothing is missed between a look and a wait. */
 void hl_mail_wait(struct hl_mail_box *b, uint64_t until_ns)
 {
     struct timespec ts = {.tv_sec = (time_t)(until_ns / 1000000000),
@@ -257,6 +270,7 @@ hl_status hl_mail_line_open(struct hl_mail_box *b, const char *address, int stal
     return st;
 }
 
+/* On the put queue's thread, once for each send. */
 static void on_sent(void *arg, hl_status st, const char *words)
 {
     struct hl_mail_line *l = arg;
@@ -268,6 +282,7 @@ static void on_sent(void *arg, hl_status st, const char *words)
     pthread_mutex_unlock(&l->box->lock);
 }
 
+/* `sending` is set before the put is handed over, since its end may come at once. */
 hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_t number,
                        const void *data, size_t size, int timeout_ms)
 {
@@ -285,6 +300,7 @@ hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_
     return st;
 }
 
+/* *words stays as it is until the next send of this line. */
 bool hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
 {
     pthread_mutex_lock(&l->box->lock);
@@ -302,6 +318,7 @@ bool hl_mail_line_is_tcp(struct hl_mail_line *l)
     return strcmp(stats.path, "tcp") == 0;
 }
 
+/* `cancel` makes the connection give up; the wait is for on_sent, which still uses the line. */
 void hl_mail_line_close(struct hl_mail_line *l)
 {
     hl_status st;

@@ -1,5 +1,15 @@
 /* How ranks on several hosts find each other: all say hello to rank 0, whose address they were
- * told, and it tells all of them where everybody is. */
+ * told, and it tells all of them where everybody is.
+ *
+ *     box opened --> hello sent --> rank 0 heard: addresses, group --> lines opened --> joined
+ *                      ^   | HL_EUNAVAIL: rank 0 is not there yet
+ *                      '---'
+ *
+ * The group's number is random and made by rank 0. Until a rank knows it, it takes messages of any
+ * group (admit_message): others may have heard of it earlier and have begun. From then on a message
+ * that was left over from another group, or a hello, is refused.
+ *
+ * One deadline, the group's timeout, holds for all of it. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -20,13 +30,15 @@
 #define PROBE_MS 200
 #define STALL_MS 30000 /* a transfer that moves no byte for so long has failed */
 
+/* What ranks say of themselves; of rank 0 the table of addresses follows. */
 struct card {
     struct hl_net_call call;
     uint64_t group;
     char address[HL_ADDR_TEXT_MAX];
 };
 
-/* This host's address as rank 0 sees it. */
+/* This host's address as rank 0 sees it. Connecting a UDP socket sends nothing: the kernel chooses
+ * the way to rank 0, and with it the address that this end has. */
 static hl_status own_address(const char *rank0, int timeout_ms, char *out, size_t cap)
 {
     struct hl_addr to;
@@ -62,6 +74,7 @@ static hl_status check_net_options(const hybridps_net_options *o)
     return HL_OK;
 }
 
+/* Before anything is said: the card names the port that the box has got. */
 static hl_status open_box(const hybridps_net_options *o, struct hl_collective_net *g)
 {
     char own[HL_ADDR_TEXT_MAX];
@@ -113,6 +126,8 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
+/* Where a name can't be resolved or nobody answers, nothing is known: only a refusal by a host that
+ * is up, of a port that took connections before, says that its process has ended. */
 bool hl_collective_gone(struct hl_net_rank *p)
 {
     struct hl_addr a;
@@ -227,6 +242,8 @@ static hl_status open_line(struct hl_collective_net *g, int r)
                                    g->timeout_ms < STALL_MS ? g->timeout_ms : STALL_MS, &p->line);
 }
 
+/* All sends begin before the first is waited for; after a failure those that have begun are waited
+ * for, too: they use `table`. */
 static hl_status tell_all(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     size_t size = sizeof(struct card) + (size_t)g->world * HL_ADDR_TEXT_MAX;
@@ -253,6 +270,7 @@ static hl_status tell_all(struct hl_collective_net *g, uint64_t deadline_ns)
     return st;
 }
 
+/* What was made before a failure stays in `g`, for net_close. */
 static hl_status join_net(const hybridps_net_options *o, struct hl_collective_net *g)
 {
     HL_TRY(check_net_options(o));

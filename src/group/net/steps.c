@@ -10,7 +10,17 @@
  *
  * All of it is the caller's thread; the box's and lines' threads only wake it (mailbox.c). Messages
  * of a step are numbered, so one that comes early is kept for its step. `cancelled` may be set by
- * any thread; it is read at each look, and needs no order: nothing else is read because of it. */
+ * any thread; it is read at each look, and needs no order: nothing else is read because of it.
+ *
+ * Numbers of messages, which keep apart what goes on between two ranks:
+ *
+ *     1, 2, 3 ...              steps of collectives, counted alike by all (g->number)
+ *     HL_MAIL_AHEAD | 0, 1 ..  pieces between two ranks, counted by these (sent, received)
+ *     LAST                     the words of a rank that gives up
+ *
+ * How a rank's end is noticed: by its last words; else by its port, which refuses connections; else
+ * by the deadline. In this order, since the first says most. What it had sent before counts still.
+ */
 #include "group/net/steps.h"
 
 #include <inttypes.h>
@@ -95,6 +105,7 @@ static hl_status fail_gone(const struct hl_collective_net *g, int r)
     return fail_rank(g, r, HL_EUNAVAIL, "has died, or left the group");
 }
 
+/* A cancelled group fails as by an error: the others hear why. */
 static hl_status check_cancelled(const struct hl_collective_net *g)
 {
     char call[256];
@@ -104,7 +115,8 @@ static hl_status check_cancelled(const struct hl_collective_net *g)
                    net_describe(&g->call, call, sizeof(call)));
 }
 
-/* Several ranks may get the same bytes, so all of them begin before the first is on its way. */
+/* Several ranks may get the same bytes, so the headers of all are written before the first is on
+ * its way. */
 static hl_status start_step(struct hl_collective_net *g, uint8_t *const *data, const size_t *size,
                             const uint8_t *hears)
 {
@@ -209,6 +221,7 @@ static hl_status net_step(struct hl_collective_net *g, uint8_t *const *data, con
     return HL_OK;
 }
 
+/* Between two steps: the messages of the one are freed, so at most one of each rank is held. */
 static void step_done(struct hl_collective_net *g)
 {
     for (int r = 0; r < g->world; r++) {
@@ -232,7 +245,9 @@ static void wait_lines(struct hl_collective_net *g, uint64_t until_ns)
     }
 }
 
-/* Tells the others why this rank gives up, as far as they listen within a second. */
+/* Tells the others why this rank gives up, as far as they listen within a second. A line sends one
+ * thing at a time: where a message is still under way after LAST_MS the words are not sent, and
+ * that peer notices by the port or the deadline. */
 static void give_up(struct hl_collective_net *g, const char *words)
 {
     struct hl_net_call call = {.magic = MAGIC, .version = VERSION};
@@ -253,6 +268,7 @@ static void give_up(struct hl_collective_net *g, const char *words)
 
 /* ---- collectives ---- */
 
+/* What all messages of this call begin with. */
 static void net_announce(struct hl_collective_net *g, int kind, const char *what, uint64_t bytes,
                          int arg, int op)
 {
@@ -345,6 +361,7 @@ static int net_broadcast(void *arg, const char *what, void *data, uint64_t bytes
     return net_finish(g, st);
 }
 
+/* In the order of ranks, so that all ranks that add the same values get the same bits. */
 static void sum_parts(struct hl_collective_net *g, uint8_t *mine, size_t n, int type, int op)
 {
     const void *parts[HL_COLLECTIVE_RANKS];
@@ -353,6 +370,8 @@ static void sum_parts(struct hl_collective_net *g, uint8_t *mine, size_t n, int 
     hl_collective_reduce(mine, parts, g->world, type, op, 0, n);
 }
 
+/* First element of the share of rank r; that of rank r + 1 is its end. Shares differ by one element
+ * at most. */
 static size_t share_at(size_t n, int r, int world)
 {
     return n * (size_t)r / (size_t)world;
@@ -406,6 +425,7 @@ static hl_status gather_shares(struct hl_collective_net *g, uint8_t *data, size_
     return HL_OK;
 }
 
+/* Small: all to all, one step, each adds. Else two: shares to their ranks, sums of them to all. */
 static hl_status sum_piece(struct hl_collective_net *g, uint8_t *data, size_t n, int type, int op)
 {
     size_t width = hl_collective_size(type);
@@ -464,7 +484,8 @@ static int net_alltoall(void *arg, const char *what, const void *in, void *out, 
 
 /* ---- between two ranks ---- */
 
-/* Until `p` has been heard, or has taken what is under way. */
+/* Until rank r has been heard, or has taken what is under way. *sent: how that ended; HL_EBUSY, for
+ * a box that is full, is the caller's to try again. */
 static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, uint64_t deadline_ns,
                           hl_status *sent)
 {
@@ -523,6 +544,8 @@ static hl_status send_piece(struct hl_collective_net *g, int dst, const void *da
     }
 }
 
+/* Nobody waits for the receiver's call: a piece is sent when it lies in its box, so a message of
+ * few pieces is sent before it is received. */
 static int send_to(void *arg, const char *what, const void *data, uint64_t bytes, int dst, int tag)
 {
     struct hl_collective_net *g = arg;
@@ -560,6 +583,7 @@ static int recv_from(void *arg, const char *what, void *data, uint64_t bytes, in
 
 /* ---- coming and going ---- */
 
+/* From any thread: the flag first, then the wake that lets it be read. */
 static void net_cancel(void *arg)
 {
     struct hl_collective_net *g = arg;
@@ -567,6 +591,7 @@ static void net_cancel(void *arg)
     hl_mail_wake(g->box);
 }
 
+/* Also of a group that was joined in part. */
 static void net_close(void *arg)
 {
     struct hl_collective_net *g = arg;
@@ -584,6 +609,8 @@ static void net_close(void *arg)
     free(g);
 }
 
+/* `out` is one piece with its header and, where it is cut into shares, a header and the padding to
+ * 64 bytes for each of them. */
 hl_status hl_collective_net_open(const hybridps_net_options *o, hybridps_transport *out)
 {
     struct hl_collective_net *g = calloc(1, sizeof(*g));

@@ -1,4 +1,17 @@
-/* The manager's calls: what the table of table.h means. */
+/* The manager's calls: what the table of table.h means.
+ *
+ * A device's memory, under the device's lock:
+ *
+ *     capacity  | used: sums of rows | reserved: sums of tickets | room |
+ *
+ *     room --schedule--> reserved --add with the ticket--> used --remove--> room
+ *      |                    '--cancel------------------------------------> room
+ *      '----add without a ticket-------------------------> used
+ *     the process dies: what it had in rows and tickets --reap--> room
+ *
+ * Threads: any, of any process; each call takes the lock of one device, looks, changes and lets go.
+ * Between two calls, or two devices, others may take the room: a ticket is what keeps it. Where
+ * there is none, the dead are looked for and the call tries once more. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +26,16 @@ struct hybridps_manager {
     struct hl_manager_table t;
 };
 
-/* A ticket is found by its number: device, slot, and how many the device had made. */
+/* A ticket is found by its number, without a search. The count of the device's tickets makes it one
+ * that no later ticket of the slot has, so a ticket that was used can't be used again.
+ *
+ *     63              16 15      8 7        0
+ *     | tickets made    | slot    | device  |      never 0: the first ticket made is number 1 */
 #define TICKET_DEVICE(id) ((uint32_t)((id)&0xff))
 #define TICKET_SLOT(id)   ((uint32_t)((id) >> 8 & 0xff))
 #define TICKET_SHIFT      16
 
+/* -1, the host, is device 0 of the table; each number of the callers is one more there. */
 static hl_status check_device(const struct hybridps_manager *m, int device)
 {
     if (m == NULL)
@@ -83,7 +101,8 @@ static uint64_t device_room(const struct hl_manager_device *d)
     return d->capacity - d->used - d->reserved;
 }
 
-/* Without a text: HL_ENOSPC, or HL_EBUSY where there is room but no ticket for it. */
+/* Without a text: HL_ENOSPC, or HL_EBUSY where there is room but no ticket for it. The id is stored
+ * before the sum: whoever dies in between leaves a ticket that sum_up (table.c) counts. */
 static hl_status reserve_ticket(struct hybridps_manager *m, uint32_t device, uint64_t size,
                                 uint64_t *ticket)
 {
@@ -105,7 +124,8 @@ static hl_status reserve_ticket(struct hybridps_manager *m, uint32_t device, uin
     return st;
 }
 
-/* Host, own device, the others. */
+/* Host, own device, the others. k is the place in this order, i the device; each comes once. Out of
+ * tickets is remembered, because the caller can do something about that. */
 static hl_status reserve_any(struct hybridps_manager *m, uint64_t size, uint32_t refer,
                              uint32_t *device, uint64_t *ticket)
 {
@@ -124,6 +144,7 @@ static hl_status reserve_any(struct hybridps_manager *m, uint64_t size, uint32_t
     return none;
 }
 
+/* The numbers are of moments after the failure, each right for its device. */
 static hl_status fail_room(struct hybridps_manager *m, uint64_t size)
 {
     char text[HL_ERROR_TEXT_MAX / 2], have[32], all[32], asked[32];
@@ -143,6 +164,7 @@ static hl_status fail_room(struct hybridps_manager *m, uint64_t size)
                    m->t.path, hl_format_bytes(size, asked, sizeof(asked)), size, text);
 }
 
+/* The dead are looked for first where nobody has for reap_ms, and always before room is refused. */
 int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_device, int *device,
                               uint64_t *ticket)
 {
@@ -172,6 +194,7 @@ int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_devi
     return st;
 }
 
+/* With the device's lock. NULL: another process's, or over. */
 static struct hl_manager_ticket *find_ticket(struct hybridps_manager *m, uint64_t id)
 {
     struct hl_manager_ticket *k = &m->t.s->device[TICKET_DEVICE(id)].tickets[TICKET_SLOT(id)];
@@ -204,6 +227,7 @@ int hybridps_manager_cancel(hybridps_manager *m, uint64_t ticket)
 
 /* ---- in use ---------------------------------------------------------------------------------- */
 
+/* What was reserved becomes used. The size must be that of the ticket: its room is all there is. */
 static hl_status commit_ticket(struct hybridps_manager *m, uint32_t device, uint64_t size,
                                uint64_t ticket)
 {
@@ -231,6 +255,7 @@ static hl_status commit_ticket(struct hybridps_manager *m, uint32_t device, uint
     return HL_OK;
 }
 
+/* *left: the room that there was. */
 static hl_status add_plain(struct hybridps_manager *m, uint32_t device, uint64_t size,
                            uint64_t *left)
 {
@@ -268,6 +293,7 @@ int hybridps_manager_add(hybridps_manager *m, int device, uint64_t size, uint64_
                    m->t.path, device, left, m->t.s->device[device + 1].capacity, size);
 }
 
+/* A process can give back only what its own row has, so a mistake of one never hits another. */
 int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size)
 {
     HL_TRY(check_device(m, device));
@@ -289,6 +315,7 @@ int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size)
                    m->t.path, mine, device, size);
 }
 
+/* The numbers of the device are of one moment; the processes are counted without a lock. */
 int hybridps_manager_info(hybridps_manager *m, int device, hybridps_manager_info_t *out)
 {
     HL_TRY(check_device(m, device));

@@ -1,3 +1,10 @@
+/* Tables whose processes have all died keep their name in /dev/shm: the last process takes a table
+ * away only when it closes it. A sweep, of the Agent, takes away those that nobody uses.
+ *
+ *     name fits --file locked--> mapped to read --no process, old enough--> its name is removed
+ *
+ * It takes no lock of the table and writes nothing there: one that is in use goes on unharmed. The
+ * lock of the file is tried, not waited for: who has it is coming or going. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -16,6 +23,7 @@
 
 #define SHM_DIR "/dev/shm"
 
+/* Whether any row is of a process that lives. */
 static bool has_process(const struct hl_manager_shared *s)
 {
     for (size_t i = 0; i < HL_MANAGER_PROCESSES; i++) {
@@ -27,7 +35,8 @@ static bool has_process(const struct hl_manager_shared *s)
 }
 
 /* With the file locked nobody comes or goes; who is about to come sees that it has lost its name,
- * and makes another. */
+ * and makes another. A file that is cut short meanwhile reads as zeros by the guard, where that is
+ * installed, and not as SIGBUS: these are no layout of ours. */
 static bool table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)
 {
     struct stat sb;
@@ -45,6 +54,7 @@ static bool table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)
     return dead;
 }
 
+/* Closing the descriptor gives the lock back. */
 static bool sweep_one(const char *name, int idle_ms)
 {
     struct hl_manager_table t = {.fd = -1};

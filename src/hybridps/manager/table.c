@@ -41,6 +41,7 @@
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
+/* Shared by processes, and robust: when its holder dies the next one is told, and repairs. */
 static hl_status make_lock(pthread_mutex_t *lock)
 {
     pthread_mutexattr_t a;
@@ -70,7 +71,8 @@ static int lock_until(pthread_mutex_t *lock, const struct timespec *until)
 #endif
 }
 
-/* *died: the one before ended while it held the lock. */
+/* *died: the one before ended while it held the lock. `holder` is only for the message of those who
+ * wait too long, so it needs no order. */
 static hl_status take_lock(struct hl_manager_table *t, pthread_mutex_t *lock, uint32_t *holder,
                            const char *what, int *died)
 {
@@ -98,7 +100,8 @@ static hl_status take_lock(struct hl_manager_table *t, pthread_mutex_t *lock, ui
                    "manager %s: lock of %s: %s", t->path, what, strerror(rc));
 }
 
-/* With the device's lock. */
+/* With the device's lock. A row is changed by one store, and a ticket counts from the store of its
+ * id on: so they are right at any moment, and the sums can be made of them. */
 static void sum_up(struct hl_manager_device *d)
 {
     uint64_t used = 0, reserved = 0;
@@ -165,6 +168,8 @@ static hl_status clear_row(struct hl_manager_table *t, uint32_t row, uint64_t *f
     return HL_OK;
 }
 
+/* The row is compared again under the lock: meanwhile another process may have cleared it, and a
+ * new one taken it. */
 hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed)
 {
     struct hl_process all[HL_MANAGER_PROCESSES];
@@ -207,6 +212,7 @@ hl_status hl_manager_reap_by_age(struct hl_manager_table *t)
 
 /* ---- coming and going ------------------------------------------------------------------------ */
 
+/* With the file locked. */
 static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_options *o)
 {
     struct hl_manager_shared *s = t->s;
@@ -249,6 +255,7 @@ hl_status hl_manager_check_layout(const struct hl_manager_table *t)
     return HL_OK;
 }
 
+/* The first process decides; others must say the same, or nothing. */
 static hl_status check_capacities(const struct hl_manager_table *t,
                                   const struct hl_manager_options *o)
 {
@@ -274,6 +281,7 @@ static unsigned count_registered(const struct hl_manager_table *t)
     return n;
 }
 
+/* The first free row becomes this process's. */
 static hl_status register_self(struct hl_manager_table *t)
 {
     struct hl_process self;
@@ -316,6 +324,7 @@ static hl_status join_table(struct hl_manager_table *t, const struct hl_manager_
         HL_TRY(make_table(t, o));
     HL_TRY(hl_manager_check_layout(t));
     HL_TRY(hl_manager_reap(t, &freed));
+    /* All who used it have died: it is made anew, with this process's capacities. */
     if (count_registered(t) == 0 && o->capacity != NULL) {
         __atomic_store_n(&t->s->magic, 0, __ATOMIC_RELEASE);
         HL_TRY(make_table(t, o));
@@ -363,6 +372,8 @@ static void remove_cut(const struct hl_manager_table *t)
         shm_unlink(t->path);
 }
 
+/* `alone`: the file is locked, so nobody joins between the look for others and the end of the name.
+ */
 void hl_manager_table_close(struct hl_manager_table *t)
 {
     if (t->s == NULL)

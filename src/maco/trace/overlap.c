@@ -1,5 +1,15 @@
 /* Overlap statistics from the intervals of a trace and nothing else, so that who reads the file can
- * compute them again. */
+ * compute them again.
+ *
+ *     compute   [=====]   [==========]         joined: times in which any worker computed
+ *     comm          [======]    [==]           joined: times in which any link was busy
+ *     both          [=]   []    [==]           both_ns: hidden communication
+ *
+ *     launch    the last parent's end, or the link's last transfer's end if that was later
+ *                   --> the transfer's start; the longest of these is launch_ns
+ *
+ * busy_ns adds what each worker computed, without joining: it may be more than the time that
+ * passed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +20,7 @@ struct interval {
     uint64_t start, end;
 };
 
+/* Sorted, no two overlap or touch. */
 struct intervals {
     struct interval *list;
     size_t n;
@@ -35,6 +46,8 @@ static uint64_t total_length(const struct intervals *u)
     return sum;
 }
 
+/* Both lists are sorted and free of overlaps: the one that ends first has no part in what follows.
+ */
 static uint64_t common_length(const struct intervals *a, const struct intervals *b)
 {
     uint64_t sum = 0;

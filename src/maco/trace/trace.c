@@ -1,3 +1,11 @@
+/* Making a trace of a run's records and its plan; trace_private.h draws what comes out.
+ *
+ *     copy_plan       names, types, parents: the plan may be destroyed before the trace
+ *     check_record    kinds and task numbers, which are indices from here on
+ *     sort_records    by start, which write.c and overlap.c build on
+ *     find_runs       from a task to its record
+ *
+ * A trace that fails on the way is freed by maco_trace_free, which takes it in any state. */
 #include "maco/trace/trace.h"
 
 #include <stdbool.h>
@@ -54,10 +62,12 @@ static hl_status copy_parents(maco_trace *t, const maco_plan *p)
     return HL_OK;
 }
 
+/* What the plan calls a collective's or a copy's bytes is shown in the file; others have none. */
 static hl_status copy_plan(maco_trace *t, const maco_plan *p)
 {
     const maco_plan_view v = *maco_plan_read(p);
     t->n_tasks = v.n_tasks;
+    /* One more than there are tasks: the end of the last one's parents. */
     t->tasks = calloc((size_t)v.n_tasks + 1, sizeof(*t->tasks));
     t->names = malloc(v.names_bytes);
     if (t->tasks == NULL || t->names == NULL)
@@ -78,6 +88,7 @@ static hl_status copy_plan(maco_trace *t, const maco_plan *p)
 
 /* ---- records ---- */
 
+/* The scheduler's work and a wait may be of no task; what ran is of one. */
 static hl_status check_record(const maco_trace *t, const struct hl_maco_record *r)
 {
     if (r->kind > HL_MACO_SCHED || r->end_ns < r->start_ns)
@@ -123,6 +134,7 @@ static hl_status find_runs(maco_trace *t)
     return HL_OK;
 }
 
+/* Places of records are 32 bits, of which MACO_NONE is none. */
 static hl_status fill_trace(maco_trace *t, const maco_plan *p, const struct hl_maco_record *r,
                             size_t n)
 {

@@ -1,3 +1,8 @@
+/* A run that takes no time: the plan's tasks on the workers and links of a model, by a clock of its
+ * own. Its records become a trace like those of a real run, so both are looked at by the same
+ * tools.
+ *
+ * Policy and balance are the plan's and not the model's: what is simulated is how it would run. */
 #include <stdlib.h>
 
 #include "base/abi.h"
@@ -19,6 +24,7 @@ int maco_run_virtual(const maco_plan *p, const maco_virtual *model, maco_trace *
                        "the plan has lists for %u workers, the model %d. Hint: compile it for as "
                        "many",
                        view.n_lists, m.clock.workers);
+    /* Each task runs once, so there are no more records than tasks. */
     struct hl_maco_record *records = malloc(view.n_tasks * sizeof(*records));
     size_t n = 0;
     if (records == NULL)

@@ -1,5 +1,13 @@
 /* Chrome's trace format, which Perfetto reads: a slice for each record, on a line for each worker,
- * link and scheduler, and an arrow for each dependency. */
+ * link and scheduler, and an arrow for each dependency.
+ *
+ *     pid    the rank: traces of several ranks can be put into one file
+ *     tid    0 ..            workers
+ *            LINKS ..        links of groups: what they carry overlaps with what workers do
+ *            SCHEDULERS ..   schedulers
+ *
+ *     "M" a line's name, once     "X" a slice     "s" -> "f" an arrow, from slice to slice by its
+ * id */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -68,6 +76,8 @@ static void put_slice(FILE *f, const maco_trace *t, int rank, const struct hl_ma
     fputs("}}", f);
 }
 
+/* One end of an arrow. It belongs to the slice that its line has at that time; "bp":"e" says that
+ * for the end, which else would be bound to the next slice. */
 static void put_end(FILE *f, const char *ph, int rank, const struct hl_maco_record *r, uint64_t ns,
                     uint64_t id)
 {
@@ -93,6 +103,7 @@ static void put_arrows(FILE *f, const maco_trace *t, int rank, uint32_t task, ui
     }
 }
 
+/* The name of a line, and its place: by number, not by what happened first. */
 static void put_line(FILE *f, int rank, uint32_t line, const char *what, uint32_t number)
 {
     fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%u,\"name\":\"thread_name\",", rank, line);
@@ -102,6 +113,7 @@ static void put_line(FILE *f, int rank, uint32_t line, const char *what, uint32_
     fprintf(f, "\"args\":{\"sort_index\":%u}}", line);
 }
 
+/* Only lines that have a slice. `seen` has a byte for each number of each of the three kinds. */
 static void put_lines(FILE *f, const maco_trace *t, int rank, uint8_t *seen)
 {
     static const char *const words[] = {"worker", "link of group", "scheduler"};
@@ -114,6 +126,7 @@ static void put_lines(FILE *f, const maco_trace *t, int rank, uint8_t *seen)
     }
 }
 
+/* Errors are asked for once, at the end: the stream remembers them. */
 int maco_trace_write(const maco_trace *t, int rank, const char *path)
 {
     if (t == NULL || path == NULL)

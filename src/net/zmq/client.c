@@ -2,7 +2,23 @@
  *
  * There is no reconnect logic beyond libzmq's own: when the bulk side hears nothing for a while, or
  * is told that its frames are unknown, it asks for the bitmap and goes on from there. Frames that
- * libzmq replays on a new connection are harmless, because chunks are idempotent. */
+ * libzmq replays on a new connection are harmless, because chunks are idempotent.
+ *
+ * A sender lives on the stack of hl_migrate_send and is that thread's alone. Only two things of it
+ * are seen by others: `line->busy`, which libzmq's threads count down when they are done with a
+ * payload, and the caller's `cancel`, which any thread may set. The line is the caller's between
+ * two sends, and this sender's until it returns.
+ *
+ *     ask_state(OPEN) --> asked --STATE--> ready --DONE--> stored
+ *                          ^                |  ^
+ *                          |                |  '-- CREDIT, NACK: more may be sent, or again
+ *                          +- stall_ns of silence, or REFUSED with HL_ENOENT: RESUME
+ *                          |
+ *     the caller's cancel: CANCEL --> canceling --DONE, REFUSED, CANCEL_MS over--> ends
+ *     any state: dead_ms without PONG, the deadline, NACKS_MAX damaged chunks, REFUSED --> fails
+ *
+ * Each OPEN, RESUME and CANCEL begins a new epoch. Answers of an older one are dropped, but for
+ * DONE: a late credit would let more be sent than the receiver has counted in this epoch. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,6 +57,12 @@ struct rate {
     uint64_t waited_ns; /* without credit, since then */
 };
 
+/* `sent` marks the chunks that the receiver has or that are on the way; `unsent` counts the others.
+ *
+ *     sent    [1111 1101 1000 0000]     no chunk in front of `cursor` is unsent
+ *                    ^ cursor           used: chunks of this epoch; used < granted: one more may go
+ *
+ * A NACK moves a chunk back to the unsent ones, and the cursor to it. A STATE replaces both. */
 struct sender {
     const struct hl_migrate_send_opts *opts;
     struct hl_migrate_line *line;
@@ -83,6 +105,8 @@ static hl_status fail_migration(const struct sender *s, hl_status st, const char
                    seconds, what);
 }
 
+/* From the caller's table where there is one, which saves a pass over the bytes. A chunk smaller
+ * than the table's has no entry of its own. */
 static uint32_t chunk_crc(const struct sender *s, uint32_t chunk, const uint8_t *p, uint32_t len)
 {
     const uint32_t *table = s->opts->chunk_crcs;
@@ -112,6 +136,7 @@ static hl_status post_chunk(struct sender *s, struct hl_mig_frame *f, const uint
     return HL_OK;
 }
 
+/* The next unsent chunk; there is one. It counts as sent only when libzmq has taken it. */
 static hl_status send_chunk(struct sender *s)
 {
     while (hl_mig_bit(s->sent, s->cursor))
@@ -156,6 +181,7 @@ static hl_status open_object(struct sender *s, uint64_t now_ns)
     return HL_OK;
 }
 
+/* A new epoch: chunks are counted from 0 again, so the ring is, too. */
 static void rate_begin(struct rate *r, uint32_t window, uint64_t now_ns)
 {
     r->window = window;
@@ -164,6 +190,9 @@ static void rate_begin(struct rate *r, uint32_t window, uint64_t now_ns)
     r->waited_ns = 0;
 }
 
+/* Credit is the receiver's word on what it has placed: of `granted` all but the first window has
+ * been earned by chunks that came. Their bytes and the time since the last look give the rate; a
+ * quarter of it enters the average, so that one odd moment does not decide what is compressed. */
 static void rate_credit(struct rate *r, uint32_t granted, uint32_t used, uint64_t now_ns,
                         double *line_Bps)
 {
@@ -187,6 +216,9 @@ static void rate_credit(struct rate *r, uint32_t granted, uint32_t used, uint64_
     r->waited_ns = 0;
 }
 
+/* The bitmap is the receiver's before it has seen the eager chunks, which are still under way
+ * behind OPEN. A second STATE of an epoch would count what was sent since as missing: it is
+ * ignored. */
 static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8_t *bitmap)
 {
     if (s->ready)
@@ -208,6 +240,8 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
     rate_begin(&s->rate, s->granted, s->heard_ns);
 }
 
+/* The chunk is sent once more. Damage again and again is the network's or a memory's, not chance.
+ */
 static hl_status on_nack(struct sender *s, const struct hl_mig_frame *f)
 {
     s->report.chunks_nacked++;
@@ -236,6 +270,8 @@ static hl_status on_refused(struct sender *s, const struct hl_mig_frame *f, cons
                           (int)f->length, (const char *)text);
 }
 
+/* The one place where answers change the sender. Any answer of this epoch is a sign of life; STATE,
+ * CREDIT and NACK also bring the time until the next RESUME back to its shortest. */
 static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const uint8_t *payload,
                            uint64_t now_ns)
 {
@@ -294,6 +330,7 @@ static hl_status take_message(struct sender *s, void *sock, int *got)
     return st;
 }
 
+/* All that has come, pulses first: a long row of credits must not hide that the receiver lives. */
 static hl_status drain_sockets(struct sender *s)
 {
     int got = 1;
@@ -307,6 +344,7 @@ static hl_status drain_sockets(struct sender *s)
     return HL_OK;
 }
 
+/* For messages. What libzmq still holds has not arrived, though it counts as sent. */
 static uint32_t chunks_arrived(const struct sender *s)
 {
     uint32_t missing = s->unsent + (uint32_t)atomic_load(&s->line->busy);
@@ -344,6 +382,8 @@ static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
     return st == HL_EBUSY ? HL_OK : st;
 }
 
+/* Asks the receiver to forget the id. Not ready: nothing more is sent, and its answer ends the
+ * loop as REFUSED, or as DONE where the object was stored before the CANCEL came. */
 static hl_status cancel_migration(struct sender *s)
 {
     s->object.type = HL_MIG_CANCEL;

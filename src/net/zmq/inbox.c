@@ -102,7 +102,8 @@ hl_status hl_mig_inbox_create(const struct hl_migrate_server_opts *o, struct hl_
     return HL_OK;
 }
 
-/* Out of the table; the sink has been told already. */
+/* Out of the table; the sink has been told already. Both ways here tell it once: drop_migration
+ * (abort) and finish_migration (commit). */
 static void forget_migration(struct hl_mig_inbox *in, struct migration *m)
 {
     HASH_DEL(in->open, m);
@@ -133,6 +134,9 @@ static void drop_migration(struct hl_mig_inbox *in, struct migration *m, hl_stat
     forget_migration(in, m);
 }
 
+/* A sender whose DONE or REFUSED was lost asks again. The ring answers it without a table that
+ * would grow with all that was ever stored; one that asks after HL_MIG_REMEMBERED others sends
+ * anew. */
 static void remember_done(struct hl_mig_inbox *in, const struct done *d)
 {
     in->done[in->done_next++ % HL_MIG_REMEMBERED] = *d;
@@ -149,6 +153,7 @@ void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
     free(in);
 }
 
+/* The sender is silent: its memory is wanted by others, and it may begin anew with the same id. */
 void hl_mig_inbox_expire(struct hl_mig_inbox *in, uint64_t now_ns)
 {
     struct migration *m, *next;
@@ -194,6 +199,7 @@ void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_
 #undef GET
 }
 
+/* The CRC is not compared here: frames of chunks have another one in that field. */
 static bool same_object(const struct hl_mig_frame *a, const struct hl_mig_frame *b)
 {
     return a->total == b->total && a->chunk_size == b->chunk_size;
@@ -269,12 +275,14 @@ static uint32_t window_of(const struct hl_mig_inbox *in, const struct migration 
 static bool grant_credit(const struct hl_mig_inbox *in, struct migration *m)
 {
     uint32_t window = window_of(in, m), target = m->used + window;
+    /* Unsigned: where the share shrank the difference wraps, and is larger than any window. */
     if (target - m->granted > window || target - m->granted < (window + 3) / 4)
         return false; /* the share shrank, or only a little was used */
     m->granted = target;
     return true;
 }
 
+/* The sink is asked last, when all else is there: a begin that succeeded needs no undoing. */
 static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
                                  uint64_t now_ns, struct migration **out)
 {

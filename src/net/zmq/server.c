@@ -2,7 +2,17 @@
  *
  * libzmq can't receive into our memory: a frame lands in a buffer of libzmq's and the inbox copies
  * it to its place, computing the CRC in the same pass. How many such buffers can pile up is what
- * the credit bounds, and for peers that ignore it the queue limit. */
+ * the credit bounds, and for peers that ignore it the queue limit.
+ *
+ *     libzmq's threads        serve_migrations                     any thread
+ *     sockets of peers -->    take_parts --> inbox --> send_reply    address: constant
+ *     monitor, `told` -->     hl_mig_watch_take                      stats: atomics of the inbox
+ *                             every TICK_MS: hl_mig_inbox_expire     stop: `stopping`, wake_fd
+ *
+ * A ZMQ socket may be used by one thread at a time: `sock` and `watch` are the starting thread's
+ * until pthread_create, the server's thread's until pthread_join, and the stopping one's after it.
+ * A message has three parts: the routing id of the peer, the header, and the payload if there is
+ * one. The answer goes back under the same routing id. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -29,7 +39,7 @@ struct hl_migrate_server {
     void *ctx;
     void *sock;                /* the thread's alone once it runs */
     struct hl_mig_watch watch; /* likewise */
-    int wake_fd;
+    int wake_fd;               /* readable once it is to stop */
     bool running;
     pthread_t thread;
     atomic_int stopping;
@@ -90,6 +100,9 @@ static void on_message(struct hl_migrate_server *s, struct parts *p)
         send_reply(s, &p->msg[0], &reply);
 }
 
+/* The socket is read before it is polled, and polled only when it was found empty: as long as
+ * frames come, no system call is spent on asking. Each turn takes one message, so refused
+ * connections and silent migrations are looked after under full load, too. */
 static void *serve_migrations(void *arg)
 {
     struct hl_migrate_server *s = arg;
@@ -175,6 +188,9 @@ void hl_migrate_server_stats(const struct hl_migrate_server *server,
     hl_mig_inbox_stats(server->inbox, out);
 }
 
+/* Also of a server that was made in part: what is NULL was not reached. The thread is joined before
+ * anything of its own is closed, and the socket before its watch and its context, which waits for
+ * it. The inbox comes last: it tells the sink to abort what is unfinished. */
 void hl_migrate_server_stop(struct hl_migrate_server *s)
 {
     if (s == NULL)

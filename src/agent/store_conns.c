@@ -1,5 +1,18 @@
 /* Connections to other stores. Peers of the control plane are shared; one for bytes is leased to
- * one copy at a time and kept for the next. */
+ * one copy at a time and kept for the next.
+ *
+ *     connection          kept in   used by
+ *     RPC peer            kept      all copy threads at once; it stays until the store is closed
+ *     socket, this host   kept      one copy; it is out of the list while it is leased
+ *     data port           conns     one copy (fetch/conn_pool.h)
+ *     put queue           puts      all small copies to its address, counted by `users`
+ *
+ *     leased --released, of use, room--> idle --acquired, alive--> leased
+ *        '--its call failed as of a dead peer--> closed     '--not alive--> closed
+ *     put queue: open, users > 0 --> users 0, kept --more than PUTS_MAX--> closed
+ *
+ * `lock` guards the lists. Nobody connects, waits or closes under it: opening a peer or a queue
+ * only makes it, and its first call or put connects. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,62 +26,65 @@
 
 enum kind { LOCAL, RPC };
 
-static enum kind kind_of(const struct store_link *l)
+static enum kind kind_of(const struct store_conn *conn)
 {
-    return l->local != NULL ? LOCAL : RPC;
+    return conn->local != NULL ? LOCAL : RPC;
 }
 
-static struct store_link *link_new(const char *address)
+static struct store_conn *conn_new(const char *address)
 {
-    struct store_link *l = calloc(1, sizeof(*l));
-    if (l != NULL)
-        snprintf(l->address, sizeof(l->address), "%s", address);
-    return l;
+    struct store_conn *conn = calloc(1, sizeof(*conn));
+    if (conn != NULL)
+        snprintf(conn->address, sizeof(conn->address), "%s", address);
+    return conn;
 }
 
-static void link_free(struct store_link *l)
+static void conn_free(struct store_conn *conn)
 {
-    hl_l3_close(l->local);
-    hl_rpc_peer_close(l->rpc);
-    free(l);
+    hl_l3_close(conn->local);
+    hl_rpc_peer_close(conn->rpc);
+    free(conn);
 }
 
-/* Under the lock: out of the list, NULL when there is none. Out of it, a link is the caller's
+/* Under the lock: out of the list, NULL when there is none. Out of it, it is the caller's
  * alone: it is used, and closed, without the lock. */
-static struct store_link *link_take(struct store *s, enum kind kind, const char *address)
+static struct store_conn *conn_take(struct store *s, enum kind kind, const char *address)
 {
-    for (struct store_link **at = &s->links; *at != NULL; at = &(*at)->next)
+    for (struct store_conn **at = &s->kept; *at != NULL; at = &(*at)->next)
         if (kind_of(*at) == kind && strcmp((*at)->address, address) == 0) {
-            struct store_link *l = *at;
-            *at = l->next;
-            return l;
+            struct store_conn *conn = *at;
+            *at = conn->next;
+            return conn;
         }
     return NULL;
 }
 
-static void link_keep(struct store *s, struct store_link *l)
+static void conn_keep(struct store *s, struct store_conn *conn)
 {
-    l->next = s->links;
-    s->links = l;
+    conn->next = s->kept;
+    s->kept = conn;
 }
 
-/* Back into the list when it is of use and there is room. */
-static void link_give_back(struct store *s, struct store_link *l, hl_status st)
+/* Back into the list when it is of use and there is room. After these failures an answer may still
+ * be on its way, or the daemon is another one: the next call on it would get what is not its own.
+ */
+static void conn_give_back(struct store *s, struct store_conn *conn, hl_status st)
 {
     bool of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
     unsigned idle = 0;
     pthread_mutex_lock(&s->lock);
-    for (const struct store_link *i = s->links; i != NULL; i = i->next)
-        idle += kind_of(i) == kind_of(l);
+    for (const struct store_conn *i = s->kept; i != NULL; i = i->next)
+        idle += kind_of(i) == kind_of(conn);
     if (of_use && idle < LOCAL_IDLE_MAX) {
-        link_keep(s, l);
-        l = NULL;
+        conn_keep(s, conn);
+        conn = NULL;
     }
     pthread_mutex_unlock(&s->lock);
-    if (l != NULL)
-        link_free(l);
+    if (conn != NULL)
+        conn_free(conn);
 }
 
+/* Made under the lock, so that two copies do not make two. */
 hl_status store_rpc(struct store *s, const char *address, const char *interface,
                     struct hl_rpc_peer **out)
 {
@@ -76,47 +92,48 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
     if (address[0] == '\0')
         return hl_fail(HL_EINVAL, "the source's RPC address is missing");
     pthread_mutex_lock(&s->lock);
-    struct store_link *l = link_take(s, RPC, address);
-    if (l == NULL) {
-        l = link_new(address);
-        st = l == NULL ? hl_fail(HL_ENOMEM, "connection to %s", address)
-                       : hl_rpc_open(s->opts.rpc, address, interface, &l->rpc);
+    struct store_conn *conn = conn_take(s, RPC, address);
+    if (conn == NULL) {
+        conn = conn_new(address);
+        st = conn == NULL ? hl_fail(HL_ENOMEM, "connection to %s", address)
+                          : hl_rpc_open(s->opts.rpc, address, interface, &conn->rpc);
     }
     if (st == HL_OK) {
-        *out = l->rpc;
-        link_keep(s, l);
+        *out = conn->rpc;
+        conn_keep(s, conn);
     }
     pthread_mutex_unlock(&s->lock);
     if (st != HL_OK)
-        free(l);
+        free(conn);
     return st;
 }
 
+/* A kept connection is asked for signs of life first: its daemon may have been restarted. */
 hl_status store_local_acquire(struct store *s, const char *socket, int timeout_ms,
                               struct hl_l3_client **out)
 {
     pthread_mutex_lock(&s->lock);
-    struct store_link *l = link_take(s, LOCAL, socket);
+    struct store_conn *conn = conn_take(s, LOCAL, socket);
     pthread_mutex_unlock(&s->lock);
-    if (l != NULL && hl_l3_alive(l->local) == HL_OK) {
-        *out = l->local;
-        free(l);
+    if (conn != NULL && hl_l3_alive(conn->local) == HL_OK) {
+        *out = conn->local;
+        free(conn);
         return HL_OK;
     }
-    if (l != NULL)
-        link_free(l);
+    if (conn != NULL)
+        conn_free(conn);
     return hl_l3_connect(socket, timeout_ms < LOCAL_MS ? timeout_ms : LOCAL_MS, out);
 }
 
 void store_local_release(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st)
 {
-    struct store_link *l = link_new(socket);
-    if (l == NULL) {
+    struct store_conn *conn = conn_new(socket);
+    if (conn == NULL) {
         hl_l3_close(c);
         return;
     }
-    l->local = c;
-    link_give_back(s, l, st);
+    conn->local = c;
+    conn_give_back(s, conn, st);
 }
 
 static struct hl_net_connect_opts connect_opts(const struct store *s, const char *address,
@@ -164,6 +181,8 @@ void store_net_release(struct store *s, const char *address, enum hl_net_mode mo
     lease->client = NULL;
 }
 
+/* What is in line fails as soon as the store stops (`cancel`): nobody waits for its deadline then.
+ */
 static hl_status puts_open(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *p = calloc(1, sizeof(*p));
@@ -208,6 +227,7 @@ static struct store_puts *puts_spare(struct store *s)
     return p;
 }
 
+/* A queue that nobody uses is closed after the lock, by whoever made the list too long. */
 hl_status store_puts_acquire(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *spare = NULL;
@@ -237,7 +257,8 @@ void store_puts_release(struct store *s, struct store_puts *p)
     pthread_mutex_unlock(&s->lock);
 }
 
-void store_links_close(struct store *s)
+/* When no copy thread is left and no small put is under way: so all of it is unused. */
+void store_conns_close(struct store *s)
 {
     struct hl_net_client *conns[HL_CONN_POOL_MAX];
     unsigned count = hl_conn_pool_clear(&s->conns, conns);
@@ -248,9 +269,9 @@ void store_links_close(struct store *s)
         s->puts = p->next;
         puts_close(p);
     }
-    while (s->links != NULL) {
-        struct store_link *l = s->links;
-        s->links = l->next;
-        link_free(l);
+    while (s->kept != NULL) {
+        struct store_conn *conn = s->kept;
+        s->kept = conn->next;
+        conn_free(conn);
     }
 }
