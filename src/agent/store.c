@@ -8,7 +8,7 @@
  *
  *     L2 --> devices --> servers (store_serve) --> copy threads (store_jobs_start)
  *
- *     store_stop      `stopping` is set; whoever waits or copies ends at its next look
+ *     store_stop      `stopping` is set; threads that wait or copy end at their next look
  *     (the loop runs until no job is left: hl_agent_stop)
  *     store_close     copy threads joined, servers stopped, connections closed, tiers, pool
  *
@@ -255,7 +255,7 @@ hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_param
     return HL_OK;
 }
 
-/* The extent of a copy in the L2, for who reads it over the network. It is not pinned: the reader
+/* The extent of a copy in the L2, for readers over the network. It is not pinned: the reader
  * checks the bytes by these CRCs, and asks again where they differ. */
 static hl_status locate_one(struct store *s, const char *text, struct hl_arena *arena,
                             struct hl_api_extent *out)
@@ -329,8 +329,7 @@ static hl_status verify_copy(struct store *s, struct store_tier *t, const struct
 }
 
 /* Reads every byte, which may take seconds: it runs in libuv's pool. The pin keeps the copy
- * meanwhile.
- */
+ * meanwhile. */
 hl_status store_verify(struct store *s, const struct hl_api_agent_store_verify_params *p,
                        struct hl_arena *arena, struct hl_api_agent_store_verify_results *out)
 {

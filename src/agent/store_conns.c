@@ -11,7 +11,7 @@
  *        '--its call failed as of a dead peer--> closed     '--not alive--> closed
  *     put queue: open, users > 0 --> users 0, kept --more than PUTS_MAX--> closed
  *
- * `lock` guards the lists. Nobody connects, waits or closes under it: opening a peer or a queue
+ * `lock` guards the lists. No thread connects, waits or closes under it: opening a peer or a queue
  * only makes it, and its first call or put connects. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,8 +181,7 @@ void store_net_release(struct store *s, const char *address, enum hl_net_mode mo
     lease->client = NULL;
 }
 
-/* What is in line fails as soon as the store stops (`cancel`): nobody waits for its deadline then.
- */
+/* What is in line fails as soon as the store stops (`cancel`): its deadline is not waited for. */
 static hl_status puts_open(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *p = calloc(1, sizeof(*p));
@@ -227,7 +226,7 @@ static struct store_puts *puts_spare(struct store *s)
     return p;
 }
 
-/* A queue that nobody uses is closed after the lock, by whoever made the list too long. */
+/* An unused queue is closed after the lock, by the thread that made the list too long. */
 hl_status store_puts_acquire(struct store *s, const char *address, struct store_puts **out)
 {
     struct store_puts *spare = NULL;

@@ -2,7 +2,7 @@
  * they land, and the copy sealed under the shard's own id.
  *
  * A copy thread makes one at a time, so a `making` needs no lock. The tiers have locks of their
- * own, and a slot is its thread's alone until it is sealed: nobody finds the shard there before.
+ * own, and a slot is its thread's alone until it is sealed: no reader finds the shard there before.
  * What all copies share is the health of direct paths, under the store's lock. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,8 +21,7 @@
  *
  *     take_room --> source_open --> choose_route --> bytes land, checked --> seal
  *        |              |               |  direct failed: fall_back, by TCP or the plank
- *        '--------------'---------------'--> abort: the slot is given back
- */
+ *        '--------------'---------------'--> abort: the slot is given back */
 struct making {
     struct store *s;
     const struct store_request *r;

@@ -180,7 +180,7 @@ static hl_status attempt_send(struct sending *x)
     return st;
 }
 
-/* The network failed, or whoever is behind it; nothing is wrong with the shard. */
+/* The network or the peer failed; nothing is wrong with the shard. */
 static bool is_of_the_link(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT;

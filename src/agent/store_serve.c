@@ -1,7 +1,7 @@
 /* The doors of the L2: a Unix socket for this host, the data port for other nodes, ZeroMQ for
  * migrations. What comes in by the latter two lands in a slot of the tier under the shard's own id.
  *
- *     server's thread         slot of the L2                 who has the token (struct incoming)
+ *     server's thread         slot of the L2                 owner of the token (struct incoming)
  *     put_begin               reserved, not to be found      the server, from here on
  *     (bytes come)            written                        the server
  *     put_migrated, _tagged   sealed: a copy like any other  freed

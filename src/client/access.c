@@ -8,9 +8,9 @@
  *
  *     tag: FREE --compare and swap--> CLAIMED --the slot's id is written, release--> tag of the id
  *
- * Who meets CLAIMED goes on to the next tag. If it was the same id, that has two slots from then on
- * and two reports, whose sum is right. Counts are taken by exchanging them with 0: one that comes
- * meanwhile is in this report or in the next, in neither twice. */
+ * A thread that meets CLAIMED goes on to the next tag. If it was the same id, that has two slots
+ * from then on and two reports, whose sum is right. Counts are taken by exchanging them with 0: one
+ * that comes meanwhile is in this report or in the next, in neither twice. */
 #include <stdlib.h>
 #include <string.h>
 

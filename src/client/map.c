@@ -190,8 +190,8 @@ static hl_status source_read(struct operation *op, enum source source, struct hl
     return st;
 }
 
-/* Nobody knows the copy before it is complete and protected: only then it goes into the table,
- * where helios_unmap finds it. */
+/* No other thread knows the copy before it is complete and protected: only then it goes into the
+ * table, where helios_unmap finds it. */
 static hl_status map_copy(struct operation *op, const struct view_request *request,
                           enum source source, struct mapping **out)
 {

@@ -132,7 +132,7 @@ void net_destroy(struct net *net)
 }
 
 /* Locations are kept: they are checked by their CRCs, so a wrong one costs a question. The old
- * queue is closed by whoever has the last reference, which may be a put that is under way. */
+ * queue is closed with its last reference, which a put under way may have. */
 void net_retarget(struct net *net, const char *address)
 {
     struct hl_net_client *conns[HL_CONN_POOL_MAX];
@@ -319,7 +319,7 @@ void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list
     }
 }
 
-/* Never from memory: who asks wants to know whether the shard is there now. */
+/* Never from memory: the caller wants to know whether the shard is there now. */
 hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,
                    uint32_t *crc32)
 {

@@ -8,7 +8,7 @@
  *         [read, write][shm, net][ok, failed]      --> hl_plane_add, the table of this process
  *         they only grow                           --> a transfer report, for the Controller
  *
- * `told` is the maintenance thread's, and of who stops it once it is joined. The counters are
+ * `told` is the maintenance thread's, and the closing thread's once it is joined. The counters are
  * relaxed atomics: each number is right by itself, and a report may miss what is counted while it
  * is made, which the next one has. */
 #include <stdlib.h>

@@ -166,7 +166,7 @@ static hl_status reduce_shares(struct hl_collective_shm *g, const char *what,
                                int op)
 {
     size_t n = here / hl_collective_size(type);
-    /* Whole cache lines for each rank, whatever the type: nobody writes into another's. */
+    /* Whole cache lines for each rank, whatever the type: no rank writes into another's. */
     size_t share = (n / (size_t)g->world / 64 + 1) * 64, first = share * (size_t)g->rank;
     if (first < n)
         hl_collective_reduce(slot_of(g, g->world), parts, g->world, type, op, first,

@@ -3,7 +3,7 @@
  *    no file                        make_shared: the first to come; `magic` last
  *    magic, some rank alive         take_row: the pid is its last store, with release
  *    magic 0, or all ranks dead     the name goes, and another file is made (*again)
- *    the last row was taken         the name goes: nobody else can join
+ *    the last row was taken         the name goes: no other process can join
  *
  * All of this happens with the file locked (flock), which the kernel gives back when a process
  * dies. Then each waits, without the lock, until all rows have a pid (acquire).

@@ -70,7 +70,7 @@ static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_
     return HL_OK;
 }
 
-/* Sleepers are counted so that a rank for which nobody waits makes no system call in a step. */
+/* Sleepers are counted so that a rank that no other waits for makes no system call in a step. */
 static void sleep_on(struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     struct timespec slice = {.tv_nsec = SLICE_MS * (long)HL_NS_PER_MS};

@@ -12,7 +12,8 @@
  *                                                                 hl_loop_destroy --> gone
  *
  * `stopping` is read together with the list, so what was posted before hl_loop_stop still runs.
- * `thread` is who made the loop until hl_loop_run: what is set up before passes HL_ON_LOOP. */
+ * `thread` is the thread that made the loop until hl_loop_run: what is set up before passes
+ * HL_ON_LOOP. */
 #include "os/loop.h"
 
 #include <pthread.h>

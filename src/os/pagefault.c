@@ -6,9 +6,9 @@
  *                  '--not ours--------------------------------------> fault_pass_on: `before`
  *
  * A fault is ours if the kernel caused it, if this process added the servers and is no fork of it,
- * and if this thread has not suspended them. Whoever takes `lock` suspends first, also the handler
- * itself: so no thread can fault, come back here and wait for a lock that it holds. A fault in a
- * server is passed on, and ends the process where it is seen best.
+ * and if this thread has not suspended them. Every function that takes `lock` suspends first, also
+ * the handler itself: so no thread can fault, come back here and wait for a lock that it holds. A
+ * fault in a server is passed on, and ends the process where it is seen best.
  *
  * The handler may lock, which handlers of other signals may not: it runs at an access of this very
  * thread, and not at any moment. What it keeps about a thread is thread-local:
@@ -72,7 +72,7 @@ static struct hl_pagefault_access access_of(const siginfo_t *info, const void *c
 }
 
 /* A server that says it has served while the access goes on failing would loop for ever, without a
- * word: after SAME_MAX the fault is passed on, as one that nobody serves. */
+ * word: after SAME_MAX the fault is passed on, as one that no server takes. */
 static bool fault_serve(const struct hl_pagefault_access *a)
 {
     bool served = false;

@@ -395,7 +395,7 @@ void ServerCore::decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method
 }
 
 /* The promise may be dropped at any time, by the client's end or its cancelling: the deferred part
- * then forgets the call, and its answer finds nobody. */
+ * then forgets the call, and its answer is dropped. */
 kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
                                    capnp::InterfaceSchema::Method method, Context context)
 {

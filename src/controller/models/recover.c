@@ -323,7 +323,7 @@ static void on_taken(void *arg, hl_status st, const char *text)
     }
 }
 
-/* The records of a recovery, with who the cluster is from now on: one commit, so that no crash
+/* The records of a recovery, with the cluster's id from now on: one commit, so that no crash
  * leaves a catalogue that is restored under the old id, or the new id with nothing restored. */
 static hl_status commit_recovery(void *arg, const struct hl_records *records)
 {

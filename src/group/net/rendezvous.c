@@ -126,8 +126,8 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
-/* Where a name can't be resolved or nobody answers, nothing is known: only a refusal by a host that
- * is up, of a port that took connections before, says that its process has ended. */
+/* Where a name can't be resolved or no host answers, nothing is known: only a refusal by a host
+ * that is up, of a port that took connections before, says that its process has ended. */
 bool hl_collective_gone(struct hl_net_rank *p)
 {
     struct hl_addr a;

@@ -544,7 +544,7 @@ static hl_status send_piece(struct hl_collective_net *g, int dst, const void *da
     }
 }
 
-/* Nobody waits for the receiver's call: a piece is sent when it lies in its box, so a message of
+/* The receiver need not have called yet: a piece is sent when it lies in its box, so a message of
  * few pieces is sent before it is received. */
 static int send_to(void *arg, const char *what, const void *data, uint64_t bytes, int dst, int tag)
 {

@@ -102,7 +102,7 @@ static uint64_t device_room(const struct hl_manager_device *d)
 }
 
 /* Without a text: HL_ENOSPC, or HL_EBUSY where there is room but no ticket for it. The id is stored
- * before the sum: whoever dies in between leaves a ticket that sum_up (table.c) counts. */
+ * before the sum: a process that dies in between leaves a ticket that sum_up (table.c) counts. */
 static hl_status reserve_ticket(struct hybridps_manager *m, uint32_t device, uint64_t size,
                                 uint64_t *ticket)
 {
@@ -164,7 +164,8 @@ static hl_status fail_room(struct hybridps_manager *m, uint64_t size)
                    m->t.path, hl_format_bytes(size, asked, sizeof(asked)), size, text);
 }
 
-/* The dead are looked for first where nobody has for reap_ms, and always before room is refused. */
+/* The dead are looked for first where no process has for reap_ms, and always before room is
+ * refused. */
 int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_device, int *device,
                               uint64_t *ticket)
 {

@@ -1,10 +1,10 @@
 /* Tables whose processes have all died keep their name in /dev/shm: the last process takes a table
- * away only when it closes it. A sweep, of the Agent, takes away those that nobody uses.
+ * away only when it closes it. A sweep, of the Agent, takes away the unused ones.
  *
  *     name fits --file locked--> mapped to read --no process, old enough--> its name is removed
  *
  * It takes no lock of the table and writes nothing there: one that is in use goes on unharmed. The
- * lock of the file is tried, not waited for: who has it is coming or going. */
+ * lock of the file is tried, not waited for: its holder is coming or going. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdbool.h>

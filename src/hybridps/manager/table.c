@@ -324,7 +324,7 @@ static hl_status join_table(struct hl_manager_table *t, const struct hl_manager_
         HL_TRY(make_table(t, o));
     HL_TRY(hl_manager_check_layout(t));
     HL_TRY(hl_manager_reap(t, &freed));
-    /* All who used it have died: it is made anew, with this process's capacities. */
+    /* All its processes have died: it is made anew, with this process's capacities. */
     if (count_registered(t) == 0 && o->capacity != NULL) {
         __atomic_store_n(&t->s->magic, 0, __ATOMIC_RELEASE);
         HL_TRY(make_table(t, o));
@@ -372,8 +372,8 @@ static void remove_cut(const struct hl_manager_table *t)
         shm_unlink(t->path);
 }
 
-/* `alone`: the file is locked, so nobody joins between the look for others and the end of the name.
- */
+/* `alone`: the file is locked, so no process joins between the look for others and the end of the
+ * name. */
 void hl_manager_table_close(struct hl_manager_table *t)
 {
     if (t->s == NULL)
