@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "auth/secret.h"
 #include "base/crc32.h"
 #include "net/net.h"
 
@@ -54,6 +55,11 @@ int main(int argc, char **argv)
     if (argc != 5) {
         fprintf(stderr, "usage: puts ADDRESS TIMEOUT_MS COUNT BYTES\n");
         return 2;
+    }
+    const char *secret = getenv("HELIOS_AUTH_SECRET_FILE");
+    if (hl_auth_use_file(secret != NULL ? secret : "") != HL_OK) {
+        fprintf(stderr, "puts: %s\n", hl_error_text());
+        return 1;
     }
     int timeout_ms = atoi(argv[2]);
     struct hl_net_connect_opts opts = {
