@@ -30,14 +30,15 @@ static struct {
     int nodes_asked; /* calls of listNodes */
 } boss = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* A copy of what it is made of: it is encoded without the lock. */
 static json_t *answer(const char *method, const json_t *params)
 {
     size_t i;
     json_t *r;
     if (strcmp(method, "requestShards") == 0)
-        return json_pack("{s:O s:i s:s s:s s:s s:s}", "shards", boss.shards, "version", 3, "meta",
-                         "{\"step\": 5}", "config", "", "l3Address", world.address, "skipped",
-                         boss.skipped != NULL ? boss.skipped : "");
+        return json_pack("{s:o s:i s:s s:s s:s s:s}", "shards", json_deep_copy(boss.shards),
+                         "version", 3, "meta", "{\"step\": 5}", "config", "", "l3Address",
+                         world.address, "skipped", boss.skipped != NULL ? boss.skipped : "");
     if (strcmp(method, "abandonVersion") == 0)
         json_array_append_new(boss.gaveup, json_deep_copy(params));
     if (strcmp(method, "beginVersion") == 0)

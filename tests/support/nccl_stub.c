@@ -77,7 +77,7 @@ nccl_result ncclCommAbort(struct ncclComm *c)
     cu_ptr word = __atomic_exchange_n(&missed, 0, __ATOMIC_ACQ_REL); /* ranks may abort at once */
     if (word != 0)
         (void)cuMemFree_v2(word);
-    c->aborted = 1;
+    __atomic_store_n(&c->aborted, 1, __ATOMIC_RELEASE); /* tests wait for it */
     return nccl_stub_note("ncclCommAbort", 0, 0, c->ranks);
 }
 
