@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "core/partition.h"
 
 #define W_SOURCES 512
@@ -26,6 +27,21 @@ struct mx {
     uint64_t r, c; /* c 0 = a vector */
     const uint32_t *v;
 };
+
+/* Everything that a test makes; free_oracle() after the last one. */
+static struct hl_arena oracle_memory;
+
+static inline void *oracle_alloc(size_t size)
+{
+    return hl_arena_alloc(&oracle_memory, size);
+}
+
+static inline int free_oracle(void **state)
+{
+    (void)state;
+    hl_arena_fini(&oracle_memory);
+    return 0;
+}
 
 struct world {
     const char *config;
@@ -46,10 +62,12 @@ static inline void w_add(struct world *w, const char *name, uint32_t rank, uint6
     size_t i = w->count++;
     assert_in_range(i, 0, W_SOURCES - 1);
     uint64_t n = d0 * (rank > 1 ? d1 : 1) * (rank > 2 ? d2 : 1);
-    w->sources[i] = (struct hl_tensor){
-        .name = strdup(name), .dtype = HL_DTYPE_F32, .rank = rank, .size = 4 * n};
+    w->sources[i] = (struct hl_tensor){.name = hl_arena_strdup(&oracle_memory, name),
+                                       .dtype = HL_DTYPE_F32,
+                                       .rank = rank,
+                                       .size = 4 * n};
     memcpy(w->sources[i].shape, (uint64_t[]){d0, d1, d2}, sizeof(uint64_t) * rank);
-    w->data[i] = malloc(4 * n + 1);
+    w->data[i] = oracle_alloc(4 * n + 1);
     for (uint64_t k = 0; k < n; k++)
         w->data[i][k] = (uint32_t)(i << 16 | k);
 }
@@ -95,7 +113,7 @@ static inline struct mx mx_plane(const struct world *w, const char *name, uint64
 static inline struct mx mx_rows(struct mx m, uint64_t first, uint64_t n, uint64_t step)
 {
     uint64_t c = m.c > 0 ? m.c : 1;
-    uint32_t *v = malloc(4 * n * c + 1);
+    uint32_t *v = oracle_alloc(4 * n * c + 1);
     for (uint64_t i = 0; i < n; i++)
         memcpy(v + i * c, m.v + (first + i * step) * c, 4 * c);
     return (struct mx){n, m.c, v};
@@ -103,7 +121,7 @@ static inline struct mx mx_rows(struct mx m, uint64_t first, uint64_t n, uint64_
 
 static inline struct mx mx_cols(struct mx m, uint64_t first, uint64_t n)
 {
-    uint32_t *v = malloc(4 * m.r * n + 1);
+    uint32_t *v = oracle_alloc(4 * m.r * n + 1);
     for (uint64_t i = 0; i < m.r; i++)
         memcpy(v + i * n, m.v + i * m.c + first, 4 * n);
     return (struct mx){m.r, n, v};
@@ -111,7 +129,7 @@ static inline struct mx mx_cols(struct mx m, uint64_t first, uint64_t n)
 
 static inline struct mx mx_turn(struct mx m)
 {
-    uint32_t *v = malloc(4 * m.r * m.c + 1);
+    uint32_t *v = oracle_alloc(4 * m.r * m.c + 1);
     for (uint64_t i = 0; i < m.r; i++)
         for (uint64_t j = 0; j < m.c; j++)
             v[j * m.r + i] = m.v[i * m.c + j];
@@ -121,7 +139,7 @@ static inline struct mx mx_turn(struct mx m)
 static inline struct mx mx_join(struct mx a, struct mx b)
 {
     uint64_t c = b.c > 0 ? b.c : 1;
-    uint32_t *v = malloc(4 * (a.r + b.r) * c + 1);
+    uint32_t *v = oracle_alloc(4 * (a.r + b.r) * c + 1);
     if (a.r > 0)
         memcpy(v, a.v, 4 * a.r * c);
     memcpy(v + a.r * c, b.v, 4 * b.r * c);

@@ -436,7 +436,7 @@ static const struct subject subjects[] = {
 
 static struct world *build(const struct subject *s)
 {
-    struct world *w = calloc(1, sizeof(*w));
+    struct world *w = oracle_alloc(sizeof(*w));
     w->config = s->config;
     body = s->body;
     add_ends(w, s->embedding, s->norm, s->head);
@@ -475,6 +475,8 @@ static void check(const struct subject *s, struct world *w)
             fail_msg("%s should not be there", w->plan.tensors[i].name);
     free(w->seen);
 }
+
+TESTS_IN(NULL, free_oracle)
 
 TEST(every_family_is_cut_as_megatron_cuts_it)
 {
