@@ -150,7 +150,7 @@ class Completion(unittest.TestCase):
         self.assertNotIn("--tp", bash(self.env, "model", "ls", "-"))
 
     def test_bash_completes_values(self):
-        self.assertEqual(bash(self.env, "model", "export", "toy", "--format", ""), ["safetensors", "torch"])
+        self.assertEqual(bash(self.env, "model", "export", "toy", "--format", ""), ["safetensors", "torch", "hf"])
         self.assertEqual(bash(self.env, "model", "export", "toy", "--format", "=", "s"), ["safetensors"])
         self.assertEqual(bash(self.env, "up", "--nodes", ""), [])
         folder = self.cluster.dir / "files"
