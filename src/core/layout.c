@@ -147,6 +147,31 @@ bool hl_layout_has(const char *layout, const char *name, size_t len)
     return false;
 }
 
+/* Of a line that line_verify() has passed. */
+static hl_status line_tensor(const struct line *l, struct hl_tensor *out)
+{
+    char dtype[16];
+    const char *at = l->shape, *end = l->shape + l->shape_len;
+    snprintf(dtype, sizeof(dtype), "%.*s", (int)l->dtype_len, l->dtype);
+    HL_TRY(hl_dtype_parse(dtype, &out->dtype));
+    for (out->rank = 0; at < end && out->rank < HL_TENSOR_RANK_MAX; out->rank++) {
+        char *stop;
+        out->shape[out->rank] = strtoull(at, &stop, 10);
+        at = stop + 1;
+    }
+    return HL_OK;
+}
+
+hl_status hl_layout_tensor(const char *layout, const char *name, struct hl_tensor *out)
+{
+    struct line l;
+    size_t len = strlen(name);
+    for (const char *at = layout; line_read(at, &l); at = l.next)
+        if (text_order(l.name, l.name_len, name, len) == 0)
+            return line_tensor(&l, out);
+    return hl_fail(HL_ENOENT, "there is no tensor '%.200s'", name);
+}
+
 static bool line_matches(const struct line *want, const struct line *got,
                          enum hl_api_layout_check check)
 {

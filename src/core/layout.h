@@ -24,6 +24,8 @@ hl_status hl_layout_text(const struct hl_tensor *tensors, size_t count, char **o
 hl_status hl_layout_verify(const char *layout) HL_CHECK;
 /* The layout has a tensor with the `len` bytes at `name`. */
 bool hl_layout_has(const char *layout, const char *name, size_t len);
+/* Dtype, rank and shape of the tensor of that name; the rest of *out is untouched. HL_ENOENT. */
+hl_status hl_layout_tensor(const char *layout, const char *name, struct hl_tensor *out) HL_CHECK;
 /* `got` may stand where `want` did. */
 hl_status hl_layout_compare(const char *want, const char *got,
                             enum hl_api_layout_check check) HL_CHECK;

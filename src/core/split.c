@@ -73,6 +73,11 @@ struct hl_api_split hl_split_resolve(const struct hl_api_split *want,
     return same ? *own : s;
 }
 
+bool hl_split_same_cut(const struct hl_api_split *a, const struct hl_api_split *b)
+{
+    return a->tp == b->tp;
+}
+
 struct hl_partition_options hl_split_options(const struct hl_api_split *s)
 {
     return (struct hl_partition_options){.tp = s->tp,
@@ -116,6 +121,12 @@ hl_status hl_split_config(const char *config, const struct hl_api_split *split, 
     json_object_set_new(doc, "pp", json_integer(o.pp));
     json_object_set_new(doc, "virtualStages", json_integer(o.virtual_stages));
     json_object_set_new(doc, "stages", hl_partition_stages(&o, layers));
+    uint64_t vocab = (uint64_t)hl_json_int(doc, "vocab", 0);
+    uint64_t divisor = (uint64_t)hl_json_int(doc, "vocabDivisor", HL_VOCAB_DIVISOR_DEFAULT);
+    if (vocab > 0)
+        json_object_set_new(
+            doc, "paddedVocab",
+            json_integer((json_int_t)hl_partition_padded_vocab(vocab, divisor, (uint64_t)o.tp)));
     char *text = json_dumps(doc, JSON_COMPACT);
     json_decref(doc);
     if (text == NULL)

@@ -46,6 +46,8 @@ struct hl_api_split hl_split_resolve(const struct hl_api_split *want,
                                      const struct hl_api_split *own);
 /* Every layer is at the same place. */
 bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b);
+/* Shards are cut alike; where the layers are may differ. */
+bool hl_split_same_cut(const struct hl_api_split *a, const struct hl_api_split *b);
 struct hl_partition_options hl_split_options(const struct hl_api_split *s);
 /* The layers of the model can be shared among its stages. */
 hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers) HL_CHECK;

@@ -115,38 +115,85 @@ HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partiti
     return hl_partition_plan(&w->config, w->logical.tensors, w->logical.count, o, &w->ranks);
 }
 
-HL_CHECK static hl_status plan_whole(struct hl_whole *w, const char *config, const json_t *doc,
-                                     hl_whole_find_fn find, void *arg)
+/* The logical tensors and the plan that the stored shards follow. */
+HL_CHECK static hl_status plan_stored(struct hl_whole *w, const json_t *doc,
+                                      const struct hl_partition_options *options,
+                                      hl_whole_find_fn find, void *arg)
 {
-    struct hl_partition_options options;
     enum hl_dtype dtype;
     bool changed = false;
     HL_TRY(read_hf(doc, &w->config));
-    HL_TRY(read_options(config, doc, &options));
     HL_TRY(hl_family_logical(&w->config, &w->logical));
     HL_TRY(hl_dtype_parse(hl_json_str(doc, "dtype", ""), &dtype));
     HL_TRY(set_dtypes(&w->logical, dtype));
-    HL_TRY(plan_ranks(w, &options));
+    HL_TRY(plan_ranks(w, options));
     HL_TRY(take_dtypes(w, find, arg, &changed));
     if (changed)
-        HL_TRY(plan_ranks(w, &options));
-    HL_TRY(check_stored(w, find, arg));
-    HL_TRY(hl_partition_unsliced(w->logical.tensors, w->logical.count, PART_BYTES, &w->whole));
+        HL_TRY(plan_ranks(w, options));
+    return check_stored(w, find, arg);
+}
+
+/* Vocabulary padding and layer names stay as the version has them. */
+HL_CHECK static hl_status plan_target(struct hl_whole *w, const struct hl_partition_options *own,
+                                      const struct hl_api_split *split)
+{
+    if (split == NULL)
+        return hl_partition_unsliced(w->logical.tensors, w->logical.count, PART_BYTES, &w->whole);
+    struct hl_partition_options o = hl_split_options(split);
+    o.vocab_divisor = own->vocab_divisor;
+    o.pad = own->pad;
+    o.naming = own->naming;
+    return hl_partition_plan(&w->config, w->logical.tensors, w->logical.count, &o, &w->whole);
+}
+
+HL_CHECK static hl_status plan_from_json(struct hl_whole *w, const char *config, const json_t *doc,
+                                         const struct hl_api_split *split, hl_whole_find_fn find,
+                                         void *arg)
+{
+    struct hl_partition_options own;
+    HL_TRY(read_options(config, doc, &own));
+    HL_TRY(plan_stored(w, doc, &own, find, arg));
+    return plan_target(w, &own, split);
+}
+
+HL_CHECK static hl_status plan_moves(struct hl_whole *w)
+{
     return hl_reshard_plan(w->logical.tensors, w->logical.count, &w->ranks, &w->whole, &w->plan);
 }
 
-hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
+HL_CHECK static hl_status plan_from_text(const char *config, const struct hl_api_split *split,
+                                         hl_whole_find_fn find, void *arg, bool moves,
+                                         struct hl_whole *out)
 {
     struct hl_whole w = {0};
     json_t *doc = json_loads(config, 0, NULL);
-    hl_status st = plan_whole(&w, config, doc, find, arg);
+    hl_status st = plan_from_json(&w, config, doc, split, find, arg);
     json_decref(doc);
+    if (st == HL_OK && moves)
+        st = plan_moves(&w);
     if (st != HL_OK) {
         hl_whole_fini(&w);
         return st;
     }
     *out = w;
     return HL_OK;
+}
+
+hl_status hl_whole_split(const char *config, const struct hl_api_split *split,
+                         hl_whole_find_fn find, void *arg, struct hl_whole *out)
+{
+    return plan_from_text(config, split, find, arg, false, out);
+}
+
+hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
+                         hl_whole_find_fn find, void *arg, struct hl_whole *out)
+{
+    return plan_from_text(config, split, find, arg, true, out);
+}
+
+hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
+{
+    return plan_from_text(config, NULL, find, arg, true, out);
 }
 
 void hl_whole_fini(struct hl_whole *w)

@@ -1,8 +1,9 @@
-/* core/whole.h - the logical (Hugging Face) tensors of a version out of the shards of its ranks.
+/* core/whole.h - the logical (Hugging Face) tensors of a version out of the shards of its ranks, or
+ * the shards of another split.
  *
  * What the model's config says of the split is planned again; the dtypes come from the stored
  * tensors, for a version may have been trained in another one than was imported. The result says
- * for every logical tensor which bytes of which shards make it.
+ * for every target tensor which bytes of which shards make it.
  *
  * Owns:    hl_whole owns everything reachable from it (hl_whole_fini).
  * Threads: any; pure, apart from what the caller's `find` does.
@@ -22,8 +23,9 @@ struct hl_whole {
     struct hl_hf_config config;
     struct hl_logical logical;
     struct hl_partition_plan ranks; /* shards as they are stored */
-    struct hl_partition_plan whole; /* one tensor for each logical one, by part */
-    struct hl_reshard_plan plan;    /* from ranks to whole */
+    struct hl_partition_plan
+        whole;                   /* one tensor for each logical one, by part; or the other split */
+    struct hl_reshard_plan plan; /* from ranks to whole */
 };
 
 /* The stored tensor of that name in the shard (pp, tp, part); borrowed. */
@@ -33,6 +35,13 @@ typedef hl_status (*hl_whole_find_fn)(void *arg, const struct hl_partition_shard
 /* `config`: as it comes with the shards of a position (ImportProgress.config). */
 hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg,
                         struct hl_whole *out) HL_CHECK;
+/* The shards that `split`, which has no sizes unsaid, makes of it: `whole` is their plan, and
+ * `plan` stays empty. */
+hl_status hl_whole_split(const char *config, const struct hl_api_split *split,
+                         hl_whole_find_fn find, void *arg, struct hl_whole *out) HL_CHECK;
+/* The same with the plan of how they are made of the stored ones. */
+hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
+                         hl_whole_find_fn find, void *arg, struct hl_whole *out) HL_CHECK;
 void hl_whole_fini(struct hl_whole *w);
 
 #endif
