@@ -387,6 +387,15 @@ struct ImportSummary {
   totalBytes @6 :UInt64;        # 0 = not known yet
 }
 
+# Shards of a version under another tensor parallel size, cut from those that it was saved with.
+struct CutRequest {
+  importId @0 :Text;            # as of an import: progress and cancel are asked with it
+  model @1 :Text; version @2 :Int64;
+  config @3 :Text;              # JSON, as ImportProgress.config, of the version's own split
+  split @4 :Split;              # to cut for; all sizes are said
+  shards @5 :List(Shard);       # of the version; only what can be cut
+}
+
 # Whether the copy in the pool was good, has been replaced, or can't be.
 enum HealState { lost @0; good @1; healed @2; }
 
@@ -440,6 +449,9 @@ interface L3 {
   # Which of these exist, sealed in the pool or in the archive; nothing is loaded or read. Unknown ids are left
   # out. crc32Known: false for an archived copy whose checksum has not been read yet.
   look @21 (ids :List(Text)) -> (shards :List(FoundShard)) $maxValues(1048576);
+  # Returns at once; idempotent by importId. Followed with importProgress, ended with cancelImport. The ids of the new
+  # shards mark them as derived: they are the first to go when room is needed. `cluster`: as of `importModel`.
+  cutShards @22 (request :CutRequest, cluster :Text) -> () $maxValues(1048576);
 }
 struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Tier; }
 
@@ -463,6 +475,15 @@ struct ModelVersion {
   world @12 :UInt32;
   lostShards @13 :UInt32;  # of a visible version: lost, or with a damaged record; `error` says what it lacks
   split @14 :Split;        # its own
+  cuts @15 :List(Cut);     # other tensor parallel sizes that it was cut for
+}
+
+# Derived shards of a version; they can be given up at any time, and are cut anew when they are asked for.
+struct Cut {
+  split @0 :Split;         # one stage: other stages are views of it
+  shards @1 :UInt32;
+  bytes @2 :UInt64;
+  leftOut @3 :Text;        # of the version, and why; "" = nothing
 }
 
 struct Model {
@@ -590,7 +611,11 @@ interface Controller {
   # tp; another number of stages changes only which shards a position has and how their tensors are called.
   requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32, split :Split) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
       skipped :Text,   # visible versions newer than that, and what each lacks
-      split :Split);   # of the version, or as it was asked for
+      split :Split,    # of the version, or as it was asked for
+      # The version is being cut for that tensor parallel size: there are no shards yet, ask again. The call waits a
+      # while before it says so.
+      cutting :Bool, doneBytes :UInt64, totalBytes :UInt64,
+      leftOut :Text);  # what the version has and this split can't be given, and why; "" = nothing
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
   reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> () $maxValues(262144);
 
@@ -860,6 +885,14 @@ struct PullResult {        # helios pull
   crcFailures @10 :UInt64; retries @11 :UInt64;
   skipped @12 :Text;       # as of requestShards
 }
+struct ReshardResult {     # helios model reshard
+  name @0 :Text; version @1 :Int64;
+  split @2 :Split;
+  shards @3 :UInt64;       # derived ones; 0 = the version's own serve that split as they are
+  bytes @4 :UInt64;
+  seconds @5 :Float64;
+  leftOut @6 :Text;        # as of Cut
+}
 # helios shard show: what is in a shard, and what was found of each copy.
 struct TensorInfo { name @0 :Text; dtype @1 :Text; shape @2 :List(UInt64); offset @3 :UInt64; bytes @4 :UInt64; crc32 @5 :Text $optional; }
 struct ShardTensors { tensors @0 :List(TensorInfo); }
@@ -926,5 +959,16 @@ struct JobDoc {
 # node/NAME is NodeInfo, and of a lost node this beside it.
 struct NodeAbsence { lostMs @0 :Int64; seenMs @1 :Int64; }
 struct JobNumber { last @0 :Int64 $required; }                # seq/job
+# cut/MODEL/VERSION/tpN: all shards of a cut, so that there is no half one.
+struct CutShard {
+  id @0 :Text $required; tp @1 :Int32; part @2 :Text $required; sizeBytes @3 :UInt64 $required; crc32 @4 :UInt32 $required;
+  tensors @5 :UInt32; layout @6 :Text $required;
+}
+struct CutRecord {
+  model @0 :Text $required; version @1 :Int64 $required;
+  split @2 :Split $required;
+  leftOut @3 :Text;
+  shards @4 :List(CutShard) $required;
+}
 struct ClusterId { id @0 :Text $required; }                   # cluster/id
 struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision

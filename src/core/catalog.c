@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,35 +11,6 @@
 #include "core/catalog_private.h"
 #include "core/json.h"
 #include "core/part.h"
-
-void hl_records_fini(struct hl_records *r)
-{
-    for (size_t i = 0; i < r->count; i++)
-        json_decref(r->list[i].value);
-    free(r->list);
-    *r = (struct hl_records){0};
-}
-
-hl_status hl_records_add(struct hl_records *r, json_t *value, const char *key_fmt, ...)
-{
-    if (r->count == r->cap) {
-        size_t cap = r->cap == 0 ? 16 : r->cap * 2;
-        struct hl_record *list = realloc(r->list, cap * sizeof(*list));
-        if (list == NULL) {
-            json_decref(value);
-            return hl_fail(HL_ENOMEM, "change of %zu records", cap);
-        }
-        r->list = list;
-        r->cap = cap;
-    }
-    struct hl_record *rec = &r->list[r->count++];
-    va_list ap;
-    va_start(ap, key_fmt);
-    vsnprintf(rec->key, sizeof(rec->key), key_fmt, ap);
-    va_end(ap);
-    rec->value = value;
-    return HL_OK;
-}
 
 /* Takes the reference; a record that could not be built must not be taken for a deletion. */
 static hl_status add_value(struct hl_records *r, json_t *value, const char *key)
@@ -436,6 +406,7 @@ void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v)
         hl_shard_rec_free(v->shards[i]);
     }
     v->shard_count = 0;
+    hl_cuts_unlink(c, v);
 }
 
 void hl_version_remove(struct hl_catalog *c, struct hl_model_rec *m, struct hl_version_rec *v)
@@ -465,6 +436,7 @@ static hl_status describe_removal(struct hl_records *r, const struct hl_model_re
             ids[(*n)++] = v->shards[i]->id;
             *bytes += v->shards[i]->size_bytes;
         }
+        HL_TRY(hl_cuts_describe_removal(r, v, ids, n, bytes));
         HL_TRY(hl_records_add(r, NULL, "version/%s/%010" PRId64, m->name, v->number));
     }
     if (*left == 0)
@@ -481,7 +453,7 @@ hl_status hl_catalog_remove(struct hl_catalog *c, struct hl_model_rec *m, int64_
         HL_TRY(hl_catalog_version(m, number, &v));
     size_t most = 1;
     for (v = m->versions; v != NULL; v = v->next)
-        most += v->shard_count;
+        most += v->shard_count + hl_cuts_shards(v);
     struct hl_id *list = calloc(most, sizeof(*list));
     if (list == NULL)
         return hl_fail(HL_ENOMEM, "list of %zu ids", most);

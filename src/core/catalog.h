@@ -39,6 +39,7 @@
 
 struct hl_shard_rec {
     struct hl_id id;
+    struct hl_cut_rec *cut; /* it was cut from the version's own shards; NULL = it is one of them */
     int pp;
     int tp;
     int rank; /* that committed it; -1 = by an import */
@@ -58,6 +59,16 @@ struct hl_shard_rec {
     int64_t last_access_ms;
     struct hl_version_rec *version;
     UT_hash_handle hh; /* in catalog->shards, by id */
+};
+
+/* Shards of a version under another tensor parallel size (core/catalog_cut.h). */
+struct hl_cut_rec {
+    struct hl_api_split split; /* one stage */
+    char *left_out;            /* of the version, and why; "" = nothing */
+    struct hl_shard_rec **shards;
+    size_t shard_count;
+    struct hl_version_rec *version;
+    struct hl_cut_rec *next;
 };
 
 struct hl_version_rec {
@@ -85,6 +96,7 @@ struct hl_version_rec {
     uint64_t *begun; /* open: per rank the token of its begin, 0 = none; not stored; may be NULL */
     struct hl_shard_rec **shards;
     size_t shard_count;
+    struct hl_cut_rec *cuts;
     struct hl_model_rec *model;
     struct hl_version_rec *next; /* older version of the model */
 };
@@ -173,6 +185,7 @@ struct hl_position_part {
 /* Everything but the shards is the arena's. */
 struct hl_position {
     struct hl_api_split split;
+    const struct hl_cut_rec *cut; /* its shards are of that; NULL = they are the version's own */
     struct hl_position_part *parts;
     size_t count;
 };
@@ -181,7 +194,8 @@ struct hl_position {
 hl_status hl_version_check_split(const struct hl_version_rec *v,
                                  const struct hl_api_split *want) HL_CHECK;
 /* What the position (pp, tp) of the split `want` has of a version; nothing said: of the version's
- * own. HL_ENOENT names a lost shard, or says that there is no such position; HL_ECORRUPT damaged
+ * own. HL_ENOENT names a lost shard, or says that there is no such position, or that the version
+ * has to be cut for it first (hl_version_needs_cut); HL_ECORRUPT damaged
  * records, of which nobody knows to which position they belong; HL_EINVAL and HL_EUNSUPPORTED why
  * the version can't be seen under that split. */
 hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,

@@ -1,4 +1,5 @@
 /* Records of the catalogue: as JSON for the store, as structs of the schema for everybody else. */
+#include "core/catalog_cut.h"
 #include "core/catalog_private.h"
 
 #include <inttypes.h>
@@ -37,6 +38,17 @@ void hl_shard_rec_free(struct hl_shard_rec *s)
     free(s);
 }
 
+void hl_cut_rec_free(struct hl_cut_rec *cut)
+{
+    if (cut == NULL)
+        return;
+    for (size_t i = 0; i < cut->shard_count; i++)
+        hl_shard_rec_free(cut->shards[i]);
+    free(cut->shards);
+    free(cut->left_out);
+    free(cut);
+}
+
 void hl_version_rec_free(struct hl_version_rec *v)
 {
     if (v == NULL)
@@ -44,6 +56,11 @@ void hl_version_rec_free(struct hl_version_rec *v)
     for (size_t i = 0; i < v->shard_count; i++)
         hl_shard_rec_free(v->shards[i]);
     free(v->shards);
+    while (v->cuts != NULL) {
+        struct hl_cut_rec *cut = v->cuts;
+        v->cuts = cut->next;
+        hl_cut_rec_free(cut);
+    }
     free(v->committed);
     free(v->begun);
     free(v->error);
@@ -223,6 +240,21 @@ hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **
     return HL_OK;
 }
 
+static struct hl_api_cut_list cuts_info(const struct hl_version_rec *v, struct hl_arena *arena)
+{
+    struct hl_api_cut_list list = {0};
+    size_t n = 0;
+    for (const struct hl_cut_rec *cut = v->cuts; cut != NULL; cut = cut->next)
+        n++;
+    list.items = hl_arena_array(arena, n, sizeof(*list.items));
+    for (const struct hl_cut_rec *cut = v->cuts; list.items != NULL && cut != NULL; cut = cut->next)
+        list.items[list.count++] = (struct hl_api_cut){.split = cut->split,
+                                                       .shards = (uint32_t)cut->shard_count,
+                                                       .bytes = hl_cut_bytes(cut),
+                                                       .left_out = cut->left_out};
+    return list;
+}
+
 struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
                                                 struct hl_arena *arena)
 {
@@ -250,6 +282,7 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
         .world = (uint32_t)v->world,
         .lost_shards = (uint32_t)hl_version_lost(v),
         .split = hl_version_split(v),
+        .cuts = cuts_info(v, arena),
     };
 }
 

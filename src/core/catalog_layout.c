@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/catalog_cut.h"
 #include "core/catalog_private.h"
 #include "core/part.h"
 #include "core/view.h"
@@ -153,6 +154,52 @@ static hl_status expect_position(const struct hl_stored_part *stored, size_t cou
     return HL_OK;
 }
 
+struct stored_parts {
+    struct hl_stored_part *list;
+    size_t count;
+};
+
+static hl_status stored_own(const struct hl_version_rec *base, struct expected *e,
+                            struct stored_parts *out)
+{
+    out->list = hl_arena_array(&e->arena, base->shard_count, sizeof(*out->list));
+    if (out->list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the layout of a version");
+    for (size_t i = 0; i < base->shard_count; i++) {
+        const struct hl_shard_rec *s = base->shards[i];
+        if (hl_part_has_parameters(s->part))
+            out->list[out->count++] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout};
+    }
+    return HL_OK;
+}
+
+static hl_status stored_of_plan(const struct hl_partition_plan *plan, struct expected *e,
+                                struct stored_parts *out)
+{
+    out->list = hl_arena_array(&e->arena, plan->shard_count, sizeof(*out->list));
+    for (size_t i = 0; out->list != NULL && i < plan->shard_count; i++) {
+        const struct hl_partition_shard *s = &plan->shards[i];
+        HL_AUTO(hl_freep) char *layout = NULL;
+        HL_TRY(hl_layout_text(&plan->tensors[s->tensor_first], s->tensor_count, &layout));
+        out->list[out->count++] = (struct hl_stored_part){
+            s->pp, s->tp, hl_arena_strdup(&e->arena, s->part), hl_arena_strdup(&e->arena, layout)};
+    }
+    if (hl_arena_failed(&e->arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the layout of a version");
+    return HL_OK;
+}
+
+/* As they would be cut for that tensor parallel size. */
+static hl_status stored_cut(const struct hl_version_rec *base, const struct hl_api_split *split,
+                            struct expected *e, struct stored_parts *out)
+{
+    struct hl_whole w;
+    HL_TRY(hl_version_plan_cut(base, split, &w));
+    hl_status st = stored_of_plan(&w.whole, e, out);
+    hl_whole_fini(&w);
+    return st;
+}
+
 /* Only the positions in the list, or all of them. */
 static hl_status expect_other(const struct hl_version_rec *base, const struct hl_api_split *split,
                               struct hl_shard_rec *const *list, size_t n, bool all,
@@ -160,20 +207,17 @@ static hl_status expect_other(const struct hl_version_rec *base, const struct hl
 {
     const struct hl_model_shape *shape = &base->model->shape;
     const struct hl_partition_options options = hl_split_options(split);
-    size_t count = 0;
-    struct hl_stored_part *stored = hl_arena_array(&e->arena, base->shard_count, sizeof(*stored));
-    if (stored == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for the layout of a version");
-    for (size_t i = 0; i < base->shard_count; i++) {
-        const struct hl_shard_rec *s = base->shards[i];
-        if (hl_part_has_parameters(s->part))
-            stored[count++] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout};
-    }
+    const struct hl_api_split own = hl_version_split(base);
+    struct stored_parts stored = {0};
+    if (hl_split_same_cut(&own, split))
+        HL_TRY(stored_own(base, e, &stored));
+    else
+        HL_TRY(stored_cut(base, split, e, &stored));
     for (int pp = 0; pp < split->pp; pp++)
         for (int tp = 0; tp < split->tp; tp++)
             if (all || position_listed(list, n, pp, tp))
                 HL_TRY(expect_position(
-                    stored, count,
+                    stored.list, stored.count,
                     &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp}, e));
     return HL_OK;
 }
@@ -186,12 +230,12 @@ static hl_status expect_parts(const struct hl_version_rec *base, const struct hl
     const struct hl_api_split old = hl_version_split(base), split = hl_version_split(v);
     if (hl_split_equal(&old, &split))
         expect_same(base, e);
-    else if (old.tp == split.tp && base->model->shape.layers > 0)
+    else if (base->model->shape.layers > 0)
         HL_TRY(expect_other(base, &split, list, n, all, e));
     else
         return hl_fail(HL_EUNSUPPORTED,
-                       "it is split %s and the version %s; save with the model's tensor parallel "
-                       "size",
+                       "it is split %s and the version %s, and the model's config does not say "
+                       "how they compare; save with the model's split",
                        hl_split_text(&old, has), hl_split_text(&split, wants));
     if (hl_arena_failed(&e->arena))
         return hl_fail(HL_ENOMEM, "out of memory for the layout of a version");

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "core/catalog_cut.h"
 #include "core/catalog_private.h"
 
 static hl_status check_model(const struct hl_version_rec *v)
@@ -56,21 +57,28 @@ static void add_own(const struct hl_version_rec *v, int pp, int tp, struct hl_po
             p->parts[p->count++] = (struct hl_position_part){.shard = v->shards[i]};
 }
 
-static hl_status add_view(const struct hl_version_rec *v, const struct hl_view_want *want,
+/* The shards that a position is a view of: the version's own, or a cut's. */
+struct viewed {
+    struct hl_shard_rec *const *shards;
+    size_t count;
+};
+
+static hl_status add_view(const struct viewed *from, const struct hl_view_want *want,
                           struct hl_arena *arena, struct hl_position *p)
 {
     struct hl_view view;
-    struct hl_stored_part *stored = hl_arena_array(arena, v->shard_count, sizeof(*stored));
-    if (stored == NULL)
+    struct hl_stored_part *stored = hl_arena_array(arena, from->count, sizeof(*stored));
+    p->parts = hl_arena_array(arena, 2 * from->count, sizeof(*p->parts));
+    if (stored == NULL || p->parts == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
-    for (size_t i = 0; i < v->shard_count; i++) {
-        const struct hl_shard_rec *s = v->shards[i];
+    for (size_t i = 0; i < from->count; i++) {
+        const struct hl_shard_rec *s = from->shards[i];
         stored[i] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout};
     }
-    HL_TRY(hl_view_position(stored, v->shard_count, want, arena, &view));
+    HL_TRY(hl_view_position(stored, from->count, want, arena, &view));
     for (size_t i = 0; i < view.count; i++) {
         const struct hl_view_part *part = &view.parts[i];
-        p->parts[p->count++] = (struct hl_position_part){.shard = v->shards[part->stored],
+        p->parts[p->count++] = (struct hl_position_part){.shard = from->shards[part->stored],
                                                          .renamed = !part->as_stored,
                                                          .names = part->names,
                                                          .count = part->count};
@@ -78,7 +86,7 @@ static hl_status add_view(const struct hl_version_rec *v, const struct hl_view_w
     return HL_OK;
 }
 
-/* Shards are cut for one tensor parallel size; only their stages can differ. */
+/* Stages are a view; another tensor parallel size has to be cut. */
 hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl_api_split *wanted)
 {
     char has[HL_SPLIT_TEXT_MAX];
@@ -91,14 +99,41 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
                        "'%s' was imported by an earlier release, which did not record its layers: "
                        "it can only be read as it was sliced, %s; import it again",
                        v->model->name, hl_split_text(own, has));
-    if (own->tp != want->tp)
-        return hl_fail(HL_EUNSUPPORTED,
-                       "'%s' version %" PRId64
-                       " is sliced %s and can't be read with tensor parallel size %d; export it "
-                       "(`helios model export --format hf`) and import that with --tp %d",
-                       v->model->name, v->number, hl_split_text(own, has), want->tp, want->tp);
     hl_status st = hl_split_check(want, v->model->shape.layers);
+    if (st == HL_OK && !hl_split_same_cut(own, want) && hl_version_find_cut(v, want) == NULL)
+        st = hl_version_check_cut(v, want);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "model '%s': ", v->model->name);
+}
+
+/* What the position of another split is a view of. */
+static hl_status find_viewed(const struct hl_version_rec *v, const struct hl_api_split *own,
+                             struct hl_position *p, struct viewed *out)
+{
+    char text[HL_SPLIT_TEXT_MAX];
+    *out = (struct viewed){v->shards, v->shard_count};
+    if (hl_split_same_cut(own, &p->split))
+        return HL_OK;
+    p->cut = hl_version_find_cut(v, &p->split);
+    if (p->cut == NULL)
+        return hl_fail(HL_ENOENT, "'%s' version %" PRId64 " is not cut for %s yet", v->model->name,
+                       v->number, hl_split_text(&p->split, text));
+    *out = (struct viewed){p->cut->shards, p->cut->shard_count};
+    return HL_OK;
+}
+
+static hl_status add_other(const struct hl_version_rec *v, const struct hl_api_split *own, int pp,
+                           int tp, struct hl_arena *arena, struct hl_position *p)
+{
+    const struct hl_partition_options options = hl_split_options(&p->split);
+    const struct hl_model_shape *shape = &v->model->shape;
+    struct viewed viewed;
+    HL_TRY(check_records(v));
+    HL_TRY(hl_version_check_split(v, &p->split));
+    if (pp < 0 || pp >= p->split.pp || tp < 0 || tp >= p->split.tp)
+        return fail_position(v, &p->split, pp, tp);
+    HL_TRY(find_viewed(v, own, p, &viewed));
+    return add_view(&viewed, &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp},
+                    arena, p);
 }
 
 hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,
@@ -107,22 +142,15 @@ hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_ap
     const struct hl_api_split own = hl_version_split(v);
     struct hl_position p = {.split = hl_split_resolve(want, &own)};
     HL_TRY(check_model(v));
-    p.parts = hl_arena_array(arena, 2 * v->shard_count, sizeof(*p.parts));
-    if (p.parts == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
     if (hl_split_equal(&own, &p.split)) {
+        p.parts = hl_arena_array(arena, v->shard_count, sizeof(*p.parts));
+        if (p.parts == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
         add_own(v, pp, tp, &p);
         HL_TRY(check_found(v, &p)); /* shards lost elsewhere do not concern this position */
         HL_TRY(check_records(v));
     } else {
-        const struct hl_partition_options options = hl_split_options(&p.split);
-        const struct hl_model_shape *shape = &v->model->shape;
-        HL_TRY(check_records(v));
-        HL_TRY(hl_version_check_split(v, &p.split));
-        if (pp < 0 || pp >= p.split.pp || tp < 0 || tp >= p.split.tp)
-            return fail_position(v, &p.split, pp, tp);
-        HL_TRY(add_view(v, &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp},
-                        arena, &p));
+        HL_TRY(add_other(v, &own, pp, tp, arena, &p));
         HL_TRY(check_found(v, &p));
     }
     if (p.count == 0)

@@ -24,7 +24,19 @@ void hl_model_rec_free(struct hl_model_rec *m);
 void hl_version_rec_free(struct hl_version_rec *v);
 struct hl_version_rec *hl_version_rec_new(int64_t number, int world);
 void hl_shard_rec_free(struct hl_shard_rec *s);
+void hl_cut_rec_free(struct hl_cut_rec *cut);
 char *hl_text_copy(const char *s);
+
+/* catalog_cut_rec.c */
+void hl_cut_record_key(const struct hl_cut_rec *cut, char key[HL_CATALOG_KEY_MAX]);
+hl_status hl_cut_describe_removal(struct hl_records *r, const struct hl_cut_rec *cut) HL_CHECK;
+/* Deletions of the version's cuts; ids of their shards go to ids[*n] and on. */
+hl_status hl_cuts_describe_removal(struct hl_records *r, const struct hl_version_rec *v,
+                                   struct hl_id *ids, size_t *n, uint64_t *bytes) HL_CHECK;
+size_t hl_cuts_shards(const struct hl_version_rec *v);
+/* Out of the catalogue, freed. */
+void hl_cut_unlink(struct hl_catalog *c, struct hl_cut_rec *cut);
+void hl_cuts_unlink(struct hl_catalog *c, struct hl_version_rec *v);
 
 /* catalog.c */
 /* The whole list or nothing, not linked; every id is new to the catalogue. */

@@ -1,0 +1,365 @@
+#include "core/catalog_cut.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/catalog_private.h"
+#include "core/part.h"
+
+/* ---- what can be cut ------------------------------------------------------------------------- */
+
+bool hl_shard_can_be_cut(const struct hl_shard_rec *s)
+{
+    struct hl_part part = hl_part_of(s->part);
+    return part.kind == HL_PART_MODEL || (part.kind == HL_PART_OPTIM && part.dp_size == 1);
+}
+
+const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_t cap)
+{
+    size_t shared_out = 0, blobs = 0;
+    int n = 0;
+    buf[0] = '\0';
+    for (size_t i = 0; i < v->shard_count; i++) {
+        struct hl_part part = hl_part_of(v->shards[i]->part);
+        shared_out += part.kind == HL_PART_OPTIM && part.dp_size > 1;
+        blobs += part.kind == HL_PART_EXTRA;
+    }
+    if (shared_out > 0)
+        n = snprintf(buf, cap,
+                     "optimizer state (%zu shards): data-parallel ranks share it out, which only "
+                     "their own split can read",
+                     shared_out);
+    if (blobs > 0 && n >= 0 && (size_t)n < cap)
+        snprintf(buf + n, cap - (size_t)n, "%sextra state of modules (%zu shards): it can't be cut",
+                 n > 0 ? "; " : "", blobs);
+    return buf;
+}
+
+struct hl_api_split hl_version_cut_split(const struct hl_version_rec *v,
+                                         const struct hl_api_split *want)
+{
+    const struct hl_api_split own = hl_version_split(v);
+    struct hl_api_split s = hl_split_resolve(want, &own);
+    s.pp = 1;
+    s.virtual_stages = 1;
+    s.first_stage_layers = s.last_stage_layers = 0;
+    return s;
+}
+
+/* What the version's shards hold, by the layouts that were recorded with them. */
+struct recorded {
+    const struct hl_version_rec *v;
+    struct hl_tensor tensor; /* the last that was asked for */
+};
+
+static int place_order(const void *key, const void *element)
+{
+    const struct hl_partition_shard *p = key;
+    const struct hl_shard_rec *s = *(struct hl_shard_rec *const *)element;
+    if (p->pp != s->pp)
+        return p->pp < s->pp ? -1 : 1;
+    if (p->tp != s->tp)
+        return p->tp < s->tp ? -1 : 1;
+    return strcmp(p->part, s->part);
+}
+
+static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard, const char *name,
+                               const struct hl_tensor **out)
+{
+    struct recorded *r = arg;
+    const struct hl_version_rec *v = r->v;
+    struct hl_shard_rec **at = v->shard_count > 0 ? bsearch(shard, v->shards, v->shard_count,
+                                                            sizeof(*v->shards), place_order)
+                                                  : NULL;
+    if (at == NULL)
+        return hl_fail(HL_EINVAL,
+                       "the version has no part %s at pp %d, tp %d, which its config asks for",
+                       shard->part, shard->pp, shard->tp);
+    if ((*at)->layout == NULL)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "it was stored by an earlier release, which did not record the tensors of "
+                       "its shards; export it (`helios model export --format hf`) and import that");
+    hl_status st = hl_layout_tensor((*at)->layout, name, &r->tensor);
+    if (st != HL_OK)
+        return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d lacks the tensor '%.200s'", shard->part,
+                       shard->pp, shard->tp, name);
+    *out = &r->tensor;
+    return HL_OK;
+}
+
+hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_api_split *want,
+                              struct hl_whole *out)
+{
+    HL_AUTO(hl_freep) char *config = NULL;
+    const struct hl_api_split own = hl_version_split(v), split = hl_version_cut_split(v, want);
+    struct recorded r = {.v = v};
+    HL_TRY(hl_split_config(v->model->config, &own, v->model->shape.layers, &config));
+    return hl_whole_split(config, &split, find_recorded, &r, out);
+}
+
+hl_status hl_version_check_cut(const struct hl_version_rec *v, const struct hl_api_split *want)
+{
+    struct hl_whole w;
+    HL_TRY(hl_version_plan_cut(v, want, &w));
+    hl_whole_fini(&w);
+    return HL_OK;
+}
+
+/* ---- the cuts of a version ------------------------------------------------------------------- */
+
+struct hl_cut_rec *hl_version_find_cut(const struct hl_version_rec *v,
+                                       const struct hl_api_split *want)
+{
+    for (struct hl_cut_rec *cut = v->cuts; cut != NULL; cut = cut->next)
+        if (hl_split_same_cut(&cut->split, want) && !hl_cut_is_lost(cut))
+            return cut;
+    return NULL;
+}
+
+bool hl_version_needs_cut(const struct hl_version_rec *v, const struct hl_api_split *want)
+{
+    const struct hl_api_split own = hl_version_split(v), s = hl_split_resolve(want, &own);
+    return !hl_split_same_cut(&own, &s) && hl_version_find_cut(v, &s) == NULL;
+}
+
+static struct hl_cut_rec *cut_new(struct hl_version_rec *v, const struct hl_api_split *split,
+                                  const char *left_out, size_t shards)
+{
+    struct hl_cut_rec *cut = calloc(1, sizeof(*cut));
+    if (cut == NULL)
+        return NULL;
+    cut->split = *split;
+    cut->version = v;
+    cut->left_out = hl_text_copy(left_out);
+    cut->shards = calloc(shards + 1, sizeof(struct hl_shard_rec *));
+    if (cut->left_out == NULL || cut->shards == NULL) {
+        hl_cut_rec_free(cut);
+        return NULL;
+    }
+    return cut;
+}
+
+/* Takes the shards of the cut into the catalogue; every id is new to it. */
+static void cut_link(struct hl_catalog *c, struct hl_cut_rec *cut)
+{
+    for (size_t i = 0; i < cut->shard_count; i++)
+        HASH_ADD(hh, c->shards, id, sizeof(struct hl_id), cut->shards[i]);
+    cut->next = cut->version->cuts;
+    cut->version->cuts = cut;
+}
+
+/* ---- their records --------------------------------------------------------------------------- */
+
+static hl_status cut_describe(struct hl_records *r, const struct hl_cut_rec *cut)
+{
+    char key[HL_CATALOG_KEY_MAX];
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_cut_record record = {.model = cut->version->model->name,
+                                       .version = cut->version->number,
+                                       .split = cut->split,
+                                       .left_out = cut->left_out};
+    record.shards.items = hl_arena_array(&arena, cut->shard_count, sizeof(*record.shards.items));
+    for (size_t i = 0; record.shards.items != NULL && i < cut->shard_count; i++) {
+        const struct hl_shard_rec *s = cut->shards[i];
+        record.shards.items[record.shards.count++] =
+            (struct hl_api_cut_shard){.id = hl_id_print(s->id, &arena),
+                                      .tp = s->tp,
+                                      .part = s->part,
+                                      .size_bytes = s->size_bytes,
+                                      .crc32 = s->crc32,
+                                      .tensors = s->tensors,
+                                      .layout = s->layout};
+    }
+    json_t *value =
+        hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_cut_record_type, &record);
+    if (value == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the record of a cut");
+    hl_cut_record_key(cut, key);
+    return hl_records_add(r, value, "%s", key);
+}
+
+static hl_status add_shard(struct hl_cut_rec *cut, const struct hl_api_shard *shard)
+{
+    struct hl_shard_rec *s = hl_shard_rec_new(shard);
+    if (s == NULL)
+        return HL_EINVAL;
+    s->version = cut->version;
+    s->cut = cut;
+    cut->shards[cut->shard_count++] = s;
+    return s->layout != NULL ? HL_OK
+                             : hl_fail(HL_EINVAL, "shard %s of a cut has no layout", shard->id);
+}
+
+hl_status hl_catalog_load_cut(struct hl_catalog *c, const char *key, const json_t *value)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_cut_record record;
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    char own[HL_CATALOG_KEY_MAX];
+    HL_TRY(hl_api_from_json(&hl_api_cut_record_type, value, &arena, &record));
+    HL_TRY(hl_catalog_model(c, record.model, &m));
+    HL_TRY(hl_catalog_version(m, record.version, &v));
+    struct hl_cut_rec *cut = cut_new(v, &record.split, record.left_out, record.shards.count);
+    if (cut == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a cut");
+    hl_cut_record_key(cut, own);
+    hl_status st = strcmp(own, key) == 0
+                       ? HL_OK
+                       : hl_fail(HL_ECORRUPT, "its content belongs under the key %s", own);
+    for (size_t i = 0; st == HL_OK && i < record.shards.count; i++) {
+        const struct hl_api_cut_shard *s = &record.shards.items[i];
+        st = add_shard(cut, &(struct hl_api_shard){.id = s->id,
+                                                   .tp = s->tp,
+                                                   .part = s->part,
+                                                   .size_bytes = s->size_bytes,
+                                                   .crc32 = s->crc32,
+                                                   .tensors = s->tensors,
+                                                   .layout = s->layout});
+    }
+    if (st == HL_OK)
+        st = hl_shards_check(c, cut->shards, cut->shard_count);
+    if (st != HL_OK) {
+        hl_cut_rec_free(cut);
+        return st;
+    }
+    cut_link(c, cut);
+    return HL_OK;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static bool cut_serves(const struct hl_cut_rec *cut, const void *split)
+{
+    return hl_split_same_cut(&cut->split, split);
+}
+
+static bool is_lost(const struct hl_cut_rec *cut, const void *none)
+{
+    (void)none;
+    return hl_cut_is_lost(cut);
+}
+
+/* Cuts to be dropped, and the ids that go with them. */
+struct going {
+    bool (*goes)(const struct hl_cut_rec *cut, const void *arg);
+    const void *arg;
+    struct hl_id *ids;
+    size_t count;
+};
+
+/* `replaced`: their records are written anew. */
+static hl_status describe_going(struct going *g, struct hl_version_rec *v, bool replaced,
+                                struct hl_records *r)
+{
+    for (const struct hl_cut_rec *cut = v->cuts; cut != NULL; cut = cut->next) {
+        if (!g->goes(cut, g->arg))
+            continue;
+        struct hl_id *ids = realloc(g->ids, (g->count + cut->shard_count + 1) * sizeof(*ids));
+        if (ids == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", cut->shard_count);
+        g->ids = ids;
+        for (size_t i = 0; i < cut->shard_count; i++)
+            g->ids[g->count++] = cut->shards[i]->id;
+        if (!replaced)
+            HL_TRY(hl_cut_describe_removal(r, cut));
+    }
+    return HL_OK;
+}
+
+static void unlink_going(const struct going *g, struct hl_catalog *c, struct hl_version_rec *v)
+{
+    struct hl_cut_rec *cut, *next;
+    for (cut = v->cuts; cut != NULL; cut = next) {
+        next = cut->next;
+        if (g->goes(cut, g->arg))
+            hl_cut_unlink(c, cut);
+    }
+}
+
+static hl_status cut_of_shards(const struct hl_catalog *c, struct hl_version_rec *v,
+                               const struct hl_api_split *split,
+                               const struct hl_api_shard_list *shards, struct hl_cut_rec **out)
+{
+    char left_out[256];
+    struct hl_cut_rec *cut =
+        cut_new(v, split, hl_version_left_out(v, left_out, sizeof(left_out)), shards->count);
+    if (cut == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a cut");
+    hl_status st = HL_OK;
+    for (size_t i = 0; st == HL_OK && i < shards->count; i++)
+        st = add_shard(cut, &shards->items[i]);
+    if (st == HL_OK)
+        st = hl_shards_check(c, cut->shards, cut->shard_count);
+    if (st != HL_OK) {
+        hl_cut_rec_free(cut);
+        return st;
+    }
+    *out = cut;
+    return HL_OK;
+}
+
+hl_status hl_catalog_add_cut(struct hl_catalog *c, struct hl_version_rec *v,
+                             const struct hl_api_split *split,
+                             const struct hl_api_shard_list *shards, hl_catalog_commit_fn commit,
+                             void *arg, struct hl_id **ids, size_t *id_count)
+{
+    struct going g = {cut_serves, split, NULL, 0};
+    struct hl_records records = {0};
+    struct hl_cut_rec *cut = NULL;
+    HL_TRY(cut_of_shards(c, v, split, shards, &cut));
+    hl_status st = describe_going(&g, v, true, &records);
+    if (st == HL_OK)
+        st = cut_describe(&records, cut);
+    if (st == HL_OK)
+        st = commit(arg, &records);
+    hl_records_fini(&records);
+    if (st != HL_OK) {
+        free(g.ids);
+        hl_cut_rec_free(cut);
+        return st;
+    }
+    unlink_going(&g, c, v);
+    cut_link(c, cut);
+    *ids = g.ids;
+    *id_count = g.count;
+    return HL_OK;
+}
+
+bool hl_catalog_has_lost_cuts(const struct hl_catalog *c)
+{
+    for (const struct hl_model_rec *m = c->models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            for (const struct hl_cut_rec *cut = v->cuts; cut != NULL; cut = cut->next)
+                if (hl_cut_is_lost(cut))
+                    return true;
+    return false;
+}
+
+hl_status hl_catalog_drop_lost_cuts(struct hl_catalog *c, hl_catalog_commit_fn commit, void *arg,
+                                    struct hl_id **ids, size_t *id_count)
+{
+    struct going g = {is_lost, NULL, NULL, 0};
+    struct hl_records records = {0};
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    hl_status st = HL_OK;
+    for (m = c->models; st == HL_OK && m != NULL; m = m->hh.next)
+        for (v = m->versions; st == HL_OK && v != NULL; v = v->next)
+            st = describe_going(&g, v, false, &records);
+    if (st == HL_OK && g.count > 0)
+        st = commit(arg, &records);
+    hl_records_fini(&records);
+    if (st != HL_OK) {
+        free(g.ids);
+        return st;
+    }
+    for (m = c->models; m != NULL; m = m->hh.next)
+        for (v = m->versions; v != NULL; v = v->next)
+            unlink_going(&g, c, v);
+    *ids = g.ids;
+    *id_count = g.count;
+    return HL_OK;
+}
