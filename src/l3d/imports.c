@@ -1,4 +1,4 @@
-/* Imports: each runs in a thread that slices straight into the pool. Whoever asks sees its
+/* Imports and cuts: each runs in a thread that slices straight into the pool. Whoever asks sees its
  * progress; its shards are told only when all of them are sealed, and a failed or cancelled one
  * leaves none. */
 #include <pthread.h>
@@ -12,97 +12,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "core/layout.h"
-#include "l3d/l3d_private.h"
+#include "l3d/imports_private.h"
 #include "l3d/l4.h"
-#include "mem/import/import.h"
 
 #define IMPORTS_AT_ONCE 4
 #define IMPORTS_MAX     1000
-#define REST_WAIT_NS    (10 * HL_NS_PER_S)
-#define CANCEL_LOOK_MS                                                                             \
-    20 /* longest wait before the next look at `cancel`, a flag that wakes nobody */
-
-struct import {
-    char id[HL_ID_TEXT_LEN + 1];
-    struct hl_l3d *daemon;
-    struct hl_arena arena; /* of the request */
-    struct hl_api_import_request request;
-    pthread_t thread;
-    bool joined;
-    atomic_int cancel;
-    _Atomic uint64_t done_bytes;
-    _Atomic uint64_t total_bytes;
-    /* written by the thread before it stores `phase` with release */
-    _Atomic int phase;
-    hl_status status;
-    char error[HL_ERROR_TEXT_MAX];
-    char *config;
-    struct hl_import_shard *shards;
-    char **layouts; /* core/layout.h, one per shard */
-    size_t shard_count;
-    double seconds;
-    UT_hash_handle hh;
-};
-
-/* ---- the pool as a sink ---- */
-
-/* What one rank reads lies on one node, and the ranks of a stage on all of them. */
-static int node_for(const struct hl_l3d *d, const struct hl_import_shard *s)
-{
-    return d->regions[(size_t)(s->pp + s->tp) % d->region_count].numa_id;
-}
-
-static hl_status sink_alloc(void *arg, const struct hl_import_shard *shard,
-                            struct hl_import_slot *out)
-{
-    struct import *im = arg;
-    struct hl_l3d *d = im->daemon;
-    struct l4_want want = {
-        .size = shard->size_bytes, .near = node_for(d, shard), .cancel = &im->cancel};
-    struct hl_pool_extent *extent = malloc(sizeof(*extent));
-    if (extent == NULL)
-        return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)want.size);
-    hl_status st = l4_alloc(d, &want, extent);
-    if (st != HL_OK) {
-        free(extent);
-        return st;
-    }
-    *out = (struct hl_import_slot){.id = extent->id, .ptr = extent->ptr, .handle = extent};
-    return HL_OK;
-}
-
-static hl_status sink_seal(void *arg, struct hl_import_slot *slot, uint32_t crc32,
-                           const uint32_t *chunk_crcs, size_t chunks)
-{
-    const struct import *im = arg;
-    HL_TRY(hl_pool_seal(im->daemon->pool, slot->handle, crc32, chunk_crcs, chunks, NULL));
-    free(slot->handle);
-    slot->handle = NULL;
-    return HL_OK;
-}
-
-static void sink_abort(void *arg, struct hl_import_slot *slot)
-{
-    const struct import *im = arg;
-    hl_pool_abort(im->daemon->pool, slot->handle);
-    free(slot->handle);
-    slot->handle = NULL;
-}
-
-static void sink_discard(void *arg, struct hl_import_slot *slot)
-{
-    const struct import *im = arg;
-    l4_discard(im->daemon, slot->id);
-}
 
 /* ---- one import ---- */
-
-static void note_progress(void *arg, uint64_t done, uint64_t total)
-{
-    struct import *im = arg;
-    atomic_store_explicit(&im->done_bytes, done, memory_order_relaxed);
-    atomic_store_explicit(&im->total_bytes, total, memory_order_relaxed);
-}
 
 static void read_options(const struct hl_api_import_request *r, struct hl_import_options *out)
 {
@@ -121,36 +37,6 @@ static void read_options(const struct hl_api_import_request *r, struct hl_import
                                       }};
 }
 
-/* What was freed a moment ago still rests: worth waiting for. */
-static hl_status check_room(struct import *im, struct hl_import *src)
-{
-    struct hl_pool_info info;
-    char text[3][32];
-    uint64_t need = hl_import_total_bytes(src);
-    uint64_t deadline = hl_now_ns() + REST_WAIT_NS;
-    uint64_t seen = hl_pool_changes(im->daemon->pool);
-    hl_pool_info(im->daemon->pool, &info);
-    if (l4_makes_room(im->daemon, need))
-        return HL_OK; /* if it can't, the copy fails */
-    while (need > info.free && need <= info.free + info.quarantined && hl_now_ns() < deadline &&
-           !atomic_load_explicit(&im->cancel, memory_order_relaxed)) {
-        hl_pool_wait_change(im->daemon->pool, seen, hl_now_ns() + CANCEL_LOOK_MS * HL_NS_PER_MS);
-        seen = hl_pool_changes(im->daemon->pool);
-        hl_pool_info(im->daemon->pool, &info);
-    }
-    if (atomic_load_explicit(&im->cancel, memory_order_relaxed))
-        return hl_fail(HL_ECANCELED, "the import was cancelled");
-    if (need > info.free)
-        return hl_fail(
-            HL_ENOSPC,
-            "model '%s' needs %s, but %s of %s are free in the pool; remove models (`helios model "
-            "rm`) or make the pool larger (`helios up --l3-size`, option l3.size)",
-            im->request.name, hl_format_bytes(need, text[0], sizeof(text[0])),
-            hl_format_bytes(info.free, text[1], sizeof(text[1])),
-            hl_format_bytes(info.capacity, text[2], sizeof(text[2])));
-    return HL_OK;
-}
-
 static hl_status take_layouts(struct import *im, const struct hl_partition_plan *plan)
 {
     im->layouts = calloc(plan->shard_count + 1, sizeof(*im->layouts));
@@ -165,14 +51,14 @@ static hl_status take_layouts(struct import *im, const struct hl_partition_plan 
 
 static hl_status run_import(struct import *im, struct hl_import *src)
 {
-    struct hl_import_sink sink = {im, sink_alloc, sink_seal, sink_abort, sink_discard};
+    const struct hl_import_sink sink = import_sink(im);
     struct hl_import_run run = {.sink = &sink,
                                 .threads = im->daemon->import_threads,
                                 .cancel = &im->cancel,
-                                .progress = note_progress,
+                                .progress = import_note_progress,
                                 .progress_arg = im};
     atomic_store_explicit(&im->total_bytes, hl_import_total_bytes(src), memory_order_relaxed);
-    HL_TRY(check_room(im, src));
+    HL_TRY(import_check_room(im, hl_import_total_bytes(src)));
     HL_TRY(hl_import_run(src, &run, &im->shards));
     im->shard_count = hl_import_shard_count(src);
     HL_TRY(take_layouts(im, hl_import_plan(src)));
@@ -180,26 +66,33 @@ static hl_status run_import(struct import *im, struct hl_import *src)
     return im->config != NULL ? HL_OK : hl_fail(HL_ENOMEM, "description of the model");
 }
 
-static void *import_thread(void *arg)
+static hl_status import_directory(struct import *im)
 {
-    struct import *im = arg;
     struct hl_import_options options;
     struct hl_import *src = NULL;
-    uint64_t start = hl_now_ns();
     read_options(&im->request, &options);
     hl_status st = hl_import_open(&options, &src);
     if (st == HL_OK)
         st = run_import(im, src);
+    hl_import_close(src);
+    return st;
+}
+
+static void *import_thread(void *arg)
+{
+    struct import *im = arg;
+    const char *what = im->is_cut ? "cut" : "import";
+    uint64_t start = hl_now_ns();
+    hl_status st = im->is_cut ? import_cut(im) : import_directory(im);
     im->status = st;
     if (st != HL_OK)
         snprintf(im->error, sizeof(im->error), "%s", hl_error_text());
-    hl_import_close(src);
     im->seconds = (double)(hl_now_ns() - start) / 1e9;
     if (st == HL_OK)
-        hl_info("import done name=%s shards=%zu bytes=%llu seconds=%.3f", options.model,
+        hl_info("%s done name=%s shards=%zu bytes=%llu seconds=%.3f", what, im->model,
                 im->shard_count, (unsigned long long)atomic_load(&im->total_bytes), im->seconds);
     else
-        hl_warn("import failed name=%s error=\"%s\"", options.model, im->error);
+        hl_warn("%s failed name=%s error=\"%s\"", what, im->model, im->error);
     atomic_store_explicit(&im->phase,
                           st == HL_OK ? HL_API_IMPORT_STATE_DONE : HL_API_IMPORT_STATE_FAILED,
                           memory_order_release);
@@ -252,9 +145,11 @@ static hl_status make_room(struct hl_l3d *d)
     return HL_OK;
 }
 
-hl_status import_start(struct hl_l3d *d, const struct hl_api_import_request *request)
+/* Takes the request, of either kind. */
+static hl_status import_begin(struct hl_l3d *d, const char *id,
+                              const struct hl_api_import_request *request,
+                              const struct hl_api_cut_request *cut)
 {
-    const char *id = request->import_id;
     struct import *im;
     if (strlen(id) != HL_ID_TEXT_LEN)
         return hl_fail(HL_EINVAL, "importId '%.40s' must be 32 hex digits", id);
@@ -267,7 +162,12 @@ hl_status import_start(struct hl_l3d *d, const struct hl_api_import_request *req
         return hl_fail(HL_ENOMEM, "import record");
     memcpy(im->id, id, sizeof(im->id));
     im->daemon = d;
-    hl_status st = hl_api_copy(&hl_api_import_request_type, request, &im->arena, &im->request);
+    im->is_cut = cut != NULL;
+    hl_status st =
+        im->is_cut ? hl_api_copy(&hl_api_cut_request_type, cut, &im->arena, &im->cut)
+                   : hl_api_copy(&hl_api_import_request_type, request, &im->arena, &im->request);
+    im->model = im->is_cut ? im->cut.model : im->request.name;
+    im->version = im->is_cut ? im->cut.version : im->request.version;
     int rc = st == HL_OK ? pthread_create(&im->thread, NULL, import_thread, im) : 0;
     if (rc != 0)
         st = hl_fail(HL_ENOMEM, "thread of the import: %s", strerror(rc));
@@ -280,6 +180,16 @@ hl_status import_start(struct hl_l3d *d, const struct hl_api_import_request *req
     return HL_OK;
 }
 
+hl_status import_start(struct hl_l3d *d, const struct hl_api_import_request *request)
+{
+    return import_begin(d, request->import_id, request, NULL);
+}
+
+hl_status import_start_cut(struct hl_l3d *d, const struct hl_api_cut_request *request)
+{
+    return import_begin(d, request->import_id, NULL, request);
+}
+
 static struct hl_api_shard_list shards_of(const struct import *im, struct hl_arena *arena)
 {
     struct hl_api_shard_list list = {.count = im->shard_count};
@@ -287,8 +197,8 @@ static struct hl_api_shard_list shards_of(const struct import *im, struct hl_are
     for (size_t i = 0; list.items != NULL && i < list.count; i++) {
         const struct hl_import_shard *s = &im->shards[i];
         list.items[i] = (struct hl_api_shard){.id = hl_id_print(s->id, arena),
-                                              .model = im->request.name,
-                                              .version = im->request.version,
+                                              .model = im->model,
+                                              .version = im->version,
                                               .pp = s->pp,
                                               .tp = s->tp,
                                               .part = s->part,
@@ -321,7 +231,7 @@ hl_status import_progress(struct hl_l3d *d, const char *id, struct hl_arena *are
         out->error_status = hl_status_name(im->status);
     } else if (phase == HL_API_IMPORT_STATE_DONE) {
         out->shards = shards_of(im, arena);
-        out->config = im->config;
+        out->config = im->config != NULL ? im->config : "";
     }
     return HL_OK;
 }

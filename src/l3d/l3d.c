@@ -126,6 +126,19 @@ static void method_import_model(void *arg, struct hl_rpc_call *call,
         hl_reply_l3_import_model(call, &(struct hl_api_l3_import_model_results){0});
 }
 
+static void method_cut_shards(void *arg, struct hl_rpc_call *call,
+                              const struct hl_api_l3_cut_shards_params *params)
+{
+    struct hl_l3d *d = arg;
+    hl_status st = claim_allows_import(d, params->cluster);
+    if (st == HL_OK)
+        st = import_start_cut(d, &params->request);
+    if (st != HL_OK)
+        reject_call(call, st);
+    else
+        hl_reply_l3_cut_shards(call, &(struct hl_api_l3_cut_shards_results){0});
+}
+
 static void method_import_progress(void *arg, struct hl_rpc_call *call,
                                    const struct hl_api_l3_import_progress_params *params)
 {
@@ -255,6 +268,7 @@ static void method_verify(void *arg, struct hl_rpc_call *call,
 static const struct hl_l3_handlers handlers = {
     .pool_info = method_pool_info,
     .import_model = method_import_model,
+    .cut_shards = method_cut_shards,
     .import_progress = method_import_progress,
     .cancel_import = method_cancel_import,
     .locate = method_locate,

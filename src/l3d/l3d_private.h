@@ -44,6 +44,7 @@ struct hl_l3d {
 
 /* imports.c */
 hl_status import_start(struct hl_l3d *d, const struct hl_api_import_request *request) HL_CHECK;
+hl_status import_start_cut(struct hl_l3d *d, const struct hl_api_cut_request *request) HL_CHECK;
 hl_status import_progress(struct hl_l3d *d, const char *id, struct hl_arena *arena,
                           struct hl_api_import_progress *out) HL_CHECK;
 /* Unknown id: fine. */

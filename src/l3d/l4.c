@@ -61,7 +61,7 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
 
 /* In a worker. The room is counted in `filling` as long as its shard is not sealed: whoever looks
  * for room knows that this will soon be a shard that can be given up. */
-static hl_status load_now(struct hl_l3d *d, struct hl_id id)
+hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
 {
     struct hl_pool_extent x;
     struct hl_pool_ref ref;
@@ -97,7 +97,7 @@ static void task_run(struct work *w)
     if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
         t->st = hl_fail(HL_ECANCELED, "the L3 daemon ends");
     else if (t->key.kind == L4_LOAD)
-        t->st = load_now(d, t->key.id);
+        t->st = l4_load_now(d, t->key.id);
     else if (t->key.kind == L4_STORE)
         t->st = l4_store_now(d, t->key.id);
     else if (t->key.kind == L4_TRASH)

@@ -3,7 +3,8 @@
  * One task per shard and kind runs at a time, in a worker; whoever asks meanwhile waits for it.
  *
  * Owns:    the archive, its workers, the tasks.
- * Threads: the loop's, but l4_alloc, l4_verify and l4_store_now, which wait: any other thread.
+ * Threads: the loop's, but l4_alloc, l4_verify, l4_load_now and l4_store_now, which wait: any other
+ *          thread.
  * Errors:  HL_ENOENT (in neither), HL_EUNAVAIL (the archive is away), HL_ETIMEDOUT (the task goes
  *          on), HL_ENOSPC (nothing that could be given up), HL_ECANCELED (the daemon ends), and
  *          the archive's own.
@@ -92,6 +93,8 @@ void l4_discard(struct hl_l3d *d, struct hl_id id);
 hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc,
                    uint32_t *crcs) HL_CHECK;
 hl_status l4_store_now(struct hl_l3d *d, struct hl_id id) HL_CHECK;
+/* Into the pool; there already: fine. */
+hl_status l4_load_now(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 
 /* A line when the archive is away; helios_archive_up. On the loop. */
 void l4_health(const struct hl_l3d *d, struct hl_buf *out);

@@ -1,6 +1,7 @@
 /* The RPC face of the archive. */
 #include <stdlib.h>
 
+#include "core/derived_id.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
 
@@ -124,7 +125,8 @@ void method_evict(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_ev
     for (size_t i = 0; i < params->ids.count; i++) {
         struct hl_id id;
         struct hl_pool_ref ref;
-        if (hl_id_parse(params->ids.items[i], &id) != HL_OK || !l4_has(d, id, &size) ||
+        if (hl_id_parse(params->ids.items[i], &id) != HL_OK ||
+            (!hl_id_is_derived(id) && !l4_has(d, id, &size)) ||
             hl_pool_find(d->pool, id, &ref) != HL_OK || !hl_pool_evict_one(d->pool, &ref))
             continue;
         r.evicted++;

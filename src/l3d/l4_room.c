@@ -1,10 +1,12 @@
-/* Room in a full pool. What is archived can go, the least recently used first; it rests like every
- * freed extent, so whoever needs the room waits for the quarantine. In mode write-behind what is
- * not archived yet is archived on the spot: the pool is then a cache of the archive. */
+/* Room in a full pool. Derived shards go first, as they can be cut again; then what is archived,
+ * the least recently used first. It rests like every freed extent, so whoever needs the room waits
+ * for the quarantine. In mode write-behind what is not archived yet is archived on the spot: the
+ * pool is then a cache of the archive. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "core/derived_id.h"
 #include "core/room.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
@@ -12,6 +14,12 @@
 /* Longest wait before the next look: for what no change of the pool announces (a shard that was
  * used just now may go after hold_ms; nobody waits any more; the daemon ends). */
 #define LOOK_MS 20
+
+static bool is_derived(void *arg, const struct hl_pool_ref *ref)
+{
+    (void)arg;
+    return hl_id_is_derived(ref->id);
+}
 
 static bool is_archived(void *arg, const struct hl_pool_ref *ref)
 {
@@ -23,7 +31,7 @@ static bool is_archived(void *arg, const struct hl_pool_ref *ref)
 static bool is_archived_now(void *arg, const struct hl_pool_ref *ref)
 {
     struct hl_l3d *d = arg;
-    if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
+    if (atomic_load_explicit(&d->stopping, memory_order_relaxed) || hl_id_is_derived(ref->id))
         return false;
     if (l4_store_now(d, ref->id) == HL_OK)
         return true;
@@ -47,9 +55,13 @@ static hl_status make_room(struct hl_l3d *d, uint64_t size, bool spill,
     const struct hl_room room = room_of(&info);
     struct hl_pool_eviction what = {.bytes = hl_room_to_free(&room, need, d->l4->opts.low_pct),
                                     .hold_ns = d->l4->opts.hold_ms * HL_NS_PER_MS,
-                                    .may_go = is_archived,
+                                    .may_go = is_derived,
                                     .arg = d};
     HL_TRY(hl_pool_evict(d->pool, &what, evicted));
+    if (evicted->bytes + evicted->held == 0 && l4_archive(d) != NULL) {
+        what.may_go = is_archived;
+        HL_TRY(hl_pool_evict(d->pool, &what, evicted));
+    }
     if (evicted->bytes + evicted->held == 0 && spill &&
         d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND) {
         what.bytes = need;
@@ -96,8 +108,9 @@ bool l4_makes_room(struct hl_l3d *d, uint64_t bytes)
 {
     struct hl_pool_info info;
     hl_pool_info(d->pool, &info);
-    return l4_archive(d) != NULL &&
-           (bytes <= info.capacity || d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND);
+    if (l4_archive(d) == NULL)
+        return bytes <= info.capacity && info.derived > 0;
+    return bytes <= info.capacity || d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND;
 }
 
 void l4_discard(struct hl_l3d *d, struct hl_id id)
@@ -117,8 +130,8 @@ static bool can_make_room(struct hl_l3d *d, uint64_t size)
 {
     struct hl_pool_info info;
     hl_pool_info(d->pool, &info);
-    return l4_archive(d) != NULL && size <= info.capacity &&
-           hl_pool_units(size) * HL_POOL_UNIT <= info.capacity;
+    return (l4_archive(d) != NULL || info.derived > 0 || info.quarantined > 0) &&
+           size <= info.capacity && hl_pool_units(size) * HL_POOL_UNIT <= info.capacity;
 }
 
 hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out)

@@ -162,6 +162,7 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
     }
     pool->shards++;
     pool->manifests += hl_manifest_is(r.id);
+    pool->derived += hl_id_is_derived(r.id);
     found->kept++;
     found->kept_bytes += r.size;
     return HL_OK;

@@ -107,6 +107,7 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
         .largest = hl_extents_largest(pool->extents) * HL_POOL_UNIT,
         .shards = pool->shards,
         .manifests = pool->manifests,
+        .derived = pool->derived,
     };
     uint64_t may_go = pool_abandoned(pool, hl_now_ns()) * HL_POOL_UNIT;
     out->used -= may_go;

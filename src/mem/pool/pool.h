@@ -99,6 +99,7 @@ struct hl_pool_info {
     uint64_t largest;     /* longest free extent */
     uint64_t shards;      /* sealed */
     uint64_t manifests;   /* of these, not shards but manifests (core/manifest.h) */
+    uint64_t derived;     /* of these, cut from others (core/derived_id.h) */
     char backing[64];     /* what was really got: "4 KiB pages, 93 % in huge ones" */
 };
 

@@ -37,6 +37,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
+#include "core/derived_id.h"
 #include "core/listening.h"
 #include "core/manifest_id.h"
 #include "mem/extents.h"
@@ -93,6 +94,7 @@ struct hl_pool {
     uint64_t rest_units;
     uint64_t shards;
     uint64_t manifests; /* of these */
+    uint64_t derived;   /* of these */
     uint64_t lease_ns;
     uint64_t leases_sure_ns, leases_end_ns; /* of adopted ones that nobody has claimed; 0 = none */
 

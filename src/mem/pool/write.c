@@ -464,6 +464,7 @@ static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uin
     entry_store(pool, x->slot);
     pool->shards += state == HL_POOL_SEALED;
     pool->manifests += state == HL_POOL_SEALED && hl_manifest_is(x->id);
+    pool->derived += state == HL_POOL_SEALED && hl_id_is_derived(x->id);
     pool->writing_units -= hl_pool_units(x->size);
 }
 
@@ -577,6 +578,7 @@ void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
     entry_set_state(pool, slot, HL_POOL_FREED);
     pool->shards--;
     pool->manifests -= hl_manifest_is(pool->notes[slot].id);
+    pool->derived -= hl_id_is_derived(pool->notes[slot].id);
     pool->used_units -= units;
     pool->rest_units += units;
     pool_rest(pool, slot, now_ns);

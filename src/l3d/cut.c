@@ -1,0 +1,299 @@
+/* A cut: the shards of a version as another tensor parallel size has them, made from those in the
+ * pool. What is only archived is loaded first. The sources stay pinned until the end, so the pool
+ * needs room for the version and the cut. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "core/layout.h"
+#include "core/part.h"
+#include "core/reshard_state.h"
+#include "core/whole.h"
+#include "l3d/imports_private.h"
+#include "l3d/l4.h"
+#include "mem/pool/pool.h"
+#include "mem/reshard/reshard.h"
+
+#define LOAD_TRIES 4 /* a load may drive out what was loaded before and is not pinned yet */
+
+struct source {
+    const struct hl_api_shard *shard; /* of the request */
+    struct hl_pool_ref ref;
+    bool pinned;
+    uint32_t *crcs;
+    struct hl_safetensors header;
+};
+
+struct cut {
+    struct import *im;
+    struct source *sources; /* by pp, tp, part */
+    size_t count;
+    struct hl_whole whole; /* parameters */
+    struct hl_reshard_state state;
+    struct hl_reshard_plan state_plan;
+    bool has_state;
+    size_t made; /* shards in im->shards */
+    uint64_t done_before, total;
+};
+
+/* ---- the sources ----------------------------------------------------------------------------- */
+
+static int place_order(const struct hl_api_shard *a, int pp, int tp, const char *part)
+{
+    if (a->pp != pp)
+        return a->pp < pp ? -1 : 1;
+    if (a->tp != tp)
+        return a->tp < tp ? -1 : 1;
+    return strcmp(a->part, part);
+}
+
+static int source_order(const void *a, const void *b)
+{
+    const struct hl_api_shard *y = ((const struct source *)b)->shard;
+    return place_order(((const struct source *)a)->shard, y->pp, y->tp, y->part);
+}
+
+static struct source *find_source(const struct cut *c, int pp, int tp, const char *part)
+{
+    size_t low = 0, high = c->count;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        int order = place_order(c->sources[mid].shard, pp, tp, part);
+        if (order == 0)
+            return &c->sources[mid];
+        *(order < 0 ? &low : &high) = order < 0 ? mid + 1 : mid;
+    }
+    return NULL;
+}
+
+static hl_status pin_source(struct hl_l3d *d, struct source *s)
+{
+    struct hl_id id;
+    HL_TRY(hl_id_parse(s->shard->id, &id));
+    for (int i = 0; i < LOAD_TRIES; i++) {
+        hl_status st = hl_pool_pin(d->pool, id, 0, &s->ref);
+        if (st == HL_OK)
+            s->pinned = true;
+        if (st != HL_ENOENT)
+            return st;
+        HL_TRY(l4_load_now(d, id));
+    }
+    return hl_fail(HL_EBUSY,
+                   "shard %s is driven out of the pool as soon as it is loaded; try again",
+                   s->shard->id);
+}
+
+static const void *source_bytes(const struct cut *c, const struct source *s)
+{
+    size_t len;
+    return (const char *)hl_pool_base(c->im->daemon->pool, &len) + s->ref.offset;
+}
+
+/* The header is held against its checksums when it is used for a shard; here it only has to parse.
+ */
+static hl_status open_source(const struct cut *c, struct source *s)
+{
+    const void *bytes = source_bytes(c, s);
+    uint64_t n, first = s->ref.size < 8 ? s->ref.size : 8;
+    s->crcs = calloc(hl_chunk_count(s->ref.size) + 1, sizeof(*s->crcs));
+    if (s->crcs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing the checksums of shard %s", s->shard->id);
+    HL_TRY(hl_pool_chunk_crcs(c->im->daemon->pool, &s->ref, s->crcs));
+    HL_TRY(hl_safetensors_header_len(bytes, first, s->ref.size, &n));
+    return hl_safetensors_parse(bytes, n + 8, s->ref.size, &s->header);
+}
+
+static hl_status open_sources(struct cut *c)
+{
+    const struct hl_api_shard_list *shards = &c->im->cut.shards;
+    c->sources = calloc(shards->count + 1, sizeof(*c->sources));
+    if (c->sources == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", shards->count);
+    for (size_t i = 0; i < shards->count; i++)
+        c->sources[c->count++].shard = &shards->items[i];
+    qsort(c->sources, c->count, sizeof(*c->sources), source_order);
+    for (size_t i = 0; i < c->count; i++) {
+        if (atomic_load_explicit(&c->im->cancel, memory_order_relaxed) != 0)
+            return hl_fail(HL_ECANCELED, "the cut was cancelled");
+        hl_status st = pin_source(c->im->daemon, &c->sources[i]);
+        if (st == HL_OK)
+            st = open_source(c, &c->sources[i]);
+        if (st != HL_OK)
+            return hl_fail_prefix(st, "shard %s (pp %d, tp %d, %s): ", c->sources[i].shard->id,
+                                  c->sources[i].shard->pp, c->sources[i].shard->tp,
+                                  c->sources[i].shard->part);
+    }
+    return HL_OK;
+}
+
+static void close_sources(struct cut *c)
+{
+    for (size_t i = 0; c->sources != NULL && i < c->count; i++) {
+        hl_safetensors_fini(&c->sources[i].header);
+        free(c->sources[i].crcs);
+        if (c->sources[i].pinned)
+            hl_pool_unpin(c->im->daemon->pool, &c->sources[i].ref);
+    }
+    free(c->sources);
+}
+
+/* ---- the plans ------------------------------------------------------------------------------- */
+
+static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, const char *name,
+                             const struct hl_tensor **out)
+{
+    const struct source *s = find_source(arg, shard->pp, shard->tp, shard->part);
+    if (s == NULL)
+        return hl_fail(HL_EINVAL, "the version has no part %s at pp %d, tp %d", shard->part,
+                       shard->pp, shard->tp);
+    *out = hl_safetensors_find(&s->header, name);
+    if (*out == NULL)
+        return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d lacks the tensor '%.200s'", shard->part,
+                       shard->pp, shard->tp, name);
+    return HL_OK;
+}
+
+static hl_status plan_state(struct cut *c)
+{
+    HL_AUTO(hl_freep) struct hl_reshard_state_part *parts = calloc(c->count + 1, sizeof(*parts));
+    size_t n = 0;
+    if (parts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", c->count);
+    for (size_t i = 0; i < c->count; i++) {
+        const struct source *s = &c->sources[i];
+        struct hl_part part = hl_part_of(s->shard->part);
+        if (part.kind == HL_PART_OPTIM)
+            parts[n++] = (struct hl_reshard_state_part){.pp = s->shard->pp,
+                                                        .tp = s->shard->tp,
+                                                        .of = part.of,
+                                                        .tensors = s->header.tensors,
+                                                        .count = s->header.count};
+    }
+    if (n == 0)
+        return HL_OK;
+    HL_TRY(hl_reshard_state(c->whole.logical.tensors, &c->whole.ranks, &c->whole.whole, parts, n,
+                            &c->state));
+    c->has_state = true;
+    return hl_reshard_plan(c->state.logical, c->state.logical_count, &c->state.a, &c->state.b,
+                           &c->state_plan);
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+/* Of all runs together. */
+static void note_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct cut *c = arg;
+    (void)total;
+    import_note_progress(c->im, c->done_before + done, c->total);
+}
+
+static hl_status sources_of(const struct cut *c, const struct hl_partition_plan *a,
+                            struct hl_reshard_source **out)
+{
+    *out = calloc(a->shard_count + 1, sizeof(**out));
+    if (*out == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", a->shard_count);
+    for (size_t i = 0; i < a->shard_count; i++) {
+        const struct hl_partition_shard *p = &a->shards[i];
+        const struct source *s = find_source(c, p->pp, p->tp, p->part);
+        if (s == NULL)
+            return hl_fail(HL_EINVAL, "the version has no part %s at pp %d, tp %d", p->part, p->pp,
+                           p->tp);
+        (*out)[i] = (struct hl_reshard_source){.id = s->ref.id,
+                                               .bytes = source_bytes(c, s),
+                                               .chunks = {s->ref.size, s->ref.crc32, s->crcs}};
+    }
+    return HL_OK;
+}
+
+static hl_status take_shards(struct cut *c, const struct hl_partition_plan *b,
+                             const struct hl_import_shard *shards)
+{
+    struct import *im = c->im;
+    for (size_t i = 0; i < b->shard_count; i++) {
+        const struct hl_partition_shard *s = &b->shards[i];
+        im->shards[c->made] = shards[i];
+        HL_TRY(
+            hl_layout_text(&b->tensors[s->tensor_first], s->tensor_count, &im->layouts[c->made]));
+        c->made++;
+    }
+    return HL_OK;
+}
+
+static void discard_shards(struct cut *c, const struct hl_import_shard *shards, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        l4_discard(c->im->daemon, shards[i].id);
+}
+
+/* Every shard of b, those too that equal one of a: the cut then stands for itself. */
+static hl_status run_plan(struct cut *c, const struct hl_partition_plan *a,
+                          const struct hl_partition_plan *b, const struct hl_reshard_plan *plan)
+{
+    const struct hl_import_sink sink = import_sink(c->im);
+    HL_AUTO(hl_freep) struct hl_reshard_source *sources = NULL;
+    HL_AUTO(hl_freep) unsigned char *wanted = malloc(b->shard_count + 1);
+    struct hl_reshard_done done;
+    if (wanted == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", b->shard_count);
+    memset(wanted, 1, b->shard_count);
+    HL_TRY(sources_of(c, a, &sources));
+    HL_TRY(hl_reshard_run(&(struct hl_reshard_run){.model = c->im->model,
+                                                   .version = c->im->version,
+                                                   .a = a,
+                                                   .b = b,
+                                                   .plan = plan,
+                                                   .sources = sources,
+                                                   .wanted = wanted,
+                                                   .sink = &sink,
+                                                   .threads = c->im->daemon->import_threads,
+                                                   .cancel = &c->im->cancel,
+                                                   .progress = note_progress,
+                                                   .progress_arg = c},
+                          &done));
+    hl_status st = take_shards(c, b, done.shards);
+    if (st != HL_OK)
+        discard_shards(c, done.shards, b->shard_count);
+    free(done.shards);
+    c->done_before += done.copied_bytes;
+    return st;
+}
+
+static hl_status run_all(struct cut *c)
+{
+    struct import *im = c->im;
+    size_t n = c->whole.whole.shard_count + c->state.b.shard_count;
+    im->shards = calloc(n + 1, sizeof(*im->shards));
+    im->layouts = calloc(n + 1, sizeof(*im->layouts));
+    if (im->shards == NULL || im->layouts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", n);
+    im->shard_count = n; /* of layouts, which import_free() frees */
+    c->total = c->whole.whole.data_bytes + c->state.b.data_bytes;
+    import_note_progress(im, 0, c->total);
+    HL_TRY(import_check_room(im, c->total));
+    HL_TRY(run_plan(c, &c->whole.ranks, &c->whole.whole, &c->whole.plan));
+    size_t first = c->made;
+    hl_status st = c->has_state ? run_plan(c, &c->state.a, &c->state.b, &c->state_plan) : HL_OK;
+    if (st != HL_OK)
+        discard_shards(c, im->shards, first);
+    return st;
+}
+
+hl_status import_cut(struct import *im)
+{
+    struct cut c = {.im = im};
+    hl_status st = open_sources(&c);
+    if (st == HL_OK)
+        st = hl_whole_recut(im->cut.config, &im->cut.split, find_tensor, &c, &c.whole);
+    if (st == HL_OK)
+        st = plan_state(&c);
+    if (st == HL_OK)
+        st = run_all(&c);
+    hl_reshard_fini(&c.state_plan);
+    hl_reshard_state_fini(&c.state);
+    hl_whole_fini(&c.whole);
+    close_sources(&c);
+    return st;
+}

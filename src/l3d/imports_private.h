@@ -1,0 +1,57 @@
+/* An import or a cut that runs, shared by imports.c, import_sink.c and cut.c.
+ *
+ *     loop thread                           its thread
+ *     -----------                           ----------
+ *     import_start --pthread_create-------> import_thread: slices into the pool
+ *     import_progress <--- done_bytes ------   atomic, while it runs
+ *     import_cancel ------ cancel --------->   looked at between blocks
+ *     import_progress <--- phase -----------   stored last, with release: then the rest is constant
+ *
+ * States: running -> done | failed; it is kept for late questions until it is joined and freed. */
+#ifndef HL_L3D_IMPORTS_PRIVATE_H
+#define HL_L3D_IMPORTS_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "l3d/l3d_private.h"
+#include "mem/import/import.h"
+
+struct import {
+    char id[HL_ID_TEXT_LEN + 1];
+    struct hl_l3d *daemon;
+    bool is_cut;           /* from shards that are stored; else from a directory */
+    struct hl_arena arena; /* of the request */
+    struct hl_api_import_request request;
+    struct hl_api_cut_request cut;
+    const char *model;
+    int64_t version;
+    pthread_t thread;
+    bool joined;
+    atomic_int cancel;
+    _Atomic uint64_t done_bytes;
+    _Atomic uint64_t total_bytes;
+    /* written by the thread before it stores `phase` with release */
+    _Atomic int phase;
+    hl_status status;
+    char error[HL_ERROR_TEXT_MAX];
+    char *config; /* NULL of a cut */
+    struct hl_import_shard *shards;
+    char **layouts; /* core/layout.h, one per shard */
+    size_t shard_count;
+    double seconds;
+    UT_hash_handle hh;
+};
+
+/* import_sink.c: in the thread of the import */
+struct hl_import_sink import_sink(struct import *im);
+void import_note_progress(void *arg, uint64_t done, uint64_t total);
+/* What was freed a moment ago still rests: worth waiting for. */
+hl_status import_check_room(struct import *im, uint64_t need) HL_CHECK;
+
+/* cut.c */
+/* All of a cut, in its thread. */
+hl_status import_cut(struct import *im) HL_CHECK;
+
+#endif
