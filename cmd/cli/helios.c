@@ -58,6 +58,8 @@ static const struct cli_command commands[] = {
     {"model export", "NAME[@VERSION] --format safetensors|torch --out DIR",
      "Write a file per rank: safetensors, or Megatron's checkpoint.",
      cmd_model_export},
+    {"model reshard", "NAME[@VERSION] --tp-size T [--pp-size P]",
+     "Make another layout of a version ahead of its first reader.", cmd_model_reshard},
 
     {"Shards", "", "", NULL},
     {"pull", "--model NAME[@VERSION] --pp P --tp T --out FILE|-",

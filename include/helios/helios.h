@@ -122,6 +122,8 @@ typedef struct helios_shard_list {
     const char *skipped;     /* version -1: newer ones with lost shards or damaged records, and what
                                 each lacks; "" = none */
     const helios_shard_view *views; /* one for each shard */
+    const char *left_out; /* what the version has and another tensor parallel size can't be given,
+                             and why; "" = nothing */
 } helios_shard_list;
 
 /* The shards of model/version at (pp, tp). version -1: the newest visible one that is whole. A read
@@ -146,9 +148,13 @@ typedef struct helios_split {
 #define HELIOS_SPLIT_INIT .size = sizeof(helios_split)
 
 /* The same for the position (pp, tp) of another split than the version was saved with; NULL: of
- * that one. No bytes are copied: another number of stages changes which shards a position has
- * (`views` of the list) and how their tensors are called. HELIOS_EINVAL when the layers can't be
- * shared among the stages, HELIOS_EUNSUPPORTED for another tensor parallel size. */
+ * that one. Another number of stages copies no bytes: it changes which shards a position has
+ * (`views` of the list) and how their tensors are called. For another tensor parallel size the
+ * version is cut once, in the pool, into shards that are the first to go when room is needed; the
+ * first reader waits for it, as long as it makes progress within the read timeout. Optimizer state
+ * that data-parallel ranks share out and extra state of modules can't be cut: `left_out` says so.
+ * HELIOS_EINVAL when layers or tensors can't be shared out like that, with the arithmetic;
+ * HELIOS_EUNSUPPORTED for a version of which nobody recorded its tensors. */
 HELIOS_API int helios_request_position(helios_client *client, const char *model, int64_t version,
                                        const helios_split *split, int pp, int tp,
                                        helios_shard_list **out);

@@ -48,7 +48,7 @@ class _ShardView(ctypes.Structure):
 class _ShardList(ctypes.Structure):
     _fields_ = [("version", c_int64), ("count", c_size_t), ("shards", POINTER(_Shard)),
                 ("meta_json", c_char_p), ("config_json", c_char_p), ("skipped", c_char_p),
-                ("views", POINTER(_ShardView))]
+                ("views", POINTER(_ShardView)), ("left_out", c_char_p)]
 
 
 class _Split(_loader.Sized):
@@ -80,7 +80,7 @@ class _Stats(_loader.Sized):
 _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
-_SIZES = {_Options: 40, _Id: 16, _Shard: 96, _TensorName: 16, _ShardView: 32, _ShardList: 56,
+_SIZES = {_Options: 40, _Id: 16, _Shard: 96, _TensorName: 16, _ShardView: 32, _ShardList: 64,
           _Split: 32, _Tensor: 40, _VersionSpec: 64, _Stats: 88}
 
 _PROTOTYPES = {
@@ -144,6 +144,7 @@ class ShardList:
     meta_json: str
     config_json: str
     skipped: str = ""  # newer versions that are not whole, and what each lacks; "" = none
+    left_out: str = ""  # what another tensor parallel size can't be given, and why; "" = nothing
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,8 @@ class Client:
             raw = out.contents
             shards = tuple(_viewed(raw.shards[i], raw.views[i]) for i in range(raw.count))
             return ShardList(raw.version, shards, (raw.meta_json or b"{}").decode(),
-                             (raw.config_json or b"{}").decode(), (raw.skipped or b"").decode())
+                             (raw.config_json or b"{}").decode(), (raw.skipped or b"").decode(),
+                             (raw.left_out or b"").decode())
         finally:
             self._lib.helios_shard_list_free(out)
 

@@ -11,6 +11,7 @@ from . import _abi, _state, _tensors
 from ._naming import NAMINGS, differ, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
+    Unsupported,
 )
 from .layout import Layout
 
@@ -199,7 +200,9 @@ class Session:
 
         `tp_size`, `pp_size` and `virtual_stages` say of which split (pp, tp) is a position. None: in a
         job, for its own model, that of the job; else the one that the version was saved with. Another
-        number of stages copies no bytes; another `tp_size` than the version's is refused.
+        number of stages copies no bytes; for another `tp_size` the version is cut once, in the pool, and
+        the first reader waits for it. Optimizer state that data-parallel ranks share out and extra state
+        of modules can't be cut: asked for by `kind`, they raise Unsupported.
 
         `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
         local`, "te" that of Transformer Engine, which Megatron takes by default. None: the naming
@@ -214,8 +217,8 @@ class Session:
         other process or later load sees it. `copy=True` copies everything at once.
 
         Raises NotFound (no such model, version or position), InvalidArgument (optimizer state of
-        another data-parallel size, a number of stages that the layers can't be shared by),
-        Unsupported (another tensor parallel size), Corrupt (bytes stayed bad after every
+        another data-parallel size, sizes that layers or tensors can't be shared out by), Unsupported
+        (what the version has can't be cut for that `tp_size`), Corrupt (bytes stayed bad after every
         retry; names the shard), Unavailable, TimedOut.
         """
         if kind not in KINDS:
@@ -225,6 +228,9 @@ class Session:
         listed = self._list(model, version, pp, tp, tp_size, pp_size, virtual_stages)
         name, _, pp, tp = self._listed[0]
         self._naming = naming or self._model_naming(name)
+        if listed.left_out and kind in ("optim", "extra"):
+            raise Unsupported(f"{name}@{listed.version} at another tensor parallel size lacks "
+                              f"{listed.left_out}; load with the tp_size that it was saved with")
         out: dict[str, Any] = {}
         prefix = ""
         if kind in ("optim", "all"):

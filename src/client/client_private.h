@@ -155,6 +155,8 @@ int operation_left_ms(const struct operation *op);
 int operation_socket_ms(const struct operation *op);
 /* False when the deadline would pass before `ms` have. Sleeps otherwise. */
 bool operation_pause(const struct operation *op, int ms);
+/* What it waits for makes progress. */
+void operation_extend(struct operation *op);
 bool operation_expired(const struct operation *op);
 /* Counted at once: whoever watches helios_get_stats sees a piece fail while it is retried. */
 void operation_failed_crc(struct operation *op, uint32_t pieces);

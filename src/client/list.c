@@ -102,6 +102,9 @@ static hl_status take_list(helios_client *c, const char *model,
     if (r->skipped[0] != '\0') /* what is read is older than what was saved last */
         hl_warn("model %s: version %lld is read, newer ones are not whole (%s)", model,
                 (long long)r->version, r->skipped);
+    if (r->left_out[0] != '\0')
+        hl_warn("model %s: version %lld is read without %s", model, (long long)r->version,
+                r->left_out);
     qsort(r->shards.items, count, sizeof(*r->shards.items), by_part);
     for (size_t i = 0; shards != NULL && views != NULL && i < count; i++) {
         HL_TRY(take_shard(c, model, &r->shards.items[i], &shards[i]));
@@ -115,7 +118,8 @@ static hl_status take_list(helios_client *c, const char *model,
                                   .meta_json = r->meta[0] != '\0' ? r->meta : "{}",
                                   .config_json = r->config[0] != '\0' ? r->config : "{}",
                                   .skipped = r->skipped,
-                                  .views = views};
+                                  .views = views,
+                                  .left_out = r->left_out};
     return HL_OK;
 }
 
@@ -132,18 +136,42 @@ static void learn_places(struct operation *op, const helios_shard_list *list)
     net_prefetch(op, c->attach.net, ids);
 }
 
+/* Until the version is cut for that split: the deadline begins anew with every byte that was made
+ * since the last answer. */
+static hl_status request_cut(struct operation *op,
+                             const struct hl_api_controller_request_shards_params *p,
+                             struct hl_arena *arena,
+                             struct hl_api_controller_request_shards_results *r)
+{
+    uint64_t seen = UINT64_MAX;
+    for (;;) {
+        hl_status st;
+        do
+            st = hl_call_controller_request_shards(op->client->controller, p, operation_left_ms(op),
+                                                   arena, r);
+        while (controller_again(op, st));
+        HL_TRY(st);
+        if (!r->cutting)
+            return HL_OK;
+        if (r->done_bytes != seen)
+            operation_extend(op);
+        else if (operation_expired(op))
+            return hl_fail(HL_ETIMEDOUT,
+                           "version %lld of '%s' is being cut for tensor parallel size %d and has "
+                           "stopped at %llu of %llu bytes; look at the log of the L3 daemon",
+                           (long long)r->version, p->model, r->split.tp,
+                           (unsigned long long)r->done_bytes, (unsigned long long)r->total_bytes);
+        seen = r->done_bytes;
+    }
+}
+
 static hl_status request_list(struct operation *op,
                               const struct hl_api_controller_request_shards_params *p,
                               struct owned_list *o)
 {
     struct hl_api_controller_request_shards_results r;
-    hl_status st;
     HL_TRY(controller_named(op, "requestShards"));
-    do
-        st = hl_call_controller_request_shards(op->client->controller, p, operation_left_ms(op),
-                                               &o->arena, &r);
-    while (controller_again(op, st));
-    HL_TRY(st);
+    HL_TRY(request_cut(op, p, &o->arena, &r));
     if (!hl_split_said(&p->split))
         HL_TRY(check_virtual_stages(p->model, r.config));
     HL_TRY(take_list(op->client, p->model, &r, o));

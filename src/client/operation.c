@@ -17,6 +17,11 @@ void operation_begin(struct operation *op, helios_client *client)
     op->deadline_ns = op->started_ns + (uint64_t)client->read.timeout_ms * HL_NS_PER_MS;
 }
 
+void operation_extend(struct operation *op)
+{
+    op->deadline_ns = hl_now_ns() + (uint64_t)op->client->read.timeout_ms * HL_NS_PER_MS;
+}
+
 bool operation_expired(const struct operation *op)
 {
     return hl_now_ns() >= op->deadline_ns;

@@ -93,8 +93,6 @@ class Split(unittest.TestCase):
         session = self.session()
         with self.assertRaisesRegex(errors.InvalidArgument, "4 layers over 3 stages"):
             session.load_state_dict("one", pp_size=3)
-        with self.assertRaisesRegex(errors.Unsupported, "--tp 4"):
-            session.load_state_dict("one", tp_size=4)
         with self.assertRaisesRegex(errors.NotFound, "TP2 x PP2"):
             session.load_state_dict("one", pp=2, pp_size=2)
         with self.assertRaisesRegex(errors.InvalidArgument, "pp_size=0"):

@@ -19,6 +19,8 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_rm(struct cli *cli, int argc, char **argv);
 /* export.c */
 hl_status cmd_model_export(struct cli *cli, int argc, char **argv);
+/* reshard.c */
+hl_status cmd_model_reshard(struct cli *cli, int argc, char **argv);
 /* pull.c */
 hl_status cmd_pull(struct cli *cli, int argc, char **argv);
 /* shard.c */

@@ -390,6 +390,30 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
     return cli_table_print(&t);
 }
 
+static hl_status print_cuts(const struct hl_api_model_version_list *versions)
+{
+    struct cli_table t;
+    size_t cuts = 0;
+    for (size_t i = 0; i < versions->count; i++)
+        cuts += versions->items[i].cuts.count;
+    if (cuts == 0)
+        return HL_OK;
+    cli_print(stdout, "\nderived layouts, given up when room is needed:\n");
+    cli_table_init(&t, ">VERSION|SPLIT|>SHARDS|>SIZE|WITHOUT");
+    for (size_t i = 0; i < versions->count; i++) {
+        const struct hl_api_model_version *v = &versions->items[i];
+        for (size_t k = 0; k < v->cuts.count; k++) {
+            const struct hl_api_cut *cut = &v->cuts.items[k];
+            cli_cell(&t, "%" PRId64, v->version);
+            cli_cell(&t, "TP%d", cut->split.tp);
+            cli_cell(&t, "%" PRIu32, cut->shards);
+            cli_cell_bytes(&t, cut->bytes);
+            cli_cell(&t, "%s", cut->left_out[0] != '\0' ? cut->left_out : "-");
+        }
+    }
+    return cli_table_print(&t);
+}
+
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -408,7 +432,8 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
               "slices        TP%d x PP%d, %d virtual stage%s each\n\n",
               m->name, m->source, m->architecture, m->dtype, m->parameters, m->tp, m->pp, stages,
               stages == 1 ? "" : "s");
-    return print_versions(&m->versions);
+    HL_TRY(print_versions(&m->versions));
+    return print_cuts(&m->versions);
 }
 
 struct rm_args {

@@ -91,4 +91,8 @@ void manifests_not_archived(const struct hl_controller *c, struct hl_api_text_li
                             struct hl_arena *arena);
 void manifests_fini(struct hl_controller *c);
 
+/* cuts.c */
+/* Cuts of which L3 has given up a shard leave the catalogue; what is left of them is freed. */
+void cuts_drop_lost(struct hl_controller *c);
+
 #endif

@@ -45,7 +45,7 @@ static void settle_lost(struct hl_controller *c)
         s->archived = s->archive_round == c->copies->sweep_round;
         bool has_copies = s->missed >= 2 && copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0;
         bool lost_now = hl_sweep_is_lost(s->missed, has_copies);
-        lost += lost_now && !s->lost;
+        lost += lost_now && !s->lost && s->cut == NULL;
         c->slots_changed |= s->lost && !lost_now; /* a job may wait for its version */
         s->lost = lost_now;
     }
@@ -66,8 +66,10 @@ static void end_sweep(struct hl_controller *c)
         orphans_settle(c);
     }
     settle_lost(c);
-    if (claim_ok(c, NULL, 0))
+    if (claim_ok(c, NULL, 0)) {
+        cuts_drop_lost(c);
         archive_write_behind(c);
+    }
     hl_debug("sweep ended round=%u claim=%s", c->copies->sweep_round,
              hl_api_claim_state_name(claim_state(c)));
 }

@@ -37,7 +37,7 @@ void archive_write_behind(struct hl_controller *c)
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL && ids.count < BATCH;
          s = s->hh.next) {
         if (s->version->state != HL_API_VERSION_STATE_VISIBLE || s->archived || s->dropping ||
-            s->missed > 0)
+            s->missed > 0 || s->cut != NULL)
             continue;
         ids.items[ids.count++] = hl_id_print(s->id, &arena);
     }

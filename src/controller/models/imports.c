@@ -1,5 +1,5 @@
-/* Imports run in the L3 daemon, next to the pool; the Controller follows them and makes the
- * result visible in one commit. Nothing of a running import is on disk here, so whatever dies
+/* Imports and cuts run in the L3 daemon, next to the pool; the Controller follows them and makes
+ * the result visible in one commit. Nothing of a running one is on disk here, so whatever dies
  * leaves no half model: its shards are unknown to the catalogue and the sweep frees them. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,9 +15,16 @@
 #define IMPORT_SILENCE_NS (10 * HL_NS_PER_S) /* of L3, after which an import has failed */
 #define IMPORTS_MAX       1000
 
+static const struct import_kind import_of_directory;
+
 bool import_running(const struct import *im)
 {
     return im->progress.state == HL_API_IMPORT_STATE_RUNNING;
+}
+
+bool import_is_listed(const struct import *im)
+{
+    return im->kind == &import_of_directory && import_running(im);
 }
 
 bool imports_running(const struct hl_controller *c)
@@ -39,13 +46,20 @@ struct hl_api_import_summary import_summary(const struct import *im)
                                           .total_bytes = im->progress.total_bytes};
 }
 
+static const char *import_model(const struct import *im)
+{
+    return im->kind == &import_of_directory ? im->request.name : im->cut.model;
+}
+
 static void import_fail(struct import *im, hl_status st, const char *text)
 {
     const char *kept = hl_arena_strdup(&im->progress_arena, text);
     im->progress.state = HL_API_IMPORT_STATE_FAILED;
     im->progress.error = kept != NULL ? kept : "";
     im->progress.error_status = hl_status_name(st);
-    hl_warn("import failed name=%s error=\"%s\"", im->request.name, text);
+    hl_warn("%s failed name=%s error=\"%s\"", im->kind->what, import_model(im), text);
+    if (im->kind->failed != NULL)
+        im->kind->failed(im, st, text);
 }
 
 /* Without memory the last one stays. */
@@ -63,9 +77,11 @@ static void import_set_progress(struct import *im, const struct hl_api_import_pr
     im->progress.import_id = im->id;
 }
 
-static void import_free(struct hl_controller *c, struct import *im)
+void import_free(struct hl_controller *c, struct import *im)
 {
     HASH_DEL(c->models->imports, im);
+    if (im->kind->fini != NULL)
+        im->kind->fini(im);
     hl_arena_fini(&im->request_arena);
     hl_arena_fini(&im->progress_arena);
     hl_arena_fini(&im->result_arena);
@@ -97,13 +113,6 @@ static void free_shards(struct hl_controller *c, const struct hl_api_shard_list 
     free(ids);
 }
 
-struct import_change {
-    struct change change; /* first */
-    struct import *im;
-    int64_t now_ms;
-    struct hl_version_rec *version;
-};
-
 /* L3 says done: the model becomes visible, or its shards go. It may not have heard of a cancel. */
 static hl_status import_make(struct change *ch)
 {
@@ -127,6 +136,13 @@ static hl_status import_make(struct change *ch)
     return hl_catalog_import(&ch->c->catalog, &done, commit_records, ch->c, &ic->version);
 }
 
+static void import_made(const struct import_change *ic)
+{
+    manifest_write(ic->change.c, ic->version);
+    hl_info("model imported name=%s shards=%zu seconds=%.3f", ic->im->request.name,
+            ic->version->shard_count, ic->im->progress.seconds);
+}
+
 static void import_done(struct change *ch, hl_status st)
 {
     struct import_change *ic = (struct import_change *)ch;
@@ -140,12 +156,11 @@ static void import_done(struct change *ch, hl_status st)
         hl_arena_move(&im->progress_arena, &im->result_arena);
         im->progress = im->result;
         sweep_soon(ch->c); /* it may have to be archived */
-        manifest_write(ch->c, ic->version);
-        hl_info("model imported name=%s shards=%zu seconds=%.3f", im->request.name,
-                ic->version->shard_count, im->progress.seconds);
+        im->kind->made(ic);
     }
     hl_arena_fini(&im->result_arena);
     im->result = (struct hl_api_import_progress){0};
+    free(ic->replaced);
     free(ic);
 }
 
@@ -160,7 +175,7 @@ static void import_finish(struct import *im, const struct hl_api_import_progress
         return; /* L3 is asked again, and says so again */
     }
     im->result.import_id = im->id;
-    ic->change.make = import_make;
+    ic->change.make = im->kind->make;
     ic->change.done = import_done;
     ic->im = im;
     ic->now_ms = hl_wall_ms();
@@ -183,7 +198,7 @@ static void on_import_progress(void *arg, hl_status st, const char *text,
         }
         import_set_progress(im, &r->progress);
         if (r->progress.state == HL_API_IMPORT_STATE_FAILED)
-            hl_warn("import failed name=%s error=\"%s\"", im->request.name, r->progress.error);
+            import_fail(im, hl_status_by_name(r->progress.error_status), r->progress.error);
     } else if (st == HL_ENOENT) {
         import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted during the import; import again");
     } else if (im->controller->listening.listened_ns - im->heard_ns > IMPORT_SILENCE_NS) {
@@ -222,6 +237,8 @@ static void imports_tick(void *controller)
         if (!import_running(im))
             continue;
         running = true;
+        if (im->kind->tick != NULL)
+            im->kind->tick(im);
         if (!im->polling && !im->finishing)
             ask_l3(c, im);
     }
@@ -231,20 +248,24 @@ static void imports_tick(void *controller)
     }
 }
 
-static void on_import_started(void *arg, hl_status st, const char *text,
-                              const struct hl_api_l3_import_model_results *r)
+void import_started(struct import *im, hl_status st, const char *text)
 {
-    struct import *im = arg;
-    (void)r;
-    if (controller_stopped(im->controller))
-        return;
     im->polling = false;
     if (st != HL_OK)
         import_fail(im, st, text);
 }
 
+static void on_import_started(void *arg, hl_status st, const char *text,
+                              const struct hl_api_l3_import_model_results *r)
+{
+    struct import *im = arg;
+    (void)r;
+    if (!controller_stopped(im->controller))
+        import_started(im, st, text);
+}
+
 /* Ended imports are kept for late questions, the oldest go first. */
-static void forget_old_imports(struct hl_controller *c)
+void forget_old_imports(struct hl_controller *c)
 {
     struct import *im, *next;
     HASH_ITER (hh, c->models->imports, im, next) {
@@ -270,30 +291,21 @@ static hl_status check_request(struct hl_controller *c, const struct hl_api_impo
             name);
     struct import *im, *next;
     HASH_ITER (hh, c->models->imports, im, next) {
-        if (import_running(im) && strcmp(im->request.name, name) == 0)
+        if (import_is_listed(im) && strcmp(im->request.name, name) == 0)
             return hl_fail(HL_EBUSY, "model '%s' is being imported right now", name);
     }
     return HL_OK;
 }
 
-static hl_status import_new(struct hl_controller *c, const struct hl_api_import_request *request,
-                            struct import **out)
+hl_status import_new(struct hl_controller *c, const struct import_kind *kind, struct import **out)
 {
     struct import *im = calloc(1, sizeof(*im));
     if (im == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for an import");
-    hl_status st =
-        hl_api_copy(&hl_api_import_request_type, request, &im->request_arena, &im->request);
-    if (st != HL_OK) {
-        hl_arena_fini(&im->request_arena);
-        free(im);
-        return st;
-    }
+    im->kind = kind;
     memcpy(im->id, hl_id_format(hl_id_random()).s, sizeof(im->id));
     im->controller = c;
     im->heard_ns = c->listening.listened_ns;
-    im->request.import_id = im->id;
-    im->request.version = 1;
     im->progress = (struct hl_api_import_progress){.import_id = im->id,
                                                    .state = HL_API_IMPORT_STATE_RUNNING,
                                                    .error = "",
@@ -304,15 +316,41 @@ static hl_status import_new(struct hl_controller *c, const struct hl_api_import_
     return HL_OK;
 }
 
-static void import_start(struct hl_controller *c, struct import *im)
+static hl_status import_of_request(struct hl_controller *c,
+                                   const struct hl_api_import_request *request, struct import **out)
 {
+    struct import *im;
+    HL_TRY(import_new(c, &import_of_directory, &im));
+    hl_status st =
+        hl_api_copy(&hl_api_import_request_type, request, &im->request_arena, &im->request);
+    if (st != HL_OK) {
+        import_free(c, im);
+        return st;
+    }
+    im->request.import_id = im->id;
+    im->request.version = 1;
+    *out = im;
+    return HL_OK;
+}
+
+static void ask_import(struct import *im)
+{
+    struct hl_controller *c = im->controller;
     const struct hl_id_text cluster = claim_cluster(c);
     const struct hl_api_l3_import_model_params p = {im->request, cluster.s};
     hl_info("import begins name=%s dir=%s", im->request.name, im->request.dir);
-    im->polling = true;
     controller_hold(c);
     hl_call_l3_import_model_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                   on_import_started, im);
+}
+
+static const struct import_kind import_of_directory = {
+    .what = "import", .start = ask_import, .make = import_make, .made = import_made};
+
+void import_start(struct hl_controller *c, struct import *im)
+{
+    im->polling = true;
+    im->kind->start(im);
     if (c->models->import_tick == NULL &&
         hl_timer_create(c->opts.loop, IMPORT_POLL_MS, IMPORT_POLL_MS, imports_tick, c,
                         &c->models->import_tick) != HL_OK)
@@ -327,7 +365,7 @@ void method_import_model(void *arg, struct hl_rpc_call *call,
     hl_status st = check_request(c, &p->request);
     if (st == HL_OK) {
         forget_old_imports(c);
-        st = import_new(c, &p->request, &im);
+        st = import_of_request(c, &p->request, &im);
     }
     if (st != HL_OK) {
         call_reject(call, st);
@@ -342,7 +380,7 @@ void method_import_progress(void *arg, struct hl_rpc_call *call,
                             const struct hl_api_controller_import_progress_params *p)
 {
     struct import *im = import_find(controller_enter(arg), p->import_id);
-    if (im == NULL)
+    if (im == NULL || im->kind != &import_of_directory)
         call_reject(call,
                     hl_fail(HL_ENOENT,
                             "import '%s' is not known; was the Controller restarted? import again",
@@ -358,7 +396,7 @@ void method_cancel_import(void *arg, struct hl_rpc_call *call,
     struct hl_controller *c = controller_enter(arg);
     struct import *im, *next, *found = NULL;
     HASH_ITER (hh, c->models->imports, im, next) {
-        if (import_running(im) && !im->finishing &&
+        if (import_is_listed(im) && !im->finishing &&
             (strcmp(im->id, p->id) == 0 || strcmp(im->request.name, p->id) == 0))
             found = im;
     }

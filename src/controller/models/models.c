@@ -22,7 +22,7 @@ void method_list_models(void *arg, struct hl_rpc_call *call,
         hl_arena_array(arena, HASH_COUNT(c->models->imports), sizeof(*r.imports.items));
     for (struct import *im = c->models->imports; im != NULL && r.imports.items != NULL;
          im = im->hh.next)
-        if (import_running(im))
+        if (import_is_listed(im))
             r.imports.items[r.imports.count++] = import_summary(im);
     for (struct hl_model_rec *m = c->catalog.models; m != NULL && r.models.items != NULL;
          m = m->hh.next)

@@ -10,10 +10,38 @@
 #include "controller/core.h"
 #include "controller/models/models.h"
 
+struct import;
+struct cut_waiter;
+
+/* The end of an import, on its way to the store. */
+struct import_change {
+    struct change change; /* first */
+    struct import *im;
+    int64_t now_ms;
+    struct hl_version_rec *version;
+    struct hl_id *replaced; /* shards of a cut that this one replaces; free() */
+    size_t replaced_count;
+};
+
+/* What differs between an import and a cut. */
+struct import_kind {
+    const char *what;
+    void (*start)(struct import *im); /* L3 is asked */
+    /* ch is a struct import_change; as of a change. */
+    hl_status (*make)(struct change *ch);
+    void (*made)(const struct import_change *ic);
+    void (*failed)(struct import *im, hl_status st, const char *text); /* NULL = nothing to do */
+    void (*tick)(struct import *im); /* while it runs; NULL = nothing to do */
+    void (*fini)(struct import *im); /* it is forgotten; NULL = nothing to do */
+};
+
 struct import {
     char id[HL_ID_TEXT_LEN + 1];
-    struct hl_api_import_request request;
+    const struct import_kind *kind;
+    struct hl_api_import_request request; /* of an import */
+    struct hl_api_cut_request cut;        /* of a cut */
     struct hl_arena request_arena;
+    struct cut_waiter *waiters;             /* calls of requestShards that wait for the cut */
     struct hl_api_import_progress progress; /* as last heard; state is ours */
     struct hl_arena progress_arena;
     /* What L3 said at its end, while that is being written to the store. */
@@ -36,8 +64,27 @@ struct models {
 
 /* imports.c */
 bool import_running(const struct import *im);
+/* It runs, and is one that people have asked for: no cut. */
+bool import_is_listed(const struct import *im);
 struct hl_api_import_summary import_summary(const struct import *im);
 void imports_fini(struct hl_controller *c);
+/* Kept by its id, running, and not asked for yet: import_start(). */
+hl_status import_new(struct hl_controller *c, const struct import_kind *kind,
+                     struct import **out) HL_CHECK;
+/* Something of its request could not be kept. */
+void import_free(struct hl_controller *c, struct import *im);
+void import_start(struct hl_controller *c, struct import *im);
+/* L3 has answered that it starts, or why not. */
+void import_started(struct import *im, hl_status st, const char *text);
+void forget_old_imports(struct hl_controller *c);
+
+/* cuts.c */
+/* `answer` is called as soon as the version is cut. */
+typedef void (*cut_answer)(struct hl_controller *c, struct hl_rpc_call *call,
+                           const struct hl_api_controller_request_shards_params *p);
+/* The call waits until the version is cut for its split, which starts now unless it runs. */
+void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_call *call,
+              const struct hl_api_controller_request_shards_params *p, cut_answer answer);
 
 /* recover.c */
 void recover_fini(struct hl_controller *c);

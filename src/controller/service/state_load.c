@@ -6,6 +6,7 @@
 #include "controller/jobs/jobs.h"
 #include "controller/nodes/nodes.h"
 #include "controller/service/service_private.h"
+#include "core/catalog_cut.h"
 #include "store/store.h"
 
 /* The sentence of the failure is the thread's. */
@@ -32,6 +33,21 @@ static hl_status load_catalog(void *arg, const char *key, json_t *value)
     struct hl_controller *c = arg;
     hl_status st = hl_catalog_load(&c->catalog, key, value);
     return st == HL_ECORRUPT ? catalog_damaged(c, key) : st;
+}
+
+/* A cut is made again when it is asked for; what is left of this one the sweep frees. */
+static hl_status cut_damaged(void *arg, const char *key)
+{
+    (void)arg;
+    hl_warn("cut forgotten key=%s error=\"%s\"", key, hl_error_text());
+    return HL_OK;
+}
+
+static hl_status load_cut(void *arg, const char *key, json_t *value)
+{
+    struct hl_controller *c = arg;
+    hl_status st = hl_catalog_load_cut(&c->catalog, key, value);
+    return st == HL_OK || st == HL_ENOMEM ? st : cut_damaged(c, key);
 }
 
 /* Nodes register again, and jobs are left alone. */
@@ -84,8 +100,9 @@ hl_status state_load(struct hl_controller *c)
         hl_store_damaged damaged;
     } kinds[] = {
         {"model/", load_catalog, catalog_damaged}, {"version/", load_catalog, catalog_damaged},
-        {"shard/", load_catalog, catalog_damaged}, {"node/", load_node, other_damaged},
-        {"seq/job", load_seq, other_damaged},      {"job/", load_job, other_damaged},
+        {"shard/", load_catalog, catalog_damaged}, {"cut/", load_cut, cut_damaged},
+        {"node/", load_node, other_damaged},       {"seq/job", load_seq, other_damaged},
+        {"job/", load_job, other_damaged},
     };
 
     HL_TRY(hl_store_open(c->opts.store_url, &c->store));

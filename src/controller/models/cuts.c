@@ -1,0 +1,251 @@
+/* Cuts: a version as another tensor parallel size has it, made when the first reader asks.
+ *
+ *     requestShards --> cut_wait --> runs already? --no--> cut_begin --> L3.cutShards
+ *                          |                                                |
+ *                          '--> waiters <--answered, when it is made--------'
+ *
+ * A cut runs as an import does (imports.c), once per version and tensor parallel size. Its waiters
+ * are answered when it is made, rejected when it fails, and told how far it is after CUT_WAIT_NS:
+ * then they ask again. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/copies/copies.h"
+#include "controller/models/models_private.h"
+#include "core/catalog_cut.h"
+#include "os/loop.h"
+
+#define CUT_WAIT_NS (2 * HL_NS_PER_S) /* well below what callers wait for an answer */
+
+struct cut_waiter {
+    struct hl_rpc_call *call;
+    const struct hl_api_controller_request_shards_params *p; /* valid until the call is answered */
+    cut_answer answer;
+    uint64_t until_ns;
+    struct cut_waiter *next;
+};
+
+static void cut_fini(struct import *im)
+{
+    while (im->waiters != NULL) {
+        struct cut_waiter *w = im->waiters;
+        im->waiters = w->next;
+        free(w);
+    }
+}
+
+static void on_cut_started(void *arg, hl_status st, const char *text,
+                           const struct hl_api_l3_cut_shards_results *r)
+{
+    struct import *im = arg;
+    (void)r;
+    if (!controller_stopped(im->controller))
+        import_started(im, st, text);
+}
+
+static void ask_cut(struct import *im)
+{
+    struct hl_controller *c = im->controller;
+    const struct hl_id_text cluster = claim_cluster(c);
+    const struct hl_api_l3_cut_shards_params p = {im->cut, cluster.s};
+    hl_info("cut begins name=%s version=%" PRId64 " tp=%d", im->cut.model, im->cut.version,
+            im->cut.split.tp);
+    controller_hold(c);
+    hl_call_l3_cut_shards_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_cut_started,
+                                im);
+}
+
+static hl_status cut_make(struct change *ch)
+{
+    struct import_change *ic = (struct import_change *)ch;
+    const struct import *im = ic->im;
+    struct hl_model_rec *m;
+    if (!ch->durable)
+        HL_TRY(claim_check(ch->c));
+    HL_TRY(hl_catalog_model(&ch->c->catalog, im->cut.model, &m));
+    HL_TRY(hl_catalog_version(m, im->cut.version, &ic->version));
+    return hl_catalog_add_cut(&ch->c->catalog, ic->version, &im->cut.split, &im->result.shards,
+                              commit_records, ch->c, &ic->replaced, &ic->replaced_count);
+}
+
+static void cut_made(const struct import_change *ic)
+{
+    struct import *im = ic->im;
+    struct hl_controller *c = ic->change.c;
+    struct cut_waiter *list = im->waiters, *w;
+    im->waiters = NULL;
+    hl_info("cut made name=%s version=%" PRId64 " tp=%d shards=%zu seconds=%.3f", im->cut.model,
+            im->cut.version, im->cut.split.tp, im->progress.shards.count, im->progress.seconds);
+    if (ic->replaced_count > 0)
+        pool_free(c, ic->replaced, ic->replaced_count);
+    while ((w = list) != NULL) {
+        list = w->next;
+        w->answer(c, w->call, w->p);
+        free(w);
+    }
+}
+
+static void cut_failed(struct import *im, hl_status st, const char *text)
+{
+    while (im->waiters != NULL) {
+        struct cut_waiter *w = im->waiters;
+        im->waiters = w->next;
+        call_reject(w->call,
+                    hl_fail(st,
+                            "version %" PRId64 " of '%s' can't be cut for tensor parallel size "
+                            "%d: %s",
+                            im->cut.version, im->cut.model, im->cut.split.tp, text));
+        free(w);
+    }
+}
+
+/* Who has waited long enough hears how far it is. */
+static void cut_tick(struct import *im)
+{
+    uint64_t now = hl_now_ns();
+    for (struct cut_waiter **at = &im->waiters; *at != NULL;) {
+        struct cut_waiter *w = *at;
+        if (w->until_ns > now) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        hl_reply_controller_request_shards(w->call,
+                                           &(struct hl_api_controller_request_shards_results){
+                                               .version = im->cut.version,
+                                               .meta = "",
+                                               .config = "",
+                                               .l3_address = im->controller->opts.l3_address,
+                                               .skipped = "",
+                                               .split = im->cut.split,
+                                               .cutting = true,
+                                               .done_bytes = im->progress.done_bytes,
+                                               .total_bytes = im->progress.total_bytes,
+                                               .left_out = ""});
+        free(w);
+    }
+}
+
+static const struct import_kind import_of_cut = {.what = "cut",
+                                                 .start = ask_cut,
+                                                 .make = cut_make,
+                                                 .made = cut_made,
+                                                 .failed = cut_failed,
+                                                 .tick = cut_tick,
+                                                 .fini = cut_fini};
+
+static struct import *find_cut(const struct hl_controller *c, const struct hl_version_rec *v,
+                               const struct hl_api_split *split)
+{
+    for (struct import *im = c->models->imports; im != NULL; im = im->hh.next)
+        if (im->kind == &import_of_cut && import_running(im) && im->cut.version == v->number &&
+            strcmp(im->cut.model, v->model->name) == 0 && hl_split_same_cut(&im->cut.split, split))
+            return im;
+    return NULL;
+}
+
+/* Into the request, whose texts are its arena's. */
+static hl_status list_sources(const struct hl_version_rec *v, struct import *im)
+{
+    struct hl_arena *arena = &im->request_arena;
+    struct hl_api_shard_list *list = &im->cut.shards;
+    list->items = hl_arena_array(arena, v->shard_count, sizeof(*list->items));
+    for (size_t i = 0; list->items != NULL && i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        if (hl_shard_can_be_cut(s))
+            list->items[list->count++] =
+                (struct hl_api_shard){.id = hl_id_print(s->id, arena),
+                                      .pp = s->pp,
+                                      .tp = s->tp,
+                                      .part = hl_arena_strdup(arena, s->part),
+                                      .size_bytes = s->size_bytes,
+                                      .crc32 = s->crc32};
+    }
+    return hl_arena_failed(arena) ? hl_fail(HL_ENOMEM, "out of memory listing shards") : HL_OK;
+}
+
+static hl_status describe_cut(const struct hl_version_rec *v, const struct hl_api_split *split,
+                              struct import *im)
+{
+    HL_AUTO(hl_freep) char *config = NULL;
+    const struct hl_api_split own = hl_version_split(v);
+    HL_TRY(hl_split_config(v->model->config, &own, v->model->shape.layers, &config));
+    im->cut = (struct hl_api_cut_request){
+        .import_id = im->id,
+        .model = hl_arena_strdup(&im->request_arena, v->model->name),
+        .version = v->number,
+        .config = hl_arena_strdup(&im->request_arena, config),
+        .split = *split,
+    };
+    return list_sources(v, im);
+}
+
+static hl_status check_lost(const struct hl_version_rec *v)
+{
+    char why[160];
+    if (hl_version_whole(v))
+        return HL_OK;
+    return hl_fail(HL_ENOENT,
+                   "version %" PRId64 " of '%s' can't be cut for another tensor parallel size: %s; "
+                   "use another version (`helios model show %s`)",
+                   v->number, v->model->name, hl_version_trouble(v, why, sizeof(why)),
+                   v->model->name);
+}
+
+static hl_status cut_begin(struct hl_controller *c, struct hl_version_rec *v,
+                           const struct hl_api_split *want, struct import **out)
+{
+    const struct hl_api_split split = hl_version_cut_split(v, want);
+    struct import *im;
+    HL_TRY(claim_check(c));
+    HL_TRY(check_lost(v));
+    HL_TRY(hl_version_check_split(v, want));
+    forget_old_imports(c);
+    HL_TRY(import_new(c, &import_of_cut, &im));
+    hl_status st = describe_cut(v, &split, im);
+    if (st != HL_OK) {
+        import_free(c, im);
+        return st;
+    }
+    *out = im;
+    return HL_OK;
+}
+
+static hl_status add_waiter(struct import *im, struct hl_rpc_call *call,
+                            const struct hl_api_controller_request_shards_params *p,
+                            cut_answer answer)
+{
+    struct cut_waiter *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory waiting for a cut");
+    *w = (struct cut_waiter){call, p, answer, hl_now_ns() + CUT_WAIT_NS, im->waiters};
+    im->waiters = w;
+    return HL_OK;
+}
+
+void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_call *call,
+              const struct hl_api_controller_request_shards_params *p, cut_answer answer)
+{
+    const struct hl_api_split own = hl_version_split(v), want = hl_split_resolve(&p->split, &own);
+    struct import *im = find_cut(c, v, &want);
+    bool begins = im == NULL;
+    hl_status st = HL_OK;
+    /* The position is checked when it is answered; the stages now, for whoever joins too. */
+    if (begins)
+        st = cut_begin(c, v, &want, &im);
+    else
+        st = hl_split_check(&want, v->model->shape.layers);
+    if (st == HL_OK)
+        st = add_waiter(im, call, p, answer);
+    if (st != HL_OK) {
+        if (begins && im != NULL)
+            import_free(c, im);
+        call_reject(call, st);
+        return;
+    }
+    if (begins)
+        import_start(c, im);
+}

@@ -1,0 +1,163 @@
+#!/usr/bin/python3
+"""A model that is stored for one tensor parallel size is read, trained and saved at others, with real
+daemons: the same bytes as a fresh import at that size, cut once, and given up first when room is needed."""
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import shutil
+import sys
+import threading
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
+sys.dont_write_bytecode = True
+
+try:
+    import torch
+except ImportError as missing:
+    print(f"skipped: torch is not installed ({missing})")
+    sys.exit(77)
+
+from support import checkpoints  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster  # noqa: E402
+
+if not HELIOS.exists():
+    print(f"skipped: {HELIOS} is not built")
+    sys.exit(77)
+os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")
+
+import helios  # noqa: E402
+from helios import errors, safetensors  # noqa: E402
+
+LAYOUTS = list(itertools.product((1, 2, 4), (1, 2)))  # tp, pp
+
+
+def same(a, b):
+    """Bit for bit: the checkpoints' bytes are random, and some are not numbers."""
+    return a.keys() == b.keys() and all(
+        x.dtype == b[n].dtype and torch.equal(x.contiguous().view(torch.uint8),
+                                              b[n].contiguous().view(torch.uint8))
+        for n, x in a.items())
+
+
+class Reshard(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster(nodes=1, slots=2, size="256MiB")
+        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
+        cls.addClassCleanup(cls.c.run, "down")
+        cls.c.up()
+        cls.source, _ = checkpoints.llama(cls.c.dir / "llama", layers=4, hidden=32, seed=1)
+        for tp, pp in LAYOUTS:
+            cls.c.json("model", "import", cls.source, "--name", f"tp{tp}pp{pp}", "--tp", tp, "--pp", pp)
+
+    def session(self, **place):
+        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
+        self.addCleanup(made.close, force=True)
+        return made
+
+    def cuts(self, model):
+        return {v["version"]: {cut["split"]["tp"] for cut in v["cuts"]}
+                for v in self.c.json("model", "show", model)["versions"]}
+
+    def test_every_layout_reads_what_an_import_at_it_would_have_made(self):
+        session = self.session()
+        for (tp_stored, pp_stored), (tp_size, pp_size) in itertools.permutations(LAYOUTS, 2):
+            stored, wanted = f"tp{tp_stored}pp{pp_stored}@1", f"tp{tp_size}pp{pp_size}@1"
+            for pp, tp in itertools.product(range(pp_size), range(tp_size)):
+                with self.subTest(stored=stored, wanted=wanted, pp=pp, tp=tp):
+                    got = session.load_state_dict(stored, pp=pp, tp=tp, tp_size=tp_size, pp_size=pp_size)
+                    self.assertTrue(same(got, session.load_state_dict(wanted, pp=pp, tp=tp)))
+                    config = session.model_config()
+                    session.load_state_dict(stored, pp=pp, tp=tp, tp_size=tp_size, pp_size=pp_size)
+                    self.assertEqual(session.model_config(), config)
+        self.assertEqual(self.cuts("tp1pp1"), {1: {2, 4}})
+        self.assertEqual(self.cuts("tp4pp2"), {1: {1, 2}})
+
+    def test_a_layout_is_cut_once(self):
+        self.c.json("model", "import", self.source, "--name", "once", "--tp", 1, "--pp", 1)
+        sessions = [self.session() for _ in range(4)]
+        threads = [threading.Thread(target=s.load_state_dict, args=("once",),
+                                    kwargs={"tp": i, "tp_size": 4}) for i, s in enumerate(sessions)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        shards = {s["id"] for s in self.c.json("shard", "ls", "--model", "once")["items"]}
+        result = self.c.json("model", "reshard", "once", "--tp-size", 4)
+        self.assertEqual({s["id"] for s in self.c.json("shard", "ls", "--model", "once")["items"]}, shards)
+        self.assertEqual((result["version"], result["split"]["tp"]), (1, 4))
+        self.assertEqual(self.cuts("once"), {1: {4}})
+        self.assertEqual(self.c.json("model", "reshard", "once", "--pp-size", 2)["shards"], 0)
+        self.c.json("model", "rm", "once")
+        self.assertFalse({s["id"] for s in self.c.json("shard", "ls")["items"]} & shards)
+
+    def test_what_does_not_work_out_is_refused_with_the_arithmetic(self):
+        session = self.session()
+        with self.assertRaisesRegex(errors.InvalidArgument, "3"):
+            session.load_state_dict("tp1pp1", tp_size=3)
+        with self.assertRaisesRegex(errors.InvalidArgument, "4 layers over 3 stages"):
+            session.load_state_dict("tp1pp1", tp_size=4, pp_size=3)
+        with self.assertRaisesRegex(errors.NotFound, "TP2 x PP1"):
+            session.load_state_dict("tp1pp1", tp=2, tp_size=2)
+
+    def gang(self, model, tp_size):
+        return [self.session(job="reshard", model=model, pp=0, tp=tp, pp_size=1, tp_size=tp_size,
+                             world_size=tp_size, global_rank=tp) for tp in range(tp_size)]
+
+    def test_a_save_at_another_size_comes_back_at_every_size(self):
+        self.c.json("model", "import", self.source, "--name", "saved", "--tp", 2, "--pp", 1)
+        states = {}
+        for rank in self.gang("saved", 4):
+            state = {n: t.clone().view(torch.int32).add_(1).view(torch.float32)
+                     for n, t in rank.load_state_dict().items()}
+            states[rank] = state, {f"exp_avg.{n}": t.clone() for n, t in state.items()}
+        for rank, (state, moments) in states.items():
+            saved = rank.save_state_dict(state, 7, optim=moments)
+        self.assertTrue(saved.visible)
+        own = {rank.rank.tp: state for rank, (state, _) in states.items()}
+        reader = self.session()
+        names = [n for n in own[0] if "linear_fc2.weight" in n]
+        for tp_size in (1, 2):
+            parts = [reader.load_state_dict("saved", tp=tp, tp_size=tp_size) for tp in range(tp_size)]
+            optim = [reader.load_state_dict("saved", tp=tp, tp_size=tp_size, kind="optim")
+                     for tp in range(tp_size)]
+            for n in names:  # cut along its columns
+                whole = torch.cat([own[tp][n] for tp in range(4)], 1)
+                self.assertTrue(same({n: torch.cat([p[n] for p in parts], 1)}, {n: whole}))
+                self.assertTrue(same({n: torch.cat([p[f"exp_avg.{n}"] for p in optim], 1)}, {n: whole}))
+        self.assertEqual(self.cuts("saved"), {1: {4}, saved.version: {1, 2}})
+        wrong = {n: t[:1].clone() if "linear_fc2" in n else t.clone() for n, t in own[0].items()}
+        with self.assertRaisesRegex(errors.InvalidArgument, "linear_fc2"):
+            self.gang("saved", 4)[0].save_state_dict(wrong, 8)
+
+    def test_cuts_survive_a_restart_of_the_controller(self):
+        self.c.json("model", "import", self.source, "--name", "kept", "--tp", 1, "--pp", 1)
+        session = self.session()
+        before = session.load_state_dict("kept", tp=1, tp_size=2, copy=True)
+        shards = {s["id"] for s in self.c.json("shard", "ls", "--model", "kept")["items"]}
+        self.c.kill("controllerd")
+        self.c.json("up")
+        self.assertEqual({s["id"] for s in self.c.json("shard", "ls", "--model", "kept")["items"]}, shards)
+        self.assertTrue(same(self.session().load_state_dict("kept", tp=1, tp_size=2), before))
+
+    def test_exported_and_pulled_files_are_those_of_an_import(self):
+        out = [self.c.dir / "pulled-a", self.c.dir / "pulled-b"]
+        self.c.json("pull", "--model", "tp1pp1@1", "--pp", 1, "--tp", 3, "--tp-size", 4, "--pp-size", 2,
+                    "--out", out[0])
+        self.c.json("pull", "--model", "tp4pp2@1", "--pp", 1, "--tp", 3, "--out", out[1])
+        self.assertEqual(*(self.tensors(p) for p in out))
+
+    @staticmethod
+    def tensors(path):
+        header = safetensors.read_header(path)
+        data = pathlib.Path(path).read_bytes()
+        return {e.name: (e.dtype, e.shape, data[header.data_start + e.begin:header.data_start + e.end])
+                for e in header.entries.values()}
+
+
+if __name__ == "__main__":
+    unittest.main()
