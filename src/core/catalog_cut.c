@@ -10,27 +10,35 @@
 
 /* ---- what can be cut ------------------------------------------------------------------------- */
 
-bool hl_shard_can_be_cut(const struct hl_shard_rec *s)
+bool hl_version_shares_state(const struct hl_version_rec *v)
 {
-    struct hl_part part = hl_part_of(s->part);
-    return part.kind == HL_PART_MODEL || (part.kind == HL_PART_OPTIM && part.dp_size == 1);
+    for (size_t i = 0; i < v->shard_count; i++)
+        if (hl_part_of(v->shards[i]->part).dp_size > 1)
+            return true;
+    return false;
+}
+
+bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state)
+{
+    enum hl_part_kind kind = hl_part_of(s->part).kind;
+    return kind == HL_PART_MODEL || (kind == HL_PART_OPTIM && !shares_state);
 }
 
 const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_t cap)
 {
-    size_t shared_out = 0, blobs = 0;
+    size_t shares = 0, blobs = 0;
     int n = 0;
     buf[0] = '\0';
     for (size_t i = 0; i < v->shard_count; i++) {
-        struct hl_part part = hl_part_of(v->shards[i]->part);
-        shared_out += part.kind == HL_PART_OPTIM && part.dp_size > 1;
-        blobs += part.kind == HL_PART_EXTRA;
+        enum hl_part_kind kind = hl_part_of(v->shards[i]->part).kind;
+        shares += kind == HL_PART_OPTIM;
+        blobs += kind == HL_PART_EXTRA;
     }
-    if (shared_out > 0)
+    if (shares > 0 && hl_version_shares_state(v))
         n = snprintf(buf, cap,
                      "optimizer state (%zu shards): data-parallel ranks share it out, which only "
                      "their own split can read",
-                     shared_out);
+                     shares);
     if (blobs > 0 && n >= 0 && (size_t)n < cap)
         snprintf(buf + n, cap - (size_t)n, "%sextra state of modules (%zu shards): it can't be cut",
                  n > 0 ? "; " : "", blobs);

@@ -38,8 +38,11 @@ hl_status hl_version_check_cut(const struct hl_version_rec *v,
 /* The shards of that split, as they would be cut: the plan's tensors have the version's dtypes. */
 hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_api_split *want,
                               struct hl_whole *out) HL_CHECK;
+/* Data-parallel ranks share optimizer state out. The share of rank 0 has the name that shared state
+ * has (core/part.h), so this is known of the version only. */
+bool hl_version_shares_state(const struct hl_version_rec *v);
 /* The shard is a source of cuts. */
-bool hl_shard_can_be_cut(const struct hl_shard_rec *s);
+bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state);
 /* What of the version is in no cut, and why, in buf; "" = nothing. */
 const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_t cap);
 

@@ -134,6 +134,19 @@ class Reshard(unittest.TestCase):
         with self.assertRaisesRegex(errors.InvalidArgument, "linear_fc2"):
             self.gang("saved", 4)[0].save_state_dict(wrong, 8)
 
+    def test_state_that_ranks_share_out_is_left_out_and_said(self):
+        self.c.json("model", "import", self.source, "--name", "shared", "--tp", 1, "--pp", 1)
+        for dp in range(2):
+            rank = self.session(job="dp", model="shared", pp=0, tp=0, dp=dp, pp_size=1, tp_size=1, dp_size=2,
+                                world_size=2, global_rank=dp)
+            state = rank.load_state_dict()
+            rank.save_state_dict(state, 3, optim={f"exp_avg.{n}": t[:1].clone() for n, t in state.items()})
+        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks share"):
+            self.session().load_state_dict("shared", tp_size=2, kind="optim")
+        self.assertTrue(self.session().load_state_dict("shared", tp_size=2, kind="model"))
+        cut, = self.c.json("model", "show", "shared")["versions"][0]["cuts"]
+        self.assertIn("optimizer state", cut["leftOut"])
+
     def test_cuts_survive_a_restart_of_the_controller(self):
         self.c.json("model", "import", self.source, "--name", "kept", "--tp", 1, "--pp", 1)
         session = self.session()

@@ -197,8 +197,32 @@ class Split(unittest.TestCase):
         self.c.wait_job(job, "succeeded")
         shown = self.c.json("model", "show", "four")["versions"]
         self.assertEqual([v["split"]["pp"] for v in shown], [2, 4])
-        with self.assertRaisesRegex(AssertionError, "--tp 4"):
-            self.c.submit(text.replace("tensor_parallel_size: 2", "tensor_parallel_size: 4"))
+        with self.assertRaisesRegex(AssertionError, "tp 3 does not divide"):
+            self.c.submit(text.replace("tensor_parallel_size: 2", "tensor_parallel_size: 3"))
+
+    def test_a_job_has_its_own_tensor_parallel_size(self):
+        script = self.c.dir / "tp.py"
+        script.write_text(textwrap.dedent("""
+            import helios
+            helios.init()
+            state = helios.load_state_dict()
+            assert "output_layer.weight" in state, sorted(state)
+            helios.save_state_dict(state, step=1)
+        """))
+        self.c.json("model", "import", self.source, "--name", "whole", "--tp", 1, "--pp", 1)
+        job = self.c.submit(textwrap.dedent(f"""
+            jobName: other-size
+            model: {{name: whole}}
+            command: [/usr/bin/python3, {script}]
+            parallelism: {{pipeline_parallel_size: 1, tensor_parallel_size: 4, data_parallel_size: 1}}
+            resources: {{ranks_per_slot: 2}}
+        """))
+        self.c.wait_job(job, "succeeded")
+        trained, imported = self.c.json("model", "show", "whole")["versions"]
+        self.assertEqual((trained["split"]["tp"], imported["split"]["tp"]), (4, 1))
+        session = self.session()
+        self.assertTrue(same(session.load_state_dict("whole@2", tp_size=1),
+                             session.load_state_dict("whole@1")))
 
 
 if __name__ == "__main__":

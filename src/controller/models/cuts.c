@@ -152,10 +152,11 @@ static hl_status list_sources(const struct hl_version_rec *v, struct import *im)
 {
     struct hl_arena *arena = &im->request_arena;
     struct hl_api_shard_list *list = &im->cut.shards;
+    const bool shares_state = hl_version_shares_state(v);
     list->items = hl_arena_array(arena, v->shard_count, sizeof(*list->items));
     for (size_t i = 0; list->items != NULL && i < v->shard_count; i++) {
         const struct hl_shard_rec *s = v->shards[i];
-        if (hl_shard_can_be_cut(s))
+        if (hl_shard_can_be_cut(s, shares_state))
             list->items[list->count++] =
                 (struct hl_api_shard){.id = hl_id_print(s->id, arena),
                                       .pp = s->pp,

@@ -1,0 +1,169 @@
+/* Derived layouts of a version as members of the catalogue: kept as one record, dropped as a whole.
+ */
+#include "support/test.h"
+
+#include "core/catalog_cut.h"
+#include "unit/core/catalog_rig.h"
+
+#define WORD  "embedding.word_embeddings.weight\tF32\t4,2\n"
+#define HALF  "embedding.word_embeddings.weight\tF32\t2,2\n"
+#define SPLIT ((struct hl_api_split){.tp = 2, .pp = 1, .virtual_stages = 1})
+
+static void model_init(struct saving *t)
+{
+    json_t *shards = json_pack("[o,o,o]", laid_out(1, 0, 0, "embedding", WORD),
+                               laid_out(2, 0, 0, "optim-dp1of2-embedding", WORD),
+                               laid_out(3, 0, 0, "extra-embedding", WORD));
+    struct hl_import_done done = {.name = "tiny",
+                                  .source = "/data/m",
+                                  .tp = 1,
+                                  .pp = 1,
+                                  .virtual_stages = 1,
+                                  .config = "{\"tp\": 1, \"pp\": 1, \"layers\": 1}",
+                                  .now_ms = 1000,
+                                  .shards = shard_list(shards)};
+    *t = (struct saving){.s = {json_object(), 0}};
+    assert_int_equal(hl_catalog_import(&t->c, &done, fake_commit, &t->s, &t->base), HL_OK);
+    json_decref(shards);
+}
+
+static hl_status add_cut(struct saving *t, int first, size_t *replaced)
+{
+    struct hl_id *ids = NULL;
+    json_t *shards = json_pack("[o,o]", laid_out(first, 0, 0, "embedding", HALF),
+                               laid_out(first + 1, 0, 1, "embedding", HALF));
+    struct hl_api_shard_list list = shard_list(shards);
+    hl_status st =
+        hl_catalog_add_cut(&t->c, t->base, &SPLIT, &list, fake_commit, &t->s, &ids, replaced);
+    free(ids);
+    json_decref(shards);
+    return st;
+}
+
+static const json_t *stored_cut(const struct saving *t)
+{
+    return json_object_get(t->s.records, "cut/tiny/0000000001/tp2");
+}
+
+TEST(a_cut_serves_its_size_and_no_other)
+{
+    struct saving t;
+    size_t replaced;
+    model_init(&t);
+    assert_true(hl_version_needs_cut(t.base, &SPLIT));
+    assert_int_equal(add_cut(&t, 10, &replaced), HL_OK);
+    assert_int_equal(replaced, 0);
+    assert_false(hl_version_needs_cut(t.base, &SPLIT));
+    assert_true(hl_version_needs_cut(t.base, &(struct hl_api_split){.tp = 4, .pp = 1}));
+    assert_false(hl_version_needs_cut(t.base, &(struct hl_api_split){.pp = 1}));
+    assert_int_equal(t.base->shard_count, 3); /* they are not the version's own */
+    saving_fini(&t);
+}
+
+TEST(what_is_left_out_is_said)
+{
+    struct saving t;
+    size_t replaced;
+    model_init(&t);
+    assert_int_equal(add_cut(&t, 10, &replaced), HL_OK);
+    const char *left_out = hl_version_find_cut(t.base, &SPLIT)->left_out;
+    assert_non_null(strstr(left_out, "optimizer state (1 shards)"));
+    assert_non_null(strstr(left_out, "extra state of modules (1 shards)"));
+    saving_fini(&t);
+}
+
+TEST(a_cut_comes_back_from_its_record)
+{
+    struct saving t;
+    struct hl_catalog c = {0};
+    const char *key;
+    json_t *value;
+    size_t replaced;
+    model_init(&t);
+    assert_int_equal(add_cut(&t, 10, &replaced), HL_OK);
+    for (int pass = 0; pass < 3; pass++)
+        json_object_foreach (t.s.records, key, value) {
+            const char *kinds[] = {"model/", "version/", "shard/"};
+            if (strncmp(key, kinds[pass], strlen(kinds[pass])) == 0)
+                assert_int_equal(hl_catalog_load(&c, key, value), HL_OK);
+        }
+    assert_int_equal(hl_catalog_load_cut(&c, "cut/tiny/0000000001/tp2", stored_cut(&t)), HL_OK);
+    struct hl_model_rec *m;
+    assert_int_equal(hl_catalog_model(&c, "tiny", &m), HL_OK);
+    const struct hl_cut_rec *cut = hl_version_find_cut(m->versions, &SPLIT);
+    assert_non_null(cut);
+    assert_int_equal(cut->shard_count, 2);
+    assert_string_equal(cut->shards[1]->layout, HALF);
+    /* A second one of the same ids, and one under the key of another size. */
+    assert_int_equal(hl_catalog_load_cut(&c, "cut/tiny/0000000001/tp2", stored_cut(&t)), HL_EEXIST);
+    assert_int_equal(hl_catalog_load_cut(&c, "cut/tiny/0000000001/tp4", stored_cut(&t)),
+                     HL_ECORRUPT);
+    hl_catalog_fini(&c);
+    saving_fini(&t);
+}
+
+TEST(a_record_that_lacks_a_member_makes_no_cut)
+{
+    struct saving t;
+    size_t replaced;
+    model_init(&t);
+    assert_int_equal(add_cut(&t, 10, &replaced), HL_OK);
+    json_t *record = json_deep_copy(stored_cut(&t));
+    json_object_del(json_array_get(json_object_get(record, "shards"), 1), "crc32");
+    struct hl_catalog c = {0};
+    assert_int_not_equal(hl_catalog_load_cut(&c, "cut/tiny/0000000001/tp2", record), HL_OK);
+    assert_non_null(strstr(hl_error_text(), "crc32"));
+    json_decref(record);
+    hl_catalog_fini(&c);
+    saving_fini(&t);
+}
+
+TEST(a_cut_replaces_the_one_before_it)
+{
+    struct saving t;
+    size_t replaced;
+    model_init(&t);
+    assert_int_equal(add_cut(&t, 10, &replaced), HL_OK);
+    assert_int_equal(add_cut(&t, 20, &replaced), HL_OK);
+    assert_int_equal(replaced, 2);
+    assert_null(t.base->cuts->next);
+    assert_int_equal(HASH_COUNT(t.c.shards), 5);
+    saving_fini(&t);
+}
+
+TEST(a_cut_that_lost_a_shard_serves_nobody_and_is_dropped)
+{
+    struct saving t;
+    struct hl_id *ids;
+    size_t n;
+    model_init(&t);
+    assert_int_equal(add_cut(&t, 10, &n), HL_OK);
+    assert_false(hl_catalog_has_lost_cuts(&t.c));
+    t.base->cuts->shards[1]->lost = true;
+    assert_true(hl_catalog_has_lost_cuts(&t.c));
+    assert_true(hl_version_needs_cut(t.base, &SPLIT));
+    assert_true(hl_version_whole(t.base)); /* nothing of the version is lost */
+    assert_int_equal(hl_catalog_drop_lost_cuts(&t.c, fake_commit, &t.s, &ids, &n), HL_OK);
+    assert_int_equal(n, 2);
+    assert_null(t.base->cuts);
+    assert_null(stored_cut(&t));
+    free(ids);
+    saving_fini(&t);
+}
+
+TEST(a_version_takes_its_cuts_with_it)
+{
+    struct saving t;
+    struct hl_id *ids;
+    size_t n;
+    uint64_t bytes;
+    model_init(&t);
+    assert_int_equal(add_cut(&t, 10, &n), HL_OK);
+    assert_int_equal(
+        hl_catalog_remove(&t.c, t.base->model, -1, fake_commit, &t.s, &ids, &n, &bytes), HL_OK);
+    assert_int_equal(n, 5);
+    assert_int_equal(HASH_COUNT(t.c.shards), 0);
+    assert_null(stored_cut(&t));
+    free(ids);
+    saving_fini(&t);
+}
