@@ -276,8 +276,10 @@ static hl_status run_all(struct cut *c)
     HL_TRY(run_plan(c, &c->whole.ranks, &c->whole.whole, &c->whole.plan));
     size_t first = c->made;
     hl_status st = c->has_state ? run_plan(c, &c->state.a, &c->state.b, &c->state_plan) : HL_OK;
+    if (st == HL_OK && atomic_load_explicit(&im->unpinned, memory_order_relaxed) != 0)
+        st = hl_fail(HL_EBUSY, "shards of the cut could not be kept until its end; try again");
     if (st != HL_OK)
-        discard_shards(c, im->shards, first);
+        discard_shards(c, im->shards, c->made > first ? c->made : first);
     return st;
 }
 
@@ -294,6 +296,7 @@ hl_status import_cut(struct import *im)
     hl_reshard_fini(&c.state_plan);
     hl_reshard_state_fini(&c.state);
     hl_whole_fini(&c.whole);
+    import_unpin(im);
     close_sources(&c);
     return st;
 }

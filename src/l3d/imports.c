@@ -122,6 +122,7 @@ static void import_free(struct hl_l3d *d, struct import *im)
         free(im->layouts[i]);
     free(im->layouts);
     free(im->shards);
+    pthread_mutex_destroy(&im->pins_lock);
     free(im);
 }
 
@@ -161,6 +162,7 @@ static hl_status import_begin(struct hl_l3d *d, const char *id,
     if (im == NULL)
         return hl_fail(HL_ENOMEM, "import record");
     memcpy(im->id, id, sizeof(im->id));
+    pthread_mutex_init(&im->pins_lock, NULL);
     im->daemon = d;
     im->is_cut = cut != NULL;
     hl_status st =

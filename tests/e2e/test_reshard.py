@@ -172,5 +172,30 @@ class Reshard(unittest.TestCase):
                 for e in header.entries.values()}
 
 
+class Room(unittest.TestCase):
+    def test_derived_shards_are_the_first_to_go(self):
+        cluster = Cluster(nodes=1, slots=1, size="64MiB")
+        self.addCleanup(shutil.rmtree, cluster.dir, ignore_errors=True)
+        self.addCleanup(cluster.run, "down")
+        cluster.up()
+        source, _ = checkpoints.llama(cluster.dir / "big", layers=4, hidden=256, ffn=1024, vocab=1024)
+        add = ("model", "import", source, "--tp", 1, "--pp", 1, "--name")
+        cluster.json(*add, "first")
+        self.assertGreater(cluster.json("model", "reshard", "first", "--tp-size", 2)["bytes"], 10 << 20)
+        cluster.json(*add, "second")
+        cluster.json(*add, "third")  # takes the room of the derived shards: there is no archive
+        session = helios.Session(cluster.info["controller"], rank=helios.Rank())
+        self.addCleanup(session.close, force=True)
+        with self.assertRaisesRegex(errors.NoSpace, "tensor parallel size 2"):
+            session.load_state_dict("first", tp_size=2)
+        self.assertEqual({len(session.load_state_dict(m)) for m in ("first", "second", "third")},
+                         {len(session.load_state_dict("first"))})
+        session.close(force=True)
+        cluster.json("model", "rm", "second")
+        cluster.json("model", "reshard", "first", "--tp-size", 2)
+        cuts = cluster.json("model", "show", "first")["versions"][0]["cuts"]
+        self.assertEqual([cut["split"]["tp"] for cut in cuts], [2])
+
+
 if __name__ == "__main__":
     unittest.main()

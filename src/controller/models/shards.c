@@ -187,7 +187,7 @@ static void on_touched(void *arg, hl_status st, const char *text,
 }
 
 /* Derived shards are given up without asking. Used now, they stay for as long as L3 holds what was
- * just used (l4.hold); whether they are all there is looked at after that. */
+ * just used (archive.hold); whether they are all there is looked at after that. */
 static void look_at_cut(struct hl_controller *c, struct hl_rpc_call *call,
                         const struct hl_api_controller_request_shards_params *p,
                         const struct hl_cut_rec *cut, cut_answer answer)
