@@ -115,17 +115,26 @@ HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partiti
     return hl_partition_plan(&w->config, w->logical.tensors, w->logical.count, o, &w->ranks);
 }
 
+/* As the import has listed them, or as the family's table does with the dtype of the embedding. */
+HL_CHECK static hl_status list_logical(struct hl_whole *w, const json_t *doc)
+{
+    const json_t *list = json_object_get(doc, "tensors");
+    enum hl_dtype dtype;
+    if (list != NULL)
+        return hl_logical_read(list, &w->logical);
+    HL_TRY(hl_family_logical(&w->config, &w->logical));
+    HL_TRY(hl_dtype_parse(hl_json_str(doc, "dtype", ""), &dtype));
+    return set_dtypes(&w->logical, dtype);
+}
+
 HL_CHECK static hl_status plan_whole(struct hl_whole *w, const char *config, const json_t *doc,
                                      hl_whole_find_fn find, void *arg)
 {
     struct hl_partition_options options;
-    enum hl_dtype dtype;
     bool changed = false;
     HL_TRY(read_hf(doc, &w->config));
     HL_TRY(read_options(config, doc, &options));
-    HL_TRY(hl_family_logical(&w->config, &w->logical));
-    HL_TRY(hl_dtype_parse(hl_json_str(doc, "dtype", ""), &dtype));
-    HL_TRY(set_dtypes(&w->logical, dtype));
+    HL_TRY(list_logical(w, doc));
     HL_TRY(plan_ranks(w, &options));
     HL_TRY(take_dtypes(w, find, arg, &changed));
     if (changed)
