@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/json.h"
+#include "core/lora.h"
 #include "core/split.h"
 
 #define PART_BYTES ((uint64_t)1 << 30)
@@ -112,7 +113,8 @@ HL_CHECK static hl_status check_stored(const struct hl_whole *w, hl_whole_find_f
 HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partition_options *o)
 {
     hl_partition_fini(&w->ranks);
-    return hl_partition_plan(&w->config, w->logical.tensors, w->logical.count, o, &w->ranks);
+    return (w->adapter ? hl_lora_plan : hl_partition_plan)(&w->config, w->logical.tensors,
+                                                           w->logical.count, o, &w->ranks);
 }
 
 /* As the import has listed them, or as the family's table does with the dtype of the embedding. */
@@ -132,6 +134,7 @@ HL_CHECK static hl_status plan_whole(struct hl_whole *w, const char *config, con
 {
     struct hl_partition_options options;
     bool changed = false;
+    w->adapter = json_object_get(doc, "adapter") != NULL;
     HL_TRY(read_hf(doc, &w->config));
     HL_TRY(read_options(config, doc, &options));
     HL_TRY(list_logical(w, doc));
@@ -156,6 +159,17 @@ hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, st
     }
     *out = w;
     return HL_OK;
+}
+
+hl_status hl_whole_read(const char *config, struct hl_hf_config *hf,
+                        struct hl_partition_options *options)
+{
+    json_t *doc = json_loads(config, 0, NULL);
+    hl_status st = read_options(config, doc, options);
+    if (st == HL_OK)
+        st = read_hf(doc, hf);
+    json_decref(doc);
+    return st;
 }
 
 void hl_whole_fini(struct hl_whole *w)
