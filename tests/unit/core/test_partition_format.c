@@ -347,16 +347,15 @@ static hl_status find_slice(void *arg, const struct hl_partition_shard *shard, c
     return hl_fail(HL_ENOENT, "no '%s'", name);
 }
 
-static void check_whole(const struct subject *s, const struct hf_model *m, struct hf_slices *got)
+static void check_whole(const char *title, const struct hl_hf_config *c, const struct hf_model *m,
+                        struct hf_slices *got)
 {
-    struct hl_hf_config c;
     struct hl_whole w;
     char *doc;
     size_t seen = 0;
-    parse_config(s->config, &c);
-    assert_int_equal(hl_partition_config(&c, &got->o, &got->plan, &doc), HL_OK);
+    assert_int_equal(hl_partition_config(c, &got->o, &got->plan, &doc), HL_OK);
     if (hl_whole_plan(doc, find_slice, got, &w) != HL_OK)
-        fail_msg("%s: %s", s->name, hl_error_text());
+        fail_msg("%s: %s", title, hl_error_text());
     for (size_t i = 0; i < w.whole.tensor_count; i++, seen++) {
         struct held want = held_of(m, NULL, 0, w.whole.tensors[i].name);
         const struct hl_tensor *t = &w.whole.tensors[i];
@@ -367,14 +366,13 @@ static void check_whole(const struct subject *s, const struct hf_model *m, struc
         for (uint32_t k = w.plan.op_first[i]; k < w.plan.op_first[i + 1]; k++)
             rs_apply(&w.plan.ops[k], got, out, hits, t->size);
         if (memcmp(out, want.data, t->size) != 0)
-            fail_msg("%s: %s differs", s->name, t->name);
+            fail_msg("%s: %s differs", title, t->name);
         free(out);
         free(hits);
     }
     assert_int_equal(seen, m->count);
     free(doc);
     hl_whole_fini(&w);
-    hl_hf_config_fini(&c);
 }
 
 TEST(the_checkpoint_comes_back_byte_for_byte)
@@ -384,7 +382,10 @@ TEST(the_checkpoint_comes_back_byte_for_byte)
         struct hf_model *m = model_of(&subjects[i]);
         struct hf_slices got;
         assert_int_equal(slice(&subjects[i], m, &o, &got), HL_OK);
-        check_whole(&subjects[i], m, &got);
+        struct hl_hf_config c;
+        parse_config(subjects[i].config, &c);
+        check_whole(subjects[i].name, &c, m, &got);
+        hl_hf_config_fini(&c);
         hf_slices_free(&got);
         hf_model_free(m);
     }
@@ -467,6 +468,7 @@ TEST(experts_in_mxfp4_are_cut_with_their_scales)
                 at[strlen(at) - 1] = '2';
                 same_pairs(&s, &got, t, at, mx_cols(down, (uint64_t)t * n, n));
             }
+        check_whole(s.name, &c, m, &got);
         hf_slices_free(&got);
         hf_model_free(m);
         hl_hf_config_fini(&c);
