@@ -361,6 +361,8 @@ struct ImportRequest {
   firstStageLayers @9 :Int32;   # 0 = even
   lastStageLayers @10 :Int32;
   virtualStages @11 :Int32;     # chunks per stage, 0 or 1 = none
+  base @12 :Text;               # of a LoRA adapter: the model that it was trained for, whose split it gets
+  baseConfig @13 :Text;         # of that model; the Controller fills it in
 }
 
 enum ImportState { running @0; done @1; failed @2; }

@@ -26,17 +26,22 @@ def _torch() -> ModuleType:
     return torch
 
 
+# A torch without the type gives the bytes as uint8.
+_FLOAT8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
+
+
 @functools.lru_cache(maxsize=None)
 def _dtypes() -> dict[str, Any]:
     t = _torch()
-    return {"F64": t.float64, "F32": t.float32, "F16": t.float16, "BF16": t.bfloat16,
-            "I64": t.int64, "I32": t.int32, "I16": t.int16, "I8": t.int8, "U8": t.uint8,
-            "BOOL": t.bool}
+    known = {"F64": t.float64, "F32": t.float32, "F16": t.float16, "BF16": t.bfloat16,
+             "I64": t.int64, "I32": t.int32, "I16": t.int16, "I8": t.int8, "U8": t.uint8,
+             "BOOL": t.bool}
+    return known | {name: getattr(t, attribute, t.uint8) for name, attribute in _FLOAT8.items()}
 
 
 @functools.lru_cache(maxsize=None)
 def _names() -> dict[Any, str]:
-    return {dtype: name for name, dtype in _dtypes().items()}
+    return {dtype: name for name, dtype in reversed(_dtypes().items())}
 
 
 def views(mapped: Mapped, where: str, copy: bool, origin: Mapping[str, str] | None = None) -> dict[str, "torch.Tensor"]:

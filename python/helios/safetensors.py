@@ -18,7 +18,7 @@ __all__ = ["DTYPE_BYTES", "Entry", "Header", "parse_header", "read_header", "wri
 
 DTYPE_BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
-    "BOOL": 1,
+    "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
 }
 HEADER_LIMIT = 100 << 20  # bytes of JSON; the reference reader has the same limit
 ALIGNMENT = 64  # of the first data byte in files written here

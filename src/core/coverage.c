@@ -87,7 +87,8 @@ HL_CHECK static hl_status read_tensor(struct checker *k, uint32_t held)
             op->kind, op->kind == HL_COPY_ZERO ? 0 : k->stands_for[op->source],
             op->src,  op->dst,
             op->rows, op->cols,
-            op->run,  op->stride};
+            op->run,  op->stride,
+            op->step};
         for (size_t w = 0; w < HL_ARRAY_LEN(words); w++)
             hl_digest_word(d, words[w]);
     }

@@ -191,11 +191,7 @@ HL_CHECK static hl_status read_config(const struct reader *whole, struct hl_hf_c
     if (!json_is_object(r.root))
         return hl_fail(HL_EINVAL, "%s: not a JSON object", r.file);
     HL_TRY(find_family(&r, c));
-    if (has_field(&r, "quantization_config"))
-        return hl_fail(HL_EUNSUPPORTED,
-                       "%s: field 'quantization_config': quantized checkpoints can't be sliced, "
-                       "convert it to bf16 first",
-                       r.file);
+    HL_TRY(hl_hf_quantization(json_object_get(r.root, "quantization_config"), r.file, c->block));
     const char *nested = c->family->nested;
     if (nested != NULL && json_is_object(json_object_get(r.root, nested)))
         r.root = json_object_get(r.root, nested);

@@ -43,6 +43,7 @@ struct hl_hf_config {
     int mlp_bias;
     double norm_eps;
     double rope_theta; /* 0 without rotary embedding */
+    uint64_t block[2]; /* rows and columns that share a scale; 0 = quantization_config has none */
     json_t *hf;        /* the file */
 };
 
@@ -50,6 +51,10 @@ struct hl_hf_config {
 hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
                              struct hl_hf_config *out) HL_CHECK;
 void hl_hf_config_fini(struct hl_hf_config *c);
+
+/* A model's quantization_config: the size of its blocks into `block`, which stays without one.
+ * HL_EUNSUPPORTED names a method whose tensors have no known form. */
+hl_status hl_hf_quantization(const json_t *config, const char *file, uint64_t block[2]) HL_CHECK;
 
 /* For expressions of the family's table. */
 static inline struct hl_family_scope hl_hf_scope(const struct hl_hf_config *c, uint64_t layer)

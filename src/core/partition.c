@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/partition_private.h"
+#include "core/families/logical.h"
+#include "core/partition_format.h"
 
 #define PARALLEL_MAX 4096
 #define NAMES_MAX    ((size_t)4 << 30)
@@ -264,6 +265,21 @@ static void find_prefix(struct hl_planner *p)
         }
 }
 
+/* What the config alone does not say: which matrices are quantized, and how. */
+HL_CHECK static hl_status list_sources(struct hl_planner *p)
+{
+    bool scaled = false;
+    for (size_t i = 0; i < p->source_count; i++)
+        scaled = scaled || p->used[i] == HL_USED_SCALE;
+    if (!scaled)
+        return HL_OK;
+    for (size_t i = 0; i < p->plan->equal_count; i++)
+        p->used[p->plan->equal[i].b] = HL_USED_NOT;
+    p->plan->logical = hl_logical_json(p->sources, p->used, p->source_count);
+    return p->plan->logical != NULL ? HL_OK
+                                    : hl_fail(HL_ENOMEM, "a list of %zu tensors", p->source_count);
+}
+
 HL_CHECK static hl_status build(struct hl_planner *p)
 {
     HL_TRY(hl_planner_check_options(p));
@@ -275,7 +291,9 @@ HL_CHECK static hl_status build(struct hl_planner *p)
     for (int pp = 0; pp < p->o->pp; pp++)
         HL_TRY(plan_stage(p, pp));
     HL_TRY(hl_planner_find_tied_head(p));
-    return hl_planner_count_sources(p);
+    HL_TRY(hl_planner_check_scales(p));
+    HL_TRY(hl_planner_count_sources(p));
+    return list_sources(p);
 }
 
 static void planner_finish(struct hl_planner *p)
@@ -324,5 +342,6 @@ void hl_partition_fini(struct hl_partition_plan *plan)
     free(plan->ops);
     free(plan->equal);
     free(plan->names);
+    json_decref(plan->logical);
     *plan = (struct hl_partition_plan){0};
 }

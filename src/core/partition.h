@@ -101,6 +101,7 @@ struct hl_partition_plan {
     uint64_t parameters; /* of the source, a tied head counted once */
     uint64_t data_bytes; /* of all shards */
     enum hl_dtype dtype; /* of the word embedding */
+    json_t *logical;     /* of a model with scales: all that was read, as of hl_logical_json */
     char *names;         /* text of all names */
 };
 

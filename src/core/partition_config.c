@@ -41,6 +41,8 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
         return hl_fail(HL_ENOMEM, "description of the model");
     json_t *stages = hl_partition_stages(o, c->layers);
     json_object_set_new(doc, "stages", stages);
+    if (plan->logical != NULL)
+        json_object_set(doc, "tensors", plan->logical);
     char *text = json_dumps(doc, JSON_COMPACT);
     json_decref(doc);
     if (text == NULL)

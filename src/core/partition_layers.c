@@ -1,22 +1,26 @@
 /* A row of the family's table becomes a tensor of the rank: the blocks of rows that Megatron's
  * whole tensor is made of, laid end to end, and the rank's window of them. The rows of the fused
- * QKV weight are grouped per query group: the group's q heads, its k head, its v head. */
+ * QKV weight are grouped per query group: the group's q heads, its k head, its v head. The scales
+ * of a quantized matrix are cut as it is, in units of their blocks. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/partition_private.h"
+#include "core/partition_format.h"
 
 /* A row while it is planned. */
 struct making {
     const struct hl_planner_at *at;
     const struct hl_family_tensor *row;
     struct hl_family_scope scope;
-    uint32_t source[HL_FAMILY_SOURCES_MAX];
+    struct hl_format format;
+    const struct hl_format_part *part;
     size_t source_count;
     uint64_t rows, cols; /* of Megatron's whole tensor; of PAIRS the rows of one half */
     uint64_t ranks;      /* that share it */
+    uint64_t pitch;      /* elements of the part in a row */
     struct hl_rows *blocks;
     size_t block_count;
 };
@@ -31,10 +35,10 @@ static struct hl_rows block_of(const struct making *m, size_t k, uint64_t source
                                uint64_t first, uint64_t count)
 {
     struct hl_rows b = {
-        .source = m->source[k], .row = m->cols, .col = 1, .first = first, .count = count};
-    if (m->row->form & HL_FORM_STACKED)
-        b.base = m->at->expert * source_rows * m->cols;
-    if ((m->row->form & HL_FORM_TRANSPOSED) && m->row->cols != NULL) {
+        .source = m->part->source[k], .row = m->pitch, .col = 1, .first = first, .count = count};
+    if (m->part->form & HL_FORM_STACKED)
+        b.base = m->at->expert * source_rows * m->pitch;
+    if ((m->part->form & HL_FORM_TRANSPOSED) && m->row->cols != NULL) {
         b.row = 1;
         b.col = source_rows;
     }
@@ -72,7 +76,7 @@ HL_CHECK static hl_status pair_blocks(struct making *m)
     for (size_t i = 0; i < 2; i++) {
         struct hl_rows b =
             block_of(m, whole ? 0 : i, (whole ? 2 : 1) * m->rows, whole ? i * m->rows : 0, m->rows);
-        if (whole && (m->row->form & HL_FORM_INTERLEAVED)) {
+        if (whole && (m->part->form & HL_FORM_INTERLEAVED)) {
             b.base += i * b.row;
             b.row *= 2;
             b.first = 0;
@@ -101,6 +105,23 @@ HL_CHECK static hl_status make_blocks(const struct hl_planner *p, struct making 
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
+/* The ending in place of the last "weight". */
+HL_CHECK static hl_status part_pattern(const char *name, const char *ending, char *out, size_t cap)
+{
+    static const char weight[] = ".weight";
+    const char *at = NULL;
+    for (const char *s = strstr(name, weight); s != NULL && ending != NULL;
+         s = strstr(s + 1, weight))
+        at = s + 1;
+    int n = at == NULL ? snprintf(out, cap, "%s", name)
+                       : snprintf(out, cap, "%.*s%s%s", (int)(at - name), name, ending,
+                                  at + strlen(weight) - 1);
+    if (n < 0 || (size_t)n >= cap || (ending != NULL && at == NULL))
+        return hl_fail(HL_EINVAL, "tensor '%s' has no name for its '%s'", name,
+                       ending != NULL ? ending : "");
+    return HL_OK;
+}
+
 HL_CHECK static hl_status target_name(const struct hl_planner *p, const struct making *m, char *out,
                                       size_t cap)
 {
@@ -119,7 +140,9 @@ HL_CHECK static hl_status target_name(const struct hl_planner *p, const struct m
         n = at->layer >= layers
                 ? snprintf(out, cap, "mtp.layers.%" PRIu64 ".mtp_model_layer.", at->layer - layers)
                 : snprintf(out, cap, "decoder.layers.%" PRIu64 ".", at->local);
-    return hl_family_fill(te ? row->te : row->name, expert, out + n, cap - (size_t)n);
+    char pattern[HL_PLANNER_NAME_MAX];
+    HL_TRY(part_pattern(te ? row->te : row->name, m->part->ending, pattern, sizeof(pattern)));
+    return hl_family_fill(pattern, expert, out + n, cap - (size_t)n);
 }
 
 HL_CHECK static hl_status source_of(struct hl_planner *p, const struct hl_family_scope *scope,
@@ -148,14 +171,17 @@ static const struct hl_family_tensor *vocabulary_row(const struct hl_planner *p,
 
 HL_CHECK static hl_status find_sources(struct hl_planner *p, struct making *m)
 {
-    const struct hl_family_tensor *from = m->row;
+    struct hl_format_ask ask = {.row = m->row};
     /* A tied head is the embedding. */
-    if (p->config->tied && from->place == HL_PLACE_HEAD && from->split == HL_SPLIT_VOCABULARY)
-        from = vocabulary_row(p, HL_PLACE_EMBEDDING);
-    m->source_count = hl_family_source_count(from);
-    for (size_t k = 0; k < m->source_count; k++)
-        HL_TRY(source_of(p, &m->scope, from, k, m->at, &m->source[k]));
-    return HL_OK;
+    if (p->config->tied && m->row->place == HL_PLACE_HEAD && m->row->split == HL_SPLIT_VOCABULARY)
+        ask.row = vocabulary_row(p, HL_PLACE_EMBEDDING);
+    m->source_count = ask.count = hl_family_source_count(ask.row);
+    for (size_t k = 0; k < ask.count; k++) {
+        HL_TRY(hl_family_source_name(p->config->family, p->prefix, ask.row, k, m->at->layer,
+                                     m->at->expert, ask.names[k], sizeof(ask.names[k])));
+        HL_TRY(hl_family_source_dims(&m->scope, ask.row, k, &ask.dims[k]));
+    }
+    return hl_planner_format(p, &ask, &m->format);
 }
 
 HL_CHECK static hl_status check_divides(const struct making *m, const char *name, uint64_t n)
@@ -167,29 +193,123 @@ HL_CHECK static hl_status check_divides(const struct making *m, const char *name
                    m->row->split == HL_SPLIT_COLUMNS ? "columns" : "rows", name);
 }
 
-HL_CHECK static hl_status emit_tensor(struct hl_planner *p, struct making *m)
+/* "1, 2 or 4": sizes that cut `n` into pieces of whole blocks. */
+static const char *sizes_of_blocks(const struct hl_planner *p, const struct making *m, uint64_t n,
+                                   uint64_t block, char *buf, size_t cap)
 {
-    char name[HL_PLANNER_NAME_MAX];
+    enum hl_divided_by by = m->at->place == HL_PLACE_EXPERT ? HL_BY_ETP : HL_BY_TP;
+    size_t at = 0;
+    for (uint64_t size = 1; size <= n && at < cap; size++) {
+        bool fits = size == 1 || (n % size == 0 && n / size % block == 0);
+        if (fits && hl_planner_size_fits(p->config, by, size))
+            at += (size_t)snprintf(buf + at, cap - at, "%s%" PRIu64, at > 0 ? ", " : "", size);
+    }
+    return buf;
+}
+
+/* A rank's piece of `n` rows or columns ends with a block. */
+HL_CHECK static hl_status check_edges(const struct hl_planner *p, const struct making *m,
+                                      const char *name, uint64_t n, uint64_t block)
+{
+    char sizes[128];
+    bool expert = m->at->place == HL_PLACE_EXPERT;
+    if (m->ranks == 1 || n / m->ranks % block == 0)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "%s %" PRIu64 " cuts the %" PRIu64 " %s of tensor '%s' into pieces of %" PRIu64
+                   ", which do not end with its blocks of %" PRIu64 "; use %s %s",
+                   expert ? "etp" : "tp", m->ranks, n,
+                   m->row->split == HL_SPLIT_COLUMNS ? "columns" : "rows", name, n / m->ranks,
+                   block, expert ? "etp" : "tp",
+                   sizes_of_blocks(p, m, n, block, sizes, sizeof(sizes)));
+}
+
+static uint64_t blocks_in(uint64_t n, uint64_t block)
+{
+    return (n + block - 1) / block;
+}
+
+/* From rows of the matrix to rows of the part. Only the last of all rows may be a broken block. */
+HL_CHECK static hl_status count_in_blocks(struct making *m, const char *name)
+{
+    uint64_t block = m->part->block_rows;
+    for (size_t i = 0; i < m->block_count && block > 1; i++) {
+        struct hl_rows *b = &m->blocks[i];
+        bool last = i + 1 == m->block_count || m->blocks[i + 1].count == 0;
+        if (b->count == 0)
+            continue;
+        if (b->first % block != 0 || (b->count % block != 0 && !last))
+            return hl_fail(HL_EINVAL,
+                           "tensor '%s' is put together from pieces of %" PRIu64
+                           " rows, which do not end with the blocks of %" PRIu64
+                           " rows of its scales; convert the checkpoint to bf16",
+                           name, b->count, block);
+        b->first /= block;
+        b->count = blocks_in(b->count, block);
+    }
+    return HL_OK;
+}
+
+/* One number for each source: a list of them, the same on every rank. */
+HL_CHECK static hl_status emit_numbers(struct hl_planner *p, struct making *m, const char *name)
+{
+    struct hl_dims dims = {.rank = m->part->rank, .shape = {1}};
+    struct hl_rows numbers[HL_FAMILY_SOURCES_MAX];
+    uint64_t n = m->source_count;
+    if (n > 1)
+        dims = (struct hl_dims){.rank = m->part->rank + 1, .shape = {n, 1}};
+    for (size_t k = 0; k < n; k++)
+        numbers[k] = (struct hl_rows){.source = m->part->source[k], .row = 1, .col = 1, .count = 1};
+    HL_TRY(hl_planner_tensor(p, m->part->source[0], &dims, name));
+    return hl_planner_rows(p, numbers, n, 0, n, 0, 1);
+}
+
+HL_CHECK static hl_status emit_part(struct hl_planner *p, struct making *m, const char *name)
+{
+    const struct hl_format_part *part = m->part;
     enum hl_split split = m->row->split;
+    bool whole_rows = part->grain == HL_GRAIN_ROW;
     uint64_t halves = split == HL_SPLIT_PAIRS ? 2 : 1, t = (uint64_t)p->tp;
     uint64_t rows = m->rows, cols = m->cols;
-    HL_TRY(target_name(p, m, name, sizeof(name)));
     HL_TRY(check_divides(m, name, split == HL_SPLIT_COLUMNS ? cols : rows));
+    if (split != HL_SPLIT_COLUMNS)
+        HL_TRY(check_edges(p, m, name, rows, part->block_rows));
+    else if (!whole_rows)
+        HL_TRY(check_edges(p, m, name, cols, part->block_cols));
+    HL_TRY(count_in_blocks(m, name));
     if (split == HL_SPLIT_COLUMNS)
         cols /= m->ranks;
     else if (split != HL_SPLIT_WHOLE)
         rows /= m->ranks;
-    struct hl_dims dims = {.rank = m->row->cols != NULL ? 2 : 1, .shape = {halves * rows, cols}};
+    rows = blocks_in(rows, part->block_rows);
+    cols = whole_rows ? 1 : blocks_in(cols, part->block_cols);
+    struct hl_dims dims = {.rank = m->row->cols != NULL ? part->rank : 1,
+                           .shape = {halves * rows, cols}};
     if (dims.rank == 1)
         dims.shape[1] = 0;
-    HL_TRY(hl_planner_tensor(p, m->source[0], &dims, name));
+    HL_TRY(hl_planner_tensor(p, part->source[0], &dims, name));
     uint64_t first = split == HL_SPLIT_COLUMNS || split == HL_SPLIT_WHOLE ? 0 : t * rows;
-    uint64_t col = split == HL_SPLIT_COLUMNS ? t * cols : 0;
+    uint64_t col = split == HL_SPLIT_COLUMNS && !whole_rows ? t * cols : 0;
     if (split != HL_SPLIT_PAIRS)
         return hl_planner_rows(p, m->blocks, m->block_count, first, rows, col, cols);
     for (size_t i = 0; i < m->block_count; i++)
         HL_TRY(hl_planner_rows(p, &m->blocks[i], 1, first, rows, col, cols));
     return HL_OK;
+}
+
+/* One tensor of the rank: the elements of the row's matrix, or scales of them. */
+HL_CHECK static hl_status plan_part(struct hl_planner *p, const struct making *row,
+                                    const struct hl_format_part *part)
+{
+    char name[HL_PLANNER_NAME_MAX];
+    HL_AUTO(making_fini) struct making m = *row;
+    m.part = part;
+    m.pitch = part->grain == HL_GRAIN_ROW ? 1 : blocks_in(m.cols, part->block_cols);
+    HL_TRY(target_name(p, &m, name, sizeof(name)));
+    if (part->grain == HL_GRAIN_ONE)
+        return emit_numbers(p, &m, name);
+    HL_TRY(make_blocks(p, &m));
+    return emit_part(p, &m, name);
 }
 
 /* A layer that predicts one more token may carry copies of the embedding and the head. */
@@ -216,7 +336,6 @@ HL_CHECK static hl_status plan_row(struct hl_planner *p, const struct hl_planner
                                    const struct hl_family_tensor *row)
 {
     uint64_t wanted;
-    HL_AUTO(making_fini)
     struct making m = {.at = at, .row = row, .scope = hl_hf_scope(p->config, at->layer)};
     HL_TRY(hl_family_size(&m.scope, row->when, 1, &wanted));
     if (wanted == 0)
@@ -230,8 +349,9 @@ HL_CHECK static hl_status plan_row(struct hl_planner *p, const struct hl_planner
     HL_TRY(hl_family_size(&m.scope, row->rows, 1, &m.rows));
     HL_TRY(hl_family_size(&m.scope, row->cols, 1, &m.cols));
     HL_TRY(find_sources(p, &m));
-    HL_TRY(make_blocks(p, &m));
-    return emit_tensor(p, &m);
+    for (size_t i = 0; i < m.format.count; i++)
+        HL_TRY(plan_part(p, &m, &m.format.parts[i]));
+    return HL_OK;
 }
 
 hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at)

@@ -32,7 +32,7 @@ find_undivided(const struct hl_hf_config *c, enum hl_divided_by by, uint64_t siz
     return NULL;
 }
 
-static bool size_fits(const struct hl_hf_config *c, enum hl_divided_by by, uint64_t size)
+int hl_planner_size_fits(const struct hl_hf_config *c, enum hl_divided_by by, uint64_t size)
 {
     uint64_t n;
     if (find_undivided(c, by, size, &n) != NULL)
@@ -58,7 +58,7 @@ static const char *fitting_sizes(const struct hl_hf_config *c, enum hl_divided_b
     uint64_t fit[SIZES_NAMED], bound = size_bound(c, by);
     size_t count = 0, at = 0;
     for (uint64_t n = 1; n <= bound && count < SIZES_NAMED; n++)
-        if (size_fits(c, by, n))
+        if (hl_planner_size_fits(c, by, n))
             fit[count++] = n;
     buf[0] = '\0';
     for (size_t i = 0; i < count && at < cap; i++)

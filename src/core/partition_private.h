@@ -21,7 +21,7 @@ struct hl_planner {
     size_t source_count;
     struct hl_source_node *nodes; /* nodes[i] is source i */
     struct hl_source_node *index;
-    unsigned char *used;
+    unsigned char *used;                   /* enum hl_used */
     const struct hl_family_prefix *prefix; /* of the source names */
     int tp;                                /* of the shard that is being planned */
     int ep;
@@ -50,8 +50,21 @@ struct hl_rows {
 /* The source of that name and shape; HL_ENOENT names a missing one. */
 hl_status hl_planner_source(struct hl_planner *p, const char *name, const struct hl_dims *dims,
                             uint32_t *out) HL_CHECK;
+
+/* What the bytes of a source are counted as. */
+enum hl_used {
+    HL_USED_NOT,
+    HL_USED_WEIGHT,
+    HL_USED_PACKED, /* two elements in a byte */
+    HL_USED_SCALE,
+};
+
+/* The same of any dtype; NULL = any dimensions. */
+hl_status hl_planner_stored(struct hl_planner *p, const char *name, const struct hl_dims *dims,
+                            enum hl_used as, uint32_t *out) HL_CHECK;
 /* Whether there is such a source; it is not marked as used. */
 int hl_planner_has(const struct hl_planner *p, const char *name);
+int hl_planner_dtype(const struct hl_planner *p, const char *name, enum hl_dtype *out);
 /* Begin a tensor of the current shard, type of `source`. */
 hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, const struct hl_dims *dims,
                             const char *name) HL_CHECK;
@@ -80,6 +93,8 @@ struct hl_planner_at {
 hl_status hl_planner_place(struct hl_planner *p, const struct hl_planner_at *at) HL_CHECK;
 /* Mark the head as used where it is the embedding. */
 hl_status hl_planner_find_tied_head(struct hl_planner *p) HL_CHECK;
+/* Whether the family's table and the query groups let `size` ranks share the model. */
+int hl_planner_size_fits(const struct hl_hf_config *c, enum hl_divided_by by, uint64_t size);
 /* The options against what the family's table says must divide (partition_options.c). */
 hl_status hl_planner_check_options(const struct hl_planner *p) HL_CHECK;
 

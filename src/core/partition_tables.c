@@ -33,6 +33,16 @@ int hl_planner_has(const struct hl_planner *p, const char *name)
     return hit != NULL;
 }
 
+int hl_planner_dtype(const struct hl_planner *p, const char *name, enum hl_dtype *out)
+{
+    struct hl_source_node *hit;
+    HASH_FIND_STR(p->index, name, hit);
+    if (hit == NULL)
+        return 0;
+    *out = p->sources[hit - p->nodes].dtype;
+    return 1;
+}
+
 static int has_dims(const struct hl_tensor *t, const struct hl_dims *dims)
 {
     if (t->rank != dims->rank)
@@ -52,8 +62,8 @@ HL_CHECK static hl_status check_dtype(const struct hl_tensor *t)
                    hl_dtype_name(t->dtype));
 }
 
-hl_status hl_planner_source(struct hl_planner *p, const char *name, const struct hl_dims *dims,
-                            uint32_t *out)
+hl_status hl_planner_stored(struct hl_planner *p, const char *name, const struct hl_dims *dims,
+                            enum hl_used as, uint32_t *out)
 {
     char has[192], want[64];
     struct hl_source_node *hit;
@@ -63,15 +73,25 @@ hl_status hl_planner_source(struct hl_planner *p, const char *name, const struct
                        name, p->config->architecture);
     size_t i = (size_t)(hit - p->nodes);
     const struct hl_tensor *t = &p->sources[i];
-    struct hl_tensor ask = {.name = name, .rank = dims->rank};
-    memcpy(ask.shape, dims->shape, sizeof(dims->shape));
-    if (!has_dims(t, dims))
+    if (dims != NULL && !has_dims(t, dims)) {
+        struct hl_tensor ask = {.name = name, .rank = dims->rank};
+        memcpy(ask.shape, dims->shape, sizeof(dims->shape));
         return hl_fail(HL_EINVAL, "tensor '%s' has shape %s, config.json asks for %s", name,
                        hl_tensor_shape_text(t, has, sizeof(has)),
                        hl_tensor_shape_text(&ask, want, sizeof(want)));
-    HL_TRY(check_dtype(t));
-    p->used[i] = 1;
+    }
+    p->used[i] = (unsigned char)as;
     *out = (uint32_t)i;
+    return HL_OK;
+}
+
+hl_status hl_planner_source(struct hl_planner *p, const char *name, const struct hl_dims *dims,
+                            uint32_t *out)
+{
+    uint32_t i;
+    HL_TRY(hl_planner_stored(p, name, dims, HL_USED_WEIGHT, &i));
+    HL_TRY(check_dtype(&p->sources[i]));
+    *out = i;
     return HL_OK;
 }
 
@@ -96,9 +116,12 @@ hl_status hl_planner_count_sources(struct hl_planner *p)
     for (size_t i = 0; i < p->source_count; i++) {
         const struct hl_tensor *t = &p->sources[i];
         uint64_t bytes;
+        if (p->used[i] == HL_USED_SCALE)
+            continue;
         if (p->used[i]) {
             HL_TRY(hl_tensor_bytes(t, &bytes));
-            p->plan->parameters += bytes / hl_dtype_size(t->dtype);
+            p->plan->parameters +=
+                bytes / hl_dtype_size(t->dtype) * (p->used[i] == HL_USED_PACKED ? 2 : 1);
         } else if (!is_buffer(p, t->name)) {
             return hl_fail(HL_EINVAL,
                            "tensor '%s' has no place in a %s model of %" PRIu64

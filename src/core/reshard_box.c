@@ -107,26 +107,29 @@ HL_CHECK static hl_status add_runs(const struct op_view *v)
     return HL_OK;
 }
 
-/* A row of the logical tensor is a column of the held one. */
+/* A row of the logical tensor is a column of the held one. Where its rows take turns with others
+ * (`step`), a box is one column wide. */
 HL_CHECK static hl_status add_transposed(const struct op_view *v)
 {
     const struct hl_copy_op *op = v->op;
-    uint64_t run = op->rows * op->elem;
-    struct hl_box box = {.kind = HL_BOX_DATA,
-                         .at = op->dst,
-                         .count = 1,
-                         .row_pitch = op->elem,
-                         .col_pitch = op->cols * op->elem};
+    uint64_t width = op->step == op->elem ? op->rows : 1;
     uint64_t height = op->stride == v->row_bytes ? op->cols : 1;
-    for (uint64_t j = 0; j < op->cols; j += height, box.at += op->elem) {
-        uint64_t src = op->src + j * op->stride;
-        uint64_t row = src / v->row_bytes, skip = src % v->row_bytes;
-        if (skip + run > v->row_bytes)
-            return hl_fail(HL_EUNSUPPORTED, "a transpose of tensor '%s' reads across its rows",
-                           v->name);
-        box.rect = (struct hl_rect){row, row + height, skip / op->elem, (skip + run) / op->elem};
-        HL_TRY(add_box(v, box));
-    }
+    for (uint64_t i = 0; i < op->rows; i += width)
+        for (uint64_t j = 0; j < op->cols; j += height) {
+            uint64_t src = op->src + j * op->stride + i * op->step, run = width * op->elem;
+            uint64_t row = src / v->row_bytes, skip = src % v->row_bytes;
+            struct hl_box box = {.kind = HL_BOX_DATA,
+                                 .at = op->dst + (i * op->cols + j) * op->elem,
+                                 .count = 1,
+                                 .row_pitch = op->elem,
+                                 .col_pitch = op->cols * op->elem};
+            if (skip + run > v->row_bytes)
+                return hl_fail(HL_EUNSUPPORTED, "a transpose of tensor '%s' reads across its rows",
+                               v->name);
+            box.rect =
+                (struct hl_rect){row, row + height, skip / op->elem, (skip + run) / op->elem};
+            HL_TRY(add_box(v, box));
+        }
     return HL_OK;
 }
 
@@ -136,7 +139,9 @@ HL_CHECK static hl_status check_op(const struct op_view *v)
     const struct hl_copy_op *op = v->op;
     int transposed = op->kind == HL_COPY_TRANSPOSE;
     uint64_t steps = transposed ? op->cols : op->rows, run = op->run, span, end, all;
-    int bad = transposed && __builtin_mul_overflow(op->rows, op->elem, &run);
+    int bad = transposed && (op->rows == 0 || op->step < op->elem || op->step % op->elem != 0 ||
+                             __builtin_mul_overflow(op->rows - 1, op->step, &run) ||
+                             __builtin_add_overflow(run, op->elem, &run));
     bad = bad || steps == 0 || run == 0 || __builtin_mul_overflow(steps, run, &all) ||
           __builtin_mul_overflow(steps - 1, op->stride, &span) ||
           __builtin_add_overflow(span, run, &end) || __builtin_add_overflow(end, op->src, &end);
@@ -167,7 +172,5 @@ hl_status hl_box_list_add(struct hl_box_list *boxes, const struct hl_copy_op *op
         return hl_fail(HL_EINVAL, "tensor '%s' is %s, not one of %u bytes per element", t->name,
                        hl_dtype_name(t->dtype), op->elem);
     HL_TRY(check_op(&v));
-    if (op->kind == HL_COPY_TRANSPOSE && op->step != op->elem)
-        return hl_fail(HL_EUNSUPPORTED, "a transpose of tensor '%s' skips columns", v.name);
     return op->kind == HL_COPY_TRANSPOSE ? add_transposed(&v) : add_runs(&v);
 }

@@ -37,8 +37,8 @@ void hl_digest_tensor(struct hl_digest *d, const struct hl_partition_plan *plan,
     hl_digest_word(d, plan->op_first[tensor + 1] - plan->op_first[tensor]);
     for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++) {
         const struct hl_copy_op *op = &plan->ops[i];
-        const uint64_t words[] = {op->kind, op->source, op->elem, op->src,   op->dst,
-                                  op->rows, op->cols,   op->run,  op->stride};
+        const uint64_t words[] = {op->kind, op->source, op->elem, op->src,    op->dst,
+                                  op->rows, op->cols,   op->run,  op->stride, op->step};
         for (size_t k = 0; k < HL_ARRAY_LEN(words); k++)
             hl_digest_word(d, words[k]);
     }

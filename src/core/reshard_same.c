@@ -64,7 +64,7 @@ static bool same_op(const struct hl_copy_op *x, const struct hl_copy_op *y)
 {
     return x->kind == y->kind && x->source == y->source && x->elem == y->elem && x->src == y->src &&
            x->dst == y->dst && x->rows == y->rows && x->cols == y->cols && x->run == y->run &&
-           x->stride == y->stride;
+           x->stride == y->stride && x->step == y->step;
 }
 
 static bool same_tensor(const struct same *s, uint32_t a, uint32_t b)

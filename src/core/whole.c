@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/json.h"
+#include "core/lora.h"
 #include "core/split.h"
 
 #define PART_BYTES ((uint64_t)1 << 30)
@@ -112,7 +113,20 @@ HL_CHECK static hl_status check_stored(const struct hl_whole *w, hl_whole_find_f
 HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partition_options *o)
 {
     hl_partition_fini(&w->ranks);
-    return hl_partition_plan(&w->config, w->logical.tensors, w->logical.count, o, &w->ranks);
+    return (w->adapter ? hl_lora_plan : hl_partition_plan)(&w->config, w->logical.tensors,
+                                                           w->logical.count, o, &w->ranks);
+}
+
+/* As the import has listed them, or as the family's table does with the dtype of the embedding. */
+HL_CHECK static hl_status list_logical(struct hl_whole *w, const json_t *doc)
+{
+    const json_t *list = json_object_get(doc, "tensors");
+    enum hl_dtype dtype;
+    if (list != NULL)
+        return hl_logical_read(list, &w->logical);
+    HL_TRY(hl_family_logical(&w->config, &w->logical));
+    HL_TRY(hl_dtype_parse(hl_json_str(doc, "dtype", ""), &dtype));
+    return set_dtypes(&w->logical, dtype);
 }
 
 /* The logical tensors and the plan that the stored shards follow. */
@@ -120,12 +134,10 @@ HL_CHECK static hl_status plan_stored(struct hl_whole *w, const json_t *doc,
                                       const struct hl_partition_options *options,
                                       hl_whole_find_fn find, void *arg)
 {
-    enum hl_dtype dtype;
     bool changed = false;
+    w->adapter = json_object_get(doc, "adapter") != NULL;
     HL_TRY(read_hf(doc, &w->config));
-    HL_TRY(hl_family_logical(&w->config, &w->logical));
-    HL_TRY(hl_dtype_parse(hl_json_str(doc, "dtype", ""), &dtype));
-    HL_TRY(set_dtypes(&w->logical, dtype));
+    HL_TRY(list_logical(w, doc));
     HL_TRY(plan_ranks(w, options));
     HL_TRY(take_dtypes(w, find, arg, &changed));
     if (changed)
@@ -143,7 +155,8 @@ HL_CHECK static hl_status plan_target(struct hl_whole *w, const struct hl_partit
     o.vocab_divisor = own->vocab_divisor;
     o.pad = own->pad;
     o.naming = own->naming;
-    return hl_partition_plan(&w->config, w->logical.tensors, w->logical.count, &o, &w->whole);
+    return (w->adapter ? hl_lora_plan : hl_partition_plan)(&w->config, w->logical.tensors,
+                                                           w->logical.count, &o, &w->whole);
 }
 
 HL_CHECK static hl_status plan_from_json(struct hl_whole *w, const char *config, const json_t *doc,
@@ -194,6 +207,17 @@ hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
 hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
     return plan_from_text(config, NULL, find, arg, true, out);
+}
+
+hl_status hl_whole_read(const char *config, struct hl_hf_config *hf,
+                        struct hl_partition_options *options)
+{
+    json_t *doc = json_loads(config, 0, NULL);
+    hl_status st = read_options(config, doc, options);
+    if (st == HL_OK)
+        st = read_hf(doc, hf);
+    json_decref(doc);
+    return st;
 }
 
 void hl_whole_fini(struct hl_whole *w)

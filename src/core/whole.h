@@ -15,12 +15,15 @@
 #ifndef HL_CORE_WHOLE_H
 #define HL_CORE_WHOLE_H
 
+#include <stdbool.h>
+
 #include "core/families/logical.h"
 #include "core/hf.h"
 #include "core/reshard.h"
 
 struct hl_whole {
     struct hl_hf_config config;
+    bool adapter; /* LoRA: `config` is the base's */
     struct hl_logical logical;
     struct hl_partition_plan ranks; /* shards as they are stored */
     struct hl_partition_plan
@@ -43,5 +46,9 @@ hl_status hl_whole_split(const char *config, const struct hl_api_split *split,
 hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
                          hl_whole_find_fn find, void *arg, struct hl_whole *out) HL_CHECK;
 void hl_whole_fini(struct hl_whole *w);
+
+/* What such a config says: the Hugging Face config, and how the model is split. */
+hl_status hl_whole_read(const char *config, struct hl_hf_config *hf,
+                        struct hl_partition_options *options) HL_CHECK;
 
 #endif

@@ -25,6 +25,8 @@ static void read_options(const struct hl_api_import_request *r, struct hl_import
     *out = (struct hl_import_options){.dir = r->dir,
                                       .model = r->name,
                                       .version = r->version,
+                                      .base = r->base,
+                                      .base_config = r->base_config,
                                       .partition = {
                                           .tp = r->tp,
                                           .pp = r->pp,

@@ -76,11 +76,10 @@ static inline hl_status hf_plan(const struct hf_model *m, const struct hl_partit
     return st;
 }
 
-static inline hl_status hf_slice(const struct hf_model *m, const struct hl_partition_options *o,
-                                 struct hf_slices *s)
+/* Takes the plan. */
+static inline void hf_slice_by(const struct hf_model *m, const struct hl_partition_options *o,
+                               struct hl_partition_plan plan, struct hf_slices *s)
 {
-    struct hl_partition_plan plan;
-    HL_TRY(hf_plan(m, o, &plan));
     *s = (struct hf_slices){.o = *o, .plan = plan, .count = plan.tensor_count};
     s->list = calloc(s->count, sizeof(*s->list));
     for (size_t k = 0; k < plan.shard_count; k++) {
@@ -106,6 +105,14 @@ static inline hl_status hf_slice(const struct hf_model *m, const struct hl_parti
         }
         hf_require(offset == shard->data_size, "size of a shard");
     }
+}
+
+static inline hl_status hf_slice(const struct hf_model *m, const struct hl_partition_options *o,
+                                 struct hf_slices *s)
+{
+    struct hl_partition_plan plan;
+    HL_TRY(hf_plan(m, o, &plan));
+    hf_slice_by(m, o, plan, s);
     return HL_OK;
 }
 

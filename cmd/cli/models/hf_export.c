@@ -7,6 +7,7 @@
 
 #include "cli/models/rankfile.h"
 #include "core/coverage.h"
+#include "core/lora.h"
 #include "core/whole.h"
 #include "mem/transpose.h"
 #include "os/file.h"
@@ -237,9 +238,11 @@ static unsigned count_files(const struct hl_partition_plan *p)
     return n;
 }
 
-static void file_name(unsigned number, unsigned count, char *buf, size_t cap)
+static void file_name(bool adapter, unsigned number, unsigned count, char *buf, size_t cap)
 {
-    if (count == 1)
+    if (adapter)
+        snprintf(buf, cap, HL_LORA_FILE);
+    else if (count == 1)
         snprintf(buf, cap, "model.safetensors");
     else
         snprintf(buf, cap, "model-%05u-of-%05u.safetensors", number, count);
@@ -315,7 +318,7 @@ HL_CHECK static hl_status write_index(const struct writing *w, unsigned count)
     unsigned number = 0;
     for (size_t at = 0; at < p->tensor_count;) {
         struct file_range range = next_file(p, at);
-        file_name(++number, count, name, sizeof(name));
+        file_name(false, ++number, count, name, sizeof(name));
         for (; at < range.end; at++) {
             json_object_set_new(map, p->tensors[at].name, json_string(name));
             total += p->tensors[at].size;
@@ -344,25 +347,38 @@ HL_CHECK static hl_status write_config(const struct writing *w)
     return write_json(w, "config.json", hf);
 }
 
+/* As it was imported; the base has its own config.json. */
+HL_CHECK static hl_status write_adapter_config(const struct writing *w)
+{
+    json_t *doc = json_loads(w->config, 0, NULL);
+    json_t *peft = json_incref(json_object_get(json_object_get(doc, "adapter"), "peft"));
+    json_decref(doc);
+    return write_json(w, HL_LORA_CONFIG, peft);
+}
+
 HL_CHECK static hl_status write_all(struct writing *w)
 {
     char path[PATH_MAX], name[64];
     unsigned count = count_files(&w->whole.whole);
+    if (w->whole.adapter && count != 1)
+        return hl_fail(HL_EUNSUPPORTED, "PEFT reads one file of an adapter, and this one fills %u",
+                       count);
     HL_TRY(hl_dir_make(w->e->out, 0755));
-    int n = snprintf(path, sizeof(path), "%s/config.json", w->e->out);
+    int n = snprintf(path, sizeof(path), "%s/%s", w->e->out,
+                     w->whole.adapter ? HL_LORA_CONFIG : "config.json");
     if (n < 0 || (size_t)n >= sizeof(path))
         return hl_fail(HL_EINVAL, "path '%.64s…' is too long", w->e->out);
     (void)unlink(path); /* of an earlier export, whose files are replaced one by one */
     for (size_t at = 0; at < w->whole.whole.tensor_count;) {
         struct file_range range = next_file(&w->whole.whole, at);
-        file_name(w->e->files + 1, count, name, sizeof(name));
+        file_name(w->whole.adapter, w->e->files + 1, count, name, sizeof(name));
         HL_TRY(write_file(w, name, range));
         w->e->files++;
         at = range.end;
     }
     if (count > 1)
         HL_TRY(write_index(w, count));
-    return write_config(w);
+    return w->whole.adapter ? write_adapter_config(w) : write_config(w);
 }
 
 hl_status hf_export_write(struct hf_export *e)

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "cli/models/adapter.h"
 #include "cli/models/commands.h"
 #include "core/split.h"
 
@@ -17,7 +18,7 @@
 struct import_args {
     char *name;
     int64_t tp, pp, vocab_divisor, first, last, virtual_stages;
-    char *pad, *naming;
+    char *pad, *naming, *base;
     uint64_t timeout_ms;
 };
 
@@ -40,6 +41,10 @@ static const struct hl_option import_rows[] = {
      HL_OPT_INT, 0, 1 << 20, NULL, AT(last)},
     {"virtual_stages", "--virtual-stages", "1", "Virtual stages (model chunks) per pipeline stage.",
      HL_OPT_INT, 1, 4096, NULL, AT(virtual_stages)},
+    {"base", "--base", "",
+     "Of a LoRA adapter: the imported model that it was trained for, whose split it gets; without "
+     "it the name in adapter_config.json.",
+     HL_OPT_STRING, 0, 0, NULL, AT(base)},
     {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
      NULL, AT(timeout_ms)},
 };
@@ -48,17 +53,20 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
                               struct hl_arena *arena,
                               struct hl_api_controller_import_model_results *out)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], base[HL_MODEL_NAME_MAX + 1];
     enum hl_api_vocab_padding pad;
     enum hl_api_layer_naming naming;
     HL_TRY(hl_api_vocab_padding_parse(a->pad, &pad));
     HL_TRY(hl_api_layer_naming_parse(a->naming, &naming));
     HL_TRY(cli_absolute(dir, path));
+    adapter_base(path, a->base, base);
     if (!hl_utf8_valid(path) || !hl_utf8_valid(a->name))
         return hl_fail(HL_EINVAL, "the directory or the name is not UTF-8");
     const struct hl_api_controller_import_model_params p = {
         .request = {.dir = path,
                     .name = a->name,
+                    .base = base,
+                    .base_config = "",
                     .tp = (int32_t)a->tp,
                     .pp = (int32_t)a->pp,
                     .vocab_divisor = (int32_t)a->vocab_divisor,
@@ -203,8 +211,10 @@ static hl_status model_import(struct cli *cli, const char *dir, const struct imp
     cancel_on_interrupt();
     HL_TRY(start_import(cli, dir, a, &arena, &started));
     HL_TRY(follow_import(cli, started.import_id, a->timeout_ms, &arena, &progress));
+    struct import_args done = *a;
+    adapter_split(progress.config, &done.tp, &done.pp);
     return progress.state == HL_API_IMPORT_STATE_DONE
-               ? print_import(cli, a, started.version, &progress)
+               ? print_import(cli, &done, started.version, &progress)
                : import_failure(&progress);
 }
 

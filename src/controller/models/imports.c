@@ -297,6 +297,29 @@ static hl_status check_request(struct hl_controller *c, const struct hl_api_impo
     return HL_OK;
 }
 
+/* An adapter is split as its base is. */
+static hl_status take_base(struct hl_controller *c, struct import *im)
+{
+    struct hl_api_import_request *r = &im->request;
+    struct hl_model_rec *base;
+    r->base_config = "";
+    if (r->base[0] == '\0')
+        return HL_OK;
+    hl_status st = hl_catalog_model(&c->catalog, r->base, &base);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "the adapter's base, which --base names: ");
+    if (base->damaged || base->shape.layers == 0)
+        return hl_fail(HL_EUNSUPPORTED, "base '%s': nothing says how it is split", r->base);
+    const struct hl_api_split *split = &base->shape.split;
+    r->tp = split->tp;
+    r->pp = split->pp;
+    r->virtual_stages = split->virtual_stages;
+    r->first_stage_layers = split->first_stage_layers;
+    r->last_stage_layers = split->last_stage_layers;
+    r->base_config = hl_arena_strdup(&im->request_arena, base->config);
+    return r->base_config != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for an import");
+}
+
 hl_status import_new(struct hl_controller *c, const struct import_kind *kind, struct import **out)
 {
     struct import *im = calloc(1, sizeof(*im));
@@ -329,6 +352,11 @@ static hl_status import_of_request(struct hl_controller *c,
     }
     im->request.import_id = im->id;
     im->request.version = 1;
+    st = take_base(c, im);
+    if (st != HL_OK) {
+        import_free(c, im);
+        return st;
+    }
     *out = im;
     return HL_OK;
 }

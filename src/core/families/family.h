@@ -128,7 +128,7 @@ struct hl_family_scope {
 /* The dimensions of a tensor. */
 struct hl_dims {
     uint32_t rank;
-    uint64_t shape[3];
+    uint64_t shape[4];
 };
 
 /* Source k of a row: its whole name (HL_EINVAL if it is too long for `cap`), and its dimensions. */

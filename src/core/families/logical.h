@@ -1,4 +1,5 @@
-/* core/families/logical.h - the Hugging Face tensors that a config.json asks for.
+/* core/families/logical.h - the Hugging Face tensors that a config.json asks for, or that a list of
+ * them names.
  *
  * Owns:    hl_logical owns its tensors and names (hl_logical_fini).
  * Threads: any; pure.
@@ -21,5 +22,11 @@ struct hl_logical {
 /* Names begin with the family's usual prefix; a tied head is not listed. */
 hl_status hl_family_logical(const struct hl_hf_config *config, struct hl_logical *out) HL_CHECK;
 void hl_logical_fini(struct hl_logical *logical);
+
+/* A list of tensors as JSON: where layers and experts are alike, one entry for all of them. Only
+ * those with `keep` not 0. NULL = out of memory. */
+json_t *hl_logical_json(const struct hl_tensor *tensors, const unsigned char *keep, size_t count);
+/* Back, with dtypes and sizes; the order is that of the entries. */
+hl_status hl_logical_read(const json_t *list, struct hl_logical *out) HL_CHECK;
 
 #endif

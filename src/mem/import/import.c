@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/lora.h"
 #include "core/torch/file.h"
 #include "mem/import/import_private.h"
 
@@ -199,6 +200,8 @@ HL_CHECK static hl_status open_files(struct hl_import *im)
     im->files = calloc(FILES_MAX, sizeof(*im->files));
     if (im->files == NULL)
         return hl_fail(HL_ENOMEM, "open %s", im->dir);
+    if (im->adapter)
+        return add_file(im, HL_LORA_FILE);
     im->torch = !has_file(im, INDEX) && !has_file(im, SINGLE);
     const char *index = im->torch ? TORCH_INDEX : INDEX;
     const char *single = im->torch ? TORCH_SINGLE : SINGLE;
@@ -274,15 +277,38 @@ HL_CHECK static hl_status check_family(const struct hl_family *family, const cha
                    has_experts ? "they have experts" : "they have latent attention");
 }
 
+HL_CHECK static hl_status open_adapter(struct hl_import *im, const struct hl_import_options *o,
+                                       const char *path)
+{
+    HL_AUTO(hl_freep) char *text = NULL;
+    size_t len;
+    im->adapter = true;
+    if (o->base == NULL || o->base[0] == '\0')
+        return hl_fail(HL_EINVAL,
+                       "%s is a LoRA adapter: give the imported model that it was trained for as "
+                       "--base",
+                       im->dir);
+    HL_TRY(read_text(path, HL_HF_CONFIG_MAX, &text, &len));
+    HL_TRY(open_files(im));
+    HL_TRY(collect_sources(im));
+    hl_status st = hl_import_plan_adapter(im, o, text, len);
+    return st == HL_OK ? write_headers(im, o) : hl_fail_prefix(st, "%s: ", im->dir);
+}
+
 HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import_options *o)
 {
+    HL_AUTO(hl_freep) char *adapter = join_path(o->dir, HL_LORA_CONFIG);
     HL_AUTO(hl_freep) char *text = NULL;
     HL_AUTO(hl_freep) char *path = NULL;
     size_t len;
     im->dir = strdup(o->dir);
     path = join_path(o->dir, "config.json");
-    if (im->dir == NULL || path == NULL)
+    if (im->dir == NULL || path == NULL || adapter == NULL)
         return hl_fail(HL_ENOMEM, "open %s", o->dir);
+    if (has_file(im, HL_LORA_CONFIG))
+        return open_adapter(im, o, adapter);
+    if (o->base != NULL && o->base[0] != '\0')
+        return hl_fail(HL_EINVAL, "%s holds no " HL_LORA_CONFIG ", but a base is given", o->dir);
     hl_status st = read_text(path, HL_HF_CONFIG_MAX, &text, &len);
     if (st == HL_ENOENT)
         return hl_fail(

@@ -2,7 +2,8 @@
  *
  * The directory holds config.json and model.safetensors, or model.safetensors.index.json and the
  * files it names; without either, pytorch_model.bin or pytorch_model.bin.index.json and its files,
- * whose pickles are read and never executed. Bytes go from the page cache straight to where the
+ * whose pickles are read and never executed. With a base it holds adapter_config.json and
+ * adapter_model.safetensors instead. Bytes go from the page cache straight to where the
  * sink wants the shard; every byte is copied once and checksummed while it is in the cache. Files
  * are read with pread: one that is cut short meanwhile is an error, not a SIGBUS, and its pages
  * never count as this process's memory.
@@ -31,6 +32,8 @@ struct hl_import_options {
     const char *model; /* recorded in the shards */
     int64_t version;
     struct hl_partition_options partition;
+    const char *base; /* of a LoRA adapter: its name, NULL or "" = the directory holds none */
+    const char *base_config; /* ImportProgress.config of it; it gives the split */
 };
 
 struct hl_import_run {

@@ -21,7 +21,8 @@ struct hl_import_where {
 
 struct hl_import {
     char *dir;
-    bool torch; /* the files are torch.save's, not safetensors */
+    bool adapter; /* LoRA: `config` is its base's */
+    bool torch;   /* the files are torch.save's, not safetensors */
     struct hl_import_file *files;
     size_t file_count;
     struct hl_tensor *sources; /* of all files; names borrowed from the headers */
@@ -46,6 +47,9 @@ struct hl_import_writer {
 
 /* Write tensor `tensor` of the plan at sums.at; *crc is of its bytes. */
 hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint32_t *crc) HL_CHECK;
+/* A LoRA adapter, of which `text` is adapter_config.json: config, plan and config_text. */
+hl_status hl_import_plan_adapter(struct hl_import *im, const struct hl_import_options *o,
+                                 const char *text, size_t len) HL_CHECK;
 /* HL_EINVAL when the two sources differ. */
 hl_status hl_import_compare(struct hl_import_writer *w, uint32_t a, uint32_t b) HL_CHECK;
 

@@ -386,7 +386,7 @@ TEST(config_errors_name_file_and_field)
          " \"num_attention_heads\": 4, \"num_key_value_heads\": 3, \"intermediate_size\": 4,"
          " \"vocab_size\": 3}",
          "4 is not a multiple of 'num_key_value_heads' 3"},
-        {"{\"model_type\": \"llama\", \"quantization_config\": {}}", "quantized"},
+        {"{\"model_type\": \"llama\", \"quantization_config\": {}}", "can't be sliced"},
         {"{\"model_type\": \"llama\", \"model_type\": \"gpt2\"}", "config.json:1"},
     };
 

@@ -1,0 +1,41 @@
+/* A LoRA adapter: planned beside its base, of which only the config is here. */
+#include "core/lora.h"
+
+#include <stdlib.h>
+
+#include "core/whole.h"
+#include "mem/import/import_private.h"
+
+/* The document of the plan, with what PEFT says of the adapter. */
+HL_CHECK static hl_status describe(struct hl_import *im, const struct hl_import_options *o,
+                                   const struct hl_partition_options *split, json_t *peft)
+{
+    HL_AUTO(hl_freep) char *text = NULL;
+    HL_TRY(hl_partition_config(&im->config, split, &im->plan, &text));
+    json_t *doc = json_loads(text, 0, NULL);
+    json_object_set_new(doc, "adapter", json_pack("{s:s, s:O}", "base", o->base, "peft", peft));
+    im->config_text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    return im->config_text != NULL ? HL_OK : hl_fail(HL_ENOMEM, "description of the adapter");
+}
+
+hl_status hl_import_plan_adapter(struct hl_import *im, const struct hl_import_options *o,
+                                 const char *text, size_t len)
+{
+    struct hl_partition_options split;
+    struct hl_lora_config peft;
+    json_t *base = json_loads(o->base_config, 0, NULL);
+    bool adapter = json_object_get(base, "adapter") != NULL;
+    json_decref(base);
+    if (adapter)
+        return hl_fail(HL_EINVAL, "base '%s' is an adapter itself: give the model under it",
+                       o->base);
+    HL_TRY(hl_lora_config_parse(text, len, HL_LORA_CONFIG, &peft));
+    hl_status st = hl_whole_read(o->base_config, &im->config, &split);
+    if (st == HL_OK)
+        st = hl_lora_plan(&im->config, im->sources, im->source_count, &split, &im->plan);
+    if (st == HL_OK)
+        st = describe(im, o, &split, peft.peft);
+    hl_lora_config_fini(&peft);
+    return st == HL_OK ? st : hl_fail_prefix(st, "base '%s': ", o->base);
+}
