@@ -354,7 +354,7 @@ struct ImportRequest {
   dir @1 :Text;
   name @2 :Text;
   version @3 :Int64;
-  tp @4 :Int32; pp @5 :Int32;
+  tp @4 :Int32; pp @5 :Int32;   # what it is stored at; 0 = 1
   vocabDivisor @6 :Int32;       # 0 = 128
   pad @7 :VocabPadding;
   naming @8 :LayerNaming;

@@ -25,8 +25,9 @@ struct import_args {
 
 static const struct hl_option import_rows[] = {
     {"name", "--name", "", "Name of the new model.", HL_OPT_STRING, 0, 0, NULL, AT(name)},
-    {"tp", "--tp", "1", "Tensor-parallel size.", HL_OPT_INT, 1, 4096, NULL, AT(tp)},
-    {"pp", "--pp", "1", "Pipeline-parallel size.", HL_OPT_INT, 1, 4096, NULL, AT(pp)},
+    {"tp", "--tp", "1", "Tensor-parallel size it is stored at.", HL_OPT_INT, 1, 4096, NULL, AT(tp)},
+    {"pp", "--pp", "1", "Pipeline-parallel size it is stored at.", HL_OPT_INT, 1, 4096, NULL,
+     AT(pp)},
     {"vocab_divisor", "--vocab-divisor", "128",
      "The vocabulary is padded to a multiple of this times TP.", HL_OPT_INT, 1, 1 << 20, NULL,
      AT(vocab_divisor)},

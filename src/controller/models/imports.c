@@ -294,6 +294,8 @@ static hl_status import_new(struct hl_controller *c, const struct hl_api_import_
     im->heard_ns = c->listening.listened_ns;
     im->request.import_id = im->id;
     im->request.version = 1;
+    im->request.tp = request->tp != 0 ? request->tp : 1;
+    im->request.pp = request->pp != 0 ? request->pp : 1;
     im->progress = (struct hl_api_import_progress){.import_id = im->id,
                                                    .state = HL_API_IMPORT_STATE_RUNNING,
                                                    .error = "",
