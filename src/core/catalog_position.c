@@ -1,5 +1,6 @@
 /* What a rank at one position reads of a version: the shards of its own position where it has the
- * version's split, else a view of the shards that its tensor rank has under the version's. */
+ * version's split, else a view of the shards that its tensor rank has under the version's.
+ * An unsliced model is read whole at every position. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -78,6 +79,14 @@ static hl_status add_view(const struct hl_version_rec *v, const struct hl_view_w
     return HL_OK;
 }
 
+/* Of an unsliced model every rank reads everything. */
+static hl_status check_sizes(const struct hl_api_split *want)
+{
+    if (want->tp < 1 || want->pp < 1)
+        return hl_fail(HL_EINVAL, "TP%d x PP%d: sizes are at least 1", want->tp, want->pp);
+    return HL_OK;
+}
+
 /* Shards are cut for one tensor parallel size; only their stages can differ. */
 hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl_api_split *wanted)
 {
@@ -86,6 +95,8 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
     const struct hl_api_split resolved = hl_split_resolve(wanted, own), *want = &resolved;
     if (hl_split_equal(own, want))
         return HL_OK;
+    if (v->model->shape.unsliced)
+        return check_sizes(want);
     if (v->model->shape.layers == 0)
         return hl_fail(HL_EUNSUPPORTED,
                        "'%s' was imported by an earlier release, which did not record its layers: "
@@ -110,7 +121,14 @@ hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_ap
     p.parts = hl_arena_array(arena, 2 * v->shard_count, sizeof(*p.parts));
     if (p.parts == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
-    if (hl_split_equal(&own, &p.split)) {
+    if (v->model->shape.unsliced) {
+        HL_TRY(check_sizes(&p.split));
+        if (pp < 0 || pp >= p.split.pp || tp < 0 || tp >= p.split.tp)
+            return fail_position(v, &p.split, pp, tp);
+        add_own(v, 0, 0, &p);
+        HL_TRY(check_found(v, &p));
+        HL_TRY(check_records(v));
+    } else if (hl_split_equal(&own, &p.split)) {
         add_own(v, pp, tp, &p);
         HL_TRY(check_found(v, &p)); /* shards lost elsewhere do not concern this position */
         HL_TRY(check_records(v));

@@ -104,6 +104,21 @@ static hl_status check_begin(const struct hl_version_begin *b)
     return HL_OK;
 }
 
+/* A version of an unsliced model is unsliced too. */
+static hl_status check_unsliced(const struct hl_model_rec *m, const struct hl_version_begin *b)
+{
+    char text[HL_SPLIT_TEXT_MAX];
+    const struct hl_api_split own = hl_model_split(m);
+    const struct hl_api_split split = hl_split_resolve(&b->split, &own);
+    if (!m->shape.unsliced || hl_split_equal(&split, &own))
+        return HL_OK;
+    return hl_fail(
+        HL_EUNSUPPORTED,
+        "'%s' is stored unsliced and can't be saved as %s: save the whole tensors on the "
+        "rank at pp 0, tp 0 and nothing on the others, all with tp_size=1 and pp_size=1",
+        m->name, hl_split_text(&split, text));
+}
+
 /* Of a version that is split like its model nothing is recorded. */
 static struct hl_api_split split_begun(const struct hl_model_rec *m,
                                        const struct hl_version_begin *b)
@@ -177,6 +192,7 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
                        "the record of model '%s' in the Controller's store is damaged: nothing can "
                        "be saved to it; restore the store from a backup",
                        m->name);
+    HL_TRY(check_unsliced(m, b));
     struct hl_version_rec *v = find_begun(m, b);
     if (v != NULL && v->state == HL_API_VERSION_STATE_FAILED && b->rank < v->world)
         return fail_failed(c, v, b->rank, commit, arg);

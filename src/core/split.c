@@ -42,8 +42,14 @@ hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out)
         .layers = (uint64_t)hl_json_int(doc, "layers", 0),
         .tied = hl_json_bool(doc, "tied", 0) != 0,
     };
+    shape.unsliced = hl_json_bool(doc, "unsliced", 0) != 0;
     read_stages(hl_json_list(doc, "stages"), &shape.split);
     json_decref(doc);
+    if (shape.unsliced) {
+        *out = (struct hl_model_shape){.split = {.tp = 1, .pp = 1, .virtual_stages = 1},
+                                       .unsliced = true};
+        return HL_OK;
+    }
     if (shape.split.tp < 1 || shape.split.pp < 1 || shape.layers < 1)
         return hl_fail(HL_EUNSUPPORTED,
                        "the model's config does not say how it was split; import the model again");

@@ -33,6 +33,11 @@ typedef hl_status (*hl_whole_find_fn)(void *arg, const struct hl_partition_shard
 /* `config`: as it comes with the shards of a position (ImportProgress.config). */
 hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg,
                         struct hl_whole *out) HL_CHECK;
+/* Of an unsliced model, whose logical tensors are those that are stored: tensor i in part parts[i]
+ * at pp 0, tp 0. config.hf is NULL where the model has none. */
+hl_status hl_whole_plan_unsliced(const char *config, const struct hl_tensor *tensors,
+                                 const char *const *parts, size_t count,
+                                 struct hl_whole *out) HL_CHECK;
 void hl_whole_fini(struct hl_whole *w);
 
 #endif
