@@ -848,6 +848,8 @@ struct ImportResult {      # helios model import
   tp @2 :Int64; pp @3 :Int64;
   shards @4 :UInt64; bytes @5 :UInt64;
   seconds @6 :Float64; bytesPerSecond @7 :UInt64;
+  unsliced @8 :Bool;       # stored whole: every rank reads all of it
+  unslicedBecause @9 :Text $optional;
 }
 struct MetricsText { daemon @0 :Text; text @1 :Text; }   # helios metrics
 struct ImportCancelled { name @0 :Text; cancelled @1 :Bool; }
