@@ -12,10 +12,17 @@ from typing import Any, Mapping
 
 from .errors import Corrupt, InvalidArgument
 
-__all__ = ["Layout", "hugging_face_config"]
+__all__ = ["Layout", "hugging_face_config", "plain_part"]
 
 _LAYER = re.compile(r"(?:^|\.)(?:model(\d+)\.)?decoder\.layers\.(\d+)\.")
+_ANY_LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.(\d+)\.")
 _EMBEDDING = re.compile(r"(?:^|\.)(?:model\d+\.)?embedding\.")
+
+
+def plain_part(name: str) -> str:
+    """Part of a tensor of any model: its layer by its name, as the import of an unknown model has it."""
+    layer = _ANY_LAYER.search(name)
+    return f"layer-{int(layer[1]):04d}" if layer else "model-0000"
 
 
 def hugging_face_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

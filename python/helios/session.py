@@ -12,7 +12,7 @@ from ._naming import NAMINGS, differ, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
 )
-from .layout import Layout
+from .layout import Layout, plain_part
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +89,11 @@ def split_model(text: str) -> tuple[str, int]:
     if at and not version.isdecimal():
         raise InvalidArgument(f"model {text!r}: the version after '@' must be a number")
     return name, int(version) if at else -1
+
+
+def _has_own_names(config: Mapping[str, Any]) -> bool:
+    """The model is not cut by Megatron's rules: no table says what its tensors are called."""
+    return bool(config.get("unsliced"))
 
 
 def _shown(stored: dict[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
@@ -224,6 +229,8 @@ class Session:
             raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
         listed = self._list(model, version, pp, tp, tp_size, pp_size, virtual_stages)
         name, _, pp, tp = self._listed[0]
+        if naming and _has_own_names(self._config(name)):
+            raise InvalidArgument(f"naming={naming!r}: the tensors of '{name}' have names of their own")
         self._naming = naming or self._model_naming(name)
         out: dict[str, Any] = {}
         prefix = ""
@@ -261,6 +268,8 @@ class Session:
             stored = _shown(stored, shard.names, where)
         if shard.part.startswith(_state.EXTRA):
             return dict(_state.blob(*item) for item in stored.items())
+        if _has_own_names(self._config(model)):
+            return stored
         names = rename(stored, self._naming)
         tensors = {names[old]: tensor for old, tensor in stored.items()}
         if len(tensors) != len(stored):
@@ -318,14 +327,28 @@ class Session:
             if part is not None:
                 return prefix + part
             tail = tail.partition(".")[2] if prefix else ""
+        if _has_own_names(self._config(model)):
+            return prefix + plain_part(name)
         return prefix + self._layout(model).part(name, self.rank.pp)
+
+    def _find_parts(self, model: str) -> None:
+        """Where the newest version has its tensors, as nothing was loaded that would say so."""
+        listed = self.client.request_shards(model, -1, self.rank.pp, self.rank.tp, self._split(model))
+        parts = self._parts.setdefault(model, {})
+        for shard in listed.shards:
+            if _state.is_chosen(shard.part, "model", ""):
+                where = f"{model}@{listed.version}/{shard.part}"
+                parts.update(dict.fromkeys(_tensors.views(self.client.map(shard), where, False), shard.part))
 
     def _grouped(self, model: str, tensors: Mapping[str, Any],
                  prefix: str) -> dict[str, dict[str, Any]]:
         groups: dict[str, dict[str, Any]] = {}
+        own_names = bool(tensors) and _has_own_names(self._config(model))
+        if own_names and model not in self._parts:
+            self._find_parts(model)
         for name, tensor in tensors.items():
             groups.setdefault(self._part(model, name, prefix), {})[name] = tensor
-        if differ(tensors):  # all versions of a model have its naming
+        if not own_names and differ(tensors):  # all versions of a model have its naming
             naming = self._model_naming(model)
             groups = {part: self._stored_names(values, naming) for part, values in groups.items()}
         return dict(sorted(groups.items()))
