@@ -216,6 +216,9 @@ typedef struct helios_version_spec {
     int world;
     int layout;                /* HELIOS_LAYOUT_…, the same on all ranks */
     const helios_split *split; /* of this gang, the same on all ranks; NULL = the model's */
+    /* NULL = the model has to exist. Else the first rank makes it when it is missing, with this
+     * split (0 = 1), and it goes again unless the version becomes visible. */
+    const helios_split *create;
 } helios_version_spec;
 
 #define HELIOS_VERSION_SPEC_INIT .size = sizeof(helios_version_spec)

@@ -97,6 +97,12 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
         return HL_OK;
     if (v->model->shape.unsliced)
         return check_sizes(want);
+    if (v->model->shape.as_saved)
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "'%s' was saved without a config, so nothing says how its tensors are cut: it "
+            "can only be read as it was saved, %s",
+            v->model->name, hl_split_text(own, has));
     if (v->model->shape.layers == 0)
         return hl_fail(HL_EUNSUPPORTED,
                        "'%s' was imported by an earlier release, which did not record its layers: "

@@ -104,14 +104,20 @@ static hl_status check_begin(const struct hl_version_begin *b)
     return HL_OK;
 }
 
-/* A version of an unsliced model is unsliced too. */
-static hl_status check_unsliced(const struct hl_model_rec *m, const struct hl_version_begin *b)
+/* Some models have versions of one split only. */
+static hl_status check_fixed(const struct hl_model_rec *m, const struct hl_version_begin *b)
 {
-    char text[HL_SPLIT_TEXT_MAX];
+    char text[HL_SPLIT_TEXT_MAX], has[HL_SPLIT_TEXT_MAX];
     const struct hl_api_split own = hl_model_split(m);
     const struct hl_api_split split = hl_split_resolve(&b->split, &own);
-    if (!m->shape.unsliced || hl_split_equal(&split, &own))
+    if ((!m->shape.unsliced && !m->shape.as_saved) || hl_split_equal(&split, &own))
         return HL_OK;
+    if (m->shape.as_saved)
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "'%s' was first saved without a config as %s and can't be saved as %s: nothing "
+            "says how its tensors are cut; save under another name",
+            m->name, hl_split_text(&own, has), hl_split_text(&split, text));
     return hl_fail(
         HL_EUNSUPPORTED,
         "'%s' is stored unsliced and can't be saved as %s: save the whole tensors on the "
@@ -181,18 +187,17 @@ static hl_status version_new(struct hl_model_rec *m, const struct hl_version_beg
     return HL_OK;
 }
 
-hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
-                           hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
+static hl_status begin_version(struct hl_catalog *c, struct hl_model_rec *m,
+                               const struct hl_version_begin *b, hl_catalog_commit_fn commit,
+                               void *arg, struct hl_version_rec **out)
 {
-    struct hl_model_rec *m;
-    HL_TRY(hl_catalog_model(c, b->model, &m));
     HL_TRY(check_begin(b));
     if (m->damaged) /* its record would be written anew, without what it held */
         return hl_fail(HL_ECORRUPT,
                        "the record of model '%s' in the Controller's store is damaged: nothing can "
                        "be saved to it; restore the store from a backup",
                        m->name);
-    HL_TRY(check_unsliced(m, b));
+    HL_TRY(check_fixed(m, b));
     struct hl_version_rec *v = find_begun(m, b);
     if (v != NULL && v->state == HL_API_VERSION_STATE_FAILED && b->rank < v->world)
         return fail_failed(c, v, b->rank, commit, arg);
@@ -213,6 +218,27 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
     m->versions = v;
     *out = v;
     return HL_OK;
+}
+
+hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
+                           hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
+{
+    struct hl_model_rec *m;
+    hl_status st = hl_catalog_model(c, b->model, &m);
+    if (st != HL_ENOENT || b->create.tp == 0) {
+        HL_TRY(st);
+        HL_TRY(hl_model_check_create(m, b));
+        return begin_version(c, m, b, commit, arg, out);
+    }
+    hl_error_clear();
+    HL_TRY(hl_model_create(b, &m));
+    HASH_ADD_STR(c->models, name, m);
+    st = begin_version(c, m, b, commit, arg, out);
+    if (st != HL_OK) {
+        HASH_DEL(c->models, m);
+        hl_model_rec_free(m);
+    }
+    return st;
 }
 
 /* ---- commit ---------------------------------------------------------------------------------- */
