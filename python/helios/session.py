@@ -92,8 +92,8 @@ def split_model(text: str) -> tuple[str, int]:
 
 
 def _has_own_names(config: Mapping[str, Any]) -> bool:
-    """The model is not cut by Megatron's rules: no table says what its tensors are called."""
-    return bool(config.get("unsliced"))
+    """No table of a family says what the model's tensors are called."""
+    return bool(config.get("unsliced") or config.get("asSaved"))
 
 
 def _shown(stored: dict[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
@@ -343,12 +343,12 @@ class Session:
     def _grouped(self, model: str, tensors: Mapping[str, Any],
                  prefix: str) -> dict[str, dict[str, Any]]:
         groups: dict[str, dict[str, Any]] = {}
-        own_names = bool(tensors) and _has_own_names(self._config(model))
-        if own_names and model not in self._parts:
+        if tensors and model not in self._parts and _has_own_names(self._config(model)):
             self._find_parts(model)
         for name, tensor in tensors.items():
             groups.setdefault(self._part(model, name, prefix), {})[name] = tensor
-        if not own_names and differ(tensors):  # all versions of a model have its naming
+        if differ(tensors) and not _has_own_names(self._config(model)):
+            # all versions of a model have its naming
             naming = self._model_naming(model)
             groups = {part: self._stored_names(values, naming) for part, values in groups.items()}
         return dict(sorted(groups.items()))
@@ -388,6 +388,21 @@ class Session:
             groups.update(self._grouped(model, tensors, ""))
             groups.update(self._grouped(model, blobs, _state.EXTRA))
         return dict(sorted(groups.items()))
+
+    def _creation(self, model: str, tp_size: int | None, pp_size: int | None,
+                  virtual_stages: int | None) -> dict[str, Any]:
+        """What version_open needs to make the model; {} when it is there."""
+        me = self.rank
+        self._configs.pop(model, None)  # it may have been removed since
+        try:
+            self._config(model)
+            return {}
+        except NotFound:
+            self._configs[model] = {"asSaved": True}
+            self._parts[model] = {}
+        self._splits[model] = None
+        return {"create": _abi.Split(tp_size or me.tp_size, pp_size or me.pp_size,
+                                     virtual_stages or me.virtual_stages)}
 
     def _give_up(self, model: str, version: int, error: BaseException) -> bool:
         """After a failed save. True: it is too late, as all ranks' commits have arrived."""
@@ -429,14 +444,17 @@ class Session:
         ``None`` values are left out; ``_extra_state`` and BytesIO values are kept as blobs (kind
         "extra" of load_state_dict); leading ``module.`` are dropped from names.
 
+        A `model` that is passed and does not exist is made, with the gang's sizes; if the save fails
+        there is none. It is read and saved at those sizes only, under the names of its first save.
+
         Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another
         rank's save of this version has failed, InvalidArgument for tensors that do not fit the model
         and for names or values that cannot be stored. A failed save leaves no version behind.
 
         `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters
         and optimizer state go straight from its chunks into the shards, one tensor after the other.
-        Memory is needed for one part at a time, and for no second copy of the state. Values may
-        also be objects with `shape`, `dtype` and `read_into(address, size)`.
+        Memory is needed for one part at a time. Values may also be objects with `shape`, `dtype` and
+        `read_into(address, size)`.
         """
         try:
             text = json.dumps(dict(meta or {}), allow_nan=False)
@@ -447,11 +465,13 @@ class Session:
         split = self._split(name, tp_size, pp_size, virtual_stages)
         self._splits[name] = split
         self._layouts.pop(name, None)
+        create = self._creation(name, tp_size, pp_size, virtual_stages) if model else {}
         groups = self._groups(name, state, optim)
         layout = _abi.LAYOUT_UNCHECKED if not strict else \
             _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
         version = self.client.version_open(
-            name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout, split)
+            name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout, split,
+            **create)
         commit = (name, version, me.global_rank, text if me.global_rank == 0 else None)
         try:
             for part, tensors in groups.items():

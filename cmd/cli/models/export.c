@@ -290,7 +290,7 @@ static hl_status export_rank(struct export *e)
         if (st == HL_OK)
             st = outfile_commit(&file);
         outfile_abort(&file);
-        if (!r.unsliced)
+        if (!r.own_names)
             warn_of_missing(e, &r);
     }
     rankfile_fini(&r);

@@ -412,8 +412,11 @@ static void print_slices(const struct hl_api_model *m)
     if (why != NULL)
         cli_print(stdout, "slices        none, every rank reads the whole model: %s\n\n", why);
     else
-        cli_print(stdout, "slices        TP%d x PP%d, %d virtual stage%s each\n\n", m->tp, m->pp,
-                  stages, stages == 1 ? "" : "s");
+        cli_print(stdout, "slices        TP%d x PP%d, %d virtual stage%s each%s\n\n", m->tp, m->pp,
+                  stages, stages == 1 ? "" : "s",
+                  hl_json_bool(config, "asSaved", 0) != 0
+                      ? "; only so, as it was saved without a config"
+                      : "");
     json_decref(config);
 }
 

@@ -39,7 +39,8 @@ struct rankfile_where {
 struct rankfile {
     helios_client *client; /* borrowed */
     int64_t version;
-    bool unsliced; /* stored whole, under names of its own */
+    bool unsliced;  /* stored whole */
+    bool own_names; /* no family's: they are not renamed */
     enum hl_api_layer_naming
         naming; /* of the tensors in `headers`, whatever they were saved under */
     size_t count;
