@@ -600,8 +600,9 @@ interface Controller {
   # check: how much of the model's layout the parameters must keep. split: of the job that saves, the same on every
   # rank; nothing said: the one that the model was imported with.
   # create: a model that does not exist is made with this split, and goes again unless a version becomes visible.
+  # config: its Hugging Face config.json, "" = none; of a model that exists it has to be that one.
   beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
-                   split :Split, create :Split) -> (version :Int64, state :VersionState);
+                   split :Split, create :Split, config :Text) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from . import _abi, _state, _tensors
-from ._naming import NAMINGS, differ, rename
+from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
 )
-from .layout import Layout, plain_part
+from .layout import Layout, layer_count, plain_part
 
 if TYPE_CHECKING:
     import torch
@@ -389,20 +389,24 @@ class Session:
             groups.update(self._grouped(model, blobs, _state.EXTRA))
         return dict(sorted(groups.items()))
 
-    def _creation(self, model: str, tp_size: int | None, pp_size: int | None,
-                  virtual_stages: int | None) -> dict[str, Any]:
-        """What version_open needs to make the model; {} when it is there."""
-        me = self.rank
+    def _creation(self, model: str, asked: _abi.Split | None, config: Mapping[str, Any] | None,
+                  state: Any) -> dict[str, Any]:
+        """What version_open needs to make the model, or to compare its config."""
+        out: dict[str, Any] = {} if config is None else {"config": json.dumps(dict(config))}
         self._configs.pop(model, None)  # it may have been removed since
         try:
             self._config(model)
-            return {}
+            return out
         except NotFound:
-            self._configs[model] = {"asSaved": True}
             self._parts[model] = {}
-        self._splits[model] = None
-        return {"create": _abi.Split(tp_size or me.tp_size, pp_size or me.pp_size,
-                                     virtual_stages or me.virtual_stages)}
+        me, asked = self.rank, asked or _abi.Split()
+        split = _abi.Split(asked.tp or me.tp_size, asked.pp or me.pp_size,
+                           asked.virtual_stages or me.virtual_stages)
+        self._splits[model] = split
+        self._configs[model] = {"asSaved": True} if config is None else {
+            "stages": [[{"first": 0, "count": layer_count(config)}]],
+            "naming": naming_of(state if isinstance(state, Mapping) else ())}
+        return {**out, "create": split}
 
     def _give_up(self, model: str, version: int, error: BaseException) -> bool:
         """After a failed save. True: it is too late, as all ranks' commits have arrived."""
@@ -420,20 +424,20 @@ class Session:
                         optim: Mapping[str, "torch.Tensor"] | None = None,
                         model: str | None = None, *, strict: bool = True,
                         any_dtype: bool = False, tp_size: int | None = None,
-                        pp_size: int | None = None, virtual_stages: int | None = None) -> Saved:
+                        pp_size: int | None = None, virtual_stages: int | None = None,
+                        config: Mapping[str, Any] | None = None) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
-        Names may follow either naming of load_state_dict; they are stored under the model's.
-        Every rank of the gang calls it with the same `step`; the version becomes visible, as a
-        whole, when the last rank has committed. Every call is a new version, at the same step too.
+        Names may follow either naming of load_state_dict; they are stored under the model's. Every
+        rank of the gang calls it with the same `step`; the version becomes visible, as a whole,
+        when the last rank has committed. Every call is a new version, at the same step too.
         `meta` is kept from rank 0 and must be JSON. Bytes are copied before this returns.
 
         `tp_size`, `pp_size` and `virtual_stages`: the split of the gang, the same on all ranks. None: in
         a job, for its own model, that of the job; else the one that the model was imported with.
 
-        `state` must have the tensors that the model has for this rank, with the names, shapes and
-        dtypes of its oldest version. `any_dtype=True`: dtypes may differ (a bf16 model that is
-        trained in fp32). `strict=False`: anything may. All ranks pass the same.
+        `state` must have the tensors of the model's oldest version for this rank. `any_dtype=True`:
+        dtypes may differ. `strict=False`: anything may. All ranks pass the same.
 
         `optim` holds optimizer state under names that end with the parameter's
         (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, as all data
@@ -445,7 +449,8 @@ class Session:
         "extra" of load_state_dict); leading ``module.`` are dropped from names.
 
         A `model` that is passed and does not exist is made, with the gang's sizes; if the save fails
-        there is none. It is read and saved at those sizes only, under the names of its first save.
+        there is none. With a Hugging Face `config` it is like an imported one, without only for those
+        sizes and under the names of its first save.
 
         Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another
         rank's save of this version has failed, InvalidArgument for tensors that do not fit the model
@@ -462,10 +467,9 @@ class Session:
             raise InvalidArgument(f"meta is not JSON: {error}") from None
         name, _ = self._model(model)
         me, started, written = self.rank, time.monotonic(), 0
-        split = self._split(name, tp_size, pp_size, virtual_stages)
-        self._splits[name] = split
+        split = self._splits[name] = self._split(name, tp_size, pp_size, virtual_stages)
         self._layouts.pop(name, None)
-        create = self._creation(name, tp_size, pp_size, virtual_stages) if model else {}
+        create = self._creation(name, split, config, state) if model or config else {}
         groups = self._groups(name, state, optim)
         layout = _abi.LAYOUT_UNCHECKED if not strict else \
             _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT

@@ -98,16 +98,18 @@ int helios_version_open(helios_client *client, const helios_version_spec *given,
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    const struct hl_api_controller_begin_version_params p = {.model = spec.model,
-                                                             .job = spec.job,
-                                                             .attempt = spec.attempt,
-                                                             .step = spec.step,
-                                                             .world = spec.world,
-                                                             .rank = spec.rank,
-                                                             .token = token,
-                                                             .check = checks[spec.layout],
-                                                             .split = split,
-                                                             .create = create};
+    const struct hl_api_controller_begin_version_params p = {
+        .model = spec.model,
+        .job = spec.job,
+        .attempt = spec.attempt,
+        .step = spec.step,
+        .world = spec.world,
+        .rank = spec.rank,
+        .token = token,
+        .check = checks[spec.layout],
+        .split = split,
+        .create = create,
+        .config = spec.config_json != NULL ? spec.config_json : ""};
     int64_t number;
     hl_status st = begin_version(&op, &p, &number);
     if (st == HL_OK) {

@@ -221,6 +221,7 @@ struct hl_version_begin {
     struct hl_api_split split; /* of the ranks that save; nothing said: the model's */
     /* A missing model is made with this split; nothing said: it has to exist. */
     struct hl_api_split create;
+    const char *config; /* its config.json; NULL or "" = none. One that exists has to have it. */
     int64_t now_ms;
 };
 

@@ -296,6 +296,29 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     return HL_OK;
 }
 
+/* With the model's config, where the version settles it; `config` is taken. */
+static hl_status commit_settled(struct hl_catalog *c, const struct hl_version_commit *p,
+                                struct hl_shard_rec **list, size_t n, char *config,
+                                hl_catalog_commit_fn commit, void *arg)
+{
+    struct hl_model_rec *m = p->version->model;
+    char *old = m->config;
+    if (config != NULL) {
+        m->config = config;
+        hl_model_rec_read_shape(m);
+    }
+    hl_status st = commit_shards(c, p, list, n, commit, arg);
+    if (config == NULL || st == HL_OK) {
+        if (config != NULL)
+            free(old);
+        return st;
+    }
+    m->config = old;
+    hl_model_rec_read_shape(m);
+    free(config);
+    return st;
+}
+
 void hl_catalog_shift(struct hl_catalog *c, int64_t stepped_ms)
 {
     for (struct hl_model_rec *m = stepped_ms != 0 ? c->models : NULL; m != NULL; m = m->hh.next)
@@ -332,11 +355,17 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
                        "were committed are damaged in the Controller's store; save again",
                        v->number, v->model->name);
     HL_TRY(hl_shards_parse(c, v, &p->shards, p->rank, &list));
-    hl_status st = hl_version_check(v, list, n, v->committed_count + 1 == v->world);
+    bool last = v->committed_count + 1 == v->world;
+    char *config = NULL;
+    hl_status st = hl_version_check(v, list, n, last);
+    if (st == HL_OK && last)
+        st = hl_model_settle(v, list, n, &config);
     if (st == HL_OK)
         st = hl_version_reserve(v, n);
     if (st == HL_OK)
-        st = commit_shards(c, p, list, n, commit, arg);
+        st = commit_settled(c, p, list, n, config, commit, arg);
+    else
+        free(config);
     if (st != HL_OK) {
         hl_shard_recs_free(list, n);
         return st;

@@ -3,6 +3,7 @@
 that fails."""
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
@@ -131,6 +132,40 @@ class NewModel(unittest.TestCase):
         with self.assertRaisesRegex(errors.Conflict, "is being created as TP2 x PP1, .* as TP1 x PP1: save under"):
             self.session().save_state_dict(state(), 1, model="mixed")
         self.assertTrue(first[1].save_state_dict(state(1), 1, model="mixed").visible)
+
+    def test_a_config_makes_it_like_an_imported_one(self):
+        source, data = checkpoints.llama(self.c.dir / "llama", layers=4)
+        config = json.loads((source / "config.json").read_text())
+        for naming in ("local", "te"):
+            old, new = f"in-{naming}", f"out-{naming}"
+            self.c.json("model", "import", source, "--name", old, "--tp", 2, "--pp", 2, "--naming", naming)
+            gang = self.gang(new, tp_size=2, pp_size=2)
+            states = [{n: t.clone() for n, t in r.load_state_dict(old, pp_size=2, tp_size=2).items()} for r in gang]
+            saves = [r.save_state_dict(s, 1, model=new, config=config) for r, s in zip(gang, states)]
+            self.assertTrue(saves[-1].visible)
+            shown = [self.c.json("model", "show", name)["config"] for name in (old, new)]
+            self.assertEqual(shown[0], shown[1])
+            reader = self.session()
+            for pp in range(4):
+                a, b = (reader.load_state_dict(name, pp=pp, tp=1, pp_size=4) for name in (old, new))
+                self.assertEqual({n: t.view(torch.uint8).tolist() for n, t in a.items()},
+                                 {n: t.view(torch.uint8).tolist() for n, t in b.items()})
+            out = self.c.dir / f"hf-{naming}"
+            self.c.json("model", "export", new, "--format", "hf", "--out", out)
+            self.assertEqual(checkpoints.read(out / "model.safetensors")[1], data)
+            again = [r.save_state_dict(s, 2, model=new, config=config) for r, s in zip(gang, states)]
+            self.assertTrue(again[-1].visible)
+        with self.assertRaisesRegex(errors.Conflict, "has another config"):
+            gang[0].save_state_dict(states[0], 3, model=new, config=config | {"vocab_size": 60})
+        for change, error, text in (({"intermediate_size": 64}, errors.InvalidArgument, "mlp.linear_fc"),
+                                    ({"vocab_size": 9000}, errors.InvalidArgument, "can't be padded"),
+                                    ({"model_type": "mamba9"}, errors.Unsupported, "mamba9"),
+                                    ({"num_hidden_layers": 0}, errors.InvalidArgument, "number of layers")):
+            wrong = self.gang("wrong", tp_size=2, pp_size=2)
+            with self.assertRaisesRegex(error, text):
+                for r, s in zip(wrong, states):
+                    r.save_state_dict(s, 1, model="wrong", config=config | change)
+            self.assertNotIn("wrong", self.models())
 
     def test_only_a_model_that_is_named_is_made(self):
         with self.assertRaises(errors.NotFound):
