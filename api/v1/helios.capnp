@@ -354,7 +354,7 @@ struct ImportRequest {
   dir @1 :Text;
   name @2 :Text;
   version @3 :Int64;
-  tp @4 :Int32; pp @5 :Int32;
+  tp @4 :Int32; pp @5 :Int32;   # what it is stored at; 0 = 1
   vocabDivisor @6 :Int32;       # 0 = 128
   pad @7 :VocabPadding;
   naming @8 :LayerNaming;
@@ -626,8 +626,10 @@ interface Controller {
   # save of a rank: a message that is repeated with it gets the same number.
   # check: how much of the model's layout the parameters must keep. split: of the job that saves, the same on every
   # rank; nothing said: the one that the model was imported with.
+  # create: a model that does not exist is made with this split, and goes again unless a version becomes visible.
+  # config: its Hugging Face config.json, "" = none; of a model that exists it has to be that one.
   beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :LayoutCheck,
-                   split :Split) -> (version :Int64, state :VersionState);
+                   split :Split, create :Split, config :Text) -> (version :Int64, state :VersionState);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 
@@ -875,6 +877,8 @@ struct ImportResult {      # helios model import
   tp @2 :Int64; pp @3 :Int64;
   shards @4 :UInt64; bytes @5 :UInt64;
   seconds @6 :Float64; bytesPerSecond @7 :UInt64;
+  unsliced @8 :Bool;       # stored whole: every rank reads all of it
+  unslicedBecause @9 :Text $optional;
 }
 struct MetricsText { daemon @0 :Text; text @1 :Text; }   # helios metrics
 struct ImportCancelled { name @0 :Text; cancelled @1 :Bool; }

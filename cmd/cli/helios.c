@@ -48,8 +48,8 @@ static const struct cli_command commands[] = {
     {"cancel", "JOB", "Stop a job and all its processes.", cmd_cancel},
 
     {"Models", "", "", NULL},
-    {"model import", "DIR --name NAME --tp T --pp P [options]",
-     "Slice a Hugging Face checkpoint into the L3 pool.", cmd_model_import},
+    {"model import", "DIR --name NAME [options]",
+     "Store a Hugging Face checkpoint in the L3 pool.", cmd_model_import},
     {"model cancel", "NAME", "Cancel a running import; nothing of the model stays.",
      cmd_model_cancel},
     {"model ls", "", "List the models.", cmd_model_ls},

@@ -222,6 +222,12 @@ typedef struct helios_version_spec {
     int world;
     int layout;                /* HELIOS_LAYOUT_…, the same on all ranks */
     const helios_split *split; /* of this gang, the same on all ranks; NULL = the model's */
+    /* NULL = the model has to exist. Else the first rank makes it when it is missing, with this
+     * split (0 = 1), and it goes again unless the version becomes visible. */
+    const helios_split *create;
+    /* The Hugging Face config.json of that model, NULL = none: with it the model is read at every
+     * split. The parameters have to be what it asks for. A model that exists has to have it. */
+    const char *config_json;
 } helios_version_spec;
 
 #define HELIOS_VERSION_SPEC_INIT .size = sizeof(helios_version_spec)

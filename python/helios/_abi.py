@@ -64,7 +64,8 @@ class _Tensor(ctypes.Structure):
 class _VersionSpec(_loader.Sized):
     _fields_ = [("size", c_size_t), ("model", c_char_p), ("job", c_char_p), ("attempt", c_int),
                 ("step", c_int64), ("rank", c_int), ("world", c_int), ("layout", c_int),
-                ("split", POINTER(_Split))]
+                ("split", POINTER(_Split)), ("create", POINTER(_Split)),
+                ("config_json", c_char_p)]
 
 
 LAYOUT_EXACT, LAYOUT_ANY_DTYPE, LAYOUT_UNCHECKED = range(3)
@@ -81,7 +82,7 @@ _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
 _SIZES = {_Options: 40, _Id: 16, _Shard: 96, _TensorName: 16, _ShardView: 32, _ShardList: 64,
-          _Split: 32, _Tensor: 40, _VersionSpec: 64, _Stats: 88}
+          _Split: 32, _Tensor: 40, _VersionSpec: 80, _Stats: 88}
 
 _PROTOTYPES = {
     "helios_version": (c_char_p, []),
@@ -317,11 +318,14 @@ class Client:
             self._lib.helios_close(handle)
 
     def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
-                     layout: int = LAYOUT_EXACT, split: Split | None = None) -> int:
-        """Number of the new version; the same for every rank of the gang in the same save."""
+                     layout: int = LAYOUT_EXACT, split: Split | None = None,
+                     create: Split | None = None, config: str | None = None) -> int:
+        """Number of the new version; the same for every rank of the gang in the same save. `create`:
+        sizes of the model that is made if there is none of that name, with the Hugging Face config
+        `config`, which one that is there has to have."""
         version = c_int64()
         spec = _VersionSpec(model.encode(), job.encode(), attempt, step, rank, world, layout,
-                            _split(split))
+                            _split(split), _split(create), _bytes(config))
         self._check(self._lib.helios_version_open(
             self._use(), ctypes.byref(spec), ctypes.byref(version)))
         return version.value

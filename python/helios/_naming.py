@@ -15,7 +15,7 @@ from typing import Iterable
 
 from .errors import InvalidArgument
 
-__all__ = ["NAMINGS", "differ", "rename"]
+__all__ = ["NAMINGS", "differ", "naming_of", "rename"]
 
 NAMINGS = ("local", "te")
 
@@ -30,6 +30,11 @@ _EXPERTS = re.compile(r"\.mlp\.(?:router|experts|shared_experts)\.")
 def differ(names: Iterable[str]) -> bool:
     """Has one of `names` another form under the other naming?"""
     return any(_LOCAL_NORM.search(name) or _TE_NORM.search(name) for name in names)
+
+
+def naming_of(names: Iterable[str]) -> str:
+    """The naming that some of `names` follow; "local" where they would be the same in both."""
+    return "te" if any(_TE_NORM.search(name) for name in names) else "local"
 
 
 def rename(names: Iterable[str], to: str) -> dict[str, str]:

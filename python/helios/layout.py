@@ -12,10 +12,29 @@ from typing import Any, Mapping
 
 from .errors import Corrupt, InvalidArgument
 
-__all__ = ["Layout", "hugging_face_config"]
+__all__ = ["Layout", "hugging_face_config", "layer_count", "plain_part"]
 
 _LAYER = re.compile(r"(?:^|\.)(?:model(\d+)\.)?decoder\.layers\.(\d+)\.")
+_ANY_LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.(\d+)\.")
 _EMBEDDING = re.compile(r"(?:^|\.)(?:model\d+\.)?embedding\.")
+
+
+def plain_part(name: str) -> str:
+    """Part of a tensor of any model: its layer by its name, as the import of an unknown model has it."""
+    layer = _ANY_LAYER.search(name)
+    return f"layer-{int(layer[1]):04d}" if layer else "model-0000"
+
+
+def layer_count(config: Mapping[str, Any]) -> int:
+    """Layers by a Hugging Face config."""
+    inner = config.get("text_config")
+    for source in (config, inner if isinstance(inner, Mapping) else {}):
+        for field in ("num_hidden_layers", "n_layer", "num_layers"):
+            count = source.get(field)
+            if isinstance(count, int) and count > 0:
+                return count
+    raise InvalidArgument("the config has no number of layers (num_hidden_layers): leave it out to "
+                          "store the model without one")
 
 
 def hugging_face_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from . import _abi, _state, _tensors
-from ._naming import NAMINGS, differ, rename
+from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
     Unsupported,
 )
-from .layout import Layout
+from .layout import Layout, layer_count, plain_part
 
 if TYPE_CHECKING:
     import torch
@@ -90,6 +90,11 @@ def split_model(text: str) -> tuple[str, int]:
     if at and not version.isdecimal():
         raise InvalidArgument(f"model {text!r}: the version after '@' must be a number")
     return name, int(version) if at else -1
+
+
+def _has_own_names(config: Mapping[str, Any]) -> bool:
+    """No table of a family says what the model's tensors are called."""
+    return bool(config.get("unsliced") or config.get("asSaved"))
 
 
 def _shown(stored: dict[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
@@ -227,6 +232,8 @@ class Session:
             raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
         listed = self._list(model, version, pp, tp, tp_size, pp_size, virtual_stages)
         name, _, pp, tp = self._listed[0]
+        if naming and _has_own_names(self._config(name)):
+            raise InvalidArgument(f"naming={naming!r}: the tensors of '{name}' have names of their own")
         self._naming = naming or self._model_naming(name)
         if listed.left_out and kind in ("optim", "extra"):
             raise Unsupported(f"{name}@{listed.version} at another tensor parallel size lacks "
@@ -267,6 +274,8 @@ class Session:
             stored = _shown(stored, shard.names, where)
         if shard.part.startswith(_state.EXTRA):
             return dict(_state.blob(*item) for item in stored.items())
+        if _has_own_names(self._config(model)):
+            return stored
         names = rename(stored, self._naming)
         tensors = {names[old]: tensor for old, tensor in stored.items()}
         if len(tensors) != len(stored):
@@ -324,14 +333,28 @@ class Session:
             if part is not None:
                 return prefix + part
             tail = tail.partition(".")[2] if prefix else ""
+        if _has_own_names(self._config(model)):
+            return prefix + plain_part(name)
         return prefix + self._layout(model).part(name, self.rank.pp)
+
+    def _find_parts(self, model: str) -> None:
+        """Where the newest version has its tensors, as nothing was loaded that would say so."""
+        listed = self.client.request_shards(model, -1, self.rank.pp, self.rank.tp, self._split(model))
+        parts = self._parts.setdefault(model, {})
+        for shard in listed.shards:
+            if _state.is_chosen(shard.part, "model", ""):
+                where = f"{model}@{listed.version}/{shard.part}"
+                parts.update(dict.fromkeys(_tensors.views(self.client.map(shard), where, False), shard.part))
 
     def _grouped(self, model: str, tensors: Mapping[str, Any],
                  prefix: str) -> dict[str, dict[str, Any]]:
         groups: dict[str, dict[str, Any]] = {}
+        if tensors and model not in self._parts and _has_own_names(self._config(model)):
+            self._find_parts(model)
         for name, tensor in tensors.items():
             groups.setdefault(self._part(model, name, prefix), {})[name] = tensor
-        if differ(tensors):  # all versions of a model have its naming
+        if differ(tensors) and not _has_own_names(self._config(model)):
+            # all versions of a model have its naming
             naming = self._model_naming(model)
             groups = {part: self._stored_names(values, naming) for part, values in groups.items()}
         return dict(sorted(groups.items()))
@@ -372,6 +395,25 @@ class Session:
             groups.update(self._grouped(model, blobs, _state.EXTRA))
         return dict(sorted(groups.items()))
 
+    def _creation(self, model: str, asked: _abi.Split | None, config: Mapping[str, Any] | None,
+                  state: Any) -> dict[str, Any]:
+        """What version_open needs to make the model, or to compare its config."""
+        out: dict[str, Any] = {} if config is None else {"config": json.dumps(dict(config))}
+        self._configs.pop(model, None)  # it may have been removed since
+        try:
+            self._config(model)
+            return out
+        except NotFound:
+            self._parts[model] = {}
+        me, asked = self.rank, asked or _abi.Split()
+        split = _abi.Split(asked.tp or me.tp_size, asked.pp or me.pp_size,
+                           asked.virtual_stages or me.virtual_stages)
+        self._splits[model] = split
+        self._configs[model] = {"asSaved": True} if config is None else {
+            "stages": [[{"first": 0, "count": layer_count(config)}]],
+            "naming": naming_of(state if isinstance(state, Mapping) else ())}
+        return {**out, "create": split}
+
     def _give_up(self, model: str, version: int, error: BaseException) -> bool:
         """After a failed save. True: it is too late, as all ranks' commits have arrived."""
         try:
@@ -388,20 +430,20 @@ class Session:
                         optim: Mapping[str, "torch.Tensor"] | None = None,
                         model: str | None = None, *, strict: bool = True,
                         any_dtype: bool = False, tp_size: int | None = None,
-                        pp_size: int | None = None, virtual_stages: int | None = None) -> Saved:
+                        pp_size: int | None = None, virtual_stages: int | None = None,
+                        config: Mapping[str, Any] | None = None) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
-        Names may follow either naming of load_state_dict; they are stored under the model's.
-        Every rank of the gang calls it with the same `step`; the version becomes visible, as a
-        whole, when the last rank has committed. Every call is a new version, at the same step too.
+        Names may follow either naming of load_state_dict; they are stored under the model's. Every
+        rank of the gang calls it with the same `step`; the version becomes visible, as a whole,
+        when the last rank has committed. Every call is a new version, at the same step too.
         `meta` is kept from rank 0 and must be JSON. Bytes are copied before this returns.
 
         `tp_size`, `pp_size` and `virtual_stages`: the split of the gang, the same on all ranks. None: in
         a job, for its own model, that of the job; else the one that the model was imported with.
 
-        `state` must have the tensors that the model has for this rank, with the names, shapes and
-        dtypes of its oldest version. `any_dtype=True`: dtypes may differ (a bf16 model that is
-        trained in fp32). `strict=False`: anything may. All ranks pass the same.
+        `state` must have the tensors of the model's oldest version for this rank. `any_dtype=True`:
+        dtypes may differ. `strict=False`: anything may. All ranks pass the same.
 
         `optim` holds optimizer state under names that end with the parameter's
         (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, as all data
@@ -412,14 +454,18 @@ class Session:
         ``None`` values are left out; ``_extra_state`` and BytesIO values are kept as blobs (kind
         "extra" of load_state_dict); leading ``module.`` are dropped from names.
 
+        A `model` that is passed and does not exist is made, with the gang's sizes; if the save fails
+        there is none. With a Hugging Face `config` it is like an imported one, without only for those
+        sizes and under the names of its first save.
+
         Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another
         rank's save of this version has failed, InvalidArgument for tensors that do not fit the model
         and for names or values that cannot be stored. A failed save leaves no version behind.
 
         `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters
         and optimizer state go straight from its chunks into the shards, one tensor after the other.
-        Memory is needed for one part at a time, and for no second copy of the state. Values may
-        also be objects with `shape`, `dtype` and `read_into(address, size)`.
+        Memory is needed for one part at a time. Values may also be objects with `shape`, `dtype` and
+        `read_into(address, size)`.
         """
         try:
             text = json.dumps(dict(meta or {}), allow_nan=False)
@@ -427,14 +473,15 @@ class Session:
             raise InvalidArgument(f"meta is not JSON: {error}") from None
         name, _ = self._model(model)
         me, started, written = self.rank, time.monotonic(), 0
-        split = self._split(name, tp_size, pp_size, virtual_stages)
-        self._splits[name] = split
+        split = self._splits[name] = self._split(name, tp_size, pp_size, virtual_stages)
         self._layouts.pop(name, None)
+        create = self._creation(name, split, config, state) if model or config else {}
         groups = self._groups(name, state, optim)
         layout = _abi.LAYOUT_UNCHECKED if not strict else \
             _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
         version = self.client.version_open(
-            name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout, split)
+            name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout, split,
+            **create)
         commit = (name, version, me.global_rank, text if me.global_rank == 0 else None)
         try:
             for part, tensors in groups.items():

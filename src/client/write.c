@@ -68,6 +68,18 @@ static hl_status begin_version(struct operation *op,
     return HL_OK;
 }
 
+/* Sizes of a model to be made; all 0: none is to be. */
+static hl_status create_read(const helios_split *given, struct hl_api_split *out)
+{
+    *out = (struct hl_api_split){0};
+    if (given == NULL)
+        return HL_OK;
+    HL_TRY(split_read(given, out));
+    out->tp = out->tp != 0 ? out->tp : 1;
+    out->pp = out->pp != 0 ? out->pp : 1;
+    return HL_OK;
+}
+
 int helios_version_open(helios_client *client, const helios_version_spec *given, int64_t *version)
 {
     static const enum hl_api_layout_check checks[] = {
@@ -77,23 +89,27 @@ int helios_version_open(helios_client *client, const helios_version_spec *given,
     };
     struct operation op;
     helios_version_spec spec;
-    struct hl_api_split split;
+    struct hl_api_split split, create;
     char token[17];
     HL_TRY(read_spec(client, given, version, &spec));
     HL_TRY(split_read(spec.split, &split));
+    HL_TRY(create_read(spec.create, &create));
     snprintf(token, sizeof(token), "%016llx", (unsigned long long)(hl_id_random().lo | 1));
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    const struct hl_api_controller_begin_version_params p = {.model = spec.model,
-                                                             .job = spec.job,
-                                                             .attempt = spec.attempt,
-                                                             .step = spec.step,
-                                                             .world = spec.world,
-                                                             .rank = spec.rank,
-                                                             .token = token,
-                                                             .check = checks[spec.layout],
-                                                             .split = split};
+    const struct hl_api_controller_begin_version_params p = {
+        .model = spec.model,
+        .job = spec.job,
+        .attempt = spec.attempt,
+        .step = spec.step,
+        .world = spec.world,
+        .rank = spec.rank,
+        .token = token,
+        .check = checks[spec.layout],
+        .split = split,
+        .create = create,
+        .config = spec.config_json != NULL ? spec.config_json : ""};
     int64_t number;
     hl_status st = begin_version(&op, &p, &number);
     if (st == HL_OK) {

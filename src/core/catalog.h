@@ -233,10 +233,15 @@ struct hl_version_begin {
     uint64_t token; /* of this save of this rank, the same when the message is repeated; 0 = none */
     enum hl_api_layout_check check;
     struct hl_api_split split; /* of the ranks that save; nothing said: the model's */
+    /* A missing model is made with this split; nothing said: it has to exist. */
+    struct hl_api_split create;
+    const char *config; /* its config.json; NULL or "" = none. One that exists has to have it. */
     int64_t now_ms;
 };
 
-/* The version that this save of the rank belongs to: the one its token has begun, else the oldest
+/* A model that was made has no version but the one that began: it goes with it.
+ *
+ * The version that this save of the rank belongs to: the one its token has begun, else the oldest
  * open one of (model, job, attempt, step) that the rank has not begun, else a new one. So ranks
  * that are one save apart do not mix, and a rank's second save at a step is another version.
  * HL_ECANCELED, once per rank, when that version was given up. */

@@ -129,7 +129,8 @@ struct hl_cut_rec *hl_version_find_cut(const struct hl_version_rec *v,
 bool hl_version_needs_cut(const struct hl_version_rec *v, const struct hl_api_split *want)
 {
     const struct hl_api_split own = hl_version_split(v), s = hl_split_resolve(want, &own);
-    return !hl_split_same_cut(&own, &s) && hl_version_find_cut(v, &s) == NULL;
+    return !v->model->shape.unsliced && !hl_split_same_cut(&own, &s) &&
+           hl_version_find_cut(v, &s) == NULL;
 }
 
 static struct hl_cut_rec *cut_new(struct hl_version_rec *v, const struct hl_api_split *split,

@@ -1,5 +1,6 @@
 /* What a rank at one position reads of a version: the shards of its own position where it has the
- * version's split, else a view of the shards that its tensor rank has under the version's. */
+ * version's split, else a view of the shards that its tensor rank has under the version's.
+ * An unsliced model is read whole at every position. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -86,6 +87,14 @@ static hl_status add_view(const struct viewed *from, const struct hl_view_want *
     return HL_OK;
 }
 
+/* Of an unsliced model every rank reads everything. */
+static hl_status check_sizes(const struct hl_api_split *want)
+{
+    if (want->tp < 1 || want->pp < 1)
+        return hl_fail(HL_EINVAL, "TP%d x PP%d: sizes are at least 1", want->tp, want->pp);
+    return HL_OK;
+}
+
 /* Stages are a view; another tensor parallel size has to be cut. */
 hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl_api_split *wanted)
 {
@@ -94,6 +103,14 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
     const struct hl_api_split resolved = hl_split_resolve(wanted, own), *want = &resolved;
     if (hl_split_equal(own, want))
         return HL_OK;
+    if (v->model->shape.unsliced)
+        return check_sizes(want);
+    if (v->model->shape.as_saved)
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "'%s' was saved without a config, so nothing says how its tensors are cut: it "
+            "can only be read as it was saved, %s",
+            v->model->name, hl_split_text(own, has));
     if (v->model->shape.layers == 0)
         return hl_fail(HL_EUNSUPPORTED,
                        "'%s' was imported by an earlier release, which did not record its layers: "
@@ -136,13 +153,29 @@ static hl_status add_other(const struct hl_version_rec *v, const struct hl_api_s
                     arena, p);
 }
 
+static hl_status add_unsliced(const struct hl_version_rec *v, int pp, int tp,
+                              struct hl_arena *arena, struct hl_position *p)
+{
+    p->parts = hl_arena_array(arena, v->shard_count, sizeof(*p->parts));
+    if (p->parts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
+    HL_TRY(check_sizes(&p->split));
+    if (pp < 0 || pp >= p->split.pp || tp < 0 || tp >= p->split.tp)
+        return fail_position(v, &p->split, pp, tp);
+    add_own(v, 0, 0, p);
+    HL_TRY(check_found(v, p));
+    return check_records(v);
+}
+
 hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,
                               int pp, int tp, struct hl_arena *arena, struct hl_position *out)
 {
     const struct hl_api_split own = hl_version_split(v);
     struct hl_position p = {.split = hl_split_resolve(want, &own)};
     HL_TRY(check_model(v));
-    if (hl_split_equal(&own, &p.split)) {
+    if (v->model->shape.unsliced) {
+        HL_TRY(add_unsliced(v, pp, tp, arena, &p));
+    } else if (hl_split_equal(&own, &p.split)) {
         p.parts = hl_arena_array(arena, v->shard_count, sizeof(*p.parts));
         if (p.parts == NULL)
             return hl_fail(HL_ENOMEM, "out of memory for a position of a version");

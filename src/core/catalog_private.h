@@ -5,6 +5,20 @@
 #include "core/catalog.h"
 
 struct hl_model_rec *hl_model_rec_from_json(const json_t *value);
+/* catalog_create.c */
+/* The model that a begin makes, in no catalogue yet. */
+hl_status hl_model_create(const struct hl_version_begin *b, struct hl_model_rec **out) HL_CHECK;
+/* A begin that would have made the model may go on with the one that is there. */
+hl_status hl_model_check_create(const struct hl_model_rec *m,
+                                const struct hl_version_begin *b) HL_CHECK;
+
+/* catalog_settle.c */
+/* The config of a model that was made with a config.json, once its first version is complete: its
+ * parameters are what that asks for. `list`: shards that come to v. *out is NULL where there is
+ * nothing to settle; free(). */
+hl_status hl_model_settle(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
+                          size_t n, char **out) HL_CHECK;
+
 /* After its config was set. */
 void hl_model_rec_read_shape(struct hl_model_rec *m);
 hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **out) HL_CHECK;

@@ -104,6 +104,27 @@ static hl_status check_begin(const struct hl_version_begin *b)
     return HL_OK;
 }
 
+/* Some models have versions of one split only. */
+static hl_status check_fixed(const struct hl_model_rec *m, const struct hl_version_begin *b)
+{
+    char text[HL_SPLIT_TEXT_MAX], has[HL_SPLIT_TEXT_MAX];
+    const struct hl_api_split own = hl_model_split(m);
+    const struct hl_api_split split = hl_split_resolve(&b->split, &own);
+    if ((!m->shape.unsliced && !m->shape.as_saved) || hl_split_equal(&split, &own))
+        return HL_OK;
+    if (m->shape.as_saved)
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "'%s' was first saved without a config as %s and can't be saved as %s: nothing "
+            "says how its tensors are cut; save under another name",
+            m->name, hl_split_text(&own, has), hl_split_text(&split, text));
+    return hl_fail(
+        HL_EUNSUPPORTED,
+        "'%s' is stored unsliced and can't be saved as %s: save the whole tensors on the "
+        "rank at pp 0, tp 0 and nothing on the others, all with tp_size=1 and pp_size=1",
+        m->name, hl_split_text(&split, text));
+}
+
 /* Of a version that is split like its model nothing is recorded. */
 static struct hl_api_split split_begun(const struct hl_model_rec *m,
                                        const struct hl_version_begin *b)
@@ -166,17 +187,17 @@ static hl_status version_new(struct hl_model_rec *m, const struct hl_version_beg
     return HL_OK;
 }
 
-hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
-                           hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
+static hl_status begin_version(struct hl_catalog *c, struct hl_model_rec *m,
+                               const struct hl_version_begin *b, hl_catalog_commit_fn commit,
+                               void *arg, struct hl_version_rec **out)
 {
-    struct hl_model_rec *m;
-    HL_TRY(hl_catalog_model(c, b->model, &m));
     HL_TRY(check_begin(b));
     if (m->damaged) /* its record would be written anew, without what it held */
         return hl_fail(HL_ECORRUPT,
                        "the record of model '%s' in the Controller's store is damaged: nothing can "
                        "be saved to it; restore the store from a backup",
                        m->name);
+    HL_TRY(check_fixed(m, b));
     struct hl_version_rec *v = find_begun(m, b);
     if (v != NULL && v->state == HL_API_VERSION_STATE_FAILED && b->rank < v->world)
         return fail_failed(c, v, b->rank, commit, arg);
@@ -197,6 +218,27 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
     m->versions = v;
     *out = v;
     return HL_OK;
+}
+
+hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
+                           hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
+{
+    struct hl_model_rec *m;
+    hl_status st = hl_catalog_model(c, b->model, &m);
+    if (st != HL_ENOENT || b->create.tp == 0) {
+        HL_TRY(st);
+        HL_TRY(hl_model_check_create(m, b));
+        return begin_version(c, m, b, commit, arg, out);
+    }
+    hl_error_clear();
+    HL_TRY(hl_model_create(b, &m));
+    HASH_ADD_STR(c->models, name, m);
+    st = begin_version(c, m, b, commit, arg, out);
+    if (st != HL_OK) {
+        HASH_DEL(c->models, m);
+        hl_model_rec_free(m);
+    }
+    return st;
 }
 
 /* ---- commit ---------------------------------------------------------------------------------- */
@@ -254,6 +296,29 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     return HL_OK;
 }
 
+/* With the model's config, where the version settles it; `config` is taken. */
+static hl_status commit_settled(struct hl_catalog *c, const struct hl_version_commit *p,
+                                struct hl_shard_rec **list, size_t n, char *config,
+                                hl_catalog_commit_fn commit, void *arg)
+{
+    struct hl_model_rec *m = p->version->model;
+    char *old = m->config;
+    if (config != NULL) {
+        m->config = config;
+        hl_model_rec_read_shape(m);
+    }
+    hl_status st = commit_shards(c, p, list, n, commit, arg);
+    if (config == NULL || st == HL_OK) {
+        if (config != NULL)
+            free(old);
+        return st;
+    }
+    m->config = old;
+    hl_model_rec_read_shape(m);
+    free(config);
+    return st;
+}
+
 void hl_catalog_shift(struct hl_catalog *c, int64_t stepped_ms)
 {
     for (struct hl_model_rec *m = stepped_ms != 0 ? c->models : NULL; m != NULL; m = m->hh.next)
@@ -290,11 +355,17 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
                        "were committed are damaged in the Controller's store; save again",
                        v->number, v->model->name);
     HL_TRY(hl_shards_parse(c, v, &p->shards, p->rank, &list));
-    hl_status st = hl_version_check(v, list, n, v->committed_count + 1 == v->world);
+    bool last = v->committed_count + 1 == v->world;
+    char *config = NULL;
+    hl_status st = hl_version_check(v, list, n, last);
+    if (st == HL_OK && last)
+        st = hl_model_settle(v, list, n, &config);
     if (st == HL_OK)
         st = hl_version_reserve(v, n);
     if (st == HL_OK)
-        st = commit_shards(c, p, list, n, commit, arg);
+        st = commit_settled(c, p, list, n, config, commit, arg);
+    else
+        free(config);
     if (st != HL_OK) {
         hl_shard_recs_free(list, n);
         return st;

@@ -114,6 +114,9 @@ hl_status hl_partition_plan(const struct hl_hf_config *config, const struct hl_t
  * at most `part_bytes` bytes unless one tensor alone has more. */
 hl_status hl_partition_unsliced(const struct hl_tensor *sources, size_t source_count,
                                 uint64_t part_bytes, struct hl_partition_plan *out) HL_CHECK;
+/* The same for a model that is stored so: source i is in the part parts[i], equal ones in a row. */
+hl_status hl_partition_as_stored(const struct hl_tensor *sources, const char *const *parts,
+                                 size_t source_count, struct hl_partition_plan *out) HL_CHECK;
 void hl_partition_fini(struct hl_partition_plan *plan);
 
 /* vocab rounded up to a multiple of divisor * tp (divisor 0 = 128). */
@@ -131,5 +134,8 @@ json_t *hl_partition_stages(const struct hl_partition_options *options, uint64_t
 hl_status hl_partition_config(const struct hl_hf_config *config,
                               const struct hl_partition_options *options,
                               const struct hl_partition_plan *plan, char **out) HL_CHECK;
+/* The document of an unsliced model: `why` it is, and the file config.json, NULL = it has none. */
+hl_status hl_partition_unsliced_config(const json_t *hf, const char *why,
+                                       const struct hl_partition_plan *plan, char **out) HL_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
 /* A model of any family, or of none that is known: whole tensors under their own names, one shard
- * per layer, the rest in shards of a limited size. */
+ * per layer, the rest in shards of a limited size; and the document that describes it. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -94,6 +94,24 @@ static void add_shard(struct hl_partition_plan *plan, uint64_t layer, uint64_t n
              layer == NO_LAYER ? number : layer);
 }
 
+/* Room for `count` tensors; what was allocated is the plan's also after a failure. */
+HL_CHECK static hl_status make_room(struct hl_partition_plan *plan, const struct hl_tensor *sources,
+                                    size_t count)
+{
+    size_t text = 1;
+    for (size_t i = 0; i < count; i++)
+        text += strlen(sources[i].name) + 1;
+    plan->shards = calloc(count, sizeof(*plan->shards));
+    plan->tensors = calloc(count, sizeof(*plan->tensors));
+    plan->op_first = calloc(count + 1, sizeof(*plan->op_first));
+    plan->ops = calloc(count, sizeof(*plan->ops));
+    plan->names = malloc(text);
+    if (plan->shards == NULL || plan->tensors == NULL || plan->op_first == NULL ||
+        plan->ops == NULL || plan->names == NULL)
+        return hl_fail(HL_ENOMEM, "a plan of %zu tensors", count);
+    return HL_OK;
+}
+
 static void fill_plan(struct hl_partition_plan *plan, const struct hl_tensor *sources,
                       const struct placed *list, size_t count, uint64_t part_bytes)
 {
@@ -117,22 +135,15 @@ hl_status hl_partition_unsliced(const struct hl_tensor *sources, size_t count, u
 {
     struct hl_partition_plan plan = {0};
     HL_AUTO(hl_freep) struct placed *list = calloc(count + 1, sizeof(*list));
-    size_t text = 1;
     if (count == 0 || part_bytes == 0)
         return hl_fail(HL_EINVAL, "%zu tensors in parts of %" PRIu64 " bytes: nothing to store",
                        count, part_bytes);
     HL_TRY(check_names(sources, count));
-    for (size_t i = 0; i < count; i++)
-        text += strlen(sources[i].name) + 1;
-    plan.shards = calloc(count, sizeof(*plan.shards));
-    plan.tensors = calloc(count, sizeof(*plan.tensors));
-    plan.op_first = calloc(count + 1, sizeof(*plan.op_first));
-    plan.ops = calloc(count, sizeof(*plan.ops));
-    plan.names = malloc(text);
-    if (list == NULL || plan.shards == NULL || plan.tensors == NULL || plan.op_first == NULL ||
-        plan.ops == NULL || plan.names == NULL) {
+    hl_status st = list != NULL ? make_room(&plan, sources, count)
+                                : hl_fail(HL_ENOMEM, "a plan of %zu tensors", count);
+    if (st != HL_OK) {
         hl_partition_fini(&plan);
-        return hl_fail(HL_ENOMEM, "a plan of %zu tensors", count);
+        return st;
     }
     for (size_t i = 0; i < count; i++)
         list[i] = (struct placed){.source = (uint32_t)i, .layer = layer_of(sources[i].name)};
@@ -140,5 +151,56 @@ hl_status hl_partition_unsliced(const struct hl_tensor *sources, size_t count, u
     fill_plan(&plan, sources, list, count, part_bytes);
     plan.dtype = plan.tensors[0].dtype;
     *out = plan;
+    return HL_OK;
+}
+
+hl_status hl_partition_as_stored(const struct hl_tensor *sources, const char *const *parts,
+                                 size_t count, struct hl_partition_plan *out)
+{
+    struct hl_partition_plan plan = {0};
+    if (count == 0)
+        return hl_fail(HL_EINVAL, "no tensors: nothing is stored");
+    HL_TRY(check_names(sources, count));
+    hl_status st = make_room(&plan, sources, count);
+    if (st != HL_OK) {
+        hl_partition_fini(&plan);
+        return st;
+    }
+    char *name = plan.names;
+    for (size_t i = 0; i < count; i++) {
+        size_t len = strlen(sources[i].name) + 1;
+        if (i == 0 || strcmp(parts[i], parts[i - 1]) != 0) {
+            struct hl_partition_shard *s = &plan.shards[plan.shard_count++];
+            *s = (struct hl_partition_shard){.tensor_first = (uint32_t)i};
+            if (snprintf(s->part, sizeof(s->part), "%s", parts[i]) >= (int)sizeof(s->part)) {
+                hl_partition_fini(&plan);
+                return hl_fail(HL_EUNSUPPORTED, "part '%s': its name has more than %zu bytes",
+                               parts[i], sizeof(s->part) - 1);
+            }
+        }
+        memcpy(name, sources[i].name, len);
+        add_tensor(&plan, &(struct placed){.source = (uint32_t)i}, &sources[i], name);
+        name += len;
+    }
+    plan.dtype = plan.tensors[0].dtype;
+    *out = plan;
+    return HL_OK;
+}
+
+hl_status hl_partition_unsliced_config(const json_t *hf, const char *why,
+                                       const struct hl_partition_plan *plan, char **out)
+{
+    const char *type = json_string_value(json_object_get(hf, "model_type"));
+    json_t *doc = json_pack("{s:s, s:s, s:I, s:b, s:s, s:i, s:i, s:i}", "architecture",
+                            type != NULL ? type : "unknown", "dtype", hl_dtype_name(plan->dtype),
+                            "parameters", (json_int_t)plan->parameters, "unsliced", 1,
+                            "unslicedBecause", why, "tp", 1, "pp", 1, "virtualStages", 1);
+    if (doc != NULL && hf != NULL)
+        json_object_set_new(doc, "hf", json_deep_copy(hf));
+    char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;
+    json_decref(doc);
+    if (text == NULL)
+        return hl_fail(HL_ENOMEM, "description of the model");
+    *out = text;
     return HL_OK;
 }

@@ -42,9 +42,16 @@ hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out)
         .layers = (uint64_t)hl_json_int(doc, "layers", 0),
         .tied = hl_json_bool(doc, "tied", 0) != 0,
     };
+    shape.as_saved = hl_json_bool(doc, "asSaved", 0) != 0;
+    shape.unsliced = hl_json_bool(doc, "unsliced", 0) != 0;
     read_stages(hl_json_list(doc, "stages"), &shape.split);
     json_decref(doc);
-    if (shape.split.tp < 1 || shape.split.pp < 1 || shape.layers < 1)
+    if (shape.unsliced) {
+        *out = (struct hl_model_shape){.split = {.tp = 1, .pp = 1, .virtual_stages = 1},
+                                       .unsliced = true};
+        return HL_OK;
+    }
+    if (shape.split.tp < 1 || shape.split.pp < 1 || (shape.layers < 1 && !shape.as_saved))
         return hl_fail(HL_EUNSUPPORTED,
                        "the model's config does not say how it was split; import the model again");
     *out = shape;

@@ -22,9 +22,11 @@ struct hl_model_shape {
     struct hl_api_split split; /* that the model was imported with */
     uint64_t layers;
     bool tied;
+    bool as_saved; /* nothing says how its tensors are cut: only its own split can be read */
+    bool unsliced; /* stored whole, at TP1 x PP1; every rank of any split reads all of it */
 };
 
-/* From ImportProgress.config. */
+/* From ImportProgress.config. Models that are unsliced or as_saved have no layers. */
 hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out) HL_CHECK;
 
 /* Something was said. */

@@ -220,6 +220,50 @@ hl_status hl_whole_read(const char *config, struct hl_hf_config *hf,
     return st;
 }
 
+HL_CHECK static hl_status copy_logical(const struct hl_tensor *tensors, size_t count,
+                                       struct hl_logical *out)
+{
+    size_t text = 1;
+    for (size_t i = 0; i < count; i++)
+        text += strlen(tensors[i].name) + 1;
+    *out =
+        (struct hl_logical){.tensors = calloc(count + 1, sizeof(*tensors)), .names = malloc(text)};
+    if (out->tensors == NULL || out->names == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors", count);
+    char *name = out->names;
+    for (; out->count < count; out->count++) {
+        struct hl_tensor *t = &out->tensors[out->count];
+        *t = tensors[out->count];
+        size_t len = strlen(t->name) + 1;
+        memcpy(name, t->name, len);
+        t->name = name;
+        name += len;
+    }
+    return HL_OK;
+}
+
+hl_status hl_whole_plan_unsliced(const char *config, const struct hl_tensor *tensors,
+                                 const char *const *parts, size_t count, struct hl_whole *out)
+{
+    struct hl_whole w = {0};
+    json_t *doc = json_loads(config, 0, NULL), *hf = json_object_get(doc, "hf");
+    w.config.hf = json_is_object(hf) ? json_incref(hf) : NULL;
+    json_decref(doc);
+    hl_status st = copy_logical(tensors, count, &w.logical);
+    if (st == HL_OK)
+        st = hl_partition_as_stored(w.logical.tensors, parts, count, &w.ranks);
+    if (st == HL_OK)
+        st = hl_partition_unsliced(w.logical.tensors, count, PART_BYTES, &w.whole);
+    if (st == HL_OK)
+        st = hl_reshard_plan(w.logical.tensors, count, &w.ranks, &w.whole, &w.plan);
+    if (st != HL_OK) {
+        hl_whole_fini(&w);
+        return st;
+    }
+    *out = w;
+    return HL_OK;
+}
+
 void hl_whole_fini(struct hl_whole *w)
 {
     hl_reshard_fini(&w->plan);

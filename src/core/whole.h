@@ -45,6 +45,11 @@ hl_status hl_whole_split(const char *config, const struct hl_api_split *split,
 /* The same with the plan of how they are made of the stored ones. */
 hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
                          hl_whole_find_fn find, void *arg, struct hl_whole *out) HL_CHECK;
+/* Of an unsliced model, whose logical tensors are those that are stored: tensor i in part parts[i]
+ * at pp 0, tp 0. config.hf is NULL where the model has none. */
+hl_status hl_whole_plan_unsliced(const char *config, const struct hl_tensor *tensors,
+                                 const char *const *parts, size_t count,
+                                 struct hl_whole *out) HL_CHECK;
 void hl_whole_fini(struct hl_whole *w);
 
 /* What such a config says: the Hugging Face config, and how the model is split. */

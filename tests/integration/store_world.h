@@ -282,9 +282,8 @@ static void import_model(struct world *w, const char *name)
     char dir[96], import[64];
     snprintf(dir, sizeof(dir), "%s/checkpoint", w->dir);
     hf_checkpoint(&toy, dir);
-    json_t *r = must(
-        w, CONTROLLER, "importModel",
-        json_pack("{s:{s:s s:s s:i s:i}}", "request", "dir", dir, "name", name, "tp", 1, "pp", 1));
+    json_t *r = must(w, CONTROLLER, "importModel",
+                     json_pack("{s:{s:s s:s}}", "request", "dir", dir, "name", name));
     snprintf(import, sizeof(import), "%s", hl_json_str(r, "importId", ""));
     json_decref(r);
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;

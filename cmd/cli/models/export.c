@@ -266,6 +266,13 @@ static hl_status export_rank(struct export *e)
     struct outfile file;
     char path[PATH_MAX];
     HL_TRY(rankfile_open(e->client, &e->where, &r));
+    if (r.unsliced && e->torch) {
+        rankfile_fini(&r);
+        return hl_fail(HL_EUNSUPPORTED,
+                       "'%s' is stored unsliced, which Megatron can't load: export it with "
+                       "--format hf or safetensors",
+                       e->where.model);
+    }
     e->version = r.version;
     e->naming = r.naming;
     e->has_optimizer |= rankfile_has(&r, HL_PART_OPTIM);
@@ -283,7 +290,8 @@ static hl_status export_rank(struct export *e)
         if (st == HL_OK)
             st = outfile_commit(&file);
         outfile_abort(&file);
-        warn_of_missing(e, &r);
+        if (!r.own_names)
+            warn_of_missing(e, &r);
     }
     rankfile_fini(&r);
     e->files += st == HL_OK;
@@ -444,10 +452,11 @@ static hl_status print_hf(struct cli *cli, const struct hf_export *h, double sec
                                         (json_int_t)h->version, "out", h->out, "files",
                                         (int)h->files, "bytes", (json_int_t)h->bytes, "seconds",
                                         seconds));
-    printf("exported %s@%" PRId64 " to %s: %u file%s of tensors, %s in %.2f s, and config.json\n"
+    printf("exported %s@%" PRId64 " to %s: %u file%s of tensors, %s in %.2f s%s\n"
            "left out: optimizer state, tokenizer files (copy those of the original checkpoint)\n",
            h->model, h->version, h->out, h->files, h->files == 1 ? "" : "s",
-           hl_format_bytes(h->bytes, size, sizeof(size)), seconds);
+           hl_format_bytes(h->bytes, size, sizeof(size)), seconds,
+           h->config ? ", and config.json" : "; the model has no config.json");
     return HL_OK;
 }
 

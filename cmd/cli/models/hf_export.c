@@ -110,9 +110,29 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
                    w->e->model, w->e->version, name, shard->part, shard->pp, shard->tp);
 }
 
+/* All that is stored, as it is stored. */
+HL_CHECK static hl_status plan_unsliced(struct writing *w)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < w->count; i++)
+        n += w->stored[i].header.count;
+    HL_AUTO(hl_freep) struct hl_tensor *tensors = calloc(n + 1, sizeof(*tensors));
+    HL_AUTO(hl_freep) const char **parts = calloc(n + 1, sizeof(*parts));
+    if (tensors == NULL || parts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors", n);
+    n = 0;
+    for (size_t i = 0; i < w->count; i++)
+        for (size_t k = 0; k < w->stored[i].header.count; k++, n++) {
+            tensors[n] = w->stored[i].header.tensors[k];
+            parts[n] = w->stored[i].shard.part;
+        }
+    return hl_whole_plan_unsliced(w->config, tensors, parts, n, &w->whole);
+}
+
 HL_CHECK static hl_status plan_tensors(struct writing *w)
 {
-    HL_TRY(hl_whole_plan(w->config, find_tensor, w, &w->whole));
+    HL_TRY(config_unsliced(w->config) ? plan_unsliced(w)
+                                      : hl_whole_plan(w->config, find_tensor, w, &w->whole));
     const struct hl_partition_plan *ranks = &w->whole.ranks;
     w->stored_of = calloc(ranks->shard_count + 1, sizeof(*w->stored_of));
     if (w->stored_of == NULL)
@@ -329,7 +349,8 @@ HL_CHECK static hl_status write_index(const struct writing *w, unsigned count)
                                 "weight_map", map));
 }
 
-/* The model's own, with the dtype that the tensors have now. */
+/* The model's own, with the dtype that the tensors have now. An unsliced one may have none, and may
+ * mix dtypes. */
 HL_CHECK static hl_status write_config(const struct writing *w)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};
@@ -339,8 +360,11 @@ HL_CHECK static hl_status write_config(const struct writing *w)
         [HL_DTYPE_F16] = "float16",
         [HL_DTYPE_BF16] = "bfloat16",
     };
+    if (w->whole.config.hf == NULL)
+        return HL_OK;
+    w->e->config = true;
     json_t *hf = json_deep_copy(w->whole.config.hf);
-    const char *dtype = names[w->whole.ranks.dtype];
+    const char *dtype = config_unsliced(w->config) ? NULL : names[w->whole.ranks.dtype];
     for (size_t i = 0; i < HL_ARRAY_LEN(keys) && dtype != NULL; i++)
         if (json_is_string(json_object_get(hf, keys[i])))
             json_object_set_new(hf, keys[i], json_string(dtype));

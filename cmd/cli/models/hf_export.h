@@ -12,6 +12,7 @@
 #ifndef HL_CMD_CLI_MODELS_HF_EXPORT_H
 #define HL_CMD_CLI_MODELS_HF_EXPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -28,6 +29,7 @@ struct hf_export {
     /* Results. */
     unsigned files; /* of tensors */
     uint64_t bytes;
+    bool config; /* config.json was written */
 };
 
 /* config.json is written last: what a loader takes for a checkpoint is whole. */

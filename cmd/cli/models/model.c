@@ -26,8 +26,9 @@ struct import_args {
 
 static const struct hl_option import_rows[] = {
     {"name", "--name", "", "Name of the new model.", HL_OPT_STRING, 0, 0, NULL, AT(name)},
-    {"tp", "--tp", "1", "Tensor-parallel size.", HL_OPT_INT, 1, 4096, NULL, AT(tp)},
-    {"pp", "--pp", "1", "Pipeline-parallel size.", HL_OPT_INT, 1, 4096, NULL, AT(pp)},
+    {"tp", "--tp", "1", "Tensor-parallel size it is stored at.", HL_OPT_INT, 1, 4096, NULL, AT(tp)},
+    {"pp", "--pp", "1", "Pipeline-parallel size it is stored at.", HL_OPT_INT, 1, 4096, NULL,
+     AT(pp)},
     {"vocab_divisor", "--vocab-divisor", "128",
      "The vocabulary is padded to a multiple of this times TP.", HL_OPT_INT, 1, 1 << 20, NULL,
      AT(vocab_divisor)},
@@ -174,23 +175,33 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
     for (size_t i = 0; i < p->shards.count; i++)
         bytes += p->shards.items[i].size_bytes;
     uint64_t rate = p->seconds > 0 ? (uint64_t)((double)bytes / p->seconds) : 0;
-    if (cli->json)
-        return cli_print_value(&hl_api_import_result_type,
-                               &(struct hl_api_import_result){.name = a->name,
-                                                              .version = version,
-                                                              .tp = a->tp,
-                                                              .pp = a->pp,
-                                                              .shards = p->shards.count,
-                                                              .bytes = bytes,
-                                                              .seconds = p->seconds,
-                                                              .bytes_per_second = rate});
-    cli_print(stdout,
-              "imported %s@%" PRId64 " as TP%" PRId64 " x PP%" PRId64
-              ": %zu shards, %s in %.2f s (%s/s)\n",
-              a->name, version, a->tp, a->pp, p->shards.count,
-              hl_format_bytes(bytes, text, sizeof(text)), p->seconds,
-              hl_format_bytes(rate, rate_text, sizeof(rate_text)));
-    return HL_OK;
+    json_t *config = json_loads(p->config, 0, NULL);
+    const char *why = hl_json_str(config, "unslicedBecause", NULL);
+    hl_status st = HL_OK;
+    if (cli->json) {
+        st = cli_print_value(&hl_api_import_result_type,
+                             &(struct hl_api_import_result){.name = a->name,
+                                                            .version = version,
+                                                            .tp = a->tp,
+                                                            .pp = a->pp,
+                                                            .shards = p->shards.count,
+                                                            .bytes = bytes,
+                                                            .seconds = p->seconds,
+                                                            .bytes_per_second = rate,
+                                                            .unsliced = why != NULL,
+                                                            .unsliced_because = why});
+    } else {
+        char as[64] = "unsliced";
+        if (why == NULL)
+            snprintf(as, sizeof(as), "as TP%" PRId64 " x PP%" PRId64, a->tp, a->pp);
+        cli_print(stdout, "imported %s@%" PRId64 " %s: %zu shards, %s in %.2f s (%s/s)\n", a->name,
+                  version, as, p->shards.count, hl_format_bytes(bytes, text, sizeof(text)),
+                  p->seconds, hl_format_bytes(rate, rate_text, sizeof(rate_text)));
+        if (why != NULL)
+            cli_print(stdout, "every rank reads the whole model: %s\n", why);
+    }
+    json_decref(config);
+    return st;
 }
 
 /* What a report of an import that has not succeeded says. */
@@ -424,6 +435,25 @@ static hl_status print_cuts(const struct hl_api_model_version_list *versions)
     return cli_table_print(&t);
 }
 
+static void print_slices(const struct hl_api_model *m)
+{
+    json_t *config = json_loads(m->config, 0, NULL);
+    const char *why = hl_json_str(config, "unslicedBecause", NULL);
+    int stages = m->virtual_stages > 0 ? m->virtual_stages : 1;
+    cli_print(stdout,
+              "name          %s\nsource        %s\narchitecture  %s, %s, %" PRIu64 " parameters\n",
+              m->name, m->source, m->architecture, m->dtype, m->parameters);
+    if (why != NULL)
+        cli_print(stdout, "slices        none, every rank reads the whole model: %s\n\n", why);
+    else
+        cli_print(stdout, "slices        TP%d x PP%d, %d virtual stage%s each%s\n\n", m->tp, m->pp,
+                  stages, stages == 1 ? "" : "s",
+                  hl_json_bool(config, "asSaved", 0) != 0
+                      ? "; only so, as it was saved without a config"
+                      : "");
+    json_decref(config);
+}
+
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -436,12 +466,7 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
                     &r));
     if (cli->json)
         return cli_print_json(model_json(m));
-    int stages = m->virtual_stages > 0 ? m->virtual_stages : 1;
-    cli_print(stdout,
-              "name          %s\nsource        %s\narchitecture  %s, %s, %" PRIu64 " parameters\n"
-              "slices        TP%d x PP%d, %d virtual stage%s each\n\n",
-              m->name, m->source, m->architecture, m->dtype, m->parameters, m->tp, m->pp, stages,
-              stages == 1 ? "" : "s");
+    print_slices(m);
     HL_TRY(print_versions(&m->versions));
     return print_cuts(&m->versions);
 }

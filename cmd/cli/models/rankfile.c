@@ -43,6 +43,23 @@ hl_status rankfile_header(helios_client *client, const helios_shard *shard,
     return st == HL_OK ? st : hl_fail_prefix(st, "part '%s': ", shard->part);
 }
 
+bool config_unsliced(const char *config_json)
+{
+    json_t *config = json_loads(config_json, 0, NULL);
+    bool unsliced = hl_json_bool(config, "unsliced", 0) != 0;
+    json_decref(config);
+    return unsliced;
+}
+
+/* Nothing says how it is cut, and that its names are Megatron's. */
+static bool config_as_saved(const char *config_json)
+{
+    json_t *config = json_loads(config_json, 0, NULL);
+    bool as_saved = hl_json_bool(config, "asSaved", 0) != 0;
+    json_decref(config);
+    return as_saved;
+}
+
 static bool is_optimizer(const helios_shard *s)
 {
     return hl_part_of(s->part).kind == HL_PART_OPTIM;
@@ -90,7 +107,7 @@ static hl_status show_header(struct rankfile *r, size_t i, const struct rankfile
         names[k] = (struct hl_view_name){view->names[k].stored, view->names[k].shown};
     if (view->renamed)
         HL_TRY(hl_view_header(header, names, view->count, r->from[i]));
-    return hl_naming_apply(header, r->naming);
+    return r->own_names ? HL_OK : hl_naming_apply(header, r->naming);
 }
 
 static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w)
@@ -132,6 +149,11 @@ static hl_status check_share(const struct rankfile *r, const struct rankfile_whe
 /* Ranks save under either naming, so the model's own is what its import recorded. */
 static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
 {
+    r->unsliced = config_unsliced(r->list->config_json);
+    r->own_names = r->unsliced || config_as_saved(r->list->config_json);
+    if (r->own_names && strcmp(wanted_naming, "model") != 0)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "the model is stored under names of its own: leave --naming out");
     if (strcmp(wanted_naming, "model") != 0)
         return hl_api_layer_naming_parse(wanted_naming, &r->naming);
     json_t *config = json_loads(r->list->config_json, 0, NULL);

@@ -39,6 +39,8 @@ struct rankfile_where {
 struct rankfile {
     helios_client *client; /* borrowed */
     int64_t version;
+    bool unsliced;  /* stored whole */
+    bool own_names; /* no family's: they are not renamed */
     enum hl_api_layer_naming
         naming; /* of the tensors in `headers`, whatever they were saved under */
     size_t count;
@@ -67,6 +69,8 @@ bool rankfile_has(const struct rankfile *r, enum hl_part_kind kind);
 /* In how many shares its optimizer state was saved; 1 = every data-parallel rank has the same. */
 int rankfile_shares(const struct rankfile *r);
 /* Header of one shard, checked. */
+/* A model's config says that it is stored whole. */
+bool config_unsliced(const char *config_json);
 hl_status rankfile_header(helios_client *client, const helios_shard *shard,
                           struct hl_safetensors *out) HL_CHECK;
 

@@ -352,6 +352,8 @@ static hl_status import_of_request(struct hl_controller *c,
     }
     im->request.import_id = im->id;
     im->request.version = 1;
+    im->request.tp = request->tp != 0 ? request->tp : 1;
+    im->request.pp = request->pp != 0 ? request->pp : 1;
     st = take_base(c, im);
     if (st != HL_OK) {
         import_free(c, im);

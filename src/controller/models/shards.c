@@ -57,7 +57,7 @@ static hl_status position_config(const struct hl_model_rec *m, const struct hl_p
     const struct hl_api_split own = hl_model_split(m);
     char *text;
     *out = m->config;
-    if (hl_split_equal(&own, &position->split))
+    if (m->shape.unsliced || hl_split_equal(&own, &position->split))
         return HL_OK;
     HL_TRY(hl_split_config(m->config, &position->split, m->shape.layers, &text));
     *out = hl_arena_strdup(arena, text);

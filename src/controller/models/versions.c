@@ -122,6 +122,8 @@ static hl_status begin_make(struct change *ch)
         .now_ms = vc->now_ms,
         .check = p->check,
         .split = p->split,
+        .create = p->create,
+        .config = p->config,
     };
     if (p->token[0] != '\0' && !hl_parse_hex(p->token, 16, &b.token))
         return hl_fail(HL_EINVAL, "the token of a save is '%.32s', not a hexadecimal number",

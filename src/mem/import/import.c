@@ -3,6 +3,7 @@
  * refused here. */
 #include "mem/import/import.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -195,6 +196,32 @@ static bool has_file(const struct hl_import *im, const char *name)
     return path != NULL && access(path, F_OK) == 0;
 }
 
+static int is_safetensors(const struct dirent *d)
+{
+    const char *dot = strrchr(d->d_name, '.');
+    return d->d_name[0] != '.' && dot != NULL && strcmp(dot, ".safetensors") == 0;
+}
+
+/* A model without a family may have files of any name. */
+HL_CHECK static hl_status open_every_file(struct hl_import *im)
+{
+    struct dirent **list;
+    hl_status st = HL_OK;
+    int n = scandir(im->dir, &list, is_safetensors, alphasort);
+    if (n < 0)
+        return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO, "list %s: %m", im->dir);
+    im->torch = n == 0;
+    for (int i = 0; i < n; i++) {
+        if (st == HL_OK && i == FILES_MAX)
+            st = hl_fail(HL_EINVAL, "%s: more than %d files", im->dir, FILES_MAX);
+        if (st == HL_OK)
+            st = add_file(im, list[i]->d_name);
+        free(list[i]);
+    }
+    free(list);
+    return st;
+}
+
 HL_CHECK static hl_status open_files(struct hl_import *im)
 {
     im->files = calloc(FILES_MAX, sizeof(*im->files));
@@ -211,6 +238,10 @@ HL_CHECK static hl_status open_files(struct hl_import *im)
     }
     if (has_file(im, single))
         return add_file(im, single);
+    if (im->unsliced_because[0] != '\0')
+        HL_TRY(open_every_file(im));
+    if (im->file_count > 0)
+        return HL_OK;
     return hl_fail(HL_ENOENT,
                    "%s holds none of " SINGLE ", " INDEX ", " TORCH_SINGLE " and " TORCH_INDEX,
                    im->dir);
@@ -295,34 +326,53 @@ HL_CHECK static hl_status open_adapter(struct hl_import *im, const struct hl_imp
     return st == HL_OK ? write_headers(im, o) : hl_fail_prefix(st, "%s: ", im->dir);
 }
 
+/* What the model is: a family's, or one that is stored unsliced as nothing says how to slice it.
+ * A family's config that is wrong is an error: half a family is no unknown model. */
+HL_CHECK static hl_status read_config(struct hl_import *im, const char *path)
+{
+    HL_AUTO(hl_freep) char *text = NULL;
+    size_t len;
+    hl_status st = read_text(path, HL_HF_CONFIG_MAX, &text, &len);
+    if (st == HL_ENOENT) {
+        hl_error_clear();
+        snprintf(im->unsliced_because, sizeof(im->unsliced_because), "there is no config.json");
+        return HL_OK;
+    }
+    HL_TRY(st);
+    json_t *hf = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    if (hl_import_unsliced_because(hf, im->unsliced_because, sizeof(im->unsliced_because))) {
+        im->config.hf = hf;
+        return HL_OK;
+    }
+    json_decref(hf);
+    HL_TRY(hl_hf_config_parse(text, len, path, &im->config));
+    return check_family(im->config.family, path);
+}
+
+HL_CHECK static hl_status plan_shards(struct hl_import *im, const struct hl_import_options *o)
+{
+    if (im->unsliced_because[0] != '\0')
+        return hl_import_plan_unsliced(im, &o->partition);
+    HL_TRY(hl_partition_plan(&im->config, im->sources, im->source_count, &o->partition, &im->plan));
+    return hl_partition_config(&im->config, &o->partition, &im->plan, &im->config_text);
+}
+
 HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import_options *o)
 {
+    HL_AUTO(hl_freep) char *path = join_path(o->dir, "config.json");
     HL_AUTO(hl_freep) char *adapter = join_path(o->dir, HL_LORA_CONFIG);
-    HL_AUTO(hl_freep) char *text = NULL;
-    HL_AUTO(hl_freep) char *path = NULL;
-    size_t len;
     im->dir = strdup(o->dir);
-    path = join_path(o->dir, "config.json");
     if (im->dir == NULL || path == NULL || adapter == NULL)
         return hl_fail(HL_ENOMEM, "open %s", o->dir);
     if (has_file(im, HL_LORA_CONFIG))
         return open_adapter(im, o, adapter);
     if (o->base != NULL && o->base[0] != '\0')
         return hl_fail(HL_EINVAL, "%s holds no " HL_LORA_CONFIG ", but a base is given", o->dir);
-    hl_status st = read_text(path, HL_HF_CONFIG_MAX, &text, &len);
-    if (st == HL_ENOENT)
-        return hl_fail(
-            st, "%s holds no config.json: give the directory of a Hugging Face checkpoint", o->dir);
-    HL_TRY(st);
-    HL_TRY(hl_hf_config_parse(text, len, path, &im->config));
-    HL_TRY(check_family(im->config.family, path));
+    HL_TRY(read_config(im, path));
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));
-    st = hl_partition_plan(&im->config, im->sources, im->source_count, &o->partition, &im->plan);
-    if (st != HL_OK)
-        return hl_fail_prefix(st, "%s: ", im->dir);
-    HL_TRY(write_headers(im, o));
-    return hl_partition_config(&im->config, &o->partition, &im->plan, &im->config_text);
+    hl_status st = plan_shards(im, o);
+    return st == HL_OK ? write_headers(im, o) : hl_fail_prefix(st, "%s: ", im->dir);
 }
 
 hl_status hl_import_open(const struct hl_import_options *options, struct hl_import **out)

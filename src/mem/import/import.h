@@ -1,5 +1,8 @@
 /* mem/import/import.h - a Hugging Face checkpoint directory becomes sealed shards.
  *
+ * A model without config.json, or of a type that no family's table describes, is stored unsliced:
+ * whole tensors, as any *.safetensors of the directory have them; its config says so, and why.
+ *
  * The directory holds config.json and model.safetensors, or model.safetensors.index.json and the
  * files it names; without either, pytorch_model.bin or pytorch_model.bin.index.json and its files,
  * whose pickles are read and never executed. With a base it holds adapter_config.json and

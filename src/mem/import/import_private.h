@@ -28,7 +28,8 @@ struct hl_import {
     struct hl_tensor *sources; /* of all files; names borrowed from the headers */
     struct hl_import_where *where;
     size_t source_count;
-    struct hl_hf_config config;
+    struct hl_hf_config config; /* of an unsliced model only `hf`, which may be NULL */
+    char unsliced_because[160]; /* "" = it is sliced */
     struct hl_partition_plan plan;
     struct hl_safetensors_image *headers; /* one per shard */
     uint64_t total_bytes;
@@ -44,6 +45,12 @@ struct hl_import_writer {
     uint8_t *scratch;
     size_t scratch_size;
 };
+
+/* A config.json of no known family; `buf` says why its model can't be sliced. */
+bool hl_import_unsliced_because(const json_t *hf, char *buf, size_t cap);
+/* Plan and config of an unsliced model; HL_EINVAL names an option that only sliced ones have. */
+hl_status hl_import_plan_unsliced(struct hl_import *im,
+                                  const struct hl_partition_options *o) HL_CHECK;
 
 /* Write tensor `tensor` of the plan at sums.at; *crc is of its bytes. */
 hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint32_t *crc) HL_CHECK;

@@ -61,6 +61,34 @@ TEST(an_unknown_model_is_stored_whole_layer_by_layer)
     hl_partition_fini(&plan);
 }
 
+TEST(parts_that_are_said_are_kept_and_the_config_says_why)
+{
+    static const char *const parts[] = {"layer-0001", "layer-0001", "x", "x",
+                                        "head",       "head",       "y", "y"};
+    struct hl_partition_plan plan;
+    char *text;
+    assert_int_equal(hl_partition_as_stored(sources, parts, HL_ARRAY_LEN(sources), &plan), HL_OK);
+    assert_int_equal(plan.shard_count, 4);
+    for (size_t i = 0; i < plan.tensor_count; i++) {
+        const struct hl_partition_shard *s = &plan.shards[i / 2];
+        assert_string_equal(plan.tensors[i].name, sources[i].name);
+        assert_string_equal(s->part, parts[i]);
+        assert_int_equal(s->tensor_first, i / 2 * 2);
+        assert_int_equal(plan.tensors[i].offset, i % 2 == 0 ? 0 : sources[i - 1].size);
+    }
+    assert_int_equal(hl_partition_unsliced_config(NULL, "of a reason", &plan, &text), HL_OK);
+    json_t *doc = json_loads(text, 0, NULL);
+    assert_true(json_is_true(json_object_get(doc, "unsliced")));
+    assert_string_equal(json_string_value(json_object_get(doc, "unslicedBecause")), "of a reason");
+    assert_string_equal(json_string_value(json_object_get(doc, "architecture")), "unknown");
+    assert_null(json_object_get(doc, "hf"));
+    json_decref(doc);
+    free(text);
+    hl_partition_fini(&plan);
+    static const char *const too_long[] = {"a-part-whose-name-has-more-bytes-than-one-may"};
+    assert_int_equal(hl_partition_as_stored(sources, too_long, 1, &plan), HL_EUNSUPPORTED);
+}
+
 TEST(a_tensor_in_two_files_and_an_empty_model_are_refused)
 {
     const struct hl_tensor twice[] = {T("a", U8, 1), T("b", U8, 1), T("a", U8, 1)};

@@ -363,7 +363,7 @@ static void refuse(const char *text)
 
 TEST_IN(enter, leave, incomplete_directories_are_refused)
 {
-    refuse("holds no config.json");
+    refuse("holds none of model.safetensors");
     put_text("config.json", "{\"model_type\": \"llama\"");
     refuse("/config.json:1:");
     char *config = hf_config_text(&small);
