@@ -8,7 +8,7 @@
  * Threads: one.
  * Errors:  a wrong argument goes through cli_usage (exit 2); any other failure is exit 1.
  * Units:   milliseconds, bytes.
- * Limits:  CLI_COLUMNS_MAX columns in a table.
+ * Limits:  CLI_COLUMNS_MAX columns in a table; a command has one or two words.
  */
 #ifndef HL_CMD_CLI_CLI_CLI_H
 #define HL_CMD_CLI_CLI_CLI_H
@@ -33,6 +33,7 @@
 #define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
 
 struct cli;
+struct cli_dump;
 struct local_cluster;
 
 struct cli_command {
@@ -70,7 +71,7 @@ struct cli {
     int timeout_ms;                /* of one call, 0 = not read yet */
     bool json;                     /* -o json */
     bool wide;                     /* -o wide: tables are not cut */
-    json_t *dump;                  /* not NULL: cli_args adds the options and runs nothing */
+    struct cli_dump *dump;         /* not NULL: cli_args notes the options and runs nothing */
     bool usage_failed;             /* the failure is the caller's: exit 2 */
     char bin_dir[PATH_MAX];        /* where this program lies, and the daemons beside it */
     struct local_cluster *cluster; /* STATE/cluster.json, NULL = not read yet */
@@ -80,6 +81,29 @@ struct cli {
 };
 
 void cli_fini(struct cli *cli);
+
+/* ---- the tree of commands ---- */
+
+struct help_tree {
+    const struct cli_command *rows; /* a row without `run` is the heading of those after it */
+    size_t count;
+    const struct hl_option *globals; /* options of every command */
+    size_t global_count;
+};
+
+/* The command whose words argv begins with, NULL if none; *words says how many they are. */
+const struct cli_command *help_find(const struct help_tree *tree, int argc, char **argv,
+                                    int *words);
+/* Is `word` the first word of commands, as "model"? */
+bool help_is_group(const struct help_tree *tree, const char *word);
+/* `helios --help`. */
+void help_print(const struct help_tree *tree, FILE *to);
+/* `helios model --help`: the commands of a group, one line each. */
+void help_print_group(const struct help_tree *tree, const char *group, FILE *to);
+/* Always fails: says that there is no such command, and which one may be meant. */
+hl_status help_unknown(struct cli *cli, const struct help_tree *tree, int argc, char **argv);
+/* `helios help --dump-json`: the whole tree, for man pages and shell completion. */
+hl_status help_dump(struct cli *cli, const struct help_tree *tree) HL_CHECK;
 
 /* ---- arguments ---- */
 
