@@ -220,12 +220,20 @@ void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 hl_status cli_print_json(json_t *value) HL_CHECK;
 /* What a daemon said, as JSON. */
 hl_status cli_print_value(const struct hl_api_type *type, const void *value) HL_CHECK;
-/* The shape of every list, {"items": [...]}, of structs. NULL: out of memory. */
-json_t *cli_items(const struct hl_api_type *type, const void *items, size_t count);
-/* The same of JSON. Takes the reference. */
-hl_status cli_print_items(json_t *items) HL_CHECK;
-/* Every crc32 and chunkCrcs in the document becomes text of 8 hexadecimal digits. */
-void cli_hex_checksums(json_t *doc);
+/* The shape of every list, {"items": [...]}. */
+hl_status cli_print_items(const struct hl_api_type *type, const void *items, size_t count) HL_CHECK;
+
+#define CLI_FIELDS_MAX 32
+
+/* A type with fewer fields; it points into itself. */
+struct cli_type {
+    struct hl_api_type type;
+    struct hl_api_field fields[CLI_FIELDS_MAX];
+};
+
+/* The fields at these offsets are not shown. */
+void cli_type_without(const struct hl_api_type *type, const size_t *offsets, size_t count,
+                      struct cli_type *out);
 
 struct cli_table {
     size_t columns;

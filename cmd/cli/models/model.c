@@ -302,39 +302,25 @@ static void import_row(struct cli_table *t, const struct hl_api_import_summary *
     cli_cell(t, "-");
 }
 
-/* JSON that the daemons carry as text becomes part of the document; no text, no member. */
-static void unfold_json(json_t *object, const char *key)
+static struct hl_api_model_info model_info(const struct hl_api_model *m)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    json_t *value = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-    if (value != NULL)
-        json_object_set_new(object, key, value);
-    else if (text != NULL && text[0] == '\0')
-        json_object_del(object, key);
-}
-
-static json_t *model_json(const struct hl_api_model *model)
-{
-    json_t *doc = hl_api_to_json(&hl_api_model_type, model), *v;
-    size_t i;
-    unfold_json(doc, "config");
-    json_array_foreach (hl_json_list(doc, "versions"), i, v)
-        unfold_json(v, "meta");
-    json_object_set_new(doc, "state", json_string(model_state(model)));
-    return doc;
+    return (struct hl_api_model_info){.model = *m, .state = model_state(m)};
 }
 
 static hl_status print_models_json(const struct hl_api_controller_list_models_results *r)
 {
-    json_t *items = json_array();
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_model_info *items =
+        hl_arena_array(&arena, r->models.count + r->imports.count, sizeof(*items));
+    size_t n = 0;
+    if (items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing the models");
     for (size_t i = 0; i < r->models.count; i++)
-        json_array_append_new(items, model_json(&r->models.items[i]));
-    for (size_t i = 0; i < r->imports.count; i++) {
-        json_t *doc = hl_api_to_json(&hl_api_import_summary_type, &r->imports.items[i]);
-        json_object_set_new(doc, "state", json_string("importing"));
-        json_array_append_new(items, doc);
-    }
-    return cli_print_items(items);
+        items[n++] = model_info(&r->models.items[i]);
+    for (size_t i = 0; i < r->imports.count; i++)
+        items[n++] =
+            (struct hl_api_model_info){.import = r->imports.items[i], .state = "importing"};
+    return cli_print_items(&hl_api_model_info_type, items, n);
 }
 
 hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
@@ -400,8 +386,9 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
         return cli_usage(cli, "the name is not UTF-8");
     HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){argv[0]}, &arena,
                     &r));
+    const struct hl_api_model_info info = model_info(m);
     if (cli->json)
-        return cli_print_json(model_json(m));
+        return cli_print_value(&hl_api_model_info_type, &info);
     int stages = m->virtual_stages > 0 ? m->virtual_stages : 1;
     cli_print(stdout,
               "name          %s\nsource        %s\narchitecture  %s, %s, %" PRIu64 " parameters\n"

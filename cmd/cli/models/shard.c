@@ -101,9 +101,7 @@ static hl_status shard_ls(struct cli *cli, const struct shard_args *a)
     HL_TRY(shard_list(cli, name, version, &arena, &shards));
     if (!cli->json)
         return print_short(cli, &shards, name[0] != '\0');
-    json_t *items = cli_items(&hl_api_shard_type, shards.items, shards.count);
-    cli_hex_checksums(items);
-    return cli_print_json(items);
+    return cli_print_items(&hl_api_shard_type, shards.items, shards.count);
 }
 
 hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
@@ -221,7 +219,7 @@ static hl_status print_shard(const struct hl_safetensors *h, const struct shard_
 static void add_members(json_t *doc, const struct hl_api_type *type, const void *value)
 {
     if (doc != NULL)
-        json_object_update_new(doc, hl_api_to_json(type, value));
+        json_object_update_new(doc, hl_api_show(type, value));
 }
 
 static void add_verification(json_t *doc, const struct shard_known *k)
@@ -245,11 +243,10 @@ static hl_status print_header_json(const struct hl_safetensors *h, const struct 
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_shard_tensors tensors;
     HL_TRY(describe_tensors(h, &arena, &tensors));
-    json_t *doc = hl_api_to_json(&hl_api_extent_type, k->extent);
+    json_t *doc = hl_api_show(&hl_api_extent_type, k->extent);
     add_members(doc, &hl_api_shard_tensors_type, &tensors);
     add_verification(doc, k);
     add_places(doc, k);
-    cli_hex_checksums(doc);
     return cli_print_json(doc);
 }
 
@@ -272,11 +269,10 @@ static hl_status show_absent(struct cli *cli, const char *id, const struct shard
 {
     const struct hl_api_shard *s = &k->known->shard;
     if (cli->json) {
-        json_t *doc = hl_api_to_json(&hl_api_shard_type, s);
+        json_t *doc = hl_api_show(&hl_api_shard_type, s);
         add_members(doc, &hl_api_shard_routes_type,
                     &(struct hl_api_shard_routes){k->known->routes});
         add_verification(doc, k);
-        cli_hex_checksums(doc);
         return cli_print_json(doc);
     }
     cli_print(stdout,
