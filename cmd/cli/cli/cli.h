@@ -119,9 +119,11 @@ hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t c
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max) HL_CHECK;
 /* A failure of the one who typed; the command's usage line is added. */
 hl_status cli_usage(struct cli *cli, const char *fmt, ...) HL_PRINTF(2, 3);
-/* "name" or "name@3" (version -1 without one) into a buffer of `cap` bytes. */
+/* "name" or "name@3" (version -1 without one) into a buffer of `cap` bytes; a name is UTF-8. */
 hl_status cli_split_model(struct cli *cli, const char *text, char *name, size_t cap,
                           int64_t *version) HL_CHECK;
+/* HL_EINVAL: the path is too long. */
+hl_status cli_path(char out[PATH_MAX], const char *fmt, ...) HL_CHECK HL_PRINTF(2, 3);
 /* Absolute form of a path the user typed; it need not exist. */
 hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
 

@@ -29,9 +29,7 @@ hl_status outfile_open(const char *path, struct outfile *out)
         *out = f;
         return HL_OK;
     }
-    int n = snprintf(f.temp, sizeof(f.temp), "%s.%d.tmp", path, (int)getpid());
-    if (n < 0 || (size_t)n >= sizeof(f.temp))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", path);
+    HL_TRY(cli_path(f.temp, "%s.%d.tmp", path, (int)getpid()));
     snprintf(f.path, sizeof(f.path), "%s", path);
     f.fd = open(f.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (f.fd < 0)

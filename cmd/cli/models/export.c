@@ -7,9 +7,9 @@
 
 #include "api/lists.h"
 #include "base/clock.h"
-#include "base/utf8.h"
 #include "cli/models/commands.h"
 #include "cli/models/hf_export.h"
+#include "cli/models/model.h"
 #include "cli/models/rankfile.h"
 #include "core/megatron_args.h"
 #include "core/split.h"
@@ -96,11 +96,8 @@ static void rank_name(const struct export *e, int tp, int pp, char *buf, size_t 
 static hl_status join_export_path(const struct export *e, const char *name, const char *file,
                                   char path[PATH_MAX])
 {
-    int n = snprintf(path, PATH_MAX, "%s%s%s%s%s%s%s", e->asked->out, e->folder[0] ? "/" : "",
-                     e->folder, name[0] ? "/" : "", name, file[0] ? "/" : "", file);
-    if (n < 0 || n >= PATH_MAX)
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", e->asked->out);
-    return HL_OK;
+    return cli_path(path, "%s%s%s%s%s%s%s", e->asked->out, e->folder[0] ? "/" : "", e->folder,
+                    name[0] ? "/" : "", name, file[0] ? "/" : "", file);
 }
 
 static hl_status export_path(const struct export *e, char path[PATH_MAX])
@@ -272,9 +269,7 @@ static hl_status check_optimizer(const struct export *e, const struct rankfile *
 static hl_status set_tracker(const struct export *e, bool write)
 {
     char path[PATH_MAX], text[32] = "release";
-    int n = snprintf(path, sizeof(path), "%s/latest_checkpointed_iteration.txt", e->asked->out);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", e->asked->out);
+    HL_TRY(cli_path(path, "%s/latest_checkpointed_iteration.txt", e->asked->out));
     if (e->trained)
         snprintf(text, sizeof(text), "%" PRId64, e->iteration);
     if (write)
@@ -412,26 +407,18 @@ static hl_status export_all(struct cli *cli, struct export *e)
 static hl_status read_model(struct cli *cli, struct export *e)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_get_model_results r;
-    if (!hl_utf8_valid(e->where.model))
-        return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){e->where.model},
-                    &arena, &r));
-    if (e->where.version < 0)
-        e->where.version = r.model.latest;
-    for (size_t i = 0; i < r.model.versions.count; i++) {
-        const struct hl_api_model_version *v = &r.model.versions.items[i];
-        if (v->version != e->where.version)
-            continue;
-        e->tp_size = e->split.tp > 0 ? e->split.tp : v->split.tp;
-        e->pp_size = e->split.pp > 0 ? e->split.pp : v->split.pp;
-        e->trained = v->world > 0; /* an import has no ranks */
-        e->iteration = e->trained ? v->step : 0;
-    }
+    struct hl_api_model model;
+    const struct hl_api_model_version *v;
+    HL_TRY(model_get(cli, e->where.model, &arena, &model));
+    HL_TRY(model_find_version(&model, e->where.version, &v));
+    e->where.version = v->version;
+    e->tp_size = e->split.tp > 0 ? e->split.tp : v->split.tp;
+    e->pp_size = e->split.pp > 0 ? e->split.pp : v->split.pp;
+    e->trained = v->world > 0; /* an import has no ranks */
+    e->iteration = e->trained ? v->step : 0;
     if (e->tp_size < 1 || e->pp_size < 1)
-        return hl_fail(HL_ENOENT,
-                       "'%s' has no version %" PRId64 "; `helios model show %s` lists them",
-                       e->where.model, e->where.version, e->where.model);
+        return hl_fail(HL_EPROTO, "the Controller does not say how %s@%" PRId64 " is split",
+                       e->where.model, v->version);
     if (e->torch && e->trained)
         snprintf(e->folder, sizeof(e->folder), "iter_%07" PRId64, e->iteration);
     else if (e->torch)

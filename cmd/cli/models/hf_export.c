@@ -247,9 +247,7 @@ HL_CHECK static hl_status write_file(struct writing *w, const char *name, struct
 {
     char path[PATH_MAX];
     struct outfile file;
-    int n = snprintf(path, sizeof(path), "%s/%s", w->e->out, name);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", w->e->out);
+    HL_TRY(cli_path(path, "%s/%s", w->e->out, name));
     HL_TRY(outfile_open(path, &file));
     hl_status st = write_tensors(w, range, &file);
     w->e->bytes += file.written;
@@ -265,9 +263,7 @@ HL_CHECK static hl_status write_all(struct writing *w)
     const struct hl_partition_plan *p = &w->whole.whole;
     unsigned count = hf_file_count(p);
     HL_TRY(hl_dir_make(w->e->out, 0755));
-    int n = snprintf(path, sizeof(path), "%s/config.json", w->e->out);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", w->e->out);
+    HL_TRY(cli_path(path, "%s/config.json", w->e->out));
     (void)unlink(path); /* of an earlier export, whose files are replaced one by one */
     for (size_t at = 0; at < p->tensor_count;) {
         struct hf_file range = hf_file_next(p, at);

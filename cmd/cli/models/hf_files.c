@@ -38,9 +38,7 @@ HL_CHECK static hl_status write_document(const char *dir, const char *name, json
     json_decref(doc);
     if (text == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %s", name);
-    int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", dir);
+    HL_TRY(cli_path(path, "%s/%s", dir, name));
     return outfile_text(path, text);
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "cli/models/commands.h"
+#include "cli/models/model.h"
 #include "core/split.h"
 
 #define POLL_MS        100
@@ -376,16 +377,40 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
     return cli_table_print(&t);
 }
 
+hl_status model_get(struct cli *cli, const char *name, struct hl_arena *arena,
+                    struct hl_api_model *out)
+{
+    struct hl_api_controller_get_model_results r;
+    if (!hl_utf8_valid(name))
+        return cli_usage(cli, "the name is not UTF-8");
+    HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){name}, arena, &r));
+    *out = r.model;
+    return HL_OK;
+}
+
+hl_status model_find_version(const struct hl_api_model *model, int64_t version,
+                             const struct hl_api_model_version **out)
+{
+    int64_t wanted = version < 0 ? model->latest : version;
+    for (size_t i = 0; i < model->versions.count; i++)
+        if (model->versions.items[i].version == wanted) {
+            *out = &model->versions.items[i];
+            return HL_OK;
+        }
+    if (version < 0)
+        return hl_fail(HL_ENOENT, "model '%s' has no visible version", model->name);
+    return hl_fail(HL_ENOENT,
+                   "model '%s' has no version %" PRId64 "; `helios model show %s` lists them",
+                   model->name, version, model->name);
+}
+
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_get_model_results r;
-    const struct hl_api_model *m = &r.model;
+    struct hl_api_model model;
+    const struct hl_api_model *m = &model;
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    if (!hl_utf8_valid(argv[0]))
-        return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){argv[0]}, &arena,
-                    &r));
+    HL_TRY(model_get(cli, argv[0], &arena, &model));
     const struct hl_api_model_info info = model_info(m);
     if (cli->json)
         return cli_print_value(&hl_api_model_info_type, &info);
@@ -414,8 +439,6 @@ static hl_status model_remove(struct cli *cli, const char *which, bool force)
     char name[160], text[32];
     int64_t version;
     HL_TRY(cli_split_model(cli, which, name, sizeof(name), &version));
-    if (!hl_utf8_valid(name))
-        return cli_usage(cli, "the name is not UTF-8");
     const struct hl_api_controller_remove_model_params p = {
         .name = name, .version = version, .force = force};
     HL_TRY(CLI_CALL(cli, remove_model, &p, &arena, &r));

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "cli/models/commands.h"
+#include "cli/models/model.h"
 #include "cli/models/rankfile.h"
 #include "cli/models/shard_id.h"
 #include "cli/models/verify.h"
@@ -63,19 +63,10 @@ static hl_status print_shards(const struct hl_api_shard_list *shards, size_t dig
 static hl_status check_model(struct cli *cli, const char *name, int64_t version)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_get_model_results r;
-    if (!hl_utf8_valid(name))
-        return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(
-        CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){name}, &arena, &r));
-    bool found = version < 0;
-    for (size_t i = 0; i < r.model.versions.count; i++)
-        found |= r.model.versions.items[i].version == version;
-    if (!found)
-        return hl_fail(HL_ENOENT,
-                       "model '%s' has no version %" PRId64 "; `helios model show %s` lists them",
-                       name, version, name);
-    return HL_OK;
+    struct hl_api_model model;
+    const struct hl_api_model_version *found;
+    HL_TRY(model_get(cli, name, &arena, &model));
+    return version < 0 ? HL_OK : model_find_version(&model, version, &found);
 }
 
 /* The digits tell a shard apart from those of all models, not only from the listed ones. */
