@@ -110,13 +110,18 @@ void cli_make_printable(char *text, char keep)
     *to = '\0';
 }
 
+/* NULL: out of memory. */
+static char *format_text(const char *fmt, va_list ap)
+{
+    char *text;
+    return vasprintf(&text, fmt, ap) < 0 ? NULL : text;
+}
+
 void cli_print(FILE *to, const char *fmt, ...)
 {
-    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        text = NULL;
+    char *text = format_text(fmt, ap);
     va_end(ap);
     if (text == NULL)
         return;
@@ -238,11 +243,9 @@ void cli_table_init(struct cli_table *t, const char *header)
 
 void cli_cell(struct cli_table *t, const char *fmt, ...)
 {
-    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        text = NULL;
+    char *text = format_text(fmt, ap);
     va_end(ap);
     add_cell(t, text);
 }
@@ -283,7 +286,7 @@ void cli_cell_duration(struct cli_table *t, int64_t ms)
     if (ms < 0)
         cli_cell(t, "-");
     else if (s < 60)
-        cli_cell(t, "%.1fs", (double)ms / 1000);
+        cli_cell(t, "%d.%ds", (int)s, (int)(ms % 1000 / 100)); /* 59.96 s are not 60.0 */
     else if (s < 3600)
         cli_cell(t, "%dm%02ds", (int)(s / 60), (int)(s % 60));
     else if (s < 86400)
