@@ -8,7 +8,11 @@
 
 #include "os/file.h"
 
-#define WRITE_MAX ((uint64_t)64 << 20)
+/* Bytes go to PATH.PID.tmp in the same directory, so that a rename can put them under their name.
+ * They are on the disk before that: after a crash the file is the old one or the whole new one. The
+ * directory is not synced, so the old one may come back. */
+
+#define WRITE_MAX ((uint64_t)64 << 20) /* of one write: Linux moves less than 2 GiB in one */
 
 static hl_status fail_errno(const char *what, const char *path)
 {

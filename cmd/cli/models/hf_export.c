@@ -1,3 +1,10 @@
+/* A logical tensor is put together in memory by the operations of core/whole.h's plan, whose
+ * sources are shards of any rank. The plan goes part by part, so the shards of one part are mapped
+ * together and let go before the next part.
+ *
+ * Before the first byte is written every tensor is proved: all of its elements are stored, and
+ * ranks that store the same ones agree by checksum. What fails then leaves the directory as it was.
+ */
 #include "cli/models/hf_export.h"
 
 #include <inttypes.h>

@@ -79,7 +79,8 @@ static void on_interrupt(int number)
     interrupted = 1;
 }
 
-/* The first Ctrl-C cancels the import, a second one leaves it at that. */
+/* The first Ctrl-C cancels the import, a second one leaves it at that. Nothing is cancelled in the
+ * handler: the loop of follow_import does it, and goes on until the import is over. */
 static void cancel_on_interrupt(void)
 {
     struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
