@@ -871,9 +871,7 @@ struct PullResult {        # helios pull
 }
 # helios shard show: what is in a shard, and what was found of each copy.
 struct TensorInfo { name @0 :Text; dtype @1 :Text; shape @2 :List(UInt64); offset @3 :UInt64; bytes @4 :UInt64; crc32 @5 :Text $optional; }
-struct ShardTensors { tensors @0 :List(TensorInfo); }
 struct ShardPlaces { copies @0 :List(Copy); routes @1 :List(Route); state @2 :ShardState; }
-struct ShardRoutes { routes @0 :List(Route); }
 enum CopyVerdict { unknown @0; ok @1; bad @2; }
 struct VerifiedCopy {
   tier @0 :Tier; node @1 :Text; device @2 :Text;
@@ -883,7 +881,14 @@ struct VerifiedCopy {
   badChunks @6 :List(UInt32);
 }
 struct Verification { ok @0 :Bool; copies @1 :List(VerifiedCopy); }
-struct ShardVerification { verify @0 :Verification; }
+# helios shard show, of a shard in the pool and of any other; what was not asked for is left out.
+struct PooledShard {
+  extent @0 :Extent $flatten;
+  tensors @1 :List(TensorInfo);
+  verify @2 :Verification;
+  places @3 :ShardPlaces $flatten;
+}
+struct AbsentShard { shard @0 :Shard $flatten; routes @1 :List(Route); verify @2 :Verification; }
 struct StoreTiers { node @0 :Text; tiers @1 :List(TierInfo); }   # "" = the L3 host
 struct Stores { items @0 :List(StoreTiers); }   # helios store
 struct ClusterReport { info @0 :ClusterInfo $flatten; ends @1 :LocalEnds $flatten; }      # helios info
