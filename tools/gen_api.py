@@ -19,7 +19,7 @@ SCALARS = {"Bool": ("BOOL", "bool"), "Int32": ("INT32", "int32_t"), "Int64": ("I
 FIELD = re.compile(r"(\w+)(?: @(\d+))? :(List\((\w+)\)|\w+)(?: = (-?\w+))?((?: \$\w+(?:\([^)]*\))?)*)$")
 METHOD = re.compile(r"  (\w+) @(\d+) \((.*?)\) -> \((.*?)\)(?: \$.*)?;$")
 ENUMERANT = re.compile(r"  (\w+) @(\d+)(?: \$word\(\"([^\"]*)\"\))?;$")
-NOTES = ("optional", "map", "rest")
+NOTES = ("optional", "map", "rest", "flatten", "nullable")
 KEYWORDS = {"default"}  # of C, where a field of that name gets a '_'
 HEAD = "/* Made by tools/gen_api.py from {schema}; not to be edited. */\n"
 
@@ -31,6 +31,8 @@ class Field(NamedTuple):
     preset: str
     required: bool
     notes: tuple[str, ...] = ()  # of JSON
+    word: str = ""  # its name there, if it is another
+    shown: str = ""
 
 
 class Struct(NamedTuple):
@@ -70,8 +72,9 @@ def field(text: str) -> tuple[int, Field]:
     if not match:
         sys.exit(f"gen_api.py: not understood: {text}")
     name, ordinal, whole, element, preset, notes = match.groups()
+    texts = dict(re.findall(r"\$(word|shown)\(\"([^\"]*)\"\)", notes))
     return int(ordinal or 0), Field(name, element or whole, element is not None, {"true": "1", "false": "0", None: "0"}.get(preset, preset or "0"),
-                                    "$required" in notes, tuple(n for n in NOTES if f"${n}" in notes))
+                                    "$required" in notes, tuple(n for n in NOTES if f"${n}" in notes), **texts)
 
 
 def members(text: str) -> list[Field]:
@@ -180,14 +183,14 @@ def types_header(schema: Schema) -> str:
 
 
 def field_row(schema: Schema, struct: Struct, f: Field) -> str:
-    row = [f".name = \"{f.name}\"", f".offset = offsetof(struct hl_api_{struct.name}, {member(f)})"]
+    row = [f".name = \"{f.word or f.name}\"", f".offset = offsetof(struct hl_api_{struct.name}, {member(f)})"]
     if f.kind in schema.structs:
         row += [".kind = HL_API_STRUCT", f".type = &hl_api_{snake(f.kind)}_type"]
     elif f.kind in schema.enums:
         row += [".kind = HL_API_ENUM", f".words = &hl_api_{snake(f.kind)}_enum"]
     else:
         row.append(f".kind = HL_API_{SCALARS[f.kind][0]}")
-    row += [f".{note} = true" for note in f.notes]
+    row += [f".{note} = true" for note in f.notes] + [f".shown = HL_API_SHOWN_{f.shown.upper()}"] * (f.shown != "")
     row += [".list = true"] * f.is_list + [".required = true"] * f.required + [f".preset = {f.preset}"] * (f.preset != "0")
     return "    {" + ", ".join(row) + "},"
 

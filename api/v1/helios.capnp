@@ -14,8 +14,9 @@ annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 
 # The first enumerant of an enum is what an absent field means: it promises the least, or says that nothing was said.
 # People and JSON see an enumerant's word: its name, unless it has another one here. "" = nothing was said.
+# So with a field: its name in JSON.
 # The words stay as they are: the Controller's store has them. Numbers may change until the first release.
-annotation word @0x84c470eb2e269639 (enumerant) :Text;
+annotation word @0x84c470eb2e269639 (enumerant, field) :Text;
 # An empty, absent or unsaid field is refused.
 annotation required @0xd94bbbe64f5ea733 (field, param) :Void;
 
@@ -26,6 +27,14 @@ annotation optional @0xc979a99a733a166f (field) :Void;
 annotation map @0xf5b3a3e7dbcb8431 (field) :Void;
 # A map whose members stand in the struct's own object, beside its fields.
 annotation rest @0xf89fbafaf16b7d7a (field) :Void;
+# A struct whose members stand in the struct's own object. Such documents are written and never read.
+annotation flatten @0xb0a8b6e1d4c2975e (field) :Void;
+# A number: its default is null.
+annotation nullable @0x9c1e5d0af37b6428 (field) :Void;
+# How people see a field: "hex", a UInt32 as text of 8 hexadecimal digits; "json", a text as the JSON that it holds, no member when it
+# is empty; "text", a Data as text, in which all bytes beyond ASCII are '?' if they are not UTF-8. Files and the Controller's store
+# have the plain value.
+annotation shown @0xe7f25b8c6a913d04 (field) :Text;
 
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
@@ -226,7 +235,7 @@ struct Copy {
   device @3 :Text;         # "emu:0" for L1, else ""
   numaId @4 :Int32;
   sizeBytes @5 :UInt64;
-  crc32 @6 :UInt32;
+  crc32 @6 :UInt32 $shown("hex");
   path @7 :RoutePath;      # how it came; unsaid = its holder found it there
   reason @8 :RouteReason;
   transport @9 :Text;      # shm rdma tcp emulated zmq file, as found by test
@@ -237,7 +246,7 @@ struct Copy {
 struct CopyRequest {
   id @0 :Text;
   sizeBytes @1 :UInt64;
-  crc32 @2 :UInt32;
+  crc32 @2 :UInt32 $shown("hex");
   tier @3 :Tier;           # of the target: L1 L2 (storeCopy), L2 L3 (storeSend)
   device @4 :Text;         # of the target; "" = the first, or the one nearest numaId
   numaId @5 :Int32;        # wanted; -1 = any
@@ -268,7 +277,7 @@ struct Shard {
   model @1 :Text; version @2 :Int64; pp @3 :Int32; tp @4 :Int32;
   part @5 :Text;           # "embedding", "layer-0003" (global number), "head", "optim-layer-0003", ...
   sizeBytes @6 :UInt64;
-  crc32 @7 :UInt32;
+  crc32 @7 :UInt32 $shown("hex");
   tensors @8 :UInt32;
   state @9 :ShardState;
   location @10 :Tier;      # of its first copy
@@ -285,9 +294,9 @@ struct Extent {
   id @0 :Text;
   offset @1 :UInt64;       # from the start of the pool
   sizeBytes @2 :UInt64;
-  crc32 @3 :UInt32;
+  crc32 @3 :UInt32 $shown("hex");
   generation @4 :UInt32;
-  chunkCrcs @5 :List(UInt32);  # one per started MiB
+  chunkCrcs @5 :List(UInt32) $shown("hex");  # one per started MiB
 }
 
 # none: there is no archive; writeBehind: visible versions are archived by the Controller's sweep.
@@ -325,7 +334,7 @@ struct Found {
   id @0 :Text;
   tier @1 :Tier;           # L3, L4; unsaid = in neither
   sizeBytes @2 :UInt64;
-  crc32 @3 :UInt32;
+  crc32 @3 :UInt32 $shown("hex");
   error @4 :Text;          # why it can't be read; then nothing below is said
   manifest @5 :Text;       # JSON; "" = it is none
   model @6 :Text; version @7 :Int64; pp @8 :Int32; tp @9 :Int32; part @10 :Text;   # by the header of a shard in L3
@@ -470,7 +479,7 @@ struct ModelVersion {
   visibleMs @5 :Int64;
   shards @6 :UInt32;
   bytes @7 :UInt64;
-  meta @8 :Text;           # JSON of rank 0
+  meta @8 :Text $shown("json");   # JSON of rank 0
   error @9 :Text;
   importSeconds @10 :Float64;
   committedRanks @11 :UInt32;
@@ -495,7 +504,7 @@ struct Model {
   architecture @4 :Text;
   dtype @5 :Text;
   parameters @6 :UInt64;
-  config @7 :Text;         # JSON, as ImportProgress.config
+  config @7 :Text $shown("json"); # JSON, as ImportProgress.config
   source @8 :Text;
   createdMs @9 :Int64;
   latest @10 :Int64;       # newest visible version, -1 = none
@@ -818,7 +827,7 @@ struct LocalSettings {
 }
 struct LocalContent { models @0 :Int64 = -1 $optional; versions @1 :Int64 = -1 $optional; jobs @2 :Int64 = -1 $optional; }
 
-# STATE/cluster.json; `helios up -o json` prints it and LocalStart in one object.
+# STATE/cluster.json.
 struct LocalCluster {
   state @0 :Text;          # the directory
   pool @1 :Text;           # the file
@@ -851,7 +860,7 @@ struct LocalStop {
   versions @7 :Int64 = -1 $optional;
   jobs @8 :Int64 = -1 $optional;
 }
-# Daemons that have ended since `helios up`; `helios info -o json` prints it and ClusterInfo in one object.
+# Daemons that have ended since `helios up`.
 struct LocalEnd { name @0 :Text; runs @1 :Bool; restarts @2 :Int32; end @3 :DaemonEnd; }
 struct LocalEnds { ends @0 :List(LocalEnd); }
 
@@ -901,9 +910,7 @@ struct ReshardResult {     # helios model reshard
 }
 # helios shard show: what is in a shard, and what was found of each copy.
 struct TensorInfo { name @0 :Text; dtype @1 :Text; shape @2 :List(UInt64); offset @3 :UInt64; bytes @4 :UInt64; crc32 @5 :Text $optional; }
-struct ShardTensors { tensors @0 :List(TensorInfo); }
 struct ShardPlaces { copies @0 :List(Copy); routes @1 :List(Route); state @2 :ShardState; }
-struct ShardRoutes { routes @0 :List(Route); }
 enum CopyVerdict { unknown @0; ok @1; bad @2; }
 struct VerifiedCopy {
   tier @0 :Tier; node @1 :Text; device @2 :Text;
@@ -913,9 +920,41 @@ struct VerifiedCopy {
   badChunks @6 :List(UInt32);
 }
 struct Verification { ok @0 :Bool; copies @1 :List(VerifiedCopy); }
-struct ShardVerification { verify @0 :Verification; }
+# helios shard show, of a shard in the pool and of any other; what was not asked for is left out.
+struct PooledShard {
+  extent @0 :Extent $flatten;
+  tensors @1 :List(TensorInfo);
+  verify @2 :Verification;
+  places @3 :ShardPlaces $flatten;
+}
+struct AbsentShard { shard @0 :Shard $flatten; routes @1 :List(Route); verify @2 :Verification; }
 struct StoreTiers { node @0 :Text; tiers @1 :List(TierInfo); }   # "" = the L3 host
 struct Stores { items @0 :List(StoreTiers); }   # helios store
+struct ClusterReport { info @0 :ClusterInfo $flatten; ends @1 :LocalEnds $flatten; }      # helios info
+struct LocalUp { cluster @0 :LocalCluster $flatten; start @1 :LocalStart $flatten; }      # helios up
+struct Topology { machine @0 :Text; slots @1 :List(Slot); }   # helios topo
+# An item of helios model ls is one of the two; helios model show has a model.
+struct ModelInfo { model @0 :Model $flatten $optional; import @1 :ImportSummary $flatten $optional; state @2 :Text; }
+struct ExportedFiles {     # helios model export --format hf
+  model @0 :Text; version @1 :Int64;
+  out @2 :Text;
+  files @3 :UInt32; bytes @4 :UInt64; seconds @5 :Float64;
+}
+struct TorchExport { iteration @0 :Int64 = -1 $nullable; args @1 :Bool; megatron @2 :Text; }
+struct ExportResult {      # helios model export
+  files @0 :ExportedFiles $flatten;
+  naming @1 :LayerNaming;
+  optimizer @2 :Bool;      # it was written
+  leftOut @3 :List(Text); warnings @4 :List(Text);
+  torch @5 :TorchExport $flatten $optional;
+}
+struct PlannedJob { plan @0 :Plan $flatten; launch @1 :JobLaunch; }   # helios plan
+struct LogPiece {          # helios logs
+  job @0 :Text; attempt @1 :Int64; rank @2 :Int64;
+  text @3 :Data $shown("text");
+  offset @4 :Int64; size @5 :Int64;
+  finished @6 :Bool;
+}
 struct JobOutcome { id @0 :Text; state @1 :JobState; reason @2 :Text; }   # helios submit --wait
 
 struct MemoryKind { kind @0 :Text; perParameter @1 :UInt64; bytes @2 :UInt64; }
@@ -943,6 +982,44 @@ struct MemoryTrace {       # helios mem trace
   policy @0 :Text; mode @1 :Text; iteration @2 :UInt64; capacity @3 :UInt64;
   moments @4 :List(MemoryMoment);
 }
+struct MovedBytes { h2d @0 :UInt64; d2h @1 :UInt64; }
+struct MemoryReplay {      # helios mem replay
+  mode @0 :Text; policy @1 :Text;
+  perIter @2 :List(MovedBytes) $word("per_iter");
+  peakOverAvail @3 :UInt64 $word("peak_over_avail");
+}
+
+struct BenchRow {
+  system @0 :Text; op @1 :Text;
+  size @2 :UInt64; n @3 :UInt64;
+  minUs @4 :Float64 $word("min_us");
+  p50Us @5 :Float64 $word("p50_us");
+  p99Us @6 :Float64 $word("p99_us");
+  meanUs @7 :Float64 $word("mean_us");
+  gbPerS @8 :Float64 $word("gb_per_s");
+}
+enum BenchSide { none @0 $word(""); atMost @1 $word("at most"); atLeast @2 $word("at least"); }
+struct BenchBound { bar @0 :Float64; bound @1 :BenchSide; met @2 :Bool; }
+struct BenchRatio { name @0 :Text; value @1 :Float64; bound @2 :BenchBound $flatten $optional; }
+struct BenchReport { rows @0 :List(BenchRow); ratios @1 :List(BenchRatio); }   # helios bench
+
+# helios help --dump-json: the tree of commands, for man pages and shell completion.
+struct HelpBounds { min @0 :Int64; max @1 :Int64; }
+struct HelpOption {
+  flags @0 :List(Text);
+  value @1 :Text;          # what stands for it in --help
+  type @2 :Text;
+  default @3 :Text; help @4 :Text;
+  choices @5 :List(Text) $optional;
+  bounds @6 :HelpBounds $flatten $optional;
+}
+struct HelpArgument { name @0 :Text; required @1 :Bool; repeated @2 :Bool; }
+struct HelpCommand {
+  name @0 :Text; heading @1 :Text; summary @2 :Text; usage @3 :Text;
+  arguments @4 :List(HelpArgument);
+  options @5 :List(HelpOption);
+}
+struct HelpTree { program @0 :Text; version @1 :Text; options @2 :List(HelpOption); commands @3 :List(HelpCommand); }
 
 # ---- Records of the Controller's store, as JSON. Members are added, never renamed: a record of an older release stays
 # readable, and a member that it lacks has the value said here. ----

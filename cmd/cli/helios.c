@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "cli/bench/commands.h"
-#include "cli/cli/help.h"
 #include "cli/cluster/commands.h"
 #include "cli/jobs/commands.h"
 #include "cli/mem/commands.h"

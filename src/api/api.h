@@ -60,6 +60,14 @@ struct hl_api_list {
 
 struct hl_api_type;
 
+/* How people see a field whose plain value says little to them. */
+enum hl_api_shown {
+    HL_API_SHOWN_PLAIN,
+    HL_API_SHOWN_HEX,
+    HL_API_SHOWN_JSON,
+    HL_API_SHOWN_TEXT,
+};
+
 /* Of an enum: what JSON and people call its values, in their order. A first word of "" stands for a
  * value that was not said. */
 struct hl_api_enum {
@@ -69,7 +77,7 @@ struct hl_api_enum {
 };
 
 struct hl_api_field {
-    const char *name; /* in the schema */
+    const char *name; /* in JSON and in messages */
     size_t offset;
     enum hl_api_kind kind; /* of the field, or of a list's elements */
     bool list;
@@ -78,6 +86,9 @@ struct hl_api_field {
     bool optional;
     bool map;
     bool rest;
+    bool flatten;
+    bool nullable;
+    enum hl_api_shown shown;
     int64_t preset;
     const struct hl_api_type *type;  /* of a struct */
     const struct hl_api_enum *words; /* of an enum */
@@ -123,6 +134,8 @@ hl_status hl_api_copy(const struct hl_api_type *type, const void *from, struct h
 
 /* A new object with every field but the optional ones that were not said. NULL: out of memory. */
 json_t *hl_api_to_json(const struct hl_api_type *type, const void *value);
+/* The same for people: fields are as $shown says. It can't be read back. */
+json_t *hl_api_show(const struct hl_api_type *type, const void *value);
 /* Absent and null members get the default. `to` is untouched on failure. */
 hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,
                            struct hl_arena *arena, void *to) HL_CHECK;

@@ -71,7 +71,9 @@ static hl_status path_expected(const struct json_path *path, const char *what, c
 
 /* ---- to JSON ---- */
 
-static json_t *fields_to_json(const struct hl_api_type *type, size_t first, const char *value);
+/* `shown`: as people see it. */
+static json_t *fields_to_json(const struct hl_api_type *type, size_t first, bool shown,
+                              const char *value);
 
 static json_t *data_to_json(const char *value)
 {
@@ -109,8 +111,39 @@ static json_t *text_to_json(const char *value)
         return make;                                                                               \
     }
 
-static json_t *element_to_json(const struct hl_api_field *field, const char *value)
+/* A NUL is a character like others here. */
+static json_t *bytes_to_text(struct hl_api_data data)
 {
+    json_t *json = json_stringn(data.size > 0 ? data.bytes : "", data.size);
+    if (json != NULL)
+        return json;
+    struct hl_arena arena = {0};
+    char *text = hl_arena_text(&arena, data.bytes, data.size);
+    for (size_t i = 0; text != NULL && i < data.size; i++)
+        if ((unsigned char)text[i] >= 0x80)
+            text[i] = '?';
+    json = text != NULL ? json_stringn(text, data.size) : NULL;
+    hl_arena_fini(&arena);
+    return json;
+}
+
+/* NULL: the field is not shown in another way, or does not hold what it should. */
+static json_t *element_to_shown(const struct hl_api_field *field, const char *value)
+{
+    if (field->shown == HL_API_SHOWN_HEX && field->kind == HL_API_UINT32)
+        NUMBER(uint32_t, json_sprintf("%08" PRIx32, number))
+    if (field->shown == HL_API_SHOWN_JSON && field->kind == HL_API_TEXT)
+        NUMBER(const char *, json_loads(number != NULL ? number : "", JSON_DECODE_ANY, NULL))
+    if (field->shown == HL_API_SHOWN_TEXT && field->kind == HL_API_DATA)
+        NUMBER(struct hl_api_data, bytes_to_text(number))
+    return NULL;
+}
+
+static json_t *element_to_json(const struct hl_api_field *field, bool shown, const char *value)
+{
+    json_t *other = shown ? element_to_shown(field, value) : NULL;
+    if (other != NULL)
+        return other;
     switch (field->kind) {
     case HL_API_BOOL:
         NUMBER(bool, json_boolean(number))
@@ -133,12 +166,12 @@ static json_t *element_to_json(const struct hl_api_field *field, const char *val
     case HL_API_DATA:
         return data_to_json(value);
     case HL_API_STRUCT:
-        return fields_to_json(field->type, 0, value);
+        return fields_to_json(field->type, 0, shown, value);
     }
     return NULL;
 }
 
-static json_t *list_to_json(const struct hl_api_field *field, const char *value)
+static json_t *list_to_json(const struct hl_api_field *field, bool shown, const char *value)
 {
     struct hl_api_list list;
     size_t size = hl_api_element_size(field);
@@ -146,7 +179,7 @@ static json_t *list_to_json(const struct hl_api_field *field, const char *value)
     memcpy(&list, value, sizeof(list));
     for (size_t i = 0; i < list.count && array != NULL; i++) {
         if (json_array_append_new(
-                array, element_to_json(field, (const char *)list.items + i * size)) != 0) {
+                array, element_to_json(field, shown, (const char *)list.items + i * size)) != 0) {
             json_decref(array);
             array = NULL;
         }
@@ -154,16 +187,7 @@ static json_t *list_to_json(const struct hl_api_field *field, const char *value)
     return array;
 }
 
-static json_t *map_to_json(const struct hl_api_field *field, const char *value);
-
-static json_t *value_to_json(const struct hl_api_field *field, const char *value)
-{
-    if (field->map)
-        return map_to_json(field, value);
-    return field->list ? list_to_json(field, value) : element_to_json(field, value);
-}
-
-/* Nothing was said in an optional field: its default. */
+/* Nothing was said in the field: it has its default. */
 static bool field_is_unsaid(const struct hl_api_field *field, const char *value)
 {
     struct hl_api_list list;
@@ -201,28 +225,21 @@ static bool field_is_unsaid(const struct hl_api_field *field, const char *value)
     return false;
 }
 
-/* The elements as members of the object; false: out of memory. */
-static bool map_add_members(const struct hl_api_field *field, const char *value, json_t *object);
+static json_t *map_to_json(const struct hl_api_field *field, bool shown, const char *value);
 
-/* An object of the fields from number `first` on. */
-static json_t *fields_to_json(const struct hl_api_type *type, size_t first, const char *value)
+static json_t *value_to_json(const struct hl_api_field *field, bool shown, const char *value)
 {
-    json_t *object = json_object();
-    for (size_t i = first; i < type->field_count && object != NULL; i++) {
-        const struct hl_api_field *field = &type->fields[i];
-        const char *at = value + field->offset;
-        if (field->optional && field_is_unsaid(field, at))
-            continue;
-        if (field->rest ? !map_add_members(field, at, object)
-                        : json_object_set_new(object, field->name, value_to_json(field, at)) != 0) {
-            json_decref(object);
-            object = NULL;
-        }
-    }
-    return object;
+    if (field->map)
+        return map_to_json(field, shown, value);
+    if (field->list)
+        return list_to_json(field, shown, value);
+    return field->nullable && field_is_unsaid(field, value) ? json_null()
+                                                            : element_to_json(field, shown, value);
 }
 
-static bool map_add_members(const struct hl_api_field *field, const char *value, json_t *object)
+/* The elements as members of the object; false: out of memory. */
+static bool map_add_members(const struct hl_api_field *field, bool shown, const char *value,
+                            json_t *object)
 {
     const struct hl_api_type *type = field->type;
     struct hl_api_list list;
@@ -231,27 +248,66 @@ static bool map_add_members(const struct hl_api_field *field, const char *value,
         const char *element = (const char *)list.items + i * type->size, *key;
         memcpy(&key, element + type->fields[0].offset, sizeof(key));
         json_t *v = type->field_count == 2
-                        ? value_to_json(&type->fields[1], element + type->fields[1].offset)
-                        : fields_to_json(type, 1, element);
+                        ? value_to_json(&type->fields[1], shown, element + type->fields[1].offset)
+                        : fields_to_json(type, 1, shown, element);
         if (json_object_set_new(object, key != NULL ? key : "", v) != 0)
             return false;
     }
     return true;
 }
 
-static json_t *map_to_json(const struct hl_api_field *field, const char *value)
+static json_t *map_to_json(const struct hl_api_field *field, bool shown, const char *value)
 {
     json_t *object = json_object();
-    if (object != NULL && !map_add_members(field, value, object)) {
+    if (object != NULL && !map_add_members(field, shown, value, object)) {
         json_decref(object);
         object = NULL;
     }
     return object;
 }
 
+static bool field_is_left_out(const struct hl_api_field *field, bool shown, const char *value)
+{
+    if (shown && field->shown == HL_API_SHOWN_JSON)
+        NUMBER(const char *, number == NULL || number[0] == '\0')
+    return field->optional && field_is_unsaid(field, value);
+}
+
+/* The field's member or members; false: out of memory. */
+static bool field_add(const struct hl_api_field *field, bool shown, const char *value,
+                      json_t *object)
+{
+    if (field->rest)
+        return map_add_members(field, shown, value, object);
+    if (field->flatten)
+        return json_object_update_new(object, fields_to_json(field->type, 0, shown, value)) == 0;
+    return json_object_set_new(object, field->name, value_to_json(field, shown, value)) == 0;
+}
+
+/* An object of the fields from number `first` on. */
+static json_t *fields_to_json(const struct hl_api_type *type, size_t first, bool shown,
+                              const char *value)
+{
+    json_t *object = json_object();
+    for (size_t i = first; i < type->field_count && object != NULL; i++) {
+        const struct hl_api_field *field = &type->fields[i];
+        const char *at = value + field->offset;
+        if (!field_is_left_out(field, shown, at) && !field_add(field, shown, at, object)) {
+            json_decref(object);
+            object = NULL;
+        }
+    }
+    return object;
+}
+
 json_t *hl_api_to_json(const struct hl_api_type *type, const void *value)
 {
-    return fields_to_json(type, 0, value);
+    return fields_to_json(type, 0, false, value);
+}
+
+json_t *hl_api_show(const struct hl_api_type *type, const void *value)
+{
+    return fields_to_json(type, 0, true, value);
 }
 
 /* ---- from JSON ---- */
@@ -485,6 +541,8 @@ static hl_status fields_from_json(const struct hl_api_type *type, size_t first, 
         struct json_path here = {path, field->name, 0, path->depth + 1};
         const json_t *v = json_object_get(json, field->name);
         char *at = to + field->offset;
+        if (field->flatten)
+            return path_fail(&here, "its document is only written");
         if (field->rest)
             HL_TRY(map_from_json(field, json, type, path, arena, at));
         else if (v == NULL || json_is_null(v))

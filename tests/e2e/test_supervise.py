@@ -82,6 +82,17 @@ class Supervise(unittest.TestCase):
         self.assertEqual(c.json("up")["started"], [])
         self.assertIn("supervisor", self.doc(c))
 
+    def test_an_end_that_can_not_be_noted_at_once_is_noted_later(self):
+        c = self.cluster()
+        c.up()
+        temporary = c.state / f"cluster.json.{self.doc(c)['supervisor']['pid']}.tmp"
+        temporary.mkdir()  # in the way of the file that replaces cluster.json
+        c.kill("node-0")
+        wait_for("a failure", lambda: "cluster.json is not written" in (c.state / "log" / "supervisor.log").read_text(), seconds=60)
+        self.assertNotIn("end", self.doc(c)["node-0"])
+        temporary.rmdir()
+        self.assertEqual(self.again(c, "node-0", 1)["end"]["how"], "killed by signal 9 (Killed)")
+
     def test_a_cluster_without_supervisor_is_repaired_by_up_only(self):
         c = self.cluster(supervise=False)
         c.up()

@@ -101,28 +101,37 @@ static bool ratio_is_met(const struct bench_ratio *q)
     return q->at_most ? q->value <= q->bar : q->value >= q->bar;
 }
 
+static struct hl_api_bench_ratio ratio_to_api(const struct bench_ratio *q)
+{
+    struct hl_api_bench_ratio ratio = {.name = q->name, .value = q->value};
+    if (q->bar > 0)
+        ratio.bound = (struct hl_api_bench_bound){
+            q->bar, q->at_most ? HL_API_BENCH_SIDE_AT_MOST : HL_API_BENCH_SIDE_AT_LEAST,
+            ratio_is_met(q)};
+    return ratio;
+}
+
 static hl_status print_bench_json(const struct bench_report *r)
 {
-    json_t *rows = json_array(), *ratios = json_array();
+    struct hl_api_bench_row rows[BENCH_ROWS_MAX];
+    struct hl_api_bench_ratio ratios[BENCH_RATIOS_MAX];
     for (size_t i = 0; i < r->row_count; i++) {
         const struct bench_row *w = &r->rows[i];
-        json_array_append_new(rows, json_pack("{s:s s:s s:I s:I s:f s:f s:f s:f s:f}", "system",
-                                              w->system, "op", w->op, "size", (json_int_t)w->size,
-                                              "n", (json_int_t)w->n, "min_us", w->min_us, "p50_us",
-                                              w->p50_us, "p99_us", w->p99_us, "mean_us", w->mean_us,
-                                              "gb_per_s", w->gbps));
+        rows[i] = (struct hl_api_bench_row){.system = w->system,
+                                            .op = w->op,
+                                            .size = w->size,
+                                            .n = w->n,
+                                            .min_us = w->min_us,
+                                            .p50_us = w->p50_us,
+                                            .p99_us = w->p99_us,
+                                            .mean_us = w->mean_us,
+                                            .gb_per_s = w->gbps};
     }
-    for (size_t i = 0; i < r->ratio_count; i++) {
-        const struct bench_ratio *q = &r->ratios[i];
-        json_t *doc = json_pack("{s:s s:f}", "name", q->name, "value", q->value);
-        if (q->bar > 0) {
-            json_object_set_new(doc, "bar", json_real(q->bar));
-            json_object_set_new(doc, "bound", json_string(q->at_most ? "at most" : "at least"));
-            json_object_set_new(doc, "met", json_boolean(ratio_is_met(q)));
-        }
-        json_array_append_new(ratios, doc);
-    }
-    return cli_print_json(json_pack("{s:o s:o}", "rows", rows, "ratios", ratios));
+    for (size_t i = 0; i < r->ratio_count; i++)
+        ratios[i] = ratio_to_api(&r->ratios[i]);
+    return cli_print_value(
+        &hl_api_bench_report_type,
+        &(struct hl_api_bench_report){{rows, r->row_count}, {ratios, r->ratio_count}});
 }
 
 hl_status bench_print(struct cli *cli, const struct bench_report *r)

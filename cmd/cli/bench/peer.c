@@ -71,6 +71,8 @@ static void sink_abort(void *arg, void *token)
     (void)token;
 }
 
+/* On the plain connection: a size of 8 bytes in host order, so many bytes, and one byte back once
+ * all of them are in `memory`. */
 struct raw_sink {
     struct bench_peer *peer;
     int listener;
@@ -103,7 +105,8 @@ static int raw_listen(unsigned *port)
     return fd;
 }
 
-/* Serves until the parent is gone. */
+/* Serves until the parent is gone. It never returns, and leaves by _exit only: the parent's stdio
+ * is copied here with whatever it has not written yet. */
 static void peer_main(struct bench_peer *p, uint64_t window, int io_threads, int tell)
 {
     struct hl_migrate_server *server;

@@ -33,13 +33,16 @@ static hl_status add_servers(struct hl_cluster *c, int count)
     return HL_OK;
 }
 
-/* A gang of tp 8 x pp 8, one rank to a slot. */
+/* A job file: a gang of tp 8 x pp 8, one rank to a slot. */
+static const char gang_text[] =
+    "{\"jobName\": \"gang\","
+    " \"parallelism\": {\"pipeline_parallel_size\": 8, \"tensor_parallel_size\": 8,"
+    " \"data_parallel_size\": 1},"
+    " \"resources\": {\"ranks_per_slot\": 1}, \"command\": [\"true\"]}";
+
 static hl_status make_job(struct hl_job *job)
 {
-    json_t *doc =
-        json_pack("{s:s s:{s:i s:i s:i} s:{s:i} s:[s]}", "jobName", "gang", "parallelism",
-                  "pipeline_parallel_size", 8, "tensor_parallel_size", 8, "data_parallel_size", 1,
-                  "resources", "ranks_per_slot", 1, "command", "true");
+    json_t *doc = json_loads(gang_text, 0, NULL);
     hl_status st = hl_job_parse(doc, NULL, job);
     json_decref(doc);
     return st;

@@ -22,6 +22,8 @@
 #define SILENT_MS 10000
 #define SPIN_NS   60000
 
+/* What the asking side sends: how many answers of what size it wants, one ask for a whole stream.
+ * So only the first answer of a stream waits for a question. */
 enum way {
     SERVE,   /* answer with bytes of the source */
     SWALLOW, /* take the bytes, then say one */
@@ -86,7 +88,8 @@ static int serve_one(struct bench_tcp *t, const struct ask *ask, void *sink)
     if (ask->way == SWALLOW)
         return receive_all(t->served, sink, ask->size, SILENT_MS) == 0 ? send_all(t->served, "", 1)
                                                                        : -1;
-    if (t->at + ask->size > t->len)
+    if (t->at + ask->size >
+        t->len) /* through the whole source, so that no cache has what is next */
         t->at = 0;
     if (send_all(t->served, t->source + t->at, ask->size) != 0)
         return -1;

@@ -2,12 +2,14 @@
 #include "cli/cli/cli.h"
 #include "auth/secret.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "cli/cli/help.h"
 #include "cli/local/local.h"
 #include "core/jobstate.h"
@@ -116,32 +118,37 @@ hl_status cli_split_model(struct cli *cli, const char *text, char *name, size_t 
         char *end;
         errno = 0;
         number = strtoll(at + 1, &end, 10);
-        if (at[1] == '\0' || *end != '\0' || errno != 0 || number < 1)
+        if (!isdigit((unsigned char)at[1]) || *end != '\0' || errno != 0 || number < 1)
             return cli_usage(cli, "model '%s': what follows '@' must be a version number from 1",
                              text);
     }
     if (len == 0 || len >= cap)
         return cli_usage(cli, "model '%s': a name has 1 to %zu bytes", text, cap - 1);
+    if (!hl_utf8_valid(text))
+        return cli_usage(cli, "the name is not UTF-8");
     memcpy(name, text, len);
     name[len] = '\0';
     *version = number;
     return HL_OK;
 }
 
+hl_status cli_path(char out[PATH_MAX], const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(out, PATH_MAX, fmt, ap);
+    va_end(ap);
+    return n >= 0 && n < PATH_MAX ? HL_OK : hl_fail(HL_EINVAL, "path '%.64s…' is too long", out);
+}
+
 hl_status cli_absolute(const char *path, char out[PATH_MAX])
 {
     char cwd[PATH_MAX];
-    int n;
-    if (path[0] == '/') {
-        n = snprintf(out, PATH_MAX, "%s", path);
-    } else {
-        if (getcwd(cwd, sizeof(cwd)) == NULL)
-            return hl_fail(HL_EIO, "reading the working directory: %s", strerror(errno));
-        n = snprintf(out, PATH_MAX, "%s/%s", cwd, path);
-    }
-    if (n < 0 || n >= PATH_MAX)
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", path);
-    return HL_OK;
+    if (path[0] == '/')
+        return cli_path(out, "%s", path);
+    if (getcwd(cwd, sizeof(cwd)) == NULL)
+        return hl_fail(HL_EIO, "reading the working directory: %s", strerror(errno));
+    return cli_path(out, "%s/%s", cwd, path);
 }
 
 hl_status cli_cluster(struct cli *cli, const struct hl_api_local_cluster **out)

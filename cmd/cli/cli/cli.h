@@ -8,7 +8,7 @@
  * Threads: one.
  * Errors:  a wrong argument goes through cli_usage (exit 2); any other failure is exit 1.
  * Units:   milliseconds, bytes.
- * Limits:  CLI_COLUMNS_MAX columns in a table.
+ * Limits:  CLI_COLUMNS_MAX columns in a table; a command has one or two words.
  */
 #ifndef HL_CMD_CLI_CLI_CLI_H
 #define HL_CMD_CLI_CLI_CLI_H
@@ -33,6 +33,7 @@
 #define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
 
 struct cli;
+struct cli_dump;
 struct local_cluster;
 
 struct cli_command {
@@ -70,7 +71,7 @@ struct cli {
     int timeout_ms;                /* of one call, 0 = not read yet */
     bool json;                     /* -o json */
     bool wide;                     /* -o wide: tables are not cut */
-    json_t *dump;                  /* not NULL: cli_args adds the options and runs nothing */
+    struct cli_dump *dump;         /* not NULL: cli_args notes the options and runs nothing */
     bool usage_failed;             /* the failure is the caller's: exit 2 */
     char bin_dir[PATH_MAX];        /* where this program lies, and the daemons beside it */
     struct local_cluster *cluster; /* STATE/cluster.json, NULL = not read yet */
@@ -80,6 +81,29 @@ struct cli {
 };
 
 void cli_fini(struct cli *cli);
+
+/* ---- the tree of commands ---- */
+
+struct help_tree {
+    const struct cli_command *rows; /* a row without `run` is the heading of those after it */
+    size_t count;
+    const struct hl_option *globals; /* options of every command */
+    size_t global_count;
+};
+
+/* The command whose words argv begins with, NULL if none; *words says how many they are. */
+const struct cli_command *help_find(const struct help_tree *tree, int argc, char **argv,
+                                    int *words);
+/* Is `word` the first word of commands, as "model"? */
+bool help_is_group(const struct help_tree *tree, const char *word);
+/* `helios --help`. */
+void help_print(const struct help_tree *tree, FILE *to);
+/* `helios model --help`: the commands of a group, one line each. */
+void help_print_group(const struct help_tree *tree, const char *group, FILE *to);
+/* Always fails: says that there is no such command, and which one may be meant. */
+hl_status help_unknown(struct cli *cli, const struct help_tree *tree, int argc, char **argv);
+/* `helios help --dump-json`: the whole tree, for man pages and shell completion. */
+hl_status help_dump(struct cli *cli, const struct help_tree *tree) HL_CHECK;
 
 /* ---- arguments ---- */
 
@@ -95,9 +119,11 @@ hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t c
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max) HL_CHECK;
 /* A failure of the one who typed; the command's usage line is added. */
 hl_status cli_usage(struct cli *cli, const char *fmt, ...) HL_PRINTF(2, 3);
-/* "name" or "name@3" (version -1 without one) into a buffer of `cap` bytes. */
+/* "name" or "name@3" (version -1 without one) into a buffer of `cap` bytes; a name is UTF-8. */
 hl_status cli_split_model(struct cli *cli, const char *text, char *name, size_t cap,
                           int64_t *version) HL_CHECK;
+/* HL_EINVAL: the path is too long. */
+hl_status cli_path(char out[PATH_MAX], const char *fmt, ...) HL_CHECK HL_PRINTF(2, 3);
 /* Absolute form of a path the user typed; it need not exist. */
 hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
 
@@ -196,12 +222,20 @@ void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 hl_status cli_print_json(json_t *value) HL_CHECK;
 /* What a daemon said, as JSON. */
 hl_status cli_print_value(const struct hl_api_type *type, const void *value) HL_CHECK;
-/* The shape of every list, {"items": [...]}, of structs. NULL: out of memory. */
-json_t *cli_items(const struct hl_api_type *type, const void *items, size_t count);
-/* The same of JSON. Takes the reference. */
-hl_status cli_print_items(json_t *items) HL_CHECK;
-/* Every crc32 and chunkCrcs in the document becomes text of 8 hexadecimal digits. */
-void cli_hex_checksums(json_t *doc);
+/* The shape of every list, {"items": [...]}. */
+hl_status cli_print_items(const struct hl_api_type *type, const void *items, size_t count) HL_CHECK;
+
+#define CLI_FIELDS_MAX 32
+
+/* A type with fewer fields; it points into itself. */
+struct cli_type {
+    struct hl_api_type type;
+    struct hl_api_field fields[CLI_FIELDS_MAX];
+};
+
+/* The fields at these offsets are not shown. */
+void cli_type_without(const struct hl_api_type *type, const size_t *offsets, size_t count,
+                      struct cli_type *out);
 
 struct cli_table {
     size_t columns;

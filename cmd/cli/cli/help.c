@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "api/lists.h"
+
 #define NAMES_MAX      128
 #define COLUMNS        80
 #define SUMMARY_INDENT 18
@@ -132,85 +134,119 @@ bool help_argument(const struct cli_command *command, int index, struct help_arg
 
 /* ---- dump ------------------------------------------------------------------------------------ */
 
-static json_t *split_text(const char *text, char separator)
+/* "-n,--last" as a list of texts. */
+static struct hl_api_text_list split_text(struct hl_arena *arena, const char *text, char separator)
 {
-    json_t *list = json_array();
+    struct hl_api_text_list list = {0};
     for (const char *p = text; *p != '\0';) {
         const char *end = strchrnul(p, separator);
-        json_array_append_new(list, json_stringn(p, (size_t)(end - p)));
+        const char *part = hl_arena_text(arena, p, (size_t)(end - p));
+        if (part != NULL)
+            hl_api_text_add(arena, &list, part);
         p = end + (*end != '\0');
     }
     return list;
 }
 
-static json_t *option_json(const struct hl_option *row)
+static struct hl_api_help_option option_to_api(const struct hl_option *row, struct hl_arena *arena)
 {
     static const char *const types[] = {
         [HL_OPT_STRING] = "text",     [HL_OPT_PATH] = "path",   [HL_OPT_ENUM] = "enum",
         [HL_OPT_INT] = "int",         [HL_OPT_BYTES] = "bytes", [HL_OPT_DURATION] = "duration",
         [HL_OPT_PERCENT] = "percent", [HL_OPT_BOOL] = "bool",   [HL_OPT_RATE] = "rate",
     };
-    json_t *o = json_pack("{s:o s:s s:s s:s s:s}", "flags", split_text(row->flag, ','), "value",
-                          hl_option_value_word(row), "type", types[row->kind], "default", row->text,
-                          "help", row->help);
+    struct hl_api_help_option option = {.flags = split_text(arena, row->flag, ','),
+                                        .value = hl_option_value_word(row),
+                                        .type = types[row->kind],
+                                        .default_ = row->text,
+                                        .help = row->help,
+                                        .bounds = {row->min, row->max}};
     if (row->kind == HL_OPT_ENUM)
-        json_object_set_new(o, "choices", split_text(row->choices, '|'));
-    if (row->min != 0 || row->max != 0) {
-        json_object_set_new(o, "min", json_integer(row->min));
-        json_object_set_new(o, "max", json_integer(row->max));
-    }
-    return o;
+        option.choices = split_text(arena, row->choices, '|');
+    return option;
 }
 
-static json_t *options_json(const struct hl_option *rows, size_t count)
+static struct hl_api_help_option_list options_to_api(const struct hl_option *rows, size_t count,
+                                                     struct hl_arena *arena)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, option_json(&rows[i]));
+    struct hl_api_help_option_list list = {hl_arena_array(arena, count, sizeof(*list.items)), 0};
+    for (size_t i = 0; list.items != NULL && i < count; i++)
+        list.items[list.count++] = option_to_api(&rows[i], arena);
     return list;
 }
 
 hl_status help_dump_options(struct cli *cli, const struct hl_option *rows, size_t count)
 {
-    if (json_object_set_new(cli->dump, "options", options_json(rows, count)) != 0)
+    cli->dump->options = options_to_api(rows, count, &cli->dump->arena);
+    cli->dump->told = true;
+    if (hl_arena_failed(&cli->dump->arena))
         return hl_fail(HL_ENOMEM, "out of memory for the options of %s", cli->command->name);
     return HL_OK;
 }
 
-static json_t *arguments_json(const struct cli_command *c)
+static struct hl_api_help_argument_list arguments_to_api(const struct cli_command *c,
+                                                         struct hl_arena *arena)
 {
+    struct hl_api_help_argument_list list = {0};
     struct help_argument a;
-    json_t *list = json_array();
-    for (int i = 0; help_argument(c, i, &a); i++)
-        json_array_append_new(list, json_pack("{s:s s:b s:b}", "name", a.name, "required",
-                                              (int)a.required, "repeated", (int)a.repeated));
+    while (help_argument(c, (int)list.count, &a))
+        list.count++;
+    list.items = hl_arena_array(arena, list.count, sizeof(*list.items));
+    for (size_t i = 0; list.items != NULL && help_argument(c, (int)i, &a); i++)
+        list.items[i] =
+            (struct hl_api_help_argument){hl_arena_strdup(arena, a.name), a.required, a.repeated};
     return list;
+}
+
+/* Runs the command, which stops where it hands its options to cli_args. */
+static hl_status command_to_api(struct cli *cli, const struct cli_command *c, const char *heading,
+                                struct hl_api_help_command *out)
+{
+    char *no_arguments[] = {NULL};
+    cli->command = c;
+    cli->dump->told = false;
+    hl_status st = c->run(cli, 0, no_arguments);
+    if (st != HL_ECANCELED || !cli->dump->told)
+        return hl_fail(HL_EINTERNAL, "helios %s does not tell its options", c->name);
+    *out = (struct hl_api_help_command){.name = c->name,
+                                        .heading = heading,
+                                        .summary = c->help,
+                                        .usage = c->args,
+                                        .arguments = arguments_to_api(c, &cli->dump->arena),
+                                        .options = cli->dump->options};
+    return HL_OK;
+}
+
+static hl_status commands_to_api(struct cli *cli, const struct help_tree *tree,
+                                 struct hl_api_help_command_list *out)
+{
+    const char *heading = "";
+    struct hl_arena *arena = &cli->dump->arena;
+    struct hl_api_help_command_list list = {hl_arena_array(arena, tree->count, sizeof(*list.items)),
+                                            0};
+    for (size_t i = 0; list.items != NULL && i < tree->count; i++) {
+        const struct cli_command *c = &tree->rows[i];
+        if (is_heading(c))
+            heading = c->name;
+        else
+            HL_TRY(command_to_api(cli, c, heading, &list.items[list.count++]));
+    }
+    *out = list;
+    return hl_arena_failed(arena) ? hl_fail(HL_ENOMEM, "out of memory for the commands") : HL_OK;
 }
 
 hl_status help_dump(struct cli *cli, const struct help_tree *tree)
 {
-    const char *heading = "";
-    json_t *commands = json_array();
-    for (size_t i = 0; i < tree->count; i++) {
-        const struct cli_command *c = &tree->rows[i];
-        if (is_heading(c)) {
-            heading = c->name;
-            continue;
-        }
-        char *no_arguments[] = {NULL};
-        cli->command = c;
-        cli->dump = json_pack("{s:s s:s s:s s:s s:o}", "name", c->name, "heading", heading,
-                              "summary", c->help, "usage", c->args, "arguments", arguments_json(c));
-        hl_status st = c->run(cli, 0, no_arguments);
-        json_array_append_new(commands, cli->dump);
-        if (st != HL_ECANCELED || json_object_get(cli->dump, "options") == NULL) {
-            json_decref(commands);
-            return hl_fail(HL_EINTERNAL, "helios %s does not tell its options", c->name);
-        }
-    }
+    struct cli_dump dump = {0};
+    struct hl_api_help_tree doc = {.program = "helios", .version = HELIOS_VERSION};
+    doc.options = options_to_api(tree->globals, tree->global_count, &dump.arena);
+    cli->dump = &dump;
+    hl_status st = commands_to_api(cli, tree, &doc.commands);
     cli->dump = NULL;
-    hl_error_clear();
-    return cli_print_json(
-        json_pack("{s:s s:s s:o s:o}", "program", "helios", "version", HELIOS_VERSION, "options",
-                  options_json(tree->globals, tree->global_count), "commands", commands));
+    if (st == HL_OK) {
+        hl_error_clear();
+        st = cli_print_value(&hl_api_help_tree_type, &doc);
+    }
+    hl_arena_fini(&dump.arena);
+    return st;
 }

@@ -8,7 +8,11 @@
 
 #include "os/file.h"
 
-#define WRITE_MAX ((uint64_t)64 << 20)
+/* Bytes go to PATH.PID.tmp in the same directory, so that a rename can put them under their name.
+ * They are on the disk before that: after a crash the file is the old one or the whole new one. The
+ * directory is not synced, so the old one may come back. */
+
+#define WRITE_MAX ((uint64_t)64 << 20) /* of one write: Linux moves less than 2 GiB in one */
 
 static hl_status fail_errno(const char *what, const char *path)
 {
@@ -29,9 +33,7 @@ hl_status outfile_open(const char *path, struct outfile *out)
         *out = f;
         return HL_OK;
     }
-    int n = snprintf(f.temp, sizeof(f.temp), "%s.%d.tmp", path, (int)getpid());
-    if (n < 0 || (size_t)n >= sizeof(f.temp))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", path);
+    HL_TRY(cli_path(f.temp, "%s.%d.tmp", path, (int)getpid()));
     snprintf(f.path, sizeof(f.path), "%s", path);
     f.fd = open(f.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (f.fd < 0)

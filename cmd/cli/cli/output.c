@@ -110,13 +110,18 @@ void cli_make_printable(char *text, char keep)
     *to = '\0';
 }
 
+/* NULL: out of memory. */
+static char *format_text(const char *fmt, va_list ap)
+{
+    char *text;
+    return vasprintf(&text, fmt, ap) < 0 ? NULL : text;
+}
+
 void cli_print(FILE *to, const char *fmt, ...)
 {
-    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        text = NULL;
+    char *text = format_text(fmt, ap);
     va_end(ap);
     if (text == NULL)
         return;
@@ -163,59 +168,30 @@ hl_status cli_print_json(json_t *value)
 
 hl_status cli_print_value(const struct hl_api_type *type, const void *value)
 {
-    return cli_print_json(hl_api_to_json(type, value));
+    return cli_print_json(hl_api_show(type, value));
 }
 
-json_t *cli_items(const struct hl_api_type *type, const void *items, size_t count)
+hl_status cli_print_items(const struct hl_api_type *type, const void *items, size_t count)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; list != NULL && i < count; i++) {
-        json_t *item = hl_api_to_json(type, (const char *)items + i * type->size);
-        if (json_array_append_new(list, item) != 0) {
-            json_decref(list);
-            list = NULL;
-        }
-    }
-    return list != NULL ? json_pack("{s:o}", "items", list) : NULL;
+    const struct hl_api_list list = {(void *)items, count};
+    const struct hl_api_field field = {
+        .name = "items", .kind = HL_API_STRUCT, .type = type, .list = true};
+    const struct hl_api_type document = {"items", sizeof(list), &field, 1};
+    return cli_print_value(&document, &list);
 }
 
-hl_status cli_print_items(json_t *items)
+void cli_type_without(const struct hl_api_type *type, const size_t *offsets, size_t count,
+                      struct cli_type *out)
 {
-    return cli_print_json(items != NULL ? json_pack("{s:o}", "items", items) : NULL);
-}
-
-static void hex_checksum(json_t *object, const char *key, json_t *value)
-{
-    char text[16];
-    if (!json_is_integer(value))
-        return;
-    snprintf(text, sizeof(text), "%08x", (unsigned)json_integer_value(value));
-    json_object_set_new(object, key, json_string(text));
-}
-
-void cli_hex_checksums(json_t *doc)
-{
-    json_t *value;
-    const char *key;
-    size_t i;
-    void *next;
-    json_array_foreach (doc, i, value)
-        cli_hex_checksums(value);
-    json_object_foreach_safe(doc, next, key, value)
-    {
-        if (strcmp(key, "crc32") == 0)
-            hex_checksum(doc, key, value);
-        else if (strcmp(key, "chunkCrcs") == 0) {
-            json_t *chunk, *hex = json_array();
-            char text[16];
-            json_array_foreach (value, i, chunk) {
-                snprintf(text, sizeof(text), "%08x", (unsigned)json_integer_value(chunk));
-                json_array_append_new(hex, json_string(text));
-            }
-            json_object_set_new(doc, key, hex);
-        } else {
-            cli_hex_checksums(value);
-        }
+    out->type = *type;
+    out->type.fields = out->fields;
+    out->type.field_count = 0;
+    for (size_t i = 0; i < type->field_count; i++) {
+        bool out_of_it = false;
+        for (size_t k = 0; k < count; k++)
+            out_of_it |= offsets[k] == type->fields[i].offset;
+        if (!out_of_it && out->type.field_count < CLI_FIELDS_MAX)
+            out->fields[out->type.field_count++] = type->fields[i];
     }
 }
 
@@ -267,11 +243,9 @@ void cli_table_init(struct cli_table *t, const char *header)
 
 void cli_cell(struct cli_table *t, const char *fmt, ...)
 {
-    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        text = NULL;
+    char *text = format_text(fmt, ap);
     va_end(ap);
     add_cell(t, text);
 }
@@ -312,7 +286,7 @@ void cli_cell_duration(struct cli_table *t, int64_t ms)
     if (ms < 0)
         cli_cell(t, "-");
     else if (s < 60)
-        cli_cell(t, "%.1fs", (double)ms / 1000);
+        cli_cell(t, "%d.%ds", (int)s, (int)(ms % 1000 / 100)); /* 59.96 s are not 60.0 */
     else if (s < 3600)
         cli_cell(t, "%dm%02ds", (int)(s / 60), (int)(s % 60));
     else if (s < 86400)

@@ -84,7 +84,7 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, &arena, &r));
     if (cli->json)
-        return cli_print_json(cli_items(&hl_api_node_state_type, r.nodes.items, r.nodes.count));
+        return cli_print_items(&hl_api_node_state_type, r.nodes.items, r.nodes.count);
     struct cli_table t;
     cli_table_init(&t, "SLOT|!STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
     for (size_t i = 0; i < r.nodes.count; i++)
@@ -151,12 +151,9 @@ hl_status cmd_info(struct cli *cli, int argc, char **argv)
     HL_TRY(CLI_CALL(cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0}, &arena,
                     &r));
     struct hl_api_local_ends all = ends_of(cli, &arena);
-    if (cli->json) {
-        json_t *doc = hl_api_to_json(&hl_api_cluster_info_type, &r.info);
-        if (doc != NULL)
-            json_object_update_new(doc, hl_api_to_json(&hl_api_local_ends_type, &all));
-        return cli_print_json(doc);
-    }
+    if (cli->json)
+        return cli_print_value(&hl_api_cluster_report_type,
+                               &(struct hl_api_cluster_report){r.info, all});
     print_info(&r.info);
     print_ends(&all.ends);
     return HL_OK;
@@ -169,14 +166,12 @@ hl_status cmd_topo(struct cli *cli, int argc, char **argv)
     HL_TRY(argc > 0 ? hl_topology_load_xml(argv[0], &topo) : hl_topology_load_machine(&topo));
     if (cli->json) {
         HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-        struct hl_api_node_info node = {0};
-        hl_status st = hl_topo_to_api(&topo, &arena, &node.slots);
-        json_t *all = st == HL_OK ? hl_api_to_json(&hl_api_node_info_type, &node) : NULL;
-        json_t *doc =
-            json_pack("{s:s s:O}", "machine", topo.machine, "slots", json_object_get(all, "slots"));
-        json_decref(all);
+        struct hl_api_topology doc = {.machine = topo.machine};
+        hl_status st = hl_topo_to_api(&topo, &arena, &doc.slots);
+        if (st == HL_OK)
+            st = cli_print_value(&hl_api_topology_type, &doc);
         hl_topo_fini(&topo);
-        return cli_print_json(doc);
+        return st;
     }
     struct cli_table t;
     cli_table_init(&t, ">SLOT|CPUS|>MEMORY|GPUS|NICS");

@@ -3,6 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A line of the text format, cut in place (each | is where a NUL is put):
+ *
+ *     name|key|"value|,key|"value|} 12.5 1700000000
+ *
+ * A value has \\, \" and \n for a backslash, a quote and a line break, so cutting only shortens
+ * it. A time behind the number is not read. */
+
 /* Cuts the quoted value that begins at *at in place and moves *at behind its end. */
 static bool take_value(char **at, const char **out)
 {

@@ -144,15 +144,6 @@ static hl_status make_absolute(struct hl_arena *arena, struct hl_api_key_value_l
     return hl_arena_failed(arena) ? hl_fail(HL_ENOMEM, "out of memory noting the flags") : HL_OK;
 }
 
-static hl_status print_up_json(const struct local_cluster *c,
-                               const struct hl_api_local_start *start)
-{
-    json_t *doc = hl_api_to_json(&hl_api_local_cluster_type, &c->doc);
-    if (doc != NULL)
-        json_object_update_new(doc, hl_api_to_json(&hl_api_local_start_type, start));
-    return cli_print_json(doc);
-}
-
 static hl_status run_up(struct cli *cli, const char *state, const struct up_args *a,
                         const struct hl_api_key_value_list *given, bool *supervises)
 {
@@ -167,7 +158,7 @@ static hl_status run_up(struct cli *cli, const char *state, const struct up_args
                                          .supervises = supervises},
                     &c, &start));
     if (cli->json)
-        return print_up_json(&c, &start);
+        return cli_print_value(&hl_api_local_up_type, &(struct hl_api_local_up){c.doc, start});
     print_up(&c, &start);
     return HL_OK;
 }

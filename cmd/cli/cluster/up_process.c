@@ -14,6 +14,16 @@
 #include "cli/cluster/commands.h"
 #include "cli/local/local.h"
 
+/* Who is who, and what goes through the pipe:
+ *
+ *     waiting process ──fork──▶ working process ──exec──▶ supervisor
+ *           ▲                        │                        (the pipe is closed by the exec)
+ *           └───── "0" or "1TEXT" ───┘
+ *
+ * The end of the pipe is the outcome: a record is written right before the exec, and a second one,
+ * "1...", only by an exec that failed. Without any record the worker has ended by itself, and its
+ * exit status says how. Signals are blocked from before the fork until each side is ready for
+ * them: one in between would end the waiting process and leave the worker. */
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t worker;
 

@@ -36,7 +36,7 @@ hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st)
         return hl_fail(st, "%.900s; gave up after %llu s, the job may still be running", text,
                        (unsigned long long)(p->limit_ms / 1000));
     }
-    cli_disconnect(cli);
+    cli_disconnect(cli); /* the Controller may come back elsewhere */
     poll(NULL, 0, AWAIT_POLL_MS);
     return HL_OK;
 }

@@ -184,11 +184,9 @@ static const struct hl_option submit_rows[] = {
 
 static hl_status print_planned(struct cli *cli, const struct hl_api_controller_plan_job_results *r)
 {
-    if (cli->json) {
-        json_t *doc = hl_api_to_json(&hl_api_plan_type, &r->plan);
-        json_object_set_new(doc, "launch", hl_api_to_json(&hl_api_job_launch_type, &r->launch));
-        return cli_print_json(doc);
-    }
+    if (cli->json)
+        return cli_print_value(&hl_api_planned_job_type,
+                               &(struct hl_api_planned_job){r->plan, r->launch});
     print_lines(&r->plan.arithmetic, "");
     print_launch(&r->launch);
     return print_plan(&r->plan);
@@ -279,14 +277,24 @@ static int newest_first(const void *a, const void *b)
     return (left < right) - (left > right);
 }
 
+#define JOB_FIELD(name) offsetof(struct hl_api_job, name)
+
 /* The list has no details; its empty fields would read as "no plan". */
-static json_t *job_without_details(const struct hl_api_job *job)
+static hl_status print_jobs_json(const struct hl_api_job_list *jobs)
 {
-    static const char *const details[] = {"plan", "yaml", "containers", "events", "launch"};
-    json_t *doc = hl_api_to_json(&hl_api_job_type, job);
-    for (size_t i = 0; i < HL_ARRAY_LEN(details); i++)
-        json_object_del(doc, details[i]);
-    return doc;
+    static const size_t details[] = {JOB_FIELD(plan), JOB_FIELD(yaml), JOB_FIELD(containers),
+                                     JOB_FIELD(events), JOB_FIELD(launch)};
+    struct cli_type shown;
+    cli_type_without(&hl_api_job_type, details, HL_ARRAY_LEN(details), &shown);
+    return cli_print_items(&shown.type, jobs->items, jobs->count);
+}
+
+static hl_status print_job_json(const struct hl_api_job *job)
+{
+    static const size_t plan[] = {JOB_FIELD(plan)};
+    struct cli_type shown;
+    cli_type_without(&hl_api_job_type, plan, job->plan.containers.count == 0, &shown);
+    return cli_print_value(&shown.type, job);
 }
 
 static int64_t elapsed_ms(const struct hl_api_job *job)
@@ -336,12 +344,7 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
         qsort(r.jobs.items, r.jobs.count, sizeof(*r.jobs.items), newest_first);
     if (a.last > 0 && r.jobs.count > (size_t)a.last)
         r.jobs.count = (size_t)a.last;
-    if (!cli->json)
-        return print_jobs(&r.jobs);
-    json_t *items = json_array();
-    for (size_t i = 0; i < r.jobs.count; i++)
-        json_array_append_new(items, job_without_details(&r.jobs.items[i]));
-    return cli_print_items(items);
+    return cli->json ? print_jobs_json(&r.jobs) : print_jobs(&r.jobs);
 }
 
 /* ---- one job --------------------------------------------------------------------------------- */
@@ -414,12 +417,7 @@ hl_status cmd_describe(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
     HL_TRY(cli_job_id(cli, argv[0], id));
     HL_TRY(cli_job(cli, id, &arena, &job));
-    if (!cli->json)
-        return print_job(&job);
-    json_t *doc = hl_api_to_json(&hl_api_job_type, &job);
-    if (job.plan.containers.count == 0)
-        json_object_del(doc, "plan");
-    return cli_print_json(doc);
+    return cli->json ? print_job_json(&job) : print_job(&job);
 }
 
 hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)

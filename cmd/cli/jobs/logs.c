@@ -518,22 +518,17 @@ static hl_status view_follow(struct log_view *v)
 /* ---- commands ---------------------------------------------------------------------------------
  */
 
-/* One piece: {"job", "attempt", "rank", "text", "offset", "size", "finished"}. Bytes that are not
- * UTF-8 become '?'. */
 static json_t *stream_to_json(const struct log_view *v, const struct log_stream *s)
 {
     const struct log_piece *p = &v->piece;
-    char *text = p->text.data != NULL ? p->text.data : (char[]){0};
-    json_t *value = json_stringn(text, p->text.len);
-    if (value == NULL) {
-        for (size_t i = 0; i < p->text.len; i++)
-            if ((unsigned char)text[i] >= 0x80)
-                text[i] = '?';
-        value = json_stringn(text, p->text.len);
-    }
-    return json_pack("{s:s s:I s:I s:o s:I s:I s:b}", "job", v->job, "attempt",
-                     (json_int_t)v->attempt, "rank", (json_int_t)s->rank, "text", value, "offset",
-                     (json_int_t)p->offset, "size", (json_int_t)p->size, "finished", p->finished);
+    return hl_api_show(&hl_api_log_piece_type,
+                       &(struct hl_api_log_piece){.job = v->job,
+                                                  .attempt = v->attempt,
+                                                  .rank = s->rank,
+                                                  .text = {p->text.data, p->text.len},
+                                                  .offset = p->offset,
+                                                  .size = p->size,
+                                                  .finished = p->finished});
 }
 
 /* With --all a list. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/lists.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "core/job.h"
@@ -35,35 +36,8 @@ static hl_status next_part(const char *list, char **name, char **value, const ch
     return HL_OK;
 }
 
-/* A list that grows in the arena; the room it outgrew stays there. */
-struct vars {
-    struct hl_api_key_value_list list;
-    size_t cap;
-    struct hl_arena *arena;
-};
-
-static hl_status add_var(struct vars *vars, const char *name, const char *value)
-{
-    if (vars->list.count == vars->cap) {
-        size_t cap = vars->cap * 2 + 16;
-        struct hl_api_key_value *items = hl_arena_array(vars->arena, cap, sizeof(*items));
-        if (items == NULL)
-            return hl_fail(HL_ENOMEM, "out of memory for --export");
-        if (vars->list.count > 0)
-            memcpy(items, vars->list.items, vars->list.count * sizeof(*items));
-        vars->list.items = items;
-        vars->cap = cap;
-    }
-    struct hl_api_key_value var = {hl_arena_strdup(vars->arena, name),
-                                   hl_arena_strdup(vars->arena, value)};
-    if (hl_arena_failed(vars->arena))
-        return hl_fail(HL_ENOMEM, "out of memory for --export");
-    vars->list.items[vars->list.count++] = var;
-    return HL_OK;
-}
-
 /* Everything but what belongs to Helios or to the shell itself. */
-static hl_status add_all(struct vars *vars)
+static hl_status add_all(struct hl_arena *arena, struct hl_api_key_value_list *vars)
 {
     for (char **p = environ; *p != NULL; p++) {
         const char *equals = strchr(*p, '=');
@@ -74,7 +48,7 @@ static hl_status add_all(struct vars *vars)
         if (n == 0 || hl_job_var_problem(name, HL_JOB_VAR_ALL) != NULL)
             continue;
         if (strlen(equals + 1) <= HL_JOB_VALUE_MAX && hl_utf8_valid(*p))
-            HL_TRY(add_var(vars, name, equals + 1));
+            hl_api_pair_set(arena, vars, name, equals + 1);
         else
             fprintf(stderr,
                     "warning: --export ALL leaves out %s, whose value is no UTF-8 text or has more "
@@ -84,7 +58,8 @@ static hl_status add_all(struct vars *vars)
     return HL_OK;
 }
 
-static hl_status add_named(const char *name, const char *value, struct vars *vars)
+static hl_status add_named(const char *name, const char *value, struct hl_arena *arena,
+                           struct hl_api_key_value_list *vars)
 {
     const char *why = hl_job_var_problem(name, HL_JOB_VAR_EXPORT);
     if (why != NULL)
@@ -95,20 +70,7 @@ static hl_status add_named(const char *name, const char *value, struct vars *var
                        name);
     if (!hl_utf8_valid(value))
         return hl_fail(HL_EINVAL, "--export: the value of %s is not UTF-8 text", name);
-    return add_var(vars, name, value);
-}
-
-static hl_status add_parts(const char *text, struct vars *exported, struct vars *inherited)
-{
-    while (*text != '\0') {
-        HL_AUTO(hl_freep) char *name = NULL;
-        HL_AUTO(hl_freep) char *value = NULL;
-        HL_TRY(next_part(text, &name, &value, &text));
-        if (strcmp(name, "ALL") == 0 && value == NULL)
-            HL_TRY(inherited->list.count == 0 ? add_all(inherited) : HL_OK);
-        else if (strcmp(name, "NONE") != 0 || value != NULL)
-            HL_TRY(add_named(name, value, exported));
-    }
+    hl_api_pair_set(arena, vars, name, value);
     return HL_OK;
 }
 
@@ -116,9 +78,19 @@ hl_status submitter_export(const char *list, struct hl_arena *arena,
                            struct hl_api_key_value_list *exported,
                            struct hl_api_key_value_list *inherited)
 {
-    struct vars named = {.arena = arena}, all = {.arena = arena};
-    HL_TRY(add_parts(list, &named, &all));
-    *exported = named.list;
-    *inherited = all.list;
+    struct hl_api_key_value_list named = {0}, all = {0};
+    while (*list != '\0') {
+        HL_AUTO(hl_freep) char *name = NULL;
+        HL_AUTO(hl_freep) char *value = NULL;
+        HL_TRY(next_part(list, &name, &value, &list));
+        if (strcmp(name, "ALL") == 0 && value == NULL)
+            HL_TRY(add_all(arena, &all));
+        else if (strcmp(name, "NONE") != 0 || value != NULL)
+            HL_TRY(add_named(name, value, arena, &named));
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory for --export");
+    *exported = named;
+    *inherited = all;
     return HL_OK;
 }

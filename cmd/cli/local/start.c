@@ -1,4 +1,10 @@
-/* One daemon of a local cluster, from its start until it serves. */
+/* One daemon of a local cluster, from its start until it serves.
+ *
+ * A daemon writes its ready file, STATE/NAME.json, once it serves, whole or not at all. So its
+ * being there is the answer, and the file of an earlier life is removed before the next one is
+ * started. `up` may be killed anywhere in between; the next one finds in cluster.json a daemon that
+ * runs and is not ready, and goes on waiting for it.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -115,6 +121,8 @@ static void show_progress(struct local_progress *p, const struct wait *w)
                             hl_format_bytes(w->watch.size, size, sizeof(size)));
 }
 
+/* The wait ends after ready_ms without progress, not after ready_ms: a large pool takes minutes to
+ * fill. */
 static hl_status wait_ready(struct wait *w, int pidfd, struct hl_arena *arena,
                             struct hl_api_daemon_ready *out)
 {

@@ -1,5 +1,13 @@
 /* The state directory of a local cluster. A daemon is found again by pid and start time, so a
- * reused pid is never signalled. */
+ * reused pid is never signalled.
+ *
+ *     lock           flock'ed by whoever changes cluster.json: up, down, the supervisor
+ *     cluster.json   what was asked for, and of each daemon what is known; written whole
+ *     NAME.json      the ready file of a daemon, made by itself
+ *     log/NAME.log   appended to by each life of a daemon
+ *
+ * Readers take no lock: cluster.json is replaced by a rename, so what they read is whole. The lock
+ * goes with its process, however that ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -20,6 +20,19 @@
 #define LOOK_MS   100   /* while something is to be done */
 #define IDLE_MS   2000  /* whether the cluster is still ours */
 
+/* A daemon that is watched. Its life, and what tells where it is:
+ *
+ *     starting ──ready file──▶ serving          due_ns 0; `ready` says which of the two
+ *        ▲  └───────┬────────────┘
+ *        │       it ends
+ *        │          ▼
+ *        │        ended                         due_ns: when the next life may begin
+ *        │          │ lock held: write_end
+ *        │          ▼
+ *        └─due──  noted                         cluster.json says how it ended
+ *
+ * A start that fails leaves it ended, with a later due_ns. Ends are seen without the lock, since
+ * `helios up` may hold it for minutes; all else happens with it. */
 struct ward {
     char name[32];
     int index;
@@ -39,6 +52,8 @@ struct supervisor {
     struct hl_api_key_value_list given; /* nothing */
     struct ward *wards;
     int count;
+    uint64_t write_ns;      /* cluster.json can't be written: when it is tried again */
+    unsigned writes_failed; /* in a row */
 };
 
 static volatile sig_atomic_t stopped;
@@ -120,14 +135,31 @@ static void look_for_ends(struct supervisor *s)
 
 /* ---- with the lock --------------------------------------------------------------------------- */
 
-static void write_end(struct supervisor *s, struct ward *w)
+/* True: cluster.json is to be written. */
+static bool write_end(struct supervisor *s, struct ward *w)
 {
     struct hl_api_local_daemon *daemon = local_daemon_find(&s->local.cluster.doc, w->name);
     const char *how = hl_arena_strdup(&s->local.cluster.arena, w->how);
-    if (daemon == NULL || how == NULL || w->noted)
-        return;
+    if (daemon == NULL || how == NULL)
+        return false;
     daemon->end = (struct hl_api_daemon_end){how, w->ended_ms};
-    w->noted = true;
+    return true;
+}
+
+/* What was changed is in the file now. */
+static void note_written(struct supervisor *s)
+{
+    for (int i = 0; i < s->count; i++) {
+        struct ward *w = &s->wards[i];
+        const struct hl_api_local_daemon *daemon =
+            local_daemon_find(&s->local.cluster.doc, w->name);
+        if (daemon == NULL)
+            continue;
+        if (w->due_ns != 0)
+            w->noted = daemon->end.at == w->ended_ms;
+        else
+            w->ready = daemon->ready;
+    }
 }
 
 /* With what `up` was given; a configuration file that has changed since is refused, as by `up`. */
@@ -167,6 +199,8 @@ static void try_restart(struct supervisor *s, struct ward *w)
     (void)!read_doc(s); /* without what the attempt has changed */
 }
 
+/* cluster.json is read again first: who had the lock before may have changed it. Ends are written
+ * before anything is started, so that a supervisor that dies in a start leaves no end untold. */
 static hl_status write_locked(struct supervisor *s)
 {
     HL_TRY(read_doc(s));
@@ -174,15 +208,15 @@ static hl_status write_locked(struct supervisor *s)
     for (int i = 0; i < s->count; i++) {
         struct ward *w = &s->wards[i];
         bool ended = w->due_ns != 0;
-        if (ended && !w->noted) {
-            write_end(s, w);
-            changed = true;
-        } else if (!ended && !w->ready && local_daemon_settle(&s->local, w->name)) {
-            w->ready = changed = true;
-        }
+        if (ended && !w->noted)
+            changed |= write_end(s, w);
+        else if (!ended && !w->ready)
+            changed |= local_daemon_settle(&s->local, w->name);
     }
-    if (changed)
+    if (changed) {
         HL_TRY(local_save(s->opts.state, &s->local.cluster.doc));
+        note_written(s);
+    }
     for (int i = 0; i < s->count; i++) {
         struct ward *w = &s->wards[i];
         if (w->due_ns != 0 && w->due_ns <= hl_now_ns())
@@ -210,18 +244,25 @@ static hl_status supervisor_turn(struct supervisor *s)
         st = read_doc(s);
         return st == HL_ENOENT ? st : HL_OK;
     }
+    if (hl_now_ns() < s->write_ns)
+        return HL_OK;
     HL_AUTO(local_unlock) int lock = -1;
     st = local_lock(s->opts.state, 0, &lock);
     if (st == HL_EBUSY) /* the next turn tries again */
         return HL_OK;
     HL_TRY(st);
     st = write_locked(s);
+    if (st == HL_OK)
+        s->writes_failed = 0;
     if (st == HL_OK || st == HL_ENOENT)
         return st;
+    s->write_ns = hl_now_ns() + hl_backoff_ms(FIRST_MS, TOP_MS, s->writes_failed++) * HL_NS_PER_MS;
     hl_warn("cluster.json is not written error=\"%s\"", hl_error_text());
     return HL_OK;
 }
 
+/* A signal that comes between two waits stays pending, for it is blocked everywhere else: none is
+ * lost between the look at `stopped` and the wait. */
 static void wait_next(const struct supervisor *s, const sigset_t *mask)
 {
     struct pollfd fds[LOCAL_NODES_MAX + 2];

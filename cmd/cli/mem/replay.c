@@ -44,14 +44,18 @@ static const struct hl_option rows[] = {
      AT(seed)},
 };
 
-static json_t *result_json(const struct replay_args *a, const struct hl_replay_result *r)
+static hl_status print_json(const struct replay_args *a, const struct hl_replay_result *r)
 {
-    json_t *list = json_array();
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_memory_replay doc = {
+        .mode = a->mode, .policy = a->policy, .peak_over_avail = r->peak_over_avail};
+    doc.per_iter.items = hl_arena_array(&arena, r->count, sizeof(*doc.per_iter.items));
+    if (doc.per_iter.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %" PRIu64 " iterations", r->count);
     for (uint64_t i = 0; i < r->count; i++)
-        json_array_append_new(list, json_pack("{s:I, s:I}", "h2d", (json_int_t)r->iterations[i].h2d,
-                                              "d2h", (json_int_t)r->iterations[i].d2h));
-    return json_pack("{s:s, s:s, s:o, s:I}", "mode", a->mode, "policy", a->policy, "per_iter", list,
-                     "peak_over_avail", (json_int_t)r->peak_over_avail);
+        doc.per_iter.items[doc.per_iter.count++] =
+            (struct hl_api_moved_bytes){r->iterations[i].h2d, r->iterations[i].d2h};
+    return cli_print_value(&hl_api_memory_replay_type, &doc);
 }
 
 static hl_status print_text(const struct hl_replay_result *r)
@@ -94,7 +98,7 @@ static hl_status replay_trace(struct cli *cli, const struct replay_args *a, cons
     if (st != HL_OK)
         st = hl_fail_prefix(st, "%s: ", path);
     else
-        st = cli->json ? cli_print_json(result_json(a, &r)) : print_text(&r);
+        st = cli->json ? print_json(a, &r) : print_text(&r);
     hl_replay_fini(&r);
     hl_trace_fini(&t);
     return st;

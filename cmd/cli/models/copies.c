@@ -104,11 +104,8 @@ static hl_status shard_copy(struct cli *cli, const char *shard, const struct cop
                                                               : a->write ? HL_API_OPERATION_WRITE
                                                                          : HL_API_OPERATION_READ};
     HL_TRY(CLI_CALL_FOR(cli, copy_shard, &p, CLI_COPY_TIMEOUT_MS, &arena, &r));
-    if (cli->json) {
-        json_t *doc = hl_api_to_json(&hl_api_copy_type, &r.copy);
-        cli_hex_checksums(doc);
-        return cli_print_json(doc);
-    }
+    if (cli->json)
+        return cli_print_value(&hl_api_copy_type, &r.copy);
     print_copied(&r.copy, a);
     return HL_OK;
 }

@@ -5,12 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/lists.h"
 #include "base/clock.h"
-#include "base/utf8.h"
 #include "cli/models/commands.h"
 #include "cli/models/hf_export.h"
+#include "cli/models/model.h"
 #include "cli/models/rankfile.h"
 #include "core/megatron_args.h"
+#include "core/split.h"
 #include "os/file.h"
 
 struct export_args {
@@ -63,12 +65,13 @@ struct export
     struct rankfile_where where;
     int64_t version;
     enum hl_api_layer_naming naming;
-    bool has_optimizer; /* the version has; what is written is asked->optimizer */
-    bool has_extra;     /* likewise, opaque blobs of modules, which are never written */
-    bool has_args;      /* they were written */
-    char *flags;        /* for Megatron's command line */
-    json_t *warnings;   /* texts */
-    bool noted;         /* those about the args are there; they are the same for every rank */
+    bool has_optimizer;    /* the version has; what is written is asked->optimizer */
+    bool has_extra;        /* likewise, opaque blobs of modules, which are never written */
+    bool has_args;         /* they were written */
+    char *flags;           /* for Megatron's command line */
+    struct hl_arena arena; /* of the texts */
+    struct hl_api_text_list warnings;
+    bool noted; /* those about the args are there; they are the same for every rank */
     uint64_t bytes;
     unsigned files;
 };
@@ -76,7 +79,7 @@ struct export
 static void export_fini(struct export *e)
 {
     free(e->flags);
-    json_decref(e->warnings);
+    hl_arena_fini(&e->arena);
     helios_close(e->client);
 }
 
@@ -93,11 +96,8 @@ static void rank_name(const struct export *e, int tp, int pp, char *buf, size_t 
 static hl_status join_export_path(const struct export *e, const char *name, const char *file,
                                   char path[PATH_MAX])
 {
-    int n = snprintf(path, PATH_MAX, "%s%s%s%s%s%s%s", e->asked->out, e->folder[0] ? "/" : "",
-                     e->folder, name[0] ? "/" : "", name, file[0] ? "/" : "", file);
-    if (n < 0 || n >= PATH_MAX)
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", e->asked->out);
-    return HL_OK;
+    return cli_path(path, "%s%s%s%s%s%s%s", e->asked->out, e->folder[0] ? "/" : "", e->folder,
+                    name[0] ? "/" : "", name, file[0] ? "/" : "", file);
 }
 
 static hl_status export_path(const struct export *e, char path[PATH_MAX])
@@ -152,6 +152,8 @@ static hl_status make_args(struct export *e, const struct rankfile *r, json_t **
                                   .dtype = rankfile_dtype(r),
                                   .iteration = e->iteration};
     json_t *args = NULL, *notes = NULL;
+    const json_t *note;
+    size_t i;
     hl_status st = hl_megatron_args_make(&in, &args, &notes);
     if (st == HL_ENOENT) {
         hl_error_clear();
@@ -160,8 +162,9 @@ static hl_status make_args(struct export *e, const struct rankfile *r, json_t **
     HL_TRY(st);
     if (e->flags == NULL)
         st = hl_megatron_flags(args, &e->flags);
-    if (!e->noted)
-        json_array_extend(e->warnings, notes);
+    json_array_foreach (notes, i, note)
+        if (!e->noted)
+            hl_api_text_add(&e->arena, &e->warnings, json_string_value(note));
     e->noted = true;
     json_decref(notes);
     if (st == HL_OK && e->asked->args) {
@@ -191,33 +194,57 @@ static bool has_part(const struct rankfile *r, const char *part)
     return false;
 }
 
+/* Is the part missing? The first one that is becomes *first. */
+static int miss_part(const struct rankfile *r, const char *part, char first[HL_PARTITION_PART_MAX])
+{
+    if (has_part(r, part))
+        return 0;
+    if (first[0] == '\0')
+        snprintf(first, HL_PARTITION_PART_MAX, "%s", part);
+    return 1;
+}
+
+/* Layers of this stage, as the model's config splits it; none without a config. */
+static int miss_layers(const struct export *e, const struct rankfile *r,
+                       char missing[HL_PARTITION_PART_MAX])
+{
+    struct hl_model_shape shape;
+    char part[HL_PARTITION_PART_MAX];
+    int count = 0;
+    if (hl_model_shape_read(r->list->config_json, &shape) != HL_OK ||
+        hl_split_check(&shape.split, shape.layers) != HL_OK || e->where.pp >= shape.split.pp) {
+        hl_error_clear();
+        return 0;
+    }
+    const struct hl_partition_options o = hl_split_options(&shape.split);
+    for (int k = 0; k < hl_split_chunks(&shape.split); k++) {
+        uint64_t from, layers;
+        hl_partition_stage(&o, shape.layers, e->where.pp, k, &from, &layers);
+        for (uint64_t n = from; n < from + layers; n++) {
+            snprintf(part, sizeof(part), "layer-%04" PRIu64, n);
+            count += miss_part(r, part, missing);
+        }
+    }
+    return count;
+}
+
 /* A version may have been saved without all of the model; Megatron would not complain either. */
 static void warn_of_missing(struct export *e, const struct rankfile *r)
 {
-    size_t i;
-    const json_t *run;
-    char part[32], first[32] = "";
+    char first[HL_PARTITION_PART_MAX] = "";
     int pp = e->where.pp, missing = 0;
-    json_t *config = json_loads(r->list->config_json, 0, NULL);
-    if (pp == 0 && !has_part(r, "embedding") && missing++ == 0)
-        snprintf(first, sizeof(first), "embedding");
-    json_array_foreach (json_array_get(hl_json_list(config, "stages"), (size_t)pp), i, run) {
-        int64_t from = hl_json_int(run, "first", 0), count = hl_json_int(run, "count", 0);
-        for (int64_t n = from; n < from + count; n++) {
-            snprintf(part, sizeof(part), "layer-%04" PRId64, n);
-            if (!has_part(r, part) && missing++ == 0)
-                snprintf(first, sizeof(first), "%s", part);
-        }
-    }
-    if (pp == e->pp_size - 1 && !has_part(r, "head") && missing++ == 0)
-        snprintf(first, sizeof(first), "head");
-    if (missing > 0)
-        json_array_append_new(e->warnings,
-                              json_sprintf("%s@%" PRId64
-                                           " is incomplete: at pp %d, tp %d it has no %s%s",
-                                           e->where.model, r->version, pp, e->where.tp, first,
-                                           missing > 1 ? " and other parts" : ""));
-    json_decref(config);
+    if (pp == 0)
+        missing += miss_part(r, "embedding", first);
+    missing += miss_layers(e, r, first);
+    if (pp == e->pp_size - 1)
+        missing += miss_part(r, "head", first);
+    if (missing == 0)
+        return;
+    const char *text = hl_arena_printf(
+        &e->arena, "%s@%" PRId64 " is incomplete: at pp %d, tp %d it has no %s%s", e->where.model,
+        r->version, pp, e->where.tp, first, missing > 1 ? " and other parts" : "");
+    if (text != NULL)
+        hl_api_text_add(&e->arena, &e->warnings, text);
 }
 
 /* Can all of the optimizer state be written, and is there any? */
@@ -242,9 +269,7 @@ static hl_status check_optimizer(const struct export *e, const struct rankfile *
 static hl_status set_tracker(const struct export *e, bool write)
 {
     char path[PATH_MAX], text[32] = "release";
-    int n = snprintf(path, sizeof(path), "%s/latest_checkpointed_iteration.txt", e->asked->out);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", e->asked->out);
+    HL_TRY(cli_path(path, "%s/latest_checkpointed_iteration.txt", e->asked->out));
     if (e->trained)
         snprintf(text, sizeof(text), "%" PRId64, e->iteration);
     if (write)
@@ -300,87 +325,74 @@ static hl_status export_rank(struct export *e)
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-/* New array of texts: what a user may expect in the files and does not get. */
-static json_t *left_out(const struct export *e)
+/* What a user may expect in the files and does not get. */
+static struct hl_api_text_list left_out(struct export *e)
 {
-    json_t *list = json_array();
+    struct hl_api_text_list list = {0};
     if (e->has_optimizer && !e->asked->optimizer)
-        json_array_append_new(list, json_string("optimizer state (--optimizer writes it)"));
+        hl_api_text_add(&e->arena, &list, "optimizer state (--optimizer writes it)");
     if (e->has_extra)
-        json_array_append_new(list, json_string("extra state of modules (`helios pull` has it)"));
+        hl_api_text_add(&e->arena, &list, "extra state of modules (`helios pull` has it)");
     if (e->torch && e->trained) {
-        json_array_append_new(list, json_string("learning-rate scheduler"));
-        json_array_append_new(list, json_string("random number state"));
+        hl_api_text_add(&e->arena, &list, "learning-rate scheduler");
+        hl_api_text_add(&e->arena, &list, "random number state");
     }
     if (e->torch && !e->has_args)
-        json_array_append_new(list, json_string(e->asked->args
-                                                    ? "args (the model has no Hugging Face config)"
-                                                    : "args (--no-args)"));
+        hl_api_text_add(&e->arena, &list,
+                        e->asked->args ? "args (the model has no Hugging Face config)"
+                                       : "args (--no-args)");
     return list;
 }
 
-static json_t *megatron_command(const struct export *e)
+static const char *megatron_command(struct export *e)
 {
-    return json_sprintf("--load %s --ckpt-format torch%s%s%s", e->asked->out,
-                        e->has_args ? " --use-checkpoint-args" : "",
-                        e->flags != NULL ? e->flags : "",
-                        e->trained ? " --no-load-optim --no-load-rng" : "");
+    return hl_arena_printf(&e->arena, "--load %s --ckpt-format torch%s%s%s", e->asked->out,
+                           e->has_args ? " --use-checkpoint-args" : "",
+                           e->flags != NULL ? e->flags : "",
+                           e->trained ? " --no-load-optim --no-load-rng" : "");
 }
 
-static void print_list(const char *title, const json_t *list)
-{
-    size_t i;
-    const json_t *text;
-    json_array_foreach (list, i, text)
-        printf("%s%s", i == 0 ? title : ", ", json_string_value(text));
-    if (json_array_size(list) > 0)
-        printf("\n");
-}
-
-static void print_result(const struct export *e, double seconds)
+static void print_result(const struct export *e, const struct hl_api_export_result *r)
 {
     char size[32];
-    size_t i;
-    const json_t *text;
-    printf("exported %s@%" PRId64 " to %s: %u file%s, %s in %.2f s, naming %s", e->where.model,
-           e->version, e->asked->out, e->files, e->files == 1 ? "" : "s",
-           hl_format_bytes(e->bytes, size, sizeof(size)), seconds,
-           hl_api_layer_naming_name(e->naming));
+    printf("exported %s@%" PRId64 " to %s: %u file%s, %s in %.2f s, naming %s", r->files.model,
+           r->files.version, r->files.out, r->files.files, r->files.files == 1 ? "" : "s",
+           hl_format_bytes(r->files.bytes, size, sizeof(size)), r->files.seconds,
+           hl_api_layer_naming_name(r->naming));
     if (e->torch && e->trained)
         printf(", iteration %" PRId64, e->iteration);
     printf("\n");
-    json_t *out = left_out(e), *command = e->torch ? megatron_command(e) : NULL;
-    print_list("left out: ", out);
+    for (size_t i = 0; i < r->left_out.count; i++)
+        printf("%s%s%s", i == 0 ? "left out: " : ", ", r->left_out.items[i],
+               i + 1 == r->left_out.count ? "\n" : "");
     if (e->torch && e->asked->optimizer)
         printf("optimizer state is under 'helios_optimizer', which Megatron does not read "
                "(docs/megatron.md)\n");
-    json_array_foreach (e->warnings, i, text)
-        printf("warning: %s\n", json_string_value(text));
-    if (command != NULL)
-        printf("Megatron: %s\n", json_string_value(command));
-    json_decref(command);
-    json_decref(out);
+    for (size_t i = 0; i < r->warnings.count; i++)
+        printf("warning: %s\n", r->warnings.items[i]);
+    if (e->torch)
+        printf("Megatron: %s\n", r->torch.megatron);
 }
 
-static hl_status report_export(struct cli *cli, const struct export *e, double seconds)
+static hl_status report_export(struct cli *cli, struct export *e, double seconds)
 {
-    if (!cli->json) {
-        print_result(e, seconds);
-        return HL_OK;
-    }
-    json_t *doc = json_pack("{s:s s:I s:s s:i s:I s:f s:s s:b s:o s:o}", "model", e->where.model,
-                            "version", (json_int_t)e->version, "out", e->asked->out, "files",
-                            (int)e->files, "bytes", (json_int_t)e->bytes, "seconds", seconds,
-                            "naming", hl_api_layer_naming_name(e->naming), "optimizer",
-                            (int)e->asked->optimizer, "leftOut", left_out(e), "warnings",
-                            e->warnings != NULL ? json_incref(e->warnings) : json_array());
-    if (e->torch) {
-        json_object_set_new(doc, "iteration",
-                            e->trained ? json_integer((json_int_t)e->iteration) : json_null());
-        json_object_set_new(doc, "args", json_boolean(e->has_args));
-        json_object_set_new(doc, "megatron", megatron_command(e));
-    }
-    return cli_print_json(doc);
+    struct hl_api_export_result r = {
+        .files = {e->where.model, e->version, e->asked->out, e->files, e->bytes, seconds},
+        .naming = e->naming,
+        .optimizer = e->asked->optimizer,
+        .left_out = left_out(e),
+        .warnings = e->warnings,
+        .torch = {.iteration = -1},
+    };
+    if (e->torch)
+        r.torch = (struct hl_api_torch_export){e->trained ? e->iteration : -1, e->has_args,
+                                               megatron_command(e)};
+    if (hl_arena_failed(&e->arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the result");
+    if (cli->json)
+        return cli_print_value(&hl_api_export_result_type, &r);
+    print_result(e, &r);
+    return HL_OK;
 }
 
 /* ---- the export ------------------------------------------------------------------------------ */
@@ -403,26 +415,18 @@ static hl_status export_all(struct cli *cli, struct export *e)
 static hl_status read_model(struct cli *cli, struct export *e)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_get_model_results r;
-    if (!hl_utf8_valid(e->where.model))
-        return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){e->where.model},
-                    &arena, &r));
-    if (e->where.version < 0)
-        e->where.version = r.model.latest;
-    for (size_t i = 0; i < r.model.versions.count; i++) {
-        const struct hl_api_model_version *v = &r.model.versions.items[i];
-        if (v->version != e->where.version)
-            continue;
-        e->tp_size = e->split.tp > 0 ? e->split.tp : v->split.tp;
-        e->pp_size = e->split.pp > 0 ? e->split.pp : v->split.pp;
-        e->trained = v->world > 0; /* an import has no ranks */
-        e->iteration = e->trained ? v->step : 0;
-    }
+    struct hl_api_model model;
+    const struct hl_api_model_version *v;
+    HL_TRY(model_get(cli, e->where.model, &arena, &model));
+    HL_TRY(model_find_version(&model, e->where.version, &v));
+    e->where.version = v->version;
+    e->tp_size = e->split.tp > 0 ? e->split.tp : v->split.tp;
+    e->pp_size = e->split.pp > 0 ? e->split.pp : v->split.pp;
+    e->trained = v->world > 0; /* an import has no ranks */
+    e->iteration = e->trained ? v->step : 0;
     if (e->tp_size < 1 || e->pp_size < 1)
-        return hl_fail(HL_ENOENT,
-                       "'%s' has no version %" PRId64 "; `helios model show %s` lists them",
-                       e->where.model, e->where.version, e->where.model);
+        return hl_fail(HL_EPROTO, "the Controller does not say how %s@%" PRId64 " is split",
+                       e->where.model, v->version);
     if (e->torch && e->trained)
         snprintf(e->folder, sizeof(e->folder), "iter_%07" PRId64, e->iteration);
     else if (e->torch)
@@ -448,10 +452,9 @@ static hl_status print_hf(struct cli *cli, const struct hf_export *h, double sec
 {
     char size[32];
     if (cli->json)
-        return cli_print_json(json_pack("{s:s s:I s:s s:i s:I s:f}", "model", h->model, "version",
-                                        (json_int_t)h->version, "out", h->out, "files",
-                                        (int)h->files, "bytes", (json_int_t)h->bytes, "seconds",
-                                        seconds));
+        return cli_print_value(&hl_api_exported_files_type,
+                               &(struct hl_api_exported_files){h->model, h->version, h->out,
+                                                               h->files, h->bytes, seconds});
     printf("exported %s@%" PRId64 " to %s: %u file%s of tensors, %s in %.2f s%s\n"
            "left out: optimizer state, tokenizer files (copy those of the original checkpoint)\n",
            h->model, h->version, h->out, h->files, h->files == 1 ? "" : "s",
@@ -476,8 +479,7 @@ static hl_status export_hf(struct cli *cli, struct export *e)
 static hl_status export_model(struct cli *cli, const char *text, const struct export_args *a)
 {
     HL_AUTO(export_fini)
-    struct export e = {
-        .asked = a, .torch = strcmp(a->format, "torch") == 0, .warnings = json_array()};
+    struct export e = {.asked = a, .torch = strcmp(a->format, "torch") == 0};
     char name[160];
     if (a->out[0] == '\0')
         return cli_usage(cli, "--out is missing");

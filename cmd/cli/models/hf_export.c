@@ -1,3 +1,10 @@
+/* A logical tensor is put together in memory by the operations of core/whole.h's plan, whose
+ * sources are shards of any rank. The plan goes part by part, so the shards of one part are mapped
+ * together and let go before the next part.
+ *
+ * Before the first byte is written every tensor is proved: all of its elements are stored, and
+ * ranks that store the same ones agree by checksum. What fails then leaves the directory as it was.
+ */
 #include "cli/models/hf_export.h"
 
 #include <inttypes.h>
@@ -5,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/models/hf_files.h"
 #include "cli/models/rankfile.h"
 #include "core/coverage.h"
 #include "core/lora.h"
@@ -236,40 +244,7 @@ HL_CHECK static hl_status write_tensor(struct writing *w, size_t tensor, struct 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Tensors [first, end) of whole.whole. */
-struct file_range {
-    size_t first, end;
-};
-
-static struct file_range next_file(const struct hl_partition_plan *p, size_t first)
-{
-    uint64_t bytes = 0;
-    size_t end = first;
-    while (end < p->tensor_count && (end == first || bytes + p->tensors[end].size <= HF_FILE_BYTES))
-        bytes += p->tensors[end++].size;
-    return (struct file_range){first, end};
-}
-
-static unsigned count_files(const struct hl_partition_plan *p)
-{
-    unsigned n = 0;
-    for (size_t at = 0; at < p->tensor_count; n++)
-        at = next_file(p, at).end;
-    return n;
-}
-
-static void file_name(bool adapter, unsigned number, unsigned count, char *buf, size_t cap)
-{
-    if (adapter)
-        snprintf(buf, cap, HL_LORA_FILE);
-    else if (count == 1)
-        snprintf(buf, cap, "model.safetensors");
-    else
-        snprintf(buf, cap, "model-%05u-of-%05u.safetensors", number, count);
-}
-
-HL_CHECK static hl_status write_tensors(struct writing *w, struct file_range range,
-                                        struct outfile *to)
+HL_CHECK static hl_status write_tensors(struct writing *w, struct hf_file range, struct outfile *to)
 {
     const struct hl_partition_plan *p = &w->whole.whole;
     const struct hl_safetensors_meta meta[] = {{"format", "pt"}};
@@ -296,13 +271,11 @@ HL_CHECK static hl_status write_tensors(struct writing *w, struct file_range ran
     return st;
 }
 
-HL_CHECK static hl_status write_file(struct writing *w, const char *name, struct file_range range)
+HL_CHECK static hl_status write_file(struct writing *w, const char *name, struct hf_file range)
 {
     char path[PATH_MAX];
     struct outfile file;
-    int n = snprintf(path, sizeof(path), "%s/%s", w->e->out, name);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", w->e->out);
+    HL_TRY(cli_path(path, "%s/%s", w->e->out, name));
     HL_TRY(outfile_open(path, &file));
     hl_status st = write_tensors(w, range, &file);
     w->e->bytes += file.written;
@@ -312,63 +285,15 @@ HL_CHECK static hl_status write_file(struct writing *w, const char *name, struct
     return st;
 }
 
-/* Takes the reference to `doc`; NULL: out of memory. */
-HL_CHECK static hl_status write_json(const struct writing *w, const char *name, json_t *doc)
-{
-    char path[PATH_MAX];
-    char *text = doc != NULL ? json_dumps(doc, JSON_INDENT(2)) : NULL;
-    json_decref(doc);
-    if (text == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for %s", name);
-    int n = snprintf(path, sizeof(path), "%s/%s", w->e->out, name);
-    hl_status st = n >= 0 && (size_t)n < sizeof(path)
-                       ? outfile_text(path, text)
-                       : hl_fail(HL_EINVAL, "path '%.64s…' is too long", w->e->out);
-    free(text);
-    return st;
-}
-
-/* Which file has which tensor, where there are several. */
-HL_CHECK static hl_status write_index(const struct writing *w, unsigned count)
-{
-    const struct hl_partition_plan *p = &w->whole.whole;
-    json_t *map = json_object();
-    char name[64];
-    uint64_t total = 0;
-    unsigned number = 0;
-    for (size_t at = 0; at < p->tensor_count;) {
-        struct file_range range = next_file(p, at);
-        file_name(false, ++number, count, name, sizeof(name));
-        for (; at < range.end; at++) {
-            json_object_set_new(map, p->tensors[at].name, json_string(name));
-            total += p->tensors[at].size;
-        }
-    }
-    return write_json(w, "model.safetensors.index.json",
-                      json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total,
-                                "weight_map", map));
-}
-
 /* The model's own, with the dtype that the tensors have now. An unsliced one may have none, and may
  * mix dtypes. */
 HL_CHECK static hl_status write_config(const struct writing *w)
 {
-    static const char *const keys[] = {"torch_dtype", "dtype"};
-    static const char *const names[HL_DTYPE_COUNT] = {
-        [HL_DTYPE_F64] = "float64",
-        [HL_DTYPE_F32] = "float32",
-        [HL_DTYPE_F16] = "float16",
-        [HL_DTYPE_BF16] = "bfloat16",
-    };
     if (w->whole.config.hf == NULL)
         return HL_OK;
     w->e->config = true;
-    json_t *hf = json_deep_copy(w->whole.config.hf);
-    const char *dtype = config_unsliced(w->config) ? NULL : names[w->whole.ranks.dtype];
-    for (size_t i = 0; i < HL_ARRAY_LEN(keys) && dtype != NULL; i++)
-        if (json_is_string(json_object_get(hf, keys[i])))
-            json_object_set_new(hf, keys[i], json_string(dtype));
-    return write_json(w, "config.json", hf);
+    return hf_write_config(w->e->out, w->whole.config.hf,
+                           config_unsliced(w->config) ? HL_DTYPE_COUNT : w->whole.ranks.dtype);
 }
 
 /* As it was imported; the base has its own config.json. */
@@ -377,31 +302,32 @@ HL_CHECK static hl_status write_adapter_config(const struct writing *w)
     json_t *doc = json_loads(w->config, 0, NULL);
     json_t *peft = json_incref(json_object_get(json_object_get(doc, "adapter"), "peft"));
     json_decref(doc);
-    return write_json(w, HL_LORA_CONFIG, peft);
+    return hf_write_document(w->e->out, HL_LORA_CONFIG, peft);
 }
 
 HL_CHECK static hl_status write_all(struct writing *w)
 {
     char path[PATH_MAX], name[64];
-    unsigned count = count_files(&w->whole.whole);
+    const struct hl_partition_plan *p = &w->whole.whole;
+    unsigned count = hf_file_count(p);
     if (w->whole.adapter && count != 1)
         return hl_fail(HL_EUNSUPPORTED, "PEFT reads one file of an adapter, and this one fills %u",
                        count);
     HL_TRY(hl_dir_make(w->e->out, 0755));
-    int n = snprintf(path, sizeof(path), "%s/%s", w->e->out,
-                     w->whole.adapter ? HL_LORA_CONFIG : "config.json");
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", w->e->out);
+    HL_TRY(cli_path(path, "%s/%s", w->e->out, w->whole.adapter ? HL_LORA_CONFIG : "config.json"));
     (void)unlink(path); /* of an earlier export, whose files are replaced one by one */
-    for (size_t at = 0; at < w->whole.whole.tensor_count;) {
-        struct file_range range = next_file(&w->whole.whole, at);
-        file_name(w->whole.adapter, w->e->files + 1, count, name, sizeof(name));
+    for (size_t at = 0; at < p->tensor_count;) {
+        struct hf_file range = hf_file_next(p, at);
+        if (w->whole.adapter)
+            snprintf(name, sizeof(name), HL_LORA_FILE);
+        else
+            hf_file_name(w->e->files + 1, count, name, sizeof(name));
         HL_TRY(write_file(w, name, range));
         w->e->files++;
         at = range.end;
     }
     if (count > 1)
-        HL_TRY(write_index(w, count));
+        HL_TRY(hf_write_index(w->e->out, p));
     return w->whole.adapter ? write_adapter_config(w) : write_config(w);
 }
 

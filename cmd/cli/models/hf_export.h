@@ -7,7 +7,7 @@
  * Threads: one.
  * Errors:  those of libhelios and of core/whole.h; of the files, with the path.
  * Units:   bytes.
- * Limits:  files of about HF_FILE_BYTES; memory for the largest tensor.
+ * Limits:  files those of hf_files.h; memory for the largest tensor.
  */
 #ifndef HL_CMD_CLI_MODELS_HF_EXPORT_H
 #define HL_CMD_CLI_MODELS_HF_EXPORT_H
@@ -17,8 +17,6 @@
 
 #include "base/status.h"
 #include "helios/helios.h"
-
-#define HF_FILE_BYTES ((uint64_t)5 << 30)
 
 struct hf_export {
     helios_client *client;

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "cli/models/adapter.h"
 #include "cli/models/commands.h"
+#include "cli/models/model.h"
 #include "core/split.h"
 
 #define POLL_MS        100
@@ -87,7 +88,8 @@ static void on_interrupt(int number)
     interrupted = 1;
 }
 
-/* The first Ctrl-C cancels the import, a second one leaves it at that. */
+/* The first Ctrl-C cancels the import, a second one leaves it at that. Nothing is cancelled in the
+ * handler: the loop of follow_import does it, and goes on until the import is over. */
 static void cancel_on_interrupt(void)
 {
     struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
@@ -323,39 +325,25 @@ static void import_row(struct cli_table *t, const struct hl_api_import_summary *
     cli_cell(t, "-");
 }
 
-/* JSON that the daemons carry as text becomes part of the document; no text, no member. */
-static void unfold_json(json_t *object, const char *key)
+static struct hl_api_model_info model_info(const struct hl_api_model *m)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    json_t *value = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-    if (value != NULL)
-        json_object_set_new(object, key, value);
-    else if (text != NULL && text[0] == '\0')
-        json_object_del(object, key);
-}
-
-static json_t *model_json(const struct hl_api_model *model)
-{
-    json_t *doc = hl_api_to_json(&hl_api_model_type, model), *v;
-    size_t i;
-    unfold_json(doc, "config");
-    json_array_foreach (hl_json_list(doc, "versions"), i, v)
-        unfold_json(v, "meta");
-    json_object_set_new(doc, "state", json_string(model_state(model)));
-    return doc;
+    return (struct hl_api_model_info){.model = *m, .state = model_state(m)};
 }
 
 static hl_status print_models_json(const struct hl_api_controller_list_models_results *r)
 {
-    json_t *items = json_array();
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_model_info *items =
+        hl_arena_array(&arena, r->models.count + r->imports.count, sizeof(*items));
+    size_t n = 0;
+    if (items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing the models");
     for (size_t i = 0; i < r->models.count; i++)
-        json_array_append_new(items, model_json(&r->models.items[i]));
-    for (size_t i = 0; i < r->imports.count; i++) {
-        json_t *doc = hl_api_to_json(&hl_api_import_summary_type, &r->imports.items[i]);
-        json_object_set_new(doc, "state", json_string("importing"));
-        json_array_append_new(items, doc);
-    }
-    return cli_print_items(items);
+        items[n++] = model_info(&r->models.items[i]);
+    for (size_t i = 0; i < r->imports.count; i++)
+        items[n++] =
+            (struct hl_api_model_info){.import = r->imports.items[i], .state = "importing"};
+    return cli_print_items(&hl_api_model_info_type, items, n);
 }
 
 hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
@@ -411,6 +399,33 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
     return cli_table_print(&t);
 }
 
+hl_status model_get(struct cli *cli, const char *name, struct hl_arena *arena,
+                    struct hl_api_model *out)
+{
+    struct hl_api_controller_get_model_results r;
+    if (!hl_utf8_valid(name))
+        return cli_usage(cli, "the name is not UTF-8");
+    HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){name}, arena, &r));
+    *out = r.model;
+    return HL_OK;
+}
+
+hl_status model_find_version(const struct hl_api_model *model, int64_t version,
+                             const struct hl_api_model_version **out)
+{
+    int64_t wanted = version < 0 ? model->latest : version;
+    for (size_t i = 0; i < model->versions.count; i++)
+        if (model->versions.items[i].version == wanted) {
+            *out = &model->versions.items[i];
+            return HL_OK;
+        }
+    if (version < 0)
+        return hl_fail(HL_ENOENT, "model '%s' has no visible version", model->name);
+    return hl_fail(HL_ENOENT,
+                   "model '%s' has no version %" PRId64 "; `helios model show %s` lists them",
+                   model->name, version, model->name);
+}
+
 static hl_status print_cuts(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
@@ -457,15 +472,13 @@ static void print_slices(const struct hl_api_model *m)
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_get_model_results r;
-    const struct hl_api_model *m = &r.model;
+    struct hl_api_model model;
+    const struct hl_api_model *m = &model;
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    if (!hl_utf8_valid(argv[0]))
-        return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){argv[0]}, &arena,
-                    &r));
+    HL_TRY(model_get(cli, argv[0], &arena, &model));
+    const struct hl_api_model_info info = model_info(m);
     if (cli->json)
-        return cli_print_json(model_json(m));
+        return cli_print_value(&hl_api_model_info_type, &info);
     print_slices(m);
     HL_TRY(print_versions(&m->versions));
     return print_cuts(&m->versions);
@@ -487,8 +500,6 @@ static hl_status model_remove(struct cli *cli, const char *which, bool force)
     char name[160], text[32];
     int64_t version;
     HL_TRY(cli_split_model(cli, which, name, sizeof(name), &version));
-    if (!hl_utf8_valid(name))
-        return cli_usage(cli, "the name is not UTF-8");
     const struct hl_api_controller_remove_model_params p = {
         .name = name, .version = version, .force = force};
     HL_TRY(CLI_CALL(cli, remove_model, &p, &arena, &r));

@@ -72,7 +72,7 @@ static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const 
                                                   .skipped = r->list->skipped};
         if (strcmp(a->out, "-") != 0)
             return cli_print_value(&hl_api_pull_result_type, &pulled);
-        json_t *doc = hl_api_to_json(&hl_api_pull_result_type, &pulled);
+        json_t *doc = hl_api_show(&hl_api_pull_result_type, &pulled);
         json_dumpf(doc, stderr, JSON_COMPACT);
         fputc('\n', stderr);
         json_decref(doc);

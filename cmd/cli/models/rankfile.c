@@ -307,7 +307,9 @@ static hl_status plan_torch(const struct rankfile *r, const struct hl_torchzip_o
     return hl_torchzip_plan(p->tensors, p->count, options, &p->zip);
 }
 
-/* Segments follow the tensors' order, so a part is mapped once. */
+/* The file is planned first: the checksums of a zip stand before its bytes, and those of the
+ * tensors are in the shards' headers. So it is written in one pass, and no byte is read only to be
+ * summed. Segments follow the tensors' order, so a part is mapped once. */
 static hl_status write_segments(struct rankfile *r, const struct torch_plan *p, struct outfile *to)
 {
     const char *data = NULL;

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "cli/models/commands.h"
+#include "cli/models/model.h"
 #include "cli/models/rankfile.h"
 #include "cli/models/shard_id.h"
 #include "cli/models/verify.h"
@@ -63,19 +63,10 @@ static hl_status print_shards(const struct hl_api_shard_list *shards, size_t dig
 static hl_status check_model(struct cli *cli, const char *name, int64_t version)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_get_model_results r;
-    if (!hl_utf8_valid(name))
-        return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(
-        CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){name}, &arena, &r));
-    bool found = version < 0;
-    for (size_t i = 0; i < r.model.versions.count; i++)
-        found |= r.model.versions.items[i].version == version;
-    if (!found)
-        return hl_fail(HL_ENOENT,
-                       "model '%s' has no version %" PRId64 "; `helios model show %s` lists them",
-                       name, version, name);
-    return HL_OK;
+    struct hl_api_model model;
+    const struct hl_api_model_version *found;
+    HL_TRY(model_get(cli, name, &arena, &model));
+    return version < 0 ? HL_OK : model_find_version(&model, version, &found);
 }
 
 /* The digits tell a shard apart from those of all models, not only from the listed ones. */
@@ -101,9 +92,7 @@ static hl_status shard_ls(struct cli *cli, const struct shard_args *a)
     HL_TRY(shard_list(cli, name, version, &arena, &shards));
     if (!cli->json)
         return print_short(cli, &shards, name[0] != '\0');
-    json_t *items = cli_items(&hl_api_shard_type, shards.items, shards.count);
-    cli_hex_checksums(items);
-    return cli_print_json(items);
+    return cli_print_items(&hl_api_shard_type, shards.items, shards.count);
 }
 
 hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
@@ -141,12 +130,12 @@ static struct hl_api_tensor_info describe_tensor(const struct hl_safetensors *h,
 }
 
 static hl_status describe_tensors(const struct hl_safetensors *h, struct hl_arena *arena,
-                                  struct hl_api_shard_tensors *out)
+                                  struct hl_api_tensor_info_list *out)
 {
     struct hl_api_tensor_info_list list = {hl_arena_array(arena, h->count, sizeof(*list.items)), 0};
     for (size_t i = 0; list.items != NULL && i < h->count; i++)
         list.items[list.count++] = describe_tensor(h, &h->tensors[i], arena);
-    out->tensors = list;
+    *out = list;
     return hl_arena_failed(arena) ? hl_fail(HL_ENOMEM, "out of memory for %zu tensors", h->count)
                                   : HL_OK;
 }
@@ -217,40 +206,31 @@ static hl_status print_shard(const struct hl_safetensors *h, const struct shard_
     return print_tensors(h);
 }
 
-/* The members of `value` beside those that the document has. */
-static void add_members(json_t *doc, const struct hl_api_type *type, const void *value)
-{
-    if (doc != NULL)
-        json_object_update_new(doc, hl_api_to_json(type, value));
-}
-
-static void add_verification(json_t *doc, const struct shard_known *k)
-{
-    const struct hl_api_shard_verification v = {k->verified.found};
-    if (k->verified.asked)
-        add_members(doc, &hl_api_shard_verification_type, &v);
-}
-
-static void add_places(json_t *doc, const struct shard_known *k)
-{
-    if (k->known == NULL)
-        return;
-    const struct hl_api_shard *shard = &k->known->shard;
-    const struct hl_api_shard_places places = {shard->copies, k->known->routes, shard->state};
-    add_members(doc, &hl_api_shard_places_type, &places);
-}
-
-static hl_status print_header_json(const struct hl_safetensors *h, const struct shard_known *k)
+static hl_status print_pooled_json(const struct hl_safetensors *h, const struct shard_known *k)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_shard_tensors tensors;
-    HL_TRY(describe_tensors(h, &arena, &tensors));
-    json_t *doc = hl_api_to_json(&hl_api_extent_type, k->extent);
-    add_members(doc, &hl_api_shard_tensors_type, &tensors);
-    add_verification(doc, k);
-    add_places(doc, k);
-    cli_hex_checksums(doc);
-    return cli_print_json(doc);
+    struct hl_api_pooled_shard doc = {.extent = *k->extent, .verify = k->verified.found};
+    struct cli_type shown;
+    size_t unasked[2], count = 0;
+    HL_TRY(describe_tensors(h, &arena, &doc.tensors));
+    if (!k->verified.asked)
+        unasked[count++] = offsetof(struct hl_api_pooled_shard, verify);
+    if (k->known != NULL)
+        doc.places = (struct hl_api_shard_places){k->known->shard.copies, k->known->routes,
+                                                  k->known->shard.state};
+    else
+        unasked[count++] = offsetof(struct hl_api_pooled_shard, places);
+    cli_type_without(&hl_api_pooled_shard_type, unasked, count, &shown);
+    return cli_print_value(&shown.type, &doc);
+}
+
+static hl_status print_absent_json(const struct shard_known *k)
+{
+    static const size_t verify[] = {offsetof(struct hl_api_absent_shard, verify)};
+    const struct hl_api_absent_shard doc = {k->known->shard, k->known->routes, k->verified.found};
+    struct cli_type shown;
+    cli_type_without(&hl_api_absent_shard_type, verify, !k->verified.asked, &shown);
+    return cli_print_value(&shown.type, &doc);
 }
 
 static hl_status show_header(struct cli *cli, helios_id id, const struct shard_known *k)
@@ -262,7 +242,7 @@ static hl_status show_header(struct cli *cli, helios_id id, const struct shard_k
     hl_status st = rankfile_header(client, &shard, &h);
     helios_close(client);
     HL_TRY(st);
-    st = cli->json ? print_header_json(&h, k) : print_shard(&h, k);
+    st = cli->json ? print_pooled_json(&h, k) : print_shard(&h, k);
     hl_safetensors_fini(&h);
     return st;
 }
@@ -271,14 +251,8 @@ static hl_status show_header(struct cli *cli, helios_id id, const struct shard_k
 static hl_status show_absent(struct cli *cli, const char *id, const struct shard_known *k)
 {
     const struct hl_api_shard *s = &k->known->shard;
-    if (cli->json) {
-        json_t *doc = hl_api_to_json(&hl_api_shard_type, s);
-        add_members(doc, &hl_api_shard_routes_type,
-                    &(struct hl_api_shard_routes){k->known->routes});
-        add_verification(doc, k);
-        cli_hex_checksums(doc);
-        return cli_print_json(doc);
-    }
+    if (cli->json)
+        return print_absent_json(k);
     cli_print(stdout,
               "id          %s\nbelongs to  %s@%" PRId64 "/pp%d/tp%d/%s\n"
               "state       %s, not in the pool\n",

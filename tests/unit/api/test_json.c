@@ -175,3 +175,125 @@ TEST(what_is_wrong_in_a_map_is_named)
     }
     hl_arena_fini(&arena);
 }
+
+/* Frees the document. */
+static void assert_json(json_t *json, const char *wanted)
+{
+    char *text = json_dumps(json, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    assert_non_null(text);
+    assert_string_equal(text, wanted);
+    free(text);
+    json_decref(json);
+}
+
+TEST(a_checksum_is_hexadecimal_for_people_only)
+{
+    uint32_t crcs[] = {0, 0xFFFFFFFF};
+    const struct hl_api_extent extent = {.id = "a", .crc32 = 0xAB, .chunk_crcs = {crcs, 2}};
+    assert_json(hl_api_show(&hl_api_extent_type, &extent),
+                "{\"id\":\"a\",\"offset\":0,\"sizeBytes\":0,\"crc32\":\"000000ab\","
+                "\"generation\":0,\"chunkCrcs\":[\"00000000\",\"ffffffff\"]}");
+    assert_json(hl_api_to_json(&hl_api_extent_type, &extent),
+                "{\"id\":\"a\",\"offset\":0,\"sizeBytes\":0,\"crc32\":171,"
+                "\"generation\":0,\"chunkCrcs\":[0,4294967295]}");
+}
+
+TEST(json_in_a_text_is_unfolded_for_people_only)
+{
+    static const struct {
+        const char *meta, *shown;
+    } rows[] = {
+        {"{\"a\": [1]}", "{\"a\":[1]}"},
+        {"7", "7"},
+        {"{\"a\"", "\"{\\\"a\\\"\""}, /* is none */
+        {"", NULL},
+        {NULL, NULL},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        const struct hl_api_model_version v = {.meta = rows[i].meta};
+        json_t *shown = hl_api_show(&hl_api_model_version_type, &v);
+        json_t *plain = hl_api_to_json(&hl_api_model_version_type, &v);
+        char *meta = json_dumps(json_object_get(shown, "meta"), JSON_COMPACT | JSON_ENCODE_ANY);
+        assert_string_equal(json_string_value(json_object_get(plain, "meta")),
+                            rows[i].meta != NULL ? rows[i].meta : "");
+        if (rows[i].shown != NULL)
+            assert_string_equal(meta, rows[i].shown);
+        else
+            assert_null(json_object_get(shown, "meta"));
+        free(meta);
+        json_decref(shown);
+        json_decref(plain);
+    }
+}
+
+TEST(bytes_are_text_for_people_only)
+{
+    static const struct {
+        struct hl_api_data bytes;
+        const char *shown;
+    } rows[] = {
+        {{"a\0\n", 3}, "\"a\\u0000\\n\""},
+        {{"\xC3\xA9", 2}, "\"\xC3\xA9\""},
+        {{"\xC3\xA9 \xFF\0z", 6}, "\"?? ?\\u0000z\""}, /* not UTF-8 as a whole */
+        {{NULL, 0}, "\"\""},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        const struct hl_api_log_piece piece = {.text = rows[i].bytes};
+        json_t *json = hl_api_show(&hl_api_log_piece_type, &piece);
+        char *text = json_dumps(json_object_get(json, "text"), JSON_ENCODE_ANY);
+        assert_non_null(text);
+        assert_string_equal(text, rows[i].shown);
+        free(text);
+        json_decref(json);
+    }
+    const struct hl_api_log_piece piece = {.text = rows[0].bytes};
+    json_t *json = hl_api_to_json(&hl_api_log_piece_type, &piece);
+    assert_string_equal(json_string_value(json_object_get(json, "text")), "YQAK");
+    json_decref(json);
+}
+
+TEST(a_flat_struct_stands_in_its_own_object_or_not_at_all)
+{
+    struct hl_api_bench_ratio ratio = {.name = "r", .value = 0.5};
+    assert_json(hl_api_to_json(&hl_api_bench_ratio_type, &ratio), "{\"name\":\"r\",\"value\":0.5}");
+    ratio.bound = (struct hl_api_bench_bound){.bar = 2, .bound = HL_API_BENCH_SIDE_AT_LEAST};
+    assert_json(hl_api_to_json(&hl_api_bench_ratio_type, &ratio),
+                "{\"name\":\"r\",\"value\":0.5,\"bar\":2.0,\"bound\":\"at least\",\"met\":false}");
+}
+
+TEST(a_flat_struct_is_not_read_back)
+{
+    struct hl_arena arena = {0};
+    struct hl_api_planned_job job;
+    assert_int_equal(read_json(&hl_api_planned_job_type, "{}", &arena, &job), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "field plan:"));
+    hl_arena_fini(&arena);
+}
+
+TEST(a_number_that_was_not_said_is_null)
+{
+    struct hl_arena arena = {0};
+    struct hl_api_torch_export t = {.iteration = -1, .args = true, .megatron = "m"}, back;
+    json_t *json = hl_api_to_json(&hl_api_torch_export_type, &t);
+    assert_int_equal(hl_api_from_json(&hl_api_torch_export_type, json, &arena, &back), HL_OK);
+    assert_int_equal(back.iteration, -1);
+    assert_json(json, "{\"iteration\":null,\"args\":true,\"megatron\":\"m\"}");
+    t.iteration = 0;
+    assert_json(hl_api_to_json(&hl_api_torch_export_type, &t),
+                "{\"iteration\":0,\"args\":true,\"megatron\":\"m\"}");
+    hl_arena_fini(&arena);
+}
+
+TEST(a_field_has_its_word_in_json)
+{
+    struct hl_arena arena = {0};
+    struct hl_api_memory_replay r = {.mode = "copy", .policy = "opt", .peak_over_avail = 3}, back;
+    json_t *json = hl_api_to_json(&hl_api_memory_replay_type, &r);
+    assert_int_equal(hl_api_from_json(&hl_api_memory_replay_type, json, &arena, &back), HL_OK);
+    assert_int_equal(back.peak_over_avail, 3);
+    assert_json(json, "{\"mode\":\"copy\",\"policy\":\"opt\",\"per_iter\":[],"
+                      "\"peak_over_avail\":3}");
+    hl_arena_fini(&arena);
+}

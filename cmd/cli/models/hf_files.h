@@ -1,0 +1,40 @@
+/* cmd/cli/models/hf_files.h - the files of a Hugging Face checkpoint directory.
+ *
+ * The format is foreign: its index and config.json are written by their own keys here, and nowhere
+ * else.
+ *
+ * Owns:    nothing.
+ * Threads: one.
+ * Errors:  HL_EINVAL for a path that is too long, HL_ENOMEM, those of outfile_text.
+ * Units:   bytes.
+ * Limits:  a file has HF_FILE_BYTES of tensors, or one tensor that is larger.
+ */
+#ifndef HL_CMD_CLI_MODELS_HF_FILES_H
+#define HL_CMD_CLI_MODELS_HF_FILES_H
+
+#include <jansson.h>
+
+#include "core/partition.h"
+
+#define HF_FILE_BYTES ((uint64_t)5 << 30)
+
+/* Tensors [first, end) of a plan. */
+struct hf_file {
+    size_t first, end;
+};
+
+/* The file that begins with tensor `first`. */
+struct hf_file hf_file_next(const struct hl_partition_plan *p, size_t first);
+unsigned hf_file_count(const struct hl_partition_plan *p);
+/* Of file `number`, from 1, of so many. */
+void hf_file_name(unsigned number, unsigned count, char *buf, size_t cap);
+
+/* DIR/model.safetensors.index.json: which file has which tensor. */
+hl_status hf_write_index(const char *dir, const struct hl_partition_plan *p) HL_CHECK;
+/* DIR/NAME. Takes the reference to `doc`; NULL: out of memory. */
+hl_status hf_write_document(const char *dir, const char *name, json_t *doc) HL_CHECK;
+/* DIR/config.json: the model's own, with the dtype that the tensors have now; HL_DTYPE_COUNT: with
+ * what it says. */
+hl_status hf_write_config(const char *dir, const json_t *config, enum hl_dtype dtype) HL_CHECK;
+
+#endif

@@ -1,0 +1,68 @@
+/* Ids that people can tell apart, versions of a model, and which file of a checkpoint has which
+ * tensor. */
+#include "support/test.h"
+
+#include <string.h>
+
+#include "cli/models/hf_files.h"
+#include "cli/models/model.h"
+#include "cli/models/shard_id.h"
+
+#define GIB ((uint64_t)1 << 30)
+
+TEST(ids_are_cut_where_they_differ)
+{
+    struct hl_api_shard shards[] = {{.id = "00000000000000000000000000000000"},
+                                    {.id = "ffffffffffffffffffffffffffffffff"},
+                                    {.id = "00000000000010000000000000000000"}};
+    const struct hl_api_shard_list none = {0}, one = {shards, 1}, two = {shards, 2},
+                                   three = {shards, 3};
+    assert_int_equal(shard_unique_digits(&none), SHARD_DIGITS_MIN);
+    assert_int_equal(shard_unique_digits(&one), SHARD_DIGITS_MIN);
+    assert_int_equal(shard_unique_digits(&two), SHARD_DIGITS_MIN);
+    assert_int_equal(shard_unique_digits(&three), 13); /* twelve are the same */
+}
+
+TEST(a_version_is_found_or_named_in_the_failure)
+{
+    struct hl_api_model_version versions[] = {{.version = 1}, {.version = 4}, {.version = 5}};
+    struct hl_api_model m = {.name = "gpt", .latest = 4, .versions = {versions, 3}};
+    const struct hl_api_model_version *v = NULL;
+    assert_int_equal(model_find_version(&m, -1, &v), HL_OK);
+    assert_ptr_equal(v, &versions[1]); /* 5 is not visible */
+    assert_int_equal(model_find_version(&m, 5, &v), HL_OK);
+    assert_ptr_equal(v, &versions[2]);
+    assert_int_equal(model_find_version(&m, 2, &v), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "'gpt'"));
+    assert_non_null(strstr(hl_error_text(), "2"));
+    m.latest = -1;
+    assert_int_equal(model_find_version(&m, -1, &v), HL_ENOENT);
+    assert_null(strstr(hl_error_text(), "-1"));
+}
+
+TEST(a_file_has_as_many_tensors_as_fit)
+{
+    struct hl_tensor tensors[] = {{.size = 3 * GIB}, {.size = 2 * GIB}, {.size = 1},
+                                  {.size = 9 * GIB}, {.size = 1},       {.size = 1}};
+    const struct hl_partition_plan p = {.tensors = tensors, .tensor_count = 6};
+    static const size_t ends[] = {2, 3, 4, 6}; /* 5 GiB are full; the large one is alone */
+    size_t at = 0;
+    for (size_t i = 0; i < HL_ARRAY_LEN(ends); i++) {
+        struct hf_file file = hf_file_next(&p, at);
+        assert_int_equal(file.first, at);
+        assert_int_equal(file.end, ends[i]);
+        at = file.end;
+    }
+    assert_int_equal(hf_file_count(&p), 4);
+    const struct hl_partition_plan nothing = {0};
+    assert_int_equal(hf_file_count(&nothing), 0);
+}
+
+TEST(files_are_numbered_when_there_are_several)
+{
+    char name[64];
+    hf_file_name(1, 1, name, sizeof(name));
+    assert_string_equal(name, "model.safetensors");
+    hf_file_name(2, 12, name, sizeof(name));
+    assert_string_equal(name, "model-00002-of-00012.safetensors");
+}
