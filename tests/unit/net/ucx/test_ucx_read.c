@@ -90,14 +90,17 @@ static void answers(struct liar *l, const struct hl_wire *ask)
         sends(l, ask->op, ask->offset + at, FRAGMENT, FRAGMENT);
 }
 
-/* The requests of one fetch wait until all have come; they are answered outside of the callback. */
+/* The requests of one fetch wait until all have come; they are answered outside of the callback.
+ * Those of the next one may come while the last answers are being sent. */
 static void answer_all(struct liar *l)
 {
+    struct hl_wire asked[PIECES];
     if (l->asks < PIECES)
         return;
-    for (size_t i = 0; i < PIECES; i++)
-        answers(l, &l->asked[l->lie == PIECES_BACKWARD ? PIECES - 1 - i : i]);
+    memcpy(asked, l->asked, sizeof(asked));
     l->asks = 0;
+    for (size_t i = 0; i < PIECES; i++)
+        answers(l, &asked[l->lie == PIECES_BACKWARD ? PIECES - 1 - i : i]);
 }
 
 static ucs_status_t on_word(void *arg, const void *header, size_t header_len, void *data,
