@@ -173,7 +173,7 @@ static hl_status client_new(const struct hl_net_connect_opts *opts, const struct
         return hl_fail(HL_ENOMEM, "connect to %s: out of memory", opts->address);
     c->cancel = opts->cancel;
     c->path = ucx->verbs ? "rdma" : "tcp";
-    c->doing = (struct hl_ucx_doing){.what = "connect to", .since_ns = hl_now_ns()};
+    c->call = (struct hl_net_call){.what = "connect to", .since_ns = hl_now_ns()};
     c->batch_bytes = opts->batch_bytes;
     c->stall_ns = (uint64_t)opts->timeout_ms * HL_NS_PER_MS;
     snprintf(c->address, sizeof(c->address), "%s", opts->address);
@@ -223,7 +223,7 @@ hl_status hl_ucx_client_meet(const struct hl_net_connect_opts *opts,
     ((struct sockaddr_in *)&addr.sa)->sin_port = htons((uint16_t)meeting->port);
     HL_TRY(client_new(opts, &ucx, &c));
     c->ticket = meeting->ticket;
-    hl_status st = shake_hands(c, opts, &addr, hl_ucx_deadline(hl_now_ns(), opts->timeout_ms));
+    hl_status st = shake_hands(c, opts, &addr, hl_net_deadline(hl_now_ns(), opts->timeout_ms));
     if (st == HL_OK)
         st = check_one_sided(opts, c);
     return finish_connect(opts, c, st, out);
@@ -241,7 +241,7 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     struct hl_ucx_opts ucx = {
         .device = device, .rma = opts->mode == HL_NET_GET, .spin_us = opts->spin_us};
     HL_TRY(client_new(opts, &ucx, &c));
-    hl_status st = shake_hands(c, opts, &addr, hl_ucx_deadline(hl_now_ns(), opts->timeout_ms));
+    hl_status st = shake_hands(c, opts, &addr, hl_net_deadline(hl_now_ns(), opts->timeout_ms));
     if (st != HL_OK && st != HL_ECANCELED && !c->welcome)
         st = explain_unreachable(c, &addr, st, opts->timeout_ms);
     return finish_connect(opts, c, st, out);
