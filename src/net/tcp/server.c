@@ -98,6 +98,8 @@ hl_status hl_tcp_server_new(const struct hl_net_server_opts *opts, const struct 
     s->listener = s->wake_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->handler, NULL);
+    s->sink = (struct hl_put_sink){
+        .handler = &s->opts.put, .lock = &s->handler, .counts = &s->counts, .address = s->address};
     hl_cond_init(&s->moved);
     hl_status st = set_up(s);
     if (st != HL_OK) {
@@ -114,22 +116,7 @@ const char *hl_tcp_server_address(const struct hl_net_server *s)
     return s->address;
 }
 
-static uint64_t read_count(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 void hl_tcp_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
 {
-    *out = (struct hl_net_server_stats){
-        .peers_now = read_count(&s->stat_peers),
-        .gets = read_count(&s->stat_gets),
-        .get_bytes = read_count(&s->stat_get_bytes),
-        .puts = read_count(&s->stat_puts),
-        .put_bytes = read_count(&s->stat_put_bytes),
-        .puts_aborted = read_count(&s->stat_aborted),
-        .puts_expired = read_count(&s->stat_expired),
-        .batches = read_count(&s->stat_batches),
-        .refused = read_count(&s->stat_refused),
-    };
+    hl_net_counts_read(&s->counts, out);
 }

@@ -22,7 +22,7 @@
 
 #include "net/addr.h"
 #include "net/net.h"
-#include "net/put_list.h"
+#include "net/put_sink.h"
 #include "net/tcp/tcp.h"
 #include "net/tcp/wire.h"
 
@@ -82,15 +82,10 @@ struct hl_net_server {
     struct hl_tcp_conn *conns, *ended;
     uint64_t next_ticket, serving; /* of puts in line */
     int open_puts;
-    pthread_mutex_t handler; /* held around each call of the put handler */
-    _Atomic uint64_t stat_peers, stat_gets, stat_get_bytes, stat_puts, stat_put_bytes, stat_aborted,
-        stat_expired, stat_batches, stat_refused;
+    pthread_mutex_t handler; /* held around each call of the put handler, by the sink */
+    struct hl_put_sink sink;
+    struct hl_net_counts counts;
 };
-
-static inline void hl_tcp_count(_Atomic uint64_t *counter, uint64_t n)
-{
-    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
-}
 
 /* As hl_tcp_server_start, but for the table of the back end, which is the caller's to set. */
 hl_status hl_tcp_server_new(const struct hl_net_server_opts *opts, const struct hl_tcp_rdma *rdma,

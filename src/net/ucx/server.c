@@ -335,6 +335,8 @@ static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, s
     s->wake_fd = -1;
     s->ucx.efd = -1;
     s->id = id;
+    s->sink =
+        (struct hl_put_sink){.handler = &s->opts.put, .counts = &s->counts, .address = s->address};
     pthread_mutex_init(&s->door, NULL);
     return s;
 }
@@ -370,15 +372,5 @@ const char *hl_ucx_server_address(const struct hl_net_server *s)
 
 void hl_ucx_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
 {
-    *out = (struct hl_net_server_stats){
-        .peers_now = atomic_load_explicit(&s->stat_peers, memory_order_relaxed),
-        .gets = atomic_load_explicit(&s->stat_gets, memory_order_relaxed),
-        .get_bytes = atomic_load_explicit(&s->stat_get_bytes, memory_order_relaxed),
-        .puts = atomic_load_explicit(&s->stat_puts, memory_order_relaxed),
-        .put_bytes = atomic_load_explicit(&s->stat_put_bytes, memory_order_relaxed),
-        .puts_aborted = atomic_load_explicit(&s->stat_aborted, memory_order_relaxed),
-        .batches = atomic_load_explicit(&s->stat_batches, memory_order_relaxed),
-        .puts_expired = atomic_load_explicit(&s->stat_expired, memory_order_relaxed),
-        .refused = atomic_load_explicit(&s->stat_refused, memory_order_relaxed),
-    };
+    hl_net_counts_read(&s->counts, out);
 }
