@@ -13,17 +13,6 @@
 #define RESOLVE_MS 3000
 #define BACKLOG    1024
 
-static hl_status listen_failed(const struct hl_net_server *s, int error)
-{
-    if (error == EADDRINUSE)
-        return hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one",
-                       s->opts.listen);
-    if (error == EADDRNOTAVAIL)
-        return hl_fail(HL_EINVAL, "listen on %s: this address belongs to no device of this host",
-                       s->opts.listen);
-    return hl_fail(HL_EIO, "listen on %s: %s", s->opts.listen, strerror(error));
-}
-
 static hl_status open_listener(struct hl_net_server *s)
 {
     struct hl_addr addr, real;
@@ -31,13 +20,13 @@ static hl_status open_listener(struct hl_net_server *s)
     HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
     s->listener = socket(addr.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->listener < 0)
-        return listen_failed(s, errno);
+        return hl_addr_listen_failed(s->opts.listen, errno);
     setsockopt(s->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     real = addr;
     if (bind(s->listener, (const struct sockaddr *)&addr.sa, addr.len) != 0 ||
         listen(s->listener, BACKLOG) != 0 ||
         getsockname(s->listener, (struct sockaddr *)&real.sa, &real.len) != 0)
-        return listen_failed(s, errno);
+        return hl_addr_listen_failed(s->opts.listen, errno);
     hl_addr_format(&addr, hl_addr_port(&real), s->address);
     return HL_OK;
 }

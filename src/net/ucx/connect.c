@@ -73,22 +73,6 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
     return UCS_OK;
 }
 
-static hl_status set_handler(struct hl_net_client *c)
-{
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
-        .id = HL_WIRE_AM_ID,
-        .cb = on_message,
-        .arg = c,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-    };
-    ucs_status_t status = ucp_worker_set_am_recv_handler(c->ucx.worker, &handler);
-    if (status != UCS_OK)
-        return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
-    return HL_OK;
-}
-
 static hl_status open_endpoint(struct hl_net_client *c, const struct hl_addr *addr, ucp_ep_h *out)
 {
     ucp_ep_params_t params = {
@@ -139,7 +123,7 @@ static hl_status open_more(struct hl_net_client *c, const struct hl_addr *addr, 
 static hl_status shake_hands(struct hl_net_client *c, const struct hl_net_connect_opts *opts,
                              const struct hl_addr *addr, uint64_t deadline_ns)
 {
-    HL_TRY(set_handler(c));
+    HL_TRY(hl_ucx_listen_to(&c->ucx, on_message, c));
     HL_TRY(open_endpoint(c, addr, &c->ep));
     HL_TRY(ucx_greet_server(c, 0, deadline_ns));
     HL_TRY(hl_ucx_client_find_path(c, opts->mode, deadline_ns));

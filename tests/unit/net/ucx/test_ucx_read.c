@@ -165,15 +165,7 @@ static void liar_start(struct liar *l, enum lie lie)
     *l = (struct liar){.lie = lie};
     assert_int_equal(hl_addr_resolve("127.0.0.1:0", 1000, &addr), HL_OK);
     assert_int_equal(hl_ucx_init(&l->ucx, &(struct hl_ucx_opts){.device = "lo"}), HL_OK);
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
-        .id = HL_WIRE_AM_ID,
-        .cb = on_word,
-        .arg = l,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-    };
-    assert_int_equal(ucp_worker_set_am_recv_handler(l->ucx.worker, &handler), UCS_OK);
+    assert_int_equal(hl_ucx_listen_to(&l->ucx, on_word, l), HL_OK);
     ucp_listener_params_t params = {
         .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
         .sockaddr = {.addr = (const struct sockaddr *)&addr.sa, .addrlen = addr.len},
