@@ -249,7 +249,7 @@ hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint6
 hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref,
                      const void *data) HL_CHECK;
 
-/* ---- netpath.c: a pool of another host ---- */
+/* ---- remote_pool.c: a pool of another host ---- */
 hl_status net_create(enum hl_extent_owner kind, struct net **out) HL_CHECK;
 void net_own(struct net *net, struct hl_rpc_peer *owner);
 void net_destroy(struct net *net);
