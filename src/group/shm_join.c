@@ -29,11 +29,11 @@
 #define MAGIC   UINT64_C(0x31524750534c4843) /* "CHLSPGR1" */
 #define VERSION 2
 
-/* What shm.h draws: the rows, two sets of slots, the mail. */
+/* What shm.h draws: the rows, two sets of slots, the messages. */
 static uint64_t size_for(int world)
 {
     return sizeof(struct hl_collective_shared) + UINT64_C(2) * (world + 1) * HL_COLLECTIVE_PIECE +
-           UINT64_C(2) * world * HL_COLLECTIVE_MAIL;
+           UINT64_C(2) * world * HL_COLLECTIVE_MESSAGE;
 }
 
 static hl_status check_shm_options(const hybridps_shm_options *o)
