@@ -17,6 +17,7 @@
  * row.sent    its rank      the receiver     the same; the slot, `message` and `to` before it
  * row.taken   the receiver  the sender       the same; the slot is read before it
  * row.left    its rank      all              the same; `because` before it
+ * joined      who joins     who has joined   rows were taken before it; sequentially consistent
  * sleepers    all           who wakes        counted before the last look at a word, so that a
  *                                            change is either seen or wakes
  *
@@ -68,6 +69,7 @@ struct hl_collective_shared {
     uint32_t version, world;
     uint64_t size, pid_namespace;
     _Alignas(HL_LINE) uint32_t sleepers;
+    uint32_t joined; /* rows taken so far, by the dead too; a futex */
     struct hl_collective_row rows[HL_COLLECTIVE_RANKS];
     /* two sets of `world` slots and one for a result; two slots for messages of each rank */
 };
@@ -106,6 +108,8 @@ uint64_t hl_collective_deadline(const struct hl_collective_shm *g);
 hl_status hl_collective_await(struct hl_collective_shm *g, const struct hl_collective_wait *w);
 /* After a change of a word that others wait for. */
 void hl_collective_wake(struct hl_collective_shm *g, uint32_t *word);
+/* Until woken, or for a slice: the others' deaths wake nobody. Not at all when *word != seen. */
+void hl_collective_sleep(struct hl_collective_shm *g, uint32_t *word, uint32_t seen);
 /* For the others to see, and on whose account. Returns st. */
 hl_status hl_collective_give_up(struct hl_collective_shm *g, int rank, hl_status st);
 
