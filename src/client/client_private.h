@@ -153,8 +153,10 @@ bool controller_again(struct operation *op, hl_status st);
 int operation_left_ms(const struct operation *op);
 /* The same, at most what an answer on a local socket may take. */
 int operation_socket_ms(const struct operation *op);
-/* False when the deadline would pass before `ms` have. Sleeps otherwise. */
+/* False, at once, when the deadline would pass before `ms` have. Sleeps otherwise. */
 bool operation_pause(const struct operation *op, int ms);
+/* The same for read.daemon_pause. */
+bool operation_pause_for_daemon(const struct operation *op);
 bool operation_expired(const struct operation *op);
 /* Counted at once: whoever watches helios_get_stats sees a piece fail while it is retried. */
 void operation_failed_crc(struct operation *op, uint32_t pieces);
