@@ -109,6 +109,7 @@ typedef struct hybridps_options {
      * last / tau). All four 0: 0.7, 0.3, 300, 60; else they are taken as they are, and a weight of
      * 0 is 0. */
     double heat_alpha, heat_beta, heat_window, heat_tau;
+    int spill_pause_ms; /* until a pool that is away is asked again: 1 to 60000; 0 = 20 */
 } hybridps_options;
 
 #define HYBRIDPS_OPTIONS_INIT .size = sizeof(hybridps_options)

@@ -38,7 +38,7 @@ struct spilled_chunk {
 
 struct l3_spill {
     char *path;
-    int timeout_ms;
+    int timeout_ms, pause_ms;
     struct hl_l3_staging staging;
 
     pthread_mutex_t lock; /* all below */
@@ -92,6 +92,14 @@ static hl_status spill_reconnect(struct l3_spill *l, int timeout_ms)
     return HL_OK;
 }
 
+/* Nothing signals that a daemon is back, so it is asked again after a while. */
+static void spill_pause(const struct l3_spill *l, uint64_t deadline_ns)
+{
+    uint64_t now = hl_now_ns();
+    uint64_t left_ms = now < deadline_ns ? (deadline_ns - now) / HL_NS_PER_MS + 1 : 0;
+    poll(NULL, 0, left_ms < (uint64_t)l->pause_ms ? (int)left_ms : l->pause_ms);
+}
+
 /* A connection that stands, until the deadline. */
 static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns)
 {
@@ -106,7 +114,7 @@ static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns
         /* Where nobody ever was there is nothing to wait for. */
         if (l->client == NULL || hl_now_ns() >= deadline_ns)
             return hl_fail_prefix(HL_EUNAVAIL, "no connection to the pool at %s: ", l->path);
-        poll(NULL, 0, PAUSE_MS);
+        spill_pause(l, deadline_ns);
     }
 }
 
@@ -197,7 +205,7 @@ static hl_status put_piece(struct l3_spill *l, const void *data, uint64_t bytes,
         } else if (!may_pass(st) || hl_now_ns() >= deadline_ns) {
             return st;
         } else {
-            poll(NULL, 0, PAUSE_MS);
+            spill_pause(l, deadline_ns);
         }
     }
     return st;
@@ -271,7 +279,7 @@ static hl_status get_piece(struct l3_spill *l, struct spilled_chunk *k, size_t n
             return st;
         /* The owner has changed, and the socket has not said so yet. */
         if (st == HL_ESTALE && spill_reconnect(l, CALL_MS) != HL_OK)
-            poll(NULL, 0, PAUSE_MS);
+            spill_pause(l, deadline_ns);
     }
 }
 
@@ -321,8 +329,8 @@ static void spill_close(void *arg)
     free(l);
 }
 
-hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, const struct hl_spill_ops **ops,
-                           void **arg)
+hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, int pause_ms,
+                           const struct hl_spill_ops **ops, void **arg)
 {
     static const struct hl_spill_ops l3 = {
         .name = "L3", .put = spill_put, .get = spill_get, .drop = spill_drop, .close = spill_close};
@@ -332,6 +340,7 @@ hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, const struct
         return hl_fail(HL_ENOMEM, "out of memory allocating the pool at %s", socket_path);
     }
     l->timeout_ms = timeout_ms > 0 ? timeout_ms : TIMEOUT_MS;
+    l->pause_ms = pause_ms > 0 ? pause_ms : PAUSE_MS;
     l->staging.fd = -1;
     pthread_mutex_init(&l->lock, NULL);
     hl_cond_init(&l->wake);
