@@ -4,7 +4,16 @@
  *
  * A connection that broke is replaced by one that has all pins before the old one is closed; where
  * the daemon was restarted, it keeps leases for a while, and a thread looks for that often enough.
- */
+ *
+ *     kept[]   | chunk: piece, piece, piece | free | chunk: piece |    handle = index + 1
+ *                        |  id, offset, generation: valid on the connection that pinned it
+ *     client   connected --daemon gone--> broken --reconnect: pin all of kept--> connected
+ *                                            '--- a piece is not found: its chunk is lost, for good
+ *
+ * Two threads, one lock: the caller's (put, get, drop) holds it for a whole chunk, pauses included,
+ * so a chunk's pieces move to another connection only between two tries. The keeper looks every
+ * TICK_MS at `client`, under the lock; it waits for `wake`, which only the close signals. While the
+ * caller computes, it is the keeper that reconnects before the daemon gives the leases up. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>

@@ -5,6 +5,22 @@
  * connection's thread reads requests and answers them in order; it may block on its own peer only.
  * The put handler is called by these threads, one at a time.
  *
+ *     gate's thread                              a thread for each connection
+ *     listener --accept--> half[] --HELLO--> conns --its thread ends--> ended --reap--> freed
+ *        |                   '--late, wrong, too many--> closed           (the gate joins it)
+ *        '--- every HL_TCP_TICK_NS: WAIT to those whose put works or lands
+ *
+ *     doing (under say_lock):
+ *     SERVES --a put: place_take--> WORKS --begin--> SERVES: READY --> LANDS --all came--> WORKS
+ *        ^                            '--refused, a batch is stored, commit--> ANSWERS --'
+ *        '---------------------------------------------------------------------'
+ *
+ *     places of puts (under lock):   tickets | taken | serving ... next_ticket |
+ *                                              open_puts <= put_queue, then in the order they came
+ *
+ * A stop sets `stopping`, wakes who waits for a place and shuts the sockets; what is at the handler
+ * is answered first. Lock order: lock, then say_lock; the handler's lock with neither.
+ *
  * Owns:    the server owns the gate's thread and descriptors and the list of connections; a
  *          connection owns its socket, its thread and the put it has begun.
  * Threads: the list of connections and the places of puts are under `lock`; what a connection sends
