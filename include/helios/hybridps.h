@@ -174,8 +174,8 @@ HELIOS_API int hybridps_address(hybridps *h, uint32_t tensor, int where, void **
  * first of a phase is recorded, and policy "opt" plans the further ones by it; one that goes
  * another way falls back to "lru" and is recorded anew. */
 HELIOS_API int hybridps_iteration(hybridps *h, const char *phase);
-/* A new moment: `other_bytes` of the device are used by others from now on (the tide). Chunks leave
- * at once where that is needed. An access after a release begins another moment by itself.
+/* A new moment: `other_bytes` of the device are used by others from now on. Chunks leave at once
+ * where that is needed. An access after a release begins another moment by itself.
  * HELIOS_ENOSPC: what is pinned does not fit beside the others. */
 HELIOS_API int hybridps_moment(hybridps *h, const char *stage, const char *op,
                                uint64_t other_bytes);
