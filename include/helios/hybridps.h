@@ -109,6 +109,7 @@ typedef struct hybridps_options {
      * last / tau). All four 0: 0.7, 0.3, 300, 60; else they are taken as they are, and a weight of
      * 0 is 0. */
     double heat_alpha, heat_beta, heat_window, heat_tau;
+    int spill_pause_ms; /* until a pool that is away is asked again: 1 to 60000; 0 = 20 */
 } hybridps_options;
 
 #define HYBRIDPS_OPTIONS_INIT .size = sizeof(hybridps_options)
@@ -173,8 +174,8 @@ HELIOS_API int hybridps_address(hybridps *h, uint32_t tensor, int where, void **
  * first of a phase is recorded, and policy "opt" plans the further ones by it; one that goes
  * another way falls back to "lru" and is recorded anew. */
 HELIOS_API int hybridps_iteration(hybridps *h, const char *phase);
-/* A new moment: `other_bytes` of the device are used by others from now on (the tide). Chunks leave
- * at once where that is needed. An access after a release begins another moment by itself.
+/* A new moment: `other_bytes` of the device are used by others from now on. Chunks leave at once
+ * where that is needed. An access after a release begins another moment by itself.
  * HELIOS_ENOSPC: what is pinned does not fit beside the others. */
 HELIOS_API int hybridps_moment(hybridps *h, const char *stage, const char *op,
                                uint64_t other_bytes);

@@ -53,7 +53,7 @@ class _Options(_loader.Sized):
                 ("chunk_bytes", c_uint64), ("host_bytes", c_uint64), ("manager", c_char_p),
                 ("prefetch", c_int), ("seed", c_uint64), ("spill", c_char_p),
                 ("plan_ahead", c_int), ("heat_alpha", c_double), ("heat_beta", c_double),
-                ("heat_window", c_double), ("heat_tau", c_double)]
+                ("heat_window", c_double), ("heat_tau", c_double), ("spill_pause_ms", c_int)]
 
 
 class Use(ctypes.Structure):
@@ -139,7 +139,7 @@ class NetOptions(_loader.Sized):
 
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 120, Use: 24, _Traffic: 56, _Stats: 448, _Info: 48, Adam: 136,
+_SIZES = {_Options: 128, Use: 24, _Traffic: 56, _Stats: 448, _Info: 48, Adam: 136,
           Transport: 112, ShmOptions: 32, NetOptions: 40}
 
 _PROTOTYPES = {
@@ -231,12 +231,13 @@ class Pool:
     def __init__(self, device: str, policy: str | None, mode: str | None, chunk_bytes: int,
                  host_bytes: int, manager: str | None, prefetch: int, seed: int = 0,
                  spill: str | None = None, plan_ahead: int = 0,
-                 heat: Sequence[float] | None = None) -> None:
+                 heat: Sequence[float] | None = None, spill_pause_ms: int = 0) -> None:
         self.lib = load_library()
         text = [None if s is None else s.encode() for s in (device, policy, mode, manager,
                                                              spill)]
         options = _Options(text[0], text[1], text[2], chunk_bytes, host_bytes, text[3], prefetch,
-                           seed, text[4], plan_ahead, *(heat if heat is not None else (0, 0, 0, 0)))
+                           seed, text[4], plan_ahead, *(heat if heat is not None else (0, 0, 0, 0)),
+                           spill_pause_ms)
         handle = c_void_p()
         self._h = None
         self.check(self.lib.hybridps_open(ctypes.byref(options), ctypes.byref(handle)))

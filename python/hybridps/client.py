@@ -58,14 +58,15 @@ class Client:
                  gradients: str = "separate", optimizer_device: str = "auto",
                  group: Group | None = None, shard: bool = True,
                  spill: str | None = None, keep_heap: bool = True, seed: int = 0,
-                 plan_ahead: int = 0, heat: Sequence[float] | None = None) -> None:
+                 plan_ahead: int = 0, heat: Sequence[float] | None = None,
+                 spill_pause_ms: int = 0) -> None:
         if gradients not in ("separate", "reuse"):
             raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
         if optimizer_device not in ("auto", "host", "device"):
             raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it may be 'auto', "
                                 "'host' or 'device'")
         pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch, seed,
-                         spill, plan_ahead, heat)
+                         spill, plan_ahead, heat, spill_pause_ms)
         if not device.startswith("cuda"):
             pool.serve_faults()
             if keep_heap:

@@ -17,7 +17,7 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
            gradients: str = "separate", optimizer_device: str = "auto",
            group: Group | None = None, shard: bool = True, spill: str | None = None,
            keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
-           heat: Sequence[float] | None = None) -> Client:
+           heat: Sequence[float] | None = None, spill_pause_ms: int = 0) -> Client:
     """Put a model (or several) and its optimizer (or several, or None) into managed memory.
 
     Use it in ``with``: at its end the model and the optimizer own their memory again, with the
@@ -28,7 +28,8 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
     client = Client(device, policy=policy, mode=mode, chunk_bytes=chunk_bytes, host_bytes=host_bytes,
                     manager=manager, prefetch=prefetch, tide=tide, gradients=gradients,
                     optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
-                    keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat)
+                    keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat,
+                    spill_pause_ms=spill_pause_ms)
     try:
         for number, module in enumerate(_several(model, torch.nn.Module)):
             client.register_module(module, f"model{number}" if number else "", whole)
@@ -84,12 +85,13 @@ def initialize(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
                gradients: str = "separate", optimizer_device: str = "auto",
                group: Group | None = None, shard: bool = True, spill: str | None = None,
                keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
-               heat: Sequence[float] | None = None
+               heat: Sequence[float] | None = None, spill_pause_ms: int = 0
                ) -> tuple[Engine, torch.optim.Optimizer | None]:
     """``manage`` without a ``with``: an engine and the optimizer. Options as manage's."""
     client = manage(model, optimizer, device, native, whole, policy=policy, mode=mode,
                     chunk_bytes=chunk_bytes, host_bytes=host_bytes, manager=manager,
                     prefetch=prefetch, tide=tide, gradients=gradients,
                     optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
-                    keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat)
+                    keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat,
+                    spill_pause_ms=spill_pause_ms)
     return Engine(model, optimizer, client), optimizer

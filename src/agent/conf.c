@@ -74,10 +74,10 @@ static const struct hl_option store_options[] = {
      "How long another node may take to say where its copy lies before the next source is asked.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(locate_timeout_ms)},
     {"route.retry_first", "--route-retry-first", "1s",
-     "How long the direct path rests after it failed; doubled with each further failure.",
+     "How long the direct path is not used after it failed; doubled with each further failure.",
      HL_OPT_DURATION, 1, HL_OPTION_DAY_MS, NULL, AT(retry_first_ms)},
     {"route.retry_max", "--route-retry-max", "60s",
-     "Longest rest of the direct path.",
+     "Longest time for which a direct path that failed is not used.",
      HL_OPT_DURATION, 1, HL_OPTION_DAY_MS, NULL, AT(retry_max_ms)},
 };
 /* clang-format on */

@@ -158,7 +158,7 @@ static void note_direct(struct making *m, hl_status st)
 /* The failed attempt is counted as one; the next goes the way that is left. */
 static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 {
-    hl_warn("direct path from %s failed, it rests error=\"%s\"", m->r->source_data,
+    hl_warn("direct path from %s failed, not used for a while error=\"%s\"", m->r->source_data,
             hl_error_text());
     hl_fault_count("direct-failed", hl_api_route_path_name(m->route.path));
     count_transfer(m, st, begun_ns);

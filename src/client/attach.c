@@ -28,7 +28,6 @@
 
 #define ATTEMPT_MS 3000
 #define QUICK_MS   1000
-#define PAUSE_MS   50
 #define STORE_MS   500 /* an Agent's socket on this host */
 
 hl_status attach_init(helios_client *client)
@@ -204,7 +203,7 @@ hl_status attach_renew(struct operation *op, enum renew how)
         pthread_mutex_unlock(&op->client->attach.lock);
         if (st == HL_OK || how != RENEW_WAIT || !hl_status_retryable(st))
             return st;
-        if (!operation_pause(op, PAUSE_MS))
+        if (!operation_pause_for_daemon(op))
             return hl_fail_prefix(
                 st, "the L3 daemon did not come back in %d ms: ", op->client->read.timeout_ms);
     }

@@ -153,8 +153,10 @@ bool controller_again(struct operation *op, hl_status st);
 int operation_left_ms(const struct operation *op);
 /* The same, at most what an answer on a local socket may take. */
 int operation_socket_ms(const struct operation *op);
-/* False when the deadline would pass before `ms` have. Sleeps otherwise. */
+/* False, at once, when the deadline would pass before `ms` have. Sleeps otherwise. */
 bool operation_pause(const struct operation *op, int ms);
+/* The same for read.daemon_pause. */
+bool operation_pause_for_daemon(const struct operation *op);
 /* What it waits for makes progress. */
 void operation_extend(struct operation *op);
 bool operation_expired(const struct operation *op);
@@ -251,7 +253,7 @@ hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint6
 hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref,
                      const void *data) HL_CHECK;
 
-/* ---- netpath.c: a pool of another host ---- */
+/* ---- remote_pool.c: a pool of another host ---- */
 hl_status net_create(enum hl_extent_owner kind, struct net **out) HL_CHECK;
 void net_own(struct net *net, struct hl_rpc_peer *owner);
 void net_destroy(struct net *net);

@@ -8,8 +8,8 @@
 
 #include "client/client_private.h"
 
-#define SOCKET_MS           5000
-#define CONTROLLER_RETRY_MS 100
+#define SOCKET_MS         5000
+#define CONTROLLER_PAUSES 5 /* many ranks ask the one Controller */
 
 void operation_begin(struct operation *op, helios_client *client)
 {
@@ -56,6 +56,12 @@ bool operation_pause(const struct operation *op, int ms)
     return true;
 }
 
+/* Nothing signals that a daemon has time, or is back. */
+bool operation_pause_for_daemon(const struct operation *op)
+{
+    return operation_pause(op, op->client->read.daemon_pause_ms);
+}
+
 hl_status controller_named(const struct operation *op, const char *method)
 {
     if (op->client->controller != NULL)
@@ -73,7 +79,7 @@ bool controller_again(struct operation *op, hl_status st)
     if (st == HL_OK)
         atomic_store_explicit(seen, 1, memory_order_relaxed);
     return st == HL_EUNAVAIL && atomic_load_explicit(seen, memory_order_relaxed) &&
-           operation_pause(op, CONTROLLER_RETRY_MS);
+           operation_pause(op, CONTROLLER_PAUSES * op->client->read.daemon_pause_ms);
 }
 
 void operation_failed_crc(struct operation *op, uint32_t pieces)

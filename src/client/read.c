@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "client/client_private.h"
 
-#define RECOVER_PAUSE_MS 20
 /* A small read takes little longer than a look at the clock: one of so many is timed for all. */
 #define TIMED_ONE_OF 16u
 
@@ -47,7 +46,7 @@ bool read_recover(struct operation *op, hl_status *st)
 {
     if (*st != HL_ESTALE && *st != HL_EUNAVAIL)
         return false;
-    if (!operation_pause(op, *st == HL_ESTALE ? 0 : RECOVER_PAUSE_MS))
+    if (*st == HL_ESTALE ? operation_expired(op) : !operation_pause_for_daemon(op))
         return false;
     hl_status again = attach_renew(op, RENEW_WAIT);
     if (again != HL_OK) {

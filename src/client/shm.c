@@ -8,7 +8,6 @@
 #define NAME_MAX_TEXT 256
 #define FIND_TRIES    100
 #define STALE_TRIES   8
-#define BUSY_PAUSE_MS 20
 #define TRUST_NS      (50 * HL_NS_PER_MS) /* a heartbeat is looked at no more often */
 
 hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms, struct shm **out)
@@ -72,7 +71,7 @@ hl_status shm_load(struct operation *op, struct hl_id id)
     hl_status st;
     do /* busy: others' shards have driven it out again */
         st = hl_call_l3_locate(op->client->l3, &p, operation_left_ms(op), NULL, NULL);
-    while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
+    while (st == HL_EBUSY && operation_pause_for_daemon(op));
     return st == HL_ENOENT ? fail_missing(op, id) : st;
 }
 

@@ -192,11 +192,11 @@ enum hl_plane hl_route_plane_of(enum hl_api_route_path path)
 void hl_route_health_failed(struct hl_route_health *h, uint64_t now_ms, uint64_t first_ms,
                             uint64_t max_ms)
 {
-    uint64_t rest = h->rest_ms > max_ms / 2 ? max_ms : h->rest_ms * 2;
-    if (rest < first_ms)
-        rest = first_ms;
-    h->rest_ms = rest == 0 ? 1 : rest;
-    h->retry_at_ms = now_ms + h->rest_ms;
+    uint64_t backoff = h->backoff_ms > max_ms / 2 ? max_ms : h->backoff_ms * 2;
+    if (backoff < first_ms)
+        backoff = first_ms;
+    h->backoff_ms = backoff == 0 ? 1 : backoff;
+    h->retry_at_ms = now_ms + h->backoff_ms;
 }
 
 void hl_route_health_worked(struct hl_route_health *h)
@@ -206,7 +206,7 @@ void hl_route_health_worked(struct hl_route_health *h)
 
 enum hl_route_direct hl_route_health_at(const struct hl_route_health *h, uint64_t now_ms)
 {
-    if (h->rest_ms == 0)
+    if (h->backoff_ms == 0)
         return HL_DIRECT_GOOD;
     return now_ms >= h->retry_at_ms ? HL_DIRECT_RETRY : HL_DIRECT_FAILED;
 }

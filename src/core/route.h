@@ -2,7 +2,7 @@
  *
  * A path covers one step. Where a transfer needs several (device data that migrates goes through
  * host memory, an archived shard is loaded into L3 first), the answer says in which tier and on
- * which side the step ends; hl_route_next() is the question for the rest.
+ * which side the step ends; hl_route_next() is the question for the next step.
  *
  * Owns:    nothing; all texts are static.
  * Threads: any; struct hl_route_health: one at a time.
@@ -66,11 +66,11 @@ enum hl_plane hl_route_plane_of(enum hl_api_route_path path);
 /* The words of a transfer, and its plane, from the query that decided its path. */
 struct hl_transfer hl_route_transfer(const struct hl_route_query *q);
 
-/* Memory of one direct path: after a failure direct rests, longer after each further one. All zero
- * = good. */
+/* Health of one direct path: after a failure it is not used for a while, longer after each further
+ * one. All zero = good. */
 struct hl_route_health {
     uint64_t retry_at_ms;
-    uint64_t rest_ms; /* 0 = no failure since the last success */
+    uint64_t backoff_ms; /* 0 = no failure since the last success */
 };
 
 /* first_ms after the first failure in a row, doubled with each, at most max_ms. */

@@ -15,9 +15,10 @@
 struct hl_read_conf {
     struct hl_retry retry; /* of a chunk with a wrong checksum */
     int timeout_ms;        /* of one operation of libhelios */
+    int daemon_pause_ms;   /* before a daemon that is busy or away is asked again */
 };
 
 extern const struct hl_option_rows hl_read_retry_rows;   /* .retry */
-extern const struct hl_option_rows hl_read_timeout_rows; /* .timeout_ms */
+extern const struct hl_option_rows hl_read_timeout_rows; /* the others */
 
 #endif

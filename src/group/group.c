@@ -6,17 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/abi.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "group/group.h"
+#include "os/cond.h"
 
 #define PIECE    (1u << 20) /* of each rank, where sums are made of an allgather */
 #define CLOSE_NS ((uint64_t)3 * HL_NS_PER_S)
-#define NAP_NS   1000000
 
 /* States of a group:
  *
@@ -79,16 +78,12 @@ int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out
  * the group stays its own. */
 static bool is_left(hybridps_group *g)
 {
-    uint64_t until = hl_now_ns() + CLOSE_NS;
-    int waited = 0;
     if (g->pid != getpid())
         return true;
-    for (; pthread_mutex_trylock(&g->lock) != 0; waited = 1) {
-        if (hl_now_ns() > until)
+    if (pthread_mutex_trylock(&g->lock) != 0) {
+        hybridps_group_cancel(g);
+        if (hl_mutex_lock_until(&g->lock, hl_now_ns() + CLOSE_NS) != 0)
             return false;
-        if (!waited)
-            hybridps_group_cancel(g);
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     pthread_mutex_unlock(&g->lock);
     return true;

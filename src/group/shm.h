@@ -6,7 +6,7 @@
  * two slots of the sender's, which count the pieces sent and taken. The name goes away when all
  * have joined, so nothing is left behind by ranks that are killed.
  *
- *    | hl_collective_shared | set 0: slot of each rank, result | set 1 | mail: 2 slots a rank |
+ *    | hl_collective_shared | set 0: slot of each rank, result | set 1 | messages: 2 slots a rank |
  *
  *    rank 0   at 5   |  has filled its slot of the step and waits for rank 1
  *    rank 1   at 4   |  still reads the slots of step 4
@@ -14,9 +14,10 @@
  *
  * word        written by    read by          order
  * row.at      its rank      all              sequentially consistent; slots are written before it
- * row.sent    its rank      the receiver     the same; the slot, `mail` and `to` before it
+ * row.sent    its rank      the receiver     the same; the slot, `message` and `to` before it
  * row.taken   the receiver  the sender       the same; the slot is read before it
  * row.left    its rank      all              the same; `because` before it
+ * joined      who joins     who has joined   rows were taken before it; sequentially consistent
  * sleepers    all           who wakes        counted before the last look at a word, so that a
  *                                            change is either seen or wakes
  *
@@ -36,8 +37,8 @@
 #include "group/group.h"
 #include "os/process.h"
 
-#define HL_COLLECTIVE_PIECE (256u << 10) /* of a slot */
-#define HL_COLLECTIVE_MAIL  (64u << 10)  /* of a slot between two ranks */
+#define HL_COLLECTIVE_PIECE   (256u << 10) /* of a slot */
+#define HL_COLLECTIVE_MESSAGE (64u << 10)  /* of a slot between two ranks */
 
 /* What a rank is doing, so that ranks that do different things find out. */
 struct hl_collective_call {
@@ -57,10 +58,10 @@ struct hl_collective_row {
     uint32_t because;                            /* for the sake of this rank, counted from 1 */
     _Alignas(HL_LINE) uint32_t at;               /* a futex */
     _Alignas(HL_LINE) struct hl_collective_call calls[2];
-    _Alignas(HL_LINE) struct hl_collective_call mail; /* what it sends; arg is the tag */
-    uint32_t to;                                      /* whom, */
-    uint32_t sent;                                    /* pieces so far; a futex */
-    _Alignas(HL_LINE) uint32_t taken;                 /* of them, by whom they are for; a futex */
+    _Alignas(HL_LINE) struct hl_collective_call message; /* what it sends; arg is the tag */
+    uint32_t to;                                         /* whom, */
+    uint32_t sent;                                       /* pieces so far; a futex */
+    _Alignas(HL_LINE) uint32_t taken; /* of them, by whom they are for; a futex */
 };
 
 struct hl_collective_shared {
@@ -68,8 +69,9 @@ struct hl_collective_shared {
     uint32_t version, world;
     uint64_t size, pid_namespace;
     _Alignas(HL_LINE) uint32_t sleepers;
+    uint32_t joined; /* rows taken so far, by the dead too; a futex */
     struct hl_collective_row rows[HL_COLLECTIVE_RANKS];
-    /* two sets of `world` slots and one for a result; two slots of mail of each rank */
+    /* two sets of `world` slots and one for a result; two slots for messages of each rank */
 };
 
 struct hl_collective_shm {
@@ -106,6 +108,8 @@ uint64_t hl_collective_deadline(const struct hl_collective_shm *g);
 hl_status hl_collective_await(struct hl_collective_shm *g, const struct hl_collective_wait *w);
 /* After a change of a word that others wait for. */
 void hl_collective_wake(struct hl_collective_shm *g, uint32_t *word);
+/* Until woken, or for a slice: the others' deaths wake nobody. Not at all when *word != seen. */
+void hl_collective_sleep(struct hl_collective_shm *g, uint32_t *word, uint32_t seen);
 /* For the others to see, and on whose account. Returns st. */
 hl_status hl_collective_give_up(struct hl_collective_shm *g, int rank, hl_status st);
 

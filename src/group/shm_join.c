@@ -6,7 +6,8 @@
  *    the last row was taken         the name goes: no other process can join
  *
  * All of this happens with the file locked (flock), which the kernel gives back when a process
- * dies. Then each waits, without the lock, until all rows have a pid (acquire).
+ * dies. Then each waits, without the lock, until all rows have a pid (acquire); it sleeps on the
+ * futex `joined`, which every take_row counts up.
  *
  * A row:   free, pid 0 --take_row, its process--> taken --it died, or gave up joining--> free
  *
@@ -19,7 +20,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -27,13 +27,13 @@
 #include "os/shm.h"
 
 #define MAGIC   UINT64_C(0x31524750534c4843) /* "CHLSPGR1" */
-#define VERSION 2
+#define VERSION 3
 
-/* What shm.h draws: the rows, two sets of slots, the mail. */
+/* What shm.h draws: the rows, two sets of slots, the messages. */
 static uint64_t size_for(int world)
 {
     return sizeof(struct hl_collective_shared) + UINT64_C(2) * (world + 1) * HL_COLLECTIVE_PIECE +
-           UINT64_C(2) * world * HL_COLLECTIVE_MAIL;
+           UINT64_C(2) * world * HL_COLLECTIVE_MESSAGE;
 }
 
 static hl_status check_shm_options(const hybridps_shm_options *o)
@@ -141,6 +141,8 @@ static hl_status take_row(struct hl_collective_shm *g)
     HL_TRY(hl_process_identify(getpid(), &self));
     row->process.start = self.start;
     __atomic_store_n(&row->process.pid, self.pid, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&g->s->joined, 1, __ATOMIC_SEQ_CST);
+    hl_collective_wake(g, &g->s->joined);
     if (count_living(g->s) == g->world)
         shm_unlink(g->path);
     return HL_OK;
@@ -162,12 +164,14 @@ static void give_up(struct hl_collective_shm *g)
     close(fd);
 }
 
-/* The deadline is for all together. Looking is enough here: it happens once in a group's life. */
+/* The deadline is for all together. `joined` is read before the rows: who takes one afterwards
+ * changes it, so the sleep does not begin, or ends. */
 static hl_status wait_for_all(struct hl_collective_shm *g)
 {
     uint64_t until = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
     char missing[128] = "";
     for (;;) {
+        uint32_t seen = __atomic_load_n(&g->s->joined, __ATOMIC_SEQ_CST);
         size_t len = 0;
         int here = 0;
         for (int r = 0; r < g->world; r++) {
@@ -183,7 +187,7 @@ static hl_status wait_for_all(struct hl_collective_shm *g)
             return hl_fail(HL_ETIMEDOUT, "group %s: %d of %d ranks joined within %d ms, not%s",
                            g->path, here, g->world, g->timeout_ms, missing);
         }
-        nanosleep(&(struct timespec){.tv_nsec = HL_NS_PER_MS}, NULL);
+        hl_collective_sleep(g, &g->s->joined, seen);
     }
 }
 

@@ -1,8 +1,8 @@
 /* From one rank to one other, through the sender's two slots. What a message is, and for whom,
  * changes only when all pieces of the last one are taken, so the receiver may read it as it is.
  *
- *     sender's row    mail, to --> slot 0 | slot 1 --> sent + 1 ... --> taken = sent: done
- *                                  ^ at most two pieces are not taken      ^ the receiver counts
+ *     sender's row    message, to --> slot 0 | slot 1 --> sent + 1 ... --> taken = sent: done
+ *                                     ^ at most two pieces are not taken      ^ the receiver counts
  *
  * Both sides agree on the slot by the counts, which never go back: piece n is in slot n & 1. */
 #include <inttypes.h>
@@ -11,11 +11,11 @@
 
 #include "group/shm.h"
 
-static uint8_t *mail_slot(const struct hl_collective_shm *g, int sender, uint32_t piece)
+static uint8_t *message_slot(const struct hl_collective_shm *g, int sender, uint32_t piece)
 {
     uint64_t before = UINT64_C(2) * (g->world + 1) * HL_COLLECTIVE_PIECE;
     uint64_t index = (uint64_t)sender * 2 + (piece & 1);
-    return (uint8_t *)(g->s + 1) + before + index * HL_COLLECTIVE_MAIL;
+    return (uint8_t *)(g->s + 1) + before + index * HL_COLLECTIVE_MESSAGE;
 }
 
 /* The receiver has left no more than `goal` of this rank's pieces. */
@@ -38,7 +38,7 @@ static int piece_arrived(const struct hl_collective_shm *g, const struct hl_coll
 
 static uint64_t piece_at(uint64_t at, uint64_t bytes)
 {
-    return bytes - at < HL_COLLECTIVE_MAIL ? bytes - at : HL_COLLECTIVE_MAIL;
+    return bytes - at < HL_COLLECTIVE_MESSAGE ? bytes - at : HL_COLLECTIVE_MESSAGE;
 }
 
 int hl_collective_send(void *arg, const char *what, const void *data, uint64_t bytes, int dst,
@@ -47,12 +47,13 @@ int hl_collective_send(void *arg, const char *what, const void *data, uint64_t b
     struct hl_collective_shm *g = arg;
     struct hl_collective_row *row = &g->s->rows[g->rank];
     struct hl_collective_wait w = {dst, &row->taken, 1, pieces_taken, what};
-    row->mail = (struct hl_collective_call){.arg = tag, .bytes = bytes};
-    snprintf(row->mail.what, sizeof(row->mail.what), "%s", what);
+    row->message = (struct hl_collective_call){.arg = tag, .bytes = bytes};
+    snprintf(row->message.what, sizeof(row->message.what), "%s", what);
     __atomic_store_n(&row->to, (uint32_t)dst, __ATOMIC_SEQ_CST);
-    for (uint64_t at = 0; at < bytes; at += HL_COLLECTIVE_MAIL) {
+    for (uint64_t at = 0; at < bytes; at += HL_COLLECTIVE_MESSAGE) {
         HL_TRY(hl_collective_await(g, &w));
-        memcpy(mail_slot(g, g->rank, row->sent), (const uint8_t *)data + at, piece_at(at, bytes));
+        memcpy(message_slot(g, g->rank, row->sent), (const uint8_t *)data + at,
+               piece_at(at, bytes));
         __atomic_add_fetch(&row->sent, 1, __ATOMIC_SEQ_CST);
         hl_collective_wake(g, &row->sent);
     }
@@ -61,19 +62,19 @@ int hl_collective_send(void *arg, const char *what, const void *data, uint64_t b
 }
 
 /* After the first piece has come. */
-static hl_status check_mail(struct hl_collective_shm *g, const char *what, uint64_t bytes, int src,
-                            int tag)
+static hl_status check_message(struct hl_collective_shm *g, const char *what, uint64_t bytes,
+                               int src, int tag)
 {
-    const struct hl_collective_call *mail = &g->s->rows[src].mail;
-    if (mail->bytes == bytes && mail->arg == tag)
+    const struct hl_collective_call *message = &g->s->rows[src].message;
+    if (message->bytes == bytes && message->arg == tag)
         return HL_OK;
-    return hl_collective_give_up(g, src,
-                                 hl_fail(HL_ECONFLICT,
-                                         "%s: rank %d sends \"%.*s\", %" PRIu64
-                                         " bytes with tag %d; %s receives \"%s\", "
-                                         "%" PRIu64 " bytes with tag %d",
-                                         g->path, src, (int)sizeof(mail->what) - 1, mail->what,
-                                         mail->bytes, mail->arg, g->who, what, bytes, tag));
+    return hl_collective_give_up(
+        g, src,
+        hl_fail(HL_ECONFLICT,
+                "%s: rank %d sends \"%.*s\", %" PRIu64 " bytes with tag %d; %s receives \"%s\", "
+                "%" PRIu64 " bytes with tag %d",
+                g->path, src, (int)sizeof(message->what) - 1, message->what, message->bytes,
+                message->arg, g->who, what, bytes, tag));
 }
 
 int hl_collective_recv(void *arg, const char *what, void *data, uint64_t bytes, int src, int tag)
@@ -81,11 +82,11 @@ int hl_collective_recv(void *arg, const char *what, void *data, uint64_t bytes, 
     struct hl_collective_shm *g = arg;
     struct hl_collective_row *row = &g->s->rows[src];
     struct hl_collective_wait w = {src, &row->sent, 0, piece_arrived, what};
-    for (uint64_t at = 0; at < bytes; at += HL_COLLECTIVE_MAIL) {
+    for (uint64_t at = 0; at < bytes; at += HL_COLLECTIVE_MESSAGE) {
         HL_TRY(hl_collective_await(g, &w));
         if (at == 0)
-            HL_TRY(check_mail(g, what, bytes, src, tag));
-        memcpy((uint8_t *)data + at, mail_slot(g, src, row->taken), piece_at(at, bytes));
+            HL_TRY(check_message(g, what, bytes, src, tag));
+        memcpy((uint8_t *)data + at, message_slot(g, src, row->taken), piece_at(at, bytes));
         __atomic_add_fetch(&row->taken, 1, __ATOMIC_SEQ_CST);
         hl_collective_wake(g, &row->taken);
     }

@@ -70,16 +70,21 @@ static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_
     return HL_OK;
 }
 
-/* Sleepers are counted so that a rank that no other waits for makes no system call in a step. */
-static void sleep_on(struct hl_collective_shm *g, const struct hl_collective_wait *w)
+/* Sleepers are counted so that a rank that no other waits for makes no system call in a step. They
+ * are counted, then the kernel reads the word: who changes it later finds a sleeper. */
+void hl_collective_sleep(struct hl_collective_shm *g, uint32_t *word, uint32_t seen)
 {
     struct timespec slice = {.tv_nsec = SLICE_MS * (long)HL_NS_PER_MS};
-    /* Counted, then the word is read: who changes it later finds a sleeper. */
     __atomic_add_fetch(&g->s->sleepers, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
+    __atomic_sub_fetch(&g->s->sleepers, 1, __ATOMIC_SEQ_CST);
+}
+
+static void sleep_on(struct hl_collective_shm *g, const struct hl_collective_wait *w)
+{
     uint32_t seen = __atomic_load_n(w->word, __ATOMIC_SEQ_CST);
     if (!w->ready(g, w))
-        syscall(SYS_futex, w->word, FUTEX_WAIT, seen, &slice, NULL, 0);
-    __atomic_sub_fetch(&g->s->sleepers, 1, __ATOMIC_SEQ_CST);
+        hl_collective_sleep(g, w->word, seen);
 }
 
 hl_status hl_collective_wait_until(struct hl_collective_shm *g, const struct hl_collective_wait *w,

@@ -205,3 +205,13 @@ int hl_addr_probe(const struct hl_addr *a, int timeout_ms)
     close(fd);
     return err;
 }
+
+hl_status hl_addr_listen_failed(const char *listen, int error)
+{
+    if (error == EADDRINUSE)
+        return hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one", listen);
+    if (error == EADDRNOTAVAIL)
+        return hl_fail(HL_EINVAL, "listen on %s: this address belongs to no device of this host",
+                       listen);
+    return hl_fail(HL_EIO, "listen on %s: %s", listen, strerror(error));
+}

@@ -33,6 +33,8 @@ void hl_addr_format(const struct hl_addr *a, unsigned port, char *out);
 void hl_addr_device(const struct sockaddr *sa, char out[IF_NAMESIZE]);
 /* Name of the device the kernel would use to reach the address; "" when unknown. */
 void hl_addr_route_device(const struct hl_addr *a, char out[IF_NAMESIZE]);
+/* What bind or listen failed with (an errno), in words. */
+hl_status hl_addr_listen_failed(const char *listen, int error);
 /* Why a plain TCP connection to the address fails right now: an errno, 0 when it works. */
 int hl_addr_probe(const struct hl_addr *a, int timeout_ms);
 

@@ -6,6 +6,7 @@
 
 /* clang-format off */
 #define AT(field) HL_OPTION_FIELD(struct hl_net_conf, field)
+#define OF_LIBHELIOS " libhelios reads the environment variable; a rank has its Agent's value."
 static const struct hl_option net_server_options[] = {
     {"data.spin_us", "--data-spin-us", "60",
      "Microseconds that the data server's threads, for reads and for puts, look for work before "
@@ -22,31 +23,27 @@ static const struct hl_option net_server_options[] = {
 static const struct hl_option net_connect_options[] = {
     {"data.connect_timeout", "--data-connect-timeout", "3s",
      "Deadline of a connection to another host's memory: two thirds for RDMA, then TCP is tried; "
-     "also of a client's first message. libhelios reads the environment variable; a rank has its "
-     "Agent's value.",
+     "also of a client's first message." OF_LIBHELIOS,
      HL_OPT_DURATION, 100, 3600000, NULL, AT(connect_ms)},
 };
 
 static const struct hl_option net_client_options[] = {
     {"data.endpoints", "--data-endpoints", "2",
-     "Connections over which the pieces of a large read are spread. libhelios reads the "
-     "environment variable; a rank has its Agent's value.",
+     "Connections over which the pieces of a large read are spread." OF_LIBHELIOS,
      HL_OPT_INT, 1, 8, NULL, AT(endpoints)},
     {"data.batch_bytes", "--data-batch-bytes", "64KiB",
      "Small writes over the network, and small copies that are sent, share messages of at most so "
-     "many bytes. libhelios reads the environment variable; a rank has its Agent's value.",
+     "many bytes." OF_LIBHELIOS,
      HL_OPT_BYTES, 1024, 64 << 10, NULL, AT(batch_bytes)},
     {"data.batch_ms", "--data-batch-ms", "1ms",
-     "How long a small write waits for others that are expected; 0 not at all. libhelios reads the "
-     "environment variable; a rank has its Agent's value.",
+     "How long a small write waits for others that are expected; 0 not at all." OF_LIBHELIOS,
      HL_OPT_DURATION, 0, 1000, NULL, AT(batch_ms)},
     {"data.stall", "--data-stall", "800ms",
-     "A transfer over the network that moves no byte for so long has failed. libhelios reads the "
-     "environment variable; a rank has its Agent's value.",
+     "A transfer over the network that moves no byte for so long has failed." OF_LIBHELIOS,
      HL_OPT_DURATION, 10, 60000, NULL, AT(stall_ms)},
     {"data.rdma_retry", "--data-rdma-retry", "60s",
      "A connection that fell back from RDMA to TCP tries RDMA again after so long, beside its "
-     "reads; 0 never. libhelios reads the environment variable; a rank has its Agent's value.",
+     "reads; 0 never." OF_LIBHELIOS,
      HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(rdma_retry_ms)},
 };
 /* clang-format on */

@@ -22,7 +22,7 @@ struct hl_net_conf {
     int batch_ms;       /* a small put waits so long for others; 0 = not at all */
     size_t batch_bytes; /* that small puts share */
     int stall_ms;       /* a transfer that moves no byte for so long fails */
-    int rdma_retry_ms;  /* rest before RDMA is tried again; 0 = never */
+    int rdma_retry_ms;  /* time before RDMA is tried again; 0 = never */
 };
 
 /* The rows' defaults. */

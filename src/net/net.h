@@ -107,7 +107,7 @@ struct hl_net_connect_opts {
     int spin_us;                    /* a wait looks so long before it sleeps; < 0 none */
     int endpoints;                  /* that the pieces of a large read are dealt out to */
     size_t batch_bytes;             /* small puts share a message of at most so many bytes */
-    int rdma_retry_ms; /* rest before RDMA is looked for again, see hl_net_renew; < 0 never */
+    int rdma_retry_ms; /* time before RDMA is tried again, see hl_net_renew; < 0 never */
     enum hl_net_mode mode;
     uint8_t key[HL_NET_KEY];      /* that the server asks for */
     const struct hl_net_ops *ops; /* NULL: hl_net_auto */

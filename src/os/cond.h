@@ -1,4 +1,4 @@
-/* os/cond.h - a condition variable whose deadlines are times of hl_now_ns.
+/* os/cond.h - condition variables and mutexes whose deadlines are times of hl_now_ns.
  *
  * Owns:    nothing; the caller ends the condition with pthread_cond_destroy.
  * Threads: initialized by one thread, before others use it.
@@ -9,6 +9,7 @@
 #ifndef HL_OS_COND_H
 #define HL_OS_COND_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <time.h>
@@ -29,6 +30,24 @@ static inline int hl_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock
     struct timespec t = {.tv_sec = (time_t)(until_ns / 1000000000),
                          .tv_nsec = (long)(until_ns % 1000000000)};
     return pthread_cond_timedwait(cond, lock, &t);
+}
+
+/* 0, EOWNERDEAD, or ETIMEDOUT when the time of hl_now_ns has come; else as pthread_mutex_lock. */
+static inline int hl_mutex_lock_until(pthread_mutex_t *lock, uint64_t until_ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(until_ns / 1000000000),
+                         .tv_nsec = (long)(until_ns % 1000000000)};
+#if defined(__SANITIZE_THREAD__) /* it does not know clocklock, nor a timedlock of the dead's */
+    int rc;
+    struct timespec now;
+    while ((rc = pthread_mutex_trylock(lock)) == EBUSY &&
+           clock_gettime(CLOCK_MONOTONIC, &now) == 0 &&
+           (now.tv_sec < t.tv_sec || (now.tv_sec == t.tv_sec && now.tv_nsec < t.tv_nsec)))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return rc == EBUSY ? ETIMEDOUT : rc;
+#else
+    return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &t);
+#endif
 }
 
 #endif

@@ -85,6 +85,28 @@ TEST(the_deadline_is_that_of_the_options_or_else_of_the_environment)
     unsetenv("HELIOS_READ_TIMEOUT");
 }
 
+/* A pause beyond the deadline is not begun: nobody waits for the daemon to come back. */
+TEST(the_pause_before_a_daemon_is_asked_again_is_that_of_the_environment)
+{
+    static const char *const pauses[] = {"60s", "10ms"};
+    struct world own;
+    helios_client *clients[2];
+    char bytes[64];
+    world_start(&own, "32MiB");
+    for (int i = 0; i < 2; i++) {
+        setenv("HELIOS_READ_DAEMON_PAUSE", pauses[i], 1);
+        clients[i] = world_client(&own, "net", 2000, 0);
+    }
+    unsetenv("HELIOS_READ_DAEMON_PAUSE");
+    world_end(&own);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(helios_get(clients[i], (helios_id){1, 2}, bytes, sizeof(bytes)),
+                         HELIOS_EUNAVAIL);
+        assert_int_equal(strstr(helios_last_error(), "did not come back") != NULL, i);
+        helios_close(clients[i]);
+    }
+}
+
 TEST(structs_are_as_long_as_their_caller_says)
 {
     helios_client *c = NULL;
@@ -116,11 +138,10 @@ TEST(structs_are_as_long_as_their_caller_says)
 
 TEST(what_the_environment_says_wrongly_is_named)
 {
-    static const char *const bad[][2] = {{"HELIOS_READ_RETRIES", "101"},
-                                         {"HELIOS_READ_RETRIES", "many"},
-                                         {"HELIOS_READ_RETRY_PAUSE", "1001ms"},
-                                         {"HELIOS_READ_TIMEOUT", "9ms"},
-                                         {"HELIOS_READ_TIMEOUT", "61m"}};
+    static const char *const bad[][2] = {
+        {"HELIOS_READ_RETRIES", "101"},        {"HELIOS_READ_RETRIES", "many"},
+        {"HELIOS_READ_RETRY_PAUSE", "1001ms"}, {"HELIOS_READ_TIMEOUT", "9ms"},
+        {"HELIOS_READ_DAEMON_PAUSE", "61s"},   {"HELIOS_READ_TIMEOUT", "61m"}};
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
         helios_client *c = NULL;
         helios_options o = {HELIOS_OPTIONS_INIT, .controller = "", .l3 = world.address};

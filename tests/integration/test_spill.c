@@ -361,7 +361,7 @@ TEST(what_is_damaged_or_lost_below_is_said_and_kept_apart)
     for (uint64_t i = 0; i < bytes; i++)
         data[i] = (uint8_t)(i * 7 + (i >> 20));
     world_start(&w, CAPACITY);
-    assert_int_equal(hl_spill_l3_open(w.socket_path, 2000, &ops, &place), HL_OK);
+    assert_int_equal(hl_spill_l3_open(w.socket_path, 2000, 0, &ops, &place), HL_OK);
     assert_int_equal(ops->put(place, data, bytes, &handle), HL_OK);
     assert_int_equal(ops->get(place, handle, got, bytes), HL_OK);
     assert_memory_equal(data, got, bytes);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/models/commands.h"
+#include "cli/models/model.h"
 #include "cli/models/rankfile.h"
 #include "core/split.h"
 
@@ -25,18 +26,6 @@ static const struct hl_option reshard_rows[] = {
     {"timeout", "--timeout", "30s", "Longest time without any progress.", HL_OPT_DURATION, 1,
      86400000, NULL, AT(timeout_ms)},
 };
-
-static hl_status find_version(const struct hl_api_model *m, int64_t version,
-                              const struct hl_api_model_version **out)
-{
-    for (size_t i = 0; i < m->versions.count; i++) {
-        *out = &m->versions.items[i];
-        if ((*out)->version == version)
-            return HL_OK;
-    }
-    return hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was removed meanwhile", version,
-                   m->name);
-}
 
 static const struct hl_api_cut *find_cut(const struct hl_api_model_version *v,
                                          const struct hl_api_split *split)
@@ -68,11 +57,10 @@ static hl_status show_layout(struct cli *cli, const char *name, int64_t version,
                              const struct hl_api_split *want, double seconds)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_get_model_results r;
+    struct hl_api_model model;
     const struct hl_api_model_version *v = NULL;
-    HL_TRY(
-        CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){name}, &arena, &r));
-    HL_TRY(find_version(&r.model, version, &v));
+    HL_TRY(model_get(cli, name, &arena, &model));
+    HL_TRY(model_find_version(&model, version, &v));
     struct hl_api_reshard_result result = {.name = name,
                                            .version = version,
                                            .split = hl_split_resolve(want, &v->split),

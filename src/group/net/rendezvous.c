@@ -1,7 +1,7 @@
 /* How ranks on several hosts find each other: all say hello to rank 0, whose address they were
  * told, and it tells all of them where everybody is.
  *
- *     box opened --> hello sent --> rank 0 heard: addresses, group --> lines opened --> joined
+ *     inbox opened --> hello sent --> rank 0 heard: addresses, group --> outboxes opened --> joined
  *                      ^   | HL_EUNAVAIL: rank 0 is not there yet
  *                      '---'
  *
@@ -74,15 +74,15 @@ static hl_status check_net_options(const hybridps_net_options *o)
     return HL_OK;
 }
 
-/* Before anything is said: the card names the port that the box has got. */
+/* Before anything is said: the card names the port that the inbox has got. */
 static hl_status open_box(const hybridps_net_options *o, struct hl_collective_net *g)
 {
     char own[HL_ADDR_TEXT_MAX];
     snprintf(own, sizeof(own), "%s", o->listen != NULL ? o->listen : o->address);
     if (o->listen == NULL && o->rank > 0)
         HL_TRY(own_address(o->address, g->timeout_ms, own, sizeof(own)));
-    HL_TRY(hl_mail_open(own, g->world, &g->box));
-    snprintf(g->ranks[g->rank].address, HL_ADDR_TEXT_MAX, "%s", hl_mail_address(g->box));
+    HL_TRY(hl_inbox_open(own, g->world, &g->inbox));
+    snprintf(g->ranks[g->rank].address, HL_ADDR_TEXT_MAX, "%s", hl_inbox_address(g->inbox));
     return HL_OK;
 }
 
@@ -94,7 +94,7 @@ static struct card card_of(const struct hl_collective_net *g)
     return c;
 }
 
-static hl_status read_card(const struct hl_collective_net *g, const struct hl_mail_message *m,
+static hl_status read_card(const struct hl_collective_net *g, const struct hl_inbox_message *m,
                            struct card *out)
 {
     if (m->size < sizeof(*out))
@@ -110,13 +110,13 @@ static hl_status read_card(const struct hl_collective_net *g, const struct hl_ma
     return HL_OK;
 }
 
-/* Waits for the line's only send, which has a deadline. */
-static hl_status await_send(struct hl_collective_net *g, struct hl_mail_line *l)
+/* Waits for the outbox's only send, which has a deadline. */
+static hl_status await_send(struct hl_collective_net *g, struct hl_outbox *l)
 {
     hl_status st;
     const char *words;
-    while (hl_mail_sending(l, &st, &words))
-        hl_mail_wait(g->box, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
+    while (hl_outbox_sending(l, &st, &words))
+        hl_inbox_wait(g->inbox, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
     return st == HL_OK ? HL_OK : hl_fail(st, "%s", words);
 }
 
@@ -142,34 +142,34 @@ bool hl_collective_gone(struct hl_net_rank *p)
 
 /*    rank r                      rank 0
  *      say_hello -- card r -->     hear_all: waits for all cards, keeps the addresses
- *      wait_for_rank0              tell_all: opens a line to each
+ *      wait_for_rank0              tell_all: opens an outbox to each
  *      hear_rank0 <-- card 0, all addresses, the group's number --
  *
- * All of it is one thread's on each rank; the box's threads only take messages in and wake it.
+ * All of it is one thread's on each rank; the inbox's threads only take messages in and wake it.
  *
  * Rank 0 may not be there yet. What it refuses is final. */
 static hl_status say_hello(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     struct card mine = card_of(g);
-    struct hl_mail_line *l = g->ranks[0].line;
+    struct hl_outbox *l = g->ranks[0].outbox;
     for (;;) {
-        HL_TRY(
-            hl_mail_send(l, HL_MAIL_HELLO, g->rank, 0, &mine, sizeof(mine), left_ms(deadline_ns)));
+        HL_TRY(hl_outbox_send(l, HL_INBOX_HELLO, g->rank, 0, &mine, sizeof(mine),
+                              left_ms(deadline_ns)));
         hl_status st = await_send(g, l);
-        g->ranks[0].answers |= st == HL_OK && hl_mail_line_is_tcp(l);
+        g->ranks[0].answers |= st == HL_OK && hl_outbox_is_tcp(l);
         if (st != HL_EUNAVAIL || hl_now_ns() >= deadline_ns)
             return st;
-        hl_mail_wait(g->box, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
+        hl_inbox_wait(g->inbox, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
     }
 }
 
 static hl_status wait_for_rank0(struct hl_collective_net *g, uint64_t deadline_ns,
-                                struct hl_mail_message **out)
+                                struct hl_inbox_message **out)
 {
     for (;;) {
         int gone = hl_collective_gone(&g->ranks[0]); /* looked at first: it may have said it all */
         uint64_t now = hl_now_ns(), look_ns = now + HL_COLLECTIVE_LOOK_MS * HL_NS_PER_MS;
-        if ((*out = hl_mail_take(g->box, HL_MAIL_HELLO, 0, 0)) != NULL)
+        if ((*out = hl_inbox_take(g->inbox, HL_INBOX_HELLO, 0, 0)) != NULL)
             return HL_OK;
         if (gone)
             return hl_fail(HL_EUNAVAIL,
@@ -180,13 +180,13 @@ static hl_status wait_for_rank0(struct hl_collective_net *g, uint64_t deadline_n
             return hl_fail(HL_ETIMEDOUT,
                            "rank 0 has heard of rank %d, and not of all %d within %d ms", g->rank,
                            g->world, g->timeout_ms);
-        hl_mail_wait(g->box, look_ns < deadline_ns ? look_ns : deadline_ns);
+        hl_inbox_wait(g->inbox, look_ns < deadline_ns ? look_ns : deadline_ns);
     }
 }
 
 static hl_status hear_rank0(struct hl_collective_net *g, uint64_t deadline_ns)
 {
-    struct hl_mail_message *m = NULL;
+    struct hl_inbox_message *m = NULL;
     struct card c;
     HL_TRY(say_hello(g, deadline_ns));
     HL_TRY(wait_for_rank0(g, deadline_ns, &m));
@@ -211,7 +211,7 @@ static hl_status hear_all(struct hl_collective_net *g, uint64_t deadline_ns)
     int heard = 1;
     while (heard < g->world) {
         for (int r = 1; r < g->world; r++) {
-            struct hl_mail_message *m = hl_mail_take(g->box, HL_MAIL_HELLO, r, 0);
+            struct hl_inbox_message *m = hl_inbox_take(g->inbox, HL_INBOX_HELLO, r, 0);
             struct card c;
             if (m == NULL)
                 continue;
@@ -228,7 +228,7 @@ static hl_status hear_all(struct hl_collective_net *g, uint64_t deadline_ns)
             return hl_fail(HL_ETIMEDOUT, "%d of %d ranks joined within %d ms", heard, g->world,
                            g->timeout_ms);
         if (heard < g->world)
-            hl_mail_wait(g->box, deadline_ns);
+            hl_inbox_wait(g->inbox, deadline_ns);
     }
     return HL_OK;
 }
@@ -236,10 +236,10 @@ static hl_status hear_all(struct hl_collective_net *g, uint64_t deadline_ns)
 static hl_status open_line(struct hl_collective_net *g, int r)
 {
     struct hl_net_rank *p = &g->ranks[r];
-    return p->line != NULL
+    return p->outbox != NULL
                ? HL_OK
-               : hl_mail_line_open(g->box, p->address,
-                                   g->timeout_ms < STALL_MS ? g->timeout_ms : STALL_MS, &p->line);
+               : hl_outbox_open(g->inbox, p->address,
+                                g->timeout_ms < STALL_MS ? g->timeout_ms : STALL_MS, &p->outbox);
 }
 
 /* All sends begin before the first is waited for; after a failure those that have begun are waited
@@ -259,12 +259,12 @@ static hl_status tell_all(struct hl_collective_net *g, uint64_t deadline_ns)
     for (int r = 1; r < g->world && st == HL_OK; r++) {
         st = open_line(g, r);
         if (st == HL_OK)
-            st = hl_mail_send(g->ranks[r].line, HL_MAIL_HELLO, 0, 0, table, size,
-                              left_ms(deadline_ns));
+            st = hl_outbox_send(g->ranks[r].outbox, HL_INBOX_HELLO, 0, 0, table, size,
+                                left_ms(deadline_ns));
     }
     for (int r = 1; r < g->world; r++)
-        if (g->ranks[r].line != NULL) {
-            hl_status mine_st = await_send(g, g->ranks[r].line);
+        if (g->ranks[r].outbox != NULL) {
+            hl_status mine_st = await_send(g, g->ranks[r].outbox);
             st = st == HL_OK ? mine_st : st;
         }
     return st;
@@ -286,15 +286,15 @@ static hl_status join_net(const hybridps_net_options *o, struct hl_collective_ne
     HL_TRY(open_box(o, g));
     if (g->rank == 0) {
         g->group = hl_random_u64() | 1;
-        hl_mail_join(g->box, g->group, 1);
+        hl_inbox_join(g->inbox, g->group, 1);
         HL_TRY(hear_all(g, deadline_ns));
-        hl_mail_join(g->box, g->group, 0);
+        hl_inbox_join(g->inbox, g->group, 0);
         return tell_all(g, deadline_ns);
     }
     snprintf(g->ranks[0].address, HL_ADDR_TEXT_MAX, "%s", o->address);
     HL_TRY(open_line(g, 0));
     HL_TRY(hear_rank0(g, deadline_ns));
-    hl_mail_join(g->box, g->group, 0);
+    hl_inbox_join(g->inbox, g->group, 0);
     for (int r = 1; r < g->world; r++)
         if (r != g->rank)
             HL_TRY(open_line(g, r));

@@ -4,18 +4,19 @@
  *
  * A step, for each peer r:   waits: a message of this step is to come     sends: ours is under way
  *
- *    start_step   sets both as the step wants them, and begins all sends
- *    poll_lines   a message has come: waits = 0, kept in `got`; a send has ended: sends = 0
- *    net_step     ends when no peer has either, or one has failed, died, or given up
+ *    start_step     sets both as the step wants them, and begins all sends
+ *    poll_outboxes  a message has come: waits = 0, kept in `got`; a send has ended: sends = 0
+ *    net_step       ends when no peer has either, or one has failed, died, or given up
  *
- * All of it is the caller's thread; the box's and lines' threads only wake it (mailbox.c). Messages
- * of a step are numbered, so one that comes early is kept for its step. `cancelled` may be set by
- * any thread; it is read at each look, and needs no order: nothing else is read because of it.
+ * All of it is the caller's thread; the threads of inbox and outboxes only wake it (inbox.c).
+ * Messages of a step are numbered, so one that comes early is kept for its step. `cancelled` may be
+ * set by any thread; it is read at each look, and needs no order: nothing else is read because of
+ * it.
  *
  * Numbers of messages, which keep apart what goes on between two ranks:
  *
  *     1, 2, 3 ...              steps of collectives, counted alike by all (g->number)
- *     HL_MAIL_AHEAD | 0, 1 ..  pieces between two ranks, counted by these (sent, received)
+ *     HL_INBOX_AHEAD | 0, 1 ..  pieces between two ranks, counted by these (sent, received)
  *     LAST                     the words of a rank that gives up
  *
  * How a rank's end is noticed: by its last words; else by its port, which refuses connections; else
@@ -36,13 +37,13 @@
 #define PIECE    ((size_t)4 << 20)
 #define SMALL    ((size_t)32 << 10) /* summed by everybody */
 #define LOOK_MS  HL_COLLECTIVE_LOOK_MS
-#define LAST     (HL_MAIL_AHEAD - 1) /* the number of what a rank says when it gives up */
+#define LAST     (HL_INBOX_AHEAD - 1) /* the number of what a rank says when it gives up */
 #define LAST_MS  500
-#define AGAIN_MS 2 /* until a full box is tried again */
+#define AGAIN_MS 2 /* until a full inbox is tried again */
 #define HEADER   HL_COLLECTIVE_HEADER
 
 _Static_assert(sizeof(struct hl_net_call) <= HEADER, "a call fits its place");
-_Static_assert(PIECE + HEADER <= HL_MAIL_BYTES, "a piece is a message");
+_Static_assert(PIECE + HEADER <= HL_INBOX_BYTES, "a piece is a message");
 
 enum { ALLGATHER = 1, BROADCAST, ALLREDUCE, ALLTOALL, SEND };
 
@@ -69,7 +70,7 @@ static hl_status fail_rank(const struct hl_collective_net *g, int r, hl_status s
 /* Others' messages begin with their call. */
 static hl_status check_call(const struct hl_collective_net *g, int r)
 {
-    const struct hl_mail_message *m = g->ranks[r].got;
+    const struct hl_inbox_message *m = g->ranks[r].got;
     struct hl_net_call c;
     char theirs[256], own[256];
     if (m->size < HEADER)
@@ -89,7 +90,7 @@ static hl_status check_call(const struct hl_collective_net *g, int r)
 /* Who has given up has said why. */
 static hl_status check_last(struct hl_collective_net *g, int r)
 {
-    struct hl_mail_message *m = hl_mail_take(g->box, g->group, r, LAST);
+    struct hl_inbox_message *m = hl_inbox_take(g->inbox, g->group, r, LAST);
     if (m == NULL)
         return HL_OK;
     char words[HL_ERROR_TEXT_MAX] = "gave up";
@@ -131,8 +132,8 @@ static hl_status start_step(struct hl_collective_net *g, uint8_t *const *data, c
     }
     for (int r = 0; r < g->world; r++)
         if (g->ranks[r].sends)
-            HL_TRY(hl_mail_send(g->ranks[r].line, g->group, g->rank, g->number, data[r], size[r],
-                                g->timeout_ms));
+            HL_TRY(hl_outbox_send(g->ranks[r].outbox, g->group, g->rank, g->number, data[r],
+                                  size[r], g->timeout_ms));
     return HL_OK;
 }
 
@@ -152,21 +153,21 @@ static hl_status end_send(struct hl_collective_net *g, int r, hl_status st, cons
 }
 
 /* What has come and what has gone out; *left counts what has not. */
-static hl_status poll_lines(struct hl_collective_net *g, int *left)
+static hl_status poll_outboxes(struct hl_collective_net *g, int *left)
 {
     *left = 0;
     for (int r = 0; r < g->world; r++) {
         struct hl_net_rank *p = &g->ranks[r];
         hl_status st = HL_OK;
         const char *words = "";
-        int ended = p->sends && !hl_mail_sending(p->line, &st, &words);
-        if (p->waits && (p->got = hl_mail_take(g->box, g->group, r, g->number)) != NULL) {
+        int ended = p->sends && !hl_outbox_sending(p->outbox, &st, &words);
+        if (p->waits && (p->got = hl_inbox_take(g->inbox, g->group, r, g->number)) != NULL) {
             p->waits = 0;
             HL_TRY(check_call(g, r));
         }
         if (p->waits)
             HL_TRY(check_last(g, r));
-        if (ended) { /* looked at first: what a rank said before it went is in the box */
+        if (ended) { /* looked at first: what a rank said before it went is in the inbox */
             p->sends = 0;
             HL_TRY(end_send(g, r, st, words));
         }
@@ -178,7 +179,7 @@ static hl_status poll_lines(struct hl_collective_net *g, int *left)
 }
 
 /* Who has been heard in this step may go: what is under way to it ends by itself. Of the others the
- * box is looked at once more: they may have sent all they had to before they went. */
+ * inbox is looked at once more: they may have sent all they had to before they went. */
 static hl_status check_silent(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     char text[80];
@@ -189,7 +190,7 @@ static hl_status check_silent(struct hl_collective_net *g, uint64_t deadline_ns)
             continue;
         p->gone = p->got == NULL && hl_collective_gone(p);
         if (p->gone)
-            hl_mail_wake(g->box);
+            hl_inbox_wake(g->inbox);
         else if (hl_now_ns() >= deadline_ns)
             return fail_rank(g, r, HL_ETIMEDOUT, text);
     }
@@ -206,7 +207,7 @@ static hl_status net_step(struct hl_collective_net *g, uint8_t *const *data, con
     int left = 0;
     HL_TRY(start_step(g, data, size, hears));
     for (;;) {
-        HL_TRY(poll_lines(g, &left));
+        HL_TRY(poll_outboxes(g, &left));
         if (left == 0)
             break;
         HL_TRY(check_cancelled(g));
@@ -215,7 +216,7 @@ static hl_status net_step(struct hl_collective_net *g, uint8_t *const *data, con
             HL_TRY(check_silent(g, deadline_ns));
             next_look = hl_now_ns() + LOOK_MS * HL_NS_PER_MS;
         }
-        hl_mail_wait(g->box, next_look < deadline_ns ? next_look : deadline_ns);
+        hl_inbox_wait(g->inbox, next_look < deadline_ns ? next_look : deadline_ns);
     }
     g->number++;
     return HL_OK;
@@ -231,22 +232,23 @@ static void step_done(struct hl_collective_net *g)
 }
 
 /* Until nothing is under way any more, or for so long. */
-static void wait_lines(struct hl_collective_net *g, uint64_t until_ns)
+static void wait_for_outboxes(struct hl_collective_net *g, uint64_t until_ns)
 {
     hl_status st;
     const char *words;
     for (;;) {
         int busy = 0;
         for (int r = 0; r < g->world; r++)
-            busy += g->ranks[r].line != NULL && hl_mail_sending(g->ranks[r].line, &st, &words);
+            busy +=
+                g->ranks[r].outbox != NULL && hl_outbox_sending(g->ranks[r].outbox, &st, &words);
         if (busy == 0 || hl_now_ns() >= until_ns)
             return;
-        hl_mail_wait(g->box, until_ns);
+        hl_inbox_wait(g->inbox, until_ns);
     }
 }
 
-/* Tells the others why this rank gives up, as far as they listen within a second. A line sends one
- * thing at a time: where a message is still under way after LAST_MS the words are not sent, and
+/* Tells the others why this rank gives up, as far as they listen within a second. An outbox sends
+ * one thing at a time: where a message is still under way after LAST_MS the words are not sent, and
  * that peer notices by the port or the deadline. */
 static void give_up(struct hl_collective_net *g, const char *words)
 {
@@ -256,14 +258,14 @@ static void give_up(struct hl_collective_net *g, const char *words)
     const char *unused;
     memcpy(g->last, &call, sizeof(call));
     memcpy(g->last + HEADER, words, len);
-    wait_lines(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
+    wait_for_outboxes(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
     for (int r = 0; r < g->world; r++) {
-        struct hl_mail_line *l = g->ranks[r].line;
-        if (l != NULL && !hl_mail_sending(l, &st, &unused) &&
-            hl_mail_send(l, g->group, g->rank, LAST, g->last, HEADER + len, LAST_MS) != HL_OK)
+        struct hl_outbox *l = g->ranks[r].outbox;
+        if (l != NULL && !hl_outbox_sending(l, &st, &unused) &&
+            hl_outbox_send(l, g->group, g->rank, LAST, g->last, HEADER + len, LAST_MS) != HL_OK)
             hl_error_clear();
     }
-    wait_lines(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
+    wait_for_outboxes(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
 }
 
 /* ---- collectives ---- */
@@ -485,7 +487,7 @@ static int net_alltoall(void *arg, const char *what, const void *in, void *out, 
 /* ---- between two ranks ---- */
 
 /* Until rank r has been heard, or has taken what is under way. *sent: how that ended; HL_EBUSY, for
- * a box that is full, is the caller's to try again. */
+ * an inbox that is full, is the caller's to try again. */
 static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, uint64_t deadline_ns,
                           hl_status *sent)
 {
@@ -493,9 +495,9 @@ static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, u
     uint64_t next_look = hl_now_ns() + LOOK_MS * HL_NS_PER_MS;
     const char *words = "";
     while (p->sends || p->waits) {
-        if (p->sends && !hl_mail_sending(p->line, sent, &words))
+        if (p->sends && !hl_outbox_sending(p->outbox, sent, &words))
             break;
-        if (p->waits && (p->got = hl_mail_take(g->box, g->group, r, number)) != NULL)
+        if (p->waits && (p->got = hl_inbox_take(g->inbox, g->group, r, number)) != NULL)
             break;
         HL_TRY(check_cancelled(g));
         HL_TRY(check_last(g, r));
@@ -505,7 +507,7 @@ static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, u
             HL_TRY(check_silent(g, deadline_ns));
             next_look = hl_now_ns() + LOOK_MS * HL_NS_PER_MS;
         }
-        hl_mail_wait(g->box, next_look < deadline_ns ? next_look : deadline_ns);
+        hl_inbox_wait(g->inbox, next_look < deadline_ns ? next_look : deadline_ns);
     }
     p->sends = p->waits = 0;
     if (*sent == HL_OK || *sent == HL_EBUSY)
@@ -521,30 +523,30 @@ static void drop_other_ranks(struct hl_collective_net *g)
         g->ranks[r].waits = g->ranks[r].sends = 0;
 }
 
-/* A box that is full is tried again: the receiver takes its time. */
+/* An inbox that is full is tried again: the receiver takes its time. */
 static hl_status send_piece(struct hl_collective_net *g, int dst, const void *data, size_t size)
 {
     struct hl_net_rank *p = &g->ranks[dst];
     uint64_t deadline_ns = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
-    uint64_t number = HL_MAIL_AHEAD | p->sent++;
+    uint64_t number = HL_INBOX_AHEAD | p->sent++;
     memset(g->out, 0, HEADER);
     memcpy(g->out, &g->call, sizeof(g->call));
     memcpy(g->out + HEADER, data, size);
     for (;;) {
         hl_status sent = HL_OK;
-        HL_TRY(
-            hl_mail_send(p->line, g->group, g->rank, number, g->out, HEADER + size, g->timeout_ms));
+        HL_TRY(hl_outbox_send(p->outbox, g->group, g->rank, number, g->out, HEADER + size,
+                              g->timeout_ms));
         p->sends = 1;
         HL_TRY(wait_for(g, dst, 0, deadline_ns, &sent));
         if (sent == HL_OK)
             return HL_OK;
         if (hl_now_ns() >= deadline_ns)
             return fail_rank(g, dst, HL_ETIMEDOUT, "does not take what is sent");
-        hl_mail_wait(g->box, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
+        hl_inbox_wait(g->inbox, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
     }
 }
 
-/* The receiver need not have called yet: a piece is sent when it lies in its box, so a message of
+/* The receiver need not have called yet: a piece is sent when it lies in its inbox, so a message of
  * few pieces is sent before it is received. */
 static int send_to(void *arg, const char *what, const void *data, uint64_t bytes, int dst, int tag)
 {
@@ -569,7 +571,7 @@ static int recv_from(void *arg, const char *what, void *data, uint64_t bytes, in
         size_t here = bytes - at < PIECE ? bytes - at : PIECE;
         uint64_t deadline_ns = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
         p->waits = 1;
-        st = wait_for(g, src, HL_MAIL_AHEAD | p->received++, deadline_ns, &unused);
+        st = wait_for(g, src, HL_INBOX_AHEAD | p->received++, deadline_ns, &unused);
         if (st == HL_OK)
             st = check_call(g, src);
         if (st == HL_OK && p->got->size != HEADER + here)
@@ -588,7 +590,7 @@ static void net_cancel(void *arg)
 {
     struct hl_collective_net *g = arg;
     __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED);
-    hl_mail_wake(g->box);
+    hl_inbox_wake(g->inbox);
 }
 
 /* Also of a group that was joined in part. */
@@ -598,12 +600,12 @@ static void net_close(void *arg)
     if (g->pid != getpid()) /* a fork has neither the threads nor the connections */
         return;
     if (g->ranks != NULL) /* what was said last; a rank that stands still has had its time */
-        wait_lines(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
+        wait_for_outboxes(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
     for (int r = 0; r < g->world && g->ranks != NULL; r++) {
-        hl_mail_line_close(g->ranks[r].line);
+        hl_outbox_close(g->ranks[r].outbox);
         free(g->ranks[r].got);
     }
-    hl_mail_close(g->box);
+    hl_inbox_close(g->inbox);
     free(g->ranks);
     free(g->out);
     free(g);

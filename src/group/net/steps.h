@@ -3,9 +3,9 @@
  * A collective is a row of steps. In a step a rank sends each other one message and has one of
  * each, or less where that would say nothing; every message begins with what the sender is doing,
  * so that ranks that do different things find out. Nobody is more than a step ahead of those it
- * hears from, which bounds what waits in a box.
+ * hears from, which bounds what waits in an inbox.
  *
- * Owns:    a group its box, its lines and the messages of the step.
+ * Owns:    a group its inbox, its outboxes and the messages of the step.
  * Threads: one at a time.
  * Errors:  HL_EUNAVAIL a rank that died or left, or what it says of another; HL_ETIMEDOUT one that
  *          does not answer; HL_ECONFLICT other ranks do something else, or the number of ranks
@@ -20,7 +20,7 @@
 #include <stdbool.h>
 
 #include "group/group.h"
-#include "group/net/mailbox.h"
+#include "group/net/inbox.h"
 #include "net/addr.h"
 
 #define HL_COLLECTIVE_HEADER  192 /* a multiple of 64 */
@@ -41,8 +41,8 @@ struct hl_net_call {
 
 struct hl_net_rank {
     char address[HL_ADDR_TEXT_MAX];
-    struct hl_mail_line *line;
-    struct hl_mail_message *got;
+    struct hl_outbox *outbox;
+    struct hl_inbox_message *got;
     bool answers; /* its port took a connection once, so that a refusal means something */
     bool gone;    /* its port is nobody's any more */
     bool waits;   /* for its message, in this step */
@@ -54,7 +54,7 @@ struct hl_collective_net {
     int rank, world, timeout_ms;
     uint64_t group, number; /* of the next step */
     uint64_t calls;
-    struct hl_mail_box *box;
+    struct hl_inbox *inbox;
     struct hl_net_rank *ranks;
     struct hl_net_call call;
     uint8_t *out;                                           /* what is sent in a step */

@@ -40,8 +40,9 @@ uint64_t hl_next_use(const struct hl_next_use *n, uint32_t chunk, uint64_t momen
 /* Sealed bytes in a pool that is mapped through its Unix socket (mem/socket): helios-l3d's, or
  * the node's store. They are this process's alone, and gone when it ends. Connects with the first
  * put. A daemon that is restarted finds them again, if this process is not stopped meanwhile for
- * HL_POOL_LEASE_MS. */
-hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, const struct hl_spill_ops **ops,
-                           void **arg) HL_CHECK;
+ * HL_POOL_LEASE_MS. pause_ms: before one that is away is asked again, which nothing signals. Both
+ * times: 0 = the defaults, 30 s and 20 ms. */
+hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, int pause_ms,
+                           const struct hl_spill_ops **ops, void **arg) HL_CHECK;
 
 #endif

@@ -4,7 +4,16 @@
  *
  * A connection that broke is replaced by one that has all pins before the old one is closed; where
  * the daemon was restarted, it keeps leases for a while, and a thread looks for that often enough.
- */
+ *
+ *     kept[]   | chunk: piece, piece, piece | free | chunk: piece |    handle = index + 1
+ *                        |  id, offset, generation: valid on the connection that pinned it
+ *     client   connected --daemon gone--> broken --reconnect: pin all of kept--> connected
+ *                                            '--- a piece is not found: its chunk is lost, for good
+ *
+ * Two threads, one lock: the caller's (put, get, drop) holds it for a whole chunk, pauses included,
+ * so a chunk's pieces move to another connection only between two tries. The keeper looks every
+ * TICK_MS at `client`, under the lock; it waits for `wake`, which only the close signals. While the
+ * caller computes, it is the keeper that reconnects before the daemon gives the leases up. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -38,7 +47,7 @@ struct spilled_chunk {
 
 struct l3_spill {
     char *path;
-    int timeout_ms;
+    int timeout_ms, pause_ms;
     struct hl_l3_staging staging;
 
     pthread_mutex_t lock; /* all below */
@@ -92,6 +101,14 @@ static hl_status spill_reconnect(struct l3_spill *l, int timeout_ms)
     return HL_OK;
 }
 
+/* Nothing signals that a daemon is back, so it is asked again after a while. */
+static void spill_pause(const struct l3_spill *l, uint64_t deadline_ns)
+{
+    uint64_t now = hl_now_ns();
+    uint64_t left_ms = now < deadline_ns ? (deadline_ns - now) / HL_NS_PER_MS + 1 : 0;
+    poll(NULL, 0, left_ms < (uint64_t)l->pause_ms ? (int)left_ms : l->pause_ms);
+}
+
 /* A connection that stands, until the deadline. */
 static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns)
 {
@@ -106,7 +123,7 @@ static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns
         /* Where nobody ever was there is nothing to wait for. */
         if (l->client == NULL || hl_now_ns() >= deadline_ns)
             return hl_fail_prefix(HL_EUNAVAIL, "no connection to the pool at %s: ", l->path);
-        poll(NULL, 0, PAUSE_MS);
+        spill_pause(l, deadline_ns);
     }
 }
 
@@ -197,7 +214,7 @@ static hl_status put_piece(struct l3_spill *l, const void *data, uint64_t bytes,
         } else if (!may_pass(st) || hl_now_ns() >= deadline_ns) {
             return st;
         } else {
-            poll(NULL, 0, PAUSE_MS);
+            spill_pause(l, deadline_ns);
         }
     }
     return st;
@@ -271,7 +288,7 @@ static hl_status get_piece(struct l3_spill *l, struct spilled_chunk *k, size_t n
             return st;
         /* The owner has changed, and the socket has not said so yet. */
         if (st == HL_ESTALE && spill_reconnect(l, CALL_MS) != HL_OK)
-            poll(NULL, 0, PAUSE_MS);
+            spill_pause(l, deadline_ns);
     }
 }
 
@@ -321,8 +338,8 @@ static void spill_close(void *arg)
     free(l);
 }
 
-hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, const struct hl_spill_ops **ops,
-                           void **arg)
+hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, int pause_ms,
+                           const struct hl_spill_ops **ops, void **arg)
 {
     static const struct hl_spill_ops l3 = {
         .name = "L3", .put = spill_put, .get = spill_get, .drop = spill_drop, .close = spill_close};
@@ -332,6 +349,7 @@ hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, const struct
         return hl_fail(HL_ENOMEM, "out of memory allocating the pool at %s", socket_path);
     }
     l->timeout_ms = timeout_ms > 0 ? timeout_ms : TIMEOUT_MS;
+    l->pause_ms = pause_ms > 0 ? pause_ms : PAUSE_MS;
     l->staging.fd = -1;
     pthread_mutex_init(&l->lock, NULL);
     hl_cond_init(&l->wake);

@@ -43,14 +43,15 @@ static int next_use(void *arg, uint32_t chunk, uint64_t *moments)
     return 1;
 }
 
-static hl_status open_spill(const char *spill, struct hl_chunk_pool_options *o)
+static hl_status open_spill(const hybridps_options *from, struct hl_chunk_pool_options *o)
 {
+    const char *spill = from->spill;
     static const char *const told[] = {"HELIOS_L3_SOCKET", "HELIOS_STORE_SOCKET"};
     for (size_t i = 0; i < HL_ARRAY_LEN(told) && (spill == NULL || spill[0] == '\0'); i++)
         spill = getenv(told[i]);
     if (spill == NULL || spill[0] == '\0' || strcmp(spill, "none") == 0)
         return HL_OK;
-    return hl_spill_l3_open(spill, 0, &o->spill, &o->spill_arg);
+    return hl_spill_l3_open(spill, 0, from->spill_pause_ms, &o->spill, &o->spill_arg);
 }
 
 /* A table that only the environment names is not asked for: one that can't be joined is no reason
@@ -87,6 +88,9 @@ static hl_status check_tuning(const hybridps_options *o)
 {
     if (o->plan_ahead != 0 && (o->plan_ahead < 3 || o->plan_ahead > 1000))
         return hl_fail(HL_EINVAL, "a plan of %d iterations: it may have 3 to 1000", o->plan_ahead);
+    if (o->spill_pause_ms < 0 || o->spill_pause_ms > 60000)
+        return hl_fail(HL_EINVAL, "spill_pause_ms is %d, it may be 1 to 60000, or 0 for 20",
+                       o->spill_pause_ms);
     if (!(o->heat_alpha >= 0 && o->heat_beta >= 0 && o->heat_window >= 0 && o->heat_tau >= 0))
         return hl_fail(HL_EINVAL,
                        "heat's alpha %g, beta %g, window %g, tau %g: none may be negative",
@@ -117,7 +121,7 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
                                          .charge_arg = h,
                                          .next_use = next_use,
                                          .next_use_arg = h};
-    HL_TRY(open_spill(o->spill, &pool));
+    HL_TRY(open_spill(o, &pool));
     HL_TRY(hl_chunk_pool_open(&pool, &h->pool));
     h->record = (struct hl_record){.pool = h->pool,
                                    .copy = h->copy,

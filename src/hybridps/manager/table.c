@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "os/cond.h"
 #include "os/file.h"
 #include "os/map_guard.h"
 #include "os/process.h"
@@ -58,33 +59,12 @@ static hl_status make_lock(pthread_mutex_t *lock)
     return HL_OK;
 }
 
-static int lock_until(pthread_mutex_t *lock, const struct timespec *until)
-{
-#if defined(__SANITIZE_THREAD__) /* it does not know clocklock, nor a timedlock of the dead's */
-    uint64_t end = (uint64_t)until->tv_sec * HL_NS_PER_S + (uint64_t)until->tv_nsec;
-    int rc;
-    while ((rc = pthread_mutex_trylock(lock)) == EBUSY && hl_now_ns() < end)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    return rc == EBUSY ? ETIMEDOUT : rc;
-#else
-    return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, until);
-#endif
-}
-
 /* *died: the one before ended while it held the lock. `holder` is only for the message of those who
  * wait too long, so it needs no order. */
 static hl_status take_lock(struct hl_manager_table *t, pthread_mutex_t *lock, uint32_t *holder,
                            const char *what, int *died)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += t->lock_ms / 1000;
-    until.tv_nsec += t->lock_ms % 1000 * (long)HL_NS_PER_MS;
-    if (until.tv_nsec >= (long)HL_NS_PER_S) {
-        until.tv_sec++;
-        until.tv_nsec -= (long)HL_NS_PER_S;
-    }
-    int rc = lock_until(lock, &until);
+    int rc = hl_mutex_lock_until(lock, hl_now_ns() + (uint64_t)t->lock_ms * HL_NS_PER_MS);
     *died = rc == EOWNERDEAD;
     if (rc == 0 || *died) {
         __atomic_store_n(holder, t->row, __ATOMIC_RELAXED);

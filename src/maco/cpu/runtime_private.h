@@ -19,7 +19,7 @@
 #include "maco/cpu/ring.h"
 #include "maco/cpu/runtime.h"
 #include "maco/cpu/tick.h"
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/kernels/bodies.h"
 
 #define HL_MACO_OWN_SERIALS (UINT64_C(1) << 63) /* those of plans are below */

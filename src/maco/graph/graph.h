@@ -1,5 +1,6 @@
 /* maco/graph/graph.h - a graph as its compiler reads it: tasks, their order and its cycles, and
- * which of them touch the same memory so that their order matters.
+ * which of them touch the same memory so that their order matters. The face of this wing: types.h
+ * comes with it.
  *
  * Owns:    a graph copies of what was added; memory that tasks name stays the caller's. Lists are
  *          freed with hl_maco_csr_fini, cycles with free.
@@ -18,6 +19,7 @@
 
 #include "base/status.h"
 #include "helios/maco.h"
+#include "maco/graph/types.h"
 
 struct hl_maco_node {
     int32_t priority;

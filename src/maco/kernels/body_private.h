@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/kernels/bodies.h"
 
 /* Loops run over a multiple of this, so that no element is computed by a remainder's code. */

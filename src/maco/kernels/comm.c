@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 
 _Static_assert((int)MACO_F32 == HYBRIDPS_F32 && (int)MACO_F16 == HYBRIDPS_F16 &&
                    (int)MACO_BF16 == HYBRIDPS_BF16 && (int)MACO_F64 == HYBRIDPS_F64 &&

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 
 #define TOLD 128
 

@@ -6,7 +6,6 @@
 
 #include "base/abi.h"
 #include "maco/graph/graph.h"
-#include "maco/graph/types.h"
 #include "maco/plan/plan_private.h"
 
 #define REDUCE_WORK 4096 /* grandparents looked at for one task */

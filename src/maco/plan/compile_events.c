@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
 #define NO UINT32_MAX

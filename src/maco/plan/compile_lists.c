@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
 #define LINK_BYTES_PER_S 10000000000u /* of a group nobody knows about */

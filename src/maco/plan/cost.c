@@ -1,6 +1,6 @@
 /* What a task may cost, for balance among tasks of unknown cost: work at a rate and bytes at a
  * rate, the larger. Only ratios matter; who knows better gives cost_ns. */
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
 #define FLOPS_PER_NS 32.0

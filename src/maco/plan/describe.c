@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
 struct describing {

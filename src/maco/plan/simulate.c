@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/heap.h"
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
 enum happening { READY, DONE, LINK };

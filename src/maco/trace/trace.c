@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "maco/graph/graph.h"
-#include "maco/graph/types.h"
 #include "maco/trace/trace_private.h"
 
 void maco_trace_free(maco_trace *t)

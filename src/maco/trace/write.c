@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/trace/trace_private.h"
 
 #define LINKS      100000 /* lines of groups, behind those of workers */

@@ -10,7 +10,7 @@ static const struct hl_option pool_options[] = {
      "pages where the kernel can.",
      HL_OPT_BOOL, 0, 0, NULL, AT(prefault)},
     {"l3.quarantine", "--quarantine", "2s",
-     "How long a freed extent rests before it is used again.",
+     "How long a freed extent stays in quarantine before it is used again.",
      HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(quarantine_ms)},
     {"l3.lease", "--lease", "10m",
      "After a restart, how long spilled data of a rank that has not reconnected is kept; after the "

@@ -166,9 +166,9 @@ struct hl_pool_ref {
 
 /* Under a fresh id, anywhere. */
 hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_extent *out) HL_CHECK;
-/* Under the caller's id: HL_EEXIST when it is here or being written. near: NUMA node whose memory
- * is preferred, -1 = the one with the most room; where its region is full the others are used. */
-hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int near,
+/* Under the caller's id: HL_EEXIST when it is here or being written. numa_node: its memory is
+ * preferred, -1 = the one with the most room; where its region is full the others are used. */
+hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int numa_node,
                            struct hl_pool_extent *out) HL_CHECK;
 /* Make it visible. HL_ECORRUPT when the chunk CRCs do not add up to crc32; the extent is then still
  * the caller's. `ref` may be NULL. */

@@ -231,7 +231,7 @@ void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s);
 /* Where the pages really are, and of what size. */
 void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, bool touched);
 /* Regions of that node, or else the one with the most room; under the lock. */
-uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id);
+uint32_t pool_regions_preferred(const struct hl_pool *pool, int numa_id);
 
 /* Fill the allocator and the counters from the index, and clean it. */
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;

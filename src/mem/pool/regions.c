@@ -194,7 +194,7 @@ void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, bool touched)
     }
 }
 
-uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id)
+uint32_t pool_regions_preferred(const struct hl_pool *pool, int numa_id)
 {
     uint32_t mask = 0;
     size_t emptiest = 0;

@@ -384,7 +384,7 @@ hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_exte
     return hl_pool_alloc_at(pool, hl_id_random(), size, -1, out);
 }
 
-hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int near,
+hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int numa_node,
                            struct hl_pool_extent *out)
 {
     if (size == 0)
@@ -397,7 +397,7 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
     else if (size > pool->super->capacity)
         st = fail_no_room(pool, size);
     else
-        st = alloc_locked(pool, id, size, pool_regions_near(pool, near), out);
+        st = alloc_locked(pool, id, size, pool_regions_preferred(pool, numa_node), out);
     pthread_mutex_unlock(&pool->lock);
     return st;
 }
@@ -427,7 +427,7 @@ hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *o
         st = hl_fail(HL_EEXIST, "shard %s is being replaced already", hl_id_format(old->id).s);
     else
         st = alloc_locked(pool, old->id, old->size,
-                          pool_regions_near(pool, hl_pool_numa_of(pool, old->offset)), out);
+                          pool_regions_preferred(pool, hl_pool_numa_of(pool, old->offset)), out);
     pthread_mutex_unlock(&pool->lock);
     return st;
 }

@@ -36,11 +36,11 @@ static uint64_t archive_room(const struct hl_tier_store *t, uint64_t size)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static hl_status archive_reserve(struct hl_tier_store *t, struct hl_tier_slot *slot, int near)
+static hl_status archive_reserve(struct hl_tier_store *t, struct hl_tier_slot *slot, int numa_node)
 {
     struct archive_tier *a = archive_of(t);
     struct hl_tier_entry *e;
-    (void)near;
+    (void)numa_node;
     HL_TRY(hl_tier_index_add(&a->base.index, slot->id, slot->size, slot->size, &e));
     e->medium = malloc(slot->size);
     if (e->medium == NULL) {

@@ -53,11 +53,11 @@ static uint64_t device_room(const struct hl_tier_store *t, uint64_t size)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static hl_status device_reserve(struct hl_tier_store *t, struct hl_tier_slot *slot, int near)
+static hl_status device_reserve(struct hl_tier_store *t, struct hl_tier_slot *slot, int numa_node)
 {
     struct device_tier *d = device_of(t);
     struct hl_tier_entry *e;
-    (void)near;
+    (void)numa_node;
     HL_AUTO(hl_freep) struct hl_device_block *block = calloc(1, sizeof(*block));
     if (block == NULL)
         return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(slot->id).s);

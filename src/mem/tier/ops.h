@@ -33,7 +33,7 @@ struct hl_tier_ops {
     /* What a shard of that size takes. */
     uint64_t (*room)(const struct hl_tier_store *t, uint64_t size);
     /* id and size are set; HL_EEXIST when it is sealed here. */
-    hl_status (*reserve)(struct hl_tier_store *t, struct hl_tier_slot *slot, int near);
+    hl_status (*reserve)(struct hl_tier_store *t, struct hl_tier_slot *slot, int numa_node);
     hl_status (*fill)(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint64_t offset,
                       const void *src, size_t len); /* NULL: slots have a host pointer */
     hl_status (*seal)(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint32_t crc32,

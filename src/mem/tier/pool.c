@@ -61,10 +61,10 @@ static uint64_t pool_room(const struct hl_tier_store *t, uint64_t size)
     return hl_pool_units(size) * HL_POOL_UNIT;
 }
 
-static hl_status pool_reserve(struct hl_tier_store *t, struct hl_tier_slot *slot, int near)
+static hl_status pool_reserve(struct hl_tier_store *t, struct hl_tier_slot *slot, int numa_node)
 {
     struct hl_pool_extent x;
-    HL_TRY(hl_pool_alloc_at(pool_of(t), slot->id, slot->size, near, &x));
+    HL_TRY(hl_pool_alloc_at(pool_of(t), slot->id, slot->size, numa_node, &x));
     slot->host = x.ptr;
     slot->offset = x.offset;
     slot->tag = x.slot;

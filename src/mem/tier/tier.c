@@ -228,13 +228,13 @@ static hl_status check_quota(struct hl_tier_store *t, uint64_t size, uint64_t ro
                    hl_format_bytes(c.quarantined, resting, sizeof(resting)));
 }
 
-static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o, int near)
+static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o, int numa_node)
 {
     if (open_find(t, o->id) != NULL)
         return hl_fail(HL_EEXIST, "shard %s is being written to %s", hl_id_format(o->id).s,
                        t->name);
     HL_TRY(check_quota(t, o->slot.size, o->room));
-    HL_TRY(t->ops->reserve(t, &o->slot, near));
+    HL_TRY(t->ops->reserve(t, &o->slot, numa_node));
     HASH_ADD(hh, t->open, id, sizeof(o->id), o);
     if (o->lost) {
         t->ops->abort(t, &o->slot);
@@ -244,7 +244,7 @@ static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o,
     return HL_OK;
 }
 
-hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t size, int near,
+hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t size, int numa_node,
                           struct hl_tier_slot *out)
 {
     if (hl_id_is_none(id) || size == 0 || size > INT64_MAX / 2)
@@ -257,7 +257,7 @@ hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t siz
     o->slot = (struct hl_tier_slot){.id = id, .size = size};
     o->room = t->ops->room(t, size);
     pthread_mutex_lock(&t->lock);
-    hl_status st = reserve_locked(t, o, near);
+    hl_status st = reserve_locked(t, o, numa_node);
     struct hl_tier_slot slot = o->slot;
     pthread_mutex_unlock(&t->lock);
     if (st != HL_OK) {

@@ -91,8 +91,8 @@ hl_status hl_tier_over_archive(struct hl_archive *archive, const char *name,
 /* Reserved slots are aborted. NULL is fine. */
 void hl_tier_close(struct hl_tier_store *t);
 
-/* near: NUMA node whose memory is preferred, -1 = any. */
-hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t size, int near,
+/* numa_node: its memory is preferred, -1 = any. */
+hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t size, int numa_node,
                           struct hl_tier_slot *out) HL_CHECK;
 hl_status hl_tier_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint64_t offset,
                        const void *src, size_t len) HL_CHECK;

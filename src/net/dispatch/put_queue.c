@@ -1,11 +1,28 @@
-/* net/put_queue.c - one thread gathers, sends with hl_net_put_many, and hands out the results. */
+/* net/dispatch/put_queue.c - one thread gathers, sends with hl_net_put_many, and hands out the
+ * results.
+ *
+ *     callers' threads                           the queue's thread
+ *     put: entry on its stack   --join_line-->   gather_batch:  line --> batch
+ *     start: entry on the heap                   send_batch:    connection, hl_net_put_many
+ *                               <----done-----   end_batch
+ *
+ *     line   | e7 | e6 | e5 |  bytes and count summed up        under the lock
+ *     batch  | e4 | e3 | e2 |  and copies of their items        the thread's, without the lock
+ *
+ * An entry:
+ *
+ *     in line --gather_batch: taken--> in the batch --done--> gone: it was its owner's all the time
+ *        '-----deadline (put alone)--> left the line; nothing was sent
+ *
+ * Who put it may not leave once it is taken: the batch points into the owner's memory until `done`.
+ * `line`, its sums, `taken`, `ended`, `stopping` and `stats` are under the lock. The connection and
+ * the batch are the thread's alone. `cancel` is the caller's flag and orders nothing. */
 #include "net/dispatch/put_queue.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 
 #include "base/clock.h"
@@ -50,12 +67,6 @@ struct hl_put_queue {
     pthread_t thread;
 };
 
-static void wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
-{
-    struct timespec t = {(time_t)(until_ns / HL_NS_PER_S), (long)(until_ns % HL_NS_PER_S)};
-    pthread_cond_timedwait(cond, lock, &t);
-}
-
 static hl_status cond_init(pthread_cond_t *cond)
 {
     int err = hl_cond_init(cond);
@@ -70,16 +81,18 @@ static void leave_line(struct hl_put_queue *q, struct entry *e)
     q->line_count--;
 }
 
-/* The next batch, into q->batch; 0 when the queue ends. */
+/* The next batch, into q->batch; 0 when the queue ends. It waits in two steps: without limit for
+ * the first entry, then at most wait_ns until as many have come as the last batch had. What is
+ * still in line at a stop is sent first. */
 static size_t gather_batch(struct hl_put_queue *q, uint64_t *deadline_ns)
 {
     size_t count = 0, bytes = 0;
     while (q->line == NULL && !q->stopping)
-        wait_until(&q->work, &q->lock, hl_now_ns() + HL_NS_PER_S);
+        hl_cond_wait_until(&q->work, &q->lock, hl_now_ns() + HL_NS_PER_S);
     uint64_t until = hl_now_ns() + q->wait_ns;
     while (q->line != NULL && q->line_bytes < q->connect.batch_bytes &&
            q->line_count < q->expected && !q->stopping && hl_now_ns() < until)
-        wait_until(&q->work, &q->lock, until);
+        hl_cond_wait_until(&q->work, &q->lock, until);
     *deadline_ns = 0;
     while (q->line != NULL && count < HL_PUT_QUEUE_ITEMS) {
         struct entry *e = q->line;
@@ -150,6 +163,7 @@ static void send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_n
     }
 }
 
+/* Without the lock: `done` takes it where somebody waits, and may start another put. */
 static void end_batch(struct hl_put_queue *q, size_t count)
 {
     pthread_mutex_lock(&q->lock);
@@ -281,6 +295,7 @@ hl_status hl_put_queue_start(struct hl_put_queue *q, const struct hl_put_queue_o
     return HL_OK;
 }
 
+/* The last use of the waiter by the queue's thread: with the lock given back it may be gone. */
 static void on_waited_done(void *arg, hl_status st, const char *words)
 {
     struct waiter *w = arg;
@@ -299,7 +314,8 @@ static bool wait_end(struct waiter *w)
     struct entry *e = &w->entry;
     pthread_mutex_lock(&q->lock);
     while (!w->ended && (e->taken || hl_now_ns() < e->deadline_ns))
-        wait_until(&w->ready, &q->lock, e->taken ? hl_now_ns() + HL_NS_PER_S : e->deadline_ns);
+        hl_cond_wait_until(&w->ready, &q->lock,
+                           e->taken ? hl_now_ns() + HL_NS_PER_S : e->deadline_ns);
     if (!w->ended)
         leave_line(q, e);
     pthread_mutex_unlock(&q->lock);

@@ -50,43 +50,19 @@ static void close_lanes(struct hl_net_client *c)
     c->out_count = 0;
 }
 
-static void tcp_describe_call(const struct hl_net_client *c, char *text, size_t cap)
-{
-    const struct hl_tcp_call *call = &c->call;
-    uint64_t ms = (hl_now_ns() - call->since_ns) / HL_NS_PER_MS;
-    char what[128] = "connect to";
-    if (call->kind == HL_TCP_FETCHES)
-        snprintf(what, sizeof(what), "fetch of %llu bytes at %llu from",
-                 (unsigned long long)call->len, (unsigned long long)call->offset);
-    else if (call->kind == HL_TCP_PUTS)
-        snprintf(what, sizeof(what), "put of %zu objects with %llu bytes to", call->objects,
-                 (unsigned long long)call->len);
-    snprintf(text, cap, "%s %s over tcp, after %llu ms", what, c->address, (unsigned long long)ms);
-}
-
 hl_status hl_tcp_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
 {
     va_list ap;
-    char what[512], why[400];
-    if (c->dead == HL_OK) {
-        tcp_describe_call(c, what, sizeof(what));
-        va_start(ap, fmt);
-        vsnprintf(why, sizeof(why), fmt, ap);
-        va_end(ap);
-        snprintf(c->dead_text, sizeof(c->dead_text), "%s: %s", what, why);
-        c->dead = st;
-        close_lanes(c);
-    }
-    return hl_fail(st, "%s", c->dead_text);
+    va_start(ap, fmt);
+    hl_net_death_note(&c->death, &c->call, c->address, "tcp", st, fmt, ap);
+    va_end(ap);
+    close_lanes(c);
+    return hl_fail(st, "%s", c->death.words);
 }
 
 hl_status hl_tcp_client_usable(const struct hl_net_client *c)
 {
-    if (c->dead == HL_OK)
-        return HL_OK;
-    return hl_fail(HL_EUNAVAIL,
-                   "the connection to %s is closed; connect again (it ended with: %.700s)",
-                   c->address, c->dead_text);
+    return hl_net_death_check(&c->death, c->address);
 }
 
 /* ---- sending ---- */

@@ -16,9 +16,8 @@
 
 #include <sys/uio.h>
 
-#include "base/clock.h"
 #include "net/addr.h"
-#include "net/net.h"
+#include "net/call.h"
 #include "net/put_list.h"
 #include "net/tcp/tcp.h"
 #include "net/tcp/wire.h"
@@ -56,15 +55,6 @@ struct hl_tcp_receiver {
     ssize_t (*receive)(void *arg, struct hl_tcp_lane *lane);
 };
 
-/* The call in progress, for the words of its failure. */
-struct hl_tcp_call {
-    enum { HL_TCP_CONNECTS, HL_TCP_FETCHES, HL_TCP_PUTS } kind;
-
-    uint64_t offset, len;
-    size_t objects;
-    uint64_t since_ns;
-};
-
 struct hl_net_client {
     struct hl_net_head head;
     struct hl_tcp_lane *lanes[HL_NET_ENDPOINTS_MAX];
@@ -82,13 +72,12 @@ struct hl_net_client {
     size_t batch_bytes; /* a batch is at most so long */
     uint8_t *batch[HL_TCP_BATCHES];
     uint64_t last_op;
-    struct hl_tcp_call call;
+    struct hl_net_call call;
     uint64_t moved_ns;
     bool moved;      /* a byte came or went since moved_ns */
     hl_status broke; /* why the transfer cannot go on; HL_OK: it can */
-    hl_status dead;  /* HL_OK while usable */
     char why[256];   /* of `broke` */
-    char dead_text[HL_ERROR_TEXT_MAX];
+    struct hl_net_death death;
     const struct hl_tcp_receiver *receiver; /* NULL: no transfer is in progress */
     void *transfer;                         /* its `arg` */
 };
@@ -122,10 +111,5 @@ hl_status hl_tcp_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
                        const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
 hl_status hl_tcp_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
                      int timeout_ms);
-
-static inline uint64_t hl_tcp_deadline(uint64_t now_ns, int timeout_ms)
-{
-    return now_ns + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;
-}
 
 #endif

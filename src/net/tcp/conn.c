@@ -58,7 +58,7 @@ bool hl_tcp_conn_refuse(struct hl_tcp_conn *c, uint64_t op, hl_status st)
                              .op = op,
                              .status = st,
                              .payload = (uint32_t)strnlen(text, HL_TCP_TEXT_MAX)};
-    hl_tcp_count(&c->server->stat_refused, 1);
+    hl_net_count(&c->server->counts.refused, 1);
     return hl_tcp_conn_say(c, &msg, text);
 }
 

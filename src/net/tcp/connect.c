@@ -108,7 +108,7 @@ static hl_status open_lane(struct hl_net_client *c, const struct hl_addr *addr,
 static hl_status open_lanes(struct hl_net_client *c, const struct hl_addr *addr,
                             const struct hl_net_connect_opts *opts)
 {
-    uint64_t deadline_ns = hl_tcp_deadline(c->call.since_ns, opts->timeout_ms);
+    uint64_t deadline_ns = hl_net_deadline(c->call.since_ns, opts->timeout_ms);
     for (int i = 0; i < opts->endpoints; i++)
         HL_TRY(open_lane(c, addr, opts, deadline_ns));
     return HL_OK;
@@ -128,7 +128,7 @@ hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     c->batch_bytes = opts->batch_bytes;
     c->stall_ns = (uint64_t)opts->timeout_ms * HL_NS_PER_MS;
     c->spin_ns = (uint64_t)(opts->spin_us > 0 ? opts->spin_us : 0) * 1000;
-    c->call = (struct hl_tcp_call){.kind = HL_TCP_CONNECTS, .since_ns = hl_now_ns()};
+    c->call = (struct hl_net_call){.what = "connect to", .since_ns = hl_now_ns()};
     hl_addr_format(&addr, hl_addr_port(&addr), c->address);
     hl_status st = open_lanes(c, &addr, opts);
     if (st != HL_OK) {
@@ -180,7 +180,7 @@ hl_status hl_tcp_client_meet(struct hl_net_client *c, uint64_t deadline_ns, unsi
 {
     HL_TRY(hl_tcp_client_usable(c));
     struct hl_tcp_meeting w = {.op = ++c->last_op};
-    c->call = (struct hl_tcp_call){.kind = HL_TCP_CONNECTS, .since_ns = hl_now_ns()};
+    c->call = (struct hl_net_call){.what = "connect to", .since_ns = hl_now_ns()};
     HL_TRY(hl_tcp_client_ask(c, c->lanes[0],
                              &(struct hl_tcp_msg){.type = HL_TCP_TYPE_MEET, .op = w.op}));
     hl_tcp_client_receive(c, &meeting_receiver, &w);

@@ -35,7 +35,7 @@ static void refuse_half(struct hl_net_server *s, size_t i, hl_status st, const c
         bytes);
     memcpy(bytes + HL_TCP_HEAD, why, len);
     (void)!send(s->half[i].fd, bytes, HL_TCP_HEAD + len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    hl_tcp_count(&s->stat_refused, 1);
+    hl_net_count(&s->counts.refused, 1);
     turn_away(s, i, why);
 }
 
@@ -48,14 +48,14 @@ static bool has_key(const struct hl_net_server *s)
 static void let_in(struct hl_net_server *s, size_t i)
 {
     struct hl_tcp_half h = s->half[i];
-    if (atomic_load(&s->stat_peers) >= HL_NET_PEERS_MAX) {
+    if (atomic_load(&s->counts.peers) >= HL_NET_PEERS_MAX) {
         refuse_half(s, i, HL_EBUSY, "the server has too many connections; try again later");
         return;
     }
     s->half_count--;
     memmove(&s->half[i], &s->half[i + 1], (s->half_count - i) * sizeof(h));
     if (hl_tcp_conn_start(s, h.fd, h.name) != HL_OK) {
-        hl_tcp_count(&s->stat_refused, 1);
+        hl_net_count(&s->counts.refused, 1);
         hl_debug("net server on %s: %s", s->address, hl_error_text());
     }
 }
@@ -82,13 +82,13 @@ static bool hear_half(struct hl_net_server *s, size_t i)
     ssize_t n = hl_tcp_receive(h->fd, h->hello + h->len, sizeof(h->hello) - h->len);
     if (n < 0) {
         if (h->len > 0)
-            hl_tcp_count(&s->stat_refused, 1);
+            hl_net_count(&s->counts.refused, 1);
         turn_away(s, i, errno != 0 ? strerror(errno) : "it left before HELLO");
         return false;
     }
     h->len += (size_t)n;
     if (!hl_tcp_begins(h->hello, h->len)) {
-        hl_tcp_count(&s->stat_refused, 1);
+        hl_net_count(&s->counts.refused, 1);
         turn_away(s, i, "it does not speak this protocol");
         return false;
     }

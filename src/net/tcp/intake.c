@@ -14,8 +14,6 @@
 #include "net/tcp/io.h"
 #include "net/tcp/server.h"
 
-#define WORDS_MAX 256 /* of one refusal in a list of results */
-
 /* ---- places: opts.put_queue puts are open at once, the others wait in the order they came ---- */
 
 static bool place_take(struct hl_tcp_conn *c)
@@ -46,49 +44,6 @@ static void place_give(struct hl_net_server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- the handler, one call at a time ---- */
-
-static hl_status begin_object(struct hl_net_server *s, struct hl_id id, uint64_t size, void **token,
-                              void **base)
-{
-    const struct hl_net_put_handler *h = &s->opts.put;
-    pthread_mutex_lock(&s->handler);
-    hl_status st = h->begin(h->arg, id, size, token, base);
-    pthread_mutex_unlock(&s->handler);
-    return st;
-}
-
-static hl_status commit_object(struct hl_net_server *s, void *token, uint64_t size, uint32_t crc,
-                               const uint32_t *crcs, struct hl_id *id)
-{
-    const struct hl_net_put_handler *h = &s->opts.put;
-    size_t chunks = (size_t)((size + HL_CHUNK - 1) / HL_CHUNK);
-    pthread_mutex_lock(&s->handler);
-    hl_status st = h->commit(h->arg, token, crc, crcs, chunks, id);
-    pthread_mutex_unlock(&s->handler);
-    if (st == HL_OK) {
-        hl_tcp_count(&s->stat_puts, 1);
-        hl_tcp_count(&s->stat_put_bytes, size);
-    }
-    return st;
-}
-
-static void give_up(struct hl_net_server *s, void *token)
-{
-    const struct hl_net_put_handler *h = &s->opts.put;
-    pthread_mutex_lock(&s->handler);
-    h->abort(h->arg, token);
-    pthread_mutex_unlock(&s->handler);
-    hl_tcp_count(&s->stat_aborted, 1);
-}
-
-static hl_status wrong_sum(const struct hl_net_server *s, uint64_t size, uint32_t got,
-                           uint32_t said)
-{
-    return hl_fail(HL_ECORRUPT, "%s: put of %llu bytes arrived with CRC %08x, the sender says %08x",
-                   s->address, (unsigned long long)size, got, said);
-}
-
 /* ---- a large object ---- */
 
 /* One chunk into its place, summed up as it lands. */
@@ -116,7 +71,7 @@ static bool land_object(struct hl_tcp_conn *c, uint8_t *base, uint64_t size, uin
         size_t len = size - at < HL_CHUNK ? (size_t)(size - at) : HL_CHUNK;
         if (!land_chunk(c, base + at, len, &crcs[i])) {
             if (errno == ETIMEDOUT)
-                hl_tcp_count(&c->server->stat_expired, 1);
+                hl_net_count(&c->server->counts.expired, 1);
             hl_debug("net server: the put of client %s ended after %llu of %llu bytes: %s", c->name,
                      (unsigned long long)at, (unsigned long long)size,
                      errno != 0 ? strerror(errno) : "it left");
@@ -132,9 +87,9 @@ static hl_status finish_object(struct hl_net_server *s, const struct hl_tcp_msg 
                                uint32_t crc, const uint32_t *crcs, struct hl_id *id)
 {
     if (crc == m->crc)
-        return commit_object(s, token, m->len, crc, crcs, id);
-    give_up(s, token);
-    return wrong_sum(s, m->len, crc, m->crc);
+        return hl_put_sink_commit(&s->sink, token, m->len, crc, crcs, id);
+    hl_put_sink_abort(&s->sink, token);
+    return hl_put_sink_wrong_sum(&s->sink, m->len, crc, m->crc);
 }
 
 static bool tcp_answer_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, hl_status st,
@@ -160,7 +115,7 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
     size_t chunks = (size_t)((m->len + HL_CHUNK - 1) / HL_CHUNK);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     if (crcs == NULL) {
-        give_up(s, token);
+        hl_put_sink_abort(&s->sink, token);
         return tcp_answer_put(c, m,
                               hl_fail(HL_ENOMEM,
                                       "%s: out of memory for the checksums of %llu bytes",
@@ -174,7 +129,7 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
     landed = landed && land_object(c, base, m->len, crcs, &crc);
     hl_tcp_conn_enter(c, HL_TCP_WORKS);
     if (!landed || hl_tcp_is_over(c)) {
-        give_up(s, token);
+        hl_put_sink_abort(&s->sink, token);
         return false;
     }
     return tcp_answer_put(c, m, finish_object(s, m, token, crc, crcs, &id), id);
@@ -185,7 +140,7 @@ bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
     struct hl_net_server *s = c->server;
     void *token = NULL, *base = NULL;
     if (c->at < c->len) {
-        hl_tcp_count(&s->stat_refused, 1);
+        hl_net_count(&s->counts.refused, 1);
         hl_debug("net server: client %s sent bytes before READY", c->name);
         return false;
     }
@@ -197,7 +152,7 @@ bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
                                           s->address, (unsigned long long)m->len));
     if (!place_take(c))
         return false;
-    hl_status st = begin_object(s, m->id, m->len, &token, &base);
+    hl_status st = hl_put_sink_begin(&s->sink, m->id, m->len, &token, &base);
     bool goes_on = st == HL_OK ? receive_object(c, m, token, base)
                                : tcp_answer_put(c, m, st, (struct hl_id){0, 0});
     place_give(s);
@@ -206,68 +161,20 @@ bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
 
 /* ---- a batch ---- */
 
-static hl_status store_item(struct hl_net_server *s, const struct hl_wire_item *item,
-                            const uint8_t *bytes, struct hl_id *id)
-{
-    void *token, *base = NULL;
-    if (s->opts.put.begin == NULL)
-        return hl_fail(HL_EPERM, "%s takes no puts", s->address);
-    HL_TRY(begin_object(s, (struct hl_id){item->id_hi, item->id_lo}, item->len, &token, &base));
-    uint32_t crc = hl_crc32_copy(0, base, bytes, item->len);
-    if (crc == item->crc)
-        return commit_object(s, token, item->len, crc, &crc, id);
-    give_up(s, token);
-    return wrong_sum(s, item->len, crc, item->crc);
-}
-
-/* Number of items, 0 when it is no list of items. */
-static size_t count_items(struct hl_wire_list list)
-{
-    struct hl_wire_item item;
-    const uint8_t *bytes;
-    size_t count = 0;
-    int got;
-    while ((got = hl_wire_next_item(&list, &item, &bytes)) == 1)
-        count++;
-    return got == 0 ? count : 0;
-}
-
-/* Words go along as far as there is room for them; returns the new length. */
-static size_t add_result(uint8_t *results, size_t len, hl_status st, struct hl_id id, size_t left)
-{
-    struct hl_wire_result r = {.id_hi = id.hi, .id_lo = id.lo, .status = st};
-    const char *text = hl_error_text();
-    size_t room = HL_WIRE_LIST_MAX - len - left * hl_wire_entry(0);
-    r.len = st != HL_OK ? (uint32_t)strnlen(text, WORDS_MAX) : 0;
-    if (hl_wire_entry(r.len) > room)
-        r.len = 0;
-    return len + hl_wire_add_result(results + len, &r, text);
-}
-
 /* A list that is broken anywhere stores nothing. */
 bool hl_tcp_on_batch(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, const uint8_t *bytes)
 {
     struct hl_net_server *s = c->server;
-    struct hl_wire_list list = {bytes, m->payload};
-    size_t left = count_items(list), len = 0;
-    struct hl_wire_item item;
-    const uint8_t *data;
-    if (left == 0) {
-        hl_tcp_count(&s->stat_refused, 1);
+    size_t count = hl_put_batch_count(bytes, m->payload);
+    if (count == 0) {
+        hl_net_count(&s->counts.refused, 1);
         hl_debug("net server: client %s sent a batch that is not a list of objects", c->name);
         return false;
     }
     if (!place_take(c))
         return false;
-    while (hl_wire_next_item(&list, &item, &data) == 1) {
-        struct hl_id id = {0, 0};
-        hl_status st = store_item(s, &item, data, &id);
-        if (st != HL_OK)
-            hl_tcp_count(&s->stat_refused, 1);
-        len = add_result(c->results, len, st, id, --left);
-    }
+    size_t len = hl_put_batch_store(&s->sink, bytes, m->payload, count, c->results);
     place_give(s);
-    hl_tcp_count(&s->stat_batches, 1);
     hl_tcp_conn_enter(c, HL_TCP_ANSWERS);
     bool sent = hl_tcp_conn_say(
         c, &(struct hl_tcp_msg){.type = HL_TCP_TYPE_RESULTS, .op = m->op, .payload = (uint32_t)len},

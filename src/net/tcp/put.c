@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/put_items.h"
 #include "net/tcp/client.h"
 
 struct batch {
@@ -23,47 +24,15 @@ struct large {
 
 struct hl_tcp_store {
     struct hl_net_client *client;
-    struct hl_net_item *items;
-    size_t count;
+    struct hl_put_items items;
     struct batch batches[HL_TCP_BATCHES];
     struct large large;
-    hl_status first; /* that is not HL_OK, of the item with the lowest number */
-    size_t first_item;
-    char words[HL_ERROR_TEXT_MAX];
 };
-
-/* An item's end. */
-static void tcp_settle_item(struct hl_tcp_store *s, size_t i, hl_status st, struct hl_id id,
-                            const void *words, size_t len)
-{
-    struct hl_net_item *item = &s->items[i];
-    item->status = st;
-    if (st == HL_OK) {
-        item->id = id;
-        return;
-    }
-    if (item->words != NULL)
-        snprintf(item->words, item->words_cap, "%.*s", (int)len,
-                 len > 0 ? (const char *)words : "");
-    if (s->first == HL_OK || i < s->first_item) {
-        s->first = st;
-        s->first_item = i;
-        snprintf(s->words, sizeof(s->words), "%.*s", (int)len, len > 0 ? (const char *)words : "");
-    }
-}
-
-static void settle_here(struct hl_tcp_store *s, size_t i, hl_status st)
-{
-    tcp_settle_item(s, i, st, (struct hl_id){0, 0}, hl_error_text(), HL_ERROR_TEXT_MAX - 1);
-}
 
 /* ---- answers ---- */
 
 static void on_results(struct hl_tcp_store *s, const struct hl_tcp_msg *m, const uint8_t *payload)
 {
-    struct hl_wire_list list = {payload, m->payload};
-    struct hl_wire_result r;
-    const uint8_t *words;
     struct batch *b = NULL;
     for (size_t i = 0; i < HL_TCP_BATCHES; i++)
         if (s->batches[i].used && s->batches[i].op == m->op)
@@ -72,12 +41,7 @@ static void on_results(struct hl_tcp_store *s, const struct hl_tcp_msg *m, const
         hl_tcp_client_fault(s->client, m->op <= s->client->last_op ? "duplicate" : "foreign");
         return;
     }
-    size_t seen = 0;
-    int got;
-    while ((got = hl_wire_next_result(&list, &r, &words)) == 1 && seen < b->count)
-        tcp_settle_item(s, b->first + seen++, (hl_status)r.status, (struct hl_id){r.id_hi, r.id_lo},
-                        words, r.len);
-    if (got != 0 || seen != b->count)
+    if (!hl_put_items_settle_list(&s->items, b->first, b->count, payload, m->payload))
         hl_tcp_client_fault(s->client, "wrong-size");
     b->used = false;
 }
@@ -85,17 +49,17 @@ static void on_results(struct hl_tcp_store *s, const struct hl_tcp_msg *m, const
 static void on_large(struct hl_tcp_store *s, const struct hl_tcp_msg *m, const uint8_t *payload)
 {
     struct large *l = &s->large;
-    size_t i = (size_t)(l->item - s->items);
+    size_t i = (size_t)(l->item - s->items.items);
     bool sent = l->ready && s->client->out_count == 0;
     if (m->type == HL_TCP_TYPE_READY && !l->ready) {
         l->ready = true;
         s->client->out[0] = (struct iovec){(void *)l->item->data, l->item->len};
         s->client->out_count = 1;
     } else if (m->type == HL_TCP_TYPE_STORED && sent) {
-        tcp_settle_item(s, i, HL_OK, m->id, "", 0);
+        hl_put_items_settle(&s->items, i, HL_OK, m->id, "", 0);
         l->answered = true;
     } else if (m->type == HL_TCP_TYPE_REFUSED && (sent || !l->ready)) {
-        tcp_settle_item(s, i, m->status, (struct hl_id){0, 0}, payload, m->payload);
+        hl_put_items_settle(&s->items, i, m->status, (struct hl_id){0, 0}, payload, m->payload);
         l->answered = true;
     } else {
         hl_tcp_client_fault(s->client, "reordered");
@@ -155,12 +119,6 @@ static bool large_answered(void *arg)
     return ((const struct hl_tcp_store *)arg)->large.answered;
 }
 
-static bool is_small(const struct hl_tcp_store *s, const struct hl_net_item *item)
-{
-    return item->len <= s->client->batch_bytes &&
-           hl_wire_entry(item->len) <= s->client->batch_bytes;
-}
-
 /* As many items from `first` on as fit into one batch; *next = the one after them. */
 static hl_status put_batch(struct hl_tcp_store *s, size_t first, uint64_t deadline_ns, size_t *next)
 {
@@ -169,21 +127,14 @@ static hl_status put_batch(struct hl_tcp_store *s, size_t first, uint64_t deadli
     struct batch *b = idle_batch(s);
     uint8_t **bytes = &c->batch[b - s->batches];
     if (*bytes == NULL && (*bytes = malloc(HL_TCP_HEAD + c->batch_bytes)) == NULL) {
-        settle_here(s, first, hl_fail(HL_ENOMEM, "put to %s: out of memory", c->address));
+        hl_put_items_fail(&s->items, first,
+                          hl_fail(HL_ENOMEM, "put to %s: out of memory", c->address));
         *next = first + 1;
         return HL_OK;
     }
     *b = (struct batch){.used = true, .op = ++c->last_op, .first = first};
-    uint8_t *list = *bytes + HL_TCP_HEAD;
-    size_t len = 0;
-    for (size_t i = first; i < s->count && is_small(s, &s->items[i]); i++) {
-        const struct hl_net_item *item = &s->items[i];
-        if (len + hl_wire_entry(item->len) > c->batch_bytes)
-            break;
-        struct hl_wire_item head = {item->id.hi, item->id.lo, (uint32_t)item->len, item->crc};
-        len += hl_wire_add_item(list + len, &head, item->data);
-        b->count++;
-    }
+    size_t len;
+    b->count = hl_put_items_pack(&s->items, first, c->batch_bytes, *bytes + HL_TCP_HEAD, &len);
     hl_tcp_encode(
         &(struct hl_tcp_msg){.type = HL_TCP_TYPE_BATCH, .op = b->op, .payload = (uint32_t)len},
         *bytes);
@@ -212,39 +163,26 @@ static hl_status put_large(struct hl_tcp_store *s, const struct hl_net_item *ite
 
 static hl_status tcp_run_store(struct hl_tcp_store *s, uint64_t deadline_ns)
 {
-    for (size_t i = 0; i < s->count;) {
-        if (is_small(s, &s->items[i]))
+    for (size_t i = 0; i < s->items.count;) {
+        if (hl_put_items_small(&s->items, i, s->client->batch_bytes))
             HL_TRY(put_batch(s, i, deadline_ns, &i));
         else
-            HL_TRY(put_large(s, &s->items[i++], deadline_ns));
+            HL_TRY(put_large(s, &s->items.items[i++], deadline_ns));
     }
     return hl_tcp_client_wait(s->client, all_settled, s, deadline_ns);
 }
 
-#define UNSETTLED ((hl_status)1)
-
 hl_status hl_tcp_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
                      int timeout_ms)
 {
-    struct hl_tcp_store s = {.client = c, .items = items, .count = count};
+    struct hl_tcp_store s = {.client = c};
     hl_status st = hl_tcp_client_usable(c);
-    c->call = (struct hl_tcp_call){.kind = HL_TCP_PUTS, .objects = count, .since_ns = hl_now_ns()};
-    for (size_t i = 0; i < count; i++) {
-        items[i].status = UNSETTLED;
-        c->call.len += items[i].len;
-    }
+    c->call = (struct hl_net_call){.what = "put", .objects = count, .since_ns = hl_now_ns()};
+    c->call.len = hl_put_items_begin(&s.items, items, count);
     hl_tcp_client_receive(c, &store_receiver, &s);
     if (st == HL_OK)
-        st = tcp_run_store(&s, hl_tcp_deadline(c->call.since_ns, timeout_ms));
+        st = tcp_run_store(&s, hl_net_deadline(c->call.since_ns, timeout_ms));
     hl_tcp_client_receive(c, NULL, NULL);
     c->out_count = 0;
-    bool open = false; /* a server that stops may answer all and be gone in one breath */
-    for (size_t i = 0; i < count; i++)
-        if (items[i].status == UNSETTLED) {
-            settle_here(&s, i, st);
-            open = true;
-        }
-    if (open)
-        return st;
-    return s.first == HL_OK ? HL_OK : hl_fail(s.first, "%s", s.words);
+    return hl_put_items_end(&s.items, st);
 }

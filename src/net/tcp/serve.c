@@ -49,15 +49,9 @@ static bool say_welcome(struct hl_tcp_conn *c)
 
 static void count_served(struct hl_net_server *s, uint64_t bytes)
 {
-    hl_tcp_count(&s->stat_gets, 1);
-    hl_tcp_count(&s->stat_get_bytes, bytes);
-    hl_plane_count(
-        &(struct hl_transfer){.plane = HL_PLANE_BACKBONE,
-                              .op = hl_api_operation_name(HL_API_OPERATION_READ),
-                              .path = hl_api_route_path_name(HL_API_ROUTE_PATH_TCP),
-                              .reason = hl_api_route_reason_name(HL_API_ROUTE_REASON_NO_RDMA),
-                              .sent = 1,
-                              .bytes = bytes});
+    hl_net_count(&s->counts.gets, 1);
+    hl_net_count(&s->counts.get_bytes, bytes);
+    hl_net_plane_served(bytes);
 }
 
 /* A client may ask by a stale location, whose extent is being filled with another shard. Like an
@@ -128,7 +122,7 @@ static bool serve_one(struct hl_tcp_conn *c)
         return false;
     bool ours = hl_tcp_decode(HL_TCP_TO_SERVER, c->in + c->at, &m) && m.type != HL_TCP_TYPE_HELLO;
     if (!ours) {
-        hl_tcp_count(&c->server->stat_refused, 1);
+        hl_net_count(&c->server->counts.refused, 1);
         hl_debug("net server: client %s sent what is not a request", c->name);
         return false;
     }
@@ -158,7 +152,7 @@ static void *conn_main(void *arg)
     pthread_mutex_lock(&s->lock);
     DL_DELETE(s->conns, c);
     DL_APPEND(s->ended, c);
-    atomic_fetch_sub(&s->stat_peers, 1);
+    atomic_fetch_sub(&s->counts.peers, 1);
     pthread_cond_broadcast(&s->moved);
     pthread_mutex_unlock(&s->lock);
     close(c->fd); /* out of the list, so that nobody else uses it */
@@ -181,12 +175,12 @@ hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name)
     hl_tcp_tune(fd);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     pthread_mutex_lock(&s->lock);
-    atomic_fetch_add(&s->stat_peers, 1);
+    atomic_fetch_add(&s->counts.peers, 1);
     int error = pthread_create(&c->thread, NULL, conn_main, c);
     if (error == 0)
         DL_APPEND(s->conns, c);
     else
-        atomic_fetch_sub(&s->stat_peers, 1);
+        atomic_fetch_sub(&s->counts.peers, 1);
     pthread_mutex_unlock(&s->lock);
     if (error == 0)
         return HL_OK;

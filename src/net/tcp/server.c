@@ -13,17 +13,6 @@
 #define RESOLVE_MS 3000
 #define BACKLOG    1024
 
-static hl_status listen_failed(const struct hl_net_server *s, int error)
-{
-    if (error == EADDRINUSE)
-        return hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one",
-                       s->opts.listen);
-    if (error == EADDRNOTAVAIL)
-        return hl_fail(HL_EINVAL, "listen on %s: this address belongs to no device of this host",
-                       s->opts.listen);
-    return hl_fail(HL_EIO, "listen on %s: %s", s->opts.listen, strerror(error));
-}
-
 static hl_status open_listener(struct hl_net_server *s)
 {
     struct hl_addr addr, real;
@@ -31,13 +20,13 @@ static hl_status open_listener(struct hl_net_server *s)
     HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
     s->listener = socket(addr.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->listener < 0)
-        return listen_failed(s, errno);
+        return hl_addr_listen_failed(s->opts.listen, errno);
     setsockopt(s->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     real = addr;
     if (bind(s->listener, (const struct sockaddr *)&addr.sa, addr.len) != 0 ||
         listen(s->listener, BACKLOG) != 0 ||
         getsockname(s->listener, (struct sockaddr *)&real.sa, &real.len) != 0)
-        return listen_failed(s, errno);
+        return hl_addr_listen_failed(s->opts.listen, errno);
     hl_addr_format(&addr, hl_addr_port(&real), s->address);
     return HL_OK;
 }
@@ -98,6 +87,8 @@ hl_status hl_tcp_server_new(const struct hl_net_server_opts *opts, const struct 
     s->listener = s->wake_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->handler, NULL);
+    s->sink = (struct hl_put_sink){
+        .handler = &s->opts.put, .lock = &s->handler, .counts = &s->counts, .address = s->address};
     hl_cond_init(&s->moved);
     hl_status st = set_up(s);
     if (st != HL_OK) {
@@ -114,22 +105,7 @@ const char *hl_tcp_server_address(const struct hl_net_server *s)
     return s->address;
 }
 
-static uint64_t read_count(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 void hl_tcp_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
 {
-    *out = (struct hl_net_server_stats){
-        .peers_now = read_count(&s->stat_peers),
-        .gets = read_count(&s->stat_gets),
-        .get_bytes = read_count(&s->stat_get_bytes),
-        .puts = read_count(&s->stat_puts),
-        .put_bytes = read_count(&s->stat_put_bytes),
-        .puts_aborted = read_count(&s->stat_aborted),
-        .puts_expired = read_count(&s->stat_expired),
-        .batches = read_count(&s->stat_batches),
-        .refused = read_count(&s->stat_refused),
-    };
+    hl_net_counts_read(&s->counts, out);
 }

@@ -5,6 +5,22 @@
  * connection's thread reads requests and answers them in order; it may block on its own peer only.
  * The put handler is called by these threads, one at a time.
  *
+ *     gate's thread                              a thread for each connection
+ *     listener --accept--> half[] --HELLO--> conns --its thread ends--> ended --reap--> freed
+ *        |                   '--late, wrong, too many--> closed           (the gate joins it)
+ *        '--- every HL_TCP_TICK_NS: WAIT to those whose put works or lands
+ *
+ *     doing (under say_lock):
+ *     SERVES --a put: place_take--> WORKS --begin--> SERVES: READY --> LANDS --all came--> WORKS
+ *        ^                            '--refused, a batch is stored, commit--> ANSWERS --'
+ *        '---------------------------------------------------------------------'
+ *
+ *     places of puts (under lock):   tickets | taken | serving ... next_ticket |
+ *                                              open_puts <= put_queue, then in the order they came
+ *
+ * A stop sets `stopping`, wakes who waits for a place and shuts the sockets; what is at the handler
+ * is answered first. Lock order: lock, then say_lock; the handler's lock with neither.
+ *
  * Owns:    the server owns the gate's thread and descriptors and the list of connections; a
  *          connection owns its socket, its thread and the put it has begun.
  * Threads: the list of connections and the places of puts are under `lock`; what a connection sends
@@ -22,7 +38,7 @@
 
 #include "net/addr.h"
 #include "net/net.h"
-#include "net/put_list.h"
+#include "net/put_sink.h"
 #include "net/tcp/tcp.h"
 #include "net/tcp/wire.h"
 
@@ -82,15 +98,10 @@ struct hl_net_server {
     struct hl_tcp_conn *conns, *ended;
     uint64_t next_ticket, serving; /* of puts in line */
     int open_puts;
-    pthread_mutex_t handler; /* held around each call of the put handler */
-    _Atomic uint64_t stat_peers, stat_gets, stat_get_bytes, stat_puts, stat_put_bytes, stat_aborted,
-        stat_expired, stat_batches, stat_refused;
+    pthread_mutex_t handler; /* held around each call of the put handler, by the sink */
+    struct hl_put_sink sink;
+    struct hl_net_counts counts;
 };
-
-static inline void hl_tcp_count(_Atomic uint64_t *counter, uint64_t n)
-{
-    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
-}
 
 /* As hl_tcp_server_start, but for the table of the back end, which is the caller's to set. */
 hl_status hl_tcp_server_new(const struct hl_net_server_opts *opts, const struct hl_tcp_rdma *rdma,

@@ -47,45 +47,21 @@ static void tear_down(struct hl_net_client *c)
     hl_ucx_fini(&c->ucx);
 }
 
-static void describe_doing(const struct hl_net_client *c, char *text, size_t cap)
-{
-    const struct hl_ucx_doing *d = &c->doing;
-    char what[128];
-    if (d->ranged)
-        snprintf(what, sizeof(what), "%s of %llu bytes at %llu from", d->what,
-                 (unsigned long long)d->len, (unsigned long long)d->offset);
-    else if (d->objects > 0)
-        snprintf(what, sizeof(what), "%s of %zu objects with %llu bytes to", d->what, d->objects,
-                 (unsigned long long)d->len);
-    else
-        snprintf(what, sizeof(what), "%s", d->what);
-    snprintf(text, cap, "%s %s over %s, after %llu ms", what, c->address, c->path,
-             (unsigned long long)((hl_now_ns() - d->since_ns) / HL_NS_PER_MS));
-}
-
 hl_status hl_ucx_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
 {
     va_list ap;
-    if (c->dead == HL_OK) {
-        char what[512], why[400];
-        describe_doing(c, what, sizeof(what));
-        va_start(ap, fmt);
-        vsnprintf(why, sizeof(why), fmt, ap);
-        va_end(ap);
-        snprintf(c->dead_text, sizeof(c->dead_text), "%s: %s", what, why);
-        c->dead = st;
+    bool first = c->death.status == HL_OK;
+    va_start(ap, fmt);
+    hl_net_death_note(&c->death, &c->call, c->address, c->path, st, fmt, ap);
+    va_end(ap);
+    if (first)
         tear_down(c);
-    }
-    return hl_fail(st, "%s", c->dead_text);
+    return hl_fail(st, "%s", c->death.words);
 }
 
 hl_status hl_ucx_client_usable(const struct hl_net_client *c)
 {
-    if (c->dead == HL_OK)
-        return HL_OK;
-    return hl_fail(HL_EUNAVAIL,
-                   "the connection to %s is closed; connect again (it ended with: %.700s)",
-                   c->address, c->dead_text);
+    return hl_net_death_check(&c->death, c->address);
 }
 
 /* In this order, so that the nearest cause is named: a peer that is gone also stands still. */

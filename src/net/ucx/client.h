@@ -15,7 +15,7 @@
  *          |                   (on the stack of the call; NULL between calls)
  *          '--ep, more[]-----> endpoints, each with the server's key
  *
- *     usable (dead == HL_OK) --error, deadline, stall, cancel--> dead: all of UCX is torn down
+ *     usable --error, deadline, stall, cancel--> dead: all of UCX is torn down
  *
  * There is no way back, because UCX can't take back a transfer that is under way; whoever wants to
  * go on connects again.
@@ -25,20 +25,11 @@
 
 #include <stdbool.h>
 
-#include "base/clock.h"
+#include "net/call.h"
 #include "net/ucx/ucx_private.h"
 
 struct hl_ucx_fetch; /* fetch.c */
 struct hl_ucx_store; /* put.c */
-
-/* The call in progress, for the words of its failure. */
-struct hl_ucx_doing {
-    const char *what; /* "fetch" */
-    bool ranged;      /* offset counts */
-    uint64_t offset, len;
-    size_t objects; /* 0: nothing to say */
-    uint64_t since_ns;
-};
 
 /* A further endpoint to the same server: over TCP a connection of its own. */
 struct hl_ucx_endpoint {
@@ -63,7 +54,7 @@ struct hl_net_client {
     int lanes;                /* enum hl_ucx_lane */
     char address[HL_ADDR_TEXT_MAX];
     uint64_t stall_ns;
-    struct hl_ucx_doing doing;
+    struct hl_net_call call;
     uint64_t last_op;
     struct hl_id ticket; /* for HELLO */
     uint32_t session;    /* for tags */
@@ -75,8 +66,7 @@ struct hl_net_client {
     bool welcome;       /* the server said WELCOME */
     int paused;         /* 0: no answer yet, 1: it stands still, -1: not now */
     ucs_status_t broke; /* what the error handler was told */
-    hl_status dead;     /* HL_OK while usable */
-    char dead_text[HL_ERROR_TEXT_MAX];
+    struct hl_net_death death;
     struct hl_ucx_fetch *fetch;
     struct hl_ucx_store *store;
 };
@@ -116,10 +106,5 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
                        const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
 hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
                      int timeout_ms);
-
-static inline uint64_t hl_ucx_deadline(uint64_t now_ns, int timeout_ms)
-{
-    return now_ns + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;
-}
 
 #endif

@@ -186,6 +186,22 @@ void hl_ucx_fini(struct hl_ucx *u)
     u->efd = -1;
 }
 
+hl_status hl_ucx_listen_to(struct hl_ucx *u, ucp_am_recv_callback_t on_message, void *arg)
+{
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id = HL_WIRE_AM_ID,
+        .cb = on_message,
+        .arg = arg,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+    };
+    ucs_status_t status = ucp_worker_set_am_recv_handler(u->worker, &handler);
+    if (status != UCS_OK)
+        return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
+    return HL_OK;
+}
+
 void hl_ucx_nap(struct hl_ucx *u, int fd, uint64_t wait_ns)
 {
     if (ucp_worker_arm(u->worker) != UCS_OK)

@@ -73,22 +73,6 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
     return UCS_OK;
 }
 
-static hl_status set_handler(struct hl_net_client *c)
-{
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
-        .id = HL_WIRE_AM_ID,
-        .cb = on_message,
-        .arg = c,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-    };
-    ucs_status_t status = ucp_worker_set_am_recv_handler(c->ucx.worker, &handler);
-    if (status != UCS_OK)
-        return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
-    return HL_OK;
-}
-
 static hl_status open_endpoint(struct hl_net_client *c, const struct hl_addr *addr, ucp_ep_h *out)
 {
     ucp_ep_params_t params = {
@@ -139,7 +123,7 @@ static hl_status open_more(struct hl_net_client *c, const struct hl_addr *addr, 
 static hl_status shake_hands(struct hl_net_client *c, const struct hl_net_connect_opts *opts,
                              const struct hl_addr *addr, uint64_t deadline_ns)
 {
-    HL_TRY(set_handler(c));
+    HL_TRY(hl_ucx_listen_to(&c->ucx, on_message, c));
     HL_TRY(open_endpoint(c, addr, &c->ep));
     HL_TRY(ucx_greet_server(c, 0, deadline_ns));
     HL_TRY(hl_ucx_client_find_path(c, opts->mode, deadline_ns));
@@ -173,7 +157,7 @@ static hl_status client_new(const struct hl_net_connect_opts *opts, const struct
         return hl_fail(HL_ENOMEM, "connect to %s: out of memory", opts->address);
     c->cancel = opts->cancel;
     c->path = ucx->verbs ? "rdma" : "tcp";
-    c->doing = (struct hl_ucx_doing){.what = "connect to", .since_ns = hl_now_ns()};
+    c->call = (struct hl_net_call){.what = "connect to", .since_ns = hl_now_ns()};
     c->batch_bytes = opts->batch_bytes;
     c->stall_ns = (uint64_t)opts->timeout_ms * HL_NS_PER_MS;
     snprintf(c->address, sizeof(c->address), "%s", opts->address);
@@ -223,7 +207,7 @@ hl_status hl_ucx_client_meet(const struct hl_net_connect_opts *opts,
     ((struct sockaddr_in *)&addr.sa)->sin_port = htons((uint16_t)meeting->port);
     HL_TRY(client_new(opts, &ucx, &c));
     c->ticket = meeting->ticket;
-    hl_status st = shake_hands(c, opts, &addr, hl_ucx_deadline(hl_now_ns(), opts->timeout_ms));
+    hl_status st = shake_hands(c, opts, &addr, hl_net_deadline(hl_now_ns(), opts->timeout_ms));
     if (st == HL_OK)
         st = check_one_sided(opts, c);
     return finish_connect(opts, c, st, out);
@@ -241,7 +225,7 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     struct hl_ucx_opts ucx = {
         .device = device, .rma = opts->mode == HL_NET_GET, .spin_us = opts->spin_us};
     HL_TRY(client_new(opts, &ucx, &c));
-    hl_status st = shake_hands(c, opts, &addr, hl_ucx_deadline(hl_now_ns(), opts->timeout_ms));
+    hl_status st = shake_hands(c, opts, &addr, hl_net_deadline(hl_now_ns(), opts->timeout_ms));
     if (st != HL_OK && st != HL_ECANCELED && !c->welcome)
         st = explain_unreachable(c, &addr, st, opts->timeout_ms);
     return finish_connect(opts, c, st, out);

@@ -269,19 +269,12 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     struct hl_ucx_fetch f = {
         .client = c, .offset = offset, .dst = dst, .len = len, .crcs = chunk_crcs, .bad = bad};
     bad->count = 0;
-    c->doing = (struct hl_ucx_doing){
+    c->call = (struct hl_net_call){
         .what = "fetch", .ranged = true, .offset = offset, .len = len, .since_ns = hl_now_ns()};
     c->fetch = &f;
     hl_status st =
-        len > 0 ? ucx_run_fetch(&f, hl_ucx_deadline(c->doing.since_ns, timeout_ms)) : HL_OK;
+        len > 0 ? ucx_run_fetch(&f, hl_net_deadline(c->call.since_ns, timeout_ms)) : HL_OK;
     c->fetch = NULL;
     HL_TRY(st);
-    if (f.refused != HL_OK)
-        return hl_fail(f.refused, "%s", f.refused_text);
-    if (bad->count > 0)
-        return hl_fail(HL_ECORRUPT,
-                       "fetch of %llu+%zu from %s: %zu chunks of 1 MiB have a wrong checksum, the "
-                       "first is chunk %u; fetch them again",
-                       (unsigned long long)offset, len, c->address, bad->count, bad->chunk[0]);
-    return HL_OK;
+    return hl_net_fetch_end(&c->call, c->address, f.refused, f.refused_text, bad);
 }

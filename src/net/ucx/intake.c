@@ -194,7 +194,7 @@ static void piece_came(struct hl_ucx_room *room, ucs_status_t status, size_t len
         piece_landed(put, room, len);
         return;
     }
-    hl_ucx_count(&put->server->stat_refused, 1);
+    hl_net_count(&put->server->counts.refused, 1);
     hl_ucx_peer_fail(put->peer, "a piece of a put has the wrong size");
 }
 
@@ -387,7 +387,7 @@ static void refuse_message(struct hl_net_server *s, struct hl_ucx_peer *p,
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                  .cb.recv = on_refused,
                                  .user_data = p};
-    hl_ucx_count(&s->stat_refused, 1);
+    hl_net_count(&s->counts.refused, 1);
     void *request = ucp_tag_msg_recv_nbx(s->ucx.worker, &nowhere, 0, message, &param);
     if (p != NULL && request != NULL && !UCS_PTR_IS_ERR(request))
         p->refusing++;
@@ -466,7 +466,7 @@ static void ucx_answer_put(struct hl_ucx_put *put)
                                   .copy = true,
                               });
     } else if (put->batch) {
-        hl_ucx_count(&p->server->stat_refused, 1);
+        hl_net_count(&p->server->counts.refused, 1);
         hl_ucx_peer_fail(p, put->text);
     } else if (put->status == HL_OK) {
         put_committed(put);
@@ -511,7 +511,7 @@ void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
         if (ours && p->sends < WAIT_SENDS_MAX) {
             hl_ucx_peer_answer(p, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_WAIT}});
         } else if (!ours && now_ns > put->moved_ns + limit_ns) {
-            hl_ucx_count(&s->stat_expired, 1);
+            hl_net_count(&s->counts.expired, 1);
             hl_ucx_peer_fail(p, "its put stands still");
         }
     }

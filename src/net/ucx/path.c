@@ -31,7 +31,7 @@ static bool pause_is_answered(void *arg)
     return ((const struct hl_net_client *)arg)->paused != 0;
 }
 
-/* Not one nap: the worker's events end it, and all tries would fall into the server's rest. */
+/* Not one nap: the worker's events end it, and all tries would fall into the server's pause. */
 static bool is_over(void *until_ns)
 {
     return hl_now_ns() >= *(const uint64_t *)until_ns;

@@ -60,7 +60,7 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
 {
     struct hl_ucx_peer *p = s->peer_count < HL_NET_PEERS_MAX ? calloc(1, sizeof(*p)) : NULL;
     if (p == NULL) {
-        hl_ucx_count(&s->stat_refused, 1);
+        hl_net_count(&s->counts.refused, 1);
         ucp_listener_reject(s->listener, request);
         return;
     }
@@ -76,7 +76,7 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
     ucs_status_t status = ucp_ep_create(s->ucx.worker, &params, &p->ep);
     if (status != UCS_OK) {
         hl_debug("net server: endpoint for client %s: %s", p->name, ucs_status_string(status));
-        hl_ucx_count(&s->stat_refused, 1);
+        hl_net_count(&s->counts.refused, 1);
         free(p);
         return;
     }
@@ -86,7 +86,7 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
     p->session = new_session(s);
     HASH_ADD(hs, s->by_session, session, sizeof(p->session), p);
     s->peer_count++;
-    hl_ucx_count(&s->stat_peers, 1);
+    hl_net_count(&s->counts.peers, 1);
 }
 
 void hl_ucx_peer_sent(void *peer, int failed)
@@ -117,7 +117,7 @@ void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s)
 
 void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text)
 {
-    hl_ucx_count(&p->server->stat_refused, 1);
+    hl_net_count(&p->server->counts.refused, 1);
     hl_ucx_peer_answer(p, &(struct hl_ucx_send){
                               .wire = {.type = HL_WIRE_REFUSED, .op = op, .status = st},
                               .data = text,

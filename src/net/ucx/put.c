@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "net/put_items.h"
 #include "net/ucx/client.h"
 
 #define SENDING_MAX ((size_t)4 << 20)
@@ -42,57 +43,21 @@ struct large {
 
 struct hl_ucx_store {
     struct hl_net_client *client;
-    struct hl_net_item *items;
-    size_t count;
+    struct hl_put_items items;
     bool failed; /* a message could not be sent */
     struct batch batches[HL_UCX_BATCHES];
     struct large large;
-    hl_status first; /* that is not HL_OK, of the item with the lowest number */
-    size_t first_item;
-    char words[HL_ERROR_TEXT_MAX];
 };
-
-/* An item's end. */
-static void ucx_settle_item(struct hl_ucx_store *s, size_t i, hl_status st, struct hl_id id,
-                            const char *words, size_t len)
-{
-    struct hl_net_item *item = &s->items[i];
-    item->status = st;
-    if (st == HL_OK) {
-        item->id = id;
-        return;
-    }
-    if (item->words != NULL)
-        snprintf(item->words, item->words_cap, "%.*s", (int)len, len > 0 ? words : "");
-    if (s->first == HL_OK || i < s->first_item) {
-        s->first = st;
-        s->first_item = i;
-        snprintf(s->words, sizeof(s->words), "%.*s", (int)len, len > 0 ? words : "");
-    }
-}
-
-static void settle_here(struct hl_ucx_store *s, size_t i, hl_status st)
-{
-    ucx_settle_item(s, i, st, (struct hl_id){0, 0}, hl_error_text(), HL_ERROR_TEXT_MAX - 1);
-}
 
 static void on_results(struct hl_ucx_store *s, uint64_t number, const void *payload, size_t len)
 {
-    struct hl_wire_list list = {payload, len};
-    struct hl_wire_result r;
-    const uint8_t *words;
     struct batch *b = NULL;
     for (size_t i = 0; i < HL_UCX_BATCHES; i++)
         if (s->batches[i].used && s->batches[i].number == number)
             b = &s->batches[i];
     if (b == NULL)
         return;
-    size_t seen = 0;
-    int got;
-    while ((got = hl_wire_next_result(&list, &r, &words)) == 1 && seen < b->count)
-        ucx_settle_item(s, b->first + seen++, (hl_status)r.status, (struct hl_id){r.id_hi, r.id_lo},
-                        (const char *)words, r.len);
-    if (got != 0 || seen != b->count)
+    if (!hl_put_items_settle_list(&s->items, b->first, b->count, payload, len))
         s->client->broke = UCS_ERR_INVALID_PARAM;
     b->used = false;
 }
@@ -100,15 +65,15 @@ static void on_results(struct hl_ucx_store *s, uint64_t number, const void *payl
 static void on_large(struct hl_ucx_store *s, const struct hl_wire *w, const char *words, size_t len)
 {
     struct large *l = &s->large;
-    size_t i = (size_t)(l->item - s->items);
+    size_t i = (size_t)(l->item - s->items.items);
     if (w->type == HL_WIRE_READY) {
         if (w->len > l->room)
             l->room = w->len < l->pieces ? (uint32_t)w->len : l->pieces;
     } else if (w->type == HL_WIRE_STORED && l->next == l->pieces) {
-        ucx_settle_item(s, i, HL_OK, (struct hl_id){w->id_hi, w->id_lo}, "", 0);
+        hl_put_items_settle(&s->items, i, HL_OK, (struct hl_id){w->id_hi, w->id_lo}, "", 0);
         l->answered = true;
     } else if (w->type == HL_WIRE_REFUSED) {
-        ucx_settle_item(s, i, (hl_status)w->status, (struct hl_id){0, 0}, words, len);
+        hl_put_items_settle(&s->items, i, (hl_status)w->status, (struct hl_id){0, 0}, words, len);
         l->answered = true;
     }
 }
@@ -238,12 +203,6 @@ static hl_status wait_for(struct hl_ucx_store *s, bool (*done)(void *arg), uint6
 
 /* ---- the row of items ---- */
 
-static bool is_small(const struct hl_ucx_store *s, const struct hl_net_item *item)
-{
-    return item->len <= s->client->batch_bytes &&
-           hl_wire_entry(item->len) <= s->client->batch_bytes;
-}
-
 /* As many items from `first` on as fit into one batch; *next = the one after them. */
 static hl_status put_batch(struct hl_ucx_store *s, size_t first, uint64_t deadline_ns, size_t *next)
 {
@@ -252,19 +211,13 @@ static hl_status put_batch(struct hl_ucx_store *s, size_t first, uint64_t deadli
     struct batch *b = idle_batch(s);
     uint8_t **bytes = &c->batch[b - s->batches];
     if (*bytes == NULL && (*bytes = malloc(c->batch_bytes)) == NULL) {
-        settle_here(s, first, hl_fail(HL_ENOMEM, "put to %s: out of memory", c->address));
+        hl_put_items_fail(&s->items, first,
+                          hl_fail(HL_ENOMEM, "put to %s: out of memory", c->address));
         *next = first + 1;
         return HL_OK;
     }
     *b = (struct batch){.store = s, .first = first};
-    for (size_t i = first; i < s->count && is_small(s, &s->items[i]); i++) {
-        const struct hl_net_item *item = &s->items[i];
-        if (b->len + hl_wire_entry(item->len) > c->batch_bytes)
-            break;
-        struct hl_wire_item head = {item->id.hi, item->id.lo, (uint32_t)item->len, item->crc};
-        b->len += hl_wire_add_item(*bytes + b->len, &head, item->data);
-        b->count++;
-    }
+    b->count = hl_put_items_pack(&s->items, first, c->batch_bytes, *bytes, &b->len);
     *next = first + b->count;
     send_batch(s, b, *bytes);
     return HL_OK;
@@ -275,8 +228,9 @@ static hl_status put_large(struct hl_ucx_store *s, struct hl_net_item *item, uin
     struct hl_net_client *c = s->client;
     size_t piece = hl_ucx_message_max(c->lanes);
     if (item->len / piece >= HL_WIRE_PIECES_MAX) {
-        settle_here(s, (size_t)(item - s->items),
-                    hl_fail(HL_EINVAL, "put of %zu bytes: more than can be counted", item->len));
+        hl_put_items_fail(
+            &s->items, (size_t)(item - s->items.items),
+            hl_fail(HL_EINVAL, "put of %zu bytes: more than can be counted", item->len));
         return HL_OK;
     }
     s->large = (struct large){.item = item,
@@ -302,38 +256,25 @@ static hl_status put_large(struct hl_ucx_store *s, struct hl_net_item *item, uin
 
 static hl_status ucx_run_store(struct hl_ucx_store *s, uint64_t deadline_ns)
 {
-    for (size_t i = 0; i < s->count;) {
-        if (is_small(s, &s->items[i]))
+    for (size_t i = 0; i < s->items.count;) {
+        if (hl_put_items_small(&s->items, i, s->client->batch_bytes))
             HL_TRY(put_batch(s, i, deadline_ns, &i));
         else
-            HL_TRY(put_large(s, &s->items[i++], deadline_ns));
+            HL_TRY(put_large(s, &s->items.items[i++], deadline_ns));
     }
     return wait_for(s, all_settled, deadline_ns);
 }
 
-#define UNSETTLED ((hl_status)1)
-
 hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
                      int timeout_ms)
 {
-    struct hl_ucx_store s = {.client = c, .items = items, .count = count};
-    c->doing = (struct hl_ucx_doing){.what = "put", .objects = count, .since_ns = hl_now_ns()};
-    for (size_t i = 0; i < count; i++) {
-        items[i].status = UNSETTLED;
-        c->doing.len += items[i].len;
-    }
+    struct hl_ucx_store s = {.client = c};
+    c->call = (struct hl_net_call){.what = "put", .objects = count, .since_ns = hl_now_ns()};
+    c->call.len = hl_put_items_begin(&s.items, items, count);
     c->store = &s;
     hl_status st = hl_ucx_client_usable(c);
     if (st == HL_OK)
-        st = ucx_run_store(&s, hl_ucx_deadline(hl_now_ns(), timeout_ms));
+        st = ucx_run_store(&s, hl_net_deadline(hl_now_ns(), timeout_ms));
     c->store = NULL;
-    bool open = false; /* a server that stops may answer all and be gone in one breath */
-    for (size_t i = 0; i < count; i++)
-        if (items[i].status == UNSETTLED) {
-            settle_here(&s, i, st);
-            open = true;
-        }
-    if (open)
-        return st;
-    return s.first == HL_OK ? HL_OK : hl_fail(s.first, "%s", s.words);
+    return hl_put_items_end(&s.items, st);
 }

@@ -27,7 +27,7 @@ static void close_peer(struct hl_ucx_peer *p)
     HASH_DELETE(hs, s->by_session, p);
     hl_ucx_puts_of_peer_drop(p);
     s->peer_count--;
-    atomic_fetch_sub_explicit(&s->stat_peers, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&s->counts.peers, 1, memory_order_relaxed);
     p->closing = hl_ucx_ep_close(p->ep);
     hl_ucx_peer_enter(p, HL_UCX_PEER_CLOSING);
 }
@@ -123,18 +123,6 @@ static void on_pause(struct hl_ucx_peer *p, const struct hl_wire *w)
            });
 }
 
-/* What a peer reads one-sidedly is not seen here: the reader counts it. */
-static void count_served(uint64_t bytes)
-{
-    hl_plane_count(
-        &(struct hl_transfer){.plane = HL_PLANE_BACKBONE,
-                              .op = hl_api_operation_name(HL_API_OPERATION_READ),
-                              .path = hl_api_route_path_name(HL_API_ROUTE_PATH_TCP),
-                              .reason = hl_api_route_reason_name(HL_API_ROUTE_REASON_NO_RDMA),
-                              .sent = 1,
-                              .bytes = bytes});
-}
-
 static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
 {
     struct hl_net_server *s = p->server;
@@ -152,8 +140,8 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
         hl_ucx_peer_refuse(p, w->op, st, hl_error_text());
         return;
     }
-    hl_ucx_count(&s->stat_gets, 1);
-    hl_ucx_count(&s->stat_get_bytes, w->len);
+    hl_net_count(&s->counts.gets, 1);
+    hl_net_count(&s->counts.get_bytes, w->len);
     size_t max = hl_ucx_message_max(p->lanes);
     for (uint64_t at = w->offset; at < end && p->state == HL_UCX_PEER_READY; at += max) {
         size_t len = end - at < max ? (size_t)(end - at) : max;
@@ -164,7 +152,9 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
                    .len = len,
                });
     }
-    count_served(w->len); /* hundreds of ns that the client need not wait for */
+    /* Hundreds of ns that the client need not wait for. What a peer reads one-sidedly is not seen
+     * here: the reader counts it. */
+    hl_net_plane_served(w->len);
 }
 
 static void peer_dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w)
@@ -191,7 +181,7 @@ static void peer_dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w
         break;
     }
     if (p->state == HL_UCX_PEER_FAILED)
-        hl_ucx_count(&p->server->stat_refused, 1);
+        hl_net_count(&p->server->counts.refused, 1);
 }
 
 /* Returning UCS_OK tells UCX to release what was not received: no message has a payload here. */
@@ -208,7 +198,7 @@ ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len,
     }
     bool ours = hl_wire_decode(HL_WIRE_TO_SERVER, header, header_len, len, &w);
     if (p == NULL || !ours) {
-        hl_ucx_count(&s->stat_refused, 1);
+        hl_net_count(&s->counts.refused, 1);
         if (p != NULL)
             hl_ucx_peer_fail(p, "a message that is not of this protocol");
         return UCS_OK;

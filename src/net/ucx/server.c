@@ -213,19 +213,11 @@ static hl_status try_address(const struct hl_net_server *s, const struct hl_addr
     int one = 1;
     int fd = socket(addr->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return hl_fail(HL_EIO, "listen on %s: %m", s->opts.listen);
+        return hl_addr_listen_failed(s->opts.listen, errno);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     hl_status st = HL_OK;
-    if (bind(fd, (const struct sockaddr *)&addr->sa, addr->len) != 0 || listen(fd, 1) != 0) {
-        if (errno == EADDRINUSE)
-            st = hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one",
-                         s->opts.listen);
-        else if (errno == EADDRNOTAVAIL)
-            st = hl_fail(HL_EINVAL, "listen on %s: this address belongs to no device of this host",
-                         s->opts.listen);
-        else
-            st = hl_fail(HL_EIO, "listen on %s: %m", s->opts.listen);
-    }
+    if (bind(fd, (const struct sockaddr *)&addr->sa, addr->len) != 0 || listen(fd, 1) != 0)
+        st = hl_addr_listen_failed(s->opts.listen, errno);
     close(fd);
     return st;
 }
@@ -264,18 +256,7 @@ static hl_status open_worker(struct hl_net_server *s, const char *device, const 
     if (ucx.rma)
         HL_TRY(export_pool(s));
     HL_TRY(hl_ucx_puts_prepare(s));
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
-        .id = HL_WIRE_AM_ID,
-        .cb = hl_ucx_on_message,
-        .arg = s,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-    };
-    ucs_status_t status = ucp_worker_set_am_recv_handler(s->ucx.worker, &handler);
-    if (status != UCS_OK)
-        return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
-    return HL_OK;
+    return hl_ucx_listen_to(&s->ucx, hl_ucx_on_message, s);
 }
 
 static hl_status start_threads(struct hl_net_server *s)
@@ -335,6 +316,8 @@ static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, s
     s->wake_fd = -1;
     s->ucx.efd = -1;
     s->id = id;
+    s->sink =
+        (struct hl_put_sink){.handler = &s->opts.put, .counts = &s->counts, .address = s->address};
     pthread_mutex_init(&s->door, NULL);
     return s;
 }
@@ -370,15 +353,5 @@ const char *hl_ucx_server_address(const struct hl_net_server *s)
 
 void hl_ucx_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
 {
-    *out = (struct hl_net_server_stats){
-        .peers_now = atomic_load_explicit(&s->stat_peers, memory_order_relaxed),
-        .gets = atomic_load_explicit(&s->stat_gets, memory_order_relaxed),
-        .get_bytes = atomic_load_explicit(&s->stat_get_bytes, memory_order_relaxed),
-        .puts = atomic_load_explicit(&s->stat_puts, memory_order_relaxed),
-        .put_bytes = atomic_load_explicit(&s->stat_put_bytes, memory_order_relaxed),
-        .puts_aborted = atomic_load_explicit(&s->stat_aborted, memory_order_relaxed),
-        .batches = atomic_load_explicit(&s->stat_batches, memory_order_relaxed),
-        .puts_expired = atomic_load_explicit(&s->stat_expired, memory_order_relaxed),
-        .refused = atomic_load_explicit(&s->stat_refused, memory_order_relaxed),
-    };
+    hl_net_counts_read(&s->counts, out);
 }

@@ -30,6 +30,7 @@
 #include <stdbool.h>
 #include <uthash.h>
 
+#include "net/put_sink.h"
 #include "net/ucx/ucx_private.h"
 
 #define HL_UCX_PEER_SENDS (64 * (HL_UCX_PIECE / HL_UCX_FRAGMENT))
@@ -227,6 +228,7 @@ struct hl_net_server {
     struct hl_ucx_peer *by_ep;
     struct hl_ucx_peer *by_session;
     struct hl_ucx_put_worker put_worker;
+    struct hl_put_sink sink; /* the put worker's */
     struct hl_ucx_put *puts, *line;
     ucp_datatype_t summing; /* of fragments, see intake.c */
     unsigned open_puts;
@@ -235,8 +237,7 @@ struct hl_net_server {
     bool attention; /* a peer needs the housekeeping */
     unsigned pause_ms;
     uint64_t paused_ns;
-    _Atomic uint64_t stat_peers, stat_gets, stat_get_bytes, stat_puts, stat_put_bytes, stat_aborted,
-        stat_batches, stat_expired, stat_refused;
+    struct hl_net_counts counts;
 };
 
 /* As hl_net_server_start, but for the table of the back end, which is the caller's to set. */
@@ -277,10 +278,5 @@ ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len,
 unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns);
 /* After the worker is gone: nothing can call back any more. */
 void hl_ucx_peers_free(struct hl_net_server *s);
-
-static inline void hl_ucx_count(_Atomic uint64_t *counter, uint64_t n)
-{
-    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
-}
 
 #endif

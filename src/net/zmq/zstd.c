@@ -10,14 +10,14 @@
 #define AUTO_LEVEL 1           /* higher ones are slower than any network worth the name */
 #define PIECES     4           /* a sample: so many pieces, spread over the chunk */
 #define PIECE      (16u << 10) /* bytes */
-#define REST_MAX   64          /* chunks that are not looked at after samples that did not pay */
+#define SKIP_MAX   64          /* chunks that are not looked at after samples that did not pay */
 #define LEFT_MAX   0.9         /* less gain than this is not worth a copy */
 #define MARGIN     1.1         /* faster by so much, for samples are rough */
 
 struct hl_mig_pack {
     ZSTD_CCtx *ctx;
     int level, automatic;
-    unsigned rest, rest_next; /* chunks until the next sample; doubles while nothing pays */
+    unsigned skip, skip_next; /* chunks until the next sample; doubles while nothing pays */
     size_t cap;
     unsigned char buf[];
 };
@@ -41,7 +41,7 @@ hl_status hl_mig_pack_create(int mode, uint32_t chunk_size, struct hl_mig_pack *
     *p = (struct hl_mig_pack){.ctx = ctx,
                               .level = automatic ? AUTO_LEVEL : mode,
                               .automatic = automatic,
-                              .rest_next = 1,
+                              .skip_next = 1,
                               .cap = cap};
     *out = p;
     return HL_OK;
@@ -90,18 +90,18 @@ const void *hl_mig_pack(struct hl_mig_pack *p, const void *chunk, uint32_t len, 
                         uint32_t *packed)
 {
     if (p->automatic) {
-        if (p->rest > 0) {
-            p->rest--;
+        if (p->skip > 0) {
+            p->skip--;
             return NULL;
         }
         if (line_Bps <= 0)
             return NULL;
         if (!sample_pays(p, chunk, len, line_Bps)) {
-            p->rest = p->rest_next;
-            p->rest_next = p->rest_next * 2 < REST_MAX ? p->rest_next * 2 : REST_MAX;
+            p->skip = p->skip_next;
+            p->skip_next = p->skip_next * 2 < SKIP_MAX ? p->skip_next * 2 : SKIP_MAX;
             return NULL;
         }
-        p->rest_next = 1;
+        p->skip_next = 1;
     }
     size_t n = pack_compress(p, chunk, len);
     if (n >= len)

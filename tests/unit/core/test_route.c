@@ -299,7 +299,7 @@ TEST(only_zmq_loads_the_migration_network)
     }
 }
 
-TEST(direct_rests_longer_after_each_failure_in_a_row)
+TEST(the_direct_path_is_left_longer_after_each_failure_in_a_row)
 {
     struct hl_route_health h = {0};
     assert_int_equal(hl_route_health_at(&h, 0), HL_DIRECT_GOOD);
@@ -318,7 +318,7 @@ TEST(direct_rests_longer_after_each_failure_in_a_row)
     hl_route_health_failed(&h, 2000, 30, 100); /* from the start again */
     assert_int_equal(hl_route_health_at(&h, 2030), HL_DIRECT_RETRY);
     hl_route_health_worked(&h);
-    hl_route_health_failed(&h, 3000, 0, 0); /* no rest asked for: still not the same instant */
+    hl_route_health_failed(&h, 3000, 0, 0); /* no pause asked for: still not the same instant */
     assert_int_equal(hl_route_health_at(&h, 3000), HL_DIRECT_FAILED);
     assert_int_equal(hl_route_health_at(&h, 3001), HL_DIRECT_RETRY);
 }

@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "group/group.h"
-#include "group/net/mailbox.h"
+#include "group/net/inbox.h"
 #include "helios/helios.h"
 #include "support/process_state.h"
 #include "unit/group/net_world.h"
@@ -52,14 +52,14 @@ static void two_ranks_send_and_all_exchange(void **state)
 
 #define AHEAD_MAX 6 /* what a box keeps of a rank */
 
-static hl_status put(struct hl_mail_box *b, struct hl_mail_line *l, uint64_t number)
+static hl_status put(struct hl_inbox *b, struct hl_outbox *l, uint64_t number)
 {
     static uint8_t bytes[100];
     const char *words;
     hl_status st;
-    HL_TRY(hl_mail_send(l, 5, 1, number, bytes, sizeof(bytes), 20000));
-    while (hl_mail_sending(l, &st, &words))
-        hl_mail_wait(b, hl_now_ns() + HL_NS_PER_S);
+    HL_TRY(hl_outbox_send(l, 5, 1, number, bytes, sizeof(bytes), 20000));
+    while (hl_outbox_sending(l, &st, &words))
+        hl_inbox_wait(b, hl_now_ns() + HL_NS_PER_S);
     return st;
 }
 
@@ -67,22 +67,22 @@ static hl_status put(struct hl_mail_box *b, struct hl_mail_line *l, uint64_t num
  * receiver: its part of a collective must get in then, and so must its last words. */
 static int fills_a_box(int rank, int world)
 {
-    struct hl_mail_box *b;
-    struct hl_mail_line *l;
+    struct hl_inbox *b;
+    struct hl_outbox *l;
     (void)world;
-    WANT(hl_mail_open("127.0.0.1:0", 2, &b) == HL_OK);
-    WANT(hl_mail_line_open(b, hl_mail_address(b), 20000, &l) == HL_OK);
+    WANT(hl_inbox_open("127.0.0.1:0", 2, &b) == HL_OK);
+    WANT(hl_outbox_open(b, hl_inbox_address(b), 20000, &l) == HL_OK);
     for (uint64_t i = 0; i < AHEAD_MAX; i++)
-        WANT(put(b, l, HL_MAIL_AHEAD | i) == HL_OK);
-    WANT(put(b, l, HL_MAIL_AHEAD | AHEAD_MAX) == HL_EBUSY);
+        WANT(put(b, l, HL_INBOX_AHEAD | i) == HL_OK);
+    WANT(put(b, l, HL_INBOX_AHEAD | AHEAD_MAX) == HL_EBUSY);
     for (uint64_t i = 0; i < AHEAD_MAX; i++)
         WANT(put(b, l, i + 1) == HL_OK);
-    WANT(put(b, l, HL_MAIL_AHEAD - 1) == HL_EBUSY);
-    free(hl_mail_take(b, 5, 1, HL_MAIL_AHEAD));
-    WANT(put(b, l, HL_MAIL_AHEAD - 1) == HL_EBUSY);
-    WANT(put(b, l, HL_MAIL_AHEAD | AHEAD_MAX) == HL_OK);
-    hl_mail_line_close(l);
-    hl_mail_close(b);
+    WANT(put(b, l, HL_INBOX_AHEAD - 1) == HL_EBUSY);
+    free(hl_inbox_take(b, 5, 1, HL_INBOX_AHEAD));
+    WANT(put(b, l, HL_INBOX_AHEAD - 1) == HL_EBUSY);
+    WANT(put(b, l, HL_INBOX_AHEAD | AHEAD_MAX) == HL_OK);
+    hl_outbox_close(l);
+    hl_inbox_close(b);
     return 0;
 }
 

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "maco/cuda/host/context.h"
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 
 #define ABORT_NS ((uint64_t)5 * HL_NS_PER_S)
 #define DRAIN_NS ((uint64_t)5 * HL_NS_PER_S)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/plan/plan.h"
 
 #define ATTENTION_D 256 /* what the body's shared memory holds */

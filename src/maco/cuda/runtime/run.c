@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "maco/cuda/host/context.h"
 #include "maco/cuda/peers/peers.h"
-#include "maco/graph/types.h"
+#include "maco/graph/graph.h"
 #include "maco/trace/trace.h"
 
 #define GRACE_NS ((uint64_t)10 * HL_NS_PER_S) /* the kernel ends itself long before */

@@ -90,6 +90,9 @@ TEST(test_tuning_is_checked_and_used)
     hybridps_options o = {HYBRIDPS_OPTIONS_INIT, .device = "emu:64KiB", .plan_ahead = 2};
     assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "3 to 1000"));
+    o = (hybridps_options){HYBRIDPS_OPTIONS_INIT, .device = "emu:64KiB", .spill_pause_ms = 60001};
+    assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "spill_pause_ms is 60001"));
     o = (hybridps_options){HYBRIDPS_OPTIONS_INIT, .device = "emu:64KiB", .policy = "heat",
                            .heat_tau = -1};
     assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);

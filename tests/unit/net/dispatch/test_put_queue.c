@@ -41,11 +41,11 @@ TEST(small_puts_of_many_threads_share_messages)
         queuers[i] = (struct queuer){.q = q, .first = i * 40};
         assert_int_equal(pthread_create(&threads[i], NULL, put_forty, &queuers[i]), 0);
     }
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
+    for (size_t i = 0; i < 8; i++)
         if (queuers[i].st != HL_OK)
             fail_msg("%s", queuers[i].text);
-    }
     hl_put_queue_stats(q, &stats);
     assert_int_equal(stats.puts, 320);
     assert_int_equal(stats.connects, 1);

@@ -349,10 +349,10 @@ static void two_clients_at_once_both_get_their_bytes(void **state)
     pthread_t threads[2];
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, read_randomly, &readers[i]), 0);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++)
         assert_int_equal(readers[i].st, HL_OK);
-    }
     hl_net_server_stop(server);
 }
 

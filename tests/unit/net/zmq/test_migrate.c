@@ -349,11 +349,14 @@ static void *send_big(void *arg)
     return NULL;
 }
 
-static void wait_for_chunks(const struct hl_migrate_server *server, uint64_t chunks)
+/* Whether so many came within 30 s. */
+static bool wait_for_chunks(const struct hl_migrate_server *server, uint64_t chunks)
 {
     uint64_t limit = hl_now_ns() + 30 * HL_NS_PER_S;
-    while (stats_of(server).chunks < chunks && hl_now_ns() < limit)
-        ;
+    while (stats_of(server).chunks < chunks)
+        if (hl_now_ns() > limit)
+            return false;
+    return true;
 }
 
 TEST(a_sender_that_gives_up_frees_the_receiver_at_once)
@@ -368,10 +371,12 @@ TEST(a_sender_that_gives_up_frees_the_receiver_at_once)
                                   .chunk_size = CHUNK,
                                   .dead_ms = PATIENT_MS}};
     pthread_t thread;
-    pthread_create(&thread, NULL, send_big, &j);
-    wait_for_chunks(server, 4);
+    assert_int_equal(pthread_create(&thread, NULL, send_big, &j), 0);
+    bool came = wait_for_chunks(server, 4);
     stop_it = 1;
     pthread_join(thread, NULL);
+    if (!came)
+        fail_msg("fewer than 4 chunks came within 30 s: %s", j.text);
     if (j.st != HL_ECANCELED)
         fail_msg("%d: %s", j.st, j.text);
     assert_non_null(strstr(j.text, "of shard 00000000000000770000000000000088 to 127.0.0.1:"));
@@ -391,13 +396,19 @@ TEST(a_migration_is_canceled_by_somebody_else)
                                   .dead_ms = PATIENT_MS}};
     struct hl_migrate_send_opts who = j.opts;
     pthread_t thread;
+    char text[HL_ERROR_TEXT_MAX];
     assert_int_equal(hl_migrate_cancel(&who, SEND_MS), HL_OK); /* nothing there: fine */
-    pthread_create(&thread, NULL, send_big, &j);
-    wait_for_chunks(server, 4);
-    if (hl_migrate_cancel(&who, SEND_MS) != HL_OK)
-        fail_msg("%s", hl_error_text());
-    assert_int_equal(stats_of(server).open_now, 0);
-    pthread_join(thread, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, send_big, &j), 0);
+    bool came = wait_for_chunks(server, 4);
+    hl_status canceled = hl_migrate_cancel(&who, SEND_MS);
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    uint64_t open_now = stats_of(server).open_now;
+    pthread_join(thread, NULL); /* ends by its own deadline where it was not canceled */
+    if (!came)
+        fail_msg("fewer than 4 chunks came within 30 s: %s", j.text);
+    if (canceled != HL_OK)
+        fail_msg("%s", text);
+    assert_int_equal(open_now, 0);
     assert_int_equal(j.st, HL_ECANCELED);
     assert_int_equal(v.begun, 1);
     assert_int_equal(hl_migrate_cancel(&(struct hl_migrate_send_opts){.address = "127.0.0.1:1"}, 9),
@@ -529,10 +540,10 @@ TEST(senders_at_once_share_the_receiver)
         jobs[i] = (struct job){.server = server, .at = i * 777, .size = 12 * MIB + i};
         pthread_create(&threads[i], NULL, send_job, &jobs[i]);
     }
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
+    for (size_t i = 0; i < 3; i++)
         assert_string_equal(jobs[i].text, "");
-    }
     assert_int_equal(v.committed, 3);
     assert_int_equal(stats_of(server).bytes, 36 * MIB + 3);
     stop(server, &v);

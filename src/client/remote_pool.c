@@ -30,7 +30,6 @@
 #define IDLE_MAX      4
 #define CACHE_MAX     65536
 #define NAME_MAX_TEXT 256
-#define BUSY_PAUSE_MS 20
 
 /* What a locate has answered. The extent is never changed, so it is read without the lock. */
 struct shard_location {
@@ -288,7 +287,7 @@ static hl_status location_find(struct operation *op, struct net *net, struct hl_
     }
     do /* busy: others' shards have driven it out of the pool again */
         st = hl_extent_locate(net->owner, net->kind, id, operation_left_ms(op), &found);
-    while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
+    while (st == HL_EBUSY && operation_pause_for_daemon(op));
     if (st == HL_ENOENT) {
         char name[NAME_MAX_TEXT];
         return hl_fail(st, "%s is not in the pool of %s; it was removed, or never written",
@@ -502,6 +501,6 @@ hl_status net_put(struct operation *op, struct net *net, const void *data, uint6
     hl_status st;
     do /* busy: the pool is giving up archived shards to make room */
         st = (small ? put_small : put_alone)(op, net, data, size, crc32, id);
-    while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
+    while (st == HL_EBUSY && operation_pause_for_daemon(op));
     return st;
 }

@@ -1,4 +1,4 @@
-#include "group/net/mailbox.h"
+#include "group/net/inbox.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,7 +20,7 @@
 
 /* A message, and the thread that moves it on:
  *
- *    begin_put --------> commit_put --------> hl_mail_take ------> free
+ *    begin_put --------> commit_put --------> hl_inbox_take ------> free
  *    the server's        the server's         the group's
  *    not in the list     in the list          the caller's alone
  *
@@ -29,22 +29,23 @@
  * `news` counts what has changed, commits and ends of sends; the group's thread sleeps while it is
  * what it saw last.
  *
- * A line sends one message at a time: hl_mail_send (the group's thread) sets `sending`, on_sent
- * (the put queue's thread) clears it under the box's lock, with the status and words of the end. */
-struct hl_mail_box {
+ * An outbox sends one message at a time: hl_outbox_send (the group's thread) sets `sending`,
+ * on_sent (the put queue's thread) clears it under the inbox's lock, with the status and words of
+ * the end. */
+struct hl_inbox {
     struct hl_net_server *server;
     void *page; /* a server has memory to read */
     size_t page_len;
-    pthread_mutex_t lock; /* all below, and the lines' ends */
+    pthread_mutex_t lock; /* all below, and the ends of sends */
     pthread_cond_t cond;
     uint64_t news, seen;
     uint64_t group;
     int hellos, ranks;
-    struct hl_mail_message *first;
+    struct hl_inbox_message *first;
 };
 
-struct hl_mail_line {
-    struct hl_mail_box *box;
+struct hl_outbox {
+    struct hl_inbox *inbox;
     struct hl_put_queue *queue;
     atomic_int cancel;
     int sending;
@@ -53,7 +54,7 @@ struct hl_mail_line {
 };
 
 /* With the lock. */
-static void mailbox_notify(struct hl_mail_box *b)
+static void inbox_notify(struct hl_inbox *b)
 {
     b->news++;
     pthread_cond_broadcast(&b->cond);
@@ -61,10 +62,10 @@ static void mailbox_notify(struct hl_mail_box *b)
 
 /* ---- what others put ---- */
 
-static struct hl_mail_message **find_message(struct hl_mail_box *b, uint64_t group, int from,
-                                             uint64_t number)
+static struct hl_inbox_message **find_message(struct hl_inbox *b, uint64_t group, int from,
+                                              uint64_t number)
 {
-    struct hl_mail_message **at = &b->first;
+    struct hl_inbox_message **at = &b->first;
     while (*at != NULL && ((*at)->group != group || (*at)->from != from || (*at)->number != number))
         at = &(*at)->next;
     return at;
@@ -72,24 +73,24 @@ static struct hl_mail_message **find_message(struct hl_mail_box *b, uint64_t gro
 
 /* With the lock. May this message be begun? The id of the put says whose it is:
  *
- *     id.hi  group, or HL_MAIL_HELLO        id.lo  | from: 16 bits | number: NUMBER_BITS |
+ *     id.hi  group, or HL_INBOX_HELLO        id.lo  | from: 16 bits | number: NUMBER_BITS |
  *
- * A sender may be ahead, but not without end: WAITING of each kind bounds what a box holds. */
-static hl_status admit_message(struct hl_mail_box *b, struct hl_id id, uint64_t size, int from)
+ * A sender may be ahead, but not without end: WAITING of each kind bounds what an inbox holds. */
+static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t size, int from)
 {
     uint64_t number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1);
-    if (from >= b->ranks || size > HL_MAIL_BYTES)
+    if (from >= b->ranks || size > HL_INBOX_BYTES)
         return hl_fail(HL_EINVAL, "rank %d puts %llu bytes: there are %d ranks, messages have %zu",
-                       from, (unsigned long long)size, b->ranks, HL_MAIL_BYTES);
+                       from, (unsigned long long)size, b->ranks, HL_INBOX_BYTES);
     /* Who has been told the group's number may be quicker than who has not yet. */
-    int known = id.hi == HL_MAIL_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
+    int known = id.hi == HL_INBOX_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
     if (!known)
         return hl_fail(HL_ECONFLICT, "a message of another group: this one is complete");
     if (*find_message(b, id.hi, from, number) != NULL)
         return hl_fail(HL_ECONFLICT, "rank %d is there already", from);
     size_t waiting = 0;
-    for (const struct hl_mail_message *m = b->first; m != NULL; m = m->next)
-        waiting += m->from == from && ((m->number ^ number) & HL_MAIL_AHEAD) == 0;
+    for (const struct hl_inbox_message *m = b->first; m != NULL; m = m->next)
+        waiting += m->from == from && ((m->number ^ number) & HL_INBOX_AHEAD) == 0;
     if (waiting >= WAITING)
         return hl_fail(HL_EBUSY, "%zu messages have not been taken yet", waiting);
     return HL_OK;
@@ -97,40 +98,39 @@ static hl_status admit_message(struct hl_mail_box *b, struct hl_id id, uint64_t 
 
 /* On the server's thread. The memory is the message's own from the first byte on: what is taken
  * later is not copied again. */
-static hl_status mailbox_begin_put(void *arg, struct hl_id id, uint64_t size, void **token,
-                                   void **ptr)
+static hl_status inbox_begin_put(void *arg, struct hl_id id, uint64_t size, void **token,
+                                 void **ptr)
 {
-    struct hl_mail_box *b = arg;
+    struct hl_inbox *b = arg;
     int from = (int)(id.lo >> NUMBER_BITS);
     pthread_mutex_lock(&b->lock);
     hl_status st = admit_message(b, id, size, from);
     pthread_mutex_unlock(&b->lock);
     HL_TRY(st);
-    struct hl_mail_message *m = NULL;
+    struct hl_inbox_message *m = NULL;
     if (posix_memalign((void **)&m, 64, sizeof(*m) + size) != 0)
         return hl_fail(HL_ENOMEM, "out of memory allocating a message of %llu bytes",
                        (unsigned long long)size);
-    *m = (struct hl_mail_message){.group = id.hi,
-                                  .number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1),
-                                  .from = from,
-                                  .size = size};
+    *m = (struct hl_inbox_message){.group = id.hi,
+                                   .number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1),
+                                   .from = from,
+                                   .size = size};
     *token = m;
     *ptr = m->data;
     return HL_OK;
 }
 
-static hl_status mailbox_commit_put(void *arg, void *token, uint32_t crc,
-                                    const uint32_t *chunk_crcs, size_t chunk_count,
-                                    struct hl_id *id)
+static hl_status inbox_commit_put(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                                  size_t chunk_count, struct hl_id *id)
 {
-    struct hl_mail_box *b = arg;
-    struct hl_mail_message *m = token;
+    struct hl_inbox *b = arg;
+    struct hl_inbox_message *m = token;
     (void)crc, (void)chunk_crcs, (void)chunk_count;
     *id = (struct hl_id){m->group, (uint64_t)m->from << NUMBER_BITS | m->number};
     pthread_mutex_lock(&b->lock);
     m->next = b->first;
     b->first = m;
-    mailbox_notify(b);
+    inbox_notify(b);
     pthread_mutex_unlock(&b->lock);
     return HL_OK;
 }
@@ -141,9 +141,9 @@ static void abort_put(void *arg, void *token)
     free(token);
 }
 
-/* ---- the box ---- */
+/* ---- the inbox ---- */
 
-static hl_status mailbox_init(struct hl_mail_box *b)
+static hl_status inbox_init(struct hl_inbox *b)
 {
     hl_cond_init(&b->cond);
     pthread_mutex_init(&b->lock, NULL);
@@ -156,39 +156,37 @@ static hl_status mailbox_init(struct hl_mail_box *b)
     return HL_OK;
 }
 
-hl_status hl_mail_open(const char *listen, int ranks, struct hl_mail_box **out)
+hl_status hl_inbox_open(const char *listen, int ranks, struct hl_inbox **out)
 {
-    struct hl_mail_box *b = calloc(1, sizeof(*b));
+    struct hl_inbox *b = calloc(1, sizeof(*b));
     if (b == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     b->ranks = ranks;
     b->hellos = 1;
-    hl_status st = mailbox_init(b);
-    struct hl_net_server_opts o = {.listen = listen,
-                                   .pool = b->page,
-                                   .pool_len = b->page_len,
-                                   .put = {.begin = mailbox_begin_put,
-                                           .commit = mailbox_commit_put,
-                                           .abort = abort_put,
-                                           .arg = b},
-                                   .mode = HL_NET_ASK};
+    hl_status st = inbox_init(b);
+    struct hl_net_server_opts o = {
+        .listen = listen,
+        .pool = b->page,
+        .pool_len = b->page_len,
+        .put = {.begin = inbox_begin_put, .commit = inbox_commit_put, .abort = abort_put, .arg = b},
+        .mode = HL_NET_ASK};
     if (st == HL_OK)
         st = hl_net_server_start(&o, &b->server);
     if (st != HL_OK)
-        hl_mail_close(b);
+        hl_inbox_close(b);
     else
         *out = b;
     return st;
 }
 
 /* The server is stopped first: after that no thread puts anything into the list. */
-void hl_mail_close(struct hl_mail_box *b)
+void hl_inbox_close(struct hl_inbox *b)
 {
     if (b == NULL)
         return;
     hl_net_server_stop(b->server);
     while (b->first != NULL) {
-        struct hl_mail_message *m = b->first;
+        struct hl_inbox_message *m = b->first;
         b->first = m->next;
         free(m);
     }
@@ -199,13 +197,13 @@ void hl_mail_close(struct hl_mail_box *b)
     free(b);
 }
 
-const char *hl_mail_address(const struct hl_mail_box *b)
+const char *hl_inbox_address(const struct hl_inbox *b)
 {
     return hl_net_server_address(b->server);
 }
 
 /* Only messages that begin after this are looked at: one that came before stays in the list. */
-void hl_mail_join(struct hl_mail_box *b, uint64_t group, int hellos)
+void hl_inbox_join(struct hl_inbox *b, uint64_t group, int hellos)
 {
     pthread_mutex_lock(&b->lock);
     b->group = group;
@@ -214,11 +212,11 @@ void hl_mail_join(struct hl_mail_box *b, uint64_t group, int hellos)
 }
 
 /* Out of the list it is the caller's alone. */
-struct hl_mail_message *hl_mail_take(struct hl_mail_box *b, uint64_t group, int from,
-                                     uint64_t number)
+struct hl_inbox_message *hl_inbox_take(struct hl_inbox *b, uint64_t group, int from,
+                                       uint64_t number)
 {
     pthread_mutex_lock(&b->lock);
-    struct hl_mail_message **at = find_message(b, group, from, number), *m = *at;
+    struct hl_inbox_message **at = find_message(b, group, from, number), *m = *at;
     if (m != NULL)
         *at = m->next;
     pthread_mutex_unlock(&b->lock);
@@ -227,7 +225,7 @@ struct hl_mail_message *hl_mail_take(struct hl_mail_box *b, uint64_t group, int 
 
 /* `seen` is what this thread saw at the end of its last wait: news from in between ends the next
  * one at once, so nothing is missed between a look and a wait. */
-void hl_mail_wait(struct hl_mail_box *b, uint64_t until_ns)
+void hl_inbox_wait(struct hl_inbox *b, uint64_t until_ns)
 {
     struct timespec ts = {.tv_sec = (time_t)(until_ns / 1000000000),
                           .tv_nsec = (long)(until_ns % 1000000000)};
@@ -239,22 +237,22 @@ void hl_mail_wait(struct hl_mail_box *b, uint64_t until_ns)
     pthread_mutex_unlock(&b->lock);
 }
 
-void hl_mail_wake(struct hl_mail_box *b)
+void hl_inbox_wake(struct hl_inbox *b)
 {
     pthread_mutex_lock(&b->lock);
-    mailbox_notify(b);
+    inbox_notify(b);
     pthread_mutex_unlock(&b->lock);
 }
 
-/* ---- lines ---- */
+/* ---- outboxes ---- */
 
-hl_status hl_mail_line_open(struct hl_mail_box *b, const char *address, int stall_ms,
-                            struct hl_mail_line **out)
+hl_status hl_outbox_open(struct hl_inbox *b, const char *address, int stall_ms,
+                         struct hl_outbox **out)
 {
-    struct hl_mail_line *l = calloc(1, sizeof(*l));
+    struct hl_outbox *l = calloc(1, sizeof(*l));
     if (l == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a group");
-    l->box = b;
+    l->inbox = b;
     struct hl_put_queue_opts o = {.connect = {.address = address,
                                               .stall_ms = stall_ms,
                                               .mode = HL_NET_ASK,
@@ -273,18 +271,18 @@ hl_status hl_mail_line_open(struct hl_mail_box *b, const char *address, int stal
 /* On the put queue's thread, once for each send. */
 static void on_sent(void *arg, hl_status st, const char *words)
 {
-    struct hl_mail_line *l = arg;
-    pthread_mutex_lock(&l->box->lock);
+    struct hl_outbox *l = arg;
+    pthread_mutex_lock(&l->inbox->lock);
     l->st = st;
     snprintf(l->words, sizeof(l->words), "%s", st != HL_OK && words != NULL ? words : "");
     l->sending = 0;
-    mailbox_notify(l->box);
-    pthread_mutex_unlock(&l->box->lock);
+    inbox_notify(l->inbox);
+    pthread_mutex_unlock(&l->inbox->lock);
 }
 
 /* `sending` is set before the put is handed over, since its end may come at once. */
-hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_t number,
-                       const void *data, size_t size, int timeout_ms)
+hl_status hl_outbox_send(struct hl_outbox *l, uint64_t group, int from, uint64_t number,
+                         const void *data, size_t size, int timeout_ms)
 {
     struct hl_put_queue_order o = {.data = data,
                                    .len = size,
@@ -300,34 +298,34 @@ hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_
     return st;
 }
 
-/* *words stays as it is until the next send of this line. */
-bool hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
+/* *words stays as it is until the next send of this outbox. */
+bool hl_outbox_sending(struct hl_outbox *l, hl_status *st, const char **words)
 {
-    pthread_mutex_lock(&l->box->lock);
+    pthread_mutex_lock(&l->inbox->lock);
     int sending = l->sending;
     *st = l->st;
     *words = l->words;
-    pthread_mutex_unlock(&l->box->lock);
+    pthread_mutex_unlock(&l->inbox->lock);
     return sending;
 }
 
-bool hl_mail_line_is_tcp(struct hl_mail_line *l)
+bool hl_outbox_is_tcp(struct hl_outbox *l)
 {
     struct hl_put_queue_stats stats;
     hl_put_queue_stats(l->queue, &stats);
     return strcmp(stats.path, "tcp") == 0;
 }
 
-/* `cancel` makes the connection give up; the wait is for on_sent, which still uses the line. */
-void hl_mail_line_close(struct hl_mail_line *l)
+/* `cancel` makes the connection give up; the wait is for on_sent, which still uses the outbox. */
+void hl_outbox_close(struct hl_outbox *l)
 {
     hl_status st;
     const char *words;
     if (l == NULL)
         return;
     atomic_store(&l->cancel, 1);
-    while (hl_mail_sending(l, &st, &words))
-        hl_mail_wait(l->box, hl_now_ns() + 100 * HL_NS_PER_MS);
+    while (hl_outbox_sending(l, &st, &words))
+        hl_inbox_wait(l->inbox, hl_now_ns() + 100 * HL_NS_PER_MS);
     hl_put_queue_close(l->queue);
     free(l);
 }

@@ -1,0 +1,50 @@
+/* net/call.h - what the clients of all back ends share: the call in progress, and how one dies.
+ *
+ * Owns:    nothing.
+ * Threads: one at a time, as the client.
+ * Errors:  hl_net_death_note keeps the first cause; later ones change nothing.
+ * Units:   ns of hl_now_ns, bytes.
+ * Limits:  none.
+ *
+ *     usable (status == HL_OK) --hl_net_death_note--> dead for good, with the words of the first
+ */
+#ifndef HL_NET_CALL_H
+#define HL_NET_CALL_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+
+#include "base/clock.h"
+#include "net/net.h"
+
+/* The call in progress, for the words of its failure. */
+struct hl_net_call {
+    const char *what; /* "fetch" */
+    bool ranged;      /* offset counts */
+    uint64_t offset, len;
+    size_t objects; /* 0: nothing to say */
+    uint64_t since_ns;
+};
+
+struct hl_net_death {
+    hl_status status; /* HL_OK while usable */
+    char words[HL_ERROR_TEXT_MAX];
+};
+
+/* "what is being done, with whom, by which path, for how long: why". */
+void hl_net_death_note(struct hl_net_death *d, const struct hl_net_call *call, const char *address,
+                       const char *path, hl_status st, const char *fmt, va_list ap)
+    __attribute__((format(printf, 6, 0)));
+/* Fails when the client is dead. */
+hl_status hl_net_death_check(const struct hl_net_death *d, const char *address) HL_CHECK;
+/* A fetch's end: HL_OK, what the server refused it with, or HL_ECORRUPT with the first bad chunk.
+ */
+hl_status hl_net_fetch_end(const struct hl_net_call *call, const char *address, hl_status refused,
+                           const char *refused_text, const struct hl_net_bad *bad) HL_CHECK;
+
+static inline uint64_t hl_net_deadline(uint64_t now_ns, int timeout_ms)
+{
+    return now_ns + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;
+}
+
+#endif
