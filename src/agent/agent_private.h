@@ -9,6 +9,7 @@
 
 #include "agent/agent.h"
 #include "agent/ports.h"
+#include "base/host_port.h"
 #include "hw/executor.h"
 #include "os/loop.h"
 #include "rpc/agent_calls.h"
@@ -42,7 +43,7 @@ struct hl_agent {
     struct hl_rpc_server *server;
     struct link link;
     char name[128];
-    char address[256];
+    char address[HL_HOST_PORT_MAX];
     char host_id[64];
     char rank_address[128];
     char host_address[64]; /* rank_address as an IP address, "" = it has none */
