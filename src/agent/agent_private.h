@@ -8,6 +8,7 @@
 #include <uv.h>
 
 #include "agent/agent.h"
+#include "agent/heartbeat.h"
 #include "agent/ports.h"
 #include "base/host_port.h"
 #include "hw/executor.h"
@@ -21,11 +22,8 @@ struct link {
     struct hl_rpc_peer *peer;
     uv_timer_t timer;
     enum link_state state;
-    bool registered; /* the Controller knew us when we last heard of it */
-    bool in_flight;  /* gathering or calling */
-    bool again;      /* something changed meanwhile */
-    uint64_t heartbeat_ms;
-    uint64_t backoff_ms;
+    struct heartbeat heartbeat;
+    bool in_flight; /* gathering or calling */
 };
 
 /* Of containers; counted by the executor's thread. */
