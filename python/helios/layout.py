@@ -2,7 +2,7 @@
 
 Layers are numbered globally 0..layers-1; inside a stage every chunk counts from 0 again, and with a
 virtual pipeline names carry the chunk: ``model1.decoder.layers.0.…``. Who holds what stands in the
-model's config for the split that it was imported with; `Layout.split` tells it for others.
+model's config, which the Controller gives for the split that is asked for.
 """
 from __future__ import annotations
 
@@ -65,20 +65,6 @@ class Layout:
             raise Corrupt(f"the stages of the model's config do not hold every layer once: "
                           f"{config['stages']}")
         return cls(stages)
-
-    def split(self, pp_size: int, virtual_stages: int) -> "Layout":
-        """The same layers on another number of stages. Equal numbers leave them where they are."""
-        chunks = max(virtual_stages, 1)
-        if pp_size == len(self.stages) and chunks == len(self.stages[0]):
-            return self
-        count, rest = divmod(self.layers, pp_size * chunks)
-        if rest:
-            raise InvalidArgument(f"{self.layers} layers can't be shared evenly by {pp_size} stages "
-                                  f"of {chunks} chunks")
-        return Layout(tuple(
-            tuple(range((chunk * pp_size + stage) * count, (chunk * pp_size + stage + 1) * count)
-                  for chunk in range(chunks))
-            for stage in range(pp_size)))
 
     @property
     def layers(self) -> int:

@@ -310,18 +310,20 @@ class Session:
         """Config of the model, whichever was loaded last."""
         if model not in self._configs:
             listed = self._last() if self._listed and self._listed[0][0] == model else \
-                self.client.request_shards(model, -1, self.rank.pp, self.rank.tp, self._split(model))
+                self.client.request_shards(model, -1, 0, 0, self._split(model))
             self._configs[model] = json.loads(listed.config_json)
         return self._configs[model]
 
     def _layout(self, model: str) -> Layout:
         """Of this rank's split."""
         if model not in self._layouts:
-            layout, split = Layout.from_config(self._config(model)), self._splits.get(model)
-            if split is not None:
-                stages = layout.stages
-                layout = layout.split(split.pp or len(stages), split.virtual_stages or len(stages[0]))
-            self._layouts[model] = layout
+            split = self._splits.get(model)
+            if split is None:
+                config = self._config(model)
+            else:  # tensor ranks have the same layers, however many they are
+                stages = _abi.Split(0, split.pp, split.virtual_stages)
+                config = json.loads(self.client.request_shards(model, -1, 0, 0, stages).config_json)
+            self._layouts[model] = Layout.from_config(config)
         return self._layouts[model]
 
     def _part(self, model: str, name: str, prefix: str) -> str:

@@ -26,7 +26,6 @@ from ._state import Kept, autocast, version_of
 from ._lowering import LOWERINGS, Lowered, rms_norm_of
 from .errors import (DTypeError, LayoutError, MacoError, NullInputError, ShapeMismatchError,
                      UnsupportedError)
-from .task_graph import TaskGraph
 
 # What they return, or the shape of it, depends on values.
 BY_VALUE = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__",
@@ -45,8 +44,12 @@ def storage(t: torch.Tensor) -> int:
         t.storage().data_ptr()
 
 
-class ModuleGraph(TaskGraph):
-    """Call it as the module; not seen by autograd. Each call runs the graph and gives new tensors."""
+class ModuleCalls:
+    """Of ModuleGraph, which is a TaskGraph. Call it as the module; not seen by autograd. Each call
+    runs the graph and gives new tensors."""
+
+    tasks: list[Any]
+    execute: Callable[..., Any]
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         super().__init__(**options)
@@ -117,7 +120,7 @@ class ModuleGraph(TaskGraph):
 class Trace(TorchFunctionMode):
     """Watches one run."""
 
-    def __init__(self, graph: ModuleGraph) -> None:
+    def __init__(self, graph: Any) -> None:
         super().__init__()
         self.graph = graph
         self.constants: dict[int, torch.Tensor] = {}  # by storage
@@ -283,16 +286,17 @@ def _example(value: Any) -> Any:
     return value.detach().clone()
 
 
-def from_module(kind: type[TaskGraph], module: torch.nn.Module, example_inputs: Any,
-                strict: bool, options: dict[str, Any]) -> ModuleGraph:
-    """example_inputs: a tensor, a tuple of arguments or a dict of named ones. strict: calls into
-    torch are an UnsupportedError. The graph's result is held against the module's."""
+def from_module(kind: Callable[..., Any], module: torch.nn.Module, example_inputs: Any,
+                strict: bool, options: dict[str, Any]) -> Any:
+    """kind: ModuleGraph. example_inputs: a tensor, a tuple of arguments or a dict of named ones.
+    strict: calls into torch are an UnsupportedError. The graph's result is held against the
+    module's."""
     if not isinstance(module, torch.nn.Module):
         raise NullInputError(f"from_module of a {type(module).__name__}", "give a torch.nn.Module")
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else \
         (tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else
          (example_inputs,), {})
-    graph = ModuleGraph(module, **options)
+    graph = kind(module, **options)
     given, graph.in_spec = _pytree.tree_flatten((args, kwargs))
     graph.inputs = [_example(v) for v in given]
     own_args, own_kwargs = _pytree.tree_unflatten(graph.inputs, graph.in_spec)
@@ -339,7 +343,7 @@ def _numbers(value: Any) -> Any:
         else value
 
 
-def _check(graph: ModuleGraph, args: Any, kwargs: Any, kept: Kept) -> None:
+def _check(graph: Any, args: Any, kwargs: Any, kept: Kept) -> None:
     """Against the module, with other values than those it was traced with, from the same state."""
     values, spec = _pytree.tree_flatten((args, kwargs))
     results = []

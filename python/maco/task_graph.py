@@ -33,6 +33,7 @@ from ._tensors import checked, extent, one_device
 from ._waves import Overlap, Piece, cut, link, parts_of
 from .errors import (AlreadyCompiledError, CyclicDependencyError, DeviceError, DimensionError,
                      MacoError, NotCompiledError, NullInputError)
+from .module_graph import ModuleCalls, from_module
 
 __all__ = ["Plan", "Result", "Task", "TaskGraph", "TaskType"]
 
@@ -577,8 +578,11 @@ class TaskGraph(Builders):
         """A module as a graph, called like the module with inputs of the same shapes. options: of
         TaskGraph; ``parts`` is the number of workers where it is not given. strict: calls into torch
         are an UnsupportedError."""
-        from .module_graph import from_module
-        return from_module(cls, module, example_inputs, strict, options)
+        return from_module(ModuleGraph, module, example_inputs, strict, options)
+
+
+class ModuleGraph(ModuleCalls, TaskGraph):
+    """What from_module makes."""
 
 
 def _device(device: Any) -> torch.device:

@@ -50,22 +50,6 @@ static void changes_await(struct agent_changes *c, unsigned seen, uint64_t deadl
     pthread_mutex_unlock(&c->lock);
 }
 
-/* A wildcard is no address to give away. */
-static void reachable_address(const struct hl_agent *a, const char *served, char *out, size_t size)
-{
-    static const char *const wildcards[] = {"0.0.0.0:", "[::]:", "*:"};
-    for (size_t i = 0; i < HL_ARRAY_LEN(wildcards); i++) {
-        size_t len = strlen(wildcards[i]);
-        if (strncmp(served, wildcards[i], len) != 0)
-            continue;
-        bool v6 = strchr(a->rank_address, ':') != NULL;
-        snprintf(out, size, "%s%s%s:%s", v6 ? "[" : "", a->rank_address, v6 ? "]" : "",
-                 served + len);
-        return;
-    }
-    snprintf(out, size, "%s", served);
-}
-
 /* From a thread of the store. */
 static void on_store_change(void *arg)
 {
@@ -114,12 +98,12 @@ static void state_identity(const char *dir, char *out, size_t size)
 
 static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
-    char data[256] = "", migrate[256] = "", state[64];
+    char data[HL_HOST_PORT_MAX] = "", migrate[HL_HOST_PORT_MAX] = "", state[64];
     state_identity(opts->state_dir, state, sizeof(state));
     if (store_data_address(a->store)[0] != '\0')
-        reachable_address(a, store_data_address(a->store), data, sizeof(data));
+        hl_host_port_reach(store_data_address(a->store), a->rank_address, data);
     if (store_migrate_address(a->store)[0] != '\0')
-        reachable_address(a, store_migrate_address(a->store), migrate, sizeof(migrate));
+        hl_host_port_reach(store_migrate_address(a->store), a->rank_address, migrate);
     const struct hl_api_node_info node = {
         .name = a->name,
         .agent_address = a->address,
@@ -177,7 +161,7 @@ static hl_status agent_start(struct hl_agent *a, const struct hl_agent_opts *opt
         .arg = a,
     };
     HL_TRY(hl_serve_agent(opts->rpc, &serve, &calls_handlers, &a->server));
-    reachable_address(a, hl_rpc_server_address(a->server), a->address, sizeof(a->address));
+    hl_host_port_reach(hl_rpc_server_address(a->server), a->rank_address, a->address);
     HL_TRY(make_node(a, opts));
     return link_start(a, opts->calls->agent_controller);
 }

@@ -8,7 +8,9 @@
 #include <uv.h>
 
 #include "agent/agent.h"
+#include "agent/heartbeat.h"
 #include "agent/ports.h"
+#include "base/host_port.h"
 #include "hw/executor.h"
 #include "os/loop.h"
 #include "rpc/agent_calls.h"
@@ -20,11 +22,8 @@ struct link {
     struct hl_rpc_peer *peer;
     uv_timer_t timer;
     enum link_state state;
-    bool registered; /* the Controller knew us when we last heard of it */
-    bool in_flight;  /* gathering or calling */
-    bool again;      /* something changed meanwhile */
-    uint64_t heartbeat_ms;
-    uint64_t backoff_ms;
+    struct heartbeat heartbeat;
+    bool in_flight; /* gathering or calling */
 };
 
 /* Of containers; counted by the executor's thread. */
@@ -42,7 +41,7 @@ struct hl_agent {
     struct hl_rpc_server *server;
     struct link link;
     char name[128];
-    char address[256];
+    char address[HL_HOST_PORT_MAX];
     char host_id[64];
     char rank_address[128];
     char host_address[64]; /* rank_address as an IP address, "" = it has none */

@@ -9,10 +9,6 @@
 #include "base/log.h"
 #include "rpc/controller_calls.h"
 
-#define BACKOFF_MIN_MS       100
-#define BACKOFF_MAX_MS       5000
-#define HEARTBEAT_DEFAULT_MS 1000
-
 /* One round: gathered by its thread, sent from the loop. */
 struct round {
     pthread_t thread;
@@ -40,7 +36,7 @@ static void set_state(struct hl_agent *a, enum link_state state, const char *tex
     const char *address = hl_rpc_peer_address(a->link.peer);
     if (state == LINK_REGISTERED)
         hl_info("registered controller=%s node=%s heartbeat_ms=%llu", address, a->name,
-                (unsigned long long)a->link.heartbeat_ms);
+                (unsigned long long)a->link.heartbeat.period_ms);
     else if (state == LINK_AWAY)
         hl_warn("controller is away, trying again until it is back controller=%s why=\"%s\"",
                 address, text);
@@ -58,12 +54,9 @@ static bool call_answered(struct hl_agent *a, hl_status st, const char *text)
         return false;
     if (st != HL_OK) {
         set_state(a, hl_status_retryable(st) ? LINK_AWAY : LINK_REFUSED, text);
-        l->backoff_ms = l->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : l->backoff_ms * 2;
-        heartbeat_arm(a, l->registered && l->heartbeat_ms < l->backoff_ms ? l->heartbeat_ms
-                                                                          : l->backoff_ms);
+        heartbeat_arm(a, heartbeat_failed(&l->heartbeat));
         return false;
     }
-    l->backoff_ms = BACKOFF_MIN_MS;
     return true;
 }
 
@@ -73,11 +66,8 @@ static void on_registered(void *arg, hl_status st, const char *text,
     struct hl_agent *a = arg;
     if (!call_answered(a, st, text))
         return;
-    a->link.heartbeat_ms = r->heartbeat_ms > 0 ? (uint64_t)r->heartbeat_ms : HEARTBEAT_DEFAULT_MS;
-    a->link.registered = true;
+    heartbeat_arm(a, heartbeat_registered(&a->link.heartbeat, r->heartbeat_ms));
     set_state(a, LINK_REGISTERED, "");
-    a->link.again = false;
-    heartbeat_arm(a, 0);
 }
 
 static void on_heartbeat(void *arg, hl_status st, const char *text,
@@ -86,22 +76,18 @@ static void on_heartbeat(void *arg, hl_status st, const char *text,
     struct hl_agent *a = arg;
     if (!call_answered(a, st, text))
         return;
-    if (!r->known) {
-        hl_info("controller does not know this node any more, registering again");
-        a->link.registered = false;
-        a->link.state = LINK_NEW;
-        heartbeat_arm(a, 0);
+    heartbeat_arm(a, heartbeat_answered(&a->link.heartbeat, r->known));
+    if (r->known) {
+        set_state(a, LINK_REGISTERED, "");
         return;
     }
-    set_state(a, LINK_REGISTERED, "");
-    heartbeat_arm(a, a->link.again ? 0 : a->link.heartbeat_ms);
-    a->link.again = false;
+    hl_info("controller does not know this node any more, registering again");
+    a->link.state = LINK_NEW;
 }
 
 static int call_timeout(const struct hl_agent *a)
 {
-    uint64_t ms = a->link.heartbeat_ms * 3 < 2000 ? 2000 : a->link.heartbeat_ms * 3;
-    return ms < (uint64_t)a->rpc_timeout_ms ? (int)ms : a->rpc_timeout_ms;
+    return heartbeat_timeout_ms(&a->link.heartbeat, a->rpc_timeout_ms);
 }
 
 static void send_round(void *arg);
@@ -130,8 +116,8 @@ static void send_round(void *arg)
     if (a->closing || !r->gathered) {
         a->pending--;
         a->link.in_flight = false;
-        heartbeat_arm(a, a->link.heartbeat_ms);
-    } else if (!a->link.registered) {
+        heartbeat_arm(a, a->link.heartbeat.period_ms);
+    } else if (!a->link.heartbeat.registered) {
         hl_call_controller_register_node_async(a->link.peer,
                                                &(struct hl_api_controller_register_node_params){
                                                    .node = r->node, .containers = r->containers},
@@ -165,7 +151,7 @@ static void on_timer(uv_timer_t *timer)
         return;
     }
     a->link.in_flight = true;
-    a->link.again = false;
+    a->link.heartbeat.again = false;
     a->pending++;
 }
 
@@ -175,15 +161,14 @@ void link_tell(struct hl_agent *a)
     if (a->closing)
         return;
     if (a->link.in_flight)
-        a->link.again = true;
+        a->link.heartbeat.again = true;
     else if (a->link.state == LINK_REGISTERED)
         heartbeat_arm(a, 0);
 }
 
 hl_status link_start(struct hl_agent *a, const char *controller)
 {
-    a->link.heartbeat_ms = HEARTBEAT_DEFAULT_MS;
-    a->link.backoff_ms = BACKOFF_MIN_MS;
+    heartbeat_init(&a->link.heartbeat);
     HL_TRY(hl_rpc_open(a->rpc, controller, "Controller", &a->link.peer));
     int rc = uv_timer_init(hl_loop_uv(a->loop), &a->link.timer);
     if (rc != 0)

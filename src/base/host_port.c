@@ -37,3 +37,15 @@ void hl_host_port_format(const char *host, unsigned port, char out[HL_HOST_PORT_
     const char *form = strchr(host, ':') != NULL ? "[%.255s]:%u" : "%.255s:%u";
     snprintf(out, HL_HOST_PORT_MAX, form, host, port);
 }
+
+void hl_host_port_reach(const char *served, const char *host, char out[HL_HOST_PORT_MAX])
+{
+    static const char *const wildcards[] = {"0.0.0.0:", "[::]:", "*:"};
+    snprintf(out, HL_HOST_PORT_MAX, "%s", served);
+    for (size_t i = 0; i < sizeof(wildcards) / sizeof(wildcards[0]); i++) {
+        struct hl_host_port at;
+        if (strncmp(served, wildcards[i], strlen(wildcards[i])) == 0 &&
+            hl_host_port_split(served, &at) == HL_OK)
+            hl_host_port_format(host, at.port, out);
+    }
+}

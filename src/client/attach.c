@@ -99,15 +99,12 @@ struct shm *attach_node_store(helios_client *client, uint64_t now_ns)
 }
 
 /* A daemon that listens everywhere is found where its RPC was found. */
-static void fix_wildcard(const char *l3_address, const char *data, char out[HL_HOST_PORT_MAX])
+static void find_data_port(const char *l3_address, const char *data, char out[HL_HOST_PORT_MAX])
 {
-    struct hl_host_port at, rpc;
+    struct hl_host_port rpc;
     snprintf(out, HL_HOST_PORT_MAX, "%s", data);
-    if (strncmp(l3_address, "unix:", 5) == 0 || hl_host_port_split(data, &at) != HL_OK ||
-        hl_host_port_split(l3_address, &rpc) != HL_OK)
-        return;
-    if (strcmp(at.host, "0.0.0.0") == 0 || strcmp(at.host, "::") == 0 || strcmp(at.host, "*") == 0)
-        hl_host_port_format(rpc.host, at.port, out);
+    if (strncmp(l3_address, "unix:", 5) != 0 && hl_host_port_split(l3_address, &rpc) == HL_OK)
+        hl_host_port_reach(data, rpc.host, out);
 }
 
 /* Views that are handed out must stay pinned: the daemon that knew their pins is gone. By id and
@@ -143,7 +140,7 @@ static hl_status take_way(struct operation *op, const struct hl_api_pool_info *p
     struct shm *next = NULL;
     HL_TRY(hl_id_parse(pool->uuid, &uuid));
     int had = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
-    fix_wildcard(c->l3_address, pool->data_address, data);
+    find_data_port(c->l3_address, pool->data_address, data);
     hl_status st = HL_ENOENT;
     if (c->way != WAY_NET) {
         if (socket_path[0] == '\0')

@@ -37,14 +37,15 @@ static hl_status fail_nowhere(const char *state)
                    state);
 }
 
-/* HL_ENOENT: no cluster was started there. */
-static hl_status read_cluster(const char *state, char **out)
+/* *there: a cluster was started there, whatever comes of it. */
+static hl_status read_cluster(const char *state, char **out, bool *there)
 {
     char path[PATH_BYTES + 16];
     struct hl_buf text = HL_BUF(CLUSTER_FILE_MAX);
     json_error_t err;
     snprintf(path, sizeof(path), "%s/cluster.json", state);
     hl_status st = hl_file_read(path, &text);
+    *there = st != HL_ENOENT;
     json_t *cluster = st == HL_OK ? json_loadb(text.data, text.len, 0, &err) : NULL;
     hl_buf_fini(&text);
     HL_TRY(st);
@@ -102,10 +103,10 @@ static hl_status read_configured(char **out, enum found *how)
 hl_status find_controller(char **address, enum found *how)
 {
     char state[PATH_BYTES];
-    bool given = find_state(state, sizeof(state));
-    hl_status st = read_cluster(state, address);
+    bool there, given = find_state(state, sizeof(state));
+    hl_status st = read_cluster(state, address, &there);
     *how = FOUND_LOCAL;
-    if (st != HL_ENOENT)
+    if (there)
         return st;
     return given ? fail_nowhere(state) : read_configured(address, how);
 }

@@ -1,8 +1,8 @@
-/* core/claim.h - may a cluster take a pool or an archive that it finds?
+/* core/claim.h - may a cluster take a pool or an archive that it finds, and what may be done in it?
  *
  * Owns:    nothing.
  * Threads: any. Pure.
- * Errors:  none.
+ * Errors:  HL_EPERM names the owner.
  * Units:   none.
  * Limits:  none.
  */
@@ -14,6 +14,7 @@
 
 #include "api/types.h"
 #include "base/id.h"
+#include "base/status.h"
 
 /* A pool or an archive as it is found. */
 struct hl_claimed {
@@ -33,5 +34,23 @@ struct hl_claimant {
  * cluster is that one's: it serves it now, and its shards are on their way. */
 enum hl_api_claim_result hl_claim_judge(const struct hl_claimed *found,
                                         const struct hl_claimant *who, bool empty_is_free);
+/* What was found says already what that claim, with this revision, would write. */
+bool hl_claim_stands(const struct hl_claimed *found, const struct hl_claimant *who,
+                     uint64_t revision);
+/* The revision that a pool keeps after the claim: it never falls, unless it is taken. */
+uint64_t hl_claim_revision(const struct hl_claimed *found, const struct hl_claimant *who,
+                           uint64_t revision);
+
+/* HL_EPERM unless the caller names the owner of `what`, or it has none; named "": no cluster. */
+hl_status hl_claim_permit(const char *what, struct hl_id owner, const char *named) HL_CHECK;
+
+/* Before a shard of the pool goes into the archive. */
+enum hl_claim_sign {
+    HL_CLAIM_SIGNED,  /* the archive says whose it is */
+    HL_CLAIM_SIGN,    /* it has to be written first */
+    HL_CLAIM_FOREIGN, /* it is another's, and not empty */
+};
+
+enum hl_claim_sign hl_claim_sign(const struct hl_claimed *pool, const struct hl_claimed *archive);
 
 #endif

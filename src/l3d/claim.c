@@ -7,7 +7,6 @@
  * or a store, follows before the next shard is put there: it is never behind what it holds. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "core/claim.h"
@@ -75,13 +74,10 @@ static void claiming_answer(struct claiming *c, enum hl_api_claim_result state)
 /* The archive is ours, so the pool may be. */
 static void take_pool(struct claiming *c)
 {
-    struct hl_pool_claim now = {c->who.cluster, c->revision};
-    int same = hl_id_equal(c->pool.cluster, c->who.cluster);
-    if (!same)
+    struct hl_pool_claim now = {c->who.cluster, hl_claim_revision(&c->pool, &c->who, c->revision)};
+    if (!hl_id_equal(c->pool.cluster, c->who.cluster))
         hl_info("pool is claimed cluster=%s revision=%" PRIu64, hl_id_format(c->who.cluster).s,
                 c->revision);
-    if (same && !claims_anything(c) && c->pool.revision > now.revision)
-        now.revision = c->pool.revision;
     hl_pool_claim(c->d->pool, &now);
     c->pool.cluster = now.cluster;
     c->pool.revision = now.revision;
@@ -125,9 +121,7 @@ static void claiming_decide(struct claiming *c)
         claiming_answer(c, worst);
         return;
     }
-    bool stands = hl_id_equal(c->there.cluster, c->who.cluster) && !c->there.damaged &&
-                  (!claims_anything(c) || c->there.revision == c->revision);
-    if (c->archive == NULL || stands) {
+    if (c->archive == NULL || hl_claim_stands(&c->there, &c->who, c->revision)) {
         take_pool(c);
         return;
     }
@@ -171,27 +165,11 @@ void method_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_cl
 
 /* ---- who may --------------------------------------------------------------------------------- */
 
-static hl_status check_owner(const char *what, struct hl_id owner, const char *named)
-{
-    struct hl_id_text text = hl_id_format(owner);
-    if (hl_id_is_none(owner) || strcmp(named, text.s) == 0)
-        return HL_OK;
-    if (named[0] == '\0')
-        return hl_fail(HL_EPERM,
-                       "the %s belongs to cluster %s; a call that takes shards out of it has to "
-                       "name its cluster",
-                       what, text.s);
-    return hl_fail(HL_EPERM,
-                   "the %s belongs to cluster %s, not to %.40s, which may change nothing in it; "
-                   "`helios recover` takes it over",
-                   what, text.s, named);
-}
-
 hl_status claim_allows(struct hl_l3d *d, const char *cluster)
 {
     struct hl_pool_claim pool;
     hl_pool_claimed(d->pool, &pool);
-    return check_owner("pool", pool.cluster, cluster);
+    return hl_claim_permit("pool", pool.cluster, cluster);
 }
 
 hl_status claim_allows_import(struct hl_l3d *d, const char *cluster)
@@ -209,7 +187,7 @@ hl_status claim_allows_archive(struct hl_l3d *d, const char *cluster)
     if (claim.damaged)
         return hl_fail(HL_EPERM, "the archive's helios-cluster.json is damaged, so nothing is "
                                  "taken out of it; `helios recover` writes it again");
-    return check_owner("archive", claim.cluster, cluster);
+    return hl_claim_permit("archive", claim.cluster, cluster);
 }
 
 /* ---- before a shard is archived -------------------------------------------------------------- */
@@ -222,11 +200,15 @@ static hl_status sign_archive(struct hl_l3d *d, struct hl_archive *a)
     hl_pool_claimed(d->pool, &pool);
     hl_archive_claimed(a, &have);
     hl_archive_stat(a, &info);
-    bool same = hl_id_equal(pool.cluster, have.cluster) && !have.damaged;
-    bool empty = info.count == 0 && info.trashed == 0 && info.writing_bytes == 0;
-    if (hl_id_is_none(pool.cluster) || (same && have.revision >= pool.revision))
+    const struct hl_claimed ours = {.cluster = pool.cluster, .revision = pool.revision};
+    const struct hl_claimed there = {.cluster = have.cluster,
+                                     .revision = have.revision,
+                                     .shards = info.count + info.trashed + info.writing_bytes,
+                                     .damaged = have.damaged};
+    enum hl_claim_sign sign = hl_claim_sign(&ours, &there);
+    if (sign == HL_CLAIM_SIGNED)
         return HL_OK;
-    if (!same && !empty)
+    if (sign == HL_CLAIM_FOREIGN)
         return hl_fail(HL_EPERM,
                        "the archive %s is cluster %s's, the pool is %s's: nothing is stored there "
                        "until the Controller has claimed it",

@@ -112,12 +112,19 @@ static void on_look(void *arg)
     workers_add(t->d->l4->stores, &t->work);
 }
 
+uint64_t trash_look_ms(uint64_t keep_ms)
+{
+    uint64_t look = keep_ms / 4;
+    if (keep_ms == 0)
+        return 0;
+    return look < LOOK_MIN_MS ? LOOK_MIN_MS : look > LOOK_MAX_MS ? LOOK_MAX_MS : look;
+}
+
 hl_status trash_start(struct hl_l3d *d)
 {
-    uint64_t keep = d->l4->opts.trash_keep_ms, look = keep / 4;
-    if (keep == 0)
+    uint64_t look = trash_look_ms(d->l4->opts.trash_keep_ms);
+    if (look == 0)
         return HL_OK;
-    look = look < LOOK_MIN_MS ? LOOK_MIN_MS : look > LOOK_MAX_MS ? LOOK_MAX_MS : look;
     struct trash *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return hl_fail(HL_ENOMEM, "trash of the archive");

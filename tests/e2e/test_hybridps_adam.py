@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import pathlib
 import sys
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+torch = needs.torch()
+
 from helios import _loader  # noqa: E402
 
-BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
+BUILD = needs.BUILD
 LIB = ctypes.CDLL(str(BUILD / "lib" / "libhelios.so.0"))
 LIB.hybridps_adam_step.argtypes = ([ctypes.c_void_p] * 4 + [ctypes.c_size_t, ctypes.c_long] +
                                    [ctypes.c_double] * 5 + [ctypes.c_int] * 2)

@@ -6,13 +6,11 @@ import pathlib
 import sys
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+torch = needs.torch()
+
 from hybridps_model import SIZES, STEPS, hybridps, make, model_bytes  # noqa: E402
 from hybridps_world import WORLD, compare, managed, minimum, name, plain  # noqa: E402
 

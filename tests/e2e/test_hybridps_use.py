@@ -10,15 +10,13 @@ import subprocess
 import sys
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
 import torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from hybridps_model import (CHUNK, ROOT, VOCAB, WIDTH, Case, adam, batches, hybridps,  # noqa: E402
                             make, train)
 

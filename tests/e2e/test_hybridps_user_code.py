@@ -12,16 +12,14 @@ import tempfile
 import threading
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.utils import prune
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from hybridps_model import hybridps  # noqa: E402
 
 WIDTH = 32

@@ -9,14 +9,12 @@ import tempfile
 import time
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
 import torch.distributed as dist
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from hybridps_model import CHUNK, adam, batches, hybridps, make  # noqa: E402
 from hybridps_world import WORLD, compare, managed, name, plain  # noqa: E402
 from ports import free_port  # noqa: E402

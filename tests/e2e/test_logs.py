@@ -269,7 +269,7 @@ class FullDisk(unittest.TestCase):
             go.touch()
             self.assertRegex(c.wait_job(loud, "failed", seconds=20)["reason"], "code 9")  # there was room for its status
             c.down("--keep")
-            wait_for("the shims to end", lambda: not self.shims(), 5)
+            wait_for("the shims to end", lambda: not self.shims())
 
     def test_output_goes_on_behind_a_marked_gap_when_there_is_room_again(self):
         with self.cluster() as c:

@@ -11,14 +11,11 @@ import sys
 import time
 import traceback
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "python")]
+torch = needs.torch()
+
 from maco import MacoError, TaskGraph, TaskType, overlap_comm  # noqa: E402
 from maco._sm import run_sm_scheduling_demo  # noqa: E402
 

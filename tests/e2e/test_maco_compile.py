@@ -11,21 +11,17 @@ import unittest
 import unittest.mock
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
 if not hasattr(torch, "compile"):
-    print(f"skipped: torch {torch.__version__} has no torch.compile")
-    sys.exit(77)
+    needs.skip(f"torch {torch.__version__} has no torch.compile")
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.nn.functional as F
 from torch import nn
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 from maco import overlap_comm  # noqa: E402
 from maco.errors import NothingToOptimizeError  # noqa: E402
 from maco.optimizer import MacoOptimizer, mark  # noqa: E402

@@ -17,15 +17,13 @@ import time
 import unittest
 import unittest.mock
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
+ROOT = needs.ROOT
 import torch.nn.functional as F
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 import hybridps  # noqa: E402
 import maco  # noqa: E402
 from maco import TaskGraph, TaskType, _abi, _sm, errors, task_graph  # noqa: E402

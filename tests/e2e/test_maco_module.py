@@ -8,16 +8,13 @@ import pathlib
 import sys
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
 import torch.nn as nn
 import torch.nn.functional as F
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 from maco import TaskGraph, errors  # noqa: E402
 from maco_models import Dit, Llm  # noqa: E402
 

@@ -12,18 +12,15 @@ import threading
 import unittest
 import unittest.mock
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed import all_reduce as named_all_reduce
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 from maco import _dynamo, _match, functional  # noqa: E402
 from maco._capture import Untraceable, capture  # noqa: E402
 from maco.errors import DTypeError, MacoError, NothingToOptimizeError, SelfCheckError  # noqa: E402

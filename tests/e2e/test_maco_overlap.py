@@ -14,15 +14,12 @@ import time
 import unittest
 import unittest.mock
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
 import torch.distributed as dist
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 import hybridps  # noqa: E402
 from maco import _comm, _cost  # noqa: E402
 from maco.decorators import bounds, overlap_comm  # noqa: E402

@@ -12,16 +12,13 @@ import tempfile
 import time
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("skipped: python3-torch is not installed")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
 import torch.distributed as dist
 import torch.nn as nn
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 import hybridps  # noqa: E402
 from maco import TaskGraph, TaskType, errors  # noqa: E402
 from maco_models import SplitDit, SplitLlm, teach_gloo  # noqa: E402

@@ -10,15 +10,11 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
 
-try:
-    import torch
-except ImportError as missing:
-    print(f"skipped: torch is not installed ({missing})")
-    sys.exit(77)
+torch = needs.torch()
+ROOT = needs.ROOT
 
 from hybridps_model import hybridps  # noqa: E402
 

@@ -4,30 +4,20 @@ with real daemons: the same bytes as a fresh import for those stages, and none o
 from __future__ import annotations
 
 import itertools
-import os
 import pathlib
 import shutil
 import sys
 import textwrap
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
-sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
 
-try:
-    import torch
-except ImportError as missing:
-    print(f"skipped: torch is not installed ({missing})")
-    sys.exit(77)
+torch = needs.torch()
+needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, HELIOS, Cluster  # noqa: E402
-
-if not HELIOS.exists():
-    print(f"skipped: {HELIOS} is not built")
-    sys.exit(77)
-os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")
+from support.cluster import Cluster  # noqa: E402
 
 import helios  # noqa: E402
 from helios import errors, safetensors  # noqa: E402
@@ -128,6 +118,25 @@ class Split(unittest.TestCase):
                                  {"w": expected[3, tp][name.format(0)]}))
         shown = self.c.json("model", "show", "saved")["versions"]
         self.assertEqual({v["version"]: v["split"]["pp"] for v in shown}, {1: 1, saved.version: 4})
+
+    def test_a_save_without_a_load_finds_the_layers_of_the_stages_it_names(self):
+        self.c.json("model", "import", self.source, "--name", "unloaded", "--tp", 2, "--pp", 1)
+        for pp_size, chunks in ((4, 1), (2, 2)):
+            reader, states, number = self.session(), {}, 0
+            for pp, tp in itertools.product(range(pp_size), range(2)):
+                states[pp, tp] = reader.load_state_dict("unloaded@1", pp=pp, tp=tp, pp_size=pp_size,
+                                                        virtual_stages=chunks)
+            for (pp, tp), state in states.items():
+                rank = self.session(pp=pp, tp=tp, world_size=2 * pp_size, global_rank=2 * pp + tp,
+                                    job=f"unloaded-{pp_size}")
+                saved = rank.save_state_dict(state, 1, model="unloaded", tp_size=2, pp_size=pp_size,
+                                             virtual_stages=chunks)
+                number = saved.version
+            self.assertTrue(saved.visible)
+            for tp in range(2):  # all layers at once, as they were imported
+                sizes = {"tp": tp, "pp": 0, "pp_size": 1, "virtual_stages": 1}
+                self.assertTrue(same(reader.load_state_dict(f"unloaded@{number}", **sizes),
+                                     reader.load_state_dict("unloaded@1", **sizes)))
 
     def test_pulled_and_exported_files_are_those_of_an_import_for_the_split(self):
         for name, wanted in (("one", "four"), ("four", "one"), ("uneven", "chunks")):

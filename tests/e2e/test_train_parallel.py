@@ -14,16 +14,14 @@ import tempfile
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / d) for d in ("examples", "python", "tests")]
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch: ranks are forked from this process
-sys.dont_write_bytecode = True
 
-try:
-    import torch
-except ImportError as missing:
-    print(f"skipped: torch is not installed ({missing})")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
+ROOT = needs.ROOT
+sys.path.insert(0, str(ROOT / "examples"))
 
 import helios  # noqa: E402
 import hf_llama  # noqa: E402

@@ -8,6 +8,8 @@
 #include "net/put_list.h"
 #include "net/tcp/wire.h"
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 static void check(int ok)
 {
     if (!ok)

@@ -27,7 +27,7 @@ static void layouts(const char *one, const char *other)
 {
     if (hl_layout_verify(one) != HL_OK || hl_layout_verify(other) != HL_OK)
         return;
-    for (int c = 0; c < HL_LAYOUT_CHECK_COUNT; c++) {
+    for (int c = 0; c < HL_API_LAYOUT_CHECK_COUNT; c++) {
         check(hl_layout_compare(one, one, c) == HL_OK);
         check((hl_layout_compare(one, other, c) == HL_OK) ==
               (hl_layout_compare(other, one, c) == HL_OK));

@@ -14,8 +14,7 @@
 #include "support/swift_s3.h"
 #include "unit/mem/archive/archive_rig.h"
 
-#define MS      20000
-#define WAIT_NS (60 * HL_NS_PER_S)
+#define MS 20000
 
 static struct swift swift;
 static struct hl_rpc *rpc;
@@ -128,7 +127,7 @@ TEST(a_pool_whose_archive_is_away_is_served_until_it_is_there)
 
     swift_launch(&swift);
     assert_int_equal(swift_wait(&swift), 0);
-    uint64_t end = hl_now_ns() + WAIT_NS;
+    uint64_t end = hl_now_ns() + TEST_PATIENCE_NS;
     while (!page_has(&w, "/metrics", "\nhelios_archive_up 1\n")) {
         assert_true(hl_now_ns() < end);
         nap_ms(50);

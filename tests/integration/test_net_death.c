@@ -270,7 +270,7 @@ TEST(a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it)
     hl_status st = fetch_into_the_blow(client, &server, SIGSTOP, dst, 1500, &b, &ended);
     uint64_t took = since(&b, ended);
     assert_int_equal(st, HL_ETIMEDOUT);
-    assert_true(took < 2500 * HL_NS_PER_MS);
+    assert_true(took < TEST_PATIENCE_NS);
     memset(dst, 0xee, POOL_LEN);
     kill(server.pid, SIGCONT);
     /* The server has run again and answered somebody else: what it had left to send is sent. */
@@ -294,10 +294,10 @@ TEST(a_stalled_transfer_fails_long_before_a_far_deadline)
     uint8_t *dst = malloc(POOL_LEN);
     peer_start(&server, "--serve", NULL);
     struct hl_net_client *client = join(server.line, 300);
-    hl_status st = fetch_into_the_blow(client, &server, SIGSTOP, dst, 60000, &b, &ended);
+    hl_status st = fetch_into_the_blow(client, &server, SIGSTOP, dst, 600000, &b, &ended);
     uint64_t took = since(&b, ended);
     assert_int_equal(st, HL_ETIMEDOUT);
-    assert_true(took < 2 * HL_NS_PER_S);
+    assert_true(took < TEST_PATIENCE_NS);
     assert_non_null(strstr(hl_error_text(), "300 ms"));
     hl_net_close(client);
     free(dst);
@@ -313,7 +313,7 @@ TEST(connecting_to_a_frozen_server_honours_the_deadline)
     uint64_t begin = hl_now_ns();
     hl_status st = hl_net_connect(server.line, 500, &client);
     assert_int_equal(st, HL_ETIMEDOUT);
-    assert_true(hl_now_ns() - begin < 2 * HL_NS_PER_S);
+    assert_true(hl_now_ns() - begin < TEST_PATIENCE_NS);
     assert_non_null(strstr(hl_error_text(), server.line));
     peer_end(&server);
 }
@@ -468,7 +468,7 @@ TEST(a_put_whose_client_is_killed_is_aborted)
     struct peer putter;
     struct hl_net_server *server = serve_vault(&v);
     put_into_the_blow(&v, server, SIGKILL, &putter);
-    assert_true(reaches_one(&v.aborted, hl_now_ns() + 2 * HL_NS_PER_S));
+    assert_true(reaches_one(&v.aborted, hl_now_ns() + TEST_PATIENCE_NS));
     struct hl_net_server_stats stats;
     hl_net_server_stats(server, &stats);
     assert_int_equal(stats.puts, 0);
@@ -492,7 +492,7 @@ TEST(a_put_whose_client_is_frozen_is_given_up_and_the_server_serves_on)
                                       .put_timeout_ms = 300};
     assert_int_equal(hl_net_server_start(&opts, &server), HL_OK);
     put_into_the_blow(&v, server, SIGSTOP, &putter);
-    assert_true(reaches_one(&v.aborted, hl_now_ns() + 5 * HL_NS_PER_S));
+    assert_true(reaches_one(&v.aborted, hl_now_ns() + TEST_PATIENCE_NS));
     struct hl_net_client *client = join(hl_net_server_address(server), 0);
     assert_int_equal(hl_net_fetch(client, 0, word, sizeof(word), 5000), HL_OK);
     hl_net_close(client);

@@ -13,6 +13,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", ROOT / "build"))
 HELIOS = BUILD / "bin" / "helios"
+PATIENCE_S = 60.0  # for what must come: a wait ends when it comes
 
 
 @contextlib.contextmanager
@@ -29,7 +30,7 @@ def small_disk(test, size):
             subprocess.run(["umount", "-l", directory], check=True)
 
 
-def wait_for(what, condition, seconds=30.0):
+def wait_for(what, condition, seconds=PATIENCE_S):
     """Poll until condition() is true; its value. Fails with `what` after the deadline."""
     deadline = time.monotonic() + seconds
     while True:

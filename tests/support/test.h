@@ -30,6 +30,10 @@ extern "C" {
 
 #define TESTS_MAX 256
 
+/* How long a test waits for what must come. A wait ends when it comes, so that a busy machine does
+ * not fail the test, and a quiet one loses nothing. */
+#define TEST_PATIENCE_NS UINT64_C(60000000000)
+
 void test_register(const char *name, CMUnitTestFunction run, CMFixtureFunction setup,
                    CMFixtureFunction teardown);
 /* Before the first test and after the last one. */

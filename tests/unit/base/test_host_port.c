@@ -55,3 +55,29 @@ TEST(what_is_wrong_is_said)
     assert_int_equal(hl_host_port_split(longest, &x), HL_EINVAL);
     assert_int_equal(hl_host_port_split(longest + 1, &x), HL_OK);
 }
+
+static void reaches(const char *served, const char *host, const char *want)
+{
+    char out[HL_HOST_PORT_MAX];
+    hl_host_port_reach(served, host, out);
+    assert_string_equal(out, want);
+}
+
+TEST(a_server_on_all_addresses_is_reached_at_its_host)
+{
+    reaches("0.0.0.0:7400", "10.0.0.7", "10.0.0.7:7400");
+    reaches("[::]:7400", "10.0.0.7", "10.0.0.7:7400");
+    reaches("*:7400", "node-1", "node-1:7400");
+    reaches("0.0.0.0:7400", "fe80::1", "[fe80::1]:7400");
+}
+
+TEST(any_other_server_is_reached_where_it_listens)
+{
+    reaches("127.0.0.1:7400", "10.0.0.7", "127.0.0.1:7400");
+    reaches("[::1]:7400", "10.0.0.7", "[::1]:7400");
+    reaches("10.0.0.0:7400", "10.0.0.7", "10.0.0.0:7400");
+    reaches("unix:/tmp/a.sock", "10.0.0.7", "unix:/tmp/a.sock");
+    reaches("", "10.0.0.7", "");
+    reaches("0.0.0.0:port", "10.0.0.7", "0.0.0.0:port"); /* no port to tell */
+    reaches("*:", "10.0.0.7", "*:");
+}

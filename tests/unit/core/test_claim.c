@@ -2,6 +2,7 @@
 #include "support/test.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/claim.h"
 
@@ -91,4 +92,74 @@ TEST(the_worst_answer_is_the_smallest)
     assert_true(HL_API_CLAIM_RESULT_OTHER < HL_API_CLAIM_RESULT_NEWER);
     assert_true(HL_API_CLAIM_RESULT_NEWER < HL_API_CLAIM_RESULT_UNCLAIMED);
     assert_true(HL_API_CLAIM_RESULT_UNCLAIMED < HL_API_CLAIM_RESULT_CLAIMED);
+}
+
+static const struct hl_id us = US, them = THEM;
+
+static struct hl_claimant claimant(enum hl_api_claim_mode mode)
+{
+    return (struct hl_claimant){.cluster = us, .mode = mode};
+}
+
+TEST(a_claim_that_says_nothing_new_is_not_written)
+{
+    const struct hl_claimant own = claimant(HL_API_CLAIM_MODE_OWN);
+    const struct hl_claimant take = claimant(HL_API_CLAIM_MODE_TAKE);
+    struct hl_claimed found = {.cluster = us, .revision = 7};
+    assert_true(hl_claim_stands(&found, &own, 7));
+    assert_true(hl_claim_stands(&found, &own, 8)); /* followed up before the next shard */
+    assert_true(hl_claim_stands(&found, &take, 7));
+    assert_false(hl_claim_stands(&found, &take, 8));
+    found.damaged = true;
+    assert_false(hl_claim_stands(&found, &own, 7));
+    found = (struct hl_claimed){.cluster = them, .revision = 7};
+    assert_false(hl_claim_stands(&found, &own, 7));
+}
+
+TEST(a_pool_s_revision_falls_only_when_it_is_taken)
+{
+    const struct hl_claimant own = claimant(HL_API_CLAIM_MODE_OWN);
+    const struct hl_claimant take = claimant(HL_API_CLAIM_MODE_TAKE);
+    const struct hl_claimed ours = {.cluster = us, .revision = 7};
+    const struct hl_claimed theirs = {.cluster = them, .revision = 7};
+    assert_int_equal(hl_claim_revision(&ours, &own, 5), 7);
+    assert_int_equal(hl_claim_revision(&ours, &own, 9), 9);
+    assert_int_equal(hl_claim_revision(&ours, &take, 5), 5);
+    assert_int_equal(hl_claim_revision(&theirs, &own, 5), 5); /* another catalogue's number */
+}
+
+TEST(a_call_that_changes_a_pool_names_its_cluster)
+{
+    const struct hl_id nobody = NOBODY;
+    assert_int_equal(hl_claim_permit("pool", nobody, ""), HL_OK);
+    assert_int_equal(hl_claim_permit("pool", nobody, hl_id_format(them).s), HL_OK);
+    assert_int_equal(hl_claim_permit("pool", us, hl_id_format(us).s), HL_OK);
+    assert_int_equal(hl_claim_permit("pool", us, ""), HL_EPERM);
+    assert_non_null(strstr(hl_error_text(), hl_id_format(us).s));
+    assert_int_equal(hl_claim_permit("archive", us, hl_id_format(them).s), HL_EPERM);
+    assert_non_null(strstr(hl_error_text(), "archive"));
+    assert_non_null(strstr(hl_error_text(), "helios recover"));
+    assert_int_equal(hl_claim_permit("pool", us, "nonsense"), HL_EPERM);
+}
+
+TEST(an_archive_says_whose_it_is_before_a_shard_is_stored)
+{
+    const struct hl_claimed pool = {.cluster = us, .revision = 7},
+                            unclaimed = {NOBODY, 0, 0, false};
+
+    const struct {
+        struct hl_claimed archive;
+        enum hl_claim_sign want;
+    } rows[] = {
+        {{US, 7, 3, false}, HL_CLAIM_SIGNED},      {{US, 8, 3, false}, HL_CLAIM_SIGNED},
+        {{US, 6, 3, false}, HL_CLAIM_SIGN},        {{US, 7, 3, true}, HL_CLAIM_FOREIGN},
+        {{US, 7, 0, true}, HL_CLAIM_SIGN},         {{NOBODY, 0, 0, false}, HL_CLAIM_SIGN},
+        {{NOBODY, 0, 1, false}, HL_CLAIM_FOREIGN}, {{THEM, 9, 1, false}, HL_CLAIM_FOREIGN},
+        {{THEM, 9, 0, false}, HL_CLAIM_SIGN},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        assert_int_equal(hl_claim_sign(&pool, &rows[i].archive), rows[i].want);
+        assert_int_equal(hl_claim_sign(&unclaimed, &rows[i].archive), HL_CLAIM_SIGNED);
+    }
 }

@@ -16,8 +16,6 @@
 #include "support/fault.h"
 #include "unit/mem/archive/archive_rig.h"
 
-#define DEADLINE_NS (20 * HL_NS_PER_S)
-
 struct text {
     char s[200];
 };
@@ -383,7 +381,7 @@ TEST_IN(rig_setup, rig_teardown, all_that_was_acknowledged_is_there_after_a_kill
             done = n;
         }
         /* In the midst of the next put: its half, or already its whole, is there. */
-        uint64_t end = hl_now_ns() + DEADLINE_NS;
+        uint64_t end = hl_now_ns() + TEST_PATIENCE_NS;
         while (round % 2 == 1 && !is_there(path_of(r, id_of(done + 1), ".tmp")) &&
                !is_there(path_of(r, id_of(done + 1), ".safetensors")))
             assert_true(hl_now_ns() < end);

@@ -87,7 +87,7 @@ static void check_space(struct hl_pool *pool, uint64_t used, uint64_t quarantine
 static void wait_until_rested(struct hl_pool *pool)
 {
     struct hl_pool_info info;
-    uint64_t deadline = hl_now_ns() + 5 * HL_NS_PER_S;
+    uint64_t deadline = hl_now_ns() + TEST_PATIENCE_NS;
     do {
         hl_pool_beat(pool);
         hl_pool_info(pool, &info);
@@ -490,7 +490,7 @@ TEST(the_heartbeat_thread_beats_and_ends)
     size_t len;
     struct hl_pool_super *super = hl_pool_base(pool, &len);
     uint64_t first = atomic_load(&super->heartbeat_ns);
-    uint64_t deadline = hl_now_ns() + 5 * HL_NS_PER_S;
+    uint64_t deadline = hl_now_ns() + TEST_PATIENCE_NS;
     assert_int_equal(hl_pool_free(pool, ref.id), HL_OK);
     do {
         nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);

@@ -70,7 +70,7 @@ static struct hl_pool_ref replace(struct hl_pool *pool, const struct hl_pool_ref
 static void rest(struct hl_pool *pool)
 {
     struct hl_pool_info info;
-    uint64_t deadline = hl_now_ns() + 5 * HL_NS_PER_S;
+    uint64_t deadline = hl_now_ns() + TEST_PATIENCE_NS;
     do {
         poll(NULL, 0, 2);
         hl_pool_beat(pool);

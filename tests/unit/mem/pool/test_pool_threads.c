@@ -173,7 +173,7 @@ TEST(pinned_shards_keep_their_bytes_while_others_are_written)
         pthread_join(threads[i], NULL);
     assert_int_equal(atomic_load(&w.wrong), 0);
     assert_true(atomic_load(&w.written) >= 20);
-    uint64_t deadline = hl_now_ns() + 5 * HL_NS_PER_S;
+    uint64_t deadline = hl_now_ns() + TEST_PATIENCE_NS;
     do {
         usleep(1000);
         hl_pool_info(w.pool, &info);

@@ -3,9 +3,8 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "support/test.h"
 #include "unit/mem/tier/tier_backends.h"
-
-#define DEADLINE_NS (20 * HL_NS_PER_S)
 
 static struct hl_tier_usage usage_of(struct tier_rig *r)
 {
@@ -24,7 +23,7 @@ static void nap(void)
 /* Until nothing is in quarantine. */
 static void wait_for_rest(struct tier_rig *r)
 {
-    uint64_t deadline = hl_now_ns() + DEADLINE_NS;
+    uint64_t deadline = hl_now_ns() + TEST_PATIENCE_NS;
     while (usage_of(r).quarantined > 0 && hl_now_ns() < deadline)
         nap();
     assert_int_equal(usage_of(r).quarantined, 0);

@@ -9,8 +9,6 @@
 #include "net/tcp/wire.h"
 #include "unit/net/net_rig.h"
 
-#define PATIENCE_NS (10 * HL_NS_PER_S)
-
 /* A connection that has said nothing; -1 when there is none to be had. */
 static int plain_connect(const char *address)
 {
@@ -43,9 +41,9 @@ static bool plain_receive(int fd, void *bytes, size_t len)
 {
     for (size_t done = 0; done < len;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, (int)(PATIENCE_NS / HL_NS_PER_MS)) != 1) {
+        if (poll(&p, 1, (int)(TEST_PATIENCE_NS / HL_NS_PER_MS)) != 1) {
             print_error("nothing came on socket %d for %d s\n", fd,
-                        (int)(PATIENCE_NS / HL_NS_PER_S));
+                        (int)(TEST_PATIENCE_NS / HL_NS_PER_S));
             return false;
         }
         ssize_t n = recv(fd, (uint8_t *)bytes + done, len - done, 0);
@@ -96,14 +94,14 @@ __attribute__((unused)) static int greeted_connect(const char *address)
 
 __attribute__((unused)) static void wait_for_peers(const struct hl_net_server *s, uint64_t count)
 {
-    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    uint64_t limit = hl_now_ns() + TEST_PATIENCE_NS;
     while (stats_of(s).peers_now != count)
         assert_true(hl_now_ns() < limit);
 }
 
 __attribute__((unused)) static void wait_for_refusals(const struct hl_net_server *s, uint64_t count)
 {
-    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    uint64_t limit = hl_now_ns() + TEST_PATIENCE_NS;
     while (stats_of(s).refused < count)
         assert_true(hl_now_ns() < limit);
 }
@@ -112,7 +110,7 @@ __attribute__((unused)) static void wait_for_refusals(const struct hl_net_server
 __attribute__((unused)) static bool is_closed(int fd)
 {
     uint8_t bytes[4096];
-    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    uint64_t limit = hl_now_ns() + TEST_PATIENCE_NS;
     while (hl_now_ns() < limit) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (poll(&p, 1, 100) > 0 && recv(fd, bytes, sizeof(bytes), 0) <= 0)

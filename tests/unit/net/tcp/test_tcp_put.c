@@ -7,7 +7,7 @@
 
 static void wait_for_state(struct store *s, int state, size_t count)
 {
-    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    uint64_t limit = hl_now_ns() + TEST_PATIENCE_NS;
     while (count_of(s, state) < count)
         assert_true(hl_now_ns() < limit);
     assert_int_equal(count_of(s, state), count);

@@ -174,7 +174,7 @@ TEST(a_shortage_of_descriptors_is_warned_of_once_a_second_and_passes)
     unsigned said = hl_log_count(HL_LOG_WARN);
     for (size_t i = 0; i < HL_ARRAY_LEN(fds); i++)
         assert_int_equal(connect(fds[i], (struct sockaddr *)&addr.sa, addr.len), 0);
-    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    uint64_t limit = hl_now_ns() + TEST_PATIENCE_NS;
     while (hl_log_count(HL_LOG_WARN) == said)
         assert_true(hl_now_ns() < limit);
     uint64_t from = cpu_ns();

@@ -1,10 +1,6 @@
 /* The real UCX over loopback: server thread and clients in one process. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
 
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -100,7 +96,7 @@ static void any_number_of_endpoints_reads_the_same_and_all_of_them_are_used(void
             check_fetch(client, 5, 17 * MIB + 3);
             check_fetch(client, 77, 64);
             hl_net_close(client);
-            uint64_t deadline = hl_now_ns() + 5 * HL_NS_PER_S;
+            uint64_t deadline = hl_now_ns() + TEST_PATIENCE_NS;
             while (peers_of(server) > 0 && hl_now_ns() < deadline)
                 usleep(1000);
             assert_int_equal(peers_of(server), 0);
@@ -400,7 +396,7 @@ static void connecting_to_a_closed_port_is_a_sentence_within_the_deadline(void *
     struct hl_net_client *client = NULL;
     uint64_t begin = hl_now_ns();
     assert_int_equal(reach("tcp://127.0.0.1:1", 1000, &client), HL_EUNAVAIL);
-    assert_true(hl_now_ns() - begin < 2 * HL_NS_PER_S);
+    assert_true(hl_now_ns() - begin < TEST_PATIENCE_NS);
     assert_non_null(strstr(hl_error_text(), "connect to 127.0.0.1:1: Connection refused"));
     assert_null(client);
 }
@@ -419,7 +415,7 @@ static void a_listener_that_is_no_data_server_is_reported_within_the_deadline(vo
     struct hl_net_client *client = NULL;
     uint64_t begin = hl_now_ns();
     assert_int_equal(reach(address, 300, &client), HL_ETIMEDOUT);
-    assert_true(hl_now_ns() - begin < 1500 * HL_NS_PER_MS);
+    assert_true(hl_now_ns() - begin < TEST_PATIENCE_NS);
     assert_non_null(strstr(hl_error_text(), "did not answer as a Helios data server"));
     close(fd);
 }
@@ -451,9 +447,9 @@ static void a_client_of_a_stopped_server_fails_soon_and_stays_dead(void **state)
     check_fetch(client, 0, 64);
     hl_net_server_stop(server);
     uint64_t begin = hl_now_ns();
-    hl_status st = hl_net_fetch(client, 0, dst, 64, 5000);
+    hl_status st = hl_net_fetch(client, 0, dst, 64, 600000);
     assert_true(st == HL_EUNAVAIL || st == HL_ETIMEDOUT);
-    assert_true(hl_now_ns() - begin < 2 * HL_NS_PER_S);
+    assert_true(hl_now_ns() - begin < TEST_PATIENCE_NS);
     assert_int_equal(hl_net_fetch(client, 0, dst, 64, 5000), HL_EUNAVAIL);
     assert_non_null(strstr(hl_error_text(), "connect again"));
     hl_net_close(client);

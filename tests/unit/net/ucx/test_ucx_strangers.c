@@ -8,7 +8,7 @@
 static void wait_for_refusals(struct hl_net_server *server, uint64_t count)
 {
     struct hl_net_server_stats stats;
-    uint64_t limit = hl_now_ns() + 5 * HL_NS_PER_S;
+    uint64_t limit = hl_now_ns() + TEST_PATIENCE_NS;
     do {
         hl_net_server_stats(server, &stats);
         assert_true(hl_now_ns() < limit);
@@ -57,7 +57,7 @@ static void stranger_says(struct hl_net_server *server, const void *header, size
 {
     struct stranger s;
     struct hl_net_server_stats stats;
-    uint64_t limit = hl_now_ns() + 5 * HL_NS_PER_S;
+    uint64_t limit = hl_now_ns() + TEST_PATIENCE_NS;
     hl_net_server_stats(server, &stats);
     uint64_t before = stats.refused;
     stranger_open(&s, server);

@@ -16,11 +16,10 @@
 #include "base/plane.h"
 #include "net/zmq/migrate.h"
 
-#define PATIENCE_NS (20 * HL_NS_PER_S)
-#define SEND_MS     10000
-#define CHUNK       (256u << 10)
-#define GREETING    64
-#define STRANGERS   300
+#define SEND_MS   10000
+#define CHUNK     (256u << 10)
+#define GREETING  64
+#define STRANGERS 300
 
 static char secret[] = "/tmp/helios-test-watch-XXXXXX";
 static uint8_t object[4096];
@@ -78,7 +77,7 @@ static uint64_t faults(const char *cause)
 /* The receiver counts faults first, then what it has refused. */
 static void wait_until_refused(const struct hl_migrate_server *server, uint64_t count)
 {
-    uint64_t end = hl_now_ns() + PATIENCE_NS;
+    uint64_t end = hl_now_ns() + TEST_PATIENCE_NS;
     while (refused(server) < count) {
         assert_true(hl_now_ns() < end);
         usleep(1000);

@@ -1,0 +1,39 @@
+#include "agent/heartbeat.h"
+
+#define BACKOFF_MIN_MS 100
+#define BACKOFF_MAX_MS 5000
+#define TIMEOUT_MIN_MS 2000
+
+void heartbeat_init(struct heartbeat *h)
+{
+    *h = (struct heartbeat){.period_ms = HEARTBEAT_DEFAULT_MS, .backoff_ms = BACKOFF_MIN_MS};
+}
+
+uint64_t heartbeat_failed(struct heartbeat *h)
+{
+    h->backoff_ms = h->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : h->backoff_ms * 2;
+    return h->registered && h->period_ms < h->backoff_ms ? h->period_ms : h->backoff_ms;
+}
+
+uint64_t heartbeat_registered(struct heartbeat *h, int64_t period_ms)
+{
+    *h = (struct heartbeat){.registered = true,
+                            .period_ms = period_ms > 0 ? (uint64_t)period_ms : HEARTBEAT_DEFAULT_MS,
+                            .backoff_ms = BACKOFF_MIN_MS};
+    return 0;
+}
+
+uint64_t heartbeat_answered(struct heartbeat *h, bool known)
+{
+    uint64_t delay = h->again || !known ? 0 : h->period_ms;
+    h->registered = known;
+    h->again = false;
+    h->backoff_ms = BACKOFF_MIN_MS;
+    return delay;
+}
+
+int heartbeat_timeout_ms(const struct heartbeat *h, int most_ms)
+{
+    uint64_t ms = h->period_ms * 3 < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : h->period_ms * 3;
+    return ms < (uint64_t)most_ms ? (int)ms : most_ms;
+}

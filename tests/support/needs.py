@@ -1,0 +1,35 @@
+"""What a script of tests/e2e needs, or a line that says what is missing and the status that CTest counts as skipped.
+
+Importing this makes python/, tests/ and tests/support/ importable, and leaves no bytecode in the tree.
+"""
+import os
+import pathlib
+import sys
+from types import ModuleType
+from typing import NoReturn
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", ROOT / "build"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests"), str(ROOT / "tests" / "support")]
+sys.dont_write_bytecode = True
+
+
+def skip(why: str) -> NoReturn:
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def torch() -> ModuleType:
+    try:
+        import torch as found
+    except ImportError as missing:
+        skip(f"torch is not installed ({missing})")
+    return found
+
+
+def programs() -> None:
+    """The build's, and its library for this process."""
+    helios = BUILD / "bin" / "helios"
+    if not helios.exists():
+        skip(f"{helios} is not built")
+    os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")

@@ -1,0 +1,326 @@
+/* A pool over an archive without the daemon around them: what goes when the pool is full, what may
+ * not, and what counts as archived. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc32.h"
+#include "l3d/l4_private.h"
+
+#define UNITS    4u
+#define CAPACITY (UNITS * HL_POOL_UNIT)
+#define HOUR_MS  3600000u
+
+static const struct hl_id us = {1, 1}, them = {2, 2};
+
+struct rig {
+    struct hl_l3d d;
+    struct l4 l4;
+    struct hl_archive *archive;
+    char dir[64], url[80], pool[80];
+};
+
+static hl_status rig_start(struct rig *r)
+{
+    r->d.l4 = &r->l4;
+    r->l4.url = r->url;
+    r->l4.opts = (struct l4_opts){.low_pct = 100, .load_timeout_ms = HOUR_MS};
+    r->l4.mode = HL_API_ARCHIVE_MODE_MANUAL;
+    pthread_mutex_init(&r->l4.bad_lock, NULL);
+    pthread_mutex_init(&r->l4.room_lock, NULL);
+    pthread_mutex_init(&r->l4.sign_lock, NULL);
+    HL_TRY(hl_pool_open(
+        &(struct hl_pool_options){
+            .path = r->pool, .capacity = CAPACITY, .quarantine_ms = 1, .beat_ms = 1},
+        NULL, &r->d.pool));
+    return hl_archive_open(&(struct hl_archive_options){.url = r->url}, &r->archive);
+}
+
+static int setup(void **state)
+{
+    static struct rig r;
+    memset(&r, 0, sizeof(r));
+    snprintf(r.dir, sizeof(r.dir), "/tmp/helios-test-l4-%d-XXXXXX", (int)getpid());
+    if (mkdtemp(r.dir) == NULL)
+        return -1;
+    snprintf(r.url, sizeof(r.url), "dir:%s", r.dir);
+    snprintf(r.pool, sizeof(r.pool), "/dev/shm/helios-test-l4-%d", (int)getpid());
+    *state = &r;
+    return rig_start(&r) == HL_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    struct rig *r = *state;
+    char command[96];
+    l4_bad_fini(&r->d);
+    hl_archive_close(r->archive);
+    hl_pool_remove(r->d.pool);
+    snprintf(command, sizeof(command), "rm -rf '%s'", r->dir);
+    return system(command);
+}
+
+static void use_archive(struct rig *r)
+{
+    atomic_store(&r->l4.archive, r->archive);
+}
+
+/* One unit of the pool, a shard by its header. */
+static struct hl_id fill_unit(struct rig *r, uint64_t number)
+{
+    static const char header[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}";
+    const uint64_t len = sizeof(header) - 1;
+    char bytes[8 + sizeof(header) - 1 + 8];
+    struct hl_pool_extent x;
+    struct hl_id id = {7, number};
+    memcpy(bytes, &len, 8);
+    memcpy(bytes + 8, header, len);
+    memcpy(bytes + 8 + len, &number, 8);
+    assert_int_equal(hl_pool_alloc_at(r->d.pool, id, sizeof(bytes), -1, &x), HL_OK);
+    memcpy(x.ptr, bytes, sizeof(bytes));
+    uint32_t crc = hl_crc32(0, bytes, sizeof(bytes));
+    assert_int_equal(hl_pool_seal(r->d.pool, &x, crc, &crc, 1, NULL), HL_OK);
+    return id;
+}
+
+static void fill_pool(struct rig *r)
+{
+    for (uint64_t i = 0; i < UNITS; i++)
+        fill_unit(r, i);
+}
+
+static bool pool_has(struct rig *r, struct hl_id id)
+{
+    struct hl_pool_ref ref;
+    return hl_pool_find(r->d.pool, id, &ref) == HL_OK;
+}
+
+static const struct l4_want unit = {.near = -1, .size = 1};
+
+TEST_IN(setup, teardown, without_an_archive_a_full_pool_is_full)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    fill_pool(r);
+    assert_int_equal(l4_try_alloc(&r->d, &unit, &x), HL_ENOSPC);
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC); /* and does not wait */
+    assert_false(l4_makes_room(&r->d, 1));
+}
+
+TEST_IN(setup, teardown, only_what_is_archived_goes)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    use_archive(r);
+    fill_pool(r);
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC);
+    assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, 2}), HL_OK);
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
+    for (uint64_t i = 0; i < UNITS; i++)
+        assert_int_equal(pool_has(r, (struct hl_id){7, i}), i != 2);
+}
+
+TEST_IN(setup, teardown, who_can_not_wait_is_told_that_room_comes)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    use_archive(r);
+    fill_pool(r);
+    assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, 0}), HL_OK);
+    assert_int_equal(l4_try_alloc(&r->d, &unit, &x), HL_EBUSY);
+    assert_false(pool_has(r, (struct hl_id){7, 0}));
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
+}
+
+TEST_IN(setup, teardown, a_cache_of_the_archive_archives_what_has_to_go)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    uint64_t size;
+    use_archive(r);
+    r->l4.mode = HL_API_ARCHIVE_MODE_WRITE_BEHIND;
+    fill_pool(r);
+    assert_int_equal(l4_try_alloc(&r->d, &unit, &x), HL_ENOSPC); /* archiving takes time */
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
+    for (uint64_t i = 0; i < UNITS; i++) {
+        const struct hl_id id = {7, i};
+        assert_true(pool_has(r, id) || l4_has(&r->d, id, &size)); /* none is lost */
+    }
+}
+
+TEST_IN(setup, teardown, more_than_the_pool_is_not_waited_for)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    use_archive(r);
+    const struct l4_want most_of_it = {.near = -1, .size = CAPACITY - HL_POOL_UNIT};
+    const struct l4_want more = {.near = -1, .size = CAPACITY + 1};
+    const struct l4_want most = {.near = -1, .size = UINT64_MAX};
+    const struct hl_id id = fill_unit(r, 0);
+    assert_int_equal(l4_store_now(&r->d, id), HL_OK);
+    assert_int_not_equal(l4_alloc(&r->d, &more, &x), HL_OK);
+    assert_int_not_equal(l4_alloc(&r->d, &most, &x), HL_OK);
+    assert_true(pool_has(r, id)); /* nor is anything given up */
+    assert_true(l4_makes_room(&r->d, CAPACITY));
+    assert_false(l4_makes_room(&r->d, CAPACITY + 1)); /* shards that can't all stay */
+    r->l4.mode = HL_API_ARCHIVE_MODE_WRITE_BEHIND;
+    assert_true(l4_makes_room(&r->d, CAPACITY + 1));
+    assert_int_equal(l4_alloc(&r->d, &most_of_it, &x), HL_OK);
+}
+
+TEST_IN(setup, teardown, nobody_waits_for_room_that_nobody_wants)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    atomic_int cancel = 1;
+    const struct l4_want want = {.near = -1, .size = 1, .cancel = &cancel};
+    use_archive(r);
+    fill_pool(r);
+    assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, 0}), HL_OK);
+    assert_int_equal(l4_alloc(&r->d, &want, &x), HL_ECANCELED);
+    atomic_store(&r->d.stopping, 1);
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ECANCELED);
+    assert_true(pool_has(r, (struct hl_id){7, 0})); /* nothing was given up for it */
+}
+
+TEST_IN(setup, teardown, a_shard_used_just_now_stays)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    use_archive(r);
+    r->l4.opts.hold_ms = HOUR_MS;
+    fill_pool(r);
+    for (uint64_t i = 0; i < UNITS; i++) {
+        struct hl_pool_ref ref;
+        assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, i}), HL_OK);
+        assert_int_equal(hl_pool_find(r->d.pool, (struct hl_id){7, i}, &ref), HL_OK);
+        hl_pool_touch(r->d.pool, &ref);
+    }
+    assert_int_equal(l4_try_alloc(&r->d, &unit, &x), HL_EBUSY);
+    for (uint64_t i = 0; i < UNITS; i++)
+        assert_true(pool_has(r, (struct hl_id){7, i}));
+}
+
+TEST_IN(setup, teardown, a_damaged_copy_counts_as_absent)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    uint64_t size;
+    use_archive(r);
+    fill_pool(r);
+    const struct hl_id id = {7, 0};
+    assert_false(l4_has(&r->d, id, &size));
+    assert_int_equal(l4_store_now(&r->d, id), HL_OK);
+    assert_true(l4_has(&r->d, id, &size));
+    l4_bad_mark(&r->d, id);
+    l4_bad_mark(&r->d, id);
+    assert_false(l4_has(&r->d, id, &size));
+    assert_false(l4_bad_has(&r->d, (struct hl_id){7, 1}));
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC); /* the pool's is the only one */
+    assert_true(pool_has(r, id));
+    l4_bad_clear(&r->d, id);
+    assert_true(l4_has(&r->d, id, &size));
+}
+
+TEST_IN(setup, teardown, a_damaged_copy_is_replaced_by_the_pool_s)
+{
+    struct rig *r = *state;
+    uint64_t size;
+    use_archive(r);
+    const struct hl_id id = fill_unit(r, 0);
+    assert_int_equal(l4_store_now(&r->d, id), HL_OK);
+    l4_bad_mark(&r->d, id);
+    assert_int_equal(l4_store_now(&r->d, id), HL_OK);
+    assert_true(l4_has(&r->d, id, &size));
+    assert_int_equal(hl_archive_verify(r->archive, id), HL_OK);
+}
+
+TEST_IN(setup, teardown, what_is_discarded_is_nowhere)
+{
+    struct rig *r = *state;
+    uint64_t size;
+    use_archive(r);
+    const struct hl_id both = fill_unit(r, 0), pool_only = fill_unit(r, 1);
+    assert_int_equal(l4_store_now(&r->d, both), HL_OK);
+    l4_bad_mark(&r->d, both);
+    l4_discard(&r->d, both);
+    l4_discard(&r->d, pool_only);
+    l4_discard(&r->d, (struct hl_id){9, 9}); /* fine */
+    assert_false(pool_has(r, both));
+    assert_false(pool_has(r, pool_only));
+    assert_false(l4_bad_has(&r->d, both));
+    assert_int_equal(hl_archive_size(r->archive, both, &size), HL_ENOENT);
+}
+
+TEST_IN(setup, teardown, a_shard_of_neither_is_known_to_be_nowhere)
+{
+    struct rig *r = *state;
+    struct hl_archive *a = NULL;
+    uint64_t size;
+    const struct hl_id id = {9, 9};
+    assert_int_equal(l4_knows(&r->d, id), HL_OK);
+    assert_int_equal(l4_need(&r->d, &a), HL_EUNSUPPORTED);
+    assert_null(a);
+    use_archive(r);
+    assert_int_equal(l4_knows(&r->d, id), HL_OK);
+    assert_int_equal(l4_need(&r->d, &a), HL_OK);
+    assert_ptr_equal(a, r->archive);
+    assert_false(l4_has(&r->d, id, &size));
+    assert_int_equal(l4_store_now(&r->d, id), HL_ENOENT);
+}
+
+TEST_IN(setup, teardown, calls_that_take_shards_out_name_the_pool_s_cluster)
+{
+    struct rig *r = *state;
+    const struct hl_id_text own = hl_id_format(us), other = hl_id_format(them);
+    assert_int_equal(claim_allows(&r->d, ""), HL_OK);
+    hl_pool_claim(r->d.pool, &(struct hl_pool_claim){us, 1});
+    assert_int_equal(claim_allows(&r->d, ""), HL_EPERM);
+    assert_int_equal(claim_allows(&r->d, other.s), HL_EPERM);
+    assert_int_equal(claim_allows(&r->d, own.s), HL_OK);
+    assert_int_equal(claim_allows_import(&r->d, ""), HL_OK); /* adds to it */
+    assert_int_equal(claim_allows_import(&r->d, other.s), HL_EPERM);
+}
+
+TEST_IN(setup, teardown, the_archive_s_owner_has_to_agree)
+{
+    struct rig *r = *state;
+    const struct hl_id_text own = hl_id_format(us);
+    hl_pool_claim(r->d.pool, &(struct hl_pool_claim){us, 1});
+    assert_int_equal(claim_allows_archive(&r->d, own.s), HL_OK); /* there is none */
+    assert_int_equal(claim_allows_archive(&r->d, ""), HL_EPERM);
+    use_archive(r);
+    assert_int_equal(claim_allows_archive(&r->d, own.s), HL_OK); /* nobody's */
+    const struct hl_archive_claim theirs = {.cluster = them, .revision = 1};
+    assert_int_equal(hl_archive_claim(r->archive, &theirs), HL_OK);
+    assert_int_equal(claim_allows_archive(&r->d, own.s), HL_EPERM);
+    assert_non_null(strstr(hl_error_text(), "archive"));
+}
+
+TEST_IN(setup, teardown, an_archive_of_another_cluster_gets_no_shard)
+{
+    struct rig *r = *state;
+    struct hl_archive_claim now;
+    uint64_t size;
+    use_archive(r);
+    const struct hl_id one = fill_unit(r, 0), two = fill_unit(r, 1);
+    hl_pool_claim(r->d.pool, &(struct hl_pool_claim){us, 5});
+    assert_int_equal(l4_store_now(&r->d, one), HL_OK); /* it was empty: now it is ours */
+    hl_archive_claimed(r->archive, &now);
+    assert_true(hl_id_equal(now.cluster, us));
+    assert_int_equal(now.revision, 5);
+    hl_pool_claim(r->d.pool, &(struct hl_pool_claim){them, 9});
+    assert_int_equal(l4_store_now(&r->d, two), HL_EPERM);
+    assert_false(l4_has(&r->d, two, &size));
+}
+
+TEST(the_trash_is_looked_through_four_times_while_something_is_kept)
+{
+    assert_int_equal(trash_look_ms(0), 0); /* kept for ever */
+    assert_int_equal(trash_look_ms(1), 50);
+    assert_int_equal(trash_look_ms(40000), 10000);
+    assert_int_equal(trash_look_ms(UINT64_MAX), 60000);
+}
