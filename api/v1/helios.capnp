@@ -278,6 +278,7 @@ struct Shard {
   layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller
   renamed @15 :Bool;       # of requestShards: only the tensors in `shown` belong to the position, under those names
   shown @16 :List(ShownTensor);
+  ep @17 :Int32;           # of experts: which of them; `tp` is then the rank within etp
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -331,6 +332,7 @@ struct Found {
   model @6 :Text; version @7 :Int64; pp @8 :Int32; tp @9 :Int32; part @10 :Text;   # by the header of a shard in L3
   tensors @11 :UInt32;
   layout @12 :Text;
+  ep @13 :Int32;
 }
 
 # How a version is split among its ranks. In a request 0 is what the version has, all 0: nothing was said.
@@ -339,6 +341,8 @@ struct Split {
   virtualStages @2 :Int32;      # chunks per stage, 1 = none; 0 = what the version has with as many stages
   firstStageLayers @3 :Int32;   # 0 = as the version has it with as many stages, else even
   lastStageLayers @4 :Int32;
+  ep @5 :Int32;                 # ranks that share the experts of a layer out
+  etp @6 :Int32;                # ranks that share an expert, a divisor of tp; in a version 0 = tp, and ep 0 = 1
 }
 
 # A tensor of a shard, and what a rank of another split calls it.
@@ -361,6 +365,8 @@ struct ImportRequest {
   firstStageLayers @9 :Int32;   # 0 = even
   lastStageLayers @10 :Int32;
   virtualStages @11 :Int32;     # chunks per stage, 0 or 1 = none
+  ep @12 :Int32;                # 0 = 1
+  etp @13 :Int32;               # 0 = tp
 }
 
 enum ImportState { running @0; done @1; failed @2; }
@@ -513,7 +519,7 @@ struct FaultReport {
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
-struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; }
+struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; ep @6 :Int32; }
 struct PlanContainer { index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank); }
 
 struct Plan {
@@ -586,9 +592,9 @@ interface Controller {
   removeModel @6 (name :Text, version :Int64, force :Bool) -> (shards :UInt32, bytes :UInt64);
 
   # Ranks and tools. version -1 = newest visible one of which nothing is lost.
-  # The position (pp, tp) of `split`; nothing said: of the split that the version was saved with. Shards are cut for one
-  # tp; another number of stages changes only which shards a position has and how their tensors are called.
-  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32, split :Split) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
+  # The position (pp, tp, ep) of `split`; nothing said: of the split that the version was saved with. Shards are cut for
+  # one tp, ep and etp; another number of stages changes only which shards a position has and how their tensors are called.
+  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32, split :Split, ep :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
       skipped :Text,   # visible versions newer than that, and what each lacks
       split :Split);   # of the version, or as it was asked for
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
@@ -848,6 +854,7 @@ struct ImportResult {      # helios model import
   tp @2 :Int64; pp @3 :Int64;
   shards @4 :UInt64; bytes @5 :UInt64;
   seconds @6 :Float64; bytesPerSecond @7 :UInt64;
+  ep @8 :Int64; etp @9 :Int64;
 }
 struct MetricsText { daemon @0 :Text; text @1 :Text; }   # helios metrics
 struct ImportCancelled { name @0 :Text; cancelled @1 :Bool; }
@@ -859,6 +866,7 @@ struct PullResult {        # helios pull
   bytes @7 :UInt64; seconds @8 :Float64; bytesPerSecond @9 :UInt64;
   crcFailures @10 :UInt64; retries @11 :UInt64;
   skipped @12 :Text;       # as of requestShards
+  ep @13 :Int64;
 }
 # helios shard show: what is in a shard, and what was found of each copy.
 struct TensorInfo { name @0 :Text; dtype @1 :Text; shape @2 :List(UInt64); offset @3 :UInt64; bytes @4 :UInt64; crc32 @5 :Text $optional; }

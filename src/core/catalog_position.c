@@ -41,19 +41,21 @@ static hl_status check_found(const struct hl_version_rec *v, const struct hl_pos
 }
 
 static hl_status fail_position(const struct hl_version_rec *v, const struct hl_api_split *split,
-                               int pp, int tp)
+                               int pp, int tp, int ep)
 {
     char text[HL_SPLIT_TEXT_MAX];
     return hl_fail(HL_ENOENT,
-                   "'%s' version %" PRId64 " has no shards at pp %d, tp %d: it is sliced %s",
-                   v->model->name, v->number, pp, tp, hl_split_text(split, text));
+                   "'%s' version %" PRId64 " has no shards at pp %d, tp %d, ep %d: it is sliced %s",
+                   v->model->name, v->number, pp, tp, ep, hl_split_text(split, text));
 }
 
-static void add_own(const struct hl_version_rec *v, int pp, int tp, struct hl_position *p)
+static void add_own(const struct hl_version_rec *v, int pp, int tp, int ep, struct hl_position *p)
 {
-    for (size_t i = 0; i < v->shard_count; i++)
-        if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
-            p->parts[p->count++] = (struct hl_position_part){.shard = v->shards[i]};
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        if (s->pp == pp && hl_split_reads(&p->split, tp, ep, s->part, s->tp, s->ep))
+            p->parts[p->count++] = (struct hl_position_part){.shard = s};
+    }
 }
 
 static hl_status add_view(const struct hl_version_rec *v, const struct hl_view_want *want,
@@ -65,7 +67,7 @@ static hl_status add_view(const struct hl_version_rec *v, const struct hl_view_w
         return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
     for (size_t i = 0; i < v->shard_count; i++) {
         const struct hl_shard_rec *s = v->shards[i];
-        stored[i] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout};
+        stored[i] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout, s->ep};
     }
     HL_TRY(hl_view_position(stored, v->shard_count, want, arena, &view));
     for (size_t i = 0; i < view.count; i++) {
@@ -91,6 +93,14 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
                        "'%s' was imported by an earlier release, which did not record its layers: "
                        "it can only be read as it was sliced, %s; import it again",
                        v->model->name, hl_split_text(own, has));
+    if (own->tp == want->tp && !hl_split_same_cut(own, want))
+        return hl_fail(HL_EUNSUPPORTED,
+                       "'%s' version %" PRId64
+                       " is sliced %s and can't be read with expert parallel size %d and expert "
+                       "tensor parallel size %d; export it (`helios model export --format hf`) "
+                       "and import that with --ep %d --etp %d",
+                       v->model->name, v->number, hl_split_text(own, has), hl_split_ep(want),
+                       hl_split_etp(want), hl_split_ep(want), hl_split_etp(want));
     if (own->tp != want->tp)
         return hl_fail(HL_EUNSUPPORTED,
                        "'%s' version %" PRId64
@@ -102,16 +112,19 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
 }
 
 hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,
-                              int pp, int tp, struct hl_arena *arena, struct hl_position *out)
+                              int pp, int tp, int ep, struct hl_arena *arena,
+                              struct hl_position *out)
 {
     const struct hl_api_split own = hl_version_split(v);
     struct hl_position p = {.split = hl_split_resolve(want, &own)};
     HL_TRY(check_model(v));
+    if (ep < 0 || ep >= hl_split_ep(&p.split))
+        return fail_position(v, &p.split, pp, tp, ep);
     p.parts = hl_arena_array(arena, 2 * v->shard_count, sizeof(*p.parts));
     if (p.parts == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
     if (hl_split_equal(&own, &p.split)) {
-        add_own(v, pp, tp, &p);
+        add_own(v, pp, tp, ep, &p);
         HL_TRY(check_found(v, &p)); /* shards lost elsewhere do not concern this position */
         HL_TRY(check_records(v));
     } else {
@@ -120,13 +133,13 @@ hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_ap
         HL_TRY(check_records(v));
         HL_TRY(hl_version_check_split(v, &p.split));
         if (pp < 0 || pp >= p.split.pp || tp < 0 || tp >= p.split.tp)
-            return fail_position(v, &p.split, pp, tp);
-        HL_TRY(add_view(v, &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp},
+            return fail_position(v, &p.split, pp, tp, ep);
+        HL_TRY(add_view(v, &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp, ep},
                         arena, &p));
         HL_TRY(check_found(v, &p));
     }
     if (p.count == 0)
-        return fail_position(v, &p.split, pp, tp);
+        return fail_position(v, &p.split, pp, tp, ep);
     *out = p;
     return HL_OK;
 }

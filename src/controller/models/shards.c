@@ -77,7 +77,7 @@ static hl_status request_shards(struct hl_controller *c,
                        "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
                        v->number, m->name, v->committed_count, v->world);
     struct hl_position position;
-    HL_TRY(hl_version_position(v, &p->split, p->pp, p->tp, arena, &position));
+    HL_TRY(hl_version_position(v, &p->split, p->pp, p->tp, p->ep, arena, &position));
     const char *config;
     HL_TRY(position_config(m, &position, arena, &config));
     if (p->version == -1)
