@@ -168,6 +168,10 @@ hl_status hl_box_list_add(struct hl_box_list *boxes, const struct hl_copy_op *op
                        hl_dtype_name(t->dtype), op->elem);
     HL_TRY(check_op(&v));
     if (op->kind == HL_COPY_TRANSPOSE && op->step != op->elem)
-        return hl_fail(HL_EUNSUPPORTED, "a transpose of tensor '%s' skips columns", v.name);
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "tensor '%s' has gate and up in turns, which can't be put together again yet; "
+            "export per-rank files (--format safetensors)",
+            v.name);
     return op->kind == HL_COPY_TRANSPOSE ? add_transposed(&v) : add_runs(&v);
 }
