@@ -356,7 +356,8 @@ class Client:
                 failed.append(error)
             return len(failed)
 
-        code = self._lib.helios_version_put_at(*put, _Fill(fill), None, ctypes.byref(out))
+        filler = _Fill(fill) if any(tensor.fill for tensor in tensors) else _Fill()
+        code = self._lib.helios_version_put_at(*put, filler, None, ctypes.byref(out))
         if failed:
             raise failed[0]
         self._check(code)
