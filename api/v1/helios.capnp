@@ -287,6 +287,7 @@ struct Shard {
   layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller
   renamed @15 :Bool;       # of requestShards: only the tensors in `shown` belong to the position, under those names
   shown @16 :List(ShownTensor);
+  ep @17 :Int32;           # of experts: which of them; `tp` is then the rank within etp
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -340,6 +341,7 @@ struct Found {
   model @6 :Text; version @7 :Int64; pp @8 :Int32; tp @9 :Int32; part @10 :Text;   # by the header of a shard in L3
   tensors @11 :UInt32;
   layout @12 :Text;
+  ep @13 :Int32;
 }
 
 # How a version is split among its ranks. In a request 0 is what the version has, all 0: nothing was said.
@@ -348,6 +350,8 @@ struct Split {
   virtualStages @2 :Int32;      # chunks per stage, 1 = none; 0 = what the version has with as many stages
   firstStageLayers @3 :Int32;   # 0 = as the version has it with as many stages, else even
   lastStageLayers @4 :Int32;
+  ep @5 :Int32;                 # ranks that share the experts of a layer out
+  etp @6 :Int32;                # ranks that share an expert, a divisor of tp; in a version 0 = tp, and ep 0 = 1
 }
 
 # A tensor of a shard, and what a rank of another split calls it.
@@ -372,6 +376,8 @@ struct ImportRequest {
   virtualStages @11 :Int32;     # chunks per stage, 0 or 1 = none
   base @12 :Text;               # of a LoRA adapter: the model that it was trained for, whose split it gets
   baseConfig @13 :Text;         # of that model; the Controller fills it in
+  ep @14 :Int32;                # 0 = 1
+  etp @15 :Int32;               # 0 = tp
 }
 
 enum ImportState { running @0; done @1; failed @2; }
@@ -545,7 +551,7 @@ struct FaultReport {
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
-struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; }
+struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; ep @6 :Int32; }
 struct PlanContainer { index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank); }
 
 struct Plan {
@@ -618,9 +624,9 @@ interface Controller {
   removeModel @6 (name :Text, version :Int64, force :Bool) -> (shards :UInt32, bytes :UInt64);
 
   # Ranks and tools. version -1 = newest visible one of which nothing is lost.
-  # The position (pp, tp) of `split`; nothing said: of the split that the version was saved with. Shards are cut for one
-  # tp; another number of stages changes only which shards a position has and how their tensors are called.
-  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32, split :Split) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
+  # The position (pp, tp, ep) of `split`; nothing said: of the split that the version was saved with. Shards are cut for
+  # one tp, ep and etp; another number of stages changes only which shards a position has and how their tensors are called.
+  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32, split :Split, ep :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
       skipped :Text,   # visible versions newer than that, and what each lacks
       split :Split,    # of the version, or as it was asked for
       # The version is being cut for that tensor parallel size: there are no shards yet, ask again. The call waits a
@@ -888,6 +894,7 @@ struct ImportResult {      # helios model import
   seconds @6 :Float64; bytesPerSecond @7 :UInt64;
   unsliced @8 :Bool;       # stored whole: every rank reads all of it
   unslicedBecause @9 :Text $optional;
+  ep @10 :Int64; etp @11 :Int64;
 }
 struct MetricsText { daemon @0 :Text; text @1 :Text; }   # helios metrics
 struct ImportCancelled { name @0 :Text; cancelled @1 :Bool; }
@@ -899,6 +906,7 @@ struct PullResult {        # helios pull
   bytes @7 :UInt64; seconds @8 :Float64; bytesPerSecond @9 :UInt64;
   crcFailures @10 :UInt64; retries @11 :UInt64;
   skipped @12 :Text;       # as of requestShards
+  ep @13 :Int64;
 }
 struct ReshardResult {     # helios model reshard
   name @0 :Text; version @1 :Int64;
@@ -1042,10 +1050,11 @@ struct JobDoc {
 # node/NAME is NodeInfo, and of a lost node this beside it.
 struct NodeAbsence { lostMs @0 :Int64; seenMs @1 :Int64; }
 struct JobNumber { last @0 :Int64 $required; }                # seq/job
-# cut/MODEL/VERSION/tpN: all shards of a cut, so that there is no half one.
+# cut/MODEL/VERSION/tpN[-epN-etpN]: all shards of a cut, so that there is no half one.
 struct CutShard {
   id @0 :Text $required; tp @1 :Int32; part @2 :Text $required; sizeBytes @3 :UInt64 $required; crc32 @4 :UInt32 $required;
   tensors @5 :UInt32; layout @6 :Text $required;
+  ep @7 :Int32;
 }
 struct CutRecord {
   model @0 :Text $required; version @1 :Int64 $required;

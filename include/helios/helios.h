@@ -109,6 +109,7 @@ typedef struct helios_tensor_name {
 typedef struct helios_shard_view {
     int pp, tp;  /* that it was stored for: what its header says */
     int renamed; /* 1: only the tensors in `names` belong to the position, under those names */
+    int ep;      /* of experts, 0 otherwise; tp is then the rank within etp */
     size_t count;
     const helios_tensor_name *names;
 } helios_shard_view;
@@ -143,6 +144,9 @@ typedef struct helios_split {
                          */
     int first_stage_layers; /* 0 = as the version has it with as many stages, else even */
     int last_stage_layers;
+    int ep;  /* ranks that share the experts of a layer out; 0 = as the version has it */
+    int etp; /* ranks that share an expert, a divisor of tp; 0 = as the version has it with as many
+                tensor ranks, else tp */
 } helios_split;
 
 #define HELIOS_SPLIT_INIT .size = sizeof(helios_split)
@@ -158,6 +162,20 @@ typedef struct helios_split {
 HELIOS_API int helios_request_position(helios_client *client, const char *model, int64_t version,
                                        const helios_split *split, int pp, int tp,
                                        helios_shard_list **out);
+
+/* A rank's place in its split. */
+typedef struct helios_place {
+    size_t size; /* HELIOS_PLACE_INIT */
+    int pp, tp;
+    int ep; /* whose experts it has, of each the slice of its rank within etp, tp % etp */
+} helios_place;
+
+#define HELIOS_PLACE_INIT .size = sizeof(helios_place)
+
+/* The same for a model with experts; helios_request_position is that of ep 0. */
+HELIOS_API int helios_request_place(helios_client *client, const char *model, int64_t version,
+                                    const helios_split *split, const helios_place *place,
+                                    helios_shard_list **out);
 HELIOS_API void helios_shard_list_free(helios_shard_list *list);
 
 /* Size and CRC of a shard by id, from the pool's own index (no Controller involved). */
@@ -239,8 +257,8 @@ typedef struct helios_version_spec {
 HELIOS_API int helios_version_open(helios_client *client, const helios_version_spec *spec,
                                    int64_t *version);
 /* Write one shard of that version (one part at pp, tp). Data is copied before the call returns.
- * Parts are "embedding", "layer-0003" and "head" as in the model; "optim-PART" holds optimizer
- * state of PART, in tensors whose names end with a parameter's ("exp_avg.NAME");
+ * Parts are "embedding", "layer-0003", "experts-0003" and "head" as in the model; "optim-PART"
+ * holds optimizer state of PART, in tensors whose names end with a parameter's ("exp_avg.NAME");
  * "optim-dp1of2-PART" holds what only data-parallel rank 1 of 2 has; "extra-PART" holds anything.
  * One rank writes all parameters of a position (pp, tp). */
 HELIOS_API int helios_version_put(helios_client *client, const char *model, int64_t version, int pp,
@@ -255,6 +273,12 @@ HELIOS_API int helios_version_put_from(helios_client *client, const char *model,
                                        int pp, int tp, const char *part,
                                        const helios_tensor *tensors, size_t count, helios_fill fill,
                                        void *arg, helios_shard *out);
+/* The same for any part, experts too: a shard "experts-0003" is put at pp, tp and ep, where tp is
+ * the rank within etp. `fill` may be NULL. */
+HELIOS_API int helios_version_put_at(helios_client *client, const char *model, int64_t version,
+                                     const helios_place *place, const char *part,
+                                     const helios_tensor *tensors, size_t count, helios_fill fill,
+                                     void *arg, helios_shard *out);
 /* This rank has put all its shards. meta_json (rank 0's is kept) may be NULL. visible: 1 when this
  * commit was the last one needed. HELIOS_EINVAL names a tensor that does not match the model's
  * layout; HELIOS_ECANCELED says which rank gave the version up, and why. After a failure the caller

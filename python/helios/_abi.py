@@ -41,7 +41,8 @@ class _TensorName(ctypes.Structure):
 
 
 class _ShardView(ctypes.Structure):
-    _fields_ = [("pp", c_int), ("tp", c_int), ("renamed", c_int), ("count", c_size_t),
+    _fields_ = [("pp", c_int), ("tp", c_int), ("renamed", c_int), ("ep", c_int),
+                ("count", c_size_t),
                 ("names", POINTER(_TensorName))]
 
 
@@ -53,7 +54,12 @@ class _ShardList(ctypes.Structure):
 
 class _Split(_loader.Sized):
     _fields_ = [("size", c_size_t), ("tp", c_int), ("pp", c_int), ("virtual_stages", c_int),
-                ("first_stage_layers", c_int), ("last_stage_layers", c_int)]
+                ("first_stage_layers", c_int), ("last_stage_layers", c_int), ("ep", c_int),
+                ("etp", c_int)]
+
+
+class _Place(_loader.Sized):
+    _fields_ = [("size", c_size_t), ("pp", c_int), ("tp", c_int), ("ep", c_int)]
 
 
 class _Tensor(ctypes.Structure):
@@ -82,7 +88,7 @@ _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
 _SIZES = {_Options: 40, _Id: 16, _Shard: 96, _TensorName: 16, _ShardView: 32, _ShardList: 64,
-          _Split: 32, _Tensor: 40, _VersionSpec: 80, _Stats: 88}
+          _Split: 40, _Place: 24, _Tensor: 40, _VersionSpec: 80, _Stats: 88}
 
 _PROTOTYPES = {
     "helios_version": (c_char_p, []),
@@ -90,17 +96,15 @@ _PROTOTYPES = {
     "helios_strerror": (c_char_p, [c_int]),
     "helios_open": (c_int, [POINTER(_Options), POINTER(c_void_p)]),
     "helios_close": (None, [c_void_p]),
-    "helios_request_position": (c_int, [c_void_p, c_char_p, c_int64, POINTER(_Split), c_int, c_int,
-                                        POINTER(POINTER(_ShardList))]),
+    "helios_request_place": (c_int, [c_void_p, c_char_p, c_int64, POINTER(_Split), POINTER(_Place),
+                                     POINTER(POINTER(_ShardList))]),
     "helios_shard_list_free": (None, [POINTER(_ShardList)]),
     "helios_map_private": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
     "helios_unmap": (c_int, [c_void_p, c_void_p]),
     "helios_version_open": (c_int, [c_void_p, POINTER(_VersionSpec), POINTER(c_int64)]),
-    "helios_version_put": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
-                                   POINTER(_Tensor), c_size_t, POINTER(_Shard)]),
-    "helios_version_put_from": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
-                                        POINTER(_Tensor), c_size_t, _Fill, c_void_p,
-                                        POINTER(_Shard)]),
+    "helios_version_put_at": (c_int, [c_void_p, c_char_p, c_int64, POINTER(_Place), c_char_p,
+                                      POINTER(_Tensor), c_size_t, _Fill, c_void_p,
+                                      POINTER(_Shard)]),
     "helios_version_commit": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p,
                                       POINTER(c_int)]),
     "helios_version_abandon": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p]),
@@ -116,13 +120,15 @@ class Split:
     tp: int = 0
     pp: int = 0
     virtual_stages: int = 0
+    ep: int = 0
+    etp: int = 0
 
 
 @dataclass(frozen=True)
 class Shard:
     """One shard of a model version. ``size`` is in bytes, header included.
 
-    ``pp`` and ``tp`` are those that it was stored for. ``names``, where there are some: only these
+    ``pp``, ``tp`` and ``ep`` are those that it was stored for. ``names``, where there are some: only these
     of its tensors belong to the position that was asked for, as stored name -> name there.
     """
 
@@ -134,6 +140,7 @@ class Shard:
     pp: int | None = None
     tp: int | None = None
     names: dict[str, str] | None = None
+    ep: int = 0
 
 
 @dataclass(frozen=True)
@@ -232,12 +239,12 @@ def _shard(raw: _Shard) -> Shard:
 def _viewed(raw: _Shard, view: _ShardView) -> Shard:
     names = {view.names[i].stored.decode(): view.names[i].shown.decode()
              for i in range(view.count)} if view.renamed else None
-    return replace(_shard(raw), pp=view.pp, tp=view.tp, names=names)
+    return replace(_shard(raw), pp=view.pp, tp=view.tp, names=names, ep=view.ep)
 
 
 def _split(split: Split | None) -> Any:
     return None if split is None else \
-        ctypes.pointer(_Split(split.tp, split.pp, split.virtual_stages, 0, 0))
+        ctypes.pointer(_Split(split.tp, split.pp, split.virtual_stages, 0, 0, split.ep, split.etp))
 
 
 class Client:
@@ -276,12 +283,13 @@ class Client:
         return self._handle
 
     def request_shards(self, model: str, version: int, pp: int, tp: int,
-                       split: Split | None = None) -> ShardList:
-        """The shards of model/version at (pp, tp) of the split, None: of the version's own. version -1
+                       split: Split | None = None, ep: int = 0) -> ShardList:
+        """The shards of model/version at (pp, tp, ep) of the split, None: of the version's own. version -1
         is the newest visible one that is whole."""
         out = POINTER(_ShardList)()
-        self._check(self._lib.helios_request_position(
-            self._use(), model.encode(), version, _split(split), pp, tp, ctypes.byref(out)))
+        self._check(self._lib.helios_request_place(
+            self._use(), model.encode(), version, _split(split), ctypes.byref(_Place(pp, tp, ep)),
+            ctypes.byref(out)))
         try:
             raw = out.contents
             shards = tuple(_viewed(raw.shards[i], raw.views[i]) for i in range(raw.count))
@@ -331,8 +339,9 @@ class Client:
         return version.value
 
     def version_put(self, model: str, version: int, pp: int, tp: int, part: str,
-                    tensors: Sequence[TensorRef]) -> Shard:
-        """Write one part; the bytes are copied before this returns."""
+                    tensors: Sequence[TensorRef], ep: int = 0) -> Shard:
+        """Write one part; the bytes are copied before this returns. `ep` is that of experts, and
+        `tp` their rank within etp."""
         raw = (_Tensor * len(tensors))()
         shapes = []
         for slot, tensor in zip(raw, tensors):
@@ -342,10 +351,8 @@ class Client:
             slot.shape, slot.rank = ctypes.cast(shape, POINTER(c_int64)), len(tensor.shape)
             slot.data = tensor.address
         out = _Shard()
-        put = (self._use(), model.encode(), version, pp, tp, part.encode(), raw, len(tensors))
-        if not any(tensor.fill for tensor in tensors):
-            self._check(self._lib.helios_version_put(*put, ctypes.byref(out)))
-            return _shard(out)
+        put = (self._use(), model.encode(), version, ctypes.byref(_Place(pp, tp, ep)), part.encode(),
+               raw, len(tensors))
         failed: list[BaseException] = []
 
         def fill(_: Any, number: int, address: int, size: int) -> int:
@@ -355,7 +362,8 @@ class Client:
                 failed.append(error)
             return len(failed)
 
-        code = self._lib.helios_version_put_from(*put, _Fill(fill), None, ctypes.byref(out))
+        filler = _Fill(fill) if any(tensor.fill for tensor in tensors) else _Fill()
+        code = self._lib.helios_version_put_at(*put, filler, None, ctypes.byref(out))
         if failed:
             raise failed[0]
         self._check(code)

@@ -120,6 +120,16 @@ def select_share(parts: list[str], dp: int, dp_size: int | None, where: str) -> 
     return prefix
 
 
+def names_expert(name: str) -> bool:
+    """A tensor of an expert, or state of one."""
+    return ".mlp.experts." in name
+
+
+def has_experts(part: str) -> bool:
+    """The part holds experts, or state or blobs of theirs."""
+    return re.search(r"(?:^|-)experts-\d+$", part) is not None
+
+
 def is_chosen(part: str, kind: str, optim_prefix: str) -> bool:
     """The part holds what load_state_dict(kind=…) asks for."""
     if part.startswith(EXTRA):

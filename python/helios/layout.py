@@ -16,6 +16,8 @@ __all__ = ["Layout", "hugging_face_config", "layer_count", "plain_part"]
 
 _LAYER = re.compile(r"(?:^|\.)(?:model(\d+)\.)?decoder\.layers\.(\d+)\.")
 _ANY_LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.(\d+)\.")
+_EXPERTS = re.compile(r"\.mlp\.experts\.")
+_MTP = re.compile(r"(?:^|\.)(?:model\d+\.)?mtp\.layers\.(\d+)\.")
 _EMBEDDING = re.compile(r"(?:^|\.)(?:model\d+\.)?embedding\.")
 
 
@@ -82,12 +84,17 @@ class Layout:
         return runs[chunk][local]
 
     def part(self, name: str, stage: int) -> str:
-        """Part of a tensor: "embedding", "layer-0003" (global number) or "head".
+        """Part of a tensor: "embedding", "layer-0003", "experts-0003" (global numbers), "mtp-0000" or
+        "head". The experts of MTP layer 0 have the number behind the last layer's.
 
         `name` is a Megatron-core name local to `stage`; whatever stands before it (as in
         ``exp_avg.decoder.layers.0.…``) does not matter.
         """
-        layer = _LAYER.search(name)
+        layer, mtp = _LAYER.search(name), _MTP.search(name)
+        experts = _EXPERTS.search(name) is not None
+        if mtp:
+            return f"experts-{self.layers + int(mtp[1]):04d}" if experts else f"mtp-{int(mtp[1]):04d}"
         if layer:
-            return f"layer-{self.global_layer(stage, int(layer[2]), int(layer[1] or 0)):04d}"
+            number = self.global_layer(stage, int(layer[2]), int(layer[1] or 0))
+            return f"{'experts' if experts else 'layer'}-{number:04d}"
         return "embedding" if _EMBEDDING.search(name) else "head"

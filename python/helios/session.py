@@ -26,7 +26,8 @@ class Rank:
     """Place of this process in its gang, from the environment Helios gives to ranks.
 
     Outside a job every index is 0 and every size 1. ``virtual_stages`` are model chunks per pipeline
-    stage, 1: none, 0: not said, which means as the model has them. ``model`` is the name alone; ``model_version``
+    stage, 1: none, 0: not said, which means as the model has them. ``ep_size`` ranks of dp share the
+    experts of a layer out, ``etp_size`` ranks of tp share an expert (0: all of them). ``model`` is the name alone; ``model_version``
     the number after '@' in HELIOS_MODEL, or -1 for the newest version.
     """
 
@@ -38,6 +39,9 @@ class Rank:
     pp_size: int = 1
     tp_size: int = 1
     dp_size: int = 1
+    ep: int = 0
+    ep_size: int = 1
+    etp_size: int = 0
     virtual_stages: int = 0
     world_size: int = 1
     local_world_size: int = 1
@@ -58,7 +62,10 @@ class Rank:
             raise InvalidArgument(f"WORLD_SIZE={world} is not PP {pp_size} x TP {tp_size} x "
                                   f"DP {dp_size}: start ranks with 'helios submit'")
         model, version = split_model(env.get("HELIOS_MODEL", ""))
+        ep_size = _number(env, ("EXPERT_PARALLEL_SIZE",), 1, 1)
         return cls(
+            ep=_number(env, ("EXPERT_PARALLEL_RANK",), 0, 0, ep_size), ep_size=ep_size,
+            etp_size=_number(env, ("EXPERT_TENSOR_PARALLEL_SIZE",), 0, 1, tp_size + 1),
             global_rank=_number(env, ("GLOBAL_RANK", "RANK"), 0, 0, world),
             pp=_number(env, ("PIPELINE_PARALLEL_RANK",), 0, 0, pp_size),
             tp=_number(env, ("TENSOR_PARALLEL_RANK",), 0, 0, tp_size),
@@ -162,26 +169,31 @@ class Session:
         return name, number if version is None else version
 
     def _split(self, model: str, tp_size: int | None = None, pp_size: int | None = None,
-               virtual_stages: int | None = None) -> _abi.Split | None:
+               virtual_stages: int | None = None, ep_size: int | None = None,
+               etp_size: int | None = None) -> _abi.Split | None:
         """What was asked for; else that of the job, for the model that it trains; else None."""
-        sizes = (tp_size, pp_size, virtual_stages)
-        if sizes != (None, None, None):
-            for name, size in zip(("tp_size", "pp_size", "virtual_stages"), sizes):
+        sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
+        if any(size is not None for size in sizes):
+            names = ("tp_size", "pp_size", "virtual_stages", "ep_size", "etp_size")
+            for name, size in zip(names, sizes):
                 if size is not None and size < 1:
                     raise InvalidArgument(f"{name}={size} must be at least 1")
             return _abi.Split(*(size or 0 for size in sizes))
         me = self.rank
         if me.job and me.model == model:
-            return _abi.Split(me.tp_size, me.pp_size, me.virtual_stages)
+            return _abi.Split(me.tp_size, me.pp_size, me.virtual_stages, me.ep_size,
+                              me.etp_size or me.tp_size)
         return None
 
     def _list(self, model: str | None = None, version: int | None = None, pp: int | None = None,
               tp: int | None = None, tp_size: int | None = None, pp_size: int | None = None,
-              virtual_stages: int | None = None) -> _abi.ShardList:
+              virtual_stages: int | None = None, ep: int | None = None,
+              ep_size: int | None = None, etp_size: int | None = None) -> _abi.ShardList:
         name, number = self._model(model, version)
         pp, tp = self.rank.pp if pp is None else pp, self.rank.tp if tp is None else tp
-        split = self._split(name, tp_size, pp_size, virtual_stages)
-        shards = self.client.request_shards(name, number, pp, tp, split)
+        split = self._split(name, tp_size, pp_size, virtual_stages, ep_size, etp_size)
+        ep = self.rank.ep if ep is None else ep
+        shards = self.client.request_shards(name, number, pp, tp, split, *((ep,) if ep else ()))
         self._listed = ((name, number, pp, tp), shards)
         self._configs.pop(name, None)  # it may be another model of that name
         self._layouts.pop(name, None)
@@ -194,8 +206,10 @@ class Session:
                         pp: int | None = None, tp: int | None = None, kind: str = "model",
                         copy: bool = False, naming: str | None = None, dp: int | None = None,
                         tp_size: int | None = None, pp_size: int | None = None,
-                        virtual_stages: int | None = None) -> dict[str, "torch.Tensor"]:
-        """Pull the tensors of one (pp, tp) position: Megatron-core name -> tensor, CPU.
+                        virtual_stages: int | None = None, ep: int | None = None,
+                        ep_size: int | None = None,
+                        etp_size: int | None = None) -> dict[str, "torch.Tensor"]:
+        """Pull the tensors of one (pp, tp, ep) position: Megatron-core name -> tensor, CPU.
 
         Shapes and names are those the rank's own modules have: split by tensor parallelism, layers
         numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that a
@@ -205,9 +219,10 @@ class Session:
 
         `tp_size`, `pp_size` and `virtual_stages` say of which split (pp, tp) is a position. None: in a
         job, for its own model, that of the job; else the one that the version was saved with. Another
-        number of stages copies no bytes; for another `tp_size` the version is cut once, in the pool, and
-        the first reader waits for it. Optimizer state that data-parallel ranks share out and extra state
-        of modules can't be cut: asked for by `kind`, they raise Unsupported.
+        number of stages copies no bytes; for another `tp_size`, `ep_size` (ranks that share the experts
+        of a layer out; `ep` says whose) or `etp_size` (ranks that share an expert) the version is cut
+        once, in the pool, and the first reader waits for it. Optimizer state that data-parallel ranks
+        share out and extra state of modules can't be cut: asked for by `kind`, they raise Unsupported.
 
         `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
         local`, "te" that of Transformer Engine, which Megatron takes by default. None: the naming
@@ -223,14 +238,16 @@ class Session:
 
         Raises NotFound (no such model, version or position), InvalidArgument (optimizer state of
         another data-parallel size, sizes that layers or tensors can't be shared out by), Unsupported
-        (what the version has can't be cut for that `tp_size`), Corrupt (bytes stayed bad after every
+        (what the version has can't be cut for that split), Corrupt (bytes stayed bad after every
         retry; names the shard), Unavailable, TimedOut.
         """
         if kind not in KINDS:
             raise InvalidArgument(f"kind {kind!r} must be one of {', '.join(KINDS)}")
         if naming not in (None, *NAMINGS):
             raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
-        listed = self._list(model, version, pp, tp, tp_size, pp_size, virtual_stages)
+        sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
+        listed = self._list(model, version, pp, tp, tp_size, pp_size, virtual_stages, ep, ep_size,
+                            etp_size)
         name, _, pp, tp = self._listed[0]
         if naming and _has_own_names(self._config(name)):
             raise InvalidArgument(f"naming={naming!r}: the tensors of '{name}' have names of their own")
@@ -239,13 +256,10 @@ class Session:
             raise Unsupported(f"{name}@{listed.version} at another tensor parallel size lacks "
                               f"{listed.left_out}; load with the tp_size that it was saved with")
         out: dict[str, Any] = {}
-        prefix = ""
-        if kind in ("optim", "all"):
-            prefix = _state.select_share(
-                [shard.part for shard in listed.shards], self.rank.dp if dp is None else dp,
-                self.rank.dp_size if dp is None else None, f"{name}@{listed.version}")
-        own = (tp_size, pp_size, virtual_stages) == (None, None, None) and pp == self.rank.pp
+        prefixes = self._prefixes(listed, dp, name) if kind in ("optim", "all") else ("", "")
+        own = all(size is None for size in sizes) and pp == self.rank.pp
         for shard in listed.shards:
+            prefix = prefixes[_state.has_experts(shard.part)]
             if not _state.is_chosen(shard.part, kind, prefix):
                 continue
             tensors = self._read(name, listed.version, shard, (pp, tp), copy)
@@ -262,14 +276,25 @@ class Session:
                            "is the model imported with these sizes?")
         return out
 
+    def _prefixes(self, listed: _abi.ShardList, dp: int | None, model: str) -> tuple[str, str]:
+        """Of the parts with this rank's share of optimizer state: of experts, and before of all else."""
+        def select(experts: bool) -> str:
+            parts = [s.part for s in listed.shards if _state.has_experts(s.part) is experts]
+            number, size = self._share(experts, dp)
+            return _state.select_share(parts, number, size if dp is None else None,
+                                       f"{model}@{listed.version}")
+
+        return select(False), select(True)
+
     def _read(self, model: str, version: int, shard: _abi.Shard, asked: tuple[int, int],
               copy: bool) -> dict[str, Any]:
         """The tensors that a shard has for the position, under the names there."""
         pp, tp = asked if shard.pp is None else (shard.pp, shard.tp)
-        where = f"{model}@{version}/pp{pp}/tp{tp}/{shard.part}"
+        place = f"/ep{shard.ep}" if _state.has_experts(shard.part) else ""
+        where = f"{model}@{version}/pp{pp}/tp{tp}{place}/{shard.part}"
         stored = _tensors.views(self.client.map(shard), where, copy, {
             "helios.model": model, "helios.version": str(version), "helios.pp": str(pp),
-            "helios.tp": str(tp), "helios.part": shard.part})
+            "helios.tp": str(tp), "helios.part": shard.part, "helios.ep": str(shard.ep)})
         if shard.names is not None:
             stored = _shown(stored, shard.names, where)
         if shard.part.startswith(_state.EXTRA):
@@ -391,10 +416,13 @@ class Session:
         both = set(tensors) & set(optim)
         if both:
             raise InvalidArgument(f"'{min(both)}' is in both state and optim")
-        groups = self._grouped(model, optim, _state.share(me.dp, me.dp_size))
-        if me.dp == 0:
-            groups.update(self._grouped(model, tensors, ""))
-            groups.update(self._grouped(model, blobs, _state.EXTRA))
+        groups = {}
+        for experts in (False, True):
+            part = {name: value for name, value in optim.items()
+                    if _state.names_expert(name) is experts}
+            groups.update(self._grouped(model, part, _state.share(*self._share(experts))))
+        kept = {**self._grouped(model, tensors, ""), **self._grouped(model, blobs, _state.EXTRA)}
+        groups.update((part, values) for part, values in kept.items() if self._saves(part))
         return dict(sorted(groups.items()))
 
     def _creation(self, model: str, asked: _abi.Split | None, config: Mapping[str, Any] | None,
@@ -416,6 +444,25 @@ class Session:
             "naming": naming_of(state if isinstance(state, Mapping) else ())}
         return {**out, "create": split}
 
+    def _saves(self, part: str) -> bool:
+        """Of the ranks that have the same parameters the first one saves them."""
+        return self._share(_state.has_experts(part))[0] == 0
+
+    def _share(self, experts: bool, dp: int | None = None) -> tuple[int, int]:
+        """Which of how many ranks with the same parameters this one is, or the one of data rank `dp`."""
+        me = self.rank
+        dp = me.dp if dp is None else dp
+        if not experts:
+            return dp, me.dp_size
+        group = (me.etp_size or me.tp_size) * me.ep_size
+        return ((dp * me.tp_size + me.tp) // group,
+                max(1, me.dp_size * me.tp_size // group))
+
+    def _tp_of(self, part: str) -> int:
+        """The tensor rank that the part is stored for."""
+        me = self.rank
+        return me.tp % (me.etp_size or me.tp_size) if _state.has_experts(part) else me.tp
+
     def _give_up(self, model: str, version: int, error: BaseException) -> bool:
         """After a failed save. True: it is too late, as all ranks' commits have arrived."""
         try:
@@ -433,6 +480,7 @@ class Session:
                         model: str | None = None, *, strict: bool = True,
                         any_dtype: bool = False, tp_size: int | None = None,
                         pp_size: int | None = None, virtual_stages: int | None = None,
+                        ep_size: int | None = None, etp_size: int | None = None,
                         config: Mapping[str, Any] | None = None) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
@@ -441,15 +489,15 @@ class Session:
         when the last rank has committed. Every call is a new version, at the same step too.
         `meta` is kept from rank 0 and must be JSON. Bytes are copied before this returns.
 
-        `tp_size`, `pp_size` and `virtual_stages`: the split of the gang, the same on all ranks. None: in
-        a job, for its own model, that of the job; else the one that the model was imported with.
+        `tp_size`, `pp_size`, `virtual_stages`, `ep_size` and `etp_size`: the split of the gang, the same
+        on all ranks. None: in a job, for its own model, that of the job; else the one that the model was imported with.
 
         `state` must have the tensors of the model's oldest version for this rank. `any_dtype=True`:
         dtypes may differ. `strict=False`: anything may. All ranks pass the same.
 
         `optim` holds optimizer state under names that end with the parameter's
         (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, as all data
-        ranks have the same; `optim` from every rank that passes some. What is the same on all data
+        ranks have the same, and experts from the first rank that has them; `optim` from every rank that passes some. What is the same on all data
         ranks should be passed on dp 0 only: it is then given to all of them. Else each rank gets its
         own share back (a distributed optimizer's), see load_state_dict.
 
@@ -475,7 +523,8 @@ class Session:
             raise InvalidArgument(f"meta is not JSON: {error}") from None
         name, _ = self._model(model)
         me, started, written = self.rank, time.monotonic(), 0
-        split = self._splits[name] = self._split(name, tp_size, pp_size, virtual_stages)
+        split = self._split(name, tp_size, pp_size, virtual_stages, ep_size, etp_size)
+        self._splits[name] = split
         self._layouts.pop(name, None)
         create = self._creation(name, split, config, state) if model or config else {}
         groups = self._groups(name, state, optim)
@@ -488,7 +537,9 @@ class Session:
         try:
             for part, tensors in groups.items():
                 refs, alive = _tensors.refs(tensors)
-                written += self.client.version_put(name, version, me.pp, me.tp, part, refs).size
+                ep = (me.ep,) if me.ep and _state.has_experts(part) else ()
+                written += self.client.version_put(
+                    name, version, me.pp, self._tp_of(part), part, refs, *ep).size
                 del alive
             visible = self.client.version_commit(*commit)
         except BaseException as error:

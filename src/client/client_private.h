@@ -187,7 +187,7 @@ void device_fini(helios_client *client);
 
 /* ---- names.c: what a shard is called, for failures ---- */
 void names_add(helios_client *client, struct hl_id id, const char *model, int64_t version, int pp,
-               int tp, const char *part);
+               int tp, int ep, const char *part);
 /* "shard model@3/pp0/tp1/head (id …)" or "shard <id>" into buf; returns buf. */
 const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap);
 /* What the catalogue says of the shard, which has a name. */

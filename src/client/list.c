@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/log.h"
 #include "client/client_private.h"
 #include "core/json.h"
@@ -36,7 +37,7 @@ static hl_status take_shard(helios_client *c, const char *model, const struct hl
     to->size = from->size_bytes;
     to->crc32 = from->crc32;
     to->tensors = from->tensors;
-    names_add(c, id, model, from->version, from->pp, from->tp, part);
+    names_add(c, id, model, from->version, from->pp, from->tp, from->ep, part);
     names_expect(c, id, to->size, to->crc32);
     return HL_OK;
 }
@@ -47,8 +48,12 @@ static helios_shard_view view_of(const struct hl_api_shard *s, struct hl_arena *
     helios_tensor_name *names = hl_arena_array(arena, s->shown.count, sizeof(*names));
     for (size_t i = 0; names != NULL && i < s->shown.count; i++)
         names[i] = (helios_tensor_name){s->shown.items[i].stored, s->shown.items[i].shown};
-    return (helios_shard_view){
-        .pp = s->pp, .tp = s->tp, .renamed = s->renamed, .count = s->shown.count, .names = names};
+    return (helios_shard_view){.pp = s->pp,
+                               .tp = s->tp,
+                               .renamed = s->renamed,
+                               .ep = s->ep,
+                               .count = s->shown.count,
+                               .names = names};
 }
 
 /* A rank whose job divides its stages into other chunks than the model would train other layers
@@ -75,7 +80,8 @@ static hl_status check_virtual_stages(const char *model, const char *config)
     return HL_OK;
 }
 
-/* "embedding" < "layer-0000" < … < "head" < "optim-embedding" < …, as in a model. */
+/* "embedding" < "layer-0000" < … < "experts-0000" < … < "head" < "optim-embedding" < …, as in a
+ * model. */
 static int part_rank(const char *part)
 {
     bool optim = strncmp(part, "optim-", 6) == 0;
@@ -179,19 +185,23 @@ static hl_status request_list(struct operation *op,
     return HL_OK;
 }
 
-int helios_request_position(helios_client *client, const char *model, int64_t version,
-                            const helios_split *split, int pp, int tp, helios_shard_list **out)
+int helios_request_place(helios_client *client, const char *model, int64_t version,
+                         const helios_split *split, const helios_place *place,
+                         helios_shard_list **out)
 {
     struct operation op;
-    struct hl_api_controller_request_shards_params p = {
-        .model = model, .version = version, .pp = pp, .tp = tp};
-    if (client == NULL || model == NULL || out == NULL)
-        return hl_fail(HL_EINVAL, "shards of a position: client, model and out must not be NULL");
-    if (pp < 0 || tp < 0 || version < -1)
+    helios_place at;
+    if (client == NULL || model == NULL || place == NULL || out == NULL)
         return hl_fail(HL_EINVAL,
-                       "shards of a position: pp %d and tp %d count from 0, version %lld from 1 "
-                       "(-1 is the newest)",
-                       pp, tp, (long long)version);
+                       "shards of a position: client, model, place and out must not be NULL");
+    HL_TRY(HL_ABI_READ(helios_place, place, &at));
+    struct hl_api_controller_request_shards_params p = {
+        .model = model, .version = version, .pp = at.pp, .tp = at.tp, .ep = at.ep};
+    if (at.pp < 0 || at.tp < 0 || at.ep < 0 || version < -1)
+        return hl_fail(HL_EINVAL,
+                       "shards of a position: pp %d, tp %d and ep %d count from 0, version %lld "
+                       "from 1 (-1 is the newest)",
+                       at.pp, at.tp, at.ep, (long long)version);
     HL_TRY(split_read(split, &p.split));
     struct owned_list *o = calloc(1, sizeof(*o));
     if (o == NULL)
@@ -208,6 +218,13 @@ int helios_request_position(helios_client *client, const char *model, int64_t ve
     hl_error_clear();
     *out = &o->list;
     return HL_OK;
+}
+
+int helios_request_position(helios_client *client, const char *model, int64_t version,
+                            const helios_split *split, int pp, int tp, helios_shard_list **out)
+{
+    const helios_place place = {HELIOS_PLACE_INIT, .pp = pp, .tp = tp};
+    return helios_request_place(client, model, version, split, &place, out);
 }
 
 int helios_request_shards(helios_client *client, const char *model, int64_t version, int pp, int tp,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "client/client_private.h"
+#include "core/part.h"
 
 #define NAMES_MAX 65536
 
@@ -18,16 +19,18 @@ static void forget_all(helios_client *client)
 }
 
 void names_add(helios_client *client, struct hl_id id, const char *model, int64_t version, int pp,
-               int tp, const char *part)
+               int tp, int ep, const char *part)
 {
     struct shard_name *n = NULL;
+    char place[HL_PART_PLACE_MAX];
     pthread_mutex_lock(&client->names_lock);
     HASH_FIND(hh, client->names, &id, sizeof(id), n);
     if (n == NULL && (n = calloc(1, sizeof(*n))) != NULL) {
         if (HASH_COUNT(client->names) >= NAMES_MAX)
             forget_all(client);
         n->id = id;
-        if (asprintf(&n->text, "%s@%" PRId64 "/pp%d/tp%d/%s", model, version, pp, tp, part) < 0) {
+        if (asprintf(&n->text, "%s@%" PRId64 "/%s", model, version,
+                     hl_part_place(pp, tp, ep, part, place)) < 0) {
             free(n);
         } else {
             HASH_ADD(hh, client->names, id, sizeof(n->id), n);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
+#include "core/part.h"
 
 #define TENSORS_MAX ((size_t)1 << 20)
 
@@ -39,22 +40,24 @@ static hl_status take_tensor(const helios_tensor *from, size_t i, bool may_come,
 
 static hl_status write_header(const struct hl_shard_spec *spec, struct hl_shard_image *image)
 {
-    char version[24], pp[16], tp[16];
+    char version[24], pp[16], tp[16], ep[16];
     snprintf(version, sizeof(version), "%" PRId64, spec->version);
     snprintf(pp, sizeof(pp), "%d", spec->pp);
     snprintf(tp, sizeof(tp), "%d", spec->tp);
+    snprintf(ep, sizeof(ep), "%d", spec->ep);
     const struct hl_safetensors_meta meta[] = {
         {"helios.model", spec->model},
         {"helios.version", version},
         {"helios.pp", pp},
         {"helios.tp", tp},
         {"helios.part", spec->part},
+        {"helios.ep", ep},
     };
     struct hl_safetensors_layout layout = {
         .tensors = image->tensors,
         .count = image->count,
         .meta = meta,
-        .meta_count = HL_ARRAY_LEN(meta),
+        .meta_count = HL_ARRAY_LEN(meta) - !hl_part_has_experts(spec->part),
         .crc_fields = 1,
     };
     HL_TRY(hl_safetensors_write(&layout, &image->header));

@@ -19,6 +19,7 @@ struct hl_shard_spec {
     int64_t version;
     int pp;
     int tp;
+    int ep; /* of experts */
     const char *part;
     const helios_tensor *tensors;
     size_t count;

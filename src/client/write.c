@@ -10,6 +10,7 @@
 #include "client/client_private.h"
 #include "client/shard_image.h"
 #include "core/layout.h"
+#include "core/part.h"
 
 #define PART_MAX sizeof(((helios_shard *)0)->part)
 
@@ -121,15 +122,16 @@ int helios_version_open(helios_client *client, const helios_version_spec *given,
     return st;
 }
 
-static hl_status check_put(const char *model, const char *part, int pp, int tp)
+static hl_status check_put(const char *model, const char *part, const helios_place *at)
 {
     if (model[0] == '\0' || part[0] == '\0' || strlen(part) >= PART_MAX)
         return hl_fail(HL_EINVAL,
                        "part '%s' of model '%s': both need a name, a part of at most "
                        "%zu bytes",
                        part, model, PART_MAX - 1);
-    if (pp < 0 || tp < 0)
-        return hl_fail(HL_EINVAL, "part '%s': pp %d and tp %d count from 0", part, pp, tp);
+    if (at->pp < 0 || at->tp < 0 || at->ep < 0)
+        return hl_fail(HL_EINVAL, "part '%s': pp %d, tp %d and ep %d count from 0", part, at->pp,
+                       at->tp, at->ep);
     return HL_OK;
 }
 
@@ -192,6 +194,7 @@ static hl_status pending_add(helios_client *c, const struct hl_shard_spec *spec,
                                        .version = spec->version,
                                        .pp = spec->pp,
                                        .tp = spec->tp,
+                                       .ep = spec->ep,
                                        .part = s->part,
                                        .size_bytes = s->size,
                                        .crc32 = s->crc32,
@@ -221,6 +224,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     helios_shard shard = {0};
     struct hl_id id;
     HL_AUTO(hl_freep) char *layout = NULL;
+    char place[HL_PART_PLACE_MAX];
     HL_TRY(hl_shard_image_plan(spec, &image));
     hl_status st = hl_layout_text(image.tensors, image.count, &layout);
     if (st == HL_OK)
@@ -237,36 +241,40 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     }
     hl_shard_image_fini(&image);
     if (st != HL_OK)
-        return hl_fail_prefix(st, "writing %s@%lld/pp%d/tp%d/%s: ", spec->model,
-                              (long long)spec->version, spec->pp, spec->tp, spec->part);
+        return hl_fail_prefix(st, "writing %s@%lld/%s: ", spec->model, (long long)spec->version,
+                              hl_part_place(spec->pp, spec->tp, spec->ep, spec->part, place));
     shard.id = (helios_id){.hi = id.hi, .lo = id.lo};
     memcpy(shard.part, spec->part, strlen(spec->part));
     pthread_mutex_lock(&op->client->lock);
     st = pending_add(op->client, spec, layout, &shard);
     pthread_mutex_unlock(&op->client->lock);
     HL_TRY(st);
-    names_add(op->client, id, spec->model, spec->version, spec->pp, spec->tp, spec->part);
+    names_add(op->client, id, spec->model, spec->version, spec->pp, spec->tp, spec->ep, spec->part);
     *out = shard;
     return HL_OK;
 }
 
-int helios_version_put_from(helios_client *client, const char *model, int64_t version, int pp,
-                            int tp, const char *part, const helios_tensor *tensors, size_t count,
-                            helios_fill fill, void *arg, helios_shard *out)
+int helios_version_put_at(helios_client *client, const char *model, int64_t version,
+                          const helios_place *place, const char *part, const helios_tensor *tensors,
+                          size_t count, helios_fill fill, void *arg, helios_shard *out)
 {
     struct operation op;
+    helios_place at;
     helios_shard shard;
-    if (client == NULL || model == NULL || part == NULL || tensors == NULL)
-        return hl_fail(HL_EINVAL,
-                       "helios_version_put: client, model, part and tensors must not be NULL");
-    HL_TRY(check_put(model, part, pp, tp));
+    if (client == NULL || model == NULL || place == NULL || part == NULL || tensors == NULL)
+        return hl_fail(
+            HL_EINVAL,
+            "helios_version_put: client, model, place, part and tensors must not be NULL");
+    HL_TRY(HL_ABI_READ(helios_place, place, &at));
+    HL_TRY(check_put(model, part, &at));
     hl_error_clear();
     operation_begin(&op, client);
     hl_status st = put_part(&op,
                             &(struct hl_shard_spec){.model = model,
                                                     .version = version,
-                                                    .pp = pp,
-                                                    .tp = tp,
+                                                    .pp = at.pp,
+                                                    .tp = at.tp,
+                                                    .ep = hl_part_has_experts(part) ? at.ep : 0,
                                                     .part = part,
                                                     .tensors = tensors,
                                                     .count = count,
@@ -281,6 +289,15 @@ int helios_version_put_from(helios_client *client, const char *model, int64_t ve
             *out = shard;
     }
     return st;
+}
+
+int helios_version_put_from(helios_client *client, const char *model, int64_t version, int pp,
+                            int tp, const char *part, const helios_tensor *tensors, size_t count,
+                            helios_fill fill, void *arg, helios_shard *out)
+{
+    const helios_place place = {HELIOS_PLACE_INIT, .pp = pp, .tp = tp};
+    return helios_version_put_at(client, model, version, &place, part, tensors, count, fill, arg,
+                                 out);
 }
 
 int helios_version_put(helios_client *client, const char *model, int64_t version, int pp, int tp,

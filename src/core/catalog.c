@@ -60,6 +60,8 @@ static hl_status add_shard(struct hl_records *r, const struct hl_shard_rec *s)
     json_t *value = hl_shard_rec_to_json(s);
     if (value != NULL)
         json_object_set_new(value, "rank", json_integer(s->rank));
+    if (value != NULL && s->ep != 0) /* records of earlier releases have none */
+        json_object_set_new(value, "ep", json_integer(s->ep));
     if (value != NULL && s->layout != NULL)
         json_object_set_new(value, "layout", json_string(s->layout));
     return add_value(r, value, key);
@@ -135,8 +137,9 @@ struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id i
 
 const char *hl_shard_key(const struct hl_shard_rec *s, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s@%" PRId64 "/pp%d/tp%d/%s", s->version->model->name, s->version->number,
-             s->pp, s->tp, s->part);
+    char place[HL_PART_PLACE_MAX];
+    snprintf(buf, cap, "%s@%" PRId64 "/%s", s->version->model->name, s->version->number,
+             hl_part_place(s->pp, s->tp, s->ep, s->part, place));
     return buf;
 }
 
@@ -148,6 +151,8 @@ static int shard_order(const void *a, const void *b)
         return x->pp < y->pp ? -1 : 1;
     if (x->tp != y->tp)
         return x->tp < y->tp ? -1 : 1;
+    if (x->ep != y->ep)
+        return x->ep < y->ep ? -1 : 1;
     return strcmp(x->part, y->part);
 }
 

@@ -41,7 +41,8 @@ struct hl_shard_rec {
     struct hl_id id;
     struct hl_cut_rec *cut; /* it was cut from the version's own shards; NULL = it is one of them */
     int pp;
-    int tp;
+    int tp;   /* of experts: the rank within etp */
+    int ep;   /* of experts, 0 otherwise */
     int rank; /* that committed it; -1 = by an import */
     char part[HL_PART_MAX];
     uint64_t size_bytes;
@@ -193,16 +194,17 @@ struct hl_position {
 /* The version can be seen under that split: HL_EINVAL and HL_EUNSUPPORTED say why not. */
 hl_status hl_version_check_split(const struct hl_version_rec *v,
                                  const struct hl_api_split *want) HL_CHECK;
-/* What the position (pp, tp) of the split `want` has of a version; nothing said: of the version's
- * own. HL_ENOENT names a lost shard, or says that there is no such position, or that the version
- * has to be cut for it first (hl_version_needs_cut); HL_ECORRUPT damaged
+/* What the position (pp, tp, ep) of the split `want` has of a version; nothing said: of the
+ * version's own. Of experts these are the shards of ep and of its rank within etp, tp % etp.
+ * HL_ENOENT names a lost shard, or says that there is no such position, or that the version has to
+ * be cut for it first (hl_version_needs_cut); HL_ECORRUPT damaged
  * records, of which nobody knows to which position they belong; HL_EINVAL and HL_EUNSUPPORTED why
  * the version can't be seen under that split. */
 hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,
-                              int pp, int tp, struct hl_arena *arena,
+                              int pp, int tp, int ep, struct hl_arena *arena,
                               struct hl_position *out) HL_CHECK;
 struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id id);
-/* "model@3/pp0/tp1/layer-0002" into buf. */
+/* "model@3/pp0/tp1/layer-0002", of experts "model@3/pp0/tp1/ep2/experts-0003", into buf. */
 const char *hl_shard_key(const struct hl_shard_rec *s, char *buf, size_t cap);
 
 struct hl_import_done {

@@ -70,6 +70,8 @@ static int place_order(const void *key, const void *element)
         return p->pp < s->pp ? -1 : 1;
     if (p->tp != s->tp)
         return p->tp < s->tp ? -1 : 1;
+    if (p->ep != s->ep)
+        return p->ep < s->ep ? -1 : 1;
     return strcmp(p->part, s->part);
 }
 
@@ -175,6 +177,7 @@ static hl_status cut_describe(struct hl_records *r, const struct hl_cut_rec *cut
         record.shards.items[record.shards.count++] =
             (struct hl_api_cut_shard){.id = hl_id_print(s->id, &arena),
                                       .tp = s->tp,
+                                      .ep = s->ep,
                                       .part = s->part,
                                       .size_bytes = s->size_bytes,
                                       .crc32 = s->crc32,
@@ -222,6 +225,8 @@ hl_status hl_catalog_load_cut(struct hl_catalog *c, const char *key, const json_
         const struct hl_api_cut_shard *s = &record.shards.items[i];
         st = add_shard(cut, &(struct hl_api_shard){.id = s->id,
                                                    .tp = s->tp,
+                                                   .ep = s->ep,
+                                      .ep = s->ep,
                                                    .part = s->part,
                                                    .size_bytes = s->size_bytes,
                                                    .crc32 = s->crc32,

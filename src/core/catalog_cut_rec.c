@@ -16,8 +16,12 @@ size_t hl_cuts_shards(const struct hl_version_rec *v)
 
 void hl_cut_record_key(const struct hl_cut_rec *cut, char key[HL_CATALOG_KEY_MAX])
 {
-    snprintf(key, HL_CATALOG_KEY_MAX, "cut/%s/%010" PRId64 "/tp%d", cut->version->model->name,
-             cut->version->number, cut->split.tp);
+    const struct hl_api_split *s = &cut->split;
+    char experts[48] = "";
+    if (hl_split_ep(s) > 1 || hl_split_etp(s) != s->tp)
+        snprintf(experts, sizeof(experts), "-ep%d-etp%d", hl_split_ep(s), hl_split_etp(s));
+    snprintf(key, HL_CATALOG_KEY_MAX, "cut/%s/%010" PRId64 "/tp%d%s", cut->version->model->name,
+             cut->version->number, s->tp, experts);
 }
 
 hl_status hl_cut_describe_removal(struct hl_records *r, const struct hl_cut_rec *cut)

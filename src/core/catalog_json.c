@@ -104,6 +104,7 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
         .version = s->version->number,
         .pp = s->pp,
         .tp = s->tp,
+        .ep = s->ep,
         .part = s->part,
         .size_bytes = s->size_bytes,
         .crc32 = s->crc32,
@@ -137,6 +138,7 @@ struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
     s->crc32 = shard->crc32;
     s->pp = shard->pp;
     s->tp = shard->tp;
+    s->ep = shard->ep;
     s->rank = -1;
     s->tensors = shard->tensors;
     if (shard->layout == NULL || shard->layout[0] == '\0')
@@ -160,6 +162,7 @@ struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
         .crc32 = (uint32_t)crc,
         .pp = (int32_t)hl_json_int(value, "pp", 0),
         .tp = (int32_t)hl_json_int(value, "tp", 0),
+        .ep = (int32_t)hl_json_int(value, "ep", 0),
         .tensors = (uint32_t)hl_json_int(value, "tensors", 0),
         .layout = hl_json_str(value, "layout", ""),
     });

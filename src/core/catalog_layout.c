@@ -1,5 +1,5 @@
 /* What a new version has to have in common with its model: the same parameters at every position
- * (pp, tp) of its own split, unless whoever began it wants otherwise. */
+ * (pp, tp, ep) of its own split, unless whoever began it wants otherwise. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static hl_status oldest_visible(const struct hl_model_rec *m, const struct hl_ve
 /* ---- what a version has to hold -------------------------------------------------------------- */
 
 struct expected_part {
-    int pp, tp;
+    int pp, tp, ep;
     const char *part;
     const char *layout; /* NULL = stored by an earlier release */
     uint32_t tensors;
@@ -52,13 +52,24 @@ struct expected {
 };
 
 struct place {
-    int pp, tp;
+    int pp, tp, ep;
     const char *part;
 };
 
 static struct place place_of(const struct hl_shard_rec *s)
 {
-    return (struct place){s->pp, s->tp, s->part};
+    return (struct place){s->pp, s->tp, s->ep, s->part};
+}
+
+#define EP_TEXT_MAX 24
+
+/* ", ep 2" of a part of experts, "" of others. */
+static const char *ep_text(const char *part, int ep, char buf[EP_TEXT_MAX])
+{
+    if (!hl_part_has_experts(part))
+        return "";
+    snprintf(buf, EP_TEXT_MAX, ", ep %d", ep);
+    return buf;
 }
 
 static int compare_places(const struct place *a, const struct place *b)
@@ -67,6 +78,8 @@ static int compare_places(const struct place *a, const struct place *b)
         return a->pp < b->pp ? -1 : 1;
     if (a->tp != b->tp)
         return a->tp < b->tp ? -1 : 1;
+    if (a->ep != b->ep)
+        return a->ep < b->ep ? -1 : 1;
     return strcmp(a->part, b->part);
 }
 
@@ -79,7 +92,7 @@ static int shard_order(const void *key, const void *element)
 static int expected_order(const void *key, const void *element)
 {
     const struct expected_part *e = element;
-    return compare_places(key, &(struct place){e->pp, e->tp, e->part});
+    return compare_places(key, &(struct place){e->pp, e->tp, e->ep, e->part});
 }
 
 static const struct expected_part *find_expected(const struct expected *e, struct place p)
@@ -106,10 +119,10 @@ static const struct hl_shard_rec *find_listed(struct hl_shard_rec *const *list, 
     return NULL;
 }
 
-static bool position_listed(struct hl_shard_rec *const *list, size_t n, int pp, int tp)
+static bool position_listed(struct hl_shard_rec *const *list, size_t n, int pp, int tp, int ep)
 {
     for (size_t i = 0; i < n; i++)
-        if (list[i]->pp == pp && list[i]->tp == tp)
+        if (list[i]->pp == pp && list[i]->tp == tp && list[i]->ep == ep)
             return true;
     return false;
 }
@@ -122,7 +135,7 @@ static void expect_same(const struct hl_version_rec *base, struct expected *e)
         const struct hl_shard_rec *s = base->shards[i];
         if (hl_part_has_parameters(s->part))
             e->list[e->count++] =
-                (struct expected_part){s->pp, s->tp, s->part, s->layout, s->tensors};
+                (struct expected_part){s->pp, s->tp, s->ep, s->part, s->layout, s->tensors};
     }
 }
 
@@ -132,6 +145,14 @@ static uint32_t count_lines(const char *layout)
     for (; *layout != '\0'; layout += strcspn(layout, "\n") + 1)
         n++;
     return n;
+}
+
+/* Ranks of every ep read the parts without experts, and ranks of several tp those with them: each
+ * is expected once. */
+static bool is_its_own(const struct hl_view_want *w, const char *part)
+{
+    int etp = w->split->etp > 0 ? w->split->etp : w->split->tp;
+    return hl_part_has_experts(part) ? w->tp < etp : w->ep == 0;
 }
 
 static hl_status expect_position(const struct hl_stored_part *stored, size_t count,
@@ -148,8 +169,10 @@ static hl_status expect_position(const struct hl_stored_part *stored, size_t cou
     if (e->count > 0)
         memcpy(list, e->list, e->count * sizeof(*list));
     for (size_t i = 0; i < n; i++)
-        list[e->count++] = (struct expected_part){want->pp, want->tp, parts[i].part,
-                                                  parts[i].layout, count_lines(parts[i].layout)};
+        if (is_its_own(want, parts[i].part))
+            list[e->count++] = (struct expected_part){
+                want->pp,      want->tp,        want->ep,
+                parts[i].part, parts[i].layout, count_lines(parts[i].layout)};
     e->list = list;
     return HL_OK;
 }
@@ -168,7 +191,7 @@ static hl_status stored_own(const struct hl_version_rec *base, struct expected *
     for (size_t i = 0; i < base->shard_count; i++) {
         const struct hl_shard_rec *s = base->shards[i];
         if (hl_part_has_parameters(s->part))
-            out->list[out->count++] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout};
+            out->list[out->count++] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout, s->ep};
     }
     return HL_OK;
 }
@@ -182,7 +205,8 @@ static hl_status stored_of_plan(const struct hl_partition_plan *plan, struct exp
         HL_AUTO(hl_freep) char *layout = NULL;
         HL_TRY(hl_layout_text(&plan->tensors[s->tensor_first], s->tensor_count, &layout));
         out->list[out->count++] = (struct hl_stored_part){
-            s->pp, s->tp, hl_arena_strdup(&e->arena, s->part), hl_arena_strdup(&e->arena, layout)};
+            s->pp, s->tp, hl_arena_strdup(&e->arena, s->part), hl_arena_strdup(&e->arena, layout),
+            s->ep};
     }
     if (hl_arena_failed(&e->arena))
         return hl_fail(HL_ENOMEM, "out of memory for the layout of a version");
@@ -213,12 +237,17 @@ static hl_status expect_other(const struct hl_version_rec *base, const struct hl
         HL_TRY(stored_own(base, e, &stored));
     else
         HL_TRY(stored_cut(base, split, e, &stored));
-    for (int pp = 0; pp < split->pp; pp++)
-        for (int tp = 0; tp < split->tp; tp++)
-            if (all || position_listed(list, n, pp, tp))
-                HL_TRY(expect_position(
-                    stored.list, stored.count,
-                    &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp}, e));
+    int ep_size = hl_split_ep(split), positions = split->pp * split->tp * ep_size;
+    for (int i = 0; i < positions; i++) {
+        const struct hl_view_want want = {.split = &options,
+                                          .layers = shape->layers,
+                                          .tied = shape->tied,
+                                          .pp = i / ep_size / split->tp,
+                                          .tp = i / ep_size % split->tp,
+                                          .ep = i % ep_size};
+        if (all || position_listed(list, n, want.pp, want.tp, want.ep))
+            HL_TRY(expect_position(stored.list, stored.count, &want, e));
+    }
     return HL_OK;
 }
 
@@ -260,7 +289,8 @@ static hl_status check_shard(const struct expected *e, const struct hl_shard_rec
     struct hl_part part = hl_part_of(s->part);
     if (part.kind == HL_PART_EXTRA)
         return HL_OK;
-    const struct expected_part *want = find_expected(e, (struct place){s->pp, s->tp, part.of});
+    const struct expected_part *want =
+        find_expected(e, (struct place){s->pp, s->tp, s->ep, part.of});
     if (want == NULL)
         return hl_fail(HL_EINVAL,
                        "the model has no such part at this position, where '%.*s' is the first of "
@@ -274,29 +304,34 @@ static hl_status check_shard(const struct expected *e, const struct hl_shard_rec
     return hl_layout_names_parameters(want->layout, s->layout);
 }
 
-/* The rank writes parameters of this position. */
-static bool writes_position(struct hl_shard_rec *const *list, size_t n, int pp, int tp)
+/* The rank writes parameters of this position, of experts or of the rest. */
+static bool writes_position(struct hl_shard_rec *const *list, size_t n, struct place p)
 {
     for (size_t i = 0; i < n; i++)
-        if (list[i]->pp == pp && list[i]->tp == tp && hl_part_has_parameters(list[i]->part))
+        if (list[i]->pp == p.pp && list[i]->tp == p.tp && list[i]->ep == p.ep &&
+            hl_part_has_experts(list[i]->part) == hl_part_has_experts(p.part) &&
+            hl_part_has_parameters(list[i]->part))
             return true;
     return false;
 }
 
-/* A rank writes all parameters of a position, and all ranks together those of every position. */
+/* A rank writes all experts of a position, or all other parameters, or both; all ranks together
+ * those of every position. */
 static hl_status check_whole(const struct expected *e, const struct hl_version_rec *v,
                              struct hl_shard_rec *const *list, size_t n, bool last)
 {
     for (size_t i = 0; i < e->count; i++) {
         const struct expected_part *want = &e->list[i];
-        const struct place place = {want->pp, want->tp, want->part};
-        if ((!last && !writes_position(list, n, want->pp, want->tp)) ||
-            find_listed(list, n, place) != NULL || find_linked(v, place) != NULL)
+        const struct place place = {want->pp, want->tp, want->ep, want->part};
+        if ((!last && !writes_position(list, n, place)) || find_listed(list, n, place) != NULL ||
+            find_linked(v, place) != NULL)
             continue;
+        char ep[EP_TEXT_MAX];
         const char *first = want->layout != NULL ? want->layout : "";
-        return hl_fail(
-            HL_EINVAL, "part %s at pp %d, tp %d is missing, with %u tensors such as '%.*s'",
-            want->part, want->pp, want->tp, want->tensors, (int)strcspn(first, "\t"), first);
+        return hl_fail(HL_EINVAL,
+                       "part %s at pp %d, tp %d%s is missing, with %u tensors such as '%.*s'",
+                       want->part, want->pp, want->tp, ep_text(want->part, want->ep, ep),
+                       want->tensors, (int)strcspn(first, "\t"), first);
     }
     return HL_OK;
 }
@@ -315,6 +350,7 @@ static hl_status fail_layout(const struct hl_version_rec *v, const struct hl_ver
 static hl_status check_twice(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
                              size_t n)
 {
+    char ep[EP_TEXT_MAX];
     for (size_t i = 0; i < n; i++) {
         const struct hl_shard_rec *s = list[i];
         const struct hl_shard_rec *other = find_linked(v, place_of(s));
@@ -322,9 +358,10 @@ static hl_status check_twice(const struct hl_version_rec *v, struct hl_shard_rec
             other = find_listed(list, i, place_of(s));
         if (other != NULL)
             return hl_fail(HL_ECONFLICT,
-                           "part %s at pp %d, tp %d of version %" PRId64
+                           "part %s at pp %d, tp %d%s of version %" PRId64
                            " was committed already, by rank %d",
-                           s->part, s->pp, s->tp, v->number, other->rank);
+                           s->part, s->pp, s->tp, ep_text(s->part, s->ep, ep), v->number,
+                           other->rank);
     }
     return HL_OK;
 }
@@ -333,12 +370,14 @@ static hl_status check_against(const struct hl_version_rec *base, const struct h
                                struct hl_shard_rec *const *list, size_t n, bool last,
                                struct expected *e)
 {
+    char ep[EP_TEXT_MAX];
     HL_TRY(expect_parts(base, v, list, n, last, e));
     for (size_t i = 0; i < n; i++) {
         const struct hl_shard_rec *s = list[i];
         hl_status st = check_shard(e, s, v->check);
         if (st != HL_OK)
-            return hl_fail_prefix(st, "part %s at pp %d, tp %d: ", s->part, s->pp, s->tp);
+            return hl_fail_prefix(st, "part %s at pp %d, tp %d%s: ", s->part, s->pp, s->tp,
+                                  ep_text(s->part, s->ep, ep));
     }
     return check_whole(e, v, list, n, last);
 }

@@ -43,19 +43,21 @@ static hl_status check_found(const struct hl_version_rec *v, const struct hl_pos
 }
 
 static hl_status fail_position(const struct hl_version_rec *v, const struct hl_api_split *split,
-                               int pp, int tp)
+                               int pp, int tp, int ep)
 {
     char text[HL_SPLIT_TEXT_MAX];
     return hl_fail(HL_ENOENT,
-                   "'%s' version %" PRId64 " has no shards at pp %d, tp %d: it is sliced %s",
-                   v->model->name, v->number, pp, tp, hl_split_text(split, text));
+                   "'%s' version %" PRId64 " has no shards at pp %d, tp %d, ep %d: it is sliced %s",
+                   v->model->name, v->number, pp, tp, ep, hl_split_text(split, text));
 }
 
-static void add_own(const struct hl_version_rec *v, int pp, int tp, struct hl_position *p)
+static void add_own(const struct hl_version_rec *v, int pp, int tp, int ep, struct hl_position *p)
 {
-    for (size_t i = 0; i < v->shard_count; i++)
-        if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
-            p->parts[p->count++] = (struct hl_position_part){.shard = v->shards[i]};
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        if (s->pp == pp && hl_split_reads(&p->split, tp, ep, s->part, s->tp, s->ep))
+            p->parts[p->count++] = (struct hl_position_part){.shard = s};
+    }
 }
 
 /* The shards that a position is a view of: the version's own, or a cut's. */
@@ -74,7 +76,7 @@ static hl_status add_view(const struct viewed *from, const struct hl_view_want *
         return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
     for (size_t i = 0; i < from->count; i++) {
         const struct hl_shard_rec *s = from->shards[i];
-        stored[i] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout};
+        stored[i] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout, s->ep};
     }
     HL_TRY(hl_view_position(stored, from->count, want, arena, &view));
     for (size_t i = 0; i < view.count; i++) {
@@ -138,56 +140,72 @@ static hl_status find_viewed(const struct hl_version_rec *v, const struct hl_api
     return HL_OK;
 }
 
-static hl_status add_other(const struct hl_version_rec *v, const struct hl_api_split *own, int pp,
-                           int tp, struct hl_arena *arena, struct hl_position *p)
+/* A rank of a gang. */
+struct place {
+    int pp, tp, ep;
+};
+
+static hl_status check_place(const struct hl_version_rec *v, const struct hl_api_split *split,
+                             struct place at)
+{
+    if (at.pp >= 0 && at.pp < split->pp && at.tp >= 0 && at.tp < split->tp && at.ep >= 0 &&
+        at.ep < hl_split_ep(split))
+        return HL_OK;
+    return fail_position(v, split, at.pp, at.tp, at.ep);
+}
+
+static hl_status add_other(const struct hl_version_rec *v, const struct hl_api_split *own,
+                           struct place at, struct hl_arena *arena, struct hl_position *p)
 {
     const struct hl_partition_options options = hl_split_options(&p->split);
     const struct hl_model_shape *shape = &v->model->shape;
     struct viewed viewed;
     HL_TRY(check_records(v));
     HL_TRY(hl_version_check_split(v, &p->split));
-    if (pp < 0 || pp >= p->split.pp || tp < 0 || tp >= p->split.tp)
-        return fail_position(v, &p->split, pp, tp);
+    HL_TRY(check_place(v, &p->split, at));
     HL_TRY(find_viewed(v, own, p, &viewed));
-    return add_view(&viewed, &(struct hl_view_want){&options, shape->layers, shape->tied, pp, tp},
-                    arena, p);
+    return add_view(
+        &viewed,
+        &(struct hl_view_want){&options, shape->layers, shape->tied, at.pp, at.tp, at.ep}, arena, p);
 }
 
-static hl_status add_unsliced(const struct hl_version_rec *v, int pp, int tp,
+static hl_status add_unsliced(const struct hl_version_rec *v, struct place at,
                               struct hl_arena *arena, struct hl_position *p)
 {
     p->parts = hl_arena_array(arena, v->shard_count, sizeof(*p->parts));
     if (p->parts == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
     HL_TRY(check_sizes(&p->split));
-    if (pp < 0 || pp >= p->split.pp || tp < 0 || tp >= p->split.tp)
-        return fail_position(v, &p->split, pp, tp);
-    add_own(v, 0, 0, p);
+    HL_TRY(check_place(v, &p->split, at));
+    for (size_t i = 0; i < v->shard_count; i++)
+        p->parts[p->count++] = (struct hl_position_part){.shard = v->shards[i]};
     HL_TRY(check_found(v, p));
     return check_records(v);
 }
 
 hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,
-                              int pp, int tp, struct hl_arena *arena, struct hl_position *out)
+                              int pp, int tp, int ep, struct hl_arena *arena,
+                              struct hl_position *out)
 {
     const struct hl_api_split own = hl_version_split(v);
     struct hl_position p = {.split = hl_split_resolve(want, &own)};
+    const struct place at = {pp, tp, ep};
     HL_TRY(check_model(v));
     if (v->model->shape.unsliced) {
-        HL_TRY(add_unsliced(v, pp, tp, arena, &p));
+        HL_TRY(add_unsliced(v, at, arena, &p));
     } else if (hl_split_equal(&own, &p.split)) {
         p.parts = hl_arena_array(arena, v->shard_count, sizeof(*p.parts));
         if (p.parts == NULL)
             return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
-        add_own(v, pp, tp, &p);
+        add_own(v, pp, tp, ep, &p);
         HL_TRY(check_found(v, &p)); /* shards lost elsewhere do not concern this position */
         HL_TRY(check_records(v));
     } else {
-        HL_TRY(add_other(v, &own, pp, tp, arena, &p));
+        HL_TRY(add_other(v, &own, at, arena, &p));
         HL_TRY(check_found(v, &p));
     }
     if (p.count == 0)
-        return fail_position(v, &p.split, pp, tp);
+        return fail_position(v, &p.split, pp, tp, ep);
     *out = p;
     return HL_OK;
 }

@@ -29,7 +29,10 @@ uint32_t hl_shards_sum(struct hl_shard_rec *const *list, size_t n)
             htole64(s->size_bytes),
             htole64((uint64_t)s->crc32 << 32 | s->tensors),
         };
-        sum += hl_crc32(hl_crc32(0, words, sizeof(words)), s->part, strlen(s->part));
+        const uint64_t ep = htole64((uint64_t)s->ep); /* records of earlier releases have none */
+        uint32_t crc = hl_crc32(0, words, sizeof(words));
+        crc = hl_crc32(crc, &ep, s->ep != 0 ? sizeof(ep) : 0);
+        sum += hl_crc32(crc, s->part, strlen(s->part));
     }
     return sum;
 }

@@ -58,6 +58,8 @@ static json_t *shard_json(const struct hl_shard_rec *s)
                               "pp", s->pp, "tp", s->tp, "rank", s->rank, "part", s->part,
                               "sizeBytes", (json_int_t)s->size_bytes, "crc32", (json_int_t)s->crc32,
                               "tensors", (json_int_t)s->tensors);
+    if (value != NULL && s->ep != 0)
+        json_object_set_new(value, "ep", json_integer(s->ep));
     if (value != NULL && s->layout != NULL &&
         json_object_set_new(value, "layout", json_string(s->layout)) != 0) {
         json_decref(value);
@@ -147,6 +149,7 @@ static hl_status check_version(const json_t *version)
 static hl_status check_shard(const json_t *shard, uint64_t *sum, uint64_t *bytes)
 {
     if (!in_range(shard, "pp", 0, PARALLEL_MAX) || !in_range(shard, "tp", 0, PARALLEL_MAX) ||
+        (json_object_get(shard, "ep") != NULL && !in_range(shard, "ep", 0, PARALLEL_MAX)) ||
         !in_range(shard, "rank", -1, HL_MANIFEST_SHARDS_MAX) ||
         !in_range(shard, "tensors", 0, UINT32_MAX) ||
         !in_range(shard, "sizeBytes", 1, INT64_MAX >> 8))

@@ -250,9 +250,11 @@ HL_CHECK static hl_status read_config(struct args_builder *b)
     free(text);
     HL_TRY(st);
     if (b->hf.layout == HL_LAYOUT_OTHER)
-        return hl_fail(HL_EUNSUPPORTED,
-                       "Megatron's arguments of a %s model are not known; write them by hand",
-                       b->hf.architecture);
+        return hl_fail(
+            HL_EUNSUPPORTED,
+            "Megatron's arguments of a %s model are not known; export with --no-args and "
+            "write them by hand",
+            b->hf.architecture);
     return HL_OK;
 }
 

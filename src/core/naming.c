@@ -49,13 +49,46 @@ static const char *norm_find(const char *name, const struct norm *norm,
     return has_component(rest, "weight") || has_component(rest, "bias") ? at : NULL;
 }
 
+/* "local_experts.3.linear_fc1.weight" and "linear_fc1.weight3", below "mlp.experts.". Returns the
+ * length that the other name has (snprintf's), -1: the name is no expert's of the other naming. */
+static int rename_expert(const char *name, enum hl_api_layer_naming to, char *out, size_t cap)
+{
+    static const char root[] = ".mlp.experts.", local[] = "local_experts.";
+    static const char *const kinds[] = {"linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight",
+                                        "linear_fc2.bias"};
+    const char *at = strstr(name, root);
+    if (at == NULL)
+        return -1;
+    const char *from = at + sizeof(root) - 1, *number = from + sizeof(local) - 1;
+    bool is_local = strncmp(from, local, sizeof(local) - 1) == 0;
+    size_t digits = is_local ? strspn(number, "0123456789") : 0, n;
+    if (is_local != (to == HL_API_LAYER_NAMING_TE) || (is_local && number[digits] != '.'))
+        return -1;
+    const char *kind = is_local ? number + digits + 1 : from;
+    for (size_t i = 0; i < HL_ARRAY_LEN(kinds); i++) {
+        if (strncmp(kind, kinds[i], n = strlen(kinds[i])) != 0)
+            continue;
+        number = is_local ? number : kind + n;
+        digits = is_local ? digits : strspn(number, "0123456789");
+        const char *rest = is_local ? kind + n : number + digits;
+        if (digits == 0 || (*rest != '\0' && *rest != '.'))
+            continue;
+        if (is_local)
+            return snprintf(out, cap, "%.*s%s%.*s%s", (int)(from - name), name, kinds[i],
+                            (int)digits, number, rest);
+        return snprintf(out, cap, "%.*s%s%.*s.%s%s", (int)(from - name), name, local, (int)digits,
+                        number, kinds[i], rest);
+    }
+    return -1;
+}
+
 /* `latent`: the layer of this tensor has latent attention. */
 HL_CHECK static hl_status rename_norm(const char *name, enum hl_api_layer_naming to, bool experts,
                                       bool latent, char *out, size_t cap)
 {
     enum hl_api_layer_naming from =
         to == HL_API_LAYER_NAMING_TE ? HL_API_LAYER_NAMING_LOCAL : HL_API_LAYER_NAMING_TE;
-    int n = -1;
+    int n = rename_expert(name, to, out, cap);
     for (size_t i = 0; i < HL_ARRAY_LEN(norms) && n < 0; i++) {
         const struct norm *norm = &norms[i];
         const char *at = norm_find(name, norm, from);

@@ -1,4 +1,4 @@
-/* core/naming.h - the two namings that Megatron-core has for the norms of a layer.
+/* core/naming.h - the two namings that Megatron-core has for norms and experts.
  *
  * The tensors are the same. `local` names a norm after the norm, `te` (Transformer Engine) after
  * the linear that the norm is fused with:
@@ -6,7 +6,11 @@
  *     input_layernorm.weight     self_attention.linear_qkv.layer_norm_weight
  *     pre_mlp_layernorm.weight   mlp.linear_fc1.layer_norm_weight
  *
- * and likewise `bias`. In a layer with experts pre_mlp_layernorm has that name in both; in one with
+ * and likewise `bias`. The experts of a rank are numbered from 0 in both:
+ *
+ *     mlp.experts.local_experts.3.linear_fc1.weight   mlp.experts.linear_fc1.weight3
+ *
+ * In a layer with experts pre_mlp_layernorm has that name in both; in one with
  * latent attention input_layernorm has, and q_layernorm and kv_layernorm are fused. Whatever
  * stands before or after (a chunk's "model1.", an optimizer's "exp_avg.") is kept. A name tells by
  * itself which naming it belongs to, and renaming it to its own naming changes nothing.

@@ -1,7 +1,6 @@
 #include "core/part.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,4 +37,18 @@ struct hl_part hl_part_of(const char *name)
         part.of = name + len;
     }
     return part;
+}
+
+bool hl_part_has_experts(const char *name)
+{
+    return strncmp(hl_part_of(name).of, "experts-", 8) == 0;
+}
+
+const char *hl_part_place(int pp, int tp, int ep, const char *part, char buf[HL_PART_PLACE_MAX])
+{
+    if (hl_part_has_experts(part))
+        snprintf(buf, HL_PART_PLACE_MAX, "pp%d/tp%d/ep%d/%.63s", pp, tp, ep, part);
+    else
+        snprintf(buf, HL_PART_PLACE_MAX, "pp%d/tp%d/%.63s", pp, tp, part);
+    return buf;
 }

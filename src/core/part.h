@@ -1,8 +1,8 @@
 /* core/part.h - what a part of a rank's shards holds, by its name.
  *
- * "embedding", "layer-0003" and "head" hold parameters, "optim-PART" optimizer state of PART that
- * every data-parallel rank shares, "optim-dp1of2-PART" the share of data-parallel rank 1 of 2, and
- * "extra-PART" opaque blobs of modules.
+ * "embedding", "layer-0003", "experts-0003", "mtp-0000" and "head" hold parameters, "optim-PART"
+ * optimizer state of PART that every data-parallel rank shares, "optim-dp1of2-PART" the share of
+ * data-parallel rank 1 of 2, and "extra-PART" opaque blobs of modules.
  *
  * Owns:    nothing; `of` is borrowed from the name.
  * Threads: any; pure.
@@ -13,6 +13,8 @@
  */
 #ifndef HL_CORE_PART_H
 #define HL_CORE_PART_H
+
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -27,5 +29,11 @@ struct hl_part {
 
 struct hl_part hl_part_of(const char *name);
 hl_status hl_part_name_check(const char *name) HL_CHECK;
+/* Experts, or state or blobs of theirs: cut by ep and etp, as no other part is. */
+bool hl_part_has_experts(const char *name);
+
+#define HL_PART_PLACE_MAX 112
+/* "pp0/tp1/layer-0002", of experts "pp0/tp1/ep2/experts-0003", into buf. */
+const char *hl_part_place(int pp, int tp, int ep, const char *part, char buf[HL_PART_PLACE_MAX]);
 
 #endif

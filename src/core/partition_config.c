@@ -1,6 +1,7 @@
 /* The document that tells ranks and people what was imported: sizes under one set of names whatever
  * the family calls them, how it was cut, and the original config.json under "hf". */
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/partition.h"
 
@@ -43,6 +44,10 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
     json_object_set_new(doc, "stages", stages);
     if (plan->logical != NULL)
         json_object_set(doc, "tensors", plan->logical);
+    if (hl_family_symbol_index(c->family, "experts", strlen("experts")) >= 0) {
+        json_object_set_new(doc, "ep", json_integer(o->ep > 0 ? o->ep : 1));
+        json_object_set_new(doc, "etp", json_integer(o->etp > 0 ? o->etp : o->tp));
+    }
     char *text = json_dumps(doc, JSON_COMPACT);
     json_decref(doc);
     if (text == NULL)

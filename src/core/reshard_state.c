@@ -173,7 +173,7 @@ static const struct hl_partition_shard *find_shard(const struct hl_partition_pla
 {
     for (size_t i = 0; i < plan->shard_count; i++)
         if (plan->shards[i].pp == part->pp && plan->shards[i].tp == part->tp &&
-            strcmp(plan->shards[i].part, part->of) == 0)
+            plan->shards[i].ep == part->ep && strcmp(plan->shards[i].part, part->of) == 0)
             return &plan->shards[i];
     return NULL;
 }

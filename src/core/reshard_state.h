@@ -26,6 +26,7 @@
 struct hl_reshard_state_part {
     int pp;
     int tp;
+    int ep;
     const char *of; /* the parameters' part: "layer-0003" */
     const struct hl_tensor *tensors;
     size_t count;

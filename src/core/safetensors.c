@@ -239,7 +239,7 @@ static hl_status compare_origin(const struct hl_safetensors *st, const char *par
 }
 
 hl_status hl_safetensors_check_origin(const struct hl_safetensors *st, const char *model,
-                                      int64_t version, int pp, int tp, const char *part)
+                                      int64_t version, int pp, int tp, int ep, const char *part)
 {
     char text[24];
     HL_TRY(compare_origin(st, part, "helios.model", model));
@@ -249,5 +249,7 @@ hl_status hl_safetensors_check_origin(const struct hl_safetensors *st, const cha
     HL_TRY(compare_origin(st, part, "helios.pp", text));
     snprintf(text, sizeof(text), "%d", tp);
     HL_TRY(compare_origin(st, part, "helios.tp", text));
+    snprintf(text, sizeof(text), "%d", ep);
+    HL_TRY(compare_origin(st, part, "helios.ep", text));
     return compare_origin(st, part, "helios.part", part);
 }

@@ -96,7 +96,8 @@ hl_status hl_safetensors_crc(const struct hl_safetensors *st, const char *name,
 /* The keys "helios.*" of a shard's header against where it is looked for; absent ones are not
  * compared. HL_ECORRUPT names the first that differs. */
 hl_status hl_safetensors_check_origin(const struct hl_safetensors *st, const char *model,
-                                      int64_t version, int pp, int tp, const char *part) HL_CHECK;
+                                      int64_t version, int pp, int tp, int ep,
+                                      const char *part) HL_CHECK;
 
 /* A written header: bytes [0, size) of a file of size + data_size bytes. Its size is a multiple of
  * 64, so that data is aligned wherever the file is. */

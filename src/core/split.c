@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/json.h"
+#include "core/part.h"
 
 #define TP_MAX 4096
 
@@ -38,7 +39,9 @@ hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out)
     struct hl_model_shape shape = {
         .split = {.tp = (int32_t)hl_json_int(doc, "tp", 0),
                   .pp = (int32_t)hl_json_int(doc, "pp", 0),
-                  .virtual_stages = (int32_t)hl_json_int(doc, "virtualStages", 1)},
+                  .virtual_stages = (int32_t)hl_json_int(doc, "virtualStages", 1),
+                  .ep = (int32_t)hl_json_int(doc, "ep", 0),
+                  .etp = (int32_t)hl_json_int(doc, "etp", 0)},
         .layers = (uint64_t)hl_json_int(doc, "layers", 0),
         .tied = hl_json_bool(doc, "tied", 0) != 0,
     };
@@ -58,9 +61,22 @@ hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out)
     return HL_OK;
 }
 
+bool hl_split_reads(const struct hl_api_split *s, int tp, int ep, const char *part, int shard_tp,
+                    int shard_ep)
+{
+    if (!hl_part_has_experts(part))
+        return shard_tp == tp;
+    return shard_tp == tp % hl_split_etp(s) && shard_ep == ep;
+}
+
+bool hl_split_same_cut(const struct hl_api_split *a, const struct hl_api_split *b)
+{
+    return a->tp == b->tp && hl_split_ep(a) == hl_split_ep(b) && hl_split_etp(a) == hl_split_etp(b);
+}
+
 bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b)
 {
-    return a->tp == b->tp && a->pp == b->pp && hl_split_chunks(a) == hl_split_chunks(b) &&
+    return hl_split_same_cut(a, b) && a->pp == b->pp && hl_split_chunks(a) == hl_split_chunks(b) &&
            a->first_stage_layers == b->first_stage_layers &&
            a->last_stage_layers == b->last_stage_layers;
 }
@@ -73,16 +89,16 @@ struct hl_api_split hl_split_resolve(const struct hl_api_split *want,
         s.tp = own->tp;
     if (s.pp == 0)
         s.pp = own->pp;
+    if (s.ep == 0)
+        s.ep = own->ep;
+    if (s.etp == 0 && s.tp == own->tp)
+        s.etp = own->etp;
     if (s.virtual_stages == 0 && s.pp == own->pp)
         s.virtual_stages = own->virtual_stages;
-    bool same = s.tp == own->tp && s.pp == own->pp && hl_split_chunks(&s) == hl_split_chunks(own) &&
-                s.first_stage_layers == 0 && s.last_stage_layers == 0;
+    bool same = hl_split_same_cut(&s, own) && s.pp == own->pp &&
+                hl_split_chunks(&s) == hl_split_chunks(own) && s.first_stage_layers == 0 &&
+                s.last_stage_layers == 0;
     return same ? *own : s;
-}
-
-bool hl_split_same_cut(const struct hl_api_split *a, const struct hl_api_split *b)
-{
-    return a->tp == b->tp;
 }
 
 struct hl_partition_options hl_split_options(const struct hl_api_split *s)
@@ -91,7 +107,9 @@ struct hl_partition_options hl_split_options(const struct hl_api_split *s)
                                          .pp = s->pp,
                                          .virtual_stages = hl_split_chunks(s),
                                          .first_stage_layers = s->first_stage_layers,
-                                         .last_stage_layers = s->last_stage_layers};
+                                         .last_stage_layers = s->last_stage_layers,
+                                         .ep = s->ep,
+                                         .etp = s->etp};
 }
 
 hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers)
@@ -99,12 +117,20 @@ hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers)
     const struct hl_partition_options o = hl_split_options(s);
     if (s->tp < 1 || s->tp > TP_MAX)
         return hl_fail(HL_EINVAL, "tp %d is not 1..%d", s->tp, TP_MAX);
+    if (s->ep < 0 || s->ep > TP_MAX)
+        return hl_fail(HL_EINVAL, "ep %d is not 1..%d", s->ep, TP_MAX);
+    if (s->etp < 0 || s->etp > s->tp || s->tp % hl_split_etp(s) != 0)
+        return hl_fail(HL_EINVAL, "etp %d does not divide tp %d", s->etp, s->tp);
     return hl_partition_check_layers(&o, layers);
 }
 
 const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX])
 {
     int n = snprintf(buf, HL_SPLIT_TEXT_MAX, "TP%d x PP%d", s->tp, s->pp);
+    if (hl_split_ep(s) > 1)
+        n += snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, " x EP%d", s->ep);
+    if (hl_split_etp(s) != s->tp)
+        n += snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, ", ETP%d", s->etp);
     if (hl_split_chunks(s) > 1)
         n += snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, ", %d virtual stages",
                       s->virtual_stages);
@@ -127,6 +153,10 @@ hl_status hl_split_config(const char *config, const struct hl_api_split *split, 
     json_object_set_new(doc, "tp", json_integer(o.tp));
     json_object_set_new(doc, "pp", json_integer(o.pp));
     json_object_set_new(doc, "virtualStages", json_integer(o.virtual_stages));
+    if (json_object_get(doc, "ep") != NULL) {
+        json_object_set_new(doc, "ep", json_integer(hl_split_ep(split)));
+        json_object_set_new(doc, "etp", json_integer(hl_split_etp(split)));
+    }
     json_object_set_new(doc, "stages", hl_partition_stages(&o, layers));
     uint64_t vocab = (uint64_t)hl_json_int(doc, "vocab", 0);
     uint64_t divisor = (uint64_t)hl_json_int(doc, "vocabDivisor", HL_VOCAB_DIVISOR_DEFAULT);

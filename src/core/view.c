@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/part.h"
+#include "core/split.h"
 
 /* Where a part belongs under the wanted split. */
 struct seat {
@@ -21,13 +22,15 @@ static int chunks_of(const struct hl_partition_options *o)
     return o->virtual_stages > 1 ? o->virtual_stages : 1;
 }
 
-static bool layer_number(const char *part, uint64_t *out)
+/* The N of "layer-N" where `kind` is "layer-". */
+static bool part_number(const char *part, const char *kind, uint64_t *out)
 {
+    size_t n = strlen(kind);
     char *end;
-    if (strncmp(part, "layer-", 6) != 0)
+    if (strncmp(part, kind, n) != 0)
         return false;
-    *out = strtoull(part + 6, &end, 10);
-    return part[6] >= '0' && part[6] <= '9' && *end == '\0';
+    *out = strtoull(part + n, &end, 10);
+    return part[n] >= '0' && part[n] <= '9' && *end == '\0';
 }
 
 static hl_status find_layer(const struct hl_view_want *w, uint64_t layer, struct seat *out)
@@ -52,11 +55,12 @@ static hl_status seat_of(const struct hl_view_want *w, const struct hl_stored_pa
 {
     const char *of = hl_part_of(s->part).of;
     uint64_t layer;
-    if (layer_number(of, &layer))
+    bool experts = part_number(of, "experts-", &layer);
+    if ((experts && layer < w->layers) || part_number(of, "layer-", &layer))
         return find_layer(w, layer, out);
     if (strcmp(of, "embedding") == 0)
         *out = (struct seat){0};
-    else if (strcmp(of, "head") == 0)
+    else if (experts || strcmp(of, "head") == 0 || part_number(of, "mtp-", &layer))
         *out = (struct seat){.pp = w->split->pp - 1, .chunk = chunks_of(w->split) - 1};
     else
         return hl_fail(
@@ -87,7 +91,7 @@ static size_t chunk_prefix(const char *s)
 /* Where the model's own name begins, behind a state's ("exp_avg."); NULL = it is none of ours. */
 static const char *model_name(const char *name)
 {
-    static const char *const roots[] = {"decoder.", "embedding.", "output_layer."};
+    static const char *const roots[] = {"decoder.", "embedding.", "output_layer.", "mtp."};
     for (const char *at = name; at != NULL;) {
         const char *root = at + chunk_prefix(at);
         for (size_t i = 0; i < HL_ARRAY_LEN(roots); i++)
@@ -249,6 +253,13 @@ static bool head_is_stored(const struct hl_stored_part *stored, size_t count,
     return false;
 }
 
+/* The position's tensor rank, or its rank within etp, has that shard. */
+static bool is_read(const struct hl_view_want *w, const struct hl_stored_part *s)
+{
+    const struct hl_api_split split = {.tp = w->split->tp, .etp = w->split->etp};
+    return hl_split_reads(&split, w->tp, w->ep, s->part, s->tp, s->ep);
+}
+
 static hl_status show_stored(const struct hl_stored_part *stored, size_t count, size_t i,
                              const struct hl_view_want *w, struct hl_arena *arena,
                              struct hl_view *out)
@@ -257,7 +268,7 @@ static hl_status show_stored(const struct hl_stored_part *stored, size_t count, 
     const char *of = hl_part_of(s->part).of;
     const struct seat last = {.pp = w->split->pp - 1, .chunk = chunks_of(w->split) - 1};
     struct seat seat = {0};
-    if (s->tp != w->tp)
+    if (!is_read(w, s))
         return HL_OK;
     HL_TRY(seat_of(w, s, &seat));
     bool drops_head = w->tied && w->split->pp == 1 && strcmp(of, "head") == 0;
@@ -276,6 +287,23 @@ static bool shows_part(const struct hl_stored_part *stored, const struct hl_view
         if (strcmp(stored[v->parts[i].stored].part, part) == 0)
             return true;
     return false;
+}
+
+/* Where a layer has experts every rank has some: a part of another rank tells of one's own. */
+static hl_status check_experts(const struct hl_stored_part *stored, size_t count,
+                               const struct hl_view_want *w, const struct hl_view *v)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct seat seat;
+        const char *part = stored[i].part;
+        if (strncmp(part, "experts-", 8) != 0 || (i > 0 && strcmp(part, stored[i - 1].part) == 0))
+            continue;
+        HL_TRY(seat_of(w, &stored[i], &seat));
+        if (seat.pp == w->pp && !shows_part(stored, v, part))
+            return hl_fail(HL_ENOENT, "part %s of pp %d, tp %d, ep %d is not stored", part, w->pp,
+                           w->tp, w->ep);
+    }
+    return HL_OK;
 }
 
 /* Every part of the position is there. */
@@ -315,6 +343,7 @@ hl_status hl_view_position(const struct hl_stored_part *stored, size_t count,
     for (size_t i = 0; i < count; i++)
         HL_TRY(show_stored(stored, count, i, want, arena, &v));
     HL_TRY(check_complete(stored, want, &v));
+    HL_TRY(check_experts(stored, count, want, &v));
     *out = v;
     return HL_OK;
 }

@@ -1,12 +1,13 @@
 /* core/view.h - a rank's position under one pipeline split, seen through shards that were cut under
  * another.
  *
- * A shard is one part (the embedding, a layer, the head) of one tensor rank. Another number of
- * pipeline or virtual stages therefore changes no byte of it: parts only go to other stages, and
- * names in them change, as layers are numbered within a stage and chunks of virtual stages have a
- * prefix (`model1.`). A view says which stored shards a position consists of and how each of their
- * tensors is called there. Tied heads: with several stages the last one has the embedding's rows as
- * `output_layer`; they are shown from the embedding's shard where no shard has them of its own.
+ * A shard is one part (the embedding, a layer, its experts, the head) of one tensor rank. Another
+ * number of pipeline or virtual stages therefore changes no byte of it: parts only go to other
+ * stages, and names in them change, as layers are numbered within a stage and chunks of virtual
+ * stages have a prefix (`model1.`). A view says which stored shards a position consists of and how
+ * each of their tensors is called there. Tied heads: with several stages the last one has the
+ * embedding's rows as `output_layer`; they are shown from the embedding's shard where no shard has
+ * them of its own.
  *
  * Owns:    nothing; results and their names are the arena's, texts of the stored list are borrowed.
  * Threads: any. Pure.
@@ -31,6 +32,7 @@ struct hl_stored_part {
     int tp;
     const char *part;   /* core/part.h */
     const char *layout; /* core/layout.h; NULL = stored by an earlier release */
+    int ep;             /* of experts, whose tp is the rank within etp */
 };
 
 struct hl_view_name {
@@ -53,14 +55,15 @@ struct hl_view {
 
 struct hl_view_want {
     const struct hl_partition_options
-        *split;      /* pp, virtual stages, first and last stage's layers */
+        *split;      /* pp, etp, virtual stages, first and last stage's layers */
     uint64_t layers; /* of the model */
     bool tied;
     int pp;
     int tp;
+    int ep;
 };
 
-/* The position (pp, tp) of the split. `stored` has all shards of a version, optimizer state and
+/* The position (pp, tp, ep) of the split. `stored` has all shards of a version, optimizer state and
  * blobs included, which follow the part they belong to. */
 hl_status hl_view_position(const struct hl_stored_part *stored, size_t count,
                            const struct hl_view_want *want, struct hl_arena *arena,

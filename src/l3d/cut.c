@@ -27,7 +27,7 @@ struct source {
 
 struct cut {
     struct import *im;
-    struct source *sources; /* by pp, tp, part */
+    struct source *sources; /* by pp, tp, ep, part */
     size_t count;
     struct hl_whole whole; /* parameters */
     struct hl_reshard_state state;
@@ -39,27 +39,37 @@ struct cut {
 
 /* ---- the sources ----------------------------------------------------------------------------- */
 
-static int place_order(const struct hl_api_shard *a, int pp, int tp, const char *part)
+/* Of a part of a rank. */
+struct place {
+    int pp, tp, ep;
+    const char *part;
+};
+
+static int place_order(const struct hl_api_shard *a, const struct place *b)
 {
-    if (a->pp != pp)
-        return a->pp < pp ? -1 : 1;
-    if (a->tp != tp)
-        return a->tp < tp ? -1 : 1;
-    return strcmp(a->part, part);
+    if (a->pp != b->pp)
+        return a->pp < b->pp ? -1 : 1;
+    if (a->tp != b->tp)
+        return a->tp < b->tp ? -1 : 1;
+    if (a->ep != b->ep)
+        return a->ep < b->ep ? -1 : 1;
+    return strcmp(a->part, b->part);
 }
 
 static int source_order(const void *a, const void *b)
 {
     const struct hl_api_shard *y = ((const struct source *)b)->shard;
-    return place_order(((const struct source *)a)->shard, y->pp, y->tp, y->part);
+    return place_order(((const struct source *)a)->shard,
+                       &(struct place){y->pp, y->tp, y->ep, y->part});
 }
 
-static struct source *find_source(const struct cut *c, int pp, int tp, const char *part)
+static struct source *find_source(const struct cut *c, const struct hl_partition_shard *p)
 {
+    const struct place place = {p->pp, p->tp, p->ep, p->part};
     size_t low = 0, high = c->count;
     while (low < high) {
         size_t mid = (low + high) / 2;
-        int order = place_order(c->sources[mid].shard, pp, tp, part);
+        int order = place_order(c->sources[mid].shard, &place);
         if (order == 0)
             return &c->sources[mid];
         *(order < 0 ? &low : &high) = order < 0 ? mid + 1 : mid;
@@ -143,7 +153,7 @@ static void close_sources(struct cut *c)
 static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, const char *name,
                              const struct hl_tensor **out)
 {
-    const struct source *s = find_source(arg, shard->pp, shard->tp, shard->part);
+    const struct source *s = find_source(arg, shard);
     if (s == NULL)
         return hl_fail(HL_EINVAL, "the version has no part %s at pp %d, tp %d", shard->part,
                        shard->pp, shard->tp);
@@ -166,6 +176,7 @@ static hl_status plan_state(struct cut *c)
         if (part.kind == HL_PART_OPTIM)
             parts[n++] = (struct hl_reshard_state_part){.pp = s->shard->pp,
                                                         .tp = s->shard->tp,
+                                               .ep = s->shard->ep,
                                                         .of = part.of,
                                                         .tensors = s->header.tensors,
                                                         .count = s->header.count};
@@ -197,7 +208,7 @@ static hl_status sources_of(const struct cut *c, const struct hl_partition_plan 
         return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", a->shard_count);
     for (size_t i = 0; i < a->shard_count; i++) {
         const struct hl_partition_shard *p = &a->shards[i];
-        const struct source *s = find_source(c, p->pp, p->tp, p->part);
+        const struct source *s = find_source(c, p);
         if (s == NULL)
             return hl_fail(HL_EINVAL, "the version has no part %s at pp %d, tp %d", p->part, p->pp,
                            p->tp);

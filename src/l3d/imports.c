@@ -34,6 +34,8 @@ static void read_options(const struct hl_api_import_request *r, struct hl_import
                                           .first_stage_layers = r->first_stage_layers,
                                           .last_stage_layers = r->last_stage_layers,
                                           .virtual_stages = r->virtual_stages,
+                                          .ep = r->ep,
+                                          .etp = r->etp,
                                           .pad = r->pad,
                                           .naming = r->naming,
                                       }};
@@ -205,6 +207,7 @@ static struct hl_api_shard_list shards_of(const struct import *im, struct hl_are
                                               .version = im->version,
                                               .pp = s->pp,
                                               .tp = s->tp,
+                                              .ep = s->ep,
                                               .part = s->part,
                                               .size_bytes = s->size_bytes,
                                               .crc32 = s->crc32,

@@ -178,6 +178,9 @@ static hl_status put_header(const struct hl_safetensors *st, struct hl_arena *ar
     out->version = meta_int(st, "helios.version", INT64_MAX);
     out->pp = (int32_t)meta_int(st, "helios.pp", INT32_MAX);
     out->tp = (int32_t)meta_int(st, "helios.tp", INT32_MAX);
+    out->ep = hl_safetensors_meta(st, "helios.ep") != NULL
+                  ? (int32_t)meta_int(st, "helios.ep", INT32_MAX)
+                  : 0;
     out->tensors = (uint32_t)st->count;
     return HL_OK;
 }

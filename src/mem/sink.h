@@ -21,6 +21,7 @@ struct hl_import_shard {
     struct hl_id id;
     int pp;
     int tp;
+    int ep;
     char part[HL_PARTITION_PART_MAX];
     uint64_t size_bytes;
     uint32_t crc32;

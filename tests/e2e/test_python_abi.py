@@ -114,7 +114,7 @@ class Structs(unittest.TestCase):
                      _VersionSpec="helios_version_spec",
                      _ShardList="helios_shard_list", _Tensor="helios_tensor",
                      _Stats="helios_stats", _Split="helios_split",
-                     _TensorName="helios_tensor_name", _ShardView="helios_shard_view")
+                     _TensorName="helios_tensor_name", _ShardView="helios_shard_view", _Place="helios_place")
 
     @unittest.skipIf(torch is None, "torch is not installed")
     def test_of_hybridps(self):
@@ -162,15 +162,17 @@ class Binding(unittest.TestCase):
     def test_shard_lists_are_copied_and_freed(self):
         client = self.open()
         listed = client.request_shards("m", -1, 1, 2)
-        self.assertEqual(calls(), ["request m -1 1 2", "free 2"])
+        self.assertEqual(calls(), ["request m -1 1 2 0", "free 2"])
         self.assertEqual((listed.version, listed.meta_json, listed.config_json),
                          (1 << 33, '{"step": 3}', "{}"))
         self.assertEqual(listed.shards, (
             _abi.Shard((1, 2), "embedding", 128, 7, 1, 4, 2),
             _abi.Shard((2**64 - 1, 4), "layer-0003", 1 << 40, 2**32 - 1, 9, 5, 2,
-                       {"layers.3.w": "layers.0.w"})))
+                       {"layers.3.w": "layers.0.w"}, 3)))
         client.request_shards("m", 5, 1, 2, _abi.Split(2, 4, 3))
-        self.assertEqual(calls(), ["request m 5 1 2 of 2x4/3 0+0", "free 2"])
+        self.assertEqual(calls(), ["request m 5 1 2 0 of 2x4/3 0+0 ep 0/0", "free 2"])
+        client.request_shards("m", 5, 1, 2, _abi.Split(2, 4, 3, 8, 1), 7)
+        self.assertEqual(calls(), ["request m 5 1 2 7 of 2x4/3 0+0 ep 8/1", "free 2"])
         client.version_open("m", "j", 1, 2, 0, 8, split=_abi.Split(2, 4, 3))
         self.assertEqual(calls(), ["open m j 1 2 0/8 layout=0 of 2x4/3"])
         with self.assertRaisesRegex(errors.NotFound, "general"):  # no sentence: the code's text
@@ -243,8 +245,8 @@ class Package(unittest.TestCase):
             step=6, meta={"x": 1})
         self.assertEqual(saved[:3], (1 << 34, True, 8192))
         self.assertEqual(calls(), [
-            "open m j 2 6 0/1 layout=0 of 1x1/0", f"put m {1 << 34} 0 0 head", "  c U8 rank=0 first=7",
-            f"put m {1 << 34} 0 0 layer-0001", "  a I64 rank=1 3 first=1",
+            "open m j 2 6 0/1 layout=0 of 1x1/0", f"put m {1 << 34} 0 0 0 head", "  c U8 rank=0 first=7",
+            f"put m {1 << 34} 0 0 0 layer-0001", "  a I64 rank=1 3 first=1",
             "  b F32 rank=2 1 2 first=0", f'commit m {1 << 34} 0 {{"x": 1}}'])
 
     def test_a_source_is_read_into_the_shard_when_its_turn_comes(self):
@@ -267,8 +269,8 @@ class Package(unittest.TestCase):
         calls()
         helios.save_state_dict(Managed(), step=6)
         self.assertEqual(calls()[1:-1], [
-            f"put m {1 << 34} 0 0 head", "  a U8 rank=1 1 first=1",
-            f"put from m {1 << 34} 0 0 optim-head", "  exp_avg.b first=9"])
+            f"put m {1 << 34} 0 0 0 head", "  a U8 rank=1 1 first=1",
+            f"put from m {1 << 34} 0 0 0 optim-head", "  exp_avg.b first=9"])
         self.assertEqual(source.size, 8)
 
         def fails(*_):

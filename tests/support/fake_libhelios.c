@@ -77,28 +77,31 @@ void helios_close(helios_client *client)
     free(client);
 }
 
-int helios_request_position(helios_client *client, const char *model, int64_t version,
-                            const helios_split *split, int pp, int tp, helios_shard_list **out)
+int helios_request_place(helios_client *client, const char *model, int64_t version,
+                         const helios_split *split, const helios_place *place,
+                         helios_shard_list **out)
 {
     static helios_shard shards[2] = {
         {{1, 2}, "embedding", sizeof(bytes), 7, 1},
         {{0xffffffffffffffff, 4}, "layer-0003", 1ull << 40, 0xffffffff, 9},
     };
     static const helios_tensor_name names[] = {{"layers.3.w", "layers.0.w"}};
-    static const helios_shard_view views[] = {{.pp = 4, .tp = 2},
-                                              {5, 2, .renamed = 1, .count = 1, .names = names}};
+    static const helios_shard_view views[] = {
+        {.pp = 4, .tp = 2}, {5, 2, .renamed = 1, .ep = 3, .count = 1, .names = names}};
     static helios_shard_list list = {.count = 2,
                                      .shards = shards,
                                      .meta_json = "{\"step\": 3}",
                                      .config_json = "{}",
                                      .views = views};
     (void)client;
-    CALL("request %s %lld %d %d", model, (long long)version, pp, tp);
+    if (check_size(place->size, sizeof(*place)) != 0)
+        return HELIOS_EINVAL;
+    CALL("request %s %lld %d %d %d", model, (long long)version, place->pp, place->tp, place->ep);
     if (split != NULL && check_size(split->size, sizeof(*split)) == 0)
-        CALL(" of %dx%d/%d %d+%d", split->tp, split->pp, split->virtual_stages,
-             split->first_stage_layers, split->last_stage_layers);
+        CALL(" of %dx%d/%d %d+%d ep %d/%d", split->tp, split->pp, split->virtual_stages,
+             split->first_stage_layers, split->last_stage_layers, split->ep, split->etp);
     CALL("\n");
-    if (pp > 1) {
+    if (place->pp > 1) {
         last_error[0] = '\0';
         return HELIOS_ENOENT;
     }
@@ -150,12 +153,8 @@ int helios_version_abandon(helios_client *client, const char *model, int64_t ver
     return 0;
 }
 
-int helios_version_put(helios_client *client, const char *model, int64_t version, int pp, int tp,
-                       const char *part, const helios_tensor *tensors, size_t count,
-                       helios_shard *out)
+static int put_ready(const helios_tensor *tensors, size_t count, helios_shard *out)
 {
-    (void)client;
-    CALL("put %s %lld %d %d %s\n", model, (long long)version, pp, tp, part);
     for (size_t i = 0; i < count; i++) {
         CALL("  %s %s rank=%d", tensors[i].name, tensors[i].dtype, tensors[i].rank);
         for (int d = 0; d < tensors[i].rank; d++)
@@ -166,12 +165,17 @@ int helios_version_put(helios_client *client, const char *model, int64_t version
     return 0;
 }
 
-int helios_version_put_from(helios_client *client, const char *model, int64_t version, int pp,
-                            int tp, const char *part, const helios_tensor *tensors, size_t count,
-                            helios_fill fill, void *arg, helios_shard *out)
+int helios_version_put_at(helios_client *client, const char *model, int64_t version,
+                          const helios_place *place, const char *part, const helios_tensor *tensors,
+                          size_t count, helios_fill fill, void *arg, helios_shard *out)
 {
     (void)client;
-    CALL("put from %s %lld %d %d %s\n", model, (long long)version, pp, tp, part);
+    if (check_size(place->size, sizeof(*place)) != 0)
+        return HELIOS_EINVAL;
+    CALL("put%s %s %lld %d %d %d %s\n", fill != NULL ? " from" : "", model, (long long)version,
+         place->pp, place->tp, place->ep, part);
+    if (fill == NULL)
+        return put_ready(tensors, count, out);
     for (size_t i = 0; i < count; i++) {
         unsigned char data[64] = {0};
         if (tensors[i].data == NULL && fill(arg, i, data, 8) != 0)

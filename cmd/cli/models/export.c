@@ -18,7 +18,7 @@
 struct export_args {
     char *format, *naming, *out, *path;
     bool optimizer, args;
-    int64_t tp_size, pp_size, virtual_stages;
+    int64_t tp_size, pp_size, ep_size, etp_size, virtual_stages;
     uint64_t timeout_ms;
 };
 
@@ -43,6 +43,10 @@ static const struct hl_option export_rows[] = {
      HL_OPT_INT, 0, 4096, NULL, AT(tp_size)},
     {"pp_size", "--pp-size", "0", "Pipeline stages to export for; 0: the version's.", HL_OPT_INT, 0,
      4096, NULL, AT(pp_size)},
+    {"ep_size", "--ep-size", "0", "Expert-parallel size to export for; 0: the version's.",
+     HL_OPT_INT, 0, 4096, NULL, AT(ep_size)},
+    {"etp_size", "--etp-size", "0", "Expert-tensor-parallel size; 0: the version's.", HL_OPT_INT, 0,
+     4096, NULL, AT(etp_size)},
     {"virtual_stages", "--virtual-stages", "0",
      "Model chunks per stage, 1 for none; 0: the version's with as many stages.", HL_OPT_INT, 0,
      4096, NULL, AT(virtual_stages)},
@@ -60,7 +64,7 @@ struct export
     bool trained; /* a version that ranks wrote, with an iteration */
     int64_t iteration;
     char folder[40]; /* under --out: "release", "iter_0000020"; "" for safetensors */
-    int tp_size, pp_size;
+    int tp_size, pp_size, ep_size;
     helios_split split; /* that was asked for */
     struct rankfile_where where;
     int64_t version;
@@ -83,13 +87,10 @@ static void export_fini(struct export *e)
     helios_close(e->client);
 }
 
-/* "mp_rank_01_003", or "mp_rank_01" without a pipeline. */
-static void rank_name(const struct export *e, int tp, int pp, char *buf, size_t cap)
+static struct hl_megatron_sizes sizes_of(const struct export *e)
 {
-    if (e->pp_size > 1)
-        snprintf(buf, cap, "mp_rank_%02d_%03d", tp, pp);
-    else
-        snprintf(buf, cap, "mp_rank_%02d", tp);
+    return (struct hl_megatron_sizes){
+        .tp = (uint64_t)e->tp_size, .pp = (uint64_t)e->pp_size, .ep = (uint64_t)e->ep_size};
 }
 
 /* OUT/FOLDER/NAME and so on, whatever of the pieces is not "". */
@@ -102,8 +103,11 @@ static hl_status join_export_path(const struct export *e, const char *name, cons
 
 static hl_status export_path(const struct export *e, char path[PATH_MAX])
 {
-    char rank[64];
-    rank_name(e, e->where.tp, e->where.pp, rank, sizeof(rank));
+    char rank[96];
+    const struct hl_megatron_sizes sizes = sizes_of(e);
+    const struct hl_megatron_place place = {(uint64_t)e->where.tp, (uint64_t)e->where.pp,
+                                            (uint64_t)e->where.ep};
+    hl_megatron_rank_folder(&sizes, &place, rank, sizeof(rank));
     if (!e->torch) {
         snprintf(rank + strlen(rank), sizeof(rank) - strlen(rank), ".safetensors");
         HL_TRY(hl_dir_make(e->asked->out, 0755));
@@ -116,16 +120,16 @@ static hl_status export_path(const struct export *e, char path[PATH_MAX])
 
 static bool is_rank_of(const struct export *e, const char *entry)
 {
-    char rank[64];
-    int tp = -1, pp = 0;
-    if (sscanf(entry, "mp_rank_%d_%d", &tp, &pp) < 1 || tp < 0 || tp >= e->tp_size || pp < 0 ||
-        pp >= e->pp_size)
-        return false;
-    rank_name(e, tp, pp, rank, sizeof(rank));
-    return strcmp(rank, entry) == 0;
+    const struct hl_megatron_sizes sizes = sizes_of(e);
+    struct hl_megatron_place place;
+    if (hl_megatron_place(entry, &sizes, &place) == HL_OK)
+        return true;
+    hl_error_clear();
+    return false;
 }
 
-/* Megatron takes whichever mp_rank folder it finds first: none of another TP x PP may be there. */
+/* Megatron takes whichever mp_rank folder it finds first: none of another TP x PP x EP may be
+ * there. */
 static hl_status check_folder(const struct export *e)
 {
     char path[PATH_MAX];
@@ -136,10 +140,11 @@ static hl_status check_folder(const struct export *e)
     hl_status st = HL_OK;
     for (const struct dirent *d = readdir(dir); d != NULL && st == HL_OK; d = readdir(dir))
         if (strncmp(d->d_name, "mp_rank_", 8) == 0 && !is_rank_of(e, d->d_name))
-            st = hl_fail(HL_EEXIST,
-                         "%s has %s of an export with another TP or PP, which Megatron would load; "
-                         "remove it or choose another --out",
-                         path, d->d_name);
+            st = hl_fail(
+                HL_EEXIST,
+                "%s has %s of an export with another TP, PP or EP, which Megatron would load; "
+                "remove it or choose another --out",
+                path, d->d_name);
     closedir(dir);
     return st;
 }
@@ -155,7 +160,7 @@ static hl_status make_args(struct export *e, const struct rankfile *r, json_t **
     const json_t *note;
     size_t i;
     hl_status st = hl_megatron_args_make(&in, &args, &notes);
-    if (st == HL_ENOENT) {
+    if (st == HL_ENOENT || (st == HL_EUNSUPPORTED && !e->asked->args)) {
         hl_error_clear();
         return HL_OK;
     }
@@ -404,7 +409,8 @@ static hl_status export_all(struct cli *cli, struct export *e)
         HL_TRY(check_folder(e));
     for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
         for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
-            HL_TRY(export_rank(e));
+            for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++)
+                HL_TRY(export_rank(e));
     if (e->torch)
         HL_TRY(set_tracker(e, true));
     return report_export(cli, e, (double)(hl_now_ns() - start) / 1e9);
@@ -422,6 +428,8 @@ static hl_status read_model(struct cli *cli, struct export *e)
     e->where.version = v->version;
     e->tp_size = e->split.tp > 0 ? e->split.tp : v->split.tp;
     e->pp_size = e->split.pp > 0 ? e->split.pp : v->split.pp;
+    e->ep_size =
+        hl_split_ep(e->split.ep > 0 ? &(struct hl_api_split){.ep = e->split.ep} : &v->split);
     e->trained = v->world > 0; /* an import has no ranks */
     e->iteration = e->trained ? v->step : 0;
     if (e->tp_size < 1 || e->pp_size < 1)
@@ -441,6 +449,8 @@ static hl_status check_hf(struct cli *cli, const struct export_args *a)
                        : strcmp(a->naming, "model") != 0 ? "--naming"
                        : a->tp_size > 0                  ? "--tp-size"
                        : a->pp_size > 0                  ? "--pp-size"
+                       : a->ep_size > 0                  ? "--ep-size"
+                       : a->etp_size > 0                 ? "--etp-size"
                        : a->virtual_stages > 0           ? "--virtual-stages"
                                                          : NULL;
     if (what != NULL)
@@ -471,6 +481,7 @@ static hl_status export_hf(struct cli *cli, struct export *e)
                           .version = e->where.version,
                           .tp_size = e->tp_size,
                           .pp_size = e->pp_size,
+                          .ep_size = e->ep_size,
                           .out = e->asked->out};
     HL_TRY(hf_export_write(&h));
     return print_hf(cli, &h, (double)(hl_now_ns() - start) / 1e9);
@@ -489,8 +500,9 @@ static hl_status export_model(struct cli *cli, const char *text, const struct ex
     HL_TRY(cli_split_model(cli, text, name, sizeof(name), &e.where.version));
     e.where.model = name;
     e.where.naming = a->naming;
-    e.split = (helios_split){HELIOS_SPLIT_INIT, .tp = (int)a->tp_size, .pp = (int)a->pp_size,
-                             .virtual_stages = (int)a->virtual_stages};
+    e.split = (helios_split){HELIOS_SPLIT_INIT,     .tp = (int)a->tp_size,
+                             .pp = (int)a->pp_size, .virtual_stages = (int)a->virtual_stages,
+                             .ep = (int)a->ep_size, .etp = (int)a->etp_size};
     e.where.split = &e.split;
     e.where.kind = a->optimizer ? RANKFILE_MODEL_OPTIM : RANKFILE_MODEL;
     HL_TRY(read_model(cli, &e));

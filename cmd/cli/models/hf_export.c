@@ -22,7 +22,7 @@
 
 /* A stored shard, and its bytes while they are mapped. */
 struct stored {
-    int pp, tp;
+    int pp, tp, ep;
     helios_shard shard;
     struct hl_safetensors header;
     const void *data;
@@ -62,6 +62,18 @@ static void writing_fini(struct writing *w)
 
 /* ---- what is stored -------------------------------------------------------------------------- */
 
+/* Ranks of several tp and ep read the same shard. */
+static bool is_listed(const struct writing *w, const helios_shard_view *view, const char *part)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        const struct stored *s = &w->stored[i];
+        if (s->pp == view->pp && s->tp == view->tp && s->ep == view->ep &&
+            strcmp(s->shard.part, part) == 0)
+            return true;
+    }
+    return false;
+}
+
 HL_CHECK static hl_status add_shards(struct writing *w, const helios_shard_list *list)
 {
     struct stored *more = realloc(w->stored, (w->count + list->count + 1) * sizeof(*more));
@@ -70,23 +82,32 @@ HL_CHECK static hl_status add_shards(struct writing *w, const helios_shard_list 
     w->stored = more;
     for (size_t i = 0; i < list->count; i++) {
         struct stored *s = &w->stored[w->count];
-        if (hl_part_of(list->shards[i].part).kind != HL_PART_MODEL)
+        if (hl_part_of(list->shards[i].part).kind != HL_PART_MODEL ||
+            is_listed(w, &list->views[i], list->shards[i].part))
             continue;
-        *s = (struct stored){
-            .pp = list->views[i].pp, .tp = list->views[i].tp, .shard = list->shards[i]};
+        if (strncmp(list->shards[i].part, "mtp-", 4) == 0)
+            return hl_fail(HL_EUNSUPPORTED,
+                           "%s@%" PRId64 " has layers that predict more tokens (part %s), which "
+                           "--format hf can't write yet; use --format torch or safetensors",
+                           w->e->model, w->e->version, list->shards[i].part);
+        *s = (struct stored){.pp = list->views[i].pp,
+                             .tp = list->views[i].tp,
+                             .ep = list->views[i].ep,
+                             .shard = list->shards[i]};
         HL_TRY(rankfile_header(w->e->client, &s->shard, &s->header));
         w->count++;
         HL_TRY(hl_safetensors_check_origin(&s->header, w->e->model, w->e->version, s->pp, s->tp,
-                                           s->shard.part));
+                                           s->ep, s->shard.part));
     }
     return HL_OK;
 }
 
-HL_CHECK static hl_status list_position(struct writing *w, int pp, int tp)
+HL_CHECK static hl_status list_position(struct writing *w, int pp, int tp, int ep)
 {
+    const helios_place place = {HELIOS_PLACE_INIT, .pp = pp, .tp = tp, .ep = ep};
     helios_shard_list *list;
-    HL_TRY((hl_status)helios_request_position(w->e->client, w->e->model, w->e->version, NULL, pp,
-                                              tp, &list));
+    HL_TRY((hl_status)helios_request_place(w->e->client, w->e->model, w->e->version, NULL, &place,
+                                           &list));
     hl_status st = add_shards(w, list);
     if (st == HL_OK && w->config == NULL && (w->config = strdup(list->config_json)) == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for the config of a model");
@@ -98,7 +119,8 @@ static struct stored *find_stored(const struct writing *w, const struct hl_parti
 {
     for (size_t i = 0; i < w->count; i++) {
         struct stored *s = &w->stored[i];
-        if (s->pp == shard->pp && s->tp == shard->tp && strcmp(s->shard.part, shard->part) == 0)
+        if (s->pp == shard->pp && s->tp == shard->tp && s->ep == shard->ep &&
+            strcmp(s->shard.part, shard->part) == 0)
             return s;
     }
     return NULL;
@@ -174,6 +196,7 @@ HL_CHECK static hl_status prove_tensors(const struct writing *w)
                                              .rank = shard->pp * w->e->tp_size + shard->tp,
                                              .pp = shard->pp,
                                              .tp = shard->tp,
+                                             .ep = shard->ep,
                                              .size = t->size,
                                              .ops = &p->ops[first],
                                              .op_count =
@@ -337,7 +360,8 @@ hl_status hf_export_write(struct hf_export *e)
     hl_status st = HL_OK;
     for (int pp = 0; pp < e->pp_size && st == HL_OK; pp++)
         for (int tp = 0; tp < e->tp_size && st == HL_OK; tp++)
-            st = list_position(&w, pp, tp);
+            for (int ep = 0; ep < e->ep_size && st == HL_OK; ep++)
+                st = list_position(&w, pp, tp, ep);
     if (st == HL_OK)
         st = plan_tensors(&w);
     if (st == HL_OK)

@@ -22,8 +22,8 @@ struct hf_export {
     helios_client *client;
     const char *model;
     int64_t version;
-    int tp_size, pp_size; /* of the version */
-    const char *out;      /* directory, made if it is missing */
+    int tp_size, pp_size, ep_size; /* of the version */
+    const char *out;               /* directory, made if it is missing */
     /* Results. */
     unsigned files; /* of tensors */
     uint64_t bytes;

@@ -18,7 +18,7 @@
 
 struct import_args {
     char *name;
-    int64_t tp, pp, vocab_divisor, first, last, virtual_stages;
+    int64_t tp, pp, ep, etp, vocab_divisor, first, last, virtual_stages;
     char *pad, *naming, *base;
     uint64_t timeout_ms;
 };
@@ -30,6 +30,10 @@ static const struct hl_option import_rows[] = {
     {"tp", "--tp", "1", "Tensor-parallel size it is stored at.", HL_OPT_INT, 1, 4096, NULL, AT(tp)},
     {"pp", "--pp", "1", "Pipeline-parallel size it is stored at.", HL_OPT_INT, 1, 4096, NULL,
      AT(pp)},
+    {"ep", "--ep", "1", "Expert-parallel size: ranks that share the experts of a layer out.",
+     HL_OPT_INT, 1, 4096, NULL, AT(ep)},
+    {"etp", "--etp", "0", "Expert-tensor-parallel size, a divisor of TP; 0 for TP.", HL_OPT_INT, 0,
+     4096, NULL, AT(etp)},
     {"vocab_divisor", "--vocab-divisor", "128",
      "The vocabulary is padded to a multiple of this times TP.", HL_OPT_INT, 1, 1 << 20, NULL,
      AT(vocab_divisor)},
@@ -71,6 +75,8 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
                     .base_config = "",
                     .tp = (int32_t)a->tp,
                     .pp = (int32_t)a->pp,
+                    .ep = (int32_t)a->ep,
+                    .etp = (int32_t)a->etp,
                     .vocab_divisor = (int32_t)a->vocab_divisor,
                     .pad = pad,
                     .naming = naming,
@@ -186,6 +192,8 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
                                                             .version = version,
                                                             .tp = a->tp,
                                                             .pp = a->pp,
+                                                            .ep = a->ep,
+                                                            .etp = a->etp > 0 ? a->etp : a->tp,
                                                             .shards = p->shards.count,
                                                             .bytes = bytes,
                                                             .seconds = p->seconds,

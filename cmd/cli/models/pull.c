@@ -9,7 +9,7 @@
 
 struct pull_args {
     char *model, *out, *path, *kind, *naming;
-    int64_t tp, pp, dp, tp_size, pp_size, virtual_stages;
+    int64_t tp, pp, ep, dp, tp_size, pp_size, ep_size, etp_size, virtual_stages;
     uint64_t timeout_ms;
 };
 
@@ -23,6 +23,11 @@ static const struct hl_option pull_rows[] = {
      HL_OPT_INT, 0, 4096, NULL, AT(tp_size)},
     {"pp_size", "--pp-size", "0", "Stages that --pp counts in; 0: the version's.", HL_OPT_INT, 0,
      4096, NULL, AT(pp_size)},
+    {"ep", "--ep", "0", "Expert-parallel rank, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(ep)},
+    {"ep_size", "--ep-size", "0", "Expert-parallel size that --ep counts in; 0: the version's.",
+     HL_OPT_INT, 0, 4096, NULL, AT(ep_size)},
+    {"etp_size", "--etp-size", "0", "Expert-tensor-parallel size; 0: the version's.", HL_OPT_INT, 0,
+     4096, NULL, AT(etp_size)},
     {"virtual_stages", "--virtual-stages", "0",
      "Model chunks per stage, 1 for none; 0: the version's with as many stages.", HL_OPT_INT, 0,
      4096, NULL, AT(virtual_stages)},
@@ -61,6 +66,7 @@ static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const 
                                                   .version = r->version,
                                                   .pp = a->pp,
                                                   .tp = a->tp,
+                                                  .ep = a->ep,
                                                   .parts = r->count,
                                                   .naming = r->naming,
                                                   .path = s.path,
@@ -108,11 +114,13 @@ static hl_status pull_to(struct cli *cli, const struct pull_args *a,
 
 static hl_status pull_rank(struct cli *cli, const struct pull_args *a)
 {
-    const helios_split split = {HELIOS_SPLIT_INIT, .tp = (int)a->tp_size, .pp = (int)a->pp_size,
-                                .virtual_stages = (int)a->virtual_stages};
+    const helios_split split = {HELIOS_SPLIT_INIT,     .tp = (int)a->tp_size,
+                                .pp = (int)a->pp_size, .virtual_stages = (int)a->virtual_stages,
+                                .ep = (int)a->ep_size, .etp = (int)a->etp_size};
     struct rankfile_where where = {.pp = (int)a->pp,
                                    .split = &split,
                                    .tp = (int)a->tp,
+                                   .ep = (int)a->ep,
                                    .dp = (int)a->dp,
                                    .kind = kind_of(a->kind),
                                    .naming = a->naming};

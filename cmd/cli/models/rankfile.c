@@ -95,7 +95,7 @@ static hl_status show_header(struct rankfile *r, size_t i, const struct rankfile
                              const helios_shard_view *view)
 {
     struct hl_safetensors *header = &r->headers[i];
-    HL_TRY(hl_safetensors_check_origin(header, w->model, r->version, view->pp, view->tp,
+    HL_TRY(hl_safetensors_check_origin(header, w->model, r->version, view->pp, view->tp, view->ep,
                                        r->parts[i].part));
     r->from[i] = calloc(header->count + 1, sizeof(*r->from[i]));
     HL_AUTO(hl_freep) struct hl_view_name *names = calloc(view->count + 1, sizeof(*names));
@@ -165,8 +165,9 @@ static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
 hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, struct rankfile *out)
 {
     struct rankfile r = {.client = client};
-    HL_TRY((hl_status)helios_request_position(client, w->model, w->version, w->split, w->pp, w->tp,
-                                              &r.list));
+    const helios_place place = {HELIOS_PLACE_INIT, .pp = w->pp, .tp = w->tp, .ep = w->ep};
+    HL_TRY(
+        (hl_status)helios_request_place(client, w->model, w->version, w->split, &place, &r.list));
     r.version = r.list->version;
     hl_status st = choose_naming(&r, w->naming);
     if (st == HL_OK)

@@ -29,7 +29,7 @@ enum rankfile_kind {
 struct rankfile_where {
     const char *model;
     int64_t version;
-    int pp, tp;
+    int pp, tp, ep;
     const helios_split *split; /* of which pp and tp are a position; NULL = the version's own */
     enum rankfile_kind kind;
     int dp;             /* whose share of optimizer state that was saved in shares */

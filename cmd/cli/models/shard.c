@@ -251,12 +251,14 @@ static hl_status show_header(struct cli *cli, helios_id id, const struct shard_k
 static hl_status show_absent(struct cli *cli, const char *id, const struct shard_known *k)
 {
     const struct hl_api_shard *s = &k->known->shard;
+    char place[HL_PART_PLACE_MAX];
     if (cli->json)
         return print_absent_json(k);
     cli_print(stdout,
-              "id          %s\nbelongs to  %s@%" PRId64 "/pp%d/tp%d/%s\n"
+              "id          %s\nbelongs to  %s@%" PRId64 "/%s\n"
               "state       %s, not in the pool\n",
-              id, s->model, s->version, s->pp, s->tp, s->part, hl_api_shard_state_name(s->state));
+              id, s->model, s->version, hl_part_place(s->pp, s->tp, s->ep, s->part, place),
+              hl_api_shard_state_name(s->state));
     verify_print(&k->verified);
     return print_copies(k);
 }

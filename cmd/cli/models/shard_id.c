@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/part.h"
+
 #define PAGE       5000
 #define CANDIDATES 4 /* that are named when a prefix fits several */
 #define KEY_MAX    320
@@ -42,8 +44,9 @@ hl_status shard_list(struct cli *cli, const char *model, int64_t version, struct
 
 const char *shard_key(const struct hl_api_shard *shard, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s@%" PRId64 "/pp%d/tp%d/%s", shard->model, shard->version, shard->pp,
-             shard->tp, shard->part);
+    char place[HL_PART_PLACE_MAX];
+    snprintf(buf, cap, "%s@%" PRId64 "/%s", shard->model, shard->version,
+             hl_part_place(shard->pp, shard->tp, shard->ep, shard->part, place));
     return buf;
 }
 

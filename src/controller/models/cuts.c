@@ -161,6 +161,7 @@ static hl_status list_sources(const struct hl_version_rec *v, struct import *im)
                 (struct hl_api_shard){.id = hl_id_print(s->id, arena),
                                       .pp = s->pp,
                                       .tp = s->tp,
+                                      .ep = s->ep,
                                       .part = hl_arena_strdup(arena, s->part),
                                       .size_bytes = s->size_bytes,
                                       .crc32 = s->crc32};

@@ -143,7 +143,7 @@ static void answer_position(struct hl_controller *c, struct hl_rpc_call *call,
     struct hl_arena *arena = hl_rpc_call_arena(call);
     struct hl_api_controller_request_shards_results r;
     struct hl_position position;
-    hl_status st = hl_version_position(v, &p->split, p->pp, p->tp, arena, &position);
+    hl_status st = hl_version_position(v, &p->split, p->pp, p->tp, p->ep, arena, &position);
     if (st == HL_OK)
         st = request_shards(c, p, v, &position, arena, &r);
     if (st == HL_OK)

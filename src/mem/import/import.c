@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/lora.h"
+#include "core/part.h"
 #include "core/torch/file.h"
 #include "mem/import/import_private.h"
 
@@ -273,20 +274,20 @@ HL_CHECK static hl_status write_headers(struct hl_import *im, const struct hl_im
         return hl_fail(HL_ENOMEM, "headers of %zu shards", plan->shard_count);
     for (size_t i = 0; i < plan->shard_count; i++) {
         const struct hl_partition_shard *s = &plan->shards[i];
-        char version[24], pp[16], tp[16];
+        char version[24], pp[16], tp[16], ep[16];
         snprintf(version, sizeof(version), "%" PRId64, o->version);
         snprintf(pp, sizeof(pp), "%d", s->pp);
         snprintf(tp, sizeof(tp), "%d", s->tp);
-        const struct hl_safetensors_meta meta[] = {{"helios.model", o->model},
-                                                   {"helios.version", version},
-                                                   {"helios.pp", pp},
-                                                   {"helios.tp", tp},
-                                                   {"helios.part", s->part}};
+        snprintf(ep, sizeof(ep), "%d", s->ep);
+        const struct hl_safetensors_meta meta[] = {
+            {"helios.model", o->model}, {"helios.version", version}, {"helios.pp", pp},
+            {"helios.tp", tp},          {"helios.part", s->part},    {"helios.ep", ep}};
         HL_TRY(hl_safetensors_write(
             &(struct hl_safetensors_layout){.tensors = &im->plan.tensors[s->tensor_first],
                                             .count = s->tensor_count,
                                             .meta = meta,
-                                            .meta_count = HL_ARRAY_LEN(meta),
+                                            .meta_count =
+                                                HL_ARRAY_LEN(meta) - !hl_part_has_experts(s->part),
                                             .crc_fields = 1},
             &im->headers[i]));
         im->total_bytes += im->headers[i].size + im->headers[i].data_size;
@@ -294,18 +295,13 @@ HL_CHECK static hl_status write_headers(struct hl_import *im, const struct hl_im
     return HL_OK;
 }
 
-/* Parts of experts and names of latent attention are planned, but readers and saves do not know
- * them yet. */
-HL_CHECK static hl_status check_family(const struct hl_family *family, const char *path)
+/* A rank's experts are those of tp % etp: with more slices than tensor ranks nothing says whose. */
+HL_CHECK static hl_status check_slices(const struct hl_partition_options *o)
 {
-    bool has_experts = hl_family_symbol_index(family, "experts", strlen("experts")) >= 0;
-    if (!has_experts && !family->mla)
+    if (o->etp <= 0 || o->tp < 1 || o->tp % o->etp == 0)
         return HL_OK;
-    return hl_fail(HL_EUNSUPPORTED,
-                   "%s: models of the family '%s' can't be imported yet: %s; use a dense model "
-                   "(docs/families.md)",
-                   path, family->name,
-                   has_experts ? "they have experts" : "they have latent attention");
+    return hl_fail(HL_EUNSUPPORTED, "etp %d does not divide tp %d; use a divisor of tp", o->etp,
+                   o->tp);
 }
 
 HL_CHECK static hl_status open_adapter(struct hl_import *im, const struct hl_import_options *o,
@@ -345,14 +341,14 @@ HL_CHECK static hl_status read_config(struct hl_import *im, const char *path)
         return HL_OK;
     }
     json_decref(hf);
-    HL_TRY(hl_hf_config_parse(text, len, path, &im->config));
-    return check_family(im->config.family, path);
+    return hl_hf_config_parse(text, len, path, &im->config);
 }
 
 HL_CHECK static hl_status plan_shards(struct hl_import *im, const struct hl_import_options *o)
 {
     if (im->unsliced_because[0] != '\0')
         return hl_import_plan_unsliced(im, &o->partition);
+    HL_TRY(check_slices(&o->partition));
     HL_TRY(hl_partition_plan(&im->config, im->sources, im->source_count, &o->partition, &im->plan));
     return hl_partition_config(&im->config, &o->partition, &im->plan, &im->config_text);
 }

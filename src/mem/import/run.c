@@ -75,8 +75,11 @@ HL_CHECK static hl_status import_shard(struct import_job *job, struct hl_import_
     if (chunk_crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of %zu chunks", chunks);
     struct hl_import_shard *to = &job->shards[i];
-    *to = (struct hl_import_shard){
-        .pp = from->pp, .tp = from->tp, .size_bytes = size, .tensors = from->tensor_count};
+    *to = (struct hl_import_shard){.pp = from->pp,
+                                   .tp = from->tp,
+                                   .ep = from->ep,
+                                   .size_bytes = size,
+                                   .tensors = from->tensor_count};
     snprintf(to->part, sizeof(to->part), "%s", from->part);
     HL_TRY(sink->alloc(sink->arg, to, slot));
     w->sums = (struct hl_shard_sums){

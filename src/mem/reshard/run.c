@@ -76,6 +76,7 @@ HL_CHECK static hl_status make_shard(struct hl_resharding *r, size_t shard)
     *to =
         (struct hl_import_shard){.pp = from->pp,
                                  .tp = from->tp,
+                                 .ep = from->ep,
                                  .size_bytes = r->headers[shard].size + r->headers[shard].data_size,
                                  .tensors = from->tensor_count};
     snprintf(to->part, sizeof(to->part), "%s", from->part);

@@ -188,7 +188,7 @@ TEST(uneven_stages_are_read_from_the_config)
 static hl_status position_of(const struct hl_version_rec *v, struct hl_api_split split, int pp,
                              int tp, struct hl_arena *arena, struct hl_position *out)
 {
-    return hl_version_position(v, &split, pp, tp, arena, out);
+    return hl_version_position(v, &split, pp, tp, 0, arena, out);
 }
 
 TEST(one_stage_is_read_as_two)

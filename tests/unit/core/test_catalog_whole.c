@@ -24,7 +24,7 @@ static hl_status read_position(const struct hl_version_rec *v, int pp, int tp)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_position position;
-    return hl_version_position(v, &(struct hl_api_split){0}, pp, tp, &arena, &position);
+    return hl_version_position(v, &(struct hl_api_split){0}, pp, tp, 0, &arena, &position);
 }
 
 TEST(a_damaged_model_record_is_never_overwritten)

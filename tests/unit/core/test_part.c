@@ -29,3 +29,14 @@ TEST(names_say_what_a_part_holds_and_whose_it_is)
         assert_string_equal(got.of, table[i].want.of);
     }
 }
+
+TEST(experts_are_placed_by_their_rank_and_other_parts_are_not)
+{
+    char text[HL_PART_PLACE_MAX];
+    assert_string_equal(hl_part_place(0, 1, 2, "experts-0003", text), "pp0/tp1/ep2/experts-0003");
+    assert_string_equal(hl_part_place(0, 1, 0, "layer-0003", text), "pp0/tp1/layer-0003");
+    assert_true(hl_part_has_experts("optim-dp1of2-experts-0003"));
+    assert_true(hl_part_has_experts("extra-experts-0003"));
+    assert_false(hl_part_has_experts("expert"));
+    assert_false(hl_part_has_experts("mtp-0000"));
+}

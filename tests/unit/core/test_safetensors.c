@@ -259,7 +259,7 @@ TEST(parts_merge_into_one_stream)
 static hl_status check_origin(const struct hl_safetensors *st, const char *model, int64_t version,
                               int pp, int tp, const char *part, const char *what)
 {
-    hl_status found = hl_safetensors_check_origin(st, model, version, pp, tp, part);
+    hl_status found = hl_safetensors_check_origin(st, model, version, pp, tp, 0, part);
     if (found != HL_OK)
         assert_non_null(strstr(hl_error_text(), what));
     return found;

@@ -223,7 +223,7 @@ TEST(the_stored_split_is_shown_under_its_own_names)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_view v;
     assert_int_equal(hl_view_position(from.list, from.count,
-                                      &(struct hl_view_want){&splits[2], 8, false, 3, 1}, &arena,
+                                      &(struct hl_view_want){&splits[2], 8, false, 3, 1, 0}, &arena,
                                       &v),
                      HL_OK);
     assert_int_equal(v.count, 2 * 3); /* two layers and the head, with their state */
@@ -238,7 +238,7 @@ static hl_status view_of(const struct hl_stored_part *list, size_t n,
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_view v;
-    return hl_view_position(list, n, &(struct hl_view_want){split, 2, false, pp, 0}, &arena, &v);
+    return hl_view_position(list, n, &(struct hl_view_want){split, 2, false, pp, 0, 0}, &arena, &v);
 }
 
 TEST(what_cannot_be_shown_is_refused_by_name)
@@ -246,10 +246,10 @@ TEST(what_cannot_be_shown_is_refused_by_name)
     static const struct hl_partition_options one = {.tp = 1, .pp = 1}, two = {.tp = 1, .pp = 2},
                                              three = {.tp = 1, .pp = 3};
     struct hl_stored_part list[] = {
-        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t4,2\n"},
-        {0, 0, "layer-0000", "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n"},
-        {0, 0, "layer-0001", "decoder.layers.1.mlp.linear_fc1.weight\tF32\t4,2\n"},
-        {0, 0, "head", "decoder.final_layernorm.weight\tF32\t2\n"},
+        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t4,2\n", 0},
+        {0, 0, "layer-0000", "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n", 0},
+        {0, 0, "layer-0001", "decoder.layers.1.mlp.linear_fc1.weight\tF32\t4,2\n", 0},
+        {0, 0, "head", "decoder.final_layernorm.weight\tF32\t2\n", 0},
     };
     assert_int_equal(view_of(list, 4, &two, 1), HL_OK);
     assert_int_equal(view_of(list, 4, &three, 0), HL_EINVAL);
@@ -260,9 +260,40 @@ TEST(what_cannot_be_shown_is_refused_by_name)
     list[2].layout = NULL; /* of an earlier release */
     assert_int_equal(view_of(list, 4, &two, 1), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "layer-0001"));
-    list[2] = (struct hl_stored_part){0, 0, "lora", "a\tF32\t2\n"};
+    list[2] = (struct hl_stored_part){0, 0, "lora", "a\tF32\t2\n", 0};
     assert_int_equal(view_of(list, 4, &one, 0), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "lora"));
-    list[2] = (struct hl_stored_part){0, 0, "layer-0007", "a\tF32\t2\n"};
+    list[2] = (struct hl_stored_part){0, 0, "layer-0007", "a\tF32\t2\n", 0};
     assert_int_equal(view_of(list, 4, &one, 0), HL_EINVAL);
+}
+
+TEST(experts_follow_their_layer_and_belong_to_ranks_of_their_own)
+{
+    const struct hl_partition_options two = {.tp = 2, .pp = 2, .ep = 2, .etp = 1};
+    const struct hl_stored_part list[] = {
+        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t2\n", 0},
+        {0, 0, "layer-0000", "decoder.layers.0.a\tF32\t2\n", 0},
+        {0, 0, "layer-0001", "decoder.layers.1.a\tF32\t2\n", 0},
+        {0, 1, "layer-0001", "decoder.layers.1.a\tF32\t2\n", 0},
+        {0, 0, "head", "output_layer.weight\tF32\t2\n", 0},
+        {0, 1, "head", "output_layer.weight\tF32\t2\n", 0},
+        {0, 0, "mtp-0000", "mtp.layers.0.enorm.weight\tF32\t2\n", 0},
+        {0, 0, "experts-0001", "decoder.layers.1.mlp.experts.x\tF32\t2\n", 0},
+        {0, 0, "experts-0001", "decoder.layers.1.mlp.experts.x\tF32\t2\n", 1},
+        {0, 0, "experts-0002", "mtp.layers.0.mlp.experts.x\tF32\t2\n", 1},
+    };
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_view v;
+    const struct hl_view_want want = {
+        .split = &two, .layers = 2, .pp = 1, .tp = 1, .ep = 1}; /* rank 0 within etp */
+    assert_int_equal(hl_view_position(list, HL_ARRAY_LEN(list), &want, &arena, &v), HL_OK);
+    const size_t expected[] = {3, 5, 8, 9};
+    assert_int_equal(v.count, 4);
+    for (size_t i = 0; i < v.count; i++)
+        assert_int_equal(v.parts[i].stored, expected[i]);
+    assert_string_equal(v.parts[2].names[0].shown, "decoder.layers.0.mlp.experts.x");
+    assert_true(v.parts[3].as_stored);
+    const struct hl_view_want absent = {.split = &two, .layers = 2, .pp = 1, .tp = 1, .ep = 0};
+    assert_int_equal(hl_view_position(list, HL_ARRAY_LEN(list), &absent, &arena, &v), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "experts-0002 of pp 1, tp 1, ep 0"));
 }

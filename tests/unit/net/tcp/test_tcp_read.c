@@ -12,7 +12,7 @@
 #define LEN    (PIECES * MIB)
 #define GUARD  ((size_t)4096)
 
-#define PATIENCE_MS ((int)(PATIENCE_NS / HL_NS_PER_MS))
+#define PATIENCE_MS ((int)(TEST_PATIENCE_NS / HL_NS_PER_MS))
 
 enum lie {
     HONEST,

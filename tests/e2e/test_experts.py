@@ -1,0 +1,324 @@
+#!/usr/bin/python3
+"""Models with experts and with latent attention, with real daemons: what their ranks load is what the checkpoint
+says, what a gang saves is a version of them, and a checkpoint comes out of it as it came in."""
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pathlib
+import random
+import shutil
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
+sys.dont_write_bytecode = True
+
+try:
+    import torch
+except ImportError as missing:
+    print(f"skipped: torch is not installed ({missing})")
+    sys.exit(77)
+
+from support import checkpoints  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster  # noqa: E402
+
+if not HELIOS.exists():
+    print(f"skipped: {HELIOS} is not built")
+    sys.exit(77)
+os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")
+
+import helios  # noqa: E402
+from helios import errors  # noqa: E402
+
+H, HEADS, GROUPS, D, FFN, FE, E, VOCAB, LAYERS = 8, 4, 2, 4, 16, 4, 4, 10, 4
+SIZES = {"hidden_size": H, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+         "num_key_value_heads": GROUPS, "head_dim": D, "vocab_size": VOCAB, "max_position_embeddings": 64,
+         "tie_word_embeddings": False, "torch_dtype": "float32"}
+MOE = {"moe_intermediate_size": FE, "n_routed_experts": E, "n_shared_experts": 2, "first_k_dense_replace": 1}
+MLA = {"kv_lora_rank": 5, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 3}
+NORMS = {"input_layernorm.weight": [H], "post_attention_layernorm.weight": [H]}
+ATTENTION = {"self_attn.q_proj.weight": [HEADS * D, H], "self_attn.k_proj.weight": [GROUPS * D, H],
+             "self_attn.v_proj.weight": [GROUPS * D, H], "self_attn.o_proj.weight": [H, HEADS * D]} | NORMS
+BIASES = {"self_attn.q_proj.bias": [HEADS * D], "self_attn.k_proj.bias": [GROUPS * D], "self_attn.v_proj.bias": [GROUPS * D]}
+QK_NORMS = {"self_attn.q_norm.weight": [D], "self_attn.k_norm.weight": [D]}
+LATENT = {"self_attn.kv_a_proj_with_mqa.weight": [7, H], "self_attn.kv_a_layernorm.weight": [5],
+          "self_attn.kv_b_proj.weight": [HEADS * 7, 5], "self_attn.o_proj.weight": [H, HEADS * 3]} | NORMS
+PLAIN_Q = {"self_attn.q_proj.weight": [HEADS * 6, H]}
+LOW_Q = {"self_attn.q_a_proj.weight": [3, H], "self_attn.q_a_layernorm.weight": [3], "self_attn.q_b_proj.weight": [HEADS * 6, 3]}
+OSS = {"self_attn.o_proj.bias": [H], "self_attn.sinks": [HEADS], "mlp.router.weight": [E, H], "mlp.router.bias": [E],
+       "mlp.experts.gate_up_proj": [E, H, 2 * FFN], "mlp.experts.gate_up_proj_bias": [E, 2 * FFN],
+       "mlp.experts.down_proj": [E, FFN, H], "mlp.experts.down_proj_bias": [E, H]}
+
+
+def gated(at, ffn, names=("gate_proj", "up_proj", "down_proj")):
+    gate, up, down = names
+    return {f"{at}.{gate}.weight": [ffn, H], f"{at}.{up}.weight": [ffn, H], f"{at}.{down}.weight": [H, ffn]}
+
+
+def experts(at, ffn, names=("gate_proj", "up_proj", "down_proj")):
+    return {n: s for e in range(E) for n, s in gated(f"{at}.{e}", ffn, names).items()}
+
+
+def deepseek(layer, more):
+    if layer == 0:
+        return gated("mlp", FFN)
+    return {"mlp.gate.weight": [E, H], **more} | experts("mlp.experts", FE) | gated("mlp.shared_experts", 2 * FE)
+
+
+BIAS = {"mlp.gate.e_score_correction_bias": [E]}
+# family: (more of config.json, tensors of a layer by its number)
+FAMILIES = {
+    "mixtral": ({"num_local_experts": E}, lambda n: ATTENTION | {"block_sparse_moe.gate.weight": [E, H]} | experts(
+        "block_sparse_moe.experts", FFN, ("w1", "w3", "w2"))),
+    "qwen3_moe": ({"num_experts": E, "moe_intermediate_size": FE}, lambda n: ATTENTION | QK_NORMS | {
+        "mlp.gate.weight": [E, H]} | experts("mlp.experts", FE)),
+    "qwen2_moe": ({"num_experts": E, "moe_intermediate_size": FE, "shared_expert_intermediate_size": 8,
+                   "decoder_sparse_step": 2}, lambda n: ATTENTION | BIASES | (gated("mlp", FFN) if n % 2 == 0 else {
+                       "mlp.gate.weight": [E, H], "mlp.shared_expert_gate.weight": [1, H]} | experts(
+                           "mlp.experts", FE) | gated("mlp.shared_expert", 8))),
+    "deepseek_v2": (MOE | MLA, lambda n: LATENT | PLAIN_Q | deepseek(n, {})),
+    "deepseek_v3": (MOE | MLA | {"q_lora_rank": 3}, lambda n: LATENT | LOW_Q | deepseek(n, BIAS)),
+    "glm4_moe": (MOE | {"attention_bias": True, "use_qk_norm": True},
+                 lambda n: ATTENTION | BIASES | QK_NORMS | deepseek(n, BIAS)),
+    "gpt_oss": ({"num_local_experts": E}, lambda n: ATTENTION | BIASES | OSS),
+    "llama4_text": ({"num_local_experts": E, "intermediate_size_mlp": 32, "interleave_moe_layer_step": 2},
+                    lambda n: ATTENTION | (gated("feed_forward", 32) if n % 2 == 0 else {
+                        "feed_forward.router.weight": [E, H], "feed_forward.experts.gate_up_proj": [E, H, 2 * FFN],
+                        "feed_forward.experts.down_proj": [E, FFN, H]} | gated("feed_forward.shared_expert", FFN))),
+}
+TURNS = ["gpt_oss"]  # can't be put together again yet
+# (tp, pp, ep, etp)
+SPLITS = [(1, 1, 1, 1), (2, 2, 2, 2), (2, 1, 4, 1)]
+
+
+def sizes(split):
+    return tuple(itertools.chain(*zip(("--tp", "--pp", "--ep", "--etp"), split)))
+
+
+class Experts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
+        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
+        cls.addClassCleanup(cls.c.run, "down")
+        cls.c.up()
+        cls.count = 0
+
+    def checkpoint(self, family):
+        """(directory, {name: tensor})"""
+        more, layer = FAMILIES[family]
+        under = "language_model." if family == "llama4_text" else ""
+        shapes = {"model.embed_tokens.weight": [VOCAB, H], "model.norm.weight": [H], "lm_head.weight": [VOCAB, H]}
+        shapes |= {f"model.layers.{i}.{n}": s for i in range(LAYERS) for n, s in layer(i).items()}
+        shapes = {under + name: shape for name, shape in shapes.items()}
+        rng, home = random.Random(family), self.c.dir / f"source-{family}"
+        numbers = {name: torch.tensor([rng.randrange(1 << 20) for _ in range(torch.Size(shape).numel())],
+                                      dtype=torch.float32).reshape(shape) for name, shape in shapes.items()}
+        if not home.exists():
+            home.mkdir()
+            checkpoints.write(home / "model.safetensors",
+                              {n: (shapes[n], t.numpy().tobytes()) for n, t in numbers.items()})
+            (home / "config.json").write_text(json.dumps({"model_type": family, **SIZES, **more}))
+        return home, numbers
+
+    def load(self, family, split, *more):
+        Experts.count += 1
+        name = f"m{Experts.count}"
+        home, numbers = self.checkpoint(family)
+        self.c.json("model", "import", home, "--name", name, *sizes(split), *more)
+        return name, numbers
+
+    def check_exported(self, name, numbers):
+        Experts.count += 1
+        out = self.c.dir / f"out-{Experts.count}"
+        self.c.json("model", "export", name, "--format", "hf", "--out", out)
+        _, data = checkpoints.read(out / "model.safetensors")
+        self.assertEqual(data.keys(), numbers.keys())
+        self.assertEqual([n for n in data if data[n] != numbers[n].numpy().tobytes()], [])
+
+    def session(self, **rank):
+        return helios.Session(self.c.info["controller"], rank=helios.Rank(**rank))
+
+    def test_every_family_comes_out_as_it_came_in_from_every_split(self):
+        for family in FAMILIES:
+            for split in SPLITS:
+                with self.subTest(family=family, split=split):
+                    name, numbers = self.load(family, split)
+                    if family in TURNS:
+                        self.check_refused(name)
+                    else:
+                        self.check_exported(name, numbers)
+
+    def check_refused(self, name):
+        said = self.c.refuse("model", "export", name, "--format", "hf", "--out", self.c.dir / "refused")
+        self.assertIn("gate_up_proj' has gate and up in turns", said)
+
+    def test_gate_and_up_in_turns_are_taken_apart(self):
+        for split in SPLITS:
+            name, numbers = self.load("gpt_oss", split)
+            tp_size, pp_size, ep_size, etp = split
+            layers, count, width = LAYERS // pp_size, E // ep_size, FFN // etp
+            for pp, tp, ep in itertools.product(range(pp_size), range(tp_size), range(ep_size)):
+                cut = slice(tp % etp * width, (tp % etp + 1) * width)
+                with self.session() as me:
+                    state = me.load_state_dict(model=name, pp=pp, tp=tp, ep=ep)
+                for layer, n in itertools.product(range(layers), range(count)):
+                    at, e = f"model.layers.{pp * layers + layer}.mlp.experts.", ep * count + n
+                    base = f"decoder.layers.{layer}.mlp.experts.local_experts.{n}."
+                    both = numbers[at + "gate_up_proj"][e].T
+                    self.assertTrue(torch.equal(state[base + "linear_fc1.weight"],
+                                                torch.cat([both[0::2][cut], both[1::2][cut]])))
+                    self.assertTrue(torch.equal(state[base + "linear_fc2.weight"],
+                                                numbers[at + "down_proj"][e].T[:, cut]))
+                    self.assertTrue(torch.equal(state[base + "linear_fc2.bias"], numbers[at + "down_proj_bias"][e]))
+
+    def test_layers_that_predict_more_tokens_are_kept_and_no_export_drops_them(self):
+        more, layer = FAMILIES["deepseek_v3"]
+        home, numbers = self.checkpoint("deepseek_v3")
+        extra = {f"model.layers.{LAYERS}.{n}": torch.arange(torch.Size(s).numel(), dtype=torch.float32).reshape(s)
+                 for n, s in {**layer(LAYERS), "enorm.weight": [H], "hnorm.weight": [H], "eh_proj.weight": [H, 2 * H],
+                              "shared_head.norm.weight": [H]}.items()}
+        extra[f"model.layers.{LAYERS}.embed_tokens.weight"] = numbers["model.embed_tokens.weight"]
+        extra[f"model.layers.{LAYERS}.shared_head.head.weight"] = numbers["lm_head.weight"]
+        other = self.c.dir / "source-mtp"
+        other.mkdir()
+        checkpoints.write(other / "model.safetensors", {n: (list(t.shape), t.numpy().tobytes())
+                                                        for n, t in (numbers | extra).items()})
+        config = json.loads((home / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
+        (other / "config.json").write_text(json.dumps(config))
+        split = (2, 2, 2, 2)
+        self.c.json("model", "import", other, "--name", "mtp", *sizes(split))
+        self.save("mtp", split, 4, lambda _, t: t + 1)
+        with self.session() as me:
+            for tp, ep in itertools.product(range(2), range(2)):
+                state = me.load_state_dict(model="mtp", pp=1, tp=tp, ep=ep)
+                self.assertTrue(torch.equal(state["mtp.layers.0.eh_proj.weight"],
+                                            extra["model.layers.4.eh_proj.weight"][tp * 4:tp * 4 + 4] + 1))
+                name, = (n for n in state if n.startswith("mtp.") and n.endswith("local_experts.1.linear_fc2.weight"))
+                want = extra[f"model.layers.4.mlp.experts.{ep * 2 + 1}.down_proj.weight"][:, tp * 2:tp * 2 + 2]
+                self.assertTrue(torch.equal(state[name], want + 1))
+            self.assertFalse([n for n in me.load_state_dict(model="mtp", pp=0, tp=0) if n.startswith("mtp.")])
+        said = self.c.refuse("model", "export", "mtp", "--format", "hf", "--out", self.c.dir / "no-mtp")
+        self.assertIn("mtp-0000", said)
+
+    def test_per_rank_files_are_named_by_all_sizes(self):
+        name, numbers = self.load("mixtral", (2, 2, 2, 2))
+        out = self.c.dir / "ranks"
+        self.c.json("model", "export", name, "--format", "torch", "--no-args", "--out", out)
+        found = sorted(f.parent.name for f in out.glob("release/*/model_optim_rng.pt"))
+        self.assertEqual(found, [f"mp_rank_{t:02}_{p:03}_{e:03}" for t in range(2) for p in range(2) for e in range(2)])
+        state = torch.load(out / "release" / "mp_rank_01_001_001" / "model_optim_rng.pt")["model"]
+        self.check_mixtral(state, numbers, ((2, 2, 2, 2), (1, 1, 1)), False)
+        file = self.c.dir / "pulled"
+        said = self.c.json("pull", "--model", name, "--pp", 1, "--tp", 1, "--ep", 1, "--out", file)
+        self.assertEqual(said["ep"], 1)
+        header, data = checkpoints.read(file)
+        self.assertEqual(data.keys(), state.keys())
+        self.assertEqual([n for n in data if data[n] != state[n].numpy().tobytes()], [])
+
+    def check_mixtral(self, state, numbers, where, te):
+        """Experts of stage `pp`, each at its place by Megatron's rules."""
+        split, (pp, tp, ep) = where
+        t_size, p_size, e_size, slices = split
+        t, count, layers, width = tp % slices, E // e_size, LAYERS // p_size, FFN // slices
+        found = {n for n in state if ".mlp.experts." in n}
+        for layer, n in itertools.product(range(layers), range(count)):
+            at = f"model.layers.{pp * layers + layer}.block_sparse_moe.experts.{ep * count + n}"
+            cut = slice(t * width, (t + 1) * width)
+            base = f"decoder.layers.{layer}.mlp.experts."
+            for fc, want in (("linear_fc1", torch.cat([numbers[f"{at}.w1.weight"][cut], numbers[f"{at}.w3.weight"][cut]])),
+                             ("linear_fc2", numbers[f"{at}.w2.weight"][:, cut])):
+                name = f"{base}{fc}.weight{n}" if te else f"{base}local_experts.{n}.{fc}.weight"
+                self.assertTrue(torch.equal(state[name], want), (where, name))
+                found.discard(name)
+        self.assertEqual(found, set())
+
+    def test_a_rank_has_its_experts_under_either_naming(self):
+        for split in SPLITS:
+            name, numbers = self.load("mixtral", split)
+            for place in itertools.product(range(split[1]), range(split[0]), range(split[2])):
+                with self.session() as me:
+                    for te in (False, True):
+                        state = me.load_state_dict(model=name, pp=place[0], tp=place[1], ep=place[2],
+                                                   naming="te" if te else "local")
+                        self.check_mixtral(state, numbers, (split, place), te)
+                        self.assertEqual(len([n for n in state if n.endswith("mlp.router.weight")]), LAYERS // split[1])
+
+    def test_other_stages_show_the_same_experts(self):
+        name, numbers = self.load("mixtral", (2, 2, 2, 1))
+        for place in itertools.product(range(4), range(2), range(2)):
+            with self.session() as me:
+                state = me.load_state_dict(model=name, pp=place[0], tp=place[1], ep=place[2], pp_size=4)
+                self.check_mixtral(state, numbers, ((2, 4, 2, 1), place), False)
+
+    def test_another_expert_parallel_size_is_refused(self):
+        name, _ = self.load("mixtral", (2, 1, 2, 2))
+        with self.session() as me:
+            for sizes_asked in ({"ep_size": 4}, {"etp_size": 1}):
+                with self.assertRaisesRegex(errors.Unsupported, "expert parallel size"):
+                    me.load_state_dict(model=name, **sizes_asked)
+            with self.assertRaisesRegex(errors.NotFound, "ep 2"):
+                me.load_state_dict(model=name, ep=2)
+        self.assertIn("does not divide tp", self.c.refuse("model", "import", self.c.dir / "source-mixtral", "--name", "no",
+                                                           "--tp", 2, "--etp", 4))
+
+    def gang(self, split, dp_size):
+        """Ranks of Megatron's order tp-cp-ep-dp-pp."""
+        tp_size, pp_size, ep_size, etp = split
+        for pp, dp, tp in itertools.product(range(pp_size), range(dp_size), range(tp_size)):
+            yield helios.Rank(global_rank=(pp * dp_size + dp) * tp_size + tp, pp=pp, tp=tp, dp=dp, pp_size=pp_size,
+                              tp_size=tp_size, dp_size=dp_size, ep=(dp * tp_size + tp) // etp % ep_size,
+                              ep_size=ep_size, etp_size=etp, world_size=pp_size * dp_size * tp_size)
+
+    def save(self, name, split, dp_size, change):
+        done = []
+        for rank in self.gang(split, dp_size):
+            rank = helios.Rank(**{**rank.__dict__, "job": f"job-{name}", "model": name})
+            with helios.Session(self.c.info["controller"], rank=rank) as me:
+                state = {n: change(n, t) for n, t in me.load_state_dict().items()}
+                expert = {f"exp_avg.{n}": t + 1 for n, t in state.items() if ".mlp.experts." in n}
+                done.append(me.save_state_dict(state, step=1, optim=expert if rank.dp * rank.tp_size < split[2] * split[3]
+                                               else None))
+        self.assertEqual([s.visible for s in done], [False] * (len(done) - 1) + [True])
+
+    def test_what_a_gang_saves_of_every_family_is_a_version(self):
+        for family in FAMILIES.keys() - TURNS:
+            for split, dp_size in (((2, 2, 2, 2), 4), ((2, 1, 2, 1), 2)):
+                with self.subTest(family=family, split=split):
+                    name, numbers = self.load(family, split, "--naming", "te")
+                    self.save(name, split, dp_size, lambda _, t: t + 1)
+                    self.check_exported(name, {n: t + 1 for n, t in numbers.items()})
+
+    def test_the_state_of_experts_comes_back_to_every_rank_that_has_them(self):
+        split = (2, 1, 2, 2)
+        name, numbers = self.load("mixtral", split)
+        self.save(name, split, 4, lambda _, t: t)
+        for rank in self.gang(split, 4):
+            with helios.Session(self.c.info["controller"], rank=rank) as me:
+                optim = me.load_state_dict(model=name, kind="optim")
+                plain = {n.removeprefix("exp_avg."): t - 1 for n, t in optim.items()}
+                self.check_mixtral(plain, numbers, (split, (rank.pp, rank.tp, rank.ep)), False)
+
+    def test_swapped_or_missing_experts_make_no_version(self):
+        split = (1, 1, 2, 1)
+        name, _ = self.load("mixtral", split)
+        for harm in ("drop", "double"):
+            ranks = list(self.gang(split, 2))
+            with self.assertRaisesRegex(errors.HeliosError, "experts-000"):
+                for rank in ranks:
+                    wrong = {**rank.__dict__, "job": harm, "model": name}
+                    if harm == "double":
+                        wrong["ep"] = 0
+                    with helios.Session(self.c.info["controller"], rank=helios.Rank(**wrong)) as me:
+                        state = me.load_state_dict()
+                        if harm == "drop" and rank.dp == 1:
+                            state = {n: t for n, t in state.items() if "layers.2.mlp.experts" not in n}
+                        me.save_state_dict(state, step=1)
+            self.assertEqual(len(self.c.json("model", "show", name)["versions"]), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
