@@ -907,7 +907,49 @@ struct MemoryTrace {       # helios mem trace
 
 # ---- Records of the Controller's store, as JSON. Members are added, never renamed: a record of an older release stays
 # readable, and a member that it lacks has the value said here. ----
-# job/ID has this, and beside it `run` (core/jobstate.h) and `doc`.
+# Why a job is stopping: what comes after.
+enum JobGoal { none @0; restart @1; fail @2; cancel @3; }
+# `plan` of JobRun: Plan, and the address of its master.
+struct PlanRecord {
+  containers @0 :List(PlanContainer);
+  worldSize @1 :Int32;
+  ranksPerContainer @2 :Int32;
+  arithmetic @3 :List(Text);
+  warnings @4 :List(Text);
+  feasible @5 :Bool;
+  reason @6 :Text;
+  masterNode @7 :Text;
+  never @8 :Bool;
+  masterAddress @9 :Text;
+}
+struct JobRunContainer {
+  state @0 :ContainerState $required;
+  exitCode @1 :Int32; signal @2 :Int32;
+  message @3 :Text;
+  startedMs @4 :Int64; finishedMs @5 :Int64;
+  node @6 :Text;
+  numaId @7 :Int32;
+}
+# `run` of job/ID (core/jobstate.h). It has a member `plan`, a PlanRecord, once it has been placed.
+struct JobRun {
+  id @0 :Text $required;
+  state @1 :JobState $required;
+  goal @2 :JobGoal $required;
+  reason @3 :Text;
+  attempt @4 :Int32 = 1;
+  maxRestarts @5 :Int32;
+  restarts @6 :Int32;
+  nodeLosses @7 :Int32;
+  startTimeoutMs @8 :Int64; runTimeoutMs @9 :Int64; stopResendMs @10 :Int64;
+  submittedMs @11 :Int64; startedMs @12 :Int64; finishedMs @13 :Int64;
+  deadlineMs @14 :Int64;
+  containersAttempt @15 :Int32;
+  slotsHeld @16 :Bool;
+  containers @17 :List(JobRunContainer);
+  restartLost @18 :Bool = true;
+  cause @19 :Text;
+}
+# job/ID has this, and beside it `run` and `doc`.
 struct JobRecord {
   events @0 :List(JobEvent);     # the newest
   loadVersion @1 :Int64 = -1;    # the version that this attempt's ranks load; -1 = none
