@@ -809,6 +809,8 @@ struct LocalCluster {
   supervisor @15 :LocalSupervisor $optional;
   daemons @16 :List(LocalDaemon) $map $rest;
 }
+# What a process that calls the cluster reads of that file.
+struct LocalAddress { controller @0 :Text; secretFile @1 :Text; }
 struct LocalStart { started @0 :List(Text); restarted @1 :Bool; }
 # What `helios down -o json` prints.
 struct LocalStop {
