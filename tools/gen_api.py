@@ -190,8 +190,9 @@ def field_row(schema: Schema, struct: Struct, f: Field) -> str:
         row += [".kind = HL_API_ENUM", f".words = &hl_api_{snake(f.kind)}_enum"]
     else:
         row.append(f".kind = HL_API_{SCALARS[f.kind][0]}")
+    preset = f"HL_API_{snake(f.kind).upper()}_{snake(f.preset).upper()}" if f.kind in schema.enums and f.preset != "0" else f.preset
     row += [f".{note} = true" for note in f.notes] + [f".shown = HL_API_SHOWN_{f.shown.upper()}"] * (f.shown != "")
-    row += [".list = true"] * f.is_list + [".required = true"] * f.required + [f".preset = {f.preset}"] * (f.preset != "0")
+    row += [".list = true"] * f.is_list + [".required = true"] * f.required + [f".preset = {preset}"] * (preset != "0")
     return "    {" + ", ".join(row) + "},"
 
 

@@ -853,6 +853,8 @@ struct LocalCluster {
   supervisor @15 :LocalSupervisor $optional;
   daemons @16 :List(LocalDaemon) $map $rest;
 }
+# What a process that calls the cluster reads of that file.
+struct LocalAddress { controller @0 :Text; secretFile @1 :Text; }
 struct LocalStart { started @0 :List(Text); restarted @1 :Bool; }
 # What `helios down -o json` prints.
 struct LocalStop {
@@ -1031,7 +1033,116 @@ struct HelpTree { program @0 :Text; version @1 :Text; options @2 :List(HelpOptio
 
 # ---- Records of the Controller's store, as JSON. Members are added, never renamed: a record of an older release stays
 # readable, and a member that it lacks has the value said here. ----
-# job/ID has this, and beside it `run` (core/jobstate.h) and `doc`.
+# Of the catalogue.
+struct ModelRecord {             # model/NAME
+  name @0 :Text $required;
+  tp @1 :Int32 $required; pp @2 :Int32 $required;
+  virtualStages @3 :Int32 = 1;
+  config @4 :Text $required;     # as Model.config
+  source @5 :Text $required;
+  createdMs @6 :Int64 $required;
+  nextVersion @7 :Int64 $required;
+}
+struct VersionRecord {           # version/MODEL/NUMBER
+  version @0 :Int64 $required;
+  state @1 :VersionState $required;
+  step @2 :Int64 $required;
+  job @3 :Text $required;
+  attempt @4 :Int32 $required;
+  world @5 :Int32 $required;
+  check @6 :LayoutCheck = unchecked;
+  createdMs @7 :Int64 $required;
+  visibleMs @8 :Int64 $required;
+  importSeconds @9 :Float64 $required;
+  meta @10 :Text $required;
+  error @11 :Text;               # why it failed
+  shards @12 :Int64 = -1;        # how many it has; -1 = not said
+  shardsSum @13 :Int64 = -1;     # over them; -1 = it is not visible, or not said
+  committed @14 :List(Int32);    # ranks
+  split @15 :Split $optional;    # its own; nothing said: the model's
+}
+struct ShardRecord {             # shard/MODEL/NUMBER/ID
+  id @0 :Text $required;
+  model @1 :Text $required; version @2 :Int64 $required;
+  pp @3 :Int32 $required; tp @4 :Int32 $required;
+  part @5 :Text $required;
+  sizeBytes @6 :UInt64 $required;
+  crc32 @7 :UInt32 $required;
+  tensors @8 :UInt32 $required;
+  state @9 :ShardState;          # as it was; it is found out anew, as are the next three
+  location @10 :Tier;
+  accesses @11 :UInt64;
+  lastAccessMs @12 :Int64;
+  rank @13 :Int32 = -1;          # that committed it; -1 = by an import
+  layout @14 :Text $optional;    # as Shard.layout
+  ep @15 :Int32 $optional;       # of experts
+}
+
+# The text of a manifest (core/manifest.h): the records of a version, of its model and of its shards.
+struct ManifestForm { manifest @0 :Int32 $required; }
+struct ManifestShard {
+  id @0 :Text $required;
+  pp @1 :Int32 $required; tp @2 :Int32 $required;
+  rank @3 :Int32 $required;
+  part @4 :Text $required;
+  sizeBytes @5 :UInt64 $required;
+  crc32 @6 :UInt32 $required;
+  tensors @7 :UInt32 $required;
+  layout @8 :Text $optional;
+  ep @9 :Int32 $optional;        # of experts
+}
+struct Manifest {
+  manifest @0 :Int32 $required;  # the form
+  id @1 :Text $required;
+  cluster @2 :Text $required;    # that wrote it
+  model @3 :ModelRecord $required;
+  version @4 :VersionRecord $required;
+  shards @5 :List(ManifestShard) $required;
+}
+
+# Why a job is stopping: what comes after.
+enum JobGoal { none @0; restart @1; fail @2; cancel @3; }
+# `plan` of JobRun: Plan, and the address of its master.
+struct PlanRecord {
+  containers @0 :List(PlanContainer);
+  worldSize @1 :Int32;
+  ranksPerContainer @2 :Int32;
+  arithmetic @3 :List(Text);
+  warnings @4 :List(Text);
+  feasible @5 :Bool;
+  reason @6 :Text;
+  masterNode @7 :Text;
+  never @8 :Bool;
+  masterAddress @9 :Text;
+}
+struct JobRunContainer {
+  state @0 :ContainerState $required;
+  exitCode @1 :Int32; signal @2 :Int32;
+  message @3 :Text;
+  startedMs @4 :Int64; finishedMs @5 :Int64;
+  node @6 :Text;
+  numaId @7 :Int32;
+}
+# `run` of job/ID (core/jobstate.h). It has a member `plan`, a PlanRecord, once it has been placed.
+struct JobRun {
+  id @0 :Text $required;
+  state @1 :JobState $required;
+  goal @2 :JobGoal $required;
+  reason @3 :Text;
+  attempt @4 :Int32 = 1;
+  maxRestarts @5 :Int32;
+  restarts @6 :Int32;
+  nodeLosses @7 :Int32;
+  startTimeoutMs @8 :Int64; runTimeoutMs @9 :Int64; stopResendMs @10 :Int64;
+  submittedMs @11 :Int64; startedMs @12 :Int64; finishedMs @13 :Int64;
+  deadlineMs @14 :Int64;
+  containersAttempt @15 :Int32;
+  slotsHeld @16 :Bool;
+  containers @17 :List(JobRunContainer);
+  restartLost @18 :Bool = true;
+  cause @19 :Text;
+}
+# job/ID has this, and beside it `run` and `doc`.
 struct JobRecord {
   events @0 :List(JobEvent);     # the newest
   loadVersion @1 :Int64 = -1;    # the version that this attempt's ranks load; -1 = none

@@ -139,6 +139,10 @@ json_t *hl_api_show(const struct hl_api_type *type, const void *value);
 /* Absent and null members get the default. `to` is untouched on failure. */
 hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,
                            struct hl_arena *arena, void *to) HL_CHECK;
+/* The same of a record in a store: members that the type has not are left out, for a newer release
+ * may have written them. */
+hl_status hl_api_record_from_json(const struct hl_api_type *type, const json_t *json,
+                                  struct hl_arena *arena, void *to) HL_CHECK;
 
 #ifdef __cplusplus
 }

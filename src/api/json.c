@@ -16,6 +16,7 @@ struct json_path {
     const char *name; /* NULL: an element */
     size_t index;
     int depth;
+    bool any_member; /* at the top: members that the type has not are left out */
 };
 
 static size_t path_format(const struct json_path *path, char *out, size_t size)
@@ -211,7 +212,7 @@ static bool field_is_unsaid(const struct hl_api_field *field, const char *value)
     case HL_API_FLOAT64:
         NUMBER(double, fpclassify(number) == FP_ZERO)
     case HL_API_ENUM:
-        NUMBER(int, number == 0)
+        NUMBER(int, number == field->preset)
     case HL_API_TEXT:
         NUMBER(const char *, number == NULL || (!field->optional && number[0] == '\0'))
     case HL_API_DATA:
@@ -427,7 +428,7 @@ static hl_status list_from_json(const struct hl_api_field *field, const json_t *
     if (items == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading %s", field->name);
     for (size_t i = 0; i < list.count; i++) {
-        struct json_path here = {path, NULL, i, path->depth + 1};
+        struct json_path here = {path, NULL, i, path->depth + 1, false};
         HL_TRY(element_from_json(field, json_array_get(json, i), &here, arena, items + i * size));
     }
     list.items = items;
@@ -458,6 +459,10 @@ static hl_status field_preset(const struct hl_api_field *field, const struct jso
         memcpy(to, &(const char *){""}, sizeof(const char *));
     else if (field->kind == HL_API_STRUCT)
         st = fields_from_json(field->type, 0, nothing = json_object(), path, arena, to);
+    else if (field->kind == HL_API_BOOL)
+        memcpy(to, &(bool){field->preset != 0}, sizeof(bool));
+    else if (field->kind == HL_API_ENUM)
+        memcpy(to, &(int){(int)field->preset}, sizeof(int));
     else if (field->preset != 0)
         st = element_from_json(field, nothing = json_integer(field->preset), path, arena, to);
     json_decref(nothing);
@@ -478,11 +483,16 @@ static hl_status check_members(const struct hl_api_type *type, size_t first, con
 {
     const char *key;
     json_t *v;
+    const struct json_path *top = path;
+    while (top->up != NULL)
+        top = top->up;
+    if (top->any_member)
+        return HL_OK;
     for (size_t i = first; i < type->field_count; i++)
         if (type->fields[i].rest)
             return HL_OK; /* it takes all others */
     json_object_foreach ((json_t *)json, key, v) {
-        struct json_path here = {path, key, 0, path->depth + 1};
+        struct json_path here = {path, key, 0, path->depth + 1, false};
         if (find_field(type, first, key) < 0)
             return path_fail(&here, "unknown");
     }
@@ -517,7 +527,7 @@ static hl_status map_from_json(const struct hl_api_field *field, const json_t *j
     if (items == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading %s", field->name);
     json_object_foreach ((json_t *)json, key, v) {
-        struct json_path here = {path, key, 0, path->depth + 1};
+        struct json_path here = {path, key, 0, path->depth + 1, false};
         if (beside == NULL || find_field(beside, 0, key) < 0)
             HL_TRY(pair_from_json(field->type, key, v, &here, arena,
                                   items + list.count++ * field->type->size));
@@ -538,7 +548,7 @@ static hl_status fields_from_json(const struct hl_api_type *type, size_t first, 
     memset(to, 0, type->size);
     for (size_t i = first; i < type->field_count; i++) {
         const struct hl_api_field *field = &type->fields[i];
-        struct json_path here = {path, field->name, 0, path->depth + 1};
+        struct json_path here = {path, field->name, 0, path->depth + 1, false};
         const json_t *v = json_object_get(json, field->name);
         char *at = to + field->offset;
         if (field->flatten)
@@ -553,14 +563,25 @@ static hl_status fields_from_json(const struct hl_api_type *type, size_t first, 
     return HL_OK;
 }
 
-hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,
-                           struct hl_arena *arena, void *to)
+static hl_status read_all(const struct hl_api_type *type, const json_t *json,
+                          const struct json_path *top, struct hl_arena *arena, void *to)
 {
-    struct json_path top = {0};
     void *value = hl_arena_alloc(arena, type->size);
     if (value == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading %s", type->name);
-    HL_TRY(fields_from_json(type, 0, json, &top, arena, value));
+    HL_TRY(fields_from_json(type, 0, json, top, arena, value));
     memcpy(to, value, type->size);
     return HL_OK;
+}
+
+hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,
+                           struct hl_arena *arena, void *to)
+{
+    return read_all(type, json, &(struct json_path){0}, arena, to);
+}
+
+hl_status hl_api_record_from_json(const struct hl_api_type *type, const json_t *json,
+                                  struct hl_arena *arena, void *to)
+{
+    return read_all(type, json, &(struct json_path){.any_member = true}, arena, to);
 }

@@ -3,12 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/types.h"
 #include "auth/conf.h"
 #include "auth/secret.h"
+#include "base/arena.h"
 #include "base/buf.h"
 #include "client/client_private.h"
 #include "conf/conf.h"
-#include "core/json.h"
 #include "os/file.h"
 #include "rpc/conf.h"
 
@@ -37,33 +38,41 @@ static hl_status fail_nowhere(const char *state)
                    state);
 }
 
-/* *there: a cluster was started there, whatever comes of it. */
-static hl_status read_cluster(const char *state, char **out, bool *there)
+/* The file may be of a newer `helios`, with members that this release does not know. */
+static hl_status read_address(const char *path, struct hl_arena *arena,
+                              struct hl_api_local_address *out, bool *there)
 {
-    char path[PATH_BYTES + 16];
     struct hl_buf text = HL_BUF(CLUSTER_FILE_MAX);
     json_error_t err;
-    snprintf(path, sizeof(path), "%s/cluster.json", state);
     hl_status st = hl_file_read(path, &text);
     *there = st != HL_ENOENT;
     json_t *cluster = st == HL_OK ? json_loadb(text.data, text.len, 0, &err) : NULL;
     hl_buf_fini(&text);
     HL_TRY(st);
-    const char *address = hl_json_str(cluster, "controller", "");
-    st = hl_auth_use_file(hl_json_str(cluster, "secretFile", ""));
-    if (st != HL_OK) {
-        json_decref(cluster);
-        return st;
-    }
-    if (address[0] == '\0')
-        st = hl_fail(HL_EUNAVAIL,
-                     "the last `helios up` in %s did not finish; repeat it, or remove what it left "
-                     "with `helios down`",
-                     state);
-    else if ((*out = strdup(address)) == NULL)
-        st = hl_fail(HL_ENOMEM, "out of memory for an address");
+    if (cluster == NULL)
+        return hl_fail(HL_ECORRUPT, "%s: line %d: %s", path, err.line, err.text);
+    st = hl_api_record_from_json(&hl_api_local_address_type, cluster, arena, out);
     json_decref(cluster);
-    return st;
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st == HL_ENOMEM ? st : HL_ECORRUPT, "%s: ", path);
+}
+
+/* *there: a cluster was started there, whatever comes of it. */
+static hl_status read_cluster(const char *state, char **out, bool *there)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_local_address cluster;
+    char path[PATH_BYTES + 16];
+    snprintf(path, sizeof(path), "%s/cluster.json", state);
+    HL_TRY(read_address(path, &arena, &cluster, there));
+    HL_TRY(hl_auth_use_file(cluster.secret_file));
+    if (cluster.controller[0] == '\0')
+        return hl_fail(HL_EUNAVAIL,
+                       "the last `helios up` in %s did not finish; repeat it, or remove what it "
+                       "left with `helios down`",
+                       state);
+    if ((*out = strdup(cluster.controller)) == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for an address");
+    return HL_OK;
 }
 
 /* What libhelios reads of the configuration files. */

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/catalog_private.h"
-#include "core/json.h"
 #include "core/part.h"
 
 /* Takes the reference; a record that could not be built must not be taken for a deletion. */
@@ -24,7 +23,8 @@ static hl_status add_model(struct hl_records *r, const struct hl_model_rec *m)
 {
     char key[HL_CATALOG_KEY_MAX];
     snprintf(key, sizeof(key), "model/%s", m->name);
-    return add_value(r, hl_model_rec_store(m), key);
+    struct hl_api_model_record record = hl_model_rec_store(m);
+    return add_value(r, hl_api_to_json(&hl_api_model_record_type, &record), key);
 }
 
 static void version_record_key(const struct hl_version_rec *v, char *key, size_t cap)
@@ -37,7 +37,11 @@ static hl_status add_version(struct hl_records *r, const struct hl_version_rec *
 {
     char key[HL_CATALOG_KEY_MAX];
     version_record_key(v, key, sizeof(key));
-    return add_value(r, hl_version_rec_store(v, stated), key);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_version_record record = hl_version_rec_store(v, stated, &arena);
+    return add_value(
+        r, !hl_arena_failed(&arena) ? hl_api_to_json(&hl_api_version_record_type, &record) : NULL,
+        key);
 }
 
 static void shard_record_key(const struct hl_shard_rec *s, char *key, size_t cap)
@@ -57,14 +61,7 @@ static hl_status add_shard(struct hl_records *r, const struct hl_shard_rec *s)
 {
     char key[HL_CATALOG_KEY_MAX];
     shard_record_key(s, key, sizeof(key));
-    json_t *value = hl_shard_rec_to_json(s);
-    if (value != NULL)
-        json_object_set_new(value, "rank", json_integer(s->rank));
-    if (value != NULL && s->ep != 0) /* records of earlier releases have none */
-        json_object_set_new(value, "ep", json_integer(s->ep));
-    if (value != NULL && s->layout != NULL)
-        json_object_set_new(value, "layout", json_string(s->layout));
-    return add_value(r, value, key);
+    return add_value(r, hl_shard_rec_to_json(s), key);
 }
 
 void hl_catalog_fini(struct hl_catalog *c)
@@ -251,7 +248,10 @@ static hl_status load_version(struct hl_catalog *c, const char *key, const json_
     struct hl_model_rec *m;
     HL_TRY(hl_catalog_model(c, name, &m));
     struct hl_version_rec *v;
-    HL_TRY(hl_version_rec_from_json(value, &v));
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_version_record record;
+    HL_TRY(hl_api_record_from_json(&hl_api_version_record_type, value, &arena, &record));
+    HL_TRY(hl_version_rec_from(&record, &v));
     v->model = m;
     version_record_key(v, own, sizeof(own));
     hl_status st = strcmp(own, key) == 0 ? HL_OK : fail_key(own);
@@ -272,9 +272,22 @@ static hl_status load_shard(struct hl_catalog *c, const char *key, const json_t 
     struct hl_model_rec *m;
     struct hl_version_rec *v;
     char own[HL_CATALOG_KEY_MAX];
-    HL_TRY(hl_catalog_model(c, hl_json_str(value, "model", ""), &m));
-    HL_TRY(hl_catalog_version(m, hl_json_int(value, "version", 0), &v));
-    struct hl_shard_rec *s = hl_shard_rec_from_json(value);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_shard_record r;
+    HL_TRY(hl_api_record_from_json(&hl_api_shard_record_type, value, &arena, &r));
+    HL_TRY(hl_catalog_model(c, r.model, &m));
+    HL_TRY(hl_catalog_version(m, r.version, &v));
+    struct hl_shard_rec *s =
+        hl_shard_rec_from(&(struct hl_api_manifest_shard){.id = r.id,
+                                                          .pp = r.pp,
+                                                          .tp = r.tp,
+                                                          .ep = r.ep,
+                                                          .rank = r.rank,
+                                                          .part = r.part,
+                                                          .size_bytes = r.size_bytes,
+                                                          .crc32 = r.crc32,
+                                                          .tensors = r.tensors,
+                                                          .layout = r.layout});
     if (s == NULL)
         return HL_ECORRUPT;
     s->version = v;
@@ -294,7 +307,10 @@ static hl_status load_shard(struct hl_catalog *c, const char *key, const json_t 
 
 static hl_status load_model(struct hl_catalog *c, const char *key, const json_t *value)
 {
-    struct hl_model_rec *twin, *m = hl_model_rec_from_json(value);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_model_record record;
+    HL_TRY(hl_api_record_from_json(&hl_api_model_record_type, value, &arena, &record));
+    struct hl_model_rec *twin, *m = hl_model_rec_from(&record);
     if (m == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a model");
     HASH_FIND_STR(c->models, m->name, twin);

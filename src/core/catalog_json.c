@@ -82,18 +82,37 @@ void hl_model_rec_free(struct hl_model_rec *m)
     free(m);
 }
 
+static enum hl_api_shard_state shard_state(const struct hl_shard_rec *s)
+{
+    if (s->damaged)
+        return HL_API_SHARD_STATE_DAMAGED;
+    return s->lost ? HL_API_SHARD_STATE_LOST : HL_API_SHARD_STATE_SEALED;
+}
+
+static enum hl_api_tier shard_location(const struct hl_shard_rec *s)
+{
+    return s->archived && s->missed > 0 ? HL_API_TIER_L4 : HL_API_TIER_L3;
+}
+
 json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
 {
-    return json_pack("{s:s s:s s:I s:i s:i s:s s:I s:I s:i s:s s:s s:I s:I}", "id",
-                     hl_id_format(s->id).s, "model", s->version->model->name, "version",
-                     (json_int_t)s->version->number, "pp", s->pp, "tp", s->tp, "part", s->part,
-                     "sizeBytes", (json_int_t)s->size_bytes, "crc32", (json_int_t)s->crc32,
-                     "tensors", (int)s->tensors, "state",
-                     s->damaged ? "damaged"
-                     : s->lost  ? "lost"
-                                : "sealed",
-                     "location", s->archived && s->missed > 0 ? "L4" : "L3", "accesses",
-                     (json_int_t)s->accesses, "lastAccessMs", (json_int_t)s->last_access_ms);
+    return hl_api_to_json(&hl_api_shard_record_type,
+                          &(struct hl_api_shard_record){.id = hl_id_format(s->id).s,
+                                                        .model = s->version->model->name,
+                                                        .version = s->version->number,
+                                                        .pp = s->pp,
+                                                        .tp = s->tp,
+                                                        .ep = s->ep,
+                                                        .part = s->part,
+                                                        .size_bytes = s->size_bytes,
+                                                        .crc32 = s->crc32,
+                                                        .tensors = s->tensors,
+                                                        .state = shard_state(s),
+                                                        .location = shard_location(s),
+                                                        .accesses = s->accesses,
+                                                        .last_access_ms = s->last_access_ms,
+                                                        .rank = s->rank,
+                                                        .layout = s->layout});
 }
 
 struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_arena *arena)
@@ -109,10 +128,8 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
         .size_bytes = s->size_bytes,
         .crc32 = s->crc32,
         .tensors = s->tensors,
-        .state = s->damaged ? HL_API_SHARD_STATE_DAMAGED
-                 : s->lost  ? HL_API_SHARD_STATE_LOST
-                            : HL_API_SHARD_STATE_SEALED,
-        .location = s->archived && s->missed > 0 ? HL_API_TIER_L4 : HL_API_TIER_L3,
+        .state = shard_state(s),
+        .location = shard_location(s),
         .accesses = s->accesses,
         .last_access_ms = s->last_access_ms,
     };
@@ -152,92 +169,88 @@ struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
     return s;
 }
 
-struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
+struct hl_shard_rec *hl_shard_rec_from(const struct hl_api_manifest_shard *r)
 {
-    int64_t size = hl_json_int(value, "sizeBytes", 0), crc = hl_json_int(value, "crc32", -1);
-    struct hl_shard_rec *s = hl_shard_rec_new(&(struct hl_api_shard){
-        .id = hl_json_str(value, "id", ""),
-        .part = crc >= 0 && crc <= UINT32_MAX ? hl_json_str(value, "part", "") : "",
-        .size_bytes = size > 0 ? (uint64_t)size : 0,
-        .crc32 = (uint32_t)crc,
-        .pp = (int32_t)hl_json_int(value, "pp", 0),
-        .tp = (int32_t)hl_json_int(value, "tp", 0),
-        .ep = (int32_t)hl_json_int(value, "ep", 0),
-        .tensors = (uint32_t)hl_json_int(value, "tensors", 0),
-        .layout = hl_json_str(value, "layout", ""),
-    });
+    struct hl_shard_rec *s = hl_shard_rec_new(&(struct hl_api_shard){.id = r->id,
+                                                                     .part = r->part,
+                                                                     .size_bytes = r->size_bytes,
+                                                                     .crc32 = r->crc32,
+                                                                     .pp = r->pp,
+                                                                     .tp = r->tp,
+                                                                     .ep = r->ep,
+                                                                     .tensors = r->tensors,
+                                                                     .layout = r->layout});
     if (s != NULL)
-        s->rank = (int)hl_json_int(value, "rank", -1);
+        s->rank = r->rank;
     return s;
 }
 
-json_t *hl_version_rec_store(const struct hl_version_rec *v, struct hl_shards_stated stated)
+struct hl_api_version_record hl_version_rec_store(const struct hl_version_rec *v,
+                                                  struct hl_shards_stated stated,
+                                                  struct hl_arena *arena)
 {
-    json_t *ranks = json_array();
-    for (int i = 0; i < v->world; i++)
+    struct hl_api_version_record r = {
+        .version = v->number,
+        .state = v->state,
+        .step = v->step,
+        .job = v->job,
+        .attempt = v->attempt,
+        .world = v->world,
+        .check = v->check,
+        .created_ms = v->created_ms,
+        .visible_ms = v->visible_ms,
+        .import_seconds = v->import_seconds,
+        .meta = v->meta,
+        .error = v->error,
+        .shards = (int64_t)stated.count,
+        .shards_sum = stated.sum,
+        .split = v->split,
+    };
+    size_t n = v->committed_count > 0 ? (size_t)v->world : 0;
+    r.committed.items = hl_arena_array(arena, n, sizeof(*r.committed.items));
+    for (int i = 0; i < (int)n && r.committed.items != NULL; i++)
         if (v->committed[i])
-            json_array_append_new(ranks, json_integer(i));
-    /* A version without a split of its own has none in its record, as those of earlier releases. */
-    json_t *split = hl_split_said(&v->split) ? hl_api_to_json(&hl_api_split_type, &v->split) : NULL;
-    return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:I s:o s:o*}",
-                     "version", (json_int_t)v->number, "state", hl_api_version_state_name(v->state),
-                     "step", (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world",
-                     v->world, "check", hl_api_layout_check_name(v->check), "createdMs",
-                     (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
-                     "importSeconds", v->import_seconds, "meta", v->meta, "error",
-                     v->error != NULL ? v->error : "", "shards", (json_int_t)stated.count,
-                     "shardsSum", (json_int_t)stated.sum, "committed", ranks, "split", split);
+            r.committed.items[r.committed.count++] = i;
+    return r;
 }
 
-/* Records without one are of versions that are split like their model. */
-HL_CHECK static hl_status read_split(const json_t *value, struct hl_api_split *out)
+HL_CHECK static hl_status read_committed(const struct hl_api_version_record *r,
+                                         struct hl_version_rec *v)
 {
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0}; /* a split has no texts */
-    *out = (struct hl_api_split){0};
-    if (value == NULL)
-        return HL_OK;
-    if (hl_api_from_json(&hl_api_split_type, value, &arena, out) != HL_OK)
-        return hl_fail_prefix(HL_ECORRUPT, "record of a version: split: ");
+    for (size_t i = 0; i < r->committed.count; i++) {
+        int rank = r->committed.items[i];
+        if (rank < 0 || rank >= v->world)
+            return hl_fail(HL_ECORRUPT, "field committed[%zu]: rank %d is outside 0..%d", i, rank,
+                           v->world - 1);
+        v->committed_count += !v->committed[rank];
+        v->committed[rank] = 1;
+    }
     return HL_OK;
 }
 
-hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **out)
+hl_status hl_version_rec_from(const struct hl_api_version_record *r, struct hl_version_rec **out)
 {
-    enum hl_api_version_state state;
-    if (hl_api_version_state_parse(hl_json_str(value, "state", ""), &state) != HL_OK)
-        return hl_fail_prefix(HL_ECORRUPT, "record of a version: ");
-    enum hl_api_layout_check check; /* records without one are older than it */
-    if (hl_api_layout_check_parse(hl_json_str(value, "check", "unchecked"), &check) != HL_OK)
-        return hl_fail_prefix(HL_ECORRUPT, "record of a version: ");
-    struct hl_api_split split;
-    HL_TRY(read_split(json_object_get(value, "split"), &split));
-    struct hl_version_rec *v =
-        hl_version_rec_new(hl_json_int(value, "version", 0), (int)hl_json_int(value, "world", 0));
+    struct hl_version_rec *v = hl_version_rec_new(r->version, r->world);
     if (v == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading the record of a version");
-    v->state = state;
-    v->check = check;
-    v->split = split;
-    v->stated_shards = hl_json_int(value, "shards", -1);
-    v->stated_sum = hl_json_int(value, "shardsSum", -1);
-    const char *error = hl_json_str(value, "error", "");
-    v->error = error[0] != '\0' ? hl_text_copy(error) : NULL;
-    v->step = hl_json_int(value, "step", 0);
-    v->attempt = (int)hl_json_int(value, "attempt", 0);
-    v->created_ms = hl_json_int(value, "createdMs", 0);
-    v->visible_ms = hl_json_int(value, "visibleMs", 0);
-    v->import_seconds = hl_json_real(value, "importSeconds", 0);
-    snprintf(v->job, sizeof(v->job), "%s", hl_json_str(value, "job", ""));
+    v->state = r->state;
+    v->check = r->check;
+    v->split = r->split;
+    v->stated_shards = r->shards;
+    v->stated_sum = r->shards_sum;
+    v->error = r->error[0] != '\0' ? hl_text_copy(r->error) : NULL;
+    v->step = r->step;
+    v->attempt = r->attempt;
+    v->created_ms = r->created_ms;
+    v->visible_ms = r->visible_ms;
+    v->import_seconds = r->import_seconds;
+    snprintf(v->job, sizeof(v->job), "%s", r->job);
     free(v->meta);
-    v->meta = hl_text_copy(hl_json_str(value, "meta", "{}"));
-    size_t i;
-    json_t *rank;
-    json_array_foreach (hl_json_list(value, "committed"), i, rank) {
-        json_int_t r = json_integer_value(rank);
-        if (r >= 0 && r < v->world && !v->committed[r]) {
-            v->committed[r] = 1;
-            v->committed_count++;
-        }
+    v->meta = hl_text_copy(r->meta);
+    hl_status st = read_committed(r, v);
+    if (st != HL_OK) {
+        hl_version_rec_free(v);
+        return st;
     }
     *out = v;
     return HL_OK;
@@ -289,12 +302,16 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
     };
 }
 
-json_t *hl_model_rec_store(const struct hl_model_rec *m)
+struct hl_api_model_record hl_model_rec_store(const struct hl_model_rec *m)
 {
-    return json_pack("{s:s s:i s:i s:i s:s s:s s:I s:I}", "name", m->name, "tp", m->tp, "pp", m->pp,
-                     "virtualStages", m->virtual_stages, "config", m->config, "source", m->source,
-                     "createdMs", (json_int_t)m->created_ms, "nextVersion",
-                     (json_int_t)m->next_version);
+    return (struct hl_api_model_record){.name = m->name,
+                                        .tp = m->tp,
+                                        .pp = m->pp,
+                                        .virtual_stages = m->virtual_stages,
+                                        .config = m->config,
+                                        .source = m->source,
+                                        .created_ms = m->created_ms,
+                                        .next_version = m->next_version};
 }
 
 void hl_model_rec_read_shape(struct hl_model_rec *m)
@@ -316,19 +333,19 @@ struct hl_api_split hl_version_split(const struct hl_version_rec *v)
     return hl_split_said(&v->split) ? v->split : hl_model_split(v->model);
 }
 
-struct hl_model_rec *hl_model_rec_from_json(const json_t *value)
+struct hl_model_rec *hl_model_rec_from(const struct hl_api_model_record *r)
 {
     struct hl_model_rec *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return NULL;
-    snprintf(m->name, sizeof(m->name), "%s", hl_json_str(value, "name", ""));
-    m->tp = (int)hl_json_int(value, "tp", 1);
-    m->pp = (int)hl_json_int(value, "pp", 1);
-    m->virtual_stages = (int)hl_json_int(value, "virtualStages", 1);
-    m->created_ms = hl_json_int(value, "createdMs", 0);
-    m->next_version = hl_json_int(value, "nextVersion", 1);
-    m->config = hl_text_copy(hl_json_str(value, "config", "{}"));
-    m->source = hl_text_copy(hl_json_str(value, "source", ""));
+    snprintf(m->name, sizeof(m->name), "%s", r->name);
+    m->tp = r->tp;
+    m->pp = r->pp;
+    m->virtual_stages = r->virtual_stages;
+    m->created_ms = r->created_ms;
+    m->next_version = r->next_version;
+    m->config = hl_text_copy(r->config);
+    m->source = hl_text_copy(r->source);
     hl_model_rec_read_shape(m);
     return m;
 }

@@ -165,8 +165,8 @@ static hl_status add_other(const struct hl_version_rec *v, const struct hl_api_s
     HL_TRY(check_place(v, &p->split, at));
     HL_TRY(find_viewed(v, own, p, &viewed));
     return add_view(
-        &viewed,
-        &(struct hl_view_want){&options, shape->layers, shape->tied, at.pp, at.tp, at.ep}, arena, p);
+        &viewed, &(struct hl_view_want){&options, shape->layers, shape->tied, at.pp, at.tp, at.ep},
+        arena, p);
 }
 
 static hl_status add_unsliced(const struct hl_version_rec *v, struct place at,

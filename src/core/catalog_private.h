@@ -4,7 +4,8 @@
 
 #include "core/catalog.h"
 
-struct hl_model_rec *hl_model_rec_from_json(const json_t *value);
+/* NULL: out of memory. */
+struct hl_model_rec *hl_model_rec_from(const struct hl_api_model_record *r);
 /* catalog_create.c */
 /* The model that a begin makes, in no catalogue yet. */
 hl_status hl_model_create(const struct hl_version_begin *b, struct hl_model_rec **out) HL_CHECK;
@@ -21,11 +22,13 @@ hl_status hl_model_settle(const struct hl_version_rec *v, struct hl_shard_rec *c
 
 /* After its config was set. */
 void hl_model_rec_read_shape(struct hl_model_rec *m);
-hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **out) HL_CHECK;
-/* NULL when a member is missing or bad; says which in hl_error_text(). */
-struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value);
+hl_status hl_version_rec_from(const struct hl_api_version_record *r,
+                              struct hl_version_rec **out) HL_CHECK;
+/* NULL when a member is bad; says which in hl_error_text(). */
+struct hl_shard_rec *hl_shard_rec_from(const struct hl_api_manifest_shard *r);
 struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard);
-json_t *hl_model_rec_store(const struct hl_model_rec *m);
+/* It borrows the texts, as that of a version does. */
+struct hl_api_model_record hl_model_rec_store(const struct hl_model_rec *m);
 
 /* What a version's record says of its shards. */
 struct hl_shards_stated {
@@ -33,7 +36,9 @@ struct hl_shards_stated {
     int64_t sum; /* hl_shards_sum(); -1 = it is not visible */
 };
 
-json_t *hl_version_rec_store(const struct hl_version_rec *v, struct hl_shards_stated stated);
+struct hl_api_version_record hl_version_rec_store(const struct hl_version_rec *v,
+                                                  struct hl_shards_stated stated,
+                                                  struct hl_arena *arena);
 void hl_model_rec_free(struct hl_model_rec *m);
 void hl_version_rec_free(struct hl_version_rec *v);
 struct hl_version_rec *hl_version_rec_new(int64_t number, int world);

@@ -30,14 +30,13 @@ static hl_status fresh_model(const struct hl_catalog *c, struct hl_catalog *fres
     const struct hl_model_rec *old = find_model(c, from->model);
     struct hl_model_rec *m = find_model(fresh, from->model);
     if (m == NULL) {
-        json_t *stored = old != NULL ? hl_model_rec_store(old) : json_incref(from->model_rec);
-        m = stored != NULL ? hl_model_rec_from_json(stored) : NULL;
-        json_decref(stored);
+        struct hl_api_model_record record = old != NULL ? hl_model_rec_store(old) : from->doc.model;
+        m = hl_model_rec_from(&record);
         if (m == NULL)
             return hl_fail(HL_ENOMEM, "out of memory for model '%s'", from->model);
         HASH_ADD_STR(fresh->models, name, m);
     }
-    int64_t next = json_integer_value(json_object_get(from->model_rec, "nextVersion"));
+    int64_t next = from->doc.model.next_version;
     if (next <= from->number)
         next = from->number + 1;
     if (m->next_version < next)
@@ -70,12 +69,11 @@ static hl_status check_owners(const struct hl_catalog *c, const struct hl_versio
 }
 
 static hl_status make_shards(const struct hl_catalog *fresh, struct hl_version_rec *v,
-                             const json_t *shards, struct hl_shard_rec **list, size_t *made)
+                             const struct hl_api_manifest_shard_list *shards,
+                             struct hl_shard_rec **list, size_t *made)
 {
-    size_t i;
-    const json_t *shard;
-    json_array_foreach (shards, i, shard) {
-        list[i] = hl_shard_rec_from_json(shard);
+    for (size_t i = 0; i < shards->count; i++) {
+        list[i] = hl_shard_rec_from(&shards->items[i]);
         if (list[i] == NULL)
             return HL_EINVAL;
         list[i]->version = v;
@@ -86,10 +84,10 @@ static hl_status make_shards(const struct hl_catalog *fresh, struct hl_version_r
 }
 
 static hl_status add_shards(struct hl_catalog *fresh, struct hl_version_rec *v,
-                            const json_t *shards)
+                            const struct hl_api_manifest_shard_list *shards)
 {
     size_t n = 0;
-    struct hl_shard_rec **list = calloc(json_array_size(shards) + 1, sizeof(*list));
+    struct hl_shard_rec **list = calloc(shards->count + 1, sizeof(*list));
     if (list == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a list of shards");
     hl_status st = make_shards(fresh, v, shards, list, &n);
@@ -113,9 +111,9 @@ static hl_status add_version(const struct hl_catalog *c, struct hl_catalog *fres
         return hl_fail(HL_EEXIST, "version %" PRId64 " of '%s' is there already", from->number,
                        from->model);
     struct hl_version_rec *v;
-    HL_TRY(hl_version_rec_from_json(from->version_rec, &v));
+    HL_TRY(hl_version_rec_from(&from->doc.version, &v));
     insert_version(m, v);
-    HL_TRY(add_shards(fresh, v, from->shards));
+    HL_TRY(add_shards(fresh, v, &from->doc.shards));
     return check_owners(c, v, old);
 }
 

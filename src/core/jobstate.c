@@ -125,7 +125,7 @@ static void finish_job(struct step *s, enum hl_api_job_state state)
     struct hl_jobrun *run = s->run;
     release_containers(s);
     run->state = state;
-    run->goal = HL_GOAL_NONE;
+    run->goal = HL_API_JOB_GOAL_NONE;
     run->deadline_ms = 0;
     run->finished_ms = s->ev->now_ms;
     record(s, hl_api_job_state_name(state), "%s",
@@ -137,7 +137,7 @@ static void restart_job(struct step *s)
     struct hl_jobrun *run = s->run;
     release_containers(s);
     run->state = HL_API_JOB_STATE_PENDING;
-    run->goal = HL_GOAL_NONE;
+    run->goal = HL_API_JOB_GOAL_NONE;
     run->deadline_ms = 0;
     run->attempt++;
     copy_text(run->cause, sizeof(run->cause), run->reason);
@@ -151,11 +151,11 @@ static void stopped_yet(struct step *s)
     struct hl_jobrun *run = s->run;
     if (hl_jobrun_active(run) > 0)
         return;
-    if (run->goal == HL_GOAL_RESTART)
+    if (run->goal == HL_API_JOB_GOAL_RESTART)
         restart_job(s);
     else
-        finish_job(s, run->goal == HL_GOAL_CANCEL ? HL_API_JOB_STATE_CANCELLED
-                                                  : HL_API_JOB_STATE_FAILED);
+        finish_job(s, run->goal == HL_API_JOB_GOAL_CANCEL ? HL_API_JOB_STATE_CANCELLED
+                                                          : HL_API_JOB_STATE_FAILED);
 }
 
 static void stop_active(struct step *s)
@@ -167,7 +167,7 @@ static void stop_active(struct step *s)
     run->deadline_ms = s->ev->now_ms + run->stop_resend_ms;
 }
 
-static void begin_stop(struct step *s, enum hl_job_goal goal)
+static void begin_stop(struct step *s, enum hl_api_job_goal goal)
 {
     s->run->state = HL_API_JOB_STATE_STOPPING;
     s->run->goal = goal;
@@ -178,10 +178,10 @@ static void begin_stop(struct step *s, enum hl_job_goal goal)
 /* run->reason says what happened; is there another attempt? */
 static void attempt_failed(struct step *s)
 {
-    enum hl_job_goal goal = HL_GOAL_FAIL;
+    enum hl_api_job_goal goal = HL_API_JOB_GOAL_FAIL;
     if (s->run->restarts < s->run->max_restarts) {
         s->run->restarts++;
-        goal = HL_GOAL_RESTART;
+        goal = HL_API_JOB_GOAL_RESTART;
     }
     begin_stop(s, goal);
 }
@@ -416,10 +416,11 @@ static void on_node_lost(struct step *s)
         set_reason(run, "%s; not repeated (%s)", run->reason,
                    run->max_restarts > 0 ? "onNodeLost: fail"
                                          : "restarts: 0; onNodeLost: restart would repeat it");
-        begin_stop(s, HL_GOAL_FAIL);
+        begin_stop(s, HL_API_JOB_GOAL_FAIL);
         return;
     }
-    begin_stop(s, run->node_losses <= HL_JOB_NODE_LOSSES_MAX ? HL_GOAL_RESTART : HL_GOAL_FAIL);
+    begin_stop(s, run->node_losses <= HL_JOB_NODE_LOSSES_MAX ? HL_API_JOB_GOAL_RESTART
+                                                             : HL_API_JOB_GOAL_FAIL);
 }
 
 static void on_node_lost_stopping(struct step *s)
@@ -438,16 +439,16 @@ static void on_cancel(struct step *s)
 {
     set_reason(s->run, "%s", s->ev->text != NULL ? s->ev->text : "cancelled");
     record(s, "cancelling", "%s", s->run->reason);
-    begin_stop(s, HL_GOAL_CANCEL);
+    begin_stop(s, HL_API_JOB_GOAL_CANCEL);
 }
 
 static void on_cancel_stopping(struct step *s)
 {
-    if (s->run->goal == HL_GOAL_CANCEL)
+    if (s->run->goal == HL_API_JOB_GOAL_CANCEL)
         return;
     set_reason(s->run, "%s", s->ev->text != NULL ? s->ev->text : "cancelled");
     record(s, "cancelling", "%s", s->run->reason);
-    s->run->goal = HL_GOAL_CANCEL;
+    s->run->goal = HL_API_JOB_GOAL_CANCEL;
 }
 
 static bool is_due(const struct step *s)
@@ -475,7 +476,7 @@ static void on_timer_running(struct step *s)
     set_reason(s->run, "it ran longer than timeouts.run, %lld ms",
                (long long)s->run->run_timeout_ms);
     record(s, "timeout", "%s", s->run->reason);
-    begin_stop(s, HL_GOAL_FAIL);
+    begin_stop(s, HL_API_JOB_GOAL_FAIL);
 }
 
 static void on_timer_stopping(struct step *s)

@@ -37,9 +37,6 @@
 /* A list without a container that was confirmed less than this ago may have been made before it. */
 #define HL_JOB_ABSENT_GRACE_MS 3000
 
-/* Why it is stopping: what comes after. */
-enum hl_job_goal { HL_GOAL_NONE, HL_GOAL_RESTART, HL_GOAL_FAIL, HL_GOAL_CANCEL };
-
 bool hl_job_state_ended(enum hl_api_job_state s);
 
 struct hl_jobrun_container {
@@ -56,7 +53,7 @@ struct hl_jobrun_container {
 struct hl_jobrun {
     char id[HL_JOB_ID_MAX + 1];
     enum hl_api_job_state state;
-    enum hl_job_goal goal;
+    enum hl_api_job_goal goal;    /* why it is stopping */
     char reason[HL_JOB_TEXT_MAX]; /* why it waits, stops or failed */
     int attempt;                  /* 1, 2, ...: the one placed, or to be placed next */
     char cause[HL_JOB_TEXT_MAX];  /* why this attempt was begun; "" = it is the first */

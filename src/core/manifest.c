@@ -9,7 +9,6 @@
 
 #include "base/crc32.h"
 #include "core/catalog_private.h"
-#include "core/json.h"
 #include "core/safetensors.h"
 
 #define TENSOR         "manifest"
@@ -52,20 +51,26 @@ struct hl_id hl_manifest_id(const struct hl_version_rec *v)
 
 /* ---- encode ---------------------------------------------------------------------------------- */
 
-static json_t *shard_json(const struct hl_shard_rec *s)
+static struct hl_api_manifest_shard_list shards_store(const struct hl_version_rec *v,
+                                                      struct hl_arena *arena)
 {
-    json_t *value = json_pack("{s:s s:i s:i s:i s:s s:I s:I s:I}", "id", hl_id_format(s->id).s,
-                              "pp", s->pp, "tp", s->tp, "rank", s->rank, "part", s->part,
-                              "sizeBytes", (json_int_t)s->size_bytes, "crc32", (json_int_t)s->crc32,
-                              "tensors", (json_int_t)s->tensors);
-    if (value != NULL && s->ep != 0)
-        json_object_set_new(value, "ep", json_integer(s->ep));
-    if (value != NULL && s->layout != NULL &&
-        json_object_set_new(value, "layout", json_string(s->layout)) != 0) {
-        json_decref(value);
-        return NULL;
+    struct hl_api_manifest_shard_list list = {
+        .items = hl_arena_array(arena, v->shard_count, sizeof(*list.items))};
+    for (size_t i = 0; i < v->shard_count && list.items != NULL; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        list.items[list.count++] =
+            (struct hl_api_manifest_shard){.id = hl_arena_strdup(arena, hl_id_format(s->id).s),
+                                           .pp = s->pp,
+                                           .tp = s->tp,
+                                           .ep = s->ep,
+                                           .rank = s->rank,
+                                           .part = s->part,
+                                           .size_bytes = s->size_bytes,
+                                           .crc32 = s->crc32,
+                                           .tensors = s->tensors,
+                                           .layout = s->layout};
     }
-    return value;
+    return list;
 }
 
 hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluster, char **out)
@@ -73,18 +78,17 @@ hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluste
     if (v->state != HL_API_VERSION_STATE_VISIBLE)
         return hl_fail(HL_EINVAL, "version %" PRId64 " of '%s' is not visible: it has no manifest",
                        v->number, v->model->name);
-    json_t *shards = json_array();
-    bool ok = shards != NULL;
-    for (size_t i = 0; i < v->shard_count && ok; i++)
-        ok = json_array_append_new(shards, shard_json(v->shards[i])) == 0;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_api_manifest manifest = {
+        .manifest = HL_MANIFEST_SCHEMA,
+        .id = hl_arena_strdup(&arena, hl_id_format(hl_manifest_id(v)).s),
+        .cluster = hl_arena_strdup(&arena, hl_id_format(cluster).s),
+        .model = hl_model_rec_store(v->model),
+        .version = hl_version_rec_store(v, hl_version_stated(v), &arena),
+        .shards = shards_store(v, &arena),
+    };
     json_t *doc =
-        ok ? json_pack("{s:i s:s s:s s:o s:o s:o}", "manifest", HL_MANIFEST_SCHEMA, "id",
-                       hl_id_format(hl_manifest_id(v)).s, "cluster", hl_id_format(cluster).s,
-                       "model", hl_model_rec_store(v->model), "version",
-                       hl_version_rec_store(v, hl_version_stated(v)), "shards", shards)
-           : NULL;
-    if (!ok)
-        json_decref(shards);
+        !hl_arena_failed(&arena) ? hl_api_to_json(&hl_api_manifest_type, &manifest) : NULL;
     char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;
     json_decref(doc);
     if (text == NULL)
@@ -101,60 +105,46 @@ hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluste
 
 /* ---- decode ---------------------------------------------------------------------------------- */
 
-static bool in_range(const json_t *obj, const char *key, int64_t low, int64_t high)
-{
-    const json_t *v = json_object_get(obj, key);
-    return json_is_integer(v) && json_integer_value(v) >= low && json_integer_value(v) <= high;
-}
-
 static hl_status bad_manifest(const char *what)
 {
     return hl_fail(HL_ECORRUPT, "manifest: %s", what);
 }
 
-static hl_status check_model(const json_t *model)
+static bool in_range(int64_t value, int64_t low, int64_t high)
 {
-    HL_TRY(hl_model_name_check(hl_json_str(model, "name", "")));
-    if (!in_range(model, "tp", 1, PARALLEL_MAX) || !in_range(model, "pp", 1, PARALLEL_MAX) ||
-        !in_range(model, "virtualStages", 0, PARALLEL_MAX) ||
-        !in_range(model, "nextVersion", 1, VERSION_MAX + 1) ||
-        !in_range(model, "createdMs", 0, INT64_MAX) ||
-        !json_is_string(json_object_get(model, "config")) ||
-        !json_is_string(json_object_get(model, "source")))
-        return bad_manifest("its model lacks a member, or one is out of range");
+    return value >= low && value <= high;
+}
+
+static hl_status check_model(const struct hl_api_model_record *m)
+{
+    if (hl_model_name_check(m->name) != HL_OK)
+        return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
+    if (!in_range(m->tp, 1, PARALLEL_MAX) || !in_range(m->pp, 1, PARALLEL_MAX) ||
+        !in_range(m->virtual_stages, 0, PARALLEL_MAX) ||
+        !in_range(m->next_version, 1, VERSION_MAX + 1) || m->created_ms < 0)
+        return bad_manifest("a number of its model is out of range");
     return HL_OK;
 }
 
-static hl_status check_version(const json_t *version)
+static hl_status check_version(const struct hl_api_version_record *v)
 {
-    size_t i;
-    const json_t *rank;
-    if (!in_range(version, "version", 1, VERSION_MAX) ||
-        !in_range(version, "world", 0, HL_MANIFEST_SHARDS_MAX) ||
-        !in_range(version, "step", INT64_MIN, INT64_MAX) ||
-        !in_range(version, "attempt", INT32_MIN, INT32_MAX) ||
-        !in_range(version, "createdMs", 0, INT64_MAX) ||
-        !in_range(version, "visibleMs", 0, INT64_MAX) ||
-        !json_is_string(json_object_get(version, "meta")) ||
-        !json_is_array(json_object_get(version, "committed")) ||
-        strcmp(hl_json_str(version, "state", ""), "visible") != 0)
-        return bad_manifest("its version lacks a member, or one is out of range");
-    json_array_foreach (hl_json_list(version, "committed"), i, rank) {
-        if (!json_is_integer(rank))
-            return bad_manifest("a rank that its version names is not a number");
-    }
+    if (v->state != HL_API_VERSION_STATE_VISIBLE)
+        return bad_manifest("its version is not visible");
+    if (!in_range(v->version, 1, VERSION_MAX) || !in_range(v->world, 0, HL_MANIFEST_SHARDS_MAX) ||
+        v->created_ms < 0 || v->visible_ms < 0)
+        return bad_manifest("a number of its version is out of range");
     return HL_OK;
 }
 
-static hl_status check_shard(const json_t *shard, uint64_t *sum, uint64_t *bytes)
+static hl_status check_shard(const struct hl_api_manifest_shard *shard, uint64_t *sum,
+                             uint64_t *bytes)
 {
-    if (!in_range(shard, "pp", 0, PARALLEL_MAX) || !in_range(shard, "tp", 0, PARALLEL_MAX) ||
-        (json_object_get(shard, "ep") != NULL && !in_range(shard, "ep", 0, PARALLEL_MAX)) ||
-        !in_range(shard, "rank", -1, HL_MANIFEST_SHARDS_MAX) ||
-        !in_range(shard, "tensors", 0, UINT32_MAX) ||
-        !in_range(shard, "sizeBytes", 1, INT64_MAX >> 8))
-        return bad_manifest("a shard lacks a member, or one is out of range");
-    struct hl_shard_rec *s = hl_shard_rec_from_json(shard);
+    if (!in_range(shard->pp, 0, PARALLEL_MAX) || !in_range(shard->tp, 0, PARALLEL_MAX) ||
+        !in_range(shard->ep, 0, PARALLEL_MAX) ||
+        !in_range(shard->rank, -1, HL_MANIFEST_SHARDS_MAX) || shard->size_bytes == 0 ||
+        shard->size_bytes > INT64_MAX >> 8)
+        return bad_manifest("a number of a shard is out of range");
+    struct hl_shard_rec *s = hl_shard_rec_from(shard);
     if (s == NULL)
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
     hl_status st = hl_manifest_is(s->id) || hl_id_is_none(s->id)
@@ -166,33 +156,32 @@ static hl_status check_shard(const json_t *shard, uint64_t *sum, uint64_t *bytes
     return st;
 }
 
-static hl_status check_manifest(const json_t *doc, struct hl_manifest *m)
+/* The form first: another one may have other members. */
+HL_CHECK static hl_status read_doc(const json_t *json, struct hl_arena *arena,
+                                   struct hl_api_manifest *doc)
 {
-    size_t i;
-    const json_t *shard;
-    m->model_rec = json_object_get(doc, "model");
-    m->version_rec = json_object_get(doc, "version");
-    m->shards = hl_json_list(doc, "shards");
-    if (!json_is_object(doc) || !json_is_integer(json_object_get(doc, "manifest")))
-        return bad_manifest("it is none");
-    if (hl_json_int(doc, "manifest", 0) != HL_MANIFEST_SCHEMA)
-        return hl_fail(HL_EUNSUPPORTED,
-                       "manifest: its form is %" PRId64 ", this release reads form %d",
-                       hl_json_int(doc, "manifest", 0), HL_MANIFEST_SCHEMA);
-    if (hl_id_parse(hl_json_str(doc, "id", ""), &m->id) != HL_OK ||
-        hl_id_parse(hl_json_str(doc, "cluster", ""), &m->cluster) != HL_OK)
+    struct hl_api_manifest_form form;
+    hl_status st = hl_api_record_from_json(&hl_api_manifest_form_type, json, arena, &form);
+    if (st == HL_OK && form.manifest != HL_MANIFEST_SCHEMA)
+        return hl_fail(HL_EUNSUPPORTED, "manifest: its form is %d, this release reads form %d",
+                       form.manifest, HL_MANIFEST_SCHEMA);
+    if (st == HL_OK)
+        st = hl_api_record_from_json(&hl_api_manifest_type, json, arena, doc);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st == HL_ENOMEM ? st : HL_ECORRUPT, "manifest: ");
+}
+
+static hl_status check_manifest(struct hl_manifest *m)
+{
+    const struct hl_api_manifest *doc = &m->doc;
+    if (hl_id_parse(doc->id, &m->id) != HL_OK || hl_id_parse(doc->cluster, &m->cluster) != HL_OK)
         return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
-    if (check_model(m->model_rec) != HL_OK)
-        return hl_fail_prefix(HL_ECORRUPT, "manifest: ");
-    HL_TRY(check_version(m->version_rec));
-    if (json_array_size(m->shards) == 0 || json_array_size(m->shards) > HL_MANIFEST_SHARDS_MAX)
+    HL_TRY(check_model(&doc->model));
+    HL_TRY(check_version(&doc->version));
+    if (doc->shards.count == 0 || doc->shards.count > HL_MANIFEST_SHARDS_MAX)
         return bad_manifest("it names no shards, or too many");
-    m->model = hl_json_str(m->model_rec, "name", "");
-    m->number = hl_json_int(m->version_rec, "version", 0);
-    uint64_t sum = mix_version(m->model, m->number);
-    json_array_foreach (m->shards, i, shard) {
-        HL_TRY(check_shard(shard, &sum, &m->bytes));
-    }
+    uint64_t sum = mix_version(doc->model.name, doc->version.version);
+    for (size_t i = 0; i < doc->shards.count; i++)
+        HL_TRY(check_shard(&doc->shards.items[i], &sum, &m->bytes));
     if (m->id.hi != HL_MANIFEST_HI || m->id.lo != sum)
         return bad_manifest("its id is not that of what it names");
     return HL_OK;
@@ -204,31 +193,32 @@ hl_status hl_manifest_decode(const char *text, size_t len, struct hl_manifest *o
     json_error_t error;
     if (len > HL_MANIFEST_MAX)
         return bad_manifest("it is too long");
-    json_t *doc = json_loadb(text, len, DECODE_OPTIONS, &error);
-    if (doc == NULL)
+    json_t *json = json_loadb(text, len, DECODE_OPTIONS, &error);
+    if (json == NULL)
         return hl_fail(HL_ECORRUPT, "manifest: line %d: %s", error.line, error.text);
-    hl_status st = check_manifest(doc, &m);
-    if (st == HL_OK) {
-        json_incref(m.model_rec);
-        json_incref(m.version_rec);
-        json_incref(m.shards);
-        m.config = hl_json_str(m.model_rec, "config", "{}");
-        m.tp = (int)hl_json_int(m.model_rec, "tp", 1);
-        m.pp = (int)hl_json_int(m.model_rec, "pp", 1);
-        m.virtual_stages = (int)hl_json_int(m.model_rec, "virtualStages", 1);
-        m.step = hl_json_int(m.version_rec, "step", 0);
-        m.visible_ms = hl_json_int(m.version_rec, "visibleMs", 0);
-        *out = m;
+    hl_status st = read_doc(json, &m.arena, &m.doc);
+    json_decref(json);
+    if (st == HL_OK)
+        st = check_manifest(&m);
+    if (st != HL_OK) {
+        hl_manifest_fini(&m);
+        return st;
     }
-    json_decref(doc);
-    return st;
+    m.model = m.doc.model.name;
+    m.config = m.doc.model.config;
+    m.tp = m.doc.model.tp;
+    m.pp = m.doc.model.pp;
+    m.virtual_stages = m.doc.model.virtual_stages;
+    m.number = m.doc.version.version;
+    m.step = m.doc.version.step;
+    m.visible_ms = m.doc.version.visible_ms;
+    *out = m;
+    return HL_OK;
 }
 
 void hl_manifest_fini(struct hl_manifest *m)
 {
-    json_decref(m->model_rec);
-    json_decref(m->version_rec);
-    json_decref(m->shards);
+    hl_arena_fini(&m->arena);
     memset(m, 0, sizeof(*m));
 }
 

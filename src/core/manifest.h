@@ -19,11 +19,12 @@
 #ifndef HL_CORE_MANIFEST_H
 #define HL_CORE_MANIFEST_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/types.h"
+#include "base/arena.h"
 #include "base/id.h"
 #include "base/status.h"
 #include "core/catalog.h"
@@ -36,16 +37,15 @@
 struct hl_manifest {
     struct hl_id id;
     struct hl_id cluster; /* that wrote it */
-    const char *model;    /* borrowed from the JSON, as the config */
+    const char *model;    /* borrowed from `doc`, as the config */
     const char *config;
     int tp, pp, virtual_stages;
     int64_t number;
     int64_t step;
     int64_t visible_ms;
-    json_t *model_rec;   /* as hl_model_rec_store */
-    json_t *version_rec; /* as hl_version_rec_store */
-    json_t *shards;      /* List(Shard), and "rank" */
-    uint64_t bytes;      /* of the shards */
+    struct hl_api_manifest doc;
+    struct hl_arena arena; /* its texts and lists */
+    uint64_t bytes;        /* of the shards */
 };
 
 /* Id of the version's manifest. */

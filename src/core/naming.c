@@ -4,10 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-
-#define TEXT_MAX (2 * (size_t)HL_SAFETENSORS_HEADER_MAX)
-#define KEY_MAX  (sizeof(HL_CRC_KEY) + HL_TENSOR_NAME_MAX)
+#include "core/safetensors_rename.h"
 
 /* What stands between the layer's name and "weight" or "bias". */
 static const struct norm {
@@ -137,105 +134,46 @@ static bool layer_has(const struct hl_safetensors *st, const char *name, const c
     return false;
 }
 
-/* The new texts of a header while they are collected: pointers are offsets until the end. */
-struct renaming {
-    const struct hl_safetensors *st;
-    enum hl_api_layer_naming to;
-    struct hl_buf text;
-    struct hl_tensor *tensors;
-    struct hl_safetensors_meta *meta;
-    size_t meta_count;
-    uint32_t *by_name;
-};
-
-static void renaming_fini(struct renaming *r)
+/* The name that the tensor of that header gets. */
+HL_CHECK static hl_status rename_tensor(const struct hl_safetensors *st, const char *name,
+                                        enum hl_api_layer_naming to,
+                                        char out[HL_TENSOR_NAME_MAX + 1])
 {
-    hl_buf_fini(&r->text);
-    free(r->tensors);
-    free(r->meta);
-    free(r->by_name);
+    bool te = to == HL_API_LAYER_NAMING_TE;
+    bool experts = te && layer_has(st, name, expert_signs);
+    bool latent = te && layer_has(st, name, latent_signs);
+    return rename_norm(name, to, experts, latent, out, HL_TENSOR_NAME_MAX + 1);
 }
 
-static const char *add_text(struct renaming *r, const char *text)
+HL_CHECK static hl_status rename_all(struct hl_rename *r, const struct hl_safetensors *st,
+                                     enum hl_api_layer_naming to)
 {
-    size_t at = r->text.len;
-    (void)hl_buf_append(&r->text, text, strlen(text) + 1);
-    return (const char *)(uintptr_t)at;
-}
-
-HL_CHECK static hl_status add_name(struct renaming *r, const char *prefix, const char *name,
-                                   const char **out)
-{
-    char text[KEY_MAX];
-    size_t n = strlen(prefix);
-    bool te = r->to == HL_API_LAYER_NAMING_TE;
-    bool experts = te && layer_has(r->st, name, expert_signs);
-    bool latent = te && layer_has(r->st, name, latent_signs);
-    memcpy(text, prefix, n);
-    HL_TRY(rename_norm(name, r->to, experts, latent, text + n, HL_TENSOR_NAME_MAX + 1));
-    *out = add_text(r, text);
-    return HL_OK;
-}
-
-HL_CHECK static hl_status add_meta(struct renaming *r, const struct hl_safetensors_meta *pair)
-{
+    char name[HL_TENSOR_NAME_MAX + 1];
     size_t n = strlen(HL_CRC_KEY);
-    struct hl_safetensors_meta *to = &r->meta[r->meta_count];
-    if (strcmp(pair->key, HL_NAMING_KEY) == 0)
-        return HL_OK;
-    if (strncmp(pair->key, HL_CRC_KEY, n) == 0 && strlen(pair->key) - n <= HL_TENSOR_NAME_MAX)
-        HL_TRY(add_name(r, HL_CRC_KEY, pair->key + n, &to->key));
-    else
-        to->key = add_text(r, pair->key);
-    to->value = add_text(r, pair->value);
-    r->meta_count++;
-    return HL_OK;
-}
-
-HL_CHECK static hl_status collect(struct renaming *r)
-{
-    const struct hl_safetensors *st = r->st;
-    r->tensors = malloc((st->count + 1) * sizeof(*r->tensors));
-    r->meta = malloc((st->meta_count + 1) * sizeof(*r->meta));
-    r->by_name = malloc((st->count + 1) * sizeof(*r->by_name));
-    if (r->tensors == NULL || r->meta == NULL || r->by_name == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory renaming %zu tensors", st->count);
     for (size_t i = 0; i < st->count; i++) {
-        r->tensors[i] = st->tensors[i];
-        r->by_name[i] = (uint32_t)i;
-        HL_TRY(add_name(r, "", st->tensors[i].name, &r->tensors[i].name));
+        HL_TRY(rename_tensor(st, st->tensors[i].name, to, name));
+        hl_rename_add(r, &st->tensors[i], name);
     }
-    for (size_t i = 0; i < st->meta_count; i++)
-        HL_TRY(add_meta(r, &st->meta[i]));
-    struct hl_safetensors_meta *own = &r->meta[r->meta_count++];
-    own->key = add_text(r, HL_NAMING_KEY);
-    own->value = add_text(r, hl_api_layer_naming_name(r->to));
-    if (r->text.failed)
-        return hl_fail(HL_ENOMEM, "out of memory renaming %zu tensors", st->count);
+    for (size_t i = 0; i < st->meta_count; i++) {
+        const struct hl_safetensors_meta *pair = &st->meta[i];
+        if (strcmp(pair->key, HL_NAMING_KEY) == 0)
+            continue;
+        if (strncmp(pair->key, HL_CRC_KEY, n) == 0 && strlen(pair->key) - n <= HL_TENSOR_NAME_MAX) {
+            HL_TRY(rename_tensor(st, pair->key + n, to, name));
+            hl_rename_add_meta(r, HL_CRC_KEY, name, pair->value);
+        } else {
+            hl_rename_add_meta(r, "", pair->key, pair->value);
+        }
+    }
+    hl_rename_add_meta(r, "", HL_NAMING_KEY, hl_api_layer_naming_name(to));
     return HL_OK;
 }
 
-static int by_name(const void *a, const void *b, void *tensors)
+HL_CHECK static hl_status check_twice(const struct hl_safetensors *st)
 {
-    const struct hl_tensor *t = tensors;
-    return strcmp(t[*(const uint32_t *)a].name, t[*(const uint32_t *)b].name);
-}
-
-/* Offsets become pointers, and names are put in order. */
-HL_CHECK static hl_status settle(struct renaming *r)
-{
-    const char *base = r->text.data;
-    size_t count = r->st->count;
-    for (size_t i = 0; i < count; i++)
-        r->tensors[i].name = base + (uintptr_t)r->tensors[i].name;
-    for (size_t i = 0; i < r->meta_count; i++) {
-        r->meta[i].key = base + (uintptr_t)r->meta[i].key;
-        r->meta[i].value = base + (uintptr_t)r->meta[i].value;
-    }
-    qsort_r(r->by_name, count, sizeof(*r->by_name), by_name, r->tensors);
-    for (size_t i = 1; i < count; i++) {
-        const char *name = r->tensors[r->by_name[i]].name;
-        if (strcmp(r->tensors[r->by_name[i - 1]].name, name) == 0)
+    for (size_t i = 1; i < st->count; i++) {
+        const char *name = st->tensors[st->by_name[i]].name;
+        if (strcmp(st->tensors[st->by_name[i - 1]].name, name) == 0)
             return hl_fail(HL_EINVAL, "tensor '%s' is there under both namings, local and te",
                            name);
     }
@@ -244,21 +182,14 @@ HL_CHECK static hl_status settle(struct renaming *r)
 
 hl_status hl_naming_apply(struct hl_safetensors *st, enum hl_api_layer_naming to)
 {
-    HL_AUTO(renaming_fini)
-    struct renaming r = {.st = st, .to = to, .text = HL_BUF(TEXT_MAX)};
-    HL_TRY(collect(&r));
-    HL_TRY(settle(&r));
-    free(st->tensors);
-    free(st->meta);
-    free(st->by_name);
-    free(st->text);
-    st->tensors = r.tensors;
-    st->meta = r.meta;
-    st->meta_count = r.meta_count;
-    st->by_name = r.by_name;
-    st->text = hl_buf_take(&r.text);
-    r.tensors = NULL;
-    r.meta = NULL;
-    r.by_name = NULL;
+    HL_AUTO(hl_rename_fini) struct hl_rename r = {0};
+    HL_AUTO(hl_safetensors_fini) struct hl_safetensors renamed = {0};
+    HL_TRY(hl_rename_init(&r, st));
+    HL_TRY(rename_all(&r, st, to));
+    HL_TRY(hl_rename_take(&r, st->data_offset, &renamed));
+    HL_TRY(check_twice(&renamed));
+    hl_safetensors_fini(st);
+    *st = renamed;
+    renamed = (struct hl_safetensors){0};
     return HL_OK;
 }

@@ -108,8 +108,9 @@ void hl_plan_mark(const struct hl_plan *plan, struct hl_cluster *cluster, bool b
 
 /* It borrows the plan's texts. */
 struct hl_api_plan hl_plan_info(const struct hl_plan *plan, struct hl_arena *arena);
-/* The same as JSON, for records; new reference, NULL when out of memory. */
+/* PlanRecord, for a job's record; new reference, NULL when out of memory. */
 json_t *hl_plan_to_json(const struct hl_plan *plan);
+/* HL_EINVAL names the member that is wrong. */
 hl_status hl_plan_from_json(const json_t *doc, struct hl_plan **out) HL_CHECK;
 
 /* What a container needs to know besides job and plan. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "core/json.h"
 #include "core/plan.h"
 
 static struct hl_api_text_list lines_info(char **lines)
@@ -58,7 +57,17 @@ json_t *hl_plan_to_json(const struct hl_plan *plan)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_plan info = hl_plan_info(plan, &arena);
-    return hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_plan_type, &info);
+    const struct hl_api_plan_record record = {.containers = info.containers,
+                                              .world_size = info.world_size,
+                                              .ranks_per_container = info.ranks_per_container,
+                                              .arithmetic = info.arithmetic,
+                                              .warnings = info.warnings,
+                                              .feasible = info.feasible,
+                                              .reason = info.reason,
+                                              .master_node = info.master_node,
+                                              .never = info.never,
+                                              .master_address = plan->master_address};
+    return hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_plan_record_type, &record);
 }
 
 static hl_status short_of_memory(void)
@@ -66,79 +75,73 @@ static hl_status short_of_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
 }
 
-static hl_status read_text(const json_t *doc, const char *key, char **out)
+HL_CHECK static hl_status read_text(const char *text, char **out)
 {
-    *out = strdup(hl_json_str(doc, key, ""));
+    *out = strdup(text);
     return *out != NULL ? HL_OK : short_of_memory();
 }
 
-static hl_status read_lines(const json_t *doc, const char *key, char ***out)
+HL_CHECK static hl_status read_lines(const struct hl_api_text_list *list, char ***out)
 {
-    const json_t *list = hl_json_list(doc, key), *line;
-    size_t i;
-    *out = calloc(json_array_size(list) + 1, sizeof(char *));
+    *out = calloc(list->count + 1, sizeof(char *));
     if (*out == NULL)
         return short_of_memory();
-    json_array_foreach (list, i, line) {
-        const char *text = json_string_value(line);
-        (*out)[i] = strdup(text != NULL ? text : "");
-        if ((*out)[i] == NULL)
-            return short_of_memory();
-    }
+    for (size_t i = 0; i < list->count; i++)
+        HL_TRY(read_text(list->items[i], &(*out)[i]));
     return HL_OK;
 }
 
-static hl_status read_container(const json_t *doc, struct hl_plan_container *c)
+HL_CHECK static hl_status read_container(const struct hl_api_plan_container *from,
+                                         struct hl_plan_container *c)
 {
-    const json_t *list = hl_json_list(doc, "ranks"), *v;
-    size_t i;
-    const char *node = hl_json_str(doc, "node", "");
-    if (strlen(node) > HL_NODE_NAME_MAX)
-        return hl_fail(HL_EINVAL, "node name '%.80s' is too long", node);
-    snprintf(c->node, sizeof(c->node), "%s", node);
-    c->index = (int)hl_json_int(doc, "index", 0);
-    c->numa_id = (int)hl_json_int(doc, "numaId", 0);
-    HL_TRY(read_text(doc, "cpus", &c->cpus));
-    c->ranks = calloc(json_array_size(list) + 1, sizeof(*c->ranks));
+    if (strlen(from->node) > HL_NODE_NAME_MAX)
+        return hl_fail(HL_EINVAL, "node name '%.80s' is too long", from->node);
+    snprintf(c->node, sizeof(c->node), "%s", from->node);
+    c->index = from->index;
+    c->numa_id = from->numa_id;
+    HL_TRY(read_text(from->cpus, &c->cpus));
+    c->ranks = calloc(from->ranks.count + 1, sizeof(*c->ranks));
     if (c->ranks == NULL)
         return short_of_memory();
-    json_array_foreach (list, i, v) {
-        struct hl_plan_rank *r = &c->ranks[i];
-        r->rank = (int)hl_json_int(v, "rank", 0);
-        r->at.pp = (int)hl_json_int(v, "pp", 0);
-        r->at.tp = (int)hl_json_int(v, "tp", 0);
-        r->at.dp = (int)hl_json_int(v, "dp", 0);
-        r->local_rank = (int)hl_json_int(v, "localRank", 0);
-        HL_TRY(read_text(v, "gpu", &r->gpu));
+    for (size_t i = 0; i < from->ranks.count; i++) {
+        const struct hl_api_plan_rank *r = &from->ranks.items[i];
+        c->ranks[i] = (struct hl_plan_rank){.rank = r->rank,
+                                            .at = {.pp = r->pp, .tp = r->tp, .dp = r->dp},
+                                            .local_rank = r->local_rank};
+        HL_TRY(read_text(r->gpu, &c->ranks[i].gpu));
         c->rank_count++;
     }
     return HL_OK;
 }
 
-hl_status hl_plan_from_json(const json_t *doc, struct hl_plan **out)
+HL_CHECK static hl_status read_plan(const struct hl_api_plan_record *from, struct hl_plan *plan)
 {
-    HL_AUTO(hl_plan_freep) struct hl_plan *plan = calloc(1, sizeof(*plan));
-    const json_t *list = hl_json_list(doc, "containers"), *v;
-    size_t i;
-    if (plan == NULL)
-        return short_of_memory();
-    if (!json_is_object(doc))
-        return hl_fail(HL_EINVAL, "a plan must be an object");
-    plan->feasible = hl_json_bool(doc, "feasible", 0);
-    plan->never = hl_json_bool(doc, "never", 0);
-    plan->world_size = (int)hl_json_int(doc, "worldSize", 0);
-    plan->ranks_per_container = (int)hl_json_int(doc, "ranksPerContainer", 0);
-    plan->containers = calloc(json_array_size(list) + 1, sizeof(*plan->containers));
+    plan->feasible = from->feasible;
+    plan->never = from->never;
+    plan->world_size = from->world_size;
+    plan->ranks_per_container = from->ranks_per_container;
+    plan->containers = calloc(from->containers.count + 1, sizeof(*plan->containers));
     if (plan->containers == NULL)
         return short_of_memory();
-    plan->container_count = (int)json_array_size(list);
-    json_array_foreach (list, i, v)
-        HL_TRY(read_container(v, &plan->containers[i]));
-    HL_TRY(read_lines(doc, "arithmetic", &plan->arithmetic));
-    HL_TRY(read_lines(doc, "warnings", &plan->warnings));
-    HL_TRY(read_text(doc, "reason", &plan->reason));
-    HL_TRY(read_text(doc, "masterNode", &plan->master_node));
-    HL_TRY(read_text(doc, "masterAddress", &plan->master_address));
+    plan->container_count = (int)from->containers.count;
+    for (size_t i = 0; i < from->containers.count; i++)
+        HL_TRY(read_container(&from->containers.items[i], &plan->containers[i]));
+    HL_TRY(read_lines(&from->arithmetic, &plan->arithmetic));
+    HL_TRY(read_lines(&from->warnings, &plan->warnings));
+    HL_TRY(read_text(from->reason, &plan->reason));
+    HL_TRY(read_text(from->master_node, &plan->master_node));
+    return read_text(from->master_address, &plan->master_address);
+}
+
+hl_status hl_plan_from_json(const json_t *doc, struct hl_plan **out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    HL_AUTO(hl_plan_freep) struct hl_plan *plan = calloc(1, sizeof(*plan));
+    struct hl_api_plan_record record;
+    if (plan == NULL)
+        return short_of_memory();
+    HL_TRY(hl_api_record_from_json(&hl_api_plan_record_type, doc, &arena, &record));
+    HL_TRY(read_plan(&record, plan));
     *out = hl_steal(&plan);
     return HL_OK;
 }

@@ -65,8 +65,6 @@ bool hl_split_reads(const struct hl_api_split *s, int tp, int ep, const char *pa
 bool hl_split_same_cut(const struct hl_api_split *a, const struct hl_api_split *b);
 /* The same, and every layer is at the same place. */
 bool hl_split_equal(const struct hl_api_split *a, const struct hl_api_split *b);
-/* Shards are cut alike; where the layers are may differ. */
-bool hl_split_same_cut(const struct hl_api_split *a, const struct hl_api_split *b);
 struct hl_partition_options hl_split_options(const struct hl_api_split *s);
 /* The layers of the model can be shared among its stages, and etp divides tp. */
 hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers) HL_CHECK;

@@ -176,7 +176,7 @@ static hl_status plan_state(struct cut *c)
         if (part.kind == HL_PART_OPTIM)
             parts[n++] = (struct hl_reshard_state_part){.pp = s->shard->pp,
                                                         .tp = s->shard->tp,
-                                               .ep = s->shard->ep,
+                                                        .ep = s->shard->ep,
                                                         .of = part.of,
                                                         .tensors = s->header.tensors,
                                                         .count = s->header.count};

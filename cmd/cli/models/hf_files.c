@@ -56,8 +56,8 @@ hl_status hf_write_index(const char *dir, const struct hl_partition_plan *p)
         }
     }
     return hf_write_document(dir, "model.safetensors.index.json",
-                          json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total,
-                                    "weight_map", map));
+                             json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
+                                       (json_int_t)total, "weight_map", map));
 }
 
 hl_status hf_write_config(const char *dir, const json_t *config, enum hl_dtype dtype)
@@ -70,7 +70,8 @@ hl_status hf_write_config(const char *dir, const json_t *config, enum hl_dtype d
         [HL_DTYPE_BF16] = "bfloat16",
     };
     json_t *hf = json_deep_copy(config);
-    for (size_t i = 0; i < HL_ARRAY_LEN(keys) && dtype < HL_DTYPE_COUNT && names[dtype] != NULL; i++)
+    for (size_t i = 0; i < HL_ARRAY_LEN(keys) && dtype < HL_DTYPE_COUNT && names[dtype] != NULL;
+         i++)
         if (json_is_string(json_object_get(hf, keys[i])))
             json_object_set_new(hf, keys[i], json_string(names[dtype]));
     return hf_write_document(dir, "config.json", hf);

@@ -6,7 +6,7 @@
 #include "controller/commits.h"
 #include "controller/core.h"
 #include "controller/damaged.h"
-#include "controller/jobs/executor.h"
+#include "controller/executor.h"
 #include "controller/jobs/jobs.h"
 #include "controller/nodes/nodes.h"
 

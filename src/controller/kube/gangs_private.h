@@ -10,7 +10,7 @@
 
 #include "base/id.h"
 #include "controller/core.h"
-#include "controller/jobs/executor.h"
+#include "controller/executor.h"
 #include "controller/kube/gangs.h"
 #include "kube/watcher.h"
 #include "volcano/gang.h"

@@ -19,7 +19,6 @@
 
 #include "base/log.h"
 #include "controller/models/recover_private.h"
-#include "controller/records.h"
 
 #define GROUPS_MAX 4096 /* lines of what is left */
 
@@ -43,32 +42,22 @@ void candidate_fini(struct candidate *x)
     x->shard_count = 0;
 }
 
-/* The id is parsed once here and not at each judgement. */
-static hl_status read_stated(struct candidate *x, const json_t *row, struct stated_shard *out)
-{
-    struct hl_api_shard shard;
-    json_t *rest = json_copy((json_t *)row); /* its rank is no concern of ours */
-    hl_status st = record_take(rest, &hl_api_shard_type, &x->arena, &shard);
-    json_decref(rest);
-    HL_TRY(st);
-    HL_TRY(hl_id_parse(shard.id, &out->id));
-    out->size = shard.size_bytes;
-    out->crc = shard.crc32;
-    out->part = shard.part;
-    return HL_OK;
-}
-
-/* Manifest and shards; candidate_fini also after a failure. */
+/* Manifest and shards, whose ids are parsed once here and not at each judgement; candidate_fini
+ * also after a failure. */
 static hl_status candidate_read(struct candidate *x, const char *text)
 {
-    size_t i;
-    const json_t *row;
     HL_TRY(hl_manifest_decode(text, strlen(text), &x->manifest));
-    x->shards = hl_arena_array(&x->arena, json_array_size(x->manifest.shards), sizeof(*x->shards));
+    const struct hl_api_manifest_shard_list *list = &x->manifest.doc.shards;
+    x->shards = hl_arena_array(&x->arena, list->count, sizeof(*x->shards));
     if (x->shards == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the shards of a version");
-    json_array_foreach (x->manifest.shards, i, row)
-        HL_TRY(read_stated(x, row, &x->shards[x->shard_count++]));
+    for (size_t i = 0; i < list->count; i++) {
+        const struct hl_api_manifest_shard *from = &list->items[i];
+        struct stated_shard *to = &x->shards[x->shard_count++];
+        *to =
+            (struct stated_shard){.size = from->size_bytes, .crc = from->crc32, .part = from->part};
+        HL_TRY(hl_id_parse(from->id, &to->id));
+    }
     return HL_OK;
 }
 

@@ -64,7 +64,7 @@ TEST_IN(setup, teardown, an_up_that_did_not_finish_is_said)
 {
     char *address = NULL;
     enum found how;
-    static const char *const texts[] = {"{}", "", "[1, 2", "{\"controller\": 7}"};
+    static const char *const texts[] = {"{}", "{\"secretFile\": \"\"}"};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++) {
         write_file(cluster_file, texts[i]);
         assert_int_equal(find_controller(&address, &how), HL_EUNAVAIL);
@@ -72,6 +72,32 @@ TEST_IN(setup, teardown, an_up_that_did_not_finish_is_said)
         assert_non_null(strstr(hl_error_text(), "helios down"));
     }
     assert_null(address);
+}
+
+static void is_refused(const char *text, const char *named)
+{
+    char *address = NULL;
+    enum found how;
+    write_file(cluster_file, text);
+    assert_int_equal(find_controller(&address, &how), HL_ECORRUPT);
+    assert_null(address);
+    assert_non_null(strstr(hl_error_text(), named));
+}
+
+TEST_IN(setup, teardown, what_is_wrong_with_the_file_is_named)
+{
+    is_refused("{\"controller\": 7400}", "cluster.json: field controller");
+    is_refused("{\"controller\": \"a:1\", \"secretFile\": true}", "field secretFile");
+    is_refused("[]", "cluster.json");
+    is_refused("", "cluster.json");
+    is_refused("{\"controller\"", "cluster.json: line 1");
+}
+
+TEST_IN(setup, teardown, members_of_a_newer_release_are_passed_over)
+{
+    write_file(cluster_file, "{\"state\": \"/s\", \"nodes\": 2, \"controller\": \"127.0.0.1:7400\","
+                             " \"node-0\": {\"pid\": 7}, \"of a newer release\": 1}");
+    finds("127.0.0.1:7400", FOUND_LOCAL);
 }
 
 TEST_IN(setup, teardown, a_secret_that_is_not_there_is_a_failure)

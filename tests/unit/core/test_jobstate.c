@@ -235,7 +235,7 @@ TEST(a_job_that_may_not_be_repeated_fails_with_its_node)
     restart_lost = false;
     struct hl_jobrun run = started(2, 0);
     STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-1");
-    assert_int_equal(run.goal, HL_GOAL_RESTART); /* no rank of it has begun */
+    assert_int_equal(run.goal, HL_API_JOB_GOAL_RESTART); /* no rank of it has begun */
     hl_jobrun_fini(&run);
 
     run = started(2, 0);

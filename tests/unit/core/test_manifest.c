@@ -179,7 +179,7 @@ TEST_IN(set_up, tear_down, an_open_version_is_replaced_by_what_it_became)
     struct hl_version_rec *v;
     manifest_of(&w->c, 1, &m[0]);
     manifest_of(&w->c, 2, &m[1]);
-    json_object_set_new(m[0].model_rec, "nextVersion", json_integer(2)); /* as it was then */
+    m[0].doc.model.next_version = 2; /* as it was then */
     const struct hl_manifest *first[] = {&m[0]}, *second[] = {&m[1]};
     assert_int_equal(hl_catalog_restore(&old, first, 1, commit, &b), HL_OK);
     struct hl_version_begin begin = {.model = "tiny",

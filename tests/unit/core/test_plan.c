@@ -531,7 +531,7 @@ TEST(a_plan_written_out_reads_back_the_same)
     struct hl_plan *p = make(&job, &c);
     json_t *x = hl_plan_to_json(p);
     assert_non_null(x);
-    assert_int_equal(json_object_size(x), 9); /* the fields of struct Plan and no others */
+    assert_int_equal(json_object_size(x), 10); /* the fields of PlanRecord and no others */
     assert_int_equal(hl_plan_from_json(x, &q), HL_OK);
     json_t *y = hl_plan_to_json(q);
     assert_true(json_equal(x, y));

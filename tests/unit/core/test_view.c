@@ -297,3 +297,38 @@ TEST(experts_follow_their_layer_and_belong_to_ranks_of_their_own)
     assert_int_equal(hl_view_position(list, HL_ARRAY_LEN(list), &absent, &arena, &v), HL_ENOENT);
     assert_non_null(strstr(hl_error_text(), "experts-0002 of pp 1, tp 1, ep 0"));
 }
+
+TEST(a_header_shows_only_the_named_tensors_end_to_end)
+{
+    static const char text[] =
+        "{\"__metadata__\":{\"helios.part\":\"layer\",\"crc32.a\":\"00000001\","
+        "\"crc32.b\":\"00000002\",\"crc32.c\":\"00000003\"},"
+        "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+        "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]},"
+        "\"c\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[12,24]}}";
+    static const struct hl_view_name names[] = {{"c", "model0.c"}, {"b", "z"}};
+    static const struct hl_view_name wrong[] = {{"d", "e"}};
+    char file[8 + sizeof(text)];
+    uint64_t len = strlen(text), from[3] = {0};
+    uint32_t crc = 0;
+    struct hl_safetensors st;
+    memcpy(file, &len, 8);
+    memcpy(file + 8, text, len);
+    assert_int_equal(hl_safetensors_parse(file, 8 + len, 8 + len + 24, &st), HL_OK);
+    assert_int_equal(hl_view_header(&st, wrong, 1, from), HL_ECORRUPT);
+    assert_int_equal(st.count, 3);
+    assert_int_equal(hl_view_header(&st, names, 2, from), HL_OK);
+    assert_int_equal(st.count, 2);
+    assert_int_equal(st.data_size, 20);
+    assert_int_equal(st.data_offset, 8 + len);
+    assert_string_equal(st.tensors[0].name, "z");
+    assert_int_equal(st.tensors[0].offset, 0);
+    assert_int_equal(st.tensors[1].offset, 8);
+    assert_int_equal(from[0], 4);
+    assert_int_equal(from[1], 12);
+    assert_ptr_equal(hl_safetensors_find(&st, "model0.c"), &st.tensors[1]);
+    assert_int_equal(hl_safetensors_crc(&st, "model0.c", &crc), HL_OK);
+    assert_int_equal(crc, 3);
+    assert_int_equal(st.meta_count, 3); /* that of `a` is gone */
+    hl_safetensors_fini(&st);
+}

@@ -1,4 +1,4 @@
-/* controller/jobs/executor.h - who runs the containers of a job: the Agents of this cluster's nodes
+/* controller/executor.h - who runs the containers of a job: the Agents of this cluster's nodes
  * (jobs/agents.c) or Kubernetes (kube/executor.c).
  *
  * What a job is and what comes next is decided by core/jobstate.h and kept by jobs.c; an executor
@@ -14,8 +14,8 @@
  * Units:   none.
  * Limits:  none.
  */
-#ifndef HL_CONTROLLER_JOBS_EXECUTOR_H
-#define HL_CONTROLLER_JOBS_EXECUTOR_H
+#ifndef HL_CONTROLLER_EXECUTOR_H
+#define HL_CONTROLLER_EXECUTOR_H
 
 #include <jansson.h>
 #include <stdbool.h>
