@@ -226,7 +226,6 @@ hl_status hl_catalog_load_cut(struct hl_catalog *c, const char *key, const json_
         st = add_shard(cut, &(struct hl_api_shard){.id = s->id,
                                                    .tp = s->tp,
                                                    .ep = s->ep,
-                                                   .ep = s->ep,
                                                    .part = s->part,
                                                    .size_bytes = s->size_bytes,
                                                    .crc32 = s->crc32,

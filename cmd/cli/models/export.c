@@ -13,6 +13,7 @@
 #include "cli/models/rankfile.h"
 #include "core/megatron_args.h"
 #include "core/split.h"
+#include "core/torch/megatron.h"
 #include "os/file.h"
 
 struct export_args {
