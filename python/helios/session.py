@@ -439,9 +439,11 @@ class Session:
         split = _abi.Split(asked.tp or me.tp_size, asked.pp or me.pp_size,
                            asked.virtual_stages or me.virtual_stages)
         self._splits[model] = split
-        self._configs[model] = {"asSaved": True} if config is None else {
-            "stages": [[{"first": 0, "count": layer_count(config)}]],
-            "naming": naming_of(state if isinstance(state, Mapping) else ())}
+        if config is None:
+            self._configs[model] = {"asSaved": True}
+            return {**out, "create": split}
+        self._layouts[model] = Layout.even(layer_count(config), split.pp, max(1, split.virtual_stages))
+        self._configs[model] = {"naming": naming_of(state if isinstance(state, Mapping) else ())}
         return {**out, "create": split}
 
     def _saves(self, part: str) -> bool:
