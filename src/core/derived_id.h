@@ -1,13 +1,15 @@
 /* core/derived_id.h - which stored shards were cut from others and can be cut again.
  *
  * Ids of shards are random. The upper half of a derived one is HL_DERIVED_HI: whoever needs room
- * sees without a catalogue that nothing is lost with it.
+ * sees without a catalogue that nothing is lost with it. The lower half is a random number of 40
+ * bits, which all shards of a cut have in common, and the number of the shard.
  *
  * Owns:    nothing.
  * Threads: any.
  * Errors:  none.
  * Units:   none.
- * Limits:  a random id is taken for a derived one once in 2^64.
+ * Limits:  a random id is taken for a derived one once in 2^64; 2^24 shards of a cut. Two cuts of
+ *          one number can't be in a pool together: the later one fails, and is tried again.
  */
 #ifndef HL_CORE_DERIVED_ID_H
 #define HL_CORE_DERIVED_ID_H
@@ -23,10 +25,24 @@ static inline bool hl_id_is_derived(struct hl_id id)
     return id.hi == HL_DERIVED_HI;
 }
 
-/* A fresh one. */
-static inline struct hl_id hl_id_derived(void)
+#define HL_DERIVED_SHARD_BITS 24
+
+/* Shard `number` of the cut `cut`. */
+static inline struct hl_id hl_id_derived(uint64_t cut, uint32_t number)
 {
-    return (struct hl_id){HL_DERIVED_HI, hl_id_random().lo};
+    return (struct hl_id){HL_DERIVED_HI, cut << HL_DERIVED_SHARD_BITS | number};
+}
+
+/* Which cut it is of. */
+static inline uint64_t hl_id_cut(struct hl_id id)
+{
+    return id.lo >> HL_DERIVED_SHARD_BITS;
+}
+
+/* A fresh one, not 0. */
+static inline uint64_t hl_cut_random(void)
+{
+    return hl_id_random().lo >> HL_DERIVED_SHARD_BITS | 1;
 }
 
 #endif

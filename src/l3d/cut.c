@@ -2,10 +2,12 @@
  * pool. What is only archived is loaded first. The sources stay pinned until the end, so the pool
  * needs room for the version and the cut. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "core/derived_id.h"
 #include "core/layout.h"
 #include "core/part.h"
 #include "core/reshard_state.h"
@@ -233,10 +235,15 @@ static hl_status take_shards(struct cut *c, const struct hl_partition_plan *b,
     return HL_OK;
 }
 
-static void discard_shards(struct cut *c, const struct hl_import_shard *shards, size_t count)
+/* Shards that are made already go; the failure keeps its sentence. */
+static void fail_made(struct cut *c, const struct hl_import_shard *shards, size_t count,
+                      hl_status st)
 {
+    char why[HL_ERROR_TEXT_MAX];
+    snprintf(why, sizeof(why), "%s", hl_error_text());
     for (size_t i = 0; i < count; i++)
         l4_discard(c->im->daemon, shards[i].id);
+    (void)hl_fail(st, "%s", why);
 }
 
 /* Every shard of b, those too that equal one of a: the cut then stands for itself. */
@@ -266,7 +273,7 @@ static hl_status run_plan(struct cut *c, const struct hl_partition_plan *a,
                           &done));
     hl_status st = take_shards(c, b, done.shards);
     if (st != HL_OK)
-        discard_shards(c, done.shards, b->shard_count);
+        fail_made(c, done.shards, b->shard_count, st);
     free(done.shards);
     c->done_before += done.copied_bytes;
     return st;
@@ -287,17 +294,44 @@ static hl_status run_all(struct cut *c)
     HL_TRY(run_plan(c, &c->whole.ranks, &c->whole.whole, &c->whole.plan));
     size_t first = c->made;
     hl_status st = c->has_state ? run_plan(c, &c->state.a, &c->state.b, &c->state_plan) : HL_OK;
-    if (st == HL_OK && atomic_load_explicit(&im->unpinned, memory_order_relaxed) != 0)
-        st = hl_fail(HL_EBUSY, "shards of the cut could not be kept until its end; try again");
     if (st != HL_OK)
-        discard_shards(c, im->shards, c->made > first ? c->made : first);
+        fail_made(c, im->shards, first, st);
     return st;
+}
+
+/* Until the Controller has told the first reader of it, the cut is not given up: it was used now.
+ */
+static void touch_shards(const struct cut *c)
+{
+    struct hl_pool *pool = c->im->daemon->pool;
+    struct hl_pool_ref ref;
+    for (size_t i = 0; i < c->made; i++)
+        if (hl_pool_find(pool, c->im->shards[i].id, &ref) == HL_OK)
+            hl_pool_touch(pool, &ref);
+    hl_error_clear();
+}
+
+static _Atomic uint64_t *begin_cut(struct import *im)
+{
+    struct hl_l3d *d = im->daemon;
+    im->cut_number = hl_cut_random();
+    for (size_t i = 0; i < HL_ARRAY_LEN(d->running_cuts); i++) {
+        uint64_t free_place = 0;
+        if (atomic_compare_exchange_strong(&d->running_cuts[i], &free_place, im->cut_number))
+            return &d->running_cuts[i];
+    }
+    return NULL;
 }
 
 hl_status import_cut(struct import *im)
 {
     struct cut c = {.im = im};
-    hl_status st = open_sources(&c);
+    _Atomic uint64_t *place = begin_cut(im);
+    hl_status st = place != NULL ? open_sources(&c)
+                                 : hl_fail(HL_EBUSY,
+                                           "%d cuts are running; try again when one has "
+                                           "ended",
+                                           IMPORTS_AT_ONCE);
     if (st == HL_OK)
         st = hl_whole_recut(im->cut.config, &im->cut.split, find_tensor, &c, &c.whole);
     if (st == HL_OK)
@@ -307,7 +341,10 @@ hl_status import_cut(struct import *im)
     hl_reshard_fini(&c.state_plan);
     hl_reshard_state_fini(&c.state);
     hl_whole_fini(&c.whole);
-    import_unpin(im);
+    if (st == HL_OK)
+        touch_shards(&c);
+    if (place != NULL)
+        atomic_store(place, 0);
     close_sources(&c);
     return st;
 }

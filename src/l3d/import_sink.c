@@ -25,7 +25,8 @@ static hl_status sink_alloc(void *arg, const struct hl_import_shard *shard,
     struct l4_want want = {
         .size = shard->size_bytes, .near = node_for(d, shard), .cancel = &im->cancel};
     if (im->is_cut)
-        want.id = hl_id_derived();
+        want.id = hl_id_derived(
+            im->cut_number, atomic_fetch_add_explicit(&im->cut_shards, 1, memory_order_relaxed));
     struct hl_pool_extent *extent = malloc(sizeof(*extent));
     if (extent == NULL)
         return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)want.size);
@@ -38,41 +39,13 @@ static hl_status sink_alloc(void *arg, const struct hl_import_shard *shard,
     return HL_OK;
 }
 
-static hl_status pin_sealed(struct import *im, struct hl_id id)
-{
-    struct hl_pool_ref ref;
-    HL_TRY(hl_pool_pin(im->daemon->pool, id, 0, &ref));
-    pthread_mutex_lock(&im->pins_lock);
-    struct hl_pool_ref *pins = realloc(im->pins, (im->pin_count + 1) * sizeof(*pins));
-    if (pins != NULL) {
-        im->pins = pins;
-        im->pins[im->pin_count++] = ref;
-    }
-    pthread_mutex_unlock(&im->pins_lock);
-    if (pins != NULL)
-        return HL_OK;
-    hl_pool_unpin(im->daemon->pool, &ref);
-    return hl_fail(HL_ENOMEM, "out of memory listing the shards of a cut");
-}
-
-void import_unpin(struct import *im)
-{
-    for (size_t i = 0; i < im->pin_count; i++)
-        hl_pool_unpin(im->daemon->pool, &im->pins[i]);
-    free(im->pins);
-    im->pins = NULL;
-    im->pin_count = 0;
-}
-
 static hl_status sink_seal(void *arg, struct hl_import_slot *slot, uint32_t crc32,
                            const uint32_t *chunk_crcs, size_t chunks)
 {
-    struct import *im = arg;
+    const struct import *im = arg;
     HL_TRY(hl_pool_seal(im->daemon->pool, slot->handle, crc32, chunk_crcs, chunks, NULL));
     free(slot->handle);
     slot->handle = NULL;
-    if (im->is_cut && pin_sealed(im, slot->id) != HL_OK)
-        atomic_store_explicit(&im->unpinned, 1, memory_order_relaxed);
     return HL_OK;
 }
 

@@ -15,8 +15,7 @@
 #include "l3d/imports_private.h"
 #include "l3d/l4.h"
 
-#define IMPORTS_AT_ONCE 4
-#define IMPORTS_MAX     1000
+#define IMPORTS_MAX 1000
 
 /* ---- one import ---- */
 
@@ -126,7 +125,6 @@ static void import_free(struct hl_l3d *d, struct import *im)
         free(im->layouts[i]);
     free(im->layouts);
     free(im->shards);
-    pthread_mutex_destroy(&im->pins_lock);
     free(im);
 }
 
@@ -166,7 +164,6 @@ static hl_status import_begin(struct hl_l3d *d, const char *id,
     if (im == NULL)
         return hl_fail(HL_ENOMEM, "import record");
     memcpy(im->id, id, sizeof(im->id));
-    pthread_mutex_init(&im->pins_lock, NULL);
     im->daemon = d;
     im->is_cut = cut != NULL;
     hl_status st =

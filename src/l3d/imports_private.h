@@ -41,19 +41,14 @@ struct import {
     char **layouts; /* core/layout.h, one per shard */
     size_t shard_count;
     double seconds;
-    /* Of a cut: what is sealed already is not given up for what follows. */
-    pthread_mutex_t pins_lock;
-    struct hl_pool_ref *pins;
-    atomic_int unpinned; /* non-zero: one of them is not in `pins`, and may be gone */
-    size_t pin_count;
+    uint64_t cut_number;    /* core/derived_id.h */
+    atomic_uint cut_shards; /* that have an id */
     UT_hash_handle hh;
 };
 
 /* import_sink.c: in the thread of the import */
 struct hl_import_sink import_sink(struct import *im);
 void import_note_progress(void *arg, uint64_t done, uint64_t total);
-/* Shards of a cut may go from now on. */
-void import_unpin(struct import *im);
 /* What was freed a moment ago still rests: worth waiting for. */
 hl_status import_check_room(struct import *im, uint64_t need) HL_CHECK;
 

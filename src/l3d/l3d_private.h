@@ -8,6 +8,7 @@
 #include "l3d/l3d.h"
 #include "rpc/l3_calls.h"
 
+#define IMPORTS_AT_ONCE 4 /* imports and cuts */
 /* Extents in one answer. */
 #define INVENTORY_MAX 10000
 
@@ -31,6 +32,9 @@ struct hl_l3d {
     struct import *imports; /* by id */
     struct l4 *l4;          /* the archive, and workers */
     struct heal *heals;     /* by id */
+    /* Of cuts that run (core/derived_id.h), 0 = a free place: their shards are not given up for
+     * those that follow. */
+    _Atomic uint64_t running_cuts[IMPORTS_AT_ONCE];
     int import_threads;
     int connect_ms; /* of a connection to a node's store */
     struct hl_retry read_retry;

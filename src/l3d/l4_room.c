@@ -15,10 +15,16 @@
  * used just now may go after hold_ms; nobody waits any more; the daemon ends). */
 #define LOOK_MS 20
 
+/* A derived shard, but of no cut that runs. */
 static bool is_derived(void *arg, const struct hl_pool_ref *ref)
 {
-    (void)arg;
-    return hl_id_is_derived(ref->id);
+    struct hl_l3d *d = arg;
+    if (!hl_id_is_derived(ref->id))
+        return false;
+    for (size_t i = 0; i < HL_ARRAY_LEN(d->running_cuts); i++)
+        if (atomic_load(&d->running_cuts[i]) == hl_id_cut(ref->id))
+            return false;
+    return true;
 }
 
 static bool is_archived(void *arg, const struct hl_pool_ref *ref)
