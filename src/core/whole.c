@@ -57,7 +57,7 @@ HL_CHECK static hl_status take_dtype(struct hl_whole *w, size_t tensor, enum hl_
             continue;
         struct hl_tensor *t = &w->logical.tensors[p->ops[i].source];
         if (known[p->ops[i].source] && t->dtype != dtype)
-            return hl_fail(HL_EINVAL, "ranks hold tensor '%s' as %s and as %s", t->name,
+            return hl_fail(HL_ECONFLICT, "ranks hold tensor '%s' as %s and as %s", t->name,
                            hl_dtype_name(t->dtype), hl_dtype_name(dtype));
         known[p->ops[i].source] = 1;
         *changed = *changed || t->dtype != dtype;
@@ -115,8 +115,8 @@ HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partiti
     return hl_partition_plan(&w->config, w->logical.tensors, w->logical.count, o, &w->ranks);
 }
 
-HL_CHECK static hl_status plan_whole(struct hl_whole *w, const char *config, const json_t *doc,
-                                     hl_whole_find_fn find, void *arg)
+HL_CHECK static hl_status plan_stored(struct hl_whole *w, const char *config, const json_t *doc,
+                                      hl_whole_find_fn find, void *arg)
 {
     struct hl_partition_options options;
     enum hl_dtype dtype;
@@ -130,17 +130,34 @@ HL_CHECK static hl_status plan_whole(struct hl_whole *w, const char *config, con
     HL_TRY(take_dtypes(w, find, arg, &changed));
     if (changed)
         HL_TRY(plan_ranks(w, &options));
-    HL_TRY(check_stored(w, find, arg));
+    return check_stored(w, find, arg);
+}
+
+HL_CHECK static hl_status plan_whole(struct hl_whole *w)
+{
     HL_TRY(hl_partition_unsliced(w->logical.tensors, w->logical.count, PART_BYTES, &w->whole));
     return hl_reshard_plan(w->logical.tensors, w->logical.count, &w->ranks, &w->whole, &w->plan);
 }
 
-hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
+hl_status hl_whole_ranks(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
     struct hl_whole w = {0};
     json_t *doc = json_loads(config, 0, NULL);
-    hl_status st = plan_whole(&w, config, doc, find, arg);
+    hl_status st = plan_stored(&w, config, doc, find, arg);
     json_decref(doc);
+    if (st != HL_OK) {
+        hl_whole_fini(&w);
+        return st;
+    }
+    *out = w;
+    return HL_OK;
+}
+
+hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
+{
+    struct hl_whole w;
+    HL_TRY(hl_whole_ranks(config, find, arg, &w));
+    hl_status st = plan_whole(&w);
     if (st != HL_OK) {
         hl_whole_fini(&w);
         return st;
