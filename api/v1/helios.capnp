@@ -278,6 +278,8 @@ struct Shard {
   layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller
   renamed @15 :Bool;       # of requestShards: only the tensors in `shown` belong to the position, under those names
   shown @16 :List(ShownTensor);
+  tensorCrcs @17 :Text;    # CRC-32 of every tensor, 8 hexadecimal digits each, in the order of `layout`; only towards the
+                           # Controller; "" = the client is older
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -463,6 +465,8 @@ struct ModelVersion {
   world @12 :UInt32;
   lostShards @13 :UInt32;  # of a visible version: lost, or with a damaged record; `error` says what it lacks
   split @14 :Split;        # its own
+  proved @15 :Bool;        # at its last commit: every element of every logical tensor is held, and replicas are equal
+  unproved @16 :Text;      # else what is not, and why; "" = not visible, or by an earlier release
 }
 
 struct Model {

@@ -92,6 +92,8 @@ static hl_status add_shard(struct hl_records *r, const struct hl_shard_rec *s)
         json_object_set_new(value, "rank", json_integer(s->rank));
     if (value != NULL && s->layout != NULL)
         json_object_set_new(value, "layout", json_string(s->layout));
+    if (value != NULL && s->tensor_crcs != NULL)
+        json_object_set_new(value, "tensorCrcs", json_string(s->tensor_crcs));
     return add_value(r, value, key);
 }
 

@@ -32,8 +32,10 @@ struct hl_version_rec *hl_version_rec_new(int64_t number, int world)
 
 void hl_shard_rec_free(struct hl_shard_rec *s)
 {
-    if (s != NULL)
+    if (s != NULL) {
         free(s->layout);
+        free(s->tensor_crcs);
+    }
     free(s);
 }
 
@@ -47,6 +49,7 @@ void hl_version_rec_free(struct hl_version_rec *v)
     free(v->committed);
     free(v->begun);
     free(v->error);
+    free(v->unproved);
     free(v->meta);
     free(v);
 }
@@ -100,6 +103,19 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
     };
 }
 
+HL_CHECK static hl_status take_layout(struct hl_shard_rec *s, const struct hl_api_shard *shard)
+{
+    const char *crcs = shard->tensor_crcs != NULL ? shard->tensor_crcs : "";
+    HL_TRY(hl_layout_verify(shard->layout));
+    if (crcs[0] != '\0')
+        HL_TRY(hl_layout_verify_crcs(shard->layout, crcs));
+    s->layout = strdup(shard->layout);
+    s->tensor_crcs = crcs[0] != '\0' ? strdup(crcs) : NULL;
+    if (s->layout == NULL || (crcs[0] != '\0' && s->tensor_crcs == NULL))
+        return hl_fail(HL_ENOMEM, "out of memory for a shard record");
+    return HL_OK;
+}
+
 struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
 {
     struct hl_shard_rec *s = calloc(1, sizeof(*s));
@@ -124,9 +140,7 @@ struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
     s->tensors = shard->tensors;
     if (shard->layout == NULL || shard->layout[0] == '\0')
         return s;
-    if (hl_layout_verify(shard->layout) != HL_OK ||
-        ((s->layout = strdup(shard->layout)) == NULL &&
-         hl_fail(HL_ENOMEM, "out of memory for a shard record") != HL_OK)) {
+    if (take_layout(s, shard) != HL_OK) {
         hl_shard_rec_free(s);
         return NULL;
     }
@@ -145,6 +159,7 @@ struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
         .tp = (int32_t)hl_json_int(value, "tp", 0),
         .tensors = (uint32_t)hl_json_int(value, "tensors", 0),
         .layout = hl_json_str(value, "layout", ""),
+        .tensor_crcs = hl_json_str(value, "tensorCrcs", ""),
     });
     if (s != NULL)
         s->rank = (int)hl_json_int(value, "rank", -1);
@@ -159,14 +174,15 @@ json_t *hl_version_rec_store(const struct hl_version_rec *v, struct hl_shards_st
             json_array_append_new(ranks, json_integer(i));
     /* A version without a split of its own has none in its record, as those of earlier releases. */
     json_t *split = hl_split_said(&v->split) ? hl_api_to_json(&hl_api_split_type, &v->split) : NULL;
-    return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:I s:o s:o*}",
+    return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:I s:o s:o* s:b s:s}",
                      "version", (json_int_t)v->number, "state", hl_api_version_state_name(v->state),
                      "step", (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world",
                      v->world, "check", hl_api_layout_check_name(v->check), "createdMs",
                      (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
                      "importSeconds", v->import_seconds, "meta", v->meta, "error",
                      v->error != NULL ? v->error : "", "shards", (json_int_t)stated.count,
-                     "shardsSum", (json_int_t)stated.sum, "committed", ranks, "split", split);
+                     "shardsSum", (json_int_t)stated.sum, "committed", ranks, "split", split,
+                     "proved", v->proved, "unproved", v->unproved != NULL ? v->unproved : "");
 }
 
 /* Records without one are of versions that are split like their model. */
@@ -202,6 +218,9 @@ hl_status hl_version_rec_from_json(const json_t *value, struct hl_version_rec **
     v->stated_sum = hl_json_int(value, "shardsSum", -1);
     const char *error = hl_json_str(value, "error", "");
     v->error = error[0] != '\0' ? hl_text_copy(error) : NULL;
+    v->proved = json_is_true(json_object_get(value, "proved"));
+    const char *unproved = hl_json_str(value, "unproved", "");
+    v->unproved = unproved[0] != '\0' ? hl_text_copy(unproved) : NULL;
     v->step = hl_json_int(value, "step", 0);
     v->attempt = (int)hl_json_int(value, "attempt", 0);
     v->created_ms = hl_json_int(value, "createdMs", 0);
@@ -250,6 +269,10 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
         .world = (uint32_t)v->world,
         .lost_shards = (uint32_t)hl_version_lost(v),
         .split = hl_version_split(v),
+        .proved = v->proved,
+        .unproved = v->unproved != NULL ? v->unproved
+                    : v->world == 0     ? "it was imported: `helios model verify` proves it"
+                                        : "",
     };
 }
 
