@@ -878,6 +878,14 @@ struct VerifiedCopy {
   badChunks @6 :List(UInt32);
 }
 struct Verification { ok @0 :Bool; copies @1 :List(VerifiedCopy); }
+struct ModelVerification { # helios model verify
+  model @0 :Text; version @1 :Int64;
+  ok @2 :Bool;                  # no troubles
+  shards @3 :UInt64; copies @4 :UInt64; tensors @5 :UInt64; bytes @6 :UInt64;   # that were read; bytes of all copies
+  proved @7 :Bool;
+  unproved @8 :Text;            # else what is not proved, and why
+  troubles @9 :List(Text);
+}
 struct ShardVerification { verify @0 :Verification; }
 struct StoreTiers { node @0 :Text; tiers @1 :List(TierInfo); }   # "" = the L3 host
 struct Stores { items @0 :List(StoreTiers); }   # helios store
