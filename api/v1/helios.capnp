@@ -290,6 +290,7 @@ struct Shard {
   ep @17 :Int32;           # of experts: which of them; `tp` is then the rank within etp
   tensorCrcs @18 :Text;    # CRC-32 of every tensor, 8 hexadecimal digits each, in the order of `layout`; only towards the
                            # Controller; "" = the client is older
+  derived @19 :Bool;       # of a Cut: it is no part of what the version's ranks have saved
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.

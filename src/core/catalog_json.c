@@ -136,6 +136,7 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
         .location = shard_location(s),
         .accesses = s->accesses,
         .last_access_ms = s->last_access_ms,
+        .derived = s->cut != NULL,
     };
 }
 
@@ -259,7 +260,7 @@ hl_status hl_version_rec_from(const struct hl_api_version_record *r, struct hl_v
     v->stated_sum = r->shards_sum;
     v->error = r->error[0] != '\0' ? hl_text_copy(r->error) : NULL;
     v->proved = r->proved;
-    v->unproved = r->unproved[0] != '\0' ? hl_text_copy(r->unproved) : NULL;
+    v->unproved = r->unproved != NULL ? hl_text_copy(r->unproved) : NULL;
     v->step = r->step;
     v->attempt = r->attempt;
     v->created_ms = r->created_ms;

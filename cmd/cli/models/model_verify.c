@@ -47,6 +47,16 @@ HL_CHECK static hl_status add_trouble(struct verifying *v, const char *what)
     return HL_OK;
 }
 
+/* Derived shards are no part of what was saved. */
+static void leave_derived(struct hl_api_shard_list *shards)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < shards->count; i++)
+        if (!shards->items[i].derived)
+            shards->items[kept++] = shards->items[i];
+    shards->count = kept;
+}
+
 HL_CHECK static hl_status list_version(struct verifying *v, int64_t version)
 {
     struct hl_api_controller_request_shards_results r;
@@ -58,6 +68,7 @@ HL_CHECK static hl_status list_version(struct verifying *v, int64_t version)
     v->tp_size = r.split.tp > 0 ? r.split.tp : 1;
     v->ep_size = hl_split_ep(&r.split);
     HL_TRY(shard_list(v->cli, v->model, r.version, &v->arena, &v->shards));
+    leave_derived(&v->shards);
     v->held = hl_arena_array(&v->arena, v->shards.count + 1, sizeof(*v->held));
     return v->held != NULL ? HL_OK
                            : hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shards.count);
