@@ -133,7 +133,7 @@ class Manual:
         page.term("1", "It failed; one sentence on standard error says why.")
         page.term("2", "It was called wrongly.")
         page.section("examples")
-        page.code(["helios up --nodes 2 --slots 2 --l3-size 1GiB", "helios model import CHECKPOINT --name demo --tp 2 --pp 2",
+        page.code(["helios up --nodes 2 --slots 2 --l3-size 1GiB", "helios model import CHECKPOINT --name demo",
                    "helios plan job.yaml", "helios submit job.yaml", "helios logs -f demo", "helios down"])
         self.write(page, "helios", 1, *(f"helios-{word}(1)" for word in self.words), "helios.yaml(5)", "helios-job(5)",
                    *(f"{daemon}(8)" for daemon in (*DAEMONS, "helios-ranktable")))

@@ -353,8 +353,8 @@ struct Split {
   virtualStages @2 :Int32;      # chunks per stage, 1 = none; 0 = what the version has with as many stages
   firstStageLayers @3 :Int32;   # 0 = as the version has it with as many stages, else even
   lastStageLayers @4 :Int32;
-  ep @5 :Int32;                 # ranks that share the experts of a layer out
-  etp @6 :Int32;                # ranks that share an expert, a divisor of tp; in a version 0 = tp, and ep 0 = 1
+  ep @5 :Int32 $optional;       # ranks that share the experts of a layer out
+  etp @6 :Int32 $optional;      # ranks that share an expert, a divisor of tp; in a version 0 = tp, and ep 0 = 1
 }
 
 # A tensor of a shard, and what a rank of another split calls it.
@@ -556,7 +556,7 @@ struct FaultReport {
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
-struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; ep @6 :Int32; }
+struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; }
 struct PlanContainer { index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank); }
 
 struct Plan {

@@ -68,6 +68,15 @@ class Layout:
                           f"{config['stages']}")
         return cls(stages)
 
+    @classmethod
+    def even(cls, layers: int, pp_size: int, chunks: int) -> Layout:
+        """As Megatron shares `layers` out where nothing is said of the first and the last stage."""
+        count, rest = divmod(layers, pp_size * chunks)
+        if rest:
+            raise InvalidArgument(f"{layers} layers over {pp_size} stages of {chunks} chunks each is not even")
+        firsts = [[(chunk * pp_size + stage) * count for chunk in range(chunks)] for stage in range(pp_size)]
+        return cls(tuple(tuple(range(first, first + count) for first in stage) for stage in firsts))
+
     @property
     def layers(self) -> int:
         """Layers of the whole model."""

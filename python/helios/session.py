@@ -122,6 +122,13 @@ class Saved(NamedTuple):
     seconds: float
 
 
+def _check_words(kind: str, naming: str | None) -> None:
+    if kind not in KINDS:
+        raise InvalidArgument(f"kind {kind!r} must be one of {', '.join(KINDS)}")
+    if naming not in (None, *NAMINGS):
+        raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
+
+
 class Session:
     """A connection with the identity of a rank; ``helios.init()`` makes the process-wide one.
 
@@ -207,8 +214,8 @@ class Session:
                         copy: bool = False, naming: str | None = None, dp: int | None = None,
                         tp_size: int | None = None, pp_size: int | None = None,
                         virtual_stages: int | None = None, ep: int | None = None,
-                        ep_size: int | None = None,
-                        etp_size: int | None = None) -> dict[str, "torch.Tensor"]:
+                        ep_size: int | None = None, etp_size: int | None = None,
+                        ) -> dict[str, "torch.Tensor"]:
         """Pull the tensors of one (pp, tp, ep) position: Megatron-core name -> tensor, CPU.
 
         Shapes and names are those the rank's own modules have: split by tensor parallelism, layers
@@ -241,13 +248,9 @@ class Session:
         (what the version has can't be cut for that split), Corrupt (bytes stayed bad after every
         retry; names the shard), Unavailable, TimedOut.
         """
-        if kind not in KINDS:
-            raise InvalidArgument(f"kind {kind!r} must be one of {', '.join(KINDS)}")
-        if naming not in (None, *NAMINGS):
-            raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
+        _check_words(kind, naming)
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
-        listed = self._list(model, version, pp, tp, tp_size, pp_size, virtual_stages, ep, ep_size,
-                            etp_size)
+        listed = self._list(model, version, pp, tp, *sizes[:3], ep, *sizes[3:])
         name, _, pp, tp = self._listed[0]
         if naming and _has_own_names(self._config(name)):
             raise InvalidArgument(f"naming={naming!r}: the tensors of '{name}' have names of their own")
@@ -439,9 +442,11 @@ class Session:
         split = _abi.Split(asked.tp or me.tp_size, asked.pp or me.pp_size,
                            asked.virtual_stages or me.virtual_stages)
         self._splits[model] = split
-        self._configs[model] = {"asSaved": True} if config is None else {
-            "stages": [[{"first": 0, "count": layer_count(config)}]],
-            "naming": naming_of(state if isinstance(state, Mapping) else ())}
+        if config is None:
+            self._configs[model] = {"asSaved": True}
+            return {**out, "create": split}
+        self._layouts[model] = Layout.even(layer_count(config), split.pp, max(1, split.virtual_stages))
+        self._configs[model] = {"naming": naming_of(state if isinstance(state, Mapping) else ())}
         return {**out, "create": split}
 
     def _saves(self, part: str) -> bool:
@@ -484,22 +489,22 @@ class Session:
                         config: Mapping[str, Any] | None = None) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
-        Names may follow either naming of load_state_dict; they are stored under the model's. Every
-        rank of the gang calls it with the same `step`; the version becomes visible, as a whole,
-        when the last rank has committed. Every call is a new version, at the same step too.
+        Names may follow either naming of load_state_dict; they are stored under the model's. Every rank
+        of the gang calls it with the same `step`; the version becomes visible, as a whole, when the last
+        rank has committed. Every call is a new version, at the same step too.
         `meta` is kept from rank 0 and must be JSON. Bytes are copied before this returns.
 
         `tp_size`, `pp_size`, `virtual_stages`, `ep_size` and `etp_size`: the split of the gang, the same
-        on all ranks. None: in a job, for its own model, that of the job; else the one that the model was imported with.
+        on all ranks. None: in a job, for its own model, that of the job; else the model's.
 
         `state` must have the tensors of the model's oldest version for this rank. `any_dtype=True`:
         dtypes may differ. `strict=False`: anything may. All ranks pass the same.
 
         `optim` holds optimizer state under names that end with the parameter's
         (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, as all data
-        ranks have the same, and experts from the first rank that has them; `optim` from every rank that passes some. What is the same on all data
-        ranks should be passed on dp 0 only: it is then given to all of them. Else each rank gets its
-        own share back (a distributed optimizer's), see load_state_dict.
+        ranks have the same, and experts from the first rank that has them; `optim` from every rank that
+        passes some. What is the same on all data ranks should be passed on dp 0 only: it is then given
+        to all of them. Else each rank gets its own share back, see load_state_dict.
 
         ``None`` values are left out; ``_extra_state`` and BytesIO values are kept as blobs (kind
         "extra" of load_state_dict); leading ``module.`` are dropped from names.
@@ -511,7 +516,6 @@ class Session:
         Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another
         rank's save of this version has failed, InvalidArgument for tensors that do not fit the model
         and for names or values that cannot be stored. A failed save leaves no version behind.
-
         `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters
         and optimizer state go straight from its chunks into the shards, one tensor after the other.
         Memory is needed for one part at a time. Values may also be objects with `shape`, `dtype` and
@@ -521,18 +525,15 @@ class Session:
             text = json.dumps(dict(meta or {}), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"meta is not JSON: {error}") from None
-        name, _ = self._model(model)
-        me, started, written = self.rank, time.monotonic(), 0
-        split = self._split(name, tp_size, pp_size, virtual_stages, ep_size, etp_size)
-        self._splits[name] = split
+        (name, _), me, started, written = self._model(model), self.rank, time.monotonic(), 0
+        split = self._splits[name] = self._split(name, tp_size, pp_size, virtual_stages, ep_size, etp_size)
         self._layouts.pop(name, None)
         create = self._creation(name, split, config, state) if model or config else {}
         groups = self._groups(name, state, optim)
         layout = _abi.LAYOUT_UNCHECKED if not strict else \
             _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
-        version = self.client.version_open(
-            name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout, split,
-            **create)
+        version = self.client.version_open(name, self._gang(), me.attempt, step, me.global_rank,
+                                           me.world_size, layout, split, **create)
         commit = (name, version, me.global_rank, text if me.global_rank == 0 else None)
         try:
             for part, tensors in groups.items():

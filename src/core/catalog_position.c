@@ -197,6 +197,7 @@ hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_ap
         p.parts = hl_arena_array(arena, v->shard_count, sizeof(*p.parts));
         if (p.parts == NULL)
             return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
+        HL_TRY(check_place(v, &p.split, at));
         add_own(v, pp, tp, ep, &p);
         HL_TRY(check_found(v, &p)); /* shards lost elsewhere do not concern this position */
         HL_TRY(check_records(v));

@@ -84,11 +84,12 @@ class Output(unittest.TestCase):
         checkpoints.llama(self.c.dir / "toy")
         done = self.c.json("model", "import", self.c.dir / "toy", "--name", "toy", "--tp", 1, "--pp", 1)
         self.assertEqual(shape(done), {"name": str, "version": int, "tp": int, "pp": int, "shards": int, "bytes": int,
-                                       "seconds": float, "bytesPerSecond": int})
+                                       "seconds": float, "bytesPerSecond": int, "unsliced": bool, "ep": int,
+                                       "etp": int})
         pulled = self.c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--out", self.c.dir / "out.safetensors")
         self.assertEqual(shape(pulled), {"model": str, "version": int, "pp": int, "tp": int, "parts": int, "naming": str, "path": str,
                                          "bytes": int, "seconds": float, "bytesPerSecond": int, "crcFailures": int, "retries": int,
-                                         "skipped": str})
+                                         "skipped": str, "ep": int})
         shard = self.c.json("shard", "ls")["items"][0]["id"]
         shown = self.c.json("shard", "show", shard, "--verify")
         self.assertEqual(shape(shown["tensors"]), [TENSOR])

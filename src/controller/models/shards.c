@@ -220,12 +220,14 @@ static void answer_call(struct hl_controller *c, struct hl_rpc_call *call,
         return;
     }
     const struct hl_api_split own = hl_version_split(v), want = hl_split_resolve(&p->split, &own);
+    const struct hl_cut_rec *cut =
+        hl_split_same_cut(&own, &want) ? NULL : hl_version_find_cut(v, &want);
     if (hl_version_needs_cut(v, &want))
         cut_wait(c, v, call, p, answer_call);
-    else if (hl_split_same_cut(&own, &want))
-        answer_position(c, call, p, v);
+    else if (cut != NULL)
+        look_at_cut(c, call, p, cut, answer_call);
     else
-        look_at_cut(c, call, p, hl_version_find_cut(v, &want), answer_call);
+        answer_position(c, call, p, v);
 }
 
 void method_request_shards(void *arg, struct hl_rpc_call *call,
