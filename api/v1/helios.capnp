@@ -288,6 +288,9 @@ struct Shard {
   renamed @15 :Bool;       # of requestShards: only the tensors in `shown` belong to the position, under those names
   shown @16 :List(ShownTensor);
   ep @17 :Int32;           # of experts: which of them; `tp` is then the rank within etp
+  tensorCrcs @18 :Text;    # CRC-32 of every tensor, 8 hexadecimal digits each, in the order of `layout`; only towards the
+                           # Controller; "" = the client is older
+  derived @19 :Bool;       # of a Cut: it is no part of what the version's ranks have saved
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -493,6 +496,8 @@ struct ModelVersion {
   lostShards @13 :UInt32;  # of a visible version: lost, or with a damaged record; `error` says what it lacks
   split @14 :Split;        # its own
   cuts @15 :List(Cut);     # other tensor parallel sizes that it was cut for
+  proved @16 :Bool;        # at its last commit: every element of every logical tensor is held, and replicas are equal
+  unproved @17 :Text;      # else what is not, and why; "" = not visible, or by an earlier release
 }
 
 # Derived shards of a version; they can be given up at any time, and are cut anew when they are asked for.
@@ -938,6 +943,14 @@ struct PooledShard {
   places @3 :ShardPlaces $flatten;
 }
 struct AbsentShard { shard @0 :Shard $flatten; routes @1 :List(Route); verify @2 :Verification; }
+struct ModelVerification { # helios model verify
+  model @0 :Text; version @1 :Int64;
+  ok @2 :Bool;                  # no troubles
+  shards @3 :UInt64; copies @4 :UInt64; tensors @5 :UInt64; bytes @6 :UInt64;   # that were read; bytes of all copies
+  proved @7 :Bool;
+  unproved @8 :Text;            # else what is not proved, and why
+  troubles @9 :List(Text);
+}
 struct StoreTiers { node @0 :Text; tiers @1 :List(TierInfo); }   # "" = the L3 host
 struct Stores { items @0 :List(StoreTiers); }   # helios store
 struct ClusterReport { info @0 :ClusterInfo $flatten; ends @1 :LocalEnds $flatten; }      # helios info
@@ -1060,6 +1073,8 @@ struct VersionRecord {           # version/MODEL/NUMBER
   shardsSum @13 :Int64 = -1;     # over them; -1 = it is not visible, or not said
   committed @14 :List(Int32);    # ranks
   split @15 :Split $optional;    # its own; nothing said: the model's
+  proved @16 :Bool $optional;    # as ModelVersion.proved
+  unproved @17 :Text $optional;
 }
 struct ShardRecord {             # shard/MODEL/NUMBER/ID
   id @0 :Text $required;
@@ -1076,6 +1091,7 @@ struct ShardRecord {             # shard/MODEL/NUMBER/ID
   rank @13 :Int32 = -1;          # that committed it; -1 = by an import
   layout @14 :Text $optional;    # as Shard.layout
   ep @15 :Int32 $optional;       # of experts
+  tensorCrcs @16 :Text $optional;   # as Shard.tensorCrcs
 }
 
 # The text of a manifest (core/manifest.h): the records of a version, of its model and of its shards.
@@ -1090,6 +1106,7 @@ struct ManifestShard {
   tensors @7 :UInt32 $required;
   layout @8 :Text $optional;
   ep @9 :Int32 $optional;        # of experts
+  tensorCrcs @10 :Text $optional;
 }
 struct Manifest {
   manifest @0 :Int32 $required;  # the form

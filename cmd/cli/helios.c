@@ -53,6 +53,8 @@ static const struct cli_command commands[] = {
      cmd_model_cancel},
     {"model ls", "", "List the models.", cmd_model_ls},
     {"model show", "NAME", "Show one model and its versions.", cmd_model_show},
+    {"model verify", "NAME[@VERSION]",
+     "Read every copy of a version and prove that it is whole.", cmd_model_verify},
     {"model rm", "NAME[@VERSION]", "Remove a model or one of its versions.", cmd_model_rm},
     {"model export", "NAME[@VERSION] --format safetensors|torch --out DIR",
      "Write a file per rank: safetensors, or Megatron's checkpoint.",

@@ -79,9 +79,10 @@ hl_status hl_shard_image_plan(const struct hl_shard_spec *spec, struct hl_shard_
         return hl_fail(HL_EINVAL, "part '%s': a shard has 1 to %zu tensors, not %zu", spec->part,
                        TENSORS_MAX, spec->count);
     image.tensors = calloc(spec->count, sizeof(*image.tensors));
-    if (image.tensors == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", spec->count);
+    image.crcs = calloc(spec->count, sizeof(*image.crcs));
     hl_status st = HL_OK;
+    if (image.tensors == NULL || image.crcs == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", spec->count);
     for (size_t i = 0; i < spec->count && st == HL_OK; i++)
         st = take_tensor(&spec->tensors[i], i, spec->fill != NULL, &image.tensors[i]);
     if (st == HL_OK)
@@ -121,6 +122,7 @@ hl_status hl_shard_image_fill(const struct hl_shard_image *image, void *dst, uin
         const struct hl_tensor *t = &image->tensors[i];
         uint32_t crc = 0;
         HL_TRY(fill_tensor(image, i, data + t->offset, &crc));
+        image->crcs[i] = crc;
         hl_safetensors_patch_crc(&image->header, file, i, crc);
         data_crc = hl_crc32_combine(data_crc, crc, t->size);
     }
@@ -133,5 +135,6 @@ void hl_shard_image_fini(struct hl_shard_image *image)
 {
     hl_safetensors_image_fini(&image->header);
     free(image->tensors);
+    free(image->crcs);
     *image = (struct hl_shard_image){0};
 }

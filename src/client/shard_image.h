@@ -30,6 +30,7 @@ struct hl_shard_spec {
 struct hl_shard_image {
     struct hl_safetensors_image header;
     struct hl_tensor *tensors;
+    uint32_t *crcs;              /* of the tensors, once they are filled */
     const helios_tensor *source; /* borrowed */
     helios_fill fill;
     void *fill_arg;

@@ -186,7 +186,7 @@ static hl_status put_bytes(struct operation *op, const struct hl_l3_staging *s, 
 }
 
 static hl_status pending_add(helios_client *c, const struct hl_shard_spec *spec, const char *layout,
-                             const helios_shard *s)
+                             const char *tensor_crcs, const helios_shard *s)
 {
     const struct hl_id_text id = hl_id_format(id_of(s->id));
     const struct hl_api_shard shard = {.id = id.s,
@@ -199,7 +199,8 @@ static hl_status pending_add(helios_client *c, const struct hl_shard_spec *spec,
                                        .size_bytes = s->size,
                                        .crc32 = s->crc32,
                                        .tensors = s->tensors,
-                                       .layout = layout};
+                                       .layout = layout,
+                                       .tensor_crcs = tensor_crcs};
     if (!hl_utf8_valid(spec->model) || !hl_utf8_valid(s->part) || !hl_utf8_valid(layout))
         return hl_fail(HL_EINVAL, "model '%s', part '%s' or one of its tensors is not UTF-8",
                        spec->model, s->part);
@@ -225,6 +226,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     struct hl_id id;
     HL_AUTO(hl_freep) char *layout = NULL;
     char place[HL_PART_PLACE_MAX];
+    HL_AUTO(hl_freep) char *crcs = NULL;
     HL_TRY(hl_shard_image_plan(spec, &image));
     hl_status st = hl_layout_text(image.tensors, image.count, &layout);
     if (st == HL_OK)
@@ -239,6 +241,8 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
             st = put_bytes(op, &staging, image.size, shard.crc32, &id);
         hl_l3_staging_close(&staging);
     }
+    if (st == HL_OK)
+        st = hl_layout_crcs(image.tensors, image.crcs, image.count, &crcs);
     hl_shard_image_fini(&image);
     if (st != HL_OK)
         return hl_fail_prefix(st, "writing %s@%lld/%s: ", spec->model, (long long)spec->version,
@@ -246,7 +250,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     shard.id = (helios_id){.hi = id.hi, .lo = id.lo};
     memcpy(shard.part, spec->part, strlen(spec->part));
     pthread_mutex_lock(&op->client->lock);
-    st = pending_add(op->client, spec, layout, &shard);
+    st = pending_add(op->client, spec, layout, crcs, &shard);
     pthread_mutex_unlock(&op->client->lock);
     HL_TRY(st);
     names_add(op->client, id, spec->model, spec->version, spec->pp, spec->tp, spec->ep, spec->part);

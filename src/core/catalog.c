@@ -287,7 +287,8 @@ static hl_status load_shard(struct hl_catalog *c, const char *key, const json_t 
                                                           .size_bytes = r.size_bytes,
                                                           .crc32 = r.crc32,
                                                           .tensors = r.tensors,
-                                                          .layout = r.layout});
+                                                          .layout = r.layout,
+                                                          .tensor_crcs = r.tensor_crcs});
     if (s == NULL)
         return HL_ECORRUPT;
     s->version = v;

@@ -30,6 +30,7 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "core/layout.h"
+#include "core/proof.h"
 #include "core/split.h"
 #include "core/view.h"
 
@@ -49,6 +50,7 @@ struct hl_shard_rec {
     uint32_t crc32;
     uint32_t tensors;
     char *layout;        /* core/layout.h; NULL = stored by an earlier release */
+    char *tensor_crcs;   /* as in core/proof.h; NULL = not known */
     bool lost;           /* missing from two inventories of the pool in a row */
     bool damaged;        /* its record can't be read: only id and version are known */
     unsigned seen_round; /* last inventory that had it */
@@ -87,6 +89,8 @@ struct hl_version_rec {
     double import_seconds;
     char *meta;               /* JSON text */
     char *error;              /* why it failed, else NULL */
+    bool proved;              /* visible: by core/proof.h */
+    char *unproved;           /* else what is not; NULL = nothing was tried */
     unsigned char *committed; /* one byte per rank of `world`; failed: or that has heard of it */
     int committed_count;
     bool damaged;           /* its record can't be read: only number and shards are known */
@@ -257,6 +261,7 @@ struct hl_version_commit {
     struct hl_api_shard_list shards;
     const char *meta; /* JSON text; rank 0's is kept */
     int64_t now_ms;
+    const struct hl_proof *proof; /* of the last commit; NULL = nothing was tried */
 };
 
 /* A rank's part is in. A repeated commit changes nothing: it is fine when it names only shards that
@@ -267,6 +272,13 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
 /* The rank's commit is the last one: with it the version becomes visible. */
 bool hl_catalog_completes(const struct hl_version_rec *v, int rank);
 
+/* What is to be proved of a version with these shards of its last rank, which match its layout as
+ * in hl_catalog_commit_part. All is the arena's, so that the catalogue may change before it is
+ * read. */
+hl_status hl_version_proof_input(const struct hl_catalog *c, struct hl_version_rec *v, int rank,
+                                 const struct hl_api_shard_list *named, struct hl_arena *arena,
+                                 struct hl_proof_input *out) HL_CHECK;
+
 /* The wall clock was set: how long ago open versions were touched does not change. */
 void hl_catalog_shift(struct hl_catalog *c, int64_t stepped_ms);
 
@@ -274,6 +286,7 @@ struct hl_version_abandon {
     struct hl_version_rec *version;
     int rank;
     const char *reason;
+    bool refuted; /* by its proof: ranks that have committed have to hear of it too */
 };
 
 /* A rank can't complete an open version: it fails, its shards leave the catalogue (ids appended to

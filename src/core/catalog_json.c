@@ -33,8 +33,10 @@ struct hl_version_rec *hl_version_rec_new(int64_t number, int world)
 
 void hl_shard_rec_free(struct hl_shard_rec *s)
 {
-    if (s != NULL)
+    if (s != NULL) {
         free(s->layout);
+        free(s->tensor_crcs);
+    }
     free(s);
 }
 
@@ -64,6 +66,7 @@ void hl_version_rec_free(struct hl_version_rec *v)
     free(v->committed);
     free(v->begun);
     free(v->error);
+    free(v->unproved);
     free(v->meta);
     free(v);
 }
@@ -112,7 +115,8 @@ json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
                                                         .accesses = s->accesses,
                                                         .last_access_ms = s->last_access_ms,
                                                         .rank = s->rank,
-                                                        .layout = s->layout});
+                                                        .layout = s->layout,
+                                                        .tensor_crcs = s->tensor_crcs});
 }
 
 struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_arena *arena)
@@ -132,7 +136,21 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
         .location = shard_location(s),
         .accesses = s->accesses,
         .last_access_ms = s->last_access_ms,
+        .derived = s->cut != NULL,
     };
+}
+
+HL_CHECK static hl_status take_layout(struct hl_shard_rec *s, const struct hl_api_shard *shard)
+{
+    const char *crcs = shard->tensor_crcs != NULL ? shard->tensor_crcs : "";
+    HL_TRY(hl_layout_verify(shard->layout));
+    if (crcs[0] != '\0')
+        HL_TRY(hl_layout_verify_crcs(shard->layout, crcs));
+    s->layout = strdup(shard->layout);
+    s->tensor_crcs = crcs[0] != '\0' ? strdup(crcs) : NULL;
+    if (s->layout == NULL || (crcs[0] != '\0' && s->tensor_crcs == NULL))
+        return hl_fail(HL_ENOMEM, "out of memory for a shard record");
+    return HL_OK;
 }
 
 struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
@@ -160,9 +178,7 @@ struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
     s->tensors = shard->tensors;
     if (shard->layout == NULL || shard->layout[0] == '\0')
         return s;
-    if (hl_layout_verify(shard->layout) != HL_OK ||
-        ((s->layout = strdup(shard->layout)) == NULL &&
-         hl_fail(HL_ENOMEM, "out of memory for a shard record") != HL_OK)) {
+    if (take_layout(s, shard) != HL_OK) {
         hl_shard_rec_free(s);
         return NULL;
     }
@@ -171,15 +187,17 @@ struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
 
 struct hl_shard_rec *hl_shard_rec_from(const struct hl_api_manifest_shard *r)
 {
-    struct hl_shard_rec *s = hl_shard_rec_new(&(struct hl_api_shard){.id = r->id,
-                                                                     .part = r->part,
-                                                                     .size_bytes = r->size_bytes,
-                                                                     .crc32 = r->crc32,
-                                                                     .pp = r->pp,
-                                                                     .tp = r->tp,
-                                                                     .ep = r->ep,
-                                                                     .tensors = r->tensors,
-                                                                     .layout = r->layout});
+    struct hl_shard_rec *s =
+        hl_shard_rec_new(&(struct hl_api_shard){.id = r->id,
+                                                .part = r->part,
+                                                .size_bytes = r->size_bytes,
+                                                .crc32 = r->crc32,
+                                                .pp = r->pp,
+                                                .tp = r->tp,
+                                                .ep = r->ep,
+                                                .tensors = r->tensors,
+                                                .layout = r->layout,
+                                                .tensor_crcs = r->tensor_crcs});
     if (s != NULL)
         s->rank = r->rank;
     return s;
@@ -205,6 +223,8 @@ struct hl_api_version_record hl_version_rec_store(const struct hl_version_rec *v
         .shards = (int64_t)stated.count,
         .shards_sum = stated.sum,
         .split = v->split,
+        .proved = v->proved,
+        .unproved = v->unproved,
     };
     size_t n = v->committed_count > 0 ? (size_t)v->world : 0;
     r.committed.items = hl_arena_array(arena, n, sizeof(*r.committed.items));
@@ -239,6 +259,8 @@ hl_status hl_version_rec_from(const struct hl_api_version_record *r, struct hl_v
     v->stated_shards = r->shards;
     v->stated_sum = r->shards_sum;
     v->error = r->error[0] != '\0' ? hl_text_copy(r->error) : NULL;
+    v->proved = r->proved;
+    v->unproved = r->unproved != NULL ? hl_text_copy(r->unproved) : NULL;
     v->step = r->step;
     v->attempt = r->attempt;
     v->created_ms = r->created_ms;
@@ -299,6 +321,10 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
         .lost_shards = (uint32_t)hl_version_lost(v),
         .split = hl_version_split(v),
         .cuts = cuts_info(v, arena),
+        .proved = v->proved,
+        .unproved = v->unproved != NULL ? v->unproved
+                    : v->world == 0     ? "it was imported: `helios model verify` proves it"
+                                        : "",
     };
 }
 

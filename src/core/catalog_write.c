@@ -269,6 +269,8 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     char *meta =
         p->rank == 0 && p->meta != NULL && p->meta[0] != '\0' ? hl_text_copy(p->meta) : NULL;
     char *old_meta = v->meta;
+    char *unproved =
+        p->proof != NULL && !p->proof->proved ? hl_text_copy(p->proof->unproved) : NULL;
     struct hl_records records = {0};
     v->committed[p->rank] = 1;
     v->committed_count++;
@@ -277,6 +279,8 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     if (v->committed_count == v->world) {
         v->state = HL_API_VERSION_STATE_VISIBLE;
         v->visible_ms = p->now_ms;
+        v->proved = p->proof != NULL && p->proof->proved;
+        v->unproved = unproved;
     }
     hl_status st = hl_version_describe(&records, v, list, n);
     if (st == HL_OK)
@@ -287,6 +291,9 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
         v->committed_count--;
         v->state = HL_API_VERSION_STATE_OPEN;
         v->meta = old_meta;
+        v->proved = false;
+        v->unproved = NULL;
+        free(unproved);
         free(meta);
         return st;
     }
@@ -394,6 +401,25 @@ static hl_status keep_failed(const struct hl_version_rec *v, hl_catalog_commit_f
     return st;
 }
 
+/* Ranks that need not hear of it any more; free(). */
+static unsigned char *ranks_that_heard(const struct hl_version_abandon *a)
+{
+    unsigned char *heard = calloc((size_t)a->version->world, 1);
+    if (heard != NULL && !a->refuted)
+        memcpy(heard, a->version->committed, (size_t)a->version->world);
+    if (heard != NULL)
+        heard[a->rank] = 1;
+    return heard;
+}
+
+static int count_ranks(const unsigned char *ranks, int world)
+{
+    int n = 0;
+    for (int i = 0; i < world; i++)
+        n += ranks[i] != 0;
+    return n;
+}
+
 static hl_status fail_version(struct hl_catalog *c, const struct hl_version_abandon *a, char *error,
                               hl_catalog_commit_fn commit, void *arg, struct hl_id **ids,
                               size_t *id_count)
@@ -402,19 +428,25 @@ static hl_status fail_version(struct hl_catalog *c, const struct hl_version_aban
     struct hl_id *list = calloc(v->shard_count + 1, sizeof(*list));
     if (list == NULL)
         return hl_fail(HL_ENOMEM, "list of %zu ids", v->shard_count);
-    unsigned char had_committed = v->committed[a->rank];
+    unsigned char *had_committed = v->committed, *heard = ranks_that_heard(a);
+    if (heard == NULL) {
+        free(list);
+        return hl_fail(HL_ENOMEM, "out of memory for %d ranks", v->world);
+    }
     v->state = HL_API_VERSION_STATE_FAILED;
     v->error = error;
-    v->committed[a->rank] = 1;
+    v->committed = heard;
     hl_status st = keep_failed(v, commit, arg);
     if (st != HL_OK) {
         v->state = HL_API_VERSION_STATE_OPEN;
         v->error = NULL;
-        v->committed[a->rank] = had_committed;
+        v->committed = had_committed;
+        free(heard);
         free(list);
         return st;
     }
-    v->committed_count += !had_committed;
+    free(had_committed);
+    v->committed_count = count_ranks(heard, v->world);
     for (size_t i = 0; i < v->shard_count; i++)
         list[i] = v->shards[i]->id;
     *ids = list;
@@ -456,7 +488,7 @@ hl_status hl_catalog_abandon(struct hl_catalog *c, const struct hl_version_aband
         *id_count = 0;
         return tell_failed(c, v, a->rank, commit, arg);
     }
-    int others = v->world - v->committed_count - !v->committed[a->rank];
+    int others = a->refuted ? v->world - 1 : v->world - v->committed_count - !v->committed[a->rank];
     if (others == 0) /* nobody is left who would have to hear of it */
         return hl_catalog_remove(c, v->model, v->number, commit, arg, ids, id_count, &bytes);
     char *copy = reason_text(a);

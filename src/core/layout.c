@@ -53,6 +53,25 @@ hl_status hl_layout_text(const struct hl_tensor *tensors, size_t count, char **o
     return HL_OK;
 }
 
+hl_status hl_layout_crcs(const struct hl_tensor *tensors, const uint32_t *crcs, size_t count,
+                         char **out)
+{
+    HL_AUTO(hl_freep) const struct hl_tensor **sorted = calloc(count + 1, sizeof(*sorted));
+    char *text = malloc(8 * count + 1);
+    if (sorted == NULL || text == NULL) {
+        free(text);
+        return hl_fail(HL_ENOMEM, "out of memory for the checksums of %zu tensors", count);
+    }
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = &tensors[i];
+    qsort(sorted, count, sizeof(*sorted), by_name);
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + 8 * i, 9, "%08" PRIx32, crcs[sorted[i] - tensors]);
+    *out = text;
+    return HL_OK;
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* One line; the texts are not terminated. */
@@ -138,17 +157,20 @@ hl_status hl_layout_verify(const char *layout)
     return HL_OK;
 }
 
-bool hl_layout_has(const char *layout, const char *name, size_t len)
+hl_status hl_layout_verify_crcs(const char *layout, const char *crcs)
 {
-    struct line l;
-    for (const char *at = layout; line_read(at, &l); at = l.next)
-        if (text_order(l.name, l.name_len, name, len) == 0)
-            return true;
-    return false;
+    size_t n = 0;
+    for (const char *at = layout; *at != '\0'; at += strcspn(at, "\n") + 1)
+        n++;
+    if (strspn(crcs, "0123456789abcdef") == 8 * n && strlen(crcs) == 8 * n)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "the checksums of %zu tensors are not %zu lowercase hexadecimal digits", n,
+                   8 * n);
 }
 
 /* Of a line that line_verify() has passed. */
-static hl_status line_tensor(const struct line *l, struct hl_tensor *out)
+HL_CHECK static hl_status line_tensor(const struct line *l, struct hl_tensor *out)
 {
     char dtype[16];
     const char *at = l->shape, *end = l->shape + l->shape_len;
@@ -160,6 +182,37 @@ static hl_status line_tensor(const struct line *l, struct hl_tensor *out)
         at = stop + 1;
     }
     return HL_OK;
+}
+
+hl_status hl_layout_read(const char *layout, struct hl_arena *arena, struct hl_tensor **out,
+                         size_t *count)
+{
+    struct line l;
+    size_t n = 0, i = 0;
+    HL_TRY(hl_layout_verify(layout));
+    for (const char *at = layout; line_read(at, &l); at = l.next)
+        n++;
+    struct hl_tensor *list = hl_arena_array(arena, n + 1, sizeof(*list));
+    for (const char *at = layout; list != NULL && line_read(at, &l); at = l.next) {
+        struct hl_tensor *t = &list[i++];
+        t->name = hl_arena_text(arena, l.name, l.name_len);
+        HL_TRY(line_tensor(&l, t));
+        HL_TRY(hl_tensor_bytes(t, &t->size));
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors of a layout", n);
+    *out = list;
+    *count = n;
+    return HL_OK;
+}
+
+bool hl_layout_has(const char *layout, const char *name, size_t len)
+{
+    struct line l;
+    for (const char *at = layout; line_read(at, &l); at = l.next)
+        if (text_order(l.name, l.name_len, name, len) == 0)
+            return true;
+    return false;
 }
 
 hl_status hl_layout_tensor(const char *layout, const char *name, struct hl_tensor *out)

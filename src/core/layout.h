@@ -3,7 +3,8 @@
  * One line per tensor, sorted by name in byte order: NAME TAB DTYPE TAB EXTENTS LF, with the
  * extents separated by commas ("64,32", empty for a scalar). Equal layouts are equal texts.
  *
- * Owns:    nothing; hl_layout_text() returns memory that the caller frees.
+ * Owns:    nothing; hl_layout_text() and hl_layout_crcs() return memory that the caller
+ *          frees.
  * Threads: any. Pure.
  * Errors:  HL_EINVAL names the tensor, what is expected and what came.
  * Units:   none.
@@ -16,16 +17,25 @@
 #include <stddef.h>
 
 #include "api/types.h"
+#include "base/arena.h"
 #include "base/status.h"
 #include "core/safetensors.h"
 
 hl_status hl_layout_text(const struct hl_tensor *tensors, size_t count, char **out) HL_CHECK;
+/* Their CRC-32s in the order of that text, 8 hexadecimal digits each; free(). */
+hl_status hl_layout_crcs(const struct hl_tensor *tensors, const uint32_t *crcs, size_t count,
+                         char **out) HL_CHECK;
 /* A text from outside has the form above. */
 hl_status hl_layout_verify(const char *layout) HL_CHECK;
+/* A text from outside has the form of hl_layout_crcs() for the tensors of a verified layout. */
+hl_status hl_layout_verify_crcs(const char *layout, const char *crcs) HL_CHECK;
 /* The layout has a tensor with the `len` bytes at `name`. */
 bool hl_layout_has(const char *layout, const char *name, size_t len);
 /* Dtype, rank and shape of the tensor of that name; the rest of *out is untouched. HL_ENOENT. */
 hl_status hl_layout_tensor(const char *layout, const char *name, struct hl_tensor *out) HL_CHECK;
+/* Its tensors, in order, with sizes and offset 0; all is the arena's. */
+hl_status hl_layout_read(const char *layout, struct hl_arena *arena, struct hl_tensor **out,
+                         size_t *count) HL_CHECK;
 /* `got` may stand where `want` did. */
 hl_status hl_layout_compare(const char *want, const char *got,
                             enum hl_api_layout_check check) HL_CHECK;

@@ -68,7 +68,8 @@ static struct hl_api_manifest_shard_list shards_store(const struct hl_version_re
                                            .size_bytes = s->size_bytes,
                                            .crc32 = s->crc32,
                                            .tensors = s->tensors,
-                                           .layout = s->layout};
+                                           .layout = s->layout,
+                                           .tensor_crcs = s->tensor_crcs};
     }
     return list;
 }

@@ -58,7 +58,7 @@ HL_CHECK static hl_status take_dtype(struct hl_whole *w, size_t tensor, enum hl_
             continue;
         struct hl_tensor *t = &w->logical.tensors[p->ops[i].source];
         if (known[p->ops[i].source] && t->dtype != dtype)
-            return hl_fail(HL_EINVAL, "ranks hold tensor '%s' as %s and as %s", t->name,
+            return hl_fail(HL_ECONFLICT, "ranks hold tensor '%s' as %s and as %s", t->name,
                            hl_dtype_name(t->dtype), hl_dtype_name(dtype));
         known[p->ops[i].source] = 1;
         *changed = *changed || t->dtype != dtype;
@@ -129,6 +129,9 @@ HL_CHECK static hl_status list_logical(struct hl_whole *w, const json_t *doc)
     return set_dtypes(&w->logical, dtype);
 }
 
+/* How far a plan goes. */
+enum goal { GOAL_RANKS, GOAL_TARGET, GOAL_MOVES };
+
 /* The logical tensors and the plan that the stored shards follow. */
 HL_CHECK static hl_status plan_stored(struct hl_whole *w, const json_t *doc,
                                       const struct hl_partition_options *options,
@@ -161,29 +164,27 @@ HL_CHECK static hl_status plan_target(struct hl_whole *w, const struct hl_partit
 
 HL_CHECK static hl_status plan_from_json(struct hl_whole *w, const char *config, const json_t *doc,
                                          const struct hl_api_split *split, hl_whole_find_fn find,
-                                         void *arg)
+                                         void *arg, enum goal goal)
 {
     struct hl_partition_options own;
     HL_TRY(read_options(config, doc, &own));
     HL_TRY(plan_stored(w, doc, &own, find, arg));
-    return plan_target(w, &own, split);
-}
-
-HL_CHECK static hl_status plan_moves(struct hl_whole *w)
-{
+    if (goal == GOAL_RANKS)
+        return HL_OK;
+    HL_TRY(plan_target(w, &own, split));
+    if (goal == GOAL_TARGET)
+        return HL_OK;
     return hl_reshard_plan(w->logical.tensors, w->logical.count, &w->ranks, &w->whole, &w->plan);
 }
 
 HL_CHECK static hl_status plan_from_text(const char *config, const struct hl_api_split *split,
-                                         hl_whole_find_fn find, void *arg, bool moves,
+                                         hl_whole_find_fn find, void *arg, enum goal goal,
                                          struct hl_whole *out)
 {
     struct hl_whole w = {0};
     json_t *doc = json_loads(config, 0, NULL);
-    hl_status st = plan_from_json(&w, config, doc, split, find, arg);
+    hl_status st = plan_from_json(&w, config, doc, split, find, arg, goal);
     json_decref(doc);
-    if (st == HL_OK && moves)
-        st = plan_moves(&w);
     if (st != HL_OK) {
         hl_whole_fini(&w);
         return st;
@@ -195,18 +196,23 @@ HL_CHECK static hl_status plan_from_text(const char *config, const struct hl_api
 hl_status hl_whole_split(const char *config, const struct hl_api_split *split,
                          hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
-    return plan_from_text(config, split, find, arg, false, out);
+    return plan_from_text(config, split, find, arg, GOAL_TARGET, out);
 }
 
 hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
                          hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
-    return plan_from_text(config, split, find, arg, true, out);
+    return plan_from_text(config, split, find, arg, GOAL_MOVES, out);
 }
 
 hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
-    return plan_from_text(config, NULL, find, arg, true, out);
+    return plan_from_text(config, NULL, find, arg, GOAL_MOVES, out);
+}
+
+hl_status hl_whole_ranks(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
+{
+    return plan_from_text(config, NULL, find, arg, GOAL_RANKS, out);
 }
 
 hl_status hl_whole_read(const char *config, struct hl_hf_config *hf,

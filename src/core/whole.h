@@ -8,7 +8,8 @@
  * Owns:    hl_whole owns everything reachable from it (hl_whole_fini).
  * Threads: any; pure, apart from what the caller's `find` does.
  * Errors:  HL_EUNSUPPORTED for a config without a Hugging Face config or a split; HL_EINVAL names a
- *          tensor that is not what the config says; those of `find`.
+ *          tensor that is not what the config says; HL_ECONFLICT one that ranks hold with
+ *          different dtypes; those of `find`.
  * Units:   bytes.
  * Limits:  those of core/partition.h and core/reshard.h.
  */
@@ -50,6 +51,9 @@ hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
 hl_status hl_whole_plan_unsliced(const char *config, const struct hl_tensor *tensors,
                                  const char *const *parts, size_t count,
                                  struct hl_whole *out) HL_CHECK;
+/* Only what the ranks hold: `whole` and `plan` stay empty. */
+hl_status hl_whole_ranks(const char *config, hl_whole_find_fn find, void *arg,
+                         struct hl_whole *out) HL_CHECK;
 void hl_whole_fini(struct hl_whole *w);
 
 /* What such a config says: the Hugging Face config, and how the model is split. */

@@ -149,7 +149,7 @@ class Export(unittest.TestCase):
                 for tp in range(2):
                     rank = self.session(name, pp, tp)
                     state = {n: t + (part in n and tp == 0) for n, t in rank.load_state_dict(version=1).items()}
-                    saved = rank.save_state_dict(state, 5)
+                    saved = rank.save_state_dict(state, 5, strict=False)  # else the commit is refused
             self.assertTrue(saved.visible)
             text = self.c.refuse("model", "export", name, "--format", "hf", "--out", self.c.dir / "differ")
             self.assertIn({"final_layernorm": "norm.weight", "output_layer": "embed_tokens.weight"}[part], text)

@@ -17,6 +17,8 @@ hl_status cmd_model_cancel(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_ls(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_rm(struct cli *cli, int argc, char **argv);
+/* model_verify.c */
+hl_status cmd_model_verify(struct cli *cli, int argc, char **argv);
 /* export.c */
 hl_status cmd_model_export(struct cli *cli, int argc, char **argv);
 /* reshard.c */

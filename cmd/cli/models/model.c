@@ -382,11 +382,17 @@ static const char *version_state(const struct hl_api_model_version *v)
                : hl_api_version_state_name(v->state);
 }
 
+/* Why not, `-o json` says. */
+static const char *proof_text(const struct hl_api_model_version *v)
+{
+    return v->proved ? "proved" : v->unproved[0] != '\0' ? "not proved" : "-";
+}
+
 static hl_status print_versions(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
-    cli_table_init(&t,
-                   ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|ERROR");
+    cli_table_init(
+        &t, ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF|ERROR");
     for (size_t i = 0; i < versions->count; i++) {
         const struct hl_api_model_version *v = &versions->items[i];
         char split[HL_SPLIT_TEXT_MAX];
@@ -402,6 +408,7 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
         cli_cell(&t, "%" PRIu32, v->shards);
         cli_cell_bytes(&t, v->bytes);
         cli_cell_time(&t, v->created_ms);
+        cli_cell(&t, "%s", proof_text(v));
         cli_cell(&t, "%s", v->error);
     }
     return cli_table_print(&t);

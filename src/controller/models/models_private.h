@@ -98,4 +98,12 @@ struct hl_api_text_list commit_check_ids(const struct hl_version_rec *v,
 hl_status commit_check(const struct hl_version_rec *v, const struct hl_api_shard_list *named,
                        const struct hl_api_found_shard_list *found) HL_CHECK;
 
+/* proof.c */
+/* st: of hl_proof_check, with hl_error_text(); the proof is borrowed for the call. */
+typedef void (*proof_done)(void *arg, hl_status st, const struct hl_proof *proof);
+/* Prove the version with these shards of its last rank, beside the loop. HL_OK: `done` runs on the
+ * loop, once, and begins with controller_stopped. */
+hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int rank,
+                      const struct hl_api_shard_list *named, proof_done done, void *arg) HL_CHECK;
+
 #endif

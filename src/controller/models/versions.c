@@ -14,9 +14,11 @@
  * made in two turns:
  *
  *     make: it would complete --> HL_EBUSY, `completes`
- *         --> L3.look at all shards --> commit_check --> `looked` --> make again: it completes
+ *         --> L3.look at all shards --> commit_check --> proof_start, beside the loop
+ *         --> `checked` --> make again: it completes
+ *         --> refuted --> the version fails, and every rank of it hears why
  *
- * While L3 is asked no change is under way, so another rank's commit or abandon may come in
+ * Meanwhile no change is under way, so another rank's commit or abandon may come in
  * between; the second make finds that out by itself.
  *
  * A version is dropped with its shards: the records go first, and what is then not freed in pool
@@ -57,7 +59,10 @@ struct version_change {
     struct hl_id *ids;              /* shards that nobody needs any more */
     size_t id_count;
     bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
-    bool looked;    /* L3 has them */
+    bool checked;   /* L3 has them, and they were proved or can't be */
+    struct hl_proof proof;
+    hl_status refuted; /* HL_OK, or what is said to the rank, with `why` */
+    char why[HL_ERROR_TEXT_MAX];
     struct hl_id *manifests; /* drop */
     size_t manifest_count;
 };
@@ -167,6 +172,18 @@ static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_l
     size_t n = 0;
     for (size_t i = 0; ids != NULL && i < texts->count; i++)
         n += hl_id_parse(texts->items[i], &ids[n]) == HL_OK &&
+             hl_catalog_shard(&c->catalog, ids[n]) == NULL;
+    pool_free(c, ids, n);
+    free(ids);
+}
+
+/* The same, of shards. */
+static void free_named(struct hl_controller *c, const struct hl_api_shard_list *shards)
+{
+    struct hl_id *ids = calloc(shards->count + 1, sizeof(*ids));
+    size_t n = 0;
+    for (size_t i = 0; ids != NULL && i < shards->count; i++)
+        n += hl_id_parse(shards->items[i].id, &ids[n]) == HL_OK &&
              hl_catalog_shard(&c->catalog, ids[n]) == NULL;
     pool_free(c, ids, n);
     free(ids);
@@ -290,6 +307,54 @@ static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *ne
 static hl_status commit_part_make(struct change *ch);
 static void commit_part_done(struct change *ch, hl_status st);
 
+/* It is over for the last rank as well: what it has put goes too. */
+static void refute_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    const struct hl_api_controller_commit_part_params *p = vc->commit;
+    if (st != HL_OK) {
+        call_reject(vc->call, st);
+        version_change_free(vc);
+        return;
+    }
+    hl_warn("version refuted model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
+            p->version, p->rank, vc->why);
+    pool_free(ch->c, vc->ids, vc->id_count);
+    free_named(ch->c, &p->shards);
+    call_reject(vc->call, hl_fail(vc->refuted, "%s", vc->why));
+    version_change_free(vc);
+}
+
+static hl_status refute_make(struct change *ch)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    struct hl_version_abandon a = {.rank = vc->commit->rank, .reason = vc->why, .refuted = true};
+    HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &a.version));
+    return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
+}
+
+/* HL_ENOMEM and HL_ECANCELED say nothing of the version. */
+static void on_proved(void *arg, hl_status st, const struct hl_proof *proof)
+{
+    struct version_change *vc = arg;
+    struct hl_controller *c = vc->change.c;
+    if (controller_stopped(c))
+        st = hl_fail(HL_ECANCELED, "the Controller was stopped");
+    if (st == HL_ENOMEM || st == HL_ECANCELED) {
+        call_reject(vc->call, st);
+        version_change_free(vc);
+    } else if (st != HL_OK) {
+        vc->refuted = st;
+        snprintf(vc->why, sizeof(vc->why), "version %" PRId64 " of '%s' is not whole: %s",
+                 vc->commit->version, vc->commit->model, hl_error_text());
+        version_change_start(c, vc, refute_make, refute_done);
+    } else {
+        vc->proof = *proof;
+        vc->checked = true;
+        version_change_start(c, vc, commit_part_make, commit_part_done);
+    }
+}
+
 /* L3 has answered, or not; without its answer nothing becomes visible. The version may have been
  * removed or given up meanwhile. */
 static void on_looked(void *arg, hl_status st, const char *text,
@@ -304,13 +369,12 @@ static void on_looked(void *arg, hl_status st, const char *text,
         st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);
     else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
         st = commit_check(v, &vc->commit->shards, &r->shards);
-    if (st != HL_OK) {
-        call_reject(vc->call, st);
-        version_change_free(vc);
+    if (st == HL_OK)
+        st = proof_start(c, v, vc->commit->rank, &vc->commit->shards, on_proved, vc);
+    if (st == HL_OK)
         return;
-    }
-    vc->looked = true;
-    version_change_start(c, vc, commit_part_make, commit_part_done);
+    call_reject(vc->call, st);
+    version_change_free(vc);
 }
 
 /* The version would become visible: ask L3 for its shards, those of earlier commits too. */
@@ -338,10 +402,11 @@ static hl_status commit_part_make(struct change *ch)
         .shards = vc->commit->shards,
         .meta = vc->commit->meta,
         .now_ms = vc->now_ms,
+        .proof = vc->checked ? &vc->proof : NULL,
     };
     HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &p.version));
     vc->version = p.version;
-    vc->completes = !ch->durable && !vc->looked && hl_catalog_completes(p.version, p.rank);
+    vc->completes = !ch->durable && !vc->checked && hl_catalog_completes(p.version, p.rank);
     if (vc->completes)
         return hl_fail(HL_EBUSY, "L3 is asked for the shards first");
     return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);

@@ -1,0 +1,239 @@
+/* model verify: every copy of every shard is read where it lies; then the version is proved by the
+ * bytes of its tensors, as the Controller proves it at the commit by their checksums. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "base/id.h"
+#include "cli/models/commands.h"
+#include "cli/models/rankfile.h"
+#include "cli/models/shard_id.h"
+#include "cli/models/verify.h"
+#include "core/layout.h"
+#include "core/proof.h"
+#include "core/split.h"
+#include "rpc/l3_calls.h"
+
+#define KEY_MAX 320
+
+struct verifying {
+    struct cli *cli;
+    helios_client *client;
+    struct hl_arena arena;
+    char model[128 + 1];
+    const char *config;
+    int tp_size, ep_size; /* places are numbered by them, as ranks are */
+    struct hl_api_shard_list shards;
+    struct hl_proof_shard *held;
+    size_t held_count;
+    struct hl_api_model_verification found;
+};
+
+/* The failure that was recorded, of a shard or of all. */
+HL_CHECK static hl_status add_trouble(struct verifying *v, const char *what)
+{
+    struct hl_api_text_list *list = &v->found.troubles;
+    const char **more = hl_arena_array(&v->arena, list->count + 1, sizeof(*more));
+    const char *text = what != NULL ? hl_arena_printf(&v->arena, "%s: %s", what, hl_error_text())
+                                    : hl_arena_strdup(&v->arena, hl_error_text());
+    if (more == NULL || text == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for what was found");
+    if (list->count > 0)
+        memcpy(more, list->items, list->count * sizeof(*more));
+    more[list->count++] = text;
+    list->items = more;
+    hl_error_clear();
+    return HL_OK;
+}
+
+/* Derived shards are no part of what was saved. */
+static void leave_derived(struct hl_api_shard_list *shards)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < shards->count; i++)
+        if (!shards->items[i].derived)
+            shards->items[kept++] = shards->items[i];
+    shards->count = kept;
+}
+
+HL_CHECK static hl_status list_version(struct verifying *v, int64_t version)
+{
+    struct hl_api_controller_request_shards_results r;
+    const struct hl_api_controller_request_shards_params p = {.model = v->model,
+                                                              .version = version};
+    HL_TRY(CLI_CALL(v->cli, request_shards, &p, &v->arena, &r));
+    v->found.version = r.version;
+    v->config = r.config;
+    v->tp_size = r.split.tp > 0 ? r.split.tp : 1;
+    v->ep_size = hl_split_ep(&r.split);
+    HL_TRY(shard_list(v->cli, v->model, r.version, &v->arena, &v->shards));
+    leave_derived(&v->shards);
+    v->held = hl_arena_array(&v->arena, v->shards.count + 1, sizeof(*v->held));
+    return v->held != NULL ? HL_OK
+                           : hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shards.count);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+HL_CHECK static hl_status verify_shard(struct verifying *v, const char *id)
+{
+    struct hl_api_controller_get_shard_results known;
+    struct hl_api_l3_locate_results located;
+    struct verified verified = {0};
+    HL_TRY(CLI_CALL(v->cli, get_shard, &(struct hl_api_controller_get_shard_params){id}, &v->arena,
+                    &known));
+    const struct hl_api_l3_locate_params p = {.ids = {&id, 1}};
+    hl_status st = CLI_CALL_L3(v->cli, locate, &p, &v->arena, &located);
+    const struct hl_api_extent *extent =
+        st == HL_OK && located.extents.count == 1 ? &located.extents.items[0] : NULL;
+    HL_TRY(verify_copies(v->cli, id, &known.shard, extent, &v->arena, &verified));
+    for (size_t i = 0; i < verified.found.copies.count; i++) {
+        v->found.copies++;
+        v->found.bytes += verified.found.copies.items[i].size_bytes;
+    }
+    return verify_verdict(id, &verified);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* The CRC of every tensor by its bytes; it is what the header says. */
+HL_CHECK static hl_status sum_tensors(const struct hl_safetensors *h, const void *data,
+                                      uint32_t *crcs)
+{
+    for (size_t i = 0; i < h->count; i++) {
+        const struct hl_tensor *t = &h->tensors[i];
+        uint32_t said;
+        crcs[i] = hl_crc32(0, (const unsigned char *)data + h->data_offset + t->offset, t->size);
+        HL_TRY(hl_safetensors_crc(h, t->name, &said));
+        if (said != crcs[i])
+            return hl_fail(HL_ECORRUPT, "tensor '%s' has CRC-32 %08x, its header says %08x",
+                           t->name, crcs[i], said);
+    }
+    return HL_OK;
+}
+
+HL_CHECK static hl_status take_tensors(struct verifying *v, const struct hl_api_shard *s,
+                                       const struct hl_safetensors *h, const void *data)
+{
+    HL_AUTO(hl_freep) uint32_t *crcs = calloc(h->count + 1, sizeof(*crcs));
+    HL_AUTO(hl_freep) char *layout = NULL;
+    HL_AUTO(hl_freep) char *text = NULL;
+    if (crcs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors", h->count);
+    HL_TRY(
+        hl_safetensors_check_origin(h, v->model, v->found.version, s->pp, s->tp, s->ep, s->part));
+    HL_TRY(sum_tensors(h, data, crcs));
+    HL_TRY(hl_layout_text(h->tensors, h->count, &layout));
+    HL_TRY(hl_layout_crcs(h->tensors, crcs, h->count, &text));
+    v->held[v->held_count++] =
+        (struct hl_proof_shard){.pp = s->pp,
+                                .tp = s->tp,
+                                .ep = s->ep,
+                                .rank = (s->pp * v->tp_size + s->tp) * v->ep_size + s->ep,
+                                .part = s->part,
+                                .layout = hl_arena_strdup(&v->arena, layout),
+                                .crcs = hl_arena_strdup(&v->arena, text)};
+    v->found.shards++;
+    v->found.tensors += h->count;
+    return HL_OK;
+}
+
+HL_CHECK static hl_status read_shard(struct verifying *v, const struct hl_api_shard *s)
+{
+    struct hl_id id;
+    struct hl_safetensors header;
+    const void *data;
+    HL_TRY(hl_id_parse(s->id, &id));
+    helios_shard shard = {.id = {.hi = id.hi, .lo = id.lo}, .size = s->size_bytes};
+    snprintf(shard.part, sizeof(shard.part), "%s", s->part);
+    HL_TRY((hl_status)helios_map(v->client, shard.id, &data, NULL));
+    hl_status st = rankfile_header(v->client, &shard, &header);
+    if (st == HL_OK) {
+        st = take_tensors(v, s, &header, data);
+        hl_safetensors_fini(&header);
+    }
+    (void)helios_unmap(v->client, data);
+    return st;
+}
+
+/* Copies first: a read through libhelios has bad ones healed. */
+HL_CHECK static hl_status verify_all(struct verifying *v)
+{
+    char key[KEY_MAX];
+    for (size_t i = 0; i < v->shards.count; i++)
+        if (verify_shard(v, v->shards.items[i].id) != HL_OK)
+            HL_TRY(add_trouble(v, shard_key(&v->shards.items[i], key, sizeof(key))));
+    for (size_t i = 0; i < v->shards.count; i++)
+        if (read_shard(v, &v->shards.items[i]) != HL_OK)
+            HL_TRY(add_trouble(v, shard_key(&v->shards.items[i], key, sizeof(key))));
+    return HL_OK;
+}
+
+HL_CHECK static hl_status prove_version(struct verifying *v)
+{
+    struct hl_proof proof = {0};
+    const struct hl_proof_input in = {
+        .config = v->config, .shards = v->held, .count = v->held_count};
+    if (v->found.troubles.count > 0) {
+        v->found.unproved = "shards are bad or can't be read";
+        return HL_OK;
+    }
+    if (hl_proof_check(&in, &proof) != HL_OK) {
+        v->found.unproved = "it is refuted";
+        return add_trouble(v, NULL);
+    }
+    v->found.proved = proof.proved;
+    v->found.unproved = hl_arena_strdup(&v->arena, proof.unproved);
+    return HL_OK;
+}
+
+/* ---- what is said ---------------------------------------------------------------------------- */
+
+static void print_found(const struct hl_api_model_verification *f)
+{
+    char size[32];
+    cli_print(stdout,
+              "version     %s@%" PRId64 "\nread        %" PRIu64 " shards with %" PRIu64
+              " tensors; %" PRIu64 " copies, %s\n",
+              f->model, f->version, f->shards, f->tensors, f->copies,
+              hl_format_bytes(f->bytes, size, sizeof(size)));
+    if (f->proved)
+        puts("proved      every element is held once, and replicas are equal");
+    else
+        cli_print(stdout, "not proved  %s\n", f->unproved);
+    for (size_t i = 0; i < f->troubles.count; i++)
+        cli_print(stdout, "trouble     %s\n", f->troubles.items[i]);
+}
+
+HL_CHECK static hl_status verify_version(struct verifying *v, int64_t version)
+{
+    HL_TRY(list_version(v, version));
+    HL_TRY(verify_all(v));
+    HL_TRY(prove_version(v));
+    v->found.model = v->model;
+    v->found.ok = v->found.troubles.count == 0;
+    if (hl_arena_failed(&v->arena))
+        return hl_fail(HL_ENOMEM, "out of memory for what was found");
+    if (v->cli->json)
+        HL_TRY(cli_print_value(&hl_api_model_verification_type, &v->found));
+    else
+        print_found(&v->found);
+    if (v->found.ok)
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT, "%s@%" PRId64 " is not whole: %s%s", v->model, v->found.version,
+                   v->found.troubles.items[0], v->found.troubles.count > 1 ? ", and more" : "");
+}
+
+hl_status cmd_model_verify(struct cli *cli, int argc, char **argv)
+{
+    struct verifying v = {.cli = cli};
+    int64_t version;
+    HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
+    HL_TRY(cli_split_model(cli, argv[0], v.model, sizeof(v.model), &version));
+    HL_TRY(cli_client(cli, NULL, 0, &v.client));
+    hl_status st = verify_version(&v, version);
+    helios_close(v.client);
+    hl_arena_fini(&v.arena);
+    return st;
+}

@@ -1,0 +1,55 @@
+/* core/proof.h - the proof of a version by what its shards say of themselves: layouts and the CRC
+ * of every tensor.
+ *
+ * The model's config is planned again (core/whole.h), and core/coverage.h compares what the ranks
+ * hold with it: every element of every logical tensor is held once, and replicas have equal CRCs.
+ * Optimizer state that follows parameters (core/reshard_state.h) is held to the same; besides, the
+ * tensor ranks of a stage have state of the same names.
+ *
+ * What can't be proved is no failure: a model without a Hugging Face config, shards without a
+ * layout or without CRCs, tensors that the config does not ask for, state of other shapes.
+ *
+ * Owns:    nothing; the input is borrowed.
+ * Threads: any; pure.
+ * Errors:  HL_EINVAL, HL_ECORRUPT, HL_ECONFLICT: the version is refuted; the text names tensor,
+ *          range and ranks. HL_ENOMEM: nothing is known.
+ * Units:   none.
+ * Limits:  those of core/coverage.h.
+ */
+#ifndef HL_CORE_PROOF_H
+#define HL_CORE_PROOF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define HL_PROOF_WHY_MAX 512
+
+struct hl_proof_shard {
+    int pp;
+    int tp;
+    int ep;
+    int rank; /* that wrote it; -1 = an import */
+    const char *part;
+    const char *layout; /* core/layout.h; NULL = not known */
+    const char *crcs;   /* 8 hexadecimal digits per tensor, in the layout's order; NULL = not
+                           known */
+};
+
+struct hl_proof_input {
+    const char *skip;   /* why nothing shall be proved; NULL = all */
+    const char *config; /* of the version's own split: hl_split_config() */
+    const struct hl_proof_shard *shards;
+    size_t count;
+};
+
+struct hl_proof {
+    bool proved;                     /* all of it */
+    char unproved[HL_PROOF_WHY_MAX]; /* else what is not, and why */
+};
+
+hl_status hl_proof_check(const struct hl_proof_input *in, struct hl_proof *out) HL_CHECK;
+
+#endif

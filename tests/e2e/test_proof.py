@@ -1,0 +1,146 @@
+#!/usr/bin/python3
+"""A version is proved before it becomes visible, and again by `helios model verify`."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
+sys.dont_write_bytecode = True
+
+try:
+    import torch
+except ImportError as missing:
+    print(f"skipped: torch is not installed ({missing})")
+    sys.exit(77)
+
+from support import checkpoints  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster  # noqa: E402
+
+if not HELIOS.exists():
+    print(f"skipped: {HELIOS} is not built")
+    sys.exit(77)
+os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")
+
+import helios  # noqa: E402
+from helios import errors  # noqa: E402
+
+TP, PP = 2, 2
+REPLICAS = ["decoder.final_layernorm.weight", "decoder.layers.0.input_layernorm.weight",
+            "decoder.layers.1.pre_mlp_layernorm.weight"]
+
+
+def llama(home):
+    layer = {"self_attn.q_proj": [32, 32], "self_attn.k_proj": [16, 32], "self_attn.v_proj": [16, 32],
+             "self_attn.o_proj": [32, 32], "mlp.gate_proj": [48, 32], "mlp.up_proj": [48, 32], "mlp.down_proj": [32, 48],
+             "input_layernorm": [32], "post_attention_layernorm": [32]}
+    shapes = {"model.embed_tokens.weight": [61, 32], "model.norm.weight": [32], "lm_head.weight": [61, 32]}
+    shapes |= {f"model.layers.{i}.{n}.weight": s for i in range(4) for n, s in layer.items()}
+    rng, tensors = random.Random(1), {}
+    for name, shape in shapes.items():
+        size = 4
+        for extent in shape:
+            size *= extent
+        tensors[name] = (shape, rng.randbytes(size))
+    home.mkdir()
+    checkpoints.write(home / "model.safetensors", tensors)
+    (home / "config.json").write_text(json.dumps({
+        "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 61, "torch_dtype": "float32"}))
+    return home
+
+
+class Proof(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
+        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
+        cls.addClassCleanup(cls.c.run, "down")
+        cls.c.up()
+        cls.c.json("model", "import", llama(cls.c.dir / "source"), "--name", "m", "--tp", TP, "--pp", PP)
+        cls.ranks = [helios.Session(cls.c.info["controller"], rank=helios.Rank(
+            job="j", model="m", pp=pp, tp=tp, pp_size=PP, tp_size=TP, world_size=TP * PP, global_rank=TP * pp + tp))
+            for pp in range(PP) for tp in range(TP)]
+        for rank in cls.ranks:
+            cls.addClassCleanup(rank.close, force=True)
+        cls.step = 0
+
+    def save(self, damage=None, **how):
+        """Every rank's state is the import's; damage(rank, state, optim) may change it."""
+        Proof.step += 1
+        for number, rank in enumerate(self.ranks):
+            state = {n: t.clone() for n, t in rank.load_state_dict(version=1).items()}
+            optim = {f"exp_avg.{n}": t * 2 for n, t in state.items()}
+            if damage is not None:
+                damage(number, state, optim)
+            saved = rank.save_state_dict(state, Proof.step, optim=optim, **how)
+        return saved
+
+    def versions(self):
+        return {v["version"]: v for v in self.c.json("model", "show", "m")["versions"]}
+
+    def test_a_correct_save_is_proved_at_once_and_by_its_bytes(self):
+        saved = self.save()
+        self.assertTrue(saved.visible)
+        self.assertTrue(self.versions()[saved.version]["proved"])
+        found = self.c.json("model", "verify", f"m@{saved.version}")
+        self.assertTrue(found["ok"] and found["proved"], found)
+        self.assertEqual(found["shards"], self.versions()[saved.version]["shards"])
+        self.assertGreaterEqual(found["copies"], found["shards"])
+
+    def test_an_import_is_proved_by_its_bytes(self):
+        self.assertFalse(self.versions()[1]["proved"])
+        self.assertIn("model verify", self.versions()[1]["unproved"])
+        self.assertTrue(self.c.json("model", "verify", "m@1")["proved"])
+
+    def test_dozens_of_damaged_saves_are_refused(self):
+        rng = random.Random(7)
+        before = self.c.json("shard", "ls")["items"]
+        for turn in range(36):
+            tp, name, state_too = rng.randrange(TP), rng.choice(REPLICAS), rng.random() < 0.5
+
+            def damage(rank, state, optim, tp=tp, name=name, key="exp_avg." if state_too else ""):
+                target = optim if key else state
+                if rank % TP == tp and key + name in target:
+                    flat = target[key + name].view(torch.uint8)
+                    flat[rng.randrange(flat.numel())] ^= 1 << rng.randrange(8)
+
+            with self.subTest(turn=turn, tp=tp, name=name), self.assertRaises(errors.HeliosError) as caught:
+                self.save(damage)
+            text = str(caught.exception)
+            self.assertIn("replicas differ in", text)
+            self.assertIn("norm", text)
+            self.assertIn("of rank", text)
+        self.assertEqual({s["id"] for s in self.c.json("shard", "ls")["items"]}, {s["id"] for s in before})
+
+    def test_ranks_that_had_committed_hear_why(self):
+        def damage(rank, state, optim):
+            if rank == TP * PP - 1:
+                state[REPLICAS[0]] += 1
+
+        with self.assertRaises(errors.HeliosError):
+            self.save(damage)
+        state = self.ranks[0].load_state_dict(version=1)
+        with self.assertRaises(errors.Canceled) as caught:
+            self.ranks[0].save_state_dict(dict(state), Proof.step)
+        self.assertIn("model.norm.weight", str(caught.exception))
+
+    def test_verify_names_what_an_unchecked_save_broke(self):
+        def damage(rank, state, optim):
+            if rank == TP * PP - 1:
+                state[REPLICAS[0]] += 1
+
+        saved = self.save(damage, strict=False)
+        self.assertIn("strict=False", self.versions()[saved.version]["unproved"])
+        text = self.c.refuse("model", "verify", f"m@{saved.version}")
+        self.assertIn("model.norm.weight", text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
