@@ -200,7 +200,7 @@ static void on_import_progress(void *arg, hl_status st, const char *text,
         if (r->progress.state == HL_API_IMPORT_STATE_FAILED)
             import_fail(im, hl_status_by_name(r->progress.error_status), r->progress.error);
     } else if (st == HL_ENOENT) {
-        import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted during the import; import again");
+        import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted meanwhile; try again");
     } else if (im->controller->listening.listened_ns - im->heard_ns > IMPORT_SILENCE_NS) {
         import_fail(im, st, text);
     }
