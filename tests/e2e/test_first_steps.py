@@ -63,7 +63,7 @@ class Follow(unittest.TestCase):
         steps = list(steps_of_section((ROOT / "README.md").read_text(encoding="utf-8"), "Five minutes"))
         self.assertGreater(len(steps), 2)
         said = self.follow(steps)
-        for shown in (r"imported demo@1 as TP2 x PP2", r"demo-1: succeeded", r"exported demo@\d+ .* naming te", r"down: .*removed"):
+        for shown in (r"imported demo@1 as TP1 x PP1", r"demo-1: succeeded", r"exported demo@\d+ .* naming te", r"down: .*removed"):
             self.assertRegex(said, shown)
 
     def test_the_first_steps(self):
