@@ -99,6 +99,30 @@ static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard
     return HL_OK;
 }
 
+/* The plan has every parameter of the version: what it lacks would be missing from a cut. */
+static hl_status check_planned(const struct hl_version_rec *v, const struct hl_partition_plan *plan)
+{
+    HL_AUTO(hl_freep) unsigned char *planned = calloc(v->shard_count + 1, 1);
+    if (planned == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", v->shard_count);
+    for (size_t i = 0; i < plan->shard_count; i++) {
+        struct hl_shard_rec **at = bsearch(&plan->shards[i], v->shards, v->shard_count,
+                                           sizeof(*v->shards), place_order);
+        if (at != NULL && (*at)->tensors == plan->shards[i].tensor_count)
+            planned[at - v->shards] = 1;
+    }
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        if (hl_part_of(s->part).kind == HL_PART_MODEL && !planned[i])
+            return hl_fail(HL_EUNSUPPORTED,
+                           "part %s at pp %d, tp %d has tensors that the model's config does not "
+                           "ask for, so nothing says how they are cut; read the version as it was "
+                           "saved",
+                           s->part, s->pp, s->tp);
+    }
+    return HL_OK;
+}
+
 hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_api_split *want,
                               struct hl_whole *out)
 {
@@ -106,7 +130,11 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
     const struct hl_api_split own = hl_version_split(v), split = hl_version_cut_split(v, want);
     struct recorded r = {.v = v};
     HL_TRY(hl_split_config(v->model->config, &own, v->model->shape.layers, &config));
-    return hl_whole_split(config, &split, find_recorded, &r, out);
+    HL_TRY(hl_whole_split(config, &split, find_recorded, &r, out));
+    hl_status st = check_planned(v, &out->ranks);
+    if (st != HL_OK)
+        hl_whole_fini(out);
+    return st;
 }
 
 hl_status hl_version_check_cut(const struct hl_version_rec *v, const struct hl_api_split *want)

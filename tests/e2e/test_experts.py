@@ -208,6 +208,8 @@ class Experts(unittest.TestCase):
                 want = extra[f"model.layers.4.mlp.experts.{ep * 2 + 1}.down_proj.weight"][:, tp * 2:tp * 2 + 2]
                 self.assertTrue(torch.equal(state[name], want + 1))
             self.assertFalse([n for n in me.load_state_dict(model="mtp", pp=0, tp=0) if n.startswith("mtp.")])
+            with self.assertRaisesRegex(errors.Unsupported, "experts-0004|mtp-0000"):
+                me.load_state_dict(model="mtp", tp_size=1, ep_size=1)
         said = self.c.refuse("model", "export", "mtp", "--format", "hf", "--out", self.c.dir / "no-mtp")
         self.assertIn("mtp-0000", said)
 
