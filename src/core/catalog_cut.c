@@ -106,8 +106,8 @@ static hl_status check_planned(const struct hl_version_rec *v, const struct hl_p
     if (planned == NULL)
         return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", v->shard_count);
     for (size_t i = 0; i < plan->shard_count; i++) {
-        struct hl_shard_rec **at = bsearch(&plan->shards[i], v->shards, v->shard_count,
-                                           sizeof(*v->shards), place_order);
+        struct hl_shard_rec **at =
+            bsearch(&plan->shards[i], v->shards, v->shard_count, sizeof(*v->shards), place_order);
         if (at != NULL && (*at)->tensors == plan->shards[i].tensor_count)
             planned[at - v->shards] = 1;
     }
