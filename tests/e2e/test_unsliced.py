@@ -4,30 +4,20 @@ exported under their own names, with real daemons."""
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import random
 import shutil
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
-sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
 
-try:
-    import torch
-except ImportError as missing:
-    print(f"skipped: torch is not installed ({missing})")
-    sys.exit(77)
+torch = needs.torch()
+needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, HELIOS, Cluster  # noqa: E402
-
-if not HELIOS.exists():
-    print(f"skipped: {HELIOS} is not built")
-    sys.exit(77)
-os.environ["HELIOS_LIBRARY"] = str(BUILD / "lib" / "libhelios.so.0")
+from support.cluster import Cluster  # noqa: E402
 
 import helios  # noqa: E402
 from helios import errors  # noqa: E402
