@@ -178,15 +178,14 @@ static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_l
 }
 
 /* The same, of shards. */
-static void free_named(struct hl_controller *c, const struct hl_api_shard_list *shards)
+static void free_named(struct hl_controller *c, const struct hl_api_shard_list *shards,
+                       struct hl_arena *arena)
 {
-    struct hl_id *ids = calloc(shards->count + 1, sizeof(*ids));
-    size_t n = 0;
-    for (size_t i = 0; ids != NULL && i < shards->count; i++)
-        n += hl_id_parse(shards->items[i].id, &ids[n]) == HL_OK &&
-             hl_catalog_shard(&c->catalog, ids[n]) == NULL;
-    pool_free(c, ids, n);
-    free(ids);
+    struct hl_api_text_list ids = {.items =
+                                       hl_arena_array(arena, shards->count, sizeof(*ids.items))};
+    for (size_t i = 0; ids.items != NULL && i < shards->count; i++)
+        ids.items[ids.count++] = shards->items[i].id;
+    free_uncommitted(c, &ids);
 }
 
 static hl_status abandon_make(struct change *ch)
@@ -320,7 +319,7 @@ static void refute_done(struct change *ch, hl_status st)
     hl_warn("version refuted model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
             p->version, p->rank, vc->why);
     pool_free(ch->c, vc->ids, vc->id_count);
-    free_named(ch->c, &p->shards);
+    free_named(ch->c, &p->shards, hl_rpc_call_arena(vc->call));
     call_reject(vc->call, hl_fail(vc->refuted, "%s", vc->why));
     version_change_free(vc);
 }
