@@ -291,6 +291,7 @@ struct Shard {
   tensorCrcs @18 :Text;    # CRC-32 of every tensor, 8 hexadecimal digits each, in the order of `layout`; only towards the
                            # Controller; "" = the client is older
   derived @19 :Bool;       # of a Cut: it is no part of what the version's ranks have saved
+  derivedSplit @20 :Text;  # "TP2 x EP4": what the Cut is for; "" = not derived
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.

@@ -119,6 +119,15 @@ json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
                                                         .tensor_crcs = s->tensor_crcs});
 }
 
+static const char *derived_split(const struct hl_shard_rec *s, struct hl_arena *arena)
+{
+    char text[HL_SPLIT_TEXT_MAX];
+    if (s->cut == NULL)
+        return "";
+    hl_split_cut_text(&s->cut->split, text);
+    return hl_arena_text(arena, text, strlen(text));
+}
+
 struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_arena *arena)
 {
     return (struct hl_api_shard){
@@ -137,16 +146,18 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
         .accesses = s->accesses,
         .last_access_ms = s->last_access_ms,
         .derived = s->cut != NULL,
+        .derived_split = derived_split(s, arena),
     };
 }
 
 HL_CHECK static hl_status take_layout(struct hl_shard_rec *s, const struct hl_api_shard *shard)
 {
     const char *crcs = shard->tensor_crcs != NULL ? shard->tensor_crcs : "";
-    HL_TRY(hl_layout_verify(shard->layout));
+    const char *layout = shard->layout != NULL ? shard->layout : "";
+    HL_TRY(hl_layout_verify(layout));
     if (crcs[0] != '\0')
-        HL_TRY(hl_layout_verify_crcs(shard->layout, crcs));
-    s->layout = strdup(shard->layout);
+        HL_TRY(hl_layout_verify_crcs(layout, crcs));
+    s->layout = strdup(layout);
     s->tensor_crcs = crcs[0] != '\0' ? strdup(crcs) : NULL;
     if (s->layout == NULL || (crcs[0] != '\0' && s->tensor_crcs == NULL))
         return hl_fail(HL_ENOMEM, "out of memory for a shard record");
@@ -176,7 +187,8 @@ struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
     s->ep = shard->ep;
     s->rank = -1;
     s->tensors = shard->tensors;
-    if (shard->layout == NULL || shard->layout[0] == '\0')
+    /* The layout of a shard without tensors is empty; of another one that is "not recorded". */
+    if (shard->tensors > 0 && (shard->layout == NULL || shard->layout[0] == '\0'))
         return s;
     if (take_layout(s, shard) != HL_OK) {
         hl_shard_rec_free(s);

@@ -124,19 +124,33 @@ hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers)
     return hl_partition_check_layers(&o, layers);
 }
 
+static int print_experts(const struct hl_api_split *s, char *buf, size_t cap)
+{
+    int n = 0;
+    if (hl_split_ep(s) > 1)
+        n += snprintf(buf, cap, " x EP%d", s->ep);
+    if (hl_split_etp(s) != s->tp)
+        n += snprintf(buf + n, cap - (size_t)n, ", ETP%d", s->etp);
+    return n;
+}
+
 const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX])
 {
     int n = snprintf(buf, HL_SPLIT_TEXT_MAX, "TP%d x PP%d", s->tp, s->pp);
-    if (hl_split_ep(s) > 1)
-        n += snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, " x EP%d", s->ep);
-    if (hl_split_etp(s) != s->tp)
-        n += snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, ", ETP%d", s->etp);
+    n += print_experts(s, buf + n, HL_SPLIT_TEXT_MAX - (size_t)n);
     if (hl_split_chunks(s) > 1)
         n += snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, ", %d virtual stages",
                       s->virtual_stages);
     if (s->first_stage_layers > 0 || s->last_stage_layers > 0)
         snprintf(buf + n, HL_SPLIT_TEXT_MAX - (size_t)n, ", %d first and %d last layers",
                  s->first_stage_layers, s->last_stage_layers);
+    return buf;
+}
+
+const char *hl_split_cut_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX])
+{
+    int n = snprintf(buf, HL_SPLIT_TEXT_MAX, "TP%d", s->tp);
+    print_experts(s, buf + n, HL_SPLIT_TEXT_MAX - (size_t)n);
     return buf;
 }
 

@@ -72,6 +72,9 @@ hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers) HL_CHECK
 /* "TP2 x PP4 x EP2, 2 virtual stages" into buf. */
 const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX]);
 
+/* What a cut for it is called: "TP2", "TP2 x EP4, ETP1"; stages are views of the cut. */
+const char *hl_split_cut_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX]);
+
 /* The config of a model as that of one that was imported under this split: its sizes and stages.
  * free(). */
 hl_status hl_split_config(const char *config, const struct hl_api_split *split, uint64_t layers,

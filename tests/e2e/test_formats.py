@@ -118,11 +118,11 @@ class Models(unittest.TestCase):
             self.assertEqual(data[tensor_name], raw, tensor_name)
         return out
 
-    def rank(self, name, pp, tp):
+    def rank(self, name, pp, tp, **sizes):
         session = helios.Session(self.c.info["controller"])
         self.addCleanup(session.close, force=True)
         return {n: bytes(t.contiguous().view(torch.uint8).flatten().tolist()) if t.dim() else
-                bytes(t.reshape(1).view(torch.uint8).tolist()) for n, t in session.load_state_dict(name, pp=pp, tp=tp).items()}
+                bytes(t.reshape(1).view(torch.uint8).tolist()) for n, t in session.load_state_dict(name, pp=pp, tp=tp, **sizes).items()}
 
 
 class Formats(Models):
@@ -227,6 +227,21 @@ class Adapters(Models):
             self.assertEqual(got[f"{at}.linear_out.weight"], half("mlp.down_proj", "B"))
             self.assertEqual(got[f"{at}.linear_in.weight"],
                              b"".join(rows(a[4 * FFN * r:], 4, tp * FFN // 2, (tp + 1) * FFN // 2) for r in range(RANK)))
+
+    def test_an_adapter_is_read_at_any_layout(self):
+        source = self.peft(adapter("lora"))
+        stored = self.load(source, "--base", self.base())
+        for tp, pp in ((1, 2), (2, 1), (2, 2)):
+            fresh = self.load(source, "--base", self.base("--tp", tp, "--pp", pp))
+            for rank in range(tp * pp):
+                at = (rank // tp, rank % tp)
+                with self.subTest(tp=tp, pp=pp, rank=rank):
+                    self.assertEqual(self.rank(stored, *at, tp_size=tp, pp_size=pp), self.rank(fresh, *at))
+
+    def test_an_adapter_has_the_sizes_of_its_base(self):
+        source, base = self.peft(adapter("lora")), self.base()
+        text = self.c.refuse("model", "import", source, "--name", "sized", "--base", base, "--tp", 2)
+        self.assertIn("an adapter is stored as its base", text)
 
     def test_the_base_that_the_adapter_names_needs_no_flag(self):
         tensors, base = adapter("lora"), self.base("--tp", 2)

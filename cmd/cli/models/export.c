@@ -466,11 +466,12 @@ static hl_status print_hf(struct cli *cli, const struct hf_export *h, double sec
         return cli_print_value(&hl_api_exported_files_type,
                                &(struct hl_api_exported_files){h->model, h->version, h->out,
                                                                h->files, h->bytes, seconds});
-    printf("exported %s@%" PRId64 " to %s: %u file%s of tensors, %s in %.2f s%s\n"
+    printf("exported %s@%" PRId64 " to %s: %u file%s of tensors, %s in %.2f s%s%s\n"
            "left out: optimizer state, tokenizer files (copy those of the original checkpoint)\n",
            h->model, h->version, h->out, h->files, h->files == 1 ? "" : "s",
            hl_format_bytes(h->bytes, size, sizeof(size)), seconds,
-           h->config ? ", and config.json" : "; the model has no config.json");
+           h->config != NULL ? ", and " : "; the model has no config.json",
+           h->config != NULL ? h->config : "");
     return HL_OK;
 }
 

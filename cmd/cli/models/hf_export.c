@@ -314,7 +314,7 @@ HL_CHECK static hl_status write_config(const struct writing *w)
 {
     if (w->whole.config.hf == NULL)
         return HL_OK;
-    w->e->config = true;
+    w->e->config = "config.json";
     return hf_write_config(w->e->out, w->whole.config.hf,
                            config_unsliced(w->config) ? HL_DTYPE_COUNT : w->whole.ranks.dtype);
 }
@@ -325,6 +325,7 @@ HL_CHECK static hl_status write_adapter_config(const struct writing *w)
     json_t *doc = json_loads(w->config, 0, NULL);
     json_t *peft = json_incref(json_object_get(json_object_get(doc, "adapter"), "peft"));
     json_decref(doc);
+    w->e->config = HL_LORA_CONFIG;
     return hf_write_document(w->e->out, HL_LORA_CONFIG, peft);
 }
 

@@ -27,7 +27,7 @@ struct hf_export {
     /* Results. */
     unsigned files; /* of tensors */
     uint64_t bytes;
-    bool config; /* config.json was written */
+    const char *config; /* the file that describes the tensors; NULL = the model has none */
 };
 
 /* config.json is written last: what a loader takes for a checkpoint is whole. */

@@ -449,14 +449,15 @@ static hl_status print_cuts(const struct hl_api_model_version_list *versions)
         cuts += versions->items[i].cuts.count;
     if (cuts == 0)
         return HL_OK;
-    cli_print(stdout, "\nderived layouts, given up when room is needed:\n");
-    cli_table_init(&t, ">VERSION|SPLIT|>SHARDS|>SIZE|WITHOUT");
+    cli_print(stdout, "\nderived layouts, the first to be evicted:\n");
+    cli_table_init(&t, ">VERSION|SPLIT|>SHARDS|>SIZE|LEFT OUT");
     for (size_t i = 0; i < versions->count; i++) {
         const struct hl_api_model_version *v = &versions->items[i];
         for (size_t k = 0; k < v->cuts.count; k++) {
             const struct hl_api_cut *cut = &v->cuts.items[k];
+            char split[HL_SPLIT_TEXT_MAX];
             cli_cell(&t, "%" PRId64, v->version);
-            cli_cell(&t, "TP%d", cut->split.tp);
+            cli_cell(&t, "%s", hl_split_cut_text(&cut->split, split));
             cli_cell(&t, "%" PRIu32, cut->shards);
             cli_cell_bytes(&t, cut->bytes);
             cli_cell(&t, "%s", cut->left_out[0] != '\0' ? cut->left_out : "-");

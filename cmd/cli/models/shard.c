@@ -42,7 +42,7 @@ static const struct hl_option rm_rows[] = {
 static hl_status print_shards(const struct hl_api_shard_list *shards, size_t digits)
 {
     struct cli_table t;
-    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|>SIZE|?CRC32|?>TENSORS|!STATE|?>READS");
+    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|DERIVED|>SIZE|?CRC32|?>TENSORS|!STATE|?>READS");
     for (size_t i = 0; i < shards->count; i++) {
         const struct hl_api_shard *s = &shards->items[i];
         cli_cell(&t, "%.*s", (int)digits, s->id);
@@ -50,6 +50,7 @@ static hl_status print_shards(const struct hl_api_shard_list *shards, size_t dig
         cli_cell(&t, "%d", s->pp);
         cli_cell(&t, "%d", s->tp);
         cli_cell(&t, "%s", s->part);
+        cli_cell(&t, "%s", s->derived_split[0] != '\0' ? s->derived_split : "-");
         cli_cell_bytes(&t, s->size_bytes);
         cli_cell(&t, "%08" PRIx32, s->crc32);
         cli_cell(&t, "%" PRIu32, s->tensors);

@@ -297,6 +297,23 @@ static hl_status check_request(struct hl_controller *c, const struct hl_api_impo
     return HL_OK;
 }
 
+/* 1 is what is asked for where nothing is said. */
+static hl_status check_sizes(const struct hl_api_import_request *r, const struct hl_api_split *base)
+{
+    const int sizes[][2] = {{r->tp, base->tp},
+                            {r->pp, base->pp},
+                            {r->ep, hl_split_ep(base)},
+                            {r->virtual_stages, hl_split_chunks(base)}};
+    char text[HL_SPLIT_TEXT_MAX];
+    for (size_t i = 0; i < HL_ARRAY_LEN(sizes); i++)
+        if (sizes[i][0] > 1 && sizes[i][0] != sizes[i][1])
+            return hl_fail(HL_EINVAL,
+                           "an adapter is stored as its base '%s' is, %s; leave the sizes out: "
+                           "every reader asks for its own",
+                           r->base, hl_split_text(base, text));
+    return HL_OK;
+}
+
 /* An adapter is split as its base is. */
 static hl_status take_base(struct hl_controller *c, struct import *im)
 {
@@ -311,8 +328,11 @@ static hl_status take_base(struct hl_controller *c, struct import *im)
     if (base->damaged || base->shape.layers == 0)
         return hl_fail(HL_EUNSUPPORTED, "base '%s': nothing says how it is split", r->base);
     const struct hl_api_split *split = &base->shape.split;
+    HL_TRY(check_sizes(r, split));
     r->tp = split->tp;
     r->pp = split->pp;
+    r->ep = split->ep;
+    r->etp = split->etp;
     r->virtual_stages = split->virtual_stages;
     r->first_stage_layers = split->first_stage_layers;
     r->last_stage_layers = split->last_stage_layers;
