@@ -131,7 +131,7 @@ def main() -> None:
     capacity = int(16 * count / args.times)
     picture = Picture()
     with hybridps.manage(model, optimizer, device=f"emu:{capacity}", policy=args.policy,
-                         mode=args.mode, tide=picture.sample) as client:
+                         mode=args.mode, reserved_bytes=picture.sample) as client:
         picture.client = client
         losses, seconds = train(model, optimizer, args.steps)
         stats = client.stats()

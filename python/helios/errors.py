@@ -79,7 +79,7 @@ class Unavailable(HeliosError):
 
 
 class Busy(HeliosError):
-    """In use by somebody else."""
+    """In use by another process."""
 
     code = -10
 

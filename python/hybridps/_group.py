@@ -28,7 +28,7 @@ _UNAVAILABLE = -9
 
 class Group:
     """All ranks call the same methods in the same order. After a failure the group is lost: make
-    another one. Raises HybridPSError with who did what."""
+    another one. Raises HybridPSError with what each rank did."""
 
     def __init__(self, lib: ctypes.CDLL, handle: ctypes.c_void_p, carrier: Any = None) -> None:
         self._lib, self._h, self._carrier = lib, handle, carrier

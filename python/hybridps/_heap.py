@@ -14,7 +14,7 @@ _LARGEST = 32 << 20  # that glibc lets a block of the heap be
 
 
 def keep_freed() -> bool:
-    """What the process frees stays its own for the next step. False where there is no glibc."""
+    """What the process frees stays its own for the next step. False without glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

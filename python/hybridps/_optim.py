@@ -137,7 +137,7 @@ class Stepper:
         phases = self.phases
         phases.state.usable()
         phases.leave()
-        phases.state.pool.moment(b"ADAM", b"step", phases.state.tide())
+        phases.state.pool.moment(b"ADAM", b"step", phases.state.reserved_bytes())
         self.adopt()
         native = self.native and self._can_native()
         if not native and (self.apart or any(s.gone for s in self._slots())):
@@ -261,7 +261,7 @@ class Stepper:
                     continue
                 if held is not None and held[1].dtype == value.dtype:
                     with self.phases.state.pool.on_host(held[0], write=True):
-                        held[1].copy_(value)  # somebody put another one there
+                        held[1].copy_(value)  # another one was put there
                     state.pop(key) if self.apart else state.update({key: held[1]})
                 elif held is None and value.dim() > 0 and value.numel() > 0:
                     new.append((slot, state, key, value))
@@ -277,7 +277,7 @@ class Stepper:
             host = slot.view(tensor, HOST, value.dtype)
             slot.states[key] = (tensor, host)
             if self.apart:
-                state.pop(key, None)  # whoever read it would find no memory there
+                state.pop(key, None)  # a read would find no memory there
             else:
                 state[key] = host
         if not self.apart:
@@ -524,7 +524,7 @@ class Stepper:
         phases.let_go()
         try:
             for name, slots, bundle in self._device_batches():
-                phases.state.pool.moment(b"ADAM", name, phases.state.tide())
+                phases.state.pool.moment(b"ADAM", name, phases.state.reserved_bytes())
                 phases.state.pool.access(bundle)
                 try:
                     for slot, constant in slots:
@@ -534,7 +534,7 @@ class Stepper:
                 for slot, _ in slots:
                     self._taken(slot)
         finally:
-            phases.state.pool.moment(b"ADAM", b"end", phases.state.tide())
+            phases.state.pool.moment(b"ADAM", b"end", phases.state.reserved_bytes())
             phases.state.hold(phases.state.held_outside(True))
             phases.state.grads_away = any(s.has_grad for s in phases.state.slots)
 
@@ -571,7 +571,7 @@ class Stepper:
     def _device_norms(self, scale: float) -> list[tuple[float, bool]]:
         phases, found = self.phases, []
         for slot in [s for s in self._slots() if s.has_grad]:
-            phases.state.pool.moment(b"ADAM", b"norm", phases.state.tide())
+            phases.state.pool.moment(b"ADAM", b"norm", phases.state.reserved_bytes())
             bundle = phases.state.bundle([slot.gradient], DEVICE)
             phases.state.pool.access(bundle)
             try:

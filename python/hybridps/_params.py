@@ -1,4 +1,4 @@
-"""Managed parameters: torch's own, with ``data`` and ``grad`` that tell the client who uses them.
+"""Managed parameters: torch's own, with ``data`` and ``grad`` that tell the client of their uses.
 
 torch counts writes in place to a parameter, but not those through ``p.data``: so whoever takes
 ``p.data`` between forwards is taken to write it. Assigning ``p.data = values`` copies the values

@@ -5,11 +5,11 @@ At any time the client is in one of two phases.
 Outside (before the first forward, after backward, around an optimizer's step): ``p.data`` and
 ``p.grad`` are host memory that anybody may read and write in place: clipping, optimizers,
 schedulers, averaging, ``state_dict``. What steps on the device leaves gradients where they are
-until somebody reads ``p.grad``.
+until ``p.grad`` is read.
 
 Inside (from the first forward to the end of backward): nothing is accessed but by units (see
 _units.py), on the device. ``p.data`` is the parameter's device memory; where the chunk is not
-there, the library serves the fault of whoever touches it (hybridps_serve_faults): it is read and
+there, the library serves the fault of code that touches it (hybridps_serve_faults): it is read and
 written all the same. On CUDA there are no such faults: what is not accessed is kept by access until
 the end of backward, or refused. ``p.grad`` is None; finished gradients are added up in
 managed memory.
@@ -30,7 +30,7 @@ from ._tensors import uncompiled
 
 
 class Phases:
-    """Moves a State between its phases, and answers whoever takes a parameter, p.data or p.grad."""
+    """Moves a State between its phases, and answers reads of a parameter, p.data or p.grad."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -141,7 +141,7 @@ class Phases:
         return written, dropped
 
     def _moved_away(self, slot: Slot) -> None:
-        """Somebody gave the parameter other memory (set_, share_memory_, a queue to another
+        """The parameter got other memory (set_, share_memory_, a queue to another
         process): its values are taken home."""
         value = raw_data(slot.param)
         slot.host = slot.view(slot.tensor, HOST)
@@ -151,7 +151,7 @@ class Phases:
         set_data(slot.param, slot.host)
 
     def _take(self, slot: Slot, grad: torch.Tensor) -> None:
-        """A gradient that somebody assigned."""
+        """A gradient that was assigned by hand."""
         bundle = self.state.bundle([slot.grad], HOST, True)
         self.state.pool.access(bundle)
         slot.grad_host.copy_(grad)
@@ -168,7 +168,7 @@ class Phases:
         return None
 
     def show(self, slot: Slot) -> None:
-        """p.data outside. While a gradient is in its place nobody takes it for the parameter."""
+        """p.data outside. While a gradient is in its place it is not taken for the parameter."""
         if slot.gone:
             nan = torch.full((), float("nan"), dtype=slot.param.dtype)
             set_data(slot.param, nan.expand(slot.param.shape))
@@ -201,7 +201,7 @@ class Phases:
             self.state.grads_away = any(s.has_grad for s in slots)
 
     def look_at_grad(self, slot: Slot) -> None:
-        """Somebody takes p.grad: between forward and backward it is what backward will add to."""
+        """p.grad is read: between forward and backward it is what backward will add to."""
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
@@ -213,7 +213,7 @@ class Phases:
 
     @uncompiled
     def taken(self, param: torch.nn.Parameter) -> None:
-        """Somebody takes a parameter of a module that does not run."""
+        """A parameter of a module that does not run is read."""
         slot = self.state.by_param.get(id(param))
         if slot is None or not self.state.inside:
             return
@@ -236,8 +236,8 @@ class Phases:
         self.state.loose.append(bundle)
 
     def keep_all(self) -> None:
-        """Backward makes a graph (create_graph=True): whoever goes through it needs the parameters
-        in an order nobody tells. They stay until backward has ended that makes none."""
+        """Backward makes a graph (create_graph=True): a pass through it needs the parameters
+        in an unknown order. They stay until backward has ended that makes none."""
         if not self.state.graph_grows:
             self._keep([s.tensor for s in self.state.slots])
             self.state.graph_grows = self.state.graph_waits = True
@@ -258,7 +258,7 @@ class Phases:
             set_data(param, data.clone())
 
     def listed(self, slots: Sequence[Slot] = ()) -> None:
-        """Somebody takes the parameters of a module, perhaps to look at them."""
+        """The parameters of a module are read, perhaps only inspected."""
         if not self.state.inside or self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.graph_waits or self.state.by_hand:
@@ -266,7 +266,7 @@ class Phases:
         if not self.state.works():
             self.leave()
         elif slots and self.state.cuda:
-            with contextlib.suppress(HybridPSError):  # who wants the shapes needs no room
+            with contextlib.suppress(HybridPSError):  # their shapes need no memory
                 self._keep([s.tensor for s in slots])
 
     def runs(self) -> bool:
@@ -276,7 +276,7 @@ class Phases:
                 state.works())
 
     def look(self, slot: Slot) -> None:
-        """Somebody takes p.data."""
+        """p.data is read."""
         if self.state.closed or _abi.forked(self.state.pid):
             return
         if self.state.inside:
@@ -287,7 +287,7 @@ class Phases:
         slot.written = slot.suspect = True
 
     def _may_write(self, slot: Slot) -> None:
-        """Somebody takes p.data in a forward or a backward, perhaps to write it."""
+        """p.data is read in a forward or a backward, perhaps to be written."""
         where = self.state.pool.tensor(slot.tensor)
         if self.state.cuda or (where["on_device"] and where["on_host"]):  # else the fault tells
             bundle = Bundle([slot.tensor], DEVICE, True)
@@ -315,7 +315,7 @@ class Phases:
         return out
 
     def assign(self, slot: Slot, value: torch.Tensor) -> None:
-        """Somebody says p.data = value."""
+        """p.data = value."""
         param = slot.param
         same = (value.shape == param.shape and value.dtype == param.dtype and
                 value.device == slot.host.device)

@@ -37,26 +37,26 @@ def state_of(phases: "Phases") -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters and buffers under their names in the model, and the optimizers' state as
     ``exp_avg.NAME``, ``step.NAME`` and so on."""
     phases.leave()
-    books = phases.state
+    client = phases.state
     state: dict[str, Any] = {}
     names: dict[int, str] = {}
-    for module in books.modules:
+    for module in client.modules:
         for name, value in type(module).state_dict(module, keep_vars=True).items():
             if name in state:
                 raise HybridPSError(f"two managed models have a tensor {name}: save them one by one")
-            slot = books.by_param.get(id(value))
-            state[name] = value if slot is None else _values(books.pool, slot)
+            slot = client.by_param.get(id(value))
+            state[name] = value if slot is None else _values(client.pool, slot)
             if slot is not None:
                 names.setdefault(id(value), name)
     optim: dict[str, Any] = {}
-    for stepper in books.optimizers:
-        if books.shard:
+    for stepper in client.optimizers:
+        if client.shard:
             optim.update(_of_ranks(stepper, names))
             continue
         for param, held in stepper.optimizer.state.items():
-            slot, name = books.by_param.get(id(param)), names.get(id(param))
+            slot, name = client.by_param.get(id(param)), names.get(id(param))
             if slot is not None and name is not None:
-                optim.update(_of_param(books.pool, slot, name, held))
+                optim.update(_of_param(client.pool, slot, name, held))
     return state, optim
 
 

@@ -27,7 +27,7 @@ class Slot:
         self.has_grad = False
         self.version = self.grad_version = 0  # of what torch counts, when we looked last
         self.written = False  # on the host, since it was on the device
-        self.suspect = False  # somebody may have written it who is no optimizer
+        self.suspect = False  # code other than the optimizer may have written it
         self.states: dict[str, tuple[int, torch.Tensor]] = {}
         self.units: list[Any] = []  # of _units.py
         self.hook: Any = None

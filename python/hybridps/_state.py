@@ -1,7 +1,7 @@
 """What one process has in managed memory: the pool, parameters by slot, units, and the phase that
 it is in.
 
-Books and small operations on them; who moves between phases is _phases.py. Nothing here knows of
+Accounts and small operations on them; the moves between phases are _phases.py. Nothing here knows of
 modules: ``modules``, ``units`` and ``optimizers`` are filled and used by others.
 """
 from __future__ import annotations
@@ -23,21 +23,21 @@ STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h 
 
 
 class State:
-    """The books of one client. Options are as Client's."""
+    """The accounts of one client. Options are as Client's."""
 
     def __init__(self, pool: _abi.Pool, device: str, mode: str, gradients: str,
                  optimizer_device: str, group: Group | None, shard: bool,
-                 tide: Callable[[], int] | None) -> None:
+                 reserved_bytes: Callable[[], int] | None) -> None:
         self.pool = pool
         self.limited = pool.stats()["host_limit"] > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode
-        self.tide = tide or (self._reserved if self.cuda else _none)
+        self.reserved_bytes = reserved_bytes or (self._reserved if self.cuda else _none)
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None
         self.shard = shard and self.group is not None
         self.pid = os.getpid()
-        self.on_gradient: Callable[[Slot], None] = _nobody  # told when autograd has completed one
+        self.on_gradient: Callable[[Slot], None] = _ignore  # told when autograd has completed one
         self.slots: list[Slot] = []
         self.by_param: dict[int, Slot] = {}
         self.units: list[Any] = []
@@ -46,14 +46,14 @@ class State:
         self.lazy = False  # gradients stay where they are after backward
         self.inside = False
         self.grads_away = False
-        self.grads_seen = False  # outside, by somebody who may have written them
+        self.grads_seen = False  # outside, by code that may have written them
         self.in_backward = False
         self.depth = 0
         self.running: list[Any] = []  # units whose forward has begun, the innermost last
         self.loose: list[Bundle] = []  # accessed on the device for no unit, until leave
         self.graph_grows = False  # the running backward makes a graph of its own
         self.graph_waits = False  # for the backward that goes through it
-        self.by_hand = False  # somebody calls access and release, and knows where parameters are
+        self.by_hand = False  # the caller uses access and release, and knows where parameters are
         self.turn = threading.RLock()  # of threads that call forward
         self.fresh = True  # the next training forward begins an iteration
         self.closed = False
@@ -144,7 +144,7 @@ class State:
         return ids
 
     def take_spare(self, name: str, size: int) -> int:
-        """A tensor of that size without content, that nobody has."""
+        """A tensor of that size without content or owner."""
         if self._spare.get(size):
             return self._spare[size].pop()
         tensor = self.pool.add(name, _abi.OTHER, size)
@@ -192,7 +192,7 @@ class State:
                             "backward runs, p.grad has it afterwards" + self.facts())
 
     def works(self) -> bool:
-        """Inside a forward or a backward, whose course nobody may change."""
+        """Inside a forward or a backward, whose order must not change."""
         return self.depth > 0 or (self.in_backward and backward_runs())
 
 
@@ -216,5 +216,5 @@ def _none() -> int:
     return 0
 
 
-def _nobody(slot: Slot) -> None:
+def _ignore(slot: Slot) -> None:
     pass

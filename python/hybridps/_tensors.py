@@ -27,7 +27,7 @@ def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch
     """A tensor at ``address``; its strides leave no holes."""
     count = math.prod(shape)
     size = count * torch.empty(0, dtype=dtype).element_size()
-    with torch.inference_mode(False), torch.no_grad():  # it outlives whoever needs it first
+    with torch.inference_mode(False), torch.no_grad():  # it outlives its first user
         if cuda:
             flat = torch.as_tensor(_DeviceBytes(address, size), device=cuda).view(dtype)
         else:

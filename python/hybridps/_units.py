@@ -11,7 +11,7 @@ While a unit runs that has its children's parameters too, the children access no
 is theirs, and in backward has it until what its forward made has run. But a child's output may be
 reached when the unit's is not, in a loss of what a hook took from the middle.
 
-Who takes a parameter of a module that does not run (functional.linear(x, self.layer.weight), a hook
+Code that takes a parameter of a module that does not run (functional.linear(x, self.layer.weight), a hook
 before forward that makes the weight) has it accessed too: the running unit learns that it uses it.
 """
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OURS = ("_hybridps_unit", "forward", "state_dict", "load_state_dict", "__getsta
 
 
 def holders(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Whose parameters it uses itself: its own, and those in lists, which nobody calls."""
+    """Whose parameters it uses itself: its own, and those in lists, which are not called."""
     yield module
     for child in module.children():
         if isinstance(child, LISTS):
@@ -50,7 +50,7 @@ def _plain(module: torch.nn.Module) -> OrderedDict:
 
 
 class _Parameters(OrderedDict):
-    """A module's parameters by name, which tell the client who takes them."""
+    """A module's parameters by name, which tell the client when they are taken."""
 
     unit: "Unit"
 
@@ -132,7 +132,7 @@ class Unit:
             passes = self.passes
             if passes.state.gradients == "reuse":
                 passes.state.is_needed(self.slots)
-            passes.state.pool.moment(stage, self.name, passes.state.tide())
+            passes.state.pool.moment(stage, self.name, passes.state.reserved_bytes())
             passes.state.pool.access(self.bundle)
 
     def pin_backward(self) -> None:
@@ -140,7 +140,7 @@ class Unit:
         passes = self.passes
         if passes.state.gradients == "reuse":
             passes.state.is_needed(self.slots)
-        passes.state.pool.moment(b"BWD", self.name, passes.state.tide())
+        passes.state.pool.moment(b"BWD", self.name, passes.state.reserved_bytes())
         grads = [s.grad for s in self.slots if s.grad >= 0]
         if self.back is None or self.back.count != self.bundle.count + len(grads):
             self.back = _abi.Bundle(self.bundle.ids, _abi.DEVICE, False, grads)

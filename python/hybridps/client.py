@@ -1,7 +1,7 @@
 """The client: what users call. Parameters, gradients and optimizer state of torch in the chunks of
 one pool.
 
-It hands on: the books are _state.py, the two phases _phases.py, forward and backward _passes.py,
+It delegates: the accounts are _state.py, the two phases _phases.py, forward and backward _passes.py,
 what comes under management _register.py.
 """
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Client:
     gradients must fit. spill: the socket of a pool that takes what has no room ("none": nowhere;
     None: L3's or the node's, as an Agent tells ranks).
     manager: the node's table shared with other processes. prefetch: chunks ahead, 0 = none, -1 =
-    2. tide: a function that says how many bytes of the device others use now.
+    2. reserved_bytes: a function that says how many bytes of the device others use now.
 
     gradients: "separate", or "reuse": the gradient of a 16-bit parameter takes the parameter's
     place until the step, 14 bytes a parameter instead of 16; for one backward per step, native
@@ -54,7 +54,7 @@ class Client:
 
     def __init__(self, device: str, policy: str | None = "opt", mode: str | None = "copy",
                  chunk_bytes: int = 0, host_bytes: int = 0, manager: str | None = None,
-                 prefetch: int = -1, tide: Callable[[], int] | None = None,
+                 prefetch: int = -1, reserved_bytes: Callable[[], int] | None = None,
                  gradients: str = "separate", optimizer_device: str = "auto",
                  group: Group | None = None, shard: bool = True,
                  spill: str | None = None, keep_heap: bool = True, seed: int = 0,
@@ -72,7 +72,7 @@ class Client:
             if keep_heap:
                 _heap.keep_freed()
         self.state = State(pool, device, mode or "copy", gradients, optimizer_device, group, shard,
-                           tide)
+                           reserved_bytes)
         self.phases = Phases(self.state)
         self.passes = Passes(self.phases)
 
@@ -152,7 +152,7 @@ class Client:
 
     def device_by_kind(self) -> tuple[int, dict[str, int]]:
         """The number of the running iteration, and the bytes of each kind on the device now: for
-        a ``tide`` that looks at every moment."""
+        a ``reserved_bytes`` that looks at every moment."""
         return self.state.pool.device_by_kind()
 
     def trace(self, phase: str | None = None) -> str:

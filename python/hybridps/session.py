@@ -13,7 +13,7 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
            native: bool = True, whole: tuple[type, ...] = (), *,
            policy: str | None = "opt", mode: str | None = "copy",
            chunk_bytes: int = 0, host_bytes: int = 0, manager: str | None = None,
-           prefetch: int = -1, tide: Callable[[], int] | None = None,
+           prefetch: int = -1, reserved_bytes: Callable[[], int] | None = None,
            gradients: str = "separate", optimizer_device: str = "auto",
            group: Group | None = None, shard: bool = True, spill: str | None = None,
            keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
@@ -26,7 +26,7 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
     Raises HybridPSError, with model and optimizer as they were.
     """
     client = Client(device, policy=policy, mode=mode, chunk_bytes=chunk_bytes, host_bytes=host_bytes,
-                    manager=manager, prefetch=prefetch, tide=tide, gradients=gradients,
+                    manager=manager, prefetch=prefetch, reserved_bytes=reserved_bytes, gradients=gradients,
                     optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
                     keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat,
                     spill_pause_ms=spill_pause_ms)
@@ -81,7 +81,7 @@ def initialize(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
                device: str = "emu:256MiB", native: bool = True, whole: tuple[type, ...] = (), *,
                policy: str | None = "opt", mode: str | None = "copy",
                chunk_bytes: int = 0, host_bytes: int = 0, manager: str | None = None,
-               prefetch: int = -1, tide: Callable[[], int] | None = None,
+               prefetch: int = -1, reserved_bytes: Callable[[], int] | None = None,
                gradients: str = "separate", optimizer_device: str = "auto",
                group: Group | None = None, shard: bool = True, spill: str | None = None,
                keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
@@ -90,7 +90,7 @@ def initialize(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None =
     """``manage`` without a ``with``: an engine and the optimizer. Options as manage's."""
     client = manage(model, optimizer, device, native, whole, policy=policy, mode=mode,
                     chunk_bytes=chunk_bytes, host_bytes=host_bytes, manager=manager,
-                    prefetch=prefetch, tide=tide, gradients=gradients,
+                    prefetch=prefetch, reserved_bytes=reserved_bytes, gradients=gradients,
                     optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
                     keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat,
                     spill_pause_ms=spill_pause_ms)

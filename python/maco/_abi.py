@@ -278,7 +278,7 @@ class Graph(_Owned):
               {ECONFLICT: errors.CyclicDependencyError})
 
     def compile(self, policy: str, balance: str, workers: int, infer: bool) -> Plan:
-        """OverlapError for each conflict: who gave the dependencies knows whether they go round."""
+        """OverlapError for each conflict: the caller gave the dependencies and knows whether they form a cycle."""
         options = _CompileOptions(POLICIES.index(policy), BALANCES.index(balance), workers,
                                   int(infer), None)
         out = c_void_p()
@@ -322,7 +322,7 @@ def _signals(caught: list[BaseException]) -> Iterator[int]:
         except GeneratorExit:
             raise
         except BaseException as error:
-            caught.append(error.with_traceback(None))  # who clears its frames ends no generator
+            caught.append(error.with_traceback(None))  # clearing its frames ends no generator
 
 
 class Runtime(_Running):

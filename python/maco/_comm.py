@@ -318,7 +318,7 @@ _carriers: dict[int, tuple[Any, Carrier]] = {}
 
 def carrier_of(group: Any = None) -> Carrier:
     """group: a Carrier, a hybridps.Group, a group of torch.distributed; None: all of its ranks, or
-    nobody else where it is not initialized."""
+    no other rank where it is not initialized."""
     if isinstance(group, Carrier):
         return group
     if group is None and not initialized():

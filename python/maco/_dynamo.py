@@ -120,7 +120,7 @@ def _caller(graph: fx.GraphModule, node: fx.Node) -> Callable[[torch.Tensor], An
 # ---- what was written in place ----
 
 def _tidy(graph: fx.GraphModule, new: fx.Node) -> None:
-    """Copies before and after it that nobody needs."""
+    """Copies before and after it that are not needed."""
     _drop_copies(graph.graph, new)
     _strip_clones(graph.graph, new)
     if site_of(new).kind == "allgather":
@@ -177,7 +177,7 @@ def _drop_contiguous(graph: fx.Graph) -> None:
 
 
 def _drop_copies(graph: fx.Graph, new: fx.Node) -> None:
-    """x.copy_(the sum of x), out.copy_(what was gathered): who uses x afterwards means the sum."""
+    """x.copy_(the sum of x), out.copy_(what was gathered): x means the sum afterwards."""
     pieces = [u for u in new.users if u.op == "call_function" and
               getattr(u.target, "__name__", "") == "getitem"]
     for value in (new, *pieces):
@@ -398,7 +398,7 @@ class _Stumbles(logging.Filter):
 
 
 def compiled(module: torch.nn.Module, graphs: Graphs, tell: Callable[[str, str], None]) -> Callable:
-    """The forward of its class, which nobody else's compiled graphs are counted for. tell: where torch
+    """The forward of its class, for which no other compiled graphs are counted. tell: where torch
     stumbled, and over what."""
     forward = type(module).forward
     own = types.FunctionType(forward.__code__.replace(), forward.__globals__, forward.__name__,

@@ -1,4 +1,4 @@
-"""Arguments that are no tensors, as somebody gave them."""
+"""Arguments that are not tensors, as the caller gave them."""
 from __future__ import annotations
 
 import math

@@ -71,7 +71,7 @@ class Groups:
 
     @contextlib.contextmanager
     def mine(self) -> Iterator[None]:
-        """Nobody else's collectives go over them meanwhile."""
+        """No other collective goes over them meanwhile."""
         with contextlib.ExitStack() as stack:
             for group in self.list:
                 lock = group.__dict__.setdefault("_maco_lock", threading.Lock())

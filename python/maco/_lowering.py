@@ -179,7 +179,7 @@ def _rms_norm(to: Lowered, x: Any, normalized_shape: Any, weight: Any = None,
 
 
 def rms_norm_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-    """(x, weight, eps) of a call of somebody's own RMSNorm."""
+    """(x, weight, eps) of a call of a user's own RMSNorm."""
     if not re.search("rms_?norm$", type(module).__name__, re.I) or kwargs or len(args) != 1:
         return None
     weight = getattr(module, "weight", None)

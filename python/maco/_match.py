@@ -41,7 +41,7 @@ class Match:
     collective: Collective
     comm: fx.Node
     product: Product | None = None
-    drop: list[fx.Node] = field(default_factory=list)  # nodes that nobody needs then
+    drop: list[fx.Node] = field(default_factory=list)  # nodes that are not needed then
 
 
 @dataclass
@@ -226,7 +226,7 @@ def _independent(node: fx.Node, collective: Collective, where: str,
     if kind != "allreduce":
         return Refusal(kind, where, "nothing that computes rows is right before or after it")
     if not isinstance(source, fx.Node) or source.op in ("placeholder", "get_attr"):
-        return Refusal(kind, where, "its argument is the caller's, who may use it meanwhile")
+        return Refusal(kind, where, "its argument is the caller's, which may use it meanwhile")
     if isinstance(source.target, str) and source.target in VIEWS:
         return Refusal(kind, where, "its argument is a view of what others may use meanwhile")
     users = set(node.users)
@@ -235,7 +235,7 @@ def _independent(node: fx.Node, collective: Collective, where: str,
         if any(order[u] < order[node] for u in users):
             return Refusal(kind, where, "its argument has been given to others before")
     if not users:
-        return Refusal(kind, where, "nobody uses its result")
+        return Refusal(kind, where, "its result is not used")
     first = min(users, key=order.__getitem__)
     between = [n for n in node.graph.nodes if order[node] < order[n] < order[first]]
     if any(map(_switches, between)):

@@ -64,11 +64,11 @@ class OrderMismatchError(MacoError, RuntimeError):
 
 
 class TimeoutError(MacoError, TimeoutError):  # noqa: A001 - also Python's own
-    """The deadline passed: who waits for what, and what each worker does."""
+    """The deadline passed: which task waits for what, and what each worker does."""
 
 
 class CanceledError(MacoError, RuntimeError):
-    """Somebody ended the run."""
+    """The run was cancelled."""
 
 
 class CollectiveFailedError(MacoError, RuntimeError):

@@ -500,7 +500,7 @@ class MacoOptimizer:
             return
         if "forward" in module.__dict__:
             self._others.append(Candidate("module", path or type(module).__name__, False,
-                                          "somebody has put another forward in place of its own"))
+                                          "another forward has replaced its own"))
             return
         forward = _Forward(self.choices, module, path)
         try:

@@ -98,7 +98,7 @@ class Result:
         if self._thread is not None:
             try:
                 self._thread.join()
-            except BaseException:  # KeyboardInterrupt: whoever stops waiting wants no run either
+            except BaseException:  # KeyboardInterrupt: a caller that stops waiting wants no run either
                 self._cancel()
                 self._thread.join()
                 raise
@@ -187,7 +187,7 @@ class _Calls:
 
 class TaskGraph(Builders):
     """num_workers: None = the CPUs this process may use. device: "cpu", "cuda", "auto" = that of
-    the first tensor. policy: "direct" (who completes a task launches the next), "scheduler" (a
+    the first tensor. policy: "direct" (the worker that completes a task launches the next), "scheduler" (a
     scheduler hands tasks out) or "static" (lists made from costs). group: of collectives, a
     hybridps.Group or a group of torch.distributed; None = all its ranks where it is initialized,
     else this process alone. timeout_s: of a run. trace: record each run.

@@ -119,7 +119,7 @@ int hybridps_group_world(const hybridps_group *g)
 static hl_status group_enter(hybridps_group *g)
 {
     if (g == NULL)
-        return hl_fail(HL_EINVAL, "there is no group");
+        return hl_fail(HL_EINVAL, "the group is NULL");
     if (g->pid != getpid())
         return hl_fail(HL_EPERM,
                        "process %d is a fork of %d, which alone is rank %d of its group: join "

@@ -43,7 +43,7 @@ static uint8_t *slot_of(const struct hl_collective_shm *g, int index)
 
 /* ---- steps ---- */
 
-/* Who is further has seen all take this step, whatever it does since. */
+/* A rank that is further has seen all take this step. */
 static int step_reached(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     int32_t ahead = (int32_t)(__atomic_load_n(w->word, __ATOMIC_SEQ_CST) - w->goal);

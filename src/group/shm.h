@@ -1,10 +1,10 @@
 /* group/shm.h - the memory that the ranks of a group share.
  *
- * A rank counts its steps in `at` of its row; nobody goes on before all have taken the same step.
- * Two sets of slots are used in turn: who takes a step further has, by then, been told by all that
- * they are done with the set it is going to write. What one rank sends to one other goes through
- * two slots of the sender's, which count the pieces sent and taken. The name goes away when all
- * have joined, so nothing is left behind by ranks that are killed.
+ * A rank counts its steps in `at` of its row; no rank goes on before all have taken the same step.
+ * Two sets of slots are used in turn: a rank that takes a step further has, by then, been told by
+ * all that they are done with the set it is going to write. What one rank sends to one other goes
+ * through two slots of the sender's, which count the pieces sent and taken. The name goes away when
+ * all have joined, so nothing is left behind by ranks that are killed.
  *
  *    | hl_collective_shared | set 0: slot of each rank, result | set 1 | messages: 2 slots a rank |
  *
@@ -17,8 +17,8 @@
  * row.sent    its rank      the receiver     the same; the slot, `message` and `to` before it
  * row.taken   the receiver  the sender       the same; the slot is read before it
  * row.left    its rank      all              the same; `because` before it
- * joined      who joins     who has joined   rows were taken before it; sequentially consistent
- * sleepers    all           who wakes        counted before the last look at a word, so that a
+ * joined      joining rank  joined ranks     rows were taken before it; sequentially consistent
+ * sleepers    all           the waker        counted before the last look at a word, so that a
  *                                            change is either seen or wakes
  *
  * row.left:   0 --close--> LEFT, or 0 --failure--> GAVE_UP. Once it is set it stays.
@@ -53,7 +53,7 @@ struct hl_collective_call {
 #define HL_COLLECTIVE_GAVE_UP 2u
 
 struct hl_collective_row {
-    _Alignas(HL_LINE) struct hl_process process; /* pid 0 = nobody */
+    _Alignas(HL_LINE) struct hl_process process; /* pid 0 = no process */
     uint32_t left;                               /* it closed the group, or gave it up, */
     uint32_t because;                            /* for the sake of this rank, counted from 1 */
     _Alignas(HL_LINE) uint32_t at;               /* a futex */
@@ -108,7 +108,7 @@ uint64_t hl_collective_deadline(const struct hl_collective_shm *g);
 hl_status hl_collective_await(struct hl_collective_shm *g, const struct hl_collective_wait *w);
 /* After a change of a word that others wait for. */
 void hl_collective_wake(struct hl_collective_shm *g, uint32_t *word);
-/* Until woken, or for a slice: the others' deaths wake nobody. Not at all when *word != seen. */
+/* Until woken, or for a slice: a rank's death wakes no other. Not at all when *word != seen. */
 void hl_collective_sleep(struct hl_collective_shm *g, uint32_t *word, uint32_t seen);
 /* For the others to see, and on whose account. Returns st. */
 hl_status hl_collective_give_up(struct hl_collective_shm *g, int rank, hl_status st);

@@ -5,14 +5,14 @@
  *    magic 0, or all ranks dead     the name goes, and another file is made (*again)
  *    the last row was taken         the name goes: no other process can join
  *
- * All of this happens with the file locked (flock), which the kernel gives back when a process
+ * All of this happens with the file locked (flock), which the kernel releases when a process
  * dies. Then each waits, without the lock, until all rows have a pid (acquire); it sleeps on the
  * futex `joined`, which every take_row counts up.
  *
  * A row:   free, pid 0 --take_row, its process--> taken --it died, or gave up joining--> free
  *
- * Rows of the dead are freed by those who join later or give up joining, and only until all have
- * joined: from then on a death is seen by those who wait for that rank (shm_wait.c). */
+ * Rows of dead ranks are freed by ranks that join later or give up joining, only until all have
+ * joined: from then on a death is seen by the ranks that wait for that rank (shm_wait.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -164,8 +164,8 @@ static void give_up(struct hl_collective_shm *g)
     close(fd);
 }
 
-/* The deadline is for all together. `joined` is read before the rows: who takes one afterwards
- * changes it, so the sleep does not begin, or ends. */
+/* The deadline is for all together. `joined` is read before the rows: a rank that takes one
+ * afterwards changes it, so the sleep does not begin, or ends. */
 static hl_status wait_for_all(struct hl_collective_shm *g)
 {
     uint64_t until = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;

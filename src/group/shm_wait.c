@@ -37,7 +37,7 @@ hl_status hl_collective_give_up(struct hl_collective_shm *g, int rank, hl_status
     return st;
 }
 
-/* With whom it began, who may have told others before this rank looked. */
+/* The rank that failed first; it may have told others before this rank looked. */
 static hl_status given_up(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     uint32_t because = g->s->rows[w->rank].because;
@@ -71,7 +71,7 @@ static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_
 }
 
 /* Sleepers are counted so that a rank that no other waits for makes no system call in a step. They
- * are counted, then the kernel reads the word: who changes it later finds a sleeper. */
+ * are counted, then the kernel reads the word: a later change finds a sleeper. */
 void hl_collective_sleep(struct hl_collective_shm *g, uint32_t *word, uint32_t seen)
 {
     struct timespec slice = {.tv_nsec = SLICE_MS * (long)HL_NS_PER_MS};

@@ -22,7 +22,7 @@ class SameAsPlainTorch(unittest.TestCase):
         case = Case(self, native=True, where="device", clip=1.0)
         room = int(case.bytes * 0.5) & -4096
         high = room - case.minimum()  # in forward and backward others have all but the minimum
-        case.run(room, tide=lambda client: high if client.state.inside else 0)
+        case.run(room, reserved_bytes=lambda client: high if client.state.inside else 0)
 
     def test_gradients_that_are_zeroed_and_not_dropped(self):
         for where in ("host", "device"):
@@ -101,7 +101,7 @@ class Traffic(unittest.TestCase):
         optimizer = adam(model)
         watch = Watch(self)
         with hybridps.manage(model, optimizer, device=f"emu:{capacity}", mode=mode, prefetch=prefetch,
-                             chunk_bytes=CHUNK, optimizer_device=where, tide=watch.moment) as watch.client:
+                             chunk_bytes=CHUNK, optimizer_device=where, reserved_bytes=watch.moment) as watch.client:
             train(model, optimizer, 7)
             watch.compare(mode)
         return watch.bytes

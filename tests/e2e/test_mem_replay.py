@@ -219,7 +219,7 @@ class MemReplay(unittest.TestCase):
         self.assertIn("line 1 column", done.stderr)
         trace["iteration"][1]["need"] = [["nobody", "gpu", "r"]]
         done = self.replay(trace)
-        self.assertIn('iteration[1].need[0]: there is no chunk "nobody"', done.stderr)
+        self.assertIn('iteration[1].need[0]: unknown chunk "nobody"', done.stderr)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ class Trace(unittest.TestCase):
         for css, value in (("param", lambda r: int(r["device_param"])),
                            ("state", lambda r: sum(int(r[f"device_{k}"]) for k in ("param", "grad", "p32", "momentum",
                                                                                   "variance"))),
-                           ("tide", lambda r: int(r["available"]))):
+                           ("reserved", lambda r: int(r["available"]))):
             drawn = self.areas(root, css)
             self.assertEqual(len(drawn), len(rows))
             for y, row in zip(drawn, rows):

@@ -117,19 +117,19 @@ def model_bytes(model):
 class Watch:
     """Looks at every moment, and holds the bytes of each iteration against the recorded trace's."""
 
-    def __init__(self, test, tide=lambda client: 0):
-        self.test, self.tide, self.client = test, tide, None
+    def __init__(self, test, reserved_bytes=lambda client: 0):
+        self.test, self.reserved_bytes, self.client = test, reserved_bytes, None
         self.bytes = {}
 
     def moment(self):
-        """A client's tide."""
+        """A client's reserved_bytes."""
         if self.client is None:
             return 0
         s = self.client.stats()
         self.test.assertLessEqual(s["device"], s["avail"])
         self.bytes[s["iterations"] - 1] = (s["last"]["h2d"], s["last"]["d2h"])
         self.deviations = s["deviations"]
-        return self.tide(self.client)
+        return self.reserved_bytes(self.client)
 
     def compare(self, mode, native=True):
         """Every iteration from 1 on moves what opt does on the recorded trace, to the byte: planned
@@ -169,13 +169,13 @@ class Case:
         self.losses = train(model, optimizer(model), **loop)
         self.end = {k: v.clone() for k, v in model.state_dict().items()}
 
-    def run(self, capacity, mode="copy", policy="opt", tide=lambda client: 0):
+    def run(self, capacity, mode="copy", policy="opt", reserved_bytes=lambda client: 0):
         model = make(dtype=self.dtype, **self.shape)
         optimizer = self.optimizer(model)
-        watch = Watch(self.test, tide)
+        watch = Watch(self.test, reserved_bytes)
         with hybridps.manage(model, optimizer, device=f"emu:{int(capacity)}", mode=mode, policy=policy,
                              native=self.native, chunk_bytes=CHUNK, optimizer_device=self.where,
-                             tide=watch.moment) as client:
+                             reserved_bytes=watch.moment) as client:
             watch.client = client
             losses = train(model, optimizer, **self.loop)
             state = model.state_dict()

@@ -65,7 +65,7 @@ def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, opt
     losses = []
     watch = Watch(unittest.TestCase())
     with hybridps.manage(model, step, device=f"emu:{int(capacity)}", group=group, chunk_bytes=CHUNK,
-                         tide=watch.moment, **options) as client:
+                         reserved_bytes=watch.moment, **options) as client:
         watch.client = client
         stream = data_of(rank, steps * accumulate)
         for _ in range(steps):

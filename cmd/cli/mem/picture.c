@@ -45,10 +45,10 @@ static const char style[] =
     "text{font:13px system-ui,sans-serif;fill:#24292f}.title{font-size:17px;font-weight:600}\n"
     ".back{fill:#fff}.axis,.tick{stroke:#57606a;fill:none}.grid{stroke:#d0d7de}\n"
     ".param{fill:#4269d0}.grad{fill:#efb118}.state{fill:#3ca951}.other{fill:#a463f2}\n"
-    ".tide{fill:#9aa4af}.limit{stroke:#cf222e;stroke-width:2;stroke-dasharray:7 4}\n"
+    ".reserved{fill:#9aa4af}.limit{stroke:#cf222e;stroke-width:2;stroke-dasharray:7 4}\n"
     ".h2d{fill:#00a3a3}.d2h{fill:#ff725c}.mid{text-anchor:middle}.end{text-anchor:end}\n"
     "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.back{fill:#0d1117}.grid{stroke:#30363d}"
-    ".axis,.tick{stroke:#8b949e}.tide{fill:#57606a}.param{fill:#6c8cff}.limit{stroke:#ff7b72}}"
+    ".axis,.tick{stroke:#8b949e}.reserved{fill:#57606a}.param{fill:#6c8cff}.limit{stroke:#ff7b72}}"
     "\n</style>\n";
 
 static uint64_t area_sum(const struct step *s)
@@ -169,7 +169,7 @@ static void draw_area(struct canvas *c, const char *css, int area)
 static void draw_tide(struct canvas *c)
 {
     double top = y_of(c, c->p->capacity);
-    hl_buf_printf(c->out, "<path class=\"tide\" d=\"M%d %.1f", LEFT, top);
+    hl_buf_printf(c->out, "<path class=\"reserved\" d=\"M%d %.1f", LEFT, top);
     for (size_t i = 0; i < c->count; i++) {
         uint64_t avail = c->steps[i].avail;
         avail = avail < c->p->capacity ? avail : c->p->capacity;
@@ -280,7 +280,7 @@ static void draw_legends(struct canvas *c)
         if (any > 0)
             x = draw_legend(c, x, 54, areas[a].css, areas[a].name);
     }
-    draw_legend(c, x, 54, "tide", "activations and others");
+    draw_legend(c, x, 54, "reserved", "activations and others");
     x = draw_legend(c, LEFT, MOVES - REACH - 12, "h2d", "host to device (up)");
     draw_legend(c, x, MOVES - REACH - 12, "d2h", "device to host (down)");
 }

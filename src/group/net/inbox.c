@@ -16,7 +16,7 @@
 #include "os/cond.h"
 
 #define NUMBER_BITS 48
-#define WAITING     6 /* messages of a rank and a kind that nobody has taken yet */
+#define WAITING     6 /* messages of a rank and a kind that are not yet taken */
 
 /* A message, and the thread that moves it on:
  *
@@ -82,7 +82,7 @@ static hl_status admit_message(struct hl_inbox *b, struct hl_id id, uint64_t siz
     if (from >= b->ranks || size > HL_INBOX_BYTES)
         return hl_fail(HL_EINVAL, "rank %d puts %llu bytes: there are %d ranks, messages have %zu",
                        from, (unsigned long long)size, b->ranks, HL_INBOX_BYTES);
-    /* Who has been told the group's number may be quicker than who has not yet. */
+    /* A rank that knows the group's number may be quicker than one that does not yet. */
     int known = id.hi == HL_INBOX_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
     if (!known)
         return hl_fail(HL_ECONFLICT, "a message of another group: this one is complete");

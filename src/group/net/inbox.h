@@ -3,7 +3,7 @@
  *
  * A message is known by its sender and a number. Messages of another group are refused.
  *
- * Owns:    an inbox its server, its threads and what nobody has taken; a taken message is the
+ * Owns:    an inbox its server, its threads and messages not yet taken; a taken message is the
  *          caller's, for free(). What is sent is borrowed until the send has ended.
  * Threads: one at a time, but for the inbox's own.
  * Errors:  those of net/net.h, with the words of the failed put.

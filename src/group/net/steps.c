@@ -87,7 +87,7 @@ static hl_status check_call(const struct hl_collective_net *g, int r)
                    net_describe(&g->call, own, sizeof(own)));
 }
 
-/* Who has given up has said why. */
+/* A rank that gave up has said why. */
 static hl_status check_last(struct hl_collective_net *g, int r)
 {
     struct hl_inbox_message *m = hl_inbox_take(g->inbox, g->group, r, LAST);
@@ -137,8 +137,8 @@ static hl_status start_step(struct hl_collective_net *g, uint8_t *const *data, c
     return HL_OK;
 }
 
-/* A message has gone out, or not. Who has been heard in this step and is gone had all it needed to
- * end the call, or it will be missed in the next step. */
+/* A message has gone out, or not. A rank that was heard in this step and is gone had all it needed
+ * to end the call, or it will be missed in the next step. */
 static hl_status end_send(struct hl_collective_net *g, int r, hl_status st, const char *words)
 {
     char text[HL_ERROR_TEXT_MAX];
@@ -178,8 +178,8 @@ static hl_status poll_outboxes(struct hl_collective_net *g, int *left)
     return HL_OK;
 }
 
-/* Who has been heard in this step may go: what is under way to it ends by itself. Of the others the
- * inbox is looked at once more: they may have sent all they had to before they went. */
+/* A rank that was heard in this step may go: what is under way to it ends by itself. Of the others
+ * the inbox is looked at once more: they may have sent all they had to before they went. */
 static hl_status check_silent(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     char text[80];
@@ -516,7 +516,7 @@ static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, u
     return fail_rank(g, r, *sent, words);
 }
 
-/* Nobody's but these two: the other ranks do what they like. */
+/* Between these two ranks; the others take no part. */
 static void drop_other_ranks(struct hl_collective_net *g)
 {
     for (int r = 0; r < g->world; r++)

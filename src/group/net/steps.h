@@ -1,8 +1,8 @@
-/* group/net/steps.h - ranks on several hosts: who is where, and one step of all together.
+/* group/net/steps.h - ranks on several hosts: their addresses, and one step of all together.
  *
  * A collective is a row of steps. In a step a rank sends each other one message and has one of
  * each, or less where that would say nothing; every message begins with what the sender is doing,
- * so that ranks that do different things find out. Nobody is more than a step ahead of those it
+ * so that ranks that do different things find out. No rank is more than a step ahead of those it
  * hears from, which bounds what waits in an inbox.
  *
  * Owns:    a group its inbox, its outboxes and the messages of the step.
@@ -11,7 +11,7 @@
  *          does not answer; HL_ECONFLICT other ranks do something else, or the number of ranks
  *          differs. All name the rank, its address and what was being done.
  * Units:   bytes, milliseconds.
- * Limits:  HL_COLLECTIVE_RANKS ranks. Nobody's identity is checked and nothing is encrypted: for a
+ * Limits:  HL_COLLECTIVE_RANKS ranks. No identity is checked and nothing is encrypted: for a
  *          network of trusted hosts.
  */
 #ifndef HL_GROUP_NET_STEPS_H
@@ -24,7 +24,7 @@
 #include "net/addr.h"
 
 #define HL_COLLECTIVE_HEADER  192 /* a multiple of 64 */
-#define HL_COLLECTIVE_LOOK_MS 500 /* between two looks at the ports of those who are silent */
+#define HL_COLLECTIVE_LOOK_MS 500 /* between two checks of the ports of silent ranks */
 
 hl_status hl_collective_net_open(const hybridps_net_options *options,
                                  hybridps_transport *out) HL_CHECK;
@@ -44,7 +44,7 @@ struct hl_net_rank {
     struct hl_outbox *outbox;
     struct hl_inbox_message *got;
     bool answers; /* its port took a connection once, so that a refusal means something */
-    bool gone;    /* its port is nobody's any more */
+    bool gone;    /* no process has its port any more */
     bool waits;   /* for its message, in this step */
     bool sends;   /* a message to it is under way */
     uint64_t sent, received; /* pieces, between the two of them */
@@ -65,7 +65,7 @@ struct hl_collective_net {
 
 /* rendezvous.c: all ranks know each other's address, and the group's number. */
 hl_status hl_collective_meet(const hybridps_net_options *o, struct hl_collective_net *g) HL_CHECK;
-/* 1 when its port took a connection once and refuses one now: it belongs to nobody any more. A host
+/* 1 when its port took a connection once and refuses one now: no process has it any more. A host
  * that does not answer may come back before the deadline. */
 bool hl_collective_gone(struct hl_net_rank *p);
 

@@ -1,8 +1,8 @@
-/* hybridps/chunks/policy.h - who leaves the device when room is needed: a table of ranking
+/* hybridps/chunks/policy.h - which chunk leaves the device when room is needed: a table of ranking
  * functions.
  *
- * fifo: who came first. lru: who was used longest ago. heat: the lowest HeatScore, alpha * N / T +
- * beta * exp(-dt / tau), N uses in the last T moments, dt moments since the last. random: for
+ * fifo: the first to come. lru: the least recently used. heat: the lowest HeatScore, alpha * N / T
+ * + beta * exp(-dt / tau), N uses in the last T moments, dt moments since the last. random: for
  * tests. opt: follows a plan (hybridps/plan/plan.h), and is lru while there is none. The highest
  * rank leaves first; of equals the chunk of the lowest number.
  *

@@ -1,5 +1,5 @@
-/* hybridps/chunks/pool.h - chunks on one device and its host: where each is, who is pinned, who
- * leaves.
+/* hybridps/chunks/pool.h - chunks on one device and its host: where each is, which are pinned,
+ * which leaves.
  *
  * A chunk's content is on the device, on the host, in both (mode copy), or nowhere (new, or ended).
  * Content only on the device while mode is copy is dirty: leaving costs a copy, as it always does
@@ -88,7 +88,7 @@ void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail);
 /* In the moment that begins next these will be needed: others leave before them. */
 void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count);
 /* All of this moment is here; in the next, with `avail`, these and nothing else will be accessed.
- * Who will have to leave for them does so now, and up to `most` of them are fetched, beside what
+ * Chunks that have to leave for them do so now, and up to `most` of them are fetched, beside what
  * the caller does: as far as there is room now, and only what would be copied then in any case. */
 void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count,
                          uint64_t avail, int most);
@@ -105,7 +105,7 @@ void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, int on_host)
 /* The content of a chunk that is not pinned ends. */
 void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk);
 
-/* Somebody touched `address`, where its chunk is not: the content is shown there, whichever place
+/* `address` was touched, where its chunk is not: the content is shown there, whichever place
  * it is in, in host memory and beside all that moves; nothing is counted or recorded but the fault.
  * What is written there becomes the content when the view ends: with the next access of the chunk,
  * at the latest with hl_chunk_pool_end_views. *chunk is which; *lost: it has no content, and bytes
@@ -120,7 +120,7 @@ hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;
 void hl_chunk_pool_info(const struct hl_chunk_pool *p, uint32_t chunk, struct hl_chunk_info *out);
 void hl_chunk_pool_stats(const struct hl_chunk_pool *p, struct hl_chunk_pool_stats *out);
 const char *hl_chunk_pool_device(const struct hl_chunk_pool *p);
-/* The books against the chunks and the device; HL_ECORRUPT names what differs. */
+/* The accounts against the chunks and the device; HL_ECORRUPT names what differs. */
 hl_status hl_chunk_pool_audit(struct hl_chunk_pool *p) HL_CHECK;
 
 #endif

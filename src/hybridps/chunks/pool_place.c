@@ -1,4 +1,4 @@
-/* Chunks go where a plan begins: between two iterations, when nobody has anything pinned. Content
+/* Chunks go where a plan begins: between two iterations, when nothing is pinned. Content
  * is kept, and every copy is counted. */
 #include "hybridps/chunks/pool_private.h"
 #include "hybridps/plan/plan.h"

@@ -1,5 +1,5 @@
-/* Host memory of chunks, and room on a full host. Who leaves it is decided by residency.c: a host
- * copy of what is on the device too is dropped, and what is only here goes below.
+/* Host memory of chunks, and room on a full host. Which chunks leave it is decided by residency.c:
+ * a host copy of what is on the device too is dropped, and what is only here goes below.
  *
  *      on the host --- put_below: put (sealed), then host memory goes ---> below
  *      on the host <-- pool_fetch_one: host memory, get (checked), drop -- below
@@ -31,7 +31,7 @@ static hl_status fail_full(struct hl_chunk_pool *p, const char *full, hl_status 
         return hl_fail(st, "%s; a chunk could not be put to %s: %s", full,
                        p->o.spill != NULL ? p->o.spill->name : "the device", why);
     return hl_fail(HL_ENOSPC, "%s%s", full,
-                   p->o.spill != NULL ? ", all of it in use" : ", and there is no place below it");
+                   p->o.spill != NULL ? ", all of it in use" : ", and no lower tier is configured");
 }
 
 static hl_status charge_host(struct hl_chunk_pool *p, uint64_t bytes)
@@ -50,7 +50,7 @@ static hl_status charge_host(struct hl_chunk_pool *p, uint64_t bytes)
     }
 }
 
-/* What is given back can't be refused; books that could not be reached find out by themselves. */
+/* Freed memory can't be refused; accounts that could not be reached find out by themselves. */
 void pool_discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes)
 {
     if (p->o.charge != NULL && p->o.charge(p->o.charge_arg, on_host, -(int64_t)bytes) != HL_OK)

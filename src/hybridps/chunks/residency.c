@@ -55,7 +55,7 @@ static void add_leaver(const struct hl_residency *r, uint32_t chunk, struct hl_m
         copy_out(r, chunk, m);
 }
 
-/* ---- who leaves ---- */
+/* ---- victims ---- */
 
 static bool host_takes(const struct hl_residency *r, const struct hl_resident *c)
 {

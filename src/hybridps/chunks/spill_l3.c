@@ -120,7 +120,7 @@ static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns
         hl_status st = spill_reconnect(l, left < CALL_MS ? left : CALL_MS);
         if (st == HL_OK)
             return HL_OK;
-        /* Where nobody ever was there is nothing to wait for. */
+        /* Without an earlier spill there is nothing to wait for. */
         if (l->client == NULL || hl_now_ns() >= deadline_ns)
             return hl_fail_prefix(HL_EUNAVAIL, "no connection to the pool at %s: ", l->path);
         spill_pause(l, deadline_ns);

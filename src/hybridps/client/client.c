@@ -10,7 +10,7 @@
 #include "hybridps/client/client_private.h"
 #include "hybridps/manager/table.h"
 
-#define CHUNK_BYTES_MAX (64u << 20) /* where nobody says; and on the device there is room for: */
+#define CHUNK_BYTES_MAX (64u << 20) /* by default; and on the device there is room for: */
 #define CHUNKS_MIN      16
 #define PREFETCH        2
 
@@ -33,7 +33,7 @@ static int number_of(const char *device)
     return n > 0 && n < 1024 && (*end == '\0' || *end == ':') ? (int)n : 0;
 }
 
-/* Who is needed last, as far as this iteration goes as recorded. */
+/* The chunk needed last, as far as this iteration goes as recorded. */
 static int next_use(void *arg, uint32_t chunk, uint64_t *moments)
 {
     const struct hybridps *h = arg;
@@ -66,7 +66,7 @@ static hl_status join_manager(struct hybridps *h, const char *name)
     hl_status st = (hl_status)hybridps_manager_open(&join, &h->manager);
     if (st == HL_OK || told == NULL)
         return st;
-    hl_warn("hybridps: chunks of this process are not in the node's books: %s", hl_error_text());
+    hl_warn("hybridps: chunks of this process are not in the node's accounts: %s", hl_error_text());
     hl_error_clear();
     return HL_OK;
 }
@@ -136,7 +136,7 @@ static void free_client(struct hybridps *h)
     hl_record_fini(&h->record);
     hl_next_use_free(h->order);
     hl_chunk_pool_close(h->pool);
-    hybridps_manager_close(h->manager); /* gives back all that was added */
+    hybridps_manager_close(h->manager); /* releases all that was added */
     hl_tensors_fini(&h->tensors);
     pthread_mutex_destroy(&h->lock);
     free(h->uses);
@@ -188,7 +188,7 @@ void hybridps_close(hybridps *h)
 hl_status client_enter(hybridps *h)
 {
     if (h == NULL)
-        return hl_fail(HL_EINVAL, "there is no client");
+        return hl_fail(HL_EINVAL, "the client is NULL");
     if (h->pid != getpid())
         return hl_fail(HL_EPERM,
                        "process %d is a fork of %d, which alone may use its device: open another "
@@ -220,7 +220,7 @@ int hybridps_layout(hybridps *h)
     struct hl_chunk_pool_stats s;
     HL_TRY(client_enter(h));
     hl_chunk_pool_stats(h->pool, &s);
-    /* Where nobody says how long chunks are, several must fit the device at once. */
+    /* Where no chunk size is given, several must fit the device at once. */
     uint64_t most =
         s.capacity / CHUNKS_MIN < CHUNK_BYTES_MAX ? s.capacity / CHUNKS_MIN : CHUNK_BYTES_MAX;
     most = most > s.granule ? most : s.granule;

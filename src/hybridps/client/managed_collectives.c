@@ -30,7 +30,7 @@ static hl_status begin_result(hybridps *h, const char *name, const void *local, 
     return HL_OK;
 }
 
-/* What others sent in part is no content. The text is that of `code`. */
+/* What others sent in part is not content. The text is that of `code`. */
 static int end_result(hybridps *h, uint32_t tensor, int code)
 {
     char text[HL_ERROR_TEXT_MAX];

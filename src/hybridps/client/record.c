@@ -209,7 +209,7 @@ static bool may_join(const struct hl_record *r)
     return r->previous == r->phase && s.chunks == r->phase->trace.chunk_count;
 }
 
-/* The recorded iteration followed nobody's plan: what it left on the device goes where it would be
+/* The recorded iteration followed no plan: what it left on the device goes where it would be
  * had it followed this one, and the bytes are counted with it where the next follows at once. 1
  * when the plan goes on from there. */
 static bool join_plan(struct hl_record *r)

@@ -1,4 +1,4 @@
-/* hybridps/client/tensors.h - tensors by number: their chunk, place and state; who is in use.
+/* hybridps/client/tensors.h - tensors by number: their chunk, place and state; which are in use.
  *
  * Owns:    names and tables; the chunks are the pool's.
  * Threads: one at a time.

@@ -3,7 +3,7 @@
  *
  * The rule: tensors of a kind lie in their order, each at a multiple of 64 bytes in the first chunk
  * of its kind with room, else in a new one; a longer tensor gets a chunk of its own length, which
- * it shares with nobody: what is small would keep what is huge on the device.
+ * it is not shared: a small tensor would keep a huge one on the device.
  *
  * Model data are parameters, gradients and Adam's states: in 16 bits p 2, g 2, p32 4, m 4, v 4
  * bytes per parameter (reuse: the gradient lies over the parameter), in float32 p 4, g 4, m 4, v 4.

@@ -294,7 +294,7 @@ int hybridps_manager_add(hybridps_manager *m, int device, uint64_t size, uint64_
                    m->t.path, device, left, m->t.s->device[device + 1].capacity, size);
 }
 
-/* A process can give back only what its own row has, so a mistake of one never hits another. */
+/* A process can release only what its own row has, so a mistake of one never hits another. */
 int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size)
 {
     HL_TRY(check_device(m, device));

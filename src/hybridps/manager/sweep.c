@@ -34,7 +34,7 @@ static bool has_process(const struct hl_manager_shared *s)
     return false;
 }
 
-/* With the file locked nobody comes or goes; who is about to come sees that it has lost its name,
+/* With the file locked no process joins or leaves; one about to join sees that it lost its name,
  * and makes another. A file that is cut short meanwhile reads as zeros by the guard, where that is
  * installed, and not as SIGBUS: these are no layout of ours. */
 static bool table_is_abandoned(int fd, struct hl_manager_table *t, int idle_ms)

@@ -18,7 +18,7 @@
 #include "os/process.h"
 #include "os/shm.h"
 
-/* A row, and who changes its state:
+/* A row, and which process changes its state:
  *
  *    pid 0, free --register_self--> pid set, owned --clear_row--> pid 0, free
  *
@@ -35,7 +35,7 @@
  * without a lock, since it reads /proc; then the row is compared again under the lock.
  *
  *    file      make_table writes all with the file locked, and `magic` last with release. A table
- *              whose magic is 0 was not finished by one who died, and is made anew. */
+ *              whose magic is 0 was left unfinished by a process that died; it is made anew. */
 #define MAGIC   UINT64_C(0x31524750534c4548) /* "HELSPGR1" */
 #define VERSION 1
 #define NOBODY  UINT32_MAX
@@ -59,8 +59,8 @@ static hl_status make_lock(pthread_mutex_t *lock)
     return HL_OK;
 }
 
-/* *died: the one before ended while it held the lock. `holder` is only for the message of those who
- * wait too long, so it needs no order. */
+/* *died: the one before ended while it held the lock. `holder` is only for the message of those
+ * that wait too long, so it needs no order. */
 static hl_status take_lock(struct hl_manager_table *t, pthread_mutex_t *lock, uint32_t *holder,
                            const char *what, int *died)
 {
@@ -197,7 +197,7 @@ static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_
 {
     struct hl_manager_shared *s = t->s;
     if (o->capacity == NULL)
-        return hl_fail(HL_ENOENT, "manager %s: nobody has given it capacities yet", t->path);
+        return hl_fail(HL_ENOENT, "manager %s: its capacities are not set yet", t->path);
     memset(s, 0, sizeof(*s));
     s->version = VERSION;
     s->size = sizeof(*s);
@@ -282,7 +282,7 @@ static hl_status register_self(struct hl_manager_table *t)
     return HL_OK;
 }
 
-/* With the file locked. Zeros are what somebody left who died while making it. */
+/* With the file locked. Zeros were left by a process that died while making it. */
 static hl_status join_table(struct hl_manager_table *t, const struct hl_manager_options *o)
 {
     struct stat sb;
@@ -294,7 +294,7 @@ static hl_status join_table(struct hl_manager_table *t, const struct hl_manager_
                        "/dev/shm%s has %lld bytes and a manager's table %zu; choose another name",
                        t->path, (long long)sb.st_size, sizeof(*t->s));
     if (sb.st_size == 0 && o->capacity == NULL)
-        return hl_fail(HL_ENOENT, "manager %s: nobody has given it capacities yet", t->path);
+        return hl_fail(HL_ENOENT, "manager %s: its capacities are not set yet", t->path);
     HL_TRY(hl_shm_reserve(t->fd, t->path, sizeof(*t->s)));
     void *p;
     HL_TRY(hl_shm_map(t->fd, sizeof(*t->s), 1, &p));
@@ -344,7 +344,7 @@ hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_ma
     return HL_OK;
 }
 
-/* With the file locked. Nobody can use it again, and nobody could make another by its name. */
+/* With the file locked. No process can use it again, nor make another under its name. */
 static void remove_cut(const struct hl_manager_table *t)
 {
     struct stat sb;

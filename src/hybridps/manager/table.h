@@ -1,8 +1,8 @@
 /* hybridps/manager/table.h - the node's table of devices and processes, in POSIX shared memory.
  *
  * A process writes only its own row of a device, and its tickets; `used` and `reserved` are their
- * sums, kept beside them. So whoever dies in the middle leaves nothing that can't be summed again,
- * and what it had is given back with its row.
+ * sums, kept beside them. So a process that dies in the middle leaves nothing that can't be summed
+ * again, and what it had is given back with its row.
  *
  * Locks: flock of the file (coming and going), then `registry` (rows), then a device's. One device
  * at a time.
@@ -40,7 +40,7 @@ struct hl_manager_ticket {
 
 struct hl_manager_device {
     pthread_mutex_t lock;
-    uint32_t holder; /* row of who took the lock last, for messages */
+    uint32_t holder; /* row of the process that took the lock last, for messages */
     uint64_t capacity;
     uint64_t used, reserved;
     uint64_t made; /* tickets */
@@ -54,7 +54,7 @@ struct hl_manager_shared {
     uint32_t devices;
     uint64_t size;
     uint64_t pid_namespace;
-    uint64_t reaped_ns; /* when somebody looked for the dead */
+    uint64_t reaped_ns; /* when dead processes were last looked for */
     pthread_mutex_t registry;
     uint32_t holder;
     struct hl_process processes[HL_MANAGER_PROCESSES];   /* pid 0 = free */
@@ -71,7 +71,7 @@ struct hl_manager_options {
 struct hl_manager_table {
     struct hl_manager_shared *s;
     int fd, guard; /* of the mapping */
-    pid_t pid;     /* who opened it */
+    pid_t pid;     /* the process that opened it */
     uint32_t row;
     int lock_ms, reap_ms;
     char path[256]; /* of shm_open */
@@ -84,14 +84,14 @@ static inline uint32_t hl_manager_devices(const struct hl_manager_table *t)
     return n < HL_MANAGER_DEVICES ? n : HL_MANAGER_DEVICES;
 }
 
-/* Joins the table, or makes it where there is none, or where all who used it have died. */
+/* Joins the table, or makes it where there is none, or where all its users have died. */
 hl_status hl_manager_table_open(const struct hl_manager_options *o,
                                 struct hl_manager_table *out) HL_CHECK;
-/* Gives back what this process had; the last one takes the table away, and so does
- * who finds it cut short. After fork() it only unmaps. */
+/* Releases what this process had; the last one removes the table, and so does
+ * one that finds it cut short. After fork() it only unmaps. */
 void hl_manager_table_close(struct hl_manager_table *t);
 
-/* The sums are right when this returns HL_OK, also after somebody died holding the lock. */
+/* The sums are right when this returns HL_OK, also after a process died holding the lock. */
 hl_status hl_manager_lock(struct hl_manager_table *t, uint32_t device) HL_CHECK;
 void hl_manager_unlock(struct hl_manager_table *t, uint32_t device);
 
@@ -100,9 +100,9 @@ hl_status hl_manager_check_layout(const struct hl_manager_table *t) HL_CHECK;
 /* Its file has all of it: HL_EUNAVAIL. */
 hl_status hl_manager_check_whole(const struct hl_manager_table *t) HL_CHECK;
 
-/* Gives back what dead processes had; *freed bytes, in use and reserved. */
+/* Releases what dead processes had; *freed bytes, in use and reserved. */
 hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed) HL_CHECK;
-/* The same, where nobody has looked for reap_ms. */
+/* The same, unless it was done within reap_ms. */
 hl_status hl_manager_reap_by_age(struct hl_manager_table *t) HL_CHECK;
 
 /* ---- from outside: no lock is taken and nothing is written to a table of the living ---- */

@@ -1,4 +1,4 @@
-/* hybridps/plan/plan.h - who leaves the device, planned on a recorded iteration.
+/* hybridps/plan/plan.h - which chunks leave the device, planned on a recorded iteration.
  *
  * Three rules are simulated on the record, and the one that moves least is the plan, the first
  * among equals: Belady's (whose next use is furthest leaves), the same but for chunks that leave

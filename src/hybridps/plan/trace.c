@@ -229,7 +229,7 @@ static hl_status find_chunk(struct trace_reader *r, const json_t *id, uint32_t *
         return hl_fail_prefix(st, ": ");
     const json_t *at = json_object_get(r->ids, key);
     if (at == NULL)
-        return hl_fail(HL_EINVAL, ": there is no chunk \"%s\"", key + 1);
+        return hl_fail(HL_EINVAL, ": unknown chunk \"%s\"", key + 1);
     *out = (uint32_t)json_integer_value(at);
     return HL_OK;
 }

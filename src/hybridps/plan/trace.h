@@ -10,7 +10,7 @@
  *
  * Owns:    a trace owns all its texts and lists (hl_trace_fini). Zero-initialise.
  * Threads: one at a time.
- * Errors:  HL_EINVAL with the place: line and column where it is no JSON, else as
+ * Errors:  HL_EINVAL with the place: line and column where it is not JSON, else as
  *          "iteration[3].need[2]"; HL_ENOMEM. Nothing is changed by a failing call.
  * Units:   bytes.
  * Limits:  HL_TRACE_CHUNKS_MAX chunks, HL_TRACE_MOMENTS_MAX moments, HL_TRACE_ITERATIONS_MAX

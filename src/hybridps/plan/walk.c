@@ -21,7 +21,7 @@ struct walk {
     /* the chunk that is walked */
     uint32_t chunk;
     int device, host;
-    int dirty;    /* leaving would cost a copy that nobody owes */
+    int dirty;    /* evicting it would cost an extra copy */
     uint32_t seg; /* its present one while `device` */
 };
 

@@ -15,7 +15,7 @@ static hl_status ask_group(void *arg, const void *mine, size_t bytes, void *all)
     char what[64];
     snprintf(what, sizeof(what), "the order of group %u's collectives", q->index);
     HL_TRY((hl_status)hybridps_group_allgather(q->group, what, mine, all, bytes));
-    /* Nobody waits for this any more: the plan may be gone. */
+    /* No thread waits for this any more: the plan may be gone. */
     return __atomic_load_n(&q->rt->run, __ATOMIC_SEQ_CST) & 1 ? HL_OK : HL_ECANCELED;
 }
 

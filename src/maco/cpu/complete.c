@@ -1,6 +1,6 @@
 /* The order in which tasks were completed, put together from the workers' own notes: each worker's
  * in its order, and no task before those it waited for. Where two tasks did not wait for each other
- * nobody could have told which was first. */
+ * no observer could have told which was first. */
 #include <stdlib.h>
 
 #include "maco/cpu/runtime_private.h"

@@ -1,5 +1,6 @@
-/* A plan is made ready once: what it says is checked, its events are copied, and who runs what is
- * sorted. Some plans are kept, so that a training step that runs a few in turn loads none again. */
+/* A plan is made ready once: what it says is checked, its events are copied, and which worker runs
+ * what is sorted. Some plans are kept, so that a training step that runs a few in turn loads none
+ * again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,9 +120,9 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     uint32_t worker = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
     s->has_priority |= s->view.priority != NULL && s->view.priority[i] != 0 && !is_join(s, i);
     if (hl_maco_type(t->type) == NULL)
-        return hl_fail(HL_EINVAL, "task %s: there is no type %u", hl_maco_task_name(s, i), t->type);
+        return hl_fail(HL_EINVAL, "task %s: unknown type %u", hl_maco_task_name(s, i), t->type);
     if (t->trigger_event >= s->view.n_events)
-        return fail_task(s, i, "it triggers no event, so nobody would know that it is done");
+        return fail_task(s, i, "it triggers no event, so its completion would go unnoticed");
     if (t->dependent_event != MACO_NONE && t->dependent_event >= s->view.n_events)
         return fail_task(s, i, "it depends on an event that is not there");
     if (worker != MACO_NONE && worker >= rt->workers)
@@ -264,7 +265,7 @@ static void mark_links(struct hl_maco_state *s)
     }
 }
 
-/* Counts that somebody sleeps on are added to in a way that he sees. */
+/* Counts that a thread sleeps on are added to in a way that wakes it. */
 static void mark_waited(struct hl_maco_state *s, int is_static)
 {
     for (uint32_t i = 0; i < s->view.n_tasks; i++) {

@@ -1,11 +1,11 @@
-/* Policy direct: who completes an event launches what follows.
+/* Policy direct: the worker that completes an event launches what follows.
  *
  * One successor is run by the same worker next, by a loop. A range has a cursor, from which all
- * who know of it take chunks: 1/(4W) of what is left, but where earlier runs have shown that its
+ * that know of it take chunks: 1/(4W) of what is left, but where earlier runs have shown that its
  * tasks are short, as many as last as long as it takes to get them from another processor. That an
  * event has fired is known by its number in the `ready` queue of the one that fired it. A range's
  * number may be in several queues and outlive the range: what counts is the cursor. While a range
- * has tasks to give, its number is in a queue or somebody is taking from it.
+ * has tasks to give, its number is in a queue or a worker is taking from it.
  *
  *    worker 0: ready [e7 e9]   spill -> e12 -> e13     inbox -> t4 -> t1
  *    worker 1: ready [e9]      spill                   inbox
@@ -17,9 +17,9 @@
  *   ready   pushed by its owner, taken by anybody (ring.h)
  *   spill   its owner's alone: what did not fit in `ready`, linked by next_event
  *   inbox   a stack linked by next_task: pushed by anybody with compare-and-swap, emptied by its
- *           owner with one exchange, so there is no ABA
- *   cursor  moved by compare-and-swap, relaxed: who has the event's number fired it or took it from
- *           a queue, and that acquire shows all that the tasks before it wrote
+ *           owner with one exchange, so ABA can't happen
+ *   cursor  moved by compare-and-swap, relaxed: whichever worker has the event's number fired it or
+ *           took it from a queue, and that acquire shows all that the tasks before it wrote
  *
  * An event is in next_event of one list at a time, since it fires once a run. */
 #include "maco/cpu/futex.h"
@@ -30,7 +30,7 @@ static uint64_t range_width(const maco_event *e)
     return e->last - e->first;
 }
 
-/* Ticks of a task of this range, as earlier runs had it; 0 = nobody knows. */
+/* Ticks of a task of this range, as earlier runs had it; 0 = not known. */
 static uint64_t avg_task_ticks(const maco_event *e)
 {
     return __atomic_load_n(&e->reserved2[2], __ATOMIC_RELAXED);

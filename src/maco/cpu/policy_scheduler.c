@@ -79,7 +79,7 @@ static int run_batch(struct hl_maco_thread *w, uint64_t tail, uint64_t head)
         cost += ns > 0 ? ns : 1;
     }
     __atomic_store_n(&w->finished, w->finished + cost, __ATOMIC_RELAXED);
-    /* Room for the scheduler, who may be parking: it looks at the tails after having said so. */
+    /* Room for the scheduler, which may be parking: it looks at the tails after having said so. */
     __atomic_store_n(&w->queue.tail, head, __ATOMIC_SEQ_CST);
     scheduler_settle(w, &held);
     return 1;
@@ -123,7 +123,7 @@ static uint64_t load_of(const struct hl_maco_thread *w)
     return w->spent - __atomic_load_n(&w->finished, __ATOMIC_RELAXED);
 }
 
-/* The worker that gets a task of that affinity; NULL: there is no room. */
+/* The worker that gets a task of that affinity; NULL: all queues are full. */
 static struct hl_maco_thread *choose_worker(maco_runtime *rt, uint32_t affinity)
 {
     struct hl_maco_thread *best = NULL;

@@ -1,12 +1,12 @@
-/* Policy static: each worker has its list and waits for the events of its tasks; nobody launches.
- * A proxy works the same way, through the communication of its group, under every policy.
+/* Policy static: each worker has its list and waits for the events of its tasks; nothing is
+ * launched. A proxy works the same way, through the communication of its group, under every policy.
  *
  *    list:   t3  t7  t1  t9
  *                 ^ w->at; w->at_run says of which run, for a thread that slept in the midst
  *
- * `waits` names the event that it waits for. It is stored before the count is read, and whoever
- * fires the event adds to the count before it reads `waits` of threads (hl_maco_launch); both are
- * sequentially consistent, so that a sleeper is found. */
+ * `waits` names the event that it waits for. It is stored before the count is read, and the thread
+ * that fires the event adds to the count before it reads `waits` of threads (hl_maco_launch); both
+ * are sequentially consistent, so that a sleeper is found. */
 #include "maco/cpu/runtime_private.h"
 
 static int event_fired(struct hl_maco_thread *w)

@@ -149,7 +149,8 @@ struct hl_maco_share {
     uint64_t mask;
 };
 
-/* By the owner. The store is sequentially consistent: who parks looks here after having said so. */
+/* By the owner. The store is sequentially consistent: a parking thread looks here after having said
+ * so. */
 static inline int hl_maco_share_push(struct hl_maco_share *q, uint32_t value)
 {
     uint64_t tail = __atomic_load_n(&q->tail, __ATOMIC_RELAXED);

@@ -4,13 +4,13 @@
  *
  *    hl_maco_load   make_room   start_run        watch_run                        run_verdict
  *   |------------|------------|-----------|--------------------------------|-----|
- *                              run is odd: workers enter                    run is even and nobody
+ *                              run is odd: workers enter                    run is even and none
  *                                                                           is active
  *   deadline, failure or cancel: run is even
  *      + 1 s   collectives that still wait are cancelled, and their groups lost
  *      + 2 s   the caller returns; what is still in a body keeps the runtime busy
  *
- * Between runs (even, nobody active) threads read `run`, `quit` and spins_between and nothing else,
+ * Between runs (even, none active) threads read `run`, `quit` and spins_between and nothing else,
  * so start_run needs no order but that of its last store: making `run` odd publishes all of it. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -154,7 +154,7 @@ static void watch_run(maco_runtime *rt, uint64_t run, uint64_t deadline)
     }
 }
 
-/* Names who is still in a task. */
+/* Names the workers still in a task. */
 hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *before)
 {
     char text[HL_ERROR_TEXT_MAX - 200] = "";

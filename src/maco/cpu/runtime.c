@@ -1,4 +1,4 @@
-/* Opening and closing a runtime, and who may run on it: one caller at a time, when all is quiet. */
+/* Opening and closing a runtime, and which caller may run on it: one at a time, between runs. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -64,9 +64,9 @@ static hl_status check_options(const maco_runtime_options *o)
         return hl_fail(HL_EINVAL, "%d workers: 0 (those this process may use) to %d", o->workers,
                        HL_MACO_WORKERS);
     if (o->policy < MACO_DIRECT || o->policy > MACO_STATIC)
-        return hl_fail(HL_EINVAL, "there is no policy %d", o->policy);
+        return hl_fail(HL_EINVAL, "unknown policy %d", o->policy);
     if (o->balance < MACO_ROUND_ROBIN || o->balance > MACO_LEAST_LOADED)
-        return hl_fail(HL_EINVAL, "there is no balance %d", o->balance);
+        return hl_fail(HL_EINVAL, "unknown balance %d", o->balance);
     if (o->ring != 0 && (o->ring < 2 || o->ring > RING_MAX || (o->ring & (o->ring - 1)) != 0))
         return hl_fail(HL_EINVAL, "a ring of %u slots: a power of two from 2 to %u", o->ring,
                        RING_MAX);

@@ -29,7 +29,7 @@ struct hl_maco_source {
     uint64_t serial;                          /* never the same for another plan; not 0 */
     const struct hl_maco_function *functions; /* by `user` of CUSTOM_... */
     uint32_t n_functions;
-    const maco_plan *plan; /* where the functions are in a plan, and who knows them; NULL */
+    const maco_plan *plan; /* where the functions are in a plan, and what resolves them; NULL */
     hl_status (*function)(const maco_plan *plan, uint64_t user, maco_function *f, void **arg);
 };
 

@@ -1,13 +1,14 @@
 /* maco/cpu/runtime_private.h - what the files of the CPU runtime share.
  *
- * A run has a number, `run`: odd while it goes on. It is the one word that every loop reads: who
- * sees another number than the one it entered with leaves, whether the graph is done, has failed,
- * is late or was cancelled. Threads count themselves in `active`; a thread that sleeps is not
- * active, so the run is over when the number is even and nobody is active, and until then the plan
- * is there.
+ * A run has a number, `run`: odd while it goes on. It is the one word that every loop reads: a
+ * thread that sees another number than the one it entered with leaves, whether the graph is done,
+ * has failed, is late or was cancelled. Threads count themselves in `active`; a thread that sleeps
+ * is not active, so the run is over when the number is even and no thread is active, and until then
+ * the plan is there.
  *
- * A sleeper says so (`parked`), looks once more, and sleeps; who makes work makes it visible, then
- * looks for sleepers. Both are sequentially consistent, so one of them sees the other.
+ * A sleeper says so (`parked`), looks once more, and sleeps; a thread that makes work makes it
+ * visible, then looks for sleepers. Both are sequentially consistent, so one of them sees the
+ * other.
  */
 #ifndef HL_MACO_CPU_RUNTIME_PRIVATE_H
 #define HL_MACO_CPU_RUNTIME_PRIVATE_H
@@ -30,10 +31,10 @@
 #define HL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 /* In maco_event.reserved of the runtime's own copy. Joins stand first in what an event launches;
- * the one who fires it counts them at once, and [first, last) is the rest. */
-#define HL_MACO_WAITED 1u /* somebody may sleep on its count */
+ * the thread that fires it counts them at once, and [first, last) is the rest. */
+#define HL_MACO_WAITED 1u /* a thread may sleep on its count */
 #define HL_MACO_JOINS  2u /* reserved2[0] <= i < reserved2[1] are joins */
-#define HL_MACO_LINK   4u /* one task launches one, and nobody else asks: see hot.next */
+#define HL_MACO_LINK   4u /* one task launches one, and no other reads it: see hot.next */
 
 /* reserved2[2] is what a task of a range lasts, in ticks (policy_direct.c). */
 
@@ -65,7 +66,7 @@ struct hl_maco_state {
     uint32_t *list, *list_first;            /* static: tasks by worker */
     uint32_t *comm, *comm_first, n_proxies; /* tasks by group */
     int dirty;                              /* the last run failed: counters stand anywhere */
-    uint64_t used;                          /* when, for who is to go */
+    uint64_t used;                          /* when last; the oldest is evicted */
 };
 
 enum hl_maco_role { HL_MACO_WORKER, HL_MACO_PROXY, HL_MACO_SCHEDULER };
@@ -216,7 +217,7 @@ void hl_maco_schedule(struct hl_maco_thread *w);
 void hl_maco_proxy(struct hl_maco_thread *w);
 
 /* ---- task.c ---- */
-/* What is no call: a body, a collective. */
+/* Not a call: a body, a collective. */
 int hl_maco_body_of(struct hl_maco_thread *w, uint32_t task);
 /* A task's end that is not the usual one: it failed, or is recorded. */
 void hl_maco_failed(struct hl_maco_thread *w, uint32_t task, int st);
@@ -255,7 +256,7 @@ static inline int hl_maco_event_add(struct hl_maco_state *s, uint32_t event, uin
     uint64_t goal = e->needed * s->iteration;
     if (HL_UNLIKELY(e->reserved & HL_MACO_WAITED))
         return __atomic_add_fetch(&e->count, n, __ATOMIC_SEQ_CST) == goal;
-    if (e->needed == n) { /* nobody else adds to it in this run, nor waits for it */
+    if (e->needed == n) { /* no other task adds to it in this run, nor waits for it */
         __atomic_store_n(&e->count, goal, __ATOMIC_RELAXED); /* queues carry what follows */
         return 1;
     }
@@ -286,7 +287,7 @@ hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source,
 #define HL_MACO_LOOK_MAX (250 * HL_NS_PER_MS) /* between two looks at what the workers do */
 /* No run goes on and no thread is in one. */
 int hl_maco_quiet(const maco_runtime *rt);
-/* Fails with st and names who is still in a task. */
+/* Fails with st and names the workers still in a task. */
 hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *why);
 hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source,
                            uint64_t deadline) HL_CHECK;

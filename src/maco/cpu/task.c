@@ -1,4 +1,4 @@
-/* One task: its body, the note that it is done, and who learns of it. */
+/* One task: its body, its completion, and the threads that learn of it. */
 #include <stdio.h>
 
 #include "maco/cpu/runtime_private.h"

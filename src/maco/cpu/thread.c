@@ -14,9 +14,9 @@
  *             worker's when the graph is done (hl_maco_finish), anybody's on failure
  *             (hl_maco_abort_run)
  * rt->active  a thread for itself, when it enters and when it leaves
- * w->parked   1 by its thread; back to 0 by compare-and-swap, by whoever wakes it or by itself, so
+ * w->parked   1 by its thread; back to 0 by compare-and-swap, by the waker or by itself, so
  *             that n_parked goes down once
- * rt->ended   whoever leaves last or aborts, to wake the caller
+ * rt->ended   the last thread to leave or one that aborts, to wake the caller
  *
  * All of these are sequentially consistent. The two pairs that need it:
  *   - a thread counts itself in `active`, then reads `run`; the caller reads `run`, then `active`.
@@ -60,7 +60,7 @@ void hl_maco_leave(struct hl_maco_thread *w)
     }
 }
 
-/* It is awake by its own doing, if nobody else's. */
+/* No other thread may have woken it: it is awake by itself. */
 static void unmark_parked(struct hl_maco_thread *w)
 {
     uint32_t one = 1;
@@ -68,14 +68,14 @@ static void unmark_parked(struct hl_maco_thread *w)
         __atomic_sub_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
 }
 
-/* n_parked first: whoever finds it 0 need not look at single threads. */
+/* n_parked first: a waker that finds it 0 need not look at single threads. */
 static void mark_parked(struct hl_maco_thread *w)
 {
     __atomic_add_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&w->parked, 1, __ATOMIC_SEQ_CST);
 }
 
-/* A futex may wake for no reason; `parked` says whether somebody meant it. The slice bounds what a
+/* A futex may wake spuriously; `parked` says whether a thread meant it. The slice bounds what a
  * wake-up that the kernel lost would cost. */
 static void sleep_here(struct hl_maco_thread *w)
 {
@@ -134,7 +134,7 @@ int hl_maco_relax(uint32_t spins, uint32_t k)
 
 void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why)
 {
-    /* The lock orders those who abort; the swap decides between them and the graph's own end. */
+    /* The lock orders threads that abort; the swap decides between them and the graph's own end. */
     pthread_mutex_lock(&rt->verdict_lock);
     if (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) == run && rt->verdict == HL_OK) {
         rt->verdict = st;
@@ -181,7 +181,7 @@ void *hl_maco_thread_main(void *arg)
 {
     struct hl_maco_thread *w = arg;
     maco_runtime *rt = w->rt;
-    /* Only a look: who enters or sleeps looks again, and that counts. */
+    /* Only a hint: a thread that enters or sleeps looks again, and that counts. */
     while (!__atomic_load_n(&rt->quit, __ATOMIC_RELAXED)) {
         uint64_t run = __atomic_load_n(&rt->run, __ATOMIC_RELAXED);
         if ((run & 1) == 0 || run == w->last) {

@@ -58,7 +58,7 @@ static hl_status check_dtype(const struct checking *c)
 {
     int dtype = c->op->dtype;
     if (hl_maco_dtype_size(dtype) == 0)
-        return hl_fail(HL_EINVAL, "there is no dtype %d. Hint: enum maco_dtype", dtype);
+        return hl_fail(HL_EINVAL, "unknown dtype %d. Hint: enum maco_dtype", dtype);
     if (!c->type->all_dtypes && dtype > MACO_BF16)
         return hl_fail(HL_EINVAL,
                        "it can't compute in %s. Hint: F32, F16 or BF16; the others are "
@@ -74,7 +74,7 @@ static hl_status check_elementwise(const struct checking *c)
     int op = c->op->dims[5],
         two = op == MACO_ADD || op == MACO_MUL || op == MACO_SUB || op == MACO_SCALE_ADD;
     if (op < MACO_ADD || op > MACO_SCALE_ADD)
-        return hl_fail(HL_EINVAL, "there is no op %d (dims[5]). Hint: enum maco_elementwise", op);
+        return hl_fail(HL_EINVAL, "unknown op %d (dims[5]). Hint: enum maco_elementwise", op);
     if (two != (c->op->inputs[1] != NULL))
         return hl_fail(HL_EINVAL,
                        "op %d has %s. Hint: ADD, MUL, SUB and SCALE_ADD take A and B, "

@@ -69,7 +69,7 @@ struct hl_maco_csr {
 };
 
 void hl_maco_csr_fini(struct hl_maco_csr *c);
-/* Who each node waits for and who waits for it, each once. */
+/* The predecessors and successors of each node, each once. */
 hl_status hl_maco_csr_build(uint32_t n, const struct hl_maco_edge *edges, size_t n_edges,
                             struct hl_maco_csr *parents, struct hl_maco_csr *children) HL_CHECK;
 /* The same relation from the other side. */

@@ -123,7 +123,7 @@ static hl_status meet_write(struct walk *w, uint32_t task, size_t at)
         others |= w->reader[r].task != task;
         HL_TRY(tell_conflict(w, task, w->reader[r].task, HL_MACO_WAR));
     }
-    /* Whoever read it since waits for the writer. */
+    /* Readers since then wait for the writer. */
     return others || r != MACO_NONE ? HL_OK : tell_conflict(w, task, w->writer[at], HL_MACO_WAW);
 }
 

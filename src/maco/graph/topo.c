@@ -165,7 +165,7 @@ hl_status hl_maco_topo(uint32_t n, const struct hl_maco_csr *parents,
 
 /* ---- cycles ---- */
 
-/* Peels off what waits for nobody; left[i] stays where i is on a cycle or behind one. */
+/* Peels off nodes without open dependencies; left[i] stays where i is on a cycle or behind one. */
 static void peel_ready(uint32_t n, const struct hl_maco_csr *parents,
                        const struct hl_maco_csr *children, uint32_t *left, uint32_t *stack)
 {
@@ -181,7 +181,7 @@ static void peel_ready(uint32_t n, const struct hl_maco_csr *parents,
     }
 }
 
-/* Whoever is left waits for someone who is left: walking on must come back to where it was. */
+/* Every node left waits for another one left: walking on must come back to where it was. */
 static uint32_t walk_cycle(uint32_t n, const struct hl_maco_csr *parents, const uint32_t *left,
                            uint32_t *path, uint32_t *seen)
 {

@@ -27,7 +27,7 @@ struct hl_maco_type {
     struct hl_maco_dim dims[8];
 };
 
-/* NULL: there is no such type. */
+/* NULL: unknown type. */
 const struct hl_maco_type *hl_maco_type(int type);
 /* "MATMUL"; "?" */
 const char *hl_maco_type_name(int type);
@@ -41,7 +41,7 @@ static inline int hl_maco_is_comm(int type)
 /* All ranks of a group must do it together. */
 bool hl_maco_is_collective(int type);
 
-/* 0: there is no such dtype. */
+/* 0: unknown dtype. */
 uint32_t hl_maco_dtype_size(int dtype);
 const char *hl_maco_dtype_name(int dtype);
 

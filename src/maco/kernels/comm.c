@@ -52,7 +52,7 @@ hl_status hl_maco_comm(const maco_task *t, const char *name, hybridps_group *gro
                      .tag = t->dims[4]};
     size_t size = hl_maco_dtype_size(c.dtype);
     if (size == 0 || __builtin_mul_overflow(c.count, size, &c.bytes))
-        return hl_fail(HL_EINVAL, "%s: there is no element type %d", name != NULL ? name : "comm",
+        return hl_fail(HL_EINVAL, "%s: unknown element type %d", name != NULL ? name : "comm",
                        c.dtype);
     switch (t->type) {
     case MACO_TASK_ALLREDUCE:

@@ -238,7 +238,7 @@ static uint64_t hash_more(uint64_t h, uint64_t v)
     return h ^ h >> 32;
 }
 
-/* Names that nobody gave have the task's number in them, in which ranks may rightly differ. */
+/* Default names have the task's number in them, in which ranks may rightly differ. */
 static uint64_t task_likeness(const maco_graph *g, uint32_t id)
 {
     const maco_task *t = &g->tasks[id];
@@ -410,7 +410,7 @@ static hl_status check_options(const maco_graph *g, const maco_compile_options *
     if (o->policy < MACO_DIRECT || o->policy > MACO_STATIC || o->balance < MACO_ROUND_ROBIN ||
         o->balance > MACO_LEAST_LOADED)
         return hl_fail(HL_EINVAL,
-                       "there is no policy %d with balance %d. Hint: enum maco_policy, "
+                       "unknown policy %d with balance %d. Hint: enum maco_policy, "
                        "enum maco_balance",
                        o->policy, o->balance);
     if (o->workers < (o->policy == MACO_STATIC) || o->workers > WORKERS_MAX)

@@ -1,7 +1,7 @@
 /* Lists of MACO_STATIC: a worker runs its own from front to back and waits for each task's event.
  * They are made by running the plan on the virtual clock, where of the tasks that are ready the one
  * with the longest way to the end goes first. A caller's lists, and ours, are held against all that
- * a task waits for: its parents, whoever stands before it in its list, and the communication before
+ * a task waits for: its parents, the task before it in its list, and the communication before
  * it in its group. A cycle through these would stand still. */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 
-#define LINK_BYTES_PER_S 10000000000u /* of a group nobody knows about */
+#define LINK_BYTES_PER_S 10000000000u /* of a group that is not known */
 #define LINK_LATENCY_NS  10000
 
 static hl_status no_memory(void)

@@ -1,5 +1,5 @@
 /* What a task may cost, for balance among tasks of unknown cost: work at a rate and bytes at a
- * rate, the larger. Only ratios matter; who knows better gives cost_ns. */
+ * rate, the larger. Only ratios matter; a caller that knows better gives cost_ns. */
 #include "maco/graph/graph.h"
 #include "maco/plan/plan_private.h"
 

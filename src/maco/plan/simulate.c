@@ -88,7 +88,7 @@ static hl_status start_task(struct run *r, uint32_t task, uint32_t where, int co
     return schedule_event(r, end, DONE, task);
 }
 
-/* ---- who is to run it ---- */
+/* ---- the worker that runs it ---- */
 
 static hl_status touch_worker(struct run *r, uint32_t worker)
 {

@@ -1,5 +1,5 @@
-/* Overlap statistics from the intervals of a trace and nothing else, so that who reads the file can
- * compute them again.
+/* Overlap statistics from the intervals of a trace and nothing else, so that a reader of the file
+ * can compute them again.
  *
  *     compute   [=====]   [==========]         joined: times in which any worker computed
  *     comm          [======]    [==]           joined: times in which any link was busy

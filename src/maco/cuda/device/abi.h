@@ -123,7 +123,7 @@ struct hl_gpu_run {
     uint64_t *rings;                      /* MACO_SCHEDULER: position + 1 << 32 | task */
     struct hl_gpu_line *taken;            /* per worker: tasks taken of its ring and done */
     uint64_t *wishes;                     /* MACO_DIRECT, per wish: iteration << 32 | task */
-    const uint32_t *first_of_wishes;      /* per worker: its slots; NULL = nobody wishes */
+    const uint32_t *first_of_wishes;      /* per worker: its slots; NULL = no wishes */
     struct hl_gpu_line *wished;           /* per worker: wishes handed out, in all runs */
     struct hl_gpu_span *spans;            /* per task; NULL = no trace */
     uint32_t *order;                      /* per ticket; NULL = no trace */
@@ -135,7 +135,7 @@ struct hl_gpu_run {
     struct hl_gpu_host *host;
     uint64_t iteration, timeout_ns;
     uint64_t first_ticket;                           /* of this run */
-    uint32_t n_tasks, n_events, n_roots, roots_work; /* roots_work: the first that is no comm */
+    uint32_t n_tasks, n_events, n_roots, roots_work; /* roots_work: the first that is not comm */
     uint32_t workers, groups, ring_slots;
     uint32_t n_peers, peer_ctas; /* CTAs of each group inside the kernel, the last of the grid */
     uint16_t policy, balance;

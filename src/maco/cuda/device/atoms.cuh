@@ -1,6 +1,6 @@
 /* maco/cuda/device/atoms.cuh - loads, stores and counters between CTAs, as PTX.
  *
- * Who publishes: all its threads store, the block meets (block_sync), one thread releases. Who
+ * The publisher: all its threads store, the block meets (block_sync), one thread releases. The
  * reads: one thread acquires, the block meets, all threads load. Every one of these has a "memory"
  * clobber, so that the compiler moves no access over it; data of tasks is never read through the
  * non-coherent path (no __ldg, no const __restrict__), which acquires don't cover.
@@ -126,7 +126,7 @@ HL_DEV uint64_t add_acq_rel_sys(uint64_t *p, uint64_t n)
     return v;
 }
 
-/* Nobody waits for what it was, nor for what was written before. */
+/* No thread waits for the old value, nor for what was written before. */
 HL_DEV void count_relaxed(uint64_t *p, uint64_t n)
 {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");

@@ -1,11 +1,11 @@
 /* maco/cuda/device/peers.cuh - collectives inside the kernel, over memory that each rank maps of
  * the others: CTAs of their own go through a group's communication in the plan's order.
  *
- * CTA c of a rank works with CTA c of the other ranks and with nobody else. A step: each puts its
+ * CTA c of a rank works with CTA c of the other ranks only. A step: each puts its
  * part into a buffer of its own rank, all meet, each reads what it needs from the others' buffers.
- * Buffers alternate, so a step needs one meeting: who comes to it has read what was put before the
- * last one. Meetings are counted over all runs, so nothing is reset. Reductions go in the order of
- * ranks, each step rounded to the type, so their bits are those of the CPU's groups.
+ * Buffers alternate, so a step needs one meeting: a rank that comes to it has read what was put
+ * before the last one. Meetings are counted over all runs, so nothing is reset. Reductions go in
+ * the order of ranks, each step rounded to the type, so their bits are those of the CPU's groups.
  */
 #ifndef HL_MACO_CUDA_DEVICE_PEERS_CUH
 #define HL_MACO_CUDA_DEVICE_PEERS_CUH
@@ -87,7 +87,7 @@ HL_DEV int meet(hl_peer &x, hl_peer_shared &sh)
     for (uint32_t k = thread_id(); k < x.g->ranks; k += thread_count())
         if (k != rank)
             store_release_sys(signal_of(x, k, rank), x.meetings);
-    block_sync(); /* who waits has told all the others */
+    block_sync(); /* the waiting rank has told all the others */
     for (uint32_t k = thread_id(), here = 1; k < x.g->ranks && here; k += thread_count()) {
         here = k == rank || await_rank(x, k);
         if (!here)

@@ -4,7 +4,7 @@
  * whose addition does that, and no other, launches what the event launches. Each event fires once
  * a run, so the ready queue has a slot for each and never wraps: a ticket, a store of the item, a
  * release of the slot with the run's number in it. A slot of an earlier run carries another number
- * and is empty. Joins have no worker: who fires their event triggers for them.
+ * and is empty. Joins have no worker: the CTA that fires their event triggers for them.
  *
  * All functions here are called by one thread of a CTA (or one lane of the proxy's warp).
  */
@@ -85,7 +85,7 @@ HL_DEV void publish(const hl_gpu_run *r, uint32_t item)
     store_release(&r->ready[at], sealed(r, item));
 }
 
-/* ---- wishes, where who completes an event launches what follows ---- */
+/* ---- wishes, where the CTA that completes an event launches what follows ---- */
 
 HL_DEV uint32_t wish_of(const hl_gpu_run *r, uint32_t task, uint32_t otherwise)
 {
@@ -111,7 +111,7 @@ HL_DEV uint32_t grant_wishes(const hl_gpu_run *r, uint32_t first, uint32_t last)
     return others;
 }
 
-/* The first item, by the one CTA that opens the queue. Whoever publishes later has acquired this
+/* The first item, by the one CTA that opens the queue. A later publisher has acquired this
  * slot or something that came of it, so it sees the tail as it is set here. */
 HL_DEV void open_queue(const hl_gpu_run *r)
 {
@@ -124,7 +124,7 @@ HL_DEV void open_queue(const hl_gpu_run *r)
 
 /* ---- triggers ---- */
 
-/* `n` triggers of an event: 1 = it has fired, and the caller is who launches. */
+/* `n` triggers of an event: 1 = it has fired, and the caller launches. */
 HL_DEV int trigger(const hl_gpu_run *r, uint32_t event, uint32_t n)
 {
     maco_event *e = &r->events[event];

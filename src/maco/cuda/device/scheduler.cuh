@@ -2,7 +2,7 @@
  *
  * Events that fired come by the ready queue; the tasks that they launch go to rings of workers. A
  * ring's slot carries its position over all runs, so a slot is sealed by its own store and a ring
- * needs neither head nor reset. A full ring makes the scheduler wait, and nobody else: a worker
+ * needs neither head nor reset. A full ring makes only the scheduler wait: a worker
  * that completes something never waits for the scheduler, so its ring drains.
  */
 #ifndef HL_MACO_CUDA_DEVICE_SCHEDULER_CUH

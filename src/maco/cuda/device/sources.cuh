@@ -50,9 +50,9 @@ HL_DEV hl_source source_open(const hl_gpu_run *r, uint32_t worker)
     return s;
 }
 
-/* ---- direct: who completes an event launches what follows ---- */
+/* ---- direct: the CTA that completes an event launches what follows ---- */
 
-/* Over the tasks of the chunk that are somebody's own. */
+/* Over the tasks of the chunk that wish for one worker. */
 HL_DEV void pass_wishes(const hl_gpu_run *r, hl_source *s)
 {
     if (r->first_of_wishes == nullptr)
@@ -151,7 +151,8 @@ HL_DEV void done_direct(const hl_gpu_run *r, hl_source *s, const maco_task *task
 {
     uint32_t event = task->trigger_event;
     if (after == nullptr && s->pending == 0 && HL_TASK_NEXT(task) != MACO_NONE) {
-        /* Only this task triggers the event, only this CTA runs what follows, nobody else looks. */
+        /* Only this task triggers the event, only this CTA runs what follows, and no other one
+         * looks. */
         count_relaxed(&r->events[event].count, 1);
         s->next = HL_TASK_NEXT(task);
         return;

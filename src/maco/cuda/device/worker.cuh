@@ -1,7 +1,7 @@
 /* maco/cuda/device/worker.cuh - a CTA that runs tasks until it is told to end.
  *
  * Thread 0 decides, a barrier makes the decision everybody's, all threads run the body, a barrier
- * ends it, thread 0 completes: nobody polls but thread 0, and every exit is taken by the whole
+ * ends it, thread 0 completes: only thread 0 polls, and every exit is taken by the whole
  * block. While a body runs, the next descriptor arrives, if it is known which one that is.
  */
 #ifndef HL_MACO_CUDA_DEVICE_WORKER_CUH

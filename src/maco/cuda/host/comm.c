@@ -49,7 +49,7 @@ static hl_status nccl_exchange_all(maco_cuda *c, const maco_task *t, const char 
 }
 
 /* Each rank's part is sent to it, and its part for us received, in one group of NCCL's. It is ended
- * in any case: what this thread does with NCCL afterwards, whoever asks for it, would be in it. */
+ * in any case: what this thread does with NCCL afterwards, for any caller, would be in it. */
 static hl_status all_to_all(maco_cuda *c, const maco_task *t, const char *name,
                             struct ncclComm *comm, struct CUstream_st *s)
 {
@@ -99,7 +99,7 @@ static hl_status by_copy(maco_cuda *c, const maco_task *t, const char *name, str
 {
     size_t bytes = hl_maco_count(t) * hl_maco_dtype_size(hl_maco_dtype(t));
     if (t->type == MACO_TASK_SEND || t->type == MACO_TASK_RECV)
-        return hl_fail(HL_EINVAL, "task %s: its group has one rank, nobody to talk to", name);
+        return hl_fail(HL_EINVAL, "task %s: its group has one rank: nothing to communicate", name);
     if (bytes > 0 && t->inputs[0] != t->outputs[0])
         CUDA_TRY(&c->cu, cuMemcpyAsync, (t->outputs[0], t->inputs[0], bytes, s));
     return HL_OK;
@@ -278,7 +278,7 @@ void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
     snprintf(why, sizeof(why), "%s", hl_error_text());
     for (uint32_t g = 0; g < groups; g++) {
         waits[g] = c->cu.cuStreamQuery(c->streams[g]) == HL_CUDA_ERROR_NOT_READY;
-        /* inside the kernel nobody waits for the communicator, whose windows are in use */
+        /* no kernel waits for the communicator, whose windows are in use */
         if (waits[g] && c->comms[g] != NULL && !c->dead[g] && !hl_cuda_is_inside(c, g))
             aborts[g] = begin_abort(c, g, 0);
     }

@@ -1,6 +1,6 @@
 /* maco/cuda/host/nccl.h - NCCL, loaded when a group has a communicator.
  *
- * Declared here because Helios is built where there is no NCCL;
+ * Declared here because Helios is also built without NCCL;
  * tests/unit/maco/cuda/test_cuda_nccl.c holds every line against nccl.h where there is one.
  *
  * Owns:    the library stays loaded to the end of the process.

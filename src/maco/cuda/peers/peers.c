@@ -58,7 +58,7 @@ static void *room_for(int world, size_t each)
     return all;
 }
 
-/* All ranks learn who refused first and why; lost: they could not tell each other. */
+/* All ranks learn which one refused first and why; lost: they could not tell each other. */
 static hl_status share_verdict(maco_cuda *c, uint32_t g, hl_status st, int *lost)
 {
     struct verdict mine = {.status = st};

@@ -14,7 +14,7 @@
 
 /* Memory of each group inside the kernel, mapped on all its ranks; with all of them. */
 hl_status hl_cuda_peers_open(maco_cuda *c) HL_CHECK;
-/* Before closing: with all ranks, so that nobody gives back what another one may still read. */
+/* Before closing: with all ranks, so that no rank frees what another one may still read. */
 void hl_cuda_peers_part(maco_cuda *c);
 void hl_cuda_peers_close(maco_cuda *c);
 /* Ranks of groups inside the kernel that the loaded plan uses: they have lost count of each other.

@@ -1,6 +1,6 @@
 /* maco/cuda/peers/source.h - where memory comes from that all ranks of a group reach, for
  * collectives inside the kernel. peers.c goes through the sources in one order on all ranks; after
- * each step the ranks tell each other whether it went well, and go on together or give back what
+ * each step the ranks tell each other whether it went well, and go on together or free what
  * they took and try the next source together. A source that this build or machine lacks refuses in
  * its first step, so the list is the same everywhere.
  *
@@ -26,11 +26,11 @@ struct hl_peer_offer {
 
 struct hl_peer_source {
     const char *name; /* "over ...": for the report */
-    /* This rank's piece, into memories[g].own, and what the others must know. Waits for nobody. */
+    /* This rank's piece, into memories[g].own, and what the others must know. Does not wait. */
     hl_status (*take)(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine);
-    /* With all ranks: at[k] of each rank k but this one. NULL: there is no memory, by streams. */
+    /* With all ranks: at[k] of each rank k but this one. NULL: no shared memory; by streams. */
     hl_status (*reach)(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all, uint64_t *at);
-    /* Whatever the two left, whether or not they went well; nobody uses it any more. */
+    /* Frees what the two left, also after a failure; no rank uses it any more. */
     void (*drop)(maco_cuda *c, uint32_t g);
 };
 

@@ -100,7 +100,7 @@ struct registration {
     int given_up;
 };
 
-/* A communicator that doesn't block answers later, for as long as somebody asks. */
+/* A communicator that doesn't block answers later, for as long as it is polled. */
 static void register_window(struct hl_cuda_job *job)
 {
     struct registration *r = (struct registration *)job;

@@ -251,7 +251,7 @@ void maco_cuda_close(maco_cuda *c)
     hl_cuda_peers_part(c);
     if (close_in_time(c) == HL_OK)
         return;
-    struct CUctx_st *old; /* there is no thread for it */
+    struct CUctx_st *old; /* no thread owns it */
     const struct cuda_driver cu = c->cu;
     int entered = hl_cuda_enter(c) == HL_OK;
     give_back(c);

@@ -129,7 +129,7 @@ static hl_status check_recorded(const maco_cuda *c)
     if (!c->options.trace)
         return hl_fail(HL_EINVAL, "the runtime was opened without trace");
     if (c->plan == NULL || !c->clean || c->iteration == 0)
-        return hl_fail(HL_EINVAL, "there is no run that ended well");
+        return hl_fail(HL_EINVAL, "no run has ended successfully yet");
     return HL_OK;
 }
 

@@ -162,8 +162,8 @@ TEST(what_is_missing_or_too_much_is_named)
             if (t->dims[k].name == NULL)
                 BAD(type, "does not use this one", op.dims[k] = 1);
         }
-        BAD(type, "no dtype 7", op.dtype = 7);
-        BAD(type, "no dtype 16", op.dtype = 16);
+        BAD(type, "unknown dtype 7", op.dtype = 7);
+        BAD(type, "unknown dtype 16", op.dtype = 16);
         if (!t->all_dtypes)
             BAD(type, "can't compute in F64", op.dtype = MACO_F64);
         BAD(type, "on_worker is -1", op.on_worker = -1);
@@ -187,7 +187,7 @@ TEST(shapes_that_make_no_sense_are_refused)
     BAD(MACO_TASK_ATTENTION, "Hq 4 is not a multiple of Hkv 3", op.dims[2] = 3);
     BAD(MACO_TASK_ATTENTION, "Sq 6 over Sk 5", op.dims[3] = 6);
     BAD(MACO_TASK_LAYERNORM, "input 2 is given and 1 is NULL", op.inputs[2] = w);
-    BAD(MACO_TASK_ELEMENTWISE, "no op 7", op.dims[5] = 7);
+    BAD(MACO_TASK_ELEMENTWISE, "unknown op 7", op.dims[5] = 7);
     BAD(MACO_TASK_ELEMENTWISE, "op 3 has a B", op.dims[5] = MACO_RELU);
     BAD(MACO_TASK_ELEMENTWISE, "op 1 has no B", op.dims[5] = MACO_MUL, op.inputs[1] = NULL);
     BAD(MACO_TASK_ELEMENTWISE, "dtype of Y (dims[6]) is 3", op.dims[6] = MACO_F64);
