@@ -262,7 +262,7 @@ hl_status store_jobs_start(struct store *s)
     int n = s->opts.copies > 0 ? s->opts.copies : 1;
     s->threads = calloc((size_t)n, sizeof(*s->threads));
     if (s->threads == NULL)
-        return hl_fail(HL_ENOMEM, "threads that copy");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the copy threads");
     for (; s->thread_count < n; s->thread_count++) {
         int rc = pthread_create(&s->threads[s->thread_count], NULL, copy_thread, s);
         if (rc != 0)

@@ -235,7 +235,8 @@ static hl_status send_pinned(struct sending *x)
     x->data = s->base + x->ref.offset;
     x->crcs = calloc(hl_chunk_count(x->ref.size) + 1, sizeof(*x->crcs));
     if (x->crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(x->ref.id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of shard %s",
+                       hl_id_format(x->ref.id).s);
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
     x->route = choose_route(x, has_migration_net(x->r));
     hl_status st = attempt_send(x);

@@ -16,7 +16,9 @@ static hl_status alloc_crcs(struct source *src)
     src->crcs = calloc(hl_chunk_count(src->size) + 1, sizeof(*src->crcs));
     return src->crcs != NULL
                ? HL_OK
-               : hl_fail(HL_ENOMEM, "checksums of a shard of %" PRIu64 " bytes", src->size);
+               : hl_fail(HL_ENOMEM,
+                         "out of memory allocating the checksums of a shard of %" PRIu64 " bytes",
+                         src->size);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

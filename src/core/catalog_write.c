@@ -427,7 +427,7 @@ static hl_status fail_version(struct hl_catalog *c, const struct hl_version_aban
     struct hl_version_rec *v = a->version;
     struct hl_id *list = calloc(v->shard_count + 1, sizeof(*list));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "list of %zu ids", v->shard_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu ids", v->shard_count);
     unsigned char *had_committed = v->committed, *heard = ranks_that_heard(a);
     if (heard == NULL) {
         free(list);

@@ -314,7 +314,8 @@ hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics
     }
     struct hl_metrics *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "metrics on %s", opts->listen);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the metrics server on %s",
+                       opts->listen);
     m->opts = *opts;
     if (m->opts.deadline_ms <= 0)
         m->opts.deadline_ms = DEADLINE_MS;

@@ -118,7 +118,7 @@ static hl_status entry_new(struct hl_px *px, const struct hl_container_spec *spe
 {
     struct hl_px_entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
-        return hl_fail(HL_ENOMEM, "container %s", spec->id);
+        return hl_fail(HL_ENOMEM, "out of memory allocating container %s", spec->id);
     hl_status st = hl_container_status_init(spec, &e->status);
     if (st != HL_OK) {
         free(e);
@@ -340,7 +340,7 @@ static hl_status read_slice(int fd, size_t max, int64_t offset, struct hl_log_sl
         offset = out->size;
     char *to = hl_buf_room(&out->data, max);
     if (to == NULL)
-        return hl_fail(HL_ENOMEM, "slice of a log");
+        return hl_fail(HL_ENOMEM, "out of memory reading a log");
     do { /* again when it was trimmed meanwhile: that reads as zeros */
         offset = out->offset = kept_from(fd, offset, out->size);
         if ((int64_t)max > out->size - offset)
@@ -449,7 +449,7 @@ hl_status hl_process_executor_open(const struct hl_executor_opts *opts, struct h
 {
     struct hl_px *px = calloc(1, sizeof(*px));
     if (px == NULL)
-        return hl_fail(HL_ENOMEM, "process executor");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the process executor");
     px->base.ops = &process_ops;
     px->shim = opts->shim != NULL ? opts->shim : own_shim;
     px->foreign = opts->foreign_topology;

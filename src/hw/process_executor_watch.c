@@ -194,7 +194,7 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
     struct hl_px_entry *e = calloc(1, sizeof(*e));
     hl_status st;
     if (e == NULL)
-        st = hl_fail(HL_ENOMEM, "container %s", name);
+        st = hl_fail(HL_ENOMEM, "out of memory allocating container %s", name);
     else if (strcmp(spec.id, name) != 0)
         st = hl_fail(HL_EINVAL, "%s holds the container %s", dir.s, spec.id);
     else

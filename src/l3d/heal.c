@@ -234,7 +234,8 @@ static hl_status repair_shard(struct heal *h, struct repair *p)
     p->crc = p->old.size > 0 ? p->old.crc32 : first != NULL ? first->crc32 : 0;
     p->crcs = calloc(hl_chunk_count(want.size), sizeof(*p->crcs));
     if (p->crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(h->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of shard %s",
+                       hl_id_format(h->id).s);
     hl_status st = l4_alloc(h->d, &want, &p->x);
     if (st == HL_EEXIST)
         return hl_fail(HL_EBUSY, "shard %s is being loaded; ask again", hl_id_format(h->id).s);
@@ -324,7 +325,7 @@ void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_hea
         free(a);
         if (fresh)
             free(h);
-        hl_rpc_reject(call, hl_fail(HL_ENOMEM, "healing of a shard"), NULL);
+        hl_rpc_reject(call, hl_fail(HL_ENOMEM, "out of memory healing a shard"), NULL);
         return;
     }
     a->call = call;

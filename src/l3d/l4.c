@@ -74,7 +74,8 @@ hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
     HL_TRY(hl_archive_size(a, id, &size));
     HL_AUTO(hl_freep) uint32_t *crcs = calloc(hl_chunk_count(size) + 1, sizeof(*crcs));
     if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of shard %s",
+                       hl_id_format(id).s);
     if (l4_bad_has(d, id))
         return hl_fail(HL_ECORRUPT, "the only copy, in %s, is damaged", d->l4->url);
     HL_TRY(l4_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size}, &x));
@@ -229,7 +230,8 @@ void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, 
     HASH_FIND(hh, d->l4->tasks, &key, sizeof(key), t);
     if (x == NULL || (t == NULL && (t = task_start(d, &key)) == NULL)) {
         free(x);
-        refuse_later(d, done, arg, hl_fail(HL_ENOMEM, "shard %s", hl_id_format(id).s));
+        refuse_later(d, done, arg,
+                     hl_fail(HL_ENOMEM, "out of memory loading shard %s", hl_id_format(id).s));
         return;
     }
     /* Whoever stores or drops waits for durability, however long it takes; readers do not. */
@@ -265,7 +267,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     struct l4 *l4 = calloc(1, sizeof(*l4));
     if (l4 == NULL || (l4->url = strdup(opts->archive.url)) == NULL) {
         free(l4);
-        return hl_fail(HL_ENOMEM, "archive");
+        return hl_fail(HL_ENOMEM, "out of memory opening the archive");
     }
     d->l4 = l4;
     l4->opts = *opts;

@@ -133,7 +133,7 @@ static hl_status opener_new(struct hl_l3d *d, const struct hl_archive_options *o
 {
     struct l4_opener *o = calloc(1, sizeof(*o));
     if (o == NULL)
-        return hl_fail(HL_ENOMEM, "archive");
+        return hl_fail(HL_ENOMEM, "out of memory opening the archive");
     d->l4->opener = o;
     o->d = d;
     o->since_ns = hl_now_ns();
@@ -146,7 +146,7 @@ static hl_status opener_new(struct hl_l3d *d, const struct hl_archive_options *o
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++) {
         o->text[i] = strdup(*texts[i] != NULL ? *texts[i] : "");
         if (o->text[i] == NULL)
-            return hl_fail(HL_ENOMEM, "archive");
+            return hl_fail(HL_ENOMEM, "out of memory opening the archive");
         *texts[i] = o->text[i];
     }
     return HL_OK;

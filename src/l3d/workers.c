@@ -52,7 +52,7 @@ hl_status workers_start(struct hl_loop *loop, unsigned threads, struct workers *
     struct workers *ws = calloc(1, sizeof(*ws));
     if (ws == NULL || (ws->threads = calloc(threads, sizeof(*ws->threads))) == NULL) {
         free(ws);
-        return hl_fail(HL_ENOMEM, "%u worker threads", threads);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %u worker threads", threads);
     }
     ws->loop = loop;
     ws->last = &ws->first;

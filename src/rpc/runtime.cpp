@@ -237,7 +237,7 @@ try {
     return HL_OK;
 
 } catch (const std::bad_alloc &) {
-    return hl_fail(HL_ENOMEM, "RPC runtime");
+    return hl_fail(HL_ENOMEM, "out of memory allocating the RPC runtime");
 }
 
 extern "C" void hl_rpc_destroy(struct hl_rpc *rpc)

@@ -487,7 +487,7 @@ try {
     return HL_OK;
 
 } catch (const std::bad_alloc &) {
-    return hl_fail(HL_ENOMEM, "RPC server on %s", opts->address);
+    return hl_fail(HL_ENOMEM, "out of memory allocating the RPC server on %s", opts->address);
 }
 
 extern "C" const char *hl_rpc_server_address(const struct hl_rpc_server *server)

@@ -175,7 +175,7 @@ hl_status hl_store_batch_create(const struct hl_store_op *ops, size_t n,
         batch->rows = calloc(n + 1, sizeof(*batch->rows));
     if (batch == NULL || batch->rows == NULL) {
         free(batch);
-        return hl_fail(HL_ENOMEM, "a batch of %zu operations", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a batch of %zu operations", n);
     }
     batch->count = n; /* rows that are not encoded yet are empty */
     hl_status st = HL_OK;

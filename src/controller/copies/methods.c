@@ -76,7 +76,7 @@ static hl_status task_new(struct hl_controller *c, struct hl_rpc_call *call,
     HL_TRY(parse_place(c, copy, &p));
     struct task *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return hl_fail(HL_ENOMEM, "call");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a call");
     *t = (struct task){.c = c, .call = call, .id = s->id, .place = p};
     *out = t;
     return HL_OK;

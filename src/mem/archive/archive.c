@@ -283,7 +283,7 @@ hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
     HL_TRY(hl_archive_crc(a, id, &want));
     HL_AUTO(hl_freep) void *piece = malloc(VERIFY_PIECE);
     if (piece == NULL)
-        return hl_fail(HL_ENOMEM, "archive: verification of shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "archive: out of memory verifying shard %s", hl_id_format(id).s);
     for (uint64_t at = 0; at < size; at += VERIFY_PIECE) {
         uint64_t len = size - at < VERIFY_PIECE ? size - at : VERIFY_PIECE;
         if (hl_archive_cancelled(a))

@@ -72,7 +72,7 @@ static hl_status parse_place(struct s3 *s, const char *rest)
     s->bucket = strndup(bucket, len);
     if (s->bucket == NULL || asprintf(&s->prefix, "%.*s%s", (int)n, prefix, n > 0 ? "/" : "") < 0) {
         s->prefix = NULL;
-        return hl_fail(HL_ENOMEM, "archive s3:%s", rest);
+        return hl_fail(HL_ENOMEM, "archive s3:%s: out of memory", rest);
     }
     if (len < 3 || len > 63 || !is_plain(s->bucket, ".-") || !is_plain(s->prefix, "/._-") ||
         n > 200 || strstr(s->prefix, "//") != NULL || s->prefix[0] == '/' ||
@@ -87,7 +87,8 @@ static hl_status parse_place(struct s3 *s, const char *rest)
 static hl_status take_text(const char *value, char **out)
 {
     *out = strdup(value);
-    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "archive: credentials");
+    return *out != NULL ? HL_OK
+                        : hl_fail(HL_ENOMEM, "archive: out of memory allocating the credentials");
 }
 
 /* One line "name = value" of the credentials file. */
@@ -151,7 +152,7 @@ static hl_status find_endpoint(struct s3 *s, const char *endpoint)
         if (asprintf(&s->endpoint, "https://s3.%s.amazonaws.com", s->region) >= 0)
             return HL_OK;
         s->endpoint = NULL;
-        return hl_fail(HL_ENOMEM, "archive: endpoint");
+        return hl_fail(HL_ENOMEM, "archive: out of memory allocating the endpoint");
     }
     HL_TRY(take_text(endpoint, &s->endpoint));
     size_t n = strlen(s->endpoint);
@@ -181,7 +182,7 @@ static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
     pthread_once(&once, init_curl);
     struct s3_archive *a = calloc(1, sizeof(*a));
     if (a == NULL)
-        return hl_fail(HL_ENOMEM, "archive s3:%s", rest);
+        return hl_fail(HL_ENOMEM, "archive s3:%s: out of memory", rest);
     struct s3 *s = &a->s3;
     pthread_mutex_init(&s->lock, NULL);
     a->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : TIMEOUT_MS;

@@ -73,7 +73,7 @@ HL_CHECK static hl_status import_shard(struct import_job *job, struct hl_import_
     uint32_t crc = 0;
     HL_AUTO(hl_freep) uint32_t *chunk_crcs = calloc(chunks, sizeof(*chunk_crcs));
     if (chunk_crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of %zu chunks", chunks);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of %zu chunks", chunks);
     struct hl_import_shard *to = &job->shards[i];
     *to = (struct hl_import_shard){.pp = from->pp,
                                    .tp = from->tp,
@@ -163,7 +163,7 @@ hl_status hl_import_run(struct hl_import *im, const struct hl_import_run *run,
     HL_AUTO(hl_freep) struct hl_import_slot *slots = calloc(n, sizeof(*slots));
     HL_AUTO(hl_freep) unsigned char *sealed = calloc(n, 1);
     if (list == NULL || slots == NULL || sealed == NULL)
-        return hl_fail(HL_ENOMEM, "table of %zu shards", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu shards", n);
     struct import_job job = {
         .im = im, .run = run, .shards = list, .slots = slots, .sealed = sealed};
     pthread_mutex_init(&job.mutex, NULL);

@@ -250,7 +250,9 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
     pool->index = (struct hl_pool_entry *)(pool->base + pool->super->index_offset);
     pool->notes = calloc(pool->slots, sizeof(*pool->notes));
     if (pool->notes == NULL)
-        return hl_fail(HL_ENOMEM, "pool %s: notes of %" PRIu64 " slots", pool->path, pool->slots);
+        return hl_fail(HL_ENOMEM,
+                       "pool %s: out of memory allocating the notes of %" PRIu64 " slots",
+                       pool->path, pool->slots);
     HL_TRY(hl_extents_create(pool->super->capacity / HL_POOL_UNIT, pool->slots, &pool->extents));
     hl_extents_divide(pool->extents, pool->region_ends, pool->region_count);
     /* Incarnation 0: views of the last owner's time are stale before anything changes. The new one
@@ -287,7 +289,7 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     struct hl_pool *pool = calloc(1, sizeof(*pool));
     if (pool == NULL || (pool->path = strdup(options->path)) == NULL) {
         free(pool);
-        return hl_fail(HL_ENOMEM, "pool %s", options->path);
+        return hl_fail(HL_ENOMEM, "out of memory allocating pool %s", options->path);
     }
     hl_cond_init(&pool->beat_wake);
     hl_cond_init(&pool->changed);

@@ -52,7 +52,7 @@ hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
         return hl_fail(HL_EINVAL, "the descriptor is not one of a Helios pool");
     struct hl_pool_view *v = calloc(1, sizeof(*v));
     if (v == NULL)
-        return hl_fail(HL_ENOMEM, "view of the pool");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a view of the pool");
     v->file_size = (uint64_t)sb.st_size;
     v->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     hl_status st = v->fd >= 0 ? hl_shm_map(fd, v->file_size, false, &base)

@@ -87,7 +87,7 @@ hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_cl
     struct hl_l3_client *c = calloc(1, sizeof(*c));
     if (c == NULL || (c->path = strdup(socket_path)) == NULL) {
         free(c);
-        return hl_fail(HL_ENOMEM, "client of %s", socket_path);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a client of %s", socket_path);
     }
     pthread_mutex_init(&c->lock, NULL);
     c->fd = -1;

@@ -73,7 +73,9 @@ static hl_status run_put(struct l3_put *put)
     HL_TRY(alloc_extent(put, &x));
     uint64_t chunks = hl_chunk_count(x.size);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
-    hl_status st = crcs == NULL ? hl_fail(HL_ENOMEM, "chunk CRCs of a put") : HL_OK;
+    hl_status st = crcs == NULL
+                       ? hl_fail(HL_ENOMEM, "out of memory allocating the chunk CRCs of a put")
+                       : HL_OK;
     if (st == HL_OK)
         st = copy_in(put, &x, crcs, &crc32);
     if (st == HL_OK)

@@ -153,7 +153,8 @@ static hl_status keep_pin(struct l3_conn *c, const struct hl_pool_ref *ref)
         pin = calloc(1, sizeof(*pin));
         if (pin == NULL) {
             hl_pool_unpin(c->server->opts.pool, ref);
-            return hl_fail(HL_ENOMEM, "pin of shard %s", hl_id_format(ref->id).s);
+            return hl_fail(HL_ENOMEM, "out of memory allocating a pin of shard %s",
+                           hl_id_format(ref->id).s);
         }
         pin->key.id = ref->id;
         pin->key.offset = ref->offset;
@@ -255,7 +256,8 @@ static hl_status add_mapped(struct l3_conn *c, struct hl_id id, struct l3_mapped
         return hl_fail(HL_ENOSPC, "a client may map %d shards; unmap some", HL_L3_PINS_MAX);
     struct l3_mapped *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "mapping of shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a mapping of shard %s",
+                       hl_id_format(id).s);
     hl_status st = o->map(o->arg, id, &m->mapping);
     if (st != HL_OK) {
         free(m);
@@ -519,7 +521,7 @@ hl_status hl_l3_server_start(const struct hl_l3_server_opts *opts, struct hl_l3_
     struct hl_l3_server *s = calloc(1, sizeof(*s));
     if (s == NULL || (s->path = strdup(opts->socket_path)) == NULL) {
         free(s);
-        return hl_fail(HL_ENOMEM, "pool socket");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the pool socket");
     }
     s->opts = *opts;
     s->opts.socket_path = s->path;

@@ -63,7 +63,7 @@ static hl_status free_slot(struct hl_tier_index *x, uint32_t *out)
         struct hl_tier_entry **slots =
             more > x->slot_count ? realloc(x->slots, more * sizeof(struct hl_tier_entry *)) : NULL;
         if (slots == NULL)
-            return hl_fail(HL_ENOMEM, "index of tier %s", x->name);
+            return hl_fail(HL_ENOMEM, "out of memory allocating an index of tier %s", x->name);
         memset(slots + x->slot_count, 0, (more - x->slot_count) * sizeof(struct hl_tier_entry *));
         x->slots = slots;
         x->slot_count = more;
@@ -84,7 +84,7 @@ static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
     HL_TRY(free_slot(x, &e->slot));
     HASH_ADD(hh, x->by_id, id, sizeof(e->id), e);
     if (e->lost)
-        return hl_fail(HL_ENOMEM, "index of tier %s", x->name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of tier %s", x->name);
     e->gen = ++x->gen;
     x->slots[e->slot] = e;
     x->slot_hint = e->slot + 1;
@@ -101,7 +101,7 @@ static hl_status index_add(struct hl_tier_index *x, struct hl_id id, uint64_t si
 {
     struct hl_tier_entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
-        return hl_fail(HL_ENOMEM, "index of tier %s", x->name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of tier %s", x->name);
     e->id = id;
     e->size = size;
     e->room = room;
@@ -438,7 +438,7 @@ static hl_status read_part(struct hl_id id, const struct hl_chunks *c, uint64_t 
     uint32_t got;
     HL_AUTO(hl_freep) uint8_t *all = malloc(n);
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "read shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "out of memory reading shard %s", hl_id_format(id).s);
     HL_TRY(fetch(arg, i * HL_CHUNK, all, n, &got));
     if (got != hl_chunk_crc(c, i))
         return fail_chunk(id, c, i);

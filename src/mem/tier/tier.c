@@ -238,7 +238,8 @@ static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o,
     HASH_ADD(hh, t->open, id, sizeof(o->id), o);
     if (o->lost) {
         t->ops->abort(t, &o->slot);
-        return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(o->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a slot for shard %s",
+                       hl_id_format(o->id).s);
     }
     t->open_room += o->room;
     return HL_OK;
@@ -252,7 +253,8 @@ hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t siz
                        hl_id_format(id).s, size);
     struct hl_tier_open *o = calloc(1, sizeof(*o));
     if (o == NULL)
-        return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a slot for shard %s",
+                       hl_id_format(id).s);
     o->id = id;
     o->slot = (struct hl_tier_slot){.id = id, .size = size};
     o->room = t->ops->room(t, size);

@@ -268,7 +268,7 @@ hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s)
 {
     struct hl_ucx_msg *msg = malloc(sizeof(*msg) + (s->copy ? s->len : 0));
     if (msg == NULL)
-        return hl_fail(HL_ENOMEM, "message of %zu bytes", s->len);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a message of %zu bytes", s->len);
     msg->wire = s->wire;
     msg->wire.magic = HL_WIRE_MAGIC;
     msg->wire.version = HL_WIRE_VERSION;

@@ -301,8 +301,8 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
     hl_status st = check_put(p, w);
     struct hl_ucx_put *put = st == HL_OK ? new_put(p, false) : NULL;
     if (put == NULL && st == HL_OK)
-        st = hl_fail(HL_ENOMEM, "%s: put of %llu bytes", p->server->address,
-                     (unsigned long long)w->len);
+        st = hl_fail(HL_ENOMEM, "%s: out of memory allocating a put of %llu bytes",
+                     p->server->address, (unsigned long long)w->len);
     if (st != HL_OK) {
         hl_ucx_peer_refuse(p, w->op, st, hl_error_text());
         return;
