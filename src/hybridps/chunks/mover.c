@@ -11,15 +11,15 @@
  *   6 pool_load_all   host -> device                    what was loaded leaves again
  *
  * So a failure changes where chunks are, and never what they hold. pool_settle comes after all of
- * them, and cannot fail: the books say "on the device", and what was written there makes the host's
- * copy stale. All copies of a step begin before the first is waited for, so they run beside each
- * other; the caller waits for each, also after one has failed. */
+ * them, and cannot fail: the accounting says "on the device", and what was written there makes the
+ * host's copy stale. All copies of a step begin before the first is waited for, so they run beside
+ * each other; the caller waits for each, also after one has failed. */
 #include "base/clock.h"
 #include "hybridps/chunks/pool_private.h"
 
 #define COPY_TIMEOUT_MS 60000
 
-/* ---- books ---- */
+/* ---- accounting ---- */
 
 static void count_device(struct hl_chunk_pool *p, const struct chunk *c, int sign)
 {
@@ -175,7 +175,7 @@ static hl_status pool_load_all(struct hl_chunk_pool *p)
     return st;
 }
 
-/* Host memory for what has no content yet; given back by whoever fails afterwards. */
+/* Host memory for what has no content yet; given back by the step that fails afterwards. */
 static hl_status show_fresh(struct hl_chunk_pool *p)
 {
     hl_status st = HL_OK;
@@ -201,7 +201,7 @@ static void hide_fresh(struct hl_chunk_pool *p)
     }
 }
 
-/* All is where it is wanted: the books say so from now on. */
+/* All chunks are where they are wanted: the accounting says so from now on. */
 void pool_settle(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->wanted_count; i++) {

@@ -233,8 +233,8 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
     if (st == HL_OK && p->s.device > p->s.avail && p->s.device - p->s.avail > p->s.peak_over_avail)
         p->s.peak_over_avail = p->s.device - p->s.avail;
 #ifdef HELIOS_AUDIT
-    hl_status books = hl_chunk_pool_audit(p);
-    assert(books == HL_OK);
+    hl_status audit = hl_chunk_pool_audit(p);
+    assert(audit == HL_OK);
 #endif
     return st;
 }

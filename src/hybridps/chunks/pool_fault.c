@@ -1,6 +1,6 @@
 /* Chunks that are touched where they are not.
  *
- * Whoever reads a tensor outside of its access finds a view: a snapshot of the content in host
+ * A read of a tensor outside of its access finds a view: a snapshot of the content in host
  * memory, at the address that faulted. It costs a copy of the chunk and moves nothing, so plans and
  * limits of the device stay as they are. Of views that are only read there are few at a time: the
  * oldest ones end, and are made again if they are touched again.
