@@ -302,7 +302,7 @@ static hl_status verify_pinned(struct store *s, struct store_tier *t, const stru
     for (uint64_t at = 0; at < ref->size; at += HL_CHUNK) {
         uint64_t n = ref->size - at < HL_CHUNK ? ref->size - at : HL_CHUNK;
         if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
-            return hl_fail(HL_ECANCELED, "the Agent of node %s is ending", s->node);
+            return hl_fail(HL_ECANCELED, "the Agent of node %s is shutting down", s->node);
         hl_status st = hl_tier_read(t->t, ref, at, scratch, (size_t)n);
         if (st == HL_ECORRUPT)
             bad->items[bad->count++] = (uint32_t)(at / HL_CHUNK);

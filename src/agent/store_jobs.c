@@ -141,9 +141,10 @@ static void job_submit(struct store *s, struct hl_rpc_call *call,
     if (j == NULL || w == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for the request of a copy");
     else if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
-        st = hl_fail(HL_EUNAVAIL, "the Agent of node %s is ending", s->node);
+        st = hl_fail(HL_EUNAVAIL, "the Agent of node %s is shutting down", s->node);
     else if (store_busy(s) >= STORE_JOBS_MAX)
-        st = hl_fail(HL_EBUSY, "%d copies wait at node %s already", STORE_JOBS_MAX, s->node);
+        st = hl_fail(HL_EBUSY, "%d copies wait already at node %s; try again later", STORE_JOBS_MAX,
+                     s->node);
     else
         st = request_parse(request, &j->request);
     if (st != HL_OK) {

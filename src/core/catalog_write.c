@@ -99,7 +99,7 @@ static hl_status check_begin(const struct hl_version_begin *b)
                        "version of '%s': world %d must be 1..1000000, job id at most 95 bytes",
                        b->model, b->world);
     if (b->rank < 0 || b->rank >= b->world)
-        return hl_fail(HL_EINVAL, "version of '%s': rank %d is not in a gang of %d", b->model,
+        return hl_fail(HL_EINVAL, "version of '%s': rank %d is outside a gang of %d", b->model,
                        b->rank, b->world);
     return HL_OK;
 }

@@ -1,3 +1,17 @@
+/* A queue between the loop and its workers.
+ *
+ *     loop thread                                     workers
+ *     workers_add: pending++                          worker_main
+ *        '--> first -> work -> work <- last  ------>  run, without the lock
+ *     work_finish: pending--, done(w)  <--hl_loop_post--'
+ *
+ * A piece of work: added --> in the list --> run in one worker --> posted --> done, its owner's
+ * again
+ *
+ * The list and `stop` are under the lock. `wake` is signalled for each piece of work and broadcast
+ * once by a stop. `pending` is the loop's: it counts work until its `done`, so a stop that sees 0
+ * has no callback left. The workers finish the list before they end, which is why a stop turns the
+ * loop: their `done` runs there. */
 #include "l3d/workers.h"
 
 #include <pthread.h>

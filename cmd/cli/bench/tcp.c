@@ -118,7 +118,7 @@ static hl_status start_server(struct bench_tcp *t)
     t->server = fork();
     if (t->server < 0) {
         t->server = 0;
-        return hl_fail(HL_ENOMEM, "a process can't be started: %s", strerror(errno));
+        return hl_fail(HL_ENOMEM, "starting a process: %s", strerror(errno));
     }
     if (t->server == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -228,7 +228,7 @@ static bool id_of_key(const struct s3 *s, const char *key, struct hl_id *out)
 static hl_status fail_list(const struct s3 *s)
 {
     return hl_fail(HL_EPROTO,
-                   "archive s3://%s: a list that is none came from %s; is it an S3 store?",
+                   "archive s3://%s: the answer of %s is not a list of objects; is it an S3 store?",
                    s->bucket, s->endpoint);
 }
 
@@ -354,7 +354,7 @@ static hl_status list_all(struct s3_archive *a)
         if (token[0] != '\0' && strcmp(token, mark) == 0)
             return hl_fail(HL_EPROTO,
                            "archive s3://%s: the list of objects does not end: page %" PRIu64
-                           " from %s goes on where an earlier one did",
+                           " from %s has the continuation token of an earlier page",
                            a->s3.bucket, page + 1, a->s3.endpoint);
         if (++page == marked) {
             memcpy(mark, token, sizeof(mark));
@@ -376,7 +376,7 @@ static hl_status s3_scan(struct hl_archive *base)
     } while (aborted > 0 && total < ABORTS_MAX);
     if (aborted > 0)
         hl_warn("archive s3://%s: %" PRIu64 " unfinished uploads were aborted and more are listed; "
-                "the rest waits for the next start",
+                "the next start aborts the others",
                 a->s3.bucket, total);
     base->info.discarded += total;
     a->s3.timeout_ms = a->timeout_ms;
@@ -400,7 +400,7 @@ static hl_status put_part(struct s3_archive *a, const char *key, const char *upl
                  what, &got));
     hl_buf_fini(&got.text);
     if (got.etag[0] == '\0')
-        return hl_fail(HL_EPROTO, "archive s3://%s: %s: part %u came back without an ETag",
+        return hl_fail(HL_EPROTO, "archive s3://%s: %s: the store answered part %u without an ETag",
                        a->s3.bucket, what, number);
     return hl_buf_printf(list, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", number,
                          got.etag);

@@ -173,7 +173,7 @@ static hl_status make_or_map(struct hl_pool *pool, const struct hl_pool_options 
     uint64_t magic = 0;
     uint64_t capacity = capacity_of(o);
     if (fstat(pool->fd, &sb) != 0)
-        return hl_fail(HL_EIO, "look at %s: %m", pool->path);
+        return hl_fail(HL_EIO, "stat %s: %m", pool->path);
     if (!S_ISREG(sb.st_mode))
         return hl_fail(HL_EINVAL, "%s is not a regular file; choose another path for the pool",
                        pool->path);
@@ -222,7 +222,9 @@ static hl_status open_locked(const char *path, int *out)
             return HL_OK;
         }
     }
-    return hl_fail(HL_EBUSY, "pool %s is removed and made again all the time", path);
+    return hl_fail(HL_EBUSY,
+                   "pool %s keeps being removed and made again; end the other program that does it",
+                   path);
 }
 
 static void *beat_main(void *arg)
@@ -284,8 +286,8 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     int made = 0;
     uint64_t capacity = capacity_of(options);
     if (capacity == 0 || capacity > CAPACITY_MAX || options->capacity > CAPACITY_MAX)
-        return hl_fail(HL_EINVAL, "pool %s: a capacity of %" PRIu64 " bytes is not possible",
-                       options->path, options->capacity);
+        return hl_fail(HL_EINVAL, "pool %s: invalid capacity of %" PRIu64 " bytes", options->path,
+                       options->capacity);
     struct hl_pool *pool = calloc(1, sizeof(*pool));
     if (pool == NULL || (pool->path = strdup(options->path)) == NULL) {
         free(pool);

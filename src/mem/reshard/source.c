@@ -78,7 +78,7 @@ HL_CHECK static hl_status open_source(struct hl_resharding *r, uint32_t shard)
     const struct hl_reshard_source *s = &r->run->sources[shard];
     struct hl_safetensors header;
     if (s->bytes == NULL)
-        return hl_fail(HL_ENOENT, "it is not at hand");
+        return hl_fail(HL_ENOENT, "its bytes were not given");
     if (s->chunks.size > HL_CHUNK)
         HL_TRY(hl_chunks_check(s->id, s->chunks.size, s->chunks.crc32, s->chunks.crcs,
                                hl_chunk_count(s->chunks.size)));

@@ -324,14 +324,14 @@ static void on_put_work(uv_work_t *work)
     l3_put_run(work->data);
 }
 
-/* Nobody will ever learn the id. */
+/* No client ever learns the id. */
 static void take_back(struct hl_l3_server *s, const struct l3_put *put)
 {
     if (put->req.type == HL_L3_LEASE)
         hl_pool_unpin(s->opts.pool, &put->ref);
     else if (hl_pool_free(s->opts.pool, put->ref.id) != HL_OK)
         return;
-    hl_debug("pool socket: shard of a vanished client freed");
+    hl_debug("pool socket: freed the unfinished shard of a client that disconnected");
 }
 
 static void on_put_done(uv_work_t *work, int status)
@@ -382,7 +382,7 @@ static void handle_put(struct l3_conn *c, const struct hl_l3_request *req, int m
     struct l3_put *put = memfd < 0 ? NULL : calloc(1, sizeof(*put));
     if (put == NULL) {
         hl_closep(&memfd);
-        send_answer(c, req, HL_EINVAL, "a put comes with the descriptor of a memfd", &none, -1);
+        send_answer(c, req, HL_EINVAL, "a put must carry the descriptor of a memfd", &none, -1);
         return;
     }
     hl_status st = req->type == HL_L3_LEASE ? check_pins(c) : HL_OK;

@@ -145,10 +145,12 @@ bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
         return false;
     }
     if (s->opts.put.begin == NULL)
-        return hl_tcp_conn_refuse(c, m->op, hl_fail(HL_EPERM, "%s takes no puts", s->address));
+        return hl_tcp_conn_refuse(c, m->op,
+                                  hl_fail(HL_EPERM, "%s does not accept puts", s->address));
     if (m->len > SIZE_MAX / 2)
         return hl_tcp_conn_refuse(c, m->op,
-                                  hl_fail(HL_EINVAL, "%s: put of %llu bytes: more than can be held",
+                                  hl_fail(HL_EINVAL,
+                                          "%s: put of %llu bytes: more than memory can hold",
                                           s->address, (unsigned long long)m->len));
     if (!place_take(c))
         return false;
