@@ -1,6 +1,6 @@
-/* Imports and cuts: each runs in a thread that slices straight into the pool. Whoever asks sees its
- * progress; its shards are told only when all of them are sealed, and a failed or cancelled one
- * leaves none. */
+/* Imports and cuts: each runs in a thread that slices straight into the pool. A caller that asks
+ * sees its progress; its shards are told only when all of them are sealed, and a failed or
+ * cancelled one leaves none. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

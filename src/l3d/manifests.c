@@ -146,7 +146,7 @@ static hl_status read_manifest_of(struct hl_l3d *d, struct hl_id id, const struc
     return HL_OK;
 }
 
-/* A bad copy in the pool is no loss where the archive has a good one. */
+/* A bad copy in the pool is not a loss where the archive has a good one. */
 static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, struct hl_arena *arena,
                                struct hl_api_found *out)
 {

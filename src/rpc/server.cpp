@@ -259,7 +259,8 @@ kj::Promise<void> ServerCore::accept()
         .then([this] { return accept(); });
 }
 
-/* Connections that are being greeted count as well, or strangers could open any number of them. */
+/* Connections that are being greeted count as well, or unknown peers could open any number of them.
+ */
 void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
 {
     set_keepalive(*stream, address);

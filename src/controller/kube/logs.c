@@ -178,7 +178,7 @@ struct log_read {
     char text[HL_ERROR_TEXT_MAX];
 };
 
-/* Nothing to read is no failure: the rank has not begun, or its pod was never there. */
+/* Nothing to read is not a failure: the rank has not begun, or its pod was never there. */
 static hl_status read_file(struct log_read *k, struct hl_buf *out)
 {
     char path[PATH_MAX];

@@ -179,7 +179,7 @@ static bool to_be_read(const struct recovery *r, const struct object *o)
     return o->claimed != o->pooled && hl_catalog_shard(&r->c->catalog, o->id) == NULL;
 }
 
-/* What L3 has read of one object; an error of its own is no failure of the recovery. */
+/* What L3 has read of one object; an error of its own is not a failure of the recovery. */
 static void take_found(struct recovery *r, const struct hl_api_found *found)
 {
     struct hl_id id;

@@ -1,8 +1,8 @@
 /* hybridps/manager/table.h - the node's table of devices and processes, in POSIX shared memory.
  *
  * A process writes only its own row of a device, and its tickets; `used` and `reserved` are their
- * sums, kept beside them. So whoever dies in the middle leaves nothing that can't be summed again,
- * and what it had is given back with its row.
+ * sums, kept beside them. So a process that dies in the middle leaves nothing that can't be summed
+ * again, and what it had is given back with its row.
  *
  * Locks: flock of the file (coming and going), then `registry` (rows), then a device's. One device
  * at a time.

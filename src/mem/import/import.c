@@ -328,7 +328,7 @@ HL_CHECK static hl_status open_adapter(struct hl_import *im, const struct hl_imp
 }
 
 /* What the model is: a family's, or one that is stored unsliced as nothing says how to slice it.
- * A family's config that is wrong is an error: half a family is no unknown model. */
+ * A family's config that is wrong is an error: half a family is not an unknown model. */
 HL_CHECK static hl_status read_config(struct hl_import *im, const char *path)
 {
     HL_AUTO(hl_freep) char *text = NULL;

@@ -1,4 +1,13 @@
-/* net/tcp/server.c - starting and stopping the TCP server; server.h says how it works. */
+/* net/tcp/server.c - starting and stopping the TCP server; server.h says how it works.
+ *
+ * A stop goes through the threads in the order in which they depend on each other:
+ *
+ *     stopping = true, `moved` broadcast     puts that wait for a place give up
+ *     wake_fd, join                          the gate: nothing new is accepted, nobody is let in
+ *     conns_stop, join                       the connections, after their last answers
+ *
+ * `stopping` is set under `lock`, so that a put that has just looked at it is in its wait when the
+ * broadcast comes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
