@@ -59,7 +59,7 @@ static const struct hl_option controller_options[] = {
      "Interval at which shards that belong to no version are looked for and freed.",
      HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(gc_interval_ms)},
     {"gc.grace", "--gc-grace", "10m",
-     "How long such a shard is left alone while somebody writes a version, and how long a version "
+     "How long such a shard is left alone while a job writes a version, and how long a version "
      "that no job writes may stay open without a commit.",
      HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(gc_grace_ms)},
 };

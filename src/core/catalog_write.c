@@ -347,7 +347,7 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
     size_t n = p->shards.count;
     if (v->world == 0)
         return hl_fail(HL_ECONFLICT,
-                       "version %" PRId64 " of '%s' was imported, nobody can commit to it",
+                       "version %" PRId64 " of '%s' was imported, no rank can commit to it",
                        v->number, v->model->name);
     if (p->rank < 0 || p->rank >= v->world)
         return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, p->rank,

@@ -481,8 +481,9 @@ try {
     HL_TRY(listen_on(opts->address, &fd, &server->address));
     server->inode = socket_inode(server->address);
     if (!is_unix(server->address) && !is_loopback(server->address) && !hl_auth_is_set())
-        hl_warn("whoever reaches this port may do everything; set auth.secret_file address=%s",
-                server->address.c_str());
+        hl_warn(
+            "every peer that reaches this port may do everything; set auth.secret_file address=%s",
+            server->address.c_str());
     rpc->runtime->run([&] { server->core->listen(fd, server->address); });
     *out = server.release();
     return HL_OK;

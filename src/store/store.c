@@ -93,7 +93,7 @@ static hl_status decode_value(const char *key, const char *text, size_t len, jso
     HL_TRY(check_crc(key, &text, &len));
     json_t *value = json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (value == NULL)
-        return hl_fail(HL_ECORRUPT, "the value of key %s in the store is no JSON: %s", key,
+        return hl_fail(HL_ECORRUPT, "the value of key %s in the store is not JSON: %s", key,
                        error.text);
     *out = value;
     return HL_OK;

@@ -401,7 +401,7 @@ static hl_status find_sources(struct copy_task *t)
     if (t->source_count > COPY_TASK_SOURCES_MAX)
         t->source_count = COPY_TASK_SOURCES_MAX;
     if (t->source_count == 0)
-        return hl_fail(HL_ENOENT, "shard %s can't be copied to %s: nobody has a readable copy",
+        return hl_fail(HL_ENOENT, "shard %s can't be copied to %s: there is no readable copy of it",
                        hl_id_format(t->spec.id).s, place_name(goal, name, sizeof(name)));
     sort_sources(t);
     return HL_OK;

@@ -186,11 +186,10 @@ static hl_status read_file(struct log_read *k, struct hl_buf *out)
     gang_log_path(k->g, k->job, k->attempt, k->rank, path);
     HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && k->past)
-        return hl_fail(
-            HL_ENOENT,
-            "the log of rank %d of attempt %d of job '%s' was not kept: Kubernetes drops "
-            "it with its pod, and nobody had read it before",
-            k->rank, k->attempt, k->job);
+        return hl_fail(HL_ENOENT,
+                       "the log of rank %d of attempt %d of job '%s' was not kept: Kubernetes "
+                       "drops it with its pod, and it had not been read before",
+                       k->rank, k->attempt, k->job);
     if (fd < 0 && errno == ENOENT)
         return HL_OK;
     if (fd < 0 || fstat(fd, &sb) != 0)

@@ -242,7 +242,7 @@ static hl_status put_pieces(struct l3_spill *l, struct spilled_chunk *k, const u
         HL_TRY(put_piece(l, data + at, n, deadline_ns, &ref));
         k->pieces[k->count++] = ref;
     }
-    return k->lost ? hl_fail(HL_EUNAVAIL, "the pool at %s was made anew meanwhile", l->path)
+    return k->lost ? hl_fail(HL_EUNAVAIL, "the pool at %s was recreated meanwhile", l->path)
                    : HL_OK;
 }
 
@@ -286,12 +286,12 @@ static hl_status get_piece(struct l3_spill *l, struct spilled_chunk *k, size_t n
     for (int tries = 0;;) {
         HL_TRY(spill_await_connection(l, deadline_ns));
         if (k->lost)
-            return hl_fail(HL_ESTALE,
-                           "its content is lost: the pool at %s was made anew, or its daemon was "
-                           "restarted while this process was stopped for longer than l3.lease, or "
-                           "for more than %d s while others needed the room; go on from the last "
-                           "checkpoint",
-                           l->path, HL_POOL_LEASE_SURE_MS / 1000);
+            return hl_fail(
+                HL_ESTALE,
+                "its content is lost: the pool at %s was recreated, or its daemon was restarted "
+                "while this process was stopped for longer than l3.lease, or for more than %d s "
+                "while others needed the room; go on from the last checkpoint",
+                l->path, HL_POOL_LEASE_SURE_MS / 1000);
         hl_status st = hl_pool_view_read(hl_l3_view(l->client), &k->pieces[n], 0, data, bytes);
         if (st == HL_OK)
             return HL_OK;

@@ -197,7 +197,7 @@ static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_
 {
     struct hl_manager_shared *s = t->s;
     if (o->capacity == NULL)
-        return hl_fail(HL_ENOENT, "manager %s: nobody has given it capacities yet", t->path);
+        return hl_fail(HL_ENOENT, "manager %s: its capacities are not set yet", t->path);
     memset(s, 0, sizeof(*s));
     s->version = VERSION;
     s->size = sizeof(*s);
@@ -294,7 +294,7 @@ static hl_status join_table(struct hl_manager_table *t, const struct hl_manager_
                        "/dev/shm%s has %lld bytes and a manager's table %zu; choose another name",
                        t->path, (long long)sb.st_size, sizeof(*t->s));
     if (sb.st_size == 0 && o->capacity == NULL)
-        return hl_fail(HL_ENOENT, "manager %s: nobody has given it capacities yet", t->path);
+        return hl_fail(HL_ENOENT, "manager %s: its capacities are not set yet", t->path);
     HL_TRY(hl_shm_reserve(t->fd, t->path, sizeof(*t->s)));
     void *p;
     HL_TRY(hl_shm_map(t->fd, sizeof(*t->s), 1, &p));

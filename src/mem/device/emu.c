@@ -246,7 +246,7 @@ static hl_status emu_create(struct hl_device *d, struct device_mem *m)
         int err = errno;
         give_extent(d, m);
         return hl_fail(err == ENOMEM ? HL_ENOSPC : hl_status_of_errno(err),
-                       "%s: the host has no memory for %" PRIu64 " bytes: %s", d->name, m->size,
+                       "%s: the host can't back %" PRIu64 " bytes: %s", d->name, m->size,
                        strerror(err));
     }
     return HL_OK;

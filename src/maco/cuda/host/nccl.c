@@ -17,7 +17,7 @@ hl_status hl_nccl_load(const char *library, struct hl_nccl *out)
 #define X(name, result, args)                                                                      \
     symbol = dlsym(so, #name);                                                                     \
     if (symbol == NULL)                                                                            \
-        return hl_fail(HL_EUNAVAIL, "%s has no %s: it is no NCCL, or too old", library, #name);    \
+        return hl_fail(HL_EUNAVAIL, "%s has no %s: it is not NCCL, or too old", library, #name);   \
     memcpy(&n.name, &symbol, sizeof(symbol));
     NCCL_CALLS(X)
 #undef X
