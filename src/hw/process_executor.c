@@ -1,3 +1,18 @@
+/* Containers as processes: the calls. process_executor_watch.c is the other thread.
+ *
+ *     callers' threads                                the watcher's thread
+ *     start: entry, shim spawned, watched             epoll: pidfds of shims, inotify of
+ * status.json stop: file `stop`, SIGTERM, kill_at_ns          a change: read the status,
+ * `on_change` forget: waits for `changed`, removes            a shim's end: final status, gone,
+ * `changed` each: wake_watcher, when there is something     every TICK_MS: shims past kill_at_ns
+ * are killed for it to look at
+ *
+ *     entry: starting (busy) --> runs --> status final --shim has ended--> gone --forget--> freed
+ *              '--it failed--> freed
+ *
+ * `lock` guards the entries. It is let go while a shim is spawned or a directory is read: `busy`
+ * keeps the entry meanwhile, so the pointer stays good. A stop that comes during a start is noted
+ * (`stop_wanted`) and carried out by the start. on_change is never called under the lock. */
 #include "hw/process_executor.h"
 
 #include <errno.h>
@@ -38,6 +53,7 @@ static struct hl_px_entry *find_container(struct hl_px *px, const char *id)
     return e;
 }
 
+/* It waits in epoll. The eventfd keeps a wake-up that comes before its wait. */
 static void wake_watcher(struct hl_px *px)
 {
     uint64_t one = 1;
@@ -378,6 +394,7 @@ static hl_status px_read_log(struct hl_executor *ex, const char *id, int rank, i
 
 /* ---- open, close ---- */
 
+/* After the watcher has ended, or before it began. */
 static void px_free(struct hl_px *px)
 {
     struct hl_px_entry *e, *next;

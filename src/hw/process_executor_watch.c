@@ -1,4 +1,7 @@
-/* Watching shims: adoption after a restart, changes of status.json, and their end. */
+/* Watching shims: adoption after a restart, changes of status.json, and their end.
+ * process_executor.c draws how this thread and the callers' share the entries. A shim holds a lock
+ * on its directory for as long as it lives, so its end is seen also by an Agent that did not start
+ * it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,13 @@
 /* Workers take shards from a counter until none is left or one of them has failed. A shard is
  * sealed as soon as it is complete; when the run fails later, the sealed ones are discarded, so
- * that a caller sees all shards or none. */
+ * that a caller sees all shards or none.
+ *
+ *     next      | taken by a worker each | ... next | not taken |      fetch_add: no shard twice
+ *     slots[i], sealed[i], shards[i]     the worker's that took i; the caller's after the joins
+ *
+ * The mutex is held for a failure only. `failed` is stored after status and text, and ends the
+ * other workers at their next shard; the joins order all that they wrote before the caller's reads.
+ */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

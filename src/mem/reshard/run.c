@@ -1,5 +1,7 @@
 /* Workers take wanted shards from a counter until none is left or one of them has failed. Sealed
- * shards of a run that fails are discarded: a caller sees all or none. */
+ * shards of a run that fails are discarded: a caller sees all or none. What they share is as in
+ * mem/import/run.c: the counter and `failed` are atomic, the first failure is under the mutex, and
+ * a shard's rows of the tables are those of the worker that took it until the joins. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,11 @@
-/* One request and its answer at a time under a lock. An answer that comes too late would be taken
- * for the next one's, so a client that ran into a deadline is done. */
+/* One request and its answer at a time under a lock, which is held for the whole exchange: other
+ * threads of the process queue up for the socket.
+ *
+ *     connected --a deadline, a closed socket, an answer of another protocol--> broken, for good
+ *
+ * An answer that comes too late would be taken for the next one's, so a client that ran into a
+ * deadline is broken: its user closes it and connects again. The view needs no lock (pool/view.c).
+ */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>

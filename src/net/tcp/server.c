@@ -54,6 +54,7 @@ static hl_status set_up(struct hl_net_server *s)
     return HL_OK;
 }
 
+/* The gate looks at `stopping` after each ppoll; the write ends one that waits. */
 static void stop_gate(struct hl_net_server *s)
 {
     uint64_t one = 1;
@@ -64,6 +65,7 @@ static void stop_gate(struct hl_net_server *s)
     pthread_join(s->gate, NULL);
 }
 
+/* Also of a server that was set up in part: what does not run is skipped. */
 void hl_tcp_server_stop(struct hl_net_server *s)
 {
     pthread_mutex_lock(&s->lock);
