@@ -39,7 +39,8 @@ static const struct hl_option l3d_options[] = {
 #define AT(field) HL_OPTION_FIELD(struct l4_opts, field)
 static const struct hl_option l4_options[] = {
     {"archive.mode", "--archive-mode", "write-behind",
-     "write-behind archives every visible version by itself, manual only what it is told to.",
+     "write-behind archives every visible version by itself, manual only shards that are copied to "
+     "l4.",
      HL_OPT_ENUM, 0, 0, "manual|write-behind", AT(mode)},
     {"archive.threads", "--archive-threads", "4",
      "Shards loaded from the archive at the same time; half as many are stored.",
