@@ -244,7 +244,7 @@ static void on_done(uv_work_t *work, int status)
         hl_reply_controller_read_log(k->call, &r);
     } else {
         hl_rpc_reject(k->call, status != 0 ? HL_ECANCELED : k->st,
-                      status != 0 ? "the Controller ends" : k->text);
+                      status != 0 ? "the Controller is shutting down" : k->text);
     }
     hl_buf_fini(&k->bytes);
     free(k);
