@@ -22,7 +22,8 @@ CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
 
 # Phrases of no one's technical English, in what users read: "out of memory allocating X", "X is not a Y", "invalid X".
-PHRASES = re.compile(r"memory is short|(?<!here )(?<!has )\bis no (?!more|longer|less|other)[a-z]|\bcan't be$")
+PHRASES = re.compile(r"memory is short|\bno memory for\b|(?<!here )(?<!has )\bis no (?!more|longer|less|other)[A-Za-z]|\bcan't be$"
+                     r"|\bthe books\b|\bwhoever\b|\b(?:daemon|Agent) ends$|\bcut short\b|\bmade anew\b|\bnobody\b|\bsomebody\b")
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 

@@ -189,7 +189,7 @@ HELIOS_API int helios_get_range(helios_client *client, helios_id id, uint64_t of
  * elsewhere. The bytes stay as they are until helios_unmap or helios_close, also when the shard is
  * removed. Writing through the view is a segmentation fault. */
 HELIOS_API int helios_map(helios_client *client, helios_id id, const void **data, size_t *size);
-/* The same for whoever wants to write: the view is the caller's alone, and what is written to it is
+/* The same for writing: the view is the caller's alone, and what is written to it is
  * the process's own copy, which the pool never sees. Memory is taken for the pages that are
  * written; for the whole shard where the bytes come from another host, or where the pool lies in
  * huge pages (hugetlbfs) of which none are left. */

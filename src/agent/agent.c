@@ -136,7 +136,7 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
     a->python_dir = strdup(opts->python_dir);
     a->library = strdup(opts->library != NULL ? opts->library : "");
     if (a->python_dir == NULL || a->library == NULL)
-        return hl_fail(HL_ENOMEM, "agent");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the Agent");
     env_find_addresses(a, opts->calls->agent_controller, opts->rank_address);
     return env_find_gpus(a, opts->machine != NULL ? opts->machine : opts->slots);
 }
@@ -170,7 +170,7 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
 {
     struct hl_agent *a = calloc(1, sizeof(*a));
     if (a == NULL)
-        return hl_fail(HL_ENOMEM, "agent");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the Agent");
     pthread_mutex_init(&a->ports.lock, NULL);
     pthread_mutex_init(&a->changes.lock, NULL);
     hl_cond_init(&a->changes.cond);

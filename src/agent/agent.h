@@ -7,7 +7,7 @@
  * Owns:    the executor, the store, the server and the peer; not the loop and not the RPC runtime.
  * Threads: start and stop on the loop's thread while the loop does not run.
  * Errors:  HL_EBUSY (port or state directory in use), HL_EINVAL, HL_EPERM, HL_ENOSPC. An absent
- *          Controller is no error: it is logged once and tried again.
+ *          Controller is not an error: it is logged once and tried again.
  * Units:   milliseconds, bytes.
  * Limits:  one slice of a log is at most 1 MiB. After hl_agent_stop the loop may only be destroyed.
  */

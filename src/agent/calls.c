@@ -54,7 +54,7 @@ static void request_submit(struct hl_agent *a, struct request given)
     struct request *r = malloc(sizeof(*r));
     if (a->closing || r == NULL || given.results == NULL) {
         hl_rpc_reject(given.call, a->closing ? HL_EUNAVAIL : HL_ENOMEM,
-                      a->closing ? "the Agent is ending" : "out of memory taking the call");
+                      a->closing ? "the Agent is shutting down" : "out of memory taking the call");
         free(r);
         return;
     }

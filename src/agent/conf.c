@@ -71,7 +71,7 @@ static const struct hl_option store_options[] = {
      "Copies of shards that are made at the same time.",
      HL_OPT_INT, 1, 64, NULL, AT(copies)},
     {"copy.locate_timeout", "--copy-locate-timeout", "1s",
-     "How long another node may take to say where its copy lies before the next source is asked.",
+     "How long another node may take to locate its copy before the next source is tried.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(locate_timeout_ms)},
     {"route.retry_first", "--route-retry-first", "1s",
      "How long the direct path is not used after it failed; doubled with each further failure.",

@@ -38,7 +38,7 @@ static void set_state(struct hl_agent *a, enum link_state state, const char *tex
         hl_info("registered controller=%s node=%s heartbeat_ms=%llu", address, a->name,
                 (unsigned long long)a->link.heartbeat.period_ms);
     else if (state == LINK_AWAY)
-        hl_warn("controller is away, trying again until it is back controller=%s why=\"%s\"",
+        hl_warn("controller unreachable, trying again until it answers controller=%s why=\"%s\"",
                 address, text);
     else
         hl_warn("controller refuses, trying again controller=%s why=\"%s\"", address, text);

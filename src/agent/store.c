@@ -83,7 +83,7 @@ static hl_status keep_texts(struct store *s, const struct store_opts *o)
     snprintf(s->host_id, sizeof(s->host_id), "%s", o->host_id);
     s->pool_path = strdup(o->l2_pool);
     if (s->pool_path == NULL || asprintf(&s->socket_path, "%s.sock", o->l2_pool) < 0)
-        return hl_fail(HL_ENOMEM, "store of node %s", o->node);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the store of node %s", o->node);
     return HL_OK;
 }
 
@@ -91,7 +91,7 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
 {
     struct store *s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return hl_fail(HL_ENOMEM, "store of node %s", opts->node);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the store of node %s", opts->node);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->queue_lock, NULL);
     s->conns.max = HL_CONN_POOL_MAX;
@@ -298,11 +298,11 @@ static hl_status verify_pinned(struct store *s, struct store_tier *t, const stru
 {
     HL_AUTO(hl_freep) void *scratch = malloc(HL_CHUNK);
     if (scratch == NULL)
-        return hl_fail(HL_ENOMEM, "verification of shard %s", hl_id_format(ref->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory verifying shard %s", hl_id_format(ref->id).s);
     for (uint64_t at = 0; at < ref->size; at += HL_CHUNK) {
         uint64_t n = ref->size - at < HL_CHUNK ? ref->size - at : HL_CHUNK;
         if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
-            return hl_fail(HL_ECANCELED, "the Agent of node %s is ending", s->node);
+            return hl_fail(HL_ECANCELED, "the Agent of node %s is shutting down", s->node);
         hl_status st = hl_tier_read(t->t, ref, at, scratch, (size_t)n);
         if (st == HL_ECORRUPT)
             bad->items[bad->count++] = (uint32_t)(at / HL_CHUNK);

@@ -62,7 +62,7 @@ static void table_sweep(void)
     snprintf(begin, sizeof(begin), "helios-%u-", (unsigned)getuid());
     size_t n = hl_manager_sweep(begin, ".chunks", IDLE_MS);
     if (n > 0)
-        hl_info("took away %zu tables of chunks whose Agents and ranks are dead", n);
+        hl_info("removed %zu tables of chunks whose Agents and ranks are dead", n);
 }
 
 static hl_status open_table(struct chunks *c)
@@ -144,7 +144,8 @@ static bool table_renew(struct chunks *c)
     if (c->table.s != NULL && hl_manager_check_whole(&c->table) == HL_OK)
         return true;
     if (c->table.s != NULL)
-        hl_error("table of chunks is made again, ranks that use it end: %s", hl_error_text());
+        hl_error("table of chunks is damaged and made again, ranks that use it fail: %s",
+                 hl_error_text());
     hl_manager_table_close(&c->table);
     hl_status st = open_table(c);
     if (st != HL_OK)

@@ -95,8 +95,9 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
     struct store_conn *conn = conn_take(s, RPC, address);
     if (conn == NULL) {
         conn = conn_new(address);
-        st = conn == NULL ? hl_fail(HL_ENOMEM, "connection to %s", address)
-                          : hl_rpc_open(s->opts.rpc, address, interface, &conn->rpc);
+        st = conn == NULL
+                 ? hl_fail(HL_ENOMEM, "out of memory allocating a connection to %s", address)
+                 : hl_rpc_open(s->opts.rpc, address, interface, &conn->rpc);
     }
     if (st == HL_OK) {
         *out = conn->rpc;
@@ -186,7 +187,7 @@ static hl_status puts_open(struct store *s, const char *address, struct store_pu
 {
     struct store_puts *p = calloc(1, sizeof(*p));
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "connection to %s", address);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a connection to %s", address);
     snprintf(p->address, sizeof(p->address), "%s", address);
     struct hl_put_queue_opts opts = {.connect = connect_opts(s, p->address, HL_NET_AUTO),
                                      .cancel = &s->stopping};

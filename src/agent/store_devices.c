@@ -84,7 +84,7 @@ hl_status store_devices_open(struct store *s, const struct hl_api_slot_list *mac
                                   "host memory");
     HL_AUTO(hl_freep) char *list = strdup(s->opts.devices);
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "list of devices");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of devices");
     for (char *spec = strtok_r(list, ",", &save); spec != NULL; spec = strtok_r(NULL, ",", &save))
         HL_TRY(open_device(s, spec + strspn(spec, " "), machine));
     return HL_OK;

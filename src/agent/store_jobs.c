@@ -141,9 +141,10 @@ static void job_submit(struct store *s, struct hl_rpc_call *call,
     if (j == NULL || w == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for the request of a copy");
     else if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
-        st = hl_fail(HL_EUNAVAIL, "the Agent of node %s is ending", s->node);
+        st = hl_fail(HL_EUNAVAIL, "the Agent of node %s is shutting down", s->node);
     else if (store_busy(s) >= STORE_JOBS_MAX)
-        st = hl_fail(HL_EBUSY, "%d copies wait at node %s already", STORE_JOBS_MAX, s->node);
+        st = hl_fail(HL_EBUSY, "%d copies wait already at node %s; try again later", STORE_JOBS_MAX,
+                     s->node);
     else
         st = request_parse(request, &j->request);
     if (st != HL_OK) {
@@ -262,7 +263,7 @@ hl_status store_jobs_start(struct store *s)
     int n = s->opts.copies > 0 ? s->opts.copies : 1;
     s->threads = calloc((size_t)n, sizeof(*s->threads));
     if (s->threads == NULL)
-        return hl_fail(HL_ENOMEM, "threads that copy");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the copy threads");
     for (; s->thread_count < n; s->thread_count++) {
         int rc = pthread_create(&s->threads[s->thread_count], NULL, copy_thread, s);
         if (rc != 0)

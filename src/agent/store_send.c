@@ -37,7 +37,7 @@ struct sending {
     char transport[16];
 };
 
-/* Whoever sends doesn't read, whatever was ordered. */
+/* A sender doesn't read, whatever was ordered. */
 static enum hl_api_operation op_of(const struct sending *x)
 {
     return x->r->op == HL_API_OPERATION_READ ? HL_API_OPERATION_WRITE : x->r->op;
@@ -211,8 +211,8 @@ static hl_status alternate_networks(struct sending *x, hl_status st)
     bool has_backbone = x->r->target_data[0] != '\0';
     uint64_t end = hl_now_ns() + (uint64_t)(t->keep_ms + 2 * t->dead_ms) * HL_NS_PER_MS;
     for (;;) {
-        hl_warn("migration to %s broke off%s error=\"%s\"", x->r->target_address,
-                has_backbone ? ", the backbone is tried" : "", hl_error_text());
+        hl_warn("migration to %s failed%s error=\"%s\"", x->r->target_address,
+                has_backbone ? ", trying the backbone" : "", hl_error_text());
         hl_fault_count("migration-net-down", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         if (has_backbone) {
             x->route = choose_route(x, false);
@@ -235,7 +235,8 @@ static hl_status send_pinned(struct sending *x)
     x->data = s->base + x->ref.offset;
     x->crcs = calloc(hl_chunk_count(x->ref.size) + 1, sizeof(*x->crcs));
     if (x->crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(x->ref.id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of shard %s",
+                       hl_id_format(x->ref.id).s);
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
     x->route = choose_route(x, has_migration_net(x->r));
     hl_status st = attempt_send(x);

@@ -33,7 +33,8 @@ static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **tok
         return hl_fail(HL_EPERM, "an L2 keeps copies of shards under their ids; new ones go to L3");
     struct incoming *in = calloc(1, sizeof(*in));
     if (in == NULL)
-        return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)size);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a shard of %llu bytes",
+                       (unsigned long long)size);
     hl_status st = hl_tier_reserve(s->tiers[0].t, id, size, -1, &in->slot);
     if (st != HL_OK) {
         free(in);
@@ -115,7 +116,8 @@ static hl_status device_lend(struct store_tier *t, struct hl_id id, struct hl_l3
     struct hl_tier_ref ref;
     HL_TRY(hl_tier_pin(t->t, id, &ref));
     struct lent *l = calloc(1, sizeof(*l));
-    hl_status st = l == NULL ? hl_fail(HL_ENOMEM, "mapping of shard %s", hl_id_format(id).s)
+    hl_status st = l == NULL ? hl_fail(HL_ENOMEM, "out of memory allocating a mapping of shard %s",
+                                       hl_id_format(id).s)
                              : hl_tier_share(t->t, &ref, &share);
     if (st != HL_OK) {
         free(l);

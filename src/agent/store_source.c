@@ -1,6 +1,7 @@
 /* Where a copy is read from: a tier of this node, the mapped memory of another store on this host,
  * or the network. Every byte that comes out of here was checked against the CRC of its MiB; a bad
- * one is read again, and after the last retry the copy fails: whoever ordered it has other sources.
+ * one is read again, and after the last retry the copy fails: the Controller, which ordered it,
+ * knows other sources.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +17,9 @@ static hl_status alloc_crcs(struct source *src)
     src->crcs = calloc(hl_chunk_count(src->size) + 1, sizeof(*src->crcs));
     return src->crcs != NULL
                ? HL_OK
-               : hl_fail(HL_ENOMEM, "checksums of a shard of %" PRIu64 " bytes", src->size);
+               : hl_fail(HL_ENOMEM,
+                         "out of memory allocating the checksums of a shard of %" PRIu64 " bytes",
+                         src->size);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -165,7 +168,7 @@ void source_close(struct store *s, struct source *src)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Whoever reads has the source for itself: a leased connection, a pin, or both. `last` says how the
+/* A reader has the source for itself: a leased connection, a pin, or both. `last` says how the
  * connection fared and decides whether store_net_release keeps it. */
 
 static hl_status pause_for(struct store *s, const struct store_request *r, int tried)
@@ -206,7 +209,7 @@ static hl_status source_reconnect(struct store *s, struct source *src, hl_status
     HL_TRY(store_left(s, r, &ms));
     HL_TRY(source_locate(s, r, src));
     if (src->crc32 != crc32)
-        return hl_fail(HL_ESTALE, "shard %s is another one now", hl_id_format(r->id).s);
+        return hl_fail(HL_ESTALE, "shard %s was replaced at its source", hl_id_format(r->id).s);
     HL_TRY(store_net_acquire(s, r->source_data, src->mode, ms, &src->net));
     snprintf(src->transport, sizeof(src->transport), "%s", hl_net_path_name(src->net.client));
     return HL_OK;

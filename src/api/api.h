@@ -8,7 +8,7 @@
  * what is given, NULL means "". Lists are an array and its count. All zero is the schema's default,
  * but for a field whose preset is named there.
  *
- * Owns:    nothing; values live in the arena that is given, or are borrowed by whoever fills them.
+ * Owns:    nothing; values live in the arena that is given, or are borrowed from their maker.
  * Threads: any; the tables are constant.
  * Errors:  HL_EINVAL (a field of the wrong type, unknown or missing, a word or number that its enum
  *          has not: the text has its path, as "field containers[3].state: ..."), HL_ENOMEM.

@@ -38,7 +38,7 @@ char *hl_buf_grow(struct hl_buf *b, size_t more)
         char *data = realloc(b->data, cap);
         if (data == NULL) {
             b->failed = true;
-            (void)hl_fail(HL_ENOMEM, "buffer of %zu bytes", cap);
+            (void)hl_fail(HL_ENOMEM, "out of memory allocating a buffer of %zu bytes", cap);
             return NULL;
         }
         b->data = data;

@@ -4,7 +4,7 @@
  * Threads: any.
  * Errors:  none; types are checked by the caller.
  * Units:   elements; types are HYBRIDPS_F32, _F16, _BF16 of helios/hybridps.h.
- * Limits:  none. Rounding is to nearest, ties to even; what is no number stays so.
+ * Limits:  none. Rounding is to nearest, ties to even; what is not a number stays so.
  */
 #ifndef HL_BASE_HALF_H
 #define HL_BASE_HALF_H

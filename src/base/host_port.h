@@ -28,7 +28,7 @@ hl_status hl_host_port_split(const char *text, struct hl_host_port *out) HL_CHEC
 /* An IPv6 address gets its brackets. */
 void hl_host_port_format(const char *host, unsigned port, char out[HL_HOST_PORT_MAX]);
 /* What others call a server that listens at `served`: on all addresses of `host`, that host and its
- * port; else `served` itself, also where that is no host:port. */
+ * port; else `served` itself, also where that is not a host:port. */
 void hl_host_port_reach(const char *served, const char *host, char out[HL_HOST_PORT_MAX]);
 
 #ifdef __cplusplus

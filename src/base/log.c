@@ -1,3 +1,6 @@
+/* Any thread writes lines, each by one fwrite, which stdio makes whole. Level and counts are
+ * atomics without order. The table of rates is guarded by a flag instead of a lock, as a line must
+ * never wait: a thread that finds it taken writes its line without a limit. */
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -1,6 +1,14 @@
 /* Counters are atomics without order: each is right by itself, a snapshot is not one instant. What
  * is counted under words lies in an open-addressing table that only grows; a cell becomes visible
- * when its words are complete, so that finding one takes no lock. */
+ * when its words are complete, so that finding one takes no lock.
+ *
+ *     cell[]   | words, ops, bytes; ready | free: ready == 0 | ...     hash, then linear probing
+ *
+ *     free --find_cell, under the table's lock: words, then ready (release)--> ready, for good
+ *
+ * A reader loads `ready` (acquire) and then compares words that never change. Two threads that add
+ * the same words meet at the lock, and the second one finds the first one's cell. A full table
+ * counts everything new under `other`. */
 #include "base/plane.h"
 
 #include <math.h>

@@ -1,9 +1,10 @@
 /* Who serves the pool and which way leads to it.
  *
  * Readers use the mapped pool without a lock: they raise `readers`, load the pointer, and lower
- * `readers` when done. Whoever replaces the pointer puts the old pool on the retired list, which is
- * emptied only when `readers` was seen at 0 after the exchange: any reader that comes later sees
- * the new pointer. All four accesses are sequentially consistent, which that argument needs.
+ * `readers` when done. The thread that replaces the pointer puts the old pool on the retired list,
+ * which is emptied only when `readers` was seen at 0 after the exchange: any reader that comes
+ * later sees the new pointer. All four accesses are sequentially consistent, which that argument
+ * needs.
  *
  *     attach.shm       the pool of L3, where this host has it mapped; else reads go over `net`
  *     attach.store     the node's own L2, where the rank was told of its socket
@@ -184,7 +185,7 @@ static hl_status renew_once(struct operation *op, int limit_ms)
         st = take_way(op, &r.pool);
         now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     }
-    /* It has answered: a heartbeat that is late is no sign of its death. */
+    /* It has answered: a heartbeat that is late is not a sign of its death. */
     if (st == HL_OK && now != NULL)
         atomic_store_explicit(&now->trusted_ns, hl_now_ns() + HL_POOL_SILENT_MS * HL_NS_PER_MS,
                               memory_order_relaxed);
@@ -201,8 +202,8 @@ hl_status attach_renew(struct operation *op, enum renew how)
         if (st == HL_OK || how != RENEW_WAIT || !hl_status_retryable(st))
             return st;
         if (!operation_pause_for_daemon(op))
-            return hl_fail_prefix(
-                st, "the L3 daemon did not come back in %d ms: ", op->client->read.timeout_ms);
+            return hl_fail_prefix(st, "the L3 daemon was not reachable again within %d ms: ",
+                                  op->client->read.timeout_ms);
     }
 }
 

@@ -1,4 +1,15 @@
-/* Opening and closing a client, and its calls to the daemons. */
+/* Opening and closing a client, and its calls to the daemons.
+ *
+ * A client is used by any thread of the program, and has one of its own:
+ *
+ *     the program's threads             the maintenance thread (maintenance.c)
+ *     lists, writes, views: `lock`      reports accesses, pins again after a restart
+ *     reads: no lock of the client      waits for maintenance_wake; the close ends it first
+ *
+ * `lock` lets one list, write or view go on at a time. Reads use tables and connections that have
+ * locks of their own. The counters are atomic and order nothing. A close goes backwards: the
+ * thread, what is mapped, the connections, the tables. No other thread may use the client by then.
+ */
 #include "auth/secret.h"
 #include "base/abi.h"
 #include "base/log.h"
@@ -52,7 +63,8 @@ static hl_status use_options(helios_client *c, const helios_options *o)
     while (way < HL_ARRAY_LEN(ways) && strcmp(path, ways[way]) != 0)
         way++;
     if (way == HL_ARRAY_LEN(ways))
-        return hl_fail(HL_EINVAL, "helios_options.path '%s' is none of auto, shm, net", path);
+        return hl_fail(HL_EINVAL, "unknown helios_options.path '%s' (expected auto, shm or net)",
+                       path);
     if (o->timeout_ms < 0 || o->retries < -1 || o->retries > CLIENT_RETRIES_MAX)
         return hl_fail(HL_EINVAL,
                        "helios_options: timeout_ms %d must not be negative and retries %d must be "

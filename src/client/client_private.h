@@ -160,7 +160,7 @@ bool operation_pause_for_daemon(const struct operation *op);
 /* What it waits for makes progress. */
 void operation_extend(struct operation *op);
 bool operation_expired(const struct operation *op);
-/* Counted at once: whoever watches helios_get_stats sees a piece fail while it is retried. */
+/* Counted at once, so that helios_get_stats shows that a piece fails while it is retried. */
 void operation_failed_crc(struct operation *op, uint32_t pieces);
 void operation_retried(struct operation *op);
 

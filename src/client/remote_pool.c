@@ -301,7 +301,7 @@ static hl_status location_find(struct operation *op, struct net *net, struct hl_
     return HL_OK;
 }
 
-/* Not known is no failure: net_read asks for it by itself. */
+/* Not known is not a failure: net_read asks for it by itself. */
 void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list ids)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

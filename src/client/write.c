@@ -44,10 +44,10 @@ static hl_status read_spec(const helios_client *client, const helios_version_spe
     if (spec->model == NULL || spec->job == NULL)
         return hl_fail(HL_EINVAL, "helios_version_open: model and job must not be NULL");
     if (spec->world < 1 || spec->rank < 0 || spec->rank >= spec->world)
-        return hl_fail(HL_EINVAL, "helios_version_open: rank %d is not in a gang of %d", spec->rank,
-                       spec->world);
+        return hl_fail(HL_EINVAL, "helios_version_open: rank %d is outside a gang of %d",
+                       spec->rank, spec->world);
     if (spec->layout < HELIOS_LAYOUT_EXACT || spec->layout > HELIOS_LAYOUT_UNCHECKED)
-        return hl_fail(HL_EINVAL, "helios_version_open: layout %d is no HELIOS_LAYOUT_ value",
+        return hl_fail(HL_EINVAL, "helios_version_open: layout %d is not a HELIOS_LAYOUT_ value",
                        spec->layout);
     return HL_OK;
 }

@@ -74,7 +74,8 @@ bool hl_conf_user_file(char *out, size_t cap);
 const char *hl_conf_origin(const struct hl_conf *conf, const char *name);
 /* The option has been given: its origin is not "default". */
 bool hl_conf_is_set(const struct hl_conf *conf, const char *name);
-/* Tell whoever started the daemon that it serves: `ready` goes to the file `path`. "" = to nobody.
+/* Tell the process that started the daemon that it serves: `ready` goes to the file `path`. "" = to
+ * nobody.
  */
 hl_status hl_conf_announce(const char *path, const struct hl_api_daemon_ready *ready) HL_CHECK;
 /* The rows of conf's program (all rows for HL_CLI), without `daemons`. Passwords in URLs are
@@ -90,7 +91,7 @@ struct hl_api_text_list hl_conf_variables(const struct hl_conf_schema *schema,
 char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const char *value);
 /* The value is a URL with a password in it. */
 bool hl_conf_has_password(const char *value);
-/* A daemon makes its options known to whoever asks it by RPC; once, before it serves. */
+/* A daemon makes its options known to callers of its RPC; once, before it serves. */
 hl_status hl_conf_publish(const struct hl_conf *conf) HL_CHECK;
 /* What was published, as an answer's list that borrows from it; empty before. */
 struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena);

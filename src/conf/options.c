@@ -1,5 +1,5 @@
-/* The engine behind the option table: one function turns text into a field, whoever brings the
- * text. */
+/* The engine behind the option table: one function turns text into a field, wherever
+ * the text comes from. */
 #include "conf/options.h"
 
 #include <ctype.h>

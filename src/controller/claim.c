@@ -31,7 +31,7 @@
 #include "store/store.h"
 
 #define RECOVER                                                                                    \
-    "`helios recover` restores what is missing here, `helios recover --discard` gives it up"
+    "`helios recover` restores what is missing here, `helios recover --discard` discards it"
 
 /* A question under way; one at a time. */
 struct claim_call {

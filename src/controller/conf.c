@@ -25,8 +25,8 @@ static const struct hl_option controller_options[] = {
      "A node that is silent for so long is shown as lost and gets no new containers.",
      HL_OPT_DURATION, 200, 3600000, NULL, AT(node_lost_ms)},
     {"nodes.lost_after", "--nodes-lost-after", "2m",
-     "A running job gives up its containers on a node that is silent for so long, when the job "
-     "doesn't say (nodeLostAfter); never less than node_lost.",
+     "Silence of a node after which a running job counts its containers there as lost, when the "
+     "job doesn't say (nodeLostAfter); never less than node_lost.",
      HL_OPT_DURATION, 200, 30 * HL_OPTION_DAY_MS, NULL, AT(lost_after_ms)},
     {"copy.timeout", "--copy-timeout", "60s",
      "Deadline of one copy of a shard between tiers.",
@@ -59,7 +59,7 @@ static const struct hl_option controller_options[] = {
      "Interval at which shards that belong to no version are looked for and freed.",
      HL_OPT_DURATION, 100, HL_OPTION_DAY_MS, NULL, AT(gc_interval_ms)},
     {"gc.grace", "--gc-grace", "10m",
-     "How long such a shard is left alone while somebody writes a version, and how long a version "
+     "How long such a shard is left alone while a job writes a version, and how long a version "
      "that no job writes may stay open without a commit.",
      HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(gc_grace_ms)},
 };

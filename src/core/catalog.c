@@ -15,7 +15,7 @@
 static hl_status add_value(struct hl_records *r, json_t *value, const char *key)
 {
     if (value == NULL)
-        return hl_fail(HL_ENOMEM, "record %s", key);
+        return hl_fail(HL_ENOMEM, "out of memory allocating record %s", key);
     return hl_records_add(r, value, "%s", key);
 }
 
@@ -157,7 +157,8 @@ hl_status hl_version_reserve(struct hl_version_rec *v, size_t n)
 {
     struct hl_shard_rec **list = realloc(v->shards, (v->shard_count + n + 1) * sizeof(*list));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "list of %zu shards", v->shard_count + n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu shards",
+                       v->shard_count + n);
     v->shards = list;
     return HL_OK;
 }
@@ -478,7 +479,7 @@ hl_status hl_catalog_remove(struct hl_catalog *c, struct hl_model_rec *m, int64_
         most += v->shard_count + hl_cuts_shards(v);
     struct hl_id *list = calloc(most, sizeof(*list));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "list of %zu ids", most);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu ids", most);
     struct hl_records records = {0};
     size_t n;
     uint64_t total = 0;

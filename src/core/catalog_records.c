@@ -20,7 +20,7 @@ hl_status hl_records_add(struct hl_records *r, json_t *value, const char *key_fm
         struct hl_record *list = realloc(r->list, cap * sizeof(*list));
         if (list == NULL) {
             json_decref(value);
-            return hl_fail(HL_ENOMEM, "change of %zu records", cap);
+            return hl_fail(HL_ENOMEM, "out of memory allocating a change of %zu records", cap);
         }
         r->list = list;
         r->cap = cap;

@@ -99,7 +99,7 @@ static hl_status check_begin(const struct hl_version_begin *b)
                        "version of '%s': world %d must be 1..1000000, job id at most 95 bytes",
                        b->model, b->world);
     if (b->rank < 0 || b->rank >= b->world)
-        return hl_fail(HL_EINVAL, "version of '%s': rank %d is not in a gang of %d", b->model,
+        return hl_fail(HL_EINVAL, "version of '%s': rank %d is outside a gang of %d", b->model,
                        b->rank, b->world);
     return HL_OK;
 }
@@ -347,7 +347,7 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
     size_t n = p->shards.count;
     if (v->world == 0)
         return hl_fail(HL_ECONFLICT,
-                       "version %" PRId64 " of '%s' was imported, nobody can commit to it",
+                       "version %" PRId64 " of '%s' was imported, no rank can commit to it",
                        v->number, v->model->name);
     if (p->rank < 0 || p->rank >= v->world)
         return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, p->rank,
@@ -427,7 +427,7 @@ static hl_status fail_version(struct hl_catalog *c, const struct hl_version_aban
     struct hl_version_rec *v = a->version;
     struct hl_id *list = calloc(v->shard_count + 1, sizeof(*list));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "list of %zu ids", v->shard_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu ids", v->shard_count);
     unsigned char *had_committed = v->committed, *heard = ranks_that_heard(a);
     if (heard == NULL) {
         free(list);

@@ -107,7 +107,7 @@ HL_CHECK static hl_status read_pieces(struct checker *k)
             cap = k->boxes.cap;
             uint32_t *more = realloc(k->owners, cap * sizeof(*more));
             if (more == NULL)
-                return hl_fail(HL_ENOMEM, "owners of %zu boxes", cap);
+                return hl_fail(HL_ENOMEM, "out of memory allocating the owners of %zu boxes", cap);
             k->owners = more;
         }
         while (owned < k->boxes.count)
@@ -116,7 +116,7 @@ HL_CHECK static hl_status read_pieces(struct checker *k)
     k->pieces = malloc((k->boxes.count + 1) * sizeof(*k->pieces));
     k->steps = malloc((2 * k->boxes.count + 2) * sizeof(*k->steps));
     if (k->pieces == NULL || k->steps == NULL)
-        return hl_fail(HL_ENOMEM, "%zu boxes", k->boxes.count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu boxes", k->boxes.count);
     for (size_t i = 0; i < k->boxes.count; i++) {
         const struct hl_box *box = &k->boxes.list[i];
         if (box->kind == HL_BOX_DATA)
@@ -321,7 +321,7 @@ HL_CHECK static hl_status check_places(const struct checker *k)
     size_t n = k->c->held_count;
     HL_AUTO(hl_freep) const struct hl_coverage_tensor **sorted = calloc(n + 1, sizeof(*sorted));
     if (sorted == NULL)
-        return hl_fail(HL_ENOMEM, "places of %zu tensors", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the places of %zu tensors", n);
     for (size_t i = 0; i < n; i++)
         sorted[i] = &k->c->held[i];
     qsort(sorted, n, sizeof(*sorted), by_place_and_rank);
@@ -339,7 +339,7 @@ HL_CHECK static hl_status check_all(struct checker *k)
     k->stands_for = malloc((c->logical_count + 1) * sizeof(*k->stands_for));
     k->digests = calloc(c->held_count + 1, sizeof(*k->digests));
     if (k->stands_for == NULL || k->digests == NULL)
-        return hl_fail(HL_ENOMEM, "table of %zu tensors", c->held_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu tensors", c->held_count);
     for (size_t i = 0; i < c->logical_count; i++)
         k->stands_for[i] = (uint32_t)i;
     for (size_t i = 0; i < c->equal_count; i++)

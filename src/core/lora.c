@@ -53,7 +53,7 @@ HL_CHECK static hl_status sort_tensors(const struct hl_tensor *tensors, size_t c
 {
     const struct hl_tensor **list = calloc(count + 1, sizeof(*list));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "names of %zu tensors", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the names of %zu tensors", count);
     for (size_t i = 0; i < count; i++)
         list[i] = &tensors[i];
     qsort(list, count, sizeof(*list), by_name);
@@ -205,7 +205,8 @@ HL_CHECK static hl_status add_rows(struct lora *l, const struct hl_family_tensor
                                   adapter_of(row, k), half == 0 ? "in" : "out");
         t->hf[0] = hl_arena_printf(&l->arena, "%.*s%s", (int)hf, row->hf[k], half_endings[half]);
         if (t->name == NULL || t->hf[0] == NULL || r == NULL || when == NULL)
-            return hl_fail(HL_ENOMEM, "a table of %zu adapters", l->row_count);
+            return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu adapters",
+                           l->row_count);
     }
     return HL_OK;
 }
@@ -254,7 +255,7 @@ HL_CHECK static hl_status make_family(struct lora *l, const struct hl_partition_
     const struct hl_family *base = l->base->family;
     l->rows = calloc(ROWS_MAX + 1, sizeof(*l->rows));
     if (l->rows == NULL)
-        return hl_fail(HL_ENOMEM, "a table of adapters");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of adapters");
     for (const struct hl_family_tensor *row = base->tensors; row->name != NULL; row++)
         for (size_t k = 0; row->cols != NULL && row->place != HL_PLACE_MTP_COPY &&
                            k < hl_family_source_count(row);
@@ -266,7 +267,7 @@ HL_CHECK static hl_status make_family(struct lora *l, const struct hl_partition_
     l->prefixes[0].body = hl_arena_printf(&l->arena, PREFIX "%s", base->prefixes[0].body);
     l->prefixes[0].head = hl_arena_printf(&l->arena, PREFIX "%s", base->prefixes[0].head);
     if (hl_arena_failed(&l->arena))
-        return hl_fail(HL_ENOMEM, "a table of %zu adapters", l->row_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu adapters", l->row_count);
     l->family = *base;
     l->family.tensors = l->rows;
     l->family.prefixes = l->prefixes;
@@ -286,14 +287,14 @@ HL_CHECK static hl_status plan_adapter(struct lora *l, const struct hl_partition
     config.family = &l->family;
     HL_AUTO(hl_freep) unsigned char *all = malloc(l->count + 1);
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "a list of %zu tensors", l->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu tensors", l->count);
     memset(all, 1, l->count + 1);
     HL_TRY(hl_partition_plan(&config, l->sources, l->count, options, out));
     out->logical = hl_logical_json(l->sources, all, l->count);
     if (out->logical != NULL)
         return HL_OK;
     hl_partition_fini(out);
-    return hl_fail(HL_ENOMEM, "a list of %zu tensors", l->count);
+    return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu tensors", l->count);
 }
 
 hl_status hl_lora_plan(const struct hl_hf_config *base, const struct hl_tensor *sources,

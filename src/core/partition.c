@@ -276,8 +276,10 @@ HL_CHECK static hl_status list_sources(struct hl_planner *p)
     for (size_t i = 0; i < p->plan->equal_count; i++)
         p->used[p->plan->equal[i].b] = HL_USED_NOT;
     p->plan->logical = hl_logical_json(p->sources, p->used, p->source_count);
-    return p->plan->logical != NULL ? HL_OK
-                                    : hl_fail(HL_ENOMEM, "a list of %zu tensors", p->source_count);
+    return p->plan->logical != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu tensors",
+                         p->source_count);
 }
 
 HL_CHECK static hl_status build(struct hl_planner *p)

@@ -39,7 +39,7 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
         "vocabDivisor", o->vocab_divisor > 0 ? o->vocab_divisor : HL_VOCAB_DIVISOR_DEFAULT, "hf",
         c->hf);
     if (doc == NULL)
-        return hl_fail(HL_ENOMEM, "description of the model");
+        return hl_fail(HL_ENOMEM, "out of memory describing the model");
     json_t *stages = hl_partition_stages(o, c->layers);
     json_object_set_new(doc, "stages", stages);
     if (plan->logical != NULL)
@@ -51,7 +51,7 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
     char *text = json_dumps(doc, JSON_COMPACT);
     json_decref(doc);
     if (text == NULL)
-        return hl_fail(HL_ENOMEM, "description of the model");
+        return hl_fail(HL_ENOMEM, "out of memory describing the model");
     *out = text;
     return HL_OK;
 }

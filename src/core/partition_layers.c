@@ -48,7 +48,9 @@ static struct hl_rows block_of(const struct making *m, size_t k, uint64_t source
 HL_CHECK static hl_status reserve_blocks(struct making *m, uint64_t n)
 {
     m->blocks = calloc(n, sizeof(*m->blocks));
-    return m->blocks != NULL ? HL_OK : hl_fail(HL_ENOMEM, "%" PRIu64 " blocks of rows", n);
+    return m->blocks != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory allocating %" PRIu64 " blocks of rows", n);
 }
 
 HL_CHECK static hl_status qkv_blocks(const struct hl_planner *p, struct making *m)

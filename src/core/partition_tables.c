@@ -14,7 +14,8 @@ hl_status hl_planner_index_sources(struct hl_planner *p)
     p->nodes = malloc((p->source_count + 1) * sizeof(*p->nodes));
     p->used = calloc(p->source_count + 1, 1);
     if (p->nodes == NULL || p->used == NULL)
-        return hl_fail(HL_ENOMEM, "index of %zu tensors", p->source_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of %zu tensors",
+                       p->source_count);
     for (size_t i = 0; i < p->source_count; i++) {
         struct hl_source_node *node = &p->nodes[i], *hit;
         node->name = p->sources[i].name;
@@ -158,7 +159,8 @@ hl_status hl_planner_grow(void **list, size_t count, size_t *cap, size_t size)
     size_t more = *cap == 0 ? 64 : *cap * 2;
     void *q = more <= TABLE_MAX ? realloc(*list, more * size) : NULL;
     if (q == NULL)
-        return hl_fail(HL_ENOMEM, "a plan of %zu entries; use a smaller tp", more);
+        return hl_fail(HL_ENOMEM,
+                       "out of memory allocating a plan of %zu entries; use a smaller tp", more);
     *list = q;
     *cap = more;
     return HL_OK;
@@ -174,7 +176,7 @@ hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, const struct 
     /* op_first has one entry more than there are tensors. */
     uint32_t *first = realloc(plan->op_first, (cap + 1) * sizeof(*first));
     if (first == NULL)
-        return hl_fail(HL_ENOMEM, "a plan of %zu tensors", cap);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan of %zu tensors", cap);
     plan->op_first = first;
     p->tensor_cap = cap;
     /* The names move while they grow: keep the offset, hl_partition_plan makes pointers of it. */

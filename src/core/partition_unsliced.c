@@ -53,7 +53,7 @@ HL_CHECK static hl_status check_names(const struct hl_tensor *sources, size_t co
 {
     HL_AUTO(hl_freep) const char **names = calloc(count + 1, sizeof(*names));
     if (names == NULL)
-        return hl_fail(HL_ENOMEM, "names of %zu tensors", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the names of %zu tensors", count);
     for (size_t i = 0; i < count; i++)
         names[i] = sources[i].name;
     qsort(names, count, sizeof(*names), by_name);
@@ -108,7 +108,7 @@ HL_CHECK static hl_status make_room(struct hl_partition_plan *plan, const struct
     plan->names = malloc(text);
     if (plan->shards == NULL || plan->tensors == NULL || plan->op_first == NULL ||
         plan->ops == NULL || plan->names == NULL)
-        return hl_fail(HL_ENOMEM, "a plan of %zu tensors", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan of %zu tensors", count);
     return HL_OK;
 }
 
@@ -139,8 +139,9 @@ hl_status hl_partition_unsliced(const struct hl_tensor *sources, size_t count, u
         return hl_fail(HL_EINVAL, "%zu tensors in parts of %" PRIu64 " bytes: nothing to store",
                        count, part_bytes);
     HL_TRY(check_names(sources, count));
-    hl_status st = list != NULL ? make_room(&plan, sources, count)
-                                : hl_fail(HL_ENOMEM, "a plan of %zu tensors", count);
+    hl_status st =
+        list != NULL ? make_room(&plan, sources, count)
+                     : hl_fail(HL_ENOMEM, "out of memory allocating a plan of %zu tensors", count);
     if (st != HL_OK) {
         hl_partition_fini(&plan);
         return st;
@@ -200,7 +201,7 @@ hl_status hl_partition_unsliced_config(const json_t *hf, const char *why,
     char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;
     json_decref(doc);
     if (text == NULL)
-        return hl_fail(HL_ENOMEM, "description of the model");
+        return hl_fail(HL_ENOMEM, "out of memory describing the model");
     *out = text;
     return HL_OK;
 }

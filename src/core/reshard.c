@@ -54,7 +54,7 @@ HL_CHECK static hl_status grow_list(void **list, size_t count, size_t *cap, size
     size_t more = *cap == 0 ? 64 : *cap * 2;
     void *p = more <= OPS_MAX ? realloc(*list, more * size) : NULL;
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "a transfer plan of %zu entries", more);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a transfer plan of %zu entries", more);
     *list = p;
     *cap = more;
     return HL_OK;
@@ -108,7 +108,7 @@ HL_CHECK static hl_status group_holders(struct resharder *r, size_t count)
     r->groups = calloc(count + 1, sizeof(*r->groups));
     r->group_first = calloc(r->logical_count + 1, sizeof(*r->group_first));
     if (r->groups == NULL || r->group_first == NULL)
-        return hl_fail(HL_ENOMEM, "index of %zu boxes", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of %zu boxes", count);
     size_t next = 0; /* logical tensor whose groups have not begun */
     for (size_t i = 0; i < count; i++) {
         const struct holder *h = &r->holders[i];
@@ -148,7 +148,8 @@ HL_CHECK static hl_status unite_equal(struct resharder *r)
     const struct hl_partition_plan *plans[] = {r->a, r->b};
     r->stands_for = malloc((r->logical_count + 1) * sizeof(*r->stands_for));
     if (r->stands_for == NULL)
-        return hl_fail(HL_ENOMEM, "table of %zu tensors", r->logical_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu tensors",
+                       r->logical_count);
     for (size_t i = 0; i < r->logical_count; i++)
         r->stands_for[i] = (uint32_t)i;
     for (size_t p = 0; p < HL_ARRAY_LEN(plans); p++)
@@ -466,7 +467,8 @@ HL_CHECK static hl_status plan_shards(struct resharder *r)
     out->same = malloc((out->tensor_count + 1) * sizeof(*out->same));
     out->op_first = calloc(out->tensor_count + 1, sizeof(*out->op_first));
     if (out->shards == NULL || out->same == NULL || out->op_first == NULL)
-        return hl_fail(HL_ENOMEM, "a transfer plan of %zu tensors", out->tensor_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a transfer plan of %zu tensors",
+                       out->tensor_count);
     HL_TRY(unite_equal(r));
     HL_TRY(index_source(r));
     HL_TRY(hl_reshard_find_same(r->a, r->b, out));

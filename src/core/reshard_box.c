@@ -49,7 +49,9 @@ HL_CHECK static hl_status add_box(const struct op_view *v, struct hl_box box)
         size_t more = l->cap == 0 ? 16 : 2 * l->cap;
         void *p = more <= BOXES_MAX ? realloc(l->list, more * sizeof(*l->list)) : NULL;
         if (p == NULL)
-            return hl_fail(HL_ENOMEM, "a layout of %zu boxes; use a smaller tp", more);
+            return hl_fail(HL_ENOMEM,
+                           "out of memory allocating a layout of %zu boxes; use a smaller tp",
+                           more);
         l->list = p;
         l->cap = more;
     }

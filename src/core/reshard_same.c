@@ -211,7 +211,7 @@ hl_status hl_reshard_find_same(const struct hl_partition_plan *a, const struct h
     size_t most = a->tensor_count > a->shard_count ? a->tensor_count : a->shard_count;
     struct same s = {.a = a, .b = b, .entries = calloc(most + 1, sizeof(*s.entries))};
     if (s.entries == NULL)
-        return hl_fail(HL_ENOMEM, "index of %zu tensors", most);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of %zu tensors", most);
     find_tensors(&s, out);
     find_shards(&s, out);
     free(s.entries);

@@ -45,7 +45,7 @@ HL_CHECK static hl_status grow_list(void **list, size_t count, size_t *cap, size
     size_t more = *cap == 0 ? 64 : *cap * 2;
     void *p = realloc(*list, more * size);
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "a plan of %zu entries of state", more);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan of %zu entries of state", more);
     *list = p;
     *cap = more;
     return HL_OK;
@@ -78,7 +78,8 @@ HL_CHECK static hl_status need_logical(struct stater *s, const char *prefix, uin
         l = calloc(1, sizeof(*l));
         if (l == NULL || asprintf(&l->key, "%s%s", prefix, s->params[source].name) < 0) {
             free(l);
-            return hl_fail(HL_ENOMEM, "state of %s", s->params[source].name);
+            return hl_fail(HL_ENOMEM, "out of memory allocating the state of %s",
+                           s->params[source].name);
         }
         l->index = (uint32_t)state->logical_count++;
         struct hl_tensor *t = &state->logical[l->index];
@@ -137,7 +138,7 @@ HL_CHECK static hl_status add_state(struct stater *s, struct growing *g,
     HL_TRY(grow_list((void **)&p->tensors, p->tensor_count, &cap, sizeof(*p->tensors)));
     uint32_t *first = realloc(p->op_first, (cap + 1) * sizeof(*first));
     if (first == NULL)
-        return hl_fail(HL_ENOMEM, "a plan of %zu tensors of state", cap);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan of %zu tensors of state", cap);
     p->op_first = first;
     g->tensor_cap = cap;
     struct hl_partition_shard *shard = &p->shards[p->shard_count - 1];
@@ -214,7 +215,7 @@ HL_CHECK static hl_status need_prefix(struct stater *s, const char *text, size_t
         return hl_fail(HL_EINVAL, "more than %d kinds of state", PREFIXES_MAX);
     s->prefixes[s->prefix_count] = strndup(text, len);
     if (s->prefixes[s->prefix_count] == NULL)
-        return hl_fail(HL_ENOMEM, "state '%s'", text);
+        return hl_fail(HL_ENOMEM, "out of memory allocating state '%s'", text);
     s->prefix_count++;
     return HL_OK;
 }
@@ -276,7 +277,7 @@ HL_CHECK static hl_status add_target(struct stater *s, const struct hl_partition
     HL_AUTO(hl_freep)
     unsigned char *done = calloc((size_t)shard->tensor_count * PREFIXES_MAX + 1, 1);
     if (done == NULL)
-        return hl_fail(HL_ENOMEM, "state of %s", shard->part);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the state of %s", shard->part);
     HL_TRY(begin_shard(&s->to_b, shard));
     for (size_t i = 0; from != NULL && i < model->count; i++) {
         uint32_t param;

@@ -204,7 +204,8 @@ hl_status hl_safetensors_write(const struct hl_safetensors_layout *layout,
     if (layout->crc_fields) {
         crc_at = calloc(layout->count > 0 ? layout->count : 1, sizeof(*crc_at));
         if (crc_at == NULL)
-            return hl_fail(HL_ENOMEM, "CRC fields of %zu tensors", layout->count);
+            return hl_fail(HL_ENOMEM, "out of memory allocating the CRC fields of %zu tensors",
+                           layout->count);
     }
     HL_AUTO(hl_buf_fini) struct hl_buf b = HL_BUF(HL_SAFETENSORS_HEADER_MAX + 8);
     put_header(&b, layout, crc_at);

@@ -46,7 +46,7 @@ HL_CHECK static hl_status merge_init(struct merge *m, const struct hl_safetensor
     m->nodes = malloc(tensors * sizeof(*m->nodes));
     m->meta = malloc(meta * sizeof(*m->meta));
     if (m->tensors == NULL || m->nodes == NULL || m->meta == NULL)
-        return hl_fail(HL_ENOMEM, "header of %zu tensors", tensors);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a header of %zu tensors", tensors);
     return HL_OK;
 }
 
@@ -87,7 +87,7 @@ HL_CHECK static hl_status merge_run(struct merge *m, const struct hl_safetensors
         add_meta(m, parts[i], i == 0);
     }
     if (m->parts.failed)
-        return hl_fail(HL_ENOMEM, "the names of %zu parts", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the names of %zu parts", count);
     if (m->parts.len > 0)
         m->meta[m->meta_count++] =
             (struct hl_safetensors_meta){.key = PART_KEY, .value = m->parts.data};

@@ -289,7 +289,7 @@ HL_CHECK static hl_status grow(void **list, size_t count, size_t *cap, size_t si
     size_t more = *cap == 0 ? 16 : *cap * 2;
     void *p = realloc(*list, more * size);
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "table of %zu tensors", more);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu tensors", more);
     *list = p;
     *cap = more;
     return HL_OK;
@@ -359,7 +359,7 @@ HL_CHECK static hl_status check_names(struct hl_safetensors *st)
 {
     st->by_name = malloc((st->count > 0 ? st->count : 1) * sizeof(*st->by_name));
     if (st->by_name == NULL)
-        return hl_fail(HL_ENOMEM, "index of %zu tensors", st->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of %zu tensors", st->count);
     for (size_t i = 0; i < st->count; i++)
         st->by_name[i] = (uint32_t)i;
     qsort_r(st->by_name, st->count, sizeof(*st->by_name), by_name, st->tensors);
@@ -423,7 +423,8 @@ HL_CHECK static hl_status parse_into(const unsigned char *bytes, uint64_t n,
     /* Every string loses its two quotes and gains one NUL. */
     st->text = malloc((size_t)n + 1);
     if (st->text == NULL)
-        return hl_fail(HL_ENOMEM, "text of a header of %" PRIu64 " bytes", n);
+        return hl_fail(HL_ENOMEM,
+                       "out of memory allocating the text of a header of %" PRIu64 " bytes", n);
     struct cursor c = {.start = bytes, .at = bytes, .end = bytes + n, .text = st->text};
     HL_TRY(read_header(&c, st));
     if (st->count > UINT32_MAX)

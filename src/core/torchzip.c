@@ -266,7 +266,7 @@ HL_CHECK static hl_status add_segment(struct writer *w, int64_t tensor, uint64_t
         size_t cap = w->cap == 0 ? 64 : w->cap * 2;
         struct hl_torchzip_segment *list = realloc(z->segments, cap * sizeof(*list));
         if (list == NULL)
-            return hl_fail(HL_ENOMEM, "%zu segments", cap);
+            return hl_fail(HL_ENOMEM, "out of memory allocating %zu segments", cap);
         z->segments = list;
         w->cap = cap;
     }
@@ -420,7 +420,7 @@ HL_CHECK static hl_status lay_out(struct writer *w, const struct hl_torchzip_ten
     HL_AUTO(hl_buf_fini) struct hl_buf pickle = HL_BUF(BYTES_MAX);
     HL_TRY(put_pickle(&pickle, tensors, count, options));
     if (pickle.failed)
-        return hl_fail(HL_ENOMEM, "pickle of %zu tensors", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a pickle of %zu tensors", count);
     put_file(w, STEM "/data.pkl", pickle.data, pickle.len);
     put_file(w, STEM "/byteorder", "little", 6);
     for (size_t i = 0; i < count; i++) {
@@ -432,7 +432,7 @@ HL_CHECK static hl_status lay_out(struct writer *w, const struct hl_torchzip_ten
     put_file(w, STEM "/version", "3\n", 2);
     put_end(w);
     if (w->z->bytes.failed || w->central.failed)
-        return hl_fail(HL_ENOMEM, "zip directory of %zu tensors", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a zip directory of %zu tensors", count);
     return flush(w);
 }
 

@@ -52,7 +52,7 @@ hl_status cuda_driver_load(const char *library, struct cuda_driver *out)
         return hl_fail(HL_EUNAVAIL, "no CUDA driver: %s", dlerror());
 #define X(name, args)                                                                              \
     if (!find_symbol(so, #name, &cu.name))                                                         \
-        return hl_fail(HL_EUNAVAIL, "%s has no %s: it is no CUDA driver, or too old", library,     \
+        return hl_fail(HL_EUNAVAIL, "%s has no %s: it is not a CUDA driver, or too old", library,  \
                        #name);
     CUDA_CALLS(X)
 #undef X

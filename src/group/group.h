@@ -32,7 +32,7 @@ static inline const char *hl_collective_name(const char *what)
     return what != NULL ? what : "";
 }
 
-/* Bytes of an element; 0 for an unknown type. */
+/* Bytes of an element; 0 for what is not a type. */
 size_t hl_collective_size(int type);
 /* Whether there is such an operation, and for this type. */
 bool hl_collective_op_fits(int op, int type);

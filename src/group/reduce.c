@@ -1,5 +1,5 @@
 /* Arrays become one, element by element in the order of their owners, each step rounded to the
- * type. NaN stays NaN in a minimum, too. */
+ * type. What is not a number stays so in a minimum, too. */
 #include <stdbool.h>
 #include <string.h>
 

@@ -2,6 +2,13 @@
  * nobody else. Such a thread leaves a question on the loop and waits for its answer; when it gives
  * up, the answer finds a question that nobody reads, and the last of the two frees it.
  *
+ *     connection's thread                          the loop
+ *     question, refs = 2 ----hl_loop_post---->     question_answer: text, without the lock
+ *     waits for `changed`, deadline_ms at most     answered = true, signal
+ *       |  answered: copies the text               drops its reference
+ *       '--late: abandoned = true                  sees `abandoned`: does not use `m`
+ *     drops its reference
+ *
  * Connections that ask nothing must not keep others out: when HL_METRICS_SILENT have no request
  * under way, the next one closes the oldest of them. */
 #include "http/metrics.h"
@@ -314,7 +321,8 @@ hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics
     }
     struct hl_metrics *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "metrics on %s", opts->listen);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the metrics server on %s",
+                       opts->listen);
     m->opts = *opts;
     if (m->opts.deadline_ms <= 0)
         m->opts.deadline_ms = DEADLINE_MS;

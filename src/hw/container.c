@@ -27,7 +27,7 @@ hl_status hl_text_set(char **field, const char *fmt, ...)
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
     if (n < 0)
-        return hl_fail(HL_ENOMEM, "text of a container's status");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the text of a container's status");
     free(*field);
     *field = text;
     return HL_OK;
@@ -48,13 +48,13 @@ hl_status hl_env_set(struct hl_env *env, const char *key, const char *value)
             return hl_text_set(&env->vars[i].value, "%s", value);
     struct hl_env_var *vars = realloc(env->vars, (env->count + 1) * sizeof(*vars));
     if (vars == NULL)
-        return hl_fail(HL_ENOMEM, "environment of a container");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the environment of a container");
     env->vars = vars;
     struct hl_env_var v = {strdup(key), strdup(value)};
     if (v.key == NULL || v.value == NULL) {
         free(v.key);
         free(v.value);
-        return hl_fail(HL_ENOMEM, "environment of a container");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the environment of a container");
     }
     env->vars[env->count++] = v;
     return HL_OK;
@@ -121,7 +121,7 @@ static hl_status status_alloc(const char *id, const char *message, const char *w
     if (s.id == NULL || s.message == NULL || s.warning == NULL || s.binding == NULL ||
         s.ranks == NULL) {
         hl_container_status_fini(&s);
-        return hl_fail(HL_ENOMEM, "status of container %s", id);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the status of container %s", id);
     }
     *out = s;
     return HL_OK;

@@ -9,8 +9,8 @@
  * (start: until the ranks run, at most 15 s); call them from worker threads. on_change comes from a
  *          thread of the executor, which must not call the executor from inside it.
  * Errors:  HL_EINVAL names the field; HL_ENOENT an unknown id or rank; HL_EBUSY forget of a running
- * one; HL_ENOSPC, HL_EPERM, HL_EIO name the path. A rank that can't start is no error of start():
- *          the status says "failed" and why.
+ * one; HL_ENOSPC, HL_EPERM, HL_EIO name the path. A rank that can't start is not an error of
+ * start(): the status says "failed" and why.
  * Units:   milliseconds; times are since 1970.
  * Limits:  ids of 1..HL_CONTAINER_ID_MAX letters, digits, '.', '_', '-'; HL_CONTAINER_RANKS_MAX
  * ranks.

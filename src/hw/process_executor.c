@@ -1,3 +1,18 @@
+/* Containers as processes: the calls. process_executor_watch.c is the other thread.
+ *
+ *     callers' threads                                the watcher's thread
+ *     start: entry, shim spawned, watched             epoll: pidfds of shims, inotify of
+ * status.json stop: file `stop`, SIGTERM, kill_at_ns          a change: read the status,
+ * `on_change` forget: waits for `changed`, removes            a shim's end: final status, gone,
+ * `changed` each: wake_watcher, when there is something     every TICK_MS: shims past kill_at_ns
+ * are killed for it to look at
+ *
+ *     entry: starting (busy) --> runs --> status final --shim has ended--> gone --forget--> freed
+ *              '--it failed--> freed
+ *
+ * `lock` guards the entries. It is let go while a shim is spawned or a directory is read: `busy`
+ * keeps the entry meanwhile, so the pointer stays good. A stop that comes during a start is noted
+ * (`stop_wanted`) and carried out by the start. on_change is never called under the lock. */
 #include "hw/process_executor.h"
 
 #include <errno.h>
@@ -38,6 +53,7 @@ static struct hl_px_entry *find_container(struct hl_px *px, const char *id)
     return e;
 }
 
+/* It waits in epoll. The eventfd keeps a wake-up that comes before its wait. */
 static void wake_watcher(struct hl_px *px)
 {
     uint64_t one = 1;
@@ -118,7 +134,7 @@ static hl_status entry_new(struct hl_px *px, const struct hl_container_spec *spe
 {
     struct hl_px_entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
-        return hl_fail(HL_ENOMEM, "container %s", spec->id);
+        return hl_fail(HL_ENOMEM, "out of memory allocating container %s", spec->id);
     hl_status st = hl_container_status_init(spec, &e->status);
     if (st != HL_OK) {
         free(e);
@@ -340,7 +356,7 @@ static hl_status read_slice(int fd, size_t max, int64_t offset, struct hl_log_sl
         offset = out->size;
     char *to = hl_buf_room(&out->data, max);
     if (to == NULL)
-        return hl_fail(HL_ENOMEM, "slice of a log");
+        return hl_fail(HL_ENOMEM, "out of memory reading a log");
     do { /* again when it was trimmed meanwhile: that reads as zeros */
         offset = out->offset = kept_from(fd, offset, out->size);
         if ((int64_t)max > out->size - offset)
@@ -378,6 +394,7 @@ static hl_status px_read_log(struct hl_executor *ex, const char *id, int rank, i
 
 /* ---- open, close ---- */
 
+/* After the watcher has ended, or before it began. */
 static void px_free(struct hl_px *px)
 {
     struct hl_px_entry *e, *next;
@@ -449,7 +466,7 @@ hl_status hl_process_executor_open(const struct hl_executor_opts *opts, struct h
 {
     struct hl_px *px = calloc(1, sizeof(*px));
     if (px == NULL)
-        return hl_fail(HL_ENOMEM, "process executor");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the process executor");
     px->base.ops = &process_ops;
     px->shim = opts->shim != NULL ? opts->shim : own_shim;
     px->foreign = opts->foreign_topology;

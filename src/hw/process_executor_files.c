@@ -59,7 +59,7 @@ static hl_status json_write(const char *path, json_t *take)
     char *text = take != NULL ? json_dumps(take, JSON_COMPACT) : NULL;
     json_decref(take);
     if (text == NULL)
-        return hl_fail(HL_ENOMEM, "write %s", path);
+        return hl_fail(HL_ENOMEM, "out of memory writing %s", path);
     hl_status st = hl_file_write_atomic(path, text, strlen(text));
     free(text);
     return st;

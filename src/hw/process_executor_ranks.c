@@ -63,7 +63,7 @@ static hl_status env_texts(const struct hl_env *env, char ***out)
 {
     HL_AUTO(texts_freep) char **texts = calloc(env->count + 1, sizeof(*texts));
     if (texts == NULL)
-        return hl_fail(HL_ENOMEM, "environment of a rank");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the environment of a rank");
     for (size_t i = 0; i < env->count; i++) {
         texts[i] = NULL;
         HL_TRY(hl_text_set(&texts[i], "%s=%s", env->vars[i].key, env->vars[i].value));

@@ -1,4 +1,7 @@
-/* Watching shims: adoption after a restart, changes of status.json, and their end. */
+/* Watching shims: adoption after a restart, changes of status.json, and their end.
+ * process_executor.c draws how this thread and the callers' share the entries. A shim holds a lock
+ * on its directory for as long as it lives, so its end is seen also by an Agent that did not start
+ * it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -194,7 +197,7 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
     struct hl_px_entry *e = calloc(1, sizeof(*e));
     hl_status st;
     if (e == NULL)
-        st = hl_fail(HL_ENOMEM, "container %s", name);
+        st = hl_fail(HL_ENOMEM, "out of memory allocating container %s", name);
     else if (strcmp(spec.id, name) != 0)
         st = hl_fail(HL_EINVAL, "%s holds the container %s", dir.s, spec.id);
     else

@@ -1,3 +1,16 @@
+/*     the watcher's thread                                   the loop
+ *     list, page by page --> post_message --> waiting --> on_call: listed, changed
+ *     watch: events -------> post_message ----'  |        hl_kube_watcher_deliver, when asked
+ *                                                '-- `called`: at most one call is on its way
+ *
+ *     stale --list--> listed --watch--> watching --ends in time--> listed
+ *       ^  '--failed: back off           '--410, a broken stream--> stale
+ *       '---------------------------------'   other failures: back off, watch on
+ *
+ * `lock` guards info, the waiting messages, `called` and `refs`; `version`, `tries` and `told` are
+ * the thread's. References keep the watcher until its owner, a call that was posted and a delivery
+ * that runs are through, as a callback may stop it. `stops` wakes the thread from a pause; a
+ * request that runs is ended by opts.kube's own cancel. */
 #include "kube/watcher.h"
 
 #include <curl/curl.h>

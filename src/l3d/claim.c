@@ -151,7 +151,8 @@ void method_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_cl
 {
     struct hl_l3d *d = arg;
     struct claiming *c = calloc(1, sizeof(*c));
-    hl_status st = c != NULL ? claiming_parse(d, params, c) : hl_fail(HL_ENOMEM, "claim");
+    hl_status st = c != NULL ? claiming_parse(d, params, c)
+                             : hl_fail(HL_ENOMEM, "out of memory allocating a claim");
     if (st != HL_OK) {
         free(c);
         hl_rpc_reject(call, st, NULL);

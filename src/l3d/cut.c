@@ -91,8 +91,7 @@ static hl_status pin_source(struct hl_l3d *d, struct source *s)
             return st;
         HL_TRY(l4_load_now(d, id));
     }
-    return hl_fail(HL_EBUSY,
-                   "shard %s is driven out of the pool as soon as it is loaded; try again",
+    return hl_fail(HL_EBUSY, "shard %s is evicted from the pool as soon as it is loaded; try again",
                    s->shard->id);
 }
 

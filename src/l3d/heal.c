@@ -71,7 +71,7 @@ static hl_status fetching_left_ms(void *arg, int *ms)
     struct fetching *f = arg;
     uint64_t now = hl_now_ns();
     if (f->d->stopping)
-        return hl_fail(HL_ECANCELED, "the L3 daemon ends");
+        return hl_fail(HL_ECANCELED, "the L3 daemon is shutting down");
     if (now >= f->deadline_ns)
         return hl_fail(HL_ETIMEDOUT, "the deadline passed");
     uint64_t left = (f->deadline_ns - now) / HL_NS_PER_MS;
@@ -117,7 +117,7 @@ static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_requ
     HL_TRY(hl_rpc_open(d->rpc, source->source_address, "Agent", &f.agent));
     hl_status st = hl_extent_locate(f.agent, HL_EXTENT_OF_AGENT, p->x.id, left, &f.extent);
     if (st == HL_OK && f.extent->size != p->x.size)
-        st = hl_fail(HL_ECORRUPT, "the copy there has another size");
+        st = hl_fail(HL_ECORRUPT, "the copy there has a wrong size");
     if (st == HL_OK)
         st = fetch_extent(&f, source->source_data_address, p);
     if (st == HL_OK) {
@@ -234,7 +234,8 @@ static hl_status repair_shard(struct heal *h, struct repair *p)
     p->crc = p->old.size > 0 ? p->old.crc32 : first != NULL ? first->crc32 : 0;
     p->crcs = calloc(hl_chunk_count(want.size), sizeof(*p->crcs));
     if (p->crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(h->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of shard %s",
+                       hl_id_format(h->id).s);
     hl_status st = l4_alloc(h->d, &want, &p->x);
     if (st == HL_EEXIST)
         return hl_fail(HL_EBUSY, "shard %s is being loaded; ask again", hl_id_format(h->id).s);
@@ -279,7 +280,7 @@ static void heal_run(struct work *w)
 {
     struct heal *h = (struct heal *)w;
     h->st = atomic_load_explicit(&h->d->stopping, memory_order_relaxed)
-                ? hl_fail(HL_ECANCELED, "the L3 daemon ends")
+                ? hl_fail(HL_ECANCELED, "the L3 daemon is shutting down")
                 : heal_now(h);
     if (h->st != HL_OK)
         snprintf(h->text, sizeof(h->text), "%s", hl_error_text());
@@ -324,7 +325,7 @@ void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_hea
         free(a);
         if (fresh)
             free(h);
-        hl_rpc_reject(call, hl_fail(HL_ENOMEM, "healing of a shard"), NULL);
+        hl_rpc_reject(call, hl_fail(HL_ENOMEM, "out of memory healing a shard"), NULL);
         return;
     }
     a->call = call;

@@ -29,7 +29,8 @@ static hl_status sink_alloc(void *arg, const struct hl_import_shard *shard,
             im->cut_number, atomic_fetch_add_explicit(&im->cut_shards, 1, memory_order_relaxed));
     struct hl_pool_extent *extent = malloc(sizeof(*extent));
     if (extent == NULL)
-        return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)want.size);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a shard of %llu bytes",
+                       (unsigned long long)want.size);
     hl_status st = l4_alloc(d, &want, extent);
     if (st != HL_OK) {
         free(extent);

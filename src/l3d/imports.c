@@ -1,6 +1,6 @@
-/* Imports and cuts: each runs in a thread that slices straight into the pool. Whoever asks sees its
- * progress; its shards are told only when all of them are sealed, and a failed or cancelled one
- * leaves none. */
+/* Imports and cuts: each runs in a thread that slices straight into the pool. A caller that asks
+ * sees its progress; its shards are told only when all of them are sealed, and a failed or
+ * cancelled one leaves none. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static hl_status run_import(struct import *im, struct hl_import *src)
     im->shard_count = hl_import_shard_count(src);
     HL_TRY(take_layouts(im, hl_import_plan(src)));
     im->config = strdup(hl_import_config(src));
-    return im->config != NULL ? HL_OK : hl_fail(HL_ENOMEM, "description of the model");
+    return im->config != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory describing the model");
 }
 
 static hl_status import_directory(struct import *im)
@@ -162,7 +162,7 @@ static hl_status import_begin(struct hl_l3d *d, const char *id,
     HL_TRY(make_room(d));
     im = calloc(1, sizeof(*im));
     if (im == NULL)
-        return hl_fail(HL_ENOMEM, "import record");
+        return hl_fail(HL_ENOMEM, "out of memory allocating an import record");
     memcpy(im->id, id, sizeof(im->id));
     im->daemon = d;
     im->is_cut = cut != NULL;

@@ -170,7 +170,8 @@ static void method_inventory(void *arg, struct hl_rpc_call *call,
         limit = INVENTORY_MAX;
     struct hl_pool_ref *refs = calloc(limit, sizeof(*refs));
     if (refs == NULL) {
-        reject_call(call, hl_fail(HL_ENOMEM, "inventory of %zu shards", limit));
+        reject_call(
+            call, hl_fail(HL_ENOMEM, "out of memory allocating an inventory of %zu shards", limit));
         return;
     }
     r.extents.count = hl_pool_list(d->pool, &r.next, refs, limit);
@@ -245,7 +246,7 @@ static void method_verify(void *arg, struct hl_rpc_call *call,
     struct hl_l3d *d = arg;
     struct verify *v = calloc(1, sizeof(*v));
     if (v == NULL) {
-        reject_call(call, hl_fail(HL_ENOMEM, "verification"));
+        reject_call(call, hl_fail(HL_ENOMEM, "out of memory starting a verification"));
         return;
     }
     hl_status st = hl_id_parse(params->id, &v->id);
@@ -325,7 +326,7 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
 {
     struct hl_l3d *d = calloc(1, sizeof(*d));
     if (d == NULL)
-        return hl_fail(HL_ENOMEM, "L3 daemon");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the L3 daemon");
     d->loop = opts->loop;
     d->read_retry = opts->read_retry;
     d->connect_ms = opts->net->connect_ms;
@@ -336,8 +337,9 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
     hl_host_id(d->host_id, sizeof(d->host_id));
     d->remove_pool = opts->remove_pool;
     int made = 0;
-    hl_status st = d->socket_path == NULL ? hl_fail(HL_ENOMEM, "L3 daemon")
-                                          : open_pool(d, &opts->pool, &opts->limits, &made);
+    hl_status st = d->socket_path == NULL
+                       ? hl_fail(HL_ENOMEM, "out of memory allocating the L3 daemon")
+                       : open_pool(d, &opts->pool, &opts->limits, &made);
     if (st == HL_OK)
         st = l4_start(d, &opts->archive);
     if (st == HL_OK)

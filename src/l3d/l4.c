@@ -1,3 +1,13 @@
+/* Loads, stores and removals of the archive: one task for each shard and kind, however many ask for
+ * it. l4_private.h has the picture of loop and workers.
+ *
+ *     l4_ask --no task--> task_start --> workers_add --> task_run (worker) --> task_done (loop)
+ *       '----one runs---> another waiter of it               writes st, text      answers all
+ * waiters
+ *
+ * A worker touches `st` and `text` of its task, and the pool and the archive, which have locks of
+ * their own. The hash of tasks and the waiters are the loop's, so they need no lock; the loop reads
+ * `st` and `text` only after the worker has posted task_done. */
 #include "l3d/l4.h"
 
 #include <stdlib.h>
@@ -59,8 +69,8 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     return HL_OK;
 }
 
-/* In a worker. The room is counted in `filling` as long as its shard is not sealed: whoever looks
- * for room knows that this will soon be a shard that can be given up. */
+/* In a worker. The room is counted in `filling` as long as its shard is not sealed: a thread that
+ * looks for room knows that this will soon be a shard that can be given up. */
 hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
 {
     struct hl_pool_extent x;
@@ -74,7 +84,8 @@ hl_status l4_load_now(struct hl_l3d *d, struct hl_id id)
     HL_TRY(hl_archive_size(a, id, &size));
     HL_AUTO(hl_freep) uint32_t *crcs = calloc(hl_chunk_count(size) + 1, sizeof(*crcs));
     if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of shard %s",
+                       hl_id_format(id).s);
     if (l4_bad_has(d, id))
         return hl_fail(HL_ECORRUPT, "the only copy, in %s, is damaged", d->l4->url);
     HL_TRY(l4_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size}, &x));
@@ -95,7 +106,7 @@ static void task_run(struct work *w)
     struct task *t = (struct task *)w;
     struct hl_l3d *d = t->d;
     if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
-        t->st = hl_fail(HL_ECANCELED, "the L3 daemon ends");
+        t->st = hl_fail(HL_ECANCELED, "the L3 daemon is shutting down");
     else if (t->key.kind == L4_LOAD)
         t->st = l4_load_now(d, t->key.id);
     else if (t->key.kind == L4_STORE)
@@ -134,7 +145,7 @@ static void task_done(struct work *w)
     }
 }
 
-/* The transfer is not cut off: what it brings serves whoever asks next. */
+/* The transfer is not cut off: what it brings serves the next caller. */
 static void task_expire(struct task *t, uint64_t now)
 {
     struct waiter *x, *next;
@@ -222,17 +233,18 @@ void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, 
         return;
     }
     if (d->stopping) {
-        refuse_later(d, done, arg, hl_fail(HL_ECANCELED, "the L3 daemon ends"));
+        refuse_later(d, done, arg, hl_fail(HL_ECANCELED, "the L3 daemon is shutting down"));
         return;
     }
     struct waiter *x = calloc(1, sizeof(*x));
     HASH_FIND(hh, d->l4->tasks, &key, sizeof(key), t);
     if (x == NULL || (t == NULL && (t = task_start(d, &key)) == NULL)) {
         free(x);
-        refuse_later(d, done, arg, hl_fail(HL_ENOMEM, "shard %s", hl_id_format(id).s));
+        refuse_later(d, done, arg,
+                     hl_fail(HL_ENOMEM, "out of memory loading shard %s", hl_id_format(id).s));
         return;
     }
-    /* Whoever stores or drops waits for durability, however long it takes; readers do not. */
+    /* A store or a drop waits for durability, however long it takes; readers do not. */
     uint64_t wait_ns = kind == L4_LOAD ? d->l4->opts.load_timeout_ms * HL_NS_PER_MS : 0;
     *x = (struct waiter){
         .done = done, .arg = arg, .deadline_ns = wait_ns > 0 ? hl_now_ns() + wait_ns : UINT64_MAX};
@@ -265,7 +277,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     struct l4 *l4 = calloc(1, sizeof(*l4));
     if (l4 == NULL || (l4->url = strdup(opts->archive.url)) == NULL) {
         free(l4);
-        return hl_fail(HL_ENOMEM, "archive");
+        return hl_fail(HL_ENOMEM, "out of memory opening the archive");
     }
     d->l4 = l4;
     l4->opts = *opts;

@@ -1,6 +1,6 @@
 /* l3d/l4.h - the archive beneath the pool: what the pool misses is loaded, what it can't hold goes.
  *
- * One task per shard and kind runs at a time, in a worker; whoever asks meanwhile waits for it.
+ * One task per shard and kind runs at a time, in a worker; callers that ask meanwhile wait for it.
  *
  * Owns:    the archive, its workers, the tasks.
  * Threads: the loop's, but l4_alloc, l4_verify, l4_load_now and l4_store_now, which wait: any other

@@ -68,7 +68,8 @@ static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
 {
     struct batch *b = calloc(1, sizeof(*b));
     struct hl_archive *a;
-    hl_status ready = b != NULL ? l4_need(d, &a) : hl_fail(HL_ENOMEM, "archive call");
+    hl_status ready =
+        b != NULL ? l4_need(d, &a) : hl_fail(HL_ENOMEM, "out of memory allocating an archive call");
     if (ready == HL_OK && kind != L4_STORE)
         ready = claim_allows_archive(d, cluster);
     if (ready != HL_OK) {
@@ -79,8 +80,9 @@ static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
     *b = (struct batch){.d = d, .call = call, .kind = kind, .waiting = 1};
     for (size_t i = 0; i < ids->count; i++) {
         struct item *it = calloc(1, sizeof(*it));
-        hl_status st = it != NULL ? hl_id_parse(ids->items[i], &it->id)
-                                  : hl_fail(HL_ENOMEM, "shard of an archive call");
+        hl_status st =
+            it != NULL ? hl_id_parse(ids->items[i], &it->id)
+                       : hl_fail(HL_ENOMEM, "out of memory allocating a shard of an archive call");
         if (st != HL_OK) {
             b->st = st;
             snprintf(b->text, sizeof(b->text), "%s", hl_error_text());
@@ -159,7 +161,8 @@ void method_list_archived(void *arg, struct hl_rpc_call *call,
         limit = INVENTORY_MAX;
     HL_AUTO(hl_freep) struct hl_archive_ref *refs = calloc(limit, sizeof(*refs));
     if (refs == NULL) {
-        hl_rpc_reject(call, hl_fail(HL_ENOMEM, "list of %zu shards", limit), NULL);
+        hl_rpc_reject(
+            call, hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu shards", limit), NULL);
         return;
     }
     struct hl_archive *a = l4_archive(d);

@@ -1,7 +1,16 @@
 /* Getting at the archive. One that can't be reached when the daemon starts does not keep the pool
  * from its readers: the daemon serves without it and tries again, with longer and longer pauses,
  * until it is there. What is set up wrongly (credentials, a bucket that is missing) ends the start,
- * for nobody but its owner can mend it; found later, it is said and tried again likewise. */
+ * because only the owner of the archive can correct it; found later, it is logged and tried again
+ * likewise.
+ *
+ *     none configured                 opener NULL, archive NULL     HL_EUNSUPPORTED
+ *     unreachable --try_again-->      opener set, archive NULL      HL_EUNAVAIL, and why
+ *     open                            archive set, for good         used without a lock
+ *
+ * Tries are made by one thread of their own. It stores `archive` (release) when it has opened it;
+ * any thread loads it (l4_archive, acquire). `why` and `attempts` are under the lock. `stops` wakes
+ * the thread from its pause, when a stop has set hl_l3d.stopping. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +63,7 @@ hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out)
         return hl_fail(HL_EUNSUPPORTED, "helios-l3d has no archive; start it with --archive");
     if (a == NULL) {
         copy_why(d->l4->opener, why, sizeof(why));
-        return hl_fail(HL_EUNAVAIL, "%s is away and tried again: %s", d->l4->url, why);
+        return hl_fail(HL_EUNAVAIL, "%s is unreachable and is tried again: %s", d->l4->url, why);
     }
     *out = a;
     return HL_OK;
@@ -93,6 +102,8 @@ static int opener_stopping(const struct l4_opener *o)
     return atomic_load_explicit(&o->d->stopping, memory_order_relaxed);
 }
 
+/* `stopping` is read under the lock that l4_open_stop takes after it was set: either it is seen
+ * here, or the broadcast finds this thread in its wait. */
 static void pause_for(struct l4_opener *o, unsigned ms)
 {
     uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
@@ -115,8 +126,8 @@ static void try_again(struct work *w)
         }
         note_failure(o);
         pause = pause * 2 < o->pause_max_ms ? pause * 2 : o->pause_max_ms;
-        hl_warn("archive still away url=%s attempts=%u pause_ms=%u error=\"%s\"", o->options.url,
-                o->attempts, pause, o->why);
+        hl_warn("archive still unreachable url=%s attempts=%u pause_ms=%u error=\"%s\"",
+                o->options.url, o->attempts, pause, o->why);
     }
 }
 
@@ -124,7 +135,7 @@ static void open_tried(struct work *w)
 {
     struct l4_opener *o = (struct l4_opener *)w;
     if (!opener_stopping(o))
-        hl_info("archive is there seconds=%.1f", (double)(hl_now_ns() - o->since_ns) / 1e9);
+        hl_info("archive reachable again seconds=%.1f", (double)(hl_now_ns() - o->since_ns) / 1e9);
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */
@@ -133,7 +144,7 @@ static hl_status opener_new(struct hl_l3d *d, const struct hl_archive_options *o
 {
     struct l4_opener *o = calloc(1, sizeof(*o));
     if (o == NULL)
-        return hl_fail(HL_ENOMEM, "archive");
+        return hl_fail(HL_ENOMEM, "out of memory opening the archive");
     d->l4->opener = o;
     o->d = d;
     o->since_ns = hl_now_ns();
@@ -146,7 +157,7 @@ static hl_status opener_new(struct hl_l3d *d, const struct hl_archive_options *o
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++) {
         o->text[i] = strdup(*texts[i] != NULL ? *texts[i] : "");
         if (o->text[i] == NULL)
-            return hl_fail(HL_ENOMEM, "archive");
+            return hl_fail(HL_ENOMEM, "out of memory opening the archive");
         *texts[i] = o->text[i];
     }
     return HL_OK;
@@ -168,7 +179,7 @@ hl_status l4_open(struct hl_l3d *d, const struct hl_archive_options *options)
     if (st != HL_EUNAVAIL && st != HL_ETIMEDOUT)
         return st;
     note_failure(o);
-    hl_error("archive away: the pool is served without it, and it is tried again url=%s "
+    hl_error("archive unreachable: the pool is served without it, and it is tried again url=%s "
              "error=\"%s\"",
              d->l4->url, o->why);
     HL_TRY(workers_start(d->loop, 1, &o->thread));
@@ -211,7 +222,7 @@ void l4_health(const struct hl_l3d *d, struct hl_buf *out)
     if (!l4_away(d))
         return;
     unsigned attempts = copy_why(d->l4->opener, why, sizeof(why));
-    (void)hl_buf_printf(out, "archive %s away for %.0f s, %u attempts: %s\n", d->l4->url,
+    (void)hl_buf_printf(out, "archive %s unreachable for %.0f s, %u attempts: %s\n", d->l4->url,
                         (double)(hl_now_ns() - d->l4->opener->since_ns) / 1e9, attempts, why);
 }
 
@@ -220,6 +231,6 @@ void l4_gauges(const struct hl_l3d *d, struct hl_buf *out)
     if (d->l4->opener == NULL)
         return;
     hl_metric_family(out, "helios_archive_up", "gauge",
-                     "0 while the archive was not reached since the daemon started.");
+                     "1 once the archive was reached since the daemon started, else 0.");
     (void)hl_buf_printf(out, "helios_archive_up %d\n", !l4_away(d));
 }

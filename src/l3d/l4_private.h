@@ -12,8 +12,8 @@
  *
  * Tasks, waiters and the clock are the loop's; a running task's status and text are its worker's.
  *
- * archive: NULL until the opener has reached it, then constant until l4_open_fini. So whoever has
- * loaded the pointer (l4_archive) may use the archive without a lock.
+ * archive: NULL until the opener has reached it, then constant until l4_open_fini. So a thread that
+ * has loaded the pointer (l4_archive) may use the archive without a lock.
  *
  * Locks, in their order: room_lock (one eviction at a time; in mode write-behind it archives shards
  * meanwhile), sign_lock (the archive's owner is being written), bad_lock (`bad`; never waits). */

@@ -1,7 +1,15 @@
-/* Room in a full pool. Derived shards go first, as they can be cut again; then what is archived,
- * the least recently used first. It rests like every freed extent, so whoever needs the room waits
- * for the quarantine. In mode write-behind what is not archived yet is archived on the spot: the
- * pool is then a cache of the archive. */
+/* Room in a full pool. Derived shards are evicted first, as they can be cut again; then archived
+ * ones, the least recently used first. Their extents are in quarantine like every freed one, so a
+ * caller that needs the room waits for its end. In mode write-behind what is not archived yet is
+ * archived on the spot: the pool is then a cache of the archive.
+ *
+ *     l4_alloc, in a worker:
+ *     try --HL_ENOSPC--> evict, under room_lock --> wait for a change of the pool --> try
+ *      |                   '--nothing can go, nothing comes, the deadline--> one last try
+ *      '--success, or another failure--> end
+ *
+ * hl_pool_changes is read before the try, so a change between the try and the wait ends the wait at
+ * once. The loop itself never waits: it calls l4_try_alloc, which evicts and answers HL_EBUSY. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -149,9 +157,9 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
         if (st != HL_ENOSPC || !can_make_room(d, want->size))
             return st;
         if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
-            return hl_fail(HL_ECANCELED, "the L3 daemon ends");
+            return hl_fail(HL_ECANCELED, "the L3 daemon is shutting down");
         if (want->cancel != NULL && atomic_load_explicit(want->cancel, memory_order_relaxed))
-            return hl_fail(HL_ECANCELED, "room is no longer wanted");
+            return hl_fail(HL_ECANCELED, "the request for room was cancelled");
         if (hl_now_ns() >= deadline || !room_comes(d, want->size, true))
             return alloc_once(d, want, out);
         hl_pool_wait_change(d->pool, seen, hl_now_ns() + LOOK_MS * HL_NS_PER_MS);
@@ -163,7 +171,8 @@ hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_p
     hl_status st = alloc_once(d, want, out);
     if (st != HL_ENOSPC || !can_make_room(d, want->size) || !room_comes(d, want->size, false))
         return st;
-    return hl_fail(HL_EBUSY,
-                   "the pool is full; archived shards are being given up for %llu bytes, try again",
-                   (unsigned long long)want->size);
+    return hl_fail(
+        HL_EBUSY,
+        "the pool is full; archived shards are being evicted to free %llu bytes; try again",
+        (unsigned long long)want->size);
 }

@@ -142,7 +142,7 @@ static void locate_step(struct locate *l)
     bool whole = locate_all(l);
     if (!whole && l->st == HL_OK && l->rounds-- == 0)
         note_failure(l, HL_EBUSY,
-                     "the shards asked for drive each other out of the pool; ask for fewer");
+                     "the shards asked for evict each other from the pool; ask for fewer");
     if (whole || l->st != HL_OK) {
         locate_end(l);
         return;

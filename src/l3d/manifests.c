@@ -33,7 +33,7 @@ static hl_status put_file(const struct putting *p)
     uint64_t chunks = hl_chunk_count(p->size);
     HL_AUTO(hl_freep) uint32_t *crcs = calloc(chunks + 1, sizeof(*crcs));
     if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of a manifest");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of a manifest");
     HL_TRY(l4_alloc(p->d, &(struct l4_want){.near = -1, .id = p->id, .size = p->size}, &x));
     memcpy(x.ptr, p->file, p->size);
     for (uint64_t i = 0; i < chunks; i++) {
@@ -87,7 +87,8 @@ void method_put_manifest(void *arg, struct hl_rpc_call *call,
     struct hl_pool_ref ref;
     uint64_t size;
     struct putting *p = calloc(1, sizeof(*p));
-    hl_status st = p != NULL ? put_parse(d, params, p) : hl_fail(HL_ENOMEM, "manifest");
+    hl_status st = p != NULL ? put_parse(d, params, p)
+                             : hl_fail(HL_ENOMEM, "out of memory allocating a manifest");
     if (st != HL_OK) {
         free(p);
         hl_rpc_reject(call, st, NULL);
@@ -145,7 +146,7 @@ static hl_status read_manifest_of(struct hl_l3d *d, struct hl_id id, const struc
     return HL_OK;
 }
 
-/* A bad copy in the pool is no loss where the archive has a good one. */
+/* A bad copy in the pool is not a loss where the archive has a good one. */
 static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, struct hl_arena *arena,
                                struct hl_api_found *out)
 {
@@ -198,7 +199,8 @@ static hl_status read_header(struct hl_l3d *d, const struct hl_pool_ref *ref,
     HL_TRY(hl_safetensors_header_len(head, sizeof(head), ref->size, &n));
     HL_AUTO(hl_freep) char *bytes = malloc(sizeof(head) + n);
     if (bytes == NULL)
-        return hl_fail(HL_ENOMEM, "header of shard %s", hl_id_format(ref->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a header of shard %s",
+                       hl_id_format(ref->id).s);
     HL_TRY(hl_pool_read(d->pool, ref, 0, bytes, sizeof(head) + n));
     HL_TRY(hl_safetensors_parse(bytes, sizeof(head) + n, ref->size, &st));
     hl_status status = put_header(&st, arena, out);

@@ -30,7 +30,8 @@ static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **tok
     struct hl_l3d *d = arg;
     struct put *put = malloc(sizeof(*put));
     if (put == NULL)
-        return hl_fail(HL_ENOMEM, "put of %llu bytes", (unsigned long long)size);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a put of %llu bytes",
+                       (unsigned long long)size);
     hl_status st =
         l4_try_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size}, &put->extent);
     if (st != HL_OK) {

@@ -45,7 +45,9 @@ void method_list_trash(void *arg, struct hl_rpc_call *call,
         limit = INVENTORY_MAX;
     HL_AUTO(hl_freep) struct hl_archive_trashed *list = calloc(limit, sizeof(*list));
     hl_status st =
-        list != NULL ? l4_need(d, &a) : hl_fail(HL_ENOMEM, "list of %zu trashed shards", limit);
+        list != NULL
+            ? l4_need(d, &a)
+            : hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu trashed shards", limit);
     if (st != HL_OK) {
         hl_rpc_reject(call, st, NULL);
         return;
@@ -127,7 +129,7 @@ hl_status trash_start(struct hl_l3d *d)
         return HL_OK;
     struct trash *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return hl_fail(HL_ENOMEM, "trash of the archive");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the trash of the archive");
     t->d = d;
     d->l4->trash = t;
     return hl_timer_create(d->loop, look, look, on_look, t, &t->timer);

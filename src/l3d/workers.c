@@ -1,3 +1,17 @@
+/* A queue between the loop and its workers.
+ *
+ *     loop thread                                     workers
+ *     workers_add: pending++                          worker_main
+ *        '--> first -> work -> work <- last  ------>  run, without the lock
+ *     work_finish: pending--, done(w)  <--hl_loop_post--'
+ *
+ * A piece of work: added --> in the list --> run in one worker --> posted --> done, its owner's
+ * again
+ *
+ * The list and `stop` are under the lock. `wake` is signalled for each piece of work and broadcast
+ * once by a stop. `pending` is the loop's: it counts work until its `done`, so a stop that sees 0
+ * has no callback left. The workers finish the list before they end, which is why a stop turns the
+ * loop: their `done` runs there. */
 #include "l3d/workers.h"
 
 #include <pthread.h>
@@ -52,7 +66,7 @@ hl_status workers_start(struct hl_loop *loop, unsigned threads, struct workers *
     struct workers *ws = calloc(1, sizeof(*ws));
     if (ws == NULL || (ws->threads = calloc(threads, sizeof(*ws->threads))) == NULL) {
         free(ws);
-        return hl_fail(HL_ENOMEM, "%u worker threads", threads);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %u worker threads", threads);
     }
     ws->loop = loop;
     ws->last = &ws->first;

@@ -1,6 +1,6 @@
 /* l3d/workers.h - threads for work that waits for disks and networks, so that the loop does not.
  *
- * Owns:    its threads; a piece of work belongs to whoever added it, again from `done` on.
+ * Owns:    its threads; a piece of work belongs to its caller, again from `done` on.
  * Threads: add and stop on the loop's thread; `run` in a worker, `done` on the loop.
  * Errors:  HL_ENOMEM at start.
  * Units:   none.

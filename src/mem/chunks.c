@@ -8,7 +8,9 @@ hl_status hl_chunks_check(struct hl_id id, uint64_t size, uint32_t crc32, const 
                           size_t count)
 {
     if (size == 0 || count != hl_chunk_count(size))
-        return hl_fail(HL_EINVAL, "shard %s of %" PRIu64 " bytes comes with %zu chunk CRCs",
+        return hl_fail(HL_EINVAL,
+                       "shard %s of %" PRIu64
+                       " bytes has %zu chunk CRCs, which is not one for each MiB",
                        hl_id_format(id).s, size, count);
     uint32_t all = crcs[0];
     for (size_t i = 1; i < count; i++)

@@ -174,7 +174,7 @@ hl_status hl_extents_create(uint64_t units, uint64_t max_used, struct hl_extents
     if (x == NULL || nodes == NULL) {
         free(x);
         free(nodes);
-        return hl_fail(HL_ENOMEM, "pool allocator");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the pool's allocator");
     }
     *x = (struct hl_extents){.nodes = nodes,
                              .by_start = NONE,

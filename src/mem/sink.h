@@ -1,4 +1,4 @@
-/* mem/sink.h - where new shards go: memory that whoever makes them fills.
+/* mem/sink.h - where new shards go: memory that their maker fills.
  *
  * Owns:    nothing; a slot belongs to the sink.
  * Threads: the functions are called from several threads at once, for different slots.

@@ -113,7 +113,7 @@ hl_status hl_addr_resolve(const char *text, int timeout_ms, struct hl_addr *out)
 {
     struct lookup *look = lookup_create();
     if (look == NULL)
-        return hl_fail(HL_ENOMEM, "resolving %s", text);
+        return hl_fail(HL_ENOMEM, "out of memory resolving %s", text);
     hl_status st = split_address(text, look);
     if (st != HL_OK) {
         lookup_free(look);

@@ -2,7 +2,7 @@
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  HL_EINVAL for text that is no address, HL_EUNAVAIL for a name nobody knows,
+ * Errors:  HL_EINVAL for text that is not an address, HL_EUNAVAIL for an unknown name,
  *          HL_ETIMEDOUT when the name service does not answer.
  * Units:   milliseconds.
  * Limits:  a host name has at most 255 bytes. The first IPv4 address of a name is taken;

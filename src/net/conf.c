@@ -9,14 +9,14 @@
 #define OF_LIBHELIOS " libhelios reads the environment variable; a rank has its Agent's value."
 static const struct hl_option net_server_options[] = {
     {"data.spin_us", "--data-spin-us", "60",
-     "Microseconds that the data server's threads, for reads and for puts, look for work before "
+     "Microseconds that the data server's threads, for reads and for puts, poll for work before "
      "they sleep; 0 sleeps at once.",
      HL_OPT_INT, 0, 100000, NULL, AT(spin_us)},
     {"data.put_queue", "--data-put-queue", "64",
-     "Puts over the network that are open at once; the others wait in line.",
+     "Puts over the network that are open at once; the others are queued.",
      HL_OPT_INT, 1, 100000, NULL, AT(put_queue)},
     {"data.put_timeout", "--data-put-timeout", "10s",
-     "A put over the network that stands still for so long is given up.",
+     "A put over the network that makes no progress for so long is aborted.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(put_timeout_ms)},
 };
 

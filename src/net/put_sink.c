@@ -73,7 +73,7 @@ static hl_status store_item(const struct hl_put_sink *s, const struct hl_wire_it
 {
     void *token, *base = NULL;
     if (s->handler->begin == NULL)
-        return hl_fail(HL_EPERM, "%s takes no puts", s->address);
+        return hl_fail(HL_EPERM, "%s does not accept puts", s->address);
     HL_TRY(
         hl_put_sink_begin(s, (struct hl_id){item->id_hi, item->id_lo}, item->len, &token, &base));
     uint32_t crc = hl_crc32_copy(0, base, bytes, item->len);

@@ -35,7 +35,7 @@ void hl_put_sink_abort(const struct hl_put_sink *s, void *token);
 hl_status hl_put_sink_wrong_sum(const struct hl_put_sink *s, uint64_t size, uint32_t got,
                                 uint32_t said);
 
-/* Number of objects in a batch, 0 when it is no list of objects. */
+/* Number of objects in a batch, 0 when it is not a list of objects. */
 size_t hl_put_batch_count(const void *items, size_t len);
 /* Store the `count` objects of a list; returns the bytes of the list of results. */
 size_t hl_put_batch_store(const struct hl_put_sink *s, const void *items, size_t len, size_t count,

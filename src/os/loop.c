@@ -80,7 +80,7 @@ hl_status hl_loop_create(struct hl_loop **out)
 {
     struct hl_loop *loop = calloc(1, sizeof(*loop));
     if (loop == NULL)
-        return hl_fail(HL_ENOMEM, "event loop");
+        return hl_fail(HL_ENOMEM, "out of memory allocating an event loop");
     int rc = uv_loop_init(&loop->uv);
     if (rc != 0) {
         free(loop);
@@ -181,7 +181,7 @@ hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repe
 {
     struct hl_timer *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return hl_fail(HL_ENOMEM, "timer");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a timer");
     t->fn = fn;
     t->arg = arg;
     uv_timer_init(&loop->uv, &t->uv);

@@ -1,6 +1,6 @@
 /* os/loop.h - the daemon's main loop: libuv plus a thread-safe mailbox.
  *
- * Owns:    the uv loop. Handles made on hl_loop_uv() belong to whoever made them.
+ * Owns:    the uv loop. Handles made on hl_loop_uv() belong to their maker.
  * Threads: everything runs on the thread in hl_loop_run(); only hl_loop_post() and hl_loop_stop()
  *          may be called from elsewhere. State owned by a loop asserts HL_ON_LOOP(loop).
  * Errors:  HL_ENOMEM, HL_EIO from libuv.

@@ -1,3 +1,14 @@
+/* A file that is mapped and truncated makes an access fault. The handler puts zeros there, so the
+ * access goes on, and marks the mapping as damaged; its reader checks that mark afterwards.
+ *
+ *     guards[]   | base, size, fd, prot, damaged | base = 0: free | ...
+ *
+ *     free --add: all, then base (release)--> watched --remove: base = 0--> free
+ *                                                '--on_bus, check: damaged = true
+ *
+ * Adds are serialized by `changes`. The handler may run in any thread at any instruction, so it
+ * takes no lock: it loads `base` (acquire) and then sees the other fields. A guard is removed
+ * before its memory is unmapped, so a fault of another owner of these addresses is not covered. */
 #include "os/map_guard.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
  *
  * A load from a mapped page that its file has no longer is a SIGBUS, which ends the process. In a
  * process that has installed the guard, memory of guarded mappings reads as zeros there instead,
- * and the mapping is damaged: whoever reads with checksums sees an error. Every other SIGBUS goes
- * to whoever handled it before, or ends the process. A good path costs nothing.
+ * and the mapping is damaged: a reader that checks its bytes sees an error. Every other SIGBUS goes
+ * to the handler that was there before, or ends the process. A good path costs nothing.
  *
  * Owns:    the action of SIGBUS, once installed. A guard borrows its mapping and descriptor.
  * Threads: any.

@@ -5,10 +5,10 @@
  *                  |                  '--none, or SAME_MAX in a row--.
  *                  '--not ours--------------------------------------> fault_pass_on: `before`
  *
- * A fault is ours if the kernel caused it, if this process added the servers and is no fork of it,
- * and if this thread has not suspended them. Every function that takes `lock` suspends first, also
- * the handler itself: so no thread can fault, come back here and wait for a lock that it holds. A
- * fault in a server is passed on, and ends the process where it is seen best.
+ * A fault is ours if the kernel caused it, if this process added the servers and is not a fork of
+ * it, and if this thread has not suspended them. Every function that takes `lock` suspends first,
+ * also the handler itself: so no thread can fault, come back here and wait for a lock that it
+ * holds. A fault in a server is passed on, and ends the process where it is seen best.
  *
  * The handler may lock, which handlers of other signals may not: it runs at an access of this very
  * thread, and not at any moment. What it keeps about a thread is thread-local:

@@ -2,7 +2,7 @@
  *
  * A part of the process that takes memory away from under its addresses gives it back when somebody
  * touches it: it is called on the thread that faulted, and the access is tried again. All other
- * faults go to whoever handled SIGSEGV before, or end the process as they would have.
+ * faults go to the handler of SIGSEGV that was there before, or end the process as they would have.
  *
  * Owns:    the process's handler of SIGSEGV, from the first hl_pagefault_add on.
  * Threads: any. One fault is served at a time. A server may lock and allocate: the thread was at an

@@ -123,8 +123,8 @@ hl_status hl_shm_lock(int fd, const char *name, int timeout_ms)
             return hl_fail(HL_ETIMEDOUT,
                            "another process has been opening or closing %s for more than %d ms",
                            name, timeout_ms);
-        /* flock knows no deadline, but for a signal, which belongs to the program. Whoever holds it
-         * makes or maps a file: that takes no longer than such a pause. */
+        /* flock knows no deadline, but for a signal, which belongs to the program. A process that
+         * holds it makes or maps a file: that takes no longer than such a pause. */
         nanosleep(&(struct timespec){.tv_nsec = HL_NS_PER_MS}, NULL);
     }
     return HL_OK;

@@ -88,7 +88,7 @@ static hl_status read_all(const json_t *doc, struct hl_ranktable_instance *out)
 {
     const char *pod = out->name;
     if (!json_is_object(doc))
-        return hl_fail(HL_EINVAL, "%s: its device annotation is no JSON object", pod);
+        return hl_fail(HL_EINVAL, "%s: its device annotation is not a JSON object", pod);
     HL_TRY(text_member(pod, doc, "server_id", out->server_id, sizeof(out->server_id)));
     HL_TRY(text_member(pod, doc, "host_ip", out->host_ip, sizeof(out->host_ip)));
     HL_TRY(text_member(pod, doc, "hardware_type", out->hardware_type, sizeof(out->hardware_type)));

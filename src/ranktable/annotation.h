@@ -15,7 +15,7 @@
  * ascend-910-configuration, ascend.kubectl.kubernetes.io/ascend-npu-configuration,
  * atlas.kubectl.kubernetes.io/ascend-910-configuration. */
 hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instance *out) HL_CHECK;
-/* hccl/rankIndex; -1 when there is none. HL_EINVAL when it is no number up to 10000. */
+/* hccl/rankIndex; -1 when there is none. HL_EINVAL when it is not a number up to 10000. */
 hl_status hl_ranktable_wanted_index(const json_t *pod, int32_t *out) HL_CHECK;
 
 #endif

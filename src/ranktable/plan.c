@@ -33,7 +33,7 @@ static int slot_place(const struct hl_cluster_node *n, int numa_id)
     return place;
 }
 
-/* A name that nobody could resolve is no address. */
+/* A name that nobody could resolve is not an address. */
 static const char *address_of(const struct hl_cluster_node *n)
 {
     unsigned char raw[sizeof(struct in6_addr)];

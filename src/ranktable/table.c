@@ -72,7 +72,7 @@ static hl_status check_device(const struct hl_ranktable_instance *i,
     if (!is_number(d->id))
         return hl_fail(HL_EINVAL, "%s: device id '%s' is not a decimal number", i->name, d->id);
     if (d->ip[0] != '\0' && !is_address(d->ip))
-        return hl_fail(HL_EINVAL, "%s: device %s has the address '%s', which is no IP address",
+        return hl_fail(HL_EINVAL, "%s: device %s has the address '%s', which is not an IP address",
                        i->name, d->id, d->ip);
     return HL_OK;
 }

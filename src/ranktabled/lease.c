@@ -1,3 +1,14 @@
+/* Leader election by a Lease of Kubernetes.
+ *
+ *     not held --try_once: free, or its holder silent for long enough--> held
+ *        ^                                                                |  renewed every RETRY_MS
+ *        '--another holds it, or GIVE_UP_S without a renewal--------------'
+ *
+ * GIVE_UP_S is shorter than HOLD_S, so this process stops acting before another one may begin.
+ *
+ * One thread asks the server. The loop reads `held`, and is told of a change by tell_change, which
+ * holds a reference: the owner may have stopped the lease by then. `stops` wakes the thread from
+ * its pause. A stop joins it, and then sets the Lease free. */
 #include "ranktabled/lease.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* ranktabled/lease.h - one of several instances writes: whoever holds the Lease.
+/* ranktabled/lease.h - of several instances the one that holds the Lease writes.
  *
  * As client-go does it: held for 15 s from the last renewal that was *seen*, so clocks need not
  * agree; renewed every 2 s; given up by its holder when that failed for 10 s; set free at the end.

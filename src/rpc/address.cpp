@@ -242,7 +242,7 @@ void set_keepalive(kj::AsyncIoStream &stream, const std::string &address)
     static const unsigned unacked_ms = 30000;
     if (is_unix(address))
         return;
-    /* It throws when the connection is lost already; whoever uses it next will see that too. */
+    /* It throws when the connection is lost already; its next user will see that too. */
     kj::runCatchingExceptions([&stream] {
         stream.setsockopt(SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
         stream.setsockopt(IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));

@@ -2,9 +2,9 @@
  *
  *     client: MAGIC, nonce           server: nonce, proof            client: proof
  *
- * Each side proves over both nonces that it knows the secret, the server first. Whoever begins with
- * something else than MAGIC gets what he has sent put back in front of his stream, so that he can
- * be told in Cap'n Proto what is missing. */
+ * Each side proves over both nonces that it knows the secret, the server first. A client that
+ * begins with something else than MAGIC gets what he has sent put back in front of his stream, so
+ * that he can be told in Cap'n Proto what is missing. */
 #include "rpc/runtime.hpp"
 #include "rpc/stream.hpp"
 

@@ -55,7 +55,7 @@ template <typename T> void store(char *to, T value)
 
 /* ---- struct to message ---- */
 
-/* Where a bad text is an error; NULL: whoever reads it puts U+FFFD in the place of bad bytes. */
+/* Where a bad text is an error; NULL: its reader puts U+FFFD in the place of bad bytes. */
 using Checked = const Path *;
 
 void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to,

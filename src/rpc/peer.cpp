@@ -492,7 +492,7 @@ try {
     return HL_OK;
 
 } catch (const std::bad_alloc &) {
-    return hl_fail(HL_ENOMEM, "RPC peer %s", address);
+    return hl_fail(HL_ENOMEM, "out of memory allocating the RPC peer %s", address);
 }
 
 /* Returns at once; the core lives until its job has run, or as long as a call has it. */

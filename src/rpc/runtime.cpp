@@ -1,6 +1,17 @@
 /* One thread runs the KJ event loop. Other threads put jobs into a vector under a mutex and ring an
  * eventfd; kj::Executor was refused because its synchronous form blocks the caller until the loop
- * has time, and its asynchronous form wants an event loop on the caller's side too. */
+ * has time, and its asynchronous form wants an event loop on the caller's side too.
+ *
+ *     any thread                                   the KJ thread
+ *     post: jobs.push_back, under the mutex        pump: whenBecomesReadable, then drain
+ *        '--eventfd_write-------------------->     drain: swaps the vector out, runs it unlocked
+ *     run: posts, waits for its own gate <-----    the job's end wakes the gate
+ *
+ *     starting --main--> running --stop--> stopping --no job left--> stopped
+ *         '--KJ throws--> failed <--'--KJ throws--'
+ *
+ * `state`, `jobs` and `why` are under the mutex. Jobs that were posted before the stop are all run.
+ * A post after `stopped` is refused, so run never waits for a thread that has ended. */
 #include "rpc/runtime.hpp"
 
 #include <signal.h>
@@ -237,7 +248,7 @@ try {
     return HL_OK;
 
 } catch (const std::bad_alloc &) {
-    return hl_fail(HL_ENOMEM, "RPC runtime");
+    return hl_fail(HL_ENOMEM, "out of memory allocating the RPC runtime");
 }
 
 extern "C" void hl_rpc_destroy(struct hl_rpc *rpc)

@@ -259,7 +259,8 @@ kj::Promise<void> ServerCore::accept()
         .then([this] { return accept(); });
 }
 
-/* Connections that are being greeted count as well, or strangers could open any number of them. */
+/* Connections that are being greeted count as well, or unknown peers could open any number of them.
+ */
 void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
 {
     set_keepalive(*stream, address);
@@ -480,14 +481,15 @@ try {
     HL_TRY(listen_on(opts->address, &fd, &server->address));
     server->inode = socket_inode(server->address);
     if (!is_unix(server->address) && !is_loopback(server->address) && !hl_auth_is_set())
-        hl_warn("whoever reaches this port may do everything; set auth.secret_file address=%s",
-                server->address.c_str());
+        hl_warn(
+            "every peer that reaches this port may do everything; set auth.secret_file address=%s",
+            server->address.c_str());
     rpc->runtime->run([&] { server->core->listen(fd, server->address); });
     *out = server.release();
     return HL_OK;
 
 } catch (const std::bad_alloc &) {
-    return hl_fail(HL_ENOMEM, "RPC server on %s", opts->address);
+    return hl_fail(HL_ENOMEM, "out of memory allocating the RPC server on %s", opts->address);
 }
 
 extern "C" const char *hl_rpc_server_address(const struct hl_rpc_server *server)

@@ -55,7 +55,7 @@ static hl_status mem_open(const char *rest, struct hl_store **out)
         return hl_fail(HL_EINVAL, "store \"mem:%s\": nothing may follow mem:", rest);
     struct mem *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "store in memory");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the store in memory");
     m->store.ops = &hl_store_mem;
     *out = &m->store;
     return HL_OK;
@@ -92,7 +92,7 @@ static hl_status apply_row(struct mem *m, const struct hl_store_row *row, struct
     if (row->kind != HL_STORE_DELETE) {
         new = entry_new(row);
         if (new == NULL)
-            return hl_fail(HL_ENOMEM, "key %s", row->key);
+            return hl_fail(HL_ENOMEM, "out of memory allocating key %s", row->key);
     }
     if (old != NULL)
         HASH_DEL(m->entries, old);
@@ -117,7 +117,7 @@ static hl_status mem_commit(struct hl_store *store, const struct hl_store_row *r
     struct mem *m = (struct mem *)store;
     struct undo *log = calloc(n, sizeof(*log));
     if (log == NULL)
-        return hl_fail(HL_ENOMEM, "a batch of %zu operations", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a batch of %zu operations", n);
     size_t done = 0;
     hl_status st = HL_OK;
     while (done < n && (st = apply_row(m, &rows[done], &log[done])) == HL_OK)
@@ -145,7 +145,7 @@ static hl_status mem_scan(struct hl_store *store, const char *prefix, hl_store_t
     size_t count = 0, len = strlen(prefix);
     struct entry **found = calloc(HASH_COUNT(m->entries) + 1, sizeof(*found));
     if (found == NULL)
-        return hl_fail(HL_ENOMEM, "scan of %s", prefix);
+        return hl_fail(HL_ENOMEM, "out of memory scanning %s", prefix);
     for (struct entry *e = m->entries; e != NULL; e = e->hh.next)
         if (strncmp(e->key, prefix, len) == 0)
             found[count++] = e;

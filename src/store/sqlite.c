@@ -226,11 +226,13 @@ static hl_status lite_open(const char *rest, struct hl_store **out)
                        PATH_LEN_MAX);
     struct lite *l = calloc(1, sizeof(*l));
     if (l == NULL)
-        return hl_fail(HL_ENOMEM, "store in %s", rest);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the store in %s", rest);
     l->store.ops = &hl_store_sqlite;
     l->lock_fd = -1;
     l->path = strdup(rest);
-    hl_status st = l->path != NULL ? set_up(l) : hl_fail(HL_ENOMEM, "store in %s", rest);
+    hl_status st = l->path != NULL
+                       ? set_up(l)
+                       : hl_fail(HL_ENOMEM, "out of memory allocating the store in %s", rest);
     if (st != HL_OK) {
         lite_close(&l->store);
         return st;
@@ -250,7 +252,7 @@ static hl_status show_row(sqlite3_stmt *s, hl_store_text_visit visit, void *arg)
     const char *text = sqlite3_column_blob(s, 1);
     size_t len = (size_t)sqlite3_column_bytes(s, 1);
     if (key == NULL)
-        return hl_fail(HL_ENOMEM, "a row of the store");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a row of the store");
     return visit(arg, key, text != NULL ? text : "", len);
 }
 

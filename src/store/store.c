@@ -93,7 +93,7 @@ static hl_status decode_value(const char *key, const char *text, size_t len, jso
     HL_TRY(check_crc(key, &text, &len));
     json_t *value = json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (value == NULL)
-        return hl_fail(HL_ECORRUPT, "the value of key %s in the store is no JSON: %s", key,
+        return hl_fail(HL_ECORRUPT, "the value of key %s in the store is not JSON: %s", key,
                        error.text);
     *out = value;
     return HL_OK;
@@ -175,7 +175,7 @@ hl_status hl_store_batch_create(const struct hl_store_op *ops, size_t n,
         batch->rows = calloc(n + 1, sizeof(*batch->rows));
     if (batch == NULL || batch->rows == NULL) {
         free(batch);
-        return hl_fail(HL_ENOMEM, "a batch of %zu operations", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a batch of %zu operations", n);
     }
     batch->count = n; /* rows that are not encoded yet are empty */
     hl_status st = HL_OK;

@@ -42,7 +42,7 @@ static const json_t *state_of(const json_t *container, const char *which)
     return json_object_get(json_object_get(container, "state"), which);
 }
 
-/* Of a container by its name; those that somebody added to the pod (a mesh's) are no ranks. */
+/* Of a container by its name; those that somebody added to the pod (a mesh's) are not ranks. */
 static const char *container_label(const json_t *container, int first_rank, char buf[48])
 {
     const char *name = hl_json_str(container, "name", "");

@@ -84,7 +84,7 @@ class Claim(unittest.TestCase):
             before, kept = self.stream(c, "m"), c.dir / "kept"
             files = self.files()
             log, begun, said = self.restart_controller(c, lambda state: shutil.move(state, kept))
-            self.assertIn("changes nothing in its pool", said)
+            self.assertIn("frees nothing in the pool", said)
             self.wait_sweeps(log, begun)
             self.assertEqual((self.files(), self.trash(), self.in_pool(c)), (files, [], len(shards)))
             self.assert_refused(c, "belongs to cluster")

@@ -128,7 +128,7 @@ class Supervise(unittest.TestCase):
         os.truncate(pool, 0)
         entry = self.again(c, "l3d", 1)  # with an empty pool
         self.assertEqual(entry["end"]["how"], "ended with status 1")
-        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"cut short by another program.*path={pool} has=0 ")
+        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"truncated by another program.*path={pool} has=0 ")
         self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
 
     def test_a_pool_is_missed_where_nobody_reads_what_it_has_lost(self):
@@ -138,7 +138,7 @@ class Supervise(unittest.TestCase):
         os.truncate(pool, size // 2)
         entry = wait_for("the daemon's end", lambda: self.doc(c)["l3d"].get("end"), seconds=60)
         self.assertEqual(entry["how"], "ended with status 1")
-        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"cut short by another program.* has={size // 2} had={size}")
+        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"truncated by another program.* has={size // 2} had={size}")
 
     def test_an_agent_outlives_a_table_of_chunks_that_is_cut_short(self):
         c = self.cluster()
@@ -149,7 +149,7 @@ class Supervise(unittest.TestCase):
         size = table.stat().st_size
         os.truncate(table, 0)
         log = c.state / "log" / "node-0.log"
-        wait_for("its word", lambda: "table of chunks is made again" in log.read_text(), seconds=60)
+        wait_for("its word", lambda: "table of chunks is damaged" in log.read_text(), seconds=60)
         wait_for("another table", lambda: table.exists() and table.stat().st_size == size, seconds=60)
         self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
         self.assertNotIn("end", self.doc(c)["node-0"])

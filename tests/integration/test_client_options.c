@@ -102,7 +102,7 @@ TEST(the_pause_before_a_daemon_is_asked_again_is_that_of_the_environment)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(helios_get(clients[i], (helios_id){1, 2}, bytes, sizeof(bytes)),
                          HELIOS_EUNAVAIL);
-        assert_int_equal(strstr(helios_last_error(), "did not come back") != NULL, i);
+        assert_int_equal(strstr(helios_last_error(), "was not reachable again") != NULL, i);
         helios_close(clients[i]);
     }
 }

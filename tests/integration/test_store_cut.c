@@ -97,7 +97,7 @@ TEST(a_peer_that_cuts_its_file_after_hello_fails_the_copy_and_not_the_agent)
     assert_int_not_equal(order(&w, &p, &far), HL_OK);
     print_message("%s\n", hl_error_text());
     /* met while reading, or when an Agent that was slow has to map the pool again */
-    assert_true(strstr(hl_error_text(), "cut short") != NULL ||
+    assert_true(strstr(hl_error_text(), "truncated") != NULL ||
                 strstr(hl_error_text(), "was made with") != NULL);
     assert_int_equal(waitpid(w.pid[NODE0], NULL, WNOHANG), 0);
     assert_int_equal(tier_number(&w, NODE0, "L2", "writingBytes"), 0);

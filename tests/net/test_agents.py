@@ -90,7 +90,7 @@ class Agents(unittest.TestCase):
     def test_a_migration_that_broke_off_goes_on_with_what_is_missing(self):
         thread, result = self.migrate_in_background()
         self.b.link("migration", "down")
-        wait_for("the sender to notice", lambda: "broke off" in self.agents["A"].said())
+        wait_for("the sender to notice", lambda: "trying the backbone" in self.agents["A"].said())
         self.b.link("migration", "up")
         self.a.slow("migration", "")
         thread.join(60)

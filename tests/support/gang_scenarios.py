@@ -332,7 +332,7 @@ class Gangs(World):
             "spec": {"minAvailable": 0, "tasks": []}})
         job = c.submit(self.text())
         ended = c.wait_job(job, "failed")
-        self.assertIn("belongs to somebody else", ended["reason"])
+        self.assertIn("was not made for this job", ended["reason"])
         wait_for("what we made of it is gone", lambda: not self.objects("configmaps"))
         self.assertEqual(self.api.get("vcjobs", self.namespace, "helios-gpt-1-a1")["metadata"]["uid"], theirs["metadata"]["uid"])
 

@@ -70,6 +70,8 @@ class Tidy(unittest.TestCase):
     def test_banned_calls_and_phrases(self):
         self.refuses("strcpy is banned", {"src/box/box.c": "int box_copy(void)\n{\n    strcpy(a, b);\n}\n"})
         self.refuses("'memory is short' in a message", {"src/box/box.c": 'const char *t = "memory is short for a box";\n'})
+        self.refuses("'whoever' in a message", {"src/box/box.c": 'const char *t = "whoever has the box may open it";\n'})
+        self.refuses("'is no J' in a message", {"src/box/box.c": 'const char *t = "the box is no JSON";\n'})
 
     def test_a_module_without_a_readme_or_with_a_long_one(self):
         self.refuses("src/lid/README.md is missing", {"src/lid/lid.c": "int lid;\n"})

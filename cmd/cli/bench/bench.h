@@ -95,6 +95,8 @@ hl_status bench_tcp_give(struct bench_tcp *t, const void *data, uint64_t size) H
  * all of them, for single ones come in bursts. */
 hl_status bench_tcp_stream(struct bench_tcp *t, void *buf, uint64_t size, unsigned count,
                            struct bench_samples *s) HL_CHECK;
+/* All of `len` bytes on a blocking socket: 0, or -1 with errno. */
+int bench_send_all(int fd, const void *data, uint64_t len) HL_CHECK;
 
 /* Reads of 1 MiB with and without checksums; the pool has more than 64 MiB. */
 struct bench_verify_of {

@@ -170,22 +170,9 @@ static hl_status time_systems(struct table *t)
 
 /* ---- how short a task may be ---- */
 
-struct body {
-    uint64_t operations;
-};
-
-static int spin_task(void *arg, const maco_task *task)
-{
-    static _Thread_local volatile double sink;
-    (void)task;
-    sink = bench_maco_spin(((struct body *)arg)->operations);
-    (void)sink;
-    return 0;
-}
-
 /* Share of two workers that does what one thread alone does, for a body; its length in *ns. */
 static hl_status measure_efficiency(maco_runtime *rt, const struct bench_maco_plan *p,
-                                    struct body *b, int rounds, double *ns, double *share)
+                                    uint64_t *operations, int rounds, double *ns, double *share)
 {
     struct bench_samples one = {0}, two = {0};
     HL_TRY(bench_samples_init(&one, (size_t)rounds));
@@ -193,7 +180,7 @@ static hl_status measure_efficiency(maco_runtime *rt, const struct bench_maco_pl
     for (int k = 0; k < rounds && st == HL_OK; k++) {
         uint64_t took, from = hl_now_ns();
         for (uint32_t i = 0; i < p->tasks; i++)
-            (void)spin_task(b, NULL);
+            (void)bench_maco_spin_task(operations, NULL);
         bench_add(&one, hl_now_ns() - from);
         st = bench_maco_time(rt, p->plan, &took);
         bench_add(&two, took);
@@ -210,21 +197,21 @@ static hl_status measure_efficiency(maco_runtime *rt, const struct bench_maco_pl
 static hl_status bench_shortest_task(struct bench_report *r, const struct maco_args *args,
                                      const char *graph)
 {
-    struct body body = {0};
+    uint64_t operations = 0;
     struct bench_maco_plan p = {0};
     maco_runtime *rt = NULL;
     maco_runtime_options o = {MACO_RUNTIME_OPTIONS_INIT, .workers = 2};
     double ns = 0, share = 0, before_ns = 0, before = 0;
     char name[96];
-    hl_status st =
-        bench_maco_plan(graph, MACO_DIRECT, 2, (uint32_t)args->tasks, spin_task, &body, &p);
+    hl_status st = bench_maco_plan(graph, MACO_DIRECT, 2, (uint32_t)args->tasks,
+                                   bench_maco_spin_task, &operations, &p);
     if (st == HL_OK)
         st = (hl_status)maco_runtime_open(&o, &rt);
     for (int k = 0; k < BODIES && st == HL_OK && share < 0.5; k++) {
         before_ns = ns;
         before = share;
-        body.operations = UINT64_C(8) << k;
-        st = measure_efficiency(rt, &p, &body, (int)args->rounds, &ns, &share);
+        operations = UINT64_C(8) << k;
+        st = measure_efficiency(rt, &p, &operations, (int)args->rounds, &ns, &share);
     }
     if (st == HL_OK) {
         double metg = share >= 0.5 && before_ns > 0

@@ -32,6 +32,8 @@ void bench_maco_plan_free(struct bench_maco_plan *p);
 hl_status bench_maco_time(maco_runtime *rt, const maco_plan *p, uint64_t *ns) HL_CHECK;
 /* That many dependent operations, and a number that depends on them. */
 double bench_maco_spin(uint64_t operations);
+/* A task's body: *(uint64_t *)arg such operations. */
+int bench_maco_spin_task(void *arg, const maco_task *task);
 double bench_maco_median(struct bench_samples *s);
 
 struct bench_maco_peer {

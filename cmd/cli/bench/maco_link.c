@@ -17,22 +17,13 @@ struct link {
     uint64_t operations, chunk_ns; /* of a chunk */
 };
 
-static int compute_task(void *arg, const maco_task *task)
-{
-    static _Thread_local volatile double sink;
-    (void)task;
-    sink = bench_maco_spin(((struct link *)arg)->operations);
-    (void)sink;
-    return 0;
-}
-
 /* The group's proxy is the only thread here, so the link is free when it comes. */
 static int send_chunk(void *arg, const maco_task *task)
 {
     uint64_t end = hl_now_ns() + ((struct link *)arg)->chunk_ns;
     (void)task;
     while (hl_now_ns() < end)
-        for (int i = 0; i < 16; i++) /* a core may be shared with who computes */
+        for (int i = 0; i < 16; i++) /* a core may be shared with the computing thread */
             hl_pause();
     return 0;
 }
@@ -42,8 +33,8 @@ static hl_status make_plan(struct link *l, int n, int comm, struct bench_maco_pl
     int st = maco_graph_new(&out->graph);
     for (int i = 0; i < n && st == 0; i++) {
         uint32_t id, sent;
-        maco_op op = {MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE, .function = compute_task,
-                      .arg = l};
+        maco_op op = {MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMPUTE,
+                      .function = bench_maco_spin_task, .arg = &l->operations};
         maco_op send = {MACO_OP_INIT, .type = MACO_TASK_CUSTOM_COMM, .function = send_chunk,
                         .arg = l};
         st = maco_graph_add(out->graph, &op, &id);

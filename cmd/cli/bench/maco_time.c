@@ -14,6 +14,15 @@ double bench_maco_spin(uint64_t operations)
     return x;
 }
 
+int bench_maco_spin_task(void *arg, const maco_task *task)
+{
+    static _Thread_local volatile double sink;
+    (void)task;
+    sink = bench_maco_spin(*(const uint64_t *)arg);
+    (void)sink;
+    return 0;
+}
+
 double bench_maco_median(struct bench_samples *s)
 {
     static struct bench_report unused;

@@ -15,10 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/bench/bench.h"
 #include "cli/bench/peer.h"
 #include "net/zmq/migrate.h"
 
-#define PIECE     ((uint64_t)1 << 20) /* of one send or recv */
+#define PIECE     ((uint64_t)1 << 20) /* of one recv */
 #define SILENT_MS 20000
 
 /* What the child writes to its parent once it serves. */
@@ -27,12 +28,12 @@ struct hello {
     unsigned raw_port;
 };
 
-static int move_all(int fd, void *data, uint64_t len, bool sending)
+static int receive_all(int fd, void *data, uint64_t len)
 {
     char *at = data;
     while (len > 0) {
         uint64_t n = len < PIECE ? len : PIECE;
-        ssize_t done = sending ? send(fd, at, n, MSG_NOSIGNAL) : recv(fd, at, n, 0);
+        ssize_t done = recv(fd, at, n, 0);
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
@@ -86,8 +87,8 @@ static void *raw_serve(void *arg)
     if (fd < 0)
         return NULL;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    while (move_all(fd, &size, sizeof(size), 0) == 0 && size <= s->peer->room &&
-           move_all(fd, s->peer->memory, size, 0) == 0 && move_all(fd, &(char){1}, 1, 1) == 0)
+    while (receive_all(fd, &size, sizeof(size)) == 0 && size <= s->peer->room &&
+           receive_all(fd, s->peer->memory, size) == 0 && bench_send_all(fd, &(char){1}, 1) == 0)
         ;
     close(fd);
     return NULL;
@@ -211,9 +212,8 @@ void bench_peer_stop(struct bench_peer *p)
 hl_status bench_peer_raw(struct bench_peer *p, const void *data, uint64_t size)
 {
     char done;
-    if (move_all(p->raw_fd, &size, sizeof(size), 1) != 0 ||
-        move_all(p->raw_fd, (void *)(uintptr_t)data, size, 1) != 0 ||
-        move_all(p->raw_fd, &done, 1, 0) != 0)
+    if (bench_send_all(p->raw_fd, &size, sizeof(size)) != 0 ||
+        bench_send_all(p->raw_fd, data, size) != 0 || receive_all(p->raw_fd, &done, 1) != 0)
         return hl_fail(HL_EIO, "plain TCP to the peer: %s", strerror(errno));
     return HL_OK;
 }

@@ -68,7 +68,7 @@ static int receive_all(int fd, void *data, uint64_t len, int silent_ms)
     return 0;
 }
 
-static int send_all(int fd, const void *data, uint64_t len)
+int bench_send_all(int fd, const void *data, uint64_t len)
 {
     const char *at = data;
     while (len > 0) {
@@ -86,12 +86,13 @@ static int send_all(int fd, const void *data, uint64_t len)
 static int serve_one(struct bench_tcp *t, const struct ask *ask, void *sink)
 {
     if (ask->way == SWALLOW)
-        return receive_all(t->served, sink, ask->size, SILENT_MS) == 0 ? send_all(t->served, "", 1)
-                                                                       : -1;
+        return receive_all(t->served, sink, ask->size, SILENT_MS) == 0
+                   ? bench_send_all(t->served, "", 1)
+                   : -1;
     if (t->at + ask->size >
         t->len) /* through the whole source, so that no cache has what is next */
         t->at = 0;
-    if (send_all(t->served, t->source + t->at, ask->size) != 0)
+    if (bench_send_all(t->served, t->source + t->at, ask->size) != 0)
         return -1;
     t->at += (ask->size + 65535) & ~UINT64_C(65535);
     return 0;
@@ -117,7 +118,7 @@ static hl_status start_server(struct bench_tcp *t)
     t->server = fork();
     if (t->server < 0) {
         t->server = 0;
-        return hl_fail(HL_ENOMEM, "a process can't be started: %s", strerror(errno));
+        return hl_fail(HL_ENOMEM, "starting a process: %s", strerror(errno));
     }
     if (t->server == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -188,7 +189,7 @@ static hl_status fail_lost(void)
 static hl_status send_ask(struct bench_tcp *t, enum way way, uint64_t size, uint64_t count)
 {
     struct ask ask = {.way = way, .size = size, .count = count};
-    return send_all(t->fd, &ask, sizeof(ask)) == 0 ? HL_OK : fail_lost();
+    return bench_send_all(t->fd, &ask, sizeof(ask)) == 0 ? HL_OK : fail_lost();
 }
 
 hl_status bench_tcp_ask(struct bench_tcp *t, void *buf, uint64_t size)
@@ -201,7 +202,7 @@ hl_status bench_tcp_give(struct bench_tcp *t, const void *data, uint64_t size)
 {
     char done;
     HL_TRY(send_ask(t, SWALLOW, size, 1));
-    if (send_all(t->fd, data, size) != 0 || receive_all(t->fd, &done, 1, SILENT_MS) != 0)
+    if (bench_send_all(t->fd, data, size) != 0 || receive_all(t->fd, &done, 1, SILENT_MS) != 0)
         return fail_lost();
     return HL_OK;
 }

@@ -87,7 +87,7 @@ hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t c
         return HL_OK;
     hl_args_fini(rows, count, target);
     if (rest > max)
-        return cli_usage(cli, "'%s' is one argument too many", argv[max]);
+        return cli_usage(cli, "unexpected argument '%s'", argv[max]);
     struct help_argument missing;
     return cli_usage(cli, "%s is missing",
                      help_argument(cli->command, rest, &missing) ? missing.name : "an argument");
@@ -239,7 +239,7 @@ hl_status cli_controller_address(struct cli *cli, const char **out)
     return cli->state_given != CLI_NOT_GIVEN ? no_cluster(cli) : configured_controller(cli, out);
 }
 
-/* Nobody answered at the address: say what that means for whoever did not name it. */
+/* No process answers at the address. The user may not have named it: say where it comes from. */
 static hl_status explain_absence(struct cli *cli)
 {
     if (cli->controller_from == CLI_DEFAULT)

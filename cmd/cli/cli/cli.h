@@ -147,7 +147,7 @@ hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
 hl_status cli_timeout(struct cli *cli, int *out) HL_CHECK;
 /* Forget the Controller's connection and address: it may have come back elsewhere. */
 void cli_disconnect(struct cli *cli);
-/* What the failure of a call of the Controller means for whoever did not name its address. */
+/* Explains a failed call of the Controller to a user who did not name its address. */
 hl_status cli_explain(struct cli *cli, hl_status st) HL_CHECK;
 
 /* hl_call_controller_NAME with a deadline. */
@@ -290,7 +290,7 @@ hl_status outfile_text(const char *path, const char *text) HL_CHECK;
 
 /* ---- progress ---- */
 
-/* One line on stderr that is drawn anew; nothing when stderr is no terminal. */
+/* One line on stderr that is drawn anew; nothing when stderr is not a terminal. */
 struct cli_progress {
     const char *title;
     uint64_t started_ns;

@@ -270,7 +270,7 @@ void cli_format_end(const struct hl_api_local_end *end, char *out, size_t cap)
     char at[32];
     format_time(end->end.at, at, sizeof(at));
     snprintf(out, cap, "%s at %s, %d restart%s%s", end->end.how, at, end->restarts,
-             end->restarts == 1 ? "" : "s", end->runs ? "" : "; it does not run");
+             end->restarts == 1 ? "" : "s", end->runs ? "" : "; not running");
 }
 
 void cli_cell_time(struct cli_table *t, int64_t ms)

@@ -141,7 +141,7 @@ static hl_status unknown_option(struct cli *cli, const struct hl_api_option_info
     size_t count = 0;
     for (size_t i = 0; i < table->count; i++) {
         if (is_named(table->items[i].name, name))
-            return hl_fail(HL_ENOENT, "no daemon of this cluster takes the option %s", name);
+            return hl_fail(HL_ENOENT, "no daemon of this cluster has the option %s", name);
         names[count++] = table->items[i].name;
     }
     const char *near = hl_did_you_mean(name, names, count);

@@ -13,7 +13,7 @@ static const struct hl_option recover_rows[] = {
     {"dry-run", "--dry-run", "false", "Show what would be done and change nothing.", HL_OPT_BOOL, 0,
      0, NULL, HL_OPTION_FIELD(struct recover_args, dry_run)},
     {"discard", "--discard", "false",
-     "Restore nothing: claim pool and archive, and give up what the catalogue does not know. It "
+     "Restore nothing: claim pool and archive, and discard what the catalogue does not know: it "
      "goes to the archive's trash, and is freed in the pool.",
      HL_OPT_BOOL, 0, 0, NULL, HL_OPTION_FIELD(struct recover_args, discard)},
 };

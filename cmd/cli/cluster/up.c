@@ -71,7 +71,7 @@ static const struct hl_option up_rows[] = {
      "then the nodes.",
      HL_OPT_PATH, 0, 0, NULL, AT(config)},
     {"no-supervise", "--no-supervise", "false",
-     "Leave a daemon that ends as it is; without it, it is started again.",
+     "Do not start a daemon again when it ends.",
      HL_OPT_BOOL, 0, 0, NULL, AT(no_supervise)},
     {"timeout", "--timeout", "60s",
      "How long a daemon may make no progress before it is ready. A pool that is being filled makes "

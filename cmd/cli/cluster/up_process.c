@@ -139,7 +139,7 @@ static hl_status detach_supervisor(const char *state)
     close(log);
     close(null);
     if (st == HL_OK) {
-        setsid(); /* the caller is no group's leader: it was forked */
+        setsid(); /* the caller is not a group's leader: it was forked */
         prctl(PR_SET_PDEATHSIG, 0);
     }
     return st;

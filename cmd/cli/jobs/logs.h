@@ -1,7 +1,7 @@
 /* cmd/cli/jobs/logs.h - the output of a job's ranks, and waiting for a job's end.
  *
  * Output of one attempt lies on the nodes where its ranks ran. It is fetched in pieces by offset,
- * so that what was shown is never shown again, whoever was restarted meanwhile.
+ * so that what was shown is never shown again, also when a daemon was restarted meanwhile.
  *
  * Owns:    nothing beyond a call.
  * Threads: one.

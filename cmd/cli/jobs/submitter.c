@@ -51,8 +51,8 @@ static hl_status add_all(struct hl_arena *arena, struct hl_api_key_value_list *v
             hl_api_pair_set(arena, vars, name, equals + 1);
         else
             fprintf(stderr,
-                    "warning: --export ALL leaves out %s, whose value is no UTF-8 text or has more "
-                    "than %d bytes\n",
+                    "warning: --export ALL leaves out %s, whose value is not UTF-8 text or has "
+                    "more than %d bytes\n",
                     name, HL_JOB_VALUE_MAX);
     }
     return HL_OK;

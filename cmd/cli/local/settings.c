@@ -206,7 +206,7 @@ void local_settings_fini(struct local_settings *s)
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* "flag --size" of L3 is --l3-size to whoever typed it. */
+/* "flag --size" of L3 is --l3-size to the user. */
 static const char *origin_of(const struct hl_conf *conf, const char *option, char *buf, size_t cap)
 {
     const char *origin = hl_conf_origin(conf, option);

@@ -1,7 +1,7 @@
 /* The state directory of a local cluster. A daemon is found again by pid and start time, so a
  * reused pid is never signalled.
  *
- *     lock           flock'ed by whoever changes cluster.json: up, down, the supervisor
+ *     lock           flock'ed by the process that changes cluster.json: up, down, the supervisor
  *     cluster.json   what was asked for, and of each daemon what is known; written whole
  *     NAME.json      the ready file of a daemon, made by itself
  *     log/NAME.log   appended to by each life of a daemon

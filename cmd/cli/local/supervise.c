@@ -72,7 +72,7 @@ static hl_status read_doc(struct supervisor *s)
     local_cluster_fini(&s->local.cluster);
     s->local.cluster = c;
     if (c.doc.supervisor.pid != getpid())
-        return hl_fail(HL_ENOENT, "%s is another supervisor's", s->opts.state);
+        return hl_fail(HL_ENOENT, "%s belongs to another supervisor", s->opts.state);
     return HL_OK;
 }
 
@@ -112,7 +112,7 @@ static void note_end(struct supervisor *s, struct ward *w)
     char line[512];
     bool known = local_reap(w->process.pid, w->how, sizeof(w->how));
     if (!known)
-        snprintf(w->how, sizeof(w->how), "ended; how is not known, an earlier `up` started it");
+        snprintf(w->how, sizeof(w->how), "ended, status unknown: an earlier `up` started it");
     if (w->pidfd >= 0)
         close(w->pidfd);
     w->pidfd = -1;

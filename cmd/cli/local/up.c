@@ -26,7 +26,7 @@ void local_daemon_name(int index, char *out, size_t cap)
         snprintf(out, cap, "node-%d", index - 2);
 }
 
-/* Where there are ports, whoever comes to them has to know a secret. */
+/* Where there are ports, their clients have to know a secret. */
 static hl_status prepare_secret(struct local *l)
 {
     struct local_cluster *c = &l->cluster;
@@ -156,7 +156,8 @@ static hl_status wait_cluster(struct local *l)
     local_progress_end(&progress);
     hl_rpc_peer_close(peer);
     if (st == HL_OK && s.refused)
-        fprintf(stderr, "helios: the cluster is up and changes nothing in its pool: %s\n",
+        fprintf(stderr,
+                "helios: the cluster is up, but its Controller frees nothing in the pool: %s\n",
                 s.l3_state);
     return st;
 }

@@ -47,7 +47,7 @@ HL_CHECK static hl_status add_trouble(struct verifying *v, const char *what)
     return HL_OK;
 }
 
-/* Derived shards are no part of what was saved. */
+/* Derived shards are not part of what was saved. */
 static void leave_derived(struct hl_api_shard_list *shards)
 {
     size_t kept = 0;

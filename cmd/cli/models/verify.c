@@ -1,4 +1,5 @@
-/* shard show --verify: every copy of a shard is read through where it lies, by whoever holds it. */
+/* shard show --verify: every copy of a shard is read through where it lies, by the daemon that
+ * holds it. */
 #include "cli/models/verify.h"
 
 #include <inttypes.h>

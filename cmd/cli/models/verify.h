@@ -1,4 +1,4 @@
-/* cmd/cli/models/verify.h - every copy of a shard, asked of whoever holds it.
+/* cmd/cli/models/verify.h - every copy of a shard, asked of the daemon that holds it.
  *
  * Owns:    what is found lies in the arena that is given.
  * Threads: one.

@@ -215,7 +215,7 @@ static void step_done(struct copy_task *t, hl_status st, const char *text,
                       const struct hl_api_copy *copy)
 {
     if (controller_stopped(t->c)) {
-        copy_task_end(t, HL_ECANCELED, "the Controller is ending");
+        copy_task_end(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
     if (st != HL_OK) {
@@ -273,7 +273,7 @@ static void call_agent(struct copy_task *t, struct node *n, enum hl_api_operatio
     struct hl_api_copy_request r = copy_task_request(t, id.s, migration.s);
     int timeout_ms = left_ms(t) + SLACK_MS;
     if (!node_ready(n)) {
-        copy_task_source_failed(t, HL_EUNAVAIL, "the node is away");
+        copy_task_source_failed(t, HL_EUNAVAIL, "the node is unreachable");
         return;
     }
     controller_hold(t->c);
@@ -395,13 +395,13 @@ static hl_status find_sources(struct copy_task *t)
     t->size = s->size_bytes;
     t->crc32 = s->crc32;
     if (goal->node != NULL && !node_ready(goal->node))
-        return hl_fail(HL_EUNAVAIL, "node %s is away", goal->node->name);
+        return hl_fail(HL_EUNAVAIL, "node %s is unreachable", goal->node->name);
     t->source_count =
         copies_places(t->c, t->spec.id, HL_API_TIER_L1, t->sources, COPY_TASK_SOURCES_MAX);
     if (t->source_count > COPY_TASK_SOURCES_MAX)
         t->source_count = COPY_TASK_SOURCES_MAX;
     if (t->source_count == 0)
-        return hl_fail(HL_ENOENT, "shard %s can't be copied to %s: nobody has a readable copy",
+        return hl_fail(HL_ENOENT, "shard %s can't be copied to %s: there is no readable copy of it",
                        hl_id_format(t->spec.id).s, place_name(goal, name, sizeof(name)));
     sort_sources(t);
     return HL_OK;

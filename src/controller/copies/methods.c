@@ -76,7 +76,7 @@ static hl_status task_new(struct hl_controller *c, struct hl_rpc_call *call,
     HL_TRY(parse_place(c, copy, &p));
     struct task *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return hl_fail(HL_ENOMEM, "call");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a call");
     *t = (struct task){.c = c, .call = call, .id = s->id, .place = p};
     *out = t;
     return HL_OK;
@@ -238,7 +238,7 @@ static void drop_done(struct task *t, hl_status st, const char *text, bool dropp
 {
     struct hl_controller *c = t->c;
     if (controller_stopped(c)) {
-        task_fail(t, HL_ECANCELED, "the Controller is ending");
+        task_fail(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
     undo_dropping(t);
@@ -328,7 +328,7 @@ static hl_status fail_last(struct hl_id id, const struct place *p)
 static void drop_confirmed(struct task *t, hl_status st)
 {
     if (controller_stopped(t->c)) {
-        task_fail(t, HL_ECANCELED, "the Controller is ending");
+        task_fail(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
     if (st == HL_OK) {
@@ -405,7 +405,7 @@ void method_drop_copy(void *arg, struct hl_rpc_call *call,
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK && t->place.node != NULL && !node_ready(t->place.node))
-        st = hl_fail(HL_EUNAVAIL, "node %s is away", t->place.node->name);
+        st = hl_fail(HL_EUNAVAIL, "node %s is unreachable", t->place.node->name);
     if (st == HL_OK && !find_other(t))
         st = fail_last(t->id, &t->place);
     if (st != HL_OK) {
@@ -461,7 +461,7 @@ static void on_bad_dropped(void *arg, hl_status st, const char *text,
     struct task *t = arg;
     (void)r;
     if (controller_stopped(t->c)) {
-        task_fail(t, HL_ECANCELED, "the Controller is ending");
+        task_fail(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
     if (st == HL_OK) {
@@ -491,7 +491,7 @@ static void on_verified(void *arg, hl_status st, const char *text,
     struct task *t = arg;
     char name[256];
     if (controller_stopped(t->c)) {
-        task_fail(t, HL_ECANCELED, "the Controller is ending");
+        task_fail(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
     if (st == HL_OK && r->ok)
@@ -511,7 +511,7 @@ static void heal_node(struct task *t)
 {
     struct hl_controller *c = t->c;
     if (!node_ready(t->place.node)) {
-        hl_fail(HL_EUNAVAIL, "node %s is away", t->place.node->name);
+        hl_fail(HL_EUNAVAIL, "node %s is unreachable", t->place.node->name);
         task_fail(t, HL_EUNAVAIL, hl_error_text());
         return;
     }
@@ -527,7 +527,7 @@ static void on_pool_healed(void *arg, hl_status st, const char *text,
 {
     struct task *t = arg;
     if (controller_stopped(t->c)) {
-        task_fail(t, HL_ECANCELED, "the Controller is ending");
+        task_fail(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
     if (st != HL_OK)

@@ -59,7 +59,7 @@ static hl_status find_log(struct hl_controller *c, const struct job *j,
     if (n == NULL)
         return hl_fail(HL_ENOENT,
                        "no node has the log of rank %d of attempt %d of job '%s': its container "
-                       "never started there, or its node is away (`helios nodes`)",
+                       "never started there, or its node is unreachable (`helios nodes`)",
                        query->rank, query->attempt, j->id);
     snprintf(id, cap, "%s", container);
     *out = n;

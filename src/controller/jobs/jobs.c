@@ -258,7 +258,9 @@ static hl_status job_write(struct job *j, json_t *value)
 {
     struct hl_records records = {0};
     struct job_write *w = calloc(1, sizeof(*w));
-    hl_status st = w != NULL ? HL_OK : hl_fail(HL_ENOMEM, "record of job %s", j->id);
+    hl_status st = w != NULL
+                       ? HL_OK
+                       : hl_fail(HL_ENOMEM, "out of memory allocating the record of job %s", j->id);
     if (st == HL_OK) {
         w->c = j->controller;
         memcpy(w->id, j->id, sizeof(w->id));

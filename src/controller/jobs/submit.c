@@ -63,7 +63,7 @@ hl_status jobs_load(struct hl_controller *c, const json_t *value)
 {
     struct job *j = calloc(1, sizeof(*j));
     if (j == NULL)
-        return hl_fail(HL_ENOMEM, "job record");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a job record");
     j->controller = c;
     hl_status st = job_restore(j, value);
     if (st != HL_OK) {

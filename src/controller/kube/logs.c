@@ -178,7 +178,7 @@ struct log_read {
     char text[HL_ERROR_TEXT_MAX];
 };
 
-/* Nothing to read is no failure: the rank has not begun, or its pod was never there. */
+/* Nothing to read is not a failure: the rank has not begun, or its pod was never there. */
 static hl_status read_file(struct log_read *k, struct hl_buf *out)
 {
     char path[PATH_MAX];
@@ -186,11 +186,10 @@ static hl_status read_file(struct log_read *k, struct hl_buf *out)
     gang_log_path(k->g, k->job, k->attempt, k->rank, path);
     HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && k->past)
-        return hl_fail(
-            HL_ENOENT,
-            "the log of rank %d of attempt %d of job '%s' was not kept: Kubernetes drops "
-            "it with its pod, and nobody had read it before",
-            k->rank, k->attempt, k->job);
+        return hl_fail(HL_ENOENT,
+                       "the log of rank %d of attempt %d of job '%s' was not kept: Kubernetes "
+                       "drops it with its pod, and it had not been read before",
+                       k->rank, k->attempt, k->job);
     if (fd < 0 && errno == ENOENT)
         return HL_OK;
     if (fd < 0 || fstat(fd, &sb) != 0)
@@ -245,7 +244,7 @@ static void on_done(uv_work_t *work, int status)
         hl_reply_controller_read_log(k->call, &r);
     } else {
         hl_rpc_reject(k->call, status != 0 ? HL_ECANCELED : k->st,
-                      status != 0 ? "the Controller ends" : k->text);
+                      status != 0 ? "the Controller is shutting down" : k->text);
     }
     hl_buf_fini(&k->bytes);
     free(k);

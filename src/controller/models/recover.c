@@ -179,7 +179,7 @@ static bool to_be_read(const struct recovery *r, const struct object *o)
     return o->claimed != o->pooled && hl_catalog_shard(&r->c->catalog, o->id) == NULL;
 }
 
-/* What L3 has read of one object; an error of its own is no failure of the recovery. */
+/* What L3 has read of one object; an error of its own is not a failure of the recovery. */
 static void take_found(struct recovery *r, const struct hl_api_found *found)
 {
     struct hl_id id;
@@ -431,7 +431,7 @@ static hl_status recovery_check(const struct hl_controller *c, bool dry)
 {
     char why[sizeof(c->claim.why)];
     if (c->models->recovery != NULL)
-        return hl_fail(HL_EBUSY, "a recovery is under way; try again when it has ended");
+        return hl_fail(HL_EBUSY, "a recovery is running; try again when it has ended");
     if (pool_info(c) == NULL)
         return hl_fail(HL_EUNAVAIL, "nothing can be recovered while L3 is silent: %.200s",
                        pool_state(c));

@@ -208,7 +208,7 @@ static void judge_one(struct recovery *r, struct candidate *x, const struct cand
                 strcmp(before->manifest.model, m->model) == 0;
     x->skipped = false;
     if (r->discard)
-        candidate_skip(x, "given up by --discard");
+        candidate_skip(x, "discarded by --discard");
     else if (in_catalogue(r, m) != NULL)
         candidate_skip(x, "the catalogue has this version with other shards");
     else if (!same_model(r, m))

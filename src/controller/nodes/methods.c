@@ -183,8 +183,7 @@ void method_heartbeat(void *arg, struct hl_rpc_call *call,
 static void on_loss_written(void *arg, hl_status st, const char *text)
 {
     if (!controller_stopped(arg) && st != HL_OK)
-        hl_warn("loss of a node was not written down, its age counts from the next start "
-                "error=\"%s\"",
+        hl_warn("loss of a node was not stored, its age counts from the next start error=\"%s\"",
                 text);
 }
 
@@ -193,7 +192,7 @@ static void save_loss(struct hl_controller *c, struct node *n)
 {
     json_t *record = node_record(n, &n->info);
     if (record == NULL || node_write(n, record, on_loss_written, c) != HL_OK)
-        hl_warn("loss was not written down, its age counts from the next start node=%s", n->name);
+        hl_warn("loss was not stored, its age counts from the next start node=%s", n->name);
     json_decref(record);
 }
 

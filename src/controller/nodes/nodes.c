@@ -160,7 +160,7 @@ hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
     }
     n = calloc(1, sizeof(*n));
     if (n == NULL)
-        return hl_fail(HL_ENOMEM, "node record");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a node record");
     snprintf(n->name, sizeof(n->name), "%s", name);
     n->controller = c;
     hl_status st = node_set_info(c, n, info);

@@ -128,7 +128,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
 {
     struct hl_controller *c = calloc(1, sizeof(*c));
     if (c == NULL)
-        return hl_fail(HL_ENOMEM, "controller");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the Controller");
     c->opts = *opts;
     c->refs = 1;
     c->destroy = controller_destroy;

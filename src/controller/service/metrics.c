@@ -123,7 +123,8 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
                      "1 while L3 lets this Controller change nothing; `helios info` says why.");
     (void)hl_buf_printf(out, "helios_pool_refused %d\n", c->claim.state == CLAIM_REFUSED);
     hl_plane_families(out, "helios_ranks", c->service->ranks);
-    return out->failed ? hl_fail(HL_ENOMEM, "metrics of the Controller") : HL_OK;
+    return out->failed ? hl_fail(HL_ENOMEM, "out of memory writing the metrics of the Controller")
+                       : HL_OK;
 }
 
 void method_metrics(void *arg, struct hl_rpc_call *call,

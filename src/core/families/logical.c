@@ -31,7 +31,7 @@ HL_CHECK static hl_status list_source(struct lister *l, const struct hl_family_t
         size_t cap = l->cap == 0 ? 256 : l->cap * 2;
         struct hl_tensor *more = cap <= TENSORS_MAX ? realloc(l->list, cap * sizeof(*more)) : NULL;
         if (more == NULL)
-            return hl_fail(HL_ENOMEM, "a list of %zu tensors", cap);
+            return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu tensors", cap);
         l->list = more;
         l->cap = cap;
     }

@@ -175,7 +175,7 @@ HL_CHECK static hl_status add_tensor(struct reading *r, const struct hl_tensor *
         size_t cap = r->cap == 0 ? 256 : r->cap * 2;
         struct hl_tensor *more = cap <= TENSORS_MAX ? realloc(r->list, cap * sizeof(*more)) : NULL;
         if (more == NULL)
-            return hl_fail(HL_ENOMEM, "a list of %zu tensors", cap);
+            return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu tensors", cap);
         r->list = more;
         r->cap = cap;
     }

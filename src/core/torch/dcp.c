@@ -87,7 +87,7 @@ HL_CHECK static hl_status read_file_name(struct reader *r, const struct hl_pickl
     if (!good)
         return hl_fail(HL_EINVAL, "storage_data names a file that is not a plain file name");
     *out = hl_arena_text(&r->out->arena, v->text.data, v->text.len);
-    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "a file name");
+    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a file name");
 }
 
 HL_CHECK static hl_status read_place(struct reader *r, const struct hl_pickle_value *key,
@@ -127,7 +127,7 @@ HL_CHECK static hl_status read_places(struct reader *r, const struct hl_pickle_v
         return hl_fail(HL_EINVAL, "%zu chunks, at most %zu", r->place_count, CHUNKS_MAX);
     r->places = calloc(r->place_count + 1, sizeof(*r->places));
     if (r->places == NULL)
-        return hl_fail(HL_ENOMEM, "a table of %zu chunks", r->place_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu chunks", r->place_count);
     for (size_t i = 0; i < r->place_count; i++)
         HL_TRY(read_place(r, pairs->at[2 * i], pairs->at[2 * i + 1], &r->places[i]));
     qsort(r->places, r->place_count, sizeof(*r->places), by_key);
@@ -155,7 +155,7 @@ HL_CHECK static hl_status read_name(struct reader *r, const struct hl_pickle_val
         good = (uint8_t)v->text.data[i] >= 0x20 && v->text.data[i] != 0x7f;
     const char *text = good ? hl_arena_text(&r->out->arena, v->text.data, v->text.len) : NULL;
     if (good && text == NULL)
-        return hl_fail(HL_ENOMEM, "the name of a tensor");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the name of a tensor");
     if (!good || !hl_utf8_valid(text))
         return hl_fail(HL_EINVAL, "a name is not text of 1 to %d bytes without control characters",
                        HL_TENSOR_NAME_MAX);
@@ -288,7 +288,7 @@ HL_CHECK static hl_status read_tensor(struct reader *r, const struct hl_pickle_t
         return hl_fail(HL_EINVAL, "storage_data has fewer places than there are chunks");
     t->chunks = hl_arena_array(&r->out->arena, chunks->count + 1, sizeof(*t->chunks));
     if (t->chunks == NULL)
-        return hl_fail(HL_ENOMEM, "%u chunks", chunks->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %u chunks", chunks->count);
     for (uint32_t i = 0; i < chunks->count; i++) {
         HL_TRY(read_chunk(r, &t->tensor, name, chunks->at[i], &t->chunks[i], &one));
         volume += one;
@@ -345,7 +345,7 @@ HL_CHECK static hl_status check_names(const struct hl_torch_dcp *dcp)
     HL_AUTO(hl_freep)
     const char **names = calloc(dcp->count + dcp->bytes_count + 1, sizeof(const char *));
     if (names == NULL)
-        return hl_fail(HL_ENOMEM, "an index of %zu tensors", dcp->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of %zu tensors", dcp->count);
     for (size_t i = 0; i < dcp->count; i++)
         names[n++] = dcp->tensors[i].tensor.name;
     for (size_t i = 0; i < dcp->bytes_count; i++)
@@ -373,7 +373,8 @@ HL_CHECK static hl_status read_metadata(struct reader *r, const struct hl_pickle
     out->tensors = hl_arena_array(&out->arena, members->count / 2 + 1, sizeof(*out->tensors));
     out->bytes = hl_arena_array(&out->arena, members->count / 2 + 1, sizeof(*out->bytes));
     if (out->tensors == NULL || out->bytes == NULL)
-        return hl_fail(HL_ENOMEM, "a table of %u tensors", members->count / 2);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %u tensors",
+                       members->count / 2);
     for (uint32_t i = 0; i + 1 < members->count; i += 2)
         HL_TRY(read_member(r, members->at[i], members->at[i + 1]));
     return check_names(out);

@@ -39,7 +39,8 @@ HL_CHECK static hl_status read_bytes(const struct hl_torch_source *source, uint6
 {
     uint8_t *p = malloc(len + 1);
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "%" PRIu64 " bytes of a torch file", len);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %" PRIu64 " bytes of a torch file",
+                       len);
     hl_status st = source->read(source->arg, at, p, len);
     if (st != HL_OK) {
         free(p);
@@ -165,7 +166,7 @@ HL_CHECK static hl_status place_storages(const struct hl_torch_source *source,
 {
     zip->entries = hl_arena_array(&zip->arena, keys->count + 1, sizeof(*zip->entries));
     if (zip->entries == NULL)
-        return hl_fail(HL_ENOMEM, "a table of %u storages", keys->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %u storages", keys->count);
     for (uint32_t i = 0; i < keys->count; i++, zip->count++) {
         const struct hl_pickle_value *v = keys->at[i];
         uint64_t elements;
@@ -198,7 +199,7 @@ HL_CHECK static hl_status place_storages(const struct hl_torch_source *source,
                                         .offset = at + sizeof(elements),
                                         .size = t->storage_size};
         if (zip->entries[i].name == NULL)
-            return hl_fail(HL_ENOMEM, "the name of a storage");
+            return hl_fail(HL_ENOMEM, "out of memory allocating the name of a storage");
         at += sizeof(elements) + t->storage_size;
     }
     if (zip->count > 1)
@@ -307,7 +308,8 @@ HL_CHECK static hl_status fill_header(const struct hl_torch_file *file,
     st->by_name = calloc(tensors->count + 1, sizeof(*st->by_name));
     st->text = malloc(text);
     if (st->tensors == NULL || st->by_name == NULL || st->text == NULL)
-        return hl_fail(HL_ENOMEM, "a table of %zu tensors", tensors->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu tensors",
+                       tensors->count);
     char *at = st->text;
     for (size_t i = 0; i < tensors->count; i++) {
         HL_TRY(place_in_file(file, &tensors->list[i], &st->tensors[i]));

@@ -106,7 +106,7 @@ HL_CHECK static hl_status grow_array(struct machine *m, void *array, size_t need
     size_t more = *cap * 2 > need ? *cap * 2 : need + 64;
     void *p = realloc(*list, more * size);
     if (p == NULL)
-        return fail_op(m, HL_ENOMEM, "a table of %zu entries", more);
+        return fail_op(m, HL_ENOMEM, "out of memory allocating a table of %zu entries", more);
     memset((char *)p + *cap * size, 0, (more - *cap) * size);
     *list = p;
     *cap = more;
@@ -129,7 +129,7 @@ HL_CHECK static hl_status make_value(struct machine *m, enum hl_pickle_kind kind
         return fail_op(m, HL_EINVAL, "more than %zu values", VALUES_MAX);
     struct hl_pickle_value *v = hl_arena_alloc(m->arena, sizeof(*v));
     if (v == NULL)
-        return fail_op(m, HL_ENOMEM, "%zu values", m->values);
+        return fail_op(m, HL_ENOMEM, "out of memory allocating %zu values", m->values);
     v->kind = kind;
     *out = v;
     return HL_OK;
@@ -184,7 +184,7 @@ HL_CHECK static hl_status add_items(struct machine *m, struct hl_pickle_items *t
         uint32_t cap = need > 2 * (size_t)to->cap ? (uint32_t)need : 2 * to->cap;
         const struct hl_pickle_value **p = hl_arena_array(m->arena, cap, sizeof(*p));
         if (p == NULL)
-            return fail_op(m, HL_ENOMEM, "a list of %u items", cap);
+            return fail_op(m, HL_ENOMEM, "out of memory allocating a list of %u items", cap);
         if (to->count > 0)
             memcpy(p, to->at, to->count * sizeof(*p));
         to->at = p;
@@ -372,7 +372,7 @@ HL_CHECK static hl_status push_class(struct machine *m, const struct hl_pickle_t
     HL_TRY(push_new(m, HL_PICKLE_CLASS, &v));
     char *text = hl_arena_alloc(m->arena, module->len + name->len + 2);
     if (text == NULL)
-        return fail_op(m, HL_ENOMEM, "the name of a class");
+        return fail_op(m, HL_ENOMEM, "out of memory allocating the name of a class");
     memcpy(text, module->data, module->len);
     text[module->len] = '.';
     memcpy(text + module->len + 1, name->data, name->len);
@@ -410,7 +410,7 @@ HL_CHECK static hl_status push_object(struct machine *m, struct hl_pickle_value 
     HL_TRY(push_new(m, HL_PICKLE_OBJECT, &v));
     v->object = hl_arena_alloc(m->arena, sizeof(*v->object));
     if (v->object == NULL)
-        return fail_op(m, HL_ENOMEM, "an object");
+        return fail_op(m, HL_ENOMEM, "out of memory allocating an object");
     *v->object =
         (struct hl_pickle_object){.callable = callable, .args = args, .keywords = keywords};
     return HL_OK;

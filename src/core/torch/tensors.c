@@ -130,7 +130,8 @@ HL_CHECK static hl_status copy_key(struct hl_arena *arena, const struct hl_pickl
         return hl_fail(HL_EINVAL, "the key of its storage is not a plain name of 1 to %d bytes",
                        KEY_MAX);
     *out = hl_arena_text(arena, v->text.data, v->text.len);
-    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "the key of a storage");
+    return *out != NULL ? HL_OK
+                        : hl_fail(HL_ENOMEM, "out of memory allocating the key of a storage");
 }
 
 /* dtype, key and size of the storage. `dtype` is what a v3 call names, else NULL. */
@@ -224,7 +225,7 @@ HL_CHECK static hl_status grow_list(struct hl_torch_tensors *out)
     size_t cap = out->cap == 0 ? 64 : out->cap * 2;
     struct hl_torch_tensor *list = realloc(out->list, cap * sizeof(*list));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "a table of %zu tensors", cap);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu tensors", cap);
     out->list = list;
     out->cap = cap;
     return HL_OK;
@@ -236,7 +237,7 @@ HL_CHECK static hl_status add_tensor(struct walker *w, const struct rebuild *cal
     HL_TRY(grow_list(w->out));
     t.tensor.name = hl_arena_text(&w->out->arena, w->path, w->len);
     if (t.tensor.name == NULL)
-        return hl_fail(HL_ENOMEM, "the name of a tensor");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the name of a tensor");
     hl_status st = read_tensor(w->out, call, &t);
     if (st != HL_OK)
         return hl_fail_prefix(st, "tensor '%s': ", t.tensor.name);
@@ -438,7 +439,8 @@ hl_status hl_torch_tensors_finish(struct hl_torch_tensors *tensors)
     HL_AUTO(hl_freep)
     struct hl_torch_tensor **order = calloc(tensors->count + 1, sizeof(struct hl_torch_tensor *));
     if (order == NULL)
-        return hl_fail(HL_ENOMEM, "an index of %zu tensors", tensors->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of %zu tensors",
+                       tensors->count);
     for (size_t i = 0; i < tensors->count; i++)
         order[i] = &tensors->list[i];
     qsort(order, tensors->count, sizeof(struct hl_torch_tensor *), by_name);

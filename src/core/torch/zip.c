@@ -97,7 +97,7 @@ HL_CHECK static hl_status read_end(const struct hl_torch_source *s, struct direc
         return hl_fail(HL_EINVAL, "%" PRIu64 " bytes are no zip file", s->size);
     HL_AUTO(hl_freep) uint8_t *tail = malloc(len);
     if (tail == NULL)
-        return hl_fail(HL_ENOMEM, "the last %zu bytes of a zip", len);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the last %zu bytes of a zip", len);
     HL_TRY(read_source(s, s->size - len, tail, len));
     if (!find_end(tail, len, &at))
         return hl_fail(HL_EINVAL, "the zip's directory is missing: the file is truncated");
@@ -147,7 +147,9 @@ HL_CHECK static hl_status take_name(struct opener *o, const uint8_t *text, size_
                        (int)(len < 200 ? len : 200), text,
                        (int)(o->stem_len < 200 ? o->stem_len : 200), o->stem);
     f->entry.name = hl_arena_text(&o->zip->arena, (const char *)slash + 1, len - stem - 1);
-    return f->entry.name != NULL ? HL_OK : hl_fail(HL_ENOMEM, "the names of a zip");
+    return f->entry.name != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory allocating the names of a zip");
 }
 
 /* Fields that do not fit 32 bits stand in an extra field, in this order, only those. */
@@ -259,7 +261,8 @@ HL_CHECK static hl_status read_directory(const struct hl_torch_source *source,
     HL_AUTO(hl_freep) struct found *list = calloc(d->count + 1, sizeof(*list));
     zip->entries = hl_arena_array(&zip->arena, d->count + 1, sizeof(*zip->entries));
     if (bytes == NULL || list == NULL || zip->entries == NULL)
-        return hl_fail(HL_ENOMEM, "a zip directory of %" PRIu64 " bytes", d->size);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a zip directory of %" PRIu64 " bytes",
+                       d->size);
     HL_TRY(read_source(source, d->offset, bytes, d->size));
     struct opener o = {.source = source, .zip = zip, .list = list, .directory = d->offset};
     for (uint64_t at = 0; zip->count < d->count; zip->count++) {

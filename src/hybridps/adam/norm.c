@@ -60,7 +60,8 @@ int hybridps_grad_norm(const void *g, int grad_type, size_t n, double scale, int
     size_t count = (n + BLOCK - 1) / BLOCK;
     HL_AUTO(hl_freep) double *sums = calloc(count + 1, sizeof(*sums));
     if (sums == NULL)
-        return hl_fail(HL_ENOMEM, "gradient norm: sums of %zu blocks", count);
+        return hl_fail(HL_ENOMEM, "gradient norm: out of memory allocating the sums of %zu blocks",
+                       count);
     struct norm_job j = {.g = g, .type = grad_type, .n = n, .scale = (float)scale, .sums = sums};
     hl_split(count, nthreads, sum_blocks, &j);
     double sum = 0;

@@ -11,7 +11,7 @@
  *   6 pool_load_all   host -> device                    what was loaded leaves again
  *
  * So a failure changes where chunks are, and never what they hold. pool_settle comes after all of
- * them, and cannot fail: the accounts say "on the device", and what was written there makes the
+ * them, and cannot fail: the accounting says "on the device", and what was written there makes the
  * host's copy stale. All copies of a step begin before the first is waited for, so they run beside
  * each other; the caller waits for each, also after one has failed. */
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 
 #define COPY_TIMEOUT_MS 60000
 
-/* ---- accounts ---- */
+/* ---- accounting ---- */
 
 static void count_device(struct hl_chunk_pool *p, const struct chunk *c, int sign)
 {
@@ -175,7 +175,7 @@ static hl_status pool_load_all(struct hl_chunk_pool *p)
     return st;
 }
 
-/* Host memory for chunks without content; the caller frees it if a later step fails. */
+/* Host memory for what has no content yet; given back by the step that fails afterwards. */
 static hl_status show_fresh(struct hl_chunk_pool *p)
 {
     hl_status st = HL_OK;
@@ -201,7 +201,7 @@ static void hide_fresh(struct hl_chunk_pool *p)
     }
 }
 
-/* All is where it is wanted: the accounts say so from now on. */
+/* All chunks are where they are wanted: the accounting says so from now on. */
 void pool_settle(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->wanted_count; i++) {

@@ -109,7 +109,7 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk);
  * it is in, in host memory and beside all that moves; nothing is counted or recorded but the fault.
  * What is written there becomes the content when the view ends: with the next access of the chunk,
  * at the latest with hl_chunk_pool_end_views. *chunk is which; *lost: it has no content, and bytes
- * that are no numbers are shown. HL_ENOENT without text: the address is none of a chunk. */
+ * that are not numbers are shown. HL_ENOENT without text: the address is none of a chunk. */
 hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault_access *access,
                               uint32_t *chunk, bool *lost) HL_CHECK;
 void hl_chunk_pool_end_views(struct hl_chunk_pool *p);
@@ -120,7 +120,7 @@ hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;
 void hl_chunk_pool_info(const struct hl_chunk_pool *p, uint32_t chunk, struct hl_chunk_info *out);
 void hl_chunk_pool_stats(const struct hl_chunk_pool *p, struct hl_chunk_pool_stats *out);
 const char *hl_chunk_pool_device(const struct hl_chunk_pool *p);
-/* The accounts against the chunks and the device; HL_ECORRUPT names what differs. */
+/* Compares the accounting with the chunks and the device; HL_ECORRUPT names what differs. */
 hl_status hl_chunk_pool_audit(struct hl_chunk_pool *p) HL_CHECK;
 
 #endif

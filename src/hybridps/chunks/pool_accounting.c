@@ -7,7 +7,7 @@
 static_assert((int)HL_CHUNK_HOST_NONE == HL_HOST_NONE &&
                   (int)HL_CHUNK_HOST_HIDDEN == HL_HOST_STALE &&
                   (int)HL_CHUNK_HOST_SHOWN == HL_HOST_CONTENT,
-              "host memory has the same states in the accounts");
+              "host memory has the same states in the accounting");
 
 void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
 {

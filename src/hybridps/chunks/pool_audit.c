@@ -13,7 +13,7 @@ static hl_status check_chunk(const struct hl_chunk_pool *p, uint32_t i)
     else if (r->want != 0 || c->leaving || c->loading || c->flight)
         what = "is still marked by an access";
     else if (r->host_memory != (uint8_t)c->mem.host_state || r->below != (c->below != 0))
-        what = "and its accounts disagree";
+        what = "and its accounting disagrees";
     else if ((r->device != 0) != memory)
         what = "and its device memory disagree";
     else if (r->host && !shown)
@@ -49,14 +49,15 @@ hl_status hl_chunk_pool_audit(struct hl_chunk_pool *p)
     if (below != p->s.below)
         return hl_fail(HL_ECORRUPT,
                        "%s: chunks have %" PRIu64
-                       " bytes below the host; the accounts say %" PRIu64,
+                       " bytes below the host; the accounting says %" PRIu64,
                        p->info.name, below, p->s.below);
     hl_device_info(p->device, &info);
     if (device != p->s.device || host != p->s.host || pinned != p->s.pinned || span != info.used)
         return hl_fail(HL_ECORRUPT,
                        "%s: chunks have %" PRIu64 " bytes on the device (%" PRIu64
                        " mapped), %" PRIu64 " on the host, %" PRIu64
-                       " pinned; the accounts say %" PRIu64 " (%" PRIu64 "), %" PRIu64 ", %" PRIu64,
+                       " pinned; the accounting says %" PRIu64 " (%" PRIu64 "), %" PRIu64
+                       ", %" PRIu64,
                        p->info.name, device, span, host, pinned, p->s.device, info.used, p->s.host,
                        p->s.pinned);
     return hl_device_audit(p->device);

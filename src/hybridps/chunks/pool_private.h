@@ -14,14 +14,14 @@
  * New chunks, and those whose content was ended, are nowhere: an access finds memory of undefined
  * content.
  *
- * A call is one thread's, under its caller's lock, so the accounts need no atomics. Only copies run
- * beside it: on the device's own engine or thread, between pool_begin and pool_wait. Meanwhile the
- * chunk is in flight: neither its memory nor its accounts may change. A copy that never ends leaves
- * the pool `lost`; what it may still write is not given back.
+ * A call is one thread's, under its caller's lock, so the accounting needs no atomics. Only copies
+ * run beside it: on the device's own engine or thread, between pool_begin and pool_wait. Meanwhile
+ * the chunk is in flight: neither its memory nor its accounting may change. A copy that never ends
+ * leaves the pool `lost`; what it may still write is not given back.
  *
  * Within an access a chunk goes through these flags, all 0 again when it ends:
  *   leaving      it is in moves.leave
- *   loading      it has device memory, and the accounts don't say so yet (until pool_settle)
+ *   loading      it has device memory, and the accounting doesn't say so yet (until pool_settle)
  *   flight       a copy of it is under way
  *   arrived      its content has come to the host by a copy of this access
  *   fresh        it had no content anywhere; the host's memory is new
@@ -37,7 +37,7 @@
 
 struct chunk {
     struct hl_chunk_memory mem;
-    struct hl_resident *r; /* its accounts: where it is, what needs it */
+    struct hl_resident *r; /* its accounting: where it is, which accesses need it */
     int kind;
     uint64_t
         below; /* its content's handle in the place below the host, and nowhere else; 0 = none */

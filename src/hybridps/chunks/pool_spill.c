@@ -50,7 +50,7 @@ static hl_status charge_host(struct hl_chunk_pool *p, uint64_t bytes)
     }
 }
 
-/* Freed memory can't be refused; accounts that could not be reached find out by themselves. */
+/* Giving bytes back can't be refused; a table that could not be reached finds out by itself. */
 void pool_discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes)
 {
     if (p->o.charge != NULL && p->o.charge(p->o.charge_arg, on_host, -(int64_t)bytes) != HL_OK)

@@ -1,10 +1,10 @@
 /* hybridps/chunks/residency.h - which chunks move so that those that are needed are where they are
- * needed. Pure: from uses, sizes, limits and accounts to a list of moves.
+ * needed. Pure: from uses, sizes, limits and the accounting to a list of moves.
  *
- * A decision is all-or-nothing and changes no accounts. Its moves are made in this order: contents
- * are copied `out` to the host, then chunks `leave` the device, then chunks `load` onto it. What
- * leaves has its content on the host by then. No chunk leaves while there is room; victims leave in
- * the order of turn, then rank, then number:
+ * A decision is all-or-nothing and changes no accounting. Its moves are made in this order:
+ * contents are copied `out` to the host, then chunks `leave` the device, then chunks `load` onto
+ * it. What leaves has its content on the host by then. Nobody leaves while there is room; victims
+ * leave in the order of turn, then rank, then number:
  *   - what the host takes in this moment leaves anyway, so it goes first;
  *   - what the device needs in this moment goes last;
  *   - of the others, the policy's highest rank goes first.
@@ -30,7 +30,7 @@ enum { HL_WANT_DEVICE = 1, HL_WANT_HOST = 2, HL_WRITE_DEVICE = 4, HL_WRITE_HOST 
 /* Host memory of a chunk: none, content that is stale, content. */
 enum hl_host_memory { HL_HOST_NONE, HL_HOST_STALE, HL_HOST_CONTENT };
 
-/* The accounts of one chunk. */
+/* The accounting of one chunk. */
 struct hl_resident {
     uint64_t bytes;
     uint64_t expected;           /* the moment in which the device needs it, as far as is known */

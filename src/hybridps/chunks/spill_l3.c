@@ -13,7 +13,17 @@
  * Two threads, one lock: the caller's (put, get, drop) holds it for a whole chunk, pauses included,
  * so a chunk's pieces move to another connection only between two tries. The keeper looks every
  * TICK_MS at `client`, under the lock; it waits for `wake`, which only the close signals. While the
- * caller computes, it is the keeper that reconnects before the daemon gives the leases up. */
+ * caller computes, it is the keeper that reconnects before the daemon gives the leases up.
+ *
+ *     caller                                      keeper, from the first put to the close
+ *     lock                                        lock
+ *     connection broken? reconnect, or pause      wait for `wake`, TICK_MS at most (unlocks)
+ *     copy, lease or read; next piece             connection broken? reconnect once
+ *     unlock                                      (holds the lock until the next wait)
+ *
+ * A chunk: free --put: all pieces leased--> kept --drop: unpinned--> free
+ *                                            '--a reconnect misses a piece--> lost --drop--> free
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -87,6 +97,7 @@ static hl_status pin_all(struct l3_spill *l, struct hl_l3_client *next)
     return HL_OK;
 }
 
+/* Under the lock. The old connection is closed last: until then its pins hold the pieces. */
 static hl_status spill_reconnect(struct l3_spill *l, int timeout_ms)
 {
     struct hl_l3_client *next = NULL;
@@ -127,6 +138,7 @@ static hl_status spill_await_connection(struct l3_spill *l, uint64_t deadline_ns
     }
 }
 
+/* What a daemon that restarts, or is slow, may answer: a later try can succeed. */
 static bool may_pass(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_ESTALE || st == HL_ETIMEDOUT || st == HL_EPROTO;
@@ -230,7 +242,7 @@ static hl_status put_pieces(struct l3_spill *l, struct spilled_chunk *k, const u
         HL_TRY(put_piece(l, data + at, n, deadline_ns, &ref));
         k->pieces[k->count++] = ref;
     }
-    return k->lost ? hl_fail(HL_EUNAVAIL, "the pool at %s was made anew meanwhile", l->path)
+    return k->lost ? hl_fail(HL_EUNAVAIL, "the pool at %s was recreated meanwhile", l->path)
                    : HL_OK;
 }
 
@@ -274,12 +286,12 @@ static hl_status get_piece(struct l3_spill *l, struct spilled_chunk *k, size_t n
     for (int tries = 0;;) {
         HL_TRY(spill_await_connection(l, deadline_ns));
         if (k->lost)
-            return hl_fail(HL_ESTALE,
-                           "its content is lost: the pool at %s was made anew, or its daemon was "
-                           "restarted while this process was stopped for longer than l3.lease, or "
-                           "for more than %d s while others needed the room; go on from the last "
-                           "checkpoint",
-                           l->path, HL_POOL_LEASE_SURE_MS / 1000);
+            return hl_fail(
+                HL_ESTALE,
+                "its content is lost: the pool at %s was recreated, or its daemon was restarted "
+                "while this process was stopped for longer than l3.lease, or for more than %d s "
+                "while others needed the room; go on from the last checkpoint",
+                l->path, HL_POOL_LEASE_SURE_MS / 1000);
         hl_status st = hl_pool_view_read(hl_l3_view(l->client), &k->pieces[n], 0, data, bytes);
         if (st == HL_OK)
             return HL_OK;

@@ -54,8 +54,8 @@ static hl_status open_spill(const hybridps_options *from, struct hl_chunk_pool_o
     return hl_spill_l3_open(spill, 0, from->spill_pause_ms, &o->spill, &o->spill_arg);
 }
 
-/* A table that only the environment names is not asked for: one that can't be joined is no reason
- * not to train. */
+/* A table that only the environment names is not asked for: one that can't be joined is not a
+ * reason not to train. */
 static hl_status join_manager(struct hybridps *h, const char *name)
 {
     const char *told = name == NULL ? getenv("HYBRIDPS_MANAGER") : NULL;
@@ -66,7 +66,7 @@ static hl_status join_manager(struct hybridps *h, const char *name)
     hl_status st = (hl_status)hybridps_manager_open(&join, &h->manager);
     if (st == HL_OK || told == NULL)
         return st;
-    hl_warn("hybridps: chunks of this process are not in the node's accounts: %s", hl_error_text());
+    hl_warn("hybridps: chunks of this process are not in the node's table: %s", hl_error_text());
     hl_error_clear();
     return HL_OK;
 }

@@ -175,7 +175,7 @@ hl_status hl_manager_check_whole(const struct hl_manager_table *t)
 {
     if (!hl_map_guard_check(t->guard))
         return HL_OK;
-    return hl_fail(HL_EUNAVAIL, "manager %s: its file was cut short by another program", t->path);
+    return hl_fail(HL_EUNAVAIL, "manager %s: its file was truncated by another program", t->path);
 }
 
 /* The swap lets one process of several go and look. */

@@ -122,7 +122,7 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     if (hl_maco_type(t->type) == NULL)
         return hl_fail(HL_EINVAL, "task %s: unknown type %u", hl_maco_task_name(s, i), t->type);
     if (t->trigger_event >= s->view.n_events)
-        return fail_task(s, i, "it triggers no event, so its completion would go unnoticed");
+        return fail_task(s, i, "it triggers no event, so its end could not be noticed");
     if (t->dependent_event != MACO_NONE && t->dependent_event >= s->view.n_events)
         return fail_task(s, i, "it depends on an event that is not there");
     if (worker != MACO_NONE && worker >= rt->workers)

@@ -50,7 +50,7 @@ hl_status hl_maco_run_records(const maco_runtime *rt, struct hl_maco_record **re
     for (uint32_t i = 0; i < hl_maco_threads(rt); i++) {
         total += rt->threads[i].n_records;
         if (rt->threads[i].unrecorded)
-            return hl_fail(HL_ENOMEM, "memory was short for the records of the run");
+            return hl_fail(HL_ENOMEM, "out of memory allocating the records of the run");
     }
     struct hl_maco_record *all = malloc((total + 1) * sizeof(*all));
     if (all == NULL)

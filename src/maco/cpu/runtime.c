@@ -1,4 +1,10 @@
-/* Opening and closing a runtime, and which caller may run on it: one at a time, between runs. */
+/* Opening and closing a runtime, and who may run on it: one caller at a time, when all is quiet.
+ *
+ *     threads[]   | worker 0 .. workers - 1 | scheduler, of that policy | a proxy for each group |
+ *
+ * Workers and the scheduler start with the runtime and live until its close; a proxy starts with
+ * the first plan that uses its group. What they share during a run is drawn where it happens: rings
+ * in ring.h, sleeping and waking in thread.c, ready tasks in policy_*.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

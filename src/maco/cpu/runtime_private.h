@@ -217,7 +217,7 @@ void hl_maco_schedule(struct hl_maco_thread *w);
 void hl_maco_proxy(struct hl_maco_thread *w);
 
 /* ---- task.c ---- */
-/* Not a call: a body, a collective. */
+/* What is not a call: a body, a collective. */
 int hl_maco_body_of(struct hl_maco_thread *w, uint32_t task);
 /* A task's end that is not the usual one: it failed, or is recorded. */
 void hl_maco_failed(struct hl_maco_thread *w, uint32_t task, int st);

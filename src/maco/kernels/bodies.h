@@ -7,7 +7,7 @@
  * Owns:    a scratch its memory, which grows to what the largest task wanted.
  * Threads: any; a scratch belongs to one worker. No locks in a body. Collectives: the group's proxy
  *          alone, in the same order on all ranks.
- * Errors:  HL_EINVAL a type without a body; HL_EUNSUPPORTED a dtype it has no arithmetic for;
+ * Errors:  HL_EINVAL a type that is not a body's; HL_EUNSUPPORTED a dtype it has no arithmetic for;
  *          HL_ENOMEM; of collectives those of the group's calls, which name the rank that was late,
  *          died or did otherwise. Dims and addresses are those that maco_graph_add found right.
  * Units:   as helios/maco.h says of each task.

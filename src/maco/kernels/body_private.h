@@ -68,7 +68,7 @@ static inline void hl_store(const float *src, size_t n, void *dst, int dtype, si
 void hl_vec_gelu_erf(float *x, size_t n);
 void hl_vec_gelu_tanh(float *x, size_t n);
 void hl_vec_silu(float *x, size_t n);
-float hl_vec_max(const float *x, size_t n); /* NaNs are skipped */
+float hl_vec_max(const float *x, size_t n); /* what is not a number is not looked at */
 float hl_vec_sum(const float *x, size_t n);
 /* x = exp(x - shift); returns the sum. */
 float hl_vec_exp(float *x, size_t n, float shift);

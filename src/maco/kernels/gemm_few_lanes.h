@@ -51,7 +51,7 @@ INLINE void NAME(add)(vec acc[FEW], const float *a, size_t lda, const int rows, 
         MADD(a[(size_t)r * lda], b, acc[r]);
 }
 
-/* The remainder of k, shorter than a vector. */
+/* What is left of k where it is not a whole vector. */
 INLINE void NAME(along_rest)(const uint8_t *const *line, size_t at, size_t n, const float *a,
                              size_t lda, const int rows, const int dtype, vec acc[FEW])
 {

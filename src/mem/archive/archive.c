@@ -1,6 +1,13 @@
 /* What all archives share: an index of the shards with their sizes, filled by one scan at open, and
  * the quota. An id is claimed in the index before a back end works on it (WRITING, REMOVING), so
- * that back ends never see two changes of one shard, and the lock is never held during I/O. */
+ * that back ends never see two changes of one shard, and the lock is never held during I/O.
+ *
+ *     put --> WRITING --stored--> SEALED --remove--> REMOVING --removed--> gone
+ *                '--failed--> gone            ^           '--failed--'
+ *                                             '---- SEALED again
+ *
+ * A claim never waits: a second put or a remove of a claimed id gets HL_EBUSY. Reads need a SEALED
+ * entry only when they begin; a remove beside a read is the medium's to order. */
 #include "mem/archive/archive.h"
 
 #include <inttypes.h>
@@ -65,7 +72,7 @@ static hl_status add_entry(struct hl_archive *a, struct hl_id id, uint64_t size,
 {
     struct hl_archive_entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
-        return hl_fail(HL_ENOMEM, "archive: no memory for its index");
+        return hl_fail(HL_ENOMEM, "archive: out of memory allocating its index");
     e->id = id;
     e->size = size;
     e->state = state;
@@ -73,7 +80,7 @@ static hl_status add_entry(struct hl_archive *a, struct hl_id id, uint64_t size,
     HASH_ADD(hh, a->entries, id, sizeof(e->id), e);
     if (e->lost) {
         free(e);
-        return hl_fail(HL_ENOMEM, "archive: no memory for its index");
+        return hl_fail(HL_ENOMEM, "archive: out of memory allocating its index");
     }
     a->info.used_bytes += size;
     if (state == WRITING)
@@ -173,7 +180,7 @@ hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *byte
                          uint32_t crc)
 {
     if (hl_id_is_none(id))
-        return hl_fail(HL_EINVAL, "archive: a shard needs an id");
+        return hl_fail(HL_EINVAL, "archive: the id of a shard must not be 0");
     HL_TRY(check_shard(id, bytes, size, crc));
     HL_TRY(archive_begin_put(a, id, size));
     hl_status st = a->ops->put(a, id, bytes, size, crc);
@@ -254,7 +261,8 @@ static hl_status read_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
         return hl_fail_prefix(HL_ECORRUPT, "archive: shard %s: ", hl_id_format(id).s);
     HL_AUTO(hl_freep) char *head = malloc(8 + len);
     if (head == NULL)
-        return hl_fail(HL_ENOMEM, "archive: no memory for a header of %" PRIu64 " bytes", len);
+        return hl_fail(HL_ENOMEM, "archive: out of memory allocating a header of %" PRIu64 " bytes",
+                       len);
     HL_TRY(a->ops->read(a, id, size, 0, head, 8 + len, &crc));
     st = hl_archive_derive_crc(head, 8 + len, size, out);
     if (st != HL_OK)
@@ -283,7 +291,7 @@ hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
     HL_TRY(hl_archive_crc(a, id, &want));
     HL_AUTO(hl_freep) void *piece = malloc(VERIFY_PIECE);
     if (piece == NULL)
-        return hl_fail(HL_ENOMEM, "archive: verification of shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "archive: out of memory verifying shard %s", hl_id_format(id).s);
     for (uint64_t at = 0; at < size; at += VERIFY_PIECE) {
         uint64_t len = size - at < VERIFY_PIECE ? size - at : VERIFY_PIECE;
         if (hl_archive_cancelled(a))
@@ -368,7 +376,7 @@ hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *ar
                 all[n++] = (struct listed){e->id, e->size};
     pthread_mutex_unlock(&a->lock);
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "archive: no memory for a list of its shards");
+        return hl_fail(HL_ENOMEM, "archive: out of memory listing its shards");
     for (size_t i = 0; i < n; i++)
         HL_TRY(visit(arg, all[i].id, all[i].size));
     return HL_OK;

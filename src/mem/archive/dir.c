@@ -56,8 +56,8 @@ static hl_status fail_dir(const struct dir *d, struct hl_id id, const char *what
                        what, d->path, n.s, n.s, strerror(err), (uint64_t)fs.f_bavail * fs.f_frsize);
     if (err == ELOOP || err == ENOTDIR || err == EISDIR)
         return hl_fail(HL_EIO,
-                       "archive: %s %s/%.2s/%s: something that is not of the archive stands in its "
-                       "way; move it elsewhere",
+                       "archive: %s %s/%.2s/%s: a file or directory of another program has this "
+                       "path; move it elsewhere",
                        what, d->path, n.s, n.s);
     return hl_fail(hl_status_of_errno(err), "archive: %s %s/%.2s/%s: %s", what, d->path, n.s, n.s,
                    strerror(err));
@@ -65,7 +65,8 @@ static hl_status fail_dir(const struct dir *d, struct hl_id id, const char *what
 
 static hl_status fail_cancelled(struct hl_id id)
 {
-    return hl_fail(HL_ECANCELED, "archive: shard %s: the daemon ends", hl_id_format(id).s);
+    return hl_fail(HL_ECANCELED, "archive: shard %s: the daemon is shutting down",
+                   hl_id_format(id).s);
 }
 
 /* Only the last directory of the path is made. Where its parent is missing, a disk is not mounted:
@@ -74,7 +75,7 @@ static hl_status dir_make(const char *path)
 {
     struct stat sb;
     if (path[0] == '\0')
-        return hl_fail(HL_EINVAL, "archive: 'dir:' wants a directory, as in dir:/srv/helios");
+        return hl_fail(HL_EINVAL, "archive: 'dir:' needs a directory, as in dir:/srv/helios");
     if (mkdir(path, 0700) == 0 || errno == EEXIST) {
         if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode))
             return HL_OK;
@@ -96,7 +97,7 @@ static hl_status dir_open(const char *rest, const struct hl_archive_options *opt
     HL_TRY(dir_make(rest));
     struct dir *d = calloc(1, sizeof(*d));
     if (d == NULL)
-        return hl_fail(HL_ENOMEM, "archive %s: no memory", rest);
+        return hl_fail(HL_ENOMEM, "archive %s: out of memory", rest);
     snprintf(d->path, sizeof(d->path), "%s", rest);
     d->fd = open(rest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     hl_status st = HL_OK;
@@ -394,11 +395,11 @@ static hl_status dir_remove(struct hl_archive *a, struct hl_id id)
 static hl_status fail_trash(const struct dir *d, const char *name, const char *what)
 {
     if (errno == ELOOP || errno == ENOTDIR || errno == EEXIST)
-        return hl_fail(HL_EIO,
-                       "archive: %s %s/" HL_ARCHIVE_TRASH
-                       "/%s: something that is not of the archive stands in its way; move it "
-                       "elsewhere",
-                       what, d->path, name);
+        return hl_fail(
+            HL_EIO,
+            "archive: %s %s/" HL_ARCHIVE_TRASH
+            "/%s: a file or directory of another program has this path; move it elsewhere",
+            what, d->path, name);
     return hl_fail(hl_status_of_errno(errno), "archive: %s %s/" HL_ARCHIVE_TRASH "/%s: %m", what,
                    d->path, name);
 }

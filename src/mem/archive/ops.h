@@ -18,7 +18,7 @@ struct hl_archive_ops;
 struct hl_archive_entry;
 struct hl_archive_trash_entry;
 
-/* The one object that is no shard: who owns the archive. */
+/* The one object that is not a shard: who owns the archive. */
 #define HL_ARCHIVE_CLAIM     "helios-cluster.json"
 #define HL_ARCHIVE_CLAIM_MAX 4096
 #define HL_ARCHIVE_TRASH     "trash"

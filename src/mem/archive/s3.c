@@ -72,7 +72,7 @@ static hl_status parse_place(struct s3 *s, const char *rest)
     s->bucket = strndup(bucket, len);
     if (s->bucket == NULL || asprintf(&s->prefix, "%.*s%s", (int)n, prefix, n > 0 ? "/" : "") < 0) {
         s->prefix = NULL;
-        return hl_fail(HL_ENOMEM, "archive s3:%s", rest);
+        return hl_fail(HL_ENOMEM, "archive s3:%s: out of memory", rest);
     }
     if (len < 3 || len > 63 || !is_plain(s->bucket, ".-") || !is_plain(s->prefix, "/._-") ||
         n > 200 || strstr(s->prefix, "//") != NULL || s->prefix[0] == '/' ||
@@ -87,7 +87,8 @@ static hl_status parse_place(struct s3 *s, const char *rest)
 static hl_status take_text(const char *value, char **out)
 {
     *out = strdup(value);
-    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "archive: credentials");
+    return *out != NULL ? HL_OK
+                        : hl_fail(HL_ENOMEM, "archive: out of memory allocating the credentials");
 }
 
 /* One line "name = value" of the credentials file. */
@@ -151,7 +152,7 @@ static hl_status find_endpoint(struct s3 *s, const char *endpoint)
         if (asprintf(&s->endpoint, "https://s3.%s.amazonaws.com", s->region) >= 0)
             return HL_OK;
         s->endpoint = NULL;
-        return hl_fail(HL_ENOMEM, "archive: endpoint");
+        return hl_fail(HL_ENOMEM, "archive: out of memory allocating the endpoint");
     }
     HL_TRY(take_text(endpoint, &s->endpoint));
     size_t n = strlen(s->endpoint);
@@ -181,7 +182,7 @@ static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
     pthread_once(&once, init_curl);
     struct s3_archive *a = calloc(1, sizeof(*a));
     if (a == NULL)
-        return hl_fail(HL_ENOMEM, "archive s3:%s", rest);
+        return hl_fail(HL_ENOMEM, "archive s3:%s: out of memory", rest);
     struct s3 *s = &a->s3;
     pthread_mutex_init(&s->lock, NULL);
     a->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : TIMEOUT_MS;
@@ -227,7 +228,7 @@ static bool id_of_key(const struct s3 *s, const char *key, struct hl_id *out)
 static hl_status fail_list(const struct s3 *s)
 {
     return hl_fail(HL_EPROTO,
-                   "archive s3://%s: a list that is none came from %s; is it an S3 store?",
+                   "archive s3://%s: the answer of %s is not a list of objects; is it an S3 store?",
                    s->bucket, s->endpoint);
 }
 
@@ -353,7 +354,7 @@ static hl_status list_all(struct s3_archive *a)
         if (token[0] != '\0' && strcmp(token, mark) == 0)
             return hl_fail(HL_EPROTO,
                            "archive s3://%s: the list of objects does not end: page %" PRIu64
-                           " from %s goes on where an earlier one did",
+                           " from %s has the continuation token of an earlier page",
                            a->s3.bucket, page + 1, a->s3.endpoint);
         if (++page == marked) {
             memcpy(mark, token, sizeof(mark));
@@ -375,7 +376,7 @@ static hl_status s3_scan(struct hl_archive *base)
     } while (aborted > 0 && total < ABORTS_MAX);
     if (aborted > 0)
         hl_warn("archive s3://%s: %" PRIu64 " unfinished uploads were aborted and more are listed; "
-                "the rest waits for the next start",
+                "the next start aborts the others",
                 a->s3.bucket, total);
     base->info.discarded += total;
     a->s3.timeout_ms = a->timeout_ms;
@@ -399,7 +400,7 @@ static hl_status put_part(struct s3_archive *a, const char *key, const char *upl
                  what, &got));
     hl_buf_fini(&got.text);
     if (got.etag[0] == '\0')
-        return hl_fail(HL_EPROTO, "archive s3://%s: %s: part %u came back without an ETag",
+        return hl_fail(HL_EPROTO, "archive s3://%s: %s: the store answered part %u without an ETag",
                        a->s3.bucket, what, number);
     return hl_buf_printf(list, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", number,
                          got.etag);

@@ -350,9 +350,10 @@ static hl_status fail_curl(const struct attempt *a, const char *what, CURLcode r
                        " bytes; take another copy and remove this one",
                        s->bucket, what, a->r->object_size);
     if (a->cancelled)
-        return hl_fail(HL_ECANCELED, "archive s3://%s: %s: the daemon ends", s->bucket, what);
+        return hl_fail(HL_ECANCELED, "archive s3://%s: %s: the daemon is shutting down", s->bucket,
+                       what);
     if (rc == CURLE_OUT_OF_MEMORY)
-        return hl_fail(HL_ENOMEM, "archive s3://%s: %s: no memory", s->bucket, what);
+        return hl_fail(HL_ENOMEM, "archive s3://%s: %s: out of memory", s->bucket, what);
     if (a->timed_out || rc == CURLE_OPERATION_TIMEDOUT)
         return hl_fail(HL_ETIMEDOUT, "archive s3://%s: %s: %s moved no byte for %u ms", s->bucket,
                        what, s->endpoint, s->timeout_ms);

@@ -103,7 +103,7 @@ hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms
 {
     struct hl_archive_trash_entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
-        return hl_fail(HL_ENOMEM, "archive: no memory for its trash");
+        return hl_fail(HL_ENOMEM, "archive: out of memory listing its trash");
     e->id = id;
     e->ms = now_ms > 0 ? now_ms : 0;
     hl_status st = archive_begin_removal(a, id, &e->size);

@@ -21,7 +21,7 @@
 #include "cuda/driver.h"
 #include "os/file.h"
 
-#define PLAIN_GRANULE ((uint64_t)64 << 10) /* of cuMemAlloc's blocks: only for the books */
+#define PLAIN_GRANULE ((uint64_t)64 << 10) /* of cuMemAlloc's blocks: only for the accounting */
 #define SPIN_NS       50000                /* a small copy is over before */
 #define NAP_NS        50000
 
@@ -84,8 +84,8 @@ static hl_status cuda_parse(const char *rest, struct spec *out)
         out->ordinal = n > 1023 ? 1023 : (int)n;
         at = end;
     } else {
-        return hl_fail(HL_EINVAL, "which CUDA device? expected cuda:ORDINAL[:BYTES], or a PCI id "
-                                  "such as 0000:04:00.0 in place of the ordinal");
+        return hl_fail(HL_EINVAL, "no CUDA device given: expected cuda:ORDINAL[:BYTES], or a PCI "
+                                  "id such as 0000:04:00.0 in place of the ordinal");
     }
     if (at[0] == '\0')
         return HL_OK;
@@ -409,7 +409,8 @@ static hl_status import_memory(struct hl_device *d, int fd, struct device_mem *m
     cu_handle handle = 0;
     /* cuMemMap maps all of what the handle is and no part of it. */
     if (m->offset != 0)
-        return hl_fail(HL_EINVAL, "%s: an exported block starts at 0", d->name);
+        return hl_fail(HL_EINVAL, "%s: an imported block must begin at offset 0 of its handle",
+                       d->name);
     CUDA_TRY(&c->cu, cuMemImportFromShareableHandle,
              (&handle, (void *)(intptr_t)fd, HL_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     m->handle = handle;

@@ -1,7 +1,15 @@
-/* The books of every device: which blocks live, where they are mapped, what is left. A block's id
- * is its slot and the slot's generation, so that one that was freed is found out; a slot with
- * copies under way is busy and is neither freed nor remapped. Memory itself is the back end's, and
- * is asked for outside the lock, after its bytes were taken in the books. */
+/* The accounting of every device: which blocks live, where they are mapped, what is left.
+ *
+ *     slots[]   | gen odd: lives | gen even: free | ...      a block's id = gen << 32 | slot
+ *                                   '--next--> free ...      `spare`: the first free one
+ *
+ *     busy == 0        nobody uses the block
+ *     busy == n        n copies are in flight: it is neither freed nor remapped (use_slot)
+ *     busy == CLAIMED  one call makes, frees or remaps it; any other gets HL_EBUSY (claim_slot)
+ *
+ * The generation shows that a block was freed. Memory itself is the back end's: it is allocated and
+ * freed without the lock, while the slot is CLAIMED and its bytes are counted as used. No call
+ * waits for another one. */
 #include "mem/device/device_private.h"
 
 #include <assert.h>
@@ -158,19 +166,19 @@ static hl_status find_slot(struct hl_device *d, uint64_t id, uint32_t *out)
     return HL_OK;
 }
 
-/* For whoever changes it alone. */
+/* For a call that changes the block alone. */
 static hl_status claim_slot(struct hl_device *d, uint64_t id, uint32_t *out)
 {
     uint32_t i = 0;
     HL_TRY(find_slot(d, id, &i));
     if (d->slots[i].busy > 0)
-        return hl_fail(HL_EBUSY, "%s: block %#" PRIx64 " has copies under way", d->name, id);
+        return hl_fail(HL_EBUSY, "%s: block %#" PRIx64 " has copies in flight", d->name, id);
     d->slots[i].busy = CLAIMED;
     *out = i;
     return HL_OK;
 }
 
-/* For whoever needs it to stay. */
+/* For a copy, which needs the block to stay. */
 static hl_status use_slot(struct hl_device *d, uint64_t id, uint32_t *out)
 {
     uint32_t i = 0;
@@ -536,7 +544,7 @@ hl_status hl_device_wait(struct hl_device_copy *copy, int timeout_ms)
 {
     struct hl_device *d = copy->device;
     if (d == NULL)
-        return hl_fail(HL_EINVAL, "no copy is under way");
+        return hl_fail(HL_EINVAL, "no copy is in flight");
     hl_status st = d->ops->wait(d, copy->handle, timeout_ms < 0 ? 0 : timeout_ms);
     if (st == HL_ETIMEDOUT)
         return st;
@@ -618,7 +626,7 @@ hl_status hl_device_audit(struct hl_device *d)
     }
     if (used != d->used || blocks != d->blocks || used > d->capacity)
         st = hl_fail(HL_ECORRUPT,
-                     "%s: %" PRIu64 " blocks of %" PRIu64 " bytes, the books say %" PRIu64
+                     "%s: %" PRIu64 " blocks of %" PRIu64 " bytes, the accounting says %" PRIu64
                      " of %" PRIu64,
                      d->name, blocks, used, d->blocks, d->used);
     pthread_mutex_unlock(&d->lock);

@@ -1,7 +1,7 @@
 /* mem/device/device_private.h - what device.c and the back ends share.
  *
- * device.c keeps the books (blocks, ranges, copies under way, capacity) for every back end; a back
- * end only does what it is told with memory, and is never asked for more than there is.
+ * device.c does the accounting (blocks, ranges, copies in flight, capacity) for every back end; a
+ * back end only does what it is told with memory, and is never asked for more than there is.
  */
 #ifndef HL_MEM_DEVICE_PRIVATE_H
 #define HL_MEM_DEVICE_PRIVATE_H
@@ -62,7 +62,7 @@ struct device_ops {
     hl_status (*export)(struct hl_device *d, const struct device_mem *m, int *fd);
     /* Creates and maps; size, offset are set. */
     hl_status (*import)(struct hl_device *d, int fd, struct device_mem *m);
-    /* Bytes that can be had beside `left`, what the books say is left. */
+    /* Bytes that can be had beside `left`, what the accounting says is left. */
     void (*room)(struct hl_device *d, uint64_t left, uint64_t *free, uint64_t *largest);
 };
 

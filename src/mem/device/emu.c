@@ -1,8 +1,17 @@
 /* The emulated device: one memfd. A block is an extent of it, mapped at the same place of a window
  * of addresses that is otherwise inaccessible, so that what is freed faults and is never somebody
  * else's mapping. Pages are reserved when a block is made and given back when it is freed (unless
- * the device keeps them): who gets a block has its memory. Copies that are begun run on a thread of
- * their own, in their order. */
+ * the device keeps them), so a block that was made has its memory. Copies that are begun run on a
+ * thread of their own, in their order.
+ *
+ *     emu_begin  --> first -> job -> job <- last -->  copy_engine: move_bytes, without the lock
+ *     emu_wait   <-- job->done, `done` broadcast <--------'
+ *
+ *     A copy: queued --> moved --> done --emu_wait--> freed
+ *
+ * `work` wakes the engine, for each job and once for the end; `done` wakes all that wait, and each
+ * looks at its own job. A wait that times out does not free its job, as the engine may still
+ * use it. `lock` (extents, mappings) and `queue_lock` are never held together. */
 #include "mem/device/device_private.h"
 
 #include <assert.h>
@@ -98,7 +107,7 @@ static hl_status emu_parse(const char *rest, struct spec *out)
     char *word = strtok_r(text, ":", &save);
     HL_TRY(hl_parse_bytes(word != NULL ? word : "", &out->bytes));
     if (out->bytes == 0)
-        return hl_fail(HL_EINVAL, "a device of 0 bytes is not possible");
+        return hl_fail(HL_EINVAL, "invalid device size of 0 bytes");
     for (word = strtok_r(NULL, ":", &save); word != NULL; word = strtok_r(NULL, ",", &save))
         HL_TRY(parse_word(word, out));
     return HL_OK;
@@ -237,7 +246,7 @@ static hl_status emu_create(struct hl_device *d, struct device_mem *m)
         int err = errno;
         give_extent(d, m);
         return hl_fail(err == ENOMEM ? HL_ENOSPC : hl_status_of_errno(err),
-                       "%s: the host has no memory for %" PRIu64 " bytes: %s", d->name, m->size,
+                       "%s: the host can't back %" PRIu64 " bytes: %s", d->name, m->size,
                        strerror(err));
     }
     return HL_OK;
@@ -296,7 +305,7 @@ static bool cache_mapping(struct emu *e, const struct device_mem *m)
 
 static void emu_unmap(struct hl_device *d, struct device_mem *m)
 {
-    /* The addresses stay taken: whoever still uses them faults. */
+    /* The addresses stay reserved: a use of them faults. */
     if (m->own_address)
         munmap(m->host, m->size);
     else if (!cache_mapping(emu_of(d), m) &&

@@ -16,7 +16,8 @@ HL_CHECK static hl_status describe(struct hl_import *im, const struct hl_import_
     json_object_set_new(doc, "adapter", json_pack("{s:s, s:O}", "base", o->base, "peft", peft));
     im->config_text = json_dumps(doc, JSON_COMPACT);
     json_decref(doc);
-    return im->config_text != NULL ? HL_OK : hl_fail(HL_ENOMEM, "description of the adapter");
+    return im->config_text != NULL ? HL_OK
+                                   : hl_fail(HL_ENOMEM, "out of memory describing the adapter");
 }
 
 hl_status hl_import_plan_adapter(struct hl_import *im, const struct hl_import_options *o,

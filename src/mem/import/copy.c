@@ -59,7 +59,9 @@ HL_CHECK static hl_status need_scratch(struct hl_import_writer *w, uint64_t size
         return HL_OK;
     uint8_t *p = realloc(w->scratch, size);
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "scratch of %" PRIu64 " bytes for slicing", size);
+        return hl_fail(HL_ENOMEM,
+                       "out of memory allocating a scratch buffer of %" PRIu64 " bytes for slicing",
+                       size);
     w->scratch = p;
     w->scratch_size = size;
     return HL_OK;

@@ -69,10 +69,11 @@ HL_CHECK static hl_status read_text(const char *path, size_t max, char **out, si
     uint64_t size;
     HL_TRY(open_regular(path, &fd, &size));
     char *text = size <= max ? malloc(size + 1) : NULL;
-    hl_status st = size > max
-                       ? hl_fail(HL_EINVAL, "%s: %" PRIu64 " bytes, at most %zu", path, size, max)
-                   : text == NULL ? hl_fail(HL_ENOMEM, "%s: %" PRIu64 " bytes", path, size)
-                                  : read_all(fd, path, 0, size, text);
+    hl_status st =
+        size > max ? hl_fail(HL_EINVAL, "%s: %" PRIu64 " bytes, at most %zu", path, size, max)
+        : text == NULL
+            ? hl_fail(HL_ENOMEM, "%s: out of memory reading %" PRIu64 " bytes", path, size)
+            : read_all(fd, path, 0, size, text);
     close(fd);
     if (st != HL_OK) {
         free(text);
@@ -95,7 +96,8 @@ HL_CHECK static hl_status read_header(struct hl_import_file *f)
         return hl_fail_prefix(st, "%s: ", f->name);
     HL_AUTO(hl_freep) char *bytes = malloc(n + sizeof(first));
     if (bytes == NULL)
-        return hl_fail(HL_ENOMEM, "%s: a header of %" PRIu64 " bytes", f->name, n);
+        return hl_fail(HL_ENOMEM, "%s: out of memory allocating a header of %" PRIu64 " bytes",
+                       f->name, n);
     HL_TRY(read_all(f->fd, f->name, 0, n + sizeof(first), bytes));
     st = hl_safetensors_parse(bytes, n + sizeof(first), f->size, &f->header);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", f->name);
@@ -121,7 +123,7 @@ HL_CHECK static hl_status add_file(struct hl_import *im, const char *name)
     struct hl_import_file *f = &im->files[im->file_count];
     *f = (struct hl_import_file){.name = join_path(im->dir, name), .fd = -1};
     if (f->name == NULL)
-        return hl_fail(HL_ENOMEM, "path of %s", name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the path of %s", name);
     im->file_count++;
     HL_TRY(open_regular(f->name, &f->fd, &f->size));
     HL_TRY(im->torch ? read_torch(f) : read_header(f));
@@ -227,7 +229,7 @@ HL_CHECK static hl_status open_files(struct hl_import *im)
 {
     im->files = calloc(FILES_MAX, sizeof(*im->files));
     if (im->files == NULL)
-        return hl_fail(HL_ENOMEM, "open %s", im->dir);
+        return hl_fail(HL_ENOMEM, "out of memory opening %s", im->dir);
     if (im->adapter)
         return add_file(im, HL_LORA_FILE);
     im->torch = !has_file(im, INDEX) && !has_file(im, SINGLE);
@@ -235,7 +237,8 @@ HL_CHECK static hl_status open_files(struct hl_import *im)
     const char *single = im->torch ? TORCH_SINGLE : SINGLE;
     if (has_file(im, index)) {
         HL_AUTO(hl_freep) char *path = join_path(im->dir, index);
-        return path != NULL ? open_index(im, path) : hl_fail(HL_ENOMEM, "open %s", im->dir);
+        return path != NULL ? open_index(im, path)
+                            : hl_fail(HL_ENOMEM, "out of memory opening %s", im->dir);
     }
     if (has_file(im, single))
         return add_file(im, single);
@@ -253,7 +256,8 @@ HL_CHECK static hl_status collect_sources(struct hl_import *im)
     im->sources = calloc(im->source_count + 1, sizeof(*im->sources));
     im->where = calloc(im->source_count + 1, sizeof(*im->where));
     if (im->sources == NULL || im->where == NULL)
-        return hl_fail(HL_ENOMEM, "table of %zu tensors", im->source_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu tensors",
+                       im->source_count);
     size_t n = 0;
     for (size_t i = 0; i < im->file_count; i++) {
         const struct hl_safetensors *h = &im->files[i].header;
@@ -271,7 +275,8 @@ HL_CHECK static hl_status write_headers(struct hl_import *im, const struct hl_im
     const struct hl_partition_plan *plan = &im->plan;
     im->headers = calloc(plan->shard_count, sizeof(*im->headers));
     if (im->headers == NULL)
-        return hl_fail(HL_ENOMEM, "headers of %zu shards", plan->shard_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the headers of %zu shards",
+                       plan->shard_count);
     for (size_t i = 0; i < plan->shard_count; i++) {
         const struct hl_partition_shard *s = &plan->shards[i];
         char version[24], pp[16], tp[16], ep[16];
@@ -323,7 +328,7 @@ HL_CHECK static hl_status open_adapter(struct hl_import *im, const struct hl_imp
 }
 
 /* What the model is: a family's, or one that is stored unsliced as nothing says how to slice it.
- * A family's config that is wrong is an error: half a family is no unknown model. */
+ * A family's config that is wrong is an error: half a family is not an unknown model. */
 HL_CHECK static hl_status read_config(struct hl_import *im, const char *path)
 {
     HL_AUTO(hl_freep) char *text = NULL;
@@ -359,7 +364,7 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
     HL_AUTO(hl_freep) char *adapter = join_path(o->dir, HL_LORA_CONFIG);
     im->dir = strdup(o->dir);
     if (im->dir == NULL || path == NULL || adapter == NULL)
-        return hl_fail(HL_ENOMEM, "open %s", o->dir);
+        return hl_fail(HL_ENOMEM, "out of memory opening %s", o->dir);
     if (has_file(im, HL_LORA_CONFIG))
         return open_adapter(im, o, adapter);
     if (o->base != NULL && o->base[0] != '\0')
@@ -375,7 +380,7 @@ hl_status hl_import_open(const struct hl_import_options *options, struct hl_impo
 {
     struct hl_import *im = calloc(1, sizeof(*im));
     if (im == NULL)
-        return hl_fail(HL_ENOMEM, "open %s", options->dir);
+        return hl_fail(HL_ENOMEM, "out of memory opening %s", options->dir);
     hl_status st = open_into(im, options);
     if (st != HL_OK) {
         hl_import_close(im);

@@ -1,6 +1,13 @@
 /* Workers take shards from a counter until none is left or one of them has failed. A shard is
  * sealed as soon as it is complete; when the run fails later, the sealed ones are discarded, so
- * that a caller sees all shards or none. */
+ * that a caller sees all shards or none.
+ *
+ *     next      | taken by a worker each | ... next | not taken |      fetch_add: no shard twice
+ *     slots[i], sealed[i], shards[i]     the worker's that took i; the caller's after the joins
+ *
+ * The mutex is held for a failure only. `failed` is stored after status and text, and ends the
+ * other workers at their next shard; the joins order all that they wrote before the caller's reads.
+ */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +80,7 @@ HL_CHECK static hl_status import_shard(struct import_job *job, struct hl_import_
     uint32_t crc = 0;
     HL_AUTO(hl_freep) uint32_t *chunk_crcs = calloc(chunks, sizeof(*chunk_crcs));
     if (chunk_crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of %zu chunks", chunks);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of %zu chunks", chunks);
     struct hl_import_shard *to = &job->shards[i];
     *to = (struct hl_import_shard){.pp = from->pp,
                                    .tp = from->tp,
@@ -163,7 +170,7 @@ hl_status hl_import_run(struct hl_import *im, const struct hl_import_run *run,
     HL_AUTO(hl_freep) struct hl_import_slot *slots = calloc(n, sizeof(*slots));
     HL_AUTO(hl_freep) unsigned char *sealed = calloc(n, 1);
     if (list == NULL || slots == NULL || sealed == NULL)
-        return hl_fail(HL_ENOMEM, "table of %zu shards", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu shards", n);
     struct import_job job = {
         .im = im, .run = run, .shards = list, .slots = slots, .sealed = sealed};
     pthread_mutex_init(&job.mutex, NULL);

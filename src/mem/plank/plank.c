@@ -1,11 +1,24 @@
-/* A lane is a ring of staging buffers between the caller, who fills them, and a helper thread,
- * which empties them. Both sides count; the distance of the counts says what is full. Who finds
+/* A lane is a ring of staging buffers between the caller, which fills them, and a helper thread,
+ * which empties them. Both sides count; the distance of the counts says what is full. A side with
  * nothing to do sleeps, and is woken only then: while both keep up there is no system call per
  * piece.
  *
  *     caller   fetch 0 | fetch 1 | fetch 2 | ...
  *     helper           | deliver 0 | deliver 1 | ...
- */
+ *
+ *     ring     | drained ... filled |   full: filled - drained == buffers; empty: they are equal
+ *
+ * A lane: free --take_lane--> the caller's; `idle` --copy_together--> both work on `job`
+ *           ^                                                              |
+ *           '--give_lane-- `idle` <--the helper has ended its leg----------'
+ *
+ * While a job runs, the caller alone writes `filled`, the helper alone `drained`, `failed` and
+ * `idle`. `job` and `deadline` are written while `idle` is 1, so they need no lock. `stop` tells
+ * the helper to leave the job, `end` to end. All of them are sequentially consistent, which is what
+ * makes wake_lane safe: it changes a value and then reads `sleepers`; sleep_until raises `sleepers`
+ * and then reads the value. One of the two sees the other. The lane's lock is held only to sleep
+ * and to wake a sleeper. The plank's own lock guards the list of free lanes; `freed` is signalled
+ * for each lane that is given back. */
 #include "mem/plank/plank.h"
 
 #include <assert.h>
@@ -92,8 +105,10 @@ hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plan
                        "plank: pieces of %" PRIu64 " bytes neither divide a MiB nor are whole MiB",
                        piece);
     if (buffers < 2 || buffers > HL_PLANK_BUFFERS_MAX || lanes > HL_PLANK_LANES_MAX)
-        return hl_fail(HL_EINVAL, "plank: %u buffers and %u lanes; 2 to %d and 1 to %d can be",
-                       buffers, lanes, HL_PLANK_BUFFERS_MAX, HL_PLANK_LANES_MAX);
+        return hl_fail(
+            HL_EINVAL,
+            "plank: %u buffers and %u lanes (expected 2 to %d buffers and 1 to %d lanes)", buffers,
+            lanes, HL_PLANK_BUFFERS_MAX, HL_PLANK_LANES_MAX);
     struct hl_plank *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return hl_fail(HL_ENOMEM, "out of memory");
@@ -148,6 +163,8 @@ static struct lane *new_lane(struct hl_plank *p)
     return l;
 }
 
+/* Under the lock. Lanes are made as they are needed, up to `lanes`; then callers wait for `freed`.
+ */
 static hl_status find_lane(struct hl_plank *p, uint64_t deadline, struct lane **out)
 {
     struct timespec until = time_of(deadline);
@@ -239,6 +256,9 @@ static bool sleep_until(struct lane *l, ready_fn ready, uint64_t deadline)
     return rc == 0 || ready(l);
 }
 
+/* The conditions of sleep_until. Each is true for its end too (failed, stop, end): the side that
+ * sleeps looks at that first. */
+
 static bool has_room(struct lane *l)
 {
     return atomic_load(&l->failed) != HL_OK ||
@@ -269,7 +289,7 @@ static hl_status move_piece(struct lane *l, const struct hl_plank_leg *leg, cons
     if (ms == 0)
         return hl_fail(HL_ETIMEDOUT,
                        "plank: %s at offset %" PRIu64 " of %" PRIu64
-                       ": the %d ms of the copy are over",
+                       ": the deadline of %d ms has passed",
                        name, offset, l->job->size, l->job->timeout_ms);
     hl_status st = leg->move(leg->arg, offset, l->memory + piece % p->buffers * p->piece,
                              (size_t)(left < p->piece ? left : p->piece), ms);
@@ -373,7 +393,7 @@ static hl_status fill_all(struct lane *l, struct check *check)
         if (!sleep_until(l, has_room, l->deadline))
             return hl_fail(HL_ETIMEDOUT,
                            "plank: delivering at offset %" PRIu64 " of %" PRIu64
-                           " did not go on until the deadline of %d ms",
+                           " made no progress before the deadline of %d ms",
                            atomic_load(&l->drained) * l->plank->piece, l->job->size,
                            l->job->timeout_ms);
         if (atomic_load(&l->failed) != HL_OK)
@@ -385,6 +405,8 @@ static hl_status fill_all(struct lane *l, struct check *check)
     return HL_OK;
 }
 
+/* The values are reset while the helper is idle; `idle` = 0 is the start. This returns only after
+ * `idle` is 1 again, as the helper uses `job`, which is the caller's. */
 static hl_status copy_together(struct lane *l, struct check *check)
 {
     atomic_store(&l->filled, 0);

@@ -97,7 +97,7 @@ static hl_status drop_overlaps(struct hl_pool *pool, struct hl_pool_found *found
         n += is_claim(pool, (uint32_t)slot, &one) != 0;
     HL_AUTO(hl_freep) struct hl_pool_ref *all = calloc(n + 1, sizeof(*all));
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "adopting pool %s: %zu entries", pool->path, n);
+        return hl_fail(HL_ENOMEM, "out of memory adopting pool %s with %zu entries", pool->path, n);
     size_t at = 0;
     for (uint64_t slot = 0; slot < pool->slots && at < n; slot++)
         at += is_claim(pool, (uint32_t)slot, &all[at]) != 0;

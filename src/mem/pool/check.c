@@ -47,8 +47,9 @@ hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int
     size_t count = 0;
     HL_TRY(hl_pool_pin(pool, id, 0, &r));
     HL_AUTO(hl_freep) uint32_t *found = malloc(hl_chunk_count(r.size) * sizeof(*found));
-    hl_status st = found == NULL ? hl_fail(HL_ENOMEM, "verify shard %s", hl_id_format(id).s)
-                                 : verify_pinned(pool, &r, cancel, found, &count);
+    hl_status st = found == NULL
+                       ? hl_fail(HL_ENOMEM, "out of memory verifying shard %s", hl_id_format(id).s)
+                       : verify_pinned(pool, &r, cancel, found, &count);
     hl_pool_unpin(pool, &r);
     if (st == HL_ECORRUPT) {
         *bad = hl_steal(&found);

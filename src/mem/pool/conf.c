@@ -6,8 +6,8 @@
 #define AT(field) HL_OPTION_FIELD(struct hl_pool_options, field)
 static const struct hl_option pool_options[] = {
     {"l3.prefault", "--prefault", "true",
-     "Touch every page of the pool at start, so that memory that is short is found then; in huge "
-     "pages where the kernel can.",
+     "Touch every page of the pool at start, so that a lack of memory is found then; in huge pages "
+     "where the kernel can.",
      HL_OPT_BOOL, 0, 0, NULL, AT(prefault)},
     {"l3.quarantine", "--quarantine", "2s",
      "How long a freed extent stays in quarantine before it is used again.",

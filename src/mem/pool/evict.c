@@ -1,5 +1,12 @@
 /* The order of use is kept in notes beside the index, and sorted only when room is needed: a use
- * costs one store, and an eviction frees many shards at once. */
+ * costs one store, and an eviction frees many shards at once.
+ *
+ *     collect   pages of references, and `used_ns` of each    the lock for one page at a time
+ *     sort, ask may_go                                        without the lock: it may do I/O
+ *     evict     each victim, if it is still the same          the lock for one shard at a time
+ *
+ * So a shard may be used, pinned or freed between the two looks. pool_ref_stands compares the
+ * generation, and pins are counted again: what has changed is left alone. */
 #include <stdlib.h>
 
 #include "mem/pool/pool_private.h"
@@ -45,7 +52,7 @@ static hl_status collect_victims(struct hl_pool *pool, struct victim **out, size
     size_t n = 0, cap = info.shards + PAGE;
     struct victim *all = malloc(cap * sizeof(*all));
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "no memory for a list of %zu shards", cap);
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", cap);
     do {
         size_t got = hl_pool_list(pool, &cursor, page, HL_ARRAY_LEN(page));
         pthread_mutex_lock(&pool->lock);

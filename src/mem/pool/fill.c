@@ -1,3 +1,12 @@
+/* While a new pool's memory is touched, which may take minutes:
+ *
+ *     the thread that fills                        the logging thread
+ *     SIGTERM, SIGINT: remove the file, end        every LINE_S: how much is there, from fstat
+ *     end: stop, signal `wake`, join
+ *
+ * `stop` is the only thing that both use; it is under the lock. The logging thread has all signals
+ * blocked, so that the handler runs in the thread that fills. `unfinished` is the handler's: it is
+ * written while the handlers are not installed. */
 #include "mem/pool/fill.h"
 
 #include <inttypes.h>

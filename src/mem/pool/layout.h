@@ -9,7 +9,7 @@
  *
  * Every change of an entry happens between two stores of its generation: odd (changing) and the
  * next even number. So a reader that saw the same even generation before and after knows that what
- * it read belongs together, and whoever finds an odd one after a crash knows that it does not.
+ * it read belongs together, and an odd one after a crash shows that it does not.
  *
  * Owns:    nothing.
  * Threads: one writer (the owner's lock), any number of readers in any process.

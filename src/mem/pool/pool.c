@@ -173,7 +173,7 @@ static hl_status make_or_map(struct hl_pool *pool, const struct hl_pool_options 
     uint64_t magic = 0;
     uint64_t capacity = capacity_of(o);
     if (fstat(pool->fd, &sb) != 0)
-        return hl_fail(HL_EIO, "look at %s: %m", pool->path);
+        return hl_fail(HL_EIO, "stat %s: %m", pool->path);
     if (!S_ISREG(sb.st_mode))
         return hl_fail(HL_EINVAL, "%s is not a regular file; choose another path for the pool",
                        pool->path);
@@ -222,7 +222,9 @@ static hl_status open_locked(const char *path, int *out)
             return HL_OK;
         }
     }
-    return hl_fail(HL_EBUSY, "pool %s is removed and made again all the time", path);
+    return hl_fail(HL_EBUSY,
+                   "pool %s keeps being removed and made again; end the other program that does it",
+                   path);
 }
 
 static void *beat_main(void *arg)
@@ -250,7 +252,9 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
     pool->index = (struct hl_pool_entry *)(pool->base + pool->super->index_offset);
     pool->notes = calloc(pool->slots, sizeof(*pool->notes));
     if (pool->notes == NULL)
-        return hl_fail(HL_ENOMEM, "pool %s: notes of %" PRIu64 " slots", pool->path, pool->slots);
+        return hl_fail(HL_ENOMEM,
+                       "pool %s: out of memory allocating the notes of %" PRIu64 " slots",
+                       pool->path, pool->slots);
     HL_TRY(hl_extents_create(pool->super->capacity / HL_POOL_UNIT, pool->slots, &pool->extents));
     hl_extents_divide(pool->extents, pool->region_ends, pool->region_count);
     /* Incarnation 0: views of the last owner's time are stale before anything changes. The new one
@@ -282,12 +286,12 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     int made = 0;
     uint64_t capacity = capacity_of(options);
     if (capacity == 0 || capacity > CAPACITY_MAX || options->capacity > CAPACITY_MAX)
-        return hl_fail(HL_EINVAL, "pool %s: a capacity of %" PRIu64 " bytes is not possible",
-                       options->path, options->capacity);
+        return hl_fail(HL_EINVAL, "pool %s: invalid capacity of %" PRIu64 " bytes", options->path,
+                       options->capacity);
     struct hl_pool *pool = calloc(1, sizeof(*pool));
     if (pool == NULL || (pool->path = strdup(options->path)) == NULL) {
         free(pool);
-        return hl_fail(HL_ENOMEM, "pool %s", options->path);
+        return hl_fail(HL_ENOMEM, "out of memory allocating pool %s", options->path);
     }
     hl_cond_init(&pool->beat_wake);
     hl_cond_init(&pool->changed);

@@ -8,7 +8,7 @@
  * Owns:    hl_pool owns the mapping, the lock on the file and its heartbeat thread; the file stays
  *          when it is closed. A view owns a read-only mapping, counted by references.
  * Threads: hl_pool: any; one mutex. Views: any number of readers, no locks. The bytes of an extent
- *          between alloc and seal belong to whoever allocated it.
+ *          between alloc and seal belong to the caller of alloc.
  * Errors:  HL_ENOSPC (no room, or the index is full), HL_ENOENT (no such shard), HL_EBUSY (another
  *          owner; or an entry that stays half-changed), HL_ESTALE (the shard was freed or the owner
  *          restarted since the reference was taken: find again), HL_ECORRUPT, HL_EINVAL.
@@ -76,8 +76,8 @@ struct hl_pool_found {
 };
 
 /* Make the pool, or adopt the one at `path`. HL_EBUSY when a living process owns it, HL_ENOSPC with
- * asked and free bytes, HL_EINVAL for a file that is no pool or has another capacity. `found` may
- * be NULL. */
+ * asked and free bytes, HL_EINVAL for a file that is not a pool or has another capacity. `found`
+ * may be NULL. */
 hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_found *found,
                        struct hl_pool **out) HL_CHECK;
 /* The file stays and can be adopted. NULL is fine. */
@@ -112,8 +112,8 @@ struct hl_pool_region {
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out);
 
-/* For whoever waits for room. A number that grows with every extent that is sealed, freed, unpinned
- * for the last time, or that ends its quarantine; quarantines end with heartbeats. */
+/* For callers that wait for room. A number that grows with every extent that is sealed, freed,
+ * unpinned for the last time, or that ends its quarantine; quarantines end with heartbeats. */
 uint64_t hl_pool_changes(struct hl_pool *pool);
 /* Until it is another one than `seen`, or the time of hl_now_ns is until_ns. Read it before looking
  * for room: what changes after that ends the wait at once. */
@@ -187,8 +187,8 @@ hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *o
                                struct hl_pool_extent *out) HL_CHECK;
 /* Seal it in the place of `old`, whose CRC the bytes must have. Readers find the one or the other
  * (a search that passed the new entry before this finds none, and has to look again); the old
- * extent rests, and stays while it is pinned. On failure the extent is still the caller's.
- * `ref` may be NULL. */
+ * extent is in quarantine, and stays while it is pinned. On failure the extent is still the
+ * caller's. `ref` may be NULL. */
 hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
                           const struct hl_pool_extent *extent, const uint32_t *chunk_crcs,
                           size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
@@ -230,7 +230,8 @@ void hl_pool_touch(struct hl_pool *pool, const struct hl_pool_ref *ref);
 
 struct hl_pool_eviction {
     uint64_t bytes;   /* to be freed */
-    uint64_t hold_ns; /* what was used more recently stays, so that whoever asked for it gets it */
+    uint64_t hold_ns; /* what was used more recently stays, so that the reader that asked for it
+                         gets it */
     /* Whether this one may go. Called without a lock, for each shard at most once. */
     bool (*may_go)(void *arg, const struct hl_pool_ref *ref);
     void *arg;
@@ -238,7 +239,7 @@ struct hl_pool_eviction {
 
 struct hl_pool_evicted {
     uint64_t shards;
-    uint64_t bytes; /* they rest like every freed extent before they are free */
+    uint64_t bytes; /* in quarantine like every freed extent, then free */
     uint64_t held;  /* bytes that could go if they had not been used just now */
 };
 

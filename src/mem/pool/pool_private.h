@@ -18,9 +18,9 @@
  *           ^                      |   |                                              |
  *           |<-------abort---------'   '--seal_leased--> LEASED                       |
  *           |<----last unpin, or its time is over -------'                            |
- *           '<---------reap: the quarantine is over and nobody has it pinned----------'
+ *           '<---------reap: the quarantine is over and it is not pinned----------'
  *
- * FREED extents lie in the queue of rest, oldest first. One that is pinned when its time comes
+ * FREED extents lie in the quarantine queue, oldest first. One that is pinned when its time comes
  * leaves the queue, and its last unpin queues it again.
  *
  * Threads: any thread of the owner allocates, seals, frees and pins; the heartbeat's thread reaps,
@@ -64,7 +64,7 @@ struct slot_note {
     uint64_t freed_ns;
     uint64_t used_ns; /* last use the owner was told of; 0 = none */
     uint32_t pins;
-    uint32_t next;   /* in the queue of resting extents */
+    uint32_t next;   /* in the quarantine queue */
     uint32_t queued; /* is in it */
 };
 
@@ -87,7 +87,7 @@ struct hl_pool {
     pthread_mutex_t lock; /* guards all below and every change of the index */
     struct hl_extents *extents;
     struct slot_note *notes;
-    uint32_t rest_head, rest_tail; /* resting extents, in the order they were freed */
+    uint32_t rest_head, rest_tail; /* the quarantine queue, in the order of freeing */
     uint64_t taken;                /* slots in use */
     uint64_t used_units;
     uint64_t writing_units; /* the part of them that is being written */
@@ -132,7 +132,7 @@ static inline void pool_acquire_fence(void)
 }
 
 #define POOL_GET(field) atomic_load_explicit(&(field), memory_order_acquire)
-/* Released, so that whoever sees it also sees the odd generation stored before. */
+/* Released, so that a thread that sees it also sees the odd generation stored before. */
 #define POOL_SET(field, value) atomic_store_explicit(&(field), (value), memory_order_release)
 
 /* True when `out` is consistent; false when the entry stays half-changed (its writer is gone or
@@ -237,7 +237,7 @@ uint32_t pool_regions_preferred(const struct hl_pool *pool, int numa_id);
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;
 
 /* With the lock held. */
-/* There may be room, or something to evict: whoever waits for it looks again. */
+/* There may be room, or something to evict: callers that wait for it look again. */
 void pool_note_change(struct hl_pool *pool);
 /* Write the entry of a slot again if it is not what the owner wrote; true if it was damaged. */
 bool pool_slot_repair(struct hl_pool *pool, uint32_t slot);
@@ -246,7 +246,7 @@ void pool_slot_learn(struct hl_pool *pool, uint32_t slot);
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
 /* It is sealed, and still the one of that generation. */
 bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
-/* A sealed one: readers no longer find it, its extent rests. */
+/* A sealed one: readers no longer find it, its extent is in quarantine. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_reap(struct hl_pool *pool, uint64_t now_ns);

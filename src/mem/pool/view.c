@@ -16,7 +16,7 @@
  * why a view that hands out a pointer (hl_pool_view_data) needs a pin instead.
  *
  * The owner's death is invisible to loads, so the incarnation is compared on every read (the line
- * is in cache anyway) and the heartbeat's age by whoever wants to know (hl_pool_view_alive). */
+ * is in cache anyway) and the heartbeat's age by hl_pool_view_alive. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -47,12 +47,12 @@ hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
     struct stat sb;
     void *base = NULL;
     if (fstat(fd, &sb) != 0)
-        return hl_fail(HL_EIO, "look at the pool's descriptor: %m");
+        return hl_fail(HL_EIO, "stat the pool's descriptor: %m");
     if (sb.st_size < (off_t)HL_POOL_UNIT)
         return hl_fail(HL_EINVAL, "the descriptor is not one of a Helios pool");
     struct hl_pool_view *v = calloc(1, sizeof(*v));
     if (v == NULL)
-        return hl_fail(HL_ENOMEM, "view of the pool");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a view of the pool");
     v->file_size = (uint64_t)sb.st_size;
     v->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     hl_status st = v->fd >= 0 ? hl_shm_map(fd, v->file_size, false, &base)
@@ -118,7 +118,7 @@ static hl_status check_owner(const struct hl_pool_view *v)
 {
     if (hl_map_guard_damaged(v->guard))
         return hl_fail(HL_EUNAVAIL,
-                       "the pool's file was cut short while it was mapped; connect to it again");
+                       "the pool's file was truncated while it was mapped; connect to it again");
     if (POOL_GET(v->super->incarnation) == v->incarnation)
         return HL_OK;
     return hl_fail(HL_ESTALE, "the pool's owner has restarted or ended; connect to it again");

@@ -1,7 +1,7 @@
 /* Changing the pool, under its lock, in an order that a reader without a lock and an adopter after
  * a crash both understand (mem/pool/layout.h).
  *
- * A freed extent goes through a queue in which it rests; a pinned one leaves the queue and enters
+ * A freed extent goes through the quarantine queue; a pinned one leaves the queue and enters
  * it again with its last unpin. A slot that is given up becomes DELETED, and EMPTY as soon as the
  * slot after it is: a search then ends there as it would have before. */
 #include <assert.h>
@@ -202,9 +202,10 @@ void hl_pool_wait_change(struct hl_pool *pool, uint64_t seen, uint64_t until_ns)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* ---- the rest of freed extents --------------------------------------------------------------- */
+/* ---- quarantine of freed extents ---------------------------------------------------------------
+ */
 
-/* Appends to the queue. All rest equally long, so its head is always the next that may go. */
+/* Appends to the queue. All stay equally long, so its head is always the next that may go. */
 void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     struct slot_note *note = &pool->notes[slot];
@@ -293,7 +294,7 @@ static bool end_abandoned(struct hl_pool *pool)
 }
 
 /* What is written to a pool that was cut short is lost, and so is what was in it: nothing may be
- * answered from it any longer. Whoever starts the daemon again gets what the file has left. */
+ * answered from it any longer. After a restart the daemon has what the file has left. */
 static void end_if_damaged(const struct hl_pool *pool)
 {
     struct stat sb;
@@ -301,7 +302,7 @@ static void end_if_damaged(const struct hl_pool *pool)
         return;
     if (fstat(pool->fd, &sb) != 0)
         sb.st_size = 0;
-    hl_error("pool file was cut short by another program, this process ends path=%s has=%lld "
+    hl_error("pool file was truncated by another program, this process ends path=%s has=%lld "
              "had=%" PRIu64,
              pool->path, (long long)sb.st_size, pool->file_size);
     _exit(1);
@@ -412,7 +413,7 @@ bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 
 static hl_status fail_gone(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
-    return hl_fail(HL_ESTALE, "shard %s is no longer what it was in pool %s",
+    return hl_fail(HL_ESTALE, "shard %s in pool %s was replaced or freed meanwhile",
                    hl_id_format(ref->id).s, pool->path);
 }
 
@@ -480,7 +481,7 @@ static hl_status check_whole(const struct hl_pool *pool)
     if (!hl_map_guard_check(pool->guard))
         return HL_OK;
     return hl_fail(HL_EUNAVAIL,
-                   "pool %s was cut short by another program; repeat this once it is made again",
+                   "pool %s was truncated by another program; repeat this once it is made again",
                    pool->path);
 }
 

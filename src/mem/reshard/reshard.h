@@ -40,7 +40,7 @@ struct hl_reshard_run {
     const struct hl_partition_plan *b;
     const struct hl_reshard_plan *plan;      /* of a and b */
     const struct hl_reshard_source *sources; /* one per shard of a; only those that are read */
-    const unsigned char *wanted; /* per shard of b: make it. NULL = all that are no aliases */
+    const unsigned char *wanted; /* per shard of b: make it. NULL = all that are not aliases */
     const struct hl_import_sink *sink;
     int threads;              /* 0 = 2 */
     const atomic_int *cancel; /* non-zero = stop soon; NULL = never */

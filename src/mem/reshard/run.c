@@ -1,5 +1,7 @@
 /* Workers take wanted shards from a counter until none is left or one of them has failed. Sealed
- * shards of a run that fails are discarded: a caller sees all or none. */
+ * shards of a run that fails are discarded: a caller sees all or none. What they share is as in
+ * mem/import/run.c: the counter and `failed` are atomic, the first failure is under the mutex, and
+ * a shard's rows of the tables are those of the worker that took it until the joins. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +33,8 @@ HL_CHECK static hl_status write_header(struct hl_resharding *r, size_t shard)
     char version[24], pp[16], tp[16];
     HL_AUTO(hl_freep) struct hl_tensor *tensors = malloc(size + 1);
     if (tensors == NULL)
-        return hl_fail(HL_ENOMEM, "header of %u tensors", s->tensor_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a header of %u tensors",
+                       s->tensor_count);
     memcpy(tensors, &r->run->b->tensors[s->tensor_first], size);
     snprintf(version, sizeof(version), "%lld", (long long)r->run->version);
     snprintf(pp, sizeof(pp), "%d", s->pp);
@@ -60,7 +63,7 @@ HL_CHECK static hl_status fill_slot(struct hl_resharding *r, size_t shard, uint3
     size_t chunks = (size_t)hl_chunk_count(size);
     HL_AUTO(hl_freep) uint32_t *crcs = calloc(chunks, sizeof(*crcs));
     if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of %zu chunks", chunks);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of %zu chunks", chunks);
     struct hl_shard_sums sums = {
         .dst = r->slots[shard].ptr, .at = r->headers[shard].size, .chunks = crcs};
     HL_TRY(hl_resharding_fill(r, shard, &sums, crc));
@@ -130,7 +133,7 @@ HL_CHECK static hl_status make_shards(struct hl_resharding *r)
     r->slots = calloc(n + 1, sizeof(*r->slots));
     r->sealed = calloc(n + 1, 1);
     if (r->shards == NULL || r->headers == NULL || r->slots == NULL || r->sealed == NULL)
-        return hl_fail(HL_ENOMEM, "table of %zu shards", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu shards", n);
     for (size_t i = 0; i < n; i++)
         if (hl_resharding_wants(r, i))
             HL_TRY(write_header(r, i));

@@ -78,7 +78,7 @@ HL_CHECK static hl_status open_source(struct hl_resharding *r, uint32_t shard)
     const struct hl_reshard_source *s = &r->run->sources[shard];
     struct hl_safetensors header;
     if (s->bytes == NULL)
-        return hl_fail(HL_ENOENT, "it is not at hand");
+        return hl_fail(HL_ENOENT, "its bytes were not given");
     if (s->chunks.size > HL_CHUNK)
         HL_TRY(hl_chunks_check(s->id, s->chunks.size, s->chunks.crc32, s->chunks.crcs,
                                hl_chunk_count(s->chunks.size)));
@@ -107,7 +107,8 @@ hl_status hl_resharding_open_sources(struct hl_resharding *r)
     r->verified_first = calloc(a->shard_count + 1, sizeof(*r->verified_first));
     r->tensor_at = calloc(a->tensor_count + 1, sizeof(*r->tensor_at));
     if (needed == NULL || r->verified_first == NULL || r->tensor_at == NULL)
-        return hl_fail(HL_ENOMEM, "table of %zu source tensors", a->tensor_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu source tensors",
+                       a->tensor_count);
     for (size_t i = 0; i < r->run->b->shard_count; i++)
         if (hl_resharding_wants(r, i))
             mark_needed(r, i, needed);
@@ -117,7 +118,7 @@ hl_status hl_resharding_open_sources(struct hl_resharding *r)
     }
     r->verified = calloc(chunks + 1, sizeof(*r->verified));
     if (r->verified == NULL)
-        return hl_fail(HL_ENOMEM, "table of %" PRIu64 " MiB", chunks);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a table of %" PRIu64 " MiB", chunks);
     for (uint32_t i = 0; i < a->shard_count; i++) {
         hl_status st = needed[i] ? open_source(r, i) : HL_OK;
         if (st != HL_OK)

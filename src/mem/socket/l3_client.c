@@ -1,5 +1,11 @@
-/* One request and its answer at a time under a lock. An answer that comes too late would be taken
- * for the next one's, so a client that ran into a deadline is done. */
+/* One request and its answer at a time under a lock, which is held for the whole exchange: other
+ * threads of the process queue up for the socket.
+ *
+ *     connected --a deadline, a closed socket, an answer of another protocol--> broken, for good
+ *
+ * An answer that comes too late would be taken for the next one's, so a client that ran into a
+ * deadline is broken: its user closes it and connects again. The view needs no lock (pool/view.c).
+ */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -39,7 +45,7 @@ static hl_status exchange_messages(struct hl_l3_client *c, struct hl_l3_request 
     if (answer->magic == HL_L3_MAGIC && answer->version == HL_L3_VERSION &&
         answer->seq == req->seq && answer->type == req->type && answer->status <= 0)
         return HL_OK;
-    return hl_fail(HL_EPROTO, "an answer that is none; is this the socket of helios-l3d?");
+    return hl_fail(HL_EPROTO, "invalid answer; is this the socket of helios-l3d?");
 }
 
 /* On HL_OK the answer's own status is HL_OK too. */
@@ -74,12 +80,13 @@ static hl_status l3_greet_server(struct hl_l3_client *c, int timeout_ms)
     HL_AUTO(hl_closep) int fd = -1;
     HL_TRY(ask_server(c, &(struct hl_l3_request){.type = HL_L3_HELLO}, -1, timeout_ms, &a, &fd));
     if (fd < 0)
-        return hl_fail(HL_EPROTO, "pool socket %s: no descriptor of the pool came", c->path);
+        return hl_fail(HL_EPROTO, "pool socket %s: the answer lacks the pool's descriptor",
+                       c->path);
     HL_TRY(hl_pool_view_open(fd, &c->view));
     hl_pool_view_info(c->view, &info);
     if (info.uuid.hi == a.uuid_hi && info.uuid.lo == a.uuid_lo && info.incarnation == a.incarnation)
         return HL_OK;
-    return hl_fail(HL_ESTALE, "pool socket %s: the pool has changed hands; connect again", c->path);
+    return hl_fail(HL_ESTALE, "pool socket %s: the pool has a new owner; connect again", c->path);
 }
 
 hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_client **out)
@@ -87,7 +94,7 @@ hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_cl
     struct hl_l3_client *c = calloc(1, sizeof(*c));
     if (c == NULL || (c->path = strdup(socket_path)) == NULL) {
         free(c);
-        return hl_fail(HL_ENOMEM, "client of %s", socket_path);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a client of %s", socket_path);
     }
     pthread_mutex_init(&c->lock, NULL);
     c->fd = -1;
@@ -240,7 +247,8 @@ hl_status hl_l3_map(struct hl_l3_client *c, struct hl_id id, int timeout_ms,
     struct hl_l3_request req = {.type = HL_L3_MAP, .id_hi = id.hi, .id_lo = id.lo};
     HL_TRY(ask_server(c, &req, -1, timeout_ms, &a, &fd));
     if (fd < 0)
-        return hl_fail(HL_EPROTO, "pool socket %s: no descriptor of device memory came", c->path);
+        return hl_fail(HL_EPROTO,
+                       "pool socket %s: the answer lacks the descriptor of device memory", c->path);
     *out = (struct hl_l3_device_copy){.fd = fd,
                                       .offset = a.offset,
                                       .length = a.incarnation,

@@ -41,7 +41,7 @@ static hl_status copy_in(struct l3_put *put, const struct hl_pool_extent *x, uin
         uint64_t to = x->size - from < HL_CHUNK ? x->size : from + HL_CHUNK;
         uint32_t crc = 0;
         if (atomic_load_explicit(&put->cancel, memory_order_relaxed))
-            return hl_fail(HL_ECANCELED, "the client has gone");
+            return hl_fail(HL_ECANCELED, "the client has disconnected");
         for (uint64_t at = from; at < to; at += COPY_BLOCK) {
             uint64_t n = to - at < COPY_BLOCK ? to - at : COPY_BLOCK;
             uint8_t *dst = (uint8_t *)x->ptr + at;
@@ -73,7 +73,9 @@ static hl_status run_put(struct l3_put *put)
     HL_TRY(alloc_extent(put, &x));
     uint64_t chunks = hl_chunk_count(x.size);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
-    hl_status st = crcs == NULL ? hl_fail(HL_ENOMEM, "chunk CRCs of a put") : HL_OK;
+    hl_status st = crcs == NULL
+                       ? hl_fail(HL_ENOMEM, "out of memory allocating the chunk CRCs of a put")
+                       : HL_OK;
     if (st == HL_OK)
         st = copy_in(put, &x, crcs, &crc32);
     if (st == HL_OK)

@@ -153,7 +153,8 @@ static hl_status keep_pin(struct l3_conn *c, const struct hl_pool_ref *ref)
         pin = calloc(1, sizeof(*pin));
         if (pin == NULL) {
             hl_pool_unpin(c->server->opts.pool, ref);
-            return hl_fail(HL_ENOMEM, "pin of shard %s", hl_id_format(ref->id).s);
+            return hl_fail(HL_ENOMEM, "out of memory allocating a pin of shard %s",
+                           hl_id_format(ref->id).s);
         }
         pin->key.id = ref->id;
         pin->key.offset = ref->offset;
@@ -255,7 +256,8 @@ static hl_status add_mapped(struct l3_conn *c, struct hl_id id, struct l3_mapped
         return hl_fail(HL_ENOSPC, "a client may map %d shards; unmap some", HL_L3_PINS_MAX);
     struct l3_mapped *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "mapping of shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a mapping of shard %s",
+                       hl_id_format(id).s);
     hl_status st = o->map(o->arg, id, &m->mapping);
     if (st != HL_OK) {
         free(m);
@@ -322,14 +324,14 @@ static void on_put_work(uv_work_t *work)
     l3_put_run(work->data);
 }
 
-/* Nobody will ever learn the id. */
+/* No client ever learns the id. */
 static void take_back(struct hl_l3_server *s, const struct l3_put *put)
 {
     if (put->req.type == HL_L3_LEASE)
         hl_pool_unpin(s->opts.pool, &put->ref);
     else if (hl_pool_free(s->opts.pool, put->ref.id) != HL_OK)
         return;
-    hl_debug("pool socket: shard of a vanished client freed");
+    hl_debug("pool socket: freed the unfinished shard of a client that disconnected");
 }
 
 static void on_put_done(uv_work_t *work, int status)
@@ -380,7 +382,7 @@ static void handle_put(struct l3_conn *c, const struct hl_l3_request *req, int m
     struct l3_put *put = memfd < 0 ? NULL : calloc(1, sizeof(*put));
     if (put == NULL) {
         hl_closep(&memfd);
-        send_answer(c, req, HL_EINVAL, "a put comes with the descriptor of a memfd", &none, -1);
+        send_answer(c, req, HL_EINVAL, "a put must carry the descriptor of a memfd", &none, -1);
         return;
     }
     hl_status st = req->type == HL_L3_LEASE ? check_pins(c) : HL_OK;
@@ -519,7 +521,7 @@ hl_status hl_l3_server_start(const struct hl_l3_server_opts *opts, struct hl_l3_
     struct hl_l3_server *s = calloc(1, sizeof(*s));
     if (s == NULL || (s->path = strdup(opts->socket_path)) == NULL) {
         free(s);
-        return hl_fail(HL_ENOMEM, "pool socket");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the pool socket");
     }
     s->opts = *opts;
     s->opts.socket_path = s->path;

@@ -68,7 +68,7 @@ struct hl_l3_server {
     uv_poll_t poll;
     bool poll_open;
     bool stopping;
-    struct hl_timer *pause; /* accepting rests: no descriptors left */
+    struct hl_timer *pause; /* no accepts before: there were no descriptors */
     struct l3_conn *conns;
     unsigned open; /* connections and copies that have not ended */
     struct hl_l3_server_stats stats;

@@ -99,7 +99,7 @@ static hl_status sum_up(struct archive_tier *a, const struct hl_tier_entry *e, u
 {
     HL_AUTO(hl_freep) void *piece = malloc(e->size < HL_CHUNK ? e->size : HL_CHUNK);
     if (piece == NULL)
-        return hl_fail(HL_ENOMEM, "read shard %s", hl_id_format(e->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory reading shard %s", hl_id_format(e->id).s);
     for (uint64_t i = 0; i < hl_chunk_count(e->size); i++) {
         uint64_t len = hl_chunk_len(e->size, i);
         HL_TRY(archive_fetch(&a->base, e, i * HL_CHUNK, piece, len, &crcs[i]));
@@ -114,7 +114,8 @@ static hl_status archive_learn_chunks(struct hl_tier_indexed *t, struct hl_tier_
     uint32_t recorded = 0, crc = 0;
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(hl_chunk_count(e->size) * sizeof(*crcs));
     if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(e->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of shard %s",
+                       hl_id_format(e->id).s);
     hl_status st = hl_archive_crc(a->archive, e->id, &recorded);
     if (st != HL_OK && st != HL_ENOENT)
         return st;
@@ -202,7 +203,7 @@ hl_status hl_tier_over_archive(struct hl_archive *archive, const char *name,
     hl_archive_stat(archive, &info);
     struct archive_tier *a = calloc(1, sizeof(*a));
     if (a == NULL)
-        return hl_fail(HL_ENOMEM, "tier %s", name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating tier %s", name);
     a->archive = archive;
     hl_status st =
         hl_tier_init(&a->base.store, &archive_ops, HL_API_TIER_L4, name, info.quota_bytes, limits);

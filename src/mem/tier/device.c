@@ -60,7 +60,8 @@ static hl_status device_reserve(struct hl_tier_store *t, struct hl_tier_slot *sl
     (void)numa_node;
     HL_AUTO(hl_freep) struct hl_device_block *block = calloc(1, sizeof(*block));
     if (block == NULL)
-        return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(slot->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a slot for shard %s",
+                       hl_id_format(slot->id).s);
     hl_tier_index_begin(&d->base.index);
     hl_status st =
         hl_tier_index_add(&d->base.index, slot->id, slot->size, device_room(t, slot->size), &e);
@@ -213,7 +214,7 @@ hl_status hl_tier_over_device(struct hl_device *device, const char *name,
     hl_device_info(device, &info);
     struct device_tier *d = calloc(1, sizeof(*d));
     if (d == NULL)
-        return hl_fail(HL_ENOMEM, "tier %s", name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating tier %s", name);
     hl_status st =
         hl_tier_init(&d->base.store, &device_ops, HL_API_TIER_L1, name, info.capacity, limits);
     if (st != HL_OK) {

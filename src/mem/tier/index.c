@@ -1,3 +1,18 @@
+/* The index of a tier:
+ *
+ *     by_id    id --> entry                        hash: finds by id
+ *     slots[]  | entry | NULL | entry | entry |    finds by a reference's tag, lists in pages
+ *                   ^       '-- slot_hint: no free slot is below
+ *                   '--- slot, gen: a reference holds both, so one to a former entry is stale
+ *
+ *     add --> WRITING --seal--> SEALED --drop, not pinned--> DROPPING --remove--> gone
+ *                |                ^                             |  waits for its holds
+ *                '--remove        '--restore, or still in use---'
+ *
+ * An entry that is WRITING, or DROPPING without pins and holds, belongs to the thread that made it
+ * so: that thread works on the medium without the lock. `holds` are calls that read the entry
+ * without the lock; the last release broadcasts `released`, which wakes a drop. `pins` belong to
+ * callers and outlive their calls: a drop is refused at once, and waits for nobody. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -63,7 +78,7 @@ static hl_status free_slot(struct hl_tier_index *x, uint32_t *out)
         struct hl_tier_entry **slots =
             more > x->slot_count ? realloc(x->slots, more * sizeof(struct hl_tier_entry *)) : NULL;
         if (slots == NULL)
-            return hl_fail(HL_ENOMEM, "index of tier %s", x->name);
+            return hl_fail(HL_ENOMEM, "out of memory allocating an index of tier %s", x->name);
         memset(slots + x->slot_count, 0, (more - x->slot_count) * sizeof(struct hl_tier_entry *));
         x->slots = slots;
         x->slot_count = more;
@@ -84,7 +99,7 @@ static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
     HL_TRY(free_slot(x, &e->slot));
     HASH_ADD(hh, x->by_id, id, sizeof(e->id), e);
     if (e->lost)
-        return hl_fail(HL_ENOMEM, "index of tier %s", x->name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of tier %s", x->name);
     e->gen = ++x->gen;
     x->slots[e->slot] = e;
     x->slot_hint = e->slot + 1;
@@ -101,7 +116,7 @@ static hl_status index_add(struct hl_tier_index *x, struct hl_id id, uint64_t si
 {
     struct hl_tier_entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
-        return hl_fail(HL_ENOMEM, "index of tier %s", x->name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an index of tier %s", x->name);
     e->id = id;
     e->size = size;
     e->room = room;
@@ -202,14 +217,15 @@ hl_status hl_tier_index_hold(struct hl_tier_index *x, struct hl_id id, struct hl
     return HL_OK;
 }
 
-/* With the lock held; NULL when it is no longer there. */
+/* With the lock held; NULL when it is no longer there. A pinned one is there also while a drop
+ * waits for the calls that hold it. */
 static struct hl_tier_entry *entry_of(struct hl_tier_index *x, const struct hl_tier_ref *ref)
 {
     struct hl_tier_entry *e = ref->tag < x->slot_count ? x->slots[ref->tag] : NULL;
-    if (e == NULL || e->state != HL_TIER_SEALED || e->gen != ref->gen || e->size != ref->size ||
-        !hl_id_equal(e->id, ref->id))
+    if (e == NULL || e->gen != ref->gen || e->size != ref->size || !hl_id_equal(e->id, ref->id))
         return NULL;
-    return e;
+    bool there = e->state == HL_TIER_SEALED || (e->state == HL_TIER_DROPPING && e->pins > 0);
+    return there ? e : NULL;
 }
 
 hl_status hl_tier_index_hold_ref(struct hl_tier_index *x, const struct hl_tier_ref *ref,
@@ -290,7 +306,8 @@ const uint32_t *hl_tier_index_chunks(struct hl_tier_index *x, const struct hl_ti
     return chunks;
 }
 
-/* A pin may come while it waits only before the entry is DROPPING, so not at all. */
+/* While it waits, a call that holds the entry may pin it, and even unpin it again; no new call
+ * finds it. So both counts are looked at once more. */
 static hl_status drop_locked(struct hl_tier_index *x, struct hl_id id, struct hl_tier_entry **out)
 {
     struct hl_tier_entry *e = by_id(x, id);
@@ -438,7 +455,7 @@ static hl_status read_part(struct hl_id id, const struct hl_chunks *c, uint64_t 
     uint32_t got;
     HL_AUTO(hl_freep) uint8_t *all = malloc(n);
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "read shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "out of memory reading shard %s", hl_id_format(id).s);
     HL_TRY(fetch(arg, i * HL_CHUNK, all, n, &got));
     if (got != hl_chunk_crc(c, i))
         return fail_chunk(id, c, i);

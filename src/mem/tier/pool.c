@@ -207,7 +207,7 @@ hl_status hl_tier_over_pool(struct hl_pool *pool, enum hl_api_tier tier, const c
     hl_pool_info(pool, &info);
     struct pool_tier *p = calloc(1, sizeof(*p));
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "tier %s", name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating tier %s", name);
     p->pool = pool;
     hl_status st = hl_tier_init(&p->store, &pool_ops, tier, name, info.capacity, limits);
     if (st != HL_OK) {

@@ -2,7 +2,17 @@
  *
  * Used and quarantined bytes together grow only in reserve, and reserve runs one at a time; so the
  * quota that was checked before still stands when the room has been taken, whatever seal, abort and
- * drop do meanwhile. The back end's counters are the only ones: what is told is what is there. */
+ * drop do meanwhile. The back end's counters are the only ones, so what is reported is what is
+ * there.
+ *
+ *     reserve --> open slot --seal: `sealing`--> sealed in the back end, the slot is gone
+ *                    |   ^             |  failed
+ *                    |   '-------------'
+ *                    '--abort, or close--> given back
+ *
+ * `lock` guards the open slots, open_room, the last pressure and the watcher. It is not held while
+ * the back end reads, writes or seals, nor while the watcher is called. Lock order: this one, then
+ * the back end's. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,7 +114,7 @@ static void usage_of(struct hl_tier_store *t, struct hl_tier_usage *out)
     t->ops->backing(t, out->backing, sizeof(out->backing));
 }
 
-/* After a change, without the lock: whoever watches hears of a new pressure once. */
+/* After a change, without the lock: the watcher is told of a new pressure once. */
 static void tell_pressure(struct hl_tier_store *t, struct hl_tier_usage *usage)
 {
     pthread_mutex_lock(&t->lock);
@@ -169,7 +179,7 @@ hl_status hl_tier_audit(struct hl_tier_store *t)
     pthread_mutex_unlock(&t->lock);
     if (room != open_room || filling > c.writing || c.writing > c.used)
         return hl_fail(HL_ECORRUPT,
-                       "tier %s: open slots take %" PRIu64 " bytes, counted are %" PRIu64
+                       "tier %s: the open slots take %" PRIu64 " bytes, the counter says %" PRIu64
                        "; of %" PRIu64 " bytes used %" PRIu64 " are being written",
                        t->name, room, open_room, c.used, c.writing);
     return HL_OK;
@@ -238,7 +248,8 @@ static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o,
     HASH_ADD(hh, t->open, id, sizeof(o->id), o);
     if (o->lost) {
         t->ops->abort(t, &o->slot);
-        return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(o->id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a slot for shard %s",
+                       hl_id_format(o->id).s);
     }
     t->open_room += o->room;
     return HL_OK;
@@ -252,7 +263,8 @@ hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t siz
                        hl_id_format(id).s, size);
     struct hl_tier_open *o = calloc(1, sizeof(*o));
     if (o == NULL)
-        return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(id).s);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a slot for shard %s",
+                       hl_id_format(id).s);
     o->id = id;
     o->slot = (struct hl_tier_slot){.id = id, .size = size};
     o->room = t->ops->room(t, size);

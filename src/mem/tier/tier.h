@@ -7,7 +7,7 @@
  *
  * Owns:    the tier owns its accounting and its index; whether it owns what is beneath (pool,
  *          device, archive) says the function that made it.
- * Threads: any. The bytes of a slot between reserve and seal belong to whoever reserved it.
+ * Threads: any. The bytes of a slot between reserve and seal belong to the caller of reserve.
  * Errors:  HL_ENOSPC (quota or medium, with asked and free bytes; nothing changed), HL_EEXIST (the
  *          shard is here, or being written here), HL_ENOENT, HL_ECORRUPT (bytes are not those of
  *          the CRC; a failing seal leaves the slot the caller's, to be aborted), HL_EBUSY

@@ -78,7 +78,7 @@ static hl_status start_rdma(struct hl_net_server *s, const struct hl_net_server_
                 devices[0] != '\0' ? devices : "all");
     if (st == HL_OK || opts->mode == HL_NET_GET)
         return st;
-    hl_warn("net server on %s: without rdma, which does not work here: %s", opts->listen,
+    hl_warn("net server on %s: rdma is off because it does not work here: %s", opts->listen,
             hl_error_text());
     return HL_OK;
 }

@@ -14,9 +14,13 @@
  *     in line --gather_batch: taken--> in the batch --done--> gone: it was its owner's all the time
  *        '-----deadline (put alone)--> left the line; nothing was sent
  *
- * Who put it may not leave once it is taken: the batch points into the owner's memory until `done`.
+ * Its caller must wait once it is taken: the batch points into the owner's memory until `done`.
  * `line`, its sums, `taken`, `ended`, `stopping` and `stats` are under the lock. The connection and
- * the batch are the thread's alone. `cancel` is the caller's flag and orders nothing. */
+ * the batch are the thread's alone. `cancel` is the caller's flag and orders nothing.
+ *
+ * Two conditions, both under the lock. `work` wakes the queue's thread: join_line signals it for
+ * each entry, the close once. `ready` is a waiter's own, on its stack: on_waited_done signals it.
+ * Nobody signals that an entry was taken, so its waiter finds that out at its deadline. */
 #include "net/dispatch/put_queue.h"
 
 #include <pthread.h>
@@ -41,7 +45,7 @@ struct entry {
     char words[WORDS];
 };
 
-/* Somebody who waits: both live on the stack of hl_put_queue_put. */
+/* A caller that waits; it lives on the stack of hl_put_queue_put. */
 struct waiter {
     struct entry entry;
     struct hl_put_queue *queue;
@@ -58,7 +62,8 @@ struct hl_put_queue {
     pthread_cond_t work;
     struct entry *line;
     size_t line_bytes, line_count;
-    size_t expected; /* who put the last batch will put again; so one alone never waits */
+    size_t expected; /* entries of the last batch: their callers will put again; a single one never
+                        waits */
     bool stopping;
     struct hl_put_queue_stats stats;
     struct hl_net_client *client; /* the thread's */
@@ -73,7 +78,7 @@ static hl_status cond_init(pthread_cond_t *cond)
     return err == 0 ? HL_OK : hl_fail(HL_ENOMEM, "put queue: %s", strerror(err));
 }
 
-/* Under the lock. */
+/* Under the lock. The sums are kept with the list, so that gather_batch need not walk it. */
 static void leave_line(struct hl_put_queue *q, struct entry *e)
 {
     DL_DELETE(q->line, e);
@@ -110,13 +115,15 @@ static size_t gather_batch(struct hl_put_queue *q, uint64_t *deadline_ns)
     return count;
 }
 
+/* At least 1: a batch that was taken at its deadline is still sent once. */
 static int left_ms(uint64_t deadline_ns)
 {
     uint64_t now = hl_now_ns();
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
-/* Makes the connection, or takes up a better one than it has. */
+/* Makes the connection, or takes up a better one than it has. Only the queue's thread connects, so
+ * the lock is held for the counters alone. */
 static hl_status connect_queue(struct hl_put_queue *q, uint64_t deadline_ns)
 {
     struct hl_net_connect_opts opts = q->connect;
@@ -140,11 +147,11 @@ static hl_status connect_queue(struct hl_put_queue *q, uint64_t deadline_ns)
 static hl_status check_cancelled(const struct hl_put_queue *q)
 {
     if (q->cancel != NULL && atomic_load_explicit(q->cancel, memory_order_relaxed))
-        return hl_fail(HL_ECANCELED, "put to %s: nothing more is sent", q->address);
+        return hl_fail(HL_ECANCELED, "put to %s: cancelled, nothing more is sent", q->address);
     return HL_OK;
 }
 
-/* Every item gets a status, also when nobody could be asked. */
+/* Every item gets a status, also when there is no connection. */
 static void send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_ns)
 {
     hl_status st = check_cancelled(q);
@@ -157,13 +164,14 @@ static void send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_n
             q->items[i].status = st;
             snprintf(q->items[i].words, q->items[i].words_cap, "%s", hl_error_text());
         }
+    /* An answer may still be on its way over this connection: the next batch needs a new one. */
     if (st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO || st == HL_ECANCELED) {
         hl_net_close(q->client);
         q->client = NULL;
     }
 }
 
-/* Without the lock: `done` takes it where somebody waits, and may start another put. */
+/* Without the lock: `done` takes it where a caller waits, and may start another put. */
 static void end_batch(struct hl_put_queue *q, size_t count)
 {
     pthread_mutex_lock(&q->lock);
@@ -178,6 +186,7 @@ static void end_batch(struct hl_put_queue *q, size_t count)
     }
 }
 
+/* The lock is held only while a batch is gathered: callers join the line during the transfer. */
 static void *put_queue_main(void *arg)
 {
     struct hl_put_queue *q = arg;
@@ -226,6 +235,7 @@ hl_status hl_put_queue_open(const struct hl_put_queue_opts *opts, struct hl_put_
     return HL_OK;
 }
 
+/* What is in line is sent first, so every entry has its `done` before this returns. */
 void hl_put_queue_close(struct hl_put_queue *q)
 {
     if (q == NULL)
@@ -268,6 +278,7 @@ static hl_status check_len(size_t len)
     return len > 0 ? HL_OK : hl_fail(HL_EINVAL, "put of 0 bytes: an object has at least one byte");
 }
 
+/* A put that nobody waits for. It is freed by its `done`, on the queue's thread. */
 struct started {
     struct entry entry;
     struct hl_put_queue_order order;

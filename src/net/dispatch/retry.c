@@ -1,4 +1,13 @@
-/* net/retry.c - a thread per attempt, and none between them: an idle connection asks for nothing.
+/* net/dispatch/retry.c - a thread per attempt, and none between them: an idle connection asks for
+ * nothing.
+ *
+ *     RESTS --poll, when due: thread made--> TRIES --the thread is through--> IS_DONE
+ *       ^                                                                        |
+ *       '--poll, or free: joined, `made` taken, next attempt is due later--------'
+ *
+ * Poll and free are called by one thread, the connection's. In TRIES `st` and `made` are the
+ * attempt's; IS_DONE is stored with release and loaded with acquire, so the caller sees both. Only
+ * free waits for an attempt, and sets `cancel` first.
  *
  * The attempt makes a second connection, which takes the place of the first one when that is not in
  * use: what is under way goes on undisturbed and keeps its path to the end. */

@@ -88,7 +88,7 @@ hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
         return HL_OK;
     /* Some hundred bytes are under way at most, so there is always room while it lives. */
     return hl_tcp_client_kill(c, HL_EUNAVAIL, "the server is gone (%s)",
-                              n < 0 ? strerror(errno) : "it takes no requests");
+                              n < 0 ? strerror(errno) : "it does not receive the request");
 }
 
 /* Send more of `out`; true when some went. */

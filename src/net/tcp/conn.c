@@ -1,4 +1,18 @@
-/* net/tcp/conn.c - one client that has said HELLO: sending, receiving, its end. */
+/* net/tcp/conn.c - one client that has said HELLO: sending, receiving, its end.
+ *
+ * Two threads send on a connection's socket, never at once:
+ *
+ *     its own thread                              the gate, every HL_TCP_TICK_NS
+ *     SERVES, ANSWERS: answers, bytes             -
+ *     WORKS: waits for its turn or the handler    WAIT
+ *     LANDS: receives the put's bytes             WAIT, if `landed` has grown since the last one
+ *
+ * `doing` says whose turn it is. It changes under say_lock, and the gate sends while it holds that
+ * lock: so its own thread cannot begin an answer in the middle of a WAIT.
+ *
+ * A connection ends by itself (serve.c), or a stop shuts its socket down. Then its thread moves it
+ * from `conns` to `ended` and signals `moved`. The gate, or at last the stop, joins the thread and
+ * frees the connection; nobody else does. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -26,7 +40,7 @@ void hl_tcp_conn_enter(struct hl_tcp_conn *c, enum hl_tcp_doing doing)
 
 /* ---- sending ---- */
 
-/* The socket has a limit for how long it takes no byte (put_timeout_ms). */
+/* The socket's SO_SNDTIMEO (put_timeout_ms) ends a send to a peer that reads nothing. */
 bool hl_tcp_conn_say(struct hl_tcp_conn *c, const struct hl_tcp_msg *msg, const void *bytes)
 {
     uint8_t head[HL_TCP_HEAD];
@@ -100,6 +114,7 @@ void hl_tcp_conn_free(struct hl_tcp_conn *c)
     free(c);
 }
 
+/* The joins are done without the lock: an ended thread has left it, but the others need it. */
 void hl_tcp_conns_reap(struct hl_net_server *s)
 {
     struct hl_tcp_conn *c, *tmp;
@@ -138,6 +153,8 @@ void hl_tcp_conns_tend(struct hl_net_server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* A put that the handler has already got is answered: its sender would take it for lost, and put it
+ * again. SHUT_RD wakes a thread that receives and lets it send. */
 static void cut_off(struct hl_tcp_conn *c, bool at_once)
 {
     pthread_mutex_lock(&c->say_lock);
@@ -146,6 +163,8 @@ static void cut_off(struct hl_tcp_conn *c, bool at_once)
     pthread_mutex_unlock(&c->say_lock);
 }
 
+/* Two rounds: answers may still go out for STOP_MAX_NS, then all is shut. The second wait has no
+ * limit: a thread whose socket is shut ends as soon as the put handler returns. */
 void hl_tcp_conns_stop(struct hl_net_server *s)
 {
     struct hl_tcp_conn *c;

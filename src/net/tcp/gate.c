@@ -1,7 +1,19 @@
 /* net/tcp/gate.c - the thread that accepts, and lets in who says HELLO.
  *
- * Nothing here waits for one peer: HELLO is read as it comes, and who has not said it in time, or
- * is the oldest of too many, is closed. No message is logged per connection above debug level. */
+ * Nothing here waits for one peer: HELLO is read as it comes, and a peer that has not sent it in
+ * time, or is the oldest of too many, is closed. No message is logged per connection above debug
+ * level.
+ *
+ *     half[]   | oldest | ... | newest |  half_count of HL_TCP_HALF_OPEN
+ *
+ *     accepted --bytes of HELLO--> part of it --all, and accepted--> let_in: a thread of its own
+ *        |                            |  '------all, and refused--> REFUSED is sent, closed
+ *        '------connect_ms, not our protocol, or pushed out by a newer one--> closed
+ *
+ * half[], half_count, refrain_ns and warned_ns are this thread's: they need no lock. It takes
+ * server.lock only for the connections (conn.c). One ppoll waits for the listener, for all of
+ * half[], and for wake_fd, which only a stop writes; at the latest it returns with the next tick.
+ */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -15,7 +27,7 @@
 #include "net/tcp/server.h"
 
 #define ACCEPT_AT_ONCE 16
-#define REFRAIN_NS     (HL_NS_PER_S / 10)
+#define REFRAIN_NS     (HL_NS_PER_S / 10) /* no busy loop of accepts that fail */
 
 static void turn_away(struct hl_net_server *s, size_t i, const char *why)
 {
@@ -45,6 +57,7 @@ static bool has_key(const struct hl_net_server *s)
     return !hl_tcp_key_equal(s->opts.key, none);
 }
 
+/* From half[] to `conns`. The limit is checked here, as only this thread adds connections. */
 static void let_in(struct hl_net_server *s, size_t i)
 {
     struct hl_tcp_half h = s->half[i];
@@ -83,7 +96,7 @@ static bool hear_half(struct hl_net_server *s, size_t i)
     if (n < 0) {
         if (h->len > 0)
             hl_net_count(&s->counts.refused, 1);
-        turn_away(s, i, errno != 0 ? strerror(errno) : "it left before HELLO");
+        turn_away(s, i, errno != 0 ? strerror(errno) : "it disconnected before HELLO");
         return false;
     }
     h->len += (size_t)n;
@@ -114,12 +127,13 @@ static void add_half(struct hl_net_server *s, int fd, const struct sockaddr_stor
 {
     /* The oldest may have said HELLO meanwhile. */
     if (s->half_count == HL_TCP_HALF_OPEN && hear_half(s, 0))
-        turn_away(s, 0, "others wait, and it has not said HELLO");
+        turn_away(s, 0, "it has not sent HELLO, and other clients wait for its slot");
     struct hl_tcp_half *h = &s->half[s->half_count++];
     *h = (struct hl_tcp_half){.fd = fd, .since_ns = hl_now_ns()};
     name_peer(sa, len, h->name, sizeof(h->name));
 }
 
+/* No more than one warning a second: clients must not be able to fill the log. */
 static void note_shortage(struct hl_net_server *s, int error)
 {
     uint64_t now = hl_now_ns();
@@ -132,6 +146,7 @@ static void note_shortage(struct hl_net_server *s, int error)
             s->address, strerror(error));
 }
 
+/* A few at a time, so that those in half[] are heard in between. */
 static void accept_some(struct hl_net_server *s)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {

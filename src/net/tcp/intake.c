@@ -16,6 +16,9 @@
 
 /* ---- places: opts.put_queue puts are open at once, the others wait in the order they came ---- */
 
+/* False: the server stops. Everything is under server.lock: a ticket is drawn, and its turn is when
+ * `serving` has reached it and fewer than put_queue puts are open. `moved` is broadcast when either
+ * has changed and others wait, since one condition serves all of them. */
 static bool place_take(struct hl_tcp_conn *c)
 {
     struct hl_net_server *s = c->server;
@@ -105,7 +108,8 @@ static bool tcp_answer_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, hl
     return sent;
 }
 
-/* With its memory made. */
+/* With its memory made. `doing` is set around each step, so that the gate says WAIT while this
+ * thread is silent, and never while it sends. */
 static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, void *token,
                            uint8_t *base)
 {
@@ -135,6 +139,8 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
     return tcp_answer_put(c, m, finish_object(s, m, token, crc, crcs, &id), id);
 }
 
+/* One put: a place, the handler's begin, READY, the bytes, commit or abort, the answer. The place
+ * is given back in any case; the handler is called by one connection at a time (put_sink.h). */
 bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
 {
     struct hl_net_server *s = c->server;
@@ -145,10 +151,12 @@ bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
         return false;
     }
     if (s->opts.put.begin == NULL)
-        return hl_tcp_conn_refuse(c, m->op, hl_fail(HL_EPERM, "%s takes no puts", s->address));
+        return hl_tcp_conn_refuse(c, m->op,
+                                  hl_fail(HL_EPERM, "%s does not accept puts", s->address));
     if (m->len > SIZE_MAX / 2)
         return hl_tcp_conn_refuse(c, m->op,
-                                  hl_fail(HL_EINVAL, "%s: put of %llu bytes: more than can be held",
+                                  hl_fail(HL_EINVAL,
+                                          "%s: put of %llu bytes: more than memory can hold",
                                           s->address, (unsigned long long)m->len));
     if (!place_take(c))
         return false;

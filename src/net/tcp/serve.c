@@ -1,5 +1,18 @@
 /* net/tcp/serve.c - the thread of a client that has said HELLO: it reads requests and answers them.
- */
+ *
+ *     conn_main:  WELCOME, then serve_one until the end
+ *
+ *     in[]   | used | at .. len: received, not used | free |      gather_bytes fills it
+ *
+ *     ASK   -> DATA from the pool, or REFUSED      here
+ *     MEET  -> MET: port and ticket of UCX         here
+ *     PUT, BATCH                                   intake.c
+ *
+ * `in`, `at`, `len` and the socket are this thread's alone. It shares with the gate: the lists of
+ * connections under server.lock, and `doing` under say_lock (server.h has the states; in SERVES
+ * nobody else sends). At its end the thread moves its connection from `conns` to `ended` and
+ * signals `moved`, which wakes a stop that waits for all of them; the gate joins and frees it. A
+ * stop wakes this thread by shutting its socket down. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +48,8 @@ static bool gather_bytes(struct hl_tcp_conn *c, size_t len)
     return true;
 }
 
+/* The client learns the pool's size and the server's id: the bounds of what it may ask for, and
+ * whether it is the server that it was connected to before. */
 static bool say_welcome(struct hl_tcp_conn *c)
 {
     const struct hl_net_server *s = c->server;
@@ -159,6 +174,8 @@ static void *conn_main(void *arg)
     return NULL;
 }
 
+/* On the gate's thread. The lock is held over pthread_create: a thread that ends at once must find
+ * its connection in `conns`. */
 hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name)
 {
     struct hl_tcp_conn *c = malloc(sizeof(*c));

@@ -1,4 +1,13 @@
-/* net/tcp/server.c - starting and stopping the TCP server; server.h says how it works. */
+/* net/tcp/server.c - starting and stopping the TCP server; server.h says how it works.
+ *
+ * A stop goes through the threads in the order in which they depend on each other:
+ *
+ *     stopping = true, `moved` broadcast     puts that wait for a place give up
+ *     wake_fd, join                          the gate: nothing new is accepted, nobody is let in
+ *     conns_stop, join                       the connections, after their last answers
+ *
+ * `stopping` is set under `lock`, so that a put that has just looked at it is in its wait when the
+ * broadcast comes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +54,7 @@ static hl_status set_up(struct hl_net_server *s)
     return HL_OK;
 }
 
+/* The gate looks at `stopping` after each ppoll; the write ends one that waits. */
 static void stop_gate(struct hl_net_server *s)
 {
     uint64_t one = 1;
@@ -55,6 +65,7 @@ static void stop_gate(struct hl_net_server *s)
     pthread_join(s->gate, NULL);
 }
 
+/* Also of a server that was set up in part: what does not run is skipped. */
 void hl_tcp_server_stop(struct hl_net_server *s)
 {
     pthread_mutex_lock(&s->lock);

@@ -1,7 +1,7 @@
 /* net/tcp/server.h - inside of the TCP server: the gate, the connections, what they put.
  *
  * The gate is one thread: it accepts, reads HELLO without waiting for it, and starts a thread for
- * whoever has said it. So a stranger costs a descriptor and 96 bytes, never a thread. A
+ * each peer that has sent it. So an unknown peer costs a descriptor and 96 bytes, never a thread. A
  * connection's thread reads requests and answers them in order; it may block on its own peer only.
  * The put handler is called by these threads, one at a time.
  *

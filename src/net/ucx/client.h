@@ -17,8 +17,8 @@
  *
  *     usable --error, deadline, stall, cancel--> dead: all of UCX is torn down
  *
- * There is no way back, because UCX can't take back a transfer that is under way; whoever wants to
- * go on connects again.
+ * There is no way back, because UCX can't take back a transfer that is under way; a caller that
+ * wants to go on connects again.
  */
 #ifndef HL_NET_UCX_CLIENT_H
 #define HL_NET_UCX_CLIENT_H

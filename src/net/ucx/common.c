@@ -2,7 +2,7 @@
  *
  * The transport list, the error mode and the keepalive interval are set here and not left to the
  * environment: in UCX 1.13 the defaults notice a dead peer after 20 s or never, and a rank's
- * environment often carries UCX_TLS meant for somebody else. HELIOS_UCX_<NAME> still wins, as the
+ * environment often carries UCX_TLS that is meant for MPI. HELIOS_UCX_<NAME> still wins, as the
  * way out for an operator. */
 #include <poll.h>
 #include <pthread.h>
@@ -19,7 +19,8 @@
 #define TCP_TX_SEGMENT "66k"
 #define TCP_RX_SEGMENT "264k"
 
-/* Before a worker is destroyed: a step may report nothing done, so one idle round is no proof. */
+/* Before a worker is destroyed: a step may report nothing done, so one idle round is not a proof.
+ */
 #define FINISH_IDLE_ROUNDS 4
 #define FINISH_MAX_NS      (HL_NS_PER_S / 2)
 
@@ -54,7 +55,7 @@ static hl_status set_as(ucp_config_t *config, const char *env_name, const char *
     const char *wanted = getenv(env);
     ucs_status_t status = ucp_config_modify(config, name, wanted != NULL ? wanted : value);
     if (status != UCS_OK)
-        return hl_fail(HL_EUNSUPPORTED, "UCX does not take %s=%s: %s", env_name,
+        return hl_fail(HL_EUNSUPPORTED, "UCX rejects %s=%s: %s", env_name,
                        wanted != NULL ? wanted : value, ucs_status_string(status));
     return HL_OK;
 }
@@ -66,7 +67,7 @@ static hl_status set_config(ucp_config_t *config, const char *name, const char *
 
 /* The environment knows a transport's own option by the transport's prefix; ucp_config_modify does
  * so since UCX 1.18, and knew it without before. A wrong name is kept without a word until the
- * worker's log says that nobody took it. */
+ * worker's log says that it was not received. */
 static hl_status set_own(ucp_config_t *config, const char *name, const char *value)
 {
     unsigned major, minor, release;
@@ -268,7 +269,7 @@ hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s)
 {
     struct hl_ucx_msg *msg = malloc(sizeof(*msg) + (s->copy ? s->len : 0));
     if (msg == NULL)
-        return hl_fail(HL_ENOMEM, "message of %zu bytes", s->len);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a message of %zu bytes", s->len);
     msg->wire = s->wire;
     msg->wire.magic = HL_WIRE_MAGIC;
     msg->wire.version = HL_WIRE_VERSION;

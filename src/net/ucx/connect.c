@@ -187,8 +187,8 @@ static hl_status check_one_sided(const struct hl_net_connect_opts *opts,
 {
     if (opts->mode == HL_NET_ASK || c->one_sided)
         return HL_OK;
-    return hl_fail(HL_EUNSUPPORTED, "%s: a one-sided read does not pass its test: %s",
-                   opts->address, c->path);
+    return hl_fail(HL_EUNSUPPORTED, "%s: the test of a one-sided read failed: %s", opts->address,
+                   c->path);
 }
 
 /* The clock starts when the transports are open, which is this host's own affair. */

@@ -75,7 +75,7 @@ static void end_put(struct hl_ucx_put *put)
     }
 }
 
-/* First come, first served: nobody overtakes the line, even when there is a place again. */
+/* First come, first served: no put overtakes the queue, even when there is a place again. */
 static void queue_put(struct hl_ucx_put *put)
 {
     struct hl_net_server *s = put->server;
@@ -280,7 +280,7 @@ static hl_status check_put(const struct hl_ucx_peer *p, const struct hl_wire *w)
     const struct hl_net_server *s = p->server;
     uint64_t piece = w->offset;
     if (s->opts.put.begin == NULL)
-        return hl_fail(HL_EPERM, "%s takes no puts", s->address);
+        return hl_fail(HL_EPERM, "%s does not accept puts", s->address);
     if (w->len == 0)
         return hl_fail(HL_EINVAL, "%s: put of 0 bytes", s->address);
     if (piece != HL_UCX_FRAGMENT && piece != HL_UCX_PIECE)
@@ -301,8 +301,8 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
     hl_status st = check_put(p, w);
     struct hl_ucx_put *put = st == HL_OK ? new_put(p, false) : NULL;
     if (put == NULL && st == HL_OK)
-        st = hl_fail(HL_ENOMEM, "%s: put of %llu bytes", p->server->address,
-                     (unsigned long long)w->len);
+        st = hl_fail(HL_ENOMEM, "%s: out of memory allocating a put of %llu bytes",
+                     p->server->address, (unsigned long long)w->len);
     if (st != HL_OK) {
         hl_ucx_peer_refuse(p, w->op, st, hl_error_text());
         return;
@@ -421,11 +421,11 @@ static void receive_batch(struct hl_ucx_peer *p, ucp_tag_message_h message, size
 static const char *why_not(const struct hl_ucx_peer *p, const struct hl_wire_tag *tag, size_t len)
 {
     if (tag->kind == HL_WIRE_PIECE)
-        return "a piece that nobody asked for";
+        return "a piece that was not requested";
     if (tag->put != 0 || tag->number != p->batches % HL_WIRE_PIECES_MAX)
         return "a batch out of order";
     if (len == 0 || len > HL_WIRE_LIST_MAX)
-        return "a batch of a wrong size";
+        return "a batch of the wrong size";
     if (p->open_batches >= HL_UCX_BATCHES)
         return "more batches than it may send at once";
     return NULL;
@@ -512,7 +512,7 @@ void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
             hl_ucx_peer_answer(p, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_WAIT}});
         } else if (!ours && now_ns > put->moved_ns + limit_ns) {
             hl_net_count(&s->counts.expired, 1);
-            hl_ucx_peer_fail(p, "its put stands still");
+            hl_ucx_peer_fail(p, "its put makes no progress");
         }
     }
 }

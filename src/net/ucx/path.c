@@ -3,9 +3,10 @@
  * UCX emulates a get by messages without saying so. A read is called "rdma" only when (a) the
  * endpoint has a read lane on a verbs transport and (b) a get of 64 bytes completed while the
  * server's thread stood still. Everything else is "tcp" (requests over TCP) or "emulated". The time
- * of a get is no third proof: a busy host makes a true one slow, and an emulated one never passes
- * (b). A restarted server is another one (its random id, and no connection outlives it), so a stale
- * pool isn't read; that a place in it still holds what it did, the CRCs of every chunk say. */
+ * of a get is not a third proof: a busy host makes a true one slow, and an emulated one never
+ * passes (b). A restarted server is another one (its random id, and no connection outlives it), so
+ * a stale pool isn't read; that a place in it still holds what it did, the CRCs of every chunk say.
+ */
 #include <string.h>
 
 #include "base/clock.h"
@@ -102,7 +103,7 @@ hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode
     bool verbs_read = (c->lanes & HL_UCX_LANE_READ) != 0;
     if (mode == HL_NET_GET && c->key == NULL)
         return hl_ucx_client_kill(c, HL_EUNSUPPORTED,
-                                  "the server hands out no key for one-sided reads");
+                                  "the server offers no key for one-sided reads");
     if (mode != HL_NET_ASK && c->key != NULL && (verbs_read || mode == HL_NET_GET))
         HL_TRY(read_past_a_sleeper(c, deadline_ns, &one_sided));
     c->one_sided = mode == HL_NET_GET || (mode == HL_NET_AUTO && one_sided && verbs_read);

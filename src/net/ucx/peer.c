@@ -44,7 +44,7 @@ static void name_peer(struct hl_ucx_peer *p, ucp_conn_request_h request)
     snprintf(p->name, sizeof(p->name), "%s:%u", host, port);
 }
 
-/* Random, so that a stranger's tags meet nobody's. */
+/* Random, so that another peer can't guess the tags. */
 static uint32_t new_session(const struct hl_net_server *s)
 {
     uint32_t session;
@@ -102,7 +102,7 @@ void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s)
     if (p->state != HL_UCX_PEER_READY)
         return;
     if (p->sends >= HL_UCX_PEER_SENDS) {
-        hl_ucx_peer_fail(p, "it asks faster than it takes the answers");
+        hl_ucx_peer_fail(p, "it sends requests faster than it receives the answers");
         return;
     }
     s->owner = p;

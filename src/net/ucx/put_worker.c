@@ -1,8 +1,20 @@
 /* net/ucx/put_worker.c - the thread that allocates, sums up, seals and gives up what clients put,
  * so that reads are not kept waiting by a put handler.
  *
- * One thread and one queue in order: the SUMs of a put are done before its COMMIT. It looks for a
- * moment before it sleeps, because a lone small put waits for it. */
+ * One thread and one queue in order: the SUMs of a put are done before its COMMIT. It polls for a
+ * moment before it sleeps, because a lone small put waits for it. server.h has the picture; a job
+ * goes
+ *
+ *     given --> todo --next_job--> executed --hand_back--> done --> taken by the progress thread
+ *                                     '--a SUM--> forgotten: its memory is the put's
+ *
+ * Each side tells the other that there is work, and pays for a wake-up only if the other sleeps:
+ *
+ *     give        adds to todo, raises `waiting`; signals `wake` if `asleep`, all under the lock
+ *     hand_back   adds to done, raises `finished`; writes wake_fd if the progress thread sleeps
+ *
+ * The worker polls `waiting` and the progress thread `finished` without the lock; both are changed
+ * under it, so a count that is seen has its job in the queue. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>

@@ -161,7 +161,7 @@ static void peer_dispatch_message(struct hl_ucx_peer *p, const struct hl_wire *w
 {
     bool first = w->type == HL_WIRE_HELLO;
     if (first != (p->state == HL_UCX_PEER_NEW))
-        hl_ucx_peer_fail(p, first ? "it says HELLO twice" : "it did not say HELLO first");
+        hl_ucx_peer_fail(p, first ? "it sent HELLO twice" : "it did not send HELLO first");
     switch (p->state == HL_UCX_PEER_FAILED ? 0 : w->type) {
     case 0:
         break;

@@ -2,7 +2,16 @@
  *
  * The thread owns the worker alone. It spins for spin_us after the last event, because an answer
  * within microseconds is the point, then it sleeps on the worker's event descriptor. Other threads
- * reach it only through `stopping`, the put worker's finished jobs and wake_fd. */
+ * reach it only through `stopping`, the put worker's finished jobs and wake_fd.
+ *
+ *     spinning --spin_us without an event--> sleeping (sleeps = 1)
+ *        ^                                      |  UCX's event: a message, a completion
+ *        |                                      |  wake_fd: hand_back, or a stop
+ *        '--------------------------------------'  HL_UCX_NAP_NS: housekeeping
+ *
+ * A stop joins the thread first. From then on the caller of the stop drives the worker, so there is
+ * one thread at UCX at any time. It ends in the order in which UCX 1.13 needs it: peers, put
+ * worker, listener, worker. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -182,7 +191,7 @@ void hl_ucx_server_stop(struct hl_net_server *s)
 }
 
 /* Registering gives clients a key to read the pool; without verbs it is not handed out, because
- * UCX's emulated get serves any address of this process to whoever asks. */
+ * UCX's emulated get serves any address of this process to any client. */
 static hl_status export_pool(struct hl_net_server *s)
 {
     ucp_mem_map_params_t params = {

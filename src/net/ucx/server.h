@@ -161,7 +161,7 @@ void hl_ucx_put_work(struct hl_ucx_job *job);
 hl_status hl_ucx_puts_prepare(struct hl_net_server *s) HL_CHECK;
 /* The message PUT. */
 void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
-/* Tagged messages that nobody has made room for: batches; anything else is refused. */
+/* Tagged messages without a posted receive: batches; anything else is refused. */
 void hl_ucx_puts_collect(struct hl_net_server *s);
 /* Answer what the put worker has done. */
 void hl_ucx_puts_answer(struct hl_net_server *s);

@@ -71,7 +71,8 @@ bool hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, si
 bool hl_ucx_verbs_soft(const char *sys);
 hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts) HL_CHECK;
 void hl_ucx_fini(struct hl_ucx *u);
-/* `on_message(arg, ...)` is called, by whoever progresses the worker, for each message of net. */
+/* `on_message(arg, ...)` is called, by the thread that progresses the worker, for each message of
+ * net. */
 hl_status hl_ucx_listen_to(struct hl_ucx *u, ucp_am_recv_callback_t on_message, void *arg) HL_CHECK;
 /* Sleep until the worker or `fd` (-1: none) has something, at most wait_ns. */
 void hl_ucx_nap(struct hl_ucx *u, int fd, uint64_t wait_ns);

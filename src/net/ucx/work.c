@@ -63,8 +63,8 @@ static hl_status ucx_commit_put(struct hl_ucx_put *put)
     hl_status st = HL_OK;
     uint32_t crc = 0;
     if (crcs == NULL)
-        st = hl_fail(HL_ENOMEM, "%s: put of %llu bytes", put->server->address,
-                     (unsigned long long)put->size);
+        st = hl_fail(HL_ENOMEM, "%s: out of memory allocating a put of %llu bytes",
+                     put->server->address, (unsigned long long)put->size);
     else if ((crc = chunk_sums(put, crcs)) != put->crc)
         st = hl_put_sink_wrong_sum(sink, put->size, crc, put->crc);
     if (st != HL_OK) {

@@ -505,7 +505,8 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
     s.unsent = s.object.chunk_count;
     HL_AUTO(hl_freep) uint8_t *sent = calloc(1, hl_mig_bitmap_len(s.object.chunk_count));
     if (sent == NULL)
-        return hl_fail(HL_ENOMEM, "migration to %s: no memory for the bitmap of %u chunks",
+        return hl_fail(HL_ENOMEM,
+                       "migration to %s: out of memory allocating the bitmap of %u chunks",
                        address_of(opts), s.object.chunk_count);
     s.sent = sent;
     if (opts->zstd != HL_MIGRATE_ZSTD_OFF)
@@ -535,7 +536,7 @@ static hl_status send_cancel(struct sender *s, uint64_t now_ns)
 hl_status hl_migrate_cancel(const struct hl_migrate_send_opts *opts, int timeout_ms)
 {
     if (hl_id_is_none(opts->id))
-        return hl_fail(HL_EINVAL, "migration to %s: which one is to be canceled? No id was given",
+        return hl_fail(HL_EINVAL, "cancelling a migration to %s: its id must not be 0",
                        address_of(opts));
     struct sender s = {.opts = opts, .timeout_ms = timeout_ms};
     s.object = (struct hl_mig_frame){.id = opts->id, .epoch = (uint32_t)hl_random_u64()};

@@ -12,7 +12,7 @@
 #define RECONNECT_MS      50
 #define RECONNECT_MAX_MS  400
 #define CONNECT_MS        1000
-#define UNACKED_MS        3000 /* TCP data nobody acknowledges: the connection is dead */
+#define UNACKED_MS        3000 /* TCP data not acknowledged: the connection is dead */
 #define KEEPALIVE_IDLE_S  5
 #define KEEPALIVE_EVERY_S 2
 #define KEEPALIVE_COUNT   3
@@ -134,7 +134,7 @@ static hl_status make_payload(const struct hl_mig_frame *f, const void *payload,
             memcpy(zmq_msg_data(msg), payload, f->length);
     }
     if (rc != 0)
-        return hl_fail(HL_ENOMEM, "migration channel: no memory for a message");
+        return hl_fail(HL_ENOMEM, "migration channel: out of memory allocating a message");
     return HL_OK;
 }
 

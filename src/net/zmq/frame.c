@@ -146,7 +146,7 @@ hl_status hl_mig_decode(const void *buf, size_t len, struct hl_mig_frame *out)
                        sizeof(w));
     memcpy(&w, buf, sizeof(w));
     if (w.magic != MAGIC)
-        return hl_fail(HL_EPROTO, "migration frame: no Helios frame (magic %08x)", w.magic);
+        return hl_fail(HL_EPROTO, "migration frame: not a Helios frame (magic %08x)", w.magic);
     if (w.version != VERSION)
         return hl_fail(HL_EPROTO, "migration frame: version %u, this side speaks %d", w.version,
                        VERSION);

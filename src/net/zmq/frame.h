@@ -2,7 +2,7 @@
  *
  * Owns:    nothing; pure functions over bytes.
  * Threads: any.
- * Errors:  HL_EPROTO for bytes that are no valid frame, with the field that is wrong.
+ * Errors:  HL_EPROTO for bytes that are not a valid frame, with the field that is wrong.
  * Units:   bytes, chunk numbers from 0. All integers little endian on the wire.
  * Limits:  chunks are a power of two of HL_MIG_CHUNK_MIN..HL_MIG_CHUNK_MAX bytes (the last one of
  * an object may be shorter); at most HL_MIG_CHUNKS_MAX chunks per object.

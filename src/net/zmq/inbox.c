@@ -88,7 +88,7 @@ hl_status hl_mig_inbox_create(const struct hl_migrate_server_opts *o, struct hl_
         return hl_fail(HL_EINVAL, "migration receiver: the sink lacks begin, commit or abort");
     struct hl_mig_inbox *in = calloc(1, sizeof(*in));
     if (in == NULL)
-        return hl_fail(HL_ENOMEM, "migration receiver: no memory");
+        return hl_fail(HL_ENOMEM, "migration receiver: out of memory");
     in->sink = o->sink;
     in->window = o->window_bytes > 0 ? o->window_bytes : DEFAULT_WINDOW;
     in->max_open = o->max_open > 0 ? o->max_open : DEFAULT_MAX_OPEN;
@@ -300,7 +300,8 @@ static hl_status begin_migration(struct hl_mig_inbox *in, const struct hl_mig_fr
     void *bytes = NULL;
     hl_status st = HL_OK;
     if (m == NULL || m->have == NULL || m->crcs == NULL)
-        st = hl_fail(HL_ENOMEM, "migration receiver: no memory for the bitmap of %u chunks",
+        st = hl_fail(HL_ENOMEM,
+                     "migration receiver: out of memory allocating the bitmap of %u chunks",
                      f->chunk_count);
     else
         st = in->sink.begin(in->sink.arg, f->result, f->total, &m->token, &bytes);
@@ -330,7 +331,7 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
     struct done *d = find_done(in, f->id);
     struct migration *m = find_migration(in, f->id);
     if (d != NULL && d->canceled && f->type == HL_MIG_OPEN) {
-        *d = (struct done){0}; /* somebody begins anew */
+        *d = (struct done){0}; /* a sender begins it anew */
         d = NULL;
     }
     const struct hl_mig_frame *known = d != NULL ? &d->object : m != NULL ? &m->object : f;

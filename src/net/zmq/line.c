@@ -20,7 +20,7 @@ hl_status hl_migrate_line_open(const char *address, int io_threads, struct hl_mi
         line->address = strdup(address);
     if (line == NULL || line->address == NULL) {
         free(line);
-        return hl_fail(HL_ENOMEM, "migration to %s: no memory", address);
+        return hl_fail(HL_ENOMEM, "migration to %s: out of memory", address);
     }
     line->io_threads = io_threads;
     *out = line;

@@ -2,8 +2,8 @@
  *
  * The receiver hands out memory, gives credit, copies every chunk to its place in the same pass
  * that computes its CRC, and keeps a bitmap. A sender that lost its connection, or a new one with
- * the same migration id, asks for the bitmap and sends only what is missing. Whoever gives up says
- * so, and the receiver frees the memory at once.
+ * the same migration id, asks for the bitmap and sends only what is missing. A side that gives up
+ * says so, and the receiver frees the memory at once.
  *
  * Owns:    a server owns its thread and its socket, a line its sockets; hl_migrate_send borrows
  *          `data` until it returns and never touches it afterwards.
@@ -59,7 +59,7 @@ struct hl_migrate_server_opts {
     struct hl_net_put_handler sink; /* where objects go, as in net/net.h; all three are required */
     uint64_t window_bytes;          /* credit of all senders together; 0 = 16 MiB */
     unsigned max_open;              /* unfinished migrations; 0 = 16 */
-    int keep_ms;    /* an unfinished migration nobody talks about is aborted; 0 = 30000 */
+    int keep_ms; /* an unfinished migration without a message for so long is aborted; 0 = 30000 */
     int io_threads; /* of libzmq; 0 = 1, 2 are worth it above 25 Gbit/s */
 };
 
@@ -128,7 +128,7 @@ struct hl_migrate_report {
 hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *data, size_t size,
                           uint32_t crc, int timeout_ms, struct hl_migrate_report *out) HL_CHECK;
 
-/* Nobody will send the rest of this migration: the receiver frees what has arrived, and a sender
+/* The sender gives this migration up: the receiver frees what has arrived, and a sender
  * that is still at it ends with HL_ECANCELED. HL_OK also when nothing was open there; HL_EEXIST
  * when it has been stored already. Only line, address, id, dead_ms and io_threads are used. */
 hl_status hl_migrate_cancel(const struct hl_migrate_send_opts *opts, int timeout_ms) HL_CHECK;

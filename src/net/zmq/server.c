@@ -155,7 +155,7 @@ hl_status hl_migrate_server_start(const struct hl_migrate_server_opts *opts,
         return hl_fail(HL_EINVAL, "migration receiver: no listen address; use \"host:port\"");
     struct hl_migrate_server *s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return hl_fail(HL_ENOMEM, "migration receiver: no memory");
+        return hl_fail(HL_ENOMEM, "migration receiver: out of memory");
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     hl_status st = HL_OK;
     if (s->wake_fd < 0)

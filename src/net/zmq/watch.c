@@ -1,8 +1,8 @@
 /* net/zmq/watch.c - connections that libzmq ends before a message can come: it tells its socket's
  * monitor, and nobody else.
  *
- * Who does not know the secret fails CURVE's handshake: his mechanism is another one, or his HELLO
- * was made with another key. Where he leaves in the middle of it, nothing tells why. */
+ * A peer without the secret fails CURVE's handshake: its mechanism is another one, or its HELLO
+ * was made with another key. Where it leaves in the middle of it, nothing says why. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

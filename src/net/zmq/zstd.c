@@ -34,7 +34,7 @@ hl_status hl_mig_pack_create(int mode, uint32_t chunk_size, struct hl_mig_pack *
     if (p == NULL || ctx == NULL) {
         free(p);
         ZSTD_freeCCtx(ctx);
-        return hl_fail(HL_ENOMEM, "migration: no memory to compress chunks of %u bytes",
+        return hl_fail(HL_ENOMEM, "migration: out of memory compressing chunks of %u bytes",
                        chunk_size);
     }
     bool automatic = mode == HL_MIGRATE_ZSTD_AUTO;
@@ -117,7 +117,7 @@ hl_status hl_mig_unpack_create(struct hl_mig_unpack **out)
     if (u == NULL || ctx == NULL) {
         free(u);
         ZSTD_freeDCtx(ctx);
-        return hl_fail(HL_ENOMEM, "migration receiver: no memory to decompress");
+        return hl_fail(HL_ENOMEM, "migration receiver: out of memory allocating a decompressor");
     }
     u->ctx = ctx;
     *out = u;
@@ -135,7 +135,8 @@ void hl_mig_unpack_destroy(struct hl_mig_unpack *u)
 hl_status hl_mig_unpack(struct hl_mig_unpack *u, void *dst, uint32_t len, const void *packed,
                         size_t packed_len)
 {
-    /* Our own sender always writes the size; whoever does not, or lies, is told so unread. */
+    /* Our own sender always writes the size; a frame without one, or with a wrong one, is refused
+     * unread. */
     if (ZSTD_getFrameContentSize(packed, packed_len) != len)
         return hl_fail(HL_ECORRUPT, "a compressed chunk that does not hold %u bytes", len);
     size_t n = ZSTD_decompressDCtx(u->ctx, dst, len, packed, packed_len);
@@ -155,7 +156,7 @@ hl_status hl_migrate_zstd_parse(const char *text, int *out)
     else if (strcmp(text, "auto") == 0)
         level = HL_MIGRATE_ZSTD_AUTO;
     else if (end == text || *end != '\0' || level < 1 || level > HL_MIGRATE_ZSTD_MAX)
-        return hl_fail(HL_EINVAL, "zstd '%s' is none of off, auto, 1 to %d", text,
+        return hl_fail(HL_EINVAL, "unknown zstd '%s' (expected off, auto, or 1 to %d)", text,
                        HL_MIGRATE_ZSTD_MAX);
     *out = (int)level;
     return HL_OK;

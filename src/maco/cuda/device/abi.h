@@ -135,7 +135,7 @@ struct hl_gpu_run {
     struct hl_gpu_host *host;
     uint64_t iteration, timeout_ns;
     uint64_t first_ticket;                           /* of this run */
-    uint32_t n_tasks, n_events, n_roots, roots_work; /* roots_work: the first that is not comm */
+    uint32_t n_tasks, n_events, n_roots, roots_work; /* roots_work: the first that is not a comm */
     uint32_t workers, groups, ring_slots;
     uint32_t n_peers, peer_ctas; /* CTAs of each group inside the kernel, the last of the grid */
     uint16_t policy, balance;

@@ -99,7 +99,7 @@ static hl_status by_copy(maco_cuda *c, const maco_task *t, const char *name, str
 {
     size_t bytes = hl_maco_count(t) * hl_maco_dtype_size(hl_maco_dtype(t));
     if (t->type == MACO_TASK_SEND || t->type == MACO_TASK_RECV)
-        return hl_fail(HL_EINVAL, "task %s: its group has one rank: nothing to communicate", name);
+        return hl_fail(HL_EINVAL, "task %s: its group has one rank, so it has no peer", name);
     if (bytes > 0 && t->inputs[0] != t->outputs[0])
         CUDA_TRY(&c->cu, cuMemcpyAsync, (t->outputs[0], t->inputs[0], bytes, s));
     return HL_OK;

@@ -88,7 +88,7 @@ TEST(a_table_that_was_cut_short_is_an_error_and_is_replaced)
         close(fd);
         (void)!hl_manager_reap_by_age(&t); /* lives on */
         assert_int_equal(hl_manager_check_whole(&t), HL_EUNAVAIL);
-        assert_non_null(strstr(hl_error_text(), "cut short"));
+        assert_non_null(strstr(hl_error_text(), "truncated"));
         hl_manager_table_close(&t);
         assert_false(exists("cut"));
         assert_int_equal(open_table("cut", &t), HL_OK);

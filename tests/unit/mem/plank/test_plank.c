@@ -308,7 +308,7 @@ TEST(a_leg_that_stalls_ends_the_copy_at_its_deadline)
             assert_int_equal(kept[i], 0x77);
         job.timeout_ms = 0;
         assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_ETIMEDOUT);
-        assert_error_has("the 0 ms of the copy are over");
+        assert_error_has("the deadline of 0 ms has passed");
         end(&w);
     }
 }

@@ -44,7 +44,7 @@ static hl_status fake_connect(const struct hl_net_connect_opts *opts, struct hl_
         poll(NULL, 0, 1);
     if (atomic_load(opts->cancel)) {
         atomic_fetch_add(&canceled, 1);
-        return hl_fail(HL_ECANCELED, "nobody wants it any more");
+        return hl_fail(HL_ECANCELED, "it was cancelled");
     }
     if (atomic_load(&no_adapter))
         return hl_fail(HL_EUNSUPPORTED, "there is no adapter");
