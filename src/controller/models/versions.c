@@ -165,29 +165,6 @@ void method_begin_version(void *arg, struct hl_rpc_call *call,
     version_change_start(c, vc, begin_make, begin_done);
 }
 
-/* What a rank put and can't commit any more. */
-static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_list *texts)
-{
-    struct hl_id *ids = calloc(texts->count + 1, sizeof(*ids));
-    size_t n = 0;
-    for (size_t i = 0; ids != NULL && i < texts->count; i++)
-        n += hl_id_parse(texts->items[i], &ids[n]) == HL_OK &&
-             hl_catalog_shard(&c->catalog, ids[n]) == NULL;
-    pool_free(c, ids, n);
-    free(ids);
-}
-
-/* The same, of shards. */
-static void free_named(struct hl_controller *c, const struct hl_api_shard_list *shards,
-                       struct hl_arena *arena)
-{
-    struct hl_api_text_list ids = {.items =
-                                       hl_arena_array(arena, shards->count, sizeof(*ids.items))};
-    for (size_t i = 0; ids.items != NULL && i < shards->count; i++)
-        ids.items[ids.count++] = shards->items[i].id;
-    free_uncommitted(c, &ids);
-}
-
 static hl_status abandon_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -212,7 +189,7 @@ static void abandon_done(struct change *ch, hl_status st)
     hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
             p->version, p->rank, p->reason);
     pool_free(ch->c, vc->ids, vc->id_count);
-    free_uncommitted(ch->c, &p->ids);
+    pool_free_uncommitted(ch->c, &p->ids);
     hl_reply_controller_abandon_version(vc->call,
                                         &(struct hl_api_controller_abandon_version_results){0});
     version_change_free(vc);
@@ -319,7 +296,7 @@ static void refute_done(struct change *ch, hl_status st)
     hl_warn("version refuted model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
             p->version, p->rank, vc->why);
     pool_free(ch->c, vc->ids, vc->id_count);
-    free_named(ch->c, &p->shards, hl_rpc_call_arena(vc->call));
+    pool_free_shards(ch->c, &p->shards);
     call_reject(vc->call, hl_fail(vc->refuted, "%s", vc->why));
     version_change_free(vc);
 }
