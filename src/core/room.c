@@ -39,8 +39,3 @@ bool hl_room_comes(const struct hl_room *room, uint64_t need)
 {
     return room->quarantined > 0 && room->free + room->quarantined >= need;
 }
-
-bool hl_repair_undecided(hl_status answer)
-{
-    return answer != HL_OK && answer != HL_ECORRUPT && answer != HL_ENOENT;
-}

@@ -1,5 +1,5 @@
-/* core/room.h - room for a shard: which tier of a node takes it, how much a full pool gives up for
- * it, and whether a repair may call a shard lost.
+/* core/room.h - room for a shard: which tier of a node takes it, and how much a full pool gives up
+ * for it.
  *
  * Owns:    nothing; texts are borrowed.
  * Threads: any. Pure.
@@ -15,7 +15,6 @@
 #include <stdint.h>
 
 #include "api/types.h"
-#include "base/status.h"
 
 struct hl_tier_offer {
     enum hl_api_tier tier;
@@ -50,9 +49,5 @@ struct hl_room {
 uint64_t hl_room_to_free(const struct hl_room *room, uint64_t need, double low_pct);
 /* The quarantine alone makes the room. */
 bool hl_room_comes(const struct hl_room *room, uint64_t need);
-
-/* What a source of good bytes answered leaves it open whether it has them. While one does, nobody
- * may call the shard lost. */
-bool hl_repair_undecided(hl_status answer);
 
 #endif

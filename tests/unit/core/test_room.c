@@ -1,4 +1,4 @@
-/* Which tier takes a copy, what a full pool gives up, when a shard may be called lost. */
+/* Which tier takes a copy, and what a full pool gives up. */
 #include "support/test.h"
 
 #include "core/room.h"
@@ -63,14 +63,4 @@ TEST(what_rests_in_quarantine_is_room_that_comes)
     assert_false(hl_room_comes(&(struct hl_room){.free = 10, .quarantined = 89}, 100));
     /* Free bytes alone were tried already, and lie in pieces. */
     assert_false(hl_room_comes(&(struct hl_room){.free = 100, .quarantined = 0}, 100));
-}
-
-TEST(a_shard_is_lost_only_when_every_source_has_answered)
-{
-    assert_false(hl_repair_undecided(HL_OK)); /* bytes came, with another checksum */
-    assert_false(hl_repair_undecided(HL_ECORRUPT));
-    assert_false(hl_repair_undecided(HL_ENOENT));
-    assert_true(hl_repair_undecided(HL_EUNAVAIL));
-    assert_true(hl_repair_undecided(HL_ETIMEDOUT));
-    assert_true(hl_repair_undecided(HL_ENOMEM));
 }
