@@ -12,6 +12,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "core/copy_attempt.h"
 #include "mem/plank/plank.h"
 
 #define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */
@@ -135,19 +136,12 @@ static enum hl_route_direct direct_now(struct making *m)
     return direct;
 }
 
-/* What speaks against the way, and not against the shard, the order or us. */
-static bool is_of_the_path(hl_status st)
-{
-    return st != HL_OK && st != HL_ECANCELED && st != HL_ENOENT && st != HL_ESTALE &&
-           st != HL_ECORRUPT;
-}
-
 static void note_direct(struct making *m, hl_status st)
 {
     const struct store_opts *o = &m->s->opts;
     pthread_mutex_lock(&m->s->lock);
-    struct store_health *h = health_of(m, is_of_the_path(st));
-    if (h != NULL && is_of_the_path(st))
+    struct store_health *h = health_of(m, hl_copy_blames_path(st));
+    if (h != NULL && hl_copy_blames_path(st))
         hl_route_health_failed(&h->direct, hl_now_ns() / HL_NS_PER_MS, o->retry_first_ms,
                                o->retry_max_ms);
     else if (h != NULL && st == HL_OK)
@@ -192,10 +186,12 @@ static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *
         if (*here)
             return HL_OK;
         hl_status st = hl_tier_reserve(m->target->t, m->r->id, size, m->r->numa, &m->slot);
-        if (st == HL_OK || (st != HL_ENOSPC && st != HL_EEXIST))
-            return st;
         hl_tier_usage(m->target->t, &u);
-        if (st == HL_ENOSPC && (u.quarantined == 0 || u.used + size > u.quota))
+        if (st == HL_OK ||
+            !hl_copy_room_may_come(st, &(struct hl_copy_room){.quota = u.quota,
+                                                              .used = u.used,
+                                                              .quarantined = u.quarantined,
+                                                              .size = size}))
             return st;
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
@@ -214,7 +210,7 @@ static hl_status fill_result(struct making *m, struct store_result *out)
                        : land_bytes(m);
     if (m->route.path == HL_API_ROUTE_PATH_DIRECT) {
         note_direct(m, st);
-        if (is_of_the_path(st)) {
+        if (hl_copy_blames_path(st)) {
             fall_back(m, st, begun);
             begun = hl_now_ns();
             st = land_bytes(m);

@@ -6,7 +6,7 @@
  *                                  ZMQ          send_migration: chunks, resumed by the order's id
  *                                  UCX_TAGGED   send_backbone: one put
  *                                  LOCAL_COPY   send_local: through memory that both processes map
- *                                  the migration network is down: alternate_networks
+ *                                  the migration network is down: send_by_networks
  *
  *     store_send_start  small shards over the backbone; no thread waits
  *       pin --> put queue --> on_put, in the queue's thread --> unpin, done()
@@ -22,6 +22,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "core/copy_attempt.h"
 #include "net/dispatch/put_queue.h"
 #include "net/zmq/migrate.h"
 
@@ -180,12 +181,6 @@ static hl_status attempt_send(struct sending *x)
     return st;
 }
 
-/* The network or the peer failed; nothing is wrong with the shard. */
-static bool is_of_the_link(hl_status st)
-{
-    return st == HL_EUNAVAIL || st == HL_ETIMEDOUT;
-}
-
 /* The other host's network may come back: it tells nobody. */
 static bool back_off(const struct sending *x)
 {
@@ -196,36 +191,33 @@ static bool back_off(const struct sending *x)
     return true;
 }
 
-/* The migration network failed: the backbone takes over. As long as the receiver keeps what has
- * arrived it refuses the shard from there (HL_EEXIST); then it is alive, and the migration goes on
- * with what is missing, should its network be back.
+/* By the migration network; when that fails the backbone takes over, as hl_copy_send_after says.
  *
  *     migration failed --> backbone --HL_EEXIST--> WAIT_MS --> migration --link failed--> (again)
  *                             '--stored, or failed otherwise     '--stored, or failed otherwise
  *
  * The receiver gives up after keep_ms of silence, which began up to dead_ms before it was noticed
  * here. `end` is later than that, so the last round finds it given up. */
-static hl_status alternate_networks(struct sending *x, hl_status st)
+static hl_status send_by_networks(struct sending *x)
 {
     const struct hl_migrate_tuning *t = &x->s->opts.migrate;
     bool has_backbone = x->r->target_data[0] != '\0';
-    uint64_t end = hl_now_ns() + (uint64_t)(t->keep_ms + 2 * t->dead_ms) * HL_NS_PER_MS;
+    uint64_t end = 0; /* from the first failure on */
     for (;;) {
-        hl_warn("migration to %s failed%s error=\"%s\"", x->r->target_address,
-                has_backbone ? ", trying the backbone" : "", hl_error_text());
-        hl_fault_count("migration-net-down", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
-        if (has_backbone) {
-            x->route = choose_route(x, false);
-            st = attempt_send(x);
-            if (st != HL_EEXIST)
-                return st;
+        hl_status st = attempt_send(x);
+        enum hl_copy_send next = hl_copy_send_after(x->route.path, st, has_backbone);
+        if (next == HL_COPY_SEND_ENDS)
+            return st;
+        if (end == 0)
+            end = hl_now_ns() + (uint64_t)(t->keep_ms + 2 * t->dead_ms) * HL_NS_PER_MS;
+        if (x->route.path == HL_API_ROUTE_PATH_ZMQ) {
+            hl_warn("migration to %s failed%s error=\"%s\"", x->r->target_address,
+                    has_backbone ? ", trying the backbone" : "", hl_error_text());
+            hl_fault_count("migration-net-down", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         }
-        if (hl_now_ns() >= end || !back_off(x))
+        if (next == HL_COPY_SEND_LATER && (hl_now_ns() >= end || !back_off(x)))
             return st;
-        x->route = choose_route(x, true);
-        st = attempt_send(x);
-        if (!is_of_the_link(st))
-            return st;
+        x->route = choose_route(x, next == HL_COPY_SEND_LATER);
     }
 }
 
@@ -239,9 +231,7 @@ static hl_status send_pinned(struct sending *x)
                        hl_id_format(x->ref.id).s);
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
     x->route = choose_route(x, has_migration_net(x->r));
-    hl_status st = attempt_send(x);
-    return x->route.path == HL_API_ROUTE_PATH_ZMQ && is_of_the_link(st) ? alternate_networks(x, st)
-                                                                        : st;
+    return x->route.path == HL_API_ROUTE_PATH_ZMQ ? send_by_networks(x) : attempt_send(x);
 }
 
 static hl_status send_failed(const struct sending *x, hl_status st)

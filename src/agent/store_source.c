@@ -11,6 +11,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "core/copy_attempt.h"
 
 static hl_status alloc_crcs(struct source *src)
 {
@@ -120,26 +121,45 @@ static hl_status source_check(const struct store_request *r, const struct source
                    src->size, src->crc32, r->size, r->crc32);
 }
 
+static struct hl_copy_source source_seen(const struct store *s, const struct store_request *r)
+{
+    bool same_host = r->source_host[0] != '\0' && strcmp(r->source_host, s->host_id) == 0;
+    return (struct hl_copy_source){.tier = r->source_tier,
+                                   .own_node = strcmp(r->source_node, s->node) == 0,
+                                   .mappable = same_host && r->source_socket[0] != '\0',
+                                   .has_data = r->source_data[0] != '\0'};
+}
+
+static hl_status open_mapped(struct store *s, const struct store_request *r,
+                             const struct hl_copy_source *seen, struct source *src)
+{
+    hl_status st = open_local(s, r, src);
+    if (!hl_copy_reads_by_net(seen, st))
+        return st;
+    hl_warn("memory of %s is not mapped, it is fetched instead error=\"%s\"", r->source_socket,
+            hl_error_text());
+    source_close(s, src);
+    return open_net(s, r, src);
+}
+
 hl_status source_open(struct store *s, const struct store_request *r, struct source *out)
 {
     struct source src = {.request = r};
-    bool same_host = r->source_host[0] != '\0' && strcmp(r->source_host, s->host_id) == 0;
-    hl_status st;
-    if (r->source_tier <= HL_API_TIER_L2 && strcmp(r->source_node, s->node) == 0) {
+    const struct hl_copy_source seen = source_seen(s, r);
+    hl_status st = HL_EUNSUPPORTED;
+    switch (hl_copy_reading(&seen)) {
+    case HL_COPY_FROM_OWN:
         st = open_own(s, r, &src);
-    } else if (r->source_tier == HL_API_TIER_L1) {
-        st = hl_fail(HL_EUNSUPPORTED, "an L1 is read on its own node only: copy it to an L2 first");
-    } else if (same_host && r->source_socket[0] != '\0') {
-        st = open_local(s, r, &src);
-        if (st != HL_OK && st != HL_ENOENT && st != HL_ETIMEDOUT && r->source_data[0] != '\0') {
-            hl_warn("memory of %s is not mapped, it is fetched instead error=\"%s\"",
-                    r->source_socket, hl_error_text());
-            source_close(s, &src);
-            src = (struct source){.request = r};
-            st = open_net(s, r, &src);
-        }
-    } else {
+        break;
+    case HL_COPY_FROM_MAPPED:
+        st = open_mapped(s, r, &seen, &src);
+        break;
+    case HL_COPY_FROM_NET:
         st = open_net(s, r, &src);
+        break;
+    case HL_COPY_FROM_NONE:
+        st = hl_fail(HL_EUNSUPPORTED, "an L1 is read on its own node only: copy it to an L2 first");
+        break;
     }
     if (st == HL_OK)
         st = source_check(r, &src);

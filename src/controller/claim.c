@@ -28,6 +28,7 @@
 
 #include "base/log.h"
 #include "controller/core.h"
+#include "core/claim.h"
 #include "store/store.h"
 
 #define RECOVER                                                                                    \
@@ -249,12 +250,6 @@ static void claim_compare(struct hl_controller *c)
     cl->known_pooled = cl->known_archived = 0;
 }
 
-/* Whether there are shards of nobody, and the catalogue knows not one of them. */
-static bool is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
-{
-    return hl_id_is_none(owner) && shards > 0 && known == 0;
-}
-
 /* By L3's word alone: what was before does not count. */
 static void claim_judge(struct hl_controller *c)
 {
@@ -318,10 +313,7 @@ static void on_claim(void *arg, hl_status st, const char *text,
         read_answer(&cl->found, r);
         claim_judge(c);
     }
-    /* A call that failed may have reached L3 all the same. Only what L3 can't have taken, because
-     * it does not know the call or was too busy to look at it, has told it nothing. */
-    bool told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
-    if (told && k->revision > cl->seen)
+    if (hl_claim_is_told(st, cl->state == CLAIM_OK) && k->revision > cl->seen)
         cl->seen = k->revision;
     if (cl->answered != NULL)
         cl->answered(c, st);
@@ -391,14 +383,15 @@ void claim_become(struct hl_controller *c, struct hl_id cluster, uint64_t revisi
     claim_forget(c);
 }
 
-/* One shard that the catalogue knows is enough: ids are random, so it can't be there by chance. */
 void claim_compared(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;
     const struct claim_found *f = &cl->found;
-    bool pool = is_strange(f->cluster, f->shards, cl->known_pooled);
+    const struct hl_claimed in_pool = {.cluster = f->cluster, .shards = f->shards},
+                            archived = {.cluster = f->archive_cluster, .shards = f->archived};
+    bool pool = hl_claim_is_strange(&in_pool, cl->known_pooled);
     cl->comparing = false;
-    if (pool || is_strange(f->archive_cluster, f->archived, cl->known_archived))
+    if (pool || hl_claim_is_strange(&archived, cl->known_archived))
         claim_refuse(
             c,
             "the %s holds %" PRIu64

@@ -37,6 +37,16 @@ uint64_t hl_claim_revision(const struct hl_claimed *found, const struct hl_claim
     return kept && found->revision > revision ? found->revision : revision;
 }
 
+bool hl_claim_is_strange(const struct hl_claimed *found, uint64_t known)
+{
+    return hl_id_is_none(found->cluster) && found->shards > 0 && known == 0;
+}
+
+bool hl_claim_is_told(hl_status st, bool is_ours)
+{
+    return st == HL_OK ? is_ours : st != HL_EUNSUPPORTED && st != HL_EBUSY;
+}
+
 hl_status hl_claim_permit(const char *what, struct hl_id owner, const char *named)
 {
     struct hl_id_text text = hl_id_format(owner);

@@ -41,6 +41,17 @@ bool hl_claim_stands(const struct hl_claimed *found, const struct hl_claimant *w
 uint64_t hl_claim_revision(const struct hl_claimed *found, const struct hl_claimant *who,
                            uint64_t revision);
 
+/* ---- the Controller's side ---- */
+
+/* Nobody's shards, and the catalogue knows not one of them: they are none of its. One that it knows
+ * is enough: ids are random, so it can't be there by chance. */
+bool hl_claim_is_strange(const struct hl_claimed *found, uint64_t known);
+/* L3 may have heard of the revision that went with a claim: also when its answer was lost, but not
+ * when it does not know the call, was too busy to look at it, or refused (`is_ours`, of HL_OK). */
+bool hl_claim_is_told(hl_status st, bool is_ours);
+
+/* ---- L3's ---- */
+
 /* HL_EPERM unless the caller names the owner of `what`, or it has none; named "": no cluster. */
 hl_status hl_claim_permit(const char *what, struct hl_id owner, const char *named) HL_CHECK;
 

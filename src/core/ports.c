@@ -10,3 +10,12 @@ uint16_t hl_ports_candidate(const char *controller, uint64_t job, int attempt, u
     return (uint16_t)(HL_PORTS_FIRST +
                       (first + job * 7 + (uint64_t)attempt + skip) % HL_PORTS_COUNT);
 }
+
+enum hl_ports_next hl_ports_after(hl_status answer)
+{
+    if (answer == HL_OK)
+        return HL_PORTS_SETTLED;
+    if (answer == HL_EBUSY)
+        return HL_PORTS_ONWARD;
+    return hl_status_retryable(answer) ? HL_PORTS_AGAIN : HL_PORTS_BLIND;
+}

@@ -12,6 +12,8 @@
 
 #include <stdint.h>
 
+#include "base/status.h"
+
 #define HL_PORTS_FIRST 20000
 #define HL_PORTS_COUNT 10000
 
@@ -19,5 +21,15 @@
  * ports: each counts from one of its own, which its Controller's address gives. `job`: a number of
  * the job; jobs and attempts begin seven and one apart. */
 uint16_t hl_ports_candidate(const char *controller, uint64_t job, int attempt, uint64_t skip);
+
+/* An Agent was asked which candidates are free. */
+enum hl_ports_next {
+    HL_PORTS_SETTLED, /* the one it names */
+    HL_PORTS_BLIND,   /* it can't tell: the first candidate, untried */
+    HL_PORTS_AGAIN,   /* the same ones */
+    HL_PORTS_ONWARD,  /* the candidates after these: all are in use */
+};
+
+enum hl_ports_next hl_ports_after(hl_status answer);
 
 #endif

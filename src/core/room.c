@@ -40,7 +40,22 @@ bool hl_room_comes(const struct hl_room *room, uint64_t need)
     return room->quarantined > 0 && room->free + room->quarantined >= need;
 }
 
-bool hl_repair_undecided(hl_status answer)
+bool hl_room_may_come(const struct hl_room *room, uint64_t need)
 {
-    return answer != HL_OK && answer != HL_ECORRUPT && answer != HL_ENOENT;
+    return need <= room->capacity &&
+           (room->has_archive || room->has_derived || room->quarantined > 0);
+}
+
+bool hl_room_takes_import(const struct hl_room *room, uint64_t bytes)
+{
+    if (room->has_archive && room->writes_behind)
+        return true;
+    return bytes <= room->capacity && (room->has_archive || room->has_derived);
+}
+
+bool hl_room_gives(const struct hl_room *room, enum hl_room_kind kind, bool may_wait)
+{
+    if (kind == HL_ROOM_DERIVED)
+        return true;
+    return room->has_archive && (kind == HL_ROOM_ARCHIVED || (room->writes_behind && may_wait));
 }

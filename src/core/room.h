@@ -1,5 +1,5 @@
-/* core/room.h - room for a shard: which tier of a node takes it, how much a full pool gives up for
- * it, and whether a repair may call a shard lost.
+/* core/room.h - room for a shard: which tier of a node takes it, and how much a full pool gives up
+ * for it.
  *
  * Owns:    nothing; texts are borrowed.
  * Threads: any. Pure.
@@ -15,7 +15,6 @@
 #include <stdint.h>
 
 #include "api/types.h"
-#include "base/status.h"
 
 struct hl_tier_offer {
     enum hl_api_tier tier;
@@ -43,6 +42,9 @@ struct hl_room {
     uint64_t used;
     uint64_t free;
     uint64_t quarantined; /* freed, not yet to be used again */
+    bool has_derived;     /* shards that can be cut again */
+    bool has_archive;
+    bool writes_behind; /* what is not archived yet may be, on the spot */
 };
 
 /* What a full pool gives up for `need` bytes: those, and if there is more above the low watermark,
@@ -50,9 +52,21 @@ struct hl_room {
 uint64_t hl_room_to_free(const struct hl_room *room, uint64_t need, double low_pct);
 /* The quarantine alone makes the room. */
 bool hl_room_comes(const struct hl_room *room, uint64_t need);
+/* A pool that is full now may ever have that room: it is worth looking for. */
+bool hl_room_may_come(const struct hl_room *room, uint64_t need);
+/* What is larger than the pool may pass through it: an import that is archived as it goes. */
+bool hl_room_takes_import(const struct hl_room *room, uint64_t bytes);
 
-/* What a source of good bytes answered leaves it open whether it has them. While one does, nobody
- * may call the shard lost. */
-bool hl_repair_undecided(hl_status answer);
+/* What a full pool gives up, in this order; the next kind only where the one before gave nothing.
+ */
+enum hl_room_kind {
+    HL_ROOM_DERIVED,  /* can be cut again */
+    HL_ROOM_ARCHIVED, /* can be loaded again */
+    HL_ROOM_SPILLED,  /* is archived first, which takes time: no more than is needed */
+    HL_ROOM_KINDS
+};
+
+/* may_wait: the caller can wait for the archive. */
+bool hl_room_gives(const struct hl_room *room, enum hl_room_kind kind, bool may_wait);
 
 #endif

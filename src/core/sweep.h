@@ -1,5 +1,5 @@
-/* core/sweep.h - what a sweep decides: a stored shard that no version holds, and a version's shard
- * that is not stored.
+/* core/sweep.h - what a sweep decides: of a stored shard that no version holds, of a version's
+ * shard that is not stored or not archived, of manifests, and of nodes' copies that nobody knows.
  *
  * Owns:    nothing.
  * Threads: any. Pure: times are arguments.
@@ -14,13 +14,17 @@
 #include <stdint.h>
 
 struct hl_catalog;
+struct hl_shard_rec;
 
-/* A stored shard that the catalogue does not know. */
+#define HL_SWEEP_LOST_MISSES 2 /* inventories in a row */
+
+/* A stored shard that the catalogue does not know. All zero: not seen yet. */
 struct hl_orphan {
     uint64_t since_ns;
     int64_t since_ms;
     unsigned first_round; /* the sweep that saw it first */
     unsigned round;       /* the last one that saw it */
+    bool archived;        /* that one saw it in the archive */
 };
 
 /* The sweep that ends. */
@@ -38,6 +42,9 @@ enum hl_orphan_fate {
     HL_ORPHAN_FREED,
 };
 
+/* The sweep of these numbers sees it, in the pool or in the archive. */
+void hl_orphan_see(struct hl_orphan *orphan, const struct hl_sweep *sweep, bool archived);
+
 bool hl_sweep_has_open_version(const struct hl_catalog *catalog);
 /* An open version was begun before its first shard was put; until it is committed, whatever came
  * later may be its. */
@@ -47,17 +54,46 @@ bool hl_sweep_being_written(const struct hl_catalog *catalog, int64_t since_ms, 
 enum hl_orphan_fate hl_sweep_orphan(const struct hl_orphan *orphan, bool is_known,
                                     const struct hl_sweep *sweep, const struct hl_catalog *catalog);
 
-/* How often in a row the pool's inventory has missed a shard, one more sweep included. */
-static inline unsigned hl_sweep_missed(unsigned missed, unsigned seen_round, unsigned round)
-{
-    return seen_round == round ? 0 : missed + 1;
-}
+/* A node's copy of a shard that the catalogue has not known since unknown_ns. removed: with its
+ * version, so that nobody can be writing it. */
+bool hl_sweep_copy_goes(bool removed, uint64_t unknown_ns, bool has_open_version,
+                        const struct hl_sweep *sweep);
 
-/* One miss may be a commit that came while the inventory was read; two are a loss, unless another
- * tier has a copy. */
-static inline bool hl_sweep_is_lost(unsigned missed, bool has_copies)
-{
-    return missed >= 2 && !has_copies;
-}
+/* ---- shards of versions ---- */
+
+/* As far as inventories and our own orders tell. */
+bool hl_shard_is_pooled(const struct hl_shard_rec *s);
+/* The inventories of the round are complete: counts a miss of the pool, and sets `archived`. */
+void hl_sweep_count(struct hl_shard_rec *s, unsigned round);
+
+enum hl_sweep_turn {
+    HL_SWEEP_SAME,
+    HL_SWEEP_LOST, /* from now on; not said of a cut's shard, which can be made again */
+    HL_SWEEP_FOUND,
+};
+
+/* After hl_sweep_count: sets `lost`. One miss may be a commit that came while the inventory was
+ * read; more are a loss, unless another tier has a copy. */
+enum hl_sweep_turn hl_sweep_settle(struct hl_shard_rec *s, bool has_copies);
+/* Write-behind brings it into the archive. */
+bool hl_sweep_archives(const struct hl_shard_rec *s);
+
+/* ---- manifests ---- */
+
+/* The last sweep that met it in each place; 0 = none. */
+struct hl_manifest_seen {
+    unsigned pool, archive;
+    unsigned wanted; /* a version has it */
+};
+
+enum hl_manifest_fate {
+    HL_MANIFEST_KEPT,
+    HL_MANIFEST_POOLED,  /* kept, and not in the archive yet */
+    HL_MANIFEST_MISSING, /* it is to be written */
+    HL_MANIFEST_ORPHAN,
+    HL_MANIFEST_GONE,
+};
+
+enum hl_manifest_fate hl_sweep_manifest(const struct hl_manifest_seen *seen, unsigned round);
 
 #endif

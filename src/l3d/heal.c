@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "core/room.h"
+#include "core/repair.h"
 #include "fetch/remote.h"
 #include "l3d/l4_private.h"
 #include "mem/chunks.h"
@@ -52,8 +52,7 @@ struct repair {
     struct hl_pool_ref old; /* pinned; size 0 = the pool has none */
     struct hl_pool_extent x;
     uint32_t *crcs;
-    uint32_t crc;
-    bool crc_known;
+    struct hl_repair_want want;
 };
 
 /* ---- sources, in a worker -------------------------------------------------------------------- */
@@ -129,26 +128,21 @@ static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_requ
     return st;
 }
 
-static bool is_right(struct repair *p, uint32_t crc)
+/* The error of the first source that could not be asked is kept in h->st and h->text. */
+static enum hl_repair_answer note_answer(struct heal *h, const struct repair *p, const char *where,
+                                         hl_status st, uint32_t crc)
 {
-    return !p->crc_known || p->crc == crc;
-}
-
-static void tell_failure(const struct heal *h, const char *where, hl_status st)
-{
+    enum hl_repair_answer answer = hl_repair_judge(&p->want, st, crc);
+    if (answer == HL_REPAIR_GOOD)
+        return answer;
+    if (answer == HL_REPAIR_UNASKED && h->st == HL_OK) {
+        h->st = st;
+        snprintf(h->text, sizeof(h->text), "%s", hl_error_text());
+    }
     hl_warn("shard not healed from %s id=%s error=\"%s\"", where, hl_id_format(h->id).s,
             st != HL_OK ? hl_error_text() : "another checksum");
-    hl_fault_count(st == HL_OK || st == HL_ECORRUPT ? "corrupt" : "unavailable", where);
-}
-
-/* A source that could not be asked may have good bytes: nobody says "lost" then. The first one's
- * error is kept in h->st and h->text. */
-static void note_unasked(struct heal *h, hl_status st)
-{
-    if (!hl_repair_undecided(st) || h->st != HL_OK)
-        return;
-    h->st = st;
-    snprintf(h->text, sizeof(h->text), "%s", hl_error_text());
+    hl_fault_count(answer == HL_REPAIR_BAD ? "corrupt" : "unavailable", where);
+    return answer;
 }
 
 static hl_status none_left(struct heal *h)
@@ -158,28 +152,26 @@ static hl_status none_left(struct heal *h)
 }
 
 /* Good bytes into p->x: *crc, and where they are from. HL_ENOENT: there are none. */
-static hl_status find_bytes(struct heal *h, struct repair *p, uint32_t *crc, int *archive_bad)
+static hl_status find_bytes(struct heal *h, struct repair *p, uint32_t *crc, bool *archive_bad)
 {
+    enum hl_repair_answer answer;
     uint64_t size;
-    *archive_bad = 0;
+    *archive_bad = false;
     h->st = HL_OK;
     if (l4_has(h->d, h->id, &size) && size == p->x.size) {
         hl_status st = l4_fetch(h->d, &p->x, crc, p->crcs);
         snprintf(h->source, sizeof(h->source), "L4");
-        if (st == HL_OK && is_right(p, *crc))
+        answer = note_answer(h, p, "archive", st, *crc);
+        if (answer == HL_REPAIR_GOOD)
             return HL_OK;
-        *archive_bad = st == HL_ECORRUPT || st == HL_OK;
-        note_unasked(h, st);
-        tell_failure(h, "archive", st);
+        *archive_bad = answer == HL_REPAIR_BAD;
     }
     for (size_t i = 0; i < h->sources.count; i++) {
         const struct hl_api_copy_request *source = &h->sources.items[i];
         hl_status st = fetch_from_node(h->d, source, p, crc);
         snprintf(h->source, sizeof(h->source), "%s", source->source_node);
-        if (st == HL_OK && is_right(p, *crc))
+        if (note_answer(h, p, "node", st, *crc) == HL_REPAIR_GOOD)
             return HL_OK;
-        note_unasked(h, st);
-        tell_failure(h, "node", st);
     }
     h->source[0] = '\0';
     return none_left(h);
@@ -187,21 +179,22 @@ static hl_status find_bytes(struct heal *h, struct repair *p, uint32_t *crc, int
 
 /* ---- one shard, in a worker ------------------------------------------------------------------ */
 
-/* The size is known from the pool, the archive or a source. */
-static uint64_t size_of(const struct heal *h, const struct repair *p)
+static struct hl_repair_want want_of(const struct heal *h, const struct hl_pool_ref *old)
 {
-    uint64_t size;
-    if (p->old.size > 0)
-        return p->old.size;
-    if (l4_has(h->d, h->id, &size))
-        return size;
-    return h->sources.count > 0 ? h->sources.items[0].size_bytes : 0;
+    struct hl_repair_known known = {.pool_size = old->size, .pool_crc = old->crc32};
+    if (!l4_has(h->d, h->id, &known.archive_size))
+        known.archive_size = 0;
+    if (h->sources.count > 0) {
+        known.stated_size = h->sources.items[0].size_bytes;
+        known.stated_crc = h->sources.items[0].crc32;
+    }
+    return hl_repair_want(&known);
 }
 
 static hl_status replace_shard(struct heal *h, struct repair *p)
 {
     uint32_t crc = 0;
-    int archive_bad = 0;
+    bool archive_bad = false;
     size_t chunks = hl_chunk_count(p->x.size);
     HL_TRY(find_bytes(h, p, &crc, &archive_bad));
     if (p->old.size > 0)
@@ -218,9 +211,9 @@ static hl_status replace_shard(struct heal *h, struct repair *p)
 
 static hl_status repair_shard(struct heal *h, struct repair *p)
 {
-    const struct hl_api_copy_request *first = h->sources.count > 0 ? h->sources.items : NULL;
+    p->want = want_of(h, &p->old);
     struct l4_want want = {
-        .id = h->id, .size = size_of(h, p), .near = -1, .beside = p->old.size > 0 ? &p->old : NULL};
+        .id = h->id, .size = p->want.size, .near = -1, .beside = p->old.size > 0 ? &p->old : NULL};
     if (want.size == 0) {
         h->state = HL_API_HEAL_STATE_LOST;
         return l4_knows(h->d, h->id);
@@ -230,8 +223,6 @@ static hl_status repair_shard(struct heal *h, struct repair *p)
     if (want.size > pool.capacity)
         return hl_fail(HL_EINVAL, "shard %s: a size of %" PRIu64 " bytes is more than the pool has",
                        hl_id_format(h->id).s, want.size);
-    p->crc_known = p->old.size > 0 || first != NULL;
-    p->crc = p->old.size > 0 ? p->old.crc32 : first != NULL ? first->crc32 : 0;
     p->crcs = calloc(hl_chunk_count(want.size), sizeof(*p->crcs));
     if (p->crcs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the checksums of shard %s",

@@ -53,9 +53,22 @@ static bool is_archived_now(void *arg, const struct hl_pool_ref *ref)
     return false;
 }
 
-static struct hl_room room_of(const struct hl_pool_info *info)
+static struct hl_room room_now(const struct hl_l3d *d)
 {
-    return (struct hl_room){info->capacity, info->used, info->free, info->quarantined};
+    struct hl_pool_info info;
+    hl_pool_info(d->pool, &info);
+    return (struct hl_room){.capacity = info.capacity,
+                            .used = info.used,
+                            .free = info.free,
+                            .quarantined = info.quarantined,
+                            .has_derived = info.derived > 0,
+                            .has_archive = l4_archive(d) != NULL,
+                            .writes_behind = d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND};
+}
+
+static uint64_t pool_bytes(uint64_t size)
+{
+    return hl_pool_units(size) * HL_POOL_UNIT;
 }
 
 /* Frees at least what an extent of `size` bytes needs, and if there is more to give, down to the
@@ -63,24 +76,20 @@ static struct hl_room room_of(const struct hl_pool_info *info)
 static hl_status make_room(struct hl_l3d *d, uint64_t size, bool spill,
                            struct hl_pool_evicted *evicted)
 {
-    struct hl_pool_info info;
-    hl_pool_info(d->pool, &info);
-    uint64_t need = hl_pool_units(size) * HL_POOL_UNIT;
-    const struct hl_room room = room_of(&info);
-    struct hl_pool_eviction what = {.bytes = hl_room_to_free(&room, need, d->l4->opts.low_pct),
-                                    .hold_ns = d->l4->opts.hold_ms * HL_NS_PER_MS,
-                                    .may_go = is_derived,
-                                    .arg = d};
-    HL_TRY(hl_pool_evict(d->pool, &what, evicted));
-    if (evicted->bytes + evicted->held == 0 && l4_archive(d) != NULL) {
-        what.may_go = is_archived;
-        HL_TRY(hl_pool_evict(d->pool, &what, evicted));
-    }
-    if (evicted->bytes + evicted->held == 0 && spill &&
-        d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND) {
-        what.bytes = need;
-        what.may_go = is_archived_now;
-        HL_TRY(hl_pool_evict(d->pool, &what, evicted));
+    static bool (*const may_go[HL_ROOM_KINDS])(void *arg, const struct hl_pool_ref *ref) = {
+        [HL_ROOM_DERIVED] = is_derived,
+        [HL_ROOM_ARCHIVED] = is_archived,
+        [HL_ROOM_SPILLED] = is_archived_now,
+    };
+    const struct hl_room room = room_now(d);
+    uint64_t need = pool_bytes(size), more = hl_room_to_free(&room, need, d->l4->opts.low_pct);
+    for (int kind = 0; kind < HL_ROOM_KINDS && evicted->bytes + evicted->held == 0; kind++) {
+        const struct hl_pool_eviction what = {.bytes = kind == HL_ROOM_SPILLED ? need : more,
+                                              .hold_ns = d->l4->opts.hold_ms * HL_NS_PER_MS,
+                                              .may_go = may_go[kind],
+                                              .arg = d};
+        if (hl_room_gives(&room, (enum hl_room_kind)kind, spill))
+            HL_TRY(hl_pool_evict(d->pool, &what, evicted));
     }
     if (evicted->shards > 0)
         hl_debug("pool is full: evicted shards=%llu bytes=%llu",
@@ -101,30 +110,24 @@ static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl
  * already, are enough for. */
 static bool room_comes(struct hl_l3d *d, uint64_t size, bool spill)
 {
-    struct hl_pool_info info;
     struct hl_pool_evicted evicted = {0};
-    uint64_t need = hl_pool_units(size) * HL_POOL_UNIT;
     pthread_mutex_lock(&d->l4->room_lock);
     /* Before the look at what can be given up: a load that ends in between is not missed. */
     int filling = atomic_load_explicit(&d->l4->filling, memory_order_relaxed) > 0;
-    hl_pool_info(d->pool, &info);
-    const struct hl_room room = room_of(&info);
-    bool comes = hl_room_comes(&room, need);
+    struct hl_room room = room_now(d);
+    bool comes = hl_room_comes(&room, pool_bytes(size));
     if (!comes)
         comes = make_room(d, size, spill, &evicted) == HL_OK && evicted.bytes + evicted.held > 0;
-    hl_pool_info(d->pool, &info);
-    comes = comes || filling || info.quarantined > 0;
+    room = room_now(d);
+    comes = comes || filling || room.quarantined > 0;
     pthread_mutex_unlock(&d->l4->room_lock);
     return comes;
 }
 
 bool l4_makes_room(struct hl_l3d *d, uint64_t bytes)
 {
-    struct hl_pool_info info;
-    hl_pool_info(d->pool, &info);
-    if (l4_archive(d) == NULL)
-        return bytes <= info.capacity && info.derived > 0;
-    return bytes <= info.capacity || d->l4->mode == HL_API_ARCHIVE_MODE_WRITE_BEHIND;
+    const struct hl_room room = room_now(d);
+    return hl_room_takes_import(&room, bytes);
 }
 
 void l4_discard(struct hl_l3d *d, struct hl_id id)
@@ -142,10 +145,8 @@ void l4_discard(struct hl_l3d *d, struct hl_id id)
 
 static bool can_make_room(struct hl_l3d *d, uint64_t size)
 {
-    struct hl_pool_info info;
-    hl_pool_info(d->pool, &info);
-    return (l4_archive(d) != NULL || info.derived > 0 || info.quarantined > 0) &&
-           size <= info.capacity && hl_pool_units(size) * HL_POOL_UNIT <= info.capacity;
+    const struct hl_room room = room_now(d);
+    return size <= room.capacity && hl_room_may_come(&room, pool_bytes(size));
 }
 
 hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out)

@@ -206,8 +206,20 @@ static hl_status spawn_daemon(struct local *l, struct wait *w)
     return hl_process_identify(pid, &w->process) == HL_OK ? HL_OK : fail_ended(w);
 }
 
-/* What is known of a daemon goes to cluster.json at once: `down` must find it, whatever happens
- * next. */
+/* Into cluster.json, where `down` finds it. A daemon that can't be recorded does not go on. */
+static hl_status record_daemon(struct local *l, const char *name)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    hl_status st = local_save(l->opts->state, &l->cluster.doc);
+    if (st == HL_OK)
+        return HL_OK;
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    return local_end_daemon(&l->cluster.doc, name)
+               ? hl_fail(st, "%s; %s is stopped again", text, name)
+               : hl_fail(st, "%s; %s was started and is not recorded", text, name);
+}
+
+/* What is known of a daemon is recorded at once, whatever happens next. */
 static hl_status launch_daemon(struct local *l, struct wait *w)
 {
     const struct local_daemon *d = w->daemon;
@@ -224,7 +236,7 @@ static hl_status launch_daemon(struct local *l, struct wait *w)
     entry->start = w->process.start;
     entry->ready = false;
     entry->fills = fills;
-    return local_save(l->opts->state, &l->cluster.doc);
+    return record_daemon(l, d->name);
 }
 
 static void name_files(struct wait *w)

@@ -11,9 +11,8 @@
 #include "controller/copies/copies_private.h"
 #include "core/sweep.h"
 
-#define LIST_PAGE  2000
-#define DROPS_MAX  256 /* under way at one node */
-#define UNKNOWN_NS (2 * HL_NS_PER_S)
+#define LIST_PAGE 2000
+#define DROPS_MAX 256 /* under way at one node */
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -194,7 +193,7 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier 
     size_t n = 0;
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
     const struct holding *h = holding_find(c, id);
-    if (s != NULL && !s->dropping && s->missed < 2)
+    if (s != NULL && hl_shard_is_pooled(s))
         add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L3});
     if (s != NULL && s->archived)
         add_place(out, max, &n, (struct place){.tier = HL_API_TIER_L4});
@@ -228,7 +227,7 @@ static struct hl_api_copy_list readable_copies(struct hl_controller *c,
     list.items = hl_arena_array(arena, max, sizeof(*list.items));
     if (list.items == NULL)
         return list;
-    if (!s->dropping && s->missed < 2)
+    if (hl_shard_is_pooled(s))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L3, id);
     if (s->archived)
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L4, id);
@@ -371,18 +370,16 @@ void copies_remove(struct hl_controller *c, struct hl_id id)
 static void settle_unknown(struct hl_controller *c)
 {
     struct holding *h, *next;
-    uint64_t now = hl_now_ns();
-    uint64_t grace = hl_sweep_has_open_version(&c->catalog)
-                         ? (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS
-                         : UNKNOWN_NS;
+    const struct hl_sweep now = copies_sweep(c);
+    bool has_open = hl_sweep_has_open_version(&c->catalog);
     HASH_ITER (hh, c->copies->holdings, h, next) {
         if (hl_catalog_shard(&c->catalog, h->id) != NULL) {
             h->unknown_ns = 0;
             continue;
         }
         if (h->unknown_ns == 0)
-            h->unknown_ns = now;
-        if (h->gone || now - h->unknown_ns >= grace)
+            h->unknown_ns = now.now_ns;
+        if (hl_sweep_copy_goes(h->gone, h->unknown_ns, has_open, &now))
             drop_copies(c, h);
     }
 }

@@ -68,6 +68,9 @@ const char *pool_state(const struct hl_controller *c);
 bool pool_has_archive(const struct hl_controller *c);
 /* Free shards and manifests in pool, archive and nodes; failures are left to the sweep. */
 void pool_free(struct hl_controller *c, const struct hl_id *ids, size_t n);
+/* Those of them that the catalogue does not know: what was put and can't be committed any more. */
+void pool_free_uncommitted(struct hl_controller *c, const struct hl_api_text_list *ids);
+void pool_free_shards(struct hl_controller *c, const struct hl_api_shard_list *shards);
 /* Something may have to be archived: don't wait for gc.interval. */
 void sweep_soon(struct hl_controller *c);
 /* The version is visible: write its manifest, and don't wait. */

@@ -33,7 +33,6 @@ struct holding {
 struct orphan {
     struct hl_id id;
     struct hl_orphan seen;
-    bool archived; /* the archive had it in the last round that saw it */
     UT_hash_handle hh;
 };
 
@@ -72,6 +71,10 @@ void holdings_fini(struct hl_controller *c);
 /* write_behind.c */
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */
 void archive_write_behind(struct hl_controller *c);
+
+/* pool.c */
+/* The sweep as of now, for what core/sweep.h decides. */
+struct hl_sweep copies_sweep(const struct hl_controller *c);
 
 /* orphans.c */
 /* Something in pool or archive that nobody knows; it goes after its grace. */

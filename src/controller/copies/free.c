@@ -1,4 +1,6 @@
 /* Shards that belong to nothing any more leave the pool and the archive. */
+#include <stdlib.h>
+
 #include "base/log.h"
 #include "controller/copies/copies_private.h"
 
@@ -45,4 +47,24 @@ void pool_free(struct hl_controller *c, const struct hl_id *ids, size_t n)
     hl_call_l3_drop_archived_async(
         c->l3, &(struct hl_api_l3_drop_archived_params){.ids = list, .cluster = cluster.s},
         c->opts.rpc_timeout_ms, c->opts.loop, on_archived_dropped, c);
+}
+
+void pool_free_uncommitted(struct hl_controller *c, const struct hl_api_text_list *ids)
+{
+    HL_AUTO(hl_freep) struct hl_id *unknown = calloc(ids->count + 1, sizeof(*unknown));
+    size_t n = 0;
+    for (size_t i = 0; unknown != NULL && i < ids->count; i++)
+        n += hl_id_parse(ids->items[i], &unknown[n]) == HL_OK &&
+             hl_catalog_shard(&c->catalog, unknown[n]) == NULL;
+    pool_free(c, unknown, n);
+}
+
+void pool_free_shards(struct hl_controller *c, const struct hl_api_shard_list *shards)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_text_list ids = {.items =
+                                       hl_arena_array(&arena, shards->count, sizeof(*ids.items))};
+    for (size_t i = 0; ids.items != NULL && i < shards->count; i++)
+        ids.items[ids.count++] = shards->items[i].id;
+    pool_free_uncommitted(c, &ids);
 }

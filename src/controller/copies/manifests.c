@@ -12,8 +12,7 @@
 
 struct kept_manifest {
     struct hl_id id;
-    unsigned pool_round, archive_round; /* last sweep that saw it there */
-    unsigned wanted_round;              /* last sweep in which a version had it */
+    struct hl_manifest_seen seen;
     UT_hash_handle hh;
 };
 
@@ -90,7 +89,7 @@ void manifests_note(struct hl_controller *c, struct hl_id id, bool archived)
 {
     struct kept_manifest *k = manifest_find(c, id);
     if (k != NULL)
-        *(archived ? &k->archive_round : &k->pool_round) = c->copies->sweep_round;
+        *(archived ? &k->seen.archive : &k->seen.pool) = c->copies->sweep_round;
 }
 
 static void settle_version(struct hl_controller *c, const struct hl_version_rec *v)
@@ -98,8 +97,8 @@ static void settle_version(struct hl_controller *c, const struct hl_version_rec 
     struct kept_manifest *k = manifest_find(c, hl_manifest_id(v));
     if (k == NULL)
         return;
-    k->wanted_round = c->copies->sweep_round;
-    if (k->pool_round != c->copies->sweep_round && k->archive_round != c->copies->sweep_round)
+    k->seen.wanted = c->copies->sweep_round;
+    if (hl_sweep_manifest(&k->seen, c->copies->sweep_round) == HL_MANIFEST_MISSING)
         manifest_write(c, v);
 }
 
@@ -117,14 +116,13 @@ void manifests_settle(struct hl_controller *c)
     if (!all_known) /* one that nobody seems to want is what is left of a damaged record */
         return;
     HASH_ITER (hh, c->copies->manifests, k, next) {
-        if (k->wanted_round == c->copies->sweep_round)
-            continue;
-        if (k->pool_round == c->copies->sweep_round || k->archive_round == c->copies->sweep_round) {
-            orphan_note(c, k->id, k->archive_round == c->copies->sweep_round);
-            continue;
+        enum hl_manifest_fate fate = hl_sweep_manifest(&k->seen, c->copies->sweep_round);
+        if (fate == HL_MANIFEST_ORPHAN) {
+            orphan_note(c, k->id, k->seen.archive == c->copies->sweep_round);
+        } else if (fate == HL_MANIFEST_GONE) {
+            HASH_DEL(c->copies->manifests, k);
+            free(k);
         }
-        HASH_DEL(c->copies->manifests, k);
-        free(k);
     }
 }
 
@@ -133,8 +131,7 @@ void manifests_not_archived(const struct hl_controller *c, struct hl_api_text_li
 {
     for (const struct kept_manifest *k = c->copies->manifests; k != NULL && ids->count < max;
          k = k->hh.next)
-        if (k->wanted_round == c->copies->sweep_round && k->pool_round == c->copies->sweep_round &&
-            k->archive_round != c->copies->sweep_round)
+        if (hl_sweep_manifest(&k->seen, c->copies->sweep_round) == HL_MANIFEST_POOLED)
             ids->items[ids->count++] = hl_id_print(k->id, arena);
 }
 

@@ -7,6 +7,7 @@
 #include "base/plane.h"
 #include "controller/copies/copies_private.h"
 #include "controller/copies/copy_task_private.h"
+#include "core/repair.h"
 #include "core/route.h"
 
 #define PLACES_MAX       1024
@@ -472,19 +473,6 @@ static void on_bad_dropped(void *arg, hl_status st, const char *text,
     task_fail(t, st, text);
 }
 
-static void drop_bad(struct task *t)
-{
-    struct hl_controller *c = t->c;
-    if (!find_other(t)) { /* what is left of the last one stays */
-        reply_healed(t, HL_API_HEAL_STATE_LOST, "");
-        return;
-    }
-    place_name(&t->other, t->source, sizeof(t->source));
-    copies_dropping(c, &t->place, t->id, 1);
-    drop_at_node(t, on_bad_dropped);
-}
-
-/* Only what is bad indeed is replaced: a reader may have met a fault of its own. */
 static void on_verified(void *arg, hl_status st, const char *text,
                         const struct hl_api_agent_store_verify_results *r)
 {
@@ -494,17 +482,27 @@ static void on_verified(void *arg, hl_status st, const char *text,
         task_fail(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
-    if (st == HL_OK && r->ok)
-        reply_healed(t, HL_API_HEAL_STATE_GOOD, place_name(&t->place, name, sizeof(name)));
-    else if (st == HL_OK)
-        drop_bad(t);
-    else if (st == HL_ENOENT && find_other(t)) {
+    bool has_other = find_other(t);
+    if (has_other)
         place_name(&t->other, t->source, sizeof(t->source));
+    switch (hl_repair_copy(st, st == HL_OK && r->ok, has_other)) {
+    case HL_REPAIR_COPY_IS_GOOD:
+        reply_healed(t, HL_API_HEAL_STATE_GOOD, place_name(&t->place, name, sizeof(name)));
+        break;
+    case HL_REPAIR_COPY_AGAIN:
         copy_again(t);
-    } else if (st == HL_ENOENT)
+        break;
+    case HL_REPAIR_COPY_REPLACE:
+        copies_dropping(t->c, &t->place, t->id, 1);
+        drop_at_node(t, on_bad_dropped);
+        break;
+    case HL_REPAIR_COPY_LOST:
         reply_healed(t, HL_API_HEAL_STATE_LOST, "");
-    else
+        break;
+    case HL_REPAIR_COPY_UNKNOWN:
         task_fail(t, st, text);
+        break;
+    }
 }
 
 static void heal_node(struct task *t)

@@ -3,7 +3,6 @@
  */
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "controller/copies/copies_private.h"
 
@@ -16,13 +15,10 @@ void orphan_note(struct hl_controller *c, struct hl_id id, bool archived)
         if (o == NULL)
             return;
         o->id = id;
-        o->seen = (struct hl_orphan){.since_ns = hl_now_ns(),
-                                     .since_ms = hl_wall_ms(),
-                                     .first_round = c->copies->sweep_round};
         HASH_ADD(hh, c->copies->orphans, id, sizeof(id), o);
     }
-    o->archived = archived || (o->archived && o->seen.round == c->copies->sweep_round);
-    o->seen.round = c->copies->sweep_round;
+    const struct hl_sweep now = copies_sweep(c);
+    hl_orphan_see(&o->seen, &now, archived);
 }
 
 static void orphan_freed(struct hl_controller *c, hl_status st, const char *text)
@@ -52,7 +48,7 @@ static void free_orphan(struct hl_controller *c, const struct orphan *o)
     const char *items[] = {id.s};
     struct hl_api_text_list ids = {items, 1};
     copies_remove(c, o->id);
-    if (o->archived) {
+    if (o->seen.archived) {
         hl_warn("orphan shard goes to the archive's trash id=%s", id.s);
         controller_hold(c);
         hl_call_l3_drop_archived_async(
@@ -68,11 +64,7 @@ static void free_orphan(struct hl_controller *c, const struct orphan *o)
 
 void orphans_settle(struct hl_controller *c)
 {
-    const struct hl_sweep sweep = {.round = c->copies->sweep_round,
-                                   .now_ns = hl_now_ns(),
-                                   .now_ms = hl_wall_ms(),
-                                   .grace_ns = (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS,
-                                   .importing = c->copies->importing(c)};
+    const struct hl_sweep sweep = copies_sweep(c);
     struct orphan *o, *next;
     HASH_ITER (hh, c->copies->orphans, o, next) {
         /* a commit may have come after its page was read */

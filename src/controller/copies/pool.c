@@ -1,4 +1,5 @@
 /* What is known of the L3 daemon's pool; sweep.c keeps it. */
+#include "base/clock.h"
 #include "controller/copies/copies_private.h"
 
 const struct hl_api_pool_info *pool_info(const struct hl_controller *c)
@@ -26,4 +27,13 @@ const char *pool_state(const struct hl_controller *c)
     return c->claim.state == CLAIM_OK        ? "ready"
            : c->claim.state == CLAIM_REFUSED ? c->claim.why
                                              : "L3 has not said yet whose its pool is";
+}
+
+struct hl_sweep copies_sweep(const struct hl_controller *c)
+{
+    return (struct hl_sweep){.round = c->copies->sweep_round,
+                             .now_ns = hl_now_ns(),
+                             .now_ms = hl_wall_ms(),
+                             .grace_ns = (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS,
+                             .importing = c->copies->importing(c)};
 }

@@ -41,13 +41,11 @@ static void settle_lost(struct hl_controller *c)
 {
     unsigned lost = 0;
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
-        s->missed = hl_sweep_missed(s->missed, s->seen_round, c->copies->sweep_round);
-        s->archived = s->archive_round == c->copies->sweep_round;
-        bool has_copies = s->missed >= 2 && copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0;
-        bool lost_now = hl_sweep_is_lost(s->missed, has_copies);
-        lost += lost_now && !s->lost && s->cut == NULL;
-        c->slots_changed |= s->lost && !lost_now; /* a job may wait for its version */
-        s->lost = lost_now;
+        hl_sweep_count(s, c->copies->sweep_round);
+        enum hl_sweep_turn turn =
+            hl_sweep_settle(s, copies_places(c, s->id, HL_API_TIER_L1, NULL, 0) > 0);
+        lost += turn == HL_SWEEP_LOST;
+        c->slots_changed |= turn == HL_SWEEP_FOUND; /* a job may wait for its version */
     }
     if (lost > 0)
         hl_error("shards are missing from the pool count=%u; `helios shard ls` shows them as lost",

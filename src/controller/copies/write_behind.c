@@ -34,13 +34,9 @@ void archive_write_behind(struct hl_controller *c)
     struct hl_api_text_list ids = {.items = hl_arena_array(&arena, BATCH, sizeof(*ids.items))};
     if (ids.items == NULL)
         return; /* the next sweep finds them */
-    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL && ids.count < BATCH;
-         s = s->hh.next) {
-        if (s->version->state != HL_API_VERSION_STATE_VISIBLE || s->archived || s->dropping ||
-            s->missed > 0 || s->cut != NULL)
-            continue;
-        ids.items[ids.count++] = hl_id_print(s->id, &arena);
-    }
+    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL && ids.count < BATCH; s = s->hh.next)
+        if (hl_sweep_archives(s))
+            ids.items[ids.count++] = hl_id_print(s->id, &arena);
     manifests_not_archived(c, &ids, BATCH, &arena);
     if (ids.count == 0 || hl_arena_failed(&arena))
         return;

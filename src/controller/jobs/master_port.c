@@ -35,6 +35,18 @@ static void port_settle(struct job *j, int port)
     job_keep(j); /* then its containers are started */
 }
 
+static void port_answered(struct job *j, hl_status st, const char *text, int port)
+{
+    enum hl_ports_next next = hl_ports_after(st);
+    if (next == HL_PORTS_SETTLED || next == HL_PORTS_BLIND) {
+        port_settle(j, next == HL_PORTS_SETTLED ? port : 0);
+        return;
+    }
+    hl_warn("port is asked for again job=%s error=\"%s\"", j->id, text);
+    if (next == HL_PORTS_ONWARD)
+        j->port_skip += PORT_TRIES;
+}
+
 static void on_port(void *arg, hl_status st, const char *text,
                     const struct hl_api_agent_find_port_results *r)
 {
@@ -47,14 +59,8 @@ static void on_port(void *arg, hl_status st, const char *text,
     j = job_by_id(k->c, k->job);
     if (j != NULL)
         j->port_asked = false;
-    if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_API_JOB_STATE_STARTING) {
-        if (st == HL_OK || !hl_status_retryable(st)) /* an Agent that knows no better: as ever */
-            port_settle(j, st == HL_OK ? r->port : 0);
-        else
-            hl_warn("port is asked for again job=%s error=\"%s\"", j->id, text);
-        if (st == HL_EBUSY)
-            j->port_skip += PORT_TRIES;
-    }
+    if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_API_JOB_STATE_STARTING)
+        port_answered(j, st, text, st == HL_OK ? r->port : 0);
     free(k);
 }
 

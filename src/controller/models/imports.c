@@ -103,16 +103,6 @@ static struct import *import_find(struct hl_controller *c, const char *id)
     return im;
 }
 
-static void free_shards(struct hl_controller *c, const struct hl_api_shard_list *shards)
-{
-    struct hl_id *ids = calloc(shards->count + 1, sizeof(*ids));
-    size_t n = 0;
-    for (size_t i = 0; ids != NULL && i < shards->count; i++)
-        n += hl_id_parse(shards->items[i].id, &ids[n]) == HL_OK;
-    pool_free(c, ids, n);
-    free(ids);
-}
-
 /* L3 says done: the model becomes visible, or its shards go. It may not have heard of a cancel. */
 static hl_status import_make(struct change *ch)
 {
@@ -150,7 +140,7 @@ static void import_done(struct change *ch, hl_status st)
     im->finishing = false;
     if (st != HL_OK) {
         import_fail(im, st, hl_error_text());
-        free_shards(ch->c, &im->result.shards);
+        pool_free_shards(ch->c, &im->result.shards);
     } else {
         hl_arena_fini(&im->progress_arena);
         hl_arena_move(&im->progress_arena, &im->result_arena);

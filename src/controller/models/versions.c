@@ -32,6 +32,7 @@
 #include "base/text.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
+#include "core/version_drop.h"
 
 static hl_status find_version(struct hl_controller *c, const char *model, int64_t number,
                               struct hl_version_rec **out)
@@ -165,29 +166,6 @@ void method_begin_version(void *arg, struct hl_rpc_call *call,
     version_change_start(c, vc, begin_make, begin_done);
 }
 
-/* What a rank put and can't commit any more. */
-static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_list *texts)
-{
-    struct hl_id *ids = calloc(texts->count + 1, sizeof(*ids));
-    size_t n = 0;
-    for (size_t i = 0; ids != NULL && i < texts->count; i++)
-        n += hl_id_parse(texts->items[i], &ids[n]) == HL_OK &&
-             hl_catalog_shard(&c->catalog, ids[n]) == NULL;
-    pool_free(c, ids, n);
-    free(ids);
-}
-
-/* The same, of shards. */
-static void free_named(struct hl_controller *c, const struct hl_api_shard_list *shards,
-                       struct hl_arena *arena)
-{
-    struct hl_api_text_list ids = {.items =
-                                       hl_arena_array(arena, shards->count, sizeof(*ids.items))};
-    for (size_t i = 0; ids.items != NULL && i < shards->count; i++)
-        ids.items[ids.count++] = shards->items[i].id;
-    free_uncommitted(c, &ids);
-}
-
 static hl_status abandon_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -212,7 +190,7 @@ static void abandon_done(struct change *ch, hl_status st)
     hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
             p->version, p->rank, p->reason);
     pool_free(ch->c, vc->ids, vc->id_count);
-    free_uncommitted(ch->c, &p->ids);
+    pool_free_uncommitted(ch->c, &p->ids);
     hl_reply_controller_abandon_version(vc->call,
                                         &(struct hl_api_controller_abandon_version_results){0});
     version_change_free(vc);
@@ -256,8 +234,9 @@ static void drop_done(struct change *ch, hl_status st)
 }
 
 /* A drop that waits for the disk must not be ordered again by the next look. */
-static bool is_being_dropped(const struct hl_controller *c, const struct hl_version_rec *v)
+static bool is_being_dropped(void *controller, const struct hl_version_rec *v)
 {
+    const struct hl_controller *c = controller;
     for (const struct change *ch = c->changes; ch != NULL; ch = ch->next) {
         const struct version_change *vc = (const struct version_change *)ch;
         if (ch->make == drop_make && vc->number == v->number &&
@@ -267,40 +246,43 @@ static bool is_being_dropped(const struct hl_controller *c, const struct hl_vers
     return false;
 }
 
-/* Have it removed, which waits for the disk. */
-static void drop_version(struct hl_controller *c, const struct hl_version_rec *v)
+static bool is_written_by_job(void *controller, const struct hl_version_rec *v)
+{
+    const struct hl_controller *c = controller;
+    struct version_user j;
+    return c->models->users->find_writer(c, v->job, &j) && !j.over;
+}
+
+static struct hl_version_watch version_watch(struct hl_controller *c)
+{
+    return (struct hl_version_watch){is_being_dropped, is_written_by_job, c};
+}
+
+/* Have it removed, which waits for the disk. False: a later round finds it again. */
+static bool drop_version(struct hl_controller *c, struct hl_version_rec *v)
 {
     struct version_change *vc = calloc(1, sizeof(*vc));
     char *model = strdup(v->model->name);
-    if (vc == NULL || model == NULL || c->claim.state == CLAIM_REFUSED) {
+    if (vc == NULL || model == NULL || c->closing || c->claim.state == CLAIM_REFUSED) {
         free(vc);
         free(model);
-        return; /* a later round finds it again */
+        return false;
     }
     vc->model = model;
     vc->number = v->number;
     version_change_start(c, vc, drop_make, drop_done);
+    return is_being_dropped(c, v); /* else it was refused at once */
 }
 
-/* The newest `versions_keep` whole versions of a job stay, and what is newer than the oldest of
- * them; imports and other jobs' versions always. */
-static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *newest)
+static void drop_old_versions(struct hl_controller *c, const struct hl_version_rec *newest)
 {
-    struct hl_model_rec *m = newest->model;
-    int seen = 0;
-    struct hl_version_rec *next;
-    for (struct hl_version_rec *v = m->versions; v != NULL && c->opts.versions_keep > 0; v = next) {
-        next = v->next;
-        if (v->state != HL_API_VERSION_STATE_VISIBLE || v->world == 0 ||
-            strcmp(v->job, newest->job) != 0)
-            continue;
-        if (seen < c->opts.versions_keep || is_being_dropped(c, v)) {
-            seen += hl_version_whole(v);
-            continue;
-        }
-        hl_info("old version is removed model=%s version=%" PRId64, m->name, v->number);
-        drop_version(c, v);
-    }
+    const struct hl_version_watch watch = version_watch(c);
+    struct hl_version_rec *v;
+    do {
+        v = hl_version_surplus(newest, c->opts.versions_keep, &watch);
+        if (v != NULL)
+            hl_info("old version is removed model=%s version=%" PRId64, v->model->name, v->number);
+    } while (v != NULL && drop_version(c, v));
 }
 
 static hl_status commit_part_make(struct change *ch);
@@ -319,7 +301,7 @@ static void refute_done(struct change *ch, hl_status st)
     hl_warn("version refuted model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
             p->version, p->rank, vc->why);
     pool_free(ch->c, vc->ids, vc->id_count);
-    free_named(ch->c, &p->shards, hl_rpc_call_arena(vc->call));
+    pool_free_shards(ch->c, &p->shards);
     call_reject(vc->call, hl_fail(vc->refuted, "%s", vc->why));
     version_change_free(vc);
 }
@@ -451,60 +433,28 @@ void method_commit_part(void *arg, struct hl_rpc_call *call,
     version_change_start(c, vc, commit_part_make, commit_part_done);
 }
 
-/* An open or failed one that is not being dropped. */
-static struct hl_version_rec *find_incomplete(const struct hl_controller *c, const char *job,
-                                              int attempt)
-{
-    for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
-        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (v->state != HL_API_VERSION_STATE_VISIBLE && v->attempt < attempt &&
-                strcmp(v->job, job) == 0 && !is_being_dropped(c, v))
-                return v;
-    return NULL;
-}
-
-/* One at a time, for a change may run at once and take the version out of the list. */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
 {
+    const struct hl_version_watch watch = version_watch(c);
     struct hl_version_rec *v;
-    while (!c->closing && (v = find_incomplete(c, job, attempt)) != NULL) {
-        hl_info("incomplete version is dropped model=%s version=%" PRId64 " job=%s committed=%d/%d",
-                v->model->name, v->number, job, v->committed_count, v->world);
-        drop_version(c, v);
-        if (!is_being_dropped(c, v))
-            return; /* refused at once: drop_stale_versions tries again */
-    }
+    do {
+        v = hl_version_incomplete(&c->catalog, job, attempt, &watch);
+        if (v != NULL)
+            hl_info("incomplete version is dropped model=%s version=%" PRId64
+                    " job=%s committed=%d/%d",
+                    v->model->name, v->number, job, v->committed_count, v->world);
+    } while (v != NULL && drop_version(c, v));
 }
 
-static bool is_written_by_job(const struct hl_controller *c, const struct hl_version_rec *v)
-{
-    struct version_user j;
-    return c->models->users->find_writer(c, v->job, &j) && !j.over;
-}
-
-/* No job of ours, and no begin or commit for the grace period: its writer has died. */
-static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_model_rec *m,
-                                         int64_t now_ms)
-{
-    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-        if (v->state == HL_API_VERSION_STATE_VISIBLE || is_written_by_job(c, v) ||
-            is_being_dropped(c, v))
-            continue;
-        if (v->touched_ms == 0)
-            v->touched_ms = now_ms; /* it was there before this start */
-        if (now_ms - v->touched_ms > c->opts.gc_grace_ms)
-            return v;
-    }
-    return NULL;
-}
-
+/* One of each model: the next round comes soon. */
 void drop_stale_versions(struct hl_controller *c)
 {
+    const struct hl_version_watch watch = version_watch(c);
     struct hl_model_rec *m, *next;
     if (c->claim.state == CLAIM_REFUSED)
         return;
     HASH_ITER (hh, c->catalog.models, m, next) {
-        struct hl_version_rec *v = find_stale(c, m, hl_wall_ms());
+        struct hl_version_rec *v = hl_version_stale(m, hl_wall_ms(), c->opts.gc_grace_ms, &watch);
         if (v == NULL)
             continue;
         hl_warn("incomplete version is dropped, its writer is gone model=%s version=%" PRId64

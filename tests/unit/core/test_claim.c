@@ -163,3 +163,21 @@ TEST(an_archive_says_whose_it_is_before_a_shard_is_stored)
         assert_int_equal(hl_claim_sign(&unclaimed, &rows[i].archive), HL_CLAIM_SIGNED);
     }
 }
+
+TEST(shards_of_nobody_are_strange_when_the_catalogue_knows_none)
+{
+    assert_true(hl_claim_is_strange(&(struct hl_claimed){NOBODY, 0, 3, false}, 0));
+    assert_false(hl_claim_is_strange(&(struct hl_claimed){NOBODY, 0, 3, false}, 1));
+    assert_false(hl_claim_is_strange(&(struct hl_claimed){NOBODY, 0, 0, false}, 0));
+    assert_false(hl_claim_is_strange(&(struct hl_claimed){US, 7, 3, false}, 0));
+}
+
+TEST(a_claim_whose_answer_is_lost_counts_as_told)
+{
+    assert_true(hl_claim_is_told(HL_OK, true));
+    assert_false(hl_claim_is_told(HL_OK, false));
+    assert_true(hl_claim_is_told(HL_ETIMEDOUT, false));
+    assert_true(hl_claim_is_told(HL_EUNAVAIL, false));
+    assert_false(hl_claim_is_told(HL_EBUSY, true)); /* as before this call */
+    assert_false(hl_claim_is_told(HL_EUNSUPPORTED, true));
+}

@@ -26,3 +26,18 @@ TEST(jobs_attempts_and_clusters_begin_apart)
     assert_int_not_equal(hl_ports_candidate(two, 0, 0, 0), first);
     assert_int_not_equal(hl_ports_candidate(one, UINT64_MAX / 7, 0, 0), 0);
 }
+
+TEST(an_agents_answer_settles_the_port_or_asks_again)
+{
+    static const struct {
+        hl_status answer;
+        enum hl_ports_next next;
+    } rows[] = {
+        {HL_OK, HL_PORTS_SETTLED},         {HL_EBUSY, HL_PORTS_ONWARD},
+        {HL_EUNAVAIL, HL_PORTS_AGAIN},     {HL_ETIMEDOUT, HL_PORTS_AGAIN},
+        {HL_EUNSUPPORTED, HL_PORTS_BLIND}, {HL_EINVAL, HL_PORTS_BLIND},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
+        assert_int_equal(hl_ports_after(rows[i].answer), rows[i].next);
+}

@@ -1,4 +1,4 @@
-/* Which tier takes a copy, what a full pool gives up, when a shard may be called lost. */
+/* Which tier takes a copy, and what a full pool gives up. */
 #include "support/test.h"
 
 #include "core/room.h"
@@ -65,12 +65,48 @@ TEST(what_rests_in_quarantine_is_room_that_comes)
     assert_false(hl_room_comes(&(struct hl_room){.free = 100, .quarantined = 0}, 100));
 }
 
-TEST(a_shard_is_lost_only_when_every_source_has_answered)
+/* What a pool gives up, for a caller that can wait for the archive and for one that can't. */
+TEST(derived_shards_go_first_and_spilled_ones_last)
 {
-    assert_false(hl_repair_undecided(HL_OK)); /* bytes came, with another checksum */
-    assert_false(hl_repair_undecided(HL_ECORRUPT));
-    assert_false(hl_repair_undecided(HL_ENOENT));
-    assert_true(hl_repair_undecided(HL_EUNAVAIL));
-    assert_true(hl_repair_undecided(HL_ETIMEDOUT));
-    assert_true(hl_repair_undecided(HL_ENOMEM));
+    static const struct {
+        struct hl_room room;
+        bool waits[HL_ROOM_KINDS], hurries[HL_ROOM_KINDS];
+    } rows[] = {
+        {{.has_archive = false}, {true, false, false}, {true, false, false}},
+        {{.has_archive = true}, {true, true, false}, {true, true, false}},
+        {{.has_archive = true, .writes_behind = true}, {true, true, true}, {true, true, false}},
+        /* an archive that is away takes nothing */
+        {{.has_archive = false, .writes_behind = true}, {true, false, false}, {true, false, false}},
+    };
+
+    assert_true(HL_ROOM_DERIVED < HL_ROOM_ARCHIVED && HL_ROOM_ARCHIVED < HL_ROOM_SPILLED);
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
+        for (int kind = 0; kind < HL_ROOM_KINDS; kind++) {
+            enum hl_room_kind k = (enum hl_room_kind)kind;
+            assert_int_equal(hl_room_gives(&rows[i].room, k, true), rows[i].waits[kind]);
+            assert_int_equal(hl_room_gives(&rows[i].room, k, false), rows[i].hurries[kind]);
+        }
+}
+
+TEST(room_is_looked_for_where_something_may_go)
+{
+    static const struct {
+        struct hl_room room;
+        uint64_t need;
+        bool comes, imports;
+    } rows[] = {
+        {{.capacity = 100}, 100, false, false}, /* nothing may go */
+        {{.capacity = 100, .quarantined = 1}, 100, true, false},
+        {{.capacity = 100, .has_derived = true}, 100, true, true},
+        {{.capacity = 100, .has_derived = true}, 101, false, false},
+        {{.capacity = 100, .has_archive = true}, 100, true, true},
+        {{.capacity = 100, .has_archive = true}, 101, false, false},
+        {{.capacity = 100, .has_archive = true, .writes_behind = true}, 101, false, true},
+        {{.capacity = 100, .has_derived = true, .writes_behind = true}, 101, false, false},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        assert_int_equal(hl_room_may_come(&rows[i].room, rows[i].need), rows[i].comes);
+        assert_int_equal(hl_room_takes_import(&rows[i].room, rows[i].need), rows[i].imports);
+    }
 }

@@ -90,13 +90,127 @@ TEST(an_open_version_keeps_what_came_after_it_began)
         HL_ORPHAN_FREED);
 }
 
-TEST(two_misses_are_a_loss_unless_there_is_a_copy)
+TEST(an_orphan_is_as_old_as_its_first_sight_and_archived_as_its_last)
 {
-    assert_int_equal(hl_sweep_missed(1, ROUND, ROUND), 0);
-    assert_int_equal(hl_sweep_missed(1, ROUND - 1, ROUND), 2);
-    assert_false(hl_sweep_is_lost(1, false));
-    assert_true(hl_sweep_is_lost(2, false));
-    assert_false(hl_sweep_is_lost(2, true));
+    struct hl_orphan o = {0};
+    struct hl_sweep s = {.round = 3, .now_ns = 70, .now_ms = 700};
+    hl_orphan_see(&o, &s, true);
+    hl_orphan_see(&o, &s, false); /* the pool has it too */
+    assert_true(o.archived);
+    s = (struct hl_sweep){.round = 4, .now_ns = 90, .now_ms = 900};
+    hl_orphan_see(&o, &s, false);
+    assert_false(o.archived); /* it has left the archive */
+    assert_int_equal(o.round, 4);
+    assert_int_equal(o.first_round, 3);
+    assert_int_equal(o.since_ns, 70);
+    assert_int_equal(o.since_ms, 700);
+}
+
+TEST(a_nodes_copy_that_nobody_knows_waits_for_a_save_that_may_be_its)
+{
+    static const struct {
+        bool removed, has_open;
+        uint64_t age_ns;
+        bool goes;
+    } rows[] = {
+        {true, true, 0, true}, /* no save can want it */
+        {false, false, 1999999999, false},
+        {false, false, 2000000000, true},
+        {false, true, 9999999999, false},
+        {false, true, 10000000000, true},
+    };
+    const struct hl_sweep s = {.now_ns = 20000000000, .grace_ns = 10000000000};
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
+        assert_int_equal(
+            hl_sweep_copy_goes(rows[i].removed, s.now_ns - rows[i].age_ns, rows[i].has_open, &s),
+            rows[i].goes);
+}
+
+/* Sweeps in a row: where a shard was seen, whether another tier has a copy, and what follows. */
+TEST(a_shard_is_lost_by_two_misses_and_found_by_one_sight)
+{
+    static const struct {
+        bool pool, archive, copies;
+        enum hl_sweep_turn turn;
+        bool lost, pooled;
+    } rounds[] = {
+        {true, false, true, HL_SWEEP_SAME, false, true},
+        {false, false, false, HL_SWEEP_SAME, false, true}, /* committed while it was read? */
+        {false, false, true, HL_SWEEP_SAME, false, false}, /* a node has it */
+        {false, false, false, HL_SWEEP_LOST, true, false},
+        {false, false, false, HL_SWEEP_SAME, true, false}, /* that was said already */
+        {false, true, true, HL_SWEEP_FOUND, false, false},
+        {false, false, false, HL_SWEEP_LOST, true, false},
+        {true, false, true, HL_SWEEP_FOUND, false, true},
+    };
+    struct hl_shard_rec s = {0};
+    for (unsigned i = 0; i < HL_ARRAY_LEN(rounds); i++) {
+        unsigned round = i + 1;
+        s.seen_round = rounds[i].pool ? round : s.seen_round;
+        s.archive_round = rounds[i].archive ? round : s.archive_round;
+        hl_sweep_count(&s, round);
+        assert_int_equal(s.archived, rounds[i].archive);
+        assert_int_equal(hl_sweep_settle(&s, rounds[i].copies), rounds[i].turn);
+        assert_int_equal(s.lost, rounds[i].lost);
+        assert_int_equal(hl_shard_is_pooled(&s), rounds[i].pooled);
+    }
+}
+
+TEST(a_cuts_shard_is_lost_in_silence_and_found_aloud)
+{
+    struct hl_cut_rec cut = {0};
+    struct hl_shard_rec s = {.cut = &cut, .missed = 2};
+    assert_int_equal(hl_sweep_settle(&s, false), HL_SWEEP_SAME);
+    assert_true(s.lost);
+    assert_int_equal(hl_sweep_settle(&s, true), HL_SWEEP_FOUND);
+}
+
+TEST(what_leaves_the_pool_on_order_is_not_read_there)
+{
+    struct hl_shard_rec s = {.dropping = true};
+    assert_false(hl_shard_is_pooled(&s));
+    s = (struct hl_shard_rec){.missed = 1};
+    assert_true(hl_shard_is_pooled(&s));
+}
+
+TEST(write_behind_takes_what_is_visible_pooled_and_not_archived)
+{
+    struct hl_cut_rec cut = {0};
+    struct hl_version_rec visible = {.state = HL_API_VERSION_STATE_VISIBLE},
+                          open = {.state = HL_API_VERSION_STATE_OPEN},
+                          failed = {.state = HL_API_VERSION_STATE_FAILED};
+
+    const struct {
+        struct hl_shard_rec s;
+        bool taken;
+    } rows[] = {
+        {{.version = &visible}, true},
+        {{.version = &open}, false}, /* it may yet be given up */
+        {{.version = &failed}, false},
+        {{.version = &visible, .archived = true}, false},
+        {{.version = &visible, .dropping = true}, false},
+        {{.version = &visible, .missed = 1}, false}, /* there may be nothing to take */
+        {{.version = &visible, .cut = &cut}, false}, /* it can be cut again */
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
+        assert_int_equal(hl_sweep_archives(&rows[i].s), rows[i].taken);
+}
+
+TEST(every_place_of_a_manifest)
+{
+    /* by wanted, pool, archive: each of this round or not */
+    static const enum hl_manifest_fate fates[2][2][2] = {
+        {{HL_MANIFEST_GONE, HL_MANIFEST_ORPHAN}, {HL_MANIFEST_ORPHAN, HL_MANIFEST_ORPHAN}},
+        {{HL_MANIFEST_MISSING, HL_MANIFEST_KEPT}, {HL_MANIFEST_POOLED, HL_MANIFEST_KEPT}},
+    };
+
+    for (unsigned n = 0; n < 8; n++) {
+        unsigned wanted = n >> 2, pool = n >> 1 & 1, archive = n & 1;
+        struct hl_manifest_seen seen = {
+            .pool = ROUND - 1 + pool, .archive = ROUND - 1 + archive, .wanted = ROUND - 1 + wanted};
+        assert_int_equal(hl_sweep_manifest(&seen, ROUND), fates[wanted][pool][archive]);
+    }
 }
 
 TEST(open_versions_are_found)

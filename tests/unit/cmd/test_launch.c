@@ -1,0 +1,80 @@
+/* A daemon of a local cluster is started and recorded, or does not go on. */
+#include "support/test.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/local/local_private.h"
+#include "os/file.h"
+
+/* A state directory whose helios-l3d does nothing but live. */
+struct rig {
+    char state[64];
+    struct local_opts opts;
+    struct local l;
+};
+
+static void rig_make(struct rig *r)
+{
+    static const struct hl_api_key_value_list nothing;
+    static const char script[] = "#!/bin/sh\nexec sleep 600\n";
+    char path[128];
+    snprintf(r->state, sizeof(r->state), "/tmp/helios-launch-XXXXXX");
+    assert_non_null(mkdtemp(r->state));
+    snprintf(path, sizeof(path), "%s/log", r->state);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof(path), "%s/helios-l3d", r->state);
+    assert_int_equal(hl_file_write_atomic(path, script, strlen(script)), HL_OK);
+    assert_int_equal(chmod(path, 0700), 0);
+    r->opts = (struct local_opts){.state = r->state, .given = &nothing};
+    r->l = (struct local){.opts = &r->opts, .cluster.doc = {.state = r->state, .pool = ""}};
+    snprintf(r->l.bin, sizeof(r->l.bin), "%s", r->state);
+    snprintf(r->l.pool, sizeof(r->l.pool), "%s/pool", r->state);
+    assert_int_equal(local_settings_load(&nothing, NULL, &r->l.settings), HL_OK);
+    assert_int_equal(local_settings_store(&r->l.settings, &r->l.cluster), HL_OK);
+}
+
+static void rig_end(struct rig *r)
+{
+    local_settings_fini(&r->l.settings);
+    local_cluster_fini(&r->l.cluster);
+    hl_arena_fini(&r->l.arena);
+    assert_int_equal(hl_dir_remove(r->state), HL_OK);
+}
+
+TEST(a_daemon_that_is_started_stands_in_cluster_json)
+{
+    struct rig r;
+    struct local_cluster read;
+    rig_make(&r);
+    assert_int_equal(local_daemon_launch(&r.l, 0), HL_OK);
+    assert_int_equal(local_read(r.state, &read), HL_OK);
+    bool runs = local_daemon_runs(local_daemon_find(&read.doc, "l3d"));
+    bool ended = local_end_daemon(&read.doc, "l3d");
+    assert_true(runs && ended);
+    local_cluster_fini(&read);
+    rig_end(&r);
+}
+
+TEST(a_daemon_that_cluster_json_can_not_take_is_ended)
+{
+    struct rig r;
+    char path[128];
+    rig_make(&r);
+    snprintf(path, sizeof(path), "%s/cluster.json", r.state);
+    assert_int_equal(mkdir(path, 0700), 0); /* no file can be renamed to it, by root neither */
+    assert_int_not_equal(local_daemon_launch(&r.l, 0), HL_OK);
+    assert_non_null(strstr(hl_error_text(), path));
+    const struct hl_api_local_daemon *d = local_daemon_find(&r.l.cluster.doc, "l3d");
+    assert_non_null(d);
+    assert_true(d->pid > 0); /* it had been started */
+    bool runs = local_end_daemon(&r.l.cluster.doc, "l3d");
+    assert_false(runs);
+    assert_int_equal(kill((pid_t)d->pid, 0), -1);
+    assert_int_equal(errno, ESRCH);
+    rig_end(&r);
+}

@@ -1,0 +1,153 @@
+/* The table of copies: what the Agents' inventories tell, and where a shard can be read. */
+#include "controller/copies/copies_private.h"
+#include "controller/nodes/nodes_private.h"
+#include "unit/controller/catalog_rig.h"
+
+#include <string.h>
+
+static bool importing(const struct hl_controller *c)
+{
+    (void)c;
+    return false;
+}
+
+/* Two nodes that are ready, and a model of the shards 1 and 2. */
+struct world {
+    struct hl_controller c;
+    struct nodes nodes;
+    struct node a, b;
+    struct hl_shard_rec *shard; /* 1 */
+};
+
+static void node_put(struct world *w, struct node *n, const char *name)
+{
+    *n = (struct node){.controller = &w->c, .seen_ns = 1};
+    snprintf(n->name, sizeof(n->name), "%s", name);
+    snprintf(n->incarnation, sizeof(n->incarnation), "boot-1");
+    HASH_ADD_STR(w->nodes.table, name, n);
+}
+
+static void world_start(struct world *w)
+{
+    *w = (struct world){.c.refs = 1};
+    w->c.nodes = &w->nodes;
+    assert_int_equal(copies_create(&w->c, importing), HL_OK);
+    node_put(w, &w->a, "a");
+    node_put(w, &w->b, "b");
+    w->shard = import_model(&w->c.catalog, "tiny", 1, "{}")->shards[0];
+}
+
+static void world_end(struct world *w)
+{
+    copies_fini(&w->c);
+    HASH_CLEAR(hh, w->nodes.table);
+    hl_catalog_fini(&w->c.catalog);
+}
+
+/* A node tells of a copy of shard 1. */
+static void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
+{
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    copies_learn(&w->c, n,
+                 &(struct hl_api_copy){
+                     .id = id.s, .tier = tier, .device = device, .transport = "", .numa_id = 3});
+}
+
+/* Where it can be read, "L3 L2/a L1/a:emu:0". */
+static void places(struct world *w, enum hl_api_tier at_least, const char *expected)
+{
+    struct place list[8];
+    char text[200] = "";
+    size_t n = copies_places(&w->c, w->shard->id, at_least, list, HL_ARRAY_LEN(list)), at = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct place *p = &list[i];
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s%s%s%s%s", i > 0 ? " " : "",
+                               hl_api_tier_name(p->tier), p->node != NULL ? "/" : "",
+                               p->node != NULL ? p->node->name : "",
+                               p->device[0] != '\0' ? ":" : "", p->device);
+    }
+    assert_string_equal(text, expected);
+}
+
+TEST(each_tier_and_device_of_a_node_has_its_own_copy)
+{
+    struct world w;
+    world_start(&w);
+    learn(&w, &w.a, HL_API_TIER_L2, "");
+    learn(&w, &w.a, HL_API_TIER_L1, "emu:0");
+    learn(&w, &w.a, HL_API_TIER_L1, "emu:1");
+    learn(&w, &w.b, HL_API_TIER_L2, "");
+    learn(&w, &w.a, HL_API_TIER_L2, ""); /* the same again */
+    places(&w, HL_API_TIER_L1, "L3 L2/a L1/a:emu:0 L1/a:emu:1 L2/b");
+    places(&w, HL_API_TIER_L2, "L3 L2/a L2/b"); /* a device forgets */
+    copies_forget(&w.c, &w.a, w.shard->id, HL_API_TIER_L1, "emu:0");
+    places(&w, HL_API_TIER_L1, "L3 L2/a L1/a:emu:1 L2/b");
+    copies_forget(&w.c, &w.a, w.shard->id, HL_API_TIER_L1, ""); /* any device */
+    copies_forget_node(&w.c, &w.b);
+    places(&w, HL_API_TIER_L1, "L3 L2/a");
+    world_end(&w);
+}
+
+TEST(what_a_node_can_not_have_or_a_forgotten_one_tells_is_not_learned)
+{
+    struct world w;
+    world_start(&w);
+    learn(&w, &w.a, HL_API_TIER_L3, "");
+    learn(&w, &w.a, HL_API_TIER_UNSAID, "");
+    w.b.gone = true;
+    learn(&w, &w.b, HL_API_TIER_L2, "");
+    places(&w, HL_API_TIER_L1, "L3");
+    assert_null(w.c.copies->holdings);
+    world_end(&w);
+}
+
+TEST(a_copy_that_goes_or_whose_node_is_away_is_not_read)
+{
+    struct world w;
+    world_start(&w);
+    learn(&w, &w.a, HL_API_TIER_L2, "");
+    learn(&w, &w.b, HL_API_TIER_L2, "");
+    const struct place at_a = {.tier = HL_API_TIER_L2, .node = &w.a};
+    copies_dropping(&w.c, &at_a, w.shard->id, true);
+    places(&w, HL_API_TIER_L1, "L3 L2/b");
+    learn(&w, &w.a, HL_API_TIER_L2, ""); /* an inventory that was begun before the drop */
+    places(&w, HL_API_TIER_L1, "L3 L2/b");
+    copies_dropping(&w.c, &at_a, w.shard->id, false);
+    w.b.lost = true;
+    places(&w, HL_API_TIER_L1, "L3 L2/a");
+    world_end(&w);
+}
+
+TEST(a_shard_is_lost_when_nothing_that_can_be_read_has_it)
+{
+    static const struct {
+        unsigned missed;
+        bool archived, at_node, lost;
+        enum hl_api_shard_state state;
+        enum hl_api_tier location;
+        size_t copies;
+    } rows[] = {
+        {0, false, false, false, HL_API_SHARD_STATE_SEALED, HL_API_TIER_L3, 1},
+        {1, true, false, false, HL_API_SHARD_STATE_SEALED, HL_API_TIER_L3, 2},
+        {2, true, false, true, HL_API_SHARD_STATE_SEALED, HL_API_TIER_L4, 1},
+        {2, false, true, true, HL_API_SHARD_STATE_SEALED, HL_API_TIER_L2, 1},
+        {2, false, false, true, HL_API_SHARD_STATE_LOST, HL_API_TIER_L3, 0},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+        struct world w;
+        world_start(&w);
+        w.shard->missed = rows[i].missed;
+        w.shard->archived = rows[i].archived;
+        w.shard->lost = rows[i].lost; /* as the last sweep said; a node may have told since */
+        if (rows[i].at_node)
+            learn(&w, &w.a, HL_API_TIER_L2, "");
+        const struct hl_api_shard shard = copies_shard(&w.c, w.shard, &arena);
+        assert_int_equal(shard.state, rows[i].state);
+        assert_int_equal(shard.copies.count, rows[i].copies);
+        if (rows[i].copies > 0)
+            assert_int_equal(shard.location, rows[i].location);
+        world_end(&w);
+    }
+}

@@ -1,0 +1,250 @@
+/* Which lost nodes and ended jobs the Controller forgets, and that its store forgets them too. */
+#include "support/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/jobs/jobs_private.h"
+#include "controller/nodes/nodes_private.h"
+#include "os/loop.h"
+#include "store/store.h"
+#include "store/writer.h"
+
+/* A Controller of a store in memory, and of nothing else. */
+struct world {
+    struct hl_controller c;
+    struct hl_timer *look;
+    uint64_t until_ns;
+};
+
+static const char *needed = ""; /* a node that a job still needs */
+static char forgotten[512];     /* names, in the order in which others heard of them */
+
+static bool node_needed(const struct hl_controller *c, const struct node *n)
+{
+    (void)c;
+    return strcmp(n->name, needed) == 0;
+}
+
+static void node_forgotten(struct hl_controller *c, struct node *n)
+{
+    size_t at = strlen(forgotten);
+    (void)c;
+    snprintf(forgotten + at, sizeof(forgotten) - at, "%s ", n->name);
+}
+
+static const struct node_events events = {.needed = node_needed, .forgotten = node_forgotten};
+
+static const struct job *held; /* a job whose executor still has something of it */
+
+static bool job_held(const struct job *j)
+{
+    return j == held;
+}
+
+static void job_forgotten(const struct job *j)
+{
+    size_t at = strlen(forgotten);
+    snprintf(forgotten + at, sizeof(forgotten) - at, "%s ", j->id);
+}
+
+static const struct job_executor executor = {.needs = job_held, .forget = job_forgotten};
+static const struct job_executor *const executors[] = {&executor, NULL};
+
+static void world_start(struct world *w)
+{
+    *w = (struct world){.c = {.refs = 1}};
+    struct hl_controller *c = &w->c;
+    needed = "";
+    held = NULL;
+    forgotten[0] = '\0';
+    hl_listening_init(&c->listening, UINT64_MAX, hl_now_ns(), hl_wall_ms());
+    assert_int_equal(hl_loop_create(&c->opts.loop), HL_OK);
+    assert_int_equal(hl_store_open("mem:", &c->store), HL_OK);
+    assert_int_equal(hl_store_writer_start(c->store, c->opts.loop, &c->writer), HL_OK);
+    assert_int_equal(nodes_create(c, &events), HL_OK);
+    assert_int_equal(jobs_create(c, executors, &executor), HL_OK);
+}
+
+static void on_look(void *arg)
+{
+    struct world *w = arg;
+    if (w->c.refs == 1 || hl_now_ns() > w->until_ns)
+        uv_stop(hl_loop_uv(w->c.opts.loop));
+}
+
+/* Until everything is written. */
+static void world_run(struct world *w)
+{
+    w->until_ns = hl_now_ns() + TEST_PATIENCE_NS;
+    assert_int_equal(hl_timer_create(w->c.opts.loop, 0, 1, on_look, w, &w->look), HL_OK);
+    assert_int_equal(hl_loop_run(w->c.opts.loop), HL_OK);
+    hl_timer_destroy(w->look);
+    assert_int_equal(w->c.refs, 1);
+}
+
+static void world_end(struct world *w)
+{
+    struct hl_controller *c = &w->c;
+    jobs_fini(c);
+    nodes_fini(c);
+    hl_catalog_fini(&c->catalog);
+    hl_store_writer_stop(c->writer);
+    hl_store_close(c->store);
+    hl_loop_destroy(c->opts.loop);
+}
+
+static void record_put(struct world *w, const char *kind, const char *name)
+{
+    char key[80];
+    json_t *value = json_object();
+    snprintf(key, sizeof(key), "%s/%s", kind, name);
+    const struct hl_store_op op = {HL_STORE_PUT, key, value};
+    assert_int_equal(hl_store_commit(w->c.store, &op, 1), HL_OK);
+    json_decref(value);
+}
+
+static bool record_is(struct world *w, const char *kind, const char *name)
+{
+    char key[80];
+    json_t *value = NULL;
+    snprintf(key, sizeof(key), "%s/%s", kind, name);
+    bool there = hl_store_get(w->c.store, key, &value) == HL_OK;
+    json_decref(value);
+    return there;
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+/* Lost so many ms ago; 0: it is there. */
+static struct node *node_put(struct world *w, const char *name, int64_t lost_ms)
+{
+    struct node *n = calloc(1, sizeof(*n));
+    assert_non_null(n);
+    *n = (struct node){.controller = &w->c, .lost = lost_ms > 0};
+    snprintf(n->name, sizeof(n->name), "%s", name);
+    n->lost_steady_ms = controller_steady_ms(&w->c) - lost_ms;
+    HASH_ADD_STR(w->c.nodes->table, name, n);
+    record_put(w, "node", name);
+    return n;
+}
+
+TEST(the_nodes_that_are_lost_longest_go_first_and_leave_the_store)
+{
+    struct world w;
+    world_start(&w);
+    node_put(&w, "new", 10000);
+    node_put(&w, "old", 30000);
+    node_put(&w, "there", 0);
+    node_put(&w, "older", 40000);
+    w.c.opts.nodes_keep = 1;
+    nodes_retain(&w.c);
+    nodes_retain(&w.c); /* what is being forgotten is not forgotten twice */
+    assert_int_equal(nodes_count(&w.c), 4);
+    world_run(&w);
+    assert_string_equal(forgotten, "older old ");
+    assert_non_null(node_find(&w.c, "there"));
+    assert_non_null(node_find(&w.c, "new"));
+    assert_false(record_is(&w, "node", "older") || record_is(&w, "node", "old"));
+    assert_true(record_is(&w, "node", "there") && record_is(&w, "node", "new"));
+    world_end(&w);
+}
+
+TEST(a_lost_node_goes_by_its_age_unless_a_job_needs_it)
+{
+    struct world w;
+    world_start(&w);
+    node_put(&w, "young", 10000);
+    node_put(&w, "old", 60000 * 60);
+    node_put(&w, "needed", 60000 * 60);
+    w.c.opts.nodes_keep_age_ms = 60000 * 30;
+    needed = "needed";
+    nodes_retain(&w.c);
+    world_run(&w);
+    assert_string_equal(forgotten, "old ");
+    assert_int_equal(nodes_count(&w.c), 2);
+    world_end(&w);
+}
+
+TEST(a_node_that_comes_back_while_its_record_is_deleted_stays)
+{
+    struct world w;
+    world_start(&w);
+    struct node *n = node_put(&w, "a", 60000 * 60);
+    w.c.opts.nodes_keep_age_ms = 1;
+    nodes_retain(&w.c);
+    n->lost = false;
+    world_run(&w);
+    assert_string_equal(forgotten, "");
+    assert_ptr_equal(node_find(&w.c, "a"), n);
+    assert_false(n->forgetting); /* should it be lost again */
+    world_end(&w);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+/* Ended so many ms ago. */
+static struct job *job_put(struct world *w, const char *id, int64_t ended_ms)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    assert_non_null(j);
+    j->controller = &w->c;
+    j->executor = &executor;
+    j->seq = ++w->c.jobs->seq;
+    j->run.state = ended_ms > 0 ? HL_API_JOB_STATE_SUCCEEDED : HL_API_JOB_STATE_RUNNING;
+    j->ended_steady_ms = controller_steady_ms(&w->c) - ended_ms;
+    j->saved.run = json_object();
+    snprintf(j->id, sizeof(j->id), "%s", id);
+    HASH_ADD_STR(w->c.jobs->table, id, j);
+    record_put(w, "job", id);
+    return j;
+}
+
+TEST(the_jobs_that_ended_first_go_and_the_last_number_stays)
+{
+    struct world w;
+    world_start(&w);
+    job_put(&w, "a-1", 30000);
+    job_put(&w, "b-2", 0);
+    job_put(&w, "c-3", 40000);
+    job_put(&w, "d-4", 10000);
+    w.c.opts.jobs_keep = 1;
+    jobs_retain(&w.c);
+    jobs_retain(&w.c);
+    world_run(&w);
+    assert_string_equal(forgotten, "c-3 a-1 ");
+    assert_int_equal(jobs_count(&w.c), 2);
+    assert_false(record_is(&w, "job", "a-1") || record_is(&w, "job", "c-3"));
+    assert_true(record_is(&w, "job", "b-2") && record_is(&w, "job", "d-4"));
+    assert_true(record_is(&w, "seq", "job")); /* an id is never given twice */
+    world_end(&w);
+}
+
+TEST(an_ended_job_stays_while_anything_names_it)
+{
+    static const char *const reasons[] = {"a log of it is read", "it is not saved",
+                                          "it holds slots", "a version of it can be loaded",
+                                          "its executor has something of it"};
+    for (size_t i = 0; i <= HL_ARRAY_LEN(reasons); i++) {
+        struct world w;
+        world_start(&w);
+        struct job *j = job_put(&w, "a-1", 60000);
+        struct hl_version_rec version = {.job = "a-1"};
+        struct hl_model_rec model = {.name = "tiny", .versions = &version};
+        w.c.opts.jobs_keep_age_ms = 1;
+        j->read_ns = i == 0 ? hl_now_ns() : 0;
+        j->unsaved = i == 1;
+        j->run.slots_held = i == 2;
+        w.c.catalog.models = i == 3 ? &model : NULL;
+        held = i == 4 ? j : NULL;
+        jobs_retain(&w.c);
+        world_run(&w);
+        w.c.catalog.models = NULL;
+        if (i < HL_ARRAY_LEN(reasons) && job_by_id(&w.c, "a-1") == NULL)
+            fail_msg("the job is forgotten though %s", reasons[i]);
+        if (i == HL_ARRAY_LEN(reasons))
+            assert_null(job_by_id(&w.c, "a-1"));
+        world_end(&w);
+    }
+}
