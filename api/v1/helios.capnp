@@ -395,7 +395,7 @@ struct ImportProgress {
   totalBytes @5 :UInt64;
   seconds @6 :Float64;
   shards @7 :List(Shard);       # when done
-  config @8 :Text;              # JSON: architecture, sizes, Hugging Face config
+  config @8 :Text;              # JSON: ModelConfig
 }
 
 # An import that runs; its model is not listed yet.
@@ -412,7 +412,7 @@ struct ImportSummary {
 struct CutRequest {
   importId @0 :Text;            # as of an import: progress and cancel are asked with it
   model @1 :Text; version @2 :Int64;
-  config @3 :Text;              # JSON, as ImportProgress.config, of the version's own split
+  config @3 :Text;              # JSON: ModelConfig, of the version's own split
   split @4 :Split;              # to cut for; all sizes are said
   shards @5 :List(Shard);       # of the version; only what can be cut
 }
@@ -516,7 +516,7 @@ struct Model {
   architecture @4 :Text;
   dtype @5 :Text;
   parameters @6 :UInt64;
-  config @7 :Text $shown("json"); # JSON, as ImportProgress.config
+  config @7 :Text $shown("json"); # JSON: ModelConfig
   source @8 :Text;
   createdMs @9 :Int64;
   latest @10 :Int64;       # newest visible version, -1 = none
@@ -1057,6 +1057,38 @@ struct ModelRecord {             # model/NAME
   createdMs @6 :Int64 $required;
   nextVersion @7 :Int64 $required;
 }
+# The text that is called `config` everywhere: of a model in the catalogue, of an import, of a split. Beside these members it has
+#   those of ModelSizes, of a model that was sliced
+#   stages        a list of stages, each a list of LayerRun: of the one chunk that it has, or of its virtual stages
+#   tensors       all that was read, of a model with scales (core/families/logical.h)
+#   hf            Hugging Face's config.json, as it was
+#   adapter.peft  PEFT's adapter_config.json, as it was
+struct ModelConfig {
+  architecture @0 :Text;         # of the family; of a model without one its model_type, or "unknown"
+  dtype @1 :Text $optional;      # of the word embedding
+  parameters @2 :UInt64 $optional;
+  tp @3 :Int32; pp @4 :Int32;
+  virtualStages @5 :Int32 = 1;
+  ep @6 :Int32 $optional; etp @7 :Int32 $optional;   # of a family with experts
+  unsliced @8 :Bool $optional;   # stored whole, at TP1 x PP1
+  unslicedBecause @9 :Text $optional;
+  asSaved @10 :Bool $optional;   # nothing says how its tensors are cut: only its own split can be read
+  adapter @11 :ModelAdapter $optional;
+}
+struct ModelAdapter { base @0 :Text; }   # the model that it was trained for
+struct ModelSizes {
+  layers @0 :UInt64; hidden @1 :UInt64;
+  heads @2 :UInt64; kvHeads @3 :UInt64; headDim @4 :UInt64;
+  ffn @5 :UInt64;
+  vocab @6 :UInt64; paddedVocab @7 :UInt64;
+  maxPositions @8 :UInt64;
+  tied @9 :Bool;                 # the head is the embedding
+  normEps @10 :Float64;
+  ropeTheta @11 :Float64;        # 0 = no rotary embedding
+  naming @12 :LayerNaming; pad @13 :VocabPadding;
+  vocabDivisor @14 :Int32 = 128; # paddedVocab is a multiple of this and tp
+}
+struct LayerRun { first @0 :UInt64 $required; count @1 :UInt64 $required; }
 struct VersionRecord {           # version/MODEL/NUMBER
   version @0 :Int64 $required;
   state @1 :VersionState $required;

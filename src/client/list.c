@@ -5,8 +5,7 @@
 #include "base/abi.h"
 #include "base/log.h"
 #include "client/client_private.h"
-#include "core/json.h"
-#include "core/split.h"
+#include "core/model_config.h"
 
 /* Everything that the list points to is the arena's. */
 struct owned_list {
@@ -66,17 +65,17 @@ static hl_status check_virtual_stages(const char *model, const char *config)
     size_t n = strcspn(own, "@");
     if (strncmp(model, own, n) != 0 || model[n] != '\0')
         return HL_OK;
-    json_t *doc = json_loads(config, 0, NULL);
-    int64_t chunks = hl_json_int(doc, "virtualStages", 1);
-    json_decref(doc);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(config, &c));
+    int chunks = hl_split_chunks(&c.split);
     char *end;
     long long wanted = strtoll(job, &end, 10);
-    if (*end != '\0' || wanted != (chunks > 1 ? chunks : 1))
+    if (*end != '\0' || wanted != chunks)
         return hl_fail(HL_EINVAL,
                        "VIRTUAL_PIPELINE_PARALLEL_SIZE is '%.20s', but model '%s' was imported "
-                       "with --virtual-stages %lld; ask for a position of the job's split "
+                       "with --virtual-stages %d; ask for a position of the job's split "
                        "(helios_request_position, helios pull --virtual-stages)",
-                       job, model, (long long)(chunks > 1 ? chunks : 1));
+                       job, model, chunks);
     return HL_OK;
 }
 

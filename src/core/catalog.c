@@ -312,9 +312,8 @@ static hl_status load_model(struct hl_catalog *c, const char *key, const json_t 
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_model_record record;
     HL_TRY(hl_api_record_from_json(&hl_api_model_record_type, value, &arena, &record));
-    struct hl_model_rec *twin, *m = hl_model_rec_from(&record);
-    if (m == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating a model");
+    struct hl_model_rec *twin, *m;
+    HL_TRY(hl_model_rec_from(&record, &m));
     HASH_FIND_STR(c->models, m->name, twin);
     if (twin != NULL || strcmp(key + strlen("model/"), m->name) != 0) {
         hl_status st = hl_fail(HL_ECORRUPT, "it is the record of model '%s'", m->name);
@@ -357,21 +356,18 @@ hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec 
     return HL_OK;
 }
 
-static struct hl_model_rec *model_new(const struct hl_import_done *done)
+HL_CHECK static hl_status model_new(const struct hl_import_done *done, struct hl_model_rec **out)
 {
-    struct hl_model_rec *m = calloc(1, sizeof(*m));
-    if (m == NULL)
-        return NULL;
-    snprintf(m->name, sizeof(m->name), "%s", done->name);
-    m->tp = done->tp;
-    m->pp = done->pp;
-    m->virtual_stages = done->virtual_stages;
-    m->config = hl_text_copy(done->config);
-    m->source = hl_text_copy(done->source);
-    hl_model_rec_read_shape(m);
-    m->created_ms = done->now_ms;
-    m->next_version = 2;
-    return m;
+    const struct hl_api_model_record r = {.name = done->name,
+                                          .tp = done->tp,
+                                          .pp = done->pp,
+                                          .virtual_stages = done->virtual_stages,
+                                          .config = done->config,
+                                          .source = done->source,
+                                          .created_ms = done->now_ms,
+                                          .next_version = 2};
+    hl_status st = hl_model_rec_from(&r, out);
+    return st == HL_OK ? st : hl_fail_prefix(st, "model '%s': ", done->name);
 }
 
 hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *done,
@@ -383,13 +379,13 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
         return hl_fail(HL_EEXIST,
                        "model '%s' exists already; remove it or import under another name",
                        done->name);
-    m = model_new(done);
+    HL_TRY(model_new(done, &m));
     struct hl_version_rec *v = hl_version_rec_new(1, 0);
     struct hl_shard_rec **list = NULL;
     size_t n = done->shards.count;
     struct hl_records records = {0};
     hl_status st = HL_OK;
-    if (m == NULL || v == NULL) {
+    if (v == NULL) {
         st = hl_fail(HL_ENOMEM, "out of memory allocating a model");
         goto fail;
     }

@@ -30,6 +30,7 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "core/layout.h"
+#include "core/model_config.h"
 #include "core/proof.h"
 #include "core/split.h"
 #include "core/view.h"

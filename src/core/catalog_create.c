@@ -15,15 +15,15 @@ static bool has_config(const struct hl_version_begin *b)
 
 /* The document of a model that nothing is known about but its split, and `hf`, which is settled
  * with the first version. */
-static char *as_saved_config(const struct hl_api_split *s, json_t *hf)
+HL_CHECK static hl_status as_saved_config(const struct hl_api_split *s, const json_t *hf,
+                                          char **out)
 {
-    json_t *doc = json_pack("{s:s, s:i, s:i, s:i, s:b}", "architecture", "unknown", "tp", s->tp,
-                            "pp", s->pp, "virtualStages", hl_split_chunks(s), "asSaved", 1);
-    if (doc != NULL && hf != NULL)
-        json_object_set(doc, "hf", hf);
-    char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;
-    json_decref(doc);
-    return text;
+    const struct hl_model_config config = {
+        .own = {.architecture = "unknown", .as_saved = true},
+        .split = {.tp = s->tp, .pp = s->pp, .virtual_stages = s->virtual_stages},
+        .hf = hf,
+    };
+    return hl_model_config_write(&config, out);
 }
 
 /* The layers of a family's model must be shared evenly, now and not when all is written. */
@@ -51,23 +51,29 @@ hl_status hl_model_create(const struct hl_version_begin *b, struct hl_model_rec 
     hl_status st = check_config(b, &hf);
     if (st != HL_OK)
         return hl_fail_prefix(st, "model '%s': ", b->model);
-    struct hl_model_rec *m = calloc(1, sizeof(*m));
-    if (m != NULL) {
-        snprintf(m->name, sizeof(m->name), "%s", b->model);
-        m->tp = s->tp;
-        m->pp = s->pp;
-        m->virtual_stages = hl_split_chunks(s);
-        m->config = as_saved_config(s, hf.hf);
-        m->source = hl_text_copy("");
-        m->created_ms = b->now_ms;
-        m->next_version = 1;
-    }
+    char *config = NULL;
+    st = as_saved_config(s, hf.hf, &config);
     hl_hf_config_fini(&hf);
-    if (m == NULL || m->config == NULL || m->source == NULL) {
-        hl_model_rec_free(m);
+    HL_TRY(st);
+    struct hl_model_rec *m = calloc(1, sizeof(*m));
+    if (m == NULL) {
+        free(config);
         return hl_fail(HL_ENOMEM, "out of memory allocating a model");
     }
-    hl_model_rec_read_shape(m);
+    snprintf(m->name, sizeof(m->name), "%s", b->model);
+    m->tp = s->tp;
+    m->pp = s->pp;
+    m->virtual_stages = hl_split_chunks(s);
+    m->config = config;
+    m->source = hl_text_copy("");
+    m->created_ms = b->now_ms;
+    m->next_version = 1;
+    st = m->source != NULL ? hl_model_rec_read_shape(m)
+                           : hl_fail(HL_ENOMEM, "out of memory allocating a model");
+    if (st != HL_OK) {
+        hl_model_rec_free(m);
+        return st;
+    }
     *out = m;
     return HL_OK;
 }
@@ -82,9 +88,13 @@ static bool is_visible(const struct hl_model_rec *m)
 
 static bool same_config(const struct hl_model_rec *m, const struct hl_version_begin *b)
 {
-    json_t *doc = json_loads(m->config, 0, NULL), *given = json_loads(b->config, 0, NULL);
-    bool same = given != NULL && json_equal(json_object_get(doc, "hf"), given);
-    json_decref(doc);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config own = {0};
+    if (hl_model_config_read(m->config, &own) != HL_OK) {
+        hl_error_clear();
+        return false;
+    }
+    json_t *given = json_loads(b->config, 0, NULL);
+    bool same = given != NULL && json_equal(own.hf, given);
     json_decref(given);
     return same;
 }

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/json.h"
-
 char *hl_text_copy(const char *s)
 {
     return strdup(s != NULL ? s : "");
@@ -352,11 +350,16 @@ struct hl_api_model_record hl_model_rec_store(const struct hl_model_rec *m)
                                         .next_version = m->next_version};
 }
 
-void hl_model_rec_read_shape(struct hl_model_rec *m)
+hl_status hl_model_rec_read_shape(struct hl_model_rec *m)
 {
     m->shape = (struct hl_model_shape){0};
-    if (m->config != NULL && hl_model_shape_read(m->config, &m->shape) != HL_OK)
-        hl_error_clear();
+    if (m->config == NULL || m->config[0] == '\0')
+        return HL_OK;
+    hl_status st = hl_model_shape_read(m->config, &m->shape);
+    if (st != HL_EUNSUPPORTED)
+        return st;
+    hl_error_clear();
+    return HL_OK;
 }
 
 struct hl_api_split hl_model_split(const struct hl_model_rec *m)
@@ -371,11 +374,11 @@ struct hl_api_split hl_version_split(const struct hl_version_rec *v)
     return hl_split_said(&v->split) ? v->split : hl_model_split(v->model);
 }
 
-struct hl_model_rec *hl_model_rec_from(const struct hl_api_model_record *r)
+hl_status hl_model_rec_from(const struct hl_api_model_record *r, struct hl_model_rec **out)
 {
     struct hl_model_rec *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return NULL;
+        return hl_fail(HL_ENOMEM, "out of memory allocating a model");
     snprintf(m->name, sizeof(m->name), "%s", r->name);
     m->tp = r->tp;
     m->pp = r->pp;
@@ -384,28 +387,41 @@ struct hl_model_rec *hl_model_rec_from(const struct hl_api_model_record *r)
     m->next_version = r->next_version;
     m->config = hl_text_copy(r->config);
     m->source = hl_text_copy(r->source);
-    hl_model_rec_read_shape(m);
-    return m;
+    hl_status st = m->config != NULL && m->source != NULL
+                       ? hl_model_rec_read_shape(m)
+                       : hl_fail(HL_ENOMEM, "out of memory allocating a model");
+    if (st != HL_OK) {
+        hl_model_rec_free(m);
+        return st;
+    }
+    *out = m;
+    return HL_OK;
+}
+
+static const char *text_of(const char *s)
+{
+    return s != NULL ? s : "";
 }
 
 struct hl_api_model hl_model_rec_info(const struct hl_model_rec *m, struct hl_arena *arena)
 {
     const struct hl_version_rec *newest = hl_catalog_newest(m);
-    json_t *config = json_loads(m->config, 0, NULL);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config config = {0};
+    if (m->config != NULL && hl_model_config_read(m->config, &config) != HL_OK)
+        hl_error_clear();
     struct hl_api_model info = {
         .name = m->name,
         .tp = m->tp,
         .pp = m->pp,
         .virtual_stages = m->virtual_stages,
-        .architecture = hl_arena_strdup(arena, hl_json_str(config, "architecture", "")),
-        .dtype = hl_arena_strdup(arena, hl_json_str(config, "dtype", "")),
-        .parameters = (uint64_t)hl_json_int(config, "parameters", 0),
+        .architecture = hl_arena_strdup(arena, text_of(config.own.architecture)),
+        .dtype = hl_arena_strdup(arena, text_of(config.own.dtype)),
+        .parameters = config.own.parameters,
         .config = m->config,
         .source = m->source,
         .created_ms = m->created_ms,
         .latest = newest != NULL ? newest->number : -1,
     };
-    json_decref(config);
     size_t n = 0;
     for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
         n++;

@@ -4,8 +4,8 @@
 
 #include "core/catalog.h"
 
-/* NULL: out of memory. */
-struct hl_model_rec *hl_model_rec_from(const struct hl_api_model_record *r);
+hl_status hl_model_rec_from(const struct hl_api_model_record *r,
+                            struct hl_model_rec **out) HL_CHECK;
 /* catalog_create.c */
 /* The model that a begin makes, in no catalogue yet. */
 hl_status hl_model_create(const struct hl_version_begin *b, struct hl_model_rec **out) HL_CHECK;
@@ -20,8 +20,8 @@ hl_status hl_model_check_create(const struct hl_model_rec *m,
 hl_status hl_model_settle(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
                           size_t n, char **out) HL_CHECK;
 
-/* After its config was set. */
-void hl_model_rec_read_shape(struct hl_model_rec *m);
+/* After its config was set. One that does not say how the model was split has no shape. */
+hl_status hl_model_rec_read_shape(struct hl_model_rec *m) HL_CHECK;
 hl_status hl_version_rec_from(const struct hl_api_version_record *r,
                               struct hl_version_rec **out) HL_CHECK;
 /* NULL when a member is bad; says which in hl_error_text(). */

@@ -31,9 +31,7 @@ static hl_status fresh_model(const struct hl_catalog *c, struct hl_catalog *fres
     struct hl_model_rec *m = find_model(fresh, from->model);
     if (m == NULL) {
         struct hl_api_model_record record = old != NULL ? hl_model_rec_store(old) : from->doc.model;
-        m = hl_model_rec_from(&record);
-        if (m == NULL)
-            return hl_fail(HL_ENOMEM, "out of memory for model '%s'", from->model);
+        HL_TRY(hl_model_rec_from(&record, &m));
         HASH_ADD_STR(fresh->models, name, m);
     }
     int64_t next = from->doc.model.next_version;

@@ -141,12 +141,7 @@ static hl_status check_parts(const struct settling *s)
 static hl_status settle_model(struct settling *s, const json_t *hf, char **out)
 {
     const struct hl_api_split split = hl_version_split(s->v);
-    char *text = json_dumps(hf, JSON_COMPACT);
-    if (text == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for the config of a model");
-    hl_status st = hl_hf_config_parse(text, strlen(text), "config", &s->hf);
-    free(text);
-    HL_TRY(st);
+    HL_TRY(hl_hf_config_read(hf, "config", &s->hf));
     s->options = hl_split_options(&split);
     HL_TRY(read_embedding(s));
     read_naming(s);
@@ -162,10 +157,9 @@ hl_status hl_model_settle(const struct hl_version_rec *v, struct hl_shard_rec *c
     *out = NULL;
     if (!v->model->shape.as_saved)
         return HL_OK;
-    json_t *doc = json_loads(v->model->config, 0, NULL);
-    const json_t *hf = json_object_get(doc, "hf");
-    hl_status st = hf != NULL ? settle_model(&s, hf, out) : HL_OK;
-    json_decref(doc);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(v->model->config, &c));
+    hl_status st = c.hf != NULL ? settle_model(&s, c.hf, out) : HL_OK;
     hl_partition_fini(&s.plan);
     hl_logical_fini(&s.logical);
     hl_hf_config_fini(&s.hf);

@@ -309,20 +309,20 @@ static hl_status commit_settled(struct hl_catalog *c, const struct hl_version_co
                                 hl_catalog_commit_fn commit, void *arg)
 {
     struct hl_model_rec *m = p->version->model;
+    const struct hl_model_shape shape = m->shape;
     char *old = m->config;
-    if (config != NULL) {
-        m->config = config;
-        hl_model_rec_read_shape(m);
+    if (config == NULL)
+        return commit_shards(c, p, list, n, commit, arg);
+    m->config = config;
+    hl_status st = hl_model_rec_read_shape(m);
+    if (st == HL_OK)
+        st = commit_shards(c, p, list, n, commit, arg);
+    if (st != HL_OK) {
+        m->config = old;
+        m->shape = shape;
+        old = config;
     }
-    hl_status st = commit_shards(c, p, list, n, commit, arg);
-    if (config == NULL || st == HL_OK) {
-        if (config != NULL)
-            free(old);
-        return st;
-    }
-    m->config = old;
-    hl_model_rec_read_shape(m);
-    free(config);
+    free(old);
     return st;
 }
 

@@ -43,6 +43,16 @@ HL_CHECK static hl_status read_real(const struct reader *r, const char *field, d
     return HL_OK;
 }
 
+HL_CHECK static hl_status read_text(const struct reader *r, const char *field, const char *absent,
+                                    const char **out)
+{
+    const json_t *v = json_object_get(r->root, field);
+    if (v != NULL && !json_is_null(v) && !json_is_string(v))
+        return hl_fail(HL_EINVAL, "%s: field '%s' is not text", r->file, field);
+    *out = json_is_string(v) ? json_string_value(v) : absent;
+    return HL_OK;
+}
+
 /* The value of a symbol without its field; 0 = the field is required. */
 HL_CHECK static hl_status symbol_absent(const struct hl_hf_config *c,
                                         const struct hl_family_symbol *s, int64_t *out)
@@ -167,13 +177,29 @@ static enum hl_hf_layout layout_of(const struct hl_family *f)
     return strcmp(f->name, "gpt2") == 0 ? HL_LAYOUT_GPT2 : HL_LAYOUT_OTHER;
 }
 
+hl_status hl_hf_names(const json_t *hf, const char *file, const char **type, const char **class)
+{
+    const json_t *kind = json_object_get(hf, "model_type");
+    const json_t *classes = json_object_get(hf, "architectures"), *first;
+    if (!json_is_object(hf))
+        return hl_fail(HL_EINVAL, "%s: not a JSON object", file);
+    if (kind != NULL && !json_is_null(kind) && !json_is_string(kind))
+        return hl_fail(HL_EINVAL, "%s: field 'model_type' is not text", file);
+    first = json_array_get(classes, 0);
+    if ((classes != NULL && !json_is_null(classes) && !json_is_array(classes)) ||
+        (first != NULL && !json_is_string(first)))
+        return hl_fail(HL_EINVAL, "%s: field 'architectures' is not a list of texts", file);
+    *type = json_string_value(kind);
+    *class = json_string_value(first);
+    return HL_OK;
+}
+
 /* model_type, or by the class name of older files. */
 HL_CHECK static hl_status find_family(const struct reader *r, struct hl_hf_config *c)
 {
     char names[512];
-    const char *type = json_string_value(json_object_get(r->root, "model_type"));
-    const char *name =
-        json_string_value(json_array_get(json_object_get(r->root, "architectures"), 0));
+    const char *type, *name;
+    HL_TRY(hl_hf_names(r->root, r->file, &type, &name));
     c->family = hl_family_find(type, name);
     if (c->family == NULL && type == NULL && name == NULL)
         return hl_fail(HL_EINVAL, "%s: field 'model_type' is missing", r->file);
@@ -188,8 +214,6 @@ HL_CHECK static hl_status find_family(const struct reader *r, struct hl_hf_confi
 HL_CHECK static hl_status read_config(const struct reader *whole, struct hl_hf_config *c)
 {
     struct reader r = *whole;
-    if (!json_is_object(r.root))
-        return hl_fail(HL_EINVAL, "%s: not a JSON object", r.file);
     HL_TRY(find_family(&r, c));
     HL_TRY(hl_hf_quantization(json_object_get(r.root, "quantization_config"), r.file, c->block));
     const char *nested = c->family->nested;
@@ -203,15 +227,9 @@ HL_CHECK static hl_status read_config(const struct reader *whole, struct hl_hf_c
     return check_heads(&r, c);
 }
 
-hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
-                             struct hl_hf_config *out)
+hl_status hl_hf_config_read(const json_t *hf, const char *file, struct hl_hf_config *out)
 {
-    if (len > HL_HF_CONFIG_MAX)
-        return hl_fail(HL_EINVAL, "%s: %zu bytes, at most %zu", file, len, HL_HF_CONFIG_MAX);
-    json_error_t error;
-    struct hl_hf_config c = {.hf = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error)};
-    if (c.hf == NULL)
-        return hl_fail(HL_EINVAL, "%s:%d:%d: %s", file, error.line, error.column, error.text);
+    struct hl_hf_config c = {.hf = json_incref((json_t *)hf)};
     hl_status st = read_config(&(struct reader){.root = c.hf, .file = file}, &c);
     if (st != HL_OK) {
         hl_hf_config_fini(&c);
@@ -221,8 +239,61 @@ hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
     return HL_OK;
 }
 
+hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
+                             struct hl_hf_config *out)
+{
+    if (len > HL_HF_CONFIG_MAX)
+        return hl_fail(HL_EINVAL, "%s: %zu bytes, at most %zu", file, len, HL_HF_CONFIG_MAX);
+    json_error_t error;
+    json_t *hf = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (hf == NULL)
+        return hl_fail(HL_EINVAL, "%s:%d:%d: %s", file, error.line, error.column, error.text);
+    hl_status st = hl_hf_config_read(hf, file, out);
+    json_decref(hf);
+    return st;
+}
+
 void hl_hf_config_fini(struct hl_hf_config *c)
 {
     json_decref(c->hf);
     *c = (struct hl_hf_config){0};
+}
+
+/* rope_scaling, in newer files rope_parameters. */
+HL_CHECK static hl_status read_rope(const struct reader *whole, struct hl_hf_training *t)
+{
+    const char *field = "rope_scaling";
+    struct reader r = {.root = json_object_get(whole->root, field), .file = whole->file};
+    if (r.root == NULL || json_is_null(r.root))
+        r.root = json_object_get(whole->root, field = "rope_parameters");
+    if (r.root != NULL && !json_is_null(r.root) && !json_is_object(r.root))
+        return hl_fail(HL_EINVAL, "%s: field '%s' is not an object", r.file, field);
+    const char *older;
+    HL_TRY(read_text(&r, "type", "default", &older));
+    HL_TRY(read_text(&r, "rope_type", older, &t->rope.type));
+    HL_TRY(read_real(&r, "factor", 8, &t->rope.factor));
+    HL_TRY(read_real(&r, "low_freq_factor", 1, &t->rope.low_freq_factor));
+    HL_TRY(read_real(&r, "high_freq_factor", 4, &t->rope.high_freq_factor));
+    return read_real(&r, "original_max_position_embeddings", 8192, &t->rope.original_positions);
+}
+
+hl_status hl_hf_training_read(const struct hl_hf_config *c, const char *file,
+                              struct hl_hf_training *out)
+{
+    const struct reader r = {.root = c->hf, .file = file};
+    struct hl_hf_training t = {0};
+    bool gpt2 = c->layout == HL_LAYOUT_GPT2;
+    double window;
+    int used;
+    HL_TRY(read_text(&r, "hidden_act", "silu", &t.activation));
+    HL_TRY(read_real(&r, gpt2 ? "attn_pdrop" : "attention_dropout", gpt2 ? 0.1 : 0,
+                     &t.attention_dropout));
+    if (gpt2)
+        HL_TRY(read_real(&r, "resid_pdrop", 0.1, &t.hidden_dropout));
+    HL_TRY(read_real(&r, "sliding_window", 0, &window));
+    HL_TRY(read_bool(&r, "use_sliding_window", 1, &used));
+    t.window = used != 0 ? (int64_t)window : 0;
+    HL_TRY(read_rope(&r, &t));
+    *out = t;
+    return HL_OK;
 }

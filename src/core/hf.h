@@ -47,10 +47,35 @@ struct hl_hf_config {
     json_t *hf;        /* the file */
 };
 
+/* What it says it is: model_type, and the class in architectures; NULL = not said. */
+hl_status hl_hf_names(const json_t *hf, const char *file, const char **type,
+                      const char **class) HL_CHECK;
 /* `file` names the text in errors. */
 hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
                              struct hl_hf_config *out) HL_CHECK;
+/* The same of JSON, which it keeps a reference to. */
+hl_status hl_hf_config_read(const json_t *hf, const char *file, struct hl_hf_config *out) HL_CHECK;
 void hl_hf_config_fini(struct hl_hf_config *c);
+
+/* What only training needs. An absent field gives what the model's class has for it. */
+struct hl_hf_training {
+    const char *activation; /* hidden_act; borrowed, as are the other texts */
+    double attention_dropout;
+    double hidden_dropout;
+    int64_t window; /* sliding_window, where it is used; 0 = none */
+
+    struct {
+        const char *type; /* "default": none */
+        double factor;
+        double low_freq_factor;
+        double high_freq_factor;
+        double original_positions;
+    } rope;
+};
+
+/* `file` names the config in errors. */
+hl_status hl_hf_training_read(const struct hl_hf_config *c, const char *file,
+                              struct hl_hf_training *out) HL_CHECK;
 
 /* A model's quantization_config: the size of its blocks into `block`, which stays without one.
  * HL_EUNSUPPORTED names a method whose tensors have no known form. */

@@ -313,26 +313,41 @@ hl_status hl_lora_plan(const struct hl_hf_config *base, const struct hl_tensor *
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
+/* PEFT's members, which it may leave out or have as null. */
+HL_CHECK static hl_status read_peft(const json_t *doc, const char *file, struct hl_lora_config *out)
+{
+    const json_t *type = json_object_get(doc, "peft_type");
+    const json_t *base = json_object_get(doc, "base_model_name_or_path");
+    const json_t *dora = json_object_get(doc, "use_dora");
+    if (!json_is_object(doc))
+        return hl_fail(HL_EINVAL, "%s: not a JSON object", file);
+    if (!json_is_string(type) || strcmp(json_string_value(type), "LORA") != 0)
+        return hl_fail(HL_EUNSUPPORTED, "%s: field 'peft_type' is '%.40s': only LORA can be sliced",
+                       file, json_is_string(type) ? json_string_value(type) : "");
+    if (base != NULL && !json_is_null(base) && !json_is_string(base))
+        return hl_fail(HL_EINVAL, "%s: field 'base_model_name_or_path' is not text", file);
+    if (dora != NULL && !json_is_null(dora) && !json_is_boolean(dora))
+        return hl_fail(HL_EINVAL, "%s: field 'use_dora' is neither true nor false", file);
+    if (json_is_true(dora))
+        return hl_fail(HL_EUNSUPPORTED, "%s: field 'use_dora': DoRA can't be sliced", file);
+    out->base = json_is_string(base) ? json_string_value(base) : "";
+    return HL_OK;
+}
+
 hl_status hl_lora_config_parse(const char *text, size_t len, const char *file,
                                struct hl_lora_config *out)
 {
     json_error_t error;
     json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-    const char *type = json_string_value(json_object_get(doc, "peft_type"));
-    const char *base = json_string_value(json_object_get(doc, "base_model_name_or_path"));
-    hl_status st = HL_OK;
     if (doc == NULL)
-        st = hl_fail(HL_EINVAL, "%s:%d:%d: %s", file, error.line, error.column, error.text);
-    else if (type == NULL || strcmp(type, "LORA") != 0)
-        st = hl_fail(HL_EUNSUPPORTED, "%s: field 'peft_type' is '%.40s': only LORA can be sliced",
-                     file, type != NULL ? type : "");
-    else if (json_is_true(json_object_get(doc, "use_dora")))
-        st = hl_fail(HL_EUNSUPPORTED, "%s: field 'use_dora': DoRA can't be sliced", file);
+        return hl_fail(HL_EINVAL, "%s:%d:%d: %s", file, error.line, error.column, error.text);
+    struct hl_lora_config c = {.peft = doc};
+    hl_status st = read_peft(doc, file, &c);
     if (st != HL_OK) {
         json_decref(doc);
         return st;
     }
-    *out = (struct hl_lora_config){.peft = doc, .base = base != NULL ? base : ""};
+    *out = c;
     return HL_OK;
 }
 

@@ -5,12 +5,13 @@
 
 #include "base/buf.h"
 #include "core/hf.h"
-#include "core/json.h"
+#include "core/model_config.h"
 
 struct args_builder {
     const struct hl_megatron_args *in;
-    const json_t *doc; /* the parsed config */
+    struct hl_model_config config;
     struct hl_hf_config hf;
+    struct hl_hf_training training;
     json_t *args;
     json_t *notes;
     bool failed;
@@ -19,7 +20,7 @@ struct args_builder {
 static void args_builder_fini(struct args_builder *b)
 {
     hl_hf_config_fini(&b->hf);
-    json_decref((json_t *)b->doc);
+    hl_model_config_fini(&b->config);
     json_decref(b->args);
     json_decref(b->notes);
 }
@@ -54,12 +55,6 @@ static void args_note(struct args_builder *b, json_t *text)
     b->failed |= json_array_append_new(b->notes, text) != 0;
 }
 
-/* A real of the Hugging Face config; absent, null or another type gives `absent`. */
-static double hf_real(const struct args_builder *b, const char *field, double absent)
-{
-    return hl_json_real(b->hf.hf, field, absent);
-}
-
 static void set_sizes(struct args_builder *b)
 {
     const struct hl_hf_config *c = &b->hf;
@@ -73,8 +68,8 @@ static void set_sizes(struct args_builder *b)
     set_int(b, "kv_channels", c->head_dim);
     set_int(b, "seq_length", c->max_positions);
     set_int(b, "max_position_embeddings", c->max_positions);
-    set_int(b, "make_vocab_size_divisible_by", (uint64_t)hl_json_int(b->doc, "vocabDivisor", 128));
-    set_int(b, "padded_vocab_size", (uint64_t)hl_json_int(b->doc, "paddedVocab", 0));
+    set_int(b, "make_vocab_size_divisible_by", (uint64_t)b->config.sizes.vocab_divisor);
+    set_int(b, "padded_vocab_size", b->config.sizes.padded_vocab);
     set_bool(b, "untie_embeddings_and_output_weights", !c->tied);
 }
 
@@ -91,18 +86,15 @@ static void set_rotary_base(struct args_builder *b, double base)
 /* The one scaling that Megatron has arguments for is llama 3's, with fixed frequency factors. */
 static void set_rope_scaling(struct args_builder *b)
 {
-    const json_t *scaling = json_object_get(b->hf.hf, "rope_scaling");
-    if (!json_is_object(scaling))
-        scaling = json_object_get(b->hf.hf, "rope_parameters");
-    const char *type = hl_json_str(scaling, "rope_type", hl_json_str(scaling, "type", "default"));
-    bool llama3 = strcmp(type, "llama3") == 0 && hl_json_real(scaling, "low_freq_factor", 1) == 1 &&
-                  hl_json_real(scaling, "high_freq_factor", 4) == 4 &&
-                  hl_json_int(scaling, "original_max_position_embeddings", 8192) == 8192;
+    const struct hl_hf_training *t = &b->training;
+    const char *type = t->rope.type;
+    bool llama3 = strcmp(type, "llama3") == 0 && t->rope.low_freq_factor == 1 &&
+                  t->rope.high_freq_factor == 4 && t->rope.original_positions == 8192;
     if (strcmp(type, "default") == 0) {
         set_bool(b, "use_rope_scaling", false);
     } else if (llama3) {
         set_bool(b, "use_rope_scaling", true);
-        args_set(b, "rope_scaling_factor", json_real(hl_json_real(scaling, "factor", 8)));
+        args_set(b, "rope_scaling_factor", json_real(t->rope.factor));
     } else {
         args_note(b, json_sprintf("rope_scaling of type %s has no argument in Megatron with these "
                                   "factors; the exported args leave it out",
@@ -123,16 +115,15 @@ static void set_positions(struct args_builder *b)
     args_set(b, "rotary_percent", json_real(1.0));
     set_bool(b, "rotary_interleaved", false);
     set_rope_scaling(b);
-    const json_t *window = json_object_get(b->hf.hf, "sliding_window");
-    if (json_is_integer(window) && hl_json_bool(b->hf.hf, "use_sliding_window", 1))
+    if (b->training.window > 0)
         args_note(b, json_sprintf("sliding_window %lld is not in the exported args; give Megatron "
                                   "--window-size if your version has it",
-                                  (long long)json_integer_value(window)));
+                                  (long long)b->training.window));
 }
 
 static void set_activation(struct args_builder *b)
 {
-    const char *act = hl_json_str(b->hf.hf, "hidden_act", "silu");
+    const char *act = b->training.activation;
     if (b->hf.layout == HL_LAYOUT_GPT2)
         set_bool(b, "swiglu", false);
     else if (strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0)
@@ -167,54 +158,45 @@ static void set_layers(struct args_builder *b)
     set_bool(b, "apply_layernorm_1p", false);
     set_bool(b, "qk_layernorm", false);
     set_bool(b, "apply_query_key_layer_scaling", false);
-    args_set(b, "attention_dropout",
-             json_real(gpt2 ? hf_real(b, "attn_pdrop", 0.1) : hf_real(b, "attention_dropout", 0)));
-    args_set(b, "hidden_dropout", json_real(gpt2 ? hf_real(b, "resid_pdrop", 0.1) : 0));
+    args_set(b, "attention_dropout", json_real(b->training.attention_dropout));
+    args_set(b, "hidden_dropout", json_real(b->training.hidden_dropout));
     set_none(b, "num_experts");
     set_none(b, "mtp_num_layers");
     set_none(b, "spec");
 }
 
-/* Layers of a stage over all its chunks. */
-static int64_t stage_layers(const json_t *stages, size_t stage)
-{
-    size_t i;
-    const json_t *run;
-    int64_t n = 0;
-    json_array_foreach (json_array_get(stages, stage), i, run)
-        n += hl_json_int(run, "count", 0);
-    return n;
-}
-
 static void set_parallelism(struct args_builder *b)
 {
-    const json_t *stages = hl_json_list(b->doc, "stages");
-    size_t pp = json_array_size(stages);
-    uint64_t chunks = (uint64_t)hl_json_int(b->doc, "virtualStages", 1);
+    const struct hl_api_split *s = &b->config.split;
+    uint64_t chunks = (uint64_t)hl_split_chunks(s), pp = (uint64_t)s->pp, middle = 0;
+    bool uneven = s->first_stage_layers > 0;
     /* The stages in the middle are alike; with two of them only the first has a number. */
-    int64_t middle = pp > 1 ? stage_layers(stages, 1) : 0;
-    bool first = pp > 1 && stage_layers(stages, 0) != middle;
-    bool last = pp > 2 && stage_layers(stages, pp - 1) != middle;
-    bool even = !first && !last;
-    set_int(b, "tensor_model_parallel_size", (uint64_t)hl_json_int(b->doc, "tp", 1));
-    set_int(b, "pipeline_model_parallel_size", (uint64_t)hl_json_int(b->doc, "pp", 1));
+    if (pp > 2 && uneven)
+        middle = (b->hf.layers - (uint64_t)s->first_stage_layers - (uint64_t)s->last_stage_layers) /
+                 (pp - 2);
+    else if (pp > 1)
+        middle = uneven ? (uint64_t)s->last_stage_layers : b->hf.layers / pp;
+    bool first = uneven && (uint64_t)s->first_stage_layers != middle;
+    bool last = uneven && pp > 2 && (uint64_t)s->last_stage_layers != middle;
+    set_int(b, "tensor_model_parallel_size", (uint64_t)s->tp);
+    set_int(b, "pipeline_model_parallel_size", pp);
     set_int(b, "expert_model_parallel_size", 1);
     set_int(b, "context_parallel_size", 1);
     set_bool(b, "sequence_parallel", false);
     set_none(b, "decoder_first_pipeline_num_layers");
     set_none(b, "decoder_last_pipeline_num_layers");
     if (first)
-        set_int(b, "decoder_first_pipeline_num_layers", (uint64_t)stage_layers(stages, 0));
+        set_int(b, "decoder_first_pipeline_num_layers", (uint64_t)s->first_stage_layers);
     if (last)
-        set_int(b, "decoder_last_pipeline_num_layers", (uint64_t)stage_layers(stages, pp - 1));
+        set_int(b, "decoder_last_pipeline_num_layers", (uint64_t)s->last_stage_layers);
     set_none(b, "virtual_pipeline_model_parallel_size");
     set_none(b, "num_layers_per_virtual_pipeline_stage");
     set_none(b, "num_virtual_stages_per_pipeline_rank");
     if (chunks < 2)
         return;
     set_int(b, "virtual_pipeline_model_parallel_size", chunks);
-    if (even)
-        set_int(b, "num_layers_per_virtual_pipeline_stage", (uint64_t)middle / chunks);
+    if (!first && !last)
+        set_int(b, "num_layers_per_virtual_pipeline_stage", middle / chunks);
     else /* the two are alternatives; uneven stages need this one */
         set_int(b, "num_virtual_stages_per_pipeline_rank", chunks);
 }
@@ -239,23 +221,15 @@ static void set_rest(struct args_builder *b)
 /* The config of the import keeps the Hugging Face config, which is read again. */
 HL_CHECK static hl_status read_config(struct args_builder *b)
 {
-    b->doc = json_loads(b->in->config, JSON_REJECT_DUPLICATES, NULL);
-    const json_t *hf = json_object_get(b->doc, "hf");
-    if (!json_is_object(hf))
-        return hl_fail(HL_ENOENT, "the model has no Hugging Face config");
-    char *text = json_dumps(hf, JSON_COMPACT);
-    if (text == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory reading the model's config");
-    hl_status st = hl_hf_config_parse(text, strlen(text), "the model's config", &b->hf);
-    free(text);
-    HL_TRY(st);
+    HL_TRY(hl_model_config_read(b->in->config, &b->config));
+    HL_TRY(hl_model_config_hf(&b->config, &b->hf));
     if (b->hf.layout == HL_LAYOUT_OTHER)
         return hl_fail(
             HL_EUNSUPPORTED,
             "Megatron's arguments of a %s model are not known; export with --no-args and "
             "write them by hand",
             b->hf.architecture);
-    return HL_OK;
+    return hl_hf_training_read(&b->hf, "the model's config", &b->training);
 }
 
 hl_status hl_megatron_args_make(const struct hl_megatron_args *in, json_t **args, json_t **notes)
@@ -287,6 +261,12 @@ static void put_flag(struct hl_buf *b, const json_t *args, const char *flag, con
         (void)hl_buf_printf(b, " %s", flag);
 }
 
+static bool arg_is(const json_t *args, const char *name, const char *text)
+{
+    const char *has = json_string_value(json_object_get(args, name));
+    return has != NULL && strcmp(has, text) == 0;
+}
+
 hl_status hl_megatron_flags(const json_t *args, char **out)
 {
     static const struct {
@@ -312,11 +292,11 @@ hl_status hl_megatron_flags(const json_t *args, char **out)
 
     HL_AUTO(hl_buf_fini) struct hl_buf b = HL_BUF(4096);
     for (size_t i = 0; i < HL_ARRAY_LEN(table); i++)
-        if (table[i].absent == 0 || hl_json_int(args, table[i].name, 0) != table[i].absent)
+        if (table[i].absent == 0 ||
+            json_integer_value(json_object_get(args, table[i].name)) != table[i].absent)
             put_flag(&b, args, table[i].flag, table[i].name);
     /* Megatron's own RMS norm refuses the persistent kernel. */
-    if (strcmp(hl_json_str(args, "transformer_impl", ""), "local") == 0 &&
-        strcmp(hl_json_str(args, "normalization", ""), "RMSNorm") == 0)
+    if (arg_is(args, "transformer_impl", "local") && arg_is(args, "normalization", "RMSNorm"))
         (void)hl_buf_printf(&b, " --no-persist-layer-norm");
     if (b.failed)
         return hl_fail(HL_ENOMEM, "out of memory building Megatron's flags");

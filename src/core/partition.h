@@ -127,14 +127,11 @@ hl_status hl_partition_check_layers(const struct hl_partition_options *o, uint64
 void hl_partition_stage(const struct hl_partition_options *o, uint64_t layers, int pp, int chunk,
                         uint64_t *first, uint64_t *count);
 
-/* "stages" of that document: [[{"first", "count"} of each chunk] of each stage]; a new reference,
- * NULL when out of memory. */
-json_t *hl_partition_stages(const struct hl_partition_options *options, uint64_t layers);
-/* The JSON document that describes an imported model (ImportProgress.config); free() it. */
+/* The text that describes an imported model (core/model_config.h); free() it. */
 hl_status hl_partition_config(const struct hl_hf_config *config,
                               const struct hl_partition_options *options,
                               const struct hl_partition_plan *plan, char **out) HL_CHECK;
-/* The document of an unsliced model: `why` it is, and the file config.json, NULL = it has none. */
+/* That of an unsliced model: `why` it is, and the file config.json, NULL = it has none. */
 hl_status hl_partition_unsliced_config(const json_t *hf, const char *why,
                                        const struct hl_partition_plan *plan, char **out) HL_CHECK;
 

@@ -1,57 +1,65 @@
-/* The document that tells ranks and people what was imported: sizes under one set of names whatever
- * the family calls them, how it was cut, and the original config.json under "hf". */
-#include <stdlib.h>
+/* What an import says of its model: sizes under one set of names whatever the family calls them,
+ * and how it was cut. */
 #include <string.h>
 
+#include "core/model_config.h"
 #include "core/partition.h"
-
-json_t *hl_partition_stages(const struct hl_partition_options *o, uint64_t layers)
-{
-    json_t *stages = json_array();
-    for (int pp = 0; pp < o->pp; pp++) {
-        json_t *list = json_array();
-        for (int k = 0; k < (o->virtual_stages > 1 ? o->virtual_stages : 1); k++) {
-            uint64_t first, count;
-            hl_partition_stage(o, layers, pp, k, &first, &count);
-            json_array_append_new(list, json_pack("{s:I, s:I}", "first", (json_int_t)first, "count",
-                                                  (json_int_t)count));
-        }
-        json_array_append_new(stages, list);
-    }
-    return stages;
-}
 
 hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_partition_options *o,
                               const struct hl_partition_plan *plan, char **out)
 {
-    json_t *doc = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:i, s:i,"
-        " s:i, s:s, s:s, s:i, s:O}",
-        "architecture", c->architecture, "dtype", hl_dtype_name(plan->dtype), "parameters",
-        (json_int_t)plan->parameters, "layers", (json_int_t)c->layers, "hidden",
-        (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kvHeads", (json_int_t)c->kv_heads,
-        "headDim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn, "vocab",
-        (json_int_t)c->vocab, "paddedVocab", (json_int_t)plan->padded_vocab, "maxPositions",
-        (json_int_t)c->max_positions, "tied", c->tied, "normEps", c->norm_eps, "ropeTheta",
-        c->rope_theta, "tp", o->tp, "pp", o->pp, "virtualStages",
-        o->virtual_stages > 1 ? o->virtual_stages : 1, "naming",
-        hl_api_layer_naming_name(o->naming), "pad", hl_api_vocab_padding_name(o->pad),
-        "vocabDivisor", o->vocab_divisor > 0 ? o->vocab_divisor : HL_VOCAB_DIVISOR_DEFAULT, "hf",
-        c->hf);
-    if (doc == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory describing the model");
-    json_t *stages = hl_partition_stages(o, c->layers);
-    json_object_set_new(doc, "stages", stages);
-    if (plan->logical != NULL)
-        json_object_set(doc, "tensors", plan->logical);
-    if (hl_family_symbol_index(c->family, "experts", strlen("experts")) >= 0) {
-        json_object_set_new(doc, "ep", json_integer(o->ep > 0 ? o->ep : 1));
-        json_object_set_new(doc, "etp", json_integer(o->etp > 0 ? o->etp : o->tp));
-    }
-    char *text = json_dumps(doc, JSON_COMPACT);
-    json_decref(doc);
-    if (text == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory describing the model");
-    *out = text;
-    return HL_OK;
+    bool experts = hl_family_symbol_index(c->family, "experts", strlen("experts")) >= 0;
+    const struct hl_model_config config = {
+        .own = {.architecture = c->architecture,
+                .dtype = hl_dtype_name(plan->dtype),
+                .parameters = plan->parameters},
+        .split = {.tp = o->tp,
+                  .pp = o->pp,
+                  .virtual_stages = o->virtual_stages,
+                  .first_stage_layers = o->first_stage_layers,
+                  .last_stage_layers = o->last_stage_layers,
+                  .ep = !experts    ? 0
+                        : o->ep > 0 ? o->ep
+                                    : 1,
+                  .etp = !experts     ? 0
+                         : o->etp > 0 ? o->etp
+                                      : o->tp},
+        .sizes = {.layers = c->layers,
+                  .hidden = c->hidden,
+                  .heads = c->heads,
+                  .kv_heads = c->kv_heads,
+                  .head_dim = c->head_dim,
+                  .ffn = c->ffn,
+                  .vocab = c->vocab,
+                  .padded_vocab = plan->padded_vocab,
+                  .max_positions = c->max_positions,
+                  .tied = c->tied != 0,
+                  .norm_eps = c->norm_eps,
+                  .rope_theta = c->rope_theta,
+                  .naming = o->naming,
+                  .pad = o->pad,
+                  .vocab_divisor =
+                      o->vocab_divisor > 0 ? o->vocab_divisor : HL_VOCAB_DIVISOR_DEFAULT},
+        .tensors = plan->logical,
+        .hf = c->hf,
+    };
+    return hl_model_config_write(&config, out);
+}
+
+hl_status hl_partition_unsliced_config(const json_t *hf, const char *why,
+                                       const struct hl_partition_plan *plan, char **out)
+{
+    const char *type = NULL, *class = NULL;
+    if (hf != NULL)
+        HL_TRY(hl_hf_names(hf, "config.json", &type, &class));
+    const struct hl_model_config config = {
+        .own = {.architecture = type != NULL ? type : "unknown",
+                .dtype = hl_dtype_name(plan->dtype),
+                .parameters = plan->parameters,
+                .unsliced = true,
+                .unsliced_because = why},
+        .split = {.tp = 1, .pp = 1},
+        .hf = hf,
+    };
+    return hl_model_config_write(&config, out);
 }

@@ -187,21 +187,3 @@ hl_status hl_partition_as_stored(const struct hl_tensor *sources, const char *co
     *out = plan;
     return HL_OK;
 }
-
-hl_status hl_partition_unsliced_config(const json_t *hf, const char *why,
-                                       const struct hl_partition_plan *plan, char **out)
-{
-    const char *type = json_string_value(json_object_get(hf, "model_type"));
-    json_t *doc = json_pack("{s:s, s:s, s:I, s:b, s:s, s:i, s:i, s:i}", "architecture",
-                            type != NULL ? type : "unknown", "dtype", hl_dtype_name(plan->dtype),
-                            "parameters", (json_int_t)plan->parameters, "unsliced", 1,
-                            "unslicedBecause", why, "tp", 1, "pp", 1, "virtualStages", 1);
-    if (doc != NULL && hf != NULL)
-        json_object_set_new(doc, "hf", json_deep_copy(hf));
-    char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;
-    json_decref(doc);
-    if (text == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory describing the model");
-    *out = text;
-    return HL_OK;
-}

@@ -1,10 +1,8 @@
-/* core/split.h - how a version is split among pipeline and tensor ranks, and what of the model
- * decides whether another split works out.
+/* core/split.h - how a version is split among pipeline and tensor ranks.
  *
  * Owns:    nothing.
  * Threads: any. Pure.
- * Errors:  HL_EINVAL shows the arithmetic; HL_EUNSUPPORTED for a config that does not say how its
- *          model was split.
+ * Errors:  HL_EINVAL shows the arithmetic.
  * Units:   stages, ranks and layers count from 0.
  * Limits:  those of core/partition.h.
  */
@@ -17,17 +15,6 @@
 #include "api/types.h"
 #include "base/status.h"
 #include "core/partition.h"
-
-struct hl_model_shape {
-    struct hl_api_split split; /* that the model was imported with */
-    uint64_t layers;
-    bool tied;
-    bool as_saved; /* nothing says how its tensors are cut: only its own split can be read */
-    bool unsliced; /* stored whole, at TP1 x PP1; every rank of any split reads all of it */
-};
-
-/* From ImportProgress.config. Models that are unsliced or as_saved have no layers. */
-hl_status hl_model_shape_read(const char *config, struct hl_model_shape *out) HL_CHECK;
 
 /* Something was said. */
 static inline bool hl_split_said(const struct hl_api_split *s)
@@ -71,13 +58,7 @@ hl_status hl_split_check(const struct hl_api_split *s, uint64_t layers) HL_CHECK
 #define HL_SPLIT_TEXT_MAX 128
 /* "TP2 x PP4 x EP2, 2 virtual stages" into buf. */
 const char *hl_split_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX]);
-
 /* What a cut for it is called: "TP2", "TP2 x EP4, ETP1"; stages are views of the cut. */
 const char *hl_split_cut_text(const struct hl_api_split *s, char buf[HL_SPLIT_TEXT_MAX]);
-
-/* The config of a model as that of one that was imported under this split: its sizes and stages.
- * free(). */
-hl_status hl_split_config(const char *config, const struct hl_api_split *split, uint64_t layers,
-                          char **out) HL_CHECK;
 
 #endif

@@ -3,35 +3,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/json.h"
 #include "core/lora.h"
-#include "core/split.h"
+#include "core/model_config.h"
 
 #define PART_BYTES ((uint64_t)1 << 30)
 
-/* The Hugging Face config inside the model's. */
-HL_CHECK static hl_status read_hf(const json_t *doc, struct hl_hf_config *out)
+/* The Hugging Face config inside the model's, and how its ranks are made. */
+HL_CHECK static hl_status read_model(const struct hl_model_config *c, struct hl_hf_config *hf,
+                                     struct hl_partition_options *options)
 {
-    const json_t *hf = json_object_get(doc, "hf");
-    char *text = json_is_object(hf) ? json_dumps(hf, JSON_COMPACT) : NULL;
-    if (text == NULL)
+    struct hl_model_shape shape;
+    HL_TRY(hl_model_shape_of(c, &shape));
+    if (c->hf == NULL)
         return hl_fail(HL_EUNSUPPORTED,
                        "the model's config has no Hugging Face config, so nothing says which "
                        "tensors it is made of");
-    hl_status st = hl_hf_config_parse(text, strlen(text), "the model's config", out);
-    free(text);
-    return st;
-}
-
-HL_CHECK static hl_status read_options(const char *config, const json_t *doc,
-                                       struct hl_partition_options *out)
-{
-    struct hl_model_shape shape;
-    HL_TRY(hl_model_shape_read(config, &shape));
-    *out = hl_split_options(&shape.split);
-    out->vocab_divisor = (int)hl_json_int(doc, "vocabDivisor", HL_VOCAB_DIVISOR_DEFAULT);
-    HL_TRY(hl_api_vocab_padding_parse(hl_json_str(doc, "pad", "repeat"), &out->pad));
-    return hl_api_layer_naming_parse(hl_json_str(doc, "naming", "local"), &out->naming);
+    HL_TRY(hl_model_config_hf(c, hf));
+    *options = hl_model_config_options(c);
+    return HL_OK;
 }
 
 HL_CHECK static hl_status set_dtype(struct hl_tensor *t, enum hl_dtype dtype)
@@ -118,14 +107,13 @@ HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partiti
 }
 
 /* As the import has listed them, or as the family's table does with the dtype of the embedding. */
-HL_CHECK static hl_status list_logical(struct hl_whole *w, const json_t *doc)
+HL_CHECK static hl_status list_logical(struct hl_whole *w, const struct hl_model_config *c)
 {
-    const json_t *list = json_object_get(doc, "tensors");
     enum hl_dtype dtype;
-    if (list != NULL)
-        return hl_logical_read(list, &w->logical);
+    if (c->tensors != NULL)
+        return hl_logical_read(c->tensors, &w->logical);
     HL_TRY(hl_family_logical(&w->config, &w->logical));
-    HL_TRY(hl_dtype_parse(hl_json_str(doc, "dtype", ""), &dtype));
+    HL_TRY(hl_dtype_parse(c->own.dtype != NULL ? c->own.dtype : "", &dtype));
     return set_dtypes(&w->logical, dtype);
 }
 
@@ -133,14 +121,12 @@ HL_CHECK static hl_status list_logical(struct hl_whole *w, const json_t *doc)
 enum goal { GOAL_RANKS, GOAL_TARGET, GOAL_MOVES };
 
 /* The logical tensors and the plan that the stored shards follow. */
-HL_CHECK static hl_status plan_stored(struct hl_whole *w, const json_t *doc,
+HL_CHECK static hl_status plan_stored(struct hl_whole *w, const struct hl_model_config *c,
                                       const struct hl_partition_options *options,
                                       hl_whole_find_fn find, void *arg)
 {
     bool changed = false;
-    w->adapter = json_object_get(doc, "adapter") != NULL;
-    HL_TRY(read_hf(doc, &w->config));
-    HL_TRY(list_logical(w, doc));
+    HL_TRY(list_logical(w, c));
     HL_TRY(plan_ranks(w, options));
     HL_TRY(take_dtypes(w, find, arg, &changed));
     if (changed)
@@ -162,13 +148,14 @@ HL_CHECK static hl_status plan_target(struct hl_whole *w, const struct hl_partit
                                                            w->logical.count, &o, &w->whole);
 }
 
-HL_CHECK static hl_status plan_from_json(struct hl_whole *w, const char *config, const json_t *doc,
-                                         const struct hl_api_split *split, hl_whole_find_fn find,
-                                         void *arg, enum goal goal)
+HL_CHECK static hl_status plan_from_config(struct hl_whole *w, const struct hl_model_config *c,
+                                           const struct hl_api_split *split, hl_whole_find_fn find,
+                                           void *arg, enum goal goal)
 {
     struct hl_partition_options own;
-    HL_TRY(read_options(config, doc, &own));
-    HL_TRY(plan_stored(w, doc, &own, find, arg));
+    w->adapter = c->peft != NULL;
+    HL_TRY(read_model(c, &w->config, &own));
+    HL_TRY(plan_stored(w, c, &own, find, arg));
     if (goal == GOAL_RANKS)
         return HL_OK;
     HL_TRY(plan_target(w, &own, split));
@@ -182,9 +169,9 @@ HL_CHECK static hl_status plan_from_text(const char *config, const struct hl_api
                                          struct hl_whole *out)
 {
     struct hl_whole w = {0};
-    json_t *doc = json_loads(config, 0, NULL);
-    hl_status st = plan_from_json(&w, config, doc, split, find, arg, goal);
-    json_decref(doc);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(config, &c));
+    hl_status st = plan_from_config(&w, &c, split, find, arg, goal);
     if (st != HL_OK) {
         hl_whole_fini(&w);
         return st;
@@ -218,12 +205,9 @@ hl_status hl_whole_ranks(const char *config, hl_whole_find_fn find, void *arg, s
 hl_status hl_whole_read(const char *config, struct hl_hf_config *hf,
                         struct hl_partition_options *options)
 {
-    json_t *doc = json_loads(config, 0, NULL);
-    hl_status st = read_options(config, doc, options);
-    if (st == HL_OK)
-        st = read_hf(doc, hf);
-    json_decref(doc);
-    return st;
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(config, &c));
+    return read_model(&c, hf, options);
 }
 
 HL_CHECK static hl_status copy_logical(const struct hl_tensor *tensors, size_t count,
@@ -252,9 +236,9 @@ hl_status hl_whole_plan_unsliced(const char *config, const struct hl_tensor *ten
                                  const char *const *parts, size_t count, struct hl_whole *out)
 {
     struct hl_whole w = {0};
-    json_t *doc = json_loads(config, 0, NULL), *hf = json_object_get(doc, "hf");
-    w.config.hf = json_is_object(hf) ? json_incref(hf) : NULL;
-    json_decref(doc);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(config, &c));
+    w.config.hf = json_incref((json_t *)c.hf);
     hl_status st = copy_logical(tensors, count, &w.logical);
     if (st == HL_OK)
         st = hl_partition_as_stored(w.logical.tensors, parts, count, &w.ranks);

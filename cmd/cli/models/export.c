@@ -12,7 +12,7 @@
 #include "cli/models/model.h"
 #include "cli/models/rankfile.h"
 #include "core/megatron_args.h"
-#include "core/split.h"
+#include "core/model_config.h"
 #include "core/torch/megatron.h"
 #include "os/file.h"
 

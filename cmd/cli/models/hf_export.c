@@ -16,6 +16,7 @@
 #include "cli/models/rankfile.h"
 #include "core/coverage.h"
 #include "core/lora.h"
+#include "core/model_config.h"
 #include "core/whole.h"
 #include "mem/transpose.h"
 #include "os/file.h"
@@ -33,6 +34,7 @@ struct writing {
     struct stored *stored;
     size_t count;
     char *config;
+    struct hl_model_config model; /* the same, read */
     struct hl_whole whole;
     uint32_t *stored_of; /* per shard of whole.ranks */
     unsigned char *buffer;
@@ -55,6 +57,7 @@ static void writing_fini(struct writing *w)
         hl_safetensors_fini(&w->stored[i].header);
     free(w->stored);
     free(w->config);
+    hl_model_config_fini(&w->model);
     free(w->stored_of);
     free(w->buffer);
     hl_whole_fini(&w->whole);
@@ -161,8 +164,9 @@ HL_CHECK static hl_status plan_unsliced(struct writing *w)
 
 HL_CHECK static hl_status plan_tensors(struct writing *w)
 {
-    HL_TRY(config_unsliced(w->config) ? plan_unsliced(w)
-                                      : hl_whole_plan(w->config, find_tensor, w, &w->whole));
+    HL_TRY(hl_model_config_read(w->config, &w->model));
+    HL_TRY(w->model.own.unsliced ? plan_unsliced(w)
+                                 : hl_whole_plan(w->config, find_tensor, w, &w->whole));
     const struct hl_partition_plan *ranks = &w->whole.ranks;
     w->stored_of = calloc(ranks->shard_count + 1, sizeof(*w->stored_of));
     if (w->stored_of == NULL)
@@ -316,17 +320,14 @@ HL_CHECK static hl_status write_config(const struct writing *w)
         return HL_OK;
     w->e->config = "config.json";
     return hf_write_config(w->e->out, w->whole.config.hf,
-                           config_unsliced(w->config) ? HL_DTYPE_COUNT : w->whole.ranks.dtype);
+                           w->model.own.unsliced ? HL_DTYPE_COUNT : w->whole.ranks.dtype);
 }
 
 /* As it was imported; the base has its own config.json. */
 HL_CHECK static hl_status write_adapter_config(const struct writing *w)
 {
-    json_t *doc = json_loads(w->config, 0, NULL);
-    json_t *peft = json_incref(json_object_get(json_object_get(doc, "adapter"), "peft"));
-    json_decref(doc);
     w->e->config = HL_LORA_CONFIG;
-    return hf_write_document(w->e->out, HL_LORA_CONFIG, peft);
+    return hf_write_document(w->e->out, HL_LORA_CONFIG, json_incref((json_t *)w->model.peft));
 }
 
 HL_CHECK static hl_status write_all(struct writing *w)

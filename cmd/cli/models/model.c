@@ -10,7 +10,7 @@
 #include "cli/models/adapter.h"
 #include "cli/models/commands.h"
 #include "cli/models/model.h"
-#include "core/split.h"
+#include "core/model_config.h"
 
 #define POLL_MS        100
 #define CANCEL_WAIT_MS 60000
@@ -65,7 +65,7 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
     HL_TRY(hl_api_vocab_padding_parse(a->pad, &pad));
     HL_TRY(hl_api_layer_naming_parse(a->naming, &naming));
     HL_TRY(cli_absolute(dir, path));
-    adapter_base(path, a->base, base);
+    HL_TRY(adapter_base(path, a->base, base));
     if (!hl_utf8_valid(path) || !hl_utf8_valid(a->name))
         return hl_fail(HL_EINVAL, "the directory or the name is not UTF-8");
     const struct hl_api_controller_import_model_params p = {
@@ -175,7 +175,7 @@ static hl_status follow_import(struct cli *cli, const char *id, uint64_t timeout
     return st;
 }
 
-static hl_status print_import(struct cli *cli, const struct import_args *a, int64_t version,
+static hl_status print_import(struct cli *cli, const char *name, int64_t version,
                               const struct hl_api_import_progress *p)
 {
     uint64_t bytes = 0;
@@ -183,35 +183,33 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
     for (size_t i = 0; i < p->shards.count; i++)
         bytes += p->shards.items[i].size_bytes;
     uint64_t rate = p->seconds > 0 ? (uint64_t)((double)bytes / p->seconds) : 0;
-    json_t *config = json_loads(p->config, 0, NULL);
-    const char *why = hl_json_str(config, "unslicedBecause", NULL);
-    hl_status st = HL_OK;
-    if (cli->json) {
-        st = cli_print_value(&hl_api_import_result_type,
-                             &(struct hl_api_import_result){.name = a->name,
-                                                            .version = version,
-                                                            .tp = a->tp,
-                                                            .pp = a->pp,
-                                                            .ep = a->ep,
-                                                            .etp = a->etp > 0 ? a->etp : a->tp,
-                                                            .shards = p->shards.count,
-                                                            .bytes = bytes,
-                                                            .seconds = p->seconds,
-                                                            .bytes_per_second = rate,
-                                                            .unsliced = why != NULL,
-                                                            .unsliced_because = why});
-    } else {
-        char as[64] = "unsliced";
-        if (why == NULL)
-            snprintf(as, sizeof(as), "as TP%" PRId64 " x PP%" PRId64, a->tp, a->pp);
-        cli_print(stdout, "imported %s@%" PRId64 " %s: %zu shards, %s in %.2f s (%s/s)\n", a->name,
-                  version, as, p->shards.count, hl_format_bytes(bytes, text, sizeof(text)),
-                  p->seconds, hl_format_bytes(rate, rate_text, sizeof(rate_text)));
-        if (why != NULL)
-            cli_print(stdout, "every rank reads the whole model: %s\n", why);
-    }
-    json_decref(config);
-    return st;
+    HL_AUTO(hl_model_config_fini) struct hl_model_config config = {0};
+    HL_TRY(hl_model_config_read(p->config, &config));
+    const struct hl_api_split *split = &config.split;
+    const char *why = config.own.unsliced_because;
+    if (cli->json)
+        return cli_print_value(&hl_api_import_result_type,
+                               &(struct hl_api_import_result){.name = name,
+                                                              .version = version,
+                                                              .tp = split->tp,
+                                                              .pp = split->pp,
+                                                              .ep = hl_split_ep(split),
+                                                              .etp = hl_split_etp(split),
+                                                              .shards = p->shards.count,
+                                                              .bytes = bytes,
+                                                              .seconds = p->seconds,
+                                                              .bytes_per_second = rate,
+                                                              .unsliced = config.own.unsliced,
+                                                              .unsliced_because = why});
+    char as[64] = "unsliced";
+    if (!config.own.unsliced)
+        snprintf(as, sizeof(as), "as TP%d x PP%d", split->tp, split->pp);
+    cli_print(stdout, "imported %s@%" PRId64 " %s: %zu shards, %s in %.2f s (%s/s)\n", name,
+              version, as, p->shards.count, hl_format_bytes(bytes, text, sizeof(text)), p->seconds,
+              hl_format_bytes(rate, rate_text, sizeof(rate_text)));
+    if (why != NULL)
+        cli_print(stdout, "every rank reads the whole model: %s\n", why);
+    return HL_OK;
 }
 
 /* What a report of an import that has not succeeded says. */
@@ -232,10 +230,8 @@ static hl_status model_import(struct cli *cli, const char *dir, const struct imp
     cancel_on_interrupt();
     HL_TRY(start_import(cli, dir, a, &arena, &started));
     HL_TRY(follow_import(cli, started.import_id, a->timeout_ms, &arena, &progress));
-    struct import_args done = *a;
-    adapter_split(progress.config, &done.tp, &done.pp);
     return progress.state == HL_API_IMPORT_STATE_DONE
-               ? print_import(cli, &done, started.version, &progress)
+               ? print_import(cli, a->name, started.version, &progress)
                : import_failure(&progress);
 }
 
@@ -466,10 +462,12 @@ static hl_status print_cuts(const struct hl_api_model_version_list *versions)
     return cli_table_print(&t);
 }
 
-static void print_slices(const struct hl_api_model *m)
+HL_CHECK static hl_status print_slices(const struct hl_api_model *m)
 {
-    json_t *config = json_loads(m->config, 0, NULL);
-    const char *why = hl_json_str(config, "unslicedBecause", NULL);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config config = {0};
+    if (m->config[0] != '\0') /* else its record was damaged */
+        HL_TRY(hl_model_config_read(m->config, &config));
+    const char *why = config.own.unsliced_because;
     int stages = m->virtual_stages > 0 ? m->virtual_stages : 1;
     cli_print(stdout,
               "name          %s\nsource        %s\narchitecture  %s, %s, %" PRIu64 " parameters\n",
@@ -479,10 +477,8 @@ static void print_slices(const struct hl_api_model *m)
     else
         cli_print(stdout, "slices        TP%d x PP%d, %d virtual stage%s each%s\n\n", m->tp, m->pp,
                   stages, stages == 1 ? "" : "s",
-                  hl_json_bool(config, "asSaved", 0) != 0
-                      ? "; only so, as it was saved without a config"
-                      : "");
-    json_decref(config);
+                  config.own.as_saved ? "; only so, as it was saved without a config" : "");
+    return HL_OK;
 }
 
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
@@ -495,7 +491,7 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
     const struct hl_api_model_info info = model_info(m);
     if (cli->json)
         return cli_print_value(&hl_api_model_info_type, &info);
-    print_slices(m);
+    HL_TRY(print_slices(m));
     HL_TRY(print_versions(&m->versions));
     return print_cuts(&m->versions);
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/json.h"
+#include "core/model_config.h"
 #include "core/torchzip.h"
 #include "core/view.h"
 
@@ -41,23 +41,6 @@ hl_status rankfile_header(helios_client *client, const helios_shard *shard,
     if (st == HL_OK)
         st = hl_safetensors_parse(bytes, n, shard->size, out);
     return st == HL_OK ? st : hl_fail_prefix(st, "part '%s': ", shard->part);
-}
-
-bool config_unsliced(const char *config_json)
-{
-    json_t *config = json_loads(config_json, 0, NULL);
-    bool unsliced = hl_json_bool(config, "unsliced", 0) != 0;
-    json_decref(config);
-    return unsliced;
-}
-
-/* Nothing says how it is cut, and that its names are Megatron's. */
-static bool config_as_saved(const char *config_json)
-{
-    json_t *config = json_loads(config_json, 0, NULL);
-    bool as_saved = hl_json_bool(config, "asSaved", 0) != 0;
-    json_decref(config);
-    return as_saved;
 }
 
 static bool is_optimizer(const helios_shard *s)
@@ -149,17 +132,17 @@ static hl_status check_share(const struct rankfile *r, const struct rankfile_whe
 /* Ranks save under either naming, so the model's own is what its import recorded. */
 static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
 {
-    r->unsliced = config_unsliced(r->list->config_json);
-    r->own_names = r->unsliced || config_as_saved(r->list->config_json);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(r->list->config_json, &c));
+    r->unsliced = c.own.unsliced;
+    r->own_names = c.own.unsliced || c.own.as_saved;
     if (r->own_names && strcmp(wanted_naming, "model") != 0)
         return hl_fail(HL_EUNSUPPORTED,
                        "the model is stored under names of its own: leave --naming out");
     if (strcmp(wanted_naming, "model") != 0)
         return hl_api_layer_naming_parse(wanted_naming, &r->naming);
-    json_t *config = json_loads(r->list->config_json, 0, NULL);
-    hl_status st = hl_api_layer_naming_parse(hl_json_str(config, "naming", "local"), &r->naming);
-    json_decref(config);
-    return st;
+    r->naming = c.sizes.naming;
+    return HL_OK;
 }
 
 hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, struct rankfile *out)

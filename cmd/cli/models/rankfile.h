@@ -69,8 +69,6 @@ bool rankfile_has(const struct rankfile *r, enum hl_part_kind kind);
 /* In how many shares its optimizer state was saved; 1 = every data-parallel rank has the same. */
 int rankfile_shares(const struct rankfile *r);
 /* Header of one shard, checked. */
-/* A model's config says that it is stored whole. */
-bool config_unsliced(const char *config_json);
 hl_status rankfile_header(helios_client *client, const helios_shard *shard,
                           struct hl_safetensors *out) HL_CHECK;
 

@@ -3,21 +3,21 @@
 
 #include <stdlib.h>
 
+#include "core/model_config.h"
 #include "core/whole.h"
 #include "mem/import/import_private.h"
 
 /* The document of the plan, with what PEFT says of the adapter. */
 HL_CHECK static hl_status describe(struct hl_import *im, const struct hl_import_options *o,
-                                   const struct hl_partition_options *split, json_t *peft)
+                                   const struct hl_partition_options *split, const json_t *peft)
 {
     HL_AUTO(hl_freep) char *text = NULL;
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
     HL_TRY(hl_partition_config(&im->config, split, &im->plan, &text));
-    json_t *doc = json_loads(text, 0, NULL);
-    json_object_set_new(doc, "adapter", json_pack("{s:s, s:O}", "base", o->base, "peft", peft));
-    im->config_text = json_dumps(doc, JSON_COMPACT);
-    json_decref(doc);
-    return im->config_text != NULL ? HL_OK
-                                   : hl_fail(HL_ENOMEM, "out of memory describing the adapter");
+    HL_TRY(hl_model_config_read(text, &c));
+    c.own.adapter.base = o->base;
+    c.peft = peft;
+    return hl_model_config_write(&c, &im->config_text);
 }
 
 hl_status hl_import_plan_adapter(struct hl_import *im, const struct hl_import_options *o,
@@ -25,10 +25,9 @@ hl_status hl_import_plan_adapter(struct hl_import *im, const struct hl_import_op
 {
     struct hl_partition_options split;
     struct hl_lora_config peft;
-    json_t *base = json_loads(o->base_config, 0, NULL);
-    bool adapter = json_object_get(base, "adapter") != NULL;
-    json_decref(base);
-    if (adapter)
+    HL_AUTO(hl_model_config_fini) struct hl_model_config base = {0};
+    HL_TRY(hl_model_config_read(o->base_config, &base));
+    if (base.peft != NULL)
         return hl_fail(HL_EINVAL, "base '%s' is an adapter itself: give the model under it",
                        o->base);
     HL_TRY(hl_lora_config_parse(text, len, HL_LORA_CONFIG, &peft));

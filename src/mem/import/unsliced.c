@@ -9,11 +9,12 @@
 
 bool hl_import_unsliced_because(const json_t *hf, char *buf, size_t cap)
 {
-    const json_t *type = json_object_get(hf, "model_type");
-    const char *name = json_string_value(type);
-    const char *class = json_string_value(json_array_get(json_object_get(hf, "architectures"), 0));
-    if (!json_is_object(hf) || (type != NULL && !json_is_null(type) && name == NULL) ||
-        hl_family_find(name, class) != NULL)
+    const char *name, *class;
+    if (hl_hf_names(hf, "config.json", &name, &class) != HL_OK) {
+        hl_error_clear(); /* who reads the config fails the same way */
+        return false;
+    }
+    if (hl_family_find(name, class) != NULL)
         return false;
     if (name != NULL || class != NULL)
         snprintf(buf, cap, "no family is known for '%.100s'", name != NULL ? name : class);

@@ -124,6 +124,8 @@ TEST(what_is_wrong_with_a_record_is_named)
     is_refused(MODEL_KEY, model, "tp", json_string("2"));
     is_refused(MODEL_KEY, model, "nextVersion", NULL);
     is_refused(MODEL_KEY, model, "config", json_object());
+    is_refused(MODEL_KEY, model, "config", json_string("{\"virtualStages\": \"2\"}"));
+    assert_non_null(strstr(hl_error_text(), "field virtualStages"));
     is_refused(VERSION_KEY, version, "state", NULL);
     is_refused(VERSION_KEY, version, "state", json_string("ready"));
     is_refused(VERSION_KEY, version, "check", json_string("some"));

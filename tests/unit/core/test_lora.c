@@ -314,7 +314,12 @@ TEST(only_lora_is_read_from_adapter_config)
     static const struct {
         const char *text, *says;
     } rows[] = {{"{", "adapter_config.json:1"},
-                {"[]", "'peft_type' is ''"},
+                {"[]", "not a JSON object"},
+                {"{}", "'peft_type' is ''"},
+                {"{\"peft_type\": 1}", "'peft_type' is ''"},
+                {"{\"peft_type\": \"LORA\", \"use_dora\": 1}", "'use_dora' is neither"},
+                {"{\"peft_type\": \"LORA\", \"base_model_name_or_path\": 1}",
+                 "'base_model_name_or_path' is not text"},
                 {"{\"peft_type\": \"IA3\"}", "'IA3'"},
                 {"{\"peft_type\": \"LORA\", \"use_dora\": true}", "use_dora"}};
     struct hl_lora_config c;

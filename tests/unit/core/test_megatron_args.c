@@ -1,6 +1,7 @@
 /* What Megatron's parser would have made of the flags for these models, by hand. */
 #include "support/test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,4 +183,28 @@ TEST(a_config_without_a_hugging_face_config_is_told_apart_from_a_bad_one)
                                            &m.args, &m.notes),
                      HL_EINVAL);
     assert_null(m.args);
+}
+
+TEST(a_field_of_the_hugging_face_config_with_another_type_is_an_error_with_its_name)
+{
+    static const struct {
+        const char *member, *named;
+    } rows[] = {{"\"hidden_act\":1", "'hidden_act' is not text"},
+                {"\"attention_dropout\":\"0\"", "'attention_dropout' is not a number"},
+                {"\"sliding_window\":\"4096\"", "'sliding_window' is not a number"},
+                {"\"use_sliding_window\":1", "'use_sliding_window' is neither true nor false"},
+                {"\"rope_scaling\":8", "'rope_scaling' is not an object"},
+                {"\"rope_scaling\":{\"rope_type\":3}", "'rope_type' is not text"},
+                {"\"rope_scaling\":{\"factor\":\"8\"}", "'factor' is not a number"},
+                {"\"architectures\":[1]", "'architectures' is not a list of texts"}};
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        char text[1024];
+        struct made m;
+        snprintf(text, sizeof(text), "{" CUT EVEN LLAMA ",%s}}", rows[i].member);
+        const struct hl_megatron_args in = {.config = text};
+        assert_int_equal(hl_megatron_args_make(&in, &m.args, &m.notes), HL_EINVAL);
+        if (strstr(hl_error_text(), rows[i].named) == NULL)
+            fail_msg("'%s' does not say %s", hl_error_text(), rows[i].named);
+    }
 }
