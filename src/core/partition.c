@@ -265,16 +265,28 @@ static void find_prefix(struct hl_planner *p)
         }
 }
 
-/* What the config alone does not say: which matrices are quantized, and how. */
+HL_CHECK static hl_status list_copies(struct hl_planner *p)
+{
+    const struct hl_partition_plan *plan = p->plan;
+    p->plan->copies = json_array();
+    for (size_t i = 0; i < plan->equal_count; i++)
+        if (json_array_append_new(plan->copies, json_string(p->sources[plan->equal[i].b].name)) !=
+            0)
+            return hl_fail(HL_ENOMEM, "a list of %zu copies", plan->equal_count);
+    return HL_OK;
+}
+
+/* What the config alone does not say: which matrices are quantized, and how; how names begin, and
+ * which tensors stand there twice. */
 HL_CHECK static hl_status list_sources(struct hl_planner *p)
 {
     bool scaled = false;
     for (size_t i = 0; i < p->source_count; i++)
         scaled = scaled || p->used[i] == HL_USED_SCALE;
+    if (p->prefix != p->config->family->prefixes)
+        p->plan->prefix = p->prefix->body;
     if (!scaled)
-        return HL_OK;
-    for (size_t i = 0; i < p->plan->equal_count; i++)
-        p->used[p->plan->equal[i].b] = HL_USED_NOT;
+        return list_copies(p);
     p->plan->logical = hl_logical_json(p->sources, p->used, p->source_count);
     return p->plan->logical != NULL ? HL_OK
                                     : hl_fail(HL_ENOMEM, "a list of %zu tensors", p->source_count);
@@ -343,5 +355,6 @@ void hl_partition_fini(struct hl_partition_plan *plan)
     free(plan->equal);
     free(plan->names);
     json_decref(plan->logical);
+    json_decref(plan->copies);
     *plan = (struct hl_partition_plan){0};
 }

@@ -102,6 +102,8 @@ struct hl_partition_plan {
     uint64_t data_bytes; /* of all shards */
     enum hl_dtype dtype; /* of the word embedding */
     json_t *logical;     /* of a model with scales: all that was read, as of hl_logical_json */
+    json_t *copies;      /* else names of the sources that repeat another one */
+    const char *prefix;  /* of the sources' names; NULL = the family's usual one */
     char *names;         /* text of all names */
 };
 

@@ -44,6 +44,10 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
     json_object_set_new(doc, "stages", stages);
     if (plan->logical != NULL)
         json_object_set(doc, "tensors", plan->logical);
+    if (json_array_size(plan->copies) > 0)
+        json_object_set(doc, "hfCopies", plan->copies);
+    if (plan->prefix != NULL)
+        json_object_set_new(doc, "hfPrefix", json_string(plan->prefix));
     if (hl_family_symbol_index(c->family, "experts", strlen("experts")) >= 0) {
         json_object_set_new(doc, "ep", json_integer(o->ep > 0 ? o->ep : 1));
         json_object_set_new(doc, "etp", json_integer(o->etp > 0 ? o->etp : o->tp));

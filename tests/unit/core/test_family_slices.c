@@ -539,28 +539,29 @@ TEST(missing_double_and_misshapen_tensors_are_named_in_every_family)
     }
 }
 
-/* The fixtures list by hand what a checkpoint has; MTP layers and other prefixes apart. */
+/* The fixtures list by hand what a checkpoint has. */
 TEST(a_config_asks_for_the_tensors_of_its_checkpoint)
 {
+    const struct hl_partition_options one = {.tp = 1, .pp = 1};
     for (size_t i = 0; i < HL_ARRAY_LEN(subjects); i++) {
         struct world *w = build(&subjects[i]);
         struct hl_logical l;
         struct hl_hf_config c;
-        size_t found = 0, mtp = 0;
+        size_t found = 0;
         assert_int_equal(hl_hf_config_parse(w->config, strlen(w->config), "config.json", &c), 0);
-        if (strcmp(c.family->prefixes[0].body, body) == 0) {
-            assert_int_equal(hl_family_logical(&c, &l), HL_OK);
-            for (size_t k = 0; k < w->count; k++) {
-                mtp += strstr(w->sources[k].name, "layers.4.") != NULL;
-                for (size_t n = 0; n < l.count; n++)
-                    found += strcmp(l.tensors[n].name, w->sources[k].name) == 0 &&
-                             l.tensors[n].rank == w->sources[k].rank &&
-                             memcmp(l.tensors[n].shape, w->sources[k].shape, 24) == 0;
-            }
-            assert_int_equal(found, l.count);
-            assert_int_equal(found + mtp, w->count);
-            hl_logical_fini(&l);
-        }
+        assert_int_equal(plan(w, &one), HL_OK);
+        assert_int_equal(w->plan.prefix == NULL, strcmp(c.family->prefixes[0].body, body) == 0);
+        const struct hl_checkpoint has = {w->plan.prefix, w->plan.copies, subjects[i].mtp != 0};
+        assert_int_equal(hl_family_logical(&c, &has, &l), HL_OK);
+        for (size_t k = 0; k < w->count; k++)
+            for (size_t n = 0; n < l.count; n++)
+                found += strcmp(l.tensors[n].name, w->sources[k].name) == 0 &&
+                         l.tensors[n].rank == w->sources[k].rank &&
+                         memcmp(l.tensors[n].shape, w->sources[k].shape, 24) == 0;
+        assert_int_equal(found, l.count);
+        assert_int_equal(found, w->count);
+        hl_logical_fini(&l);
+        hl_partition_fini(&w->plan);
         hl_hf_config_fini(&c);
     }
 }
