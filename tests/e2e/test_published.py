@@ -50,6 +50,8 @@ OSS = ATTENTION | NORMS | {
     "mlp.experts.gate_up_proj_blocks": ("U8", [E, 2 * FFN, H // 32, 16]), "mlp.experts.gate_up_proj_scales": ("U8", [E, 2 * FFN, H // 32]),
     "mlp.experts.gate_up_proj_bias": [E, 2 * FFN], "mlp.experts.down_proj_blocks": ("U8", [E, H, FFN // 32, 16]),
     "mlp.experts.down_proj_scales": ("U8", [E, H, FFN // 32]), "mlp.experts.down_proj_bias": [E, H]}
+VISION = {"patch_embedding.weight": [6, 3, 2, 2], "encoder.layers.0.self_attn.q_proj.weight": [6, 6],
+          "encoder.layers.0.mlp.fc1.bias": [12], "layers.0.input_layernorm.weight": [6]}
 
 
 def layers(under, layer):
@@ -199,13 +201,39 @@ class Published(unittest.TestCase):
     def test_text_models_inside_others(self):
         nested = {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {
             "model_type": "gemma3_text", **SIZES}, "vision_config": {"model_type": "siglip_vision_model"}}
-        for body in ("language_model.model.", "model.language_model."):
-            self.check(nested, ends(body, tied=True) | layers(body + "layers.", GEMMA3))
+        for body, under in (("language_model.model.", ""), ("model.language_model.", "model.")):
+            vision = {f"{under}vision_tower.vision_model.{n}": s for n, s in VISION.items()}
+            vision |= {f"{under}multi_modal_projector.mm_input_projection_weight": [6, H]}
+            self.check(nested, ends(body, tied=True) | layers(body + "layers.", GEMMA3) | vision)
         llama4 = {"model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"], "text_config": {
             "model_type": "llama4_text", **SIZES, "intermediate_size_mlp": FFN, "num_local_experts": E,
             "interleave_moe_layer_step": 1}, "vision_config": {"model_type": "llama4_vision_model"}}
-        self.check(llama4, ends("language_model.model.", "language_model.") | layers("language_model.model.layers.", LLAMA4),
+        vision = {f"vision_model.{n}": s for n, s in VISION.items()} | {"multi_modal_projector.linear_1.weight": [H, 6]}
+        self.check(llama4, ends("language_model.model.", "language_model.") | layers("language_model.model.layers.", LLAMA4) | vision,
                    experts=True)
+
+    def test_a_vision_part_is_whole_on_every_rank_of_the_first_stage_and_is_saved_there(self):
+        config = {"model_type": "gemma3", "text_config": SIZES}
+        vision = {f"vision_tower.vision_model.{n}": s for n, s in VISION.items()}
+        home, tensors = self.write(config, ends("language_model.model.", tied=True) | layers(
+            "language_model.model.layers.", GEMMA3) | vision)
+        name = self.take(home, "--tp", 2, "--pp", 2, "--naming", "te")
+        for pp, tp in ((p, t) for p in range(2) for t in range(2)):
+            rank = helios.Rank(job="vision", model=name, pp=pp, tp=tp, pp_size=2, tp_size=2, world_size=4, global_rank=2 * pp + tp)
+            with helios.Session(self.c.info["controller"], rank=rank) as me:
+                state = me.load_state_dict(naming="local")
+                self.assertEqual({n for n in state if n in vision}, set(vision) if pp == 0 else set())
+                for n in (n for n in state if n in vision):
+                    self.assertEqual(state[n].contiguous().view(torch.uint8).numpy().tobytes(), tensors[n][2])
+                saved = me.save_state_dict({n: t + 1 if n in vision else t for n, t in state.items()}, step=1)
+        self.assertTrue(saved.visible)
+        said = self.c.json("model", "verify", f"{name}@2")
+        self.assertTrue(said["proved"], said)
+        got, _ = self.exported(name)
+        self.assertEqual({n for n in got if got[n] != tensors[n]}, set(vision))
+        with helios.Session(self.c.info["controller"]) as me:
+            cut = me.load_state_dict(name, pp=0, tp=3, tp_size=4, pp_size=1)
+        self.assertEqual({n for n in cut if n in vision}, set(vision))
 
 
 if __name__ == "__main__":

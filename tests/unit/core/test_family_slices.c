@@ -533,10 +533,37 @@ TEST(missing_double_and_misshapen_tensors_are_named_in_every_family)
             assert_non_null(strstr(hl_error_text(), name));
             w->sources[k].shape[0]--;
         }
-        w_add(w, "vision_tower.patch.weight", 1, 2, 0, 0);
+        w_add(w, "audio_tower.patch.weight", 1, 2, 0, 0);
         assert_int_equal(plan(w, &o), HL_EINVAL);
-        assert_non_null(strstr(hl_error_text(), "'vision_tower.patch.weight' has no place"));
+        assert_non_null(strstr(hl_error_text(), "'audio_tower.patch.weight' has no place"));
     }
+}
+
+TEST(what_stands_beside_a_text_model_is_whole_on_every_rank_of_the_first_stage)
+{
+    const char *name = "vision_tower.patch_embedding.weight";
+    struct world *w = build(&subjects[7]); /* gemma3 */
+    struct hl_partition_options o = {.tp = 2, .pp = 2};
+    int seen = 0;
+    w_add(w, name, 2, 6, 3, 0);
+    assert_int_equal(plan(w, &o), HL_OK);
+    for (size_t i = 0; i < w->plan.shard_count; i++) {
+        const struct hl_partition_shard *s = &w->plan.shards[i];
+        if (strcmp(s->part, "vision") != 0)
+            continue;
+        const struct hl_tensor *t = &w->plan.tensors[s->tensor_first];
+        assert_int_equal(s->pp, 0);
+        assert_int_equal(s->tensor_count, 1);
+        assert_string_equal(t->name, name);
+        assert_int_equal(t->size, 18 * hl_dtype_size(t->dtype));
+        seen |= 1 << s->tp;
+    }
+    assert_int_equal(seen, 3);
+    assert_non_null(w->plan.logical); /* nothing else says that it is there */
+    hl_partition_fini(&w->plan);
+    w->sources[w->count - 1].rank = 5;
+    assert_int_equal(plan(w, &o), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), name));
 }
 
 /* The fixtures list by hand what a checkpoint has. */
