@@ -1061,6 +1061,7 @@ struct ModelRecord {             # model/NAME
 #   those of ModelSizes, of a model that was sliced
 #   stages        a list of stages, each a list of LayerRun: of the one chunk that it has, or of its virtual stages
 #   tensors       all that was read, of a model with scales (core/families/logical.h)
+#   hfCopies      names of the checkpoint's tensors that repeat another one
 #   hf            Hugging Face's config.json, as it was
 #   adapter.peft  PEFT's adapter_config.json, as it was
 struct ModelConfig {
@@ -1074,6 +1075,7 @@ struct ModelConfig {
   unslicedBecause @9 :Text $optional;
   asSaved @10 :Bool $optional;   # nothing says how its tensors are cut: only its own split can be read
   adapter @11 :ModelAdapter $optional;
+  hfPrefix @12 :Text $optional;  # of the names in the checkpoint, where it is not the family's usual one
 }
 struct ModelAdapter { base @0 :Text; }   # the model that it was trained for
 struct ModelSizes {

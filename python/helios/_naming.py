@@ -36,6 +36,7 @@ _TE_NORM = re.compile(
 _LOCAL_EXPERT = re.compile(
     r"\.mlp\.experts\.local_experts\.(\d+)\.(linear_fc[12]\.(?:weight|bias))(?=\.|$)")
 _TE_EXPERT = re.compile(r"\.mlp\.experts\.(linear_fc[12]\.(?:weight|bias))(\d+)(?=\.|$)")
+_VISION = re.compile(r"(?:^|\.)(?:vision_tower|vision_model|multi_modal_projector)\.")
 _EXPERTS = re.compile(r"\.mlp\.(?:router|experts|shared_experts)\.")
 _LATENT = re.compile(r"\.self_attention\.linear_kv_down_proj\.")
 
@@ -43,10 +44,12 @@ _LATENT = re.compile(r"\.self_attention\.linear_kv_down_proj\.")
 def differ(names: Iterable[str]) -> bool:
     """Has one of `names` another form under the other naming?"""
     forms = (_LOCAL_NORM, _TE_NORM, _LOCAL_EXPERT, _TE_EXPERT)
-    return any(form.search(name) for name in names for form in forms)
+    return any(form.search(name) for name in names if not _VISION.search(name) for form in forms)
 
 
 def _local(name: str) -> str:
+    if _VISION.search(name):
+        return name
     name = _TE_NORM.sub(lambda m: f".{_LOCAL[m[1]]}.", name, count=1)
     return _TE_EXPERT.sub(lambda m: f".mlp.experts.local_experts.{m[2]}.{m[1]}", name, count=1)
 
@@ -60,7 +63,7 @@ def _stays(norm: str, experts: bool, latent: bool) -> bool:
 
 def naming_of(names: Iterable[str]) -> str:
     """The naming that some of `names` follow; "local" where they would be the same in both."""
-    return "te" if any(_TE_NORM.search(name) for name in names) else "local"
+    return "te" if any(_TE_NORM.search(name) and not _VISION.search(name) for name in names) else "local"
 
 
 def rename(names: Iterable[str], to: str) -> dict[str, str]:
@@ -79,6 +82,9 @@ def rename(names: Iterable[str], to: str) -> dict[str, str]:
     latent = {n[:m.start()] for n in names if (m := _LATENT.search(n))}
     out = {}
     for name in names:
+        if _VISION.search(name):
+            out[name] = name
+            continue
         norm = _LOCAL_NORM.search(name)
         out[name] = _LOCAL_EXPERT.sub(lambda m: f".mlp.experts.{m[2]}{m[1]}", name, count=1)
         if norm is not None:

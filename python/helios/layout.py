@@ -18,6 +18,7 @@ _LAYER = re.compile(r"(?:^|\.)(?:model(\d+)\.)?decoder\.layers\.(\d+)\.")
 _ANY_LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.(\d+)\.")
 _EXPERTS = re.compile(r"\.mlp\.experts\.")
 _MTP = re.compile(r"(?:^|\.)(?:model\d+\.)?mtp\.layers\.(\d+)\.")
+_VISION = re.compile(r"(?:^|\.)(?:vision_tower|vision_model|multi_modal_projector)\.")
 _EMBEDDING = re.compile(r"(?:^|\.)(?:model\d+\.)?embedding\.")
 
 
@@ -93,12 +94,14 @@ class Layout:
         return runs[chunk][local]
 
     def part(self, name: str, stage: int) -> str:
-        """Part of a tensor: "embedding", "layer-0003", "experts-0003" (global numbers), "mtp-0000" or
-        "head". The experts of MTP layer 0 have the number behind the last layer's.
+        """Part of a tensor: "embedding", "vision", "layer-0003", "experts-0003" (global numbers),
+        "mtp-0000" or "head". The experts of MTP layer 0 have the number behind the last layer's.
 
         `name` is a Megatron-core name local to `stage`; whatever stands before it (as in
         ``exp_avg.decoder.layers.0.…``) does not matter.
         """
+        if _VISION.search(name):
+            return "vision"
         layer, mtp = _LAYER.search(name), _MTP.search(name)
         experts = _EXPERTS.search(name) is not None
         if mtp:

@@ -89,9 +89,19 @@ static void read_naming(struct settling *s)
     }
 }
 
+/* A job may train without the layers that predict more tokens. */
+static bool has_mtp(const struct settling *s)
+{
+    for (size_t i = 0; i < shard_total(s); i++)
+        if (strncmp(shard_at(s, i)->part, "mtp-", strlen("mtp-")) == 0)
+            return true;
+    return false;
+}
+
 static hl_status plan_parts(struct settling *s)
 {
-    HL_TRY(hl_family_logical(&s->hf, &s->logical));
+    const struct hl_checkpoint has = {.mtp = has_mtp(s)};
+    HL_TRY(hl_family_logical(&s->hf, &has, &s->logical));
     for (size_t i = 0; i < s->logical.count; i++) {
         struct hl_tensor *t = &s->logical.tensors[i];
         t->dtype = s->dtype;

@@ -278,7 +278,7 @@ HL_CHECK static hl_status plan_adapter(struct lora *l, const struct hl_partition
                                        struct hl_partition_plan *out)
 {
     HL_TRY(sort_tensors(l->sources, l->count, &l->by_name));
-    HL_TRY(hl_family_logical(l->base, &l->logical));
+    HL_TRY(hl_family_logical(l->base, &(struct hl_checkpoint){0}, &l->logical));
     HL_TRY(sort_tensors(l->logical.tensors, l->logical.count, &l->modules));
     for (size_t i = 0; i < l->count; i++)
         HL_TRY(check_half(l, &l->sources[i]));

@@ -61,6 +61,7 @@ HL_CHECK static hl_status read_members(struct hl_model_config *c)
     HL_TRY(hl_api_record_from_json(&hl_api_model_config_type, c->doc, &c->arena, (void *)&c->own));
     HL_TRY(hl_api_record_from_json(&hl_api_model_sizes_type, c->doc, &c->arena, (void *)&c->sizes));
     HL_TRY(borrow_member(c->doc, "tensors", JSON_ARRAY, &c->tensors));
+    HL_TRY(borrow_member(c->doc, "hfCopies", JSON_ARRAY, &c->copies));
     HL_TRY(borrow_member(c->doc, "hf", JSON_OBJECT, &c->hf));
     HL_TRY(borrow_member(c->doc, "adapter", JSON_OBJECT, &adapter));
     if (adapter != NULL) {
@@ -142,6 +143,7 @@ static int put_members(const struct hl_model_config *c, json_t *doc)
         failed |= json_object_set_new(doc, "stages", stages_json(&c->split, c->sizes.layers));
     }
     failed |= put_document(doc, "tensors", c->tensors);
+    failed |= put_document(doc, "hfCopies", c->copies);
     failed |= put_document(doc, "hf", c->hf);
     if (c->peft != NULL)
         failed |= put_document(json_object_get(doc, "adapter"), "peft", c->peft);

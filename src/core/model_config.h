@@ -24,6 +24,7 @@ struct hl_model_config {
     struct hl_api_split split;       /* those, and what the stages say */
     struct hl_api_model_sizes sizes; /* layers 0: it has none */
     const json_t *tensors;           /* NULL = none were listed */
+    const json_t *copies;            /* names of tensors that repeat another one; NULL = none */
     const json_t *hf;                /* config.json; NULL = none */
     const json_t *peft;              /* adapter_config.json; NULL = no adapter */
     json_t *doc;                     /* all of it, where it was read */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/families/family.h"
 #include "core/safetensors_rename.h"
 
 /* What stands between the layer's name and "weight" or "bias". */
@@ -85,8 +86,9 @@ HL_CHECK static hl_status rename_norm(const char *name, enum hl_api_layer_naming
 {
     enum hl_api_layer_naming from =
         to == HL_API_LAYER_NAMING_TE ? HL_API_LAYER_NAMING_LOCAL : HL_API_LAYER_NAMING_TE;
-    int n = rename_expert(name, to, out, cap);
-    for (size_t i = 0; i < HL_ARRAY_LEN(norms) && n < 0; i++) {
+    bool vision = hl_vision_name(name) != NULL;
+    int n = vision ? -1 : rename_expert(name, to, out, cap);
+    for (size_t i = 0; i < HL_ARRAY_LEN(norms) && n < 0 && !vision; i++) {
         const struct norm *norm = &norms[i];
         const char *at = norm_find(name, norm, from);
         bool stays = (experts && norm->stays_with_experts) ||

@@ -1,8 +1,8 @@
 /* core/part.h - what a part of a rank's shards holds, by its name.
  *
- * "embedding", "layer-0003", "experts-0003", "mtp-0000" and "head" hold parameters, "optim-PART"
- * optimizer state of PART that every data-parallel rank shares, "optim-dp1of2-PART" the share of
- * data-parallel rank 1 of 2, and "extra-PART" opaque blobs of modules.
+ * "embedding", "vision", "layer-0003", "experts-0003", "mtp-0000" and "head" hold parameters,
+ * "optim-PART" optimizer state of PART that every data-parallel rank shares, "optim-dp1of2-PART"
+ * the share of data-parallel rank 1 of 2, and "extra-PART" opaque blobs of modules.
  *
  * Owns:    nothing; `of` is borrowed from the name.
  * Threads: any; pure.

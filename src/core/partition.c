@@ -155,6 +155,40 @@ HL_CHECK static hl_status plan_mtp(struct hl_planner *p, int pp)
     return HL_OK;
 }
 
+/* A tensor that every rank of the stage has whole, under its own name. */
+HL_CHECK static hl_status plan_whole(struct hl_planner *p, uint32_t source, const char *name)
+{
+    const struct hl_tensor *t = &p->sources[source];
+    struct hl_dims dims = {.rank = t->rank};
+    struct hl_rows all = {.source = source, .row = 1, .col = 1, .count = 1};
+    if (t->rank > HL_ARRAY_LEN(dims.shape))
+        return hl_fail(HL_EUNSUPPORTED, "tensor '%s' has %u dimensions, at most %zu are stored",
+                       t->name, t->rank, HL_ARRAY_LEN(dims.shape));
+    for (uint32_t i = 0; i < t->rank; i++) {
+        dims.shape[i] = t->shape[i];
+        all.count *= t->shape[i];
+    }
+    HL_TRY(hl_planner_stored(p, t->name, &dims, HL_USED_WHOLE, &source));
+    HL_TRY(hl_planner_tensor(p, source, &dims, name));
+    return hl_planner_rows(p, &all, 1, 0, all.count, 0, 1);
+}
+
+/* What a checkpoint of a text model inside another one has besides. */
+HL_CHECK static hl_status plan_vision(struct hl_planner *p)
+{
+    bool begun = false;
+    for (uint32_t i = 0; i < p->source_count && p->config->family->nested != NULL; i++) {
+        const char *name = hl_vision_name(p->sources[i].name);
+        if (name == NULL)
+            continue;
+        if (!begun)
+            HL_TRY(begin_shard(p, 0, "vision"));
+        begun = true;
+        HL_TRY(plan_whole(p, i, name));
+    }
+    return HL_OK;
+}
+
 static bool last_chunk(const struct hl_planner *p, int pp, int chunk)
 {
     return pp == p->o->pp - 1 && chunk == (int)chunk_count(p->o) - 1;
@@ -165,8 +199,10 @@ HL_CHECK static hl_status plan_chunk(struct hl_planner *p, int pp, int chunk)
     const struct hl_partition_options *o = p->o;
     uint64_t first, count;
     char part[HL_PARTITION_PART_MAX];
-    if (pp == 0 && chunk == 0)
+    if (pp == 0 && chunk == 0) {
         HL_TRY(plan_part(p, pp, "embedding", (struct hl_planner_at){.place = HL_PLACE_EMBEDDING}));
+        HL_TRY(plan_vision(p));
+    }
     hl_partition_stage(o, p->config->layers, pp, chunk, &first, &count);
     for (uint64_t i = 0; i < count; i++) {
         snprintf(part, sizeof(part), "layer-%04" PRIu64, first + i);
@@ -265,16 +301,28 @@ static void find_prefix(struct hl_planner *p)
         }
 }
 
-/* What the config alone does not say: which matrices are quantized, and how. */
+HL_CHECK static hl_status list_copies(struct hl_planner *p)
+{
+    const struct hl_partition_plan *plan = p->plan;
+    p->plan->copies = json_array();
+    for (size_t i = 0; i < plan->equal_count; i++)
+        if (json_array_append_new(plan->copies, json_string(p->sources[plan->equal[i].b].name)) !=
+            0)
+            return hl_fail(HL_ENOMEM, "a list of %zu copies", plan->equal_count);
+    return HL_OK;
+}
+
+/* What the config alone does not say: which matrices are quantized, and how; what is there besides;
+ * how names begin, and which tensors stand there twice. */
 HL_CHECK static hl_status list_sources(struct hl_planner *p)
 {
-    bool scaled = false;
+    bool listed = false;
     for (size_t i = 0; i < p->source_count; i++)
-        scaled = scaled || p->used[i] == HL_USED_SCALE;
-    if (!scaled)
-        return HL_OK;
-    for (size_t i = 0; i < p->plan->equal_count; i++)
-        p->used[p->plan->equal[i].b] = HL_USED_NOT;
+        listed = listed || p->used[i] == HL_USED_SCALE || p->used[i] == HL_USED_WHOLE;
+    if (p->prefix != p->config->family->prefixes)
+        p->plan->prefix = p->prefix->body;
+    if (!listed)
+        return list_copies(p);
     p->plan->logical = hl_logical_json(p->sources, p->used, p->source_count);
     return p->plan->logical != NULL
                ? HL_OK
@@ -345,5 +393,6 @@ void hl_partition_fini(struct hl_partition_plan *plan)
     free(plan->equal);
     free(plan->names);
     json_decref(plan->logical);
+    json_decref(plan->copies);
     *plan = (struct hl_partition_plan){0};
 }

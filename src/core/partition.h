@@ -72,7 +72,7 @@ struct hl_partition_shard {
     int pp;
     int tp; /* of experts: the rank within etp */
     int ep; /* of experts, 0 otherwise */
-    /* "embedding", "layer-0003", "experts-0003" (global numbers), "mtp-0000", "head" */
+    /* "embedding", "vision", "layer-0003", "experts-0003" (global numbers), "head", "mtp-0000" */
     char part[HL_PARTITION_PART_MAX];
     uint32_t tensor_first;
     uint32_t tensor_count;
@@ -86,8 +86,8 @@ struct hl_partition_equal {
 };
 
 struct hl_partition_plan {
-    /* By pp, tp, then embedding, layers, head, mtp; behind a stage's shards its experts by ep, tp.
-     */
+    /* By pp, tp, then embedding, vision, layers, head, mtp; behind a stage's shards its experts by
+     * ep, tp. */
     struct hl_partition_shard *shards;
     size_t shard_count;
     struct hl_tensor *tensors; /* Megatron-core names; offset from the start of the shard's data */
@@ -101,7 +101,9 @@ struct hl_partition_plan {
     uint64_t parameters; /* of the source, a tied head counted once */
     uint64_t data_bytes; /* of all shards */
     enum hl_dtype dtype; /* of the word embedding */
-    json_t *logical;     /* of a model with scales: all that was read, as of hl_logical_json */
+    json_t *logical;     /* where there are scales, or a vision part: all that was read */
+    json_t *copies;      /* else names of the sources that repeat another one */
+    const char *prefix;  /* of the sources' names; NULL = the family's usual one */
     char *names;         /* text of all names */
 };
 

@@ -12,7 +12,8 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
     const struct hl_model_config config = {
         .own = {.architecture = c->architecture,
                 .dtype = hl_dtype_name(plan->dtype),
-                .parameters = plan->parameters},
+                .parameters = plan->parameters,
+                .hf_prefix = plan->prefix},
         .split = {.tp = o->tp,
                   .pp = o->pp,
                   .virtual_stages = o->virtual_stages,
@@ -41,6 +42,7 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
                   .vocab_divisor =
                       o->vocab_divisor > 0 ? o->vocab_divisor : HL_VOCAB_DIVISOR_DEFAULT},
         .tensors = plan->logical,
+        .copies = json_array_size(plan->copies) > 0 ? plan->copies : NULL,
         .hf = c->hf,
     };
     return hl_model_config_write(&config, out);

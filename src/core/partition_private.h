@@ -57,6 +57,7 @@ enum hl_used {
     HL_USED_WEIGHT,
     HL_USED_PACKED, /* two elements in a byte */
     HL_USED_SCALE,
+    HL_USED_WHOLE, /* beside the text model */
 };
 
 /* The same of any dtype; NULL = any dimensions. */

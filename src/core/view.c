@@ -58,7 +58,7 @@ static hl_status seat_of(const struct hl_view_want *w, const struct hl_stored_pa
     bool experts = part_number(of, "experts-", &layer);
     if ((experts && layer < w->layers) || part_number(of, "layer-", &layer))
         return find_layer(w, layer, out);
-    if (strcmp(of, "embedding") == 0)
+    if (strcmp(of, "embedding") == 0 || strcmp(of, "vision") == 0)
         *out = (struct seat){0};
     else if (experts || strcmp(of, "head") == 0 || part_number(of, "mtp-", &layer))
         *out = (struct seat){.pp = w->split->pp - 1, .chunk = chunks_of(w->split) - 1};
@@ -91,7 +91,10 @@ static size_t chunk_prefix(const char *s)
 /* Where the model's own name begins, behind a state's ("exp_avg."); NULL = it is none of ours. */
 static const char *model_name(const char *name)
 {
-    static const char *const roots[] = {"decoder.", "embedding.", "output_layer.", "mtp."};
+    static const char *const roots[] = {
+        "decoder.",      "embedding.",    "output_layer.",          "mtp.",
+        "vision_tower.", "vision_model.", "multi_modal_projector.",
+    };
     for (const char *at = name; at != NULL;) {
         const char *root = at + chunk_prefix(at);
         for (size_t i = 0; i < HL_ARRAY_LEN(roots); i++)

@@ -56,6 +56,16 @@ HL_CHECK static hl_status take_dtype(struct hl_whole *w, size_t tensor, enum hl_
     return HL_OK;
 }
 
+/* A copy has the dtype of what it repeats. */
+HL_CHECK static hl_status set_copied_dtypes(struct hl_whole *w)
+{
+    const struct hl_partition_plan *p = &w->ranks;
+    for (size_t i = 0; i < p->equal_count; i++)
+        HL_TRY(
+            set_dtype(&w->logical.tensors[p->equal[i].b], w->logical.tensors[p->equal[i].a].dtype));
+    return HL_OK;
+}
+
 HL_CHECK static hl_status take_dtypes(struct hl_whole *w, hl_whole_find_fn find, void *arg,
                                       bool *changed)
 {
@@ -71,7 +81,7 @@ HL_CHECK static hl_status take_dtypes(struct hl_whole *w, hl_whole_find_fn find,
             HL_TRY(take_dtype(w, shard->tensor_first + k, stored->dtype, known, changed));
         }
     }
-    return HL_OK;
+    return set_copied_dtypes(w);
 }
 
 /* Every tensor is stored with the dtype and shape that are planned now. */
@@ -106,15 +116,47 @@ HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partiti
                                                            w->logical.count, o, &w->ranks);
 }
 
-/* As the import has listed them, or as the family's table does with the dtype of the embedding. */
-HL_CHECK static hl_status list_logical(struct hl_whole *w, const struct hl_model_config *c)
+/* As the family's table lists them, with the dtype of the embedding. */
+HL_CHECK static hl_status list_family(struct hl_whole *w, const struct hl_model_config *c, bool mtp)
 {
+    const struct hl_checkpoint has = {.prefix = c->own.hf_prefix, .copies = c->copies, .mtp = mtp};
     enum hl_dtype dtype;
-    if (c->tensors != NULL)
-        return hl_logical_read(c->tensors, &w->logical);
-    HL_TRY(hl_family_logical(&w->config, &w->logical));
+    hl_logical_fini(&w->logical);
+    HL_TRY(hl_family_logical(&w->config, &has, &w->logical));
     HL_TRY(hl_dtype_parse(c->own.dtype != NULL ? c->own.dtype : "", &dtype));
     return set_dtypes(&w->logical, dtype);
+}
+
+/* No rank stores a part of the layers that predict more tokens, which the plan has: the checkpoint
+ * lacked them, or a job has trained without. */
+static bool lacks_mtp(const struct hl_whole *w, hl_whole_find_fn find, void *arg)
+{
+    const struct hl_partition_plan *p = &w->ranks;
+    const struct hl_tensor *stored;
+    bool planned = false;
+    for (size_t i = 0; i < p->shard_count; i++) {
+        const struct hl_partition_shard *s = &p->shards[i];
+        if (strncmp(s->part, "mtp-", strlen("mtp-")) != 0)
+            continue;
+        if (find(arg, s, p->tensors[s->tensor_first].name, &stored) == HL_OK)
+            return false;
+        hl_error_clear();
+        planned = true;
+    }
+    return planned;
+}
+
+/* As the import has listed them, or by the family's table; and what the ranks have of them. */
+HL_CHECK static hl_status plan_logical(struct hl_whole *w, const struct hl_model_config *c,
+                                       const struct hl_partition_options *options,
+                                       hl_whole_find_fn find, void *arg)
+{
+    HL_TRY(c->tensors != NULL ? hl_logical_read(c->tensors, &w->logical) : list_family(w, c, true));
+    HL_TRY(plan_ranks(w, options));
+    if (c->tensors != NULL || !lacks_mtp(w, find, arg))
+        return HL_OK;
+    HL_TRY(list_family(w, c, false));
+    return plan_ranks(w, options);
 }
 
 /* How far a plan goes. */
@@ -126,8 +168,7 @@ HL_CHECK static hl_status plan_stored(struct hl_whole *w, const struct hl_model_
                                       hl_whole_find_fn find, void *arg)
 {
     bool changed = false;
-    HL_TRY(list_logical(w, c));
-    HL_TRY(plan_ranks(w, options));
+    HL_TRY(plan_logical(w, c, options, find, arg));
     HL_TRY(take_dtypes(w, find, arg, &changed));
     if (changed)
         HL_TRY(plan_ranks(w, options));

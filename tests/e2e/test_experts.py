@@ -79,6 +79,11 @@ FAMILIES = {
                         "feed_forward.router.weight": [E, H], "feed_forward.experts.gate_up_proj": [E, H, 2 * FFN],
                         "feed_forward.experts.down_proj": [E, FFN, H]} | gated("feed_forward.shared_expert", FFN))),
 }
+MTP = {"enorm.weight": [H], "hnorm.weight": [H], "eh_proj.weight": [H, 2 * H], "shared_head.norm.weight": [H]}
+# With a layer that predicts one more token: its copies of the embedding and the head are those of the published files.
+for type_ in ("deepseek_v3", "glm4_moe"):
+    config_, layer_ = FAMILIES[type_]
+    FAMILIES[type_ + "+mtp"] = (config_ | {"num_nextn_predict_layers": 1}, layer_)
 # (tp, pp, ep, etp)
 SPLITS = [(1, 1, 1, 1), (2, 2, 2, 2), (2, 1, 4, 1)]
 
@@ -99,18 +104,24 @@ class Experts(unittest.TestCase):
     def checkpoint(self, family):
         """(directory, {name: tensor})"""
         more, layer = FAMILIES[family]
+        type_, _, mtp = family.partition("+")
         under = "language_model." if family == "llama4_text" else ""
         shapes = {"model.embed_tokens.weight": [VOCAB, H], "model.norm.weight": [H], "lm_head.weight": [VOCAB, H]}
         shapes |= {f"model.layers.{i}.{n}": s for i in range(LAYERS) for n, s in layer(i).items()}
+        if mtp:
+            shapes |= {f"model.layers.{LAYERS}.{n}": s for n, s in {**layer(LAYERS), **MTP}.items()}
         shapes = {under + name: shape for name, shape in shapes.items()}
         rng, home = random.Random(family), self.c.dir / f"source-{family}"
         numbers = {name: torch.tensor([rng.randrange(1 << 20) for _ in range(torch.Size(shape).numel())],
                                       dtype=torch.float32).reshape(shape) for name, shape in shapes.items()}
+        if mtp:
+            numbers[f"model.layers.{LAYERS}.embed_tokens.weight"] = numbers["model.embed_tokens.weight"]
+            numbers[f"model.layers.{LAYERS}.shared_head.head.weight"] = numbers["lm_head.weight"]
         if not home.exists():
             home.mkdir()
             checkpoints.write(home / "model.safetensors",
-                              {n: (shapes[n], t.numpy().tobytes()) for n, t in numbers.items()})
-            (home / "config.json").write_text(json.dumps({"model_type": family, **SIZES, **more}))
+                              {n: (list(t.shape), t.numpy().tobytes()) for n, t in numbers.items()})
+            (home / "config.json").write_text(json.dumps({"model_type": type_, **SIZES, **more}))
         return home, numbers
 
     def load(self, family, split, *more):
@@ -172,36 +183,44 @@ class Experts(unittest.TestCase):
                                                 numbers[at + "down_proj"][e].T[:, cut]))
                     self.assertTrue(torch.equal(state[base + "linear_fc2.bias"], numbers[at + "down_proj_bias"][e]))
 
-    def test_layers_that_predict_more_tokens_are_kept_and_no_export_drops_them(self):
-        more, layer = FAMILIES["deepseek_v3"]
-        home, numbers = self.checkpoint("deepseek_v3")
-        extra = {f"model.layers.{LAYERS}.{n}": torch.arange(torch.Size(s).numel(), dtype=torch.float32).reshape(s)
-                 for n, s in {**layer(LAYERS), "enorm.weight": [H], "hnorm.weight": [H], "eh_proj.weight": [H, 2 * H],
-                              "shared_head.norm.weight": [H]}.items()}
-        extra[f"model.layers.{LAYERS}.embed_tokens.weight"] = numbers["model.embed_tokens.weight"]
-        extra[f"model.layers.{LAYERS}.shared_head.head.weight"] = numbers["lm_head.weight"]
-        other = self.c.dir / "source-mtp"
-        other.mkdir()
-        checkpoints.write(other / "model.safetensors", {n: (list(t.shape), t.numpy().tobytes())
-                                                        for n, t in (numbers | extra).items()})
-        config = json.loads((home / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
-        (other / "config.json").write_text(json.dumps(config))
+    def test_layers_that_predict_more_tokens_stand_on_the_last_stage(self):
         split = (2, 2, 2, 2)
-        self.c.json("model", "import", other, "--name", "mtp", *sizes(split))
-        self.save("mtp", split, 4, lambda _, t: t + 1)
+        name, numbers = self.load("deepseek_v3+mtp", split)
+        self.save(name, split, 4, lambda _, t: t + 1)
         with self.session() as me:
             for tp, ep in itertools.product(range(2), range(2)):
-                state = me.load_state_dict(model="mtp", pp=1, tp=tp, ep=ep)
+                state = me.load_state_dict(model=name, pp=1, tp=tp, ep=ep)
                 self.assertTrue(torch.equal(state["mtp.layers.0.eh_proj.weight"],
-                                            extra["model.layers.4.eh_proj.weight"][tp * 4:tp * 4 + 4] + 1))
-                name, = (n for n in state if n.startswith("mtp.") and n.endswith("local_experts.1.linear_fc2.weight"))
-                want = extra[f"model.layers.4.mlp.experts.{ep * 2 + 1}.down_proj.weight"][:, tp * 2:tp * 2 + 2]
-                self.assertTrue(torch.equal(state[name], want + 1))
-            self.assertFalse([n for n in me.load_state_dict(model="mtp", pp=0, tp=0) if n.startswith("mtp.")])
-            with self.assertRaisesRegex(errors.Unsupported, "experts-0004|mtp-0000"):
-                me.load_state_dict(model="mtp", tp_size=1, ep_size=1)
-        said = self.c.refuse("model", "export", "mtp", "--format", "hf", "--out", self.c.dir / "no-mtp")
-        self.assertIn("mtp-0000", said)
+                                            numbers["model.layers.4.eh_proj.weight"][tp * 4:tp * 4 + 4] + 1))
+                expert, = (n for n in state if n.startswith("mtp.") and n.endswith("local_experts.1.linear_fc2.weight"))
+                want = numbers[f"model.layers.4.mlp.experts.{ep * 2 + 1}.down_proj.weight"][:, tp * 2:tp * 2 + 2]
+                self.assertTrue(torch.equal(state[expert], want + 1))
+            self.assertFalse([n for n in me.load_state_dict(model=name, pp=0, tp=0) if n.startswith("mtp.")])
+        said = self.c.json("model", "verify", f"{name}@2")
+        self.assertTrue(said["proved"], said)
+
+    def test_a_job_may_train_without_the_layers_that_predict_more_tokens(self):
+        name, numbers = self.load("deepseek_v3+mtp", (1, 1, 1, 1))
+        with helios.Session(self.c.info["controller"], rank=helios.Rank(job="no-mtp", model=name)) as me:
+            state = me.load_state_dict()
+            me.save_state_dict({n: t for n, t in state.items() if not n.startswith("mtp.")}, step=1, strict=False)
+            self.assertEqual({n for n in me.load_state_dict(name, tp=1, tp_size=2, ep_size=2) if "mtp" in n}, set())
+        self.check_exported(name, {n: t for n, t in numbers.items() if f"layers.{LAYERS}." not in n})
+
+    def test_a_layout_with_more_predicted_tokens_is_cut_ahead_of_time_and_leaves_as_files(self):
+        name, _ = self.load("glm4_moe+mtp", (1, 1, 1, 1))
+        self.c.json("model", "reshard", name, "--tp-size", 2, "--pp-size", 2)
+        out = self.c.dir / "mtp-ranks"
+        self.c.json("model", "export", name, "--format", "torch", "--no-args", "--out", out,
+                    "--tp-size", 2, "--pp-size", 2, "--ep-size", 2)
+        with self.session() as me:
+            for pp, tp, ep in itertools.product(range(2), range(2), range(2)):
+                file = out / "release" / f"mp_rank_{tp:02}_{pp:03}_{ep:03}" / "model_optim_rng.pt"
+                state = torch.load(file)["model"]
+                own = me.load_state_dict(name, pp=pp, tp=tp, ep=ep, tp_size=2, pp_size=2, ep_size=2)
+                self.assertEqual(state.keys(), own.keys())
+                self.assertEqual([n for n in state if not torch.equal(state[n], own[n])], [])
+                self.assertEqual(any(n.startswith("mtp.layers.0.") for n in state), pp == 1)
 
     def test_per_rank_files_are_named_by_all_sizes(self):
         name, numbers = self.load("mixtral", (2, 2, 2, 2))

@@ -103,7 +103,8 @@ class Layouts(unittest.TestCase):
                 ("model0.embedding.word_embeddings.weight", 0, "embedding"),
                 ("exp_avg_sq.embedding.position_embeddings.weight", 0, "embedding"),
                 ("model1.decoder.final_layernorm.weight", 1, "head"),
-                ("output_layer.weight", 1, "head")):
+                ("output_layer.weight", 1, "head"),
+                ("exp_avg.model0.vision_tower.decoder.layers.0.input_layernorm.weight", 0, "vision")):
             self.assertEqual(layout.part(name, stage), part)
         with self.assertRaisesRegex(errors.InvalidArgument, "no layer 2 in chunk 0"):
             layout.part("decoder.layers.2.x", 0)

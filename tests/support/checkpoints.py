@@ -5,16 +5,21 @@ import random
 import struct
 
 
-def write(path, tensors, dtype="F32", width=4):
+def write(path, tensors, dtype="F32"):
     """tensors: {name: (shape, bytes)}; a plain safetensors file."""
+    write_mixed(path, {name: (dtype, shape, data) for name, (shape, data) in tensors.items()})
+
+
+def write_mixed(path, tensors):
+    """tensors: {name: (dtype, shape, bytes)}"""
     header, offset = {}, 0
-    for name, (shape, data) in tensors.items():
+    for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(data)]}
         offset += len(data)
     text = json.dumps(header).encode()
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
-        for _, data in tensors.values():
+        for _, _, data in tensors.values():
             out.write(data)
 
 

@@ -88,11 +88,6 @@ HL_CHECK static hl_status add_shards(struct writing *w, const helios_shard_list 
         if (hl_part_of(list->shards[i].part).kind != HL_PART_MODEL ||
             is_listed(w, &list->views[i], list->shards[i].part))
             continue;
-        if (strncmp(list->shards[i].part, "mtp-", 4) == 0)
-            return hl_fail(HL_EUNSUPPORTED,
-                           "%s@%" PRId64 " has layers that predict more tokens (part %s), which "
-                           "--format hf can't write yet; use --format torch or safetensors",
-                           w->e->model, w->e->version, list->shards[i].part);
         *s = (struct stored){.pp = list->views[i].pp,
                              .tp = list->views[i].tp,
                              .ep = list->views[i].ep,
@@ -210,6 +205,8 @@ HL_CHECK static hl_status prove_tensors(const struct writing *w)
     }
     const struct hl_coverage coverage = {.logical = w->whole.logical.tensors,
                                          .logical_count = w->whole.logical.count,
+                                         .equal = p->equal,
+                                         .equal_count = p->equal_count,
                                          .held = held,
                                          .held_count = n};
     hl_status st = hl_coverage_check(&coverage);

@@ -47,3 +47,17 @@ const char *hl_family_names(char *buf, size_t cap)
                                hl_families[i]->name);
     return buf;
 }
+
+const char *hl_vision_name(const char *name)
+{
+    static const char *const modules[] = {"vision_tower.", "vision_model.",
+                                          "multi_modal_projector."};
+    for (const char *at = name; at != NULL;) {
+        for (size_t i = 0; i < HL_ARRAY_LEN(modules); i++)
+            if (strncmp(at, modules[i], strlen(modules[i])) == 0)
+                return at;
+        at = strchr(at, '.');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    return NULL;
+}

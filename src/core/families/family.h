@@ -117,6 +117,10 @@ const struct hl_family *hl_family_find(const char *model_type, const char *class
 /* "llama, mistral or gpt2" into buf. */
 const char *hl_family_names(char *buf, size_t cap);
 
+/* Where a module beside the text model begins in a name: "vision_tower.…", "vision_model.…",
+ * "multi_modal_projector.…", behind whatever stands before it; NULL = the name is of none. */
+const char *hl_vision_name(const char *name);
+
 /* What an expression is worked out with. */
 struct hl_family_scope {
     const struct hl_family *family;

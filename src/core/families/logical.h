@@ -5,10 +5,12 @@
  * Threads: any; pure.
  * Errors:  HL_EINVAL names the family and the expression; HL_ENOMEM.
  * Units:   elements.
- * Limits:  2^24 tensors. MTP layers, which a checkpoint may lack, are not listed.
+ * Limits:  2^24 tensors.
  */
 #ifndef HL_CORE_FAMILIES_LOGICAL_H
 #define HL_CORE_FAMILIES_LOGICAL_H
+
+#include <stdbool.h>
 
 #include "core/hf.h"
 #include "core/safetensors.h"
@@ -19,8 +21,15 @@ struct hl_logical {
     char *names;
 };
 
-/* Names begin with the family's usual prefix; a tied head is not listed. */
-hl_status hl_family_logical(const struct hl_hf_config *config, struct hl_logical *out) HL_CHECK;
+/* What a checkpoint has that its config.json does not say. */
+struct hl_checkpoint {
+    const char *prefix;   /* of names below the model; NULL = the family's usual one */
+    const json_t *copies; /* names of tensors that repeat another one; NULL = none */
+    bool mtp;             /* layers that predict more tokens, if the config has any */
+};
+
+hl_status hl_family_logical(const struct hl_hf_config *config, const struct hl_checkpoint *has,
+                            struct hl_logical *out) HL_CHECK;
 void hl_logical_fini(struct hl_logical *logical);
 
 /* A list of tensors as JSON: where layers and experts are alike, one entry for all of them. Only

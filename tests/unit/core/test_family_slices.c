@@ -533,34 +533,62 @@ TEST(missing_double_and_misshapen_tensors_are_named_in_every_family)
             assert_non_null(strstr(hl_error_text(), name));
             w->sources[k].shape[0]--;
         }
-        w_add(w, "vision_tower.patch.weight", 1, 2, 0, 0);
+        w_add(w, "audio_tower.patch.weight", 1, 2, 0, 0);
         assert_int_equal(plan(w, &o), HL_EINVAL);
-        assert_non_null(strstr(hl_error_text(), "'vision_tower.patch.weight' has no place"));
+        assert_non_null(strstr(hl_error_text(), "'audio_tower.patch.weight' has no place"));
     }
 }
 
-/* The fixtures list by hand what a checkpoint has; MTP layers and other prefixes apart. */
+TEST(what_stands_beside_a_text_model_is_whole_on_every_rank_of_the_first_stage)
+{
+    const char *name = "vision_tower.patch_embedding.weight";
+    struct world *w = build(&subjects[7]); /* gemma3 */
+    struct hl_partition_options o = {.tp = 2, .pp = 2};
+    int seen = 0;
+    w_add(w, name, 2, 6, 3, 0);
+    assert_int_equal(plan(w, &o), HL_OK);
+    for (size_t i = 0; i < w->plan.shard_count; i++) {
+        const struct hl_partition_shard *s = &w->plan.shards[i];
+        if (strcmp(s->part, "vision") != 0)
+            continue;
+        const struct hl_tensor *t = &w->plan.tensors[s->tensor_first];
+        assert_int_equal(s->pp, 0);
+        assert_int_equal(s->tensor_count, 1);
+        assert_string_equal(t->name, name);
+        assert_int_equal(t->size, 18 * hl_dtype_size(t->dtype));
+        seen |= 1 << s->tp;
+    }
+    assert_int_equal(seen, 3);
+    assert_non_null(w->plan.logical); /* nothing else says that it is there */
+    hl_partition_fini(&w->plan);
+    w->sources[w->count - 1].rank = 5;
+    assert_int_equal(plan(w, &o), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), name));
+}
+
+/* The fixtures list by hand what a checkpoint has. */
 TEST(a_config_asks_for_the_tensors_of_its_checkpoint)
 {
+    const struct hl_partition_options one = {.tp = 1, .pp = 1};
     for (size_t i = 0; i < HL_ARRAY_LEN(subjects); i++) {
         struct world *w = build(&subjects[i]);
         struct hl_logical l;
         struct hl_hf_config c;
-        size_t found = 0, mtp = 0;
+        size_t found = 0;
         assert_int_equal(hl_hf_config_parse(w->config, strlen(w->config), "config.json", &c), 0);
-        if (strcmp(c.family->prefixes[0].body, body) == 0) {
-            assert_int_equal(hl_family_logical(&c, &l), HL_OK);
-            for (size_t k = 0; k < w->count; k++) {
-                mtp += strstr(w->sources[k].name, "layers.4.") != NULL;
-                for (size_t n = 0; n < l.count; n++)
-                    found += strcmp(l.tensors[n].name, w->sources[k].name) == 0 &&
-                             l.tensors[n].rank == w->sources[k].rank &&
-                             memcmp(l.tensors[n].shape, w->sources[k].shape, 24) == 0;
-            }
-            assert_int_equal(found, l.count);
-            assert_int_equal(found + mtp, w->count);
-            hl_logical_fini(&l);
-        }
+        assert_int_equal(plan(w, &one), HL_OK);
+        assert_int_equal(w->plan.prefix == NULL, strcmp(c.family->prefixes[0].body, body) == 0);
+        const struct hl_checkpoint has = {w->plan.prefix, w->plan.copies, subjects[i].mtp != 0};
+        assert_int_equal(hl_family_logical(&c, &has, &l), HL_OK);
+        for (size_t k = 0; k < w->count; k++)
+            for (size_t n = 0; n < l.count; n++)
+                found += strcmp(l.tensors[n].name, w->sources[k].name) == 0 &&
+                         l.tensors[n].rank == w->sources[k].rank &&
+                         memcmp(l.tensors[n].shape, w->sources[k].shape, 24) == 0;
+        assert_int_equal(found, l.count);
+        assert_int_equal(found, w->count);
+        hl_logical_fini(&l);
+        hl_partition_fini(&w->plan);
         hl_hf_config_fini(&c);
     }
 }

@@ -77,6 +77,14 @@ TEST(a_layer_with_experts_keeps_the_norm_before_its_mlp)
         "decoder.layers.3.self_attention.linear_qkv.layer_norm_weight");
 }
 
+TEST(norms_of_a_vision_part_keep_their_names)
+{
+    static const char name[] = "exp_avg.vision_model.model.layers.0.input_layernorm.weight";
+    char out[HL_TENSOR_NAME_MAX + 1];
+    assert_int_equal(hl_naming_rename(name, HL_API_LAYER_NAMING_TE, false, out, sizeof(out)), 0);
+    assert_string_equal(out, name);
+}
+
 TEST(a_name_that_gets_too_long_is_refused)
 {
     char out[48];

@@ -405,7 +405,7 @@ static struct hf_model *gpt_oss_of(struct hl_hf_config *c)
     struct hl_logical l;
     struct hf_model *m = calloc(1, sizeof(*m));
     assert_int_equal(hl_hf_config_parse(text, sizeof(text) - 1, "config.json", c), HL_OK);
-    assert_int_equal(hl_family_logical(c, &l), HL_OK);
+    assert_int_equal(hl_family_logical(c, &(struct hl_checkpoint){0}, &l), HL_OK);
     for (size_t i = 0; i < l.count; i++) {
         const char *name = l.tensors[i].name;
         if (strcmp(strrchr(name, '.'), ".gate_up_proj") != 0 &&

@@ -195,7 +195,7 @@ static bool model_open(struct model *m, const char *family, const struct hl_part
     m->whole.tp = o->tp;
     m->whole.pp = o->pp;
     assert_int_equal(hl_hf_config_parse(family, strlen(family), "config.json", &config), HL_OK);
-    assert_int_equal(hl_family_logical(&config, &logical), HL_OK);
+    assert_int_equal(hl_family_logical(&config, &(struct hl_checkpoint){0}, &logical), HL_OK);
     for (size_t i = 0; i < logical.count; i++) {
         logical.tensors[i].dtype = HL_DTYPE_BF16;
         assert_int_equal(hl_tensor_bytes(&logical.tensors[i], &logical.tensors[i].size), HL_OK);

@@ -159,7 +159,7 @@ static struct hf_model *model_of(const struct hl_hf_config *config)
 {
     struct hl_logical l;
     struct hf_model *m = calloc(1, sizeof(*m));
-    assert_int_equal(hl_family_logical(config, &l), HL_OK);
+    assert_int_equal(hl_family_logical(config, &(struct hl_checkpoint){0}, &l), HL_OK);
     assert_true(l.count < HF_TENSORS);
     for (; m->count < l.count; m->count++) {
         struct hl_tensor *t = &m->tensors[m->count];
