@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Who dies in the middle of a cut (the L3 daemon, the Controller, the reader) or of a save that makes a model
-leaves no wrong bytes and nothing in the pool, and the next call works."""
+leaves no wrong bytes and nothing in the pool, and the next call works. So does the read after a damaged shard
+of a cut."""
 from __future__ import annotations
 
 import os
@@ -160,6 +161,18 @@ class Cuts(Kills):
         reader.kill()
         reader.wait(60)
         os.kill(self.c.pid("l3d"), signal.SIGCONT)
+        self.check_after()
+
+    def test_a_cut_with_a_damaged_shard_is_made_anew(self):
+        with self.reader(2) as reader:
+            self.assertEqual(reader.wait(60), 0)
+        for entry in poolfile.sealed(self.pool).values():
+            if entry.id.startswith(DERIVED):
+                poolfile.flip(self.pool, entry.offset + entry.size - 1, 3)
+        reader = self.reader(2)
+        _, said = reader.communicate(timeout=60)
+        self.assertEqual(reader.returncode, 1)
+        self.assertRegex(said, "checksum.*cut anew")
         self.check_after()
 
 
