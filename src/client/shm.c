@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "client/client_private.h"
+#include "core/derived_id.h"
 
 #define NAME_MAX_TEXT 256
 #define FIND_TRIES    100
@@ -98,10 +99,11 @@ static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chu
         return HL_OK;
     }
     return hl_fail(HL_ECORRUPT,
-                   "%s: chunk %llu of %llu fails its checksum, also after %u retries; use another "
-                   "version or import the model again",
+                   "%s: chunk %llu of %llu fails its checksum, also after %u retries; %s",
                    names_text(op->client, id, name, sizeof(name)), (unsigned long long)chunk,
-                   (unsigned long long)chunks, tried);
+                   (unsigned long long)chunks, tried,
+                   hl_id_is_derived(id) ? "read the version again: it is then cut anew"
+                                        : "use another version or import the model again");
 }
 
 /* Something in the range is bad: piece by piece, so that only bad ones are read again. */

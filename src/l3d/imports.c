@@ -61,12 +61,14 @@ static hl_status run_import(struct import *im, struct hl_import *src)
                                 .progress = import_note_progress,
                                 .progress_arg = im};
     atomic_store_explicit(&im->total_bytes, hl_import_total_bytes(src), memory_order_relaxed);
-    HL_TRY(import_check_room(im, hl_import_total_bytes(src)));
-    HL_TRY(hl_import_run(src, &run, &im->shards));
+    /* All that can fail comes before the copy, which leaves no shards when it fails. */
     im->shard_count = hl_import_shard_count(src);
     HL_TRY(take_layouts(im, hl_import_plan(src)));
     im->config = strdup(hl_import_config(src));
-    return im->config != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory describing the model");
+    if (im->config == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory describing the model");
+    HL_TRY(import_check_room(im, hl_import_total_bytes(src)));
+    return hl_import_run(src, &run, &im->shards);
 }
 
 static hl_status import_directory(struct import *im)

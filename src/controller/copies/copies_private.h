@@ -97,5 +97,7 @@ void manifests_fini(struct hl_controller *c);
 /* cuts.c */
 /* Cuts of which L3 has given up a shard leave the catalogue; what is left of them is freed. */
 void cuts_drop_lost(struct hl_controller *c);
+/* Nobody has the right bytes of the shard: where it belongs to a cut, the next reader cuts anew. */
+void cuts_drop_damaged(struct hl_controller *c, struct hl_id id);
 
 #endif

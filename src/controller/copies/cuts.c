@@ -43,3 +43,13 @@ void cuts_drop_lost(struct hl_controller *c)
     d->change.done = drop_done;
     change_start(c, &d->change);
 }
+
+void cuts_drop_damaged(struct hl_controller *c, struct hl_id id)
+{
+    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    if (s == NULL || s->cut == NULL)
+        return;
+    s->lost = true;
+    if (claim_ok(c, NULL, 0))
+        cuts_drop_lost(c);
+}

@@ -528,10 +528,13 @@ static void on_pool_healed(void *arg, hl_status st, const char *text,
         task_fail(t, HL_ECANCELED, "the Controller is shutting down");
         return;
     }
-    if (st != HL_OK)
+    if (st != HL_OK) {
         task_fail(t, st, text);
-    else
-        reply_healed(t, r->state, r->source);
+        return;
+    }
+    if (r->state == HL_API_HEAL_STATE_LOST)
+        cuts_drop_damaged(t->c, t->id);
+    reply_healed(t, r->state, r->source);
 }
 
 static void heal_pool(struct task *t)

@@ -55,6 +55,9 @@ static int teardown(void **state)
     r->spec.gpu_count = 0;
     hl_container_spec_fini(&r->spec);
     hl_arena_fini(&r->a.arena);
+    hl_args_fini(hl_auth_rows.rows, hl_auth_rows.count, &r->auth);
+    hl_args_fini(hl_read_retry_rows.rows, hl_read_retry_rows.count, &r->read);
+    hl_args_fini(hl_read_timeout_rows.rows, hl_read_timeout_rows.count, &r->read);
     return 0;
 }
 

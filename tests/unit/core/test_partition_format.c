@@ -137,7 +137,8 @@ static void add(struct hf_model *m, const char *name, enum hl_dtype dtype, uint3
     struct hl_tensor *t = &m->tensors[i];
     snprintf(m->names[i], sizeof(m->names[i]), "%s", name);
     *t = (struct hl_tensor){.name = m->names[i], .dtype = dtype, .rank = rank};
-    memcpy(t->shape, shape, rank * sizeof(*shape));
+    if (rank > 0) /* a scalar has no shape to copy */
+        memcpy(t->shape, shape, rank * sizeof(*shape));
     assert_int_equal(hl_tensor_bytes(t, &t->size), HL_OK);
     m->data[i] = malloc(t->size + 8);
     hf_fill(name, m->data[i], t->size);

@@ -1,0 +1,180 @@
+#!/usr/bin/python3
+"""Who dies in the middle of a cut (the L3 daemon, the Controller, the reader) or of a save that makes a model
+leaves no wrong bytes and nothing in the pool, and the next call works. So does the read after a damaged shard
+of a cut."""
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import needs  # noqa: E402
+
+torch = needs.torch()
+needs.programs()
+sys.path.insert(0, str(needs.ROOT / "tests" / "chaos"))
+
+import poolfile  # noqa: E402
+from support import checkpoints  # noqa: E402
+from support.cluster import HELIOS, Cluster, wait_for  # noqa: E402
+
+import helios  # noqa: E402
+
+DERIVED = b"derived!".hex()  # how the ids of shards that were cut begin
+STRIKES = 20  # cuts that may end before the daemon stands still
+SAVER = """
+import os, signal, torch, helios
+class Deadly:  # a value whose reader dies when its bytes are asked for
+    dtype, shape = torch.float32, (4,)
+    def read_into(self, address, size):
+        os.kill(os.getpid(), signal.SIGKILL)
+helios.Session(%r, rank=helios.Rank()).save_state_dict({"a": torch.ones(1 << 20), "b": Deadly()}, 1, model="new")
+"""
+
+
+class Kills(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster(nodes=1, slots=1, size="192MiB", env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"})
+        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
+        cls.addClassCleanup(cls.c.run, "down", "--purge")
+        cls.c.up()
+        cls.pool = pathlib.Path(cls.c.info["pool"])
+
+    def session(self):
+        made = helios.Session(self.c.info["controller"], rank=helios.Rank())
+        self.addCleanup(made.close, force=True)
+        return made
+
+    def nobodys(self):
+        """What the pool holds and nobody knows, or is not whole."""
+        known = {s["id"] for s in self.c.json("shard", "ls")["items"]}
+        return [e for e in poolfile.entries(self.pool) if not e.id.startswith(poolfile.MANIFEST)
+                and (e.state in (poolfile.WRITING, poolfile.LEASED) or (e.state == poolfile.SEALED and e.id not in known))]
+
+
+class Saves(Kills):
+    def test_who_dies_while_it_saves_a_new_model_leaves_none(self):
+        command = [sys.executable, "-c", SAVER % self.c.info["controller"]]
+        env = {**self.c.env, "PYTHONPATH": str(needs.ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=self.c.limit, check=False)
+        self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+        wait_for("the model to go", lambda: not self.c.json("model", "ls")["items"])
+        wait_for("its shards to go", lambda: not self.nobodys())
+        self.assertEqual(self.c.json("shard", "ls")["items"], [])
+        state = {"other": torch.ones(3)}
+        self.assertEqual(self.session().save_state_dict(state, 1, model="new").version, 1)
+        self.assertEqual(set(self.session().load_state_dict("new")), {"other"})
+
+
+class Cuts(Kills):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        source, _ = checkpoints.llama(cls.c.dir / "llama", layers=8, hidden=256, ffn=1024, vocab=1024)
+        cls.c.json("model", "import", source, "--name", "model", "--tp", 1, "--pp", 1)
+        cls.c.json("model", "import", source, "--name", "wanted", "--tp", 2, "--pp", 1)
+
+    def states(self):
+        return {e.id: e.state for e in poolfile.entries(self.pool) if e.id.startswith(DERIVED)}
+
+    def read(self, model, tp, **sizes):
+        return self.session().load_state_dict(model, tp=tp, copy=True, **sizes)
+
+    def reader(self, size):
+        command = [str(HELIOS), "--state", str(self.c.state), "pull", "--model", "model", "--pp", "0", "--tp", "0",
+                   "--pp-size", "1", "--tp-size", str(size), "--out", str(self.c.dir / "pulled")]
+        return subprocess.Popen(command, env=self.c.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def in_the_middle(self):
+        """A reader whose cut has begun and has shards that are being written, while the L3 daemon stands still."""
+        l3 = self.c.pid("l3d")
+        for _ in range(STRIKES):
+            before = set(self.states())
+            reader = self.reader(2)
+            self.addCleanup(reader.wait, 60)
+            self.addCleanup(reader.stderr.close)
+            wait_for("the cut to begin or the reader to end",
+                     lambda seen=before, r=reader: set(self.states()) - seen or r.poll() is not None)
+            os.kill(l3, signal.SIGSTOP)
+            new = [state for id, state in self.states().items() if id not in before]
+            if poolfile.WRITING in new:
+                return reader
+            os.kill(l3, signal.SIGCONT)
+            reader.wait(60)
+            self.forget_cuts()
+        self.fail(f"{STRIKES} cuts ended before the daemon could be stopped")
+
+    def forget_cuts(self):
+        """The model as if it was never cut."""
+        self.c.json("model", "rm", "model")
+        self.c.json("model", "import", self.c.dir / "llama", "--name", "model", "--tp", 1, "--pp", 1)
+
+    def check_reads(self):
+        for tp in range(2):
+            got, wanted = self.read("model", tp, tp_size=2), self.read("wanted", tp)
+            self.assertEqual(got.keys(), wanted.keys())
+            for name, tensor in wanted.items():
+                self.assertTrue(torch.equal(got[name].view(torch.uint8), tensor.view(torch.uint8)), name)
+
+    def check_after(self):
+        self.c.up()
+        self.check_reads()
+        wait_for("what nobody knows to leave the pool", lambda: not self.nobodys())
+        cuts = self.c.json("model", "show", "model")["versions"][0]["cuts"]
+        self.assertEqual([cut["split"]["tp"] for cut in cuts], [2])
+        self.forget_cuts()
+        known = {s["id"] for s in self.c.json("shard", "ls")["items"]}
+        wait_for("only the imported shards to use the pool", lambda: set(self.states().values()) <= {poolfile.FREED, poolfile.DELETED})
+        self.assertLessEqual(known, set(poolfile.sealed(self.pool)))
+
+    def test_the_l3_daemon_killed_in_the_middle_of_a_cut(self):
+        reader = self.in_the_middle()
+        self.c.kill("l3d")
+        self.c.up()
+        reader.wait(60)
+        self.check_after()
+
+    def test_the_controller_killed_in_the_middle_of_a_cut(self):
+        reader = self.in_the_middle()
+        self.c.kill("controllerd")
+        os.kill(self.c.pid("l3d"), signal.SIGCONT)
+        self.c.up()
+        reader.wait(60)
+        self.check_after()
+
+    def test_both_daemons_killed_in_the_middle_of_a_cut(self):
+        reader = self.in_the_middle()
+        self.c.kill("controllerd")
+        self.c.kill("l3d")
+        self.c.up()
+        reader.wait(60)
+        self.check_after()
+
+    def test_the_reader_killed_in_the_middle_of_its_cut(self):
+        reader = self.in_the_middle()
+        reader.kill()
+        reader.wait(60)
+        os.kill(self.c.pid("l3d"), signal.SIGCONT)
+        self.check_after()
+
+    def test_a_cut_with_a_damaged_shard_is_made_anew(self):
+        with self.reader(2) as reader:
+            self.assertEqual(reader.wait(60), 0)
+        for entry in poolfile.sealed(self.pool).values():
+            if entry.id.startswith(DERIVED):
+                poolfile.flip(self.pool, entry.offset + entry.size - 1, 3)
+        reader = self.reader(2)
+        _, said = reader.communicate(timeout=60)
+        self.assertEqual(reader.returncode, 1)
+        self.assertRegex(said, "checksum.*cut anew")
+        self.check_after()
+
+
+if __name__ == "__main__":
+    unittest.main()
