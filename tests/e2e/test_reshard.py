@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+import re
 import shutil
 import sys
 import threading
@@ -123,6 +124,31 @@ class Reshard(unittest.TestCase):
         wrong = {n: t[:1].clone() if "linear_fc2" in n else t.clone() for n, t in own[0].items()}
         with self.assertRaisesRegex(errors.InvalidArgument, "linear_fc2"):
             self.gang("saved", 4)[0].save_state_dict(wrong, 8)
+
+    def plans(self):
+        """Of cuts: (made, used again), by what L3 counts."""
+        text = self.c.run("metrics", "l3").stdout
+        return tuple(int(re.search(rf"^helios_cut_plans_{word}_total (\d+)$", text, re.M)[1]) for word in ("made", "reused"))
+
+    def test_the_next_version_is_cut_by_the_plan_of_the_one_before(self):
+        self.c.json("model", "import", self.source, "--name", "planned", "--tp", 2, "--pp", 1)
+        gang, reader = self.gang("planned", 2), self.session()
+        states = [{n: t.clone() for n, t in rank.load_state_dict().items()} for rank in gang]
+        made, reused = self.plans()
+        for step in range(1, 4):  # the first save adds optimizer state, so its plan is another than the import's
+            for rank, state in zip(gang, states):
+                for t in state.values():
+                    t.view(torch.int32).add_(1)
+                saved = rank.save_state_dict(state, step, optim={f"exp_avg.{n}": t for n, t in state.items()})
+            whole = reader.load_state_dict("planned", saved.version, tp_size=1)
+            moments = reader.load_state_dict("planned", saved.version, tp_size=1, kind="optim")
+            self.assertTrue(same({f"exp_avg.{n}": t for n, t in whole.items()}, moments))
+            name, = (n for n in whole if "layers.1." in n and n.endswith("linear_fc2.weight"))
+            self.assertTrue(same({name: whole[name]}, {name: torch.cat([state[name] for state in states], 1)}))
+            self.assertEqual(self.plans(), (made + 1, reused + step - 1))
+        self.assertEqual(self.cuts("planned"), {1: set(), 2: {1}, 3: {1}, 4: {1}})
+        reader.load_state_dict("planned", 2, tp_size=4)
+        self.assertEqual(self.plans(), (made + 2, reused + 2))
 
     def test_state_that_ranks_share_out_is_left_out_and_said(self):
         self.c.json("model", "import", self.source, "--name", "shared", "--tp", 1, "--pp", 1)
