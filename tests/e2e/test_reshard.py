@@ -189,13 +189,25 @@ class Reshard(unittest.TestCase):
 
 
 class Room(unittest.TestCase):
-    def test_derived_shards_are_the_first_to_go(self):
-        cluster = Cluster(nodes=1, slots=1, size="64MiB")
+    def start(self, **env):
+        """A pool with room for three models; the cluster, and the command that adds one."""
+        cluster = Cluster(nodes=1, slots=1, size="64MiB", env=env)
         self.addCleanup(shutil.rmtree, cluster.dir, ignore_errors=True)
         self.addCleanup(cluster.run, "down")
         cluster.up()
         source, _ = checkpoints.llama(cluster.dir / "big", layers=4, hidden=256, ffn=1024, vocab=1024)
-        add = ("model", "import", source, "--tp", 1, "--pp", 1, "--name")
+        return cluster, ("model", "import", source, "--tp", 1, "--pp", 1, "--name")
+
+    def test_a_cut_waits_for_room_that_rests_and_says_so_in_the_end(self):
+        cluster, add = self.start(HELIOS_L3_QUARANTINE="1h", HELIOS_ARCHIVE_LOAD_TIMEOUT="300ms")
+        for name in ("first", "second", "third"):
+            cluster.json(*add, name)
+        cluster.json("model", "rm", "third")
+        said = cluster.refuse("model", "reshard", "first", "--tp-size", 2)
+        self.assertRegex(said, r"'first' needs .* are free in the pool and \d.* rest \(l3.quarantine\)")
+
+    def test_derived_shards_are_the_first_to_go(self):
+        cluster, add = self.start()
         cluster.json(*add, "first")
         self.assertGreater(cluster.json("model", "reshard", "first", "--tp-size", 2)["bytes"], 10 << 20)
         cluster.json(*add, "second")
