@@ -37,8 +37,7 @@ LLAMA_LIKE = {
 }
 
 
-def model(family):
-    """(config.json, {name: shape})"""
+def plain_model(family):
     if family == "gpt2":
         config = {"model_type": "gpt2", "n_layer": LAYERS, "n_embd": H, "n_head": HEADS, "n_inner": FFN,
                   "vocab_size": VOCAB, "n_positions": 16}
@@ -57,7 +56,23 @@ def model(family):
     return config, shapes | {f"model.layers.{i}.{n}": s for i in range(LAYERS) for n, s in layer.items()}
 
 
+def model(family):
+    """(config.json, {name: shape}). `family` may say more: "llama/tied", "qwen2/untied", "mistral/1" (query groups)."""
+    family, _, more = family.partition("/")
+    config, shapes = plain_model(family)
+    if more.isdecimal():
+        config["num_key_value_heads"] = int(more)
+        narrow = [int(more) * D]
+        shapes |= {n: narrow + s[1:] for n, s in shapes.items() if ".k_proj." in n or ".v_proj." in n}
+    elif more:
+        config["tie_word_embeddings"] = more == "tied"
+        shapes.pop("lm_head.weight", None)
+        shapes |= {} if more == "tied" else {"lm_head.weight": [VOCAB, H]}
+    return config, shapes
+
+
 FAMILIES = [*LLAMA_LIKE, "gpt2", "gpt_neox"]
+VARIANTS = ["llama/tied", "mistral/1", "llama/4", "qwen2/untied"]
 
 
 def checkpoint(home, family):
@@ -70,7 +85,7 @@ def checkpoint(home, family):
             size *= extent
         tensors[name] = (shape, rng.randbytes(size))
     if not home.exists():
-        home.mkdir()
+        home.mkdir(parents=True)
         checkpoints.write(home / "model.safetensors", tensors)
         (home / "config.json").write_text(json.dumps(config))
     return home, {name: data for name, (_, data) in tensors.items()}
