@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/digest.h"
 #include "core/reshard_box.h"
-#include "core/reshard_private.h"
 
 /* A box of a held tensor. */
 struct piece {

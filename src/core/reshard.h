@@ -94,14 +94,4 @@ static inline uint64_t hl_reshard_bytes(const struct hl_reshard_op *op)
                                             : op->rows * op->run;
 }
 
-struct hl_reshard_key {
-    uint64_t hi, lo;
-};
-
-/* What a plan is cached by: equal for equal (logical, a, b) on every machine and in every release
- * that plans alike; of no use against forgery. */
-struct hl_reshard_key hl_reshard_key(const struct hl_tensor *logical, size_t logical_count,
-                                     const struct hl_partition_plan *a,
-                                     const struct hl_partition_plan *b);
-
 #endif

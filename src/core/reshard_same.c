@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/digest.h"
 #include "core/reshard_private.h"
 
 #define LAYERS     "layers."
@@ -81,10 +82,24 @@ static bool same_tensor(const struct same *s, uint32_t a, uint32_t b)
     return true;
 }
 
+/* Dtype, shape and operations, not the name. */
+static void digest_tensor(struct hl_digest *d, const struct hl_partition_plan *plan, size_t tensor)
+{
+    hl_digest_shape(d, &plan->tensors[tensor]);
+    hl_digest_word(d, plan->op_first[tensor + 1] - plan->op_first[tensor]);
+    for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++) {
+        const struct hl_copy_op *op = &plan->ops[i];
+        const uint64_t words[] = {op->kind, op->source, op->elem, op->src,    op->dst,
+                                  op->rows, op->cols,   op->run,  op->stride, op->step};
+        for (size_t k = 0; k < HL_ARRAY_LEN(words); k++)
+            hl_digest_word(d, words[k]);
+    }
+}
+
 static struct hl_digest tensor_digest(const struct hl_partition_plan *plan, size_t tensor)
 {
     struct hl_digest d = {0};
-    hl_digest_tensor(&d, plan, tensor);
+    digest_tensor(&d, plan, tensor);
     return d;
 }
 
@@ -155,7 +170,7 @@ static struct hl_digest shard_digest(const struct hl_partition_plan *plan, size_
     struct plain_name name;
     struct hl_digest d = {.lo = s->tensor_count};
     for (uint32_t k = s->tensor_first; k < s->tensor_first + s->tensor_count; k++) {
-        hl_digest_tensor(&d, plan, k);
+        digest_tensor(&d, plan, k);
         read_name(plan->tensors[k].name, &name);
         hl_digest_text(&d, name.text);
     }

@@ -10,8 +10,7 @@
 #include "core/derived_id.h"
 #include "core/layout.h"
 #include "core/part.h"
-#include "core/reshard_state.h"
-#include "core/whole.h"
+#include "l3d/cut_plans.h"
 #include "l3d/imports_private.h"
 #include "l3d/l4.h"
 #include "mem/pool/pool.h"
@@ -31,10 +30,7 @@ struct cut {
     struct import *im;
     struct source *sources; /* by pp, tp, ep, part */
     size_t count;
-    struct hl_whole whole; /* parameters */
-    struct hl_reshard_state state;
-    struct hl_reshard_plan state_plan;
-    bool has_state;
+    const struct cut_plan *plan;
     size_t made; /* shards in im->shards */
     uint64_t done_before, total;
 };
@@ -165,7 +161,7 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
     return HL_OK;
 }
 
-static hl_status plan_state(struct cut *c)
+static hl_status plan_state(const struct cut *c, struct cut_plan *plan)
 {
     HL_AUTO(hl_freep) struct hl_reshard_state_part *parts = calloc(c->count + 1, sizeof(*parts));
     size_t n = 0;
@@ -184,11 +180,45 @@ static hl_status plan_state(struct cut *c)
     }
     if (n == 0)
         return HL_OK;
-    HL_TRY(hl_reshard_state(c->whole.logical.tensors, &c->whole.ranks, &c->whole.whole, parts, n,
-                            &c->state));
-    c->has_state = true;
-    return hl_reshard_plan(c->state.logical, c->state.logical_count, &c->state.a, &c->state.b,
-                           &c->state_plan);
+    HL_TRY(hl_reshard_state(plan->whole.logical.tensors, &plan->whole.ranks, &plan->whole.whole,
+                            parts, n, &plan->state));
+    plan->has_state = true;
+    return hl_reshard_plan(plan->state.logical, plan->state.logical_count, &plan->state.a,
+                           &plan->state.b, &plan->state_plan);
+}
+
+static hl_status make_plan(void *arg, struct cut_plan *plan)
+{
+    struct cut *c = arg;
+    HL_TRY(hl_whole_recut(c->im->cut.config, &c->im->cut.split, find_tensor, c, &plan->whole));
+    return plan_state(c, plan);
+}
+
+/* Of all that make_plan reads. */
+static struct hl_digest plan_key(const struct cut *c)
+{
+    const struct hl_api_split *want = &c->im->cut.split;
+    const int sizes[] = {
+        want->tp, want->pp, want->virtual_stages, want->first_stage_layers, want->last_stage_layers,
+        want->ep, want->etp};
+    struct hl_digest d = {.hi = 0x9E3779B97F4A7C15ull, .lo = 0xE7037ED1A0B428DBull};
+    hl_digest_text(&d, c->im->cut.config);
+    for (size_t i = 0; i < HL_ARRAY_LEN(sizes); i++)
+        hl_digest_word(&d, (uint64_t)sizes[i]);
+    hl_digest_word(&d, c->count);
+    for (size_t i = 0; i < c->count; i++) {
+        const struct source *s = &c->sources[i];
+        hl_digest_word(&d, (uint64_t)s->shard->pp);
+        hl_digest_word(&d, (uint64_t)s->shard->tp);
+        hl_digest_word(&d, (uint64_t)s->shard->ep);
+        hl_digest_text(&d, s->shard->part);
+        hl_digest_word(&d, s->header.count);
+        for (size_t k = 0; k < s->header.count; k++) {
+            hl_digest_text(&d, s->header.tensors[k].name);
+            hl_digest_shape(&d, &s->header.tensors[k]);
+        }
+    }
+    return d;
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -281,18 +311,19 @@ static hl_status run_plan(struct cut *c, const struct hl_partition_plan *a,
 static hl_status run_all(struct cut *c)
 {
     struct import *im = c->im;
-    size_t n = c->whole.whole.shard_count + c->state.b.shard_count;
+    const struct cut_plan *p = c->plan;
+    size_t n = p->whole.whole.shard_count + p->state.b.shard_count;
     im->shards = calloc(n + 1, sizeof(*im->shards));
     im->layouts = calloc(n + 1, sizeof(*im->layouts));
     if (im->shards == NULL || im->layouts == NULL)
         return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", n);
     im->shard_count = n; /* of layouts, which import_free() frees */
-    c->total = c->whole.whole.data_bytes + c->state.b.data_bytes;
+    c->total = p->whole.whole.data_bytes + p->state.b.data_bytes;
     import_note_progress(im, 0, c->total);
     HL_TRY(import_check_room(im, c->total));
-    HL_TRY(run_plan(c, &c->whole.ranks, &c->whole.whole, &c->whole.plan));
+    HL_TRY(run_plan(c, &p->whole.ranks, &p->whole.whole, &p->whole.plan));
     size_t first = c->made;
-    hl_status st = c->has_state ? run_plan(c, &c->state.a, &c->state.b, &c->state_plan) : HL_OK;
+    hl_status st = p->has_state ? run_plan(c, &p->state.a, &p->state.b, &p->state_plan) : HL_OK;
     if (st != HL_OK)
         fail_made(c, im->shards, first, st);
     return st;
@@ -325,6 +356,7 @@ static _Atomic uint64_t *begin_cut(struct import *im)
 hl_status import_cut(struct import *im)
 {
     struct cut c = {.im = im};
+    struct cut_plans *plans = im->daemon->cut_plans;
     _Atomic uint64_t *place = begin_cut(im);
     hl_status st = place != NULL ? open_sources(&c)
                                  : hl_fail(HL_EBUSY,
@@ -332,14 +364,10 @@ hl_status import_cut(struct import *im)
                                            "ended",
                                            IMPORTS_AT_ONCE);
     if (st == HL_OK)
-        st = hl_whole_recut(im->cut.config, &im->cut.split, find_tensor, &c, &c.whole);
-    if (st == HL_OK)
-        st = plan_state(&c);
+        st = cut_plans_get(plans, plan_key(&c), make_plan, &c, &c.plan);
     if (st == HL_OK)
         st = run_all(&c);
-    hl_reshard_fini(&c.state_plan);
-    hl_reshard_state_fini(&c.state);
-    hl_whole_fini(&c.whole);
+    cut_plans_put(plans, c.plan);
     if (st == HL_OK)
         touch_shards(&c);
     if (place != NULL)

@@ -7,7 +7,6 @@
 #include "l3d/imports_private.h"
 #include "l3d/l4.h"
 
-#define REST_WAIT_NS (10 * HL_NS_PER_S)
 #define CANCEL_LOOK_MS                                                                             \
     20 /* longest wait before the next look at `cancel`, a flag that wakes nobody */
 
@@ -76,12 +75,12 @@ void import_note_progress(void *arg, uint64_t done, uint64_t total)
     atomic_store_explicit(&im->total_bytes, total, memory_order_relaxed);
 }
 
-/* What was freed a moment ago still rests: worth waiting for. */
+/* What was freed a moment ago still rests: worth waiting for, as a writer waits for room. */
 hl_status import_check_room(struct import *im, uint64_t need)
 {
     struct hl_pool_info info;
-    char text[3][32];
-    uint64_t deadline = hl_now_ns() + REST_WAIT_NS;
+    char text[4][32];
+    uint64_t deadline = hl_now_ns() + l4_room_wait_ns(im->daemon);
     uint64_t seen = hl_pool_changes(im->daemon->pool);
     hl_pool_info(im->daemon->pool, &info);
     if (l4_makes_room(im->daemon, need))
@@ -97,10 +96,12 @@ hl_status import_check_room(struct import *im, uint64_t need)
     if (need > info.free)
         return hl_fail(
             HL_ENOSPC,
-            "model '%s' needs %s, but %s of %s are free in the pool; remove models (`helios model "
-            "rm`) or make the pool larger (`helios up --l3-size`, option l3.size)",
+            "model '%s' needs %s, but %s of %s are free in the pool and %s rest (l3.quarantine); "
+            "remove models (`helios model rm`) or make the pool larger (`helios up --l3-size`, "
+            "option l3.size)",
             im->model, hl_format_bytes(need, text[0], sizeof(text[0])),
             hl_format_bytes(info.free, text[1], sizeof(text[1])),
-            hl_format_bytes(info.capacity, text[2], sizeof(text[2])));
+            hl_format_bytes(info.capacity, text[2], sizeof(text[2])),
+            hl_format_bytes(info.quarantined, text[3], sizeof(text[3])));
     return HL_OK;
 }

@@ -10,6 +10,7 @@
 #include "base/plane.h"
 #include "conf/conf.h"
 #include "core/tier_metrics.h"
+#include "l3d/cut_plans.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
 #include "mem/socket/socket.h"
@@ -76,10 +77,24 @@ static void put_gauges(const struct hl_net_server *net, struct hl_buf *out)
     (void)hl_buf_printf(out, "helios_data_batches_total %" PRIu64 "\n", stats.batches);
 }
 
+static void cut_gauges(struct cut_plans *plans, struct hl_buf *out)
+{
+    struct cut_plans_info info;
+    cut_plans_info(plans, &info);
+    hl_metric_family(out, "helios_cut_plans_made_total", "counter", "Plans made for cuts.");
+    (void)hl_buf_printf(out, "helios_cut_plans_made_total %" PRIu64 "\n", info.made);
+    hl_metric_family(out, "helios_cut_plans_reused_total", "counter",
+                     "Cuts that had the plan of an earlier one.");
+    (void)hl_buf_printf(out, "helios_cut_plans_reused_total %" PRIu64 "\n", info.reused);
+    hl_metric_family(out, "helios_cut_plan_bytes", "gauge", "Memory of the plans that are kept.");
+    (void)hl_buf_printf(out, "helios_cut_plan_bytes %" PRIu64 "\n", info.bytes);
+}
+
 hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out)
 {
     if (d->net != NULL)
         put_gauges(d->net, out);
+    cut_gauges(d->cut_plans, out);
     l4_gauges(d, out);
     struct hl_arena arena = {0};
     struct hl_api_tier_info_list tiers = tiers_of(d, &arena);
@@ -341,6 +356,8 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
                        ? hl_fail(HL_ENOMEM, "out of memory allocating the L3 daemon")
                        : open_pool(d, &opts->pool, &opts->limits, &made);
     if (st == HL_OK)
+        st = cut_plans_create(opts->cut_plans, &d->cut_plans);
+    if (st == HL_OK)
         st = l4_start(d, &opts->archive);
     if (st == HL_OK)
         st = hl_l3_server_start(&(struct hl_l3_server_opts){.loop = opts->loop,
@@ -385,6 +402,7 @@ void hl_l3d_stop(struct hl_l3d *d)
         hl_pool_remove(d->pool);
     else
         hl_pool_close(d->pool);
+    cut_plans_destroy(d->cut_plans);
     free(d->socket_path);
     free(d);
 }

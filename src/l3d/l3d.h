@@ -37,6 +37,7 @@ struct hl_l3d_opts {
     const char *data_listen; /* host:port; "" = none */
     const char *socket_path;
     int import_threads; /* 0 = one per CPU */
+    uint64_t cut_plans; /* bytes */
     bool remove_pool;   /* when it stops */
     /* What `pool` is made of by who starts it: */
     const char *name;

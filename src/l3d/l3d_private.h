@@ -15,6 +15,7 @@
 struct hl_l3_server;
 struct hl_net_server;
 struct hl_tier_store;
+struct cut_plans;
 struct import;
 struct heal;
 struct l4;
@@ -30,8 +31,9 @@ struct hl_l3d {
     struct hl_rpc_server *server;
     struct hl_rpc *rpc;
     struct import *imports; /* by id */
-    struct l4 *l4;          /* the archive, and workers */
-    struct heal *heals;     /* by id */
+    struct cut_plans *cut_plans;
+    struct l4 *l4;      /* the archive, and workers */
+    struct heal *heals; /* by id */
     /* Of cuts that run (core/derived_id.h), 0 = a free place: their shards are not given up for
      * those that follow. */
     _Atomic uint64_t running_cuts[IMPORTS_AT_ONCE];

@@ -87,6 +87,8 @@ hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want,
                        struct hl_pool_extent *out) HL_CHECK;
 /* True when `bytes` of new shards can be had by giving up others. */
 bool l4_makes_room(struct hl_l3d *d, uint64_t bytes);
+/* How long a writer waits for room at most. */
+uint64_t l4_room_wait_ns(const struct hl_l3d *d);
 /* Out of the pool and the archive; waits. */
 void l4_discard(struct hl_l3d *d, struct hl_id id);
 /* From the archive alone into room that the caller has; `crcs` has one entry per started MiB. */

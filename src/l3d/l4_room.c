@@ -149,9 +149,14 @@ static bool can_make_room(struct hl_l3d *d, uint64_t size)
     return size <= room.capacity && hl_room_may_come(&room, pool_bytes(size));
 }
 
+uint64_t l4_room_wait_ns(const struct hl_l3d *d)
+{
+    return d->l4->opts.load_timeout_ms * HL_NS_PER_MS;
+}
+
 hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out)
 {
-    uint64_t deadline = hl_now_ns() + d->l4->opts.load_timeout_ms * HL_NS_PER_MS;
+    uint64_t deadline = hl_now_ns() + l4_room_wait_ns(d);
     for (;;) {
         uint64_t seen = hl_pool_changes(d->pool);
         hl_status st = alloc_once(d, want, out);

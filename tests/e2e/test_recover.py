@@ -239,6 +239,21 @@ class Recover(unittest.TestCase):
             self.assertEqual({p.stem.split("-")[1] for p in self.archive.glob("trash/*.safetensors")}, lost)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
 
+    def test_derived_shards_are_dropped_and_keep_nothing_from_being_claimed(self):
+        with cluster(env=self.env) as c:
+            self.load(c, "m")
+            self.wait_manifests(c, 1)
+            own = {s["id"] for s in c.json("shard", "ls")["items"]}
+            c.json("model", "reshard", "m", "--tp-size", 2)
+            self.restart(c, self.forget)
+            done = c.json("recover")
+            self.assertEqual((done["claim"], done["restored"], done["left"]), ("ok", 1, []))
+            version, = c.json("model", "show", "m")["versions"]
+            self.assertEqual(version["cuts"], [])
+            self.assertEqual({s["id"] for s in c.json("shard", "ls")["items"]}, own)
+            wait_for("no shard but the version's", lambda: c.json("info")["pool"]["shards"] == len(own))
+            self.assertGreater(c.json("model", "reshard", "m", "--tp-size", 2)["shards"], 0)
+
     def test_a_shard_in_the_trash_that_a_manifest_names_comes_back(self):
         with cluster(env=self.archived) as c:
             self.load(c, "m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+import re
 import shutil
 import sys
 import threading
@@ -16,13 +17,14 @@ from support import needs  # noqa: E402
 torch = needs.torch()
 needs.programs()
 
-from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support import checkpoints, dense_models  # noqa: E402
+from support.cluster import Cluster, wait_for  # noqa: E402
 
 import helios  # noqa: E402
 from helios import errors, safetensors  # noqa: E402
 
-LAYOUTS = list(itertools.product((1, 2, 4), (1, 2)))  # tp, pp
+# tp, pp, virtual stages
+LAYOUTS = [(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 2), (4, 2, 2)]
 
 
 def same(a, b):
@@ -36,12 +38,13 @@ def same(a, b):
 class Reshard(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=2, size="256MiB")
+        cls.c = Cluster(nodes=1, slots=2, size="640MiB")
         cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
         cls.addClassCleanup(cls.c.run, "down")
         cls.c.up()
-        cls.source, _ = checkpoints.llama(cls.c.dir / "llama", layers=4, hidden=32, seed=1)
-        for tp, pp in LAYOUTS:
+        cls.imports = {}
+        cls.source, _ = checkpoints.llama(cls.c.dir / "plain", layers=4, hidden=32, seed=1)
+        for tp, pp in ((1, 1), (4, 2)):
             cls.c.json("model", "import", cls.source, "--name", f"tp{tp}pp{pp}", "--tp", tp, "--pp", pp)
 
     def session(self, **place):
@@ -53,19 +56,67 @@ class Reshard(unittest.TestCase):
         return {v["version"]: {cut["split"]["tp"] for cut in v["cuts"]}
                 for v in self.c.json("model", "show", model)["versions"]}
 
+    def imported(self, source, name, layout):
+        tp, pp, chunks = layout
+        self.c.json("model", "import", source, "--name", name, "--tp", tp, "--pp", pp,
+                    *(("--virtual-stages", chunks) if chunks > 1 else ()))
+
+    @staticmethod
+    def positions(layout):
+        return list(itertools.product(range(layout[1]), range(layout[0])))
+
+    @staticmethod
+    def read(session, model, layout, place, **more):
+        tp, pp, chunks = layout
+        return session.load_state_dict(model, pp=place[0], tp=place[1], tp_size=tp, pp_size=pp, virtual_stages=chunks, **more)
+
+    def import_all(self, family):
+        """{layout: (model, {position: (tensors, config)})} of fresh imports, which tests share."""
+        if family not in self.imports:
+            source, _ = dense_models.checkpoint(self.c.dir / family, family)
+            own, session = {}, self.session()
+            for layout in LAYOUTS:
+                name = "-".join(map(str, (family.replace("/", "-"), *layout)))
+                self.imported(source, name, layout)
+                own[layout] = name, {place: (session.load_state_dict(name, pp=place[0], tp=place[1], copy=True),
+                                             session.model_config()) for place in self.positions(layout)}
+            self.imports[family] = own
+        return self.imports[family]
+
     def test_every_layout_reads_what_an_import_at_it_would_have_made(self):
         session = self.session()
-        for (tp_stored, pp_stored), (tp_size, pp_size) in itertools.permutations(LAYOUTS, 2):
-            stored, wanted = f"tp{tp_stored}pp{pp_stored}@1", f"tp{tp_size}pp{pp_size}@1"
-            for pp, tp in itertools.product(range(pp_size), range(tp_size)):
-                with self.subTest(stored=stored, wanted=wanted, pp=pp, tp=tp):
-                    got = session.load_state_dict(stored, pp=pp, tp=tp, tp_size=tp_size, pp_size=pp_size)
-                    self.assertTrue(same(got, session.load_state_dict(wanted, pp=pp, tp=tp)))
-                    config = session.model_config()
-                    session.load_state_dict(stored, pp=pp, tp=tp, tp_size=tp_size, pp_size=pp_size)
-                    self.assertEqual(session.model_config(), config)
-        self.assertEqual(self.cuts("tp1pp1"), {1: {2, 4}})
-        self.assertEqual(self.cuts("tp4pp2"), {1: {1, 2}})
+        for family in dense_models.FAMILIES + dense_models.VARIANTS:
+            own = self.import_all(family)
+            for stored, wanted in itertools.permutations(LAYOUTS, 2):
+                for place in self.positions(wanted):
+                    with self.subTest(family=family, stored=stored, wanted=wanted, place=place):
+                        got, (tensors, config) = self.read(session, own[stored][0], wanted, place, version=1), own[wanted][1][place]
+                        self.assertTrue(same(got, tensors))
+                        self.assertEqual(session.model_config(), config)
+            name = own[1, 1, 1][0]
+            self.assertEqual(self.cuts(name), {1: {2, 4}})  # one for all stages
+
+    def test_optimizer_state_follows_its_parameters_to_every_layout(self):
+        """A moment is its parameter plus one, bit for bit: so it is at every layout, its padding too."""
+        session = self.session()
+
+        def moment(state):
+            return {f"exp_avg.{n}": t.contiguous().view(torch.int32).add(1).view(torch.float32) for n, t in state.items()}
+
+        for family, stored in (("llama", (2, 2, 2)), ("qwen2", (4, 2, 2)), ("gpt2", (1, 4, 1)), ("gemma2", (4, 1, 1))):
+            own = self.import_all(family)
+            name, before = own[stored]
+            for (pp, tp), (state, _) in before.items():
+                rank = self.session(job="moments", model=name, pp=pp, tp=tp, pp_size=stored[1], tp_size=stored[0],
+                                    virtual_stages=stored[2], world_size=len(before), global_rank=pp * stored[0] + tp)
+                saved = rank.save_state_dict(state, 1, optim=moment(state))
+            self.assertEqual((saved.version, saved.visible), (2, True))
+            for wanted in LAYOUTS:
+                for place, (tensors, _) in own[wanted][1].items():
+                    with self.subTest(family=family, stored=stored, wanted=wanted, place=place):
+                        self.assertTrue(same(self.read(session, name, wanted, place, version=2), tensors))
+                        moments = self.read(session, name, wanted, place, version=2, kind="optim", dp=0)
+                        self.assertTrue(same(moments, moment(tensors)))
 
     def test_a_layout_is_cut_once(self):
         self.c.json("model", "import", self.source, "--name", "once", "--tp", 1, "--pp", 1)
@@ -85,9 +136,46 @@ class Reshard(unittest.TestCase):
         self.c.json("model", "rm", "once")
         self.assertFalse({s["id"] for s in self.c.json("shard", "ls")["items"]} & shards)
 
+    def pooled(self):
+        """Shards in the pool, manifests not counted."""
+        return self.c.json("info")["pool"]["shards"]
+
+    def listed(self):
+        return len(self.c.json("shard", "ls")["items"])
+
+    def test_many_readers_of_many_layouts_make_each_cut_once(self):
+        models = ["crowd-a", "crowd-b", "crowd-c"]
+        for name, tp in zip(models, (1, 2, 4)):
+            self.imported(self.source, name, (tp, 1, 1))
+        wanted = {name: {1, 2, 4} - {tp} for name, tp in zip(models, (1, 2, 4))}
+        jobs = [(name, (tp, pp, 1), (pp - 1, tp - 1)) for name in models for tp in wanted[name] for pp in (1, 2)] * 2
+        sessions, got, failed = [self.session() for _ in jobs], {}, []
+
+        def read(session, job):
+            try:
+                got.setdefault(job[1:], []).append(self.read(session, *job))
+            except errors.HeliosError as e:
+                failed.append(e)
+
+        before = sum(self.plans())
+        threads = [threading.Thread(target=read, args=each) for each in zip(sessions, jobs)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failed, [])
+        self.assertEqual({name: self.cuts(name)[1] for name in models}, wanted)
+        self.assertEqual(sum(self.plans()), before + 6)  # each cut takes one, new or not
+        for states in got.values():  # of one place, out of two models
+            self.assertTrue(all(same(states[0], state) for state in states))
+        wait_for("no shard that the catalogue does not know", lambda: self.pooled() == self.listed())
+        for name in models:
+            self.c.json("model", "rm", name)
+        wait_for("nothing to be left of them", lambda: self.pooled() == self.listed())
+
     def test_what_does_not_work_out_is_refused_with_the_arithmetic(self):
         session = self.session()
-        with self.assertRaisesRegex(errors.InvalidArgument, "3"):
+        with self.assertRaisesRegex(errors.InvalidArgument, "tp 3 does not divide .* use tp 1, 2 or 4"):
             session.load_state_dict("tp1pp1", tp_size=3)
         with self.assertRaisesRegex(errors.InvalidArgument, "4 layers over 3 stages"):
             session.load_state_dict("tp1pp1", tp_size=4, pp_size=3)
@@ -123,6 +211,31 @@ class Reshard(unittest.TestCase):
         wrong = {n: t[:1].clone() if "linear_fc2" in n else t.clone() for n, t in own[0].items()}
         with self.assertRaisesRegex(errors.InvalidArgument, "linear_fc2"):
             self.gang("saved", 4)[0].save_state_dict(wrong, 8)
+
+    def plans(self):
+        """Of cuts: (made, used again), by what L3 counts."""
+        text = self.c.run("metrics", "l3").stdout
+        return tuple(int(re.search(rf"^helios_cut_plans_{word}_total (\d+)$", text, re.M)[1]) for word in ("made", "reused"))
+
+    def test_the_next_version_is_cut_by_the_plan_of_the_one_before(self):
+        self.c.json("model", "import", self.source, "--name", "planned", "--tp", 2, "--pp", 1)
+        gang, reader = self.gang("planned", 2), self.session()
+        states = [{n: t.clone() for n, t in rank.load_state_dict().items()} for rank in gang]
+        made, reused = self.plans()
+        for step in range(1, 4):  # the first save adds optimizer state, so its plan is another than the import's
+            for rank, state in zip(gang, states):
+                for t in state.values():
+                    t.view(torch.int32).add_(1)
+                saved = rank.save_state_dict(state, step, optim={f"exp_avg.{n}": t for n, t in state.items()})
+            whole = reader.load_state_dict("planned", saved.version, tp_size=1)
+            moments = reader.load_state_dict("planned", saved.version, tp_size=1, kind="optim")
+            self.assertTrue(same({f"exp_avg.{n}": t for n, t in whole.items()}, moments))
+            name, = (n for n in whole if "layers.1." in n and n.endswith("linear_fc2.weight"))
+            self.assertTrue(same({name: whole[name]}, {name: torch.cat([state[name] for state in states], 1)}))
+            self.assertEqual(self.plans(), (made + 1, reused + step - 1))
+        self.assertEqual(self.cuts("planned"), {1: set(), 2: {1}, 3: {1}, 4: {1}})
+        reader.load_state_dict("planned", 2, tp_size=4)
+        self.assertEqual(self.plans(), (made + 2, reused + 2))
 
     def test_state_that_ranks_share_out_is_left_out_and_said(self):
         self.c.json("model", "import", self.source, "--name", "shared", "--tp", 1, "--pp", 1)
@@ -163,13 +276,25 @@ class Reshard(unittest.TestCase):
 
 
 class Room(unittest.TestCase):
-    def test_derived_shards_are_the_first_to_go(self):
-        cluster = Cluster(nodes=1, slots=1, size="64MiB")
+    def start(self, **env):
+        """A pool with room for three models; the cluster, and the command that adds one."""
+        cluster = Cluster(nodes=1, slots=1, size="64MiB", env=env)
         self.addCleanup(shutil.rmtree, cluster.dir, ignore_errors=True)
         self.addCleanup(cluster.run, "down")
         cluster.up()
         source, _ = checkpoints.llama(cluster.dir / "big", layers=4, hidden=256, ffn=1024, vocab=1024)
-        add = ("model", "import", source, "--tp", 1, "--pp", 1, "--name")
+        return cluster, ("model", "import", source, "--tp", 1, "--pp", 1, "--name")
+
+    def test_a_cut_waits_for_room_that_rests_and_says_so_in_the_end(self):
+        cluster, add = self.start(HELIOS_L3_QUARANTINE="1h", HELIOS_ARCHIVE_LOAD_TIMEOUT="300ms")
+        for name in ("first", "second", "third"):
+            cluster.json(*add, name)
+        cluster.json("model", "rm", "third")
+        said = cluster.refuse("model", "reshard", "first", "--tp-size", 2)
+        self.assertRegex(said, r"'first' needs .* are free in the pool and \d.* rest \(l3.quarantine\)")
+
+    def test_derived_shards_are_the_first_to_go(self):
+        cluster, add = self.start()
         cluster.json(*add, "first")
         self.assertGreater(cluster.json("model", "reshard", "first", "--tp-size", 2)["bytes"], 10 << 20)
         cluster.json(*add, "second")

@@ -6,7 +6,8 @@
  *
  * A cut runs as an import does (imports.c), once per version and tensor parallel size. Its waiters
  * are answered when it is made, rejected when it fails, and told how far it is after CUT_WAIT_NS:
- * then they ask again. */
+ * then they ask again. While L3 runs as many imports and cuts as it can, it is asked with every
+ * tick, for as long as somebody waits. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,11 @@ static void on_cut_started(void *arg, hl_status st, const char *text,
 {
     struct import *im = arg;
     (void)r;
-    if (!controller_stopped(im->controller))
+    if (controller_stopped(im->controller))
+        return;
+    if (st == HL_EBUSY && im->waiters != NULL)
+        im->refused = true; /* others run; `polling` stays, for L3 does not know this one yet */
+    else
         import_started(im, st, text);
 }
 
@@ -51,8 +56,10 @@ static void ask_cut(struct import *im)
     struct hl_controller *c = im->controller;
     const struct hl_id_text cluster = claim_cluster(c);
     const struct hl_api_l3_cut_shards_params p = {im->cut, cluster.s};
-    hl_info("cut begins name=%s version=%" PRId64 " tp=%d", im->cut.model, im->cut.version,
-            im->cut.split.tp);
+    if (!im->refused)
+        hl_info("cut begins name=%s version=%" PRId64 " tp=%d", im->cut.model, im->cut.version,
+                im->cut.split.tp);
+    im->refused = false;
     controller_hold(c);
     hl_call_l3_cut_shards_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_cut_started,
                                 im);
@@ -106,6 +113,8 @@ static void cut_failed(struct import *im, hl_status st, const char *text)
 static void cut_tick(struct import *im)
 {
     uint64_t now = hl_now_ns();
+    if (im->refused)
+        ask_cut(im);
     for (struct cut_waiter **at = &im->waiters; *at != NULL;) {
         struct cut_waiter *w = *at;
         if (w->until_ns > now) {

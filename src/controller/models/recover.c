@@ -32,6 +32,7 @@
 #include "base/log.h"
 #include "controller/copies/copies.h"
 #include "controller/models/recover_private.h"
+#include "core/derived_id.h"
 
 #define PAGE           4096
 #define READ_SHARDS    256 /* in one call */
@@ -78,12 +79,16 @@ enum list { POOLED, ARCHIVED, TRASHED };
 
 static void ask_list(struct recovery *r, enum list list, uint64_t cursor);
 
-/* An object may be in several lists. Its size is that of the best place: pool, archive, trash. */
+/* An object may be in several lists. Its size is that of the best place: pool, archive, trash.
+ * Derived shards are no objects: no manifest names them, and what they were cut from makes them
+ * again. Those that the catalogue does not know go with the first sweep after the claim. */
 static void list_note(struct recovery *r, enum list list, const char *text, uint64_t size,
                       uint32_t crc)
 {
     struct hl_id id;
-    struct object *o = hl_id_parse(text, &id) == HL_OK ? recover_object(r, id) : NULL;
+    if (hl_id_parse(text, &id) != HL_OK || hl_id_is_derived(id))
+        return;
+    struct object *o = recover_object(r, id);
     if (o == NULL)
         return;
     if (!o->pooled && !(list == TRASHED && o->archived))

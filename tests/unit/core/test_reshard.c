@@ -292,32 +292,3 @@ TEST(an_operation_outside_its_tensor_is_refused)
     hf_slices_free(&b);
     hf_model_free(m);
 }
-
-/* ---- the key --------------------------------------------------------------------------------- */
-
-TEST(keys_differ_where_plans_differ)
-{
-    struct hl_reshard_key keys[RS_LAYOUTS * RS_LAYOUTS];
-    struct rs_layout list[RS_LAYOUTS];
-    struct hf_model *m = hf_model_make(&rs_models[0]);
-    size_t n = rs_layouts(m, list), count = 0;
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < n; k++)
-            keys[count++] = hl_reshard_key(m->tensors, m->count, &list[i].s.plan, &list[k].s.plan);
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < i; k++)
-            assert_true(keys[i].hi != keys[k].hi && keys[i].lo != keys[k].lo);
-    struct hf_slices again;
-    slice(m, 2, 2, 2, &again);
-    struct hl_reshard_key a = hl_reshard_key(m->tensors, m->count, &again.plan, &again.plan);
-    int found = 0;
-    for (size_t i = 0; i < count; i++)
-        found += keys[i].hi == a.hi && keys[i].lo == a.lo;
-    assert_int_equal(found, 1);
-    again.plan.ops[again.plan.op_count - 1].src += 2;
-    struct hl_reshard_key b = hl_reshard_key(m->tensors, m->count, &again.plan, &again.plan);
-    assert_true(a.hi != b.hi && a.lo != b.lo);
-    hf_slices_free(&again);
-    rs_layouts_free(list, n);
-    hf_model_free(m);
-}

@@ -1,0 +1,157 @@
+#include "l3d/cut_plans.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+struct entry {
+    struct cut_plan plan; /* first */
+    struct hl_digest key;
+    uint64_t bytes;
+    unsigned users;
+    UT_hash_handle hh; /* the longest unused first */
+};
+
+struct cut_plans {
+    pthread_mutex_t lock; /* of all below */
+    struct entry *entries;
+    uint64_t limit;
+    struct cut_plans_info info;
+};
+
+/* ---- how large a plan is --------------------------------------------------------------------- */
+
+static uint64_t tensors_bytes(const struct hl_tensor *list, size_t count)
+{
+    uint64_t bytes = count * sizeof(*list);
+    for (size_t i = 0; i < count; i++)
+        bytes += strlen(list[i].name) + 1;
+    return bytes;
+}
+
+static uint64_t layout_bytes(const struct hl_partition_plan *p)
+{
+    return p->shard_count * sizeof(*p->shards) + tensors_bytes(p->tensors, p->tensor_count) +
+           (p->tensor_count + 1) * sizeof(*p->op_first) + p->op_count * sizeof(*p->ops) +
+           p->equal_count * sizeof(*p->equal);
+}
+
+static uint64_t moves_bytes(const struct hl_reshard_plan *p)
+{
+    return p->shard_count * sizeof(*p->shards) +
+           p->tensor_count * (sizeof(*p->same) + sizeof(*p->op_first)) +
+           p->op_count * sizeof(*p->ops);
+}
+
+static uint64_t plan_bytes(const struct cut_plan *p)
+{
+    return sizeof(struct entry) + layout_bytes(&p->whole.ranks) + layout_bytes(&p->whole.whole) +
+           tensors_bytes(p->whole.logical.tensors, p->whole.logical.count) +
+           moves_bytes(&p->whole.plan) + layout_bytes(&p->state.a) + layout_bytes(&p->state.b) +
+           tensors_bytes(p->state.logical, p->state.logical_count) + moves_bytes(&p->state_plan);
+}
+
+/* ---- the entries ----------------------------------------------------------------------------- */
+
+static void entry_free(struct entry *e)
+{
+    hl_reshard_fini(&e->plan.state_plan);
+    hl_reshard_state_fini(&e->plan.state);
+    hl_whole_fini(&e->plan.whole);
+    free(e);
+}
+
+static void drop_unused(struct cut_plans *c)
+{
+    struct entry *e, *next;
+    HASH_ITER (hh, c->entries, e, next) {
+        if (c->info.bytes <= c->limit)
+            return;
+        if (e->users > 0)
+            continue;
+        HASH_DEL(c->entries, e);
+        c->info.bytes -= e->bytes;
+        entry_free(e);
+    }
+}
+
+static hl_status make_entry(struct cut_plans *c, struct hl_digest key, cut_plan_make make,
+                            void *arg, struct entry **out)
+{
+    struct entry *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the plan of a cut");
+    hl_status st = make(arg, &e->plan);
+    if (st != HL_OK) {
+        entry_free(e);
+        return st;
+    }
+    hl_hf_config_fini(&e->plan.whole.config); /* the moves say all */
+    e->key = key;
+    e->bytes = plan_bytes(&e->plan);
+    c->info.bytes += e->bytes;
+    c->info.made++;
+    *out = e;
+    return HL_OK;
+}
+
+hl_status cut_plans_create(uint64_t limit, struct cut_plans **out)
+{
+    struct cut_plans *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for plans of cuts");
+    c->limit = limit;
+    pthread_mutex_init(&c->lock, NULL);
+    *out = c;
+    return HL_OK;
+}
+
+void cut_plans_destroy(struct cut_plans *c)
+{
+    if (c == NULL)
+        return;
+    c->limit = 0;
+    drop_unused(c);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+hl_status cut_plans_get(struct cut_plans *c, struct hl_digest key, cut_plan_make make, void *arg,
+                        const struct cut_plan **out)
+{
+    struct entry *e;
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&c->lock);
+    HASH_FIND(hh, c->entries, &key, sizeof(key), e);
+    if (e != NULL) {
+        HASH_DEL(c->entries, e); /* to the end */
+        c->info.reused++;
+    } else {
+        st = make_entry(c, key, make, arg, &e);
+    }
+    if (st == HL_OK) {
+        HASH_ADD(hh, c->entries, key, sizeof(e->key), e);
+        e->users++;
+        *out = &e->plan;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+void cut_plans_put(struct cut_plans *c, const struct cut_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    pthread_mutex_lock(&c->lock);
+    ((struct entry *)plan)->users--;
+    drop_unused(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void cut_plans_info(struct cut_plans *c, struct cut_plans_info *out)
+{
+    pthread_mutex_lock(&c->lock);
+    *out = c->info;
+    pthread_mutex_unlock(&c->lock);
+}
