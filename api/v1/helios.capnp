@@ -952,6 +952,28 @@ struct ModelVerification { # helios model verify
   unproved @8 :Text;            # else what is not proved, and why
   troubles @9 :List(Text);
 }
+struct TensorForm { dtype @0 :Text; shape @1 :List(UInt64); }
+struct TensorDifference {  # of a logical tensor
+  name @0 :Text;
+  a @1 :TensorForm $optional; b @2 :TensorForm $optional;   # absent where the tensor is not
+  elements @3 :UInt64;          # that were compared: those of both, where dtype and shape are equal
+  differing @4 :UInt64;
+  first @5 :List(UInt64);       # index of the first one that differs
+  largest @6 :Float64;          # of |a - b|, of floats
+  notFinite @7 :UInt64;         # differing floats of which one is infinite or NaN; they are not in `largest`
+}
+struct DiffedVersion { model @0 :Text; version @1 :Int64; split @2 :Split; }
+struct ModelDiff {         # helios model diff
+  a @0 :DiffedVersion; b @1 :DiffedVersion;
+  equal @2 :Bool;               # of all that was compared
+  tensors @3 :UInt64;           # that were compared
+  byChecksum @4 :UInt64;        # those of which no byte was read
+  bytesRead @5 :UInt64;         # of both
+  differing @6 :UInt64;         # tensors, also those that only one has
+  items @7 :List(TensorDifference);   # of them, at most --max
+  byPlace @8 :Text $optional;   # why tensors are compared as they are stored
+  notCompared @9 :List(Text);
+}
 struct StoreTiers { node @0 :Text; tiers @1 :List(TierInfo); }   # "" = the L3 host
 struct Stores { items @0 :List(StoreTiers); }   # helios store
 struct ClusterReport { info @0 :ClusterInfo $flatten; ends @1 :LocalEnds $flatten; }      # helios info

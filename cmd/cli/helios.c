@@ -55,6 +55,9 @@ static const struct cli_command commands[] = {
     {"model show", "NAME", "Show one model and its versions.", cmd_model_show},
     {"model verify", "NAME[@VERSION]",
      "Read every copy of a version and prove that it is whole.", cmd_model_verify},
+    {"model diff", "A[@VERSION] B[@VERSION] [--tensor PATTERN] [--all]",
+     "Compare the tensors of two versions; exits with 1 if they differ, 2 if that stays open.",
+     cmd_model_diff},
     {"model rm", "NAME[@VERSION]", "Remove a model or one of its versions.", cmd_model_rm},
     {"model export", "NAME[@VERSION] --format safetensors|torch --out DIR",
      "Write a file per rank: safetensors, or Megatron's checkpoint.",
@@ -327,7 +330,7 @@ int main(int argc, char **argv)
     if (st != HL_OK && hl_error_text()[0] != '\0') /* an answered --help has none */
         print_error(hl_error_text());
     int code = st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0') ? 0
-               : cli.usage_failed                                                ? 2
+               : cli.usage_failed || cli.undecided                               ? 2
                                                                                  : 1;
     cli_fini(&cli);
     return code;

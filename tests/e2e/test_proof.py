@@ -2,7 +2,6 @@
 """A version is proved before it becomes visible, and again by `helios model verify`."""
 from __future__ import annotations
 
-import json
 import pathlib
 import random
 import shutil
@@ -26,26 +25,6 @@ REPLICAS = ["decoder.final_layernorm.weight", "decoder.layers.0.input_layernorm.
             "decoder.layers.1.pre_mlp_layernorm.weight"]
 
 
-def llama(home):
-    layer = {"self_attn.q_proj": [32, 32], "self_attn.k_proj": [16, 32], "self_attn.v_proj": [16, 32],
-             "self_attn.o_proj": [32, 32], "mlp.gate_proj": [48, 32], "mlp.up_proj": [48, 32], "mlp.down_proj": [32, 48],
-             "input_layernorm": [32], "post_attention_layernorm": [32]}
-    shapes = {"model.embed_tokens.weight": [61, 32], "model.norm.weight": [32], "lm_head.weight": [61, 32]}
-    shapes |= {f"model.layers.{i}.{n}.weight": s for i in range(4) for n, s in layer.items()}
-    rng, tensors = random.Random(1), {}
-    for name, shape in shapes.items():
-        size = 4
-        for extent in shape:
-            size *= extent
-        tensors[name] = (shape, rng.randbytes(size))
-    home.mkdir()
-    checkpoints.write(home / "model.safetensors", tensors)
-    (home / "config.json").write_text(json.dumps({
-        "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 61, "torch_dtype": "float32"}))
-    return home
-
-
 class Proof(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -53,7 +32,7 @@ class Proof(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
         cls.addClassCleanup(cls.c.run, "down")
         cls.c.up()
-        cls.c.json("model", "import", llama(cls.c.dir / "source"), "--name", "m", "--tp", TP, "--pp", PP)
+        cls.c.json("model", "import", checkpoints.llama(cls.c.dir / "source", layers=4, hidden=32, ffn=48)[0], "--name", "m", "--tp", TP, "--pp", PP)
         cls.ranks = [helios.Session(cls.c.info["controller"], rank=helios.Rank(
             job="j", model="m", pp=pp, tp=tp, pp_size=PP, tp_size=TP, world_size=TP * PP, global_rank=TP * pp + tp))
             for pp in range(PP) for tp in range(TP)]

@@ -6,7 +6,8 @@
  *
  * Owns:    struct cli owns its texts, the RPC runtime and the peers (cli_fini).
  * Threads: one.
- * Errors:  a wrong argument goes through cli_usage (exit 2); any other failure is exit 1.
+ * Errors:  a wrong argument goes through cli_usage (exit 2); any other failure is exit 1, of a
+ *          comparison 2.
  * Units:   milliseconds, bytes.
  * Limits:  CLI_COLUMNS_MAX columns in a table; a command has one or two words.
  */
@@ -73,6 +74,7 @@ struct cli {
     bool wide;                     /* -o wide: tables are not cut */
     struct cli_dump *dump;         /* not NULL: cli_args notes the options and runs nothing */
     bool usage_failed;             /* the failure is the caller's: exit 2 */
+    bool undecided;                /* a comparison has no result: exit 2, for 1 is one */
     char bin_dir[PATH_MAX];        /* where this program lies, and the daemons beside it */
     struct local_cluster *cluster; /* STATE/cluster.json, NULL = not read yet */
     struct hl_rpc *rpc;

@@ -19,6 +19,8 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_rm(struct cli *cli, int argc, char **argv);
 /* model_verify.c */
 hl_status cmd_model_verify(struct cli *cli, int argc, char **argv);
+/* model_diff.c */
+hl_status cmd_model_diff(struct cli *cli, int argc, char **argv);
 /* export.c */
 hl_status cmd_model_export(struct cli *cli, int argc, char **argv);
 /* reshard.c */

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/crc32.h"
-#include "base/id.h"
 #include "cli/models/commands.h"
 #include "cli/models/rankfile.h"
 #include "cli/models/shard_id.h"
+#include "cli/models/stored.h"
 #include "cli/models/verify.h"
 #include "core/layout.h"
 #include "core/proof.h"
@@ -21,10 +21,8 @@ struct verifying {
     struct cli *cli;
     helios_client *client;
     struct hl_arena arena;
-    char model[128 + 1];
-    const char *config;
-    int tp_size, ep_size; /* places are numbered by them, as ranks are */
-    struct hl_api_shard_list shards;
+    char model[STORED_MODEL_MAX + 1];
+    struct stored_version stored;
     struct hl_proof_shard *held;
     size_t held_count;
     struct hl_api_model_verification found;
@@ -47,31 +45,21 @@ HL_CHECK static hl_status add_trouble(struct verifying *v, const char *what)
     return HL_OK;
 }
 
-/* Derived shards are not part of what was saved. */
-static void leave_derived(struct hl_api_shard_list *shards)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < shards->count; i++)
-        if (!shards->items[i].derived)
-            shards->items[kept++] = shards->items[i];
-    shards->count = kept;
-}
-
 HL_CHECK static hl_status list_version(struct verifying *v, int64_t version)
 {
-    struct hl_api_controller_request_shards_results r;
-    const struct hl_api_controller_request_shards_params p = {.model = v->model,
-                                                              .version = version};
-    HL_TRY(CLI_CALL(v->cli, request_shards, &p, &v->arena, &r));
-    v->found.version = r.version;
-    v->config = r.config;
-    v->tp_size = r.split.tp > 0 ? r.split.tp : 1;
-    v->ep_size = hl_split_ep(&r.split);
-    HL_TRY(shard_list(v->cli, v->model, r.version, &v->arena, &v->shards));
-    leave_derived(&v->shards);
-    v->held = hl_arena_array(&v->arena, v->shards.count + 1, sizeof(*v->held));
-    return v->held != NULL ? HL_OK
-                           : hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shards.count);
+    HL_TRY(stored_list(v->cli, v->model, version, &v->arena, &v->stored));
+    v->found.version = v->stored.version;
+    v->held = hl_arena_array(&v->arena, v->stored.shards.count + 1, sizeof(*v->held));
+    if (v->held == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->stored.shards.count);
+    return HL_OK;
+}
+
+/* Places are numbered as ranks are. */
+static int rank_of(const struct hl_api_split *split, const struct hl_api_shard *s)
+{
+    int tp_size = split->tp > 0 ? split->tp : 1;
+    return (s->pp * tp_size + s->tp) * hl_split_ep(split) + s->ep;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -121,19 +109,16 @@ HL_CHECK static hl_status take_tensors(struct verifying *v, const struct hl_api_
     HL_AUTO(hl_freep) char *text = NULL;
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %zu tensors", h->count);
-    HL_TRY(
-        hl_safetensors_check_origin(h, v->model, v->found.version, s->pp, s->tp, s->ep, s->part));
     HL_TRY(sum_tensors(h, data, crcs));
     HL_TRY(hl_layout_text(h->tensors, h->count, &layout));
     HL_TRY(hl_layout_crcs(h->tensors, crcs, h->count, &text));
-    v->held[v->held_count++] =
-        (struct hl_proof_shard){.pp = s->pp,
-                                .tp = s->tp,
-                                .ep = s->ep,
-                                .rank = (s->pp * v->tp_size + s->tp) * v->ep_size + s->ep,
-                                .part = s->part,
-                                .layout = hl_arena_strdup(&v->arena, layout),
-                                .crcs = hl_arena_strdup(&v->arena, text)};
+    v->held[v->held_count++] = (struct hl_proof_shard){.pp = s->pp,
+                                                       .tp = s->tp,
+                                                       .ep = s->ep,
+                                                       .rank = rank_of(&v->stored.split, s),
+                                                       .part = s->part,
+                                                       .layout = hl_arena_strdup(&v->arena, layout),
+                                                       .crcs = hl_arena_strdup(&v->arena, text)};
     v->found.shards++;
     v->found.tensors += h->count;
     return HL_OK;
@@ -141,14 +126,10 @@ HL_CHECK static hl_status take_tensors(struct verifying *v, const struct hl_api_
 
 HL_CHECK static hl_status read_shard(struct verifying *v, const struct hl_api_shard *s)
 {
-    struct hl_id id;
     struct hl_safetensors header;
     const void *data;
-    HL_TRY(hl_id_parse(s->id, &id));
-    helios_shard shard = {.id = {.hi = id.hi, .lo = id.lo}, .size = s->size_bytes};
-    snprintf(shard.part, sizeof(shard.part), "%s", s->part);
-    HL_TRY((hl_status)helios_map(v->client, shard.id, &data, NULL));
-    hl_status st = rankfile_header(v->client, &shard, &header);
+    HL_TRY(stored_map(v->client, s, &data));
+    hl_status st = stored_header(v->client, s, &header);
     if (st == HL_OK) {
         st = take_tensors(v, s, &header, data);
         hl_safetensors_fini(&header);
@@ -161,12 +142,12 @@ HL_CHECK static hl_status read_shard(struct verifying *v, const struct hl_api_sh
 HL_CHECK static hl_status verify_all(struct verifying *v)
 {
     char key[KEY_MAX];
-    for (size_t i = 0; i < v->shards.count; i++)
-        if (verify_shard(v, v->shards.items[i].id) != HL_OK)
-            HL_TRY(add_trouble(v, shard_key(&v->shards.items[i], key, sizeof(key))));
-    for (size_t i = 0; i < v->shards.count; i++)
-        if (read_shard(v, &v->shards.items[i]) != HL_OK)
-            HL_TRY(add_trouble(v, shard_key(&v->shards.items[i], key, sizeof(key))));
+    for (size_t i = 0; i < v->stored.shards.count; i++)
+        if (verify_shard(v, v->stored.shards.items[i].id) != HL_OK)
+            HL_TRY(add_trouble(v, shard_key(&v->stored.shards.items[i], key, sizeof(key))));
+    for (size_t i = 0; i < v->stored.shards.count; i++)
+        if (read_shard(v, &v->stored.shards.items[i]) != HL_OK)
+            HL_TRY(add_trouble(v, shard_key(&v->stored.shards.items[i], key, sizeof(key))));
     return HL_OK;
 }
 
@@ -174,7 +155,7 @@ HL_CHECK static hl_status prove_version(struct verifying *v)
 {
     struct hl_proof proof = {0};
     const struct hl_proof_input in = {
-        .config = v->config, .shards = v->held, .count = v->held_count};
+        .config = v->stored.config, .shards = v->held, .count = v->held_count};
     if (v->found.troubles.count > 0) {
         v->found.unproved = "shards are bad or can't be read";
         return HL_OK;

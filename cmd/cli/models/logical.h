@@ -1,0 +1,80 @@
+/* cmd/cli/models/logical.h - a version as its logical tensors, whatever layout it is stored at.
+ *
+ * Headers of all shards are read at once, bytes by and by: shards are mapped when the first of
+ * their tensors is read, until logical_unmap.
+ *
+ * Owns:    struct logical_version owns headers, plans and mapped shards (logical_close); its client
+ *          and the arena of its texts are borrowed.
+ * Threads: one.
+ * Errors:  those of the Controller, of libhelios and of core/whole.h.
+ * Units:   bytes.
+ * Limits:  memory of the mapped shards, where they come from another host.
+ */
+#ifndef HL_CMD_CLI_MODELS_LOGICAL_H
+#define HL_CMD_CLI_MODELS_LOGICAL_H
+
+#include "cli/models/stored.h"
+#include "core/reshard_state.h"
+#include "core/whole.h"
+
+/* A stored tensor that logical ones are made of. */
+struct logical_source {
+    size_t shard;
+    const struct hl_tensor *t;
+    uint32_t crc32;
+    bool has_crc;
+};
+
+struct logical_tensor {
+    const char *name;
+    const struct hl_tensor *t; /* dtype, shape and size; it may have another name */
+    size_t part;               /* tensors of equal parts are made of the same shards */
+    const struct hl_reshard_op *ops;
+    uint32_t op_count;
+    const struct logical_source *sources; /* by the operations' `tensor` */
+};
+
+/* A shard and what is open of it. */
+struct logical_shard {
+    const struct hl_api_shard *shard;
+    struct hl_safetensors header;
+    bool opened;
+    unsigned char *planned; /* per tensor: a logical tensor is made of it */
+    const void *data;       /* NULL = not mapped */
+};
+
+struct logical_version {
+    struct cli *cli;
+    helios_client *client;
+    struct hl_arena *arena;
+    struct stored_version stored;
+    struct logical_shard *shards; /* by place */
+    size_t shard_count;
+    struct hl_whole whole;
+    struct hl_reshard_state state;
+    struct hl_reshard_plan state_plan;
+    struct logical_tensor *tensors;
+    size_t count, cap;
+    size_t parts;
+};
+
+/* List the shards and read their headers; logical_close, also after a failure. */
+hl_status logical_open(struct logical_version *v, struct cli *cli, helios_client *client,
+                       const char *model, int64_t version, struct hl_arena *arena) HL_CHECK;
+/* Tensors under their global names, of optimizer state too for `all`. After a failure there are
+ * none: nothing says how the version is cut, or it is not what its config says. */
+hl_status logical_plan(struct logical_version *v, bool all) HL_CHECK;
+/* Beside them every stored tensor that none of them is made of, by its place:
+ * "pp0/tp1/layer-0003: NAME". Those of parameters, for `all` also state and blobs of modules. */
+hl_status logical_add_rest(struct logical_version *v, bool all) HL_CHECK;
+/* How many those would be. */
+uint64_t logical_count_rest(const struct logical_version *v, bool all);
+/* As it was opened: there are no tensors again. */
+void logical_forget(struct logical_version *v);
+/* Bytes [begin, end) of a tensor, whole elements. */
+hl_status logical_read(struct logical_version *v, const struct logical_tensor *t, uint64_t begin,
+                       uint64_t end, void *out) HL_CHECK;
+void logical_unmap(struct logical_version *v);
+void logical_close(struct logical_version *v);
+
+#endif
