@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/models/rankfile.h"
+#include "core/model_config.h"
 #include "core/part.h"
 #include "mem/reshard_window.h"
 
@@ -266,9 +267,18 @@ static const char *name_by_place(const struct logical_version *v, const struct h
                            name);
 }
 
+HL_CHECK static hl_status is_unsliced(const struct logical_version *v, bool *out)
+{
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(v->stored.config, &c));
+    *out = c.own.unsliced;
+    return HL_OK;
+}
+
 hl_status logical_add_rest(struct logical_version *v, bool all)
 {
-    bool unsliced = config_unsliced(v->stored.config);
+    bool unsliced;
+    HL_TRY(is_unsliced(v, &unsliced));
     for (size_t i = 0; i < v->shard_count; i++) {
         const struct logical_shard *s = &v->shards[i];
         for (size_t k = 0; is_wanted(s, all) && k < s->header.count; k++) {
@@ -293,7 +303,9 @@ HL_CHECK static hl_status plan_tensors(struct logical_version *v, bool all)
 
 hl_status logical_plan(struct logical_version *v, bool all)
 {
-    if (config_unsliced(v->stored.config))
+    bool unsliced;
+    HL_TRY(is_unsliced(v, &unsliced));
+    if (unsliced)
         return logical_add_rest(v, all);
     hl_status st = plan_tensors(v, all);
     if (st != HL_OK)
