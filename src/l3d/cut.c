@@ -180,6 +180,7 @@ static hl_status plan_state(struct cut *c)
                                                         .tp = s->shard->tp,
                                                         .ep = s->shard->ep,
                                                         .of = part.of,
+                                                        .part = s->shard->part,
                                                         .tensors = s->header.tensors,
                                                         .count = s->header.count};
     }
