@@ -229,7 +229,8 @@ class Session:
         number of stages copies no bytes; for another `tp_size`, `ep_size` (ranks that share the experts
         of a layer out; `ep` says whose) or `etp_size` (ranks that share an expert) the version is cut
         once, in the pool, and the first reader waits for it. Optimizer state that data-parallel ranks
-        share out and extra state of modules can't be cut: asked for by `kind`, they raise Unsupported.
+        share out in pieces of parameters and extra state of modules can't be cut: asked for by `kind`,
+        they raise Unsupported.
 
         `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
         local`, "te" that of Transformer Engine, which Megatron takes by default. None: the naming

@@ -6,16 +6,111 @@
 #include <string.h>
 
 #include "core/catalog_private.h"
+#include "core/layout.h"
 #include "core/part.h"
 
 /* ---- what can be cut ------------------------------------------------------------------------- */
 
+static int place_order(const void *key, const void *element)
+{
+    const struct hl_partition_shard *p = key;
+    const struct hl_shard_rec *s = *(struct hl_shard_rec *const *)element;
+    if (p->pp != s->pp)
+        return p->pp < s->pp ? -1 : 1;
+    if (p->tp != s->tp)
+        return p->tp < s->tp ? -1 : 1;
+    if (p->ep != s->ep)
+        return p->ep < s->ep ? -1 : 1;
+    return strcmp(p->part, s->part);
+}
+
+/* The tensors of a shard by name. */
+struct listed {
+    struct hl_tensor *tensors;
+    size_t count;
+};
+
+/* Those of the shard `part` beside `s`; false = it is not there, or its tensors are not known. */
+static bool read_beside(const struct hl_version_rec *v, const struct hl_shard_rec *s,
+                        const char *part, struct hl_arena *arena, struct listed *out)
+{
+    struct hl_partition_shard key = {.pp = s->pp, .tp = s->tp, .ep = s->ep};
+    if ((size_t)snprintf(key.part, sizeof(key.part), "%s", part) >= sizeof(key.part))
+        return false;
+    struct hl_shard_rec **at =
+        bsearch(&key, v->shards, v->shard_count, sizeof(*v->shards), place_order);
+    return at != NULL && (*at)->layout != NULL &&
+           hl_layout_read((*at)->layout, arena, &out->tensors, &out->count) == HL_OK;
+}
+
+static int name_order(const void *key, const void *element)
+{
+    return strcmp(key, ((const struct hl_tensor *)element)->name);
+}
+
+static const struct hl_tensor *find_listed(const struct listed *list, const char *name)
+{
+    return bsearch(name, list->tensors, list->count, sizeof(*list->tensors), name_order);
+}
+
+/* The tensor has the shape of the parameter whose name ends its own. */
+static bool has_whole_shape(const struct hl_tensor *state, const struct listed *parameters)
+{
+    for (const char *at = state->name; at != NULL;) {
+        const struct hl_tensor *t = find_listed(parameters, at);
+        if (t != NULL)
+            return t->rank == state->rank &&
+                   memcmp(t->shape, state->shape, t->rank * sizeof(*t->shape)) == 0;
+        at = strchr(at, '.');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    return false;
+}
+
+/* A share of a lower rank has one of the tensors, too. */
+static bool is_shared_before(const struct hl_version_rec *v, const struct hl_shard_rec *s,
+                             const struct listed *held, struct hl_arena *arena)
+{
+    const struct hl_part share = hl_part_of(s->part);
+    char part[HL_PARTITION_PART_MAX];
+    struct listed other;
+    for (int dp = 0; dp < share.dp; dp++) {
+        if (dp == 0)
+            snprintf(part, sizeof(part), "optim-%s", share.of);
+        else
+            snprintf(part, sizeof(part), "optim-dp%dof%d-%s", dp, share.dp_size, share.of);
+        if (!read_beside(v, s, part, arena, &other))
+            continue;
+        for (size_t i = 0; i < held->count; i++)
+            if (find_listed(&other, held->tensors[i].name) != NULL)
+                return true;
+    }
+    return false;
+}
+
+/* Every tensor of the shard is all of a parameter's state, and no other share has it. */
+static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_shard_rec *s)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct listed parameters, held;
+    if (!read_beside(v, s, s->part, &arena, &held) ||
+        !read_beside(v, s, hl_part_of(s->part).of, &arena, &parameters))
+        return false;
+    for (size_t i = 0; i < held.count; i++)
+        if (!has_whole_shape(&held.tensors[i], &parameters))
+            return false;
+    return !is_shared_before(v, s, &held, &arena);
+}
+
 bool hl_version_shares_state(const struct hl_version_rec *v)
 {
-    for (size_t i = 0; i < v->shard_count; i++)
-        if (hl_part_of(v->shards[i]->part).dp_size > 1)
-            return true;
-    return false;
+    bool shares = false, pieces = false;
+    for (size_t i = 0; i < v->shard_count && !shares; i++)
+        shares = hl_part_of(v->shards[i]->part).dp_size > 1;
+    for (size_t i = 0; i < v->shard_count && shares && !pieces; i++)
+        pieces = hl_part_of(v->shards[i]->part).kind == HL_PART_OPTIM &&
+                 !holds_whole_state(v, v->shards[i]);
+    return pieces;
 }
 
 bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state)
@@ -36,8 +131,8 @@ const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_
     }
     if (shares > 0 && hl_version_shares_state(v))
         n = snprintf(buf, cap,
-                     "optimizer state (%zu shards): data-parallel ranks share it out, which only "
-                     "their own split can read",
+                     "optimizer state (%zu shards): data-parallel ranks share it out, and not each "
+                     "tensor whole in one share, which only their own split can read",
                      shares);
     if (blobs > 0 && n >= 0 && (size_t)n < cap)
         snprintf(buf + n, cap - (size_t)n, "%sextra state of modules (%zu shards): it can't be cut",
@@ -61,19 +156,6 @@ struct recorded {
     const struct hl_version_rec *v;
     struct hl_tensor tensor; /* the last that was asked for */
 };
-
-static int place_order(const void *key, const void *element)
-{
-    const struct hl_partition_shard *p = key;
-    const struct hl_shard_rec *s = *(struct hl_shard_rec *const *)element;
-    if (p->pp != s->pp)
-        return p->pp < s->pp ? -1 : 1;
-    if (p->tp != s->tp)
-        return p->tp < s->tp ? -1 : 1;
-    if (p->ep != s->ep)
-        return p->ep < s->ep ? -1 : 1;
-    return strcmp(p->part, s->part);
-}
 
 static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard, const char *name,
                                const struct hl_tensor **out)

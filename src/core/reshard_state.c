@@ -95,7 +95,8 @@ HL_CHECK static hl_status need_logical(struct stater *s, const char *prefix, uin
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-HL_CHECK static hl_status begin_shard(struct growing *g, const struct hl_partition_shard *of)
+HL_CHECK static hl_status begin_shard(struct growing *g, const struct hl_partition_shard *of,
+                                      const char *part)
 {
     struct hl_partition_plan *p = g->plan;
     HL_TRY(grow_list((void **)&p->shards, p->shard_count, &g->shard_cap, sizeof(*p->shards)));
@@ -104,7 +105,8 @@ HL_CHECK static hl_status begin_shard(struct growing *g, const struct hl_partiti
     to->tensor_first = (uint32_t)p->tensor_count;
     to->tensor_count = 0;
     to->data_size = 0;
-    if ((size_t)snprintf(to->part, sizeof(to->part), "optim-%s", of->part) >= sizeof(to->part))
+    if ((size_t)snprintf(to->part, sizeof(to->part), "%s%s", part != NULL ? "" : "optim-",
+                         part != NULL ? part : of->part) >= sizeof(to->part))
         return hl_fail(HL_EINVAL, "the name of part '%s' is too long for its state", of->part);
     return HL_OK;
 }
@@ -228,7 +230,7 @@ HL_CHECK static hl_status add_part(struct stater *s, const struct hl_reshard_sta
     if (shard == NULL)
         return hl_fail(HL_EINVAL, "there is state of pp %d, tp %d, %s, but no such part", part->pp,
                        part->tp, part->of);
-    HL_TRY(begin_shard(&s->to_a, shard));
+    HL_TRY(begin_shard(&s->to_a, shard, part->part));
     for (size_t i = 0; i < part->count; i++) {
         const struct hl_tensor *t = &part->tensors[i];
         HL_TRY(find_param(s->a, shard, t, &param, &len));
@@ -278,7 +280,7 @@ HL_CHECK static hl_status add_target(struct stater *s, const struct hl_partition
     unsigned char *done = calloc((size_t)shard->tensor_count * PREFIXES_MAX + 1, 1);
     if (done == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating the state of %s", shard->part);
-    HL_TRY(begin_shard(&s->to_b, shard));
+    HL_TRY(begin_shard(&s->to_b, shard, NULL));
     for (size_t i = 0; from != NULL && i < model->count; i++) {
         uint32_t param;
         size_t len, prefix;

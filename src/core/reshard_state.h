@@ -15,19 +15,21 @@
  * Errors:  HL_EINVAL names the tensor that is no parameter's, has another shape, or whose dtype is
  *          not that of the same state elsewhere.
  * Units:   bytes.
- * Limits:  state that every data-parallel rank shares; 64 prefixes.
+ * Limits:  state of whole parameters; 64 prefixes.
  */
 #ifndef HL_CORE_RESHARD_STATE_H
 #define HL_CORE_RESHARD_STATE_H
 
 #include "core/partition.h"
 
-/* The state of one part of the source; all is borrowed. */
+/* The state of one part of the source, or a share of it; all is borrowed. Of several shares each
+ * has other tensors. */
 struct hl_reshard_state_part {
     int pp;
     int tp;
     int ep;
-    const char *of; /* the parameters' part: "layer-0003" */
+    const char *of;   /* the parameters' part: "layer-0003" */
+    const char *part; /* its own: "optim-dp1of2-layer-0003"; NULL = "optim-layer-0003" */
     const struct hl_tensor *tensors;
     size_t count;
 };
@@ -35,7 +37,7 @@ struct hl_reshard_state_part {
 struct hl_reshard_state {
     struct hl_tensor *logical;
     size_t logical_count;
-    struct hl_partition_plan a; /* one shard per part that was given; "optim-layer-0003" */
+    struct hl_partition_plan a; /* one shard per part that was given */
     struct hl_partition_plan b; /* one shard per part that has state */
     char *names;                /* of the logical tensors */
 };

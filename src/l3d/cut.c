@@ -175,6 +175,7 @@ static hl_status plan_state(const struct cut *c, struct cut_plan *plan)
                                                         .tp = s->shard->tp,
                                                         .ep = s->shard->ep,
                                                         .of = part.of,
+                                                        .part = s->shard->part,
                                                         .tensors = s->header.tensors,
                                                         .count = s->header.count};
     }

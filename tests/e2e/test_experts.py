@@ -265,6 +265,19 @@ class Experts(unittest.TestCase):
                         self.check_mixtral(state, numbers, (split, place), te)
                         self.assertEqual(len([n for n in state if n.endswith("mlp.router.weight")]), LAYERS // split[1])
 
+    def test_one_naming_becomes_the_other_as_the_import_writes_it(self):
+        for family in FAMILIES:
+            stored = {naming: self.load(family, (1, 1, 1, 1), "--naming", naming)[0] for naming in ("local", "te")}
+            for naming, other in (("local", "te"), ("te", "local")):
+                with self.subTest(family=family, to=naming), self.session() as me:
+                    own = me.load_state_dict(stored[naming])
+                    got = me.load_state_dict(stored[other], naming=naming)
+                    self.assertEqual(got.keys(), own.keys())
+                    self.assertEqual([n for n in got if not torch.equal(got[n], own[n])], [])
+                    file = self.c.dir / f"{family}-{naming}"
+                    self.c.json("pull", "--model", stored[other], "--pp", 0, "--tp", 0, "--naming", naming, "--out", file)
+                    self.assertEqual(checkpoints.read(file)[1].keys(), own.keys())
+
     def test_other_stages_show_the_same_experts(self):
         name, numbers = self.load("mixtral", (2, 2, 2, 1))
         for place in itertools.product(range(4), range(2), range(2)):

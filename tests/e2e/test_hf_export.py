@@ -63,6 +63,20 @@ class Export(unittest.TestCase):
                     self.assertEqual(header["__metadata__"], {"format": "pt"})
                     self.assertEqual(json.loads((out / "config.json").read_text()), config)
 
+    def test_one_naming_becomes_the_other_as_the_import_writes_it(self):
+        reader = helios.Session(self.c.info["controller"])
+        self.addCleanup(reader.close, force=True)
+        for family in FAMILIES:
+            source, _ = self.checkpoint(family)
+            stored = {naming: self.load(source, "--naming", naming) for naming in ("local", "te")}
+            for naming, other in (("local", "te"), ("te", "local")):
+                with self.subTest(family=family, to=naming):
+                    own = reader.load_state_dict(stored[naming])
+                    self.assertEqual(reader.load_state_dict(stored[other], naming=naming).keys(), own.keys())
+                    file = self.c.dir / f"{family}-{naming}"
+                    self.c.json("pull", "--model", stored[other], "--pp", 0, "--tp", 0, "--naming", naming, "--out", file)
+                    self.assertEqual(checkpoints.read(file)[1].keys(), own.keys())
+
     def session(self, name, pp, tp):
         made = helios.Session(self.c.info["controller"], rank=helios.Rank(
             job="hf", model=name, pp=pp, tp=tp, pp_size=4, tp_size=2, world_size=8, global_rank=2 * pp + tp))

@@ -250,6 +250,39 @@ class Reshard(unittest.TestCase):
         cut, = self.c.json("model", "show", "shared")["versions"][0]["cuts"]
         self.assertIn("optimizer state", cut["leftOut"])
 
+    def shared_out(self, model, held):
+        """Saved by two data ranks, of which rank dp passes the state of what held(dp, i) names."""
+        self.c.json("model", "import", self.source, "--name", model, "--tp", 2, "--pp", 1)
+        for dp, tp in ((d, t) for d in range(2) for t in range(2)):
+            rank = self.session(job=model, model=model, pp=0, tp=tp, dp=dp, pp_size=1, tp_size=2, dp_size=2,
+                                world_size=4, global_rank=2 * dp + tp)
+            state = rank.load_state_dict(copy=True)
+            saved = rank.save_state_dict(state, 3, optim={f"exp_avg.{n}": t.clone() for i, (n, t) in enumerate(
+                sorted(state.items())) if held(dp, i)})
+        self.assertTrue(saved.visible)
+
+    def test_shares_of_whole_tensors_are_put_together_for_another_layout(self):
+        self.shared_out("zero", lambda dp, i: i % 2 == dp)
+        reader = self.session()
+        for tp_size, pp_size in ((1, 1), (4, 2)):
+            for pp, tp in ((p, t) for p in range(pp_size) for t in range(tp_size)):
+                sizes = {"pp": pp, "tp": tp, "tp_size": tp_size, "pp_size": pp_size}
+                state = reader.load_state_dict("zero", **sizes)
+                optim = reader.load_state_dict("zero", kind="optim", **sizes)
+                padded = {n for n in state if "word_embeddings" in n or "output_layer" in n}
+                self.assertEqual(optim.keys(), {f"exp_avg.{n}" for n in state})
+                self.assertTrue(same({n: t for n, t in state.items() if n not in padded},
+                                     {n: optim[f"exp_avg.{n}"] for n in state if n not in padded}))
+        cuts = next(v for v in self.c.json("model", "show", "zero")["versions"] if v["version"] == 2)["cuts"]
+        self.assertEqual([cut["leftOut"] for cut in cuts], ["", ""])
+        own = reader.load_state_dict("zero", tp=1, kind="optim", dp=1)  # at its own layout a share stays one
+        self.assertTrue(0 < len(own) < len(reader.load_state_dict("zero", tp=1)))
+
+    def test_a_tensor_that_two_shares_hold_is_left_out_and_said(self):
+        self.shared_out("twice", lambda dp, i: i == 3 or i % 2 == dp)
+        with self.assertRaisesRegex(errors.Unsupported, "data-parallel ranks share"):
+            self.session().load_state_dict("twice", tp_size=1, kind="optim")
+
     def test_cuts_survive_a_restart_of_the_controller(self):
         self.c.json("model", "import", self.source, "--name", "kept", "--tp", 1, "--pp", 1)
         session = self.session()

@@ -7,13 +7,18 @@
 
 #define WORD  "embedding.word_embeddings.weight\tF32\t4,2\n"
 #define HALF  "embedding.word_embeddings.weight\tF32\t2,2\n"
+#define STATE "exp_avg.embedding.word_embeddings.weight\tF32\t4,2\n"
+#define PIECE "exp_avg.embedding.word_embeddings.weight\tF32\t4\n"
 #define SPLIT ((struct hl_api_split){.tp = 2, .pp = 1, .virtual_stages = 1})
 
-static void model_init(struct saving *t)
+/* With the shares of data-parallel ranks 0 and 1. */
+static void model_init_shares(struct saving *t, const char *share0, const char *share1)
 {
     json_t *shards = json_pack("[o,o,o]", laid_out(1, 0, 0, "embedding", WORD),
-                               laid_out(2, 0, 0, "optim-dp1of2-embedding", WORD),
+                               laid_out(2, 0, 0, "optim-dp1of2-embedding", share1),
                                laid_out(3, 0, 0, "extra-embedding", WORD));
+    if (share0 != NULL)
+        json_array_append_new(shards, laid_out(4, 0, 0, "optim-embedding", share0));
     struct hl_import_done done = {.name = "tiny",
                                   .source = "/data/m",
                                   .tp = 1,
@@ -25,6 +30,11 @@ static void model_init(struct saving *t)
     *t = (struct saving){.s = {json_object(), 0}};
     assert_int_equal(hl_catalog_import(&t->c, &done, fake_commit, &t->s, &t->base), HL_OK);
     json_decref(shards);
+}
+
+static void model_init(struct saving *t)
+{
+    model_init_shares(t, NULL, PIECE);
 }
 
 static hl_status add_cut(struct saving *t, int first, size_t *replaced)
@@ -70,6 +80,31 @@ TEST(what_is_left_out_is_said)
     assert_non_null(strstr(left_out, "optimizer state (1 shards)"));
     assert_non_null(strstr(left_out, "extra state of modules (1 shards)"));
     saving_fini(&t);
+}
+
+TEST(shares_of_whole_tensors_are_state_that_can_be_cut)
+{
+    static const struct {
+        const char *share0, *share1;
+        bool pieces;
+    } cases[] = {
+        {NULL, STATE, false},
+        {"exp_avg_sq.embedding.word_embeddings.weight\tF32\t4,2\n", STATE, false},
+        {STATE, STATE, true}, /* which of them? */
+        {NULL, PIECE, true},
+        {PIECE, STATE, true},
+        {NULL, "exp_avg.embedding.position_embeddings.weight\tF32\t4,2\n", true},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        struct saving t;
+        char text[256];
+        model_init_shares(&t, cases[i].share0, cases[i].share1);
+        assert_int_equal(hl_version_shares_state(t.base), cases[i].pieces);
+        hl_version_left_out(t.base, text, sizeof(text));
+        assert_int_equal(strstr(text, "optimizer state") != NULL, cases[i].pieces);
+        saving_fini(&t);
+    }
 }
 
 TEST(a_cut_comes_back_from_its_record)
