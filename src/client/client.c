@@ -208,6 +208,7 @@ void helios_close(helios_client *client)
     hl_rpc_peer_close(client->controller);
     hl_rpc_destroy(client->rpc);
     pending_fini(client);
+    list_fini(client);
     names_fini(client);
     access_destroy(client->access);
     planes_destroy(client->told);

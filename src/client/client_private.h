@@ -89,6 +89,8 @@ struct pending {
     struct pending *next;
 };
 
+struct derived_shard;
+
 struct shard_name {
     struct hl_id id;
     char *text; /* "model@3/pp0/tp1/layer-0002" */
@@ -133,8 +135,9 @@ struct helios_client {
     struct pending *pending;
     pthread_mutex_t names_lock;
     struct shard_name *names;
-    atomic_bool any_listed; /* a list has said size and checksum of a shard */
-    pthread_t maintenance;  /* reports accesses, renews pins after a restart of the daemon */
+    struct derived_shard *derived; /* of lists; under names_lock */
+    atomic_bool any_listed;        /* a list has said size and checksum of a shard */
+    pthread_t maintenance;         /* reports accesses, renews pins after a restart of the daemon */
     bool maintenance_started;
     pthread_mutex_t maintenance_lock;
     pthread_cond_t maintenance_wake;
@@ -196,6 +199,12 @@ void names_expect(helios_client *client, struct hl_id id, uint64_t size, uint32_
 hl_status names_check(helios_client *client, struct hl_id id, uint64_t size,
                       uint32_t crc32) HL_CHECK;
 void names_fini(helios_client *client);
+
+/* ---- list.c ---- */
+/* A derived shard of a list is gone: its layout is listed again, for which it may be cut again. The
+ * shard that has its bytes now. HL_ENOENT without a text: it is of no list. */
+hl_status list_again(struct operation *op, struct hl_id id, struct hl_id *out) HL_CHECK;
+void list_fini(helios_client *client);
 
 /* ---- find.c ---- */
 /* The address that the `helios` command would call: of cluster.json in the state directory, else of

@@ -5,7 +5,73 @@
 #include "base/abi.h"
 #include "base/log.h"
 #include "client/client_private.h"
+#include "core/derived_id.h"
 #include "core/model_config.h"
+#include "core/split.h"
+
+#define DERIVED_MAX 65536 /* remembered */
+
+/* Derived shards are given up without asking. One that is gone when it is read is listed anew: the
+ * version is cut again, into shards of other ids. */
+struct derived_shard {
+    struct hl_id id;
+    struct hl_arena arena; /* of the texts */
+    struct hl_api_controller_request_shards_params request;
+    const char *part;
+    int pp, tp, ep; /* as it is stored */
+    UT_hash_handle hh;
+};
+
+/* Under names_lock. */
+static void forget_derived(helios_client *client)
+{
+    struct derived_shard *d, *next;
+    HASH_ITER (hh, client->derived, d, next) {
+        HASH_DEL(client->derived, d);
+        hl_arena_fini(&d->arena);
+        free(d);
+    }
+}
+
+void list_fini(helios_client *client)
+{
+    forget_derived(client);
+}
+
+static hl_status keep_request(struct derived_shard *d, const struct hl_api_shard *shard,
+                              const struct hl_api_controller_request_shards_params *p)
+{
+    HL_TRY(hl_api_copy(&hl_api_controller_request_shards_params_type, p, &d->arena, &d->request));
+    d->request.version = shard->version;
+    d->part = hl_arena_strdup(&d->arena, shard->part);
+    d->pp = shard->pp;
+    d->tp = shard->tp;
+    d->ep = shard->ep;
+    return d->part != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for a derived shard");
+}
+
+/* Without memory it is not listed anew. */
+static void remember_derived(helios_client *client, struct hl_id id,
+                             const struct hl_api_shard *shard,
+                             const struct hl_api_controller_request_shards_params *p)
+{
+    struct derived_shard *d;
+    pthread_mutex_lock(&client->names_lock);
+    HASH_FIND(hh, client->derived, &id, sizeof(id), d);
+    if (d == NULL && (d = calloc(1, sizeof(*d))) != NULL) {
+        if (HASH_COUNT(client->derived) >= DERIVED_MAX)
+            forget_derived(client);
+        d->id = id;
+        if (keep_request(d, shard, p) == HL_OK) {
+            HASH_ADD(hh, client->derived, id, sizeof(d->id), d);
+        } else {
+            hl_arena_fini(&d->arena);
+            free(d);
+            hl_error_clear();
+        }
+    }
+    pthread_mutex_unlock(&client->names_lock);
+}
 
 /* Everything that the list points to is the arena's. */
 struct owned_list {
@@ -22,11 +88,12 @@ void helios_shard_list_free(helios_shard_list *list)
     free(o);
 }
 
-static hl_status take_shard(helios_client *c, const char *model, const struct hl_api_shard *from,
-                            helios_shard *to)
+static hl_status take_shard(helios_client *c,
+                            const struct hl_api_controller_request_shards_params *p,
+                            const struct hl_api_shard *from, helios_shard *to)
 {
     struct hl_id id;
-    const char *part = from->part;
+    const char *part = from->part, *model = p->model;
     HL_TRY(hl_id_parse(from->id, &id));
     if (strlen(part) >= sizeof(to->part))
         return hl_fail(HL_EPROTO, "part '%s' of model '%s' has a name that is too long", part,
@@ -38,6 +105,8 @@ static hl_status take_shard(helios_client *c, const char *model, const struct hl
     to->tensors = from->tensors;
     names_add(c, id, model, from->version, from->pp, from->tp, from->ep, part);
     names_expect(c, id, to->size, to->crc32);
+    if (hl_id_is_derived(id))
+        remember_derived(c, id, from, p);
     return HL_OK;
 }
 
@@ -97,10 +166,12 @@ static int by_part(const void *a, const void *b)
     return order != 0 ? order : strcmp(x->part, y->part);
 }
 
-static hl_status take_list(helios_client *c, const char *model,
+static hl_status take_list(helios_client *c,
+                           const struct hl_api_controller_request_shards_params *p,
                            const struct hl_api_controller_request_shards_results *r,
                            struct owned_list *o)
 {
+    const char *model = p->model;
     size_t count = r->shards.count;
     helios_shard *shards = hl_arena_array(&o->arena, count, sizeof(*shards));
     helios_shard_view *views = hl_arena_array(&o->arena, count, sizeof(*views));
@@ -112,7 +183,7 @@ static hl_status take_list(helios_client *c, const char *model,
                 r->left_out);
     qsort(r->shards.items, count, sizeof(*r->shards.items), by_part);
     for (size_t i = 0; shards != NULL && views != NULL && i < count; i++) {
-        HL_TRY(take_shard(c, model, &r->shards.items[i], &shards[i]));
+        HL_TRY(take_shard(c, p, &r->shards.items[i], &shards[i]));
         views[i] = view_of(&r->shards.items[i], &o->arena);
     }
     if (hl_arena_failed(&o->arena))
@@ -179,9 +250,53 @@ static hl_status request_list(struct operation *op,
     HL_TRY(request_cut(op, p, &o->arena, &r));
     if (!hl_split_said(&p->split))
         HL_TRY(check_virtual_stages(p->model, r.config));
-    HL_TRY(take_list(op->client, p->model, &r, o));
+    HL_TRY(take_list(op->client, p, &r, o));
     learn_places(op, &o->list);
     return HL_OK;
+}
+
+/* What the shard was listed by; the texts are the arena's. */
+static hl_status recall_derived(helios_client *client, struct hl_id id, struct hl_arena *arena,
+                                struct derived_shard *out)
+{
+    struct derived_shard *d;
+    hl_status st = HL_ENOENT;
+    pthread_mutex_lock(&client->names_lock);
+    HASH_FIND(hh, client->derived, &id, sizeof(id), d);
+    if (d != NULL) {
+        *out = *d;
+        st = hl_api_copy(&hl_api_controller_request_shards_params_type, &d->request, arena,
+                         &out->request);
+        out->part = hl_arena_strdup(arena, d->part);
+    }
+    pthread_mutex_unlock(&client->names_lock);
+    return st == HL_OK && out->part == NULL ? hl_fail(HL_ENOMEM, "out of memory for a listing")
+                                            : st;
+}
+
+hl_status list_again(struct operation *op, struct hl_id id, struct hl_id *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_request_shards_results r;
+    struct derived_shard d;
+    helios_shard shard;
+    char name[400];
+    if (!hl_id_is_derived(id) || recall_derived(op->client, id, &arena, &d) != HL_OK)
+        return HL_ENOENT;
+    hl_status st = request_cut(op, &d.request, &arena, &r);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s was given up, and its layout was not made again: ",
+                              names_text(op->client, id, name, sizeof(name)));
+    for (size_t i = 0; i < r.shards.count; i++) {
+        const struct hl_api_shard *s = &r.shards.items[i];
+        if (s->pp != d.pp || s->tp != d.tp || s->ep != d.ep || strcmp(s->part, d.part) != 0)
+            continue;
+        HL_TRY(take_shard(op->client, &d.request, s, &shard));
+        *out = id_of(shard.id);
+        return HL_OK;
+    }
+    return hl_fail(HL_ENOENT, "%s was given up, and is not in its layout any more",
+                   names_text(op->client, id, name, sizeof(name)));
 }
 
 int helios_request_place(helios_client *client, const char *model, int64_t version,

@@ -274,6 +274,7 @@ static hl_status map_hard(struct operation *op, const struct view_request *reque
 static hl_status map_shard(helios_client *client, const struct view_request *request,
                            struct mapping **out)
 {
+    struct view_request again = *request;
     struct operation op;
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
@@ -281,6 +282,11 @@ static hl_status map_shard(helios_client *client, const struct view_request *req
     hl_status st = map_once(&op, request, out);
     if (st != HL_OK)
         st = map_hard(&op, request, st, out);
+    if (st == HL_ENOENT && list_again(&op, request->id, &again.id) == HL_OK) {
+        st = map_once(&op, &again, out);
+        if (st != HL_OK)
+            st = map_hard(&op, &again, st, out);
+    }
     int net = st == HL_OK ? (*out)->net : atomic_load(&client->attach.shm) == NULL;
     read_account(&op, request->id, st == HL_OK ? (*out)->size : 0, net, st);
     if (st == HL_OK)

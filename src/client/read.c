@@ -9,6 +9,8 @@
  *     read_hard      in this order: connect again (the daemon was restarted), have the pool's copy
  *                    healed and read it, read another node's copy, then connect and read again
  *                    until the deadline
+ *         v
+ *     read_again     HL_ENOENT of a derived shard: its layout is listed again, for it was given up
  *
  * Threads: any number read at a time. Between attach_enter and attach_leave a thread may use the
  * mapped pool without a reference; attach.c closes a replaced one when nobody is in between. */
@@ -155,6 +157,19 @@ static hl_status read_hard(struct operation *op, struct read *r, hl_status st)
     return st;
 }
 
+/* A derived shard that was given up since it was listed, from a fresh listing; once. */
+static hl_status read_again(struct operation *op, struct read *r, hl_status st)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    hl_error_clear();
+    hl_status listed = list_again(op, r->id, &r->id);
+    if (listed != HL_OK)
+        return hl_error_text()[0] != '\0' ? listed : hl_fail(st, "%s", text);
+    st = read_once(op, r);
+    return st == HL_OK ? st : read_hard(op, r, st);
+}
+
 /* As operation_begin, but a small read that is not timed asks the cheap clock. */
 static void begin_read(struct operation *op, helios_client *client, uint64_t len)
 {
@@ -176,6 +191,8 @@ static hl_status read_verified(helios_client *client, struct hl_id id, uint64_t 
     hl_status st = read_once(&op, &r);
     if (__builtin_expect(st != HL_OK, 0))
         st = read_hard(&op, &r, st);
+    if (__builtin_expect(st == HL_ENOENT, 0))
+        st = read_again(&op, &r, st);
     read_account(&op, id, len, r.net, st);
     return st;
 }
@@ -230,6 +247,7 @@ static hl_status find_once(struct operation *op, struct hl_id id, uint64_t *size
 int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *crc32)
 {
     struct operation op;
+    struct hl_id fresh;
     uint64_t found_size;
     uint32_t found_crc;
     if (client == NULL)
@@ -241,6 +259,8 @@ int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *c
         st = HL_OK;
     while (st != HL_OK && read_recover(&op, &st))
         st = find_once(&op, id_of(id), &found_size, &found_crc);
+    if (st == HL_ENOENT && list_again(&op, id_of(id), &fresh) == HL_OK)
+        st = find_once(&op, fresh, &found_size, &found_crc);
     if (st != HL_OK)
         return st;
     hl_error_clear();

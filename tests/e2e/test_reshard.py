@@ -3,6 +3,8 @@
 daemons: the same bytes as a fresh import at that size, cut once, and given up first when room is needed."""
 from __future__ import annotations
 
+import ctypes
+import gc
 import itertools
 import pathlib
 import re
@@ -21,7 +23,7 @@ from support import checkpoints, dense_models  # noqa: E402
 from support.cluster import Cluster, wait_for  # noqa: E402
 
 import helios  # noqa: E402
-from helios import errors, safetensors  # noqa: E402
+from helios import _abi, errors, safetensors  # noqa: E402
 
 # tp, pp, virtual stages
 LAYOUTS = [(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 2), (4, 2, 2)]
@@ -325,6 +327,42 @@ class Room(unittest.TestCase):
         cluster.json("model", "rm", "third")
         said = cluster.refuse("model", "reshard", "first", "--tp-size", 2)
         self.assertRegex(said, r"'first' needs .* are free in the pool and \d.* rest \(l3.quarantine\)")
+
+    def test_a_reader_whose_shards_went_after_it_listed_them_gets_them_from_a_new_cut(self):
+        cluster, add = self.start()
+        cluster.json(*add, "first")
+        session = helios.Session(cluster.info["controller"], rank=helios.Rank())
+        self.addCleanup(session.close, force=True)
+        client, split = session.client, _abi.Split(tp=2)
+        listed = client.request_shards("first", 1, 0, 1, split)
+        before = [bytes(client.map(shard).buffer()) for shard in listed.shards]
+        for way in (self.mapped, self.copied):
+            gc.collect()  # a view pins its shard
+            derived = {s["id"] for s in cluster.json("shard", "ls", "--model", "first")["items"] if s["derived"]}
+            for name in ("second", "third"):
+                cluster.json(*add, name)
+            wait_for("the derived shards to go", lambda: cluster.json("info")["pool"]["shards"] == 3 * 6)
+            cluster.json("model", "rm", "third")
+            self.assertEqual([way(client, shard) for shard in listed.shards], before)
+            fresh = {s["id"] for s in cluster.json("shard", "ls", "--model", "first")["items"] if s["derived"]}
+            self.assertEqual((len(fresh), fresh & derived), (len(derived), set()))
+            cluster.json("model", "rm", "second")
+            listed = client.request_shards("first", 1, 0, 1, split)
+        cluster.json("model", "rm", "first")
+        with self.assertRaisesRegex(errors.NotFound, "first.*was given up, and its layout was not made again"):
+            client.map(listed.shards[0])
+
+    @staticmethod
+    def mapped(client, shard):
+        return bytes(client.map(shard).buffer())
+
+    @staticmethod
+    def copied(client, shard):
+        lib, handle, size = client._lib, client._use(), ctypes.c_uint64()
+        client._check(lib.helios_find(handle, _abi._Id(*shard.id), ctypes.byref(size), None))
+        into = ctypes.create_string_buffer(size.value)
+        client._check(lib.helios_get(handle, _abi._Id(*shard.id), into, ctypes.c_size_t(size.value)))
+        return into.raw
 
     def test_derived_shards_are_the_first_to_go(self):
         cluster, add = self.start()

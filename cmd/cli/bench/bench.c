@@ -94,6 +94,15 @@ void bench_ratio(struct bench_report *r, const char *name, double value, double 
     q->value = value;
     q->bar = bar;
     q->at_most = at_most;
+    q->barred = bar > 0;
+}
+
+void bench_none(struct bench_report *r, const char *name, double value)
+{
+    size_t before = r->ratio_count;
+    bench_ratio(r, name, value, 0, true);
+    if (r->ratio_count > before)
+        r->ratios[before].barred = true;
 }
 
 static bool ratio_is_met(const struct bench_ratio *q)
@@ -104,7 +113,7 @@ static bool ratio_is_met(const struct bench_ratio *q)
 static struct hl_api_bench_ratio ratio_to_api(const struct bench_ratio *q)
 {
     struct hl_api_bench_ratio ratio = {.name = q->name, .value = q->value};
-    if (q->bar > 0)
+    if (q->barred)
         ratio.bound = (struct hl_api_bench_bound){
             q->bar, q->at_most ? HL_API_BENCH_SIDE_AT_MOST : HL_API_BENCH_SIDE_AT_LEAST,
             ratio_is_met(q)};
@@ -148,7 +157,7 @@ hl_status bench_print(struct cli *cli, const struct bench_report *r)
     for (size_t i = 0; i < r->ratio_count; i++) {
         const struct bench_ratio *q = &r->ratios[i];
         printf("ratio,%s,%.3f", q->name, q->value);
-        if (q->bar > 0)
+        if (q->barred)
             printf(",%s %.2f,%s", q->at_most ? "at most" : "at least", q->bar,
                    ratio_is_met(q) ? "met" : "missed");
         fputc('\n', stdout);
@@ -156,68 +165,107 @@ hl_status bench_print(struct cli *cli, const struct bench_report *r)
     return fflush(stdout) == 0 ? HL_OK : hl_fail(HL_EIO, "writing to stdout: %s", strerror(errno));
 }
 
-/* ---- a private L3 daemon ---- */
+uint64_t bench_process_bytes(pid_t pid, const char *what)
+{
+    char path[64];
+    struct hl_buf text = HL_BUF(1 << 16);
+    uint64_t kb = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    if (hl_file_read(path, &text) == HL_OK) {
+        const char *line = strstr(text.data, what);
+        if (line != NULL)
+            kb = strtoull(line + strlen(what), NULL, 10);
+    }
+    hl_buf_fini(&text);
+    return kb * 1024;
+}
 
-static hl_status wait_ready(struct bench_l3d *d, const char *ready, const char *log)
+/* ---- private daemons ---- */
+
+static hl_status wait_ready(int pidfd, const char *name, const char *dir, struct hl_arena *arena,
+                            struct hl_api_daemon_ready *out)
 {
     uint64_t end = hl_now_ns() + READY_MS * HL_NS_PER_MS;
-    char line[512];
+    char ready[128], log[128], line[512];
+    snprintf(ready, sizeof(ready), "%s/%s.ready", dir, name);
+    snprintf(log, sizeof(log), "%s/%s.log", dir, name);
     while (access(ready, R_OK) != 0) {
-        if (d->pidfd < 0 || hl_process_wait(d->pidfd, LOOK_MS)) {
+        if (pidfd < 0 || hl_process_wait(pidfd, LOOK_MS)) {
             local_last_line(log, line, sizeof(line));
-            return hl_fail(HL_EUNAVAIL, "helios-l3d did not start: %s", line);
+            return hl_fail(HL_EUNAVAIL, "%s did not start: %s", name, line);
         }
         if (hl_now_ns() > end)
-            return hl_fail(HL_ETIMEDOUT, "helios-l3d is not ready after %d s", READY_MS / 1000);
+            return hl_fail(HL_ETIMEDOUT, "%s is not ready after %d s", name, READY_MS / 1000);
     }
+    return local_read_file(ready, &hl_api_daemon_ready_type, arena, out);
+}
+
+/* `args` of the program, which ends with this process; its log and ready file are in `dir`. */
+static hl_status program_spawn(struct cli *cli, const char *name, const char *dir,
+                               const char *const *args, pid_t *pid, int *pidfd)
+{
+    char program[PATH_MAX + 32], ready[128], log[128];
+    const char *argv[32] = {program, "--ready-file", ready, "--log-level", "warn"};
+    snprintf(program, sizeof(program), "%s/%s", cli->bin_dir, name);
+    snprintf(ready, sizeof(ready), "%s/%s.ready", dir, name);
+    snprintf(log, sizeof(log), "%s/%s.log", dir, name);
+    for (size_t n = 5; *args != NULL && n < HL_ARRAY_LEN(argv) - 1; n++)
+        argv[n] = *args++;
+    HL_AUTO(hl_closep) int out = open(log, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
+    if (out < 0)
+        return hl_fail(HL_EIO, "open %s: %s", log, strerror(errno));
+    struct hl_process process;
+    HL_TRY(hl_process_spawn(&(struct hl_spawn){.program = program,
+                                               .argv = (char *const *)argv,
+                                               .env = environ,
+                                               .name = name,
+                                               .std = {-1, out, out},
+                                               .die_with_parent = 1},
+                            pid));
+    if (hl_process_identify(*pid, &process) == HL_OK)
+        (void)!hl_process_open(process, pidfd); /* it may have ended already */
+    return HL_OK;
+}
+
+static void program_stop(pid_t pid, int pidfd)
+{
+    if (pid <= 0)
+        return;
+    kill(pid, SIGTERM);
+    if (pidfd < 0 || !hl_process_wait(pidfd, STOP_MS))
+        kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    if (pidfd >= 0)
+        close(pidfd);
+}
+
+static hl_status wait_l3d(struct bench_l3d *d)
+{
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_daemon_ready l3;
-    HL_TRY(local_read_file(ready, &hl_api_daemon_ready_type, &arena, &l3));
+    HL_TRY(wait_ready(d->pidfd, "helios-l3d", d->dir, &arena, &l3));
     snprintf(d->address, sizeof(d->address), "%s", l3.address);
     snprintf(d->socket, sizeof(d->socket), "%s", l3.socket != NULL ? l3.socket : "");
     snprintf(d->data, sizeof(d->data), "%s", l3.data_address != NULL ? l3.data_address : "");
     return HL_OK;
 }
 
-static hl_status spawn_l3d(struct cli *cli, struct bench_l3d *d, uint64_t pool_bytes,
-                           const char *ready, const char *log)
-{
-    char program[PATH_MAX + 32], size[32];
-    snprintf(program, sizeof(program), "%s/helios-l3d", cli->bin_dir);
-    snprintf(size, sizeof(size), "%llu", (unsigned long long)pool_bytes);
-    const char *argv[] = {program,       "--pool",        d->pool,       "--size",
-                          size,          "--socket",      d->socket,     "--listen",
-                          "127.0.0.1:0", "--data-listen", "127.0.0.1:0", "--ready-file",
-                          ready,         "--log-level",   "warn",        NULL};
-    HL_AUTO(hl_closep) int out = open(log, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
-    if (out < 0)
-        return hl_fail(HL_EIO, "open %s: %s", log, strerror(errno));
-    return hl_process_spawn(&(struct hl_spawn){.program = program,
-                                               .argv = (char *const *)argv,
-                                               .env = environ,
-                                               .name = "helios-l3d",
-                                               .std = {-1, out, out},
-                                               .die_with_parent = 1},
-                            &d->pid);
-}
-
 hl_status bench_l3d_start(struct cli *cli, uint64_t pool_bytes, struct bench_l3d *out)
 {
     struct bench_l3d d = {.pidfd = -1};
-    char ready[128], log[128];
+    char size[32];
     snprintf(d.dir, sizeof(d.dir), "/tmp/helios-bench-XXXXXX");
     if (mkdtemp(d.dir) == NULL)
         return hl_fail(HL_EIO, "make directory %s: %s", d.dir, strerror(errno));
     snprintf(d.pool, sizeof(d.pool), "/dev/shm/%s.pool", strrchr(d.dir, '/') + 1);
     snprintf(d.socket, sizeof(d.socket), "%s/l3.sock", d.dir);
-    snprintf(ready, sizeof(ready), "%s/ready.json", d.dir);
-    snprintf(log, sizeof(log), "%s/log", d.dir);
-    struct hl_process process;
-    hl_status st = spawn_l3d(cli, &d, pool_bytes, ready, log);
-    if (st == HL_OK && hl_process_identify(d.pid, &process) == HL_OK)
-        (void)!hl_process_open(process, &d.pidfd); /* it may have ended already */
+    snprintf(size, sizeof(size), "%llu", (unsigned long long)pool_bytes);
+    const char *const args[] = {"--pool",        d.pool,        "--size",   size,
+                                "--socket",      d.socket,      "--listen", "127.0.0.1:0",
+                                "--data-listen", "127.0.0.1:0", NULL};
+    hl_status st = program_spawn(cli, "helios-l3d", d.dir, args, &d.pid, &d.pidfd);
     if (st == HL_OK)
-        st = wait_ready(&d, ready, log);
+        st = wait_l3d(&d);
     if (st != HL_OK) {
         bench_l3d_stop(&d);
         return st;
@@ -228,17 +276,38 @@ hl_status bench_l3d_start(struct cli *cli, uint64_t pool_bytes, struct bench_l3d
 
 void bench_l3d_stop(struct bench_l3d *d)
 {
-    if (d->pid > 0) {
-        kill(d->pid, SIGTERM);
-        if (d->pidfd < 0 || !hl_process_wait(d->pidfd, STOP_MS))
-            kill(d->pid, SIGKILL);
-        waitpid(d->pid, NULL, 0);
-        if (d->pidfd >= 0)
-            close(d->pidfd);
-    }
+    program_stop(d->pid, d->pidfd);
     if (d->pool[0] != '\0')
         unlink(d->pool);
     if (d->dir[0] != '\0' && hl_dir_remove(d->dir) != HL_OK)
         hl_error_clear();
     *d = (struct bench_l3d){0};
+}
+
+hl_status bench_controller_start(struct cli *cli, const struct bench_l3d *l3d,
+                                 struct bench_controller *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct bench_controller c = {.pidfd = -1};
+    struct hl_api_daemon_ready ready;
+    char state[96];
+    snprintf(state, sizeof(state), "%s/controller", l3d->dir);
+    const char *const args[] = {"--state",  state,         "--l3", l3d->address,
+                                "--listen", "127.0.0.1:0", NULL};
+    hl_status st = program_spawn(cli, "helios-controller", l3d->dir, args, &c.pid, &c.pidfd);
+    if (st == HL_OK)
+        st = wait_ready(c.pidfd, "helios-controller", l3d->dir, &arena, &ready);
+    if (st != HL_OK) {
+        bench_controller_stop(&c);
+        return st;
+    }
+    snprintf(c.address, sizeof(c.address), "%s", ready.address);
+    *out = c;
+    return HL_OK;
+}
+
+void bench_controller_stop(struct bench_controller *c)
+{
+    program_stop(c->pid, c->pidfd);
+    *c = (struct bench_controller){0};
 }

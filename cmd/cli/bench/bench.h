@@ -1,4 +1,4 @@
-/* cmd/cli/bench/bench.h - what the benchmarks share: samples, rows, a private L3 daemon, raw TCP.
+/* cmd/cli/bench/bench.h - what the benchmarks share: samples, rows, private daemons, raw TCP.
  *
  * Owns:    struct bench_report its rows; struct bench_l3d the daemon, its pool and its directory;
  *          struct bench_tcp its process and sockets.
@@ -44,8 +44,9 @@ struct bench_row {
 struct bench_ratio {
     char name[96];
     double value;
-    double bar; /* 0 = none */
+    double bar;
     bool at_most;
+    bool barred; /* there is a bar */
 };
 
 struct bench_report {
@@ -62,9 +63,15 @@ hl_status bench_sizes(struct cli *cli, const char *flag, const char *text, uint6
 /* Sorts the samples; gbps is size over the median. */
 const struct bench_row *bench_row(struct bench_report *r, const char *system, const char *op,
                                   uint64_t size, struct bench_samples *s);
+/* bar 0 = none. */
 void bench_ratio(struct bench_report *r, const char *name, double value, double bar, bool at_most);
+/* A value whose bar is 0: there should be none of it. */
+void bench_none(struct bench_report *r, const char *name, double value);
 /* CSV: rows, then "ratio" rows; or JSON. */
 hl_status bench_print(struct cli *cli, const struct bench_report *r) HL_CHECK;
+
+/* Of a process, by a line of its /proc/PID/status: "VmHWM:". 0 = it is gone. */
+uint64_t bench_process_bytes(pid_t pid, const char *what);
 
 struct bench_l3d {
     pid_t pid;
@@ -80,6 +87,18 @@ struct bench_l3d {
 hl_status bench_l3d_start(struct cli *cli, uint64_t pool_bytes, struct bench_l3d *out) HL_CHECK;
 /* Ends it and removes all it left. Zeroed is fine. */
 void bench_l3d_stop(struct bench_l3d *d);
+
+struct bench_controller {
+    pid_t pid;
+    int pidfd; /* -1 = it has ended */
+    char address[128];
+};
+
+/* helios-controller beside this program, over that daemon, in whose directory its state is. */
+hl_status bench_controller_start(struct cli *cli, const struct bench_l3d *l3d,
+                                 struct bench_controller *out) HL_CHECK;
+/* Ends it. Zeroed is fine. */
+void bench_controller_stop(struct bench_controller *c);
 
 struct bench_tcp;
 

@@ -46,22 +46,6 @@ struct import_bench {
     struct bench_report report;
 };
 
-/* "VmHWM:   123 kB" of a process, in bytes. */
-static uint64_t high_water(pid_t pid)
-{
-    char path[64];
-    struct hl_buf text = HL_BUF(1 << 16);
-    uint64_t kb = 0;
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    if (hl_file_read(path, &text) == HL_OK) {
-        const char *line = strstr(text.data, "VmHWM:");
-        if (line != NULL)
-            kb = strtoull(line + 6, NULL, 10);
-    }
-    hl_buf_fini(&text);
-    return kb * 1024;
-}
-
 static hl_status free_shards(struct import_bench *b, const struct hl_api_shard_list *shards,
                              struct hl_arena *arena)
 {
@@ -161,7 +145,7 @@ static hl_status run_import_bench(struct cli *cli, struct import_bench *b, uint6
     struct hl_rpc *rpc;
     if (mkdtemp(b->dir) == NULL)
         return hl_fail(HL_EIO, "make directory %s: %s", b->dir, strerror(errno));
-    HL_TRY(bench_model_make(b->dir, bytes, b->tp, b->pp, &b->file_size));
+    HL_TRY(bench_model_make(b->dir, bytes, &(struct bench_model){b->tp, b->pp, 0}, &b->file_size));
     HL_TRY(bench_samples_init(&b->import_s, (size_t)rounds));
     HL_TRY(bench_samples_init(&b->memcpy_s, (size_t)rounds));
     HL_TRY(cli_runtime(cli, &rpc));
@@ -172,7 +156,7 @@ static hl_status run_import_bench(struct cli *cli, struct import_bench *b, uint6
         HL_TRY(bench_l3d_start(cli, pool, &b->l3d));
         HL_TRY(hl_rpc_open(rpc, b->l3d.address, "L3", &b->peer));
         HL_TRY(import_once(b));
-        uint64_t hwm = high_water(b->l3d.pid);
+        uint64_t hwm = bench_process_bytes(b->l3d.pid, "VmHWM:");
         b->hwm = hwm > b->hwm ? hwm : b->hwm;
         hl_rpc_peer_close(b->peer);
         b->peer = NULL;

@@ -12,45 +12,60 @@
 #include "os/file.h"
 
 #define BLOCK      ((uint64_t)1 << 20)
-#define PER_LAYER  9
-#define NAME_BYTES 80
+#define PER_LAYER  9 /* tensors, without experts */
+#define NAME_BYTES 96
 
 struct shape {
     uint64_t hidden, ffn, vocab, heads, kv_heads, layers;
+    uint64_t experts; /* of a mixtral; 0 = a llama */
 };
+
+static uint64_t layer_tensors(const struct shape *s)
+{
+    return s->experts == 0 ? PER_LAYER : PER_LAYER - 3 + 1 + 3 * s->experts;
+}
 
 static uint64_t layer_elements(const struct shape *s)
 {
-    uint64_t kv = s->hidden / s->heads * s->kv_heads;
-    return 2 * s->hidden * s->hidden + 2 * kv * s->hidden + 3 * s->hidden * s->ffn + 2 * s->hidden;
+    uint64_t kv = s->hidden / s->heads * s->kv_heads, gates = s->experts > 0 ? s->experts : 1;
+    return 2 * s->hidden * s->hidden + 2 * kv * s->hidden + 3 * s->hidden * s->ffn * gates +
+           2 * s->hidden + s->hidden * s->experts;
 }
 
-/* llama's proportions; the number of layers makes the size. */
-static struct shape choose_shape(uint64_t bytes, int tp, int pp)
+/* llama's proportions, with experts a quarter as wide; the number of layers makes the size. */
+static struct shape choose_shape(uint64_t bytes, const struct bench_model *m)
 {
     struct shape s = {.hidden = 2048, .ffn = 5632, .vocab = 32000, .heads = 32, .kv_heads = 8};
     if (bytes < 400000000)
         s = (struct shape){.hidden = 1024, .ffn = 2816, .vocab = 16000, .heads = 16, .kv_heads = 4};
-    while (s.kv_heads < (uint64_t)tp)
+    while (s.kv_heads < (uint64_t)m->tp)
         s.kv_heads *= 2;
+    s.experts = (uint64_t)m->experts;
+    if (s.experts > 0)
+        s.ffn /= 4;
     uint64_t fixed = 2 * s.vocab * s.hidden + s.hidden, all = bytes / 2;
     uint64_t layers = all > fixed ? (all - fixed) / layer_elements(&s) : 0;
-    layers -= layers % (uint64_t)pp;
-    s.layers = layers > 0 ? layers : (uint64_t)pp;
+    layers -= layers % (uint64_t)m->pp;
+    s.layers = layers > 0 ? layers : (uint64_t)m->pp;
     return s;
 }
 
 static hl_status write_config(const char *dir, const struct shape *s)
 {
-    char path[512], text[1024];
+    char path[512], text[1024], more[64] = "";
+    bool moe = s->experts > 0;
     snprintf(path, sizeof(path), "%s/config.json", dir);
+    if (moe)
+        snprintf(more, sizeof(more), "\"num_local_experts\": %llu, ",
+                 (unsigned long long)s->experts);
     snprintf(text, sizeof(text),
-             "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+             "{\"architectures\": [\"%sForCausalLM\"], \"model_type\": \"%s\", %s"
              "\"hidden_size\": %llu, \"intermediate_size\": %llu, \"vocab_size\": %llu, "
              "\"num_attention_heads\": %llu, \"num_key_value_heads\": %llu, "
              "\"num_hidden_layers\": %llu, \"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-05, "
              "\"max_position_embeddings\": 4096, \"tie_word_embeddings\": false, "
              "\"torch_dtype\": \"bfloat16\"}\n",
+             moe ? "Mixtral" : "Llama", moe ? "mixtral" : "llama", more,
              (unsigned long long)s->hidden, (unsigned long long)s->ffn,
              (unsigned long long)s->vocab, (unsigned long long)s->heads,
              (unsigned long long)s->kv_heads, (unsigned long long)s->layers);
@@ -74,26 +89,45 @@ static void add_tensor(struct list *l, const char *name, uint64_t rows, uint64_t
     l->count++;
 }
 
+struct part {
+    const char *name;
+    uint64_t rows, cols;
+};
+
+static void add_parts(struct list *l, const char *at, const struct part *parts, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char name[NAME_BYTES];
+        snprintf(name, sizeof(name), "%.60s.%.24s.weight", at, parts[i].name);
+        add_tensor(l, name, parts[i].rows, parts[i].cols);
+    }
+}
+
 static void add_layer(struct list *l, const struct shape *s, uint64_t layer)
 {
     uint64_t kv = s->hidden / s->heads * s->kv_heads;
-
-    const struct {
-        const char *name;
-        uint64_t rows, cols;
-    } parts[PER_LAYER] = {
+    const struct part attention[] = {
         {"input_layernorm", s->hidden, 0},          {"self_attn.q_proj", s->hidden, s->hidden},
         {"self_attn.k_proj", kv, s->hidden},        {"self_attn.v_proj", kv, s->hidden},
         {"self_attn.o_proj", s->hidden, s->hidden}, {"post_attention_layernorm", s->hidden, 0},
-        {"mlp.gate_proj", s->ffn, s->hidden},       {"mlp.up_proj", s->ffn, s->hidden},
-        {"mlp.down_proj", s->hidden, s->ffn},
     };
-
-    for (size_t i = 0; i < PER_LAYER; i++) {
-        char name[NAME_BYTES];
-        snprintf(name, sizeof(name), "model.layers.%llu.%s.weight", (unsigned long long)layer,
-                 parts[i].name);
-        add_tensor(l, name, parts[i].rows, parts[i].cols);
+    const struct part gated[] = {{"mlp.gate_proj", s->ffn, s->hidden},
+                                 {"mlp.up_proj", s->ffn, s->hidden},
+                                 {"mlp.down_proj", s->hidden, s->ffn}};
+    const struct part expert[] = {
+        {"w1", s->ffn, s->hidden}, {"w3", s->ffn, s->hidden}, {"w2", s->hidden, s->ffn}};
+    const struct part router = {"block_sparse_moe.gate", s->experts, s->hidden};
+    char at[80];
+    snprintf(at, sizeof(at), "model.layers.%llu", (unsigned long long)layer);
+    add_parts(l, at, attention, HL_ARRAY_LEN(attention));
+    if (s->experts == 0)
+        add_parts(l, at, gated, HL_ARRAY_LEN(gated));
+    else
+        add_parts(l, at, &router, 1);
+    for (uint64_t e = 0; e < s->experts; e++) {
+        snprintf(at, sizeof(at), "model.layers.%llu.block_sparse_moe.experts.%llu",
+                 (unsigned long long)layer, (unsigned long long)e);
+        add_parts(l, at, expert, HL_ARRAY_LEN(expert));
     }
 }
 
@@ -155,10 +189,11 @@ static hl_status warm_file(const char *path)
     return n == 0 ? HL_OK : hl_fail(HL_EIO, "read %s: %s", path, strerror(errno));
 }
 
-hl_status bench_model_make(const char *dir, uint64_t bytes, int tp, int pp, uint64_t *size)
+hl_status bench_model_make(const char *dir, uint64_t bytes, const struct bench_model *m,
+                           uint64_t *size)
 {
-    struct shape s = choose_shape(bytes, tp, pp);
-    size_t max = s.layers * PER_LAYER + 3;
+    struct shape s = choose_shape(bytes, m);
+    size_t max = s.layers * layer_tensors(&s) + 3;
     struct list l = {.tensors = calloc(max, sizeof(*l.tensors)),
                      .names = calloc(max, sizeof(*l.names))};
     char path[512];

@@ -1,4 +1,4 @@
-/* cmd/cli/bench/model.h - a made-up llama checkpoint of a given size, for bench import.
+/* cmd/cli/bench/model.h - a made-up checkpoint of a given size, for bench import and reshard.
  *
  * Owns:    the files in the directory given; the caller removes it.
  * Threads: one.
@@ -13,9 +13,14 @@
 
 #include "base/status.h"
 
-/* config.json and model.safetensors (bf16, grouped queries, about `bytes` long, layers a multiple
- * of pp). *size = length of the safetensors file, which is in the page cache afterwards. */
-hl_status bench_model_make(const char *dir, uint64_t bytes, int tp, int pp,
+struct bench_model {
+    int tp, pp;  /* divide its query groups and layers */
+    int experts; /* of a mixtral; 0 = a llama */
+};
+
+/* config.json and model.safetensors (bf16, grouped queries, about `bytes` long). *size = length of
+ * the safetensors file, which is in the page cache afterwards. */
+hl_status bench_model_make(const char *dir, uint64_t bytes, const struct bench_model *m,
                            uint64_t *size) HL_CHECK;
 
 #endif
