@@ -82,6 +82,9 @@ hl_status agent_node(struct hl_agent *a, struct hl_arena *arena,
 #define CHUNKS_TIERS_MAX 33
 
 /* store_chunks.c: the HybridPS table of this node's ranks. Any thread. */
+/* Into HL_MANAGER_DEVICES places: the host's bytes, then those of the GPUs as they are numbered;
+ * where there is none, an emulated device without a limit. Returns how many. */
+uint32_t chunks_capacities(const struct hl_api_slot_list *slots, uint64_t host, uint64_t *out);
 /* limit: bytes of host memory; 0 = all there is. */
 hl_status chunks_open(const char *node, const char *state_dir, const struct hl_api_slot_list *slots,
                       uint64_t limit, struct chunks **out) HL_CHECK;

@@ -28,12 +28,10 @@ struct chunks {
     uint32_t devices;
 };
 
-/* The host, then the GPUs as they are numbered; where there is none, an emulated device. */
-static uint32_t node_capacities(const struct hl_api_slot_list *slots, uint64_t limit, uint64_t *out)
+uint32_t chunks_capacities(const struct hl_api_slot_list *slots, uint64_t host, uint64_t *out)
 {
     uint32_t n = 0;
-    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    out[n++] = limit > 0 ? limit : memory;
+    out[n++] = host;
     for (size_t i = 0; i < slots->count; i++)
         for (size_t k = 0; k < slots->items[i].gpus.count && n < HL_MANAGER_DEVICES; k++) {
             uint64_t bytes = slots->items[i].gpus.items[k].memory_bytes;
@@ -91,7 +89,8 @@ hl_status chunks_open(const char *node, const char *state_dir, const struct hl_a
     table_sweep();
     make_name(node, state_dir, c->name, sizeof(c->name));
     c->limited = limit > 0;
-    c->devices = node_capacities(slots, limit, c->capacity);
+    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    c->devices = chunks_capacities(slots, limit > 0 ? limit : memory, c->capacity);
     hl_status st = open_table(c);
     if (st != HL_OK)
         free(c);

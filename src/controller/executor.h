@@ -83,6 +83,16 @@ struct log_query {
 
 struct job_executor {
     enum hl_job_executor kind;
+    /* The Controller starts, with its options; HL_OK too where they don't ask for this executor.
+     * NULL: there is nothing to start. */
+    hl_status (*start)(struct hl_controller *c) HL_CHECK;
+    /* The Controller ends; also where nothing was started. NULL: likewise. */
+    void (*stop)(struct hl_controller *c);
+    /* With every tick, for all of its jobs. NULL: it needs none. */
+    void (*tick)(struct hl_controller *c);
+    /* What `helios info` says of it; its texts are the arena's. NULL: nothing. */
+    void (*tell)(const struct hl_controller *c, struct hl_arena *arena,
+                 struct hl_api_cluster_info *io);
     /* Placed gangs wait in a queue of its own, and it knows by itself that a node is lost: of the
      * deadlines only those that the job's file states count. */
     bool has_deadlines;

@@ -74,3 +74,13 @@ struct hl_copy_move hl_copy_next(const struct hl_copy_place *at, const struct hl
         return move_out(at, &pool);
     return move_to(goal->tier == HL_API_TIER_L4 ? HL_COPY_ARCHIVE : HL_COPY_LOAD, goal);
 }
+
+bool hl_copy_outlives(const struct hl_copy_place *other, const struct hl_copy_place *place)
+{
+    return other->tier != HL_API_TIER_L1 && !hl_copy_same_place(other, place);
+}
+
+bool hl_copy_is_confirmed(const struct hl_copy_place *other, const struct hl_copy_place *place)
+{
+    return place->tier != HL_API_TIER_L3 || other->tier != HL_API_TIER_L4;
+}

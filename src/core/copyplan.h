@@ -49,4 +49,11 @@ int hl_copy_distance(const struct hl_copy_place *from, const struct hl_copy_plac
 struct hl_copy_move hl_copy_next(const struct hl_copy_place *at, const struct hl_copy_place *goal,
                                  enum hl_api_operation op, bool copied);
 
+/* The copy at `other` is left when that at `place` is dropped, and lasts: a device forgets. Without
+ * such a one no copy is dropped. */
+bool hl_copy_outlives(const struct hl_copy_place *other, const struct hl_copy_place *place);
+/* Its holder is asked first whether it is there. Not L3, which looks at its archive before it takes
+ * a shard out of the pool. */
+bool hl_copy_is_confirmed(const struct hl_copy_place *other, const struct hl_copy_place *place);
+
 #endif

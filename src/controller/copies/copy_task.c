@@ -89,13 +89,6 @@ static struct hl_copy_place plan_place(const struct hl_controller *c, const stru
         .tier = p->tier, .node = p->node, .host = endpoint_of(c, p).host_id, .device = p->device};
 }
 
-bool place_same(const struct place *a, const struct place *b)
-{
-    struct hl_copy_place x = {a->tier, a->node, "", a->device},
-                         y = {b->tier, b->node, "", b->device};
-    return hl_copy_same_place(&x, &y);
-}
-
 static int place_distance(const struct copy_task *t, const struct place *p)
 {
     struct hl_copy_place from = plan_place(t->c, p), goal = plan_place(t->c, &t->spec.goal);

@@ -36,6 +36,5 @@ struct hl_api_copy_request copy_request_from(struct hl_controller *c, const char
                                              const struct place *from);
 /* "L2 of node-1", "L3" into buf. */
 const char *place_name(const struct place *p, char *buf, size_t cap);
-bool place_same(const struct place *a, const struct place *b);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/plane.h"
 #include "controller/copies/copies_private.h"
 #include "controller/copies/copy_task_private.h"
+#include "core/copyplan.h"
 #include "core/repair.h"
 #include "core/route.h"
 
@@ -357,16 +358,25 @@ static void on_located(void *arg, hl_status st, const char *text,
     drop_confirmed(arg, st);
 }
 
-/* A copy that is not the one to be dropped; host memory at least, for a device forgets. */
+/* The host does not count here. */
+static struct hl_copy_place drop_place(const struct place *p)
+{
+    return (struct hl_copy_place){p->tier, p->node, "", p->device};
+}
+
+/* A copy that is left without the one to be dropped. */
 static bool find_other(struct task *t)
 {
+    const struct hl_copy_place goes = drop_place(&t->place);
     struct place places[64];
     size_t n = copies_places(t->c, t->id, HL_API_TIER_L2, places, HL_ARRAY_LEN(places));
-    for (size_t i = 0; i < n && i < HL_ARRAY_LEN(places); i++)
-        if (!place_same(&places[i], &t->place)) {
+    for (size_t i = 0; i < n && i < HL_ARRAY_LEN(places); i++) {
+        const struct hl_copy_place stays = drop_place(&places[i]);
+        if (hl_copy_outlives(&stays, &goes)) {
             t->other = places[i];
             return true;
         }
+    }
     return false;
 }
 
@@ -382,9 +392,9 @@ static void confirm_other(struct task *t)
         copies_dropping(c, &t->place, t->id, 1);
     else if (s != NULL && t->place.tier == HL_API_TIER_L3)
         s->dropping = 1;
-    if (t->other.node == NULL && t->other.tier == HL_API_TIER_L4 &&
-        t->place.tier == HL_API_TIER_L3) {
-        drop_now(t); /* evict looks at the archive itself */
+    const struct hl_copy_place goes = drop_place(&t->place), stays = drop_place(&t->other);
+    if (!hl_copy_is_confirmed(&stays, &goes)) {
+        drop_now(t);
         return;
     }
     controller_hold(c);

@@ -390,6 +390,9 @@ void jobs_tick(struct hl_controller *c)
         if (!hl_job_state_ended(j->run.state) || !job_is_saved(j))
             job_tick(j, slots_changed);
     }
+    for (const struct job_executor *const *e = c->jobs->executors; *e != NULL; e++)
+        if ((*e)->tick != NULL)
+            (*e)->tick(c);
 }
 
 void jobs_shift(struct hl_controller *c, int64_t paused_ms, int64_t stepped_ms)

@@ -30,6 +30,11 @@ extern const struct job_executor agents_executor;
 hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
                       const struct job_executor *submitted) HL_CHECK;
 void jobs_fini(struct hl_controller *c);
+/* All executors. One that can't be started is named in the failure. */
+hl_status executors_start(struct hl_controller *c) HL_CHECK;
+void executors_stop(struct hl_controller *c);
+void executors_tell(const struct hl_controller *c, struct hl_arena *arena,
+                    struct hl_api_cluster_info *io);
 
 /* Records of the store: a job, and the number of the last one. */
 hl_status jobs_load(struct hl_controller *c, const json_t *value) HL_CHECK;

@@ -16,6 +16,31 @@ hl_status jobs_create(struct hl_controller *c, const struct job_executor *const 
     return HL_OK;
 }
 
+hl_status executors_start(struct hl_controller *c)
+{
+    for (const struct job_executor *const *e = c->jobs->executors; *e != NULL; e++)
+        if ((*e)->start != NULL)
+            HL_TRY((*e)->start(c));
+    return HL_OK;
+}
+
+void executors_stop(struct hl_controller *c)
+{
+    if (c->jobs == NULL)
+        return;
+    for (const struct job_executor *const *e = c->jobs->executors; *e != NULL; e++)
+        if ((*e)->stop != NULL)
+            (*e)->stop(c);
+}
+
+void executors_tell(const struct hl_controller *c, struct hl_arena *arena,
+                    struct hl_api_cluster_info *io)
+{
+    for (const struct job_executor *const *e = c->jobs->executors; *e != NULL; e++)
+        if ((*e)->tell != NULL)
+            (*e)->tell(c, arena, io);
+}
+
 void job_free(struct job *j)
 {
     if (j == NULL)

@@ -118,8 +118,34 @@ static bool kube_needs(const struct job *j)
     return g != NULL && (!g->jobs_synced || j->gang->busy || has_objects(g, j));
 }
 
+static hl_status kube_start(struct hl_controller *c)
+{
+    return c->opts.kube != NULL ? gangs_start(c, c->opts.kube, &c->gangs) : HL_OK;
+}
+
+static void kube_stop(struct hl_controller *c)
+{
+    gangs_stop(c->gangs);
+    c->gangs = NULL;
+}
+
+static void kube_tell(const struct hl_controller *c, struct hl_arena *arena,
+                      struct hl_api_cluster_info *io)
+{
+    char state[256];
+    if (c->gangs == NULL)
+        return;
+    gangs_state(c->gangs, state, sizeof(state));
+    io->kubernetes_server = gangs_server(c->gangs);
+    io->kubernetes_state = hl_arena_strdup(arena, state);
+}
+
 const struct job_executor kube_executor = {
     .kind = HL_JOB_EXECUTOR_KUBERNETES,
+    .start = kube_start,
+    .stop = kube_stop,
+    .tick = gangs_tick,
+    .tell = kube_tell,
     .has_deadlines = true,
     .has_image = true,
     .admit = kube_admit,

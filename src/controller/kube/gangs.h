@@ -16,25 +16,10 @@
 #ifndef HL_CONTROLLER_KUBE_GANGS_H
 #define HL_CONTROLLER_KUBE_GANGS_H
 
-#include <stddef.h>
-
-#include "base/status.h"
-#include "controller/controller.h"
-
-struct gangs;
 struct job_executor;
 
+/* Where no kube.* option asks for it (hl_controller_opts.kube), it knows its stored jobs and says
+ * that it can't run them. */
 extern const struct job_executor kube_executor;
-
-hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts,
-                      struct gangs **out) HL_CHECK;
-/* NULL is fine. Requests under way end first. */
-void gangs_stop(struct gangs *g);
-
-/* Once in a while, for all jobs. */
-void gangs_tick(struct hl_controller *c);
-/* "ready", or why nothing is known of the API server's objects. Into cap bytes. */
-void gangs_state(const struct gangs *g, char *out, size_t cap);
-const char *gangs_server(const struct gangs *g);
 
 #endif

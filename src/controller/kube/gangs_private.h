@@ -80,6 +80,8 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
 const struct hl_plan *gangs_plan_of(const struct job *j, int attempt, struct hl_plan **made);
 
 /* gangs.c */
+/* Once in a while, for all jobs. */
+void gangs_tick(struct hl_controller *c);
 /* Tell the state machine what its pods say, then gang_apply. */
 void gang_reconcile(struct job *j);
 /* Have made or deleted what the job's state wants; gives no events. */
@@ -93,6 +95,13 @@ const json_t *gang_pod(const struct job *j, int index);
 void gang_pod_read(const struct job *j, int index, const json_t *pod, struct hl_volcano_pod *out);
 
 /* watch.c */
+hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts,
+                      struct gangs **out) HL_CHECK;
+/* NULL is fine. Requests under way end first. */
+void gangs_stop(struct gangs *g);
+const char *gangs_server(const struct gangs *g);
+/* "ready", or why nothing is known of the API server's objects. Into cap bytes. */
+void gangs_state(const struct gangs *g, char *out, size_t cap);
 /* Why the watches know nothing new; "" = they do. Into cap bytes. */
 void gangs_problem(const struct gangs *g, char *out, size_t cap);
 

@@ -1,7 +1,6 @@
 /* clusterInfo and listNodes: what `helios info` and `helios nodes` show of the whole. */
 #include "controller/copies/copies.h"
 #include "controller/jobs/jobs.h"
-#include "controller/kube/gangs.h"
 #include "controller/nodes/nodes.h"
 #include "controller/service/service_private.h"
 #include "core/jobstate.h"
@@ -39,7 +38,6 @@ void method_cluster_info(void *arg, struct hl_rpc_call *call,
     struct hl_controller *c = controller_enter(arg);
     struct hl_arena *arena = hl_rpc_call_arena(call);
     const struct hl_id_text cluster = claim_cluster(c);
-    char gangs[256] = "";
     uint32_t versions = 0;
     (void)p;
     for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
@@ -65,11 +63,7 @@ void method_cluster_info(void *arg, struct hl_rpc_call *call,
     };
     if (pool_info(c) != NULL)
         info.pool = *pool_info(c);
-    if (c->gangs != NULL) {
-        gangs_state(c->gangs, gangs, sizeof(gangs));
-        info.kubernetes_server = gangs_server(c->gangs);
-        info.kubernetes_state = gangs;
-    }
+    executors_tell(c, arena, &info);
     hl_reply_controller_cluster_info(
         call, &(struct hl_api_controller_cluster_info_results){.info = info});
 }

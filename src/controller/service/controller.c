@@ -107,7 +107,6 @@ static void on_tick(void *arg)
     nodes_tick(c);
     copies_tick(c);
     jobs_tick(c);
-    gangs_tick(c);
     retention_tick(c);
 }
 
@@ -148,8 +147,8 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
             opts->rpc,
             &(struct hl_rpc_serve_opts){.address = opts->listen, .loop = opts->loop, .arg = c},
             &handlers, &c->server);
-    if (st == HL_OK && opts->kube != NULL)
-        st = gangs_start(c, opts->kube, &c->gangs);
+    if (st == HL_OK)
+        st = executors_start(c);
     c->opts.kube = NULL; /* only borrowed for this */
     if (st == HL_OK)
         st = hl_timer_create(opts->loop, 0, TICK_MS, on_tick, c, &c->service->tick);
@@ -172,8 +171,7 @@ void hl_controller_stop(struct hl_controller *c)
     models_stop(c);
     if (c->server != NULL)
         hl_rpc_server_close(c->server);
-    gangs_stop(c->gangs);
-    c->gangs = NULL;
+    executors_stop(c);
     nodes_disconnect(c);
     hl_rpc_peer_close(c->l3);
     changes_stop(c);

@@ -128,3 +128,24 @@ TEST(the_pool_and_the_archive_are_filled_from_the_pool)
                     distance(at(HL_API_TIER_L2, &a, ""), goal, HL_API_OPERATION_WRITE));
     }
 }
+
+TEST(a_copy_is_dropped_only_while_another_lasts)
+{
+    const struct hl_copy_place own = at(HL_API_TIER_L2, &a, ""), next = at(HL_API_TIER_L2, &b, ""),
+                               device = at(HL_API_TIER_L1, &b, "emu:0");
+
+    const struct {
+        const struct hl_copy_place *place, *other;
+        bool outlives, confirmed;
+    } rows[] = {
+        {&own, &next, true, true},    {&own, &pool, true, true},      {&own, &archive, true, true},
+        {&pool, &own, true, true},    {&pool, &archive, true, false}, {&archive, &pool, true, true},
+        {&device, &next, true, true}, {&own, &device, false, true}, /* a device forgets */
+        {&own, &own, false, true},    {&pool, &pool, false, true},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        assert_int_equal(hl_copy_outlives(rows[i].other, rows[i].place), rows[i].outlives);
+        assert_int_equal(hl_copy_is_confirmed(rows[i].other, rows[i].place), rows[i].confirmed);
+    }
+}

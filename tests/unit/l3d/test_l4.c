@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/crc32.h"
+#include "core/derived_id.h"
 #include "l3d/l4_private.h"
 
 #define UNITS    4u
@@ -69,13 +70,12 @@ static void use_archive(struct rig *r)
 }
 
 /* One unit of the pool, a shard by its header. */
-static struct hl_id fill_unit(struct rig *r, uint64_t number)
+static void fill_with(struct rig *r, struct hl_id id, uint64_t number)
 {
     static const char header[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}";
     const uint64_t len = sizeof(header) - 1;
     char bytes[8 + sizeof(header) - 1 + 8];
     struct hl_pool_extent x;
-    struct hl_id id = {7, number};
     memcpy(bytes, &len, 8);
     memcpy(bytes + 8, header, len);
     memcpy(bytes + 8 + len, &number, 8);
@@ -83,6 +83,12 @@ static struct hl_id fill_unit(struct rig *r, uint64_t number)
     memcpy(x.ptr, bytes, sizeof(bytes));
     uint32_t crc = hl_crc32(0, bytes, sizeof(bytes));
     assert_int_equal(hl_pool_seal(r->d.pool, &x, crc, &crc, 1, NULL), HL_OK);
+}
+
+static struct hl_id fill_unit(struct rig *r, uint64_t number)
+{
+    struct hl_id id = {7, number};
+    fill_with(r, id, number);
     return id;
 }
 
@@ -121,6 +127,39 @@ TEST_IN(setup, teardown, only_what_is_archived_goes)
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
     for (uint64_t i = 0; i < UNITS; i++)
         assert_int_equal(pool_has(r, (struct hl_id){7, i}), i != 2);
+}
+
+TEST_IN(setup, teardown, a_derived_shard_goes_before_what_is_archived)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    const struct hl_id derived = hl_id_derived(5, 0);
+    use_archive(r);
+    for (uint64_t i = 0; i + 1 < UNITS; i++) { /* all of them used longer ago */
+        fill_unit(r, i);
+        assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, i}), HL_OK);
+    }
+    fill_with(r, derived, 9);
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
+    assert_false(pool_has(r, derived));
+    for (uint64_t i = 0; i + 1 < UNITS; i++)
+        assert_true(pool_has(r, (struct hl_id){7, i}));
+}
+
+TEST_IN(setup, teardown, a_cut_that_runs_keeps_its_shards)
+{
+    struct rig *r = *state;
+    struct hl_pool_extent x;
+    const struct hl_id derived = hl_id_derived(5, 0);
+    for (uint64_t i = 0; i + 1 < UNITS; i++)
+        fill_unit(r, i);
+    fill_with(r, derived, 9);
+    atomic_store(&r->d.running_cuts[0], UINT64_C(5));
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ENOSPC);
+    assert_true(pool_has(r, derived));
+    atomic_store(&r->d.running_cuts[0], UINT64_C(0)); /* it is made, or given up */
+    assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_OK);
+    assert_false(pool_has(r, derived));
 }
 
 TEST_IN(setup, teardown, who_can_not_wait_is_told_that_room_comes)

@@ -1,0 +1,85 @@
+/* Imports and cuts that run or have ended: what counts as running, and what is forgotten. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/models/models_private.h"
+
+#define MOST 1000 /* that are remembered */
+
+static int failures;
+static hl_status failed_with;
+
+static void on_failed(struct import *im, hl_status st, const char *text)
+{
+    (void)im;
+    (void)text;
+    failures++;
+    failed_with = st;
+}
+
+static const struct import_kind kind = {.what = "test", .failed = on_failed};
+
+struct world {
+    struct hl_controller c;
+    struct models models;
+};
+
+static void world_start(struct world *w)
+{
+    *w = (struct world){.c.refs = 1};
+    w->c.models = &w->models;
+    failures = 0;
+}
+
+static struct import *add(struct world *w)
+{
+    struct import *im;
+    assert_int_equal(import_new(&w->c, &kind, &im), HL_OK);
+    im->cut.model = "tiny";
+    return im;
+}
+
+TEST(an_import_that_l3_does_not_start_has_failed_with_its_words)
+{
+    struct world w;
+    world_start(&w);
+    struct import *im = add(&w), *other = add(&w);
+    im->polling = true;
+    import_started(other, HL_OK, "");
+    import_started(im, HL_EBUSY, "too many imports");
+    assert_true(imports_running(&w.c));
+    assert_false(import_running(im));
+    assert_false(im->polling);
+    assert_string_equal(im->progress.error, "too many imports");
+    assert_string_equal(im->progress.error_status, hl_status_name(HL_EBUSY));
+    assert_int_equal(failures, 1);
+    assert_int_equal(failed_with, HL_EBUSY);
+    import_started(other, HL_EUNAVAIL, "away");
+    assert_false(imports_running(&w.c)); /* orphans need not wait for it any more */
+    imports_fini(&w.c);
+}
+
+TEST(the_oldest_import_that_has_ended_is_forgotten_for_a_new_one)
+{
+    struct world w;
+    world_start(&w);
+    struct import *runs = add(&w), *asked = add(&w), *written = add(&w), *old = add(&w);
+    char gone[sizeof(old->id)];
+    memcpy(gone, old->id, sizeof(gone));
+    for (int i = 4; i < MOST; i++)
+        add(&w)->progress.state = HL_API_IMPORT_STATE_DONE;
+    import_started(asked, HL_EIO, "ended");
+    asked->polling = true; /* an answer about it is still to come */
+    import_started(written, HL_EIO, "ended");
+    written->finishing = true;
+    import_started(old, HL_EIO, "ended");
+    forget_old_imports(&w.c);
+    forget_old_imports(&w.c); /* there is room for one now */
+    assert_int_equal(HASH_COUNT(w.models.imports), MOST - 1);
+    assert_ptr_equal(w.models.imports, runs);
+    for (const struct import *im = w.models.imports; im != NULL; im = im->hh.next)
+        assert_string_not_equal(im->id, gone);
+    imports_fini(&w.c);
+}
