@@ -150,8 +150,8 @@ struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_ar
 
 HL_CHECK static hl_status take_layout(struct hl_shard_rec *s, const struct hl_api_shard *shard)
 {
-    const char *crcs = shard->tensor_crcs != NULL ? shard->tensor_crcs : "";
     const char *layout = shard->layout != NULL ? shard->layout : "";
+    const char *crcs = shard->tensor_crcs != NULL ? shard->tensor_crcs : "";
     HL_TRY(hl_layout_verify(layout));
     if (crcs[0] != '\0')
         HL_TRY(hl_layout_verify_crcs(layout, crcs));
@@ -185,9 +185,8 @@ struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
     s->ep = shard->ep;
     s->rank = -1;
     s->tensors = shard->tensors;
-    /* The layout of a shard without tensors is empty; of another one that is "not recorded". */
     if (shard->tensors > 0 && (shard->layout == NULL || shard->layout[0] == '\0'))
-        return s;
+        return s; /* an earlier release did not record it */
     if (take_layout(s, shard) != HL_OK) {
         hl_shard_rec_free(s);
         return NULL;

@@ -35,7 +35,8 @@ struct checker {
     uint32_t *owners; /* the held tensor of each box */
     struct piece *pieces;
     size_t piece_count;
-    struct step *steps; /* the last one stands at the end of the columns */
+    unsigned char *has_data; /* per held tensor: it is not all padding */
+    struct step *steps;      /* the last one stands at the end of the columns */
     size_t step_count;
 };
 
@@ -119,9 +120,11 @@ HL_CHECK static hl_status read_pieces(struct checker *k)
         return hl_fail(HL_ENOMEM, "out of memory allocating %zu boxes", k->boxes.count);
     for (size_t i = 0; i < k->boxes.count; i++) {
         const struct hl_box *box = &k->boxes.list[i];
-        if (box->kind == HL_BOX_DATA)
-            k->pieces[k->piece_count++] =
-                (struct piece){box->rect, k->stands_for[box->logical], k->owners[i]};
+        if (box->kind != HL_BOX_DATA)
+            continue;
+        k->has_data[k->owners[i]] = 1;
+        k->pieces[k->piece_count++] =
+            (struct piece){box->rect, k->stands_for[box->logical], k->owners[i]};
     }
     return HL_OK;
 }
@@ -332,13 +335,72 @@ HL_CHECK static hl_status check_places(const struct checker *k)
     return HL_OK;
 }
 
+/* ---- padding --------------------------------------------------------------------------------- */
+
+/* A held tensor that is all padding. */
+struct padding {
+    uint32_t logical;
+    uint32_t held;
+    int tp;
+    int ep;
+    struct hl_digest digest;
+};
+
+static int by_padding(const void *a, const void *b)
+{
+    const struct padding *x = a, *y = b;
+    int c = number_order(x->logical, y->logical);
+    c = c != 0 ? c : int_order(x->tp, y->tp);
+    c = c != 0 ? c : int_order(x->ep, y->ep);
+    c = c != 0 ? c : number_order(x->digest.hi, y->digest.hi);
+    c = c != 0 ? c : number_order(x->digest.lo, y->digest.lo);
+    return c != 0 ? c : number_order(x->held, y->held);
+}
+
+HL_CHECK static hl_status compare_padding(const struct checker *k, const struct padding *x,
+                                          const struct padding *y)
+{
+    const struct hl_coverage_tensor *a = &k->c->held[x->held], *b = &k->c->held[y->held];
+    if (a->size != b->size || a->crc32 == b->crc32)
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "replicas differ in padding of tensor '%s': CRC %08x in %s, %08x in %s",
+                   k->c->logical[x->logical].name, a->crc32, place_of(k, x->held).s, b->crc32,
+                   place_of(k, y->held).s);
+}
+
+/* A tied head and its embedding are one tensor in two stages, which are trained alike: the tensor
+ * ranks that have none of the vocabulary too. */
+HL_CHECK static hl_status check_padding(const struct checker *k)
+{
+    size_t n = 0;
+    HL_AUTO(hl_freep) struct padding *list = calloc(k->c->held_count + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "padding of %zu tensors", k->c->held_count);
+    for (uint32_t i = 0; i < k->c->held_count; i++) {
+        const struct hl_coverage_tensor *t = &k->c->held[i];
+        if (!k->has_data[i] && t->op_count > 0 && t->ops[0].source < k->c->logical_count)
+            list[n++] =
+                (struct padding){k->stands_for[t->ops[0].source], i, t->tp, t->ep, k->digests[i]};
+    }
+    qsort(list, n, sizeof(*list), by_padding);
+    for (size_t i = 1; i < n; i++) {
+        const struct padding *x = &list[i - 1], *y = &list[i];
+        if (x->logical == y->logical && x->tp == y->tp && x->ep == y->ep &&
+            x->digest.hi == y->digest.hi && x->digest.lo == y->digest.lo)
+            HL_TRY(compare_padding(k, x, y));
+    }
+    return HL_OK;
+}
+
 HL_CHECK static hl_status check_all(struct checker *k)
 {
     const struct hl_coverage *c = k->c;
     size_t at = 0;
     k->stands_for = malloc((c->logical_count + 1) * sizeof(*k->stands_for));
     k->digests = calloc(c->held_count + 1, sizeof(*k->digests));
-    if (k->stands_for == NULL || k->digests == NULL)
+    k->has_data = calloc(c->held_count + 1, 1);
+    if (k->stands_for == NULL || k->digests == NULL || k->has_data == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a table of %zu tensors", c->held_count);
     for (size_t i = 0; i < c->logical_count; i++)
         k->stands_for[i] = (uint32_t)i;
@@ -354,6 +416,7 @@ HL_CHECK static hl_status check_all(struct checker *k)
         if (k->stands_for[i] == i)
             HL_TRY(check_tensor(k, i, first, at));
     }
+    HL_TRY(check_padding(k));
     return check_places(k);
 }
 
@@ -363,6 +426,7 @@ hl_status hl_coverage_check(const struct hl_coverage *c)
     hl_status st = check_all(&k);
     free(k.stands_for);
     free(k.digests);
+    free(k.has_data);
     free(k.owners);
     free(k.pieces);
     free(k.steps);

@@ -7,7 +7,9 @@
  * - no rank holds two tensors of one name, and ranks of equal (pp, tp, ep) hold the same ranges
  *   under one name, with equal CRCs: padding is compared here;
  * - every element of every logical tensor is held, and held once: tensors that share a box share
- *   all of them, in the same order, and are replicas with equal CRCs. Padding covers nothing.
+ *   all of them, in the same order, and are replicas with equal CRCs. Padding covers nothing;
+ * - tensors of two stages that are the same padding of one logical tensor at one (tp, ep), as of a
+ *   tied head, have equal CRCs.
  *
  * What a rank holds is believed to be where its plan says: two tensors of equal shape that were
  * swapped before their CRCs were made are found only where a replica was not.
