@@ -218,7 +218,7 @@ struct shm *attach_node_store(helios_client *client, uint64_t now_ns);
 /* A reference for a view that is handed out; the caller holds attach.lock. */
 void attach_unref(helios_client *client, struct shm *shm);
 /* Map the node's store, if this rank was told of one; whether there is one now. */
-int attach_store(helios_client *client);
+bool attach_store(helios_client *client);
 /* Pins were lost with a daemon that died: notice, reconnect and pin again. */
 void attach_watch(helios_client *client);
 

@@ -11,7 +11,7 @@
 
 /* A failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
-#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#define uthash_nonfatal_oom(element) ((element)->lost = true)
 #include <uthash.h>
 
 #define SUFFIX ".safetensors"
@@ -21,7 +21,7 @@ struct hl_archive_trash_entry {
     uint64_t size;
     int64_t ms;
     uint64_t number;
-    int lost; /* the insert found no memory */
+    bool lost; /* out of memory at the insert */
     UT_hash_handle hh;
 };
 

@@ -63,9 +63,9 @@ struct hl_device_info {
     uint64_t granule;
     uint64_t blocks; /* imported ones too */
     int numa;        /* node of the memory or beside the device; -1 = unknown */
-    int nic_direct;  /* a NIC may register the blocks */
-    int shareable;   /* blocks can be exported */
-    int ranges;      /* addresses can be reserved */
+    bool nic_direct; /* a NIC may register the blocks */
+    bool shareable;  /* blocks can be exported */
+    bool ranges;     /* addresses can be reserved */
 };
 
 /* A block. Copy it freely; only `id` is believed. */

@@ -20,7 +20,7 @@
 
 /* Before the first uthash.h: a failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
-#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#define uthash_nonfatal_oom(element) ((element)->lost = true)
 
 #include "base/clock.h"
 #include "base/crc32.h"
