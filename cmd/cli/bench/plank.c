@@ -49,7 +49,7 @@ static const struct hl_option plank_rows[] = {
      AT(piece)},
     {"buffers", "--buffers", "2", "Staging buffers.", HL_OPT_INT, 2, HL_PLANK_BUFFERS_MAX, NULL,
      AT(buffers)},
-    {"rounds", "--rounds", "5", "Rounds in which all take turns.", HL_OPT_INT, 1, 100, NULL,
+    {"rounds", "--rounds", "5", "Rounds; all systems take turns in each.", HL_OPT_INT, 1, 100, NULL,
      AT(rounds)},
 };
 
