@@ -67,7 +67,8 @@ static hl_status view_create(struct shm *shm, const struct hl_pool_ref *ref, boo
     return HL_OK;
 }
 
-/* Caller holds attach.lock. */
+/* Caller holds attach.lock. Pin, look-up and insert are one step under it: attach_watch, which pins
+ * again after a restart, sees the mapping with its pin or neither. */
 static hl_status pin_locked(struct operation *op, struct shm *shm,
                             const struct view_request *request, struct mapping **out)
 {
@@ -100,7 +101,8 @@ static hl_status pin_locked(struct operation *op, struct shm *shm,
     return HL_OK;
 }
 
-/* Caller holds attach.lock. */
+/* Caller holds attach.lock. A written view is unmapped before its pin goes: without the pin the
+ * extent may be filled with another shard. */
 static void mapping_release(struct operation *op, struct mapping *m)
 {
     struct attach *a = &op->client->attach;

@@ -47,7 +47,7 @@ struct hl_extent {
     uint32_t crcs[]; /* one per chunk */
 };
 
-/* Who says where the shards of a memory lie. */
+/* The daemon that locates the shards of a memory. */
 enum hl_extent_owner { HL_EXTENT_OF_L3, HL_EXTENT_OF_AGENT };
 
 hl_status hl_extent_ask(struct hl_rpc_peer *peer, enum hl_extent_owner owner,

@@ -305,7 +305,7 @@ static void heal_done(struct work *w)
     free(h);
 }
 
-/* Who asks about a shard that is being healed gets the answer of that. */
+/* A call for a shard that is being healed gets the answer of that repair. */
 void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_heal_params *params)
 {
     struct hl_l3d *d = arg;

@@ -53,7 +53,7 @@ struct l4_opts {
 extern const struct hl_option_rows hl_l4_rows;
 
 hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts) HL_CHECK;
-/* Ends what runs (d->stopping is set) and answers everybody who waits. */
+/* Ends what runs (d->stopping is set) and answers all waiters. */
 void l4_stop(struct hl_l3d *d);
 /* When nobody asks any more. */
 void l4_fini(struct hl_l3d *d);

@@ -174,8 +174,8 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
  * the caller's. `ref` may be NULL. */
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
                        const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
-/* Seal it for one borrower alone, who has it pinned once from the start. It is never found, listed
- * or evicted; its bytes are free with the last unpin. One that is adopted waits for its
+/* Seal it for one borrower alone, which has it pinned once from the start. It is never found,
+ * listed or evicted; its bytes are free with the last unpin. One that is adopted waits for its
  * borrower to pin it again, by its offset. */
 hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent *extent,
                               uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,

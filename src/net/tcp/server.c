@@ -40,6 +40,7 @@ static hl_status open_listener(struct hl_net_server *s)
     return HL_OK;
 }
 
+/* The gate's thread comes last: it uses all that was made before. */
 static hl_status set_up(struct hl_net_server *s)
 {
     HL_TRY(open_listener(s));

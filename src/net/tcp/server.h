@@ -18,8 +18,8 @@
  *     places of puts (under lock):   tickets | taken | serving ... next_ticket |
  *                                              open_puts <= put_queue, then in the order they came
  *
- * A stop sets `stopping`, wakes who waits for a place and shuts the sockets; what is at the handler
- * is answered first. Lock order: lock, then say_lock; the handler's lock with neither.
+ * A stop sets `stopping`, wakes the threads that wait for a place and shuts the sockets; what is at
+ * the handler is answered first. Lock order: lock, then say_lock; the handler's lock with neither.
  *
  * Owns:    the server owns the gate's thread and descriptors and the list of connections; a
  *          connection owns its socket, its thread and the put it has begun.

@@ -42,7 +42,7 @@ hl_status hl_migrate_zstd_parse(const char *text, int *out) HL_CHECK;
 
 /* The options migrate.*, for those who start servers and sends; zeros are the defaults. */
 struct hl_migrate_tuning {
-    uint32_t chunk_size; /* rounded down to a power of two by who uses it */
+    uint32_t chunk_size; /* rounded down to a power of two where it is used */
     uint64_t window_bytes;
     int keep_ms;
     int dead_ms;
