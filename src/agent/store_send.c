@@ -186,7 +186,7 @@ static bool is_of_the_link(hl_status st)
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT;
 }
 
-/* The other host's network may come back: it tells nobody. */
+/* The other host's network may come back, and nothing signals that. */
 static bool back_off(const struct sending *x)
 {
     int ms;

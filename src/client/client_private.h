@@ -201,7 +201,7 @@ void names_fini(helios_client *client);
 /* The address that the `helios` command would call: of cluster.json in the state directory, else of
  * the configuration files. HL_EUNAVAIL says what to do. The caller frees it. */
 hl_status find_controller(char **address, enum found *how) HL_CHECK;
-/* Nobody answers there: st, with a text that says what to do. */
+/* There is no answer: st, with a text that says what to do. */
 hl_status find_explain(enum found how, hl_status st);
 
 /* ---- attach.c ---- */

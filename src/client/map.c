@@ -86,7 +86,7 @@ static hl_status pin_locked(struct operation *op, struct shm *shm,
     if (!request->writable)
         HASH_FIND_PTR(a->mappings, &data, m);
     if (m != NULL) {
-        /* One pin is enough for all views of a shard that nobody writes. */
+        /* One pin is enough for all views of a shard that are not written. */
         (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
     } else {
         hl_status st = view_create(shm, &ref, request->writable, &m);

@@ -7,8 +7,8 @@
  *                bad: pin the old copy, take room beside it (l4_alloc),
  *                bytes from the archive, else from each node in turn
  *                  right CRC --replace or seal--------> HEALED
- *                  nobody has them -------------------> LOST
- *                  somebody could not be asked -------> that error: the bytes may be there
+ *                  no source has them ---------------> LOST
+ *                  a source could not be asked ------> that error: the bytes may be there
  *     loop:    heal_done: all askers hear the same
  *
  * d->heals and the askers are the loop's. Everything else of a heal is its worker's until
@@ -141,7 +141,7 @@ static void tell_failure(const struct heal *h, const char *where, hl_status st)
     hl_fault_count(st == HL_OK || st == HL_ECORRUPT ? "corrupt" : "unavailable", where);
 }
 
-/* A source that could not be asked may have good bytes: nobody says "lost" then. The first one's
+/* A source that could not be asked may have good bytes: it is not called lost then. The first one's
  * error is kept in h->st and h->text. */
 static void note_unasked(struct heal *h, hl_status st)
 {

@@ -333,7 +333,7 @@ static void report_link(struct plank_bench *b, enum link which, const struct siz
         bench_ratio(&b->report, name, plank->p50_us - direct->p50_us, run->size <= 64 ? 0.8 : 0, 1);
         return;
     }
-    /* The best of each: overlap needs a processor that nobody else has at that moment. */
+    /* The best of each: overlap needs a processor that is idle at that moment. */
     snprintf(name, sizeof(name), "plank/direct %s %s", link, size);
     bench_ratio(&b->report, name, direct->min_us / plank->min_us, run->size >= BULK ? 0.85 : 0, 0);
     if (run->size >= BULK) {

@@ -1,7 +1,7 @@
 /* The trash of an archive: shards under names with the time at which they were moved there. Its
  * index is in the order in which they were found or came, so that pages can go on from a number. An
- * entry that is being moved back or removed is out of the index: nobody else finds it meanwhile.
- * An id may be there twice; the bytes are the same, and either serves. */
+ * entry that is being moved back or removed is out of the index: no other thread finds it
+ * meanwhile. An id may be there twice; the bytes are the same, and either serves. */
 #include "mem/archive/ops.h"
 
 #include <inttypes.h>

@@ -42,7 +42,7 @@ struct hl_tcp_lane {
 };
 
 /* The transfer in progress, as the code that reads the sockets knows it: what the server sends is
- * handed to it, and what nobody waits for ends the client. `arg` is the transfer. */
+ * handed to it, and what was not asked for ends the client. `arg` is the transfer. */
 struct hl_tcp_receiver {
     /* An answer with its payload. False: it is not to this transfer. */
     bool (*on_answer)(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,

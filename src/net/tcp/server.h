@@ -48,7 +48,7 @@
 
 /* What a connection's thread does, as far as others must know. */
 enum hl_tcp_doing {
-    HL_TCP_SERVES,  /* it reads or sends: nobody else may send */
+    HL_TCP_SERVES,  /* it reads or sends: no other thread may send */
     HL_TCP_WORKS,   /* its put waits for its turn or is at the handler: the gate says WAIT */
     HL_TCP_LANDS,   /* its put's bytes come: the gate says WAIT when some have come since */
     HL_TCP_ANSWERS, /* it sends what became of its put, which a stop does not cut off */
