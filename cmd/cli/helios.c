@@ -21,7 +21,7 @@ static const struct cli_command commands[] = {
      "Start a local cluster of real daemons in the background.", cmd_up},
     {"down", "[--keep|--purge]",
      "Stop the local cluster; remove its pool, or keep it.", cmd_down},
-    {"nodes", "", "List the nodes' slots and who holds them.", cmd_nodes},
+    {"nodes", "", "List the nodes' slots and the jobs that hold them.", cmd_nodes},
     {"store", "[NODE]", "Show every tier: quota, use, watermarks, pressure, backing.", cmd_store},
     {"info", "", "Show the pool and the counters of the cluster.", cmd_info},
     {"net", "", "Show the traffic of the three networks by daemon and path.", cmd_net},

@@ -158,7 +158,7 @@ typedef struct helios_split {
  * first reader waits for it, as long as it makes progress within the read timeout. Optimizer state
  * that data-parallel ranks share out and extra state of modules can't be cut: `left_out` says so.
  * HELIOS_EINVAL when layers or tensors can't be shared out like that, with the arithmetic;
- * HELIOS_EUNSUPPORTED for a version of which nobody recorded its tensors. */
+ * HELIOS_EUNSUPPORTED for a version whose tensors were not recorded. */
 HELIOS_API int helios_request_position(helios_client *client, const char *model, int64_t version,
                                        const helios_split *split, int pp, int tp,
                                        helios_shard_list **out);

@@ -68,7 +68,7 @@ static const struct hl_option store_options[] = {
      "system.",
      HL_OPT_STRING, 0, 0, NULL, AT(host_id)},
     {"agent.copies", "--copies", "2",
-     "Copies of shards that are made at the same time.",
+     "Copies of shards that are made concurrently.",
      HL_OPT_INT, 1, 64, NULL, AT(copies)},
     {"copy.locate_timeout", "--copy-locate-timeout", "1s",
      "How long another node may take to locate its copy before the next source is tried.",

@@ -27,7 +27,7 @@ struct ports {
     size_t next;
 };
 
-/* The first one where nobody listens, and which nobody was given lately. */
+/* The first one where no process listens, and which was not given out lately. */
 hl_status ports_find(struct ports *p, struct hl_api_uint16_list wanted, uint16_t *out) HL_CHECK;
 
 #endif

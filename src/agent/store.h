@@ -7,7 +7,7 @@
  *
  * Owns:    pool, devices, servers, connections, and the threads that copy.
  * Threads: open, close and submit on the loop's thread; everything else from any. Copies run in
- *          threads of their own, so that a long one keeps nobody waiting but its caller. `changed`
+ *          threads of their own, so that a long one keeps only its caller waiting. `changed`
  *          is called from any thread.
  * Errors:  HL_EUNSUPPORTED (no such tier here), HL_ENOSPC, HL_ENOENT, HL_ECORRUPT (stayed bad after
  *          every retry), HL_EUNAVAIL, HL_ETIMEDOUT, HL_ECANCELED; a copy that fails leaves nothing.

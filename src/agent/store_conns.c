@@ -209,7 +209,8 @@ static void puts_close(struct store_puts *p)
     free(p);
 }
 
-/* Under the lock: one that nobody uses, out of the list when that is long; NULL when there is none.
+/* Under the lock: one that is not in use, out of the list when that is long; NULL when there is
+ * none.
  */
 static struct store_puts *puts_spare(struct store *s)
 {

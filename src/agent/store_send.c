@@ -181,7 +181,7 @@ static hl_status attempt_send(struct sending *x)
     return st;
 }
 
-/* The other host's network may come back: it tells nobody. */
+/* The other host's network may come back, and nothing signals that. */
 static bool back_off(const struct sending *x)
 {
     int ms;

@@ -148,7 +148,7 @@ static hl_status take_way(struct operation *op, const struct hl_api_pool_info *p
             st = hl_fail(HL_EUNAVAIL, "the L3 daemon at %s has no local socket", c->l3_address);
         else
             st = shm_attach(socket_path, uuid, ATTEMPT_MS, &next);
-        /* Who had the pool mapped waits for it: another way would be slower for ever. */
+        /* A client that had the pool mapped waits for it: another way would be slower for ever. */
         if (st != HL_OK && (c->way == WAY_SHM || had || data[0] == '\0'))
             return st == HL_ENOENT ? HL_EUNAVAIL : st;
         if (st != HL_OK)
@@ -224,12 +224,12 @@ static void watch_store(helios_client *client)
         pin_again(a, next);
 }
 
-int attach_store(helios_client *client)
+bool attach_store(helios_client *client)
 {
     struct attach *a = &client->attach;
     pthread_mutex_lock(&a->lock);
     watch_store(client);
-    int has = atomic_load_explicit(&a->store, memory_order_relaxed) != NULL;
+    bool has = atomic_load_explicit(&a->store, memory_order_relaxed) != NULL;
     pthread_mutex_unlock(&a->lock);
     return has;
 }

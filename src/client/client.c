@@ -124,7 +124,7 @@ static hl_status ask_l3_address(struct operation *op)
  * have what it needs; other programs are told at once. */
 static hl_status attach_first(struct operation *op)
 {
-    int has_store = attach_store(op->client);
+    bool has_store = attach_store(op->client);
     bool rank = getenv("HELIOS_JOB") != NULL;
     hl_status st = attach_renew(op, has_store ? RENEW_QUICK : rank ? RENEW_WAIT : RENEW_ONCE);
     if (st == HL_OK || !has_store || op->client->controller == NULL || !hl_status_retryable(st))

@@ -210,7 +210,7 @@ void list_fini(helios_client *client);
 /* The address that the `helios` command would call: of cluster.json in the state directory, else of
  * the configuration files. HL_EUNAVAIL says what to do. The caller frees it. */
 hl_status find_controller(char **address, enum found *how) HL_CHECK;
-/* Nobody answers there: st, with a text that says what to do. */
+/* There is no answer: st, with a text that says what to do. */
 hl_status find_explain(enum found how, hl_status st);
 
 /* ---- attach.c ---- */
@@ -227,7 +227,7 @@ struct shm *attach_node_store(helios_client *client, uint64_t now_ns);
 /* A reference for a view that is handed out; the caller holds attach.lock. */
 void attach_unref(helios_client *client, struct shm *shm);
 /* Map the node's store, if this rank was told of one; whether there is one now. */
-int attach_store(helios_client *client);
+bool attach_store(helios_client *client);
 /* Pins were lost with a daemon that died: notice, reconnect and pin again. */
 void attach_watch(helios_client *client);
 

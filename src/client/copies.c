@@ -13,7 +13,7 @@
 #define SUSPECT_MAX 64
 #define TELLINGS    120 /* one per tick of the maintenance thread: half a minute */
 
-/* One node's store. It stays until the client is closed: somebody may be reading from it. */
+/* One node's store. It stays until the client is closed: a thread may be reading from it. */
 struct store {
     char node[128];
     char address[256]; /* of its Agent */
@@ -256,7 +256,7 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
     struct hl_api_copy_list copies;
     hl_status st = HL_ENOENT;
     HL_TRY(ask_copies(op, id, &arena, &copies));
-    if (!any_in_l2(&copies)) /* the usual end of a search: nobody is asked where the stores are */
+    if (!any_in_l2(&copies)) /* the usual end of a search: no call asks where the stores are */
         return no_copy(id);
     HL_TRY(learn_stores(op));
     for (size_t i = 0; i < copies.count; i++) {

@@ -67,7 +67,8 @@ static hl_status view_create(struct shm *shm, const struct hl_pool_ref *ref, boo
     return HL_OK;
 }
 
-/* Caller holds attach.lock. */
+/* Caller holds attach.lock. Pin, look-up and insert are one step under it: attach_watch, which pins
+ * again after a restart, sees the mapping with its pin or neither. */
 static hl_status pin_locked(struct operation *op, struct shm *shm,
                             const struct view_request *request, struct mapping **out)
 {
@@ -85,7 +86,7 @@ static hl_status pin_locked(struct operation *op, struct shm *shm,
     if (!request->writable)
         HASH_FIND_PTR(a->mappings, &data, m);
     if (m != NULL) {
-        /* One pin is enough for all views of a shard that nobody writes. */
+        /* One pin is enough for all views of a shard that are not written. */
         (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
     } else {
         hl_status st = view_create(shm, &ref, request->writable, &m);
@@ -100,7 +101,8 @@ static hl_status pin_locked(struct operation *op, struct shm *shm,
     return HL_OK;
 }
 
-/* Caller holds attach.lock. */
+/* Caller holds attach.lock. A written view is unmapped before its pin goes: without the pin the
+ * extent may be filled with another shard. */
 static void mapping_release(struct operation *op, struct mapping *m)
 {
     struct attach *a = &op->client->attach;

@@ -13,7 +13,7 @@
  *     read_again     HL_ENOENT of a derived shard: its layout is listed again, for it was given up
  *
  * Threads: any number read at a time. Between attach_enter and attach_leave a thread may use the
- * mapped pool without a reference; attach.c closes a replaced one when nobody is in between. */
+ * mapped pool without a reference; attach.c closes a replaced one when no reader is in between. */
 #include "base/log.h"
 #include "client/client_private.h"
 

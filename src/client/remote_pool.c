@@ -40,7 +40,7 @@ struct shard_location {
 };
 
 struct net {
-    struct hl_rpc_peer *owner; /* who says where a shard lies; borrowed */
+    struct hl_rpc_peer *owner; /* the daemon that locates shards; borrowed */
     enum hl_extent_owner kind;
     pthread_mutex_t lock;
     struct shard_location *locations; /* by id */
@@ -192,6 +192,7 @@ static hl_status conn_lease_connect(struct operation *op, struct net *net,
 }
 
 /* What the lock gave, made ready: connected when it was none, over RDMA again when that works. */
+/* A kept connection that fell back to TCP may be replaced here by one over RDMA. */
 static hl_status conn_lease_ready(struct operation *op, struct net *net,
                                   struct hl_conn_lease *lease)
 {
@@ -202,6 +203,7 @@ static hl_status conn_lease_ready(struct operation *op, struct net *net,
     return HL_OK;
 }
 
+/* The lock is held for the look into the pool only: a connection may take seconds to make. */
 static hl_status conn_lease_acquire(struct operation *op, struct net *net,
                                     struct hl_conn_lease *out)
 {
@@ -236,6 +238,7 @@ static hl_status location_new(struct hl_extent *extent, struct shard_location **
     return HL_OK;
 }
 
+/* Out of the table, so that the next reader asks again; those that read by it keep it. */
 static void location_forget_locked(struct net *net, struct hl_id id)
 {
     struct shard_location *p;

@@ -1,4 +1,4 @@
-/* The pool of this host, mapped: finding and reading ask nobody. */
+/* The pool of this host, mapped: finding and reading need no call. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -9,7 +9,7 @@ static const struct hl_option read_retry_options[] = {
      "variable; a rank has its Agent's value.",
      HL_OPT_INT, 0, 100, NULL, AT(retry.count)},
     {"read.retry_pause", "--read-retry-pause", "1ms",
-     "Rest before a chunk with a wrong checksum is fetched again; ten times as long before the "
+     "Pause before a chunk with a wrong checksum is fetched again; ten times as long before the "
      "second repetition, a hundred times before further ones. libhelios reads the environment "
      "variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 0, 1000, NULL, AT(retry.pause_ms)},

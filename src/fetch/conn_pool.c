@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Something is on its way still, or nobody is there any more. */
+/* Something is on its way still, or the peer is gone. */
 static bool is_broken(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO || st == HL_ESTALE;

@@ -34,7 +34,7 @@ struct hl_retry {
 /* Before attempt number `tried` (0 = the first repetition). */
 int hl_retry_pause_ms(const struct hl_retry *retry, int tried);
 /* Sleeps so long, at most left_ms. There is nothing to wait for: bad bytes are read again, and who
- * writes them tells nobody. */
+ * writes them sends no message. */
 void hl_retry_pause(const struct hl_retry *retry, int tried, int left_ms);
 
 /* Where a shard lies in a pool or store, and what its bytes are. */
@@ -47,7 +47,7 @@ struct hl_extent {
     uint32_t crcs[]; /* one per chunk */
 };
 
-/* Who says where the shards of a memory lie. */
+/* The daemon that locates the shards of a memory. */
 enum hl_extent_owner { HL_EXTENT_OF_L3, HL_EXTENT_OF_AGENT };
 
 hl_status hl_extent_ask(struct hl_rpc_peer *peer, enum hl_extent_owner owner,

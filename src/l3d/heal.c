@@ -7,8 +7,8 @@
  *                bad: pin the old copy, take room beside it (l4_alloc),
  *                bytes from the archive, else from each node in turn
  *                  right CRC --replace or seal--------> HEALED
- *                  nobody has them -------------------> LOST
- *                  somebody could not be asked -------> that error: the bytes may be there
+ *                  no source has them ---------------> LOST
+ *                  a source could not be asked ------> that error: the bytes may be there
  *     loop:    heal_done: all askers hear the same
  *
  * d->heals and the askers are the loop's. Everything else of a heal is its worker's until
@@ -296,7 +296,7 @@ static void heal_done(struct work *w)
     free(h);
 }
 
-/* Who asks about a shard that is being healed gets the answer of that. */
+/* A call for a shard that is being healed gets the answer of that repair. */
 void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_heal_params *params)
 {
     struct hl_l3d *d = arg;

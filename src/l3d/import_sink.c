@@ -8,7 +8,7 @@
 #include "l3d/l4.h"
 
 #define CANCEL_LOOK_MS                                                                             \
-    20 /* longest wait before the next look at `cancel`, a flag that wakes nobody */
+    20 /* longest wait before the next look at `cancel`, a flag that wakes no thread */
 
 /* What one rank reads lies on one node, and the ranks of a stage on all of them. */
 static int node_for(const struct hl_l3d *d, const struct hl_import_shard *s)

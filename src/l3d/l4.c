@@ -123,7 +123,7 @@ static void task_run(struct work *w)
         snprintf(t->text, sizeof(t->text), "%s", hl_error_text());
 }
 
-/* ---- who waits, on the loop ------------------------------------------------------------------ */
+/* ---- waiters, on the loop ------------------------------------------------------------------ */
 
 /* On the loop. Out of the table first: a waiter that asks again in its callback begins a new task.
  */

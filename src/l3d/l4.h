@@ -53,9 +53,9 @@ struct l4_opts {
 extern const struct hl_option_rows hl_l4_rows;
 
 hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts) HL_CHECK;
-/* Ends what runs (d->stopping is set) and answers everybody who waits. */
+/* Ends what runs (d->stopping is set) and answers all waiters. */
 void l4_stop(struct hl_l3d *d);
-/* When nobody asks any more. */
+/* When no more calls come. */
 void l4_fini(struct hl_l3d *d);
 
 /* Never calls `done` before it has returned. */
@@ -65,7 +65,7 @@ void l4_run(struct hl_l3d *d, struct work *work);
 
 /* The archived copy, all of it; waits. */
 hl_status l4_verify(struct hl_l3d *d, struct hl_id id) HL_CHECK;
-/* There is an archived copy, and nobody has found it damaged. */
+/* There is an archived copy that was not found damaged. */
 bool l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
 /* Of what the pool has not got: HL_OK, or HL_EUNAVAIL while the archive is away and may have it. */
 hl_status l4_knows(const struct hl_l3d *d, struct hl_id id) HL_CHECK;
@@ -76,7 +76,7 @@ struct l4_want {
     uint64_t size;
     int near;                         /* NUMA node; -1 = any */
     const struct hl_pool_ref *beside; /* other bytes for this shard; NULL: a new one */
-    const atomic_int *cancel;         /* non-zero: nobody waits any more; may be NULL */
+    const atomic_int *cancel;         /* non-zero: no caller waits any more; may be NULL */
 };
 
 /* Room in the pool, made by giving up archived shards; waits until they have rested. */

@@ -62,7 +62,7 @@ static void on_item(void *arg, hl_status st, const char *text)
     batch_done(b);
 }
 
-/* `cluster`: who asks, of what takes shards away. */
+/* `cluster`: the caller's, of calls that take shards away. */
 static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
                         const struct hl_api_text_list *ids, const char *cluster, enum l4_kind kind)
 {

@@ -46,6 +46,7 @@ bool l4_away(const struct hl_l3d *d)
     return d->l4->opener != NULL && l4_archive(d) == NULL;
 }
 
+/* A copy, as the opener may overwrite `why` at any moment. */
 static unsigned copy_why(struct l4_opener *o, char *buf, size_t cap)
 {
     pthread_mutex_lock(&o->lock);
@@ -89,6 +90,7 @@ static void is_open(struct hl_l3d *d, struct hl_archive *a)
 
 /* ---- trying again, in a thread --------------------------------------------------------------- */
 
+/* On the opener's thread; before it starts, on the loop's. */
 static void note_failure(struct l4_opener *o)
 {
     pthread_mutex_lock(&o->lock);
@@ -114,6 +116,8 @@ static void pause_for(struct l4_opener *o, unsigned ms)
     pthread_mutex_unlock(&o->lock);
 }
 
+/* The body of the opener's only work. It ends with an open archive or with a stop, and never hands
+ * one over twice. */
 static void try_again(struct work *w)
 {
     struct l4_opener *o = (struct l4_opener *)w;
@@ -200,6 +204,7 @@ void l4_open_stop(struct hl_l3d *d)
     o->thread = NULL;
 }
 
+/* After all workers have ended: no thread has the archive in use. */
 void l4_open_fini(struct hl_l3d *d)
 {
     struct l4_opener *o = d->l4->opener;

@@ -20,7 +20,7 @@
 #include "mem/pool/pool.h"
 
 /* Longest wait before the next look: for what no change of the pool announces (a shard that was
- * used just now may go after hold_ms; nobody waits any more; the daemon ends). */
+ * used just now may go after hold_ms; no caller waits any more; the daemon is shutting down). */
 #define LOOK_MS 20
 
 /* A derived shard, but of no cut that runs. */

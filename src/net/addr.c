@@ -1,5 +1,5 @@
 /* net/addr.c - resolving on a thread of its own, because getaddrinfo may block for as long as the
- * name service likes. Who waits too long walks away; the last of the two frees the request.
+ * name service likes. A caller that waits too long leaves; the last of the two frees the request.
  * (getaddrinfo_a does the same on threads that the sanitizers do not know and die of.) */
 #include <arpa/inet.h>
 #include <errno.h>

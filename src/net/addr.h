@@ -29,7 +29,7 @@ hl_status hl_addr_resolve(const char *text, int timeout_ms, struct hl_addr *out)
 unsigned hl_addr_port(const struct hl_addr *a);
 /* "host:port" with the host as written; `out` holds HL_ADDR_TEXT_MAX bytes. */
 void hl_addr_format(const struct hl_addr *a, unsigned port, char *out);
-/* Name of the network device that owns this address; "" when it is a wildcard or nobody's. */
+/* Name of the network device that owns this address; "" when it is a wildcard or no device's. */
 void hl_addr_device(const struct sockaddr *sa, char out[IF_NAMESIZE]);
 /* Name of the device the kernel would use to reach the address; "" when unknown. */
 void hl_addr_route_device(const struct hl_addr *a, char out[IF_NAMESIZE]);

@@ -23,7 +23,7 @@ struct chunks_args {
 static const struct hl_option rows[] = {
     {"rounds", "--rounds", "200", "Batches of 1000 accesses timed; the best counts.", HL_OPT_INT, 1,
      1000000, NULL, AT(rounds)},
-    {"chunk", "--chunk", "4MiB", "Bytes of a chunk that moves.", HL_OPT_BYTES, 4096,
+    {"chunk", "--chunk", "4MiB", "Size of a chunk that is moved.", HL_OPT_BYTES, 4096,
      (int64_t)1 << 30, NULL, AT(chunk)},
 };
 

@@ -33,7 +33,7 @@ static const struct hl_option get_rows[] = {
     {"size", "--size", "64,4KiB,1MiB,64MiB", "Sizes of the shards, separated by commas.",
      HL_OPT_STRING, 0, 0, NULL, AT(size)},
     {"path", "--path", "both", "Which way to read.", HL_OPT_ENUM, 0, 0, "shm|net|both", AT(path)},
-    {"rounds", "--rounds", "5", "Rounds in which all take turns.", HL_OPT_INT, 1, 100, NULL,
+    {"rounds", "--rounds", "5", "Rounds; all systems take turns in each.", HL_OPT_INT, 1, 100, NULL,
      AT(rounds)},
 };
 

@@ -39,8 +39,8 @@ static const struct hl_option migrate_rows[] = {
      HL_OPT_STRING, 0, 0, NULL, AT(chunk)},
     {"window", "--window", "16MiB", "Credit of the receiver.", HL_OPT_BYTES, 1 << 20, 1 << 30, NULL,
      AT(window)},
-    {"rounds", "--rounds", "5", "Rounds in which all take turns.", HL_OPT_INT, 1, ROUNDS_MAX, NULL,
-     AT(rounds)},
+    {"rounds", "--rounds", "5", "Rounds; all systems take turns in each.", HL_OPT_INT, 1,
+     ROUNDS_MAX, NULL, AT(rounds)},
     {"io_threads", "--io-threads", "1", "Threads of libzmq at either end.", HL_OPT_INT, 1, 16, NULL,
      AT(io_threads)},
 };

@@ -49,7 +49,7 @@ static const struct hl_option plank_rows[] = {
      AT(piece)},
     {"buffers", "--buffers", "2", "Staging buffers.", HL_OPT_INT, 2, HL_PLANK_BUFFERS_MAX, NULL,
      AT(buffers)},
-    {"rounds", "--rounds", "5", "Rounds in which all take turns.", HL_OPT_INT, 1, 100, NULL,
+    {"rounds", "--rounds", "5", "Rounds; all systems take turns in each.", HL_OPT_INT, 1, 100, NULL,
      AT(rounds)},
 };
 
@@ -333,7 +333,7 @@ static void report_link(struct plank_bench *b, enum link which, const struct siz
         bench_ratio(&b->report, name, plank->p50_us - direct->p50_us, run->size <= 64 ? 0.8 : 0, 1);
         return;
     }
-    /* The best of each: overlap needs a processor that nobody else has at that moment. */
+    /* The best of each: overlap needs a processor that is idle at that moment. */
     snprintf(name, sizeof(name), "plank/direct %s %s", link, size);
     bench_ratio(&b->report, name, direct->min_us / plank->min_us, run->size >= BULK ? 0.85 : 0, 0);
     if (run->size >= BULK) {

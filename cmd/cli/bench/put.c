@@ -33,7 +33,7 @@ struct put_args {
 static const struct hl_option put_rows[] = {
     {"size", "--size", "64,4KiB,1MiB,64MiB", "Sizes of the objects, separated by commas.",
      HL_OPT_STRING, 0, 0, NULL, AT(size)},
-    {"rounds", "--rounds", "3", "Rounds in which all take turns.", HL_OPT_INT, 1, 100, NULL,
+    {"rounds", "--rounds", "3", "Rounds; all systems take turns in each.", HL_OPT_INT, 1, 100, NULL,
      AT(rounds)},
 };
 

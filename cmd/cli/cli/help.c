@@ -207,7 +207,7 @@ static hl_status command_to_api(struct cli *cli, const struct cli_command *c, co
     cli->dump->told = false;
     hl_status st = c->run(cli, 0, no_arguments);
     if (st != HL_ECANCELED || !cli->dump->told)
-        return hl_fail(HL_EINTERNAL, "helios %s does not tell its options", c->name);
+        return hl_fail(HL_EINTERNAL, "helios %s does not list its options", c->name);
     *out = (struct hl_api_help_command){.name = c->name,
                                         .heading = heading,
                                         .summary = c->help,

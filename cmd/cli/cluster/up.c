@@ -67,8 +67,8 @@ static const struct hl_option up_rows[] = {
      HL_OPT_INT, 0, 64, NULL, AT(kube_slot_devices)},
     {"config", "--config", "",
      "YAML file of options for all daemons, as HELIOS_CONFIG; without either, "
-     "~/.config/helios/helios.yaml. Of metrics.listen L3 takes the port, the Controller the next, "
-     "then the nodes.",
+     "~/.config/helios/helios.yaml. L3 serves metrics at the port of metrics.listen, the "
+     "Controller at the next one, then the nodes.",
      HL_OPT_PATH, 0, 0, NULL, AT(config)},
     {"no-supervise", "--no-supervise", "false",
      "Do not start a daemon again when it ends.",

@@ -14,7 +14,7 @@
 #include "cli/cluster/commands.h"
 #include "cli/local/local.h"
 
-/* Who is who, and what goes through the pipe:
+/* The processes, and what goes through the pipe:
  *
  *     waiting process ──fork──▶ working process ──exec──▶ supervisor
  *           ▲                        │                        (the pipe is closed by the exec)

@@ -17,7 +17,7 @@
 #define LOG_PIECE    262144
 #define LOG_SKIP_MAX 65536 /* of a line whose beginning is gone */
 #define LOG_POLL_MS  200
-#define LOG_LOST_MS  5000 /* patience with a log nobody adds to any more */
+#define LOG_LOST_MS  5000 /* wait for a log that no longer grows */
 
 struct log_args {
     int64_t rank;    /* -1 = the one that failed first, else 0 */
@@ -27,7 +27,7 @@ struct log_args {
     int64_t offset;
     int64_t tail; /* lines; -1 = all */
     uint64_t retry_ms;
-    bool patient; /* even when nobody answers the first question: the cluster was there just now */
+    bool patient; /* even when the first call has no answer: the cluster was there just now */
 };
 
 #define AT(field) HL_OPTION_FIELD(struct log_args, field)
@@ -84,7 +84,7 @@ struct log_view {
     enum hl_api_job_state state; /* of the job */
     char reason[HL_JOB_TEXT_MAX];
     bool prefix;
-    bool closed; /* nobody takes what we write */
+    bool closed; /* the reader of our output is gone */
     struct log_stream *streams;
     size_t count;
     struct log_piece piece;
@@ -417,7 +417,7 @@ static hl_status view_show(struct log_view *v)
 /* ---- what comes -------------------------------------------------------------------------------
  */
 
-/* A log that can't be read: wait for it, or do without when nobody adds to it any more. */
+/* A log that can't be read: wait for it, or do without when it no longer grows. */
 static hl_status stream_lose(struct log_view *v, struct log_stream *s, hl_status st)
 {
     char text[HL_ERROR_TEXT_MAX];

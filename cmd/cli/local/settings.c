@@ -303,7 +303,7 @@ hl_status local_settings_fit_pool(struct local_settings *s,
     if (!hl_parse_number(old, UINT64_MAX, &has) || has == 0 || has == want ||
         access(pool, F_OK) != 0)
         return HL_OK;
-    if (!hl_conf_is_set(&s->l3.conf, "l3.size")) { /* nobody asks for a size: as before */
+    if (!hl_conf_is_set(&s->l3.conf, "l3.size")) { /* no size was given: as before */
         hl_api_pair_set(&s->arena, &s->flags, "l3-size", old);
         program_conf_fini(&s->l3);
         return load_program_conf(s, HL_L3D, &s->l3);

@@ -199,8 +199,9 @@ static void try_restart(struct supervisor *s, struct ward *w)
     (void)!read_doc(s); /* without what the attempt has changed */
 }
 
-/* cluster.json is read again first: who had the lock before may have changed it. Ends are written
- * before anything is started, so that a supervisor that dies in a start leaves no end untold. */
+/* cluster.json is read again first: the last holder of the lock may have changed it. Ends are
+ * written before anything is started, so that a supervisor that dies in a start leaves no end
+ * untold. */
 static hl_status write_locked(struct supervisor *s)
 {
     HL_TRY(read_doc(s));

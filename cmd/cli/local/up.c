@@ -354,7 +354,7 @@ static hl_status locked_up(struct local *l, struct local_cluster *out,
     return st;
 }
 
-/* Jobs' environments, logs and sockets are in it: nobody else may enter, also where an earlier
+/* Jobs' environments, logs and sockets are in it: no other user may enter, also where an earlier
  * release has made it. */
 static hl_status make_private(const char *state)
 {

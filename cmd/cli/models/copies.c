@@ -21,9 +21,9 @@ static const struct hl_option copy_rows[] = {
     {"to", "--to", "", "Where to: NODE, NODE:l2, NODE:l1, NODE:l1:DEVICE, l3 or l4.", HL_OPT_STRING,
      0, 0, NULL, AT(to)},
     {"migrate", "--migrate", "false",
-     "From a node's L2, over the migration network where the hosts differ.", HL_OPT_BOOL, 0, 0,
-     NULL, AT(migrate)},
-    {"write", "--write", "false", "The source sends, by the path of highest bandwidth.",
+     "Copy from a node's L2, between hosts over the migration network.", HL_OPT_BOOL, 0, 0, NULL,
+     AT(migrate)},
+    {"write", "--write", "false", "Have the source send, by the path with the highest bandwidth.",
      HL_OPT_BOOL, 0, 0, NULL, AT(write)},
 };
 
@@ -224,7 +224,7 @@ static void tier_row(struct cli_table *t, const char *node, const struct hl_api_
     cli_cell(t, "%s", x->backing);
 }
 
-/* Who has how much of a tier of chunks. */
+/* How much of a tier of chunks each process has. */
 static void process_rows(struct cli_table *t, const char *node, const struct hl_api_tier_info *x)
 {
     for (size_t i = 0; i < x->processes.count; i++) {

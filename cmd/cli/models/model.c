@@ -30,15 +30,16 @@ static const struct hl_option import_rows[] = {
     {"tp", "--tp", "1", "Tensor-parallel size it is stored at.", HL_OPT_INT, 1, 4096, NULL, AT(tp)},
     {"pp", "--pp", "1", "Pipeline-parallel size it is stored at.", HL_OPT_INT, 1, 4096, NULL,
      AT(pp)},
-    {"ep", "--ep", "1", "Expert-parallel size: ranks that share the experts of a layer out.",
-     HL_OPT_INT, 1, 4096, NULL, AT(ep)},
+    {"ep", "--ep", "1",
+     "Expert-parallel size: ranks over which the experts of a layer are distributed.", HL_OPT_INT,
+     1, 4096, NULL, AT(ep)},
     {"etp", "--etp", "0", "Expert-tensor-parallel size, a divisor of TP; 0 for TP.", HL_OPT_INT, 0,
      4096, NULL, AT(etp)},
     {"vocab_divisor", "--vocab-divisor", "128",
      "The vocabulary is padded to a multiple of this times TP.", HL_OPT_INT, 1, 1 << 20, NULL,
      AT(vocab_divisor)},
-    {"pad", "--pad", "repeat", "Rows of the padding: the last row again, or zeros.", HL_OPT_ENUM, 0,
-     0, "repeat|zero", AT(pad)},
+    {"pad", "--pad", "repeat", "Content of padding rows: the last row again, or zeros.",
+     HL_OPT_ENUM, 0, 0, "repeat|zero", AT(pad)},
     {"naming", "--naming", "local", "Megatron-core's layer names: local or Transformer Engine.",
      HL_OPT_ENUM, 0, 0, "local|te", AT(naming)},
     {"first_stage_layers", "--first-stage-layers", "0", "Layers of the first stage; 0 for even.",
@@ -48,8 +49,8 @@ static const struct hl_option import_rows[] = {
     {"virtual_stages", "--virtual-stages", "1", "Virtual stages (model chunks) per pipeline stage.",
      HL_OPT_INT, 1, 4096, NULL, AT(virtual_stages)},
     {"base", "--base", "",
-     "Of a LoRA adapter: the imported model that it was trained for, whose split it gets; without "
-     "it the name in adapter_config.json.",
+     "For a LoRA adapter: the imported base model, whose split the adapter gets; empty for the "
+     "name in adapter_config.json.",
      HL_OPT_STRING, 0, 0, NULL, AT(base)},
     {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
      NULL, AT(timeout_ms)},
@@ -501,7 +502,7 @@ struct rm_args {
 };
 
 static const struct hl_option rm_rows[] = {
-    {"force", "--force", "false", "Remove it also while a job uses or writes it.", HL_OPT_BOOL, 0,
+    {"force", "--force", "false", "Remove it even while a job uses or writes it.", HL_OPT_BOOL, 0,
      0, NULL, HL_OPTION_FIELD(struct rm_args, force)},
 };
 

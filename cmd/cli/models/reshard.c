@@ -21,8 +21,8 @@ static const struct hl_option reshard_rows[] = {
     {"pp_size", "--pp-size", "0", "Pipeline stages; 0: the version's.", HL_OPT_INT, 0, 4096, NULL,
      AT(pp_size)},
     {"virtual_stages", "--virtual-stages", "0",
-     "Model chunks per stage, 1 for none; 0: the version's with as many stages.", HL_OPT_INT, 0,
-     4096, NULL, AT(virtual_stages)},
+     "Model chunks per stage, 1 for none; 0: the version's, if it has as many stages.", HL_OPT_INT,
+     0, 4096, NULL, AT(virtual_stages)},
     {"timeout", "--timeout", "30s", "Longest time without any progress.", HL_OPT_DURATION, 1,
      86400000, NULL, AT(timeout_ms)},
 };

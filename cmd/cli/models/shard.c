@@ -357,7 +357,7 @@ hl_status cmd_shard_get(struct cli *cli, int argc, char **argv)
     return st;
 }
 
-/* Shards of a model are named: who frees them should mean it. */
+/* Shards of a model are named: freeing them needs --force. */
 static hl_status refuse_owned(struct cli *cli, const struct hl_api_text_list *ids)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};

@@ -12,7 +12,7 @@
 #include "cli/cli/cli.h"
 
 struct verified {
-    bool asked; /* false: nobody wanted it */
+    bool asked; /* false: it was not asked for */
     struct hl_api_verification found;
 };
 

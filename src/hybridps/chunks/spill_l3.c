@@ -52,7 +52,7 @@
 struct spilled_chunk {
     struct hl_pool_ref *pieces; /* NULL = free */
     size_t count;
-    int lost;
+    bool lost;
 };
 
 struct l3_spill {
@@ -66,7 +66,7 @@ struct l3_spill {
     size_t kept_cap;
 
     pthread_t keeper;
-    int keeper_runs, closing;
+    bool keeper_runs, closing;
     pthread_cond_t wake;
 };
 
@@ -87,7 +87,7 @@ static hl_status pin_all(struct l3_spill *l, struct hl_l3_client *next)
             if (st != HL_ENOENT)
                 return st;
             hl_error_clear();
-            k->lost = 1;
+            k->lost = true;
             while (n-- > 0)
                 if (hl_l3_unpin(next, &k->pieces[n], CALL_MS) != HL_OK)
                     hl_error_clear(); /* it ends with the connection */
@@ -176,7 +176,7 @@ static hl_status start_keeper(struct l3_spill *l)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != 0)
         return hl_fail(HL_ENOMEM, "a thread for the pool at %s: %s", l->path, strerror(err));
-    l->keeper_runs = 1;
+    l->keeper_runs = true;
     return HL_OK;
 }
 
@@ -334,7 +334,7 @@ static void spill_close(void *arg)
     struct l3_spill *l = arg;
     if (l->keeper_runs) {
         pthread_mutex_lock(&l->lock);
-        l->closing = 1;
+        l->closing = true;
         pthread_cond_signal(&l->wake);
         pthread_mutex_unlock(&l->lock);
         pthread_join(l->keeper, NULL);

@@ -20,7 +20,7 @@
 
 /* After archive_ops.h: a failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
-#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#define uthash_nonfatal_oom(element) ((element)->lost = true)
 #include <uthash.h>
 
 enum state { SEALED, WRITING, REMOVING };
@@ -32,7 +32,7 @@ struct hl_archive_entry {
     uint32_t crc;
     bool crc_known;
     enum state state;
-    int lost; /* the insert found no memory */
+    bool lost; /* out of memory at the insert */
     UT_hash_handle hh;
 };
 

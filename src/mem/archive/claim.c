@@ -1,5 +1,5 @@
 /* Whose archive it is: a small JSON object beside the shards. What is there and can't be read is
- * damage, not absence: an archive with a damaged owner is nobody's to sweep. */
+ * damage, not absence: no cluster may sweep an archive with a damaged owner. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -287,7 +287,7 @@ static hl_status publish_shard(const struct dir *d, struct hl_id id, int sub)
     struct stat sb;
     int rc = renameat2(sub, temp.s, sub, final.s, RENAME_NOREPLACE);
     if (rc != 0 && (errno == EINVAL || errno == ENOSYS)) {
-        /* Not known to this file system. Nobody else writes here: the directory is locked. */
+        /* Not known to this file system. No other process writes here: the directory is locked. */
         rc = fstatat(sub, final.s, &sb, AT_SYMLINK_NOFOLLOW) == 0
                  ? (errno = EEXIST, -1)
                  : renameat(sub, temp.s, sub, final.s);
@@ -420,7 +420,8 @@ static hl_status open_trash(const struct dir *d, const char *name, int *out)
     return HL_OK;
 }
 
-/* Nobody else writes here, the directory is locked; what stands in the way is foreign and stays. */
+/* No other process writes here, the directory is locked; what stands in the way is foreign and
+ * stays. */
 static hl_status move_file(int from, const char *name, int to, const char *as)
 {
     struct stat sb;

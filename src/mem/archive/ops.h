@@ -80,7 +80,7 @@ bool hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t siz
 
 /* ---- archive.c, for the trash ---- */
 
-/* Nobody else changes the shard until the end of it. */
+/* No other thread changes the shard until the end of it. */
 hl_status archive_begin_removal(struct hl_archive *a, struct hl_id id, uint64_t *size) HL_CHECK;
 void archive_end_removal(struct hl_archive *a, struct hl_id id, hl_status st);
 /* Takes it out of the quota at once. `crc` NULL: not known. */

@@ -313,7 +313,7 @@ static hl_status abort_upload(struct s3_archive *a, const char *key, const char 
     return st == HL_ENOENT ? HL_OK : st;
 }
 
-/* Uploads of ours that nobody will complete; one page of them at a time, for each abort makes the
+/* Uploads of ours that will not be completed; one page of them at a time, for each abort makes the
  * list shorter. */
 static hl_status abort_page(struct s3_archive *a, unsigned *aborted)
 {
@@ -568,7 +568,7 @@ static hl_status s3_crc(struct hl_archive *base, struct hl_id id, uint32_t *out)
     key_of(&a->s3, id, key, sizeof(key));
     HL_TRY(s3_head(a, key, describe_shard(what, sizeof(what), "look at", id), &got));
     if (strlen(got.crc) != 8 || !hl_parse_hex(got.crc, 8, &crc))
-        return HL_ENOENT; /* put there by somebody else */
+        return HL_ENOENT; /* put there by another program */
     *out = (uint32_t)crc;
     return HL_OK;
 }

@@ -3,9 +3,9 @@
  * Owns:    struct s3 its connections and a copy of the credentials, which never reach a log.
  * Threads: any; each request takes a connection of its own.
  * Errors:  HL_EPERM (403), HL_ENOENT (404), HL_EINVAL (400 and other refusals), HL_ENOSPC (quota),
- *          HL_EUNAVAIL (nobody there, or 5xx to the end), HL_ETIMEDOUT (no progress), HL_ECANCELED;
- *          the text has the store's own code. 5xx, timeouts and broken connections are tried again,
- *          with back-off, until `timeout_ms` have passed without a byte of progress.
+ *          HL_EUNAVAIL (no connection, or 5xx to the end), HL_ETIMEDOUT (no progress),
+ * HL_ECANCELED; the text has the store's own code. 5xx, timeouts and broken connections are tried
+ * again, with back-off, until `timeout_ms` have passed without a byte of progress.
  * Units:   bytes, ms.
  * Limits:  XML answers of at most S3_XML_MAX bytes.
  */

@@ -385,7 +385,7 @@ static bool back_off(struct attempt *a, int tried)
     while (hl_now_ns() < until) {
         if (a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed))
             return false;
-        poll(NULL, 0, CANCEL_LOOK_MS); /* `cancel` is the caller's flag, which wakes nobody */
+        poll(NULL, 0, CANCEL_LOOK_MS); /* `cancel` is the caller's flag, which wakes no thread */
     }
     return true;
 }

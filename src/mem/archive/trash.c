@@ -1,7 +1,7 @@
 /* The trash of an archive: shards under names with the time at which they were moved there. Its
  * index is in the order in which they were found or came, so that pages can go on from a number. An
- * entry that is being moved back or removed is out of the index: nobody else finds it meanwhile.
- * An id may be there twice; the bytes are the same, and either serves. */
+ * entry that is being moved back or removed is out of the index: no other thread finds it
+ * meanwhile. An id may be there twice; the bytes are the same, and either serves. */
 #include "mem/archive/ops.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 /* A failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
-#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#define uthash_nonfatal_oom(element) ((element)->lost = true)
 #include <uthash.h>
 
 #define SUFFIX ".safetensors"
@@ -21,7 +21,7 @@ struct hl_archive_trash_entry {
     uint64_t size;
     int64_t ms;
     uint64_t number;
-    int lost; /* the insert found no memory */
+    bool lost; /* out of memory at the insert */
     UT_hash_handle hh;
 };
 

@@ -383,7 +383,7 @@ static void cuda_room(struct hl_device *d, uint64_t left, uint64_t *free, uint64
         leave_context(c);
     }
     *free = left < now ? left : now;
-    /* Physical memory is put together from units; without VMM nobody knows. */
+    /* Physical memory is put together from units; without VMM it is not known. */
     *largest = *free / d->granule * d->granule;
 }
 

@@ -3,7 +3,7 @@
  *     slots[]   | gen odd: lives | gen even: free | ...      a block's id = gen << 32 | slot
  *                                   '--next--> free ...      `spare`: the first free one
  *
- *     busy == 0        nobody uses the block
+ *     busy == 0        the block is not in use
  *     busy == n        n copies are in flight: it is neither freed nor remapped (use_slot)
  *     busy == CLAIMED  one call makes, frees or remaps it; any other gets HL_EBUSY (claim_slot)
  *
@@ -472,7 +472,7 @@ static hl_status enter_one(struct hl_device *d, uint64_t id, uint64_t offset, si
 static hl_status copy_now(struct hl_device *d, const struct device_op *op, uint64_t a, uint64_t b)
 {
     hl_status st = op->len > 0 ? d->ops->copy(d, op) : HL_OK;
-    /* Nobody knows whether it still runs: its blocks must stay. */
+    /* It may still run: its blocks must stay. */
     if (st != HL_ETIMEDOUT)
         leave_both(d, (uint64_t[2]){a, b});
     return st;

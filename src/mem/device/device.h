@@ -4,7 +4,7 @@
  * A back end is a table of functions (mem/device_private.h); the spec says which one:
  *
  * "emu:BYTES[:nic=no][:numa=N]" is an emulated device, a memfd of exactly so many bytes, sealed
- * against growing, so that nobody gets more than there is. nic=no: as if no NIC could reach it.
+ * against growing, so that no process gets more than there is. nic=no: as if no NIC could reach it.
  * numa=N: memory of that node is preferred. "emu" alone has no memory: a rank opens it to import.
  *
  * "cuda:WHICH[:BYTES]" goes through the driver API. WHICH is an ordinal or a PCI id (0000:04:00.0);
@@ -63,9 +63,9 @@ struct hl_device_info {
     uint64_t granule;
     uint64_t blocks; /* imported ones too */
     int numa;        /* node of the memory or beside the device; -1 = unknown */
-    int nic_direct;  /* a NIC may register the blocks */
-    int shareable;   /* blocks can be exported */
-    int ranges;      /* addresses can be reserved */
+    bool nic_direct; /* a NIC may register the blocks */
+    bool shareable;  /* blocks can be exported */
+    bool ranges;     /* addresses can be reserved */
 };
 
 /* A block. Copy it freely; only `id` is believed. */

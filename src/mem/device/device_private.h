@@ -87,7 +87,8 @@ struct hl_device {
     char backing[64];
     char pci[16];
     uint64_t capacity, granule;
-    int numa, nic_direct, shareable, has_ranges;
+    int numa;
+    bool nic_direct, shareable, has_ranges;
 
     pthread_mutex_t lock; /* all below */
     struct device_slot *slots;

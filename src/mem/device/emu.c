@@ -164,7 +164,7 @@ static void set_facts(struct hl_device *d, const struct spec *spec)
     d->capacity = emu_of(d)->len;
     d->numa = spec->numa;
     d->nic_direct = spec->nic;
-    d->shareable = d->has_ranges = 1;
+    d->shareable = d->has_ranges = true;
     snprintf(d->backing, sizeof(d->backing), "memfd");
 }
 

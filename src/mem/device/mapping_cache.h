@@ -1,10 +1,10 @@
-/* mem/device/mapping_cache.h - mappings that nobody can use and that are kept for the next block
+/* mem/device/mapping_cache.h - mappings that can't be used and that are kept for the next block
  * there.
  *
  * A block that comes and goes at one address of a range, as a gradient does, costs the kernel its
  * page tables each time. Parked, the mapping stays without access, and the address with the same
  * memory is open again by one change of access. What is cached holds no memory: the memory may have
- * become somebody else's meanwhile, and the mapping is then replaced.
+ * become another block's meanwhile, and the mapping is then replaced.
  *
  * Owns:    a table of the mappings; the mappings are the caller's.
  * Threads: one at a time.

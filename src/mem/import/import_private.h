@@ -40,7 +40,7 @@ struct hl_import {
 struct hl_import_writer {
     const struct hl_import *im;
     const atomic_int *cancel;
-    const atomic_int *failed; /* another worker has failed: stop */
+    const atomic_bool *failed; /* another worker has failed: stop */
     struct hl_shard_sums sums;
     uint8_t *scratch;
     size_t scratch_size;

@@ -26,7 +26,7 @@ struct import_job {
     unsigned char *sealed; /* each byte is written by the worker of that shard only */
     atomic_size_t next;
     atomic_uint_least64_t done_bytes;
-    atomic_int failed;
+    atomic_bool failed;
     pthread_mutex_t mutex; /* guards status and text */
     hl_status status;
     char text[HL_ERROR_TEXT_MAX];
@@ -49,7 +49,7 @@ static void fail_job(struct import_job *job, hl_status st)
         snprintf(job->text, sizeof(job->text), "%s", hl_error_text());
     }
     pthread_mutex_unlock(&job->mutex);
-    atomic_store_explicit(&job->failed, 1, memory_order_release);
+    atomic_store_explicit(&job->failed, true, memory_order_release);
 }
 
 HL_CHECK static hl_status fill_shard(struct import_job *job, struct hl_import_writer *w, size_t i,

@@ -51,9 +51,9 @@ struct lane {
     atomic_int sleepers;
     atomic_uint_fast64_t filled, drained; /* pieces */
     atomic_int failed;                    /* hl_status of the helper's leg */
-    atomic_int stop;                      /* the caller's leg failed: deliver no more */
-    atomic_int idle;                      /* the helper is outside of any job */
-    atomic_int end;
+    atomic_bool stop;                     /* the caller's leg failed: deliver no more */
+    atomic_bool idle;                     /* the helper is outside of any job */
+    atomic_bool end;
 
     const struct hl_plank_job *job; /* while it is not idle */
     uint64_t deadline;
@@ -130,6 +130,7 @@ hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plan
     return HL_OK;
 }
 
+/* By the caller that has the lane: no lock, but for the plank's `pinned`. */
 static hl_status get_memory(struct hl_plank *p, struct lane *l)
 {
     void *m = mmap(NULL, p->lane_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -151,13 +152,14 @@ static hl_status get_memory(struct hl_plank *p, struct lane *l)
     return HL_OK;
 }
 
+/* Idle and without a helper: the first large job starts it. */
 static struct lane *new_lane(struct hl_plank *p)
 {
     struct lane *l = calloc(1, sizeof(*l));
     if (l == NULL)
         return NULL;
     l->plank = p;
-    atomic_init(&l->idle, 1);
+    atomic_init(&l->idle, true);
     pthread_mutex_init(&l->lock, NULL);
     hl_cond_init(&l->change);
     return l;
@@ -187,6 +189,7 @@ static hl_status find_lane(struct hl_plank *p, uint64_t deadline, struct lane **
     return HL_OK;
 }
 
+/* Its memory and its helper stay with the lane. One waiter is woken, as one lane is free. */
 static void give_lane(struct hl_plank *p, struct lane *l)
 {
     pthread_mutex_lock(&p->lock);
@@ -227,7 +230,7 @@ void hl_plank_info(struct hl_plank *p, struct hl_plank_info *out)
 
 /* ---- the two sides of a lane ---- */
 
-/* The counters were changed before; who sleeps looks at them again. */
+/* The counters were changed before; a sleeper looks at them again. */
 static void wake_lane(struct lane *l)
 {
     if (atomic_load(&l->sleepers) == 0)
@@ -303,6 +306,8 @@ static uint64_t pieces_of(const struct lane *l)
     return (l->job->size + l->plank->piece - 1) / l->plank->piece;
 }
 
+/* The helper's side of a job. A failure is stored last, so that its text is there when it is seen.
+ */
 static void deliver_all(struct lane *l)
 {
     uint64_t pieces = pieces_of(l);
@@ -330,7 +335,7 @@ static void *lane_helper(void *arg)
         if (atomic_load(&l->end))
             return NULL;
         deliver_all(l);
-        atomic_store(&l->idle, 1);
+        atomic_store(&l->idle, true);
         wake_lane(l);
     }
 }
@@ -386,6 +391,7 @@ static hl_status copy_alone(struct lane *l, struct check *check)
     return HL_OK;
 }
 
+/* The caller's side. It may run ahead of the helper by as many pieces as there are buffers. */
 static hl_status fill_all(struct lane *l, struct check *check)
 {
     uint64_t pieces = pieces_of(l);
@@ -412,12 +418,12 @@ static hl_status copy_together(struct lane *l, struct check *check)
     atomic_store(&l->filled, 0);
     atomic_store(&l->drained, 0);
     atomic_store(&l->failed, HL_OK);
-    atomic_store(&l->stop, 0);
-    atomic_store(&l->idle, 0);
+    atomic_store(&l->stop, false);
+    atomic_store(&l->idle, false);
     wake_lane(l);
     hl_status st = fill_all(l, check);
     if (st != HL_OK) {
-        atomic_store(&l->stop, 1);
+        atomic_store(&l->stop, true);
         wake_lane(l);
     }
     /* Its leg ends by its own deadline, and must have ended before this returns. */
@@ -472,10 +478,11 @@ hl_status hl_plank_copy(struct hl_plank *p, const struct hl_plank_job *job,
                    check.bad.count, job->size, check.bad.chunk[0]);
 }
 
+/* No caller has the lane: the helper is idle and looks at `end` next. */
 static void destroy_lane(struct hl_plank *p, struct lane *l)
 {
     if (l->has_helper) {
-        atomic_store(&l->end, 1);
+        atomic_store(&l->end, true);
         wake_lane(l);
         pthread_join(l->helper, NULL);
     }

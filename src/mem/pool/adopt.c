@@ -138,7 +138,7 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
                 pool_extent_fits(pool->super, r.offset, r.size);
     bool sealed = state == HL_POOL_SEALED || state == HL_POOL_FREED || state == HL_POOL_LEASED;
     if (!sealed || !whole || !table_is_good(pool, &r)) {
-        /* Never acknowledged, or damaged: its bytes are nobody's. */
+        /* Never acknowledged, or damaged: its bytes are free. */
         found->unfinished += !sealed || torn;
         found->corrupt += sealed && !torn;
         pool_settle_entry(e, HL_POOL_DELETED);

@@ -57,7 +57,8 @@ struct hl_pool_super {
     uint32_t unused_word;
     uint64_t unused[1];
     /* From here on it changes: a cache line of its own, and the one every reader looks at. */
-    _Atomic uint64_t incarnation; /* random, new for every start of the owner; 0 = nobody owns it */
+    _Atomic uint64_t
+        incarnation; /* random, new for every start of the owner; 0 = it has no owner */
     _Atomic uint64_t heartbeat_ns;
     _Atomic uint32_t owner_pid;
     uint32_t spare;
@@ -81,7 +82,7 @@ enum hl_pool_state {
     HL_POOL_EMPTY = 0,   /* ends a search */
     HL_POOL_WRITING = 1, /* allocated, not yet readable */
     HL_POOL_SEALED = 2,  /* readable */
-    HL_POOL_FREED = 3,   /* no longer found; its bytes stay until nobody can be reading them */
+    HL_POOL_FREED = 3,   /* no longer found; its bytes stay until no reader can be reading them */
     HL_POOL_DELETED = 4, /* a search goes on; the slot may be used again */
     HL_POOL_LEASED = 5,  /* one borrower's own: never found, and gone with its last pin */
 };

@@ -32,7 +32,7 @@
 /* Readers look at the heartbeat every 50 ms at least, so death is noticed within a second. */
 #define HL_POOL_SILENT_MS 700
 /* Bytes leased from an owner that ended are kept so long for their borrower whatever happens, and
- * then, up to lease_ms, as long as nobody else has a use for them. */
+ * then, up to lease_ms, as long as the room is not needed. */
 #define HL_POOL_LEASE_SURE_MS 10000
 #define HL_POOL_LEASE_MS      600000
 
@@ -141,7 +141,7 @@ int hl_pool_numa_of(const struct hl_pool *pool, uint64_t offset);
 const char *hl_pool_path(const struct hl_pool *pool);
 /* The whole mapping, for registration with a network; writable. */
 void *hl_pool_base(const struct hl_pool *pool, size_t *len);
-/* A descriptor through which nobody can write. The caller closes it. */
+/* A descriptor that can't be written through. The caller closes it. */
 hl_status hl_pool_reopen(const struct hl_pool *pool, int *fd) HL_CHECK;
 
 /* An extent that is being written. */
@@ -174,8 +174,8 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
  * the caller's. `ref` may be NULL. */
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
                        const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
-/* Seal it for one borrower alone, who has it pinned once from the start. It is never found, listed
- * or evicted; its bytes are free with the last unpin. One that is adopted waits for its
+/* Seal it for one borrower alone, which has it pinned once from the start. It is never found,
+ * listed or evicted; its bytes are free with the last unpin. One that is adopted waits for its
  * borrower to pin it again, by its offset. */
 hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent *extent,
                               uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
@@ -223,7 +223,7 @@ hl_status hl_pool_audit(struct hl_pool *pool) HL_CHECK;
 /* ---- eviction (evict.c) ---------------------------------------------------------------------- */
 
 /* For shards that lie elsewhere too: the least recently used go first. The owner sees only the uses
- * that it is told of: a read through a mapping asks nobody. */
+ * that it is told of: a read through a mapping makes no call. */
 
 /* The shard was used now. One that was freed meanwhile: nothing happens. */
 void hl_pool_touch(struct hl_pool *pool, const struct hl_pool_ref *ref);

@@ -50,7 +50,7 @@
 #define ENTRY_YIELDS     2000
 
 /* What the owner knows about a slot; it dies with the owner. The first half is the slot's entry in
- * the index. The owner decides by this copy, which nobody else can reach, and writes the entry
+ * the index. The owner decides by this copy, which no other process can reach, and writes the entry
  * again where that differs: a flipped bit in shared memory must not lead it to other bytes. */
 struct slot_note {
     struct hl_id id;
@@ -96,7 +96,8 @@ struct hl_pool {
     uint64_t manifests; /* of these */
     uint64_t derived;   /* of these */
     uint64_t lease_ns;
-    uint64_t leases_sure_ns, leases_end_ns; /* of adopted ones that nobody has claimed; 0 = none */
+    uint64_t leases_sure_ns,
+        leases_end_ns; /* of adopted ones that no borrower has pinned; 0 = none */
 
     struct hl_listening listening;
 
@@ -254,13 +255,13 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns);
 void pool_beat(struct hl_pool *pool);
 /* The slot's extent is free at once. */
 void pool_give(struct hl_pool *pool, uint32_t slot);
-/* Adopted leases that are still nobody's when their time is over. */
+/* Adopted leases that no borrower has pinned when their time is over. */
 void pool_end_leases(struct hl_pool *pool, uint64_t now_ns);
 /* A time in which this process could hear no borrower prolongs the leases. */
 void pool_listen(struct hl_pool *pool, uint64_t now_ns);
-/* The bytes of an entry that nobody changes fit their checksums. */
+/* The bytes of an entry that does not change fit their checksums. */
 bool pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref);
-/* Units of those that may go when somebody needs the room. */
+/* Units of those that may go when room is needed. */
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns);
 
 #endif

@@ -1,5 +1,5 @@
 /* Reading without asking: find the entry, copy the bytes with their CRC in one pass, look at the
- * generation again. Nobody is told, nothing is written; the mapping could not be written to.
+ * generation again. No call is made, nothing is written; the mapping could not be written to.
  *
  *     reader, any thread of any process       owner, under its lock
  *     ---------------------------------       ------------------------------------------
@@ -38,7 +38,7 @@ struct hl_pool_view {
     uint64_t file_size;
     uint64_t incarnation; /* of the owner when it was opened; another one makes the view stale */
     atomic_uint refs;     /* the last put unmaps */
-    int fd;               /* nobody can write through it */
+    int fd;               /* it can't be written through */
     int guard;
 };
 

@@ -433,7 +433,7 @@ hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *o
     return st;
 }
 
-/* The extent is one that alloc has given and nobody has sealed or aborted. */
+/* The extent is one that alloc has given and that was not sealed or aborted. */
 static bool is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
 {
     if (x->slot >= pool->slots)
@@ -486,7 +486,7 @@ static hl_status check_whole(const struct hl_pool *pool)
 }
 
 /* The chunk CRCs are added up before the lock is taken. The extent is WRITING and the caller's, so
- * nobody else can have sealed or freed it; is_open catches a caller that does so twice. */
+ * no other thread can have sealed or freed it; is_open catches a caller that does so twice. */
 static hl_status seal_shard(struct hl_pool *pool, const struct hl_pool_extent *extent,
                             uint32_t state, uint32_t crc32, const uint32_t *chunk_crcs,
                             size_t chunks, struct hl_pool_ref *ref)
@@ -627,7 +627,7 @@ hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
 }
 
 /* The last pin decides: a freed shard begins its quarantine anew (a reader without a pin may have
- * come since), a leased one is free at once, for nobody but its borrower could find it. */
+ * come since), a leased one is free at once, for only its borrower could find it. */
 void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     pthread_mutex_lock(&pool->lock);

@@ -21,7 +21,7 @@ struct hl_resharding {
     atomic_size_t next;
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t verified_bytes;
-    atomic_int failed;
+    atomic_bool failed;
     pthread_mutex_t mutex; /* guards status and text */
     hl_status status;
     char text[HL_ERROR_TEXT_MAX];

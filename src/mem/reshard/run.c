@@ -21,7 +21,7 @@ static void fail_run(struct hl_resharding *r, hl_status st)
         snprintf(r->text, sizeof(r->text), "%s", hl_error_text());
     }
     pthread_mutex_unlock(&r->mutex);
-    atomic_store_explicit(&r->failed, 1, memory_order_release);
+    atomic_store_explicit(&r->failed, true, memory_order_release);
 }
 
 /* ---- headers --------------------------------------------------------------------------------- */
@@ -100,8 +100,7 @@ static void *reshard_worker(void *arg)
     struct hl_resharding *r = arg;
     for (;;) {
         size_t i = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed);
-        if (i >= r->run->b->shard_count ||
-            atomic_load_explicit(&r->failed, memory_order_acquire) != 0)
+        if (i >= r->run->b->shard_count || atomic_load_explicit(&r->failed, memory_order_acquire))
             return NULL;
         hl_status st = hl_resharding_wants(r, i) ? make_shard(r, i) : HL_OK;
         if (st != HL_OK)

@@ -7,8 +7,8 @@
  * Threads: a server runs on the loop given, and copies puts in libuv's worker threads. A client:
  *          any thread; its requests are serialised. Reading through the view needs no client.
  * Errors:  start: HL_EBUSY when another server answers on the path, HL_EINVAL, HL_EPERM, HL_EIO.
- *          Bad messages end only their own connection. Client: HL_EUNAVAIL (nobody listens, or the
- *          connection is lost: close and connect again; pins are gone), HL_ETIMEDOUT, HL_ESTALE,
+ *          Bad messages end only their own connection. Client: HL_EUNAVAIL (no process listens, or
+ * the connection is lost: close and connect again; pins are gone), HL_ETIMEDOUT, HL_ESTALE,
  *          HL_ENOENT, HL_ENOSPC, HL_EPROTO. After HL_EUNAVAIL, HL_ETIMEDOUT and HL_EPROTO every
  *          further call says HL_EUNAVAIL.
  * Units:   bytes, milliseconds.
@@ -134,7 +134,7 @@ hl_status hl_l3_put(struct hl_l3_client *c, const struct hl_l3_staging *s, uint6
 /* The same under a name: HL_EEXIST when the pool has it already. */
 hl_status hl_l3_put_as(struct hl_l3_client *c, struct hl_id id, const struct hl_l3_staging *s,
                        uint64_t size, int timeout_ms, struct hl_pool_ref *ref) HL_CHECK;
-/* The first `size` bytes of the staging, for this connection alone: pinned once, found by nobody,
+/* The first `size` bytes of the staging, for this connection alone: pinned once, never found,
  * and gone with hl_l3_unpin or the end of the connection. */
 hl_status hl_l3_lease(struct hl_l3_client *c, const struct hl_l3_staging *s, uint64_t size,
                       int timeout_ms, struct hl_pool_ref *ref) HL_CHECK;

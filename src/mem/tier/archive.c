@@ -2,7 +2,7 @@
  *
  * What was found in the archive when the tier was opened has its CRC in its header, and no chunk
  * CRCs: they are learned by the first read, which goes over all of it. While the tier is open
- * nobody else puts into the archive or removes from it. */
+ * nothing else puts into the archive or removes from it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

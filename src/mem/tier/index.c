@@ -12,7 +12,7 @@
  * An entry that is WRITING, or DROPPING without pins and holds, belongs to the thread that made it
  * so: that thread works on the medium without the lock. `holds` are calls that read the entry
  * without the lock; the last release broadcasts `released`, which wakes a drop. `pins` belong to
- * callers and outlive their calls: a drop is refused at once, and waits for nobody. */
+ * callers and outlive their calls: a drop is refused at once instead of waiting. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 /* Before the first uthash.h: a failed insert must not end the process. */
 #define HASH_NONFATAL_OOM            1
-#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#define uthash_nonfatal_oom(element) ((element)->lost = true)
 
 #include "base/clock.h"
 #include "base/crc32.h"

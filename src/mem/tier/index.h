@@ -37,7 +37,7 @@ struct hl_tier_entry {
     uint32_t *chunks; /* NULL: not known */
     uint64_t offset;
     void *medium; /* the back end's own; free()d with the entry */
-    int lost;     /* the insert found no memory */
+    bool lost;    /* out of memory at the insert */
     UT_hash_handle hh;
 };
 

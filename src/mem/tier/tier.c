@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define HASH_NONFATAL_OOM            1
-#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#define uthash_nonfatal_oom(element) ((element)->lost = true)
 #include <uthash.h>
 
 #include "base/log.h"
@@ -36,7 +36,7 @@ struct hl_tier_open {
     struct hl_tier_slot slot;
     uint64_t room;
     bool sealing;
-    int lost; /* the insert found no memory */
+    bool lost; /* out of memory at the insert */
     UT_hash_handle hh;
 };
 

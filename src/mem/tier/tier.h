@@ -83,8 +83,8 @@ hl_status hl_tier_over_pool(struct hl_pool *pool, enum hl_api_tier tier, const c
 hl_status hl_tier_over_device(struct hl_device *device, const char *name,
                               const struct hl_tier_limits *limits,
                               struct hl_tier_store **out) HL_CHECK;
-/* L4; the archive is borrowed, and nobody else puts into it or removes from it meanwhile. What lies
- * in it is found; chunk CRCs are learned by the first read, which goes over all of it. */
+/* L4; the archive is borrowed, and nothing else puts into it or removes from it meanwhile. What
+ * lies in it is found; chunk CRCs are learned by the first read, which goes over all of it. */
 hl_status hl_tier_over_archive(struct hl_archive *archive, const char *name,
                                const struct hl_tier_limits *limits,
                                struct hl_tier_store **out) HL_CHECK;

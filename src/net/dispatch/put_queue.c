@@ -20,7 +20,7 @@
  *
  * Two conditions, both under the lock. `work` wakes the queue's thread: join_line signals it for
  * each entry, the close once. `ready` is a waiter's own, on its stack: on_waited_done signals it.
- * Nobody signals that an entry was taken, so its waiter finds that out at its deadline. */
+ * Nothing signals that an entry was taken, so its waiter finds that out at its deadline. */
 #include "net/dispatch/put_queue.h"
 
 #include <pthread.h>
@@ -278,7 +278,7 @@ static hl_status check_len(size_t len)
     return len > 0 ? HL_OK : hl_fail(HL_EINVAL, "put of 0 bytes: an object has at least one byte");
 }
 
-/* A put that nobody waits for. It is freed by its `done`, on the queue's thread. */
+/* A put without a waiting caller. It is freed by its `done`, on the queue's thread. */
 struct started {
     struct entry entry;
     struct hl_put_queue_order order;

@@ -38,8 +38,8 @@ struct hl_put_queue_stats {
     char path[16]; /* of the last connection, as hl_net_path_name; "" before the first */
 };
 
-/* One put that nobody waits for. `done` is called exactly once, with words when st is not HL_OK; it
- * must not close the queue. */
+/* One put without a waiting caller. `done` is called exactly once, with words when st is not HL_OK;
+ * it must not close the queue. */
 struct hl_put_queue_order {
     const void *data;
     size_t len;

@@ -29,7 +29,7 @@ enum state { RESTS, TRIES, IS_DONE };
 struct hl_net_retry {
     struct hl_net_connect_opts opts;
     char *address;
-    int both; /* sides have RDMA, as far as is known */
+    bool both; /* sides have RDMA, as far as is known */
     unsigned doubled;
     hl_status st; /* of the last attempt */
     uint64_t due_ns;
@@ -39,7 +39,7 @@ struct hl_net_retry {
     struct hl_net_client *made; /* NULL: it failed */
 };
 
-struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, int both)
+struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, bool both)
 {
     struct hl_net_retry *r = calloc(1, sizeof(*r));
     if (r == NULL || (r->address = strdup(opts->address)) == NULL) {

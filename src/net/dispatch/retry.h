@@ -19,7 +19,7 @@ struct hl_net_retry;
 /* The options are complete. `both`: both sides have RDMA, so that every failure is one; else an
  * attempt that finds none at one of them is not a fault, and the pauses double up to 16 times
  * theirs. NULL when out of memory: then it stays as it is. */
-struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, int both);
+struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, bool both);
 /* Never waits: the connection over RDMA that an attempt has made (the caller's then), else NULL;
  * starts an attempt when its time has come. */
 struct hl_net_client *hl_net_retry_poll(struct hl_net_retry *r);

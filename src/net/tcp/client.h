@@ -42,7 +42,7 @@ struct hl_tcp_lane {
 };
 
 /* The transfer in progress, as the code that reads the sockets knows it: what the server sends is
- * handed to it, and what nobody waits for ends the client. `arg` is the transfer. */
+ * handed to it, and what was not asked for ends the client. `arg` is the transfer. */
 struct hl_tcp_receiver {
     /* An answer with its payload. False: it is not to this transfer. */
     bool (*on_answer)(void *arg, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,
@@ -103,7 +103,7 @@ hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
 void hl_tcp_client_receive(struct hl_net_client *c, const struct hl_tcp_receiver *receiver,
                            void *transfer);
 
-/* The table's entries; who calls hl_tcp_connect sets the table. */
+/* The table's entries; the caller of hl_tcp_connect sets the table. */
 hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
 void hl_tcp_close(struct hl_net_client *c);
 void hl_tcp_info(const struct hl_net_client *c, struct hl_net_client_info *out);

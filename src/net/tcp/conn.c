@@ -12,7 +12,7 @@
  *
  * A connection ends by itself (serve.c), or a stop shuts its socket down. Then its thread moves it
  * from `conns` to `ended` and signals `moved`. The gate, or at last the stop, joins the thread and
- * frees the connection; nobody else does. */
+ * frees the connection; no other thread does. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>

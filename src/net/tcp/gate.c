@@ -1,4 +1,4 @@
-/* net/tcp/gate.c - the thread that accepts, and lets in who says HELLO.
+/* net/tcp/gate.c - the thread that accepts, and admits peers after their HELLO.
  *
  * Nothing here waits for one peer: HELLO is read as it comes, and a peer that has not sent it in
  * time, or is the oldest of too many, is closed. No message is logged per connection above debug
@@ -171,7 +171,7 @@ static void expire_halves(struct hl_net_server *s)
         turn_away(s, 0, "no HELLO in time");
 }
 
-/* Listener, wake_fd, and who has not said HELLO, as of this look. */
+/* Listener, wake_fd, and the peers that have not sent HELLO, as of this look. */
 static void poll_halves(struct hl_net_server *s, uint64_t wait_ns)
 {
     struct pollfd p[2 + HL_TCP_HALF_OPEN];

@@ -38,6 +38,7 @@ static bool place_take(struct hl_tcp_conn *c)
     return mine;
 }
 
+/* Also after a stop: the count must be right for the connections that still end. */
 static void place_give(struct hl_net_server *s)
 {
     pthread_mutex_lock(&s->lock);

@@ -10,7 +10,7 @@
  *
  * `in`, `at`, `len` and the socket are this thread's alone. It shares with the gate: the lists of
  * connections under server.lock, and `doing` under say_lock (server.h has the states; in SERVES
- * nobody else sends). At its end the thread moves its connection from `conns` to `ended` and
+ * no other thread sends). At its end the thread moves its connection from `conns` to `ended` and
  * signals `moved`, which wakes a stop that waits for all of them; the gate joins and frees it. A
  * stop wakes this thread by shutting its socket down. */
 #include <errno.h>
@@ -170,7 +170,7 @@ static void *conn_main(void *arg)
     atomic_fetch_sub(&s->counts.peers, 1);
     pthread_cond_broadcast(&s->moved);
     pthread_mutex_unlock(&s->lock);
-    close(c->fd); /* out of the list, so that nobody else uses it */
+    close(c->fd); /* out of the list, so that no other thread uses it */
     return NULL;
 }
 

@@ -3,7 +3,7 @@
  * A stop goes through the threads in the order in which they depend on each other:
  *
  *     stopping = true, `moved` broadcast     puts that wait for a place give up
- *     wake_fd, join                          the gate: nothing new is accepted, nobody is let in
+ *     wake_fd, join                          the gate: nothing new is accepted, no peer is admitted
  *     conns_stop, join                       the connections, after their last answers
  *
  * `stopping` is set under `lock`, so that a put that has just looked at it is in its wait when the
@@ -40,6 +40,7 @@ static hl_status open_listener(struct hl_net_server *s)
     return HL_OK;
 }
 
+/* The gate's thread comes last: it uses all that was made before. */
 static hl_status set_up(struct hl_net_server *s)
 {
     HL_TRY(open_listener(s));

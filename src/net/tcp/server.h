@@ -18,8 +18,8 @@
  *     places of puts (under lock):   tickets | taken | serving ... next_ticket |
  *                                              open_puts <= put_queue, then in the order they came
  *
- * A stop sets `stopping`, wakes who waits for a place and shuts the sockets; what is at the handler
- * is answered first. Lock order: lock, then say_lock; the handler's lock with neither.
+ * A stop sets `stopping`, wakes the threads that wait for a place and shuts the sockets; what is at
+ * the handler is answered first. Lock order: lock, then say_lock; the handler's lock with neither.
  *
  * Owns:    the server owns the gate's thread and descriptors and the list of connections; a
  *          connection owns its socket, its thread and the put it has begun.
@@ -48,7 +48,7 @@
 
 /* What a connection's thread does, as far as others must know. */
 enum hl_tcp_doing {
-    HL_TCP_SERVES,  /* it reads or sends: nobody else may send */
+    HL_TCP_SERVES,  /* it reads or sends: no other thread may send */
     HL_TCP_WORKS,   /* its put waits for its turn or is at the handler: the gate says WAIT */
     HL_TCP_LANDS,   /* its put's bytes come: the gate says WAIT when some have come since */
     HL_TCP_ANSWERS, /* it sends what became of its put, which a stop does not cut off */

@@ -117,7 +117,7 @@ static void receive_whole(struct slot *s, void *desc)
         slot_verify(s);
 }
 
-/* Nothing waits for it: an answer that came before, or one to somebody else. */
+/* Nothing waits for it: an answer that came before, or one to another request. */
 static void drop_unasked(const struct hl_net_client *c, uint64_t op)
 {
     hl_fault_count(op != 0 && op <= c->last_op ? "duplicate" : "foreign", c->path);

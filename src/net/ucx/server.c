@@ -43,6 +43,7 @@ static void on_conn_request(ucp_conn_request_h request, void *arg)
     s->pending_conns = k;
 }
 
+/* Outside of any callback, where endpoints may be made. */
 static void accept_pending_conns(struct hl_net_server *s)
 {
     while (s->pending_conns != NULL) {
@@ -89,6 +90,8 @@ static void stand_still(struct hl_net_server *s)
     nanosleep(&t, NULL);
 }
 
+/* One round: what UCX has, new connections, puts that came or were carried out, housekeeping; then
+ * spin or sleep. Nothing in it waits for a peer or for the put handler. */
 static void *server_main(void *arg)
 {
     struct hl_net_server *s = arg;
@@ -152,6 +155,7 @@ static void refuse_late_ones(struct hl_net_server *s)
             sched_yield();
 }
 
+/* The key and the registration go before their context. */
 static void close_worker(struct hl_net_server *s)
 {
     if (s->key != NULL)
@@ -163,6 +167,9 @@ static void close_worker(struct hl_net_server *s)
     hl_ucx_fini(&s->ucx);
 }
 
+/* `stopping` is stored before wake_fd is written, so the thread sees it when it wakes. Peers are
+ * closed while the put worker still runs: what it executes is answered. Then the worker of puts
+ * ends, and after it no thread uses their memory. */
 void hl_ucx_server_stop(struct hl_net_server *s)
 {
     if (s->running) {

@@ -262,9 +262,9 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request);
 void hl_ucx_peer_enter(struct hl_ucx_peer *p, enum hl_ucx_peer_state state);
 /* The connection is to be closed; the housekeeping does it. */
 void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
-/* Send to the peer; its failure is handled. */
+/* Send to the peer; its failure is handled. `s->done` NULL: hl_ucx_peer_sent. */
 void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s);
-/* The same, and who answers is told when it is sent. */
+/* The end of a send to the peer; another `done` calls it too. */
 void hl_ucx_peer_sent(void *peer, int failed);
 void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text);
 

@@ -2,7 +2,7 @@
  *
  * Owns:    a hl_ucx owns context and worker; a hl_ucx_msg lives from send to completion.
  * Threads: one per hl_ucx at a time (the worker is UCS_THREAD_MODE_SERIALIZED).
- * Errors:  hl_ucx_status translates; nobody else looks at ucs_status_t.
+ * Errors:  hl_ucx_status translates; no other file looks at ucs_status_t.
  * Units:   ns of hl_now_ns for deadlines.
  * Limits:  see the constants.
  */

@@ -56,7 +56,7 @@ static int curve_pair(const char *purpose, char public_key[41], char secret_key[
                : zmq_curve_public(public_key, secret_key);
 }
 
-/* A server's public key never travels, so only who knows the cluster's secret can reach it. What
+/* A server's public key never travels, so only a peer with the cluster's secret can reach it. What
  * is sent is encrypted, too. */
 static int set_curve(void *sock, bool is_server)
 {

@@ -10,7 +10,7 @@
  * Threads: hl_migrate_server_start/stop from one thread, address and stats from any. The handler is
  *          called on the server's thread and must not block. hl_migrate_send from any number of
  *          threads at once; a line is used by one at a time.
- * Errors:  HL_EUNAVAIL nobody answers for dead_ms: the same id may be sent again later and goes on
+ * Errors:  HL_EUNAVAIL no answer for dead_ms: the same id may be sent again later and goes on
  *          where it stopped; HL_ETIMEDOUT the deadline passed (same); HL_ECORRUPT the checksum of
  *          the whole differs, or chunks arrive damaged again and again; HL_ECONFLICT the id is in
  *          use for other bytes; HL_ECANCELED given up, here or by hl_migrate_cancel; HL_EBUSY too
@@ -42,7 +42,7 @@ hl_status hl_migrate_zstd_parse(const char *text, int *out) HL_CHECK;
 
 /* The options migrate.*, for those who start servers and sends; zeros are the defaults. */
 struct hl_migrate_tuning {
-    uint32_t chunk_size; /* rounded down to a power of two by who uses it */
+    uint32_t chunk_size; /* rounded down to a power of two where it is used */
     uint64_t window_bytes;
     int keep_ms;
     int dead_ms;

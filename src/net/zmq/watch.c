@@ -1,5 +1,5 @@
 /* net/zmq/watch.c - connections that libzmq ends before a message can come: it tells its socket's
- * monitor, and nobody else.
+ * monitor, and nothing else.
  *
  * A peer without the secret fails CURVE's handshake: its mechanism is another one, or its HELLO
  * was made with another key. Where it leaves in the middle of it, nothing says why. */
