@@ -1,0 +1,32 @@
+/* mem/moves.h - a tensor of another layout, written by the operations of a plan.
+ *
+ * The tensor is written block by block: the parts of all operations that fall into a block, then
+ * its checksums. So a block is still in the cache when it is summed.
+ *
+ * Owns:    nothing.
+ * Threads: any; one tensor at a time per hl_shard_sums.
+ * Errors:  those of `source` and `next`, which end the work.
+ * Units:   bytes.
+ * Limits:  those of core/reshard.h.
+ */
+#ifndef HL_MEM_MOVES_H
+#define HL_MEM_MOVES_H
+
+#include "core/reshard.h"
+#include "mem/shard_sums.h"
+
+struct hl_moves {
+    const struct hl_reshard_plan *plan;
+    /* Bytes [first, end) of the operation's source tensor are about to be read; *out is where that
+     * tensor begins in memory. */
+    hl_status (*source)(void *arg, const struct hl_reshard_op *op, uint64_t first, uint64_t end,
+                        const uint8_t **out);
+    hl_status (*next)(void *arg, uint64_t bytes); /* a block of that many bytes comes next */
+    void *arg;
+};
+
+/* Tensor number `tensor` of the plan, which is `t`, at sums->at. */
+hl_status hl_moves_tensor(const struct hl_moves *m, const struct hl_tensor *t, size_t tensor,
+                          struct hl_shard_sums *sums) HL_CHECK;
+
+#endif
