@@ -129,6 +129,18 @@ HL_CHECK static hl_status list_logical(struct hl_whole *w, const json_t *doc)
     return set_dtypes(&w->logical, dtype);
 }
 
+/* Plan what is stored, with the dtypes that it is stored in. */
+HL_CHECK static hl_status plan_held(struct hl_whole *w, const struct hl_partition_options *options,
+                                    hl_whole_find_fn find, void *arg)
+{
+    bool changed = false;
+    HL_TRY(plan_ranks(w, options));
+    HL_TRY(take_dtypes(w, find, arg, &changed));
+    if (changed)
+        HL_TRY(plan_ranks(w, options));
+    return check_stored(w, find, arg);
+}
+
 /* How far a plan goes. */
 enum goal { GOAL_RANKS, GOAL_TARGET, GOAL_MOVES };
 
@@ -137,15 +149,10 @@ HL_CHECK static hl_status plan_stored(struct hl_whole *w, const json_t *doc,
                                       const struct hl_partition_options *options,
                                       hl_whole_find_fn find, void *arg)
 {
-    bool changed = false;
     w->adapter = json_object_get(doc, "adapter") != NULL;
     HL_TRY(read_hf(doc, &w->config));
     HL_TRY(list_logical(w, doc));
-    HL_TRY(plan_ranks(w, options));
-    HL_TRY(take_dtypes(w, find, arg, &changed));
-    if (changed)
-        HL_TRY(plan_ranks(w, options));
-    return check_stored(w, find, arg);
+    return plan_held(w, options, find, arg);
 }
 
 /* Vocabulary padding and layer names stay as the version has them. */
@@ -213,6 +220,24 @@ hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, st
 hl_status hl_whole_ranks(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
     return plan_from_text(config, NULL, find, arg, GOAL_RANKS, out);
+}
+
+hl_status hl_whole_held(struct hl_hf_config *config, const struct hl_partition_options *options,
+                        hl_whole_find_fn find, void *arg, struct hl_whole *out)
+{
+    struct hl_whole w = {.config = *config};
+    *config = (struct hl_hf_config){0};
+    hl_status st = hl_family_logical(&w.config, &w.logical);
+    if (st == HL_OK)
+        st = set_dtypes(&w.logical, HL_DTYPE_F32);
+    if (st == HL_OK)
+        st = plan_held(&w, options, find, arg);
+    if (st != HL_OK) {
+        hl_whole_fini(&w);
+        return st;
+    }
+    *out = w;
+    return HL_OK;
 }
 
 hl_status hl_whole_read(const char *config, struct hl_hf_config *hf,
