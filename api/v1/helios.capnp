@@ -381,6 +381,7 @@ struct ImportRequest {
   baseConfig @13 :Text;         # of that model; the Controller fills it in
   ep @14 :Int32;                # 0 = 1
   etp @15 :Int32;               # 0 = tp
+  iteration @16 :Text;          # of a Megatron checkpoint: a number or "release"; "" = the newest
 }
 
 enum ImportState { running @0; done @1; failed @2; }
@@ -902,6 +903,7 @@ struct ImportResult {      # helios model import
   unsliced @8 :Bool;       # stored whole: every rank reads all of it
   unslicedBecause @9 :Text $optional;
   ep @10 :Int64; etp @11 :Int64;
+  leftOut @12 :List(Text); # of a Megatron checkpoint: what it has and the model has not
 }
 struct MetricsText { daemon @0 :Text; text @1 :Text; }   # helios metrics
 struct ImportCancelled { name @0 :Text; cancelled @1 :Bool; }

@@ -344,6 +344,31 @@ HL_CHECK static hl_status read_config(struct hl_import *im, const char *path)
     return hl_hf_config_parse(text, len, path, &im->config);
 }
 
+/* The document says where the model came from, and what did not come along. */
+HL_CHECK static hl_status describe_megatron(struct hl_import *im,
+                                            const struct hl_partition_options *o)
+{
+    HL_AUTO(hl_freep) char *text = NULL;
+    const struct hl_megatron_source *s = &im->source;
+    HL_TRY(hl_partition_config(&s->whole.config, o, &im->plan, &text));
+    json_t *doc = json_loads(text, 0, NULL);
+    json_t *from = json_pack("{s:s, s:I, s:O}", "format", s->dist ? "torch_dist" : "torch",
+                             "iteration", (json_int_t)s->iteration, "leftOut", s->left_out);
+    if (json_object_set_new(doc, "megatron", from) == 0)
+        im->config_text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    return im->config_text != NULL ? HL_OK : hl_fail(HL_ENOMEM, "description of the model");
+}
+
+HL_CHECK static hl_status open_megatron(struct hl_import *im, const struct hl_import_options *o)
+{
+    HL_TRY(check_slices(&o->partition));
+    HL_TRY(hl_megatron_source_open(im->dir, o->iteration, &o->partition, &im->source, &im->plan));
+    im->megatron = true;
+    HL_TRY(describe_megatron(im, &o->partition));
+    return write_headers(im, o);
+}
+
 HL_CHECK static hl_status plan_shards(struct hl_import *im, const struct hl_import_options *o)
 {
     if (im->unsliced_because[0] != '\0')
@@ -364,6 +389,11 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
         return open_adapter(im, o, adapter);
     if (o->base != NULL && o->base[0] != '\0')
         return hl_fail(HL_EINVAL, "%s holds no " HL_LORA_CONFIG ", but a base is given", o->dir);
+    if (hl_megatron_is_source(o->dir))
+        return open_megatron(im, o);
+    if (o->iteration != NULL && o->iteration[0] != '\0')
+        return hl_fail(HL_EINVAL, "%s is not a Megatron checkpoint, but an iteration is given",
+                       o->dir);
     HL_TRY(read_config(im, path));
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));
@@ -392,6 +422,8 @@ void hl_import_close(struct hl_import *im)
     for (size_t i = 0; im->headers != NULL && i < im->plan.shard_count; i++)
         hl_safetensors_image_fini(&im->headers[i]);
     free(im->headers);
+    if (im->megatron)
+        hl_megatron_source_close(&im->source);
     hl_partition_fini(&im->plan);
     hl_hf_config_fini(&im->config);
     for (size_t i = 0; i < im->file_count; i++) {
