@@ -19,7 +19,7 @@
 struct import_args {
     char *name;
     int64_t tp, pp, ep, etp, vocab_divisor, first, last, virtual_stages;
-    char *pad, *naming, *base;
+    char *pad, *naming, *base, *iteration;
     uint64_t timeout_ms;
 };
 
@@ -51,6 +51,10 @@ static const struct hl_option import_rows[] = {
      "Of a LoRA adapter: the imported model that it was trained for, whose split it gets; without "
      "it the name in adapter_config.json.",
      HL_OPT_STRING, 0, 0, NULL, AT(base)},
+    {"iteration", "--iteration", "",
+     "Of a Megatron checkpoint: this iteration, or release; without it the newest, which "
+     "latest_checkpointed_iteration.txt names.",
+     HL_OPT_STRING, 0, 0, NULL, AT(iteration)},
     {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
      NULL, AT(timeout_ms)},
 };
@@ -73,6 +77,7 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
                     .name = a->name,
                     .base = base,
                     .base_config = "",
+                    .iteration = a->iteration,
                     .tp = (int32_t)a->tp,
                     .pp = (int32_t)a->pp,
                     .ep = (int32_t)a->ep,
@@ -175,6 +180,21 @@ static hl_status follow_import(struct cli *cli, const char *id, uint64_t timeout
     return st;
 }
 
+/* What a Megatron checkpoint has and the model has not; the texts are those of `config`. */
+static hl_status list_left_out(const json_t *config, struct hl_arena *arena,
+                               struct hl_api_text_list *out)
+{
+    const json_t *list = hl_json_list(json_object_get(config, "megatron"), "leftOut"), *text;
+    size_t i;
+    out->count = json_array_size(list);
+    out->items = hl_arena_array(arena, out->count + 1, sizeof(*out->items));
+    if (out->items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for what is left out");
+    json_array_foreach (list, i, text)
+        out->items[i] = json_string_value(text);
+    return HL_OK;
+}
+
 static hl_status print_import(struct cli *cli, const struct import_args *a, int64_t version,
                               const struct hl_api_import_progress *p)
 {
@@ -185,8 +205,10 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
     uint64_t rate = p->seconds > 0 ? (uint64_t)((double)bytes / p->seconds) : 0;
     json_t *config = json_loads(p->config, 0, NULL);
     const char *why = hl_json_str(config, "unslicedBecause", NULL);
-    hl_status st = HL_OK;
-    if (cli->json) {
+    struct hl_arena arena = {0};
+    struct hl_api_text_list left_out = {0};
+    hl_status st = list_left_out(config, &arena, &left_out);
+    if (st == HL_OK && cli->json) {
         st = cli_print_value(&hl_api_import_result_type,
                              &(struct hl_api_import_result){.name = a->name,
                                                             .version = version,
@@ -199,8 +221,9 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
                                                             .seconds = p->seconds,
                                                             .bytes_per_second = rate,
                                                             .unsliced = why != NULL,
-                                                            .unsliced_because = why});
-    } else {
+                                                            .unsliced_because = why,
+                                                            .left_out = left_out});
+    } else if (st == HL_OK) {
         char as[64] = "unsliced";
         if (why == NULL)
             snprintf(as, sizeof(as), "as TP%" PRId64 " x PP%" PRId64, a->tp, a->pp);
@@ -209,7 +232,10 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
                   p->seconds, hl_format_bytes(rate, rate_text, sizeof(rate_text)));
         if (why != NULL)
             cli_print(stdout, "every rank reads the whole model: %s\n", why);
+        for (size_t i = 0; i < left_out.count; i++)
+            cli_print(stdout, "left out: %s\n", left_out.items[i]);
     }
+    hl_arena_fini(&arena);
     json_decref(config);
     return st;
 }
