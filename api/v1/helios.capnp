@@ -382,6 +382,7 @@ struct ImportRequest {
   baseConfig @13 :Text;         # of that model; the Controller fills it in
   ep @14 :Int32;                # 0 = 1
   etp @15 :Int32;               # 0 = tp
+  iteration @16 :Text;          # of a Megatron checkpoint: a number or "release"; "" = the newest
 }
 
 enum ImportState { running @0; done @1; failed @2; }
@@ -903,6 +904,7 @@ struct ImportResult {      # helios model import
   unsliced @8 :Bool;       # stored whole: every rank reads all of it
   unslicedBecause @9 :Text $optional;
   ep @10 :Int64; etp @11 :Int64;
+  leftOut @12 :List(Text); # of a Megatron checkpoint: what it has and the model has not
 }
 struct MetricsText { daemon @0 :Text; text @1 :Text; }   # helios metrics
 struct ImportCancelled { name @0 :Text; cancelled @1 :Bool; }
@@ -1098,7 +1100,10 @@ struct ModelConfig {
   asSaved @10 :Bool $optional;   # nothing says how its tensors are cut: only its own split can be read
   adapter @11 :ModelAdapter $optional;
   hfPrefix @12 :Text $optional;  # of the names in the checkpoint, where it is not the family's usual one
+  megatron @13 :MegatronSource $optional;  # of a model that was imported from a Megatron checkpoint
 }
+# Where the model came from; leftOut: what the checkpoint has and the model has not.
+struct MegatronSource { format @0 :Text; iteration @1 :Int64; leftOut @2 :List(Text); }
 struct ModelAdapter { base @0 :Text; }   # the model that it was trained for
 struct ModelSizes {
   layers @0 :UInt64; hidden @1 :UInt64;

@@ -53,6 +53,8 @@ static const struct key job_keys[] = {
     {"parallelism.data_parallel_size", KEY_INT, 1, HL_JOB_WORLD_MAX, AT(grid.dp)},
     {"parallelism.order", KEY_ORDER, 0, 0, AT(grid.order)},
     {"parallelism.virtual_pipeline_parallel_size", KEY_INT, 1, 1024, AT(virtual_stages)},
+    {"parallelism.expert_model_parallel_size", KEY_INT, 1, 4096, AT(ep)},
+    {"parallelism.expert_tensor_parallel_size", KEY_INT, 1, 4096, AT(etp)},
     {"dockerImage", KEY_IMAGE, 0, 0, AT(image)},
     {"command", KEY_COMMAND, 0, 0, AT(command)},
     {"workdir", KEY_TEXT, 0, 0, AT(workdir)},
@@ -569,6 +571,34 @@ static hl_status check_program(struct reader *r)
                job->workdir);
 }
 
+/* As Megatron has it: the ranks of a stage are shared out to etp, then to ep. */
+static hl_status check_experts(struct reader *r)
+{
+    struct hl_job *job = r->job;
+    const struct hl_grid *g = &job->grid;
+    job->etp = job->etp > 0 ? job->etp : g->tp;
+    if (g->tp % job->etp != 0) {
+        reader_enter(r, "parallelism.expert_tensor_parallel_size",
+                     "/parallelism/expert_tensor_parallel_size");
+        return bad(r, 0, "%d is not a divisor of tensor_parallel_size %d", job->etp, g->tp);
+    }
+    int64_t ranks = (int64_t)g->tp * g->dp, share = (int64_t)job->ep * job->etp;
+    reader_enter(r, "parallelism.expert_model_parallel_size",
+                 "/parallelism/expert_model_parallel_size");
+    if (ranks % share != 0)
+        return bad(r, 0,
+                   "%d times expert_tensor_parallel_size %d does not divide the %d ranks of a "
+                   "stage, tensor_parallel_size %d times data_parallel_size %d",
+                   job->ep, job->etp, (int)ranks, g->tp, g->dp);
+    if (g->order == HL_ORDER_TP_PP_DP && g->pp > 1 && share != g->tp && job->ep > 1)
+        return bad(r, 0,
+                   "under the order tp-pp-dp the ranks that share experts are those of a tensor "
+                   "parallel group: %d times expert_tensor_parallel_size %d must be "
+                   "tensor_parallel_size %d; or use the order tp-dp-pp",
+                   job->ep, job->etp, g->tp);
+    return HL_OK;
+}
+
 /* What no single key can tell. */
 static hl_status check_whole(struct reader *r)
 {
@@ -595,7 +625,7 @@ static hl_status check_whole(struct reader *r)
                      "/parallelism/virtual_pipeline_parallel_size");
         return bad(r, 0, "needs pipeline_parallel_size of at least 2");
     }
-    return HL_OK;
+    return check_experts(r);
 }
 
 static hl_status fill_empty(struct hl_job *job)
@@ -616,6 +646,7 @@ hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struc
     struct hl_job job = {.model_version = -1,
                          .grid = {1, 1, 1, HL_ORDER_TP_DP_PP},
                          .virtual_stages = 1,
+                         .ep = 1,
                          .gpus_per_rank = -1,
                          .node_lost_ms = -1,
                          .start_timeout_ms = -1,

@@ -38,6 +38,8 @@ struct hl_job {
     char *dataset;         /* dataset.path; "" = none */
     struct hl_grid grid;   /* parallelism.{pipeline,tensor,data}_parallel_size, .order */
     int virtual_stages;    /* parallelism.virtual_pipeline_parallel_size; 1 = none */
+    int ep;                /* parallelism.expert_model_parallel_size */
+    int etp;               /* parallelism.expert_tensor_parallel_size; unsaid = tp */
     char *image;           /* dockerImage; "" = none */
     char **command;        /* list; a text becomes /bin/sh -c TEXT; empty = the image's own */
     size_t command_count;

@@ -82,6 +82,10 @@ json_t *hl_job_to_json(const struct hl_job *job)
                              job->grid.dp, "order", hl_rank_order_name(job->grid.order));
     if (job->virtual_stages > 1)
         member_put(grid, "virtual_pipeline_parallel_size", json_integer(job->virtual_stages));
+    if (job->ep > 1)
+        member_put(grid, "expert_model_parallel_size", json_integer(job->ep));
+    if (job->etp != job->grid.tp)
+        member_put(grid, "expert_tensor_parallel_size", json_integer(job->etp));
     member_put(doc, "parallelism", grid);
     put_text(doc, "dockerImage", job->image);
     put_list(doc, "command", job->command, job->command_count);

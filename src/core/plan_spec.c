@@ -85,6 +85,8 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     add_int(env, "TENSOR_PARALLEL_SIZE", job->grid.tp);
     add_int(env, "DATA_PARALLEL_SIZE", job->grid.dp);
     add_int(env, "VIRTUAL_PIPELINE_PARALLEL_SIZE", job->virtual_stages);
+    add_int(env, "EXPERT_PARALLEL_SIZE", job->ep);
+    add_int(env, "EXPERT_TENSOR_PARALLEL_SIZE", job->etp);
     env_add(env, "HELIOS_RANK_ORDER", hl_rank_order_name(job->grid.order));
     add_int(env, "WORLD_SIZE", plan->world_size);
     add_int(env, "LOCAL_WORLD_SIZE", c->rank_count);
@@ -97,7 +99,8 @@ static struct hl_api_key_value_list container_env(const struct hl_job *job,
     return env->list;
 }
 
-static struct hl_api_rank_spec rank_spec(const struct hl_plan_rank *r, struct hl_arena *arena)
+static struct hl_api_rank_spec rank_spec(const struct hl_job *job, const struct hl_plan_rank *r,
+                                         struct hl_arena *arena)
 {
     struct env env = env_new(arena, ENV_MAX);
     add_int(&env, "GLOBAL_RANK", r->rank);
@@ -106,6 +109,7 @@ static struct hl_api_rank_spec rank_spec(const struct hl_plan_rank *r, struct hl
     add_int(&env, "PIPELINE_PARALLEL_RANK", r->at.pp);
     add_int(&env, "TENSOR_PARALLEL_RANK", r->at.tp);
     add_int(&env, "DATA_PARALLEL_RANK", r->at.dp);
+    add_int(&env, "EXPERT_PARALLEL_RANK", hl_rank_expert(&job->grid, r->at, job->ep, job->etp));
     return (struct hl_api_rank_spec){.rank = r->rank,
                                      .pp = r->at.pp,
                                      .tp = r->at.tp,
@@ -145,7 +149,7 @@ struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
         .python = job->python,
     };
     for (size_t i = 0; i < n && spec.ranks.items != NULL && spec.gpus.items != NULL; i++) {
-        spec.ranks.items[spec.ranks.count++] = rank_spec(&c->ranks[i], arena);
+        spec.ranks.items[spec.ranks.count++] = rank_spec(job, &c->ranks[i], arena);
         if (*c->ranks[i].gpu != '\0')
             spec.gpus.items[spec.gpus.count++] = c->ranks[i].gpu;
     }

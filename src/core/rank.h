@@ -52,6 +52,13 @@ static inline struct hl_rank hl_rank_of(const struct hl_grid *g, int number)
     return (struct hl_rank){.pp = group / g->dp, .tp = tp, .dp = group % g->dp};
 }
 
+/* Which of the `ep` shares of the experts the rank has, where `etp` ranks share an expert. Megatron
+ * counts the ranks of a stage through etp first, then ep. */
+static inline int hl_rank_expert(const struct hl_grid *g, struct hl_rank r, int ep, int etp)
+{
+    return (r.tp + g->tp * r.dp) / etp % ep;
+}
+
 static inline const char *hl_rank_order_name(enum hl_rank_order order)
 {
     return order == HL_ORDER_TP_PP_DP ? "tp-pp-dp" : "tp-dp-pp";

@@ -86,6 +86,11 @@ hl_status hl_reshard_plan(const struct hl_tensor *logical, size_t logical_count,
                           struct hl_reshard_plan *out) HL_CHECK;
 void hl_reshard_fini(struct hl_reshard_plan *plan);
 
+/* Pairs of the plan's tensors that have the same bytes if the plan is true: norms on every tensor
+ * rank, a tied head on the last stage. a < b, and a is the first of all; free() *out. */
+hl_status hl_reshard_replicas(const struct hl_partition_plan *plan, struct hl_partition_equal **out,
+                              size_t *count) HL_CHECK;
+
 /* Bytes that an operation writes. */
 static inline uint64_t hl_reshard_bytes(const struct hl_reshard_op *op)
 {

@@ -232,3 +232,38 @@ hl_status hl_reshard_find_same(const struct hl_partition_plan *a, const struct h
     free(s.entries);
     return HL_OK;
 }
+
+static int by_digest_and_index(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    int c = by_digest(&x->digest, &y->digest);
+    return c != 0 ? c : (x->index > y->index) - (x->index < y->index);
+}
+
+hl_status hl_reshard_replicas(const struct hl_partition_plan *plan, struct hl_partition_equal **out,
+                              size_t *count)
+{
+    struct same s = {
+        .a = plan, .b = plan, .entries = calloc(plan->tensor_count + 1, sizeof(*s.entries))};
+    struct hl_partition_equal *list = calloc(plan->tensor_count + 1, sizeof(*list));
+    size_t n = 0, first = 0;
+    if (s.entries == NULL || list == NULL) {
+        free(s.entries);
+        free(list);
+        return hl_fail(HL_ENOMEM, "index of %zu tensors", plan->tensor_count);
+    }
+    for (uint32_t i = 0; i < plan->tensor_count; i++)
+        s.entries[i] = (struct entry){tensor_digest(plan, i), 0, i};
+    qsort(s.entries, plan->tensor_count, sizeof(*s.entries), by_digest_and_index);
+    for (size_t i = 1; i < plan->tensor_count; i++) {
+        uint32_t a = s.entries[first].index, b = s.entries[i].index;
+        if (by_digest(&s.entries[first].digest, &s.entries[i].digest) == 0 && same_tensor(&s, a, b))
+            list[n++] = (struct hl_partition_equal){a, b};
+        else
+            first = i;
+    }
+    free(s.entries);
+    *out = list;
+    *count = n;
+    return HL_OK;
+}

@@ -116,14 +116,12 @@ HL_CHECK static hl_status plan_ranks(struct hl_whole *w, const struct hl_partiti
                                                            w->logical.count, o, &w->ranks);
 }
 
-/* As the family's table lists them, with the dtype of the embedding. */
-HL_CHECK static hl_status list_family(struct hl_whole *w, const struct hl_model_config *c, bool mtp)
+/* As the family's table lists them. */
+HL_CHECK static hl_status list_family(struct hl_whole *w, const struct hl_checkpoint *has,
+                                      enum hl_dtype dtype)
 {
-    const struct hl_checkpoint has = {.prefix = c->own.hf_prefix, .copies = c->copies, .mtp = mtp};
-    enum hl_dtype dtype;
     hl_logical_fini(&w->logical);
-    HL_TRY(hl_family_logical(&w->config, &has, &w->logical));
-    HL_TRY(hl_dtype_parse(c->own.dtype != NULL ? c->own.dtype : "", &dtype));
+    HL_TRY(hl_family_logical(&w->config, has, &w->logical));
     return set_dtypes(&w->logical, dtype);
 }
 
@@ -146,33 +144,52 @@ static bool lacks_mtp(const struct hl_whole *w, hl_whole_find_fn find, void *arg
     return planned;
 }
 
-/* As the import has listed them, or by the family's table; and what the ranks have of them. */
-HL_CHECK static hl_status plan_logical(struct hl_whole *w, const struct hl_model_config *c,
-                                       const struct hl_partition_options *options,
-                                       hl_whole_find_fn find, void *arg)
+/* The family's tensors that the ranks have, and the plan that they follow. */
+HL_CHECK static hl_status plan_family(struct hl_whole *w, struct hl_checkpoint has,
+                                      enum hl_dtype dtype,
+                                      const struct hl_partition_options *options,
+                                      hl_whole_find_fn find, void *arg)
 {
-    HL_TRY(c->tensors != NULL ? hl_logical_read(c->tensors, &w->logical) : list_family(w, c, true));
+    has.mtp = true;
+    HL_TRY(list_family(w, &has, dtype));
     HL_TRY(plan_ranks(w, options));
-    if (c->tensors != NULL || !lacks_mtp(w, find, arg))
+    if (!lacks_mtp(w, find, arg))
         return HL_OK;
-    HL_TRY(list_family(w, c, false));
+    has.mtp = false;
+    HL_TRY(list_family(w, &has, dtype));
     return plan_ranks(w, options);
+}
+
+/* The plan again with the dtypes that the tensors are stored in. */
+HL_CHECK static hl_status plan_held(struct hl_whole *w, const struct hl_partition_options *options,
+                                    hl_whole_find_fn find, void *arg)
+{
+    bool changed = false;
+    HL_TRY(take_dtypes(w, find, arg, &changed));
+    if (changed)
+        HL_TRY(plan_ranks(w, options));
+    return check_stored(w, find, arg);
 }
 
 /* How far a plan goes. */
 enum goal { GOAL_RANKS, GOAL_TARGET, GOAL_MOVES };
 
-/* The logical tensors and the plan that the stored shards follow. */
+/* The logical tensors, as the import has listed them or by the family's table with the dtype of the
+ * embedding, and the plan that the stored shards follow. */
 HL_CHECK static hl_status plan_stored(struct hl_whole *w, const struct hl_model_config *c,
                                       const struct hl_partition_options *options,
                                       hl_whole_find_fn find, void *arg)
 {
-    bool changed = false;
-    HL_TRY(plan_logical(w, c, options, find, arg));
-    HL_TRY(take_dtypes(w, find, arg, &changed));
-    if (changed)
+    const struct hl_checkpoint has = {.prefix = c->own.hf_prefix, .copies = c->copies};
+    enum hl_dtype dtype;
+    if (c->tensors != NULL) {
+        HL_TRY(hl_logical_read(c->tensors, &w->logical));
         HL_TRY(plan_ranks(w, options));
-    return check_stored(w, find, arg);
+    } else {
+        HL_TRY(hl_dtype_parse(c->own.dtype != NULL ? c->own.dtype : "", &dtype));
+        HL_TRY(plan_family(w, has, dtype, options, find, arg));
+    }
+    return plan_held(w, options, find, arg);
 }
 
 /* Vocabulary padding and layer names stay as the version has them. */
@@ -241,6 +258,23 @@ hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, st
 hl_status hl_whole_ranks(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
     return plan_from_text(config, NULL, find, arg, GOAL_RANKS, out);
+}
+
+hl_status hl_whole_held(struct hl_hf_config *config, const struct hl_partition_options *options,
+                        hl_whole_find_fn find, void *arg, struct hl_whole *out)
+{
+    struct hl_whole w = {.config = *config};
+    *config = (struct hl_hf_config){0};
+    hl_status st =
+        plan_family(&w, (struct hl_checkpoint){0}, HL_DTYPE_F32, options, find, arg);
+    if (st == HL_OK)
+        st = plan_held(&w, options, find, arg);
+    if (st != HL_OK) {
+        hl_whole_fini(&w);
+        return st;
+    }
+    *out = w;
+    return HL_OK;
 }
 
 hl_status hl_whole_read(const char *config, struct hl_hf_config *hf,

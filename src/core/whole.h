@@ -54,6 +54,10 @@ hl_status hl_whole_plan_unsliced(const char *config, const struct hl_tensor *ten
 /* Only what the ranks hold: `whole` and `plan` stay empty. */
 hl_status hl_whole_ranks(const char *config, hl_whole_find_fn find, void *arg,
                          struct hl_whole *out) HL_CHECK;
+/* The same of shards that follow `options` and a Hugging Face config instead of a model's config;
+ * *config is taken over, also on failure. */
+hl_status hl_whole_held(struct hl_hf_config *config, const struct hl_partition_options *options,
+                        hl_whole_find_fn find, void *arg, struct hl_whole *out) HL_CHECK;
 void hl_whole_fini(struct hl_whole *w);
 
 /* What such a config says: the Hugging Face config, and how the model is split. */

@@ -25,6 +25,7 @@ static void read_options(const struct hl_api_import_request *r, struct hl_import
                                       .model = r->name,
                                       .version = r->version,
                                       .base = r->base,
+                                      .iteration = r->iteration,
                                       .base_config = r->base_config,
                                       .partition = {
                                           .tp = r->tp,

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HL_MAP_GUARDS 512
+#define HL_MAP_GUARDS 4608
 
 /* For daemons, whose readers check sums. Not for a rank, which would go on with zeros. */
 void hl_map_guard_install(void);

@@ -19,7 +19,7 @@
 struct import_args {
     char *name;
     int64_t tp, pp, ep, etp, vocab_divisor, first, last, virtual_stages;
-    char *pad, *naming, *base;
+    char *pad, *naming, *base, *iteration;
     uint64_t timeout_ms;
 };
 
@@ -52,6 +52,10 @@ static const struct hl_option import_rows[] = {
      "For a LoRA adapter: the imported base model, whose split the adapter gets; empty for the "
      "name in adapter_config.json.",
      HL_OPT_STRING, 0, 0, NULL, AT(base)},
+    {"iteration", "--iteration", "",
+     "Of a Megatron checkpoint: this iteration, or release; without it the newest, which "
+     "latest_checkpointed_iteration.txt names.",
+     HL_OPT_STRING, 0, 0, NULL, AT(iteration)},
     {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
      NULL, AT(timeout_ms)},
 };
@@ -74,6 +78,7 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
                     .name = a->name,
                     .base = base,
                     .base_config = "",
+                    .iteration = a->iteration,
                     .tp = (int32_t)a->tp,
                     .pp = (int32_t)a->pp,
                     .ep = (int32_t)a->ep,
@@ -187,6 +192,7 @@ static hl_status print_import(struct cli *cli, const char *name, int64_t version
     HL_AUTO(hl_model_config_fini) struct hl_model_config config = {0};
     HL_TRY(hl_model_config_read(p->config, &config));
     const struct hl_api_split *split = &config.split;
+    const struct hl_api_text_list *left_out = &config.own.megatron.left_out;
     const char *why = config.own.unsliced_because;
     if (cli->json)
         return cli_print_value(&hl_api_import_result_type,
@@ -201,7 +207,8 @@ static hl_status print_import(struct cli *cli, const char *name, int64_t version
                                                               .seconds = p->seconds,
                                                               .bytes_per_second = rate,
                                                               .unsliced = config.own.unsliced,
-                                                              .unsliced_because = why});
+                                                              .unsliced_because = why,
+                                                              .left_out = *left_out});
     char as[64] = "unsliced";
     if (!config.own.unsliced)
         snprintf(as, sizeof(as), "as TP%d x PP%d", split->tp, split->pp);
@@ -210,6 +217,8 @@ static hl_status print_import(struct cli *cli, const char *name, int64_t version
               hl_format_bytes(rate, rate_text, sizeof(rate_text)));
     if (why != NULL)
         cli_print(stdout, "every rank reads the whole model: %s\n", why);
+    for (size_t i = 0; i < left_out->count; i++)
+        cli_print(stdout, "left out: %s\n", left_out->items[i]);
     return HL_OK;
 }
 

@@ -20,12 +20,11 @@ static hl_status check_model(struct hl_controller *c, const struct hl_job *spec)
         return HL_OK;
     HL_TRY(hl_catalog_model(&c->catalog, spec->model, &m));
     HL_TRY(hl_catalog_version(m, spec->model_version, &v));
-    /* A job's ranks have all experts of their stage: its file has no word for fewer. */
     const struct hl_api_split split = {.tp = spec->grid.tp,
                                        .pp = spec->grid.pp,
                                        .virtual_stages = spec->virtual_stages,
-                                       .ep = 1,
-                                       .etp = spec->grid.tp};
+                                       .ep = spec->ep,
+                                       .etp = spec->etp};
     hl_status st = hl_version_check_split(v, &split);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "parallelism: ");
 }

@@ -30,8 +30,7 @@ hl_status hl_megatron_folder(const char *tracker, size_t len, char *buf, size_t 
 
 /* ---- args ------------------------------------------------------------------------------------ */
 
-HL_CHECK static hl_status find_args(const struct hl_pickle_value *root,
-                                    const struct hl_pickle_value **out)
+hl_status hl_megatron_args(const struct hl_pickle_value *root, const struct hl_pickle_value **out)
 {
     char what[256];
     const struct hl_pickle_value *args = hl_pickle_find(root, "args");
@@ -45,9 +44,8 @@ HL_CHECK static hl_status find_args(const struct hl_pickle_value *root,
     return HL_OK;
 }
 
-/* An integer of args; None and what is not there are `absent`. */
-HL_CHECK static hl_status read_size(const struct hl_pickle_value *args, const char *name,
-                                    uint64_t absent, uint64_t *out)
+hl_status hl_megatron_arg_size(const struct hl_pickle_value *args, const char *name,
+                               uint64_t absent, uint64_t *out)
 {
     const struct hl_pickle_value *v = hl_pickle_attribute(args, name);
     uint64_t n = absent;
@@ -66,11 +64,11 @@ HL_CHECK static hl_status read_size(const struct hl_pickle_value *args, const ch
 HL_CHECK static hl_status read_needed(const struct hl_pickle_value *args, const char *name,
                                       uint64_t *out)
 {
-    HL_TRY(read_size(args, name, 0, out));
+    HL_TRY(hl_megatron_arg_size(args, name, 0, out));
     return *out > 0 ? HL_OK : hl_fail(HL_EINVAL, "args.%s is missing or 0", name);
 }
 
-static bool read_flag(const struct hl_pickle_value *args, const char *name)
+bool hl_megatron_arg_flag(const struct hl_pickle_value *args, const char *name)
 {
     const struct hl_pickle_value *v = hl_pickle_attribute(args, name);
     return v != NULL && v->kind == HL_PICKLE_BOOL && v->integer == 1;
@@ -80,22 +78,22 @@ hl_status hl_megatron_sizes_read(const struct hl_pickle_value *root, struct hl_m
 {
     struct hl_megatron_sizes s = {0};
     const struct hl_pickle_value *args = NULL;
-    HL_TRY(find_args(root, &args));
+    HL_TRY(hl_megatron_args(root, &args));
     HL_TRY(read_needed(args, "tensor_model_parallel_size", &s.tp));
     HL_TRY(read_needed(args, "pipeline_model_parallel_size", &s.pp));
-    HL_TRY(read_size(args, "expert_model_parallel_size", 1, &s.ep));
+    HL_TRY(hl_megatron_arg_size(args, "expert_model_parallel_size", 1, &s.ep));
     HL_TRY(read_needed(args, "num_layers", &s.layers));
     HL_TRY(read_needed(args, "hidden_size", &s.hidden));
     HL_TRY(read_needed(args, "num_attention_heads", &s.heads));
-    HL_TRY(read_size(args, "ffn_hidden_size", 4 * s.hidden, &s.ffn));
-    HL_TRY(read_size(args, "max_position_embeddings", 0, &s.positions));
-    HL_TRY(read_size(args, "padded_vocab_size", 0, &s.padded_vocab));
-    HL_TRY(read_size(args, "num_experts", 0, &s.experts));
+    HL_TRY(hl_megatron_arg_size(args, "ffn_hidden_size", 4 * s.hidden, &s.ffn));
+    HL_TRY(hl_megatron_arg_size(args, "max_position_embeddings", 0, &s.positions));
+    HL_TRY(hl_megatron_arg_size(args, "padded_vocab_size", 0, &s.padded_vocab));
+    HL_TRY(hl_megatron_arg_size(args, "num_experts", 0, &s.experts));
     s.kv_heads = s.heads;
-    if (read_flag(args, "group_query_attention"))
+    if (hl_megatron_arg_flag(args, "group_query_attention"))
         HL_TRY(read_needed(args, "num_query_groups", &s.kv_heads));
-    s.untied = read_flag(args, "untie_embeddings_and_output_weights");
-    s.gated = read_flag(args, "swiglu");
+    s.untied = hl_megatron_arg_flag(args, "untie_embeddings_and_output_weights");
+    s.gated = hl_megatron_arg_flag(args, "swiglu");
     if (s.ep == 0)
         return hl_fail(HL_EINVAL, "args.expert_model_parallel_size is 0");
     *out = s;

@@ -22,6 +22,15 @@
 /* The folder that the tracker file's text names, "release" or "iter_0000010", into buf. */
 hl_status hl_megatron_folder(const char *tracker, size_t len, char *buf, size_t cap) HL_CHECK;
 
+/* The argparse.Namespace of the whole file's tree. */
+hl_status hl_megatron_args(const struct hl_pickle_value *root,
+                           const struct hl_pickle_value **out) HL_CHECK;
+/* An integer of args; None and what is not there are `absent`. */
+hl_status hl_megatron_arg_size(const struct hl_pickle_value *args, const char *name,
+                               uint64_t absent, uint64_t *out) HL_CHECK;
+/* True, and nothing else. */
+bool hl_megatron_arg_flag(const struct hl_pickle_value *args, const char *name);
+
 /* What args says of the model and its layout. */
 struct hl_megatron_sizes {
     uint64_t tp, pp, ep;

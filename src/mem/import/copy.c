@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "mem/import/import_private.h"
+#include "mem/reshard_tensor.h"
 #include "mem/transpose.h"
 
 #define BLOCK         ((uint64_t)128 << 10)
@@ -168,9 +169,31 @@ HL_CHECK static hl_status copy_zero(struct hl_import_writer *w, uint64_t len)
     return HL_OK;
 }
 
+static hl_status mapped_source(void *arg, const struct hl_reshard_op *op, uint64_t first,
+                               uint64_t end, const uint8_t **out)
+{
+    const struct hl_import_writer *w = arg;
+    (void)first;
+    (void)end;
+    *out = w->im->source.bytes[op->tensor];
+    return HL_OK;
+}
+
+static hl_status next_block(void *arg, uint64_t bytes)
+{
+    (void)bytes;
+    return check_stop(arg);
+}
+
 hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint32_t *crc)
 {
     const struct hl_partition_plan *plan = &w->im->plan;
+    if (w->im->megatron) {
+        const struct hl_reshard_writer writer = {&w->im->source.moves, mapped_source, next_block, w};
+        HL_TRY(hl_reshard_write_tensor(&writer, &plan->tensors[tensor], tensor, &w->sums));
+        *crc = hl_shard_sums_tensor(&w->sums);
+        return HL_OK;
+    }
     for (uint32_t i = plan->op_first[tensor]; i < plan->op_first[tensor + 1]; i++) {
         const struct hl_copy_op *op = &plan->ops[i];
         if (op->kind == HL_COPY_TRANSPOSE)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/lora.h"
+#include "core/model_config.h"
 #include "core/part.h"
 #include "core/torch/file.h"
 #include "mem/import/import_private.h"
@@ -349,6 +350,44 @@ HL_CHECK static hl_status read_config(struct hl_import *im, const char *path)
     return hl_hf_config_parse(text, len, path, &im->config);
 }
 
+static struct hl_api_text_list texts_of(const json_t *list, struct hl_arena *arena)
+{
+    struct hl_api_text_list out = {0};
+    const json_t *text;
+    size_t i;
+    out.items = hl_arena_array(arena, json_array_size(list) + 1, sizeof(*out.items));
+    if (out.items != NULL)
+        json_array_foreach (list, i, text)
+            out.items[out.count++] = json_string_value(text);
+    return out;
+}
+
+/* The config says where the model came from, and what was left out. */
+HL_CHECK static hl_status describe_megatron(struct hl_import *im,
+                                            const struct hl_partition_options *o)
+{
+    HL_AUTO(hl_freep) char *text = NULL;
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    const struct hl_megatron_source *s = &im->source;
+    HL_TRY(hl_partition_config(&s->whole.config, o, &im->plan, &text));
+    HL_TRY(hl_model_config_read(text, &c));
+    c.own.megatron = (struct hl_api_megatron_source){.format = s->dist ? "torch_dist" : "torch",
+                                                     .iteration = s->iteration,
+                                                     .left_out = texts_of(s->left_out, &c.arena)};
+    if (c.own.megatron.left_out.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory describing the model");
+    return hl_model_config_write(&c, &im->config_text);
+}
+
+HL_CHECK static hl_status open_megatron(struct hl_import *im, const struct hl_import_options *o)
+{
+    HL_TRY(check_slices(&o->partition));
+    HL_TRY(hl_megatron_source_open(im->dir, o->iteration, &o->partition, &im->source, &im->plan));
+    im->megatron = true;
+    HL_TRY(describe_megatron(im, &o->partition));
+    return write_headers(im, o);
+}
+
 HL_CHECK static hl_status plan_shards(struct hl_import *im, const struct hl_import_options *o)
 {
     if (im->unsliced_because[0] != '\0')
@@ -369,6 +408,11 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
         return open_adapter(im, o, adapter);
     if (o->base != NULL && o->base[0] != '\0')
         return hl_fail(HL_EINVAL, "%s holds no " HL_LORA_CONFIG ", but a base is given", o->dir);
+    if (hl_megatron_is_source(o->dir))
+        return open_megatron(im, o);
+    if (o->iteration != NULL && o->iteration[0] != '\0')
+        return hl_fail(HL_EINVAL, "%s is not a Megatron checkpoint, but an iteration is given",
+                       o->dir);
     HL_TRY(read_config(im, path));
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));
@@ -397,6 +441,8 @@ void hl_import_close(struct hl_import *im)
     for (size_t i = 0; im->headers != NULL && i < im->plan.shard_count; i++)
         hl_safetensors_image_fini(&im->headers[i]);
     free(im->headers);
+    if (im->megatron)
+        hl_megatron_source_close(&im->source);
     hl_partition_fini(&im->plan);
     hl_hf_config_fini(&im->config);
     for (size_t i = 0; i < im->file_count; i++) {

@@ -1,4 +1,4 @@
-/* mem/import/import.h - a Hugging Face checkpoint directory becomes sealed shards.
+/* mem/import/import.h - a checkpoint directory of Hugging Face or Megatron becomes sealed shards.
  *
  * A model without config.json, or of a type that no family's table describes, is stored unsliced:
  * whole tensors, as any *.safetensors of the directory have them; its config says so, and why.
@@ -6,10 +6,11 @@
  * The directory holds config.json and model.safetensors, or model.safetensors.index.json and the
  * files it names; without either, pytorch_model.bin or pytorch_model.bin.index.json and its files,
  * whose pickles are read and never executed. With a base it holds adapter_config.json and
- * adapter_model.safetensors instead. Bytes go from the page cache straight to where the
- * sink wants the shard; every byte is copied once and checksummed while it is in the cache. Files
- * are read with pread: one that is cut short meanwhile is an error, not a SIGBUS, and its pages
- * never count as this process's memory.
+ * adapter_model.safetensors instead. A Megatron checkpoint has latest_checkpointed_iteration.txt,
+ * mp_rank_* folders or .metadata (megatron.h); config.json may stand beside. Bytes go from the page
+ * cache straight to where the sink wants the shard; every byte is copied once and checksummed while
+ * it is in the cache. Files of Hugging Face are read with pread: one that is cut short meanwhile is
+ * an error, not a SIGBUS, and its pages never count as this process's memory.
  *
  * Owns:    hl_import owns files, plan and config text until hl_import_close.
  * Threads: open and close from one thread; hl_import_run works in the calling thread and in
@@ -35,7 +36,8 @@ struct hl_import_options {
     const char *model; /* recorded in the shards */
     int64_t version;
     struct hl_partition_options partition;
-    const char *base; /* of a LoRA adapter: its name, NULL or "" = the directory holds none */
+    const char *base;      /* of a LoRA adapter: its name, NULL or "" = the directory holds none */
+    const char *iteration; /* of a Megatron checkpoint; NULL or "" = the newest */
     const char *base_config; /* ImportProgress.config of it; it gives the split */
 };
 

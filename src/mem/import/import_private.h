@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "mem/import/import.h"
+#include "mem/import/megatron.h"
 #include "mem/shard_sums.h"
 
 struct hl_import_file {
@@ -28,6 +29,8 @@ struct hl_import {
     struct hl_tensor *sources; /* of all files; names borrowed from the headers */
     struct hl_import_where *where;
     size_t source_count;
+    bool megatron; /* `source` in place of files and sources */
+    struct hl_megatron_source source;
     struct hl_hf_config config; /* of an unsliced model only `hf`, which may be NULL */
     char unsliced_because[160]; /* "" = it is sliced */
     struct hl_partition_plan plan;

@@ -153,7 +153,14 @@ HL_CHECK static hl_status run_job(struct import_job *job)
 {
     const struct hl_import_sink *sink = job->run->sink;
     HL_TRY(compare_tied(job));
+    if (job->im->megatron)
+        HL_TRY(hl_megatron_compare(&job->im->source, job->run->cancel));
     run_workers(job);
+    if (job->status == HL_OK && job->im->megatron) {
+        hl_status st = hl_megatron_check_files(&job->im->source);
+        if (st != HL_OK)
+            fail_job(job, st);
+    }
     if (job->status == HL_OK)
         return HL_OK;
     for (size_t i = 0; i < job->im->plan.shard_count; i++)

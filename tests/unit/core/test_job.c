@@ -313,6 +313,48 @@ TEST(a_world_too_large_is_refused_without_overflow)
            "needs pipeline_parallel_size of at least 2");
 }
 
+#define EXPERTS(sizes) "{\"jobName\": \"x\", \"command\": \"x\", \"parallelism\": {" sizes "}}"
+
+TEST(experts_are_shared_out_among_the_ranks_of_a_stage)
+{
+    struct hl_job job;
+    assert_int_equal(parse(EXPERTS("\"tensor_parallel_size\": 2, \"data_parallel_size\": 4,"
+                                   "\"expert_model_parallel_size\": 4,"
+                                   "\"expert_tensor_parallel_size\": 1"),
+                           &job),
+                     HL_OK);
+    assert_int_equal(job.ep, 4);
+    assert_int_equal(job.etp, 1);
+    hl_job_fini(&job);
+    assert_int_equal(parse(EXPERTS("\"tensor_parallel_size\": 2"), &job), HL_OK);
+    assert_int_equal(job.ep, 1);
+    assert_int_equal(job.etp, 2);
+    hl_job_fini(&job);
+    is_bad(EXPERTS("\"tensor_parallel_size\": 4, \"expert_tensor_parallel_size\": 3"),
+           "3 is not a divisor of tensor_parallel_size 4");
+    is_bad(EXPERTS("\"tensor_parallel_size\": 2, \"data_parallel_size\": 2,"
+                   "\"expert_model_parallel_size\": 4"),
+           "4 times expert_tensor_parallel_size 2 does not divide the 4 ranks of a stage");
+    is_bad(EXPERTS("\"tensor_parallel_size\": 2, \"pipeline_parallel_size\": 2,"
+                   "\"data_parallel_size\": 2, \"order\": \"tp-pp-dp\","
+                   "\"expert_model_parallel_size\": 2"),
+           "or use the order tp-dp-pp");
+}
+
+/* Megatron's RankGenerator for experts: etp counts fastest, then ep, within a stage. */
+TEST(a_rank_has_the_experts_that_megatron_gives_it)
+{
+    const struct hl_grid g = {.pp = 2, .tp = 2, .dp = 4, .order = HL_ORDER_TP_DP_PP};
+    /* TP 2, DP 4, EP 4: ranks 0..7 of a stage; at ETP 2 pairs of them, at ETP 1 each for itself. */
+    static const int pairs[8] = {0, 0, 1, 1, 2, 2, 3, 3}, single[8] = {0, 1, 2, 3, 0, 1, 2, 3};
+    for (int i = 0; i < 16; i++) {
+        struct hl_rank r = hl_rank_of(&g, i);
+        assert_int_equal(hl_rank_expert(&g, r, 4, 2), pairs[i % 8]);
+        assert_int_equal(hl_rank_expert(&g, r, 4, 1), single[i % 8]);
+        assert_int_equal(hl_rank_expert(&g, r, 1, 2), 0);
+    }
+}
+
 TEST(ranks_count_in_the_chosen_order)
 {
     /* TP 2, PP 2, DP 3; written out by hand for (pp 1, tp 0, dp 2). */

@@ -60,6 +60,8 @@ static struct hl_job job_of(int pp, int tp, int dp)
                            .node_lost_ms = -1,
                            .model_version = -1,
                            .virtual_stages = 1,
+                           .ep = 1,
+                           .etp = tp,
                            .gpus_per_rank = -1,
                            .grid = {pp, tp, dp, HL_ORDER_TP_DP_PP}};
 }
@@ -597,6 +599,14 @@ TEST(a_container_is_told_everything_about_its_ranks)
     assert_string_equal(value_of(env, "PIPELINE_PARALLEL_RANK"), "1");
     assert_string_equal(value_of(env, "TENSOR_PARALLEL_RANK"), "1");
     assert_string_equal(value_of(env, "DATA_PARALLEL_RANK"), "0");
+    assert_string_equal(value_of(env, "EXPERT_PARALLEL_RANK"), "0");
+    job.ep = 2;
+    job.etp = 1; /* tp 1 has the other half of the experts */
+    spec = hl_plan_container_spec(&job, p, 1, &opts, &arena);
+    assert_string_equal(value_of(&spec.env, "EXPERT_PARALLEL_SIZE"), "2");
+    assert_string_equal(value_of(&spec.env, "EXPERT_TENSOR_PARALLEL_SIZE"), "1");
+    assert_string_equal(value_of(&spec.ranks.items[0].env, "EXPERT_PARALLEL_RANK"), "0");
+    assert_string_equal(value_of(&spec.ranks.items[1].env, "EXPERT_PARALLEL_RANK"), "1");
     hl_arena_fini(&arena);
     hl_plan_free(p);
     hl_cluster_fini(&c);

@@ -369,7 +369,8 @@ TEST(a_small_gang_has_its_ranks_written_out)
                                           "GROUP_RANK",
                                           "TENSOR_PARALLEL_RANK",
                                           "PIPELINE_PARALLEL_RANK",
-                                          "DATA_PARALLEL_RANK"};
+                                          "DATA_PARALLEL_RANK",
+                                          "EXPERT_PARALLEL_RANK"};
     struct large few, many;
     large_make(&few, "\"data_parallel_size\":128", 2);
     large_make(&many, "\"data_parallel_size\":130", 2);

@@ -1,0 +1,263 @@
+/* Which folder, which format, which model; then both formats are the same: a plan of what is held,
+ * where its tensors are in memory, and the operations from there to the layout that is wanted. */
+#include "mem/import/megatron.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "core/torch/megatron.h"
+#include "core/torch/megatron_model.h"
+#include "mem/import/megatron_private.h"
+#include "os/map_guard.h"
+
+#define TRACKER_MAX 64
+#define COMPARED    ((uint64_t)1 << 20)
+#define METADATA    ".metadata"
+#define RANK        "mp_rank_"
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void unmap_file(struct hl_mapped_file *f)
+{
+    hl_map_guard_remove(f->guard);
+    if (f->bytes != NULL)
+        munmap((void *)(uintptr_t)f->bytes, f->size);
+    if (f->fd >= 0)
+        close(f->fd);
+    free(f->path);
+}
+
+static char *join_path(const char *dir, const char *name)
+{
+    char *path = NULL;
+    return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    HL_AUTO(hl_freep) char *path = join_path(dir, name);
+    return path != NULL && access(path, F_OK) == 0;
+}
+
+/* A file of the folder that begins so. */
+static bool has_prefix(const char *dir, const char *prefix)
+{
+    bool found = false;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d != NULL && !found && (e = readdir(d)) != NULL;)
+        found = strncmp(e->d_name, prefix, strlen(prefix)) == 0;
+    if (d != NULL)
+        closedir(d);
+    return found;
+}
+
+static bool is_folder(const char *dir)
+{
+    return has_file(dir, METADATA) || has_prefix(dir, RANK);
+}
+
+bool hl_megatron_is_source(const char *dir)
+{
+    return has_file(dir, HL_MEGATRON_TRACKER) || is_folder(dir);
+}
+
+/* ---- the iteration --------------------------------------------------------------------------- */
+
+HL_CHECK static hl_status read_tracker(const char *dir, char *folder, size_t cap)
+{
+    char text[TRACKER_MAX];
+    HL_AUTO(hl_freep) char *path = join_path(dir, HL_MEGATRON_TRACKER);
+    if (path == NULL)
+        return hl_fail(HL_ENOMEM, "path of %s", dir);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return hl_fail(HL_EIO, "open %s: %m", path);
+    size_t n = fread(text, 1, sizeof(text), f);
+    fclose(f);
+    hl_status st = hl_megatron_folder(text, n, folder, cap);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", dir);
+}
+
+/* "iter_0000010, iter_0000020" into buf: the iterations that are there. */
+static const char *list_iterations(const char *dir, char *buf, size_t cap)
+{
+    size_t at = 0;
+    struct dirent **list;
+    int n = scandir(dir, &list, NULL, alphasort);
+    buf[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        const char *name = list[i]->d_name;
+        if (at < cap && (strncmp(name, "iter_", 5) == 0 || strcmp(name, "release") == 0))
+            at += (size_t)snprintf(buf + at, cap - at, "%s%s", at > 0 ? ", " : "", name);
+        free(list[i]);
+    }
+    if (n >= 0)
+        free(list);
+    return buf[0] != '\0' ? buf : "no iteration";
+}
+
+HL_CHECK static hl_status choose_folder(const char *dir, const char *iteration,
+                                        struct hl_megatron_source *s)
+{
+    char folder[40], there[256];
+    bool asked = iteration != NULL && iteration[0] != '\0';
+    if (!has_file(dir, HL_MEGATRON_TRACKER) && is_folder(dir)) {
+        if (asked)
+            return hl_fail(HL_EINVAL,
+                           "%s is one iteration, but iteration %s is given: leave that out, or "
+                           "give the directory above",
+                           dir, iteration);
+        s->folder = strdup(dir);
+        return s->folder != NULL ? HL_OK : hl_fail(HL_ENOMEM, "path of %s", dir);
+    }
+    if (asked)
+        HL_TRY(hl_megatron_folder(iteration, strlen(iteration), folder, sizeof(folder)));
+    else
+        HL_TRY(read_tracker(dir, folder, sizeof(folder)));
+    s->folder = join_path(dir, folder);
+    if (s->folder == NULL)
+        return hl_fail(HL_ENOMEM, "path of %s", dir);
+    if (is_folder(s->folder))
+        return HL_OK;
+    bool zarr = has_file(s->folder, "metadata.json");
+    return hl_fail(zarr ? HL_EUNSUPPORTED : HL_ENOENT,
+                   zarr ? "%s/%s has no .metadata: a checkpoint of another format (zarr, fsdp), or "
+                          "the file is missing; there is %s"
+                        : "%s/%s holds no checkpoint; there is %s: give one of them as --iteration",
+                   dir, folder, list_iterations(dir, there, sizeof(there)));
+}
+
+/* ---- what is held ---------------------------------------------------------------------------- */
+
+/* What the plan says to be the same bytes, as of norms on every tensor rank. */
+HL_CHECK static hl_status add_replicas(struct hl_megatron_source *s)
+{
+    struct hl_partition_equal *pairs = NULL;
+    size_t count = 0;
+    HL_TRY(hl_reshard_replicas(s->held, &pairs, &count));
+    hl_status st = HL_OK;
+    for (size_t i = 0; i < count && st == HL_OK; i++)
+        if (s->bytes[pairs[i].a] != s->bytes[pairs[i].b])
+            st = hl_megatron_add_copy(s, &(struct hl_megatron_copy){.tensor = pairs[i].a,
+                                                                    .file = s->file_of[pairs[i].b],
+                                                                    .bytes = s->bytes[pairs[i].b]});
+    free(pairs);
+    return st;
+}
+
+/* Megatron pads with whatever was there; so that the bytes are those of any other import, padding
+ * is made anew: to the planner it is another kind than the target's. */
+static enum hl_api_vocab_padding other_padding(const struct hl_partition_options *target)
+{
+    return target->pad == HL_API_VOCAB_PADDING_ZERO ? HL_API_VOCAB_PADDING_REPEAT
+                                                    : HL_API_VOCAB_PADDING_ZERO;
+}
+
+HL_CHECK static hl_status plan_moves(struct hl_megatron_source *s,
+                                     const struct hl_partition_options *target,
+                                     struct hl_partition_plan *plan)
+{
+    const struct hl_logical *l = &s->whole.logical;
+    struct hl_partition_plan p = {0};
+    HL_TRY(hl_partition_plan(&s->whole.config, l->tensors, l->count, target, &p));
+    hl_status st = add_replicas(s);
+    if (st == HL_OK)
+        st = hl_reshard_plan(l->tensors, l->count, s->held, &p, &s->moves);
+    if (st != HL_OK) {
+        hl_partition_fini(&p);
+        return st;
+    }
+    *plan = p;
+    return HL_OK;
+}
+
+hl_status hl_megatron_source_open(const char *dir, const char *iteration,
+                                  const struct hl_partition_options *target,
+                                  struct hl_megatron_source *out, struct hl_partition_plan *plan)
+{
+    struct hl_megatron_source s = {.left_out = json_array(), .pad = other_padding(target)};
+    hl_status st =
+        s.left_out != NULL ? choose_folder(dir, iteration, &s) : hl_fail(HL_ENOMEM, "open %s", dir);
+    s.dist = st == HL_OK && has_file(s.folder, METADATA);
+    if (st == HL_OK)
+        st = (s.dist ? hl_megatron_open_dist : hl_megatron_open_ranks)(dir, &s);
+    const struct hl_partition_plan *held = s.held;
+    *out = s;
+    if (st == HL_OK) {
+        out->held = held == &s.clip ? &out->clip : &out->whole.ranks;
+        st = plan_moves(out, target, plan);
+    }
+    if (st != HL_OK)
+        hl_megatron_source_close(out);
+    return st;
+}
+
+void hl_megatron_source_close(struct hl_megatron_source *s)
+{
+    for (size_t i = 0; i < s->file_count; i++)
+        unmap_file(&s->files[i]);
+    free(s->files);
+    free(s->folder);
+    free(s->bytes);
+    free(s->file_of);
+    free(s->copies);
+    hl_reshard_fini(&s->moves);
+    hl_partition_fini(&s->clip);
+    hl_whole_fini(&s->whole);
+    json_decref(s->left_out);
+    *s = (struct hl_megatron_source){0};
+}
+
+/* ---- proofs ---------------------------------------------------------------------------------- */
+
+HL_CHECK static hl_status compare_copy(const struct hl_megatron_source *s,
+                                       const struct hl_megatron_copy *c, const atomic_int *cancel)
+{
+    const struct hl_tensor *t = &s->held->tensors[c->tensor];
+    const uint8_t *a = s->bytes[c->tensor];
+    for (uint64_t at = 0; at < t->size; at += COMPARED) {
+        uint64_t n = t->size - at < COMPARED ? t->size - at : COMPARED;
+        if (cancel != NULL && atomic_load_explicit(cancel, memory_order_acquire) != 0)
+            return hl_fail(HL_ECANCELED, "the import was cancelled");
+        if (memcmp(a + at, c->bytes + at, n) == 0)
+            continue;
+        while (a[at] == c->bytes[at])
+            at++;
+        return hl_fail(
+            HL_EINVAL,
+            "tensor '%s' differs between %s and %s from element %" PRIu64
+            " on, but both hold the same one: the ranks have drifted apart, or the files "
+            "are of different saves; use another iteration",
+            t->name, s->files[s->file_of[c->tensor]].path, s->files[c->file].path,
+            at / hl_dtype_size(t->dtype));
+    }
+    return HL_OK;
+}
+
+hl_status hl_megatron_compare(const struct hl_megatron_source *s, const atomic_int *cancel)
+{
+    for (size_t i = 0; i < s->copy_count; i++)
+        HL_TRY(compare_copy(s, &s->copies[i], cancel));
+    return HL_OK;
+}
+
+hl_status hl_megatron_check_files(const struct hl_megatron_source *s)
+{
+    struct stat sb;
+    for (size_t i = 0; i < s->file_count; i++) {
+        const struct hl_mapped_file *f = &s->files[i];
+        if (hl_map_guard_check(f->guard) || fstat(f->fd, &sb) != 0 ||
+            (uint64_t)sb.st_size < f->size)
+            return hl_fail(HL_EIO, "%s was truncated while it was imported", f->path);
+    }
+    return HL_OK;
+}

@@ -1,0 +1,366 @@
+/* --ckpt-format torch: one file per rank. A rank's dense tensors are those of (pp, tp), its experts
+ * those of (pp, ep, tp % etp); several files may hold the same, and are then compared. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/naming.h"
+#include "core/part.h"
+#include "core/torch/megatron.h"
+#include "core/torch/megatron_model.h"
+#include "mem/import/megatron_private.h"
+
+#define RANK          "mp_rank_"
+#define EMBEDDING     "embedding.word_embeddings.weight"
+#define MISSING_NAMED 8
+
+struct rank_file {
+    struct hl_megatron_place place;
+    uint32_t file;
+    struct hl_safetensors header; /* names under the naming local; offsets in the file */
+    unsigned char *used;          /* per tensor */
+};
+
+struct ranks {
+    struct hl_megatron_source *s;
+    struct hl_megatron_sizes sizes; /* of the first file; all others have the same */
+    struct hl_partition_options split;
+    struct hl_hf_config config;
+    struct rank_file *list;
+    size_t count;
+};
+
+static void ranks_fini(struct ranks *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        hl_safetensors_fini(&r->list[i].header);
+        free(r->list[i].used);
+    }
+    free(r->list);
+    hl_hf_config_fini(&r->config);
+}
+
+static uint64_t etp_of(const struct ranks *r)
+{
+    return (uint64_t)(r->split.etp > 0 ? r->split.etp : r->split.tp);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+HL_CHECK static hl_status note_rest(struct ranks *r, const struct hl_pickle_value *root)
+{
+    static const struct {
+        const char *key, *what;
+    } rest[] = {{"optimizer", "the optimizer state"},
+                {"opt_param_scheduler", "the learning-rate scheduler"},
+                {"rng_state", "the state of random numbers"}};
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rest); i++) {
+        const struct hl_pickle_value *v = hl_pickle_find(root, rest[i].key);
+        if (v != NULL && v->kind != HL_PICKLE_NONE)
+            HL_TRY(hl_megatron_leave_out(r->s, json_string(rest[i].what)));
+    }
+    return HL_OK;
+}
+
+/* The first file says what all of them are of. */
+HL_CHECK static hl_status read_first(struct ranks *r, const char *dir,
+                                     const struct hl_pickle_value *root)
+{
+    const struct hl_pickle_value *iteration = hl_pickle_find(root, "iteration");
+    HL_TRY(hl_megatron_sizes_read(root, &r->sizes));
+    HL_TRY(hl_megatron_split(root, &r->split));
+    HL_TRY(hl_megatron_read_model(dir, r->s, root, &r->config));
+    if (iteration != NULL && iteration->kind == HL_PICKLE_INT)
+        r->s->iteration = iteration->integer;
+    return note_rest(r, root);
+}
+
+/* A file of another save among them would make a model that never was. */
+HL_CHECK static hl_status check_alike(const struct ranks *r, const struct hl_pickle_value *root)
+{
+    struct hl_megatron_sizes s;
+    const struct hl_pickle_value *iteration = hl_pickle_find(root, "iteration");
+    HL_TRY(hl_megatron_sizes_read(root, &s));
+    if (s.tp != r->sizes.tp || s.pp != r->sizes.pp || s.ep != r->sizes.ep ||
+        s.layers != r->sizes.layers || s.hidden != r->sizes.hidden)
+        return hl_fail(HL_EINVAL, "its args are of another model or split than those of %s",
+                       r->s->files[r->list[0].file].path);
+    if (iteration != NULL && iteration->kind == HL_PICKLE_INT &&
+        iteration->integer != r->s->iteration)
+        return hl_fail(HL_EINVAL, "it is of iteration %" PRId64 ", %s is of %" PRId64,
+                       iteration->integer, r->s->files[r->list[0].file].path, r->s->iteration);
+    return HL_OK;
+}
+
+/* Renaming lays data end to end, in the same order; these stay where they lie in the file. */
+HL_CHECK static hl_status rename_to_local(struct hl_safetensors *header)
+{
+    HL_AUTO(hl_freep) uint64_t *offsets = calloc(header->count + 1, sizeof(*offsets));
+    if (offsets == NULL)
+        return hl_fail(HL_ENOMEM, "a table of %zu tensors", header->count);
+    for (size_t i = 0; i < header->count; i++)
+        offsets[i] = header->tensors[i].offset;
+    HL_TRY(hl_naming_apply(header, HL_API_LAYER_NAMING_LOCAL));
+    for (size_t i = 0; i < header->count; i++)
+        header->tensors[i].offset = offsets[i];
+    return HL_OK;
+}
+
+HL_CHECK static hl_status read_rank(struct ranks *r, const char *dir, const char *folder,
+                                    struct rank_file *rank)
+{
+    const struct hl_mapped_file *f = &r->s->files[rank->file];
+    HL_AUTO(hl_torch_file_fini) struct hl_torch_file file = {0};
+    HL_AUTO(hl_torch_tensors_fini) struct hl_torch_tensors tensors = {0};
+    HL_TRY(hl_megatron_open_torch(f, 0, f->size, &file));
+    if (rank == r->list)
+        HL_TRY(read_first(r, dir, file.pickle.root));
+    else
+        HL_TRY(check_alike(r, file.pickle.root));
+    HL_TRY(hl_megatron_place(folder, &r->sizes, &rank->place));
+    HL_TRY(hl_megatron_tensors(file.pickle.root, &tensors));
+    HL_TRY(hl_torch_file_header(&file, &tensors, f->size, &rank->header));
+    HL_TRY(rename_to_local(&rank->header));
+    rank->used = calloc(rank->header.count + 1, 1);
+    return rank->used != NULL ? HL_OK : hl_fail(HL_ENOMEM, "a table of tensors");
+}
+
+HL_CHECK static hl_status add_rank(struct ranks *r, const char *dir, const char *folder)
+{
+    HL_AUTO(hl_freep) char *path = NULL;
+    struct rank_file *rank = &r->list[r->count++];
+    if (asprintf(&path, "%s/%s/" HL_MEGATRON_FILE, r->s->folder, folder) < 0)
+        return hl_fail(HL_ENOMEM, "path of %s", folder);
+    HL_TRY(hl_megatron_map(r->s, path, &rank->file));
+    hl_status st = read_rank(r, dir, folder, rank);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path);
+}
+
+static int is_rank(const struct dirent *d)
+{
+    return strncmp(d->d_name, RANK, strlen(RANK)) == 0;
+}
+
+HL_CHECK static hl_status add_ranks(struct ranks *r, const char *dir)
+{
+    struct dirent **list;
+    hl_status st = HL_OK;
+    bool distributed = false;
+    int n = scandir(r->s->folder, &list, is_rank, alphasort);
+    if (n < 0)
+        return hl_fail(HL_EIO, "list %s: %m", r->s->folder);
+    r->list = calloc((size_t)n + 1, sizeof(*r->list));
+    if (r->list == NULL)
+        st = hl_fail(HL_ENOMEM, "a table of %d ranks", n);
+    for (int i = 0; i < n; i++) {
+        HL_AUTO(hl_freep) char *optim = NULL;
+        if (asprintf(&optim, "%s/%s/distrib_optim.pt", r->s->folder, list[i]->d_name) > 0)
+            distributed = distributed || access(optim, F_OK) == 0;
+        if (st == HL_OK)
+            st = add_rank(r, dir, list[i]->d_name);
+        free(list[i]);
+    }
+    free(list);
+    if (st == HL_OK && distributed)
+        st = hl_megatron_leave_out(
+            r->s, json_string("the state of the distributed optimizer (distrib_optim.pt)"));
+    return st;
+}
+
+/* ---- who holds what -------------------------------------------------------------------------- */
+
+static bool rank_holds(const struct ranks *r, const struct rank_file *rank,
+                       const struct hl_partition_shard *shard)
+{
+    if (rank->place.pp != (uint64_t)shard->pp)
+        return false;
+    if (hl_part_has_experts(shard->part))
+        return rank->place.ep == (uint64_t)shard->ep &&
+               rank->place.tp % etp_of(r) == (uint64_t)shard->tp;
+    return rank->place.tp == (uint64_t)shard->tp;
+}
+
+static bool has_rank(const struct ranks *r, int pp, int tp, int ep, const char *part)
+{
+    struct hl_partition_shard shard = {.pp = pp, .tp = tp, .ep = ep};
+    snprintf(shard.part, sizeof(shard.part), "%s", part);
+    for (size_t i = 0; i < r->count; i++)
+        if (rank_holds(r, &r->list[i], &shard))
+            return true;
+    return false;
+}
+
+struct missing {
+    char text[512];
+    size_t at;
+    size_t count;
+};
+
+static void note_missing(const struct ranks *r, struct missing *m, int pp, int tp, int ep)
+{
+    char folder[96];
+    const struct hl_megatron_place place = {(uint64_t)tp, (uint64_t)pp, (uint64_t)ep};
+    hl_megatron_rank_folder(&r->sizes, &place, folder, sizeof(folder));
+    if (m->count++ >= MISSING_NAMED || strstr(m->text, folder) != NULL)
+        return;
+    m->at += (size_t)snprintf(m->text + m->at, sizeof(m->text) - m->at, "%s%s",
+                              m->at > 0 ? ", " : "", folder);
+}
+
+/* The tensor rank that has slice `slice` of the experts of `ep`. Ranks count tp first, then dp. */
+static int rank_of_experts(const struct ranks *r, int ep, int slice)
+{
+    int etp = (int)etp_of(r), group = r->split.tp / etp;
+    return ep % group * etp + slice;
+}
+
+/* Every (pp, tp) has a file, and so has every slice of every rank's experts. */
+HL_CHECK static hl_status check_complete(const struct ranks *r)
+{
+    struct missing m = {0};
+    int etp = (int)etp_of(r), eps = r->split.ep > 0 ? r->split.ep : 1;
+    for (int pp = 0; pp < r->split.pp; pp++) {
+        for (int tp = 0; tp < r->split.tp; tp++)
+            if (!has_rank(r, pp, tp, 0, "head"))
+                note_missing(r, &m, pp, tp, tp / etp % eps);
+        for (int ep = 0; ep < eps && r->sizes.experts > 0; ep++)
+            for (int slice = 0; slice < etp; slice++)
+                if (!has_rank(r, pp, slice, ep, "experts-0000"))
+                    note_missing(r, &m, pp, rank_of_experts(r, ep, slice), ep);
+    }
+    if (m.count == 0)
+        return HL_OK;
+    return hl_fail(
+        HL_ENOENT,
+        "%s lacks %s%s: the checkpoint is of TP %d, PP %d, EP %d; copy the folders of all "
+        "ranks into it",
+        r->s->folder, m.text, m.count > MISSING_NAMED ? " and more" : "", r->split.tp, r->split.pp,
+        eps);
+}
+
+HL_CHECK static hl_status fail_missing(const struct ranks *r, const struct rank_file *rank,
+                                       const char *name)
+{
+    const char *path = r->s->files[rank->file].path;
+    for (size_t i = 0; i < rank->header.count; i++)
+        if (strstr(rank->header.tensors[i].name, ".mlp.experts.weight1") != NULL)
+            return hl_fail(HL_EUNSUPPORTED,
+                           "%s: '%s' is a weight of the grouped GEMM without Transformer Engine, "
+                           "which is not read; save the checkpoint as torch_dist",
+                           path, rank->header.tensors[i].name);
+    return hl_fail(
+        HL_ENOENT,
+        "%s lacks tensor '%s', which a model of these args has; look whether config.json "
+        "and args are of this checkpoint",
+        path, name);
+}
+
+static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, const char *name,
+                             const struct hl_tensor **out)
+{
+    const struct ranks *r = arg;
+    for (size_t i = 0; i < r->count; i++) {
+        if (!rank_holds(r, &r->list[i], shard))
+            continue;
+        *out = hl_safetensors_find(&r->list[i].header, name);
+        return *out != NULL ? HL_OK : fail_missing(r, &r->list[i], name);
+    }
+    return hl_fail(HL_ENOENT, "%s has no file for pp %d, tp %d, ep %d", r->s->folder, shard->pp,
+                   shard->tp, shard->ep);
+}
+
+/* A tensor of the plan in every file that holds it. */
+HL_CHECK static hl_status place_tensor(struct ranks *r, const struct hl_partition_shard *shard,
+                                       uint32_t tensor)
+{
+    struct hl_megatron_source *s = r->s;
+    const struct hl_tensor *t = &s->held->tensors[tensor];
+    for (size_t i = 0; i < r->count; i++) {
+        struct rank_file *rank = &r->list[i];
+        if (!rank_holds(r, rank, shard))
+            continue;
+        const struct hl_tensor *found = hl_safetensors_find(&rank->header, t->name);
+        if (found == NULL)
+            return fail_missing(r, rank, t->name);
+        if (found->dtype != t->dtype || found->rank != t->rank ||
+            memcmp(found->shape, t->shape, t->rank * sizeof(*t->shape)) != 0)
+            return hl_fail(HL_EINVAL, "%s: tensor '%s' has another type or shape than in %s",
+                           s->files[rank->file].path, t->name, s->files[s->file_of[tensor]].path);
+        rank->used[found - rank->header.tensors] = 1;
+        const uint8_t *bytes = s->files[rank->file].bytes + found->offset;
+        if (s->bytes[tensor] != NULL) {
+            HL_TRY(hl_megatron_add_copy(s, &(struct hl_megatron_copy){tensor, rank->file, bytes}));
+            continue;
+        }
+        s->bytes[tensor] = bytes;
+        s->file_of[tensor] = rank->file;
+    }
+    return HL_OK;
+}
+
+HL_CHECK static hl_status place_tensors(struct ranks *r)
+{
+    struct hl_megatron_source *s = r->s;
+    HL_TRY(hl_megatron_hold(s, &s->whole.ranks));
+    for (size_t i = 0; i < s->held->shard_count; i++) {
+        const struct hl_partition_shard *shard = &s->held->shards[i];
+        for (uint32_t k = 0; k < shard->tensor_count; k++)
+            HL_TRY(place_tensor(r, shard, shard->tensor_first + k));
+    }
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; k < r->list[i].header.count; k++) {
+            const char *name = r->list[i].header.tensors[k].name;
+            if (!r->list[i].used[k] && !hl_megatron_is_buffer(name))
+                return hl_fail(
+                    HL_EINVAL,
+                    "%s: tensor '%s' has no place in a %s model; if the model is another "
+                    "one, put its config.json beside " HL_MEGATRON_TRACKER,
+                    s->files[r->list[i].file].path, name, s->whole.config.architecture);
+        }
+    return HL_OK;
+}
+
+/* How the rows of the embedding came about. */
+HL_CHECK static hl_status read_padding(struct ranks *r)
+{
+    const struct hl_tensor *t = NULL;
+    const struct hl_partition_shard first = {.part = "embedding"};
+    for (size_t i = 0; i < r->count && t == NULL; i++)
+        if (rank_holds(r, &r->list[i], &first)) {
+            t = hl_safetensors_find(&r->list[i].header, EMBEDDING);
+            if (t == NULL)
+                t = hl_safetensors_find(&r->list[i].header, "model0." EMBEDDING);
+            if (t == NULL)
+                return fail_missing(r, &r->list[i], EMBEDDING);
+        }
+    if (t == NULL || t->rank != 2 || t->shape[0] > UINT32_MAX)
+        return hl_fail(HL_EINVAL, "%s: '" EMBEDDING "' has not two dimensions", r->s->folder);
+    r->split.pad = r->s->pad;
+    r->split.naming = HL_API_LAYER_NAMING_LOCAL;
+    return hl_megatron_divisor(r->config.vocab, t->shape[0] * (uint64_t)r->split.tp,
+                               (uint64_t)r->split.tp, &r->split.vocab_divisor);
+}
+
+HL_CHECK static hl_status open_ranks(struct ranks *r, const char *dir)
+{
+    HL_TRY(add_ranks(r, dir));
+    if (r->count == 0)
+        return hl_fail(HL_ENOENT, "%s has no mp_rank_* folder", r->s->folder);
+    HL_TRY(check_complete(r));
+    HL_TRY(read_padding(r));
+    hl_status st = hl_whole_held(&r->config, &r->split, find_tensor, r, &r->s->whole);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s: ", r->s->folder);
+    return place_tensors(r);
+}
+
+hl_status hl_megatron_open_ranks(const char *dir, struct hl_megatron_source *s)
+{
+    HL_AUTO(ranks_fini) struct ranks r = {.s = s};
+    return open_ranks(&r, dir);
+}

@@ -1,0 +1,515 @@
+#!/usr/bin/python3
+"""Checkpoints as Megatron-LM writes them, beside the Hugging Face checkpoint of the same model.
+
+    megatron_checkpoints.py DIR [FAMILY ...]
+
+DIR/FAMILY/hf is the original; DIR/FAMILY/torch-* and DIR/FAMILY/dist-* are the same model at several splits, in Megatron's
+formats `torch` and `torch_dist`. The model is written down once with Megatron's rules, fused and whole, and then cut by one
+rule per tensor; nothing here knows how Helios does it. Exit status 77: there is no torch.
+"""
+import argparse
+import json
+import pathlib
+import pickle
+import struct
+import sys
+
+try:
+    import torch
+except ImportError:
+    sys.exit(77)
+
+import torch_files
+
+VOCAB, HIDDEN, HEADS, GROUPS, FFN, LAYERS, EXPERTS, MOE_FFN = 61, 32, 4, 2, 48, 4, 4, 16
+DTYPE = torch.bfloat16
+NAMES = {torch.bfloat16: "BF16", torch.float32: "F32"}
+
+
+def rand(*shape, dtype=DTYPE):
+    return torch.randn(*shape).to(dtype)
+
+
+def raw(tensor):
+    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def write_safetensors(path, tensors):
+    header, at = {}, 0
+    for name, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(raw(tensor) for tensor in tensors.values()))
+
+
+class Model:
+    """hf: the Hugging Face tensors. The others: {Megatron's name under the local spec: (whole tensor, rule)}."""
+
+    def __init__(self, config, args):
+        self.config, self.hf = config, {}
+        self.embedding, self.head = {}, {}
+        self.layers = [{} for _ in range(LAYERS)]
+        self.experts = [[] for _ in range(LAYERS)]  # of each layer, each expert
+        self.tied = False
+        self.own_config = False  # args do not say which family it is
+        self.args = {"num_layers": LAYERS, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "ffn_hidden_size": FFN,
+                     "max_position_embeddings": 64, "norm_epsilon": 1e-6, "bf16": True, "fp16": False,
+                     "untie_embeddings_and_output_weights": True, **args}
+
+    def take(self, name, *shape, dtype=DTYPE):
+        self.hf[name] = rand(*shape, dtype=dtype)
+        return self.hf[name]
+
+    def tie(self):
+        self.tied = True
+        self.args["untie_embeddings_and_output_weights"] = False
+
+
+def by_group(q, k, v, groups):
+    """Rows of each query group: its q heads, its k head, its v head."""
+    parts = [whole.reshape(groups, -1, *whole.shape[1:]) for whole in (q, k, v)]
+    return torch.cat(parts, 1).reshape(-1, *q.shape[1:])
+
+
+def ends(m, embed, norm, head, biases=False):
+    m.embedding["embedding.word_embeddings.weight"] = m.take(embed, VOCAB, HIDDEN), "vocab"
+    m.head["decoder.final_layernorm.weight"] = m.take(norm + ".weight", HIDDEN), "whole"
+    if biases:
+        m.head["decoder.final_layernorm.bias"] = m.take(norm + ".bias", HIDDEN), "whole"
+    if head and not m.tied:
+        m.head["output_layer.weight"] = m.take(head, VOCAB, HIDDEN), "vocab"
+
+
+def attention(m, p, out, dim, bias=False, norms=False, groups=GROUPS):
+    rows = {"q": HEADS * dim, "k": groups * dim, "v": groups * dim}
+    w = [m.take(f"{p}self_attn.{x}_proj.weight", n, HIDDEN) for x, n in rows.items()]
+    out["self_attention.linear_qkv.weight"] = by_group(*w, groups), "rows"
+    if bias:
+        b = [m.take(f"{p}self_attn.{x}_proj.bias", n) for x, n in rows.items()]
+        out["self_attention.linear_qkv.bias"] = by_group(*b, groups), "rows"
+    for x in "qk" if norms else "":
+        out[f"self_attention.{x}_layernorm.weight"] = m.take(f"{p}self_attn.{x}_norm.weight", dim), "whole"
+    out["self_attention.linear_proj.weight"] = m.take(p + "self_attn.o_proj.weight", HIDDEN, HEADS * dim), "columns"
+
+
+def gated(m, hf, names, ffn):
+    pair = torch.stack([m.take(f"{hf}{names[i]}.weight", ffn, HIDDEN) for i in range(2)])
+    return {"linear_fc1.weight": (pair, "pairs"), "linear_fc2.weight": (m.take(f"{hf}{names[2]}.weight", HIDDEN, ffn), "columns")}
+
+
+PLAIN = ("gate_proj", "up_proj", "down_proj")
+
+
+def mlp(m, hf, prefix, out, ffn):
+    for name, value in gated(m, hf, PLAIN, ffn).items():
+        out[prefix + name] = value
+
+
+def rope_args(**more):
+    return {"position_embedding_type": "rope", "normalization": "RMSNorm", "swiglu": True, "rotary_base": 10000,
+            "group_query_attention": True, "num_query_groups": GROUPS, "add_bias_linear": False, "add_qkv_bias": False,
+            "qk_layernorm": False, **more}
+
+
+def rope_config(kind, **more):
+    return {"model_type": kind, "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
+            "num_attention_heads": HEADS, "num_key_value_heads": GROUPS, "vocab_size": VOCAB, "max_position_embeddings": 64,
+            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False, **more}
+
+
+def llama(kind="llama", tied=False, dim=8, bias=False, norms=False):
+    more = {"attention_bias": False} if kind != "qwen2" else {}
+    m = Model(rope_config(kind, tie_word_embeddings=tied, head_dim=dim, **more),
+              rope_args(kv_channels=dim, add_qkv_bias=bias, qk_layernorm=norms))
+    if tied:
+        m.tie()
+    ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
+    for i, out in enumerate(m.layers):
+        p = f"model.layers.{i}."
+        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        attention(m, p, out, dim, bias, norms)
+        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        mlp(m, p + "mlp.", "mlp.", out, FFN)
+    return m
+
+
+def gemma():
+    m = Model(rope_config("gemma2", head_dim=8, tie_word_embeddings=True), rope_args(kv_channels=8, swiglu=False))
+    m.tie()
+    m.own_config = True
+    ends(m, "model.embed_tokens.weight", "model.norm", None)
+    for i, out in enumerate(m.layers):
+        p = f"model.layers.{i}."
+        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        attention(m, p, out, 8)
+        out["self_attention.linear_proj.post_layernorm.weight"] = \
+            m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        out["pre_mlp_layernorm.weight"] = m.take(p + "pre_feedforward_layernorm.weight", HIDDEN), "whole"
+        mlp(m, p + "mlp.", "mlp.", out, FFN)
+        out["mlp.linear_fc2.post_layernorm.weight"] = m.take(p + "post_feedforward_layernorm.weight", HIDDEN), "whole"
+    return m
+
+
+def gpt2():
+    m = Model({"model_type": "gpt2", "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64, "n_inner": FFN,
+               "vocab_size": VOCAB, "layer_norm_epsilon": 1e-5},
+              {"position_embedding_type": "learned_absolute", "normalization": "LayerNorm", "swiglu": False,
+               "add_bias_linear": True, "num_query_groups": 1, "group_query_attention": False})
+    m.tie()
+    ends(m, "wte.weight", "ln_f", None, biases=True)
+    m.embedding["embedding.position_embeddings.weight"] = m.take("wpe.weight", 64, HIDDEN), "whole"
+    for i, out in enumerate(m.layers):
+        p = f"h.{i}."
+        for kind, shape in (("weight", (HIDDEN,)), ("bias", (HIDDEN,))):
+            out["input_layernorm." + kind] = m.take(f"{p}ln_1.{kind}", *shape), "whole"
+            out["pre_mlp_layernorm." + kind] = m.take(f"{p}ln_2.{kind}", *shape), "whole"
+        q, k, v = m.take(p + "attn.c_attn.weight", HIDDEN, 3 * HIDDEN).t().chunk(3)
+        out["self_attention.linear_qkv.weight"] = by_group(q, k, v, HEADS), "rows"
+        q, k, v = m.take(p + "attn.c_attn.bias", 3 * HIDDEN).chunk(3)
+        out["self_attention.linear_qkv.bias"] = by_group(q, k, v, HEADS), "rows"
+        out["self_attention.linear_proj.weight"] = m.take(p + "attn.c_proj.weight", HIDDEN, HIDDEN).t(), "columns"
+        out["self_attention.linear_proj.bias"] = m.take(p + "attn.c_proj.bias", HIDDEN), "whole"
+        out["mlp.linear_fc1.weight"] = m.take(p + "mlp.c_fc.weight", HIDDEN, FFN).t(), "rows"
+        out["mlp.linear_fc1.bias"] = m.take(p + "mlp.c_fc.bias", FFN), "rows"
+        out["mlp.linear_fc2.weight"] = m.take(p + "mlp.c_proj.weight", FFN, HIDDEN).t(), "columns"
+        out["mlp.linear_fc2.bias"] = m.take(p + "mlp.c_proj.bias", HIDDEN), "whole"
+    return m
+
+
+def neox():
+    m = Model({"model_type": "gpt_neox", "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
+               "num_attention_heads": HEADS, "vocab_size": VOCAB, "max_position_embeddings": 64, "tie_word_embeddings": False},
+              {"position_embedding_type": "rope", "normalization": "LayerNorm", "swiglu": False, "add_bias_linear": True})
+    ends(m, "gpt_neox.embed_in.weight", "gpt_neox.final_layer_norm", "embed_out.weight", biases=True)
+    for i, out in enumerate(m.layers):
+        p = f"gpt_neox.layers.{i}."
+        for kind in ("weight", "bias"):
+            tail = (HIDDEN,) if kind == "weight" else ()
+            out["input_layernorm." + kind] = m.take(f"{p}input_layernorm.{kind}", HIDDEN), "whole"
+            out["pre_mlp_layernorm." + kind] = m.take(f"{p}post_attention_layernorm.{kind}", HIDDEN), "whole"
+            # Already head by head: q, k, v of the first head, of the second, ...
+            out["self_attention.linear_qkv." + kind] = m.take(f"{p}attention.query_key_value.{kind}", 3 * HIDDEN, *tail), "rows"
+            out["mlp.linear_fc1." + kind] = m.take(f"{p}mlp.dense_h_to_4h.{kind}", FFN, *tail), "rows"
+        out["self_attention.linear_proj.weight"] = m.take(p + "attention.dense.weight", HIDDEN, HIDDEN), "columns"
+        out["self_attention.linear_proj.bias"] = m.take(p + "attention.dense.bias", HIDDEN), "whole"
+        out["mlp.linear_fc2.weight"] = m.take(p + "mlp.dense_4h_to_h.weight", HIDDEN, FFN), "columns"
+        out["mlp.linear_fc2.bias"] = m.take(p + "mlp.dense_4h_to_h.bias", HIDDEN), "whole"
+    return m
+
+
+def moe_args(**more):
+    return rope_args(num_experts=EXPERTS, moe_ffn_hidden_size=MOE_FFN, moe_router_topk=2, moe_layer_freq=1,
+                     moe_shared_expert_intermediate_size=None, moe_router_enable_expert_bias=False, **more)
+
+
+def mixtral():
+    m = Model(rope_config("mixtral", intermediate_size=MOE_FFN, num_local_experts=EXPERTS), moe_args(kv_channels=8))
+    ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
+    for i, out in enumerate(m.layers):
+        p = f"model.layers.{i}."
+        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        attention(m, p, out, 8)
+        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        out["mlp.router.weight"] = m.take(p + "block_sparse_moe.gate.weight", EXPERTS, HIDDEN), "whole"
+        m.experts[i] = [gated(m, f"{p}block_sparse_moe.experts.{e}.", ("w1", "w3", "w2"), MOE_FFN) for e in range(EXPERTS)]
+    return m
+
+
+def qwen_moe(kind):
+    new, dense = kind == "qwen3_moe", [1] if kind == "qwen3_moe" else []
+    freq = [0 if i in dense else 1 for i in range(LAYERS)] if dense else 1
+    config = rope_config(kind, moe_intermediate_size=MOE_FFN, num_experts=EXPERTS, mlp_only_layers=dense,
+                         decoder_sparse_step=1, head_dim=8)
+    args = moe_args(kv_channels=8)
+    args.update(qk_layernorm=new, add_qkv_bias=not new, moe_layer_freq=freq)
+    if not new:
+        config["shared_expert_intermediate_size"] = 2 * MOE_FFN
+        args.update(moe_shared_expert_intermediate_size=2 * MOE_FFN, moe_shared_expert_gate=True)
+    m = Model(config, args)
+    ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
+    for i, out in enumerate(m.layers):
+        p = f"model.layers.{i}."
+        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        attention(m, p, out, 8, bias=not new, norms=new)
+        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        if i in dense:
+            mlp(m, p + "mlp.", "mlp.", out, FFN)
+            continue
+        out["mlp.router.weight"] = m.take(p + "mlp.gate.weight", EXPERTS, HIDDEN), "whole"
+        m.experts[i] = [gated(m, f"{p}mlp.experts.{e}.", PLAIN, MOE_FFN) for e in range(EXPERTS)]
+        if not new:
+            mlp(m, p + "mlp.shared_expert.", "mlp.shared_experts.", out, 2 * MOE_FFN)
+            out["mlp.shared_experts.gate_weight"] = m.take(p + "mlp.shared_expert_gate.weight", 1, HIDDEN), "whole"
+    return m
+
+
+def deepseek(kind):
+    v3, q_lora, kv_lora, nope, rope, v_dim = kind == "deepseek_v3", 24, 16, 8, 4, 6
+    config = rope_config(kind, num_key_value_heads=HEADS, moe_intermediate_size=MOE_FFN, n_routed_experts=EXPERTS,
+                         n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=kv_lora, qk_nope_head_dim=nope,
+                         qk_rope_head_dim=rope, v_head_dim=v_dim, q_lora_rank=q_lora if v3 else None)
+    args = moe_args(multi_latent_attention=True, q_lora_rank=q_lora if v3 else None, kv_lora_rank=kv_lora, qk_head_dim=nope,
+                    qk_pos_emb_head_dim=rope, v_head_dim=v_dim)
+    args.update(moe_layer_freq=[0] + [1] * (LAYERS - 1), moe_shared_expert_intermediate_size=MOE_FFN, qk_layernorm=True,
+                moe_router_enable_expert_bias=v3, group_query_attention=False, num_query_groups=1)
+    m = Model(config, args)
+    ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
+    for i, out in enumerate(m.layers):
+        p, a = f"model.layers.{i}.", "self_attention."
+        s = p + "self_attn."
+        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        rows = HEADS * (nope + rope)
+        if v3:
+            out[a + "linear_q_down_proj.weight"] = m.take(s + "q_a_proj.weight", q_lora, HIDDEN), "whole"
+            out[a + "q_layernorm.weight"] = m.take(s + "q_a_layernorm.weight", q_lora), "whole"
+            out[a + "linear_q_up_proj.weight"] = m.take(s + "q_b_proj.weight", rows, q_lora), "rows"
+        else:
+            out[a + "linear_q_proj.weight"] = m.take(s + "q_proj.weight", rows, HIDDEN), "rows"
+        out[a + "linear_kv_down_proj.weight"] = m.take(s + "kv_a_proj_with_mqa.weight", kv_lora + rope, HIDDEN), "whole"
+        out[a + "kv_layernorm.weight"] = m.take(s + "kv_a_layernorm.weight", kv_lora), "whole"
+        out[a + "linear_kv_up_proj.weight"] = m.take(s + "kv_b_proj.weight", HEADS * (nope + v_dim), kv_lora), "rows"
+        out[a + "linear_proj.weight"] = m.take(s + "o_proj.weight", HIDDEN, HEADS * v_dim), "columns"
+        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        if i == 0:
+            mlp(m, p + "mlp.", "mlp.", out, FFN)
+            continue
+        out["mlp.router.weight"] = m.take(p + "mlp.gate.weight", EXPERTS, HIDDEN), "whole"
+        if v3:
+            out["mlp.router.expert_bias"] = m.take(p + "mlp.gate.e_score_correction_bias", EXPERTS, dtype=torch.float32), "whole"
+        m.experts[i] = [gated(m, f"{p}mlp.experts.{e}.", PLAIN, MOE_FFN) for e in range(EXPERTS)]
+        mlp(m, p + "mlp.shared_experts.", "mlp.shared_experts.", out, MOE_FFN)
+    return m
+
+
+FAMILIES = {"llama": llama, "qwen2": lambda: llama("qwen2", tied=True, bias=True), "qwen3": lambda: llama("qwen3", dim=16, norms=True),
+            "gemma2": gemma, "gpt2": gpt2, "gpt_neox": neox, "mixtral": mixtral, "qwen2_moe": lambda: qwen_moe("qwen2_moe"),
+            "qwen3_moe": lambda: qwen_moe("qwen3_moe"), "deepseek_v2": lambda: deepseek("deepseek_v2"),
+            "deepseek_v3": lambda: deepseek("deepseek_v3")}
+
+
+# ---- cutting ---------------------------------------------------------------------------------------
+
+def padded(tensor, rows):
+    """What stands in the padding of a trained embedding is anybody's guess."""
+    return torch.cat([tensor, rand(rows - len(tensor), *tensor.shape[1:])])
+
+
+def cut(value, ranks, rank):
+    tensor, rule = value
+    if rule == "whole":
+        return tensor.contiguous()
+    if rule == "pairs":
+        return torch.cat([half.chunk(ranks)[rank] for half in tensor]).contiguous()
+    return tensor.chunk(ranks, dim=1 if rule == "columns" else 0)[rank].clone(memory_format=torch.contiguous_format)
+
+
+def te_name(name, latent, experts):
+    """Transformer Engine fuses a norm with the linear behind it, where there is one."""
+    if not latent:
+        name = name.replace("input_layernorm.", "self_attention.linear_qkv.layer_norm_")
+    else:
+        name = name.replace("q_layernorm.", "linear_q_up_proj.layer_norm_").replace("kv_layernorm.", "linear_kv_up_proj.layer_norm_")
+    if not experts:
+        name = name.replace("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_")
+    return name
+
+
+def with_padding(m, unit):
+    rows = -(-VOCAB // unit) * unit
+    embedding, head = dict(m.embedding), dict(m.head)
+    word, rule = embedding["embedding.word_embeddings.weight"]
+    embedding["embedding.word_embeddings.weight"] = padded(word, rows), rule
+    if "output_layer.weight" in head:
+        head["output_layer.weight"] = padded(head["output_layer.weight"][0], rows), rule
+    return embedding, head, rows
+
+
+def namespace(m, split, rows, **more):
+    given = dict(m.args, tensor_model_parallel_size=split["tp"], pipeline_model_parallel_size=split["pp"],
+                 expert_model_parallel_size=split["ep"], expert_tensor_parallel_size=split["etp"], padded_vocab_size=rows,
+                 vocab_size=VOCAB, make_vocab_size_divisible_by=split["unit"] // split["tp"], params_dtype=DTYPE,
+                 virtual_pipeline_model_parallel_size=split["vp"] if split["vp"] > 1 else None,
+                 decoder_first_pipeline_num_layers=None, decoder_last_pipeline_num_layers=None, mtp_num_layers=None, **more)
+    return argparse.Namespace(**given)
+
+
+def split_of(**more):
+    split = {"tp": 1, "pp": 1, "ep": 1, "etp": None, "vp": 1, "te": True, "unit": 0, **more}
+    split["unit"] = split["unit"] or 8 * split["tp"]
+    return split
+
+
+def write_config(m, directory):
+    if m.own_config:
+        (directory / "config.json").write_text(json.dumps(m.config))
+
+
+# ---- torch -----------------------------------------------------------------------------------------
+
+def rank_state(m, split, place, embedding, head):
+    """The chunks of one rank; place is (pp, tp, ep)."""
+    (pp, tp, ep), chunks, latent = place, split["vp"], m.args.get("multi_latent_attention", False)
+    each, etp, te = LAYERS // split["pp"] // chunks, split["etp"] or split["tp"], split["te"]
+    state = [{} for _ in range(chunks)]
+    if pp == 0:
+        for name, value in embedding.items():
+            state[0][name] = cut(value, split["tp"], tp)
+    for chunk in range(chunks):
+        for local in range(each):
+            number = (chunk * split["pp"] + pp) * each + local
+            prefix = f"decoder.layers.{local}."
+            for name, value in m.layers[number].items():
+                name = te_name(name, latent, m.experts[number]) if te else name
+                state[chunk][prefix + name] = cut(value, split["tp"], tp)
+            count = len(m.experts[number]) // split["ep"]
+            for i, expert in enumerate(m.experts[number][ep * count:(ep + 1) * count]):
+                for name, value in expert.items():
+                    name = f"mlp.experts.{name}{i}" if te else f"mlp.experts.local_experts.{i}.{name}"
+                    state[chunk][prefix + name] = cut(value, etp, tp % etp)
+            state[chunk][prefix + "self_attention._extra_state"] = None
+    if pp == split["pp"] - 1:
+        for name, value in head.items():
+            state[-1][name] = cut(value, split["tp"], tp)
+        if m.tied and split["pp"] > 1:
+            state[-1]["output_layer.weight"] = cut(embedding["embedding.word_embeddings.weight"], split["tp"], tp)
+    return state
+
+
+def write_torch(m, directory, folder="iter_0000010", iteration=10, **given):
+    split = split_of(**given)
+    embedding, head, rows = with_padding(m, split["unit"])
+    args = namespace(m, split, rows)
+    etp = split["etp"] or split["tp"]
+    replicas = max(1, etp * split["ep"] // split["tp"])
+    places = {(pp, tp, (tp + split["tp"] * dp) // etp % split["ep"])  # Megatron counts ranks tp first, then dp
+              for pp in range(split["pp"]) for tp in range(split["tp"]) for dp in range(replicas)}
+    for pp, tp, ep in sorted(places):
+        name = f"mp_rank_{tp:02}" + (f"_{pp:03}" if split["pp"] > 1 else "") + (f"_{ep:03}" if split["ep"] > 1 else "")
+        state = rank_state(m, split, (pp, tp, ep), embedding, head)
+        chunks = {"model": state[0]} if len(state) == 1 else {f"model{i}": part for i, part in enumerate(state)}
+        into = directory / folder / name
+        into.mkdir(parents=True)
+        torch.save({"args": args, "checkpoint_version": 3.0, "iteration": iteration, **chunks,
+                    "optimizer": {"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": [{"lr": 1e-4}]},
+                    "opt_param_scheduler": {"max_lr": 1e-4}, "rng_state": [{"cpu": torch.get_rng_state()}]},
+                   into / "model_optim_rng.pt")
+    (directory / "latest_checkpointed_iteration.txt").write_text("release" if folder == "release" else str(iteration))
+    write_config(m, directory)
+
+
+# ---- torch_dist ------------------------------------------------------------------------------------
+
+class Dcp:
+    """The folder of a PyTorch distributed checkpoint, written rank by rank with the classes' names of torch 2."""
+
+    def __init__(self, directory):
+        metadata, filesystem = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
+        torch_files.modules("torch.distributed.checkpoint", metadata, filesystem)
+        self.chunk = torch_files.fake(metadata, "ChunkStorageMetadata", "offsets", "sizes")
+        self.info = torch_files.fake(metadata, "TensorStorageMetadata", "properties", "size", "chunks")
+        self.bytes = torch_files.fake(metadata, "BytesStorageMetadata")
+        self.properties = torch_files.fake(metadata, "TensorProperties", "dtype", "requires_grad")
+        self.properties.__getstate__ = lambda it: (it.dtype, torch.strided, it.requires_grad, torch_files.Colour.RED, False)
+        self.index = torch_files.fake(metadata, "MetadataIndex", "fqn", "offset", "index")
+        self.place = torch_files.fake(filesystem, "_StorageInfo", "relative_path", "offset", "length")
+        self.metadata = torch_files.fake(metadata, "Metadata", "state_dict_metadata", "planner_data", "storage_data", "storage_meta")
+        self.directory, self.files, self.members, self.places = directory, {}, {}, {}
+
+    def put(self, rank, name, whole, begin, tensor):
+        """Rank `rank` writes the piece of `name`, of the shape `whole`, that begins there; the first who does."""
+        info = self.members.setdefault(name, self.info(self.properties(tensor.dtype, False), torch.Size(whole), []))
+        begin = torch.Size(begin)
+        if any(chunk.offsets == begin for chunk in info.chunks):
+            return
+        if rank not in self.files:
+            self.files[rank] = open(self.directory / f"__{rank}_0.distcp", "wb")
+        file = self.files[rank]
+        at = file.tell()
+        torch.save(tensor.contiguous().clone(), file)
+        self.places[self.index(name, begin, len(info.chunks))] = self.place(f"__{rank}_0.distcp", at, file.tell() - at)
+        info.chunks.append(self.chunk(begin, torch.Size(tensor.shape)))
+
+    def put_cut(self, rank, name, value, ranks, number, axes=(), where=()):
+        """A rank's share; in front of the matrix the axes of layers and experts."""
+        tensor, rule = value
+        whole = (2 * tensor.shape[1], *tensor.shape[2:]) if rule == "pairs" else tuple(tensor.shape)
+        halves = tensor if rule == "pairs" else [tensor]
+        for i, half in enumerate(halves):
+            part = cut((half, "rows" if rule == "pairs" else rule), ranks, number)
+            at = [0] * part.dim()
+            if rule == "columns":
+                at[1] = number * part.shape[1]
+            elif rule != "whole":
+                at[0] = i * len(half) + number * part.shape[0]
+            self.put(rank, name, (*axes, *whole), (*where, *at), part.reshape(*[1] * len(axes), *part.shape))
+
+    def close(self, common):
+        self.members["decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4"] = self.bytes()
+        self.places[self.index("decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4", None, None)] = \
+            self.place("__0_0.distcp", 0, 1)
+        for file in self.files.values():
+            file.close()
+        (self.directory / ".metadata").write_bytes(
+            pickle.dumps(self.metadata(self.members, None, self.places, None)))
+        torch.save(common, self.directory / "common.pt")
+        (self.directory / "metadata.json").write_text('{"sharded_backend": "torch_dist", "sharded_backend_version": 1}')
+
+
+def write_dist(m, directory, iteration=20, **given):
+    split = split_of(**given)
+    embedding, head, rows = with_padding(m, split["unit"])
+    folder = directory / f"iter_{iteration:07}"
+    folder.mkdir(parents=True)
+    out, tp, etp = Dcp(folder), split["tp"], split["etp"] or split["tp"]
+    latent = m.args.get("multi_latent_attention", False)
+    alike = m.args.get("moe_layer_freq", 1) == 1
+    for pp in range(split["pp"]):
+        for t in range(tp):
+            rank = t + tp * pp
+            if pp == 0:
+                for name, value in embedding.items():
+                    out.put_cut(rank, name, value, tp, t)
+            if pp == split["pp"] - 1:
+                for name, value in head.items():
+                    out.put_cut(rank, name, value, tp, t)
+            each = LAYERS // split["pp"]
+            for number in range(pp * each, (pp + 1) * each):
+                prefix = "decoder.layers." if alike else f"decoder.layers.{number}."
+                axes, where = ((LAYERS,), (number,)) if alike else ((), ())
+                for name, value in m.layers[number].items():
+                    out.put_cut(rank, prefix + te_name(name, latent, m.experts[number]), value, tp, t, axes, where)
+                for e, expert in enumerate(m.experts[number]):
+                    for name, value in expert.items():
+                        out.put_cut(rank, f"{prefix}mlp.experts.experts.{name}", value, etp, t % etp,
+                                    (*axes, len(m.experts[number])), (*where, e))
+    name = "optimizer.state.exp_avg.decoder.final_layernorm.weight"
+    out.put(0, name, (HIDDEN,), (0,), torch.ones(HIDDEN))
+    out.close({"args": namespace(m, split, rows), "checkpoint_version": 3.0, "iteration": iteration,
+               "opt_param_scheduler": {"max_lr": 1e-4}})
+    (directory / "latest_checkpointed_iteration.txt").write_text(str(iteration))
+    write_config(m, directory)
+
+
+def write_family(directory, name):
+    torch.manual_seed(sum(map(ord, name)))
+    m = FAMILIES[name]()
+    (directory / "hf").mkdir(parents=True)
+    (directory / "hf" / "config.json").write_text(json.dumps(m.config))
+    write_safetensors(directory / "hf" / "model.safetensors", m.hf)
+    write_torch(m, directory / "torch-1", te=False)
+    write_torch(m, directory / "torch-2", tp=2, pp=2)
+    write_torch(m, directory / "torch-3", tp=4, unit=64, te=False, folder="release", iteration=0)
+    write_torch(m, directory / "torch-4", pp=2, vp=2)
+    write_dist(m, directory / "dist-1")
+    write_dist(m, directory / "dist-2", tp=2, pp=2)
+    if "num_experts" in m.args:
+        write_torch(m, directory / "torch-5", tp=2, pp=2, ep=2, te=False)
+        write_torch(m, directory / "torch-6", tp=2, ep=4, etp=1)
+        write_dist(m, directory / "dist-3", tp=4, etp=2)
+
+
+if __name__ == "__main__":
+    for family in sys.argv[2:] or FAMILIES:
+        write_family(pathlib.Path(sys.argv[1]) / family, family)
