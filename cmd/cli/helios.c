@@ -56,7 +56,7 @@ static const struct cli_command commands[] = {
     {"model verify", "NAME[@VERSION]",
      "Read every copy of a version and prove that it is whole.", cmd_model_verify},
     {"model diff", "A[@VERSION] B[@VERSION] [--tensor PATTERN] [--all]",
-     "Compare the tensors of two versions; exits with 1 if they differ, 2 if that stays open.",
+     "Compare two versions by their tensors; exits with 1 if they differ, as diff.",
      cmd_model_diff},
     {"model rm", "NAME[@VERSION]", "Remove a model or one of its versions.", cmd_model_rm},
     {"model export", "NAME[@VERSION] --format safetensors|torch --out DIR",

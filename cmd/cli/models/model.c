@@ -388,10 +388,12 @@ static const char *version_state(const struct hl_api_model_version *v)
                : hl_api_version_state_name(v->state);
 }
 
-/* Why not, `-o json` says. */
-static const char *proof_text(const struct hl_api_model_version *v)
+static void proof_cell(struct cli_table *t, const struct hl_api_model_version *v)
 {
-    return v->proved ? "proved" : v->unproved[0] != '\0' ? "not proved" : "-";
+    if (v->proved || v->unproved[0] == '\0')
+        cli_cell(t, "%s", v->proved ? "proved" : "-");
+    else
+        cli_cell(t, "not proved: %s", v->unproved);
 }
 
 static hl_status print_versions(const struct hl_api_model_version_list *versions)
@@ -414,7 +416,7 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
         cli_cell(&t, "%" PRIu32, v->shards);
         cli_cell_bytes(&t, v->bytes);
         cli_cell_time(&t, v->created_ms);
-        cli_cell(&t, "%s", proof_text(v));
+        proof_cell(&t, v);
         cli_cell(&t, "%s", v->error);
     }
     return cli_table_print(&t);

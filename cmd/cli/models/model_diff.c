@@ -404,7 +404,7 @@ static void print_summary(const struct diffing *d)
         cli_print(stdout, "not compared: %s\n", f->not_compared.items[i]);
     cli_print(stdout, "%s and %s ", d->a.text, d->b.text);
     if (f->equal)
-        printf("are equal: %" PRIu64 " tensors", f->tensors);
+        printf("are equal: %" PRIu64 " tensor%s", f->tensors, f->tensors == 1 ? "" : "s");
     else
         printf("differ in %" PRIu64 " of %" PRIu64 " tensors", f->differing, f->tensors);
     printf("; %" PRIu64 " told by checksums, %s read\n", f->by_checksum,

@@ -64,7 +64,6 @@ static hl_status keep(void *arg, const struct hl_records *records)
     return HL_OK;
 }
 
-#define ENTRIES_MAX 512
 #define TENSORS_MAX 96
 
 /* A shard of a save before it becomes a message. */
@@ -79,8 +78,8 @@ struct entry {
 };
 
 struct save {
-    struct entry list[ENTRIES_MAX];
-    size_t count;
+    struct entry *list;
+    size_t count, cap;
     int tp, pp;
     int stage; /* ranks of one: data-parallel ones share the experts out */
 };
@@ -92,6 +91,33 @@ struct model {
     const struct hl_partition_options *o;
     const char *family;
 };
+
+static struct entry *entry_new(struct save *v)
+{
+    if (v->count == v->cap) {
+        v->cap = v->cap > 0 ? 2 * v->cap : 64;
+        v->list = realloc(v->list, v->cap * sizeof(*v->list));
+        assert_non_null(v->list);
+    }
+    return &v->list[v->count++];
+}
+
+/* `to` was zero, or a save. */
+static void save_copy(struct save *to, const struct save *from)
+{
+    struct save v = *from;
+    v.list = realloc(to->list, (from->cap + 1) * sizeof(*v.list));
+    v.cap = from->cap + 1;
+    assert_non_null(v.list);
+    memcpy(v.list, from->list, from->count * sizeof(*v.list));
+    *to = v;
+}
+
+static void model_close(struct model *m)
+{
+    hl_catalog_fini(&m->c);
+    free(m->whole.list);
+}
 
 /* A function of where the bytes come from: replicas have it in common, nothing else has. */
 static uint32_t crc_of(const struct hl_partition_plan *p, uint32_t tensor)
@@ -144,8 +170,8 @@ static void save_plan(struct save *v, const struct hl_partition_plan *p,
     static const char *const prefixes[] = {"exp_avg.", "exp_avg_sq."};
     for (size_t i = 0; i < p->shard_count; i++) {
         const struct hl_partition_shard *s = &p->shards[i];
-        assert_true(v->count + 2 <= ENTRIES_MAX);
-        struct entry *e = &v->list[v->count++], *state = &v->list[v->count++];
+        (void)entry_new(v);
+        struct entry *state = entry_new(v), *e = state - 1;
         e->pp = state->pp = s->pp;
         e->tp = state->tp = s->tp;
         e->ep = state->ep = s->ep;
@@ -317,7 +343,7 @@ static void prove_correct_save(struct model *m, const char *family,
     assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     if (!v->proved)
         fail_msg("%.40s tp %d pp %d ep %d: %s", family, o->tp, o->pp, o->ep, v->unproved);
-    hl_catalog_fini(&m->c);
+    model_close(m);
 }
 
 TEST(correct_saves_of_every_dense_family_and_split_are_proved)
@@ -338,6 +364,20 @@ TEST(correct_saves_of_models_with_experts_are_proved)
     free(m);
 }
 
+/* As many layers and ranks as a model of 405 billion parameters has. */
+TEST(a_save_of_a_thousand_ranks_is_proved)
+{
+    static const char family[] =
+        "{\"model_type\": \"llama\", \"num_hidden_layers\": 126, \"hidden_size\": 16384,"
+        "\"num_attention_heads\": 128, \"num_key_value_heads\": 8, \"head_dim\": 128,"
+        "\"vocab_size\": 128256, \"max_position_embeddings\": 131072,"
+        "\"intermediate_size\": 53248}";
+    const struct hl_partition_options o = {.tp = 8, .pp = 126, .vocab_divisor = 128};
+    struct model *m = malloc(sizeof(*m));
+    prove_correct_save(m, family, &o);
+    free(m);
+}
+
 TEST(what_can_not_be_proved_is_said)
 {
     struct model *m = malloc(sizeof(*m));
@@ -353,7 +393,7 @@ TEST(what_can_not_be_proved_is_said)
     assert_int_equal(save_version(m, &m->whole, true, HL_API_LAYOUT_CHECK_EXACT, &v), HL_OK);
     assert_false(v->proved);
     assert_non_null(strstr(v->unproved, "optimizer state: "));
-    hl_catalog_fini(&m->c);
+    model_close(m);
     free(m);
 }
 
@@ -418,10 +458,10 @@ static int drop_shard(struct save *v)
 
 static int double_shard(struct save *v)
 {
-    if (v->count == ENTRIES_MAX)
-        return 0;
-    v->list[v->count] = *pick_entry(v);
-    v->list[v->count++].rank = (int)pick((uint64_t)(v->stage * v->pp));
+    size_t from = pick(v->count);
+    struct entry *e = entry_new(v);
+    *e = v->list[from];
+    e->rank = (int)pick((uint64_t)(v->stage * v->pp));
     return 1;
 }
 
@@ -569,7 +609,7 @@ TEST(a_thousand_damaged_saves_never_become_visible)
     printf("HL_SEED=%" PRIu64 "\n", start);
     seed = start;
     struct model *m = malloc(sizeof(*m));
-    struct save *v = malloc(sizeof(*v));
+    struct save *v = calloc(1, sizeof(*v));
     for (size_t done = 0; done < RUNS;) {
         assert_true(pick(2) == 0
                         ? model_open(m, families[pick(HL_ARRAY_LEN(families))],
@@ -579,7 +619,7 @@ TEST(a_thousand_damaged_saves_never_become_visible)
         for (int tries = 0; tries < 64 && done < RUNS; tries++) {
             size_t k = done % HL_ARRAY_LEN(mutations);
             struct hl_version_rec *version = NULL;
-            *v = m->whole;
+            save_copy(v, &m->whole);
             if (!mutations[k].apply(v))
                 continue;
             hl_error_clear();
@@ -590,8 +630,9 @@ TEST(a_thousand_damaged_saves_never_become_visible)
             assert_ptr_equal(hl_catalog_newest(m->c.models), m->base);
             done++;
         }
-        hl_catalog_fini(&m->c);
+        model_close(m);
     }
+    free(v->list);
     free(v);
     free(m);
 }
@@ -618,7 +659,7 @@ TEST(every_rank_hears_why_a_version_was_refuted)
     assert_int_equal(hl_catalog_commit_part(&m->c, &p, keep, NULL), HL_ECANCELED);
     assert_non_null(strstr(hl_error_text(), "tensor 'model.norm.weight'"));
     assert_ptr_equal(m->c.models->versions, m->base); /* all have heard */
-    hl_catalog_fini(&m->c);
+    model_close(m);
     free(m);
 }
 
@@ -641,6 +682,6 @@ TEST(padding_of_a_tied_head_is_that_of_its_embedding)
     assert_non_null(strstr(hl_error_text(), "padding of tensor 'model.embed_tokens.weight'"));
     assert_non_null(strstr(hl_error_text(), "(pp 0, tp 3)"));
     assert_non_null(strstr(hl_error_text(), "(pp 1, tp 3)"));
-    hl_catalog_fini(&m->c);
+    model_close(m);
     free(m);
 }
