@@ -41,6 +41,7 @@ def import_model(world: World, rng: random.Random, number: int) -> str:
     name, tp, pp = f"m-{number}", rng.choice((1, 2)), rng.choice((1, 2))
     directory, raw = world.checkpoint("import", rng.randrange(1 << 30), hidden=rng.choice((64, 128, 192)))
     want = content.imported(directory, raw, tp, pp)
+    world.other_size[name] = 3 - tp, content.imported(directory, raw, 3 - tp, pp)
     world.maybe[name] = want
     ok, _ = world.call("model", "import", directory, "--name", name, "--tp", tp, "--pp", pp)
     if not ok:
@@ -56,6 +57,19 @@ def pull(world: World, rng: random.Random, _: int) -> str:
         places = world.truth[model, version]
         place = rng.choice(sorted(places))
         if world.pull(model, version, place, places[place], rng.choice(("auto", "net"))):
+            outcome = "refused"
+    return outcome
+
+
+def reshard(world: World, rng: random.Random, number: int) -> str:
+    """A model more; then its ranks of the other tensor parallel size are read, whose shards are cut meanwhile."""
+    outcome = import_model(world, rng, number)
+    name = f"m-{number}"
+    world.resharded.append(name)
+    world.fault_may_begin.set()
+    tp_size, places = world.other_size[name]
+    for place, want in sorted(places.items()):
+        if world.pull(name, 1, place, want, tp_size=tp_size):
             outcome = "refused"
     return outcome
 
@@ -185,8 +199,9 @@ def _recover_once(world: World) -> None:
 
 
 PHASES: dict[str, Callable[[World, random.Random, int], str]] = {
-    "import": import_model, "pull": pull, "save": save, "submit": submit, "copy": copy, "archive": archive, "recover": recover}
-WAITS = {"copy", "archive", "recover"}  # they say by fault_may_begin when they are ready to be hit
+    "import": import_model, "pull": pull, "save": save, "submit": submit, "copy": copy, "archive": archive,
+    "recover": recover, "reshard": reshard}
+WAITS = {"copy", "archive", "recover", "reshard"}  # they say by fault_may_begin when they are ready to be hit
 
 
 # ---- once there is no fault any more ----
@@ -203,6 +218,12 @@ def finish(world: World, excused: bool) -> None:
             text = world.c.log(job, rank)
             if f"rank {rank} said {word}" not in text and not excused:
                 raise Broken(f"the output of rank {rank} of {job} is lost: {text!r}")
+    for name in world.resharded:
+        tp_size, places = world.other_size[name]
+        for place, want in sorted(places.items()):
+            said = world.pull(name, 1, place, want, tp_size=tp_size)
+            if said:
+                raise Broken(f"{name} of tensor parallel size {tp_size} cannot be read without a fault: {said}")
     for shard in world.copied:
         for copied in world.c.json("shard", "show", shard)["copies"]:
             if copied["tier"] == "L2":

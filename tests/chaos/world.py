@@ -81,6 +81,8 @@ class World:
         self.truth: dict[tuple[str, int], content.Content] = {}
         # What may have been made by a call whose answer was lost: name -> what it must read as.
         self.maybe: dict[str, content.Content] = {}
+        # Of an imported model: the tensor parallel size it was not imported with, and what it reads as there.
+        self.other_size: dict[str, tuple[int, content.Content]] = {}
         self.job_gone = False  # a fault may restart the gang
         self.fault_may_begin = threading.Event()
         self.new_round()
@@ -106,6 +108,7 @@ class World:
         self.maybe_saved: dict[str, content.Content] = {}  # by seed, versions of BASE
         self.must_have_saved: set[str] = set()
         self.copied: list[str] = []
+        self.resharded: list[str] = []  # models that are read at their other size, too
         self.killed: set[str] = set()  # daemons that the phase has killed
         self.fault_may_begin.clear()
 
@@ -192,11 +195,14 @@ class World:
     def pick(self) -> tuple[str, int]:
         return self.rng.choice(sorted(self.truth))
 
-    def pull(self, model: str, version: int, place: tuple[int, int], want: content.Rank, path: str = "auto") -> str:
-        """"" when the rank's tensors came and are right, else the CLI's sentence; Broken for wrong bytes."""
+    def pull(self, model: str, version: int, place: tuple[int, int], want: content.Rank, path: str = "auto",
+             tp_size: int = 0) -> str:
+        """"" when the rank's tensors came and are right, else the CLI's sentence; Broken for wrong bytes.
+        tp_size: 0 = that of the version."""
+        size = ("--tp-size", tp_size) if tp_size else ()
         out = self.work / f"pulled-{threading.get_ident()}"
         ok, said = self.call("pull", "--model", f"{model}@{version}", "--pp", place[0], "--tp", place[1], "--path", path,
-                             "--timeout", "20s", "--out", out)
+                             "--timeout", "20s", "--out", out, *size)
         if not ok:
             return said
         wrong = content.difference(out, want)
@@ -206,7 +212,9 @@ class World:
         return ""
 
     def shards(self, model: str, version: int) -> list[dict]:
-        return rows(self.c.json("shard", "ls", "--model", f"{model}@{version}"))
+        """Its own: those of its cuts are never archived, and go when room is needed."""
+        found = rows(self.c.json("shard", "ls", "--model", f"{model}@{version}"))
+        return [s for s in found if not s["id"].startswith(poolfile.DERIVED)]
 
     def archived(self) -> Iterator[pathlib.Path]:
         """Files of the archive that are not in its trash."""
