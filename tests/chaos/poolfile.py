@@ -9,6 +9,7 @@ from typing import NamedTuple
 ENTRY = struct.Struct("<QQQQIIIII12x")
 MAGIC = b"HELIOSP1"
 MANIFEST = "6d616e6966657374"  # how the ids of manifests begin
+DERIVED = "6465726976656421"  # and those of shards that were cut from others
 EMPTY, WRITING, SEALED, FREED, DELETED, LEASED = range(6)
 
 

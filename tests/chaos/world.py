@@ -212,7 +212,9 @@ class World:
         return ""
 
     def shards(self, model: str, version: int) -> list[dict]:
-        return rows(self.c.json("shard", "ls", "--model", f"{model}@{version}"))
+        """Its own: those of its cuts are never archived, and go when room is needed."""
+        found = rows(self.c.json("shard", "ls", "--model", f"{model}@{version}"))
+        return [s for s in found if not s["id"].startswith(poolfile.DERIVED)]
 
     def archived(self) -> Iterator[pathlib.Path]:
         """Files of the archive that are not in its trash."""

@@ -25,7 +25,6 @@ from support.cluster import HELIOS, Cluster, wait_for  # noqa: E402
 
 import helios  # noqa: E402
 
-DERIVED = b"derived!".hex()  # how the ids of shards that were cut begin
 STRIKES = 20  # cuts that may end before the daemon stands still
 SAVER = """
 import os, signal, torch, helios
@@ -81,7 +80,7 @@ class Cuts(Kills):
         cls.c.json("model", "import", source, "--name", "wanted", "--tp", 2, "--pp", 1)
 
     def states(self):
-        return {e.id: e.state for e in poolfile.entries(self.pool) if e.id.startswith(DERIVED)}
+        return {e.id: e.state for e in poolfile.entries(self.pool) if e.id.startswith(poolfile.DERIVED)}
 
     def read(self, model, tp, **sizes):
         return self.session().load_state_dict(model, tp=tp, copy=True, **sizes)
@@ -167,7 +166,7 @@ class Cuts(Kills):
         with self.reader(2) as reader:
             self.assertEqual(reader.wait(60), 0)
         for entry in poolfile.sealed(self.pool).values():
-            if entry.id.startswith(DERIVED):
+            if entry.id.startswith(poolfile.DERIVED):
                 poolfile.flip(self.pool, entry.offset + entry.size - 1, 3)
         reader = self.reader(2)
         _, said = reader.communicate(timeout=60)
