@@ -1228,7 +1228,46 @@ struct JobRecord {
   port @2 :Int32;                # MASTER_PORT; 0 = chosen blindly
   portAttempt @3 :Int32 = -1;    # and of which attempt; -1 = of the last one
 }
-# What is stored once of a job: `doc` has this, and beside it `spec` (core/job.h).
+# A job file with everything in it that differs from the default (core/job.h); it is read as any job file.
+struct JobSpecModel { name @0 :Text $optional; size @1 :Text $optional; version @2 :Int64 = -1 $optional; }
+struct JobSpecDataset { path @0 :Text $optional; }
+struct JobSpecGrid {
+  pp @0 :Int32 $word("pipeline_parallel_size");
+  tp @1 :Int32 $word("tensor_parallel_size");
+  dp @2 :Int32 $word("data_parallel_size");
+  order @3 :Text;
+  virtualStages @4 :Int32 = 1 $word("virtual_pipeline_parallel_size") $optional;
+  ep @5 :Int32 = 1 $word("expert_model_parallel_size") $optional;
+  etp @6 :Int32 $word("expert_tensor_parallel_size") $optional;   # 0 = tp
+}
+struct JobSpecResources {
+  ranksPerSlot @0 :Int32 $word("ranks_per_slot") $optional;
+  gpusPerRank @1 :Int32 = -1 $word("gpus_per_rank") $optional;
+  cpusPerRank @2 :Int32 $word("cpus_per_rank") $optional;
+  memory @3 :UInt64 $optional;
+}
+struct JobSpecTimeouts { start @0 :Text $optional; run @1 :Text $optional; }
+struct JobSpecCheckpoint { every @0 :Int64 $optional; }
+struct JobSpec {
+  jobName @0 :Text;
+  model @1 :JobSpecModel $optional;
+  dataset @2 :JobSpecDataset $optional;
+  parallelism @3 :JobSpecGrid;
+  dockerImage @4 :Text $optional;
+  command @5 :List(Text) $optional;
+  workdir @6 :Text $optional;
+  venv @7 :Text $optional; conda @8 :Text $optional; python @9 :Text $optional;
+  env @10 :List(KeyValue) $map $optional;
+  mounts @11 :List(Text) $optional;
+  resources @12 :JobSpecResources $optional;
+  restarts @13 :Int32 $optional;
+  nodeLostAfter @14 :Text $optional; onNodeLost @15 :Text $optional;   # times as "500ms"
+  timeouts @16 :JobSpecTimeouts $optional;
+  stopGrace @17 :Text $optional;
+  checkpoint @18 :JobSpecCheckpoint $optional;
+  rankTable @19 :Text $optional;
+}
+# What is stored once of a job: `doc` has this, and beside it `spec`, a JobSpec.
 struct JobDoc {
   yaml @0 :Text;
   source @1 :Text;

@@ -126,7 +126,7 @@ struct helios_client {
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller; /* NULL without an address */
     struct hl_rpc_peer *l3;
-    atomic_int controller_seen; /* it has answered before: worth waiting for */
+    atomic_bool controller_seen; /* it has answered before: worth waiting for */
     struct attach attach;
     struct copies *copies;
     struct counters counters;

@@ -75,9 +75,9 @@ hl_status controller_named(const struct operation *op, const char *method)
 /* Only one that has answered before is waited for: where none ever did, the address is wrong. */
 bool controller_again(struct operation *op, hl_status st)
 {
-    atomic_int *seen = &op->client->controller_seen;
+    atomic_bool *seen = &op->client->controller_seen;
     if (st == HL_OK)
-        atomic_store_explicit(seen, 1, memory_order_relaxed);
+        atomic_store_explicit(seen, true, memory_order_relaxed);
     return st == HL_EUNAVAIL && atomic_load_explicit(seen, memory_order_relaxed) &&
            operation_pause(op, CONTROLLER_PAUSES * op->client->read.daemon_pause_ms);
 }

@@ -58,7 +58,7 @@ static hl_status write_header(const struct hl_shard_spec *spec, struct hl_shard_
         .count = image->count,
         .meta = meta,
         .meta_count = HL_ARRAY_LEN(meta) - !hl_part_has_experts(spec->part),
-        .crc_fields = 1,
+        .crc_fields = true,
     };
     HL_TRY(hl_safetensors_write(&layout, &image->header));
     /* What no reader would accept, a name twice above all, is refused here. */

@@ -24,7 +24,8 @@ HL_CHECK static hl_status read_size(const struct reader *r, const char *field, u
     return HL_OK;
 }
 
-HL_CHECK static hl_status read_bool(const struct reader *r, const char *field, int absent, int *out)
+HL_CHECK static hl_status read_bool(const struct reader *r, const char *field, bool absent,
+                                    bool *out)
 {
     const json_t *v = json_object_get(r->root, field);
     if (v != NULL && !json_is_null(v) && !json_is_boolean(v))
@@ -62,7 +63,7 @@ HL_CHECK static hl_status symbol_absent(const struct hl_hf_config *c,
     return s->absent == NULL ? HL_OK : hl_family_eval(&scope, s->absent, out);
 }
 
-static int has_field(const struct reader *r, const char *field)
+static bool has_field(const struct reader *r, const char *field)
 {
     const json_t *v = json_object_get(r->root, field);
     return v != NULL && !json_is_null(v);
@@ -72,7 +73,7 @@ HL_CHECK static hl_status read_symbol(const struct reader *r, const struct hl_fa
                                       struct hl_hf_config *c, int64_t *out)
 {
     uint64_t size = 0;
-    int truth = 0;
+    bool truth = false;
     if (s->kind == HL_SYMBOL_VALUE || s->kind == HL_SYMBOL_LAYERS)
         return HL_OK;
     if (!has_field(r, s->field)) {
@@ -81,7 +82,7 @@ HL_CHECK static hl_status read_symbol(const struct reader *r, const struct hl_fa
         return symbol_absent(c, s, out);
     }
     if (s->kind == HL_SYMBOL_BOOL) {
-        HL_TRY(read_bool(r, s->field, 0, &truth));
+        HL_TRY(read_bool(r, s->field, false, &truth));
         *out = truth;
         return HL_OK;
     }
@@ -284,15 +285,15 @@ hl_status hl_hf_training_read(const struct hl_hf_config *c, const char *file,
     struct hl_hf_training t = {0};
     bool gpt2 = c->layout == HL_LAYOUT_GPT2;
     double window;
-    int used;
+    bool used;
     HL_TRY(read_text(&r, "hidden_act", "silu", &t.activation));
     HL_TRY(read_real(&r, gpt2 ? "attn_pdrop" : "attention_dropout", gpt2 ? 0.1 : 0,
                      &t.attention_dropout));
     if (gpt2)
         HL_TRY(read_real(&r, "resid_pdrop", 0.1, &t.hidden_dropout));
     HL_TRY(read_real(&r, "sliding_window", 0, &window));
-    HL_TRY(read_bool(&r, "use_sliding_window", 1, &used));
-    t.window = used != 0 ? (int64_t)window : 0;
+    HL_TRY(read_bool(&r, "use_sliding_window", true, &used));
+    t.window = used ? (int64_t)window : 0;
     HL_TRY(read_rope(&r, &t));
     *out = t;
     return HL_OK;

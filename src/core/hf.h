@@ -10,6 +10,7 @@
 #define HL_CORE_HF_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -37,10 +38,10 @@ struct hl_hf_config {
     uint64_t ffn;
     uint64_t vocab;
     uint64_t max_positions;
-    int tied;
-    int qkv_bias;
-    int proj_bias; /* attention output */
-    int mlp_bias;
+    bool tied;
+    bool qkv_bias;
+    bool proj_bias; /* attention output */
+    bool mlp_bias;
     double norm_eps;
     double rope_theta; /* 0 without rotary embedding */
     uint64_t block[2]; /* rows and columns that share a scale; 0 = quantization_config has none */

@@ -1,116 +1,77 @@
 /* A job as the document that hl_job_parse reads back. Only what differs from the default is
  * written. */
-#include <stdio.h>
 #include <string.h>
 
+#include "api/types.h"
 #include "core/job.h"
 
-static void member_put(json_t *to, const char *key, json_t *value)
+/* NULL: it is not written. */
+static const char *text_said(const char *text)
 {
-    json_object_set_new(to, key, value);
+    return *text != '\0' ? text : NULL;
 }
 
-static void put_text(json_t *to, const char *key, const char *text)
+static const char *time_text(struct hl_arena *arena, bool is_said, int64_t ms)
 {
-    if (*text != '\0')
-        member_put(to, key, json_string(text));
+    return is_said ? hl_arena_printf(arena, "%lldms", (long long)ms) : NULL;
 }
 
-static void put_time(json_t *to, const char *key, int64_t ms)
+static struct hl_api_text_list texts_of(char *const *list, size_t count)
 {
-    char text[32];
-    snprintf(text, sizeof(text), "%lldms", (long long)ms);
-    member_put(to, key, json_string(text));
+    return (struct hl_api_text_list){.items = (const char **)list, .count = count};
 }
 
-static void put_list(json_t *to, const char *key, char *const *list, size_t count)
+static struct hl_api_key_value_list env_of(const struct hl_job *job, struct hl_arena *arena)
 {
-    if (count == 0)
-        return;
-    json_t *array = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(array, json_string(list[i]));
-    member_put(to, key, array);
+    struct hl_api_key_value_list list = {
+        .items = hl_arena_array(arena, job->env_count, sizeof(*list.items))};
+    for (size_t i = 0; i < job->env_count && list.items != NULL; i++)
+        list.items[list.count++] =
+            (struct hl_api_key_value){.key = job->env[i].name, .value = job->env[i].value};
+    return list;
 }
 
-static void put_section(json_t *to, const char *key, json_t *section)
+static struct hl_api_job_spec spec_of(const struct hl_job *job, struct hl_arena *arena)
 {
-    if (json_object_size(section) > 0)
-        member_put(to, key, section);
-    else
-        json_decref(section);
-}
-
-static json_t *resources_json(const struct hl_job *job)
-{
-    json_t *o = json_object();
-    if (job->ranks_per_slot > 0)
-        member_put(o, "ranks_per_slot", json_integer(job->ranks_per_slot));
-    if (job->gpus_per_rank >= 0)
-        member_put(o, "gpus_per_rank", json_integer(job->gpus_per_rank));
-    if (job->cpus_per_rank > 0)
-        member_put(o, "cpus_per_rank", json_integer(job->cpus_per_rank));
-    if (job->memory_bytes > 0)
-        member_put(o, "memory", json_integer((json_int_t)job->memory_bytes));
-    return o;
-}
-
-static json_t *timeouts_json(const struct hl_job *job)
-{
-    json_t *o = json_object();
-    if (job->start_timeout_ms >= 0)
-        put_time(o, "start", job->start_timeout_ms);
-    if (job->run_timeout_ms > 0)
-        put_time(o, "run", job->run_timeout_ms);
-    return o;
+    return (struct hl_api_job_spec){
+        .job_name = job->name,
+        .model = {.name = text_said(job->model),
+                  .size = text_said(job->model_size),
+                  .version = job->model_version},
+        .dataset = {.path = text_said(job->dataset)},
+        .parallelism = {.pp = job->grid.pp,
+                        .tp = job->grid.tp,
+                        .dp = job->grid.dp,
+                        .order = hl_rank_order_name(job->grid.order),
+                        .virtual_stages = job->virtual_stages,
+                        .ep = job->ep,
+                        .etp = job->etp != job->grid.tp ? job->etp : 0},
+        .docker_image = text_said(job->image),
+        .command = texts_of(job->command, job->command_count),
+        .workdir = text_said(job->workdir),
+        .venv = text_said(job->venv),
+        .conda = text_said(job->conda),
+        .python = text_said(job->python),
+        .env = env_of(job, arena),
+        .mounts = texts_of(job->mounts, job->mount_count),
+        .resources = {.ranks_per_slot = job->ranks_per_slot,
+                      .gpus_per_rank = job->gpus_per_rank,
+                      .cpus_per_rank = job->cpus_per_rank,
+                      .memory = job->memory_bytes},
+        .restarts = job->restarts,
+        .node_lost_after = time_text(arena, job->node_lost_ms >= 0, job->node_lost_ms),
+        .on_node_lost = text_said(job->on_node_lost),
+        .timeouts = {.start = time_text(arena, job->start_timeout_ms >= 0, job->start_timeout_ms),
+                     .run = time_text(arena, job->run_timeout_ms > 0, job->run_timeout_ms)},
+        .stop_grace = time_text(arena, job->stop_grace_ms >= 0, job->stop_grace_ms),
+        .checkpoint = {.every = job->checkpoint_every},
+        .rank_table = strcmp(job->rank_table, "v2") != 0 ? text_said(job->rank_table) : NULL,
+    };
 }
 
 json_t *hl_job_to_json(const struct hl_job *job)
 {
-    json_t *doc = json_object(), *model = json_object(), *dataset = json_object();
-    json_t *checkpoint = json_object();
-    member_put(doc, "jobName", json_string(job->name));
-    put_text(model, "name", job->model);
-    put_text(model, "size", job->model_size);
-    if (job->model_version >= 0)
-        member_put(model, "version", json_integer(job->model_version));
-    put_section(doc, "model", model);
-    put_text(dataset, "path", job->dataset);
-    put_section(doc, "dataset", dataset);
-    json_t *grid = json_pack("{s:i, s:i, s:i, s:s}", "pipeline_parallel_size", job->grid.pp,
-                             "tensor_parallel_size", job->grid.tp, "data_parallel_size",
-                             job->grid.dp, "order", hl_rank_order_name(job->grid.order));
-    if (job->virtual_stages > 1)
-        member_put(grid, "virtual_pipeline_parallel_size", json_integer(job->virtual_stages));
-    if (job->ep > 1)
-        member_put(grid, "expert_model_parallel_size", json_integer(job->ep));
-    if (job->etp != job->grid.tp)
-        member_put(grid, "expert_tensor_parallel_size", json_integer(job->etp));
-    member_put(doc, "parallelism", grid);
-    put_text(doc, "dockerImage", job->image);
-    put_list(doc, "command", job->command, job->command_count);
-    put_text(doc, "workdir", job->workdir);
-    put_text(doc, "venv", job->venv);
-    put_text(doc, "conda", job->conda);
-    put_text(doc, "python", job->python);
-    json_t *env = json_object();
-    for (size_t i = 0; i < job->env_count; i++)
-        member_put(env, job->env[i].name, json_string(job->env[i].value));
-    put_section(doc, "env", env);
-    put_list(doc, "mounts", job->mounts, job->mount_count);
-    put_section(doc, "resources", resources_json(job));
-    if (job->restarts > 0)
-        member_put(doc, "restarts", json_integer(job->restarts));
-    if (job->node_lost_ms >= 0)
-        put_time(doc, "nodeLostAfter", job->node_lost_ms);
-    put_text(doc, "onNodeLost", job->on_node_lost);
-    put_section(doc, "timeouts", timeouts_json(job));
-    if (job->stop_grace_ms >= 0)
-        put_time(doc, "stopGrace", job->stop_grace_ms);
-    if (job->checkpoint_every > 0)
-        member_put(checkpoint, "every", json_integer(job->checkpoint_every));
-    put_section(doc, "checkpoint", checkpoint);
-    if (strcmp(job->rank_table, "v2") != 0)
-        put_text(doc, "rankTable", job->rank_table);
-    return doc;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_api_job_spec spec = spec_of(job, &arena);
+    return hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_job_spec_type, &spec);
 }

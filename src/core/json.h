@@ -1,4 +1,5 @@
-/* core/json.h - reading members of JSON objects with defaults, for records and RPC parameters.
+/* core/json.h - reading members of foreign JSON objects with defaults. What is Helios' own is read
+ * as structs of the schema (api/api.h).
  *
  * Owns:    nothing; texts are borrowed from the object, what is taken is the caller's.
  * Threads: any.

@@ -230,7 +230,7 @@ hl_status hl_manifest_wrap(const char *text, size_t len, void **out, size_t *siz
     const struct hl_safetensors_meta meta = {"helios.manifest", "1"};
     struct hl_tensor tensor = {.name = TENSOR, .dtype = HL_DTYPE_U8, .rank = 1, .shape = {len}};
     struct hl_safetensors_layout layout = {
-        .tensors = &tensor, .count = 1, .meta = &meta, .meta_count = 1, .crc_fields = 1};
+        .tensors = &tensor, .count = 1, .meta = &meta, .meta_count = 1, .crc_fields = true};
     struct hl_safetensors_image image;
     if (len == 0 || len > HL_MANIFEST_MAX)
         return hl_fail(HL_EINVAL, "a manifest of %zu bytes: it has 1 to %zu", len, HL_MANIFEST_MAX);

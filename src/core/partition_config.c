@@ -34,7 +34,7 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
                   .vocab = c->vocab,
                   .padded_vocab = plan->padded_vocab,
                   .max_positions = c->max_positions,
-                  .tied = c->tied != 0,
+                  .tied = c->tied,
                   .norm_eps = c->norm_eps,
                   .rope_theta = c->rope_theta,
                   .naming = o->naming,

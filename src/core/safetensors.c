@@ -45,7 +45,7 @@ hl_status hl_tensor_bytes(const struct hl_tensor *t, uint64_t *out)
 {
     /* A zero anywhere makes the tensor empty, whatever the other dimensions multiply to. */
     uint64_t n = hl_dtype_size(t->dtype);
-    int overflow = 0;
+    bool overflow = false;
     for (uint32_t i = 0; i < t->rank; i++) {
         if (t->shape[i] == 0) {
             *out = 0;

@@ -15,6 +15,7 @@
 #ifndef HL_CORE_SAFETENSORS_H
 #define HL_CORE_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -116,7 +117,7 @@ struct hl_safetensors_layout {
     size_t count;
     const struct hl_safetensors_meta *meta;
     size_t meta_count;
-    int crc_fields; /* add HL_CRC_KEY"<name>": "00000000" per tensor, to be patched */
+    bool crc_fields; /* add HL_CRC_KEY"<name>": "00000000" per tensor, to be patched */
 };
 
 hl_status hl_safetensors_write(const struct hl_safetensors_layout *layout,

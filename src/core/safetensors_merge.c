@@ -67,7 +67,7 @@ HL_CHECK static hl_status add_tensors(struct merge *m, const struct hl_safetenso
 }
 
 /* CRC fields of every part, the names of the parts, and the first part's other pairs. */
-static void add_meta(struct merge *m, const struct hl_safetensors *part, int first)
+static void add_meta(struct merge *m, const struct hl_safetensors *part, bool first)
 {
     for (size_t i = 0; i < part->meta_count; i++) {
         const struct hl_safetensors_meta *pair = &part->meta[i];

@@ -107,7 +107,7 @@ static hl_status read_cluster(const struct reading *r, const json_t *cluster)
     const char *proxy = hl_json_str(cluster, "proxy-url", "");
     HL_TRY(set_server(c, hl_json_str(cluster, "server", ""), r->path));
     HL_TRY(read_pem(r, cluster, "certificate-authority", &c->ca));
-    c->insecure = hl_json_bool(cluster, "insecure-skip-tls-verify", 0);
+    c->insecure = hl_json_bool(cluster, "insecure-skip-tls-verify", false);
     if (proxy[0] != '\0')
         HL_TRY(copy_text(proxy, &c->proxy));
     return name[0] != '\0' ? copy_text(name, &c->tls_server_name) : HL_OK;

@@ -28,7 +28,7 @@ struct hl_kube_config {
     char *ca, *cert, *key;
     char *tls_server_name; /* what the certificate must name, NULL = the host of `server` */
     char *proxy;           /* URL; NULL = what HTTPS_PROXY and its relatives say */
-    int insecure;
+    bool insecure;
 };
 
 struct hl_kube_source {

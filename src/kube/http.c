@@ -25,7 +25,7 @@
 
 struct hl_kube {
     const struct hl_kube_config *config;
-    const atomic_int *cancel;
+    const atomic_bool *cancel;
     char *connect_to; /* where tls_server_name stands in the URL; NULL = not needed */
     char *base;       /* what stands before a path */
     pthread_mutex_t lock;
@@ -78,7 +78,7 @@ static hl_status use_server_name(struct hl_kube *k)
                          k->config->server);
 }
 
-hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_int *cancel,
+hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_bool *cancel,
                        struct hl_kube **out)
 {
     struct hl_kube *k = calloc(1, sizeof(*k));
@@ -166,8 +166,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
     (void)ul_total;
     (void)ul;
     x->timed_out = hl_now_ns() > x->until_ns;
-    x->cancelled =
-        x->k->cancel != NULL && atomic_load_explicit(x->k->cancel, memory_order_relaxed) != 0;
+    x->cancelled = x->k->cancel != NULL && atomic_load_explicit(x->k->cancel, memory_order_relaxed);
     return x->timed_out || x->cancelled;
 }
 

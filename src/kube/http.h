@@ -26,7 +26,7 @@
 struct hl_kube;
 
 /* `cancel` (may be NULL): what is under way ends soon after it is not 0. */
-hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_int *cancel,
+hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_bool *cancel,
                        struct hl_kube **out) HL_CHECK;
 /* NULL is fine. No request is under way. */
 void hl_kube_close(struct hl_kube *k);

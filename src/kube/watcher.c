@@ -51,7 +51,7 @@ struct hl_kube_watcher {
     struct hl_kube_watcher_opts opts;
     char *path, *selector;
     pthread_t thread;
-    atomic_int stopping;  /* set under the lock, which pauses wait with */
+    atomic_bool stopping; /* set under the lock, which pauses wait with */
     pthread_cond_t stops; /* of the pause between two attempts */
     pthread_mutex_t lock; /* info, and up to refs */
     struct hl_kube_watcher_info info;
@@ -412,7 +412,7 @@ void hl_kube_watcher_stop(struct hl_kube_watcher *w)
     if (w == NULL)
         return;
     pthread_mutex_lock(&w->lock);
-    atomic_store(&w->stopping, 1);
+    atomic_store(&w->stopping, true);
     pthread_cond_signal(&w->stops);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);

@@ -40,7 +40,7 @@ struct hl_l3d {
     int import_threads;
     int connect_ms; /* of a connection to a node's store */
     struct hl_retry read_retry;
-    int remove_pool;
+    bool remove_pool;
     bool claiming;       /* a claim is being written into the archive */
     unsigned verifying;  /* calls of verify not yet answered */
     atomic_int stopping; /* ends what runs in workers */

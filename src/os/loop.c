@@ -158,9 +158,9 @@ void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg)
     uv_async_send(&loop->wakeup);
 }
 
-int hl_loop_is_current(const struct hl_loop *loop)
+bool hl_loop_is_current(const struct hl_loop *loop)
 {
-    return pthread_equal(loop->thread, pthread_self());
+    return pthread_equal(loop->thread, pthread_self()) != 0;
 }
 
 static void on_timer(uv_timer_t *uv)

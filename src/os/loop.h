@@ -11,6 +11,7 @@
 #define HL_OS_LOOP_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -30,7 +31,7 @@ void hl_loop_stop(struct hl_loop *loop);
 /* Run fn(arg) on the loop's thread, after the current callback. Never blocks, never runs it inline.
  */
 void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg);
-int hl_loop_is_current(const struct hl_loop *loop);
+bool hl_loop_is_current(const struct hl_loop *loop);
 #define HL_ON_LOOP(loop) assert(hl_loop_is_current(loop))
 
 /* Call fn(arg) in `delay_ms`, then every `repeat_ms` (0 = once). Destroy with hl_timer_destroy. */

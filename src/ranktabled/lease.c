@@ -32,7 +32,8 @@ struct lease {
     struct lease_opts opts;
     char *identity, path[768];
     pthread_t thread;
-    atomic_int stopping, held, refs;
+    atomic_bool stopping, held;
+    atomic_int refs;
     pthread_mutex_t lock; /* `stopping` is set under it */
     pthread_cond_t stops; /* of the pause between two renewals */
     struct lease_seen seen;
@@ -211,7 +212,7 @@ void lease_stop(struct lease *l)
     if (l == NULL)
         return;
     pthread_mutex_lock(&l->lock);
-    atomic_store(&l->stopping, 1);
+    atomic_store(&l->stopping, true);
     pthread_cond_signal(&l->stops);
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);

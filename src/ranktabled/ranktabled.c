@@ -298,7 +298,7 @@ void hl_ranktabled_stop(struct hl_ranktabled *d)
     while (d->goes_on)
         uv_run(hl_loop_uv(d->opts.loop), UV_RUN_ONCE);
     lease_stop(d->lease);
-    atomic_store(&d->cancel, 1);
+    atomic_store(&d->cancel, true);
     for (int i = 0; i < CACHE_KINDS; i++)
         hl_kube_watcher_stop(d->feeds[i].watcher);
     /* Requests end with their connections' next look at `cancel`. */

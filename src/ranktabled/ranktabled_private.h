@@ -20,7 +20,7 @@ struct hl_ranktabled {
     struct hl_ranktabled_opts opts;
     char *label_value;
     struct hl_kube *kube;
-    atomic_int cancel;
+    atomic_bool cancel;
     struct feed feeds[CACHE_KINDS];
     struct hl_timer *timer;
     struct lease *lease;

@@ -24,7 +24,6 @@
 #include "base/buf.h"
 #include "base/status.h"
 #include "conf/options.h"
-#include "core/json.h"
 #include "program/conf.h"
 #include "rpc/controller_calls.h"
 #include "rpc/rpc.h"

@@ -44,7 +44,7 @@ struct gangs {
     struct hl_controller *c;
     struct hl_kube_config *config;
     struct hl_kube *api;
-    atomic_int cancel;
+    atomic_bool cancel;
     struct hl_kube_watcher *jobs_watch, *pods_watch;
     json_t *jobs, *pods;           /* name -> object, of our namespace */
     json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */

@@ -188,7 +188,7 @@ void gangs_stop(struct gangs *g)
 {
     if (g == NULL)
         return;
-    atomic_store(&g->cancel, 1);
+    atomic_store(&g->cancel, true);
     hl_kube_watcher_stop(g->jobs_watch);
     hl_kube_watcher_stop(g->pods_watch);
     /* Requests end with their connections' next look at `cancel`. */

@@ -77,9 +77,9 @@ static const struct hl_family_tensor v3_tensors[] = {
 
 const struct hl_family hl_family_deepseek_v2 = {
     .name = "deepseek_v2", .class_prefix = "DeepseekV2For", .symbols = v2_symbols,
-    .divided = divided, .tensors = v2_tensors, .mla = 1, HL_FAMILY_RMS(1e-6, 10000.0)};
+    .divided = divided, .tensors = v2_tensors, .mla = true, HL_FAMILY_RMS(1e-6, 10000.0)};
 
 const struct hl_family hl_family_deepseek_v3 = {
     .name = "deepseek_v3", .class_prefix = "DeepseekV3For", .symbols = v3_symbols,
-    .divided = divided, .tensors = v3_tensors, .mla = 1, HL_FAMILY_RMS(1e-6, 10000.0)};
+    .divided = divided, .tensors = v3_tensors, .mla = true, HL_FAMILY_RMS(1e-6, 10000.0)};
 /* clang-format on */

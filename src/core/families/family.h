@@ -15,6 +15,7 @@
 #define HL_CORE_FAMILIES_FAMILY_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -106,7 +107,7 @@ struct hl_family {
     double norm_eps_absent;
     double rope_theta_absent;   /* 0 = no rotary embedding */
     const char *const *buffers; /* ends of names that are computed, not trained */
-    int mla;                    /* latent attention: no query groups */
+    bool mla;                   /* latent attention: no query groups */
 };
 
 /* The known families, NULL at the end. */

@@ -294,7 +294,7 @@ HL_CHECK static hl_status write_headers(struct hl_import *im, const struct hl_im
                                             .meta = meta,
                                             .meta_count =
                                                 HL_ARRAY_LEN(meta) - !hl_part_has_experts(s->part),
-                                            .crc_fields = 1},
+                                            .crc_fields = true},
             &im->headers[i]));
         im->total_bytes += im->headers[i].size + im->headers[i].data_size;
     }

@@ -48,7 +48,7 @@ HL_CHECK static hl_status write_header(struct hl_resharding *r, size_t shard)
                                                                 .count = s->tensor_count,
                                                                 .meta = meta,
                                                                 .meta_count = HL_ARRAY_LEN(meta),
-                                                                .crc_fields = 1},
+                                                                .crc_fields = true},
                                 &r->headers[shard]));
     r->total_bytes += r->headers[shard].size + r->headers[shard].data_size;
     return HL_OK;

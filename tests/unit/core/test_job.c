@@ -219,6 +219,113 @@ TEST(a_job_written_out_reads_back_the_same)
     }
 }
 
+/* As the first releases have stored it. */
+static const char stored_spec[] =
+    "{\"jobName\": \"a.b-1\", \"model\": {\"name\": \"Llama-3\", \"size\": \"8B\", \"version\": 4},"
+    " \"dataset\": {\"path\": \"/data\"}, \"parallelism\": {\"pipeline_parallel_size\": 2,"
+    "   \"tensor_parallel_size\": 2, \"data_parallel_size\": 1, \"order\": \"tp-pp-dp\","
+    "   \"virtual_pipeline_parallel_size\": 2},"
+    " \"dockerImage\": \"img\", \"command\": [\"python3\", \"\"], \"workdir\": \"/srv/x\","
+    " \"venv\": \"/venv\", \"env\": {\"LR\": \"1e-3\", \"EMPTY\": \"\"},"
+    " \"mounts\": [\"/data:/data:ro\"], \"resources\": {\"ranks_per_slot\": 2,"
+    "   \"gpus_per_rank\": 0, \"cpus_per_rank\": 3, \"memory\": 4294967296},"
+    " \"restarts\": 2, \"nodeLostAfter\": \"20000ms\", \"onNodeLost\": \"fail\","
+    " \"timeouts\": {\"start\": \"90000ms\", \"run\": \"7200000ms\"}, \"stopGrace\": \"0ms\","
+    " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\"}";
+static const char stored_least[] =
+    "{\"jobName\": \"x\", \"parallelism\": {\"pipeline_parallel_size\": 1,"
+    "   \"tensor_parallel_size\": 1, \"data_parallel_size\": 1, \"order\": \"tp-dp-pp\"},"
+    " \"command\": [\"true\"]}";
+
+TEST(a_stored_job_is_read_and_written_as_it_was)
+{
+    const char *const texts[] = {stored_spec, stored_least};
+    for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++) {
+        struct hl_job job;
+        json_t *record = json_loads(texts[i], 0, NULL);
+        assert_int_equal(hl_job_parse(record, NULL, &job), HL_OK);
+        json_t *back = hl_job_to_json(&job);
+        if (!json_equal(record, back))
+            fail_msg("%s", json_dumps(back, 0));
+        json_decref(record);
+        json_decref(back);
+        hl_job_fini(&job);
+    }
+}
+
+/* What of JSON a key of a job file may be. */
+enum takes { TEXT = 1, WHOLE = 2, LIST = 4, OBJECT = 8 };
+
+TEST(a_value_of_another_type_is_an_error_with_its_key)
+{
+    static const struct {
+        const char *section, *key;
+        int takes;
+    } keys[] = {
+        {"", "jobName", TEXT},
+        {"model", "name", TEXT},
+        {"model", "size", TEXT},
+        {"model", "version", WHOLE},
+        {"dataset", "path", TEXT},
+        {"parallelism", "pipeline_parallel_size", WHOLE},
+        {"parallelism", "tensor_parallel_size", WHOLE},
+        {"parallelism", "data_parallel_size", WHOLE},
+        {"parallelism", "order", TEXT},
+        {"parallelism", "virtual_pipeline_parallel_size", WHOLE},
+        {"", "dockerImage", TEXT},
+        {"", "command", TEXT | LIST},
+        {"", "workdir", TEXT},
+        {"", "venv", TEXT},
+        {"", "conda", TEXT},
+        {"", "python", TEXT},
+        {"", "env", OBJECT},
+        {"", "mounts", LIST},
+        {"resources", "ranks_per_slot", WHOLE},
+        {"resources", "gpus_per_rank", WHOLE},
+        {"resources", "cpus_per_rank", WHOLE},
+        {"resources", "memory", TEXT | WHOLE},
+        {"", "restarts", WHOLE},
+        {"", "nodeLostAfter", TEXT},
+        {"", "onNodeLost", TEXT},
+        {"timeouts", "start", TEXT},
+        {"timeouts", "run", TEXT},
+        {"", "stopGrace", TEXT},
+        {"checkpoint", "every", WHOLE},
+        {"", "rankTable", TEXT},
+        {"", "model", OBJECT},
+        {"", "dataset", OBJECT},
+        {"", "parallelism", OBJECT},
+        {"", "resources", OBJECT},
+        {"", "timeouts", OBJECT},
+        {"", "checkpoint", OBJECT},
+    };
+
+    static const struct {
+        const char *text;
+        int is;
+    } values[] = {{"\"x\"", TEXT},
+                  {"1", WHOLE},
+                  {"1.5", 0},
+                  {"true", 0},
+                  {"null", 0},
+                  {"[1.5]", LIST},
+                  {"{\"A\": null}", OBJECT}};
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(keys); i++)
+        for (size_t k = 0; k < HL_ARRAY_LEN(values); k++) {
+            char text[256], name[128];
+            const char *section = keys[i].section;
+            if ((keys[i].takes & values[k].is) != 0)
+                continue;
+            snprintf(text, sizeof(text),
+                     *section != '\0' ? "{\"%s\": {\"%s\": %s}}" : "{%s\"%s\": %s}", section,
+                     keys[i].key, values[k].text);
+            snprintf(name, sizeof(name), "%s%s%s: ", section, *section != '\0' ? "." : "",
+                     keys[i].key);
+            is_bad(text, name);
+        }
+}
+
 TEST(a_command_in_one_text_is_run_by_the_shell)
 {
     struct hl_job job;

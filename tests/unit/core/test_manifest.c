@@ -361,7 +361,7 @@ TEST_IN(set_up, tear_down, every_flipped_byte_of_a_file_is_noticed)
         assert_int_equal(hl_manifest_unwrap(file, cut, &got, &len), HL_ECORRUPT);
     /* a shard is not taken for one */
     struct hl_tensor t = {.name = "manifest", .dtype = HL_DTYPE_U8, .rank = 1, .shape = {4}};
-    struct hl_safetensors_layout layout = {.tensors = &t, .count = 1, .crc_fields = 1};
+    struct hl_safetensors_layout layout = {.tensors = &t, .count = 1, .crc_fields = true};
     struct hl_safetensors_image image;
     assert_int_equal(hl_safetensors_write(&layout, &image), HL_OK);
     char *other = calloc(1, image.size + 4);

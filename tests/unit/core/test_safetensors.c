@@ -191,7 +191,7 @@ TEST(written_headers_are_read_back_and_patched)
     assert_int_equal(
         hl_safetensors_write(
             &(struct hl_safetensors_layout){
-                .tensors = list, .count = 2, .meta = meta, .meta_count = 1, .crc_fields = 1},
+                .tensors = list, .count = 2, .meta = meta, .meta_count = 1, .crc_fields = true},
             &image),
         HL_OK);
     assert_int_equal(image.size % 64, 0);
@@ -220,7 +220,7 @@ static struct hl_safetensors part(const char *name, const char *tensor_name, uin
     assert_int_equal(
         hl_safetensors_write(
             &(struct hl_safetensors_layout){
-                .tensors = &t, .count = 1, .meta = meta, .meta_count = 2, .crc_fields = 1},
+                .tensors = &t, .count = 1, .meta = meta, .meta_count = 2, .crc_fields = true},
             &image),
         HL_OK);
     hl_safetensors_patch_crc(&image, image.bytes, 0, (uint32_t)bytes);

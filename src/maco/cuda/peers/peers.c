@@ -59,18 +59,18 @@ static void *room_for(int world, size_t each)
 }
 
 /* All ranks learn which one refused first and why; lost: they could not tell each other. */
-static hl_status share_verdict(maco_cuda *c, uint32_t g, hl_status st, int *lost)
+static hl_status share_verdict(maco_cuda *c, uint32_t g, hl_status st, bool *lost)
 {
     struct verdict mine = {.status = st};
     int world = hybridps_group_world(c->groups[g]);
     if (st != HL_OK)
         snprintf(mine.why, sizeof(mine.why), "%s", hl_error_text());
-    *lost = 1;
+    *lost = true;
     HL_AUTO(hl_freep) struct verdict *all = room_for(world, sizeof(*all));
     if (all == NULL)
         return HL_ENOMEM;
     HL_TRY(allgather_offers(c, g, &mine, all, sizeof(mine)));
-    *lost = 0;
+    *lost = false;
     for (int k = 0; k < world; k++) {
         all[k].why[sizeof(all[k].why) - 1] = '\0';
         if (all[k].status != HL_OK)
@@ -139,7 +139,7 @@ static hl_status reach_peers(maco_cuda *c, uint32_t g, const struct hl_peer_offe
 }
 
 static hl_status open_by(maco_cuda *c, uint32_t g, const struct hl_peer_source *source,
-                         struct hl_gpu_peers *p, int *lost)
+                         struct hl_gpu_peers *p, bool *lost)
 {
     struct hl_peer_offer mine = {.process = process_number(), .device = c->device};
     struct hl_peer_offer all[HL_GPU_RANKS];
@@ -150,7 +150,7 @@ static hl_status open_by(maco_cuda *c, uint32_t g, const struct hl_peer_source *
     HL_TRY(share_verdict(c, g, st, lost));
     if (source->reach == NULL)
         return HL_OK;
-    *lost = 1;
+    *lost = true;
     HL_TRY(allgather_offers(c, g, &mine, all, sizeof(mine)));
     HL_TRY(share_verdict(c, g, reach_peers(c, g, all, p), lost));
     return share_verdict(c, g, prove_addresses(c, all, p), lost);
@@ -195,7 +195,7 @@ static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
                  p->ranks, HL_GPU_RANKS);
     }
     for (; i < HL_ARRAY_LEN(sources); i++) {
-        int lost;
+        bool lost;
         hl_status now = open_by(c, g, sources[i], p, &lost);
         if (now == HL_OK) {
             tell_route(c, g, refused);
