@@ -48,7 +48,7 @@ static const struct cli_command commands[] = {
 
     {"Models", "", "", NULL},
     {"model import", "DIR --name NAME [options]",
-     "Store a Hugging Face checkpoint in the L3 pool.", cmd_model_import},
+     "Store a checkpoint of Hugging Face or Megatron in the L3 pool.", cmd_model_import},
     {"model cancel", "NAME", "Cancel a running import; nothing of the model stays.",
      cmd_model_cancel},
     {"model ls", "", "List the models.", cmd_model_ls},

@@ -106,7 +106,33 @@ HL_CHECK static hl_status read_config(const char *path, struct hl_hf_config *out
     return hl_hf_config_parse(text, n, path, out);
 }
 
-hl_status hl_megatron_read_model(const char *dir, const struct hl_megatron_source *s,
+hl_status hl_megatron_leave_out(struct hl_megatron_source *s, json_t *what)
+{
+    if (what == NULL || json_array_append_new(s->left_out, what) != 0)
+        return hl_fail(HL_ENOMEM, "a list of what is left out");
+    return HL_OK;
+}
+
+/* Without the true size of the vocabulary nothing says which rows are padding. */
+HL_CHECK static hl_status note_vocabulary(struct hl_megatron_source *s,
+                                          const struct hl_pickle_value *root,
+                                          const struct hl_hf_config *config)
+{
+    const struct hl_pickle_value *args = NULL;
+    uint64_t vocab;
+    HL_TRY(hl_megatron_args(root, &args));
+    HL_TRY(hl_megatron_arg_size(args, "vocab_size", 0, &vocab));
+    if (vocab > 0)
+        return HL_OK;
+    return hl_megatron_leave_out(
+        s,
+        json_sprintf("the true size of the vocabulary: args.vocab_size is not set, so all %" PRIu64
+                     " rows count as words, padding too; with the model's config.json "
+                     "beside " HL_MEGATRON_TRACKER " it is cut",
+                     config->vocab));
+}
+
+hl_status hl_megatron_read_model(const char *dir, struct hl_megatron_source *s,
                                  const struct hl_pickle_value *root, struct hl_hf_config *config)
 {
     HL_AUTO(hl_freep) char *path = find_config(dir);
@@ -115,6 +141,8 @@ hl_status hl_megatron_read_model(const char *dir, const struct hl_megatron_sourc
         hl_status st = hl_megatron_config(root, &text);
         if (st == HL_OK)
             st = hl_hf_config_parse(text, strlen(text), "args", config);
+        if (st == HL_OK)
+            st = note_vocabulary(s, root, config);
         return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", s->folder);
     }
     HL_TRY(read_config(path, config));
@@ -126,13 +154,6 @@ bool hl_megatron_is_buffer(const char *name)
 {
     return strstr(name, "_extra_state") != NULL || strstr(name, "rotary_pos_emb.") != NULL ||
            strstr(name, "local_tokens_per_expert") != NULL;
-}
-
-hl_status hl_megatron_leave_out(struct hl_megatron_source *s, json_t *what)
-{
-    if (what == NULL || json_array_append_new(s->left_out, what) != 0)
-        return hl_fail(HL_ENOMEM, "a list of what is left out");
-    return HL_OK;
 }
 
 /* ---- what is held ---------------------------------------------------------------------------- */

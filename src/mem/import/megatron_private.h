@@ -15,7 +15,7 @@ hl_status hl_megatron_open_torch(const struct hl_mapped_file *f, uint64_t offset
 /* `what` was not imported. */
 hl_status hl_megatron_leave_out(struct hl_megatron_source *s, json_t *what) HL_CHECK;
 /* Config: config.json of the checkpoint, else what args say; split of the files. */
-hl_status hl_megatron_read_model(const char *dir, const struct hl_megatron_source *s,
+hl_status hl_megatron_read_model(const char *dir, struct hl_megatron_source *s,
                                  const struct hl_pickle_value *root,
                                  struct hl_hf_config *config) HL_CHECK;
 /* Names that hold no weight: extra state of modules, tables that are computed. */

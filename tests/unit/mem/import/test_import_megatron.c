@@ -249,6 +249,21 @@ static void assert_refused(const char *from, const char *iteration, const char *
     result_free(&r);
 }
 
+TEST(rows_that_may_be_padding_are_told_of)
+{
+    char dir[128];
+    struct result r;
+    broken("llama/torch-1",
+           "/usr/bin/python3 -W ignore -c \""
+           "import torch; p = '%s/iter_0000010/mp_rank_00/model_optim_rng.pt'; s = torch.load(p);"
+           "s['args'].vocab_size = None; torch.save(s, p)\"",
+           dir, sizeof(dir));
+    assert_int_equal(import_from(dir, NULL, &targets[0], &r), HL_OK);
+    assert_non_null(strstr(r.config, "\"vocab\":64"));
+    assert_non_null(strstr(r.config, "args.vocab_size is not set, so all 64 rows count as words"));
+    result_free(&r);
+}
+
 TEST(missing_ranks_are_named)
 {
     assert_refused("llama/torch-2", NULL, "rm -r %s/iter_0000010/mp_rank_01_000",
