@@ -189,7 +189,8 @@ hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint
 {
     const struct hl_partition_plan *plan = &w->im->plan;
     if (w->im->megatron) {
-        const struct hl_reshard_writer writer = {&w->im->source.moves, mapped_source, next_block, w};
+        const struct hl_reshard_writer writer = {&w->im->source.moves, mapped_source, next_block,
+                                                 w};
         HL_TRY(hl_reshard_write_tensor(&writer, &plan->tensors[tensor], tensor, &w->sums));
         *crc = hl_shard_sums_tensor(&w->sums);
         return HL_OK;
