@@ -1,8 +1,8 @@
 /* One target shard. */
 #include <string.h>
 
-#include "mem/reshard_tensor.h"
 #include "mem/reshard/reshard_private.h"
+#include "mem/reshard_tensor.h"
 
 static hl_status open_verified(void *arg, const struct hl_reshard_op *op, uint64_t first,
                                uint64_t end, const uint8_t **out)
