@@ -243,6 +243,11 @@ class Adapters(Models):
         text = self.c.refuse("model", "import", source, "--name", "sized", "--base", base, "--tp", 2)
         self.assertIn("an adapter is stored as its base", text)
 
+    def test_an_adapter_is_no_checkpoint_of_megatron(self):
+        name = self.load(self.peft(adapter("lora")), "--base", self.base())
+        text = self.c.refuse("model", "export", name, "--format", "torch", "--out", self.c.dir / "megatron")
+        self.assertIn("is a LoRA adapter without its base, which Megatron can't load", text)
+
     def test_the_base_that_the_adapter_names_needs_no_flag(self):
         tensors, base = adapter("lora"), self.base("--tp", 2)
         source = self.peft(tensors, PEFT | {"base_model_name_or_path": f"/models/{base}"})

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -21,7 +22,7 @@ sys.path.insert(0, str(needs.ROOT / "tests" / "chaos"))
 
 import poolfile  # noqa: E402
 from support import checkpoints  # noqa: E402
-from support.cluster import HELIOS, Cluster, wait_for  # noqa: E402
+from support.cluster import HELIOS, PATIENCE_S, Cluster, wait_for  # noqa: E402
 
 import helios  # noqa: E402
 
@@ -39,7 +40,7 @@ helios.Session(%r, rank=helios.Rank()).save_state_dict({"a": torch.ones(1 << 20)
 class Kills(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="192MiB", env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"})
+        cls.c = Cluster(nodes=1, slots=1, size="1GiB", env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"})
         cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
         cls.addClassCleanup(cls.c.run, "down", "--purge")
         cls.c.up()
@@ -75,7 +76,7 @@ class Cuts(Kills):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        source, _ = checkpoints.llama(cls.c.dir / "llama", layers=8, hidden=256, ffn=1024, vocab=1024)
+        source, _ = checkpoints.llama(cls.c.dir / "llama", layers=8, hidden=512, ffn=1536, vocab=2048)
         cls.c.json("model", "import", source, "--name", "model", "--tp", 1, "--pp", 1)
         cls.c.json("model", "import", source, "--name", "wanted", "--tp", 2, "--pp", 1)
 
@@ -98,8 +99,9 @@ class Cuts(Kills):
             reader = self.reader(2)
             self.addCleanup(reader.wait, 60)
             self.addCleanup(reader.stderr.close)
-            wait_for("the cut to begin or the reader to end",
-                     lambda seen=before, r=reader: set(self.states()) - seen or r.poll() is not None)
+            deadline = time.monotonic() + PATIENCE_S  # a cut takes a tenth of a second: look without a pause
+            while not set(self.states()) - before and reader.poll() is None:
+                self.assertLess(time.monotonic(), deadline, "the cut did not begin")
             os.kill(l3, signal.SIGSTOP)
             new = [state for id, state in self.states().items() if id not in before]
             if poolfile.WRITING in new:

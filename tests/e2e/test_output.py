@@ -85,7 +85,7 @@ class Output(unittest.TestCase):
         done = self.c.json("model", "import", self.c.dir / "toy", "--name", "toy", "--tp", 1, "--pp", 1)
         self.assertEqual(shape(done), {"name": str, "version": int, "tp": int, "pp": int, "shards": int, "bytes": int,
                                        "seconds": float, "bytesPerSecond": int, "unsliced": bool, "ep": int,
-                                       "etp": int})
+                                       "etp": int, "leftOut": []})
         pulled = self.c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--out", self.c.dir / "out.safetensors")
         self.assertEqual(shape(pulled), {"model": str, "version": int, "pp": int, "tp": int, "parts": int, "naming": str, "path": str,
                                          "bytes": int, "seconds": float, "bytesPerSecond": int, "crcFailures": int, "retries": int,

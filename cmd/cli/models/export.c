@@ -291,24 +291,38 @@ static hl_status set_tracker(const struct export *e, bool write)
     return HL_OK;
 }
 
+/* Megatron loads whole models that it can cut. */
+static hl_status check_loadable(const struct export *e, const struct rankfile *r)
+{
+    const char *what = !e->torch     ? NULL
+                       : r->unsliced ? "is stored unsliced"
+                       : r->adapter  ? "is a LoRA adapter without its base"
+                                     : NULL;
+    return what == NULL
+               ? HL_OK
+               : hl_fail(HL_EUNSUPPORTED,
+                         "'%s' %s, which Megatron can't load: export it with --format hf or "
+                         "safetensors",
+                         e->where.model, what);
+}
+
 static hl_status export_rank(struct export *e)
 {
     struct rankfile r;
     struct outfile file;
     char path[PATH_MAX];
     HL_TRY(rankfile_open(e->client, &e->where, &r));
-    if (r.unsliced && e->torch) {
+    hl_status st = check_loadable(e, &r);
+    if (st != HL_OK) {
         rankfile_fini(&r);
-        return hl_fail(HL_EUNSUPPORTED,
-                       "'%s' is stored unsliced, which Megatron can't load: export it with "
-                       "--format hf or safetensors",
-                       e->where.model);
+        return st;
     }
     e->version = r.version;
     e->naming = r.naming;
     e->has_optimizer |= rankfile_has(&r, HL_PART_OPTIM);
     e->has_extra |= rankfile_has(&r, HL_PART_EXTRA);
-    hl_status st = e->asked->optimizer ? check_optimizer(e, &r) : HL_OK;
+    if (e->asked->optimizer)
+        st = check_optimizer(e, &r);
     if (st == HL_OK)
         st = export_path(e, path);
     if (st == HL_OK && e->torch && e->files == 0)

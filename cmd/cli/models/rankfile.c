@@ -135,6 +135,7 @@ static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
     HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
     HL_TRY(hl_model_config_read(r->list->config_json, &c));
     r->unsliced = c.own.unsliced;
+    r->adapter = c.peft != NULL;
     r->own_names = c.own.unsliced || c.own.as_saved;
     if (r->own_names && strcmp(wanted_naming, "model") != 0)
         return hl_fail(HL_EUNSUPPORTED,

@@ -40,6 +40,7 @@ struct rankfile {
     helios_client *client; /* borrowed */
     int64_t version;
     bool unsliced;  /* stored whole */
+    bool adapter;   /* LoRA: its base is another model */
     bool own_names; /* no family's: they are not renamed */
     enum hl_api_layer_naming
         naming; /* of the tensors in `headers`, whatever they were saved under */
