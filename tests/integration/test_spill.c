@@ -214,7 +214,7 @@ TEST(a_full_pool_and_none_at_all_are_said_and_what_is_there_stays)
 
     assert_int_equal(client_open(&c, "none"), 0);
     assert_int_equal(client_fill(&c, 0, 3), HL_ENOSPC);
-    assert_non_null(strstr(hl_error_text(), "there is no place below it"));
+    assert_non_null(strstr(hl_error_text(), "no lower tier is configured"));
     check_tensor(&c, 1);
     hybridps_close(c.h);
     assert_int_equal(client_open(&c, w.socket_path), 0);
