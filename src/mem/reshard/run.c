@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/part.h"
 #include "mem/reshard/reshard_private.h"
 
 #define THREADS_DEFAULT 2
@@ -30,7 +31,7 @@ HL_CHECK static hl_status write_header(struct hl_resharding *r, size_t shard)
 {
     const struct hl_partition_shard *s = &r->run->b->shards[shard];
     size_t size = s->tensor_count * sizeof(struct hl_tensor);
-    char version[24], pp[16], tp[16];
+    char version[24], pp[16], tp[16], ep[16];
     HL_AUTO(hl_freep) struct hl_tensor *tensors = malloc(size + 1);
     if (tensors == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a header of %u tensors",
@@ -39,15 +40,18 @@ HL_CHECK static hl_status write_header(struct hl_resharding *r, size_t shard)
     snprintf(version, sizeof(version), "%lld", (long long)r->run->version);
     snprintf(pp, sizeof(pp), "%d", s->pp);
     snprintf(tp, sizeof(tp), "%d", s->tp);
+    snprintf(ep, sizeof(ep), "%d", s->ep);
     const struct hl_safetensors_meta meta[] = {{"helios.model", r->run->model},
                                                {"helios.version", version},
                                                {"helios.pp", pp},
                                                {"helios.tp", tp},
-                                               {"helios.part", s->part}};
+                                               {"helios.part", s->part},
+                                               {"helios.ep", ep}};
+    size_t metas = HL_ARRAY_LEN(meta) - !hl_part_has_experts(s->part);
     HL_TRY(hl_safetensors_write(&(struct hl_safetensors_layout){.tensors = tensors,
                                                                 .count = s->tensor_count,
                                                                 .meta = meta,
-                                                                .meta_count = HL_ARRAY_LEN(meta),
+                                                                .meta_count = metas,
                                                                 .crc_fields = true},
                                 &r->headers[shard]));
     r->total_bytes += r->headers[shard].size + r->headers[shard].data_size;
