@@ -18,28 +18,17 @@ needs.programs()
 
 from support import checkpoints  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
+from support.dense_models import (ATTENTION, D, FFN, FOUR_NORMS, GATED, GPT2, GROUPS, H, HEADS, NEOX, NORMS,  # noqa: E402
+                                  QK_NORMS, VOCAB)
 
 import helios  # noqa: E402
 
-H, HEADS, GROUPS, D, FFN, E, VOCAB, LAYERS = 32, 4, 2, 8, 64, 4, 61, 2
+E, LAYERS = 4, 2
 SIZES = {"hidden_size": H, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
          "num_key_value_heads": GROUPS, "head_dim": D, "vocab_size": VOCAB, "max_position_embeddings": 16}
 WIDTH = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "BOOL": 1}
-ATTENTION = {"self_attn.q_proj.weight": [HEADS * D, H], "self_attn.k_proj.weight": [GROUPS * D, H],
-             "self_attn.v_proj.weight": [GROUPS * D, H], "self_attn.o_proj.weight": [H, HEADS * D]}
-GATED = {"mlp.gate_proj.weight": [FFN, H], "mlp.up_proj.weight": [FFN, H], "mlp.down_proj.weight": [H, FFN]}
-NORMS = {"input_layernorm.weight": [H], "post_attention_layernorm.weight": [H]}
 LLAMA = ATTENTION | GATED | NORMS
-GEMMA3 = LLAMA | {"pre_feedforward_layernorm.weight": [H], "post_feedforward_layernorm.weight": [H],
-                  "self_attn.q_norm.weight": [D], "self_attn.k_norm.weight": [D]}
-GPT2 = {"ln_1.weight": [H], "ln_1.bias": [H], "attn.c_attn.weight": [H, 3 * H], "attn.c_attn.bias": [3 * H],
-        "attn.c_proj.weight": [H, H], "attn.c_proj.bias": [H], "ln_2.weight": [H], "ln_2.bias": [H],
-        "mlp.c_fc.weight": [H, FFN], "mlp.c_fc.bias": [FFN], "mlp.c_proj.weight": [FFN, H], "mlp.c_proj.bias": [H]}
-NEOX = {"input_layernorm.weight": [H], "input_layernorm.bias": [H], "post_attention_layernorm.weight": [H],
-        "post_attention_layernorm.bias": [H], "attention.query_key_value.weight": [3 * H, H],
-        "attention.query_key_value.bias": [3 * H], "attention.dense.weight": [H, H], "attention.dense.bias": [H],
-        "mlp.dense_h_to_4h.weight": [FFN, H], "mlp.dense_h_to_4h.bias": [FFN], "mlp.dense_4h_to_h.weight": [H, FFN],
-        "mlp.dense_4h_to_h.bias": [H]}
+GEMMA3 = LLAMA | FOUR_NORMS | QK_NORMS
 LLAMA4 = ATTENTION | NORMS | {
     "feed_forward.router.weight": [E, H], "feed_forward.experts.gate_up_proj": [E, H, 2 * FFN],
     "feed_forward.experts.down_proj": [E, FFN, H], "feed_forward.shared_expert.gate_proj.weight": [FFN, H],

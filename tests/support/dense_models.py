@@ -4,7 +4,7 @@ import random
 
 from support import checkpoints
 
-H, HEADS, GROUPS, D, FFN, VOCAB, LAYERS = 32, 4, 2, 8, 48, 61, 4
+H, HEADS, GROUPS, D, FFN, VOCAB, LAYERS = 32, 4, 2, 8, 128, 61, 4
 SIZES = {"hidden_size": H, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
          "num_key_value_heads": GROUPS, "vocab_size": VOCAB, "max_position_embeddings": 64}
 ATTENTION = {"self_attn.q_proj.weight": [HEADS * D, H], "self_attn.k_proj.weight": [GROUPS * D, H],
