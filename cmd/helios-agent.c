@@ -12,6 +12,7 @@
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
 #include "hw/topology.h"
+#include "os/copy_measure.h"
 #include "os/map_guard.h"
 #include "program/daemon.h"
 
@@ -158,6 +159,7 @@ static hl_status start_agent(void *arg, struct program_daemon *d, struct hl_api_
     struct agent_program *p = arg;
     struct offer offer = {0};
     hl_map_guard_install();
+    hl_copy_measure();
     hl_status st = find_slots(&d->conf.agent, &offer);
     if (st == HL_OK)
         st = serve_agent(p, d, &offer);

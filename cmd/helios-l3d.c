@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "l3d/l3d.h"
+#include "os/copy_measure.h"
 #include "os/map_guard.h"
 #include "program/daemon.h"
 
@@ -55,6 +56,7 @@ static hl_status start_l3d(void *arg, struct program_daemon *d, struct hl_api_da
     struct l3d_program *p = arg;
     const struct hl_l3d_opts *given = &d->conf.l3d;
     hl_map_guard_install();
+    hl_copy_measure();
     default_paths(p, given);
     HL_TRY(hl_pool_regions_parse(given->numa, given->size, p->regions, &p->region_count));
     const struct hl_l3d_opts opts = l3d_opts(p, d);

@@ -1,30 +1,62 @@
-/* A store to a line that is in no cache waits for the line, and a processor has few stores waiting
- * at a time; a prefetch of what will be written in a moment takes that wait away. Measured with 64
- * MiB out of a warm MiB into cold 4 KiB pages: 8.4 ms, memcpy (which is rep movsb) 11.8, the same
- * loop without prefetch 9.8; streaming stores 13.7, so these are refused. */
 #include "base/copy.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-#define LINE  64
-#define AHEAD 1024
+#include "base/copy_kernels.h"
 
-/* ThreadSanitizer would look at every word of it; a memcpy it checks at once. */
-#ifdef __SANITIZE_THREAD__
-void hl_copy_cold(void *dst, const void *src, size_t len)
+/* Each entry is valid by itself, so relaxed loads suffice: a reader that meets a new choice half
+ * written uses kernels of both. */
+static _Atomic(const struct hl_copy_kernel *) chosen[2][2]; /* [large][sums], NULL = not chosen */
+
+size_t hl_copy_kernels(const struct hl_copy_kernel *all[HL_COPY_KERNELS_MAX])
 {
-    memcpy(dst, src, len);
+    size_t n = hl_copy_plain_kernels(all);
+    return n + hl_copy_crc_kernels(all + n);
 }
-#else
-void hl_copy_cold(void *dst, const void *src, size_t len)
+
+/* Without a measurement: the second of each half, which spares cold destinations the wait for
+ * their lines and leaves the bytes in the cache. */
+static const struct hl_copy_kernel *kernel_default(bool sums)
 {
-    char *to = dst;
-    const char *from = src;
-    for (; len >= LINE; len -= LINE, to += LINE, from += LINE) {
-        __builtin_prefetch(from + AHEAD);
-        __builtin_prefetch(to + AHEAD, 1);
-        memcpy(to, from, LINE); /* a few moves, not a call */
+    const struct hl_copy_kernel *list[HL_COPY_KERNELS_MAX];
+    size_t n = sums ? hl_copy_crc_kernels(list) : hl_copy_plain_kernels(list);
+    return list[n > 1];
+}
+
+static const struct hl_copy_kernel *kernel_for(bool large, bool sums)
+{
+    const struct hl_copy_kernel *k =
+        atomic_load_explicit(&chosen[large][sums], memory_order_relaxed);
+    if (k != NULL)
+        return k;
+    k = kernel_default(sums);
+    atomic_store_explicit(&chosen[large][sums], k, memory_order_relaxed);
+    return k;
+}
+
+struct hl_copy_choice hl_copy_chosen(void)
+{
+    return (struct hl_copy_choice){
+        .small = {kernel_for(false, false), kernel_for(false, true)},
+        .large = {kernel_for(true, false), kernel_for(true, true)},
+    };
+}
+
+void hl_copy_choose(const struct hl_copy_choice *choice)
+{
+    for (int sums = 0; sums < 2; sums++) {
+        atomic_store_explicit(&chosen[false][sums], choice->small[sums], memory_order_relaxed);
+        atomic_store_explicit(&chosen[true][sums], choice->large[sums], memory_order_relaxed);
     }
-    memcpy(to, from, len);
 }
-#endif
+
+void hl_copy(void *dst, const void *src, size_t len, size_t total)
+{
+    (void)kernel_for(total >= HL_COPY_LARGE, false)->copy(0, dst, src, len);
+}
+
+uint32_t hl_copy_crc32(uint32_t crc, void *dst, const void *src, size_t len, size_t total)
+{
+    return kernel_for(total >= HL_COPY_LARGE, true)->copy(crc, dst, src, len);
+}

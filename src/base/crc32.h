@@ -15,7 +15,5 @@
 uint32_t hl_crc32(uint32_t crc, const void *data, size_t len);
 /* CRC of the concatenation A|B from crc(A), crc(B) and the length of B. */
 uint32_t hl_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b);
-/* memcpy and CRC in one pass over blocks that stay in cache; returns the CRC of what was copied. */
-uint32_t hl_crc32_copy(uint32_t crc, void *dst, const void *src, size_t len);
 
 #endif

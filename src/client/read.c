@@ -14,8 +14,10 @@
  *
  * Threads: any number read at a time. Between attach_enter and attach_leave a thread may use the
  * mapped pool without a reference; attach.c closes a replaced one when no reader is in between. */
+#include "base/copy.h"
 #include "base/log.h"
 #include "client/client_private.h"
+#include "os/copy_measure.h"
 
 /* A small read takes little longer than a look at the clock: one of so many is timed for all. */
 #define TIMED_ONE_OF 16u
@@ -188,6 +190,8 @@ static hl_status read_verified(helios_client *client, struct hl_id id, uint64_t 
     struct operation op;
     struct read r = {.id = id, .off = off, .len = len, .buf = buf, .whole = whole};
     begin_read(&op, client, len);
+    if (len >= HL_COPY_LARGE)
+        hl_copy_measure();
     hl_status st = read_once(&op, &r);
     if (__builtin_expect(st != HL_OK, 0))
         st = read_hard(&op, &r, st);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/crc32.h"
 #include "core/part.h"
 
@@ -104,7 +105,7 @@ static hl_status fill_tensor(const struct hl_shard_image *image, size_t i, void 
     if (t->size == 0) {
         *crc = 0;
     } else if (from != NULL) {
-        *crc = hl_crc32_copy(0, to, from, t->size);
+        *crc = hl_copy_crc32(0, to, from, t->size, image->size);
     } else {
         if (image->fill(image->fill_arg, i, to, t->size) != 0)
             return hl_fail(HL_ECANCELED, "tensor '%s' was not given", t->name);

@@ -6,11 +6,13 @@
 #include <sys/mman.h>
 
 #include "base/abi.h"
+#include "base/copy.h"
 #include "base/utf8.h"
 #include "client/client_private.h"
 #include "client/shard_image.h"
 #include "core/layout.h"
 #include "core/part.h"
+#include "os/copy_measure.h"
 
 #define PART_MAX sizeof(((helios_shard *)0)->part)
 
@@ -234,6 +236,8 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     if (st == HL_OK) {
         shard.size = image.size;
         shard.tensors = (uint32_t)image.count;
+        if (image.size >= HL_COPY_LARGE)
+            hl_copy_measure();
         st = hl_shard_image_fill(&image, staging.ptr, &shard.crc32);
         /* The tensors may have taken their time: it is not the pool's. */
         op->deadline_ns = hl_now_ns() + (uint64_t)op->client->read.timeout_ms * HL_NS_PER_MS;

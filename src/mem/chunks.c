@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "base/copy.h"
 #include "base/crc32.h"
 
 hl_status hl_chunks_check(struct hl_id id, uint64_t size, uint32_t crc32, const uint32_t *crcs,
@@ -47,7 +48,7 @@ bool hl_chunks_copy(const struct hl_chunks *c, const void *data, uint64_t offset
         uint64_t to = from + hl_chunk_len(c->size, i);
         uint64_t stop = end < to ? end : to;
         uint32_t crc = crc_more(0, bytes + from, offset - from);
-        crc = hl_crc32_copy(crc, out, bytes + offset, stop - offset);
+        crc = hl_copy_crc32(crc, out, bytes + offset, stop - offset, len);
         crc = crc_more(crc, bytes + stop, to - stop);
         if (crc != hl_chunk_crc(c, i)) {
             *bad = i;

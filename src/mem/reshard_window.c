@@ -63,7 +63,7 @@ HL_CHECK static hl_status copy_rows(const struct hl_reshard_window *w,
         uint8_t *into = w->dst + (begin - w->begin);
         const uint8_t *bytes = src + i * op->src_stride + (begin - at);
         if (stop - begin >= COLD)
-            hl_copy_cold(into, bytes, stop - begin);
+            hl_copy(into, bytes, stop - begin, stop - begin);
         else
             memcpy(into, bytes, stop - begin);
     }

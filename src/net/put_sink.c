@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/crc32.h"
+#include "base/copy.h"
 
 #define WORDS_MAX 256 /* of one refusal in a list of results */
 
@@ -76,7 +76,7 @@ static hl_status store_item(const struct hl_put_sink *s, const struct hl_wire_it
         return hl_fail(HL_EPERM, "%s does not accept puts", s->address);
     HL_TRY(
         hl_put_sink_begin(s, (struct hl_id){item->id_hi, item->id_lo}, item->len, &token, &base));
-    uint32_t crc = hl_crc32_copy(0, base, bytes, item->len);
+    uint32_t crc = hl_copy_crc32(0, base, bytes, item->len, item->len);
     if (crc == item->crc)
         return hl_put_sink_commit(s, token, item->len, crc, &crc, id);
     hl_put_sink_abort(s, token);

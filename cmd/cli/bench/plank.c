@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/copy.h"
 #include "base/crc32.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
@@ -199,7 +200,8 @@ static hl_status over_local(void *arg, uint64_t offset, void *dst, size_t len, i
     for (uint64_t at = offset, end = offset + len; at < end;) {
         uint64_t chunk = at / HL_CHUNK, left = HL_CHUNK - at % HL_CHUNK;
         uint64_t n = left < end - at ? left : end - at;
-        uint32_t crc = hl_crc32_copy(0, (char *)dst + (at - offset), w->b->source + w->at + at, n);
+        uint32_t crc =
+            hl_copy_crc32(0, (char *)dst + (at - offset), w->b->source + w->at + at, n, len);
         if (n == HL_CHUNK && crc != w->crcs[chunk])
             return hl_fail(HL_ECORRUPT, "chunk %llu differs", (unsigned long long)chunk);
         at += n;

@@ -387,7 +387,7 @@ static void move_bytes(const struct device_op *op)
     if (overlap || op->len < COLD_MIN)
         memmove(dst, src, op->len);
     else
-        hl_copy_cold(dst, src, op->len);
+        hl_copy(dst, src, op->len, op->len);
 }
 
 static uint64_t emu_reach(struct hl_device *d, const struct device_mem *m)

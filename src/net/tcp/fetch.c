@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/crc32.h"
 #include "net/tcp/client.h"
 #include "net/tcp/io.h"
@@ -76,9 +77,9 @@ static void fetch_take(void *arg, struct hl_tcp_lane *lane)
     uint8_t *to = f->dst + p->chunk * (size_t)HL_CHUNK + p->got;
     size_t n = lane->len - lane->at < p->len - p->got ? lane->len - lane->at : p->len - p->got;
     if (f->crcs != NULL)
-        p->crc = hl_crc32_copy(p->crc, to, lane->in + lane->at, n);
+        p->crc = hl_copy_crc32(p->crc, to, lane->in + lane->at, n, f->len);
     else
-        memcpy(to, lane->in + lane->at, n);
+        hl_copy(to, lane->in + lane->at, n, f->len);
     lane->at += n;
     p->got += n;
     if (p->got == p->len)

