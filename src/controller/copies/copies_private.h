@@ -44,7 +44,7 @@ struct copies {
     struct orphan *orphans;
     struct kept_manifest *manifests; /* by id: of the last sweep */
     int manifest_puts;               /* under way */
-    bool manifest_complained;        /* of the same trouble only once */
+    bool manifest_trouble;           /* trouble_is_new */
     struct hl_api_pool_info *pool;   /* as last heard, in pool_arena; NULL = L3 silent */
     struct hl_arena pool_arena;
     char l3_state[256];
@@ -53,8 +53,8 @@ struct copies {
     bool sweep_waits; /* for the answer to the claim that it begins with */
     unsigned sweep_round;
     uint64_t sweep_ns;
-    bool archiving;          /* a batch is on its way into the archive */
-    bool archive_complained; /* of the same trouble only once */
+    bool archiving;       /* a batch is on its way into the archive */
+    bool archive_trouble; /* trouble_is_new */
 };
 
 /* copies.c */

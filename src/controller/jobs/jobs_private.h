@@ -16,6 +16,7 @@ struct jobs {
     const struct job_executor *const *executors;
     const struct job_executor *executor; /* of jobs that are submitted now */
     bool forgetting;                     /* records of ended ones are being deleted */
+    bool forget_trouble;                 /* trouble_is_new */
 };
 
 /* Answers a call with what the job is. */

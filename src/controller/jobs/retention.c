@@ -45,6 +45,12 @@ static void job_forget(struct hl_controller *c, struct job *j)
     job_free(j);
 }
 
+static void log_trouble(struct hl_controller *c, hl_status st, const char *text)
+{
+    if (trouble_is_new(&c->jobs->forget_trouble, st))
+        hl_error("ended jobs were not forgotten, each round tries again error=\"%s\"", text);
+}
+
 static void on_jobs_deleted(void *arg, hl_status st, const char *text)
 {
     struct jobs_leaving *l = arg;
@@ -54,8 +60,7 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
         return;
     }
     c->jobs->forgetting = false;
-    if (st != HL_OK)
-        hl_error("ended jobs were not forgotten error=\"%s\"", text);
+    log_trouble(c, st, text);
     for (size_t i = 0; i < l->count; i++) {
         struct job *j;
         j = job_by_id(c, l->ids[i]);
@@ -119,7 +124,8 @@ void jobs_retain(struct hl_controller *c)
                                            .order = j->seq};
     }
     size_t n = hl_retention_choose(ended, count, &rule, now, job_is_needed, c);
-    if (n > 0 && forget_jobs(c, ended, n) != HL_OK)
-        hl_error("ended jobs were not forgotten error=\"%s\"", hl_error_text());
+    hl_status st = n > 0 ? forget_jobs(c, ended, n) : HL_OK;
+    if (st != HL_OK)
+        log_trouble(c, st, hl_error_text());
     free(ended);
 }
