@@ -424,6 +424,7 @@ void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v)
         HASH_DEL(c->shards, v->shards[i]);
         hl_shard_rec_free(v->shards[i]);
     }
+    c->shards_left += v->shard_count;
     v->shard_count = 0;
     hl_cuts_unlink(c, v);
 }

@@ -125,6 +125,7 @@ struct hl_model_rec {
 struct hl_catalog {
     struct hl_model_rec *models;
     struct hl_shard_rec *shards;
+    uint64_t shards_left; /* how many have ever left `shards`; not stored */
 };
 
 /* One record of a change: value NULL = delete. */

@@ -27,6 +27,8 @@ struct holding {
     struct copy *copies;
     bool gone;           /* the shard was removed: copies are to be dropped */
     uint64_t unknown_ns; /* since when the catalogue does not know it, 0 = it does */
+    bool unsettled;      /* in copies.unsettled */
+    struct holding *prev, *next;
     UT_hash_handle hh;
 };
 
@@ -40,7 +42,9 @@ struct kept_manifest;
 
 struct copies {
     bool (*importing)(const struct hl_controller *c);
-    struct holding *holdings; /* by shard */
+    struct holding *holdings;  /* by shard */
+    struct holding *unsettled; /* those of them that the catalogue may not know */
+    uint64_t shards_left;      /* catalog.shards_left when all others were known */
     struct orphan *orphans;
     struct kept_manifest *manifests; /* by id: of the last sweep */
     int manifest_puts;               /* under way */
