@@ -125,6 +125,15 @@ hl_status hl_catalog_version(const struct hl_model_rec *m, int64_t number,
                    m->name, number, m->name);
 }
 
+bool hl_catalog_names_job(const struct hl_catalog *c, const char *job)
+{
+    for (const struct hl_model_rec *m = c->models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (strcmp(v->job, job) == 0)
+                return true;
+    return false;
+}
+
 struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id id)
 {
     struct hl_shard_rec *s;

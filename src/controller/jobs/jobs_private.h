@@ -44,7 +44,6 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 /* Whether a container that a node reported is one of that attempt of the job. */
 bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
                         int attempt);
-bool job_attempt_is_over(const struct job *j, int attempt);
 void job_free(struct job *j);
 
 /* record.c */

@@ -9,25 +9,21 @@
 #include "controller/jobs/jobs_private.h"
 #include "core/retention.h"
 
-#define ROUND_MAX 256                /* in one batch: the loop does other things too */
-#define READER_NS (60 * HL_NS_PER_S) /* a log that was asked for so recently is being read */
-
-static bool has_version(const struct hl_controller *c, const struct job *j)
-{
-    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
-        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (strcmp(v->job, j->id) == 0)
-                return true;
-    return false;
-}
+#define ROUND_MAX 256 /* in one batch: the loop does other things too */
 
 static bool job_is_needed(void *arg, const void *item)
 {
     const struct hl_controller *c = arg;
     const struct job *j = item;
-    bool being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
-    return being_read || !job_is_saved(j) || j->run.slots_held || has_version(c, j) ||
-           (j->executor->needs != NULL && j->executor->needs(j));
+    const struct hl_job_uses uses = {
+        .unsaved = !job_is_saved(j),
+        .holds_slots = j->run.slots_held,
+        .names_version = hl_catalog_names_job(&c->catalog, j->id),
+        .has_executor = j->executor->needs != NULL && j->executor->needs(j),
+        .was_read = j->read_ns != 0,
+        .unread_ns = hl_now_ns() - j->read_ns,
+    };
+    return hl_job_in_use(&uses);
 }
 
 /* Jobs whose records are being deleted. */
