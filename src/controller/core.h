@@ -72,6 +72,16 @@ struct hl_controller *controller_enter(void *arg);
 bool controller_stopped(struct hl_controller *c);
 /* Ends a hold, and with the last one the Controller. */
 void controller_release(struct hl_controller *c);
+
+/* Of what each round tries again: true with the first failure after a success, for it is logged
+ * once. */
+static inline bool trouble_is_new(bool *in_trouble, hl_status st)
+{
+    bool was = *in_trouble;
+    *in_trouble = st != HL_OK;
+    return *in_trouble && !was;
+}
+
 /* Reject with the thread's failure text. */
 void call_reject(struct hl_rpc_call *call, hl_status st);
 

@@ -125,6 +125,15 @@ hl_status hl_catalog_version(const struct hl_model_rec *m, int64_t number,
                    m->name, number, m->name);
 }
 
+bool hl_catalog_names_job(const struct hl_catalog *c, const char *job)
+{
+    for (const struct hl_model_rec *m = c->models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (strcmp(v->job, job) == 0)
+                return true;
+    return false;
+}
+
 struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id id)
 {
     struct hl_shard_rec *s;
@@ -424,6 +433,7 @@ void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v)
         HASH_DEL(c->shards, v->shards[i]);
         hl_shard_rec_free(v->shards[i]);
     }
+    c->shards_left += v->shard_count;
     v->shard_count = 0;
     hl_cuts_unlink(c, v);
 }

@@ -125,6 +125,7 @@ struct hl_model_rec {
 struct hl_catalog {
     struct hl_model_rec *models;
     struct hl_shard_rec *shards;
+    uint64_t shards_left; /* how many have ever left `shards`; not stored */
 };
 
 /* One record of a change: value NULL = delete. */
@@ -209,6 +210,8 @@ hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_ap
                               int pp, int tp, int ep, struct hl_arena *arena,
                               struct hl_position *out) HL_CHECK;
 struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id id);
+/* A version says that this job has written it. */
+bool hl_catalog_names_job(const struct hl_catalog *c, const char *job);
 /* "model@3/pp0/tp1/layer-0002", of experts "model@3/pp0/tp1/ep2/experts-0003", into buf. */
 const char *hl_shard_key(const struct hl_shard_rec *s, char *buf, size_t cap);
 

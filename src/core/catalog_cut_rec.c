@@ -51,6 +51,7 @@ void hl_cut_unlink(struct hl_catalog *c, struct hl_cut_rec *cut)
     *at = cut->next;
     for (size_t i = 0; i < cut->shard_count; i++)
         HASH_DEL(c->shards, cut->shards[i]);
+    c->shards_left += cut->shard_count;
     hl_cut_rec_free(cut);
 }
 

@@ -21,6 +21,24 @@ int64_t hl_jobrun_patience_ms(const struct hl_jobrun *run, const char *node,
     return saves && ms > patience->lost_ms ? ms : patience->lost_ms;
 }
 
+bool hl_jobrun_may_run(const struct hl_jobrun *run, int index)
+{
+    return run->containers[index].state <= HL_API_CONTAINER_STATE_RUNNING;
+}
+
+bool hl_jobrun_needs_node(const struct hl_jobrun *run, const char *node)
+{
+    for (int i = 0; i < run->container_count && !hl_job_state_ended(run->state); i++)
+        if (hl_jobrun_may_run(run, i) && strcmp(run->containers[i].node, node) == 0)
+            return true;
+    return false;
+}
+
+bool hl_jobrun_attempt_is_over(const struct hl_jobrun *run, int attempt)
+{
+    return attempt < run->attempt || hl_job_state_ended(run->state);
+}
+
 bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *node, bool starting)
 {
     const struct hl_jobrun_container *k = &run->containers[index];

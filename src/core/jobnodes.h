@@ -26,6 +26,13 @@ struct hl_patience {
 int64_t hl_jobrun_patience_ms(const struct hl_jobrun *run, const char *node,
                               const struct hl_patience *patience);
 
+/* The container may run on its node, as far as anybody has said. */
+bool hl_jobrun_may_run(const struct hl_jobrun *run, int index);
+/* One of them may: the node must not be forgotten. */
+bool hl_jobrun_needs_node(const struct hl_jobrun *run, const char *node);
+/* Nothing of the attempt is wanted any more. */
+bool hl_jobrun_attempt_is_over(const struct hl_jobrun *run, int attempt);
+
 /* The node reports all of its containers, and this one is not among them: it is gone. Not one whose
  * start is under way, or may be tried again. `starting`: a start call has no answer yet. */
 bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *node, bool starting);

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#define READER_NS UINT64_C(60000000000) /* between two questions of one who reads a log */
+
 static int compare_ended(const void *x, const void *y)
 {
     const struct hl_ended *a = x, *b = y;
@@ -30,4 +32,10 @@ size_t hl_retention_choose(struct hl_ended *list, size_t count, const struct hl_
         }
     }
     return n;
+}
+
+bool hl_job_in_use(const struct hl_job_uses *uses)
+{
+    return uses->unsaved || uses->holds_slots || uses->names_version || uses->has_executor ||
+           (uses->was_read && uses->unread_ns < READER_NS);
 }

@@ -1,9 +1,10 @@
-/* core/retention.h - which of what is over goes: by number, by age, the oldest first.
+/* core/retention.h - which of what is over goes: by number, by age, the oldest first; and which
+ * ended job is still in use.
  *
  * Owns:    nothing; items are the caller's.
  * Threads: any. Pure: time is an argument.
  * Errors:  none.
- * Units:   ms of one clock that does not jump.
+ * Units:   ms, and ns, of one clock that does not jump.
  * Limits:  none.
  */
 #ifndef HL_CORE_RETENTION_H
@@ -31,5 +32,18 @@ struct hl_ended {
 size_t hl_retention_choose(struct hl_ended *list, size_t count, const struct hl_retention *rule,
                            int64_t now_ms, bool (*is_needed)(void *arg, const void *item),
                            void *arg);
+
+/* What keeps an ended job. */
+struct hl_job_uses {
+    bool unsaved;       /* the store does not have its last state */
+    bool holds_slots;   /* containers may still run */
+    bool names_version; /* one that can be loaded says that the job has written it */
+    bool has_executor;  /* its executor has something of it */
+    bool was_read;      /* a log of it was asked for */
+    uint64_t unread_ns; /* ago */
+};
+
+/* A log that was asked for a short while ago is being read. */
+bool hl_job_in_use(const struct hl_job_uses *uses);
 
 #endif

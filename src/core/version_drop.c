@@ -47,3 +47,19 @@ struct hl_version_rec *hl_version_stale(struct hl_model_rec *m, int64_t now_ms, 
     }
     return NULL;
 }
+
+static bool is_newest(const struct hl_version_rec *v)
+{
+    struct hl_version_rec *newest;
+    if (hl_catalog_version(v->model, -1, &newest) == HL_OK)
+        return newest == v;
+    hl_error_clear();
+    return false;
+}
+
+bool hl_version_is_read(const struct hl_version_rec *v, const struct hl_version_reader *reader)
+{
+    if (reader->over || strcmp(reader->model, v->model->name) != 0)
+        return false;
+    return v->number == reader->loaded || v->number == reader->named || is_newest(v);
+}

@@ -1,8 +1,8 @@
 /* core/version_drop.h - which versions are dropped without anybody asking: old ones of a job that
- * writes on, and incomplete ones whose writer is gone.
+ * writes on, and incomplete ones whose writer is gone; and which a job still reads.
  *
- * Each function names the next one; the caller orders its removal, which is_going then tells, and
- * asks again.
+ * The functions of dropping each name the next one; the caller orders its removal, which is_going
+ * then tells, and asks again.
  *
  * Owns:    nothing; versions are borrowed from the catalogue.
  * Threads: the catalogue's. Pure: no I/O, no clock.
@@ -33,5 +33,16 @@ struct hl_version_rec *hl_version_incomplete(const struct hl_catalog *c, const c
  * there before this start of the Controller gets a whole grace from now on. */
 struct hl_version_rec *hl_version_stale(struct hl_model_rec *m, int64_t now_ms, int64_t grace_ms,
                                         const struct hl_version_watch *watch);
+
+/* A job that loads a model's weights. */
+struct hl_version_reader {
+    const char *model;
+    int64_t named;  /* in its file; -1 = the newest */
+    int64_t loaded; /* by the ranks of this attempt; -1 = none */
+    bool over;
+};
+
+/* The job's ranks load the version, or would after a restart: it must not be removed. */
+bool hl_version_is_read(const struct hl_version_rec *v, const struct hl_version_reader *reader);
 
 #endif

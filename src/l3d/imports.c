@@ -11,11 +11,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/importing.h"
 #include "core/layout.h"
 #include "l3d/imports_private.h"
 #include "l3d/l4.h"
-
-#define IMPORTS_MAX 1000
 
 /* ---- one import ---- */
 
@@ -142,7 +141,7 @@ static hl_status make_room(struct hl_l3d *d)
             continue;
         }
         import_join(im);
-        if (HASH_COUNT(d->imports) >= IMPORTS_MAX)
+        if (hl_import_goes(HASH_COUNT(d->imports), false))
             import_free(d, im);
     }
     if (running >= IMPORTS_AT_ONCE)

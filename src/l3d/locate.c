@@ -1,11 +1,10 @@
 /* Where shards lie. What is only archived is loaded first: the answer waits for it. */
 #include <stdlib.h>
 
+#include "core/locate.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4_private.h"
 #include "mem/pool/pool.h"
-
-#define ROUNDS 4 /* of loading what other loads have driven out meanwhile */
 
 struct hl_api_extent extent_of(const struct hl_pool_ref *ref, struct hl_arena *arena)
 {
@@ -17,17 +16,16 @@ struct hl_api_extent extent_of(const struct hl_pool_ref *ref, struct hl_arena *a
 }
 
 /* Extent with the chunk CRCs a remote reader checks against. */
-static hl_status locate_one(struct hl_l3d *d, const char *text, struct hl_arena *arena,
+static hl_status locate_one(struct hl_l3d *d, struct hl_id id, struct hl_arena *arena,
                             struct hl_api_extent *out)
 {
-    struct hl_id id;
     struct hl_pool_ref ref;
-    HL_TRY(hl_id_parse(text, &id));
     HL_TRY(hl_pool_find(d->pool, id, &ref));
     uint64_t n = hl_chunk_count(ref.size);
     uint32_t *crcs = hl_arena_array(arena, n, sizeof(*crcs));
     if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory listing the checksums of shard %s", text);
+        return hl_fail(HL_ENOMEM, "out of memory listing the checksums of shard %s",
+                       hl_id_format(id).s);
     HL_TRY(hl_pool_chunk_crcs(d->pool, &ref, crcs));
     *out = extent_of(&ref, arena);
     out->chunk_crcs = (struct hl_api_uint32_list){crcs, n};
@@ -35,21 +33,21 @@ static hl_status locate_one(struct hl_l3d *d, const char *text, struct hl_arena 
     return HL_OK;
 }
 
-/* A call, all of it on the loop:
+/* A call, all of it on the loop; core/locate.h decides:
  *
  *     locate_step --all in the pool--> answered
  *        ^   '---------missing-------> l4_ask each, waiting = how many
- *        '--on_loaded, the last one---------'   at most ROUNDS times, then HL_EBUSY
- *
- * After a load all is looked up again: an earlier shard may have been evicted for it. */
+ *        '--on_loaded, the last one---------'
+ */
 struct locate {
     struct hl_l3d *d;
     struct hl_rpc_call *call;
     struct hl_api_text_list ids; /* of the call */
     struct hl_api_extent *extents;
-    int rounds;
-    size_t waiting; /* loads not yet answered */
-    hl_status st;   /* of the first that failed */
+    struct hl_locate rule;
+    struct hl_id *loads; /* rule.loads of them */
+    size_t waiting;      /* loads not yet answered */
+    hl_status st;        /* of the first that failed */
     char text[HL_ERROR_TEXT_MAX];
 };
 
@@ -86,88 +84,84 @@ static void on_loaded(void *arg, hl_status st, const char *text)
         locate_step(l);
 }
 
-/* True when it has to be loaded: *bytes grows. Asks for too much at once and what is nowhere fail.
- */
-static bool must_load(struct locate *l, const char *text, struct hl_id *id, uint64_t *bytes)
+/* A shard that the pool has not got, as whose lookup has just failed. */
+static hl_status locate_missing(struct locate *l, struct hl_id id)
 {
-    struct hl_pool_ref ref;
-    struct hl_pool_info info;
-    uint64_t size;
-    if (hl_id_parse(text, id) != HL_OK || hl_pool_find(l->d->pool, *id, &ref) == HL_OK ||
-        !l4_has(l->d, *id, &size))
-        return false;
-    hl_pool_info(l->d->pool, &info);
-    *bytes += hl_pool_units(size) * HL_POOL_UNIT;
-    if (*bytes > info.capacity)
-        note_failure(l, hl_fail(HL_ENOSPC, "the shards asked for are larger than the pool"),
-                     "the shards asked for at once are larger than the pool; ask for fewer");
-    return true;
+    uint64_t size = 0;
+    bool archived = l4_has(l->d, id, &size);
+    hl_status known = l4_knows(l->d, id);
+    const struct hl_locate_found found = {.archived = archived,
+                                          .away = known != HL_OK,
+                                          .damaged = l4_bad_has(l->d, id),
+                                          .in_bytes = hl_pool_units(size) * HL_POOL_UNIT};
+    switch (hl_locate_missing(&l->rule, &found)) {
+    case HL_LOCATE_LOAD:
+        l->loads[l->rule.loads - 1] = id;
+        return HL_OK;
+    case HL_LOCATE_TOO_MUCH:
+        return hl_fail(HL_ENOSPC, "the shards asked for at once are larger than the pool; ask for "
+                                  "fewer");
+    case HL_LOCATE_AWAY:
+        return known;
+    case HL_LOCATE_DAMAGED:
+        return hl_fail(HL_ECORRUPT, "shard %s: the only copy, in the archive, is damaged",
+                       hl_id_format(id).s);
+    default:
+        return HL_ENOENT;
+    }
 }
 
-/* What is not in the pool may be in an archive that is away. */
-static hl_status missing_for(const struct locate *l, hl_status st, const char *text)
-{
-    struct hl_id id;
-    if (st != HL_ENOENT || hl_id_parse(text, &id) != HL_OK)
-        return st;
-    HL_TRY(l4_knows(l->d, id));
-    if (l4_bad_has(l->d, id))
-        return hl_fail(HL_ECORRUPT, "shard %s: the only copy, in the archive, is damaged", text);
-    return st;
-}
-
-/* False: something has to be loaded, or nothing comes of it (l->st). */
-static bool locate_all(struct locate *l)
+/* Ends at the first failure, l->st. */
+static void locate_all(struct locate *l)
 {
     struct hl_arena *arena = hl_rpc_call_arena(l->call);
-    struct hl_id id;
-    uint64_t bytes = 0;
-    bool missing = false;
+    struct hl_pool_info info;
+    hl_pool_info(l->d->pool, &info);
+    hl_locate_begin(&l->rule, info.capacity);
     for (size_t i = 0; i < l->ids.count && l->st == HL_OK; i++) {
-        const char *text = l->ids.items[i];
-        hl_status st = locate_one(l->d, text, arena, &l->extents[i]);
-        if (st == HL_ENOENT && must_load(l, text, &id, &bytes))
-            missing = true;
-        else if (st != HL_OK)
-            note_failure(l, missing_for(l, st, text), hl_error_text());
+        struct hl_id id;
+        hl_status st = hl_id_parse(l->ids.items[i], &id);
+        if (st == HL_OK)
+            st = locate_one(l->d, id, arena, &l->extents[i]);
+        if (st == HL_ENOENT)
+            st = locate_missing(l, id);
+        if (st != HL_OK)
+            note_failure(l, st, hl_error_text());
     }
-    return !missing && l->st == HL_OK;
 }
 
-/* Everything is in the pool: answer. Something is archived only: load it and come back. */
 static void locate_step(struct locate *l)
 {
-    struct hl_id id;
-    uint64_t bytes = 0;
-    bool whole = locate_all(l);
-    if (!whole && l->st == HL_OK && l->rounds-- == 0)
+    enum hl_locate_turn turn = HL_LOCATE_ANSWER;
+    if (l->st == HL_OK)
+        locate_all(l);
+    if (l->st == HL_OK)
+        turn = hl_locate_next(&l->rule);
+    if (turn == HL_LOCATE_BUSY)
         note_failure(l, HL_EBUSY,
                      "the shards asked for evict each other from the pool; ask for fewer");
-    if (whole || l->st != HL_OK) {
+    if (turn != HL_LOCATE_WAIT) {
         locate_end(l);
         return;
     }
-    l->waiting = 1; /* ours, so that none ends it before all are asked */
-    for (size_t i = 0; i < l->ids.count; i++) {
-        if (!must_load(l, l->ids.items[i], &id, &bytes))
-            continue;
-        l->waiting++;
-        l4_ask(l->d, L4_LOAD, id, on_loaded, l);
-    }
-    on_loaded(l, HL_OK, NULL);
+    l->waiting = l->rule.loads; /* none is answered before all are asked */
+    for (size_t i = 0; i < l->rule.loads; i++)
+        l4_ask(l->d, L4_LOAD, l->loads[i], on_loaded, l);
 }
 
 void method_locate(void *arg, struct hl_rpc_call *call,
                    const struct hl_api_l3_locate_params *params)
 {
+    struct hl_arena *arena = hl_rpc_call_arena(call);
     struct locate *l = calloc(1, sizeof(*l));
     if (l == NULL) {
         hl_rpc_reject(call, hl_fail(HL_ENOMEM, "out of memory locating shards"), NULL);
         return;
     }
-    *l = (struct locate){.d = arg, .call = call, .ids = params->ids, .rounds = ROUNDS};
-    l->extents = hl_arena_array(hl_rpc_call_arena(call), l->ids.count, sizeof(*l->extents));
-    if (l->extents == NULL)
+    *l = (struct locate){.d = arg, .call = call, .ids = params->ids};
+    l->extents = hl_arena_array(arena, l->ids.count, sizeof(*l->extents));
+    l->loads = hl_arena_array(arena, l->ids.count, sizeof(*l->loads));
+    if (l->extents == NULL || l->loads == NULL)
         note_failure(l, HL_ENOMEM, "out of memory locating shards");
     locate_step(l);
 }

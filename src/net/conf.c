@@ -16,7 +16,8 @@ static const struct hl_option net_server_options[] = {
      "Puts over the network that are open at once; the others are queued.",
      HL_OPT_INT, 1, 100000, NULL, AT(put_queue)},
     {"data.put_timeout", "--data-put-timeout", "10s",
-     "A put over the network that makes no progress for so long is aborted.",
+     "A put over the network that makes no progress for so long is aborted, and a TCP client that "
+     "has not read an answer by then is disconnected.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(put_timeout_ms)},
 };
 

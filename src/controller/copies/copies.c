@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,12 +24,27 @@ static struct holding *holding_find(struct hl_controller *c, struct hl_id id)
     return h;
 }
 
+static void holding_unsettle(struct hl_controller *c, struct holding *h)
+{
+    if (!h->unsettled)
+        DL_APPEND(c->copies->unsettled, h);
+    h->unsettled = true;
+}
+
+static void holding_settle(struct hl_controller *c, struct holding *h)
+{
+    if (h->unsettled)
+        DL_DELETE(c->copies->unsettled, h);
+    h->unsettled = false;
+}
+
 static struct holding *holding_need(struct hl_controller *c, struct hl_id id)
 {
     struct holding *h = holding_find(c, id);
     if (h == NULL && (h = calloc(1, sizeof(*h))) != NULL) {
         h->id = id;
         HASH_ADD(hh, c->copies->holdings, id, sizeof(h->id), h);
+        holding_unsettle(c, h);
     }
     return h;
 }
@@ -68,6 +84,7 @@ static void holding_shrink(struct hl_controller *c, struct holding *h)
     if (h->copies != NULL)
         return;
     HASH_DEL(c->copies->holdings, h);
+    holding_settle(c, h);
     free(h);
 }
 
@@ -362,7 +379,18 @@ void copies_remove(struct hl_controller *c, struct hl_id id)
     if (h == NULL)
         return;
     h->gone = true;
+    holding_unsettle(c, h);
     drop_copies(c, h);
+}
+
+/* The catalogue says that shards have left it, not which. */
+static void unsettle_all(struct hl_controller *c)
+{
+    if (c->copies->shards_left == c->catalog.shards_left)
+        return;
+    for (struct holding *h = c->copies->holdings; h != NULL; h = h->hh.next)
+        holding_unsettle(c, h);
+    c->copies->shards_left = c->catalog.shards_left;
 }
 
 /* A copy of what is not in the catalogue: of a version that was removed while its node was away, or
@@ -370,11 +398,15 @@ void copies_remove(struct hl_controller *c, struct hl_id id)
 static void settle_unknown(struct hl_controller *c)
 {
     struct holding *h, *next;
+    unsettle_all(c);
+    if (c->copies->unsettled == NULL)
+        return;
     const struct hl_sweep now = copies_sweep(c);
     bool has_open = hl_sweep_has_open_version(&c->catalog);
-    HASH_ITER (hh, c->copies->holdings, h, next) {
+    DL_FOREACH_SAFE (c->copies->unsettled, h, next) {
         if (hl_catalog_shard(&c->catalog, h->id) != NULL) {
             h->unknown_ns = 0;
+            holding_settle(c, h);
             continue;
         }
         if (h->unknown_ns == 0)

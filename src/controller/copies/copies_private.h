@@ -27,6 +27,8 @@ struct holding {
     struct copy *copies;
     bool gone;           /* the shard was removed: copies are to be dropped */
     uint64_t unknown_ns; /* since when the catalogue does not know it, 0 = it does */
+    bool unsettled;      /* in copies.unsettled */
+    struct holding *prev, *next;
     UT_hash_handle hh;
 };
 
@@ -40,11 +42,13 @@ struct kept_manifest;
 
 struct copies {
     bool (*importing)(const struct hl_controller *c);
-    struct holding *holdings; /* by shard */
+    struct holding *holdings;  /* by shard */
+    struct holding *unsettled; /* those of them that the catalogue may not know */
+    uint64_t shards_left;      /* catalog.shards_left when all others were known */
     struct orphan *orphans;
     struct kept_manifest *manifests; /* by id: of the last sweep */
     int manifest_puts;               /* under way */
-    bool manifest_complained;        /* of the same trouble only once */
+    bool manifest_trouble;           /* trouble_is_new */
     struct hl_api_pool_info *pool;   /* as last heard, in pool_arena; NULL = L3 silent */
     struct hl_arena pool_arena;
     char l3_state[256];
@@ -53,8 +57,8 @@ struct copies {
     bool sweep_waits; /* for the answer to the claim that it begins with */
     unsigned sweep_round;
     uint64_t sweep_ns;
-    bool archiving;          /* a batch is on its way into the archive */
-    bool archive_complained; /* of the same trouble only once */
+    bool archiving;       /* a batch is on its way into the archive */
+    bool archive_trouble; /* trouble_is_new */
 };
 
 /* copies.c */

@@ -55,9 +55,7 @@ static void on_written(void *arg, hl_status st, const char *text,
         return;
     c->copies->manifest_puts--;
     manifest_settle_removed(put);
-    bool again = c->copies->manifest_complained;
-    c->copies->manifest_complained = st != HL_OK;
-    if (st != HL_OK && !again)
+    if (trouble_is_new(&c->copies->manifest_trouble, st))
         hl_warn("a manifest was not written, each sweep tries again error=\"%s\"", text);
     if (st == HL_OK && pool_has_archive(c))
         c->copies->sweep_ns = 0; /* it may have to be archived */

@@ -16,13 +16,10 @@ static void on_archived(void *arg, hl_status st, const char *text,
     if (controller_stopped(c))
         return;
     c->copies->archiving = false;
-    if (st == HL_OK) {
-        c->copies->archive_complained = false;
+    if (st == HL_OK)
         c->copies->sweep_ns = 0; /* is there more? */
-    } else if (!c->copies->archive_complained) {
-        c->copies->archive_complained = true;
+    if (trouble_is_new(&c->copies->archive_trouble, st))
         hl_warn("not everything is archived yet, each sweep tries again error=\"%s\"", text);
-    }
 }
 
 void archive_write_behind(struct hl_controller *c)

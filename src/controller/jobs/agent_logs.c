@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "controller/jobs/jobs_private.h"
+#include "core/jobnodes.h"
 
 /* A question that an Agent is to answer, in the memory of its call. */
 struct log_call {
@@ -94,7 +95,7 @@ static hl_status ask_agent(struct hl_controller *c, const struct job *j, struct 
         return hl_fail(HL_ENOMEM, "out of memory reading a log");
     k->call = call;
     k->about = query->about;
-    k->over = job_attempt_is_over(j, query->attempt);
+    k->over = hl_jobrun_attempt_is_over(&j->run, query->attempt);
     if (query->attempt == j->run.containers_attempt) {
         enum hl_api_container_state state = j->run.containers[query->index].state;
         k->unstarted =

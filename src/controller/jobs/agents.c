@@ -218,19 +218,10 @@ void jobs_node_back(struct hl_controller *c, struct node *n)
     }
 }
 
-static bool may_run(const struct job *j, const struct node *n)
-{
-    for (int i = 0; i < j->run.container_count; i++)
-        if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING &&
-            strcmp(j->run.containers[i].node, n->name) == 0)
-            return true;
-    return false;
-}
-
 bool jobs_need_node(const struct hl_controller *c, const struct node *n)
 {
     for (const struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
-        if (!hl_job_state_ended(j->run.state) && may_run(j, n))
+        if (hl_jobrun_needs_node(&j->run, n->name))
             return true;
     return false;
 }
@@ -242,7 +233,7 @@ static void give_up_silent_node(struct job *j)
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
         char text[64], silence[32], name[HL_NODE_NAME_MAX + 1];
-        if (k->state > HL_API_CONTAINER_STATE_RUNNING)
+        if (!hl_jobrun_may_run(&j->run, i))
             continue;
         const struct node *n = node_find(j->controller, k->node);
         if (n == NULL || !n->lost || node_silent_ms(n) < patience_ms(j, n->name))
@@ -277,8 +268,7 @@ static void waits_for_node(const struct job *j, char *out, size_t cap)
     out[0] = '\0';
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
-        const struct node *n =
-            k->state <= HL_API_CONTAINER_STATE_RUNNING ? node_find(c, k->node) : NULL;
+        const struct node *n = hl_jobrun_may_run(&j->run, i) ? node_find(c, k->node) : NULL;
         char silence[32], limit[32];
         if (n == NULL || !n->lost)
             continue;

@@ -16,6 +16,7 @@ struct jobs {
     const struct job_executor *const *executors;
     const struct job_executor *executor; /* of jobs that are submitted now */
     bool forgetting;                     /* records of ended ones are being deleted */
+    bool forget_trouble;                 /* trouble_is_new */
 };
 
 /* Answers a call with what the job is. */
@@ -43,7 +44,6 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 /* Whether a container that a node reported is one of that attempt of the job. */
 bool job_owns_container(const struct hl_api_container_status *status, const struct job *j,
                         int attempt);
-bool job_attempt_is_over(const struct job *j, int attempt);
 void job_free(struct job *j);
 
 /* record.c */

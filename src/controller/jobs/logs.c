@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "controller/jobs/jobs_private.h"
+#include "core/jobnodes.h"
 
 #define LOG_BYTES 65536 /* where the question leaves it to us */
 
@@ -73,8 +74,9 @@ static struct hl_api_controller_read_log_results job_about(const struct hl_contr
         .rank = query->rank,
         .attempt = query->attempt,
         .last_attempt = j->run.attempt,
-        .failed_rank =
-            job_attempt_is_over(j, query->attempt) ? first_failed(c, j, query->attempt) : -1,
+        .failed_rank = hl_jobrun_attempt_is_over(&j->run, query->attempt)
+                           ? first_failed(c, j, query->attempt)
+                           : -1,
         .job = hl_arena_strdup(arena, j->id),
         .job_state = j->run.state,
         .job_reason = hl_arena_strdup(arena, j->run.reason)};
@@ -91,7 +93,7 @@ static hl_status ask_complete(const struct hl_controller *c, const struct job *j
     if (query->attempt < 1 || query->attempt > j->run.attempt)
         return hl_fail(HL_ENOENT, "job '%s' has no attempt %d, it is in attempt %d", j->id,
                        query->attempt, j->run.attempt);
-    if (query->rank == -1 && job_attempt_is_over(j, query->attempt))
+    if (query->rank == -1 && hl_jobrun_attempt_is_over(&j->run, query->attempt))
         query->rank = first_failed(c, j, query->attempt);
     if (query->rank == -1)
         query->rank = 0;
@@ -130,7 +132,7 @@ void method_read_log(void *arg, struct hl_rpc_call *call,
     query.about = job_about(c, j, &query, hl_rpc_call_arena(call));
     if (query.index < 0 || query.attempt > j->run.containers_attempt)
         log_reply_empty(call, &query.about,
-                        job_attempt_is_over(j, query.attempt)); /* not placed yet */
+                        hl_jobrun_attempt_is_over(&j->run, query.attempt)); /* not placed yet */
     else
         j->executor->read_log(j, call, &query);
 }

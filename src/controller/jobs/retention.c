@@ -9,25 +9,21 @@
 #include "controller/jobs/jobs_private.h"
 #include "core/retention.h"
 
-#define ROUND_MAX 256                /* in one batch: the loop does other things too */
-#define READER_NS (60 * HL_NS_PER_S) /* a log that was asked for so recently is being read */
-
-static bool has_version(const struct hl_controller *c, const struct job *j)
-{
-    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
-        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (strcmp(v->job, j->id) == 0)
-                return true;
-    return false;
-}
+#define ROUND_MAX 256 /* in one batch: the loop does other things too */
 
 static bool job_is_needed(void *arg, const void *item)
 {
     const struct hl_controller *c = arg;
     const struct job *j = item;
-    bool being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
-    return being_read || !job_is_saved(j) || j->run.slots_held || has_version(c, j) ||
-           (j->executor->needs != NULL && j->executor->needs(j));
+    const struct hl_job_uses uses = {
+        .unsaved = !job_is_saved(j),
+        .holds_slots = j->run.slots_held,
+        .names_version = hl_catalog_names_job(&c->catalog, j->id),
+        .has_executor = j->executor->needs != NULL && j->executor->needs(j),
+        .was_read = j->read_ns != 0,
+        .unread_ns = hl_now_ns() - j->read_ns,
+    };
+    return hl_job_in_use(&uses);
 }
 
 /* Jobs whose records are being deleted. */
@@ -45,6 +41,12 @@ static void job_forget(struct hl_controller *c, struct job *j)
     job_free(j);
 }
 
+static void log_trouble(struct hl_controller *c, hl_status st, const char *text)
+{
+    if (trouble_is_new(&c->jobs->forget_trouble, st))
+        hl_error("ended jobs were not forgotten, each round tries again error=\"%s\"", text);
+}
+
 static void on_jobs_deleted(void *arg, hl_status st, const char *text)
 {
     struct jobs_leaving *l = arg;
@@ -54,8 +56,7 @@ static void on_jobs_deleted(void *arg, hl_status st, const char *text)
         return;
     }
     c->jobs->forgetting = false;
-    if (st != HL_OK)
-        hl_error("ended jobs were not forgotten error=\"%s\"", text);
+    log_trouble(c, st, text);
     for (size_t i = 0; i < l->count; i++) {
         struct job *j;
         j = job_by_id(c, l->ids[i]);
@@ -119,7 +120,8 @@ void jobs_retain(struct hl_controller *c)
                                            .order = j->seq};
     }
     size_t n = hl_retention_choose(ended, count, &rule, now, job_is_needed, c);
-    if (n > 0 && forget_jobs(c, ended, n) != HL_OK)
-        hl_error("ended jobs were not forgotten error=\"%s\"", hl_error_text());
+    hl_status st = n > 0 ? forget_jobs(c, ended, n) : HL_OK;
+    if (st != HL_OK)
+        log_trouble(c, st, hl_error_text());
     free(ended);
 }

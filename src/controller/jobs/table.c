@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "controller/jobs/jobs_private.h"
+#include "core/version_drop.h"
 
 hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
                       const struct job_executor *submitted)
@@ -189,11 +190,6 @@ void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_
     }
 }
 
-bool job_attempt_is_over(const struct job *j, int attempt)
-{
-    return attempt < j->run.attempt || hl_job_state_ended(j->run.state);
-}
-
 /* ---- jobs as users of versions --------------------------------------------------------------- */
 
 static struct version_user version_user(const struct job *j)
@@ -213,22 +209,13 @@ bool jobs_find_writer(const struct hl_controller *c, const char *id, struct vers
     return j != NULL;
 }
 
-static bool is_newest_visible(const struct hl_version_rec *v)
-{
-    struct hl_version_rec *newest;
-    if (hl_catalog_version(v->model, -1, &newest) == HL_OK)
-        return newest == v;
-    hl_error_clear();
-    return false;
-}
-
-/* The job's ranks load the version, or would after a restart. */
 static bool job_needs_version(const struct job *j, const struct hl_version_rec *v)
 {
-    if (hl_job_state_ended(j->run.state) || strcmp(j->spec.model, v->model->name) != 0)
-        return false;
-    return v->number == j->load_version || v->number == j->spec.model_version ||
-           is_newest_visible(v);
+    const struct hl_version_reader reader = {.model = j->spec.model,
+                                             .named = j->spec.model_version,
+                                             .loaded = j->load_version,
+                                             .over = hl_job_state_ended(j->run.state)};
+    return hl_version_is_read(v, &reader);
 }
 
 bool jobs_find_reader(const struct hl_controller *c, const struct hl_version_rec *v,

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
 #include "controller/kube/objects_private.h"
+#include "core/gang.h"
+#include "core/jobnodes.h"
 #include "core/plan.h"
 #include "ranktable/plan.h"
 
@@ -41,9 +43,17 @@ bool gangs_synced(const struct gangs *g)
     return g->jobs_synced && g->pods_synced;
 }
 
+static struct hl_gang_attempt attempt_of(const struct job *j, int attempt)
+{
+    return (struct hl_gang_attempt){.attempt = attempt,
+                                    .there = job_of(j, attempt) != NULL,
+                                    .created = j->gang->created == attempt,
+                                    .deleted = j->gang->deleted == attempt};
+}
+
 static bool is_up(const struct job *j)
 {
-    return j->run.state == HL_API_JOB_STATE_STARTING || j->run.state == HL_API_JOB_STATE_RUNNING;
+    return hl_gang_is_up(j->run.state);
 }
 
 /* ---- events ------------------------------------------------------------------------------- */
@@ -70,23 +80,26 @@ static void container_report(struct job *j, int index, const struct hl_volcano_p
 /* One container of a gang that is up. */
 static void container_check(struct job *j, int index)
 {
-    enum hl_api_container_state have = j->run.containers[index].state;
     const json_t *pod = gang_pod(j, index);
-    struct hl_volcano_pod p;
-    if (have > HL_API_CONTAINER_STATE_RUNNING)
-        return;
-    if (pod == NULL) {
-        if (have != HL_API_CONTAINER_STATE_WANTED)
-            container_lose(j, index, "its pod is gone");
-        return;
-    }
-    gang_pod_read(j, index, pod, &p);
-    if (p.state == HL_API_CONTAINER_STATE_LOST)
+    struct hl_volcano_pod p = {0};
+    if (pod != NULL && hl_jobrun_may_run(&j->run, index))
+        gang_pod_read(j, index, pod, &p);
+    switch (hl_pod_judge(j->run.containers[index].state, pod != NULL, p.state)) {
+    case HL_POD_SAME:
+        break;
+    case HL_POD_GONE:
+        container_lose(j, index, "its pod is gone");
+        break;
+    case HL_POD_LOST:
         container_lose(j, index, p.message);
-    else if (p.state == HL_API_CONTAINER_STATE_WANTED && have != HL_API_CONTAINER_STATE_WANTED)
+        break;
+    case HL_POD_REPLACED:
         container_lose(j, index, "its pod was replaced");
-    else if (p.state > have)
+        break;
+    case HL_POD_NEWS:
         container_report(j, index, &p);
+        break;
+    }
 }
 
 /* The Job ended, was suspended or deleted, and its pods don't say why. */
@@ -110,7 +123,7 @@ static void job_check(struct job *j)
         message = hl_error_text();
     snprintf(text, sizeof(text), "the Volcano Job is %s %.160s", why, message);
     for (int i = 0; i < j->run.container_count; i++)
-        if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING) {
+        if (hl_jobrun_may_run(&j->run, i)) {
             container_lose(j, i, text);
             return;
         }
@@ -120,12 +133,12 @@ static void job_check(struct job *j)
 static void absent_check(struct job *j)
 {
     int attempt = j->run.attempt;
-    if (j->gang->busy || job_of(j, attempt) != NULL ||
-        (j->gang->deleted != attempt && j->gang->created == attempt))
+    const struct hl_gang_attempt now = attempt_of(j, attempt);
+    if (j->gang->busy || !hl_gang_has_ended(&now))
         return;
     job_events_hold(j);
     for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STOPPING; i++)
-        if (j->run.containers[i].state <= HL_API_CONTAINER_STATE_RUNNING && gang_pod(j, i) == NULL)
+        if (hl_jobrun_may_run(&j->run, i) && gang_pod(j, i) == NULL)
             job_event(j, &(struct hl_job_event){
                              .kind = HL_JOB_EV_ABSENT, .attempt = attempt, .index = i});
     job_events_go(j);
@@ -153,11 +166,9 @@ void gang_reconcile(struct job *j)
 /* An attempt whose Job should not be, or 0. */
 static int attempt_to_delete(const struct job *j)
 {
-    int wanted = is_up(j) || j->run.state == HL_API_JOB_STATE_SUCCEEDED ? j->run.attempt : 0;
     for (int attempt = 1; attempt <= j->run.attempt; attempt++) {
-        /* What we made the watch need not have shown yet. */
-        bool there = job_of(j, attempt) != NULL || j->gang->created == attempt;
-        if (there && attempt != wanted && j->gang->deleted != attempt)
+        const struct hl_gang_attempt a = attempt_of(j, attempt);
+        if (hl_gang_goes(&a, &j->run))
             return attempt;
     }
     return 0;
@@ -208,16 +219,27 @@ void gang_apply(struct job *j)
         hl_now_ns() < j->gang->not_before_ns)
         return;
     int away = attempt_to_delete(j), attempt = j->run.attempt;
-    if (away > 0)
+    const struct hl_gang_attempt now = attempt_of(j, attempt);
+    const struct hl_gang_done done = {.table_sent = j->gang->table_sent == attempt,
+                                      .logs_kept = j->gang->logs_kept == attempt,
+                                      .table_is_ours = !hl_volcano_is_ascend(&g->volcano)};
+    if (away > 0) {
         gang_delete(j, away);
-    else if (j->run.state == HL_API_JOB_STATE_STARTING && j->gang->created != attempt &&
-             job_of(j, attempt) == NULL)
+        return;
+    }
+    switch (hl_gang_next(&j->run, &now, &done)) {
+    case HL_GANG_REST:
+        break;
+    case HL_GANG_CREATE:
         gang_create(j);
-    else if (j->run.state == HL_API_JOB_STATE_RUNNING && j->gang->table_sent != attempt &&
-             !hl_volcano_is_ascend(&g->volcano))
+        break;
+    case HL_GANG_PUT_TABLE:
         table_publish(j);
-    else if (j->run.state == HL_API_JOB_STATE_SUCCEEDED && j->gang->logs_kept != attempt)
+        break;
+    case HL_GANG_KEEP_LOGS:
         gang_keep_logs(j);
+        break;
+    }
 }
 
 /* The job of an object, NULL when it is not one of ours. */

@@ -9,11 +9,10 @@
 #include "base/log.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
+#include "core/importing.h"
 #include "os/loop.h"
 
-#define IMPORT_POLL_MS    50
-#define IMPORT_SILENCE_NS (10 * HL_NS_PER_S) /* of L3, after which an import has failed */
-#define IMPORTS_MAX       1000
+#define IMPORT_POLL_MS 50
 
 static const struct import_kind import_of_directory;
 
@@ -179,20 +178,31 @@ static void on_import_progress(void *arg, hl_status st, const char *text,
     struct import *im = arg;
     if (controller_stopped(im->controller))
         return;
+    uint64_t now_ns = im->controller->listening.listened_ns;
+    const struct hl_import_answer answer = {
+        st, st == HL_OK ? r->progress.state : HL_API_IMPORT_STATE_RUNNING, now_ns - im->heard_ns};
     im->polling = false;
-    if (st == HL_OK) {
-        im->heard_ns = im->controller->listening.listened_ns;
-        if (r->progress.state == HL_API_IMPORT_STATE_DONE) {
-            import_finish(im, &r->progress);
-            return;
-        }
+    if (st == HL_OK)
+        im->heard_ns = now_ns;
+    switch (hl_import_judge(&answer)) {
+    case HL_IMPORT_GOES_ON:
         import_set_progress(im, &r->progress);
-        if (r->progress.state == HL_API_IMPORT_STATE_FAILED)
-            import_fail(im, hl_status_by_name(r->progress.error_status), r->progress.error);
-    } else if (st == HL_ENOENT) {
+        break;
+    case HL_IMPORT_MADE:
+        import_finish(im, &r->progress);
+        break;
+    case HL_IMPORT_FAILED:
+        import_set_progress(im, &r->progress);
+        import_fail(im, hl_status_by_name(r->progress.error_status), r->progress.error);
+        break;
+    case HL_IMPORT_FORGOTTEN:
         import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted meanwhile; try again");
-    } else if (im->controller->listening.listened_ns - im->heard_ns > IMPORT_SILENCE_NS) {
+        break;
+    case HL_IMPORT_SILENT:
         import_fail(im, st, text);
+        break;
+    case HL_IMPORT_UNHEARD:
+        break;
     }
 }
 
@@ -259,9 +269,8 @@ void forget_old_imports(struct hl_controller *c)
 {
     struct import *im, *next;
     HASH_ITER (hh, c->models->imports, im, next) {
-        if (HASH_COUNT(c->models->imports) < IMPORTS_MAX)
-            return;
-        if (!import_running(im) && !im->polling && !im->finishing)
+        bool in_use = import_running(im) || im->polling || im->finishing;
+        if (hl_import_goes(HASH_COUNT(c->models->imports), in_use))
             import_free(c, im);
     }
 }
@@ -287,24 +296,6 @@ static hl_status check_request(struct hl_controller *c, const struct hl_api_impo
     return HL_OK;
 }
 
-/* 1 is what is asked for where nothing is said. */
-static hl_status check_sizes(const struct hl_api_import_request *r, const struct hl_api_split *base)
-{
-    const int sizes[][2] = {{r->tp, base->tp},
-                            {r->pp, base->pp},
-                            {r->ep, hl_split_ep(base)},
-                            {r->virtual_stages, hl_split_chunks(base)}};
-    char text[HL_SPLIT_TEXT_MAX];
-    for (size_t i = 0; i < HL_ARRAY_LEN(sizes); i++)
-        if (sizes[i][0] > 1 && sizes[i][0] != sizes[i][1])
-            return hl_fail(HL_EINVAL,
-                           "an adapter is stored as its base '%s' is, %s; leave the sizes out: "
-                           "every reader asks for its own",
-                           r->base, hl_split_text(base, text));
-    return HL_OK;
-}
-
-/* An adapter is split as its base is. */
 static hl_status take_base(struct hl_controller *c, struct import *im)
 {
     struct hl_api_import_request *r = &im->request;
@@ -317,15 +308,7 @@ static hl_status take_base(struct hl_controller *c, struct import *im)
         return hl_fail_prefix(st, "the adapter's base, which --base names: ");
     if (base->damaged || base->shape.layers == 0)
         return hl_fail(HL_EUNSUPPORTED, "base '%s': nothing says how it is split", r->base);
-    const struct hl_api_split *split = &base->shape.split;
-    HL_TRY(check_sizes(r, split));
-    r->tp = split->tp;
-    r->pp = split->pp;
-    r->ep = split->ep;
-    r->etp = split->etp;
-    r->virtual_stages = split->virtual_stages;
-    r->first_stage_layers = split->first_stage_layers;
-    r->last_stage_layers = split->last_stage_layers;
+    HL_TRY(hl_import_as_base(&base->shape.split, r));
     r->base_config = hl_arena_strdup(&im->request_arena, base->config);
     return r->base_config != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for an import");
 }

@@ -12,6 +12,7 @@ struct nodes {
     struct node *gone;         /* forgotten while calls were under way */
     struct hl_cluster cluster; /* what the planner sees */
     const struct node_events *events;
+    bool forget_trouble; /* trouble_is_new */
 };
 
 /* A new one, or what it says of itself now. HL_EINVAL names what is wrong. */

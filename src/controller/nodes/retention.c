@@ -14,6 +14,13 @@ struct forgetting {
     char name[sizeof(((struct node *)0)->name)];
 };
 
+static void log_trouble(struct node *n, hl_status st, const char *text)
+{
+    if (trouble_is_new(&n->controller->nodes->forget_trouble, st))
+        hl_error("lost node was not forgotten, each round tries again node=%s error=\"%s\"",
+                 n->name, text);
+}
+
 static void on_node_deleted(void *arg, hl_status st, const char *text)
 {
     struct forgetting f = *(struct forgetting *)arg;
@@ -24,11 +31,8 @@ static void on_node_deleted(void *arg, hl_status st, const char *text)
     if (n == NULL)
         return;
     n->forgetting = false;
-    if (st != HL_OK) {
-        hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, text);
-        return;
-    }
-    if (!n->lost) /* it came back; its record was written after this */
+    log_trouble(n, st, text);
+    if (st != HL_OK || !n->lost) /* it came back; its record was written after this */
         return;
     hl_info("lost node is forgotten node=%s", n->name);
     hl_cluster_remove(&f.c->nodes->cluster, n->name);
@@ -48,9 +52,10 @@ static void node_forget(struct hl_controller *c, struct node *n)
     f->c = c;
     snprintf(f->name, sizeof(f->name), "%s", n->name);
     n->forgetting = true;
-    if (node_write(n, NULL, on_node_deleted, f) == HL_OK)
+    hl_status st = node_write(n, NULL, on_node_deleted, f);
+    if (st == HL_OK)
         return;
-    hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, hl_error_text());
+    log_trouble(n, st, hl_error_text());
     n->forgetting = false;
     free(f);
 }

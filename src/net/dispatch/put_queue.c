@@ -227,6 +227,7 @@ hl_status hl_put_queue_open(const struct hl_put_queue_opts *opts, struct hl_put_
         st = hl_fail(HL_ENOMEM, "put queue to %s: starting its thread: %m", q->address);
     }
     if (st != HL_OK) {
+        pthread_mutex_destroy(&q->lock);
         free(q->address);
         free(q);
         return st;

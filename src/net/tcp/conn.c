@@ -40,17 +40,32 @@ void hl_tcp_conn_enter(struct hl_tcp_conn *c, enum hl_tcp_doing doing)
 
 /* ---- sending ---- */
 
-/* The socket's SO_SNDTIMEO (put_timeout_ms) ends a send to a peer that reads nothing. */
+/* As many of the bytes as go out by the deadline at once; -1: none, errno says why. */
+static ssize_t send_some(int fd, const struct msghdr *mh, uint64_t deadline_ns)
+{
+    for (;;) {
+        ssize_t n = sendmsg(fd, mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0 || (errno != EINTR && errno != EAGAIN))
+            return n;
+        int ready = errno == EINTR ? 1 : hl_poll_until(fd, POLLOUT, deadline_ns);
+        if (ready == 0)
+            errno = ETIMEDOUT;
+        if (ready <= 0)
+            return -1;
+    }
+}
+
+/* One deadline for all of the message: a peer that reads a little now and then would hold the
+ * thread for ever if each send had its own. */
 bool hl_tcp_conn_say(struct hl_tcp_conn *c, const struct hl_tcp_msg *msg, const void *bytes)
 {
     uint8_t head[HL_TCP_HEAD];
     struct iovec iov[2] = {{head, sizeof(head)}, {(void *)bytes, msg->payload}};
     struct msghdr mh = {.msg_iov = iov, .msg_iovlen = msg->payload > 0 ? 2 : 1};
+    uint64_t deadline_ns = hl_now_ns() + hl_tcp_conn_stall_ns(c);
     hl_tcp_encode(msg, head);
     while (mh.msg_iovlen > 0) {
-        ssize_t n = sendmsg(c->fd, &mh, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = send_some(c->fd, &mh, deadline_ns);
         if (n < 0) {
             hl_debug("net server: sending to client %s: %s", c->name, strerror(errno));
             return false;

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -179,7 +178,6 @@ static void *conn_main(void *arg)
 hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name)
 {
     struct hl_tcp_conn *c = malloc(sizeof(*c));
-    struct timeval limit = {s->opts.put_timeout_ms / 1000, s->opts.put_timeout_ms % 1000 * 1000};
     if (c == NULL) {
         close(fd);
         return hl_fail(HL_ENOMEM, "client %s: out of memory", name);
@@ -190,7 +188,6 @@ hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name)
     snprintf(c->name, sizeof(c->name), "%s", name);
     pthread_mutex_init(&c->say_lock, NULL);
     hl_tcp_tune(fd);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     pthread_mutex_lock(&s->lock);
     atomic_fetch_add(&s->counts.peers, 1);
     int error = pthread_create(&c->thread, NULL, conn_main, c);

@@ -129,7 +129,8 @@ void hl_tcp_conns_reap(struct hl_net_server *s);
 void hl_tcp_conns_tend(struct hl_net_server *s);
 /* End all connections; what is at the put handler is answered. */
 void hl_tcp_conns_stop(struct hl_net_server *s);
-/* Send a message with `bytes` (msg->payload of them); false when the connection has ended. */
+/* Send a message with `bytes` (msg->payload of them); false when the connection has ended, or the
+ * peer has not taken all of it within hl_tcp_conn_stall_ns. */
 bool hl_tcp_conn_say(struct hl_tcp_conn *c, const struct hl_tcp_msg *msg, const void *bytes);
 /* Refuse request `op` with the words of hl_error_text. */
 bool hl_tcp_conn_refuse(struct hl_tcp_conn *c, uint64_t op, hl_status st);
@@ -137,7 +138,7 @@ void hl_tcp_conn_enter(struct hl_tcp_conn *c, enum hl_tcp_doing doing);
 /* At least one byte; -1 when the connection has ended, or with ETIMEDOUT when none has come for
  * limit_ns (0 = no limit). */
 ssize_t hl_tcp_conn_receive(struct hl_tcp_conn *c, void *buf, size_t len, uint64_t limit_ns);
-/* How long a peer may pause in the middle of a message or a put. */
+/* How long a peer may pause in the middle of a message or a put, and take to read an answer. */
 uint64_t hl_tcp_conn_stall_ns(const struct hl_tcp_conn *c);
 
 static inline bool hl_tcp_is_over(const struct hl_tcp_conn *c)

@@ -4,6 +4,7 @@
 #include "unit/controller/catalog_rig.h"
 
 #include <string.h>
+#include <utlist.h>
 
 static bool importing(const struct hl_controller *c)
 {
@@ -115,6 +116,48 @@ TEST(a_copy_that_goes_or_whose_node_is_away_is_not_read)
     copies_dropping(&w.c, &at_a, w.shard->id, false);
     w.b.lost = true;
     places(&w, HL_API_TIER_L1, "L3 L2/a");
+    world_end(&w);
+}
+
+/* How many holdings each tick still looks at, because the catalogue does not know them. */
+static int unsettled(struct world *w)
+{
+    const struct holding *h;
+    int n = 0;
+    copies_tick(&w->c);
+    DL_COUNT(w->c.copies->unsettled, h, n);
+    return n;
+}
+
+TEST(only_copies_that_the_catalogue_does_not_know_are_looked_at_again)
+{
+    struct world w;
+    struct hl_model_rec *m;
+    world_start(&w);
+    w.a.lost = w.b.lost = true; /* no drop is ordered, no inventory asked for */
+    struct hl_shard_rec later = {.id = {0, 9}}, *known = w.shard;
+    learn(&w, &w.a, HL_API_TIER_L2, "");
+    assert_int_equal(unsettled(&w), 0);
+    w.shard = &later; /* of a version that is being written */
+    learn(&w, &w.a, HL_API_TIER_L2, "");
+    assert_int_equal(unsettled(&w), 1);
+    learn(&w, &w.b, HL_API_TIER_L2, "");
+    assert_int_equal(unsettled(&w), 1);
+    import_model(&w.c.catalog, "other", 9, "{}");
+    assert_int_equal(unsettled(&w), 0);
+    struct hl_id known_id = known->id;
+    HL_AUTO(hl_freep) struct hl_id *ids = NULL;
+    size_t count = 0;
+    uint64_t bytes = 0;
+    assert_int_equal(hl_catalog_model(&w.c.catalog, "tiny", &m), HL_OK);
+    assert_int_equal(
+        hl_catalog_remove(&w.c.catalog, m, -1, keep_nothing, NULL, &ids, &count, &bytes), HL_OK);
+    assert_int_equal(unsettled(&w), 1);
+    copies_remove(&w.c, known_id);
+    copies_forget(&w.c, &w.a, known_id, HL_API_TIER_L2, "");
+    assert_int_equal(unsettled(&w), 0);
+    copies_remove(&w.c, later.id); /* before the catalogue drops it */
+    assert_int_equal(unsettled(&w), 0);
     world_end(&w);
 }
 

@@ -191,11 +191,11 @@ TEST(an_archived_batch_asks_for_a_sweep_and_a_failed_one_waits_for_it)
     archive_write_behind(c);
     l3_stub_said(&w.s, "archive 01 02\n");
     assert_int_equal(c->copies->sweep_ns, 5);
-    assert_true(c->copies->archive_complained);
+    assert_true(c->copies->archive_trouble);
     w.s.refuses = HL_OK;
     archive_write_behind(c);
     l3_stub_said(&w.s, "archive 01 02\n");
     assert_int_equal(c->copies->sweep_ns, 0); /* is there more? */
-    assert_false(c->copies->archive_complained);
+    assert_false(c->copies->archive_trouble);
     world_end(&w);
 }

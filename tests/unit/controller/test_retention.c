@@ -1,17 +1,21 @@
 /* Which lost nodes and ended jobs the Controller forgets, and that its store forgets them too. */
 #include "support/test.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "controller/jobs/jobs_private.h"
 #include "controller/nodes/nodes_private.h"
 #include "os/loop.h"
 #include "store/store.h"
 #include "store/writer.h"
 
-/* A Controller of a store in memory, and of nothing else. */
+/* A Controller of a store, and of nothing else. */
 struct world {
     struct hl_controller c;
     struct hl_timer *look;
@@ -52,7 +56,7 @@ static void job_forgotten(const struct job *j)
 static const struct job_executor executor = {.needs = job_held, .forget = job_forgotten};
 static const struct job_executor *const executors[] = {&executor, NULL};
 
-static void world_start(struct world *w)
+static void world_start_on(struct world *w, const char *store)
 {
     *w = (struct world){.c = {.refs = 1}};
     struct hl_controller *c = &w->c;
@@ -61,10 +65,15 @@ static void world_start(struct world *w)
     forgotten[0] = '\0';
     hl_listening_init(&c->listening, UINT64_MAX, hl_now_ns(), hl_wall_ms());
     assert_int_equal(hl_loop_create(&c->opts.loop), HL_OK);
-    assert_int_equal(hl_store_open("mem:", &c->store), HL_OK);
+    assert_int_equal(hl_store_open(store, &c->store), HL_OK);
     assert_int_equal(hl_store_writer_start(c->store, c->opts.loop, &c->writer), HL_OK);
     assert_int_equal(nodes_create(c, &events), HL_OK);
     assert_int_equal(jobs_create(c, executors, &executor), HL_OK);
+}
+
+static void world_start(struct world *w)
+{
+    world_start_on(w, "mem:");
 }
 
 static void on_look(void *arg)
@@ -248,4 +257,56 @@ TEST(an_ended_job_stays_while_anything_names_it)
             assert_null(job_by_id(&w.c, "a-1"));
         world_end(&w);
     }
+}
+
+/* ---- a store that refuses -------------------------------------------------------------------- */
+
+/* No file may grow, or any may again. */
+static void disk_is_full(bool full)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = full ? 0 : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* What a round logs; `errors` is of hl_log_count. */
+static void round_logs(struct world *w, void (*retain)(struct hl_controller *c), unsigned errors)
+{
+    unsigned before = hl_log_count(HL_LOG_ERROR);
+    retain(&w->c);
+    world_run(w);
+    assert_int_equal(hl_log_count(HL_LOG_ERROR) - before, errors);
+}
+
+TEST(a_store_that_refuses_is_logged_once_until_it_takes_something)
+{
+    char dir[] = "/tmp/helios-test-retention-XXXXXX", url[64], command[64];
+    struct world w;
+    assert_non_null(mkdtemp(dir));
+    snprintf(url, sizeof(url), "sqlite:%s/state", dir);
+    world_start_on(&w, url);
+    node_put(&w, "a", 60000);
+    node_put(&w, "b", 60000);
+    job_put(&w, "j-1", 60000);
+    w.c.opts.nodes_keep_age_ms = w.c.opts.jobs_keep_age_ms = 1;
+    disk_is_full(true);
+    for (unsigned i = 0; i < 3; i++) {
+        round_logs(&w, nodes_retain, i == 0);
+        round_logs(&w, jobs_retain, i == 0);
+    }
+    disk_is_full(false);
+    round_logs(&w, nodes_retain, 0);
+    round_logs(&w, jobs_retain, 0);
+    assert_string_equal(forgotten, "a b j-1 ");
+    node_put(&w, "c", 60000);
+    job_put(&w, "j-2", 60000);
+    disk_is_full(true);
+    round_logs(&w, nodes_retain, 1);
+    round_logs(&w, jobs_retain, 1);
+    disk_is_full(false);
+    world_end(&w);
+    snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+    assert_int_equal(system(command), 0);
 }

@@ -98,3 +98,42 @@ TEST(records_of_containers_that_are_over_are_kept_as_long_as_their_jobs)
     assert_false(hl_container_is_stale(1000, 1 << 30, 0));    /* for ever */
     assert_false(hl_container_is_stale(90000, 61001, 60000)); /* its clock is ahead */
 }
+
+TEST(a_node_is_needed_while_a_container_may_run_there)
+{
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_RUNNING, HL_API_CONTAINER_STATE_SUCCEEDED,
+                                  HL_API_CONTAINER_STATE_RUNNING);
+    assert_false(hl_jobrun_needs_node(&run, "node-0"));
+    assert_true(hl_jobrun_needs_node(&run, "node-1"));
+    assert_false(hl_jobrun_needs_node(&run, "node-2"));
+    run.state = HL_API_JOB_STATE_FAILED; /* whatever was last heard of it */
+    assert_false(hl_jobrun_needs_node(&run, "node-1"));
+}
+
+TEST(a_container_may_run_from_its_order_until_its_end)
+{
+    static const struct {
+        enum hl_api_container_state state;
+        bool may_run;
+    } rows[] = {{HL_API_CONTAINER_STATE_WANTED, true},
+                {HL_API_CONTAINER_STATE_STARTING, true},
+                {HL_API_CONTAINER_STATE_RUNNING, true},
+                {HL_API_CONTAINER_STATE_SUCCEEDED, false},
+                {HL_API_CONTAINER_STATE_FAILED, false}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hl_jobrun run =
+            run_of(HL_API_JOB_STATE_RUNNING, HL_API_CONTAINER_STATE_SUCCEEDED, rows[i].state);
+        assert_int_equal(hl_jobrun_may_run(&run, 1), rows[i].may_run);
+    }
+}
+
+TEST(an_attempt_is_over_with_the_next_one_and_with_the_job)
+{
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_RUNNING, HL_API_CONTAINER_STATE_RUNNING,
+                                  HL_API_CONTAINER_STATE_RUNNING);
+    assert_true(hl_jobrun_attempt_is_over(&run, 2));
+    assert_false(hl_jobrun_attempt_is_over(&run, 3));
+    run.state = HL_API_JOB_STATE_CANCELLED;
+    assert_true(hl_jobrun_attempt_is_over(&run, 3));
+}

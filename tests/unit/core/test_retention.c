@@ -69,3 +69,24 @@ TEST(equal_times_are_told_apart)
     assert_int_equal(*(const char *)list[0].item, 'z');
     assert_int_equal(*(const char *)list[1].item, 'y');
 }
+
+TEST(an_ended_job_is_in_use_for_any_of_five_reasons)
+{
+    const uint64_t minute_ns = UINT64_C(60000000000);
+
+    const struct {
+        struct hl_job_uses uses;
+        bool in_use;
+    } rows[] = {
+        {{.unsaved = true}, true},
+        {{.holds_slots = true}, true},
+        {{.names_version = true}, true},
+        {{.has_executor = true}, true},
+        {{.was_read = true, .unread_ns = minute_ns - 1}, true},
+        {{.was_read = true, .unread_ns = minute_ns}, false},
+        {{.was_read = false, .unread_ns = 1}, false},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(hl_job_in_use(&rows[i].uses), rows[i].in_use);
+}

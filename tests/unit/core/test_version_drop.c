@@ -1,4 +1,4 @@
-/* Which versions are dropped without anybody asking. */
+/* Which versions are dropped without anybody asking, and which a job reads. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -147,4 +147,44 @@ TEST(a_version_that_was_there_before_the_start_gets_a_whole_grace)
     assert_int_equal(order(&w, hl_version_stale(&w.model, NOW + GRACE + 1, GRACE, &at)), 0);
     assert_int_equal(order(&w, hl_version_stale(&w.model, NOW + GRACE + 1, GRACE, &at)), 1);
     assert_null(hl_version_stale(&w.model, NOW + GRACE + 1, GRACE, &at));
+}
+
+TEST(a_job_reads_what_it_has_loaded_what_its_file_names_and_the_newest)
+{
+    static const struct {
+        const char *model;
+        int64_t named, loaded;
+        bool over;
+        const char *read; /* numbers of versions */
+    } rows[] = {
+        {"tiny", -1, -1, false, "1"}, {"tiny", -1, 3, false, "13"}, {"tiny", 2, 2, false, "12"},
+        {"tiny", 2, 3, false, "123"}, {"other", 2, 3, false, ""},   {"tiny", 2, 3, true, ""},
+        {"", -1, -1, false, ""},
+    };
+
+    /* the newest one is open: nobody could load it yet */
+    static const char *const versions[VERSIONS] = {"a o", "a v", "a v", "a v"};
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        struct world w;
+        char read[VERSIONS + 1] = "";
+        const struct hl_version_reader reader = {rows[i].model, rows[i].named, rows[i].loaded,
+                                                 rows[i].over};
+        world_make(&w, versions);
+        snprintf(w.model.name, sizeof(w.model.name), "tiny");
+        for (int v = 0, n = 0; v < 4; v++)
+            if (hl_version_is_read(&w.v[v], &reader))
+                read[n++] = (char)('0' + v);
+        assert_string_equal(read, rows[i].read);
+    }
+}
+
+TEST(a_version_names_the_job_that_wrote_it)
+{
+    struct world w;
+    static const char *const versions[VERSIONS] = {"a o", "b v", " v"};
+    world_make(&w, versions);
+    assert_true(hl_catalog_names_job(&w.catalog, "a"));
+    assert_true(hl_catalog_names_job(&w.catalog, "b"));
+    assert_false(hl_catalog_names_job(&w.catalog, "c"));
 }

@@ -1,0 +1,47 @@
+#include "core/gang.h"
+
+enum hl_pod_turn hl_pod_judge(enum hl_api_container_state have, bool is_there,
+                              enum hl_api_container_state pod)
+{
+    if (have > HL_API_CONTAINER_STATE_RUNNING)
+        return HL_POD_SAME;
+    if (!is_there)
+        return have == HL_API_CONTAINER_STATE_WANTED ? HL_POD_SAME : HL_POD_GONE;
+    if (pod == HL_API_CONTAINER_STATE_LOST)
+        return HL_POD_LOST;
+    if (pod == HL_API_CONTAINER_STATE_WANTED && have != HL_API_CONTAINER_STATE_WANTED)
+        return HL_POD_REPLACED;
+    return pod > have ? HL_POD_NEWS : HL_POD_SAME;
+}
+
+bool hl_gang_is_up(enum hl_api_job_state state)
+{
+    return state == HL_API_JOB_STATE_STARTING || state == HL_API_JOB_STATE_RUNNING;
+}
+
+bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run)
+{
+    bool kept = hl_gang_is_up(run->state) || run->state == HL_API_JOB_STATE_SUCCEEDED;
+    bool wanted = kept && a->attempt == run->attempt;
+    return (a->there || a->created) && !wanted && !a->deleted;
+}
+
+bool hl_gang_has_ended(const struct hl_gang_attempt *a)
+{
+    return !a->there && (a->deleted || !a->created);
+}
+
+enum hl_gang_step hl_gang_next(const struct hl_jobrun *run, const struct hl_gang_attempt *now,
+                               const struct hl_gang_done *done)
+{
+    switch (run->state) {
+    case HL_API_JOB_STATE_STARTING:
+        return now->created || now->there ? HL_GANG_REST : HL_GANG_CREATE;
+    case HL_API_JOB_STATE_RUNNING:
+        return done->table_is_ours && !done->table_sent ? HL_GANG_PUT_TABLE : HL_GANG_REST;
+    case HL_API_JOB_STATE_SUCCEEDED:
+        return done->logs_kept ? HL_GANG_REST : HL_GANG_KEEP_LOGS;
+    default:
+        return HL_GANG_REST;
+    }
+}

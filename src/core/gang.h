@@ -1,0 +1,63 @@
+/* core/gang.h - a job whose containers are pods of Kubernetes: what a pod says of its container,
+ * and which request comes next.
+ *
+ * Owns:    nothing.
+ * Threads: any. Pure.
+ * Errors:  none.
+ * Units:   attempts count from 1; 0 = none.
+ * Limits:  none.
+ */
+#ifndef HL_CORE_GANG_H
+#define HL_CORE_GANG_H
+
+#include <stdbool.h>
+
+#include "core/jobstate.h"
+
+enum hl_pod_turn {
+    HL_POD_SAME,
+    HL_POD_GONE,
+    HL_POD_LOST,     /* as it says itself */
+    HL_POD_REPLACED, /* by one that has not begun: the container's process is gone */
+    HL_POD_NEWS,     /* its state is the container's next one */
+};
+
+/* have: the container's state. pod: of the pod now (WANTED: it waits; LOST: not by its program);
+ * counts when it is there. */
+enum hl_pod_turn hl_pod_judge(enum hl_api_container_state have, bool is_there,
+                              enum hl_api_container_state pod);
+
+/* The gang is to be there: as long as its pods may run. */
+bool hl_gang_is_up(enum hl_api_job_state state);
+
+/* What is known of one attempt. */
+struct hl_gang_attempt {
+    int attempt;
+    bool there;   /* its Job, as the watch has shown */
+    bool created; /* by us; the watch need not have shown it yet */
+    bool deleted; /* by us */
+};
+
+/* The attempt's Job must go: it is another than the job's now, or the job needs none. */
+bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run);
+/* While stopping: a container without a pod has ended, for nobody makes the pod again. */
+bool hl_gang_has_ended(const struct hl_gang_attempt *a);
+
+/* What was done for the job's attempt. */
+struct hl_gang_done {
+    bool table_sent, logs_kept;
+    bool table_is_ours; /* else a controller of the devices' maker writes it */
+};
+
+enum hl_gang_step {
+    HL_GANG_REST,
+    HL_GANG_CREATE,
+    HL_GANG_PUT_TABLE,
+    HL_GANG_KEEP_LOGS,
+};
+
+/* The next request, when no attempt has to go. */
+enum hl_gang_step hl_gang_next(const struct hl_jobrun *run, const struct hl_gang_attempt *now,
+                               const struct hl_gang_done *done);
+
+#endif

@@ -1,0 +1,48 @@
+/* core/importing.h - an import or a cut that L3 runs, as the Controller follows it.
+ *
+ * Owns:    nothing.
+ * Threads: any. Pure: times are arguments.
+ * Errors:  hl_import_as_base says which size is another one than the base's.
+ * Units:   ns.
+ * Limits:  HL_IMPORTS_MAX remembered, of which those go that have ended.
+ */
+#ifndef HL_CORE_IMPORTING_H
+#define HL_CORE_IMPORTING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/types.h"
+#include "base/status.h"
+
+#define HL_IMPORTS_MAX 1000
+
+/* What L3 has answered when it was asked how far it is. */
+struct hl_import_answer {
+    hl_status st;
+    enum hl_api_import_state state; /* counts with HL_OK */
+    uint64_t silent_ns;             /* since its last answer that was HL_OK */
+};
+
+enum hl_import_turn {
+    HL_IMPORT_GOES_ON,
+    HL_IMPORT_MADE,      /* all its shards are sealed: the catalogue takes them */
+    HL_IMPORT_FAILED,    /* as L3 says */
+    HL_IMPORT_FORGOTTEN, /* L3 was restarted, and it is gone */
+    HL_IMPORT_UNHEARD,   /* asked again */
+    HL_IMPORT_SILENT,    /* for too long: it has failed */
+};
+
+enum hl_import_turn hl_import_judge(const struct hl_import_answer *answer);
+
+/* A new one is to be remembered beside so many: whether one goes for it that is in use (it runs, or
+ * an answer about it is still to come) or is not. */
+bool hl_import_goes(size_t remembered, bool in_use);
+
+/* An adapter is stored as its base is split: fills the request's sizes in. Those that it states
+ * must be the base's; 1 is what is asked for where nothing is said. */
+hl_status hl_import_as_base(const struct hl_api_split *base,
+                            struct hl_api_import_request *r) HL_CHECK;
+
+#endif
