@@ -2,7 +2,7 @@
  * is counted under words lies in an open-addressing table that only grows; a cell becomes visible
  * when its words are complete, so that finding one takes no lock.
  *
- *     cell[]   | words, ops, bytes; ready | free: ready == 0 | ...     hash, then linear probing
+ *     cell[]   | words, ops, bytes; ready | free: not ready | ...     hash, then linear probing
  *
  *     free --find_cell, under the table's lock: words, then ready (release)--> ready, for good
  *
@@ -19,9 +19,9 @@
 
 struct hl_plane_table hl_plane_table = {
     .paths = {.lock = PTHREAD_MUTEX_INITIALIZER,
-              .other = {.ready = 1, .word = {"other", "other", "", "ok"}}},
+              .other = {.ready = true, .word = {"other", "other", "", "ok"}}},
     .faults = {.lock = PTHREAD_MUTEX_INITIALIZER,
-               .other = {.ready = 1, .word = {"other", "other"}}},
+               .other = {.ready = true, .word = {"other", "other"}}},
     .lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
@@ -91,7 +91,7 @@ static struct hl_plane_cell *find_cell(struct hl_plane_cells *t, const char *con
     if (c && !found) {
         for (int w = 0; w < 4; w++)
             memcpy(c->word[w], word[w], strnlen(word[w], HL_PLANE_WORD - 1));
-        atomic_store_explicit(&c->ready, 1, memory_order_release);
+        atomic_store_explicit(&c->ready, true, memory_order_release);
     }
     pthread_mutex_unlock(&t->lock);
     return c ? c : &t->other;

@@ -29,7 +29,7 @@ struct import {
     int64_t version;
     pthread_t thread;
     bool joined;
-    atomic_int cancel;
+    atomic_bool cancel;
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t total_bytes;
     /* written by the thread before it stores `phase` with release */

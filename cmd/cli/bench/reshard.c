@@ -62,7 +62,7 @@ static const struct hl_option reshard_bench_rows[] = {
 /* What the daemons have besides the pool, at its most. */
 struct watch {
     pid_t pids[2];
-    atomic_int stop;
+    atomic_bool stop;
     uint64_t most;
     pthread_t thread;
 };
@@ -103,14 +103,14 @@ static void *watch_memory(void *arg)
 static hl_status watch_start(struct watch *w)
 {
     w->most = 0;
-    atomic_store(&w->stop, 0);
+    atomic_store(&w->stop, false);
     int rc = pthread_create(&w->thread, NULL, watch_memory, w);
     return rc == 0 ? HL_OK : hl_fail(HL_ENOMEM, "a thread that watches memory: %s", strerror(rc));
 }
 
 static void watch_stop(struct watch *w)
 {
-    atomic_store(&w->stop, 1);
+    atomic_store(&w->stop, true);
     pthread_join(w->thread, NULL);
 }
 

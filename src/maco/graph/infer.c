@@ -178,7 +178,7 @@ static hl_status number_ends(struct walk *w, uint64_t *key, uint32_t *end)
 static hl_status walk_alloc(struct walk *w, size_t tasks)
 {
     size_t most = w->pieces.n * 2 + 1, bits = most;
-    int ok = 1;
+    bool ok = true;
     for (int l = 0; l < LEVELS; l++) {
         bits = bits / 64 + 1;
         ok &= (w->bits[l] = calloc(bits, 8)) != NULL;

@@ -147,8 +147,7 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
         a->progress_ns = now;
     }
     a->timed_out = now - a->progress_ns > a->s->timeout_ms * HL_NS_PER_MS;
-    a->cancelled =
-        a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed) != 0;
+    a->cancelled = a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed);
     return a->timed_out || a->cancelled;
 }
 

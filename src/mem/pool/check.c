@@ -9,7 +9,7 @@
 
 /* The numbers of the bad chunks go to `bad`, their count to *count. */
 static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
-                               const atomic_int *cancel, uint32_t *bad, size_t *count)
+                               const atomic_bool *cancel, uint32_t *bad, size_t *count)
 {
     uint64_t chunks = hl_chunk_count(r->size);
     const uint8_t *data = pool->base + r->offset;
@@ -40,7 +40,7 @@ bool pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *r
     return st == HL_OK;
 }
 
-hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
+hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_bool *cancel,
                          uint32_t **bad, size_t *bad_count)
 {
     struct hl_pool_ref r;

@@ -24,8 +24,8 @@ static void report_progress(struct hl_resharding *r, uint64_t bytes)
 static hl_status begin_block(void *arg, uint64_t bytes)
 {
     struct hl_resharding *r = arg;
-    const atomic_int *cancel = r->run->cancel;
-    if ((cancel != NULL && atomic_load_explicit(cancel, memory_order_acquire) != 0) ||
+    const atomic_bool *cancel = r->run->cancel;
+    if ((cancel != NULL && atomic_load_explicit(cancel, memory_order_acquire)) ||
         atomic_load_explicit(&r->failed, memory_order_acquire) != 0)
         return hl_fail(HL_ECANCELED, "the resharding was cancelled");
     report_progress(r, bytes);

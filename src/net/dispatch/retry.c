@@ -34,7 +34,7 @@ struct hl_net_retry {
     hl_status st; /* of the last attempt */
     uint64_t due_ns;
     atomic_int state; /* enum state; the thread sets IS_DONE, all else is the caller's */
-    atomic_int cancel;
+    atomic_bool cancel;
     pthread_t thread;
     struct hl_net_client *made; /* NULL: it failed */
 };
@@ -115,7 +115,7 @@ void hl_net_retry_free(struct hl_net_retry *r)
 {
     if (r == NULL)
         return;
-    atomic_store(&r->cancel, 1);
+    atomic_store(&r->cancel, true);
     if (atomic_load_explicit(&r->state, memory_order_acquire) != RESTS) {
         struct hl_net_client *made = collect_attempt(r);
         if (made != NULL)

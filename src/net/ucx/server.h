@@ -80,7 +80,7 @@ struct hl_ucx_put_worker {
     bool asleep, stopping, started;
     uint64_t spin_ns;
     pthread_t thread;
-    atomic_int *server_sleeps;
+    atomic_bool *server_sleeps;
     int wake_fd; /* of the server */
 };
 
@@ -221,7 +221,7 @@ struct hl_net_server {
     pthread_t thread;
     bool running;
     int wake_fd;
-    atomic_int stopping;
+    atomic_bool stopping;
     struct hl_ucx_pending_conn *pending_conns; /* connection requests, newest first */
     uint64_t last_conn_ns;                     /* the last one */
     struct hl_ucx_peer *peers;
@@ -232,7 +232,7 @@ struct hl_net_server {
     struct hl_ucx_put *puts, *line;
     ucp_datatype_t summing; /* of fragments, see intake.c */
     unsigned open_puts;
-    atomic_int sleeps; /* about to wait for wake_fd */
+    atomic_bool sleeps; /* about to wait for wake_fd */
     unsigned peer_count;
     bool attention; /* a peer needs the housekeeping */
     unsigned pause_ms;
@@ -265,7 +265,7 @@ void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
 /* Send to the peer; its failure is handled. `s->done` NULL: hl_ucx_peer_sent. */
 void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s);
 /* The end of a send to the peer; another `done` calls it too. */
-void hl_ucx_peer_sent(void *peer, int failed);
+void hl_ucx_peer_sent(void *peer, bool failed);
 void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text);
 
 /* ---- requests and the housekeeping (serve.c) ---- */

@@ -58,7 +58,7 @@ struct hl_ucx_opts {
 /* One sent message: the header must live until UCX is done with it. */
 struct hl_ucx_msg {
     struct hl_wire wire;
-    void (*done)(void *owner, int failed);
+    void (*done)(void *owner, bool failed);
     void *owner;
     char payload[];
 };
@@ -92,7 +92,7 @@ struct hl_ucx_send {
     const void *data;
     size_t len;
     bool copy;
-    void (*done)(void *owner, int failed);
+    void (*done)(void *owner, bool failed);
     void *owner;
 };
 
