@@ -132,12 +132,12 @@ size_t hl_fault_take(struct hl_fault *out, size_t max)
     for (size_t i = 0; i < HL_PLANE_PATHS_MAX && n < max; i++) {
         struct hl_plane_cell *c = &t->cell[i];
         uint64_t now = counter_value(&c->ops);
-        if (!atomic_load_explicit(&c->ready, memory_order_acquire) || now == c->told)
+        if (!atomic_load_explicit(&c->ready, memory_order_acquire) || now == c->reported)
             continue;
-        out[n].count = now - c->told;
+        out[n].count = now - c->reported;
         memcpy(out[n].cause, c->word[0], sizeof(out[n].cause));
         memcpy(out[n++].path, c->word[1], sizeof(out[0].path));
-        c->told = now;
+        c->reported = now;
     }
     pthread_mutex_unlock(&t->lock);
     return n;

@@ -29,7 +29,7 @@ struct hl_plane_cell {
     atomic_bool ready;
     char word[4][HL_PLANE_WORD];
     atomic_uint_fast64_t ops, bytes;
-    uint64_t told; /* of a fault's ops; under the lock */
+    uint64_t reported; /* of a fault's ops; under the lock */
 };
 
 /* Open addressing; nothing is ever taken out. */

@@ -49,7 +49,7 @@ struct import {
 /* import_sink.c: in the thread of the import */
 struct hl_import_sink import_sink(struct import *im);
 void import_note_progress(void *arg, uint64_t done, uint64_t total);
-/* What was freed a moment ago still rests: worth waiting for. */
+/* What was freed a moment ago is still in quarantine, which is worth waiting for. */
 hl_status import_check_room(struct import *im, uint64_t need) HL_CHECK;
 
 /* cut.c */

@@ -297,10 +297,11 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     hl_cond_init(&pool->changed);
     pthread_mutex_init(&pool->lock, NULL);
     pool->fd = pool->guard = -1;
-    pool->rest_head = pool->rest_tail = NO_SLOT;
+    pool->quarantine_head = pool->quarantine_tail = NO_SLOT;
     pool->beat_ms = options->beat_ms;
-    pool->rest_ns =
-        (options->quarantine_ms != 0 ? options->quarantine_ms : DEFAULT_REST_MS) * HL_NS_PER_MS;
+    pool->quarantine_ns =
+        (options->quarantine_ms != 0 ? options->quarantine_ms : DEFAULT_QUARANTINE_MS) *
+        HL_NS_PER_MS;
     pool->lease_ns = (options->lease_ms != 0 ? options->lease_ms : HL_POOL_LEASE_MS) * HL_NS_PER_MS;
     hl_status st = open_locked(pool->path, &pool->fd);
     if (st == HL_OK)

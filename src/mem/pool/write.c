@@ -206,29 +206,29 @@ void hl_pool_wait_change(struct hl_pool *pool, uint64_t seen, uint64_t until_ns)
  */
 
 /* Appends to the queue. All stay equally long, so its head is always the next that may go. */
-void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
+void pool_quarantine(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     struct slot_note *note = &pool->notes[slot];
     note->freed_ns = now_ns;
     note->next = NO_SLOT;
     note->queued = 1;
-    if (pool->rest_tail != NO_SLOT)
-        pool->notes[pool->rest_tail].next = slot;
+    if (pool->quarantine_tail != NO_SLOT)
+        pool->notes[pool->quarantine_tail].next = slot;
     else
-        pool->rest_head = slot;
-    pool->rest_tail = slot;
+        pool->quarantine_head = slot;
+    pool->quarantine_tail = slot;
 }
 
 void pool_reap(struct hl_pool *pool, uint64_t now_ns)
 {
-    while (pool->rest_head != NO_SLOT) {
-        uint32_t slot = pool->rest_head;
+    while (pool->quarantine_head != NO_SLOT) {
+        uint32_t slot = pool->quarantine_head;
         struct slot_note *note = &pool->notes[slot];
-        if (now_ns < note->freed_ns + pool->rest_ns)
+        if (now_ns < note->freed_ns + pool->quarantine_ns)
             return;
-        pool->rest_head = note->next;
-        if (pool->rest_head == NO_SLOT)
-            pool->rest_tail = NO_SLOT;
+        pool->quarantine_head = note->next;
+        if (pool->quarantine_head == NO_SLOT)
+            pool->quarantine_tail = NO_SLOT;
         note->queued = 0;
         if (note->pins > 0)
             continue; /* the last unpin queues it again */
@@ -236,7 +236,7 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns)
         uint64_t units = hl_pool_units(r.size);
         pool_slot_delete(pool, slot);
         hl_extents_give(pool->extents, first_unit(pool, r.offset), units);
-        pool->rest_units -= units;
+        pool->quarantined_units -= units;
         pool_note_change(pool);
     }
 }
@@ -330,15 +330,15 @@ void hl_pool_beat(struct hl_pool *pool)
 
 static hl_status fail_no_room(const struct hl_pool *pool, uint64_t size)
 {
-    char asked[32], left[32], longest[32], resting[32];
+    char asked[32], left[32], longest[32], quarantined[32];
     return hl_fail(
         HL_ENOSPC,
-        "pool %s has no room for a shard of %s: %s are free (longest piece %s), %s rest after "
-        "being freed; remove what is not needed, or make the pool larger",
+        "pool %s has no room for a shard of %s: %s are free (longest piece %s), %s are in "
+        "quarantine after being freed; remove what is not needed, or make the pool larger",
         pool->path, hl_format_bytes(size, asked, sizeof(asked)),
         hl_format_bytes(hl_extents_free(pool->extents) * HL_POOL_UNIT, left, sizeof(left)),
         hl_format_bytes(hl_extents_largest(pool->extents) * HL_POOL_UNIT, longest, sizeof(longest)),
-        hl_format_bytes(pool->rest_units * HL_POOL_UNIT, resting, sizeof(resting)));
+        hl_format_bytes(pool->quarantined_units * HL_POOL_UNIT, quarantined, sizeof(quarantined)));
 }
 
 /* The slot is taken and says WRITING before the caller writes a byte: an owner that dies meanwhile
@@ -581,8 +581,8 @@ void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
     pool->manifests -= hl_manifest_is(pool->notes[slot].id);
     pool->derived -= hl_id_is_derived(pool->notes[slot].id);
     pool->used_units -= units;
-    pool->rest_units += units;
-    pool_rest(pool, slot, now_ns);
+    pool->quarantined_units += units;
+    pool_quarantine(pool, slot, now_ns);
     pool_note_change(pool);
 }
 
@@ -636,7 +636,7 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
     note->pins--;
     uint32_t state = note->state;
     if (note->pins == 0 && !note->queued && state == HL_POOL_FREED)
-        pool_rest(pool, ref->slot, hl_now_ns());
+        pool_quarantine(pool, ref->slot, hl_now_ns());
     else if (note->pins == 0 && state == HL_POOL_LEASED)
         pool_give(pool, ref->slot);
     if (note->pins == 0)

@@ -222,7 +222,7 @@ static uint64_t free_of(struct hl_tier_store *t, struct hl_tier_counts *c)
 static hl_status check_quota(struct hl_tier_store *t, uint64_t size, uint64_t room)
 {
     struct hl_tier_counts c;
-    char asked[32], left[32], resting[32];
+    char asked[32], left[32], quarantined[32];
     uint64_t spare = free_of(t, &c);
     if (room > spare && t->ops->reclaim != NULL && c.quarantined > 0) {
         t->ops->reclaim(t);
@@ -230,12 +230,14 @@ static hl_status check_quota(struct hl_tier_store *t, uint64_t size, uint64_t ro
     }
     if (room <= spare)
         return HL_OK;
-    return hl_fail(HL_ENOSPC,
-                   "tier %s %s has no room for a shard of %s (%" PRIu64 " bytes): %s (%" PRIu64
-                   " bytes) are free, %s rest after being dropped; drop shards or raise its quota",
-                   hl_api_tier_name(t->tier), t->name, hl_format_bytes(size, asked, sizeof(asked)),
-                   size, hl_format_bytes(spare, left, sizeof(left)), spare,
-                   hl_format_bytes(c.quarantined, resting, sizeof(resting)));
+    return hl_fail(
+        HL_ENOSPC,
+        "tier %s %s has no room for a shard of %s (%" PRIu64 " bytes): %s (%" PRIu64
+        " bytes) are free, %s are in quarantine after being dropped; drop shards or raise its "
+        "quota",
+        hl_api_tier_name(t->tier), t->name, hl_format_bytes(size, asked, sizeof(asked)), size,
+        hl_format_bytes(spare, left, sizeof(left)), spare,
+        hl_format_bytes(c.quarantined, quarantined, sizeof(quarantined)));
 }
 
 static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o, int numa_node)

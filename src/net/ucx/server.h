@@ -94,33 +94,33 @@ struct hl_ucx_job *hl_ucx_put_worker_take(struct hl_ucx_put_worker *d);
 /* ---- puts ---- */
 
 /* A batch:   ARRIVING --> (QUEUED) --> EXECUTING: UNPACK --> answered
- * An object: (QUEUED) --> EXECUTING: BEGIN --> LANDING --> EXECUTING: COMMIT --> answered
+ * An object: (QUEUED) --> EXECUTING: BEGIN --> RECEIVING --> EXECUTING: COMMIT --> answered
  *
  * When its peer goes:
  *     QUEUED                 ends at once
  *     EXECUTING              goes on; a BEGIN is followed by ABORT, anything else just ends
- *     ARRIVING, LANDING  --> DROPPED until its receives have come back, then an object goes on to
+ *     ARRIVING, RECEIVING  --> DROPPED until its receives have come back, then an object goes on to
  *                            EXECUTING: ABORT (over TCP at once: late bytes are thrown away)
  *     an end with receives outstanding --> ORPHANED: the record stays for UCX's callbacks
  *
  * The progress thread alone changes the state. In EXECUTING the status, the results and the memory
- * are the put worker's until the job is taken back; SUMs only read what has landed. */
+ * are the put worker's until the job is taken back; SUMs only read what has received. */
 enum hl_ucx_put_state {
     HL_UCX_PUT_ARRIVING,  /* a batch whose message is being received */
     HL_UCX_PUT_QUEUED,    /* too many are open */
     HL_UCX_PUT_EXECUTING, /* begin, commit, abort or a whole batch */
-    HL_UCX_PUT_LANDING,   /* its pieces come */
+    HL_UCX_PUT_RECEIVING, /* its pieces come */
     HL_UCX_PUT_DROPPED,   /* its receives are being taken back */
     HL_UCX_PUT_ORPHANED,  /* aborted, a receive is still outstanding */
 };
 
-/* Room for one piece, posted as a tagged receive. */
-struct hl_ucx_room {
+/* A tagged receive for one piece of a put. */
+struct hl_ucx_piece {
     struct hl_ucx_put *put;
     uint32_t number;
-    uint32_t crc;  /* of the bytes so far, where they are summed up as they land */
-    size_t landed; /* likewise */
-    void *request; /* NULL: not posted */
+    uint32_t crc;    /* of the bytes so far, where they are summed up as they land */
+    size_t received; /* likewise */
+    void *request;   /* NULL: not posted */
 };
 
 /* A large object, or a batch of small ones. */
@@ -138,15 +138,15 @@ struct hl_ucx_put {
     char text[HL_ERROR_TEXT_MAX];
     /* a large object */
     struct hl_id id; /* name it wants, then its name */
-    uint64_t size, landed;
+    uint64_t size, received;
     uint32_t crc;
     void *token;
     uint8_t *base;
     size_t piece_len;
-    uint32_t pieces, posted, told; /* told <= posted: room that was announced, and that there is */
+    uint32_t pieces, posted, announced; /* announced <= posted <= pieces */
     uint32_t *piece_crcs;
     struct hl_ucx_job *sums; /* one per piece, where they are summed up afterwards */
-    struct hl_ucx_room rooms[HL_UCX_ROOMS];
+    struct hl_ucx_piece window[HL_UCX_POSTED_MAX];
     /* a batch */
     uint8_t *items, *results;
     size_t items_len, results_len;

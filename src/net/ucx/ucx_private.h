@@ -26,7 +26,7 @@
 #define HL_UCX_FRAGMENT (64u << 10)
 #endif
 /* Pieces of a put that may be under way: receives the server has posted for it. */
-#define HL_UCX_ROOMS 64
+#define HL_UCX_POSTED_MAX 64
 /* Batches of small puts of one client that are not answered yet. */
 #define HL_UCX_BATCHES 4
 /* So long, and so many at a time, a ticket is good. */
