@@ -153,6 +153,8 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
 
 /* ---- one attempt ----------------------------------------------------------------------------- */
 
+/* An idle handle with its open connection, or a new one. A handle belongs to one request; the lock
+ * guards only the list of the idle ones. */
 static CURL *s3_take_handle(struct s3 *s)
 {
     CURL *curl = NULL;
