@@ -40,6 +40,7 @@ bool pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *r
     return st == HL_OK;
 }
 
+/* Pinned, not locked: a shard of GiBs takes a second, in which others write and free. */
 hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_bool *cancel,
                          uint32_t **bad, size_t *bad_count)
 {
@@ -110,6 +111,7 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
         .manifests = pool->manifests,
         .derived = pool->derived,
     };
+    /* Leases that alloc may take back at once count as free. */
     uint64_t may_go = pool_abandoned(pool, hl_now_ns()) * HL_POOL_UNIT;
     out->used -= may_go;
     out->free += may_go;
@@ -121,6 +123,7 @@ struct sums {
     uint64_t taken, used, writing, quarantined, shards;
 };
 
+/* With the lock held: counters and index are of one moment. */
 static struct sums sum_up(const struct hl_pool *pool)
 {
     struct sums s = {0};

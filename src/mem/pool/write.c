@@ -22,9 +22,12 @@
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* A reader that loads the odd generation looks again; one that loaded the even one before notices
- * the difference afterwards. An owner that dies here leaves it odd: the next one shows the entry to
- * no reader. */
+/* Relaxed is enough: each store that follows is a release (POOL_SET), so a reader that acquires one
+ * of them sees the odd generation too. A reader that loads the odd one looks again; one that loaded
+ * the even one before notices the difference afterwards. An owner that dies here leaves it odd: the
+ * next one shows the entry to no reader. */
+/* Every function of this file that takes a slot number is called with the lock held. The entry in
+ * the file is written by this process alone, and only between entry_begin and entry_end. */
 static void entry_begin(struct hl_pool *pool, uint32_t slot)
 {
     atomic_store_explicit(&pool->index[slot].gen, pool->notes[slot].gen | 1, memory_order_relaxed);
@@ -53,6 +56,7 @@ static void entry_store(struct hl_pool *pool, uint32_t slot)
     POOL_SET(e->state, n->state);
 }
 
+/* The note first: it is what the owner decides by, and readers of the note hold the lock. */
 static void entry_set_state(struct hl_pool *pool, uint32_t slot, uint32_t state)
 {
     pool->notes[slot].state = state;
@@ -136,6 +140,7 @@ static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t of
     return NO_SLOT;
 }
 
+/* The index is at most three quarters full (alloc_locked), so a free slot is always found. */
 static uint32_t slot_for(const struct hl_pool *pool, struct hl_id id)
 {
     uint64_t slot = hl_pool_home(id, pool->slots);
@@ -180,12 +185,16 @@ static uint64_t first_unit(const struct hl_pool *pool, uint64_t offset)
 
 /* ---- waiting for room ------------------------------------------------------------------------ */
 
+/* With the lock held, after every change that may let a waiter go on: bytes freed, a pin gone, a
+ * shard sealed. */
 void pool_note_change(struct hl_pool *pool)
 {
     pool->changes++;
     pthread_cond_broadcast(&pool->changed);
 }
 
+/* A waiter reads the number, tries, and waits only while the number is still the same: a change
+ * between its try and its wait is not missed. */
 uint64_t hl_pool_changes(struct hl_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
@@ -243,6 +252,7 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns)
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
+/* A LEASED extent skips the quarantine: readers without a pin never find it in the index. */
 void pool_give(struct hl_pool *pool, uint32_t slot)
 {
     struct hl_pool_ref r = ref_of(pool, slot);
@@ -272,6 +282,7 @@ void pool_listen(struct hl_pool *pool, uint64_t now_ns)
     pool->leases_sure_ns += gap.paused_ns;
 }
 
+/* Units of adopted leases that alloc would take back when room is short; 0 while they are sure. */
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 {
     uint64_t units = 0;
@@ -308,6 +319,8 @@ static void end_if_damaged(const struct hl_pool *pool)
     _exit(1);
 }
 
+/* The heartbeat's thread, or a test, with the lock held. All work that depends on time is here, so
+ * no call waits for a timer of its own. */
 void pool_beat(struct hl_pool *pool)
 {
     uint64_t now = hl_now_ns();
@@ -385,6 +398,8 @@ hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_exte
     return hl_pool_alloc_at(pool, hl_id_random(), size, -1, out);
 }
 
+/* Two writers of one id can't both get an extent: the look-up and the WRITING entry are one step
+ * under the lock. */
 hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int numa_node,
                            struct hl_pool_extent *out)
 {
@@ -403,6 +418,7 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
     return st;
 }
 
+/* With the lock held. The generation tells this shard from a later one in the same slot. */
 bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     if (ref->slot >= pool->slots)
@@ -552,6 +568,7 @@ hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
     return st;
 }
 
+/* No quarantine: a WRITING entry was visible to no reader. */
 void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)
 {
     pthread_mutex_lock(&pool->lock);
@@ -573,6 +590,7 @@ static hl_status fail_missing(const struct hl_pool *pool, struct hl_id id)
     return hl_fail(HL_ENOENT, "shard %s is not in pool %s", hl_id_format(id).s, pool->path);
 }
 
+/* Bytes go from `used` to `quarantined` in one step under the lock, so their sum never jumps. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     uint64_t units = hl_pool_units(pool->notes[slot].size);
@@ -596,6 +614,7 @@ hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
     return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
 }
 
+/* The entry is repaired before its reference is handed out, as the reader will check it. */
 hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out)
 {
     pthread_mutex_lock(&pool->lock);
@@ -644,6 +663,8 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* The cursor is a slot number: a page goes on behind the last one. What is sealed meanwhile in a
+ * slot before it is not listed. */
 size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max)
 {
     size_t n = 0;
