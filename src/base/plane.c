@@ -44,6 +44,7 @@ static uint64_t counter_value(const atomic_uint_fast64_t *counter)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
+/* The words are hashed and compared as far as a cell keeps them. */
 static uint32_t hash_words(const char *const word[4])
 {
     uint32_t h = 2166136261u; /* FNV-1a */
@@ -84,6 +85,7 @@ static struct hl_plane_cell *find_cell(struct hl_plane_cells *t, const char *con
     struct hl_plane_cell *c = probe_cell(t, hash, word, &found);
     if (found)
         return c;
+    /* No lock when the table is full: cells are never taken out. */
     if (!c)
         return &t->other;
     pthread_mutex_lock(&t->lock);
@@ -124,6 +126,8 @@ void hl_fault_count(const char *cause, const char *path)
     hl_fault_add(cause, path, 1);
 }
 
+/* Under the lock, for two takers must not report the same counts. The counters themselves go on
+ * meanwhile: what is added after `now` was read is left for the next take. */
 size_t hl_fault_take(struct hl_fault *out, size_t max)
 {
     struct hl_plane_cells *t = &hl_plane_table.faults;
