@@ -409,7 +409,7 @@ struct ImportSummary {
   totalBytes @6 :UInt64;        # 0 = not known yet
 }
 
-# Shards of a version under another tensor parallel size, cut from those that it was saved with.
+# Asks for derived shards: those of a version under another tensor parallel size, made from its own.
 struct CutRequest {
   importId @0 :Text;            # as of an import: progress and cancel are asked with it
   model @1 :Text; version @2 :Int64;

@@ -117,7 +117,7 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
 /* Waits for nothing, so that the loop can go on and answer the calls that end by it. */
 void store_stop(struct store *s)
 {
-    atomic_store_explicit(&s->stopping, 1, memory_order_relaxed);
+    atomic_store_explicit(&s->stopping, true, memory_order_relaxed);
     store_jobs_cancel(s);
 }
 

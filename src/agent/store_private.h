@@ -116,7 +116,7 @@ struct store {
     struct hl_net_server *net;
     struct hl_migrate_server *migrate;
     _Atomic uint64_t epoch;
-    atomic_int stopping; /* read by every thread; store_stop sets it, on the loop */
+    atomic_bool stopping; /* read by every thread; store_stop sets it, on the loop */
 
     pthread_mutex_t lock; /* notes, kept, conns, puts, health */
     struct store_note *notes;

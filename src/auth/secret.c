@@ -1,3 +1,13 @@
+/* The secret of this process's cluster, hashed to a key of fixed length.
+ *
+ *     none --hl_auth_use_file--> set --the same secret again--> set
+ *                                 '---another one: HL_ECONFLICT, it stays
+ *
+ * `lock` guards is_set and master, which belong together: a thread that opens a connection may read
+ * them while another one is still reading the file. A proof is computed from a copy of the key, so
+ * the lock is held for a copy of 32 bytes only, and the copy is wiped. hl_auth_use_none is for
+ * tests.
+ */
 #include "auth/secret.h"
 
 #include <errno.h>
@@ -21,7 +31,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_set;
 static uint8_t master[HL_AUTH_LEN];
 
-/* A group may read it, where a package gives it to the daemons' group; nobody else. */
+/* A group may read it, as a package gives it to the daemons' group; other users may not. */
 static hl_status check_owner(int fd, const char *path)
 {
     struct stat st;

@@ -65,6 +65,8 @@ unsigned hl_log_count(enum hl_log_level level)
     return atomic_load_explicit(&log_counts[level], memory_order_relaxed);
 }
 
+/* Called by the thread that has set log_rates_busy. Two messages in one slot take it from each
+ * other, which only makes their limit less exact. */
 static bool log_rate_exceeded(struct log_rate *r, const char *fmt, uint64_t now, unsigned *dropped)
 {
     if (r->fmt != fmt)
@@ -85,6 +87,8 @@ static bool log_rate_exceeded(struct log_rate *r, const char *fmt, uint64_t now,
 static bool log_is_limited(const char *fmt, unsigned *dropped)
 {
     *dropped = 0;
+    /* Acquire and release make the flag a lock that is only tried: the table is one thread's
+     * between. */
     if (atomic_flag_test_and_set_explicit(&log_rates_busy, memory_order_acquire))
         return false;
     struct log_rate *r = &log_rates[((uintptr_t)fmt >> 3) % LOG_SLOTS];

@@ -2,7 +2,7 @@
  * is counted under words lies in an open-addressing table that only grows; a cell becomes visible
  * when its words are complete, so that finding one takes no lock.
  *
- *     cell[]   | words, ops, bytes; ready | free: ready == 0 | ...     hash, then linear probing
+ *     cell[]   | words, ops, bytes; ready | free: not ready | ...     hash, then linear probing
  *
  *     free --find_cell, under the table's lock: words, then ready (release)--> ready, for good
  *
@@ -19,9 +19,9 @@
 
 struct hl_plane_table hl_plane_table = {
     .paths = {.lock = PTHREAD_MUTEX_INITIALIZER,
-              .other = {.ready = 1, .word = {"other", "other", "", "ok"}}},
+              .other = {.ready = true, .word = {"other", "other", "", "ok"}}},
     .faults = {.lock = PTHREAD_MUTEX_INITIALIZER,
-               .other = {.ready = 1, .word = {"other", "other"}}},
+               .other = {.ready = true, .word = {"other", "other"}}},
     .lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
@@ -44,6 +44,7 @@ static uint64_t counter_value(const atomic_uint_fast64_t *counter)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
+/* The words are hashed and compared as far as a cell keeps them. */
 static uint32_t hash_words(const char *const word[4])
 {
     uint32_t h = 2166136261u; /* FNV-1a */
@@ -84,6 +85,7 @@ static struct hl_plane_cell *find_cell(struct hl_plane_cells *t, const char *con
     struct hl_plane_cell *c = probe_cell(t, hash, word, &found);
     if (found)
         return c;
+    /* No lock when the table is full: cells are never taken out. */
     if (!c)
         return &t->other;
     pthread_mutex_lock(&t->lock);
@@ -91,7 +93,7 @@ static struct hl_plane_cell *find_cell(struct hl_plane_cells *t, const char *con
     if (c && !found) {
         for (int w = 0; w < 4; w++)
             memcpy(c->word[w], word[w], strnlen(word[w], HL_PLANE_WORD - 1));
-        atomic_store_explicit(&c->ready, 1, memory_order_release);
+        atomic_store_explicit(&c->ready, true, memory_order_release);
     }
     pthread_mutex_unlock(&t->lock);
     return c ? c : &t->other;
@@ -124,6 +126,8 @@ void hl_fault_count(const char *cause, const char *path)
     hl_fault_add(cause, path, 1);
 }
 
+/* Under the lock, for two takers must not report the same counts. The counters themselves go on
+ * meanwhile: what is added after `now` was read is left for the next take. */
 size_t hl_fault_take(struct hl_fault *out, size_t max)
 {
     struct hl_plane_cells *t = &hl_plane_table.faults;
@@ -132,12 +136,12 @@ size_t hl_fault_take(struct hl_fault *out, size_t max)
     for (size_t i = 0; i < HL_PLANE_PATHS_MAX && n < max; i++) {
         struct hl_plane_cell *c = &t->cell[i];
         uint64_t now = counter_value(&c->ops);
-        if (!atomic_load_explicit(&c->ready, memory_order_acquire) || now == c->told)
+        if (!atomic_load_explicit(&c->ready, memory_order_acquire) || now == c->reported)
             continue;
-        out[n].count = now - c->told;
+        out[n].count = now - c->reported;
         memcpy(out[n].cause, c->word[0], sizeof(out[n].cause));
         memcpy(out[n++].path, c->word[1], sizeof(out[0].path));
-        c->told = now;
+        c->reported = now;
     }
     pthread_mutex_unlock(&t->lock);
     return n;

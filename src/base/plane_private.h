@@ -26,10 +26,10 @@ struct hl_plane_line {
 
 /* One counter with the words that name it. */
 struct hl_plane_cell {
-    atomic_int ready;
+    atomic_bool ready;
     char word[4][HL_PLANE_WORD];
     atomic_uint_fast64_t ops, bytes;
-    uint64_t told; /* of a fault's ops; under the lock */
+    uint64_t reported; /* of a fault's ops; under the lock */
 };
 
 /* Open addressing; nothing is ever taken out. */

@@ -3,12 +3,14 @@
  * A client is used by any thread of the program, and has one of its own:
  *
  *     the program's threads             the maintenance thread (maintenance.c)
- *     lists, writes, views: `lock`      reports accesses, pins again after a restart
+ *     lists, views, versions: `lock`    reports accesses, pins again after a restart
  *     reads: no lock of the client      waits for maintenance_wake; the close ends it first
  *
- * `lock` lets one list, write or view go on at a time. Reads use tables and connections that have
- * locks of their own. The counters are atomic and order nothing. A close goes backwards: the
- * thread, what is mapped, the connections, the tables. No other thread may use the client by then.
+ * `lock` lets one list, view, or opening or commit of a version go on at a time. Reads and puts do
+ * not wait for it: they use tables and connections that have locks of their own, and a put takes it
+ * only to note its shard as pending. The counters are atomic and order nothing. A close goes
+ * backwards: the thread, what is mapped, the connections, the tables. No other thread may use the
+ * client by then.
  */
 #include "auth/secret.h"
 #include "base/abi.h"
@@ -133,6 +135,8 @@ static hl_status attach_first(struct operation *op)
     return HL_OK;
 }
 
+/* Only the opening thread knows the client, so no lock is taken. The maintenance thread is started
+ * last: it finds everything in place. */
 static hl_status connect_all(helios_client *c)
 {
     struct operation op;
@@ -221,6 +225,8 @@ void helios_close(helios_client *client)
     free(client);
 }
 
+/* Relaxed: each counter is right by itself, and a read that runs beside may be in one and not yet
+ * in the other. */
 static uint64_t counter_sum(const atomic_uint_fast64_t *shm, const atomic_uint_fast64_t *net)
 {
     return atomic_load_explicit(shm, memory_order_relaxed) +

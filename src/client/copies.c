@@ -1,6 +1,16 @@
 /* When the pool can't give a shard, another copy can: the pool's own is replaced from the archive
  * or from a node's store, or the shard is read from a node's store as it is. Nothing here runs
- * while reads go well. */
+ * while reads go well.
+ *
+ *     suspects[]   readers --copies_suspect--> | id, tier, told | --copies_report--> Controller
+ *                                  ^                 (the maintenance thread)   |
+ *                                  '---- told + 1, until TELLINGS --- no answer ---'
+ *
+ *     stores       node --> store; replaced ones stay in the list, hidden
+ *
+ * copies->lock guards both, and is never held during a call: a report copies the suspects and
+ * empties the list first. A store is added and never freed before the client is closed, so a reader
+ * uses it after the unlock; `replaced` only keeps later readers from finding it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,13 +36,13 @@ struct store {
 struct suspect {
     struct hl_id id;
     enum hl_api_tier tier;
-    unsigned told; /* in vain: who replaces it was away */
+    unsigned told; /* reports without an answer */
 };
 
 struct copies {
     pthread_mutex_t lock;
     struct store *stores;
-    struct suspect suspects[SUSPECT_MAX]; /* not told yet; more than fit are dropped */
+    struct suspect suspects[SUSPECT_MAX]; /* to be reported; more than fit are dropped */
     size_t suspect_count;
     const char *node; /* this one, "" = unknown */
 };
@@ -76,6 +86,7 @@ static hl_status controller_wait(const struct operation *op, int limit_ms, int *
 
 /* ---- the pool's copy is bad ---- */
 
+/* A copy that is in the list already is not added: all ranks of a node meet the same bad one. */
 static void suspect_again(struct copies *copies, struct hl_id id, enum hl_api_tier tier,
                           unsigned told)
 {
@@ -153,6 +164,7 @@ static struct store *known_store(struct copies *k, const char *node)
     return NULL;
 }
 
+/* Caller holds copies->lock. Opening makes no call: connections are made by the first read. */
 static hl_status add_store(helios_client *c, const char *node, const char *address,
                            const char *data)
 {

@@ -1,5 +1,11 @@
 /* Shards in the memory of this node's devices, mapped where they are: the node's store hands out
- * the memory and keeps the copy there until the view is given back. */
+ * the memory and keeps the copy there until the view is given back.
+ *
+ *     attach.devices   list of mappings, under attach.lock
+ *     mapping: token + store (one reference) --the store keeps the copy--> block, imported here
+ *
+ * The copy is kept from mapping_hold, so the lock is free while it is imported and verified: only
+ * the thread that maps it knows the mapping until it is in the list. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

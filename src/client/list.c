@@ -1,4 +1,10 @@
-/* Which shards a rank needs, from the Controller. */
+/* Which shards a rank needs, from the Controller.
+ *
+ *     client->derived   id --> the request that listed it      under names_lock
+ *
+ * A list is asked for under client->lock. The table has the lock of the names, as a read without
+ * client->lock looks up what it knows of an id when the shard is gone. What is handed out of the
+ * table is copied under the lock: another thread may forget all entries right after. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +17,8 @@
 
 #define DERIVED_MAX 65536 /* remembered */
 
-/* Derived shards are given up without asking. One that is gone when it is read is listed anew: the
- * version is cut again, into shards of other ids. */
+/* Derived shards are evicted when the pool needs room. One that is gone when it is read is listed
+ * again: the version is cut again, into shards with other ids. */
 struct derived_shard {
     struct hl_id id;
     struct hl_arena arena; /* of the texts */
@@ -50,7 +56,8 @@ static hl_status keep_request(struct derived_shard *d, const struct hl_api_shard
     return d->part != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for a derived shard");
 }
 
-/* Without memory it is not listed anew. */
+/* A full table is emptied: shards listed earlier are then not found again, which only costs a read
+ * that fails. Out of memory has the same effect for one shard. */
 static void remember_derived(helios_client *client, struct hl_id id,
                              const struct hl_api_shard *shard,
                              const struct hl_api_controller_request_shards_params *p)
@@ -199,6 +206,8 @@ static hl_status take_list(helios_client *c,
     return HL_OK;
 }
 
+/* A hint: whether the pool is mapped may change right after, and a read locates the shard itself.
+ */
 static void learn_places(struct operation *op, const helios_shard_list *list)
 {
     helios_client *c = op->client;

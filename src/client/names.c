@@ -15,6 +15,7 @@
 
 #define NAMES_MAX 65536
 
+/* With names_lock held, or when the client ends. */
 static void forget_all(helios_client *client)
 {
     struct shard_name *n, *next;
@@ -68,6 +69,7 @@ hl_status names_check(helios_client *client, struct hl_id id, uint64_t size, uin
         return HL_OK;
     pthread_mutex_lock(&client->names_lock);
     HASH_FIND(hh, client->names, &id, sizeof(id), n);
+    /* A copy: the entry may be forgotten after the unlock. Its text is not used below. */
     if (n != NULL)
         want = *n;
     pthread_mutex_unlock(&client->names_lock);

@@ -1,6 +1,14 @@
 /* Writing a new version: every part is built in a memfd, copied into the pool with its CRC, and
  * remembered until this rank commits. What is never committed belongs to no version, and the
- * Controller's sweep frees it. */
+ * Controller's sweep frees it.
+ *
+ *     put_part ---bytes, without a lock---> pool ---pending_add---> client->pending
+ *                                                                     |
+ *        commit, abandon: forget_pending after the Controller's answer '
+ *
+ * client->lock guards the list and is held for all of an open, commit or abandon, so a put that
+ * ends meanwhile is pending before the commit or after it, never half. Puts of one version by
+ * several threads run beside each other; the caller commits when all have returned. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,6 +24,7 @@
 
 #define PART_MAX sizeof(((helios_shard *)0)->part)
 
+/* With client->lock held; so are forget_pending, pending_add, pending_count and what calls them. */
 static bool pending_is(const struct pending *p, const char *model, int64_t version)
 {
     return p->shard.version == version && strcmp(p->shard.model, model) == 0;
@@ -153,6 +162,8 @@ static hl_status put_shm(struct operation *op, struct shm *shm, const struct hl_
                    ref.crc32, crc32);
 }
 
+/* No lock: attach_enter keeps the mapped pool for the call, and net_put shares one connection among
+ * threads by its own lock. */
 static hl_status put_once(struct operation *op, const struct hl_l3_staging *s, uint64_t size,
                           uint32_t crc32, struct hl_id *id)
 {
@@ -363,6 +374,7 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
         .model = model, .version = version, .rank = rank, .meta = meta_json};
     bool all = false;
     hl_status st = commit_part(&op, p, &all);
+    /* Without an answer the shards stay pending: the same commit may be called again. */
     if (st == HL_OK) {
         forget_pending(client, model, version);
         hl_error_clear();

@@ -202,7 +202,7 @@ HL_PRINTF(2, 3) static void claim_refuse(struct hl_controller *c, const char *fm
     memcpy(cl->why, why, sizeof(cl->why));
 }
 
-/* Somebody else's pool or archive; where both are, the pool is named. */
+/* Another cluster's pool or archive; where both are, the pool is named. */
 static void claim_refuse_other(struct hl_controller *c)
 {
     const struct claim_found *f = &c->claim.found;
@@ -233,7 +233,7 @@ static void claim_refuse_newer(struct hl_controller *c)
                  pool ? "pool" : "archive", pool ? f->revision : f->archive_revision, cl->seen);
 }
 
-/* Nobody's shards: ours if the catalogue knows them. */
+/* Unclaimed shards: ours if the catalogue knows them. */
 static void claim_compare(struct hl_controller *c)
 {
     struct claim *cl = &c->claim;
@@ -326,7 +326,8 @@ static void on_claim(void *arg, hl_status st, const char *text,
     }
 }
 
-/* mode: OWN asks, ADOPT makes unclaimed shards ours, TAKE does so whoever had them. */
+/* mode: OWN asks, ADOPT makes unclaimed shards ours, TAKE does so with those of another cluster
+ * too. */
 static void claim_send(struct hl_controller *c, enum hl_api_claim_mode mode, claim_done done,
                        void *arg)
 {

@@ -9,8 +9,8 @@
  * Threads: the Controller's loop.
  * Errors:  HL_EPERM with why not and what to do.
  * Units:   none.
- * Limits:  L3 hears of a change after it is durable: of a state that was copied within the
- *          milliseconds between both nobody can tell that it is old.
+ * Limits:  L3 hears of a change after it is durable: a state that was copied within the
+ *          milliseconds in between can't be told from a current one.
  */
 #ifndef HL_CONTROLLER_CLAIM_H
 #define HL_CONTROLLER_CLAIM_H
@@ -54,7 +54,7 @@ struct claim {
     bool comparing; /* unclaimed: the sweep counts what the catalogue knows of it */
     uint64_t known_pooled, known_archived;
     struct claim_found found;
-    /* L3 has answered, or not; NULL: nobody waits. The sweep's. */
+    /* L3 has answered, or not; NULL: no call waits. The sweep's. */
     void (*answered)(struct hl_controller *c, hl_status st);
 };
 

@@ -51,7 +51,7 @@ struct hl_controller_opts {
     int node_lost_ms;       /* silence after which a node is lost */
     int64_t lost_after_ms;  /* and after which a running job gives up its containers there */
     int gc_interval_ms;
-    int gc_grace_ms;                             /* age at which a shard nobody knows is freed */
+    int gc_grace_ms;                             /* age at which an orphan is freed */
     int versions_keep;                           /* of one job; 0 = all */
     int jobs_keep;                               /* ended ones; 0 = all */
     int nodes_keep;                              /* lost ones; 0 = all */

@@ -1,5 +1,5 @@
-/* What of the store could not be read at the start, while the Controller runs: jobs that nobody
- * knows any more and whose containers run on, and models and versions that are removed. */
+/* What of the store could not be read at the start, while the Controller runs: jobs whose records
+ * are lost and whose containers run on, and models and versions that are removed. */
 #include "controller/damaged.h"
 
 #include <inttypes.h>

@@ -23,7 +23,7 @@ bool job_is_damaged(const struct hl_controller *c, const char *id);
 /* The id of a container of such a job that runs; NULL: there is none. */
 const char *job_damaged_container(const struct hl_controller *c,
                                   const struct hl_api_container_status_list *containers);
-/* Give such a job up: its record goes, and the Agents are told to stop its containers. */
+/* Discard such a job: its record is deleted, and the Agents stop its containers. */
 void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call);
 /* A version, or with -1 the model, was removed with its records. */
 void damaged_forget(struct hl_controller *c, const char *model, int64_t version);

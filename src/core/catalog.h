@@ -204,7 +204,7 @@ hl_status hl_version_check_split(const struct hl_version_rec *v,
  * version's own. Of experts these are the shards of ep and of its rank within etp, tp % etp.
  * HL_ENOENT names a lost shard, or says that there is no such position, or that the version has to
  * be cut for it first (hl_version_needs_cut); HL_ECORRUPT damaged
- * records, of which nobody knows to which position they belong; HL_EINVAL and HL_EUNSUPPORTED why
+ * records, whose position is unknown; HL_EINVAL and HL_EUNSUPPORTED why
  * the version can't be seen under that split. */
 hl_status hl_version_position(const struct hl_version_rec *v, const struct hl_api_split *want,
                               int pp, int tp, int ep, struct hl_arena *arena,

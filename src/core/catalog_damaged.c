@@ -1,5 +1,6 @@
 /* Records that can't be read. Their key is left, which names the object: the rest stands there
- * empty, so that its ids and numbers are not given away again and its shards are nobody's garbage.
+ * empty, so that its ids and numbers are not given away again and its shards are not taken for
+ * orphans.
  */
 #include <inttypes.h>
 #include <stdio.h>

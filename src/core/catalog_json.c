@@ -1,4 +1,5 @@
-/* Records of the catalogue: as JSON for the store, as structs of the schema for everybody else. */
+/* Records of the catalogue: as JSON for the store, as structs of the schema for all other callers.
+ */
 #include "core/catalog_cut.h"
 #include "core/catalog_private.h"
 

@@ -1,5 +1,5 @@
 /* What a new version has to have in common with its model: the same parameters at every position
- * (pp, tp, ep) of its own split, unless whoever began it wants otherwise. */
+ * (pp, tp, ep) of its own split, unless the version was opened with another layout check. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -489,7 +489,7 @@ hl_status hl_catalog_abandon(struct hl_catalog *c, const struct hl_version_aband
         return tell_failed(c, v, a->rank, commit, arg);
     }
     int others = a->refuted ? v->world - 1 : v->world - v->committed_count - !v->committed[a->rank];
-    if (others == 0) /* nobody is left who would have to hear of it */
+    if (others == 0) /* no other rank is left that would have to hear of it */
         return hl_catalog_remove(c, v->model, v->number, commit, arg, ids, id_count, &bytes);
     char *copy = reason_text(a);
     if (copy == NULL)

@@ -18,9 +18,9 @@
 
 /* A pool or an archive as it is found. */
 struct hl_claimed {
-    struct hl_id cluster; /* none: nobody has claimed it */
+    struct hl_id cluster; /* none: it is unclaimed */
     uint64_t revision;    /* the newest of that cluster's catalogue that it has heard of */
-    uint64_t shards;      /* that somebody may want */
+    uint64_t shards;      /* of any cluster */
     bool damaged;         /* what it says of its owner can't be read */
 };
 
@@ -30,8 +30,8 @@ struct hl_claimant {
     enum hl_api_claim_mode mode;
 };
 
-/* empty_is_free: without shards it is whoever's comes, as an archive; an empty pool of another
- * cluster is that one's: it serves it now, and its shards are on their way. */
+/* empty_is_free: without shards any cluster may claim it, as holds for an archive. An empty pool of
+ * another cluster stays that one's: it is in use, and shards may be on their way to it. */
 enum hl_api_claim_result hl_claim_judge(const struct hl_claimed *found,
                                         const struct hl_claimant *who, bool empty_is_free);
 /* What was found says already what that claim, with this revision, would write. */
@@ -43,8 +43,8 @@ uint64_t hl_claim_revision(const struct hl_claimed *found, const struct hl_claim
 
 /* ---- the Controller's side ---- */
 
-/* Nobody's shards, and the catalogue knows not one of them: they are none of its. One that it knows
- * is enough: ids are random, so it can't be there by chance. */
+/* It is unclaimed, and the catalogue knows none of its shards: they belong to another cluster. One
+ * known shard is enough to call it ours, as ids are random. */
 bool hl_claim_is_strange(const struct hl_claimed *found, uint64_t known);
 /* L3 may have heard of the revision that went with a claim: also when its answer was lost, but not
  * when it does not know the call, was too busy to look at it, or refused (`is_ours`, of HL_OK). */

@@ -36,7 +36,8 @@ enum hl_copy_reading {
 enum hl_copy_reading hl_copy_reading(const struct hl_copy_source *source);
 /* Mapped memory that failed so: the same bytes may come over the network. */
 bool hl_copy_reads_by_net(const struct hl_copy_source *source, hl_status mapped);
-/* The direct path into a device failed, not the shard, the order or we: it rests for a while. */
+/* The direct path into a device failed, not the shard, the order or we: it is not tried for a
+ * while. */
 bool hl_copy_blames_path(hl_status st);
 
 /* The tier that refused a copy may take it soon: an extent leaves quarantine, or another thread

@@ -2,7 +2,8 @@
  * next.
  *
  * A place that one step does not reach is reached in several: device memory through the host memory
- * beside it, the archive through the pool. Each step is carried out by whoever owns the memory.
+ * beside it, the archive through the pool. Each step is carried out by the daemon that owns the
+ * memory.
  *
  * Owns:    nothing; texts of places are borrowed.
  * Threads: any.

@@ -1,7 +1,7 @@
 /* core/derived_id.h - which stored shards were cut from others and can be cut again.
  *
- * Ids of shards are random. The upper half of a derived one is HL_DERIVED_HI: whoever needs room
- * sees without a catalogue that nothing is lost with it. The lower half is a random number of 40
+ * Ids of shards are random. The upper half of a derived one is HL_DERIVED_HI: an eviction
+ * sees without a catalogue that it can be made again. The lower half is a random number of 40
  * bits, which all shards of a cut have in common, and the number of the shard.
  *
  * Owns:    nothing.

@@ -18,7 +18,7 @@
 struct hl_patience {
     int64_t job_ms;     /* as the job says; < 0: it does not */
     int64_t default_ms; /* where it does not */
-    int64_t lost_ms;    /* from then on a node gets no new containers; nobody waits for less */
+    int64_t lost_ms;    /* from then on a node gets no new containers; no job waits for less */
 };
 
 /* Silence after which the job gives up its containers on the node: at once where nothing is to be
@@ -37,7 +37,7 @@ bool hl_jobrun_attempt_is_over(const struct hl_jobrun *run, int attempt);
  * start is under way, or may be tried again. `starting`: a start call has no answer yet. */
 bool hl_jobrun_is_absent(const struct hl_jobrun *run, int index, const char *node, bool starting);
 
-/* A node reports a container that runs or starts, and nobody wants it: its job is not known (NULL)
+/* A node reports a container that runs or starts and is not to: its job is unknown (NULL)
  * or has ended, or is in another attempt. */
 bool hl_container_is_stray(const struct hl_jobrun *run, int attempt,
                            enum hl_api_container_state state);

@@ -1,7 +1,7 @@
-/* The state machine of a job. handlers[state][event] says who answers; an empty cell is an event
+/* The state machine of a job. handlers[state][event] names the handler; an empty cell is an event
  * that means nothing in that state. A step first makes room for every action it could give, so that
  * it either does all of its work or none. Statuses of other attempts never reach the table: all
- * they can cause is a stop of a container that nobody wants any more. */
+ * they can cause is a stop of a container that belongs to no attempt any more. */
 #include "core/jobstate.h"
 
 #include <assert.h>

@@ -1,9 +1,9 @@
 /* core/listening.h - the time in which a process could hear others.
  *
- * A daemon that was paused (SIGSTOP, a suspended machine, a blocked loop) has heard nobody in that
- * time, and what arrived meanwhile is still queued. Whoever judges the silence of others measures
- * it with listened_ns, which does not advance during such a pause. The same check notices steps of
- * the wall clock, for deadlines and ages that are kept in wall time.
+ * A daemon that was paused (SIGSTOP, a suspended machine, a blocked loop) has received nothing in
+ * that time, and what arrived meanwhile is still queued. How long a peer has been silent is
+ * measured with listened_ns, which does not advance during such a pause. The same check notices
+ * steps of the wall clock, for deadlines and ages that are kept in wall time.
  *
  * Owns:    nothing.
  * Threads: one owner. Pure: the clocks' values are arguments.

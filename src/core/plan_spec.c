@@ -47,7 +47,7 @@ static void add_model(struct env *env, const struct hl_job *job, int64_t version
                          : job->model);
 }
 
-/* Somebody else may give out the CPUs; then only the job can say how many there are. */
+/* Another scheduler may give out the CPUs; then only the job can say how many there are. */
 static void add_threads(struct env *env, const struct hl_job *job,
                         const struct hl_plan_container *c)
 {

@@ -18,11 +18,11 @@
 /* What is known of a shard's bytes. Sizes: 0 = that one has none. */
 struct hl_repair_known {
     uint64_t pool_size, archive_size;
-    uint64_t stated_size; /* by whoever orders the repair, with the CRC */
+    uint64_t stated_size; /* by the caller that orders the repair, with the CRC */
     uint32_t pool_crc, stated_crc;
 };
 
-/* Size 0: nobody knows the shard. */
+/* Size 0: no source knows the shard. */
 struct hl_repair_want {
     uint64_t size;
     uint32_t crc;
@@ -45,7 +45,7 @@ enum hl_repair_answer hl_repair_judge(const struct hl_repair_want *want, hl_stat
 
 /* A copy in a node's store. */
 enum hl_repair_copy {
-    HL_REPAIR_COPY_IS_GOOD, /* whoever reported it met a fault of its own */
+    HL_REPAIR_COPY_IS_GOOD, /* the fault was the reader's own */
     HL_REPAIR_COPY_AGAIN,   /* it is gone: made again from another one */
     HL_REPAIR_COPY_REPLACE, /* it is bad: dropped, then made again */
     HL_REPAIR_COPY_LOST,    /* there is no other; what is left of a bad one stays */

@@ -254,7 +254,7 @@ static const struct hl_reshard_state_part *find_model(const struct stater *s,
     return found;
 }
 
-/* The state `prefix` of a parameter of the target, unless the shard has it or nobody does. */
+/* The state `prefix` of a parameter of the target, unless the shard has it or no shard does. */
 HL_CHECK static hl_status add_missing(struct stater *s, uint32_t param, const char *prefix,
                                       unsigned char *done)
 {

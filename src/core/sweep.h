@@ -1,5 +1,5 @@
 /* core/sweep.h - what a sweep decides: of a stored shard that no version holds, of a version's
- * shard that is not stored or not archived, of manifests, and of nodes' copies that nobody knows.
+ * shard that is not stored or not archived, of manifests, and of nodes' copies of unknown shards.
  *
  * Owns:    nothing.
  * Threads: any. Pure: times are arguments.
@@ -33,7 +33,7 @@ struct hl_sweep {
     uint64_t now_ns;
     int64_t now_ms;
     uint64_t grace_ns; /* ranks put shards before they commit them */
-    bool importing;    /* an import runs, whose shards nobody knows yet */
+    bool importing;    /* an import runs, whose shards are in no version yet */
 };
 
 enum hl_orphan_fate {
@@ -50,12 +50,12 @@ bool hl_sweep_has_open_version(const struct hl_catalog *catalog);
  * later may be its. */
 bool hl_sweep_being_written(const struct hl_catalog *catalog, int64_t since_ms, int64_t now_ms);
 /* is_known: the catalogue has it now. Shards are put for imports and open versions only: where
- * there is neither, what two rounds have seen is nobody's, without any grace. */
+ * there is neither, what two rounds have seen is an orphan, without any grace. */
 enum hl_orphan_fate hl_sweep_orphan(const struct hl_orphan *orphan, bool is_known,
                                     const struct hl_sweep *sweep, const struct hl_catalog *catalog);
 
 /* A node's copy of a shard that the catalogue has not known since unknown_ns. removed: with its
- * version, so that nobody can be writing it. */
+ * version, so that no rank can be writing it. */
 bool hl_sweep_copy_goes(bool removed, uint64_t unknown_ns, bool has_open_version,
                         const struct hl_sweep *sweep);
 

@@ -26,7 +26,7 @@ struct hl_version_watch {
  * what is newer than the oldest of them; imports and other jobs' versions always. keep 0: all. */
 struct hl_version_rec *hl_version_surplus(const struct hl_version_rec *newest, int keep,
                                           const struct hl_version_watch *watch);
-/* Of an attempt of the job before this one: nobody completes it any more. */
+/* Of an attempt of the job before this one: no rank completes it any more. */
 struct hl_version_rec *hl_version_incomplete(const struct hl_catalog *c, const char *job,
                                              int attempt, const struct hl_version_watch *watch);
 /* Of a writer that no job is, without a begin or commit for longer than the grace. One that was

@@ -23,15 +23,16 @@
  *     |                                                                                     ^
  *     +--------------------------------hybridps_group_close---------------------------------+
  *
- * `lost` holds the reason, under the lock; every call takes the lock for all of its time, so a
- * group has one call at a time. Only `cancelled` is set without it, by any thread: cancelling must
- * not wait for the call that it cancels. */
+ * `lost` holds the reason, under the lock, and is written once: a lost group admits no call that
+ * could write it again. Every call takes the lock for all of its time, so a group has one call at
+ * a time, in the order in which its threads get the lock. Only `cancelled` is set without it, by
+ * any thread: cancelling must not wait for the call that it cancels. */
 struct hybridps_group {
     hybridps_transport t;
     pthread_mutex_t lock;
     pid_t pid;
     char lost[HL_ERROR_TEXT_MAX]; /* why; "" = it is not */
-    int cancelled;
+    bool cancelled;               /* by any thread, without the lock */
 };
 
 static hl_status make_group(const hybridps_transport *t, hybridps_group **out)
@@ -74,8 +75,9 @@ int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out
     return st;
 }
 
-/* Waits until no call holds the lock; a call under way is cancelled. 0: it does not come back, and
- * the group stays its own. */
+/* Waits until no call holds the lock; a running call is cancelled. False: it did not return within
+ * CLOSE_NS, so the group is leaked rather than freed under it. A fork has no threads that could run
+ * a call, and its copy of the lock may be held for ever. */
 static bool is_left(hybridps_group *g)
 {
     if (g->pid != getpid())
@@ -116,6 +118,7 @@ int hybridps_group_world(const hybridps_group *g)
 
 /* ---- calls ---- */
 
+/* Holds the lock when it succeeds; group_leave gives it up. */
 static hl_status group_enter(hybridps_group *g)
 {
     if (g == NULL)
@@ -134,7 +137,8 @@ static hl_status group_enter(hybridps_group *g)
     return hl_fail(HL_EUNAVAIL, "the group is lost, join another one: %s", g->lost);
 }
 
-/* After its arguments were found right a call fails only by what others did. */
+/* Arguments were checked before group_enter, so a failure here is another rank's or the network's:
+ * ranks may disagree about what was done, and no further call could make them agree. */
 static int group_leave(hybridps_group *g, int code)
 {
     if (code != 0) {
@@ -151,7 +155,8 @@ void hybridps_group_cancel(hybridps_group *g)
 {
     if (g == NULL)
         return;
-    __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED);
+    /* Relaxed: it only ends calls; the transport's own cancel wakes the one that waits. */
+    __atomic_store_n(&g->cancelled, true, __ATOMIC_RELAXED);
     if (g->t.cancel != NULL)
         g->t.cancel(g->t.arg);
 }

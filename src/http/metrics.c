@@ -1,6 +1,6 @@
-/* libmicrohttpd gives every connection a thread, so that one that waits for the loop holds up
- * nobody else. Such a thread leaves a question on the loop and waits for its answer; when it gives
- * up, the answer finds a question that nobody reads, and the last of the two frees it.
+/* libmicrohttpd gives every connection a thread, so that one that waits for the loop does not block
+ * the others. Such a thread posts a question to the loop and waits for its answer. When it gives
+ * up, the answer is discarded; the last of the two frees the question.
  *
  *     connection's thread                          the loop
  *     question, refs = 2 ----hl_loop_post---->     question_answer: text, without the lock
@@ -180,6 +180,7 @@ static void silent_remove(struct hl_metrics *m, int fd)
         }
 }
 
+/* A request has begun or the connection ends: it is no candidate for closing any more. */
 static void client_speaks(struct hl_metrics *m, int fd)
 {
     pthread_mutex_lock(&m->lock);

@@ -1,11 +1,15 @@
 /* Containers as processes: the calls. process_executor_watch.c is the other thread.
  *
- *     callers' threads                                the watcher's thread
- *     start: entry, shim spawned, watched             epoll: pidfds of shims, inotify of
- * status.json stop: file `stop`, SIGTERM, kill_at_ns          a change: read the status,
- * `on_change` forget: waits for `changed`, removes            a shim's end: final status, gone,
- * `changed` each: wake_watcher, when there is something     every TICK_MS: shims past kill_at_ns
- * are killed for it to look at
+ *     callers' threads
+ *       start    makes an entry, spawns a shim, has it watched
+ *       stop     writes the file `stop`, sends SIGTERM, sets kill_at_ns
+ *       forget   waits for `changed`, removes the directory
+ *       each calls wake_watcher when there is something for the watcher to look at
+ *
+ *     the watcher's thread, in epoll: pidfds of shims, inotify of status.json
+ *       a change        reads the status, calls on_change
+ *       a shim's end    makes the status final, sets `gone`, broadcasts `changed`
+ *       every TICK_MS   kills shims past kill_at_ns
  *
  *     entry: starting (busy) --> runs --> status final --shim has ended--> gone --forget--> freed
  *              '--it failed--> freed

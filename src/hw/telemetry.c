@@ -1,3 +1,6 @@
+/* Load of the machine, from /proc below `root`. The CPU's share is a difference to the last
+ * reading, which is kept in the probe: `lock` guards it and is held for a whole reading, so that
+ * two callers at once do not divide one interval between them. */
 #include "hw/telemetry.h"
 
 #include <inttypes.h>
@@ -20,7 +23,7 @@ void hl_telemetry_fini(struct hl_telemetry_probe *p)
 
 typedef bool (*line_fn)(const char *line, void *arg);
 
-/* fn for every line until it returns 0. */
+/* fn for every line until it returns false. */
 static hl_status each_line(const struct hl_telemetry_probe *p, const char *name, line_fn fn,
                            void *arg)
 {

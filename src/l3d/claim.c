@@ -142,7 +142,7 @@ static hl_status claiming_parse(struct hl_l3d *d, const struct hl_api_l3_claim_p
         return hl_fail(HL_EINVAL, "claim: the cluster's id must not be 0");
     if (d->claiming)
         return hl_fail(HL_EBUSY, "another claim is being written; try again");
-    if (claims_anything(c) && l4_away(d))
+    if (claims_anything(c) && l4_is_unreachable(d))
         return l4_need(d, &a);
     return HL_OK;
 }

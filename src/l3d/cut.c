@@ -121,7 +121,7 @@ static hl_status open_sources(struct cut *c)
         c->sources[c->count++].shard = &shards->items[i];
     qsort(c->sources, c->count, sizeof(*c->sources), source_order);
     for (size_t i = 0; i < c->count; i++) {
-        if (atomic_load_explicit(&c->im->cancel, memory_order_relaxed) != 0)
+        if (atomic_load_explicit(&c->im->cancel, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "the cut was cancelled");
         hl_status st = pin_source(c->im->daemon, &c->sources[i]);
         if (st == HL_OK)

@@ -1,3 +1,12 @@
+/* Plans of cuts, kept for the next cut with the same layouts.
+ *
+ *     entries   key --> entry, in the order of their last use       under `lock`
+ *       entry   users > 0: cuts work by its plan       users == 0: may be dropped, oldest first
+ *
+ *     get: found, or made --> users + 1 ... put: users - 1 --over the limit--> freed
+ *
+ * A plan does not change once it is made, so cuts read it without the lock: their `users` keeps it.
+ * The lock is held while a plan is made. So two cuts with one key make it once, and others wait. */
 #include "l3d/cut_plans.h"
 
 #include <pthread.h>
@@ -62,6 +71,7 @@ static void entry_free(struct entry *e)
     free(e);
 }
 
+/* With the lock held. What is in use may exceed the limit. */
 static void drop_unused(struct cut_plans *c)
 {
     struct entry *e, *next;

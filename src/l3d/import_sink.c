@@ -75,7 +75,8 @@ void import_note_progress(void *arg, uint64_t done, uint64_t total)
     atomic_store_explicit(&im->total_bytes, total, memory_order_relaxed);
 }
 
-/* What was freed a moment ago still rests: worth waiting for, as a writer waits for room. */
+/* What was freed a moment ago is still in quarantine, which is worth
+ * waiting for, as a writer waits for room. */
 hl_status import_check_room(struct import *im, uint64_t need)
 {
     struct hl_pool_info info;

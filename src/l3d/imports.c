@@ -247,14 +247,14 @@ void import_cancel(struct hl_l3d *d, const char *id)
     struct import *im;
     HASH_FIND_STR(d->imports, id, im);
     if (im != NULL)
-        atomic_store_explicit(&im->cancel, 1, memory_order_relaxed);
+        atomic_store_explicit(&im->cancel, true, memory_order_relaxed);
 }
 
 void imports_stop(struct hl_l3d *d)
 {
     struct import *im, *next;
     HASH_ITER (hh, d->imports, im, next) {
-        atomic_store_explicit(&im->cancel, 1, memory_order_relaxed);
+        atomic_store_explicit(&im->cancel, true, memory_order_relaxed);
     }
     HASH_ITER (hh, d->imports, im, next) {
         import_free(d, im);

@@ -29,7 +29,7 @@ struct import {
     int64_t version;
     pthread_t thread;
     bool joined;
-    atomic_int cancel;
+    atomic_bool cancel;
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t total_bytes;
     /* written by the thread before it stores `phase` with release */
@@ -49,7 +49,7 @@ struct import {
 /* import_sink.c: in the thread of the import */
 struct hl_import_sink import_sink(struct import *im);
 void import_note_progress(void *arg, uint64_t done, uint64_t total);
-/* What was freed a moment ago still rests: worth waiting for. */
+/* What was freed a moment ago is still in quarantine, which is worth waiting for. */
 hl_status import_check_room(struct import *im, uint64_t need) HL_CHECK;
 
 /* cut.c */

@@ -389,7 +389,7 @@ void hl_l3d_stop(struct hl_l3d *d)
         return;
     if (d->server != NULL)
         hl_rpc_server_close(d->server);
-    atomic_store_explicit(&d->stopping, 1, memory_order_relaxed);
+    atomic_store_explicit(&d->stopping, true, memory_order_relaxed);
     imports_stop(d);
     while (d->verifying > 0) /* each ends within a MiB and is answered */
         uv_run(hl_loop_uv(d->loop), UV_RUN_ONCE);

@@ -41,9 +41,9 @@ struct hl_l3d {
     int connect_ms; /* of a connection to a node's store */
     struct hl_retry read_retry;
     bool remove_pool;
-    bool claiming;       /* a claim is being written into the archive */
-    unsigned verifying;  /* calls of verify not yet answered */
-    atomic_int stopping; /* ends what runs in workers */
+    bool claiming;        /* a claim is being written into the archive */
+    unsigned verifying;   /* calls of verify not yet answered */
+    atomic_bool stopping; /* ends what runs in workers */
     char *socket_path;
     char host_id[64];
 };

@@ -76,7 +76,7 @@ struct l4_want {
     uint64_t size;
     int near;                         /* NUMA node; -1 = any */
     const struct hl_pool_ref *beside; /* other bytes for this shard; NULL: a new one */
-    const atomic_int *cancel;         /* non-zero: no caller waits any more; may be NULL */
+    const atomic_bool *cancel;        /* set once no caller waits any more; may be NULL */
 };
 
 /* Room in the pool, made by giving up archived shards; waits until they have rested. */

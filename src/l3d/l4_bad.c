@@ -1,7 +1,12 @@
 /* Archived copies whose bytes are not the shard's, as a load or a check has found. They count as
- * absent: the sweep archives the shard again where the pool has it, and calls it lost where nobody
- * has it. The file stays until then. Kept in memory: after a restart the next read finds it again.
- */
+ * absent: the sweep archives the shard again if the pool has it, and reports it as lost if it is in
+ * no other tier. The file stays until then. Kept in memory only: after a restart the next read
+ * finds the damage again.
+ *
+ *     not marked --a load or check finds damage: l4_bad_mark--> marked --stored again, removed,
+ *     moved to the trash: l4_bad_clear--> not marked
+ *
+ * Workers mark and clear, the loop asks: hence bad_lock, which is held for a look-up only. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <uthash.h>

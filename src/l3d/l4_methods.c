@@ -166,7 +166,7 @@ void method_list_archived(void *arg, struct hl_rpc_call *call,
         return;
     }
     struct hl_archive *a = l4_archive(d);
-    if (l4_away(d)) { /* an empty list would call shards lost */
+    if (l4_is_unreachable(d)) { /* an empty list would call shards lost */
         hl_rpc_reject(call, l4_need(d, &a), NULL);
         return;
     }

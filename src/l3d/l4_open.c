@@ -41,7 +41,7 @@ struct hl_archive *l4_archive(const struct hl_l3d *d)
     return atomic_load_explicit(&d->l4->archive, memory_order_acquire);
 }
 
-bool l4_away(const struct hl_l3d *d)
+bool l4_is_unreachable(const struct hl_l3d *d)
 {
     return d->l4->opener != NULL && l4_archive(d) == NULL;
 }
@@ -73,7 +73,7 @@ hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out)
 hl_status l4_knows(const struct hl_l3d *d, struct hl_id id)
 {
     struct hl_archive *none;
-    if (!l4_away(d))
+    if (!l4_is_unreachable(d))
         return HL_OK;
     return hl_fail_prefix(l4_need(d, &none), "shard %s: ", hl_id_format(id).s);
 }
@@ -224,7 +224,7 @@ void l4_open_fini(struct hl_l3d *d)
 void l4_health(const struct hl_l3d *d, struct hl_buf *out)
 {
     char why[HL_ERROR_TEXT_MAX];
-    if (!l4_away(d))
+    if (!l4_is_unreachable(d))
         return;
     unsigned attempts = copy_why(d->l4->opener, why, sizeof(why));
     (void)hl_buf_printf(out, "archive %s unreachable for %.0f s, %u attempts: %s\n", d->l4->url,
@@ -237,5 +237,5 @@ void l4_gauges(const struct hl_l3d *d, struct hl_buf *out)
         return;
     hl_metric_family(out, "helios_archive_up", "gauge",
                      "1 once the archive was reached since the daemon started, else 0.");
-    (void)hl_buf_printf(out, "helios_archive_up %d\n", !l4_away(d));
+    (void)hl_buf_printf(out, "helios_archive_up %d\n", !l4_is_unreachable(d));
 }

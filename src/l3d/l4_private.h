@@ -47,7 +47,8 @@ struct l4 {
     pthread_mutex_t sign_lock; /* one at a time writes the archive's owner */
     struct l4_bad *bad;        /* by id; under bad_lock */
     pthread_mutex_t bad_lock;
-    pthread_mutex_t room_lock; /* one eviction at a time, so that each sees what rests already */
+    pthread_mutex_t
+        room_lock; /* one eviction at a time, so that each sees what is in quarantine already */
 };
 
 /* claim.c */
@@ -75,7 +76,7 @@ void l4_bad_fini(struct hl_l3d *d);
 /* Once it is there it stays; NULL: none, or away. Any thread. */
 struct hl_archive *l4_archive(const struct hl_l3d *d);
 /* Configured, and not reached yet. */
-bool l4_away(const struct hl_l3d *d);
+bool l4_is_unreachable(const struct hl_l3d *d);
 /* HL_EUNSUPPORTED without an archive; HL_EUNAVAIL while it is away, saying why. */
 hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out) HL_CHECK;
 /* What is set up wrongly is a failure; what can't be reached is tried again in a thread. */

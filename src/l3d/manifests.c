@@ -252,7 +252,7 @@ static hl_status describe_parse(struct hl_l3d *d, const struct hl_api_text_list 
                                 struct hl_arena *arena, struct describing *x)
 {
     struct hl_archive *a;
-    if (l4_away(d))
+    if (l4_is_unreachable(d))
         return l4_need(d, &a);
     if (list->count > DESCRIBE_MAX)
         return hl_fail(HL_EINVAL, "describe: at most %d ids at once, not %zu", DESCRIBE_MAX,

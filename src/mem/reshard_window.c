@@ -8,14 +8,13 @@
 
 #define COLD 4096 /* from here on a copy out of the way of the cache is worth its call */
 
-static uint64_t lesser_of(uint64_t a, uint64_t b)
+/* Which of the `len` bytes at `at` of the tensor are in the window: [*begin, *end), which is empty
+ * where *begin >= *end. */
+static void window_clip(const struct hl_reshard_window *w, uint64_t at, uint64_t len,
+                        uint64_t *begin, uint64_t *end)
 {
-    return a < b ? a : b;
-}
-
-static uint64_t greater_of(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
+    *begin = at > w->begin ? at : w->begin;
+    *end = at + len < w->end ? at + len : w->end;
 }
 
 uint64_t hl_reshard_op_end(const struct hl_reshard_op *op)
@@ -37,13 +36,15 @@ static void rows_in_window(const struct hl_reshard_window *w, const struct hl_re
     }
     if (op->dst + run <= w->begin)
         *first = (w->begin - op->dst - run) / op->dst_stride + 1;
-    *end = lesser_of(op->rows, (w->end - 1 - op->dst) / op->dst_stride + 1);
+    *end = (w->end - 1 - op->dst) / op->dst_stride + 1;
+    if (*end > op->rows)
+        *end = op->rows;
 }
 
 HL_CHECK static hl_status copy_rows(const struct hl_reshard_window *w,
                                     const struct hl_reshard_op *op)
 {
-    uint64_t first, end;
+    uint64_t first, end, begin, stop;
     const uint8_t *src;
     rows_in_window(w, op, op->run, &first, &end);
     if (first >= end)
@@ -51,15 +52,16 @@ HL_CHECK static hl_status copy_rows(const struct hl_reshard_window *w,
     /* Of a single row only what is in the window, of many all. */
     uint64_t from = op->src + first * op->src_stride, to = op->src + (end - 1) * op->src_stride;
     if (end - first == 1) {
-        uint64_t at = op->dst + first * op->dst_stride, skip = greater_of(w->begin, at) - at;
-        HL_TRY(w->source(w->arg, op, from + skip, from + lesser_of(op->run, w->end - at), &src));
+        uint64_t at = op->dst + first * op->dst_stride;
+        window_clip(w, at, op->run, &begin, &stop);
+        HL_TRY(w->source(w->arg, op, from + (begin - at), from + (stop - at), &src));
     } else {
         HL_TRY(w->source(w->arg, op, from, to + op->run, &src));
     }
     src += op->src;
     for (uint64_t i = first; i < end; i++) {
         uint64_t at = op->dst + i * op->dst_stride;
-        uint64_t begin = greater_of(at, w->begin), stop = lesser_of(at + op->run, w->end);
+        window_clip(w, at, op->run, &begin, &stop);
         uint8_t *into = w->dst + (begin - w->begin);
         const uint8_t *bytes = src + i * op->src_stride + (begin - at);
         if (stop - begin >= COLD)
@@ -83,7 +85,7 @@ static void turn_part(const struct hl_reshard_window *w, const struct hl_reshard
 HL_CHECK static hl_status turn_rows(const struct hl_reshard_window *w,
                                     const struct hl_reshard_op *op)
 {
-    uint64_t first, end, run = op->cols * op->elem;
+    uint64_t first, end, begin, stop, run = op->cols * op->elem;
     const uint8_t *src;
     rows_in_window(w, op, run, &first, &end);
     if (first >= end)
@@ -93,7 +95,7 @@ HL_CHECK static hl_status turn_rows(const struct hl_reshard_window *w,
     uint64_t whole = first, whole_end = end;
     for (int last = 0; last < 2 && whole < whole_end; last++) {
         uint64_t i = last ? end - 1 : first, at = op->dst + i * op->dst_stride;
-        uint64_t begin = greater_of(at, w->begin), stop = lesser_of(at + run, w->end);
+        window_clip(w, at, run, &begin, &stop);
         if (stop - begin == run)
             continue;
         turn_part(w, op, src, i, i + 1, (begin - at) / op->elem, (stop - at) / op->elem);
@@ -114,7 +116,8 @@ HL_CHECK static hl_status apply_op(const struct hl_reshard_window *w,
         return copy_rows(w, op);
     if (op->kind == HL_RESHARD_TRANSPOSE)
         return turn_rows(w, op);
-    uint64_t begin = greater_of(op->dst, w->begin), end = lesser_of(op->dst + op->run, w->end);
+    uint64_t begin, end;
+    window_clip(w, op->dst, op->run, &begin, &end);
     if (begin < end)
         memset(w->dst + (begin - w->begin), 0, end - begin);
     return HL_OK;

@@ -1,6 +1,12 @@
 /* net/addr.c - resolving on a thread of its own, because getaddrinfo may block for as long as the
  * name service likes. A caller that waits too long leaves; the last of the two frees the request.
- * (getaddrinfo_a does the same on threads that the sanitizers do not know and die of.) */
+ * (getaddrinfo_a does the same on threads that the sanitizers do not know and die of.)
+ *
+ *     pending --the thread: result, done--> done        the caller frees the request
+ *        '--the caller, at its deadline---> abandoned   the thread frees it when it returns
+ *
+ * Both steps are taken under the lock, so exactly one of the two sees the other's. `result` is the
+ * thread's until done; host and port are constant once it runs. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>

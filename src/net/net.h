@@ -112,8 +112,8 @@ struct hl_net_connect_opts {
     uint8_t key[HL_NET_KEY];      /* that the server asks for */
     const struct hl_net_ops *ops; /* NULL: hl_net_auto */
     bool rdma_only;               /* fail where it would do without RDMA */
-    const atomic_int *cancel;     /* NULL, or the connect gives up soon after it was set */
-    const atomic_int *abandon;    /* likewise what is under way afterwards; outlives the client */
+    const atomic_bool *cancel;    /* NULL, or the connect gives up soon after it was set */
+    const atomic_bool *abandon;   /* likewise what is under way afterwards; outlives the client */
 };
 
 /* Numbers of the chunks that arrived with a wrong checksum. */

@@ -1,3 +1,8 @@
+/* Where a put ends: the calls to the server's handler, and what is the same for both transports.
+ *
+ * `lock` is NULL where one thread makes all calls (the RDMA put worker). Over TCP each connection
+ * has a thread, and the lock lets one of them call the handler at a time. It is held for begin,
+ * commit and abort only: the bytes of a put arrive between them, without it. */
 #include "net/put_sink.h"
 
 #include <string.h>

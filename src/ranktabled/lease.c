@@ -34,13 +34,15 @@ struct lease {
     pthread_t thread;
     atomic_bool stopping, held;
     atomic_int refs;
-    pthread_mutex_t lock; /* `stopping` is set under it */
-    pthread_cond_t stops; /* of the pause between two renewals */
-    struct lease_seen seen;
-    uint64_t renewed_ns; /* when our last renewal was begun */
+    pthread_mutex_t lock;   /* `stopping` is set under it */
+    pthread_cond_t stops;   /* of the pause between two renewals */
+    struct lease_seen seen; /* from here on the thread's own */
+    uint64_t renewed_ns;    /* when our last renewal was begun */
     char problem[256];
 };
 
+/* By our own clock: `since_ns` is when renewTime was seen to change, so clocks of other hosts do
+ * not matter. */
 bool lease_may_take(const json_t *lease, const char *identity, struct lease_seen *seen,
                     uint64_t now_ns)
 {
@@ -106,7 +108,8 @@ static hl_status write_lease(struct lease *l, const json_t *old, const char *hol
     return st;
 }
 
-/* HL_EBUSY: somebody else holds it. */
+/* HL_EBUSY: another process holds it. A renewal counts from the time before it was asked for, so
+ * this process never believes longer than the server that it holds the lease. */
 static hl_status try_once(struct lease *l)
 {
     json_t *old = NULL;
@@ -121,7 +124,7 @@ static hl_status try_once(struct lease *l)
     json_decref(old);
     if (st == HL_OK)
         l->renewed_ns = now;
-    /* Another one was faster. */
+    /* Another process was faster: the server refuses a write with an old resourceVersion. */
     return st == HL_ECONFLICT || st == HL_EEXIST ? HL_EBUSY : st;
 }
 
@@ -144,6 +147,7 @@ static void tell_change(void *arg)
     unref_lease(l);
 }
 
+/* By the thread alone, so exchange and post keep their order. The posted call holds a reference. */
 static void set_held(struct lease *l, bool held)
 {
     if (atomic_exchange(&l->held, held) == held)

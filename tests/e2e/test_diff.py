@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 import sys
 import unittest
 
@@ -16,6 +15,7 @@ needs.programs()
 
 from support import checkpoints  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
+from support.saving_gang import SavingGang  # noqa: E402
 
 import helios  # noqa: E402
 
@@ -34,29 +34,15 @@ def whole_numbers(directory):
 class Diff(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        cls.c = Cluster.of_class(cls, nodes=1, slots=1, size="256MiB")
         source = whole_numbers(checkpoints.llama(cls.c.dir / "source", layers=4, hidden=32, ffn=48)[0])
         cls.c.json("model", "import", source, "--name", "m", "--tp", TP, "--pp", PP)
         cls.c.json("model", "import", source, "--name", "one")
-        cls.ranks = [helios.Session(cls.c.info["controller"], rank=helios.Rank(
-            job="j", model="m", pp=pp, tp=tp, pp_size=PP, tp_size=TP, world_size=TP * PP, global_rank=TP * pp + tp))
-            for pp in range(PP) for tp in range(TP)]
-        for rank in cls.ranks:
-            cls.addClassCleanup(rank.close, force=True)
-        cls.step = 0
+        cls.gang = SavingGang(cls, cls.c.info["controller"], "m", tp=TP, pp=PP)
 
     def save(self, change=None, **how):
         """A version of m: the import, after change(rank, state, optim)."""
-        Diff.step += 1
-        for number, rank in enumerate(self.ranks):
-            state = {n: t.clone() for n, t in rank.load_state_dict(version=1).items()}
-            optim = {f"exp_avg.{n}": t * 2 for n, t in state.items()}
-            if change is not None:
-                state = change(number, state, optim) or state
-            saved = rank.save_state_dict(state, Diff.step, optim=optim, **how)
+        saved = self.gang.save(change, **how)
         self.assertTrue(saved.visible)
         return f"m@{saved.version}"
 

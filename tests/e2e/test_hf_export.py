@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import pathlib
 import random
-import shutil
 import sys
 import unittest
 
@@ -28,27 +27,14 @@ SPLITS = [("--tp", 1, "--pp", 1), ("--tp", 2, "--pp", 2), ("--tp", 4, "--pp", 1)
 class Export(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
-        cls.count = 0
+        cls.c = Cluster.of_class(cls, nodes=1, slots=1, size="256MiB")
 
     def checkpoint(self, family):
         """(directory, {name: bytes})"""
         return dense_models.checkpoint(self.c.dir / f"source-{family}", family)
 
-    def load(self, source, *split):
-        Export.count += 1
-        name = f"m{Export.count}"
-        self.c.json("model", "import", source, "--name", name, *split)
-        return name
-
     def export(self, name):
-        Export.count += 1
-        out = self.c.dir / f"out-{Export.count}"
-        said = self.c.json("model", "export", name, "--format", "hf", "--out", out)
-        self.assertEqual(said["files"], 1)
+        out = self.c.export(name)
         return out, *checkpoints.read(out / "model.safetensors")
 
     def test_every_dense_family_comes_out_as_it_came_in_from_every_split(self):
@@ -57,7 +43,7 @@ class Export(unittest.TestCase):
             config = json.loads((source / "config.json").read_text())
             for split in SPLITS:
                 with self.subTest(family=family, split=split):
-                    out, header, data = self.export(self.load(source, *split))
+                    out, header, data = self.export(self.c.take(source, *split))
                     self.assertEqual(data.keys(), tensors.keys())
                     self.assertEqual([n for n in data if data[n] != tensors[n]], [])
                     self.assertEqual(header["__metadata__"], {"format": "pt"})
@@ -68,7 +54,7 @@ class Export(unittest.TestCase):
         self.addCleanup(reader.close, force=True)
         for family in FAMILIES:
             source, _ = self.checkpoint(family)
-            stored = {naming: self.load(source, "--naming", naming) for naming in ("local", "te")}
+            stored = {naming: self.c.take(source, "--naming", naming) for naming in ("local", "te")}
             for naming, other in (("local", "te"), ("te", "local")):
                 with self.subTest(family=family, to=naming):
                     own = reader.load_state_dict(stored[naming])
@@ -92,7 +78,7 @@ class Export(unittest.TestCase):
 
     def test_replicas_that_differ_are_refused_by_name(self):
         source, _ = self.checkpoint("qwen2")
-        name = self.load(source, "--tp", 2, "--pp", 1)
+        name = self.c.take(source, "--tp", 2, "--pp", 1)
         for part in ("final_layernorm", "output_layer"):  # of the vocabulary tp 1 has only padding
             for pp in range(4):
                 for tp in range(2):
@@ -106,7 +92,7 @@ class Export(unittest.TestCase):
 
     def test_what_was_trained_in_another_dtype_and_split_can_be_imported_again(self):
         source, _ = self.checkpoint("qwen2")
-        name = self.load(source, "--tp", 2, "--pp", 1)
+        name = self.c.take(source, "--tp", 2, "--pp", 1)
         for pp in range(4):
             for tp in range(2):
                 rank = self.session(name, pp, tp)
@@ -116,7 +102,7 @@ class Export(unittest.TestCase):
         out, header, _ = self.export(name)
         self.assertEqual({e["dtype"] for n, e in header.items() if n != "__metadata__"}, {"BF16"})
         self.assertEqual(json.loads((out / "config.json").read_text())["torch_dtype"], "bfloat16")
-        again = self.load(out, "--tp", 2, "--pp", 4)
+        again = self.c.take(out, "--tp", 2, "--pp", 4)
         reader = helios.Session(self.c.info["controller"])
         self.addCleanup(reader.close, force=True)
         for pp in range(4):
@@ -132,7 +118,7 @@ class Export(unittest.TestCase):
 
     def test_what_makes_no_sense_is_refused(self):
         source, _ = self.checkpoint("llama")
-        name = self.load(source, "--tp", 1, "--pp", 1)
+        name = self.c.take(source, "--tp", 1, "--pp", 1)
         out = self.c.dir / "refused"
         for flag in (["--optimizer"], ["--naming", "te"], ["--tp-size", 2], ["--pp-size", 2]):
             text = self.c.run("model", "export", name, "--format", "hf", "--out", out, *flag)
@@ -143,7 +129,7 @@ class Export(unittest.TestCase):
 
     def test_a_version_without_all_of_the_model_is_refused_by_name(self):
         source, _ = self.checkpoint("llama")
-        name = self.load(source, "--tp", 1, "--pp", 1)
+        name = self.c.take(source, "--tp", 1, "--pp", 1)
         one = helios.Session(self.c.info["controller"], rank=helios.Rank(job="part", model=name))
         self.addCleanup(one.close, force=True)
         state = one.load_state_dict()

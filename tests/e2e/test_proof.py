@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import random
-import shutil
 import sys
 import unittest
 
@@ -16,8 +15,8 @@ needs.programs()
 
 from support import checkpoints  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
+from support.saving_gang import SavingGang  # noqa: E402
 
-import helios  # noqa: E402
 from helios import errors  # noqa: E402
 
 TP, PP = 2, 2
@@ -28,34 +27,15 @@ REPLICAS = ["decoder.final_layernorm.weight", "decoder.layers.0.input_layernorm.
 class Proof(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        cls.c = Cluster.of_class(cls, nodes=1, slots=1, size="256MiB")
         cls.c.json("model", "import", checkpoints.llama(cls.c.dir / "source", layers=4, hidden=32, ffn=48)[0], "--name", "m", "--tp", TP, "--pp", PP)
-        cls.ranks = [helios.Session(cls.c.info["controller"], rank=helios.Rank(
-            job="j", model="m", pp=pp, tp=tp, pp_size=PP, tp_size=TP, world_size=TP * PP, global_rank=TP * pp + tp))
-            for pp in range(PP) for tp in range(TP)]
-        for rank in cls.ranks:
-            cls.addClassCleanup(rank.close, force=True)
-        cls.step = 0
-
-    def save(self, damage=None, **how):
-        """Every rank's state is the import's; damage(rank, state, optim) may change it."""
-        Proof.step += 1
-        for number, rank in enumerate(self.ranks):
-            state = {n: t.clone() for n, t in rank.load_state_dict(version=1).items()}
-            optim = {f"exp_avg.{n}": t * 2 for n, t in state.items()}
-            if damage is not None:
-                damage(number, state, optim)
-            saved = rank.save_state_dict(state, Proof.step, optim=optim, **how)
-        return saved
+        cls.gang = SavingGang(cls, cls.c.info["controller"], "m", tp=TP, pp=PP)
 
     def versions(self):
         return {v["version"]: v for v in self.c.json("model", "show", "m")["versions"]}
 
     def test_a_correct_save_is_proved_at_once_and_by_its_bytes(self):
-        saved = self.save()
+        saved = self.gang.save()
         self.assertTrue(saved.visible)
         self.assertTrue(self.versions()[saved.version]["proved"])
         found = self.c.json("model", "verify", f"m@{saved.version}")
@@ -81,7 +61,7 @@ class Proof(unittest.TestCase):
                     flat[rng.randrange(flat.numel())] ^= 1 << rng.randrange(8)
 
             with self.subTest(turn=turn, tp=tp, name=name), self.assertRaises(errors.HeliosError) as caught:
-                self.save(damage)
+                self.gang.save(damage)
             text = str(caught.exception)
             self.assertIn("replicas differ in", text)
             self.assertIn("norm", text)
@@ -94,10 +74,10 @@ class Proof(unittest.TestCase):
                 state[REPLICAS[0]] += 1
 
         with self.assertRaises(errors.HeliosError):
-            self.save(damage)
-        state = self.ranks[0].load_state_dict(version=1)
+            self.gang.save(damage)
+        state = self.gang.sessions[0].load_state_dict(version=1)
         with self.assertRaises(errors.Canceled) as caught:
-            self.ranks[0].save_state_dict(dict(state), Proof.step)
+            self.gang.sessions[0].save_state_dict(dict(state), self.gang.step)
         self.assertIn("model.norm.weight", str(caught.exception))
 
     def test_verify_names_what_an_unchecked_save_broke(self):
@@ -105,7 +85,7 @@ class Proof(unittest.TestCase):
             if rank == TP * PP - 1:
                 state[REPLICAS[0]] += 1
 
-        saved = self.save(damage, strict=False)
+        saved = self.gang.save(damage, strict=False)
         self.assertIn("strict=False", self.versions()[saved.version]["unproved"])
         text = self.c.refuse("model", "verify", f"m@{saved.version}")
         self.assertIn("model.norm.weight", text)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import pathlib
 import random
-import shutil
 import sys
 import unittest
 
@@ -55,10 +54,7 @@ def ends(body="model.", head="", norm="norm.weight", tied=False):
 class Published(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        cls.c = Cluster.of_class(cls, nodes=1, slots=1, size="256MiB")
         cls.count = 0
 
     def write(self, config, shapes, dtype="BF16", same=()):
@@ -74,16 +70,8 @@ class Published(unittest.TestCase):
         (home / "config.json").write_text(json.dumps(config))
         return home, tensors
 
-    def take(self, home, *more):
-        Published.count += 1
-        name = f"m{Published.count}"
-        self.c.json("model", "import", home, "--name", name, *more)
-        return name
-
     def exported(self, name):
-        Published.count += 1
-        out = self.c.dir / f"out-{Published.count}"
-        self.c.json("model", "export", name, "--format", "hf", "--out", out)
+        out = self.c.export(name)
         header, data = checkpoints.read(out / "model.safetensors")
         return {n: (header[n]["dtype"], header[n]["shape"], d) for n, d in data.items()}, json.loads((out / "config.json").read_text())
 
@@ -91,7 +79,7 @@ class Published(unittest.TestCase):
         """Imported at two layouts, read at the other one, and written again but for what is computed."""
         home, tensors = self.write(config, shapes, dtype, same)
         more = ("--ep", 2, "--etp", 1) if experts else ()
-        one, two = self.take(home), self.take(home, "--tp", 2, "--pp", 2, *more)
+        one, two = self.c.take(home), self.c.take(home, "--tp", 2, "--pp", 2, *more)
         sizes = {"ep_size": 2, "etp_size": 1} if experts else {}
         for name in (one, two):
             got, said = self.exported(name)
@@ -156,7 +144,7 @@ class Published(unittest.TestCase):
         (home / "original").mkdir()
         (home / "original" / "consolidated.00.pth").write_bytes(b"no checkpoint")
         (home / "tokenizer.json").write_text("{}")
-        got, _ = self.exported(self.take(home, "--tp", 2))
+        got, _ = self.exported(self.c.take(home, "--tp", 2))
         self.assertEqual(got, tensors)
 
     def test_experts_of_gpt_oss_in_mxfp4(self):
@@ -206,7 +194,7 @@ class Published(unittest.TestCase):
         vision = {f"vision_tower.vision_model.{n}": s for n, s in VISION.items()}
         home, tensors = self.write(config, ends("language_model.model.", tied=True) | layers(
             "language_model.model.layers.", GEMMA3) | vision)
-        name = self.take(home, "--tp", 2, "--pp", 2, "--naming", "te")
+        name = self.c.take(home, "--tp", 2, "--pp", 2, "--naming", "te")
         for pp, tp in ((p, t) for p in range(2) for t in range(2)):
             rank = helios.Rank(job="vision", model=name, pp=pp, tp=tp, pp_size=2, tp_size=2, world_size=4, global_rank=2 * pp + tp)
             with helios.Session(self.c.info["controller"], rank=rank) as me:

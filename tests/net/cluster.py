@@ -74,7 +74,7 @@ class Cluster:
         return answer["pool"]
 
     def used(self):
-        """(bytes used, shards), once nothing rests in quarantine."""
+        """(bytes used, shards), once the quarantine is empty."""
         pool = wait_for("the quarantine to be empty", lambda: (p := self.pool())["quarantinedBytes"] == 0 and p)
         return pool["usedBytes"], pool["shards"]
 

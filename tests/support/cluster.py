@@ -72,6 +72,16 @@ class Cluster:
         self.up_args = ["up", *alone, *ports, "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
         self.limit = 120 * patience
         self.info = None
+        self.taken = 0
+
+    @classmethod
+    def of_class(cls, test, **kwargs):
+        """One that is up for all tests of a class, and gone after the last."""
+        made = cls(**kwargs)
+        test.addClassCleanup(shutil.rmtree, made.dir, ignore_errors=True)
+        test.addClassCleanup(made.run, "down")
+        made.up()
+        return made
 
     def run(self, *args, **kwargs):
         """The CLI as a user calls it."""
@@ -122,6 +132,21 @@ class Cluster:
 
     def log(self, job, rank=0):
         return self.json("logs", job, "--rank", rank)["text"]
+
+    def take(self, source, *flags):
+        """Import a checkpoint as a model of its own; the model's name."""
+        self.taken += 1
+        name = f"m{self.taken}"
+        self.json("model", "import", source, "--name", name, *flags)
+        return name
+
+    def export(self, name):
+        """A model as a Hugging Face checkpoint of one file; its directory."""
+        self.taken += 1
+        out = self.dir / f"out-{self.taken}"
+        said = self.json("model", "export", name, "--format", "hf", "--out", out)
+        assert said["files"] == 1, said
+        return out
 
 
 def alive(pid):

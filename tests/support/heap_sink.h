@@ -35,7 +35,7 @@ struct heap {
     int sealed; /* entries of kept */
     int discarded;
     const char *truncate; /* cut this file at the first alloc */
-    atomic_int *cancel;   /* set at the first seal */
+    atomic_bool *cancel;  /* set at the first seal */
 };
 
 static inline hl_status heap_alloc(void *arg, const struct hl_import_shard *shard,
@@ -96,7 +96,7 @@ static inline hl_status heap_seal(void *arg, struct hl_import_slot *slot, uint32
         h->kept[h->sealed++] = *k;
     }
     if (h->cancel != NULL)
-        atomic_store(h->cancel, 1);
+        atomic_store(h->cancel, true);
     pthread_mutex_unlock(&h->mutex);
     if (fail || !right)
         return hl_fail(HL_EIO, right ? "the heap can't seal" : "a CRC is not that of the bytes");

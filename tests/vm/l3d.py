@@ -34,7 +34,7 @@ class Daemon:
         return json.loads(done.stdout)["pool"]
 
     def used(self):
-        """(bytes used, shards), once nothing rests in quarantine."""
+        """(bytes used, shards), once the quarantine is empty."""
         told = wait_for("the quarantine to be empty", lambda: (p := self.told())["quarantinedBytes"] == 0 and p, 240)
         return told["usedBytes"], told["shards"]
 

@@ -1,17 +1,13 @@
 /* bench import: a checkpoint in the page cache becomes shards in a private pool, as in a cluster;
  * the limit is one thread that copies as many bytes. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/id.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
 #include "cli/bench/model.h"
-#include "os/file.h"
 #include "rpc/l3_calls.h"
 
 #define POLL_NS    1000000
@@ -38,7 +34,7 @@ static const struct hl_option import_bench_rows[] = {
 struct import_bench {
     struct bench_l3d l3d;
     struct hl_rpc_peer *peer;
-    char dir[512];
+    char dir[BENCH_MODEL_DIR_MAX];
     uint64_t file_size;
     int tp, pp;
     uint64_t hwm; /* bytes */
@@ -139,12 +135,14 @@ static void report_import(struct import_bench *b)
                 1.2, 1);
 }
 
-static hl_status run_import_bench(struct cli *cli, struct import_bench *b, uint64_t bytes,
-                                  int rounds)
+static hl_status run_import_bench(struct cli *cli, struct import_bench *b,
+                                  const struct import_bench_args *a)
 {
     struct hl_rpc *rpc;
-    if (mkdtemp(b->dir) == NULL)
-        return hl_fail(HL_EIO, "make directory %s: %s", b->dir, strerror(errno));
+    uint64_t bytes;
+    int rounds = (int)a->rounds;
+    HL_TRY(bench_model_bytes(cli, a->gb, &bytes));
+    HL_TRY(bench_model_dir_make(cli, a->dir, b->dir));
     HL_TRY(bench_model_make(b->dir, bytes, &(struct bench_model){b->tp, b->pp, 0}, &b->file_size));
     HL_TRY(bench_samples_init(&b->import_s, (size_t)rounds));
     HL_TRY(bench_samples_init(&b->memcpy_s, (size_t)rounds));
@@ -167,40 +165,17 @@ static hl_status run_import_bench(struct cli *cli, struct import_bench *b, uint6
     return bench_print(cli, &b->report);
 }
 
-static hl_status start_import_bench(struct cli *cli, struct import_bench *b,
-                                    const struct import_bench_args *a)
-{
-    char *end;
-    double gb = strtod(a->gb, &end);
-    if (*end != '\0' || !(gb >= 0.05) || gb > 1000)
-        return cli_usage(cli, "--gb '%s' is not a size from 0.05 to 1000", a->gb);
-    int n = snprintf(b->dir, sizeof(b->dir), "%s/helios-bench-model-XXXXXX", a->dir);
-    if (n < 0 || (size_t)n >= sizeof(b->dir))
-        return cli_usage(cli, "--dir is too long");
-    b->tp = (int)a->tp;
-    b->pp = (int)a->pp;
-    hl_status st = run_import_bench(cli, b, (uint64_t)(gb * 1e9), (int)a->rounds);
-    hl_rpc_peer_close(b->peer);
-    bench_l3d_stop(&b->l3d);
-    bench_samples_fini(&b->import_s);
-    bench_samples_fini(&b->memcpy_s);
-    return st;
-}
-
 hl_status cmd_bench_import(struct cli *cli, int argc, char **argv)
 {
     struct import_bench_args a = {0};
-    struct import_bench *b = calloc(1, sizeof(*b));
-    if (b == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
-    hl_status st =
-        cli_args(cli, import_bench_rows, HL_ARRAY_LEN(import_bench_rows), argc, argv, &a, 0, 0);
-    if (st == HL_OK) {
-        st = start_import_bench(cli, b, &a);
-        if (strlen(b->dir) > 0 && access(b->dir, F_OK) == 0)
-            (void)!hl_dir_remove(b->dir);
-        hl_args_fini(import_bench_rows, HL_ARRAY_LEN(import_bench_rows), &a);
-    }
-    free(b);
+    HL_TRY(cli_args(cli, import_bench_rows, HL_ARRAY_LEN(import_bench_rows), argc, argv, &a, 0, 0));
+    struct import_bench b = {.tp = (int)a.tp, .pp = (int)a.pp};
+    hl_status st = run_import_bench(cli, &b, &a);
+    hl_rpc_peer_close(b.peer);
+    bench_l3d_stop(&b.l3d);
+    bench_model_dir_remove(b.dir);
+    bench_samples_fini(&b.import_s);
+    bench_samples_fini(&b.memcpy_s);
+    hl_args_fini(import_bench_rows, HL_ARRAY_LEN(import_bench_rows), &a);
     return st;
 }

@@ -214,3 +214,32 @@ hl_status bench_model_make(const char *dir, uint64_t bytes, const struct bench_m
         *size = made;
     return st;
 }
+
+hl_status bench_model_bytes(struct cli *cli, const char *gb, uint64_t *bytes)
+{
+    char *end;
+    double size = strtod(gb, &end);
+    if (*end != '\0' || !(size >= 0.05) || size > 1000)
+        return cli_usage(cli, "--gb '%s' is not a size from 0.05 to 1000", gb);
+    *bytes = (uint64_t)(size * 1e9);
+    return HL_OK;
+}
+
+hl_status bench_model_dir_make(struct cli *cli, const char *parent, char dir[BENCH_MODEL_DIR_MAX])
+{
+    char made[BENCH_MODEL_DIR_MAX];
+    int n = snprintf(made, sizeof(made), "%s/helios-bench-model-XXXXXX", parent);
+    if (n < 0 || (size_t)n >= sizeof(made))
+        return cli_usage(cli, "--dir is too long");
+    if (mkdtemp(made) == NULL)
+        return hl_fail(HL_EIO, "make directory %s: %s", made, strerror(errno));
+    memcpy(dir, made, sizeof(made));
+    return HL_OK;
+}
+
+void bench_model_dir_remove(char dir[BENCH_MODEL_DIR_MAX])
+{
+    if (dir[0] != '\0' && hl_dir_remove(dir) != HL_OK)
+        hl_error_clear();
+    dir[0] = '\0';
+}

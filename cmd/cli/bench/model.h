@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "base/status.h"
+#include "cli/cli/cli.h"
 
 struct bench_model {
     int tp, pp;  /* divide its query groups and layers */
@@ -22,5 +22,15 @@ struct bench_model {
  * the safetensors file, which is in the page cache afterwards. */
 hl_status bench_model_make(const char *dir, uint64_t bytes, const struct bench_model *m,
                            uint64_t *size) HL_CHECK;
+
+#define BENCH_MODEL_DIR_MAX 480 /* leaves room for the names of its files in a path */
+
+/* The size that --gb gives, in 10^9 bytes; a usage error otherwise. */
+hl_status bench_model_bytes(struct cli *cli, const char *gb, uint64_t *bytes) HL_CHECK;
+/* A new directory for a checkpoint in `parent`, --dir; a usage error when that is too long. */
+hl_status bench_model_dir_make(struct cli *cli, const char *parent,
+                               char dir[BENCH_MODEL_DIR_MAX]) HL_CHECK;
+/* Removes it, if it was made, and makes `dir` empty. */
+void bench_model_dir_remove(char dir[BENCH_MODEL_DIR_MAX]);
 
 #endif

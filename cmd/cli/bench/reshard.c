@@ -1,19 +1,16 @@
 /* bench reshard: a model is imported at one layout and read at another, through a private
  * Controller and L3, as in a cluster. The import of the same bytes, in the same daemons, is the
  * limit. */
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
 #include "cli/bench/model.h"
-#include "os/file.h"
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"
 
@@ -62,7 +59,7 @@ static const struct hl_option reshard_bench_rows[] = {
 /* What the daemons have besides the pool, at its most. */
 struct watch {
     pid_t pids[2];
-    atomic_int stop;
+    atomic_bool stop;
     uint64_t most;
     pthread_t thread;
 };
@@ -71,7 +68,7 @@ struct reshard_bench {
     struct bench_l3d l3d;
     struct bench_controller controller;
     struct hl_rpc_peer *l3, *peer;
-    char dir[512];
+    char dir[BENCH_MODEL_DIR_MAX];
     uint64_t file_size;
     struct watch watch;
     struct bench_samples import, read, again;
@@ -103,14 +100,14 @@ static void *watch_memory(void *arg)
 static hl_status watch_start(struct watch *w)
 {
     w->most = 0;
-    atomic_store(&w->stop, 0);
+    atomic_store(&w->stop, false);
     int rc = pthread_create(&w->thread, NULL, watch_memory, w);
     return rc == 0 ? HL_OK : hl_fail(HL_ENOMEM, "a thread that watches memory: %s", strerror(rc));
 }
 
 static void watch_stop(struct watch *w)
 {
-    atomic_store(&w->stop, 1);
+    atomic_store(&w->stop, true);
     pthread_join(w->thread, NULL);
 }
 
@@ -318,23 +315,17 @@ static hl_status run_case(struct cli *cli, struct reshard_bench *b, const struct
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static void remove_model(struct reshard_bench *b)
-{
-    if (access(b->dir, F_OK) == 0 && hl_dir_remove(b->dir) != HL_OK)
-        hl_error_clear();
-}
-
 static hl_status run_cases(struct cli *cli, struct reshard_bench *b,
-                           const struct reshard_bench_args *a, uint64_t bytes)
+                           const struct reshard_bench_args *a)
 {
     bool made = false, experts = false;
+    uint64_t bytes;
+    HL_TRY(bench_model_bytes(cli, a->gb, &bytes));
     for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
         if (!made || cases[i].experts != experts) {
             experts = cases[i].experts;
-            remove_model(b);
-            snprintf(b->dir, sizeof(b->dir), "%s/helios-bench-model-XXXXXX", a->dir);
-            if (mkdtemp(b->dir) == NULL)
-                return hl_fail(HL_EIO, "make directory %s: %s", b->dir, strerror(errno));
+            bench_model_dir_remove(b->dir);
+            HL_TRY(bench_model_dir_make(cli, a->dir, b->dir));
             const struct bench_model m = {TP_MAX, PP_MAX, experts ? EXPERTS : 0};
             HL_TRY(bench_model_make(b->dir, bytes, &m, &b->file_size));
             made = true;
@@ -345,36 +336,18 @@ static hl_status run_cases(struct cli *cli, struct reshard_bench *b,
     return bench_print(cli, &b->report);
 }
 
-static hl_status start_reshard_bench(struct cli *cli, struct reshard_bench *b,
-                                     const struct reshard_bench_args *a)
-{
-    char *end;
-    double gb = strtod(a->gb, &end);
-    if (*end != '\0' || !(gb >= 0.05) || gb > 1000)
-        return cli_usage(cli, "--gb '%s' is not a size from 0.05 to 1000", a->gb);
-    if (strlen(a->dir) > sizeof(b->dir) - 40)
-        return cli_usage(cli, "--dir is too long");
-    hl_status st = run_cases(cli, b, a, (uint64_t)(gb * 1e9));
-    stop_round(b);
-    remove_model(b);
-    bench_samples_fini(&b->import);
-    bench_samples_fini(&b->read);
-    bench_samples_fini(&b->again);
-    return st;
-}
-
 hl_status cmd_bench_reshard(struct cli *cli, int argc, char **argv)
 {
     struct reshard_bench_args a = {0};
-    struct reshard_bench *b = calloc(1, sizeof(*b));
-    if (b == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory allocating the benchmark");
-    hl_status st =
-        cli_args(cli, reshard_bench_rows, HL_ARRAY_LEN(reshard_bench_rows), argc, argv, &a, 0, 0);
-    if (st == HL_OK) {
-        st = start_reshard_bench(cli, b, &a);
-        hl_args_fini(reshard_bench_rows, HL_ARRAY_LEN(reshard_bench_rows), &a);
-    }
-    free(b);
+    struct reshard_bench b = {0};
+    HL_TRY(
+        cli_args(cli, reshard_bench_rows, HL_ARRAY_LEN(reshard_bench_rows), argc, argv, &a, 0, 0));
+    hl_status st = run_cases(cli, &b, &a);
+    stop_round(&b);
+    bench_model_dir_remove(b.dir);
+    bench_samples_fini(&b.import);
+    bench_samples_fini(&b.read);
+    bench_samples_fini(&b.again);
+    hl_args_fini(reshard_bench_rows, HL_ARRAY_LEN(reshard_bench_rows), &a);
     return st;
 }

@@ -320,7 +320,7 @@ static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor)
         c->opts.rpc_timeout_ms, c->opts.loop, on_list, n);
 }
 
-/* ---- what nobody knows ----------------------------------------------------------------------- */
+/* ---- copies of unknown shards ---------------------------------------------------------------- */
 
 struct drop {
     struct hl_controller *c;

@@ -3,8 +3,8 @@
  *
  * What nodes hold is soft state, learned from the Agents' inventories and from the answers to our
  * own calls, and never trusted blindly. The manifest of each visible version (core/manifest.h) lies
- * beside its shards: it is written after whoever made the version was answered, what is missing is
- * written by the next sweep, and what belongs to no version goes as an orphan.
+ * beside its shards: it is written after the commit that made the version visible was answered. A
+ * missing one is written by the next sweep, one of no version is freed as an orphan.
  *
  * Owns:    the table of copies, what L3 said of its pool, what the last sweep has seen.
  * Threads: the Controller's loop.
@@ -27,13 +27,13 @@ struct hl_shard_rec;
 struct hl_version_rec;
 struct node;
 
-/* importing: whether an import is running, whose shards nobody knows yet. */
+/* importing: whether an import is running, whose shards are in no version yet. */
 hl_status copies_create(struct hl_controller *c,
                         bool (*importing)(const struct hl_controller *c)) HL_CHECK;
 void copies_fini(struct hl_controller *c);
 /* Ask L3 how its pool is; begin a sweep when one is due. */
 void pool_tick(struct hl_controller *c);
-/* Ask the nodes that have changed what they hold; drop what nobody knows. */
+/* Ask the nodes that have changed what they hold; drop copies of unknown shards. */
 void copies_tick(struct hl_controller *c);
 
 /* ---- copies ---- */

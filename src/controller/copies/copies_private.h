@@ -15,7 +15,7 @@ struct copy {
     struct hl_id id;
     struct node *node;
     enum hl_api_tier tier;
-    bool dropping; /* ordered to go: counts for nobody */
+    bool dropping; /* ordered to go: no plan counts on it */
     unsigned round;
     struct copy *next;
     struct hl_api_copy info; /* but for id, tier and node, which are above; texts lie behind it */
@@ -81,7 +81,7 @@ void archive_write_behind(struct hl_controller *c);
 struct hl_sweep copies_sweep(const struct hl_controller *c);
 
 /* orphans.c */
-/* Something in pool or archive that nobody knows; it goes after its grace. */
+/* A shard in pool or archive that no version holds; it is freed after its grace. */
 void orphan_note(struct hl_controller *c, struct hl_id id, bool archived);
 /* At the end of a sweep: free those whose grace is over. */
 void orphans_settle(struct hl_controller *c);
@@ -99,9 +99,10 @@ void manifests_not_archived(const struct hl_controller *c, struct hl_api_text_li
 void manifests_fini(struct hl_controller *c);
 
 /* cuts.c */
-/* Cuts of which L3 has given up a shard leave the catalogue; what is left of them is freed. */
+/* Cuts of which L3 has evicted a shard leave the catalogue; what is left of them is freed. */
 void cuts_drop_lost(struct hl_controller *c);
-/* Nobody has the right bytes of the shard: where it belongs to a cut, the next reader cuts anew. */
+/* No copy of the shard is good: if it belongs to a cut, the next reader has the version cut again.
+ */
 void cuts_drop_damaged(struct hl_controller *c, struct hl_id id);
 
 #endif

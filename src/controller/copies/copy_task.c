@@ -1,5 +1,5 @@
 /* What a copy does next follows from where it is and where it is to be: the steps of
- * core/copyplan.h, carried out by whoever owns the memory.
+ * core/copyplan.h, carried out by the daemon that owns the memory.
  *
  *     sources, nearest first:  [ L2 of n-1 ] [ L3 ] [ L4 ]
  *                                   ^ source

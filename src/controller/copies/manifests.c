@@ -111,7 +111,7 @@ void manifests_settle(struct hl_controller *c)
             if (known && v->state == HL_API_VERSION_STATE_VISIBLE && v->shard_count > 0)
                 settle_version(c, v);
         }
-    if (!all_known) /* one that nobody seems to want is what is left of a damaged record */
+    if (!all_known) /* one of no known version may be what is left of a damaged record */
         return;
     HASH_ITER (hh, c->copies->manifests, k, next) {
         enum hl_manifest_fate fate = hl_sweep_manifest(&k->seen, c->copies->sweep_round);

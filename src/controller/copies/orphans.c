@@ -1,4 +1,4 @@
-/* What pool or archive hold and nobody knows. Ranks put shards before they commit them, so an
+/* Shards in pool or archive that no version holds. Ranks put shards before they commit them, so an
  * orphan waits for a whole grace period; then it is freed, and its archived copy goes to the trash.
  */
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* The sweep: the inventory of pool and archive against the catalogue. What nobody knows is an
- * orphan, what the pool has lost is marked, what is not archived yet goes there. Each sweep begins
- * with a claim (claim.h): what is not this cluster's is looked at and left alone. It runs as soon
- * as the L3 daemon answers, and then every gc.interval. */
+/* The sweep: the inventory of pool and archive against the catalogue. A shard of no version is
+ * an orphan, what the pool has lost is marked, what is not archived yet is archived. Each sweep
+ * begins with a claim (claim.h): what is not this cluster's is looked at and left alone. It runs as
+ * soon as the L3 daemon answers, and then every gc.interval. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

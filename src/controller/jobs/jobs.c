@@ -27,8 +27,8 @@
  *     resume               actions were dropped: say them again instead of carrying out `actions`
  *     held, stepped        between job_events_hold and _go: events are collected for one record
  *
- * A job may leave the table in job_not_saved and at retention, so whoever holds a pointer over a
- * call or a write keeps the id instead and looks it up again (struct job_write). */
+ * A job may leave the table in job_not_saved and at retention, so its pointer must not be
+ * kept over a call or a write: keep the id and look it up again (struct job_write). */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>

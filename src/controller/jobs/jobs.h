@@ -1,6 +1,6 @@
 /* controller/jobs/jobs.h - jobs as the rest of the Controller sees them: a table that is loaded at
- * the start, driven by ticks and by what nodes report, and asked who holds and loads what. Whoever
- * runs containers uses controller/executor.h.
+ * the start, driven by ticks and by what nodes report, and asked which job holds and loads what.
+ * What runs containers uses controller/executor.h.
  *
  * Owns:    the jobs, the number of the last one.
  * Threads: the Controller's loop.

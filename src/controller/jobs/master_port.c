@@ -1,6 +1,6 @@
 /* Where the ranks of an attempt meet: a port that the Agent of rank 0 found free just before the
- * containers start. Nothing starts before it is in the store, so that all containers are told the
- * same one whoever of us is restarted meanwhile. */
+ * containers start. Nothing starts before it is in the store, so that all containers get the
+ * same one even if the Controller or an Agent is restarted meanwhile. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
 
 #include "controller/jobs/jobs_private.h"
 
-#define SEQ_GAP 1000 /* job numbers left out when nobody knows the last one */
+#define SEQ_GAP 1000 /* job numbers left out when the last one is unknown */
 
 hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
                      job_reply reply)

@@ -141,7 +141,7 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
     struct job *j;
     j = job_by_id(c, id);
     if (j != NULL && j->saved.run == NULL)
-        j = NULL; /* nobody has been told of it yet */
+        j = NULL; /* no caller has its id yet */
     if (j == NULL)
         HL_TRY(find_by_name(c, id, &j));
     if (j == NULL && job_is_damaged(c, id))

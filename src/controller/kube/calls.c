@@ -59,7 +59,8 @@ static hl_status call_request(struct call *k, const char *method, const char *ba
         out);
 }
 
-/* One that is there already is ours, made by a request whose answer was lost, or somebody's. */
+/* One that is there already is ours, made by a request whose answer was lost, or was made by a
+ * user. */
 static hl_status create_one(struct call *k, const char *base, const char *kind, const char *name,
                             const json_t *doc, json_t **out)
 {
@@ -87,8 +88,8 @@ static hl_status create_map(struct call *k, const char *name, const json_t *doc)
     return st;
 }
 
-/* The ConfigMaps are there before pods look for them, and go with their Job whoever deletes that.
- */
+/* The ConfigMaps are there before pods look for them, and are deleted with their Job by
+ * Kubernetes (ownerReferences). */
 static hl_status run_create(struct call *k)
 {
     json_t *job = NULL, *owner = NULL;
@@ -158,7 +159,7 @@ static hl_status run_delete(struct call *k)
     return delete_one(k, CORE, "configmaps", k->map);
 }
 
-/* Nobody reads the table of a map that is gone. */
+/* The table of a map that is gone is not read. */
 static hl_status run_put_table(struct call *k)
 {
     hl_status st = call_request(k, "PATCH", CORE, "configmaps", k->map, k->doc, NULL);

@@ -129,7 +129,7 @@ static void job_check(struct job *j)
         }
 }
 
-/* While stopping: what has no pod any more has ended, once nobody makes it again. */
+/* While stopping: what has no pod any more has ended, once nothing makes it again. */
 static void absent_check(struct job *j)
 {
     int attempt = j->run.attempt;

@@ -7,7 +7,7 @@
  * A cut runs as an import does (imports.c), once per version and tensor parallel size. Its waiters
  * are answered when it is made, rejected when it fails, and told how far it is after CUT_WAIT_NS:
  * then they ask again. While L3 runs as many imports and cuts as it can, it is asked with every
- * tick, for as long as somebody waits. */
+ * tick, for as long as a reader waits. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,7 +244,7 @@ void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_c
     struct import *im = find_cut(c, v, &want);
     bool begins = im == NULL;
     hl_status st = HL_OK;
-    /* The position is checked when it is answered; the stages now, for whoever joins too. */
+    /* The position is checked when it is answered; the stages now, also for a reader that joins. */
     if (begins)
         st = cut_begin(c, v, &want, &im);
     else

@@ -27,7 +27,7 @@ struct version_user {
     bool over; /* it has ended */
 };
 
-/* What this wing asks of whoever knows jobs. */
+/* What this wing asks of the wing that knows jobs. */
 struct version_users {
     /* The job of that id, which writes versions; false: it is unknown. */
     bool (*find_writer)(const struct hl_controller *c, const char *job, struct version_user *out);
@@ -46,7 +46,8 @@ void models_fini(struct hl_controller *c);
 bool imports_running(const struct hl_controller *c);
 /* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
-/* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
+/* Drop open and failed versions that no job of ours writes and that were not touched for gc.grace.
+ */
 void drop_stale_versions(struct hl_controller *c);
 
 void method_import_model(void *arg, struct hl_rpc_call *call,

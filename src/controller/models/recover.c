@@ -1,7 +1,7 @@
 /* `helios recover`: L3 is asked for all it has, the manifests among it are read, and the versions
  * that they name become visible in one batch of the store; the same batch makes this cluster the
- * one that pool and archive belong to. Only then both are claimed. So whoever is killed in between
- * comes back with the old claim refused, and recovers again, or with everything restored.
+ * one that pool and archive belong to. Only then both are claimed. So a Controller that is
+ * killed in between finds its old claim refused and recovers again, or has everything restored.
  *
  * Where shards are left that no version holds, versions are restored and nothing is claimed: with
  * the claim those shards would go. The revision then does not rise, so that L3 goes on refusing.
@@ -174,7 +174,8 @@ static void ask_list(struct recovery *r, enum list list, uint64_t cursor)
 
 /* ---- what L3 reads of it --------------------------------------------------------------------- */
 
-/* Manifests; archived shards, whose CRC no list says; and the headers of what nobody knows. */
+/* Manifests; archived shards, whose CRC no list says; and the headers of shards without a manifest.
+ */
 static bool to_be_read(const struct recovery *r, const struct object *o)
 {
     if (o->read || (!o->pooled && !o->archived))

@@ -173,7 +173,7 @@ static bool check_shards(const struct recovery *r, struct candidate *x)
     return missing == 0;
 }
 
-/* The version comes back: its shards are nobody else's. */
+/* The version comes back: its shards belong to no other version. */
 static void take_shards(struct recovery *r, const struct candidate *x)
 {
     for (size_t i = 0; i < x->shard_count; i++) {

@@ -8,7 +8,7 @@
  *                             '--a rank abandons it--> FAILED --attempt over, gc.grace--> gone
  *
  * Every step is a change of the catalogue (commits.c): it is answered when it is durable, and
- * concurrent ones come one after the other. So there is one last commit, whoever comes last.
+ * concurrent ones come one after the other. So exactly one commit is the last.
  *
  * The last commit makes the version visible, and then its shards must be there. It is therefore
  * made in two turns:
@@ -57,7 +57,7 @@ struct version_change {
     struct hl_version_rec *version; /* found or made */
     char *model;                    /* drop */
     int64_t number;                 /* drop */
-    struct hl_id *ids;              /* shards that nobody needs any more */
+    struct hl_id *ids;              /* shards that are not needed any more */
     size_t id_count;
     bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
     bool checked;   /* L3 has them, and they were proved or can't be */
@@ -226,7 +226,7 @@ static void drop_done(struct change *ch, hl_status st)
     if (st == HL_OK) {
         pool_free(ch->c, vc->manifests, vc->manifest_count);
         pool_free(ch->c, vc->ids, vc->id_count);
-    } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* somebody else has removed it; stopped */
+    } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* it was removed meanwhile; stopped */
         hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", vc->model,
                  vc->number, hl_error_text());
     }

@@ -28,7 +28,7 @@ struct hl_cluster;
 struct hl_controller;
 struct hl_rpc_peer;
 
-/* What the copies wing remembers of a node's store; nobody else writes it. */
+/* What the copies wing remembers of a node's store; no other wing writes it. */
 struct node_store {
     uint64_t list_epoch;   /* of the inventory under way */
     uint64_t listed_epoch; /* of the last whole one */

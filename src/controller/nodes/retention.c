@@ -1,5 +1,5 @@
 /* Nodes that stay away are forgotten: the oldest leave memory, store and plan, by number and by
- * age, unless somebody still needs them. */
+ * age, unless a job still needs them. */
 #include <stdlib.h>
 #include <string.h>
 

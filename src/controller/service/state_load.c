@@ -1,5 +1,5 @@
 /* The start: what the store has becomes the state. One record that can't be read, because the
- * medium has changed it or somebody has edited it, costs its object and not the start. */
+ * medium has changed it or a user has edited it, costs its object and not the start. */
 #include <inttypes.h>
 
 #include "base/log.h"

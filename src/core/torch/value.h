@@ -1,9 +1,9 @@
-/* core/torch/value.h - what a pickle says, as a tree of values that nobody has executed.
+/* core/torch/value.h - what a pickle says, as a tree of values, without executing it.
  *
  * A class is a name. An object is a class, or anything else that the pickle calls, and what it is
- * called with: whoever knows the class gives it a meaning, for all others it is opaque. Values may
- * be shared and lists, sets, dictionaries and objects may contain themselves; who walks a tree
- * bounds depth and steps.
+ * called with: a reader that knows the class gives it a meaning, for all others it is opaque.
+ * Values may be shared and lists, sets, dictionaries and objects may contain themselves; a walk of
+ * a tree must bound depth and steps.
  *
  * Owns:    nothing; values live in their hl_pickle. Text borrows from the pickle's bytes.
  * Threads: any; values are immutable.

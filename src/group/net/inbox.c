@@ -47,8 +47,8 @@ struct hl_inbox {
 struct hl_outbox {
     struct hl_inbox *inbox;
     struct hl_put_queue *queue;
-    atomic_int cancel;
-    int sending;
+    atomic_bool cancel;
+    bool sending;
     hl_status st;
     char words[HL_ERROR_TEXT_MAX];
 };
@@ -275,7 +275,7 @@ static void on_sent(void *arg, hl_status st, const char *words)
     pthread_mutex_lock(&l->inbox->lock);
     l->st = st;
     snprintf(l->words, sizeof(l->words), "%s", st != HL_OK && words != NULL ? words : "");
-    l->sending = 0;
+    l->sending = false;
     inbox_notify(l->inbox);
     pthread_mutex_unlock(&l->inbox->lock);
 }
@@ -291,10 +291,10 @@ hl_status hl_outbox_send(struct hl_outbox *l, uint64_t group, int from, uint64_t
                                    .timeout_ms = timeout_ms,
                                    .done = on_sent,
                                    .arg = l};
-    l->sending = 1;
+    l->sending = true;
     hl_status st = hl_put_queue_start(l->queue, &o);
     if (st != HL_OK)
-        l->sending = 0;
+        l->sending = false;
     return st;
 }
 
@@ -302,7 +302,7 @@ hl_status hl_outbox_send(struct hl_outbox *l, uint64_t group, int from, uint64_t
 bool hl_outbox_sending(struct hl_outbox *l, hl_status *st, const char **words)
 {
     pthread_mutex_lock(&l->inbox->lock);
-    int sending = l->sending;
+    bool sending = l->sending;
     *st = l->st;
     *words = l->words;
     pthread_mutex_unlock(&l->inbox->lock);
@@ -323,7 +323,7 @@ void hl_outbox_close(struct hl_outbox *l)
     const char *words;
     if (l == NULL)
         return;
-    atomic_store(&l->cancel, 1);
+    atomic_store(&l->cancel, true);
     while (hl_outbox_sending(l, &st, &words))
         hl_inbox_wait(l->inbox, hl_now_ns() + 100 * HL_NS_PER_MS);
     hl_put_queue_close(l->queue);

@@ -36,7 +36,7 @@ void hl_policy_destroy(struct hl_policy *p);
 const char *hl_policy_name(const struct hl_policy *p);
 /* Chunks 0..count-1 are known from now on. */
 hl_status hl_policy_grow(struct hl_policy *p, size_t count) HL_CHECK;
-/* NULL: none. The plan is told of uses from now on. */
+/* NULL: none. Uses are noted in the plan from now on. */
 void hl_policy_set_plan(struct hl_policy *p, struct hl_chunk_plan *plan);
 
 void hl_policy_loaded(struct hl_policy *p, uint32_t chunk);

@@ -3,7 +3,7 @@
  *
  * A decision is all-or-nothing and changes no accounting. Its moves are made in this order:
  * contents are copied `out` to the host, then chunks `leave` the device, then chunks `load` onto
- * it. What leaves has its content on the host by then. Nobody leaves while there is room; victims
+ * it. What leaves has its content on the host by then. No chunk leaves while there is room; victims
  * leave in the order of turn, then rank, then number:
  *   - what the host takes in this moment leaves anyway, so it goes first;
  *   - what the device needs in this moment goes last;

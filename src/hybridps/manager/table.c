@@ -42,7 +42,8 @@
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
-/* Shared by processes, and robust: when its holder dies the next one is told, and repairs. */
+/* Shared by processes, and robust: when its holder dies, the next one gets EOWNERDEAD and repairs.
+ */
 static hl_status make_lock(pthread_mutex_t *lock)
 {
     pthread_mutexattr_t a;

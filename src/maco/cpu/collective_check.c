@@ -26,12 +26,12 @@ static int compare_order(void *arg, const maco_task *task)
     return hl_maco_agree_on_order(q->plan, q->index, hybridps_group_world(q->group), ask_group, q);
 }
 
-static int is_known(const maco_runtime *rt, uint64_t serial)
+static bool is_known(const maco_runtime *rt, uint64_t serial)
 {
     for (size_t i = 0; i < rt->n_agreed; i++)
         if (rt->agreed[i] == serial)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static hl_status remember_plan(maco_runtime *rt, uint64_t serial)

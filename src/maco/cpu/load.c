@@ -14,7 +14,7 @@ static hl_status fail_task(const struct hl_maco_state *s, uint32_t task, const c
     return hl_fail(HL_EINVAL, "task %s: %s", hl_maco_task_name(s, task), what);
 }
 
-static int is_join(const struct hl_maco_state *s, uint32_t i)
+static bool is_join(const struct hl_maco_state *s, uint32_t i)
 {
     return s->view.tasks[i].type == MACO_TASK_NOP && s->view.id != NULL &&
            s->view.id[i] == MACO_NONE;
@@ -46,7 +46,7 @@ void hl_maco_rewind(struct hl_maco_state *s)
         __atomic_store_n(&ev->count, ev->needed * s->iteration, __ATOMIC_RELAXED);
         __atomic_store_n(&ev->cursor, width * s->iteration, __ATOMIC_RELAXED);
     }
-    s->dirty = 0;
+    s->dirty = false;
 }
 
 static int event_launches(const maco_event *e)
@@ -80,7 +80,7 @@ static void split_joins(struct hl_maco_state *s)
 }
 
 /* Each task is launched once, by the event that it depends on, and one event is the end. */
-static hl_status check_events(struct hl_maco_state *s, int is_static)
+static hl_status check_events(struct hl_maco_state *s, bool is_static)
 {
     const maco_plan_view *v = &s->view;
     uint32_t ends = 0, launched = v->n_roots;
@@ -134,7 +134,7 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
         s->has_affinity |= worker != MACO_NONE;
         return HL_OK;
     }
-    s->has_affinity = 1;
+    s->has_affinity = true;
     if (t->group >= HL_MACO_GROUPS || (t->type != MACO_TASK_CUSTOM_COMM &&
                                        (t->group >= rt->n_groups || rt->groups[t->group] == NULL)))
         return hl_fail(HL_EINVAL,
@@ -266,7 +266,7 @@ static void mark_links(struct hl_maco_state *s)
 }
 
 /* Counts that a thread sleeps on are added to in a way that wakes it. */
-static void mark_waited(struct hl_maco_state *s, int is_static)
+static void mark_waited(struct hl_maco_state *s, bool is_static)
 {
     for (uint32_t i = 0; i < s->view.n_tasks; i++) {
         const maco_task *t = &s->view.tasks[i];
@@ -296,7 +296,7 @@ static hl_status copy_events(struct hl_maco_state *s)
 static hl_status fill_state(struct hl_maco_state *s, maco_runtime *rt,
                             const struct hl_maco_source *source)
 {
-    int is_static = rt->policy == MACO_STATIC;
+    bool is_static = rt->policy == MACO_STATIC;
     HL_TRY(check_policy(s, rt));
     HL_TRY(copy_events(s));
     for (uint32_t i = 0; i < s->view.n_tasks; i++)

@@ -74,7 +74,7 @@ static int claim_range(const maco_runtime *rt, maco_event *e, uint32_t *first, u
     return 1;
 }
 
-static int has_more(const struct hl_maco_state *s, const maco_event *e)
+static bool has_more(const struct hl_maco_state *s, const maco_event *e)
 {
     return __atomic_load_n(&e->cursor, __ATOMIC_RELAXED) < range_width(e) * s->iteration;
 }
@@ -171,14 +171,14 @@ static uint32_t take_given(struct hl_maco_thread *w)
 }
 
 /* A proxy finds its tasks by their events; another worker's are handed over. */
-static int is_ours(struct hl_maco_thread *w, const struct hl_maco_hot *hot, uint32_t task)
+static bool is_ours(struct hl_maco_thread *w, const struct hl_maco_hot *hot, uint32_t task)
 {
     if (hl_maco_is_comm(hot->type))
-        return 0;
+        return false;
     if (hot->affinity == MACO_NONE || hot->affinity == w->index)
-        return 1;
+        return true;
     give_task(w->rt, hot->affinity, task);
-    return 0;
+    return false;
 }
 
 /* ---- running ---- */
@@ -291,16 +291,16 @@ static uint32_t run_given(struct hl_maco_thread *w, uint32_t event)
 }
 
 /* Asked after `parked`: what a queue shows here is not lost. */
-static int has_work(struct hl_maco_thread *w)
+static bool has_work(struct hl_maco_thread *w)
 {
     const maco_runtime *rt = w->rt;
     uint32_t n = hl_maco_threads(rt);
     if (__atomic_load_n(&w->inbox, __ATOMIC_SEQ_CST) != MACO_NONE)
-        return 1;
+        return true;
     for (uint32_t i = 0; i < n; i++)
         if (hl_maco_share_any(&rt->threads[i].ready))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* Nothing to do: looks around for a while. 0: the run is over, or this thread has slept. */

@@ -21,12 +21,12 @@
 
 /* ---- workers ---- */
 
-static int queue_filled(struct hl_maco_thread *w)
+static bool queue_filled(struct hl_maco_thread *w)
 {
     return hl_maco_spsc_batch(&w->queue) != __atomic_load_n(&w->queue.tail, __ATOMIC_RELAXED);
 }
 
-static int has_event(struct hl_maco_thread *w)
+static bool has_event(struct hl_maco_thread *w)
 {
     return hl_maco_mpsc_ready(&w->rt->events);
 }
@@ -209,15 +209,15 @@ static void hear_events(maco_runtime *rt)
 }
 
 /* Asked after `parked`: an event that was sent, or room for the one that waits. */
-static int may_go_on(struct hl_maco_thread *w)
+static bool may_go_on(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
     if (has_event(w))
-        return 1;
+        return true;
     for (uint32_t i = 0; rt->pending != MACO_NONE && i < rt->workers; i++)
         if (hl_maco_spsc_room(&rt->threads[i].queue))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 void hl_maco_schedule(struct hl_maco_thread *w)

@@ -9,7 +9,7 @@
  * are sequentially consistent, so that a sleeper is found. */
 #include "maco/cpu/runtime_private.h"
 
-static int event_fired(struct hl_maco_thread *w)
+static bool event_fired(struct hl_maco_thread *w)
 {
     return hl_maco_fired(w->rt->state, w->waits);
 }

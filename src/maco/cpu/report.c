@@ -1,4 +1,5 @@
-/* What is told of a run that did not end: which tasks wait, for what, and what each thread does.
+/* What is reported of a run that did not end: which tasks wait, for what, and what each thread
+ * does.
  *
  * It is read beside running workers. `task`, `waits` and `parked` are single words, read relaxed: a
  * sample may be a moment old. `done` is read with acquire and its thread stores it with release, so
@@ -12,8 +13,8 @@
 
 #include "maco/cpu/runtime_private.h"
 
-#define TASKS_TOLD   4
-#define THREADS_TOLD 8
+#define TASKS_LISTED   4
+#define THREADS_LISTED 8
 
 const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task)
 {
@@ -52,13 +53,13 @@ static void append_text(char *out, size_t room, const char *fmt, ...)
 
 static void report_threads(const maco_runtime *rt, uint64_t now, char *out, size_t room)
 {
-    uint32_t told = 0;
-    for (uint32_t i = 0; i < hl_maco_threads(rt) && told < THREADS_TOLD; i++) {
+    uint32_t listed = 0;
+    for (uint32_t i = 0; i < hl_maco_threads(rt) && listed < THREADS_LISTED; i++) {
         const struct hl_maco_thread *w = &rt->threads[i];
         const struct hl_maco_sample *s = &rt->samples[i];
         if (!w->started || w->role == HL_MACO_SCHEDULER)
             continue;
-        told++;
+        listed++;
         append_text(out, room, "; %s %u ", w->role == HL_MACO_PROXY ? "proxy" : "worker", w->index);
         if (s->task != MACO_NONE)
             append_text(out, room, "runs %s", hl_maco_task_name(rt->state, s->task));
@@ -95,25 +96,25 @@ static uint32_t have_of(const struct hl_maco_state *s, uint32_t event, const uin
     return 0;
 }
 
-static void tell_tasks(const maco_runtime *rt, const uint8_t *done, char *out, size_t room)
+static void report_tasks(const maco_runtime *rt, const uint8_t *done, char *out, size_t room)
 {
     const struct hl_maco_state *s = rt->state;
-    uint32_t told = 0, waiting = 0;
+    uint32_t listed = 0, waiting = 0;
     for (uint32_t i = 0; i < s->view.n_tasks; i++) {
         const maco_task *t = &s->view.tasks[i];
         if (done[i] || (s->view.id != NULL && s->view.id[i] == MACO_NONE))
             continue;
         waiting++;
-        if (told == TASKS_TOLD)
+        if (listed == TASKS_LISTED)
             continue;
-        append_text(out, room, told++ == 0 ? ": " : ", ");
+        append_text(out, room, listed++ == 0 ? ": " : ", ");
         append_text(out, room, "%s", hl_maco_task_name(s, i));
         if (t->dependent_event != MACO_NONE)
             append_text(out, room, " (event %u has %u of %u)", t->dependent_event,
                         have_of(s, t->dependent_event, done), s->events[t->dependent_event].needed);
     }
-    if (waiting > told)
-        append_text(out, room, " and %u more", waiting - told);
+    if (waiting > listed)
+        append_text(out, room, " and %u more", waiting - listed);
 }
 
 void hl_maco_report(maco_runtime *rt, char *out, size_t room)
@@ -129,7 +130,7 @@ void hl_maco_report(maco_runtime *rt, char *out, size_t room)
     report_threads(rt, now, threads, sizeof(threads));
     size_t used = strlen(out), kept = strlen(threads);
     if (done != NULL && used + kept + 1 < room)
-        tell_tasks(rt, done, out, room - kept - 1);
+        report_tasks(rt, done, out, room - kept - 1);
     append_text(out, room, "%s", threads);
     free(done);
 }

@@ -4,9 +4,9 @@
  *           of them visible
  *   mpsc    all -> scheduler: Vyukov's cells. A ticket, the value, then the cell's own sequence: a
  *           reader never sees a slot that was only reserved
- *   share   a worker's ready events: its owner appends, everybody (the owner too) takes the oldest
- *           by compare-and-swap of head. A slot that is read late was perhaps written anew, but
- *           then head has moved and the swap fails
+ *   share   a worker's ready events: its owner appends, every worker (the owner too) takes the
+ * oldest by compare-and-swap of head. A slot that is read late was perhaps written anew, but then
+ * head has moved and the swap fails
  *
  *    spsc   |..taken..|== published ==|-- staged --|..free..|
  *                     ^ tail          ^ head       ^ staged (the producer's own)
@@ -20,7 +20,7 @@
  *
  *    share  |..taken..|== events ==|..free..|
  *                     ^ head       ^ tail
- *           head: anybody's, by compare-and-swap; tail: its owner's store.
+ *           head: any worker's, by compare-and-swap; tail: its owner's store.
  *
  * Stores that make work visible are sequentially consistent, not only releases: the producer looks
  * for sleepers next, and the two must not change places.

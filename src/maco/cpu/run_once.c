@@ -72,7 +72,7 @@ static uint64_t start_run(maco_runtime *rt)
     if (s->dirty)
         hl_maco_rewind(s);
     s->iteration++;
-    s->dirty = 1; /* until it ends well */
+    s->dirty = true; /* until it ends well */
     __atomic_store_n(&s->events[s->view.n_events].count, s->iteration, __ATOMIC_RELAXED);
     if (rt->ops->start != NULL)
         rt->ops->start(rt);
@@ -189,7 +189,7 @@ static hl_status run_verdict(maco_runtime *rt)
         return hl_maco_report_busy(rt, st, rt->why);
     if (st != HL_OK)
         return hl_fail(st, "%s", rt->why);
-    rt->state->dirty = 0;
+    rt->state->dirty = false;
     return HL_OK;
 }
 

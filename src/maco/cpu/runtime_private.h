@@ -14,6 +14,7 @@
 #define HL_MACO_CPU_RUNTIME_PRIVATE_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -59,13 +60,13 @@ struct hl_maco_state {
     maco_event *events; /* one more than the plan's: what launches the roots */
     struct hl_maco_hot *hot;
     uint64_t iteration; /* counters reach needed * iteration */
-    int has_bodies;     /* of ours, which may be BLAS's */
-    int has_priority;   /* not all have the same */
-    int has_affinity;   /* not every worker may run every task: a worker's own, or a proxy's */
+    bool has_bodies;    /* of ours, which may be BLAS's */
+    bool has_priority;  /* not all have the same */
+    bool has_affinity;  /* not every worker may run every task: a worker's own, or a proxy's */
     uint32_t *next_task, *next_event;       /* links of lists that tasks and events are in */
     uint32_t *list, *list_first;            /* static: tasks by worker */
     uint32_t *comm, *comm_first, n_proxies; /* tasks by group */
-    int dirty;                              /* the last run failed: counters stand anywhere */
+    bool dirty;                             /* the last run failed: counters stand anywhere */
     uint64_t used;                          /* when last; the oldest is evicted */
 };
 
@@ -110,7 +111,7 @@ struct hl_maco_thread {
     int unrecorded;
     struct hl_maco_scratch scratch;
     pthread_t thread;
-    int started;
+    bool started;
 };
 
 /* What the caller saw of a thread while it waited. */
@@ -191,7 +192,7 @@ int hl_maco_enter(struct hl_maco_thread *w);
 void hl_maco_leave(struct hl_maco_thread *w);
 /* Sleeps until woken, not active meanwhile; at once back where ready() is true. Active before;
  * afterwards the caller enters again. */
-void hl_maco_park(struct hl_maco_thread *w, int (*ready)(struct hl_maco_thread *w));
+void hl_maco_park(struct hl_maco_thread *w, bool (*ready)(struct hl_maco_thread *w));
 void hl_maco_unpark(struct hl_maco_thread *w);
 /* One worker that sleeps. */
 void hl_maco_unpark_worker(maco_runtime *rt);

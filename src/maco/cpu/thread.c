@@ -83,7 +83,7 @@ static void sleep_here(struct hl_maco_thread *w)
         hl_futex_wait(&w->parked, 1, SLICE);
 }
 
-void hl_maco_park(struct hl_maco_thread *w, int (*ready)(struct hl_maco_thread *w))
+void hl_maco_park(struct hl_maco_thread *w, bool (*ready)(struct hl_maco_thread *w))
 {
     mark_parked(w);
     /* What came before `parked` could be seen is found here; what comes later wakes this thread. */
@@ -158,7 +158,7 @@ void hl_maco_finish(struct hl_maco_thread *w)
 }
 
 /* True if there is a new run to join, or shutdown was requested. */
-static int has_call(const struct hl_maco_thread *w)
+static bool has_call(const struct hl_maco_thread *w)
 {
     uint64_t run = __atomic_load_n(&w->rt->run, __ATOMIC_SEQ_CST);
     return ((run & 1) && run != w->last) || __atomic_load_n(&w->rt->quit, __ATOMIC_SEQ_CST);
@@ -202,6 +202,6 @@ hl_status hl_maco_thread_start(maco_runtime *rt, struct hl_maco_thread *w)
     if (err != 0)
         return hl_fail(HL_ENOMEM, "thread %u of the runtime can't be started: %s",
                        (unsigned)(w - rt->threads), strerror(err));
-    w->started = 1;
+    w->started = true;
     return HL_OK;
 }

@@ -24,7 +24,7 @@ struct walk {
     uint32_t *writer, *readers; /* of the segment that begins at a place; MACO_NONE */
     struct segment_reader *reader;
     size_t n_readers, reader_cap;
-    uint32_t *told; /* the last task that heard of this one */
+    uint32_t *linked; /* the last task that heard of this one */
     hl_maco_conflict_fn found;
     void *arg;
 };
@@ -93,9 +93,9 @@ static void split_segment(struct walk *w, size_t at)
 static hl_status tell_conflict(struct walk *w, uint32_t task, uint32_t on,
                                enum hl_maco_conflict how)
 {
-    if (on == MACO_NONE || on == task || w->told[on] == task)
+    if (on == MACO_NONE || on == task || w->linked[on] == task)
         return HL_OK;
-    w->told[on] = task;
+    w->linked[on] = task;
     return w->found(w->arg, task, on, how);
 }
 
@@ -178,7 +178,7 @@ static hl_status number_ends(struct walk *w, uint64_t *key, uint32_t *end)
 static hl_status walk_alloc(struct walk *w, size_t tasks)
 {
     size_t most = w->pieces.n * 2 + 1, bits = most;
-    int ok = 1;
+    bool ok = true;
     for (int l = 0; l < LEVELS; l++) {
         bits = bits / 64 + 1;
         ok &= (w->bits[l] = calloc(bits, 8)) != NULL;
@@ -187,13 +187,13 @@ static hl_status walk_alloc(struct walk *w, size_t tasks)
     w->hi = malloc(most * sizeof(*w->hi));
     w->writer = malloc(most * sizeof(*w->writer));
     w->readers = malloc(most * sizeof(*w->readers));
-    w->told = malloc((tasks + 1) * sizeof(*w->told));
+    w->linked = malloc((tasks + 1) * sizeof(*w->linked));
     if (!ok || w->lo == NULL || w->hi == NULL || w->writer == NULL || w->readers == NULL ||
-        w->told == NULL)
+        w->linked == NULL)
         return hl_fail(HL_ENOMEM, "out of memory comparing what tasks write");
     memset(w->writer, 0xff, most * sizeof(*w->writer));
     memset(w->readers, 0xff, most * sizeof(*w->readers));
-    memset(w->told, 0xff, (tasks + 1) * sizeof(*w->told));
+    memset(w->linked, 0xff, (tasks + 1) * sizeof(*w->linked));
     return HL_OK;
 }
 
@@ -226,7 +226,7 @@ hl_status hl_maco_conflicts(const maco_graph *g, const uint32_t *order, hl_maco_
     free(w.writer);
     free(w.readers);
     free(w.reader);
-    free(w.told);
+    free(w.linked);
     hl_maco_pieces_fini(&w.pieces);
     return st;
 }

@@ -17,7 +17,7 @@ static hl_status no_memory(void)
     return hl_fail(HL_ENOMEM, "out of memory allocating lists of tasks");
 }
 
-static int is_listed(const maco_plan *p, uint32_t task)
+static bool is_listed(const maco_plan *p, uint32_t task)
 {
     return p->id[task] != MACO_NONE && !hl_maco_is_comm(p->tasks[task].type);
 }

@@ -25,6 +25,8 @@
 
 enum state { SEALED, WRITING, REMOVING };
 
+/* All under hl_archive.lock. `id`, `size` and `number` never change; the state says who may work on
+ * the shard in the medium. */
 struct hl_archive_entry {
     struct hl_id id;
     uint64_t size;
@@ -38,6 +40,7 @@ struct hl_archive_entry {
 
 #define VERIFY_PIECE ((uint64_t)8 << 20)
 
+/* With the lock held; the entry is valid until the unlock, or while the caller has claimed it. */
 static struct hl_archive_entry *find_entry(struct hl_archive *a, struct hl_id id)
 {
     struct hl_archive_entry *e = NULL;
@@ -54,6 +57,7 @@ static void drop_entry(struct hl_archive *a, struct hl_archive_entry *e)
     free(e);
 }
 
+/* Counts what SEALED entries there are; a REMOVING one is not listed and not counted. */
 static void count_shard(struct hl_archive *a, struct hl_id id, int more)
 {
     a->info.count += (uint64_t)more;
@@ -88,6 +92,7 @@ static hl_status add_entry(struct hl_archive *a, struct hl_id id, uint64_t size,
     return HL_OK;
 }
 
+/* Called by the scan at open, before another thread knows the archive: without the lock. */
 hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size)
 {
     HL_TRY(add_entry(a, id, size, SEALED));
@@ -133,6 +138,8 @@ static hl_status check_shard(struct hl_id id, const void *bytes, uint64_t size, 
 
 /* ---- shards --------------------------------------------------------------------------------- */
 
+/* With the lock held: the quota is checked and the bytes are counted in one step, so puts side by
+ * side can't exceed it together. */
 static hl_status claim_put(struct hl_archive *a, struct hl_id id, uint64_t size)
 {
     struct hl_archive_entry *e = find_entry(a, id);
@@ -159,6 +166,7 @@ hl_status archive_begin_put(struct hl_archive *a, struct hl_id id, uint64_t size
     return st;
 }
 
+/* `crc` NULL: not known, a shard that came back from the trash. */
 void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const uint32_t *crc,
                      hl_status st)
 {
@@ -201,6 +209,8 @@ hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out)
     return st;
 }
 
+/* The bytes are read without the lock and without a claim. If they are removed meanwhile, the back
+ * end fails or the checksum does: an answer is never bytes of something else. */
 hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint64_t size,
                          uint32_t crc)
 {
@@ -237,6 +247,7 @@ static bool known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
     return known;
 }
 
+/* The entry is looked up again: it may have been removed while the header was read. */
 static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
 {
     pthread_mutex_lock(&a->lock);
@@ -306,6 +317,7 @@ hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
     return HL_OK;
 }
 
+/* With the lock held. Not counted as stored from here on; its bytes count until they are gone. */
 static hl_status claim_remove(struct hl_archive *a, struct hl_id id)
 {
     struct hl_archive_entry *e = find_entry(a, id);
@@ -364,6 +376,7 @@ struct listed {
     uint64_t size;
 };
 
+/* A copy is taken under the lock and visited without it: the visitor may call the archive. */
 hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *arg)
 {
     size_t n = 0;
@@ -382,6 +395,8 @@ hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *ar
     return HL_OK;
 }
 
+/* The hash keeps the order of insertion, so numbers ascend: a page goes on behind the last one
+ * although entries came and went. */
 size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
                        size_t max)
 {

@@ -31,10 +31,10 @@
 struct hl_archive;
 
 struct hl_archive_options {
-    const char *url;          /* "dir:PATH": the directory is made when it is missing.
-                                 "s3://BUCKET/PREFIX": the bucket is there */
-    uint64_t quota_bytes;     /* 0 = no limit but the medium's */
-    const atomic_int *cancel; /* non-zero ends puts and gets with HL_ECANCELED; may be NULL */
+    const char *url;           /* "dir:PATH": the directory is made when it is missing.
+                                  "s3://BUCKET/PREFIX": the bucket is there */
+    uint64_t quota_bytes;      /* 0 = no limit but the medium's */
+    const atomic_bool *cancel; /* true ends puts and gets with HL_ECANCELED; may be NULL */
 
     /* s3 only; NULL and 0 take the default */
     const char *s3_endpoint;    /* "http://host:port"; "" = AWS's of the region */

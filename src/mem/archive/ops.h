@@ -34,13 +34,13 @@ struct hl_archive {
     struct hl_archive_trash_entry *trash;
     uint64_t last_trash_number;
     struct hl_archive_claim claim;
-    bool claim_found;         /* by the scan */
-    const atomic_int *cancel; /* may be NULL */
+    bool claim_found;          /* by the scan */
+    const atomic_bool *cancel; /* may be NULL */
 };
 
 static inline bool hl_archive_cancelled(const struct hl_archive *a)
 {
-    return a->cancel != NULL && atomic_load_explicit(a->cancel, memory_order_relaxed) != 0;
+    return a->cancel != NULL && atomic_load_explicit(a->cancel, memory_order_relaxed);
 }
 
 struct hl_archive_ops {

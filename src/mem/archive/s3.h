@@ -33,7 +33,7 @@ struct s3 {
     char *region;
     char *access_key, *secret_key, *token;
     unsigned timeout_ms;
-    const atomic_int *cancel;
+    const atomic_bool *cancel;
     pthread_mutex_t lock;
     CURL *idle[S3_IDLE_MAX];
     unsigned idle_count;

@@ -147,13 +147,14 @@ static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t
         a->progress_ns = now;
     }
     a->timed_out = now - a->progress_ns > a->s->timeout_ms * HL_NS_PER_MS;
-    a->cancelled =
-        a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed) != 0;
+    a->cancelled = a->s->cancel != NULL && atomic_load_explicit(a->s->cancel, memory_order_relaxed);
     return a->timed_out || a->cancelled;
 }
 
 /* ---- one attempt ----------------------------------------------------------------------------- */
 
+/* An idle handle with its open connection, or a new one. A handle belongs to one request; the lock
+ * guards only the list of the idle ones. */
 static CURL *s3_take_handle(struct s3 *s)
 {
     CURL *curl = NULL;

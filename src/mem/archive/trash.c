@@ -1,7 +1,15 @@
 /* The trash of an archive: shards under names with the time at which they were moved there. Its
- * index is in the order in which they were found or came, so that pages can go on from a number. An
- * entry that is being moved back or removed is out of the index: no other thread finds it
- * meanwhile. An id may be there twice; the bytes are the same, and either serves. */
+ * index is in the order in which they were found or came, so that pages can go on from a number.
+ * An id may be there twice; the bytes are the same, and either serves.
+ *
+ *     shard SEALED --trash: archive_begin_removal, move--> in the trash --untrash--> SEALED
+ *                                                              |   ^
+ *                                                trash_empty   |   '-- the medium failed
+ *                                                              '--> removed
+ *
+ * An entry that is being moved back or removed belongs to the thread that took it out of the index
+ * (take_out): no other one finds it, and the medium is called without the lock. The lock is the
+ * archive's, and guards the index and its counters. */
 #include "mem/archive/ops.h"
 
 #include <inttypes.h>
@@ -62,6 +70,7 @@ static void insert_locked(struct hl_archive *a, struct hl_archive_trash_entry *e
     pthread_mutex_unlock(&a->lock);
 }
 
+/* With the lock held, or at the end. */
 static void take_out(struct hl_archive *a, struct hl_archive_trash_entry *e)
 {
     HASH_DEL(a->trash, e);
@@ -98,6 +107,8 @@ void archive_trash_fini(struct hl_archive *a)
     }
 }
 
+/* The entry is allocated first: after the move no memory is needed, so a shard that was moved is
+ * always listed. */
 hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms,
                            struct hl_archive_trashed *out)
 {
@@ -164,6 +175,7 @@ size_t hl_archive_trash_page(struct hl_archive *a, uint64_t *cursor, struct hl_a
     return n;
 }
 
+/* With the lock held. */
 static struct hl_archive_trash_entry *find_old(struct hl_archive *a, int64_t before_ms)
 {
     struct hl_archive_trash_entry *e, *next;

@@ -38,9 +38,9 @@ struct cuda {
     struct CUctx_st *context;
     struct CUstream_st *stream[3]; /* by direction */
     bool vmm;
-    int ordinal; /* what the driver calls the device; it is the handle's value */
-    pthread_mutex_t lock;
-    struct flight *spare;
+    int ordinal;           /* what the driver calls the device; it is the handle's value */
+    pthread_mutex_t lock;  /* of the two lists; the events are the driver's, which is thread-safe */
+    struct flight *spare;  /* kept with their events, which cost more than a copy's start */
     struct flight *flying; /* only to find what is left at the end */
 };
 
@@ -437,6 +437,7 @@ static hl_status cuda_import(struct hl_device *d, int fd, struct device_mem *m)
 
 /* ---- copies ---- */
 
+/* Between the lists a flight is its caller's alone: no driver call is made under the lock. */
 static hl_status take_flight(struct hl_device *d, struct flight **out)
 {
     struct cuda *c = cuda_of(d);

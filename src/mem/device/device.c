@@ -69,6 +69,8 @@ static void drop_mem(struct hl_device *d, struct device_mem *m)
     d->ops->destroy(d, m);
 }
 
+/* No call runs any more, so the lock is not taken. Copies first: they use the blocks; then blocks,
+ * then the ranges that they are mapped in. */
 void hl_device_close(struct hl_device *d)
 {
     if (d == NULL)
@@ -102,11 +104,13 @@ void hl_device_info(struct hl_device *d, struct hl_device_info *out)
     info.used = d->used;
     info.blocks = d->blocks;
     pthread_mutex_unlock(&d->lock);
+    /* The back end has a lock of its own and answers for its own memory; the two figures may be of
+     * different moments. */
     d->ops->room(d, d->capacity - info.used, &info.free, &info.largest);
     *out = info;
 }
 
-/* ---- slots; the lock is held ---- */
+/* ---- slots; the lock is held by all callers ---- */
 
 static uint64_t id_of(const struct hl_device *d, const struct device_slot *s)
 {
@@ -135,6 +139,7 @@ static hl_status take_slot(struct hl_device *d, uint32_t *out)
         d->slots = slots;
         d->slot_cap = cap;
     }
+    /* slots[] may have moved: callers keep numbers, never pointers, across an unlock. */
     uint32_t i = d->spare;
     if (i != NONE) {
         d->spare = d->slots[i].next;
@@ -149,6 +154,7 @@ static hl_status take_slot(struct hl_device *d, uint32_t *out)
     return HL_OK;
 }
 
+/* The generation becomes even: every id of the block is stale from here on. */
 static void give_slot(struct hl_device *d, uint32_t i)
 {
     struct device_slot *s = &d->slots[i];
@@ -190,6 +196,7 @@ static hl_status use_slot(struct hl_device *d, uint64_t id, uint32_t *out)
     return HL_OK;
 }
 
+/* The generation can't have changed: a block in use is not freed. */
 static void leave_block(struct hl_device *d, uint64_t id)
 {
     uint32_t i = (uint32_t)id;
@@ -223,6 +230,8 @@ static hl_status check_place(struct hl_device *d, uint64_t at, uint64_t size)
 
 /* ---- blocks ---- */
 
+/* All that the block will need is reserved under the lock before the driver is called without it:
+ * bytes, slot and addresses. A second allocation sees them taken and fails early. */
 static hl_status take_room(struct hl_device *d, uint64_t size, uint64_t at, uint32_t *slot)
 {
     uint64_t left = d->capacity - d->used;
@@ -264,6 +273,7 @@ hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
     hl_status st = take_room(d, size, at, &i);
     pthread_mutex_unlock(&d->lock);
     HL_TRY(st);
+    /* The driver works on a copy: slots[] may be reallocated meanwhile. */
     struct device_mem m = {.size = size, .address = at == HL_DEVICE_UNMAPPED ? 0 : at};
     st = fill_block(d, at, &m);
     pthread_mutex_lock(&d->lock);
@@ -279,6 +289,9 @@ hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
     return st;
 }
 
+/* Claimed under the lock, freed without it, given back under it: a driver call may take
+ * milliseconds, and copies of other blocks go on. `used` falls last, so no other call gets room
+ * that is not free yet. */
 hl_status hl_device_free(struct hl_device *d, const struct hl_device_block *block)
 {
     uint32_t i = 0;
@@ -386,6 +399,8 @@ hl_status hl_device_reserve(struct hl_device *d, uint64_t size, uint64_t *addres
     return st;
 }
 
+/* With the lock held. Out of the table before the addresses are given back: no block can be mapped
+ * there in between. */
 static hl_status take_range(struct hl_device *d, uint64_t address, struct device_range *out)
 {
     for (size_t i = 0; i < d->range_count; i++) {
@@ -437,6 +452,8 @@ static hl_status check_copy(struct hl_device *d, const struct device_mem *m, uin
     return HL_OK;
 }
 
+/* With the lock held. The block is counted as busy from here to leave_block, and the address stays
+ * valid so long. */
 static hl_status enter_block(struct hl_device *d, uint64_t id, uint64_t offset, size_t len,
                              bool writing, uint64_t *address)
 {
@@ -472,7 +489,7 @@ static hl_status enter_one(struct hl_device *d, uint64_t id, uint64_t offset, si
 static hl_status copy_now(struct hl_device *d, const struct device_op *op, uint64_t a, uint64_t b)
 {
     hl_status st = op->len > 0 ? d->ops->copy(d, op) : HL_OK;
-    /* It may still run: its blocks must stay. */
+    /* It may still run: its blocks stay busy for good, rather than be freed under the copy. */
     if (st != HL_ETIMEDOUT)
         leave_both(d, (uint64_t[2]){a, b});
     return st;

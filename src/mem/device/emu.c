@@ -39,6 +39,7 @@
 #define BLOCKS_MAX (1u << 20)
 #define NUMA_MAX   1023
 
+/* `done` is written and read under queue_lock; the rest is constant once the job is queued. */
 struct copy_job {
     struct copy_job *next;
     struct device_op op;
@@ -124,7 +125,7 @@ static hl_status open_memory(struct emu *e, int *node)
         HL_TRY(hl_shm_map(e->fd, e->len, 1, &all));
         if (hl_numa_bind(all, e->len, *node) != HL_OK) {
             hl_error_clear();
-            *node = -1; /* it was a wish, and what is told must be true */
+            *node = -1; /* a preference; the device reports what holds */
         }
         hl_shm_unmap(all, e->len);
     }
@@ -199,6 +200,7 @@ static hl_status emu_open(struct hl_device *d, const char *rest,
 
 /* ---- blocks ---- */
 
+/* The last step of a free: from here on another block may get the bytes. */
 static void give_extent(struct hl_device *d, const struct device_mem *m)
 {
     struct emu *e = emu_of(d);
@@ -221,6 +223,8 @@ static bool take_cached_mapping(struct hl_device *d, struct device_mem *m)
     return taken;
 }
 
+/* The extent is taken under the lock, the pages are reserved without it: fallocate may have to
+ * zero or swap. Until then the extent is this call's alone. */
 static hl_status emu_create(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
@@ -252,6 +256,7 @@ static hl_status emu_create(struct hl_device *d, struct device_mem *m)
     return HL_OK;
 }
 
+/* Pages first, extent last: the reverse order could punch a hole into the next owner's block. */
 static void emu_destroy(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
@@ -403,6 +408,8 @@ static hl_status emu_copy(struct hl_device *d, const struct device_op *op)
     return HL_OK;
 }
 
+/* Moves one job at a time, in the order of emu_begin, without the lock. It ends only when the queue
+ * is empty, so copies in flight are finished by emu_settle, not dropped. */
 static void *copy_engine(void *arg)
 {
     struct emu *e = arg;
@@ -426,6 +433,7 @@ static void *copy_engine(void *arg)
     return NULL;
 }
 
+/* The thread is started by the first copy, under the lock: two callers can't start two. */
 static hl_status emu_begin(struct hl_device *d, const struct device_op *op, void **handle)
 {
     struct emu *e = emu_of(d);
@@ -471,6 +479,7 @@ static hl_status emu_wait(struct hl_device *d, void *handle, int timeout_ms)
 static void emu_settle(struct hl_device *d)
 {
     struct emu *e = emu_of(d);
+    /* No other call runs beside a close. */
     if (!e->started)
         return;
     pthread_mutex_lock(&e->queue_lock);

@@ -48,7 +48,7 @@ HL_CHECK static hl_status read_source(struct hl_import_writer *w, uint32_t sourc
 
 HL_CHECK static hl_status check_stop(const struct hl_import_writer *w)
 {
-    if ((w->cancel != NULL && atomic_load_explicit(w->cancel, memory_order_acquire) != 0) ||
+    if ((w->cancel != NULL && atomic_load_explicit(w->cancel, memory_order_acquire)) ||
         (w->failed != NULL && atomic_load_explicit(w->failed, memory_order_acquire) != 0))
         return hl_fail(HL_ECANCELED, "the import was cancelled");
     return HL_OK;

@@ -43,8 +43,8 @@ struct hl_import_options {
 
 struct hl_import_run {
     const struct hl_import_sink *sink;
-    int threads;              /* 0 = 2 */
-    const atomic_int *cancel; /* non-zero = stop soon; NULL = never */
+    int threads;               /* 0 = 2 */
+    const atomic_bool *cancel; /* true = stop soon; NULL = never */
     void (*progress)(void *arg, uint64_t done_bytes,
                      uint64_t total_bytes); /* NULL = none; any worker */
     void *progress_arg;

@@ -42,7 +42,7 @@ struct hl_import {
 /* One worker's way of filling a shard. */
 struct hl_import_writer {
     const struct hl_import *im;
-    const atomic_int *cancel;
+    const atomic_bool *cancel;
     const atomic_bool *failed; /* another worker has failed: stop */
     struct hl_shard_sums sums;
     uint8_t *scratch;

@@ -220,13 +220,13 @@ void hl_megatron_source_close(struct hl_megatron_source *s)
 /* ---- proofs ---------------------------------------------------------------------------------- */
 
 HL_CHECK static hl_status compare_copy(const struct hl_megatron_source *s,
-                                       const struct hl_megatron_copy *c, const atomic_int *cancel)
+                                       const struct hl_megatron_copy *c, const atomic_bool *cancel)
 {
     const struct hl_tensor *t = &s->held->tensors[c->tensor];
     const uint8_t *a = s->bytes[c->tensor];
     for (uint64_t at = 0; at < t->size; at += COMPARED) {
         uint64_t n = t->size - at < COMPARED ? t->size - at : COMPARED;
-        if (cancel != NULL && atomic_load_explicit(cancel, memory_order_acquire) != 0)
+        if (cancel != NULL && atomic_load_explicit(cancel, memory_order_acquire))
             return hl_fail(HL_ECANCELED, "the import was cancelled");
         if (memcmp(a + at, c->bytes + at, n) == 0)
             continue;
@@ -243,7 +243,7 @@ HL_CHECK static hl_status compare_copy(const struct hl_megatron_source *s,
     return HL_OK;
 }
 
-hl_status hl_megatron_compare(const struct hl_megatron_source *s, const atomic_int *cancel)
+hl_status hl_megatron_compare(const struct hl_megatron_source *s, const atomic_bool *cancel)
 {
     for (size_t i = 0; i < s->copy_count; i++)
         HL_TRY(compare_copy(s, &s->copies[i], cancel));

@@ -61,7 +61,7 @@ hl_status hl_megatron_source_open(const char *dir, const char *iteration,
 void hl_megatron_source_close(struct hl_megatron_source *s);
 /* HL_EINVAL names a tensor whose copies differ; HL_ECANCELED. */
 hl_status hl_megatron_compare(const struct hl_megatron_source *s,
-                              const atomic_int *cancel) HL_CHECK;
+                              const atomic_bool *cancel) HL_CHECK;
 /* HL_EIO names a file that was cut short since it was opened. */
 hl_status hl_megatron_check_files(const struct hl_megatron_source *s) HL_CHECK;
 

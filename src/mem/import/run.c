@@ -32,6 +32,7 @@ struct import_job {
     char text[HL_ERROR_TEXT_MAX];
 };
 
+/* Called by all workers; the sum it passes on is of all of them, and may arrive out of order. */
 static void report_progress(struct import_job *job, uint64_t bytes)
 {
     uint64_t done =
@@ -107,6 +108,7 @@ HL_CHECK static hl_status import_shard(struct import_job *job, struct hl_import_
     return HL_OK;
 }
 
+/* The counter alone divides the work: relaxed, for nothing else is passed from worker to worker. */
 static void *import_worker(void *arg)
 {
     struct import_job *job = arg;
@@ -161,6 +163,7 @@ HL_CHECK static hl_status run_job(struct import_job *job)
         if (st != HL_OK)
             fail_job(job, st);
     }
+    /* The workers are joined: from here on one thread, no lock. */
     if (job->status == HL_OK)
         return HL_OK;
     for (size_t i = 0; i < job->im->plan.shard_count; i++)

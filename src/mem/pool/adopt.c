@@ -1,10 +1,10 @@
 /* Adoption: the index is the truth, the allocator is rebuilt from it.
  *
  * The last owner may have died between any two stores. An odd generation says that the entry was
- * being changed: a new shard not yet acknowledged to anybody, or one that was to be freed. Both are
- * given up. What was freed rests once more, since a reader may still be on it; what was leased
- * waits for its borrower. Of two entries that claim the same bytes only one can be right, which
- * their checksums tell. */
+ * being changed: a new shard that is not acknowledged yet, or one that was to be freed. Both are
+ * discarded. FREED extents go through the quarantine once more, since a reader may still have them
+ * mapped; LEASED ones wait for their borrower. Of two entries that claim the same bytes the one
+ * whose checksums match is kept; when both or neither match, both are dropped. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,8 +148,8 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
     pool->taken++;
     if (torn || state == HL_POOL_FREED) {
         pool_settle_entry(e, HL_POOL_FREED);
-        pool->rest_units += hl_pool_units(r.size);
-        pool_rest(pool, slot, now_ns);
+        pool->quarantined_units += hl_pool_units(r.size);
+        pool_quarantine(pool, slot, now_ns);
         found->freed++;
         return HL_OK;
     }

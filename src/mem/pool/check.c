@@ -9,7 +9,7 @@
 
 /* The numbers of the bad chunks go to `bad`, their count to *count. */
 static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
-                               const atomic_int *cancel, uint32_t *bad, size_t *count)
+                               const atomic_bool *cancel, uint32_t *bad, size_t *count)
 {
     uint64_t chunks = hl_chunk_count(r->size);
     const uint8_t *data = pool->base + r->offset;
@@ -40,7 +40,8 @@ bool pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *r
     return st == HL_OK;
 }
 
-hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
+/* Pinned, not locked: a shard of GiBs takes a second, in which others write and free. */
+hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_bool *cancel,
                          uint32_t **bad, size_t *bad_count)
 {
     struct hl_pool_ref r;
@@ -103,13 +104,14 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
         .capacity = pool->super->capacity,
         .used = pool->used_units * HL_POOL_UNIT,
         .writing = pool->writing_units * HL_POOL_UNIT,
-        .quarantined = pool->rest_units * HL_POOL_UNIT,
+        .quarantined = pool->quarantined_units * HL_POOL_UNIT,
         .free = hl_extents_free(pool->extents) * HL_POOL_UNIT,
         .largest = hl_extents_largest(pool->extents) * HL_POOL_UNIT,
         .shards = pool->shards,
         .manifests = pool->manifests,
         .derived = pool->derived,
     };
+    /* Leases that alloc may take back at once count as free. */
     uint64_t may_go = pool_abandoned(pool, hl_now_ns()) * HL_POOL_UNIT;
     out->used -= may_go;
     out->free += may_go;
@@ -118,9 +120,10 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
 }
 
 struct sums {
-    uint64_t taken, used, writing, resting, shards;
+    uint64_t taken, used, writing, quarantined, shards;
 };
 
+/* With the lock held: counters and index are of one moment. */
 static struct sums sum_up(const struct hl_pool *pool)
 {
     struct sums s = {0};
@@ -132,7 +135,7 @@ static struct sums sum_up(const struct hl_pool *pool)
         s.taken++;
         s.shards += state == HL_POOL_SEALED;
         s.writing += state == HL_POOL_WRITING ? units : 0;
-        s.resting += state == HL_POOL_FREED ? units : 0;
+        s.quarantined += state == HL_POOL_FREED ? units : 0;
         s.used += state != HL_POOL_FREED ? units : 0;
     }
     return s;
@@ -142,18 +145,18 @@ hl_status hl_pool_audit(struct hl_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     struct sums s = sum_up(pool);
-    struct sums c = {pool->taken, pool->used_units, pool->writing_units, pool->rest_units,
+    struct sums c = {pool->taken, pool->used_units, pool->writing_units, pool->quarantined_units,
                      pool->shards};
     uint64_t spare = hl_extents_free(pool->extents);
     uint64_t all = pool->super->capacity / HL_POOL_UNIT;
     pthread_mutex_unlock(&pool->lock);
-    if (memcmp(&s, &c, sizeof(s)) == 0 && s.used + s.resting + spare == all)
+    if (memcmp(&s, &c, sizeof(s)) == 0 && s.used + s.quarantined + spare == all)
         return HL_OK;
     return hl_fail(HL_ECORRUPT,
                    "pool %s: the index holds %" PRIu64 " slots, %" PRIu64 " units used, %" PRIu64
-                   " of them being written, %" PRIu64 " resting, %" PRIu64
+                   " of them being written, %" PRIu64 " quarantined, %" PRIu64
                    " shards; the counters say %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
                    ", %" PRIu64 "; %" PRIu64 " of %" PRIu64 " units are free",
-                   pool->path, s.taken, s.used, s.writing, s.resting, s.shards, c.taken, c.used,
-                   c.writing, c.resting, c.shards, spare, all);
+                   pool->path, s.taken, s.used, s.writing, s.quarantined, s.shards, c.taken, c.used,
+                   c.writing, c.quarantined, c.shards, spare, all);
 }

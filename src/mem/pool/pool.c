@@ -204,6 +204,8 @@ static hl_status fail_owned(int fd, const char *path)
 }
 
 /* The file under our lock, and still the one with that name. */
+/* The flock makes one process the owner; a name that leads to another file by then was replaced by
+ * another process, and is tried again. */
 static hl_status open_locked(const char *path, int *out)
 {
     for (int i = 0; i < OPEN_ATTEMPTS; i++) {
@@ -227,6 +229,13 @@ static hl_status open_locked(const char *path, int *out)
                    path);
 }
 
+/* One thread per pool, from take_over to hl_pool_close:
+ *
+ *     beat_ms over, or beat_stop: pool_beat with the lock held --> wait for beat_wake
+ *
+ * `beat_stop` is set under the lock, and the wait gives the lock up and sleeps in one step, so the
+ * signal is never lost. Readers of other processes see the heartbeat in the superblock and take an
+ * owner with an old one for dead. */
 static void *beat_main(void *arg)
 {
     struct hl_pool *pool = arg;
@@ -245,6 +254,8 @@ static void *beat_main(void *arg)
     return NULL;
 }
 
+/* Without the lock: no other thread knows the pool before the heartbeat's is started, at the end.
+ */
 static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, int made)
 {
     pool->super = (struct hl_pool_super *)pool->base;
@@ -297,10 +308,11 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     hl_cond_init(&pool->changed);
     pthread_mutex_init(&pool->lock, NULL);
     pool->fd = pool->guard = -1;
-    pool->rest_head = pool->rest_tail = NO_SLOT;
+    pool->quarantine_head = pool->quarantine_tail = NO_SLOT;
     pool->beat_ms = options->beat_ms;
-    pool->rest_ns =
-        (options->quarantine_ms != 0 ? options->quarantine_ms : DEFAULT_REST_MS) * HL_NS_PER_MS;
+    pool->quarantine_ns =
+        (options->quarantine_ms != 0 ? options->quarantine_ms : DEFAULT_QUARANTINE_MS) *
+        HL_NS_PER_MS;
     pool->lease_ns = (options->lease_ms != 0 ? options->lease_ms : HL_POOL_LEASE_MS) * HL_NS_PER_MS;
     hl_status st = open_locked(pool->path, &pool->fd);
     if (st == HL_OK)
@@ -319,6 +331,8 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     return HL_OK;
 }
 
+/* The heartbeat's thread ends first, then readers are told by incarnation 0. They keep their own
+ * mappings, so this one may go. */
 void hl_pool_close(struct hl_pool *pool)
 {
     if (pool == NULL)

@@ -208,9 +208,9 @@ size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *
 /* Copy of the chunk table; `out` has hl_chunk_count(ref->size) entries. */
 hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref,
                              uint32_t *out) HL_CHECK;
-/* Read all of it. HL_ECORRUPT: *bad (free()) has the numbers of the bad chunks. A non-zero *cancel
+/* Read all of it. HL_ECORRUPT: *bad (free()) has the numbers of the bad chunks. A true *cancel
  * (may be NULL) ends it with HL_ECANCELED. */
-hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
+hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_bool *cancel,
                          uint32_t **bad, size_t *bad_count) HL_CHECK;
 
 /* Copy [offset, offset + len); every started MiB it touches is checked. A freed shard whose bytes

@@ -8,7 +8,7 @@
  *     | struct hl_pool           |         | superblock: incarnation, heartbeat |
  *     |  notes[slot] ------ stored into -->| index[slot]: gen, state, id, where |
  *     |  extents: free units     |         | data: |extent + table|extent|free| |
- *     |  rest_head .. rest_tail  |         '------------------------------------'
+ *     |  quarantine_head .. tail |         '------------------------------------'
  *     '--------------------------'            ^ read without a lock (view.c)
  *
  * States of a slot (enum hl_pool_state). Each arrow is taken under hl_pool.lock, and between two
@@ -43,11 +43,11 @@
 #include "mem/extents.h"
 #include "mem/pool/pool.h"
 
-#define NO_SLOT          UINT32_MAX
-#define DEFAULT_REST_MS  2000
-#define HEARTBEAT_OLD_NS (HL_POOL_SILENT_MS * HL_NS_PER_MS)
-#define ENTRY_SPINS      64
-#define ENTRY_YIELDS     2000
+#define NO_SLOT               UINT32_MAX
+#define DEFAULT_QUARANTINE_MS 2000
+#define HEARTBEAT_OLD_NS      (HL_POOL_SILENT_MS * HL_NS_PER_MS)
+#define ENTRY_SPINS           64
+#define ENTRY_YIELDS          2000
 
 /* What the owner knows about a slot; it dies with the owner. The first half is the slot's entry in
  * the index. The owner decides by this copy, which no other process can reach, and writes the entry
@@ -77,7 +77,7 @@ struct hl_pool {
     struct hl_pool_super *super;
     struct hl_pool_entry *index;
     uint64_t slots;
-    uint64_t rest_ns;
+    uint64_t quarantine_ns;
     uint32_t beat_ms;
     char backing[64];
     struct hl_pool_region regions[HL_POOL_REGIONS_MAX]; /* `used` is not kept */
@@ -87,11 +87,11 @@ struct hl_pool {
     pthread_mutex_t lock; /* guards all below and every change of the index */
     struct hl_extents *extents;
     struct slot_note *notes;
-    uint32_t rest_head, rest_tail; /* the quarantine queue, in the order of freeing */
-    uint64_t taken;                /* slots in use */
+    uint32_t quarantine_head, quarantine_tail; /* the quarantine queue, in the order of freeing */
+    uint64_t taken;                            /* slots in use */
     uint64_t used_units;
     uint64_t writing_units; /* the part of them that is being written */
-    uint64_t rest_units;
+    uint64_t quarantined_units;
     uint64_t shards;
     uint64_t manifests; /* of these */
     uint64_t derived;   /* of these */
@@ -249,7 +249,7 @@ void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
 bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
 /* A sealed one: readers no longer find it, its extent is in quarantine. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
-void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
+void pool_quarantine(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_reap(struct hl_pool *pool, uint64_t now_ns);
 /* A heartbeat: a sign of life, and what is due. */
 void pool_beat(struct hl_pool *pool);

@@ -22,9 +22,12 @@
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* A reader that loads the odd generation looks again; one that loaded the even one before notices
- * the difference afterwards. An owner that dies here leaves it odd: the next one shows the entry to
- * no reader. */
+/* Relaxed is enough: each store that follows is a release (POOL_SET), so a reader that acquires one
+ * of them sees the odd generation too. A reader that loads the odd one looks again; one that loaded
+ * the even one before notices the difference afterwards. An owner that dies here leaves it odd: the
+ * next one shows the entry to no reader. */
+/* Every function of this file that takes a slot number is called with the lock held. The entry in
+ * the file is written by this process alone, and only between entry_begin and entry_end. */
 static void entry_begin(struct hl_pool *pool, uint32_t slot)
 {
     atomic_store_explicit(&pool->index[slot].gen, pool->notes[slot].gen | 1, memory_order_relaxed);
@@ -53,6 +56,7 @@ static void entry_store(struct hl_pool *pool, uint32_t slot)
     POOL_SET(e->state, n->state);
 }
 
+/* The note first: it is what the owner decides by, and readers of the note hold the lock. */
 static void entry_set_state(struct hl_pool *pool, uint32_t slot, uint32_t state)
 {
     pool->notes[slot].state = state;
@@ -136,6 +140,7 @@ static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t of
     return NO_SLOT;
 }
 
+/* The index is at most three quarters full (alloc_locked), so a free slot is always found. */
 static uint32_t slot_for(const struct hl_pool *pool, struct hl_id id)
 {
     uint64_t slot = hl_pool_home(id, pool->slots);
@@ -180,12 +185,16 @@ static uint64_t first_unit(const struct hl_pool *pool, uint64_t offset)
 
 /* ---- waiting for room ------------------------------------------------------------------------ */
 
+/* With the lock held, after every change that may let a waiter go on: bytes freed, a pin gone, a
+ * shard sealed. */
 void pool_note_change(struct hl_pool *pool)
 {
     pool->changes++;
     pthread_cond_broadcast(&pool->changed);
 }
 
+/* A waiter reads the number, tries, and waits only while the number is still the same: a change
+ * between its try and its wait is not missed. */
 uint64_t hl_pool_changes(struct hl_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
@@ -206,29 +215,29 @@ void hl_pool_wait_change(struct hl_pool *pool, uint64_t seen, uint64_t until_ns)
  */
 
 /* Appends to the queue. All stay equally long, so its head is always the next that may go. */
-void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
+void pool_quarantine(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     struct slot_note *note = &pool->notes[slot];
     note->freed_ns = now_ns;
     note->next = NO_SLOT;
     note->queued = 1;
-    if (pool->rest_tail != NO_SLOT)
-        pool->notes[pool->rest_tail].next = slot;
+    if (pool->quarantine_tail != NO_SLOT)
+        pool->notes[pool->quarantine_tail].next = slot;
     else
-        pool->rest_head = slot;
-    pool->rest_tail = slot;
+        pool->quarantine_head = slot;
+    pool->quarantine_tail = slot;
 }
 
 void pool_reap(struct hl_pool *pool, uint64_t now_ns)
 {
-    while (pool->rest_head != NO_SLOT) {
-        uint32_t slot = pool->rest_head;
+    while (pool->quarantine_head != NO_SLOT) {
+        uint32_t slot = pool->quarantine_head;
         struct slot_note *note = &pool->notes[slot];
-        if (now_ns < note->freed_ns + pool->rest_ns)
+        if (now_ns < note->freed_ns + pool->quarantine_ns)
             return;
-        pool->rest_head = note->next;
-        if (pool->rest_head == NO_SLOT)
-            pool->rest_tail = NO_SLOT;
+        pool->quarantine_head = note->next;
+        if (pool->quarantine_head == NO_SLOT)
+            pool->quarantine_tail = NO_SLOT;
         note->queued = 0;
         if (note->pins > 0)
             continue; /* the last unpin queues it again */
@@ -236,13 +245,14 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns)
         uint64_t units = hl_pool_units(r.size);
         pool_slot_delete(pool, slot);
         hl_extents_give(pool->extents, first_unit(pool, r.offset), units);
-        pool->rest_units -= units;
+        pool->quarantined_units -= units;
         pool_note_change(pool);
     }
 }
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
+/* A LEASED extent skips the quarantine: readers without a pin never find it in the index. */
 void pool_give(struct hl_pool *pool, uint32_t slot)
 {
     struct hl_pool_ref r = ref_of(pool, slot);
@@ -272,6 +282,7 @@ void pool_listen(struct hl_pool *pool, uint64_t now_ns)
     pool->leases_sure_ns += gap.paused_ns;
 }
 
+/* Units of adopted leases that alloc would take back when room is short; 0 while they are sure. */
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 {
     uint64_t units = 0;
@@ -308,6 +319,8 @@ static void end_if_damaged(const struct hl_pool *pool)
     _exit(1);
 }
 
+/* The heartbeat's thread, or a test, with the lock held. All work that depends on time is here, so
+ * no call waits for a timer of its own. */
 void pool_beat(struct hl_pool *pool)
 {
     uint64_t now = hl_now_ns();
@@ -330,15 +343,15 @@ void hl_pool_beat(struct hl_pool *pool)
 
 static hl_status fail_no_room(const struct hl_pool *pool, uint64_t size)
 {
-    char asked[32], left[32], longest[32], resting[32];
+    char asked[32], left[32], longest[32], quarantined[32];
     return hl_fail(
         HL_ENOSPC,
-        "pool %s has no room for a shard of %s: %s are free (longest piece %s), %s rest after "
-        "being freed; remove what is not needed, or make the pool larger",
+        "pool %s has no room for a shard of %s: %s are free (longest piece %s), %s are in "
+        "quarantine after being freed; remove what is not needed, or make the pool larger",
         pool->path, hl_format_bytes(size, asked, sizeof(asked)),
         hl_format_bytes(hl_extents_free(pool->extents) * HL_POOL_UNIT, left, sizeof(left)),
         hl_format_bytes(hl_extents_largest(pool->extents) * HL_POOL_UNIT, longest, sizeof(longest)),
-        hl_format_bytes(pool->rest_units * HL_POOL_UNIT, resting, sizeof(resting)));
+        hl_format_bytes(pool->quarantined_units * HL_POOL_UNIT, quarantined, sizeof(quarantined)));
 }
 
 /* The slot is taken and says WRITING before the caller writes a byte: an owner that dies meanwhile
@@ -385,6 +398,8 @@ hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_exte
     return hl_pool_alloc_at(pool, hl_id_random(), size, -1, out);
 }
 
+/* Two writers of one id can't both get an extent: the look-up and the WRITING entry are one step
+ * under the lock. */
 hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int numa_node,
                            struct hl_pool_extent *out)
 {
@@ -403,6 +418,7 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
     return st;
 }
 
+/* With the lock held. The generation tells this shard from a later one in the same slot. */
 bool pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     if (ref->slot >= pool->slots)
@@ -552,6 +568,7 @@ hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
     return st;
 }
 
+/* No quarantine: a WRITING entry was visible to no reader. */
 void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)
 {
     pthread_mutex_lock(&pool->lock);
@@ -573,6 +590,7 @@ static hl_status fail_missing(const struct hl_pool *pool, struct hl_id id)
     return hl_fail(HL_ENOENT, "shard %s is not in pool %s", hl_id_format(id).s, pool->path);
 }
 
+/* Bytes go from `used` to `quarantined` in one step under the lock, so their sum never jumps. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
     uint64_t units = hl_pool_units(pool->notes[slot].size);
@@ -581,8 +599,8 @@ void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
     pool->manifests -= hl_manifest_is(pool->notes[slot].id);
     pool->derived -= hl_id_is_derived(pool->notes[slot].id);
     pool->used_units -= units;
-    pool->rest_units += units;
-    pool_rest(pool, slot, now_ns);
+    pool->quarantined_units += units;
+    pool_quarantine(pool, slot, now_ns);
     pool_note_change(pool);
 }
 
@@ -596,6 +614,7 @@ hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
     return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
 }
 
+/* The entry is repaired before its reference is handed out, as the reader will check it. */
 hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out)
 {
     pthread_mutex_lock(&pool->lock);
@@ -636,7 +655,7 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
     note->pins--;
     uint32_t state = note->state;
     if (note->pins == 0 && !note->queued && state == HL_POOL_FREED)
-        pool_rest(pool, ref->slot, hl_now_ns());
+        pool_quarantine(pool, ref->slot, hl_now_ns());
     else if (note->pins == 0 && state == HL_POOL_LEASED)
         pool_give(pool, ref->slot);
     if (note->pins == 0)
@@ -644,6 +663,8 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* The cursor is a slot number: a page goes on behind the last one. What is sealed meanwhile in a
+ * slot before it is not listed. */
 size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max)
 {
     size_t n = 0;

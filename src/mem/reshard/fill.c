@@ -14,6 +14,7 @@ static hl_status open_verified(void *arg, const struct hl_reshard_op *op, uint64
     return HL_OK;
 }
 
+/* Called by all workers; the sum it passes on is of all of them, and may arrive out of order. */
 static void report_progress(struct hl_resharding *r, uint64_t bytes)
 {
     uint64_t done = atomic_fetch_add_explicit(&r->done_bytes, bytes, memory_order_relaxed) + bytes;
@@ -21,11 +22,12 @@ static void report_progress(struct hl_resharding *r, uint64_t bytes)
         r->run->progress(r->run->progress_arg, done, r->total_bytes);
 }
 
+/* Before each block: so long a cancel, or another worker's failure, takes to end this one. */
 static hl_status begin_block(void *arg, uint64_t bytes)
 {
     struct hl_resharding *r = arg;
-    const atomic_int *cancel = r->run->cancel;
-    if ((cancel != NULL && atomic_load_explicit(cancel, memory_order_acquire) != 0) ||
+    const atomic_bool *cancel = r->run->cancel;
+    if ((cancel != NULL && atomic_load_explicit(cancel, memory_order_acquire)) ||
         atomic_load_explicit(&r->failed, memory_order_acquire) != 0)
         return hl_fail(HL_ECANCELED, "the resharding was cancelled");
     report_progress(r, bytes);

@@ -42,8 +42,8 @@ struct hl_reshard_run {
     const struct hl_reshard_source *sources; /* one per shard of a; only those that are read */
     const unsigned char *wanted; /* per shard of b: make it. NULL = all that are not aliases */
     const struct hl_import_sink *sink;
-    int threads;              /* 0 = 2 */
-    const atomic_int *cancel; /* non-zero = stop soon; NULL = never */
+    int threads;               /* 0 = 2 */
+    const atomic_bool *cancel; /* true = stop soon; NULL = never */
     void (*progress)(void *arg, uint64_t done_bytes,
                      uint64_t total_bytes); /* NULL = none; any worker */
     void *progress_arg;

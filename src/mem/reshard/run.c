@@ -13,7 +13,8 @@
 #define THREADS_DEFAULT 2
 #define THREADS_MAX     64
 
-/* The first failure is the run's; a worker that stops because of it comes later. */
+/* The first failure is the run's; a worker that stops because of it comes later, and its words are
+ * dropped. `failed` is stored last, so who sees it can rely on status and text being there. */
 static void fail_run(struct hl_resharding *r, hl_status st)
 {
     pthread_mutex_lock(&r->mutex);
@@ -27,6 +28,7 @@ static void fail_run(struct hl_resharding *r, hl_status st)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
+/* In the calling thread, before the workers: total_bytes needs no atomic. */
 HL_CHECK static hl_status write_header(struct hl_resharding *r, size_t shard)
 {
     const struct hl_partition_shard *s = &r->run->b->shards[shard];
@@ -99,6 +101,7 @@ HL_CHECK static hl_status make_shard(struct hl_resharding *r, size_t shard)
     return HL_OK;
 }
 
+/* The counter alone divides the work: relaxed, for nothing else is passed from worker to worker. */
 static void *reshard_worker(void *arg)
 {
     struct hl_resharding *r = arg;
@@ -142,6 +145,7 @@ HL_CHECK static hl_status make_shards(struct hl_resharding *r)
             HL_TRY(write_header(r, i));
     HL_TRY(hl_resharding_open_sources(r));
     run_workers(r);
+    /* The workers are joined: from here on one thread, no lock. */
     if (r->status == HL_OK)
         return HL_OK;
     for (size_t i = 0; i < n; i++)

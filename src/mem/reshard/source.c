@@ -21,7 +21,9 @@ HL_CHECK static hl_status verify_chunk(const struct hl_resharding *r, uint32_t s
                    i, hl_id_format(s->id).s, p->pp, p->tp, p->part, crc, want);
 }
 
-/* Two workers may verify the same MiB at once: that costs time only. */
+/* `verified[i]` goes from 0 to 1 once, and says that MiB i matched its checksum. The bytes are read
+ * only and do not change, so the flag orders nothing and is relaxed: two workers that verify the
+ * same MiB at once waste time and no more. `verified_bytes` may count such a MiB twice. */
 hl_status hl_resharding_verify(struct hl_resharding *r, uint32_t shard, uint64_t offset,
                                uint64_t len)
 {
@@ -99,6 +101,7 @@ static void mark_needed(const struct hl_resharding *r, size_t shard, unsigned ch
             needed[plan->ops[i].shard] = 1;
 }
 
+/* In the calling thread, before the workers, which only read the tables that are made here. */
 hl_status hl_resharding_open_sources(struct hl_resharding *r)
 {
     const struct hl_partition_plan *a = r->run->a;

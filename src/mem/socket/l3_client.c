@@ -5,7 +5,10 @@
  *
  * An answer that comes too late would be taken for the next one's, so a client that ran into a
  * deadline is broken: its user closes it and connects again. The view needs no lock (pool/view.c).
- */
+ *
+ * The lock guards fd, seq and broken. `path` and `view` are constant once hl_l3_connect returns. A
+ * thread that waits for the lock waits as long as the exchanges before it take: its own deadline
+ * begins with its own exchange. */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>
@@ -34,6 +37,7 @@ static hl_status fail_broken(const struct hl_l3_client *c)
     return hl_fail(HL_EUNAVAIL, "the connection to %s is lost; connect again", c->path);
 }
 
+/* With the lock held: an answer belongs to the request that was sent last. */
 static hl_status exchange_messages(struct hl_l3_client *c, struct hl_l3_request *req, int pass,
                                    int timeout_ms, struct hl_l3_answer *answer, int *passed)
 {
@@ -125,6 +129,7 @@ struct hl_pool_view *hl_l3_view(struct hl_l3_client *c)
     return c->view;
 }
 
+/* Without the lock: a hang-up is a state of the socket, and fd does not change before the close. */
 hl_status hl_l3_alive(struct hl_l3_client *c)
 {
     if (hl_socket_hung_up(c->fd))

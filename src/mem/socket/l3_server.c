@@ -78,7 +78,7 @@ static void conn_close(struct l3_conn *c)
     drop_pins(c);
     drop_mapped(c);
     if (c->put != NULL)
-        atomic_store_explicit(&c->put->cancel, 1, memory_order_relaxed);
+        atomic_store_explicit(&c->put->cancel, true, memory_order_relaxed);
     DL_DELETE(c->server->conns, c);
     c->server->stats.clients--;
     uv_poll_stop(&c->poll);

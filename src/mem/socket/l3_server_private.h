@@ -31,7 +31,7 @@ struct l3_put {
     const struct hl_l3_server_opts *opts;
     int memfd;
     struct hl_l3_request req;
-    atomic_int cancel; /* the connection is gone */
+    atomic_bool cancel; /* the connection is gone */
     hl_status st;
     struct hl_pool_ref ref;
     char text[256];

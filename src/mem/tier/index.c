@@ -59,6 +59,7 @@ void hl_tier_index_fini(struct hl_tier_index *x)
     pthread_mutex_destroy(&x->lock);
 }
 
+/* With the lock held, like every static function here that takes the index but for index_add. */
 static struct hl_tier_entry *by_id(struct hl_tier_index *x, struct hl_id id)
 {
     struct hl_tier_entry *e;
@@ -68,6 +69,8 @@ static struct hl_tier_entry *by_id(struct hl_tier_index *x, struct hl_id id)
 
 /* ---- entries come and go --------------------------------------------------------------------- */
 
+/* The lowest free one, so that slots[] stays dense and pages stay short. The table only grows: a
+ * reference keeps its slot number as long as it lives. */
 static hl_status free_slot(struct hl_tier_index *x, uint32_t *out)
 {
     uint32_t slot = x->slot_hint;
@@ -87,6 +90,8 @@ static hl_status free_slot(struct hl_tier_index *x, uint32_t *out)
     return HL_OK;
 }
 
+/* Any state of another entry with this id refuses: it is the claim by which a second put of the
+ * shard ends early, before it has written bytes. */
 static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     const struct hl_tier_entry *other = by_id(x, e->id);
@@ -100,6 +105,7 @@ static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
     HASH_ADD(hh, x->by_id, id, sizeof(e->id), e);
     if (e->lost)
         return hl_fail(HL_ENOMEM, "out of memory allocating an index of tier %s", x->name);
+    /* One counter for all slots: a slot that is used again never repeats a generation. */
     e->gen = ++x->gen;
     x->slots[e->slot] = e;
     x->slot_hint = e->slot + 1;
@@ -111,6 +117,7 @@ static hl_status index_insert(struct hl_tier_index *x, struct hl_tier_entry *e)
     return HL_OK;
 }
 
+/* The entry is complete before the lock is taken, for it can be found as soon as it is linked. */
 static hl_status index_add(struct hl_tier_index *x, struct hl_id id, uint64_t size, uint64_t room,
                            enum hl_tier_state state, struct hl_tier_entry **out)
 {
@@ -156,6 +163,9 @@ static struct hl_tier_ref ref_of(const struct hl_tier_index *x, const struct hl_
                                 .tag = e->slot};
 }
 
+/* The caller has written all bytes and computed the checksums without the lock, as the owner of a
+ * WRITING entry. The state is stored under the lock after them, so a hold that sees SEALED sees
+ * the checksums too; they do not change afterwards. */
 void hl_tier_index_seal(struct hl_tier_index *x, struct hl_tier_entry *e, uint32_t crc32,
                         uint32_t *chunks, struct hl_tier_ref *ref)
 {
@@ -171,6 +181,8 @@ void hl_tier_index_seal(struct hl_tier_index *x, struct hl_tier_entry *e, uint32
     pthread_mutex_unlock(&x->lock);
 }
 
+/* The medium has given the bytes back already: between that and here `used` counts them still,
+ * which errs on the safe side of the quota. */
 void hl_tier_index_remove(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     pthread_mutex_lock(&x->lock);
@@ -186,6 +198,7 @@ void hl_tier_index_remove(struct hl_tier_index *x, struct hl_tier_entry *e)
     entry_free(e);
 }
 
+/* The entry stays valid after the unlock, because it is the caller's: WRITING, or pinned. */
 struct hl_tier_entry *hl_tier_index_at(struct hl_tier_index *x, uint64_t slot)
 {
     pthread_mutex_lock(&x->lock);
@@ -202,6 +215,8 @@ static hl_status fail_missing(const struct hl_tier_index *x, struct hl_id id)
     return hl_fail(HL_ENOENT, "shard %s is not in %s", hl_id_format(id).s, x->name);
 }
 
+/* A count instead of the lock keeps the entry while its bytes are read, so reads of one shard run
+ * beside each other and beside those of others. */
 hl_status hl_tier_index_hold(struct hl_tier_index *x, struct hl_id id, struct hl_tier_entry **out)
 {
     pthread_mutex_lock(&x->lock);
@@ -243,6 +258,8 @@ hl_status hl_tier_index_hold_ref(struct hl_tier_index *x, const struct hl_tier_r
     return HL_OK;
 }
 
+/* Broadcast, not signal: `released` is one condition for all entries, and each drop waits for its
+ * own. */
 void hl_tier_index_release(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     pthread_mutex_lock(&x->lock);
@@ -252,6 +269,8 @@ void hl_tier_index_release(struct hl_tier_index *x, struct hl_tier_entry *e)
     pthread_mutex_unlock(&x->lock);
 }
 
+/* The caller holds the entry, so it is SEALED, or DROPPING while the drop waits for that hold; the
+ * drop then finds the pin and fails. */
 struct hl_tier_ref hl_tier_index_pin(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     pthread_mutex_lock(&x->lock);
@@ -286,6 +305,8 @@ bool hl_tier_index_crc_known(struct hl_tier_index *x, const struct hl_tier_entry
     return known;
 }
 
+/* Checksums of an adopted entry. Two readers may have computed them at once; the first array stays
+ * for good, for others use it without the lock (hl_tier_index_chunks). */
 void hl_tier_index_learn(struct hl_tier_index *x, struct hl_tier_entry *e, uint32_t crc32,
                          uint32_t *chunks)
 {
@@ -339,6 +360,7 @@ hl_status hl_tier_index_drop(struct hl_tier_index *x, struct hl_id id, struct hl
     return st;
 }
 
+/* The medium refused to remove it: back from DROPPING, with its pins and references as before. */
 void hl_tier_index_restore(struct hl_tier_index *x, struct hl_tier_entry *e)
 {
     pthread_mutex_lock(&x->lock);
@@ -347,6 +369,8 @@ void hl_tier_index_restore(struct hl_tier_index *x, struct hl_tier_entry *e)
     pthread_mutex_unlock(&x->lock);
 }
 
+/* The cursor is a slot number. Each entry of the page is held, as the caller reads it after the
+ * unlock; entries that come or go meanwhile are seen at most once. */
 size_t hl_tier_index_page(struct hl_tier_index *x, uint64_t *cursor, struct hl_tier_entry **out,
                           size_t max)
 {
@@ -367,6 +391,8 @@ size_t hl_tier_index_page(struct hl_tier_index *x, uint64_t *cursor, struct hl_t
 
 /* ---- accounting ------------------------------------------------------------------------------ */
 
+/* Between begin and end the medium and the counters differ for a moment; the audit compares them
+ * only while `busy` is 0. */
 void hl_tier_index_begin(struct hl_tier_index *x)
 {
     pthread_mutex_lock(&x->lock);
@@ -388,6 +414,7 @@ void hl_tier_index_counts(struct hl_tier_index *x, struct hl_tier_counts *out)
     pthread_mutex_unlock(&x->lock);
 }
 
+/* With the lock held, so that no entry changes between the sum and the comparison. */
 static hl_status audit_locked(struct hl_tier_index *x, hl_tier_medium_fn medium, void *arg)
 {
     struct hl_tier_counts sum = {0}, *c = &x->counts;

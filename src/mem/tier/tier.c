@@ -95,6 +95,7 @@ static enum hl_api_pressure pressure_of(const struct hl_tier_store *t, uint64_t 
     return used > t->high ? HL_API_PRESSURE_HIGH : HL_API_PRESSURE_NORMAL;
 }
 
+/* With the lock held, for `pressure` is compared with the one before. */
 static void usage_of(struct hl_tier_store *t, struct hl_tier_usage *out)
 {
     struct hl_tier_counts c;
@@ -149,6 +150,7 @@ static void usage_changed(struct hl_tier_store *t)
     tell_pressure(t, &usage);
 }
 
+/* Asking is a change too: what the back end has reaped by itself may have lowered the pressure. */
 void hl_tier_usage(struct hl_tier_store *t, struct hl_tier_usage *out)
 {
     tell_pressure(t, out);
@@ -187,6 +189,7 @@ hl_status hl_tier_audit(struct hl_tier_store *t)
 
 /* ---- open slots ------------------------------------------------------------------------------ */
 
+/* With the lock held; so are open_remove, open_of, check_quota and reserve_locked. */
 static struct hl_tier_open *open_find(struct hl_tier_store *t, struct hl_id id)
 {
     struct hl_tier_open *o;
@@ -222,22 +225,27 @@ static uint64_t free_of(struct hl_tier_store *t, struct hl_tier_counts *c)
 static hl_status check_quota(struct hl_tier_store *t, uint64_t size, uint64_t room)
 {
     struct hl_tier_counts c;
-    char asked[32], left[32], resting[32];
+    char asked[32], left[32], quarantined[32];
     uint64_t spare = free_of(t, &c);
+    /* Quarantined bytes whose time is over may be free by now; the back end frees them at once. */
     if (room > spare && t->ops->reclaim != NULL && c.quarantined > 0) {
         t->ops->reclaim(t);
         spare = free_of(t, &c);
     }
     if (room <= spare)
         return HL_OK;
-    return hl_fail(HL_ENOSPC,
-                   "tier %s %s has no room for a shard of %s (%" PRIu64 " bytes): %s (%" PRIu64
-                   " bytes) are free, %s rest after being dropped; drop shards or raise its quota",
-                   hl_api_tier_name(t->tier), t->name, hl_format_bytes(size, asked, sizeof(asked)),
-                   size, hl_format_bytes(spare, left, sizeof(left)), spare,
-                   hl_format_bytes(c.quarantined, resting, sizeof(resting)));
+    return hl_fail(
+        HL_ENOSPC,
+        "tier %s %s has no room for a shard of %s (%" PRIu64 " bytes): %s (%" PRIu64
+        " bytes) are free, %s are in quarantine after being dropped; drop shards or raise its "
+        "quota",
+        hl_api_tier_name(t->tier), t->name, hl_format_bytes(size, asked, sizeof(asked)), size,
+        hl_format_bytes(spare, left, sizeof(left)), spare,
+        hl_format_bytes(c.quarantined, quarantined, sizeof(quarantined)));
 }
 
+/* Back end and table change under one lock: an abort or audit in between would see a reservation
+ * that only one of them knows. */
 static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o, int numa_node)
 {
     if (open_find(t, o->id) != NULL)
@@ -287,6 +295,8 @@ static hl_status fail_closed(const struct hl_tier_store *t, const struct hl_tier
                    t->name);
 }
 
+/* The bytes are copied without the lock: the slot is the caller's, which does not abort or seal it
+ * meanwhile. The check only catches a slot that has ended. */
 hl_status hl_tier_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint64_t offset,
                        const void *src, size_t len)
 {
@@ -314,6 +324,8 @@ hl_status hl_tier_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot,
     pthread_mutex_unlock(&t->lock);
     if (o == NULL)
         return fail_closed(t, slot);
+    /* Without the lock, since the back end may read all bytes. `sealing` hides the slot from fill,
+     * abort and a second seal, so `o` stays valid. */
     hl_status st = t->ops->seal(t, slot, crc32, chunk_crcs, chunks, &sealed);
     pthread_mutex_lock(&t->lock);
     o->sealing = false;
@@ -328,6 +340,7 @@ hl_status hl_tier_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot,
     return HL_OK;
 }
 
+/* Of a slot that is gone or being sealed it does nothing: the seal decides what becomes of it. */
 void hl_tier_abort(struct hl_tier_store *t, const struct hl_tier_slot *slot)
 {
     pthread_mutex_lock(&t->lock);

@@ -1,9 +1,15 @@
-/* net/dispatch/auto.c - TCP for everybody, RDMA between two hosts that both have it.
+/* net/dispatch/auto.c - TCP for every client, RDMA between two hosts that both have it.
  *
  * The server for TCP is the gate of both: a client that has RDMA too gives it the address of its
  * UCX worker and gets the server's. So UCX listens on no port and never reads a byte from TCP. The
  * client keeps its connection over TCP until RDMA is found to work, and goes on with it otherwise.
- */
+ *
+ *     TCP connections' threads --begin, commit, abort--.
+ *     the put worker (RDMA) --begin, commit, abort------+--one_call--> the caller's handler
+ *
+ * A handler is promised one call at a time (net.h); each server keeps that promise for itself, and
+ * `one_call` for both together. Lock order: TCP's handler lock, then this one; both are held for
+ * the call only. */
 #include <net/if.h>
 #include <pthread.h>
 #include <stdio.h>

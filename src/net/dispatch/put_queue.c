@@ -57,7 +57,7 @@ struct hl_put_queue {
     struct hl_net_connect_opts connect;
     char *address;
     uint64_t wait_ns;
-    const atomic_int *cancel;
+    const atomic_bool *cancel;
     pthread_mutex_t lock;
     pthread_cond_t work;
     struct entry *line;

@@ -28,7 +28,7 @@ struct hl_put_queue_opts {
     struct hl_net_connect_opts connect; /* its batch_bytes is the size limit of a batch */
     /* Longest wait of a batch for those who put the last; 0 = connect.conf's, < 0 not at all. */
     int batch_ms;
-    const atomic_int *cancel; /* NULL, or: nothing more is sent once it is not 0 */
+    const atomic_bool *cancel; /* NULL, or: nothing more is sent once it is true */
 };
 
 struct hl_put_queue_stats {

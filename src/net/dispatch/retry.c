@@ -1,12 +1,12 @@
 /* net/dispatch/retry.c - a thread per attempt, and none between them: an idle connection asks for
  * nothing.
  *
- *     RESTS --poll, when due: thread made--> TRIES --the thread is through--> IS_DONE
+ *     IDLE --poll, when due: thread made--> CONNECTING --the thread is through--> FINISHED
  *       ^                                                                        |
  *       '--poll, or free: joined, `made` taken, next attempt is due later--------'
  *
- * Poll and free are called by one thread, the connection's. In TRIES `st` and `made` are the
- * attempt's; IS_DONE is stored with release and loaded with acquire, so the caller sees both. Only
+ * Poll and free are called by one thread, the connection's. In CONNECTING `st` and `made` are the
+ * attempt's; FINISHED is stored with release and loaded with acquire, so the caller sees both. Only
  * free waits for an attempt, and sets `cancel` first.
  *
  * The attempt makes a second connection, which takes the place of the first one when that is not in
@@ -24,7 +24,7 @@
 
 #define DOUBLED_MAX 4
 
-enum state { RESTS, TRIES, IS_DONE };
+enum state { IDLE, CONNECTING, FINISHED };
 
 struct hl_net_retry {
     struct hl_net_connect_opts opts;
@@ -33,8 +33,8 @@ struct hl_net_retry {
     unsigned doubled;
     hl_status st; /* of the last attempt */
     uint64_t due_ns;
-    atomic_int state; /* enum state; the thread sets IS_DONE, all else is the caller's */
-    atomic_int cancel;
+    atomic_int state; /* enum state; the thread sets FINISHED, all else is the caller's */
+    atomic_bool cancel;
     pthread_t thread;
     struct hl_net_client *made; /* NULL: it failed */
 };
@@ -73,7 +73,7 @@ static void *retry_attempt(void *arg)
             hl_debug("net: reads from %s still go without rdma: %s", r->address, hl_error_text());
         }
     }
-    atomic_store_explicit(&r->state, IS_DONE, memory_order_release);
+    atomic_store_explicit(&r->state, FINISHED, memory_order_release);
     return NULL;
 }
 
@@ -88,14 +88,14 @@ static struct hl_net_client *collect_attempt(struct hl_net_retry *r)
     else if (r->doubled < DOUBLED_MAX)
         r->doubled++;
     r->due_ns = hl_now_ns() + ((uint64_t)r->opts.rdma_retry_ms << r->doubled) * HL_NS_PER_MS;
-    atomic_store_explicit(&r->state, RESTS, memory_order_relaxed);
+    atomic_store_explicit(&r->state, IDLE, memory_order_relaxed);
     return made;
 }
 
 struct hl_net_client *hl_net_retry_poll(struct hl_net_retry *r)
 {
     int state = atomic_load_explicit(&r->state, memory_order_acquire);
-    if (state == IS_DONE) {
+    if (state == FINISHED) {
         struct hl_net_client *made = collect_attempt(r);
         if (made != NULL) {
             hl_fault_count("rdma-back", "rdma");
@@ -103,10 +103,10 @@ struct hl_net_client *hl_net_retry_poll(struct hl_net_retry *r)
         }
         return made;
     }
-    if (state == RESTS && hl_now_ns() >= r->due_ns) {
-        atomic_store_explicit(&r->state, TRIES, memory_order_relaxed);
+    if (state == IDLE && hl_now_ns() >= r->due_ns) {
+        atomic_store_explicit(&r->state, CONNECTING, memory_order_relaxed);
         if (pthread_create(&r->thread, NULL, retry_attempt, r) != 0)
-            atomic_store_explicit(&r->state, RESTS, memory_order_relaxed);
+            atomic_store_explicit(&r->state, IDLE, memory_order_relaxed);
     }
     return NULL;
 }
@@ -115,8 +115,8 @@ void hl_net_retry_free(struct hl_net_retry *r)
 {
     if (r == NULL)
         return;
-    atomic_store(&r->cancel, 1);
-    if (atomic_load_explicit(&r->state, memory_order_acquire) != RESTS) {
+    atomic_store(&r->cancel, true);
+    if (atomic_load_explicit(&r->state, memory_order_acquire) != IDLE) {
         struct hl_net_client *made = collect_attempt(r);
         if (made != NULL)
             r->opts.ops->close(made); /* it has no retry of its own */

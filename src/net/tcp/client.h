@@ -65,9 +65,9 @@ struct hl_net_client {
     char address[HL_ADDR_TEXT_MAX];
     uint64_t pool_len;
     struct hl_id server;
-    bool offered;             /* the server has RDMA */
-    bool fell_back, lacks;    /* see net.h */
-    const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
+    bool offered;              /* the server has RDMA */
+    bool fell_back, lacks;     /* see net.h */
+    const atomic_bool *cancel; /* of the connect, afterwards of all else; may be NULL */
     uint64_t stall_ns, spin_ns;
     size_t batch_bytes; /* a batch is at most so long */
     uint8_t *batch[HL_TCP_BATCHES];

@@ -5,7 +5,8 @@
  *     its own thread                              the gate, every HL_TCP_TICK_NS
  *     SERVES, ANSWERS: answers, bytes             -
  *     WORKS: waits for its turn or the handler    WAIT
- *     LANDS: receives the put's bytes             WAIT, if `landed` has grown since the last one
+ *     RECEIVES: receives the put's bytes             WAIT, if `received` has grown since the last
+ * one
  *
  * `doing` says whose turn it is. It changes under say_lock, and the gate sends while it holds that
  * lock: so its own thread cannot begin an answer in the middle of a WAIT.
@@ -159,10 +160,10 @@ void hl_tcp_conns_tend(struct hl_net_server *s)
     pthread_mutex_lock(&s->lock);
     DL_FOREACH (s->conns, c) {
         pthread_mutex_lock(&c->say_lock);
-        uint64_t landed = atomic_load_explicit(&c->landed, memory_order_relaxed);
-        if (c->doing == HL_TCP_WORKS || (c->doing == HL_TCP_LANDS && landed != c->told))
+        uint64_t received = atomic_load_explicit(&c->received, memory_order_relaxed);
+        if (c->doing == HL_TCP_WORKS || (c->doing == HL_TCP_RECEIVES && received != c->reported))
             say_wait(c);
-        c->told = landed;
+        c->reported = received;
         pthread_mutex_unlock(&c->say_lock);
     }
     pthread_mutex_unlock(&s->lock);

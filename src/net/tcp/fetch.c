@@ -37,7 +37,7 @@ static void piece_ended(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
     f->busy--;
 }
 
-static void piece_landed(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
+static void piece_received(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
 {
     const struct hl_tcp_piece *p = oldest_piece(lane);
     if (f->crcs != NULL && p->crc != f->crcs[p->chunk])
@@ -83,7 +83,7 @@ static void fetch_take(void *arg, struct hl_tcp_lane *lane)
     lane->at += n;
     p->got += n;
     if (p->got == p->len)
-        piece_landed(f, lane);
+        piece_received(f, lane);
 }
 
 static ssize_t fetch_receive(void *arg, struct hl_tcp_lane *lane)
@@ -99,7 +99,7 @@ static ssize_t fetch_receive(void *arg, struct hl_tcp_lane *lane)
         p->crc = hl_crc32(p->crc, to, (size_t)n);
     p->got += (size_t)n;
     if (p->got == p->len)
-        piece_landed(f, lane);
+        piece_received(f, lane);
     return n;
 }
 

@@ -61,7 +61,7 @@ static bool land_chunk(struct hl_tcp_conn *c, uint8_t *to, size_t len, uint32_t 
             return false;
         *crc = hl_crc32(*crc, to + done, (size_t)n);
         done += (size_t)n;
-        atomic_fetch_add_explicit(&c->landed, (uint64_t)n, memory_order_relaxed);
+        atomic_fetch_add_explicit(&c->received, (uint64_t)n, memory_order_relaxed);
     }
     return true;
 }
@@ -128,12 +128,12 @@ static bool receive_object(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, vo
                               id);
     }
     hl_tcp_conn_enter(c, HL_TCP_SERVES);
-    bool landed =
+    bool received =
         hl_tcp_conn_say(c, &(struct hl_tcp_msg){.type = HL_TCP_TYPE_READY, .op = m->op}, NULL);
-    hl_tcp_conn_enter(c, HL_TCP_LANDS);
-    landed = landed && land_object(c, base, m->len, crcs, &crc);
+    hl_tcp_conn_enter(c, HL_TCP_RECEIVES);
+    received = received && land_object(c, base, m->len, crcs, &crc);
     hl_tcp_conn_enter(c, HL_TCP_WORKS);
-    if (!landed || hl_tcp_is_over(c)) {
+    if (!received || hl_tcp_is_over(c)) {
         hl_put_sink_abort(&s->sink, token);
         return false;
     }

@@ -11,7 +11,7 @@
  *        '--- every HL_TCP_TICK_NS: WAIT to those whose put works or lands
  *
  *     doing (under say_lock):
- *     SERVES --a put: place_take--> WORKS --begin--> SERVES: READY --> LANDS --all came--> WORKS
+ *     SERVES --a put: place_take--> WORKS --begin--> SERVES: READY --> RECEIVES --all came--> WORKS
  *        ^                            '--refused, a batch is stored, commit--> ANSWERS --'
  *        '---------------------------------------------------------------------'
  *
@@ -48,10 +48,10 @@
 
 /* What a connection's thread does, as far as others must know. */
 enum hl_tcp_doing {
-    HL_TCP_SERVES,  /* it reads or sends: no other thread may send */
-    HL_TCP_WORKS,   /* its put waits for its turn or is at the handler: the gate says WAIT */
-    HL_TCP_LANDS,   /* its put's bytes come: the gate says WAIT when some have come since */
-    HL_TCP_ANSWERS, /* it sends what became of its put, which a stop does not cut off */
+    HL_TCP_SERVES,   /* it reads or sends: no other thread may send */
+    HL_TCP_WORKS,    /* its put waits for its turn or is at the handler: the gate says WAIT */
+    HL_TCP_RECEIVES, /* its put's bytes come: the gate says WAIT when some have come since */
+    HL_TCP_ANSWERS,  /* it sends what became of its put, which a stop does not cut off */
 };
 
 struct hl_tcp_conn {
@@ -60,8 +60,8 @@ struct hl_tcp_conn {
     pthread_t thread;
     pthread_mutex_t say_lock;
     enum hl_tcp_doing doing;         /* under say_lock */
-    _Atomic uint64_t landed;         /* bytes of the put so far */
-    uint64_t told;                   /* `landed` as of the last WAIT; the gate's */
+    _Atomic uint64_t received;       /* bytes of the put so far */
+    uint64_t reported;               /* `received` as of the last WAIT; the gate's */
     struct hl_tcp_conn *prev, *next; /* in the list of open or of ended connections */
     char name[HL_ADDR_TEXT_MAX];
     size_t at, len; /* bytes received and not used are in[at..len) */

@@ -48,10 +48,10 @@ struct hl_net_client {
     uint64_t pool_len;
     struct hl_id server;
     const char *path;
-    bool one_sided;           /* reads go by get */
-    bool offered;             /* the server gave a key for that */
-    const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
-    int lanes;                /* enum hl_ucx_lane */
+    bool one_sided;            /* reads go by get */
+    bool offered;              /* the server gave a key for that */
+    const atomic_bool *cancel; /* of the connect, afterwards of all else; may be NULL */
+    int lanes;                 /* enum hl_ucx_lane */
     char address[HL_ADDR_TEXT_MAX];
     uint64_t stall_ns;
     struct hl_net_call call;

@@ -112,24 +112,24 @@ static size_t piece_len(const struct hl_ucx_put *put, uint32_t number)
 }
 
 /* Over verbs a piece is a rendezvous. */
-static bool lands_itself(const struct hl_ucx_put *put)
+static bool is_rendezvous(const struct hl_ucx_put *put)
 {
     return put->piece_len > HL_UCX_FRAGMENT;
 }
 
 /* SUMs go into the same queue before the COMMIT, so all are summed up when it runs. */
-static void piece_landed(struct hl_ucx_put *put, const struct hl_ucx_room *room, size_t len)
+static void piece_received(struct hl_ucx_put *put, const struct hl_ucx_piece *piece, size_t len)
 {
-    uint32_t number = room->number;
-    put->landed += len;
+    uint32_t number = piece->number;
+    put->received += len;
     put->moved_ns = hl_now_ns();
     if (put->sums == NULL) {
-        put->piece_crcs[number] = room->crc;
+        put->piece_crcs[number] = piece->crc;
     } else {
         put->sums[number] = (struct hl_ucx_job){.task = HL_UCX_SUM, .put = put, .piece = number};
         hl_ucx_put_worker_give(&put->server->put_worker, &put->sums[number]);
     }
-    if (put->landed == put->size)
+    if (put->received == put->size)
         submit_put(put, HL_UCX_COMMIT);
 }
 
@@ -138,29 +138,29 @@ static void piece_landed(struct hl_ucx_put *put, const struct hl_ucx_room *room,
  * over verbs lands by itself, and is summed up by the put worker. */
 static void *start_piece(void *context, void *buffer, size_t count)
 {
-    struct hl_ucx_room *room = buffer;
+    struct hl_ucx_piece *piece = buffer;
     (void)context, (void)count;
-    room->crc = 0;
-    room->landed = 0;
-    return room;
+    piece->crc = 0;
+    piece->received = 0;
+    return piece;
 }
 
 static size_t piece_size(void *state)
 {
-    const struct hl_ucx_room *room = state;
-    return piece_len(room->put, room->number);
+    const struct hl_ucx_piece *piece = state;
+    return piece_len(piece->put, piece->number);
 }
 
 static ucs_status_t take_piece(void *state, size_t offset, const void *src, size_t length)
 {
-    struct hl_ucx_room *room = state;
-    const struct hl_ucx_put *put = room->put;
+    struct hl_ucx_piece *piece = state;
+    const struct hl_ucx_put *put = piece->put;
     size_t whole = piece_size(state);
-    if (put->base == NULL || offset != room->landed || length > whole - offset)
+    if (put->base == NULL || offset != piece->received || length > whole - offset)
         return UCS_ERR_MESSAGE_TRUNCATED;
-    uint8_t *place = put->base + (uint64_t)room->number * put->piece_len + offset;
-    room->crc = hl_copy_crc32(room->crc, place, src, length, put->size);
-    room->landed += length;
+    uint8_t *place = put->base + (uint64_t)piece->number * put->piece_len + offset;
+    piece->crc = hl_copy_crc32(piece->crc, place, src, length, put->size);
+    piece->received += length;
     return UCS_OK;
 }
 
@@ -183,70 +183,70 @@ hl_status hl_ucx_puts_prepare(struct hl_net_server *s)
     return HL_OK;
 }
 
-static void piece_came(struct hl_ucx_room *room, ucs_status_t status, size_t len)
+static void finish_receive(struct hl_ucx_piece *piece, ucs_status_t status, size_t len)
 {
-    struct hl_ucx_put *put = room->put;
-    room->request = NULL;
+    struct hl_ucx_put *put = piece->put;
+    piece->request = NULL;
     put->recvs--;
-    if (put->state != HL_UCX_PUT_LANDING || put->peer->state != HL_UCX_PEER_READY)
+    if (put->state != HL_UCX_PUT_RECEIVING || put->peer->state != HL_UCX_PEER_READY)
         return;
-    if (status == UCS_OK && len == piece_len(put, room->number)) {
-        piece_landed(put, room, len);
+    if (status == UCS_OK && len == piece_len(put, piece->number)) {
+        piece_received(put, piece, len);
         return;
     }
     hl_net_count(&put->server->counts.refused, 1);
     hl_ucx_peer_fail(put->peer, "a piece of a put has the wrong size");
 }
 
-static bool post_room(struct hl_ucx_put *put, struct hl_ucx_room *room)
+static bool post_piece(struct hl_ucx_put *put, struct hl_ucx_piece *piece)
 {
-    struct hl_wire_tag tag = {HL_WIRE_PIECE, put->peer->session, (uint8_t)put->op, room->number};
+    struct hl_wire_tag tag = {HL_WIRE_PIECE, put->peer->session, (uint8_t)put->op, piece->number};
     ucp_tag_recv_info_t info;
     ucp_request_param_t param = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO,
         .cb.recv = on_piece,
-        .user_data = room,
+        .user_data = piece,
         .recv_info.tag_info = &info,
     };
-    void *buffer = put->base + (uint64_t)room->number * put->piece_len;
-    if (!lands_itself(put)) {
+    void *buffer = put->base + (uint64_t)piece->number * put->piece_len;
+    if (!is_rendezvous(put)) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
         param.datatype = put->server->summing;
-        buffer = room;
+        buffer = piece;
     }
     put->recvs++;
-    void *request = ucp_tag_recv_nbx(put->server->ucx.worker, buffer, piece_len(put, room->number),
+    void *request = ucp_tag_recv_nbx(put->server->ucx.worker, buffer, piece_len(put, piece->number),
                                      hl_wire_tag(&tag), ~UINT64_C(0), &param);
     if (request == NULL) {
-        piece_came(room, UCS_OK, info.length);
+        finish_receive(piece, UCS_OK, info.length);
     } else if (UCS_PTR_IS_ERR(request)) {
         put->recvs--;
         hl_ucx_peer_fail(put->peer, ucs_status_string(UCS_PTR_STATUS(request)));
         return false;
     } else {
-        room->request = request;
+        piece->request = request;
     }
     return true;
 }
 
 /* Post as many receives as may be, and tell the client of them, several at a time. */
-static void make_room(struct hl_ucx_put *put)
+static void post_pieces(struct hl_ucx_put *put)
 {
-    while (put->state == HL_UCX_PUT_LANDING && put->posted < put->pieces &&
+    while (put->state == HL_UCX_PUT_RECEIVING && put->posted < put->pieces &&
            put->peer->state == HL_UCX_PEER_READY) {
-        struct hl_ucx_room *room = &put->rooms[put->posted % HL_UCX_ROOMS];
-        if (room->request != NULL)
+        struct hl_ucx_piece *piece = &put->window[put->posted % HL_UCX_POSTED_MAX];
+        if (piece->request != NULL)
             break;
-        *room = (struct hl_ucx_room){.put = put, .number = put->posted++};
-        if (!post_room(put, room))
+        *piece = (struct hl_ucx_piece){.put = put, .number = put->posted++};
+        if (!post_piece(put, piece))
             return;
     }
-    uint32_t news = put->posted - put->told;
-    if (put->state != HL_UCX_PUT_LANDING || news == 0 ||
-        (news < HL_UCX_ROOMS / 4 && put->posted < put->pieces))
+    uint32_t unannounced = put->posted - put->announced;
+    if (put->state != HL_UCX_PUT_RECEIVING || unannounced == 0 ||
+        (unannounced < HL_UCX_POSTED_MAX / 4 && put->posted < put->pieces))
         return;
-    put->told = put->posted;
+    put->announced = put->posted;
     hl_ucx_peer_answer(
         put->peer,
         &(struct hl_ucx_send){.wire = {.type = HL_WIRE_READY, .op = put->op, .len = put->posted}});
@@ -263,12 +263,12 @@ static void finish_drop(struct hl_ucx_put *put)
 static void on_piece(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                      void *user_data)
 {
-    struct hl_ucx_room *room = user_data;
-    struct hl_ucx_put *put = room->put;
-    piece_came(room, status, info->length);
+    struct hl_ucx_piece *piece = user_data;
+    struct hl_ucx_put *put = piece->put;
+    finish_receive(piece, status, info->length);
     ucp_request_free(request);
-    if (put->state == HL_UCX_PUT_LANDING)
-        make_room(put);
+    if (put->state == HL_UCX_PUT_RECEIVING)
+        post_pieces(put);
     else if (put->state == HL_UCX_PUT_DROPPED && put->recvs == 0)
         finish_drop(put);
     else if (put->state == HL_UCX_PUT_ORPHANED && put->recvs == 0)
@@ -320,7 +320,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
 /* The handler has made room, so the size is one that this host can hold. */
 static void put_begun(struct hl_ucx_put *put)
 {
-    bool later = lands_itself(put);
+    bool later = is_rendezvous(put);
     put->piece_crcs = calloc(put->pieces, sizeof(*put->piece_crcs));
     put->sums = later ? calloc(put->pieces, sizeof(*put->sums)) : NULL;
     if (put->peer != NULL && (put->piece_crcs == NULL || (later && put->sums == NULL)))
@@ -332,9 +332,9 @@ static void put_begun(struct hl_ucx_put *put)
         submit_put(put, HL_UCX_ABORT);
         return;
     }
-    put->state = HL_UCX_PUT_LANDING;
+    put->state = HL_UCX_PUT_RECEIVING;
     put->moved_ns = hl_now_ns();
-    make_room(put);
+    post_pieces(put);
 }
 
 static void put_committed(struct hl_ucx_put *put)
@@ -527,17 +527,17 @@ static void drop_put(struct hl_ucx_put *put)
         end_put(put);
         return;
     }
-    if (put->state != HL_UCX_PUT_LANDING && put->state != HL_UCX_PUT_ARRIVING)
+    if (put->state != HL_UCX_PUT_RECEIVING && put->state != HL_UCX_PUT_ARRIVING)
         return; /* the put worker comes first */
     put->state = HL_UCX_PUT_DROPPED;
     put->recvs++; /* not finished by the callbacks below */
-    for (size_t i = 0; i < HL_UCX_ROOMS; i++)
-        if (put->rooms[i].request != NULL)
-            ucp_request_cancel(put->server->ucx.worker, put->rooms[i].request);
+    for (size_t i = 0; i < HL_UCX_POSTED_MAX; i++)
+        if (put->window[i].request != NULL)
+            ucp_request_cancel(put->server->ucx.worker, put->window[i].request);
     put->recvs--;
     if (put->recvs == 0) {
         finish_drop(put);
-    } else if (!put->batch && !lands_itself(put)) {
+    } else if (!put->batch && !is_rendezvous(put)) {
         put->base = NULL; /* what still comes is thrown away by take_piece */
         finish_drop(put);
     }

@@ -47,7 +47,7 @@ static void on_probe(void *request, ucs_status_t status, void *user_data)
     ucp_request_free(request);
 }
 
-static hl_status get_once(struct hl_net_client *c, uint64_t deadline_ns, int *ok, uint64_t *at_ns)
+static hl_status get_once(struct hl_net_client *c, uint64_t deadline_ns, bool *ok, uint64_t *at_ns)
 {
     struct probe p = {.status = UCS_OK};
     char buf[PROBE_BYTES];
@@ -70,11 +70,11 @@ static hl_status get_once(struct hl_net_client *c, uint64_t deadline_ns, int *ok
 
 /* The server answers PAUSED and then stands still for HL_UCX_PAUSE_MS from some moment before we
  * read its answer; a get that is back within half of that did not need it. */
-static hl_status read_past_a_sleeper(struct hl_net_client *c, uint64_t deadline_ns, int *one_sided)
+static hl_status read_past_a_sleeper(struct hl_net_client *c, uint64_t deadline_ns, bool *one_sided)
 {
-    int ok;
+    bool ok;
     uint64_t at_ns;
-    *one_sided = 0;
+    *one_sided = false;
     HL_TRY(get_once(c, deadline_ns, &ok, &at_ns)); /* wires the lane up */
     for (int i = 0; ok && i < PROBE_TRIES && hl_now_ns() < deadline_ns; i++) {
         c->paused = 0;
@@ -98,7 +98,7 @@ hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode
                                   uint64_t deadline_ns)
 {
     char lanes[1024];
-    int one_sided = 0;
+    bool one_sided = false;
     c->lanes = hl_ucx_lanes(c->ep, lanes, sizeof(lanes));
     bool verbs_read = (c->lanes & HL_UCX_LANE_READ) != 0;
     if (mode == HL_NET_GET && c->key == NULL)

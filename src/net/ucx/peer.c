@@ -89,7 +89,7 @@ void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request)
     hl_net_count(&s->counts.peers, 1);
 }
 
-void hl_ucx_peer_sent(void *peer, int failed)
+void hl_ucx_peer_sent(void *peer, bool failed)
 {
     struct hl_ucx_peer *p = peer;
     p->sends--;

@@ -182,7 +182,7 @@ static bool all_settled(void *arg)
  * would all end together, and until then look like a transfer that stands still. */
 static bool piece_may_go(const struct large *l)
 {
-    return !l->answered && l->next < l->room && l->sending < HL_UCX_ROOMS &&
+    return !l->answered && l->next < l->room && l->sending < HL_UCX_POSTED_MAX &&
            (l->sending == 0 || l->sending * l->piece_len < SENDING_MAX);
 }
 

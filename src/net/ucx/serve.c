@@ -77,7 +77,7 @@ void hl_ucx_peers_free(struct hl_net_server *s)
         remove_peer(p);
 }
 
-static void on_pause_sent(void *owner, int failed)
+static void on_pause_sent(void *owner, bool failed)
 {
     struct hl_ucx_peer *p = owner;
     if (!failed)

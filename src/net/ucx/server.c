@@ -31,7 +31,7 @@
 static void on_conn_request(ucp_conn_request_h request, void *arg)
 {
     struct hl_net_server *s = arg;
-    int late = atomic_load_explicit(&s->stopping, memory_order_relaxed);
+    bool late = atomic_load_explicit(&s->stopping, memory_order_relaxed);
     struct hl_ucx_pending_conn *k = late ? NULL : malloc(sizeof(*k));
     s->last_conn_ns = hl_now_ns();
     if (k == NULL) {
@@ -73,12 +73,12 @@ static void tend_server(struct hl_net_server *s, uint64_t now, uint64_t *next_ti
 static void sleep_on_worker(struct hl_net_server *s)
 {
     uint64_t count;
-    atomic_store(&s->sleeps, 1);
+    atomic_store(&s->sleeps, true);
     if (atomic_load(&s->put_worker.finished) == 0) {
         hl_ucx_nap(&s->ucx, s->wake_fd, HL_UCX_NAP_NS);
         (void)!read(s->wake_fd, &count, sizeof(count));
     }
-    atomic_store(&s->sleeps, 0);
+    atomic_store(&s->sleeps, false);
 }
 
 /* For a client's self-test (path.c): what it reads during this pause, it reads without this thread.
@@ -174,7 +174,7 @@ void hl_ucx_server_stop(struct hl_net_server *s)
 {
     if (s->running) {
         uint64_t one = 1;
-        atomic_store_explicit(&s->stopping, 1, memory_order_release);
+        atomic_store_explicit(&s->stopping, true, memory_order_release);
         if (write(s->wake_fd, &one, sizeof(one)) < 0)
             hl_debug("net server: waking the thread: %m");
         pthread_join(s->thread, NULL);

@@ -80,7 +80,7 @@ struct hl_ucx_put_worker {
     bool asleep, stopping, started;
     uint64_t spin_ns;
     pthread_t thread;
-    atomic_int *server_sleeps;
+    atomic_bool *server_sleeps;
     int wake_fd; /* of the server */
 };
 
@@ -94,33 +94,33 @@ struct hl_ucx_job *hl_ucx_put_worker_take(struct hl_ucx_put_worker *d);
 /* ---- puts ---- */
 
 /* A batch:   ARRIVING --> (QUEUED) --> EXECUTING: UNPACK --> answered
- * An object: (QUEUED) --> EXECUTING: BEGIN --> LANDING --> EXECUTING: COMMIT --> answered
+ * An object: (QUEUED) --> EXECUTING: BEGIN --> RECEIVING --> EXECUTING: COMMIT --> answered
  *
  * When its peer goes:
  *     QUEUED                 ends at once
  *     EXECUTING              goes on; a BEGIN is followed by ABORT, anything else just ends
- *     ARRIVING, LANDING  --> DROPPED until its receives have come back, then an object goes on to
+ *     ARRIVING, RECEIVING  --> DROPPED until its receives have come back, then an object goes on to
  *                            EXECUTING: ABORT (over TCP at once: late bytes are thrown away)
  *     an end with receives outstanding --> ORPHANED: the record stays for UCX's callbacks
  *
  * The progress thread alone changes the state. In EXECUTING the status, the results and the memory
- * are the put worker's until the job is taken back; SUMs only read what has landed. */
+ * are the put worker's until the job is taken back; SUMs only read what has received. */
 enum hl_ucx_put_state {
     HL_UCX_PUT_ARRIVING,  /* a batch whose message is being received */
     HL_UCX_PUT_QUEUED,    /* too many are open */
     HL_UCX_PUT_EXECUTING, /* begin, commit, abort or a whole batch */
-    HL_UCX_PUT_LANDING,   /* its pieces come */
+    HL_UCX_PUT_RECEIVING, /* its pieces come */
     HL_UCX_PUT_DROPPED,   /* its receives are being taken back */
     HL_UCX_PUT_ORPHANED,  /* aborted, a receive is still outstanding */
 };
 
-/* Room for one piece, posted as a tagged receive. */
-struct hl_ucx_room {
+/* A tagged receive for one piece of a put. */
+struct hl_ucx_piece {
     struct hl_ucx_put *put;
     uint32_t number;
-    uint32_t crc;  /* of the bytes so far, where they are summed up as they land */
-    size_t landed; /* likewise */
-    void *request; /* NULL: not posted */
+    uint32_t crc;    /* of the bytes so far, where they are summed up as they land */
+    size_t received; /* likewise */
+    void *request;   /* NULL: not posted */
 };
 
 /* A large object, or a batch of small ones. */
@@ -138,15 +138,15 @@ struct hl_ucx_put {
     char text[HL_ERROR_TEXT_MAX];
     /* a large object */
     struct hl_id id; /* name it wants, then its name */
-    uint64_t size, landed;
+    uint64_t size, received;
     uint32_t crc;
     void *token;
     uint8_t *base;
     size_t piece_len;
-    uint32_t pieces, posted, told; /* told <= posted: room that was announced, and that there is */
+    uint32_t pieces, posted, announced; /* announced <= posted <= pieces */
     uint32_t *piece_crcs;
     struct hl_ucx_job *sums; /* one per piece, where they are summed up afterwards */
-    struct hl_ucx_room rooms[HL_UCX_ROOMS];
+    struct hl_ucx_piece window[HL_UCX_POSTED_MAX];
     /* a batch */
     uint8_t *items, *results;
     size_t items_len, results_len;
@@ -221,7 +221,7 @@ struct hl_net_server {
     pthread_t thread;
     bool running;
     int wake_fd;
-    atomic_int stopping;
+    atomic_bool stopping;
     struct hl_ucx_pending_conn *pending_conns; /* connection requests, newest first */
     uint64_t last_conn_ns;                     /* the last one */
     struct hl_ucx_peer *peers;
@@ -232,7 +232,7 @@ struct hl_net_server {
     struct hl_ucx_put *puts, *line;
     ucp_datatype_t summing; /* of fragments, see intake.c */
     unsigned open_puts;
-    atomic_int sleeps; /* about to wait for wake_fd */
+    atomic_bool sleeps; /* about to wait for wake_fd */
     unsigned peer_count;
     bool attention; /* a peer needs the housekeeping */
     unsigned pause_ms;
@@ -265,7 +265,7 @@ void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
 /* Send to the peer; its failure is handled. `s->done` NULL: hl_ucx_peer_sent. */
 void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s);
 /* The end of a send to the peer; another `done` calls it too. */
-void hl_ucx_peer_sent(void *peer, int failed);
+void hl_ucx_peer_sent(void *peer, bool failed);
 void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text);
 
 /* ---- requests and the housekeeping (serve.c) ---- */

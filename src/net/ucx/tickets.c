@@ -1,4 +1,9 @@
-/* net/ucx/tickets.c - what a client gets over TCP and shows over RDMA. */
+/* net/ucx/tickets.c - what a client gets over TCP and shows over RDMA.
+ *
+ *     tickets[]   ring of HL_UCX_TICKETS: the oldest is overwritten; each is good HL_UCX_TICKET_NS
+ *
+ * Tickets are given by the data port's threads and looked up by the progress thread, under `door`.
+ * One is not used up by a look-up: a client connects again with it while it is good. */
 #include "base/clock.h"
 #include "net/ucx/server.h"
 

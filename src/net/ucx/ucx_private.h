@@ -26,7 +26,7 @@
 #define HL_UCX_FRAGMENT (64u << 10)
 #endif
 /* Pieces of a put that may be under way: receives the server has posted for it. */
-#define HL_UCX_ROOMS 64
+#define HL_UCX_POSTED_MAX 64
 /* Batches of small puts of one client that are not answered yet. */
 #define HL_UCX_BATCHES 4
 /* So long, and so many at a time, a ticket is good. */
@@ -58,7 +58,7 @@ struct hl_ucx_opts {
 /* One sent message: the header must live until UCX is done with it. */
 struct hl_ucx_msg {
     struct hl_wire wire;
-    void (*done)(void *owner, int failed);
+    void (*done)(void *owner, bool failed);
     void *owner;
     char payload[];
 };
@@ -92,7 +92,7 @@ struct hl_ucx_send {
     const void *data;
     size_t len;
     bool copy;
-    void (*done)(void *owner, int failed);
+    void (*done)(void *owner, bool failed);
     void *owner;
 };
 

@@ -139,9 +139,9 @@ static bool operator_forbids(void)
 
 static void warn_once(size_t pinned)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
     char size[32];
-    if (!atomic_flag_test_and_set(&told))
+    if (!atomic_flag_test_and_set(&warned))
         hl_warn("net: there is an RDMA adapter, but this process may not lock %s of memory for it; "
                 "TCP is used. Raise the limit (ulimit -l, LimitMEMLOCK=)",
                 hl_format_bytes(pinned, size, sizeof(size)));

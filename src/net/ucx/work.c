@@ -1,7 +1,7 @@
 /* net/ucx/work.c - what the put worker's thread does with a put: the only caller of the put
  * handler.
  *
- * An object is stored only when the CRC of what landed equals the sender's. */
+ * An object is stored only when the CRC of the received bytes equals the sender's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -113,12 +113,16 @@ hl_status hl_mig_socket(void *ctx, int type, int v6, void **out)
     return HL_OK;
 }
 
+/* By a thread of libzmq, when it no longer needs a payload. Release: the owner that loads 0 with
+ * acquire may write to the buffer again, after all that libzmq has read from it. */
 static void on_returned(void *data, void *hint)
 {
     (void)data;
     atomic_fetch_sub_explicit((atomic_uint *)hint, 1, memory_order_release);
 }
 
+/* `busy` NULL: the payload is copied. Else it is lent, and counted before it is sent: it may come
+ * back during the send. */
 static hl_status make_payload(const struct hl_mig_frame *f, const void *payload, atomic_uint *busy,
                               zmq_msg_t *msg)
 {

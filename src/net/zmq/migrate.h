@@ -100,7 +100,7 @@ void hl_migrate_line_close(struct hl_migrate_line *line);
 struct hl_migrate_send_opts {
     struct hl_migrate_line *line; /* NULL: connections of this call's own, to `address` */
     const char *address;        /* "host:port"; a scheme in front is ignored; unused with a line */
-    const atomic_int *cancel;   /* not 0: give up, tell the receiver; NULL = never */
+    const atomic_bool *cancel;  /* true: abort, and tell the receiver; NULL = never */
     struct hl_id id;            /* of the migration; none = random. Give one to be able to resume */
     struct hl_id object;        /* what the receiver shall call it; none = as it likes */
     uint32_t chunk_size;        /* 0 = 1 MiB */

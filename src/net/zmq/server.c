@@ -42,7 +42,7 @@ struct hl_migrate_server {
     int wake_fd;               /* readable once it is to stop */
     bool running;
     pthread_t thread;
-    atomic_int stopping;
+    atomic_bool stopping;
     char address[HL_ADDR_TEXT_MAX];
 };
 
@@ -197,7 +197,7 @@ void hl_migrate_server_stop(struct hl_migrate_server *s)
         return;
     if (s->running) {
         uint64_t one = 1;
-        atomic_store_explicit(&s->stopping, 1, memory_order_release);
+        atomic_store_explicit(&s->stopping, true, memory_order_release);
         if (write(s->wake_fd, &one, sizeof(one)) < 0)
             hl_debug("migration receiver: waking the thread: %m");
         pthread_join(s->thread, NULL);

@@ -214,13 +214,13 @@ TEST_IN(setup, teardown, nobody_waits_for_room_that_nobody_wants)
 {
     struct rig *r = *state;
     struct hl_pool_extent x;
-    atomic_int cancel = 1;
+    atomic_bool cancel = true;
     const struct l4_want want = {.near = -1, .size = 1, .cancel = &cancel};
     use_archive(r);
     fill_pool(r);
     assert_int_equal(l4_store_now(&r->d, (struct hl_id){7, 0}), HL_OK);
     assert_int_equal(l4_alloc(&r->d, &want, &x), HL_ECANCELED);
-    atomic_store(&r->d.stopping, 1);
+    atomic_store(&r->d.stopping, true);
     assert_int_equal(l4_alloc(&r->d, &unit, &x), HL_ECANCELED);
     assert_true(pool_has(r, (struct hl_id){7, 0})); /* nothing was given up for it */
 }

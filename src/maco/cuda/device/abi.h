@@ -2,7 +2,7 @@
  * C and CUDA; and what the kernel tells the host.
  *
  * The device's copies of tasks and events differ from the plan's in fields that mean nothing to a
- * GPU: task.user holds HL_TASK_NEXT and HL_TASK_WISH, event.reserved HL_EVENT_WATCHED,
+ * GPU: task.user holds HL_TASK_NEXT and HL_TASK_AFFINITY, event.reserved HL_EVENT_WATCHED,
  * event.reserved2[0] where the joins end and the work begins in its range.
  *
  * Owns:    nothing.
@@ -37,12 +37,12 @@
 #define HL_ITEM_ROOTS 0xfffffff0u
 #define HL_ITEM_END   0xfffffff1u
 
-#define HL_EVENT_WATCHED  1u /* a stream of the host waits for its count */
-#define HL_EVENT_WISHED   2u /* MACO_DIRECT: some of its work is a worker's own */
-#define HL_TASK_NEXT(t)   ((uint32_t)(t)->user)         /* runs next for certain; MACO_NONE */
-#define HL_TASK_WISH(t)   ((uint32_t)((t)->user >> 32)) /* a worker; MACO_NONE */
-#define HL_EVENT_JOINS(e) ((uint32_t)(e)->reserved2[0]) /* first <= join < this */
-#define HL_EVENT_WORK(e)  ((uint32_t)((e)->reserved2[0] >> 32)) /* this <= work < last */
+#define HL_EVENT_WATCHED    1u /* a stream of the host waits for its count */
+#define HL_EVENT_AFFINE     2u /* MACO_DIRECT: some of its work is a worker's own */
+#define HL_TASK_NEXT(t)     ((uint32_t)(t)->user)         /* runs next for certain; MACO_NONE */
+#define HL_TASK_AFFINITY(t) ((uint32_t)((t)->user >> 32)) /* a worker; MACO_NONE */
+#define HL_EVENT_JOINS(e)   ((uint32_t)(e)->reserved2[0]) /* first <= join < this */
+#define HL_EVENT_WORK(e)    ((uint32_t)((e)->reserved2[0] >> 32)) /* this <= work < last */
 
 /* A counter with a cache line of its own. */
 struct hl_gpu_line {
@@ -122,9 +122,9 @@ struct hl_gpu_run {
     const uint32_t *list, *first_of_list; /* MACO_STATIC */
     uint64_t *rings;                      /* MACO_SCHEDULER: position + 1 << 32 | task */
     struct hl_gpu_line *taken;            /* per worker: tasks taken of its ring and done */
-    uint64_t *wishes;                     /* MACO_DIRECT, per wish: iteration << 32 | task */
-    const uint32_t *first_of_wishes;      /* per worker: its slots; NULL = no wishes */
-    struct hl_gpu_line *wished;           /* per worker: wishes handed out, in all runs */
+    uint64_t *affine; /* MACO_DIRECT, per task with an affinity: iteration << 32 | task */
+    const uint32_t *first_of_affine;      /* per worker: its slots; NULL = none has one */
+    struct hl_gpu_line *affine_queued;    /* per worker: such tasks queued, in all runs */
     struct hl_gpu_span *spans;            /* per task; NULL = no trace */
     uint32_t *order;                      /* per ticket; NULL = no trace */
     const uint32_t *comm, *first_of_comm; /* tasks of each group, in order */

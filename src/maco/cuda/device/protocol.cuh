@@ -85,28 +85,28 @@ HL_DEV void publish(const hl_gpu_run *r, uint32_t item)
     store_release(&r->ready[at], sealed(r, item));
 }
 
-/* ---- wishes, where the CTA that completes an event launches what follows ---- */
+/* ---- affinity, where the CTA that completes an event launches what follows ---- */
 
-HL_DEV uint32_t wish_of(const hl_gpu_run *r, uint32_t task, uint32_t otherwise)
+HL_DEV uint32_t affinity_of(const hl_gpu_run *r, uint32_t task, uint32_t otherwise)
 {
-    uint32_t wish = HL_TASK_WISH(&r->tasks[task]);
-    return wish < r->workers ? wish : otherwise;
+    uint32_t affinity = HL_TASK_AFFINITY(&r->tasks[task]);
+    return affinity < r->workers ? affinity : otherwise;
 }
 
-/* Tasks that wish for a worker go to its own queue, which has a slot for each of them: a ticket
+/* Tasks with an affinity go to its own queue, which has a slot for each of them: a ticket
  * counts over all runs, and each run hands out all. Ranges are gone through without them. How many
  * others there are. */
-HL_DEV uint32_t grant_wishes(const hl_gpu_run *r, uint32_t first, uint32_t last)
+HL_DEV uint32_t queue_affine(const hl_gpu_run *r, uint32_t first, uint32_t last)
 {
     uint32_t others = 0;
     for (uint32_t task = first; task < last; task++) {
-        uint32_t w = wish_of(r, task, MACO_NONE);
+        uint32_t w = affinity_of(r, task, MACO_NONE);
         others += w == MACO_NONE;
         if (w == MACO_NONE)
             continue;
-        uint64_t slots = r->first_of_wishes[w + 1] - r->first_of_wishes[w];
-        uint64_t at = add_relaxed(&r->wished[w].value, 1) - slots * (r->iteration - 1);
-        store_release(&r->wishes[r->first_of_wishes[w] + at], sealed(r, task));
+        uint64_t slots = r->first_of_affine[w + 1] - r->first_of_affine[w];
+        uint64_t at = add_relaxed(&r->affine_queued[w].value, 1) - slots * (r->iteration - 1);
+        store_release(&r->affine[r->first_of_affine[w] + at], sealed(r, task));
     }
     return others;
 }
@@ -118,8 +118,8 @@ HL_DEV void open_queue(const hl_gpu_run *r)
     store_relaxed(line(r, HL_LINE_TAIL), 1);
     store_relaxed(line(r, HL_LINE_ROOTS), r->roots_work);
     store_release(&r->ready[0], sealed(r, HL_ITEM_ROOTS));
-    if (r->first_of_wishes != nullptr)
-        grant_wishes(r, r->roots_work, r->n_roots);
+    if (r->first_of_affine != nullptr)
+        queue_affine(r, r->roots_work, r->n_roots);
 }
 
 /* ---- triggers ---- */
@@ -146,7 +146,7 @@ HL_DEV void launch(const hl_gpu_run *r, uint32_t event, uint32_t *next)
         return;
     if (e->kind == MACO_EVENT_END) {
         publish(r, HL_ITEM_END);
-    } else if (e->reserved & HL_EVENT_WISHED && grant_wishes(r, work, e->last) == 0) {
+    } else if (e->reserved & HL_EVENT_AFFINE && queue_affine(r, work, e->last) == 0) {
         return;
     } else if (next != nullptr && *next == MACO_NONE && e->last - work == 1) {
         *next = work;

@@ -58,7 +58,7 @@ HL_DEV int deal_in_turn(const hl_gpu_run *r, hl_scheduler_shared &sh, hl_patienc
     uint32_t step = r->workers < HL_LANES ? r->workers : HL_LANES;
     for (uint32_t at = first; at < last; at += step) {
         if (lane < step && at + lane < last)
-            push(r, sh, p, wish_of(r, at + lane, (*turn + lane) % r->workers), at + lane);
+            push(r, sh, p, affinity_of(r, at + lane, (*turn + lane) % r->workers), at + lane);
         uint32_t n = last - at < step ? last - at : step;
         *turn = (*turn + n) % r->workers;
         warp_sync();
@@ -94,7 +94,7 @@ HL_DEV int deal_to_least(const hl_gpu_run *r, hl_scheduler_shared &sh, hl_patien
                 sh.seen[w] = (uint32_t)load_acquire(&r->taken[w].value);
             warp_sync();
         }
-        uint32_t worker = wish_of(r, task, least_loaded(r, sh));
+        uint32_t worker = affinity_of(r, task, least_loaded(r, sh));
         warp_sync();
         if (thread_id() == 0)
             push(r, sh, p, worker, task);

@@ -16,7 +16,7 @@ struct hl_source {
     uint32_t chunk, chunk_end;       /* direct: tasks that are this worker's; static: its list */
     uint32_t next;                   /* direct: launched by what was done; MACO_NONE */
     uint32_t at;                     /* direct: entry of the ready queue */
-    uint32_t wish, wish_end;         /* direct: slots of its own tasks that are left */
+    uint32_t affine, affine_end;     /* direct: slots of its own tasks that are left */
     uint32_t position;               /* scheduler: of its ring, in all runs */
     uint32_t pending_event, pending; /* direct: triggers that are not added yet */
     uint64_t waits_since;            /* 0 without trace */
@@ -30,7 +30,7 @@ HL_DEV hl_source source_open(const hl_gpu_run *r, uint32_t worker)
     s.worker = worker;
     s.chunk = s.chunk_end = s.at = s.position = 0;
     s.next = s.pending_event = MACO_NONE;
-    s.pending = s.wish = s.wish_end = 0;
+    s.pending = s.affine = s.affine_end = 0;
     s.waits_since = 0;
     s.taken = 0;
     s.patience = patience(r);
@@ -40,9 +40,9 @@ HL_DEV hl_source source_open(const hl_gpu_run *r, uint32_t worker)
     } else if (r->policy == MACO_SCHEDULER) {
         s.position = (uint32_t)load_relaxed(&r->taken[worker].value);
     } else {
-        if (r->first_of_wishes != nullptr) {
-            s.wish = r->first_of_wishes[worker];
-            s.wish_end = r->first_of_wishes[worker + 1];
+        if (r->first_of_affine != nullptr) {
+            s.affine = r->first_of_affine[worker];
+            s.affine_end = r->first_of_affine[worker + 1];
         }
         if (worker == 0)
             open_queue(r);
@@ -52,24 +52,24 @@ HL_DEV hl_source source_open(const hl_gpu_run *r, uint32_t worker)
 
 /* ---- direct: the CTA that completes an event launches what follows ---- */
 
-/* Over the tasks of the chunk that wish for one worker. */
-HL_DEV void pass_wishes(const hl_gpu_run *r, hl_source *s)
+/* Over the tasks of the chunk that have an affinity. */
+HL_DEV void skip_affine(const hl_gpu_run *r, hl_source *s)
 {
-    if (r->first_of_wishes == nullptr)
+    if (r->first_of_affine == nullptr)
         return;
-    while (s->chunk < s->chunk_end && wish_of(r, s->chunk, MACO_NONE) != MACO_NONE)
+    while (s->chunk < s->chunk_end && affinity_of(r, s->chunk, MACO_NONE) != MACO_NONE)
         s->chunk++;
 }
 
 /* The next of the worker's own tasks that may start; MACO_NONE. */
-HL_DEV uint32_t take_wish(const hl_gpu_run *r, hl_source *s)
+HL_DEV uint32_t next_affine(const hl_gpu_run *r, hl_source *s)
 {
-    if (s->wish == s->wish_end)
+    if (s->affine == s->affine_end)
         return MACO_NONE;
-    uint64_t slot = load_acquire(&r->wishes[s->wish]);
+    uint64_t slot = load_acquire(&r->affine[s->affine]);
     if (slot >> 32 != r->iteration)
         return MACO_NONE;
-    s->wish++;
+    s->affine++;
     return (uint32_t)slot;
 }
 
@@ -93,14 +93,14 @@ HL_DEV int take_chunk(const hl_gpu_run *r, uint32_t item, hl_source *s)
         return 0;
     s->chunk = (uint32_t)from;
     s->chunk_end = (uint32_t)(from + n < last ? from + n : last);
-    pass_wishes(r, s);
+    skip_affine(r, s);
     return 1;
 }
 
 HL_DEV uint32_t next_of_chunk(const hl_gpu_run *r, hl_source *s)
 {
     uint32_t task = s->chunk++;
-    pass_wishes(r, s);
+    skip_affine(r, s);
     return task;
 }
 
@@ -126,7 +126,7 @@ HL_DEV uint32_t take_direct(const hl_gpu_run *r, hl_source *s)
     if (r->spans != nullptr)
         s->waits_since = timer_ns();
     for (;;) {
-        uint32_t own = take_wish(r, s);
+        uint32_t own = next_affine(r, s);
         if (own != MACO_NONE)
             return own;
         uint64_t slot = load_acquire(&r->ready[s->at]);

@@ -82,7 +82,7 @@ static hl_status agree_on(maco_cuda *c, uint32_t group)
     struct ask a = {.c = c, .group = group};
     int by_groups = c->groups[group] != NULL;
     if (!by_groups && c->dead[group])
-        return HL_OK; /* communicating ranks are told */
+        return HL_OK; /* the ranks that communicate get the error */
     HL_TRY(world_of(c, group, &a.world));
     if (a.world > 1 && hl_maco_plan_collective(c->plan, group, 0) != MACO_NONE)
         HL_TRY(by_groups ? hl_maco_agree_on_order(c->plan, group, a.world, by_group, &a)

@@ -201,7 +201,7 @@ static void abort_comm(struct hl_cuda_job *job)
         (void)job->cu.cuMemFree_v2(a->memory);
 }
 
-/* NULL: it can't be called, which is told. */
+/* NULL, with an error, where it can't be called. */
 static struct abort_call *begin_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
 {
     struct abort_call *a = calloc(1, sizeof(*a));

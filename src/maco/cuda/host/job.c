@@ -1,3 +1,15 @@
+/* A driver call that may never return runs in a thread of its own, and its caller waits with a
+ * deadline.
+ *
+ *     caller                                job's thread
+ *     hl_cuda_job_start: holders = 2 -----> work(job), without the lock
+ *     hl_cuda_job_wait:  waits  <---------- is_over, `changed`
+ *     hl_cuda_job_drop:  holders - 1        holders - 1
+ *
+ * The last of the two frees the job: a caller that gave up at its deadline leaves it to the thread,
+ * which is detached and may outlive the runtime. So the job has its own copy of the driver table
+ * and its own reference to the context. `lock` guards is_over and holders; the rest is constant
+ * before the thread starts, or written by `work` and read after is_over. */
 #include "maco/cuda/host/context.h"
 
 #include <errno.h>
@@ -40,7 +52,7 @@ hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
 {
     pthread_t thread;
     pthread_condattr_t attr;
-    /* It may come back when the runtime is closed. */
+    /* It may return after the runtime is closed. */
     cu_result r = c->cu.cuDevicePrimaryCtxRetain(&job->context, c->device);
     if (r != HL_CUDA_SUCCESS) {
         free(job);

@@ -1,5 +1,5 @@
-/* What is told of a run that the kernel ended early: why, which tasks wait for what, and what each
- * CTA did, as it wrote when it left. */
+/* What is reported of a run that the kernel ended early: why, which tasks wait for what, and what
+ * each CTA did, as it wrote when it left. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "maco/cuda/host/context.h"
 
-#define TASKS_TOLD 4
-#define CTAS_TOLD  4
+#define TASKS_LISTED 4
+#define CTAS_LISTED  4
 
 struct text {
     char at[HL_ERROR_TEXT_MAX - 160];
@@ -39,11 +39,11 @@ static int task_waits(const maco_cuda *c, const maco_event *events, uint32_t tas
 /* Those first that something has been done for. */
 static void tell_tasks(const maco_cuda *c, const maco_event *events, struct text *out)
 {
-    uint32_t waiting = 0, told = 0;
+    uint32_t waiting = 0, listed = 0;
     for (uint32_t i = 0; i < c->view.n_tasks; i++)
         waiting += task_waits(c, events, i);
     for (int begun = 1; begun >= 0; begun--) {
-        for (uint32_t i = 0; i < c->view.n_tasks && told < TASKS_TOLD; i++) {
+        for (uint32_t i = 0; i < c->view.n_tasks && listed < TASKS_LISTED; i++) {
             uint32_t event = c->view.tasks[i].dependent_event;
             if (!task_waits(c, events, i))
                 continue;
@@ -52,12 +52,12 @@ static void tell_tasks(const maco_cuda *c, const maco_event *events, struct text
             if ((have > 0) != begun)
                 continue;
             report_add(out, "%s %s (event %u has %" PRIu64 " of %u)",
-                       told++ > 0 ? "," : ": waiting:", hl_maco_plan_name(c->plan, i), event, have,
-                       needed);
+                       listed++ > 0 ? "," : ": waiting:", hl_maco_plan_name(c->plan, i), event,
+                       have, needed);
         }
     }
-    if (waiting > told)
-        report_add(out, " and %u more", waiting - told);
+    if (waiting > listed)
+        report_add(out, " and %u more", waiting - listed);
 }
 
 static void tell_cta(const maco_cuda *c, uint32_t i, struct text *out)
@@ -81,12 +81,12 @@ static void tell_cta(const maco_cuda *c, uint32_t i, struct text *out)
 
 static void tell_ctas(const maco_cuda *c, struct text *out)
 {
-    uint32_t idle = 0, told = 0;
+    uint32_t idle = 0, listed = 0;
     for (uint32_t i = c->ctas; i-- > 0;) { /* scheduler and proxy first */
         const struct hl_gpu_state *s = &c->host->state[i];
         if (s->phase == HL_GPU_IDLE)
             idle += i < (uint32_t)c->info.workers;
-        else if (s->phase != HL_GPU_OUT && told++ < CTAS_TOLD)
+        else if (s->phase != HL_GPU_OUT && listed++ < CTAS_LISTED)
             tell_cta(c, i, out);
     }
     report_add(out, "; %u of %d workers looked for work", idle, c->info.workers);

@@ -116,9 +116,9 @@ static void lay_out(const maco_plan_view *v, const struct hl_cuda_shape *shape,
     t->first_of_list = put_table(&size, ((size_t)v->n_lists + 1) * sizeof(uint32_t));
     t->rings = put_table(&size, rings * sizeof(uint64_t));
     t->taken = put_table(&size, workers * sizeof(struct hl_gpu_line));
-    t->wishes = put_table(&size, t->n_wishes * sizeof(uint64_t));
-    t->first_of_wishes = put_table(&size, t->n_wishes > 0 ? (workers + 1) * sizeof(uint32_t) : 0);
-    t->wished = put_table(&size, t->n_wishes > 0 ? workers * sizeof(struct hl_gpu_line) : 0);
+    t->affine = put_table(&size, t->n_affine * sizeof(uint64_t));
+    t->first_of_affine = put_table(&size, t->n_affine > 0 ? (workers + 1) * sizeof(uint32_t) : 0);
+    t->affine_queued = put_table(&size, t->n_affine > 0 ? workers * sizeof(struct hl_gpu_line) : 0);
     t->spans = put_table(&size, shape->trace ? v->n_tasks * sizeof(struct hl_gpu_span) : 0);
     t->order = put_table(&size, shape->trace ? v->n_tasks * sizeof(uint32_t) : 0);
     t->comm = put_table(&size, v->n_comm * sizeof(uint32_t));
@@ -148,8 +148,9 @@ static hl_status split_range(const maco_plan_view *v, uint32_t first, uint32_t l
     return HL_OK;
 }
 
-/* A worker that the task wishes for and that is there; MACO_NONE. */
-static uint32_t task_wish(const maco_plan_view *v, const struct hl_cuda_shape *shape, uint32_t task)
+/* The worker of its affinity, if there is such a worker; MACO_NONE. */
+static uint32_t task_affinity(const maco_plan_view *v, const struct hl_cuda_shape *shape,
+                              uint32_t task)
 {
     if (v->policy != MACO_DIRECT || v->id[task] == MACO_NONE ||
         hl_maco_is_comm(v->tasks[task].type) || v->worker[task] >= shape->workers)
@@ -167,8 +168,8 @@ static uint64_t flags_of(const maco_plan_view *v, const struct hl_cuda_shape *sh
         if (!inside_kernel(shape, &v->tasks[i]))
             flags |= HL_EVENT_WATCHED;
     for (uint32_t i = work; i < e->last; i++)
-        if (task_wish(v, shape, i) != MACO_NONE)
-            flags |= HL_EVENT_WISHED;
+        if (task_affinity(v, shape, i) != MACO_NONE)
+            flags |= HL_EVENT_AFFINE;
     return flags;
 }
 
@@ -205,7 +206,7 @@ static uint32_t next_of(const maco_plan_view *v, const maco_event *events, const
     const maco_event *e = &events[t->trigger_event];
     if (v->policy != MACO_DIRECT || e->needed != 1 || e->kind == MACO_EVENT_END ||
         e->kind == MACO_EVENT_EMPTY || HL_EVENT_WORK(e) != e->first || e->last - e->first != 1 ||
-        e->reserved & HL_EVENT_WISHED)
+        e->reserved & HL_EVENT_AFFINE)
         return MACO_NONE;
     return e->first;
 }
@@ -255,14 +256,14 @@ static void make_peers(const maco_plan_view *v, const struct hl_cuda_shape *shap
     first[shape->n_peers] = n;
 }
 
-static void make_wishes(const maco_plan_view *v, const struct hl_cuda_shape *shape,
+static void make_affine(const maco_plan_view *v, const struct hl_cuda_shape *shape,
                         struct hl_cuda_tables *t)
 {
-    uint32_t *first = (uint32_t *)(void *)((unsigned char *)t->image + t->first_of_wishes);
-    if (t->n_wishes == 0)
+    uint32_t *first = (uint32_t *)(void *)((unsigned char *)t->image + t->first_of_affine);
+    if (t->n_affine == 0)
         return;
     for (uint32_t i = 0; i < v->n_tasks; i++) {
-        uint32_t w = task_wish(v, shape, i);
+        uint32_t w = task_affinity(v, shape, i);
         if (w != MACO_NONE)
             first[w + 1]++;
     }
@@ -283,7 +284,7 @@ static hl_status fill_image(const maco_plan_view *v, const struct hl_cuda_shape 
         memcpy(image + t->first_of_list, v->first_of_list,
                ((size_t)v->n_lists + 1) * sizeof(uint32_t));
     }
-    make_wishes(v, shape, t);
+    make_affine(v, shape, t);
     make_peers(v, shape, t);
     uint32_t in_streams = make_comm(v, shape, (uint32_t *)(void *)(image + t->comm),
                                     (uint32_t *)(void *)(image + t->first_of_comm));
@@ -309,7 +310,7 @@ hl_status hl_cuda_tables_make(const maco_plan *p, const struct hl_cuda_shape *sh
     const maco_plan_view v = *maco_plan_read(p);
     HL_TRY(check_plan(p, &v, shape));
     for (uint32_t i = 0; i < v.n_tasks; i++)
-        t.n_wishes += task_wish(&v, shape, i) != MACO_NONE;
+        t.n_affine += task_affinity(&v, shape, i) != MACO_NONE;
     lay_out(&v, shape, &t);
     t.image = calloc(1, t.size);
     if (t.image == NULL)
@@ -344,10 +345,10 @@ struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t bas
     r.first_of_list = address_at(base, t->first_of_list);
     r.rings = address_at(base, t->rings);
     r.taken = address_at(base, t->taken);
-    if (t->n_wishes > 0) {
-        r.wishes = address_at(base, t->wishes);
-        r.first_of_wishes = address_at(base, t->first_of_wishes);
-        r.wished = address_at(base, t->wished);
+    if (t->n_affine > 0) {
+        r.affine = address_at(base, t->affine);
+        r.first_of_affine = address_at(base, t->first_of_affine);
+        r.affine_queued = address_at(base, t->affine_queued);
     }
     if (t->order > t->spans) { /* traced */
         r.spans = address_at(base, t->spans);

@@ -27,11 +27,11 @@ struct hl_cuda_tables {
     void *image;
     size_t size;
     /* clang-format off */
-    size_t tasks, events, ready, lines, list, first_of_list, rings, taken, wishes, first_of_wishes,
-        wished, spans, order, comm, first_of_comm, comm_done, peers, peer_comm, first_of_peer_comm,
-        arrived;
+    size_t tasks, events, ready, lines, list, first_of_list, rings, taken, affine, first_of_affine,
+        affine_queued, spans, order, comm, first_of_comm, comm_done, peers, peer_comm,
+        first_of_peer_comm, arrived;
     /* clang-format on */
-    uint32_t n_wishes;     /* tasks that wish for a worker, MACO_DIRECT */
+    uint32_t n_affine;     /* tasks with an affinity, MACO_DIRECT */
     uint32_t noted;        /* tasks that a traced run notes */
     struct hl_gpu_run run; /* with NULL for what is on the device */
 };

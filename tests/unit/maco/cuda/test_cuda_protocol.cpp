@@ -23,7 +23,7 @@ thread_local gpu::cta_of_fibers *gpu::cta;
 struct random_plan {
     uint32_t n;
     std::vector<uint32_t> left, right; /* parents: n = the input */
-    std::vector<int> wish;             /* workers, -1 = any */
+    std::vector<int> affinity;         /* workers, -1 = any */
     std::vector<float> data;           /* n + 1 rows; the last is the input */
     maco_graph *graph = nullptr;
     maco_plan *plan = nullptr;
@@ -52,7 +52,7 @@ static void add_task(random_plan &p, uint32_t i)
     op.outputs[0] = row(p, i);
     const int32_t dims[8] = {1, WIDTH, WIDTH, WIDTH, WIDTH, MACO_ADD, MACO_F32, 0};
     memcpy(op.dims, dims, sizeof(dims));
-    op.on_worker = p.wish.empty() ? 0 : p.wish[i] + 1;
+    op.on_worker = p.affinity.empty() ? 0 : p.affinity[i] + 1;
     assert_int_equal(maco_graph_add(p.graph, &op, &id), 0);
     assert_int_equal(id, i);
 }
@@ -66,11 +66,11 @@ static void make_random(random_plan &p, uint64_t seed, uint32_t n, int policy, i
     p.data.assign((size_t)(n + 1) * WIDTH, 0);
     p.left.resize(n);
     p.right.resize(n);
-    p.wish.assign(n, -1);
+    p.affinity.assign(n, -1);
     assert_int_equal(maco_graph_new(&p.graph), 0);
     for (uint32_t i = 0; i < n; i++) {
         if (policy != MACO_STATIC && seed % 4 != 0 && roll(&seed, 3) == 0)
-            p.wish[i] = (int)roll(&seed, (uint32_t)workers);
+            p.affinity[i] = (int)roll(&seed, (uint32_t)workers);
         /* chains, fans and joins: parents near by, far away, or the input */
         p.left[i] = i == 0 || roll(&seed, 6) == 0 ? n : i - 1 - roll(&seed, i < 9 ? i : 9);
         p.right[i] = i == 0 || roll(&seed, 2) == 0 ? p.left[i] : roll(&seed, i);
@@ -154,8 +154,8 @@ static void check_run(machine &m, random_plan &p, float input)
         uint32_t id = v.id[m.run.order[i]];
         assert_true(id < p.n);
         assert_int_equal(seen[id]++, 0);
-        if (!p.wish.empty() && p.wish[id] >= 0)
-            assert_int_equal(m.run.spans[m.run.order[i]].worker, p.wish[id]);
+        if (!p.affinity.empty() && p.affinity[id] >= 0)
+            assert_int_equal(m.run.spans[m.run.order[i]].worker, p.affinity[id]);
         assert_true(p.left[id] == p.n || seen[p.left[id]] == 1); /* parents were noted before */
         assert_true(p.right[id] == p.n || seen[p.right[id]] == 1);
     }
@@ -342,12 +342,13 @@ static void idle_workers_wait_though_all_slots_are_zero(void **)
     }
 }
 
-/* A worker that nobody has is no wish; those of one worker alone go through its queue. */
-static void wishes_are_kept_and_impossible_ones_are_none(void **)
+/* An affinity for a worker that does not exist has no effect; tasks of one worker go through its
+ * queue. */
+static void affinities_are_kept_and_impossible_ones_ignored(void **)
 {
     random_plan p;
     machine m;
-    p.wish = {2, 0, 1, 2, 0, 1, 2, 7};
+    p.affinity = {2, 0, 1, 2, 0, 1, 2, 7};
     make_two_parents(p);
     open_machine(m, p, 3, 4, 0);
     for (int run = 1; run < 50; run++) {
@@ -359,7 +360,7 @@ static void wishes_are_kept_and_impossible_ones_are_none(void **)
         v = *maco_plan_read(p.plan);
         for (uint32_t i = 0; i < v.n_tasks; i++)
             if (v.id[i] < 7)
-                assert_int_equal(m.run.spans[i].worker, p.wish[v.id[i]]);
+                assert_int_equal(m.run.spans[i].worker, p.affinity[v.id[i]]);
     }
     close_machine(m);
     drop(p);
@@ -516,7 +517,7 @@ int main(void)
         cmocka_unit_test(an_event_that_needs_less_is_found_out),
         cmocka_unit_test(a_second_parent_that_is_ignored_is_noticed),
         cmocka_unit_test(idle_workers_wait_though_all_slots_are_zero),
-        cmocka_unit_test(wishes_are_kept_and_impossible_ones_are_none),
+        cmocka_unit_test(affinities_are_kept_and_impossible_ones_ignored),
         cmocka_unit_test(a_cancelled_run_ends),
         cmocka_unit_test(a_task_without_a_body_ends_the_run),
         cmocka_unit_test(communication_is_started_by_counts_and_starts_what_waits),

@@ -223,7 +223,7 @@ TEST(a_cancelled_transfer_ends_at_once)
 {
     struct server s;
     struct rig r = {0};
-    atomic_int cancel = 0;
+    atomic_bool cancel = false;
     struct shard sh = shard_make(id_of(1), 1000, 1, 1);
     server_start(&s);
     say_empty(&s);
@@ -233,7 +233,7 @@ TEST(a_cancelled_transfer_ends_at_once)
                                                                   .cancel = &cancel},
                                      &r.archive),
                      HL_OK);
-    atomic_store(&cancel, 1);
+    atomic_store(&cancel, true);
     assert_int_equal(put(&r, &sh), HL_ECANCELED);
     rig_close(&r);
     server_stop(&s);

@@ -64,7 +64,7 @@ static hl_status open_import(struct hl_partition_options o, struct hl_import **i
         &(struct hl_import_options){.dir = dir, .model = "tiny", .version = 7, .partition = o}, im);
 }
 
-static hl_status run_import(struct hl_import *im, struct heap *h, const atomic_int *cancel,
+static hl_status run_import(struct hl_import *im, struct heap *h, const atomic_bool *cancel,
                             struct hl_import_shard **shards)
 {
     struct hl_import_sink sink = heap_sink(h);
@@ -297,7 +297,7 @@ TEST_IN(enter_torch, leave_torch, gpt2_of_torch_is_transposed)
 /* ---- failures
  * ------------------------------------------------------------------------------------ */
 
-static void run_fails(struct heap *h, const atomic_int *cancel, hl_status want, const char *text)
+static void run_fails(struct heap *h, const atomic_bool *cancel, hl_status want, const char *text)
 {
     struct hl_import *im;
     struct hl_import_shard *shards = NULL;
@@ -325,7 +325,7 @@ TEST_IN(enter, leave, a_failing_sink_gets_everything_back)
 
 TEST_IN(enter, leave, a_cancelled_import_gives_everything_back)
 {
-    atomic_int cancel = 0;
+    atomic_bool cancel = false;
     hf_checkpoint(&small, dir);
     struct heap h = {.cancel = &cancel};
     run_fails(&h, &cancel, HL_ECANCELED, "cancelled");

@@ -190,7 +190,7 @@ TEST(an_adopted_pool_has_one_of_the_two)
 struct reader {
     struct hl_pool_view *view;
     struct hl_id id;
-    atomic_int *stop;
+    atomic_bool *stop;
     unsigned read, wrong, missed;
 };
 
@@ -216,7 +216,7 @@ static void *reader_main(void *arg)
 TEST(a_reader_always_finds_one_of_them)
 {
     struct hl_pool *pool = open_pool(NULL);
-    atomic_int stop = 0;
+    atomic_bool stop = false;
     pthread_t thread;
     struct hl_pool_ref ref = put(pool, 5);
     struct reader r = {.view = open_view(pool), .id = ref.id, .stop = &stop};
@@ -231,7 +231,7 @@ TEST(a_reader_always_finds_one_of_them)
         uint32_t crc = hl_crc32(0, x.ptr, SIZE);
         assert_int_equal(hl_pool_replace(pool, &ref, &x, &crc, 1, &ref), HL_OK);
     }
-    atomic_store(&stop, 1);
+    atomic_store(&stop, true);
     pthread_join(thread, NULL);
     assert_true(r.read > 0);
     assert_int_equal(r.wrong, 0);

@@ -24,7 +24,7 @@ struct world {
     struct hl_pool *pool;
     struct hl_pool_view *view; /* a mapping of its own, as in another process */
     atomic_uint_fast64_t lo[PLACES], hi[PLACES];
-    atomic_int stop;
+    atomic_bool stop;
     atomic_uint written, read, stale, wrong;
 };
 
@@ -112,7 +112,7 @@ TEST(readers_get_the_whole_shard_or_are_told_it_is_gone)
     while (hl_now_ns() < until ||
            (hl_now_ns() < limit && (atomic_load(&w.written) < 50 || atomic_load(&w.read) < 50)))
         usleep(1000);
-    atomic_store(&w.stop, 1);
+    atomic_store(&w.stop, true);
     for (int i = 0; i < 5; i++)
         pthread_join(threads[i], NULL);
     print_message("written %u, read %u, gone %u\n", atomic_load(&w.written), atomic_load(&w.read),
@@ -168,7 +168,7 @@ TEST(pinned_shards_keep_their_bytes_while_others_are_written)
     uint64_t until = hl_now_ns() + RUN_MS / 2 * HL_NS_PER_MS, limit = until + 20 * HL_NS_PER_S;
     while (hl_now_ns() < until || (hl_now_ns() < limit && atomic_load(&w.written) < 20))
         usleep(1000);
-    atomic_store(&w.stop, 1);
+    atomic_store(&w.stop, true);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     assert_int_equal(atomic_load(&w.wrong), 0);

@@ -118,7 +118,7 @@ static void world_free(struct world *w)
 
 /* All of b's shards from a's, aliases too. */
 static hl_status reshard(const struct hf_model *m, const struct world *a, const struct world *b,
-                         struct heap *h, const atomic_int *cancel, struct hl_reshard_done *done)
+                         struct heap *h, const atomic_bool *cancel, struct hl_reshard_done *done)
 {
     struct hl_reshard_plan plan;
     struct hl_import_sink sink = heap_sink(h);
@@ -304,7 +304,7 @@ TEST(a_cancel_or_a_failing_sink_leaves_no_shard)
         no_shard_is_left(&h);
         heap_free(&h);
     }
-    atomic_int cancel = 0;
+    atomic_bool cancel = false;
     struct heap h = {.cancel = &cancel};
     struct hl_reshard_done done;
     assert_int_equal(reshard(f.m, &f.a, &f.b, &h, &cancel, &done), HL_ECANCELED);

@@ -144,7 +144,7 @@ TEST(puts_that_nobody_waits_for_share_messages_until_they_are_cancelled)
     struct hl_put_queue *q = NULL;
     struct hl_put_queue_stats stats;
     struct ends ends = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0};
-    atomic_int cancel = 0;
+    atomic_bool cancel = false;
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 0);
     struct hl_put_queue_opts opts = {.connect.address = hl_net_server_address(server),
@@ -161,7 +161,7 @@ TEST(puts_that_nobody_waits_for_share_messages_until_they_are_cancelled)
     assert_int_equal(stats.puts, 200);
     assert_true(stats.batches < 200);
     assert_string_equal(stats.path, "tcp");
-    atomic_store(&cancel, 1);
+    atomic_store(&cancel, true);
     start_puts(q, &ends, 200, 20);
     wait_ends(&ends, 220);
     assert_int_equal(ends.cancelled, 20);

@@ -395,7 +395,7 @@ pieces_that_are_twice_unasked_or_of_a_wrong_size_end_the_put_and_the_connection(
         rogue_open(&r, server);
         struct hl_wire_tag tag = {HL_WIRE_PIECE, r.session, 5, 0};
         rogue_put(&r, 5, 4 * MIB);
-        assert_true(r.room > 1 && r.room <= HL_UCX_ROOMS);
+        assert_true(r.room > 1 && r.room <= HL_UCX_POSTED_MAX);
         rogue_sends(&r, tag, pool, way == 0 ? PIECE - 1 : PIECE);
         if (way == 2)
             tag.number = r.room + 100;

@@ -37,7 +37,7 @@ struct liar {
     enum lie lie;
     struct hl_wire asked[PIECES];
     size_t asks;
-    atomic_int stop;
+    atomic_bool stop;
     pthread_t thread;
     char address[64];
 };
@@ -181,7 +181,7 @@ static void liar_start(struct liar *l, enum lie lie)
 
 static void liar_stop(struct liar *l)
 {
-    atomic_store(&l->stop, 1);
+    atomic_store(&l->stop, true);
     pthread_join(l->thread, NULL);
 }
 

@@ -363,7 +363,7 @@ TEST(a_sender_that_gives_up_frees_the_receiver_at_once)
 {
     struct vault v = {0};
     struct hl_migrate_server *server = serve(&v, 2 * CHUNK);
-    atomic_int stop_it = 0;
+    atomic_bool stop_it = false;
     struct slow_job j = {.opts = {.address = hl_migrate_server_address(server),
                                   .id = hl_id_random(),
                                   .object = {0x77, 0x88},
