@@ -1293,3 +1293,7 @@ struct CutRecord {
 }
 struct ClusterId { id @0 :Text $required; }                   # cluster/id
 struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision
+
+# Files beside what they speak of.
+struct ArchiveOwner { cluster @0 :Text $required; revision @1 :UInt64 $required; }               # helios-cluster.json of an archive
+struct ShimOptions { foreignTopology @0 :Bool $required; logMaxBytes @1 :UInt64 $required; }   # shim.json of a container
