@@ -639,7 +639,8 @@ interface Controller {
       # The version is being cut for that tensor parallel size: there are no shards yet, ask again. The call waits a
       # while before it says so.
       cutting :Bool, doneBytes :UInt64, totalBytes :UInt64,
-      leftOut :Text);  # what the version has and this split can't be given, and why; "" = nothing
+      leftOut :Text,   # what the version has and this split can't be given, and why; "" = nothing
+      queued :Bool);   # `cutting` has not begun, for L3 runs as many others as it can: the bytes are those of the others
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
   reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> () $maxValues(262144);
 
@@ -1293,3 +1294,7 @@ struct CutRecord {
 }
 struct ClusterId { id @0 :Text $required; }                   # cluster/id
 struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision
+
+# Files beside what they speak of.
+struct ArchiveOwner { cluster @0 :Text $required; revision @1 :UInt64 $required; }               # helios-cluster.json of an archive
+struct ShimOptions { foreignTopology @0 :Bool $required; logMaxBytes @1 :UInt64 $required; }   # shim.json of a container

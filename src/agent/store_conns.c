@@ -65,17 +65,14 @@ static void conn_keep(struct store *s, struct store_conn *conn)
     s->kept = conn;
 }
 
-/* Back into the list when it is of use and there is room. After these failures an answer may still
- * be on its way, or the daemon is another one: the next call on it would get what is not its own.
- */
+/* Back into the list when it is of use and there is room. */
 static void conn_give_back(struct store *s, struct store_conn *conn, hl_status st)
 {
-    bool of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
     unsigned idle = 0;
     pthread_mutex_lock(&s->lock);
     for (const struct store_conn *i = s->kept; i != NULL; i = i->next)
         idle += kind_of(i) == kind_of(conn);
-    if (of_use && idle < LOCAL_IDLE_MAX) {
+    if (!hl_conn_is_broken(st) && idle < LOCAL_IDLE_MAX) {
         conn_keep(s, conn);
         conn = NULL;
     }

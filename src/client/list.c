@@ -222,13 +222,14 @@ static void learn_places(struct operation *op, const helios_shard_list *list)
 }
 
 /* Until the version is cut for that split: the deadline begins anew with every byte that was made
- * since the last answer. */
+ * since the last answer, of this cut or of those before it. */
 static hl_status request_cut(struct operation *op,
                              const struct hl_api_controller_request_shards_params *p,
                              struct hl_arena *arena,
                              struct hl_api_controller_request_shards_results *r)
 {
     uint64_t seen = UINT64_MAX;
+    bool told = false;
     for (;;) {
         hl_status st;
         do
@@ -242,10 +243,17 @@ static hl_status request_cut(struct operation *op,
             operation_extend(op);
         else if (operation_expired(op))
             return hl_fail(HL_ETIMEDOUT,
-                           "version %lld of '%s' is being cut for tensor parallel size %d and has "
-                           "stopped at %llu of %llu bytes; look at the log of the L3 daemon",
-                           (long long)r->version, p->model, r->split.tp,
+                           "version %lld of '%s' %s cut for tensor parallel size %d, %s stopped at "
+                           "%llu of %llu bytes; look at the log of the L3 daemon",
+                           (long long)r->version, p->model, r->queued ? "waits to be" : "is being",
+                           r->split.tp,
+                           r->queued ? "and the imports and cuts before it have" : "which has",
                            (unsigned long long)r->done_bytes, (unsigned long long)r->total_bytes);
+        if (r->queued && !told)
+            hl_info("a version waits to be cut, for L3 runs as many imports and cuts as it can "
+                    "name=%s version=%lld tp=%d",
+                    p->model, (long long)r->version, r->split.tp);
+        told |= r->queued;
         seen = r->done_bytes;
     }
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 
 static const struct {
     const char *name;
@@ -253,4 +254,25 @@ hl_status hl_safetensors_check_origin(const struct hl_safetensors *st, const cha
     snprintf(text, sizeof(text), "%d", ep);
     HL_TRY(compare_origin(st, part, "helios.ep", text));
     return compare_origin(st, part, "helios.part", part);
+}
+
+static int64_t origin_number(const struct hl_safetensors *st, const char *key, uint64_t max)
+{
+    const char *text = hl_safetensors_meta(st, key);
+    uint64_t value;
+    return text != NULL && hl_parse_number(text, max, &value) ? (int64_t)value : -1;
+}
+
+void hl_safetensors_read_origin(const struct hl_safetensors *st, struct hl_safetensors_origin *out)
+{
+    *out = (struct hl_safetensors_origin){
+        .model = hl_safetensors_meta(st, "helios.model"),
+        .part = hl_safetensors_meta(st, "helios.part"),
+        .version = origin_number(st, "helios.version", INT64_MAX),
+        .pp = (int)origin_number(st, "helios.pp", INT32_MAX),
+        .tp = (int)origin_number(st, "helios.tp", INT32_MAX),
+        .ep = hl_safetensors_meta(st, "helios.ep") != NULL
+                  ? (int)origin_number(st, "helios.ep", INT32_MAX)
+                  : 0,
+    };
 }

@@ -100,6 +100,16 @@ hl_status hl_safetensors_check_origin(const struct hl_safetensors *st, const cha
                                       int64_t version, int pp, int tp, int ep,
                                       const char *part) HL_CHECK;
 
+/* What those keys say, borrowed. */
+struct hl_safetensors_origin {
+    const char *model, *part; /* NULL: absent */
+    int64_t version;          /* the numbers: -1 = absent, or no number that fits */
+    int pp, tp;
+    int ep; /* 0 = absent, by a release before expert parallelism */
+};
+
+void hl_safetensors_read_origin(const struct hl_safetensors *st, struct hl_safetensors_origin *out);
+
 /* A written header: bytes [0, size) of a file of size + data_size bytes. Its size is a multiple of
  * 64, so that data is aligned wherever the file is. */
 struct hl_safetensors_image {

@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Something is on its way still, or the peer is gone. */
-static bool is_broken(hl_status st)
+bool hl_conn_is_broken(hl_status st)
 {
     return st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO || st == HL_ESTALE;
 }
@@ -30,8 +29,8 @@ void hl_conn_pool_release(struct hl_conn_pool *pool, const char *key, struct hl_
                           hl_status st)
 {
     struct hl_net_client *out = NULL;
-    if (lease->client == NULL || is_broken(st) || lease->epoch != pool->epoch || pool->max == 0 ||
-        strlen(key) >= HL_CONN_POOL_KEY)
+    if (lease->client == NULL || hl_conn_is_broken(st) || lease->epoch != pool->epoch ||
+        pool->max == 0 || strlen(key) >= HL_CONN_POOL_KEY)
         return;
     if (pool->count == pool->max)
         out = remove_kept(pool, 0);

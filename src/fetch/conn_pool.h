@@ -38,6 +38,10 @@ struct hl_conn_lease {
     unsigned epoch;
 };
 
+/* A call on a connection, of any kind, ended so that it can't be used again: an answer may still be
+ * on its way, or the peer is gone or another one. */
+bool hl_conn_is_broken(hl_status st);
+
 /* One to `key`, the last that was released. `key` names where it leads, for a pool of several
  * places; "" where there is one. */
 struct hl_conn_lease hl_conn_pool_acquire(struct hl_conn_pool *pool, const char *key);

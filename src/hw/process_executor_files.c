@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/json.h"
 #include "hw/process_executor_private.h"
 #include "os/file.h"
 
@@ -73,7 +72,7 @@ static hl_status record_read(const char *path, const struct hl_api_type *type,
     HL_TRY(json_read(path, &json));
     hl_status st = hl_api_from_json(type, json, arena, out);
     json_decref(json);
-    return st;
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path);
 }
 
 hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out)
@@ -81,9 +80,8 @@ hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_container_spec spec;
     struct hl_path path = hl_path_in(dir, "spec.json");
-    hl_status st = record_read(path.s, &hl_api_container_spec_type, &arena, &spec);
-    if (st == HL_OK)
-        st = hl_container_spec_from_api(&spec, out);
+    HL_TRY(record_read(path.s, &hl_api_container_spec_type, &arena, &spec));
+    hl_status st = hl_container_spec_from_api(&spec, out);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path.s);
 }
 
@@ -99,19 +97,20 @@ hl_status hl_spec_file_write(const char *dir, const struct hl_container_spec *sp
 
 hl_status hl_shim_file_read(const char *dir, int *foreign, uint64_t *log_max)
 {
-    json_t *json;
-    HL_TRY(json_read(hl_path_in(dir, "shim.json").s, &json));
-    *foreign = hl_json_bool(json, "foreignTopology", 0);
-    *log_max = (uint64_t)hl_json_int(json, "logMaxBytes", 0);
-    json_decref(json);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_shim_options options;
+    HL_TRY(
+        record_read(hl_path_in(dir, "shim.json").s, &hl_api_shim_options_type, &arena, &options));
+    *foreign = options.foreign_topology;
+    *log_max = options.log_max_bytes;
     return HL_OK;
 }
 
 hl_status hl_shim_file_write(const char *dir, bool foreign, uint64_t log_max)
 {
-    return json_write(
-        hl_path_in(dir, "shim.json").s,
-        json_pack("{sb sI}", "foreignTopology", foreign, "logMaxBytes", (json_int_t)log_max));
+    const struct hl_api_shim_options options = {foreign, log_max};
+    return json_write(hl_path_in(dir, "shim.json").s,
+                      hl_api_to_json(&hl_api_shim_options_type, &options));
 }
 
 hl_status hl_status_file_read(const char *dir, struct hl_container_status *out)
@@ -119,9 +118,8 @@ hl_status hl_status_file_read(const char *dir, struct hl_container_status *out)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_container_status status;
     struct hl_path path = hl_path_in(dir, "status.json");
-    hl_status st = record_read(path.s, &hl_api_container_status_type, &arena, &status);
-    if (st == HL_OK)
-        st = hl_container_status_from_api(&status, out);
+    HL_TRY(record_read(path.s, &hl_api_container_status_type, &arena, &status));
+    hl_status st = hl_container_status_from_api(&status, out);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path.s);
 }
 

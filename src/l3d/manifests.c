@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/crc32.h"
-#include "base/text.h"
 #include "base/utf8.h"
 #include "core/layout.h"
 #include "core/manifest.h"
@@ -159,29 +158,21 @@ static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, struct hl_aren
     return st != HL_OK && archived ? read_manifest_of(d, id, NULL, arena, out) : st;
 }
 
-/* -1: the header has no such number. */
-static int64_t meta_int(const struct hl_safetensors *st, const char *key, uint64_t max)
-{
-    const char *text = hl_safetensors_meta(st, key);
-    uint64_t value;
-    return text != NULL && hl_parse_number(text, max, &value) ? (int64_t)value : -1;
-}
-
 static hl_status put_header(const struct hl_safetensors *st, struct hl_arena *arena,
                             struct hl_api_found *out)
 {
     char *layout;
+    struct hl_safetensors_origin origin;
+    hl_safetensors_read_origin(st, &origin);
     HL_TRY(hl_layout_text(st->tensors, st->count, &layout));
     out->layout = hl_arena_strdup(arena, layout);
     free(layout);
-    out->model = hl_arena_strdup(arena, hl_safetensors_meta(st, "helios.model"));
-    out->part = hl_arena_strdup(arena, hl_safetensors_meta(st, "helios.part"));
-    out->version = meta_int(st, "helios.version", INT64_MAX);
-    out->pp = (int32_t)meta_int(st, "helios.pp", INT32_MAX);
-    out->tp = (int32_t)meta_int(st, "helios.tp", INT32_MAX);
-    out->ep = hl_safetensors_meta(st, "helios.ep") != NULL
-                  ? (int32_t)meta_int(st, "helios.ep", INT32_MAX)
-                  : 0;
+    out->model = hl_arena_strdup(arena, origin.model);
+    out->part = hl_arena_strdup(arena, origin.part);
+    out->version = origin.version;
+    out->pp = origin.pp;
+    out->tp = origin.tp;
+    out->ep = origin.ep;
     out->tensors = (uint32_t)st->count;
     return HL_OK;
 }

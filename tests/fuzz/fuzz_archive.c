@@ -22,7 +22,7 @@ static void claim(const uint8_t *data, size_t size)
     char *copy = malloc(size + (size == 0));
     check(copy != NULL);
     memcpy(copy, data, size);
-    if (archive_claim_parse(copy, size, &claim))
+    if (archive_claim_parse(copy, size, &claim) == HL_OK)
         check(!hl_id_is_none(claim.cluster) && !claim.damaged);
     else
         check(claim.damaged && hl_id_is_none(claim.cluster)); /* untouched */

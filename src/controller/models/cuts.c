@@ -7,7 +7,8 @@
  * A cut runs as an import does (imports.c), once per version and tensor parallel size. Its waiters
  * are answered when it is made, rejected when it fails, and told how far it is after CUT_WAIT_NS:
  * then they ask again. While L3 runs as many imports and cuts as it can, it is asked with every
- * tick, for as long as a reader waits. */
+ * tick, for as long as a reader waits; the reader hears that the cut is queued and how far the
+ * others are. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,8 @@ static void on_cut_started(void *arg, hl_status st, const char *text,
     (void)r;
     if (controller_stopped(im->controller))
         return;
-    if (st == HL_EBUSY && im->waiters != NULL)
+    im->queued = st == HL_EBUSY;
+    if (im->queued && im->waiters != NULL)
         im->refused = true; /* others run; `polling` stays, for L3 does not know this one yet */
     else
         import_started(im, st, text);
@@ -109,6 +111,20 @@ static void cut_failed(struct import *im, hl_status st, const char *text)
     }
 }
 
+void cut_progress(const struct import *im, struct hl_api_controller_request_shards_results *out)
+{
+    out->queued = im->queued;
+    out->done_bytes = im->progress.done_bytes;
+    out->total_bytes = im->progress.total_bytes;
+    for (const struct import *other = im->controller->models->imports; other != NULL;
+         other = other->hh.next) {
+        if (!im->queued || other == im || !import_running(other) || other->queued)
+            continue;
+        out->done_bytes += other->progress.done_bytes;
+        out->total_bytes += other->progress.total_bytes;
+    }
+}
+
 /* Who has waited long enough hears how far it is. */
 static void cut_tick(struct import *im)
 {
@@ -122,18 +138,17 @@ static void cut_tick(struct import *im)
             continue;
         }
         *at = w->next;
-        hl_reply_controller_request_shards(w->call,
-                                           &(struct hl_api_controller_request_shards_results){
-                                               .version = im->cut.version,
-                                               .meta = "",
-                                               .config = "",
-                                               .l3_address = im->controller->opts.l3_address,
-                                               .skipped = "",
-                                               .split = im->cut.split,
-                                               .cutting = true,
-                                               .done_bytes = im->progress.done_bytes,
-                                               .total_bytes = im->progress.total_bytes,
-                                               .left_out = ""});
+        struct hl_api_controller_request_shards_results r = {.version = im->cut.version,
+                                                             .meta = "",
+                                                             .config = "",
+                                                             .l3_address =
+                                                                 im->controller->opts.l3_address,
+                                                             .skipped = "",
+                                                             .split = im->cut.split,
+                                                             .cutting = true,
+                                                             .left_out = ""};
+        cut_progress(im, &r);
+        hl_reply_controller_request_shards(w->call, &r);
         free(w);
     }
 }

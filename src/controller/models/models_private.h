@@ -50,6 +50,7 @@ struct import {
     bool finishing;
     bool polling;      /* an answer of L3 is awaited */
     bool refused;      /* L3 was busy with others and is asked again */
+    bool queued;       /* it was so when it last answered */
     bool cancelled;    /* L3 may not know yet */
     uint64_t heard_ns; /* listened_ns of the last answer */
     struct hl_controller *controller;
@@ -86,6 +87,9 @@ typedef void (*cut_answer)(struct hl_controller *c, struct hl_rpc_call *call,
 /* The call waits until the version is cut for its split, which starts now unless it runs. */
 void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_call *call,
               const struct hl_api_controller_request_shards_params *p, cut_answer answer);
+
+/* Of a cut that runs; of one that is queued the bytes of what L3 has begun. */
+void cut_progress(const struct import *im, struct hl_api_controller_request_shards_results *out);
 
 /* recover.c */
 void recover_fini(struct hl_controller *c);

@@ -3,27 +3,29 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "api/types.h"
+#include "base/log.h"
 #include "mem/archive/ops.h"
 
-bool archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out)
+hl_status archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out)
 {
-    const char *cluster = NULL;
-    json_int_t revision = -1;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_archive_claim claim = {{0, 0}, 0, false};
-    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-    bool ok = doc != NULL &&
-              json_unpack(doc, "{s:s s:I}", "cluster", &cluster, "revision", &revision) == 0 &&
-              revision >= 0 && hl_id_parse(cluster, &claim.cluster) == HL_OK &&
-              !hl_id_is_none(claim.cluster);
-    hl_error_clear();
+    struct hl_api_archive_owner owner;
+    json_error_t e;
+    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
+    if (doc == NULL)
+        return hl_fail(HL_ECORRUPT, "line %d: %s", e.line, e.text);
+    hl_status st = hl_api_record_from_json(&hl_api_archive_owner_type, doc, &arena, &owner);
     json_decref(doc);
-    if (!ok)
-        return false;
-    claim.revision = (uint64_t)revision;
+    HL_TRY(st);
+    HL_TRY(hl_id_parse(owner.cluster, &claim.cluster));
+    if (hl_id_is_none(claim.cluster))
+        return hl_fail(HL_ECORRUPT, "'cluster' must not be 0");
+    claim.revision = owner.revision;
     *out = claim;
-    return true;
+    return HL_OK;
 }
 
 hl_status archive_read_claim(struct hl_archive *a)
@@ -33,8 +35,12 @@ hl_status archive_read_claim(struct hl_archive *a)
     if (!a->claim_found)
         return HL_OK;
     HL_TRY(a->ops->claim_read(a, text, sizeof(text), &len));
-    if (!archive_claim_parse(text, len, &a->claim))
-        a->claim = (struct hl_archive_claim){.damaged = true};
+    if (archive_claim_parse(text, len, &a->claim) == HL_OK)
+        return HL_OK;
+    hl_warn("the archive's helios-cluster.json can't be read, it counts as damaged error=\"%s\"",
+            hl_error_text());
+    hl_error_clear();
+    a->claim = (struct hl_archive_claim){.damaged = true};
     return HL_OK;
 }
 

@@ -91,7 +91,7 @@ void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const
 /* claim.c: when the archive is opened */
 hl_status archive_read_claim(struct hl_archive *a) HL_CHECK;
 /* Of any bytes. True: they name an owner, else `out` is untouched. */
-bool archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out);
+hl_status archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out) HL_CHECK;
 /* trash.c */
 void archive_trash_fini(struct hl_archive *a);
 void archive_entries_fini(struct hl_archive *a);

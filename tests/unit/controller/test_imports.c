@@ -83,3 +83,36 @@ TEST(the_oldest_import_that_has_ended_is_forgotten_for_a_new_one)
         assert_string_not_equal(im->id, gone);
     imports_fini(&w.c);
 }
+
+/* With so many bytes of ten times as many. */
+static struct import *add_at(struct world *w, uint64_t done_bytes)
+{
+    struct import *im = add(w);
+    im->progress.done_bytes = done_bytes;
+    im->progress.total_bytes = 10 * done_bytes;
+    return im;
+}
+
+TEST(the_progress_of_a_cut_that_is_queued_is_that_of_what_l3_has_begun)
+{
+    struct world w;
+    world_start(&w);
+    add_at(&w, 100);
+    add_at(&w, 20);
+    struct import *ended = add_at(&w, 5000), *queued = add_at(&w, 0), *other = add_at(&w, 0);
+    import_started(ended, HL_EIO, "ended");
+    queued->queued = other->queued = true;
+    struct hl_api_controller_request_shards_results r = {0};
+    cut_progress(queued, &r);
+    assert_true(r.queued);
+    assert_int_equal(r.done_bytes, 120);
+    assert_int_equal(r.total_bytes, 1200);
+    queued->queued = false; /* its own bytes from now on */
+    queued->progress.done_bytes = 7;
+    queued->progress.total_bytes = 9;
+    cut_progress(queued, &r);
+    assert_false(r.queued);
+    assert_int_equal(r.done_bytes, 7);
+    assert_int_equal(r.total_bytes, 9);
+    imports_fini(&w.c);
+}

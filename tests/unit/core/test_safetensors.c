@@ -265,6 +265,40 @@ static hl_status check_origin(const struct hl_safetensors *st, const char *model
     return found;
 }
 
+TEST(a_header_says_where_its_shard_belongs)
+{
+    struct hl_safetensors st;
+    struct hl_safetensors_origin o;
+    assert_int_equal(
+        parse("{\"__metadata__\": {\"helios.model\": \"m\", \"helios.version\": \"3\", "
+              "\"helios.pp\": \"1\", \"helios.tp\": \"2\", \"helios.ep\": \"4\", "
+              "\"helios.part\": \"layer-0002\"}, " T("a", "U8", "[1]", "[0,1]") "}",
+              1, &st),
+        HL_OK);
+    hl_safetensors_read_origin(&st, &o);
+    assert_string_equal(o.model, "m");
+    assert_string_equal(o.part, "layer-0002");
+    assert_int_equal(o.version, 3);
+    assert_int_equal(o.pp, 1);
+    assert_int_equal(o.tp, 2);
+    assert_int_equal(o.ep, 4);
+    hl_safetensors_fini(&st);
+    /* too large, no number, negative, and without a model, a part and ep */
+    assert_int_equal(
+        parse("{\"__metadata__\": {\"helios.version\": \"9223372036854775808\", "
+              "\"helios.pp\": \"x\", \"helios.tp\": \"-1\"}, " T("a", "U8", "[1]", "[0,1]") "}",
+              1, &st),
+        HL_OK);
+    hl_safetensors_read_origin(&st, &o);
+    assert_null(o.model);
+    assert_null(o.part);
+    assert_int_equal(o.version, -1);
+    assert_int_equal(o.pp, -1);
+    assert_int_equal(o.tp, -1);
+    assert_int_equal(o.ep, 0);
+    hl_safetensors_fini(&st);
+}
+
 TEST(a_header_of_another_place_is_refused_by_member_and_value)
 {
     struct hl_safetensors st;

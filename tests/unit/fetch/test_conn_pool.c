@@ -43,6 +43,17 @@ TEST(a_broken_connection_is_not_kept)
     assert_null(hl_conn_pool_acquire(&pool, "").client);
 }
 
+TEST(a_refusal_does_not_break_a_connection)
+{
+    static const hl_status fine[] = {HL_OK,       HL_ENOENT, HL_EEXIST,       HL_EBUSY, HL_ENOSPC,
+                                     HL_ECORRUPT, HL_EINVAL, HL_EUNSUPPORTED, HL_ENOMEM};
+    static const hl_status broken[] = {HL_EUNAVAIL, HL_ETIMEDOUT, HL_EPROTO, HL_ESTALE};
+    for (size_t i = 0; i < HL_ARRAY_LEN(fine); i++)
+        assert_false(hl_conn_is_broken(fine[i]));
+    for (size_t i = 0; i < HL_ARRAY_LEN(broken); i++)
+        assert_true(hl_conn_is_broken(broken[i]));
+}
+
 TEST(each_place_has_its_own)
 {
     struct hl_conn_pool pool = {.max = 4};

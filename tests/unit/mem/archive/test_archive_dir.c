@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "mem/archive/ops.h"
 #include "support/fault.h"
 #include "unit/mem/archive/archive_rig.h"
 
@@ -449,6 +450,29 @@ TEST_IN(rig_setup, rig_teardown, an_owner_that_cannot_be_read_is_damage_and_not_
     rig_reopen(r, 0);
     assert_false(claim_of(r).damaged);
     assert_true(hl_id_equal(claim_of(r).cluster, mine.cluster));
+}
+
+TEST(why_an_owner_cannot_be_read_names_the_field)
+{
+#define ID "0123456789abcdef00000000000000ff"
+
+    static const struct {
+        const char *text, *word; /* NULL: it can be read */
+    } rows[] = {{"{\"cluster\": \"" ID "\"}", "revision"},
+                {"{\"cluster\": \"" ID "\", \"revision\": \"1\"}", "revision"},
+                {"{\"cluster\": 7, \"revision\": 1}", "cluster"},
+                {"{\"cluster\": \"" ID "\", \"cluster\": \"" ID "\"}", "line 1"},
+                {"{\"cluster\": \"" ID "\", \"revision\": 1, \"later\": true}", NULL}};
+
+#undef ID
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        struct hl_archive_claim claim = {.revision = 9};
+        hl_status st = archive_claim_parse(rows[i].text, strlen(rows[i].text), &claim);
+        assert_int_equal(st == HL_OK, rows[i].word == NULL);
+        assert_int_equal(claim.revision, st == HL_OK ? 1 : 9);
+        if (st != HL_OK)
+            assert_non_null(strstr(hl_error_text(), rows[i].word));
+    }
 }
 
 /* As a writer leaves it that died before its rename. */
