@@ -9,8 +9,8 @@
 struct proving {
     uv_work_t work; /* first */
     struct hl_arena arena;
-    struct hl_proof_input input;
-    struct hl_proof proof;
+    struct hl_version_proof version;
+    struct proved proved;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
     proof_done done;
@@ -20,7 +20,10 @@ struct proving {
 static void proving_run(uv_work_t *work)
 {
     struct proving *p = (struct proving *)work;
-    p->st = hl_proof_check(&p->input, &p->proof);
+    p->st = hl_version_settle(&p->version, &p->proved.config);
+    p->proved.settled = p->st == HL_OK;
+    if (p->st == HL_OK)
+        p->st = hl_proof_check(&p->version.input, &p->proved.proof);
     if (p->st != HL_OK)
         snprintf(p->text, sizeof(p->text), "%s", hl_error_text());
 }
@@ -28,6 +31,7 @@ static void proving_run(uv_work_t *work)
 static void proving_free(struct proving *p)
 {
     hl_arena_fini(&p->arena);
+    free(p->proved.config);
     free(p);
 }
 
@@ -39,7 +43,7 @@ static void on_proved(uv_work_t *work, int canceled)
         st = hl_fail(HL_ECANCELED, "the Controller was stopped");
     else if (st != HL_OK)
         st = hl_fail(st, "%s", p->text);
-    p->done(p->arg, st, &p->proof);
+    p->done(p->arg, st, &p->proved);
     proving_free(p);
 }
 
@@ -51,7 +55,7 @@ hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int ran
         return hl_fail(HL_ENOMEM, "out of memory for the proof of a version");
     p->done = done;
     p->arg = arg;
-    hl_status st = hl_version_proof_input(&c->catalog, v, rank, named, &p->arena, &p->input);
+    hl_status st = hl_version_proof_input(&c->catalog, v, rank, named, &p->arena, &p->version);
     if (st != HL_OK) {
         proving_free(p);
         return st;
