@@ -221,6 +221,7 @@ struct hl_import_done {
     double seconds;
     int64_t now_ms;
     struct hl_api_shard_list shards;
+    const struct hl_proof *proof; /* of them; NULL = nothing was tried */
 };
 
 /* Change = records to commit, then the same call applies them. */
@@ -280,6 +281,9 @@ struct hl_version_proof {
     struct hl_settle settle; /* config NULL = the model's config says all */
 };
 
+/* What is to be proved of a finished import; all is the arena's. */
+hl_status hl_import_proof_input(const char *config, const struct hl_api_shard_list *shards,
+                                struct hl_arena *arena, struct hl_version_proof *out) HL_CHECK;
 /* What is to be proved of a version with these shards of its last rank, which match its layout as
  * in hl_catalog_commit_part. All is the arena's, so that the catalogue may change before it is
  * read. */

@@ -34,8 +34,6 @@ static const char *why_not(const struct hl_version_rec *v)
 {
     if (v->check == HL_API_LAYOUT_CHECK_UNCHECKED)
         return "it was saved without a check of its layout (strict=False)";
-    if (v->model->shape.unsliced)
-        return "the model is stored unsliced: its tensors are what it is made of";
     return NULL;
 }
 
@@ -72,6 +70,35 @@ hl_status hl_version_proof_input(const struct hl_catalog *c, struct hl_version_r
     hl_status st = make_input(v, list, named->count, arena, out);
     hl_shard_recs_free(list, named->count);
     return st;
+}
+
+/* "" is what a message has for nothing, and what a shard without tensors has. */
+static const char *text_of(const struct hl_api_shard *s, const char *text)
+{
+    return s->tensors == 0 || text[0] != '\0' ? text : NULL;
+}
+
+hl_status hl_import_proof_input(const char *config, const struct hl_api_shard_list *shards,
+                                struct hl_arena *arena, struct hl_version_proof *out)
+{
+    struct hl_proof_shard *list = hl_arena_array(arena, shards->count + 1, sizeof(*list));
+    for (size_t i = 0; list != NULL && i < shards->count; i++) {
+        const struct hl_api_shard *s = &shards->items[i];
+        list[i] =
+            (struct hl_proof_shard){.pp = s->pp,
+                                    .tp = s->tp,
+                                    .ep = s->ep,
+                                    .rank = -1,
+                                    .part = hl_arena_strdup(arena, s->part),
+                                    .layout = hl_arena_strdup(arena, text_of(s, s->layout)),
+                                    .crcs = hl_arena_strdup(arena, text_of(s, s->tensor_crcs))};
+    }
+    *out = (struct hl_version_proof){.input = {.config = hl_arena_strdup(arena, config),
+                                               .shards = list,
+                                               .count = shards->count}};
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the proof of an import");
+    return HL_OK;
 }
 
 hl_status hl_version_settle(struct hl_version_proof *p, char **config)

@@ -19,6 +19,7 @@ struct import_change {
     struct import *im;
     int64_t now_ms;
     struct hl_version_rec *version;
+    struct hl_proof proof;  /* of an import */
     struct hl_id *replaced; /* shards of a cut that this one replaces; free() */
     size_t replaced_count;
 };
@@ -113,5 +114,9 @@ typedef void (*proof_done)(void *arg, hl_status st, struct proved *proved);
  * loop, once, and begins with controller_stopped. */
 hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int rank,
                       const struct hl_api_shard_list *named, proof_done done, void *arg) HL_CHECK;
+/* The same of what an import has made, with its config. */
+hl_status proof_start_import(struct hl_controller *c, const char *config,
+                             const struct hl_api_shard_list *shards, proof_done done,
+                             void *arg) HL_CHECK;
 
 #endif

@@ -47,15 +47,18 @@ static void on_proved(uv_work_t *work, int canceled)
     proving_free(p);
 }
 
-hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int rank,
-                      const struct hl_api_shard_list *named, proof_done done, void *arg)
+HL_CHECK static hl_status proving_new(proof_done done, void *arg, struct proving **out)
 {
-    struct proving *p = calloc(1, sizeof(*p));
-    if (p == NULL)
+    *out = calloc(1, sizeof(**out));
+    if (*out == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the proof of a version");
-    p->done = done;
-    p->arg = arg;
-    hl_status st = hl_version_proof_input(&c->catalog, v, rank, named, &p->arena, &p->version);
+    (*out)->done = done;
+    (*out)->arg = arg;
+    return HL_OK;
+}
+
+static hl_status proving_start(struct hl_controller *c, struct proving *p, hl_status st)
+{
     if (st != HL_OK) {
         proving_free(p);
         return st;
@@ -63,4 +66,21 @@ hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int ran
     controller_hold(c);
     uv_queue_work(hl_loop_uv(c->opts.loop), &p->work, proving_run, on_proved);
     return HL_OK;
+}
+
+hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int rank,
+                      const struct hl_api_shard_list *named, proof_done done, void *arg)
+{
+    struct proving *p;
+    HL_TRY(proving_new(done, arg, &p));
+    return proving_start(
+        c, p, hl_version_proof_input(&c->catalog, v, rank, named, &p->arena, &p->version));
+}
+
+hl_status proof_start_import(struct hl_controller *c, const char *config,
+                             const struct hl_api_shard_list *shards, proof_done done, void *arg)
+{
+    struct proving *p;
+    HL_TRY(proving_new(done, arg, &p));
+    return proving_start(c, p, hl_import_proof_input(config, shards, &p->arena, &p->version));
 }
