@@ -498,7 +498,7 @@ struct ModelVersion {
   lostShards @13 :UInt32;  # of a visible version: lost, or with a damaged record; `error` says what it lacks
   split @14 :Split;        # its own
   cuts @15 :List(Cut);     # other tensor parallel sizes that it was cut for
-  proved @16 :Bool;        # at its last commit: every element of every logical tensor is held, and replicas are equal
+  proved @16 :Bool;        # at its import or last commit: every element of each logical tensor is held, replicas are equal
   unproved @17 :Text;      # else what is not, and why; "" = not visible, or by an earlier release
 }
 

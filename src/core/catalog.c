@@ -403,6 +403,9 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
     v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* it makes the layout */
     v->created_ms = v->visible_ms = done->now_ms;
     v->import_seconds = done->seconds;
+    v->proved = done->proof != NULL && done->proof->proved;
+    if (done->proof != NULL && !done->proof->proved)
+        v->unproved = hl_text_copy(done->proof->unproved);
     st = hl_shards_parse(c, v, &done->shards, -1, &list);
     if (st != HL_OK)
         goto fail;

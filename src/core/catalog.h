@@ -32,6 +32,7 @@
 #include "core/layout.h"
 #include "core/model_config.h"
 #include "core/proof.h"
+#include "core/settle.h"
 #include "core/split.h"
 #include "core/view.h"
 
@@ -223,6 +224,7 @@ struct hl_import_done {
     double seconds;
     int64_t now_ms;
     struct hl_api_shard_list shards;
+    const struct hl_proof *proof; /* of them; NULL = nothing was tried */
 };
 
 /* Change = records to commit, then the same call applies them. */
@@ -266,6 +268,7 @@ struct hl_version_commit {
     const char *meta; /* JSON text; rank 0's is kept */
     int64_t now_ms;
     const struct hl_proof *proof; /* of the last commit; NULL = nothing was tried */
+    const char *config; /* of the model, by hl_version_settle(); NULL = nothing to settle */
 };
 
 /* A rank's part is in. A repeated commit changes nothing: it is fine when it names only shards that
@@ -276,12 +279,23 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
 /* The rank's commit is the last one: with it the version becomes visible. */
 bool hl_catalog_completes(const struct hl_version_rec *v, int rank);
 
+struct hl_version_proof {
+    struct hl_proof_input input;
+    struct hl_settle settle; /* config NULL = the model's config says all */
+};
+
+/* What is to be proved of a finished import; all is the arena's. */
+hl_status hl_import_proof_input(const char *config, const struct hl_api_shard_list *shards,
+                                struct hl_arena *arena, struct hl_version_proof *out) HL_CHECK;
 /* What is to be proved of a version with these shards of its last rank, which match its layout as
  * in hl_catalog_commit_part. All is the arena's, so that the catalogue may change before it is
  * read. */
 hl_status hl_version_proof_input(const struct hl_catalog *c, struct hl_version_rec *v, int rank,
                                  const struct hl_api_shard_list *named, struct hl_arena *arena,
-                                 struct hl_proof_input *out) HL_CHECK;
+                                 struct hl_version_proof *out) HL_CHECK;
+/* Any thread. *config is that of hl_version_commit, free(); the input borrows it for
+ * hl_proof_check(). */
+hl_status hl_version_settle(struct hl_version_proof *p, char **config) HL_CHECK;
 
 /* The wall clock was set: how long ago open versions were touched does not change. */
 void hl_catalog_shift(struct hl_catalog *c, int64_t stepped_ms);

@@ -154,7 +154,8 @@ struct hl_api_split hl_version_cut_split(const struct hl_version_rec *v,
 /* What the version's shards hold, by the layouts that were recorded with them. */
 struct recorded {
     const struct hl_version_rec *v;
-    struct hl_tensor tensor; /* the last that was asked for */
+    struct hl_arena arena;
+    struct listed *read; /* of every shard; without tensors until one of them is asked for */
 };
 
 static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard, const char *name,
@@ -173,11 +174,13 @@ static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard
         return hl_fail(HL_EUNSUPPORTED,
                        "it was stored by an earlier release, which did not record the tensors of "
                        "its shards; export it (`helios model export --format hf`) and import that");
-    hl_status st = hl_layout_tensor((*at)->layout, name, &r->tensor);
-    if (st != HL_OK)
+    struct listed *held = &r->read[at - v->shards];
+    if (held->tensors == NULL)
+        HL_TRY(hl_layout_read((*at)->layout, &r->arena, &held->tensors, &held->count));
+    *out = find_listed(held, name);
+    if (*out == NULL)
         return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d lacks the tensor '%.200s'", shard->part,
                        shard->pp, shard->tp, name);
-    *out = &r->tensor;
     return HL_OK;
 }
 
@@ -212,8 +215,14 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
     const struct hl_api_split own = hl_version_split(v), split = hl_version_cut_split(v, want);
     struct recorded r = {.v = v};
     HL_TRY(hl_split_config(v->model->config, &own, v->model->shape.layers, &config));
-    HL_TRY(hl_whole_split(config, &split, find_recorded, &r, out));
-    hl_status st = check_planned(v, &out->ranks);
+    r.read = hl_arena_array(&r.arena, v->shard_count + 1, sizeof(*r.read));
+    hl_status st = r.read != NULL
+                       ? hl_whole_split(config, &split, find_recorded, &r, out)
+                       : hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count);
+    hl_arena_fini(&r.arena);
+    if (st != HL_OK)
+        return st;
+    st = check_planned(v, &out->ranks);
     if (st != HL_OK)
         hl_whole_fini(out);
     return st;

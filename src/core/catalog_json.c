@@ -333,8 +333,9 @@ struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
         .cuts = cuts_info(v, arena),
         .proved = v->proved,
         .unproved = v->unproved != NULL ? v->unproved
-                    : v->world == 0     ? "it was imported: `helios model verify` proves it"
-                                        : "",
+                    : v->world == 0 && !v->proved
+                        ? "it was imported by an earlier release: `helios model verify` proves it"
+                        : "",
     };
 }
 

@@ -139,14 +139,6 @@ static void expect_same(const struct hl_version_rec *base, struct expected *e)
     }
 }
 
-static uint32_t count_lines(const char *layout)
-{
-    uint32_t n = 0;
-    for (; *layout != '\0'; layout += strcspn(layout, "\n") + 1)
-        n++;
-    return n;
-}
-
 /* Ranks of every ep read the parts without experts, and ranks of several tp those with them: each
  * is expected once. */
 static bool is_its_own(const struct hl_view_want *w, const char *part)
@@ -172,7 +164,7 @@ static hl_status expect_position(const struct hl_stored_part *stored, size_t cou
         if (is_its_own(want, parts[i].part))
             list[e->count++] = (struct expected_part){
                 want->pp,      want->tp,        want->ep,
-                parts[i].part, parts[i].layout, count_lines(parts[i].layout)};
+                parts[i].part, parts[i].layout, (uint32_t)hl_layout_count(parts[i].layout)};
     e->list = list;
     return HL_OK;
 }

@@ -13,13 +13,6 @@ hl_status hl_model_create(const struct hl_version_begin *b, struct hl_model_rec 
 hl_status hl_model_check_create(const struct hl_model_rec *m,
                                 const struct hl_version_begin *b) HL_CHECK;
 
-/* catalog_settle.c */
-/* The config of a model that was made with a config.json, once its first version is complete: its
- * parameters are what that asks for. `list`: shards that come to v. *out is NULL where there is
- * nothing to settle; free(). */
-hl_status hl_model_settle(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
-                          size_t n, char **out) HL_CHECK;
-
 /* After its config was set. One that does not say how the model was split has no shape. */
 hl_status hl_model_rec_read_shape(struct hl_model_rec *m) HL_CHECK;
 hl_status hl_version_rec_from(const struct hl_api_version_record *r,

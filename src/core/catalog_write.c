@@ -303,16 +303,19 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     return HL_OK;
 }
 
-/* With the model's config, where the version settles it; `config` is taken. */
-static hl_status commit_settled(struct hl_catalog *c, const struct hl_version_commit *p,
-                                struct hl_shard_rec **list, size_t n, char *config,
-                                hl_catalog_commit_fn commit, void *arg)
+/* With the model's config, where the version settles it and no other did meanwhile. */
+static hl_status commit_last(struct hl_catalog *c, const struct hl_version_commit *p,
+                             struct hl_shard_rec **list, size_t n, hl_catalog_commit_fn commit,
+                             void *arg)
 {
     struct hl_model_rec *m = p->version->model;
     const struct hl_model_shape shape = m->shape;
     char *old = m->config;
-    if (config == NULL)
+    if (p->config == NULL || !shape.as_saved)
         return commit_shards(c, p, list, n, commit, arg);
+    char *config = hl_text_copy(p->config);
+    if (config == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the config of a model");
     m->config = config;
     hl_status st = hl_model_rec_read_shape(m);
     if (st == HL_OK)
@@ -363,16 +366,12 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
                        v->number, v->model->name);
     HL_TRY(hl_shards_parse(c, v, &p->shards, p->rank, &list));
     bool last = v->committed_count + 1 == v->world;
-    char *config = NULL;
     hl_status st = hl_version_check(v, list, n, last);
-    if (st == HL_OK && last)
-        st = hl_model_settle(v, list, n, &config);
     if (st == HL_OK)
         st = hl_version_reserve(v, n);
     if (st == HL_OK)
-        st = commit_settled(c, p, list, n, config, commit, arg);
-    else
-        free(config);
+        st = last ? commit_last(c, p, list, n, commit, arg)
+                  : commit_shards(c, p, list, n, commit, arg);
     if (st != HL_OK) {
         hl_shard_recs_free(list, n);
         return st;

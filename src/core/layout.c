@@ -157,11 +157,17 @@ hl_status hl_layout_verify(const char *layout)
     return HL_OK;
 }
 
-hl_status hl_layout_verify_crcs(const char *layout, const char *crcs)
+size_t hl_layout_count(const char *layout)
 {
     size_t n = 0;
-    for (const char *at = layout; *at != '\0'; at += strcspn(at, "\n") + 1)
+    for (const char *at = strchr(layout, '\n'); at != NULL; at = strchr(at + 1, '\n'))
         n++;
+    return n;
+}
+
+hl_status hl_layout_verify_crcs(const char *layout, const char *crcs)
+{
+    size_t n = hl_layout_count(layout);
     if (strspn(crcs, "0123456789abcdef") == 8 * n && strlen(crcs) == 8 * n)
         return HL_OK;
     return hl_fail(HL_EINVAL,
@@ -188,10 +194,9 @@ hl_status hl_layout_read(const char *layout, struct hl_arena *arena, struct hl_t
                          size_t *count)
 {
     struct line l;
-    size_t n = 0, i = 0;
+    size_t n, i = 0;
     HL_TRY(hl_layout_verify(layout));
-    for (const char *at = layout; line_read(at, &l); at = l.next)
-        n++;
+    n = hl_layout_count(layout);
     struct hl_tensor *list = hl_arena_array(arena, n + 1, sizeof(*list));
     for (const char *at = layout; list != NULL && line_read(at, &l); at = l.next) {
         struct hl_tensor *t = &list[i++];
@@ -204,25 +209,6 @@ hl_status hl_layout_read(const char *layout, struct hl_arena *arena, struct hl_t
     *out = list;
     *count = n;
     return HL_OK;
-}
-
-bool hl_layout_has(const char *layout, const char *name, size_t len)
-{
-    struct line l;
-    for (const char *at = layout; line_read(at, &l); at = l.next)
-        if (text_order(l.name, l.name_len, name, len) == 0)
-            return true;
-    return false;
-}
-
-hl_status hl_layout_tensor(const char *layout, const char *name, struct hl_tensor *out)
-{
-    struct line l;
-    size_t len = strlen(name);
-    for (const char *at = layout; line_read(at, &l); at = l.next)
-        if (text_order(l.name, l.name_len, name, len) == 0)
-            return line_tensor(&l, out);
-    return hl_fail(HL_ENOENT, "there is no tensor '%.200s'", name);
 }
 
 static bool line_matches(const struct line *want, const struct line *got,
@@ -264,11 +250,33 @@ hl_status hl_layout_compare(const char *want, const char *got, enum hl_api_layou
                    missing.shape);
 }
 
-static bool line_names_one(const char *parameters, const struct line *l)
+/* ---- names of optimizer state ---------------------------------------------------------------- */
+
+/* The lines of a layout, which are sorted by name. */
+struct lines {
+    struct line *list;
+    size_t count;
+};
+
+static bool lines_have(const struct lines *lines, const char *name, size_t len)
+{
+    size_t low = 0, high = lines->count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const struct line *l = &lines->list[mid];
+        int order = text_order(l->name, l->name_len, name, len);
+        if (order == 0)
+            return true;
+        *(order < 0 ? &low : &high) = order < 0 ? mid + 1 : mid;
+    }
+    return false;
+}
+
+static bool line_names_one(const struct lines *parameters, const struct line *l)
 {
     size_t at = 0;
     for (;;) {
-        if (hl_layout_has(parameters, l->name + at, l->name_len - at))
+        if (lines_have(parameters, l->name + at, l->name_len - at))
             return true;
         const char *dot = memchr(l->name + at, '.', l->name_len - at);
         if (dot == NULL)
@@ -280,8 +288,16 @@ static bool line_names_one(const char *parameters, const struct line *l)
 hl_status hl_layout_names_parameters(const char *parameters, const char *state)
 {
     struct line l;
+    struct lines lines = {0};
+    size_t n = hl_layout_count(parameters);
+    HL_AUTO(hl_freep) struct line *list = calloc(n + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors of a layout", n);
+    lines.list = list;
+    for (const char *at = parameters; lines.count < n && line_read(at, &l); at = l.next)
+        list[lines.count++] = l;
     for (const char *at = state; line_read(at, &l); at = l.next)
-        if (!line_names_one(parameters, &l))
+        if (!line_names_one(&lines, &l))
             return hl_fail(HL_EINVAL,
                            "optimizer tensor '%.*s' does not end with the name of a parameter",
                            (int)l.name_len, l.name);

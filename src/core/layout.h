@@ -29,10 +29,8 @@ hl_status hl_layout_crcs(const struct hl_tensor *tensors, const uint32_t *crcs, 
 hl_status hl_layout_verify(const char *layout) HL_CHECK;
 /* A text from outside has the form of hl_layout_crcs() for the tensors of a verified layout. */
 hl_status hl_layout_verify_crcs(const char *layout, const char *crcs) HL_CHECK;
-/* The layout has a tensor with the `len` bytes at `name`. */
-bool hl_layout_has(const char *layout, const char *name, size_t len);
-/* Dtype, rank and shape of the tensor of that name; the rest of *out is untouched. HL_ENOENT. */
-hl_status hl_layout_tensor(const char *layout, const char *name, struct hl_tensor *out) HL_CHECK;
+/* How many tensors a verified layout has. */
+size_t hl_layout_count(const char *layout);
 /* Its tensors, in order, with sizes and offset 0; all is the arena's. */
 hl_status hl_layout_read(const char *layout, struct hl_arena *arena, struct hl_tensor **out,
                          size_t *count) HL_CHECK;

@@ -1,11 +1,13 @@
 #include "core/proof.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/coverage.h"
 #include "core/layout.h"
+#include "core/model_config.h"
 #include "core/part.h"
 #include "core/reshard_state.h"
 #include "core/whole.h"
@@ -346,6 +348,74 @@ HL_CHECK static hl_status prove_state(struct prover *p)
     return st;
 }
 
+/* ---- unsliced models ------------------------------------------------------------------------- */
+
+/* A tensor that a shard holds. */
+struct owned {
+    const struct hl_tensor *tensor;
+    const struct held *by;
+};
+
+static int owned_order(const void *a, const void *b)
+{
+    return strcmp(((const struct owned *)a)->tensor->name, ((const struct owned *)b)->tensor->name);
+}
+
+static uint64_t elements_of(const struct hl_tensor *t)
+{
+    return t->size / hl_dtype_size(t->dtype);
+}
+
+/* No two parts have a tensor in common; *elements is what all have. */
+HL_CHECK static hl_status own_once(const struct held *list, size_t n, uint64_t *elements)
+{
+    char here[HL_PART_PLACE_MAX], there[HL_PART_PLACE_MAX];
+    size_t total = 0, at = 0;
+    for (size_t i = 0; i < n; i++)
+        total += list[i].count;
+    HL_AUTO(hl_freep) struct owned *all = calloc(total + 1, sizeof(*all));
+    if (all == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors", total);
+    *elements = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < list[i].count; k++) {
+            all[at++] = (struct owned){&list[i].tensors[k], &list[i]};
+            *elements += elements_of(&list[i].tensors[k]);
+        }
+    qsort(all, total, sizeof(*all), owned_order);
+    for (size_t i = 1; i < total; i++)
+        if (strcmp(all[i - 1].tensor->name, all[i].tensor->name) == 0)
+            return hl_fail(HL_EINVAL, "tensor '%s' is held by part %s and by part %s",
+                           all[i].tensor->name, place_text(all[i - 1].by->shard, here),
+                           place_text(all[i].by->shard, there));
+    return HL_OK;
+}
+
+/* Its tensors are what it is made of: each is held once, and they have all of its elements. */
+HL_CHECK static hl_status prove_unsliced(struct prover *p, uint64_t parameters)
+{
+    uint64_t elements, of_state;
+    char why[96];
+    HL_TRY(own_once(p->model, p->model_count, &elements));
+    HL_TRY(own_once(p->state, p->state_count, &of_state));
+    if (elements == parameters)
+        return HL_OK;
+    snprintf(why, sizeof(why), "%" PRIu64 " elements are held, and the import had %" PRIu64,
+             elements, parameters);
+    leave_unproved(p, "parameters", why);
+    return HL_OK;
+}
+
+HL_CHECK static hl_status prove_model(struct prover *p, const char *text)
+{
+    HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
+    HL_TRY(hl_model_config_read(text, &c));
+    if (c.own.unsliced)
+        return prove_unsliced(p, c.own.parameters);
+    HL_TRY(prove_parameters(p, text));
+    return prove_state(p);
+}
+
 static bool has_layouts(const struct prover *p)
 {
     for (size_t i = 0; i < p->model_count; i++)
@@ -366,11 +436,8 @@ hl_status hl_proof_check(const struct hl_proof_input *in, struct hl_proof *out)
         return HL_OK;
     }
     hl_status st = read_shards(&p, in);
-    if (st == HL_OK && has_layouts(&p)) {
-        st = prove_parameters(&p, in->config);
-        if (st == HL_OK)
-            st = prove_state(&p);
-    }
+    if (st == HL_OK && has_layouts(&p))
+        st = prove_model(&p, in->config);
     hl_whole_fini(&p.whole);
     hl_arena_fini(&p.arena);
     if (st == HL_OK)

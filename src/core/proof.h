@@ -6,7 +6,10 @@
  * Optimizer state that follows parameters (core/reshard_state.h) is held to the same; besides, the
  * tensor ranks of a stage have state of the same names.
  *
- * What can't be proved is no failure: a model without a Hugging Face config, shards without a
+ * Of an unsliced model (core/partition.h) every tensor is held once, and there are as many elements
+ * as its config says.
+ *
+ * What can't be proved is no failure: another model without a Hugging Face config, shards without a
  * layout or without CRCs, tensors that the config does not ask for, state of other shapes.
  *
  * Owns:    nothing; the input is borrowed.

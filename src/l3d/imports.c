@@ -52,6 +52,36 @@ static hl_status take_layouts(struct import *im, const struct hl_partition_plan 
     return HL_OK;
 }
 
+/* Of the shards that were made. */
+static hl_status take_crcs(struct import *im, const struct hl_partition_plan *plan,
+                           const uint32_t *crcs)
+{
+    im->crcs = calloc(plan->shard_count + 1, sizeof(*im->crcs));
+    if (im->crcs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", plan->shard_count);
+    for (size_t i = 0; i < plan->shard_count; i++) {
+        const struct hl_partition_shard *s = &plan->shards[i];
+        HL_TRY(hl_layout_crcs(&plan->tensors[s->tensor_first], &crcs[s->tensor_first],
+                              s->tensor_count, &im->crcs[i]));
+    }
+    return HL_OK;
+}
+
+static hl_status copy_shards(struct import *im, struct hl_import *src, struct hl_import_run *run)
+{
+    const struct hl_partition_plan *plan = hl_import_plan(src);
+    HL_AUTO(hl_freep) uint32_t *crcs = calloc(plan->tensor_count + 1, sizeof(*crcs));
+    if (crcs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the checksums of %zu tensors",
+                       plan->tensor_count);
+    run->tensor_crcs = crcs;
+    HL_TRY(hl_import_run(src, run, &im->shards));
+    hl_status st = take_crcs(im, plan, crcs);
+    for (size_t i = 0; st != HL_OK && i < plan->shard_count; i++)
+        l4_discard(im->daemon, im->shards[i].id);
+    return st;
+}
+
 static hl_status run_import(struct import *im, struct hl_import *src)
 {
     const struct hl_import_sink sink = import_sink(im);
@@ -61,14 +91,13 @@ static hl_status run_import(struct import *im, struct hl_import *src)
                                 .progress = import_note_progress,
                                 .progress_arg = im};
     atomic_store_explicit(&im->total_bytes, hl_import_total_bytes(src), memory_order_relaxed);
-    /* All that can fail comes before the copy, which leaves no shards when it fails. */
     im->shard_count = hl_import_shard_count(src);
     HL_TRY(take_layouts(im, hl_import_plan(src)));
     im->config = strdup(hl_import_config(src));
     if (im->config == NULL)
         return hl_fail(HL_ENOMEM, "out of memory describing the model");
     HL_TRY(import_check_room(im, hl_import_total_bytes(src)));
-    return hl_import_run(src, &run, &im->shards);
+    return copy_shards(im, src, &run);
 }
 
 static hl_status import_directory(struct import *im)
@@ -126,6 +155,9 @@ static void import_free(struct hl_l3d *d, struct import *im)
     for (size_t i = 0; im->layouts != NULL && i < im->shard_count; i++)
         free(im->layouts[i]);
     free(im->layouts);
+    for (size_t i = 0; im->crcs != NULL && i < im->shard_count; i++)
+        free(im->crcs[i]);
+    free(im->crcs);
     free(im->shards);
     free(im);
 }
@@ -213,7 +245,8 @@ static struct hl_api_shard_list shards_of(const struct import *im, struct hl_are
                                               .tensors = (uint32_t)s->tensors,
                                               .state = HL_API_SHARD_STATE_SEALED,
                                               .location = HL_API_TIER_L3,
-                                              .layout = im->layouts[i]};
+                                              .layout = im->layouts[i],
+                                              .tensor_crcs = im->crcs != NULL ? im->crcs[i] : ""};
     }
     return list;
 }

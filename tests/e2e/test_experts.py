@@ -84,12 +84,24 @@ MTP = {"enorm.weight": [H], "hnorm.weight": [H], "eh_proj.weight": [H, 2 * H], "
 for type_ in ("deepseek_v3", "glm4_moe"):
     config_, layer_ = FAMILIES[type_]
     FAMILIES[type_ + "+mtp"] = (config_ | {"num_nextn_predict_layers": 1}, layer_)
-# (tp, pp, ep, etp)
+# (tp, pp, ep, etp, virtual stages)
 SPLITS = [(1, 1, 1, 1), (2, 2, 2, 2), (2, 1, 4, 1)]
+VIRTUAL = [(2, 2, 2, 1, 2), (1, 2, 4, 1, 2), (2, 2, 4, 2, 2)]
 
 
 def sizes(split):
-    return tuple(itertools.chain(*zip(("--tp", "--pp", "--ep", "--etp"), split)))
+    return tuple(itertools.chain(*zip(("--tp", "--pp", "--ep", "--etp", "--virtual-stages"), split)))
+
+
+def places(split):
+    """The positions of a split, as load_state_dict() takes them."""
+    for pp, tp, ep in itertools.product(range(split[1]), range(split[0]), range(split[2])):
+        yield {"pp": pp, "tp": tp, "ep": ep}
+
+
+def layout(split):
+    """The sizes of a split, as load_state_dict() takes them."""
+    return dict(zip(("tp_size", "pp_size", "ep_size", "etp_size", "virtual_stages"), (*split, 1)))
 
 
 class Experts(unittest.TestCase):
@@ -129,6 +141,7 @@ class Experts(unittest.TestCase):
         name = f"m{Experts.count}"
         home, numbers = self.checkpoint(family)
         self.c.json("model", "import", home, "--name", name, *sizes(split), *more)
+        self.addCleanup(self.c.json, "model", "rm", name, "--force")  # the pool holds those of one test
         return name, numbers
 
     def check_exported(self, name, numbers):
@@ -144,25 +157,32 @@ class Experts(unittest.TestCase):
 
     def test_every_family_comes_out_as_it_came_in_from_every_split(self):
         for family in FAMILIES:
-            for split in SPLITS:
+            for split in SPLITS + VIRTUAL[:1]:
                 with self.subTest(family=family, split=split):
                     name, numbers = self.load(family, split)
                     self.check_exported(name, numbers)
 
+    def check_reads_as_imported(self, family, pairs):
+        """Every rank of the second split of each pair reads the same of a model stored at the first."""
+        names = {split: self.load(family, split)[0] for split in sorted(set(itertools.chain(*pairs)))}
+        with self.session() as me:
+            for stored, wanted in pairs:
+                for place in places(wanted):
+                    with self.subTest(family=family, stored=stored, wanted=wanted, **place):
+                        got = me.load_state_dict(names[stored], **place, **layout(wanted))
+                        own = me.load_state_dict(names[wanted], **place)
+                        self.assertEqual(got.keys(), own.keys())
+                        self.assertEqual([n for n in got if not torch.equal(got[n], own[n])], [])
+                        self.assertEqual(any(n.startswith("model1.") for n in got), len(wanted) > 4)
+
     def test_every_layout_reads_what_an_import_at_it_would_have_made(self):
         for family in FAMILIES:
-            names = {split: self.load(family, split)[0] for split in SPLITS}
-            with self.session() as me:
-                for stored, wanted in itertools.permutations(SPLITS, 2):
-                    tp_size, pp_size, ep_size, etp = wanted
-                    for pp, tp, ep in itertools.product(range(pp_size), range(tp_size), range(ep_size)):
-                        place = {"pp": pp, "tp": tp, "ep": ep}
-                        with self.subTest(family=family, stored=stored, wanted=wanted, **place):
-                            got = me.load_state_dict(names[stored], **place, tp_size=tp_size, pp_size=pp_size,
-                                                     ep_size=ep_size, etp_size=etp)
-                            own = me.load_state_dict(names[wanted], **place)
-                            self.assertEqual(got.keys(), own.keys())
-                            self.assertEqual([n for n in got if not torch.equal(got[n], own[n])], [])
+            self.check_reads_as_imported(family, list(itertools.permutations(SPLITS, 2)))
+
+    def test_virtual_stages_read_what_an_import_with_them_would_have_made(self):
+        pairs = [(SPLITS[0], v) for v in VIRTUAL] + [(v, SPLITS[1]) for v in VIRTUAL[:2]] + [VIRTUAL[:2], VIRTUAL[:0:-1]]
+        for family in FAMILIES:
+            self.check_reads_as_imported(family, pairs)
 
     def test_gate_and_up_in_turns_are_taken_apart(self):
         for split in SPLITS:
@@ -299,11 +319,12 @@ class Experts(unittest.TestCase):
 
     def gang(self, split, dp_size):
         """Ranks of Megatron's order tp-cp-ep-dp-pp."""
-        tp_size, pp_size, ep_size, etp = split
+        tp_size, pp_size, ep_size, etp, virtual_stages = (*split, 0)[:5]
         for pp, dp, tp in itertools.product(range(pp_size), range(dp_size), range(tp_size)):
             yield helios.Rank(global_rank=(pp * dp_size + dp) * tp_size + tp, pp=pp, tp=tp, dp=dp, pp_size=pp_size,
                               tp_size=tp_size, dp_size=dp_size, ep=(dp * tp_size + tp) // etp % ep_size,
-                              ep_size=ep_size, etp_size=etp, world_size=pp_size * dp_size * tp_size)
+                              ep_size=ep_size, etp_size=etp, virtual_stages=virtual_stages,
+                              world_size=pp_size * dp_size * tp_size)
 
     def save(self, name, split, dp_size, change):
         done = []
@@ -335,14 +356,17 @@ class Experts(unittest.TestCase):
                 self.check_mixtral(plain, numbers, (split, (rank.pp, rank.tp, rank.ep)), False)
 
     def test_the_state_of_experts_follows_them_to_another_layout(self):
-        name, numbers = self.load("mixtral", (2, 1, 2, 2))
-        self.save(name, (2, 1, 2, 2), 2, lambda _, t: t)  # two data ranks: no two have the same experts
-        wanted = (1, 1, 4, 1)
-        with self.session() as me:
-            for ep in range(4):
-                optim = me.load_state_dict(name, ep=ep, tp_size=1, ep_size=4, etp_size=1, kind="optim", dp=0)
-                plain = {n.removeprefix("exp_avg."): t - 1 for n, t in optim.items()}
-                self.check_mixtral(plain, numbers, (wanted, (0, 0, ep)), False)
+        for stored in ((2, 1, 2, 2), VIRTUAL[0]):
+            name, numbers = self.load("mixtral", stored)
+            self.save(name, stored, 2, lambda _, t: t)  # two data ranks: no two have the same experts
+            said = self.c.json("model", "verify", f"{name}@2")
+            self.assertTrue(said["proved"], said)
+            wanted = (1, 1, 4, 1)
+            with self.session() as me:
+                for ep in range(4):
+                    optim = me.load_state_dict(name, ep=ep, **layout(wanted), kind="optim", dp=0)
+                    plain = {n.removeprefix("exp_avg."): t - 1 for n, t in optim.items()}
+                    self.check_mixtral(plain, numbers, (wanted, (0, 0, ep)), False)
 
     def test_doubled_or_missing_experts_make_no_version(self):
         split = (1, 1, 2, 1)

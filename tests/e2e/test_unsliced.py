@@ -83,6 +83,17 @@ class Unsliced(unittest.TestCase):
         text = self.c.run("model", "import", directory, "--name", "text").stdout
         self.assertRegex(text, r"imported text@1 unsliced: .*\nevery rank reads the whole model: there is no config")
 
+    def check_proved(self, name, version):
+        shown = {v["version"]: v for v in self.c.json("model", "show", name)["versions"]}[version]
+        self.assertTrue(shown["proved"], shown["unproved"])
+        found = self.c.json("model", "verify", f"{name}@{version}")
+        self.assertTrue(found["ok"] and found["proved"], found)
+        self.assertEqual(found["tensors"], len(SHAPES) * version)  # a second version has state of each
+
+    def test_each_tensor_of_the_files_is_proved_to_be_held_once(self):
+        self.imported("once", {"model_type": "mamba9"}, files=["a.safetensors", "b.safetensors"])
+        self.check_proved("once", 1)
+
     def test_a_family_is_still_sliced_and_its_errors_stay_errors(self):
         directory, _ = checkpoints.llama(self.c.dir / "llama")
         result = self.c.json("model", "import", directory, "--name", "llama", "--tp", 2)
@@ -124,6 +135,7 @@ class Unsliced(unittest.TestCase):
         saver = self.session()  # has loaded nothing that would tell it the parts
         saved = saver.save_state_dict(state, 5, optim={f"exp_avg.{n}": t for n, t in state.items()}, model="trained")
         self.assertTrue(saved.visible)
+        self.check_proved("trained", 2)
         self.assertEqual(plain(self.session().load_state_dict("trained")), plain(state))
         optim = self.session().load_state_dict("trained", kind="optim")
         self.assertEqual(plain(optim), {f"exp_avg.{n}": b for n, b in plain(state).items()})

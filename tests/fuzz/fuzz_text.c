@@ -35,7 +35,6 @@ static void layouts(const char *one, const char *other)
     if (hl_layout_compare(one, other, HL_API_LAYOUT_CHECK_EXACT) == HL_OK)
         check(hl_layout_compare(one, other, HL_API_LAYOUT_CHECK_ANY_DTYPE) == HL_OK);
     (void)!hl_layout_names_parameters(one, other);
-    (void)hl_layout_has(one, other, strlen(other));
 }
 
 static void container(const char *text)

@@ -117,6 +117,7 @@ static hl_status import_make(struct change *ch)
         .seconds = im->result.seconds,
         .now_ms = ic->now_ms,
         .shards = im->result.shards,
+        .proof = &ic->proof,
     };
     if (!ch->durable && im->cancelled)
         return hl_fail(HL_ECANCELED, "the import was cancelled");
@@ -153,6 +154,32 @@ static void import_done(struct change *ch, hl_status st)
     free(ic);
 }
 
+/* What is refuted never becomes a model. */
+static void on_import_proved(void *arg, hl_status st, struct proved *proved)
+{
+    struct import_change *ic = arg;
+    struct hl_controller *c = ic->change.c;
+    if (controller_stopped(c)) {
+        free(ic); /* the import went with the Controller; what L3 has made is an orphan */
+    } else if (st != HL_OK) {
+        import_done(&ic->change, hl_fail_prefix(st, "what was imported is not whole: "));
+    } else {
+        ic->proof = proved->proof;
+        change_start(c, &ic->change);
+    }
+}
+
+/* Beside the loop; it is a change of the catalogue after that. */
+static void prove_import(struct import_change *ic)
+{
+    const struct import *im = ic->im;
+    ic->change.c = im->controller;
+    hl_status st = proof_start_import(im->controller, im->result.config, &im->result.shards,
+                                      on_import_proved, ic);
+    if (st != HL_OK)
+        import_done(&ic->change, st);
+}
+
 /* It is "running" until the store has it. */
 static void import_finish(struct import *im, const struct hl_api_import_progress *result)
 {
@@ -169,7 +196,10 @@ static void import_finish(struct import *im, const struct hl_api_import_progress
     ic->im = im;
     ic->now_ms = hl_wall_ms();
     im->finishing = true;
-    change_start(im->controller, &ic->change);
+    if (im->kind != &import_of_directory)
+        change_start(im->controller, &ic->change);
+    else
+        prove_import(ic);
 }
 
 static void on_import_progress(void *arg, hl_status st, const char *text,

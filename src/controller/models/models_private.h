@@ -19,6 +19,7 @@ struct import_change {
     struct import *im;
     int64_t now_ms;
     struct hl_version_rec *version;
+    struct hl_proof proof;  /* of an import */
     struct hl_id *replaced; /* shards of a cut that this one replaces; free() */
     size_t replaced_count;
 };
@@ -104,11 +105,22 @@ hl_status commit_check(const struct hl_version_rec *v, const struct hl_api_shard
                        const struct hl_api_found_shard_list *found) HL_CHECK;
 
 /* proof.c */
-/* st: of hl_proof_check, with hl_error_text(); the proof is borrowed for the call. */
-typedef void (*proof_done)(void *arg, hl_status st, const struct hl_proof *proof);
+struct proved {
+    bool settled; /* else the model's config asks for something else, and nothing was proved */
+    struct hl_proof proof;
+    char *config; /* as of hl_version_settle(); whoever keeps it steals it */
+};
+
+/* st: of hl_version_settle() or hl_proof_check(), with hl_error_text(); `proved` is borrowed for
+ * the call. */
+typedef void (*proof_done)(void *arg, hl_status st, struct proved *proved);
 /* Prove the version with these shards of its last rank, beside the loop. HL_OK: `done` runs on the
  * loop, once, and begins with controller_stopped. */
 hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int rank,
                       const struct hl_api_shard_list *named, proof_done done, void *arg) HL_CHECK;
+/* The same of what an import has made, with its config. */
+hl_status proof_start_import(struct hl_controller *c, const char *config,
+                             const struct hl_api_shard_list *shards, proof_done done,
+                             void *arg) HL_CHECK;
 
 #endif

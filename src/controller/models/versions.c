@@ -62,6 +62,7 @@ struct version_change {
     bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
     bool checked;   /* L3 has them, and they were proved or can't be */
     struct hl_proof proof;
+    char *config;      /* of the model, as its first version settles it */
     hl_status refuted; /* HL_OK, or what is said to the rank, with `why` */
     char why[HL_ERROR_TEXT_MAX];
     struct hl_id *manifests; /* drop */
@@ -71,6 +72,7 @@ struct version_change {
 static void version_change_free(struct version_change *vc)
 {
     free(vc->model);
+    free(vc->config);
     free(vc->ids);
     free(vc->manifests);
     free(vc);
@@ -314,14 +316,15 @@ static hl_status refute_make(struct change *ch)
     return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
 }
 
-/* HL_ENOMEM and HL_ECANCELED say nothing of the version. */
-static void on_proved(void *arg, hl_status st, const struct hl_proof *proof)
+/* HL_ENOMEM and HL_ECANCELED say nothing of the version, and a save that is not what its config
+ * says may be given up by its rank. */
+static void on_proved(void *arg, hl_status st, struct proved *proved)
 {
     struct version_change *vc = arg;
     struct hl_controller *c = vc->change.c;
     if (controller_stopped(c))
         st = hl_fail(HL_ECANCELED, "the Controller was stopped");
-    if (st == HL_ENOMEM || st == HL_ECANCELED) {
+    if (st == HL_ENOMEM || st == HL_ECANCELED || (st != HL_OK && !proved->settled)) {
         call_reject(vc->call, st);
         version_change_free(vc);
     } else if (st != HL_OK) {
@@ -330,7 +333,8 @@ static void on_proved(void *arg, hl_status st, const struct hl_proof *proof)
                  vc->commit->version, vc->commit->model, hl_error_text());
         version_change_start(c, vc, refute_make, refute_done);
     } else {
-        vc->proof = *proof;
+        vc->proof = proved->proof;
+        vc->config = hl_steal(&proved->config);
         vc->checked = true;
         version_change_start(c, vc, commit_part_make, commit_part_done);
     }
@@ -384,6 +388,7 @@ static hl_status commit_part_make(struct change *ch)
         .meta = vc->commit->meta,
         .now_ms = vc->now_ms,
         .proof = vc->checked ? &vc->proof : NULL,
+        .config = vc->config,
     };
     HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &p.version));
     vc->version = p.version;

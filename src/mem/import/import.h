@@ -48,6 +48,7 @@ struct hl_import_run {
     void (*progress)(void *arg, uint64_t done_bytes,
                      uint64_t total_bytes); /* NULL = none; any worker */
     void *progress_arg;
+    uint32_t *tensor_crcs; /* set for every tensor of the plan, by its bytes as read; NULL = none */
 };
 
 struct hl_import;

@@ -64,6 +64,8 @@ HL_CHECK static hl_status fill_shard(struct import_job *job, struct hl_import_wr
         uint64_t begin = w->sums.at;
         HL_TRY(hl_import_write_tensor(w, shard->tensor_first + k, &tensor_crc));
         hl_safetensors_patch_crc(header, w->sums.dst, k, tensor_crc);
+        if (job->run->tensor_crcs != NULL)
+            job->run->tensor_crcs[shard->tensor_first + k] = tensor_crc;
         report_progress(job, w->sums.at - begin);
     }
     report_progress(job, header->size);

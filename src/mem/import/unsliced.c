@@ -1,7 +1,9 @@
 /* Models of no known family: stored whole, one shard per layer. They are told from a family's by
  * the config alone, never because slicing failed: that stays an error. */
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "core/coverage.h"
 #include "core/families/family.h"
 #include "mem/import/import_private.h"
 
@@ -44,10 +46,31 @@ HL_CHECK static hl_status check_options(const struct hl_import *im,
                    im->unsliced_because, what);
 }
 
+/* Every tensor of the files is copied whole, and once. */
+HL_CHECK static hl_status check_plan(const struct hl_import *im)
+{
+    const struct hl_partition_plan *plan = &im->plan;
+    HL_AUTO(hl_freep)
+    struct hl_coverage_tensor *held = calloc(plan->tensor_count + 1, sizeof(*held));
+    if (held == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors", plan->tensor_count);
+    for (size_t i = 0; i < plan->tensor_count; i++)
+        held[i] =
+            (struct hl_coverage_tensor){.name = plan->tensors[i].name,
+                                        .size = plan->tensors[i].size,
+                                        .ops = &plan->ops[plan->op_first[i]],
+                                        .op_count = plan->op_first[i + 1] - plan->op_first[i]};
+    return hl_coverage_check(&(struct hl_coverage){.logical = im->sources,
+                                                   .logical_count = im->source_count,
+                                                   .held = held,
+                                                   .held_count = plan->tensor_count});
+}
+
 hl_status hl_import_plan_unsliced(struct hl_import *im, const struct hl_partition_options *o)
 {
     HL_TRY(check_options(im, o));
     HL_TRY(hl_partition_unsliced(im->sources, im->source_count, PART_BYTES, &im->plan));
+    HL_TRY(check_plan(im));
     return hl_partition_unsliced_config(im->config.hf, im->unsliced_because, &im->plan,
                                         &im->config_text);
 }

@@ -277,12 +277,15 @@ static int64_t next_step = 1;
 static hl_status commit_last(struct model *m, struct hl_version_commit *p)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_proof_input in;
+    struct hl_version_proof in;
     struct hl_proof proof;
+    HL_AUTO(hl_freep) char *config = NULL;
     HL_TRY(hl_version_proof_input(&m->c, p->version, p->rank, &p->shards, &arena, &in));
-    hl_status st = hl_proof_check(&in, &proof);
+    HL_TRY(hl_version_settle(&in, &config));
+    hl_status st = hl_proof_check(&in.input, &proof);
     if (st == HL_OK) {
         p->proof = &proof;
+        p->config = config;
         return hl_catalog_commit_part(&m->c, p, keep, NULL);
     }
     char why[HL_ERROR_TEXT_MAX];
