@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "core/piece.h"
 
 #define LAYOUT_MAX ((size_t)1 << 28)
 
@@ -266,11 +267,11 @@ hl_status hl_layout_compare(const char *want, const char *got, enum hl_api_layou
 
 static bool line_names_one(const char *parameters, const struct line *l)
 {
-    size_t at = 0;
+    size_t at = 0, len = hl_piece_name_len(l->name, l->name_len);
     for (;;) {
-        if (hl_layout_has(parameters, l->name + at, l->name_len - at))
+        if (hl_layout_has(parameters, l->name + at, len - at))
             return true;
-        const char *dot = memchr(l->name + at, '.', l->name_len - at);
+        const char *dot = memchr(l->name + at, '.', len - at);
         if (dot == NULL)
             return false;
         at = (size_t)(dot - l->name) + 1;
