@@ -8,6 +8,7 @@
 #include "core/catalog_private.h"
 #include "core/layout.h"
 #include "core/part.h"
+#include "core/proof.h"
 
 /* ---- what can be cut ------------------------------------------------------------------------- */
 
@@ -31,7 +32,7 @@ struct listed {
 };
 
 /* Those of the shard `part` beside `s`; false = it is not there, or its tensors are not known. */
-static bool read_beside(const struct hl_version_rec *v, const struct hl_shard_rec *s,
+static bool read_beside(const struct hl_version_rec *v, const struct hl_proof_shard *s,
                         const char *part, struct hl_arena *arena, struct listed *out)
 {
     struct hl_partition_shard key = {.pp = s->pp, .tp = s->tp, .ep = s->ep};
@@ -68,7 +69,7 @@ static bool has_whole_shape(const struct hl_tensor *state, const struct listed *
 }
 
 /* A share of a lower rank has one of the tensors, too. */
-static bool is_shared_before(const struct hl_version_rec *v, const struct hl_shard_rec *s,
+static bool is_shared_before(const struct hl_version_rec *v, const struct hl_proof_shard *s,
                              const struct listed *held, struct hl_arena *arena)
 {
     const struct hl_part share = hl_part_of(s->part);
@@ -89,7 +90,7 @@ static bool is_shared_before(const struct hl_version_rec *v, const struct hl_sha
 }
 
 /* Every tensor of the shard is all of a parameter's state, and no other share has it. */
-static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_shard_rec *s)
+static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_proof_shard *s)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct listed parameters, held;
@@ -102,14 +103,42 @@ static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_sh
     return !is_shared_before(v, s, &held, &arena);
 }
 
+/* The version's shards with pieces put together. */
+HL_CHECK static hl_status join_pieces(const struct hl_version_rec *v, struct hl_arena *arena,
+                                      struct hl_proof_shard **out, size_t *count)
+{
+    struct hl_proof_shard *list = hl_arena_array(arena, v->shard_count + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", v->shard_count);
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        list[i] = (struct hl_proof_shard){.pp = s->pp,
+                                          .tp = s->tp,
+                                          .ep = s->ep,
+                                          .rank = s->rank,
+                                          .part = s->part,
+                                          .layout = s->layout};
+    }
+    return hl_proof_join_pieces(list, v->shard_count, arena, out, count);
+}
+
 bool hl_version_shares_state(const struct hl_version_rec *v)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_proof_shard *list;
+    size_t count;
     bool shares = false, pieces = false;
-    for (size_t i = 0; i < v->shard_count && !shares; i++)
-        shares = hl_part_of(v->shards[i]->part).dp_size > 1;
-    for (size_t i = 0; i < v->shard_count && shares && !pieces; i++)
-        pieces = hl_part_of(v->shards[i]->part).kind == HL_PART_OPTIM &&
-                 !holds_whole_state(v, v->shards[i]);
+    if (join_pieces(v, &arena, &list, &count) != HL_OK) {
+        hl_error_clear();
+        return true;
+    }
+    for (size_t i = 0; i < count && !shares; i++)
+        shares = hl_part_of(list[i].part).dp_size > 1;
+    for (size_t i = 0; i < count && shares && !pieces; i++) {
+        const struct hl_proof_shard *s = &list[i];
+        pieces =
+            hl_part_of(s->part).kind == HL_PART_OPTIM && !s->joined && !holds_whole_state(v, s);
+    }
     return pieces;
 }
 
@@ -132,7 +161,8 @@ const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_
     if (shares > 0 && hl_version_shares_state(v))
         n = snprintf(buf, cap,
                      "optimizer state (%zu shards): data-parallel ranks share it out, and not each "
-                     "tensor whole in one share, which only their own split can read",
+                     "tensor whole in one share or in pieces that cover it, which only their own "
+                     "split can read",
                      shares);
     if (blobs > 0 && n >= 0 && (size_t)n < cap)
         snprintf(buf + n, cap - (size_t)n, "%sextra state of modules (%zu shards): it can't be cut",
