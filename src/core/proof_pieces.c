@@ -117,15 +117,32 @@ HL_CHECK static hl_status read_share(struct joiner *j, const struct hl_proof_sha
     return HL_OK;
 }
 
-static bool has_pieces(const struct hl_piece_share *shares, size_t count)
+static bool is_piece(const struct hl_tensor *t)
 {
+    return t->name[hl_piece_name_len(t->name, strlen(t->name))] != '\0';
+}
+
+/* *out: the state is in pieces. All of it is, then: a reader tells it by any of the shares. */
+HL_CHECK static hl_status find_pieces(const struct hl_piece_share *shares, size_t count, bool *out)
+{
+    const char *whole = NULL;
+    int writer = 0;
+    *out = false;
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < shares[i].count; k++) {
-            const char *name = shares[i].tensors[k].name;
-            if (hl_piece_name_len(name, strlen(name)) != strlen(name))
-                return true;
+            const struct hl_tensor *t = &shares[i].tensors[k];
+            *out = *out || is_piece(t);
+            if (!is_piece(t)) {
+                whole = t->name;
+                writer = shares[i].writer;
+            }
         }
-    return false;
+    if (*out && whole != NULL)
+        return hl_fail(HL_EINVAL,
+                       "optimizer tensor '%s' of rank %d is whole, and other state of its part is "
+                       "in pieces; pass it as a piece too",
+                       whole, writer);
+    return HL_OK;
 }
 
 /* In place of the members from `first` on, which wrote it. */
@@ -155,14 +172,16 @@ HL_CHECK static hl_status join_state(struct joiner *j, const struct hl_proof_sha
     struct hl_piece_share *shares = hl_arena_array(j->arena, n + 1, sizeof(*shares));
     struct listed state, model;
     uint32_t *crcs;
-    bool known = true;
+    bool known = true, pieces = false;
     if (shares == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %zu shares of optimizer state", n);
     for (size_t i = 0; i < n; i++)
         known = known && m[i].shard->layout != NULL;
     for (size_t i = 0; known && i < n; i++)
         HL_TRY(read_share(j, m[i].shard, &shares[i]));
-    if (!known || !has_pieces(shares, n)) {
+    if (known)
+        HL_TRY(find_pieces(shares, n, &pieces));
+    if (!pieces) {
         for (size_t i = 0; i < n; i++)
             j->out[j->out_count++] = *m[i].shard;
         return HL_OK;

@@ -150,6 +150,15 @@ TEST(pieces_that_are_not_the_whole_state_are_refused)
     refused(&v, "has shape [7] on rank 4 and [6] on rank 8");
 }
 
+TEST(whole_tensors_beside_pieces_are_refused)
+{
+    struct save v;
+    save_make(&v);
+    v.states[2].tensors[0] =
+        (struct hl_tensor){.name = "m.a.bias", .dtype = HL_DTYPE_F32, .rank = 1, .shape = {6}};
+    refused(&v, "'m.a.bias' of rank 8 is whole, and other state of its part is in pieces");
+}
+
 TEST(pieces_of_another_shape_than_the_parameters_are_refused)
 {
     struct save v;
