@@ -90,6 +90,11 @@ def to_bytes(tensor: "torch.Tensor") -> bytes:
     return ctypes.string_at(tensor.data_ptr(), size) if size else b""
 
 
+def torch_module() -> ModuleType:
+    """torch; Unsupported where it can't be imported."""
+    return _torch()
+
+
 def concatenated(parts: list[Any]) -> "torch.Tensor":
     """One vector of several."""
     return _torch().cat(parts)

@@ -9,6 +9,7 @@ import pathlib
 import random
 import shutil
 import sys
+import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -20,8 +21,8 @@ needs.programs()
 from support import checkpoints, dense_models  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
 
-import helios  # noqa: E402
-from helios import Piece, errors, safetensors  # noqa: E402
+import helios.megatron  # noqa: E402
+from helios import Piece, errors, megatron, safetensors  # noqa: E402
 
 KINDS = ("exp_avg", "exp_avg_sq")
 FC2 = "exp_avg.decoder.layers.1.mlp.linear_fc2.weight"
@@ -63,6 +64,61 @@ def pieces(state, dp, dp_size, edges):
                 out[f"{kind}.module.{name}"] = Piece(flat[start:end], tensor.shape, start)
         at += tensor.numel()
     return out
+
+
+class Chunk:
+    """A model chunk of Megatron's in its wrappers."""
+
+    def __init__(self, state):
+        self.parameters = {n: torch.nn.Parameter(t.to(torch.bfloat16)) for n, t in state.items()}
+
+    def named_parameters(self):
+        return [(f"module.module.{n}", p) for n, p in self.parameters.items()]
+
+
+class Distributed:
+    """What Megatron-core's DistributedOptimizer has under these names, built by its rules: buckets of
+    parameters, the last first, padded to a multiple of the data ranks, each of which has one range."""
+
+    def __init__(self, chunk, dp, dp_size, inner=torch.optim.Adam, instance=0):
+        self.config = types.SimpleNamespace(use_precision_aware_optimizer=False)
+        self.distributed_optimizer_instance_id = instance
+        self.model_param_group_index_map, mains, buckets = {}, ([], []), []
+        params = list(reversed(chunk.parameters.values()))
+        for bucket in (params[:5], params[5:]):
+            total = sum(p.numel() for p in bucket)
+            each, at, owned = -(-total // dp_size), 0, {}
+            for param in bucket:
+                start, end = max(0, dp * each - at), min(param.numel(), (dp + 1) * each - at)
+                at += param.numel()
+                if end <= start:
+                    continue
+                owned[param] = {"param": types.SimpleNamespace(start=start, end=end)}
+                group = int(param.dim() == 1)  # no weight decay
+                self.model_param_group_index_map[param] = (group, len(mains[group]))
+                mains[group].append(param.detach().view(-1)[start:end].clone().float())
+            buckets.append({"param_map": owned})
+        self.gbuf_ranges = [{(torch.bfloat16, torch.float32): buckets}]
+        self.optimizer = inner([{"params": group} for group in mains])
+
+    def fill(self, values):
+        """values(param): what all of its main parameter and moments are."""
+        for param, (group, order) in self.model_param_group_index_map.items():
+            where = next(b["param_map"][param]["param"] for b in self.buckets() if param in b["param_map"])
+            main, of = self.optimizer.param_groups[group]["params"][order], values(param)
+            main.copy_(of["param"].reshape(-1)[where.start:where.end])
+            self.optimizer.state[main] = {k: of[k].reshape(-1)[where.start:where.end].clone()
+                                          for k in KINDS} | {"step": torch.tensor(4.0)}
+
+    def buckets(self):
+        return [b for buffer in self.gbuf_ranges for of_type in buffer.values() for b in of_type]
+
+
+class FusedAdam:
+    """Of Apex or Transformer Engine: it counts steps in its groups."""
+
+    def __init__(self, groups):
+        self.param_groups, self.state = groups, {}
 
 
 class Pieces(unittest.TestCase):
@@ -222,6 +278,61 @@ class Pieces(unittest.TestCase):
         self.refused("bad", mixed, r"final_layernorm")
         with self.assertRaisesRegex(errors.InvalidArgument, r"3 elements from 6 on are not in a tensor of shape \[2, 4\]"):
             self.gang("bad", 1)[0].save_state_dict({}, 1, optim={key: Piece(torch.zeros(3), (2, 4), 6)})
+
+    @staticmethod
+    def optimizer(rank, state, inner=torch.optim.Adam):
+        """(chunks, optimizer) of a rank of Megatron's; and the same with its state filled in."""
+        chunk = Chunk(state)
+        names = {p: n for n, p in chunk.parameters.items()}
+
+        def values(param):
+            whole = moments({"x": state[names[param]]})
+            return {"param": state[names[param]], **{k: whole[f"{k}.x"] for k in KINDS}}
+
+        empty, filled = (Distributed(chunk, rank.dp, rank.dp_size, inner) for _ in range(2))
+        filled.fill(values)
+        return [chunk], empty, filled
+
+    def test_megatrons_distributed_optimizer_is_saved_and_loaded_at_another_layout(self):
+        self.imported("megatron")
+        for rank in self.gang("megatron", 2):
+            state = rank.load_state_dict(version=1, copy=True)
+            chunks, empty, filled = self.optimizer(rank.rank, state)
+            with self.assertRaisesRegex(errors.InvalidArgument, "made no step yet"):
+                megatron.optimizer_pieces(chunks, empty)
+            chained = types.SimpleNamespace(chained_optimizers=[filled, types.SimpleNamespace(is_stub_optimizer=True)])
+            saved = rank.save_state_dict(state, 5, optim=megatron.optimizer_pieces(chunks, chained))
+        self.assertTrue(saved.visible)
+        reader = self.session()
+        for tp_size, dp_size, inner in ((2, 2, torch.optim.Adam), (1, 3, FusedAdam), (4, 1, torch.optim.Adam)):
+            for tp, dp in itertools.product(range(tp_size), range(dp_size)):
+                place = {"model": "megatron", "version": saved.version, "tp": tp, "tp_size": tp_size}
+                state = reader.load_state_dict(**place, copy=True)
+                chunks, empty, filled = self.optimizer(helios.Rank(dp=dp, dp_size=dp_size), state, inner)
+                megatron.load_optimizer(chunks, empty, 5, session=reader, **place)
+                got = megatron.optimizer_pieces(chunks, empty)
+                want = megatron.optimizer_pieces(chunks, filled)
+                self.assertEqual(got.keys(), want.keys())
+                for name, piece in want.items():
+                    self.assertEqual((got[name].start, got[name].shape), (piece.start, piece.shape))
+                    if tp_size == 2 or "word_embeddings" not in name and "output_layer" not in name:  # else padded anew
+                        self.assertTrue(same({name: got[name].tensor}, {name: piece.tensor}))
+                if inner is FusedAdam:
+                    self.assertEqual({g["step"] for g in empty.optimizer.param_groups}, {5})
+                else:
+                    self.assertEqual({float(s["step"]) for s in empty.optimizer.state.values()}, {5.0})
+
+    def test_optimizers_that_keep_their_state_otherwise_are_refused(self):
+        chunk = Chunk({"decoder.a": torch.zeros(4, 4), "decoder.b": torch.zeros(4)})
+        optimizer = Distributed(chunk, 0, 2)
+        with self.assertRaisesRegex(errors.InvalidArgument, "none of the model's chunks"):
+            megatron.optimizer_pieces([Chunk({})], optimizer)
+        self.assertEqual(megatron.optimizer_pieces([chunk], Distributed(chunk, 0, 2, instance=1)), {})
+        with self.assertRaisesRegex(errors.Unsupported, "no DistributedOptimizer"):
+            megatron.optimizer_pieces([chunk], torch.optim.SGD([torch.zeros(1)], lr=1))
+        optimizer.config.use_precision_aware_optimizer = True
+        with self.assertRaisesRegex(errors.Unsupported, "precision-aware"):
+            megatron.optimizer_pieces([chunk], optimizer)
 
     def test_pieces_of_a_loose_save_that_do_not_fit_are_left_out_and_said(self):
         self.imported("loose")
