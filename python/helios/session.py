@@ -229,9 +229,9 @@ class Session:
         job, for its own model, that of the job; else the one that the version was saved with. Another
         number of stages copies no bytes; for another `tp_size`, `ep_size` (ranks that share the experts
         of a layer out; `ep` says whose) or `etp_size` (ranks that share an expert) the version is cut
-        once, in the pool, and the first reader waits for it. Extra state of modules can't be cut, nor
-        optimizer state that data-parallel ranks share out otherwise than as whole tensors or Pieces:
-        asked for by `kind`, they raise Unsupported.
+        once, in the pool, and the first reader waits for it. Extra state of modules that tensor ranks
+        differ in can't be cut, nor optimizer state that data-parallel ranks share out otherwise than as
+        whole tensors or Pieces: asked for by `kind`, they raise Unsupported.
 
         `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
         local`, "te" that of Transformer Engine, which Megatron takes by default. None: the naming
@@ -262,7 +262,7 @@ class Session:
         if naming and _has_own_names(self._config(name)):
             raise InvalidArgument(f"naming={naming!r}: the tensors of '{name}' have names of their own")
         self._naming = naming or self._model_naming(name)
-        if listed.left_out and kind in ("optim", "extra"):
+        if {"optim": "optimizer state", "extra": "extra state"}.get(kind, "\0") in listed.left_out:
             raise Unsupported(f"{name}@{listed.version} at another tensor parallel size lacks "
                               f"{listed.left_out}; load with the tp_size that it was saved with")
         own = all(size is None for size in sizes) and pp == self.rank.pp

@@ -148,15 +148,38 @@ bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state)
     return kind == HL_PART_MODEL || (kind == HL_PART_OPTIM && !shares_state);
 }
 
+bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_rec *s)
+{
+    const struct hl_api_split own = hl_version_split(v);
+    struct hl_partition_shard key = {.pp = s->pp};
+    if (hl_part_of(s->part).kind != HL_PART_EXTRA || hl_part_has_experts(s->part) ||
+        s->layout == NULL || s->tensor_crcs == NULL ||
+        (size_t)snprintf(key.part, sizeof(key.part), "%s", s->part) >= sizeof(key.part))
+        return false;
+    for (key.tp = 0; key.tp < own.tp; key.tp++) {
+        struct hl_shard_rec **at =
+            bsearch(&key, v->shards, v->shard_count, sizeof(*v->shards), place_order);
+        if (at == NULL || (*at)->layout == NULL || (*at)->tensor_crcs == NULL ||
+            strcmp((*at)->layout, s->layout) != 0 ||
+            strcmp((*at)->tensor_crcs, s->tensor_crcs) != 0)
+            return false;
+    }
+    return true;
+}
+
 const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_t cap)
 {
     size_t shares = 0, blobs = 0;
+    const struct hl_shard_rec *first = NULL;
     int n = 0;
     buf[0] = '\0';
     for (size_t i = 0; i < v->shard_count; i++) {
-        enum hl_part_kind kind = hl_part_of(v->shards[i]->part).kind;
+        const struct hl_shard_rec *s = v->shards[i];
+        enum hl_part_kind kind = hl_part_of(s->part).kind;
+        bool blob = kind == HL_PART_EXTRA && !hl_shard_is_common(v, s);
         shares += kind == HL_PART_OPTIM;
-        blobs += kind == HL_PART_EXTRA;
+        blobs += blob;
+        first = blob && first == NULL ? s : first;
     }
     if (shares > 0 && hl_version_shares_state(v))
         n = snprintf(buf, cap,
@@ -165,8 +188,11 @@ const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_
                      "split can read",
                      shares);
     if (blobs > 0 && n >= 0 && (size_t)n < cap)
-        snprintf(buf + n, cap - (size_t)n, "%sextra state of modules (%zu shards): it can't be cut",
-                 n > 0 ? "; " : "", blobs);
+        snprintf(
+            buf + n, cap - (size_t)n,
+            "%sextra state of modules (%zu shards, such as %.31s at pp %d): tensor ranks differ "
+            "in it, and it can't be cut",
+            n > 0 ? "; " : "", blobs, first->part, first->pp);
     return buf;
 }
 
@@ -436,7 +462,7 @@ static hl_status cut_of_shards(const struct hl_catalog *c, struct hl_version_rec
                                const struct hl_api_split *split,
                                const struct hl_api_shard_list *shards, struct hl_cut_rec **out)
 {
-    char left_out[256];
+    char left_out[512];
     struct hl_cut_rec *cut =
         cut_new(v, split, hl_version_left_out(v, left_out, sizeof(left_out)), shards->count);
     if (cut == NULL)

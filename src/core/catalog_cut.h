@@ -15,8 +15,8 @@
  *          split that does not work out; HL_ENOMEM.
  * Units:   bytes.
  * Limits:  those of core/partition.h. Optimizer state that data-parallel ranks share out so
- *          that nothing says how it fits together and blobs of modules are left out, and the cut
- *          says so.
+ *          that nothing says how it fits together, and blobs of modules that differ between tensor
+ *          ranks, are left out, and the cut says so.
  */
 #ifndef HL_CORE_CATALOG_CUT_H
 #define HL_CORE_CATALOG_CUT_H
@@ -44,6 +44,9 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
  * The share of rank 0 has the name that shared state has (core/part.h), so this is known of the
  * version only. */
 bool hl_version_shares_state(const struct hl_version_rec *v);
+/* Blobs of modules that are the same on every tensor rank: a rank of any other split has them too,
+ * from the version's own shard at tp 0. Those of experts are not. */
+bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_rec *s);
 /* The shard is a source of cuts. */
 bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state);
 /* What of the version is in no cut, and why, in buf; "" = nothing. */

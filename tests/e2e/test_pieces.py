@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Optimizer state that data-parallel ranks share out in ranges of elements, as Megatron's distributed optimizer
-does, with real daemons: every reader gets what a save of whole state would have given."""
+does, and extra state of modules, with real daemons: every reader gets what a save of whole state would have given."""
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import pathlib
@@ -333,6 +334,51 @@ class Pieces(unittest.TestCase):
         optimizer.config.use_precision_aware_optimizer = True
         with self.assertRaisesRegex(errors.Unsupported, "precision-aware"):
             megatron.optimizer_pieces([chunk], optimizer)
+
+    def save_extra(self, model, extra):
+        """By two tensor ranks, each with extra(tp) for each layer."""
+        for rank in self.gang(model, 1):
+            state = rank.load_state_dict(version=1, copy=True)
+            blobs = {f"decoder.layers.{i}.{name}._extra_state": value for i in range(4)
+                     for name, value in extra(rank.rank.tp, i).items()}
+            saved = rank.save_state_dict({**state, **blobs}, 9, optim=moments(state))
+        self.assertTrue(saved.visible)
+        return saved.version
+
+    def test_extra_state_that_tensor_ranks_have_in_common_is_read_at_every_layout(self):
+        self.imported("extra")
+        version = self.save_extra("extra", lambda tp, i: {
+            "linear_qkv": torch.full((5,), i, dtype=torch.uint8), "linear_proj": torch.empty(0, dtype=torch.uint8),
+            "core_attention": io.BytesIO(b"layer %d" % i)})
+        reader = self.session()
+        for tp_size, pp_size in ((2, 1), (1, 1), (4, 1), (4, 2), (1, 4)):
+            for pp, tp in itertools.product(range(pp_size), range(tp_size)):
+                place = {"pp": pp, "tp": tp, "tp_size": tp_size, "pp_size": pp_size}
+                got = reader.load_state_dict("extra", version, kind="extra", **place)
+                self.assertEqual(len(got), 12 // pp_size)
+                for local in range(4 // pp_size):
+                    layer = local + pp * 4 // pp_size
+                    name = f"decoder.layers.{local}."
+                    self.assertEqual(got[f"{name}linear_qkv._extra_state"].tolist(), [layer] * 5)
+                    self.assertEqual(got[f"{name}linear_proj._extra_state"].numel(), 0)
+                    self.assertEqual(got[f"{name}core_attention._extra_state"].read(), b"layer %d" % layer)
+                every = reader.load_state_dict("extra", version, kind="all", **place)
+                self.assertLess(set(got), set(every))
+        self.assertEqual({cut["leftOut"] for cut in self.versions("extra")[version]["cuts"]}, {""})
+        out = self.c.dir / "pulled"
+        self.c.json("pull", "--model", f"extra@{version}", "--tp-size", 4, "--tp", 3, "--out", out)
+        self.assertIn("decoder.layers.3.core_attention._extra_state:bytes", safetensors.read_header(out).entries)
+
+    def test_extra_state_that_tensor_ranks_differ_in_is_refused_and_optimizer_state_is_not(self):
+        self.imported("differ")
+        reader = self.session()
+        for extra in (lambda tp, i: {"linear_qkv": torch.tensor([tp if i == 2 else 7])},
+                      lambda tp, i: {"linear_qkv": torch.zeros(2)} if tp == 0 or i != 2 else {}):
+            version = self.save_extra("differ", extra)
+            with self.assertRaisesRegex(errors.Unsupported, r"\(\d shards, such as extra-layer-0002 at pp 0\): tensor ranks"):
+                reader.load_state_dict("differ", version, tp_size=1, kind="extra")
+            self.assertTrue(reader.load_state_dict("differ", version, tp_size=1, kind="optim"))
+            self.assertTrue(reader.load_state_dict("differ", version, tp=1, kind="extra"))
 
     def test_pieces_of_a_loose_save_that_do_not_fit_are_left_out_and_said(self):
         self.imported("loose")
