@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 from typing import Any
 
+from ._pieces import Piece
 from .errors import (
     AlreadyExists, Busy, Canceled, Conflict, Corrupt, HeliosError, InternalError, InvalidArgument,
     IoFailed, LibraryNotFound, NoSpace, NotFound, NotPermitted, OutOfMemory, ProtocolViolation,
@@ -28,7 +29,7 @@ from .session import Rank, Saved, Session
 __version__ = "0.1.0"
 __all__ = [
     "init", "close", "session", "rank", "load_state_dict", "save_state_dict", "model_config",
-    "meta", "naming", "version", "stats", "Session", "Rank", "Saved", "Layout", "hugging_face_config",
+    "meta", "naming", "version", "stats", "Session", "Rank", "Saved", "Piece", "Layout", "hugging_face_config",
     "HeliosError", "AlreadyExists", "Busy", "Canceled", "Conflict", "Corrupt", "InternalError",
     "InvalidArgument", "IoFailed", "LibraryNotFound", "NoSpace", "NotFound", "NotPermitted",
     "OutOfMemory", "ProtocolViolation", "Stale", "TimedOut", "Unavailable", "Unsupported",

@@ -14,7 +14,7 @@ import io
 import re
 from typing import Any, Mapping
 
-from . import _tensors
+from . import _pieces, _tensors
 from .errors import InvalidArgument
 
 EXTRA = "extra-"  # prefix of the parts that hold opaque blobs
@@ -67,7 +67,8 @@ def split(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def of_optimizer(optim: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Optimizer state with its parameters' plain names; `parameters` are those of the same call."""
+    """Optimizer state with its parameters' plain names, as it is stored; `parameters` are those of the same
+    call."""
     known = {plain(name) for name in parameters}
 
     def rename(name: str) -> str:
@@ -82,7 +83,7 @@ def of_optimizer(optim: Mapping[str, Any], parameters: Mapping[str, Any]) -> dic
                 return name
             at = dot + 1
 
-    out = _unwrapped(optim, "optim", rename)
+    out = _pieces.stored(_unwrapped(optim, "optim", rename))
     for name, value in out.items():
         _tensors.check(name, value)
     return out
@@ -99,6 +100,16 @@ def share(dp: int, dp_size: int) -> str:
     """Prefix of the parts with the optimizer state of one data-parallel rank. Rank 0's is everyone's
     where no other rank has any."""
     return OPTIM if dp == 0 else f"{OPTIM}dp{dp}of{dp_size}-"
+
+
+def is_share(part: str) -> bool:
+    """Not every data-parallel rank has what is in the part."""
+    return _SHARE.match(part) is not None
+
+
+def owner(part: str) -> str:
+    """The part that the optimizer state is of: "layer-0003" of "optim-dp1of2-layer-0003"."""
+    return _SHARE.sub("", part, count=1).removeprefix(OPTIM)
 
 
 def select_share(parts: list[str], dp: int, dp_size: int | None, where: str) -> str:

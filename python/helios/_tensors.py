@@ -90,6 +90,16 @@ def to_bytes(tensor: "torch.Tensor") -> bytes:
     return ctypes.string_at(tensor.data_ptr(), size) if size else b""
 
 
+def torch_module() -> ModuleType:
+    """torch; Unsupported where it can't be imported."""
+    return _torch()
+
+
+def concatenated(parts: list[Any]) -> "torch.Tensor":
+    """One vector of several."""
+    return _torch().cat(parts)
+
+
 def check(name: str, tensor: Any) -> None:
     """Raises InvalidArgument when the value cannot be stored."""
     if not isinstance(tensor, _torch().Tensor) and not hasattr(tensor, "read_into"):

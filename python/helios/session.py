@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from . import _abi, _state, _tensors
+from . import _abi, _pieces, _state, _tensors
 from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
@@ -215,6 +215,7 @@ class Session:
                         tp_size: int | None = None, pp_size: int | None = None,
                         virtual_stages: int | None = None, ep: int | None = None,
                         ep_size: int | None = None, etp_size: int | None = None,
+                        ranges: Mapping[str, tuple[int, int]] | None = None,
                         ) -> dict[str, "torch.Tensor"]:
         """Pull the tensors of one (pp, tp, ep) position: Megatron-core name -> tensor, CPU.
 
@@ -228,9 +229,9 @@ class Session:
         job, for its own model, that of the job; else the one that the version was saved with. Another
         number of stages copies no bytes; for another `tp_size`, `ep_size` (ranks that share the experts
         of a layer out; `ep` says whose) or `etp_size` (ranks that share an expert) the version is cut
-        once, in the pool, and the first reader waits for it. Optimizer state that data-parallel ranks
-        share out in pieces of parameters and extra state of modules can't be cut: asked for by `kind`,
-        they raise Unsupported.
+        once, in the pool, and the first reader waits for it. Extra state of modules that tensor ranks
+        differ in can't be cut, nor optimizer state that data-parallel ranks share out otherwise than as
+        whole tensors or Pieces: asked for by `kind`, they raise Unsupported.
 
         `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
         local`, "te" that of Transformer Engine, which Megatron takes by default. None: the naming
@@ -238,7 +239,10 @@ class Session:
         were saved under.
 
         Optimizer state that several data-parallel ranks saved comes back as this rank's own share,
-        and only to a gang of the same data-parallel size; `dp` asks for the share of one rank.
+        and only to a gang of the same data-parallel size; `dp` asks for the share of one rank. What was
+        saved as Pieces is put together: every data rank gets whole tensors, whatever their number. With
+        kind "optim", `ranges` {parameter: (start, end)} asks for those elements of the state of these
+        parameters, as vectors (NotFound where one has no state).
 
         The tensors alias verified shared memory, copy-on-write, which lives as long as any of them:
         what is written in place is this process's own copy of the pages that were written, and no
@@ -250,23 +254,37 @@ class Session:
         retry; names the shard), Unavailable, TimedOut.
         """
         _check_words(kind, naming)
+        if ranges is not None and kind != "optim":
+            raise InvalidArgument(f"ranges= are of optimizer state: pass kind='optim', not {kind!r}")
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
         listed = self._list(model, version, pp, tp, *sizes[:3], ep, *sizes[3:])
         name, _, pp, tp = self._listed[0]
         if naming and _has_own_names(self._config(name)):
             raise InvalidArgument(f"naming={naming!r}: the tensors of '{name}' have names of their own")
         self._naming = naming or self._model_naming(name)
-        if listed.left_out and kind in ("optim", "extra"):
+        if {"optim": "optimizer state", "extra": "extra state"}.get(kind, "\0") in listed.left_out:
             raise Unsupported(f"{name}@{listed.version} at another tensor parallel size lacks "
                               f"{listed.left_out}; load with the tp_size that it was saved with")
-        out: dict[str, Any] = {}
-        prefixes = self._prefixes(listed, dp, name) if kind in ("optim", "all") else ("", "")
         own = all(size is None for size in sizes) and pp == self.rank.pp
+        out = self._collect(listed, kind, (pp, tp), dp, copy, own)
+        if kind in ("optim", "all"):
+            plain = None if ranges is None else {_state.plain(n): r for n, r in ranges.items()}
+            out = _pieces.joined(out, plain, f"{name}@{listed.version}")
+        if not out and kind not in ("optim", "extra"):
+            raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
+                           "is the model imported with these sizes?")
+        return out
+
+    def _collect(self, listed: _abi.ShardList, kind: str, place: tuple[int, int], dp: int | None, copy: bool,
+                 own: bool) -> dict[str, Any]:
+        """The tensors that are asked for, pieces one by one. `own`: names are those of this rank's stage."""
+        name, out = self._listed[0][0], {}
+        pieces, prefixes = self._shares(listed, dp, name) if kind in ("optim", "all") else (set(), ("", ""))
         for shard in listed.shards:
             prefix = prefixes[_state.has_experts(shard.part)]
-            if not _state.is_chosen(shard.part, kind, prefix):
+            if shard.part not in pieces and not _state.is_chosen(shard.part, kind, prefix):
                 continue
-            tensors = self._read(name, listed.version, shard, (pp, tp), copy)
+            tensors = self._read(name, listed.version, shard, place, copy)
             double = set(out) & set(tensors)
             if double:
                 raise Corrupt(f"{name}@{listed.version}/{shard.part}: tensor '{min(double)}' is in another "
@@ -275,20 +293,34 @@ class Session:
             if own and shard.names is None and _state.is_chosen(shard.part, "model", ""):
                 parts = self._parts.setdefault(name, {})  # names are local to the stage
                 parts.update(dict.fromkeys(tensors, shard.part))
-        if not out and kind not in ("optim", "extra"):
-            raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
-                           "is the model imported with these sizes?")
         return out
 
-    def _prefixes(self, listed: _abi.ShardList, dp: int | None, model: str) -> tuple[str, str]:
-        """Of the parts with this rank's share of optimizer state: of experts, and before of all else."""
-        def select(experts: bool) -> str:
-            parts = [s.part for s in listed.shards if _state.has_experts(s.part) is experts]
-            number, size = self._share(experts, dp)
-            return _state.select_share(parts, number, size if dp is None else None,
-                                       f"{model}@{listed.version}")
+    def _shares(self, listed: _abi.ShardList, dp: int | None, model: str) -> tuple[set[str], tuple[str, str]]:
+        """(parts of pieces, which are put together; prefixes of the parts with this rank's share of other
+        optimizer state: of experts, and before of all else)."""
+        pieces: set[str] = set()
 
-        return select(False), select(True)
+        def select(experts: bool) -> str:
+            shards = [s for s in listed.shards if _state.has_experts(s.part) is experts]
+            number, size = self._share(experts, dp)
+            own = _state.share(number, size)
+            shares: dict[str, list[_abi.Shard]] = {}
+            for shard in shards:
+                if shard.part.startswith(_state.OPTIM):
+                    shares.setdefault(_state.owner(shard.part), []).append(shard)
+            for group in shares.values():  # where one share of a part is in pieces, all are
+                if any(_state.is_share(s.part) for s in group) and self._is_in_pieces(
+                        next((s for s in group if _state.is_chosen(s.part, "optim", own)), group[0])):
+                    pieces.update(s.part for s in group)
+            rest = [s.part for s in shards if s.part not in pieces]
+            return _state.select_share(rest, number, size if dp is None else None, f"{model}@{listed.version}")
+
+        return pieces, (select(False), select(True))
+
+    def _is_in_pieces(self, shard: _abi.Shard) -> bool:
+        names = shard.names.values() if shard.names is not None else \
+            _tensors.views(self.client.map(shard), shard.part, False)
+        return any(map(_pieces.is_piece, names))
 
     def _read(self, model: str, version: int, shard: _abi.Shard, asked: tuple[int, int],
               copy: bool) -> dict[str, Any]:
@@ -383,7 +415,7 @@ class Session:
         if tensors and model not in self._parts and _has_own_names(self._config(model)):
             self._find_parts(model)
         for name, tensor in tensors.items():
-            groups.setdefault(self._part(model, name, prefix), {})[name] = tensor
+            groups.setdefault(self._part(model, _pieces.plain(name), prefix), {})[name] = tensor
         if differ(tensors) and not _has_own_names(self._config(model)):
             # all versions of a model have its naming
             naming = self._model_naming(model)
@@ -424,7 +456,10 @@ class Session:
         for experts in (False, True):
             part = {name: value for name, value in optim.items()
                     if _state.names_expert(name) is experts}
-            groups.update(self._grouped(model, part, _state.share(*self._share(experts))))
+            number, size = self._share(experts)
+            if size == 1:
+                part = _pieces.of_one(part)
+            groups.update(self._grouped(model, part, _state.share(number, size)))
         kept = {**self._grouped(model, tensors, ""), **self._grouped(model, blobs, _state.EXTRA)}
         groups.update((part, values) for part, values in kept.items() if self._saves(part))
         return dict(sorted(groups.items()))
@@ -482,7 +517,7 @@ class Session:
 
     def save_state_dict(self, state: Mapping[str, "torch.Tensor"] | Any, step: int,
                         meta: Mapping[str, Any] | None = None,
-                        optim: Mapping[str, "torch.Tensor"] | None = None,
+                        optim: Mapping[str, "torch.Tensor | _pieces.Piece"] | None = None,
                         model: str | None = None, *, strict: bool = True,
                         any_dtype: bool = False, tp_size: int | None = None,
                         pp_size: int | None = None, virtual_stages: int | None = None,
@@ -490,25 +525,25 @@ class Session:
                         config: Mapping[str, Any] | None = None) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
-        Names may follow either naming of load_state_dict; they are stored under the model's. Every rank
-        of the gang calls it with the same `step`; the version becomes visible, as a whole, when the last
-        rank has committed. Every call is a new version, at the same step too.
-        `meta` is kept from rank 0 and must be JSON. Bytes are copied before this returns.
+        Names may follow either naming of load_state_dict; they are stored under the model's. Every rank of the
+        gang calls it with the same `step`; the version becomes visible, as a whole, when the last rank has
+        committed. Every call is a new version, at the same step too. `meta` is kept from rank 0 and must be
+        JSON. Bytes are copied before this returns.
 
         `tp_size`, `pp_size`, `virtual_stages`, `ep_size` and `etp_size`: the split of the gang, the same
         on all ranks. None: in a job, for its own model, that of the job; else the model's.
-
         `state` must have the tensors of the model's oldest version for this rank. `any_dtype=True`:
         dtypes may differ. `strict=False`: anything may. All ranks pass the same.
 
         `optim` holds optimizer state under names that end with the parameter's
-        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, as all data
-        ranks have the same, and experts from the first rank that has them; `optim` from every rank that
-        passes some. What is the same on all data ranks should be passed on dp 0 only: it is then given
-        to all of them. Else each rank gets its own share back, see load_state_dict.
+        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, as all data ranks have
+        the same, and experts from the first rank that has them; `optim` from every rank that passes some. What
+        is the same on all data ranks should be passed on dp 0 only: it is then given to all of them. Else each
+        rank gets its own share back, see load_state_dict. Pieces must cover the state once, those of all data
+        ranks together; every reader gets the whole.
 
-        ``None`` values are left out; ``_extra_state`` and BytesIO values are kept as blobs (kind
-        "extra" of load_state_dict); leading ``module.`` are dropped from names.
+        ``None`` is left out; ``_extra_state`` and BytesIO are kept as blobs (kind "extra" of
+        load_state_dict); leading ``module.`` are dropped from names.
 
         A `model` that is passed and does not exist is made, with the gang's sizes; if the save fails
         there is none. With a Hugging Face `config` it is like an imported one, without only for those

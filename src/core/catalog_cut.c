@@ -8,6 +8,7 @@
 #include "core/catalog_private.h"
 #include "core/layout.h"
 #include "core/part.h"
+#include "core/proof.h"
 
 /* ---- what can be cut ------------------------------------------------------------------------- */
 
@@ -31,7 +32,7 @@ struct listed {
 };
 
 /* Those of the shard `part` beside `s`; false = it is not there, or its tensors are not known. */
-static bool read_beside(const struct hl_version_rec *v, const struct hl_shard_rec *s,
+static bool read_beside(const struct hl_version_rec *v, const struct hl_proof_shard *s,
                         const char *part, struct hl_arena *arena, struct listed *out)
 {
     struct hl_partition_shard key = {.pp = s->pp, .tp = s->tp, .ep = s->ep};
@@ -68,7 +69,7 @@ static bool has_whole_shape(const struct hl_tensor *state, const struct listed *
 }
 
 /* A share of a lower rank has one of the tensors, too. */
-static bool is_shared_before(const struct hl_version_rec *v, const struct hl_shard_rec *s,
+static bool is_shared_before(const struct hl_version_rec *v, const struct hl_proof_shard *s,
                              const struct listed *held, struct hl_arena *arena)
 {
     const struct hl_part share = hl_part_of(s->part);
@@ -89,7 +90,7 @@ static bool is_shared_before(const struct hl_version_rec *v, const struct hl_sha
 }
 
 /* Every tensor of the shard is all of a parameter's state, and no other share has it. */
-static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_shard_rec *s)
+static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_proof_shard *s)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct listed parameters, held;
@@ -102,14 +103,42 @@ static bool holds_whole_state(const struct hl_version_rec *v, const struct hl_sh
     return !is_shared_before(v, s, &held, &arena);
 }
 
+/* The version's shards with pieces put together. */
+HL_CHECK static hl_status join_pieces(const struct hl_version_rec *v, struct hl_arena *arena,
+                                      struct hl_proof_shard **out, size_t *count)
+{
+    struct hl_proof_shard *list = hl_arena_array(arena, v->shard_count + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", v->shard_count);
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        list[i] = (struct hl_proof_shard){.pp = s->pp,
+                                          .tp = s->tp,
+                                          .ep = s->ep,
+                                          .rank = s->rank,
+                                          .part = s->part,
+                                          .layout = s->layout};
+    }
+    return hl_proof_join_pieces(list, v->shard_count, arena, out, count);
+}
+
 bool hl_version_shares_state(const struct hl_version_rec *v)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_proof_shard *list;
+    size_t count;
     bool shares = false, pieces = false;
-    for (size_t i = 0; i < v->shard_count && !shares; i++)
-        shares = hl_part_of(v->shards[i]->part).dp_size > 1;
-    for (size_t i = 0; i < v->shard_count && shares && !pieces; i++)
-        pieces = hl_part_of(v->shards[i]->part).kind == HL_PART_OPTIM &&
-                 !holds_whole_state(v, v->shards[i]);
+    if (join_pieces(v, &arena, &list, &count) != HL_OK) {
+        hl_error_clear();
+        return true;
+    }
+    for (size_t i = 0; i < count && !shares; i++)
+        shares = hl_part_of(list[i].part).dp_size > 1;
+    for (size_t i = 0; i < count && shares && !pieces; i++) {
+        const struct hl_proof_shard *s = &list[i];
+        pieces =
+            hl_part_of(s->part).kind == HL_PART_OPTIM && !s->joined && !holds_whole_state(v, s);
+    }
     return pieces;
 }
 
@@ -119,24 +148,51 @@ bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state)
     return kind == HL_PART_MODEL || (kind == HL_PART_OPTIM && !shares_state);
 }
 
+bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_rec *s)
+{
+    const struct hl_api_split own = hl_version_split(v);
+    struct hl_partition_shard key = {.pp = s->pp};
+    if (hl_part_of(s->part).kind != HL_PART_EXTRA || hl_part_has_experts(s->part) ||
+        s->layout == NULL || s->tensor_crcs == NULL ||
+        (size_t)snprintf(key.part, sizeof(key.part), "%s", s->part) >= sizeof(key.part))
+        return false;
+    for (key.tp = 0; key.tp < own.tp; key.tp++) {
+        struct hl_shard_rec **at =
+            bsearch(&key, v->shards, v->shard_count, sizeof(*v->shards), place_order);
+        if (at == NULL || (*at)->layout == NULL || (*at)->tensor_crcs == NULL ||
+            strcmp((*at)->layout, s->layout) != 0 ||
+            strcmp((*at)->tensor_crcs, s->tensor_crcs) != 0)
+            return false;
+    }
+    return true;
+}
+
 const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_t cap)
 {
     size_t shares = 0, blobs = 0;
+    const struct hl_shard_rec *first = NULL;
     int n = 0;
     buf[0] = '\0';
     for (size_t i = 0; i < v->shard_count; i++) {
-        enum hl_part_kind kind = hl_part_of(v->shards[i]->part).kind;
+        const struct hl_shard_rec *s = v->shards[i];
+        enum hl_part_kind kind = hl_part_of(s->part).kind;
+        bool blob = kind == HL_PART_EXTRA && !hl_shard_is_common(v, s);
         shares += kind == HL_PART_OPTIM;
-        blobs += kind == HL_PART_EXTRA;
+        blobs += blob;
+        first = blob && first == NULL ? s : first;
     }
     if (shares > 0 && hl_version_shares_state(v))
         n = snprintf(buf, cap,
                      "optimizer state (%zu shards): data-parallel ranks share it out, and not each "
-                     "tensor whole in one share, which only their own split can read",
+                     "tensor whole in one share or in pieces that cover it, which only their own "
+                     "split can read",
                      shares);
     if (blobs > 0 && n >= 0 && (size_t)n < cap)
-        snprintf(buf + n, cap - (size_t)n, "%sextra state of modules (%zu shards): it can't be cut",
-                 n > 0 ? "; " : "", blobs);
+        snprintf(
+            buf + n, cap - (size_t)n,
+            "%sextra state of modules (%zu shards, such as %.31s at pp %d): tensor ranks differ "
+            "in it, and it can't be cut",
+            n > 0 ? "; " : "", blobs, first->part, first->pp);
     return buf;
 }
 
@@ -415,7 +471,7 @@ static hl_status cut_of_shards(const struct hl_catalog *c, struct hl_version_rec
                                const struct hl_api_split *split,
                                const struct hl_api_shard_list *shards, struct hl_cut_rec **out)
 {
-    char left_out[256];
+    char left_out[512];
     struct hl_cut_rec *cut =
         cut_new(v, split, hl_version_left_out(v, left_out, sizeof(left_out)), shards->count);
     if (cut == NULL)

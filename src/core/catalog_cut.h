@@ -14,8 +14,9 @@
  * Errors:  HL_EUNSUPPORTED for a version that can't be cut, HL_EINVAL with the arithmetic of a
  *          split that does not work out; HL_ENOMEM.
  * Units:   bytes.
- * Limits:  those of core/partition.h. Optimizer state that data-parallel ranks share out in pieces
- *          and blobs of modules are left out, and the cut says so.
+ * Limits:  those of core/partition.h. Optimizer state that data-parallel ranks share out so
+ *          that nothing says how it fits together, and blobs of modules that differ between tensor
+ *          ranks, are left out, and the cut says so.
  */
 #ifndef HL_CORE_CATALOG_CUT_H
 #define HL_CORE_CATALOG_CUT_H
@@ -38,11 +39,14 @@ hl_status hl_version_check_cut(const struct hl_version_rec *v,
 /* The shards of that split, as they would be cut: the plan's tensors have the version's dtypes. */
 hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_api_split *want,
                               struct hl_whole *out) HL_CHECK;
-/* Data-parallel ranks share optimizer state out in pieces that nothing gives a place in their
- * parameter. Shares of whole tensors, each in one of them, are none: together they are the state.
+/* Data-parallel ranks share optimizer state out in a way that nothing gives its place in its
+ * parameter. Pieces that cover it (core/piece.h) and whole tensors, each in one share, have one.
  * The share of rank 0 has the name that shared state has (core/part.h), so this is known of the
  * version only. */
 bool hl_version_shares_state(const struct hl_version_rec *v);
+/* Blobs of modules that are the same on every tensor rank: a rank of any other split has them too,
+ * from the version's own shard at tp 0. Those of experts are not. */
+bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_rec *s);
 /* The shard is a source of cuts. */
 bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state);
 /* What of the version is in no cut, and why, in buf; "" = nothing. */

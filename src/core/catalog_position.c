@@ -3,6 +3,7 @@
  * An unsliced model is read whole at every position. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/catalog_cut.h"
 #include "core/catalog_private.h"
@@ -64,7 +65,25 @@ static void add_own(const struct hl_version_rec *v, int pp, int tp, int ep, stru
 struct viewed {
     struct hl_shard_rec *const *shards;
     size_t count;
+    size_t own; /* of the split; those behind them are every tensor rank's */
 };
+
+/* The cut, and blobs of the version that need none. */
+HL_CHECK static hl_status view_cut(const struct hl_version_rec *v, const struct hl_cut_rec *cut,
+                                   struct hl_arena *arena, struct viewed *out)
+{
+    struct hl_shard_rec **list =
+        hl_arena_array(arena, cut->shard_count + v->shard_count + 1, sizeof(struct hl_shard_rec *));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
+    size_t n = cut->shard_count;
+    memcpy(list, cut->shards, n * sizeof(struct hl_shard_rec *));
+    for (size_t i = 0; i < v->shard_count; i++)
+        if (v->shards[i]->tp == 0 && hl_shard_is_common(v, v->shards[i]))
+            list[n++] = v->shards[i];
+    *out = (struct viewed){list, n, cut->shard_count};
+    return HL_OK;
+}
 
 static hl_status add_view(const struct viewed *from, const struct hl_view_want *want,
                           struct hl_arena *arena, struct hl_position *p)
@@ -76,7 +95,8 @@ static hl_status add_view(const struct viewed *from, const struct hl_view_want *
         return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
     for (size_t i = 0; i < from->count; i++) {
         const struct hl_shard_rec *s = from->shards[i];
-        stored[i] = (struct hl_stored_part){s->pp, s->tp, s->part, s->layout, s->ep};
+        const int tp = i < from->own ? s->tp : want->tp;
+        stored[i] = (struct hl_stored_part){s->pp, tp, s->part, s->layout, s->ep};
     }
     HL_TRY(hl_view_position(stored, from->count, want, arena, &view));
     for (size_t i = 0; i < view.count; i++) {
@@ -126,18 +146,17 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
 
 /* What the position of another split is a view of. */
 static hl_status find_viewed(const struct hl_version_rec *v, const struct hl_api_split *own,
-                             struct hl_position *p, struct viewed *out)
+                             struct hl_arena *arena, struct hl_position *p, struct viewed *out)
 {
     char text[HL_SPLIT_TEXT_MAX];
-    *out = (struct viewed){v->shards, v->shard_count};
+    *out = (struct viewed){v->shards, v->shard_count, v->shard_count};
     if (hl_split_same_cut(own, &p->split))
         return HL_OK;
     p->cut = hl_version_find_cut(v, &p->split);
     if (p->cut == NULL)
         return hl_fail(HL_ENOENT, "'%s' version %" PRId64 " is not cut for %s yet", v->model->name,
                        v->number, hl_split_text(&p->split, text));
-    *out = (struct viewed){p->cut->shards, p->cut->shard_count};
-    return HL_OK;
+    return view_cut(v, p->cut, arena, out);
 }
 
 /* A rank of a gang. */
@@ -163,7 +182,7 @@ static hl_status add_other(const struct hl_version_rec *v, const struct hl_api_s
     HL_TRY(check_records(v));
     HL_TRY(hl_version_check_split(v, &p->split));
     HL_TRY(check_place(v, &p->split, at));
-    HL_TRY(find_viewed(v, own, p, &viewed));
+    HL_TRY(find_viewed(v, own, arena, p, &viewed));
     return add_view(
         &viewed, &(struct hl_view_want){&options, shape->layers, shape->tied, at.pp, at.tp, at.ep},
         arena, p);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "core/piece.h"
 
 #define LAYOUT_MAX ((size_t)1 << 28)
 
@@ -274,11 +275,11 @@ static bool lines_have(const struct lines *lines, const char *name, size_t len)
 
 static bool line_names_one(const struct lines *parameters, const struct line *l)
 {
-    size_t at = 0;
+    size_t at = 0, len = hl_piece_name_len(l->name, l->name_len);
     for (;;) {
-        if (lines_have(parameters, l->name + at, l->name_len - at))
+        if (lines_have(parameters, l->name + at, len - at))
             return true;
-        const char *dot = memchr(l->name + at, '.', l->name_len - at);
+        const char *dot = memchr(l->name + at, '.', len - at);
         if (dot == NULL)
             return false;
         at = (size_t)(dot - l->name) + 1;

@@ -37,7 +37,8 @@ hl_status hl_layout_read(const char *layout, struct hl_arena *arena, struct hl_t
 /* `got` may stand where `want` did. */
 hl_status hl_layout_compare(const char *want, const char *got,
                             enum hl_api_layout_check check) HL_CHECK;
-/* Every tensor of `state` ends with the name of a tensor of `parameters`, alone or after a dot. */
+/* Every tensor of `state`, or what it is a piece of, ends with the name of a tensor of
+ * `parameters`, alone or after a dot. */
 hl_status hl_layout_names_parameters(const char *parameters, const char *state) HL_CHECK;
 
 #endif

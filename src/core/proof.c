@@ -118,17 +118,20 @@ HL_CHECK static hl_status read_shard(struct prover *p, const struct hl_proof_sha
 
 HL_CHECK static hl_status read_shards(struct prover *p, const struct hl_proof_input *in)
 {
-    p->model = hl_arena_array(&p->arena, in->count + 1, sizeof(*p->model));
-    p->state = hl_arena_array(&p->arena, in->count + 1, sizeof(*p->state));
+    struct hl_proof_shard *shards;
+    size_t count;
+    HL_TRY(hl_proof_join_pieces(in->shards, in->count, &p->arena, &shards, &count));
+    p->model = hl_arena_array(&p->arena, count + 1, sizeof(*p->model));
+    p->state = hl_arena_array(&p->arena, count + 1, sizeof(*p->state));
     if (p->model == NULL || p->state == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for %zu shards", in->count);
-    for (size_t i = 0; i < in->count; i++) {
-        struct hl_part part = hl_part_of(in->shards[i].part);
+        return hl_fail(HL_ENOMEM, "out of memory for %zu shards", count);
+    for (size_t i = 0; i < count; i++) {
+        struct hl_part part = hl_part_of(shards[i].part);
         if (part.kind == HL_PART_OPTIM && part.dp_size > 1)
-            leave_unproved(p, in->shards[i].part,
+            leave_unproved(p, shards[i].part,
                            "shares of optimizer state of data-parallel ranks are not compared");
         else if (part.kind != HL_PART_EXTRA)
-            HL_TRY(read_shard(p, &in->shards[i], part));
+            HL_TRY(read_shard(p, &shards[i], part));
     }
     qsort(p->model, p->model_count, sizeof(*p->model), held_order);
     qsort(p->state, p->state_count, sizeof(*p->state), held_order);

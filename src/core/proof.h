@@ -4,7 +4,8 @@
  * The model's config is planned again (core/whole.h), and core/coverage.h compares what the ranks
  * hold with it: every element of every logical tensor is held once, and replicas have equal CRCs.
  * Optimizer state that follows parameters (core/reshard_state.h) is held to the same; besides, the
- * tensor ranks of a stage have state of the same names.
+ * tensor ranks of a stage have state of the same names. Pieces of state (core/piece.h) are put
+ * together first: the data-parallel ranks have each element of it, once.
  *
  * Of an unsliced model (core/partition.h) every tensor is held once, and there are as many elements
  * as its config says.
@@ -26,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/status.h"
 
 #define HL_PROOF_WHY_MAX 512
@@ -39,6 +41,7 @@ struct hl_proof_shard {
     const char *layout; /* core/layout.h; NULL = not known */
     const char *crcs;   /* 8 hexadecimal digits per tensor, in the layout's order; NULL = not
                            known */
+    bool joined;        /* by hl_proof_join_pieces */
 };
 
 struct hl_proof_input {
@@ -53,6 +56,12 @@ struct hl_proof {
     char unproved[HL_PROOF_WHY_MAX]; /* else what is not, and why */
 };
 
+/* The shards with those of pieces put together, as if one data-parallel rank had saved the whole
+ * state; all else stays as it is. HL_EINVAL names the tensor that its pieces don't cover once, or
+ * whose shape is not its parameter's. */
+hl_status hl_proof_join_pieces(const struct hl_proof_shard *shards, size_t count,
+                               struct hl_arena *arena, struct hl_proof_shard **out,
+                               size_t *out_count) HL_CHECK;
 hl_status hl_proof_check(const struct hl_proof_input *in, struct hl_proof *out) HL_CHECK;
 
 #endif

@@ -7,6 +7,7 @@
 #include <uthash.h>
 
 #include "base/buf.h"
+#include "core/piece.h"
 
 #define PREFIXES_MAX 64
 #define NAMES_MAX    ((size_t)1 << 30)
@@ -111,12 +112,66 @@ HL_CHECK static hl_status begin_shard(struct growing *g, const struct hl_partiti
     return HL_OK;
 }
 
-/* An operation of the parameter, on elements of another size. */
+HL_CHECK static hl_status push_op(struct growing *g, const struct hl_copy_op *op)
+{
+    struct hl_partition_plan *p = g->plan;
+    HL_TRY(grow_list((void **)&p->ops, p->op_count, &g->op_cap, sizeof(*p->ops)));
+    p->ops[p->op_count++] = *op;
+    return HL_OK;
+}
+
+/* Bytes a tensor writes side by side before its operation goes on elsewhere. */
+static uint64_t row_bytes(const struct hl_copy_op *op)
+{
+    return op->kind == HL_COPY_TRANSPOSE ? op->cols * op->elem : op->run;
+}
+
+/* `rows` rows of the operation, or a part of one, from its byte `from` on. */
+static struct hl_copy_op rows_of(const struct hl_copy_op *op, uint64_t from, uint64_t rows,
+                                 uint64_t len)
+{
+    struct hl_copy_op part = *op;
+    uint64_t row = from / row_bytes(op), skip = from % row_bytes(op);
+    part.dst = op->dst + from;
+    part.rows = rows;
+    if (op->kind == HL_COPY_TRANSPOSE) {
+        part.src = op->src + row * op->step + skip / op->elem * op->stride;
+        part.cols = len / op->elem;
+    } else {
+        part.src = op->src + row * op->stride + skip;
+        part.run = len;
+    }
+    return part;
+}
+
+/* What the operation writes of bytes [lo, hi) of its tensor, as operations of a tensor that has
+ * only those: the end of a row, whole rows, the beginning of a row. */
+HL_CHECK static hl_status push_clipped(struct growing *g, const struct hl_copy_op *op, uint64_t lo,
+                                       uint64_t hi)
+{
+    uint64_t all = hl_copy_bytes(op), row = row_bytes(op);
+    uint64_t at = lo > op->dst ? lo - op->dst : 0, end = hi > op->dst ? hi - op->dst : 0;
+    end = end < all ? end : all;
+    while (at < end) {
+        uint64_t left = row - at % row, rows = 1;
+        if (left > end - at)
+            left = end - at;
+        if (left == row)
+            rows = (end - at) / row;
+        struct hl_copy_op part = rows_of(op, at, rows, left);
+        part.dst -= lo;
+        HL_TRY(push_op(g, &part));
+        at += rows * left;
+    }
+    return HL_OK;
+}
+
+/* An operation of the parameter, on elements of another size; what it does for the piece. */
 HL_CHECK static hl_status add_op(struct stater *s, struct growing *g, struct hl_copy_op op,
-                                 const char *prefix, enum hl_dtype dtype)
+                                 const char *prefix, enum hl_dtype dtype,
+                                 const struct hl_piece *piece)
 {
     uint64_t was = op.elem, is = hl_dtype_size(dtype);
-    struct hl_partition_plan *p = g->plan;
     if (op.kind != HL_COPY_ZERO)
         HL_TRY(need_logical(s, prefix, op.source, dtype, &op.source));
     op.elem = (uint32_t)is;
@@ -125,15 +180,31 @@ HL_CHECK static hl_status add_op(struct stater *s, struct growing *g, struct hl_
     op.dst = op.dst / was * is;
     op.run = op.run / was * is;
     op.stride = op.stride / was * is;
-    HL_TRY(grow_list((void **)&p->ops, p->op_count, &g->op_cap, sizeof(*p->ops)));
-    p->ops[p->op_count++] = op;
-    return HL_OK;
+    if (piece == NULL || piece->whole)
+        return push_op(g, &op);
+    return push_clipped(g, &op, piece->start * is, piece->end * is);
 }
 
-/* State of tensor `param` of `of`, behind the others of the current shard. */
+/* The state tensor's name and shape: the parameter's, or those of a piece of that. */
+HL_CHECK static hl_status name_state(struct growing *g, struct hl_tensor *t, const char *prefix,
+                                     const struct hl_piece *piece)
+{
+    const char *name = t->name;
+    t->name = (const char *)(uintptr_t)g->names.len;
+    HL_TRY(hl_buf_printf(&g->names, "%s%s", prefix, name));
+    if (piece != NULL && !piece->whole) {
+        HL_TRY(hl_buf_printf(&g->names, "%s", piece->suffix));
+        t->rank = 1;
+        t->shape[0] = piece->end - piece->start;
+    }
+    return hl_buf_append(&g->names, "", 1);
+}
+
+/* State of tensor `param` of `of`, or a piece of it, behind the others of the current shard. */
 HL_CHECK static hl_status add_state(struct stater *s, struct growing *g,
                                     const struct hl_partition_plan *of, uint32_t param,
-                                    const char *prefix, enum hl_dtype dtype)
+                                    const char *prefix, enum hl_dtype dtype,
+                                    const struct hl_piece *piece)
 {
     struct hl_partition_plan *p = g->plan;
     size_t cap = g->tensor_cap;
@@ -146,18 +217,16 @@ HL_CHECK static hl_status add_state(struct stater *s, struct growing *g,
     struct hl_partition_shard *shard = &p->shards[p->shard_count - 1];
     struct hl_tensor *t = &p->tensors[p->tensor_count];
     *t = of->tensors[param];
-    t->name = (const char *)(uintptr_t)g->names.len;
     t->dtype = dtype;
+    HL_TRY(name_state(g, t, prefix, piece));
     HL_TRY(hl_tensor_bytes(t, &t->size));
     t->offset = shard->data_size;
-    HL_TRY(hl_buf_printf(&g->names, "%s%s", prefix, of->tensors[param].name));
-    HL_TRY(hl_buf_append(&g->names, "", 1));
     shard->data_size += t->size;
     shard->tensor_count++;
     p->data_bytes += t->size;
     p->op_first[p->tensor_count++] = (uint32_t)p->op_count;
     for (uint32_t i = of->op_first[param]; i < of->op_first[param + 1]; i++)
-        HL_TRY(add_op(s, g, of->ops[i], prefix, dtype));
+        HL_TRY(add_op(s, g, of->ops[i], prefix, dtype, piece));
     p->op_first[p->tensor_count] = (uint32_t)p->op_count;
     return HL_OK;
 }
@@ -181,27 +250,39 @@ static const struct hl_partition_shard *find_shard(const struct hl_partition_pla
     return NULL;
 }
 
-/* The parameter of the shard whose name ends `t`'s, and the length of what stands before it. */
+/* Whose state a tensor is. */
+struct owned {
+    uint32_t param;
+    size_t prefix; /* length of what stands before the parameter's name */
+    struct hl_piece piece;
+};
+
+/* The parameter of the shard whose name ends `t`'s. */
 HL_CHECK static hl_status find_param(const struct hl_partition_plan *plan,
                                      const struct hl_partition_shard *shard,
-                                     const struct hl_tensor *t, uint32_t *param, size_t *prefix)
+                                     const struct hl_tensor *t, struct owned *out)
 {
-    size_t len = strlen(t->name);
+    struct hl_piece *piece = &out->piece;
+    HL_TRY(hl_piece_read(t, piece));
+    struct hl_tensor whole = {.rank = piece->rank};
+    memcpy(whole.shape, piece->shape, sizeof(whole.shape));
+    size_t len = piece->name_len;
     char has[192], want[192];
     for (uint32_t i = shard->tensor_first; i < shard->tensor_first + shard->tensor_count; i++) {
         const struct hl_tensor *p = &plan->tensors[i];
         size_t n = strlen(p->name);
-        if (n > len || strcmp(t->name + len - n, p->name) != 0 ||
+        if (n > len || strncmp(t->name + len - n, p->name, n) != 0 ||
             (n < len && t->name[len - n - 1] != '.'))
             continue;
-        if (t->rank != p->rank || memcmp(t->shape, p->shape, p->rank * sizeof(p->shape[0])) != 0)
+        if (whole.rank != p->rank ||
+            memcmp(whole.shape, p->shape, p->rank * sizeof(p->shape[0])) != 0)
             return hl_fail(HL_EINVAL,
                            "state '%s' has shape %s, its parameter %s: it can't follow it to "
                            "another layout",
-                           t->name, hl_tensor_shape_text(t, has, sizeof(has)),
+                           t->name, hl_tensor_shape_text(&whole, has, sizeof(has)),
                            hl_tensor_shape_text(p, want, sizeof(want)));
-        *param = i;
-        *prefix = len - n;
+        out->param = i;
+        out->prefix = len - n;
         return HL_OK;
     }
     return hl_fail(HL_EINVAL, "state '%s' does not end with the name of a parameter of %s", t->name,
@@ -225,17 +306,17 @@ HL_CHECK static hl_status need_prefix(struct stater *s, const char *text, size_t
 HL_CHECK static hl_status add_part(struct stater *s, const struct hl_reshard_state_part *part)
 {
     const struct hl_partition_shard *shard = find_shard(s->a, part);
-    uint32_t param;
-    size_t len, prefix;
+    struct owned is;
+    size_t prefix;
     if (shard == NULL)
         return hl_fail(HL_EINVAL, "there is state of pp %d, tp %d, %s, but no such part", part->pp,
                        part->tp, part->of);
     HL_TRY(begin_shard(&s->to_a, shard, part->part));
     for (size_t i = 0; i < part->count; i++) {
         const struct hl_tensor *t = &part->tensors[i];
-        HL_TRY(find_param(s->a, shard, t, &param, &len));
-        HL_TRY(need_prefix(s, t->name, len, &prefix));
-        HL_TRY(add_state(s, &s->to_a, s->a, param, s->prefixes[prefix], t->dtype));
+        HL_TRY(find_param(s->a, shard, t, &is));
+        HL_TRY(need_prefix(s, t->name, is.prefix, &prefix));
+        HL_TRY(add_state(s, &s->to_a, s->a, is.param, s->prefixes[prefix], t->dtype, &is.piece));
     }
     return HL_OK;
 }
@@ -266,7 +347,7 @@ HL_CHECK static hl_status add_missing(struct stater *s, uint32_t param, const ch
         if (l == NULL)
             return HL_OK;
         *done = 1;
-        return add_state(s, &s->to_b, b, param, prefix, s->out->logical[l->index].dtype);
+        return add_state(s, &s->to_b, b, param, prefix, s->out->logical[l->index].dtype, NULL);
     }
     return HL_OK;
 }
@@ -282,11 +363,11 @@ HL_CHECK static hl_status add_target(struct stater *s, const struct hl_partition
         return hl_fail(HL_ENOMEM, "out of memory allocating the state of %s", shard->part);
     HL_TRY(begin_shard(&s->to_b, shard, NULL));
     for (size_t i = 0; from != NULL && i < model->count; i++) {
-        uint32_t param;
-        size_t len, prefix;
-        HL_TRY(find_param(s->a, from, &model->tensors[i], &param, &len));
-        HL_TRY(need_prefix(s, model->tensors[i].name, len, &prefix));
-        uint32_t k = param - from->tensor_first;
+        struct owned is;
+        size_t prefix;
+        HL_TRY(find_param(s->a, from, &model->tensors[i], &is));
+        HL_TRY(need_prefix(s, model->tensors[i].name, is.prefix, &prefix));
+        uint32_t k = is.param - from->tensor_first;
         if (k < shard->tensor_count)
             HL_TRY(add_missing(s, shard->tensor_first + k, s->prefixes[prefix],
                                &done[k * PREFIXES_MAX + prefix]));

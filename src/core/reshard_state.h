@@ -2,10 +2,11 @@
  * layout.
  *
  * A tensor of state is named by a prefix and the name of a parameter of the same part ("exp_avg."
- * and "decoder.layers.0.mlp.linear_fc1.weight"), has its shape and any dtype. It is then made of
- * the same boxes, of logical tensors named by the prefix and the parameter's logical tensor. The
- * result is two plans over those: hl_reshard_plan, hl_coverage_check and hl_reshard_run take them
- * as they take those of the parameters.
+ * and "decoder.layers.0.mlp.linear_fc1.weight"), has its shape and any dtype, or is a piece of such
+ * a tensor (core/piece.h). It is then made of the same boxes, or what a piece has of them, of
+ * logical tensors named by the prefix and the parameter's logical tensor. The result is two plans
+ * over those: hl_reshard_plan, hl_coverage_check and hl_reshard_run take them as they take those of
+ * the parameters. The target has no pieces.
  *
  * The target's parts hold their tensors in the source's order, so that a change of pp alone makes
  * aliases; a head that it ties takes the state of the embedding.
@@ -15,7 +16,7 @@
  * Errors:  HL_EINVAL names the tensor that is no parameter's, has another shape, or whose dtype is
  *          not that of the same state elsewhere.
  * Units:   bytes.
- * Limits:  state of whole parameters; 64 prefixes.
+ * Limits:  64 prefixes.
  */
 #ifndef HL_CORE_RESHARD_STATE_H
 #define HL_CORE_RESHARD_STATE_H
@@ -23,7 +24,7 @@
 #include "core/partition.h"
 
 /* The state of one part of the source, or a share of it; all is borrowed. Of several shares each
- * has other tensors. */
+ * has other tensors or pieces. */
 struct hl_reshard_state_part {
     int pp;
     int tp;

@@ -9,6 +9,7 @@
 #include "cli/models/rankfile.h"
 #include "core/model_config.h"
 #include "core/part.h"
+#include "core/piece.h"
 #include "mem/reshard_window.h"
 
 /* ---- shards ---------------------------------------------------------------------------------- */
@@ -191,10 +192,16 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
                    hl_part_place(shard->pp, shard->tp, shard->ep, shard->part, place));
 }
 
-static bool is_shared_state(const struct logical_shard *s)
+/* State that all data-parallel ranks share, or pieces that are put together. */
+static bool is_planned_state(const struct logical_shard *s)
 {
     const struct hl_part part = hl_part_of(s->shard->part);
-    return part.kind == HL_PART_OPTIM && part.dp_size == 1;
+    bool planned = part.kind == HL_PART_OPTIM && part.dp_size == 1;
+    for (size_t i = 0; part.kind == HL_PART_OPTIM && !planned && i < s->header.count; i++) {
+        const char *name = s->header.tensors[i].name;
+        planned = name[hl_piece_name_len(name, strlen(name))] != '\0';
+    }
+    return planned;
 }
 
 HL_CHECK static hl_status plan_state(struct logical_version *v)
@@ -206,11 +213,12 @@ HL_CHECK static hl_status plan_state(struct logical_version *v)
         return hl_fail(HL_ENOMEM, "out of memory for %zu parts", v->shard_count);
     for (size_t i = 0; i < v->shard_count; i++) {
         const struct logical_shard *s = &v->shards[i];
-        if (is_shared_state(s))
+        if (is_planned_state(s))
             parts[n++] = (struct hl_reshard_state_part){.pp = s->shard->pp,
                                                         .tp = s->shard->tp,
                                                         .ep = s->shard->ep,
                                                         .of = hl_part_of(s->shard->part).of,
+                                                        .part = s->shard->part,
                                                         .tensors = s->header.tensors,
                                                         .count = s->header.count};
     }

@@ -2,6 +2,8 @@
  * logical tensor, so what each layout must hold is made by slicing a model of state. */
 #include "support/test.h"
 
+#include <inttypes.h>
+
 #include "core/reshard_state.h"
 #include "support/reshard_models.h"
 
@@ -9,18 +11,20 @@ static const char *const prefixes[] = {"exp_avg.", "state.exp_avg_sq."};
 
 /* Parts of state of a layout, prefix by prefix; the bytes are those of `moments`. */
 struct saved {
-    struct hl_reshard_state_part parts[512];
+    struct hl_reshard_state_part parts[1024];
     size_t count;
     struct hl_tensor tensors[8192];
     char names[8192][160];
     const uint8_t *data[8192];
     size_t tensor_count;
+    bool pieces;
 };
 
 static void saved_make(struct saved *v, const struct hf_slices *s,
                        const struct hf_slices moments[2])
 {
     v->count = v->tensor_count = 0;
+    v->pieces = false;
     for (size_t i = 0; i < s->plan.shard_count; i++) {
         const struct hl_partition_shard *p = &s->plan.shards[i];
         v->parts[v->count++] =
@@ -39,6 +43,66 @@ static void saved_make(struct saved *v, const struct hf_slices *s,
                 v->data[n] = moments[k].list[t].data;
             }
     }
+}
+
+static uint64_t elements_of(const struct hl_tensor *t)
+{
+    return t->size / hl_dtype_size(t->dtype);
+}
+
+/* Where the pieces of data rank `dp` of `n` begin: anywhere, some are empty. */
+static uint64_t piece_edge(const struct hl_tensor *t, size_t salt, int dp, int n)
+{
+    uint64_t all = elements_of(t);
+    if (dp == 0 || dp == n)
+        return dp == 0 ? 0 : all;
+    uint64_t even = all * (uint64_t)dp / (uint64_t)n;
+    return even + (salt * 7 + (uint64_t)dp * 3) % 5 > all ? all : even + (salt * 7) % 3;
+}
+
+static void saved_add_piece(struct saved *v, const struct hl_tensor *t, const uint8_t *data,
+                            uint64_t start, uint64_t end)
+{
+    size_t n = v->tensor_count++;
+    uint64_t elem = hl_dtype_size(t->dtype);
+    assert_true(n < HL_ARRAY_LEN(v->tensors));
+    int len = snprintf(v->names[n], sizeof(v->names[n]), "%s.at%" PRIu64 "of", t->name, start);
+    for (uint32_t d = 0; d < t->rank; d++)
+        len += snprintf(v->names[n] + len, sizeof(v->names[n]) - (size_t)len, "%s%" PRIu64,
+                        d > 0 ? "x" : "", t->shape[d]);
+    v->tensors[n] = (struct hl_tensor){.name = v->names[n],
+                                       .dtype = t->dtype,
+                                       .rank = 1,
+                                       .shape = {end - start},
+                                       .size = (end - start) * elem};
+    v->data[n] = data + start * elem;
+}
+
+/* The same state shared out among `n` data ranks. */
+static struct saved *saved_share(const struct saved *from, int n)
+{
+    struct saved *v = malloc(sizeof(*v));
+    static char parts[4][64][32];
+    v->count = v->tensor_count = 0;
+    v->pieces = true;
+    for (size_t i = 0; i < from->count; i++)
+        for (int dp = 0; dp < n; dp++) {
+            struct hl_reshard_state_part *part = &v->parts[v->count++];
+            assert_true(v->count < HL_ARRAY_LEN(v->parts) && i < HL_ARRAY_LEN(parts[0]));
+            *part = from->parts[i];
+            snprintf(parts[dp][i], sizeof(parts[dp][i]), "optim-dp%dof%d-%s", dp, n, part->of);
+            part->part = dp > 0 ? parts[dp][i] : NULL;
+            part->tensors = &v->tensors[v->tensor_count];
+            for (size_t k = 0; k < from->parts[i].count; k++) {
+                const struct hl_tensor *t = &from->parts[i].tensors[k];
+                const uint8_t *data = from->data[t - from->tensors];
+                uint64_t start = piece_edge(t, k, dp, n), end = piece_edge(t, k, dp + 1, n);
+                if (start < end)
+                    saved_add_piece(v, t, data, start, end);
+            }
+            part->count = (size_t)(&v->tensors[v->tensor_count] - part->tensors);
+        }
+    return v;
 }
 
 static size_t saved_find(const struct saved *v, int pp, int tp, const char *name)
@@ -118,7 +182,7 @@ static void state_pair(const struct hf_model *m, const struct layout *a, const s
         for (uint32_t k = s->tensor_first; k < s->tensor_first + s->tensor_count; k++)
             same_tensor(a, b, &state, &plan, i, k);
         /* A change of pp alone: layers are aliases. */
-        if (a->s.o.tp == b->s.o.tp && strncmp(s->part, "optim-layer", 11) == 0)
+        if (!a->saved->pieces && a->s.o.tp == b->s.o.tp && strncmp(s->part, "optim-layer", 11) == 0)
             assert_int_not_equal(plan.shards[i].alias, HL_RESHARD_NONE);
     }
     hl_reshard_fini(&plan);
@@ -152,6 +216,62 @@ TEST(state_follows_its_parameters_for_every_pair)
         hf_model_free(mm[1]);
         hf_model_free(m);
     }
+}
+
+TEST(pieces_of_state_are_put_together_for_every_layout)
+{
+    static const int grid[][3] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {4, 2, 1}};
+    for (size_t f = 0; f < 3; f++) {
+        struct hf_fixture moment = rs_models[f];
+        moment.dtype = HL_DTYPE_F32;
+        struct hf_model *m = hf_model_make(&rs_models[f]);
+        struct hf_model *mm[2] = {hf_model_make(&moment), hf_model_make(&moment)};
+        for (size_t i = 0; i < mm[1]->count; i++)
+            for (uint64_t k = 0; k < mm[1]->tensors[i].size; k++)
+                mm[1]->data[i][k] ^= 0x5A;
+        struct layout list[HL_ARRAY_LEN(grid)];
+        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
+            layout_open(&list[i], m, mm,
+                        (struct hl_partition_options){.tp = grid[i][0],
+                                                      .pp = grid[i][1],
+                                                      .virtual_stages = grid[i][2],
+                                                      .vocab_divisor = 8});
+        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
+            for (int dp = 2; dp <= 3; dp++) {
+                struct layout shared = list[i];
+                shared.saved = saved_share(list[i].saved, dp);
+                for (size_t k = 0; k < HL_ARRAY_LEN(grid); k++)
+                    state_pair(m, &shared, &list[k]);
+                free(shared.saved);
+            }
+        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
+            layout_close(&list[i]);
+        hf_model_free(mm[0]);
+        hf_model_free(mm[1]);
+        hf_model_free(m);
+    }
+}
+
+TEST(a_piece_that_nobody_holds_is_missed)
+{
+    struct hf_model *m = hf_model_make(&rs_models[1]);
+    struct hf_model *const mm[2] = {m, m};
+    struct hl_reshard_state made;
+    struct hl_reshard_plan plan;
+    struct layout l;
+    layout_open(&l, m, mm, (struct hl_partition_options){.tp = 1, .pp = 1, .vocab_divisor = 8});
+    struct saved *shared = saved_share(l.saved, 2);
+    shared->parts[1].count--;
+    assert_int_equal(
+        hl_reshard_state(m->tensors, &l.s.plan, &l.s.plan, shared->parts, shared->count, &made),
+        HL_OK);
+    assert_int_equal(hl_reshard_plan(made.logical, made.logical_count, &made.a, &made.b, &plan),
+                     HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "exp_avg_sq."));
+    hl_reshard_state_fini(&made);
+    free(shared);
+    layout_close(&l);
+    hf_model_free(m);
 }
 
 static void refused(const struct hf_model *m, const struct layout *l, const char *why)

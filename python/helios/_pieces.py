@@ -1,0 +1,157 @@
+"""Pieces of optimizer state: the elements of a parameter's state that one data-parallel rank holds.
+
+A piece is stored as a vector whose name says where it begins and of what shape all of it is:
+``exp_avg.decoder.layers.0.mlp.linear_fc1.weight.at128of64x32``.
+"""
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+
+from . import _tensors
+from .errors import Corrupt, InvalidArgument, NotFound
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Piece", "is_piece", "joined", "of_one", "plain", "stored"]
+
+_SUFFIX = re.compile(r"\.at(0|[1-9]\d*)of((?:(?:0|[1-9]\d*)(?:x(?:0|[1-9]\d*))*)?)$")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements [start, start + tensor.numel()) of state that has `shape` on this tensor rank.
+
+    Elements are counted in the order in which ``contiguous()`` lays them. `shape` is the parameter's.
+    """
+
+    tensor: "torch.Tensor"
+    shape: tuple[int, ...]
+    start: int
+
+
+def is_piece(name: str) -> bool:
+    """A stored tensor's name is that of a piece."""
+    return _SUFFIX.search(name) is not None
+
+
+def plain(name: str) -> str:
+    """The name of the state that a stored tensor is, or is a piece of."""
+    return _SUFFIX.sub("", name)
+
+
+def stored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """State as it is stored: pieces are vectors under names that say their place."""
+    out = {}
+    for name, value in values.items():
+        if isinstance(value, Piece):
+            _tensors.check(name, value.tensor)
+            shape, count = tuple(map(int, value.shape)), value.tensor.numel()
+            if count == 0:
+                continue
+            if value.start < 0 or value.start + count > math.prod(shape):
+                raise InvalidArgument(f"optim '{name}': {count} elements from {value.start} on are not in a "
+                                      f"tensor of shape {list(shape)}")
+            name = f"{name}.at{value.start}of{'x'.join(map(str, shape))}"
+            value = value.tensor.detach().reshape(-1)
+        out[name] = value
+    return out
+
+
+def of_one(values: dict[str, Any]) -> dict[str, Any]:
+    """Stored state that no other data rank has a share of: pieces that are all of their tensors are those."""
+    out = {}
+    for name, value in values.items():
+        match = _SUFFIX.search(name)
+        if match is not None:
+            shape = [int(n) for n in match[2].split("x") if n]
+            if value.numel() != math.prod(shape):
+                return values
+            name, value = plain(name), value.view(shape)
+        out[name] = value
+    return out
+
+
+class _Held(NamedTuple):
+    start: int
+    end: int
+    shape: tuple[int, ...]
+    flat: Any
+
+
+def _held(name: str, tensor: Any) -> _Held:
+    match = _SUFFIX.search(name)
+    if match is None:
+        return _Held(0, tensor.numel(), tuple(tensor.shape), tensor.reshape(-1))
+    start = int(match[1])
+    return _Held(start, start + tensor.numel(), tuple(int(n) for n in match[2].split("x") if n), tensor.reshape(-1))
+
+
+def _check(name: str, held: list[_Held], where: str) -> int:
+    """Number of elements of the state. Raises Corrupt unless the pieces cover each of them, once."""
+    at, shape = 0, held[0].shape
+    for piece in held:
+        if piece.shape != shape:
+            raise Corrupt(f"{where}: the pieces of '{name}' are of shapes {list(shape)} and {list(piece.shape)}; "
+                          "use another version")
+        if piece.start != at:
+            low, high = sorted((at, piece.start))
+            raise Corrupt(f"{where}: elements [{low}, {high}) of '{name}' are in "
+                          f"{'no piece' if piece.start > at else 'several pieces'}; use another version")
+        at = piece.end
+    if at != math.prod(shape):
+        raise Corrupt(f"{where}: elements [{at}, {math.prod(shape)}) of '{name}' are in no piece; use another version")
+    return at
+
+
+def _take(held: list[_Held], low: int, high: int) -> "torch.Tensor":
+    """Elements [low, high), a view where one piece has them all."""
+    parts = [piece.flat[max(low, piece.start) - piece.start:min(high, piece.end) - piece.start]
+             for piece in held if piece.start < high and piece.end > low]
+    if len(parts) == 1:
+        return parts[0]
+    return _tensors.concatenated(parts) if parts else held[0].flat[:0]
+
+
+def _parameter(name: str, ranges: Mapping[str, Any]) -> str | None:
+    """The parameter of `ranges` whose name ends that of the state."""
+    tail = name
+    while tail and tail not in ranges:
+        tail = tail.partition(".")[2]
+    return tail or None
+
+
+def joined(tensors: Mapping[str, Any], ranges: Mapping[str, tuple[int, int]] | None,
+           where: str) -> dict[str, Any]:
+    """Pieces put together to whole tensors; with `ranges` {parameter: (start, end)} those elements of the
+    state of these parameters, as vectors."""
+    groups: dict[str, list[_Held]] = {}
+    for name, tensor in tensors.items():
+        if ranges is None and not is_piece(name):
+            continue
+        groups.setdefault(plain(name), []).append(_held(name, tensor))
+    out = {} if ranges is not None else {name: t for name, t in tensors.items() if not is_piece(name)}
+    found = set()
+    for name, held in groups.items():
+        held.sort(key=lambda piece: (piece.start, piece.end))
+        count = _check(name, held, where)
+        if ranges is None:
+            if name in out:
+                raise Corrupt(f"{where}: '{name}' is there whole and in pieces; use another version")
+            out[name] = _take(held, 0, count).view(held[0].shape)
+            continue
+        parameter = _parameter(name, ranges)
+        if parameter is None:
+            continue
+        low, high = ranges[parameter]
+        if not 0 <= low <= high <= count:
+            raise InvalidArgument(f"ranges: '{parameter}' has elements [0, {count}), not [{low}, {high})")
+        found.add(parameter)
+        out[name] = _take(held, low, high)
+    missing = set(ranges or ()) - found
+    if missing:
+        raise NotFound(f"{where} has no optimizer state of '{min(missing)}'")
+    return out
