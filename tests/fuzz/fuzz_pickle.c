@@ -29,7 +29,7 @@ static void walk_tensors(const struct hl_pickle_value *root, bool only_tensors)
 static void walk_checkpoint(const struct hl_pickle_value *root)
 {
     struct hl_torch_dcp dcp;
-    if (hl_torch_dcp_read(root, &dcp) != HL_OK)
+    if (hl_torch_dcp_read(root, NULL, &dcp) != HL_OK)
         return;
     for (size_t i = 0; i < dcp.count; i++)
         for (size_t k = 0; k < dcp.tensors[i].chunk_count; k++)

@@ -8,6 +8,7 @@ formats `torch` and `torch_dist`. The model is written down once with Megatron's
 rule per tensor; nothing here knows how Helios does it. Exit status 77: there is no torch.
 """
 import argparse
+import http
 import json
 import pathlib
 import pickle
@@ -52,6 +53,7 @@ class Model:
         self.embedding, self.head = {}, {}
         self.layers = [{} for _ in range(LAYERS)]
         self.experts = [[] for _ in range(LAYERS)]  # of each layer, each expert
+        self.mtp = []  # layers that predict more tokens: (what stands beside the layer, the layer, its experts)
         self.tied = False
         self.own_config = False  # args do not say which family it is
         self.args = {"num_layers": LAYERS, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "ffn_hidden_size": FFN,
@@ -245,7 +247,51 @@ def qwen_moe(kind):
     return m
 
 
-def deepseek(kind):
+def more_tokens(m, head, layer):
+    """A layer that predicts one more token, with what stands beside it; Hugging Face repeats embedding and head in it."""
+    p, out = f"model.layers.{LAYERS}.", {}
+    beside = {name + ".weight": (m.take(p + name + ".weight", HIDDEN), "whole") for name in ("enorm", "hnorm")}
+    beside["eh_proj.weight"] = m.take(p + "eh_proj.weight", HIDDEN, 2 * HIDDEN), "rows"
+    beside["final_layernorm.weight"] = m.take(p + "shared_head.norm.weight", HIDDEN), "whole"
+    m.hf[p + "embed_tokens.weight"] = m.hf["model.embed_tokens.weight"]
+    m.hf[p + "shared_head.head.weight"] = m.hf[head]
+    m.mtp.append((beside, out, layer(LAYERS, out)))
+    m.config["num_nextn_predict_layers"] = m.args["mtp_num_layers"] = 1
+
+
+def glm(kind="glm4_moe"):
+    m = Model(rope_config(kind, head_dim=8, moe_intermediate_size=MOE_FFN, n_routed_experts=EXPERTS, n_shared_experts=1,
+                          first_k_dense_replace=1, use_qk_norm=True, attention_bias=True), moe_args(kv_channels=8))
+    m.args.update(moe_layer_freq=[0] + [1] * (LAYERS - 1), moe_shared_expert_intermediate_size=MOE_FFN, qk_layernorm=True,
+                  add_qkv_bias=True, moe_router_enable_expert_bias=True)
+    ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
+
+    def layer(i, out):
+        p = f"model.layers.{i}."
+        out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
+        attention(m, p, out, 8, bias=True, norms=True)
+        out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
+        return routed(m, p, i, out, True)
+
+    m.experts = [layer(i, out) for i, out in enumerate(m.layers)]
+    more_tokens(m, "lm_head.weight", layer)
+    return m
+
+
+def routed(m, p, i, out, bias):
+    """The first layer is dense; the others have experts, and one shared by all tokens."""
+    if i == 0:
+        mlp(m, p + "mlp.", "mlp.", out, FFN)
+        return []
+    out["mlp.router.weight"] = m.take(p + "mlp.gate.weight", EXPERTS, HIDDEN), "whole"
+    if bias:
+        out["mlp.router.expert_bias"] = m.take(p + "mlp.gate.e_score_correction_bias", EXPERTS, dtype=torch.float32), "whole"
+    experts = [gated(m, f"{p}mlp.experts.{e}.", PLAIN, MOE_FFN) for e in range(EXPERTS)]
+    mlp(m, p + "mlp.shared_experts.", "mlp.shared_experts.", out, MOE_FFN)
+    return experts
+
+
+def deepseek(kind, mtp=False):
     v3, q_lora, kv_lora, nope, rope, v_dim = kind == "deepseek_v3", 24, 16, 8, 4, 6
     config = rope_config(kind, num_key_value_heads=HEADS, moe_intermediate_size=MOE_FFN, n_routed_experts=EXPERTS,
                          n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=kv_lora, qk_nope_head_dim=nope,
@@ -256,7 +302,8 @@ def deepseek(kind):
                 moe_router_enable_expert_bias=v3, group_query_attention=False, num_query_groups=1)
     m = Model(config, args)
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
-    for i, out in enumerate(m.layers):
+
+    def layer(i, out):
         p, a = f"model.layers.{i}.", "self_attention."
         s = p + "self_attn."
         out["input_layernorm.weight"] = m.take(p + "input_layernorm.weight", HIDDEN), "whole"
@@ -272,21 +319,18 @@ def deepseek(kind):
         out[a + "linear_kv_up_proj.weight"] = m.take(s + "kv_b_proj.weight", HEADS * (nope + v_dim), kv_lora), "rows"
         out[a + "linear_proj.weight"] = m.take(s + "o_proj.weight", HIDDEN, HEADS * v_dim), "columns"
         out["pre_mlp_layernorm.weight"] = m.take(p + "post_attention_layernorm.weight", HIDDEN), "whole"
-        if i == 0:
-            mlp(m, p + "mlp.", "mlp.", out, FFN)
-            continue
-        out["mlp.router.weight"] = m.take(p + "mlp.gate.weight", EXPERTS, HIDDEN), "whole"
-        if v3:
-            out["mlp.router.expert_bias"] = m.take(p + "mlp.gate.e_score_correction_bias", EXPERTS, dtype=torch.float32), "whole"
-        m.experts[i] = [gated(m, f"{p}mlp.experts.{e}.", PLAIN, MOE_FFN) for e in range(EXPERTS)]
-        mlp(m, p + "mlp.shared_experts.", "mlp.shared_experts.", out, MOE_FFN)
+        return routed(m, p, i, out, v3)
+
+    m.experts = [layer(i, out) for i, out in enumerate(m.layers)]
+    if mtp:
+        more_tokens(m, "lm_head.weight", layer)
     return m
 
 
 FAMILIES = {"llama": llama, "qwen2": lambda: llama("qwen2", tied=True, bias=True), "qwen3": lambda: llama("qwen3", dim=16, norms=True),
             "gemma2": gemma, "gpt2": gpt2, "gpt_neox": neox, "mixtral": mixtral, "qwen2_moe": lambda: qwen_moe("qwen2_moe"),
             "qwen3_moe": lambda: qwen_moe("qwen3_moe"), "deepseek_v2": lambda: deepseek("deepseek_v2"),
-            "deepseek_v3": lambda: deepseek("deepseek_v3")}
+            "deepseek_v3": lambda: deepseek("deepseek_v3"), "deepseek_v3_mtp": lambda: deepseek("deepseek_v3", mtp=True), "glm4_moe": glm}
 
 
 # ---- cutting ---------------------------------------------------------------------------------------
@@ -331,12 +375,15 @@ def namespace(m, split, rows, **more):
                  expert_model_parallel_size=split["ep"], expert_tensor_parallel_size=split["etp"], padded_vocab_size=rows,
                  vocab_size=VOCAB, make_vocab_size_divisible_by=split["unit"] // split["tp"], params_dtype=DTYPE,
                  virtual_pipeline_model_parallel_size=split["vp"] if split["vp"] > 1 else None,
-                 decoder_first_pipeline_num_layers=None, decoder_last_pipeline_num_layers=None, mtp_num_layers=None, **more)
+                 decoder_first_pipeline_num_layers=None, decoder_last_pipeline_num_layers=None,
+                 attention_backend=http.HTTPStatus.OK,  # an enum of another module
+                 moe_router_load_balancing_type=["aux_loss"], rank=0, **more)
+    given.setdefault("mtp_num_layers", None)
     return argparse.Namespace(**given)
 
 
 def split_of(**more):
-    split = {"tp": 1, "pp": 1, "ep": 1, "etp": None, "vp": 1, "te": True, "unit": 0, **more}
+    split = {"tp": 1, "pp": 1, "ep": 1, "etp": None, "vp": 1, "te": True, "unit": 0, "singles": False, "own": False, **more}
     split["unit"] = split["unit"] or 8 * split["tp"]
     return split
 
@@ -348,10 +395,36 @@ def write_config(m, directory):
 
 # ---- torch -----------------------------------------------------------------------------------------
 
+def add_layer(state, prefix, layer, experts, split, place):
+    """Of one rank; place is (tp, ep)."""
+    (tp, ep), etp, te = place, split["etp"] or split["tp"], split["te"]
+    for name, value in layer.items():
+        name = te_name(name, "self_attention.linear_kv_down_proj.weight" in layer, experts) if te else name
+        state[prefix + name] = cut(value, split["tp"], tp)
+    count = len(experts) // split["ep"]
+    for i, expert in enumerate(experts[ep * count:(ep + 1) * count]):
+        for name, value in expert.items():
+            name = f"mlp.experts.{name}{i}" if te else f"mlp.experts.local_experts.{i}.{name}"
+            state[prefix + name] = cut(value, etp, tp % etp)
+    state[prefix + "self_attention._extra_state"] = None
+
+
+def add_more_tokens(m, state, split, place, embedding):
+    """On the last stage, which then has the embedding too. Newer versions call the layer inside mtp_model_layer."""
+    for i, (beside, layer, experts) in enumerate(m.mtp):
+        for name, value in beside.items():
+            state[f"mtp.layers.{i}.{name}"] = cut(value, split["tp"], place[0])
+        inner = "mtp_model_layer" if split["te"] else "transformer_layer"
+        add_layer(state, f"mtp.layers.{i}.{inner}.", layer, experts, split, place)
+    if m.mtp and split["pp"] > 1:
+        name = "embedding.word_embeddings.weight"
+        state[name] = cut(embedding[name], split["tp"], place[0])
+
+
 def rank_state(m, split, place, embedding, head):
     """The chunks of one rank; place is (pp, tp, ep)."""
-    (pp, tp, ep), chunks, latent = place, split["vp"], m.args.get("multi_latent_attention", False)
-    each, etp, te = LAYERS // split["pp"] // chunks, split["etp"] or split["tp"], split["te"]
+    (pp, tp, ep), chunks = place, split["vp"]
+    each = LAYERS // split["pp"] // chunks
     state = [{} for _ in range(chunks)]
     if pp == 0:
         for name, value in embedding.items():
@@ -359,21 +432,13 @@ def rank_state(m, split, place, embedding, head):
     for chunk in range(chunks):
         for local in range(each):
             number = (chunk * split["pp"] + pp) * each + local
-            prefix = f"decoder.layers.{local}."
-            for name, value in m.layers[number].items():
-                name = te_name(name, latent, m.experts[number]) if te else name
-                state[chunk][prefix + name] = cut(value, split["tp"], tp)
-            count = len(m.experts[number]) // split["ep"]
-            for i, expert in enumerate(m.experts[number][ep * count:(ep + 1) * count]):
-                for name, value in expert.items():
-                    name = f"mlp.experts.{name}{i}" if te else f"mlp.experts.local_experts.{i}.{name}"
-                    state[chunk][prefix + name] = cut(value, etp, tp % etp)
-            state[chunk][prefix + "self_attention._extra_state"] = None
+            add_layer(state[chunk], f"decoder.layers.{local}.", m.layers[number], m.experts[number], split, (tp, ep))
     if pp == split["pp"] - 1:
         for name, value in head.items():
             state[-1][name] = cut(value, split["tp"], tp)
         if m.tied and split["pp"] > 1:
             state[-1]["output_layer.weight"] = cut(embedding["embedding.word_embeddings.weight"], split["tp"], tp)
+        add_more_tokens(m, state[-1], split, (tp, ep), embedding)
     return state
 
 
@@ -401,12 +466,17 @@ def write_torch(m, directory, folder="iter_0000010", iteration=10, **given):
 
 # ---- torch_dist ------------------------------------------------------------------------------------
 
-class Dcp:
-    """The folder of a PyTorch distributed checkpoint, written rank by rank with the classes' names of torch 2."""
+OBJECTS = ("decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4", "rng_state/shard_0.0_1.1")  # ShardedObjects
 
-    def __init__(self, directory):
+
+class Dcp:
+    """The folder of a PyTorch distributed checkpoint, written rank by rank with the classes' names of torch 2. Megatron-core
+    0.15 had a Metadata of its own; each before it put mcore_data into torch's."""
+
+    def __init__(self, directory, mcore=False):
         metadata, filesystem = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
-        torch_files.modules("torch.distributed.checkpoint", metadata, filesystem)
+        strategies = "megatron.core.dist_checkpointing.strategies.torch"
+        torch_files.modules("torch.distributed.checkpoint", metadata, filesystem, "megatron", strategies)
         self.chunk = torch_files.fake(metadata, "ChunkStorageMetadata", "offsets", "sizes")
         self.info = torch_files.fake(metadata, "TensorStorageMetadata", "properties", "size", "chunks")
         self.bytes = torch_files.fake(metadata, "BytesStorageMetadata")
@@ -414,7 +484,9 @@ class Dcp:
         self.properties.__getstate__ = lambda it: (it.dtype, torch.strided, it.requires_grad, torch_files.Colour.RED, False)
         self.index = torch_files.fake(metadata, "MetadataIndex", "fqn", "offset", "index")
         self.place = torch_files.fake(filesystem, "_StorageInfo", "relative_path", "offset", "length")
-        self.metadata = torch_files.fake(metadata, "Metadata", "state_dict_metadata", "planner_data", "storage_data", "storage_meta")
+        self.storage_meta = torch_files.fake(metadata, "StorageMeta", "checkpoint_id", "save_id")
+        self.metadata = torch_files.fake(*(strategies, "MCoreMetadata") if mcore else (metadata, "Metadata"), "state_dict_metadata",
+                                         "planner_data", "storage_data", "storage_meta", "version", "mcore_data")
         self.directory, self.files, self.members, self.places = directory, {}, {}, {}
 
     def put(self, rank, name, whole, begin, tensor):
@@ -423,38 +495,118 @@ class Dcp:
         begin = torch.Size(begin)
         if any(chunk.offsets == begin for chunk in info.chunks):
             return
+        self.places[self.index(name, begin, len(info.chunks))] = self.save(rank, tensor.contiguous().clone())
+        info.chunks.append(self.chunk(begin, torch.Size(tensor.shape)))
+
+    def save(self, rank, value):
         if rank not in self.files:
             self.files[rank] = open(self.directory / f"__{rank}_0.distcp", "wb")
         file = self.files[rank]
         at = file.tell()
-        torch.save(tensor.contiguous().clone(), file)
-        self.places[self.index(name, begin, len(info.chunks))] = self.place(f"__{rank}_0.distcp", at, file.tell() - at)
-        info.chunks.append(self.chunk(begin, torch.Size(tensor.shape)))
+        torch.save(value, file)
+        return self.place(f"__{rank}_0.distcp", at, file.tell() - at)
 
-    def put_cut(self, rank, name, value, ranks, number, axes=(), where=()):
-        """A rank's share; in front of the matrix the axes of layers and experts."""
-        tensor, rule = value
-        whole = (2 * tensor.shape[1], *tensor.shape[2:]) if rule == "pairs" else tuple(tensor.shape)
-        halves = tensor if rule == "pairs" else [tensor]
-        for i, half in enumerate(halves):
-            part = cut((half, "rows" if rule == "pairs" else rule), ranks, number)
-            at = [0] * part.dim()
-            if rule == "columns":
-                at[1] = number * part.shape[1]
-            elif rule != "whole":
-                at[0] = i * len(half) + number * part.shape[0]
-            self.put(rank, name, (*axes, *whole), (*where, *at), part.reshape(*[1] * len(axes), *part.shape))
-
-    def close(self, common):
-        self.members["decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4"] = self.bytes()
-        self.places[self.index("decoder.layers.self_attention.linear_qkv._extra_state/shard_0_4", None, None)] = \
-            self.place("__0_0.distcp", 0, 1)
+    def close(self):
+        for name in OBJECTS:
+            self.members[name] = self.bytes()
+            self.places[self.index(name, None, None)] = self.save(0, [None])
         for file in self.files.values():
             file.close()
+        mcore_data = {name: {"nd_reformulated_orig_global_shape": info.size} for name, info in self.members.items() if name not in OBJECTS}
         (self.directory / ".metadata").write_bytes(
-            pickle.dumps(self.metadata(self.members, None, self.places, None)))
-        torch.save(common, self.directory / "common.pt")
-        (self.directory / "metadata.json").write_text('{"sharded_backend": "torch_dist", "sharded_backend_version": 1}')
+            pickle.dumps(self.metadata(self.members, None, self.places, self.storage_meta(None, "id"), "1.0.0", mcore_data)))
+
+
+class OwnDcp:
+    """The same by torch's own writer, as Megatron calls it: a ShardedTensor of each name. One process holds all shards."""
+
+    def __init__(self, directory):
+        self.directory, self.shards = directory, {}
+
+    def put(self, _rank, name, whole, begin, tensor):
+        _, pieces = self.shards.setdefault(name, (whole, {}))
+        pieces.setdefault(tuple(begin), tensor.contiguous().clone())
+
+    def sharded(self, whole, pieces):
+        from torch.distributed._shard.metadata import ShardMetadata
+        from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor, ShardedTensorMetadata, TensorProperties
+        cut = [ShardMetadata(list(begin), list(tensor.shape), "rank:0/cpu") for begin, tensor in pieces.items()]
+        properties = TensorProperties(dtype=next(iter(pieces.values())).dtype)
+        return ShardedTensor._init_from_local_shards_and_global_metadata(
+            [Shard(tensor, it) for it, tensor in zip(cut, pieces.values())],
+            ShardedTensorMetadata(shards_metadata=cut, size=torch.Size(whole), tensor_properties=properties))
+
+    def close(self):
+        checkpoint = torch_files.own_checkpoint()
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        state = {name: self.sharded(*value) for name, value in self.shards.items()}
+        state.update({name: [None] for name in OBJECTS})
+        checkpoint.save_state_dict(state, checkpoint.FileSystemWriter(self.directory, single_file_per_rank=True), no_dist=True)
+        torch.distributed.destroy_process_group()
+
+
+def put_cut(out, rank, name, value, share, axes=(), where=(), singles=False):
+    """A rank's share (ranks, number); in front of the matrix the axes of layers and experts. Gate and up of linear_fc1 are two
+    pieces, or two tensors where each tensor is of one layer and expert."""
+    (tensor, rule), (ranks, number) = value, share
+    halves = tensor if rule == "pairs" else [tensor]
+    for i, half in enumerate(halves):
+        part = cut((half, "rows" if rule == "pairs" else rule), ranks, number)
+        at, whole = [0] * part.dim(), list(half.shape)
+        if rule == "columns":
+            at[1] = number * part.shape[1]
+        elif rule != "whole":
+            at[0] = number * part.shape[0]
+        if rule == "pairs" and not singles:
+            at[0] += i * len(half)
+            whole[0] *= 2
+        half_name = name + ("_w", "_v")[i] if rule == "pairs" and singles else name
+        out.put(rank, half_name, (*axes, *whole), (*where, *at), part.reshape(*[1] * len(axes), *part.shape))
+
+
+def put_layer(out, rank, prefix, layer, experts, split, t, axis=None):
+    """`axis`: (layers, this layer) in front of each tensor; without it the prefix has the number."""
+    axes, where = ((axis[0],), (axis[1],)) if axis else ((), ())
+    etp, singles = split["etp"] or split["tp"], split["singles"]
+    latent = "self_attention.linear_kv_down_proj.weight" in layer
+    for name, value in layer.items():
+        # The local spec maps its names to those of Transformer Engine, also where that has a norm of its own.
+        name = te_name(name, latent, experts if split["te"] else [])
+        put_cut(out, rank, prefix + name, value, (split["tp"], t), axes, where, singles)
+    for e, expert in enumerate(experts):
+        for name, value in expert.items():
+            if singles:
+                put_cut(out, rank, f"{prefix}mlp.experts.experts.{e}.{name}", value, (etp, t % etp), axes, where, True)
+            else:
+                put_cut(out, rank, f"{prefix}mlp.experts.experts.{name}", value, (etp, t % etp), (*axes, len(experts)), (*where, e))
+
+
+def put_rank(m, out, split, place, ends):
+    """place is (pp, tp), ends the embedding and the head."""
+    (pp, t), tp, singles = place, split["tp"], split["singles"]
+    rank, each = t + tp * pp, LAYERS // split["pp"]
+    alike = m.args.get("moe_layer_freq", 1) == 1 and not singles
+    if pp == 0:
+        for name, value in ends[0].items():
+            put_cut(out, rank, name, value, (tp, t))
+    for number in range(pp * each, (pp + 1) * each):
+        prefix = "decoder.layers." if alike else f"decoder.layers.{number}."
+        put_layer(out, rank, prefix, m.layers[number], m.experts[number], split, t, (LAYERS, number) if alike else None)
+    if pp < split["pp"] - 1:
+        return
+    for name, value in ends[1].items():
+        put_cut(out, rank, name, value, (tp, t))
+    for i, (beside, layer, experts) in enumerate(m.mtp):
+        for name, value in beside.items():
+            put_cut(out, rank, f"mtp.layers.{i}.{name}", value, (tp, t))
+        put_layer(out, rank, f"mtp.layers.{i}.transformer_layer.", layer, experts, split, t)
+
+
+def put_optimizer(out):
+    """Of Megatron's distributed optimizer: tensors with the parameters' names, and a buffer with holes."""
+    out.put(0, "optimizer.state.exp_avg.decoder.final_layernorm.weight", (HIDDEN,), (0,), torch.ones(HIDDEN))
+    buffer = "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg"
+    out.put(0, buffer, (256,), (0,), torch.ones(100))
 
 
 def write_dist(m, directory, iteration=20, **given):
@@ -462,32 +614,18 @@ def write_dist(m, directory, iteration=20, **given):
     embedding, head, rows = with_padding(m, split["unit"])
     folder = directory / f"iter_{iteration:07}"
     folder.mkdir(parents=True)
-    out, tp, etp = Dcp(folder), split["tp"], split["etp"] or split["tp"]
-    latent = m.args.get("multi_latent_attention", False)
-    alike = m.args.get("moe_layer_freq", 1) == 1
+    out = OwnDcp(folder) if split["own"] else Dcp(folder, mcore=split["singles"])
     for pp in range(split["pp"]):
-        for t in range(tp):
-            rank = t + tp * pp
-            if pp == 0:
-                for name, value in embedding.items():
-                    out.put_cut(rank, name, value, tp, t)
-            if pp == split["pp"] - 1:
-                for name, value in head.items():
-                    out.put_cut(rank, name, value, tp, t)
-            each = LAYERS // split["pp"]
-            for number in range(pp * each, (pp + 1) * each):
-                prefix = "decoder.layers." if alike else f"decoder.layers.{number}."
-                axes, where = ((LAYERS,), (number,)) if alike else ((), ())
-                for name, value in m.layers[number].items():
-                    out.put_cut(rank, prefix + te_name(name, latent, m.experts[number]), value, tp, t, axes, where)
-                for e, expert in enumerate(m.experts[number]):
-                    for name, value in expert.items():
-                        out.put_cut(rank, f"{prefix}mlp.experts.experts.{name}", value, etp, t % etp,
-                                    (*axes, len(m.experts[number])), (*where, e))
-    name = "optimizer.state.exp_avg.decoder.final_layernorm.weight"
-    out.put(0, name, (HIDDEN,), (0,), torch.ones(HIDDEN))
-    out.close({"args": namespace(m, split, rows), "checkpoint_version": 3.0, "iteration": iteration,
-               "opt_param_scheduler": {"max_lr": 1e-4}})
+        for t in range(split["tp"]):
+            put_rank(m, out, split, (pp, t), (embedding, head))
+    put_optimizer(out) if not split["own"] else None
+    out.close()
+    torch.save({"args": namespace(m, split, rows), "checkpoint_version": 3.0, "iteration": iteration,
+                "opt_param_scheduler": {"max_lr": 1e-4}, "optimizer": {"param_groups": [{"lr": 1e-4, "step": iteration}]},
+                "num_floating_point_operations_so_far": 1e15,
+                "content_metadata": {"distrib_optim_sharding_type": "dp_reshardable", "singleton_local_shards": split["singles"]}},
+               folder / "common.pt")
+    (folder / "metadata.json").write_text('{"sharded_backend": "torch_dist", "sharded_backend_version": 1}')
     (directory / "latest_checkpointed_iteration.txt").write_text(str(iteration))
     write_config(m, directory)
 
@@ -504,6 +642,9 @@ def write_family(directory, name):
     write_torch(m, directory / "torch-4", pp=2, vp=2)
     write_dist(m, directory / "dist-1")
     write_dist(m, directory / "dist-2", tp=2, pp=2)
+    write_dist(m, directory / "dist-4", tp=2, pp=2, singles=True)
+    if torch.__version__.startswith("1.13"):
+        write_dist(m, directory / "dist-5", tp=2, pp=2, te=m.args.get("multi_latent_attention", False), own=True)
     if "num_experts" in m.args:
         write_torch(m, directory / "torch-5", tp=2, pp=2, ep=2, te=False)
         write_torch(m, directory / "torch-6", tp=2, ep=4, etp=1)

@@ -188,8 +188,8 @@ def write_dcp_now(directory, tensors):
     (directory / "hole.metadata").write_bytes(pickle.dumps(whole(members, None, places, None)))
 
 
-def write_dcp_then(directory, tensors):
-    """With torch 1.13's own writer, where it can be imported (Python 3.11 refuses its dataclasses as they are)."""
+def own_checkpoint():
+    """The module with torch 1.13's own writer (Python 3.11 refuses its dataclasses as they are)."""
     plain = dataclasses.dataclass
 
     def hashed(cls=None, **options):
@@ -199,6 +199,12 @@ def write_dcp_then(directory, tensors):
 
     dataclasses.dataclass = hashed
     from torch.distributed._shard import checkpoint
+    dataclasses.dataclass = plain
+    return checkpoint
+
+
+def write_dcp_then(directory, tensors):
+    checkpoint = own_checkpoint()
     checkpoint.save_state_dict(tensors, checkpoint.FileSystemWriter(directory / "own", single_file_per_rank=True), no_dist=True)
 
 

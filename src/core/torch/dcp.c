@@ -1,6 +1,7 @@
 /* storage_data maps (name, offset of the chunk) to a place. Its keys are objects; they become an
  * array sorted by name and offset, in which each chunk of state_dict_metadata finds its place.
- * torch 1.13 keeps the classes in torch.distributed._shard.checkpoint. */
+ * torch 1.13 keeps the classes in torch.distributed._shard.checkpoint; Megatron-core 0.15 saved a
+ * Metadata class of its own. */
 #include "core/torch/dcp.h"
 
 #include <inttypes.h>
@@ -27,6 +28,7 @@ struct place {
 
 struct reader {
     struct hl_torch_dcp *out;
+    bool (*wanted)(const char *name);
     struct place *places; /* sorted */
     size_t place_count;
     size_t chunks;
@@ -43,6 +45,12 @@ static bool is_class(const struct hl_pickle_value *v, const char *name)
             strcmp(full + strlen(modules[i]), name) == 0)
             return true;
     return false;
+}
+
+static bool is_metadata(const struct hl_pickle_value *v)
+{
+    return is_class(v, "metadata.Metadata") ||
+           hl_pickle_is(v, "megatron.core.dist_checkpointing.strategies.torch.MCoreMetadata");
 }
 
 static bool is_none(const struct hl_pickle_value *v)
@@ -280,6 +288,8 @@ HL_CHECK static hl_status read_tensor(struct reader *r, const struct hl_pickle_t
     HL_TRY(hl_pickle_sizes(hl_pickle_attribute(v, "size"), t->tensor.shape, HL_TENSOR_RANK_MAX,
                            &t->tensor.rank));
     HL_TRY(hl_tensor_bytes(&t->tensor, &t->tensor.size));
+    if (r->wanted != NULL && !r->wanted(t->tensor.name))
+        return HL_OK;
     if (chunks == NULL)
         return hl_fail(HL_EINVAL, "its chunks are not a list");
     /* A list may stand in many tensors; only an empty chunk has no place of its own. */
@@ -361,7 +371,7 @@ HL_CHECK static hl_status read_metadata(struct reader *r, const struct hl_pickle
 {
     char what[256];
     struct hl_torch_dcp *out = r->out;
-    if (!is_class(root, "metadata.Metadata"))
+    if (!is_metadata(root))
         return hl_fail(HL_EINVAL,
                        "it holds %s, not the Metadata of a PyTorch distributed checkpoint",
                        hl_pickle_what(root, what, sizeof(what)));
@@ -380,10 +390,11 @@ HL_CHECK static hl_status read_metadata(struct reader *r, const struct hl_pickle
     return check_names(out);
 }
 
-hl_status hl_torch_dcp_read(const struct hl_pickle_value *root, struct hl_torch_dcp *out)
+hl_status hl_torch_dcp_read(const struct hl_pickle_value *root, bool (*wanted)(const char *name),
+                            struct hl_torch_dcp *out)
 {
     struct hl_torch_dcp dcp = {0};
-    struct reader r = {.out = &dcp};
+    struct reader r = {.out = &dcp, .wanted = wanted};
     hl_status st = read_metadata(&r, root);
     free(r.places);
     if (st != HL_OK) {

@@ -2,8 +2,9 @@
  *
  * .metadata is a pickle that names global tensors, how each is cut into chunks, and where a chunk
  * lies: a file of the folder, an offset, a length. What lies there is a file of torch.save of its
- * own that holds one tensor (core/torch/file.h, with a slice). Every element of a tensor lies in
- * exactly one chunk, or the checkpoint is refused.
+ * own that holds one tensor (core/torch/file.h, with a slice). Every element of a tensor that is
+ * wanted lies in exactly one chunk, or the checkpoint is refused. Of others only name, dtype and
+ * shape are read: a distributed optimizer saves padded buffers with holes in them.
  *
  * Owns:    hl_torch_dcp owns its tables and names (hl_torch_dcp_fini); it needs the pickle no more.
  * Threads: any; pure.
@@ -48,8 +49,9 @@ struct hl_torch_dcp {
     struct hl_arena arena;
 };
 
-/* `root` is .metadata's value. */
-hl_status hl_torch_dcp_read(const struct hl_pickle_value *root, struct hl_torch_dcp *out) HL_CHECK;
+/* `root` is .metadata's value. `wanted`: which tensors to read the chunks of; NULL = all. */
+hl_status hl_torch_dcp_read(const struct hl_pickle_value *root, bool (*wanted)(const char *name),
+                            struct hl_torch_dcp *out) HL_CHECK;
 void hl_torch_dcp_fini(struct hl_torch_dcp *dcp);
 
 #endif

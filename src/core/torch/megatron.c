@@ -9,6 +9,7 @@
 #define SIZE_LIMIT ((uint64_t)1 << 20)
 #define CHUNKS_MAX 1024
 #define RANK       "mp_rank_"
+#define MTP        "mtp.layers."
 
 hl_status hl_megatron_folder(const char *tracker, size_t len, char *buf, size_t cap)
 {
@@ -146,6 +147,34 @@ hl_status hl_megatron_place(const char *folder, const struct hl_megatron_sizes *
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
+hl_status hl_megatron_tensor_name(const char *name, char *out, size_t cap)
+{
+    static const char before[] = ".transformer_layer.";
+    const char *at = strncmp(name, MTP, strlen(MTP)) == 0 ? name : strstr(name, "." MTP);
+    const char *old = at != NULL ? strstr(at, before) : NULL;
+    int n = old != NULL ? snprintf(out, cap, "%.*s.mtp_model_layer.%s", (int)(old - name), name,
+                                   old + sizeof(before) - 1)
+                        : snprintf(out, cap, "%s", name);
+    return n >= 0 && (size_t)n < cap
+               ? HL_OK
+               : hl_fail(HL_EINVAL, "tensor '%.80s' has too long a name", name);
+}
+
+HL_CHECK static hl_status rename_tensors(struct hl_torch_tensors *tensors)
+{
+    char name[HL_TENSOR_NAME_MAX + 1];
+    for (size_t i = 0; i < tensors->count; i++) {
+        struct hl_tensor *t = &tensors->list[i].tensor;
+        HL_TRY(hl_megatron_tensor_name(t->name, name, sizeof(name)));
+        if (strcmp(name, t->name) == 0)
+            continue;
+        t->name = hl_arena_text(&tensors->arena, name, strlen(name));
+        if (t->name == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating the name of a tensor");
+    }
+    return HL_OK;
+}
+
 HL_CHECK static hl_status add_tensors(const struct hl_pickle_value *root,
                                       struct hl_torch_tensors *out)
 {
@@ -168,6 +197,8 @@ hl_status hl_megatron_tensors(const struct hl_pickle_value *root, struct hl_torc
 {
     struct hl_torch_tensors tensors = {0};
     hl_status st = add_tensors(root, &tensors);
+    if (st == HL_OK)
+        st = rename_tensors(&tensors);
     if (st == HL_OK)
         st = hl_torch_tensors_finish(&tensors);
     if (st != HL_OK) {

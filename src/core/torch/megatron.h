@@ -56,8 +56,11 @@ hl_status hl_megatron_place(const char *folder, const struct hl_megatron_sizes *
 const char *hl_megatron_rank_folder(const struct hl_megatron_sizes *sizes,
                                     const struct hl_megatron_place *place, char *buf, size_t cap);
 
-/* The model's tensors of a whole file's tree; those of chunk N of a virtual pipeline as
- * "modelN.NAME". hl_torch_tensors_finish is done. */
+/* The name that Megatron has now for a tensor. The layer inside one that predicts more tokens was
+ * "transformer_layer" before, and still is in torch_dist. */
+hl_status hl_megatron_tensor_name(const char *name, char *out, size_t cap) HL_CHECK;
+/* The model's tensors of a whole file's tree, with the names of now; those of chunk N of a virtual
+ * pipeline as "modelN.NAME". hl_torch_tensors_finish is done. */
 hl_status hl_megatron_tensors(const struct hl_pickle_value *root,
                               struct hl_torch_tensors *out) HL_CHECK;
 

@@ -345,13 +345,25 @@ HL_CHECK static hl_status put_gpt(struct config_builder *b)
     return put_vocabulary(b);
 }
 
-HL_CHECK static hl_status put_model(struct config_builder *b)
+/* Layers that predict more tokens. A family that has none would drop them. */
+HL_CHECK static hl_status put_mtp(struct config_builder *b)
+{
+    uint64_t count;
+    const char *type = json_string_value(json_object_get(b->doc, "model_type"));
+    HL_TRY(hl_megatron_arg_size(b->args, "mtp_num_layers", 0, &count));
+    if (count == 0)
+        return HL_OK;
+    if (has_flag(b, "mtp_use_repeated_layer"))
+        return refuse_model(b, "one layer that predicts several tokens");
+    if (type == NULL || (strcmp(type, "deepseek_v3") != 0 && strcmp(type, "glm4_moe") != 0))
+        return refuse_model(b, "layers that predict more tokens");
+    put_size(b, "num_nextn_predict_layers", count);
+    return HL_OK;
+}
+
+HL_CHECK static hl_status put_family(struct config_builder *b)
 {
     bool rms = text_is(b, "normalization", "RMSNorm");
-    if (is_set(b->args, "mtp_num_layers"))
-        return hl_fail(HL_EUNSUPPORTED,
-                       "args.mtp_num_layers is set: layers that predict more tokens are not read "
-                       "from Megatron checkpoints");
     if (rms && b->sizes.gated && b->sizes.experts > 0)
         return put_sparse(b);
     if (rms && b->sizes.gated && !has_flag(b, "multi_latent_attention"))
@@ -360,6 +372,12 @@ HL_CHECK static hl_status put_model(struct config_builder *b)
         return put_gpt(b);
     return refuse_model(b, rms ? "RMS norms and an MLP that is not gated by SwiGLU"
                                : "layer norms and a gated MLP");
+}
+
+HL_CHECK static hl_status put_model(struct config_builder *b)
+{
+    HL_TRY(put_family(b));
+    return put_mtp(b);
 }
 
 hl_status hl_megatron_config(const struct hl_pickle_value *root, char **out)

@@ -31,6 +31,7 @@ struct global {
     const struct hl_torch_dcp_tensor *tensor;
     uint32_t axes; /* in front of the matrix: layer, expert */
     bool layers, experts;
+    int half;  /* of linear_fc1's rows: 1 = gate, 2 = up; 0 = it has all of them */
     char *key; /* the name under the naming local, of layer 0 and expert 0 where those are axes */
 };
 
@@ -79,18 +80,30 @@ static bool has_expert_axis(const char *name)
     return at != NULL && !is_number(at + strlen(EXPERTS), &n);
 }
 
+/* "linear_fc1.weight_w" holds the gate's rows, "linear_fc1.weight_v" those of the up projection, in
+ * checkpoints in which every tensor is of one layer and expert. */
+static int half_of(const char *name)
+{
+    size_t n = strlen(name);
+    if (strstr(name, "linear_fc1.") == NULL || name[n - 2] != '_')
+        return 0;
+    return name[n - 1] == 'w' ? 1 : name[n - 1] == 'v' ? 2 : 0;
+}
+
 /* The name under the naming local of one layer and expert. */
 HL_CHECK static hl_status local_name(const struct global *g, uint64_t layer, uint64_t expert,
                                      char *out, size_t cap)
 {
-    char name[HL_TENSOR_NAME_MAX + 1];
+    char whole[HL_TENSOR_NAME_MAX + 1], name[HL_TENSOR_NAME_MAX + 1];
     const char *from = g->tensor->tensor.name;
-    int n = g->layers ? snprintf(name, sizeof(name), LAYERS "%" PRIu64 ".%s", layer,
-                                 from + strlen(LAYERS))
-                      : snprintf(name, sizeof(name), "%s", from);
-    char *at = strstr(name, EXPERTS);
-    if (n < 0 || (size_t)n >= sizeof(name))
+    int len = (int)strlen(from) - (g->half != 0 ? 2 : 0);
+    int n = g->layers ? snprintf(whole, sizeof(whole), LAYERS "%" PRIu64 ".%.*s", layer,
+                                 len - (int)strlen(LAYERS), from + strlen(LAYERS))
+                      : snprintf(whole, sizeof(whole), "%.*s", len, from);
+    if (n < 0 || (size_t)n >= sizeof(whole))
         return hl_fail(HL_EINVAL, "tensor '%.80s' has too long a name", from);
+    HL_TRY(hl_megatron_tensor_name(whole, name, sizeof(name)));
+    char *at = strstr(name, EXPERTS);
     if (at == NULL)
         return hl_naming_rename(name, HL_API_LAYER_NAMING_LOCAL, false, out, cap);
     const char *rest = at + strlen(EXPERTS);
@@ -110,6 +123,11 @@ static bool is_state(const char *name)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0)
             return true;
     return false;
+}
+
+static bool is_of_model(const char *name)
+{
+    return !is_state(name) && !hl_megatron_is_buffer(name);
 }
 
 /* ---- metadata -------------------------------------------------------------------------------- */
@@ -154,7 +172,7 @@ HL_CHECK static hl_status read_metadata(struct dist *d)
     const struct hl_mapped_file *f = &d->s->files[file];
     hl_status st = hl_pickle_parse(f->bytes, f->size, &pickle);
     if (st == HL_OK) {
-        st = hl_torch_dcp_read(pickle.root, &d->dcp);
+        st = hl_torch_dcp_read(pickle.root, is_of_model, &d->dcp);
         hl_pickle_fini(&pickle);
     }
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", f->path);
@@ -184,7 +202,8 @@ HL_CHECK static hl_status sort_out(struct dist *d)
             continue;
         struct global g = {.tensor = &d->dcp.tensors[i],
                            .layers = has_layer_axis(name),
-                           .experts = has_expert_axis(name)};
+                           .experts = has_expert_axis(name),
+                           .half = half_of(name)};
         g.axes = (uint32_t)g.layers + (uint32_t)g.experts;
         if (g.tensor->tensor.rank <= g.axes || g.tensor->tensor.rank > g.axes + 2)
             return hl_fail(HL_EINVAL, "tensor '%s' of %s has %u dimensions", name, d->s->folder,
@@ -265,6 +284,8 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
     f->tensor = g->tensor->tensor;
     f->tensor.rank -= g->axes;
     memmove(f->tensor.shape, f->tensor.shape + g->axes, f->tensor.rank * sizeof(uint64_t));
+    if (g->half != 0)
+        f->tensor.shape[0] *= 2;
     *out = &f->tensor;
     return HL_OK;
 }
@@ -344,6 +365,7 @@ HL_CHECK static hl_status split_chunk(struct dist *d, const struct global *g,
     bool matrix = t->rank > a + 1;
     uint64_t layers = g->layers ? c->shape[0] : 1, experts = g->experts ? c->shape[a - 1] : 1;
     uint64_t rows = c->shape[a], cols = matrix ? c->shape[a + 1] : 1;
+    uint64_t row = c->begin[a] + (g->half == 2 ? t->shape[a] : 0);
     uint64_t size = rows * cols * hl_dtype_size(t->dtype);
     char name[HL_TENSOR_NAME_MAX + 1];
     for (uint64_t i = 0; i < layers * experts; i++) {
@@ -352,7 +374,7 @@ HL_CHECK static hl_status split_chunk(struct dist *d, const struct global *g,
         uint64_t expert = g->experts ? c->begin[a - 1] + i % experts : 0;
         HL_TRY(local_name(g, layer, expert, name, sizeof(name)));
         p.box = (struct hl_clip_box){
-            .row = c->begin[a], .rows = rows, .col = matrix ? c->begin[a + 1] : 0, .cols = cols};
+            .row = row, .rows = rows, .col = matrix ? c->begin[a + 1] : 0, .cols = cols};
         HL_TRY(find_held(d, index, name, &p.box.tensor));
         p.bytes = at->bytes + i * size;
         HL_TRY(add_piece(d, &p));

@@ -303,6 +303,53 @@ HL_CHECK static hl_status place_tensor(struct ranks *r, const struct hl_partitio
     return HL_OK;
 }
 
+/* The held embedding of that tensor rank; SIZE_MAX = none. */
+static size_t find_embedding(const struct hl_megatron_source *s, uint64_t tp)
+{
+    for (size_t i = 0; i < s->held->shard_count; i++) {
+        const struct hl_partition_shard *shard = &s->held->shards[i];
+        if (strcmp(shard->part, "embedding") != 0 || (uint64_t)shard->tp != tp)
+            continue;
+        for (uint32_t k = 0; k < shard->tensor_count; k++)
+            if (strstr(s->held->tensors[shard->tensor_first + k].name, EMBEDDING) != NULL)
+                return shard->tensor_first + k;
+    }
+    return SIZE_MAX;
+}
+
+/* The last stage has an embedding of its own for the layers that predict more tokens: a copy of the
+ * first stage's. */
+HL_CHECK static hl_status take_embedding(struct ranks *r, const struct rank_file *rank,
+                                         const struct hl_tensor *t, bool *taken)
+{
+    struct hl_megatron_source *s = r->s;
+    size_t n = strlen(t->name), len = strlen(EMBEDDING);
+    size_t tensor = find_embedding(s, rank->place.tp);
+    *taken = rank->place.pp > 0 && n >= len && strcmp(t->name + n - len, EMBEDDING) == 0 &&
+             tensor != SIZE_MAX && s->held->tensors[tensor].size == t->size;
+    if (!*taken)
+        return HL_OK;
+    const uint8_t *bytes = s->files[rank->file].bytes + t->offset;
+    return hl_megatron_add_copy(s, &(struct hl_megatron_copy){(uint32_t)tensor, rank->file, bytes});
+}
+
+/* Every tensor of a file has its place. */
+HL_CHECK static hl_status check_rest(struct ranks *r, const struct rank_file *rank)
+{
+    for (size_t k = 0; k < rank->header.count; k++) {
+        const struct hl_tensor *t = &rank->header.tensors[k];
+        bool taken = rank->used[k] != 0 || hl_megatron_is_buffer(t->name);
+        if (!taken)
+            HL_TRY(take_embedding(r, rank, t, &taken));
+        if (!taken)
+            return hl_fail(HL_EINVAL,
+                           "%s: tensor '%s' has no place in a %s model; if the model is another "
+                           "one, put its config.json beside " HL_MEGATRON_TRACKER,
+                           r->s->files[rank->file].path, t->name, r->s->whole.config.architecture);
+    }
+    return HL_OK;
+}
+
 HL_CHECK static hl_status place_tensors(struct ranks *r)
 {
     struct hl_megatron_source *s = r->s;
@@ -313,15 +360,7 @@ HL_CHECK static hl_status place_tensors(struct ranks *r)
             HL_TRY(place_tensor(r, shard, shard->tensor_first + k));
     }
     for (size_t i = 0; i < r->count; i++)
-        for (size_t k = 0; k < r->list[i].header.count; k++) {
-            const char *name = r->list[i].header.tensors[k].name;
-            if (!r->list[i].used[k] && !hl_megatron_is_buffer(name))
-                return hl_fail(
-                    HL_EINVAL,
-                    "%s: tensor '%s' has no place in a %s model; if the model is another "
-                    "one, put its config.json beside " HL_MEGATRON_TRACKER,
-                    s->files[r->list[i].file].path, name, s->whole.config.architecture);
-        }
+        HL_TRY(check_rest(r, &r->list[i]));
     return HL_OK;
 }
 

@@ -18,7 +18,7 @@ static hl_status read_metadata(const char *name, struct hl_torch_dcp *out)
     rig_load(name, &f);
     if (hl_pickle_parse(f.bytes, f.len, &p) != HL_OK)
         fail_msg("%s", hl_error_text());
-    hl_status st = hl_torch_dcp_read(p.root, out);
+    hl_status st = hl_torch_dcp_read(p.root, NULL, out);
     hl_pickle_fini(&p);
     rig_free(&f);
     return st;
@@ -141,7 +141,7 @@ TEST(every_flipped_byte_of_the_metadata_is_survived)
             struct hl_torch_dcp dcp;
             f.bytes[i] ^= (uint8_t)v;
             if (hl_pickle_parse(f.bytes, f.len, &p) == HL_OK) {
-                if (hl_torch_dcp_read(p.root, &dcp) == HL_OK)
+                if (hl_torch_dcp_read(p.root, NULL, &dcp) == HL_OK)
                     hl_torch_dcp_fini(&dcp);
                 hl_pickle_fini(&p);
             }
@@ -257,7 +257,7 @@ static hl_status read_boxes(const struct box *boxes, size_t count)
         LIST(text_of("state_dict_metadata"), make_items(HL_PICKLE_DICT, 2, LIST(name, tensor)),
              text_of("storage_data"), make_items(HL_PICKLE_DICT, 2 * count, places)));
     struct hl_torch_dcp dcp;
-    hl_status st = hl_torch_dcp_read(root, &dcp);
+    hl_status st = hl_torch_dcp_read(root, NULL, &dcp);
     if (st == HL_OK)
         hl_torch_dcp_fini(&dcp);
     return st;

@@ -199,6 +199,12 @@ TEST(deepseek_v3_with_biases_of_the_router_is_the_original)
     assert_family("deepseek_v3", true);
 }
 
+TEST(layers_that_predict_more_tokens_come_along)
+{
+    assert_family("deepseek_v3_mtp", true);
+    assert_family("glm4_moe", true);
+}
+
 /* ---- what is said --------------------------------------------------------------------------- */
 
 TEST(what_is_left_out_is_said)
@@ -215,7 +221,7 @@ TEST(what_is_left_out_is_said)
     result_free(&r);
     snprintf(dir, sizeof(dir), "%s/llama/dist-2", root);
     assert_int_equal(import_from(dir, NULL, &targets[0], &r), HL_OK);
-    assert_non_null(strstr(r.config, "the optimizer state (1 tensors, 128 bytes)"));
+    assert_non_null(strstr(r.config, "the optimizer state (2 tensors, 1152 bytes)"));
     result_free(&r);
 }
 
