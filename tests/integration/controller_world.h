@@ -42,13 +42,14 @@ struct world {
     struct hl_controller *controller;
     struct hl_rpc_peer *peer;
     /* what the fakes, on the loop's thread, do and saw */
-    const char *_Atomic claim_state; /* what L3.claim answers; NULL = it knows no claims */
+    const char *_Atomic claim_state; /* what L3.claim answers; NULL = it knows no claims, "away" =
+                                        it fails */
     atomic_llong told_revision;      /* of the last claim */
-    atomic_int adoptions;
-    const char *_Atomic import_state; /* next importProgress: running, done, failed */
-    json_t *inventory;                /* ids the pool holds; under inventory_lock */
-    atomic_int look_size, look_crc;   /* of each of them, by `look` */
-    atomic_int look_fails;            /* so many times */
+    atomic_int adoptions, claims, imports; /* calls of L3 */
+    const char *_Atomic import_state;      /* next importProgress: running, done, failed */
+    json_t *inventory;                     /* ids the pool holds; under inventory_lock */
+    atomic_int look_size, look_crc;        /* of each of them, by `look` */
+    atomic_int look_fails;                 /* so many times */
     atomic_int freed, cancels, started, stopped, forgotten, inventories;
     char master_port[16];                  /* of the last start; port_lock */
     char model[64];                        /* likewise */
@@ -130,6 +131,7 @@ static void claim(struct hl_rpc_call *call, const json_t *params)
 {
     static const char *const other = "0123456789abcdef0123456789abcdef";
     w.told_revision = hl_json_int(params, "revision", 0);
+    w.claims++;
     if (strcmp(hl_json_str(params, "mode", ""), "adopt") == 0) {
         w.adoptions++;
         w.claim_state = "claimed";
@@ -137,6 +139,10 @@ static void claim(struct hl_rpc_call *call, const json_t *params)
     const char *state = w.claim_state;
     if (state == NULL) {
         hl_rpc_reject(call, HL_EUNSUPPORTED, "this L3 daemon does not know the method");
+        return;
+    }
+    if (strcmp(state, "away") == 0) {
+        hl_rpc_reject(call, HL_EUNAVAIL, "the daemon is away");
         return;
     }
     const char *cluster = strcmp(state, "unclaimed") == 0 ? ""
@@ -175,6 +181,7 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
         if (strcmp(method, "free") == 0)
             free_ids(params);
         w.cancels += strcmp(method, "cancelImport") == 0;
+        w.imports += strcmp(method, "importModel") == 0;
         rpc_json_reply(call, NULL);
     }
     pthread_mutex_unlock(&inventory_lock);
@@ -390,17 +397,22 @@ static char *state_of(const char *import_id, json_t **out)
     return text;
 }
 
+static void wait_import(const char *id, const char *wanted)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (strcmp(state_of(id, NULL), wanted) != 0) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 10);
+    }
+}
+
 static void import_until(const char *name, const char *wanted)
 {
     json_t *r = ask("importModel", import_now(name));
     char id[64];
     snprintf(id, sizeof(id), "%s", hl_json_str(r, "importId", ""));
     json_decref(r);
-    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (strcmp(state_of(id, NULL), wanted) != 0) {
-        assert_true(hl_now_ns() < end);
-        poll(NULL, 0, 10);
-    }
+    wait_import(id, wanted);
 }
 
 static inline void put(const char *id)

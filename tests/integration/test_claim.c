@@ -120,6 +120,49 @@ TEST_IN(setup, teardown, a_catalogue_that_knows_the_shards_adopts_them)
     assert_int_equal(w.adoptions, 1);
 }
 
+/* Its shards would be in a pool of nobody's, and the next claim would find them there. */
+TEST_IN(setup, teardown, an_import_waits_until_the_pool_is_claimed)
+{
+    char id[2][64];
+    w.import_state = "done";
+    on_loop(stop_controller);
+    w.claim_state = "away";
+    on_loop(start_controller);
+    open_peer();
+    for (int i = 0; i < 2; i++) {
+        json_t *r = ask("importModel", import_now(i == 0 ? "m" : "given-up"));
+        snprintf(id[i], sizeof(id[i]), "%s", hl_json_str(r, "importId", ""));
+        json_decref(r);
+    }
+    json_decref(ask("cancelImport", json_pack("{s:s}", "id", id[1])));
+    wait_import(id[1], "failed");
+    wait_count(&w.claims, w.claims + 2);
+    assert_string_equal(state_of(id[0], NULL), "running");
+    assert_int_equal(w.imports, 0);
+    w.claim_state = "claimed";
+    wait_import(id[0], "done");
+    assert_int_equal(w.imports, 1);
+}
+
+TEST_IN(setup, teardown, an_import_into_a_pool_of_others_is_refused_when_that_is_known)
+{
+    char id[64];
+    json_t *progress;
+    on_loop(stop_controller);
+    w.claim_state = "away";
+    on_loop(start_controller);
+    open_peer();
+    json_t *r = ask("importModel", import_now("m"));
+    snprintf(id, sizeof(id), "%s", hl_json_str(r, "importId", ""));
+    json_decref(r);
+    w.claim_state = "other";
+    wait_import(id, "failed");
+    (void)state_of(id, &progress);
+    assert_non_null(strstr(hl_json_str(progress, "error", ""), "belongs to cluster"));
+    json_decref(progress);
+    assert_int_equal(w.imports, 0);
+}
+
 TEST_IN(setup, teardown, a_catalogue_that_knows_none_of_the_shards_adopts_nothing)
 {
     import_m();

@@ -48,7 +48,7 @@ static void on_cut_started(void *arg, hl_status st, const char *text,
         return;
     im->queued = st == HL_EBUSY;
     if (im->queued && im->waiters != NULL)
-        im->refused = true; /* others run; `polling` stays, for L3 does not know this one yet */
+        im->put_off = true; /* others run; `polling` stays, for L3 does not know this one yet */
     else
         import_started(im, st, text);
 }
@@ -58,10 +58,10 @@ static void ask_cut(struct import *im)
     struct hl_controller *c = im->controller;
     const struct hl_id_text cluster = claim_cluster(c);
     const struct hl_api_l3_cut_shards_params p = {im->cut, cluster.s};
-    if (!im->refused)
+    if (!im->put_off)
         hl_info("cut begins name=%s version=%" PRId64 " tp=%d", im->cut.model, im->cut.version,
                 im->cut.split.tp);
-    im->refused = false;
+    im->put_off = false;
     controller_hold(c);
     hl_call_l3_cut_shards_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_cut_started,
                                 im);
@@ -129,7 +129,7 @@ void cut_progress(const struct import *im, struct hl_api_controller_request_shar
 static void cut_tick(struct import *im)
 {
     uint64_t now = hl_now_ns();
-    if (im->refused)
+    if (im->put_off)
         ask_cut(im);
     for (struct cut_waiter **at = &im->waiters; *at != NULL;) {
         struct cut_waiter *w = *at;

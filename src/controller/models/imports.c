@@ -269,7 +269,7 @@ static void imports_tick(void *controller)
         running = true;
         if (im->kind->tick != NULL)
             im->kind->tick(im);
-        if (!im->polling && !im->finishing)
+        if (import_running(im) && !im->polling && !im->finishing)
             ask_l3(c, im);
     }
     if (!running) {
@@ -386,19 +386,54 @@ static hl_status import_of_request(struct hl_controller *c,
     return HL_OK;
 }
 
+/* Not before L3 has said whose its pool is: shards that nobody has claimed beside an empty
+ * catalogue look like those of a lost one. */
 static void ask_import(struct import *im)
 {
     struct hl_controller *c = im->controller;
     const struct hl_id_text cluster = claim_cluster(c);
     const struct hl_api_l3_import_model_params p = {im->request, cluster.s};
+    im->put_off = claim_state(c) == HL_API_CLAIM_STATE_UNKNOWN;
+    if (im->put_off)
+        return;
     hl_info("import begins name=%s dir=%s", im->request.name, im->request.dir);
     controller_hold(c);
     hl_call_l3_import_model_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop,
                                   on_import_started, im);
 }
 
-static const struct import_kind import_of_directory = {
-    .what = "import", .start = ask_import, .make = import_make, .made = import_made};
+HL_CHECK static hl_status check_put_off(const struct import *im)
+{
+    const struct hl_controller *c = im->controller;
+    char why[400];
+    if (im->cancelled)
+        return hl_fail(HL_ECANCELED, "the import was cancelled");
+    HL_TRY(claim_check(c));
+    if (claim_ok(c, why, sizeof(why)) ||
+        c->listening.listened_ns - im->heard_ns <= IMPORT_SILENCE_NS)
+        return HL_OK;
+    return hl_fail(HL_EUNAVAIL, "%s: %.200s; try again", why,
+                   pool_info(c) == NULL ? pool_state(c) : "it answers, but not to that");
+}
+
+static void import_tick(struct import *im)
+{
+    if (!im->put_off)
+        return;
+    hl_status st = check_put_off(im);
+    if (st == HL_OK) {
+        ask_import(im);
+        return;
+    }
+    im->put_off = false;
+    import_started(im, st, hl_error_text());
+}
+
+static const struct import_kind import_of_directory = {.what = "import",
+                                                       .start = ask_import,
+                                                       .make = import_make,
+                                                       .made = import_made,
+                                                       .tick = import_tick};
 
 void import_start(struct hl_controller *c, struct import *im)
 {

@@ -50,8 +50,8 @@ struct import {
     struct hl_arena result_arena;
     bool finishing;
     bool polling;      /* an answer of L3 is awaited */
-    bool refused;      /* L3 was busy with others and is asked again */
-    bool queued;       /* it was so when it last answered */
+    bool put_off;      /* L3 is asked with a later tick: it is busy, or its owner is not known */
+    bool queued;       /* L3 was busy with others when it last answered */
     bool cancelled;    /* L3 may not know yet */
     uint64_t heard_ns; /* listened_ns of the last answer */
     struct hl_controller *controller;
