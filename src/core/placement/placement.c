@@ -14,19 +14,24 @@ hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_op
         return hl_fail(HL_EINVAL, "a time before the clock's start: %lld ms",
                        (long long)opts->now_ms);
     *p = (struct hl_placement){.params = opts->params, .now_ms = opts->now_ms};
-    return hl_shard_table_init(&p->shards, opts->shards_max);
+    HL_TRY(hl_shard_table_init(&p->shards, opts->shards_max));
+    hl_status st = hl_history_init(&p->history, opts->shards_max * 2, opts->now_ms);
+    if (st != HL_OK)
+        hl_shard_table_fini(&p->shards);
+    return st;
 }
 
 void hl_placement_fini(struct hl_placement *p)
 {
     hl_shard_table_fini(&p->shards);
+    hl_history_fini(&p->history);
     free(p->nodes);
     *p = (struct hl_placement){0};
 }
 
 uint64_t hl_placement_bytes(const struct hl_placement *p)
 {
-    return sizeof(*p) + hl_shard_table_bytes(&p->shards) +
+    return sizeof(*p) + hl_shard_table_bytes(&p->shards) + hl_history_bytes(&p->history) +
            (uint64_t)p->node_room * sizeof(*p->nodes);
 }
 
@@ -151,6 +156,35 @@ hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id)
         return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
     hl_shard_table_remove(&p->shards, index);
     return HL_OK;
+}
+
+hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
+                                    const struct hl_change *change)
+{
+    uint32_t index = hl_shard_table_find(&p->shards, id);
+    if (index == HL_SHARD_NONE)
+        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    advance_clock(p, change->at_ms);
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    struct hl_change now = *change;
+    now.at_ms = p->now_ms;
+    hl_status st = hl_life_change(&s->life, &p->history, index, &now);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "shard %s: ", hl_id_format(id).s);
+    if (change->event == HL_LIFE_ON_LOADED && s->life.before == HL_LIFE_CREATED)
+        s->use.placed_ms = p->now_ms; /* the first place, no move */
+    else if (change->event == HL_LIFE_ON_SWITCHED || change->event == HL_LIFE_ON_LOADED)
+        hl_attributes_moved(&s->use, &p->params, p->now_ms);
+    return HL_OK;
+}
+
+unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
+                                    struct hl_change out[HL_CHANGES_MAX])
+{
+    uint32_t index = hl_shard_table_find(&p->shards, id);
+    return index == HL_SHARD_NONE
+               ? 0
+               : hl_life_history(&hl_shard_at(&p->shards, index)->life, &p->history, index, out);
 }
 
 const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement *p, struct hl_id id)

@@ -1,4 +1,5 @@
-/* core/placement/placement.h - the use of all shards: access reports in, attributes out.
+/* core/placement/placement.h - the use and the life of all shards: access reports and changes
+ * in, attributes and histories out.
  *
  * Owns:    the table of shards and what is known of nodes.
  * Threads: one at a time. Pure: times are arguments.
@@ -33,6 +34,7 @@ struct hl_placement_stats {
 struct hl_placement {
     struct hl_placement_params params;
     struct hl_shard_table shards;
+    struct hl_history history;
     struct hl_placement_node *nodes;
     uint32_t node_count, node_room;
     int64_t now_ms;
@@ -70,6 +72,13 @@ hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_
 hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64_t size_bytes,
                                  int64_t now_ms) HL_CHECK;
 hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id) HL_CHECK;
+/* Carries it one step on in its life; a copy that came into force is a move. HL_ECONFLICT: the life
+ * cycle has no such transition, and nothing has changed. change->at_ms is now. */
+hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
+                                    const struct hl_change *change) HL_CHECK;
+/* The newest first; 0 = none, or not known. */
+unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
+                                    struct hl_change out[HL_CHANGES_MAX]);
 /* Borrowed; NULL: not known. */
 const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement *p,
                                                       struct hl_id id);

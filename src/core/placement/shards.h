@@ -13,14 +13,16 @@
 
 #include "base/id.h"
 #include "core/placement/attributes.h"
+#include "core/placement/history.h"
 
-#define HL_SHARDS_MAX  (UINT32_C(1) << 30)
+#define HL_SHARDS_MAX  (UINT32_C(1) << 29)
 #define HL_SHARD_NONE  UINT32_MAX
 #define HL_SHARDS_PAGE 4096 /* records of a page */
 
 struct hl_placed_shard {
     struct hl_id id; /* none: the record is free */
     struct hl_attributes use;
+    struct hl_life life;
     uint64_t size_bytes;
     uint32_t next_free;
 };

@@ -144,6 +144,42 @@ TEST(parameters_that_are_refused_make_no_table)
     assert_int_equal(hl_placement_init(&p, &opts), HL_EINVAL);
 }
 
+TEST_IN(begin, end, a_life_is_kept_with_its_reasons_and_numbers)
+{
+    struct hl_change history[HL_CHANGES_MAX];
+    const struct hl_placed_shard *s = hl_placement_shard_find(&place, id_of(5));
+    struct hl_change step = {
+        .at_ms = START, .event = HL_LIFE_ON_LOAD, .node = 3, .value = 1, .limit = 1};
+    assert_int_equal(hl_placement_shard_history(&place, id_of(5), history), 0);
+    assert_int_equal(hl_placement_shard_change(&place, id_of(5), &step), HL_OK);
+    step.event = HL_LIFE_ON_COOL;
+    assert_int_equal(hl_placement_shard_change(&place, id_of(5), &step), HL_ECONFLICT);
+    assert_int_equal(s->use.moves, 0);
+    step = (struct hl_change){.at_ms = START + 160, .event = HL_LIFE_ON_LOADED, .value = 0.5};
+    assert_int_equal(hl_placement_shard_change(&place, id_of(5), &step), HL_OK);
+    assert_int_equal(s->life.state, HL_LIFE_ACTIVE);
+    assert_int_equal(s->use.moves, 0); /* to its first place */
+    assert_int_equal(s->use.placed_ms, START + 160);
+    assert_int_equal(hl_placement_shard_history(&place, id_of(5), history), 2);
+    assert_int_equal(history[0].to, HL_LIFE_ACTIVE);
+    assert_int_equal(history[0].at_ms, START + 160);
+    assert_float_equal(history[0].value, 0.5, 0);
+    assert_int_equal(history[1].event, HL_LIFE_ON_LOAD);
+    assert_int_equal(history[1].node, 3);
+    assert_int_equal(hl_placement_shard_change(&place, id_of(SHARDS), &step), HL_ENOENT);
+    assert_int_equal(hl_placement_shard_history(&place, id_of(SHARDS), history), 0);
+    step = (struct hl_change){.at_ms = START + 320, .event = HL_LIFE_ON_REMOTE};
+    assert_int_equal(hl_placement_shard_change(&place, id_of(5), &step), HL_OK);
+    step.event = HL_LIFE_ON_SWITCHED;
+    assert_int_equal(hl_placement_shard_change(&place, id_of(5), &step), HL_OK);
+    assert_int_equal(s->use.moves, 1);
+    assert_int_equal(s->use.placed_ms, START + 320);
+    /* its index begins another life with another shard */
+    assert_int_equal(hl_placement_shard_remove(&place, id_of(5)), HL_OK);
+    assert_int_equal(hl_placement_shard_add(&place, id_of(SHARDS), 1, START), HL_OK);
+    assert_int_equal(hl_placement_shard_history(&place, id_of(SHARDS), history), 0);
+}
+
 /* ---- a bad network ---- */
 
 #define NODES   5
