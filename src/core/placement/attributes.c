@@ -22,6 +22,7 @@ void hl_attributes_init(struct hl_attributes *a, int64_t now_ms)
 {
     memset(a, 0, sizeof(*a));
     a->last_ms = -1;
+    a->last_reader = HL_READER_NONE;
     a->placed_ms = a->slice_ms = a->window_ms = now_ms;
     for (unsigned i = 0; i < HL_READERS; i++)
         a->readers[i].node = HL_READER_NONE;
@@ -66,6 +67,17 @@ uint32_t hl_attributes_count(const struct hl_attributes *a,
     for (int64_t i = 0; i + begun < HL_SLICES; i++)
         sum += a->slices[i];
     return sum;
+}
+
+int64_t hl_attributes_next_drop(const struct hl_attributes *a,
+                                const struct hl_placement_params *params, int64_t now_ms)
+{
+    int64_t width = slice_width(params->window_ms);
+    int64_t begun = slices_since(a, width, now_ms);
+    for (int64_t i = HL_SLICES - 1 - begun; i >= 0; i--)
+        if (a->slices[i] != 0)
+            return a->slice_ms + (HL_SLICES - i) * width;
+    return INT64_MAX;
 }
 
 /* ---- the readers ----------------------------------------------------------------------------- */
@@ -170,8 +182,10 @@ void hl_attributes_access(struct hl_attributes *a, const struct hl_placement_par
     }
     if (a->last_ms >= 0 && at >= a->last_ms)
         add_intervals(a, (double)(at - a->last_ms) / access->count, access->count);
-    if (at > a->last_ms)
+    if (at > a->last_ms) {
         a->last_ms = at;
+        a->last_reader = access->node;
+    }
 }
 
 static double decay_of(int64_t since_ms, int64_t tau_ms)

@@ -44,7 +44,8 @@ struct hl_attributes {
     float interval_ms; /* mean of intervals between accesses */
     float interval_m2; /* sum of their squared differences from it */
     float recent_moves;
-    uint16_t moves; /* how often it was moved */
+    uint16_t moves;       /* how often it was moved */
+    uint16_t last_reader; /* HL_READER_NONE: none yet */
     uint8_t intervals;
 };
 
@@ -67,6 +68,9 @@ void hl_attributes_rewindow(struct hl_attributes *a, const struct hl_placement_p
 /* N: accesses in the window. */
 uint32_t hl_attributes_count(const struct hl_attributes *a,
                              const struct hl_placement_params *params, int64_t now_ms);
+/* When N falls, if nothing comes: an access leaves the window. INT64_MAX: there is none. */
+int64_t hl_attributes_next_drop(const struct hl_attributes *a,
+                                const struct hl_placement_params *params, int64_t now_ms);
 double hl_attributes_heat(const struct hl_attributes *a, const struct hl_placement_params *params,
                           int64_t now_ms);
 /* 0..1 */

@@ -40,7 +40,8 @@ static const struct param_row rows[] = {
     NUMBER(cool_heat, 0.05, 0, 1e9),
     NUMBER(migrate_base, 20, 1, 1e9),
     NUMBER(spread_accesses, 5, 1, 1e9),
-    INTEGER(spread_servers, 3, 2, 4),
+    INTEGER(spread_servers, 3, 2, 3),
+    NUMBER(recall_share, 0.5, 0, 1),
     INTEGER(residence_ms, 60 * SECOND_MS, 0, DAY_MS),
     INTEGER(archive_ms, HOUR_MS, SECOND_MS, 365 * DAY_MS),
 };

@@ -35,6 +35,7 @@ struct hl_placement_params {
     double migrate_base;
     double spread_accesses; /* of one server, to be counted among those that read frequently */
     int64_t spread_servers; /* so many of them: to L3 */
+    double recall_share;    /* readers are scattered where none has so much of all accesses */
     /* rest */
     int64_t residence_ms; /* a shard stays for so long where it came to */
     int64_t archive_ms;   /* idle in L3 for so long: to L4 */

@@ -138,13 +138,15 @@ hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_
 /* ---- shards ---------------------------------------------------------------------------------- */
 
 hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64_t size_bytes,
-                                 int64_t now_ms)
+                                 struct hl_place place, int64_t now_ms)
 {
     advance_clock(p, now_ms);
     uint32_t index;
     HL_TRY(hl_shard_table_add(&p->shards, id, &index));
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     s->size_bytes = size_bytes;
+    s->place = place;
+    s->changed_ms = p->now_ms;
     hl_attributes_init(&s->use, p->now_ms);
     return HL_OK;
 }
@@ -171,6 +173,7 @@ hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
     hl_status st = hl_life_change(&s->life, &p->history, index, &now);
     if (st != HL_OK)
         return hl_fail_prefix(st, "shard %s: ", hl_id_format(id).s);
+    s->changed_ms = p->now_ms;
     if (change->event == HL_LIFE_ON_LOADED && s->life.before == HL_LIFE_CREATED)
         s->use.placed_ms = p->now_ms; /* the first place, no move */
     else if (change->event == HL_LIFE_ON_SWITCHED || change->event == HL_LIFE_ON_LOADED)

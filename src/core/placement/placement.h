@@ -70,7 +70,7 @@ hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_
 /* ---- shards ---- */
 
 hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64_t size_bytes,
-                                 int64_t now_ms) HL_CHECK;
+                                 struct hl_place place, int64_t now_ms) HL_CHECK;
 hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id) HL_CHECK;
 /* Carries it one step on in its life; a copy that came into force is a move. HL_ECONFLICT: the life
  * cycle has no such transition, and nothing has changed. change->at_ms is now. */

@@ -11,6 +11,7 @@
 #ifndef HL_CORE_PLACEMENT_SHARDS_H
 #define HL_CORE_PLACEMENT_SHARDS_H
 
+#include "api/types.h"
 #include "base/id.h"
 #include "core/placement/attributes.h"
 #include "core/placement/history.h"
@@ -19,11 +20,19 @@
 #define HL_SHARD_NONE  UINT32_MAX
 #define HL_SHARDS_PAGE 4096 /* records of a page */
 
+struct hl_place {
+    uint16_t node; /* of L1 and L2, else HL_READER_NONE */
+    uint8_t tier;  /* enum hl_api_tier */
+};
+
 struct hl_placed_shard {
     struct hl_id id; /* none: the record is free */
     struct hl_attributes use;
     struct hl_life life;
     uint64_t size_bytes;
+    int64_t changed_ms;    /* of the newest change of its life, or when it was created */
+    struct hl_place place; /* of its nearest copy */
+    bool pinned;           /* it is not moved away */
     uint32_t next_free;
 };
 

@@ -13,6 +13,7 @@
 
 static struct hl_placement place;
 static uint16_t node;
+static const struct hl_place in_l3 = {.node = HL_READER_NONE, .tier = HL_API_TIER_L3};
 
 static struct hl_id id_of(unsigned i)
 {
@@ -27,7 +28,7 @@ static void place_init(struct hl_placement *p, unsigned nodes)
     for (unsigned i = 0; i < nodes; i++)
         assert_int_equal(hl_placement_node_add(p, 1, START, &node), HL_OK);
     for (unsigned i = 0; i < SHARDS; i++)
-        assert_int_equal(hl_placement_shard_add(p, id_of(i), 1 << 20, START), HL_OK);
+        assert_int_equal(hl_placement_shard_add(p, id_of(i), 1 << 20, in_l3, START), HL_OK);
 }
 
 static int begin(void **state)
@@ -176,7 +177,7 @@ TEST_IN(begin, end, a_life_is_kept_with_its_reasons_and_numbers)
     assert_int_equal(s->use.placed_ms, START + 320);
     /* its index begins another life with another shard */
     assert_int_equal(hl_placement_shard_remove(&place, id_of(5)), HL_OK);
-    assert_int_equal(hl_placement_shard_add(&place, id_of(SHARDS), 1, START), HL_OK);
+    assert_int_equal(hl_placement_shard_add(&place, id_of(SHARDS), 1, in_l3, START), HL_OK);
     assert_int_equal(hl_placement_shard_history(&place, id_of(SHARDS), history), 0);
 }
 
