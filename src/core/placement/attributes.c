@@ -1,0 +1,255 @@
+#include "core/placement/attributes.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Intervals that the mean and the variance remember; older ones fade. */
+#define INTERVALS_MAX 64
+
+/* Slices begin with the first access after a pause, not at multiples of their width: so a million
+ * shards do not lose a slice at the same moment. */
+static int64_t slice_width(int64_t window_ms)
+{
+    return (window_ms + HL_SLICES - 2) / (HL_SLICES - 1);
+}
+
+static uint16_t add_capped(uint16_t count, uint32_t more)
+{
+    return more > (uint32_t)(UINT16_MAX - count) ? UINT16_MAX : (uint16_t)(count + more);
+}
+
+void hl_attributes_init(struct hl_attributes *a, int64_t now_ms)
+{
+    memset(a, 0, sizeof(*a));
+    a->last_ms = -1;
+    a->last_reader = HL_READER_NONE;
+    a->placed_ms = a->slice_ms = a->window_ms = now_ms;
+    for (unsigned i = 0; i < HL_READERS; i++)
+        a->readers[i].node = HL_READER_NONE;
+}
+
+/* ---- the window ------------------------------------------------------------------------------ */
+
+/* How many slices have begun since slices[0]. */
+static int64_t slices_since(const struct hl_attributes *a, int64_t width_ms, int64_t now_ms)
+{
+    return now_ms > a->slice_ms ? (now_ms - a->slice_ms) / width_ms : 0;
+}
+
+static void advance_slices(struct hl_attributes *a, int64_t width_ms, int64_t now_ms)
+{
+    int64_t begun = slices_since(a, width_ms, now_ms);
+    if (begun == 0)
+        return;
+    if (begun >= HL_SLICES) {
+        memset(a->slices, 0, sizeof(a->slices));
+        a->slice_ms = now_ms;
+        return;
+    }
+    memmove(a->slices + begun, a->slices, (HL_SLICES - (size_t)begun) * sizeof(a->slices[0]));
+    memset(a->slices, 0, (size_t)begun * sizeof(a->slices[0]));
+    a->slice_ms += begun * width_ms;
+}
+
+/* After advance_slices. */
+static void count_at(struct hl_attributes *a, int64_t width_ms, int64_t at_ms, uint32_t count)
+{
+    int64_t slice = at_ms >= a->slice_ms ? 0 : 1 + (a->slice_ms - at_ms - 1) / width_ms;
+    if (slice < HL_SLICES)
+        a->slices[slice] = add_capped(a->slices[slice], count);
+}
+
+uint32_t hl_attributes_count(const struct hl_attributes *a,
+                             const struct hl_placement_params *params, int64_t now_ms)
+{
+    int64_t begun = slices_since(a, slice_width(params->window_ms), now_ms);
+    uint32_t sum = 0;
+    for (int64_t i = 0; i + begun < HL_SLICES; i++)
+        sum += a->slices[i];
+    return sum;
+}
+
+int64_t hl_attributes_next_drop(const struct hl_attributes *a,
+                                const struct hl_placement_params *params, int64_t now_ms)
+{
+    int64_t width = slice_width(params->window_ms);
+    int64_t begun = slices_since(a, width, now_ms);
+    for (int64_t i = HL_SLICES - 1 - begun; i >= 0; i--)
+        if (a->slices[i] != 0)
+            return a->slice_ms + (HL_SLICES - i) * width;
+    return INT64_MAX;
+}
+
+/* ---- the readers ----------------------------------------------------------------------------- */
+
+static void advance_readers(struct hl_attributes *a, int64_t window_ms, int64_t now_ms)
+{
+    int64_t begun = now_ms > a->window_ms ? (now_ms - a->window_ms) / window_ms : 0;
+    if (begun == 0)
+        return;
+    for (unsigned i = 0; i < HL_READERS; i++) {
+        struct hl_reader *r = &a->readers[i];
+        r->before = begun == 1 ? r->now : 0;
+        r->now = 0;
+        if (r->before == 0)
+            r->node = HL_READER_NONE;
+    }
+    a->window_ms += begun * window_ms;
+}
+
+/* Its slot, a free one, or that of the least frequent reader, whose counts it takes over: many
+ * readers that come in turn still show as several frequent ones (the space-saving algorithm). */
+static struct hl_reader *reader_slot(struct hl_attributes *a, uint16_t node)
+{
+    struct hl_reader *least = NULL;
+    for (unsigned i = 0; i < HL_READERS; i++) {
+        struct hl_reader *r = &a->readers[i];
+        if (r->node == node)
+            return r;
+        if (least == NULL || (r->node == HL_READER_NONE && least->node != HL_READER_NONE) ||
+            (least->node != HL_READER_NONE && r->now + r->before < least->now + least->before))
+            least = r;
+    }
+    least->node = node;
+    return least;
+}
+
+unsigned hl_attributes_readers(const struct hl_attributes *a,
+                               const struct hl_placement_params *params, int64_t now_ms,
+                               struct hl_reader_count out[HL_READERS])
+{
+    int64_t since = now_ms > a->window_ms ? now_ms - a->window_ms : 0;
+    int64_t begun = since / params->window_ms;
+    double left = 1 - (double)(since % params->window_ms) / (double)params->window_ms;
+    unsigned n = 0;
+    for (unsigned i = 0; i < HL_READERS; i++) {
+        const struct hl_reader *r = &a->readers[i];
+        double count = begun == 0 ? r->now + r->before * left : begun == 1 ? r->now * left : 0;
+        if (r->node == HL_READER_NONE || !(count > 0))
+            continue;
+        unsigned at = n++;
+        for (; at > 0 && (out[at - 1].count < count ||
+                          (out[at - 1].count == count && out[at - 1].node > r->node));
+             at--)
+            out[at] = out[at - 1];
+        out[at] = (struct hl_reader_count){.node = r->node, .count = count};
+    }
+    return n;
+}
+
+/* ---- the intervals --------------------------------------------------------------------------- */
+
+/* `count` intervals of the same length: Welford's update, with a memory of INTERVALS_MAX. */
+static void add_intervals(struct hl_attributes *a, double interval_ms, uint32_t count)
+{
+    double n = a->intervals, k = count, d = interval_ms - (double)a->interval_ms;
+    a->interval_ms = (float)((double)a->interval_ms + d * k / (n + k));
+    a->interval_m2 = (float)((double)a->interval_m2 + d * d * n * k / (n + k));
+    if (n + k > INTERVALS_MAX) {
+        a->interval_m2 = (float)((double)a->interval_m2 * INTERVALS_MAX / (n + k));
+        a->intervals = INTERVALS_MAX;
+    } else {
+        a->intervals = (uint8_t)(n + k);
+    }
+}
+
+/* Coefficient of variation. With fewer than two intervals nothing is known of the pattern: then
+ * that of accesses at random times, which is 1. */
+static double interval_cv(const struct hl_attributes *a)
+{
+    if (a->intervals < 2 || !(a->interval_ms > 0))
+        return 1;
+    return sqrt((double)a->interval_m2 / a->intervals) / (double)a->interval_ms;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+void hl_attributes_access(struct hl_attributes *a, const struct hl_placement_params *params,
+                          const struct hl_access *access, int64_t now_ms)
+{
+    if (access->count == 0)
+        return;
+    int64_t age = access->age_ms < 0 ? 0 : access->age_ms;
+    int64_t at = now_ms - (age > params->window_ms ? params->window_ms : age);
+    int64_t width = slice_width(params->window_ms);
+    at = at < 0 ? 0 : at;
+    advance_slices(a, width, now_ms);
+    count_at(a, width, at, access->count);
+    if (access->node != HL_READER_NONE) {
+        advance_readers(a, params->window_ms, now_ms);
+        struct hl_reader *r = reader_slot(a, access->node);
+        r->now = add_capped(r->now, access->count);
+    }
+    if (a->last_ms >= 0 && at >= a->last_ms)
+        add_intervals(a, (double)(at - a->last_ms) / access->count, access->count);
+    if (at > a->last_ms) {
+        a->last_ms = at;
+        a->last_reader = access->node;
+    }
+}
+
+static double decay_of(int64_t since_ms, int64_t tau_ms)
+{
+    return since_ms <= 0 ? 1 : exp(-(double)since_ms / (double)tau_ms);
+}
+
+void hl_attributes_moved(struct hl_attributes *a, const struct hl_placement_params *params,
+                         int64_t now_ms)
+{
+    a->recent_moves = (float)(hl_attributes_fluidity(a, params, now_ms) + 1);
+    a->moves = add_capped(a->moves, 1);
+    a->placed_ms = now_ms;
+}
+
+void hl_attributes_rewindow(struct hl_attributes *a, const struct hl_placement_params *params,
+                            int64_t old_ms, int64_t now_ms)
+{
+    int64_t old_width = slice_width(old_ms), width = slice_width(params->window_ms);
+    struct hl_attributes old = *a;
+    memset(a->slices, 0, sizeof(a->slices));
+    a->slice_ms = now_ms;
+    for (unsigned i = 0; i < HL_SLICES; i++) {
+        int64_t begin = old.slice_ms - (int64_t)i * old_width;
+        int64_t end = begin + old_width < now_ms ? begin + old_width : now_ms;
+        count_at(a, width, begin + (end - begin) / 2, old.slices[i]);
+    }
+    /* counts of readers as they stand; the new window begins now */
+    struct hl_reader_count readers[HL_READERS];
+    struct hl_placement_params before = *params;
+    before.window_ms = old_ms;
+    unsigned n = hl_attributes_readers(&old, &before, now_ms, readers);
+    for (unsigned i = 0; i < HL_READERS; i++)
+        a->readers[i] =
+            i < n ? (struct hl_reader){.node = readers[i].node,
+                                       .before = (uint16_t)fmin(readers[i].count, UINT16_MAX)}
+                  : (struct hl_reader){.node = HL_READER_NONE};
+    a->window_ms = now_ms;
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+double hl_attributes_heat(const struct hl_attributes *a, const struct hl_placement_params *params,
+                          int64_t now_ms)
+{
+    double rate = (double)hl_attributes_count(a, params, now_ms) * 1e3 / (double)params->window_ms;
+    double fresh = a->last_ms < 0 ? 0 : decay_of(now_ms - a->last_ms, params->tau_ms);
+    return params->alpha * rate + params->beta * fresh;
+}
+
+double hl_attributes_stability(const struct hl_attributes *a,
+                               const struct hl_placement_params *params, int64_t now_ms)
+{
+    double n = hl_attributes_count(a, params, now_ms);
+    double frequency = n / (n + params->stability_half);
+    double regularity = 1 / (1 + interval_cv(a));
+    double age = 1 - decay_of(now_ms - a->placed_ms, params->stability_tau_ms);
+    return frequency * regularity * age;
+}
+
+double hl_attributes_fluidity(const struct hl_attributes *a,
+                              const struct hl_placement_params *params, int64_t now_ms)
+{
+    return a->moves == 0
+               ? 0
+               : (double)a->recent_moves * decay_of(now_ms - a->placed_ms, params->fluidity_tau_ms);
+}

@@ -1,0 +1,94 @@
+/* core/placement/attributes.h - what is known of the use of one shard: HeatScore, stability,
+ * fluidity, and which servers read it.
+ *
+ * Accesses come in batches, each with the age of its last one, and are dated by the receiver's
+ * clock. What is kept is a sample; it errs at most by this:
+ *     N          counts everything of the window T, and at most T / 15 more; an access is dated
+ *                too young by as long as its report was in transit
+ *     intervals  accesses of one batch count as evenly spread since the last one before; those
+ *                older than the last access known are left out
+ *     readers    exact for HL_READERS servers; with more, a count may be too high, by no more than
+ *                the accesses of this window and the one before, divided by HL_READERS. Accesses
+ *                of the window before count as evenly spread.
+ *
+ * Owns:    nothing; the struct is the caller's.
+ * Threads: one at a time.
+ * Errors:  none; ages below 0 and above the window are clamped.
+ * Units:   ms of the receiver's clock, which is given and never goes back.
+ * Limits:  65,535 accesses of one fifteenth of the window and of one reader in a window, more are
+ *          not counted; HL_READERS servers.
+ */
+#ifndef HL_CORE_PLACEMENT_ATTRIBUTES_H
+#define HL_CORE_PLACEMENT_ATTRIBUTES_H
+
+#include <stdint.h>
+
+#include "core/placement/params.h"
+
+#define HL_SLICES      16 /* the one that is running, and a window of older ones */
+#define HL_READERS     4
+#define HL_READER_NONE UINT16_MAX
+
+struct hl_reader {
+    uint16_t node;
+    uint16_t now, before; /* accesses in this window and in the one before */
+};
+
+struct hl_attributes {
+    int64_t last_ms;   /* of the last access; negative: none yet */
+    int64_t placed_ms; /* the shard is where it is since then */
+    int64_t slice_ms;  /* begin of slices[0] */
+    int64_t window_ms; /* begin of the readers' window */
+    uint16_t slices[HL_SLICES];
+    struct hl_reader readers[HL_READERS];
+    float interval_ms; /* mean of intervals between accesses */
+    float interval_m2; /* sum of their squared differences from it */
+    float recent_moves;
+    uint16_t moves;       /* how often it was moved */
+    uint16_t last_reader; /* HL_READER_NONE: none yet */
+    uint8_t intervals;
+};
+
+struct hl_access {
+    uint16_t node;
+    uint32_t count;
+    int64_t age_ms; /* of the last of them */
+};
+
+void hl_attributes_init(struct hl_attributes *a, int64_t now_ms);
+void hl_attributes_access(struct hl_attributes *a, const struct hl_placement_params *params,
+                          const struct hl_access *access, int64_t now_ms);
+/* The shard came to another place. */
+void hl_attributes_moved(struct hl_attributes *a, const struct hl_placement_params *params,
+                         int64_t now_ms);
+/* The window was `old_ms` and is that of `params` from now on: counts stay at their times. */
+void hl_attributes_rewindow(struct hl_attributes *a, const struct hl_placement_params *params,
+                            int64_t old_ms, int64_t now_ms);
+
+/* N: accesses in the window. */
+uint32_t hl_attributes_count(const struct hl_attributes *a,
+                             const struct hl_placement_params *params, int64_t now_ms);
+/* When N falls, if nothing comes: an access leaves the window. INT64_MAX: there is none. */
+int64_t hl_attributes_next_drop(const struct hl_attributes *a,
+                                const struct hl_placement_params *params, int64_t now_ms);
+double hl_attributes_heat(const struct hl_attributes *a, const struct hl_placement_params *params,
+                          int64_t now_ms);
+/* 0..1 */
+double hl_attributes_stability(const struct hl_attributes *a,
+                               const struct hl_placement_params *params, int64_t now_ms);
+/* Moves of late: each counts 1 at first, exp(-age / tau) later. */
+double hl_attributes_fluidity(const struct hl_attributes *a,
+                              const struct hl_placement_params *params, int64_t now_ms);
+
+struct hl_reader_count {
+    uint16_t node;
+    double count;
+};
+
+/* The servers that read it in the window, the most frequent first, among equals the lower index;
+ * returns how many. */
+unsigned hl_attributes_readers(const struct hl_attributes *a,
+                               const struct hl_placement_params *params, int64_t now_ms,
+                               struct hl_reader_count out[HL_READERS]);
+
+#endif

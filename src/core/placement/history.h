@@ -1,0 +1,75 @@
+/* core/placement/history.h - where a shard is in its life, and what brought it there.
+ *
+ * The newest change of a shard is kept with it; older ones are in a ring that all shards share,
+ * each with the place of the one before it. So memory is bounded, and a shard that changes often
+ * takes older changes of others, never their newest.
+ *
+ * Owns:    the ring.
+ * Threads: one at a time.
+ * Errors:  HL_ENOMEM; HL_ECONFLICT: the life cycle has no such transition.
+ * Units:   ms; kept to HL_CHANGE_TICK_MS.
+ * Limits:  2^32 ticks after the start (2 years); the HL_CHANGES_MAX newest changes of a shard.
+ */
+#ifndef HL_CORE_PLACEMENT_HISTORY_H
+#define HL_CORE_PLACEMENT_HISTORY_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "core/placement/lifecycle.h"
+
+#define HL_CHANGES_MAX    16
+#define HL_CHANGE_TICK_MS 16
+
+/* A change as it is kept. */
+struct hl_change_rec {
+    uint32_t at_ticks;
+    float value, limit;
+    uint16_t node;
+    uint8_t states; /* from * 16 + to */
+    uint8_t event;
+};
+
+/* Zeroed: created, without a history. */
+struct hl_life {
+    struct hl_change_rec latest;
+    uint32_t older; /* number of the change before it in the ring; 0 = none */
+    uint8_t state, before;
+};
+
+struct hl_history_entry {
+    struct hl_change_rec change;
+    uint32_t shard, older;
+};
+
+struct hl_history {
+    struct hl_history_entry *ring;
+    uint32_t room;    /* a power of two */
+    uint32_t written; /* the newest number, which wraps to 1 */
+    bool wrapped;
+    int64_t start_ms;
+};
+
+/* A change and the numbers that it was decided by (hl_life_event_numbers). */
+struct hl_change {
+    int64_t at_ms;
+    enum hl_life_event event;
+    enum hl_life_state from, to;
+    uint16_t node; /* where the shard goes, or is; of none: UINT16_MAX */
+    double value, limit;
+};
+
+/* room: of changes; the next lower power of two is used. */
+hl_status hl_history_init(struct hl_history *h, uint32_t room, int64_t start_ms) HL_CHECK;
+void hl_history_fini(struct hl_history *h);
+uint64_t hl_history_bytes(const struct hl_history *h);
+
+/* change: event, time, node and numbers; states come from the life cycle. The life is unchanged
+ * when it refuses. */
+hl_status hl_life_change(struct hl_life *life, struct hl_history *h, uint32_t shard,
+                         const struct hl_change *change) HL_CHECK;
+/* The newest first; returns how many. */
+unsigned hl_life_history(const struct hl_life *life, const struct hl_history *h, uint32_t shard,
+                         struct hl_change out[HL_CHANGES_MAX]);
+
+#endif

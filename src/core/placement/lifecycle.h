@@ -1,0 +1,87 @@
+/* core/placement/lifecycle.h - the life cycle of a shard: states, events, and one table of what
+ * leads where.
+ *
+ *     created -> preheat -> active -> cooling -> migrating -> archived L3 -> expired L4
+ *
+ * and, of those that are read, demoted L2 or L3 -> migrated -> stable warm L2 or L3. A move is
+ * decided, copied, switched and cleaned up: preheat, migrating and demoted last until the switch,
+ * migrated until the old copy is gone.
+ *
+ * Owns:    nothing; all texts are static.
+ * Threads: any. Pure.
+ * Errors:  none: an event that the table has not for a state leads to HL_LIFE_NONE.
+ * Units:   none.
+ * Limits:  16 states: two fit into a byte.
+ */
+#ifndef HL_CORE_PLACEMENT_LIFECYCLE_H
+#define HL_CORE_PLACEMENT_LIFECYCLE_H
+
+#include <stdbool.h>
+
+/* clang-format off */
+#define HL_LIFE_MAP(X)                                                                          \
+    X(CREATED,     "created")                                                                   \
+    X(PREHEAT,     "preheat")                                                                   \
+    X(ACTIVE,      "active")                                                                    \
+    X(COOLING,     "cooling")                                                                   \
+    X(MIGRATING,   "migrating")                                                                 \
+    X(DEMOTED_L2,  "demoted to L2")                                                             \
+    X(DEMOTED_L3,  "demoted to L3")                                                             \
+    X(MIGRATED,    "migrated")                                                                  \
+    X(ARCHIVED_L3, "archived in L3")                                                            \
+    X(EXPIRED_L4,  "expired to L4")                                                             \
+    X(WARM_L2,     "stable warm in L2")                                                         \
+    X(WARM_L3,     "stable warm in L3")
+
+/* name, reason for people, what its two numbers are */
+#define HL_LIFE_EVENT_MAP(X)                                                                    \
+    X(LOAD,       "goes to its latest reader",          "accesses, needed")                     \
+    X(LOADED,     "copy is complete",                   "seconds, expected")                    \
+    X(WARM,       "heat is high",                       "heat, threshold")                      \
+    X(COOL,       "heat is low",                        "heat, threshold")                      \
+    X(LEAVE,      "stays cool",                         "seconds cool, residence")              \
+    X(PRESSURE,   "L1 is above its high watermark",     "use in %, watermark")                  \
+    X(REMOTE,     "another server reads it frequently", "accesses, threshold")                  \
+    X(SPREAD,     "many servers read it frequently",    "servers, threshold")                   \
+    X(RECALL,     "readers are scattered",              "share of the first reader, threshold") \
+    X(PREFETCH,   "L1 is below its low watermark",      "use in %, watermark")                  \
+    X(ACCESS,     "is read again",                      "accesses, needed")                     \
+    X(IDLE,       "is not read any more",               "seconds idle, limit")                  \
+    X(SWITCHED,   "copy is verified and in force",      "seconds, expected")                    \
+    X(CLEANED_L2, "old copy is gone",                   "seconds, readers' grace")              \
+    X(CLEANED_L3, "old copy is gone",                   "seconds, readers' grace")              \
+    X(UNDONE,     "copy was cancelled or failed",       "seconds, expected")
+
+/* clang-format on */
+
+enum hl_life_state {
+
+#define X(name, text) HL_LIFE_##name,
+    HL_LIFE_MAP(X)
+#undef X
+        HL_LIFE_STATES,
+    HL_LIFE_NONE = HL_LIFE_STATES
+};
+
+enum hl_life_event {
+
+#define X(name, text, numbers) HL_LIFE_ON_##name,
+    HL_LIFE_EVENT_MAP(X)
+#undef X
+        HL_LIFE_EVENTS
+};
+
+const char *hl_life_state_text(enum hl_life_state state);
+const char *hl_life_event_text(enum hl_life_event event);
+/* "accesses, threshold": what the two numbers of such a change are. */
+const char *hl_life_event_numbers(enum hl_life_event event);
+
+/* before: where a move that is undone goes back to. */
+enum hl_life_state hl_life_next(enum hl_life_state state, enum hl_life_event event,
+                                enum hl_life_state before);
+/* The section of the specification that has this transition, "" = none has. */
+const char *hl_life_section(enum hl_life_state state, enum hl_life_event event);
+/* A copy is in flight, or the old one is not cleaned up yet. */
+bool hl_life_is_moving(enum hl_life_state state);
+
+#endif

@@ -1,0 +1,89 @@
+/* core/placement/placement.h - the use and the life of all shards: access reports and changes
+ * in, attributes and histories out.
+ *
+ * Owns:    the table of shards and what is known of nodes.
+ * Threads: one at a time. Pure: times are arguments.
+ * Errors:  HL_EINVAL, HL_EEXIST, HL_ENOENT, HL_ENOSPC, HL_ENOMEM. A report has no error: what
+ *          is not applied is counted in the stats.
+ * Units:   ms of the receiver's monotonic clock; one that goes back stands still.
+ * Limits:  those of init; HL_NODES_MAX nodes. The index of a node that was removed is not used for
+ *          another one before its accesses have left both windows of the readers.
+ */
+#ifndef HL_CORE_PLACEMENT_PLACEMENT_H
+#define HL_CORE_PLACEMENT_PLACEMENT_H
+
+#include "core/placement/params.h"
+#include "core/placement/reports.h"
+#include "core/placement/shards.h"
+
+#define HL_NODES_MAX 65535
+
+struct hl_placement_node {
+    struct hl_report_window reports;
+    int64_t removed_ms; /* of one that is not known */
+    bool known, fenced;
+};
+
+struct hl_placement_stats {
+    uint64_t reports[HL_REPORT_FATES];
+    uint64_t accesses;       /* applied */
+    uint64_t unknown_shards; /* entries that were ignored */
+    uint64_t clock_back;     /* times that were before an earlier one */
+};
+
+struct hl_placement {
+    struct hl_placement_params params;
+    struct hl_shard_table shards;
+    struct hl_history history;
+    struct hl_placement_node *nodes;
+    uint32_t node_count, node_room;
+    int64_t now_ms;
+    struct hl_placement_stats stats;
+};
+
+struct hl_placement_opts {
+    struct hl_placement_params params;
+    uint32_t shards_max;
+    int64_t now_ms; /* >= 0 */
+};
+
+hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_opts *opts) HL_CHECK;
+void hl_placement_fini(struct hl_placement *p);
+/* The params are in force, or refused and nothing has changed. */
+hl_status hl_placement_configure(struct hl_placement *p, const struct hl_placement_params *params,
+                                 int64_t now_ms) HL_CHECK;
+uint64_t hl_placement_bytes(const struct hl_placement *p);
+
+/* ---- nodes ---- */
+
+hl_status hl_placement_node_add(struct hl_placement *p, uint64_t incarnation, int64_t now_ms,
+                                uint16_t *node) HL_CHECK;
+/* Another life of the node begins: reports of another one are ignored from now on, and it is not
+ * fenced.
+ */
+hl_status hl_placement_node_start(struct hl_placement *p, uint16_t node,
+                                  uint64_t incarnation) HL_CHECK;
+/* Its reports are ignored until its next life. */
+hl_status hl_placement_node_fence(struct hl_placement *p, uint16_t node) HL_CHECK;
+hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_t now_ms) HL_CHECK;
+
+/* ---- shards ---- */
+
+hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64_t size_bytes,
+                                 struct hl_place place, int64_t now_ms) HL_CHECK;
+hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id) HL_CHECK;
+/* Carries it one step on in its life; a copy that came into force is a move. HL_ECONFLICT: the life
+ * cycle has no such transition, and nothing has changed. change->at_ms is now. */
+hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
+                                    const struct hl_change *change) HL_CHECK;
+/* The newest first; 0 = none, or not known. */
+unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
+                                    struct hl_change out[HL_CHANGES_MAX]);
+/* Borrowed; NULL: not known. */
+const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement *p,
+                                                      struct hl_id id);
+
+enum hl_report_fate hl_placement_report(struct hl_placement *p, uint16_t node,
+                                        const struct hl_report *report, int64_t now_ms);
+
+#endif

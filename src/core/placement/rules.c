@@ -1,0 +1,362 @@
+#include "core/placement/rules.h"
+
+#include <math.h>
+
+#define L1 HL_API_TIER_L1
+#define L2 HL_API_TIER_L2
+#define L3 HL_API_TIER_L3
+#define L4 HL_API_TIER_L4
+
+/* Readers of which it is said that they are scattered. */
+#define SCATTERED_MIN 3
+
+/* What the rules look at, worked out once. */
+struct judged {
+    const struct hl_placed_shard *s;
+    const struct hl_rule_world *world;
+    int64_t now_ms;
+    struct hl_reader_count readers[HL_READERS]; /* the most frequent first */
+    unsigned reader_count;
+    uint16_t first_remote;     /* the most frequent other server */
+    double first, own, remote; /* accesses: of that one, of the holder, of all others */
+    unsigned frequent;         /* other servers that read it frequently */
+};
+
+/* ---- seconds --------------------------------------------------------------------------------- */
+
+static bool is_on_node(struct hl_place place)
+{
+    return place.tier == L1 || place.tier == L2;
+}
+
+static double path_seconds(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                           enum hl_move_path path)
+{
+    return (double)s->size_bytes / world->rates[path];
+}
+
+/* One read of the shard at `place` by a node. */
+static double read_seconds(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                           struct hl_place place, uint16_t node)
+{
+    bool here = is_on_node(place) && place.node == node;
+    double seconds = here ? 0 : path_seconds(s, world, HL_MOVE_BACKBONE);
+    if (place.tier == L4)
+        seconds += path_seconds(s, world, HL_MOVE_ARCHIVE);
+    if ((place.tier == L2 && here) || (place.tier == L1 && !here))
+        seconds += path_seconds(s, world, HL_MOVE_INSIDE);
+    return seconds;
+}
+
+static double move_seconds(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                           struct hl_place goal)
+{
+    struct hl_place from = s->place;
+    double seconds =
+        from.tier == L1 || goal.tier == L1 ? path_seconds(s, world, HL_MOVE_INSIDE) : 0;
+    if (from.tier == L4 || goal.tier == L4)
+        seconds += path_seconds(s, world, HL_MOVE_ARCHIVE);
+    if (is_on_node(from) && is_on_node(goal))
+        return seconds + (from.node == goal.node ? 0 : path_seconds(s, world, HL_MOVE_MIGRATION));
+    if (is_on_node(from) != is_on_node(goal))
+        seconds += path_seconds(s, world, HL_MOVE_BACKBONE);
+    return seconds;
+}
+
+enum hl_move_path hl_rules_path(struct hl_place from, struct hl_place goal)
+{
+    if (is_on_node(from) && is_on_node(goal))
+        return from.node == goal.node ? HL_MOVE_INSIDE : HL_MOVE_MIGRATION;
+    return is_on_node(from) != is_on_node(goal) ? HL_MOVE_BACKBONE : HL_MOVE_ARCHIVE;
+}
+
+double hl_rules_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                     struct hl_place goal, int64_t now_ms)
+{
+    struct hl_reader_count readers[HL_READERS];
+    unsigned n = hl_attributes_readers(&s->use, world->params, now_ms, readers);
+    double gain = 0;
+    for (unsigned i = 0; i < n; i++)
+        gain += readers[i].count * (read_seconds(s, world, s->place, readers[i].node) -
+                                    read_seconds(s, world, goal, readers[i].node));
+    return gain;
+}
+
+double hl_rules_cost(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                     struct hl_place goal, int64_t now_ms)
+{
+    return move_seconds(s, world, goal) *
+           (1 + hl_attributes_fluidity(&s->use, world->params, now_ms));
+}
+
+double hl_rules_migrate_threshold(const struct hl_rule_world *world)
+{
+    double busy = world->backbone_busy_pct;
+    busy = busy > 0 ? fmin(busy, 100) : 0; /* not known counts as idle */
+    return world->params->migrate_base * (1 + busy / 100);
+}
+
+/* ---- verdicts -------------------------------------------------------------------------------- */
+
+static void look_at_readers(struct judged *j)
+{
+    const struct hl_placed_shard *s = j->s;
+    j->reader_count = hl_attributes_readers(&s->use, j->world->params, j->now_ms, j->readers);
+    for (unsigned i = 0; i < j->reader_count; i++) {
+        const struct hl_reader_count *r = &j->readers[i];
+        if (is_on_node(s->place) && r->node == s->place.node) {
+            j->own = r->count;
+            continue;
+        }
+        if (j->first_remote == HL_READER_NONE) {
+            j->first_remote = r->node;
+            j->first = r->count;
+        }
+        j->remote += r->count;
+        j->frequent += r->count >= j->world->params->spread_accesses;
+    }
+}
+
+static struct hl_verdict keep_place(const struct judged *j, int64_t recheck_ms)
+{
+    return (struct hl_verdict){
+        .event = HL_LIFE_EVENTS, .goal = j->s->place, .recheck_ms = recheck_ms};
+}
+
+static struct hl_verdict follow_event(const struct judged *j, enum hl_life_event event,
+                                      struct hl_place goal, double value, double limit)
+{
+    return (struct hl_verdict){
+        .event = event, .goal = goal, .value = value, .limit = limit, .recheck_ms = j->now_ms};
+}
+
+static bool is_settled(const struct judged *j)
+{
+    return j->now_ms - j->s->use.placed_ms >= j->world->params->residence_ms;
+}
+
+static bool node_takes(const struct judged *j, uint16_t node)
+{
+    return node < j->world->node_count && j->world->takes[node];
+}
+
+/* Makes it a move to `goal` if that is worth it; *v is untouched if it is not. */
+static bool weigh_move(const struct judged *j, struct hl_place goal, struct hl_verdict *v)
+{
+    if (goal.tier == L2 && !node_takes(j, goal.node))
+        return false;
+    double gain = hl_rules_gain(j->s, j->world, goal, j->now_ms);
+    double cost = hl_rules_cost(j->s, j->world, goal, j->now_ms);
+    if (!(gain > cost))
+        return false;
+    v->goal = goal;
+    v->gain_s = gain;
+    v->cost_s = cost;
+    return true;
+}
+
+/* On a node: the three rules about accesses from other servers. They look at no state but whether a
+ * move may begin. */
+static bool judge_readers(const struct judged *j, struct hl_verdict *out)
+{
+    const struct hl_placement_params *params = j->world->params;
+    const struct hl_place in_l3 = {.node = HL_READER_NONE, .tier = L3};
+    if (j->frequent >= params->spread_servers) {
+        *out =
+            follow_event(j, HL_LIFE_ON_SPREAD, in_l3, j->frequent, (double)params->spread_servers);
+        return true;
+    }
+    /* higher for what was moved of late: a load that swings about it moves nothing twice */
+    double fluidity = hl_attributes_fluidity(&j->s->use, params, j->now_ms);
+    double threshold = hl_rules_migrate_threshold(j->world) * (1 + fluidity);
+    if (!is_settled(j))
+        return false;
+    struct hl_verdict v = follow_event(j, HL_LIFE_ON_REMOTE, j->s->place, j->first, threshold);
+    struct hl_place to_reader = {.node = j->first_remote, .tier = L2};
+    if (j->first > threshold && weigh_move(j, to_reader, &v)) {
+        *out = v;
+        return true;
+    }
+    double share = j->readers[0].count / (j->own + j->remote);
+    if (j->reader_count >= SCATTERED_MIN && j->remote > threshold && share < params->recall_share &&
+        j->s->life.state != HL_LIFE_MIGRATING) {
+        *out = follow_event(j, HL_LIFE_ON_RECALL, in_l3, share, params->recall_share);
+        return true;
+    }
+    return false;
+}
+
+/* No verdict of judge_readers before that: counts only fall without an event. */
+static int64_t recheck_readers(const struct judged *j)
+{
+    return j->remote > j->world->params->migrate_base ? j->now_ms : INT64_MAX;
+}
+
+/* Heat is not below the threshold before that. */
+static int64_t recheck_heat(const struct judged *j)
+{
+    const struct hl_placement_params *params = j->world->params;
+    const struct hl_attributes *use = &j->s->use;
+    double n = hl_attributes_count(use, params, j->now_ms);
+    double rest = params->cool_heat - params->alpha * n * 1e3 / (double)params->window_ms;
+    int64_t drop_ms = hl_attributes_next_drop(use, params, j->now_ms);
+    if (!(rest > 0) || use->last_ms < 0 || params->beta <= rest)
+        return drop_ms;
+    double age_ms = (double)params->tau_ms * log(params->beta / rest);
+    int64_t cool_ms = use->last_ms + (int64_t)fmin(age_ms, 1e15);
+    return cool_ms < drop_ms ? cool_ms : drop_ms;
+}
+
+static int64_t earlier_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* On a node, not moving. */
+static struct hl_verdict judge_heat(const struct judged *j, bool may_leave)
+{
+    const struct hl_placement_params *params = j->world->params;
+    const struct hl_placed_shard *s = j->s;
+    double heat = hl_attributes_heat(&s->use, params, j->now_ms);
+    bool is_active = s->life.state == HL_LIFE_ACTIVE;
+    if (!is_active && heat >= params->warm_heat)
+        return follow_event(j, HL_LIFE_ON_WARM, s->place, heat, params->warm_heat);
+    if (s->life.state != HL_LIFE_COOLING) {
+        if (heat < params->cool_heat)
+            return follow_event(j, HL_LIFE_ON_COOL, s->place, heat, params->cool_heat);
+        return keep_place(j, recheck_heat(j));
+    }
+    int64_t since_ms = s->changed_ms > s->use.placed_ms ? s->changed_ms : s->use.placed_ms;
+    if (!may_leave)
+        return keep_place(j, INT64_MAX);
+    if (j->now_ms - since_ms < params->residence_ms)
+        return keep_place(j, since_ms + params->residence_ms);
+    return follow_event(j, HL_LIFE_ON_LEAVE, (struct hl_place){.node = HL_READER_NONE, .tier = L3},
+                        (double)(j->now_ms - since_ms) / 1e3, (double)params->residence_ms / 1e3);
+}
+
+/* ---- in L3 and L4 ---- */
+
+/* One server reads most of it: its L2 is the better place. */
+static bool has_one_reader(const struct judged *j)
+{
+    return j->frequent < j->world->params->spread_servers &&
+           j->readers[0].count >= j->world->params->recall_share * j->remote;
+}
+
+/* Where a shard that is read again goes: to its latest reader, or out of L4 for many of them. */
+static struct hl_place reading_place(const struct judged *j)
+{
+    const struct hl_placed_shard *s = j->s;
+    if (s->place.tier == L4 && (!has_one_reader(j) || !node_takes(j, s->use.last_reader)))
+        return (struct hl_place){.node = HL_READER_NONE, .tier = L3};
+    return (struct hl_place){.node = s->use.last_reader, .tier = L2};
+}
+
+static bool is_read_again(const struct judged *j)
+{
+    if (j->reader_count == 0 || j->s->pinned)
+        return false;
+    switch ((enum hl_life_state)j->s->life.state) {
+    case HL_LIFE_CREATED:
+    case HL_LIFE_WARM_L3:
+        return true;
+    case HL_LIFE_ARCHIVED_L3:
+    case HL_LIFE_EXPIRED_L4:
+        return j->s->use.last_ms > j->s->changed_ms;
+    default:
+        return false;
+    }
+}
+
+static bool judge_reading(const struct judged *j, struct hl_verdict *out)
+{
+    enum hl_life_state state = (enum hl_life_state)j->s->life.state;
+    if (!is_read_again(j) || (state == HL_LIFE_WARM_L3 && !is_settled(j)))
+        return false;
+    enum hl_life_event event = state == HL_LIFE_CREATED ? HL_LIFE_ON_LOAD : HL_LIFE_ON_ACCESS;
+    struct hl_verdict v = follow_event(j, event, j->s->place, j->remote, 1);
+    struct hl_place goal = reading_place(j);
+    if ((goal.tier == L2 && !has_one_reader(j)) || !weigh_move(j, goal, &v))
+        return false;
+    *out = v;
+    return true;
+}
+
+/* No verdict of judge_reading before that. Gains only fall without an event; what may rise are
+ * shares of readers, and the cost falls to that of a shard that was never moved. */
+static int64_t recheck_reading(const struct judged *j)
+{
+    if (!is_read_again(j))
+        return INT64_MAX;
+    struct hl_place to_reader = {.node = j->s->use.last_reader, .tier = L2};
+    struct hl_place to_l3 = {.node = HL_READER_NONE, .tier = L3};
+    double gain = hl_rules_gain(j->s, j->world, to_reader, j->now_ms);
+    if (gain > move_seconds(j->s, j->world, to_reader))
+        return j->now_ms;
+    bool in_l4 = j->s->place.tier == L4;
+    gain = in_l4 ? hl_rules_gain(j->s, j->world, to_l3, j->now_ms) : 0;
+    return in_l4 && gain > move_seconds(j->s, j->world, to_l3) ? j->now_ms : INT64_MAX;
+}
+
+static struct hl_verdict judge_below(const struct judged *j)
+{
+    const struct hl_placement_params *params = j->world->params;
+    const struct hl_placed_shard *s = j->s;
+    enum hl_life_state state = (enum hl_life_state)s->life.state;
+    struct hl_verdict v;
+    if (judge_reading(j, &v))
+        return v;
+    int64_t recheck = recheck_reading(j);
+    if (state == HL_LIFE_WARM_L3) {
+        double heat = hl_attributes_heat(&s->use, params, j->now_ms);
+        if (heat < params->cool_heat)
+            return follow_event(j, HL_LIFE_ON_COOL, s->place, heat, params->cool_heat);
+        recheck = earlier_of(recheck, recheck_heat(j));
+    }
+    if (state == HL_LIFE_ARCHIVED_L3 && !s->pinned) {
+        int64_t since_ms = s->use.last_ms > s->use.placed_ms ? s->use.last_ms : s->use.placed_ms;
+        if (j->now_ms - since_ms >= params->archive_ms)
+            return follow_event(
+                j, HL_LIFE_ON_IDLE, (struct hl_place){.node = HL_READER_NONE, .tier = L4},
+                (double)(j->now_ms - since_ms) / 1e3, (double)params->archive_ms / 1e3);
+        recheck = earlier_of(recheck, since_ms + params->archive_ms);
+    }
+    return keep_place(j, recheck);
+}
+
+/* A rank wrote it on its own node: it is where its reader is. */
+static struct hl_verdict judge_created(const struct judged *j)
+{
+    return j->reader_count > 0
+               ? follow_event(j, HL_LIFE_ON_LOAD, j->s->place, j->own + j->remote, 1)
+               : keep_place(j, INT64_MAX);
+}
+
+struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                                 int64_t now_ms)
+{
+    struct judged j = {.s = s, .world = world, .now_ms = now_ms, .first_remote = HL_READER_NONE};
+    enum hl_life_state state = (enum hl_life_state)s->life.state;
+    if (hl_life_is_moving(state) && state != HL_LIFE_MIGRATING)
+        return keep_place(&j, INT64_MAX);
+    look_at_readers(&j);
+    if (!is_on_node(s->place)) /* active in L3: it came out of L4 for many readers */
+        return state == HL_LIFE_ACTIVE || state == HL_LIFE_COOLING ? judge_heat(&j, !s->pinned)
+                                                                   : judge_below(&j);
+    if (state == HL_LIFE_CREATED)
+        return judge_created(&j);
+    struct hl_verdict v;
+    if (!s->pinned && judge_readers(&j, &v))
+        return v;
+    int64_t recheck = s->pinned ? INT64_MAX : recheck_readers(&j);
+    if (state == HL_LIFE_MIGRATING) {
+        double heat = hl_attributes_heat(&s->use, world->params, now_ms);
+        if (heat >= world->params->warm_heat)
+            return follow_event(&j, HL_LIFE_ON_WARM, s->place, heat, world->params->warm_heat);
+        return keep_place(&j, recheck);
+    }
+    v = judge_heat(&j, !s->pinned);
+    v.recheck_ms = v.event == HL_LIFE_EVENTS ? earlier_of(v.recheck_ms, recheck) : v.recheck_ms;
+    return v;
+}

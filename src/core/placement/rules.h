@@ -1,0 +1,64 @@
+/* core/placement/rules.h - what follows from the use of one shard: the rules, in the order in which
+ * they outrank each other.
+ *
+ *     many servers read it        to L3, at once
+ *     another server reads it     to that server's L2
+ *     its readers are scattered   back to L3
+ *     heat                        active, or cooling
+ *     it stays cool               to L3
+ *     nobody reads it             from L3 to L4
+ *     it is read again            to the L2 of its latest reader
+ *
+ * A move for the sake of reads happens where their gain is above its cost, which grows with
+ * fluidity; moves that relieve a node or make room are not weighed. What L1's watermarks ask for
+ * depends on many shards and is not decided here.
+ *
+ * Owns:    nothing.
+ * Threads: any. Pure.
+ * Errors:  none.
+ * Units:   ms; bytes per second; seconds of gain and cost.
+ * Limits:  a shard has one place, its nearest one.
+ */
+#ifndef HL_CORE_PLACEMENT_RULES_H
+#define HL_CORE_PLACEMENT_RULES_H
+
+#include "core/placement/shards.h"
+
+enum hl_move_path {
+    HL_MOVE_INSIDE,    /* L1 and L2 of a node */
+    HL_MOVE_MIGRATION, /* L2 to L2 of another node */
+    HL_MOVE_BACKBONE,  /* a node and L3 */
+    HL_MOVE_ARCHIVE,   /* L3 and L4 */
+    HL_MOVE_PATHS
+};
+
+struct hl_rule_world {
+    const struct hl_placement_params *params;
+    const double *rates;      /* of each path, measured, > 0 */
+    double backbone_busy_pct; /* raises the threshold of migrations */
+    const bool *takes;        /* by node: shards may go there; not when it drains or flaps */
+    uint32_t node_count;
+};
+
+struct hl_verdict {
+    enum hl_life_event event; /* HL_LIFE_EVENTS: nothing follows */
+    struct hl_place goal;     /* its place where it is not moved */
+    double value, limit;      /* hl_life_event_numbers */
+    double gain_s, cost_s;    /* of a move that is weighed, else 0 */
+    int64_t recheck_ms;       /* without an event, the verdict is the same before that */
+};
+
+struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                                 int64_t now_ms);
+/* Seconds that all readers of the last window would save in the next one. */
+double hl_rules_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                     struct hl_place goal, int64_t now_ms);
+/* Seconds that the copy takes, more for a shard that was moved of late. */
+double hl_rules_cost(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                     struct hl_place goal, int64_t now_ms);
+/* Accesses from another server above which a shard goes there. */
+double hl_rules_migrate_threshold(const struct hl_rule_world *world);
+/* How a shard goes from one place to another; the slowest network where there are several. */
+enum hl_move_path hl_rules_path(struct hl_place from, struct hl_place goal);
+
+#endif

@@ -1,0 +1,168 @@
+#include "core/placement/shards.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define SLOT_BITS_MIN 10
+#define PAGE_ROOM_MIN 16
+#define CACHE_LINE    64
+
+/* Ids are random, or digests; a multiplication spreads those that are made to collide. */
+static uint32_t home_of(const struct hl_shard_table *t, struct hl_id id)
+{
+    uint64_t mixed = (id.lo ^ id.hi * UINT64_C(0xbf58476d1ce4e5b9)) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(mixed >> (64 - t->slot_bits));
+}
+
+static uint32_t slot_mask(const struct hl_shard_table *t)
+{
+    return (UINT32_C(1) << t->slot_bits) - 1;
+}
+
+hl_status hl_shard_table_init(struct hl_shard_table *t, uint32_t limit)
+{
+    if (limit == 0 || limit > HL_SHARDS_MAX)
+        return hl_fail(HL_EINVAL, "a table of %u shards: it has 1 to %u", limit, HL_SHARDS_MAX);
+    *t = (struct hl_shard_table){.slot_bits = SLOT_BITS_MIN, .limit = limit, .free = HL_SHARD_NONE};
+    t->slots = calloc((size_t)1 << t->slot_bits, sizeof(*t->slots));
+    return t->slots != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a shard table");
+}
+
+void hl_shard_table_fini(struct hl_shard_table *t)
+{
+    for (uint32_t i = 0; i < t->page_count; i++)
+        free(t->pages[i]);
+    free(t->pages);
+    free(t->slots);
+    *t = (struct hl_shard_table){0};
+}
+
+uint64_t hl_shard_table_bytes(const struct hl_shard_table *t)
+{
+    return (uint64_t)t->page_count * HL_SHARDS_PAGE * sizeof(struct hl_placed_shard) +
+           (uint64_t)t->page_room * sizeof(*t->pages) +
+           ((uint64_t)sizeof(*t->slots) << t->slot_bits);
+}
+
+/* ---- by id ----------------------------------------------------------------------------------- */
+
+static void place_slot(struct hl_shard_table *t, struct hl_id id, uint32_t index)
+{
+    uint32_t slot = home_of(t, id);
+    while (t->slots[slot] != 0)
+        slot = (slot + 1) & slot_mask(t);
+    t->slots[slot] = index + 1;
+}
+
+/* At most half of the slots are taken: a search looks at two records, seldom more. */
+static hl_status grow_slots(struct hl_shard_table *t)
+{
+    if ((uint64_t)t->count + 1 <= (UINT64_C(1) << t->slot_bits) / 2)
+        return HL_OK;
+    uint32_t *slots = calloc((size_t)2 << t->slot_bits, sizeof(*slots));
+    if (slots == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating slots of %u shards", t->count);
+    free(t->slots);
+    t->slots = slots;
+    t->slot_bits++;
+    for (uint32_t i = 0; i < t->end; i++)
+        if (hl_shard_is_used(t, i))
+            place_slot(t, hl_shard_at(t, i)->id, i);
+    return HL_OK;
+}
+
+static uint32_t find_slot(const struct hl_shard_table *t, struct hl_id id)
+{
+    uint32_t slot = home_of(t, id);
+    while (t->slots[slot] != 0 && !hl_id_equal(hl_shard_at(t, t->slots[slot] - 1)->id, id))
+        slot = (slot + 1) & slot_mask(t);
+    return slot;
+}
+
+uint32_t hl_shard_table_find(const struct hl_shard_table *t, struct hl_id id)
+{
+    return t->slots[find_slot(t, id)] - 1; /* HL_SHARD_NONE + 1 is 0 */
+}
+
+void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id)
+{
+    __builtin_prefetch(&t->slots[home_of(t, id)]);
+}
+
+void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id)
+{
+    uint32_t index = t->slots[home_of(t, id)];
+    if (index == 0)
+        return;
+    const char *record = (const char *)hl_shard_at(t, index - 1);
+    for (size_t at = 0; at < sizeof(struct hl_placed_shard); at += CACHE_LINE)
+        __builtin_prefetch(record + at, 1);
+}
+
+/* Those behind it move up where their home allows it, so that no search ends too early. */
+static void clear_slot(struct hl_shard_table *t, uint32_t hole)
+{
+    for (uint32_t slot = (hole + 1) & slot_mask(t); t->slots[slot] != 0;
+         slot = (slot + 1) & slot_mask(t)) {
+        uint32_t home = home_of(t, hl_shard_at(t, t->slots[slot] - 1)->id);
+        if (((slot - home) & slot_mask(t)) >= ((slot - hole) & slot_mask(t))) {
+            t->slots[hole] = t->slots[slot];
+            hole = slot;
+        }
+    }
+    t->slots[hole] = 0;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static hl_status add_page(struct hl_shard_table *t)
+{
+    if (t->page_count == t->page_room) {
+        uint32_t room = t->page_room == 0 ? PAGE_ROOM_MIN : t->page_room * 2;
+        struct hl_placed_shard **pages = realloc(t->pages, room * sizeof(struct hl_placed_shard *));
+        if (pages == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating pages of %u shards", t->count);
+        t->pages = pages;
+        t->page_room = room;
+    }
+    struct hl_placed_shard *page = calloc(HL_SHARDS_PAGE, sizeof(*page));
+    if (page == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a page of %u shards", HL_SHARDS_PAGE);
+    t->pages[t->page_count++] = page;
+    return HL_OK;
+}
+
+hl_status hl_shard_table_add(struct hl_shard_table *t, struct hl_id id, uint32_t *index)
+{
+    if (hl_id_is_none(id))
+        return hl_fail(HL_EINVAL, "a shard without an id");
+    if (hl_shard_table_find(t, id) != HL_SHARD_NONE)
+        return hl_fail(HL_EEXIST, "shard %s is in the table already", hl_id_format(id).s);
+    if (t->count == t->limit)
+        return hl_fail(HL_ENOSPC, "the table of %u shards is full", t->limit);
+    HL_TRY(grow_slots(t));
+    uint32_t at = t->free;
+    if (at == HL_SHARD_NONE) {
+        if (t->end == t->page_count * HL_SHARDS_PAGE)
+            HL_TRY(add_page(t));
+        at = t->end++;
+    } else {
+        t->free = hl_shard_at(t, at)->next_free;
+    }
+    *hl_shard_at(t, at) = (struct hl_placed_shard){.id = id};
+    place_slot(t, id, at);
+    t->count++;
+    *index = at;
+    return HL_OK;
+}
+
+void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index)
+{
+    struct hl_placed_shard *s = hl_shard_at(t, index);
+    uint32_t slot = find_slot(t, s->id);
+    assert(t->slots[slot] == index + 1);
+    clear_slot(t, slot);
+    *s = (struct hl_placed_shard){.next_free = t->free};
+    t->free = index;
+    t->count--;
+}

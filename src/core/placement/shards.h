@@ -1,0 +1,73 @@
+/* core/placement/shards.h - the table of the shards whose place is decided: by id, and by an index
+ * that stays the same while the shard is in it.
+ *
+ * Owns:    its records, in pages that never move; a borrowed pointer lives until its shard is
+ *          removed.
+ * Threads: one at a time.
+ * Errors:  HL_ENOMEM; HL_EEXIST for an id that is in it; HL_ENOSPC beyond the limit.
+ * Units:   bytes.
+ * Limits:  the number given to init, at most HL_SHARDS_MAX.
+ */
+#ifndef HL_CORE_PLACEMENT_SHARDS_H
+#define HL_CORE_PLACEMENT_SHARDS_H
+
+#include "api/types.h"
+#include "base/id.h"
+#include "core/placement/attributes.h"
+#include "core/placement/history.h"
+
+#define HL_SHARDS_MAX  (UINT32_C(1) << 29)
+#define HL_SHARD_NONE  UINT32_MAX
+#define HL_SHARDS_PAGE 4096 /* records of a page */
+
+struct hl_place {
+    uint16_t node; /* of L1 and L2, else HL_READER_NONE */
+    uint8_t tier;  /* enum hl_api_tier */
+};
+
+struct hl_placed_shard {
+    struct hl_id id; /* none: the record is free */
+    struct hl_attributes use;
+    struct hl_life life;
+    uint64_t size_bytes;
+    int64_t changed_ms;    /* of the newest change of its life, or when it was created */
+    struct hl_place place; /* of its nearest copy */
+    bool pinned;           /* it is not moved away */
+    uint32_t next_free;
+};
+
+struct hl_shard_table {
+    struct hl_placed_shard **pages;
+    uint32_t *slots; /* index + 1 by hash, linear probing; 0 = empty */
+    uint32_t slot_bits, page_count, page_room;
+    uint32_t count, limit;
+    uint32_t end; /* records from there on were never used */
+    uint32_t free;
+};
+
+hl_status hl_shard_table_init(struct hl_shard_table *t, uint32_t limit) HL_CHECK;
+void hl_shard_table_fini(struct hl_shard_table *t);
+/* A zeroed record with the id. */
+hl_status hl_shard_table_add(struct hl_shard_table *t, struct hl_id id, uint32_t *index) HL_CHECK;
+/* HL_SHARD_NONE: it is not in it. */
+uint32_t hl_shard_table_find(const struct hl_shard_table *t, struct hl_id id);
+void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index);
+/* Hints for ids that will be searched soon: their slots, and somewhat later their records, come
+ * into the processor's cache. */
+void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id);
+void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id);
+/* Everything it has allocated. */
+uint64_t hl_shard_table_bytes(const struct hl_shard_table *t);
+
+static inline struct hl_placed_shard *hl_shard_at(const struct hl_shard_table *t, uint32_t index)
+{
+    return &t->pages[index / HL_SHARDS_PAGE][index % HL_SHARDS_PAGE];
+}
+
+/* index < t->end */
+static inline bool hl_shard_is_used(const struct hl_shard_table *t, uint32_t index)
+{
+    return !hl_id_is_none(hl_shard_at(t, index)->id);
+}
+
+#endif
