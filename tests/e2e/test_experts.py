@@ -3,6 +3,7 @@
 says, what a gang saves is a version of them, and a checkpoint comes out of it as it came in."""
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -367,6 +368,26 @@ class Experts(unittest.TestCase):
                     optim = me.load_state_dict(name, ep=ep, **layout(wanted), kind="optim", dp=0)
                     plain = {n.removeprefix("exp_avg."): t - 1 for n, t in optim.items()}
                     self.check_mixtral(plain, numbers, (wanted, (0, 0, ep)), False)
+
+    def test_pieces_of_the_state_of_experts_are_put_together(self):
+        split, dp_size, job = (2, 1, 2, 2), 4, "pieces"
+        name, numbers = self.load("mixtral", split)
+        for rank in self.gang(split, dp_size):
+            with helios.Session(self.c.info["controller"], rank=dataclasses.replace(rank, job=job, model=name)) as me:
+                state, optim = me.load_state_dict(), {}
+                for n, t in state.items():  # the eight ranks have each expert twice, all else four times
+                    number, size = ((rank.dp * 2 + rank.tp) // 4, 2) if ".mlp.experts." in n else (rank.dp, dp_size)
+                    start, end = (t.numel() * i // size for i in (number, number + 1))
+                    optim[f"exp_avg.{n}"] = helios.Piece((t + 1).reshape(-1)[start:end], t.shape, start)
+                saved = me.save_state_dict(state, step=1, optim=optim)
+        self.assertTrue(saved.visible)
+        for wanted in (split, (1, 1, 4, 1), (2, 2, 1, 1)):
+            for pp, tp, ep in itertools.product(range(wanted[1]), range(wanted[0]), range(wanted[2])):
+                with self.session() as me:
+                    optim = me.load_state_dict(name, pp=pp, tp=tp, ep=ep, kind="optim", tp_size=wanted[0],
+                                               pp_size=wanted[1], ep_size=wanted[2], etp_size=wanted[3])
+                plain = {n.removeprefix("exp_avg."): t - 1 for n, t in optim.items()}
+                self.check_mixtral(plain, numbers, (wanted, (pp, tp, ep)), False)
 
     def test_doubled_or_missing_experts_make_no_version(self):
         split = (1, 1, 2, 1)

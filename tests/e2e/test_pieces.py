@@ -270,6 +270,11 @@ class Pieces(unittest.TestCase):
         self.refused("bad", on(0, 1, moved), r"exp_avg.*elements \[\d+, \d+\) are held by rank 0 and by rank 2")
         self.refused("bad", on(1, 1, turned), r"exp_avg.*shape \[")
         self.refused("bad", on(0, 1, lost), r"optimizer tensor 'exp_avg.* is held by rank \d .* and not by rank \d")
+        def stale(optim):  # of a norm, which both tensor ranks have
+            name = next(n for n in optim if n.startswith("exp_avg.") and "layernorm" in n)
+            optim[name] = Piece(optim[name].tensor * 0, optim[name].shape, optim[name].start)
+
+        self.refused("bad", on(1, 0, stale), r"exp_avg\..*layernorm")
         held = {}  # by rank 0: rank 2 passes the same once more
         self.refused("bad", lambda rank, optim: held.update(optim) if rank.dp == rank.tp == 0 else optim.update(
             {key: held[key]} if rank.tp == 0 else {}), r"linear_fc2\.weight': elements \[0, \d+\) are held by rank 0 and by rank 2")

@@ -189,66 +189,67 @@ static void state_pair(const struct hf_model *m, const struct layout *a, const s
     hl_reshard_state_fini(&state);
 }
 
+static const int grid[][3] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {4, 2, 1}, {1, 4, 1}};
+
+/* A model and its state at every layout of the grid. */
+struct family {
+    struct hf_model *m, *moments[2];
+    struct layout list[HL_ARRAY_LEN(grid)];
+};
+
+static void family_open(struct family *f, const struct hf_fixture *fixture)
+{
+    struct hf_fixture moment = *fixture;
+    moment.dtype = HL_DTYPE_F32;
+    f->m = hf_model_make(fixture);
+    for (int i = 0; i < 2; i++)
+        f->moments[i] = hf_model_make(&moment);
+    for (size_t i = 0; i < f->moments[1]->count; i++)
+        for (uint64_t k = 0; k < f->moments[1]->tensors[i].size; k++)
+            f->moments[1]->data[i][k] ^= 0x5A;
+    for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
+        layout_open(&f->list[i], f->m, f->moments,
+                    (struct hl_partition_options){.tp = grid[i][0],
+                                                  .pp = grid[i][1],
+                                                  .virtual_stages = grid[i][2],
+                                                  .vocab_divisor = 8});
+}
+
+static void family_close(struct family *f)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
+        layout_close(&f->list[i]);
+    hf_model_free(f->moments[0]);
+    hf_model_free(f->moments[1]);
+    hf_model_free(f->m);
+}
+
 TEST(state_follows_its_parameters_for_every_pair)
 {
-    static const int grid[][3] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {4, 2, 1}, {1, 4, 1}};
-    for (size_t f = 0; f < 3; f++) {
-        struct hf_fixture moment = rs_models[f];
-        moment.dtype = HL_DTYPE_F32;
-        struct hf_model *m = hf_model_make(&rs_models[f]);
-        struct hf_model *mm[2] = {hf_model_make(&moment), hf_model_make(&moment)};
-        for (size_t i = 0; i < mm[1]->count; i++)
-            for (uint64_t k = 0; k < mm[1]->tensors[i].size; k++)
-                mm[1]->data[i][k] ^= 0x5A;
-        struct layout list[HL_ARRAY_LEN(grid)];
-        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
-            layout_open(&list[i], m, mm,
-                        (struct hl_partition_options){.tp = grid[i][0],
-                                                      .pp = grid[i][1],
-                                                      .virtual_stages = grid[i][2],
-                                                      .vocab_divisor = 8});
+    for (size_t n = 0; n < 3; n++) {
+        struct family f;
+        family_open(&f, &rs_models[n]);
         for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
             for (size_t k = 0; k < HL_ARRAY_LEN(grid); k++)
-                state_pair(m, &list[i], &list[k]);
-        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
-            layout_close(&list[i]);
-        hf_model_free(mm[0]);
-        hf_model_free(mm[1]);
-        hf_model_free(m);
+                state_pair(f.m, &f.list[i], &f.list[k]);
+        family_close(&f);
     }
 }
 
 TEST(pieces_of_state_are_put_together_for_every_layout)
 {
-    static const int grid[][3] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {4, 2, 1}};
-    for (size_t f = 0; f < 3; f++) {
-        struct hf_fixture moment = rs_models[f];
-        moment.dtype = HL_DTYPE_F32;
-        struct hf_model *m = hf_model_make(&rs_models[f]);
-        struct hf_model *mm[2] = {hf_model_make(&moment), hf_model_make(&moment)};
-        for (size_t i = 0; i < mm[1]->count; i++)
-            for (uint64_t k = 0; k < mm[1]->tensors[i].size; k++)
-                mm[1]->data[i][k] ^= 0x5A;
-        struct layout list[HL_ARRAY_LEN(grid)];
-        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
-            layout_open(&list[i], m, mm,
-                        (struct hl_partition_options){.tp = grid[i][0],
-                                                      .pp = grid[i][1],
-                                                      .virtual_stages = grid[i][2],
-                                                      .vocab_divisor = 8});
+    for (size_t n = 0; n < 3; n++) {
+        struct family f;
+        family_open(&f, &rs_models[n]);
         for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
             for (int dp = 2; dp <= 3; dp++) {
-                struct layout shared = list[i];
-                shared.saved = saved_share(list[i].saved, dp);
+                struct layout shared = f.list[i];
+                shared.saved = saved_share(f.list[i].saved, dp);
                 for (size_t k = 0; k < HL_ARRAY_LEN(grid); k++)
-                    state_pair(m, &shared, &list[k]);
+                    state_pair(f.m, &shared, &f.list[k]);
                 free(shared.saved);
             }
-        for (size_t i = 0; i < HL_ARRAY_LEN(grid); i++)
-            layout_close(&list[i]);
-        hf_model_free(mm[0]);
-        hf_model_free(mm[1]);
-        hf_model_free(m);
+        family_close(&f);
     }
 }
 
