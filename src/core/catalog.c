@@ -379,6 +379,19 @@ HL_CHECK static hl_status model_new(const struct hl_import_done *done, struct hl
     return st == HL_OK ? st : hl_fail_prefix(st, "model '%s': ", done->name);
 }
 
+/* The iteration of the Megatron checkpoint that it was imported from; 0 for any other. */
+static int64_t step_of(const char *config)
+{
+    struct hl_model_config c;
+    if (hl_model_config_read(config, &c) != HL_OK) {
+        hl_error_clear();
+        return 0;
+    }
+    int64_t step = c.own.megatron.iteration;
+    hl_model_config_fini(&c);
+    return step;
+}
+
 hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *done,
                             hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
 {
@@ -401,6 +414,7 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
     v->model = m;
     v->state = HL_API_VERSION_STATE_VISIBLE;
     v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* it makes the layout */
+    v->step = step_of(m->config);
     v->created_ms = v->visible_ms = done->now_ms;
     v->import_seconds = done->seconds;
     v->proved = done->proof != NULL && done->proof->proved;

@@ -58,7 +58,7 @@ static void args_note(struct args_builder *b, json_t *text)
 static void set_sizes(struct args_builder *b)
 {
     const struct hl_hf_config *c = &b->hf;
-    bool grouped = c->kv_heads != c->heads;
+    bool grouped = c->kv_heads != c->heads && !c->family->mla;
     set_int(b, "num_layers", c->layers);
     set_int(b, "hidden_size", c->hidden);
     set_int(b, "ffn_hidden_size", c->ffn);
@@ -69,6 +69,7 @@ static void set_sizes(struct args_builder *b)
     set_int(b, "seq_length", c->max_positions);
     set_int(b, "max_position_embeddings", c->max_positions);
     set_int(b, "make_vocab_size_divisible_by", (uint64_t)b->config.sizes.vocab_divisor);
+    set_int(b, "vocab_size", c->vocab); /* which rows are padding */
     set_int(b, "padded_vocab_size", b->config.sizes.padded_vocab);
     set_bool(b, "untie_embeddings_and_output_weights", !c->tied);
 }
@@ -102,6 +103,100 @@ static void set_rope_scaling(struct args_builder *b)
     }
 }
 
+/* ---- what config.json says besides ----------------------------------------------------------- */
+
+/* A number of config.json. */
+HL_CHECK static hl_status read_number(const json_t *object, const char *field, double absent,
+                                      double *out)
+{
+    const json_t *v = json_object_get(object, field);
+    *out = absent;
+    if (v == NULL || json_is_null(v))
+        return HL_OK;
+    if (!json_is_number(v))
+        return hl_fail(HL_EINVAL, "the model's config: field '%s' is not a number", field);
+    *out = json_number_value(v);
+    return HL_OK;
+}
+
+/* A value of the family's table for a layer; `absent` where the table has none. */
+HL_CHECK static hl_status read_symbol(const struct args_builder *b, const char *name,
+                                      uint64_t layer, uint64_t absent, uint64_t *out)
+{
+    struct hl_family_scope scope = hl_hf_scope(&b->hf, layer);
+    *out = absent;
+    if (hl_family_symbol_index(b->hf.family, name, strlen(name)) < 0)
+        return HL_OK;
+    return hl_family_size(&scope, name, absent, out);
+}
+
+/* Whether the layer has a tensor of that name in Megatron. */
+HL_CHECK static hl_status read_has(const struct args_builder *b, const char *name, uint64_t layer,
+                                   bool *out)
+{
+    struct hl_family_scope scope = hl_hf_scope(&b->hf, layer);
+    const struct hl_family_tensor *row = b->hf.family->tensors;
+    uint64_t wanted = 0;
+    while (row->name != NULL && strcmp(row->name, name) != 0)
+        row++;
+    if (row->name != NULL)
+        HL_TRY(hl_family_size(&scope, row->when, 1, &wanted));
+    *out = wanted != 0;
+    return HL_OK;
+}
+
+/* Of a family that has latent attention YaRN is Megatron's too. */
+HL_CHECK static hl_status set_latent_rope(struct args_builder *b)
+{
+    const json_t *scaling = json_object_get(b->hf.fields, "rope_scaling");
+    bool yarn = strcmp(b->training.rope.type, "yarn") == 0;
+    double factor, scale, all, fast, slow;
+    HL_TRY(read_number(scaling, "factor", 1, &factor));
+    HL_TRY(read_number(scaling, "mscale", 1, &scale));
+    HL_TRY(read_number(scaling, "mscale_all_dim", 0, &all));
+    HL_TRY(read_number(scaling, "beta_fast", 32, &fast));
+    HL_TRY(read_number(scaling, "beta_slow", 1, &slow));
+    set_text(b, "rope_type", yarn ? "yarn" : "rope");
+    args_set(b, "rotary_scaling_factor", json_real(yarn ? factor : 1.0));
+    args_set(b, "mscale", json_real(yarn ? scale : 1.0));
+    args_set(b, "mscale_all_dim", json_real(yarn ? all : 0.0));
+    if (yarn)
+        set_int(b, "original_max_position_embeddings",
+                (uint64_t)b->training.rope.original_positions);
+    if (yarn && (fast != 32 || slow != 1 || b->training.rope.original_positions != 4096))
+        args_note(b, json_string("rope_scaling: not every version of Megatron has arguments for "
+                                 "YaRN's beta_fast, beta_slow and original positions; its "
+                                 "defaults are 32, 1 and 4096"));
+    if (!yarn && strcmp(b->training.rope.type, "default") != 0)
+        args_note(b, json_sprintf("rope_scaling of type %s has no argument in Megatron for latent "
+                                  "attention; the exported args leave it out",
+                                  b->training.rope.type));
+    return HL_OK;
+}
+
+HL_CHECK static hl_status set_latent(struct args_builder *b)
+{
+    static const struct {
+        const char *name, *symbol;
+    } table[] = {{"kv_lora_rank", "kv_lora"},
+                 {"qk_head_dim", "nope"},
+                 {"qk_pos_emb_head_dim", "rope"},
+                 {"v_head_dim", "v_dim"},
+                 {"kv_channels", "v_dim"}};
+
+    uint64_t n;
+    set_bool(b, "multi_latent_attention", b->hf.family->mla);
+    if (!b->hf.family->mla)
+        return HL_OK;
+    for (size_t i = 0; i < HL_ARRAY_LEN(table); i++) {
+        HL_TRY(read_symbol(b, table[i].symbol, 0, 0, &n));
+        set_int(b, table[i].name, n);
+    }
+    HL_TRY(read_symbol(b, "q_lora", 0, 0, &n));
+    args_set(b, "q_lora_rank", n > 0 ? json_integer((json_int_t)n) : json_null());
+    return set_latent_rope(b);
+}
+
 static void set_positions(struct args_builder *b)
 {
     bool rope = b->hf.layout != HL_LAYOUT_GPT2;
@@ -114,7 +209,8 @@ static void set_positions(struct args_builder *b)
     set_rotary_base(b, b->hf.rope_theta);
     args_set(b, "rotary_percent", json_real(1.0));
     set_bool(b, "rotary_interleaved", false);
-    set_rope_scaling(b);
+    if (!b->hf.family->mla)
+        set_rope_scaling(b);
     if (b->training.window > 0)
         args_note(b, json_sprintf("sliding_window %lld is not in the exported args; give Megatron "
                                   "--window-size if your version has it",
@@ -156,13 +252,149 @@ static void set_layers(struct args_builder *b)
     set_text(b, "normalization", gpt2 ? "LayerNorm" : "RMSNorm");
     args_set(b, "norm_epsilon", json_real(b->hf.norm_eps));
     set_bool(b, "apply_layernorm_1p", false);
-    set_bool(b, "qk_layernorm", false);
     set_bool(b, "apply_query_key_layer_scaling", false);
     args_set(b, "attention_dropout", json_real(b->training.attention_dropout));
     args_set(b, "hidden_dropout", json_real(b->training.hidden_dropout));
-    set_none(b, "num_experts");
-    set_none(b, "mtp_num_layers");
     set_none(b, "spec");
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* 1 = every layer has experts; else a list of 0 and 1. */
+HL_CHECK static hl_status set_expert_layers(struct args_builder *b)
+{
+    json_t *list = json_array();
+    bool all = true;
+    for (uint64_t i = 0; i < b->hf.layers; i++) {
+        uint64_t moe;
+        hl_status st = read_symbol(b, "moe", i, 1, &moe);
+        if (st != HL_OK) {
+            json_decref(list);
+            return st;
+        }
+        all = all && moe != 0;
+        b->failed |= json_array_append_new(list, json_integer(moe != 0)) != 0;
+    }
+    args_set(b, "moe_layer_freq", all ? json_integer(1) : json_incref(list));
+    json_decref(list);
+    return HL_OK;
+}
+
+/* Only some of the groups of experts serve a token. */
+HL_CHECK static hl_status set_router_groups(struct args_builder *b)
+{
+    double groups, taken;
+    HL_TRY(read_number(b->hf.fields, "n_group", 1, &groups));
+    HL_TRY(read_number(b->hf.fields, "topk_group", 1, &taken));
+    set_none(b, "moe_router_num_groups");
+    set_none(b, "moe_router_group_topk");
+    if (groups <= 1)
+        return HL_OK;
+    set_int(b, "moe_router_num_groups", (uint64_t)groups);
+    set_int(b, "moe_router_group_topk", (uint64_t)taken);
+    return HL_OK;
+}
+
+/* Only training needs them. */
+HL_CHECK static hl_status set_router_losses(struct args_builder *b)
+{
+    double factor;
+    HL_TRY(read_number(b->hf.fields, "aux_loss_alpha", 0, &factor));
+    HL_TRY(read_number(b->hf.fields, "router_aux_loss_coef", factor, &factor));
+    set_text(b, "moe_router_load_balancing_type", b->hf.family->mla ? "seq_aux_loss" : "aux_loss");
+    args_set(b, "moe_aux_loss_coeff", json_real(factor));
+    return HL_OK;
+}
+
+/* A model that doesn't normalize the weights of the top k takes softmax before it takes them. */
+HL_CHECK static hl_status set_router_scores(struct args_builder *b)
+{
+    const char *function = json_string_value(json_object_get(b->hf.fields, "scoring_func"));
+    const json_t *normed = json_object_get(b->hf.fields, "norm_topk_prob");
+    double factor;
+    bool bias;
+    HL_TRY(read_has(b, "mlp.router.expert_bias", b->hf.layers - 1, &bias));
+    bool sigmoid = function != NULL ? strcmp(function, "sigmoid") == 0 : bias;
+    bool norm = json_is_boolean(normed) ? json_is_true(normed)
+                                        : sigmoid || strcmp(b->hf.architecture, "mixtral") == 0;
+    set_text(b, "moe_router_score_function", sigmoid ? "sigmoid" : "softmax");
+    set_bool(b, "moe_router_pre_softmax", sigmoid || !norm);
+    set_bool(b, "moe_router_enable_expert_bias", bias);
+    if (sigmoid && !norm)
+        args_note(b, json_string("norm_topk_prob is false, but Megatron's sigmoid router "
+                                 "normalizes the weights of a token's experts"));
+    HL_TRY(read_number(b->hf.fields, "routed_scaling_factor", 1, &factor));
+    args_set(b, "moe_router_topk_scaling_factor", factor != 1 ? json_real(factor) : json_null());
+    return HL_OK;
+}
+
+HL_CHECK static hl_status set_router(struct args_builder *b)
+{
+    double topk;
+    HL_TRY(read_number(b->hf.fields, "num_experts_per_tok", 0, &topk));
+    if (topk >= 1)
+        set_int(b, "moe_router_topk", (uint64_t)topk);
+    else
+        args_note(b, json_string("config.json has no num_experts_per_tok: give Megatron "
+                                 "--moe-router-topk"));
+    HL_TRY(set_router_scores(b));
+    HL_TRY(set_router_groups(b));
+    return set_router_losses(b);
+}
+
+HL_CHECK static hl_status set_experts(struct args_builder *b)
+{
+    const struct hl_api_split *s = &b->config.split;
+    uint64_t experts, ffn, shared;
+    bool gate;
+    HL_TRY(read_symbol(b, "experts", 0, 0, &experts));
+    if (experts == 0) {
+        set_none(b, "num_experts");
+        return HL_OK;
+    }
+    HL_TRY(read_symbol(b, "moe_ffn", 0, b->hf.ffn, &ffn));
+    HL_TRY(read_symbol(b, "shared_ffn", 0, 0, &shared));
+    HL_TRY(read_has(b, "mlp.shared_experts.gate_weight", b->hf.layers - 1, &gate));
+    set_int(b, "num_experts", experts);
+    set_int(b, "moe_ffn_hidden_size", ffn);
+    args_set(b, "moe_shared_expert_intermediate_size",
+             shared > 0 ? json_integer((json_int_t)shared) : json_null());
+    set_bool(b, "moe_shared_expert_gate", gate);
+    /* The experts of Transformer Engine are those of the grouped MLP. */
+    set_bool(b, "moe_grouped_gemm", b->in->naming == HL_API_LAYER_NAMING_TE);
+    set_int(b, "expert_model_parallel_size", (uint64_t)(s->ep > 0 ? s->ep : 1));
+    set_int(b, "expert_tensor_parallel_size", (uint64_t)(s->etp > 0 ? s->etp : s->tp));
+    HL_TRY(set_expert_layers(b));
+    return set_router(b);
+}
+
+/* Layers that predict more tokens, where the version has them. */
+HL_CHECK static hl_status set_mtp(struct args_builder *b)
+{
+    uint64_t count = 0;
+    if (b->in->mtp)
+        HL_TRY(read_symbol(b, "mtp_layers", 0, 0, &count));
+    args_set(b, "mtp_num_layers", count > 0 ? json_integer((json_int_t)count) : json_null());
+    if (count > 0 && b->config.split.pp > 1)
+        args_note(b, json_string("the last stage of Megatron has a copy of the embedding for the "
+                                 "layers that predict more tokens, which these files lack: "
+                                 "export with --pp-size 1"));
+    return HL_OK;
+}
+
+/* What only some families have. */
+HL_CHECK static hl_status set_family(struct args_builder *b)
+{
+    bool norms;
+    double part;
+    HL_TRY(read_has(b, "self_attention.q_layernorm.weight", 0, &norms));
+    HL_TRY(read_number(b->hf.fields, "partial_rotary_factor", 1, &part));
+    set_bool(b, "qk_layernorm", norms || b->hf.family->mla);
+    if (b->hf.layout != HL_LAYOUT_GPT2)
+        args_set(b, "rotary_percent", json_real(part));
+    HL_TRY(set_latent(b));
+    HL_TRY(set_experts(b));
+    return set_mtp(b);
 }
 
 static void set_parallelism(struct args_builder *b)
@@ -218,12 +450,23 @@ static void set_rest(struct args_builder *b)
     set_int(b, "iteration", (uint64_t)b->in->iteration);
 }
 
+/* Families besides those of a layout whose models Megatron's arguments describe. */
+static bool is_known(const char *family)
+{
+    static const char *const known[] = {"qwen3",       "mixtral",     "qwen2_moe", "qwen3_moe",
+                                        "deepseek_v2", "deepseek_v3", "glm4_moe"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(known); i++)
+        if (strcmp(family, known[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The config of the import keeps the Hugging Face config, which is read again. */
 HL_CHECK static hl_status read_config(struct args_builder *b)
 {
     HL_TRY(hl_model_config_read(b->in->config, &b->config));
     HL_TRY(hl_model_config_hf(&b->config, &b->hf));
-    if (b->hf.layout == HL_LAYOUT_OTHER)
+    if (b->hf.layout == HL_LAYOUT_OTHER && !is_known(b->hf.architecture))
         return hl_fail(
             HL_EUNSUPPORTED,
             "Megatron's arguments of a %s model are not known; export with --no-args and "
@@ -240,6 +483,7 @@ hl_status hl_megatron_args_make(const struct hl_megatron_args *in, json_t **args
     set_sizes(&b);
     set_layers(&b);
     set_parallelism(&b);
+    HL_TRY(set_family(&b));
     set_rest(&b);
     if (b.failed)
         return hl_fail(HL_ENOMEM, "out of memory building Megatron's arguments");
@@ -277,6 +521,8 @@ hl_status hl_megatron_flags(const json_t *args, char **out)
         {"--transformer-impl", "transformer_impl", 0},
         {"--tensor-model-parallel-size", "tensor_model_parallel_size", 0},
         {"--pipeline-model-parallel-size", "pipeline_model_parallel_size", 0},
+        {"--expert-model-parallel-size", "expert_model_parallel_size", 1},
+        {"--expert-tensor-parallel-size", "expert_tensor_parallel_size", 0},
         {"--decoder-first-pipeline-num-layers", "decoder_first_pipeline_num_layers", 0},
         {"--decoder-last-pipeline-num-layers", "decoder_last_pipeline_num_layers", 0},
         {"--num-layers-per-virtual-pipeline-stage", "num_layers_per_virtual_pipeline_stage", 0},
@@ -286,6 +532,22 @@ hl_status hl_megatron_flags(const json_t *args, char **out)
         {"--rotary-base", "rotary_base", 10000},
         {"--use-rope-scaling", "use_rope_scaling", 0},
         {"--rope-scaling-factor", "rope_scaling_factor", 0},
+        {"--qk-layernorm", "qk_layernorm", 0},
+        {"--multi-latent-attention", "multi_latent_attention", 0},
+        {"--q-lora-rank", "q_lora_rank", 0},
+        {"--kv-lora-rank", "kv_lora_rank", 0},
+        {"--qk-head-dim", "qk_head_dim", 0},
+        {"--qk-pos-emb-head-dim", "qk_pos_emb_head_dim", 0},
+        {"--v-head-dim", "v_head_dim", 0},
+        {"--rope-type", "rope_type", 0},
+        {"--rotary-scaling-factor", "rotary_scaling_factor", 0},
+        {"--mscale", "mscale", 0},
+        {"--mscale-all-dim", "mscale_all_dim", 0},
+        {"--moe-shared-expert-gate", "moe_shared_expert_gate", 0},
+        {"--moe-router-load-balancing-type", "moe_router_load_balancing_type", 0},
+        {"--moe-aux-loss-coeff", "moe_aux_loss_coeff", 0},
+        {"--moe-router-num-groups", "moe_router_num_groups", 0},
+        {"--moe-router-group-topk", "moe_router_group_topk", 0},
         {"--fp16", "fp16", 0},
         {"--bf16", "bf16", 0},
     };

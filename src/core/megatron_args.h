@@ -23,6 +23,7 @@ struct hl_megatron_args {
     const char *config; /* JSON of hl_partition_config */
     enum hl_api_layer_naming naming;
     enum hl_dtype dtype; /* of the weights */
+    bool mtp;            /* the version has the layers that predict more tokens */
     int64_t iteration;
 };
 

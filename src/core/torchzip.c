@@ -179,10 +179,9 @@ static void put_real(struct hl_buf *b, double v)
     put_u(b, bits, 8);
 }
 
-HL_CHECK static hl_status put_argument(struct hl_buf *b, const char *name, const json_t *value)
+HL_CHECK static hl_status put_value(struct hl_buf *b, const char *name, const json_t *value)
 {
     const char *text = json_string_value(value);
-    put_word(b, name);
     if (text != NULL && strncmp(text, "torch.", 6) == 0)
         (void)hl_buf_printf(b, "ctorch\n%s\n", text + 6);
     else if (text != NULL)
@@ -196,7 +195,21 @@ HL_CHECK static hl_status put_argument(struct hl_buf *b, const char *name, const
     else if (json_is_null(value))
         pickle_op(b, 'N');
     else
-        return hl_fail(HL_EINVAL, "argument '%s' is a list or an object", name);
+        return hl_fail(HL_EINVAL, "argument '%s' is an object, or a list in a list", name);
+    return HL_OK;
+}
+
+HL_CHECK static hl_status put_argument(struct hl_buf *b, const char *name, const json_t *value)
+{
+    const json_t *item;
+    size_t i;
+    put_word(b, name);
+    if (!json_is_array(value))
+        return put_value(b, name, value);
+    pickle_put(b, "](", 2); /* EMPTY_LIST, MARK */
+    json_array_foreach (value, i, item)
+        HL_TRY(put_value(b, name, item));
+    pickle_op(b, 'e'); /* APPENDS */
     return HL_OK;
 }
 

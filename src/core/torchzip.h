@@ -13,7 +13,7 @@
  *          call.
  * Threads: any; pure.
  * Errors:  HL_EUNSUPPORTED names a tensor whose dtype torch has no storage for; HL_EINVAL for too
- *          many tensors, two of one name, and for an argument that is a list or an object;
+ *          many tensors, two of one name, and for an argument that is an object;
  *          HL_ENOMEM.
  * Units:   bytes.
  * Limits:  2^20 tensors, 1024 chunks of a virtual pipeline.
@@ -35,8 +35,8 @@ struct hl_torchzip_tensor {
 
 struct hl_torchzip_options {
     int64_t iteration;
-    /* Members of the Namespace: null, booleans, numbers, texts. "torch.float32" and the like become
-     * the dtype. NULL = no 'args'. */
+    /* Members of the Namespace: null, booleans, numbers, texts, lists of them. "torch.float32" and
+     * the like become the dtype. NULL = no 'args'. */
     const json_t *args;
 };
 

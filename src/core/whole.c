@@ -265,7 +265,8 @@ hl_status hl_whole_held(struct hl_hf_config *config, const struct hl_partition_o
 {
     struct hl_whole w = {.config = *config};
     *config = (struct hl_hf_config){0};
-    hl_status st = plan_family(&w, (struct hl_checkpoint){0}, HL_DTYPE_F32, options, find, arg);
+    const struct hl_checkpoint has = {.mtp_copies = true};
+    hl_status st = plan_family(&w, has, HL_DTYPE_F32, options, find, arg);
     if (st == HL_OK)
         st = plan_held(&w, options, find, arg);
     if (st != HL_OK) {

@@ -3,6 +3,7 @@
 the one that was asked for, and what did not come along is said."""
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -19,6 +20,11 @@ from support.cluster import ROOT, cluster  # noqa: E402
 
 SOURCES = {"llama": ("torch-2", "dist-2"), "gpt2": ("torch-4", "dist-2"), "mixtral": ("torch-6", "dist-3"),
            "deepseek_v3": ("torch-5", "dist-1")}
+SAID = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "rms_norm_eps",
+        "rope_theta", "tie_word_embeddings", "num_experts_per_tok", "norm_topk_prob", "n_group", "topk_group", "routed_scaling_factor",
+        "scoring_func", "rope_scaling", "moe_intermediate_size", "num_nextn_predict_layers", "partial_rotary_factor",
+        "first_k_dense_replace", "mlp_only_layers", "q_lora_rank", "kv_lora_rank", "n_shared_experts")
+EXPERTS = {"mixtral": "te", "qwen2_moe": "local", "qwen3_moe": "te", "deepseek_v3_mtp": "te", "glm4_moe": "local"}
 
 
 def plain(tensors):
@@ -43,9 +49,34 @@ class ImportMegatron(unittest.TestCase):
                     self.assertEqual([key for key in out if out[key] != original[key]], [], name)
             self.say_what_was_taken(c)
 
+    def test_an_export_with_its_args_is_a_checkpoint_again(self):
+        """Of the args alone comes the same model: nothing else in the directory says which one it is."""
+        with cluster() as c:
+            script = ROOT / "tests" / "support" / "megatron_checkpoints.py"
+            subprocess.run([sys.executable, "-W", "ignore", script, c.dir / "m", *EXPERTS], check=True)
+            for family, naming in EXPERTS.items():
+                original = checkpoints.read(c.dir / "m" / family / "hf" / "model.safetensors")[1]
+                c.json("model", "import", c.dir / "m" / family / "hf", "--name", family)
+                done = c.json("model", "export", family, "--format", "torch", "--naming", naming, "--tp-size", 2, "--ep-size", 2,
+                              "--etp-size", 1, "--out", c.dir / family)
+                self.assertTrue(done["args"], family)
+                c.json("model", "import", c.dir / family, "--name", family + "-again")
+                c.json("model", "export", family + "-again", "--format", "hf", "--out", c.dir / f"{family}-hf")
+                out = checkpoints.read(c.dir / f"{family}-hf" / "model.safetensors")[1]
+                self.assertEqual(sorted(out), sorted(original), family)
+                self.assertEqual([key for key in out if out[key] != original[key]], [], family)
+                self.assertEqual(self.config(c.dir / f"{family}-hf"), self.config(c.dir / "m" / family / "hf"), family)
+
+    def config(self, directory):
+        """What both say in the same words: a family of experts leaves the size of a dense layer, where it has none, open."""
+        config = json.loads((directory / "config.json").read_text())
+        config.get("rope_scaling", {}).pop("rope_type", None)
+        return {key: config[key] for key in SAID if key in config}
+
     def say_what_was_taken(self, c):
         directory = c.dir / "m" / "llama" / "torch-2"
         text = c.run("model", "import", directory, "--name", "asked", "--iteration", 10).stdout
+        self.assertEqual([v["step"] for v in c.json("model", "show", "asked")["versions"]], [10])
         self.assertIn("left out: the optimizer state\n", text)
         self.assertIn("left out: the state of random numbers\n", text)
         text = c.refuse("model", "import", directory, "--name", "other", "--iteration", 11)

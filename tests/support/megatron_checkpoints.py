@@ -207,7 +207,7 @@ def moe_args(**more):
 
 
 def mixtral():
-    m = Model(rope_config("mixtral", intermediate_size=MOE_FFN, num_local_experts=EXPERTS), moe_args(kv_channels=8))
+    m = Model(rope_config("mixtral", intermediate_size=MOE_FFN, num_local_experts=EXPERTS, num_experts_per_tok=2), moe_args(kv_channels=8))
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
     for i, out in enumerate(m.layers):
         p = f"model.layers.{i}."
@@ -223,7 +223,7 @@ def qwen_moe(kind):
     new, dense = kind == "qwen3_moe", [1] if kind == "qwen3_moe" else []
     freq = [0 if i in dense else 1 for i in range(LAYERS)] if dense else 1
     config = rope_config(kind, moe_intermediate_size=MOE_FFN, num_experts=EXPERTS, mlp_only_layers=dense,
-                         decoder_sparse_step=1, head_dim=8)
+                         decoder_sparse_step=1, head_dim=8, num_experts_per_tok=2, norm_topk_prob=True)
     args = moe_args(kv_channels=8)
     args.update(qk_layernorm=new, add_qkv_bias=not new, moe_layer_freq=freq)
     if not new:
@@ -261,7 +261,8 @@ def more_tokens(m, head, layer):
 
 def glm(kind="glm4_moe"):
     m = Model(rope_config(kind, head_dim=8, moe_intermediate_size=MOE_FFN, n_routed_experts=EXPERTS, n_shared_experts=1,
-                          first_k_dense_replace=1, use_qk_norm=True, attention_bias=True), moe_args(kv_channels=8))
+                          first_k_dense_replace=1, use_qk_norm=True, attention_bias=True, num_experts_per_tok=2,
+                          partial_rotary_factor=0.5), moe_args(kv_channels=8))
     m.args.update(moe_layer_freq=[0] + [1] * (LAYERS - 1), moe_shared_expert_intermediate_size=MOE_FFN, qk_layernorm=True,
                   add_qkv_bias=True, moe_router_enable_expert_bias=True)
     ends(m, "model.embed_tokens.weight", "model.norm", "lm_head.weight")
@@ -295,7 +296,12 @@ def deepseek(kind, mtp=False):
     v3, q_lora, kv_lora, nope, rope, v_dim = kind == "deepseek_v3", 24, 16, 8, 4, 6
     config = rope_config(kind, num_key_value_heads=HEADS, moe_intermediate_size=MOE_FFN, n_routed_experts=EXPERTS,
                          n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=kv_lora, qk_nope_head_dim=nope,
-                         qk_rope_head_dim=rope, v_head_dim=v_dim, q_lora_rank=q_lora if v3 else None)
+                         qk_rope_head_dim=rope, v_head_dim=v_dim, q_lora_rank=q_lora if v3 else None, num_experts_per_tok=2,
+                         n_group=2 if v3 else 1, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=v3)
+    if v3:
+        config.update(scoring_func="sigmoid", rope_scaling={
+            "type": "yarn", "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "original_max_position_embeddings": 4096})
     args = moe_args(multi_latent_attention=True, q_lora_rank=q_lora if v3 else None, kv_lora_rank=kv_lora, qk_head_dim=nope,
                     qk_pos_emb_head_dim=rope, v_head_dim=v_dim)
     args.update(moe_layer_freq=[0] + [1] * (LAYERS - 1), moe_shared_expert_intermediate_size=MOE_FFN, qk_layernorm=True,

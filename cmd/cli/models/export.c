@@ -73,6 +73,7 @@ struct export
     bool has_optimizer;    /* the version has; what is written is asked->optimizer */
     bool has_extra;        /* likewise, opaque blobs of modules, which are never written */
     bool has_args;         /* they were written */
+    bool has_mtp;          /* layers that predict more tokens */
     char *flags;           /* for Megatron's command line */
     struct hl_arena arena; /* of the texts */
     struct hl_api_text_list warnings;
@@ -156,6 +157,7 @@ static hl_status make_args(struct export *e, const struct rankfile *r, json_t **
     struct hl_megatron_args in = {.config = r->list->config_json,
                                   .naming = r->naming,
                                   .dtype = rankfile_dtype(r),
+                                  .mtp = e->has_mtp,
                                   .iteration = e->iteration};
     json_t *args = NULL, *notes = NULL;
     const json_t *note;
@@ -306,6 +308,17 @@ static hl_status check_loadable(const struct export *e, const struct rankfile *r
                          e->where.model, what);
 }
 
+/* They are on the last stage; the args of every file tell of them. */
+static hl_status find_mtp(struct export *e)
+{
+    struct rankfile r;
+    e->where.pp = e->pp_size - 1;
+    HL_TRY(rankfile_open(e->client, &e->where, &r));
+    e->has_mtp = has_part(&r, "mtp-0000");
+    rankfile_fini(&r);
+    return HL_OK;
+}
+
 static hl_status export_rank(struct export *e)
 {
     struct rankfile r;
@@ -422,6 +435,8 @@ static hl_status export_all(struct cli *cli, struct export *e)
     uint64_t start = hl_now_ns();
     if (e->torch)
         HL_TRY(check_folder(e));
+    if (e->torch)
+        HL_TRY(find_mtp(e));
     for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
         for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
             for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++)

@@ -62,7 +62,8 @@ HL_CHECK static hl_status list_row(struct lister *l, const struct hl_family_tens
     struct hl_family_scope scope = hl_hf_scope(l->config, layer);
     uint64_t wanted, experts = 1;
     bool head = row->place == HL_PLACE_HEAD && row->split == HL_SPLIT_VOCABULARY;
-    bool copy = row->place == HL_PLACE_MTP_COPY, repeats = copy || (head && l->config->tied);
+    bool copy = row->place == HL_PLACE_MTP_COPY;
+    bool repeats = (copy && !l->has->mtp_copies) || (head && l->config->tied);
     size_t sources = copy ? 1 : hl_family_source_count(row);
     HL_TRY(hl_family_size(&scope, row->when, 1, &wanted));
     if (wanted == 0)

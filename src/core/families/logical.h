@@ -26,6 +26,7 @@ struct hl_checkpoint {
     const char *prefix;   /* of names below the model; NULL = the family's usual one */
     const json_t *copies; /* names of tensors that repeat another one; NULL = none */
     bool mtp;             /* layers that predict more tokens, if the config has any */
+    bool mtp_copies;      /* in those, copies of the embedding and the head: as Hugging Face has */
 };
 
 hl_status hl_family_logical(const struct hl_hf_config *config, const struct hl_checkpoint *has,

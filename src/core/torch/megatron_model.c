@@ -107,6 +107,14 @@ static void put_arg(struct config_builder *b, const char *field, const char *nam
         set_field(b, field, json_boolean(v->integer != 0));
 }
 
+/* The same where None is a value that Hugging Face's class does not have as its default. */
+static void put_arg_or(struct config_builder *b, const char *field, const char *name,
+                       json_t *absent)
+{
+    set_field(b, field, absent);
+    put_arg(b, field, name);
+}
+
 static bool text_is(const struct config_builder *b, const char *name, const char *text)
 {
     const struct hl_pickle_value *v = hl_pickle_attribute(b->args, name);
@@ -216,6 +224,32 @@ HL_CHECK static hl_status refuse_model(const struct config_builder *b, const cha
                    "args describe a model with %s, which names no family: " GIVE_CONFIG, why);
 }
 
+/* YaRN as latent attention has it; Megatron's own defaults where older args lack a value. */
+static void put_yarn(struct config_builder *b)
+{
+    static const struct {
+        const char *field, *name;
+        double absent;
+    } rows[] = {{"factor", "rotary_scaling_factor", 1},
+                {"mscale", "mscale", 1},
+                {"mscale_all_dim", "mscale_all_dim", 0},
+                {"beta_fast", "beta_fast", 32},
+                {"beta_slow", "beta_slow", 1},
+                {"original_max_position_embeddings", "original_max_position_embeddings", 4096}};
+
+    if (!text_is(b, "rope_type", "yarn"))
+        return;
+    json_t *whole = b->doc;
+    b->doc = json_pack("{s:s, s:s}", "type", "yarn", "rope_type", "yarn");
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
+        put_arg_or(b, rows[i].field, rows[i].name,
+                   rows[i].absent > 100 ? json_integer((json_int_t)rows[i].absent)
+                                        : json_real(rows[i].absent));
+    json_t *scaling = b->doc;
+    b->doc = whole;
+    set_field(b, "rope_scaling", scaling);
+}
+
 HL_CHECK static hl_status put_deepseek(struct config_builder *b, uint64_t moe_ffn, uint64_t shared,
                                        json_t *dense, uint64_t first)
 {
@@ -236,9 +270,11 @@ HL_CHECK static hl_status put_deepseek(struct config_builder *b, uint64_t moe_ff
     put_size(b, "moe_intermediate_size", moe_ffn);
     put_size(b, "first_k_dense_replace", first);
     put_arg(b, "num_experts_per_tok", "moe_router_topk");
-    put_arg(b, "n_group", "moe_router_num_groups");
-    put_arg(b, "topk_group", "moe_router_group_topk");
-    put_arg(b, "routed_scaling_factor", "moe_router_topk_scaling_factor");
+    put_arg_or(b, "n_group", "moe_router_num_groups", json_integer(1));
+    put_arg_or(b, "topk_group", "moe_router_group_topk", json_integer(1));
+    put_arg_or(b, "routed_scaling_factor", "moe_router_topk_scaling_factor", json_real(1.0));
+    set_field(b, "norm_topk_prob", json_boolean(v3 || !has_flag(b, "moe_router_pre_softmax")));
+    put_yarn(b);
     set_field(
         b, "scoring_func",
         json_string(text_is(b, "moe_router_score_function", "sigmoid") ? "sigmoid" : "softmax"));

@@ -156,9 +156,10 @@ static void run_workers(struct import_job *job)
 HL_CHECK static hl_status run_job(struct import_job *job)
 {
     const struct hl_import_sink *sink = job->run->sink;
-    HL_TRY(compare_tied(job));
-    if (job->im->megatron)
+    if (job->im->megatron) /* of a tensor and its copy it has one */
         HL_TRY(hl_megatron_compare(&job->im->source, job->run->cancel));
+    else
+        HL_TRY(compare_tied(job));
     run_workers(job);
     if (job->status == HL_OK && job->im->megatron) {
         hl_status st = hl_megatron_check_files(&job->im->source);

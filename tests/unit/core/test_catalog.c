@@ -174,6 +174,33 @@ TEST(removing_gives_the_ids_and_forgets_an_empty_model)
     json_decref(s.records);
 }
 
+TEST(the_step_of_a_megatron_import_is_its_iteration)
+{
+    struct hl_catalog c = {0}, again = {0};
+    struct fake_store s = {json_object(), 0};
+    struct hl_version_rec *v;
+    json_t *shards = json_pack("[o]", shard(1, 0, 0, "embedding", 10));
+    struct hl_import_done done = {
+        .name = "m",
+        .tp = 1,
+        .pp = 1,
+        .config = "{\"megatron\":{\"format\":\"torch\",\"iteration\":5000,\"leftOut\":[]}}",
+        .shards = shard_list(shards)};
+    assert_int_equal(hl_catalog_import(&c, &done, fake_commit, &s, &v), HL_OK);
+    assert_int_equal(v->step, 5000);
+    const char *key;
+    json_t *record;
+    json_object_foreach (s.records, key, record)
+        assert_int_equal(hl_catalog_load(&again, key, record), HL_OK);
+    struct hl_model_rec *m;
+    assert_int_equal(hl_catalog_model(&again, "m", &m), HL_OK);
+    assert_int_equal(m->versions->step, 5000);
+    json_decref(shards);
+    hl_catalog_fini(&c);
+    hl_catalog_fini(&again);
+    json_decref(s.records);
+}
+
 TEST(a_list_with_a_shard_twice_is_refused_whole)
 {
     struct hl_catalog c = {0};

@@ -578,7 +578,8 @@ TEST(a_config_asks_for_the_tensors_of_its_checkpoint)
         assert_int_equal(hl_hf_config_parse(w->config, strlen(w->config), "config.json", &c), 0);
         assert_int_equal(plan(w, &one), HL_OK);
         assert_int_equal(w->plan.prefix == NULL, strcmp(c.family->prefixes[0].body, body) == 0);
-        const struct hl_checkpoint has = {w->plan.prefix, w->plan.copies, subjects[i].mtp != 0};
+        const struct hl_checkpoint has = {
+            .prefix = w->plan.prefix, .copies = w->plan.copies, .mtp = subjects[i].mtp != 0};
         assert_int_equal(hl_family_logical(&c, &has, &l), HL_OK);
         for (size_t k = 0; k < w->count; k++)
             for (size_t n = 0; n < l.count; n++)

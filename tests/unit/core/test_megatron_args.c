@@ -121,6 +121,97 @@ TEST(qwen2_has_biases_of_qkv_only)
     drop(&m);
 }
 
+#define EXPERTS(hf)                                                                                \
+    "{\"vocabDivisor\":8,\"paddedVocab\":64,\"tp\":2,\"pp\":1,\"ep\":2,\"etp\":1,"                 \
+    "\"virtualStages\":1,\"stages\":[[{\"first\":0,\"count\":4}]],\"hf\":{\"hidden_size\":64,"     \
+    "\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,"                  \
+    "\"vocab_size\":61,\"max_position_embeddings\":128," hf "}}"
+
+TEST(mixtral_has_experts_in_every_layer_and_normalized_weights)
+{
+    struct made m =
+        make(EXPERTS("\"model_type\":\"mixtral\",\"num_key_value_heads\":2,"
+                     "\"num_local_experts\":8,\"num_experts_per_tok\":2,"
+                     "\"router_aux_loss_coef\":0.02"),
+             (struct hl_megatron_args){.naming = HL_API_LAYER_NAMING_TE, .dtype = HL_DTYPE_BF16});
+    has(&m, "{\"num_experts\":8,\"moe_ffn_hidden_size\":96,\"moe_layer_freq\":1,"
+            "\"moe_router_topk\":2,\"moe_router_pre_softmax\":false,\"moe_grouped_gemm\":true,"
+            "\"moe_router_score_function\":\"softmax\",\"moe_router_enable_expert_bias\":false,"
+            "\"moe_shared_expert_intermediate_size\":null,\"moe_shared_expert_gate\":false,"
+            "\"moe_router_load_balancing_type\":\"aux_loss\",\"moe_aux_loss_coeff\":0.02,"
+            "\"moe_router_topk_scaling_factor\":null,\"moe_router_num_groups\":null,"
+            "\"expert_model_parallel_size\":2,\"expert_tensor_parallel_size\":1,"
+            "\"multi_latent_attention\":false,\"qk_layernorm\":false,\"mtp_num_layers\":null}");
+    assert_int_equal(json_array_size(m.notes), 0);
+    char *flags;
+    assert_int_equal(hl_megatron_flags(m.args, &flags), HL_OK);
+    assert_non_null(strstr(flags, " --expert-model-parallel-size 2"
+                                  " --expert-tensor-parallel-size 1"));
+    assert_non_null(strstr(flags, " --moe-router-load-balancing-type aux_loss"
+                                  " --moe-aux-loss-coeff 0.02"));
+    free(flags);
+    drop(&m);
+}
+
+TEST(qwen2_moe_has_dense_layers_a_gated_shared_expert_and_softmax_first)
+{
+    struct made m = make(EXPERTS("\"model_type\":\"qwen2_moe\",\"num_experts\":8,"
+                                 "\"moe_intermediate_size\":16,\"mlp_only_layers\":[1],"
+                                 "\"shared_expert_intermediate_size\":32"),
+                         (struct hl_megatron_args){.dtype = HL_DTYPE_F32});
+    has(&m, "{\"num_experts\":8,\"moe_ffn_hidden_size\":16,\"moe_layer_freq\":[1,0,1,1],"
+            "\"moe_router_pre_softmax\":true,\"moe_grouped_gemm\":false,"
+            "\"moe_shared_expert_intermediate_size\":32,\"moe_shared_expert_gate\":true,"
+            "\"add_qkv_bias\":true,\"add_bias_linear\":false}");
+    assert_null(json_object_get(m.args, "moe_router_topk"));
+    assert_int_equal(json_array_size(m.notes), 1); /* that the top k is not known */
+    drop(&m);
+}
+
+/* As in NVIDIA's recipe for DeepSeek-V3, with smaller sizes. */
+TEST(deepseek_v3_has_latent_attention_groups_of_experts_and_yarn)
+{
+    struct made m =
+        make(EXPERTS("\"model_type\":\"deepseek_v3\",\"q_lora_rank\":24,\"kv_lora_rank\":16,"
+                     "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":6,"
+                     "\"n_routed_experts\":8,\"n_shared_experts\":2,\"moe_intermediate_size\":16,"
+                     "\"first_k_dense_replace\":1,\"num_experts_per_tok\":4,\"n_group\":4,"
+                     "\"topk_group\":2,\"routed_scaling_factor\":2.5,\"norm_topk_prob\":true,"
+                     "\"scoring_func\":\"sigmoid\",\"num_nextn_predict_layers\":1,"
+                     "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":1.0,"
+                     "\"mscale_all_dim\":1.0,\"beta_fast\":32,\"beta_slow\":1,"
+                     "\"original_max_position_embeddings\":4096}"),
+             (struct hl_megatron_args){.naming = HL_API_LAYER_NAMING_TE, .dtype = HL_DTYPE_BF16});
+    has(&m, "{\"multi_latent_attention\":true,\"q_lora_rank\":24,\"kv_lora_rank\":16,"
+            "\"qk_head_dim\":8,\"qk_pos_emb_head_dim\":4,\"v_head_dim\":6,"
+            "\"qk_layernorm\":true,\"group_query_attention\":false,\"num_query_groups\":1,"
+            "\"rope_type\":\"yarn\",\"rotary_scaling_factor\":40.0,\"mscale\":1.0,"
+            "\"mscale_all_dim\":1.0,\"moe_layer_freq\":[0,1,1,1],"
+            "\"moe_shared_expert_intermediate_size\":32,\"moe_router_topk\":4,"
+            "\"moe_router_num_groups\":4,\"moe_router_group_topk\":2,"
+            "\"moe_router_topk_scaling_factor\":2.5,\"moe_router_pre_softmax\":true,"
+            "\"moe_router_score_function\":\"sigmoid\",\"moe_router_enable_expert_bias\":true,"
+            "\"moe_router_load_balancing_type\":\"seq_aux_loss\",\"mtp_num_layers\":null}");
+    assert_null(json_object_get(m.args, "use_rope_scaling"));
+    assert_int_equal(json_array_size(m.notes), 0);
+    drop(&m);
+}
+
+TEST(glm4_moe_has_norms_of_query_and_key_half_a_rotation_and_more_tokens)
+{
+    struct made m =
+        make(EXPERTS("\"model_type\":\"glm4_moe\",\"num_key_value_heads\":2,\"head_dim\":8,"
+                     "\"n_routed_experts\":8,\"moe_intermediate_size\":16,\"use_qk_norm\":true,"
+                     "\"attention_bias\":true,\"partial_rotary_factor\":0.5,"
+                     "\"num_experts_per_tok\":2,\"num_nextn_predict_layers\":1"),
+             (struct hl_megatron_args){.dtype = HL_DTYPE_F32, .mtp = true});
+    has(&m, "{\"qk_layernorm\":true,\"add_qkv_bias\":true,\"rotary_percent\":0.5,"
+            "\"mtp_num_layers\":1,\"moe_layer_freq\":[0,1,1,1],"
+            "\"moe_router_score_function\":\"sigmoid\",\"kv_channels\":8}");
+    assert_int_equal(json_array_size(m.notes), 0);
+    drop(&m);
+}
+
 TEST(virtual_and_uneven_stages_are_said_as_megatrons_flags_say_them)
 {
     struct hl_megatron_args in = {.dtype = HL_DTYPE_F32};

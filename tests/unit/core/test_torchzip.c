@@ -203,9 +203,9 @@ TEST(args_are_a_namespace_of_pythons_types)
     assert_int_equal(rc, 0);
 }
 
-TEST(an_argument_that_is_a_list_is_refused_by_name)
+TEST(an_argument_that_is_a_list_of_lists_is_refused_by_name)
 {
-    json_t *args = json_pack("{s:[i]}", "data_path", 1);
+    json_t *args = json_pack("{s:[[i]]}", "data_path", 1);
     const struct hl_torchzip_options options = {.args = args};
     struct hl_torchzip z;
     assert_int_equal(hl_torchzip_plan(NULL, 0, &options, &z), HL_EINVAL);
