@@ -2,14 +2,12 @@
 
 #include "core/split.h"
 
-#define SILENCE_NS UINT64_C(10000000000)
-
 enum hl_import_turn hl_import_judge(const struct hl_import_answer *answer)
 {
     if (answer->st == HL_ENOENT)
         return HL_IMPORT_FORGOTTEN;
     if (answer->st != HL_OK)
-        return answer->silent_ns > SILENCE_NS ? HL_IMPORT_SILENT : HL_IMPORT_UNHEARD;
+        return answer->silent_ns > HL_IMPORT_SILENCE_NS ? HL_IMPORT_SILENT : HL_IMPORT_UNHEARD;
     if (answer->state == HL_API_IMPORT_STATE_DONE)
         return HL_IMPORT_MADE;
     return answer->state == HL_API_IMPORT_STATE_FAILED ? HL_IMPORT_FAILED : HL_IMPORT_GOES_ON;

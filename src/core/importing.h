@@ -18,6 +18,9 @@
 
 #define HL_IMPORTS_MAX 1000
 
+/* L3 has not answered for so long: the import has failed. */
+#define HL_IMPORT_SILENCE_NS UINT64_C(10000000000)
+
 /* What L3 has answered when it was asked how far it is. */
 struct hl_import_answer {
     hl_status st;

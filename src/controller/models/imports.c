@@ -410,7 +410,7 @@ HL_CHECK static hl_status check_put_off(const struct import *im)
         return hl_fail(HL_ECANCELED, "the import was cancelled");
     HL_TRY(claim_check(c));
     if (claim_ok(c, why, sizeof(why)) ||
-        c->listening.listened_ns - im->heard_ns <= IMPORT_SILENCE_NS)
+        c->listening.listened_ns - im->heard_ns <= HL_IMPORT_SILENCE_NS)
         return HL_OK;
     return hl_fail(HL_EUNAVAIL, "%s: %.200s; try again", why,
                    pool_info(c) == NULL ? pool_state(c) : "it answers, but not to that");
