@@ -18,7 +18,7 @@ class Sized(ctypes.Structure):
 
 def candidates() -> list[str]:
     """Where the library is looked for, in this order: $HELIOS_LIBRARY and nothing else; in a source tree its build/
-    ($HELIOS_BUILD); beside the packages, as a wheel brings it; in PREFIX/lib; where the system's loader looks."""
+    ($HELIOS_BUILD); beside the packages, as in a wheel; in PREFIX/lib; where the system's loader looks."""
     explicit = os.environ.get("HELIOS_LIBRARY")
     if explicit:
         return [explicit]

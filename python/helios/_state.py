@@ -127,7 +127,7 @@ def select_share(parts: list[str], dp: int, dp_size: int | None, where: str) -> 
             f"and this gang has {dp_size}: pass dp=0 to dp={max(sizes) - 1} for one share each")
     prefix = share(dp, sizes.pop())
     if dp and not any(part.startswith(prefix) for part in parts):
-        raise InvalidArgument(f"{where}: there is no optimizer state of data-parallel rank {dp}")
+        raise InvalidArgument(f"{where}: data-parallel rank {dp} has no optimizer state")
     return prefix
 
 

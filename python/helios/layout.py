@@ -1,8 +1,8 @@
 """Which layers a pipeline stage holds, and which part (shard) a tensor belongs to.
 
 Layers are numbered globally 0..layers-1; inside a stage every chunk counts from 0 again, and with a
-virtual pipeline names carry the chunk: ``model1.decoder.layers.0.…``. Who holds what stands in the
-model's config, which the Controller gives for the split that is asked for.
+virtual pipeline names carry the chunk: ``model1.decoder.layers.0.…``. Which stage holds what is in
+the model's config, which the Controller gives for the split requested.
 """
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Layout:
     def global_layer(self, stage: int, local: int, chunk: int = 0) -> int:
         """Global number of layer `local` of `chunk` of `stage`."""
         if not 0 <= stage < len(self.stages):
-            raise InvalidArgument(f"there is no stage {stage}, only {len(self.stages)} of them")
+            raise InvalidArgument(f"stage {stage} is out of range (0 to {len(self.stages) - 1})")
         runs = self.stages[stage]
         if not 0 <= chunk < len(runs) or not 0 <= local < len(runs[chunk]):
             raise InvalidArgument(f"stage {stage} has no layer {local} in chunk {chunk}: "

@@ -59,9 +59,9 @@ class Stepper:
 
     def _choose_device(self) -> bool:
         phases = self.phases
-        wish = phases.state.optimizer_device
-        if wish == "host" or not self.native or not self._plain_adam() or not self._all_managed():
-            if wish == "device":
+        requested = phases.state.optimizer_device
+        if requested == "host" or not self.native or not self._plain_adam() or not self._all_managed():
+            if requested == "device":
                 raise HybridPSError("optimizer_device=\"device\" is for torch.optim.Adam and AdamW "
                                     "with native=True and none of " + ", ".join(_OTHER_ADAMS) +
                                     ", of managed parameters of 16 or 32 bits" +
@@ -69,7 +69,7 @@ class Stepper:
             return False
         data = sum(s.param.numel() * (s.param.element_size() * 2 + 8 + 4 * _half(s))
                    for s in phases.state.slots)
-        return wish == "device" or data <= phases.state.pool.stats()["capacity"]
+        return requested == "device" or data <= phases.state.pool.stats()["capacity"]
 
     def _wrap(self) -> None:
         optimizer, stepper = self.optimizer, self

@@ -1,7 +1,7 @@
 """Managed parameters: torch's own, with ``data`` and ``grad`` that tell the client of their uses.
 
-torch counts writes in place to a parameter, but not those through ``p.data``: so whoever takes
-``p.data`` between forwards is taken to write it. Assigning ``p.data = values`` copies the values
+torch counts writes in place to a parameter, but not those through ``p.data``: so code that
+takes ``p.data`` between forwards is taken to write it. Assigning ``p.data = values`` copies the values
 into managed memory. ``p.grad`` may be on the device after backward, and comes when it is read; who
 reads it may write it through ``p.grad.data``.
 """

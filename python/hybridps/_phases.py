@@ -270,7 +270,7 @@ class Phases:
                 self._keep([s.tensor for s in slots])
 
     def runs(self) -> bool:
-        """Whether a forward or a backward of the managed modules is under way in this process."""
+        """Whether a forward or a backward of the managed modules is running in this process."""
         state = self.state
         return (not state.closed and not _abi.forked(state.pid) and state.inside and
                 state.works())

@@ -131,7 +131,7 @@ class State:
         self.pool.layout()
 
     def add_filled(self, what: list[tuple[str, int, torch.Tensor, torch.Tensor]]) -> list[int]:
-        """New tensors (name, kind, value, like whom they lie in memory) with their values; they
+        """New tensors (name, kind, value, whose memory layout they copy) with their values; they
         are not accessed."""
         ids = [self.pool.add(n, k, v.numel() * v.element_size()) for n, k, v, _ in what]
         if not ids:

@@ -85,7 +85,7 @@ class Unit:
         self.slots = slots
         self.calls: list[Call] = []  # pinned in the running backward
         self.cover: Unit | None = None  # that has its parameters too
-        self.running = 0  # forwards that are under way
+        self.running = 0  # forwards that are running
         self.own = {name: module.__dict__[name] for name in _OURS if name in module.__dict__}
         module.__dict__["_hybridps_unit"] = self
         self._put("forward", _forward)

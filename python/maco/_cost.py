@@ -83,7 +83,7 @@ def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callab
     if carrier.world == 1:
         return Decision(1, "one rank has nothing to wait for")
     if most < 2:
-        return Decision(1, "there is one row, which can't be cut")
+        return Decision(1, "a single row can't be cut")
     probe = min(PROBE, most)
     c, x, plain, serial = carrier.largest([
         _seconds(carrier, compute), _seconds(carrier, comm),

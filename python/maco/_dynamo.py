@@ -143,7 +143,7 @@ def _storage(t: torch.Tensor) -> int:
 
 
 def _fresh(graph: fx.Graph, node: Any, writer: fx.Node) -> bool:
-    """It makes a tensor that is no view of another one, and there is no view of it."""
+    """It makes a tensor that is not a view of another one and has no view."""
     if not isinstance(node, fx.Node) or node.op in ("placeholder", "get_attr"):
         return False
     own = next(_values(node), None)

@@ -79,7 +79,7 @@ def watched(trace: Any, name: str, call: Callable[..., Any]) -> Callable[..., An
             refuse("it has no task type")
         given = {**dict(zip(order, args[tensors:])), **kwargs}
         if op_name(given.get("op", dist.ReduceOp.SUM)) not in OPS:
-            refuse(f"there is no reduction {given['op']}")
+            refuse(f"unknown reduction {given['op']}")
         trace.paused = True
         try:
             work = call(*args, **kwargs)

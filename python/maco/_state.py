@@ -1,6 +1,6 @@
 """What a module's forward depends on and changes besides its inputs and parameters.
 
-A graph stands for a forward only while what was read when it was traced stays (``Guards``), and only of
+A graph replaces a forward only while what was read when it was traced stays (``Guards``), and only of
 a forward that changes nothing behind torch's back (``Kept``).
 """
 from __future__ import annotations
@@ -26,7 +26,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 class Guards:
-    """Begun before tracing; ``read`` is told what forward looks at."""
+    """Begun before tracing; ``read`` notes what forward reads."""
 
     def __init__(self, module: nn.Module) -> None:
         self.modules = list(module.modules())

@@ -59,7 +59,7 @@ def matrix(t: torch.Tensor, what: str, trailing: int = 1, transposable: bool = F
     if transposable and (step == 1 or rows == 1) and even is not None and even >= rows:
         return Matrix(rows, cols, _ld(even, what), True)
     raise LayoutError(f"{what} has strides {t.stride()} for its shape {tuple(t.shape)}",
-                      "rows must lie evenly one after the other: .contiguous()")
+                      "rows must be evenly spaced in memory: .contiguous()")
 
 
 def _ld(step: int, what: str) -> int:

@@ -108,7 +108,7 @@ def overlap_comm(comm_op: str = "allreduce", chunks: int | str = "auto", split_a
 
 
 class Result:
-    """A result that may still be under way."""
+    """A result that may still be in progress."""
 
     def __init__(self, finish: Callable[[], torch.Tensor]) -> None:
         self._finish: Callable[[], torch.Tensor] | None = finish
@@ -173,7 +173,7 @@ def _placed(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, An
         if name in bound.arguments:
             names = list(bound.arguments)[:len(bound.args)]
             return bound.args, bound.kwargs, names.index(name) if name in names else name
-    raise NullInputError(f"{spec.name}: there is no argument {wanted!r} among {len(args)} and "
+    raise NullInputError(f"{spec.name}: no argument {wanted!r} among {len(args)} and "
                          f"{list(kwargs)}", "split_arg: its number, or its name")
 
 
@@ -348,7 +348,7 @@ _RUNS = {"allreduce": _all_reduce, "reduce_scatter": _reduce_scatter, "allgather
 
 
 class _Flight:
-    """Chunks of results that are under way, and their gradients on the way back."""
+    """Chunks of results that are in progress, and their gradients on the way back."""
 
     def __init__(self, spec: Overlap, carrier: Carrier, dim: int, cuts: list[tuple[int, int]],
                  schedule: str) -> None:
@@ -503,7 +503,7 @@ class _Gather:
 
 
 class _Gathered(torch.autograd.Function):
-    """Begins to gather the chunks; a token stands for each."""
+    """Begins to gather the chunks; each is represented by a token."""
 
     @staticmethod
     def forward(ctx: Any, gather: _Gather, *parts: torch.Tensor) -> tuple:

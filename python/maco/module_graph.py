@@ -72,7 +72,7 @@ class ModuleCalls:
         self._fill(args, kwargs)
         for name, t, home in self._homes:
             if t.data_ptr() != home:
-                raise MacoError(f"{name} lies elsewhere than when the graph was made",
+                raise MacoError(f"{name} has moved since the graph was made",
                                 "change parameters in place, or make the graph again")
         self.execute()
         with torch.no_grad():

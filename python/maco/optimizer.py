@@ -98,7 +98,7 @@ class Pair:
             self.candidate.reason = "the second factor is not a matrix"
             return start(replace(spec, chunks=1), self.function, (x, *rest), {}).wait()
         if spec.comm_op != "allreduce" and spec.split_dim % x.dim() == x.dim() - 1:
-            self.candidate.reason = "columns are no rows: they can't be cut"
+            self.candidate.reason = "columns are not rows: they can't be cut"
             return self._columns(spec, stops, x, *rest)
         if spec.comm_op == "allreduce" and not x.numel():  # on all ranks
             return self.function(x, *rest)
@@ -176,7 +176,7 @@ class _Rewriter:
 
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
-        self.now: dict[fx.Node, fx.Node] = {}  # what stands for a node that is gone
+        self.now: dict[fx.Node, fx.Node] = {}  # the replacement of a removed node
 
     def _value(self, item: Any) -> Any:
         if isinstance(item, tuple) and item[:1] == ("attr",):
@@ -244,7 +244,7 @@ class _Choices:
 
 
 class _Cut:
-    """What was found in one module, and what stands for it now."""
+    """What was found in one module, and its replacement."""
 
     def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
         self.choices, self.module, self.path = choices, module, path

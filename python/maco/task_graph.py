@@ -239,7 +239,7 @@ class TaskGraph(Builders):
                  name: str | None = None, priority: int = 0, worker: int = -1,
                  cost: int | None = None, **attributes: Any) -> Task:
         """inputs: tensors, or tasks for their output. name: of a collective the same on all ranks,
-        who compare it: of two that are alike it tells which is which. priority: of tasks that are
+        which compare it: it tells two that are alike apart. priority: of tasks that are
         ready at once the higher goes first. worker: the one that is to run it; -1 = any. cost:
         nanoseconds; None = estimated.
 
@@ -251,7 +251,7 @@ class TaskGraph(Builders):
         try:
             kind = TaskType(type)
         except ValueError:
-            raise DimensionError(f"there is no task type {type!r}", "see maco.TaskType") from None
+            raise DimensionError(f"unknown task type {type!r}", "see maco.TaskType") from None
         if kind is TaskType.TERMINATE:
             raise DimensionError("TERMINATE is not a task of a graph", "it is the runtime's")
         task = Task(self, len(self.tasks), kind,
@@ -528,7 +528,7 @@ class TaskGraph(Builders):
         """The plan has addresses, which a tensor that is given other memory leaves behind."""
         for task, t, home in self._places.values():
             if t.data_ptr() != home:
-                raise MacoError(f"a tensor of task \"{task.name}\" lies elsewhere than when the graph was "
+                raise MacoError(f"a tensor of task \"{task.name}\" has moved since the graph was "
                                 "compiled", "write into it in place, or make the graph again")
 
     def _static_workers(self) -> int:
@@ -589,11 +589,11 @@ def _device(device: Any) -> torch.device:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise DeviceError(f"there is no device {device!r}: {error}", "\"cpu\" or \"cuda\"") from None
+        raise DeviceError(f"unknown device {device!r}: {error}", "\"cpu\" or \"cuda\"") from None
     if found.type == "cuda":
         why = _abi.cuda_available() if torch.cuda.is_available() else "torch has none"
         if why:
-            raise DeviceError(f"there is no CUDA here: {why}", "device=\"cpu\", and tensors on it")
+            raise DeviceError(f"CUDA is not available: {why}", "device=\"cpu\", and tensors on it")
         return torch.device("cuda", torch.cuda.current_device() if found.index is None
                             else found.index)
     if found.type != "cpu":

@@ -3,11 +3,9 @@
  *     none --hl_auth_use_file--> set --the same secret again--> set
  *                                 '---another one: HL_ECONFLICT, it stays
  *
- * `lock` guards is_set and master, which belong together: a thread that opens a connection may read
- * them while another one is still reading the file. A proof is computed from a copy of the key, so
- * the lock is held for a copy of 32 bytes only, and the copy is wiped. hl_auth_use_none is for
- * tests.
- */
+ * `lock` guards is_set and master, which belong together: a program may open a second client, with
+ * the same file, while threads of the first one connect. A proof is computed from a copy of the
+ * key, so the lock is held for a copy of 32 bytes only, and the copy is wiped. */
 #include "auth/secret.h"
 
 #include <errno.h>

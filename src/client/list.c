@@ -302,7 +302,7 @@ hl_status list_again(struct operation *op, struct hl_id id, struct hl_id *out)
         return HL_ENOENT;
     hl_status st = request_cut(op, &d.request, &arena, &r);
     if (st != HL_OK)
-        return hl_fail_prefix(st, "%s was given up, and its layout was not made again: ",
+        return hl_fail_prefix(st, "%s was evicted, and cutting its version again failed: ",
                               names_text(op->client, id, name, sizeof(name)));
     for (size_t i = 0; i < r.shards.count; i++) {
         const struct hl_api_shard *s = &r.shards.items[i];
@@ -312,7 +312,7 @@ hl_status list_again(struct operation *op, struct hl_id id, struct hl_id *out)
         *out = id_of(shard.id);
         return HL_OK;
     }
-    return hl_fail(HL_ENOENT, "%s was given up, and is not in its layout any more",
+    return hl_fail(HL_ENOENT, "%s was evicted, and its version no longer has that part",
                    names_text(op->client, id, name, sizeof(name)));
 }
 

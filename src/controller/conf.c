@@ -38,7 +38,7 @@ static const struct hl_option controller_options[] = {
      "Time between SIGTERM and SIGKILL when a job doesn't say.",
      HL_OPT_DURATION, 0, 3600000, NULL, AT(stop_grace_ms)},
     {"job.stop_resend", "--job-stop-resend", "5s",
-     "Interval at which a container that doesn't end is told to stop again.",
+     "Interval at which a container that does not end gets another stop.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(stop_resend_ms)},
     {"versions.keep", "--versions-keep", "3",
      "How many of a job's newest whole versions stay in the pool; 0 for all.",

@@ -56,8 +56,9 @@ static hl_status fail_failed(struct hl_catalog *c, struct hl_version_rec *v, int
                              hl_catalog_commit_fn commit, void *arg)
 {
     char why[HL_ERROR_TEXT_MAX];
-    snprintf(why, sizeof(why), "version %" PRId64 " of '%s' at step %" PRId64 " was given up by %s",
-             v->number, v->model->name, v->step, v->error != NULL ? v->error : "a rank");
+    snprintf(why, sizeof(why),
+             "version %" PRId64 " of '%s' at step %" PRId64 " was abandoned by %s", v->number,
+             v->model->name, v->step, v->error != NULL ? v->error : "a rank");
     HL_TRY(tell_failed(c, v, rank, commit, arg));
     return hl_fail(HL_ECANCELED, "%s", why);
 }
@@ -477,8 +478,9 @@ hl_status hl_catalog_abandon(struct hl_catalog *c, const struct hl_version_aband
     struct hl_version_rec *v = a->version;
     uint64_t bytes = 0;
     if (v->state == HL_API_VERSION_STATE_VISIBLE)
-        return hl_fail(HL_ECONFLICT, "version %" PRId64 " of '%s' is visible and can't be given up",
-                       v->number, v->model->name);
+        return hl_fail(HL_ECONFLICT,
+                       "version %" PRId64 " of '%s' is visible and can't be abandoned", v->number,
+                       v->model->name);
     if (a->rank < 0 || a->rank >= v->world)
         return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, a->rank,
                        v->world, v->number);

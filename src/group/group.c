@@ -265,8 +265,8 @@ hl_status hl_collective_check(const char *call, const char *what, const void *da
 {
     uint64_t size = hl_collective_size(type), bytes;
     if (size == 0 || !hl_collective_op_fits(op, type))
-        return hl_fail(HL_EINVAL, "%s of \"%s\": there is no type %d, or no operation %d for it",
-                       call, hl_collective_name(what), type, op);
+        return hl_fail(HL_EINVAL, "%s of \"%s\": type %d is unknown, or has no operation %d", call,
+                       hl_collective_name(what), type, op);
     if (data == NULL && n > 0)
         return hl_fail(HL_EINVAL, "%s of \"%s\": no data", call, hl_collective_name(what));
     if (__builtin_mul_overflow(n, size, &bytes) ||

@@ -173,7 +173,7 @@ class Cuts(Kills):
         reader = self.reader(2)
         _, said = reader.communicate(timeout=60)
         self.assertEqual(reader.returncode, 1)
-        self.assertRegex(said, "checksum.*cut anew")
+        self.assertRegex(said, "checksum.*cut again")
         self.check_after()
 
 

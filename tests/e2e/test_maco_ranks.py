@@ -325,7 +325,7 @@ class Trouble(unittest.TestCase):
             return refused
         for reduces, odd in on("gloo", run):
             self.assertRegex(reduces, r"reduce\(\) in Reduces: it has no task type\nHint: .*all_gather")
-            self.assertRegex(odd, r"all_reduce\(\) in Odd: there is no reduction")
+            self.assertRegex(odd, r"all_reduce\(\) in Odd: unknown reduction")
 
     def test_blocks_that_are_split_over_ranks(self):
         def run(rank, _):

@@ -108,7 +108,7 @@ class Layouts(unittest.TestCase):
             self.assertEqual(layout.part(name, stage), part)
         with self.assertRaisesRegex(errors.InvalidArgument, "no layer 2 in chunk 0"):
             layout.part("decoder.layers.2.x", 0)
-        with self.assertRaisesRegex(errors.InvalidArgument, "no stage 2"):
+        with self.assertRaisesRegex(errors.InvalidArgument, "stage 2 is out of range"):
             layout.part("decoder.layers.0.x", 2)
 
     def test_configs_without_a_whole_layout_are_refused(self):

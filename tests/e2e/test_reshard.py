@@ -349,7 +349,7 @@ class Room(unittest.TestCase):
             cluster.json("model", "rm", "second")
             listed = client.request_shards("first", 1, 0, 1, split)
         cluster.json("model", "rm", "first")
-        with self.assertRaisesRegex(errors.NotFound, "first.*was given up, and its layout was not made again"):
+        with self.assertRaisesRegex(errors.NotFound, "first.*was evicted, and cutting its version again failed"):
             client.map(listed.shards[0])
 
     @staticmethod

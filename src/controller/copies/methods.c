@@ -445,7 +445,7 @@ static void on_copied_again(void *arg, hl_status st, const char *text,
     (void)copy;
     if (st != HL_OK) {
         hl_fault_count("heal-failed", hl_api_tier_name(t->place.tier));
-        hl_fail(st, "the bad copy in %s is dropped, and could not be made again: %s",
+        hl_fail(st, "the bad copy in %s was dropped, and replacing it failed: %s",
                 place_name(&t->place, name, sizeof(name)), text);
         task_fail(t, st, hl_error_text());
         return;

@@ -279,7 +279,8 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
     memcpy(k->job, j->id, sizeof(k->job));
     snprintf(k->pod, sizeof(k->pod), "%s", name);
     if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, log_read_run, on_done) != 0) {
-        hl_rpc_reject(call, HL_EBUSY, "the Controller has no thread for the log");
+        hl_rpc_reject(call, HL_EBUSY,
+                      "the Controller can't start a thread that reads the log; try again");
         free(k);
         return;
     }

@@ -75,7 +75,7 @@ static hl_status find_version(struct hl_controller *c,
     HL_TRY(hl_catalog_model(&c->catalog, p->model, &m));
     HL_TRY(hl_catalog_version(m, p->version, &v));
     if (v->state == HL_API_VERSION_STATE_FAILED)
-        return hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was given up by %s", v->number,
+        return hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was abandoned by %s", v->number,
                        m->name, v->error != NULL ? v->error : "a rank");
     if (v->state != HL_API_VERSION_STATE_VISIBLE)
         return hl_fail(HL_EBUSY,

@@ -189,7 +189,7 @@ static void abandon_done(struct change *ch, hl_status st)
         version_change_free(vc);
         return;
     }
-    hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
+    hl_warn("version abandoned model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
             p->version, p->rank, p->reason);
     pool_free(ch->c, vc->ids, vc->id_count);
     pool_free_uncommitted(ch->c, &p->ids);

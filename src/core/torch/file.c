@@ -179,7 +179,7 @@ HL_CHECK static hl_status place_storages(const struct hl_torch_source *source,
                                 : bsearch(&(struct hl_torch_tensor){.storage = key}, tensors->list,
                                           tensors->count, sizeof(*tensors->list), by_storage);
         if (t == NULL)
-            return hl_fail(HL_EINVAL, "no tensor lies in storage '%s'", key);
+            return hl_fail(HL_EINVAL, "storage '%s' holds no tensor", key);
         if (source->size - at < sizeof(elements) ||
             source->size - at - sizeof(elements) < t->storage_size)
             return hl_fail(HL_EINVAL,

@@ -91,7 +91,8 @@ static hl_status copy_plan(maco_trace *t, const maco_plan *p)
 static hl_status check_record(const maco_trace *t, const struct hl_maco_record *r)
 {
     if (r->kind > HL_MACO_SCHED || r->end_ns < r->start_ns)
-        return hl_fail(HL_EINVAL, "a record of kind %u ends before it starts, or there is no such",
+        return hl_fail(HL_EINVAL,
+                       "a record of kind %u ends before it starts, or its kind is unknown",
                        r->kind);
     if (r->task >= t->n_tasks && (is_task_record(r) || r->task != MACO_NONE))
         return hl_fail(HL_EINVAL, "a record is of task %u, the plan has %u", r->task, t->n_tasks);

@@ -121,7 +121,7 @@ static hl_status claim_extent(struct hl_pool *pool, const struct hl_pool_ref *r)
         return HL_OK;
     return hl_fail(HL_ECORRUPT,
                    "pool %s can't be adopted: shard %s in slot %" PRIu32
-                   " lies on bytes of another one; remove the file and import again",
+                   " overlaps another one; remove the file and import again",
                    pool->path, hl_id_format(r->id).s, r->slot);
 }
 

@@ -225,7 +225,7 @@ static hl_status open_locked(const char *path, int *out)
         }
     }
     return hl_fail(HL_EBUSY,
-                   "pool %s keeps being removed and made again; end the other program that does it",
+                   "pool %s keeps being removed and recreated; end the other program that does it",
                    path);
 }
 

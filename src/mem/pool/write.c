@@ -497,7 +497,7 @@ static hl_status check_whole(const struct hl_pool *pool)
     if (!hl_map_guard_check(pool->guard))
         return HL_OK;
     return hl_fail(HL_EUNAVAIL,
-                   "pool %s was truncated by another program; repeat this once it is made again",
+                   "pool %s was truncated by another program; repeat this once it is recreated",
                    pool->path);
 }
 

@@ -270,7 +270,7 @@ TEST(a_transport_without_sums_has_them_made_piece_by_piece)
     assert_int_equal(own.calls, 3);
     assert_int_equal(own.most, 1 << 20);
     expect_words(hybridps_group_broadcast(g, "b", x, 4, 3), HELIOS_EINVAL, "ranks 0 to 2");
-    expect_words(hybridps_group_allreduce(g, "b", x, 4, 9, 0), HELIOS_EINVAL, "no type 9");
+    expect_words(hybridps_group_allreduce(g, "b", x, 4, 9, 0), HELIOS_EINVAL, "type 9 is unknown");
     own.fail = HELIOS_EIO;
     expect_words(hybridps_group_allreduce(g, "grad", x, n, 0, 0), HELIOS_EIO, "cable is out");
     own.fail = 0;

@@ -71,7 +71,7 @@ hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
         job->holders = 1;
         hl_cuda_job_drop(job);
         (void)c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
-        return hl_fail(HL_ENOMEM, "no thread for a call that may wait");
+        return hl_fail(HL_ENOMEM, "starting a thread for a call that may block");
     }
     pthread_detach(thread);
     return HL_OK;

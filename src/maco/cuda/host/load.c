@@ -109,7 +109,7 @@ int maco_cuda_load(maco_cuda *c, const maco_plan *p)
     if (c == NULL || p == NULL)
         return hl_fail(HL_EINVAL, "a runtime and a plan are wanted");
     if (c->running)
-        return hl_fail(HL_EBUSY, "a run is under way: wait for it (maco_cuda_wait)");
+        return hl_fail(HL_EBUSY, "a run is in progress: wait for it (maco_cuda_wait)");
     HL_TRY(hl_cuda_enter(c));
     hl_status st = load_inside(c, p);
     if (st != HL_OK)

@@ -64,7 +64,7 @@ int maco_cuda_start(maco_cuda *c, void *stream)
     if (c == NULL || c->plan == NULL)
         return hl_fail(HL_EINVAL, "a runtime with a plan is wanted (maco_cuda_load)");
     if (c->running)
-        return hl_fail(HL_EBUSY, "a run is under way: wait for it (maco_cuda_wait)");
+        return hl_fail(HL_EBUSY, "a run is in progress: wait for it (maco_cuda_wait)");
     if (c->view.n_tasks == 0)
         return HL_OK;
     HL_TRY(hl_cuda_enter(c));
