@@ -212,6 +212,23 @@ static void learn_places(struct operation *op, const helios_shard_list *list)
     net_prefetch(op, c->attach.net, ids);
 }
 
+/* A cut of which no byte was planned yet has not begun. */
+static hl_status fail_cut(const char *model,
+                          const struct hl_api_controller_request_shards_results *r)
+{
+    if (r->total_bytes == 0)
+        return hl_fail(HL_ETIMEDOUT,
+                       "version %lld of '%s' is to be cut for tensor parallel size %d, and the cut "
+                       "has not begun: the L3 daemon runs other imports and cuts, or loads the "
+                       "version from its archive; try again later",
+                       (long long)r->version, model, r->split.tp);
+    return hl_fail(HL_ETIMEDOUT,
+                   "version %lld of '%s' is being cut for tensor parallel size %d and has "
+                   "stopped at %llu of %llu bytes; look at the log of the L3 daemon",
+                   (long long)r->version, model, r->split.tp, (unsigned long long)r->done_bytes,
+                   (unsigned long long)r->total_bytes);
+}
+
 /* Until the version is cut for that split: the deadline begins anew with every byte that was made
  * since the last answer. */
 static hl_status request_cut(struct operation *op,
@@ -232,11 +249,7 @@ static hl_status request_cut(struct operation *op,
         if (r->done_bytes != seen)
             operation_extend(op);
         else if (operation_expired(op))
-            return hl_fail(HL_ETIMEDOUT,
-                           "version %lld of '%s' is being cut for tensor parallel size %d and has "
-                           "stopped at %llu of %llu bytes; look at the log of the L3 daemon",
-                           (long long)r->version, p->model, r->split.tp,
-                           (unsigned long long)r->done_bytes, (unsigned long long)r->total_bytes);
+            return fail_cut(p->model, r);
         seen = r->done_bytes;
     }
 }
