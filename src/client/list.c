@@ -221,6 +221,30 @@ static void learn_places(struct operation *op, const helios_shard_list *list)
     net_prefetch(op, c->attach.net, ids);
 }
 
+/* A queued one hears the bytes of those before it; of one that has not begun none is planned. */
+static hl_status fail_cut(const char *model,
+                          const struct hl_api_controller_request_shards_results *r)
+{
+    long long version = (long long)r->version;
+    unsigned long long done = r->done_bytes, total = r->total_bytes;
+    if (r->queued)
+        return hl_fail(HL_ETIMEDOUT,
+                       "version %lld of '%s' waits to be cut for tensor parallel size %d, and the "
+                       "imports and cuts before it have stopped at %llu of %llu bytes; look at the "
+                       "log of the L3 daemon",
+                       version, model, r->split.tp, done, total);
+    if (total == 0)
+        return hl_fail(HL_ETIMEDOUT,
+                       "version %lld of '%s' is to be cut for tensor parallel size %d, and the cut "
+                       "has not begun: the L3 daemon loads the version from its archive; try again "
+                       "later",
+                       version, model, r->split.tp);
+    return hl_fail(HL_ETIMEDOUT,
+                   "version %lld of '%s' is being cut for tensor parallel size %d and has stopped "
+                   "at %llu of %llu bytes; look at the log of the L3 daemon",
+                   version, model, r->split.tp, done, total);
+}
+
 /* Until the version is cut for that split: the deadline begins anew with every byte that was made
  * since the last answer, of this cut or of those before it. */
 static hl_status request_cut(struct operation *op,
@@ -242,13 +266,7 @@ static hl_status request_cut(struct operation *op,
         if (r->done_bytes != seen)
             operation_extend(op);
         else if (operation_expired(op))
-            return hl_fail(HL_ETIMEDOUT,
-                           "version %lld of '%s' %s cut for tensor parallel size %d, %s stopped at "
-                           "%llu of %llu bytes; look at the log of the L3 daemon",
-                           (long long)r->version, p->model, r->queued ? "waits to be" : "is being",
-                           r->split.tp,
-                           r->queued ? "and the imports and cuts before it have" : "which has",
-                           (unsigned long long)r->done_bytes, (unsigned long long)r->total_bytes);
+            return fail_cut(p->model, r);
         if (r->queued && !told)
             hl_info("a version waits to be cut, for L3 runs as many imports and cuts as it can "
                     "name=%s version=%lld tp=%d",

@@ -284,6 +284,38 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
     return st;
 }
 
+hl_status hl_version_copy_for_cut(const struct hl_version_rec *v, struct hl_arena *arena,
+                                  struct hl_version_rec **out)
+{
+    struct hl_version_rec *copy = hl_arena_alloc(arena, sizeof(*copy));
+    struct hl_model_rec *m = hl_arena_alloc(arena, sizeof(*m));
+    struct hl_shard_rec *shards = hl_arena_array(arena, v->shard_count + 1, sizeof(*shards));
+    struct hl_shard_rec **list = hl_arena_array(arena, v->shard_count + 1, sizeof(*list));
+    if (copy == NULL || m == NULL || shards == NULL || list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count);
+    m->config = hl_arena_strdup(arena, v->model->config);
+    m->shape = v->model->shape;
+    *copy = (struct hl_version_rec){.number = v->number,
+                                    .split = hl_version_split(v),
+                                    .shards = list,
+                                    .shard_count = v->shard_count,
+                                    .model = m};
+    for (size_t i = 0; i < v->shard_count; i++) {
+        const struct hl_shard_rec *s = v->shards[i];
+        shards[i] = (struct hl_shard_rec){.pp = s->pp,
+                                          .tp = s->tp,
+                                          .ep = s->ep,
+                                          .tensors = s->tensors,
+                                          .layout = hl_arena_strdup(arena, s->layout)};
+        memcpy(shards[i].part, s->part, sizeof(s->part));
+        list[i] = &shards[i];
+    }
+    *out = copy;
+    return hl_arena_failed(arena)
+               ? hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count)
+               : HL_OK;
+}
+
 hl_status hl_version_check_cut(const struct hl_version_rec *v, const struct hl_api_split *want)
 {
     struct hl_whole w;

@@ -36,6 +36,10 @@ struct hl_api_split hl_version_cut_split(const struct hl_version_rec *v,
 /* The split can be cut from the version's shards; fails before a byte is read. */
 hl_status hl_version_check_cut(const struct hl_version_rec *v,
                                const struct hl_api_split *want) HL_CHECK;
+/* What hl_version_check_cut() needs of a version, as a version that the arena owns: it may be
+ * checked in another thread while the catalogue changes. */
+hl_status hl_version_copy_for_cut(const struct hl_version_rec *v, struct hl_arena *arena,
+                                  struct hl_version_rec **out) HL_CHECK;
 /* The shards of that split, as they would be cut: the plan's tensors have the version's dtypes. */
 hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_api_split *want,
                               struct hl_whole *out) HL_CHECK;

@@ -110,7 +110,7 @@ static hl_status add_view(const struct viewed *from, const struct hl_view_want *
 }
 
 /* Of an unsliced model every rank reads everything. */
-static hl_status check_sizes(const struct hl_api_split *want)
+static hl_status check_positive(const struct hl_api_split *want)
 {
     if (want->tp < 1 || want->pp < 1)
         return hl_fail(HL_EINVAL, "TP%d x PP%d: sizes are at least 1", want->tp, want->pp);
@@ -118,7 +118,7 @@ static hl_status check_sizes(const struct hl_api_split *want)
 }
 
 /* Stages are a view; another tensor parallel size has to be cut. */
-hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl_api_split *wanted)
+hl_status hl_version_check_sizes(const struct hl_version_rec *v, const struct hl_api_split *wanted)
 {
     char has[HL_SPLIT_TEXT_MAX];
     const struct hl_api_split own_split = hl_version_split(v), *own = &own_split;
@@ -126,7 +126,7 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
     if (hl_split_equal(own, want))
         return HL_OK;
     if (v->model->shape.unsliced)
-        return check_sizes(want);
+        return check_positive(want);
     if (v->model->shape.as_saved)
         return hl_fail(
             HL_EUNSUPPORTED,
@@ -139,8 +139,15 @@ hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl
                        "it can only be read as it was sliced, %s; import it again",
                        v->model->name, hl_split_text(own, has));
     hl_status st = hl_split_check(want, v->model->shape.layers);
-    if (st == HL_OK && !hl_split_same_cut(own, want) && hl_version_find_cut(v, want) == NULL)
-        st = hl_version_check_cut(v, want);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "model '%s': ", v->model->name);
+}
+
+hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl_api_split *want)
+{
+    HL_TRY(hl_version_check_sizes(v, want));
+    if (!hl_version_needs_cut(v, want))
+        return HL_OK;
+    hl_status st = hl_version_check_cut(v, want);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "model '%s': ", v->model->name);
 }
 
@@ -194,7 +201,7 @@ static hl_status add_unsliced(const struct hl_version_rec *v, struct place at,
     p->parts = hl_arena_array(arena, v->shard_count, sizeof(*p->parts));
     if (p->parts == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a position of a version");
-    HL_TRY(check_sizes(&p->split));
+    HL_TRY(check_positive(&p->split));
     HL_TRY(check_place(v, &p->split, at));
     for (size_t i = 0; i < v->shard_count; i++)
         p->parts[p->count++] = (struct hl_position_part){.shard = v->shards[i]};

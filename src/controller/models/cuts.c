@@ -1,17 +1,19 @@
 /* Cuts: a version as another tensor parallel size has it, made when the first reader asks.
  *
- *     requestShards --> cut_wait --> runs already? --no--> cut_begin --> L3.cutShards
- *                          |                                                |
- *                          '--> waiters <--answered, when it is made--------'
+ *     requestShards --> cut_wait --> runs already? --no--> planned, beside the loop -->
+ * L3.cutShards |                                                                |
+ *                          '--> waiters <----------answered, when it is made----------------'
  *
- * A cut runs as an import does (imports.c), once per version and tensor parallel size. Its waiters
- * are answered when it is made, rejected when it fails, and told how far it is after CUT_WAIT_NS:
+ * A cut runs as an import does (imports.c), once per version and tensor parallel size. Before L3 is
+ * asked, which loads the version for it, the model is planned for that size. The waiters are
+ * answered when the cut is made, rejected when it fails, and told how far it is at their deadline:
  * then they ask again. While L3 runs as many imports and cuts as it can, it is asked with every
  * tick, for as long as a reader waits; the reader hears that the cut is queued and how far the
  * others are. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,8 +21,6 @@
 #include "controller/models/models_private.h"
 #include "core/catalog_cut.h"
 #include "os/loop.h"
-
-#define CUT_WAIT_NS (2 * HL_NS_PER_S) /* well below what callers wait for an answer */
 
 struct cut_waiter {
     struct hl_rpc_call *call;
@@ -67,6 +67,85 @@ static void ask_cut(struct import *im)
                                 im);
 }
 
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+/* It takes longer than the loop may stand still: it is made in a thread of libuv's, on copies. */
+struct planning {
+    uv_work_t work; /* first */
+    struct hl_controller *c;
+    struct import *im; /* gone when the Controller was stopped */
+    struct hl_arena arena;
+    struct hl_version_rec *version;
+    struct hl_api_split split;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+static void planning_free(struct planning *p)
+{
+    hl_arena_fini(&p->arena);
+    free(p);
+}
+
+static void planning_run(uv_work_t *work)
+{
+    struct planning *p = (struct planning *)work;
+    p->st = hl_version_check_cut(p->version, &p->split);
+    if (p->st != HL_OK)
+        snprintf(p->text, sizeof(p->text), "%s", hl_error_text());
+}
+
+static void on_planned(uv_work_t *work, int canceled)
+{
+    struct planning *p = (struct planning *)work;
+    if (!controller_stopped(p->c)) {
+        p->im->heard_ns = p->c->listening.listened_ns;
+        if (canceled != 0)
+            import_started(p->im, HL_ECANCELED, "the Controller was stopped");
+        else if (p->st != HL_OK)
+            import_started(p->im, p->st, p->text);
+        else
+            ask_cut(p->im);
+    }
+    planning_free(p);
+}
+
+HL_CHECK static hl_status planning_new(const struct import *im, struct planning **out)
+{
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    HL_TRY(hl_catalog_model(&im->controller->catalog, im->cut.model, &m));
+    HL_TRY(hl_catalog_version(m, im->cut.version, &v));
+    struct planning *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the plan of a cut");
+    hl_status st = hl_version_copy_for_cut(v, &p->arena, &p->version);
+    if (st != HL_OK) {
+        planning_free(p);
+        return st;
+    }
+    *out = p;
+    return HL_OK;
+}
+
+static void plan_cut(struct import *im)
+{
+    struct hl_controller *c = im->controller;
+    struct planning *p = NULL;
+    hl_status st = planning_new(im, &p);
+    if (st != HL_OK) {
+        import_started(im, st, hl_error_text());
+        return;
+    }
+    p->c = c;
+    p->im = im;
+    p->split = im->cut.split;
+    controller_hold(c);
+    uv_queue_work(hl_loop_uv(c->opts.loop), &p->work, planning_run, on_planned);
+}
+
+/* ---- a cut ----------------------------------------------------------------------------------- */
+
 static hl_status cut_make(struct change *ch)
 {
     struct import_change *ic = (struct import_change *)ch;
@@ -92,7 +171,7 @@ static void cut_made(const struct import_change *ic)
         pool_free(c, ic->replaced, ic->replaced_count);
     while ((w = list) != NULL) {
         list = w->next;
-        w->answer(c, w->call, w->p);
+        w->answer(c, w->call, w->p, w->until_ns);
         free(w);
     }
 }
@@ -154,7 +233,7 @@ static void cut_tick(struct import *im)
 }
 
 static const struct import_kind import_of_cut = {.what = "cut",
-                                                 .start = ask_cut,
+                                                 .start = plan_cut,
                                                  .make = cut_make,
                                                  .made = cut_made,
                                                  .failed = cut_failed,
@@ -228,7 +307,7 @@ static hl_status cut_begin(struct hl_controller *c, struct hl_version_rec *v,
     struct import *im;
     HL_TRY(claim_check(c));
     HL_TRY(check_lost(v));
-    HL_TRY(hl_version_check_split(v, want));
+    HL_TRY(hl_version_check_sizes(v, want));
     forget_old_imports(c);
     HL_TRY(import_new(c, &import_of_cut, &im));
     hl_status st = describe_cut(v, &split, im);
@@ -242,18 +321,19 @@ static hl_status cut_begin(struct hl_controller *c, struct hl_version_rec *v,
 
 static hl_status add_waiter(struct import *im, struct hl_rpc_call *call,
                             const struct hl_api_controller_request_shards_params *p,
-                            cut_answer answer)
+                            cut_answer answer, uint64_t until_ns)
 {
     struct cut_waiter *w = calloc(1, sizeof(*w));
     if (w == NULL)
         return hl_fail(HL_ENOMEM, "out of memory waiting for a cut");
-    *w = (struct cut_waiter){call, p, answer, hl_now_ns() + CUT_WAIT_NS, im->waiters};
+    *w = (struct cut_waiter){call, p, answer, until_ns, im->waiters};
     im->waiters = w;
     return HL_OK;
 }
 
 void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_call *call,
-              const struct hl_api_controller_request_shards_params *p, cut_answer answer)
+              const struct hl_api_controller_request_shards_params *p, cut_answer answer,
+              uint64_t until_ns)
 {
     const struct hl_api_split own = hl_version_split(v), want = hl_split_resolve(&p->split, &own);
     struct import *im = find_cut(c, v, &want);
@@ -265,7 +345,7 @@ void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_c
     else
         st = hl_split_check(&want, v->model->shape.layers);
     if (st == HL_OK)
-        st = add_waiter(im, call, p, answer);
+        st = add_waiter(im, call, p, answer, until_ns);
     if (st != HL_OK) {
         if (begins && im != NULL)
             import_free(c, im);

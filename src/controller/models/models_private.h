@@ -82,12 +82,16 @@ void import_started(struct import *im, hl_status st, const char *text);
 void forget_old_imports(struct hl_controller *c);
 
 /* cuts.c */
-/* `answer` is called as soon as the version is cut. */
+/* `answer` is called as soon as the version is cut, with the deadline of the call: it may be lost
+ * again. */
 typedef void (*cut_answer)(struct hl_controller *c, struct hl_rpc_call *call,
-                           const struct hl_api_controller_request_shards_params *p);
-/* The call waits until the version is cut for its split, which starts now unless it runs. */
+                           const struct hl_api_controller_request_shards_params *p,
+                           uint64_t until_ns);
+/* The call waits until the version is cut for its split, which starts now unless it runs; at its
+ * deadline it is told how far the cut is. */
 void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_call *call,
-              const struct hl_api_controller_request_shards_params *p, cut_answer answer);
+              const struct hl_api_controller_request_shards_params *p, cut_answer answer,
+              uint64_t until_ns);
 
 /* Of a cut that runs; of one that is queued the bytes of what L3 has begun. */
 void cut_progress(const struct import *im, struct hl_api_controller_request_shards_results *out);

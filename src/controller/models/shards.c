@@ -16,12 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
 #include "core/catalog_cut.h"
 
-#define LIST_MAX 10000
+#define LIST_MAX    10000
+#define CUT_WAIT_NS (2 * HL_NS_PER_S) /* of a call; well below what callers wait for an answer */
 
 static struct hl_api_shown_tensor_list shown_tensors(const struct hl_position_part *part,
                                                      struct hl_arena *arena)
@@ -115,6 +117,7 @@ struct looking {
     struct hl_rpc_call *call;
     const struct hl_api_controller_request_shards_params *p; /* valid until the call is answered */
     cut_answer answer;
+    uint64_t until_ns;           /* the call's deadline */
     struct hl_api_text_list ids; /* the call's arena */
 };
 
@@ -171,7 +174,7 @@ static void on_looked(void *arg, hl_status st, const char *text,
     if (st != HL_OK)
         call_reject(l->call, st);
     else if (hl_version_needs_cut(v, &l->p->split))
-        cut_wait(c, v, l->call, l->p, l->answer);
+        cut_wait(c, v, l->call, l->p, l->answer, l->until_ns);
     else
         answer_position(c, l->call, l->p, v);
     free(l);
@@ -190,7 +193,7 @@ static void on_touched(void *arg, hl_status st, const char *text,
  * just used (archive.hold); whether they are all there is looked at after that. */
 static void look_at_cut(struct hl_controller *c, struct hl_rpc_call *call,
                         const struct hl_api_controller_request_shards_params *p,
-                        const struct hl_cut_rec *cut, cut_answer answer)
+                        const struct hl_cut_rec *cut, cut_answer answer, uint64_t until_ns)
 {
     struct hl_arena *arena = hl_rpc_call_arena(call);
     struct looking *l = calloc(1, sizeof(*l));
@@ -198,7 +201,7 @@ static void look_at_cut(struct hl_controller *c, struct hl_rpc_call *call,
         call_reject(call, hl_fail(HL_ENOMEM, "out of memory looking for a cut"));
         return;
     }
-    *l = (struct looking){.c = c, .call = call, .p = p, .answer = answer};
+    *l = (struct looking){.c = c, .call = call, .p = p, .answer = answer, .until_ns = until_ns};
     l->ids.items = hl_arena_array(arena, cut->shard_count, sizeof(*l->ids.items));
     for (size_t i = 0; l->ids.items != NULL && i < cut->shard_count; i++)
         l->ids.items[l->ids.count++] = hl_id_print(cut->shards[i]->id, arena);
@@ -211,7 +214,7 @@ static void look_at_cut(struct hl_controller *c, struct hl_rpc_call *call,
 }
 
 static void answer_call(struct hl_controller *c, struct hl_rpc_call *call,
-                        const struct hl_api_controller_request_shards_params *p)
+                        const struct hl_api_controller_request_shards_params *p, uint64_t until_ns)
 {
     struct hl_version_rec *v;
     hl_status st = find_version(c, p, &v);
@@ -223,9 +226,9 @@ static void answer_call(struct hl_controller *c, struct hl_rpc_call *call,
     const struct hl_cut_rec *cut =
         hl_split_same_cut(&own, &want) ? NULL : hl_version_find_cut(v, &want);
     if (hl_version_needs_cut(v, &want))
-        cut_wait(c, v, call, p, answer_call);
+        cut_wait(c, v, call, p, answer_call, until_ns);
     else if (cut != NULL)
-        look_at_cut(c, call, p, cut, answer_call);
+        look_at_cut(c, call, p, cut, answer_call, until_ns);
     else
         answer_position(c, call, p, v);
 }
@@ -233,7 +236,7 @@ static void answer_call(struct hl_controller *c, struct hl_rpc_call *call,
 void method_request_shards(void *arg, struct hl_rpc_call *call,
                            const struct hl_api_controller_request_shards_params *p)
 {
-    answer_call(controller_enter(arg), call, p);
+    answer_call(controller_enter(arg), call, p, hl_now_ns() + CUT_WAIT_NS);
 }
 
 /* A page of a listing. */

@@ -34,6 +34,8 @@ static const char *const families[] = {
 static const char *const expert_families[] = {
     "{\"model_type\": \"mixtral\", \"num_local_experts\": 4, " SIZES "}",
     "{\"model_type\": \"qwen3_moe\", \"num_experts\": 4, \"moe_intermediate_size\": 8, " SIZES "}",
+    "{\"model_type\": \"mixtral\", \"num_local_experts\": 4, \"tie_word_embeddings\": true, " SIZES
+    "}",
     "{\"model_type\": \"glm4_moe\", \"n_routed_experts\": 4, \"n_shared_experts\": 1,"
     "\"moe_intermediate_size\": 8, \"first_k_dense_replace\": 1, \"use_qk_norm\": true, " SIZES "}",
 };
@@ -44,6 +46,7 @@ static const struct hl_partition_options expert_splits[] = {
     {.tp = 2, .pp = 2, .ep = 2, .etp = 2, .vocab_divisor = 1},
     {.tp = 1, .pp = 2, .ep = 4, .vocab_divisor = 2},
     {.tp = 4, .pp = 1, .ep = 2, .etp = 2, .vocab_divisor = 1},
+    {.tp = 2, .pp = 2, .ep = 2, .etp = 1, .virtual_stages = 2},
 };
 
 static const struct hl_partition_options splits[] = {
