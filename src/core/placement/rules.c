@@ -360,3 +360,60 @@ struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct h
     v.recheck_ms = v.event == HL_LIFE_EVENTS ? earlier_of(v.recheck_ms, recheck) : v.recheck_ms;
     return v;
 }
+
+/* ---- L1 -------------------------------------------------------------------------------------- */
+
+/* When what `a` remembers of its moves has fallen to `level`. */
+static int64_t fluidity_falls_ms(const struct hl_attributes *a,
+                                 const struct hl_placement_params *params, double level)
+{
+    if (!(level > 0))
+        return INT64_MAX;
+    double after_ms = (double)params->fluidity_tau_ms * log((double)a->recent_moves / level);
+    return after_ms > 0 ? a->placed_ms + (int64_t)fmin(after_ms, 1e15) : a->placed_ms;
+}
+
+static int64_t later_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What the gain may come to without an event, when readers on other nodes, for which L1 is the
+ * worse place, are forgotten before the node's own. */
+static double most_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                        struct hl_place goal, int64_t now_ms)
+{
+    struct hl_reader_count readers[HL_READERS];
+    unsigned n = hl_attributes_readers(&s->use, world->params, now_ms, readers);
+    for (unsigned i = 0; i < n; i++)
+        if (readers[i].node == goal.node)
+            return readers[i].count * (read_seconds(s, world, s->place, goal.node) -
+                                       read_seconds(s, world, goal, goal.node));
+    return 0;
+}
+
+struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                             int64_t now_ms)
+{
+    const struct hl_placement_params *params = world->params;
+    const struct hl_wish none = {.recheck_ms = INT64_MAX};
+    struct hl_place goal = {.node = s->place.node, .tier = L1};
+    bool may = s->life.state == HL_LIFE_ACTIVE || s->life.state == HL_LIFE_WARM_L2;
+    if (!may || s->place.tier != L2 || s->pinned ||
+        hl_attributes_heat(&s->use, params, now_ms) < params->warm_heat)
+        return none;
+    double gain = hl_rules_gain(s, world, goal, now_ms);
+    double most = most_gain(s, world, goal, now_ms);
+    double least = move_seconds(s, world, goal);
+    if (!(most > least)) /* only an event helps */
+        return none;
+    double fluidity = hl_attributes_fluidity(&s->use, params, now_ms);
+    int64_t at_ms = s->use.placed_ms + params->residence_ms;
+    if (fluidity >= params->fluidity_high)
+        at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, params->fluidity_high));
+    if (!(most > least * (1 + fluidity)))
+        at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, most / least - 1));
+    bool wishes = now_ms - s->use.placed_ms >= params->residence_ms &&
+                  fluidity < params->fluidity_high && gain > least * (1 + fluidity);
+    return (struct hl_wish){.for_l1 = wishes, .recheck_ms = wishes ? INT64_MAX : at_ms};
+}

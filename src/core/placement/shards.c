@@ -147,9 +147,9 @@ hl_status hl_shard_table_add(struct hl_shard_table *t, struct hl_id id, uint32_t
             HL_TRY(add_page(t));
         at = t->end++;
     } else {
-        t->free = hl_shard_at(t, at)->next_free;
+        t->free = hl_shard_at(t, at)->list_next;
     }
-    *hl_shard_at(t, at) = (struct hl_placed_shard){.id = id};
+    *hl_shard_at(t, at) = (struct hl_placed_shard){.id = id, .timer_ms = INT64_MAX};
     place_slot(t, id, at);
     t->count++;
     *index = at;
@@ -162,7 +162,7 @@ void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index)
     uint32_t slot = find_slot(t, s->id);
     assert(t->slots[slot] == index + 1);
     clear_slot(t, slot);
-    *s = (struct hl_placed_shard){.next_free = t->free};
+    *s = (struct hl_placed_shard){.list_next = t->free};
     t->free = index;
     t->count--;
 }
