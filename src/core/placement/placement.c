@@ -6,6 +6,8 @@
 /* A search in a large table waits for memory: of so many entries ahead the slot is fetched, and of
  * half as many the record. */
 #define FETCH_AHEAD 16
+/* With a quarter of all shards more touched ones than this, all are judged. */
+#define TOUCHED_MIN 1024
 
 hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_opts *opts)
 {
@@ -150,9 +152,11 @@ static void touch_shard(struct hl_placement *p, uint32_t index)
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     if (s->touched || p->touched_all)
         return;
-    s->touched = true;
-    if (hl_index_list_add(&p->touched, index) != HL_OK)
+    if (p->touched.count >= TOUCHED_MIN + p->shards.count / 4 ||
+        hl_index_list_add(&p->touched, index) != HL_OK)
         p->touched_all = true;
+    else
+        s->touched = true;
 }
 
 void hl_placement_untouch(struct hl_placement *p)

@@ -43,7 +43,7 @@ struct hl_placement {
     int64_t now_ms;
     struct hl_placement_stats stats;
     struct hl_index_list touched;
-    bool touched_all; /* there was no memory for the list */
+    bool touched_all; /* the list ends: most were touched, or there was no memory */
 };
 
 struct hl_placement_opts {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define DECISIONS_MIN 64
+#define FETCH_AHEAD   8 /* shards: their records come from memory meanwhile */
 
 void hl_policy_fini(struct hl_policy *y)
 {
@@ -159,10 +160,8 @@ static hl_status collect_shards(struct passing *x, bool full)
     struct hl_policy *y = x->y;
     struct hl_placement *p = x->p;
     y->now.count = 0;
-    if (full || p->touched_all) {
-        y->open.count = 0;
-        for (uint32_t i = 0; i < p->shards.end; i++)
-            HL_TRY(hl_index_list_add(&y->now, i));
+    if (full) {
+        y->open.count = 0; /* all are judged */
     } else {
         struct hl_index_list open = y->open;
         y->open = y->now; /* empty, with its room */
@@ -176,9 +175,25 @@ static hl_status collect_shards(struct passing *x, bool full)
         if ((uint64_t)s->timer_ms != e.key)
             continue; /* an earlier one took its place */
         s->timer_ms = INT64_MAX;
-        HL_TRY(hl_index_list_add(&y->now, (uint32_t)e.tie));
+        if (!full)
+            HL_TRY(hl_index_list_add(&y->now, (uint32_t)e.tie));
     }
     hl_placement_untouch(p);
+    return HL_OK;
+}
+
+/* All, or those in y->now. */
+static hl_status judge_shards(struct passing *x, bool full)
+{
+    const struct hl_shard_table *t = &x->p->shards;
+    const uint32_t *items = x->y->now.items;
+    uint32_t count = full ? t->end : x->y->now.count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t ahead = i + FETCH_AHEAD;
+        if (ahead < count)
+            hl_shard_fetch(t, full ? ahead : items[ahead]);
+        HL_TRY(judge_shard(x, full ? i : items[i]));
+    }
     return HL_OK;
 }
 
@@ -350,9 +365,9 @@ static hl_status run_pass(struct passing *x, bool full)
     if (++y->pass == 0)
         y->pass = 1;
     y->count = y->judged = 0;
-    HL_TRY(collect_shards(x, full || changed));
-    for (uint32_t i = 0; i < y->now.count; i++)
-        HL_TRY(judge_shard(x, y->now.items[i]));
+    full |= changed || x->p->touched_all;
+    HL_TRY(collect_shards(x, full));
+    HL_TRY(judge_shards(x, full));
     HL_TRY(keep_watermarks(x));
     keep_those_with_room(x);
     y->primed = true;

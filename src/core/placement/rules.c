@@ -70,16 +70,23 @@ enum hl_move_path hl_rules_path(struct hl_place from, struct hl_place goal)
     return is_on_node(from) != is_on_node(goal) ? HL_MOVE_BACKBONE : HL_MOVE_ARCHIVE;
 }
 
+static double readers_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                           struct hl_place goal, const struct hl_reader_count *readers,
+                           unsigned count)
+{
+    double gain = 0;
+    for (unsigned i = 0; i < count; i++)
+        gain += readers[i].count * (read_seconds(s, world, s->place, readers[i].node) -
+                                    read_seconds(s, world, goal, readers[i].node));
+    return gain;
+}
+
 double hl_rules_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                      struct hl_place goal, int64_t now_ms)
 {
     struct hl_reader_count readers[HL_READERS];
     unsigned n = hl_attributes_readers(&s->use, world->params, now_ms, readers);
-    double gain = 0;
-    for (unsigned i = 0; i < n; i++)
-        gain += readers[i].count * (read_seconds(s, world, s->place, readers[i].node) -
-                                    read_seconds(s, world, goal, readers[i].node));
-    return gain;
+    return readers_gain(s, world, goal, readers, n);
 }
 
 double hl_rules_cost(const struct hl_placed_shard *s, const struct hl_rule_world *world,
@@ -145,7 +152,7 @@ static bool weigh_move(const struct judged *j, struct hl_place goal, struct hl_v
 {
     if (goal.tier == L2 && !node_takes(j, goal.node))
         return false;
-    double gain = hl_rules_gain(j->s, j->world, goal, j->now_ms);
+    double gain = readers_gain(j->s, j->world, goal, j->readers, j->reader_count);
     double cost = hl_rules_cost(j->s, j->world, goal, j->now_ms);
     if (!(gain > cost))
         return false;
@@ -291,11 +298,11 @@ static int64_t recheck_reading(const struct judged *j)
         return INT64_MAX;
     struct hl_place to_reader = {.node = j->s->use.last_reader, .tier = L2};
     struct hl_place to_l3 = {.node = HL_READER_NONE, .tier = L3};
-    double gain = hl_rules_gain(j->s, j->world, to_reader, j->now_ms);
+    double gain = readers_gain(j->s, j->world, to_reader, j->readers, j->reader_count);
     if (gain > move_seconds(j->s, j->world, to_reader))
         return j->now_ms;
     bool in_l4 = j->s->place.tier == L4;
-    gain = in_l4 ? hl_rules_gain(j->s, j->world, to_l3, j->now_ms) : 0;
+    gain = in_l4 ? readers_gain(j->s, j->world, to_l3, j->readers, j->reader_count) : 0;
     return in_l4 && gain > move_seconds(j->s, j->world, to_l3) ? j->now_ms : INT64_MAX;
 }
 
@@ -378,20 +385,6 @@ static int64_t later_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* What the gain may come to without an event, when readers on other nodes, for which L1 is the
- * worse place, are forgotten before the node's own. */
-static double most_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
-                        struct hl_place goal, int64_t now_ms)
-{
-    struct hl_reader_count readers[HL_READERS];
-    unsigned n = hl_attributes_readers(&s->use, world->params, now_ms, readers);
-    for (unsigned i = 0; i < n; i++)
-        if (readers[i].node == goal.node)
-            return readers[i].count * (read_seconds(s, world, s->place, goal.node) -
-                                       read_seconds(s, world, goal, goal.node));
-    return 0;
-}
-
 struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                              int64_t now_ms)
 {
@@ -402,8 +395,14 @@ struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_ru
     if (!may || s->place.tier != L2 || s->pinned ||
         hl_attributes_heat(&s->use, params, now_ms) < params->warm_heat)
         return none;
-    double gain = hl_rules_gain(s, world, goal, now_ms);
-    double most = most_gain(s, world, goal, now_ms);
+    struct hl_reader_count readers[HL_READERS];
+    unsigned n = hl_attributes_readers(&s->use, params, now_ms, readers);
+    double gain = readers_gain(s, world, goal, readers, n), most = 0;
+    /* the gain rises to this when readers on other nodes, for which L1 is the worse place, are
+     * forgotten before the node's own */
+    for (unsigned i = 0; i < n; i++)
+        if (readers[i].node == goal.node)
+            most = readers_gain(s, world, goal, &readers[i], 1);
     double least = move_seconds(s, world, goal);
     if (!(most > least)) /* only an event helps */
         return none;

@@ -92,9 +92,13 @@ void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id)
 void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id)
 {
     uint32_t index = t->slots[home_of(t, id)];
-    if (index == 0)
-        return;
-    const char *record = (const char *)hl_shard_at(t, index - 1);
+    if (index != 0)
+        hl_shard_fetch(t, index - 1);
+}
+
+void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index)
+{
+    const char *record = (const char *)hl_shard_at(t, index);
     for (size_t at = 0; at < sizeof(struct hl_placed_shard); at += CACHE_LINE)
         __builtin_prefetch(record + at, 1);
 }

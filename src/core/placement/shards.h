@@ -70,6 +70,7 @@ void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index);
  * into the processor's cache. */
 void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id);
 void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id);
+void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index);
 /* Everything it has allocated. */
 uint64_t hl_shard_table_bytes(const struct hl_shard_table *t);
 

@@ -29,9 +29,9 @@ static struct hl_id id_of(unsigned i)
     return (struct hl_id){.hi = 3, .lo = i + 1};
 }
 
-static void open_cluster(struct cluster *c)
+static void open_cluster_of(struct cluster *c, uint32_t shards_max)
 {
-    struct hl_placement_opts opts = {.shards_max = SHARDS, .now_ms = START};
+    struct hl_placement_opts opts = {.shards_max = shards_max, .now_ms = START};
     memset(c, 0, sizeof(*c));
     hl_placement_params_init(&opts.params);
     assert_int_equal(hl_placement_init(&c->place, &opts), HL_OK);
@@ -39,6 +39,11 @@ static void open_cluster(struct cluster *c)
         uint16_t node;
         assert_int_equal(hl_placement_node_add(&c->place, 1, START, &node), HL_OK);
     }
+}
+
+static void open_cluster(struct cluster *c)
+{
+    open_cluster_of(c, SHARDS);
 }
 
 static void close_cluster(struct cluster *c)
@@ -227,9 +232,8 @@ TEST_IN(begin, end, what_is_often_moved_stays_in_l2)
     for (int minute = 0; minute < 38; minute++)
         reads(&one, 0, 0, 200, now += 60 * S);
     assert_string_equal(pass(false, now), "");
-    for (int minute = 0; minute < 4; minute++)
-        reads(&one, 0, 0, 200, now += 60 * S);
-    assert_string_equal(pass(false, now), "PREFETCH 0");
+    assert_string_equal(pass(false, START + 2495 * S), "");
+    assert_string_equal(pass(false, START + 2496 * S), "PREFETCH 0"); /* time alone */
 }
 
 /* ---- room and budgets ---- */
@@ -298,6 +302,26 @@ TEST_IN(begin, end, time_alone_carries_a_shard_through_its_life)
 }
 
 /* ---- the two passes ---- */
+
+TEST(a_pass_looks_at_few_again_after_most_were_touched)
+{
+    enum { MANY = 6000 };
+    const struct hl_place l3 = {.node = HL_READER_NONE, .tier = HL_API_TIER_L3};
+    plenty();
+    open_cluster_of(&one, MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        assert_int_equal(hl_placement_shard_add(&one.place, id_of(i), MIB, l3, START), HL_OK);
+    assert_true(one.place.touched_all);
+    assert_string_equal(pass(false, START), "");
+    assert_int_equal(one.policy.judged, MANY);
+    assert_string_equal(pass(false, START), "");
+    assert_int_equal(one.policy.judged, 0);
+    reads(&one, 2, 0, 1, START);
+    reads(&one, 2, MANY - 1, 2, START);
+    assert_string_equal(pass(false, START), "LOAD 5999");
+    assert_int_equal(one.policy.judged, 2);
+    close_cluster(&one);
+}
 
 static uint64_t seed;
 
