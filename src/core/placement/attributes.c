@@ -1,6 +1,7 @@
 #include "core/placement/attributes.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 /* Intervals that the mean and the variance remember; older ones fade. */
@@ -62,7 +63,10 @@ static void count_at(struct hl_attributes *a, int64_t width_ms, int64_t at_ms, u
 uint32_t hl_attributes_count(const struct hl_attributes *a,
                              const struct hl_placement_params *params, int64_t now_ms)
 {
-    int64_t begun = slices_since(a, slice_width(params->window_ms), now_ms);
+    int64_t width = slice_width(params->window_ms);
+    if (now_ms - a->slice_ms >= HL_SLICES * width)
+        return 0;
+    int64_t begun = slices_since(a, width, now_ms);
     uint32_t sum = 0;
     for (int64_t i = 0; i + begun < HL_SLICES; i++)
         sum += a->slices[i];
@@ -119,12 +123,15 @@ unsigned hl_attributes_readers(const struct hl_attributes *a,
                                struct hl_reader_count out[HL_READERS])
 {
     int64_t since = now_ms > a->window_ms ? now_ms - a->window_ms : 0;
-    int64_t begun = since / params->window_ms;
-    double left = 1 - (double)(since % params->window_ms) / (double)params->window_ms;
+    if (since >= 2 * params->window_ms)
+        return 0;
+    bool begun = since >= params->window_ms; /* the next window */
+    int64_t into = begun ? since - params->window_ms : since;
+    double left = 1 - (double)into / (double)params->window_ms;
     unsigned n = 0;
     for (unsigned i = 0; i < HL_READERS; i++) {
         const struct hl_reader *r = &a->readers[i];
-        double count = begun == 0 ? r->now + r->before * left : begun == 1 ? r->now * left : 0;
+        double count = begun ? r->now * left : r->now + r->before * left;
         if (r->node == HL_READER_NONE || !(count > 0))
             continue;
         unsigned at = n++;

@@ -6,6 +6,8 @@
 /* A search in a large table waits for memory: of so many entries ahead the slot is fetched, and of
  * half as many the record. */
 #define FETCH_AHEAD 16
+/* With a quarter of all shards more touched ones than this, all are judged. */
+#define TOUCHED_MIN 1024
 
 hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_opts *opts)
 {
@@ -25,6 +27,7 @@ void hl_placement_fini(struct hl_placement *p)
 {
     hl_shard_table_fini(&p->shards);
     hl_history_fini(&p->history);
+    hl_index_list_fini(&p->touched);
     free(p->nodes);
     *p = (struct hl_placement){0};
 }
@@ -32,10 +35,11 @@ void hl_placement_fini(struct hl_placement *p)
 uint64_t hl_placement_bytes(const struct hl_placement *p)
 {
     return sizeof(*p) + hl_shard_table_bytes(&p->shards) + hl_history_bytes(&p->history) +
+           (uint64_t)p->touched.room * sizeof(*p->touched.items) +
            (uint64_t)p->node_room * sizeof(*p->nodes);
 }
 
-static void advance_clock(struct hl_placement *p, int64_t now_ms)
+void hl_placement_advance(struct hl_placement *p, int64_t now_ms)
 {
     if (now_ms < p->now_ms)
         p->stats.clock_back++;
@@ -47,7 +51,7 @@ hl_status hl_placement_configure(struct hl_placement *p, const struct hl_placeme
                                  int64_t now_ms)
 {
     HL_TRY(hl_placement_params_check(params));
-    advance_clock(p, now_ms);
+    hl_placement_advance(p, now_ms);
     int64_t old_ms = p->params.window_ms;
     p->params = *params;
     if (params->window_ms == old_ms)
@@ -85,7 +89,7 @@ static uint32_t free_node_index(const struct hl_placement *p)
 hl_status hl_placement_node_add(struct hl_placement *p, uint64_t incarnation, int64_t now_ms,
                                 uint16_t *node)
 {
-    advance_clock(p, now_ms);
+    hl_placement_advance(p, now_ms);
     uint32_t at = free_node_index(p);
     if (at == HL_NODES_MAX)
         return hl_fail(HL_ENOSPC, "%u nodes: no more are counted as readers", HL_NODES_MAX);
@@ -97,9 +101,15 @@ hl_status hl_placement_node_add(struct hl_placement *p, uint64_t incarnation, in
         p->nodes = nodes;
         p->node_room = room;
     }
-    if (at == p->node_count)
+    if (at ==
+        p->node_count) { /* lists of one that is used again stay: its shards may still be there */
         p->node_count++;
-    p->nodes[at] = (struct hl_placement_node){.known = true};
+        p->nodes[at] = (struct hl_placement_node){.known = false};
+        for (unsigned i = 0; i < HL_LISTED_KINDS; i++)
+            p->nodes[at].lists[i] = HL_SHARD_NONE;
+    }
+    p->nodes[at].known = true;
+    p->nodes[at].fenced = false;
     hl_report_window_start(&p->nodes[at].reports, incarnation);
     *node = (uint16_t)at;
     return HL_OK;
@@ -126,7 +136,7 @@ hl_status hl_placement_node_fence(struct hl_placement *p, uint16_t node)
 
 hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_t now_ms)
 {
-    advance_clock(p, now_ms);
+    hl_placement_advance(p, now_ms);
     struct hl_placement_node *n = find_node(p, node);
     if (n == NULL)
         return unknown_node(node);
@@ -135,19 +145,108 @@ hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_
     return HL_OK;
 }
 
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void touch_shard(struct hl_placement *p, uint32_t index)
+{
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    if (s->touched || p->touched_all)
+        return;
+    if (p->touched.count >= TOUCHED_MIN + p->shards.count / 4 ||
+        hl_index_list_add(&p->touched, index) != HL_OK)
+        p->touched_all = true;
+    else
+        s->touched = true;
+}
+
+void hl_placement_untouch(struct hl_placement *p)
+{
+    for (uint32_t i = 0; i < p->touched.count; i++)
+        hl_shard_at(&p->shards, p->touched.items[i])->touched = false;
+    p->touched.count = 0;
+    p->touched_all = false;
+}
+
+static void unlist_shard(struct hl_placement *p, struct hl_placed_shard *s)
+{
+    if (s->listed == HL_LISTED_NOWHERE)
+        return;
+    if (s->list_next != HL_SHARD_NONE)
+        hl_shard_at(&p->shards, s->list_next)->list_before = s->list_before;
+    if (s->list_before != HL_SHARD_NONE)
+        hl_shard_at(&p->shards, s->list_before)->list_next = s->list_next;
+    else
+        p->nodes[s->listed_node].lists[s->listed] = s->list_next;
+    s->listed = HL_LISTED_NOWHERE;
+}
+
+void hl_placement_list(struct hl_placement *p, uint32_t index, enum hl_listed list)
+{
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    uint16_t node = s->place.node;
+    if (node >= p->node_count)
+        list = HL_LISTED_NOWHERE;
+    if (s->listed == list && (list == HL_LISTED_NOWHERE || s->listed_node == node))
+        return;
+    unlist_shard(p, s);
+    if (list == HL_LISTED_NOWHERE)
+        return;
+    uint32_t *first = &p->nodes[node].lists[list];
+    s->list_next = *first;
+    s->list_before = HL_SHARD_NONE;
+    if (*first != HL_SHARD_NONE)
+        hl_shard_at(&p->shards, *first)->list_before = index;
+    *first = index;
+    s->listed = (uint8_t)list;
+    s->listed_node = node;
+}
+
+/* ---- bytes on their way ---------------------------------------------------------------------- */
+
+static bool is_going(const struct hl_placed_shard *s)
+{
+    return s->goal.tier != s->place.tier || s->goal.node != s->place.node;
+}
+
+static void count_bytes(uint64_t *total, uint64_t bytes, bool more)
+{
+    *total = more ? *total + bytes : *total > bytes ? *total - bytes : 0;
+}
+
+/* Bytes on their way: they arrive until the copy is in force, and leave until the old one is gone.
+ */
+static void count_arriving(struct hl_placement *p, const struct hl_placed_shard *s, bool more)
+{
+    if (s->goal.node >= p->node_count || !is_going(s))
+        return;
+    struct hl_placement_node *n = &p->nodes[s->goal.node];
+    if (s->goal.tier == HL_API_TIER_L1)
+        count_bytes(&n->l1_arriving, s->size_bytes, more);
+    else if (s->goal.tier == HL_API_TIER_L2)
+        count_bytes(&n->l2_arriving, s->size_bytes, more);
+}
+
+static void count_leaving(struct hl_placement *p, const struct hl_placed_shard *s,
+                          struct hl_place from, bool more)
+{
+    if (from.tier == HL_API_TIER_L1 && from.node < p->node_count && is_going(s))
+        count_bytes(&p->nodes[from.node].l1_leaving, s->size_bytes, more);
+}
+
 /* ---- shards ---------------------------------------------------------------------------------- */
 
 hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64_t size_bytes,
                                  struct hl_place place, int64_t now_ms)
 {
-    advance_clock(p, now_ms);
+    hl_placement_advance(p, now_ms);
     uint32_t index;
     HL_TRY(hl_shard_table_add(&p->shards, id, &index));
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
     s->size_bytes = size_bytes;
-    s->place = place;
+    s->place = s->goal = place;
     s->changed_ms = p->now_ms;
     hl_attributes_init(&s->use, p->now_ms);
+    touch_shard(p, index);
     return HL_OK;
 }
 
@@ -156,28 +255,105 @@ hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id)
     uint32_t index = hl_shard_table_find(&p->shards, id);
     if (index == HL_SHARD_NONE)
         return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    if (hl_life_is_moving((enum hl_life_state)s->life.state)) {
+        bool switched = s->life.state == HL_LIFE_MIGRATED;
+        if (!switched)
+            count_arriving(p, s, false);
+        count_leaving(p, s, switched ? s->goal : s->place, false);
+    }
+    unlist_shard(p, s);
     hl_shard_table_remove(&p->shards, index);
     return HL_OK;
 }
 
-hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
-                                    const struct hl_change *change)
+/* What the change means for places and for bytes on their way. After the change: s->goal is where
+ * the shard goes while it moves, then where its old copy is until that is gone. */
+static void follow_change(struct hl_placement *p, struct hl_placed_shard *s,
+                          enum hl_life_state from, enum hl_life_event event)
+{
+    struct hl_place old = s->place;
+    switch (event) {
+    case HL_LIFE_ON_LOADED:
+    case HL_LIFE_ON_SWITCHED:
+    case HL_LIFE_ON_IDLE:
+        count_arriving(p, s, false);
+        if (s->life.state != HL_LIFE_MIGRATED)
+            count_leaving(p, s, old, false);
+        s->place = s->goal;
+        s->goal = old;
+        if (from == HL_LIFE_PREHEAT && s->life.before == HL_LIFE_CREATED)
+            s->use.placed_ms = p->now_ms; /* the first place, no move */
+        else
+            hl_attributes_moved(&s->use, &p->params, p->now_ms);
+        break;
+    case HL_LIFE_ON_CLEANED_L2:
+    case HL_LIFE_ON_CLEANED_L3:
+        count_leaving(p, s, s->goal, false);
+        s->goal = s->place;
+        break;
+    case HL_LIFE_ON_WARM: /* of a copy to L3 that is not needed any more */
+        if (from != HL_LIFE_MIGRATING)
+            break;
+        __attribute__((fallthrough));
+    case HL_LIFE_ON_UNDONE:
+        count_arriving(p, s, false);
+        count_leaving(p, s, s->place, false);
+        s->goal = s->place;
+        break;
+    default:
+        break;
+    }
+}
+
+static hl_status change_life(struct hl_placement *p, struct hl_id id,
+                             const struct hl_change *change, const struct hl_place *goal)
 {
     uint32_t index = hl_shard_table_find(&p->shards, id);
     if (index == HL_SHARD_NONE)
         return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
-    advance_clock(p, change->at_ms);
+    hl_placement_advance(p, change->at_ms);
     struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    enum hl_life_state from = (enum hl_life_state)s->life.state;
     struct hl_change now = *change;
     now.at_ms = p->now_ms;
     hl_status st = hl_life_change(&s->life, &p->history, index, &now);
     if (st != HL_OK)
         return hl_fail_prefix(st, "shard %s: ", hl_id_format(id).s);
     s->changed_ms = p->now_ms;
-    if (change->event == HL_LIFE_ON_LOADED && s->life.before == HL_LIFE_CREATED)
-        s->use.placed_ms = p->now_ms; /* the first place, no move */
-    else if (change->event == HL_LIFE_ON_SWITCHED || change->event == HL_LIFE_ON_LOADED)
-        hl_attributes_moved(&s->use, &p->params, p->now_ms);
+    touch_shard(p, index);
+    if (goal != NULL && (goal->tier != s->place.tier || goal->node != s->place.node)) {
+        if (hl_life_is_moving(from)) { /* it takes the place of the move in flight */
+            count_arriving(p, s, false);
+            count_leaving(p, s, s->place, false);
+        }
+        s->goal = *goal;
+        count_arriving(p, s, true);
+        count_leaving(p, s, s->place, true);
+    }
+    follow_change(p, s, from, change->event);
+    return HL_OK;
+}
+
+hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
+                                    const struct hl_change *change)
+{
+    return change_life(p, id, change, NULL);
+}
+
+hl_status hl_placement_shard_move(struct hl_placement *p, struct hl_id id,
+                                  const struct hl_change *change, struct hl_place goal)
+{
+    return change_life(p, id, change, &goal);
+}
+
+hl_status hl_placement_shard_pin(struct hl_placement *p, struct hl_id id, bool pinned)
+{
+    uint32_t index = hl_shard_table_find(&p->shards, id);
+    if (index == HL_SHARD_NONE)
+        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    hl_shard_at(&p->shards, index)->pinned = pinned;
+    touch_shard(p, index);
     return HL_OK;
 }
 
@@ -216,13 +392,14 @@ static void apply_entry(struct hl_placement *p, uint16_t node, const struct hl_r
     }
     struct hl_access access = {.node = node, .count = e->count, .age_ms = e->age_ms};
     hl_attributes_access(&hl_shard_at(&p->shards, index)->use, &p->params, &access, p->now_ms);
+    touch_shard(p, index);
     p->stats.accesses += e->count;
 }
 
 enum hl_report_fate hl_placement_report(struct hl_placement *p, uint16_t node,
                                         const struct hl_report *report, int64_t now_ms)
 {
-    advance_clock(p, now_ms);
+    hl_placement_advance(p, now_ms);
     enum hl_report_fate fate = admit_report(p, node, report);
     p->stats.reports[fate]++;
     for (size_t i = 0; fate == HL_REPORT_NEW && i < report->count; i++) {

@@ -12,6 +12,7 @@
 #ifndef HL_CORE_PLACEMENT_PLACEMENT_H
 #define HL_CORE_PLACEMENT_PLACEMENT_H
 
+#include "core/placement/index_list.h"
 #include "core/placement/params.h"
 #include "core/placement/reports.h"
 #include "core/placement/shards.h"
@@ -22,6 +23,8 @@ struct hl_placement_node {
     struct hl_report_window reports;
     int64_t removed_ms; /* of one that is not known */
     bool known, fenced;
+    uint32_t lists[HL_LISTED_KINDS];               /* the first shard of each */
+    uint64_t l1_arriving, l1_leaving, l2_arriving; /* bytes of moves in flight */
 };
 
 struct hl_placement_stats {
@@ -39,6 +42,8 @@ struct hl_placement {
     uint32_t node_count, node_room;
     int64_t now_ms;
     struct hl_placement_stats stats;
+    struct hl_index_list touched;
+    bool touched_all; /* the list ends: most were touched, or there was no memory */
 };
 
 struct hl_placement_opts {
@@ -72,6 +77,11 @@ hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_
 hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64_t size_bytes,
                                  struct hl_place place, int64_t now_ms) HL_CHECK;
 hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id) HL_CHECK;
+/* A pinned shard is not moved away. */
+hl_status hl_placement_shard_pin(struct hl_placement *p, struct hl_id id, bool pinned) HL_CHECK;
+/* A copy of it begins to go to `goal`; as below. */
+hl_status hl_placement_shard_move(struct hl_placement *p, struct hl_id id,
+                                  const struct hl_change *change, struct hl_place goal) HL_CHECK;
 /* Carries it one step on in its life; a copy that came into force is a move. HL_ECONFLICT: the life
  * cycle has no such transition, and nothing has changed. change->at_ms is now. */
 hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
@@ -82,6 +92,14 @@ unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id i
 /* Borrowed; NULL: not known. */
 const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement *p,
                                                       struct hl_id id);
+
+/* ---- for the policy ---- */
+
+void hl_placement_advance(struct hl_placement *p, int64_t now_ms);
+/* It is in that list of the node of its place, and in no other. */
+void hl_placement_list(struct hl_placement *p, uint32_t index, enum hl_listed list);
+/* The list of touched shards is empty. */
+void hl_placement_untouch(struct hl_placement *p);
 
 enum hl_report_fate hl_placement_report(struct hl_placement *p, uint16_t node,
                                         const struct hl_report *report, int64_t now_ms);

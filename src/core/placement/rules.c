@@ -70,16 +70,23 @@ enum hl_move_path hl_rules_path(struct hl_place from, struct hl_place goal)
     return is_on_node(from) != is_on_node(goal) ? HL_MOVE_BACKBONE : HL_MOVE_ARCHIVE;
 }
 
+static double readers_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                           struct hl_place goal, const struct hl_reader_count *readers,
+                           unsigned count)
+{
+    double gain = 0;
+    for (unsigned i = 0; i < count; i++)
+        gain += readers[i].count * (read_seconds(s, world, s->place, readers[i].node) -
+                                    read_seconds(s, world, goal, readers[i].node));
+    return gain;
+}
+
 double hl_rules_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                      struct hl_place goal, int64_t now_ms)
 {
     struct hl_reader_count readers[HL_READERS];
     unsigned n = hl_attributes_readers(&s->use, world->params, now_ms, readers);
-    double gain = 0;
-    for (unsigned i = 0; i < n; i++)
-        gain += readers[i].count * (read_seconds(s, world, s->place, readers[i].node) -
-                                    read_seconds(s, world, goal, readers[i].node));
-    return gain;
+    return readers_gain(s, world, goal, readers, n);
 }
 
 double hl_rules_cost(const struct hl_placed_shard *s, const struct hl_rule_world *world,
@@ -145,7 +152,7 @@ static bool weigh_move(const struct judged *j, struct hl_place goal, struct hl_v
 {
     if (goal.tier == L2 && !node_takes(j, goal.node))
         return false;
-    double gain = hl_rules_gain(j->s, j->world, goal, j->now_ms);
+    double gain = readers_gain(j->s, j->world, goal, j->readers, j->reader_count);
     double cost = hl_rules_cost(j->s, j->world, goal, j->now_ms);
     if (!(gain > cost))
         return false;
@@ -291,11 +298,11 @@ static int64_t recheck_reading(const struct judged *j)
         return INT64_MAX;
     struct hl_place to_reader = {.node = j->s->use.last_reader, .tier = L2};
     struct hl_place to_l3 = {.node = HL_READER_NONE, .tier = L3};
-    double gain = hl_rules_gain(j->s, j->world, to_reader, j->now_ms);
+    double gain = readers_gain(j->s, j->world, to_reader, j->readers, j->reader_count);
     if (gain > move_seconds(j->s, j->world, to_reader))
         return j->now_ms;
     bool in_l4 = j->s->place.tier == L4;
-    gain = in_l4 ? hl_rules_gain(j->s, j->world, to_l3, j->now_ms) : 0;
+    gain = in_l4 ? readers_gain(j->s, j->world, to_l3, j->readers, j->reader_count) : 0;
     return in_l4 && gain > move_seconds(j->s, j->world, to_l3) ? j->now_ms : INT64_MAX;
 }
 
@@ -359,4 +366,53 @@ struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct h
     v = judge_heat(&j, !s->pinned);
     v.recheck_ms = v.event == HL_LIFE_EVENTS ? earlier_of(v.recheck_ms, recheck) : v.recheck_ms;
     return v;
+}
+
+/* ---- L1 -------------------------------------------------------------------------------------- */
+
+/* When what `a` remembers of its moves has fallen to `level`. */
+static int64_t fluidity_falls_ms(const struct hl_attributes *a,
+                                 const struct hl_placement_params *params, double level)
+{
+    if (!(level > 0))
+        return INT64_MAX;
+    double after_ms = (double)params->fluidity_tau_ms * log((double)a->recent_moves / level);
+    return after_ms > 0 ? a->placed_ms + (int64_t)fmin(after_ms, 1e15) : a->placed_ms;
+}
+
+static int64_t later_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                             int64_t now_ms)
+{
+    const struct hl_placement_params *params = world->params;
+    const struct hl_wish none = {.recheck_ms = INT64_MAX};
+    struct hl_place goal = {.node = s->place.node, .tier = L1};
+    bool may = s->life.state == HL_LIFE_ACTIVE || s->life.state == HL_LIFE_WARM_L2;
+    if (!may || s->place.tier != L2 || s->pinned ||
+        hl_attributes_heat(&s->use, params, now_ms) < params->warm_heat)
+        return none;
+    struct hl_reader_count readers[HL_READERS];
+    unsigned n = hl_attributes_readers(&s->use, params, now_ms, readers);
+    double gain = readers_gain(s, world, goal, readers, n), most = 0;
+    /* the gain rises to this when readers on other nodes, for which L1 is the worse place, are
+     * forgotten before the node's own */
+    for (unsigned i = 0; i < n; i++)
+        if (readers[i].node == goal.node)
+            most = readers_gain(s, world, goal, &readers[i], 1);
+    double least = move_seconds(s, world, goal);
+    if (!(most > least)) /* only an event helps */
+        return none;
+    double fluidity = hl_attributes_fluidity(&s->use, params, now_ms);
+    int64_t at_ms = s->use.placed_ms + params->residence_ms;
+    if (fluidity >= params->fluidity_high)
+        at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, params->fluidity_high));
+    if (!(most > least * (1 + fluidity)))
+        at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, most / least - 1));
+    bool wishes = now_ms - s->use.placed_ms >= params->residence_ms &&
+                  fluidity < params->fluidity_high && gain > least * (1 + fluidity);
+    return (struct hl_wish){.for_l1 = wishes, .recheck_ms = wishes ? INT64_MAX : at_ms};
 }

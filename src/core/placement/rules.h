@@ -50,6 +50,15 @@ struct hl_verdict {
 
 struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                                  int64_t now_ms);
+
+/* Of an active shard in a node's L2: it is hot, settled, seldom moved, and worth a copy to L1. */
+struct hl_wish {
+    bool for_l1;
+    int64_t recheck_ms; /* without an event it does not begin to wish before that */
+};
+
+struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_rule_world *world,
+                             int64_t now_ms);
 /* Seconds that all readers of the last window would save in the next one. */
 double hl_rules_gain(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                      struct hl_place goal, int64_t now_ms);

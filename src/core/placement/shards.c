@@ -92,9 +92,13 @@ void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id)
 void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id)
 {
     uint32_t index = t->slots[home_of(t, id)];
-    if (index == 0)
-        return;
-    const char *record = (const char *)hl_shard_at(t, index - 1);
+    if (index != 0)
+        hl_shard_fetch(t, index - 1);
+}
+
+void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index)
+{
+    const char *record = (const char *)hl_shard_at(t, index);
     for (size_t at = 0; at < sizeof(struct hl_placed_shard); at += CACHE_LINE)
         __builtin_prefetch(record + at, 1);
 }
@@ -147,9 +151,9 @@ hl_status hl_shard_table_add(struct hl_shard_table *t, struct hl_id id, uint32_t
             HL_TRY(add_page(t));
         at = t->end++;
     } else {
-        t->free = hl_shard_at(t, at)->next_free;
+        t->free = hl_shard_at(t, at)->list_next;
     }
-    *hl_shard_at(t, at) = (struct hl_placed_shard){.id = id};
+    *hl_shard_at(t, at) = (struct hl_placed_shard){.id = id, .timer_ms = INT64_MAX};
     place_slot(t, id, at);
     t->count++;
     *index = at;
@@ -162,7 +166,7 @@ void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index)
     uint32_t slot = find_slot(t, s->id);
     assert(t->slots[slot] == index + 1);
     clear_slot(t, slot);
-    *s = (struct hl_placed_shard){.next_free = t->free};
+    *s = (struct hl_placed_shard){.list_next = t->free};
     t->free = index;
     t->count--;
 }

@@ -25,15 +25,29 @@ struct hl_place {
     uint8_t tier;  /* enum hl_api_tier */
 };
 
+/* Lists of a node's shards that its watermarks look at. */
+enum hl_listed {
+    HL_LISTED_NOWHERE,
+    HL_LISTED_IN_L1,
+    HL_LISTED_FOR_L1, /* of its L2, and better off in its L1 */
+    HL_LISTED_KINDS
+};
+
 struct hl_placed_shard {
     struct hl_id id; /* none: the record is free */
     struct hl_attributes use;
     struct hl_life life;
     uint64_t size_bytes;
     int64_t changed_ms;    /* of the newest change of its life, or when it was created */
+    int64_t timer_ms;      /* the policy looks at it then at the latest; INT64_MAX: no timer */
     struct hl_place place; /* of its nearest copy */
-    bool pinned;           /* it is not moved away */
-    uint32_t next_free;
+    struct hl_place goal;  /* where its copy goes while it moves */
+    uint32_t list_next, list_before; /* of the list that it is in; of a free record: the next one */
+    uint32_t judged, decided;        /* the newest pass that did */
+    uint8_t listed;                  /* enum hl_listed, of node: */
+    uint16_t listed_node;
+    bool pinned;  /* it is not moved away */
+    bool touched; /* read or changed since the last pass */
 };
 
 struct hl_shard_table {
@@ -56,6 +70,7 @@ void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index);
  * into the processor's cache. */
 void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id);
 void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id);
+void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index);
 /* Everything it has allocated. */
 uint64_t hl_shard_table_bytes(const struct hl_shard_table *t);
 

@@ -1,0 +1,24 @@
+/* core/placement/index_list.h - a list of indices of shards that grows.
+ *
+ * Owns:    its items; zero-initialise, end with hl_index_list_fini.
+ * Threads: one at a time.
+ * Errors:  HL_ENOMEM.
+ * Units:   none.
+ * Limits:  2^31 indices.
+ */
+#ifndef HL_CORE_PLACEMENT_INDEX_LIST_H
+#define HL_CORE_PLACEMENT_INDEX_LIST_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct hl_index_list {
+    uint32_t *items;
+    uint32_t count, room;
+};
+
+hl_status hl_index_list_add(struct hl_index_list *list, uint32_t index) HL_CHECK;
+void hl_index_list_fini(struct hl_index_list *list);
+
+#endif

@@ -1,0 +1,398 @@
+#include "core/placement/policy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DECISIONS_MIN 64
+#define FETCH_AHEAD   8 /* shards: their records come from memory meanwhile */
+
+void hl_policy_fini(struct hl_policy *y)
+{
+    hl_heap_fini(&y->timers);
+    hl_index_list_fini(&y->open);
+    hl_index_list_fini(&y->now);
+    free(y->decisions);
+    free(y->takes);
+    free(y->l2_free);
+    *y = (struct hl_policy){0};
+}
+
+/* One pass, and what it works with. */
+struct passing {
+    struct hl_policy *y;
+    struct hl_placement *p;
+    const struct hl_policy_limits *limits;
+    struct hl_rule_world world;
+};
+
+/* ---- decisions ------------------------------------------------------------------------------- */
+
+static struct hl_decision *add_decision(struct hl_policy *y)
+{
+    if (y->count == y->room) {
+        size_t room = y->room == 0 ? DECISIONS_MIN : y->room * 2;
+        struct hl_decision *more = realloc(y->decisions, room * sizeof(*more));
+        if (more == NULL)
+            return NULL;
+        y->decisions = more;
+        y->room = room;
+    }
+    return &y->decisions[y->count++];
+}
+
+static hl_status decide_on(struct passing *x, struct hl_placed_shard *s, const struct hl_verdict *v,
+                           double order)
+{
+    struct hl_decision *d = add_decision(x->y);
+    if (d == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu decisions", x->y->count + 1);
+    *d = (struct hl_decision){.shard = s->id,
+                              .event = v->event,
+                              .from = s->place,
+                              .goal = v->goal,
+                              .size_bytes = s->size_bytes,
+                              .value = v->value,
+                              .limit = v->limit,
+                              .gain_s = v->gain_s,
+                              .cost_s = v->cost_s,
+                              .order = order};
+    s->decided = x->y->pass;
+    return HL_OK;
+}
+
+/* The lower, the more urgent. */
+static unsigned rank_of(enum hl_life_event event)
+{
+    static const uint8_t ranks[HL_LIFE_EVENTS] = {
+        [HL_LIFE_ON_SPREAD] = 1,   [HL_LIFE_ON_PRESSURE] = 2, [HL_LIFE_ON_REMOTE] = 3,
+        [HL_LIFE_ON_RECALL] = 4,   [HL_LIFE_ON_ACCESS] = 5,   [HL_LIFE_ON_LOAD] = 6,
+        [HL_LIFE_ON_PREFETCH] = 7, [HL_LIFE_ON_LEAVE] = 8,    [HL_LIFE_ON_IDLE] = 9,
+        [HL_LIFE_ON_WARM] = 10,    [HL_LIFE_ON_COOL] = 11};
+    return ranks[event];
+}
+
+static int compare_decisions(const void *left, const void *right)
+{
+    const struct hl_decision *a = left, *b = right;
+    unsigned ra = rank_of(a->event), rb = rank_of(b->event);
+    if (ra != rb)
+        return ra < rb ? -1 : 1;
+    if (a->order != b->order)
+        return a->order < b->order ? -1 : 1;
+    if (a->shard.hi != b->shard.hi)
+        return a->shard.hi < b->shard.hi ? -1 : 1;
+    return a->shard.lo < b->shard.lo ? -1 : a->shard.lo > b->shard.lo;
+}
+
+static bool is_same_place(struct hl_place a, struct hl_place b)
+{
+    return a.tier == b.tier && a.node == b.node;
+}
+
+/* Room in the L2 it goes to, and budget on its way. */
+static bool takes_room(struct passing *x, const struct hl_decision *d,
+                       int64_t budget[HL_MOVE_PATHS])
+{
+    if (is_same_place(d->from, d->goal))
+        return true;
+    enum hl_move_path path = hl_rules_path(d->from, d->goal);
+    uint64_t *l2_free = d->goal.tier == HL_API_TIER_L2 ? &x->y->l2_free[d->goal.node] : NULL;
+    if (budget[path] <= 0 || (l2_free != NULL && *l2_free < d->size_bytes))
+        return false;
+    budget[path] -= (int64_t)d->size_bytes;
+    if (l2_free != NULL)
+        *l2_free -= d->size_bytes;
+    return true;
+}
+
+static void keep_those_with_room(struct passing *x)
+{
+    struct hl_policy *y = x->y;
+    int64_t budget[HL_MOVE_PATHS];
+    memcpy(budget, x->limits->budget, sizeof(budget));
+    size_t kept = 0;
+    if (y->count > 0)
+        qsort(y->decisions, y->count, sizeof(*y->decisions), compare_decisions);
+    for (size_t i = 0; i < y->count; i++)
+        if (takes_room(x, &y->decisions[i], budget))
+            y->decisions[kept++] = y->decisions[i];
+    y->deferred = y->count - kept;
+    y->count = kept;
+}
+
+/* ---- each shard ------------------------------------------------------------------------------ */
+
+static hl_status set_timer(struct hl_policy *y, uint32_t index, struct hl_placed_shard *s,
+                           int64_t at_ms, int64_t now_ms)
+{
+    if (at_ms <= now_ms)
+        return hl_index_list_add(&y->open, index);
+    if (at_ms >= s->timer_ms) /* judged then, if there is nothing before */
+        return HL_OK;
+    s->timer_ms = at_ms;
+    return hl_heap_push(&y->timers, (uint64_t)at_ms, index);
+}
+
+static hl_status judge_shard(struct passing *x, uint32_t index)
+{
+    struct hl_placed_shard *s = hl_shard_at(&x->p->shards, index);
+    if (s->judged == x->y->pass || hl_id_is_none(s->id))
+        return HL_OK;
+    s->judged = x->y->pass;
+    x->y->judged++;
+    struct hl_verdict v = hl_rules_judge(s, &x->world, x->p->now_ms);
+    struct hl_wish wish = hl_rules_wish(s, &x->world, x->p->now_ms);
+    hl_placement_list(x->p, index,
+                      s->place.tier == HL_API_TIER_L1 ? HL_LISTED_IN_L1
+                      : wish.for_l1                   ? HL_LISTED_FOR_L1
+                                                      : HL_LISTED_NOWHERE);
+    int64_t recheck = v.recheck_ms < wish.recheck_ms ? v.recheck_ms : wish.recheck_ms;
+    HL_TRY(set_timer(x->y, index, s, recheck, x->p->now_ms));
+    if (v.event == HL_LIFE_EVENTS)
+        return HL_OK;
+    return decide_on(x, s, &v, v.cost_s > 0 ? -v.gain_s / v.cost_s : 0);
+}
+
+/* What was touched, what stood open, and what is due. */
+static hl_status collect_shards(struct passing *x, bool full)
+{
+    struct hl_policy *y = x->y;
+    struct hl_placement *p = x->p;
+    y->now.count = 0;
+    if (full) {
+        y->open.count = 0; /* all are judged */
+    } else {
+        struct hl_index_list open = y->open;
+        y->open = y->now; /* empty, with its room */
+        y->now = open;
+        for (uint32_t i = 0; i < p->touched.count; i++)
+            HL_TRY(hl_index_list_add(&y->now, p->touched.items[i]));
+    }
+    while (y->timers.n > 0 && y->timers.e[0].key <= (uint64_t)p->now_ms) {
+        struct hl_heap_entry e = hl_heap_pop(&y->timers);
+        struct hl_placed_shard *s = hl_shard_at(&p->shards, (uint32_t)e.tie);
+        if ((uint64_t)s->timer_ms != e.key)
+            continue; /* an earlier one took its place */
+        s->timer_ms = INT64_MAX;
+        if (!full)
+            HL_TRY(hl_index_list_add(&y->now, (uint32_t)e.tie));
+    }
+    hl_placement_untouch(p);
+    return HL_OK;
+}
+
+/* All, or those in y->now. */
+static hl_status judge_shards(struct passing *x, bool full)
+{
+    const struct hl_shard_table *t = &x->p->shards;
+    const uint32_t *items = x->y->now.items;
+    uint32_t count = full ? t->end : x->y->now.count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t ahead = i + FETCH_AHEAD;
+        if (ahead < count)
+            hl_shard_fetch(t, full ? ahead : items[ahead]);
+        HL_TRY(judge_shard(x, full ? i : items[i]));
+    }
+    return HL_OK;
+}
+
+/* ---- the watermarks of L1 -------------------------------------------------------------------- */
+
+static uint64_t l1_use(const struct passing *x, uint32_t node)
+{
+    const struct hl_placement_node *n = &x->p->nodes[node];
+    uint64_t use = x->limits->nodes[node].l1_used + n->l1_arriving;
+    return use > n->l1_leaving ? use - n->l1_leaving : 0;
+}
+
+/* Those that may leave L1, or that wish to come: y->now, of which nothing else was decided. */
+static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed list)
+{
+    struct hl_policy *y = x->y;
+    y->now.count = 0;
+    for (uint32_t i = x->p->nodes[node].lists[list]; i != HL_SHARD_NONE;
+         i = hl_shard_at(&x->p->shards, i)->list_next) {
+        const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
+        if (s->decided != y->pass && !s->pinned &&
+            !hl_life_is_moving((enum hl_life_state)s->life.state))
+            HL_TRY(hl_index_list_add(&y->now, i));
+    }
+    return HL_OK;
+}
+
+static double leaving_order(const struct passing *x, const struct hl_placed_shard *s)
+{
+    double stability = hl_attributes_stability(&s->use, &x->p->params, x->p->now_ms);
+    bool settled = x->p->now_ms - s->use.placed_ms >= x->p->params.residence_ms;
+    return settled ? stability : 1 + stability;
+}
+
+/* Decides on all of y->now, sorts those decisions, and keeps the first ones that are needed. */
+static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint64_t high,
+                            double use_pct)
+{
+    struct hl_policy *y = x->y;
+    size_t first = y->count;
+    HL_TRY(collect_listed(x, node, HL_LISTED_IN_L1));
+    for (uint32_t i = 0; i < y->now.count; i++) {
+        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->now.items[i]);
+        struct hl_verdict v = {.event = HL_LIFE_ON_PRESSURE,
+                               .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L2},
+                               .value = use_pct,
+                               .limit = x->p->params.high_pct};
+        if (hl_life_section((enum hl_life_state)s->life.state, v.event)[0] != '\0')
+            HL_TRY(decide_on(x, s, &v, leaving_order(x, s)));
+    }
+    size_t end = first;
+    if (y->count > first)
+        qsort(y->decisions + first, y->count - first, sizeof(*y->decisions), compare_decisions);
+    for (; end < y->count && use > high; end++)
+        use -= use < y->decisions[end].size_bytes ? use : y->decisions[end].size_bytes;
+    y->count = end;
+    return HL_OK;
+}
+
+static hl_status fill_l1(struct passing *x, uint32_t node, uint64_t use, uint64_t low,
+                         uint64_t high)
+{
+    struct hl_policy *y = x->y;
+    size_t first = y->count;
+    double capacity = (double)x->limits->nodes[node].l1_bytes;
+    HL_TRY(collect_listed(x, node, HL_LISTED_FOR_L1));
+    for (uint32_t i = 0; i < y->now.count; i++) {
+        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->now.items[i]);
+        struct hl_verdict v = {.event = HL_LIFE_ON_PREFETCH,
+                               .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L1},
+                               .value = (double)use * 100 / capacity,
+                               .limit = x->p->params.low_pct};
+        v.gain_s = hl_rules_gain(s, &x->world, v.goal, x->p->now_ms);
+        v.cost_s = hl_rules_cost(s, &x->world, v.goal, x->p->now_ms);
+        if (hl_rules_wish(s, &x->world, x->p->now_ms).for_l1)
+            HL_TRY(decide_on(x, s, &v, -hl_attributes_heat(&s->use, &x->p->params, x->p->now_ms)));
+    }
+    size_t kept = first;
+    if (y->count > first)
+        qsort(y->decisions + first, y->count - first, sizeof(*y->decisions), compare_decisions);
+    for (size_t i = first; i < y->count && use < low; i++)
+        if (y->decisions[i].size_bytes <= high - use) {
+            use += y->decisions[i].size_bytes;
+            y->decisions[kept++] = y->decisions[i];
+        }
+    y->count = kept;
+    return HL_OK;
+}
+
+static hl_status keep_watermarks(struct passing *x)
+{
+    for (uint32_t node = 0; node < x->limits->node_count && node < x->p->node_count; node++) {
+        const struct hl_node_limits *l = &x->limits->nodes[node];
+        if (l->l1_bytes == 0)
+            continue;
+        uint64_t use = l1_use(x, node);
+        uint64_t high = (uint64_t)((double)l->l1_bytes * x->p->params.high_pct / 100);
+        uint64_t low = (uint64_t)((double)l->l1_bytes * x->p->params.low_pct / 100);
+        if (use > high)
+            HL_TRY(relieve_l1(x, node, use, high, (double)use * 100 / (double)l->l1_bytes));
+        else if (use < low && l->takes)
+            HL_TRY(fill_l1(x, node, use, low, high));
+    }
+    return HL_OK;
+}
+
+/* ---- the pass -------------------------------------------------------------------------------- */
+
+static hl_status check_limits(const struct hl_policy_limits *limits)
+{
+    static const char *const names[HL_MOVE_PATHS] = {"inside", "migration", "backbone", "archive"};
+    for (unsigned i = 0; i < HL_MOVE_PATHS; i++)
+        if (!(limits->rates[i] > 0) || isinf(limits->rates[i]))
+            return hl_fail(HL_EINVAL,
+                           "the measured rate of path %s is %g bytes per second: it "
+                           "must be above 0",
+                           names[i], limits->rates[i]);
+    if (limits->node_count > HL_NODES_MAX)
+        return hl_fail(HL_EINVAL, "limits of %u nodes: at most %u", limits->node_count,
+                       HL_NODES_MAX);
+    return HL_OK;
+}
+
+/* What all verdicts depend on; *changed: not as in the last pass. */
+static hl_status prepare_world(struct passing *x, bool *changed)
+{
+    struct hl_policy *y = x->y;
+    uint32_t n = x->limits->node_count;
+    if (!y->primed || n != y->node_count) {
+        bool *takes = calloc(n + 1, sizeof(*takes));
+        uint64_t *l2_free = calloc(n + 1, sizeof(*l2_free));
+        if (takes == NULL || l2_free == NULL) {
+            free(takes);
+            free(l2_free);
+            return hl_fail(HL_ENOMEM, "out of memory allocating limits of %u nodes", n);
+        }
+        free(y->takes);
+        free(y->l2_free);
+        y->takes = takes;
+        y->l2_free = l2_free;
+        y->node_count = n;
+        *changed = true;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct hl_node_limits *l = &x->limits->nodes[i];
+        uint64_t used = l->l2_used + (i < x->p->node_count ? x->p->nodes[i].l2_arriving : 0);
+        y->l2_free[i] = l->l2_bytes > used ? l->l2_bytes - used : 0;
+        *changed |= y->takes[i] != l->takes;
+        y->takes[i] = l->takes;
+    }
+    *changed |= memcmp(y->rates, x->limits->rates, sizeof(y->rates)) != 0 ||
+                memcmp(&y->params, &x->p->params, sizeof(y->params)) != 0;
+    memcpy(y->rates, x->limits->rates, sizeof(y->rates));
+    y->params = x->p->params;
+    x->world = (struct hl_rule_world){.params = &x->p->params,
+                                      .rates = y->rates,
+                                      .backbone_busy_pct = x->limits->backbone_busy_pct,
+                                      .takes = y->takes,
+                                      .node_count = n};
+    return HL_OK;
+}
+
+static hl_status run_pass(struct passing *x, bool full)
+{
+    struct hl_policy *y = x->y;
+    bool changed = !y->primed;
+    HL_TRY(prepare_world(x, &changed));
+    y->primed = false;
+    if (++y->pass == 0)
+        y->pass = 1;
+    y->count = y->judged = 0;
+    full |= changed || x->p->touched_all;
+    HL_TRY(collect_shards(x, full));
+    HL_TRY(judge_shards(x, full));
+    HL_TRY(keep_watermarks(x));
+    keep_those_with_room(x);
+    y->primed = true;
+    return HL_OK;
+}
+
+hl_status hl_policy_pass(struct hl_policy *y, struct hl_placement *p,
+                         const struct hl_policy_limits *limits, bool full, int64_t now_ms)
+{
+    HL_TRY(check_limits(limits));
+    hl_placement_advance(p, now_ms);
+    struct passing x = {.y = y, .p = p, .limits = limits};
+    hl_status st = run_pass(&x, full);
+    if (st != HL_OK)
+        y->count = 0;
+    return st;
+}
+
+hl_status hl_policy_begin(struct hl_placement *p, const struct hl_decision *decision,
+                          int64_t now_ms)
+{
+    struct hl_change change = {.at_ms = now_ms,
+                               .event = decision->event,
+                               .node = decision->goal.node,
+                               .value = decision->value,
+                               .limit = decision->limit};
+    return hl_placement_shard_move(p, decision->shard, &change, decision->goal);
+}

@@ -1,0 +1,75 @@
+/* core/placement/policy.h - the policy: what the rules and the watermarks of L1 ask for now, as a
+ * list of decisions in the order of their urgency, within room and budgets.
+ *
+ * A pass looks at the shards that were read or changed since the last one, at those whose verdict
+ * may have changed with time, and at what stood open; it decides the same as one that looks at all.
+ *
+ *     above the high watermark    shards of least stability leave L1 until it is not above it;
+ *                                 those that came only now are the last ones
+ *     below the low watermark     active shards of the node's L2, the hottest first, until it is
+ *                                 not below it; what is often moved stays in L2
+ *     between them                nothing: neither undoes the other
+ *
+ * Owns:    its timers and lists; decisions are borrowed until the next pass.
+ * Threads: one at a time. Pure: times are arguments.
+ * Errors:  HL_ENOMEM; HL_EINVAL for limits that are refused. After an error the next pass is full.
+ * Units:   ms, bytes, bytes per second.
+ * Limits:  none of its own.
+ */
+#ifndef HL_CORE_PLACEMENT_POLICY_H
+#define HL_CORE_PLACEMENT_POLICY_H
+
+#include "base/heap.h"
+#include "core/placement/placement.h"
+#include "core/placement/rules.h"
+
+struct hl_node_limits {
+    uint64_t l1_bytes, l1_used; /* with the chunks of HybridPS; l1_bytes 0: it has no L1 */
+    uint64_t l2_bytes, l2_used;
+    bool takes; /* false: it drains, flaps, or is not there */
+};
+
+struct hl_policy_limits {
+    const struct hl_node_limits *nodes; /* by index */
+    uint32_t node_count;
+    double rates[HL_MOVE_PATHS];   /* measured */
+    int64_t budget[HL_MOVE_PATHS]; /* moves begin while it is above 0; the last may exceed it */
+    double backbone_busy_pct;      /* NaN or below 0: not known */
+};
+
+struct hl_decision {
+    struct hl_id shard;
+    enum hl_life_event event;
+    struct hl_place from, goal; /* the same: only the state changes */
+    uint64_t size_bytes;
+    double value, limit;   /* hl_life_event_numbers */
+    double gain_s, cost_s; /* of a move that was weighed */
+    double order;          /* among those of its event */
+};
+
+struct hl_policy {
+    struct hl_heap timers;
+    struct hl_index_list open; /* to be judged in the next pass */
+    struct hl_index_list now;
+    struct hl_decision *decisions;
+    size_t count, room;
+    size_t judged;                     /* shards that the last pass has looked at */
+    size_t deferred;                   /* decisions without room or budget */
+    struct hl_placement_params params; /* of the last pass: with others, all is judged again */
+    double rates[HL_MOVE_PATHS];
+    bool *takes;
+    uint64_t *l2_free;
+    uint32_t node_count;
+    uint32_t pass;
+    bool primed;
+};
+
+/* Zero-initialise before the first pass, which is a full one. */
+void hl_policy_fini(struct hl_policy *y);
+hl_status hl_policy_pass(struct hl_policy *y, struct hl_placement *p,
+                         const struct hl_policy_limits *limits, bool full, int64_t now_ms) HL_CHECK;
+/* Carries the decision into the life of its shard; the copy is the caller's to make. */
+hl_status hl_policy_begin(struct hl_placement *p, const struct hl_decision *decision,
+                          int64_t now_ms) HL_CHECK;
+
+#endif
