@@ -47,7 +47,7 @@ static const struct cli_command commands[] = {
     {"cancel", "JOB", "Stop a job and all its processes.", cmd_cancel},
 
     {"Models", "", "", NULL},
-    {"model import", "DIR --name NAME [options]",
+    {"model import", "DIR|FILE --name NAME [options]",
      "Store a checkpoint of Hugging Face or Megatron in the L3 pool.", cmd_model_import},
     {"model cancel", "NAME", "Cancel a running import; nothing of the model stays.",
      cmd_model_cancel},
