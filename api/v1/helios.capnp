@@ -984,10 +984,15 @@ struct LocalUp { cluster @0 :LocalCluster $flatten; start @1 :LocalStart $flatte
 struct Topology { machine @0 :Text; slots @1 :List(Slot); }   # helios topo
 # An item of helios model ls is one of the two; helios model show has a model.
 struct ModelInfo { model @0 :Model $flatten $optional; import @1 :ImportSummary $flatten $optional; state @2 :Text; }
-struct ExportedFiles {     # helios model export --format hf
+struct ExportedFiles {
   model @0 :Text; version @1 :Int64;
   out @2 :Text;
   files @3 :UInt32; bytes @4 :UInt64; seconds @5 :Float64;
+}
+struct HfExportResult {    # helios model export --format hf
+  files @0 :ExportedFiles $flatten;
+  config @1 :Text $optional;     # the file that describes the tensors; absent: the model has none
+  leftOut @2 :List(Text);
 }
 struct TorchExport { iteration @0 :Int64 = -1 $nullable; args @1 :Bool; megatron @2 :Text; }
 struct ExportResult {      # helios model export

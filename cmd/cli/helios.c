@@ -47,7 +47,7 @@ static const struct cli_command commands[] = {
     {"cancel", "JOB", "Stop a job and all its processes.", cmd_cancel},
 
     {"Models", "", "", NULL},
-    {"model import", "DIR --name NAME [options]",
+    {"model import", "DIR|FILE --name NAME [options]",
      "Store a checkpoint of Hugging Face or Megatron in the L3 pool.", cmd_model_import},
     {"model cancel", "NAME", "Cancel a running import; nothing of the model stays.",
      cmd_model_cancel},
@@ -59,10 +59,10 @@ static const struct cli_command commands[] = {
      "Compare two versions by their tensors; exits with 1 if they differ, as diff.",
      cmd_model_diff},
     {"model rm", "NAME[@VERSION]", "Remove a model or one of its versions.", cmd_model_rm},
-    {"model export", "NAME[@VERSION] --format safetensors|torch --out DIR",
-     "Write a file per rank: safetensors, or Megatron's checkpoint.",
+    {"model export", "NAME[@VERSION] --format safetensors|torch|hf --out DIR",
+     "Write a file per rank (or Megatron's checkpoint), or a Hugging Face one.",
      cmd_model_export},
-    {"model reshard", "NAME[@VERSION] --tp-size T [--pp-size P]",
+    {"model reshard", "NAME[@VERSION] [--tp-size T] [--pp-size P] [--ep-size E]",
      "Make another layout of a version ahead of its first reader.", cmd_model_reshard},
 
     {"Shards", "", "", NULL},

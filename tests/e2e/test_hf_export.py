@@ -127,6 +127,20 @@ class Export(unittest.TestCase):
         self.assertIn("version 9", self.c.refuse("model", "export", f"{name}@9", "--format", "hf", "--out", out))
         self.assertFalse(out.exists())
 
+    def test_what_is_left_out_is_what_is_there(self):
+        source, _ = self.checkpoint("llama")
+        name = self.load(source, "--tp", 1, "--pp", 1)
+        one = helios.Session(self.c.info["controller"], rank=helios.Rank(job="left-out", model=name))
+        self.addCleanup(one.close, force=True)
+        state = one.load_state_dict()
+        one.save_state_dict(state, 1, optim={f"exp_avg.{n}": t for n, t in state.items()})
+        for version, kinds in ((1, ["tokenizer"]), (2, ["optimizer", "tokenizer"])):
+            said = self.c.json("model", "export", f"{name}@{version}", "--format", "hf", "--out", self.c.dir / f"left-{version}")
+            self.assertEqual([text.split()[0] for text in said["leftOut"]], kinds)
+            self.assertEqual(said["config"], "config.json")
+        text = self.c.run("model", "export", f"{name}@1", "--format", "hf", "--out", self.c.dir / "left-1").stdout
+        self.assertNotIn("optimizer", text)
+
     def test_a_version_without_all_of_the_model_is_refused_by_name(self):
         source, _ = self.checkpoint("llama")
         name = self.c.take(source, "--tp", 1, "--pp", 1)

@@ -385,6 +385,13 @@ static const char *megatron_command(struct export *e)
                            e->trained ? " --no-load-optim --no-load-rng" : "");
 }
 
+static void print_left_out(const struct hl_api_text_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        printf("%s%s%s", i == 0 ? "left out: " : ", ", list->items[i],
+               i + 1 == list->count ? "\n" : "");
+}
+
 static void print_result(const struct export *e, const struct hl_api_export_result *r)
 {
     char size[32];
@@ -395,9 +402,7 @@ static void print_result(const struct export *e, const struct hl_api_export_resu
     if (e->torch && e->trained)
         printf(", iteration %" PRId64, e->iteration);
     printf("\n");
-    for (size_t i = 0; i < r->left_out.count; i++)
-        printf("%s%s%s", i == 0 ? "left out: " : ", ", r->left_out.items[i],
-               i + 1 == r->left_out.count ? "\n" : "");
+    print_left_out(&r->left_out);
     if (e->torch && e->asked->optimizer)
         printf("optimizer state is under 'helios_optimizer', which Megatron does not read "
                "(docs/megatron.md)\n");
@@ -430,17 +435,31 @@ static hl_status report_export(struct cli *cli, struct export *e, double seconds
 
 /* ---- the export ------------------------------------------------------------------------------ */
 
+/* How much the ranks will be is told from those that are written. */
+static hl_status export_ranks(struct export *e, struct cli_progress *bar)
+{
+    uint64_t ranks = (uint64_t)e->pp_size * (uint64_t)e->tp_size * (uint64_t)e->ep_size;
+    for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
+        for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
+            for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++) {
+                HL_TRY(export_rank(e));
+                cli_progress_update(bar, e->bytes, e->bytes / e->files * ranks);
+            }
+    return HL_OK;
+}
+
 static hl_status export_all(struct cli *cli, struct export *e)
 {
     uint64_t start = hl_now_ns();
-    if (e->torch)
+    struct cli_progress bar;
+    if (e->torch) {
         HL_TRY(check_folder(e));
-    if (e->torch)
         HL_TRY(find_mtp(e));
-    for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
-        for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
-            for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++)
-                HL_TRY(export_rank(e));
+    }
+    cli_progress_start(&bar, "exporting");
+    hl_status st = export_ranks(e, &bar);
+    cli_progress_end(&bar);
+    HL_TRY(st);
     if (e->torch)
         HL_TRY(set_tracker(e, true));
     return report_export(cli, e, (double)(hl_now_ns() - start) / 1e9);
@@ -488,34 +507,51 @@ static hl_status check_hf(struct cli *cli, const struct export_args *a)
     return HL_OK;
 }
 
-static hl_status print_hf(struct cli *cli, const struct hf_export *h, double seconds)
+/* What other exports have or the original checkpoint had. */
+static struct hl_api_text_list left_out_of_hf(struct export *e, const struct hf_export *h)
+{
+    struct hl_api_text_list list = {0};
+    if (h->has_optimizer)
+        hl_api_text_add(&e->arena, &list, "optimizer state (`helios pull` has it)");
+    if (h->has_extra)
+        hl_api_text_add(&e->arena, &list, "extra state of modules (`helios pull` has it)");
+    if (!h->adapter)
+        hl_api_text_add(&e->arena, &list,
+                        "tokenizer files (copy those of the original checkpoint)");
+    return list;
+}
+
+static hl_status print_hf(struct cli *cli, struct export *e, const struct hf_export *h,
+                          double seconds)
 {
     char size[32];
+    const struct hl_api_hf_export_result r = {
+        .files = {h->model, h->version, h->out, h->files, h->bytes, seconds},
+        .config = h->config,
+        .left_out = left_out_of_hf(e, h)};
+    if (hl_arena_failed(&e->arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the result");
     if (cli->json)
-        return cli_print_value(&hl_api_exported_files_type,
-                               &(struct hl_api_exported_files){h->model, h->version, h->out,
-                                                               h->files, h->bytes, seconds});
-    printf("exported %s@%" PRId64 " to %s: %u file%s of tensors, %s in %.2f s%s%s\n"
-           "left out: optimizer state, tokenizer files (copy those of the original checkpoint)\n",
-           h->model, h->version, h->out, h->files, h->files == 1 ? "" : "s",
+        return cli_print_value(&hl_api_hf_export_result_type, &r);
+    printf("exported %s@%" PRId64 " to %s: %u file%s of tensors, %s in %.2f s%s%s\n", h->model,
+           h->version, h->out, h->files, h->files == 1 ? "" : "s",
            hl_format_bytes(h->bytes, size, sizeof(size)), seconds,
            h->config != NULL ? ", and " : "; the model has no config.json",
            h->config != NULL ? h->config : "");
+    print_left_out(&r.left_out);
     return HL_OK;
 }
 
 static hl_status export_hf(struct cli *cli, struct export *e)
 {
     uint64_t start = hl_now_ns();
-    struct hf_export h = {.client = e->client,
+    struct hf_export h = {.cli = cli,
+                          .client = e->client,
                           .model = e->where.model,
                           .version = e->where.version,
-                          .tp_size = e->tp_size,
-                          .pp_size = e->pp_size,
-                          .ep_size = e->ep_size,
                           .out = e->asked->out};
     HL_TRY(hf_export_write(&h));
-    return print_hf(cli, &h, (double)(hl_now_ns() - start) / 1e9);
+    return print_hf(cli, e, &h, (double)(hl_now_ns() - start) / 1e9);
 }
 
 static hl_status export_model(struct cli *cli, const char *text, const struct export_args *a)

@@ -18,15 +18,19 @@
 #include "base/status.h"
 #include "helios/helios.h"
 
+struct cli;
+
 struct hf_export {
+    struct cli *cli;
     helios_client *client;
     const char *model;
     int64_t version;
-    int tp_size, pp_size, ep_size; /* of the version */
-    const char *out;               /* directory, made if it is missing */
+    const char *out; /* directory, made if it is missing */
     /* Results. */
     unsigned files; /* of tensors */
     uint64_t bytes;
+    bool has_optimizer, has_extra; /* the version has; it is not written */
+    bool adapter;
     const char *config; /* the file that describes the tensors; NULL = the model has none */
 };
 

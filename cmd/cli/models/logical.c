@@ -92,6 +92,7 @@ void logical_forget(struct logical_version *v)
     v->state_plan = (struct hl_reshard_plan){0};
     v->state = (struct hl_reshard_state){0};
     v->whole = (struct hl_whole){0};
+    v->held = NULL;
     free(v->tensors);
     v->tensors = NULL;
     v->count = v->cap = v->parts = 0;
@@ -158,12 +159,10 @@ HL_CHECK static hl_status find_sources(const struct logical_version *v,
 }
 
 /* One logical tensor for each of the target `to`. */
-HL_CHECK static hl_status add_planned(struct logical_version *v, const struct hl_partition_plan *of,
-                                      const struct hl_partition_plan *to,
-                                      const struct hl_reshard_plan *plan)
+HL_CHECK static hl_status add_planned(struct logical_version *v, const struct hl_partition_plan *to,
+                                      const struct hl_reshard_plan *plan,
+                                      const struct logical_source *sources)
 {
-    struct logical_source *sources = NULL;
-    HL_TRY(find_sources(v, of, &sources));
     for (size_t i = 0; i < to->shard_count; i++, v->parts++) {
         const struct hl_partition_shard *shard = &to->shards[i];
         for (uint32_t k = shard->tensor_first; k < shard->tensor_first + shard->tensor_count; k++) {
@@ -188,8 +187,10 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
     *out = s != NULL ? hl_safetensors_find(&s->header, name) : NULL;
     if (*out != NULL)
         return HL_OK;
-    return hl_fail(HL_ENOENT, "it has no tensor '%s' in part %s", name,
-                   hl_part_place(shard->pp, shard->tp, shard->ep, shard->part, place));
+    return hl_fail(HL_ENOENT,
+                   "it has no tensor '%s' in part %s: it was saved without all of the model, or "
+                   "under other names",
+                   name, hl_part_place(shard->pp, shard->tp, shard->ep, shard->part, place));
 }
 
 /* State that all data-parallel ranks share, or pieces that are put together. */
@@ -228,7 +229,9 @@ HL_CHECK static hl_status plan_state(struct logical_version *v)
                             &v->state));
     HL_TRY(hl_reshard_plan(v->state.logical, v->state.logical_count, &v->state.a, &v->state.b,
                            &v->state_plan));
-    return add_planned(v, &v->state.a, &v->state.b, &v->state_plan);
+    struct logical_source *sources = NULL;
+    HL_TRY(find_sources(v, &v->state.a, &sources));
+    return add_planned(v, &v->state.b, &v->state_plan, sources);
 }
 
 /* The whole of a stored tensor. */
@@ -264,13 +267,10 @@ uint64_t logical_count_rest(const struct logical_version *v, bool all)
     return n;
 }
 
-/* An unsliced model has its tensors' global names. */
 static const char *name_by_place(const struct logical_version *v, const struct hl_api_shard *s,
-                                 const char *name, bool unsliced)
+                                 const char *name)
 {
     char place[HL_PART_PLACE_MAX];
-    if (unsliced && hl_part_of(s->part).kind == HL_PART_MODEL)
-        return name;
     return hl_arena_printf(v->arena, "%s: %s", hl_part_place(s->pp, s->tp, s->ep, s->part, place),
                            name);
 }
@@ -285,24 +285,47 @@ HL_CHECK static hl_status is_unsliced(const struct logical_version *v, bool *out
 
 hl_status logical_add_rest(struct logical_version *v, bool all)
 {
-    bool unsliced;
-    HL_TRY(is_unsliced(v, &unsliced));
     for (size_t i = 0; i < v->shard_count; i++) {
         const struct logical_shard *s = &v->shards[i];
         for (size_t k = 0; is_wanted(s, all) && k < s->header.count; k++) {
             const struct hl_tensor *t = &s->header.tensors[k];
             if (!s->planned[k])
-                HL_TRY(add_stored(v, s, t, name_by_place(v, s->shard, t->name, unsliced)));
+                HL_TRY(add_stored(v, s, t, name_by_place(v, s->shard, t->name)));
         }
         v->parts++;
     }
     return HL_OK;
 }
 
+/* All that is stored, as it is stored. */
+HL_CHECK static hl_status plan_unsliced(struct logical_version *v)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < v->shard_count; i++)
+        n += v->shards[i].header.count;
+    HL_AUTO(hl_freep) struct hl_tensor *tensors = calloc(n + 1, sizeof(*tensors));
+    HL_AUTO(hl_freep) const char **parts = calloc(n + 1, sizeof(*parts));
+    if (tensors == NULL || parts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu tensors", n);
+    n = 0;
+    for (size_t i = 0; i < v->shard_count; i++)
+        for (size_t k = 0; is_wanted(&v->shards[i], false) && k < v->shards[i].header.count; k++) {
+            tensors[n] = v->shards[i].header.tensors[k];
+            parts[n++] = v->shards[i].shard->part;
+        }
+    return hl_whole_plan_unsliced(v->stored.config, tensors, parts, n, &v->whole);
+}
+
 HL_CHECK static hl_status plan_tensors(struct logical_version *v, bool all)
 {
-    HL_TRY(hl_whole_plan(v->stored.config, find_tensor, v, &v->whole));
-    HL_TRY(add_planned(v, &v->whole.ranks, &v->whole.whole, &v->whole.plan));
+    bool unsliced;
+    HL_TRY(is_unsliced(v, &unsliced));
+    HL_TRY(unsliced ? plan_unsliced(v)
+                    : hl_whole_plan(v->stored.config, find_tensor, v, &v->whole));
+    HL_TRY(find_sources(v, &v->whole.ranks, &v->held));
+    HL_TRY(add_planned(v, &v->whole.whole, &v->whole.plan, v->held));
+    if (unsliced)
+        return logical_add_rest(v, all);
     if (!all || plan_state(v) == HL_OK)
         return HL_OK;
     hl_error_clear(); /* state that does not follow its parameters stays unplanned */
@@ -311,10 +334,6 @@ HL_CHECK static hl_status plan_tensors(struct logical_version *v, bool all)
 
 hl_status logical_plan(struct logical_version *v, bool all)
 {
-    bool unsliced;
-    HL_TRY(is_unsliced(v, &unsliced));
-    if (unsliced)
-        return logical_add_rest(v, all);
     hl_status st = plan_tensors(v, all);
     if (st != HL_OK)
         logical_forget(v);

@@ -51,6 +51,7 @@ struct logical_version {
     struct logical_shard *shards; /* by place */
     size_t shard_count;
     struct hl_whole whole;
+    struct logical_source *held; /* by the tensors of whole.ranks; of the arena */
     struct hl_reshard_state state;
     struct hl_reshard_plan state_plan;
     struct logical_tensor *tensors;

@@ -209,11 +209,11 @@ static hl_status print_import(struct cli *cli, const char *name, int64_t version
                                                               .unsliced = config.own.unsliced,
                                                               .unsliced_because = why,
                                                               .left_out = *left_out});
-    char as[64] = "unsliced";
-    if (!config.own.unsliced)
-        snprintf(as, sizeof(as), "as TP%d x PP%d", split->tp, split->pp);
-    cli_print(stdout, "imported %s@%" PRId64 " %s: %zu shards, %s in %.2f s (%s/s)\n", name,
-              version, as, p->shards.count, hl_format_bytes(bytes, text, sizeof(text)), p->seconds,
+    char as[HL_SPLIT_TEXT_MAX];
+    bool unsliced = config.own.unsliced;
+    cli_print(stdout, "imported %s@%" PRId64 " %s%s: %zu shards, %s in %.2f s (%s/s)\n", name,
+              version, unsliced ? "unsliced" : "as ", unsliced ? "" : hl_split_text(split, as),
+              p->shards.count, hl_format_bytes(bytes, text, sizeof(text)), p->seconds,
               hl_format_bytes(rate, rate_text, sizeof(rate_text)));
     if (why != NULL)
         cli_print(stdout, "every rank reads the whole model: %s\n", why);
@@ -479,16 +479,21 @@ HL_CHECK static hl_status print_slices(const struct hl_api_model *m)
     HL_AUTO(hl_model_config_fini) struct hl_model_config config = {0};
     if (m->config[0] != '\0') /* else its record was damaged */
         HL_TRY(hl_model_config_read(m->config, &config));
-    const char *why = config.own.unsliced_because;
-    int stages = m->virtual_stages > 0 ? m->virtual_stages : 1;
+    const char *why = config.own.unsliced_because, *base = config.own.adapter.base;
+    struct hl_api_split split = config.split;
+    char text[HL_SPLIT_TEXT_MAX];
+    if (m->config[0] == '\0')
+        split =
+            (struct hl_api_split){.tp = m->tp, .pp = m->pp, .virtual_stages = m->virtual_stages};
     cli_print(stdout,
               "name          %s\nsource        %s\narchitecture  %s, %s, %" PRIu64 " parameters\n",
               m->name, m->source, m->architecture, m->dtype, m->parameters);
+    if (base != NULL && base[0] != '\0')
+        cli_print(stdout, "adapter       LoRA, of the base model %s\n", base);
     if (why != NULL)
         cli_print(stdout, "slices        none, every rank reads the whole model: %s\n\n", why);
     else
-        cli_print(stdout, "slices        TP%d x PP%d, %d virtual stage%s each%s\n\n", m->tp, m->pp,
-                  stages, stages == 1 ? "" : "s",
+        cli_print(stdout, "slices        %s%s\n\n", hl_split_text(&split, text),
                   config.own.as_saved ? "; only so, as it was saved without a config" : "");
     return HL_OK;
 }

@@ -9,7 +9,7 @@
 #include "core/split.h"
 
 struct reshard_args {
-    int64_t tp_size, pp_size, virtual_stages;
+    int64_t tp_size, pp_size, ep_size, etp_size, virtual_stages;
     uint64_t timeout_ms;
 };
 
@@ -20,6 +20,10 @@ static const struct hl_option reshard_rows[] = {
      NULL, AT(tp_size)},
     {"pp_size", "--pp-size", "0", "Pipeline stages; 0: the version's.", HL_OPT_INT, 0, 4096, NULL,
      AT(pp_size)},
+    {"ep_size", "--ep-size", "0", "Expert-parallel size; 0: the version's.", HL_OPT_INT, 0, 4096,
+     NULL, AT(ep_size)},
+    {"etp_size", "--etp-size", "0", "Expert-tensor-parallel size; 0: the version's.", HL_OPT_INT, 0,
+     4096, NULL, AT(etp_size)},
     {"virtual_stages", "--virtual-stages", "0",
      "Model chunks per stage, 1 for none; 0: the version's, if it has as many stages.", HL_OPT_INT,
      0, 4096, NULL, AT(virtual_stages)},
@@ -79,16 +83,21 @@ static hl_status show_layout(struct cli *cli, const char *name, int64_t version,
 
 static hl_status reshard_model(struct cli *cli, const struct reshard_args *a, const char *text)
 {
-    const struct hl_api_split want = {
-        .tp = (int)a->tp_size, .pp = (int)a->pp_size, .virtual_stages = (int)a->virtual_stages};
-    const helios_split split = {HELIOS_SPLIT_INIT, .tp = want.tp, .pp = want.pp,
-                                .virtual_stages = want.virtual_stages};
+    const struct hl_api_split want = {.tp = (int)a->tp_size,
+                                      .pp = (int)a->pp_size,
+                                      .ep = (int)a->ep_size,
+                                      .etp = (int)a->etp_size,
+                                      .virtual_stages = (int)a->virtual_stages};
+    const helios_split split = {HELIOS_SPLIT_INIT, .tp = want.tp,
+                                .pp = want.pp,     .virtual_stages = want.virtual_stages,
+                                .ep = want.ep,     .etp = want.etp};
     helios_client *client;
     helios_shard_list *list;
     char name[160];
     int64_t version;
-    if (a->tp_size == 0 && a->pp_size == 0 && a->virtual_stages == 0)
-        return cli_usage(cli, "say the layout: --tp-size, --pp-size or --virtual-stages");
+    if (a->tp_size + a->pp_size + a->ep_size + a->etp_size + a->virtual_stages == 0)
+        return cli_usage(cli, "say the layout: --tp-size, --pp-size, --ep-size, --etp-size or "
+                              "--virtual-stages");
     HL_TRY(cli_split_model(cli, text, name, sizeof(name), &version));
     uint64_t start = hl_now_ns();
     HL_TRY(cli_client(cli, "auto", (int)a->timeout_ms, &client));

@@ -33,13 +33,23 @@ static char *join_path(const char *dir, const char *name)
     return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
 }
 
+static bool is_link(const char *path)
+{
+    struct stat sb;
+    return lstat(path, &sb) == 0 && S_ISLNK(sb.st_mode);
+}
+
 /* A regular file of that path. HL_ENOENT stays apart from other failures. */
 HL_CHECK static hl_status open_regular(const char *path, int *fd, uint64_t *size)
 {
     struct stat sb;
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int e = errno;
+    if (f < 0 && e == ENOENT && is_link(path))
+        return hl_fail(
+            HL_EIO, "%s is a link to a file that is not there: copy the file that it means", path);
     if (f < 0)
-        return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO, "open %s: %m", path);
+        return hl_fail(e == ENOENT ? HL_ENOENT : HL_EIO, "open %s: %s", path, strerror(e));
     if (fstat(f, &sb) != 0 || !S_ISREG(sb.st_mode)) {
         close(f);
         return hl_fail(HL_EINVAL, "%s is not a regular file", path);
@@ -194,16 +204,22 @@ HL_CHECK static hl_status open_index(struct hl_import *im, const char *path)
     return st;
 }
 
+/* A link counts wherever it leads: who opens it says what is wrong with it. */
 static bool has_file(const struct hl_import *im, const char *name)
 {
     HL_AUTO(hl_freep) char *path = join_path(im->dir, name);
-    return path != NULL && access(path, F_OK) == 0;
+    return path != NULL && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static bool has_ending(const char *name, const char *ending)
+{
+    const char *dot = strrchr(name, '.');
+    return name[0] != '.' && dot != NULL && strcmp(dot, ending) == 0;
 }
 
 static int is_safetensors(const struct dirent *d)
 {
-    const char *dot = strrchr(d->d_name, '.');
-    return d->d_name[0] != '.' && dot != NULL && strcmp(dot, ".safetensors") == 0;
+    return has_ending(d->d_name, ".safetensors");
 }
 
 /* A model without a family may have files of any name. */
@@ -226,6 +242,25 @@ HL_CHECK static hl_status open_every_file(struct hl_import *im)
     return st;
 }
 
+/* Files of other names are left alone where a family is: which of them belong together? */
+HL_CHECK static hl_status fail_without_files(const struct hl_import *im)
+{
+    struct dirent **list;
+    int n = scandir(im->dir, &list, is_safetensors, NULL);
+    for (int i = 0; i < n; i++)
+        free(list[i]);
+    if (n >= 0)
+        free(list);
+    if (n > 0)
+        return hl_fail(HL_ENOENT,
+                       "%s holds %d *.safetensors, and nothing says which of them are the model: "
+                       "copy its " INDEX " too, or give one file",
+                       im->dir, n);
+    return hl_fail(HL_ENOENT,
+                   "%s holds none of " SINGLE ", " INDEX ", " TORCH_SINGLE " and " TORCH_INDEX,
+                   im->dir);
+}
+
 HL_CHECK static hl_status open_files(struct hl_import *im)
 {
     im->files = calloc(FILES_MAX, sizeof(*im->files));
@@ -233,6 +268,9 @@ HL_CHECK static hl_status open_files(struct hl_import *im)
         return hl_fail(HL_ENOMEM, "out of memory opening %s", im->dir);
     if (im->adapter)
         return add_file(im, HL_LORA_FILE);
+    im->torch = im->only != NULL && !has_ending(im->only, ".safetensors");
+    if (im->only != NULL)
+        return add_file(im, im->only);
     im->torch = !has_file(im, INDEX) && !has_file(im, SINGLE);
     const char *index = im->torch ? TORCH_INDEX : INDEX;
     const char *single = im->torch ? TORCH_SINGLE : SINGLE;
@@ -245,11 +283,7 @@ HL_CHECK static hl_status open_files(struct hl_import *im)
         return add_file(im, single);
     if (im->unsliced_because[0] != '\0')
         HL_TRY(open_every_file(im));
-    if (im->file_count > 0)
-        return HL_OK;
-    return hl_fail(HL_ENOENT,
-                   "%s holds none of " SINGLE ", " INDEX ", " TORCH_SINGLE " and " TORCH_INDEX,
-                   im->dir);
+    return im->file_count > 0 ? HL_OK : fail_without_files(im);
 }
 
 HL_CHECK static hl_status collect_sources(struct hl_import *im)
@@ -397,18 +431,42 @@ HL_CHECK static hl_status plan_shards(struct hl_import *im, const struct hl_impo
     return hl_partition_config(&im->config, &o->partition, &im->plan, &im->config_text);
 }
 
+/* A directory, or one file of it. */
+HL_CHECK static hl_status find_source(struct hl_import *im, const char *path)
+{
+    struct stat sb;
+    im->dir = strdup(path);
+    if (im->dir == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory opening %s", path);
+    if (stat(path, &sb) != 0)
+        return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO, "open %s: %m", path);
+    if (S_ISDIR(sb.st_mode))
+        return access(path, R_OK | X_OK) == 0 ? HL_OK : hl_fail(HL_EIO, "open %s: %m", path);
+    char *slash = strrchr(im->dir, '/');
+    if (slash == NULL || (!has_ending(slash + 1, ".safetensors") && !has_ending(slash + 1, ".bin")))
+        return hl_fail(HL_EINVAL,
+                       "%s is neither a directory nor a file of tensors (.safetensors, .bin): give "
+                       "the directory that config.json and the tensors are in",
+                       path);
+    *slash = '\0';
+    im->only = slash + 1;
+    return HL_OK;
+}
+
 HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import_options *o)
 {
-    HL_AUTO(hl_freep) char *path = join_path(o->dir, "config.json");
-    HL_AUTO(hl_freep) char *adapter = join_path(o->dir, HL_LORA_CONFIG);
-    im->dir = strdup(o->dir);
-    if (im->dir == NULL || path == NULL || adapter == NULL)
+    HL_TRY(find_source(im, o->dir));
+    HL_AUTO(hl_freep) char *path = join_path(im->dir, "config.json");
+    HL_AUTO(hl_freep) char *adapter = join_path(im->dir, HL_LORA_CONFIG);
+    if (path == NULL || adapter == NULL)
         return hl_fail(HL_ENOMEM, "out of memory opening %s", o->dir);
     if (has_file(im, HL_LORA_CONFIG))
-        return open_adapter(im, o, adapter);
+        return im->only == NULL
+                   ? open_adapter(im, o, adapter)
+                   : hl_fail(HL_EINVAL, "%s is of a LoRA adapter: give its directory", o->dir);
     if (o->base != NULL && o->base[0] != '\0')
         return hl_fail(HL_EINVAL, "%s holds no " HL_LORA_CONFIG ", but a base is given", o->dir);
-    if (hl_megatron_is_source(o->dir))
+    if (im->only == NULL && hl_megatron_is_source(o->dir))
         return open_megatron(im, o);
     if (o->iteration != NULL && o->iteration[0] != '\0')
         return hl_fail(HL_EINVAL, "%s is not a Megatron checkpoint, but an iteration is given",
@@ -417,7 +475,7 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));
     hl_status st = plan_shards(im, o);
-    return st == HL_OK ? write_headers(im, o) : hl_fail_prefix(st, "%s: ", im->dir);
+    return st == HL_OK ? write_headers(im, o) : hl_fail_prefix(st, "%s: ", o->dir);
 }
 
 hl_status hl_import_open(const struct hl_import_options *options, struct hl_import **out)

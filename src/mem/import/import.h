@@ -1,4 +1,5 @@
 /* mem/import/import.h - a checkpoint directory of Hugging Face or Megatron becomes sealed shards.
+ * One file of it, .safetensors or .bin, may be given instead: config.json beside it counts.
  *
  * A model without config.json, or of a type that no family's table describes, is stored unsliced:
  * whole tensors, as any *.safetensors of the directory have them; its config says so, and why.

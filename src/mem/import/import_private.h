@@ -22,8 +22,9 @@ struct hl_import_where {
 
 struct hl_import {
     char *dir;
-    bool adapter; /* LoRA: `config` is its base's */
-    bool torch;   /* the files are torch.save's, not safetensors */
+    const char *only; /* behind dir: the one file to be read; NULL = what the directory holds */
+    bool adapter;     /* LoRA: `config` is its base's */
+    bool torch;       /* the files are torch.save's, not safetensors */
     struct hl_import_file *files;
     size_t file_count;
     struct hl_tensor *sources; /* of all files; names borrowed from the headers */

@@ -30,6 +30,8 @@ HL_CHECK static hl_status check_options(const struct hl_import *im,
 {
     const char *what = o->tp > 1                                ? "tp"
                        : o->pp > 1                              ? "pp"
+                       : o->ep > 1                              ? "ep"
+                       : o->etp > 0                             ? "etp"
                        : o->virtual_stages > 1                  ? "virtual stages"
                        : o->first_stage_layers > 0              ? "first stage layers"
                        : o->last_stage_layers > 0               ? "last stage layers"
