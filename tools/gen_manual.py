@@ -54,8 +54,12 @@ Sizes take "512MiB" or "2GB", times "500ms", "10s", "5m" or "2h", rates "100Gbit
 CONFIG = ("/etc/helios/helios.yaml", "Configuration of the programs on this host; helios.yaml(5).")
 
 
+# Of the programs alone: a cluster that runs on this machine must not show in the pages.
+ENVIRONMENT = {"LANG": "C.UTF-8", "HELIOS_CONFIG": "/dev/null", "HELIOS_STATE": "/nonexistent"}
+
+
 def output(*command):
-    return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, env={"LANG": "C.UTF-8", "HELIOS_CONFIG": "/dev/null"}).stdout
+    return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout
 
 
 def manual_link(page):
