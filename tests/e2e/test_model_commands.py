@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
+import os
 import pathlib
+import shutil
+import stat
+import subprocess
+import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -76,6 +79,18 @@ class ModelCommands(unittest.TestCase):
                 self.assertRegex(shown, r"100%.*\r\x1b\[K$")
                 code, shown = on_terminal([*command, "-o", "json"], env=self.c.env)
                 self.assertEqual(json.loads(shown)["model"], "moe")
+
+    def test_a_pipe_is_written_to_and_not_replaced(self):
+        pipe, file = self.c.dir / "pipe", self.c.dir / "file"
+        os.mkfifo(pipe)
+        with subprocess.Popen(["timeout", "60", "cat", pipe], stdout=subprocess.PIPE) as reader:
+            done = self.c.run("pull", "--model", "moe", "--out", pipe)
+            self.assertTrue(stat.S_ISFIFO(pipe.lstat().st_mode), done.stderr)
+            got, _ = reader.communicate(timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.c.json("pull", "--model", "moe", "--out", file)
+        self.assertEqual(got, file.read_bytes())
+        self.assertEqual([path for path in self.c.dir.iterdir() if path.suffix == ".tmp"], [])
 
     def test_a_pulled_rank_is_named_with_its_experts(self):
         done = self.c.run("pull", "--model", "moe", "--ep-size", 2, "--ep", 1, "--out", self.c.dir / "rank")

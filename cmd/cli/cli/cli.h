@@ -275,6 +275,7 @@ void cli_cell_duration(struct cli_table *t, int64_t ms);
 struct outfile {
     int fd;
     bool is_stdout;
+    bool in_place; /* a device or a pipe, which stays what it is */
     uint64_t written;
     char path[PATH_MAX];
     char temp[PATH_MAX];

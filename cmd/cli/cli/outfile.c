@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "os/file.h"
@@ -18,6 +19,13 @@ static hl_status fail_errno(const char *what, const char *path)
 {
     int err = errno;
     return hl_fail(hl_status_of_errno(err), "%s %s: %s", what, path, strerror(err));
+}
+
+/* A device or a pipe: a rename would put a file in its place. */
+static bool is_special(const char *path)
+{
+    struct stat sb;
+    return stat(path, &sb) == 0 && !S_ISREG(sb.st_mode) && !S_ISDIR(sb.st_mode);
 }
 
 hl_status outfile_open(const char *path, struct outfile *out)
@@ -35,7 +43,9 @@ hl_status outfile_open(const char *path, struct outfile *out)
     }
     HL_TRY(cli_path(f.temp, "%s.%d.tmp", path, (int)getpid()));
     snprintf(f.path, sizeof(f.path), "%s", path);
-    f.fd = open(f.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    f.in_place = is_special(path);
+    f.fd = f.in_place ? open(path, O_WRONLY | O_CLOEXEC)
+                      : open(f.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (f.fd < 0)
         return fail_errno("write", path);
     *out = f;
@@ -64,10 +74,12 @@ hl_status outfile_commit(struct outfile *f)
         f->fd = -1;
         return HL_OK;
     }
-    if (fsync(f->fd) != 0)
+    if (!f->in_place && fsync(f->fd) != 0)
         return fail_errno("sync", f->path);
     int fd = f->fd;
     f->fd = -1;
+    if (f->in_place)
+        return close(fd) == 0 ? HL_OK : fail_errno("write", f->path);
     if (close(fd) != 0 || rename(f->temp, f->path) != 0) {
         hl_status st = fail_errno("write", f->path);
         unlink(f->temp);
@@ -81,7 +93,8 @@ void outfile_abort(struct outfile *f)
     if (f->fd < 0 || f->is_stdout)
         return;
     close(f->fd);
-    unlink(f->temp);
+    if (!f->in_place)
+        unlink(f->temp);
     f->fd = -1;
 }
 

@@ -485,9 +485,14 @@ HL_CHECK static hl_status print_slices(const struct hl_api_model *m)
     if (m->config[0] == '\0')
         split =
             (struct hl_api_split){.tp = m->tp, .pp = m->pp, .virtual_stages = m->virtual_stages};
-    cli_print(stdout,
-              "name          %s\nsource        %s\narchitecture  %s, %s, %" PRIu64 " parameters\n",
-              m->name, m->source, m->architecture, m->dtype, m->parameters);
+    cli_print(stdout, "name          %s\nsource        %s\narchitecture  %s", m->name,
+              m->source[0] != '\0' ? m->source : "saved by a client, not imported",
+              m->architecture);
+    if (m->dtype[0] != '\0')
+        cli_print(stdout, ", %s", m->dtype);
+    if (m->parameters > 0)
+        cli_print(stdout, ", %" PRIu64 " parameters", m->parameters);
+    cli_print(stdout, "\n");
     if (base != NULL && base[0] != '\0')
         cli_print(stdout, "adapter       LoRA, of the base model %s\n", base);
     if (why != NULL)
