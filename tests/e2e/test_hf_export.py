@@ -129,7 +129,7 @@ class Export(unittest.TestCase):
 
     def test_what_is_left_out_is_what_is_there(self):
         source, _ = self.checkpoint("llama")
-        name = self.load(source, "--tp", 1, "--pp", 1)
+        name = self.c.take(source, "--tp", 1, "--pp", 1)
         one = helios.Session(self.c.info["controller"], rank=helios.Rank(job="left-out", model=name))
         self.addCleanup(one.close, force=True)
         state = one.load_state_dict()
