@@ -46,6 +46,8 @@ def argument_entry(command, name):
             entries.append("dir")
         elif re.match(r"(FILE|CONFIG|TRACE|PATH)\b", plain):
             entries.append("file")
+    if "file" in entries:  # files are completed with the directories on the way
+        entries = [entry for entry in entries if entry != "dir"]
     return " ".join(dict.fromkeys(entries))
 
 

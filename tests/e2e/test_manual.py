@@ -157,7 +157,8 @@ class Completion(unittest.TestCase):
         (folder / "jobs").mkdir(parents=True)
         (folder / "job one.yaml").touch()
         self.assertEqual(set(bash(self.env, "plan", f"{folder}/")), {f"{folder}/jobs", f"{folder}/job one.yaml"})
-        self.assertEqual(bash(self.env, "model", "import", f"{folder}/"), [f"{folder}/jobs"])
+        self.assertEqual(bash(self.env, "up", "--state", f"{folder}/"), [f"{folder}/jobs"])
+        self.assertEqual(sorted(bash(self.env, "model", "import", f"{folder}/")), [f"{folder}/job one.yaml", f"{folder}/jobs"])
 
     def test_bash_completes_what_the_cluster_knows(self):
         self.assertEqual(bash(self.env, "logs", ""), [self.job])

@@ -353,7 +353,7 @@ TEST(a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped)
     corrupt(hl_json_str(w.ready[L3D], "pool", ""), &in_pool);
     assert_int_equal(call(&w, CONTROLLER, "reportBadCopy", place(id, "node-0", "L2"), &r),
                      HL_ECORRUPT);
-    assert_non_null(strstr(hl_error_text(), "is dropped, and could not be made again"));
+    assert_non_null(strstr(hl_error_text(), "was dropped, and replacing it failed"));
     assert_int_equal(tier_number(&w, NODE0, "L2", "shards"), 0);
     corrupt(hl_json_str(w.ready[L3D], "pool", ""), &in_pool); /* good again */
     json_decref(copy_to(&w, id, "node-0", "L2", "read"));
