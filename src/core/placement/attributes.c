@@ -7,8 +7,8 @@
 /* Intervals that the mean and the variance remember; older ones fade. */
 #define INTERVALS_MAX 64
 
-/* Slices begin with the first access after a pause, not at multiples of their width: so a million
- * shards do not lose a slice at the same moment. */
+/* Slices begin with the first access, and with the first one after a pause, not at multiples of
+ * their width: so a million shards that came together do not lose a slice at the same moment. */
 static int64_t slice_width(int64_t window_ms)
 {
     return (window_ms + HL_SLICES - 2) / (HL_SLICES - 1);
@@ -40,13 +40,13 @@ static int64_t slices_since(const struct hl_attributes *a, int64_t width_ms, int
 static void advance_slices(struct hl_attributes *a, int64_t width_ms, int64_t now_ms)
 {
     int64_t begun = slices_since(a, width_ms, now_ms);
-    if (begun == 0)
-        return;
-    if (begun >= HL_SLICES) {
+    if (begun >= HL_SLICES || a->last_ms < 0) {
         memset(a->slices, 0, sizeof(a->slices));
         a->slice_ms = now_ms;
         return;
     }
+    if (begun == 0)
+        return;
     memmove(a->slices + begun, a->slices, (HL_SLICES - (size_t)begun) * sizeof(a->slices[0]));
     memset(a->slices, 0, (size_t)begun * sizeof(a->slices[0]));
     a->slice_ms += begun * width_ms;

@@ -14,7 +14,8 @@
  * Owns:    nothing; the struct is the caller's.
  * Threads: one at a time.
  * Errors:  none; ages below 0 and above the window are clamped.
- * Units:   ms of the receiver's clock, which is given and never goes back.
+ * Units:   ms of the receiver's clock, which is given, never goes back, and is at most HL_TIME_MAX
+ *          (4,000 years).
  * Limits:  65,535 accesses of one fifteenth of the window and of one reader in a window, more are
  *          not counted; HL_READERS servers.
  */
@@ -29,24 +30,28 @@
 #define HL_READERS     4
 #define HL_READER_NONE UINT16_MAX
 
+/* A time in a record leaves room for 16 bits beside it. */
+#define HL_TIME_BITS 48
+#define HL_TIME_MAX  ((INT64_C(1) << (HL_TIME_BITS - 1)) - 1)
+
 struct hl_reader {
     uint16_t node;
     uint16_t now, before; /* accesses in this window and in the one before */
 };
 
 struct hl_attributes {
-    int64_t last_ms;   /* of the last access; negative: none yet */
-    int64_t placed_ms; /* the shard is where it is since then */
-    int64_t slice_ms;  /* begin of slices[0] */
-    int64_t window_ms; /* begin of the readers' window */
+    int64_t last_ms : HL_TIME_BITS;   /* of the last access; negative: none yet */
+    uint16_t last_reader;             /* HL_READER_NONE: none yet */
+    int64_t placed_ms : HL_TIME_BITS; /* the shard is where it is since then */
+    uint16_t moves;                   /* how often it was moved */
+    int64_t slice_ms : HL_TIME_BITS;  /* begin of slices[0] */
+    uint8_t intervals;
+    int64_t window_ms : HL_TIME_BITS; /* begin of the readers' window */
     uint16_t slices[HL_SLICES];
     struct hl_reader readers[HL_READERS];
     float interval_ms; /* mean of intervals between accesses */
     float interval_m2; /* sum of their squared differences from it */
     float recent_moves;
-    uint16_t moves;       /* how often it was moved */
-    uint16_t last_reader; /* HL_READER_NONE: none yet */
-    uint8_t intervals;
 };
 
 struct hl_access {

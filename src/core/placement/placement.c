@@ -12,12 +12,12 @@
 hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_opts *opts)
 {
     HL_TRY(hl_placement_params_check(&opts->params));
-    if (opts->now_ms < 0)
-        return hl_fail(HL_EINVAL, "a time before the clock's start: %lld ms",
-                       (long long)opts->now_ms);
+    if (opts->now_ms < 0 || opts->now_ms >= HL_TIME_MAX)
+        return hl_fail(HL_EINVAL, "the clock shows %lld ms: it must be from 0 to %lld",
+                       (long long)opts->now_ms, (long long)HL_TIME_MAX - 1);
     *p = (struct hl_placement){.params = opts->params, .now_ms = opts->now_ms};
     HL_TRY(hl_shard_table_init(&p->shards, opts->shards_max));
-    hl_status st = hl_history_init(&p->history, opts->shards_max * 2, opts->now_ms);
+    hl_status st = hl_history_init(&p->history, opts->shards_max, opts->now_ms);
     if (st != HL_OK)
         hl_shard_table_fini(&p->shards);
     return st;
@@ -44,7 +44,7 @@ void hl_placement_advance(struct hl_placement *p, int64_t now_ms)
     if (now_ms < p->now_ms)
         p->stats.clock_back++;
     else
-        p->now_ms = now_ms;
+        p->now_ms = now_ms < HL_TIME_MAX ? now_ms : HL_TIME_MAX - 1;
 }
 
 hl_status hl_placement_configure(struct hl_placement *p, const struct hl_placement_params *params,

@@ -174,7 +174,7 @@ static hl_status collect_shards(struct passing *x, bool full)
         struct hl_placed_shard *s = hl_shard_at(&p->shards, (uint32_t)e.tie);
         if ((uint64_t)s->timer_ms != e.key)
             continue; /* an earlier one took its place */
-        s->timer_ms = INT64_MAX;
+        s->timer_ms = HL_TIME_MAX;
         if (!full)
             HL_TRY(hl_index_list_add(&y->now, (uint32_t)e.tie));
     }

@@ -7,6 +7,8 @@
 #define PAGE_ROOM_MIN 16
 #define CACHE_LINE    64
 
+static_assert(sizeof(struct hl_placed_shard) == 192, "a record takes three cache lines");
+
 /* Ids are random, or digests; a multiplication spreads those that are made to collide. */
 static uint32_t home_of(const struct hl_shard_table *t, struct hl_id id)
 {
@@ -153,7 +155,7 @@ hl_status hl_shard_table_add(struct hl_shard_table *t, struct hl_id id, uint32_t
     } else {
         t->free = hl_shard_at(t, at)->list_next;
     }
-    *hl_shard_at(t, at) = (struct hl_placed_shard){.id = id, .timer_ms = INT64_MAX};
+    *hl_shard_at(t, at) = (struct hl_placed_shard){.id = id, .timer_ms = HL_TIME_MAX};
     place_slot(t, id, at);
     t->count++;
     *index = at;

@@ -38,16 +38,17 @@ struct hl_placed_shard {
     struct hl_attributes use;
     struct hl_life life;
     uint64_t size_bytes;
-    int64_t changed_ms;    /* of the newest change of its life, or when it was created */
-    int64_t timer_ms;      /* the policy looks at it then at the latest; INT64_MAX: no timer */
-    struct hl_place place; /* of its nearest copy */
-    struct hl_place goal;  /* where its copy goes while it moves */
+    int64_t changed_ms : HL_TIME_BITS; /* of its life's newest change, or when it was created */
+    uint16_t listed_node;
+    int64_t timer_ms : HL_TIME_BITS; /* the policy looks at it then at the latest; HL_TIME_MAX:
+                                      * no timer */
+    uint8_t listed;                  /* enum hl_listed, of listed_node */
+    bool pinned : 1;                 /* it is not moved away */
+    bool touched : 1;                /* read or changed since the last pass */
+    struct hl_place place;           /* of its nearest copy */
+    struct hl_place goal;            /* where its copy goes while it moves */
     uint32_t list_next, list_before; /* of the list that it is in; of a free record: the next one */
     uint32_t judged, decided;        /* the newest pass that did */
-    uint8_t listed;                  /* enum hl_listed, of node: */
-    uint16_t listed_node;
-    bool pinned;  /* it is not moved away */
-    bool touched; /* read or changed since the last pass */
 };
 
 struct hl_shard_table {

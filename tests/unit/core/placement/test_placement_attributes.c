@@ -76,6 +76,13 @@ TEST_IN(begin, NULL, accesses_count_for_the_window_and_a_fifteenth_more)
     assert_int_equal(count_at(START + 320 * S), 0);
 }
 
+TEST_IN(begin, NULL, slices_begin_with_the_first_access)
+{
+    access_at(0, 7, START + 7 * S); /* within the first slice of one that began with the shard */
+    assert_int_equal(count_at(START + 327 * S - 1), 7);
+    assert_int_equal(count_at(START + 327 * S), 0);
+}
+
 TEST_IN(begin, NULL, an_age_dates_an_access_back_and_is_clamped)
 {
     access_at(0, 1, START);

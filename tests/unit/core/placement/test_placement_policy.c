@@ -236,6 +236,29 @@ TEST_IN(begin, end, what_is_often_moved_stays_in_l2)
     assert_string_equal(pass(false, START + 2496 * S), "PREFETCH 0"); /* time alone */
 }
 
+TEST_IN(begin, end, a_shard_that_cools_down_from_moves_is_judged_again_when_l1_is_worth_it)
+{
+    int64_t now = START;
+    add_active(0, HL_API_TIER_L2, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct hl_change change = {.at_ms = now, .event = HL_LIFE_ON_REMOTE};
+        struct hl_place goal = {.node = i == 0 ? 1 : 0, .tier = HL_API_TIER_L2};
+        assert_int_equal(hl_placement_shard_move(&one.place, id_of(0), &change, goal), HL_OK);
+        step(&one, 0, HL_LIFE_ON_SWITCHED, now);
+        step(&one, 0, HL_LIFE_ON_CLEANED_L2, now);
+    }
+    nodes[0].l1_used = 0;
+    reads(&one, 0, 0, 2, now += 2480 * S);
+    assert_string_equal(pass(false, now), "WARM 0");
+    begin_all(now);
+    /* two reads gain twice the copy: two moves must count less than 1, after ln 2 hours */
+    assert_string_equal(pass(false, now), "");
+    assert_string_equal(pass(false, START + 2495 * S), "");
+    assert_int_equal(one.policy.judged, 0);
+    assert_string_equal(pass(false, START + 2496 * S), "PREFETCH 0"); /* time alone */
+    assert_int_equal(one.policy.judged, 1);
+}
+
 /* ---- room and budgets ---- */
 
 TEST_IN(begin, end, a_move_needs_room_where_it_goes_and_budget_on_its_way)
