@@ -43,7 +43,7 @@ helios.Session(%r, rank=helios.Rank()).save_state_dict({"a": torch.ones(1 << 20)
 class Kills(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="1GiB", env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"})
+        cls.c = Cluster(nodes=1, slots=1, size="1GiB", tcp=True, env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"})
         cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
         cls.addClassCleanup(cls.c.run, "down", "--purge")
         cls.c.up()
@@ -184,17 +184,18 @@ class Cuts(Kills):
         self.check_after()
 
     def test_a_client_that_listed_a_cut_before_it_was_damaged_reads_it(self):
-        session = self.session()
-        client, split = session.client, _abi.Split(tp=2)
-        listed = client.request_shards("model", 1, 0, 1, split)
-        before = [self.copied(client, shard) for shard in listed.shards]
-        for way in (self.copied, self.mapped):
-            self.damage()
-            self.assertEqual([way(client, shard) for shard in listed.shards], before)
-            gc.collect()  # a view pins its shard
-            listed = client.request_shards("model", 1, 0, 1, split)
-        self.assertGreater(client.stats()["crc_failures"], 0)
-        session.close(force=True)
+        split = _abi.Split(tp=2)
+        for path in ("shm", "net"):
+            client = _abi.Client(self.c.info["controller"], path=path)
+            self.addCleanup(client.close)
+            for way in (self.copied, self.mapped):
+                with self.subTest(path=path, way=way.__name__):
+                    listed = client.request_shards("model", 1, 0, 1, split)
+                    before = [self.copied(client, shard) for shard in listed.shards]
+                    self.damage()
+                    self.assertEqual([way(client, shard) for shard in listed.shards], before)
+                    gc.collect()  # a view pins its shard
+            self.assertGreater(client.stats()["crc_failures"], 0)
         self.check_after()
 
     @staticmethod
