@@ -201,9 +201,11 @@ hl_status names_check(helios_client *client, struct hl_id id, uint64_t size,
 void names_fini(helios_client *client);
 
 /* ---- list.c ---- */
-/* A derived shard of a list is gone: its layout is listed again, for which it may be cut again. The
- * shard that has its bytes now. HL_ENOENT without a text: it is of no list. */
-hl_status list_again(struct operation *op, struct hl_id id, struct hl_id *out) HL_CHECK;
+/* Reading a shard failed, and copies_heal was asked about a damaged one. A derived shard of a list
+ * that is gone or damaged is listed again, for which its version may be cut again: *out has its
+ * bytes now. Otherwise `failed`, with the text that it had, or why listing failed. */
+hl_status list_again(struct operation *op, struct hl_id id, hl_status failed,
+                     struct hl_id *out) HL_CHECK;
 void list_fini(helios_client *client);
 
 /* ---- find.c ---- */

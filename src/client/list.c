@@ -17,8 +17,8 @@
 
 #define DERIVED_MAX 65536 /* remembered */
 
-/* Derived shards are evicted when the pool needs room. One that is gone when it is read is listed
- * again: the version is cut again, into shards with other ids. */
+/* Derived shards are evicted when the pool needs room. One that is gone or damaged when it is read
+ * is listed again: the version is cut again, into shards with other ids. */
 struct derived_shard {
     struct hl_id id;
     struct hl_arena arena; /* of the texts */
@@ -309,19 +309,21 @@ static hl_status recall_derived(helios_client *client, struct hl_id id, struct h
                                             : st;
 }
 
-hl_status list_again(struct operation *op, struct hl_id id, struct hl_id *out)
+/* HL_ENOENT without a text: it is of no list. `why`: it is not read as it was listed. */
+static hl_status request_again(struct operation *op, struct hl_id id, const char *why,
+                               struct hl_id *out)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_request_shards_results r;
     struct derived_shard d;
     helios_shard shard;
     char name[400];
-    if (!hl_id_is_derived(id) || recall_derived(op->client, id, &arena, &d) != HL_OK)
+    if (recall_derived(op->client, id, &arena, &d) != HL_OK)
         return HL_ENOENT;
     hl_status st = request_cut(op, &d.request, &arena, &r);
     if (st != HL_OK)
-        return hl_fail_prefix(st, "%s was evicted, and cutting its version again failed: ",
-                              names_text(op->client, id, name, sizeof(name)));
+        return hl_fail_prefix(st, "%s %s, and cutting its version again failed: ",
+                              names_text(op->client, id, name, sizeof(name)), why);
     for (size_t i = 0; i < r.shards.count; i++) {
         const struct hl_api_shard *s = &r.shards.items[i];
         if (s->pp != d.pp || s->tp != d.tp || s->ep != d.ep || strcmp(s->part, d.part) != 0)
@@ -330,8 +332,23 @@ hl_status list_again(struct operation *op, struct hl_id id, struct hl_id *out)
         *out = id_of(shard.id);
         return HL_OK;
     }
-    return hl_fail(HL_ENOENT, "%s was evicted, and its version no longer has that part",
-                   names_text(op->client, id, name, sizeof(name)));
+    return hl_fail(HL_ENOENT, "%s %s, and its version no longer has that part",
+                   names_text(op->client, id, name, sizeof(name)), why);
+}
+
+hl_status list_again(struct operation *op, struct hl_id id, hl_status failed, struct hl_id *out)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    const bool damaged = failed == HL_ECORRUPT;
+    if (!hl_id_is_derived(id) || (failed != HL_ENOENT && !damaged))
+        return failed;
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    hl_error_clear();
+    hl_status st = request_again(op, id, damaged ? "is damaged" : "was evicted", out);
+    /* The same id: the Controller does not take the shard for a damaged one. */
+    if (st == HL_OK && !(damaged && hl_id_equal(id, *out)))
+        return HL_OK;
+    return st != HL_OK && hl_error_text()[0] != '\0' ? st : hl_fail(failed, "%s", text);
 }
 
 int helios_request_place(helios_client *client, const char *model, int64_t version,

@@ -284,7 +284,7 @@ static hl_status map_shard(helios_client *client, const struct view_request *req
     hl_status st = map_once(&op, request, out);
     if (st != HL_OK)
         st = map_hard(&op, request, st, out);
-    if (st == HL_ENOENT && list_again(&op, request->id, &again.id) == HL_OK) {
+    if (st != HL_OK && (st = list_again(&op, request->id, st, &again.id)) == HL_OK) {
         st = map_once(&op, &again, out);
         if (st != HL_OK)
             st = map_hard(&op, &again, st, out);

@@ -10,7 +10,7 @@
  *                    healed and read it, read another node's copy, then connect and read again
  *                    until the deadline
  *         v
- *     read_again     HL_ENOENT of a derived shard: its layout is listed again, for it was given up
+ *     read_again     a derived shard that is gone or damaged: its layout is listed again, and cut
  *
  * Threads: any number read at a time. Between attach_enter and attach_leave a thread may use the
  * mapped pool without a reference; attach.c closes a replaced one when no reader is in between. */
@@ -159,15 +159,10 @@ static hl_status read_hard(struct operation *op, struct read *r, hl_status st)
     return st;
 }
 
-/* A derived shard that was given up since it was listed, from a fresh listing; once. */
+/* A derived shard that is gone or damaged, from a fresh listing; once. */
 static hl_status read_again(struct operation *op, struct read *r, hl_status st)
 {
-    char text[HL_ERROR_TEXT_MAX];
-    snprintf(text, sizeof(text), "%s", hl_error_text());
-    hl_error_clear();
-    hl_status listed = list_again(op, r->id, &r->id);
-    if (listed != HL_OK)
-        return hl_error_text()[0] != '\0' ? listed : hl_fail(st, "%s", text);
+    HL_TRY(list_again(op, r->id, st, &r->id));
     st = read_once(op, r);
     return st == HL_OK ? st : read_hard(op, r, st);
 }
@@ -195,7 +190,7 @@ static hl_status read_verified(helios_client *client, struct hl_id id, uint64_t 
     hl_status st = read_once(&op, &r);
     if (__builtin_expect(st != HL_OK, 0))
         st = read_hard(&op, &r, st);
-    if (__builtin_expect(st == HL_ENOENT, 0))
+    if (__builtin_expect(st != HL_OK, 0))
         st = read_again(&op, &r, st);
     read_account(&op, id, len, r.net, st);
     return st;
@@ -263,7 +258,7 @@ int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *c
         st = HL_OK;
     while (st != HL_OK && read_recover(&op, &st))
         st = find_once(&op, id_of(id), &found_size, &found_crc);
-    if (st == HL_ENOENT && list_again(&op, id_of(id), &fresh) == HL_OK)
+    if (st != HL_OK && (st = list_again(&op, id_of(id), st, &fresh)) == HL_OK)
         st = find_once(&op, fresh, &found_size, &found_crc);
     if (st != HL_OK)
         return st;
