@@ -42,7 +42,9 @@ The first of these that is given:
 
 
 def page(helios):
-    rows = json.loads(subprocess.run([helios, "conf", "--config", "/dev/null", "-o", "json"], env={"HELIOS_STATE": "/nonexistent"}, check=True, capture_output=True).stdout)["items"]
+    no_cluster = {"HELIOS_STATE": "/nonexistent"}
+    shown = subprocess.run([helios, "conf", "--config", "/dev/null", "-o", "json"], env=no_cluster, check=True, capture_output=True)
+    rows = json.loads(shown.stdout)["items"]
     lines = []
     for row in rows:
         programs = ", ".join(row["programs"]) if isinstance(row["programs"], list) else row["programs"]
