@@ -153,13 +153,8 @@ static int shard_order(const void *a, const void *b)
 {
     const struct hl_shard_rec *x = *(struct hl_shard_rec *const *)a;
     const struct hl_shard_rec *y = *(struct hl_shard_rec *const *)b;
-    if (x->pp != y->pp)
-        return x->pp < y->pp ? -1 : 1;
-    if (x->tp != y->tp)
-        return x->tp < y->tp ? -1 : 1;
-    if (x->ep != y->ep)
-        return x->ep < y->ep ? -1 : 1;
-    return strcmp(x->part, y->part);
+    return hl_part_at_order(&(struct hl_part_at){x->pp, x->tp, x->ep, x->part},
+                            &(struct hl_part_at){y->pp, y->tp, y->ep, y->part});
 }
 
 hl_status hl_version_reserve(struct hl_version_rec *v, size_t n)

@@ -16,13 +16,8 @@ static int place_order(const void *key, const void *element)
 {
     const struct hl_partition_shard *p = key;
     const struct hl_shard_rec *s = *(struct hl_shard_rec *const *)element;
-    if (p->pp != s->pp)
-        return p->pp < s->pp ? -1 : 1;
-    if (p->tp != s->tp)
-        return p->tp < s->tp ? -1 : 1;
-    if (p->ep != s->ep)
-        return p->ep < s->ep ? -1 : 1;
-    return strcmp(p->part, s->part);
+    return hl_part_at_order(&(struct hl_part_at){p->pp, p->tp, p->ep, p->part},
+                            &(struct hl_part_at){s->pp, s->tp, s->ep, s->part});
 }
 
 /* The tensors of a shard by name. */

@@ -51,14 +51,9 @@ struct expected {
     size_t count;
 };
 
-struct place {
-    int pp, tp, ep;
-    const char *part;
-};
-
-static struct place place_of(const struct hl_shard_rec *s)
+static struct hl_part_at place_of(const struct hl_shard_rec *s)
 {
-    return (struct place){s->pp, s->tp, s->ep, s->part};
+    return (struct hl_part_at){s->pp, s->tp, s->ep, s->part};
 }
 
 #define EP_TEXT_MAX 24
@@ -72,36 +67,25 @@ static const char *ep_text(const char *part, int ep, char buf[EP_TEXT_MAX])
     return buf;
 }
 
-static int compare_places(const struct place *a, const struct place *b)
-{
-    if (a->pp != b->pp)
-        return a->pp < b->pp ? -1 : 1;
-    if (a->tp != b->tp)
-        return a->tp < b->tp ? -1 : 1;
-    if (a->ep != b->ep)
-        return a->ep < b->ep ? -1 : 1;
-    return strcmp(a->part, b->part);
-}
-
 static int shard_order(const void *key, const void *element)
 {
-    const struct place p = place_of(*(struct hl_shard_rec *const *)element);
-    return compare_places(key, &p);
+    const struct hl_part_at p = place_of(*(struct hl_shard_rec *const *)element);
+    return hl_part_at_order(key, &p);
 }
 
 static int expected_order(const void *key, const void *element)
 {
     const struct expected_part *e = element;
-    return compare_places(key, &(struct place){e->pp, e->tp, e->ep, e->part});
+    return hl_part_at_order(key, &(struct hl_part_at){e->pp, e->tp, e->ep, e->part});
 }
 
-static const struct expected_part *find_expected(const struct expected *e, struct place p)
+static const struct expected_part *find_expected(const struct expected *e, struct hl_part_at p)
 {
     return e->count > 0 ? bsearch(&p, e->list, e->count, sizeof(*e->list), expected_order) : NULL;
 }
 
 /* The version's shards are in the order that hl_version_link() leaves. */
-static const struct hl_shard_rec *find_linked(const struct hl_version_rec *v, struct place p)
+static const struct hl_shard_rec *find_linked(const struct hl_version_rec *v, struct hl_part_at p)
 {
     if (v->shard_count == 0)
         return NULL;
@@ -111,7 +95,7 @@ static const struct hl_shard_rec *find_linked(const struct hl_version_rec *v, st
 }
 
 static const struct hl_shard_rec *find_listed(struct hl_shard_rec *const *list, size_t n,
-                                              struct place p)
+                                              struct hl_part_at p)
 {
     for (size_t i = 0; i < n; i++)
         if (shard_order(&p, &list[i]) == 0)
@@ -283,7 +267,7 @@ static hl_status check_shard(const struct expected *e, const struct hl_shard_rec
     if (part.kind == HL_PART_EXTRA)
         return HL_OK;
     const struct expected_part *want =
-        find_expected(e, (struct place){s->pp, s->tp, s->ep, part.of});
+        find_expected(e, (struct hl_part_at){s->pp, s->tp, s->ep, part.of});
     if (want == NULL)
         return hl_fail(HL_EINVAL,
                        "the model has no such part at this position, where '%.*s' is the first of "
@@ -298,7 +282,7 @@ static hl_status check_shard(const struct expected *e, const struct hl_shard_rec
 }
 
 /* The rank writes parameters of this position, of experts or of the rest. */
-static bool writes_position(struct hl_shard_rec *const *list, size_t n, struct place p)
+static bool writes_position(struct hl_shard_rec *const *list, size_t n, struct hl_part_at p)
 {
     for (size_t i = 0; i < n; i++)
         if (list[i]->pp == p.pp && list[i]->tp == p.tp && list[i]->ep == p.ep &&
@@ -315,7 +299,7 @@ static hl_status check_whole(const struct expected *e, const struct hl_version_r
 {
     for (size_t i = 0; i < e->count; i++) {
         const struct expected_part *want = &e->list[i];
-        const struct place place = {want->pp, want->tp, want->ep, want->part};
+        const struct hl_part_at place = {want->pp, want->tp, want->ep, want->part};
         if (want->tensors == 0 || (!last && !writes_position(list, n, place)) ||
             find_listed(list, n, place) != NULL || find_linked(v, place) != NULL)
             continue;

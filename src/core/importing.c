@@ -13,7 +13,7 @@ enum hl_import_turn hl_import_judge(const struct hl_import_answer *answer)
     return answer->state == HL_API_IMPORT_STATE_FAILED ? HL_IMPORT_FAILED : HL_IMPORT_GOES_ON;
 }
 
-bool hl_import_goes(size_t remembered, bool in_use)
+bool hl_import_is_evicted(size_t remembered, bool in_use)
 {
     return remembered >= HL_IMPORTS_MAX && !in_use;
 }

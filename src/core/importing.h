@@ -4,7 +4,7 @@
  * Threads: any. Pure: times are arguments.
  * Errors:  hl_import_as_base says which size is another one than the base's.
  * Units:   ns.
- * Limits:  HL_IMPORTS_MAX remembered, of which those go that have ended.
+ * Limits:  HL_IMPORTS_MAX remembered; then an ended one is evicted.
  */
 #ifndef HL_CORE_IMPORTING_H
 #define HL_CORE_IMPORTING_H
@@ -39,9 +39,9 @@ enum hl_import_turn {
 
 enum hl_import_turn hl_import_judge(const struct hl_import_answer *answer);
 
-/* A new one is to be remembered beside so many: whether one goes for it that is in use (it runs, or
- * an answer about it is still to come) or is not. */
-bool hl_import_goes(size_t remembered, bool in_use);
+/* Whether an import makes room for a new one, of so many that are remembered. One in use (it runs,
+ * or an answer about it is still to come) does not. */
+bool hl_import_is_evicted(size_t remembered, bool in_use);
 
 /* An adapter is stored as its base is split: fills the request's sizes in. Those that it states
  * must be the base's; 1 is what is asked for where nothing is said. */

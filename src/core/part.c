@@ -44,6 +44,17 @@ bool hl_part_has_experts(const char *name)
     return strncmp(hl_part_of(name).of, "experts-", 8) == 0;
 }
 
+int hl_part_at_order(const struct hl_part_at *a, const struct hl_part_at *b)
+{
+    if (a->pp != b->pp)
+        return a->pp < b->pp ? -1 : 1;
+    if (a->tp != b->tp)
+        return a->tp < b->tp ? -1 : 1;
+    if (a->ep != b->ep)
+        return a->ep < b->ep ? -1 : 1;
+    return strcmp(a->part, b->part);
+}
+
 const char *hl_part_place(int pp, int tp, int ep, const char *part, char buf[HL_PART_PLACE_MAX])
 {
     if (hl_part_has_experts(part))

@@ -32,6 +32,15 @@ hl_status hl_part_name_check(const char *name) HL_CHECK;
 /* Experts, or state or blobs of theirs: cut by ep and etp, as no other part is. */
 bool hl_part_has_experts(const char *name);
 
+/* A part at a position of a split; of experts, ep says whose. */
+struct hl_part_at {
+    int pp, tp, ep;
+    const char *part;
+};
+
+/* The order in which a version lists its shards: by pp, tp, ep and the part's name. */
+int hl_part_at_order(const struct hl_part_at *a, const struct hl_part_at *b);
+
 #define HL_PART_PLACE_MAX 112
 /* "pp0/tp1/layer-0002", of experts "pp0/tp1/ep2/experts-0003", into buf. */
 const char *hl_part_place(int pp, int tp, int ep, const char *part, char buf[HL_PART_PLACE_MAX]);

@@ -26,16 +26,12 @@ struct joiner {
     size_t out_count;
 };
 
+/* State is where its parameters are. */
 static int place_order(const struct member *x, const struct member *y)
 {
     const struct hl_proof_shard *a = x->shard, *b = y->shard;
-    if (a->pp != b->pp)
-        return a->pp < b->pp ? -1 : 1;
-    if (a->tp != b->tp)
-        return a->tp < b->tp ? -1 : 1;
-    if (a->ep != b->ep)
-        return a->ep < b->ep ? -1 : 1;
-    return strcmp(x->part.of, y->part.of);
+    return hl_part_at_order(&(struct hl_part_at){a->pp, a->tp, a->ep, x->part.of},
+                            &(struct hl_part_at){b->pp, b->tp, b->ep, y->part.of});
 }
 
 static int member_order(const void *a, const void *b)

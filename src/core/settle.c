@@ -25,28 +25,21 @@ struct settling {
     struct hl_partition_plan plan;
 };
 
-struct place {
-    int pp, tp, ep;
-    const char *part;
-};
-
-static int place_order(const void *key, const void *element)
+static struct hl_part_at at_of(const struct hl_proof_shard *s)
 {
-    const struct place *p = key;
-    const struct hl_proof_shard *s = *(const struct hl_proof_shard *const *)element;
-    if (p->pp != s->pp)
-        return p->pp < s->pp ? -1 : 1;
-    if (p->tp != s->tp)
-        return p->tp < s->tp ? -1 : 1;
-    if (p->ep != s->ep)
-        return p->ep < s->ep ? -1 : 1;
-    return strcmp(p->part, s->part);
+    return (struct hl_part_at){s->pp, s->tp, s->ep, s->part};
+}
+
+static int find_order(const void *key, const void *element)
+{
+    const struct hl_part_at at = at_of(*(const struct hl_proof_shard *const *)element);
+    return hl_part_at_order(key, &at);
 }
 
 static int part_order(const void *a, const void *b)
 {
-    const struct hl_proof_shard *x = *(const struct hl_proof_shard *const *)a;
-    return place_order(&(struct place){x->pp, x->tp, x->ep, x->part}, b);
+    const struct hl_part_at at = at_of(*(const struct hl_proof_shard *const *)a);
+    return find_order(&at, b);
 }
 
 static hl_status sort_parts(struct settling *s)
@@ -61,10 +54,10 @@ static hl_status sort_parts(struct settling *s)
     return HL_OK;
 }
 
-static const struct hl_proof_shard *find_part(const struct settling *s, struct place place)
+static const struct hl_proof_shard *find_part(const struct settling *s, struct hl_part_at at)
 {
     const struct hl_proof_shard **found =
-        s->count > 0 ? bsearch(&place, s->parts, s->count, sizeof(*s->parts), place_order) : NULL;
+        s->count > 0 ? bsearch(&at, s->parts, s->count, sizeof(*s->parts), find_order) : NULL;
     return found != NULL && (*found)->layout != NULL ? *found : NULL;
 }
 
@@ -92,7 +85,7 @@ static hl_status find_divisor(struct settling *s, uint64_t padded)
 /* Off the first rank's embedding, which every family has. */
 static hl_status read_embedding(struct settling *s)
 {
-    const struct hl_proof_shard *r = find_part(s, (struct place){0, 0, 0, "embedding"});
+    const struct hl_proof_shard *r = find_part(s, (struct hl_part_at){0, 0, 0, "embedding"});
     const char *line = r != NULL ? strstr(r->layout, EMBEDDING) : NULL;
     char dtype[16];
     uint64_t rows;
@@ -163,7 +156,7 @@ static hl_status check_parts(const struct settling *s)
     for (size_t i = 0; i < s->plan.shard_count; i++) {
         const struct hl_partition_shard *want = &s->plan.shards[i];
         const struct hl_proof_shard *got =
-            find_part(s, (struct place){want->pp, want->tp, want->ep, want->part});
+            find_part(s, (struct hl_part_at){want->pp, want->tp, want->ep, want->part});
         hl_status st = check_part(s, want, got);
         if (st != HL_OK)
             return hl_fail_prefix(

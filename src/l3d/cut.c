@@ -37,42 +37,29 @@ struct cut {
 
 /* ---- the sources ----------------------------------------------------------------------------- */
 
-/* Of a part of a rank. */
-struct place {
-    int pp, tp, ep;
-    const char *part;
-};
-
-static int place_order(const struct hl_api_shard *a, const struct place *b)
+static struct hl_part_at at_of(const struct hl_api_shard *s)
 {
-    if (a->pp != b->pp)
-        return a->pp < b->pp ? -1 : 1;
-    if (a->tp != b->tp)
-        return a->tp < b->tp ? -1 : 1;
-    if (a->ep != b->ep)
-        return a->ep < b->ep ? -1 : 1;
-    return strcmp(a->part, b->part);
+    return (struct hl_part_at){s->pp, s->tp, s->ep, s->part};
 }
 
 static int source_order(const void *a, const void *b)
 {
-    const struct hl_api_shard *y = ((const struct source *)b)->shard;
-    return place_order(((const struct source *)a)->shard,
-                       &(struct place){y->pp, y->tp, y->ep, y->part});
+    const struct hl_part_at x = at_of(((const struct source *)a)->shard);
+    const struct hl_part_at y = at_of(((const struct source *)b)->shard);
+    return hl_part_at_order(&x, &y);
+}
+
+static int find_order(const void *key, const void *element)
+{
+    const struct hl_part_at at = at_of(((const struct source *)element)->shard);
+    return hl_part_at_order(key, &at);
 }
 
 static struct source *find_source(const struct cut *c, const struct hl_partition_shard *p)
 {
-    const struct place place = {p->pp, p->tp, p->ep, p->part};
-    size_t low = 0, high = c->count;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        int order = place_order(c->sources[mid].shard, &place);
-        if (order == 0)
-            return &c->sources[mid];
-        *(order < 0 ? &low : &high) = order < 0 ? mid + 1 : mid;
-    }
-    return NULL;
+    const struct hl_part_at at = {p->pp, p->tp, p->ep, p->part};
+    return c->count > 0 ? bsearch(&at, c->sources, c->count, sizeof(*c->sources), find_order)
+                        : NULL;
 }
 
 static hl_status pin_source(struct hl_l3d *d, struct source *s)

@@ -173,7 +173,7 @@ static hl_status make_room(struct hl_l3d *d)
             continue;
         }
         import_join(im);
-        if (hl_import_goes(HASH_COUNT(d->imports), false))
+        if (hl_import_is_evicted(HASH_COUNT(d->imports), false))
             import_free(d, im);
     }
     if (running >= IMPORTS_AT_ONCE)

@@ -300,7 +300,7 @@ void forget_old_imports(struct hl_controller *c)
     struct import *im, *next;
     HASH_ITER (hh, c->models->imports, im, next) {
         bool in_use = import_running(im) || im->polling || im->finishing;
-        if (hl_import_goes(HASH_COUNT(c->models->imports), in_use))
+        if (hl_import_is_evicted(HASH_COUNT(c->models->imports), in_use))
             import_free(c, im);
     }
 }

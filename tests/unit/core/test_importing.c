@@ -30,10 +30,10 @@ TEST(an_answer_of_l3_ends_an_import_or_lets_it_go_on)
 
 TEST(an_import_goes_for_a_new_one_when_it_has_ended_and_there_are_too_many)
 {
-    assert_false(hl_import_goes(999, false));
-    assert_true(hl_import_goes(1000, false));
-    assert_false(hl_import_goes(1000, true));
-    assert_true(hl_import_goes(1001, false));
+    assert_false(hl_import_is_evicted(999, false));
+    assert_true(hl_import_is_evicted(1000, false));
+    assert_false(hl_import_is_evicted(1000, true));
+    assert_true(hl_import_is_evicted(1001, false));
 }
 
 static const struct hl_api_split base = {.tp = 4,
