@@ -82,7 +82,7 @@ static void saved_add_piece(struct saved *v, const struct hl_tensor *t, const ui
 static struct saved *saved_share(const struct saved *from, int n)
 {
     struct saved *v = malloc(sizeof(*v));
-    static char parts[4][64][32];
+    static char parts[4][64][64];
     v->count = v->tensor_count = 0;
     v->pieces = true;
     for (size_t i = 0; i < from->count; i++)
