@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import random
-import shutil
 import struct
 import sys
 import unittest
@@ -17,7 +16,7 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
 import helios  # noqa: E402
 
@@ -82,15 +81,9 @@ def rows(data, width, first, end):
     return data[first * width:end * width]
 
 
-class Models(unittest.TestCase):
+class Models(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 1, "size": "256MiB"}
     count = 0
-
-    @classmethod
-    def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
 
     def directory(self, config, tensors, file="model.safetensors", config_file="config.json"):
         Models.count += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 import sys
 import threading
 import unittest
@@ -17,9 +16,8 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
-import helios  # noqa: E402
 from helios import errors  # noqa: E402
 
 
@@ -32,18 +30,8 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
-class NewModel(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=2, size="64MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
-
-    def session(self, **place):
-        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
-        self.addCleanup(made.close, force=True)
-        return made
+class NewModel(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 2, "size": "64MiB"}
 
     def gang(self, job, tp_size, pp_size=1):
         return [self.session(job=job, pp=pp, tp=tp, pp_size=pp_size, tp_size=tp_size,
