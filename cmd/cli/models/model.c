@@ -11,6 +11,7 @@
 #include "cli/models/commands.h"
 #include "cli/models/model.h"
 #include "core/model_config.h"
+#include "core/torch/megatron.h"
 
 #define POLL_MS        100
 #define CANCEL_WAIT_MS 60000
@@ -230,19 +231,32 @@ static hl_status import_failure(const struct hl_api_import_progress *p)
                    p->error[0] != '\0' ? p->error : "the import failed without a reason");
 }
 
-static hl_status model_import(struct cli *cli, const char *dir, const struct import_args *a)
+static hl_status run_import(struct cli *cli, const char *dir, const struct import_args *a)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_import_model_results started;
     struct hl_api_import_progress progress;
-    if (a->name[0] == '\0')
-        return cli_usage(cli, "--name is missing");
-    cancel_on_interrupt();
     HL_TRY(start_import(cli, dir, a, &arena, &started));
     HL_TRY(follow_import(cli, started.import_id, a->timeout_ms, &arena, &progress));
     return progress.state == HL_API_IMPORT_STATE_DONE
                ? print_import(cli, a->name, started.version, &progress)
                : import_failure(&progress);
+}
+
+static hl_status model_import(struct cli *cli, const char *dir, const struct import_args *a)
+{
+    char folder[40];
+    if (a->name[0] == '\0')
+        return cli_usage(cli, "--name is missing");
+    if (a->iteration[0] != '\0' &&
+        hl_megatron_folder(a->iteration, strlen(a->iteration), folder, sizeof(folder)) != HL_OK)
+        return cli_usage(cli, "--iteration: %s", hl_error_text());
+    cancel_on_interrupt();
+    hl_status st = run_import(cli, dir, a);
+    if (st == HL_OK)
+        return HL_OK;
+    HL_TRY(cli_await_l3(cli, st));
+    return run_import(cli, dir, a);
 }
 
 hl_status cmd_model_import(struct cli *cli, int argc, char **argv)
