@@ -77,6 +77,7 @@ struct export
     char *flags;           /* for Megatron's command line */
     struct hl_arena arena; /* of the texts */
     struct hl_api_text_list warnings;
+    struct cli_progress bar;
     bool noted; /* those about the args are there; they are the same for every rank */
     uint64_t bytes;
     unsigned files;
@@ -319,6 +320,15 @@ static hl_status find_mtp(struct export *e)
     return HL_OK;
 }
 
+/* How much the ranks will be is told from this one and those that are written. */
+static void watch_file(struct export *e, const struct rankfile *r, struct outfile *file)
+{
+    uint64_t ranks = (uint64_t)e->pp_size * (uint64_t)e->tp_size * (uint64_t)e->ep_size;
+    file->bar = &e->bar;
+    file->before = e->bytes;
+    file->total = (e->bytes + rankfile_bytes(r)) / (e->files + 1) * ranks;
+}
+
 static hl_status export_rank(struct export *e)
 {
     struct rankfile r;
@@ -343,6 +353,7 @@ static hl_status export_rank(struct export *e)
     if (st == HL_OK)
         st = outfile_open(path, &file);
     if (st == HL_OK) {
+        watch_file(e, &r, &file);
         st = write_rank(e, &r, &file);
         e->bytes += file.written;
         if (st == HL_OK)
@@ -435,30 +446,25 @@ static hl_status report_export(struct cli *cli, struct export *e, double seconds
 
 /* ---- the export ------------------------------------------------------------------------------ */
 
-/* How much the ranks will be is told from those that are written. */
-static hl_status export_ranks(struct export *e, struct cli_progress *bar)
+static hl_status export_ranks(struct export *e)
 {
-    uint64_t ranks = (uint64_t)e->pp_size * (uint64_t)e->tp_size * (uint64_t)e->ep_size;
     for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
         for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
-            for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++) {
+            for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++)
                 HL_TRY(export_rank(e));
-                cli_progress_update(bar, e->bytes, e->bytes / e->files * ranks);
-            }
     return HL_OK;
 }
 
 static hl_status export_all(struct cli *cli, struct export *e)
 {
     uint64_t start = hl_now_ns();
-    struct cli_progress bar;
     if (e->torch) {
         HL_TRY(check_folder(e));
         HL_TRY(find_mtp(e));
     }
-    cli_progress_start(&bar, "exporting");
-    hl_status st = export_ranks(e, &bar);
-    cli_progress_end(&bar);
+    cli_progress_start(&e->bar, "exporting");
+    hl_status st = export_ranks(e);
+    cli_progress_end(&e->bar);
     HL_TRY(st);
     if (e->torch)
         HL_TRY(set_tracker(e, true));

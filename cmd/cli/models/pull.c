@@ -103,9 +103,14 @@ static hl_status pull_to(struct cli *cli, const struct pull_args *a,
                          struct outfile *file)
 {
     struct rankfile r;
+    struct cli_progress bar;
     uint64_t start = hl_now_ns();
     HL_TRY(rankfile_open(client, where, &r));
+    cli_progress_start(&bar, "pulling");
+    file->bar = &bar;
+    file->total = rankfile_bytes(&r);
     hl_status st = rankfile_write_safetensors(&r, file);
+    cli_progress_end(&bar);
     uint64_t bytes = file->written;
     if (st == HL_OK)
         st = outfile_commit(file);
