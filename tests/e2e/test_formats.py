@@ -257,7 +257,7 @@ class Adapters(Models):
         self.assertIn("is a LoRA adapter", text := refused(self.peft(adapter("lora"), {"peft_type": "LORA"})))
         self.assertIn("--base", text)
         for flags, name in ((), "tiny"), (("--base", "nobody"), "nobody"):
-            self.assertIn(f"the adapter's base, which --base names: model '{name}' does not exist", refused(source, *flags))
+            self.assertIn(f"the base of the adapter, named by --base or else by adapter_config.json: model '{name}' does not exist", refused(source, *flags))
         self.assertIn("no matrix 'model.layers.2.", refused(self.peft(adapter("deep", layers=3)), "--base", base))
         self.assertIn("has shape [4,40]", refused(self.peft(adapter("wide", hidden=40)), "--base", base))
         self.assertIn("'IA3'", refused(self.peft(adapter("lora"), PEFT | {"peft_type": "IA3"}), "--base", base))

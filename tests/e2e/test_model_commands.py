@@ -132,6 +132,49 @@ class ModelCommands(ModelCase):
             process.wait()
         return process.pid
 
+    def test_files_of_another_layout_are_not_mixed_with_new_ones(self):
+        out = self.c.dir / "mixed"
+        self.c.json("model", "export", "moe", "--tp-size", 2, "--out", out)
+        self.c.json("model", "export", "moe", "--tp-size", 2, "--out", out)
+        for sizes in ((), ("--tp-size", 2, "--pp-size", 2), ("--ep-size", 2)):
+            said = self.c.refuse("model", "export", "moe", *sizes, "--out", out)
+            self.assertRegex(said, r"mixed has mp_rank_0[01]\.safetensors of an export with another TP, PP or EP")
+        self.assertEqual(sorted(path.name for path in out.iterdir()), ["mp_rank_00.safetensors", "mp_rank_01.safetensors"])
+        self.c.json("model", "export", "moe", "--tp-size", 4, "--out", out)
+
+    def test_files_of_a_checkpoint_in_pieces_are_not_mixed_with_a_whole_one(self):
+        out = self.c.dir / "hf-mixed"
+        out.mkdir()
+        for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json"):
+            (out / name).touch()
+            said = self.c.refuse("model", "export", "moe", "--format", "hf", "--out", out)
+            self.assertIn(f"hf-mixed has {name} of a checkpoint in another number of files", said)
+            self.assertEqual([path.name for path in out.iterdir()], [name])
+            (out / name).unlink()
+        for name in ("model-00001-of-0002.safetensors.bak", "tokenizer.json", "pytorch_model.bin"):
+            (out / name).touch()
+        self.c.json("model", "export", "moe", "--format", "hf", "--out", out)
+
+    def test_a_model_that_is_stored_whole_is_said_to_be(self):
+        home = self.c.dir / "unknown"
+        home.mkdir()
+        checkpoints.write(home / "model.safetensors", {"x": ([1], b"1234")})
+        done = self.c.run("model", "import", home, "--name", "unknown")
+        self.assertIn("imported unknown@1 unsliced: 1 shard, ", done.stdout)
+        done = self.c.run("pull", "--model", "unknown", "--tp-size", 2, "--tp", 1, "--out", self.c.dir / "whole")
+        self.assertRegex(done.stderr, "^pulled unknown@1 pp0 tp1, the whole model: path .*, 1 part, naming its own, ")
+        done = self.c.run("model", "export", "unknown", "--out", self.c.dir / "unknown-ranks")
+        self.assertIn(", naming its own\n", done.stdout)
+        done = self.c.run("model", "reshard", "unknown", "--tp-size", 2)
+        self.assertIn("it is stored unsliced, every rank reads the whole model", done.stdout)
+        self.assertIn("read        1 shard with 1 tensor; 1 copy, ", self.c.run("model", "verify", "unknown").stdout)
+        self.assertIn("removed unknown: 1 shard, ", self.c.run("model", "rm", "unknown").stdout)
+
+    def test_optimizer_state_that_is_not_there_is_named(self):
+        said = self.c.refuse("pull", "--model", "moe", "--kind", "optim", "--out", self.c.dir / "none")
+        self.assertIn("moe@1 has no optimizer state at pp 0, tp 0", said)
+        self.assertFalse((self.c.dir / "none").exists())
+
     def test_a_pulled_rank_is_named_with_its_experts(self):
         done = self.c.run("pull", "--model", "moe", "--ep-size", 2, "--ep", 1, "--out", self.c.dir / "rank")
         self.assertIn("pulled moe@1 pp0 tp0 ep1:", done.stderr)

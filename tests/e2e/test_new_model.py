@@ -162,6 +162,21 @@ class Unreadable:
     def read_into(self, address, size):
         raise RuntimeError("gone")
 
+    def test_one_version_is_shown_and_what_is_not_proved_has_a_line(self):
+        for step in (1, 2):
+            self.session().save_state_dict(state(), step, model="two")
+        whole, one = self.c.json("model", "show", "two"), self.c.json("model", "show", "two@1")
+        self.assertEqual([v["version"] for v in whole["versions"]], [2, 1])
+        self.assertEqual([v["version"] for v in one["versions"]], [1])
+        self.assertIn("has no version 9", self.c.refuse("model", "show", "two@9"))
+        self.assertIn("a version number from 1", self.c.refuse("model", "show", "two@0", code=2))
+        shown = self.c.run("model", "show", "two").stdout
+        row, = [line for line in shown.splitlines() if line.strip().startswith("2 ")]
+        self.assertTrue(row.rstrip().endswith("not proved"), row)
+        for version in whole["versions"]:
+            self.assertIn(f"\nversion {version['version']} is not proved: {version['unproved']}\n", shown)
+        self.assertNotIn("version 2", self.c.run("model", "show", "two@1").stdout)
+
 
 if __name__ == "__main__":
     unittest.main()

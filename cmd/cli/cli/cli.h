@@ -277,6 +277,8 @@ void cli_cell(struct cli_table *t, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Aligned by what a terminal shows, not by bytes, and cut to its width. Ends the table. */
 hl_status cli_table_print(struct cli_table *t) HL_CHECK;
 
+/* "" for 1, else "s". */
+const char *cli_plural(uint64_t count);
 /* "1.5 GiB" as a cell. */
 void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
 /* "2026-01-31 12:30:05" in local time, "-" for 0. */

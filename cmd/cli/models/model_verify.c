@@ -186,9 +186,10 @@ static void print_found(const struct hl_api_model_verification *f)
 {
     char size[32];
     cli_print(stdout,
-              "version     %s@%" PRId64 "\nread        %" PRIu64 " shards with %" PRIu64
-              " tensors; %" PRIu64 " copies, %s\n",
-              f->model, f->version, f->shards, f->tensors, f->copies,
+              "version     %s@%" PRId64 "\nread        %" PRIu64 " shard%s with %" PRIu64
+              " tensor%s; %" PRIu64 " cop%s, %s\n",
+              f->model, f->version, f->shards, cli_plural(f->shards), f->tensors,
+              cli_plural(f->tensors), f->copies, f->copies == 1 ? "y" : "ies",
               hl_format_bytes(f->bytes, size, sizeof(size)));
     if (f->proved)
         puts("proved      every element is held once, and replicas are equal");

@@ -102,6 +102,11 @@ static hl_status show_header(struct rankfile *r, size_t i, const struct rankfile
     return r->own_names ? HL_OK : hl_naming_apply(header, r->naming);
 }
 
+const char *rankfile_naming(const struct rankfile *r)
+{
+    return r->own_names ? "its own" : hl_api_layer_naming_name(r->naming);
+}
+
 static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w)
 {
     r->parts = calloc(r->list->count + 1, sizeof(*r->parts));
@@ -168,8 +173,8 @@ hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, s
     if (st == HL_OK)
         st = check_share(&r, w);
     if (st == HL_OK && r.count == 0)
-        st = hl_fail(HL_ENOENT, "%s@%lld has no such parts at pp %d, tp %d", w->model,
-                     (long long)r.version, w->pp, w->tp);
+        st = hl_fail(HL_ENOENT, "%s@%lld has no %s at pp %d, tp %d", w->model, (long long)r.version,
+                     w->kind == RANKFILE_OPTIM ? "optimizer state" : "tensors", w->pp, w->tp);
     if (st != HL_OK) {
         rankfile_fini(&r);
         return st;

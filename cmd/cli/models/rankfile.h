@@ -66,6 +66,8 @@ hl_status rankfile_write_torch(struct rankfile *r, int64_t iteration, const json
                                struct outfile *to) HL_CHECK;
 /* Dtype of the first weight matrix of the model; F32 if there is none. */
 enum hl_dtype rankfile_dtype(const struct rankfile *r);
+/* "local", "te", or that they have names of their own: for people. */
+const char *rankfile_naming(const struct rankfile *r);
 /* Of its tensors, chosen parts only. */
 uint64_t rankfile_bytes(const struct rankfile *r);
 /* Among all parts of the rank, chosen or not: is there one of that kind? */

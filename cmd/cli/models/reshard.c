@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "cli/models/commands.h"
 #include "cli/models/model.h"
+#include "core/model_config.h"
 #include "core/split.h"
 
 struct reshard_args {
@@ -39,18 +40,19 @@ static const struct hl_api_cut *find_cut(const struct hl_api_model_version *v,
     return NULL;
 }
 
-static hl_status print_layout(const struct hl_api_reshard_result *r)
+static hl_status print_layout(const struct hl_api_reshard_result *r, bool unsliced)
 {
     char split[HL_SPLIT_TEXT_MAX], size[32];
     hl_split_text(&r->split, split);
     if (r->shards == 0) {
-        cli_print(stdout, "%s@%" PRId64 " can be read as %s: its shards serve that as they are\n",
-                  r->name, r->version, split);
+        cli_print(stdout, "%s@%" PRId64 " can be read as %s: %s\n", r->name, r->version, split,
+                  unsliced ? "it is stored unsliced, every rank reads the whole model"
+                           : "its shards serve that as they are");
         return HL_OK;
     }
-    cli_print(stdout, "%s@%" PRId64 " can be read as %s: %" PRIu64 " derived shards, %s, %.3f s\n",
-              r->name, r->version, split, r->shards, hl_format_bytes(r->bytes, size, sizeof(size)),
-              r->seconds);
+    cli_print(stdout, "%s@%" PRId64 " can be read as %s: %" PRIu64 " derived shard%s, %s, %.3f s\n",
+              r->name, r->version, split, r->shards, cli_plural(r->shards),
+              hl_format_bytes(r->bytes, size, sizeof(size)), r->seconds);
     if (r->left_out[0] != '\0')
         cli_print(stdout, "without %s\n", r->left_out);
     return HL_OK;
@@ -76,8 +78,11 @@ static hl_status show_layout(struct cli *cli, const char *name, int64_t version,
         result.bytes = cut->bytes;
         result.left_out = cut->left_out;
     }
-    return cli->json ? cli_print_value(&hl_api_reshard_result_type, &result)
-                     : print_layout(&result);
+    if (cli->json)
+        return cli_print_value(&hl_api_reshard_result_type, &result);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config config = {0};
+    HL_TRY(hl_model_config_read(model.config, &config));
+    return print_layout(&result, config.own.unsliced);
 }
 
 /* A cut that the Controller is asked for again and again. */
