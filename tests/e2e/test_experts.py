@@ -61,7 +61,7 @@ def deepseek(layer, more):
 BIAS = {"mlp.gate.e_score_correction_bias": [E]}
 # family: (more of config.json, tensors of a layer by its number)
 FAMILIES = {
-    "mixtral": ({"num_local_experts": E}, lambda n: ATTENTION | {"block_sparse_moe.gate.weight": [E, H]} | experts(
+    "mixtral": ({"num_local_experts": E, "num_experts_per_tok": 2}, lambda n: ATTENTION | {"block_sparse_moe.gate.weight": [E, H]} | experts(
         "block_sparse_moe.experts", FFN, ("w1", "w3", "w2"))),
     "qwen3_moe": ({"num_experts": E, "moe_intermediate_size": FE}, lambda n: ATTENTION | QK_NORMS | {
         "mlp.gate.weight": [E, H]} | experts("mlp.experts", FE)),
