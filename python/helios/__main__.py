@@ -21,7 +21,8 @@ def info() -> int:
                 listed = session._list()
                 print(f"visible version  {listed.version}")
                 for shard in listed.shards:
-                    print(f"  {shard.part:16} {shard.size:12} bytes  {shard.tensors} tensors")
+                    print(f"  {shard.part:16} {shard.size:12} bytes  {shard.tensors} "
+                          f"tensor{'s' if shard.tensors != 1 else ''}")
     except HeliosError as error:
         print(f"helios: {error}", file=sys.stderr)
         return 1

@@ -105,7 +105,7 @@ def _number(env: Mapping[str, str], names: tuple[str, ...], default: int, low: i
             continue
         _arguments.text(name, text)
         if not text.isdecimal() or int(text) < low or (end is not None and int(text) >= end):
-            limit = f"below {end}" if end is not None else f"of at least {low}"
+            limit = f"from {low} to {end - 1}" if end is not None else f"of at least {low}"
             raise InvalidArgument(f"{name}={text!r} in the environment must be a number {limit}")
         return int(text)
     return default

@@ -171,6 +171,7 @@ class Unreadable:
         self.assertIn("has no version 9", self.c.refuse("model", "show", "two@9"))
         self.assertIn("a version number from 1", self.c.refuse("model", "show", "two@0", code=2))
         shown = self.c.run("model", "show", "two").stdout
+        self.assertNotIn("ERROR", shown)  # there is none
         row, = [line for line in shown.splitlines() if line.strip().startswith("2 ")]
         self.assertTrue(row.rstrip().endswith("not proved"), row)
         for version in whole["versions"]:

@@ -425,8 +425,13 @@ static void print_unproved(const struct hl_api_model_version_list *versions)
 static hl_status print_versions(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
+    bool failed = false; /* else a column without texts would push others off a terminal */
+    for (size_t i = 0; i < versions->count; i++)
+        failed |= versions->items[i].error[0] != '\0';
     cli_table_init(
-        &t, ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF|ERROR");
+        &t,
+        failed ? ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF|ERROR"
+               : ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF");
     for (size_t i = 0; i < versions->count; i++) {
         const struct hl_api_model_version *v = &versions->items[i];
         char split[HL_SPLIT_TEXT_MAX];
@@ -443,7 +448,8 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
         cli_cell_bytes(&t, v->bytes);
         cli_cell_time(&t, v->created_ms);
         cli_cell(&t, "%s", proof_text(v));
-        cli_cell(&t, "%s", v->error);
+        if (failed)
+            cli_cell(&t, "%s", v->error);
     }
     return cli_table_print(&t);
 }
