@@ -52,7 +52,8 @@ static const struct cli_command commands[] = {
     {"model cancel", "NAME", "Cancel a running import; nothing of the model stays.",
      cmd_model_cancel},
     {"model ls", "", "List the models.", cmd_model_ls},
-    {"model show", "NAME", "Show one model and its versions.", cmd_model_show},
+    {"model show", "NAME[@VERSION]", "Show one model and its versions, or one of them.",
+     cmd_model_show},
     {"model verify", "NAME[@VERSION]",
      "Read every copy of a version and prove that it is whole.", cmd_model_verify},
     {"model diff", "A[@VERSION] B[@VERSION] [--tensor PATTERN] [--all]",
@@ -66,7 +67,7 @@ static const struct cli_command commands[] = {
      "Make another layout of a version ahead of its first reader.", cmd_model_reshard},
 
     {"Shards", "", "", NULL},
-    {"pull", "--model NAME[@VERSION] --pp P --tp T --out FILE|-",
+    {"pull", "--model NAME[@VERSION] --out FILE|- [--pp P] [--tp T] [options]",
      "Write what one rank loads as one safetensors file.", cmd_pull},
     {"shard ls", "[--model NAME[@VERSION]]", "List the shards.", cmd_shard_ls},
     {"shard show", "ID|KEY [--verify]",

@@ -15,6 +15,7 @@ The functions work on one process-wide Session; make your own for more than one.
 from __future__ import annotations
 
 import atexit
+import inspect
 from typing import Any
 
 from ._pieces import Piece
@@ -105,7 +106,9 @@ def stats() -> dict[str, Any]:
     return session().stats()
 
 
-for _name in ("load_state_dict", "save_state_dict", "model_config", "meta", "naming", "version",
-              "stats"):
-    globals()[_name].__doc__ = getattr(Session, _name).__doc__
-del _name
+for _function in (load_state_dict, save_state_dict, model_config, meta, naming, version, stats):
+    _method = getattr(Session, _function.__name__)
+    _signature = inspect.signature(_method)
+    _function.__doc__ = _method.__doc__
+    _function.__signature__ = _signature.replace(parameters=list(_signature.parameters.values())[1:])  # without self
+del _function, _method, _signature

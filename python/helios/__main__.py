@@ -21,16 +21,24 @@ def info() -> int:
                 listed = session._list()
                 print(f"visible version  {listed.version}")
                 for shard in listed.shards:
-                    print(f"  {shard.part:16} {shard.size:12} bytes  {shard.tensors} tensors")
+                    print(f"  {shard.part:16} {shard.size:12} bytes  {shard.tensors} "
+                          f"tensor{'s' if shard.tensors != 1 else ''}")
     except HeliosError as error:
         print(f"helios: {error}", file=sys.stderr)
         return 1
     return 0
 
 
+USAGE = "usage: python -m helios info    (what this process would see as a rank)"
+
+
 def main() -> int:
-    if sys.argv[1:] != ["info"]:
-        print("usage: python -m helios info", file=sys.stderr)
+    words = sys.argv[1:]
+    if words in (["--help"], ["-h"]):
+        print(USAGE)
+        return 0
+    if words != ["info"]:
+        print(f"helios: {words[0]!r} is not a command\n{USAGE}" if words and words[0] != "info" else USAGE, file=sys.stderr)
         return 2
     return info()
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from . import _tensors
+from . import _arguments, _tensors
 from .errors import Corrupt, InvalidArgument, NotFound
 
 if TYPE_CHECKING:
@@ -26,11 +26,29 @@ class Piece:
     """Elements [start, start + tensor.numel()) of state that has `shape` on this tensor rank.
 
     Elements are counted in the order in which ``contiguous()`` lays them. `shape` is the parameter's.
+    Raises InvalidArgument for what is not such a range of a tensor that can be stored.
     """
 
     tensor: "torch.Tensor"
     shape: tuple[int, ...]
     start: int
+
+    def __post_init__(self) -> None:
+        torch = _tensors.torch_module()
+        if not isinstance(self.tensor, torch.Tensor):
+            raise InvalidArgument(f"Piece: {_arguments.told('tensor', self.tensor)} must be a torch tensor")
+        _tensors.check("Piece", self.tensor)
+        if not isinstance(self.shape, (tuple, list)):
+            raise InvalidArgument(f"Piece: {_arguments.told('shape', self.shape)} must be that of the parameter, "
+                                  "a tuple of sizes")
+        shape = tuple(_arguments.integer("Piece: size in shape", size, 0, _arguments.INT64_MAX) for size in self.shape)
+        start = _arguments.integer("Piece: start", self.start, 0, _arguments.INT64_MAX)
+        count = self.tensor.numel()
+        if start + count > math.prod(shape):
+            raise InvalidArgument(f"Piece: {count} elements from {start} on are not in a tensor of shape {list(shape)}, "
+                                  f"which has {math.prod(shape)}")
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "start", start)
 
 
 def is_piece(name: str) -> bool:
@@ -48,14 +66,9 @@ def stored(values: Mapping[str, Any]) -> dict[str, Any]:
     out = {}
     for name, value in values.items():
         if isinstance(value, Piece):
-            _tensors.check(name, value.tensor)
-            shape, count = tuple(map(int, value.shape)), value.tensor.numel()
-            if count == 0:
+            if value.tensor.numel() == 0:
                 continue
-            if value.start < 0 or value.start + count > math.prod(shape):
-                raise InvalidArgument(f"optim '{name}': {count} elements from {value.start} on are not in a "
-                                      f"tensor of shape {list(shape)}")
-            name = f"{name}.at{value.start}of{'x'.join(map(str, shape))}"
+            name = f"{name}.at{value.start}of{'x'.join(map(str, value.shape))}"
             value = value.tensor.detach().reshape(-1)
         out[name] = value
     return out

@@ -14,7 +14,7 @@ import io
 import re
 from typing import Any, Mapping
 
-from . import _pieces, _tensors
+from . import _arguments, _pieces, _tensors
 from .errors import InvalidArgument
 
 EXTRA = "extra-"  # prefix of the parts that hold opaque blobs
@@ -36,11 +36,12 @@ def _unwrapped(values: Mapping[str, Any], what: str, rename: Any) -> dict[str, A
     out: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for name, value in values.items():
-        if not isinstance(name, str):
-            raise InvalidArgument(f"{what} has the key {name!r}, which is not a text")
+        _arguments.text(f"{what}: name", name)
         if value is None:
             continue
         new = rename(name)
+        if not new:
+            raise InvalidArgument(f"{what} has a tensor under {name!r}, which is no name")
         if new in out:
             raise InvalidArgument(f"{what} has both '{origin[new]}' and '{name}', which are one "
                                   "tensor without their 'module.' prefixes")

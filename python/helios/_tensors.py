@@ -102,10 +102,16 @@ def concatenated(parts: list[Any]) -> "torch.Tensor":
 
 def check(name: str, tensor: Any) -> None:
     """Raises InvalidArgument when the value cannot be stored."""
-    if not isinstance(tensor, _torch().Tensor) and not hasattr(tensor, "read_into"):
+    torch = _torch()
+    if not isinstance(tensor, torch.Tensor) and not all(
+            hasattr(tensor, attribute) for attribute in ("read_into", "shape", "dtype")):
         raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
     if tensor.dtype not in _names():
         raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
+    if getattr(tensor, "layout", torch.strided) is not torch.strided:
+        raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.layout}, call .to_dense() on it")
+    if getattr(tensor, "is_meta", False):
+        raise InvalidArgument(f"tensor '{name}' has no data (device meta): load or initialize it first")
 
 
 def refs(tensors: Mapping[str, "torch.Tensor"]) -> tuple[list[TensorRef], list[Any]]:

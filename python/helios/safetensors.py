@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Iterable, Mapping
 
+from . import _arguments
 from .errors import Corrupt, InvalidArgument
 
 __all__ = ["DTYPE_BYTES", "Entry", "Header", "parse_header", "read_header", "write"]
@@ -81,6 +82,9 @@ def parse_header(head: bytes, total: int, where: str = "safetensors") -> Header:
     `where` names the source in error sentences. Raises Corrupt on anything the format forbids:
     holes, overlaps, duplicate names, wrong sizes, bytes beyond the end.
     """
+    if not isinstance(head, (bytes, bytearray)):
+        raise InvalidArgument(f"{_arguments.told('head', head)} must be bytes")
+    _arguments.integer("total", total, 0, _arguments.INT64_MAX)
     if len(head) < 8 or total < 8:
         raise Corrupt(f"{where}: {total} bytes are too few for a safetensors file")
     (length,) = struct.unpack_from("<Q", head)
@@ -111,6 +115,8 @@ def parse_header(head: bytes, total: int, where: str = "safetensors") -> Header:
 
 def read_header(path: str | os.PathLike[str]) -> Header:
     """The header of a file, checked against the file's size."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidArgument(f"{_arguments.told('path', path)} must be the path of a file")
     with open(path, "rb") as file:
         total = os.fstat(file.fileno()).st_size
         head = file.read(8)
@@ -119,14 +125,28 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         return parse_header(head, total, os.fspath(path))
 
 
+def _check_form(name: Any, dtype: Any, shape: Any) -> None:
+    _arguments.text("name of a tensor", name)
+    if name == "__metadata__":
+        raise InvalidArgument(f"no tensor can be called '{name}': the format has it for metadata")
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        raise InvalidArgument(f"tensor '{name}': safetensors has no dtype {dtype!r}")
+    if not isinstance(shape, (tuple, list)):
+        raise InvalidArgument(f"tensor '{name}': {_arguments.told('shape', shape)} must be a tuple of sizes")
+    for size in shape:
+        _arguments.integer(f"tensor '{name}': size in shape", size, 0, _arguments.INT64_MAX)
+
+
 def pack_header(tensors: Iterable[tuple[str, str, tuple[int, ...]]],
                 metadata: Mapping[str, str] | None = None) -> bytes:
     """Header bytes (length word included) for tensors laid out in the given order without holes."""
+    for item in _arguments.mapping("metadata", metadata or {}, "a mapping of texts to texts").items():
+        for value in item:
+            _arguments.text("text in metadata", value)
     raw: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name, dtype, shape in tensors:
-        if dtype not in DTYPE_BYTES:
-            raise InvalidArgument(f"tensor '{name}': safetensors has no dtype {dtype!r}")
+        _check_form(name, dtype, shape)
         if name in raw:
             raise InvalidArgument(f"tensor '{name}' is given twice")
         end = at + math.prod(shape) * DTYPE_BYTES[dtype]
@@ -146,7 +166,10 @@ def write(file: BinaryIO, tensors: Iterable[tuple[str, str, tuple[int, ...], Any
     items = list(tensors)
     header = pack_header(((n, d, s) for n, d, s, _ in items), metadata)
     for name, dtype, shape, data in items:
-        size = memoryview(data).nbytes
+        try:
+            size = memoryview(data).nbytes
+        except TypeError:
+            raise InvalidArgument(f"tensor '{name}': {_arguments.told('data', data)} must be bytes-like") from None
         if size != math.prod(shape) * DTYPE_BYTES[dtype]:
             raise InvalidArgument(f"tensor '{name}': {size} bytes do not fit {dtype} {shape}")
     written = file.write(header)

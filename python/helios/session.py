@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from . import _abi, _pieces, _state, _tensors
+from . import _abi, _arguments, _pieces, _state, _tensors
 from ._naming import NAMINGS, differ, naming_of, rename
 from .errors import (
     Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import torch
 
 KINDS = ("model", "optim", "extra", "all")
+PATHS = ("auto", "shm", "net")
+SIZES = ("tp_size", "pp_size", "virtual_stages", "ep_size", "etp_size")
+RETRIES_MAX = 100  # of the C client
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,19 @@ class Rank:
     model: str = ""
     model_version: int = -1
 
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument that names the field."""
+        for name, low in RANK_NUMBERS.items():
+            _arguments.integer(f"Rank: {name}", getattr(self, name), low)
+        for name in ("job", "node", "model"):
+            _arguments.text(f"Rank: {name}", getattr(self, name))
+        if "@" in self.model:
+            raise InvalidArgument(f"Rank: model={self.model!r} must be the name alone: pass the number as model_version")
+
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Rank":
         """Raises InvalidArgument that names the variable which makes no sense."""
+        _arguments.mapping("env", env, "a mapping of names to texts, as os.environ is")
         pp_size = _number(env, ("PIPELINE_PARALLEL_SIZE",), 1, 1)
         tp_size = _number(env, ("TENSOR_PARALLEL_SIZE",), 1, 1)
         dp_size = _number(env, ("DATA_PARALLEL_SIZE",), 1, 1)
@@ -78,14 +91,21 @@ class Rank:
             node=env.get("HELIOS_NODE", ""), model=model, model_version=version)
 
 
+# The least that each may be.
+RANK_NUMBERS = {"global_rank": 0, "pp": 0, "tp": 0, "dp": 0, "local_rank": 0, "pp_size": 1, "tp_size": 1, "dp_size": 1, "ep": 0,
+                "ep_size": 1, "etp_size": 0, "virtual_stages": 0, "world_size": 1, "local_world_size": 1, "attempt": 0,
+                "model_version": -1}
+
+
 def _number(env: Mapping[str, str], names: tuple[str, ...], default: int, low: int,
             end: int | None = None) -> int:
     for name in names:
         text = env.get(name)
         if text is None or text == "":
             continue
+        _arguments.text(name, text)
         if not text.isdecimal() or int(text) < low or (end is not None and int(text) >= end):
-            limit = f"below {end}" if end is not None else f"of at least {low}"
+            limit = f"from {low} to {end - 1}" if end is not None else f"of at least {low}"
             raise InvalidArgument(f"{name}={text!r} in the environment must be a number {limit}")
         return int(text)
     return default
@@ -93,9 +113,10 @@ def _number(env: Mapping[str, str], names: tuple[str, ...], default: int, low: i
 
 def split_model(text: str) -> tuple[str, int]:
     """("name", 7) of "name@7"; ("name", -1) of "name"."""
+    _arguments.text("model", text, "NAME or NAME@VERSION")
     name, at, version = text.partition("@")
-    if at and not version.isdecimal():
-        raise InvalidArgument(f"model {text!r}: the version after '@' must be a number")
+    if at and (not name or not version.isdecimal() or int(version) < 1):
+        raise InvalidArgument(f"model={text!r} must be NAME or NAME@VERSION, a version is a number from 1")
     return name, int(version) if at else -1
 
 
@@ -122,11 +143,51 @@ class Saved(NamedTuple):
     seconds: float
 
 
-def _check_words(kind: str, naming: str | None) -> None:
-    if kind not in KINDS:
-        raise InvalidArgument(f"kind {kind!r} must be one of {', '.join(KINDS)}")
-    if naming not in (None, *NAMINGS):
-        raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
+def _as_json(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        return json.dumps(dict(_arguments.mapping(name, value, "a mapping that JSON can hold")), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{name} is not JSON: {error}") from None
+
+
+def _check_save(state: Any, step: Any, optim: Any, model: Any, **flags: bool) -> None:
+    if not hasattr(state, "helios_state"):
+        _arguments.mapping("state", state, "a mapping of names to tensors, as module.state_dict() is")
+    _arguments.integer("step", step, 0, _arguments.INT64_MAX)
+    if optim is not None:
+        _arguments.mapping("optim", optim, "a mapping of names to tensors or Pieces, or None")
+    for name, value in flags.items():
+        _arguments.flag(name, value)
+    if model is not None and split_model(model)[1] != -1:
+        raise InvalidArgument(f"{_arguments.told('model', model)} must be a name alone: a save makes a new version")
+
+
+def _check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
+    """One of the words, or None."""
+    if value is not None and (not isinstance(value, str) or value not in words):
+        raise InvalidArgument(f"{_arguments.told(name, value)} must be one of {', '.join(words)}")
+
+
+def _check_place(**place: int | None) -> None:
+    for name, value in place.items():
+        _arguments.optional(name, value, 0)
+
+
+def _ranges_of(ranges: Any) -> dict[str, tuple[int, int]]:
+    """By plain names."""
+    out = {}
+    for name, pair in _arguments.mapping("ranges", ranges, "a mapping of parameters to (start, end)").items():
+        _arguments.text("name in ranges", name)
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidArgument(f"ranges: {_arguments.told(repr(name), pair)} must be (start, end)")
+        low, high = (_arguments.integer(f"ranges: {name!r}: {what}", n, 0, _arguments.INT64_MAX)
+                     for what, n in zip(("start", "end"), pair))
+        if _state.plain(name) in out:
+            raise InvalidArgument(f"ranges has '{_state.plain(name)}' twice, with and without its 'module.' prefix")
+        out[_state.plain(name)] = low, high
+    return out
 
 
 class Session:
@@ -146,6 +207,14 @@ class Session:
         HELIOS_READ_RETRIES, else 3; -1 = none. `client`: something with the methods of _abi.Client,
         for tests.
         """
+        for name, value in (("controller", controller), ("l3", l3)):
+            if value is not None:
+                _arguments.text(name, value, "an address as 'HOST:PORT' or 'unix:PATH'")
+        _check_word("path", path, PATHS)
+        _arguments.integer("timeout_ms", timeout_ms, 0)
+        _arguments.integer("retries", retries, -1, RETRIES_MAX)
+        if rank is not None and not isinstance(rank, Rank):
+            raise InvalidArgument(f"{_arguments.told('rank', rank)} must be a helios.Rank")
         self.rank = rank or Rank.from_environment()
         self.client = client or _abi.Client(controller, l3, path, timeout_ms, retries)
         self._listed: tuple[tuple[str, int, int, int], _abi.ShardList] | None = None
@@ -164,16 +233,23 @@ class Session:
 
     def close(self, force: bool = False) -> None:
         """Report accesses and disconnect. Tensors that alias the pool stay valid until dropped."""
-        self.client.close(force=force)
+        self.client.close(force=_arguments.flag("force", force))
 
     def _model(self, model: str | None, version: int | None = None) -> tuple[str, int]:
-        if model:
+        if model is not None:
             name, number = split_model(model)
         else:
             name, number = self.rank.model, self.rank.model_version
         if not name:
-            raise InvalidArgument("no model: set HELIOS_MODEL or pass model=")
-        return name, number if version is None else version
+            raise InvalidArgument("no model: set HELIOS_MODEL or pass model=" if model is None else
+                                  f"{_arguments.told('model', model)} must be NAME or NAME@VERSION")
+        if version is None:
+            return name, number
+        if version != -1:  # the newest
+            _arguments.integer("version", version, 1, _arguments.INT64_MAX)
+        if model is not None and number != -1 and number != version:
+            raise InvalidArgument(f"{_arguments.told('model', model)} and version={version} are two versions: pass one")
+        return name, version
 
     def _split(self, model: str, tp_size: int | None = None, pp_size: int | None = None,
                virtual_stages: int | None = None, ep_size: int | None = None,
@@ -181,11 +257,7 @@ class Session:
         """What was asked for; else that of the job, for the model that it trains; else None."""
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
         if any(size is not None for size in sizes):
-            names = ("tp_size", "pp_size", "virtual_stages", "ep_size", "etp_size")
-            for name, size in zip(names, sizes):
-                if size is not None and size < 1:
-                    raise InvalidArgument(f"{name}={size} must be at least 1")
-            return _abi.Split(*(size or 0 for size in sizes))
+            return _abi.Split(*(_arguments.optional(name, size, 1) or 0 for name, size in zip(SIZES, sizes)))
         me = self.rank
         if me.job and me.model == model:
             return _abi.Split(me.tp_size, me.pp_size, me.virtual_stages, me.ep_size,
@@ -253,8 +325,12 @@ class Session:
         (what the version has can't be cut for that split), Corrupt (bytes stayed bad after every
         retry; names the shard), Unavailable, TimedOut.
         """
-        _check_words(kind, naming)
-        if ranges is not None and kind != "optim":
+        _check_word("kind", kind, KINDS)
+        _check_word("naming", naming, NAMINGS)
+        _check_place(pp=pp, tp=tp, dp=dp, ep=ep)
+        _arguments.flag("copy", copy)
+        wanted = None if ranges is None else _ranges_of(ranges)
+        if wanted is not None and kind != "optim":
             raise InvalidArgument(f"ranges= are of optimizer state: pass kind='optim', not {kind!r}")
         sizes = (tp_size, pp_size, virtual_stages, ep_size, etp_size)
         listed = self._list(model, version, pp, tp, *sizes[:3], ep, *sizes[3:])
@@ -268,8 +344,7 @@ class Session:
         own = all(size is None for size in sizes) and pp == self.rank.pp
         out = self._collect(listed, kind, (pp, tp), dp, copy, own)
         if kind in ("optim", "all"):
-            plain = None if ranges is None else {_state.plain(n): r for n, r in ranges.items()}
-            out = _pieces.joined(out, plain, f"{name}@{listed.version}")
+            out = _pieces.joined(out, wanted, f"{name}@{listed.version}")
         if not out and kind not in ("optim", "extra"):
             raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
                            "is the model imported with these sizes?")
@@ -466,12 +541,11 @@ class Session:
 
     def _creation(self, model: str, asked: _abi.Split | None, config: Mapping[str, Any] | None,
                   state: Any) -> dict[str, Any]:
-        """What version_open needs to make the model, or to compare its config."""
-        out: dict[str, Any] = {} if config is None else {"config": json.dumps(dict(config))}
+        """What version_open needs to make the model; {}: it is there."""
         self._configs.pop(model, None)  # it may have been removed since
         try:
             self._config(model)
-            return out
+            return {}
         except NotFound:
             self._parts[model] = {}
         me, asked = self.rank, asked or _abi.Split()
@@ -480,10 +554,10 @@ class Session:
         self._splits[model] = split
         if config is None:
             self._configs[model] = {"asSaved": True}
-            return {**out, "create": split}
+            return {"create": split}
         self._layouts[model] = Layout.even(layer_count(config), split.pp, max(1, split.virtual_stages))
         self._configs[model] = {"naming": naming_of(state if isinstance(state, Mapping) else ())}
-        return {**out, "create": split}
+        return {"create": split}
 
     def _saves(self, part: str) -> bool:
         """Of the ranks that have the same parameters the first one saves them."""
@@ -557,14 +631,13 @@ class Session:
         Memory is needed for one part at a time. Values may also be objects with `shape`, `dtype` and
         `read_into(address, size)`.
         """
-        try:
-            text = json.dumps(dict(meta or {}), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"meta is not JSON: {error}") from None
+        _check_save(state, step, optim, model, strict=strict, any_dtype=any_dtype)
+        text, config_text = _as_json("meta", meta) or "{}", _as_json("config", config)
         (name, _), me, started, written = self._model(model), self.rank, time.monotonic(), 0
         split = self._splits[name] = self._split(name, tp_size, pp_size, virtual_stages, ep_size, etp_size)
         self._layouts.pop(name, None)
-        create = self._creation(name, split, config, state) if model or config else {}
+        create = {} if model is None and config is None else \
+            self._creation(name, split, config, state) | ({} if config_text is None else {"config": config_text})
         groups = self._groups(name, state, optim)
         layout = _abi.LAYOUT_UNCHECKED if not strict else \
             _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import shutil
 import sys
 import textwrap
 import unittest
@@ -15,7 +14,7 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints, tiny_mixtral  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 from support.tiny_mixtral import EXPERTS, GROUPS, HEAD, HEADS, LAYERS, WIDTH  # noqa: E402
 
 # Every rank leaves what it has loaded, then saves it with 1 added: experts by the first rank that has them.
@@ -49,13 +48,12 @@ def qkv(numbers, at, tp, tp_size):
     return torch.cat(rows)
 
 
-class ExpertJobs(unittest.TestCase):
+class ExpertJobs(ModelCase):
+    CLUSTER = {"nodes": 2, "slots": 2, "size": "256MiB"}
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=2, slots=2, size="256MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        super().setUpClass()
         cls.source, tensors = tiny_mixtral.checkpoint(cls.c.dir / "source")
         cls.numbers = {n: torch.tensor(data, dtype=torch.float32).reshape(shape) for n, (shape, data) in tensors.items()}
         cls.script = cls.c.dir / "rank.py"

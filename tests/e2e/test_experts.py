@@ -8,7 +8,6 @@ import itertools
 import json
 import pathlib
 import random
-import shutil
 import sys
 import unittest
 
@@ -19,7 +18,7 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
 import helios  # noqa: E402
 from helios import errors  # noqa: E402
@@ -62,7 +61,7 @@ def deepseek(layer, more):
 BIAS = {"mlp.gate.e_score_correction_bias": [E]}
 # family: (more of config.json, tensors of a layer by its number)
 FAMILIES = {
-    "mixtral": ({"num_local_experts": E}, lambda n: ATTENTION | {"block_sparse_moe.gate.weight": [E, H]} | experts(
+    "mixtral": ({"num_local_experts": E, "num_experts_per_tok": 2}, lambda n: ATTENTION | {"block_sparse_moe.gate.weight": [E, H]} | experts(
         "block_sparse_moe.experts", FFN, ("w1", "w3", "w2"))),
     "qwen3_moe": ({"num_experts": E, "moe_intermediate_size": FE}, lambda n: ATTENTION | QK_NORMS | {
         "mlp.gate.weight": [E, H]} | experts("mlp.experts", FE)),
@@ -105,13 +104,12 @@ def layout(split):
     return dict(zip(("tp_size", "pp_size", "ep_size", "etp_size", "virtual_stages"), (*split, 1)))
 
 
-class Experts(unittest.TestCase):
+class Experts(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 1, "size": "256MiB"}
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        super().setUpClass()
         cls.count = 0
 
     def checkpoint(self, family):
@@ -152,9 +150,6 @@ class Experts(unittest.TestCase):
         _, data = checkpoints.read(out / "model.safetensors")
         self.assertEqual(data.keys(), numbers.keys())
         self.assertEqual([n for n in data if data[n] != numbers[n].numpy().tobytes()], [])
-
-    def session(self, **rank):
-        return helios.Session(self.c.info["controller"], rank=helios.Rank(**rank))
 
     def test_every_family_comes_out_as_it_came_in_from_every_split(self):
         for family in FAMILIES:
@@ -232,12 +227,17 @@ class Experts(unittest.TestCase):
         name, _ = self.load("glm4_moe+mtp", (1, 1, 1, 1))
         self.c.json("model", "reshard", name, "--tp-size", 2, "--pp-size", 2)
         out = self.c.dir / "mtp-ranks"
-        self.c.json("model", "export", name, "--format", "torch", "--no-args", "--out", out,
-                    "--tp-size", 2, "--pp-size", 2, "--ep-size", 2)
+        said = self.c.json("model", "export", name, "--format", "torch", "--out", out,
+                           "--tp-size", 2, "--pp-size", 2, "--ep-size", 2)
+        self.assertIn("--use-checkpoint-args", said["megatron"])
         with self.session() as me:
             for pp, tp, ep in itertools.product(range(2), range(2), range(2)):
                 file = out / "release" / f"mp_rank_{tp:02}_{pp:03}_{ep:03}" / "model_optim_rng.pt"
-                state = torch.load(file)["model"]
+                checkpoint = torch.load(file, weights_only=False)
+                args, state = checkpoint["args"], checkpoint["model"]
+                self.assertEqual((args.tensor_model_parallel_size, args.pipeline_model_parallel_size,
+                                  args.expert_model_parallel_size), (2, 2, 2))
+                self.assertEqual((args.num_experts, args.mtp_num_layers, args.moe_layer_freq), (E, 1, [0, 1, 1, 1]))
                 own = me.load_state_dict(name, pp=pp, tp=tp, ep=ep, tp_size=2, pp_size=2, ep_size=2)
                 self.assertEqual(state.keys(), own.keys())
                 self.assertEqual([n for n in state if not torch.equal(state[n], own[n])], [])
@@ -246,10 +246,14 @@ class Experts(unittest.TestCase):
     def test_per_rank_files_are_named_by_all_sizes(self):
         name, numbers = self.load("mixtral", (2, 2, 2, 2))
         out = self.c.dir / "ranks"
-        self.c.json("model", "export", name, "--format", "torch", "--no-args", "--out", out)
+        said = self.c.json("model", "export", name, "--format", "torch", "--out", out)
+        self.assertTrue(said["args"], said)
         found = sorted(f.parent.name for f in out.glob("release/*/model_optim_rng.pt"))
         self.assertEqual(found, [f"mp_rank_{t:02}_{p:03}_{e:03}" for t in range(2) for p in range(2) for e in range(2)])
-        state = torch.load(out / "release" / "mp_rank_01_001_001" / "model_optim_rng.pt")["model"]
+        checkpoint = torch.load(out / "release" / "mp_rank_01_001_001" / "model_optim_rng.pt", weights_only=False)
+        args, state = checkpoint["args"], checkpoint["model"]
+        self.assertEqual((args.num_experts, args.moe_router_topk, args.moe_ffn_hidden_size), (E, 2, FFN))
+        self.assertEqual((args.expert_model_parallel_size, args.expert_tensor_parallel_size), (2, 2))
         self.check_mixtral(state, numbers, ((2, 2, 2, 2), (1, 1, 1)), False)
         file = self.c.dir / "pulled"
         said = self.c.json("pull", "--model", name, "--pp", 1, "--tp", 1, "--ep", 1, "--out", file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import random
-import shutil
 import struct
 import sys
 import unittest
@@ -17,7 +16,7 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
 import helios  # noqa: E402
 
@@ -82,15 +81,9 @@ def rows(data, width, first, end):
     return data[first * width:end * width]
 
 
-class Models(unittest.TestCase):
+class Models(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 1, "size": "256MiB"}
     count = 0
-
-    @classmethod
-    def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="256MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
 
     def directory(self, config, tensors, file="model.safetensors", config_file="config.json"):
         Models.count += 1
@@ -264,7 +257,7 @@ class Adapters(Models):
         self.assertIn("is a LoRA adapter", text := refused(self.peft(adapter("lora"), {"peft_type": "LORA"})))
         self.assertIn("--base", text)
         for flags, name in ((), "tiny"), (("--base", "nobody"), "nobody"):
-            self.assertIn(f"the adapter's base, which --base names: model '{name}' does not exist", refused(source, *flags))
+            self.assertIn(f"the base of the adapter, named by --base or else by adapter_config.json: model '{name}' does not exist", refused(source, *flags))
         self.assertIn("no matrix 'model.layers.2.", refused(self.peft(adapter("deep", layers=3)), "--base", base))
         self.assertIn("has shape [4,40]", refused(self.peft(adapter("wide", hidden=40)), "--base", base))
         self.assertIn("'IA3'", refused(self.peft(adapter("lora"), PEFT | {"peft_type": "IA3"}), "--base", base))

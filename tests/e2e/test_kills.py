@@ -4,6 +4,7 @@ leaves no wrong bytes and nothing in the pool, and the next call works. A damage
 the read that meets it."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -12,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -25,6 +27,7 @@ sys.path.insert(0, str(needs.ROOT / "tests" / "chaos"))
 import poolfile  # noqa: E402
 from support import checkpoints  # noqa: E402
 from support.cluster import HELIOS, PATIENCE_S, Cluster, wait_for  # noqa: E402
+from support.terminal import on_terminal  # noqa: E402
 
 import helios  # noqa: E402
 from helios import _abi  # noqa: E402
@@ -113,6 +116,39 @@ class Cuts(Kills):
             reader.wait(60)
             self.forget_cuts()
         self.fail(f"{STRIKES} cuts ended before the daemon could be stopped")
+
+    @contextlib.contextmanager
+    def slowed(self):
+        """The L3 daemon stands still most of the time."""
+        pid, over = self.c.pid("l3d"), threading.Event()
+
+        def hinder():
+            while not over.wait(0.005):
+                os.kill(pid, signal.SIGSTOP)
+                over.wait(0.4)
+                os.kill(pid, signal.SIGCONT)
+
+        thread = threading.Thread(target=hinder)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def test_a_layout_made_ahead_of_time_draws_how_far_it_is(self):
+        command = [HELIOS, "--state", self.c.state, "model", "reshard", "model", "--tp-size", 4]
+        with self.slowed():
+            code, shown = on_terminal(command, env=self.c.env, stream="stderr")
+        self.assertEqual(code, 0, shown)
+        self.assertRegex(shown, r"\r\x1b\[Kcutting \[.*%.* of .*\r\x1b\[K$")
+        self.assertEqual([c["split"]["tp"] for v in self.c.json("model", "show", "model")["versions"] for c in v["cuts"]], [4])
+        self.forget_cuts()
+        with self.slowed():  # not on a terminal: nothing but the result
+            done = self.c.run("model", "reshard", "model", "--tp-size", 4)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("can be read as TP4 x PP1", done.stdout)
+        self.forget_cuts()
 
     def forget_cuts(self):
         """The model as if it was never cut."""

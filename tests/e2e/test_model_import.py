@@ -14,16 +14,13 @@ from support import checkpoints, dense_models, needs  # noqa: E402
 
 needs.programs()
 
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
 
-class ModelImport(unittest.TestCase):
+class ModelImport(ModelCase):
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1)
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        super().setUpClass()
         cls.source, cls.tensors = dense_models.checkpoint(cls.c.dir / "llama", "llama")
         cls.c.json("model", "import", cls.source, "--name", "whole")
 
@@ -108,6 +105,21 @@ class ModelImport(unittest.TestCase):
         for option in ("ep", "etp"):
             self.assertIn(f"where '{option}' has no meaning", self.refuse(home, f"--{option}", 2))
         self.assertIn("a llama model has no experts: leave ep and etp out", self.refuse(self.source, "--ep", 2))
+
+    def test_an_iteration_is_a_number_or_release(self):
+        home = self.c.dir / "megatron"
+        (home / "iter_0000007").mkdir(parents=True)
+        (home / "latest_checkpointed_iteration.txt").write_text("7")
+        (self.c.dir / "iter_0000009").mkdir()
+        for wrong in ("x", "../iter_0000009", "/etc", "7x", "-7", "1.5", " 7", "9" * 40):
+            with self.subTest(iteration=wrong):
+                said = self.c.refuse("model", "import", home, "--name", "refused", f"--iteration={wrong}", code=2)
+                self.assertIn("is neither the number of an iteration nor 'release'", said)
+                self.assertIn("--iteration", said)
+                self.assertIn(wrong[:30], said)
+        self.assertIn("iter_0000008 holds no checkpoint; there is iter_0000007", self.refuse(home, "--iteration", 8))
+        (home / "latest_checkpointed_iteration.txt").write_text("../iter_0000009\n")
+        self.assertIn("latest_checkpointed_iteration.txt: '../iter_0000009' is neither", self.refuse(home))
 
     def test_a_file_of_an_adapter_is_not_taken_for_a_model(self):
         home = self.directory("adapter")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 import sys
 import threading
 import unittest
@@ -17,9 +16,8 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
-import helios  # noqa: E402
 from helios import errors  # noqa: E402
 
 
@@ -32,18 +30,8 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
-class NewModel(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=2, size="64MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
-
-    def session(self, **place):
-        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
-        self.addCleanup(made.close, force=True)
-        return made
+class NewModel(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 2, "size": "64MiB"}
 
     def gang(self, job, tp_size, pp_size=1):
         return [self.session(job=job, pp=pp, tp=tp, pp_size=pp_size, tp_size=tp_size,
@@ -173,6 +161,22 @@ class Unreadable:
 
     def read_into(self, address, size):
         raise RuntimeError("gone")
+
+    def test_one_version_is_shown_and_what_is_not_proved_has_a_line(self):
+        for step in (1, 2):
+            self.session().save_state_dict(state(), step, model="two")
+        whole, one = self.c.json("model", "show", "two"), self.c.json("model", "show", "two@1")
+        self.assertEqual([v["version"] for v in whole["versions"]], [2, 1])
+        self.assertEqual([v["version"] for v in one["versions"]], [1])
+        self.assertIn("has no version 9", self.c.refuse("model", "show", "two@9"))
+        self.assertIn("a version number from 1", self.c.refuse("model", "show", "two@0", code=2))
+        shown = self.c.run("model", "show", "two").stdout
+        self.assertNotIn("ERROR", shown)  # there is none
+        row, = [line for line in shown.splitlines() if line.strip().startswith("2 ")]
+        self.assertTrue(row.rstrip().endswith("not proved"), row)
+        for version in whole["versions"]:
+            self.assertIn(f"\nversion {version['version']} is not proved: {version['unproved']}\n", shown)
+        self.assertNotIn("version 2", self.c.run("model", "show", "two@1").stdout)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import itertools
 import math
 import pathlib
 import random
-import shutil
 import sys
 import types
 import unittest
@@ -20,7 +19,7 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints, dense_models  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
 import helios.megatron  # noqa: E402
 from helios import Piece, errors, megatron, safetensors  # noqa: E402
@@ -122,19 +121,13 @@ class FusedAdam:
         self.param_groups, self.state = groups, {}
 
 
-class Pieces(unittest.TestCase):
+class Pieces(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 2, "size": "640MiB"}
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=2, size="640MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        super().setUpClass()
         cls.source, _ = checkpoints.llama(cls.c.dir / "plain", layers=4, hidden=32, seed=1)
-
-    def session(self, **place):
-        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
-        self.addCleanup(made.close, force=True)
-        return made
 
     def imported(self, name, tp=2, pp=1, source=None):
         self.c.json("model", "import", source or self.source, "--name", name, "--tp", tp, "--pp", pp)

@@ -336,7 +336,7 @@ class Sessions(unittest.TestCase):
                 both = {local: want, te: want}
                 with self.assertRaisesRegex(errors.InvalidArgument, "both namings"):
                     session.save_state_dict(both, 6)
-                with self.assertRaisesRegex(errors.InvalidArgument, "naming 'TE'"):
+                with self.assertRaisesRegex(errors.InvalidArgument, "naming='TE'"):
                     session.load_state_dict(naming="TE")
 
     def test_only_data_rank_0_writes_and_everyone_commits(self):
@@ -349,7 +349,7 @@ class Sessions(unittest.TestCase):
     def test_wrong_uses_are_sentences(self):
         self.publish()
         session = self.session()
-        with self.assertRaisesRegex(errors.InvalidArgument, "kind 'x'"):
+        with self.assertRaisesRegex(errors.InvalidArgument, "kind='x'"):
             session.load_state_dict(kind="x")
         with self.assertRaisesRegex(errors.NotFound, "m@9"):
             session.load_state_dict(version=9)

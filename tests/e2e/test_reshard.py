@@ -21,6 +21,7 @@ needs.programs()
 
 from support import checkpoints, dense_models  # noqa: E402
 from support.cluster import Cluster, wait_for  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
 import helios  # noqa: E402
 from helios import _abi, errors, safetensors  # noqa: E402
@@ -37,22 +38,16 @@ def same(a, b):
         for n, x in a.items())
 
 
-class Reshard(unittest.TestCase):
+class Reshard(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 2, "size": "640MiB"}
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=2, size="640MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        super().setUpClass()
         cls.imports = {}
         cls.source, _ = checkpoints.llama(cls.c.dir / "plain", layers=4, hidden=32, seed=1)
         for tp, pp in ((1, 1), (4, 2)):
             cls.c.json("model", "import", cls.source, "--name", f"tp{tp}pp{pp}", "--tp", tp, "--pp", pp)
-
-    def session(self, **place):
-        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
-        self.addCleanup(made.close, force=True)
-        return made
 
     def cuts(self, model):
         return {v["version"]: {cut["split"]["tp"] for cut in v["cuts"]}

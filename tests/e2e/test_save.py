@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import os
 import pathlib
-import shutil
 import sys
 import textwrap
 import unittest
@@ -19,7 +18,8 @@ needs.programs()
 ROOT = needs.ROOT
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster, wait_for  # noqa: E402
+from support.cluster import wait_for  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
 import helios  # noqa: E402
 from helios import errors  # noqa: E402
@@ -40,13 +40,12 @@ JOB = ("parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 1, data_p
        "resources: {ranks_per_slot: 2}\n")
 
 
-class Save(unittest.TestCase):
+class Save(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 1, "size": "64MiB"}
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="64MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        super().setUpClass()
         cls.count = 0
 
     def setUp(self):
@@ -59,9 +58,7 @@ class Save(unittest.TestCase):
         dp, dp_size = place.get("dp", 0), place.get("dp_size", 1)
         place = {"job": "j", "model": self.model, "pp": pp, "pp_size": 2, "world_size": 2 * dp_size,
                  "global_rank": 2 * dp + pp, **place}
-        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
-        self.addCleanup(made.close, force=True)
-        return made
+        return super().session(**place)
 
     def gang(self, **place):
         return [self.session(pp, **place) for pp in (0, 1)]

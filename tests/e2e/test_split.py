@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-import shutil
 import sys
 import textwrap
 import unittest
@@ -17,9 +16,8 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
-import helios  # noqa: E402
 from helios import errors, safetensors  # noqa: E402
 
 LAYERS = 4
@@ -35,23 +33,17 @@ def same(a, b):
         for n, x in a.items())
 
 
-class Split(unittest.TestCase):
+class Split(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 2, "size": "128MiB"}
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=2, size="128MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
+        super().setUpClass()
         cls.source, _ = checkpoints.llama(cls.c.dir / "llama", layers=LAYERS, hidden=32, seed=1)
         for name, (pp, chunks, first, last) in SPLITS.items():
             more = ["--first-stage-layers", first, "--last-stage-layers", last] if first else []
             cls.c.json("model", "import", cls.source, "--name", name, "--tp", 2, "--pp", pp,
                        *(["--virtual-stages", chunks] if chunks > 1 else []), *more)
-
-    def session(self, **place):
-        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
-        self.addCleanup(made.close, force=True)
-        return made
 
     def shards(self):
         """Ids of all that is stored; a copy for another split would be one more."""

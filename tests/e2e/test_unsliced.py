@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import pathlib
 import random
-import shutil
 import sys
 import unittest
 
@@ -17,9 +16,8 @@ torch = needs.torch()
 needs.programs()
 
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster  # noqa: E402
+from support.model_case import ModelCase  # noqa: E402
 
-import helios  # noqa: E402
 from helios import errors  # noqa: E402
 
 NORM = "decoder.layers.0.input_layernorm.weight"  # a name that Megatron's other naming has another one for
@@ -48,18 +46,8 @@ def plain(state):
     return {name: tensor.contiguous().view(torch.uint8).numpy().tobytes() for name, tensor in state.items()}
 
 
-class Unsliced(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=2, size="64MiB")
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down")
-        cls.c.up()
-
-    def session(self, **place):
-        made = helios.Session(self.c.info["controller"], rank=helios.Rank(**place))
-        self.addCleanup(made.close, force=True)
-        return made
+class Unsliced(ModelCase):
+    CLUSTER = {"nodes": 1, "slots": 2, "size": "64MiB"}
 
     def imported(self, name, config, **more):
         directory, data = make(self.c.dir / name, config, **more)

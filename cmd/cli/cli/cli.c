@@ -302,6 +302,8 @@ void cli_disconnect(struct cli *cli)
 {
     hl_rpc_peer_close(cli->controller_peer);
     cli->controller_peer = NULL;
+    hl_rpc_peer_close(cli->l3_peer);
+    cli->l3_peer = NULL;
     forget_cluster(cli);
 }
 

@@ -34,6 +34,7 @@
 
 struct cli;
 struct cli_dump;
+struct cli_progress;
 struct local_cluster;
 
 struct cli_command {
@@ -151,6 +152,25 @@ void cli_disconnect(struct cli *cli);
 /* Explains a failed call of the Controller to a user who did not name its address. */
 hl_status cli_explain(struct cli *cli, hl_status st) HL_CHECK;
 
+/* A daemon that is away may come back; one that ends in good order cancels its calls. */
+bool failure_may_pass(hl_status st);
+
+/* How long a daemon may stay silent. Zero-initialise what is not said. */
+struct patience {
+    uint64_t limit_ms;
+    const char *what_goes_on; /* for the message when it is over; NULL = nothing */
+    uint64_t since_ns;        /* of the first failure in a row; 0 = the last call went well */
+};
+
+/* After a failure: HL_OK when the same may be tried again, after a pause; else the failure. What
+ * is being waited for is said once. */
+hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st) HL_CHECK;
+/* After a success. */
+void patience_regain(struct patience *p);
+/* After a call that failed: HL_OK when L3 was away and is back, for what is called may be called
+ * again; else `failed` with its text. Waits where a daemon can come back, and says so. */
+hl_status cli_await_l3(struct cli *cli, hl_status failed) HL_CHECK;
+
 /* hl_call_controller_NAME with a deadline. */
 #define CLI_CALL_FOR(cli, name, params, ms, arena, results)                                        \
     ({                                                                                             \
@@ -257,6 +277,8 @@ void cli_cell(struct cli_table *t, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Aligned by what a terminal shows, not by bytes, and cut to its width. Ends the table. */
 hl_status cli_table_print(struct cli_table *t) HL_CHECK;
 
+/* "" for 1, else "s". */
+const char *cli_plural(uint64_t count);
 /* "1.5 GiB" as a cell. */
 void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
 /* "2026-01-31 12:30:05" in local time, "-" for 0. */
@@ -269,14 +291,17 @@ void cli_cell_duration(struct cli_table *t, int64_t ms);
 
 /* ---- result files ---- */
 
-/* A file that is there as a whole or not at all. HL_EINVAL for a terminal, HL_ENOSPC, HL_EPERM,
- * HL_EIO with the path. outfile_abort after any failure, also after outfile_commit (then it does
- * nothing). */
+/* A file that is there as a whole or not at all, also when the process is killed. HL_EINVAL for a
+ * terminal and a directory, HL_ENOSPC, HL_EPERM, HL_EIO with the path. outfile_abort after any
+ * failure, also after outfile_commit (then it does nothing). */
 struct outfile {
     int fd;
     bool is_stdout;
-    bool in_place; /* a device or a pipe, which stays what it is */
+    bool in_place;   /* a device or a pipe, which stays what it is */
+    bool is_unnamed; /* it ends with the process */
     uint64_t written;
+    struct cli_progress *bar; /* drawn with what is written; NULL = none */
+    uint64_t before, total;   /* for `bar`: bytes of files before this one, of all of them */
     char path[PATH_MAX];
     char temp[PATH_MAX];
 };

@@ -1,19 +1,31 @@
+/* Bytes go to a file without a name in the same directory, which ends with the process however that
+ * ends. It is called PATH.PID.tmp for the moment before a rename puts it under its name; where the
+ * file system has no such files it is called so from the start. The bytes are on the disk before
+ * the rename: after a crash the file is the old one or the whole new one. The directory is not
+ * synced, so the old one may come back.
+ *
+ * A PATH.PID.tmp that a killed process left goes when the same PATH is written again. Its writer
+ * has a lock on it, which counts for all hosts and namespaces that see the file system; the process
+ * id counts where there are no locks. */
 #include "cli/cli/cli.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "os/file.h"
 
-/* Bytes go to PATH.PID.tmp in the same directory, so that a rename can put them under their name.
- * They are on the disk before that: after a crash the file is the old one or the whole new one. The
- * directory is not synced, so the old one may come back. */
-
 #define WRITE_MAX ((uint64_t)64 << 20) /* of one write: Linux moves less than 2 GiB in one */
+#define SUFFIX    ".tmp"
+#define FD_LINK   64
 
 static hl_status fail_errno(const char *what, const char *path)
 {
@@ -21,16 +33,86 @@ static hl_status fail_errno(const char *what, const char *path)
     return hl_fail(hl_status_of_errno(err), "%s %s: %s", what, path, strerror(err));
 }
 
-/* A device or a pipe: a rename would put a file in its place. */
-static bool is_special(const char *path)
+/* ---- what killed processes left -------------------------------------------------------------- */
+
+/* "NAME.PID.tmp" of a process that is no more, or of an earlier one with our number. */
+static bool is_left_of(const char *entry, const char *name)
+{
+    size_t n = strlen(name);
+    char *end;
+    if (strncmp(entry, name, n) != 0 || entry[n] != '.' || !isdigit((unsigned char)entry[n + 1]))
+        return false;
+    errno = 0;
+    long pid = strtol(entry + n + 1, &end, 10);
+    if (errno != 0 || pid <= 0 || pid > INT_MAX || strcmp(end, SUFFIX) != 0)
+        return false;
+    return pid == getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+}
+
+/* Ours, and with no writer on any host: then the lock is free. */
+static void left_remove(int dir, const char *entry)
 {
     struct stat sb;
-    return stat(path, &sb) == 0 && !S_ISREG(sb.st_mode) && !S_ISDIR(sb.st_mode);
+    HL_AUTO(hl_closep) int fd = openat(dir, entry, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &sb) == 0 && S_ISREG(sb.st_mode) && sb.st_uid == geteuid() &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0)
+        (void)unlinkat(dir, entry, 0);
+}
+
+/* Not being able to is no failure: the new file is written beside what is left. */
+static void left_sweep(const char *dir, const char *name)
+{
+    DIR *d = opendir(dir);
+    if (d == NULL)
+        return;
+    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d))
+        if (is_left_of(e->d_name, name))
+            left_remove(dirfd(d), e->d_name);
+    closedir(d);
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static void fd_link(int fd, char path[FD_LINK])
+{
+    snprintf(path, FD_LINK, "/proc/self/fd/%d", fd);
+}
+
+/* -1: the file system has no files without a name, or none could be named later. */
+static int open_unnamed(const char *dir)
+{
+    char link[FD_LINK];
+    int fd = open(dir, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -1;
+    fd_link(fd, link);
+    if (access(link, F_OK) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static hl_status open_temp(struct outfile *f)
+{
+    char dir[PATH_MAX];
+    const char *slash = strrchr(f->path, '/');
+    snprintf(dir, sizeof(dir), "%.*s", slash != NULL ? (int)(slash - f->path) + 1 : 1,
+             slash != NULL ? f->path : ".");
+    left_sweep(dir, slash != NULL ? slash + 1 : f->path);
+    f->fd = open_unnamed(dir);
+    f->is_unnamed = f->fd >= 0;
+    if (!f->is_unnamed)
+        f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (f->fd < 0)
+        return fail_errno("write", errno == EEXIST ? f->temp : f->path);
+    (void)flock(f->fd, LOCK_EX | LOCK_NB); /* some file systems have no locks */
+    return HL_OK;
 }
 
 hl_status outfile_open(const char *path, struct outfile *out)
 {
     struct outfile f = {.fd = -1};
+    struct stat sb;
     if (strcmp(path, "-") == 0) {
         if (isatty(STDOUT_FILENO))
             return hl_fail(HL_EINVAL, "the result is bytes and stdout a terminal; redirect it or "
@@ -41,15 +123,29 @@ hl_status outfile_open(const char *path, struct outfile *out)
         *out = f;
         return HL_OK;
     }
-    HL_TRY(cli_path(f.temp, "%s.%d.tmp", path, (int)getpid()));
+    HL_TRY(cli_path(f.temp, "%s.%d" SUFFIX, path, (int)getpid()));
     snprintf(f.path, sizeof(f.path), "%s", path);
-    f.in_place = is_special(path);
-    f.fd = f.in_place ? open(path, O_WRONLY | O_CLOEXEC)
-                      : open(f.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool exists = stat(path, &sb) == 0;
+    if (exists && S_ISDIR(sb.st_mode))
+        return hl_fail(HL_EINVAL, "%s is a directory; name a file", path);
+    /* A device or a pipe: a rename would put a file in its place. */
+    f.in_place = exists && !S_ISREG(sb.st_mode);
+    if (f.in_place)
+        f.fd = open(path, O_WRONLY | O_CLOEXEC);
+    else
+        HL_TRY(open_temp(&f));
     if (f.fd < 0)
         return fail_errno("write", path);
     *out = f;
     return HL_OK;
+}
+
+/* The header of the file is written too and is not in the total. */
+static void outfile_draw(const struct outfile *f)
+{
+    uint64_t done = f->before + f->written;
+    if (f->bar != NULL)
+        cli_progress_update(f->bar, done < f->total ? done : f->total, f->total);
 }
 
 hl_status outfile_write(struct outfile *f, const void *data, uint64_t len)
@@ -64,6 +160,7 @@ hl_status outfile_write(struct outfile *f, const void *data, uint64_t len)
         at += n;
         len -= (uint64_t)n;
         f->written += (uint64_t)n;
+        outfile_draw(f);
     }
     return HL_OK;
 }
@@ -76,16 +173,18 @@ hl_status outfile_commit(struct outfile *f)
     }
     if (!f->in_place && fsync(f->fd) != 0)
         return fail_errno("sync", f->path);
+    if (f->is_unnamed) {
+        char link[FD_LINK];
+        fd_link(f->fd, link);
+        if (linkat(AT_FDCWD, link, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW) != 0)
+            return fail_errno("write", errno == EEXIST ? f->temp : f->path);
+        f->is_unnamed = false;
+    }
+    if (!f->in_place && rename(f->temp, f->path) != 0)
+        return fail_errno("write", f->path);
     int fd = f->fd;
     f->fd = -1;
-    if (f->in_place)
-        return close(fd) == 0 ? HL_OK : fail_errno("write", f->path);
-    if (close(fd) != 0 || rename(f->temp, f->path) != 0) {
-        hl_status st = fail_errno("write", f->path);
-        unlink(f->temp);
-        return st;
-    }
-    return HL_OK;
+    return close(fd) == 0 ? HL_OK : fail_errno("write", f->path);
 }
 
 void outfile_abort(struct outfile *f)
@@ -93,7 +192,7 @@ void outfile_abort(struct outfile *f)
     if (f->fd < 0 || f->is_stdout)
         return;
     close(f->fd);
-    if (!f->in_place)
+    if (!f->in_place && !f->is_unnamed)
         unlink(f->temp);
     f->fd = -1;
 }

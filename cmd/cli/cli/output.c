@@ -435,6 +435,11 @@ hl_status cli_table_print(struct cli_table *t)
     return flush_stdout();
 }
 
+const char *cli_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 void cli_progress_start(struct cli_progress *p, const char *title)
 {
     *p = (struct cli_progress){

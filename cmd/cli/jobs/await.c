@@ -1,6 +1,5 @@
 /* Waiting for a job's end, over restarts of the daemons. */
 #include <poll.h>
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "cli/jobs/logs.h"
@@ -13,39 +12,6 @@ hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena, struc
     HL_TRY(CLI_CALL(cli, get_job, &(struct hl_api_controller_get_job_params){id}, arena, &r));
     *out = r.job;
     return HL_OK;
-}
-
-bool failure_may_pass(hl_status st)
-{
-    return hl_status_retryable(st) || st == HL_ECANCELED;
-}
-
-hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st)
-{
-    if (!failure_may_pass(st))
-        return st;
-    uint64_t now = hl_now_ns();
-    if (p->since_ns == 0) {
-        p->since_ns = now;
-        fflush(stdout);
-        fprintf(stderr, "helios: %s; trying again for up to %llu s\n", hl_error_text(),
-                (unsigned long long)(p->limit_ms / 1000));
-    } else if (now - p->since_ns > p->limit_ms * HL_NS_PER_MS) {
-        char text[HL_ERROR_TEXT_MAX];
-        snprintf(text, sizeof(text), "%s", hl_error_text());
-        return hl_fail(st, "%.900s; gave up after %llu s, the job may still be running", text,
-                       (unsigned long long)(p->limit_ms / 1000));
-    }
-    cli_disconnect(cli); /* the Controller may come back elsewhere */
-    poll(NULL, 0, AWAIT_POLL_MS);
-    return HL_OK;
-}
-
-void patience_regain(struct patience *p)
-{
-    if (p->since_ns != 0)
-        fputs("helios: connected again\n", stderr);
-    p->since_ns = 0;
 }
 
 hl_status job_verdict(const char *job, enum hl_api_job_state state, const char *reason)
@@ -61,7 +27,7 @@ hl_status job_verdict(const char *job, enum hl_api_job_state state, const char *
 hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, struct hl_arena *arena,
                     struct hl_api_job *out)
 {
-    struct patience patience = {.limit_ms = retry_ms};
+    struct patience patience = {.limit_ms = retry_ms, .what_goes_on = JOB_GOES_ON};
     for (;;) {
         HL_AUTO(hl_arena_fini) struct hl_arena now = {0};
         struct hl_api_job doc;

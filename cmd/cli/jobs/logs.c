@@ -340,7 +340,7 @@ static hl_status view_open(struct log_view *v, struct cli *cli, const char *job,
                            .attempt = args->attempt,
                            .prefix = args->all,
                            .piece.text = HL_BUF(LOG_PIECE * 2),
-                           .patience.limit_ms = args->retry_ms};
+                           .patience = {.limit_ms = args->retry_ms, .what_goes_on = JOB_GOES_ON}};
     if (strlen(job) > HL_JOB_ID_MAX)
         return hl_fail(HL_ENOENT, "job '%.100s' does not exist", job);
     snprintf(v->job, sizeof(v->job), "%s", job);

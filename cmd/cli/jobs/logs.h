@@ -19,6 +19,7 @@
 
 #define LOG_LINE_MAX ((size_t)1 << 20)
 #define LOG_RETRY    "3m" /* default of --retry */
+#define JOB_GOES_ON  "the job may still be running"
 
 /* Show what a rank writes (the first; where the job has failed already, the one that failed first)
  * until the job has ended; HL_OK when it succeeded. */
@@ -28,20 +29,5 @@ hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, struct 
                     struct hl_api_job *out) HL_CHECK;
 /* HL_OK when the job succeeded, else a failure with its reason. */
 hl_status job_verdict(const char *job, enum hl_api_job_state state, const char *reason) HL_CHECK;
-
-/* A daemon that is away may come back; one that ends in good order cancels its calls. */
-bool failure_may_pass(hl_status st);
-
-/* How long a daemon may stay silent. Zero-initialise all but limit_ms. */
-struct patience {
-    uint64_t limit_ms;
-    uint64_t since_ns; /* of the first failure in a row; 0 = the last call went well */
-};
-
-/* After a failure: HL_OK when the same may be tried again, after a pause; else the failure. What
- * is being waited for is said once. */
-hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st) HL_CHECK;
-/* After a success. */
-void patience_regain(struct patience *p);
 
 #endif

@@ -76,6 +76,8 @@ struct hl_api_local_daemon *local_daemon_find(const struct hl_api_local_cluster 
                                               const char *key);
 /* NULL does not run. */
 bool local_daemon_runs(const struct hl_api_local_daemon *daemon);
+/* What starts daemons that end again. */
+bool local_supervisor_runs(const struct hl_api_local_cluster *doc);
 /* Any daemon of the cluster, or its supervisor. */
 bool local_runs(const struct hl_api_local_cluster *doc);
 

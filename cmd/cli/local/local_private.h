@@ -46,7 +46,6 @@ hl_status local_remove(const char *state, const struct hl_api_local_cluster *doc
 /* SIGTERM, then SIGKILL; waits. True when that has ended it. */
 bool local_end_daemon(const struct hl_api_local_cluster *doc, const char *name);
 bool local_end_supervisor(const struct hl_api_local_cluster *doc);
-bool local_supervisor_runs(const struct hl_api_local_cluster *doc);
 /* The most nodes that the cluster has had. */
 int local_nodes_ever(const struct hl_api_local_cluster *doc);
 

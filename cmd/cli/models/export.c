@@ -23,6 +23,8 @@ struct export_args {
     uint64_t timeout_ms;
 };
 
+#define RANK_FILE ".safetensors" /* behind the name of a rank's folder */
+
 #define AT(field) HL_OPTION_FIELD(struct export_args, field)
 
 static const struct hl_option export_rows[] = {
@@ -70,13 +72,15 @@ struct export
     struct rankfile_where where;
     int64_t version;
     enum hl_api_layer_naming naming;
-    bool has_optimizer;    /* the version has; what is written is asked->optimizer */
-    bool has_extra;        /* likewise, opaque blobs of modules, which are never written */
-    bool has_args;         /* they were written */
-    bool has_mtp;          /* layers that predict more tokens */
-    char *flags;           /* for Megatron's command line */
-    struct hl_arena arena; /* of the texts */
+    const char *naming_text; /* for people */
+    bool has_optimizer;      /* the version has; what is written is asked->optimizer */
+    bool has_extra;          /* likewise, opaque blobs of modules, which are never written */
+    bool has_args;           /* they were written */
+    bool has_mtp;            /* layers that predict more tokens */
+    char *flags;             /* for Megatron's command line */
+    struct hl_arena arena;   /* of the texts */
     struct hl_api_text_list warnings;
+    struct cli_progress bar;
     bool noted; /* those about the args are there; they are the same for every rank */
     uint64_t bytes;
     unsigned files;
@@ -111,7 +115,7 @@ static hl_status export_path(const struct export *e, char path[PATH_MAX])
                                             (uint64_t)e->where.ep};
     hl_megatron_rank_folder(&sizes, &place, rank, sizeof(rank));
     if (!e->torch) {
-        snprintf(rank + strlen(rank), sizeof(rank) - strlen(rank), ".safetensors");
+        snprintf(rank + strlen(rank), sizeof(rank) - strlen(rank), RANK_FILE);
         HL_TRY(hl_dir_make(e->asked->out, 0755));
         return join_export_path(e, rank, "", path);
     }
@@ -120,18 +124,25 @@ static hl_status export_path(const struct export *e, char path[PATH_MAX])
     return join_export_path(e, rank, "model_optim_rng.pt", path);
 }
 
-static bool is_rank_of(const struct export *e, const char *entry)
+/* An export of another TP x PP x EP has left it. */
+static bool is_of_other_layout(const struct export *e, const char *entry)
 {
     const struct hl_megatron_sizes sizes = sizes_of(e);
+    const char *suffix = e->torch ? "" : RANK_FILE;
     struct hl_megatron_place place;
-    if (hl_megatron_place(entry, &sizes, &place) == HL_OK)
-        return true;
+    char rank[NAME_MAX + 1];
+    size_t n = strlen(entry), end = strlen(suffix);
+    if (strncmp(entry, "mp_rank_", 8) != 0 || n < end || strcmp(entry + n - end, suffix) != 0)
+        return false;
+    snprintf(rank, sizeof(rank), "%.*s", (int)(n - end), entry);
+    if (hl_megatron_place(rank, &sizes, &place) == HL_OK)
+        return false;
     hl_error_clear();
-    return false;
+    return true;
 }
 
-/* Megatron takes whichever mp_rank folder it finds first: none of another TP x PP x EP may be
- * there. */
+/* Megatron takes whichever mp_rank folder it finds first, and so may whoever reads the files: none
+ * of another layout may be there. */
 static hl_status check_folder(const struct export *e)
 {
     char path[PATH_MAX];
@@ -141,12 +152,12 @@ static hl_status check_folder(const struct export *e)
         return HL_OK; /* it does not exist; what else is wrong with it is found when writing */
     hl_status st = HL_OK;
     for (const struct dirent *d = readdir(dir); d != NULL && st == HL_OK; d = readdir(dir))
-        if (strncmp(d->d_name, "mp_rank_", 8) == 0 && !is_rank_of(e, d->d_name))
-            st = hl_fail(
-                HL_EEXIST,
-                "%s has %s of an export with another TP, PP or EP, which Megatron would load; "
-                "remove it or choose another --out",
-                path, d->d_name);
+        if (is_of_other_layout(e, d->d_name))
+            st = hl_fail(HL_EEXIST,
+                         "%s has %s of an export with another TP, PP or EP, which %s; remove it or "
+                         "choose another --out",
+                         path, d->d_name,
+                         e->torch ? "Megatron would load" : "would look like a rank of this one");
     closedir(dir);
     return st;
 }
@@ -319,6 +330,15 @@ static hl_status find_mtp(struct export *e)
     return HL_OK;
 }
 
+/* How much the ranks will be is told from this one and those that are written. */
+static void watch_file(struct export *e, const struct rankfile *r, struct outfile *file)
+{
+    uint64_t ranks = (uint64_t)e->pp_size * (uint64_t)e->tp_size * (uint64_t)e->ep_size;
+    file->bar = &e->bar;
+    file->before = e->bytes;
+    file->total = (e->bytes + rankfile_bytes(r)) / (e->files + 1) * ranks;
+}
+
 static hl_status export_rank(struct export *e)
 {
     struct rankfile r;
@@ -332,6 +352,7 @@ static hl_status export_rank(struct export *e)
     }
     e->version = r.version;
     e->naming = r.naming;
+    e->naming_text = rankfile_naming(&r);
     e->has_optimizer |= rankfile_has(&r, HL_PART_OPTIM);
     e->has_extra |= rankfile_has(&r, HL_PART_EXTRA);
     if (e->asked->optimizer)
@@ -343,6 +364,7 @@ static hl_status export_rank(struct export *e)
     if (st == HL_OK)
         st = outfile_open(path, &file);
     if (st == HL_OK) {
+        watch_file(e, &r, &file);
         st = write_rank(e, &r, &file);
         e->bytes += file.written;
         if (st == HL_OK)
@@ -397,8 +419,7 @@ static void print_result(const struct export *e, const struct hl_api_export_resu
     char size[32];
     printf("exported %s@%" PRId64 " to %s: %u file%s, %s in %.2f s, naming %s", r->files.model,
            r->files.version, r->files.out, r->files.files, r->files.files == 1 ? "" : "s",
-           hl_format_bytes(r->files.bytes, size, sizeof(size)), r->files.seconds,
-           hl_api_layer_naming_name(r->naming));
+           hl_format_bytes(r->files.bytes, size, sizeof(size)), r->files.seconds, e->naming_text);
     if (e->torch && e->trained)
         printf(", iteration %" PRId64, e->iteration);
     printf("\n");
@@ -435,30 +456,24 @@ static hl_status report_export(struct cli *cli, struct export *e, double seconds
 
 /* ---- the export ------------------------------------------------------------------------------ */
 
-/* How much the ranks will be is told from those that are written. */
-static hl_status export_ranks(struct export *e, struct cli_progress *bar)
+static hl_status export_ranks(struct export *e)
 {
-    uint64_t ranks = (uint64_t)e->pp_size * (uint64_t)e->tp_size * (uint64_t)e->ep_size;
     for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
         for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
-            for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++) {
+            for (e->where.ep = 0; e->where.ep < e->ep_size; e->where.ep++)
                 HL_TRY(export_rank(e));
-                cli_progress_update(bar, e->bytes, e->bytes / e->files * ranks);
-            }
     return HL_OK;
 }
 
 static hl_status export_all(struct cli *cli, struct export *e)
 {
     uint64_t start = hl_now_ns();
-    struct cli_progress bar;
-    if (e->torch) {
-        HL_TRY(check_folder(e));
+    HL_TRY(check_folder(e));
+    if (e->torch)
         HL_TRY(find_mtp(e));
-    }
-    cli_progress_start(&bar, "exporting");
-    hl_status st = export_ranks(e, &bar);
-    cli_progress_end(&bar);
+    cli_progress_start(&e->bar, "exporting");
+    hl_status st = export_ranks(e);
+    cli_progress_end(&e->bar);
     HL_TRY(st);
     if (e->torch)
         HL_TRY(set_tracker(e, true));

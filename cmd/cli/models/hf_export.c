@@ -181,6 +181,8 @@ HL_CHECK static hl_status write_all(struct writing *w)
     if (w->version.whole.adapter && count != 1)
         return hl_fail(HL_EUNSUPPORTED, "PEFT reads one file of an adapter, and this one fills %u",
                        count);
+    if (!w->version.whole.adapter)
+        HL_TRY(hf_check_folder(w->e->out, count));
     HL_TRY(hl_dir_make(w->e->out, 0755));
     HL_TRY(cli_path(path, "%s/%s", w->e->out,
                     w->version.whole.adapter ? HL_LORA_CONFIG : "config.json"));

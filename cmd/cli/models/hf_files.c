@@ -1,9 +1,13 @@
 #include "cli/models/hf_files.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/cli/cli.h"
+
+#define INDEX "model.safetensors.index.json"
 
 struct hf_file hf_file_next(const struct hl_partition_plan *p, size_t first)
 {
@@ -28,6 +32,41 @@ void hf_file_name(unsigned number, unsigned count, char *buf, size_t cap)
         snprintf(buf, cap, "model.safetensors");
     else
         snprintf(buf, cap, "model-%05u-of-%05u.safetensors", number, count);
+}
+
+/* "model-00001-of-00003.safetensors" of three files; *of is 3. */
+static bool is_piece(const char *entry, unsigned *of)
+{
+    unsigned number;
+    int end = 0;
+    return sscanf(entry, "model-%5u-of-%5u.safetensors%n", &number, of, &end) == 2 && end > 0 &&
+           entry[end] == '\0';
+}
+
+static bool is_of_other_count(const char *entry, unsigned count)
+{
+    unsigned of;
+    if (strcmp(entry, "model.safetensors") == 0)
+        return count > 1;
+    if (strcmp(entry, INDEX) == 0)
+        return count == 1;
+    return is_piece(entry, &of) && of != count;
+}
+
+hl_status hf_check_folder(const char *dir, unsigned count)
+{
+    hl_status st = HL_OK;
+    DIR *d = opendir(dir);
+    if (d == NULL)
+        return HL_OK; /* it does not exist; what else is wrong with it is found when writing */
+    for (const struct dirent *e = readdir(d); e != NULL && st == HL_OK; e = readdir(d))
+        if (is_of_other_count(e->d_name, count))
+            st = hl_fail(HL_EEXIST,
+                         "%s has %s of a checkpoint in another number of files, which a loader "
+                         "could take instead; remove it or choose another --out",
+                         dir, e->d_name);
+    closedir(d);
+    return st;
 }
 
 hl_status hf_write_document(const char *dir, const char *name, json_t *doc)
@@ -55,7 +94,7 @@ hl_status hf_write_index(const char *dir, const struct hl_partition_plan *p)
             total += p->tensors[at].size;
         }
     }
-    return hf_write_document(dir, "model.safetensors.index.json",
+    return hf_write_document(dir, INDEX,
                              json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
                                        (json_int_t)total, "weight_map", map));
 }

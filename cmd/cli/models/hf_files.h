@@ -29,6 +29,9 @@ unsigned hf_file_count(const struct hl_partition_plan *p);
 /* Of file `number`, from 1, of so many. */
 void hf_file_name(unsigned number, unsigned count, char *buf, size_t cap);
 
+/* HL_EEXIST: `dir` has files of an export in another number of files, which a loader could take
+ * for those of this one. */
+hl_status hf_check_folder(const char *dir, unsigned count) HL_CHECK;
 /* DIR/model.safetensors.index.json: which file has which tensor. */
 hl_status hf_write_index(const char *dir, const struct hl_partition_plan *p) HL_CHECK;
 /* DIR/NAME. Takes the reference to `doc`; NULL: out of memory. */

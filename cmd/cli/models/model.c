@@ -11,6 +11,7 @@
 #include "cli/models/commands.h"
 #include "cli/models/model.h"
 #include "core/model_config.h"
+#include "core/torch/megatron.h"
 
 #define POLL_MS        100
 #define CANCEL_WAIT_MS 60000
@@ -211,9 +212,10 @@ static hl_status print_import(struct cli *cli, const char *name, int64_t version
                                                               .left_out = *left_out});
     char as[HL_SPLIT_TEXT_MAX];
     bool unsliced = config.own.unsliced;
-    cli_print(stdout, "imported %s@%" PRId64 " %s%s: %zu shards, %s in %.2f s (%s/s)\n", name,
+    cli_print(stdout, "imported %s@%" PRId64 " %s%s: %zu shard%s, %s in %.2f s (%s/s)\n", name,
               version, unsliced ? "unsliced" : "as ", unsliced ? "" : hl_split_text(split, as),
-              p->shards.count, hl_format_bytes(bytes, text, sizeof(text)), p->seconds,
+              p->shards.count, cli_plural(p->shards.count),
+              hl_format_bytes(bytes, text, sizeof(text)), p->seconds,
               hl_format_bytes(rate, rate_text, sizeof(rate_text)));
     if (why != NULL)
         cli_print(stdout, "every rank reads the whole model: %s\n", why);
@@ -230,19 +232,32 @@ static hl_status import_failure(const struct hl_api_import_progress *p)
                    p->error[0] != '\0' ? p->error : "the import failed without a reason");
 }
 
-static hl_status model_import(struct cli *cli, const char *dir, const struct import_args *a)
+static hl_status run_import(struct cli *cli, const char *dir, const struct import_args *a)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_import_model_results started;
     struct hl_api_import_progress progress;
-    if (a->name[0] == '\0')
-        return cli_usage(cli, "--name is missing");
-    cancel_on_interrupt();
     HL_TRY(start_import(cli, dir, a, &arena, &started));
     HL_TRY(follow_import(cli, started.import_id, a->timeout_ms, &arena, &progress));
     return progress.state == HL_API_IMPORT_STATE_DONE
                ? print_import(cli, a->name, started.version, &progress)
                : import_failure(&progress);
+}
+
+static hl_status model_import(struct cli *cli, const char *dir, const struct import_args *a)
+{
+    char folder[40];
+    if (a->name[0] == '\0')
+        return cli_usage(cli, "--name is missing");
+    if (a->iteration[0] != '\0' &&
+        hl_megatron_folder(a->iteration, strlen(a->iteration), folder, sizeof(folder)) != HL_OK)
+        return cli_usage(cli, "--iteration: %s", hl_error_text());
+    cancel_on_interrupt();
+    hl_status st = run_import(cli, dir, a);
+    if (st == HL_OK)
+        return HL_OK;
+    HL_TRY(cli_await_l3(cli, st));
+    return run_import(cli, dir, a);
 }
 
 hl_status cmd_model_import(struct cli *cli, int argc, char **argv)
@@ -388,19 +403,35 @@ static const char *version_state(const struct hl_api_model_version *v)
                : hl_api_version_state_name(v->state);
 }
 
-static void proof_cell(struct cli_table *t, const struct hl_api_model_version *v)
+static const char *proof_text(const struct hl_api_model_version *v)
 {
-    if (v->proved || v->unproved[0] == '\0')
-        cli_cell(t, "%s", v->proved ? "proved" : "-");
-    else
-        cli_cell(t, "not proved: %s", v->unproved);
+    return v->proved ? "proved" : v->unproved[0] == '\0' ? "-" : "not proved";
+}
+
+/* What is not proved, and why: too long for a column. */
+static void print_unproved(const struct hl_api_model_version_list *versions)
+{
+    bool first = true;
+    for (size_t i = 0; i < versions->count; i++) {
+        const struct hl_api_model_version *v = &versions->items[i];
+        if (v->proved || v->unproved[0] == '\0')
+            continue;
+        cli_print(stdout, "%sversion %" PRId64 " is not proved: %s\n", first ? "\n" : "",
+                  v->version, v->unproved);
+        first = false;
+    }
 }
 
 static hl_status print_versions(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
+    bool failed = false; /* else a column without texts would push others off a terminal */
+    for (size_t i = 0; i < versions->count; i++)
+        failed |= versions->items[i].error[0] != '\0';
     cli_table_init(
-        &t, ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF|ERROR");
+        &t,
+        failed ? ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF|ERROR"
+               : ">VERSION|!STATE|>STEP|JOB|?SPLIT|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|?PROOF");
     for (size_t i = 0; i < versions->count; i++) {
         const struct hl_api_model_version *v = &versions->items[i];
         char split[HL_SPLIT_TEXT_MAX];
@@ -416,8 +447,9 @@ static hl_status print_versions(const struct hl_api_model_version_list *versions
         cli_cell(&t, "%" PRIu32, v->shards);
         cli_cell_bytes(&t, v->bytes);
         cli_cell_time(&t, v->created_ms);
-        proof_cell(&t, v);
-        cli_cell(&t, "%s", v->error);
+        cli_cell(&t, "%s", proof_text(v));
+        if (failed)
+            cli_cell(&t, "%s", v->error);
     }
     return cli_table_print(&t);
 }
@@ -503,18 +535,34 @@ HL_CHECK static hl_status print_slices(const struct hl_api_model *m)
     return HL_OK;
 }
 
+/* Of NAME@VERSION the others are not shown. */
+static hl_status keep_version(struct hl_api_model *model, int64_t version)
+{
+    const struct hl_api_model_version *one;
+    HL_TRY(model_find_version(model, version, &one));
+    model->versions.items[0] = *one;
+    model->versions.count = 1;
+    return HL_OK;
+}
+
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_model model;
     const struct hl_api_model *m = &model;
+    char name[160];
+    int64_t version;
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    HL_TRY(model_get(cli, argv[0], &arena, &model));
+    HL_TRY(cli_split_model(cli, argv[0], name, sizeof(name), &version));
+    HL_TRY(model_get(cli, name, &arena, &model));
+    if (version >= 0)
+        HL_TRY(keep_version(&model, version));
     const struct hl_api_model_info info = model_info(m);
     if (cli->json)
         return cli_print_value(&hl_api_model_info_type, &info);
     HL_TRY(print_slices(m));
     HL_TRY(print_versions(&m->versions));
+    print_unproved(&m->versions);
     return print_cuts(&m->versions);
 }
 
@@ -539,7 +587,7 @@ static hl_status model_remove(struct cli *cli, const char *which, bool force)
     HL_TRY(CLI_CALL(cli, remove_model, &p, &arena, &r));
     if (cli->json)
         return cli_print_value(&hl_api_controller_remove_model_results_type, &r);
-    printf("removed %s: %" PRIu32 " shards, %s\n", which, r.shards,
+    printf("removed %s: %" PRIu32 " shard%s, %s\n", which, r.shards, cli_plural(r.shards),
            hl_format_bytes(r.bytes, text, sizeof(text)));
     return HL_OK;
 }

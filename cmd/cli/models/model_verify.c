@@ -25,6 +25,8 @@ struct verifying {
     struct stored_version stored;
     struct hl_proof_shard *held;
     size_t held_count;
+    struct cli_progress bar;
+    uint64_t done, total; /* each shard is read twice: its copies, and its tensors */
     struct hl_api_model_verification found;
 };
 
@@ -138,16 +140,25 @@ HL_CHECK static hl_status read_shard(struct verifying *v, const struct hl_api_sh
     return st;
 }
 
+HL_CHECK static hl_status end_shard(struct verifying *v, const struct hl_api_shard *s, hl_status st)
+{
+    char key[KEY_MAX];
+    v->done += s->size_bytes;
+    cli_progress_update(&v->bar, v->done, v->total);
+    return st == HL_OK ? HL_OK : add_trouble(v, shard_key(s, key, sizeof(key)));
+}
+
 /* Copies first: a read through libhelios has bad ones healed. */
 HL_CHECK static hl_status verify_all(struct verifying *v)
 {
-    char key[KEY_MAX];
-    for (size_t i = 0; i < v->stored.shards.count; i++)
-        if (verify_shard(v, v->stored.shards.items[i].id) != HL_OK)
-            HL_TRY(add_trouble(v, shard_key(&v->stored.shards.items[i], key, sizeof(key))));
-    for (size_t i = 0; i < v->stored.shards.count; i++)
-        if (read_shard(v, &v->stored.shards.items[i]) != HL_OK)
-            HL_TRY(add_trouble(v, shard_key(&v->stored.shards.items[i], key, sizeof(key))));
+    const struct hl_api_shard_list *shards = &v->stored.shards;
+    for (size_t i = 0; i < shards->count; i++)
+        v->total += 2 * shards->items[i].size_bytes;
+    cli_progress_update(&v->bar, 0, v->total);
+    for (size_t i = 0; i < shards->count; i++)
+        HL_TRY(end_shard(v, &shards->items[i], verify_shard(v, shards->items[i].id)));
+    for (size_t i = 0; i < shards->count; i++)
+        HL_TRY(end_shard(v, &shards->items[i], read_shard(v, &shards->items[i])));
     return HL_OK;
 }
 
@@ -175,9 +186,10 @@ static void print_found(const struct hl_api_model_verification *f)
 {
     char size[32];
     cli_print(stdout,
-              "version     %s@%" PRId64 "\nread        %" PRIu64 " shards with %" PRIu64
-              " tensors; %" PRIu64 " copies, %s\n",
-              f->model, f->version, f->shards, f->tensors, f->copies,
+              "version     %s@%" PRId64 "\nread        %" PRIu64 " shard%s with %" PRIu64
+              " tensor%s; %" PRIu64 " cop%s, %s\n",
+              f->model, f->version, f->shards, cli_plural(f->shards), f->tensors,
+              cli_plural(f->tensors), f->copies, f->copies == 1 ? "y" : "ies",
               hl_format_bytes(f->bytes, size, sizeof(size)));
     if (f->proved)
         puts("proved      every element is held once, and replicas are equal");
@@ -190,7 +202,10 @@ static void print_found(const struct hl_api_model_verification *f)
 HL_CHECK static hl_status verify_version(struct verifying *v, int64_t version)
 {
     HL_TRY(list_version(v, version));
-    HL_TRY(verify_all(v));
+    cli_progress_start(&v->bar, "verifying");
+    hl_status st = verify_all(v);
+    cli_progress_end(&v->bar);
+    HL_TRY(st);
     HL_TRY(prove_version(v));
     v->found.model = v->model;
     v->found.ok = v->found.troubles.count == 0;

@@ -89,12 +89,12 @@ static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const 
         snprintf(ep, sizeof(ep), " ep%" PRId64, a->ep);
     fprintf(stderr,
             "pulled %s@%" PRId64 " pp%" PRId64 " tp%" PRId64
-            "%s: path %s, %zu parts, naming %s, %s in %.3f s, read at %s/s, %" PRIu64
+            "%s%s: path %s, %zu part%s, naming %s, %s in %.3f s, read at %s/s, %" PRIu64
             " checksum failures, %" PRIu64 " retries\n",
-            name, r->version, a->pp, a->tp, ep, s.path, r->count,
-            hl_api_layer_naming_name(r->naming), hl_format_bytes(bytes, size, sizeof(size)),
-            seconds, hl_format_bytes(rate, rate_text, sizeof(rate_text)), s.crc_failures,
-            s.retries);
+            name, r->version, a->pp, a->tp, ep, r->unsliced ? ", the whole model" : "", s.path,
+            r->count, cli_plural(r->count), rankfile_naming(r),
+            hl_format_bytes(bytes, size, sizeof(size)), seconds,
+            hl_format_bytes(rate, rate_text, sizeof(rate_text)), s.crc_failures, s.retries);
     return HL_OK;
 }
 
@@ -103,9 +103,14 @@ static hl_status pull_to(struct cli *cli, const struct pull_args *a,
                          struct outfile *file)
 {
     struct rankfile r;
+    struct cli_progress bar;
     uint64_t start = hl_now_ns();
     HL_TRY(rankfile_open(client, where, &r));
+    cli_progress_start(&bar, "pulling");
+    file->bar = &bar;
+    file->total = rankfile_bytes(&r);
     hl_status st = rankfile_write_safetensors(&r, file);
+    cli_progress_end(&bar);
     uint64_t bytes = file->written;
     if (st == HL_OK)
         st = outfile_commit(file);

@@ -9,7 +9,7 @@
 
 #define HEADER_GUESS ((uint64_t)64 << 10)
 
-hl_status cli_client(struct cli *cli, const char *path, int timeout_ms, helios_client **out)
+static hl_status client_open(struct cli *cli, const char *path, int timeout_ms, helios_client **out)
 {
     const char *controller;
     HL_TRY(cli_controller_address(cli, &controller));
@@ -17,6 +17,15 @@ hl_status cli_client(struct cli *cli, const char *path, int timeout_ms, helios_c
     helios_options o = {HELIOS_OPTIONS_INIT, .controller = controller, .path = path,
                         .timeout_ms = timeout_ms};
     return (hl_status)helios_open(&o, out);
+}
+
+hl_status cli_client(struct cli *cli, const char *path, int timeout_ms, helios_client **out)
+{
+    hl_status st = client_open(cli, path, timeout_ms, out);
+    if (st == HL_OK)
+        return HL_OK;
+    st = cli_await_l3(cli, st);
+    return st == HL_OK ? client_open(cli, path, timeout_ms, out) : cli_explain(cli, st);
 }
 
 hl_status rankfile_header(helios_client *client, const helios_shard *shard,
@@ -93,6 +102,11 @@ static hl_status show_header(struct rankfile *r, size_t i, const struct rankfile
     return r->own_names ? HL_OK : hl_naming_apply(header, r->naming);
 }
 
+const char *rankfile_naming(const struct rankfile *r)
+{
+    return r->own_names ? "its own" : hl_api_layer_naming_name(r->naming);
+}
+
 static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w)
 {
     r->parts = calloc(r->list->count + 1, sizeof(*r->parts));
@@ -159,8 +173,8 @@ hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, s
     if (st == HL_OK)
         st = check_share(&r, w);
     if (st == HL_OK && r.count == 0)
-        st = hl_fail(HL_ENOENT, "%s@%lld has no such parts at pp %d, tp %d", w->model,
-                     (long long)r.version, w->pp, w->tp);
+        st = hl_fail(HL_ENOENT, "%s@%lld has no %s at pp %d, tp %d", w->model, (long long)r.version,
+                     w->kind == RANKFILE_OPTIM ? "optimizer state" : "tensors", w->pp, w->tp);
     if (st != HL_OK) {
         rankfile_fini(&r);
         return st;
@@ -197,6 +211,15 @@ bool rankfile_has(const struct rankfile *r, enum hl_part_kind kind)
         if (hl_part_of(r->list->shards[i].part).kind == kind)
             return true;
     return false;
+}
+
+uint64_t rankfile_bytes(const struct rankfile *r)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; k < r->headers[i].count; k++)
+            bytes += r->headers[i].tensors[k].size;
+    return bytes;
 }
 
 static hl_status write_data(struct rankfile *r, size_t part, struct outfile *to)

@@ -51,7 +51,8 @@ struct rankfile {
     helios_shard_list *list;
 };
 
-/* A client of the cluster the CLI talks to; path "auto", "shm" or "net". */
+/* A client of the cluster the CLI talks to; path "auto", "shm" or "net". An L3 daemon that is being
+ * restarted is waited for (cli_await_l3). */
 hl_status cli_client(struct cli *cli, const char *path, int timeout_ms,
                      helios_client **out) HL_CHECK;
 
@@ -65,6 +66,10 @@ hl_status rankfile_write_torch(struct rankfile *r, int64_t iteration, const json
                                struct outfile *to) HL_CHECK;
 /* Dtype of the first weight matrix of the model; F32 if there is none. */
 enum hl_dtype rankfile_dtype(const struct rankfile *r);
+/* "local", "te", or that they have names of their own: for people. */
+const char *rankfile_naming(const struct rankfile *r);
+/* Of its tensors, chosen parts only. */
+uint64_t rankfile_bytes(const struct rankfile *r);
 /* Among all parts of the rank, chosen or not: is there one of that kind? */
 bool rankfile_has(const struct rankfile *r, enum hl_part_kind kind);
 /* In how many shares its optimizer state was saved; 1 = every data-parallel rank has the same. */

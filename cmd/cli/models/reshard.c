@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "cli/models/commands.h"
 #include "cli/models/model.h"
-#include "cli/models/rankfile.h"
+#include "core/model_config.h"
 #include "core/split.h"
 
 struct reshard_args {
@@ -40,18 +40,19 @@ static const struct hl_api_cut *find_cut(const struct hl_api_model_version *v,
     return NULL;
 }
 
-static hl_status print_layout(const struct hl_api_reshard_result *r)
+static hl_status print_layout(const struct hl_api_reshard_result *r, bool unsliced)
 {
     char split[HL_SPLIT_TEXT_MAX], size[32];
     hl_split_text(&r->split, split);
     if (r->shards == 0) {
-        cli_print(stdout, "%s@%" PRId64 " can be read as %s: its shards serve that as they are\n",
-                  r->name, r->version, split);
+        cli_print(stdout, "%s@%" PRId64 " can be read as %s: %s\n", r->name, r->version, split,
+                  unsliced ? "it is stored unsliced, every rank reads the whole model"
+                           : "its shards serve that as they are");
         return HL_OK;
     }
-    cli_print(stdout, "%s@%" PRId64 " can be read as %s: %" PRIu64 " derived shards, %s, %.3f s\n",
-              r->name, r->version, split, r->shards, hl_format_bytes(r->bytes, size, sizeof(size)),
-              r->seconds);
+    cli_print(stdout, "%s@%" PRId64 " can be read as %s: %" PRIu64 " derived shard%s, %s, %.3f s\n",
+              r->name, r->version, split, r->shards, cli_plural(r->shards),
+              hl_format_bytes(r->bytes, size, sizeof(size)), r->seconds);
     if (r->left_out[0] != '\0')
         cli_print(stdout, "without %s\n", r->left_out);
     return HL_OK;
@@ -77,8 +78,67 @@ static hl_status show_layout(struct cli *cli, const char *name, int64_t version,
         result.bytes = cut->bytes;
         result.left_out = cut->left_out;
     }
-    return cli->json ? cli_print_value(&hl_api_reshard_result_type, &result)
-                     : print_layout(&result);
+    if (cli->json)
+        return cli_print_value(&hl_api_reshard_result_type, &result);
+    HL_AUTO(hl_model_config_fini) struct hl_model_config config = {0};
+    HL_TRY(hl_model_config_read(model.config, &config));
+    return print_layout(&result, config.own.unsliced);
+}
+
+/* A cut that the Controller is asked for again and again. */
+struct awaiting {
+    uint64_t timeout_ms; /* without any progress */
+    uint64_t moved_ns;   /* when there was some */
+    uint64_t seen;       /* bytes */
+    struct cli_progress bar;
+};
+
+/* After an answer that there is no such layout yet. */
+static hl_status note_cutting(struct awaiting *w, const char *name,
+                              const struct hl_api_controller_request_shards_results *r)
+{
+    uint64_t now = hl_now_ns();
+    w->bar.title = r->queued ? "waiting for others" : "cutting";
+    cli_progress_update(&w->bar, r->done_bytes, r->total_bytes);
+    if (r->done_bytes != w->seen)
+        w->moved_ns = now;
+    w->seen = r->done_bytes;
+    if (now - w->moved_ns <= w->timeout_ms * HL_NS_PER_MS)
+        return HL_OK;
+    return hl_fail(HL_ETIMEDOUT,
+                   "%s@%" PRId64 " %s, without progress for %" PRIu64 " s at %" PRIu64
+                   " of %" PRIu64 " bytes; it goes on, and the log of the L3 daemon may say why",
+                   name, r->version,
+                   r->queued ? "waits to be cut behind other imports and cuts" : "is being cut",
+                   w->timeout_ms / 1000, r->done_bytes, r->total_bytes);
+}
+
+/* Until the version has shards for that split; p->version says which one it is. */
+static hl_status await_layout(struct cli *cli, struct hl_api_controller_request_shards_params *p,
+                              uint64_t timeout_ms)
+{
+    struct patience patience = {.limit_ms = timeout_ms};
+    struct awaiting w = {.timeout_ms = timeout_ms, .moved_ns = hl_now_ns()};
+    hl_status st = HL_OK;
+    bool cutting = true, heard = false;
+    cli_progress_start(&w.bar, "cutting");
+    while (st == HL_OK && cutting) {
+        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+        struct hl_api_controller_request_shards_results r;
+        st = CLI_CALL_FOR(cli, request_shards, p, (int)timeout_ms, &arena, &r);
+        if (st != HL_OK) {
+            st = heard ? patience_lose(&patience, cli, st) : cli_await_l3(cli, st);
+            continue;
+        }
+        patience_regain(&patience);
+        heard = true;
+        p->version = r.version;
+        cutting = r.cutting;
+        if (cutting)
+            st = note_cutting(&w, p->model, &r);
+    }
+    cli_progress_end(&w.bar);
+    return st;
 }
 
 static hl_status reshard_model(struct cli *cli, const struct reshard_args *a, const char *text)
@@ -88,27 +148,15 @@ static hl_status reshard_model(struct cli *cli, const struct reshard_args *a, co
                                       .ep = (int)a->ep_size,
                                       .etp = (int)a->etp_size,
                                       .virtual_stages = (int)a->virtual_stages};
-    const helios_split split = {HELIOS_SPLIT_INIT, .tp = want.tp,
-                                .pp = want.pp,     .virtual_stages = want.virtual_stages,
-                                .ep = want.ep,     .etp = want.etp};
-    helios_client *client;
-    helios_shard_list *list;
     char name[160];
-    int64_t version;
-    if (a->tp_size + a->pp_size + a->ep_size + a->etp_size + a->virtual_stages == 0)
+    struct hl_api_controller_request_shards_params p = {.model = name, .split = want};
+    if (!hl_split_said(&want))
         return cli_usage(cli, "say the layout: --tp-size, --pp-size, --ep-size, --etp-size or "
                               "--virtual-stages");
-    HL_TRY(cli_split_model(cli, text, name, sizeof(name), &version));
+    HL_TRY(cli_split_model(cli, text, name, sizeof(name), &p.version));
     uint64_t start = hl_now_ns();
-    HL_TRY(cli_client(cli, "auto", (int)a->timeout_ms, &client));
-    hl_status st = (hl_status)helios_request_position(client, name, version, &split, 0, 0, &list);
-    if (st == HL_OK) {
-        version = list->version;
-        helios_shard_list_free(list);
-        st = show_layout(cli, name, version, &want, (double)(hl_now_ns() - start) / 1e9);
-    }
-    helios_close(client);
-    return st;
+    HL_TRY(await_layout(cli, &p, a->timeout_ms));
+    return show_layout(cli, name, p.version, &want, (double)(hl_now_ns() - start) / 1e9);
 }
 
 hl_status cmd_model_reshard(struct cli *cli, int argc, char **argv)

@@ -335,7 +335,8 @@ static hl_status take_base(struct hl_controller *c, struct import *im)
         return HL_OK;
     hl_status st = hl_catalog_model(&c->catalog, r->base, &base);
     if (st != HL_OK)
-        return hl_fail_prefix(st, "the adapter's base, which --base names: ");
+        return hl_fail_prefix(st, "the base of the adapter, named by --base or else by "
+                                  "adapter_config.json: ");
     if (base->damaged || base->shape.layers == 0)
         return hl_fail(HL_EUNSUPPORTED, "base '%s': nothing says how it is split", r->base);
     HL_TRY(hl_import_as_base(&base->shape.split, r));

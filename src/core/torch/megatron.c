@@ -24,8 +24,7 @@ hl_status hl_megatron_folder(const char *tracker, size_t len, char *buf, size_t 
     else if (len < sizeof(text) && hl_parse_number(text, INT64_MAX, &iteration))
         snprintf(buf, cap, "iter_%07" PRIu64, iteration);
     else
-        return hl_fail(HL_EINVAL,
-                       HL_MEGATRON_TRACKER ": '%s' is neither an iteration nor 'release'", text);
+        return hl_fail(HL_EINVAL, "'%s' is neither the number of an iteration nor 'release'", text);
     return HL_OK;
 }
 

@@ -84,7 +84,7 @@ HL_CHECK static hl_status read_tracker(const char *dir, char *folder, size_t cap
     size_t n = fread(text, 1, sizeof(text), f);
     fclose(f);
     hl_status st = hl_megatron_folder(text, n, folder, cap);
-    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", dir);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path);
 }
 
 /* "iter_0000010, iter_0000020" into buf: the iterations that are there. */
