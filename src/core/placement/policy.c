@@ -5,17 +5,27 @@
 #include <string.h>
 
 #define DECISIONS_MIN 64
+#define TIMERS_MIN    4096
+#define PASS_MAX      0x7fffffff
 #define FETCH_AHEAD   8 /* shards: their records come from memory meanwhile */
 
 void hl_policy_fini(struct hl_policy *y)
 {
-    hl_heap_fini(&y->timers);
+    hl_timers_fini(&y->timers);
     hl_index_list_fini(&y->open);
     hl_index_list_fini(&y->now);
     free(y->decisions);
     free(y->takes);
     free(y->l2_free);
     *y = (struct hl_policy){0};
+}
+
+uint64_t hl_policy_bytes(const struct hl_policy *y)
+{
+    return sizeof(*y) + (uint64_t)y->timers.room * sizeof(*y->timers.entries) +
+           ((uint64_t)y->open.room + y->now.room) * sizeof(*y->now.items) +
+           y->room * sizeof(*y->decisions) +
+           (uint64_t)y->node_count * (sizeof(*y->takes) + sizeof(*y->l2_free));
 }
 
 /* One pass, and what it works with. */
@@ -57,7 +67,8 @@ static hl_status decide_on(struct passing *x, struct hl_placed_shard *s, const s
                               .gain_s = v->gain_s,
                               .cost_s = v->cost_s,
                               .order = order};
-    s->decided = x->y->pass;
+    s->judged = x->y->pass;
+    s->decided = true;
     return HL_OK;
 }
 
@@ -130,16 +141,20 @@ static hl_status set_timer(struct hl_policy *y, uint32_t index, struct hl_placed
         return hl_index_list_add(&y->open, index);
     if (at_ms >= s->timer_ms) /* judged then, if there is nothing before */
         return HL_OK;
-    s->timer_ms = at_ms;
-    return hl_heap_push(&y->timers, (uint64_t)at_ms, index);
+    s->timer_ms = at_ms < HL_TIME_MAX ? at_ms : HL_TIME_MAX - 1;
+    return hl_timers_add(&y->timers, s->timer_ms, index);
 }
 
-static hl_status judge_shard(struct passing *x, uint32_t index)
+/* In a full pass each comes once, and nothing is noted in those without a decision. */
+static hl_status judge_shard(struct passing *x, uint32_t index, bool full)
 {
     struct hl_placed_shard *s = hl_shard_at(&x->p->shards, index);
-    if (s->judged == x->y->pass || hl_id_is_none(s->id))
+    if (hl_id_is_none(s->id) || (!full && s->judged == x->y->pass))
         return HL_OK;
-    s->judged = x->y->pass;
+    if (!full) {
+        s->judged = x->y->pass;
+        s->decided = false;
+    }
     x->y->judged++;
     struct hl_verdict v = hl_rules_judge(s, &x->world, x->p->now_ms);
     struct hl_wish wish = hl_rules_wish(s, &x->world, x->p->now_ms);
@@ -152,6 +167,37 @@ static hl_status judge_shard(struct passing *x, uint32_t index)
     if (v.event == HL_LIFE_EVENTS)
         return HL_OK;
     return decide_on(x, s, &v, v.cost_s > 0 ? -v.gain_s / v.cost_s : 0);
+}
+
+static bool are_timers_worn(const struct hl_policy *y, const struct hl_placement *p)
+{
+    return hl_timers_are_old(&y->timers, p->now_ms) ||
+           y->timers.count / 2 > p->shards.count + TIMERS_MIN;
+}
+
+/* All shards get theirs anew. */
+static void clear_timers(struct passing *x)
+{
+    hl_timers_clear(&x->y->timers, x->p->now_ms);
+    for (uint32_t i = 0; i < x->p->shards.end; i++)
+        hl_shard_at(&x->p->shards, i)->timer_ms = HL_TIME_MAX;
+}
+
+/* The timers that are due; what they are of is judged in a full pass anyway. */
+static hl_status collect_due(struct passing *x, bool full)
+{
+    struct hl_policy *y = x->y;
+    struct hl_timer timer;
+    hl_timers_order(&y->timers); /* a pass that failed left them as they were */
+    while (hl_timers_take(&y->timers, x->p->now_ms, &timer)) {
+        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, timer.shard);
+        if (hl_timers_tick(&y->timers, s->timer_ms) != timer.tick)
+            continue; /* an earlier one took its place */
+        s->timer_ms = HL_TIME_MAX;
+        if (!full)
+            HL_TRY(hl_index_list_add(&y->now, timer.shard));
+    }
+    return HL_OK;
 }
 
 /* What was touched, what stood open, and what is due. */
@@ -169,30 +215,31 @@ static hl_status collect_shards(struct passing *x, bool full)
         for (uint32_t i = 0; i < p->touched.count; i++)
             HL_TRY(hl_index_list_add(&y->now, p->touched.items[i]));
     }
-    while (y->timers.n > 0 && y->timers.e[0].key <= (uint64_t)p->now_ms) {
-        struct hl_heap_entry e = hl_heap_pop(&y->timers);
-        struct hl_placed_shard *s = hl_shard_at(&p->shards, (uint32_t)e.tie);
-        if ((uint64_t)s->timer_ms != e.key)
-            continue; /* an earlier one took its place */
-        s->timer_ms = HL_TIME_MAX;
-        if (!full)
-            HL_TRY(hl_index_list_add(&y->now, (uint32_t)e.tie));
-    }
+    HL_TRY(collect_due(x, full));
     hl_placement_untouch(p);
     return HL_OK;
 }
 
-/* All, or those in y->now. */
-static hl_status judge_shards(struct passing *x, bool full)
+static hl_status judge_all(struct passing *x)
 {
     const struct hl_shard_table *t = &x->p->shards;
-    const uint32_t *items = x->y->now.items;
-    uint32_t count = full ? t->end : x->y->now.count;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t ahead = i + FETCH_AHEAD;
-        if (ahead < count)
-            hl_shard_fetch(t, full ? ahead : items[ahead]);
-        HL_TRY(judge_shard(x, full ? i : items[i]));
+    for (uint32_t i = 0; i < t->end; i++) {
+        if (i + 2 * FETCH_AHEAD < t->end)
+            hl_shard_fetch_head(t, i + 2 * FETCH_AHEAD);
+        if (i + FETCH_AHEAD < t->end)
+            hl_shard_fetch_rest(t, i + FETCH_AHEAD);
+        HL_TRY(judge_shard(x, i, true));
+    }
+    return HL_OK;
+}
+
+static hl_status judge_collected(struct passing *x)
+{
+    const struct hl_index_list *now = &x->y->now;
+    for (uint32_t i = 0; i < now->count; i++) {
+        if (i + FETCH_AHEAD < now->count)
+            hl_shard_fetch(&x->p->shards, now->items[i + FETCH_AHEAD]);
+        HL_TRY(judge_shard(x, now->items[i], false));
     }
     return HL_OK;
 }
@@ -214,8 +261,8 @@ static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed
     for (uint32_t i = x->p->nodes[node].lists[list]; i != HL_SHARD_NONE;
          i = hl_shard_at(&x->p->shards, i)->list_next) {
         const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
-        if (s->decided != y->pass && !s->pinned &&
-            !hl_life_is_moving((enum hl_life_state)s->life.state))
+        bool decided = s->judged == y->pass && s->decided;
+        if (!decided && !s->pinned && !hl_life_is_moving((enum hl_life_state)s->life.state))
             HL_TRY(hl_index_list_add(&y->now, i));
     }
     return HL_OK;
@@ -353,6 +400,7 @@ static hl_status prepare_world(struct passing *x, bool *changed)
                                       .backbone_busy_pct = x->limits->backbone_busy_pct,
                                       .takes = y->takes,
                                       .node_count = n};
+    hl_rules_prepare(&x->world);
     return HL_OK;
 }
 
@@ -362,12 +410,16 @@ static hl_status run_pass(struct passing *x, bool full)
     bool changed = !y->primed;
     HL_TRY(prepare_world(x, &changed));
     y->primed = false;
-    if (++y->pass == 0)
-        y->pass = 1;
+    y->pass = y->pass % PASS_MAX + 1;
     y->count = y->judged = 0;
     full |= changed || x->p->touched_all;
+    if (are_timers_worn(y, x->p)) {
+        clear_timers(x);
+        full = true;
+    }
     HL_TRY(collect_shards(x, full));
-    HL_TRY(judge_shards(x, full));
+    HL_TRY(full ? judge_all(x) : judge_collected(x));
+    hl_timers_order(&y->timers);
     HL_TRY(keep_watermarks(x));
     keep_those_with_room(x);
     y->primed = true;

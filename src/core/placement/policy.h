@@ -19,9 +19,9 @@
 #ifndef HL_CORE_PLACEMENT_POLICY_H
 #define HL_CORE_PLACEMENT_POLICY_H
 
-#include "base/heap.h"
 #include "core/placement/placement.h"
 #include "core/placement/rules.h"
+#include "core/placement/timers.h"
 
 struct hl_node_limits {
     uint64_t l1_bytes, l1_used; /* with the chunks of HybridPS; l1_bytes 0: it has no L1 */
@@ -48,7 +48,7 @@ struct hl_decision {
 };
 
 struct hl_policy {
-    struct hl_heap timers;
+    struct hl_timers timers;
     struct hl_index_list open; /* to be judged in the next pass */
     struct hl_index_list now;
     struct hl_decision *decisions;
@@ -60,7 +60,7 @@ struct hl_policy {
     bool *takes;
     uint64_t *l2_free;
     uint32_t node_count;
-    uint32_t pass;
+    uint32_t pass; /* below 2^31 */
     bool primed;
 };
 
@@ -68,6 +68,8 @@ struct hl_policy {
 void hl_policy_fini(struct hl_policy *y);
 hl_status hl_policy_pass(struct hl_policy *y, struct hl_placement *p,
                          const struct hl_policy_limits *limits, bool full, int64_t now_ms) HL_CHECK;
+/* Of its timers, lists and decisions. */
+uint64_t hl_policy_bytes(const struct hl_policy *y);
 /* Carries the decision into the life of its shard; the copy is the caller's to make. */
 hl_status hl_policy_begin(struct hl_placement *p, const struct hl_decision *decision,
                           int64_t now_ms) HL_CHECK;
