@@ -171,6 +171,27 @@ void hl_attributes_own(const struct hl_attributes *a, const struct hl_placement_
     }
 }
 
+int64_t hl_attributes_own_exceeds(const struct hl_attributes *a,
+                                  const struct hl_placement_params *params, int64_t now_ms,
+                                  uint16_t node, double by)
+{
+    struct shares share = shares_at(a, params, now_ms);
+    double now = 0, before = 0;
+    for (unsigned i = 0; i < HL_READERS; i++) {
+        const struct hl_reader *r = &a->readers[i];
+        if (r->node == HL_READER_NONE)
+            continue;
+        now += r->node == node ? r->now : -(double)r->now;
+        before += r->node == node ? r->before : -(double)r->before;
+    }
+    if (now * share.now + before * share.before > by)
+        return now_ms;
+    if (!(now > by) || share.now < 1) /* all of it only fades from here on */
+        return INT64_MAX;
+    double left = (now - by) / -before; /* before < 0, or it would exceed it now */
+    return a->window_ms + (int64_t)((1 - left) * (double)params->window_ms) - 1;
+}
+
 /* ---- the intervals --------------------------------------------------------------------------- */
 
 /* `count` intervals of the same length: Welford's update, with a memory of INTERVALS_MAX. */

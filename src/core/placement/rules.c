@@ -332,20 +332,40 @@ static bool judge_reading(const struct judged *j, struct hl_verdict *out)
     return true;
 }
 
-/* No verdict of judge_reading before that. Gains only fall without an event; what may rise are
- * shares of readers, and the cost falls to that of a shard that was never moved. */
+/* When what `a` remembers of its moves has fallen to `level`. */
+static int64_t fluidity_falls_ms(const struct hl_attributes *a,
+                                 const struct hl_placement_params *params, double level)
+{
+    if (!(level > 0))
+        return INT64_MAX;
+    double after_ms = (double)params->fluidity_tau_ms * log((double)a->recent_moves / level);
+    return after_ms > 0 ? a->placed_ms + (int64_t)fmin(after_ms, 1e15) : a->placed_ms;
+}
+
+static int64_t later_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A move is not worth it before that: its gain only falls without an event, and so does its cost,
+ * to that of a shard that was never moved. */
+static int64_t worth_ms(const struct judged *j, struct hl_place goal)
+{
+    double gain = readers_gain(j->s, j->world, goal, j->readers, j->reader_count);
+    double least = move_seconds(j->s, j->world, goal);
+    return gain > least ? fluidity_falls_ms(&j->s->use, j->world->params, gain / least - 1)
+                        : INT64_MAX;
+}
+
+/* No verdict of judge_reading before that; shares of readers may change at any time. */
 static int64_t recheck_reading(const struct judged *j)
 {
     if (!is_read_again(j))
         return INT64_MAX;
     struct hl_place to_reader = {.node = j->s->use.last_reader, .tier = L2};
     struct hl_place to_l3 = {.node = HL_READER_NONE, .tier = L3};
-    double gain = readers_gain(j->s, j->world, to_reader, j->readers, j->reader_count);
-    if (gain > move_seconds(j->s, j->world, to_reader))
-        return j->now_ms;
-    bool in_l4 = j->s->place.tier == L4;
-    gain = in_l4 ? readers_gain(j->s, j->world, to_l3, j->readers, j->reader_count) : 0;
-    return in_l4 && gain > move_seconds(j->s, j->world, to_l3) ? j->now_ms : INT64_MAX;
+    int64_t at_ms = worth_ms(j, to_reader);
+    return j->s->place.tier == L4 ? earlier_of(at_ms, worth_ms(j, to_l3)) : at_ms;
 }
 
 static struct hl_verdict judge_below(struct judged *j)
@@ -418,21 +438,6 @@ struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct h
 
 /* ---- L1 -------------------------------------------------------------------------------------- */
 
-/* When what `a` remembers of its moves has fallen to `level`. */
-static int64_t fluidity_falls_ms(const struct hl_attributes *a,
-                                 const struct hl_placement_params *params, double level)
-{
-    if (!(level > 0))
-        return INT64_MAX;
-    double after_ms = (double)params->fluidity_tau_ms * log((double)a->recent_moves / level);
-    return after_ms > 0 ? a->placed_ms + (int64_t)fmin(after_ms, 1e15) : a->placed_ms;
-}
-
-static int64_t later_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                              int64_t now_ms)
 {
@@ -455,6 +460,9 @@ struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_ru
         at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, params->fluidity_high));
     if (!(own > 1 + fluidity))
         at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, own - 1));
+    if (!(own - others > 1 + fluidity))
+        at_ms =
+            later_of(at_ms, hl_attributes_own_exceeds(&s->use, params, now_ms, s->place.node, 1));
     bool wishes = now_ms - s->use.placed_ms >= params->residence_ms &&
                   fluidity < params->fluidity_high && own - others > 1 + fluidity;
     return (struct hl_wish){.for_l1 = wishes, .recheck_ms = wishes ? INT64_MAX : at_ms};
