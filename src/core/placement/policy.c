@@ -15,6 +15,7 @@ void hl_policy_fini(struct hl_policy *y)
     hl_index_list_fini(&y->open);
     hl_index_list_fini(&y->now);
     free(y->decisions);
+    free(y->leaving);
     free(y->takes);
     free(y->l2_free);
     *y = (struct hl_policy){0};
@@ -24,7 +25,7 @@ uint64_t hl_policy_bytes(const struct hl_policy *y)
 {
     return sizeof(*y) + (uint64_t)y->timers.room * sizeof(*y->timers.entries) +
            ((uint64_t)y->open.room + y->now.room) * sizeof(*y->now.items) +
-           y->room * sizeof(*y->decisions) +
+           y->room * sizeof(*y->decisions) + y->leaving_room * sizeof(*y->leaving) +
            (uint64_t)y->node_count * (sizeof(*y->takes) + sizeof(*y->l2_free));
 }
 
@@ -34,6 +35,7 @@ struct passing {
     struct hl_placement *p;
     const struct hl_policy_limits *limits;
     struct hl_rule_world world;
+    size_t looked; /* at shards of L1, or for it */
 };
 
 /* ---- decisions ------------------------------------------------------------------------------- */
@@ -253,19 +255,17 @@ static uint64_t l1_use(const struct passing *x, uint32_t node)
     return use > n->l1_leaving ? use - n->l1_leaving : 0;
 }
 
-/* Those that may leave L1, or that wish to come: y->now, of which nothing else was decided. */
-static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed list)
+static struct hl_leaving *add_leaving(struct hl_policy *y)
 {
-    struct hl_policy *y = x->y;
-    y->now.count = 0;
-    for (uint32_t i = x->p->nodes[node].lists[list]; i != HL_SHARD_NONE;
-         i = hl_shard_at(&x->p->shards, i)->list_next) {
-        const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
-        bool decided = s->judged == y->pass && s->decided;
-        if (!decided && !s->pinned && !hl_life_is_moving((enum hl_life_state)s->life.state))
-            HL_TRY(hl_index_list_add(&y->now, i));
+    if (y->leaving_count == y->leaving_room) {
+        size_t room = y->leaving_room == 0 ? DECISIONS_MIN : y->leaving_room * 2;
+        struct hl_leaving *more = realloc(y->leaving, room * sizeof(*more));
+        if (more == NULL)
+            return NULL;
+        y->leaving = more;
+        y->leaving_room = room;
     }
-    return HL_OK;
+    return &y->leaving[y->leaving_count++];
 }
 
 static double leaving_order(const struct passing *x, const struct hl_placed_shard *s)
@@ -275,75 +275,133 @@ static double leaving_order(const struct passing *x, const struct hl_placed_shar
     return settled ? stability : 1 + stability;
 }
 
-/* Decides on all of y->now, sorts those decisions, and keeps the first ones that are needed. */
+static double coming_order(const struct passing *x, const struct hl_placed_shard *s)
+{
+    return -hl_attributes_heat(&s->use, &x->p->params, x->p->now_ms);
+}
+
+static bool may_relieve(const struct hl_placed_shard *s)
+{
+    return hl_life_section((enum hl_life_state)s->life.state, HL_LIFE_ON_PRESSURE)[0] != '\0';
+}
+
+/* y->leaving: those of the list of which nothing else was decided and that do not move; of L1 also
+ * those that stay, for they are a part of their sets. */
+static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed list)
+{
+    struct hl_policy *y = x->y;
+    bool leave = list == HL_LISTED_IN_L1;
+    y->leaving_count = 0;
+    for (uint32_t i = x->p->nodes[node].lists[list]; i != HL_SHARD_NONE;
+         i = hl_shard_at(&x->p->shards, i)->list_next) {
+        const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
+        x->looked++;
+        bool decided = s->judged == y->pass && s->decided;
+        bool stays = s->pinned || (leave && !may_relieve(s));
+        if (decided || hl_life_is_moving((enum hl_life_state)s->life.state) ||
+            (!leave && (stays || !hl_rules_wish(s, &x->world, x->p->now_ms).for_l1)))
+            continue;
+        struct hl_leaving *l = add_leaving(y);
+        if (l == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating an order of %zu shards",
+                           y->leaving_count + 1);
+        *l = (struct hl_leaving){.id = s->id,
+                                 .shard = i,
+                                 .set = s->set - 1,
+                                 .version = hl_set_table_top(&x->p->sets, s->set - 1),
+                                 .stays = stays,
+                                 .order = leave ? leaving_order(x, s) : coming_order(x, s)};
+    }
+    return HL_OK;
+}
+
+static uint32_t shards_of_set(const void *arg, uint32_t set)
+{
+    return hl_set_table_find(arg, set)->shards;
+}
+
+/* The first ones that are needed, by whole sets. */
 static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint64_t high,
                             double use_pct)
 {
     struct hl_policy *y = x->y;
-    size_t first = y->count;
+    struct hl_verdict v = {.event = HL_LIFE_ON_PRESSURE,
+                           .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L2},
+                           .value = use_pct,
+                           .limit = x->p->params.high_pct};
     HL_TRY(collect_listed(x, node, HL_LISTED_IN_L1));
-    for (uint32_t i = 0; i < y->now.count; i++) {
-        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->now.items[i]);
-        struct hl_verdict v = {.event = HL_LIFE_ON_PRESSURE,
-                               .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L2},
-                               .value = use_pct,
-                               .limit = x->p->params.high_pct};
-        if (hl_life_section((enum hl_life_state)s->life.state, v.event)[0] != '\0')
-            HL_TRY(decide_on(x, s, &v, leaving_order(x, s)));
+    hl_leaving_sort(y->leaving, y->leaving_count, shards_of_set, &x->p->sets);
+    for (size_t i = 0; i < y->leaving_count && use > high; i++) {
+        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->leaving[i].shard);
+        if (y->leaving[i].stays)
+            continue;
+        HL_TRY(decide_on(x, s, &v, (double)i));
+        use -= use < s->size_bytes ? use : s->size_bytes;
     }
-    size_t end = first;
-    if (y->count > first)
-        qsort(y->decisions + first, y->count - first, sizeof(*y->decisions), compare_decisions);
-    for (; end < y->count && use > high; end++)
-        use -= use < y->decisions[end].size_bytes ? use : y->decisions[end].size_bytes;
-    y->count = end;
     return HL_OK;
+}
+
+/* Shards that come together: those of a set, or one without a set. */
+static size_t end_of_coming(const struct passing *x, size_t first, uint64_t *bytes)
+{
+    const struct hl_policy *y = x->y;
+    size_t end = first;
+    *bytes = 0;
+    do
+        *bytes += hl_shard_at(&x->p->shards, y->leaving[end++].shard)->size_bytes;
+    while (end < y->leaving_count && y->leaving[first].set != HL_SET_NONE &&
+           y->leaving[end].set == y->leaving[first].set);
+    return end;
 }
 
 static hl_status fill_l1(struct passing *x, uint32_t node, uint64_t use, uint64_t low,
                          uint64_t high)
 {
     struct hl_policy *y = x->y;
-    size_t first = y->count;
     double capacity = (double)x->limits->nodes[node].l1_bytes;
+    struct hl_verdict v = {.event = HL_LIFE_ON_PREFETCH,
+                           .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L1},
+                           .value = (double)use * 100 / capacity,
+                           .limit = x->p->params.low_pct};
     HL_TRY(collect_listed(x, node, HL_LISTED_FOR_L1));
-    for (uint32_t i = 0; i < y->now.count; i++) {
-        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->now.items[i]);
-        struct hl_verdict v = {.event = HL_LIFE_ON_PREFETCH,
-                               .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L1},
-                               .value = (double)use * 100 / capacity,
-                               .limit = x->p->params.low_pct};
-        v.gain_s = hl_rules_gain(s, &x->world, v.goal, x->p->now_ms);
-        v.cost_s = hl_rules_cost(s, &x->world, v.goal, x->p->now_ms);
-        if (hl_rules_wish(s, &x->world, x->p->now_ms).for_l1)
-            HL_TRY(decide_on(x, s, &v, -hl_attributes_heat(&s->use, &x->p->params, x->p->now_ms)));
-    }
-    size_t kept = first;
-    if (y->count > first)
-        qsort(y->decisions + first, y->count - first, sizeof(*y->decisions), compare_decisions);
-    for (size_t i = first; i < y->count && use < low; i++)
-        if (y->decisions[i].size_bytes <= high - use) {
-            use += y->decisions[i].size_bytes;
-            y->decisions[kept++] = y->decisions[i];
+    hl_leaving_sort(y->leaving, y->leaving_count, NULL, NULL);
+    uint64_t bytes;
+    for (size_t i = 0, end; i < y->leaving_count && use < low; i = end) {
+        end = end_of_coming(x, i, &bytes);
+        if (bytes > high - use)
+            continue;
+        use += bytes;
+        for (size_t k = i; k < end; k++) {
+            struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->leaving[k].shard);
+            v.gain_s = hl_rules_gain(s, &x->world, v.goal, x->p->now_ms);
+            v.cost_s = hl_rules_cost(s, &x->world, v.goal, x->p->now_ms);
+            HL_TRY(decide_on(x, s, &v, (double)k));
         }
-    y->count = kept;
+    }
     return HL_OK;
+}
+
+static hl_status keep_watermarks_of(struct passing *x, uint32_t node)
+{
+    const struct hl_node_limits *l = &x->limits->nodes[node];
+    if (l->l1_bytes == 0)
+        return HL_OK;
+    uint64_t use = l1_use(x, node);
+    uint64_t high = (uint64_t)((double)l->l1_bytes * x->p->params.high_pct / 100);
+    uint64_t low = (uint64_t)((double)l->l1_bytes * x->p->params.low_pct / 100);
+    if (use > high)
+        return relieve_l1(x, node, use, high, (double)use * 100 / (double)l->l1_bytes);
+    return use < low && l->takes ? fill_l1(x, node, use, low, high) : HL_OK;
 }
 
 static hl_status keep_watermarks(struct passing *x)
 {
-    for (uint32_t node = 0; node < x->limits->node_count && node < x->p->node_count; node++) {
-        const struct hl_node_limits *l = &x->limits->nodes[node];
-        if (l->l1_bytes == 0)
-            continue;
-        uint64_t use = l1_use(x, node);
-        uint64_t high = (uint64_t)((double)l->l1_bytes * x->p->params.high_pct / 100);
-        uint64_t low = (uint64_t)((double)l->l1_bytes * x->p->params.low_pct / 100);
-        if (use > high)
-            HL_TRY(relieve_l1(x, node, use, high, (double)use * 100 / (double)l->l1_bytes));
-        else if (use < low && l->takes)
-            HL_TRY(fill_l1(x, node, use, low, high));
-    }
+    uint32_t n =
+        x->limits->node_count < x->p->node_count ? x->limits->node_count : x->p->node_count;
+    uint32_t i = 0, first = x->y->next_node;
+    for (; i < n && x->looked < HL_POLICY_LOOK_MAX; i++)
+        HL_TRY(keep_watermarks_of(x, (first + i) % n));
+    x->y->next_node = n > 0 ? (first + i) % n : 0;
     return HL_OK;
 }
 

@@ -41,7 +41,8 @@ struct hl_placed_shard {
     int64_t timer_ms : HL_TIME_BITS; /* the policy looks at it then at the latest; HL_TIME_MAX:
                                       * no timer */
     uint8_t listed;                  /* enum hl_listed, of listed_node */
-    bool pinned : 1;                 /* it is not moved away */
+    bool pinned : 1;                 /* it is not moved away: itself, or as all of its set */
+    bool pinned_itself : 1;
     bool touched : 1;                /* read or changed since the last pass */
     struct hl_place place;           /* of its nearest copy */
     struct hl_place goal;            /* where its copy goes while it moves */
