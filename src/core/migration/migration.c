@@ -244,6 +244,9 @@ void hl_migration_node_back(struct hl_migration *m, uint16_t node, int64_t now_m
 {
     migration_advance(m, now_ms);
     migration_note_holder(m, node, false);
+    for (uint32_t i = 0; i < m->count; i++)
+        if (move_survivor(&m->moves[i]).node == node)
+            move_survivor_back(m, &m->moves[i]);
 }
 
 void hl_migration_shard_gone(struct hl_migration *m, struct hl_id shard, int64_t now_ms)

@@ -78,6 +78,8 @@ void move_checked(struct hl_migration *m, struct hl_move *mv, hl_status st,
                   const struct hl_move_copy *copies, size_t count);
 void move_dropped(struct hl_migration *m, struct hl_move *mv, hl_status st);
 void move_place_gone(struct hl_migration *m, struct hl_move *mv);
+/* The surplus copy is hidden again, whose holder was the only one that was there. */
+void move_survivor_back(struct hl_migration *m, struct hl_move *mv);
 /* What is due now. */
 void move_wake(struct hl_migration *m, struct hl_move *mv);
 

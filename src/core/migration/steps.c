@@ -52,6 +52,12 @@ static void move_retry(struct hl_migration *m, struct hl_move *mv)
     mv->wake_ms = time_after(m->now_ms, m->opts.retry_ms);
 }
 
+/* The surplus copy is not offered from now on, and was before. */
+static void move_hidden(struct hl_migration *m, struct hl_move *mv)
+{
+    mv->grace_ms = time_after(m->now_ms, m->opts.grace_ms);
+}
+
 /* ---- from phase to phase --------------------------------------------------------------------- */
 
 void move_end(struct hl_migration *m, struct hl_move *mv, hl_status st)
@@ -88,6 +94,8 @@ static void move_revert(struct hl_migration *m, struct hl_move *mv, hl_status st
         mv->rec.status = st;
     mv->in_force = false;
     mv->dropping = false;
+    if (mv->rec.switched_ms != 0)
+        move_hidden(m, mv);
     move_set(m, mv, HL_MOVE_PHASE_REVERTING);
     move_write(m, mv);
 }
@@ -95,11 +103,10 @@ static void move_revert(struct hl_migration *m, struct hl_move *mv, hl_status st
 /* Cleaning or undoing. */
 static void move_clean(struct hl_migration *m, struct hl_move *mv, enum hl_move_phase phase)
 {
+    int64_t begin_ms = mv->grace_ms > m->now_ms ? mv->grace_ms : m->now_ms;
     move_set(m, mv, phase);
-    bool had_readers = mv->rec.switched_ms != 0;
-    mv->grace_ms = time_after(m->now_ms, had_readers ? m->opts.grace_ms : 0);
-    mv->due_ms = time_after(mv->grace_ms, m->opts.clean_ms);
-    mv->wake_ms = mv->grace_ms;
+    mv->due_ms = time_after(begin_ms, m->opts.clean_ms);
+    mv->wake_ms = begin_ms;
     if (move_keeps_surplus(mv) && !mv->stopping)
         move_erase(m, mv, true);
     else if (migration_is_gone(m, move_surplus(mv)))
@@ -128,6 +135,7 @@ void move_resume(struct hl_migration *m, struct hl_move *mv, enum hl_move_phase 
 {
     mv->in_force = phase == HL_MOVE_PHASE_CLEANING;
     mv->restored = true;
+    move_hidden(m, mv);
     if (phase == HL_MOVE_PHASE_COPYING) {
         move_set(m, mv, phase);
         mv->due_ms = time_after(m->now_ms, m->opts.clean_ms);
@@ -144,6 +152,7 @@ static void move_switched(struct hl_migration *m, struct hl_move *mv)
 {
     mv->in_force = true;
     mv->rec.switched_ms = m->now_ms;
+    move_hidden(m, mv);
     migration_act(m, mv, HL_MOVE_SWITCHED);
     move_clean(m, mv, HL_MOVE_PHASE_CLEANING);
 }
@@ -326,6 +335,14 @@ void move_place_gone(struct hl_migration *m, struct hl_move *mv)
         else if (survivor)
             mv->wake_ms = m->now_ms;
     }
+}
+
+void move_survivor_back(struct hl_migration *m, struct hl_move *mv)
+{
+    enum hl_move_phase phase = mv->rec.phase;
+    if (phase == HL_MOVE_PHASE_CLEANING || phase == HL_MOVE_PHASE_REVERTING ||
+        phase == HL_MOVE_PHASE_UNDOING)
+        move_hidden(m, mv);
 }
 
 static void move_is_late(struct hl_migration *m, struct hl_move *mv)

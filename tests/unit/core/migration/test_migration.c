@@ -370,7 +370,7 @@ TEST_IN(rig_begin, rig_end, a_restored_copy_that_has_not_come_is_undone)
     restore(HL_MOVE_PHASE_COPYING);
     answer_check(ONLY(l2_of_0));
     answer_write(HL_MOVE_PHASE_UNDOING, HL_OK);
-    pass(0);
+    pass(500);          /* the Controller before may have offered it when nothing else was there */
     answer_check(BOTH); /* now it has */
     answer_drop(l2_of_1, HL_OK);
     take_end(HL_ECANCELED, false);
@@ -407,6 +407,8 @@ TEST_IN(rig_begin, rig_end, restored_cleaning_goes_on_after_the_grace)
 TEST_IN(rig_begin, rig_end, restored_undoing_goes_on)
 {
     restore(HL_MOVE_PHASE_UNDOING);
+    take_none();
+    pass(500);
     answer_check(BOTH);
     answer_drop(l2_of_1, HL_OK);
     take_end(HL_OK, false);

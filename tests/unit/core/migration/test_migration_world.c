@@ -126,6 +126,23 @@ TEST_IN(rig_begin, rig_end, undoing_ends_with_its_target)
     take_end(HL_EIO, true);
 }
 
+TEST_IN(rig_begin, rig_end, a_copy_that_was_offered_in_need_is_dropped_after_its_readers_grace)
+{
+    reach_undoing();
+    node_gone(0);
+    pass(0);
+    answer_check(1, &l2_of_1);
+    assert_false(is_hidden(l2_of_1));
+    hl_migration_node_back(&moves, 0, now);
+    assert_true(is_hidden(l2_of_1));
+    pass(499);
+    answer_check(2, (const struct hl_place[]){l2_of_0, l2_of_1});
+    take_none();
+    pass(1);
+    answer_check(2, (const struct hl_place[]){l2_of_0, l2_of_1});
+    answer_drop(l2_of_1, HL_OK);
+}
+
 /* ---- shards ---------------------------------------------------------------------------------- */
 
 static void shard_gone(void)
