@@ -289,10 +289,13 @@ bool hl_migration_hides(const struct hl_migration *m, struct hl_id shard, struct
     case HL_MOVE_PHASE_COPYING:
     case HL_MOVE_PHASE_SWITCHING:
         return true;
-    case HL_MOVE_PHASE_CLEANING:
     case HL_MOVE_PHASE_REVERTING:
+        if (mv->rec.switched_ms != 0)
+            return false; /* the goal is in force until that is committed */
+        /* fall through */
+    case HL_MOVE_PHASE_CLEANING:
     case HL_MOVE_PHASE_UNDOING: /* where the other one is gone this one helps, if it is there */
-        return mv->dropping || !migration_is_gone(m, move_survivor(mv));
+        return mv->dropping || !(mv->needed || migration_is_gone(m, move_survivor(mv)));
     case HL_MOVE_PHASE_ENDING:
         return !mv->left;
     default:

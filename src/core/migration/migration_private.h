@@ -28,6 +28,7 @@ struct hl_move {
     bool in_force;    /* the goal is; else the source */
     bool stopping;    /* undone as soon as what is asked for is answered; rec.status says why */
     bool dropping;    /* the surplus copy may be gone: its drop was ordered and not refuted */
+    bool needed;      /* the surplus copy is there, and the one that was to stay is not */
     bool restored;    /* its copy is another Controller's */
     bool forgotten;   /* its shard is gone */
     bool left;

@@ -94,8 +94,6 @@ static void move_revert(struct hl_migration *m, struct hl_move *mv, hl_status st
         mv->rec.status = st;
     mv->in_force = false;
     mv->dropping = false;
-    if (mv->rec.switched_ms != 0)
-        move_hidden(m, mv);
     move_set(m, mv, HL_MOVE_PHASE_REVERTING);
     move_write(m, mv);
 }
@@ -160,8 +158,10 @@ static void move_switched(struct hl_migration *m, struct hl_move *mv)
 static void move_reverted(struct hl_migration *m, struct hl_move *mv)
 {
     mv->stopping = false;
-    if (mv->rec.switched_ms != 0)
+    if (mv->rec.switched_ms != 0) {
+        move_hidden(m, mv);
         migration_act(m, mv, HL_MOVE_REVERTED);
+    }
     move_clean(m, mv, HL_MOVE_PHASE_UNDOING);
 }
 
@@ -249,6 +249,9 @@ static void move_cleaning_checked(struct hl_migration *m, struct hl_move *mv, st
     bool cleaning = mv->rec.phase == HL_MOVE_PHASE_CLEANING;
     if (c.surplus)
         mv->dropping = false; /* its holder obeys no drop from before the question */
+    if (mv->needed && c.survivor)
+        move_hidden(m, mv);
+    mv->needed = c.surplus && !c.survivor;
     if (cleaning && c.surplus && (mv->stopping || !c.survivor))
         move_revert(m, mv, mv->stopping ? mv->rec.status : HL_ENOENT);
     else if (c.survivor && !c.surplus)

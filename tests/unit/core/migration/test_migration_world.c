@@ -130,15 +130,31 @@ TEST_IN(rig_begin, rig_end, a_copy_that_was_offered_in_need_is_dropped_after_its
 {
     reach_undoing();
     node_gone(0);
-    pass(0);
-    answer_check(1, &l2_of_1);
     assert_false(is_hidden(l2_of_1));
     hl_migration_node_back(&moves, 0, now);
     assert_true(is_hidden(l2_of_1));
-    pass(499);
+    pass(0);
     answer_check(2, (const struct hl_place[]){l2_of_0, l2_of_1});
     take_none();
+    pass(499);
+    take_none();
     pass(1);
+    answer_check(2, (const struct hl_place[]){l2_of_0, l2_of_1});
+    answer_drop(l2_of_1, HL_OK);
+}
+
+TEST_IN(rig_begin, rig_end, a_copy_whose_survivor_has_forgotten_is_offered_while_it_is_needed)
+{
+    reach_undoing();
+    assert_true(is_hidden(l2_of_1));
+    pass(0);
+    answer_check(1, &l2_of_1);
+    assert_false(is_hidden(l2_of_1));
+    pass(100);
+    answer_check(2, (const struct hl_place[]){l2_of_0, l2_of_1});
+    assert_true(is_hidden(l2_of_1));
+    take_none(); /* it has had readers */
+    pass(500);
     answer_check(2, (const struct hl_place[]){l2_of_0, l2_of_1});
     answer_drop(l2_of_1, HL_OK);
 }
