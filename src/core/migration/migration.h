@@ -1,0 +1,206 @@
+/* core/migration/migration.h - moves of shards in four phases: decide, copy, switch, clean up.
+ *
+ *                 WRITE copying          COPY                WRITE cleaning
+ *     WAITING --> DECIDED ---------> COPYING --size, CRC--> SWITCHING ---------> CLEANING
+ *        |           |                  |      are right       |                    | grace is
+ * over, |           |                  |                      |                    | other copies
+ * are |           |                  | failed, cancelled, not committed          | confirmed: DROP
+ *        |           |                  | too late             v                    v
+ *        |           |                  '--------WRITE--> REVERTING -----------> ENDING --> ended
+ *        |           |                           undoing       goal's copy is       ERASE
+ *        '-----------'--> ended                                confirmed as surplus: DROP
+ *
+ * A pure step function: events in, actions out, which the caller takes with hl_migration_next after
+ * each event and carries out. Each has an order number that its answer brings back; an answer to
+ * another one changes nothing. Order numbers grow, also from one epoch to the next: a holder obeys
+ * no order for a shard that is older than the newest it has seen for it, and none of an epoch
+ * before the newest it has seen.
+ *
+ * The copy at `from` serves readers until the switch, the one at `goal` afterwards
+ * (hl_migration_hides). The switch is the one commit that writes the record as cleaning. A copy is
+ * dropped only after its readers' grace, when the journal says that it goes, and while as many
+ * other copies as are wanted were confirmed by their holders. What can't be dropped in time stays
+ * as an ordinary copy, and the end of the move says so.
+ *
+ * Owns:    its records; what is asked is borrowed until the next call.
+ * Threads: one at a time. Pure: times are arguments.
+ * Errors:  HL_EINVAL, HL_EBUSY (the shard moves already, or it is too late to cancel), HL_EUNAVAIL,
+ *          HL_ENOSPC (too many wait), HL_ENOENT, HL_ENOMEM. Events about moves that are not there
+ *          change nothing.
+ * Units:   ms of a clock that never goes back; bytes.
+ * Limits:  those of the options; one move of a shard at a time; 2^32 orders in an epoch. Records
+ *          are looked for one by one, which is meant for some thousands.
+ */
+#ifndef HL_CORE_MIGRATION_MIGRATION_H
+#define HL_CORE_MIGRATION_MIGRATION_H
+
+#include "core/placement/rules.h"
+
+/* clang-format off */
+#define HL_MOVE_PHASE_MAP(X)                                                                    \
+    X(WAITING,   "waiting")   /* for its turn; not in the journal */                            \
+    X(DECIDED,   "decided")   /* its record is being written */                                 \
+    X(COPYING,   "copying")                                                                     \
+    X(SWITCHING, "switching") /* the switch is being committed */                               \
+    X(CLEANING,  "cleaning")  /* the goal is in force; the copy at `from` is to go */           \
+    X(REVERTING, "reverting") /* that the source is in force is being committed */              \
+    X(UNDOING,   "undoing")   /* the source is in force; the copy at the goal is to go */       \
+    X(ENDING,    "ending")    /* its record is being erased */                                  \
+    X(ENDED,     "ended")
+
+/* clang-format on */
+
+enum hl_move_phase {
+
+#define X(name, text) HL_MOVE_PHASE_##name,
+    HL_MOVE_PHASE_MAP(X)
+#undef X
+        HL_MOVE_PHASES
+};
+
+const char *hl_move_phase_text(enum hl_move_phase phase);
+
+/* What is wanted. The copy at the goal is not dropped when the move is undone if it was there
+ * before (goal_had); that at `from` stays where it is kept (keep_source): a load. */
+struct hl_move_order {
+    struct hl_id id, shard; /* id: the caller's, never used twice */
+    struct hl_place from, goal;
+    bool keep_source, goal_had;
+    enum hl_life_event reason;
+    double value, limit;   /* hl_life_event_numbers */
+    double gain_s, cost_s; /* expected */
+    uint8_t priority;      /* high goes first */
+    uint64_t size_bytes;
+    uint32_t crc32;
+    int64_t copy_ms; /* its copy fails after so long; 0: as the options say */
+};
+
+/* A record of the journal is this, in phase copying, cleaning or undoing. */
+struct hl_move_rec {
+    struct hl_move_order order;
+    enum hl_move_phase phase;
+    int64_t began_ms, switched_ms; /* 0: not yet */
+    hl_status status;              /* why it is undone; HL_OK: it is not */
+};
+
+/* clang-format off */
+/* WRITE    the record, in the phase it has; a switch and a reversal put a location in force: commit
+ *          that in the same batch                                        hl_migration_journaled
+ * COPY     rec.order.shard to its goal                                   hl_migration_copied
+ * STOP     end that copy; the copy's answer still comes                  -
+ * CHECK    ask each holder that may have a copy whether it is there, and with which size and CRC;
+ *          answer when all have answered, or with an error               hl_migration_checked
+ * DROP     the copy at `place`                                           hl_migration_dropped
+ * ERASE    the record                                                    hl_migration_journaled
+ * SWITCHED the goal is in force                                          -
+ * REVERTED the source is in force again, after a switch                  -
+ * ENDED    `status`; `left`: an extra copy may be at `place`, as inventories will say     - */
+#define HL_MOVE_ACTION_MAP(X)                                                                   \
+    X(WRITE, "write") X(COPY, "copy") X(STOP, "stop") X(CHECK, "check") X(DROP, "drop")         \
+    X(ERASE, "erase") X(SWITCHED, "switched") X(REVERTED, "reverted") X(ENDED, "ended")
+
+/* clang-format on */
+
+enum hl_move_action_kind {
+
+#define X(name, text) HL_MOVE_##name,
+    HL_MOVE_ACTION_MAP(X)
+#undef X
+        HL_MOVE_ACTIONS
+};
+
+const char *hl_move_action_text(enum hl_move_action_kind kind);
+
+struct hl_move_action {
+    enum hl_move_action_kind kind;
+    uint64_t order;
+    struct hl_move_rec rec;
+    struct hl_place place;
+    hl_status status;
+    bool left;
+};
+
+/* A copy that its holder has confirmed after the CHECK was taken. */
+struct hl_move_copy {
+    struct hl_place place;
+    uint32_t domain; /* copies that one failure takes together have the same */
+    uint64_t size_bytes;
+    uint32_t crc32;
+};
+
+struct hl_migration_opts {
+    uint32_t moves_max; /* waiting ones included */
+    uint32_t in_flight; /* until the switch, or until they are undone */
+    uint32_t per_node;  /* of those, from it or to it */
+    uint32_t per_path[HL_MOVE_PATHS];
+    uint32_t domains; /* a copy is dropped while so many others hold the shard, >= 1 */
+    int64_t wait_ms;  /* one that has not begun by then ends */
+    int64_t copy_ms;
+    int64_t grace_ms; /* readers of a copy that is not offered any more have so long */
+    int64_t clean_ms; /* after it, a copy that could not be dropped stays */
+    int64_t retry_ms;
+};
+
+struct hl_migration {
+    struct hl_migration_opts opts;
+    struct hl_move *moves; /* in the order of their arrival */
+    uint32_t count, room;
+    uint64_t last_order;
+    struct hl_move_action *todo; /* a ring of actions to be taken */
+    uint32_t todo_first, todo_count, todo_room;
+    struct hl_move_node *nodes;
+    uint32_t node_room;
+    bool l3_gone;
+    uint32_t in_flight, on_path[HL_MOVE_PATHS];
+    int64_t now_ms;
+};
+
+/* epoch: of this Controller, greater than that of any before it. */
+hl_status hl_migration_init(struct hl_migration *m, const struct hl_migration_opts *opts,
+                            uint32_t epoch, int64_t now_ms) HL_CHECK;
+void hl_migration_fini(struct hl_migration *m);
+/* In force for what happens from now on; moves_max stays. */
+hl_status hl_migration_configure(struct hl_migration *m,
+                                 const struct hl_migration_opts *opts) HL_CHECK;
+
+/* ---- events ---- */
+
+hl_status hl_migration_order(struct hl_migration *m, const struct hl_move_order *order,
+                             int64_t now_ms) HL_CHECK;
+/* A record of the journal, after a start and before the first order; its waits begin anew. */
+hl_status hl_migration_restore(struct hl_migration *m, const struct hl_move_rec *rec,
+                               int64_t now_ms) HL_CHECK;
+/* HL_EBUSY: the old copy is being dropped; order a move back. HL_OK: it will be undone. */
+hl_status hl_migration_cancel(struct hl_migration *m, struct hl_id id, int64_t now_ms) HL_CHECK;
+/* st: an error is tried again. What was not committed for certain may have been. */
+void hl_migration_journaled(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
+                            int64_t now_ms);
+/* HL_OK: the goal's holder has read its copy through and says its size and CRC. */
+void hl_migration_copied(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
+                         uint64_t size_bytes, uint32_t crc32, int64_t now_ms);
+void hl_migration_checked(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
+                          const struct hl_move_copy *copies, size_t count, int64_t now_ms);
+/* HL_OK, or HL_ENOENT: it is not there. */
+void hl_migration_dropped(struct hl_migration *m, struct hl_id id, uint64_t order, hl_status st,
+                          int64_t now_ms);
+/* The node's holder is given up, or HL_READER_NONE: L3's; it is back. */
+hl_status hl_migration_node_gone(struct hl_migration *m, uint16_t node, int64_t now_ms) HL_CHECK;
+void hl_migration_node_back(struct hl_migration *m, uint16_t node, int64_t now_ms);
+/* No version holds it any more; its copies are the caller's to free. */
+void hl_migration_shard_gone(struct hl_migration *m, struct hl_id shard, int64_t now_ms);
+void hl_migration_tick(struct hl_migration *m, int64_t now_ms);
+
+/* ---- what follows ---- */
+
+/* false: there is none. Take all after each event; answers may come in between. */
+bool hl_migration_next(struct hl_migration *m, struct hl_move_action *action);
+/* When a tick is needed at the latest; INT64_MAX: no move is in flight. */
+int64_t hl_migration_due(const struct hl_migration *m);
+/* The shard's copy there is not offered to readers. */
+bool hl_migration_hides(const struct hl_migration *m, struct hl_id shard, struct hl_place place);
+/* Borrowed; NULL: the shard does not move. */
+const struct hl_move_rec *hl_migration_find(const struct hl_migration *m, struct hl_id shard);
+/* i < m->count, in the order of their arrival; borrowed. */
+const struct hl_move_rec *hl_migration_at(const struct hl_migration *m, uint32_t i);
+
+#endif

@@ -1,0 +1,87 @@
+/* core/migration/migration_private.h - a move as the step function keeps it, and its parts.
+ *
+ * table.c has records, actions and limits; steps.c the phases of one move; migration.c the events.
+ * Each calls only those before it.
+ *
+ * Owns:    nothing of its own.
+ * Threads: one at a time.
+ * Errors:  HL_ENOMEM.
+ * Units:   ms.
+ * Limits:  MOVE_TODO_MAX actions of a move that were not taken yet.
+ */
+#ifndef HL_CORE_MIGRATION_MIGRATION_PRIVATE_H
+#define HL_CORE_MIGRATION_MIGRATION_PRIVATE_H
+
+#include "core/migration/migration.h"
+
+#define MOVE_TODO_MAX 8
+#define MOVE_NEVER    INT64_MAX
+
+struct hl_move {
+    struct hl_move_rec rec;
+    uint64_t asked; /* the order whose answer is awaited; 0 = none */
+    enum hl_move_action_kind asked_for;
+    int64_t due_ms;   /* the phase ends then at the latest */
+    int64_t wake_ms;  /* something is to be done, or tried again */
+    int64_t grace_ms; /* nothing is dropped before */
+    bool flying;      /* counts towards the limits */
+    bool in_force;    /* the goal is; else the source */
+    bool stopping;    /* undone as soon as what is asked for is answered; rec.status says why */
+    bool dropping;    /* the surplus copy may be gone: its drop was ordered and not refuted */
+    bool needed;      /* the surplus copy is there, and the one that was to stay is not */
+    bool restored;    /* its copy is another Controller's */
+    bool forgotten;   /* its shard is gone */
+    bool left;
+};
+
+struct hl_move_node {
+    bool gone;
+    uint32_t in_flight; /* moves from it and to it */
+};
+
+/* ---- table.c ---- */
+
+bool place_equal(struct hl_place a, struct hl_place b);
+/* The copy that is to go, and the one that stays. */
+struct hl_place move_surplus(const struct hl_move *mv);
+struct hl_place move_survivor(const struct hl_move *mv);
+/* The surplus copy is none of the move's making, or is wanted: it stays. */
+bool move_keeps_surplus(const struct hl_move *mv);
+
+struct hl_move *migration_by_id(const struct hl_migration *m, struct hl_id id);
+struct hl_move *migration_by_shard(const struct hl_migration *m, struct hl_id shard);
+/* A zeroed record at the end, and room for all actions of all moves. */
+hl_status migration_add(struct hl_migration *m, struct hl_move **mv) HL_CHECK;
+/* Moves behind it move up. */
+void migration_remove(struct hl_migration *m, struct hl_move *mv);
+bool migration_is_gone(const struct hl_migration *m, struct hl_place place);
+hl_status migration_node_room(struct hl_migration *m, uint16_t node) HL_CHECK;
+/* The limits have room for it. */
+bool migration_has_room(const struct hl_migration *m, const struct hl_move *mv);
+void migration_set_phase(struct hl_migration *m, struct hl_move *mv, enum hl_move_phase phase);
+/* Appends an action and returns it, to be completed. */
+struct hl_move_action *migration_act(struct hl_migration *m, const struct hl_move *mv,
+                                     enum hl_move_action_kind kind);
+
+/* ---- steps.c ---- */
+
+/* Each leaves the move in its next phase; move_end removes it. */
+void move_begin(struct hl_migration *m, struct hl_move *mv);
+/* In that phase of the journal. */
+void move_resume(struct hl_migration *m, struct hl_move *mv, enum hl_move_phase phase);
+void move_end(struct hl_migration *m, struct hl_move *mv, hl_status st);
+void move_stop(struct hl_migration *m, struct hl_move *mv, hl_status st);
+void move_forget(struct hl_migration *m, struct hl_move *mv);
+void move_journaled(struct hl_migration *m, struct hl_move *mv, hl_status st);
+void move_copied(struct hl_migration *m, struct hl_move *mv, hl_status st, uint64_t size_bytes,
+                 uint32_t crc32);
+void move_checked(struct hl_migration *m, struct hl_move *mv, hl_status st,
+                  const struct hl_move_copy *copies, size_t count);
+void move_dropped(struct hl_migration *m, struct hl_move *mv, hl_status st);
+void move_place_gone(struct hl_migration *m, struct hl_move *mv);
+/* The surplus copy is hidden again, whose holder was the only one that was there. */
+void move_survivor_back(struct hl_migration *m, struct hl_move *mv);
+/* What is due now. */
+void move_wake(struct hl_migration *m, struct hl_move *mv);
+
+#endif

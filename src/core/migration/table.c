@@ -1,0 +1,181 @@
+/* The table of moves, the queue of what they ask for, and what they take of the limits. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/migration/migration_private.h"
+
+bool place_equal(struct hl_place a, struct hl_place b)
+{
+    return a.tier == b.tier && a.node == b.node;
+}
+
+struct hl_place move_surplus(const struct hl_move *mv)
+{
+    return mv->in_force ? mv->rec.order.from : mv->rec.order.goal;
+}
+
+struct hl_place move_survivor(const struct hl_move *mv)
+{
+    return mv->in_force ? mv->rec.order.goal : mv->rec.order.from;
+}
+
+bool move_keeps_surplus(const struct hl_move *mv)
+{
+    return mv->in_force ? mv->rec.order.keep_source : mv->rec.order.goal_had;
+}
+
+struct hl_move *migration_by_id(const struct hl_migration *m, struct hl_id id)
+{
+    for (uint32_t i = 0; i < m->count; i++)
+        if (hl_id_equal(m->moves[i].rec.order.id, id))
+            return &m->moves[i];
+    return NULL;
+}
+
+struct hl_move *migration_by_shard(const struct hl_migration *m, struct hl_id shard)
+{
+    for (uint32_t i = 0; i < m->count; i++)
+        if (hl_id_equal(m->moves[i].rec.order.shard, shard))
+            return &m->moves[i];
+    return NULL;
+}
+
+/* The ring as an array of more room, the first action first. */
+static hl_status todo_grow(struct hl_migration *m, uint32_t room)
+{
+    struct hl_move_action *todo = calloc(room, sizeof(*todo));
+    if (todo == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %u actions of moves", room);
+    for (uint32_t i = 0; i < m->todo_count; i++)
+        todo[i] = m->todo[(m->todo_first + i) % m->todo_room];
+    free(m->todo);
+    m->todo = todo;
+    m->todo_first = 0;
+    m->todo_room = room;
+    return HL_OK;
+}
+
+hl_status migration_add(struct hl_migration *m, struct hl_move **mv)
+{
+    if (m->count == m->room) {
+        uint32_t room = m->room == 0 ? 16 : m->room * 2;
+        struct hl_move *moves = reallocarray(m->moves, room, sizeof(*moves));
+        if (moves == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating %u moves", room);
+        m->moves = moves;
+        m->room = room;
+    }
+    if (m->todo_room < m->room * MOVE_TODO_MAX)
+        HL_TRY(todo_grow(m, m->room * MOVE_TODO_MAX));
+    *mv = &m->moves[m->count++];
+    memset(*mv, 0, sizeof(**mv));
+    (*mv)->due_ms = MOVE_NEVER;
+    (*mv)->wake_ms = MOVE_NEVER;
+    return HL_OK;
+}
+
+bool migration_is_gone(const struct hl_migration *m, struct hl_place place)
+{
+    if (place.node == HL_READER_NONE)
+        return m->l3_gone;
+    return place.node < m->node_room && m->nodes[place.node].gone;
+}
+
+hl_status migration_node_room(struct hl_migration *m, uint16_t node)
+{
+    if (node == HL_READER_NONE || node < m->node_room)
+        return HL_OK;
+    uint32_t room = (uint32_t)node + 1 + node / 2u;
+    struct hl_move_node *nodes = reallocarray(m->nodes, room, sizeof(*nodes));
+    if (nodes == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %u nodes of moves", room);
+    memset(&nodes[m->node_room], 0, (room - m->node_room) * sizeof(*nodes));
+    m->nodes = nodes;
+    m->node_room = room;
+    return HL_OK;
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+static enum hl_move_path move_path(const struct hl_move *mv)
+{
+    return hl_rules_path(mv->rec.order.from, mv->rec.order.goal);
+}
+
+static bool node_has_room(const struct hl_migration *m, struct hl_place place)
+{
+    return place.node == HL_READER_NONE || m->nodes[place.node].in_flight < m->opts.per_node;
+}
+
+bool migration_has_room(const struct hl_migration *m, const struct hl_move *mv)
+{
+    enum hl_move_path path = move_path(mv);
+    return m->in_flight < m->opts.in_flight && m->on_path[path] < m->opts.per_path[path] &&
+           node_has_room(m, mv->rec.order.from) && node_has_room(m, mv->rec.order.goal);
+}
+
+static void migration_count(struct hl_migration *m, const struct hl_move *mv, uint32_t by)
+{
+    uint16_t from = mv->rec.order.from.node, goal = mv->rec.order.goal.node;
+    m->in_flight += by;
+    m->on_path[move_path(mv)] += by;
+    if (from != HL_READER_NONE)
+        m->nodes[from].in_flight += by;
+    if (goal != HL_READER_NONE && goal != from)
+        m->nodes[goal].in_flight += by;
+}
+
+/* Its bytes may be on their way. */
+static bool move_flies(const struct hl_move *mv)
+{
+    switch (mv->rec.phase) {
+    case HL_MOVE_PHASE_DECIDED:
+    case HL_MOVE_PHASE_COPYING:
+    case HL_MOVE_PHASE_SWITCHING:
+        return true;
+    case HL_MOVE_PHASE_REVERTING:
+    case HL_MOVE_PHASE_UNDOING:
+        return mv->rec.switched_ms == 0;
+    default:
+        return false;
+    }
+}
+
+void migration_set_phase(struct hl_migration *m, struct hl_move *mv, enum hl_move_phase phase)
+{
+    mv->rec.phase = phase;
+    bool flies = move_flies(mv);
+    if (flies != mv->flying)
+        migration_count(m, mv, flies ? 1 : UINT32_MAX); /* which takes one away */
+    mv->flying = flies;
+}
+
+void migration_remove(struct hl_migration *m, struct hl_move *mv)
+{
+    size_t behind = m->count - 1 - (size_t)(mv - m->moves);
+    migration_set_phase(m, mv, HL_MOVE_PHASE_ENDED);
+    memmove(mv, mv + 1, behind * sizeof(*mv));
+    m->count--;
+}
+
+/* ---- actions --------------------------------------------------------------------------------- */
+
+struct hl_move_action *migration_act(struct hl_migration *m, const struct hl_move *mv,
+                                     enum hl_move_action_kind kind)
+{
+    assert(m->todo_count < m->todo_room); /* the caller takes actions after each event */
+    struct hl_move_action *a = &m->todo[(m->todo_first + m->todo_count++) % m->todo_room];
+    *a = (struct hl_move_action){.kind = kind, .order = ++m->last_order, .rec = mv->rec};
+    return a;
+}
+
+bool hl_migration_next(struct hl_migration *m, struct hl_move_action *action)
+{
+    if (m->todo_count == 0)
+        return false;
+    *action = m->todo[m->todo_first];
+    m->todo_first = (m->todo_first + 1) % m->todo_room;
+    m->todo_count--;
+    return true;
+}
