@@ -24,7 +24,8 @@
 #define ROUNDS_MIN  30
 #define ROUNDS_MAX  600
 
-enum { OF_ARCHIVE, OF_BACKBONE, OF_INSIDE, FORMS };
+/* Each is at most a load's wait: what its links take, and the mean of its shards by size. */
+enum { OF_ARCHIVE, OF_BACKBONE, OF_INSIDE, OF_SHARDS, FORMS };
 
 struct bounded_read {
     uint32_t moment, load;
@@ -37,6 +38,8 @@ struct bounded_load {
     double weights[FORMS];
     double seconds[FORMS]; /* of its links in this round */
     uint32_t sure;         /* its read that is_sure; NEVER: none */
+    uint32_t reads;
+    double bytes;
 };
 
 /* One memory: a node's L1 or L2, or all of the cluster. */
@@ -232,41 +235,58 @@ static void offer_memory(struct choosing *c, enum choice choice, uint16_t node, 
     c->choice = choice;
 }
 
+/* Seconds of the links that the access took. */
+static void note_choice(struct choosing *c, uint32_t i, const double seconds[BY_ARCHIVE + 1],
+                        double share, double *archived)
+{
+    const struct hl_access_row *row = &c->b->trace->rows[i];
+    struct bounded_load *l = &c->b->loads[c->read->load];
+    double archive_s = c->bytes / c->b->world->rates[HL_MOVE_ARCHIVE];
+    l->seconds[OF_SHARDS] += share * seconds[c->choice];
+    if (c->choice >= BY_CLUSTER)
+        l->seconds[OF_BACKBONE] += seconds[BY_CLUSTER];
+    if (c->choice == BY_L2)
+        l->seconds[OF_INSIDE] += seconds[BY_L2];
+    if (row->is_write)
+        return;
+    if (c->choice == BY_ARCHIVE) {
+        *archived += archive_s;
+        if (l->sure == NEVER || l->sure < i)
+            l->seconds[OF_ARCHIVE] += archive_s;
+        return;
+    }
+    uint32_t since = c->choice == BY_CLUSTER ? c->read->any_before : c->read->node_before;
+    ask_memory(c->b, memory_of(c->b, c->choice, row->node), since, c->read->moment, c->bytes);
+}
+
 /* Returns what the access costs; *archived grows by the seconds that it takes the archive. */
 static double choose_for_read(struct bounding *b, uint32_t i, double *archived)
 {
     const struct hl_access_row *row = &b->trace->rows[i];
     const struct bounded_read *r = &b->reads[i];
-    struct bounded_load *l = &b->loads[r->load];
+    const struct bounded_load *l = &b->loads[r->load];
     double bytes = (double)b->trace->sizes[row->shard];
     double archive_s = bytes / b->world->rates[HL_MOVE_ARCHIVE];
     double backbone_s = bytes / b->world->rates[HL_MOVE_BACKBONE];
     double inside_s = bytes / b->world->rates[HL_MOVE_INSIDE];
+    double slower_s = archive_s > backbone_s ? archive_s : backbone_s;
+    const double seconds[] = {
+        [BY_L1] = 0, [BY_L2] = inside_s, [BY_CLUSTER] = backbone_s, [BY_ARCHIVE] = slower_s};
+    double share = bytes / l->bytes, of_shard = l->weights[OF_SHARDS] * share;
     double by_backbone = l->weights[OF_BACKBONE] * backbone_s;
+    struct choosing c = {.b = b, .read = r, .bytes = bytes};
     if (row->is_write) {
-        l->seconds[OF_BACKBONE] += backbone_s;
-        return by_backbone;
-    }
-    struct choosing c = {.b = b,
-                         .read = r,
-                         .bytes = bytes,
-                         .least = by_backbone + r->queued * archive_s,
-                         .choice = BY_ARCHIVE};
-    offer_memory(&c, BY_CLUSTER, row->node, r->any_before, by_backbone);
-    offer_memory(&c, BY_L2, row->node, r->node_before, l->weights[OF_INSIDE] * inside_s);
-    offer_memory(&c, BY_L1, row->node, r->node_before, 0);
-    if (c.choice >= BY_CLUSTER)
-        l->seconds[OF_BACKBONE] += backbone_s;
-    if (c.choice == BY_L2)
-        l->seconds[OF_INSIDE] += inside_s;
-    if (c.choice == BY_ARCHIVE) {
-        *archived += archive_s;
-        if (l->sure == NEVER || l->sure < i)
-            l->seconds[OF_ARCHIVE] += archive_s;
+        c.choice = BY_CLUSTER;
+        c.least = by_backbone + of_shard * backbone_s;
     } else {
-        ask_memory(b, memory_of(b, c.choice, row->node),
-                   c.choice == BY_CLUSTER ? r->any_before : r->node_before, r->moment, bytes);
+        c.choice = BY_ARCHIVE;
+        c.least = by_backbone + r->queued * archive_s + of_shard * slower_s;
+        offer_memory(&c, BY_CLUSTER, row->node, r->any_before, by_backbone + of_shard * backbone_s);
+        offer_memory(&c, BY_L2, row->node, r->node_before,
+                     (l->weights[OF_INSIDE] + of_shard) * inside_s);
+        offer_memory(&c, BY_L1, row->node, r->node_before, 0);
     }
+    note_choice(&c, i, seconds, share, archived);
     return c.least;
 }
 
@@ -389,10 +409,14 @@ static void start_rounds(struct bounding *b)
     }
     b->memories[2 * nodes].bytes = (double)w->l3_bytes + of_nodes;
     b->width = b->moments / BUCKETS + 1;
-    for (uint32_t i = 0; i < b->load_count; i++) {
-        b->loads[i].weights[OF_BACKBONE] = 1;
+    for (uint32_t i = 0; i < b->load_count; i++)
         b->loads[i].sure = NEVER;
+    for (uint32_t i = 0; i < b->trace->count; i++) {
+        b->loads[b->reads[i].load].bytes += (double)b->trace->sizes[b->trace->rows[i].shard];
+        b->loads[b->reads[i].load].reads++;
     }
+    for (uint32_t i = 0; i < b->load_count; i++)
+        b->loads[i].weights[b->loads[i].reads == 1 ? OF_SHARDS : OF_BACKBONE] = 1;
     for (uint32_t i = 0; i < b->trace->count; i++) /* what nobody has read: the archive's */
         if (b->reads[i].any_before == NEVER && !b->trace->rows[i].is_write) {
             struct bounded_load *l = &b->loads[b->reads[i].load];
@@ -401,7 +425,7 @@ static void start_rounds(struct bounding *b)
             b->reads[i].is_sure = true;
             l->sure = i;
             l->weights[OF_ARCHIVE] = 1;
-            l->weights[OF_BACKBONE] = 0;
+            l->weights[OF_BACKBONE] = l->weights[OF_SHARDS] = 0;
         }
 }
 

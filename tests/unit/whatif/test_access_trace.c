@@ -46,7 +46,8 @@ TEST(rows_are_read_however_the_file_is_cut)
 
 TEST(what_is_printed_is_read_again)
 {
-    static const char text[] = HEADER "0.000000000,a,w,100,read\n1000000000.000000000,b,v,1,write\n";
+    static const char text[] =
+        HEADER "0.000000000,a,w,100,read\n1000000000.000000000,b,v,1,write\n";
     struct hl_access_trace t = {0};
     struct hl_buf out = HL_BUF(1000);
     assert_int_equal(read_text(text, sizeof(text) - 1, 1, &t), HL_OK);
@@ -89,10 +90,12 @@ TEST(bad_lines_are_refused_with_line_and_column)
         {HEADER "0,a,w,1,get\n", "line 2, column 9: op is read or write"},
         {HEADER "0,a,w,1,\n", "line 2, column 9: op is read or write"},
         {HEADER "5,a,w,1,read\n4,a,w,1,read\n", "line 3, column 1: the time goes back"},
-        {HEADER "5,a,w,1,read\n5,a,w,2,read\n", "line 3, column 5: shard 'w' has 2 bytes and had 1"},
+        {HEADER "5,a,w,1,read\n5,a,w,2,read\n",
+         "line 3, column 5: shard 'w' has 2 bytes and had 1"},
         {HEADER "5,a,w,1,read\n5,a,w,1,write\n", "written after it was read"},
         {HEADER "5,a,w,1,write\n5,a,w,1,write\n", "written after it was written"},
     };
+
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
         struct hl_access_trace t = {0};
         assert_int_equal(read_text(bad[i].text, strlen(bad[i].text), 3, &t), HL_EINVAL);

@@ -1,5 +1,5 @@
-/* Caches by the book: each rule on a sequence worked out by hand, and against a model of arrays that
- * follows the papers line by line. */
+/* Caches by the book: each rule on a sequence worked out by hand, and against a model of arrays
+ * that follows the papers line by line. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -210,10 +210,10 @@ static void model_score(struct model *m, struct model_item *item)
 {
     item->frequency++;
     item->used_at = m->now;
-    item->score = m->kind == HL_CACHE_LFU    ? (double)item->frequency
-                  : m->kind == HL_CACHE_GDSF ? m->inflation + (double)item->frequency /
-                                                                  (double)item->size
-                                             : 0;
+    item->score = m->kind == HL_CACHE_LFU ? (double)item->frequency
+                  : m->kind == HL_CACHE_GDSF
+                      ? m->inflation + (double)item->frequency / (double)item->size
+                      : 0;
 }
 
 static void evict_sieve(struct model *m)
@@ -264,33 +264,44 @@ static void hit_wtinylfu(struct model *m, int queue, int at)
         push_item(&m->q[1], take_at(&m->q[2], 0));
 }
 
-/* Caffeine: candidates are the last `candidates` of probation, then those of the window. */
+/* The oldest of the main queues, of the window when they are empty. */
+static void evict_victim(struct model *m)
+{
+    static const int order[] = {1, 2, 0};
+    for (int i = 0; i < 3; i++)
+        if (m->q[order[i]].count > 0) {
+            take_at(&m->q[order[i]], 0);
+            return;
+        }
+}
+
+/* Caffeine's evictFromMain: candidates are the last ones of probation, then those of the window,
+ * from the oldest on; the victim is the oldest of probation. */
 static void evict_wtinylfu(struct model *m, int candidates)
 {
+    struct model_queue *window = &m->q[0], *probation = &m->q[1];
+    int at = 0; /* of the window */
     while (model_used(m) > m->capacity) {
-        struct model_queue *probation = &m->q[1];
-        struct model_queue *from = candidates > 0 ? probation : &m->q[0];
-        int at = candidates > 0 ? probation->count - candidates : 0;
-        if (probation->count == 0 || (candidates > 0 && at == 0)) {
-            /* only candidates are left there, or nothing */
-            if (candidates > 0 || m->q[0].count > 0)
-                take_at(from, at);
-            else
-                take_at(&m->q[2], 0);
-            candidates -= candidates > 0;
-            continue;
-        }
-        if (from->count == 0) {
+        bool of_probation = candidates > 0;
+        struct model_queue *from = of_probation ? probation : window;
+        int candidate = of_probation ? probation->count - candidates : at;
+        if (candidate >= from->count) {
+            evict_victim(m);
+        } else if (probation->count == 0) {
+            take_at(from, candidate);
+        } else if (of_probation &&
+                   candidate == 0) { /* victim and candidate: the rest are victims */
             take_at(probation, 0);
-            continue;
-        }
-        bool admitted = hl_sketch_count(&m->sketch, from->items[at].shard) >
-                        hl_sketch_count(&m->sketch, probation->items[0].shard);
-        if (admitted)
+            candidates = 0;
+        } else if (hl_sketch_count(&m->sketch, from->items[candidate].shard) >
+                   hl_sketch_count(&m->sketch, probation->items[0].shard)) {
             take_at(probation, 0);
-        else
-            take_at(from, at);
-        candidates -= candidates > 0;
+            candidates -= of_probation;
+            at += !of_probation;
+        } else {
+            take_at(from, candidate);
+            candidates -= of_probation;
+        }
     }
 }
 
