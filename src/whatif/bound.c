@@ -40,6 +40,7 @@ struct bounded_load {
     uint32_t sure;         /* its read that is_sure; NEVER: none */
     uint32_t reads;
     double bytes;
+    double backlog; /* of the archive before its moment, of reads that nobody can have kept */
 };
 
 /* One memory: a node's L1 or L2, or all of the cluster. */
@@ -307,6 +308,14 @@ static void sum_queues(struct bounding *b)
     }
 }
 
+/* Of a round; returns what it pays before its first read. */
+static double start_load(struct bounded_load *l)
+{
+    for (unsigned f = 0; f < FORMS; f++)
+        l->seconds[f] = f == OF_ARCHIVE ? l->backlog : 0;
+    return l->weights[OF_ARCHIVE] * l->backlog;
+}
+
 /* The bound that prices and weights give. */
 static double make_round(struct bounding *b)
 {
@@ -315,8 +324,7 @@ static double make_round(struct bounding *b)
     for (uint32_t m = 0; m <= 2 * b->trace->nodes.count; m++)
         sum -= sum_prices(b, &b->memories[m]);
     for (uint32_t i = 0; i < b->load_count; i++)
-        for (unsigned f = 0; f < FORMS; f++)
-            b->loads[i].seconds[f] = 0;
+        sum += start_load(&b->loads[i]);
     for (uint32_t i = 0; i < b->trace->count; i++) {
         const struct bounded_read *r = &b->reads[i];
         if (i > 0 && r->moment != r[-1].moment)
@@ -398,6 +406,30 @@ static double run_rounds(struct bounding *b)
     return best;
 }
 
+/* What nobody has read before is the archive's. */
+static void find_sure_reads(struct bounding *b)
+{
+    const struct hl_access_trace *t = b->trace;
+    double until_s = 0, backlog = 0;
+    for (uint32_t i = 0; i < t->count; i++) {
+        struct bounded_load *l = &b->loads[b->reads[i].load];
+        double now_s = (double)(t->rows[i].at_ns - t->rows[0].at_ns) / 1e9;
+        if (i == 0 || b->reads[i].moment != b->reads[i - 1].moment)
+            backlog = until_s > now_s ? until_s - now_s : 0;
+        if (b->reads[i].any_before != NEVER || t->rows[i].is_write)
+            continue;
+        until_s = (until_s > now_s ? until_s : now_s) +
+                  (double)t->sizes[t->rows[i].shard] / b->world->rates[HL_MOVE_ARCHIVE];
+        if (l->sure != NEVER)
+            b->reads[l->sure].is_sure = false;
+        b->reads[i].is_sure = true;
+        l->sure = i;
+        l->backlog = backlog;
+        l->weights[OF_ARCHIVE] = 1;
+        l->weights[OF_BACKBONE] = l->weights[OF_SHARDS] = 0;
+    }
+}
+
 static void start_rounds(struct bounding *b)
 {
     const struct hl_whatif_world *w = b->world;
@@ -417,16 +449,7 @@ static void start_rounds(struct bounding *b)
     }
     for (uint32_t i = 0; i < b->load_count; i++)
         b->loads[i].weights[b->loads[i].reads == 1 ? OF_SHARDS : OF_BACKBONE] = 1;
-    for (uint32_t i = 0; i < b->trace->count; i++) /* what nobody has read: the archive's */
-        if (b->reads[i].any_before == NEVER && !b->trace->rows[i].is_write) {
-            struct bounded_load *l = &b->loads[b->reads[i].load];
-            if (l->sure != NEVER)
-                b->reads[l->sure].is_sure = false;
-            b->reads[i].is_sure = true;
-            l->sure = i;
-            l->weights[OF_ARCHIVE] = 1;
-            l->weights[OF_BACKBONE] = l->weights[OF_SHARDS] = 0;
-        }
+    find_sure_reads(b);
 }
 
 hl_status hl_bound_run(const struct hl_access_trace *trace, const struct hl_whatif_world *world,
