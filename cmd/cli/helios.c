@@ -116,6 +116,8 @@ static const struct cli_command commands[] = {
     {"bench plan", "", "Time the placement of gangs on 1,000 and 10,000 servers.", cmd_bench_plan},
     {"bench plank", "[--size LIST] [--link local|tcp|both] [--piece BYTES]",
      "Time staged transfers into a device against direct ones.", cmd_bench_plank},
+    {"bench policy", "[--shards N] [--passes N]",
+     "Time access reports and passes of the placement policy.", cmd_bench_policy},
     {"bench reshard", "[--gb N] [--rounds N]",
      "Time reads of a model at other layouts against its import.", cmd_bench_reshard},
 };

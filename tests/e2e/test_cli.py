@@ -518,6 +518,17 @@ class Bench(unittest.TestCase):
         self.assertLessEqual({"product", "attention", "layernorm", "softmax", "gelu"},
                              {r["op"] for r in json.loads(done.stdout)["rows"]})
 
+    def test_bench_policy_says_rates_passes_and_memory(self):
+        done = helios("bench", "policy", "--shards", 2000, "--passes", 2, "-o", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual({"reports", "report", "first pass", "pass", "full pass"}, {r["op"] for r in report["rows"]})
+        ratios = {r["name"]: r for r in report["ratios"]}
+        self.assertEqual(ratios["pass of 2000 shards p99 ms"]["bar"], 5)
+        self.assertEqual(ratios["full pass of 2000 shards p50 ms"]["bar"], 50)
+        self.assertGreater(ratios["shards judged in a pass"]["value"], 1000)
+        self.assertGreater(ratios["MB of 2000 shards"]["value"], 2000 * 192 / 1e6)
+
     def test_bench_plank_compares_staging_with_the_direct_way_on_both_links(self):
         done = helios("bench", "plank", "--size", "64,2MiB", "--piece", "256KiB", "--rounds", 1, "-o", "json")
         self.assertEqual(done.returncode, 0, done.stderr)

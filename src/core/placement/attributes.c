@@ -60,28 +60,30 @@ static void count_at(struct hl_attributes *a, int64_t width_ms, int64_t at_ms, u
         a->slices[slice] = add_capped(a->slices[slice], count);
 }
 
+struct hl_count hl_attributes_counted(const struct hl_attributes *a,
+                                      const struct hl_placement_params *params, int64_t now_ms)
+{
+    int64_t width = slice_width(params->window_ms);
+    struct hl_count c = {.next_drop_ms = INT64_MAX};
+    int64_t begun = slices_since(a, width, now_ms);
+    for (int64_t i = 0; i + begun < HL_SLICES; i++) {
+        c.count += a->slices[i];
+        if (a->slices[i] != 0)
+            c.next_drop_ms = a->slice_ms + (HL_SLICES - i) * width;
+    }
+    return c;
+}
+
 uint32_t hl_attributes_count(const struct hl_attributes *a,
                              const struct hl_placement_params *params, int64_t now_ms)
 {
-    int64_t width = slice_width(params->window_ms);
-    if (now_ms - a->slice_ms >= HL_SLICES * width)
-        return 0;
-    int64_t begun = slices_since(a, width, now_ms);
-    uint32_t sum = 0;
-    for (int64_t i = 0; i + begun < HL_SLICES; i++)
-        sum += a->slices[i];
-    return sum;
+    return hl_attributes_counted(a, params, now_ms).count;
 }
 
 int64_t hl_attributes_next_drop(const struct hl_attributes *a,
                                 const struct hl_placement_params *params, int64_t now_ms)
 {
-    int64_t width = slice_width(params->window_ms);
-    int64_t begun = slices_since(a, width, now_ms);
-    for (int64_t i = HL_SLICES - 1 - begun; i >= 0; i--)
-        if (a->slices[i] != 0)
-            return a->slice_ms + (HL_SLICES - i) * width;
-    return INT64_MAX;
+    return hl_attributes_counted(a, params, now_ms).next_drop_ms;
 }
 
 /* ---- the readers ----------------------------------------------------------------------------- */
@@ -118,20 +120,32 @@ static struct hl_reader *reader_slot(struct hl_attributes *a, uint16_t node)
     return least;
 }
 
+/* How much counts of this window and of the one before count for. */
+struct shares {
+    double now, before;
+};
+
+static struct shares shares_at(const struct hl_attributes *a,
+                               const struct hl_placement_params *params, int64_t now_ms)
+{
+    int64_t since = now_ms > a->window_ms ? now_ms - a->window_ms : 0;
+    if (since >= 2 * params->window_ms)
+        return (struct shares){0};
+    bool begun = since >= params->window_ms; /* the next window */
+    int64_t into = begun ? since - params->window_ms : since;
+    double left = 1 - (double)into / (double)params->window_ms;
+    return begun ? (struct shares){.now = left} : (struct shares){.now = 1, .before = left};
+}
+
 unsigned hl_attributes_readers(const struct hl_attributes *a,
                                const struct hl_placement_params *params, int64_t now_ms,
                                struct hl_reader_count out[HL_READERS])
 {
-    int64_t since = now_ms > a->window_ms ? now_ms - a->window_ms : 0;
-    if (since >= 2 * params->window_ms)
-        return 0;
-    bool begun = since >= params->window_ms; /* the next window */
-    int64_t into = begun ? since - params->window_ms : since;
-    double left = 1 - (double)into / (double)params->window_ms;
+    struct shares share = shares_at(a, params, now_ms);
     unsigned n = 0;
     for (unsigned i = 0; i < HL_READERS; i++) {
         const struct hl_reader *r = &a->readers[i];
-        double count = begun ? r->now * left : r->now + r->before * left;
+        double count = r->now * share.now + r->before * share.before;
         if (r->node == HL_READER_NONE || !(count > 0))
             continue;
         unsigned at = n++;
@@ -142,6 +156,40 @@ unsigned hl_attributes_readers(const struct hl_attributes *a,
         out[at] = (struct hl_reader_count){.node = r->node, .count = count};
     }
     return n;
+}
+
+void hl_attributes_own(const struct hl_attributes *a, const struct hl_placement_params *params,
+                       int64_t now_ms, uint16_t node, double *own, double *others)
+{
+    struct shares share = shares_at(a, params, now_ms);
+    *own = *others = 0;
+    for (unsigned i = 0; i < HL_READERS; i++) {
+        const struct hl_reader *r = &a->readers[i];
+        double count = r->now * share.now + r->before * share.before;
+        if (r->node != HL_READER_NONE)
+            *(r->node == node ? own : others) += count;
+    }
+}
+
+int64_t hl_attributes_own_exceeds(const struct hl_attributes *a,
+                                  const struct hl_placement_params *params, int64_t now_ms,
+                                  uint16_t node, double by)
+{
+    struct shares share = shares_at(a, params, now_ms);
+    double now = 0, before = 0;
+    for (unsigned i = 0; i < HL_READERS; i++) {
+        const struct hl_reader *r = &a->readers[i];
+        if (r->node == HL_READER_NONE)
+            continue;
+        now += r->node == node ? r->now : -(double)r->now;
+        before += r->node == node ? r->before : -(double)r->before;
+    }
+    if (now * share.now + before * share.before > by)
+        return now_ms;
+    if (!(now > by) || share.now < 1) /* all of it only fades from here on */
+        return INT64_MAX;
+    double left = (now - by) / -before; /* before < 0, or it would exceed it now */
+    return a->window_ms + (int64_t)((1 - left) * (double)params->window_ms) - 1;
 }
 
 /* ---- the intervals --------------------------------------------------------------------------- */

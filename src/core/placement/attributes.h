@@ -39,7 +39,12 @@ struct hl_reader {
     uint16_t now, before; /* accesses in this window and in the one before */
 };
 
+/* The readers and slices are in a cache line of their own: nobody looks there for a shard that is
+ * not read. */
 struct hl_attributes {
+    float interval_ms; /* mean of intervals between accesses */
+    float interval_m2; /* sum of their squared differences from it */
+    float recent_moves;
     int64_t last_ms : HL_TIME_BITS;   /* of the last access; negative: none yet */
     uint16_t last_reader;             /* HL_READER_NONE: none yet */
     int64_t placed_ms : HL_TIME_BITS; /* the shard is where it is since then */
@@ -49,9 +54,6 @@ struct hl_attributes {
     int64_t window_ms : HL_TIME_BITS; /* begin of the readers' window */
     uint16_t slices[HL_SLICES];
     struct hl_reader readers[HL_READERS];
-    float interval_ms; /* mean of intervals between accesses */
-    float interval_m2; /* sum of their squared differences from it */
-    float recent_moves;
 };
 
 struct hl_access {
@@ -73,7 +75,16 @@ void hl_attributes_rewindow(struct hl_attributes *a, const struct hl_placement_p
 /* N: accesses in the window. */
 uint32_t hl_attributes_count(const struct hl_attributes *a,
                              const struct hl_placement_params *params, int64_t now_ms);
-/* When N falls, if nothing comes: an access leaves the window. INT64_MAX: there is none. */
+
+/* N, and when it falls, if nothing comes: an access leaves the window. INT64_MAX: there is none. */
+struct hl_count {
+    uint32_t count;
+    int64_t next_drop_ms;
+};
+
+struct hl_count hl_attributes_counted(const struct hl_attributes *a,
+                                      const struct hl_placement_params *params, int64_t now_ms);
+/* The second of them. */
 int64_t hl_attributes_next_drop(const struct hl_attributes *a,
                                 const struct hl_placement_params *params, int64_t now_ms);
 double hl_attributes_heat(const struct hl_attributes *a, const struct hl_placement_params *params,
@@ -95,5 +106,14 @@ struct hl_reader_count {
 unsigned hl_attributes_readers(const struct hl_attributes *a,
                                const struct hl_placement_params *params, int64_t now_ms,
                                struct hl_reader_count out[HL_READERS]);
+
+/* Accesses of one server in the window, and of all others. */
+void hl_attributes_own(const struct hl_attributes *a, const struct hl_placement_params *params,
+                       int64_t now_ms, uint16_t node, double *own, double *others);
+/* When those of the server exceed those of all others by more than `by`, if nothing comes, or
+ * somewhat earlier: those of the window before fade. INT64_MAX: never. */
+int64_t hl_attributes_own_exceeds(const struct hl_attributes *a,
+                                  const struct hl_placement_params *params, int64_t now_ms,
+                                  uint16_t node, double by);
 
 #endif

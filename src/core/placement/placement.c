@@ -26,6 +26,7 @@ hl_status hl_placement_init(struct hl_placement *p, const struct hl_placement_op
 void hl_placement_fini(struct hl_placement *p)
 {
     hl_shard_table_fini(&p->shards);
+    hl_set_table_fini(&p->sets);
     hl_history_fini(&p->history);
     hl_index_list_fini(&p->touched);
     free(p->nodes);
@@ -35,7 +36,7 @@ void hl_placement_fini(struct hl_placement *p)
 uint64_t hl_placement_bytes(const struct hl_placement *p)
 {
     return sizeof(*p) + hl_shard_table_bytes(&p->shards) + hl_history_bytes(&p->history) +
-           (uint64_t)p->touched.room * sizeof(*p->touched.items) +
+           hl_set_table_bytes(&p->sets) + (uint64_t)p->touched.room * sizeof(*p->touched.items) +
            (uint64_t)p->node_room * sizeof(*p->nodes);
 }
 
@@ -233,6 +234,113 @@ static void count_leaving(struct hl_placement *p, const struct hl_placed_shard *
         count_bytes(&p->nodes[from.node].l1_leaving, s->size_bytes, more);
 }
 
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+/* Its bytes are in its set, or not any more. */
+static void count_in_set(struct hl_placement *p, const struct hl_placed_shard *s, bool more)
+{
+    struct hl_shard_set *set = hl_set_table_find(&p->sets, s->set - 1);
+    if (set != NULL)
+        count_bytes(&set->bytes[s->place.tier < HL_API_TIER_COUNT ? s->place.tier : 0],
+                    s->size_bytes, more);
+}
+
+static void pin_shard(struct hl_placement *p, uint32_t index)
+{
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    bool pinned = s->pinned_itself || hl_set_table_is_pinned(&p->sets, s->set - 1);
+    if (s->pinned == pinned)
+        return;
+    s->pinned = pinned;
+    touch_shard(p, index);
+}
+
+hl_status hl_placement_set_add(struct hl_placement *p, uint32_t above, uint32_t *set)
+{
+    return hl_set_table_add(&p->sets, above, set);
+}
+
+hl_status hl_placement_set_remove(struct hl_placement *p, uint32_t set)
+{
+    return hl_set_table_remove(&p->sets, set);
+}
+
+static void leave_set(struct hl_placement *p, struct hl_placed_shard *s)
+{
+    struct hl_shard_set *set = hl_set_table_find(&p->sets, s->set - 1);
+    if (set == NULL)
+        return;
+    count_in_set(p, s, false);
+    set->shards--;
+    s->set = 0;
+}
+
+static hl_status unknown_set(uint32_t set)
+{
+    return hl_fail(HL_ENOENT, "no set of shards has the index %u: add it first", set);
+}
+
+hl_status hl_placement_set_join(struct hl_placement *p, struct hl_id id, uint32_t set)
+{
+    uint32_t index = hl_shard_table_find(&p->shards, id);
+    if (index == HL_SHARD_NONE)
+        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    struct hl_shard_set *to = hl_set_table_find(&p->sets, set);
+    if (to == NULL && set != HL_SET_NONE)
+        return unknown_set(set);
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    leave_set(p, s);
+    if (to != NULL) {
+        s->set = set + 1;
+        to->shards++;
+        count_in_set(p, s, true);
+    }
+    pin_shard(p, index);
+    return HL_OK;
+}
+
+hl_status hl_placement_set_pin(struct hl_placement *p, uint32_t set, bool pinned)
+{
+    struct hl_shard_set *s = hl_set_table_find(&p->sets, set);
+    if (s == NULL)
+        return unknown_set(set);
+    s->pinned = pinned;
+    for (uint32_t i = 0; i < p->shards.end; i++)
+        if (hl_shard_is_used(&p->shards, i))
+            pin_shard(p, i);
+    return HL_OK;
+}
+
+static bool is_in_set(const struct hl_placement *p, const struct hl_placed_shard *s, uint32_t set)
+{
+    return !hl_id_is_none(s->id) && s->set != 0 &&
+           (s->set - 1 == set || hl_set_table_top(&p->sets, s->set - 1) == set);
+}
+
+hl_status hl_placement_set_look(const struct hl_placement *p, uint32_t set, struct hl_set_view *out)
+{
+    if (hl_set_table_find(&p->sets, set) == NULL)
+        return unknown_set(set);
+    struct hl_set_view view = {.last_ms = -1};
+    for (uint32_t i = 0; i < p->shards.end; i++) {
+        const struct hl_placed_shard *s = hl_shard_at(&p->shards, i);
+        if (!is_in_set(p, s, set))
+            continue;
+        double heat = hl_attributes_heat(&s->use, &p->params, p->now_ms);
+        double stability = hl_attributes_stability(&s->use, &p->params, p->now_ms);
+        view.shards++;
+        view.pinned += s->pinned;
+        view.moving += hl_life_is_moving((enum hl_life_state)s->life.state);
+        view.bytes[s->place.tier < HL_API_TIER_COUNT ? s->place.tier : 0] += s->size_bytes;
+        view.heat = heat > view.heat ? heat : view.heat;
+        view.stability = stability > view.stability ? stability : view.stability;
+        view.last_ms = s->use.last_ms > view.last_ms ? s->use.last_ms : view.last_ms;
+    }
+    view.in_memory = view.shards > 0 && view.bytes[HL_API_TIER_L4] == 0;
+    *out = view;
+    return HL_OK;
+}
+
 /* ---- shards ---------------------------------------------------------------------------------- */
 
 hl_status hl_placement_shard_add(struct hl_placement *p, struct hl_id id, uint64_t size_bytes,
@@ -263,6 +371,7 @@ hl_status hl_placement_shard_remove(struct hl_placement *p, struct hl_id id)
         count_leaving(p, s, switched ? s->goal : s->place, false);
     }
     unlist_shard(p, s);
+    leave_set(p, s);
     hl_shard_table_remove(&p->shards, index);
     return HL_OK;
 }
@@ -280,7 +389,9 @@ static void follow_change(struct hl_placement *p, struct hl_placed_shard *s,
         count_arriving(p, s, false);
         if (s->life.state != HL_LIFE_MIGRATED)
             count_leaving(p, s, old, false);
+        count_in_set(p, s, false);
         s->place = s->goal;
+        count_in_set(p, s, true);
         s->goal = old;
         if (from == HL_LIFE_PREHEAT && s->life.before == HL_LIFE_CREATED)
             s->use.placed_ms = p->now_ms; /* the first place, no move */
@@ -352,8 +463,8 @@ hl_status hl_placement_shard_pin(struct hl_placement *p, struct hl_id id, bool p
     uint32_t index = hl_shard_table_find(&p->shards, id);
     if (index == HL_SHARD_NONE)
         return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
-    hl_shard_at(&p->shards, index)->pinned = pinned;
-    touch_shard(p, index);
+    hl_shard_at(&p->shards, index)->pinned_itself = pinned;
+    pin_shard(p, index);
     return HL_OK;
 }
 

@@ -1,7 +1,7 @@
 /* core/placement/placement.h - the use and the life of all shards: access reports and changes
  * in, attributes and histories out.
  *
- * Owns:    the table of shards and what is known of nodes.
+ * Owns:    the tables of shards and of their sets, and what is known of nodes.
  * Threads: one at a time. Pure: times are arguments.
  * Errors:  HL_EINVAL, HL_EEXIST, HL_ENOENT, HL_ENOSPC, HL_ENOMEM. A report has no error: what
  *          is not applied is counted in the stats.
@@ -15,6 +15,7 @@
 #include "core/placement/index_list.h"
 #include "core/placement/params.h"
 #include "core/placement/reports.h"
+#include "core/placement/sets.h"
 #include "core/placement/shards.h"
 
 #define HL_NODES_MAX 65535
@@ -37,6 +38,7 @@ struct hl_placement_stats {
 struct hl_placement {
     struct hl_placement_params params;
     struct hl_shard_table shards;
+    struct hl_set_table sets;
     struct hl_history history;
     struct hl_placement_node *nodes;
     uint32_t node_count, node_room;
@@ -92,6 +94,31 @@ unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id i
 /* Borrowed; NULL: not known. */
 const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement *p,
                                                       struct hl_id id);
+
+/* ---- sets ---- */
+
+/* The shards of a rank, in its version; above HL_SET_NONE: a version, or a set without one. */
+hl_status hl_placement_set_add(struct hl_placement *p, uint32_t above, uint32_t *set) HL_CHECK;
+/* HL_ECONFLICT: it is not empty. */
+hl_status hl_placement_set_remove(struct hl_placement *p, uint32_t set) HL_CHECK;
+/* The shard is in that set and in no other; HL_SET_NONE: in none. A removed shard leaves its set.
+ */
+hl_status hl_placement_set_join(struct hl_placement *p, struct hl_id id, uint32_t set) HL_CHECK;
+/* Its shards, and those of the sets in it, are not moved away. Looks at all shards. */
+hl_status hl_placement_set_pin(struct hl_placement *p, uint32_t set, bool pinned) HL_CHECK;
+
+/* A set with the sets in it. */
+struct hl_set_view {
+    uint32_t shards, pinned, moving;
+    uint64_t bytes[HL_API_TIER_COUNT]; /* by the tier of their nearest copy */
+    double heat, stability;            /* of its hottest and of its most stable shard */
+    int64_t last_ms;                   /* negative: no access yet */
+    bool in_memory;                    /* no reader of it waits for L4 */
+};
+
+/* Looks at all shards. */
+hl_status hl_placement_set_look(const struct hl_placement *p, uint32_t set,
+                                struct hl_set_view *out) HL_CHECK;
 
 /* ---- for the policy ---- */
 

@@ -5,17 +5,28 @@
 #include <string.h>
 
 #define DECISIONS_MIN 64
+#define TIMERS_MIN    4096
+#define PASS_MAX      0x7fffffff
 #define FETCH_AHEAD   8 /* shards: their records come from memory meanwhile */
 
 void hl_policy_fini(struct hl_policy *y)
 {
-    hl_heap_fini(&y->timers);
+    hl_timers_fini(&y->timers);
     hl_index_list_fini(&y->open);
     hl_index_list_fini(&y->now);
     free(y->decisions);
+    free(y->leaving);
     free(y->takes);
     free(y->l2_free);
     *y = (struct hl_policy){0};
+}
+
+uint64_t hl_policy_bytes(const struct hl_policy *y)
+{
+    return sizeof(*y) + (uint64_t)y->timers.room * sizeof(*y->timers.entries) +
+           ((uint64_t)y->open.room + y->now.room) * sizeof(*y->now.items) +
+           y->room * sizeof(*y->decisions) + y->leaving_room * sizeof(*y->leaving) +
+           (uint64_t)y->node_count * (sizeof(*y->takes) + sizeof(*y->l2_free));
 }
 
 /* One pass, and what it works with. */
@@ -24,6 +35,7 @@ struct passing {
     struct hl_placement *p;
     const struct hl_policy_limits *limits;
     struct hl_rule_world world;
+    size_t looked; /* at shards of L1, or for it */
 };
 
 /* ---- decisions ------------------------------------------------------------------------------- */
@@ -57,7 +69,8 @@ static hl_status decide_on(struct passing *x, struct hl_placed_shard *s, const s
                               .gain_s = v->gain_s,
                               .cost_s = v->cost_s,
                               .order = order};
-    s->decided = x->y->pass;
+    s->judged = x->y->pass;
+    s->decided = true;
     return HL_OK;
 }
 
@@ -130,16 +143,20 @@ static hl_status set_timer(struct hl_policy *y, uint32_t index, struct hl_placed
         return hl_index_list_add(&y->open, index);
     if (at_ms >= s->timer_ms) /* judged then, if there is nothing before */
         return HL_OK;
-    s->timer_ms = at_ms;
-    return hl_heap_push(&y->timers, (uint64_t)at_ms, index);
+    s->timer_ms = at_ms < HL_TIME_MAX ? at_ms : HL_TIME_MAX - 1;
+    return hl_timers_add(&y->timers, s->timer_ms, index);
 }
 
-static hl_status judge_shard(struct passing *x, uint32_t index)
+/* In a full pass each comes once, and nothing is noted in those without a decision. */
+static hl_status judge_shard(struct passing *x, uint32_t index, bool full)
 {
     struct hl_placed_shard *s = hl_shard_at(&x->p->shards, index);
-    if (s->judged == x->y->pass || hl_id_is_none(s->id))
+    if (hl_id_is_none(s->id) || (!full && s->judged == x->y->pass))
         return HL_OK;
-    s->judged = x->y->pass;
+    if (!full) {
+        s->judged = x->y->pass;
+        s->decided = false;
+    }
     x->y->judged++;
     struct hl_verdict v = hl_rules_judge(s, &x->world, x->p->now_ms);
     struct hl_wish wish = hl_rules_wish(s, &x->world, x->p->now_ms);
@@ -152,6 +169,37 @@ static hl_status judge_shard(struct passing *x, uint32_t index)
     if (v.event == HL_LIFE_EVENTS)
         return HL_OK;
     return decide_on(x, s, &v, v.cost_s > 0 ? -v.gain_s / v.cost_s : 0);
+}
+
+static bool are_timers_worn(const struct hl_policy *y, const struct hl_placement *p)
+{
+    return hl_timers_are_old(&y->timers, p->now_ms) ||
+           y->timers.count / 2 > p->shards.count + TIMERS_MIN;
+}
+
+/* All shards get theirs anew. */
+static void clear_timers(struct passing *x)
+{
+    hl_timers_clear(&x->y->timers, x->p->now_ms);
+    for (uint32_t i = 0; i < x->p->shards.end; i++)
+        hl_shard_at(&x->p->shards, i)->timer_ms = HL_TIME_MAX;
+}
+
+/* The timers that are due; what they are of is judged in a full pass anyway. */
+static hl_status collect_due(struct passing *x, bool full)
+{
+    struct hl_policy *y = x->y;
+    struct hl_timer timer;
+    hl_timers_order(&y->timers); /* a pass that failed left them as they were */
+    while (hl_timers_take(&y->timers, x->p->now_ms, &timer)) {
+        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, timer.shard);
+        if (hl_timers_tick(&y->timers, s->timer_ms) != timer.tick)
+            continue; /* an earlier one took its place */
+        s->timer_ms = HL_TIME_MAX;
+        if (!full)
+            HL_TRY(hl_index_list_add(&y->now, timer.shard));
+    }
+    return HL_OK;
 }
 
 /* What was touched, what stood open, and what is due. */
@@ -169,30 +217,31 @@ static hl_status collect_shards(struct passing *x, bool full)
         for (uint32_t i = 0; i < p->touched.count; i++)
             HL_TRY(hl_index_list_add(&y->now, p->touched.items[i]));
     }
-    while (y->timers.n > 0 && y->timers.e[0].key <= (uint64_t)p->now_ms) {
-        struct hl_heap_entry e = hl_heap_pop(&y->timers);
-        struct hl_placed_shard *s = hl_shard_at(&p->shards, (uint32_t)e.tie);
-        if ((uint64_t)s->timer_ms != e.key)
-            continue; /* an earlier one took its place */
-        s->timer_ms = HL_TIME_MAX;
-        if (!full)
-            HL_TRY(hl_index_list_add(&y->now, (uint32_t)e.tie));
-    }
+    HL_TRY(collect_due(x, full));
     hl_placement_untouch(p);
     return HL_OK;
 }
 
-/* All, or those in y->now. */
-static hl_status judge_shards(struct passing *x, bool full)
+static hl_status judge_all(struct passing *x)
 {
     const struct hl_shard_table *t = &x->p->shards;
-    const uint32_t *items = x->y->now.items;
-    uint32_t count = full ? t->end : x->y->now.count;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t ahead = i + FETCH_AHEAD;
-        if (ahead < count)
-            hl_shard_fetch(t, full ? ahead : items[ahead]);
-        HL_TRY(judge_shard(x, full ? i : items[i]));
+    for (uint32_t i = 0; i < t->end; i++) {
+        if (i + 2 * FETCH_AHEAD < t->end)
+            hl_shard_fetch_head(t, i + 2 * FETCH_AHEAD);
+        if (i + FETCH_AHEAD < t->end)
+            hl_shard_fetch_rest(t, i + FETCH_AHEAD);
+        HL_TRY(judge_shard(x, i, true));
+    }
+    return HL_OK;
+}
+
+static hl_status judge_collected(struct passing *x)
+{
+    const struct hl_index_list *now = &x->y->now;
+    for (uint32_t i = 0; i < now->count; i++) {
+        if (i + FETCH_AHEAD < now->count)
+            hl_shard_fetch(&x->p->shards, now->items[i + FETCH_AHEAD]);
+        HL_TRY(judge_shard(x, now->items[i], false));
     }
     return HL_OK;
 }
@@ -206,19 +255,17 @@ static uint64_t l1_use(const struct passing *x, uint32_t node)
     return use > n->l1_leaving ? use - n->l1_leaving : 0;
 }
 
-/* Those that may leave L1, or that wish to come: y->now, of which nothing else was decided. */
-static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed list)
+static struct hl_leaving *add_leaving(struct hl_policy *y)
 {
-    struct hl_policy *y = x->y;
-    y->now.count = 0;
-    for (uint32_t i = x->p->nodes[node].lists[list]; i != HL_SHARD_NONE;
-         i = hl_shard_at(&x->p->shards, i)->list_next) {
-        const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
-        if (s->decided != y->pass && !s->pinned &&
-            !hl_life_is_moving((enum hl_life_state)s->life.state))
-            HL_TRY(hl_index_list_add(&y->now, i));
+    if (y->leaving_count == y->leaving_room) {
+        size_t room = y->leaving_room == 0 ? DECISIONS_MIN : y->leaving_room * 2;
+        struct hl_leaving *more = realloc(y->leaving, room * sizeof(*more));
+        if (more == NULL)
+            return NULL;
+        y->leaving = more;
+        y->leaving_room = room;
     }
-    return HL_OK;
+    return &y->leaving[y->leaving_count++];
 }
 
 static double leaving_order(const struct passing *x, const struct hl_placed_shard *s)
@@ -228,75 +275,133 @@ static double leaving_order(const struct passing *x, const struct hl_placed_shar
     return settled ? stability : 1 + stability;
 }
 
-/* Decides on all of y->now, sorts those decisions, and keeps the first ones that are needed. */
+static double coming_order(const struct passing *x, const struct hl_placed_shard *s)
+{
+    return -hl_attributes_heat(&s->use, &x->p->params, x->p->now_ms);
+}
+
+static bool may_relieve(const struct hl_placed_shard *s)
+{
+    return hl_life_section((enum hl_life_state)s->life.state, HL_LIFE_ON_PRESSURE)[0] != '\0';
+}
+
+/* y->leaving: those of the list of which nothing else was decided and that do not move; of L1 also
+ * those that stay, for they are a part of their sets. */
+static hl_status collect_listed(struct passing *x, uint32_t node, enum hl_listed list)
+{
+    struct hl_policy *y = x->y;
+    bool leave = list == HL_LISTED_IN_L1;
+    y->leaving_count = 0;
+    for (uint32_t i = x->p->nodes[node].lists[list]; i != HL_SHARD_NONE;
+         i = hl_shard_at(&x->p->shards, i)->list_next) {
+        const struct hl_placed_shard *s = hl_shard_at(&x->p->shards, i);
+        x->looked++;
+        bool decided = s->judged == y->pass && s->decided;
+        bool stays = s->pinned || (leave && !may_relieve(s));
+        if (decided || hl_life_is_moving((enum hl_life_state)s->life.state) ||
+            (!leave && (stays || !hl_rules_wish(s, &x->world, x->p->now_ms).for_l1)))
+            continue;
+        struct hl_leaving *l = add_leaving(y);
+        if (l == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating an order of %zu shards",
+                           y->leaving_count + 1);
+        *l = (struct hl_leaving){.id = s->id,
+                                 .shard = i,
+                                 .set = s->set - 1,
+                                 .version = hl_set_table_top(&x->p->sets, s->set - 1),
+                                 .stays = stays,
+                                 .order = leave ? leaving_order(x, s) : coming_order(x, s)};
+    }
+    return HL_OK;
+}
+
+static uint32_t shards_of_set(const void *arg, uint32_t set)
+{
+    return hl_set_table_find(arg, set)->shards;
+}
+
+/* The first ones that are needed, by whole sets. */
 static hl_status relieve_l1(struct passing *x, uint32_t node, uint64_t use, uint64_t high,
                             double use_pct)
 {
     struct hl_policy *y = x->y;
-    size_t first = y->count;
+    struct hl_verdict v = {.event = HL_LIFE_ON_PRESSURE,
+                           .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L2},
+                           .value = use_pct,
+                           .limit = x->p->params.high_pct};
     HL_TRY(collect_listed(x, node, HL_LISTED_IN_L1));
-    for (uint32_t i = 0; i < y->now.count; i++) {
-        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->now.items[i]);
-        struct hl_verdict v = {.event = HL_LIFE_ON_PRESSURE,
-                               .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L2},
-                               .value = use_pct,
-                               .limit = x->p->params.high_pct};
-        if (hl_life_section((enum hl_life_state)s->life.state, v.event)[0] != '\0')
-            HL_TRY(decide_on(x, s, &v, leaving_order(x, s)));
+    hl_leaving_sort(y->leaving, y->leaving_count, shards_of_set, &x->p->sets);
+    for (size_t i = 0; i < y->leaving_count && use > high; i++) {
+        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->leaving[i].shard);
+        if (y->leaving[i].stays)
+            continue;
+        HL_TRY(decide_on(x, s, &v, (double)i));
+        use -= use < s->size_bytes ? use : s->size_bytes;
     }
-    size_t end = first;
-    if (y->count > first)
-        qsort(y->decisions + first, y->count - first, sizeof(*y->decisions), compare_decisions);
-    for (; end < y->count && use > high; end++)
-        use -= use < y->decisions[end].size_bytes ? use : y->decisions[end].size_bytes;
-    y->count = end;
     return HL_OK;
+}
+
+/* Shards that come together: those of a set, or one without a set. */
+static size_t end_of_coming(const struct passing *x, size_t first, uint64_t *bytes)
+{
+    const struct hl_policy *y = x->y;
+    size_t end = first;
+    *bytes = 0;
+    do
+        *bytes += hl_shard_at(&x->p->shards, y->leaving[end++].shard)->size_bytes;
+    while (end < y->leaving_count && y->leaving[first].set != HL_SET_NONE &&
+           y->leaving[end].set == y->leaving[first].set);
+    return end;
 }
 
 static hl_status fill_l1(struct passing *x, uint32_t node, uint64_t use, uint64_t low,
                          uint64_t high)
 {
     struct hl_policy *y = x->y;
-    size_t first = y->count;
     double capacity = (double)x->limits->nodes[node].l1_bytes;
+    struct hl_verdict v = {.event = HL_LIFE_ON_PREFETCH,
+                           .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L1},
+                           .value = (double)use * 100 / capacity,
+                           .limit = x->p->params.low_pct};
     HL_TRY(collect_listed(x, node, HL_LISTED_FOR_L1));
-    for (uint32_t i = 0; i < y->now.count; i++) {
-        struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->now.items[i]);
-        struct hl_verdict v = {.event = HL_LIFE_ON_PREFETCH,
-                               .goal = {.node = (uint16_t)node, .tier = HL_API_TIER_L1},
-                               .value = (double)use * 100 / capacity,
-                               .limit = x->p->params.low_pct};
-        v.gain_s = hl_rules_gain(s, &x->world, v.goal, x->p->now_ms);
-        v.cost_s = hl_rules_cost(s, &x->world, v.goal, x->p->now_ms);
-        if (hl_rules_wish(s, &x->world, x->p->now_ms).for_l1)
-            HL_TRY(decide_on(x, s, &v, -hl_attributes_heat(&s->use, &x->p->params, x->p->now_ms)));
-    }
-    size_t kept = first;
-    if (y->count > first)
-        qsort(y->decisions + first, y->count - first, sizeof(*y->decisions), compare_decisions);
-    for (size_t i = first; i < y->count && use < low; i++)
-        if (y->decisions[i].size_bytes <= high - use) {
-            use += y->decisions[i].size_bytes;
-            y->decisions[kept++] = y->decisions[i];
+    hl_leaving_sort(y->leaving, y->leaving_count, NULL, NULL);
+    uint64_t bytes;
+    for (size_t i = 0, end; i < y->leaving_count && use < low; i = end) {
+        end = end_of_coming(x, i, &bytes);
+        if (bytes > high - use)
+            continue;
+        use += bytes;
+        for (size_t k = i; k < end; k++) {
+            struct hl_placed_shard *s = hl_shard_at(&x->p->shards, y->leaving[k].shard);
+            v.gain_s = hl_rules_gain(s, &x->world, v.goal, x->p->now_ms);
+            v.cost_s = hl_rules_cost(s, &x->world, v.goal, x->p->now_ms);
+            HL_TRY(decide_on(x, s, &v, (double)k));
         }
-    y->count = kept;
+    }
     return HL_OK;
+}
+
+static hl_status keep_watermarks_of(struct passing *x, uint32_t node)
+{
+    const struct hl_node_limits *l = &x->limits->nodes[node];
+    if (l->l1_bytes == 0)
+        return HL_OK;
+    uint64_t use = l1_use(x, node);
+    uint64_t high = (uint64_t)((double)l->l1_bytes * x->p->params.high_pct / 100);
+    uint64_t low = (uint64_t)((double)l->l1_bytes * x->p->params.low_pct / 100);
+    if (use > high)
+        return relieve_l1(x, node, use, high, (double)use * 100 / (double)l->l1_bytes);
+    return use < low && l->takes ? fill_l1(x, node, use, low, high) : HL_OK;
 }
 
 static hl_status keep_watermarks(struct passing *x)
 {
-    for (uint32_t node = 0; node < x->limits->node_count && node < x->p->node_count; node++) {
-        const struct hl_node_limits *l = &x->limits->nodes[node];
-        if (l->l1_bytes == 0)
-            continue;
-        uint64_t use = l1_use(x, node);
-        uint64_t high = (uint64_t)((double)l->l1_bytes * x->p->params.high_pct / 100);
-        uint64_t low = (uint64_t)((double)l->l1_bytes * x->p->params.low_pct / 100);
-        if (use > high)
-            HL_TRY(relieve_l1(x, node, use, high, (double)use * 100 / (double)l->l1_bytes));
-        else if (use < low && l->takes)
-            HL_TRY(fill_l1(x, node, use, low, high));
-    }
+    uint32_t n =
+        x->limits->node_count < x->p->node_count ? x->limits->node_count : x->p->node_count;
+    uint32_t i = 0, first = x->y->next_node;
+    for (; i < n && x->looked < HL_POLICY_LOOK_MAX; i++)
+        HL_TRY(keep_watermarks_of(x, (first + i) % n));
+    x->y->next_node = n > 0 ? (first + i) % n : 0;
     return HL_OK;
 }
 
@@ -353,6 +458,7 @@ static hl_status prepare_world(struct passing *x, bool *changed)
                                       .backbone_busy_pct = x->limits->backbone_busy_pct,
                                       .takes = y->takes,
                                       .node_count = n};
+    hl_rules_prepare(&x->world);
     return HL_OK;
 }
 
@@ -362,12 +468,16 @@ static hl_status run_pass(struct passing *x, bool full)
     bool changed = !y->primed;
     HL_TRY(prepare_world(x, &changed));
     y->primed = false;
-    if (++y->pass == 0)
-        y->pass = 1;
+    y->pass = y->pass % PASS_MAX + 1;
     y->count = y->judged = 0;
     full |= changed || x->p->touched_all;
+    if (are_timers_worn(y, x->p)) {
+        clear_timers(x);
+        full = true;
+    }
     HL_TRY(collect_shards(x, full));
-    HL_TRY(judge_shards(x, full));
+    HL_TRY(full ? judge_all(x) : judge_collected(x));
+    hl_timers_order(&y->timers);
     HL_TRY(keep_watermarks(x));
     keep_those_with_room(x);
     y->primed = true;

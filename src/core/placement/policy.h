@@ -4,11 +4,14 @@
  * A pass looks at the shards that were read or changed since the last one, at those whose verdict
  * may have changed with time, and at what stood open; it decides the same as one that looks at all.
  *
- *     above the high watermark    shards of least stability leave L1 until it is not above it;
- *                                 those that came only now are the last ones
- *     below the low watermark     active shards of the node's L2, the hottest first, until it is
- *                                 not below it; what is often moved stays in L2
+ *     above the high watermark    sets of least stability leave L1 until it is not above it; those
+ *                                 that came only now are the last ones
+ *     below the low watermark     active shards of the node's L2, the hottest sets first, until it
+ *                                 is not below it; what is often moved stays in L2
  *     between them                nothing: neither undoes the other
+ *
+ * Of L1 a pass looks at HL_POLICY_LOOK_MAX shards, and then ends the node; the next pass goes on
+ * with the one after it.
  *
  * Owns:    its timers and lists; decisions are borrowed until the next pass.
  * Threads: one at a time. Pure: times are arguments.
@@ -19,9 +22,12 @@
 #ifndef HL_CORE_PLACEMENT_POLICY_H
 #define HL_CORE_PLACEMENT_POLICY_H
 
-#include "base/heap.h"
+#include "core/placement/leaving.h"
 #include "core/placement/placement.h"
 #include "core/placement/rules.h"
+#include "core/placement/timers.h"
+
+#define HL_POLICY_LOOK_MAX 8192
 
 struct hl_node_limits {
     uint64_t l1_bytes, l1_used; /* with the chunks of HybridPS; l1_bytes 0: it has no L1 */
@@ -48,11 +54,13 @@ struct hl_decision {
 };
 
 struct hl_policy {
-    struct hl_heap timers;
+    struct hl_timers timers;
     struct hl_index_list open; /* to be judged in the next pass */
     struct hl_index_list now;
     struct hl_decision *decisions;
     size_t count, room;
+    struct hl_leaving *leaving; /* of one node */
+    size_t leaving_count, leaving_room;
     size_t judged;                     /* shards that the last pass has looked at */
     size_t deferred;                   /* decisions without room or budget */
     struct hl_placement_params params; /* of the last pass: with others, all is judged again */
@@ -60,7 +68,8 @@ struct hl_policy {
     bool *takes;
     uint64_t *l2_free;
     uint32_t node_count;
-    uint32_t pass;
+    uint32_t pass;      /* below 2^31 */
+    uint32_t next_node; /* whose L1 is looked at first */
     bool primed;
 };
 
@@ -68,6 +77,8 @@ struct hl_policy {
 void hl_policy_fini(struct hl_policy *y);
 hl_status hl_policy_pass(struct hl_policy *y, struct hl_placement *p,
                          const struct hl_policy_limits *limits, bool full, int64_t now_ms) HL_CHECK;
+/* Of its timers, lists and decisions. */
+uint64_t hl_policy_bytes(const struct hl_policy *y);
 /* Carries the decision into the life of its shard; the copy is the caller's to make. */
 hl_status hl_policy_begin(struct hl_placement *p, const struct hl_decision *decision,
                           int64_t now_ms) HL_CHECK;

@@ -105,6 +105,41 @@ double hl_rules_migrate_threshold(const struct hl_rule_world *world)
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
 
+/* How old an access may be whose freshness alone is `heat`; rounded down. */
+static int64_t fresh_until_ms(const struct hl_placement_params *p, double heat)
+{
+    double age_ms = heat > 0 ? (double)p->tau_ms * log(p->beta / heat) : 0;
+    return age_ms > 1 ? (int64_t)fmin(age_ms, 1e15) : 0;
+}
+
+void hl_rules_prepare(struct hl_rule_world *world)
+{
+    const struct hl_placement_params *p = world->params;
+    world->warm_ms = fresh_until_ms(p, p->warm_heat);
+    world->cool_ms = fresh_until_ms(p, p->cool_heat);
+}
+
+static bool is_fresh(const struct hl_placed_shard *s, int64_t until_ms, int64_t now_ms)
+{
+    return s->use.last_ms >= 0 && now_ms - s->use.last_ms < until_ms;
+}
+
+/* Accesses from other servers are so few that no rule about them may apply, nor will by time alone:
+ * what most shards are spared. */
+static bool are_readers_few(const struct hl_placed_shard *s, const struct hl_rule_world *world)
+{
+    uint32_t remote = 0, frequent = 0;
+    for (unsigned i = 0; i < HL_READERS; i++) {
+        const struct hl_reader *r = &s->use.readers[i];
+        uint32_t most = (uint32_t)r->now + r->before;
+        if (r->node == HL_READER_NONE || r->node == s->place.node)
+            continue;
+        remote += most;
+        frequent += most >= world->params->spread_accesses;
+    }
+    return remote <= world->params->migrate_base && frequent < world->params->spread_servers;
+}
+
 static void look_at_readers(struct judged *j)
 {
     const struct hl_placed_shard *s = j->s;
@@ -204,9 +239,9 @@ static int64_t recheck_heat(const struct judged *j)
 {
     const struct hl_placement_params *params = j->world->params;
     const struct hl_attributes *use = &j->s->use;
-    double n = hl_attributes_count(use, params, j->now_ms);
-    double rest = params->cool_heat - params->alpha * n * 1e3 / (double)params->window_ms;
-    int64_t drop_ms = hl_attributes_next_drop(use, params, j->now_ms);
+    struct hl_count n = hl_attributes_counted(use, params, j->now_ms);
+    double rest = params->cool_heat - params->alpha * n.count * 1e3 / (double)params->window_ms;
+    int64_t drop_ms = n.next_drop_ms;
     if (!(rest > 0) || use->last_ms < 0 || params->beta <= rest)
         return drop_ms;
     double age_ms = (double)params->tau_ms * log(params->beta / rest);
@@ -224,8 +259,10 @@ static struct hl_verdict judge_heat(const struct judged *j, bool may_leave)
 {
     const struct hl_placement_params *params = j->world->params;
     const struct hl_placed_shard *s = j->s;
-    double heat = hl_attributes_heat(&s->use, params, j->now_ms);
     bool is_active = s->life.state == HL_LIFE_ACTIVE;
+    if (is_active && is_fresh(s, j->world->cool_ms, j->now_ms))
+        return keep_place(j, s->use.last_ms + j->world->cool_ms);
+    double heat = hl_attributes_heat(&s->use, params, j->now_ms);
     if (!is_active && heat >= params->warm_heat)
         return follow_event(j, HL_LIFE_ON_WARM, s->place, heat, params->warm_heat);
     if (s->life.state != HL_LIFE_COOLING) {
@@ -260,9 +297,9 @@ static struct hl_place reading_place(const struct judged *j)
     return (struct hl_place){.node = s->use.last_reader, .tier = L2};
 }
 
-static bool is_read_again(const struct judged *j)
+static bool may_be_read_again(const struct judged *j)
 {
-    if (j->reader_count == 0 || j->s->pinned)
+    if (j->s->use.last_ms < 0 || j->s->pinned)
         return false;
     switch ((enum hl_life_state)j->s->life.state) {
     case HL_LIFE_CREATED:
@@ -274,6 +311,11 @@ static bool is_read_again(const struct judged *j)
     default:
         return false;
     }
+}
+
+static bool is_read_again(const struct judged *j)
+{
+    return j->reader_count > 0 && may_be_read_again(j);
 }
 
 static bool judge_reading(const struct judged *j, struct hl_verdict *out)
@@ -290,28 +332,50 @@ static bool judge_reading(const struct judged *j, struct hl_verdict *out)
     return true;
 }
 
-/* No verdict of judge_reading before that. Gains only fall without an event; what may rise are
- * shares of readers, and the cost falls to that of a shard that was never moved. */
+/* When what `a` remembers of its moves has fallen to `level`. */
+static int64_t fluidity_falls_ms(const struct hl_attributes *a,
+                                 const struct hl_placement_params *params, double level)
+{
+    if (!(level > 0))
+        return INT64_MAX;
+    double after_ms = (double)params->fluidity_tau_ms * log((double)a->recent_moves / level);
+    return after_ms > 0 ? a->placed_ms + (int64_t)fmin(after_ms, 1e15) : a->placed_ms;
+}
+
+static int64_t later_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A move is not worth it before that: its gain only falls without an event, and so does its cost,
+ * to that of a shard that was never moved. */
+static int64_t worth_ms(const struct judged *j, struct hl_place goal)
+{
+    double gain = readers_gain(j->s, j->world, goal, j->readers, j->reader_count);
+    double least = move_seconds(j->s, j->world, goal);
+    return gain > least ? fluidity_falls_ms(&j->s->use, j->world->params, gain / least - 1)
+                        : INT64_MAX;
+}
+
+/* No verdict of judge_reading before that; shares of readers may change at any time. */
 static int64_t recheck_reading(const struct judged *j)
 {
     if (!is_read_again(j))
         return INT64_MAX;
     struct hl_place to_reader = {.node = j->s->use.last_reader, .tier = L2};
     struct hl_place to_l3 = {.node = HL_READER_NONE, .tier = L3};
-    double gain = readers_gain(j->s, j->world, to_reader, j->readers, j->reader_count);
-    if (gain > move_seconds(j->s, j->world, to_reader))
-        return j->now_ms;
-    bool in_l4 = j->s->place.tier == L4;
-    gain = in_l4 ? readers_gain(j->s, j->world, to_l3, j->readers, j->reader_count) : 0;
-    return in_l4 && gain > move_seconds(j->s, j->world, to_l3) ? j->now_ms : INT64_MAX;
+    int64_t at_ms = worth_ms(j, to_reader);
+    return j->s->place.tier == L4 ? earlier_of(at_ms, worth_ms(j, to_l3)) : at_ms;
 }
 
-static struct hl_verdict judge_below(const struct judged *j)
+static struct hl_verdict judge_below(struct judged *j)
 {
     const struct hl_placement_params *params = j->world->params;
     const struct hl_placed_shard *s = j->s;
     enum hl_life_state state = (enum hl_life_state)s->life.state;
     struct hl_verdict v;
+    if (may_be_read_again(j))
+        look_at_readers(j);
     if (judge_reading(j, &v))
         return v;
     int64_t recheck = recheck_reading(j);
@@ -333,8 +397,9 @@ static struct hl_verdict judge_below(const struct judged *j)
 }
 
 /* A rank wrote it on its own node: it is where its reader is. */
-static struct hl_verdict judge_created(const struct judged *j)
+static struct hl_verdict judge_created(struct judged *j)
 {
+    look_at_readers(j);
     return j->reader_count > 0
                ? follow_event(j, HL_LIFE_ON_LOAD, j->s->place, j->own + j->remote, 1)
                : keep_place(j, INT64_MAX);
@@ -347,16 +412,19 @@ struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct h
     enum hl_life_state state = (enum hl_life_state)s->life.state;
     if (hl_life_is_moving(state) && state != HL_LIFE_MIGRATING)
         return keep_place(&j, INT64_MAX);
-    look_at_readers(&j);
     if (!is_on_node(s->place)) /* active in L3: it came out of L4 for many readers */
         return state == HL_LIFE_ACTIVE || state == HL_LIFE_COOLING ? judge_heat(&j, !s->pinned)
                                                                    : judge_below(&j);
     if (state == HL_LIFE_CREATED)
         return judge_created(&j);
     struct hl_verdict v;
-    if (!s->pinned && judge_readers(&j, &v))
-        return v;
-    int64_t recheck = s->pinned ? INT64_MAX : recheck_readers(&j);
+    int64_t recheck = INT64_MAX;
+    if (!s->pinned && !are_readers_few(s, world)) {
+        look_at_readers(&j);
+        if (judge_readers(&j, &v))
+            return v;
+        recheck = recheck_readers(&j);
+    }
     if (state == HL_LIFE_MIGRATING) {
         double heat = hl_attributes_heat(&s->use, world->params, now_ms);
         if (heat >= world->params->warm_heat)
@@ -370,49 +438,32 @@ struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct h
 
 /* ---- L1 -------------------------------------------------------------------------------------- */
 
-/* When what `a` remembers of its moves has fallen to `level`. */
-static int64_t fluidity_falls_ms(const struct hl_attributes *a,
-                                 const struct hl_placement_params *params, double level)
-{
-    if (!(level > 0))
-        return INT64_MAX;
-    double after_ms = (double)params->fluidity_tau_ms * log((double)a->recent_moves / level);
-    return after_ms > 0 ? a->placed_ms + (int64_t)fmin(after_ms, 1e15) : a->placed_ms;
-}
-
-static int64_t later_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 struct hl_wish hl_rules_wish(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                              int64_t now_ms)
 {
     const struct hl_placement_params *params = world->params;
     const struct hl_wish none = {.recheck_ms = INT64_MAX};
-    struct hl_place goal = {.node = s->place.node, .tier = L1};
     bool may = s->life.state == HL_LIFE_ACTIVE || s->life.state == HL_LIFE_WARM_L2;
-    if (!may || s->place.tier != L2 || s->pinned ||
-        hl_attributes_heat(&s->use, params, now_ms) < params->warm_heat)
+    if (!may || s->place.tier != L2 || s->pinned || s->size_bytes == 0 ||
+        (!is_fresh(s, world->warm_ms, now_ms) &&
+         hl_attributes_heat(&s->use, params, now_ms) < params->warm_heat))
         return none;
-    struct hl_reader_count readers[HL_READERS];
-    unsigned n = hl_attributes_readers(&s->use, params, now_ms, readers);
-    double gain = readers_gain(s, world, goal, readers, n), most = 0;
-    /* the gain rises to this when readers on other nodes, for which L1 is the worse place, are
-     * forgotten before the node's own */
-    for (unsigned i = 0; i < n; i++)
-        if (readers[i].node == goal.node)
-            most = readers_gain(s, world, goal, &readers[i], 1);
-    double least = move_seconds(s, world, goal);
-    if (!(most > least)) /* only an event helps */
+    /* In copies from L2 to L1, of which each own reader saves one and each other one needs one
+     * more. The gain rises to `own` when those on other nodes are forgotten before. */
+    double own, others;
+    hl_attributes_own(&s->use, params, now_ms, s->place.node, &own, &others);
+    if (!(own > 1)) /* only an event helps */
         return none;
     double fluidity = hl_attributes_fluidity(&s->use, params, now_ms);
     int64_t at_ms = s->use.placed_ms + params->residence_ms;
     if (fluidity >= params->fluidity_high)
         at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, params->fluidity_high));
-    if (!(most > least * (1 + fluidity)))
-        at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, most / least - 1));
+    if (!(own > 1 + fluidity))
+        at_ms = later_of(at_ms, fluidity_falls_ms(&s->use, params, own - 1));
+    if (!(own - others > 1 + fluidity))
+        at_ms =
+            later_of(at_ms, hl_attributes_own_exceeds(&s->use, params, now_ms, s->place.node, 1));
     bool wishes = now_ms - s->use.placed_ms >= params->residence_ms &&
-                  fluidity < params->fluidity_high && gain > least * (1 + fluidity);
+                  fluidity < params->fluidity_high && own - others > 1 + fluidity;
     return (struct hl_wish){.for_l1 = wishes, .recheck_ms = wishes ? INT64_MAX : at_ms};
 }

@@ -38,6 +38,8 @@ struct hl_rule_world {
     double backbone_busy_pct; /* raises the threshold of migrations */
     const bool *takes;        /* by node: shards may go there; not when it drains or flaps */
     uint32_t node_count;
+    /* by hl_rules_prepare; 0: not known, and all heat is worked out */
+    int64_t warm_ms, cool_ms; /* an access alone keeps heat above the threshold for so long */
 };
 
 struct hl_verdict {
@@ -48,6 +50,8 @@ struct hl_verdict {
     int64_t recheck_ms;       /* without an event, the verdict is the same before that */
 };
 
+/* Works out what spares work with many shards. */
+void hl_rules_prepare(struct hl_rule_world *world);
 struct hl_verdict hl_rules_judge(const struct hl_placed_shard *s, const struct hl_rule_world *world,
                                  int64_t now_ms);
 

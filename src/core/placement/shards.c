@@ -1,13 +1,17 @@
 #include "core/placement/shards.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #define SLOT_BITS_MIN 10
 #define PAGE_ROOM_MIN 16
 #define CACHE_LINE    64
 
-static_assert(sizeof(struct hl_placed_shard) == 192, "a record takes three cache lines");
+static_assert(sizeof(struct hl_placed_shard) == 3 * CACHE_LINE, "a record takes three cache lines");
+static_assert(offsetof(struct hl_placed_shard, life) == CACHE_LINE, "places and times: the first");
+static_assert(offsetof(struct hl_placed_shard, use.slices) == 2 * CACHE_LINE + 6,
+              "readers and slices: the last");
 
 /* Ids are random, or digests; a multiplication spreads those that are made to collide. */
 static uint32_t home_of(const struct hl_shard_table *t, struct hl_id id)
@@ -105,6 +109,20 @@ void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index)
         __builtin_prefetch(record + at, 1);
 }
 
+void hl_shard_fetch_head(const struct hl_shard_table *t, uint32_t index)
+{
+    const struct hl_placed_shard *s = hl_shard_at(t, index);
+    __builtin_prefetch(s);
+    __builtin_prefetch(&s->life);
+}
+
+void hl_shard_fetch_rest(const struct hl_shard_table *t, uint32_t index)
+{
+    const struct hl_placed_shard *s = hl_shard_at(t, index);
+    if (s->use.last_ms >= 0)
+        __builtin_prefetch(s->use.slices);
+}
+
 /* Those behind it move up where their home allows it, so that no search ends too early. */
 static void clear_slot(struct hl_shard_table *t, uint32_t hole)
 {
@@ -131,7 +149,7 @@ static hl_status add_page(struct hl_shard_table *t)
         t->pages = pages;
         t->page_room = room;
     }
-    struct hl_placed_shard *page = calloc(HL_SHARDS_PAGE, sizeof(*page));
+    struct hl_placed_shard *page = aligned_alloc(CACHE_LINE, HL_SHARDS_PAGE * sizeof(*page));
     if (page == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a page of %u shards", HL_SHARDS_PAGE);
     t->pages[t->page_count++] = page;

@@ -35,20 +35,23 @@ enum hl_listed {
 
 struct hl_placed_shard {
     struct hl_id id; /* none: the record is free */
-    struct hl_attributes use;
-    struct hl_life life;
     uint64_t size_bytes;
     int64_t changed_ms : HL_TIME_BITS; /* of its life's newest change, or when it was created */
     uint16_t listed_node;
     int64_t timer_ms : HL_TIME_BITS; /* the policy looks at it then at the latest; HL_TIME_MAX:
                                       * no timer */
     uint8_t listed;                  /* enum hl_listed, of listed_node */
-    bool pinned : 1;                 /* it is not moved away */
+    bool pinned : 1;                 /* it is not moved away: itself, or as all of its set */
+    bool pinned_itself : 1;
     bool touched : 1;                /* read or changed since the last pass */
     struct hl_place place;           /* of its nearest copy */
     struct hl_place goal;            /* where its copy goes while it moves */
     uint32_t list_next, list_before; /* of the list that it is in; of a free record: the next one */
-    uint32_t judged, decided;        /* the newest pass that did */
+    uint32_t set;                    /* index + 1 of the set that it is in; 0 = none */
+    uint32_t judged : 31;            /* the newest pass that did */
+    bool decided : 1;                /* and has decided on it */
+    struct hl_life life;
+    struct hl_attributes use;
 };
 
 struct hl_shard_table {
@@ -72,6 +75,10 @@ void hl_shard_table_remove(struct hl_shard_table *t, uint32_t index);
 void hl_shard_table_fetch_slot(const struct hl_shard_table *t, struct hl_id id);
 void hl_shard_table_fetch_record(const struct hl_shard_table *t, struct hl_id id);
 void hl_shard_fetch(const struct hl_shard_table *t, uint32_t index);
+/* For one after the other: what is looked at in each; somewhat later, of those that are read, also
+ * their readers. */
+void hl_shard_fetch_head(const struct hl_shard_table *t, uint32_t index);
+void hl_shard_fetch_rest(const struct hl_shard_table *t, uint32_t index);
 /* Everything it has allocated. */
 uint64_t hl_shard_table_bytes(const struct hl_shard_table *t);
 

@@ -13,6 +13,7 @@
 #define MIB    (UINT64_C(1) << 20)
 #define NODES  5
 #define SHARDS 60
+#define SETS   8
 
 struct cluster {
     struct hl_placement place;
@@ -185,6 +186,64 @@ TEST_IN(begin, end, those_that_came_only_now_leave_last_and_pinned_ones_never)
     assert_string_equal(pass(false, now), "PRESSURE 0");
     nodes[0].l1_used = 1000 * MIB;
     assert_string_equal(pass(false, now), "PRESSURE 0, PRESSURE 1");
+}
+
+static uint32_t add_set(struct cluster *c, uint32_t above)
+{
+    uint32_t set = HL_SET_NONE;
+    assert_int_equal(hl_placement_set_add(&c->place, above, &set), HL_OK);
+    return set;
+}
+
+static void join(struct cluster *c, unsigned shard, uint32_t set)
+{
+    assert_int_equal(hl_placement_set_join(&c->place, id_of(shard), set), HL_OK);
+}
+
+TEST_IN(begin, end, above_the_high_watermark_whole_versions_leave_l1)
+{
+    int64_t now = START + 100 * S;
+    uint32_t first = add_set(&one, HL_SET_NONE), second = add_set(&one, HL_SET_NONE);
+    uint32_t ranks[] = {add_set(&one, first), add_set(&one, second)};
+    static const uint32_t counts[] = {10, 14, 18, 12, 13, 20}; /* of shards 0 2 4, and 1 3 5 */
+    for (unsigned i = 0; i < 6; i++) {
+        add_active(i, HL_API_TIER_L1, 0);
+        join(&one, i, ranks[i % 2]);
+    }
+    for (unsigned i = 0; i < 6; i++)
+        reads(&one, 0, i, counts[i % 2 * 3 + i / 2], now);
+
+    nodes[0].l1_used = 1100 * MIB; /* 250 too many */
+    assert_string_equal(pass(false, now), "PRESSURE 0, PRESSURE 2, PRESSURE 4");
+    begin_all(now);
+    nodes[0].l1_used = 1200 * MIB;
+    assert_string_equal(pass(false, now), "PRESSURE 1");
+    /* a version that is not whole any more goes on, although another one is less stable */
+    begin_all(now);
+    add_active(6, HL_API_TIER_L1, 0);
+    reads(&one, 0, 6, 1, now);
+    nodes[0].l1_used = 1300 * MIB;
+    assert_string_equal(pass(false, now), "PRESSURE 3");
+    begin_all(now);
+    assert_int_equal(hl_placement_set_pin(&one.place, second, true), HL_OK);
+    nodes[0].l1_used = 1400 * MIB;
+    assert_string_equal(pass(false, now), "PRESSURE 6");
+}
+
+TEST_IN(begin, end, below_the_low_watermark_a_set_comes_as_a_whole_or_not_at_all)
+{
+    int64_t now = START + 100 * S;
+    uint32_t big = add_set(&one, HL_SET_NONE), small = add_set(&one, HL_SET_NONE);
+    for (unsigned i = 0; i < 7; i++) {
+        add_active(i, HL_API_TIER_L2, 0);
+        join(&one, i, i < 4 ? big : small);
+    }
+    for (unsigned i = 0; i < 7; i++)
+        reads(&one, 0, i, i < 4 ? 30 : 20, now);
+    nodes[0].l1_used = 500 * MIB; /* 350 up to the high watermark: not room for four */
+    assert_string_equal(pass(false, now), "PREFETCH 4, PREFETCH 5, PREFETCH 6");
+    nodes[0].l1_used = 400 * MIB;
+    assert_string_equal(pass(false, now), "PREFETCH 0, PREFETCH 1, PREFETCH 2, PREFETCH 3");
 }
 
 TEST_IN(begin, end, below_the_low_watermark_the_hottest_come_to_l1)
@@ -377,7 +436,7 @@ static void draw_shard(struct cluster *a, struct cluster *b, unsigned shard)
     for (unsigned i = 0; i < 2; i++)
         if (hl_placement_shard_add(&both[i]->place, id_of(shard), size, place,
                                    both[i]->place.now_ms) == HL_OK)
-            continue;
+            join(both[i], shard, shard % 9 < SETS ? shard % 9 : HL_SET_NONE);
         else
             assert_int_equal(hl_placement_shard_remove(&both[i]->place, id_of(shard)), HL_OK);
 }
@@ -418,6 +477,12 @@ static void draw_events(struct cluster *a, struct cluster *b, int64_t now)
     }
     for (unsigned i = draw(40); i > 0; i--)
         draw_end_of_move(a, b, draw(SHARDS));
+    if (draw(20) == 0) {
+        uint32_t set = draw(SETS);
+        bool pinned = draw(3) == 0;
+        assert_int_equal(hl_placement_set_pin(&a->place, set, pinned), HL_OK);
+        assert_int_equal(hl_placement_set_pin(&b->place, set, pinned), HL_OK);
+    }
     if (draw(10) == 0) {
         unsigned shard = draw(SHARDS);
         bool pinned = draw(2) == 0;
@@ -464,6 +529,11 @@ TEST(a_pass_over_what_changed_decides_the_same_as_one_over_all)
         plenty();
         open_cluster(&one);
         open_cluster(&other);
+        for (unsigned i = 0; i < SETS; i++) { /* two versions, of two sets each, and two sets */
+            uint32_t above = i >= 2 && i < 6 ? i % 2 : HL_SET_NONE;
+            assert_int_equal(add_set(&one, above), i);
+            assert_int_equal(add_set(&other, above), i);
+        }
         int64_t now = START;
         for (unsigned round = 0; round < 25; round++) {
             now += draw(3) == 0 ? draw(1500000) : draw(30000);

@@ -368,6 +368,23 @@ static void draw_shard(void)
     world.backbone_busy_pct = draw(100);
 }
 
+/* What a prepared world spares changes no verdict, and rechecks come no later than it. */
+static void same_when_prepared(const struct hl_verdict *plain, int64_t now)
+{
+    struct hl_rule_world prepared = world;
+    hl_rules_prepare(&prepared);
+    assert_true(prepared.warm_ms > 0 && prepared.cool_ms > prepared.warm_ms);
+    struct hl_verdict v = hl_rules_judge(&shard, &prepared, now);
+    assert_int_equal(v.event, plain->event);
+    assert_float_equal(v.value, plain->value, 0);
+    struct hl_wish wish = hl_rules_wish(&shard, &world, now);
+    assert_int_equal(hl_rules_wish(&shard, &prepared, now).for_l1, wish.for_l1);
+    if (v.event != NONE || v.recheck_ms == INT64_MAX || v.recheck_ms <= now)
+        return;
+    struct hl_verdict before = hl_rules_judge(&shard, &world, v.recheck_ms - 1);
+    assert_int_equal(before.event, NONE);
+}
+
 /* The life cycle takes every verdict; and stepping through time, none comes before its recheck. */
 TEST_IN(begin, NULL, a_verdict_is_in_the_life_cycle_and_holds_until_it_is_to_be_rechecked)
 {
@@ -379,6 +396,7 @@ TEST_IN(begin, NULL, a_verdict_is_in_the_life_cycle_and_holds_until_it_is_to_be_
             int64_t now = shard.use.last_ms < START ? START : shard.use.last_ms, recheck = 0;
             for (unsigned i = 0; i < 60; i++, now += draw(i < 30 ? 3000 : 400000)) {
                 struct hl_verdict v = verdict_at(now);
+                same_when_prepared(&v, now);
                 if (v.event == NONE) {
                     recheck = v.recheck_ms > now ? v.recheck_ms : now + 1;
                     continue;

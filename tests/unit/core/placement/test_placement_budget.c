@@ -1,0 +1,147 @@
+/* Budgets of moves, and when a version counts as committed. */
+#include "support/test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/placement/budget.h"
+#include "core/placement/durability.h"
+
+#define S   INT64_C(1000)
+#define MIB (INT64_C(1) << 20)
+
+static struct hl_budget budget;
+static struct hl_budget_limits limits;
+
+static int begin(void **state)
+{
+    (void)state;
+    limits = (struct hl_budget_limits){.rates = {[HL_MOVE_INSIDE] = HUGE_VAL,
+                                                 [HL_MOVE_MIGRATION] = 100.0 * MIB,
+                                                 [HL_MOVE_BACKBONE] = 50.0 * MIB},
+                                       .burst_ms = 2 * S};
+    assert_int_equal(hl_budget_init(&budget, &limits, 10 * S), HL_OK);
+    return 0;
+}
+
+static int64_t left(enum hl_move_path path, int64_t now_ms)
+{
+    int64_t out[HL_MOVE_PATHS];
+    hl_budget_look(&budget, now_ms, out);
+    return out[path];
+}
+
+TEST_IN(begin, NULL, a_bucket_fills_at_its_rate_and_owes_what_a_move_took_too_much)
+{
+    assert_int_equal(left(HL_MOVE_MIGRATION, 10 * S), 200 * MIB);
+    assert_int_equal(left(HL_MOVE_ARCHIVE, 10 * S), 0);
+    hl_budget_take(&budget, HL_MOVE_MIGRATION, 500 * MIB);
+    hl_budget_take(&budget, HL_MOVE_INSIDE, 500 * MIB);
+    assert_int_equal(left(HL_MOVE_MIGRATION, 10 * S), -300 * MIB);
+    assert_int_equal(left(HL_MOVE_INSIDE, 10 * S), INT64_MAX);
+    assert_int_equal(left(HL_MOVE_BACKBONE, 10 * S), 100 * MIB); /* one path is not another */
+    assert_int_equal(left(HL_MOVE_MIGRATION, 12500), -50 * MIB);
+    assert_int_equal(left(HL_MOVE_MIGRATION, 14 * S), 100 * MIB);
+    hl_budget_take(&budget, HL_MOVE_MIGRATION, -20 * MIB); /* it was cancelled */
+    assert_int_equal(left(HL_MOVE_MIGRATION, 14 * S), 120 * MIB);
+}
+
+TEST_IN(begin, NULL, a_clock_that_jumps_gives_no_more_than_a_bucket_holds)
+{
+    hl_budget_take(&budget, HL_MOVE_MIGRATION, 200 * MIB);
+    assert_int_equal(left(HL_MOVE_MIGRATION, 5 * S), 0);
+    assert_int_equal(left(HL_MOVE_MIGRATION, 10 * S), 0); /* not once more what it had before */
+    assert_int_equal(left(HL_MOVE_MIGRATION, 3600 * S), 200 * MIB);
+    assert_int_equal(left(HL_MOVE_MIGRATION, INT64_MAX), 200 * MIB);
+}
+
+TEST_IN(begin, NULL, moves_rest_until_the_last_reason_to_is_over)
+{
+    hl_budget_rest(&budget, HL_REST_GANG_STARTS, true);
+    hl_budget_rest(&budget, HL_REST_SAVE_COMMITS, true);
+    assert_int_equal(left(HL_MOVE_MIGRATION, 11 * S), 0);
+    assert_int_equal(left(HL_MOVE_INSIDE, 11 * S), 0);
+    hl_budget_rest(&budget, HL_REST_GANG_STARTS, false);
+    assert_int_equal(left(HL_MOVE_MIGRATION, 11 * S), 0);
+    hl_budget_rest(&budget, HL_REST_SAVE_COMMITS, false);
+    assert_int_equal(left(HL_MOVE_MIGRATION, 11 * S), 200 * MIB);
+}
+
+TEST_IN(begin, NULL, limits_change_at_run_time_and_are_refused_by_name)
+{
+    hl_budget_take(&budget, HL_MOVE_MIGRATION, 300 * MIB);
+    limits.rates[HL_MOVE_MIGRATION] = 10.0 * MIB;
+    limits.rates[HL_MOVE_BACKBONE] = 5.0 * MIB;
+    assert_int_equal(hl_budget_configure(&budget, &limits, 10 * S), HL_OK);
+    assert_int_equal(left(HL_MOVE_MIGRATION, 10 * S), -100 * MIB);
+    assert_int_equal(left(HL_MOVE_BACKBONE, 10 * S), 10 * MIB); /* no more than it holds now */
+    assert_int_equal(left(HL_MOVE_MIGRATION, 20 * S), 0);
+    limits.rates[HL_MOVE_BACKBONE] = NAN;
+    assert_int_equal(hl_budget_configure(&budget, &limits, 20 * S), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "backbone"));
+    limits.rates[HL_MOVE_BACKBONE] = -1;
+    assert_int_equal(hl_budget_configure(&budget, &limits, 20 * S), HL_EINVAL);
+    limits.rates[HL_MOVE_BACKBONE] = 1;
+    limits.burst_ms = 0;
+    assert_int_equal(hl_budget_init(&budget, &limits, 20 * S), HL_EINVAL);
+    assert_int_equal(left(HL_MOVE_BACKBONE, 22 * S), 10 * MIB); /* as before */
+}
+
+/* ---- durability ---- */
+
+static bool held(enum hl_durability durability, const char *holders)
+{
+    struct hl_holder list[8];
+    size_t n = 0;
+    for (; *holders != '\0'; holders += 3) /* domain, tier, and '!' for one that is not there, '?'
+                                              for one that is not verified */
+        list[n++] = (struct hl_holder){.domain = (uint32_t)(holders[0] - 'a'),
+                                       .tier = (uint8_t)(holders[1] - '0'),
+                                       .verified = holders[2] != '?',
+                                       .reachable = holders[2] != '!'};
+    return hl_durability_holds(durability, list, n);
+}
+
+TEST(durability_counts_verified_copies_in_different_failure_domains)
+{
+    static const struct {
+        const char *holders;
+        bool pool, two, archive;
+    } cases[] = {
+        {"", false, false, false},      {"a1 ", false, false, false},
+        {"a2 ", true, false, false},    {"a3 ", true, false, false},
+        {"a2 a3 ", true, false, false}, {"a2 b3 ", true, true, false},
+        {"a2 b2 ", true, true, false},  {"a2?b2 ", true, false, false},
+        {"a2!b2 ", true, false, false}, {"a1 b2 ", true, false, false},
+        {"a3 a4 ", true, true, true},   {"a4 ", true, false, true},
+        {"a4 b4 ", true, false, true},  {"a2 a2 a3 b1 c2 ", true, true, false},
+        {"a3 a4?", true, false, false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        if (held(HL_DURABILITY_POOL, cases[i].holders) != cases[i].pool ||
+            held(HL_DURABILITY_TWO, cases[i].holders) != cases[i].two ||
+            held(HL_DURABILITY_ARCHIVE, cases[i].holders) != cases[i].archive)
+            fail_msg("holders '%s'", cases[i].holders);
+}
+
+TEST(a_version_is_committed_when_the_last_of_its_shards_is_safe)
+{
+    struct hl_holder both[] = {{.domain = 1, .tier = 3, .verified = true, .reachable = true},
+                               {.domain = 2, .tier = 2, .verified = true, .reachable = true}};
+    struct hl_held_shard shards[] = {
+        {{.lo = 1}, both, 2}, {{.lo = 2}, both, 1}, {{.lo = 3}, both, 0}};
+    struct hl_durability_verdict v = hl_durability_judge(HL_DURABILITY_TWO, shards, 3);
+    assert_false(v.committed);
+    assert_int_equal(v.lacking, 2);
+    assert_int_equal(v.first_lacking.lo, 2);
+    assert_true(hl_durability_judge(HL_DURABILITY_TWO, shards, 1).committed);
+    assert_true(hl_durability_judge(HL_DURABILITY_POOL, shards, 2).committed);
+    assert_false(hl_durability_judge(HL_DURABILITY_POOL, shards, 0).committed);
+    enum hl_durability d = HL_DURABILITY_POOL;
+    assert_int_equal(hl_durability_parse("two", &d), HL_OK);
+    assert_int_equal(d, HL_DURABILITY_TWO);
+    assert_string_equal(hl_durability_word(d), "two");
+    assert_int_equal(hl_durability_parse("three", &d), HL_EINVAL);
+    assert_int_equal(d, HL_DURABILITY_TWO);
+}
