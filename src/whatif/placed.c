@@ -18,8 +18,10 @@
 /* Passes that follow each other while nothing is read; then only timers make one. */
 #define QUIET_PASSES 600
 
-/* Reads of a node since its last report. */
+/* Reads of a node since its last report, and the set of its newest load. */
 struct node_reads {
+    int64_t set_at_ns;
+    uint32_t set;
     struct hl_report_entry *entries; /* age_ms is the time of the read until it is sent */
     uint32_t count, room;
     uint64_t sequence;
@@ -228,7 +230,12 @@ static void skip_quiet_passes(struct placed *p, double now_s)
                 (p->policy.open.count > 0 && p->quiet < QUIET_PASSES);
     if (busy)
         return;
-    double until_s = p->policy.timers.n > 0 ? (double)p->policy.timers.e[0].key / 1e3 : now_s;
+    struct hl_timers *timers = &p->policy.timers;
+    double until_s = now_s;
+    hl_timers_order(timers);
+    if (timers->count > 0)
+        until_s =
+            (double)(timers->base_ms + (int64_t)timers->entries[0].tick * HL_TIMER_TICK_MS) / 1e3;
     until_s = until_s < now_s ? until_s : now_s;
     if (until_s > p->next_pass_s)
         p->next_pass_s += (double)(uint64_t)((until_s - p->next_pass_s) / pass_s) * pass_s;
@@ -266,16 +273,28 @@ static hl_status note_read(struct placed *p, const struct hl_access_row *row, in
     return HL_OK;
 }
 
+/* What a node reads or writes together for the first time is a set, as the shards of a rank are. */
+static hl_status add_shard(struct placed *p, const struct hl_access_row *row, int64_t now_ms)
+{
+    struct hl_place in_l3 = {.node = HL_READER_NONE, .tier = L3};
+    struct node_reads *r = &p->reads[row->node];
+    struct hl_id id = id_of(row->shard);
+    HL_TRY(hl_placement_shard_add(&p->placement, id, p->trace->sizes[row->shard], in_l3, now_ms));
+    if (r->set == HL_SET_NONE || r->set_at_ns != row->at_ns) {
+        HL_TRY(hl_placement_set_add(&p->placement, HL_SET_NONE, &r->set));
+        r->set_at_ns = row->at_ns;
+    }
+    return hl_placement_set_join(&p->placement, id, r->set);
+}
+
 static hl_status access_placed(void *arg, const struct hl_access_row *row, enum hl_found *found)
 {
     struct placed *p = arg;
     uint64_t bytes = p->trace->sizes[row->shard];
     int64_t now_ms = (row->at_ns - p->trace->rows[0].at_ns) / 1000000;
     bool hit;
-    if (placed_shard(p, row->shard) == NULL) { /* the catalogue's from its import or write on */
-        struct hl_place in_l3 = {.node = HL_READER_NONE, .tier = L3};
-        HL_TRY(hl_placement_shard_add(&p->placement, id_of(row->shard), bytes, in_l3, now_ms));
-    }
+    if (placed_shard(p, row->shard) == NULL)
+        HL_TRY(add_shard(p, row, now_ms));
     if (row->is_write)
         return hl_cache_access(&p->pool, row->shard, bytes, &hit);
     HL_TRY(note_read(p, row, now_ms));
@@ -310,6 +329,7 @@ static hl_status placed_init(struct placed *p)
     for (uint32_t i = 0; i < nodes; i++) {
         uint16_t node;
         HL_TRY(hl_placement_node_add(&p->placement, 1, 0, &node));
+        p->reads[i].set = HL_SET_NONE;
         p->limits[i] = (struct hl_node_limits){
             .l1_bytes = p->world->l1_bytes, .l2_bytes = p->world->l2_bytes, .takes = true};
     }
