@@ -404,7 +404,7 @@ endfunction()
 # Without HELIOS_FUZZ they are only compiled, by ./run check, so that they fit the headers they use.
 function(hl_fuzzers)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.cpp)
-  set(modules hl_core hl_program hl_net hl_hybridps hl_kube hl_volcano hl_ranktable hl_rpc hl_mem)
+  set(modules hl_core hl_program hl_net hl_hybridps hl_kube hl_volcano hl_ranktable hl_rpc hl_mem hl_whatif)
   if(NOT HELIOS_FUZZ)
     add_library(fuzz_sources OBJECT ${sources})
     target_link_libraries(fuzz_sources PRIVATE ${modules} hl_maco)

@@ -1043,6 +1043,30 @@ struct MemoryReplay {      # helios mem replay
   peakOverAvail @3 :UInt64 $word("peak_over_avail");
 }
 
+struct SimulationWorld {   # what helios sim carries a trace out on
+  accesses @0 :UInt64; loads @1 :UInt64; shards @2 :UInt64; nodes @3 :UInt64; bytes @4 :UInt64;
+  seconds @5 :Float64;
+  l1Bytes @6 :UInt64 $word("l1_bytes"); l2Bytes @7 :UInt64 $word("l2_bytes");
+  l3Bytes @8 :UInt64 $word("l3_bytes");
+  insideBps @9 :UInt64 $word("inside_bps"); migrationBps @10 :UInt64 $word("migration_bps");
+  backboneBps @11 :UInt64 $word("backbone_bps"); archiveBps @12 :UInt64 $word("archive_bps");
+  passMs @13 :UInt64 $word("pass_ms");
+}
+struct SimulationHits { found @0 :Text; reads @1 :UInt64; }
+struct SimulationBytes { path @0 :Text; read @1 :UInt64; moved @2 :UInt64; }
+struct SimulationRun {      # of a policy that was carried out
+  waitP99S @0 :Float64 $word("wait_p99_s"); accessMeanS @1 :Float64 $word("access_mean_s");
+  moves @2 :UInt64;
+  hits @3 :List(SimulationHits) $map; bytes @4 :List(SimulationBytes) $map;
+}
+struct SimulationPolicy {
+  policy @0 :Text;
+  bound @1 :Bool;          # no policy waits for less; it was not carried out
+  waitS @2 :Float64 $word("wait_s"); waitMeanS @3 :Float64 $word("wait_mean_s");
+  run @4 :SimulationRun $flatten $optional;
+}
+struct Simulation { world @0 :SimulationWorld; policies @1 :List(SimulationPolicy); }   # helios sim
+
 struct BenchRow {
   system @0 :Text; op @1 :Text;
   size @2 :UInt64; n @3 :UInt64;

@@ -13,6 +13,7 @@
 #include "cli/jobs/commands.h"
 #include "cli/mem/commands.h"
 #include "cli/models/commands.h"
+#include "cli/sim/commands.h"
 
 /* clang-format off */
 static const struct cli_command commands[] = {
@@ -89,6 +90,8 @@ static const struct cli_command commands[] = {
      "Show device memory by moment and kind: table, CSV, picture.", cmd_mem_trace},
 
     {"Measuring", "", "", NULL},
+    {"sim", "--trace FILE|--generate KIND [--policy P] [--l1 SIZE] [--l2 SIZE] [options]",
+     "Show what a trace of shard accesses would cost under this policy and others.", cmd_sim},
     {"bench adam", "[--elements N] [--rounds N]",
      "Time the optimizer's step against a plain loop.", cmd_bench_adam},
     {"bench archive", "[--dir DIR] [--s3-endpoint URL]",

@@ -1,0 +1,17 @@
+/* cmd/cli/sim/commands.h - the command of this wing, for the table in cmd/cli/helios.c.
+ *
+ * Owns:    nothing.
+ * Threads: one.
+ * Errors:  as in cli.h.
+ * Units:   none.
+ * Limits:  none.
+ */
+#ifndef HL_CMD_CLI_SIM_COMMANDS_H
+#define HL_CMD_CLI_SIM_COMMANDS_H
+
+#include "cli/cli/cli.h"
+
+/* sim.c */
+hl_status cmd_sim(struct cli *cli, int argc, char **argv);
+
+#endif

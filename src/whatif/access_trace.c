@@ -1,0 +1,330 @@
+#include "whatif/access_trace.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NS_DIGITS 9
+#define NS        INT64_C(1000000000)
+#define COLUMNS   5
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static uint32_t hash_of(const char *name)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a, and the finalizer of splitmix64 */
+    for (; *name != '\0'; name++)
+        h = (h ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
+    h ^= h >> 30;
+    h *= UINT64_C(0xbf58476d1ce4e5b9);
+    return (uint32_t)(h >> 32);
+}
+
+static const char *name_at(const struct hl_name_table *t, uint32_t number)
+{
+    return t->text.data + t->starts[number];
+}
+
+static uint32_t *slot_of(const struct hl_name_table *t, const char *name)
+{
+    uint32_t mask = (UINT32_C(1) << t->slot_bits) - 1;
+    uint32_t at = hash_of(name) & mask;
+    while (t->slots[at] != 0 && strcmp(name_at(t, t->slots[at] - 1), name) != 0)
+        at = (at + 1) & mask;
+    return &t->slots[at];
+}
+
+static hl_status name_table_grow(struct hl_name_table *t)
+{
+    uint32_t room = t->room == 0 ? 64 : t->room * 2;
+    uint32_t *starts = realloc(t->starts, room * sizeof(*starts));
+    if (starts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " names", room);
+    t->starts = starts;
+    uint32_t *slots = calloc((size_t)room * 2, sizeof(*slots));
+    if (slots == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " names", room);
+    free(t->slots);
+    t->slots = slots;
+    t->room = room;
+    t->slot_bits = 1;
+    while (UINT32_C(1) << t->slot_bits < room * 2)
+        t->slot_bits++;
+    for (uint32_t i = 0; i < t->count; i++)
+        *slot_of(t, name_at(t, i)) = i + 1;
+    return HL_OK;
+}
+
+static hl_status name_table_number(struct hl_name_table *t, const char *name, uint32_t most,
+                                   const char *what, uint32_t *out)
+{
+    if (t->count == t->room)
+        HL_TRY(name_table_grow(t));
+    uint32_t *slot = slot_of(t, name);
+    if (*slot == 0) {
+        if (t->count == most)
+            return hl_fail(HL_ENOSPC, "more than %" PRIu32 " %s: cut the trace", most, what);
+        t->text.max = UINT32_MAX;
+        t->starts[t->count] = (uint32_t)t->text.len;
+        if (hl_buf_append(&t->text, name, strlen(name) + 1) != HL_OK)
+            return hl_fail(HL_ENOMEM, "out of memory for the names of %s", what);
+        *slot = ++t->count;
+    }
+    *out = *slot - 1;
+    return HL_OK;
+}
+
+static void name_table_fini(struct hl_name_table *t)
+{
+    hl_buf_fini(&t->text);
+    free(t->starts);
+    free(t->slots);
+}
+
+const char *hl_access_shard_name(const struct hl_access_trace *t, uint32_t shard)
+{
+    return name_at(&t->shards, shard);
+}
+
+const char *hl_access_node_name(const struct hl_access_trace *t, uint32_t node)
+{
+    return name_at(&t->nodes, node);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+void hl_access_trace_fini(struct hl_access_trace *t)
+{
+    free(t->rows);
+    free(t->sizes);
+    free(t->written);
+    name_table_fini(&t->shards);
+    name_table_fini(&t->nodes);
+    *t = (struct hl_access_trace){0};
+}
+
+static hl_status make_room(struct hl_access_trace *t)
+{
+    if (t->count == HL_ACCESS_ROWS_MAX)
+        return hl_fail(HL_ENOSPC, "more than %" PRIu32 " accesses: cut the trace",
+                       HL_ACCESS_ROWS_MAX);
+    if (t->count == t->room) {
+        uint32_t room = t->room == 0 ? 1024 : t->room * 2;
+        struct hl_access_row *rows = realloc(t->rows, room * sizeof(*rows));
+        if (rows == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " accesses", room);
+        t->rows = rows;
+        t->room = room;
+    }
+    if (t->shards.count >= t->size_room) { /* one more may come */
+        uint32_t room = t->size_room == 0 ? 64 : t->size_room * 2;
+        uint64_t *sizes = realloc(t->sizes, room * sizeof(*sizes));
+        t->sizes = sizes != NULL ? sizes : t->sizes;
+        bool *written = realloc(t->written, room * sizeof(*written));
+        t->written = written != NULL ? written : t->written;
+        if (sizes == NULL || written == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " shards", room);
+        t->size_room = room;
+    }
+    return HL_OK;
+}
+
+static hl_status check_row(const struct hl_access_trace *t, const struct hl_trace_access *a)
+{
+    if (t->count > 0 && a->at_ns < t->rows[t->count - 1].at_ns)
+        return hl_fail(HL_EINVAL, "the time goes back: sort the rows by t_seconds");
+    return HL_OK;
+}
+
+static hl_status check_shard(const struct hl_access_trace *t, uint32_t shard, bool is_new,
+                             const struct hl_trace_access *a)
+{
+    if (is_new)
+        return HL_OK;
+    if (t->sizes[shard] != a->size_bytes)
+        return hl_fail(HL_EINVAL,
+                       "shard '%s' has %" PRIu64 " bytes and had %" PRIu64
+                       ": a shard keeps its size; give other bytes another name",
+                       a->shard, a->size_bytes, t->sizes[shard]);
+    if (a->is_write)
+        return hl_fail(HL_EINVAL,
+                       "shard '%s' is written after it was %s: a shard is immutable; give new "
+                       "bytes another name",
+                       a->shard, t->written[shard] ? "written" : "read");
+    return HL_OK;
+}
+
+hl_status hl_access_trace_add(struct hl_access_trace *t, const struct hl_trace_access *a)
+{
+    uint32_t shard, node, known = t->shards.count;
+    HL_TRY(make_room(t));
+    HL_TRY(check_row(t, a));
+    HL_TRY(name_table_number(&t->nodes, a->node, HL_ACCESS_NODES_MAX, "nodes", &node));
+    HL_TRY(name_table_number(&t->shards, a->shard, HL_ACCESS_SHARDS_MAX, "shards", &shard));
+    HL_TRY(check_shard(t, shard, shard == known, a));
+    if (shard == known) {
+        t->sizes[shard] = a->size_bytes;
+        t->written[shard] = a->is_write;
+    }
+    t->rows[t->count++] = (struct hl_access_row){
+        .at_ns = a->at_ns, .shard = shard, .node = (uint16_t)node, .is_write = a->is_write};
+    return HL_OK;
+}
+
+hl_status hl_access_row_print(const struct hl_access_trace *t, uint32_t row, struct hl_buf *out)
+{
+    const struct hl_access_row *r = &t->rows[row];
+    return hl_buf_printf(out, "%" PRId64 ".%09" PRId64 ",%s,%s,%" PRIu64 ",%s\n", r->at_ns / NS,
+                         r->at_ns % NS, hl_access_node_name(t, r->node),
+                         hl_access_shard_name(t, r->shard), t->sizes[r->shard],
+                         r->is_write ? "write" : "read");
+}
+
+/* ---- the reader ------------------------------------------------------------------------------ */
+
+void hl_access_reader_init(struct hl_access_reader *r, struct hl_access_trace *trace)
+{
+    r->trace = trace;
+    r->line = 1;
+    r->length = 0;
+}
+
+static hl_status refuse_line(const struct hl_access_reader *r, size_t column, const char *what)
+{
+    return hl_fail(HL_EINVAL, "line %" PRIu64 ", column %zu: %s", r->line, column + 1, what);
+}
+
+/* "12" or "12.25", in nanoseconds. */
+static bool parse_seconds(const char *text, int64_t *out)
+{
+    int64_t whole = 0, part = 0;
+    int digits = 0, decimals = 0;
+    for (; *text >= '0' && *text <= '9'; text++, digits++) {
+        whole = whole * 10 + (*text - '0');
+        if (whole > HL_ACCESS_SECONDS_MAX)
+            return false;
+    }
+    if (digits == 0)
+        return false;
+    if (*text == '.') {
+        for (text++; *text >= '0' && *text <= '9' && decimals < NS_DIGITS; text++, decimals++)
+            part = part * 10 + (*text - '0');
+        if (decimals == 0)
+            return false;
+    }
+    for (; decimals < NS_DIGITS; decimals++)
+        part *= 10;
+    *out = whole * NS + part;
+    return *text == '\0' && *out <= HL_ACCESS_SECONDS_MAX * NS;
+}
+
+static bool parse_size(const char *text, uint64_t *out)
+{
+    uint64_t n = 0;
+    const char *begin = text;
+    for (; *text >= '0' && *text <= '9' && n <= HL_ACCESS_SIZE_MAX; text++)
+        n = n * 10 + (uint64_t)(*text - '0');
+    *out = n;
+    return text != begin && *text == '\0' && n > 0 && n <= HL_ACCESS_SIZE_MAX;
+}
+
+/* Printable, without what would have to be quoted. */
+static bool is_name(const char *text)
+{
+    size_t n = 0;
+    for (; text[n] != '\0'; n++)
+        if ((uint8_t)text[n] <= ' ' || text[n] == '"' || (uint8_t)text[n] == 0x7f)
+            return false;
+    return n > 0 && n <= HL_ACCESS_NAME_MAX;
+}
+
+/* Cuts the line into its columns. */
+static hl_status split_line(struct hl_access_reader *r, char *columns[COLUMNS])
+{
+    size_t n = 0;
+    columns[n++] = r->text;
+    for (char *p = r->text; *p != '\0'; p++) {
+        if (*p != ',')
+            continue;
+        if (n == COLUMNS)
+            return refuse_line(r, (size_t)(p - r->text), "a row has 5 columns: " HL_ACCESS_HEADER);
+        *p = '\0';
+        columns[n++] = p + 1;
+    }
+    return n == COLUMNS ? HL_OK
+                        : refuse_line(r, r->length, "a row has 5 columns: " HL_ACCESS_HEADER);
+}
+
+static hl_status read_row(struct hl_access_reader *r)
+{
+    char *column[COLUMNS];
+    struct hl_trace_access a;
+    HL_TRY(split_line(r, column));
+    if (!parse_seconds(column[0], &a.at_ns))
+        return refuse_line(r, 0,
+                           "t_seconds is a number from 0 to 1000000000 with at most 9 decimals, "
+                           "such as 12.25");
+    if (!is_name(column[1]))
+        return refuse_line(r, (size_t)(column[1] - r->text),
+                           "node is a name of 1 to 128 bytes without blanks and quotes");
+    if (!is_name(column[2]))
+        return refuse_line(r, (size_t)(column[2] - r->text),
+                           "shard is a name of 1 to 128 bytes without blanks and quotes");
+    if (!parse_size(column[3], &a.size_bytes))
+        return refuse_line(r, (size_t)(column[3] - r->text),
+                           "size_bytes is a whole number from 1 to 17592186044416");
+    a.is_write = strcmp(column[4], "write") == 0;
+    if (!a.is_write && strcmp(column[4], "read") != 0)
+        return refuse_line(r, (size_t)(column[4] - r->text), "op is read or write");
+    a.node = column[1];
+    a.shard = column[2];
+    hl_status st = hl_access_trace_add(r->trace, &a);
+    if (st == HL_OK)
+        return HL_OK;
+    size_t at = (size_t)((r->trace->count > 0 && a.at_ns < r->trace->rows[r->trace->count - 1].at_ns
+                              ? column[0]
+                              : column[2]) -
+                         r->text);
+    return hl_fail_prefix(st, "line %" PRIu64 ", column %zu: ", r->line, at + 1);
+}
+
+static hl_status read_line(struct hl_access_reader *r)
+{
+    if (r->length > 0 && r->text[r->length - 1] == '\r')
+        r->length--;
+    r->text[r->length] = '\0';
+    if (strlen(r->text) != r->length)
+        return refuse_line(r, strlen(r->text), "a NUL byte: the file is not a CSV text");
+    if (r->line > 1)
+        return read_row(r);
+    return strcmp(r->text, HL_ACCESS_HEADER) == 0
+               ? HL_OK
+               : refuse_line(r, 0, "the first line is not '" HL_ACCESS_HEADER "'");
+}
+
+hl_status hl_access_reader_feed(struct hl_access_reader *r, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != '\n') {
+            if (r->length == HL_ACCESS_LINE_MAX)
+                return refuse_line(r, r->length, "a line has at most 512 bytes");
+            r->text[r->length++] = bytes[i];
+            continue;
+        }
+        HL_TRY(read_line(r));
+        r->length = 0;
+        r->line++;
+    }
+    return HL_OK;
+}
+
+hl_status hl_access_reader_end(struct hl_access_reader *r)
+{
+    if (r->length > 0 || r->line == 1) {
+        HL_TRY(read_line(r));
+        r->length = 0;
+        r->line++;
+    }
+    return r->trace->count > 0 ? HL_OK
+                               : hl_fail(HL_EINVAL, "the trace has no access after its header");
+}

@@ -1,0 +1,93 @@
+/* whatif/access_trace.h - a trace of shard accesses, and its strict reader.
+ *
+ *     t_seconds,node,shard,size_bytes,op
+ *     0.25,node-1,llama/layer-0003,16777216,read
+ *
+ * The first line is that header. Times do not go back; a shard keeps its size; `write` creates a
+ * shard, which is immutable from then on. Rows of the same time and node are one load of a rank.
+ *
+ * Owns:    struct hl_access_trace its rows and names; the reader borrows a trace while it reads.
+ * Threads: one at a time.
+ * Errors:  HL_EINVAL with line, column and what is allowed; HL_ENOSPC beyond the limits; HL_ENOMEM.
+ * Units:   nanoseconds from the trace's own zero; bytes.
+ * Limits:  HL_ACCESS_ROWS_MAX rows, HL_ACCESS_SHARDS_MAX shards, HL_ACCESS_NODES_MAX nodes; a line
+ *          of HL_ACCESS_LINE_MAX bytes; a name of HL_ACCESS_NAME_MAX; HL_ACCESS_SECONDS_MAX
+ * seconds; a shard of HL_ACCESS_SIZE_MAX bytes.
+ */
+#ifndef HL_WHATIF_ACCESS_TRACE_H
+#define HL_WHATIF_ACCESS_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#define HL_ACCESS_HEADER      "t_seconds,node,shard,size_bytes,op"
+#define HL_ACCESS_ROWS_MAX    (UINT32_C(1) << 24)
+#define HL_ACCESS_SHARDS_MAX  (UINT32_C(1) << 20)
+#define HL_ACCESS_NODES_MAX   4096
+#define HL_ACCESS_LINE_MAX    512
+#define HL_ACCESS_NAME_MAX    128
+#define HL_ACCESS_SECONDS_MAX 1000000000 /* 31 years */
+#define HL_ACCESS_SIZE_MAX    (UINT64_C(1) << 44)
+
+struct hl_access_row {
+    int64_t at_ns;
+    uint32_t shard;
+    uint16_t node;
+    bool is_write;
+};
+
+/* Names to numbers from 0 on. */
+struct hl_name_table {
+    struct hl_buf text; /* each with its NUL */
+    uint32_t *starts;   /* of a name in the text */
+    uint32_t *slots;    /* number + 1 by hash; 0 = empty */
+    uint32_t count, room, slot_bits;
+};
+
+/* Zero-initialise; end with hl_access_trace_fini. */
+struct hl_access_trace {
+    struct hl_access_row *rows;
+    uint32_t count, room;
+    uint64_t *sizes; /* by shard */
+    bool *written;
+    uint32_t size_room;
+    struct hl_name_table shards, nodes;
+};
+
+struct hl_access_reader {
+    struct hl_access_trace *trace;
+    uint64_t line; /* that is read, from 1 */
+    size_t length;
+    char text[HL_ACCESS_LINE_MAX + 1];
+};
+
+void hl_access_trace_fini(struct hl_access_trace *t);
+const char *hl_access_shard_name(const struct hl_access_trace *t, uint32_t shard);
+const char *hl_access_node_name(const struct hl_access_trace *t, uint32_t node);
+
+/* One row behind the last one, as a generator makes it. */
+struct hl_trace_access {
+    int64_t at_ns;
+    const char *node, *shard;
+    uint64_t size_bytes;
+    bool is_write;
+};
+
+hl_status hl_access_trace_add(struct hl_access_trace *t,
+                              const struct hl_trace_access *access) HL_CHECK;
+
+void hl_access_reader_init(struct hl_access_reader *r, struct hl_access_trace *trace);
+/* The next bytes of the file, cut anywhere. After an error the trace holds the rows before it. */
+hl_status hl_access_reader_feed(struct hl_access_reader *r, const char *bytes,
+                                size_t count) HL_CHECK;
+/* The file has ended. HL_EINVAL: it has no row. */
+hl_status hl_access_reader_end(struct hl_access_reader *r) HL_CHECK;
+/* The row as a line of such a file, with its line break. */
+hl_status hl_access_row_print(const struct hl_access_trace *t, uint32_t row,
+                              struct hl_buf *out) HL_CHECK;
+
+#endif
