@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,18 +105,9 @@ static int cuda_attribute(struct cuda *c, cu_enum which)
 static int node_of(const char *pci)
 {
     char path[96];
-    struct hl_buf text = HL_BUF(64);
-    int node = -1;
+    int64_t node = -1;
     snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
-    if (hl_file_read(path, &text) == HL_OK && text.len > 0 && text.len < 12) {
-        char number[16] = "";
-        memcpy(number, text.data, text.len);
-        node = atoi(number);
-    } else {
-        hl_error_clear();
-    }
-    hl_buf_fini(&text);
-    return node;
+    return hl_file_read_number(path, &node) && node >= 0 && node < INT_MAX ? (int)node : -1;
 }
 
 static struct cu_alloc_prop alloc_properties(struct hl_device *d)
