@@ -198,11 +198,9 @@ struct hl_position {
     size_t count;
 };
 
-/* The version can be seen under that split: HL_EINVAL and HL_EUNSUPPORTED say why not. Where it has
- * to be cut, the model is planned, which takes a second for one with thousands of experts. */
-hl_status hl_version_check_split(const struct hl_version_rec *v,
-                                 const struct hl_api_split *want) HL_CHECK;
-/* The same without that plan: hl_version_check_cut() is still to be asked. */
+/* The version can be seen under that split, as far as sizes tell: HL_EINVAL and HL_EUNSUPPORTED say
+ * why not. Where it has to be cut (hl_version_needs_cut), hl_version_check_cut() says the rest; it
+ * plans the model, which takes a second for one with thousands of experts. */
 hl_status hl_version_check_sizes(const struct hl_version_rec *v,
                                  const struct hl_api_split *want) HL_CHECK;
 /* What the position (pp, tp, ep) of the split `want` has of a version; nothing said: of the
