@@ -31,6 +31,8 @@ struct hl_part hl_part_of(const char *name);
 hl_status hl_part_name_check(const char *name) HL_CHECK;
 /* Experts, or state or blobs of theirs: cut by ep and etp, as no other part is. */
 bool hl_part_has_experts(const char *name);
+/* Not optimizer state, nor opaque blobs. */
+bool hl_part_has_parameters(const char *name);
 
 /* A part at a position of a split; of experts, ep says whose. */
 struct hl_part_at {

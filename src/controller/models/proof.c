@@ -58,13 +58,12 @@ static hl_status proving_start(struct hl_controller *c, struct proving *p, hl_st
     return st;
 }
 
-hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int rank,
-                      const struct hl_api_shard_list *named, proof_done done, void *arg)
+hl_status proof_start(struct hl_controller *c, const struct hl_version_commit *commit,
+                      proof_done done, void *arg)
 {
     struct proving *p;
     HL_TRY(proving_new(done, arg, &p));
-    return proving_start(
-        c, p, hl_version_proof_input(&c->catalog, v, rank, named, &p->arena, &p->version));
+    return proving_start(c, p, hl_version_proof_input(&c->catalog, commit, &p->arena, &p->version));
 }
 
 hl_status proof_start_import(struct hl_controller *c, const char *config,
