@@ -141,7 +141,7 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
     return st;
 }
 
-/* Without a text of its own when the store has not got it. */
+/* Without a text of its own when the store does not have it. */
 static hl_status map_store(struct operation *op, const struct view_request *request,
                            struct mapping **out)
 {
@@ -221,7 +221,7 @@ static hl_status map_copy(struct operation *op, const struct view_request *reque
     return HL_OK;
 }
 
-/* It is mapped and has not got the shard. */
+/* It is mapped and does not have the shard. */
 static bool pool_misses(struct operation *op, struct hl_id id)
 {
     struct hl_pool_ref ref;

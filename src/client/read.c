@@ -108,7 +108,7 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
     return net_read(op, c->attach.net, r->id, r->off, r->buf, r->len, r->whole);
 }
 
-/* Also brings in from the archive what the mapped pool has not got. Over the network that is the
+/* Also brings in from the archive what the mapped pool does not have. Over the network that is the
  * daemon's own part of a locate. */
 static hl_status read_once(struct operation *op, struct read *r)
 {

@@ -6,7 +6,7 @@
  *
  * Owns:    nothing; `of` is borrowed from the name.
  * Threads: any; pure.
- * Errors:  HL_EINVAL for a name that is none; any other name is one of parameters.
+ * Errors:  HL_EINVAL for an invalid name; any other name is one of parameters.
  * Units:   none.
  * Limits:  data-parallel ranks below 10^9; names of 1 to 63 letters, digits, '.', '_', '-', ':',
  *          the first of them not '.'.

@@ -8,7 +8,7 @@
  *
  * Owns:    objects and candidates (hl_recovery_fini).
  * Threads: one owner. Pure: no I/O, no clock.
- * Errors:  HL_ECORRUPT for a manifest that is none, or another version's; HL_ENOMEM.
+ * Errors:  HL_ECORRUPT for an invalid manifest, or that of another version; HL_ENOMEM.
  * Units:   bytes.
  * Limits:  those of core/manifest.h; left-over shards are told in at most 4096 groups.
  */

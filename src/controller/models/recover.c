@@ -107,7 +107,7 @@ static void read_next(struct recovery *r);
 
 static void ask_list(struct recovery *r, enum hl_recovery_place place, uint64_t cursor);
 
-/* An id that is none is left out. */
+/* An invalid id is left out. */
 static hl_status note_object(struct recovery *r, enum hl_recovery_place place, const char *text,
                              uint64_t size, uint32_t crc)
 {

@@ -6,7 +6,7 @@
  *
  * Every call is made inside the device's primary context, which is pushed and popped: the threads
  * of a training process have their own ideas of what is current. Each direction has a stream;
- * waits ask the stream's event again and again, because the driver's own waits have no deadline. */
+ * waits poll the stream's event, because the driver's own waits have no deadline. */
 #include "mem/device/device_private.h"
 
 #include <ctype.h>
@@ -479,7 +479,7 @@ static cu_result ask_until(struct cuda *c, struct CUevent_st *event, struct CUst
         if (r != HL_CUDA_ERROR_NOT_READY || past >= limit)
             return r;
         /* Neither an event nor a stream can be waited for with a deadline, and a device that hangs
-         * must not take this thread with it: it is asked again and again. */
+         * must not take this thread with it: it is polled. */
         if (past > SPIN_NS)
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
