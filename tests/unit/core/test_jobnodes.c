@@ -194,7 +194,7 @@ TEST(a_message_names_the_rank_that_failed_if_its_container_holds_it)
     snprintf(containers[1].message, sizeof(containers[1].message), "rank 1: killed");
     assert_int_equal(hl_jobrun_failed_rank(&run).rank, 1);
     /* another container's rank, or none: it is not believed */
-    snprintf(containers[1].message, sizeof(containers[1].message), "rank 0: killed");
+    snprintf(containers[1].message, sizeof(containers[1].message), "rank 5: killed");
     assert_int_equal(hl_jobrun_failed_rank(&run).rank, 0);
     snprintf(containers[1].message, sizeof(containers[1].message), "its node is lost");
     assert_int_equal(hl_jobrun_failed_rank(&run).rank, 0);
