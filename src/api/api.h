@@ -117,7 +117,7 @@ struct hl_api_interface {
 /* Bytes that an element of the field's list takes, or the field itself if it is none. */
 size_t hl_api_element_size(const struct hl_api_field *field);
 
-/* "?" for a number that is none of its values. */
+/* "?" for an unknown value. */
 const char *hl_api_enum_word(const struct hl_api_enum *e, int value);
 /* -1: unknown. */
 int hl_api_enum_find(const struct hl_api_enum *e, const char *word);

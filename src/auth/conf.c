@@ -6,8 +6,8 @@
 static const struct hl_option auth_options[] = {
     {"auth.secret_file", "--auth-secret-file", "",
      "File with the cluster's secret (16 bytes or more, mode 0600), which every TCP protocol then "
-     "requires of its peers; the same on all hosts; empty for none, or what `helios up` makes; "
-     "none for none.",
+     "requires of its peers; the same on all hosts. Empty: none, or the one that `helios up` "
+     "makes; `none`: none at all.",
      HL_OPT_PATH, 0, 0, NULL, AT(secret_file)},
 };
 /* clang-format on */

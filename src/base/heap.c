@@ -1,5 +1,6 @@
 #include "base/heap.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 void hl_heap_fini(struct hl_heap *h)
@@ -8,7 +9,7 @@ void hl_heap_fini(struct hl_heap *h)
     *h = (struct hl_heap){0};
 }
 
-static int heap_entry_before(struct hl_heap_entry a, struct hl_heap_entry b)
+static bool heap_entry_before(struct hl_heap_entry a, struct hl_heap_entry b)
 {
     return a.key < b.key || (a.key == b.key && a.tie < b.tie);
 }

@@ -177,8 +177,6 @@ static inline struct hl_id id_of(helios_id id)
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st);
 /* True when the connection was lost and is there again: try once more. Else *st is final. */
 bool read_recover(struct operation *op, hl_status *st);
-/* True when a copy of another place may help. */
-bool read_worth_looking(hl_status st);
 
 /* ---- map.c ---- */
 /* Drop every view that was handed out. */

@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 #include "client/client_private.h"
+#include "core/copyplan.h"
 
 /* What the caller of helios_map or helios_map_private wants. */
 struct view_request {
@@ -140,7 +141,7 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
     return st;
 }
 
-/* Without a text of its own when the store has not got it. */
+/* Without a text of its own when the store does not have it. */
 static hl_status map_store(struct operation *op, const struct view_request *request,
                            struct mapping **out)
 {
@@ -220,7 +221,7 @@ static hl_status map_copy(struct operation *op, const struct view_request *reque
     return HL_OK;
 }
 
-/* It is mapped and has not got the shard. */
+/* It is mapped and does not have the shard. */
 static bool pool_misses(struct operation *op, struct hl_id id)
 {
     struct hl_pool_ref ref;
@@ -262,8 +263,7 @@ static hl_status map_hard(struct operation *op, const struct view_request *reque
     if (st == HL_ECORRUPT && copies_heal(op, request->id) == HL_OK &&
         map_once(op, request, out) == HL_OK)
         st = HL_OK;
-    if (st != HL_OK && read_worth_looking(st) &&
-        map_copy(op, request, FROM_ELSEWHERE, out) == HL_OK)
+    if (st != HL_OK && hl_copy_may_help(st) && map_copy(op, request, FROM_ELSEWHERE, out) == HL_OK)
         st = HL_OK;
     if (st != HL_OK)
         st = hl_fail(st, "%s", text);

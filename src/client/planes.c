@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "client/client_private.h"
+#include "core/copyplan.h"
 #include "core/route.h"
 
 #define FAULTS_TOLD 32 /* at a time */
@@ -39,12 +40,6 @@ void planes_destroy(struct planes_told *told)
     free(told);
 }
 
-/* What was asked wrongly, or is not there, never was a transfer. */
-static bool is_transfer(hl_status st)
-{
-    return st != HL_ENOENT && st != HL_EINVAL && st != HL_EEXIST && st != HL_ENOSPC;
-}
-
 /* The bytes are counted before the operation: planes_take looks for new operations first, and bytes
  * of one that it does not see yet wait for the next report. */
 uint64_t planes_count(helios_client *c, enum tally_op op, int net, uint64_t bytes, hl_status st)
@@ -52,7 +47,7 @@ uint64_t planes_count(helios_client *c, enum tally_op op, int net, uint64_t byte
     struct tally *t = &c->counters.tally[op][net][st != HL_OK];
     if (st == HL_OK)
         atomic_fetch_add_explicit(&t->bytes, bytes, memory_order_relaxed);
-    else if (!is_transfer(st))
+    else if (!hl_copy_was_tried(st))
         return 0;
     return atomic_fetch_add_explicit(&t->ops, 1, memory_order_relaxed);
 }

@@ -17,6 +17,7 @@
 #include "base/copy.h"
 #include "base/log.h"
 #include "client/client_private.h"
+#include "core/copyplan.h"
 #include "os/copy_measure.h"
 
 /* A small read takes little longer than a look at the clock: one of so many is timed for all. */
@@ -107,7 +108,7 @@ static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
     return net_read(op, c->attach.net, r->id, r->off, r->buf, r->len, r->whole);
 }
 
-/* Also brings in from the archive what the mapped pool has not got. Over the network that is the
+/* Also brings in from the archive what the mapped pool does not have. Over the network that is the
  * daemon's own part of a locate. */
 static hl_status read_once(struct operation *op, struct read *r)
 {
@@ -138,19 +139,12 @@ static bool read_elsewhere(struct operation *op, struct read *r, hl_status *st)
     return false;
 }
 
-/* Not of these: wrong arguments, no memory. Another copy would fail alike. */
-bool read_worth_looking(hl_status st)
-{
-    return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_ENOENT ||
-           st == HL_ESTALE;
-}
-
 static hl_status read_hard(struct operation *op, struct read *r, hl_status st)
 {
     /* The daemon may have been restarted: look before asking others. */
     if ((st == HL_ESTALE || st == HL_EUNAVAIL) && attach_renew(op, RENEW_QUICK) == HL_OK)
         st = read_once(op, r);
-    if (read_worth_looking(st) && read_elsewhere(op, r, &st))
+    if (hl_copy_may_help(st) && read_elsewhere(op, r, &st))
         st = HL_OK;
     while (st != HL_OK && read_recover(op, &st))
         st = read_once(op, r);
@@ -253,7 +247,7 @@ int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *c
         return hl_fail(HL_EINVAL, "helios_find: client must not be NULL");
     operation_begin(&op, client);
     hl_status st = find_once(&op, id_of(id), &found_size, &found_crc);
-    if (st != HL_OK && read_worth_looking(st) &&
+    if (st != HL_OK && hl_copy_may_help(st) &&
         copies_find(&op, id_of(id), &found_size, &found_crc) == HL_OK)
         st = HL_OK;
     while (st != HL_OK && read_recover(&op, &st))

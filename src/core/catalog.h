@@ -198,11 +198,9 @@ struct hl_position {
     size_t count;
 };
 
-/* The version can be seen under that split: HL_EINVAL and HL_EUNSUPPORTED say why not. Where it has
- * to be cut, the model is planned, which takes a second for one with thousands of experts. */
-hl_status hl_version_check_split(const struct hl_version_rec *v,
-                                 const struct hl_api_split *want) HL_CHECK;
-/* The same without that plan: hl_version_check_cut() is still to be asked. */
+/* The version can be seen under that split, as far as sizes tell: HL_EINVAL and HL_EUNSUPPORTED say
+ * why not. Where it has to be cut (hl_version_needs_cut), hl_version_check_cut() says the rest; it
+ * plans the model, which takes a second for one with thousands of experts. */
 hl_status hl_version_check_sizes(const struct hl_version_rec *v,
                                  const struct hl_api_split *want) HL_CHECK;
 /* What the position (pp, tp, ep) of the split `want` has of a version; nothing said: of the
@@ -265,6 +263,10 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
                            hl_catalog_commit_fn commit, void *arg,
                            struct hl_version_rec **out) HL_CHECK;
 
+/* The base whose plan a commit to the version needs (core/expected.h); NULL: none does, for the
+ * version is split as its base is, or is not checked, or nothing is visible yet. */
+const struct hl_version_rec *hl_version_expects_of(const struct hl_version_rec *v);
+
 struct hl_version_commit {
     struct hl_version_rec *version;
     int rank;
@@ -273,6 +275,7 @@ struct hl_version_commit {
     int64_t now_ms;
     const struct hl_proof *proof; /* of the last commit; NULL = nothing was tried */
     const char *config; /* of the model, by hl_version_settle(); NULL = nothing to settle */
+    const struct hl_expected *expected; /* planned; NULL, or of another base: it is planned here */
 };
 
 /* A rank's part is in. A repeated commit changes nothing: it is fine when it names only shards that
@@ -291,12 +294,11 @@ struct hl_version_proof {
 /* What is to be proved of a finished import; all is the arena's. */
 hl_status hl_import_proof_input(const char *config, const struct hl_api_shard_list *shards,
                                 struct hl_arena *arena, struct hl_version_proof *out) HL_CHECK;
-/* What is to be proved of a version with these shards of its last rank, which match its layout as
- * in hl_catalog_commit_part. All is the arena's, so that the catalogue may change before it is
- * read. */
-hl_status hl_version_proof_input(const struct hl_catalog *c, struct hl_version_rec *v, int rank,
-                                 const struct hl_api_shard_list *named, struct hl_arena *arena,
-                                 struct hl_version_proof *out) HL_CHECK;
+/* What is to be proved of a version with this commit of its last rank, whose shards match its
+ * layout as in hl_catalog_commit_part. All is the arena's, so that the catalogue may change before
+ * it is read. */
+hl_status hl_version_proof_input(const struct hl_catalog *c, const struct hl_version_commit *p,
+                                 struct hl_arena *arena, struct hl_version_proof *out) HL_CHECK;
 /* Any thread. *config is that of hl_version_commit, free(); the input borrows it for
  * hl_proof_check(). */
 hl_status hl_version_settle(struct hl_version_proof *p, char **config) HL_CHECK;

@@ -142,15 +142,6 @@ hl_status hl_version_check_sizes(const struct hl_version_rec *v, const struct hl
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "model '%s': ", v->model->name);
 }
 
-hl_status hl_version_check_split(const struct hl_version_rec *v, const struct hl_api_split *want)
-{
-    HL_TRY(hl_version_check_sizes(v, want));
-    if (!hl_version_needs_cut(v, want))
-        return HL_OK;
-    hl_status st = hl_version_check_cut(v, want);
-    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "model '%s': ", v->model->name);
-}
-
 /* What the position of another split is a view of. */
 static hl_status find_viewed(const struct hl_version_rec *v, const struct hl_api_split *own,
                              struct hl_arena *arena, struct hl_position *p, struct viewed *out)
@@ -187,7 +178,7 @@ static hl_status add_other(const struct hl_version_rec *v, const struct hl_api_s
     const struct hl_model_shape *shape = &v->model->shape;
     struct viewed viewed;
     HL_TRY(check_records(v));
-    HL_TRY(hl_version_check_split(v, &p->split));
+    HL_TRY(hl_version_check_sizes(v, &p->split));
     HL_TRY(check_place(v, &p->split, at));
     HL_TRY(find_viewed(v, own, arena, p, &viewed));
     return add_view(

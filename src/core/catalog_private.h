@@ -77,11 +77,10 @@ hl_status hl_shard_describe_removal(struct hl_records *r, const struct hl_shard_
 uint32_t hl_shards_sum(struct hl_shard_rec *const *list, size_t n);
 struct hl_shards_stated hl_version_stated(const struct hl_version_rec *v);
 
-/* catalog_layout.c: not optimizer state, nor opaque blobs. */
-bool hl_part_has_parameters(const char *part);
-/* These shards may become part of the version, the last ones when `last`. */
-hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
-                           size_t n, bool last) HL_CHECK;
+/* catalog_layout.c */
+/* The shards of that commit may become part of its version. */
+hl_status hl_version_check(const struct hl_version_commit *p, struct hl_shard_rec *const *list,
+                           bool last) HL_CHECK;
 
 /* Records of the version and its shards that can't be read or are gone. */
 size_t hl_version_damaged_records(const struct hl_version_rec *v);

@@ -37,13 +37,15 @@ static const char *why_not(const struct hl_version_rec *v)
     return NULL;
 }
 
-HL_CHECK static hl_status make_input(const struct hl_version_rec *v,
-                                     struct hl_shard_rec *const *list, size_t n,
-                                     struct hl_arena *arena, struct hl_version_proof *out)
+HL_CHECK static hl_status make_input(const struct hl_version_commit *p,
+                                     struct hl_shard_rec *const *list, struct hl_arena *arena,
+                                     struct hl_version_proof *out)
 {
+    const struct hl_version_rec *v = p->version;
+    size_t n = p->shards.count;
     struct hl_proof_shard *shards = hl_arena_array(arena, v->shard_count + n, sizeof(*shards));
     struct hl_proof_input in = {.skip = why_not(v), .shards = shards};
-    HL_TRY(hl_version_check(v, list, n, true));
+    HL_TRY(hl_version_check(p, list, true));
     HL_TRY(copy_config(v, arena, &in.config));
     if (shards == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the proof of a version");
@@ -61,14 +63,13 @@ HL_CHECK static hl_status make_input(const struct hl_version_rec *v,
     return HL_OK;
 }
 
-hl_status hl_version_proof_input(const struct hl_catalog *c, struct hl_version_rec *v, int rank,
-                                 const struct hl_api_shard_list *named, struct hl_arena *arena,
-                                 struct hl_version_proof *out)
+hl_status hl_version_proof_input(const struct hl_catalog *c, const struct hl_version_commit *p,
+                                 struct hl_arena *arena, struct hl_version_proof *out)
 {
     struct hl_shard_rec **list;
-    HL_TRY(hl_shards_parse(c, v, named, rank, &list));
-    hl_status st = make_input(v, list, named->count, arena, out);
-    hl_shard_recs_free(list, named->count);
+    HL_TRY(hl_shards_parse(c, p->version, &p->shards, p->rank, &list));
+    hl_status st = make_input(p, list, arena, out);
+    hl_shard_recs_free(list, p->shards.count);
     return st;
 }
 

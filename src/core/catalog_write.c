@@ -367,7 +367,7 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
                        v->number, v->model->name);
     HL_TRY(hl_shards_parse(c, v, &p->shards, p->rank, &list));
     bool last = v->committed_count + 1 == v->world;
-    hl_status st = hl_version_check(v, list, n, last);
+    hl_status st = hl_version_check(p, list, last);
     if (st == HL_OK)
         st = hl_version_reserve(v, n);
     if (st == HL_OK)

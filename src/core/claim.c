@@ -18,7 +18,7 @@ enum hl_api_claim_result hl_claim_judge(const struct hl_claimed *found,
     return found->revision > who->seen ? HL_API_CLAIM_RESULT_NEWER : HL_API_CLAIM_RESULT_CLAIMED;
 }
 
-static bool is_of(const struct hl_claimed *found, struct hl_id cluster)
+bool hl_claim_is_of(const struct hl_claimed *found, struct hl_id cluster)
 {
     return hl_id_equal(found->cluster, cluster) && !found->damaged;
 }
@@ -26,7 +26,7 @@ static bool is_of(const struct hl_claimed *found, struct hl_id cluster)
 bool hl_claim_stands(const struct hl_claimed *found, const struct hl_claimant *who,
                      uint64_t revision)
 {
-    return is_of(found, who->cluster) &&
+    return hl_claim_is_of(found, who->cluster) &&
            (who->mode != HL_API_CLAIM_MODE_TAKE || found->revision == revision);
 }
 
@@ -47,6 +47,23 @@ bool hl_claim_is_told(hl_status st, bool is_ours)
     return st == HL_OK ? is_ours : st != HL_EUNSUPPORTED && st != HL_EBUSY;
 }
 
+struct hl_id hl_claim_heir(struct hl_id pool, struct hl_id archive, struct hl_id own)
+{
+    if (!hl_id_is_none(pool))
+        return pool;
+    return hl_id_is_none(archive) ? own : archive;
+}
+
+uint64_t hl_claim_recovered(uint64_t own, uint64_t pool, uint64_t archive, bool takes)
+{
+    uint64_t newest = own;
+    if (!takes)
+        return own - 1;
+    if (newest < pool)
+        newest = pool;
+    return newest < archive ? archive : newest;
+}
+
 hl_status hl_claim_permit(const char *what, struct hl_id owner, const char *named)
 {
     struct hl_id_text text = hl_id_format(owner);
@@ -65,7 +82,7 @@ hl_status hl_claim_permit(const char *what, struct hl_id owner, const char *name
 
 enum hl_claim_sign hl_claim_sign(const struct hl_claimed *pool, const struct hl_claimed *archive)
 {
-    bool same = is_of(archive, pool->cluster);
+    bool same = hl_claim_is_of(archive, pool->cluster);
     if (hl_id_is_none(pool->cluster) || (same && archive->revision >= pool->revision))
         return HL_CLAIM_SIGNED;
     return same || archive->shards == 0 ? HL_CLAIM_SIGN : HL_CLAIM_FOREIGN;

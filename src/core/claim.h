@@ -50,10 +50,21 @@ bool hl_claim_is_strange(const struct hl_claimed *found, uint64_t known);
  * when it does not know the call, was too busy to look at it, or refused (`is_ours`, of HL_OK). */
 bool hl_claim_is_told(hl_status st, bool is_ours);
 
+/* The cluster that a recovery continues: the owner that the pool, else the archive, knows, so that
+ * all that names it stays right; else `own`. */
+struct hl_id hl_claim_heir(struct hl_id pool, struct hl_id archive, struct hl_id own);
+/* The revision before the commit of a recovery, which adds one: takes, and it becomes newer than
+ * all that pool and archive have heard of; else it stays what it was, so that L3 goes on refusing.
+ */
+uint64_t hl_claim_recovered(uint64_t own, uint64_t pool, uint64_t archive, bool takes);
+
 /* ---- L3's ---- */
 
 /* HL_EPERM unless the caller names the owner of `what`, or it has none; named "": no cluster. */
 hl_status hl_claim_permit(const char *what, struct hl_id owner, const char *named) HL_CHECK;
+
+/* It says so itself. What another cluster has put there is left to it. */
+bool hl_claim_is_of(const struct hl_claimed *found, struct hl_id cluster);
 
 /* Before a shard of the pool goes into the archive. */
 enum hl_claim_sign {

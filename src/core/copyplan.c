@@ -84,3 +84,19 @@ bool hl_copy_is_confirmed(const struct hl_copy_place *other, const struct hl_cop
 {
     return place->tier != HL_API_TIER_L3 || other->tier != HL_API_TIER_L4;
 }
+
+bool hl_copy_blames_source(hl_status st)
+{
+    return hl_copy_may_help(st) || st == HL_EIO || st == HL_EPROTO;
+}
+
+bool hl_copy_may_help(hl_status st)
+{
+    return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_ENOENT ||
+           st == HL_ESTALE;
+}
+
+bool hl_copy_was_tried(hl_status st)
+{
+    return st != HL_ENOENT && st != HL_EINVAL && st != HL_EEXIST && st != HL_ENOSPC;
+}

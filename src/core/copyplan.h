@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 
+#include "base/status.h"
 #include "core/route.h"
 
 #define HL_COPY_STEPS_MAX 6
@@ -49,6 +50,15 @@ int hl_copy_distance(const struct hl_copy_place *from, const struct hl_copy_plac
 /* From `at` towards `goal`; `copied`: a step was made, so that being there is the end. */
 struct hl_copy_move hl_copy_next(const struct hl_copy_place *at, const struct hl_copy_place *goal,
                                  enum hl_api_operation op, bool copied);
+
+/* A step failed: another source may do where this one failed. What the target refuses (no room, a
+ * wrong request) it would refuse of every source. */
+bool hl_copy_blames_source(hl_status st);
+/* A read failed: another copy may serve. Not with wrong arguments or no memory: it would fail
+ * alike. */
+bool hl_copy_may_help(hl_status st);
+/* The failure was met on the way. What was asked wrongly, or is not there, never was a transfer. */
+bool hl_copy_was_tried(hl_status st);
 
 /* The copy at `other` is left when that at `place` is dropped, and lasts: a device forgets. Without
  * such a one no copy is dropped. */

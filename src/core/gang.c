@@ -31,6 +31,20 @@ bool hl_gang_has_ended(const struct hl_gang_attempt *a)
     return !a->there && (a->deleted || !a->created);
 }
 
+bool hl_gang_trouble(uint64_t *since_ns, bool has_trouble, uint64_t now_ns)
+{
+    if (!has_trouble) {
+        *since_ns = 0;
+        return false;
+    }
+    if (*since_ns == 0)
+        *since_ns = now_ns;
+    if (now_ns - *since_ns < HL_GANG_TROUBLE_NS)
+        return false;
+    *since_ns = 0;
+    return true;
+}
+
 enum hl_gang_step hl_gang_next(const struct hl_jobrun *run, const struct hl_gang_attempt *now,
                                const struct hl_gang_done *done)
 {

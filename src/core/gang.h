@@ -4,7 +4,7 @@
  * Owns:    nothing.
  * Threads: any. Pure.
  * Errors:  none.
- * Units:   attempts count from 1; 0 = none.
+ * Units:   attempts count from 1, 0 = none; ns of a clock that begins above 0.
  * Limits:  none.
  */
 #ifndef HL_CORE_GANG_H
@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 
+#include "base/clock.h"
 #include "core/jobstate.h"
 
 enum hl_pod_turn {
@@ -42,6 +43,13 @@ struct hl_gang_attempt {
 bool hl_gang_goes(const struct hl_gang_attempt *a, const struct hl_jobrun *run);
 /* While stopping: a container without a pod has ended, for nobody makes the pod again. */
 bool hl_gang_has_ended(const struct hl_gang_attempt *a);
+
+/* Its Job has come to an end that no pod explains. The watch of pods may be behind that of Jobs,
+ * and a pod that failed explains its Job's end: the attempt fails when this lasts for so long. */
+#define HL_GANG_TROUBLE_NS (3 * HL_NS_PER_S)
+
+/* True: it fails now. *since_ns: since when, 0 = there is no trouble. */
+bool hl_gang_trouble(uint64_t *since_ns, bool has_trouble, uint64_t now_ns);
 
 /* What was done for the job's attempt. */
 struct hl_gang_done {

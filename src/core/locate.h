@@ -1,7 +1,7 @@
 /* core/locate.h - a call that asks where shards lie in the pool: what is archived only is loaded
  * first, in rounds, for a load may evict what an earlier one has brought.
  *
- *     hl_locate_begin --> hl_locate_missing for each that the pool has not got --> hl_locate_next
+ *     hl_locate_begin --> hl_locate_missing for each that the pool does not have --> hl_locate_next
  *        ^                                                                             |
  *        '--------------------------- all are loaded ----------------------------------'
  *
@@ -28,7 +28,7 @@ struct hl_locate {
     unsigned rounds; /* that have loaded */
 };
 
-/* Of a shard that the pool has not got. */
+/* Of a shard that the pool does not have. */
 struct hl_locate_found {
     bool archived;     /* a copy that was not found damaged */
     bool away;         /* the archive does not answer, and may have it */

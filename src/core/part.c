@@ -39,6 +39,11 @@ struct hl_part hl_part_of(const char *name)
     return part;
 }
 
+bool hl_part_has_parameters(const char *name)
+{
+    return hl_part_of(name).kind == HL_PART_MODEL;
+}
+
 bool hl_part_has_experts(const char *name)
 {
     return strncmp(hl_part_of(name).of, "experts-", 8) == 0;

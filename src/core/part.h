@@ -6,7 +6,7 @@
  *
  * Owns:    nothing; `of` is borrowed from the name.
  * Threads: any; pure.
- * Errors:  HL_EINVAL for a name that is none; any other name is one of parameters.
+ * Errors:  HL_EINVAL for an invalid name; any other name is one of parameters.
  * Units:   none.
  * Limits:  data-parallel ranks below 10^9; names of 1 to 63 letters, digits, '.', '_', '-', ':',
  *          the first of them not '.'.
@@ -31,6 +31,8 @@ struct hl_part hl_part_of(const char *name);
 hl_status hl_part_name_check(const char *name) HL_CHECK;
 /* Experts, or state or blobs of theirs: cut by ep and etp, as no other part is. */
 bool hl_part_has_experts(const char *name);
+/* Not optimizer state, nor opaque blobs. */
+bool hl_part_has_parameters(const char *name);
 
 /* A part at a position of a split; of experts, ep says whose. */
 struct hl_part_at {

@@ -2,6 +2,7 @@
 #ifndef HL_CORE_PARTITION_PRIVATE_H
 #define HL_CORE_PARTITION_PRIVATE_H
 
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "base/buf.h"
@@ -64,8 +65,8 @@ enum hl_used {
 hl_status hl_planner_stored(struct hl_planner *p, const char *name, const struct hl_dims *dims,
                             enum hl_used as, uint32_t *out) HL_CHECK;
 /* Whether there is such a source; it is not marked as used. */
-int hl_planner_has(const struct hl_planner *p, const char *name);
-int hl_planner_dtype(const struct hl_planner *p, const char *name, enum hl_dtype *out);
+bool hl_planner_has(const struct hl_planner *p, const char *name);
+bool hl_planner_dtype(const struct hl_planner *p, const char *name, enum hl_dtype *out);
 /* Begin a tensor of the current shard, type of `source`. */
 hl_status hl_planner_tensor(struct hl_planner *p, uint32_t source, const struct hl_dims *dims,
                             const char *name) HL_CHECK;

@@ -1,6 +1,7 @@
 /* The tables that a plan is built in: the checkpoint's tensors by name, and the tensors, operations
  * and blocks of the shards. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,31 +29,31 @@ hl_status hl_planner_index_sources(struct hl_planner *p)
     return HL_OK;
 }
 
-int hl_planner_has(const struct hl_planner *p, const char *name)
+bool hl_planner_has(const struct hl_planner *p, const char *name)
 {
     struct hl_source_node *hit;
     HASH_FIND_STR(p->index, name, hit);
     return hit != NULL;
 }
 
-int hl_planner_dtype(const struct hl_planner *p, const char *name, enum hl_dtype *out)
+bool hl_planner_dtype(const struct hl_planner *p, const char *name, enum hl_dtype *out)
 {
     struct hl_source_node *hit;
     HASH_FIND_STR(p->index, name, hit);
     if (hit == NULL)
-        return 0;
+        return false;
     *out = p->sources[hit - p->nodes].dtype;
-    return 1;
+    return true;
 }
 
-static int has_dims(const struct hl_tensor *t, const struct hl_dims *dims)
+static bool has_dims(const struct hl_tensor *t, const struct hl_dims *dims)
 {
     if (t->rank != dims->rank)
-        return 0;
+        return false;
     for (uint32_t i = 0; i < dims->rank; i++)
         if (t->shape[i] != dims->shape[i])
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 HL_CHECK static hl_status check_dtype(const struct hl_tensor *t)
@@ -104,13 +105,13 @@ static int ends_with(const char *s, const char *end)
 }
 
 /* Tables that are computed, not trained: rotary frequencies and causal masks. */
-static int is_buffer(const struct hl_planner *p, const char *name)
+static bool is_buffer(const struct hl_planner *p, const char *name)
 {
     const char *const *ends = p->config->family->buffers;
     for (size_t i = 0; ends != NULL && ends[i] != NULL; i++)
         if (ends_with(name, ends[i]))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 hl_status hl_planner_count_sources(struct hl_planner *p)

@@ -34,6 +34,17 @@ size_t hl_retention_choose(struct hl_ended *list, size_t count, const struct hl_
     return n;
 }
 
+#define LOOK_MIN_MS 50
+#define LOOK_MAX_MS 60000
+
+uint64_t hl_trash_look_ms(uint64_t keep_ms)
+{
+    uint64_t look = keep_ms / 4;
+    if (keep_ms == 0)
+        return 0;
+    return look < LOOK_MIN_MS ? LOOK_MIN_MS : look > LOOK_MAX_MS ? LOOK_MAX_MS : look;
+}
+
 bool hl_job_in_use(const struct hl_job_uses *uses)
 {
     return uses->unsaved || uses->holds_slots || uses->names_version || uses->has_executor ||

@@ -1,5 +1,5 @@
-/* core/retention.h - which of what is over goes: by number, by age, the oldest first; and which
- * ended job is still in use.
+/* core/retention.h - which of what is over goes: by number, by age, the oldest first; which ended
+ * job is still in use; how often the trash is looked through.
  *
  * Owns:    nothing; items are the caller's.
  * Threads: any. Pure: time is an argument.
@@ -32,6 +32,10 @@ struct hl_ended {
 size_t hl_retention_choose(struct hl_ended *list, size_t count, const struct hl_retention *rule,
                            int64_t now_ms, bool (*is_needed)(void *arg, const void *item),
                            void *arg);
+
+/* How often the trash is looked through for what was kept for keep_ms: four times in that time,
+ * within reason; 0 = never, it is kept for ever. */
+uint64_t hl_trash_look_ms(uint64_t keep_ms);
 
 /* What keeps an ended job. */
 struct hl_job_uses {

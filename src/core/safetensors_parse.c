@@ -4,6 +4,7 @@
 #include "core/safetensors.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,13 +32,13 @@ static void skip_space(struct cursor *c)
 }
 
 /* Skips space, and consumes `ch` when it is next. */
-static int cursor_accept(struct cursor *c, char ch)
+static bool cursor_accept(struct cursor *c, char ch)
 {
     skip_space(c);
     if (c->at >= c->end || *c->at != (unsigned char)ch)
-        return 0;
+        return false;
     c->at++;
-    return 1;
+    return true;
 }
 
 HL_CHECK static hl_status expect(struct cursor *c, char ch)

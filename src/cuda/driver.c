@@ -1,6 +1,7 @@
 #include "cuda/driver.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <string.h>
 
 hl_status cuda_fail(const struct cuda_driver *cu, const char *call, cu_result r)
@@ -35,7 +36,7 @@ hl_status cuda_fail(const struct cuda_driver *cu, const char *call, cu_result r)
 }
 
 /* ISO C has no conversion from void * to a function; POSIX says these bytes are one. */
-static int find_symbol(void *library, const char *name, void *function)
+static bool find_symbol(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof(symbol));

@@ -28,6 +28,7 @@
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "base/text.h"
 #include "os/cond.h"
 #include "os/loop.h"
 
@@ -276,10 +277,11 @@ static unsigned port_of(int fd)
     struct sockaddr_storage sa;
     socklen_t len = sizeof(sa);
     char port[8];
+    uint64_t number;
     if (getsockname(fd, (struct sockaddr *)&sa, &len) != 0 ||
         getnameinfo((struct sockaddr *)&sa, len, NULL, 0, port, sizeof(port), NI_NUMERICSERV) != 0)
         return 0;
-    return (unsigned)atoi(port);
+    return hl_parse_number(port, UINT16_MAX, &number) ? (unsigned)number : 0;
 }
 
 static hl_status listen_on(struct hl_metrics *m, int *out)

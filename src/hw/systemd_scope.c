@@ -33,7 +33,7 @@ static int bus_refused(struct scope_request *r, sd_bus_message *m)
 {
     const sd_bus_error *e = sd_bus_message_get_error(m);
     r->ended = true;
-    r->st = hl_fail(HL_EIO, "systemd gave no scope %s: %s", r->unit,
+    r->st = hl_fail(HL_EIO, "systemd refused the scope %s: %s", r->unit,
                     e->message != NULL ? e->message : e->name);
     return 0;
 }

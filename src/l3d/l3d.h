@@ -39,7 +39,7 @@ struct hl_l3d_opts {
     int import_threads; /* 0 = one per CPU */
     uint64_t cut_plans; /* bytes */
     bool remove_pool;   /* when it stops */
-    /* What `pool` is made of by who starts it: */
+    /* From these the caller makes `pool`: */
     const char *name;
     const char *pool_path; /* "" = by the name */
     const char *numa;      /* for hl_pool_regions_parse */

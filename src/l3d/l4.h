@@ -67,7 +67,8 @@ void l4_run(struct hl_l3d *d, struct work *work);
 hl_status l4_verify(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 /* There is an archived copy that was not found damaged. */
 bool l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
-/* Of what the pool has not got: HL_OK, or HL_EUNAVAIL while the archive is away and may have it. */
+/* Of what the pool does not have: HL_OK, or HL_EUNAVAIL while the archive is away and may have it.
+ */
 hl_status l4_knows(const struct hl_l3d *d, struct hl_id id) HL_CHECK;
 
 /* What room is wanted for. */

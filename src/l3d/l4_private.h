@@ -59,8 +59,6 @@ hl_status claim_sign(struct hl_l3d *d, struct hl_archive *a) HL_CHECK;
 /* trash.c; the first two wait */
 hl_status trash_now(struct hl_l3d *d, struct hl_archive *a, struct hl_id id) HL_CHECK;
 hl_status untrash_now(struct hl_archive *a, struct hl_id id) HL_CHECK;
-/* Between two looks at what has become too old; 0: nothing does. */
-uint64_t trash_look_ms(uint64_t keep_ms);
 hl_status trash_start(struct hl_l3d *d) HL_CHECK;
 void trash_stop(struct hl_l3d *d);
 void trash_fini(struct hl_l3d *d);

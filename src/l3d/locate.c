@@ -84,7 +84,7 @@ static void on_loaded(void *arg, hl_status st, const char *text)
         locate_step(l);
 }
 
-/* A shard that the pool has not got, as whose lookup has just failed. */
+/* A shard that the pool does not have: its lookup has just failed. */
 static hl_status locate_missing(struct locate *l, struct hl_id id)
 {
     uint64_t size = 0;

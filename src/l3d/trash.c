@@ -5,11 +5,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "core/claim.h"
+#include "core/retention.h"
 #include "l3d/l4_private.h"
 #include "os/loop.h"
-
-#define LOOK_MIN_MS 50
-#define LOOK_MAX_MS 60000
 
 struct trash {
     struct work work;
@@ -94,37 +93,31 @@ static void trash_emptied(struct work *w)
 }
 
 /* What another cluster has put there is left to it. */
-static bool is_ours(struct hl_l3d *d, struct hl_archive *a)
+static bool archive_is_ours(struct hl_l3d *d, struct hl_archive *a)
 {
     struct hl_pool_claim pool;
     struct hl_archive_claim there;
     hl_pool_claimed(d->pool, &pool);
     hl_archive_claimed(a, &there);
-    return hl_id_equal(pool.cluster, there.cluster) && !there.damaged;
+    return hl_claim_is_of(&(struct hl_claimed){.cluster = there.cluster, .damaged = there.damaged},
+                          pool.cluster);
 }
 
 static void on_look(void *arg)
 {
     struct trash *t = arg;
     struct hl_archive *a = l4_archive(t->d);
-    if (t->busy || a == NULL || !hl_archive_trash_old(a, oldest_kept(t->d)) || !is_ours(t->d, a))
+    if (t->busy || a == NULL || !hl_archive_trash_old(a, oldest_kept(t->d)) ||
+        !archive_is_ours(t->d, a))
         return;
     t->busy = true;
     t->work = (struct work){.run = trash_empty, .done = trash_emptied};
     workers_add(t->d->l4->stores, &t->work);
 }
 
-uint64_t trash_look_ms(uint64_t keep_ms)
-{
-    uint64_t look = keep_ms / 4;
-    if (keep_ms == 0)
-        return 0;
-    return look < LOOK_MIN_MS ? LOOK_MIN_MS : look > LOOK_MAX_MS ? LOOK_MAX_MS : look;
-}
-
 hl_status trash_start(struct hl_l3d *d)
 {
-    uint64_t look = trash_look_ms(d->l4->opts.trash_keep_ms);
+    uint64_t look = hl_trash_look_ms(d->l4->opts.trash_keep_ms);
     if (look == 0)
         return HL_OK;
     struct trash *t = calloc(1, sizeof(*t));

@@ -70,6 +70,24 @@ hl_status hl_file_read(const char *path, struct hl_buf *out)
     }
 }
 
+bool hl_file_read_number(const char *path, int64_t *out)
+{
+    struct hl_buf text = HL_BUF(64);
+    char *end = NULL, digits[65] = "";
+    hl_status st = hl_file_read(path, &text);
+    if (st == HL_OK)
+        memcpy(digits, text.data, text.len);
+    else
+        hl_error_clear();
+    hl_buf_fini(&text);
+    errno = 0;
+    long long number = strtoll(digits, &end, 10);
+    if (st != HL_OK || end == digits || errno != 0 || (*end != '\0' && strcmp(end, "\n") != 0))
+        return false;
+    *out = number;
+    return true;
+}
+
 static int write_all(int fd, const char *data, size_t len)
 {
     while (len > 0) {

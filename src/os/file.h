@@ -10,6 +10,8 @@
 #ifndef HL_OS_FILE_H
 #define HL_OS_FILE_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/buf.h"
@@ -20,6 +22,9 @@ hl_status hl_status_of_errno(int err);
 
 /* Append the whole file to `out`; its maximum bounds the read. Works for /proc and /sys. */
 hl_status hl_file_read(const char *path, struct hl_buf *out) HL_CHECK;
+/* A file of /sys that holds one decimal number and nothing else. False: it can't be read, or holds
+ * something else; *out is untouched. */
+bool hl_file_read_number(const char *path, int64_t *out);
 /* Readers see the old file or the new one, never a part: temporary file beside it, then rename. */
 hl_status hl_file_write_atomic(const char *path, const void *data, size_t len) HL_CHECK;
 /* The same, and it is on the medium when this returns; mode is the file's, whatever the umask. */

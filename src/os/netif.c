@@ -170,9 +170,9 @@ hl_status hl_netif_find(const char *want, struct hl_netif *out)
 uint64_t hl_netif_rate(const char *sys, const char *name)
 {
     char path[512];
-    struct hl_buf text = HL_BUF(64);
+    int64_t mbit = 0;
     snprintf(path, sizeof(path), "%s/class/net/%s/speed", sys, name);
-    long long mbit = hl_file_read(path, &text) == HL_OK && text.len ? atoll(text.data) : 0;
-    hl_buf_fini(&text);
-    return mbit > 0 && mbit < 100000000 ? (uint64_t)mbit * 1000000u : 0;
+    return hl_file_read_number(path, &mbit) && mbit > 0 && mbit < 100000000
+               ? (uint64_t)mbit * 1000000u
+               : 0;
 }

@@ -9,7 +9,7 @@
  * Owns:    the table owns what was added, but not devices that are borrowed, nor documents.
  * Threads: one at a time. Pure.
  * Errors:  HL_EINVAL naming instance and device, HL_EUNSUPPORTED when the format wants what an
- *          instance has not got, HL_ENOMEM.
+ *          instance lacks, HL_ENOMEM.
  * Units:   none.
  * Limits:  rank indices 0 to 10000; 64 devices per instance; documents of HL_RANKTABLE_TEXT_MAX.
  */

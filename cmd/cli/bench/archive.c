@@ -176,7 +176,7 @@ static hl_status measure_archive(struct archive_bench *b, uint64_t size, const c
     HL_TRY(init_samples(b, rounds));
     HL_TRY(archive_round(b, b->archive, &b->store, &b->load)); /* directories are made */
     HL_TRY(init_samples(b, rounds));
-    for (size_t i = 0; i < rounds; i++) { /* in turns: the disk's mood changes */
+    for (size_t i = 0; i < rounds; i++) { /* in turns: the disk's speed varies */
         HL_TRY(file_round(b));
         HL_TRY(archive_round(b, b->archive, &b->store, &b->load));
         if (b->s3 != NULL)
@@ -230,7 +230,7 @@ static void clean_up(struct archive_bench *b)
     hl_archive_close(b->archive);
     hl_archive_close(b->s3);
     if (b->dir[0] != '\0' && hl_dir_remove(b->dir) != HL_OK)
-        fprintf(stderr, "helios: %s stays\n", b->dir);
+        fprintf(stderr, "helios: %s was not removed\n", b->dir);
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
         bench_samples_fini(all[i]);
     free(b->bytes);

@@ -2,7 +2,7 @@
  *
  * Owns:    a prom owns its samples; end with prom_fini.
  * Threads: one.
- * Errors:  HL_EPROTO for a line that is none of the format's, HL_ENOMEM.
+ * Errors:  HL_EPROTO for a line that is not of the format, HL_ENOMEM.
  * Units:   as the metrics.
  * Limits:  PROM_LABELS labels of a sample.
  */

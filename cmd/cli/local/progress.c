@@ -1,5 +1,5 @@
-/* What `helios up` shows while it waits, how it sees that a daemon gets on, and the signals that
- * end it. */
+/* What `helios up` shows while it waits, how it sees that a daemon makes progress, and the signals
+ * that end it. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>

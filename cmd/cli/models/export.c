@@ -1,6 +1,7 @@
 /* model export: one file per (tp, pp), with the names Megatron gives its checkpoint folders. */
 #include <dirent.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -214,13 +215,13 @@ static bool has_part(const struct rankfile *r, const char *part)
 }
 
 /* Is the part missing? The first one that is becomes *first. */
-static int miss_part(const struct rankfile *r, const char *part, char first[HL_PARTITION_PART_MAX])
+static bool miss_part(const struct rankfile *r, const char *part, char first[HL_PARTITION_PART_MAX])
 {
     if (has_part(r, part))
-        return 0;
+        return false;
     if (first[0] == '\0')
         snprintf(first, HL_PARTITION_PART_MAX, "%s", part);
-    return 1;
+    return true;
 }
 
 /* Layers of this stage, as the model's config splits it; none without a config. */

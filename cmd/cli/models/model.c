@@ -101,8 +101,8 @@ static void on_interrupt(int number)
     interrupted = 1;
 }
 
-/* The first Ctrl-C cancels the import, a second one leaves it at that. Nothing is cancelled in the
- * handler: the loop of follow_import does it, and goes on until the import is over. */
+/* The first Ctrl-C cancels the import, a second one ends this program at once. Nothing is cancelled
+ * in the handler: the loop of follow_import does it, and goes on until the import is over. */
 static void cancel_on_interrupt(void)
 {
     struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
@@ -124,7 +124,7 @@ static hl_status cancel_import(struct cli *cli, const char *which, char *id, siz
     return HL_OK;
 }
 
-/* An import that is looked at again and again. */
+/* An import that is polled. */
 struct following {
     struct cli *cli;
     const char *id;

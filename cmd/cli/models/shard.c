@@ -170,7 +170,7 @@ static const char *meta_or(const struct hl_safetensors *h, const char *key)
 
 /* What is known of a shard: by the pool, by the Controller, by those who were told to verify. */
 struct shard_known {
-    const struct hl_api_extent *extent;                      /* NULL: the pool has not got it */
+    const struct hl_api_extent *extent;                      /* NULL: the pool does not have it */
     const struct hl_api_controller_get_shard_results *known; /* NULL: no version has it */
     struct verified verified;
 };

@@ -343,14 +343,6 @@ static void copy_task_begin(struct copy_task *t)
     copy_task_go(t);
 }
 
-/* Another source may do where this one failed. What the target refuses (no room, a wrong request)
- * it would refuse of every source. */
-static bool is_source_error(hl_status st)
-{
-    return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ENOENT || st == HL_ESTALE ||
-           st == HL_ETIMEDOUT || st == HL_EIO || st == HL_EPROTO;
-}
-
 static void copy_task_source_failed(struct copy_task *t, hl_status st, const char *text)
 {
     char name[256];
@@ -366,7 +358,7 @@ static void copy_task_source_failed(struct copy_task *t, hl_status st, const cha
         hl_fault_count("bad-source", hl_api_tier_name(from->tier));
     snprintf(t->text, sizeof(t->text), "%s", text);
     t->st = st;
-    if (!is_source_error(st) || ++t->source >= t->source_count || left_ms(t) == 0) {
+    if (!hl_copy_blames_source(st) || ++t->source >= t->source_count || left_ms(t) == 0) {
         copy_task_end(t, t->st, t->text);
         return;
     }

@@ -186,12 +186,17 @@ void jobs_containers(struct hl_controller *c, struct node *n,
     }
 }
 
-static int64_t patience_ms(const struct job *j, const char *node)
+static struct hl_patience job_patience(const struct job *j)
 {
     const struct hl_controller_opts *opts = &j->controller->opts;
-    const struct hl_patience patience = {.job_ms = j->spec.node_lost_ms,
-                                         .default_ms = opts->lost_after_ms,
-                                         .lost_ms = opts->node_lost_ms};
+    return (struct hl_patience){.job_ms = j->spec.node_lost_ms,
+                                .default_ms = opts->lost_after_ms,
+                                .lost_ms = opts->node_lost_ms};
+}
+
+static int64_t patience_ms(const struct job *j, const char *node)
+{
+    const struct hl_patience patience = job_patience(j);
     return hl_jobrun_patience_ms(&j->run, node, &patience);
 }
 
@@ -230,17 +235,19 @@ bool jobs_need_node(const struct hl_controller *c, const struct node *n)
  * with the next ticks. */
 static void give_up_silent_node(struct job *j)
 {
+    const struct hl_patience patience = job_patience(j);
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
         char text[64], silence[32], name[HL_NODE_NAME_MAX + 1];
-        if (!hl_jobrun_may_run(&j->run, i))
-            continue;
         const struct node *n = node_find(j->controller, k->node);
-        if (n == NULL || !n->lost || node_silent_ms(n) < patience_ms(j, n->name))
+        if (n == NULL)
+            continue;
+        const struct hl_node_silence now = {n->lost, node_silent_ms(n)};
+        if (!hl_jobrun_gives_up(&j->run, i, &now, &patience))
             continue;
         memcpy(name, k->node, sizeof(name));
         snprintf(text, sizeof(text), "silent for %s",
-                 hl_format_duration_ms((uint64_t)node_silent_ms(n), silence, sizeof(silence)));
+                 hl_format_duration_ms((uint64_t)now.silent_ms, silence, sizeof(silence)));
         job_event(j,
                   &(struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = name, .text = text});
         return;

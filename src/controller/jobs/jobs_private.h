@@ -82,7 +82,7 @@ void agents_read_log(struct job *j, struct hl_rpc_call *call, const struct log_q
 /* rank_tables.c */
 /* A new attempt: nothing was sent yet. */
 hl_status rank_tables_reset(struct job *j, int containers);
-/* Send the nodes of a running gang what they have not got. */
+/* Send the nodes of a running gang what they do not have. */
 void rank_tables_send(struct job *j);
 
 #endif

@@ -9,59 +9,20 @@
 
 #define LOG_BYTES 65536 /* where the question leaves it to us */
 
-/* Container index that holds a rank, -1 when the plan has none. */
-static int container_of(const struct hl_plan *plan, int rank)
-{
-    for (int i = 0; plan != NULL && i < plan->container_count; i++)
-        for (int k = 0; k < plan->containers[i].rank_count; k++)
-            if (plan->containers[i].ranks[k].rank == rank)
-                return i;
-    return -1;
-}
-
-static void look_for_failure(const struct hl_api_container_status *status, int *rank,
-                             int64_t *first_ms)
-{
-    for (size_t i = 0; i < status->ranks.count; i++) {
-        const struct hl_api_rank_status *r = &status->ranks.items[i];
-        if (r->state != HL_API_CONTAINER_STATE_FAILED || r->finished_ms >= *first_ms)
-            continue;
-        *rank = r->rank;
-        *first_ms = r->finished_ms;
-    }
-}
-
-/* Of pods only their message is left, and it begins with the rank. */
-static int failed_by_message(const struct job *j)
-{
-    int64_t first_ms = INT64_MAX;
-    int rank = -1, said;
-    for (int i = 0; i < j->run.container_count; i++) {
-        const struct hl_jobrun_container *k = &j->run.containers[i];
-        if (k->state != HL_API_CONTAINER_STATE_FAILED || k->finished_ms >= first_ms ||
-            sscanf(k->message, "rank %d", &said) != 1 || container_of(j->run.plan, said) != i)
-            continue;
-        rank = said;
-        first_ms = k->finished_ms;
-    }
-    return rank;
-}
-
 /* -1 when none is known to have failed. */
 static int first_failed(const struct hl_controller *c, const struct job *j, int attempt)
 {
-    int64_t first_ms = INT64_MAX;
-    int rank = -1;
+    struct hl_rank_failure first = HL_RANK_FAILURE_NONE;
     for (const struct node *n = nodes_first(c); n != NULL; n = n->hh.next) {
         for (size_t i = 0; i < n->report.containers.count; i++) {
             const struct hl_api_container_status *status = &n->report.containers.items[i];
             if (job_owns_container(status, j, attempt))
-                look_for_failure(status, &rank, &first_ms);
+                hl_rank_fails_first(status, &first);
         }
     }
-    if (rank < 0 && attempt == j->run.containers_attempt)
-        rank = failed_by_message(j);
-    return rank;
+    if (first.rank < 0 && attempt == j->run.containers_attempt)
+        first = hl_jobrun_failed_rank(&j->run);
+    return first.rank;
 }
 
 /* Its texts outlive the job. */
@@ -100,7 +61,7 @@ static hl_status ask_complete(const struct hl_controller *c, const struct job *j
     if (query->rank < 0 || query->rank >= world)
         return hl_fail(HL_ENOENT, "job '%s' has no rank %d, its ranks are 0 to %d", j->id,
                        query->rank, world - 1);
-    query->index = container_of(j->run.plan, query->rank);
+    query->index = hl_plan_container_of(j->run.plan, query->rank);
     return HL_OK;
 }
 

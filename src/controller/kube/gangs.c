@@ -12,9 +12,6 @@
 #include "core/plan.h"
 #include "ranktable/plan.h"
 
-/* The watch of pods may be behind that of Jobs: a pod that failed explains its Job's end. */
-#define TROUBLE_NS (3 * HL_NS_PER_S)
-
 /* ---- what there is ------------------------------------------------------------------------ */
 
 /* The pod of a container of the plan, NULL when there is none that is ours. Borrowed. */
@@ -108,16 +105,8 @@ static void job_check(struct job *j)
     const json_t *job = job_of(j, j->run.attempt);
     const char *why = job != NULL ? hl_volcano_job_trouble(job) : NULL;
     char text[HL_JOB_TEXT_MAX];
-    uint64_t now = j->controller->listening.listened_ns;
-    if (why == NULL) {
-        j->gang->trouble_ns = 0;
+    if (!hl_gang_trouble(&j->gang->trouble_ns, why != NULL, j->controller->listening.listened_ns))
         return;
-    }
-    if (j->gang->trouble_ns == 0)
-        j->gang->trouble_ns = now;
-    if (now - j->gang->trouble_ns < TROUBLE_NS)
-        return;
-    j->gang->trouble_ns = 0;
     const char *message;
     if (object_text_if_any(job, "status.state.message", &message) != HL_OK)
         message = hl_error_text();

@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uv.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -67,81 +66,30 @@ static void ask_cut(struct import *im)
                                 im);
 }
 
-/* ---- the plan -------------------------------------------------------------------------------- */
-
-/* It takes longer than the loop may stand still: it is made in a thread of libuv's, on copies. */
-struct planning {
-    uv_work_t work; /* first */
-    struct hl_controller *c;
-    struct import *im; /* gone when the Controller was stopped */
-    struct hl_arena arena;
-    struct hl_version_rec *version;
-    struct hl_api_split split;
-    hl_status st;
-    char text[HL_ERROR_TEXT_MAX];
-};
-
-static void planning_free(struct planning *p)
+static void on_planned(void *arg, hl_status st)
 {
-    hl_arena_fini(&p->arena);
-    free(p);
-}
-
-static void planning_run(uv_work_t *work)
-{
-    struct planning *p = (struct planning *)work;
-    p->st = hl_version_check_cut(p->version, &p->split);
-    if (p->st != HL_OK)
-        snprintf(p->text, sizeof(p->text), "%s", hl_error_text());
-}
-
-static void on_planned(uv_work_t *work, int canceled)
-{
-    struct planning *p = (struct planning *)work;
-    if (!controller_stopped(p->c)) {
-        p->im->heard_ns = p->c->listening.listened_ns;
-        if (canceled != 0)
-            import_started(p->im, HL_ECANCELED, "the Controller was stopped");
-        else if (p->st != HL_OK)
-            import_started(p->im, p->st, p->text);
-        else
-            ask_cut(p->im);
-    }
-    planning_free(p);
-}
-
-HL_CHECK static hl_status planning_new(const struct import *im, struct planning **out)
-{
-    struct hl_model_rec *m;
-    struct hl_version_rec *v;
-    HL_TRY(hl_catalog_model(&im->controller->catalog, im->cut.model, &m));
-    HL_TRY(hl_catalog_version(m, im->cut.version, &v));
-    struct planning *p = calloc(1, sizeof(*p));
-    if (p == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for the plan of a cut");
-    hl_status st = hl_version_copy_for_cut(v, &p->arena, &p->version);
-    if (st != HL_OK) {
-        planning_free(p);
-        return st;
-    }
-    *out = p;
-    return HL_OK;
+    struct import *im = arg;
+    if (controller_stopped(im->controller))
+        return;
+    im->heard_ns = im->controller->listening.listened_ns;
+    if (st == HL_OK)
+        ask_cut(im);
+    else
+        import_started(im, st, hl_error_text());
 }
 
 static void plan_cut(struct import *im)
 {
     struct hl_controller *c = im->controller;
-    struct planning *p = NULL;
-    hl_status st = planning_new(im, &p);
-    if (st != HL_OK) {
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    hl_status st = hl_catalog_model(&c->catalog, im->cut.model, &m);
+    if (st == HL_OK)
+        st = hl_catalog_version(m, im->cut.version, &v);
+    if (st == HL_OK)
+        st = cut_plan(c, v, &im->cut.split, on_planned, im);
+    if (st != HL_OK)
         import_started(im, st, hl_error_text());
-        return;
-    }
-    p->c = c;
-    p->im = im;
-    p->split = im->cut.split;
-    controller_hold(c);
-    uv_queue_work(hl_loop_uv(c->opts.loop), &p->work, planning_run, on_planned);
 }
 
 /* ---- a cut ----------------------------------------------------------------------------------- */

@@ -159,6 +159,7 @@ void models_fini(struct hl_controller *c)
     if (c->models == NULL)
         return;
     imports_fini(c);
+    layouts_fini(c);
     recover_fini(c);
     free(c->models);
     c->models = NULL;

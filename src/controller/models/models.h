@@ -43,6 +43,12 @@ void models_stop(struct hl_controller *c);
 /* A recovery that is under way is not answered. */
 void models_fini(struct hl_controller *c);
 
+/* st: of hl_version_check_cut(), with hl_error_text(). Begins with controller_stopped. */
+typedef void (*cut_planned)(void *arg, hl_status st);
+/* Whether the version can be cut for the split, beside the loop. HL_OK: `done` runs once, later. */
+hl_status cut_plan(struct hl_controller *c, const struct hl_version_rec *v,
+                   const struct hl_api_split *split, cut_planned done, void *arg) HL_CHECK;
+
 bool imports_running(const struct hl_controller *c);
 /* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);

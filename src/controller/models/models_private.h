@@ -63,6 +63,7 @@ struct models {
     struct import *imports; /* by id, the oldest first */
     struct hl_timer *import_tick;
     struct recovery *recovery; /* under way, else NULL */
+    struct layout *layouts;    /* of open versions */
 };
 
 /* imports.c */
@@ -96,6 +97,21 @@ void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_c
 /* Of a cut that runs; of one that is queued the bytes of what L3 has begun. */
 void cut_progress(const struct import *im, struct hl_api_controller_request_shards_results *out);
 
+/* layouts.c */
+/* What an open version has to hold; NULL: it is not planned, or needs no plan. */
+const struct hl_expected *layout_find(const struct hl_controller *c,
+                                      const struct hl_version_rec *v);
+/* It has to be planned before a rank commits. */
+bool layout_is_missing(const struct hl_controller *c, const struct hl_version_rec *v);
+/* Begins with controller_stopped. */
+typedef void (*layout_planned)(void *arg);
+/* Of a version whose layout is missing. HL_OK: `done` runs once, later. */
+hl_status layout_plan(struct hl_controller *c, const struct hl_version_rec *v, layout_planned done,
+                      void *arg) HL_CHECK;
+/* Plans that no open version needs any more go. */
+void layouts_forget(struct hl_controller *c);
+void layouts_fini(struct hl_controller *c);
+
 /* recover.c */
 void recover_fini(struct hl_controller *c);
 
@@ -118,10 +134,10 @@ struct proved {
 /* st: of hl_version_settle() or hl_proof_check(), with hl_error_text(); `proved` is borrowed for
  * the call. */
 typedef void (*proof_done)(void *arg, hl_status st, struct proved *proved);
-/* Prove the version with these shards of its last rank, beside the loop. HL_OK: `done` runs on the
+/* Prove the version with this commit of its last rank, beside the loop. HL_OK: `done` runs on the
  * loop, once, and begins with controller_stopped. */
-hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int rank,
-                      const struct hl_api_shard_list *named, proof_done done, void *arg) HL_CHECK;
+hl_status proof_start(struct hl_controller *c, const struct hl_version_commit *commit,
+                      proof_done done, void *arg) HL_CHECK;
 /* The same of what an import has made, with its config. */
 hl_status proof_start_import(struct hl_controller *c, const char *config,
                              const struct hl_api_shard_list *shards, proof_done done,

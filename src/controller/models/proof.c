@@ -1,31 +1,26 @@
-/* The proof of a version before it becomes visible. Planning a large model again takes longer than
- * the loop may stand still: it is done in a thread of libuv's, on copies. */
+/* The proof of a version before it becomes visible: planning a large model again takes longer than
+ * the loop may stand still. */
 #include <stdlib.h>
 #include <string.h>
-#include <uv.h>
 
+#include "controller/background.h"
 #include "controller/models/models_private.h"
 
 struct proving {
-    uv_work_t work; /* first */
+    struct background task; /* first */
     struct hl_arena arena;
     struct hl_version_proof version;
     struct proved proved;
-    hl_status st;
-    char text[HL_ERROR_TEXT_MAX];
     proof_done done;
     void *arg;
 };
 
-static void proving_run(uv_work_t *work)
+static hl_status proving_run(struct background *task)
 {
-    struct proving *p = (struct proving *)work;
-    p->st = hl_version_settle(&p->version, &p->proved.config);
-    p->proved.settled = p->st == HL_OK;
-    if (p->st == HL_OK)
-        p->st = hl_proof_check(&p->version.input, &p->proved.proof);
-    if (p->st != HL_OK)
-        snprintf(p->text, sizeof(p->text), "%s", hl_error_text());
+    struct proving *p = (struct proving *)task;
+    HL_TRY(hl_version_settle(&p->version, &p->proved.config));
+    p->proved.settled = true;
+    return hl_proof_check(&p->version.input, &p->proved.proof);
 }
 
 static void proving_free(struct proving *p)
@@ -35,14 +30,9 @@ static void proving_free(struct proving *p)
     free(p);
 }
 
-static void on_proved(uv_work_t *work, int canceled)
+static void on_proved(struct background *task, hl_status st)
 {
-    struct proving *p = (struct proving *)work;
-    hl_status st = p->st;
-    if (canceled != 0)
-        st = hl_fail(HL_ECANCELED, "the Controller was stopped");
-    else if (st != HL_OK)
-        st = hl_fail(st, "%s", p->text);
+    struct proving *p = (struct proving *)task;
     p->done(p->arg, st, &p->proved);
     proving_free(p);
 }
@@ -59,22 +49,21 @@ HL_CHECK static hl_status proving_new(proof_done done, void *arg, struct proving
 
 static hl_status proving_start(struct hl_controller *c, struct proving *p, hl_status st)
 {
-    if (st != HL_OK) {
+    p->task.run = proving_run;
+    p->task.done = on_proved;
+    if (st == HL_OK)
+        st = background_start(c, &p->task);
+    if (st != HL_OK)
         proving_free(p);
-        return st;
-    }
-    controller_hold(c);
-    uv_queue_work(hl_loop_uv(c->opts.loop), &p->work, proving_run, on_proved);
-    return HL_OK;
+    return st;
 }
 
-hl_status proof_start(struct hl_controller *c, struct hl_version_rec *v, int rank,
-                      const struct hl_api_shard_list *named, proof_done done, void *arg)
+hl_status proof_start(struct hl_controller *c, const struct hl_version_commit *commit,
+                      proof_done done, void *arg)
 {
     struct proving *p;
     HL_TRY(proving_new(done, arg, &p));
-    return proving_start(
-        c, p, hl_version_proof_input(&c->catalog, v, rank, named, &p->arena, &p->version));
+    return proving_start(c, p, hl_version_proof_input(&c->catalog, commit, &p->arena, &p->version));
 }
 
 hl_status proof_start_import(struct hl_controller *c, const char *config,

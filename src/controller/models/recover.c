@@ -31,24 +31,31 @@
 
 #include "base/log.h"
 #include "controller/copies/copies.h"
-#include "controller/models/recover_private.h"
-#include "core/derived_id.h"
+#include "controller/models/models_private.h"
+#include "core/claim.h"
+#include "core/recovery.h"
 
 #define PAGE           4096
 #define READ_SHARDS    256 /* in one call */
 #define READ_MANIFESTS 4
 
+struct recovery {
+    struct change change; /* first */
+    struct hl_controller *c;
+    struct hl_rpc_call *call;
+    bool dry;
+    bool take;               /* the last step: pool and archive are claimed */
+    struct hl_recovery what; /* what there is, and what comes back */
+    uint64_t untrashed;
+    uint64_t left; /* shards */
+    struct hl_id cluster;
+    uint64_t own_revision; /* before `revised` */
+    bool revised;
+};
+
 static void recovery_free(struct recovery *r)
 {
-    struct object *o, *next;
-    for (size_t i = 0; i < r->count; i++)
-        candidate_fini(&r->list[i]);
-    HASH_ITER (hh, r->objects, o, next) {
-        HASH_DEL(r->objects, o);
-        free(o->model);
-        free(o);
-    }
-    free(r->list);
+    hl_recovery_fini(&r->what);
     free(r);
 }
 
@@ -59,13 +66,36 @@ void recover_fini(struct hl_controller *c)
     c->models->recovery = NULL;
 }
 
+/* The same for a dry run and for what was done: what is restored is what is not skipped. Borrows
+ * from `r`. */
+static struct hl_api_recovery recovery_info(const struct recovery *r, struct hl_arena *arena)
+{
+    char why[sizeof(r->c->claim.why)] = "";
+    (void)claim_ok(r->c, why, sizeof(why));
+    struct hl_api_recovery info = {
+        .claim = claim_state(r->c),
+        .why = hl_arena_strdup(arena, why),
+        .cluster = hl_id_print(r->cluster, arena),
+        .known = r->what.known,
+        .untrashed = r->untrashed,
+        .left = hl_recovery_left(&r->what, arena),
+        .versions = hl_recovery_versions(&r->what, arena),
+    };
+    for (size_t i = 0; i < info.versions.count; i++) {
+        bool restored = info.versions.items[i].state == HL_API_RECOVERY_STATE_RESTORED;
+        info.restored += restored;
+        info.restored_shards += restored ? info.versions.items[i].shards : 0;
+    }
+    return info;
+}
+
 /* The one end: the call is answered and everything freed. */
 static void recovery_end(struct recovery *r, hl_status st, const char *text)
 {
     r->c->models->recovery = NULL;
     if (st == HL_OK)
         hl_reply_controller_recover(r->call, &(struct hl_api_controller_recover_results){
-                                                 recover_info(r, hl_rpc_call_arena(r->call))});
+                                                 recovery_info(r, hl_rpc_call_arena(r->call))});
     else
         hl_rpc_reject(r->call, st, text);
     recovery_free(r);
@@ -75,44 +105,45 @@ static void recovery_end(struct recovery *r, hl_status st, const char *text)
 
 static void read_next(struct recovery *r);
 
-enum list { POOLED, ARCHIVED, TRASHED };
+static void ask_list(struct recovery *r, enum hl_recovery_place place, uint64_t cursor);
 
-static void ask_list(struct recovery *r, enum list list, uint64_t cursor);
-
-/* An object may be in several lists. Its size is that of the best place: pool, archive, trash.
- * Derived shards are no objects: no manifest names them, and what they were cut from makes them
- * again. Those that the catalogue does not know go with the first sweep after the claim. */
-static void list_note(struct recovery *r, enum list list, const char *text, uint64_t size,
-                      uint32_t crc)
+/* An invalid id is left out. */
+static hl_status note_object(struct recovery *r, enum hl_recovery_place place, const char *text,
+                             uint64_t size, uint32_t crc)
 {
     struct hl_id id;
-    if (hl_id_parse(text, &id) != HL_OK || hl_id_is_derived(id))
-        return;
-    struct object *o = recover_object(r, id);
-    if (o == NULL)
-        return;
-    if (!o->pooled && !(list == TRASHED && o->archived))
-        o->size = size;
-    if (list == POOLED)
-        o->crc = crc;
-    *(list == POOLED ? &o->pooled : list == ARCHIVED ? &o->archived : &o->trashed) = true;
+    if (hl_id_parse(text, &id) == HL_OK)
+        return hl_recovery_note(&r->what, place, id, size, crc);
+    hl_error_clear();
+    return HL_OK;
 }
 
-static void note_extents(struct recovery *r, enum list list,
-                         const struct hl_api_extent_list *extents)
+static hl_status note_extents(struct recovery *r, enum hl_recovery_place place,
+                              const struct hl_api_extent_list *extents)
 {
     for (size_t i = 0; i < extents->count; i++)
-        list_note(r, list, extents->items[i].id, extents->items[i].size_bytes,
-                  extents->items[i].crc32);
+        HL_TRY(note_object(r, place, extents->items[i].id, extents->items[i].size_bytes,
+                           extents->items[i].crc32));
+    return HL_OK;
 }
 
-/* A page of the list was noted. */
-static void next_page(struct recovery *r, enum list list, uint64_t next)
+static hl_status note_trashed(struct recovery *r, const struct hl_api_trashed_list *trashed)
 {
-    if (next != 0)
-        ask_list(r, list, next);
-    else if (list != TRASHED && pool_has_archive(r->c))
-        ask_list(r, list + 1, 0);
+    for (size_t i = 0; i < trashed->count; i++)
+        HL_TRY(note_object(r, HL_RECOVERY_TRASHED, trashed->items[i].id,
+                           trashed->items[i].size_bytes, 0));
+    return HL_OK;
+}
+
+/* A page of the list was noted, or there was no memory for it. */
+static void next_page(struct recovery *r, enum hl_recovery_place place, hl_status st, uint64_t next)
+{
+    if (st != HL_OK)
+        recovery_end(r, st, hl_error_text());
+    else if (next != 0)
+        ask_list(r, place, next);
+    else if (place != HL_RECOVERY_TRASHED && pool_has_archive(r->c))
+        ask_list(r, place + 1, 0);
     else
         read_next(r);
 }
@@ -132,8 +163,8 @@ static void on_pooled(void *arg, hl_status st, const char *text,
 {
     if (page_failed(arg, st, text))
         return;
-    note_extents(arg, POOLED, &page->extents);
-    next_page(arg, POOLED, page->next);
+    next_page(arg, HL_RECOVERY_POOLED, note_extents(arg, HL_RECOVERY_POOLED, &page->extents),
+              page->next);
 }
 
 static void on_archived(void *arg, hl_status st, const char *text,
@@ -141,8 +172,8 @@ static void on_archived(void *arg, hl_status st, const char *text,
 {
     if (page_failed(arg, st, text))
         return;
-    note_extents(arg, ARCHIVED, &page->extents);
-    next_page(arg, ARCHIVED, page->next);
+    next_page(arg, HL_RECOVERY_ARCHIVED, note_extents(arg, HL_RECOVERY_ARCHIVED, &page->extents),
+              page->next);
 }
 
 static void on_trashed(void *arg, hl_status st, const char *text,
@@ -150,20 +181,18 @@ static void on_trashed(void *arg, hl_status st, const char *text,
 {
     if (page_failed(arg, st, text))
         return;
-    for (size_t i = 0; i < page->trashed.count; i++)
-        list_note(arg, TRASHED, page->trashed.items[i].id, page->trashed.items[i].size_bytes, 0);
-    next_page(arg, TRASHED, page->next);
+    next_page(arg, HL_RECOVERY_TRASHED, note_trashed(arg, &page->trashed), page->next);
 }
 
 /* controller_hold keeps the Controller's memory until the answer has come, whatever happens. */
-static void ask_list(struct recovery *r, enum list list, uint64_t cursor)
+static void ask_list(struct recovery *r, enum hl_recovery_place place, uint64_t cursor)
 {
     struct hl_controller *c = controller_hold(r->c);
     int timeout_ms = c->opts.rpc_timeout_ms;
-    if (list == POOLED)
+    if (place == HL_RECOVERY_POOLED)
         hl_call_l3_inventory_async(c->l3, &(struct hl_api_l3_inventory_params){cursor, PAGE},
                                    timeout_ms, c->opts.loop, on_pooled, r);
-    else if (list == ARCHIVED)
+    else if (place == HL_RECOVERY_ARCHIVED)
         hl_call_l3_list_archived_async(c->l3,
                                        &(struct hl_api_l3_list_archived_params){cursor, PAGE},
                                        timeout_ms, c->opts.loop, on_archived, r);
@@ -174,36 +203,15 @@ static void ask_list(struct recovery *r, enum list list, uint64_t cursor)
 
 /* ---- what L3 reads of it --------------------------------------------------------------------- */
 
-/* Manifests; archived shards, whose CRC no list says; and the headers of shards without a manifest.
- */
-static bool to_be_read(const struct recovery *r, const struct object *o)
-{
-    if (o->read || (!o->pooled && !o->archived))
-        return false;
-    if (hl_manifest_is(o->id))
-        return true;
-    return o->claimed != o->pooled && hl_catalog_shard(&r->c->catalog, o->id) == NULL;
-}
-
 /* What L3 has read of one object; an error of its own is not a failure of the recovery. */
 static void take_found(struct recovery *r, const struct hl_api_found *found)
 {
-    struct hl_id id;
-    if (hl_id_parse(found->id, &id) != HL_OK)
+    struct hl_recovery_object *o;
+    if (hl_recovery_found(&r->what, found, &o) != HL_OK || !hl_manifest_is(o->id) ||
+        (!o->pooled && !o->archived))
         return;
-    struct object *o = recover_object(r, id);
-    if (o == NULL)
-        return;
-    snprintf(o->unreadable, sizeof(o->unreadable), "%s", found->error);
-    if (found->tier == HL_API_TIER_UNSAID)
-        o->pooled = o->archived = false; /* it went meanwhile */
-    o->size = found->size_bytes;
-    o->crc = found->crc32;
-    if (found->model[0] != '\0' && o->model == NULL)
-        o->model = strdup(found->model);
-    o->version = found->version;
-    if (hl_manifest_is(id) && (o->pooled || o->archived))
-        recover_add_manifest(r, id, found->manifest);
+    if (hl_recovery_add_manifest(&r->what, o->id, found->manifest) != HL_OK)
+        hl_error("a manifest is not read id=%s error=\"%s\"", found->id, hl_error_text());
 }
 
 /* `read` was set when it was asked for, so each object is asked for once and this comes to an end.
@@ -228,9 +236,9 @@ static bool read_some(struct recovery *r, bool manifests)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     size_t max = manifests ? READ_MANIFESTS : READ_SHARDS;
     struct hl_api_text_list ids = {.items = hl_arena_array(&arena, max, sizeof(*ids.items))};
-    for (struct object *o = r->objects; o != NULL && ids.items != NULL && ids.count < max;
-         o = o->hh.next) {
-        if (hl_manifest_is(o->id) != manifests || !to_be_read(r, o))
+    for (struct hl_recovery_object *o = r->what.objects;
+         o != NULL && ids.items != NULL && ids.count < max; o = o->hh.next) {
+        if (hl_manifest_is(o->id) != manifests || !hl_recovery_reads(o, &r->c->catalog))
             continue;
         o->read = true;
         ids.items[ids.count++] = hl_id_print(o->id, &arena);
@@ -257,7 +265,7 @@ static void read_next(struct recovery *r)
 
 static void read_shards(struct recovery *r)
 {
-    recover_judge(r);
+    hl_recovery_judge(&r->what, &r->c->catalog);
     if (!read_some(r, false))
         recovery_decided(r);
 }
@@ -269,17 +277,8 @@ static void on_untrashed(void *arg, hl_status st, const char *text,
     if (page_failed(r, st, text))
         return;
     r->untrashed += results->restored;
-    for (struct object *o = r->objects; o != NULL; o = o->hh.next)
-        if (o->claimed && !o->pooled && !o->archived && o->trashed)
-            o->archived = true;
+    hl_recovery_untrashed(&r->what);
     read_shards(r);
-}
-
-/* Of versions that come back. */
-static bool is_only_trashed(const struct recovery *r, const struct object *o)
-{
-    return o->claimed && !o->pooled && !o->archived && o->trashed &&
-           hl_catalog_shard(&r->c->catalog, o->id) == NULL;
 }
 
 /* Shards of versions that come back leave the trash first: restored before that, they would be
@@ -288,11 +287,12 @@ static void recovery_judged(struct recovery *r)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct claim_found *f = claim_found(r->c);
-    recover_judge(r);
+    hl_recovery_judge(&r->what, &r->c->catalog);
     struct hl_api_text_list ids = {
-        .items = hl_arena_array(&arena, HASH_COUNT(r->objects), sizeof(*ids.items))};
-    for (struct object *o = r->objects; o != NULL && !r->dry && ids.items != NULL; o = o->hh.next)
-        if (is_only_trashed(r, o))
+        .items = hl_arena_array(&arena, HASH_COUNT(r->what.objects), sizeof(*ids.items))};
+    for (struct hl_recovery_object *o = r->what.objects; o != NULL && !r->dry && ids.items != NULL;
+         o = o->hh.next)
+        if (hl_recovery_untrashes(o, &r->c->catalog))
             ids.items[ids.count++] = hl_id_print(o->id, &arena);
     if (hl_arena_failed(&arena)) {
         recovery_end(r, HL_ENOMEM, "out of memory for the ids of a recovery");
@@ -303,7 +303,7 @@ static void recovery_judged(struct recovery *r)
         return;
     }
     const struct hl_id_text owner =
-        hl_id_format(hl_id_is_none(f->cluster) ? f->archive_cluster : f->cluster);
+        hl_id_format(hl_claim_heir(f->cluster, f->archive_cluster, (struct hl_id){0}));
     controller_hold(r->c);
     hl_call_l3_untrash_async(r->c->l3, &(struct hl_api_l3_untrash_params){ids, owner.s},
                              r->c->opts.copy_timeout_ms, r->c->opts.loop, on_untrashed, r);
@@ -353,17 +353,13 @@ static hl_status recover_make(struct change *ch)
     struct recovery *r = (struct recovery *)ch;
     struct claim *cl = &r->c->claim;
     size_t count;
-    const struct hl_manifest **list = recover_list(r, &count);
+    const struct hl_manifest **list = hl_recovery_list(&r->what, &count);
     if (list == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a list of versions");
     if (!r->revised) {
-        uint64_t newest = cl->revision;
-        if (newest < cl->found.revision)
-            newest = cl->found.revision;
-        if (newest < cl->found.archive_revision)
-            newest = cl->found.archive_revision;
         r->own_revision = cl->revision;
-        cl->revision = r->take ? newest : cl->revision - 1;
+        cl->revision = hl_claim_recovered(cl->revision, cl->found.revision,
+                                          cl->found.archive_revision, r->take);
         r->revised = true;
     }
     hl_status st = hl_catalog_restore(&r->c->catalog, list, count, commit_recovery, r);
@@ -385,10 +381,12 @@ static void recover_done(struct change *ch, hl_status st)
         recovery_end(r, st, text);
         return;
     }
-    for (size_t i = 0; i < r->count; i++)
-        if (!r->list[i].skipped)
-            hl_info("version restored model=%s version=%" PRId64 " shards=%zu",
-                    r->list[i].manifest.model, r->list[i].manifest.number, r->list[i].shard_count);
+    for (size_t i = 0; i < r->what.count; i++) {
+        const struct hl_recovery_candidate *x = &r->what.list[i];
+        if (!x->skipped)
+            hl_info("version restored model=%s version=%" PRId64 " shards=%zu", x->manifest.model,
+                    x->manifest.number, x->shard_count);
+    }
     if (!r->take) {
         hl_warn("shards are left that no version holds, so nothing is claimed count=%" PRIu64,
                 r->left);
@@ -402,13 +400,11 @@ static void recover_done(struct change *ch, hl_status st)
 /* Everything is read: do it, or say it. */
 static void recovery_decided(struct recovery *r)
 {
-    size_t restored = 0;
-    recover_judge(r);
-    for (size_t i = 0; i < r->count; i++)
-        restored += !r->list[i].skipped;
-    r->left = recover_left(r);
-    r->take = r->discard || r->left == 0;
-    if (r->dry || (!r->take && restored == 0)) {
+    hl_recovery_judge(&r->what, &r->c->catalog);
+    const struct hl_recovery_decision d = hl_recovery_decide(&r->what, r->dry);
+    r->left = d.left;
+    r->take = d.takes;
+    if (!d.changes) {
         recovery_end(r, HL_OK, NULL);
         return;
     }
@@ -422,15 +418,6 @@ static void recovery_decided(struct recovery *r)
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
-
-/* The owner that pool and archive know is kept, so that all that names it stays right. */
-static struct hl_id choose_cluster(const struct hl_controller *c)
-{
-    const struct claim_found *f = claim_found(c);
-    if (!hl_id_is_none(f->cluster))
-        return f->cluster;
-    return hl_id_is_none(f->archive_cluster) ? c->claim.cluster : f->archive_cluster;
-}
 
 /* A dry run changes nothing, so it is allowed whatever the claim says. */
 static hl_status recovery_check(const struct hl_controller *c, bool dry)
@@ -466,8 +453,9 @@ void method_recover(void *arg, struct hl_rpc_call *call,
     r->c = c;
     r->call = call;
     r->dry = p->dry_run;
-    r->discard = p->discard;
-    r->cluster = choose_cluster(c);
+    r->what.discard = p->discard;
+    r->cluster =
+        hl_claim_heir(claim_found(c)->cluster, claim_found(c)->archive_cluster, c->claim.cluster);
     c->models->recovery = r;
-    ask_list(r, POOLED, 0);
+    ask_list(r, HL_RECOVERY_POOLED, 0);
 }

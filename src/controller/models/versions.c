@@ -10,6 +10,9 @@
  * Every step is a change of the catalogue (commits.c): it is answered when it is durable, and
  * concurrent ones come one after the other. So exactly one commit is the last.
  *
+ * Where the version is split in another way than its model, what it has to hold is planned before
+ * its first commit is looked at (layouts.c).
+ *
  * The last commit makes the version visible, and then its shards must be there. It is therefore
  * made in two turns:
  *
@@ -59,6 +62,8 @@ struct version_change {
     int64_t number;                 /* drop */
     struct hl_id *ids;              /* shards that are not needed any more */
     size_t id_count;
+    bool unplanned; /* commit: what the version has to hold is planned first */
+    bool planned;   /* it was tried */
     bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
     bool checked;   /* L3 has them, and they were proved or can't be */
     struct hl_proof proof;
@@ -354,8 +359,13 @@ static void on_looked(void *arg, hl_status st, const char *text,
         st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);
     else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
         st = commit_check(v, &vc->commit->shards, &r->shards);
-    if (st == HL_OK)
-        st = proof_start(c, v, vc->commit->rank, &vc->commit->shards, on_proved, vc);
+    if (st == HL_OK) {
+        const struct hl_version_commit commit = {.version = v,
+                                                 .rank = vc->commit->rank,
+                                                 .shards = vc->commit->shards,
+                                                 .expected = layout_find(c, v)};
+        st = proof_start(c, &commit, on_proved, vc);
+    }
     if (st == HL_OK)
         return;
     call_reject(vc->call, st);
@@ -378,7 +388,8 @@ static void look_up(struct hl_controller *c, struct version_change *vc)
                           c->opts.loop, on_looked, vc);
 }
 
-/* HL_EBUSY and `completes`: not a failure, but the way to look_up. */
+/* HL_EBUSY with `unplanned` or `completes`: not a failure, but the way to plan_layout or look_up.
+ */
 static hl_status commit_part_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -392,10 +403,38 @@ static hl_status commit_part_make(struct change *ch)
     };
     HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &p.version));
     vc->version = p.version;
+    vc->unplanned = !ch->durable && !vc->planned && layout_is_missing(ch->c, p.version);
+    if (vc->unplanned)
+        return hl_fail(HL_EBUSY, "what the version has to hold is planned first");
+    p.expected = layout_find(ch->c, p.version);
     vc->completes = !ch->durable && !vc->checked && hl_catalog_completes(p.version, p.rank);
     if (vc->completes)
         return hl_fail(HL_EBUSY, "L3 is asked for the shards first");
     return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);
+}
+
+/* Once; where the version or its model has changed meanwhile the commit plans it itself. */
+static void on_layout_planned(void *arg)
+{
+    struct version_change *vc = arg;
+    struct hl_controller *c = vc->change.c;
+    vc->planned = true;
+    if (!controller_stopped(c)) {
+        version_change_start(c, vc, commit_part_make, commit_part_done);
+        return;
+    }
+    call_reject(vc->call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
+    version_change_free(vc);
+}
+
+static void plan_layout(struct hl_controller *c, struct version_change *vc)
+{
+    hl_status st = layout_plan(c, vc->version, on_layout_planned, vc);
+    vc->unplanned = false;
+    if (st == HL_OK)
+        return;
+    call_reject(vc->call, st);
+    version_change_free(vc);
 }
 
 /* The rank is answered before the manifest is written: that may be done again, the answer not. */
@@ -403,6 +442,10 @@ static void commit_part_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
     struct hl_version_rec *v = vc->version;
+    if (st == HL_EBUSY && vc->unplanned) {
+        plan_layout(ch->c, vc);
+        return;
+    }
     if (st == HL_EBUSY && vc->completes) {
         look_up(ch->c, vc);
         return;
@@ -420,6 +463,7 @@ static void commit_part_done(struct change *ch, hl_status st)
         vc->call, &(struct hl_api_controller_commit_part_results){visible, v->committed_count});
     if (visible) {
         manifest_write(ch->c, v);
+        layouts_forget(ch->c);
         drop_old_versions(ch->c, v);
         sweep_soon(ch->c);           /* it may have to be archived */
         ch->c->slots_changed = true; /* a job may wait for a version that is whole */
@@ -456,6 +500,7 @@ void drop_stale_versions(struct hl_controller *c)
 {
     const struct hl_version_watch watch = version_watch(c);
     struct hl_model_rec *m, *next;
+    layouts_forget(c);
     if (c->claim.state == CLAIM_REFUSED)
         return;
     HASH_ITER (hh, c->catalog.models, m, next) {

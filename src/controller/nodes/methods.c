@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "controller/damaged.h"
 #include "controller/nodes/nodes_private.h"
+#include "core/jobnodes.h"
 
 static void node_seen(struct node *n)
 {
@@ -213,6 +214,6 @@ static void node_lose(struct hl_controller *c, struct node *n)
 void nodes_tick(struct hl_controller *c)
 {
     for (struct node *n = c->nodes->table; n != NULL; n = n->hh.next)
-        if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
+        if (!n->lost && hl_node_is_lost(node_silent_ms(n), c->opts.node_lost_ms))
             node_lose(c, n);
 }

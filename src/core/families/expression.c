@@ -1,6 +1,7 @@
 /* Expressions of the tables. Operators bind as in C; a comparison gives 0 or 1. */
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,12 +45,12 @@ HL_CHECK static hl_status eval_nested(const struct parser *p, const char *text, 
     return *inner.at == '\0' ? HL_OK : fail_at(&inner, "an operator was expected");
 }
 
-static int list_has(const json_t *list, int64_t layer)
+static bool list_has(const json_t *list, int64_t layer)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
         if (json_integer_value(json_array_get(list, i)) == layer)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 HL_CHECK static hl_status eval_symbol(struct parser *p, int64_t *out)

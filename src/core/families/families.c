@@ -1,3 +1,4 @@
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,14 +13,14 @@ const struct hl_family *const hl_families[] = {
     &hl_family_gpt_neox,    &hl_family_gpt2,      NULL,
 };
 
-static int has_type(const struct hl_family *f, const char *type)
+static bool has_type(const struct hl_family *f, const char *type)
 {
     if (strcmp(type, f->name) == 0)
-        return 1;
+        return true;
     for (size_t i = 0; i < HL_ARRAY_LEN(f->types) && f->types[i] != NULL; i++)
         if (strcmp(type, f->types[i]) == 0)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 const struct hl_family *hl_family_find(const char *model_type, const char *class_name)

@@ -124,7 +124,7 @@ void hl_chunk_device_drop(struct hl_chunk_memory *m)
     m->count = 0;
 }
 
-hl_status hl_chunk_device_show(struct hl_chunk_memory *m, int shown)
+hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown)
 {
     int prot = shown ? PROT_READ | PROT_WRITE : PROT_NONE;
     if (mprotect((void *)(uintptr_t)m->address, m->span, prot) != 0)
@@ -155,12 +155,12 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
 
 /* ---- views ---- */
 
-static void *view_address(const struct hl_chunk_memory *m, int on_host)
+static void *view_address(const struct hl_chunk_memory *m, bool on_host)
 {
     return on_host ? m->host : (void *)(uintptr_t)m->address;
 }
 
-void hl_chunk_view_drop(struct hl_chunk_memory *m, int on_host)
+void hl_chunk_view_drop(struct hl_chunk_memory *m, bool on_host)
 {
     void *at = view_address(m, on_host);
     if (mmap(at, m->span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
@@ -173,7 +173,7 @@ void hl_chunk_view_drop(struct hl_chunk_memory *m, int on_host)
 /* It is filled before it appears at its address, as other threads may be reading there. libucm's
  * mremap loses the fifth argument, so the kernel is called; libucm hears of the change by the mmap
  * before it. */
-hl_status hl_chunk_view_put(struct hl_chunk_memory *m, int on_host, const void *content)
+hl_status hl_chunk_view_put(struct hl_chunk_memory *m, bool on_host, const void *content)
 {
     void *p = mmap(NULL, m->span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
@@ -197,7 +197,7 @@ hl_status hl_chunk_view_put(struct hl_chunk_memory *m, int on_host, const void *
     return HL_OK;
 }
 
-hl_status hl_chunk_view_open(struct hl_chunk_memory *m, int on_host, int writable)
+hl_status hl_chunk_view_open(struct hl_chunk_memory *m, bool on_host, bool writable)
 {
     int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     if (mprotect(view_address(m, on_host), m->span, prot) != 0)
@@ -229,7 +229,7 @@ static hl_status begin_piece(struct hl_chunk_memory *m, int out, size_t i, uint6
                : hl_device_begin_in(m->device, b, 0, host, b->size, &m->copies[i]);
 }
 
-hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, int out)
+hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, bool out)
 {
     uint64_t at = 0;
     for (size_t i = 0; i < m->count; i++) {
@@ -244,7 +244,7 @@ hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, int out)
     return HL_OK;
 }
 
-hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, int out)
+hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, bool out)
 {
     uint8_t *host = m->host;
     for (size_t i = 0; i < m->count; i++) {

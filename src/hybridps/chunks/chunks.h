@@ -14,6 +14,7 @@
 #ifndef HL_HYBRIDPS_CHUNKS_CHUNKS_H
 #define HL_HYBRIDPS_CHUNKS_CHUNKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,22 +42,22 @@ hl_status hl_chunk_device_take(struct hl_chunk_memory *m) HL_CHECK;
 void hl_chunk_device_drop(struct hl_chunk_memory *m);
 /* Close what was taken to the CPU's users, or open it: for memory that the CPU reaches, where
  * copies do not need it open. */
-hl_status hl_chunk_device_show(struct hl_chunk_memory *m, int shown) HL_CHECK;
+hl_status hl_chunk_device_show(struct hl_chunk_memory *m, bool shown) HL_CHECK;
 /* Hidden memory keeps its content. What is new is zero. */
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
 
-/* A snapshot of `content` (NULL: bytes of which no float is a number) where the chunk is not: at
+/* A snapshot of `content` (NULL: bytes that are NaN as every float type) where the chunk is not: at
  * its device address, or at its host address. It can be read; and written once it is opened. */
-hl_status hl_chunk_view_put(struct hl_chunk_memory *m, int on_host, const void *content) HL_CHECK;
-hl_status hl_chunk_view_open(struct hl_chunk_memory *m, int on_host, int writable) HL_CHECK;
+hl_status hl_chunk_view_put(struct hl_chunk_memory *m, bool on_host, const void *content) HL_CHECK;
+hl_status hl_chunk_view_open(struct hl_chunk_memory *m, bool on_host, bool writable) HL_CHECK;
 /* Nothing is at that address any more. */
-void hl_chunk_view_drop(struct hl_chunk_memory *m, int on_host);
+void hl_chunk_view_drop(struct hl_chunk_memory *m, bool on_host);
 
 /* The whole chunk, in or out. Each copy that began is waited for, until anything but HL_ETIMEDOUT.
  */
-hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, int out) HL_CHECK;
+hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, bool out) HL_CHECK;
 hl_status hl_chunk_copy_wait(struct hl_chunk_memory *m, int timeout_ms) HL_CHECK;
 /* Done when it returns: for one copy alone, which has nothing to run beside. */
-hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, int out) HL_CHECK;
+hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, bool out) HL_CHECK;
 
 #endif

@@ -41,7 +41,7 @@ static void begin_leaving(struct hl_chunk_pool *p, uint32_t chunk)
 }
 
 /* How many were begun: 1, or 0 where it failed and nothing has changed. */
-static int begin_fetching(struct hl_chunk_pool *p, uint32_t chunk)
+static bool begin_fetching(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];
     hl_status st = pool_begin_load(p, c, 0);

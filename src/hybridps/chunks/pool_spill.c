@@ -107,7 +107,7 @@ static hl_status put_below(struct hl_chunk_pool *p, struct chunk *c)
     c->r->host = 0;
     p->s.below += c->r->bytes;
     hl_status st = pool_set_host(p, c, HL_CHUNK_HOST_NONE);
-    if (st != HL_OK) { /* the system would not take the memory back: nothing was won */
+    if (st != HL_OK) { /* the system would not take the memory back: nothing was gained */
         c->r->host = 1;
         forget_below(p, c);
         return st;

@@ -146,7 +146,7 @@ static void free_client(struct hybridps *h)
 static hl_status open_client(const hybridps_options *options, hybridps **out)
 {
     if (options->device == NULL)
-        return hl_fail(HL_EINVAL, "a device is wanted, such as emu:256MiB or cuda:0");
+        return hl_fail(HL_EINVAL, "no device is given, such as emu:256MiB or cuda:0");
     const char *mode = options->mode != NULL ? options->mode : "copy";
     if (strcmp(mode, "copy") != 0 && strcmp(mode, "move") != 0)
         return hl_fail(HL_EINVAL, "mode \"%s\" is neither copy nor move", mode);

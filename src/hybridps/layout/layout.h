@@ -3,7 +3,7 @@
  *
  * The rule: tensors of a kind lie in their order, each at a multiple of 64 bytes in the first chunk
  * of its kind with room, else in a new one; a longer tensor gets a chunk of its own length, which
- * it is not shared: a small tensor would keep a huge one on the device.
+ * is not shared: a small tensor would keep a huge one on the device.
  *
  * Model data are parameters, gradients and Adam's states: in 16 bits p 2, g 2, p32 4, m 4, v 4
  * bytes per parameter (reuse: the gradient lies over the parameter), in float32 p 4, g 4, m 4, v 4.
@@ -61,14 +61,14 @@ static inline double hl_layout_utilisation(const struct hl_layout *l)
 hl_status hl_layout_fill(const struct hl_layout_item *items, size_t n, uint64_t chunk_bytes,
                          uint64_t granule, uint32_t *chunk_of, struct hl_layout *out) HL_CHECK;
 /* The smallest size in [least, most] with a good utilisation; where there is none, the smallest
- * near the best. Tried are `least` (`most` for the largest) and the sizes that a run of items of a
- * kind fills exactly. */
+ * near the best. It tries `least` (`most` for the largest) and the sizes that a run of items
+ * of a kind fills exactly. */
 hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
                            const struct hl_layout_options *o, struct hl_layout *out) HL_CHECK;
 
-/* "param", of HYBRIDPS_PARAM; "?" */
+/* "param" for HYBRIDPS_PARAM; "?" for an unknown kind. */
 const char *hl_tensor_kind_name(int kind);
-/* Of a name that is none: HYBRIDPS_OTHER. */
+/* HYBRIDPS_OTHER for an unknown name. */
 int hl_tensor_kind(const char *name);
 
 /* ---- estimates ---- */

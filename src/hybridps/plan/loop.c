@@ -1,6 +1,6 @@
-/* An endless plan. Its first iterations lead from where the chunks are into a course that can be
- * gone through for ever, its last one knows that nothing comes after it. The one before it is gone
- * through again and again: what is planned there has uses before it and after it, and the rules ask
+/* An endless plan. Its first iterations lead from where the chunks are into a cycle that can be
+ * replayed without end; its last one knows that nothing comes after it. The one before it is
+ * replayed cyclically: what is planned there has uses before it and after it, and the rules ask
  * for the next use only, so no other would do better. Where it does not end quite where it began,
  * following it settles in a course of its own; so each rule is simulated long enough, and the one
  * that moves least is taken. */

@@ -6,8 +6,8 @@
  * the way out and in in mode move; in mode copy the way in, and the way out if it was written and
  * that is not owed anyway. So a plan never moves more than Belady.
  *
- * An endless plan is for an iteration that goes on for ever: some iterations are planned, and the
- * last but one is gone through again and again. By which rule is what moves least over
+ * An endless plan is for an iteration that is repeated without end: some iterations are planned,
+ * and the last but one is replayed cyclically. Of the rules the one is taken that moves least over
  * HL_CHUNK_PLAN_TRIAL times as many.
  *
  * A plan says whom to keep; chunks leave only when room is needed, and a course of things that was

@@ -34,7 +34,7 @@ struct hl_chunk_plan {
     bool copy;
     size_t chunk_count;
     uint64_t iterations, moments;  /* it is made of so many */
-    uint64_t loop_first, loop_end; /* iterations gone through again and again; 0, 0 = none */
+    uint64_t loop_first, loop_end; /* iterations that are replayed cyclically; 0, 0 = none */
     uint64_t total;                /* 0 = endless */
     struct plan_seg *segs;         /* chunk after chunk */
     uint32_t *first;               /* [chunk_count + 1]: its segments */

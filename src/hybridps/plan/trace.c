@@ -234,13 +234,13 @@ static hl_status find_chunk(struct trace_reader *r, const json_t *id, uint32_t *
     return HL_OK;
 }
 
-static int one_of(const json_t *v, const char *a, const char *b, int *is_b)
+static bool one_of(const json_t *v, const char *a, const char *b, int *is_b)
 {
     const char *s = json_string_value(v);
     if (s == NULL || (strcmp(s, a) != 0 && strcmp(s, b) != 0))
-        return 0;
+        return false;
     *is_b = strcmp(s, b) == 0;
-    return 1;
+    return true;
 }
 
 static hl_status read_need(struct trace_reader *r, const json_t *need)

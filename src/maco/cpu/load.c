@@ -2,6 +2,7 @@
  * what is sorted. Some plans are kept, so that a training step that runs a few in turn loads none
  * again. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ void hl_maco_rewind(struct hl_maco_state *s)
     s->dirty = false;
 }
 
-static int event_launches(const maco_event *e)
+static bool event_launches(const maco_event *e)
 {
     return e->kind == MACO_EVENT_LAUNCH_TASK || e->kind == MACO_EVENT_LAUNCH_MASSIVE ||
            e->kind == MACO_EVENT_BARRIER;

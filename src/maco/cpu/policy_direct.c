@@ -56,22 +56,23 @@ static uint64_t share_of(const maco_runtime *rt, const maco_event *e, uint64_t l
     return guided > least ? guided : least;
 }
 
-/* [*first, *last) is the caller's now; 0: there is nothing left. A cursor may stand before where
- * this iteration begins: a run may end while its last tasks, a proxy's, are still to be skipped. */
-static int claim_range(const maco_runtime *rt, maco_event *e, uint32_t *first, uint32_t *last)
+/* [*first, *last) is the caller's now; false: there is nothing left. A cursor may stand before
+ * where this iteration begins: a run may end while its last tasks, a proxy's, are still to be
+ * skipped. */
+static bool claim_range(const maco_runtime *rt, maco_event *e, uint32_t *first, uint32_t *last)
 {
     uint64_t end = range_width(e) * rt->state->iteration, begin = end - range_width(e);
     uint64_t at = __atomic_load_n(&e->cursor, __ATOMIC_RELAXED), from, n;
     do {
         if (at >= end)
-            return 0;
+            return false;
         from = at > begin ? at : begin;
         n = share_of(rt, e, end - from);
     } while (!__atomic_compare_exchange_n(&e->cursor, &at, from + n, 0, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
     *first = e->first + (uint32_t)(from - begin);
     *last = *first + (uint32_t)n;
-    return 1;
+    return true;
 }
 
 static bool has_more(const struct hl_maco_state *s, const maco_event *e)
@@ -81,12 +82,12 @@ static bool has_more(const struct hl_maco_state *s, const maco_event *e)
 
 /* ---- events that others may take ---- */
 
-static int share_event(struct hl_maco_thread *w, uint32_t event)
+static bool share_event(struct hl_maco_thread *w, uint32_t event)
 {
     if (!hl_maco_share_push(&w->ready, event))
-        return 0;
+        return false;
     hl_maco_unpark_worker(w->rt);
-    return 1;
+    return true;
 }
 
 /* Each event comes here once in a run, when it has fired. Where the queue is full it waits in a
@@ -303,8 +304,8 @@ static bool has_work(struct hl_maco_thread *w)
     return false;
 }
 
-/* Nothing to do: looks around for a while. 0: the run is over, or this thread has slept. */
-static int wait_for_work(struct hl_maco_thread *w, uint32_t *event)
+/* Nothing to do: looks around for a while. false: the run is over, or this thread has slept. */
+static bool wait_for_work(struct hl_maco_thread *w, uint32_t *event)
 {
     uint64_t from = w->rt->tracing ? hl_tick() : 0;
     __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
@@ -313,15 +314,15 @@ static int wait_for_work(struct hl_maco_thread *w, uint32_t *event)
             (*event = take_from_others(w)) != MACO_NONE) {
             if (w->rt->tracing)
                 hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
-            return 1;
+            return true;
         }
         if (hl_maco_relax(w->rt->spins, k))
             continue;
         hl_maco_park(w, has_work);
-        return 0;
+        return false;
     }
     hl_maco_leave(w);
-    return 0;
+    return false;
 }
 
 static void direct_work(struct hl_maco_thread *w)

@@ -61,8 +61,8 @@ static void scheduler_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
     h->n = 0;
 }
 
-/* 0: the run is over. */
-static int run_batch(struct hl_maco_thread *w, uint64_t tail, uint64_t head)
+/* false: the run is over. */
+static bool run_batch(struct hl_maco_thread *w, uint64_t tail, uint64_t head)
 {
     struct hl_maco_state *s = w->rt->state;
     struct hl_maco_held held = {.event = MACO_NONE};
@@ -74,7 +74,7 @@ static int run_batch(struct hl_maco_thread *w, uint64_t tail, uint64_t head)
         if (trigger != held.event)
             scheduler_settle(w, &held);
         if (!hl_maco_execute(w, hot, i))
-            return 0;
+            return false;
         held = (struct hl_maco_held){.event = trigger, .n = held.n + 1};
         cost += ns > 0 ? ns : 1;
     }
@@ -82,7 +82,7 @@ static int run_batch(struct hl_maco_thread *w, uint64_t tail, uint64_t head)
     /* Room for the scheduler, which may be parking: it looks at the tails after having said so. */
     __atomic_store_n(&w->queue.tail, head, __ATOMIC_SEQ_CST);
     scheduler_settle(w, &held);
-    return 1;
+    return true;
 }
 
 static void scheduler_work(struct hl_maco_thread *w)
@@ -159,8 +159,8 @@ static int publish_queues(maco_runtime *rt)
     return any;
 }
 
-/* Hands out tasks of the event at the head of the list. 1: all of them. */
-static int hand_out(maco_runtime *rt, maco_event *e)
+/* Hands out tasks of the event at the head of the list. true: all of them. */
+static bool hand_out(maco_runtime *rt, maco_event *e)
 {
     const struct hl_maco_state *s = rt->state;
     uint64_t width = e->last - e->first, begin = width * (s->iteration - 1);

@@ -14,8 +14,8 @@ static bool event_fired(struct hl_maco_thread *w)
     return hl_maco_fired(w->rt->state, w->waits);
 }
 
-/* 0: the run is over or this thread has slept; it is not active any more. */
-static int await_event(struct hl_maco_thread *w, uint32_t event)
+/* false: the run is over or this thread has slept; it is not active any more. */
+static bool await_event(struct hl_maco_thread *w, uint32_t event)
 {
     uint64_t from = w->rt->tracing ? hl_tick() : 0;
     __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
@@ -25,15 +25,15 @@ static int await_event(struct hl_maco_thread *w, uint32_t event)
             __atomic_store_n(&w->waits, MACO_NONE, __ATOMIC_RELAXED);
             if (w->rt->tracing)
                 hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
-            return 1;
+            return true;
         }
         if (hl_maco_relax(w->rt->spins, k))
             continue;
         hl_maco_park(w, event_fired);
-        return 0;
+        return false;
     }
     hl_maco_leave(w);
-    return 0;
+    return false;
 }
 
 /* Counts what is held back; before this worker waits, for others may wait for it. */
@@ -49,7 +49,7 @@ static void static_settle(struct hl_maco_thread *w, struct hl_maco_held *h)
     h->n = 0;
 }
 
-static int may_start(const struct hl_maco_state *s, const maco_task *t)
+static bool may_start(const struct hl_maco_state *s, const maco_task *t)
 {
     return t->dependent_event == MACO_NONE || hl_maco_fired(s, t->dependent_event);
 }

@@ -1,4 +1,5 @@
 /* What a thread did, and when: memory that grows by doubling, so that a record costs a store. */
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "maco/cpu/runtime_private.h"
@@ -6,17 +7,17 @@
 
 #define FIRST_ROOM 1024
 
-static int grow_records(struct hl_maco_thread *w)
+static bool grow_records(struct hl_maco_thread *w)
 {
     size_t room = w->record_room > 0 ? 2 * w->record_room : FIRST_ROOM;
     struct hl_maco_record *r = realloc(w->records, room * sizeof(*r));
     if (r == NULL) {
         w->unrecorded = 1;
-        return 0;
+        return false;
     }
     w->records = r;
     w->record_room = room;
-    return 1;
+    return true;
 }
 
 /* Times are ticks until the records are asked for. */

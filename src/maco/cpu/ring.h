@@ -37,6 +37,7 @@
 #ifndef HL_MACO_CPU_RING_H
 #define HL_MACO_CPU_RING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -73,17 +74,17 @@ static inline void hl_maco_spsc_stage(struct hl_maco_spsc *q, uint32_t value)
     q->slots[q->staged++ & q->mask] = value;
 }
 
-/* 1: there was something to publish. */
-static inline int hl_maco_spsc_publish(struct hl_maco_spsc *q)
+/* true: there was something to publish. */
+static inline bool hl_maco_spsc_publish(struct hl_maco_spsc *q)
 {
     if (__atomic_load_n(&q->head, __ATOMIC_RELAXED) == q->staged)
-        return 0;
+        return false;
 #ifdef HL_MACO_MUTATE_RELEASE
     __atomic_store_n(&q->head, q->staged, __ATOMIC_RELAXED);
 #else
     __atomic_store_n(&q->head, q->staged, __ATOMIC_SEQ_CST);
 #endif
-    return 1;
+    return true;
 }
 
 /* The consumer's batch: slots [tail, result). */
@@ -104,14 +105,14 @@ struct hl_maco_mpsc {
     uint64_t mask;
 };
 
-static inline int hl_maco_mpsc_push(struct hl_maco_mpsc *q, uint32_t value)
+static inline bool hl_maco_mpsc_push(struct hl_maco_mpsc *q, uint32_t value)
 {
     uint64_t at = __atomic_load_n(&q->ticket, __ATOMIC_RELAXED);
     for (;;) {
         struct hl_maco_cell *c = &q->cells[at & q->mask];
         int64_t ahead = (int64_t)(__atomic_load_n(&c->sequence, __ATOMIC_ACQUIRE) - at);
         if (ahead < 0)
-            return 0;
+            return false;
         if (ahead > 0) {
             at = __atomic_load_n(&q->ticket, __ATOMIC_RELAXED);
             continue;
@@ -120,26 +121,26 @@ static inline int hl_maco_mpsc_push(struct hl_maco_mpsc *q, uint32_t value)
                                         __ATOMIC_RELAXED)) {
             c->value = value;
             __atomic_store_n(&c->sequence, at + 1, __ATOMIC_SEQ_CST);
-            return 1;
+            return true;
         }
     }
 }
 
-static inline int hl_maco_mpsc_ready(const struct hl_maco_mpsc *q)
+static inline bool hl_maco_mpsc_ready(const struct hl_maco_mpsc *q)
 {
     const struct hl_maco_cell *c = &q->cells[q->taken & q->mask];
     return __atomic_load_n(&c->sequence, __ATOMIC_SEQ_CST) == q->taken + 1;
 }
 
-static inline int hl_maco_mpsc_pop(struct hl_maco_mpsc *q, uint32_t *value)
+static inline bool hl_maco_mpsc_pop(struct hl_maco_mpsc *q, uint32_t *value)
 {
     struct hl_maco_cell *c = &q->cells[q->taken & q->mask];
     if (__atomic_load_n(&c->sequence, __ATOMIC_ACQUIRE) != q->taken + 1)
-        return 0;
+        return false;
     *value = c->value;
     __atomic_store_n(&c->sequence, q->taken + q->mask + 1, __ATOMIC_RELEASE);
     q->taken++;
-    return 1;
+    return true;
 }
 
 struct hl_maco_share {
@@ -151,37 +152,37 @@ struct hl_maco_share {
 
 /* By the owner. The store is sequentially consistent: a parking thread looks here after having said
  * so. */
-static inline int hl_maco_share_push(struct hl_maco_share *q, uint32_t value)
+static inline bool hl_maco_share_push(struct hl_maco_share *q, uint32_t value)
 {
     uint64_t tail = __atomic_load_n(&q->tail, __ATOMIC_RELAXED);
     if (tail - __atomic_load_n(&q->head, __ATOMIC_ACQUIRE) > q->mask)
-        return 0;
+        return false;
     __atomic_store_n(&q->slots[tail & q->mask], value, __ATOMIC_RELAXED);
 #ifdef HL_MACO_MUTATE_RELEASE
     __atomic_store_n(&q->tail, tail + 1, __ATOMIC_RELAXED);
 #else
     __atomic_store_n(&q->tail, tail + 1, __ATOMIC_SEQ_CST);
 #endif
-    return 1;
+    return true;
 }
 
-static inline int hl_maco_share_any(const struct hl_maco_share *q)
+static inline bool hl_maco_share_any(const struct hl_maco_share *q)
 {
     return __atomic_load_n(&q->tail, __ATOMIC_SEQ_CST) !=
            __atomic_load_n(&q->head, __ATOMIC_RELAXED);
 }
 
-static inline int hl_maco_share_take(struct hl_maco_share *q, uint32_t *value)
+static inline bool hl_maco_share_take(struct hl_maco_share *q, uint32_t *value)
 {
     uint64_t head = __atomic_load_n(&q->head, __ATOMIC_ACQUIRE);
     for (;;) {
         if (head >= __atomic_load_n(&q->tail, __ATOMIC_ACQUIRE))
-            return 0;
+            return false;
         uint32_t got = __atomic_load_n(&q->slots[head & q->mask], __ATOMIC_RELAXED);
         if (__atomic_compare_exchange_n(&q->head, &head, head + 1, 0, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE)) {
             *value = got;
-            return 1;
+            return true;
         }
     }
 }

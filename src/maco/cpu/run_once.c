@@ -13,6 +13,7 @@
  * Between runs (even, none active) threads read `run`, `quit` and spins_between and nothing else,
  * so start_run needs no order but that of its last store: making `run` odd publishes all of it. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +175,7 @@ hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *before
 }
 
 /* `run` before `active`, the other way round than hl_maco_enter. */
-int hl_maco_quiet(const maco_runtime *rt)
+bool hl_maco_quiet(const maco_runtime *rt)
 {
     return (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) & 1) == 0 &&
            __atomic_load_n(&rt->active, __ATOMIC_SEQ_CST) == 0;

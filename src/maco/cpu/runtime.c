@@ -5,6 +5,7 @@
  * Workers and the scheduler start with the runtime and live until its close; a proxy starts with
  * the first plan that uses its group. What they share during a run is drawn where it happens: rings
  * in ring.h, sleeping and waking in thread.c, ready tasks in policy_*.c. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -134,16 +135,16 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     return open_runtime(&o, out);
 }
 
-/* 0: some thread is still in a task at that time, or when the caller had enough. */
-static int await_quiet(maco_runtime *rt, uint64_t until, int (*poll)(void *arg))
+/* false: some thread is still in a task at that time, or when the caller had enough. */
+static bool await_quiet(maco_runtime *rt, uint64_t until, int (*poll)(void *arg))
 {
     for (;;) {
         uint32_t seen = __atomic_load_n(&rt->ended, __ATOMIC_SEQ_CST);
         if (hl_maco_quiet(rt))
-            return 1;
+            return true;
         uint64_t now = hl_now_ns();
         if (now >= until || (poll != NULL && poll(rt->poll_arg) != 0))
-            return 0;
+            return false;
         hl_futex_wait(&rt->ended, seen,
                       until - now < HL_MACO_LOOK_MAX ? until - now : HL_MACO_LOOK_MAX);
     }

@@ -188,7 +188,7 @@ void hl_maco_forget(maco_runtime *rt, uint64_t serial);
 void hl_maco_rewind(struct hl_maco_state *s);
 
 /* ---- thread.c: entering, leaving, sleeping, waking ---- */
-int hl_maco_enter(struct hl_maco_thread *w);
+bool hl_maco_enter(struct hl_maco_thread *w);
 void hl_maco_leave(struct hl_maco_thread *w);
 /* Sleeps until woken, not active meanwhile; at once back where ready() is true. Active before;
  * afterwards the caller enters again. */
@@ -196,8 +196,8 @@ void hl_maco_park(struct hl_maco_thread *w, bool (*ready)(struct hl_maco_thread 
 void hl_maco_unpark(struct hl_maco_thread *w);
 /* One worker that sleeps. */
 void hl_maco_unpark_worker(maco_runtime *rt);
-/* The kth look in vain of at most `spins`. 0: it is time to sleep. */
-int hl_maco_relax(uint32_t spins, uint32_t k);
+/* The kth look in vain of at most `spins`. false: it is time to sleep. */
+bool hl_maco_relax(uint32_t spins, uint32_t k);
 /* Ends the run that `run` numbers; the first to end it decides how. Text as of hl_error_text. */
 void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why);
 void hl_maco_finish(struct hl_maco_thread *w);
@@ -205,7 +205,7 @@ void *hl_maco_thread_main(void *thread);
 /* Unless it runs. */
 hl_status hl_maco_thread_start(maco_runtime *rt, struct hl_maco_thread *w) HL_CHECK;
 
-static inline int hl_maco_over(const struct hl_maco_thread *w)
+static inline bool hl_maco_over(const struct hl_maco_thread *w)
 {
     return __atomic_load_n(&w->rt->run, __ATOMIC_ACQUIRE) != w->run;
 }
@@ -224,9 +224,9 @@ int hl_maco_body_of(struct hl_maco_thread *w, uint32_t task);
 void hl_maco_failed(struct hl_maco_thread *w, uint32_t task, int st);
 void hl_maco_record_task(struct hl_maco_thread *w, uint32_t task);
 
-/* Runs one; 0: the run is over, nothing may be counted. */
-static inline int hl_maco_execute(struct hl_maco_thread *w, const struct hl_maco_hot *hot,
-                                  uint32_t task)
+/* Runs one; false: the run is over, nothing may be counted. */
+static inline bool hl_maco_execute(struct hl_maco_thread *w, const struct hl_maco_hot *hot,
+                                   uint32_t task)
 {
     maco_runtime *rt = w->rt;
     int st = 0;
@@ -237,7 +237,7 @@ static inline int hl_maco_execute(struct hl_maco_thread *w, const struct hl_maco
         st = hl_maco_body_of(w, task);
     if (HL_UNLIKELY(st != 0)) {
         hl_maco_failed(w, task, st);
-        return 0;
+        return false;
     }
     w->log[w->done] = task;
     __atomic_store_n(&w->done, w->done + 1, __ATOMIC_RELEASE);
@@ -250,8 +250,8 @@ static inline int hl_maco_execute(struct hl_maco_thread *w, const struct hl_maco
  * counted, the end told. Takes out and returns the next one that launches tasks; MACO_NONE. */
 uint32_t hl_maco_launch(struct hl_maco_thread *w, uint32_t *fired);
 
-/* Adds n to a count; 1: that was the last. */
-static inline int hl_maco_event_add(struct hl_maco_state *s, uint32_t event, uint32_t n)
+/* Adds n to a count; true: that was the last. */
+static inline bool hl_maco_event_add(struct hl_maco_state *s, uint32_t event, uint32_t n)
 {
     maco_event *e = &s->events[event];
     uint64_t goal = e->needed * s->iteration;
@@ -259,12 +259,12 @@ static inline int hl_maco_event_add(struct hl_maco_state *s, uint32_t event, uin
         return __atomic_add_fetch(&e->count, n, __ATOMIC_SEQ_CST) == goal;
     if (e->needed == n) { /* no other task adds to it in this run, nor waits for it */
         __atomic_store_n(&e->count, goal, __ATOMIC_RELAXED); /* queues carry what follows */
-        return 1;
+        return true;
     }
     return __atomic_add_fetch(&e->count, n, HL_MACO_ACQ_REL) == goal;
 }
 
-static inline int hl_maco_fired(const struct hl_maco_state *s, uint32_t event)
+static inline bool hl_maco_fired(const struct hl_maco_state *s, uint32_t event)
 {
     const maco_event *e = &s->events[event];
     return __atomic_load_n(&e->count, __ATOMIC_SEQ_CST) >= e->needed * s->iteration;
@@ -287,7 +287,7 @@ hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source,
 /* ---- run_once.c ---- */
 #define HL_MACO_LOOK_MAX (250 * HL_NS_PER_MS) /* between two looks at what the workers do */
 /* No run goes on and no thread is in one. */
-int hl_maco_quiet(const maco_runtime *rt);
+bool hl_maco_quiet(const maco_runtime *rt);
 /* Fails with st and names the workers still in a task. */
 hl_status hl_maco_report_busy(maco_runtime *rt, hl_status st, const char *why);
 hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source,

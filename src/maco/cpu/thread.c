@@ -24,6 +24,7 @@
  *   - a thread says `parked`, then looks for work; a producer makes work visible, then looks for
  *     `n_parked`. One of them sees the other, so no wake-up is lost. */
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,16 +38,16 @@
 #define YIELDS 8 /* at the end */
 #define SLICE  (1000 * HL_NS_PER_MS)
 
-int hl_maco_enter(struct hl_maco_thread *w)
+bool hl_maco_enter(struct hl_maco_thread *w)
 {
     maco_runtime *rt = w->rt;
     /* Counted before it looks: from here on the caller keeps the plan. */
     __atomic_add_fetch(&rt->active, 1, __ATOMIC_SEQ_CST);
     w->run = __atomic_load_n(&rt->run, __ATOMIC_SEQ_CST);
     if (w->run & 1)
-        return 1;
+        return true;
     hl_maco_leave(w);
-    return 0;
+    return false;
 }
 
 /* The last one to leave a run that is over wakes its caller. */
@@ -117,19 +118,19 @@ void hl_maco_unpark_worker(maco_runtime *rt)
 }
 
 /* First looks without a pause, then pauses, then gives the processor away a few times. */
-int hl_maco_relax(uint32_t spins, uint32_t k)
+bool hl_maco_relax(uint32_t spins, uint32_t k)
 {
     if (k < LOOKS)
-        return 1;
+        return true;
     if (k + YIELDS < spins) {
         hl_pause();
-        return 1;
+        return true;
     }
     if (k < spins) {
         sched_yield();
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 void hl_maco_abort_run(maco_runtime *rt, uint64_t run, hl_status st, const char *why)

@@ -243,14 +243,14 @@ hl_status hl_maco_fail_cycle(const char *what, const uint32_t *cycle, uint32_t l
 #define DIGIT 11
 #define CELLS (1u << DIGIT)
 
-static int sort_pass(const uint64_t *key, const uint32_t *value, uint64_t *key_out,
-                     uint32_t *value_out, size_t n, int shift)
+static bool sort_pass(const uint64_t *key, const uint32_t *value, uint64_t *key_out,
+                      uint32_t *value_out, size_t n, int shift)
 {
     size_t count[CELLS] = {0}, at = 0;
     for (size_t i = 0; i < n; i++)
         count[key[i] >> shift & (CELLS - 1)]++;
     if (count[key[0] >> shift & (CELLS - 1)] == n)
-        return 0; /* all the same here */
+        return false; /* all the same here */
     for (size_t c = 0; c < CELLS; c++) {
         size_t here = count[c];
         count[c] = at;
@@ -261,7 +261,7 @@ static int sort_pass(const uint64_t *key, const uint32_t *value, uint64_t *key_o
         key_out[to] = key[i];
         value_out[to] = value[i];
     }
-    return 1;
+    return true;
 }
 
 static void sort_insert(uint64_t *key, uint32_t *value, size_t n)

@@ -33,7 +33,7 @@ const struct hl_maco_type *hl_maco_type(int type);
 const char *hl_maco_type_name(int type);
 
 /* Run by the proxy of its group, not by a worker. */
-static inline int hl_maco_is_comm(int type)
+static inline bool hl_maco_is_comm(int type)
 {
     return type >= MACO_TASK_ALLREDUCE && type <= MACO_TASK_CUSTOM_COMM;
 }

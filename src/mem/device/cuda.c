@@ -6,11 +6,12 @@
  *
  * Every call is made inside the device's primary context, which is pushed and popped: the threads
  * of a training process have their own ideas of what is current. Each direction has a stream;
- * waits ask the stream's event again and again, because the driver's own waits have no deadline. */
+ * waits poll the stream's event, because the driver's own waits have no deadline. */
 #include "mem/device/device_private.h"
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,18 +105,9 @@ static int cuda_attribute(struct cuda *c, cu_enum which)
 static int node_of(const char *pci)
 {
     char path[96];
-    struct hl_buf text = HL_BUF(64);
-    int node = -1;
+    int64_t node = -1;
     snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
-    if (hl_file_read(path, &text) == HL_OK && text.len > 0 && text.len < 12) {
-        char number[16] = "";
-        memcpy(number, text.data, text.len);
-        node = atoi(number);
-    } else {
-        hl_error_clear();
-    }
-    hl_buf_fini(&text);
-    return node;
+    return hl_file_read_number(path, &node) && node >= 0 && node < INT_MAX ? (int)node : -1;
 }
 
 static struct cu_alloc_prop alloc_properties(struct hl_device *d)
@@ -487,7 +479,7 @@ static cu_result ask_until(struct cuda *c, struct CUevent_st *event, struct CUst
         if (r != HL_CUDA_ERROR_NOT_READY || past >= limit)
             return r;
         /* Neither an event nor a stream can be waited for with a deadline, and a device that hangs
-         * must not take this thread with it: it is asked again and again. */
+         * must not take this thread with it: it is polled. */
         if (past > SPIN_NS)
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }

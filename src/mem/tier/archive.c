@@ -45,7 +45,8 @@ static hl_status archive_reserve(struct hl_tier_store *t, struct hl_tier_slot *s
     e->medium = malloc(slot->size);
     if (e->medium == NULL) {
         hl_tier_index_remove(&a->base.index, e);
-        return hl_fail(HL_ENOMEM, "memory for shard %s of %" PRIu64 " bytes on its way to %s",
+        return hl_fail(HL_ENOMEM,
+                       "out of memory for shard %s of %" PRIu64 " bytes on its way to %s",
                        hl_id_format(slot->id).s, slot->size, t->name);
     }
     slot->host = e->medium;
@@ -130,7 +131,7 @@ static hl_status archive_learn_chunks(struct hl_tier_indexed *t, struct hl_tier_
     return HL_OK;
 }
 
-/* From the header where it can be. */
+/* From the header, where that has it. */
 static hl_status archive_learn_crc(struct hl_tier_indexed *t, struct hl_tier_entry *e)
 {
     struct archive_tier *a = archive_of(&t->store);

@@ -8,7 +8,7 @@
  * Threads: any.
  * Errors:  the decoder returns false for anything that is not exactly one of these messages.
  * Units:   bytes; little endian on every host.
- * Limits:  payloads: HL_TCP_TEXT_MAX for words, HL_WIRE_LIST_MAX for lists, HL_CHUNK for DATA.
+ * Limits:  payloads: HL_TCP_TEXT_MAX for text, HL_WIRE_LIST_MAX for lists, HL_CHUNK for DATA.
  */
 #ifndef HL_NET_TCP_WIRE_H
 #define HL_NET_TCP_WIRE_H
@@ -32,7 +32,7 @@ enum hl_tcp_type {
     HL_TCP_TYPE_WELCOME,   /* s->c  offset = flags, len = pool, id = server */
     HL_TCP_TYPE_ASK,       /* c->s  op, offset, len: 1 to HL_CHUNK bytes of the pool */
     HL_TCP_TYPE_DATA,      /* s->c  op, offset, len; payload: the bytes */
-    HL_TCP_TYPE_REFUSED,   /* s->c  op, status; payload: words */
+    HL_TCP_TYPE_REFUSED,   /* s->c  op, status; payload: text */
     HL_TCP_TYPE_PUT,       /* c->s  op, len, crc, id it wants (none = any) */
     HL_TCP_TYPE_READY,     /* s->c  op: the client sends the len bytes of the PUT */
     HL_TCP_TYPE_WAIT,      /* s->c  the server is alive and works on a put of this connection */

@@ -73,7 +73,9 @@ static bool port_serves(const char *sys, const char *rdma, const char *port, con
     bool below = access(path, F_OK) == 0;
     snprintf(path, sizeof(path), "%s/class/net/%s/dev_port", sys, device);
     read_word(path, name, sizeof(name));
-    return below && atoi(name) + 1 == atoi(port);
+    uint64_t index = 0, number = 0; /* without the file it is the first */
+    return below && hl_parse_number(port, UINT16_MAX, &number) &&
+           (name[0] == '\0' || hl_parse_number(name, UINT16_MAX, &index)) && index + 1 == number;
 }
 
 static void add_ports(const char *sys, const char *rdma, const char *device, char *names,

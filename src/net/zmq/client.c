@@ -240,7 +240,7 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
     rate_begin(&s->rate, s->granted, s->heard_ns);
 }
 
-/* The chunk is sent once more. Damage again and again is the network's or a memory's, not chance.
+/* The chunk is sent once more. Repeated damage is the network's or a memory's, not chance.
  */
 static hl_status on_nack(struct sender *s, const struct hl_mig_frame *f)
 {

@@ -98,17 +98,6 @@ TEST(what_it_meets_is_counted_for_it_and_for_the_client)
     assert_int_equal(c.counters.retries, 1);
 }
 
-TEST(another_copy_is_looked_for_only_where_it_may_help)
-{
-    static const hl_status helps[] = {HL_ECORRUPT, HL_EUNAVAIL, HL_ETIMEDOUT, HL_ENOENT, HL_ESTALE};
-    static const hl_status alike[] = {HL_OK,     HL_EINVAL, HL_ENOMEM,
-                                      HL_ENOSPC, HL_EPERM,  HL_ECANCELED};
-    for (size_t i = 0; i < HL_ARRAY_LEN(helps); i++)
-        assert_true(read_worth_looking(helps[i]));
-    for (size_t i = 0; i < HL_ARRAY_LEN(alike); i++)
-        assert_false(read_worth_looking(alike[i]));
-}
-
 TEST(a_read_that_failed_for_good_is_not_tried_again)
 {
     helios_client c = {0};

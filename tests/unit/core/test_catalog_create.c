@@ -97,7 +97,7 @@ TEST(a_model_without_a_config_has_one_split)
     assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_OK);
     assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     struct hl_api_split other = {.tp = 1, .pp = 1};
-    assert_int_equal(hl_version_check_split(v, &other), HL_EUNSUPPORTED);
+    assert_int_equal(hl_version_check_sizes(v, &other), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "only be read as it was saved, TP2 x PP1"));
     b.split = other;
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &w), HL_EUNSUPPORTED);

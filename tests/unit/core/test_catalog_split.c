@@ -1,6 +1,7 @@
 /* Versions that are saved under another pipeline split than the model was imported with. */
 #include "support/test.h"
 
+#include "core/catalog_cut.h"
 #include "core/model_config.h"
 #include "unit/core/catalog_rig.h"
 
@@ -224,8 +225,10 @@ TEST(what_a_version_has_not_got_is_refused_with_the_numbers)
     assert_int_equal(position_of(t.base, (struct hl_api_split){.tp = 1, .pp = 3}, 0, 0, &arena, &p),
                      HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "2 layers over 3 stages"));
-    assert_int_equal(position_of(t.base, (struct hl_api_split){.tp = 2, .pp = 1}, 0, 0, &arena, &p),
-                     HL_EUNSUPPORTED);
+    const struct hl_api_split tp2 = {.tp = 2, .pp = 1};
+    assert_int_equal(position_of(t.base, tp2, 0, 0, &arena, &p), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "not cut"));
+    assert_int_equal(hl_version_check_cut(t.base, &tp2), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "Hugging Face config"));
     saving_fini(&t);
 }

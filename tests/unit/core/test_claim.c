@@ -181,3 +181,27 @@ TEST(a_claim_whose_answer_is_lost_counts_as_told)
     assert_false(hl_claim_is_told(HL_EBUSY, true)); /* as before this call */
     assert_false(hl_claim_is_told(HL_EUNSUPPORTED, true));
 }
+
+TEST(a_recovery_continues_the_cluster_that_pool_or_archive_knows)
+{
+    const struct hl_id nobody = NOBODY, third = {3, 3};
+    assert_true(hl_id_equal(hl_claim_heir(them, third, us), them));
+    assert_true(hl_id_equal(hl_claim_heir(nobody, third, us), third));
+    assert_true(hl_id_equal(hl_claim_heir(nobody, nobody, us), us));
+}
+
+TEST(a_recovery_that_claims_is_newer_than_all_and_one_that_does_not_stays_refused)
+{
+    /* the commit adds one */
+    assert_int_equal(hl_claim_recovered(3, 8, 5, true), 8);
+    assert_int_equal(hl_claim_recovered(3, 5, 9, true), 9);
+    assert_int_equal(hl_claim_recovered(12, 8, 5, true), 12);
+    assert_int_equal(hl_claim_recovered(3, 8, 5, false), 2);
+}
+
+TEST(an_archive_is_of_the_cluster_that_it_names_legibly)
+{
+    assert_true(hl_claim_is_of(&(struct hl_claimed){.cluster = US}, us));
+    assert_false(hl_claim_is_of(&(struct hl_claimed){.cluster = THEM}, us));
+    assert_false(hl_claim_is_of(&(struct hl_claimed){.cluster = US, .damaged = true}, us));
+}

@@ -149,3 +149,51 @@ TEST(a_copy_is_dropped_only_while_another_lasts)
         assert_int_equal(hl_copy_is_confirmed(rows[i].other, rows[i].place), rows[i].confirmed);
     }
 }
+
+#define X(name, number, text) HL_##name,
+static const hl_status all_statuses[] = {HL_STATUS_MAP(X)};
+#undef X
+
+TEST(another_copy_is_read_where_it_would_not_fail_alike)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(all_statuses); i++) {
+        bool helps = false;
+        switch (all_statuses[i]) {
+        case HL_ECORRUPT:  /* the pool's copy is bad */
+        case HL_ENOENT:    /* it has none */
+        case HL_ESTALE:    /* the daemon was restarted */
+        case HL_EUNAVAIL:  /* it is away */
+        case HL_ETIMEDOUT: /* or stuck */
+            helps = true;
+            break;
+        default:
+            break;
+        }
+        assert_int_equal(hl_copy_may_help(all_statuses[i]), helps);
+    }
+}
+
+TEST(a_target_that_refuses_is_not_asked_again_with_another_source)
+{
+    static const hl_status source[] = {HL_ECORRUPT,  HL_ENOENT, HL_ESTALE, HL_EUNAVAIL,
+                                       HL_ETIMEDOUT, HL_EIO,    HL_EPROTO};
+    for (size_t i = 0; i < HL_ARRAY_LEN(all_statuses); i++) {
+        bool of_source = false;
+        for (size_t k = 0; k < HL_ARRAY_LEN(source); k++)
+            of_source |= source[k] == all_statuses[i];
+        assert_int_equal(hl_copy_blames_source(all_statuses[i]), of_source);
+    }
+    assert_false(hl_copy_blames_source(HL_ENOSPC));
+    assert_false(hl_copy_blames_source(HL_EINVAL));
+}
+
+TEST(what_was_asked_wrongly_or_is_not_there_is_not_counted_as_a_transfer)
+{
+    static const hl_status refused[] = {HL_ENOENT, HL_EINVAL, HL_EEXIST, HL_ENOSPC};
+    for (size_t i = 0; i < HL_ARRAY_LEN(all_statuses); i++) {
+        bool counts = true;
+        for (size_t k = 0; k < HL_ARRAY_LEN(refused); k++)
+            counts &= refused[k] != all_statuses[i];
+        assert_int_equal(hl_copy_was_tried(all_statuses[i]), counts);
+    }
+}

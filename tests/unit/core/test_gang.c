@@ -91,3 +91,18 @@ TEST(each_request_for_an_attempt_is_sent_once)
         assert_int_equal(hl_gang_next(&run, &rows[i].now, &rows[i].done), rows[i].step);
     }
 }
+
+TEST(an_end_of_its_job_that_no_pod_explains_fails_the_attempt_after_three_seconds)
+{
+    const uint64_t begin = 100;
+    uint64_t since = 0;
+    assert_false(hl_gang_trouble(&since, false, begin));
+    assert_false(hl_gang_trouble(&since, true, begin));
+    assert_false(hl_gang_trouble(&since, true, begin + 3 * HL_NS_PER_S - 1));
+    assert_true(hl_gang_trouble(&since, true, begin + 3 * HL_NS_PER_S));
+    /* told once: the next trouble begins anew */
+    assert_false(hl_gang_trouble(&since, true, begin + 4 * HL_NS_PER_S));
+    assert_false(hl_gang_trouble(&since, false, begin + 5 * HL_NS_PER_S));
+    assert_false(hl_gang_trouble(&since, true, begin + 9 * HL_NS_PER_S));
+    assert_int_equal(since, begin + 9 * HL_NS_PER_S);
+}

@@ -137,3 +137,69 @@ TEST(an_attempt_is_over_with_the_next_one_and_with_the_job)
     run.state = HL_API_JOB_STATE_CANCELLED;
     assert_true(hl_jobrun_attempt_is_over(&run, 3));
 }
+
+TEST(a_silent_node_is_lost_after_its_time_and_no_sooner)
+{
+    assert_false(hl_node_is_lost(5000, 5000));
+    assert_true(hl_node_is_lost(5001, 5000));
+}
+
+TEST(a_job_gives_up_what_may_run_on_a_lost_node_when_it_has_waited_long_enough)
+{
+    const struct hl_patience patience = {.job_ms = -1, .default_ms = 120000, .lost_ms = 5000};
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_RUNNING, HL_API_CONTAINER_STATE_RUNNING,
+                                  HL_API_CONTAINER_STATE_SUCCEEDED);
+    struct hl_node_silence silence = {.lost = true, .silent_ms = 119999};
+    assert_false(hl_jobrun_gives_up(&run, 0, &silence, &patience));
+    silence.silent_ms = 120000;
+    assert_true(hl_jobrun_gives_up(&run, 0, &silence, &patience));
+    assert_false(hl_jobrun_gives_up(&run, 1, &silence, &patience)); /* it has ended */
+    silence.lost = false;                                           /* it answers again */
+    assert_false(hl_jobrun_gives_up(&run, 0, &silence, &patience));
+    run.state = HL_API_JOB_STATE_STOPPING; /* nothing is to be saved */
+    silence = (struct hl_node_silence){.lost = true, .silent_ms = 5000};
+    assert_true(hl_jobrun_gives_up(&run, 0, &silence, &patience));
+}
+
+TEST(the_rank_that_failed_first_is_the_one_that_is_told)
+{
+    struct hl_api_rank_status ranks[] = {
+        {.rank = 4, .state = HL_API_CONTAINER_STATE_FAILED, .finished_ms = 700},
+        {.rank = 5, .state = HL_API_CONTAINER_STATE_SUCCEEDED, .finished_ms = 100},
+        {.rank = 6, .state = HL_API_CONTAINER_STATE_FAILED, .finished_ms = 300},
+        {.rank = 7, .state = HL_API_CONTAINER_STATE_FAILED, .finished_ms = 300}};
+    const struct hl_api_container_status status = {.ranks = {ranks, HL_ARRAY_LEN(ranks)}};
+    struct hl_rank_failure first = HL_RANK_FAILURE_NONE;
+    hl_rank_fails_first(&(struct hl_api_container_status){0}, &first);
+    assert_int_equal(first.rank, -1);
+    hl_rank_fails_first(&status, &first);
+    assert_int_equal(first.rank, 6);
+    first = (struct hl_rank_failure){1, 200}; /* of another container */
+    hl_rank_fails_first(&status, &first);
+    assert_int_equal(first.rank, 1);
+}
+
+TEST(a_message_names_the_rank_that_failed_if_its_container_holds_it)
+{
+    struct hl_plan_rank ranks[2][1] = {{{.rank = 0}}, {{.rank = 1}}};
+    struct hl_plan_container of[2] = {{.ranks = ranks[0], .rank_count = 1},
+                                      {.ranks = ranks[1], .rank_count = 1}};
+    struct hl_plan plan = {.containers = of, .container_count = 2};
+    struct hl_jobrun run = run_of(HL_API_JOB_STATE_FAILED, HL_API_CONTAINER_STATE_FAILED,
+                                  HL_API_CONTAINER_STATE_FAILED);
+    run.plan = &plan;
+    containers[0].finished_ms = 900;
+    containers[1].finished_ms = 800;
+    snprintf(containers[0].message, sizeof(containers[0].message), "rank 0: exit code 1");
+    snprintf(containers[1].message, sizeof(containers[1].message), "rank 1: killed");
+    assert_int_equal(hl_jobrun_failed_rank(&run).rank, 1);
+    /* another container's rank, or none: it is not believed */
+    snprintf(containers[1].message, sizeof(containers[1].message), "rank 5: killed");
+    assert_int_equal(hl_jobrun_failed_rank(&run).rank, 0);
+    snprintf(containers[1].message, sizeof(containers[1].message), "its node is lost");
+    assert_int_equal(hl_jobrun_failed_rank(&run).rank, 0);
+    containers[0].state = HL_API_CONTAINER_STATE_SUCCEEDED;
+    assert_int_equal(hl_jobrun_failed_rank(&run).rank, -1);
+    run.plan = NULL;
+    assert_int_equal(hl_plan_container_of(run.plan, 0), -1);
+}

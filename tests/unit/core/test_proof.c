@@ -283,7 +283,7 @@ static hl_status commit_last(struct model *m, struct hl_version_commit *p)
     struct hl_version_proof in;
     struct hl_proof proof;
     HL_AUTO(hl_freep) char *config = NULL;
-    HL_TRY(hl_version_proof_input(&m->c, p->version, p->rank, &p->shards, &arena, &in));
+    HL_TRY(hl_version_proof_input(&m->c, p, &arena, &in));
     HL_TRY(hl_version_settle(&in, &config));
     hl_status st = hl_proof_check(&in.input, &proof);
     if (st == HL_OK) {

@@ -90,3 +90,11 @@ TEST(an_ended_job_is_in_use_for_any_of_five_reasons)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(hl_job_in_use(&rows[i].uses), rows[i].in_use);
 }
+
+TEST(the_trash_is_looked_through_four_times_while_something_is_kept)
+{
+    assert_int_equal(hl_trash_look_ms(0), 0); /* kept for ever */
+    assert_int_equal(hl_trash_look_ms(1), 50);
+    assert_int_equal(hl_trash_look_ms(40000), 10000);
+    assert_int_equal(hl_trash_look_ms(UINT64_MAX), 60000);
+}

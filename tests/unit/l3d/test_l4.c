@@ -355,11 +355,3 @@ TEST_IN(setup, teardown, an_archive_of_another_cluster_gets_no_shard)
     assert_int_equal(l4_store_now(&r->d, two), HL_EPERM);
     assert_false(l4_has(&r->d, two, &size));
 }
-
-TEST(the_trash_is_looked_through_four_times_while_something_is_kept)
-{
-    assert_int_equal(trash_look_ms(0), 0); /* kept for ever */
-    assert_int_equal(trash_look_ms(1), 50);
-    assert_int_equal(trash_look_ms(40000), 10000);
-    assert_int_equal(trash_look_ms(UINT64_MAX), 60000);
-}

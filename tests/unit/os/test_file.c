@@ -125,3 +125,33 @@ TEST_IN(setup, teardown, removal_does_not_follow_links)
     assert_int_equal(access(in_dir("keep/file"), F_OK), 0);
     assert_int_equal(hl_dir_remove(in_dir("gone")), HL_OK);
 }
+
+TEST_IN(setup, teardown, a_file_of_one_number_is_that_number_and_no_other_file_is)
+{
+    static const struct {
+        const char *text;
+        bool is_number;
+        int64_t number;
+    } files[] = {
+        {"100000\n", true, 100000},
+        {"-1\n", true, -1},
+        {"7", true, 7},
+        {"", false, 0},
+        {"\n", false, 0},
+        {"1 2\n", false, 0},
+        {"0x10\n", false, 0},
+        {"ten", false, 0},
+        {"99999999999999999999\n", false, 0},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(files); i++) {
+        int64_t number = 42;
+        assert_int_equal(hl_file_write_atomic(in_dir("n"), files[i].text, strlen(files[i].text)),
+                         HL_OK);
+        assert_int_equal(hl_file_read_number(in_dir("n"), &number), files[i].is_number);
+        assert_int_equal(number, files[i].is_number ? files[i].number : 42);
+    }
+    int64_t number = 42;
+    assert_false(hl_file_read_number(in_dir("none"), &number));
+    assert_int_equal(number, 42);
+}

@@ -3,6 +3,7 @@
  * kernel's proxy turns that number into triggers. Nothing here waits but giving up, which NCCL may
  * hold up. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -220,11 +221,11 @@ static struct abort_call *begin_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
 }
 
 /* Whether it came back; several have one deadline. */
-static int end_abort(struct abort_call *a, uint32_t g, uint64_t until)
+static bool end_abort(struct abort_call *a, uint32_t g, uint64_t until)
 {
     uint64_t now = hl_now_ns();
     if (a == NULL)
-        return 0;
+        return false;
     hl_status st = hl_cuda_job_wait(&a->job, until > now ? until - now : 0, "ncclCommAbort");
     hl_cuda_job_drop(&a->job);
     if (st != HL_OK)
@@ -254,15 +255,15 @@ static void let_go(maco_cuda *c, const struct hl_gpu_run *run, uint32_t g)
     }
 }
 
-/* 0: not by then. */
-static int is_drained(maco_cuda *c, uint32_t g, uint64_t until)
+/* false: not by then. */
+static bool is_drained(maco_cuda *c, uint32_t g, uint64_t until)
 {
     for (;;) {
         cu_result r = c->cu.cuStreamQuery(c->streams[g]);
         if (r != HL_CUDA_ERROR_NOT_READY)
             return r == HL_CUDA_SUCCESS;
         if (hl_now_ns() > until)
-            return 0;
+            return false;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
 }

@@ -2,6 +2,7 @@
  * each CTA did, as it wrote when it left. */
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static void report_add(struct text *t, const char *fmt, ...)
     va_end(args);
 }
 
-static int task_waits(const maco_cuda *c, const maco_event *events, uint32_t task)
+static bool task_waits(const maco_cuda *c, const maco_event *events, uint32_t task)
 {
     uint32_t event = c->view.tasks[task].dependent_event;
     return c->view.id[task] != MACO_NONE && event != MACO_NONE &&

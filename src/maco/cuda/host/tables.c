@@ -1,6 +1,7 @@
 #include "maco/cuda/host/tables.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,20 +10,20 @@
 
 #define ATTENTION_D 256 /* what the body's shared memory holds */
 
-static int is_join(const maco_plan_view *v, uint32_t task)
+static bool is_join(const maco_plan_view *v, uint32_t task)
 {
     return v->id[task] == MACO_NONE && v->tasks[task].type == MACO_TASK_NOP;
 }
 
-int hl_gpu_has_peers(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group)
+bool hl_gpu_has_peers(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group)
 {
     for (uint32_t i = 0; i < n; i++)
         if (peers[i].group == group)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
-static int inside_kernel(const struct hl_cuda_shape *shape, const maco_task *t)
+static bool inside_kernel(const struct hl_cuda_shape *shape, const maco_task *t)
 {
     return hl_maco_is_comm(t->type) && hl_gpu_has_peers(shape->peers, shape->n_peers, t->group);
 }

@@ -11,6 +11,7 @@
 #ifndef HL_MACO_CUDA_HOST_TABLES_H
 #define HL_MACO_CUDA_HOST_TABLES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -42,6 +43,6 @@ void hl_cuda_tables_free(struct hl_cuda_tables *t);
 /* The argument for an image that lies at `base`. */
 struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t base);
 /* Whether it is one of the n groups inside the kernel. */
-int hl_gpu_has_peers(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group);
+bool hl_gpu_has_peers(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group);
 
 #endif

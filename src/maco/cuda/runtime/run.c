@@ -62,7 +62,7 @@ static hl_status start_inside(maco_cuda *c, struct CUstream_st *stream)
 int maco_cuda_start(maco_cuda *c, void *stream)
 {
     if (c == NULL || c->plan == NULL)
-        return hl_fail(HL_EINVAL, "a runtime with a plan is wanted (maco_cuda_load)");
+        return hl_fail(HL_EINVAL, "no runtime, or one without a plan (maco_cuda_load)");
     if (c->running)
         return hl_fail(HL_EBUSY, "a run is in progress: wait for it (maco_cuda_wait)");
     if (c->view.n_tasks == 0)
@@ -107,7 +107,7 @@ static hl_status wait_inside(maco_cuda *c)
 int maco_cuda_wait(maco_cuda *c)
 {
     if (c == NULL)
-        return hl_fail(HL_EINVAL, "a runtime is wanted");
+        return hl_fail(HL_EINVAL, "the runtime is NULL");
     if (!c->running)
         return HL_OK;
     HL_TRY(hl_cuda_enter(c));
