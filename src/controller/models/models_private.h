@@ -12,6 +12,7 @@
 
 struct import;
 struct cut_waiter;
+struct version_change;
 
 /* The end of an import, on its way to the store. */
 struct import_change {
@@ -62,7 +63,9 @@ struct models {
     const struct version_users *users;
     struct import *imports; /* by id, the oldest first */
     struct hl_timer *import_tick;
-    struct recovery *recovery; /* under way, else NULL */
+    struct recovery *recovery;     /* under way, else NULL */
+    struct version_change *begins; /* that wait for the claim, the oldest first */
+    struct hl_timer *begins_tick;
 };
 
 /* imports.c */
@@ -95,6 +98,9 @@ void cut_wait(struct hl_controller *c, struct hl_version_rec *v, struct hl_rpc_c
 
 /* Of a cut that runs; of one that is queued the bytes of what L3 has begun. */
 void cut_progress(const struct import *im, struct hl_api_controller_request_shards_results *out);
+
+/* versions.c: those that wait are not answered */
+void begins_fini(struct hl_controller *c);
 
 /* recover.c */
 void recover_fini(struct hl_controller *c);
