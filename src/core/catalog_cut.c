@@ -117,7 +117,7 @@ HL_CHECK static hl_status join_pieces(const struct hl_version_rec *v, struct hl_
     return hl_proof_join_pieces(list, v->shard_count, arena, out, count);
 }
 
-bool hl_version_shares_state(const struct hl_version_rec *v)
+static bool shares_state(const struct hl_version_rec *v)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_proof_shard *list;
@@ -137,10 +137,17 @@ bool hl_version_shares_state(const struct hl_version_rec *v)
     return pieces;
 }
 
-bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state)
+bool hl_version_shares_state(struct hl_version_rec *v)
+{
+    if (v->shares_state == 0)
+        v->shares_state = shares_state(v) ? 1 : -1;
+    return v->shares_state > 0;
+}
+
+bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares)
 {
     enum hl_part_kind kind = hl_part_of(s->part).kind;
-    return kind == HL_PART_MODEL || (kind == HL_PART_OPTIM && !shares_state);
+    return kind == HL_PART_MODEL || (kind == HL_PART_OPTIM && !shares);
 }
 
 bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_rec *s)
@@ -162,7 +169,7 @@ bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_re
     return true;
 }
 
-const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_t cap)
+const char *hl_version_left_out(struct hl_version_rec *v, char *buf, size_t cap)
 {
     size_t shares = 0, blobs = 0;
     const struct hl_shard_rec *first = NULL;
