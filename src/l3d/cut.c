@@ -352,7 +352,7 @@ hl_status import_cut(struct import *im)
                                  : hl_fail(HL_EBUSY,
                                            "%d cuts are running; try again when one has "
                                            "ended",
-                                           IMPORTS_AT_ONCE);
+                                           HL_IMPORT_PLACES);
     if (st == HL_OK)
         st = cut_plans_get(plans, plan_key(&c), make_plan, &c, &c.plan);
     if (st == HL_OK)
