@@ -171,10 +171,7 @@ static hl_status find_planned(void *arg, const struct hl_partition_shard *shard,
 
 static uint32_t crc_of(const struct held *h, const struct hl_tensor *t)
 {
-    char digits[CRC_DIGITS + 1];
-    memcpy(digits, h->shard->crcs + CRC_DIGITS * (size_t)(t - h->tensors), CRC_DIGITS);
-    digits[CRC_DIGITS] = '\0';
-    return (uint32_t)strtoul(digits, NULL, 16);
+    return hl_layout_crc(h->shard->crcs, (size_t)(t - h->tensors));
 }
 
 /* The tensors of a plan, as the shards in the list have them. */
