@@ -216,14 +216,31 @@ struct recorded {
     struct listed *read; /* of every shard; without tensors until one of them is asked for */
 };
 
+/* NULL: it is not stored. */
+static struct hl_shard_rec *const *find_shard(const struct recorded *r,
+                                              const struct hl_partition_shard *shard)
+{
+    const struct hl_version_rec *v = r->v;
+    return v->shard_count > 0
+               ? bsearch(shard, v->shards, v->shard_count, sizeof(*v->shards), place_order)
+               : NULL;
+}
+
+HL_CHECK static hl_status read_recorded(struct recorded *r, struct hl_shard_rec *const *at,
+                                        struct listed **out)
+{
+    *out = &r->read[at - r->v->shards];
+    if ((*out)->tensors != NULL)
+        return HL_OK;
+    return hl_layout_read((*at)->layout, &r->arena, &(*out)->tensors, &(*out)->count);
+}
+
 static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard, const char *name,
                                const struct hl_tensor **out)
 {
     struct recorded *r = arg;
-    const struct hl_version_rec *v = r->v;
-    struct hl_shard_rec **at = v->shard_count > 0 ? bsearch(shard, v->shards, v->shard_count,
-                                                            sizeof(*v->shards), place_order)
-                                                  : NULL;
+    struct listed *held;
+    struct hl_shard_rec *const *at = find_shard(r, shard);
     if (at == NULL)
         return hl_fail(HL_EINVAL,
                        "the version has no part %s at pp %d, tp %d, which its config asks for",
@@ -232,13 +249,46 @@ static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard
         return hl_fail(HL_EUNSUPPORTED,
                        "it was stored by an earlier release, which did not record the tensors of "
                        "its shards; export it (`helios model export --format hf`) and import that");
-    struct listed *held = &r->read[at - v->shards];
-    if (held->tensors == NULL)
-        HL_TRY(hl_layout_read((*at)->layout, &r->arena, &held->tensors, &held->count));
+    HL_TRY(read_recorded(r, at, &held));
     *out = find_listed(held, name);
     if (*out == NULL)
         return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d lacks the tensor '%.200s'", shard->part,
                        shard->pp, shard->tp, name);
+    return HL_OK;
+}
+
+static hl_status list_recorded(void *arg, const struct hl_partition_shard *shard,
+                               const struct hl_tensor **out, size_t *count)
+{
+    struct recorded *r = arg;
+    struct hl_shard_rec *const *at = find_shard(r, shard);
+    struct listed *held, none = {0};
+    if (at == NULL || (*at)->layout == NULL)
+        held = &none;
+    else
+        HL_TRY(read_recorded(r, at, &held));
+    *out = held->tensors;
+    *count = held->count;
+    return HL_OK;
+}
+
+static hl_status crc_recorded(void *arg, const struct hl_partition_shard *shard, const char *name,
+                              uint32_t *out)
+{
+    struct recorded *r = arg;
+    struct hl_shard_rec *const *at = find_shard(r, shard);
+    struct listed *held;
+    if (at == NULL || (*at)->tensor_crcs == NULL)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "part %s at pp %d, tp %d came without the checksums of its tensors, so "
+                       "whether tensor ranks hold '%.200s' alike is not known; read the version as "
+                       "it was saved",
+                       shard->part, shard->pp, shard->tp, name);
+    HL_TRY(read_recorded(r, at, &held));
+    const struct hl_tensor *t = find_listed(held, name);
+    if (t == NULL)
+        return hl_fail(HL_EINTERNAL, "tensor '%s' was listed and is not there", name);
+    *out = hl_layout_crc((*at)->tensor_crcs, (size_t)(t - held->tensors));
     return HL_OK;
 }
 
@@ -257,11 +307,13 @@ static hl_status check_planned(const struct hl_version_rec *v, const struct hl_p
     for (size_t i = 0; i < v->shard_count; i++) {
         const struct hl_shard_rec *s = v->shards[i];
         if (hl_part_of(s->part).kind == HL_PART_MODEL && !planned[i])
-            return hl_fail(HL_EUNSUPPORTED,
-                           "part %s at pp %d, tp %d has tensors that the model's config does not "
-                           "ask for, so nothing says how they are cut; read the version as it was "
-                           "saved",
-                           s->part, s->pp, s->tp);
+            return hl_fail(
+                HL_EUNSUPPORTED,
+                "part %s at pp %d, tp %d is none that the model's config asks for, where "
+                "'%.*s' is the first of %u tensors: nothing says how they are cut; read "
+                "the version as it was saved",
+                s->part, s->pp, s->tp, s->layout != NULL ? (int)strcspn(s->layout, "\t") : 1,
+                s->layout != NULL ? s->layout : "?", s->tensors);
     }
     return HL_OK;
 }
@@ -272,10 +324,11 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
     HL_AUTO(hl_freep) char *config = NULL;
     const struct hl_api_split own = hl_version_split(v), split = hl_version_cut_split(v, want);
     struct recorded r = {.v = v};
+    const struct hl_whole_stored stored = {find_recorded, list_recorded, crc_recorded, &r};
     HL_TRY(hl_split_config(v->model->config, &own, v->model->shape.layers, &config));
     r.read = hl_arena_array(&r.arena, v->shard_count + 1, sizeof(*r.read));
     hl_status st = r.read != NULL
-                       ? hl_whole_split(config, &split, find_recorded, &r, out)
+                       ? hl_whole_split(config, &split, &stored, out)
                        : hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count);
     hl_arena_fini(&r.arena);
     if (st != HL_OK)
@@ -308,7 +361,8 @@ hl_status hl_version_copy_for_cut(const struct hl_version_rec *v, struct hl_aren
                                           .tp = s->tp,
                                           .ep = s->ep,
                                           .tensors = s->tensors,
-                                          .layout = hl_arena_strdup(arena, s->layout)};
+                                          .layout = hl_arena_strdup(arena, s->layout),
+                                          .tensor_crcs = hl_arena_strdup(arena, s->tensor_crcs)};
         memcpy(shards[i].part, s->part, sizeof(s->part));
         list[i] = &shards[i];
     }
