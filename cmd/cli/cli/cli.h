@@ -276,6 +276,7 @@ struct outfile {
     int fd;
     bool is_stdout;
     bool in_place; /* a device or a pipe, which stays what it is */
+    bool nameless; /* until it is committed */
     uint64_t written;
     char path[PATH_MAX];
     char temp[PATH_MAX];
