@@ -103,6 +103,7 @@ TEST_IN(setup, teardown, a_cancelled_import_is_never_visible_even_when_l3_was_fa
     char id[64];
     json_t *r, *p = NULL;
     json_decref(ask("importModel", import_now("m")));
+    wait_count(&w.imports, 1); /* else it is still put off, and L3 need not hear of it */
     cancel("m", id, sizeof(id));
     wait_count(&w.cancels, 1);
     w.import_state = "done";
