@@ -8,6 +8,7 @@
 #include "core/catalog_private.h"
 #include "core/layout.h"
 #include "core/part.h"
+#include "core/piece.h"
 #include "core/proof.h"
 
 /* ---- what can be cut ------------------------------------------------------------------------- */
@@ -262,10 +263,8 @@ static hl_status list_recorded(void *arg, const struct hl_partition_shard *shard
 {
     struct recorded *r = arg;
     struct hl_shard_rec *const *at = find_shard(r, shard);
-    struct listed *held, none = {0};
-    if (at == NULL || (*at)->layout == NULL)
-        held = &none;
-    else
+    struct listed none = {0}, *held = &none;
+    if (at != NULL && (*at)->layout != NULL)
         HL_TRY(read_recorded(r, at, &held));
     *out = held->tensors;
     *count = held->count;
@@ -289,6 +288,68 @@ static hl_status crc_recorded(void *arg, const struct hl_partition_shard *shard,
     if (t == NULL)
         return hl_fail(HL_EINTERNAL, "tensor '%s' was listed and is not there", name);
     *out = hl_layout_crc((*at)->tensor_crcs, (size_t)(t - held->tensors));
+    return HL_OK;
+}
+
+/* The state, or piece of it, is of a tensor of the part that the config does not ask for. */
+static bool is_beside(const struct hl_whole *w, const struct hl_partition_shard *part,
+                      const char *state)
+{
+    const struct hl_partition_plan *p = &w->ranks;
+    size_t len = hl_piece_name_len(state, strlen(state));
+    for (uint32_t i = part->tensor_first; i < part->tensor_first + part->tensor_count; i++) {
+        const char *name = p->tensors[i].name;
+        size_t n = strlen(name);
+        if (p->op_first[i] < p->op_first[i + 1] &&
+            p->ops[p->op_first[i]].source >= w->beside_first && len > n &&
+            state[len - n - 1] == '.' && strncmp(state + len - n, name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+HL_CHECK static hl_status check_state(struct recorded *r, const struct hl_whole *w,
+                                      const struct hl_partition_shard *part,
+                                      const struct hl_shard_rec *s)
+{
+    struct hl_partition_shard own = {.pp = s->pp, .tp = s->tp, .ep = s->ep}, first;
+    struct listed held, its;
+    snprintf(own.part, sizeof(own.part), "%.*s", HL_PARTITION_PART_MAX - 1, s->part);
+    first = own;
+    first.tp = 0;
+    HL_TRY(list_recorded(r, &own, (const struct hl_tensor **)&held.tensors, &held.count));
+    HL_TRY(list_recorded(r, &first, (const struct hl_tensor **)&its.tensors, &its.count));
+    for (size_t i = 0; i < held.count; i++) {
+        const char *name = held.tensors[i].name;
+        uint32_t crc = 0, other = 1;
+        if (!is_beside(w, part, name))
+            continue;
+        if (find_listed(&its, name) != NULL) {
+            HL_TRY(crc_recorded(r, &own, name, &crc));
+            HL_TRY(crc_recorded(r, &first, name, &other));
+        }
+        if (crc != other)
+            return hl_fail(HL_EUNSUPPORTED,
+                           "optimizer tensor '%.200s' of part %s at pp %d is of none that the "
+                           "model's config asks for, and tensor ranks 0 and %d differ in it: read "
+                           "the version as it was saved",
+                           name, s->part, s->pp, s->tp);
+    }
+    return HL_OK;
+}
+
+/* Another layout has one of the tensor ranks' states of such a tensor: they have to be the same. */
+HL_CHECK static hl_status check_states(struct recorded *r, const struct hl_whole *w)
+{
+    const struct hl_partition_plan *p = &w->ranks;
+    for (size_t i = 0; w->beside_first < w->logical.count && i < r->v->shard_count; i++) {
+        const struct hl_shard_rec *s = r->v->shards[i];
+        const struct hl_part part = hl_part_of(s->part);
+        for (size_t k = 0; part.kind == HL_PART_OPTIM && s->tp > 0 && k < p->shard_count; k++)
+            if (p->shards[k].pp == s->pp && p->shards[k].tp == s->tp &&
+                strcmp(p->shards[k].part, part.of) == 0)
+                HL_TRY(check_state(r, w, &p->shards[k], s));
+    }
     return HL_OK;
 }
 
@@ -330,12 +391,10 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
     hl_status st = r.read != NULL
                        ? hl_whole_split(config, &split, &stored, out)
                        : hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count);
-    hl_arena_fini(&r.arena);
-    if (st != HL_OK)
-        return st;
-    st = check_planned(v, &out->ranks);
-    if (st != HL_OK)
+    if (st == HL_OK &&
+        ((st = check_planned(v, &out->ranks)) != HL_OK || (st = check_states(&r, out)) != HL_OK))
         hl_whole_fini(out);
+    hl_arena_fini(&r.arena);
     return st;
 }
 

@@ -31,6 +31,7 @@ struct hl_whole {
     struct hl_partition_plan
         whole;                   /* one tensor for each logical one, by part; or the other split */
     struct hl_reshard_plan plan; /* from ranks to whole */
+    size_t beside_first; /* logical tensors from here on are not of the config; hl_whole_split */
     struct hl_arena beside_names;
 };
 

@@ -285,6 +285,7 @@ HL_CHECK static hl_status add_all(struct besides *b)
 hl_status hl_whole_add_beside(struct hl_whole *w, const struct hl_whole_stored *stored)
 {
     struct besides b = {.w = w, .stored = stored};
+    w->beside_first = w->logical.count;
     hl_status st = add_all(&b);
     if (st == HL_OK && b.ranks.count > 0)
         st = plan_grow(&w->ranks, &b.ranks, w->logical.tensors);

@@ -43,7 +43,7 @@ class Beside(unittest.TestCase):
         self.addCleanup(made.close, force=True)
         return made
 
-    def saved(self, name, tp_size, pp_size, add):
+    def saved(self, name, tp_size, pp_size, add, moment=lambda tp, t: t + 1):
         """Version 2 of a model: version 1, and add(pp, tp) beside it, with a moment of each tensor."""
         self.c.json("model", "import", self.source, "--name", name, "--tp", tp_size, "--pp", pp_size)
         for pp in range(pp_size):
@@ -51,7 +51,7 @@ class Beside(unittest.TestCase):
                 rank = self.session(job=name, model=name, pp=pp, tp=tp, pp_size=pp_size, tp_size=tp_size,
                                     world_size=pp_size * tp_size, global_rank=pp * tp_size + tp)
                 state = {**rank.load_state_dict(version=1), **add(pp, tp)}
-                saved = rank.save_state_dict(state, 1, optim={f"exp_avg.{n}": t + 1 for n, t in add(pp, tp).items()}, strict=False)
+                saved = rank.save_state_dict(state, 1, optim={f"exp_avg.{n}": moment(tp, t) for n, t in add(pp, tp).items()}, strict=False)
         self.assertEqual((saved.version, saved.visible), (2, True))
 
     def check(self, name, tp_size, pp_size, expected):
@@ -98,6 +98,11 @@ class Beside(unittest.TestCase):
     def test_what_ranks_do_not_hold_alike_is_refused_by_name(self):
         self.refused("bytes", f"'{beside(1)}' of part pp0/tp0/layer-0001 .* tensor ranks hold different bytes",
                      lambda pp, tp: {beside(1): torch.full((3,), float(tp))})
+
+    def test_state_that_ranks_do_not_hold_alike_is_refused_by_name(self):
+        self.saved("state", 2, 1, lambda pp, tp: {beside(1): torch.ones(3)}, lambda tp, t: t + tp)
+        with self.assertRaisesRegex(errors.Unsupported, f"'exp_avg.{beside(1)}' of part optim-layer-0001 .* ranks 0 and 1 differ"):
+            self.session().load_state_dict("state@2", tp_size=4)
 
     def test_what_one_rank_alone_holds_is_refused_by_name(self):
         for alone in (0, 1):
