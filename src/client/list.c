@@ -245,6 +245,26 @@ static hl_status fail_cut(const char *model,
                    version, model, r->split.tp, done, total);
 }
 
+/* Once each: that it is queued, and that it is made. */
+struct cut_told {
+    bool queued, made;
+};
+
+static void tell_cut(const char *model, const struct hl_api_controller_request_shards_results *r,
+                     struct cut_told *told)
+{
+    if (r->queued && !told->queued)
+        hl_info("a version waits to be cut, for L3 runs as many imports and cuts as it can "
+                "name=%s version=%lld tp=%d",
+                model, (long long)r->version, r->split.tp);
+    else if (!r->queued && !told->made)
+        hl_info("a version is cut, which this reader waits for name=%s version=%lld tp=%d "
+                "done=%llu of=%llu",
+                model, (long long)r->version, r->split.tp, (unsigned long long)r->done_bytes,
+                (unsigned long long)r->total_bytes);
+    *(r->queued ? &told->queued : &told->made) = true;
+}
+
 /* Until the version is cut for that split: the deadline begins anew with every byte that was made
  * since the last answer, of this cut or of those before it. */
 static hl_status request_cut(struct operation *op,
@@ -253,7 +273,7 @@ static hl_status request_cut(struct operation *op,
                              struct hl_api_controller_request_shards_results *r)
 {
     uint64_t seen = UINT64_MAX;
-    bool told = false;
+    struct cut_told told = {0};
     for (;;) {
         hl_status st;
         do
@@ -267,11 +287,7 @@ static hl_status request_cut(struct operation *op,
             operation_extend(op);
         else if (operation_expired(op))
             return fail_cut(p->model, r);
-        if (r->queued && !told)
-            hl_info("a version waits to be cut, for L3 runs as many imports and cuts as it can "
-                    "name=%s version=%lld tp=%d",
-                    p->model, (long long)r->version, r->split.tp);
-        told |= r->queued;
+        tell_cut(p->model, r, &told);
         seen = r->done_bytes;
     }
 }

@@ -175,6 +175,7 @@ void hl_version_link(struct hl_catalog *c, struct hl_version_rec *v, struct hl_s
         HASH_ADD(hh, c->shards, id, sizeof(struct hl_id), list[i]);
     }
     qsort(v->shards, v->shard_count, sizeof(*v->shards), shard_order);
+    v->shares_state = 0;
 }
 
 void hl_shard_recs_free(struct hl_shard_rec **list, size_t n)

@@ -103,6 +103,8 @@ struct hl_version_rec {
     uint64_t *begun; /* open: per rank the token of its begin, 0 = none; not stored; may be NULL */
     struct hl_shard_rec **shards;
     size_t shard_count;
+    int shares_state; /* hl_version_shares_state(): 1 = it does, -1 = not, 0 = not asked; not
+                         stored */
     struct hl_cut_rec *cuts;
     struct hl_model_rec *model;
     struct hl_version_rec *next; /* older version of the model */

@@ -8,6 +8,7 @@
 #include "core/catalog_private.h"
 #include "core/layout.h"
 #include "core/part.h"
+#include "core/piece.h"
 #include "core/proof.h"
 
 /* ---- what can be cut ------------------------------------------------------------------------- */
@@ -117,7 +118,7 @@ HL_CHECK static hl_status join_pieces(const struct hl_version_rec *v, struct hl_
     return hl_proof_join_pieces(list, v->shard_count, arena, out, count);
 }
 
-bool hl_version_shares_state(const struct hl_version_rec *v)
+static bool shares_state(const struct hl_version_rec *v)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_proof_shard *list;
@@ -137,10 +138,17 @@ bool hl_version_shares_state(const struct hl_version_rec *v)
     return pieces;
 }
 
-bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state)
+bool hl_version_shares_state(struct hl_version_rec *v)
+{
+    if (v->shares_state == 0)
+        v->shares_state = shares_state(v) ? 1 : -1;
+    return v->shares_state > 0;
+}
+
+bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares)
 {
     enum hl_part_kind kind = hl_part_of(s->part).kind;
-    return kind == HL_PART_MODEL || (kind == HL_PART_OPTIM && !shares_state);
+    return kind == HL_PART_MODEL || (kind == HL_PART_OPTIM && !shares);
 }
 
 bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_rec *s)
@@ -162,7 +170,7 @@ bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_re
     return true;
 }
 
-const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_t cap)
+const char *hl_version_left_out(struct hl_version_rec *v, char *buf, size_t cap)
 {
     size_t shares = 0, blobs = 0;
     const struct hl_shard_rec *first = NULL;
@@ -209,14 +217,31 @@ struct recorded {
     struct listed *read; /* of every shard; without tensors until one of them is asked for */
 };
 
+/* NULL: it is not stored. */
+static struct hl_shard_rec *const *find_shard(const struct recorded *r,
+                                              const struct hl_partition_shard *shard)
+{
+    const struct hl_version_rec *v = r->v;
+    return v->shard_count > 0
+               ? bsearch(shard, v->shards, v->shard_count, sizeof(*v->shards), place_order)
+               : NULL;
+}
+
+HL_CHECK static hl_status read_recorded(struct recorded *r, struct hl_shard_rec *const *at,
+                                        struct listed **out)
+{
+    *out = &r->read[at - r->v->shards];
+    if ((*out)->tensors != NULL)
+        return HL_OK;
+    return hl_layout_read((*at)->layout, &r->arena, &(*out)->tensors, &(*out)->count);
+}
+
 static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard, const char *name,
                                const struct hl_tensor **out)
 {
     struct recorded *r = arg;
-    const struct hl_version_rec *v = r->v;
-    struct hl_shard_rec **at = v->shard_count > 0 ? bsearch(shard, v->shards, v->shard_count,
-                                                            sizeof(*v->shards), place_order)
-                                                  : NULL;
+    struct listed *held;
+    struct hl_shard_rec *const *at = find_shard(r, shard);
     if (at == NULL)
         return hl_fail(HL_EINVAL,
                        "the version has no part %s at pp %d, tp %d, which its config asks for",
@@ -225,13 +250,106 @@ static hl_status find_recorded(void *arg, const struct hl_partition_shard *shard
         return hl_fail(HL_EUNSUPPORTED,
                        "it was stored by an earlier release, which did not record the tensors of "
                        "its shards; export it (`helios model export --format hf`) and import that");
-    struct listed *held = &r->read[at - v->shards];
-    if (held->tensors == NULL)
-        HL_TRY(hl_layout_read((*at)->layout, &r->arena, &held->tensors, &held->count));
+    HL_TRY(read_recorded(r, at, &held));
     *out = find_listed(held, name);
     if (*out == NULL)
         return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d lacks the tensor '%.200s'", shard->part,
                        shard->pp, shard->tp, name);
+    return HL_OK;
+}
+
+static hl_status list_recorded(void *arg, const struct hl_partition_shard *shard,
+                               const struct hl_tensor **out, size_t *count)
+{
+    struct recorded *r = arg;
+    struct hl_shard_rec *const *at = find_shard(r, shard);
+    struct listed none = {0}, *held = &none;
+    if (at != NULL && (*at)->layout != NULL)
+        HL_TRY(read_recorded(r, at, &held));
+    *out = held->tensors;
+    *count = held->count;
+    return HL_OK;
+}
+
+static hl_status crc_recorded(void *arg, const struct hl_partition_shard *shard, const char *name,
+                              uint32_t *out)
+{
+    struct recorded *r = arg;
+    struct hl_shard_rec *const *at = find_shard(r, shard);
+    struct listed *held;
+    if (at == NULL || (*at)->tensor_crcs == NULL)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "part %s at pp %d, tp %d came without the checksums of its tensors, so "
+                       "whether tensor ranks hold '%.200s' alike is not known; read the version as "
+                       "it was saved",
+                       shard->part, shard->pp, shard->tp, name);
+    HL_TRY(read_recorded(r, at, &held));
+    const struct hl_tensor *t = find_listed(held, name);
+    if (t == NULL)
+        return hl_fail(HL_EINTERNAL, "tensor '%s' was listed and is not there", name);
+    *out = hl_layout_crc((*at)->tensor_crcs, (size_t)(t - held->tensors));
+    return HL_OK;
+}
+
+/* The state, or piece of it, is of a tensor of the part that the config does not ask for. */
+static bool is_beside(const struct hl_whole *w, const struct hl_partition_shard *part,
+                      const char *state)
+{
+    const struct hl_partition_plan *p = &w->ranks;
+    size_t len = hl_piece_name_len(state, strlen(state));
+    for (uint32_t i = part->tensor_first; i < part->tensor_first + part->tensor_count; i++) {
+        const char *name = p->tensors[i].name;
+        size_t n = strlen(name);
+        if (p->op_first[i] < p->op_first[i + 1] &&
+            p->ops[p->op_first[i]].source >= w->beside_first && len > n &&
+            state[len - n - 1] == '.' && strncmp(state + len - n, name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+HL_CHECK static hl_status check_state(struct recorded *r, const struct hl_whole *w,
+                                      const struct hl_partition_shard *part,
+                                      const struct hl_shard_rec *s)
+{
+    struct hl_partition_shard own = {.pp = s->pp, .tp = s->tp, .ep = s->ep}, first;
+    struct listed held, its;
+    snprintf(own.part, sizeof(own.part), "%.*s", HL_PARTITION_PART_MAX - 1, s->part);
+    first = own;
+    first.tp = 0;
+    HL_TRY(list_recorded(r, &own, (const struct hl_tensor **)&held.tensors, &held.count));
+    HL_TRY(list_recorded(r, &first, (const struct hl_tensor **)&its.tensors, &its.count));
+    for (size_t i = 0; i < held.count; i++) {
+        const char *name = held.tensors[i].name;
+        uint32_t crc = 0, other = 1;
+        if (!is_beside(w, part, name))
+            continue;
+        if (find_listed(&its, name) != NULL) {
+            HL_TRY(crc_recorded(r, &own, name, &crc));
+            HL_TRY(crc_recorded(r, &first, name, &other));
+        }
+        if (crc != other)
+            return hl_fail(HL_EUNSUPPORTED,
+                           "optimizer tensor '%.200s' of part %s at pp %d is of none that the "
+                           "model's config asks for, and tensor ranks 0 and %d differ in it: read "
+                           "the version as it was saved",
+                           name, s->part, s->pp, s->tp);
+    }
+    return HL_OK;
+}
+
+/* Another layout has one of the tensor ranks' states of such a tensor: they have to be the same. */
+HL_CHECK static hl_status check_states(struct recorded *r, const struct hl_whole *w)
+{
+    const struct hl_partition_plan *p = &w->ranks;
+    for (size_t i = 0; w->beside_first < w->logical.count && i < r->v->shard_count; i++) {
+        const struct hl_shard_rec *s = r->v->shards[i];
+        const struct hl_part part = hl_part_of(s->part);
+        for (size_t k = 0; part.kind == HL_PART_OPTIM && s->tp > 0 && k < p->shard_count; k++)
+            if (p->shards[k].pp == s->pp && p->shards[k].tp == s->tp &&
+                strcmp(p->shards[k].part, part.of) == 0)
+                HL_TRY(check_state(r, w, &p->shards[k], s));
+    }
     return HL_OK;
 }
 
@@ -250,11 +368,13 @@ static hl_status check_planned(const struct hl_version_rec *v, const struct hl_p
     for (size_t i = 0; i < v->shard_count; i++) {
         const struct hl_shard_rec *s = v->shards[i];
         if (hl_part_of(s->part).kind == HL_PART_MODEL && !planned[i])
-            return hl_fail(HL_EUNSUPPORTED,
-                           "part %s at pp %d, tp %d has tensors that the model's config does not "
-                           "ask for, so nothing says how they are cut; read the version as it was "
-                           "saved",
-                           s->part, s->pp, s->tp);
+            return hl_fail(
+                HL_EUNSUPPORTED,
+                "part %s at pp %d, tp %d is none that the model's config asks for, where "
+                "'%.*s' is the first of %u tensors: nothing says how they are cut; read "
+                "the version as it was saved",
+                s->part, s->pp, s->tp, s->layout != NULL ? (int)strcspn(s->layout, "\t") : 1,
+                s->layout != NULL ? s->layout : "?", s->tensors);
     }
     return HL_OK;
 }
@@ -265,17 +385,16 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
     HL_AUTO(hl_freep) char *config = NULL;
     const struct hl_api_split own = hl_version_split(v), split = hl_version_cut_split(v, want);
     struct recorded r = {.v = v};
+    const struct hl_whole_stored stored = {find_recorded, list_recorded, crc_recorded, &r};
     HL_TRY(hl_split_config(v->model->config, &own, v->model->shape.layers, &config));
     r.read = hl_arena_array(&r.arena, v->shard_count + 1, sizeof(*r.read));
     hl_status st = r.read != NULL
-                       ? hl_whole_split(config, &split, find_recorded, &r, out)
+                       ? hl_whole_split(config, &split, &stored, out)
                        : hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->shard_count);
-    hl_arena_fini(&r.arena);
-    if (st != HL_OK)
-        return st;
-    st = check_planned(v, &out->ranks);
-    if (st != HL_OK)
+    if (st == HL_OK &&
+        ((st = check_planned(v, &out->ranks)) != HL_OK || (st = check_states(&r, out)) != HL_OK))
         hl_whole_fini(out);
+    hl_arena_fini(&r.arena);
     return st;
 }
 
@@ -301,7 +420,8 @@ hl_status hl_version_copy_for_cut(const struct hl_version_rec *v, struct hl_aren
                                           .tp = s->tp,
                                           .ep = s->ep,
                                           .tensors = s->tensors,
-                                          .layout = hl_arena_strdup(arena, s->layout)};
+                                          .layout = hl_arena_strdup(arena, s->layout),
+                                          .tensor_crcs = hl_arena_strdup(arena, s->tensor_crcs)};
         memcpy(shards[i].part, s->part, sizeof(s->part));
         list[i] = &shards[i];
     }

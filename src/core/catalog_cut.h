@@ -46,15 +46,15 @@ hl_status hl_version_plan_cut(const struct hl_version_rec *v, const struct hl_ap
 /* Data-parallel ranks share optimizer state out in a way that nothing gives its place in its
  * parameter. Pieces that cover it (core/piece.h) and whole tensors, each in one share, have one.
  * The share of rank 0 has the name that shared state has (core/part.h), so this is known of the
- * version only. */
-bool hl_version_shares_state(const struct hl_version_rec *v);
+ * version only, which keeps the answer until it gets other shards. */
+bool hl_version_shares_state(struct hl_version_rec *v);
 /* Blobs of modules that are the same on every tensor rank: a rank of any other split has them too,
  * from the version's own shard at tp 0. Those of experts are not. */
 bool hl_shard_is_common(const struct hl_version_rec *v, const struct hl_shard_rec *s);
 /* The shard is a source of cuts. */
-bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares_state);
+bool hl_shard_can_be_cut(const struct hl_shard_rec *s, bool shares);
 /* What of the version is in no cut, and why, in buf; "" = nothing. */
-const char *hl_version_left_out(const struct hl_version_rec *v, char *buf, size_t cap);
+const char *hl_version_left_out(struct hl_version_rec *v, char *buf, size_t cap);
 
 /* Feed the record of a cut back, once all shards are there; HL_ECORRUPT: it is not made. */
 hl_status hl_catalog_load_cut(struct hl_catalog *c, const char *key, const json_t *value) HL_CHECK;

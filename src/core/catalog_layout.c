@@ -205,6 +205,26 @@ static hl_status check_against(const struct hl_expected *e, const struct hl_vers
     return check_whole(e, v, list, n, last);
 }
 
+static bool holds_tensors(struct hl_shard_rec *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i]->tensors > 0)
+            return true;
+    return false;
+}
+
+/* No rank has saved anything: it would be read as a model without tensors. */
+static hl_status check_holds(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
+                             size_t n)
+{
+    if (holds_tensors(v->shards, v->shard_count) || holds_tensors(list, n))
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "version %" PRId64 " of '%s' would be empty: none of its %d ranks has saved a "
+                   "tensor; pass the model's tensors as the state",
+                   v->number, v->model->name, v->world);
+}
+
 static hl_status check_same(const struct hl_version_rec *base, const struct hl_version_rec *v,
                             struct hl_shard_rec *const *list, size_t n, bool last)
 {
@@ -236,6 +256,8 @@ hl_status hl_version_check(const struct hl_version_commit *p, struct hl_shard_re
     const struct hl_version_rec *v = p->version, *base;
     size_t n = p->shards.count;
     HL_TRY(check_twice(v, list, n));
+    if (last)
+        HL_TRY(check_holds(v, list, n));
     if (v->check == HL_API_LAYOUT_CHECK_UNCHECKED)
         return HL_OK;
     HL_TRY(oldest_visible(v->model, &base));

@@ -96,7 +96,7 @@ static hl_status add_view(const struct viewed *from, const struct hl_view_want *
     for (size_t i = 0; i < from->count; i++) {
         const struct hl_shard_rec *s = from->shards[i];
         const int tp = i < from->own ? s->tp : want->tp;
-        stored[i] = (struct hl_stored_part){s->pp, tp, s->part, s->layout, s->ep};
+        stored[i] = (struct hl_stored_part){s->pp, tp, s->part, s->layout, s->ep, s->tensor_crcs};
     }
     HL_TRY(hl_view_position(stored, from->count, want, arena, &view));
     for (size_t i = 0; i < view.count; i++) {

@@ -96,7 +96,8 @@ hl_status hl_import_proof_input(const char *config, const struct hl_api_shard_li
     }
     *out = (struct hl_version_proof){.input = {.config = hl_arena_strdup(arena, config),
                                                .shards = list,
-                                               .count = shards->count}};
+                                               .count = shards->count,
+                                               .imported = true}};
     if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory for the proof of an import");
     return HL_OK;

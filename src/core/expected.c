@@ -43,7 +43,7 @@ static hl_status stored_own(struct hl_expected *e, struct stored_parts *out)
         const struct hl_shard_rec *s = base->shards[i];
         if (hl_part_has_parameters(s->part))
             out->list[out->count++] =
-                (struct hl_stored_part){s->pp, s->tp, s->part, s->layout, s->ep};
+                (struct hl_stored_part){s->pp, s->tp, s->part, s->layout, s->ep, s->tensor_crcs};
     }
     return HL_OK;
 }
@@ -56,9 +56,9 @@ static hl_status stored_of_plan(const struct hl_partition_plan *plan, struct hl_
         const struct hl_partition_shard *s = &plan->shards[i];
         HL_AUTO(hl_freep) char *layout = NULL;
         HL_TRY(hl_layout_text(&plan->tensors[s->tensor_first], s->tensor_count, &layout));
-        out->list[out->count++] =
-            (struct hl_stored_part){s->pp, s->tp, hl_arena_strdup(&e->arena, s->part),
-                                    hl_arena_strdup(&e->arena, layout), s->ep};
+        out->list[out->count++] = (struct hl_stored_part){
+            s->pp, s->tp, hl_arena_strdup(&e->arena, s->part), hl_arena_strdup(&e->arena, layout),
+            s->ep, NULL};
     }
     return HL_OK;
 }

@@ -18,6 +18,12 @@ bool hl_import_is_evicted(size_t remembered, bool in_use)
     return remembered >= HL_IMPORTS_MAX && !in_use;
 }
 
+bool hl_import_has_place(int imports, int cuts, bool is_cut)
+{
+    const int places = HL_IMPORT_PLACES - (cuts == 0 && !is_cut ? 1 : 0);
+    return imports + cuts < places;
+}
+
 static hl_status check_sizes(const struct hl_api_split *base, const struct hl_api_import_request *r)
 {
     const int sizes[][2] = {{r->tp > 1 ? r->tp : 0, base->tp},

@@ -21,6 +21,13 @@
 /* L3 has not answered for so long: the import has failed. */
 #define HL_IMPORT_SILENCE_NS UINT64_C(10000000000)
 
+/* L3 runs so many imports and cuts at a time. The last place is a cut's, which a reader waits for:
+ * however many imports follow each other, one always goes on. */
+#define HL_IMPORT_PLACES 5
+
+/* Another one may begin beside so many that run. */
+bool hl_import_has_place(int imports, int cuts, bool is_cut);
+
 /* What L3 has answered when it was asked how far it is. */
 struct hl_import_answer {
     hl_status st;

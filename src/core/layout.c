@@ -73,6 +73,14 @@ hl_status hl_layout_crcs(const struct hl_tensor *tensors, const uint32_t *crcs, 
     return HL_OK;
 }
 
+uint32_t hl_layout_crc(const char *crcs, size_t i)
+{
+    char digits[9];
+    memcpy(digits, crcs + 8 * i, 8);
+    digits[8] = '\0';
+    return (uint32_t)strtoul(digits, NULL, 16);
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* One line; the texts are not terminated. */

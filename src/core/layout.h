@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "api/types.h"
 #include "base/arena.h"
@@ -25,6 +26,8 @@ hl_status hl_layout_text(const struct hl_tensor *tensors, size_t count, char **o
 /* Their CRC-32s in the order of that text, 8 hexadecimal digits each; free(). */
 hl_status hl_layout_crcs(const struct hl_tensor *tensors, const uint32_t *crcs, size_t count,
                          char **out) HL_CHECK;
+/* The one of tensor i, of a text of that form. */
+uint32_t hl_layout_crc(const char *crcs, size_t i);
 /* A text from outside has the form above. */
 hl_status hl_layout_verify(const char *layout) HL_CHECK;
 /* A text from outside has the form of hl_layout_crcs() for the tensors of a verified layout. */

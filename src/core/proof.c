@@ -171,10 +171,7 @@ static hl_status find_planned(void *arg, const struct hl_partition_shard *shard,
 
 static uint32_t crc_of(const struct held *h, const struct hl_tensor *t)
 {
-    char digits[CRC_DIGITS + 1];
-    memcpy(digits, h->shard->crcs + CRC_DIGITS * (size_t)(t - h->tensors), CRC_DIGITS);
-    digits[CRC_DIGITS] = '\0';
-    return (uint32_t)strtoul(digits, NULL, 16);
+    return hl_layout_crc(h->shard->crcs, (size_t)(t - h->tensors));
 }
 
 /* The tensors of a plan, as the shards in the list have them. */
@@ -395,7 +392,7 @@ HL_CHECK static hl_status own_once(const struct held *list, size_t n, uint64_t *
 }
 
 /* Its tensors are what it is made of: each is held once, and they have all of its elements. */
-HL_CHECK static hl_status prove_unsliced(struct prover *p, uint64_t parameters)
+HL_CHECK static hl_status prove_unsliced(struct prover *p, uint64_t parameters, bool imported)
 {
     uint64_t elements, of_state;
     char why[96];
@@ -403,18 +400,23 @@ HL_CHECK static hl_status prove_unsliced(struct prover *p, uint64_t parameters)
     HL_TRY(own_once(p->state, p->state_count, &of_state));
     if (elements == parameters)
         return HL_OK;
+    if (imported)
+        return hl_fail(HL_EINVAL,
+                       "its tensors have %" PRIu64 " elements, and the files of its import had "
+                       "%" PRIu64 ": tensors are missing, or too many",
+                       elements, parameters);
     snprintf(why, sizeof(why), "%" PRIu64 " elements are held, and the import had %" PRIu64,
              elements, parameters);
     leave_unproved(p, "parameters", why);
     return HL_OK;
 }
 
-HL_CHECK static hl_status prove_model(struct prover *p, const char *text)
+HL_CHECK static hl_status prove_model(struct prover *p, const char *text, bool imported)
 {
     HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
     HL_TRY(hl_model_config_read(text, &c));
     if (c.own.unsliced)
-        return prove_unsliced(p, c.own.parameters);
+        return prove_unsliced(p, c.own.parameters, imported);
     HL_TRY(prove_parameters(p, text));
     return prove_state(p);
 }
@@ -440,7 +442,7 @@ hl_status hl_proof_check(const struct hl_proof_input *in, struct hl_proof *out)
     }
     hl_status st = read_shards(&p, in);
     if (st == HL_OK && has_layouts(&p))
-        st = prove_model(&p, in->config);
+        st = prove_model(&p, in->config, in->imported);
     hl_whole_fini(&p.whole);
     hl_arena_fini(&p.arena);
     if (st == HL_OK)

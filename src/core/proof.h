@@ -8,7 +8,7 @@
  * together first: the data-parallel ranks have each element of it, once.
  *
  * Of an unsliced model (core/partition.h) every tensor is held once, and there are as many elements
- * as its config says.
+ * as its config says; an import has exactly those, a save may have been of others.
  *
  * What can't be proved is no failure: another model without a Hugging Face config, shards without a
  * layout or without CRCs, tensors that the config does not ask for, state of other shapes.
@@ -49,6 +49,7 @@ struct hl_proof_input {
     const char *config; /* of the version's own split: hl_split_config() */
     const struct hl_proof_shard *shards;
     size_t count;
+    bool imported; /* by the import that wrote the config */
 };
 
 struct hl_proof {

@@ -102,11 +102,8 @@ HL_CHECK static hl_status read_share(struct joiner *j, const struct hl_proof_sha
     share.tensors = tensors;
     if (s->crcs != NULL && strlen(s->crcs) == CRC_DIGITS * share.count) {
         uint32_t *crcs = hl_arena_array(j->arena, share.count + 1, sizeof(*crcs));
-        for (size_t i = 0; crcs != NULL && i < share.count; i++) {
-            char digits[CRC_DIGITS + 1];
-            snprintf(digits, sizeof(digits), "%s", s->crcs + CRC_DIGITS * i);
-            crcs[i] = (uint32_t)strtoul(digits, NULL, 16);
-        }
+        for (size_t i = 0; crcs != NULL && i < share.count; i++)
+            crcs[i] = hl_layout_crc(s->crcs, i);
         share.crcs = crcs;
     }
     *out = share;

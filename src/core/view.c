@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/layout.h"
 #include "core/part.h"
 #include "core/split.h"
 
@@ -125,6 +126,13 @@ static const char *shown_name(const char *stored, const struct seat *seat, int c
                            layers, seat->local, number + count_digits(number));
 }
 
+const char *hl_view_whole_name(const char *part, const char *stored, struct hl_arena *arena)
+{
+    struct seat seat = {0};
+    seat.is_layer = part_number(part, "layer-", &seat.local);
+    return shown_name(stored, &seat, 1, arena);
+}
+
 static bool names_word_embedding(const char *name)
 {
     const char *at = model_name(name);
@@ -152,6 +160,15 @@ static const char *head_name(const char *stored, const struct seat *seat, int ch
 
 enum show { SHOW_ALL, SHOW_BUT_HEAD, SHOW_AS_HEAD };
 
+/* What of a stored part is shown. `twins`: other stages have a part of its name and tensor rank. */
+struct showing {
+    enum show show;
+    bool twins;
+    bool at_home; /* the wanted stage is the one that the part belongs to */
+    const struct hl_stored_part *stored;
+    size_t count, index;
+};
+
 static bool is_shown(const char *name, enum show show)
 {
     return show == SHOW_ALL || (show == SHOW_BUT_HEAD && !names_output_layer(name)) ||
@@ -166,24 +183,105 @@ static size_t line_count(const char *layout)
     return n;
 }
 
+static bool is_twin(const struct hl_stored_part *a, const struct hl_stored_part *b)
+{
+    return a->tp == b->tp && a->ep == b->ep && a->pp != b->pp && strcmp(a->part, b->part) == 0;
+}
+
+/* The line of that tensor, and its number; NULL: the part has none. */
+static const char *find_line(const struct hl_stored_part *s, const char *name, size_t len,
+                             size_t *number)
+{
+    *number = 0;
+    for (const char *line = s->layout; line != NULL && *line != '\0';
+         line += strcspn(line, "\n") + 1, (*number)++)
+        if (strcspn(line, "\t") == len && strncmp(line, name, len) == 0)
+            return line;
+    return NULL;
+}
+
+static bool holds_alike(const struct hl_stored_part *s, const char *line, size_t number,
+                        const struct hl_stored_part *twin, const char *twin_line,
+                        size_t twin_number)
+{
+    size_t len = strcspn(line, "\n");
+    return s->crcs != NULL && twin->crcs != NULL && strcspn(twin_line, "\n") == len &&
+           strncmp(line, twin_line, len) == 0 &&
+           hl_layout_crc(s->crcs, number) == hl_layout_crc(twin->crcs, twin_number);
+}
+
+/* The part of that stage has the tensor. */
+static bool stage_has(const struct showing *at, int pp, const char *name, size_t len)
+{
+    const struct hl_stored_part *s = &at->stored[at->index];
+    for (size_t i = 0; i < at->count; i++) {
+        const struct hl_stored_part *other = &at->stored[i];
+        size_t number;
+        if (other->pp == pp && (other == s || is_twin(s, other)) &&
+            find_line(other, name, len, &number) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool is_everywhere(const struct showing *at, const char *name, size_t len)
+{
+    int stages = 0;
+    for (size_t i = 0; i < at->count; i++)
+        stages = at->stored[i].pp >= stages ? at->stored[i].pp + 1 : stages;
+    for (int pp = 0; pp < stages; pp++)
+        if (!stage_has(at, pp, name, len))
+            return false;
+    return true;
+}
+
+/* Of twins the one of the last stage is shown. */
+HL_CHECK static hl_status judge_twin(const struct showing *at, const char *line, size_t number,
+                                     bool *out)
+{
+    const struct hl_stored_part *s = &at->stored[at->index];
+    const size_t len = strcspn(line, "\t");
+    bool last = true;
+    for (size_t i = 0; i < at->count; i++) {
+        const struct hl_stored_part *twin = &at->stored[i];
+        size_t twin_number;
+        const char *other = is_twin(s, twin) ? find_line(twin, line, len, &twin_number) : NULL;
+        if (other == NULL)
+            continue;
+        last = last && twin->pp < s->pp;
+        if (!holds_alike(s, line, number, twin, other, twin_number))
+            return hl_fail(HL_EUNSUPPORTED,
+                           "tensor '%.*s' is in part %s of stage %d and of stage %d, and nothing "
+                           "says that they hold the same: read it with the stages it was saved "
+                           "with",
+                           (int)len, line, s->part, s->pp < twin->pp ? s->pp : twin->pp,
+                           s->pp < twin->pp ? twin->pp : s->pp);
+    }
+    *out = last && (at->at_home || is_everywhere(at, line, len));
+    return HL_OK;
+}
+
 /* *kept: what is shown of the shard is all of it, under its own names. */
 static hl_status show_names(const struct hl_view_want *w, const struct hl_stored_part *s,
-                            const struct seat *seat, enum show show, struct hl_arena *arena,
-                            struct hl_view_part *out)
+                            const struct seat *seat, const struct showing *at,
+                            struct hl_arena *arena, struct hl_view_part *out)
 {
-    size_t n = line_count(s->layout);
+    size_t n = line_count(s->layout), number = 0;
     out->names = hl_arena_array(arena, n, sizeof(*out->names));
     out->as_stored = true;
     for (const char *line = s->layout; out->names != NULL && *line != '\0';
-         line += strcspn(line, "\n") + 1) {
+         line += strcspn(line, "\n") + 1, number++) {
         const char *name = hl_arena_text(arena, line, strcspn(line, "\t"));
         if (name == NULL)
             break;
-        if (!is_shown(name, show)) {
+        bool wanted = is_shown(name, at->show);
+        if (wanted && at->twins)
+            HL_TRY(judge_twin(at, line, number, &wanted));
+        if (!wanted) {
             out->as_stored = false;
             continue;
         }
-        const char *shown = show == SHOW_AS_HEAD
+        const char *shown = at->show == SHOW_AS_HEAD
                                 ? head_name(name, seat, chunks_of(w->split), arena)
                                 : shown_name(name, seat, chunks_of(w->split), arena);
         if (shown == NULL)
@@ -198,12 +296,11 @@ static hl_status show_names(const struct hl_view_want *w, const struct hl_stored
     return HL_OK;
 }
 
-static hl_status show_part(const struct hl_stored_part *stored, size_t index,
-                           const struct hl_view_want *w, const struct seat *seat, enum show show,
-                           struct hl_arena *arena, struct hl_view *out)
+static hl_status show_part(const struct showing *at, const struct hl_view_want *w,
+                           const struct seat *seat, struct hl_arena *arena, struct hl_view *out)
 {
-    struct hl_view_part part = {.stored = index, .part = stored[index].part};
-    const struct hl_stored_part *p = &stored[index];
+    const struct hl_stored_part *p = &at->stored[at->index];
+    struct hl_view_part part = {.stored = at->index, .part = p->part};
     if (p->layout == NULL)
         return hl_fail(
             HL_EUNSUPPORTED,
@@ -211,8 +308,8 @@ static hl_status show_part(const struct hl_stored_part *stored, size_t index,
             "record its tensors; read it with the stages it was saved with, or export it "
             "(`helios model export --format hf`) and import that",
             p->part, p->pp, p->tp);
-    HL_TRY(show_names(w, p, seat, show, arena, &part));
-    if (show == SHOW_AS_HEAD)
+    HL_TRY(show_names(w, p, seat, at, arena, &part));
+    if (at->show == SHOW_AS_HEAD)
         part.part =
             hl_arena_printf(arena, "%.*shead", (int)(hl_part_of(p->part).of - p->part), p->part);
     if (part.part == NULL)
@@ -263,6 +360,15 @@ static bool is_read(const struct hl_view_want *w, const struct hl_stored_part *s
     return hl_split_reads(&split, w->tp, w->ep, s->part, s->tp, s->ep);
 }
 
+static bool has_twins(const struct hl_stored_part *stored, size_t count,
+                      const struct hl_stored_part *s)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_twin(s, &stored[i]))
+            return true;
+    return false;
+}
+
 static hl_status show_stored(const struct hl_stored_part *stored, size_t count, size_t i,
                              const struct hl_view_want *w, struct hl_arena *arena,
                              struct hl_view *out)
@@ -275,11 +381,20 @@ static hl_status show_stored(const struct hl_stored_part *stored, size_t count, 
         return HL_OK;
     HL_TRY(seat_of(w, s, &seat));
     bool drops_head = w->tied && w->split->pp == 1 && strcmp(of, "head") == 0;
-    if (seat.pp == w->pp)
-        HL_TRY(show_part(stored, i, w, &seat, drops_head ? SHOW_BUT_HEAD : SHOW_ALL, arena, out));
+    struct showing at = {.show = drops_head ? SHOW_BUT_HEAD : SHOW_ALL,
+                         .twins =
+                             !seat.is_layer && s->layout != NULL && has_twins(stored, count, s),
+                         .at_home = seat.pp == w->pp,
+                         .stored = stored,
+                         .count = count,
+                         .index = i};
+    if (at.at_home || at.twins)
+        HL_TRY(show_part(&at, w, &seat, arena, out));
+    at.show = SHOW_AS_HEAD;
+    at.twins = false;
     if (w->tied && w->split->pp > 1 && w->pp == last.pp && strcmp(of, "embedding") == 0 &&
         hl_part_of(s->part).kind != HL_PART_EXTRA && !head_is_stored(stored, count, s))
-        HL_TRY(show_part(stored, i, w, &last, SHOW_AS_HEAD, arena, out));
+        HL_TRY(show_part(&at, w, &last, arena, out));
     return HL_OK;
 }
 

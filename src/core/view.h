@@ -7,13 +7,15 @@
  * stages have a prefix (`model1.`). A view says which stored shards a position consists of and how
  * each of their tensors is called there. Tied heads: with several stages the last one has the
  * embedding's rows as `output_layer`; they are shown from the embedding's shard where no shard has
- * them of its own.
+ * them of its own. A tensor that no layer, embedding or head is made of may be stored by several
+ * stages: what all of them hold alike every stage has, and what some hold alike the stage that its
+ * part belongs to.
  *
  * Owns:    nothing; results and their names are the arena's, texts of the stored list are borrowed.
  * Threads: any. Pure.
  * Errors:  HL_EINVAL shows the arithmetic of a split that does not work out; HL_ENOENT names a part
  *          that is not stored; HL_EUNSUPPORTED a part that would change and has no recorded
- * tensors; HL_ENOMEM.
+ *          tensors, or a tensor of which two stages hold different bytes; HL_ENOMEM.
  * Units:   stages, ranks and layers count from 0.
  * Limits:  those of core/partition.h and core/layout.h.
  */
@@ -33,6 +35,7 @@ struct hl_stored_part {
     const char *part;   /* core/part.h */
     const char *layout; /* core/layout.h; NULL = stored by an earlier release */
     int ep;             /* of experts, whose tp is the rank within etp */
+    const char *crcs;   /* of the layout's tensors (hl_layout_crcs); NULL = not known */
 };
 
 struct hl_view_name {
@@ -68,6 +71,10 @@ struct hl_view_want {
 hl_status hl_view_position(const struct hl_stored_part *stored, size_t count,
                            const struct hl_view_want *want, struct hl_arena *arena,
                            struct hl_view *out) HL_CHECK;
+
+/* How a tensor of a part of parameters is called where one stage has all layers. NULL: the arena is
+ * out of memory. */
+const char *hl_view_whole_name(const char *part, const char *stored, struct hl_arena *arena);
 
 struct hl_view_layout {
     const char *part;

@@ -5,6 +5,7 @@
 
 #include "core/lora.h"
 #include "core/model_config.h"
+#include "core/whole_private.h"
 
 #define PART_BYTES ((uint64_t)1 << 30)
 
@@ -207,29 +208,31 @@ HL_CHECK static hl_status plan_target(struct hl_whole *w, const struct hl_partit
 }
 
 HL_CHECK static hl_status plan_from_config(struct hl_whole *w, const struct hl_model_config *c,
-                                           const struct hl_api_split *split, hl_whole_find_fn find,
-                                           void *arg, enum goal goal)
+                                           const struct hl_api_split *split,
+                                           const struct hl_whole_stored *stored, enum goal goal)
 {
     struct hl_partition_options own;
     w->adapter = c->peft != NULL;
     HL_TRY(read_model(c, &w->config, &own));
-    HL_TRY(plan_stored(w, c, &own, find, arg));
+    HL_TRY(plan_stored(w, c, &own, stored->find, stored->arg));
     if (goal == GOAL_RANKS)
         return HL_OK;
     HL_TRY(plan_target(w, &own, split));
+    if (stored->list != NULL)
+        HL_TRY(hl_whole_add_beside(w, stored));
     if (goal == GOAL_TARGET)
         return HL_OK;
     return hl_reshard_plan(w->logical.tensors, w->logical.count, &w->ranks, &w->whole, &w->plan);
 }
 
 HL_CHECK static hl_status plan_from_text(const char *config, const struct hl_api_split *split,
-                                         hl_whole_find_fn find, void *arg, enum goal goal,
+                                         const struct hl_whole_stored *stored, enum goal goal,
                                          struct hl_whole *out)
 {
     struct hl_whole w = {0};
     HL_AUTO(hl_model_config_fini) struct hl_model_config c = {0};
     HL_TRY(hl_model_config_read(config, &c));
-    hl_status st = plan_from_config(&w, &c, split, find, arg, goal);
+    hl_status st = plan_from_config(&w, &c, split, stored, goal);
     if (st != HL_OK) {
         hl_whole_fini(&w);
         return st;
@@ -239,25 +242,27 @@ HL_CHECK static hl_status plan_from_text(const char *config, const struct hl_api
 }
 
 hl_status hl_whole_split(const char *config, const struct hl_api_split *split,
-                         hl_whole_find_fn find, void *arg, struct hl_whole *out)
+                         const struct hl_whole_stored *stored, struct hl_whole *out)
 {
-    return plan_from_text(config, split, find, arg, GOAL_TARGET, out);
+    return plan_from_text(config, split, stored, GOAL_TARGET, out);
 }
 
 hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
-                         hl_whole_find_fn find, void *arg, struct hl_whole *out)
+                         const struct hl_whole_stored *stored, struct hl_whole *out)
 {
-    return plan_from_text(config, split, find, arg, GOAL_MOVES, out);
+    return plan_from_text(config, split, stored, GOAL_MOVES, out);
 }
 
 hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
-    return plan_from_text(config, NULL, find, arg, GOAL_MOVES, out);
+    return plan_from_text(config, NULL, &(struct hl_whole_stored){.find = find, .arg = arg},
+                          GOAL_MOVES, out);
 }
 
 hl_status hl_whole_ranks(const char *config, hl_whole_find_fn find, void *arg, struct hl_whole *out)
 {
-    return plan_from_text(config, NULL, find, arg, GOAL_RANKS, out);
+    return plan_from_text(config, NULL, &(struct hl_whole_stored){.find = find, .arg = arg},
+                          GOAL_RANKS, out);
 }
 
 hl_status hl_whole_held(struct hl_hf_config *config, const struct hl_partition_options *options,
@@ -336,4 +341,5 @@ void hl_whole_fini(struct hl_whole *w)
     hl_partition_fini(&w->ranks);
     hl_logical_fini(&w->logical);
     hl_hf_config_fini(&w->config);
+    hl_arena_fini(&w->beside_names);
 }

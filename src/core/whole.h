@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 
+#include "base/arena.h"
 #include "core/families/logical.h"
 #include "core/hf.h"
 #include "core/reshard.h"
@@ -30,6 +31,8 @@ struct hl_whole {
     struct hl_partition_plan
         whole;                   /* one tensor for each logical one, by part; or the other split */
     struct hl_reshard_plan plan; /* from ranks to whole */
+    size_t beside_first; /* logical tensors from here on are not of the config; hl_whole_split */
+    struct hl_arena beside_names;
 };
 
 /* The stored tensor of that name in the shard (pp, tp, part); borrowed. */
@@ -39,13 +42,27 @@ typedef hl_status (*hl_whole_find_fn)(void *arg, const struct hl_partition_shard
 /* `config`: as it comes with the shards of a position (ImportProgress.config). */
 hl_status hl_whole_plan(const char *config, hl_whole_find_fn find, void *arg,
                         struct hl_whole *out) HL_CHECK;
+
+/* All that a version's shards hold, which may be more than its config asks for. */
+struct hl_whole_stored {
+    hl_whole_find_fn find;
+    /* The tensors of the shard; none where it is not stored. Borrowed. */
+    hl_status (*list)(void *arg, const struct hl_partition_shard *shard,
+                      const struct hl_tensor **out, size_t *count);
+    /* The CRC-32 of one of them; HL_EUNSUPPORTED: it is not known. */
+    hl_status (*crc)(void *arg, const struct hl_partition_shard *shard, const char *name,
+                     uint32_t *out);
+    void *arg;
+};
+
 /* The shards that `split`, which has no sizes unsaid, makes of it: `whole` is their plan, and
- * `plan` stays empty. */
+ * `plan` stays empty. A tensor that the config does not ask for is on every rank of its part, if
+ * all tensor ranks hold it alike; HL_EUNSUPPORTED names one that they don't. */
 hl_status hl_whole_split(const char *config, const struct hl_api_split *split,
-                         hl_whole_find_fn find, void *arg, struct hl_whole *out) HL_CHECK;
+                         const struct hl_whole_stored *stored, struct hl_whole *out) HL_CHECK;
 /* The same with the plan of how they are made of the stored ones. */
 hl_status hl_whole_recut(const char *config, const struct hl_api_split *split,
-                         hl_whole_find_fn find, void *arg, struct hl_whole *out) HL_CHECK;
+                         const struct hl_whole_stored *stored, struct hl_whole *out) HL_CHECK;
 /* Of an unsliced model, whose logical tensors are those that are stored: tensor i in part parts[i]
  * at pp 0, tp 0. config.hf is NULL where the model has none. */
 hl_status hl_whole_plan_unsliced(const char *config, const struct hl_tensor *tensors,

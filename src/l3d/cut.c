@@ -148,6 +148,25 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
     return HL_OK;
 }
 
+static hl_status list_tensors(void *arg, const struct hl_partition_shard *shard,
+                              const struct hl_tensor **out, size_t *count)
+{
+    const struct source *s = find_source(arg, shard);
+    *out = s != NULL ? s->header.tensors : NULL;
+    *count = s != NULL ? s->header.count : 0;
+    return HL_OK;
+}
+
+/* The header's word, which its own checksum holds; the bytes are read when they are cut. */
+static hl_status tensor_crc(void *arg, const struct hl_partition_shard *shard, const char *name,
+                            uint32_t *out)
+{
+    const struct source *s = find_source(arg, shard);
+    if (s == NULL)
+        return hl_fail(HL_EINTERNAL, "part %s was listed and is not there", shard->part);
+    return hl_safetensors_crc(&s->header, name, out);
+}
+
 static hl_status plan_state(const struct cut *c, struct cut_plan *plan)
 {
     HL_AUTO(hl_freep) struct hl_reshard_state_part *parts = calloc(c->count + 1, sizeof(*parts));
@@ -178,7 +197,8 @@ static hl_status plan_state(const struct cut *c, struct cut_plan *plan)
 static hl_status make_plan(void *arg, struct cut_plan *plan)
 {
     struct cut *c = arg;
-    HL_TRY(hl_whole_recut(c->im->cut.config, &c->im->cut.split, find_tensor, c, &plan->whole));
+    const struct hl_whole_stored stored = {find_tensor, list_tensors, tensor_crc, c};
+    HL_TRY(hl_whole_recut(c->im->cut.config, &c->im->cut.split, &stored, &plan->whole));
     return plan_state(c, plan);
 }
 
@@ -352,7 +372,7 @@ hl_status import_cut(struct import *im)
                                  : hl_fail(HL_EBUSY,
                                            "%d cuts are running; try again when one has "
                                            "ended",
-                                           IMPORTS_AT_ONCE);
+                                           HL_IMPORT_PLACES);
     if (st == HL_OK)
         st = cut_plans_get(plans, plan_key(&c), make_plan, &c, &c.plan);
     if (st == HL_OK)

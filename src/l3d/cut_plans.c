@@ -6,7 +6,8 @@
  *     get: found, or made --> users + 1 ... put: users - 1 --over the limit--> freed
  *
  * A plan does not change once it is made, so cuts read it without the lock: their `users` keeps it.
- * The lock is held while a plan is made. So two cuts with one key make it once, and others wait. */
+ * `making` is held while a plan is made, so two cuts with one key make it once. `lock` is not: what
+ * is there already is found meanwhile, put back and counted. `making` comes before `lock`. */
 #include "l3d/cut_plans.h"
 
 #include <pthread.h>
@@ -23,7 +24,8 @@ struct entry {
 };
 
 struct cut_plans {
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t making; /* one plan at a time */
+    pthread_mutex_t lock;   /* of all below */
     struct entry *entries;
     uint64_t limit;
     struct cut_plans_info info;
@@ -86,8 +88,7 @@ static void drop_unused(struct cut_plans *c)
     }
 }
 
-static hl_status make_entry(struct cut_plans *c, struct hl_digest key, cut_plan_make make,
-                            void *arg, struct entry **out)
+static hl_status make_entry(struct hl_digest key, cut_plan_make make, void *arg, struct entry **out)
 {
     struct entry *e = calloc(1, sizeof(*e));
     if (e == NULL)
@@ -100,10 +101,35 @@ static hl_status make_entry(struct cut_plans *c, struct hl_digest key, cut_plan_
     hl_hf_config_fini(&e->plan.whole.config); /* the moves say all */
     e->key = key;
     e->bytes = plan_bytes(&e->plan);
-    c->info.bytes += e->bytes;
-    c->info.made++;
     *out = e;
     return HL_OK;
+}
+
+/* NULL: it has to be made. */
+static const struct cut_plan *use_entry(struct cut_plans *c, struct hl_digest key)
+{
+    struct entry *e;
+    pthread_mutex_lock(&c->lock);
+    HASH_FIND(hh, c->entries, &key, sizeof(key), e);
+    if (e != NULL) {
+        HASH_DEL(c->entries, e); /* to the end */
+        HASH_ADD(hh, c->entries, key, sizeof(e->key), e);
+        c->info.reused++;
+        e->users++;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return e != NULL ? &e->plan : NULL;
+}
+
+static const struct cut_plan *add_entry(struct cut_plans *c, struct entry *e)
+{
+    pthread_mutex_lock(&c->lock);
+    HASH_ADD(hh, c->entries, key, sizeof(e->key), e);
+    c->info.bytes += e->bytes;
+    c->info.made++;
+    e->users++;
+    pthread_mutex_unlock(&c->lock);
+    return &e->plan;
 }
 
 hl_status cut_plans_create(uint64_t limit, struct cut_plans **out)
@@ -112,6 +138,7 @@ hl_status cut_plans_create(uint64_t limit, struct cut_plans **out)
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for plans of cuts");
     c->limit = limit;
+    pthread_mutex_init(&c->making, NULL);
     pthread_mutex_init(&c->lock, NULL);
     *out = c;
     return HL_OK;
@@ -124,28 +151,25 @@ void cut_plans_destroy(struct cut_plans *c)
     c->limit = 0;
     drop_unused(c);
     pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->making);
     free(c);
 }
 
 hl_status cut_plans_get(struct cut_plans *c, struct hl_digest key, cut_plan_make make, void *arg,
                         const struct cut_plan **out)
 {
-    struct entry *e;
+    struct entry *made;
     hl_status st = HL_OK;
-    pthread_mutex_lock(&c->lock);
-    HASH_FIND(hh, c->entries, &key, sizeof(key), e);
-    if (e != NULL) {
-        HASH_DEL(c->entries, e); /* to the end */
-        c->info.reused++;
-    } else {
-        st = make_entry(c, key, make, arg, &e);
+    const struct cut_plan *plan = use_entry(c, key);
+    if (plan == NULL) {
+        pthread_mutex_lock(&c->making);
+        plan = use_entry(c, key);
+        if (plan == NULL && (st = make_entry(key, make, arg, &made)) == HL_OK)
+            plan = add_entry(c, made);
+        pthread_mutex_unlock(&c->making);
     }
-    if (st == HL_OK) {
-        HASH_ADD(hh, c->entries, key, sizeof(e->key), e);
-        e->users++;
-        *out = &e->plan;
-    }
-    pthread_mutex_unlock(&c->lock);
+    if (st == HL_OK)
+        *out = plan;
     return st;
 }
 

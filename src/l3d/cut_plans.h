@@ -5,11 +5,12 @@
  * serves them all. The key is a digest of those three.
  *
  *     cut_plans_get(key) --known--> users + 1
- *          '--else: make, while others wait--> kept, until room is needed
+ *          '--else: make, one at a time--> kept, until room is needed
  *     cut_plans_put --> users - 1; unused ones go, the longest unused first, when all are too large
  *
  * Owns:    cut_plans its plans; a user has one borrowed from get to put.
- * Threads: any; one plan is made at a time. A plan does not change.
+ * Threads: any; one plan is made at a time, and only who needs it or another new one waits for it.
+ *          A plan does not change.
  * Errors:  those of `make`, which leave nothing; HL_ENOMEM.
  * Units:   bytes.
  * Limits:  `limit` bytes of plans that nobody uses; 0: none is kept.

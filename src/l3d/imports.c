@@ -163,23 +163,24 @@ static void import_free(struct hl_l3d *d, struct import *im)
 }
 
 /* Room for one more: ended imports go, the oldest first. */
-static hl_status make_room(struct hl_l3d *d)
+static hl_status make_room(struct hl_l3d *d, bool for_cut)
 {
     struct import *im, *next;
-    int running = 0;
+    int imports = 0, cuts = 0;
     HASH_ITER (hh, d->imports, im, next) {
         if (phase_of(im) == HL_API_IMPORT_STATE_RUNNING) {
-            running++;
+            *(im->is_cut ? &cuts : &imports) += 1;
             continue;
         }
         import_join(im);
         if (hl_import_is_evicted(HASH_COUNT(d->imports), false))
             import_free(d, im);
     }
-    if (running >= IMPORTS_AT_ONCE)
-        return hl_fail(HL_EBUSY, "%d imports are running already; try again when one has ended",
-                       running);
-    return HL_OK;
+    if (hl_import_has_place(imports, cuts, for_cut))
+        return HL_OK;
+    return hl_fail(HL_EBUSY,
+                   "%d imports and %d cuts are running already; try again when one has ended",
+                   imports, cuts);
 }
 
 /* Takes the request, of either kind. */
@@ -193,7 +194,7 @@ static hl_status import_begin(struct hl_l3d *d, const char *id,
     HASH_FIND_STR(d->imports, id, im);
     if (im != NULL)
         return HL_OK;
-    HL_TRY(make_room(d));
+    HL_TRY(make_room(d, cut != NULL));
     im = calloc(1, sizeof(*im));
     if (im == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating an import record");

@@ -7,7 +7,7 @@
  *          a thread of its own.
  * Errors:  start-up failures as status; later ones are answered to the caller.
  * Units:   bytes, ms.
- * Limits:  4 imports at a time, 1000 remembered.
+ * Limits:  5 imports and cuts at a time, 4 of them imports; 1000 remembered.
  */
 #ifndef HL_L3D_L3D_H
 #define HL_L3D_L3D_H

@@ -5,10 +5,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "core/importing.h"
 #include "l3d/l3d.h"
 #include "rpc/l3_calls.h"
 
-#define IMPORTS_AT_ONCE 4 /* imports and cuts */
 /* Extents in one answer. */
 #define INVENTORY_MAX 10000
 
@@ -36,7 +36,7 @@ struct hl_l3d {
     struct heal *heals; /* by id */
     /* Of cuts that run (core/derived_id.h), 0 = a free place: their shards are not given up for
      * those that follow. */
-    _Atomic uint64_t running_cuts[IMPORTS_AT_ONCE];
+    _Atomic uint64_t running_cuts[HL_IMPORT_PLACES];
     int import_threads;
     int connect_ms; /* of a connection to a node's store */
     struct hl_retry read_retry;

@@ -41,6 +41,12 @@ class NewModel(ModelCase):
     def models(self):
         return [m["name"] for m in self.c.json("model", "ls")["items"]]
 
+    def test_a_save_of_nothing_is_refused_and_makes_no_model(self):
+        for strict in (True, False):
+            with self.assertRaisesRegex(errors.InvalidArgument, "would be empty: none of its 1 ranks has saved a tensor"):
+                self.session().save_state_dict({}, 1, model="nothing", strict=strict)
+            self.assertNotIn("nothing", self.models())
+
     def test_one_rank_makes_a_model_and_goes_on_with_it(self):
         saved = self.session().save_state_dict(state(), 1, model="mine", meta={"step": 1})
         self.assertEqual((saved.version, saved.visible), (1, True))

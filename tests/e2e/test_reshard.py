@@ -3,14 +3,19 @@
 daemons: the same bytes as a fresh import at that size, cut once, and given up first when room is needed."""
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import ctypes
 import gc
 import itertools
+import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -18,7 +23,9 @@ from support import needs  # noqa: E402
 
 torch = needs.torch()
 needs.programs()
+sys.path.insert(0, str(needs.ROOT / "tests" / "chaos"))
 
+import poolfile  # noqa: E402
 from support import checkpoints, dense_models  # noqa: E402
 from support.cluster import Cluster, wait_for  # noqa: E402
 from support.model_case import ModelCase  # noqa: E402
@@ -376,6 +383,76 @@ class Room(unittest.TestCase):
         cluster.json("model", "reshard", "first", "--tp-size", 2)
         cuts = cluster.json("model", "show", "first")["versions"][0]["cuts"]
         self.assertEqual([cut["split"]["tp"] for cut in cuts], [2])
+
+
+class Readers(unittest.TestCase):
+    LAYOUTS = [(2, 1), (4, 2), (8, 1), (16, 2), (32, 1), (64, 2)]  # tp, pp: each needs a cut of its own
+    TRIES = 5  # for L3 to be stopped before it has made all
+
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster.of_class(cls, nodes=1, slots=1, size="768MiB", env={"HELIOS_RPC_TIMEOUT": "60s"})
+        cls.source, _ = checkpoints.llama(cls.c.dir / "wide", layers=2, hidden=512, heads=64, groups=64, ffn=1536, vocab=2048, seed=5)
+        for tp, pp in cls.LAYOUTS:
+            cls.c.json("model", "import", cls.source, "--name", f"wide-{tp}", "--tp", tp, "--pp", pp)
+
+    def session(self):
+        made = helios.Session(self.c.info["controller"], rank=helios.Rank())
+        self.addCleanup(made.close, force=True)
+        return made
+
+    def derived(self):
+        return {e.id for e in poolfile.entries(pathlib.Path(self.c.info["pool"])) if e.id.startswith(poolfile.DERIVED)}
+
+    @staticmethod
+    def last_rank(session, model, tp, pp):
+        return session.load_state_dict(model, pp=pp - 1, tp=tp - 1, tp_size=tp, pp_size=pp, copy=True)
+
+    @contextlib.contextmanager
+    def said(self):
+        """What libhelios has written to stderr: a function."""
+        path, kept = self.c.dir / "said", os.dup(2)
+        with path.open("w") as file:
+            os.dup2(file.fileno(), 2)
+        try:
+            yield path.read_text
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+    def read_all_at_once(self, sessions):
+        """More cuts than L3 makes at a time; it stands still for a while when it has begun. {tp: state}"""
+        before, l3 = self.derived(), self.c.pid("l3d")
+        with concurrent.futures.ThreadPoolExecutor(len(sessions)) as pool:
+            reads = {tp: pool.submit(self.last_rank, sessions[tp], "wide", tp, pp) for tp, pp in self.LAYOUTS}
+            while not self.derived() - before:
+                self.assertFalse(all(read.done() for read in reads.values()), "no cut has begun")
+            os.kill(l3, signal.SIGSTOP)
+            try:
+                time.sleep(3)  # who waits is answered after two seconds
+            finally:
+                os.kill(l3, signal.SIGCONT)
+            return {tp: read.result() for tp, read in reads.items()}
+
+    def test_six_readers_at_six_layouts_read_one_version_at_once(self):
+        fresh, sessions = {}, {}
+        for tp, pp in self.LAYOUTS:
+            sessions[tp] = self.session()
+            fresh[tp] = self.last_rank(sessions[tp], f"wide-{tp}", tp, pp)
+        told, turns = 0, 0
+        while told == 0:
+            self.assertLess(turns, self.TRIES, "no reader has waited")
+            turns += 1
+            self.c.json("model", "import", self.source, "--name", "wide")
+            with self.said() as said:
+                got = self.read_all_at_once(sessions)
+                told = sum(f"name=wide version=1 tp={tp}" in said() for tp in got)
+            for tp, state in got.items():
+                self.assertTrue(same(state, fresh[tp]), tp)
+            cuts = self.c.json("model", "show", "wide")["versions"][0]["cuts"]
+            self.assertEqual(sorted(cut["split"]["tp"] for cut in cuts), [tp for tp, _ in self.LAYOUTS])
+            self.assertEqual((self.c.state / "log" / "l3d.log").read_text().count("cut done name=wide "), len(cuts) * turns)
+            self.c.json("model", "rm", "wide")
 
 
 if __name__ == "__main__":

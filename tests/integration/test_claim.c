@@ -144,6 +144,71 @@ TEST_IN(setup, teardown, an_import_waits_until_the_pool_is_claimed)
     assert_int_equal(w.imports, 1);
 }
 
+struct begun {
+    atomic_int answered;
+    hl_status st;
+    json_t *result;
+};
+
+static void *begin_first(void *arg)
+{
+    struct begun *b = arg;
+    b->st =
+        call("beginVersion",
+             json_pack("{s:s s:s s:i s:i s:i s:s s:{s:i s:i}}", "model", "m", "job", "j", "attempt",
+                       1, "world", 1, "rank", 0, "token", "1", "create", "tp", 1, "pp", 1),
+             &b->result);
+    b->answered = 1;
+    return NULL;
+}
+
+static void begin_unclaimed(struct begun *b, pthread_t *thread)
+{
+    on_loop(stop_controller);
+    w.claim_state = "away";
+    on_loop(start_controller);
+    open_peer();
+    *b = (struct begun){.st = HL_OK};
+    assert_int_equal(pthread_create(thread, NULL, begin_first, b), 0);
+    wait_count(&w.claims, w.claims + 2);
+    assert_int_equal(b->answered, 0);
+}
+
+/* As with an import: its first shard would be in a pool of nobody's. */
+TEST_IN(setup, teardown, the_first_save_waits_until_the_pool_is_claimed)
+{
+    struct begun b;
+    pthread_t thread;
+    begin_unclaimed(&b, &thread);
+    w.claim_state = "claimed";
+    pthread_join(thread, NULL);
+    assert_int_equal(b.st, HL_OK);
+    assert_int_equal(hl_json_int(b.result, "version", 0), 1);
+    json_decref(b.result);
+}
+
+TEST_IN(setup, teardown, the_first_save_beside_shards_of_others_is_refused_when_that_is_known)
+{
+    struct begun b;
+    pthread_t thread;
+    begin_unclaimed(&b, &thread);
+    w.claim_state = "other";
+    pthread_join(thread, NULL);
+    assert_int_equal(b.st, HL_EPERM);
+}
+
+TEST_IN(setup, teardown, a_controller_stops_while_a_save_waits)
+{
+    struct begun b;
+    pthread_t thread;
+    begin_unclaimed(&b, &thread);
+    on_loop(stop_controller);
+    pthread_join(thread, NULL);
+    assert_int_not_equal(b.st, HL_OK);
+    on_loop(start_controller);
+    open_peer();
+}
+
 TEST_IN(setup, teardown, an_import_into_a_pool_of_others_is_refused_when_that_is_known)
 {
     char id[64];

@@ -23,6 +23,7 @@ struct verifying {
     struct hl_arena arena;
     char model[STORED_MODEL_MAX + 1];
     struct stored_version stored;
+    bool imported;
     struct hl_proof_shard *held;
     size_t held_count;
     struct cli_progress bar;
@@ -49,8 +50,14 @@ HL_CHECK static hl_status add_trouble(struct verifying *v, const char *what)
 
 HL_CHECK static hl_status list_version(struct verifying *v, int64_t version)
 {
+    struct hl_api_controller_get_model_results known;
     HL_TRY(stored_list(v->cli, v->model, version, &v->arena, &v->stored));
     v->found.version = v->stored.version;
+    HL_TRY(CLI_CALL(v->cli, get_model, &(struct hl_api_controller_get_model_params){v->model},
+                    &v->arena, &known));
+    for (size_t i = 0; i < known.model.versions.count; i++)
+        v->imported |= known.model.versions.items[i].version == v->stored.version &&
+                       known.model.versions.items[i].world == 0; /* no rank has saved it */
     v->held = hl_arena_array(&v->arena, v->stored.shards.count + 1, sizeof(*v->held));
     if (v->held == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %zu shards", v->stored.shards.count);
@@ -165,8 +172,10 @@ HL_CHECK static hl_status verify_all(struct verifying *v)
 HL_CHECK static hl_status prove_version(struct verifying *v)
 {
     struct hl_proof proof = {0};
-    const struct hl_proof_input in = {
-        .config = v->stored.config, .shards = v->held, .count = v->held_count};
+    const struct hl_proof_input in = {.config = v->stored.config,
+                                      .shards = v->held,
+                                      .count = v->held_count,
+                                      .imported = v->imported};
     if (v->found.troubles.count > 0) {
         v->found.unproved = "shards are bad or can't be read";
         return HL_OK;

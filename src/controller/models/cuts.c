@@ -199,7 +199,7 @@ static struct import *find_cut(const struct hl_controller *c, const struct hl_ve
 }
 
 /* Into the request, whose texts are its arena's. */
-static hl_status list_sources(const struct hl_version_rec *v, struct import *im)
+static hl_status list_sources(struct hl_version_rec *v, struct import *im)
 {
     struct hl_arena *arena = &im->request_arena;
     struct hl_api_shard_list *list = &im->cut.shards;
@@ -220,7 +220,7 @@ static hl_status list_sources(const struct hl_version_rec *v, struct import *im)
     return hl_arena_failed(arena) ? hl_fail(HL_ENOMEM, "out of memory listing shards") : HL_OK;
 }
 
-static hl_status describe_cut(const struct hl_version_rec *v, const struct hl_api_split *split,
+static hl_status describe_cut(struct hl_version_rec *v, const struct hl_api_split *split,
                               struct import *im)
 {
     HL_AUTO(hl_freep) char *config = NULL;

@@ -152,6 +152,8 @@ void models_stop(struct hl_controller *c)
         return;
     hl_timer_destroy(c->models->import_tick);
     c->models->import_tick = NULL;
+    hl_timer_destroy(c->models->begins_tick);
+    c->models->begins_tick = NULL;
 }
 
 void models_fini(struct hl_controller *c)
@@ -160,6 +162,7 @@ void models_fini(struct hl_controller *c)
         return;
     imports_fini(c);
     layouts_fini(c);
+    begins_fini(c);
     recover_fini(c);
     free(c->models);
     c->models = NULL;

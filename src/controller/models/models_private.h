@@ -12,6 +12,7 @@
 
 struct import;
 struct cut_waiter;
+struct version_change;
 
 /* The end of an import, on its way to the store. */
 struct import_change {
@@ -62,8 +63,10 @@ struct models {
     const struct version_users *users;
     struct import *imports; /* by id, the oldest first */
     struct hl_timer *import_tick;
-    struct recovery *recovery; /* under way, else NULL */
-    struct layout *layouts;    /* of open versions */
+    struct recovery *recovery;     /* under way, else NULL */
+    struct layout *layouts;        /* of open versions */
+    struct version_change *begins; /* that wait for the claim, the oldest first */
+    struct hl_timer *begins_tick;
 };
 
 /* imports.c */
@@ -111,6 +114,8 @@ hl_status layout_plan(struct hl_controller *c, const struct hl_version_rec *v, l
 /* Plans that no open version needs any more go. */
 void layouts_forget(struct hl_controller *c);
 void layouts_fini(struct hl_controller *c);
+/* versions.c: those that wait are not answered */
+void begins_fini(struct hl_controller *c);
 
 /* recover.c */
 void recover_fini(struct hl_controller *c);

@@ -7,6 +7,9 @@
  * gone
  *                             '--a rank abandons it--> FAILED --attempt over, gc.grace--> gone
  *
+ * The first begin of an empty catalogue waits until L3 has said whose its pool is: shards that
+ * nobody has claimed beside an empty catalogue look like those of a lost one.
+ *
  * Every step is a change of the catalogue (commits.c): it is answered when it is durable, and
  * concurrent ones come one after the other. So exactly one commit is the last.
  *
@@ -35,7 +38,11 @@
 #include "base/text.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
+#include "core/importing.h"
 #include "core/version_drop.h"
+#include "os/loop.h"
+
+#define BEGIN_POLL_MS 50
 
 static hl_status find_version(struct hl_controller *c, const char *model, int64_t number,
                               struct hl_version_rec **out)
@@ -67,8 +74,10 @@ struct version_change {
     bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
     bool checked;   /* L3 has them, and they were proved or can't be */
     struct hl_proof proof;
-    char *config;      /* of the model, as its first version settles it */
-    hl_status refuted; /* HL_OK, or what is said to the rank, with `why` */
+    char *config;                /* of the model, as its first version settles it */
+    struct version_change *next; /* begin: that waits for the claim, too */
+    uint64_t since_ns;           /* listened_ns at the begin of that */
+    hl_status refuted;           /* HL_OK, or what is said to the rank, with `why` */
     char why[HL_ERROR_TEXT_MAX];
     struct hl_id *manifests; /* drop */
     size_t manifest_count;
@@ -162,6 +171,75 @@ static void begin_done(struct change *ch, hl_status st)
     version_change_free(vc);
 }
 
+/* ---- begins that wait for the claim ---------------------------------------------------------- */
+
+static bool begin_waits(const struct hl_controller *c)
+{
+    return claim_state(c) == HL_API_CLAIM_STATE_UNKNOWN && HASH_COUNT(c->catalog.shards) == 0;
+}
+
+/* Too long for the rank, which may try again. */
+HL_CHECK static hl_status check_waited(const struct hl_controller *c,
+                                       const struct version_change *vc)
+{
+    char why[400];
+    if (claim_ok(c, why, sizeof(why)) ||
+        c->listening.listened_ns - vc->since_ns <= HL_IMPORT_SILENCE_NS)
+        return HL_OK;
+    return hl_fail(HL_EUNAVAIL, "%s, and the catalogue is empty: %.200s; save again", why,
+                   pool_info(c) == NULL ? pool_state(c) : "it answers, but not to that");
+}
+
+static void begins_tick(void *controller)
+{
+    struct hl_controller *c = controller;
+    controller_check_clocks(c);
+    const bool wait = begin_waits(c);
+    for (struct version_change **at = &c->models->begins, *vc; (vc = *at) != NULL;) {
+        hl_status st = claim_check(c);
+        if (st == HL_OK && wait)
+            st = check_waited(c, vc);
+        if (st == HL_OK && wait) {
+            at = &vc->next;
+            continue;
+        }
+        *at = vc->next;
+        if (st == HL_OK) {
+            version_change_start(c, vc, begin_make, begin_done);
+        } else {
+            call_reject(vc->call, st);
+            version_change_free(vc);
+        }
+    }
+    if (c->models->begins == NULL) {
+        hl_timer_destroy(c->models->begins_tick);
+        c->models->begins_tick = NULL;
+    }
+}
+
+/* In the order of their calls. */
+HL_CHECK static hl_status begin_later(struct hl_controller *c, struct version_change *vc)
+{
+    struct version_change **end = &c->models->begins;
+    if (c->models->begins_tick == NULL)
+        HL_TRY(hl_timer_create(c->opts.loop, BEGIN_POLL_MS, BEGIN_POLL_MS, begins_tick, c,
+                               &c->models->begins_tick));
+    while (*end != NULL)
+        end = &(*end)->next;
+    vc->since_ns = c->listening.listened_ns;
+    *end = vc;
+    return HL_OK;
+}
+
+void begins_fini(struct hl_controller *c)
+{
+    while (c->models->begins != NULL) {
+        struct version_change *vc = c->models->begins;
+        c->models->begins = vc->next;
+        version_change_free(vc);
+    }
+}
+
 void method_begin_version(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_begin_version_params *p)
 {
@@ -170,7 +248,15 @@ void method_begin_version(void *arg, struct hl_rpc_call *call,
     if (vc == NULL)
         return;
     vc->begin = p;
-    version_change_start(c, vc, begin_make, begin_done);
+    if (!begin_waits(c)) {
+        version_change_start(c, vc, begin_make, begin_done);
+        return;
+    }
+    hl_status st = begin_later(c, vc);
+    if (st == HL_OK)
+        return;
+    call_reject(call, st);
+    version_change_free(vc);
 }
 
 static hl_status abandon_make(struct change *ch)

@@ -106,3 +106,28 @@ TEST(a_model_without_a_config_has_one_split)
     hl_catalog_fini(&c);
     json_decref(s.records);
 }
+
+/* Also where nothing is compared: it would be read as a model without tensors. */
+TEST(a_version_of_nothing_at_all_never_becomes_visible)
+{
+    struct hl_catalog c = {0};
+    struct fake_store s = {json_object(), 0};
+    struct hl_version_rec *v;
+    struct hl_version_begin b = begin_of("j", 0, 2);
+    json_t *one = json_pack("[o]", shard(11, 0, 0, "layer-0000", 100));
+    b.check = HL_API_LAYOUT_CHECK_UNCHECKED;
+    for (b.rank = 0; b.rank < 2; b.rank++)
+        assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_OK);
+    struct hl_version_commit p = {.version = v, .rank = 1, .now_ms = 6};
+    assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_OK);
+    p.rank = 0;
+    assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "none of its 2 ranks has saved a tensor"));
+    assert_int_equal(v->state, HL_API_VERSION_STATE_OPEN);
+    p.shards = shard_list(one); /* one rank's part is enough */
+    assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_OK);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
+    json_decref(one);
+    hl_catalog_fini(&c);
+    json_decref(s.records);
+}

@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include "core/catalog_cut.h"
+#include "core/catalog_private.h"
 #include "unit/core/catalog_rig.h"
 
 #define WORD            "embedding.word_embeddings.weight\tF32\t4,2\n"
@@ -113,6 +114,23 @@ TEST(shares_of_whole_tensors_are_state_that_can_be_cut)
         assert_int_equal(strstr(text, "optimizer state") != NULL, cases[i].pieces);
         saving_fini(&t);
     }
+}
+
+/* Joining the pieces of a large version takes as long as reading all of its layouts. */
+TEST(whether_state_is_shared_is_worked_out_once_for_the_shards_of_a_version)
+{
+    struct saving t;
+    model_init_shares(&t, RANGE("0", "3"), RANGE("3", "5"));
+    struct hl_shard_rec *share = t.base->shards[t.base->shard_count - 1];
+    char *layout = share->layout;
+    assert_string_equal(share->part, "optim-embedding");
+    assert_false(hl_version_shares_state(t.base));
+    share->layout = NULL; /* then the pieces would not cover the state */
+    assert_false(hl_version_shares_state(t.base));
+    hl_version_link(&t.c, t.base, NULL, 0);
+    assert_true(hl_version_shares_state(t.base));
+    share->layout = layout;
+    saving_fini(&t);
 }
 
 TEST(a_cut_comes_back_from_its_record)

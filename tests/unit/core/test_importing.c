@@ -36,6 +36,21 @@ TEST(an_import_goes_for_a_new_one_when_it_has_ended_and_there_are_too_many)
     assert_true(hl_import_is_evicted(1001, false));
 }
 
+TEST(one_place_is_kept_for_a_cut_whatever_is_imported)
+{
+    static const struct {
+        int imports, cuts;
+        bool import, cut; /* may begin */
+    } rows[] = {{0, 0, true, true},   {3, 0, true, true}, {4, 0, false, true},
+                {4, 1, false, false}, {3, 1, true, true}, {0, 4, true, true},
+                {0, 5, false, false}, {2, 2, true, true}, {2, 3, false, false}};
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        assert_int_equal(hl_import_has_place(rows[i].imports, rows[i].cuts, false), rows[i].import);
+        assert_int_equal(hl_import_has_place(rows[i].imports, rows[i].cuts, true), rows[i].cut);
+    }
+}
+
 static const struct hl_api_split base = {.tp = 4,
                                          .pp = 2,
                                          .ep = 8,

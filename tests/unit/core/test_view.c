@@ -246,10 +246,10 @@ TEST(what_cannot_be_shown_is_refused_by_name)
     static const struct hl_partition_options one = {.tp = 1, .pp = 1}, two = {.tp = 1, .pp = 2},
                                              three = {.tp = 1, .pp = 3};
     struct hl_stored_part list[] = {
-        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t4,2\n", 0},
-        {0, 0, "layer-0000", "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n", 0},
-        {0, 0, "layer-0001", "decoder.layers.1.mlp.linear_fc1.weight\tF32\t4,2\n", 0},
-        {0, 0, "head", "decoder.final_layernorm.weight\tF32\t2\n", 0},
+        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t4,2\n", 0, NULL},
+        {0, 0, "layer-0000", "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n", 0, NULL},
+        {0, 0, "layer-0001", "decoder.layers.1.mlp.linear_fc1.weight\tF32\t4,2\n", 0, NULL},
+        {0, 0, "head", "decoder.final_layernorm.weight\tF32\t2\n", 0, NULL},
     };
     assert_int_equal(view_of(list, 4, &two, 1), HL_OK);
     assert_int_equal(view_of(list, 4, &three, 0), HL_EINVAL);
@@ -260,10 +260,10 @@ TEST(what_cannot_be_shown_is_refused_by_name)
     list[2].layout = NULL; /* of an earlier release */
     assert_int_equal(view_of(list, 4, &two, 1), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "layer-0001"));
-    list[2] = (struct hl_stored_part){0, 0, "lora", "a\tF32\t2\n", 0};
+    list[2] = (struct hl_stored_part){0, 0, "lora", "a\tF32\t2\n", 0, NULL};
     assert_int_equal(view_of(list, 4, &one, 0), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "lora"));
-    list[2] = (struct hl_stored_part){0, 0, "layer-0007", "a\tF32\t2\n", 0};
+    list[2] = (struct hl_stored_part){0, 0, "layer-0007", "a\tF32\t2\n", 0, NULL};
     assert_int_equal(view_of(list, 4, &one, 0), HL_EINVAL);
 }
 
@@ -271,16 +271,16 @@ TEST(experts_follow_their_layer_and_belong_to_ranks_of_their_own)
 {
     const struct hl_partition_options two = {.tp = 2, .pp = 2, .ep = 2, .etp = 1};
     const struct hl_stored_part list[] = {
-        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t2\n", 0},
-        {0, 0, "layer-0000", "decoder.layers.0.a\tF32\t2\n", 0},
-        {0, 0, "layer-0001", "decoder.layers.1.a\tF32\t2\n", 0},
-        {0, 1, "layer-0001", "decoder.layers.1.a\tF32\t2\n", 0},
-        {0, 0, "head", "output_layer.weight\tF32\t2\n", 0},
-        {0, 1, "head", "output_layer.weight\tF32\t2\n", 0},
-        {0, 0, "mtp-0000", "mtp.layers.0.enorm.weight\tF32\t2\n", 0},
-        {0, 0, "experts-0001", "decoder.layers.1.mlp.experts.x\tF32\t2\n", 0},
-        {0, 0, "experts-0001", "decoder.layers.1.mlp.experts.x\tF32\t2\n", 1},
-        {0, 0, "experts-0002", "mtp.layers.0.mlp.experts.x\tF32\t2\n", 1},
+        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t2\n", 0, NULL},
+        {0, 0, "layer-0000", "decoder.layers.0.a\tF32\t2\n", 0, NULL},
+        {0, 0, "layer-0001", "decoder.layers.1.a\tF32\t2\n", 0, NULL},
+        {0, 1, "layer-0001", "decoder.layers.1.a\tF32\t2\n", 0, NULL},
+        {0, 0, "head", "output_layer.weight\tF32\t2\n", 0, NULL},
+        {0, 1, "head", "output_layer.weight\tF32\t2\n", 0, NULL},
+        {0, 0, "mtp-0000", "mtp.layers.0.enorm.weight\tF32\t2\n", 0, NULL},
+        {0, 0, "experts-0001", "decoder.layers.1.mlp.experts.x\tF32\t2\n", 0, NULL},
+        {0, 0, "experts-0001", "decoder.layers.1.mlp.experts.x\tF32\t2\n", 1, NULL},
+        {0, 0, "experts-0002", "mtp.layers.0.mlp.experts.x\tF32\t2\n", 1, NULL},
     };
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_view v;
@@ -331,4 +331,46 @@ TEST(a_header_shows_only_the_named_tensors_end_to_end)
     assert_int_equal(crc, 3);
     assert_int_equal(st.meta_count, 3); /* that of `a` is gone */
     hl_safetensors_fini(&st);
+}
+
+#define SHARED "extra.bias\tF32\t2\n"
+
+/* What the stages have beside the model's own tensors: all of them one, stage 1 another. */
+TEST(a_tensor_that_all_stages_hold_alike_is_on_every_stage)
+{
+    const struct hl_partition_options one = {.tp = 1, .pp = 1}, two = {.tp = 1, .pp = 2};
+    struct hl_stored_part list[] = {
+        {0, 0, "embedding", "embedding.word_embeddings.weight\tF32\t4,2\n", 0, "00000001"},
+        {0, 0, "head", SHARED, 0, "00000002"},
+        {0, 0, "layer-0000", "decoder.layers.0.a\tF32\t2\n", 0, "00000003"},
+        {1, 0, "head", "decoder.final_layernorm.weight\tF32\t2\n" SHARED "own\tF32\t2\n", 0,
+         "000000040000000200000005"},
+        {1, 0, "layer-0001", "decoder.layers.0.a\tF32\t2\n", 0, "00000006"},
+    };
+    const size_t n = HL_ARRAY_LEN(list);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_view_want want = {.split = &one, .layers = 2};
+    struct hl_view v;
+    assert_int_equal(hl_view_position(list, n, &want, &arena, &v), HL_OK);
+    assert_int_equal(v.count, 4); /* the head of stage 0 has nothing that stage 1's has not */
+    assert_int_equal(v.parts[2].stored, 3);
+    assert_true(v.parts[2].as_stored);
+    want = (struct hl_view_want){.split = &two, .layers = 2};
+    assert_int_equal(hl_view_position(list, n, &want, &arena, &v), HL_OK);
+    assert_int_equal(v.count, 3);
+    assert_int_equal(v.parts[2].stored, 3);
+    assert_int_equal(v.parts[2].count, 1);
+    assert_string_equal(v.parts[2].names[0].shown, "extra.bias");
+    list[1].crcs = "00000009"; /* which of them? */
+    assert_int_equal(view_of(list, n, &one, 0), HL_EUNSUPPORTED);
+    assert_non_null(
+        strstr(hl_error_text(), "'extra.bias' is in part head of stage 0 and of stage 1"));
+    list[1].crcs = NULL;
+    assert_int_equal(view_of(list, n, &one, 0), HL_EUNSUPPORTED);
+    list[1] = (struct hl_stored_part){0, 0, "head", "first\tF32\t2\n", 0, NULL};
+    assert_int_equal(hl_view_position(list, n, &want, &arena, &v), HL_OK);
+    assert_int_equal(v.count, 2); /* each has what is its own, at the stage of the head */
+    want.pp = 1;
+    assert_int_equal(hl_view_position(list, n, &want, &arena, &v), HL_OK);
+    assert_int_equal(v.count, 3);
 }

@@ -2,7 +2,9 @@
 #include "support/test.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "l3d/cut_plans.h"
 
@@ -132,4 +134,55 @@ TEST(threads_that_want_one_plan_share_it)
         pthread_join(threads[i], NULL);
     counts(c, 2, 4 * 200 - 2);
     cut_plans_destroy(c);
+}
+
+/* While `make` runs, another thread works with what is there. */
+struct meanwhile {
+    struct cut_plans *plans;
+    const struct cut_plan *used;
+    sem_t done;
+    struct cut_plans_info info;
+};
+
+static void *use_meanwhile(void *arg)
+{
+    struct meanwhile *m = arg;
+    cut_plans_info(m->plans, &m->info);
+    cut_plans_put(m->plans, get(m->plans, 1));
+    cut_plans_put(m->plans, m->used);
+    sem_post(&m->done);
+    return NULL;
+}
+
+static bool was_done;
+
+static hl_status make_slowly(void *arg, struct cut_plan *plan)
+{
+    struct meanwhile *m = arg;
+    struct timespec until;
+    uint64_t number = 2;
+    pthread_t thread;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 5;
+    assert_int_equal(pthread_create(&thread, NULL, use_meanwhile, m), 0);
+    was_done = sem_timedwait(&m->done, &until) == 0;
+    pthread_detach(thread);
+    return make(&number, plan);
+}
+
+TEST(nobody_waits_for_a_plan_that_another_cut_needs)
+{
+    const struct cut_plan *plan = NULL;
+    struct meanwhile m = {.plans = create(LIMIT)};
+    sem_init(&m.done, 0, 0);
+    m.used = get(m.plans, 1);
+    assert_int_equal(cut_plans_get(m.plans, (struct hl_digest){2, 7}, make_slowly, &m, &plan),
+                     HL_OK);
+    assert_true(was_done);
+    assert_int_equal(m.info.made, 1);
+    assert_int_equal(m.info.reused, 0);
+    cut_plans_put(m.plans, plan);
+    counts(m.plans, 2, 1);
+    cut_plans_destroy(m.plans);
+    sem_destroy(&m.done);
 }
