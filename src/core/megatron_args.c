@@ -382,10 +382,6 @@ HL_CHECK static hl_status set_mtp(struct args_builder *b)
     if (b->in->mtp)
         HL_TRY(read_symbol(b, "mtp_layers", 0, 0, &count));
     args_set(b, "mtp_num_layers", count > 0 ? json_integer((json_int_t)count) : json_null());
-    if (count > 0 && b->config.split.pp > 1)
-        args_note(b, json_string("the last stage of Megatron has a copy of the embedding for the "
-                                 "layers that predict more tokens, which these files lack: "
-                                 "export with --pp-size 1"));
     return HL_OK;
 }
 
