@@ -383,6 +383,7 @@ struct ImportRequest {
   ep @14 :Int32;                # 0 = 1
   etp @15 :Int32;               # 0 = tp
   iteration @16 :Text;          # of a Megatron checkpoint: a number or "release"; "" = the newest
+  optimizer @17 :Bool;          # of a Megatron checkpoint: its optimizer's state too
 }
 
 enum ImportState { running @0; done @1; failed @2; }
@@ -397,6 +398,7 @@ struct ImportProgress {
   seconds @6 :Float64;
   shards @7 :List(Shard);       # when done
   config @8 :Text;              # JSON: ModelConfig
+  meta @9 :Text;                # JSON for the version; "" = none
 }
 
 # An import that runs; its model is not listed yet.

@@ -178,6 +178,19 @@ HELIOS_API int helios_request_place(helios_client *client, const char *model, in
                                     helios_shard_list **out);
 HELIOS_API void helios_shard_list_free(helios_shard_list *list);
 
+typedef struct helios_names {
+    size_t count;
+    const char *const *names;
+} helios_names;
+
+/* What Megatron-core calls tensors under its naming `naming`, "local" or "te" (Transformer Engine).
+ * The names given are those of whole layers, which say of each other whether a layer has experts or
+ * latent attention; what stands before a layer ("model1.", "exp_avg.") is kept. The result has the
+ * order of the names given; release it with helios_names_free. */
+HELIOS_API int helios_names_under(const char *const *names, size_t count, const char *naming,
+                                  helios_names **out);
+HELIOS_API void helios_names_free(helios_names *names);
+
 /* Size and CRC of a shard by id, from the pool's own index (no Controller involved). */
 HELIOS_API int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *crc32);
 /* Copy a whole shard into buf (size bytes as helios_find says, else HELIOS_EINVAL), verified. */

@@ -52,6 +52,10 @@ class _ShardList(ctypes.Structure):
                 ("views", POINTER(_ShardView)), ("left_out", c_char_p)]
 
 
+class _Names(ctypes.Structure):
+    _fields_ = [("count", c_size_t), ("names", POINTER(c_char_p))]
+
+
 class _Split(_loader.Sized):
     _fields_ = [("size", c_size_t), ("tp", c_int), ("pp", c_int), ("virtual_stages", c_int),
                 ("first_stage_layers", c_int), ("last_stage_layers", c_int), ("ep", c_int),
@@ -88,7 +92,7 @@ _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
 _SIZES = {_Options: 40, _Id: 16, _Shard: 96, _TensorName: 16, _ShardView: 32, _ShardList: 64,
-          _Split: 40, _Place: 24, _Tensor: 40, _VersionSpec: 80, _Stats: 88}
+          _Names: 16, _Split: 40, _Place: 24, _Tensor: 40, _VersionSpec: 80, _Stats: 88}
 
 _PROTOTYPES = {
     "helios_version": (c_char_p, []),
@@ -99,6 +103,8 @@ _PROTOTYPES = {
     "helios_request_place": (c_int, [c_void_p, c_char_p, c_int64, POINTER(_Split), POINTER(_Place),
                                      POINTER(POINTER(_ShardList))]),
     "helios_shard_list_free": (None, [POINTER(_ShardList)]),
+    "helios_names_under": (c_int, [POINTER(c_char_p), c_size_t, c_char_p, POINTER(POINTER(_Names))]),
+    "helios_names_free": (None, [POINTER(_Names)]),
     "helios_map_private": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
     "helios_unmap": (c_int, [c_void_p, c_void_p]),
     "helios_version_open": (c_int, [c_void_p, POINTER(_VersionSpec), POINTER(c_int64)]),
@@ -247,6 +253,23 @@ def _split(split: Split | None) -> Any:
         ctypes.pointer(_Split(split.tp, split.pp, split.virtual_stages, 0, 0, split.ep, split.etp))
 
 
+def _check(lib: ctypes.CDLL, code: int) -> None:
+    if code != 0:
+        text = (lib.helios_last_error() or b"").decode(errors="replace")
+        raise errors.from_code(code, text or (lib.helios_strerror(code) or b"").decode())
+
+
+def names_under(names: Sequence[str], naming: str) -> list[str]:
+    """What Megatron-core calls these tensors of whole layers under that naming, in their order."""
+    lib, out = library(), POINTER(_Names)()
+    given = (c_char_p * len(names))(*[name.encode() for name in names])
+    _check(lib, lib.helios_names_under(given, len(names), naming.encode(), ctypes.byref(out)))
+    try:
+        return [name.decode() for name in out.contents.names[:out.contents.count]]
+    finally:
+        lib.helios_names_free(out)
+
+
 class Client:
     """A connection to the Controller and the L3 pool. Methods raise HeliosError subclasses.
 
@@ -268,10 +291,7 @@ class Client:
         self._handle, self._closed, self._pid = handle, False, os.getpid()
 
     def _check(self, code: int) -> None:
-        if code == 0:
-            return
-        text = (self._lib.helios_last_error() or b"").decode(errors="replace")
-        raise errors.from_code(code, text or (self._lib.helios_strerror(code) or b"").decode())
+        _check(self._lib, code)
 
     def _use(self) -> c_void_p:
         if self._closed or self._handle is None:

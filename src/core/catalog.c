@@ -388,6 +388,16 @@ static int64_t step_of(const char *config)
     return step;
 }
 
+HL_CHECK static hl_status take_meta(struct hl_version_rec *v, const char *text)
+{
+    char *meta = hl_text_copy(text);
+    if (meta == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a model");
+    free(v->meta);
+    v->meta = meta;
+    return HL_OK;
+}
+
 hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *done,
                             hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
 {
@@ -407,6 +417,8 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
         st = hl_fail(HL_ENOMEM, "out of memory allocating a model");
         goto fail;
     }
+    if (done->meta != NULL && done->meta[0] != '\0' && (st = take_meta(v, done->meta)) != HL_OK)
+        goto fail;
     v->model = m;
     v->state = HL_API_VERSION_STATE_VISIBLE;
     v->check = HL_API_LAYOUT_CHECK_UNCHECKED; /* it makes the layout */

@@ -225,6 +225,7 @@ struct hl_import_done {
     const char *source;
     int tp, pp, virtual_stages;
     const char *config;
+    const char *meta; /* of the version, JSON; NULL or "" = none */
     double seconds;
     int64_t now_ms;
     struct hl_api_shard_list shards;

@@ -260,8 +260,10 @@ void hl_hf_config_fini(struct hl_hf_config *c)
     *c = (struct hl_hf_config){0};
 }
 
-/* rope_scaling, in newer files rope_parameters. */
-HL_CHECK static hl_status read_rope(const struct reader *whole, struct hl_hf_training *t)
+/* rope_scaling, in newer files rope_parameters. Without its original positions YaRN stretches those
+ * of the config, as in Transformers. */
+HL_CHECK static hl_status read_rope(const struct reader *whole, uint64_t positions,
+                                    struct hl_hf_training *t)
 {
     const char *field = "rope_scaling";
     struct reader r = {.root = json_object_get(whole->root, field), .file = whole->file};
@@ -275,7 +277,9 @@ HL_CHECK static hl_status read_rope(const struct reader *whole, struct hl_hf_tra
     HL_TRY(read_real(&r, "factor", 8, &t->rope.factor));
     HL_TRY(read_real(&r, "low_freq_factor", 1, &t->rope.low_freq_factor));
     HL_TRY(read_real(&r, "high_freq_factor", 4, &t->rope.high_freq_factor));
-    return read_real(&r, "original_max_position_embeddings", 8192, &t->rope.original_positions);
+    bool yarn = strcmp(t->rope.type, "yarn") == 0 && positions > 0;
+    return read_real(&r, "original_max_position_embeddings", yarn ? (double)positions : 8192,
+                     &t->rope.original_positions);
 }
 
 hl_status hl_hf_training_read(const struct hl_hf_config *c, const char *file,
@@ -294,7 +298,7 @@ hl_status hl_hf_training_read(const struct hl_hf_config *c, const char *file,
     HL_TRY(read_real(&r, "sliding_window", 0, &window));
     HL_TRY(read_bool(&r, "use_sliding_window", true, &used));
     t.window = used ? (int64_t)window : 0;
-    HL_TRY(read_rope(&r, &t));
+    HL_TRY(read_rope(&r, c->max_positions, &t));
     *out = t;
     return HL_OK;
 }

@@ -145,10 +145,17 @@ HL_CHECK static hl_status read_has(const struct args_builder *b, const char *nam
     return HL_OK;
 }
 
+/* What the config says of positions; in older files some of it stands outside. */
+static const json_t *rope_fields(const struct args_builder *b)
+{
+    const json_t *scaling = json_object_get(b->hf.fields, "rope_scaling");
+    return json_is_object(scaling) ? scaling : json_object_get(b->hf.fields, "rope_parameters");
+}
+
 /* Of a family that has latent attention YaRN is Megatron's too. */
 HL_CHECK static hl_status set_latent_rope(struct args_builder *b)
 {
-    const json_t *scaling = json_object_get(b->hf.fields, "rope_scaling");
+    const json_t *scaling = rope_fields(b);
     bool yarn = strcmp(b->training.rope.type, "yarn") == 0;
     double factor, scale, all, fast, slow;
     HL_TRY(read_number(scaling, "factor", 1, &factor));
@@ -375,10 +382,6 @@ HL_CHECK static hl_status set_mtp(struct args_builder *b)
     if (b->in->mtp)
         HL_TRY(read_symbol(b, "mtp_layers", 0, 0, &count));
     args_set(b, "mtp_num_layers", count > 0 ? json_integer((json_int_t)count) : json_null());
-    if (count > 0 && b->config.split.pp > 1)
-        args_note(b, json_string("the last stage of Megatron has a copy of the embedding for the "
-                                 "layers that predict more tokens, which these files lack: "
-                                 "export with --pp-size 1"));
     return HL_OK;
 }
 
@@ -388,7 +391,8 @@ HL_CHECK static hl_status set_family(struct args_builder *b)
     bool norms;
     double part;
     HL_TRY(read_has(b, "self_attention.q_layernorm.weight", 0, &norms));
-    HL_TRY(read_number(b->hf.fields, "partial_rotary_factor", 1, &part));
+    HL_TRY(read_number(rope_fields(b), "partial_rotary_factor", 1, &part));
+    HL_TRY(read_number(b->hf.fields, "partial_rotary_factor", part, &part));
     set_bool(b, "qk_layernorm", norms || b->hf.family->mla);
     if (b->hf.layout != HL_LAYOUT_GPT2)
         args_set(b, "rotary_percent", json_real(part));

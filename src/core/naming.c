@@ -147,6 +147,27 @@ HL_CHECK static hl_status rename_tensor(const struct hl_safetensors *st, const c
     return rename_norm(name, to, experts, latent, out, HL_TENSOR_NAME_MAX + 1);
 }
 
+hl_status hl_naming_names(const char *const *names, size_t count, enum hl_api_layer_naming to,
+                          struct hl_arena *arena, const char ***out)
+{
+    char name[HL_TENSOR_NAME_MAX + 1];
+    struct hl_safetensors st = {.count = count};
+    const char **made = hl_arena_array(arena, count + 1, sizeof(*made));
+    st.tensors = hl_arena_array(arena, count + 1, sizeof(*st.tensors));
+    if (made == NULL || st.tensors == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory renaming %zu tensors", count);
+    for (size_t i = 0; i < count; i++)
+        st.tensors[i].name = names[i];
+    for (size_t i = 0; i < count; i++) {
+        HL_TRY(rename_tensor(&st, names[i], to, name));
+        made[i] = hl_arena_strdup(arena, name);
+        if (made[i] == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory renaming %zu tensors", count);
+    }
+    *out = made;
+    return HL_OK;
+}
+
 HL_CHECK static hl_status rename_all(struct hl_rename *r, const struct hl_safetensors *st,
                                      enum hl_api_layer_naming to)
 {

@@ -28,6 +28,7 @@
 #include <stdbool.h>
 
 #include "api/types.h"
+#include "base/arena.h"
 #include "core/safetensors.h"
 
 /* The metadata key of a file that says which naming its tensors have. */
@@ -39,6 +40,10 @@ const char *hl_naming_transformer_impl(enum hl_api_layer_naming naming);
 /* `experts`: the layer of this tensor has experts. */
 hl_status hl_naming_rename(const char *name, enum hl_api_layer_naming to, bool experts, char *out,
                            size_t cap) HL_CHECK;
+/* The same of names of whole layers, which say of each other what a layer has. *out has them in
+ * their order; it is the arena's. */
+hl_status hl_naming_names(const char *const *names, size_t count, enum hl_api_layer_naming to,
+                          struct hl_arena *arena, const char ***out) HL_CHECK;
 /* Rename every tensor and checksum field of a header, and record the naming as HL_NAMING_KEY. A
  * layer has experts if the header has a router or experts of it. Unchanged on failure. */
 hl_status hl_naming_apply(struct hl_safetensors *st, enum hl_api_layer_naming to) HL_CHECK;

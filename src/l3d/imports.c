@@ -25,6 +25,7 @@ static void read_options(const struct hl_api_import_request *r, struct hl_import
                                       .version = r->version,
                                       .base = r->base,
                                       .iteration = r->iteration,
+                                      .optimizer = r->optimizer,
                                       .base_config = r->base_config,
                                       .partition = {
                                           .tp = r->tp,
@@ -94,7 +95,8 @@ static hl_status run_import(struct import *im, struct hl_import *src)
     im->shard_count = hl_import_shard_count(src);
     HL_TRY(take_layouts(im, hl_import_plan(src)));
     im->config = strdup(hl_import_config(src));
-    if (im->config == NULL)
+    im->meta = strdup(hl_import_meta(src));
+    if (im->config == NULL || im->meta == NULL)
         return hl_fail(HL_ENOMEM, "out of memory describing the model");
     HL_TRY(import_check_room(im, hl_import_total_bytes(src)));
     return copy_shards(im, src, &run);
@@ -152,6 +154,7 @@ static void import_free(struct hl_l3d *d, struct import *im)
     HASH_DEL(d->imports, im);
     hl_arena_fini(&im->arena);
     free(im->config);
+    free(im->meta);
     for (size_t i = 0; im->layouts != NULL && i < im->shard_count; i++)
         free(im->layouts[i]);
     free(im->layouts);
@@ -272,6 +275,7 @@ hl_status import_progress(struct hl_l3d *d, const char *id, struct hl_arena *are
     } else if (phase == HL_API_IMPORT_STATE_DONE) {
         out->shards = shards_of(im, arena);
         out->config = im->config != NULL ? im->config : "";
+        out->meta = im->meta != NULL ? im->meta : "";
     }
     return HL_OK;
 }

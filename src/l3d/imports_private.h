@@ -37,6 +37,7 @@ struct import {
     hl_status status;
     char error[HL_ERROR_TEXT_MAX];
     char *config; /* NULL of a cut */
+    char *meta;   /* NULL of a cut */
     struct hl_import_shard *shards;
     char **layouts; /* core/layout.h, one per shard */
     char **crcs;    /* of the tensors of each layout; NULL = a cut's, which nothing proves */

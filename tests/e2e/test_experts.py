@@ -230,6 +230,8 @@ class Experts(ModelCase):
         said = self.c.json("model", "export", name, "--format", "torch", "--out", out,
                            "--tp-size", 2, "--pp-size", 2, "--ep-size", 2)
         self.assertIn("--use-checkpoint-args", said["megatron"])
+        self.assertFalse([text for text in said["warnings"] if "embedding" in text])
+        copy = "embedding.word_embeddings.weight"  # Megatron has it on the last stage too
         with self.session() as me:
             for pp, tp, ep in itertools.product(range(2), range(2), range(2)):
                 file = out / "release" / f"mp_rank_{tp:02}_{pp:03}_{ep:03}" / "model_optim_rng.pt"
@@ -239,9 +241,27 @@ class Experts(ModelCase):
                                   args.expert_model_parallel_size), (2, 2, 2))
                 self.assertEqual((args.num_experts, args.mtp_num_layers, args.moe_layer_freq), (E, 1, [0, 1, 1, 1]))
                 own = me.load_state_dict(name, pp=pp, tp=tp, ep=ep, tp_size=2, pp_size=2, ep_size=2)
+                own[copy] = me.load_state_dict(name, pp=0, tp=tp, ep=ep, tp_size=2, pp_size=2, ep_size=2)[copy]
                 self.assertEqual(state.keys(), own.keys())
                 self.assertEqual([n for n in state if not torch.equal(state[n], own[n])], [])
                 self.assertEqual(any(n.startswith("mtp.layers.0.") for n in state), pp == 1)
+
+    def test_the_copy_of_the_embedding_is_in_the_chunk_of_those_layers_and_has_optimizer_state(self):
+        name, _ = self.load("glm4_moe+mtp", (1, 2, 1, 1), "--virtual-stages", 2)
+        word = "embedding.word_embeddings.weight"
+        for pp in range(2):
+            place = helios.Rank(pp=pp, pp_size=2, world_size=2, global_rank=pp, job="mtp", model=name)
+            with helios.Session(self.c.info["controller"], rank=place) as me:
+                state = me.load_state_dict(version=1)
+                me.save_state_dict(state, 3, optim={f"exp_avg.{n}": t / 2 for n, t in state.items() if "router" not in n})
+        out = self.c.dir / "mtp-chunks"
+        said = self.c.json("model", "export", name, "--format", "torch", "--optimizer", "--out", out)
+        self.assertFalse([text for text in said["warnings"] if "embedding" in text])
+        first, last = (torch.load(out / "iter_0000003" / f"mp_rank_00_00{pp}" / "model_optim_rng.pt") for pp in range(2))
+        self.assertTrue(torch.equal(last["model1"][word], first["model0"][word]))
+        self.assertTrue(torch.equal(last["helios_optimizer"][f"exp_avg.model1.{word}"], first["model0"][word] / 2))
+        self.assertNotIn(word, last["model0"])
+        self.assertNotIn(word, first["model1"])
 
     def test_per_rank_files_are_named_by_all_sizes(self):
         name, numbers = self.load("mixtral", (2, 2, 2, 2))

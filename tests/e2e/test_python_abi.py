@@ -112,7 +112,7 @@ class Structs(unittest.TestCase):
         self.sizes(_abi)
         self.compare(_abi, _Options="helios_options", _Id="helios_id", _Shard="helios_shard",
                      _VersionSpec="helios_version_spec",
-                     _ShardList="helios_shard_list", _Tensor="helios_tensor",
+                     _ShardList="helios_shard_list", _Names="helios_names", _Tensor="helios_tensor",
                      _Stats="helios_stats", _Split="helios_split",
                      _TensorName="helios_tensor_name", _ShardView="helios_shard_view", _Place="helios_place")
 

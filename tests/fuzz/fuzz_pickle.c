@@ -1,12 +1,14 @@
 /* A pickle that anybody may have written, and all who walk its tree: tensors, Megatron's args, the
- * metadata of distributed checkpoints. */
+ * metadata of distributed checkpoints, optimizers. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/torch/dcp.h"
 #include "core/torch/megatron.h"
+#include "core/torch/megatron_optimizer.h"
 #include "core/torch/pickle.h"
+#include "core/torch/plain.h"
 
 static void walk_tensors(const struct hl_pickle_value *root, bool only_tensors)
 {
@@ -39,6 +41,23 @@ static void walk_checkpoint(const struct hl_pickle_value *root)
     hl_torch_dcp_fini(&dcp);
 }
 
+/* Whatever stands in it, each tensor of state is of a parameter that was given. */
+static void walk_optimizer(const struct hl_pickle_value *root,
+                           const struct hl_torch_tensors *tensors)
+{
+    struct hl_arena arena = {0};
+    struct hl_megatron_optimizer o;
+    struct hl_tensor *params = hl_arena_array(&arena, tensors->count + 1, sizeof(*params));
+    for (size_t i = 0; params != NULL && i < tensors->count; i++)
+        params[i] = tensors->list[i].tensor;
+    if (params != NULL &&
+        hl_megatron_optimizer_read(root, params, tensors->count, &arena, &o) == HL_OK)
+        for (size_t i = 0; i < o.count; i++)
+            if (o.states[i].param >= tensors->count || o.states[i].kind == NULL)
+                abort();
+    hl_arena_fini(&arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -52,8 +71,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     walk_tensors(p.root, true);
     walk_checkpoint(p.root);
     (void)!hl_megatron_sizes_read(p.root, &sizes);
-    if (hl_megatron_tensors(p.root, &tensors) == HL_OK)
+    if (hl_megatron_tensors(p.root, &tensors) == HL_OK) {
+        walk_optimizer(p.root, &tensors);
         hl_torch_tensors_fini(&tensors);
+    }
+    json_decref(hl_pickle_json(p.root));
     hl_pickle_fini(&p);
     return 0;
 }

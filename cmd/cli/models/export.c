@@ -340,6 +340,18 @@ static void watch_file(struct export *e, const struct rankfile *r, struct outfil
     file->total = (e->bytes + rankfile_bytes(r)) / (e->files + 1) * ranks;
 }
 
+/* On the last of several stages Megatron has a copy of the embedding for those layers. */
+static hl_status add_mtp_embedding(const struct export *e, struct rankfile *r)
+{
+    int chunk = -1;
+    if (!e->torch || !e->has_mtp || e->pp_size == 1 || e->where.pp < e->pp_size - 1)
+        return HL_OK;
+    for (size_t i = 0; i < r->count; i++)
+        if (strcmp(r->parts[i].part, "mtp-0000") == 0 && r->headers[i].count > 0)
+            (void)sscanf(r->headers[i].tensors[0].name, "model%d.", &chunk);
+    return rankfile_add_embedding(r, &e->where, chunk);
+}
+
 static hl_status export_rank(struct export *e)
 {
     struct rankfile r;
@@ -358,6 +370,8 @@ static hl_status export_rank(struct export *e)
     e->has_extra |= rankfile_has(&r, HL_PART_EXTRA);
     if (e->asked->optimizer)
         st = check_optimizer(e, &r);
+    if (st == HL_OK)
+        st = add_mtp_embedding(e, &r);
     if (st == HL_OK)
         st = export_path(e, path);
     if (st == HL_OK && e->torch && e->files == 0)

@@ -21,6 +21,7 @@ struct import_args {
     char *name;
     int64_t tp, pp, ep, etp, vocab_divisor, first, last, virtual_stages;
     char *pad, *naming, *base, *iteration;
+    bool optimizer;
     uint64_t timeout_ms;
 };
 
@@ -57,6 +58,9 @@ static const struct hl_option import_rows[] = {
      "Of a Megatron checkpoint: this iteration, or release; without it the newest, which "
      "latest_checkpointed_iteration.txt names.",
      HL_OPT_STRING, 0, 0, NULL, AT(iteration)},
+    {"optimizer", "--optimizer", "false",
+     "Of a Megatron checkpoint: the optimizer state too (three times the memory and more).",
+     HL_OPT_BOOL, 0, 0, NULL, AT(optimizer)},
     {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
      NULL, AT(timeout_ms)},
 };
@@ -80,6 +84,7 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
                     .base = base,
                     .base_config = "",
                     .iteration = a->iteration,
+                    .optimizer = a->optimizer,
                     .tp = (int32_t)a->tp,
                     .pp = (int32_t)a->pp,
                     .ep = (int32_t)a->ep,

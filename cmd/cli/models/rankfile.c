@@ -183,6 +183,80 @@ hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, s
     return HL_OK;
 }
 
+/* Of the part only that tensor is left, under the name that chunk `chunk` has for it; *found =
+ * false where the part is not the embedding's. */
+static hl_status keep_embedding(struct rankfile *r, size_t i, int chunk, bool *found)
+{
+    static const char words[] = "embedding.word_embeddings.weight";
+    struct hl_safetensors *header = &r->headers[i];
+    const struct hl_part part = hl_part_of(r->parts[i].part);
+    size_t count = 0, n = strlen(words);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_view_name *names = hl_arena_array(&arena, header->count + 1, sizeof(*names));
+    for (size_t k = 0; names != NULL && k < header->count; k++) {
+        const char *name = header->tensors[k].name, *prefix = "model0.";
+        size_t len = strlen(name);
+        if (strcmp(part.of, "embedding") != 0 || len < n || strcmp(name + len - n, words) != 0)
+            continue;
+        /* "exp_avg.model0.embedding...": what stands in front of the chunk stays there. */
+        size_t before = len - n;
+        if (chunk >= 0 && before >= strlen(prefix))
+            before -= strlen(prefix);
+        names[count].stored = name;
+        names[count++].shown =
+            chunk < 0 ? name
+                      : hl_arena_printf(&arena, "%.*smodel%d.%s", (int)before, name, chunk, words);
+    }
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", header->count);
+    *found = count > 0;
+    return count > 0 ? hl_view_header(header, names, count, r->from[i]) : HL_OK;
+}
+
+static hl_status grow_parts(struct rankfile *r, size_t more)
+{
+    size_t n = r->count + more + 1;
+    helios_shard *parts = realloc(r->parts, n * sizeof(*parts));
+    r->parts = parts != NULL ? parts : r->parts;
+    struct hl_safetensors *headers = realloc(r->headers, n * sizeof(*headers));
+    r->headers = headers != NULL ? headers : r->headers;
+    uint64_t **from = realloc(r->from, n * sizeof(*from));
+    r->from = from != NULL ? from : r->from;
+    return parts != NULL && headers != NULL && from != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory allocating %zu parts", n);
+}
+
+hl_status rankfile_add_embedding(struct rankfile *r, const struct rankfile_where *where, int chunk)
+{
+    struct rankfile first;
+    struct rankfile_where at = *where;
+    size_t added = 0;
+    at.pp = 0;
+    at.version = r->version;
+    HL_TRY(rankfile_open(r->client, &at, &first));
+    hl_status st = grow_parts(r, first.count);
+    for (size_t i = 0; i < first.count && st == HL_OK; i++) {
+        bool found = false;
+        st = keep_embedding(&first, i, chunk, &found);
+        if (st != HL_OK || !found)
+            continue;
+        r->parts[r->count] = first.parts[i];
+        r->headers[r->count] = first.headers[i];
+        r->from[r->count++] = first.from[i];
+        first.headers[i] = (struct hl_safetensors){0};
+        first.from[i] = NULL;
+        added++;
+    }
+    r->first = first.list; /* the parts borrow from it */
+    first.list = NULL;
+    rankfile_fini(&first);
+    if (st == HL_OK && added == 0)
+        st = hl_fail(HL_ENOENT, "%s@%lld has no embedding at pp 0, tp %d", where->model,
+                     (long long)r->version, where->tp);
+    return st;
+}
+
 void rankfile_fini(struct rankfile *r)
 {
     for (size_t i = 0; i < r->count; i++) {
@@ -193,6 +267,7 @@ void rankfile_fini(struct rankfile *r)
     free(r->headers);
     free(r->parts);
     helios_shard_list_free(r->list);
+    helios_shard_list_free(r->first);
     *r = (struct rankfile){0};
 }
 

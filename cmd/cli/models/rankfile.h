@@ -49,6 +49,7 @@ struct rankfile {
     struct hl_safetensors *headers; /* one per part: the tensors that the position has */
     uint64_t **from; /* per part: where the bytes of each of its tensors are in the shard's data */
     helios_shard_list *list;
+    helios_shard_list *first; /* of the first stage, by rankfile_add_embedding; NULL = none */
 };
 
 /* A client of the cluster the CLI talks to; path "auto", "shm" or "net". An L3 daemon that is being
@@ -59,6 +60,11 @@ hl_status cli_client(struct cli *cli, const char *path, int timeout_ms,
 hl_status rankfile_open(helios_client *client, const struct rankfile_where *where,
                         struct rankfile *out) HL_CHECK;
 void rankfile_fini(struct rankfile *r);
+/* Appends the words' embedding of the first stage, and its optimizer state where the kind has it:
+ * the last stage of Megatron has a copy for layers that predict more tokens. `where` is that of
+ * the last stage, whose chunk `chunk` has those layers; -1 = it has no chunks. */
+hl_status rankfile_add_embedding(struct rankfile *r, const struct rankfile_where *where,
+                                 int chunk) HL_CHECK;
 /* One safetensors file of all parts. */
 hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to) HL_CHECK;
 /* Megatron's model_optim_rng.pt; args as in hl_torchzip_options. */

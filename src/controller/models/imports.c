@@ -114,6 +114,7 @@ static hl_status import_make(struct change *ch)
         .pp = im->request.pp,
         .virtual_stages = im->request.virtual_stages,
         .config = im->result.config,
+        .meta = im->result.meta,
         .seconds = im->result.seconds,
         .now_ms = ic->now_ms,
         .shards = im->result.shards,
@@ -357,7 +358,8 @@ hl_status import_new(struct hl_controller *c, const struct import_kind *kind, st
                                                    .state = HL_API_IMPORT_STATE_RUNNING,
                                                    .error = "",
                                                    .error_status = "",
-                                                   .config = ""};
+                                                   .config = "",
+                                                   .meta = ""};
     HASH_ADD_STR(c->models->imports, id, im);
     *out = im;
     return HL_OK;

@@ -175,7 +175,7 @@ static hl_status mapped_source(void *arg, const struct hl_reshard_op *op, uint64
     const struct hl_import_writer *w = arg;
     (void)first;
     (void)end;
-    *out = w->im->source.bytes[op->tensor];
+    *out = w->held->bytes[op->tensor];
     return HL_OK;
 }
 
@@ -189,9 +189,11 @@ hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint
 {
     const struct hl_partition_plan *plan = &w->im->plan;
     if (w->im->megatron) {
-        const struct hl_reshard_writer writer = {&w->im->source.moves, mapped_source, next_block,
-                                                 w};
-        HL_TRY(hl_reshard_write_tensor(&writer, &plan->tensors[tensor], tensor, &w->sums));
+        bool state = tensor >= w->im->state_first;
+        size_t of = state ? tensor - w->im->state_first : tensor;
+        w->held = state ? &w->im->source.optim : &w->im->source.params;
+        const struct hl_reshard_writer writer = {&w->held->moves, mapped_source, next_block, w};
+        HL_TRY(hl_reshard_write_tensor(&writer, &plan->tensors[tensor], of, &w->sums));
         *crc = hl_shard_sums_tensor(&w->sums);
         return HL_OK;
     }

@@ -408,7 +408,10 @@ HL_CHECK static hl_status describe_megatron(struct hl_import *im,
     c.own.megatron = (struct hl_api_megatron_source){.format = s->dist ? "torch_dist" : "torch",
                                                      .iteration = s->iteration,
                                                      .left_out = texts_of(s->left_out, &c.arena)};
-    if (c.own.megatron.left_out.items == NULL)
+    if (json_object_size(s->meta) > 0)
+        im->meta_text = json_dumps(s->meta, JSON_COMPACT);
+    if (c.own.megatron.left_out.items == NULL ||
+        (json_object_size(s->meta) > 0 && im->meta_text == NULL))
         return hl_fail(HL_ENOMEM, "out of memory describing the model");
     return hl_model_config_write(&c, &im->config_text);
 }
@@ -416,9 +419,16 @@ HL_CHECK static hl_status describe_megatron(struct hl_import *im,
 HL_CHECK static hl_status open_megatron(struct hl_import *im, const struct hl_import_options *o)
 {
     HL_TRY(check_slices(&o->partition));
-    HL_TRY(hl_megatron_source_open(im->dir, o->iteration, &o->partition, &im->source, &im->plan));
+    const struct hl_megatron_wanted wanted = {
+        .iteration = o->iteration, .target = &o->partition, .optimizer = o->optimizer};
+    HL_TRY(hl_megatron_source_open(im->dir, &wanted, &im->source));
     im->megatron = true;
+    im->plan = im->source.target;
+    im->source.target = (struct hl_partition_plan){0};
     HL_TRY(describe_megatron(im, &o->partition));
+    im->state_first = im->plan.tensor_count;
+    if (o->optimizer)
+        HL_TRY(hl_megatron_add_state(&im->source, &im->plan));
     return write_headers(im, o);
 }
 
@@ -453,6 +463,20 @@ HL_CHECK static hl_status find_source(struct hl_import *im, const char *path)
     return HL_OK;
 }
 
+/* What only a Megatron checkpoint has. */
+HL_CHECK static hl_status check_not_megatron(const struct hl_import_options *o)
+{
+    if (o->iteration != NULL && o->iteration[0] != '\0')
+        return hl_fail(HL_EINVAL, "%s is not a Megatron checkpoint, but an iteration is given",
+                       o->dir);
+    if (o->optimizer)
+        return hl_fail(HL_EINVAL,
+                       "%s is not a Megatron checkpoint, so no optimizer state can be read from "
+                       "it: import it without --optimizer",
+                       o->dir);
+    return HL_OK;
+}
+
 HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import_options *o)
 {
     HL_TRY(find_source(im, o->dir));
@@ -460,17 +484,17 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
     HL_AUTO(hl_freep) char *adapter = join_path(im->dir, HL_LORA_CONFIG);
     if (path == NULL || adapter == NULL)
         return hl_fail(HL_ENOMEM, "out of memory opening %s", o->dir);
-    if (has_file(im, HL_LORA_CONFIG))
+    if (has_file(im, HL_LORA_CONFIG)) {
+        HL_TRY(check_not_megatron(o));
         return im->only == NULL
                    ? open_adapter(im, o, adapter)
                    : hl_fail(HL_EINVAL, "%s is of a LoRA adapter: give its directory", o->dir);
+    }
     if (o->base != NULL && o->base[0] != '\0')
         return hl_fail(HL_EINVAL, "%s holds no " HL_LORA_CONFIG ", but a base is given", o->dir);
     if (im->only == NULL && hl_megatron_is_source(o->dir))
         return open_megatron(im, o);
-    if (o->iteration != NULL && o->iteration[0] != '\0')
-        return hl_fail(HL_EINVAL, "%s is not a Megatron checkpoint, but an iteration is given",
-                       o->dir);
+    HL_TRY(check_not_megatron(o));
     HL_TRY(read_config(im, path));
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));
@@ -513,6 +537,7 @@ void hl_import_close(struct hl_import *im)
     free(im->sources);
     free(im->where);
     free(im->config_text);
+    free(im->meta_text);
     free(im->dir);
     free(im);
 }
@@ -530,6 +555,11 @@ size_t hl_import_shard_count(const struct hl_import *im)
 const char *hl_import_config(const struct hl_import *im)
 {
     return im->config_text;
+}
+
+const char *hl_import_meta(const struct hl_import *im)
+{
+    return im->meta_text != NULL ? im->meta_text : "";
 }
 
 const struct hl_partition_plan *hl_import_plan(const struct hl_import *im)

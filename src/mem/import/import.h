@@ -26,6 +26,7 @@
 #define HL_MEM_IMPORT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -39,6 +40,7 @@ struct hl_import_options {
     struct hl_partition_options partition;
     const char *base;      /* of a LoRA adapter: its name, NULL or "" = the directory holds none */
     const char *iteration; /* of a Megatron checkpoint; NULL or "" = the newest */
+    bool optimizer;        /* of a Megatron checkpoint: its optimizer's state too */
     const char *base_config; /* ImportProgress.config of it; it gives the split */
 };
 
@@ -61,6 +63,8 @@ uint64_t hl_import_total_bytes(const struct hl_import *im);
 size_t hl_import_shard_count(const struct hl_import *im);
 /* ImportProgress.config; borrowed. */
 const char *hl_import_config(const struct hl_import *im);
+/* JSON object for the version: what a Megatron checkpoint says of its optimizer; "" = nothing. */
+const char *hl_import_meta(const struct hl_import *im);
 const struct hl_partition_plan *hl_import_plan(const struct hl_import *im);
 /* On success *shards has hl_import_shard_count() entries in the plan's order; free() it. */
 hl_status hl_import_run(struct hl_import *im, const struct hl_import_run *run,

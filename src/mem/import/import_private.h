@@ -32,19 +32,22 @@ struct hl_import {
     size_t source_count;
     bool megatron; /* `source` in place of files and sources */
     struct hl_megatron_source source;
+    size_t state_first;         /* tensors of `plan` from here on are its optimizer's */
     struct hl_hf_config config; /* of an unsliced model only `hf`, which may be NULL */
     char unsliced_because[160]; /* "" = it is sliced */
     struct hl_partition_plan plan;
     struct hl_safetensors_image *headers; /* one per shard */
     uint64_t total_bytes;
     char *config_text;
+    char *meta_text; /* NULL = none */
 };
 
 /* One worker's way of filling a shard. */
 struct hl_import_writer {
     const struct hl_import *im;
     const atomic_bool *cancel;
-    const atomic_bool *failed; /* another worker has failed: stop */
+    const atomic_bool *failed;           /* another worker has failed: stop */
+    const struct hl_megatron_held *held; /* what the tensor is made of, of a Megatron checkpoint */
     struct hl_shard_sums sums;
     uint8_t *scratch;
     size_t scratch_size;

@@ -139,17 +139,17 @@ HL_CHECK static hl_status choose_folder(const char *dir, const char *iteration,
 /* ---- what is held ---------------------------------------------------------------------------- */
 
 /* What the plan says to be the same bytes, as of norms on every tensor rank. */
-HL_CHECK static hl_status add_replicas(struct hl_megatron_source *s)
+HL_CHECK static hl_status add_replicas(struct hl_megatron_held *h)
 {
     struct hl_partition_equal *pairs = NULL;
     size_t count = 0;
-    HL_TRY(hl_reshard_replicas(s->held, &pairs, &count));
+    HL_TRY(hl_reshard_replicas(h->plan, &pairs, &count));
     hl_status st = HL_OK;
     for (size_t i = 0; i < count && st == HL_OK; i++)
-        if (s->bytes[pairs[i].a] != s->bytes[pairs[i].b])
-            st = hl_megatron_add_copy(s, &(struct hl_megatron_copy){.tensor = pairs[i].a,
-                                                                    .file = s->file_of[pairs[i].b],
-                                                                    .bytes = s->bytes[pairs[i].b]});
+        if (h->bytes[pairs[i].a] != h->bytes[pairs[i].b])
+            st = hl_megatron_add_copy(h, &(struct hl_megatron_copy){.tensor = pairs[i].a,
+                                                                    .file = h->file_of[pairs[i].b],
+                                                                    .bytes = h->bytes[pairs[i].b]});
     free(pairs);
     return st;
 }
@@ -162,43 +162,45 @@ static enum hl_api_vocab_padding other_padding(const struct hl_partition_options
                                                     : HL_API_VOCAB_PADDING_ZERO;
 }
 
-HL_CHECK static hl_status plan_moves(struct hl_megatron_source *s,
-                                     const struct hl_partition_options *target,
-                                     struct hl_partition_plan *plan)
+HL_CHECK static hl_status plan_moves(struct hl_megatron_source *s)
 {
     const struct hl_logical *l = &s->whole.logical;
-    struct hl_partition_plan p = {0};
-    HL_TRY(hl_partition_plan(&s->whole.config, l->tensors, l->count, target, &p));
-    hl_status st = add_replicas(s);
-    if (st == HL_OK)
-        st = hl_reshard_plan(l->tensors, l->count, s->held, &p, &s->moves);
-    if (st != HL_OK) {
-        hl_partition_fini(&p);
-        return st;
-    }
-    *plan = p;
-    return HL_OK;
+    HL_TRY(add_replicas(&s->params));
+    HL_TRY(hl_reshard_plan(l->tensors, l->count, s->params.plan, &s->target, &s->params.moves));
+    if (!s->optimizer)
+        return HL_OK;
+    HL_TRY(add_replicas(&s->optim));
+    return hl_reshard_plan(s->state.logical, s->state.logical_count, s->optim.plan, &s->state.b,
+                           &s->optim.moves);
 }
 
-hl_status hl_megatron_source_open(const char *dir, const char *iteration,
-                                  const struct hl_partition_options *target,
-                                  struct hl_megatron_source *out, struct hl_partition_plan *plan)
+hl_status hl_megatron_source_open(const char *dir, const struct hl_megatron_wanted *wanted,
+                                  struct hl_megatron_source *s)
 {
-    struct hl_megatron_source s = {.left_out = json_array(), .pad = other_padding(target)};
-    hl_status st =
-        s.left_out != NULL ? choose_folder(dir, iteration, &s) : hl_fail(HL_ENOMEM, "open %s", dir);
-    s.dist = st == HL_OK && has_file(s.folder, METADATA);
+    *s = (struct hl_megatron_source){.left_out = json_array(),
+                                     .meta = json_object(),
+                                     .want = wanted->target,
+                                     .optimizer = wanted->optimizer,
+                                     .pad = other_padding(wanted->target)};
+    hl_status st = s->left_out != NULL && s->meta != NULL ? choose_folder(dir, wanted->iteration, s)
+                                                          : hl_fail(HL_ENOMEM, "open %s", dir);
+    s->dist = st == HL_OK && has_file(s->folder, METADATA);
     if (st == HL_OK)
-        st = (s.dist ? hl_megatron_open_dist : hl_megatron_open_ranks)(dir, &s);
-    const struct hl_partition_plan *held = s.held;
-    *out = s;
-    if (st == HL_OK) {
-        out->held = held == &s.clip ? &out->clip : &out->whole.ranks;
-        st = plan_moves(out, target, plan);
-    }
+        st = (s->dist ? hl_megatron_open_dist : hl_megatron_open_ranks)(dir, s);
+    if (st == HL_OK)
+        st = plan_moves(s);
     if (st != HL_OK)
-        hl_megatron_source_close(out);
+        hl_megatron_source_close(s);
     return st;
+}
+
+static void held_fini(struct hl_megatron_held *h)
+{
+    free(h->bytes);
+    free(h->file_of);
+    free(h->copies);
+    hl_reshard_fini(&h->moves);
+    hl_partition_fini(&h->clip);
 }
 
 void hl_megatron_source_close(struct hl_megatron_source *s)
@@ -207,11 +209,11 @@ void hl_megatron_source_close(struct hl_megatron_source *s)
         unmap_file(&s->files[i]);
     free(s->files);
     free(s->folder);
-    free(s->bytes);
-    free(s->file_of);
-    free(s->copies);
-    hl_reshard_fini(&s->moves);
-    hl_partition_fini(&s->clip);
+    held_fini(&s->params);
+    held_fini(&s->optim);
+    hl_reshard_state_fini(&s->state);
+    json_decref(s->meta);
+    hl_partition_fini(&s->target);
     hl_whole_fini(&s->whole);
     json_decref(s->left_out);
     *s = (struct hl_megatron_source){0};
@@ -220,10 +222,11 @@ void hl_megatron_source_close(struct hl_megatron_source *s)
 /* ---- proofs ---------------------------------------------------------------------------------- */
 
 HL_CHECK static hl_status compare_copy(const struct hl_megatron_source *s,
+                                       const struct hl_megatron_held *h,
                                        const struct hl_megatron_copy *c, const atomic_bool *cancel)
 {
-    const struct hl_tensor *t = &s->held->tensors[c->tensor];
-    const uint8_t *a = s->bytes[c->tensor];
+    const struct hl_tensor *t = &h->plan->tensors[c->tensor];
+    const uint8_t *a = h->bytes[c->tensor];
     for (uint64_t at = 0; at < t->size; at += COMPARED) {
         uint64_t n = t->size - at < COMPARED ? t->size - at : COMPARED;
         if (cancel != NULL && atomic_load_explicit(cancel, memory_order_acquire))
@@ -237,7 +240,7 @@ HL_CHECK static hl_status compare_copy(const struct hl_megatron_source *s,
             "tensor '%s' differs between %s and %s from element %" PRIu64
             " on, but both hold the same one: the ranks have drifted apart, or the files "
             "are of different saves; use another iteration",
-            t->name, s->files[s->file_of[c->tensor]].path, s->files[c->file].path,
+            t->name, s->files[h->file_of[c->tensor]].path, s->files[c->file].path,
             at / hl_dtype_size(t->dtype));
     }
     return HL_OK;
@@ -245,8 +248,10 @@ HL_CHECK static hl_status compare_copy(const struct hl_megatron_source *s,
 
 hl_status hl_megatron_compare(const struct hl_megatron_source *s, const atomic_bool *cancel)
 {
-    for (size_t i = 0; i < s->copy_count; i++)
-        HL_TRY(compare_copy(s, &s->copies[i], cancel));
+    for (size_t i = 0; i < s->params.copy_count; i++)
+        HL_TRY(compare_copy(s, &s->params, &s->params.copies[i], cancel));
+    for (size_t i = 0; i < s->optim.copy_count; i++)
+        HL_TRY(compare_copy(s, &s->optim, &s->optim.copies[i], cancel));
     return HL_OK;
 }
 

@@ -14,6 +14,7 @@
 #define HL_MEM_IMPORT_MEGATRON_H
 
 #include "core/reshard.h"
+#include "core/reshard_state.h"
 #include "core/whole.h"
 #include "mem/import/import.h"
 
@@ -27,37 +28,56 @@ struct hl_mapped_file {
 
 /* Bytes of a tensor that must be those of another one. */
 struct hl_megatron_copy {
-    uint32_t tensor; /* of `held`, which is compared with these */
+    uint32_t tensor; /* of the plan, which is compared with these */
     uint32_t file;
     const uint8_t *bytes;
 };
 
-struct hl_megatron_source {
-    char *folder; /* the iteration's */
-    bool dist;    /* torch_dist, else one file per rank */
-    int64_t iteration;
-    struct hl_mapped_file *files;
-    size_t file_count;
-    struct hl_whole whole;         /* config, logical tensors, and what the ranks hold */
-    struct hl_partition_plan clip; /* torch_dist: pieces of it */
-    const struct hl_partition_plan *held;
-    const uint8_t **bytes; /* of each tensor of `held` */
-    uint32_t *file_of;     /* of each tensor of `held` */
+/* What the checkpoint holds, of the parameters or of the optimizer, and what becomes of it. */
+struct hl_megatron_held {
+    const struct hl_partition_plan *plan;
+    const uint8_t **bytes; /* of each tensor of the plan */
+    uint32_t *file_of;     /* of each tensor of the plan */
     struct hl_megatron_copy *copies;
     size_t copy_count;
     size_t copy_cap;
-    struct hl_reshard_plan moves;  /* from `held` to the plan of the import */
+    struct hl_partition_plan clip; /* torch_dist: pieces, which are the plan then */
+    struct hl_reshard_plan moves;  /* from the plan to the target */
+};
+
+struct hl_megatron_source {
+    const struct hl_partition_options *want; /* what the target is to be; while it is opened */
+    char *folder;                            /* the iteration's */
+    bool dist;                               /* torch_dist, else one file per rank */
+    int64_t iteration;
+    struct hl_mapped_file *files;
+    size_t file_count;
+    struct hl_whole whole;           /* config, logical tensors, and what the ranks hold */
+    struct hl_partition_plan target; /* of the parameters */
+    struct hl_megatron_held params;
+    bool optimizer;                /* it is imported too */
+    struct hl_reshard_state state; /* plans of the optimizer's state */
+    struct hl_megatron_held optim;
+    json_t *meta;                  /* object: hyper-parameters and the like, for the version */
     enum hl_api_vocab_padding pad; /* of the held plan */
     json_t *left_out;              /* texts: what the checkpoint has and the import has not */
 };
 
 /* Whether the directory is a Megatron checkpoint, or one iteration of it. */
 bool hl_megatron_is_source(const char *dir);
-/* `iteration`: a number or "release", "" = what the tracker file names. *plan is of `target`. */
-hl_status hl_megatron_source_open(const char *dir, const char *iteration,
-                                  const struct hl_partition_options *target,
-                                  struct hl_megatron_source *out,
-                                  struct hl_partition_plan *plan) HL_CHECK;
+
+struct hl_megatron_wanted {
+    const char *iteration; /* a number or "release"; NULL or "" = what the tracker file names */
+    const struct hl_partition_options *target;
+    bool optimizer; /* its state too; HL_ENOENT, HL_EUNSUPPORTED where it can't be had */
+};
+
+/* out->target is a plan of wanted->target; `out` stays where it is. */
+hl_status hl_megatron_source_open(const char *dir, const struct hl_megatron_wanted *wanted,
+                                  struct hl_megatron_source *out) HL_CHECK;
+/* Appends the shards of the optimizer's state to a plan of the parameters. */
+hl_status hl_megatron_add_state(const struct hl_megatron_source *s,
+                                struct hl_partition_plan *plan) HL_CHECK;
 void hl_megatron_source_close(struct hl_megatron_source *s);
 /* HL_EINVAL names a tensor whose copies differ; HL_ECANCELED. */
 hl_status hl_megatron_compare(const struct hl_megatron_source *s,

@@ -158,26 +158,35 @@ bool hl_megatron_is_buffer(const char *name)
 
 /* ---- what is held ---------------------------------------------------------------------------- */
 
-hl_status hl_megatron_hold(struct hl_megatron_source *s, const struct hl_partition_plan *held)
+hl_status hl_megatron_plan(struct hl_megatron_source *s, struct hl_hf_config *config,
+                           const struct hl_partition_options *split, hl_whole_find_fn find,
+                           void *arg)
 {
-    s->held = held;
-    s->bytes = calloc(held->tensor_count + 1, sizeof(*s->bytes));
-    s->file_of = calloc(held->tensor_count + 1, sizeof(*s->file_of));
-    if (s->bytes == NULL || s->file_of == NULL)
-        return hl_fail(HL_ENOMEM, "a table of %zu tensors", held->tensor_count);
+    const struct hl_logical *l = &s->whole.logical;
+    HL_TRY(hl_whole_held(config, split, find, arg, &s->whole));
+    return hl_partition_plan(&s->whole.config, l->tensors, l->count, s->want, &s->target);
+}
+
+hl_status hl_megatron_hold(struct hl_megatron_held *h, const struct hl_partition_plan *plan)
+{
+    h->plan = plan;
+    h->bytes = calloc(plan->tensor_count + 1, sizeof(*h->bytes));
+    h->file_of = calloc(plan->tensor_count + 1, sizeof(*h->file_of));
+    if (h->bytes == NULL || h->file_of == NULL)
+        return hl_fail(HL_ENOMEM, "a table of %zu tensors", plan->tensor_count);
     return HL_OK;
 }
 
-hl_status hl_megatron_add_copy(struct hl_megatron_source *s, const struct hl_megatron_copy *copy)
+hl_status hl_megatron_add_copy(struct hl_megatron_held *h, const struct hl_megatron_copy *copy)
 {
-    if (s->copy_count == s->copy_cap) {
-        size_t cap = s->copy_cap == 0 ? 64 : 2 * s->copy_cap;
-        struct hl_megatron_copy *more = realloc(s->copies, cap * sizeof(*more));
+    if (h->copy_count == h->copy_cap) {
+        size_t cap = h->copy_cap == 0 ? 64 : 2 * h->copy_cap;
+        struct hl_megatron_copy *more = realloc(h->copies, cap * sizeof(*more));
         if (more == NULL)
             return hl_fail(HL_ENOMEM, "a table of %zu tensors", cap);
-        s->copies = more;
-        s->copy_cap = cap;
+        h->copies = more;
+        h->copy_cap = cap;
     }
-    s->copies[s->copy_count++] = *copy;
+    h->copies[h->copy_count++] = *copy;
     return HL_OK;
 }

@@ -12,17 +12,21 @@
 #include "core/part.h"
 #include "core/torch/megatron.h"
 #include "core/torch/megatron_model.h"
+#include "core/torch/megatron_optimizer.h"
 #include "mem/import/megatron_private.h"
 
 #define RANK          "mp_rank_"
 #define EMBEDDING     "embedding.word_embeddings.weight"
+#define STEP          "step"
 #define MISSING_NAMED 8
+#define ROUNDED_MAX   4096 /* elements of a parameter that are compared with its FP32 copy */
 
 struct rank_file {
     struct hl_megatron_place place;
     uint32_t file;
     struct hl_safetensors header; /* names under the naming local; offsets in the file */
     unsigned char *used;          /* per tensor */
+    struct hl_safetensors state;  /* of the optimizer: "exp_avg.NAME" */
 };
 
 struct ranks {
@@ -30,6 +34,7 @@ struct ranks {
     struct hl_megatron_sizes sizes; /* of the first file; all others have the same */
     struct hl_partition_options split;
     struct hl_hf_config config;
+    struct hl_megatron_kinds kinds;
     struct rank_file *list;
     size_t count;
 };
@@ -38,6 +43,7 @@ static void ranks_fini(struct ranks *r)
 {
     for (size_t i = 0; i < r->count; i++) {
         hl_safetensors_fini(&r->list[i].header);
+        hl_safetensors_fini(&r->list[i].state);
         free(r->list[i].used);
     }
     free(r->list);
@@ -55,16 +61,17 @@ HL_CHECK static hl_status note_rest(struct ranks *r, const struct hl_pickle_valu
 {
     static const struct {
         const char *key, *what;
-    } rest[] = {{"optimizer", "the optimizer state"},
-                {"opt_param_scheduler", "the learning-rate scheduler"},
-                {"rng_state", "the state of random numbers"}};
+        bool optimizer; /* --optimizer takes it along */
+    } rest[] = {{"optimizer", "the optimizer state; with --optimizer it is imported", true},
+                {"opt_param_scheduler", "the learning-rate scheduler", true},
+                {"rng_state", "the state of random numbers", false}};
 
     for (size_t i = 0; i < HL_ARRAY_LEN(rest); i++) {
         const struct hl_pickle_value *v = hl_pickle_find(root, rest[i].key);
-        if (v != NULL && v->kind != HL_PICKLE_NONE)
+        if (v != NULL && v->kind != HL_PICKLE_NONE && !(rest[i].optimizer && r->s->optimizer))
             HL_TRY(hl_megatron_leave_out(r->s, json_string(rest[i].what)));
     }
-    return HL_OK;
+    return r->s->optimizer ? hl_megatron_describe_optimizer(r->s, root) : HL_OK;
 }
 
 /* The first file says what all of them are of. */
@@ -111,6 +118,63 @@ HL_CHECK static hl_status rename_to_local(struct hl_safetensors *header)
     return HL_OK;
 }
 
+/* The state of one rank's file, with the names of its parameters under the naming local. */
+HL_CHECK static hl_status add_state(struct ranks *r, const struct hl_tensor *params,
+                                    const struct hl_megatron_optimizer *o,
+                                    struct hl_torch_tensors *out)
+{
+    char name[HL_TENSOR_NAME_MAX + 1], whole[HL_TENSOR_NAME_MAX + HL_MEGATRON_KIND_MAX + 2];
+    for (size_t i = 0; i < o->count; i++) {
+        const struct hl_megatron_state *s = &o->states[i];
+        const char *kind;
+        HL_TRY(hl_megatron_add_kind(&r->kinds, s->kind, strlen(s->kind), &kind));
+        HL_TRY(hl_naming_rename(params[s->param].name, HL_API_LAYER_NAMING_LOCAL, false, name,
+                                sizeof(name)));
+        snprintf(whole, sizeof(whole), "%s.%s", kind, name);
+        HL_TRY(hl_torch_tensors_add(out, s->tensor, &(struct hl_torch_walk){.prefix = whole}));
+    }
+    if (o->step != NULL)
+        HL_TRY(hl_torch_tensors_add(out, o->step, &(struct hl_torch_walk){.prefix = STEP}));
+    return hl_torch_tensors_finish(out);
+}
+
+/* torch's own Adam counts steps in a tensor. */
+HL_CHECK static hl_status note_step(const struct ranks *r, const struct rank_file *rank)
+{
+    float step;
+    const struct hl_tensor *t = hl_safetensors_find(&rank->state, STEP);
+    if (t == NULL || t->dtype != HL_DTYPE_F32 || t->size != sizeof(step))
+        return HL_OK;
+    memcpy(&step, r->s->files[rank->file].bytes + t->offset, sizeof(step));
+    if (!(step >= 0) || step > 1e15F)
+        return hl_fail(HL_EINVAL, "the optimizer has made %g steps", (double)step);
+    json_t *own = json_object_get(r->s->meta, "megatron");
+    return json_object_set_new(own, STEP, json_integer((json_int_t)step)) == 0
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "a description of the optimizer");
+}
+
+HL_CHECK static hl_status read_state(struct ranks *r, const struct hl_torch_file *file,
+                                     const struct hl_torch_tensors *params, struct rank_file *rank)
+{
+    hl_status st;
+    struct hl_megatron_optimizer o;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    HL_AUTO(hl_torch_tensors_fini) struct hl_torch_tensors state = {0};
+    struct hl_tensor *list = hl_arena_array(&arena, params->count + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "a table of %zu tensors", params->count);
+    for (size_t i = 0; i < params->count; i++)
+        list[i] = params->list[i].tensor;
+    HL_TRY(hl_megatron_optimizer_read(file->pickle.root, list, params->count, &arena, &o));
+    st = add_state(r, list, &o, &state);
+    if (st == HL_OK)
+        st = hl_torch_file_header(file, &state, r->s->files[rank->file].size, &rank->state);
+    if (st == HL_OK && rank == r->list)
+        st = note_step(r, rank);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "optimizer state: ");
+}
+
 HL_CHECK static hl_status read_rank(struct ranks *r, const char *dir, const char *folder,
                                     struct rank_file *rank)
 {
@@ -125,6 +189,8 @@ HL_CHECK static hl_status read_rank(struct ranks *r, const char *dir, const char
     HL_TRY(hl_megatron_place(folder, &r->sizes, &rank->place));
     HL_TRY(hl_megatron_tensors(file.pickle.root, &tensors));
     HL_TRY(hl_torch_file_header(&file, &tensors, f->size, &rank->header));
+    if (r->s->optimizer)
+        HL_TRY(read_state(r, &file, &tensors, rank));
     HL_TRY(rename_to_local(&rank->header));
     rank->used = calloc(rank->header.count + 1, 1);
     return rank->used != NULL ? HL_OK : hl_fail(HL_ENOMEM, "a table of tensors");
@@ -166,7 +232,7 @@ HL_CHECK static hl_status add_ranks(struct ranks *r, const char *dir)
         free(list[i]);
     }
     free(list);
-    if (st == HL_OK && distributed)
+    if (st == HL_OK && distributed) /* with --optimizer there was no state to be read */
         st = hl_megatron_leave_out(
             r->s, json_string("the state of the distributed optimizer (distrib_optim.pt)"));
     return st;
@@ -275,30 +341,33 @@ static hl_status find_tensor(void *arg, const struct hl_partition_shard *shard, 
 }
 
 /* A tensor of the plan in every file that holds it. */
-HL_CHECK static hl_status place_tensor(struct ranks *r, const struct hl_partition_shard *shard,
-                                       uint32_t tensor)
+HL_CHECK static hl_status place_tensor(struct ranks *r, struct hl_megatron_held *h,
+                                       const struct hl_partition_shard *shard, uint32_t tensor)
 {
     struct hl_megatron_source *s = r->s;
-    const struct hl_tensor *t = &s->held->tensors[tensor];
+    bool state = h == &s->optim;
+    const struct hl_tensor *t = &h->plan->tensors[tensor];
     for (size_t i = 0; i < r->count; i++) {
         struct rank_file *rank = &r->list[i];
         if (!rank_holds(r, rank, shard))
             continue;
-        const struct hl_tensor *found = hl_safetensors_find(&rank->header, t->name);
+        const struct hl_tensor *found =
+            hl_safetensors_find(state ? &rank->state : &rank->header, t->name);
         if (found == NULL)
             return fail_missing(r, rank, t->name);
         if (found->dtype != t->dtype || found->rank != t->rank ||
             memcmp(found->shape, t->shape, t->rank * sizeof(*t->shape)) != 0)
             return hl_fail(HL_EINVAL, "%s: tensor '%s' has another type or shape than in %s",
-                           s->files[rank->file].path, t->name, s->files[s->file_of[tensor]].path);
-        rank->used[found - rank->header.tensors] = 1;
+                           s->files[rank->file].path, t->name, s->files[h->file_of[tensor]].path);
+        if (!state)
+            rank->used[found - rank->header.tensors] = 1;
         const uint8_t *bytes = s->files[rank->file].bytes + found->offset;
-        if (s->bytes[tensor] != NULL) {
-            HL_TRY(hl_megatron_add_copy(s, &(struct hl_megatron_copy){tensor, rank->file, bytes}));
+        if (h->bytes[tensor] != NULL) {
+            HL_TRY(hl_megatron_add_copy(h, &(struct hl_megatron_copy){tensor, rank->file, bytes}));
             continue;
         }
-        s->bytes[tensor] = bytes;
-        s->file_of[tensor] = rank->file;
+        h->bytes[tensor] = bytes;
+        h->file_of[tensor] = rank->file;
     }
     return HL_OK;
 }
@@ -306,12 +375,12 @@ HL_CHECK static hl_status place_tensor(struct ranks *r, const struct hl_partitio
 /* The held embedding of that tensor rank; SIZE_MAX = none. */
 static size_t find_embedding(const struct hl_megatron_source *s, uint64_t tp)
 {
-    for (size_t i = 0; i < s->held->shard_count; i++) {
-        const struct hl_partition_shard *shard = &s->held->shards[i];
+    for (size_t i = 0; i < s->params.plan->shard_count; i++) {
+        const struct hl_partition_shard *shard = &s->params.plan->shards[i];
         if (strcmp(shard->part, "embedding") != 0 || (uint64_t)shard->tp != tp)
             continue;
         for (uint32_t k = 0; k < shard->tensor_count; k++)
-            if (strstr(s->held->tensors[shard->tensor_first + k].name, EMBEDDING) != NULL)
+            if (strstr(s->params.plan->tensors[shard->tensor_first + k].name, EMBEDDING) != NULL)
                 return shard->tensor_first + k;
     }
     return SIZE_MAX;
@@ -326,11 +395,12 @@ HL_CHECK static hl_status take_embedding(struct ranks *r, const struct rank_file
     size_t n = strlen(t->name), len = strlen(EMBEDDING);
     size_t tensor = find_embedding(s, rank->place.tp);
     *taken = rank->place.pp > 0 && n >= len && strcmp(t->name + n - len, EMBEDDING) == 0 &&
-             tensor != SIZE_MAX && s->held->tensors[tensor].size == t->size;
+             tensor != SIZE_MAX && s->params.plan->tensors[tensor].size == t->size;
     if (!*taken)
         return HL_OK;
     const uint8_t *bytes = s->files[rank->file].bytes + t->offset;
-    return hl_megatron_add_copy(s, &(struct hl_megatron_copy){(uint32_t)tensor, rank->file, bytes});
+    return hl_megatron_add_copy(&s->params,
+                                &(struct hl_megatron_copy){(uint32_t)tensor, rank->file, bytes});
 }
 
 /* Every tensor of a file has its place. */
@@ -350,15 +420,97 @@ HL_CHECK static hl_status check_rest(struct ranks *r, const struct rank_file *ra
     return HL_OK;
 }
 
-HL_CHECK static hl_status place_tensors(struct ranks *r)
+HL_CHECK static hl_status place_tensors(struct ranks *r, struct hl_megatron_held *h,
+                                        const struct hl_partition_plan *plan)
+{
+    HL_TRY(hl_megatron_hold(h, plan));
+    for (size_t i = 0; i < plan->shard_count; i++) {
+        const struct hl_partition_shard *shard = &plan->shards[i];
+        for (uint32_t k = 0; k < shard->tensor_count; k++)
+            HL_TRY(place_tensor(r, h, shard, shard->tensor_first + k));
+    }
+    return HL_OK;
+}
+
+static hl_status find_state(void *arg, const struct hl_partition_shard *shard, const char *kind,
+                            const struct hl_tensor *param, const struct hl_tensor **out)
+{
+    const struct ranks *r = arg;
+    char name[HL_TENSOR_NAME_MAX + HL_MEGATRON_KIND_MAX + 2];
+    snprintf(name, sizeof(name), "%s.%s", kind, param->name);
+    for (size_t i = 0; i < r->count && *out == NULL; i++)
+        if (rank_holds(r, &r->list[i], shard))
+            *out = hl_safetensors_find(&r->list[i].state, name);
+    return HL_OK;
+}
+
+/* The number of a BF16 that an FP32 rounds to. */
+static uint16_t round_to_bf16(const uint8_t *f32)
+{
+    uint32_t bits;
+    memcpy(&bits, f32, sizeof(bits));
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+/* The first elements of an FP32 copy and of the parameter that it is said to be of; NaNs aside. */
+static bool rounds_to(const uint8_t *f32, const uint8_t *bf16, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && i < ROUNDED_MAX; i++) {
+        uint16_t has;
+        memcpy(&has, bf16 + 2 * i, sizeof(has));
+        if ((has & 0x7fff) <= 0x7f80 && round_to_bf16(f32 + 4 * i) != has)
+            return false;
+    }
+    return true;
+}
+
+/* State has numbers for names; whether each was taken for the right parameter's is seen by its FP32
+ * copy. */
+HL_CHECK static hl_status check_main(const struct ranks *r, const struct hl_partition_shard *shard,
+                                     uint32_t tensor)
+{
+    static const char prefix[] = "param.";
+    const struct hl_megatron_held *h = &r->s->optim;
+    const struct hl_tensor *main = &h->plan->tensors[tensor];
+    if (strncmp(main->name, prefix, strlen(prefix)) != 0 || main->dtype != HL_DTYPE_F32)
+        return HL_OK;
+    const char *name = main->name + strlen(prefix);
+    for (size_t i = 0; i < r->count; i++) {
+        const struct rank_file *rank = &r->list[i];
+        if (rank->file != h->file_of[tensor] || !rank_holds(r, rank, shard))
+            continue;
+        const struct hl_tensor *param = hl_safetensors_find(&rank->header, name);
+        if (param != NULL && param->dtype == HL_DTYPE_BF16 &&
+            !rounds_to(h->bytes[tensor], r->s->files[rank->file].bytes + param->offset,
+                       param->size / 2))
+            return hl_fail(HL_EINVAL,
+                           "%s: the FP32 copy of '%s' is that of another parameter: the "
+                           "optimizer's order is not Megatron's; save as torch_dist, or import it "
+                           "without --optimizer",
+                           r->s->files[rank->file].path, name);
+    }
+    return HL_OK;
+}
+
+HL_CHECK static hl_status place_state(struct ranks *r)
 {
     struct hl_megatron_source *s = r->s;
-    HL_TRY(hl_megatron_hold(s, &s->whole.ranks));
-    for (size_t i = 0; i < s->held->shard_count; i++) {
-        const struct hl_partition_shard *shard = &s->held->shards[i];
+    HL_TRY(hl_megatron_plan_state(s, &r->kinds, find_state, r));
+    HL_TRY(place_tensors(r, &s->optim, &s->state.a));
+    for (size_t i = 0; i < s->state.a.shard_count; i++) {
+        const struct hl_partition_shard *shard = &s->state.a.shards[i];
         for (uint32_t k = 0; k < shard->tensor_count; k++)
-            HL_TRY(place_tensor(r, shard, shard->tensor_first + k));
+            HL_TRY(check_main(r, shard, shard->tensor_first + k));
     }
+    return HL_OK;
+}
+
+HL_CHECK static hl_status place_all(struct ranks *r)
+{
+    struct hl_megatron_source *s = r->s;
+    HL_TRY(place_tensors(r, &s->params, &s->whole.ranks));
+    if (s->optimizer)
+        HL_TRY(place_state(r));
     for (size_t i = 0; i < r->count; i++)
         HL_TRY(check_rest(r, &r->list[i]));
     return HL_OK;
@@ -392,10 +544,10 @@ HL_CHECK static hl_status open_ranks(struct ranks *r, const char *dir)
         return hl_fail(HL_ENOENT, "%s has no mp_rank_* folder", r->s->folder);
     HL_TRY(check_complete(r));
     HL_TRY(read_padding(r));
-    hl_status st = hl_whole_held(&r->config, &r->split, find_tensor, r, &r->s->whole);
+    hl_status st = hl_megatron_plan(r->s, &r->config, &r->split, find_tensor, r);
     if (st != HL_OK)
         return hl_fail_prefix(st, "%s: ", r->s->folder);
-    return place_tensors(r);
+    return place_all(r);
 }
 
 hl_status hl_megatron_open_ranks(const char *dir, struct hl_megatron_source *s)

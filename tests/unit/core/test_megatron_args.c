@@ -197,6 +197,31 @@ TEST(deepseek_v3_has_latent_attention_groups_of_experts_and_yarn)
     drop(&m);
 }
 
+TEST(yarn_is_read_where_newer_configs_have_it_and_stretches_their_positions)
+{
+    struct made m =
+        make(EXPERTS("\"model_type\":\"deepseek_v3\",\"q_lora_rank\":24,\"kv_lora_rank\":16,"
+                     "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":6,"
+                     "\"n_routed_experts\":8,\"n_shared_experts\":2,\"moe_intermediate_size\":16,"
+                     "\"first_k_dense_replace\":1,\"num_experts_per_tok\":4,\"n_group\":4,"
+                     "\"topk_group\":2,\"routed_scaling_factor\":2.5,\"norm_topk_prob\":true,"
+                     "\"scoring_func\":\"sigmoid\","
+                     "\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":16,"
+                     "\"mscale_all_dim\":0.5}"),
+             (struct hl_megatron_args){.dtype = HL_DTYPE_F32});
+    has(&m, "{\"rope_type\":\"yarn\",\"rotary_scaling_factor\":16.0,\"mscale_all_dim\":0.5,"
+            "\"original_max_position_embeddings\":128}");
+    assert_int_equal(json_array_size(m.notes), 1); /* Megatron's own default is 4096 */
+    drop(&m);
+    m = make(EXPERTS("\"model_type\":\"glm4_moe\",\"num_key_value_heads\":2,\"head_dim\":8,"
+                     "\"n_routed_experts\":8,\"moe_intermediate_size\":16,"
+                     "\"num_experts_per_tok\":2,\"use_qk_norm\":true,\"attention_bias\":true,"
+                     "\"rope_parameters\":{\"partial_rotary_factor\":0.5}"),
+             (struct hl_megatron_args){.dtype = HL_DTYPE_F32});
+    has(&m, "{\"rotary_percent\":0.5}");
+    drop(&m);
+}
+
 TEST(glm4_moe_has_norms_of_query_and_key_half_a_rotation_and_more_tokens)
 {
     struct made m =
