@@ -30,7 +30,7 @@ static const struct cli_command commands[] = {
     {"recover", "[--dry-run] [--discard]",
      "Rebuild a lost catalogue from the pool and the archive, and claim both.", cmd_recover},
     {"conf", "[NAME|NAME=VALUE] [--config FILE]",
-     "Show the options in force in the cluster, or change one of placement.* and policy.*.",
+     "Show the options in force, or change one of placement.* and policy.*.",
      cmd_conf},
 
     {"Jobs", "", "", NULL},
@@ -74,7 +74,7 @@ static const struct cli_command commands[] = {
      "Write what one rank loads as one safetensors file.", cmd_pull},
     {"shard ls", "[--model NAME[@VERSION]]", "List the shards.", cmd_shard_ls},
     {"shard show", "ID|KEY [--verify]",
-     "Show a shard's copies, how nodes read them, its use and history, and its tensors.",
+     "Show a shard's copies, routes, readers, history and tensors.",
      cmd_shard_show},
     {"shard get", "ID --out FILE|-", "Write one shard, a safetensors file.", cmd_shard_get},
     {"shard copy", "ID --to NODE[:l1[:DEVICE]|:l2]|l3|l4 [--migrate|--write]",

@@ -2,9 +2,11 @@
 """Where shards live follows from who reads them, and a move is noticed by no reader, whoever dies meanwhile."""
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import random
+import sqlite3
 import sys
 import threading
 import time
@@ -153,6 +155,9 @@ class Placement(unittest.TestCase):
         wait_for("its own pin only", lambda: not self.placement(shard)["pinnedVersion"])
         self.assertTrue(self.placement(shard)["pinned"])
         self.assertFalse(self.placement(self.shards[1])["pinned"])
+        self.assertEqual(self.records("pin/"), [f"pin/shard/{shard['id']}"])
+        self.c.json("model", "rm", "m")
+        wait_for("its pin to go", lambda: not self.records("pin/"))
 
     # ---- moves while others read, and while daemons die
 
@@ -176,9 +181,15 @@ class Placement(unittest.TestCase):
             m.start()
         return movers, done
 
+    def records(self, prefix):
+        """Their keys in the Controller's store."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.c.state}/controller/controller.db?mode=ro", uri=True)) as db:
+            return [row[0] for row in db.execute("SELECT key FROM kv WHERE key LIKE ?", (prefix + "%",))]
+
     def verify_whole(self):
         """Every copy that is offered is good, and nothing is on its way or left over."""
         wait_for("the moves to end", lambda: all(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]))
+        wait_for("the journal of moves to be empty", lambda: not self.records("move/"))
         self.c.json("model", "verify", "m")
         def same():
             told = self.c.json("store")["items"]

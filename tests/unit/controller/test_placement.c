@@ -198,6 +198,76 @@ TEST_IN(world_start, world_end, a_node_that_comes_and_goes_gets_no_shard)
     assert_false(placed_node_takes(&w->c, a));
 }
 
+/* Where readers are told that it is, "L3 L2/a". */
+static void assert_offered(struct world *w, const char *expected)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_shard shard = copies_shard(&w->c, w->shard, &arena);
+    char text[200] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < shard.copies.count; i++) {
+        const struct hl_api_copy *x = &shard.copies.items[i];
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s%s%s", i > 0 ? " " : "",
+                               hl_api_tier_name(x->tier), x->tier == HL_API_TIER_L2 ? "/" : "",
+                               x->tier == HL_API_TIER_L2 ? x->node : "");
+    }
+    assert_string_equal(text, expected);
+}
+
+/* The engine's next action, which has to be this. */
+static struct hl_move_action next(struct world *w, enum hl_move_action_kind kind)
+{
+    struct hl_move_action a = {0};
+    assert_true(hl_migration_next(&w->c.placement->moves, &a));
+    assert_string_equal(hl_move_action_text(a.kind), hl_move_action_text(kind));
+    return a;
+}
+
+TEST_IN(world_start, world_end, readers_are_offered_the_source_before_the_switch_and_the_goal_after)
+{
+    struct world *w = *state;
+    struct hl_migration *m = &w->c.placement->moves;
+    struct hl_move_order order;
+    struct hl_place in_l2 = {.node = placed_node_need(&w->c, "b")->index, .tier = HL_API_TIER_L2};
+    int64_t now = placement_now_ms();
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, placed(w)->place, in_l2, &order), HL_OK);
+    assert_false(order.keep_source);
+    assert_false(order.goal_had);
+    assert_int_equal(hl_migration_order(m, &order, now), HL_OK);
+    struct hl_move_action a = next(w, HL_MOVE_WRITE);
+    hl_migration_journaled(m, order.id, a.order, HL_OK, now);
+    a = next(w, HL_MOVE_COPY);
+    learn(w, &w->b, HL_API_TIER_L2, ""); /* an inventory that has it already */
+    assert_offered(w, "L3 L2/a");
+    hl_migration_copied(m, order.id, a.order, HL_OK, order.size_bytes, order.crc32, now);
+    a = next(w, HL_MOVE_WRITE);
+    assert_offered(w, "L3 L2/a"); /* it is not durable yet */
+    hl_migration_journaled(m, order.id, a.order, HL_OK, now);
+    next(w, HL_MOVE_SWITCHED);
+    assert_offered(w, "L3 L2/b");
+}
+
+TEST_IN(world_start, world_end, what_is_loaded_leaves_its_source_where_it_is)
+{
+    struct world *w = *state;
+    struct hl_move_order order;
+    struct hl_place in_l2 = {.node = placed_node_need(&w->c, "a")->index, .tier = HL_API_TIER_L2};
+    struct hl_place in_l1 = {.node = in_l2.node, .tier = HL_API_TIER_L1};
+    struct hl_place in_l3 = placed(w)->place;
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l3, in_l2, &order), HL_OK);
+    assert_true(order.keep_source);
+    assert_true(order.goal_had);
+    assert_int_equal(order.crc32, w->shard->crc32);
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l2, in_l1, &order), HL_OK);
+    assert_true(order.keep_source);
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l1, in_l2, &order), HL_OK);
+    assert_false(order.keep_source);
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l2, in_l3, &order), HL_OK);
+    assert_false(order.keep_source);
+}
+
 /* The rows of the options say what core/placement/params.c does. */
 TEST(options_and_parameters_have_the_same_defaults_and_ranges)
 {
