@@ -23,6 +23,7 @@ static hl_status start_controller(void *arg, struct program_daemon *d,
     opts.rpc = d->rpc;
     opts.store_url = store;
     opts.rpc_timeout_ms = c->calls.timeout_ms;
+    opts.placement = &c->placement;
     opts.kube = strcmp(c->controller.executor, "kubernetes") == 0 ? &kube : NULL;
     HL_TRY(hl_controller_start(&opts, controller));
     ready->address = hl_controller_address(*controller);

@@ -292,6 +292,57 @@ struct Shard {
                            # Controller; "" = the client is older
   derived @19 :Bool;       # of a Cut: it is no part of what the version's ranks have saved
   derivedSplit @20 :Text;  # "TP2 x EP4": what the Cut is for; "" = not derived
+  life @21 :Text;          # of listShards: as ShardPlacement.state; "" = it is not placed
+  heat @22 :Float64;       # likewise
+}
+
+# ---- placement: the use of shards, and where that brings them (core/placement) ----
+# In words: `reason` and `numbers` (what `value` and `limit` are) come from core/placement/lifecycle.h.
+
+struct ShardReader { node @0 :Text; accesses @1 :Float64; }   # within the window, the most frequent first
+struct ShardChange {
+  timeMs @0 :Int64;
+  from @1 :Text; to @2 :Text;   # states
+  reason @3 :Text;
+  node @4 :Text;           # where the shard goes, or is; "" = the L3 host
+  value @5 :Float64; limit @6 :Float64; numbers @7 :Text;
+}
+# What the last pass has decided.
+struct ShardDecision {
+  timeMs @0 :Int64;
+  reason @1 :Text; value @2 :Float64; limit @3 :Float64; numbers @4 :Text;
+  tier @5 :Tier; node @6 :Text;   # where to
+  gainSeconds @7 :Float64; costSeconds @8 :Float64;   # of a move that was weighed, else 0
+  carriedOut @9 :Bool;     # false: placement.policy only observes
+}
+struct ShardPlacement {
+  id @0 :Text;
+  state @1 :Text; sinceMs @2 :Int64;
+  tier @3 :Tier; node @4 :Text;           # of the copy that counts as its place
+  goalTier @5 :Tier; goalNode @6 :Text;   # while it moves: where to; else unsaid
+  pinned @7 :Bool; pinnedVersion @8 :Bool;
+  heat @9 :Float64; stability @10 :Float64; fluidity @11 :Float64;
+  accesses @12 :UInt32; windowMs @13 :Int64;   # N, and of which window
+  lastAccessMs @14 :Int64 = -1 $nullable;      # null: no access is known
+  moves @15 :UInt32;
+  readers @16 :List(ShardReader);
+  changes @17 :List(ShardChange);              # the newest first
+  decision @18 :ShardDecision;                 # reason "": none
+}
+# A move of a shard (core/migration); `phase` is a word of that.
+struct ShardMove {
+  id @0 :Text; shard @1 :Text;
+  phase @2 :Text;
+  fromTier @3 :Tier; fromNode @4 :Text;
+  tier @5 :Tier; node @6 :Text;           # where to
+  keepSource @7 :Bool;     # the copy that it came from stays
+  reason @8 :Text; value @9 :Float64; limit @10 :Float64; numbers @11 :Text;
+  gainSeconds @12 :Float64; costSeconds @13 :Float64;
+  seconds @14 :Float64;    # that it has taken so far, or took
+  priority @15 :UInt32;
+  sizeBytes @16 :UInt64;
+  beganMs @17 :Int64;
+  error @18 :Text;         # why it was undone
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -532,6 +583,7 @@ struct AccessReport {
   crcFailures @4 :UInt32;  # bad pieces seen, healed or not
   retries @5 :UInt32;
   lost @6 :Bool;           # stayed bad after every retry
+  ageMs @7 :UInt32;        # of the last of them, when the report was sent
 }
 
 # A network; inside: within a host, none. The numbers are those of base/plane.h.
@@ -644,7 +696,10 @@ interface Controller {
       leftOut :Text,   # what the version has and this split can't be given, and why; "" = nothing
       queued :Bool);   # `cutting` has not begun, for L3 runs as many others as it can: the bytes are those of the others
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
-  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> () $maxValues(262144);
+  # A process numbers its reports from 1 under a random incarnation; a number is applied once, so that a report may be
+  # repeated until it is answered. sequence 0: of an older client, and steers nothing.
+  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport),
+                   incarnation :UInt64, sequence :UInt64) -> () $maxValues(262144);
 
   # A new version becomes visible when all `world` ranks have committed. A rank joins the oldest open version
   # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
@@ -701,6 +756,17 @@ interface Controller {
   # that no manifest names nothing is claimed, unless `discard`: that restores nothing, claims both, and what the catalogue
   # does not know goes (archive: into its trash). dryRun: changes nothing. ECONFLICT: the claim is fine. May be repeated.
   recover @29 (dryRun :Bool, discard :Bool) -> (recovery :Recovery);
+  # An option that may change while the Controller runs (docs/placement.md). It holds until the Controller's end. EINVAL names what
+  # is allowed.
+  setOption @30 (name :Text, value :Text) -> (option :OptionValue);
+  # Placement. moveShard is answered when the move has ended. ECONFLICT: the shard is pinned, or it moves; ECANCELED: the move was
+  # cancelled. cancelMove: ECONFLICT when the new place is in force already.
+  shardPlacement @31 (id :Text) -> (placement :ShardPlacement);
+  moveShard @32 (id :Text, node :Text, tier :Tier $required) -> (move :ShardMove);
+  listMoves @33 () -> (moves :List(ShardMove));   # in flight, then those that have ended lately, the newest first
+  cancelMove @34 (id :Text) -> (move :ShardMove); # of the move, or of its shard
+  # A pinned shard is not moved away by the policy or by moveShard. id "": all of the version.
+  pin @35 (id :Text, model :Text, version :Int64, pinned :Bool) -> (changed :Bool);
 }
 
 struct Recovery {
@@ -947,8 +1013,10 @@ struct PooledShard {
   tensors @1 :List(TensorInfo);
   verify @2 :Verification;
   places @3 :ShardPlaces $flatten;
+  placement @4 :ShardPlacement;
 }
-struct AbsentShard { shard @0 :Shard $flatten; routes @1 :List(Route); verify @2 :Verification; }
+struct AbsentShard { shard @0 :Shard $flatten; routes @1 :List(Route); verify @2 :Verification; placement @3 :ShardPlacement; }
+struct Pinned { id @0 :Text; model @1 :Text; version @2 :Int64; pinned @3 :Bool; changed @4 :Bool; }   # helios shard pin, helios model pin
 struct ModelVerification { # helios model verify
   model @0 :Text; version @1 :Int64;
   ok @2 :Bool;                  # no troubles
@@ -1322,6 +1390,20 @@ struct CutRecord {
   split @2 :Split $required;
   leftOut @3 :Text;
   shards @4 :List(CutShard) $required;
+}
+struct PinRecord { sinceMs @0 :Int64 $required; }             # pin/shard/ID, pin/version/MODEL/NUMBER
+struct MoveRecord {                                           # move/ID: a move that has not ended
+  shard @0 :Text $required;
+  phase @1 :Text $required;      # as ShardMove
+  fromTier @2 :Tier $required; fromNode @3 :Text;
+  tier @4 :Tier $required; node @5 :Text;
+  keepSource @6 :Bool;
+  reason @7 :Text; value @8 :Float64; limit @9 :Float64;
+  gainSeconds @10 :Float64; costSeconds @11 :Float64;
+  priority @12 :UInt32;
+  sizeBytes @13 :UInt64 $required; crc32 @14 :UInt32 $required;
+  goalHad @15 :Bool;             # a copy was there before
+  beganMs @16 :Int64 $required; switchedMs @17 :Int64;
 }
 struct ClusterId { id @0 :Text $required; }                   # cluster/id
 struct CatalogRevision { revision @0 :UInt64 $required; }     # cluster/revision

@@ -13,6 +13,7 @@
  * that comes meanwhile is in this report or in the next, in neither twice. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/client_private.h"
 
@@ -28,6 +29,7 @@ struct slot {
     atomic_uint retries;
     atomic_uint lost;
     atomic_uint count[2]; /* shm, net */
+    _Atomic uint64_t last_ms[2];
     atomic_uint_fast64_t bytes[2];
 };
 
@@ -73,9 +75,18 @@ static struct slot *slot_of(struct access_table *t, struct hl_id id)
     return &t->other;
 }
 
+/* The coarse clock: a read of 64 bytes takes little longer than a look at the exact one. */
+static uint64_t access_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, int net)
 {
     struct slot *s = slot_of(table, id);
+    atomic_store_explicit(&s->last_ms[net], access_now_ms(), memory_order_relaxed);
     atomic_fetch_add_explicit(&s->count[net], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&s->bytes[net], bytes, memory_order_relaxed);
 }
@@ -88,6 +99,16 @@ void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_fa
     atomic_fetch_add_explicit(&s->retries, retries, memory_order_relaxed);
     if (lost)
         atomic_store_explicit(&s->lost, 1, memory_order_relaxed);
+}
+
+/* A report may not say of a shard when it was read last, as one of trouble: then 0. */
+static uint32_t access_age_ms(const struct slot *s, int net, unsigned count)
+{
+    uint64_t now = access_now_ms();
+    uint64_t last = atomic_load_explicit(&s->last_ms[net], memory_order_relaxed);
+    if (count == 0 || last >= now)
+        return 0;
+    return now - last < UINT32_MAX ? (uint32_t)(now - last) : UINT32_MAX;
 }
 
 /* Troubles go with the first of the two reports of a shard. */
@@ -111,6 +132,7 @@ static void take_slot(struct slot *s, const char *net_path, struct hl_arena *are
             .path = count == 0 ? ""
                     : net      ? net_path
                                : "shm",
+            .age_ms = access_age_ms(s, net, count),
             .crc_failures = told ? 0 : failures,
             .retries = told ? 0 : retries,
             .lost = !told && lost > 0};

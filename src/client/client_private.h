@@ -44,6 +44,17 @@ struct copies;
 struct device_mapping;
 struct access_table;
 
+/* A report to the Controller. It is told until it is answered, under the same number, and what is
+ * counted meanwhile goes into the next one: so each access counts once. */
+struct access_report {
+    uint64_t incarnation; /* of this client; 0 = none yet */
+    uint64_t sequence;
+    bool waits;       /* for its answer */
+    uint64_t aged_ns; /* its ages are those of then */
+    struct hl_arena arena;
+    struct hl_api_controller_report_access_params p;
+};
+
 /* The deadline of one operation, and what it met on its way. */
 struct operation {
     helios_client *client;
@@ -139,6 +150,7 @@ struct helios_client {
     atomic_bool any_listed;        /* a list has said size and checksum of a shard */
     pthread_t maintenance;         /* reports accesses, renews pins after a restart of the daemon */
     bool maintenance_started;
+    struct access_report report; /* the maintenance thread's, later the closing one's */
     pthread_mutex_t maintenance_lock;
     pthread_cond_t maintenance_wake;
     bool closing;
@@ -303,7 +315,7 @@ void access_destroy(struct access_table *table);
 void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, int net);
 void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_failures,
                     uint32_t retries, bool lost);
-/* What was counted since the last time. */
+/* What was counted since the last time; ages are those of now. */
 struct hl_api_access_report_list access_take(struct access_table *table, const char *net_path,
                                              struct hl_arena *arena);
 

@@ -35,23 +35,55 @@ static const char *env_text(const char *name)
     return value != NULL ? value : "";
 }
 
-/* Counts that can't be told are lost: they steer placement and prove nothing. */
+/* False: there is nothing to be told. Without memory what was taken is lost. */
+static bool report_take(helios_client *c)
+{
+    struct access_report *r = &c->report;
+    if (r->incarnation == 0)
+        r->incarnation = hl_random_u64() >> 1 | 1; /* JSON knows 63 bits */
+    r->p = (struct hl_api_controller_report_access_params){
+        .node = env_text("HELIOS_NODE"),
+        .job = env_text("HELIOS_JOB"),
+        .rank = env_int("GLOBAL_RANK"),
+        .transfers = planes_take(c, c->told, &r->arena),
+        .reports = access_take(c->access, net_path(c->attach.net), &r->arena),
+        .faults = planes_take_faults(&r->arena),
+        .incarnation = r->incarnation};
+    r->waits = r->p.reports.count + r->p.transfers.count + r->p.faults.count > 0;
+    if (r->waits)
+        r->p.sequence = ++r->sequence;
+    else
+        hl_arena_fini(&r->arena);
+    r->aged_ns = hl_now_ns();
+    return r->waits;
+}
+
+/* It gets older while it waits for its answer. */
+static void report_age(struct access_report *r)
+{
+    uint64_t now = hl_now_ns(), ms = (now - r->aged_ns) / HL_NS_PER_MS;
+    for (size_t i = 0; i < r->p.reports.count; i++) {
+        struct hl_api_access_report *a = &r->p.reports.items[i];
+        a->age_ms = a->age_ms + ms < UINT32_MAX ? a->age_ms + (uint32_t)ms : UINT32_MAX;
+    }
+    r->aged_ns += ms * HL_NS_PER_MS;
+}
+
+/* A Controller that can't be reached is told again; one that refuses is not. False: there was
+ * nothing to tell. */
 static bool report_accesses(helios_client *c)
 {
-    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_controller_report_access_params p = {.node = env_text("HELIOS_NODE"),
-                                                       .job = env_text("HELIOS_JOB"),
-                                                       .rank = env_int("GLOBAL_RANK"),
-                                                       .transfers =
-                                                           planes_take(c, c->told, &arena)};
-    if (c->controller == NULL)
+    struct access_report *r = &c->report;
+    if (c->controller == NULL || (!r->waits && !report_take(c)))
         return false;
-    p.reports = access_take(c->access, net_path(c->attach.net), &arena);
-    p.faults = planes_take_faults(&arena);
-    if (p.reports.count + p.transfers.count + p.faults.count == 0)
-        return false;
-    if (hl_call_controller_report_access(c->controller, &p, REPORT_TIMEOUT_MS, NULL, NULL) != HL_OK)
+    report_age(r);
+    hl_status st =
+        hl_call_controller_report_access(c->controller, &r->p, REPORT_TIMEOUT_MS, NULL, NULL);
+    if (st != HL_OK)
         hl_debug("accesses were not reported: %s", hl_error_text());
+    r->waits = hl_status_retryable(st) || st == HL_ECANCELED;
+    if (!r->waits)
+        hl_arena_fini(&r->arena);
     return true;
 }
 
@@ -105,5 +137,9 @@ void maintenance_stop(helios_client *client)
     pthread_mutex_unlock(&client->maintenance_lock);
     pthread_join(client->maintenance, NULL);
     client->maintenance_started = false;
+    bool waited = client->report.waits;
     report_accesses(client);
+    if (waited && !client->report.waits) /* what was counted since then */
+        report_accesses(client);
+    hl_arena_fini(&client->report.arena);
 }

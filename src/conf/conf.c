@@ -442,7 +442,7 @@ char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const 
     return strdup(value);
 }
 
-/* Written once, before the daemon serves. */
+/* Written before the daemon serves, and by changes on its loop, which serves it. */
 static struct hl_arena in_force_arena;
 static struct hl_api_option_info_list in_force;
 
@@ -451,6 +451,22 @@ hl_status hl_conf_publish(const struct hl_conf *conf)
     hl_arena_fini(&in_force_arena);
     in_force = (struct hl_api_option_info_list){0};
     return hl_conf_dump(conf, &in_force_arena, &in_force);
+}
+
+hl_status hl_conf_publish_change(const char *name, const char *value, const char *origin)
+{
+    for (size_t i = 0; i < in_force.count; i++) {
+        struct hl_api_option_info *row = &in_force.items[i];
+        if (strcmp(row->name, name) != 0)
+            continue;
+        const char *text = hl_arena_strdup(&in_force_arena, value);
+        if (text == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for the value of %s", name);
+        row->value = text;
+        row->origin = origin;
+        break; /* a Controller that a test runs has published nothing */
+    }
+    return HL_OK;
 }
 
 struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena)

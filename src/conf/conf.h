@@ -93,6 +93,9 @@ char *hl_conf_text(const struct hl_conf_schema *schema, const char *name, const 
 bool hl_conf_has_password(const char *value);
 /* A daemon makes its options known to callers of its RPC; once, before it serves. */
 hl_status hl_conf_publish(const struct hl_conf *conf) HL_CHECK;
+/* A published value has changed while the daemon runs; the origin is
+ * borrowed for ever. */
+hl_status hl_conf_publish_change(const char *name, const char *value, const char *origin) HL_CHECK;
 /* What was published, as an answer's list that borrows from it; empty before. */
 struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena);
 

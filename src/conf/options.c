@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,17 @@ static hl_status parse_percent(const char *text, double *out)
     return HL_OK;
 }
 
+static hl_status parse_number(const char *text, double *out)
+{
+    char *end;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (errno != 0 || end == text || *end != '\0' || !isfinite(v))
+        return hl_fail(HL_EINVAL, "'%.64s' is not a number", text);
+    *out = v;
+    return HL_OK;
+}
+
 static hl_status check_range(const struct hl_option *row, double value, const char *text)
 {
     if ((row->min == 0 && row->max == 0) ||
@@ -198,6 +210,11 @@ hl_status hl_option_set(const struct hl_option *row, void *target, const char *t
         HL_TRY(check_range(row, percent, text));
         *(double *)option_field(target, row) = percent;
         return HL_OK;
+    case HL_OPT_NUMBER:
+        HL_TRY(parse_number(text, &percent));
+        HL_TRY(check_range(row, percent, text));
+        *(double *)option_field(target, row) = percent;
+        return HL_OK;
     case HL_OPT_BYTES:
         HL_TRY(hl_parse_bytes(text, &size));
         break;
@@ -225,6 +242,8 @@ char *hl_option_show(const struct hl_option *row, const void *target)
         n = asprintf(&out, "%lld", (long long)get_integer(row, target));
     else if (row->kind == HL_OPT_PERCENT)
         n = asprintf(&out, "%g", *(const double *)at);
+    else if (row->kind == HL_OPT_NUMBER)
+        n = asprintf(&out, "%.15g", *(const double *)at);
     else if (row->kind == HL_OPT_DURATION)
         n = asprintf(&out, "%llums", (unsigned long long)get_integer(row, target));
     else
@@ -389,7 +408,7 @@ const char *hl_option_value_word(const struct hl_option *row)
         [HL_OPT_STRING] = "TEXT",   [HL_OPT_PATH] = "PATH",       [HL_OPT_ENUM] = "",
         [HL_OPT_LISTEN] = "TEXT",   [HL_OPT_INT] = "N",           [HL_OPT_BYTES] = "SIZE",
         [HL_OPT_DURATION] = "TIME", [HL_OPT_PERCENT] = "PERCENT", [HL_OPT_BOOL] = "",
-        [HL_OPT_RATE] = "RATE",
+        [HL_OPT_NUMBER] = "NUMBER", [HL_OPT_RATE] = "RATE",
     };
     return row->kind == HL_OPT_ENUM ? row->choices : words[row->kind];
 }

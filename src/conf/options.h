@@ -23,7 +23,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#define HL_OPTIONS_MAX 128
+#define HL_OPTIONS_MAX 192
 
 /* For ranges. */
 #define HL_OPTION_MIB    (1ll << 20)
@@ -40,6 +40,7 @@ enum hl_option_kind {
     HL_OPT_DURATION, /* integer, ms; "500ms", "10s", "5m", "2h", a plain number is ms */
     HL_OPT_RATE,     /* integer, bits per second; "100Gbit", "2.5Gbit" */
     HL_OPT_PERCENT,  /* double; "85" or "85%" */
+    HL_OPT_NUMBER,   /* double */
     HL_OPT_BOOL,     /* bool, or an int64_t 0 or 1; a flag without value means 1, --no-FLAG 0 */
 };
 
@@ -49,7 +50,7 @@ struct hl_option {
     const char *text; /* default, parsed like any other value; "" = none where the help says so */
     const char *help; /* one sentence */
     enum hl_option_kind kind;
-    int64_t min, max;    /* INT, BYTES, DURATION, PERCENT; both 0 = no check */
+    int64_t min, max;    /* INT, BYTES, DURATION, PERCENT, NUMBER; both 0 = no check */
     const char *choices; /* ENUM: "a|b|c" */
     size_t offset;       /* of the field in the target struct */
     size_t width;        /* of the field; 0 = 8 bytes. An integer has 4 (and is then at most
@@ -76,6 +77,8 @@ struct hl_option_rows {
  * Texts are the caller's: hl_args_fini. */
 hl_status hl_options_defaults(const struct hl_option *rows, size_t count, void *target) HL_CHECK;
 hl_status hl_options_environment(const struct hl_option *rows, size_t count, void *target) HL_CHECK;
+/* Text into the field; the failure names the text, the caller puts its place in front. */
+hl_status hl_option_set(const struct hl_option *row, void *target, const char *text) HL_CHECK;
 /* "l3.size" -> "HELIOS_L3_SIZE" in buf; returns buf. */
 const char *hl_option_env(const struct hl_option *row, char *buf, size_t cap);
 /* The field as text that parses to the same value; caller frees, NULL when out of memory. */

@@ -19,8 +19,6 @@ struct hl_flags {
     void *seen_arg;
 };
 
-/* Text into the field; the failure names the text, the caller puts its place in front. */
-hl_status hl_option_set(const struct hl_option *row, void *target, const char *text) HL_CHECK;
 const char *hl_option_long_flag(const struct hl_option *row);
 void hl_options_free(const struct hl_option *rows, size_t count, void *target);
 void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, bool with_env,

@@ -93,7 +93,104 @@ static const struct hl_option kube_options[] = {
      "How long the Volcano Job of a job that succeeded stays, with its pods.",
      HL_OPT_DURATION, 0, 365 * HL_OPTION_DAY_MS, NULL, AT(keep_ms)},
 };
+#undef AT
+
+#define AT(field) HL_OPTION_FIELD(struct hl_placement_conf, field)
+static const struct hl_option placement_options[] = {
+    {"placement.policy", "--placement-policy", "observe",
+     "Whether reads of shards move them: off; observe, which only shows what would be moved; on.",
+     HL_OPT_ENUM, 0, 0, "off|observe|on", AT(policy)},
+    {"placement.interval", "--placement-interval", "1s",
+     "Interval at which the policy looks at shards that were read or changed.",
+     HL_OPT_DURATION, 50, 3600000, NULL, AT(interval_ms)},
+    {"placement.moves", "--placement-moves", "8",
+     "How many shards are on their way at a time; others wait by priority.",
+     HL_OPT_INT, 1, 1024, NULL, AT(moves)},
+    {"placement.moves_per_node", "--placement-moves-per-node", "4",
+     "How many of them are from or to one node.",
+     HL_OPT_INT, 1, 1024, NULL, AT(moves_per_node)},
+    {"placement.grace", "--placement-grace", "5s",
+     "How long a copy that is not offered any more stays for those who read it now.",
+     HL_OPT_DURATION, 0, 3600000, NULL, AT(grace_ms)},
+    {"placement.clean", "--placement-clean", "10m",
+     "How long it is tried to drop such a copy, as from a node that is away; then it stays as an "
+     "ordinary one.",
+     HL_OPT_DURATION, 1000, HL_OPTION_DAY_MS, NULL, AT(clean_ms)},
+    {"placement.retry", "--placement-retry", "2s",
+     "Interval at which a step of a move that failed is tried again.",
+     HL_OPT_DURATION, 50, 3600000, NULL, AT(retry_ms)},
+    {"placement.flap", "--placement-flap", "5m",
+     "A node that came three times within so long gets no shard until it has stayed for that time.",
+     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(flap_ms)},
+};
+#undef AT
+
+/* Defaults and ranges as in core/placement/params.c, which knows no options. */
+#define AT(field) HL_OPTION_FIELD(struct hl_placement_params, field)
+static const struct hl_option policy_options[] = {
+    {"policy.window", "--policy-window", "5m",
+     "T of the HeatScore: accesses are counted within it.",
+     HL_OPT_DURATION, 1000, HL_OPTION_DAY_MS, NULL, AT(window_ms)},
+    {"policy.tau", "--policy-tau", "2m",
+     "Tau of the HeatScore: how fast a shard cools after an access.",
+     HL_OPT_DURATION, 1000, HL_OPTION_DAY_MS, NULL, AT(tau_ms)},
+    {"policy.alpha", "--policy-alpha", "0.7",
+     "Weight of the frequency of accesses in the HeatScore.",
+     HL_OPT_NUMBER, 0, 1000, NULL, AT(alpha)},
+    {"policy.beta", "--policy-beta", "0.3",
+     "Weight of the last access in the HeatScore.",
+     HL_OPT_NUMBER, 0, 1000, NULL, AT(beta)},
+    {"policy.stability_half", "--policy-stability-half", "20",
+     "Accesses in the window that give half of the stability's frequency.",
+     HL_OPT_NUMBER, 0, 1000000000, NULL, AT(stability_half)},
+    {"policy.stability_tau", "--policy-stability-tau", "10m",
+     "How fast a shard that stays where it is becomes stable.",
+     HL_OPT_DURATION, 1000, 30 * HL_OPTION_DAY_MS, NULL, AT(stability_tau_ms)},
+    {"policy.fluidity_tau", "--policy-fluidity-tau", "1h",
+     "How fast a move is forgotten.",
+     HL_OPT_DURATION, 1000, 30 * HL_OPTION_DAY_MS, NULL, AT(fluidity_tau_ms)},
+    {"policy.fluidity_high", "--policy-fluidity-high", "3",
+     "Recent moves from which on a shard does not go to L1.",
+     HL_OPT_NUMBER, 0, 1000000000, NULL, AT(fluidity_high)},
+    {"policy.high_pct", "--policy-high-pct", "85",
+     "Use of a node's L1 above which shards of least stability leave it.",
+     HL_OPT_PERCENT, 1, 100, NULL, AT(high_pct)},
+    {"policy.low_pct", "--policy-low-pct", "70",
+     "Use of a node's L1 below which hot shards of its L2 are brought there.",
+     HL_OPT_PERCENT, 0, 100, NULL, AT(low_pct)},
+    {"policy.warm_heat", "--policy-warm-heat", "0.15",
+     "HeatScore from which on a shard is active.",
+     HL_OPT_NUMBER, 0, 1000000000, NULL, AT(warm_heat)},
+    {"policy.cool_heat", "--policy-cool-heat", "0.05",
+     "HeatScore below which it cools.",
+     HL_OPT_NUMBER, 0, 1000000000, NULL, AT(cool_heat)},
+    {"policy.migrate_base", "--policy-migrate-base", "20",
+     "Accesses of another server above which a shard goes to its L2; more while the backbone is "
+     "busy.",
+     HL_OPT_NUMBER, 1, 1000000000, NULL, AT(migrate_base)},
+    {"policy.spread_accesses", "--policy-spread-accesses", "5",
+     "Accesses from which on a server counts as one that reads frequently.",
+     HL_OPT_NUMBER, 1, 1000000000, NULL, AT(spread_accesses)},
+    {"policy.spread_servers", "--policy-spread-servers", "3",
+     "So many other servers that read it frequently send a shard to L3.",
+     HL_OPT_INT, 2, 3, NULL, AT(spread_servers)},
+    {"policy.recall_share", "--policy-recall-share", "0.5",
+     "Share of the first reader below which readers are scattered.",
+     HL_OPT_NUMBER, 0, 1, NULL, AT(recall_share)},
+    {"policy.residence", "--policy-residence", "1m",
+     "How long a shard stays where it came to.",
+     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(residence_ms)},
+    {"policy.archive", "--policy-archive", "1h",
+     "How long a shard in L3 is not read before it goes to L4.",
+     HL_OPT_DURATION, 1000, 365 * HL_OPTION_DAY_MS, NULL, AT(archive_ms)},
+    {"policy.flap", "--policy-flap", "5m",
+     "A node that left twice within it takes no shards until it has stayed for so long.",
+     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(flap_ms)},
+};
+#undef AT
 /* clang-format on */
 
 const struct hl_option_rows hl_controller_rows = HL_OPTION_ROWS(controller_options);
 const struct hl_option_rows hl_kube_rows = HL_OPTION_ROWS(kube_options);
+const struct hl_option_rows hl_placement_rows = HL_OPTION_ROWS(placement_options);
+const struct hl_option_rows hl_policy_rows = HL_OPTION_ROWS(policy_options);

@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "core/placement/params.h"
 
 struct hl_loop;
 struct hl_rpc;
@@ -33,6 +34,20 @@ struct hl_kube_opts {
     int64_t keep_ms; /* how long a finished Volcano Job stays */
 };
 
+/* Where shards live: the options placement.* by hl_placement_rows, policy.* by hl_policy_rows. All
+ * may change at run time (placement/options.c). */
+struct hl_placement_conf {
+    const char *policy; /* off, observe, on */
+    int interval_ms;    /* of its passes */
+    int moves;          /* in flight */
+    int moves_per_node; /* from it and to it */
+    int grace_ms;       /* of readers, before a copy is dropped that is not offered any more */
+    int clean_ms;       /* a copy that could not be dropped for so long stays */
+    int retry_ms;       /* of a step of a move that failed */
+    int flap_ms;        /* a node that came FLAPS times within that time gets no shard */
+    struct hl_placement_params params;
+};
+
 /* Texts are borrowed for the Controller's life. */
 
 struct hl_controller_opts {
@@ -40,7 +55,8 @@ struct hl_controller_opts {
     struct hl_rpc *rpc;
     const char *store_url; /* sqlite:PATH */
     int rpc_timeout_ms;
-    const struct hl_kube_opts *kube; /* NULL = Agents run the containers */
+    const struct hl_kube_opts *kube;           /* NULL = Agents run the containers */
+    const struct hl_placement_conf *placement; /* copied at the start; NULL = the defaults */
 
     /* Options, by hl_controller_rows. */
     const char *listen;     /* host:port */
@@ -64,6 +80,8 @@ struct hl_controller_opts {
 
 extern const struct hl_option_rows hl_controller_rows;
 extern const struct hl_option_rows hl_kube_rows;
+extern const struct hl_option_rows hl_placement_rows; /* into hl_placement_conf */
+extern const struct hl_option_rows hl_policy_rows;    /* into its params */
 
 hl_status hl_controller_start(const struct hl_controller_opts *opts,
                               struct hl_controller **out) HL_CHECK;

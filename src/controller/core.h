@@ -48,6 +48,7 @@ struct hl_controller {
     bool slots_changed; /* or versions: pending jobs may try again */
     struct nodes *nodes;
     struct copies *copies;
+    struct placement *placement;
     struct models *models;
     struct jobs *jobs;
     struct gangs *gangs; /* kube_executor's; NULL = no Kubernetes */

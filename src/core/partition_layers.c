@@ -160,7 +160,7 @@ HL_CHECK static hl_status source_of(struct hl_planner *p, const struct hl_family
 }
 
 static const struct hl_family_tensor *vocabulary_row(const struct hl_planner *p,
-                                                     enum hl_place place)
+                                                     enum hl_family_place place)
 {
     const struct hl_family_tensor *row = p->config->family->tensors;
     for (; row->name != NULL; row++)

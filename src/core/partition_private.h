@@ -85,7 +85,7 @@ hl_status hl_planner_grow(void **list, size_t count, size_t *cap, size_t size) H
 
 /* What stands around a row of the family's table (partition_layers.c). */
 struct hl_planner_at {
-    enum hl_place place;
+    enum hl_family_place place;
     uint64_t layer;  /* global number; `layers` and above are MTP layers */
     uint64_t local;  /* number in the stage's chunk */
     uint64_t expert; /* global number */

@@ -41,6 +41,8 @@ static const struct hl_conf_slice slices[] = {
     SLICE(hl_auth_rows, auth, HL_DAEMONS | HL_CLI),
     SLICE(hl_controller_rows, controller, HL_CONTROLLER),
     SLICE(hl_kube_rows, kube, HL_CONTROLLER),
+    SLICE(hl_placement_rows, placement, HL_CONTROLLER),
+    SLICE(hl_policy_rows, placement.params, HL_CONTROLLER),
     SLICE(hl_rpc_controller_rows, calls, HL_CLI),
     SLICE(hl_rpc_agent_rows, calls, HL_AGENT),
     SLICE(hl_rpc_rows, calls, HL_CONTROLLER | HL_AGENT | HL_CLI),

@@ -46,6 +46,7 @@ struct program_conf {
     struct hl_rpc_conf calls;
     struct hl_controller_opts controller;
     struct hl_kube_opts kube;
+    struct hl_placement_conf placement;
     struct hl_l3d_opts l3d;
     struct hl_pool_options pool;
     struct hl_tier_limits tier;

@@ -26,6 +26,9 @@ static struct {
     json_t *begins;  /* of every beginVersion */
     json_t *gaveup;  /* of every abandonVersion */
     json_t *reports; /* every AccessReport */
+    bool refuses;    /* no report is answered */
+    json_t *refused; /* parameters of every reportAccess then */
+    json_t *taken;   /* and else */
     json_t *copies;  /* what getShard answers */
     int nodes_asked; /* calls of listNodes */
 } boss = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -64,9 +67,15 @@ static void handle(void *arg, struct hl_rpc_call *call, const char *method, cons
 {
     (void)arg;
     pthread_mutex_lock(&boss.lock);
-    json_t *result = answer(method, params);
+    bool is_report = strcmp(method, "reportAccess") == 0, refuses = is_report && boss.refuses;
+    if (is_report)
+        json_array_append_new(refuses ? boss.refused : boss.taken, json_deep_copy(params));
+    json_t *result = refuses ? NULL : answer(method, params);
     pthread_mutex_unlock(&boss.lock);
-    rpc_json_reply(call, result);
+    if (refuses)
+        hl_rpc_reject(call, HL_EUNAVAIL, "the Controller is being started");
+    else
+        rpc_json_reply(call, result);
 }
 
 /* Borrowed: what the thread of the loop wrote before the last answer is seen behind the lock. */
@@ -99,6 +108,8 @@ static int setup(void **state)
     boss.begins = json_array();
     boss.gaveup = json_array();
     boss.reports = json_array();
+    boss.refused = json_array();
+    boss.taken = json_array();
     boss.copies = json_array();
     assert_int_equal(hl_loop_create(&boss.loop), HL_OK);
     assert_int_equal(hl_rpc_create(&boss.rpc), HL_OK);
@@ -128,6 +139,8 @@ static int teardown(void **state)
     json_decref(boss.begins);
     json_decref(boss.gaveup);
     json_decref(boss.reports);
+    json_decref(boss.refused);
+    json_decref(boss.taken);
     json_decref(boss.copies);
     world_end(&world);
     return 0;
@@ -315,6 +328,70 @@ TEST(a_list_is_in_part_order_and_reads_are_reported_at_the_end)
         assert_int_equal(reads, 6);
         assert_int_equal(read_bytes, bytes + 10);
     }
+}
+
+static json_int_t number(const json_t *params, const char *name)
+{
+    return json_integer_value(json_object_get(params, name));
+}
+
+static json_int_t accesses_of(const json_t *params)
+{
+    json_int_t count = 0;
+    size_t i;
+    const json_t *r;
+    json_array_foreach (json_object_get(params, "reports"), i, r)
+        count += number(r, "count");
+    return count;
+}
+
+static size_t refused_count(void)
+{
+    pthread_mutex_lock(&boss.lock);
+    size_t n = json_array_size(boss.refused);
+    pthread_mutex_unlock(&boss.lock);
+    return n;
+}
+
+TEST(a_report_that_is_not_answered_is_told_again_under_its_number)
+{
+    char buf[10];
+    double end = now_s() + 30;
+    pthread_mutex_lock(&boss.lock);
+    boss.refuses = true;
+    pthread_mutex_unlock(&boss.lock);
+    forget(boss.taken);
+    helios_client *c = open_client("shm");
+    helios_shard s = put(c, 3, "head");
+    assert_int_equal(helios_get_range(c, s.id, 0, buf, 10), HELIOS_OK);
+    while (refused_count() == 0) {
+        assert_true(now_s() < end);
+        nap_ms(5);
+    }
+    pthread_mutex_lock(&boss.lock);
+    boss.refuses = false;
+    pthread_mutex_unlock(&boss.lock);
+    for (int i = 0; i < 3; i++) /* counted while the first one waits */
+        assert_int_equal(helios_get_range(c, s.id, 0, buf, 10), HELIOS_OK);
+    nap_ms(50); /* it gets older */
+    helios_close(c);
+
+    const json_t *taken = told(boss.taken), *refused = json_array_get(boss.refused, 0);
+    json_int_t total = 0, incarnation = number(refused, "incarnation");
+    assert_true(incarnation > 0);
+    assert_int_equal(number(refused, "sequence"), 1);
+    for (size_t i = 0; i < json_array_size(taken); i++) {
+        assert_int_equal(number(json_array_get(taken, i), "sequence"), i + 1);
+        assert_true(number(json_array_get(taken, i), "incarnation") == incarnation);
+        total += accesses_of(json_array_get(taken, i));
+    }
+    assert_true(json_array_size(taken) >= 2);
+    assert_int_equal(total, 4);
+    const json_t *again = json_array_get(taken, 0);
+    assert_int_equal(accesses_of(again), accesses_of(refused));
+    const json_t *first = json_array_get(json_object_get(again, "reports"), 0),
+                 *before = json_array_get(json_object_get(refused, "reports"), 0);
+    assert_true(number(first, "ageMs") >= number(before, "ageMs") + (before != NULL ? 40 : 0));
 }
 
 /* Every read of the shard fails and names what does not fit. */

@@ -154,6 +154,7 @@ static struct hl_api_help_option option_to_api(const struct hl_option *row, stru
         [HL_OPT_STRING] = "text",     [HL_OPT_PATH] = "path",   [HL_OPT_ENUM] = "enum",
         [HL_OPT_INT] = "int",         [HL_OPT_BYTES] = "bytes", [HL_OPT_DURATION] = "duration",
         [HL_OPT_PERCENT] = "percent", [HL_OPT_BOOL] = "bool",   [HL_OPT_RATE] = "rate",
+        [HL_OPT_NUMBER] = "number",
     };
     struct hl_api_help_option option = {.flags = split_text(arena, row->flag, ','),
                                         .value = hl_option_value_word(row),

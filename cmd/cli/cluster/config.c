@@ -1,5 +1,6 @@
-/* `helios conf`: the options in force. Every daemon of the cluster is asked for its own; without a
- * cluster, what the configuration files and the environment give is shown. */
+/* `helios conf`: the options in force, and changes of those of placement. Every daemon of the
+ * cluster is asked for its own; without a cluster, what the configuration files and the environment
+ * give is shown. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +260,26 @@ static hl_status show_options(struct cli *cli, struct gathering *g, const char *
                      : print_rows(&chosen.items, live);
 }
 
+/* NAME=VALUE, in the running Controller. */
+static hl_status set_option(struct cli *cli, const char *text)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_set_option_results r;
+    const char *value = strchr(text, '=') + 1;
+    const struct hl_api_controller_set_option_params p = {
+        .name = hl_arena_text(&arena, text, (size_t)(value - 1 - text)), .value = value};
+    if (p.name == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for an option");
+    HL_TRY(CLI_CALL(cli, set_option, &p, &arena, &r));
+    if (cli->json)
+        return cli_print_value(&hl_api_option_value_type, &r.option);
+    HL_AUTO(hl_freep) char *shown = hl_conf_text(&program_schema, r.option.name, r.option.value);
+    cli_print(stdout,
+              "%s is %s until the Controller ends; what is to last stands in its configuration\n",
+              r.option.name, shown != NULL ? shown : r.option.value);
+    return HL_OK;
+}
+
 hl_status cmd_conf(struct cli *cli, int argc, char **argv)
 {
     static const struct hl_option rows[] = {
@@ -274,7 +295,12 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 1));
     const char *name = argc > 0 && argv[0] != NULL && argv[0][0] != '-' ? argv[0] : NULL;
     struct gathering g = {0};
-    hl_status st = show_options(cli, &g, a.config, name);
+    hl_status st = HL_OK;
+    if (name != NULL && strchr(name, '=') != NULL)
+        st = a.config[0] != '\0' ? cli_usage(cli, "--config and NAME=VALUE exclude each other")
+                                 : set_option(cli, name);
+    else
+        st = show_options(cli, &g, a.config, name);
     hl_arena_fini(&g.arena);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     return st;

@@ -36,6 +36,18 @@ hl_status cmd_shard_rm(struct cli *cli, int argc, char **argv);
 hl_status cmd_shard_copy(struct cli *cli, int argc, char **argv);
 hl_status cmd_shard_drop(struct cli *cli, int argc, char **argv);
 hl_status cmd_store(struct cli *cli, int argc, char **argv);
+/* placement.c */
+hl_status cmd_shard_move(struct cli *cli, int argc, char **argv);
+hl_status cmd_shard_moves(struct cli *cli, int argc, char **argv);
+hl_status cmd_shard_pin(struct cli *cli, int argc, char **argv);
+hl_status cmd_shard_unpin(struct cli *cli, int argc, char **argv);
+hl_status cmd_model_pin(struct cli *cli, int argc, char **argv);
+hl_status cmd_model_unpin(struct cli *cli, int argc, char **argv);
+/* *known: the Controller places the shard. */
+hl_status placement_get(struct cli *cli, const char *id, struct hl_arena *arena,
+                        struct hl_api_shard_placement *out, bool *known) HL_CHECK;
+hl_status placement_print(const struct hl_api_shard_placement *p) HL_CHECK;
+/* copies.c */
 hl_status copies_print(const struct hl_api_copy_list *copies) HL_CHECK;
 hl_status routes_print(const struct hl_api_route_list *routes) HL_CHECK;
 

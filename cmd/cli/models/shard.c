@@ -42,7 +42,8 @@ static const struct hl_option rm_rows[] = {
 static hl_status print_shards(const struct hl_api_shard_list *shards, size_t digits)
 {
     struct cli_table t;
-    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|DERIVED|>SIZE|?CRC32|?>TENSORS|!STATE|?>READS");
+    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|DERIVED|>SIZE|?CRC32|?>TENSORS|!STATE|?>READS|"
+                       "?LIFE|?>HEAT");
     for (size_t i = 0; i < shards->count; i++) {
         const struct hl_api_shard *s = &shards->items[i];
         cli_cell(&t, "%.*s", (int)digits, s->id);
@@ -56,6 +57,8 @@ static hl_status print_shards(const struct hl_api_shard_list *shards, size_t dig
         cli_cell(&t, "%" PRIu32, s->tensors);
         cli_cell(&t, "%s", hl_api_shard_state_name(s->state));
         cli_cell(&t, "%" PRIu64, s->accesses);
+        cli_cell(&t, "%s", s->life[0] != '\0' ? s->life : "-");
+        cli_cell(&t, "%.4f", s->heat);
     }
     return cli_table_print(&t);
 }
@@ -172,11 +175,14 @@ static const char *meta_or(const struct hl_safetensors *h, const char *key)
 struct shard_known {
     const struct hl_api_extent *extent;                      /* NULL: the pool does not have it */
     const struct hl_api_controller_get_shard_results *known; /* NULL: no version has it */
+    const struct hl_api_shard_placement *placement;          /* NULL: it is not placed */
     struct verified verified;
 };
 
 static hl_status print_copies(const struct shard_known *k)
 {
+    if (k->placement != NULL)
+        HL_TRY(placement_print(k->placement));
     if (k->known == NULL)
         return HL_OK;
     puts("");
@@ -212,7 +218,7 @@ static hl_status print_pooled_json(const struct hl_safetensors *h, const struct 
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_pooled_shard doc = {.extent = *k->extent, .verify = k->verified.found};
     struct cli_type shown;
-    size_t unasked[2], count = 0;
+    size_t unasked[3], count = 0;
     HL_TRY(describe_tensors(h, &arena, &doc.tensors));
     if (!k->verified.asked)
         unasked[count++] = offsetof(struct hl_api_pooled_shard, verify);
@@ -221,16 +227,27 @@ static hl_status print_pooled_json(const struct hl_safetensors *h, const struct 
                                                   k->known->shard.state};
     else
         unasked[count++] = offsetof(struct hl_api_pooled_shard, places);
+    if (k->placement != NULL)
+        doc.placement = *k->placement;
+    else
+        unasked[count++] = offsetof(struct hl_api_pooled_shard, placement);
     cli_type_without(&hl_api_pooled_shard_type, unasked, count, &shown);
     return cli_print_value(&shown.type, &doc);
 }
 
 static hl_status print_absent_json(const struct shard_known *k)
 {
-    static const size_t verify[] = {offsetof(struct hl_api_absent_shard, verify)};
-    const struct hl_api_absent_shard doc = {k->known->shard, k->known->routes, k->verified.found};
+    struct hl_api_absent_shard doc = {
+        .shard = k->known->shard, .routes = k->known->routes, .verify = k->verified.found};
     struct cli_type shown;
-    cli_type_without(&hl_api_absent_shard_type, verify, !k->verified.asked, &shown);
+    size_t unasked[2], count = 0;
+    if (!k->verified.asked)
+        unasked[count++] = offsetof(struct hl_api_absent_shard, verify);
+    if (k->placement != NULL)
+        doc.placement = *k->placement;
+    else
+        unasked[count++] = offsetof(struct hl_api_absent_shard, placement);
+    cli_type_without(&hl_api_absent_shard_type, unasked, count, &shown);
     return cli_print_value(&shown.type, &doc);
 }
 
@@ -295,13 +312,17 @@ static hl_status shard_show(struct cli *cli, const char *text, bool verify)
     char id[HL_ID_TEXT_LEN + 1];
     struct hl_api_controller_get_shard_results known;
     struct hl_api_l3_locate_results located;
+    struct hl_api_shard_placement placement;
     struct shard_known k = {0};
+    bool placed;
     HL_TRY(shard_resolve(cli, text, id));
     hl_status st =
         CLI_CALL(cli, get_shard, &(struct hl_api_controller_get_shard_params){id}, &arena, &known);
     if (st != HL_OK && st != HL_ENOENT) /* ENOENT: it belongs to no version */
         return st;
     k.known = st == HL_OK ? &known : NULL;
+    HL_TRY(placement_get(cli, id, &arena, &placement, &placed));
+    k.placement = placed ? &placement : NULL;
     st = locate_shard(cli, id, &arena, &located);
     if (st != HL_OK && k.known == NULL)
         return st;

@@ -95,6 +95,18 @@ static bool copy_is(const struct copy *x, const struct node *n, enum hl_api_tier
            (device[0] == '\0' || strcmp(device, x->info.device) == 0);
 }
 
+static void copy_changed(struct hl_controller *c, struct hl_id id)
+{
+    if (c->copies->events != NULL)
+        c->copies->events->changed(c, id);
+}
+
+static bool copy_is_hidden(const struct hl_controller *c, struct hl_id id, enum hl_api_tier tier,
+                           const struct node *n)
+{
+    return c->copies->events != NULL && c->copies->events->hidden(c, id, tier, n);
+}
+
 void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy)
 {
     struct hl_id id;
@@ -113,7 +125,8 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
            !(copy_is(*at, n, tier, "") && strcmp(copy->device, (*at)->info.device) == 0))
         at = &(*at)->next;
     struct copy *old = *at;
-    if (old != NULL) {
+    bool known = old != NULL;
+    if (known) {
         x->dropping = old->dropping;
         x->next = old->next;
         free(old);
@@ -121,6 +134,8 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
     *at = x;
     x->round = n->store.list_round;
     n->store.rdma |= strcmp(copy->transport, "rdma") == 0;
+    if (!known)
+        copy_changed(c, id);
 }
 
 /* Take away the copies for which `gone` says so. */
@@ -129,6 +144,8 @@ typedef bool (*copy_test)(const struct copy *x, const void *arg);
 static void holding_prune(struct hl_controller *c, struct holding *h, copy_test gone,
                           const void *arg)
 {
+    struct hl_id id = h->id;
+    bool pruned = false;
     for (struct copy **at = &h->copies; *at != NULL;) {
         struct copy *x = *at;
         if (!gone(x, arg)) {
@@ -137,8 +154,11 @@ static void holding_prune(struct hl_controller *c, struct holding *h, copy_test 
         }
         *at = x->next;
         free(x);
+        pruned = true;
     }
     holding_shrink(c, h);
+    if (pruned)
+        copy_changed(c, id);
 }
 
 struct kind {
@@ -244,12 +264,12 @@ static struct hl_api_copy_list readable_copies(struct hl_controller *c,
     list.items = hl_arena_array(arena, max, sizeof(*list.items));
     if (list.items == NULL)
         return list;
-    if (hl_shard_is_pooled(s))
+    if (hl_shard_is_pooled(s) && !copy_is_hidden(c, s->id, HL_API_TIER_L3, NULL))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L3, id);
-    if (s->archived)
+    if (s->archived && !copy_is_hidden(c, s->id, HL_API_TIER_L4, NULL))
         list.items[list.count++] = pool_copy(s, HL_API_TIER_L4, id);
     for (const struct copy *x = first; x != NULL; x = x->next)
-        if (!x->dropping && node_ready(x->node)) {
+        if (!x->dropping && node_ready(x->node) && !copy_is_hidden(c, s->id, x->tier, x->node)) {
             list.items[list.count] = x->info;
             list.items[list.count++].id = id;
         }

@@ -31,6 +31,20 @@ struct node;
 hl_status copies_create(struct hl_controller *c,
                         bool (*importing)(const struct hl_controller *c)) HL_CHECK;
 void copies_fini(struct hl_controller *c);
+
+/* What others do with copies. */
+struct copy_events {
+    /* A copy of the shard has come or gone in a node; pool and archive as by copies_round. */
+    void (*changed)(struct hl_controller *c, struct hl_id id);
+    /* True: the copy is not offered to readers. */
+    bool (*hidden)(const struct hl_controller *c, struct hl_id id, enum hl_api_tier tier,
+                   const struct node *node);
+};
+
+/* `events` is borrowed for the Controller's life. */
+void copies_watch(struct hl_controller *c, const struct copy_events *events);
+/* Sweeps that have ended: what pool and archive hold is known anew. */
+unsigned copies_round(const struct hl_controller *c);
 /* Ask L3 how its pool is; begin a sweep when one is due. */
 void pool_tick(struct hl_controller *c);
 /* Ask the nodes that have changed what they hold; drop copies of unknown shards. */
@@ -50,6 +64,34 @@ struct place {
  * device memory. */
 size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_api_tier at_least,
                      struct place *out, size_t max);
+/* `copy` is borrowed for the time of the call; NULL unless st is HL_OK. HL_ECANCELED: the
+ * Controller is gone, touch nothing of it. So with the others. */
+typedef void (*copies_brought)(void *arg, hl_status st, const char *text,
+                               const struct hl_api_copy *copy);
+/* Bring a copy of the shard to `goal`, from where it is near. */
+hl_status copies_bring(struct hl_controller *c, struct hl_id id, const struct place *goal,
+                       enum hl_api_operation op, copies_brought done, void *arg) HL_CHECK;
+/* dropped: the holder had it. */
+typedef void (*copies_dropped)(void *arg, hl_status st, const char *text, bool dropped);
+/* Drop that copy without a question: the caller knows of another one. */
+hl_status copies_drop(struct hl_controller *c, struct hl_id id, const struct place *p,
+                      copies_dropped done, void *arg) HL_CHECK;
+
+/* A copy as its holder has confirmed it. */
+struct confirmed_copy {
+    struct place place;
+    uint64_t size_bytes;
+    uint32_t crc32;
+};
+
+/* An error: not all have answered. */
+typedef void (*copies_confirmed)(void *arg, hl_status st, const char *text,
+                                 const struct confirmed_copy *copies, size_t count);
+/* Ask the holders of all copies that are known, but for L1 and L4, and those of `also`. */
+hl_status copies_confirm(struct hl_controller *c, struct hl_id id, const struct place *also,
+                         size_t also_count, copies_confirmed done, void *arg) HL_CHECK;
+/* "L2 of node-1", "L3" into buf. */
+const char *place_name(const struct place *p, char *buf, size_t cap);
 /* The shard with those of its copies that can be read now; it borrows from the catalogue. */
 struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_rec *s,
                                  struct hl_arena *arena);

@@ -42,9 +42,11 @@ struct kept_manifest;
 
 struct copies {
     bool (*importing)(const struct hl_controller *c);
-    struct holding *holdings;  /* by shard */
-    struct holding *unsettled; /* those of them that the catalogue may not know */
-    uint64_t shards_left;      /* catalog.shards_left when all others were known */
+    const struct copy_events *events; /* NULL: none */
+    unsigned swept;                   /* sweeps that have ended */
+    struct holding *holdings;         /* by shard */
+    struct holding *unsettled;        /* those of them that the catalogue may not know */
+    uint64_t shards_left;             /* catalog.shards_left when all others were known */
     struct orphan *orphans;
     struct kept_manifest *manifests; /* by id: of the last sweep */
     int manifest_puts;               /* under way */
@@ -68,6 +70,8 @@ void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_c
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_api_tier tier,
                    const char *device);
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
+/* The same of any place; of L3 the pool's. */
+void copies_mark_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, bool on);
 /* The shard was removed: its copies go wherever they are, now or when their node is back. */
 void copies_remove(struct hl_controller *c, struct hl_id id);
 void holdings_fini(struct hl_controller *c);

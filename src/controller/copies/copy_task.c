@@ -409,3 +409,9 @@ hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *
     copy_task_begin(t);
     return HL_OK;
 }
+
+hl_status copies_bring(struct hl_controller *c, struct hl_id id, const struct place *goal,
+                       enum hl_api_operation op, copies_brought done, void *arg)
+{
+    return copy_task_start(c, &(struct copy_task_spec){id, *goal, op, done, arg});
+}

@@ -17,15 +17,11 @@
 
 #define COPY_TASK_SOURCES_MAX 32
 
-/* `copy` is borrowed for the time of the call; NULL unless st is HL_OK. */
-typedef void (*copy_task_done)(void *arg, hl_status st, const char *text,
-                               const struct hl_api_copy *copy);
-
 struct copy_task_spec {
     struct hl_id id;
     struct place goal;
     enum hl_api_operation op;
-    copy_task_done
+    copies_brought
         done; /* exactly once. HL_ECANCELED: the Controller is gone, touch nothing of it */
     void *arg;
 };
@@ -34,7 +30,5 @@ hl_status copy_task_start(struct hl_controller *c, const struct copy_task_spec *
 /* With its source side filled; it borrows `id` and what is known of the place. */
 struct hl_api_copy_request copy_request_from(struct hl_controller *c, const char *id,
                                              const struct place *from);
-/* "L2 of node-1", "L3" into buf. */
-const char *place_name(const struct place *p, char *buf, size_t cap);
 
 #endif

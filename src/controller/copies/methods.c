@@ -228,59 +228,19 @@ void method_copy_shard(void *arg, struct hl_rpc_call *call,
 
 static void undo_dropping(struct task *t)
 {
-    struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->id);
-    if (t->place.node != NULL)
-        copies_dropping(t->c, &t->place, t->id, 0);
-    else if (s != NULL && t->place.tier == HL_API_TIER_L3)
-        s->dropping = 0;
+    copies_mark_dropping(t->c, &t->place, t->id, false);
 }
 
 /* dropped: the holder had it. */
-static void drop_done(struct task *t, hl_status st, const char *text, bool dropped)
+static void on_copy_dropped(void *arg, hl_status st, const char *text, bool dropped)
 {
-    struct hl_controller *c = t->c;
-    if (controller_stopped(c)) {
-        task_fail(t, HL_ECANCELED, "the Controller is shutting down");
-        return;
-    }
-    undo_dropping(t);
+    struct task *t = arg;
     if (st != HL_OK) {
         task_fail(t, st, text);
         return;
     }
-    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, t->id);
-    if (t->place.node != NULL)
-        copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    else if (s != NULL && t->place.tier == HL_API_TIER_L4)
-        s->archived = 0;
-    else if (s != NULL && dropped)
-        s->missed = 2;
     hl_reply_controller_drop_copy(t->call, &(struct hl_api_controller_drop_copy_results){dropped});
     free(t);
-}
-
-static void on_store_dropped(void *arg, hl_status st, const char *text,
-                             const struct hl_api_agent_store_drop_results *r)
-{
-    drop_done(arg, st, text, r != NULL && r->dropped);
-}
-
-static void on_archived_dropped(void *arg, hl_status st, const char *text,
-                                const struct hl_api_l3_drop_archived_results *r)
-{
-    drop_done(arg, st, text, r != NULL && r->dropped > 0);
-}
-
-static void on_evicted(void *arg, hl_status st, const char *text,
-                       const struct hl_api_l3_evict_results *r)
-{
-    drop_done(arg, st, text, r != NULL && r->evicted > 0);
-}
-
-static void on_freed(void *arg, hl_status st, const char *text,
-                     const struct hl_api_l3_free_results *r)
-{
-    drop_done(arg, st, text, r != NULL && r->freed > 0);
 }
 
 /* done: of storeDrop at the node that holds the task's copy. */
@@ -296,26 +256,11 @@ static void drop_at_node(struct task *t, hl_agent_store_drop_done done)
 
 static void drop_now(struct task *t)
 {
-    struct hl_controller *c = t->c;
-    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, t->id);
-    const struct hl_id_text id = hl_id_format(t->id), cluster = claim_cluster(c);
-    const char *items[] = {id.s};
-    struct hl_api_text_list ids = {items, 1};
-    if (t->place.node != NULL) {
-        drop_at_node(t, on_store_dropped);
-        return;
+    hl_status st = copies_drop(t->c, t->id, &t->place, on_copy_dropped, t);
+    if (st != HL_OK) {
+        undo_dropping(t);
+        task_fail(t, st, hl_error_text());
     }
-    controller_hold(c);
-    if (t->place.tier == HL_API_TIER_L4)
-        hl_call_l3_drop_archived_async(
-            c->l3, &(struct hl_api_l3_drop_archived_params){.ids = ids, .cluster = cluster.s},
-            c->opts.rpc_timeout_ms, c->opts.loop, on_archived_dropped, t);
-    else if (s != NULL && s->archived)
-        hl_call_l3_evict_async(c->l3, &(struct hl_api_l3_evict_params){ids, cluster.s},
-                               c->opts.rpc_timeout_ms, c->opts.loop, on_evicted, t);
-    else
-        hl_call_l3_free_async(c->l3, &(struct hl_api_l3_free_params){ids, cluster.s},
-                              c->opts.rpc_timeout_ms, c->opts.loop, on_freed, t);
 }
 
 static hl_status fail_last(struct hl_id id, const struct place *p)
@@ -384,14 +329,10 @@ static bool find_other(struct task *t)
 static void confirm_other(struct task *t)
 {
     struct hl_controller *c = t->c;
-    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, t->id);
     const struct hl_id_text id = hl_id_format(t->id);
     const char *items[] = {id.s};
     struct hl_api_text_list ids = {items, 1};
-    if (t->place.node != NULL)
-        copies_dropping(c, &t->place, t->id, 1);
-    else if (s != NULL && t->place.tier == HL_API_TIER_L3)
-        s->dropping = 1;
+    copies_mark_dropping(c, &t->place, t->id, true);
     const struct hl_copy_place goes = drop_place(&t->place), stays = drop_place(&t->other);
     if (!hl_copy_is_confirmed(&stays, &goes)) {
         drop_now(t);

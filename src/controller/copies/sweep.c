@@ -64,6 +64,7 @@ static void end_sweep(struct hl_controller *c)
         orphans_settle(c);
     }
     settle_lost(c);
+    c->copies->swept++;
     if (claim_ok(c, NULL, 0)) {
         cuts_drop_lost(c);
         archive_write_behind(c);
@@ -223,6 +224,16 @@ hl_status copies_create(struct hl_controller *c, bool (*importing)(const struct 
         return hl_fail(HL_ENOMEM, "out of memory allocating the table of copies");
     c->copies->importing = importing;
     return HL_OK;
+}
+
+void copies_watch(struct hl_controller *c, const struct copy_events *events)
+{
+    c->copies->events = events;
+}
+
+unsigned copies_round(const struct hl_controller *c)
+{
+    return c->copies->swept;
 }
 
 void copies_fini(struct hl_controller *c)

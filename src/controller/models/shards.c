@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
+#include "controller/placement/placement.h"
 #include "core/catalog_cut.h"
 
 #define LIST_MAX    10000
@@ -249,6 +250,13 @@ struct page {
     bool more; /* the page is full, and something follows */
 };
 
+static void page_add_shard(struct page *page, const struct hl_shard_rec *s)
+{
+    struct hl_api_shard *shard = &page->list.items[page->list.count++];
+    *shard = copies_shard(page->c, s, page->arena);
+    placement_describe(page->c, s->id, shard);
+}
+
 static void page_add(struct page *page, struct hl_shard_rec *const *shards, size_t count)
 {
     for (size_t i = 0; page->list.items != NULL && i < count && !page->more; i++) {
@@ -256,7 +264,7 @@ static void page_add(struct page *page, struct hl_shard_rec *const *shards, size
             continue;
         page->more = page->list.count == page->limit;
         if (!page->more)
-            page->list.items[page->list.count++] = copies_shard(page->c, shards[i], page->arena);
+            page_add_shard(page, shards[i]);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "controller/kube/gangs.h"
 #include "controller/models/models.h"
 #include "controller/nodes/nodes.h"
+#include "controller/placement/placement.h"
 #include "controller/service/service_private.h"
 #include "os/loop.h"
 #include "store/store.h"
@@ -47,11 +48,18 @@ static const struct hl_controller_handlers handlers = {
     .cancel_job = method_cancel_job,
     .read_log = method_read_log,
     .rank_table = method_rank_table,
+    .set_option = method_set_option,
+    .shard_placement = method_shard_placement,
+    .move_shard = method_move_shard,
+    .list_moves = method_list_moves,
+    .cancel_move = method_cancel_move,
+    .pin = method_pin,
 };
 
 static void on_node_registered(struct hl_controller *c, struct node *n)
 {
     copies_relist(n);
+    placement_node_registered(c, n);
     rank_tables_resend(c, n->name);
 }
 
@@ -62,13 +70,25 @@ static void on_node_reported(struct hl_controller *c, struct node *n,
     purge_stale_containers(c, n, containers);
 }
 
+static void on_node_silent(struct hl_controller *c, struct node *n)
+{
+    placement_node_silent(c, n);
+    jobs_node_silent(c, n);
+}
+
+static void on_node_forgotten(struct hl_controller *c, struct node *n)
+{
+    copies_forget_node(c, n);
+    placement_node_forgotten(c, n);
+}
+
 static const struct node_events node_events = {
     .registered = on_node_registered,
     .reported = on_node_reported,
-    .silent = jobs_node_silent,
+    .silent = on_node_silent,
     .back = jobs_node_back,
     .needed = jobs_need_node,
-    .forgotten = copies_forget_node,
+    .forgotten = on_node_forgotten,
 };
 
 static const struct version_users version_users = {
@@ -83,6 +103,7 @@ static hl_status wings_create(struct hl_controller *c)
 {
     HL_TRY(nodes_create(c, &node_events));
     HL_TRY(copies_create(c, imports_running));
+    HL_TRY(placement_create(c));
     HL_TRY(models_create(c, &version_users));
     return jobs_create(c, executors, c->opts.kube != NULL ? &kube_executor : &agents_executor);
 }
@@ -106,6 +127,7 @@ static void on_tick(void *arg)
     pool_tick(c);
     nodes_tick(c);
     copies_tick(c);
+    placement_tick(c);
     jobs_tick(c);
     retention_tick(c);
 }
@@ -114,6 +136,7 @@ static void on_tick(void *arg)
 static void controller_destroy(struct hl_controller *c)
 {
     jobs_fini(c);
+    placement_fini(c);
     copies_fini(c);
     nodes_fini(c);
     models_fini(c);
@@ -143,6 +166,8 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     if (st == HL_OK)
         st = hl_store_writer_start(c->store, opts->loop, &c->writer);
     if (st == HL_OK)
+        st = placement_start(c);
+    if (st == HL_OK)
         st = hl_serve_controller(
             opts->rpc,
             &(struct hl_rpc_serve_opts){.address = opts->listen, .loop = opts->loop, .arg = c},
@@ -168,6 +193,7 @@ void hl_controller_stop(struct hl_controller *c)
     c->closing = true;
     if (c->service != NULL)
         hl_timer_destroy(c->service->tick);
+    placement_stop(c);
     models_stop(c);
     if (c->server != NULL)
         hl_rpc_server_close(c->server);

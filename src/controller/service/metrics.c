@@ -8,6 +8,7 @@
 #include "controller/copies/copies.h"
 #include "controller/jobs/jobs.h"
 #include "controller/nodes/nodes.h"
+#include "controller/placement/placement.h"
 #include "controller/service/service_private.h"
 
 #define METRICS_MAX ((size_t)4 << 20)
@@ -76,7 +77,8 @@ static void report_read(struct hl_controller *c, const struct hl_api_access_repo
     if (s == NULL)
         return;
     s->accesses += r->count;
-    s->last_access_ms = hl_wall_ms();
+    if (r->count > 0)
+        s->last_access_ms = hl_wall_ms() - r->age_ms;
     c->service->lost_reads += r->lost;
     if (r->crc_failures > 0)
         hl_warn("shard failed its checksum shard=%s id=%s failures=%" PRIu32 " %s",
@@ -88,6 +90,11 @@ void method_report_access(void *arg, struct hl_rpc_call *call,
                           const struct hl_api_controller_report_access_params *p)
 {
     struct hl_controller *c = controller_enter(arg);
+    if (!placement_report(c, p)) {
+        hl_reply_controller_report_access(call,
+                                          &(struct hl_api_controller_report_access_results){0});
+        return;
+    }
     for (size_t i = 0; i < p->transfers.count; i++)
         take_report(c, &p->transfers.items[i]);
     for (size_t i = 0; i < p->faults.count; i++)
@@ -122,6 +129,7 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     hl_metric_family(out, "helios_pool_refused", "gauge",
                      "1 while L3 lets this Controller change nothing; `helios info` says why.");
     (void)hl_buf_printf(out, "helios_pool_refused %d\n", c->claim.state == CLAIM_REFUSED);
+    placement_gauges(c, out);
     hl_plane_families(out, "helios_ranks", c->service->ranks);
     return out->failed ? hl_fail(HL_ENOMEM, "out of memory writing the metrics of the Controller")
                        : HL_OK;

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "controller/jobs/jobs.h"
 #include "controller/nodes/nodes.h"
+#include "controller/placement/placement.h"
 #include "controller/service/service_private.h"
 #include "core/catalog_cut.h"
 #include "store/store.h"
@@ -63,6 +64,18 @@ static hl_status load_node(void *arg, const char *key, json_t *value)
     return st == HL_OK || st == HL_ENOMEM ? st : other_damaged(arg, key);
 }
 
+static hl_status load_pin(void *arg, const char *key, json_t *value)
+{
+    hl_status st = placement_load_pin(arg, key, value);
+    return st == HL_OK || st == HL_ENOMEM ? st : other_damaged(arg, key);
+}
+
+static hl_status load_move(void *arg, const char *key, json_t *value)
+{
+    hl_status st = placement_load_move(arg, key, value);
+    return st == HL_OK || st == HL_ENOMEM ? st : other_damaged(arg, key);
+}
+
 static hl_status load_job(void *arg, const char *key, json_t *value)
 {
     hl_status st = jobs_load(arg, value);
@@ -102,7 +115,8 @@ hl_status state_load(struct hl_controller *c)
         {"model/", load_catalog, catalog_damaged}, {"version/", load_catalog, catalog_damaged},
         {"shard/", load_catalog, catalog_damaged}, {"cut/", load_cut, cut_damaged},
         {"node/", load_node, other_damaged},       {"seq/job", load_seq, other_damaged},
-        {"job/", load_job, other_damaged},
+        {"job/", load_job, other_damaged},         {"pin/", load_pin, other_damaged},
+        {"move/", load_move, other_damaged},
     };
 
     HL_TRY(hl_store_open(c->opts.store_url, &c->store));

@@ -39,7 +39,7 @@ struct hl_family_symbol {
     const char *absent; /* the value without that field; NULL = the field is required */
 };
 
-enum hl_place {
+enum hl_family_place {
     HL_PLACE_EMBEDDING,
     HL_PLACE_LAYER,
     HL_PLACE_EXPERT, /* one of a layer's experts */
@@ -65,7 +65,7 @@ enum hl_form {
 };
 
 struct hl_family_tensor {
-    enum hl_place place;
+    enum hl_family_place place;
     enum hl_split split;
     unsigned form;
     const char *name; /* of Megatron-core, below the layer; '*' is the expert's number */

@@ -7,32 +7,33 @@
 #define HOUR_MS   (3600 * SECOND_MS)
 #define DAY_MS    (24 * HOUR_MS)
 
-/* One row per parameter; integers are counts and durations in ms. */
+/* One row per parameter; integers are counts and durations in ms. Defaults and ranges are those of
+ * the options in controller/conf.c, which a test compares. */
 struct param_row {
-    const char *name; /* as the option will be called */
+    const char *name; /* of the option */
     size_t offset;
     bool is_integer;
+    const char *unit;
     double value, min, max;
 };
 
-#define NUMBER(field, value, min, max)                                                             \
+#define ROW(name, field, is_integer, unit, value, min, max)                                        \
     {                                                                                              \
-        "policy." #field, offsetof(struct hl_placement_params, field), false, (value), (min),      \
-            (max)                                                                                  \
+        "policy." #name, offsetof(struct hl_placement_params, field), (is_integer), (unit),        \
+            (value), (min), (max)                                                                  \
     }
-#define INTEGER(field, value, min, max)                                                            \
-    {                                                                                              \
-        "policy." #field, offsetof(struct hl_placement_params, field), true, (value), (min), (max) \
-    }
+#define NUMBER(field, value, min, max)  ROW(field, field, false, "", value, min, max)
+#define INTEGER(field, value, min, max) ROW(field, field, true, "", value, min, max)
+#define DURATION(name, value, min, max) ROW(name, name##_ms, true, " ms", value, min, max)
 
 static const struct param_row rows[] = {
-    INTEGER(window_ms, 300 * SECOND_MS, SECOND_MS, DAY_MS),
-    INTEGER(tau_ms, 120 * SECOND_MS, SECOND_MS, DAY_MS),
+    DURATION(window, 300 * SECOND_MS, SECOND_MS, DAY_MS),
+    DURATION(tau, 120 * SECOND_MS, SECOND_MS, DAY_MS),
     NUMBER(alpha, 0.7, 0, 1000),
     NUMBER(beta, 0.3, 0, 1000),
     NUMBER(stability_half, 20, 1e-3, 1e9),
-    INTEGER(stability_tau_ms, 600 * SECOND_MS, SECOND_MS, 30 * DAY_MS),
-    INTEGER(fluidity_tau_ms, HOUR_MS, SECOND_MS, 30 * DAY_MS),
+    DURATION(stability_tau, 600 * SECOND_MS, SECOND_MS, 30 * DAY_MS),
+    DURATION(fluidity_tau, HOUR_MS, SECOND_MS, 30 * DAY_MS),
     NUMBER(fluidity_high, 3, 0, 1e9),
     NUMBER(high_pct, 85, 1, 100),
     NUMBER(low_pct, 70, 0, 100),
@@ -42,9 +43,9 @@ static const struct param_row rows[] = {
     NUMBER(spread_accesses, 5, 1, 1e9),
     INTEGER(spread_servers, 3, 2, 3),
     NUMBER(recall_share, 0.5, 0, 1),
-    INTEGER(residence_ms, 60 * SECOND_MS, 0, DAY_MS),
-    INTEGER(archive_ms, HOUR_MS, SECOND_MS, 365 * DAY_MS),
-    INTEGER(flap_ms, 300 * SECOND_MS, 0, DAY_MS),
+    DURATION(residence, 60 * SECOND_MS, 0, DAY_MS),
+    DURATION(archive, HOUR_MS, SECOND_MS, 365 * DAY_MS),
+    DURATION(flap, 300 * SECOND_MS, 0, DAY_MS),
 };
 
 static int64_t *integer_of(const struct hl_placement_params *params, const struct param_row *row)
@@ -82,8 +83,8 @@ hl_status hl_placement_params_check(const struct hl_placement_params *params)
         const struct param_row *row = &rows[i];
         double value = row->is_integer ? (double)*integer_of(params, row) : *number_of(params, row);
         if (!(value >= row->min && value <= row->max)) /* NaN, too */
-            return hl_fail(HL_EINVAL, "%s is %g: it must be a number from %g to %g", row->name,
-                           value, row->min, row->max);
+            return hl_fail(HL_EINVAL, "%s is %g%s: it must be a number from %g to %g%s", row->name,
+                           value, row->unit, row->min, row->max, row->unit);
     }
     if (params->alpha == 0 && params->beta == 0)
         return hl_fail(HL_EINVAL, "policy.alpha and policy.beta are both 0: no shard would ever "

@@ -482,6 +482,27 @@ hl_status hl_placement_shard_pin(struct hl_placement *p, struct hl_id id, bool p
     return HL_OK;
 }
 
+hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, struct hl_place place,
+                                   int64_t now_ms)
+{
+    uint32_t index = hl_shard_table_find(&p->shards, id);
+    if (index == HL_SHARD_NONE)
+        return hl_fail(HL_ENOENT, "no shard %s is placed", hl_id_format(id).s);
+    struct hl_placed_shard *s = hl_shard_at(&p->shards, index);
+    if (hl_life_is_moving((enum hl_life_state)s->life.state))
+        return hl_fail(HL_ECONFLICT, "shard %s moves", hl_id_format(id).s);
+    hl_placement_advance(p, now_ms);
+    hl_placement_list(p, index, HL_LISTED_NOWHERE);
+    s->place = s->goal = place;
+    bool was_cool = s->life.state == HL_LIFE_COOLING || s->life.state == HL_LIFE_ARCHIVED_L3;
+    s->life = (struct hl_life){.state = HL_LIFE_CREATED};
+    if (was_cool && place.node != HL_READER_NONE)
+        s->life.state = HL_LIFE_COOLING; /* it leaves that copy, too */
+    s->changed_ms = s->use.placed_ms = p->now_ms;
+    touch_shard(p, index);
+    return HL_OK;
+}
+
 unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
                                     struct hl_change out[HL_CHANGES_MAX])
 {
@@ -500,12 +521,13 @@ const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement 
 /* ---- reports --------------------------------------------------------------------------------- */
 
 static enum hl_report_fate admit_report(struct hl_placement *p, uint16_t node,
+                                        struct hl_report_window *window,
                                         const struct hl_report *report)
 {
-    struct hl_placement_node *n = find_node(p, node);
+    const struct hl_placement_node *n = find_node(p, node);
     if (n == NULL)
         return HL_REPORT_UNKNOWN;
-    return n->fenced ? HL_REPORT_FENCED : hl_report_window_take(&n->reports, report);
+    return n->fenced ? HL_REPORT_FENCED : hl_report_window_take(window, report);
 }
 
 static void apply_entry(struct hl_placement *p, uint16_t node, const struct hl_report_entry *e)
@@ -524,8 +546,16 @@ static void apply_entry(struct hl_placement *p, uint16_t node, const struct hl_r
 enum hl_report_fate hl_placement_report(struct hl_placement *p, uint16_t node,
                                         const struct hl_report *report, int64_t now_ms)
 {
+    struct hl_placement_node *n = find_node(p, node);
+    return hl_placement_report_of(p, node, n != NULL ? &n->reports : NULL, report, now_ms);
+}
+
+enum hl_report_fate hl_placement_report_of(struct hl_placement *p, uint16_t node,
+                                           struct hl_report_window *window,
+                                           const struct hl_report *report, int64_t now_ms)
+{
     hl_placement_advance(p, now_ms);
-    enum hl_report_fate fate = admit_report(p, node, report);
+    enum hl_report_fate fate = admit_report(p, node, window, report);
     p->stats.reports[fate]++;
     for (size_t i = 0; fate == HL_REPORT_NEW && i < report->count; i++) {
         if (i + FETCH_AHEAD < report->count)

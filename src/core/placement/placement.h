@@ -95,6 +95,11 @@ hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
 /* The newest first; 0 = none, or not known. */
 unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
                                     struct hl_change out[HL_CHANGES_MAX]);
+/* Its nearest copy was found at another place than known, and no move brought it there: its life
+ * begins there anew, on a node as cooling if it had cooled; what is known of its use stays.
+ * HL_ECONFLICT: it moves. */
+hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, struct hl_place place,
+                                   int64_t now_ms) HL_CHECK;
 /* Borrowed; NULL: not known. */
 const struct hl_placed_shard *hl_placement_shard_find(const struct hl_placement *p,
                                                       struct hl_id id);
@@ -134,5 +139,10 @@ void hl_placement_untouch(struct hl_placement *p);
 
 enum hl_report_fate hl_placement_report(struct hl_placement *p, uint16_t node,
                                         const struct hl_report *report, int64_t now_ms);
+/* Of one of several processes of the node that number their own reports: in `window`, which the
+ * caller keeps for each. */
+enum hl_report_fate hl_placement_report_of(struct hl_placement *p, uint16_t node,
+                                           struct hl_report_window *window,
+                                           const struct hl_report *report, int64_t now_ms);
 
 #endif

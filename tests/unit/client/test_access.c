@@ -1,6 +1,7 @@
 /* How often which shard was read: nothing is lost, nothing is told twice. */
 #include "support/test.h"
 
+#include <poll.h>
 #include <string.h>
 
 #include "client/client_private.h"
@@ -65,6 +66,18 @@ TEST_IN(setup, teardown, a_shard_has_a_report_for_each_path)
     assert_int_equal(net->count, 1);
     assert_int_equal(net->bytes, 7);
     assert_int_equal(find(&list, hl_id_format(two).s, "rdma")->bytes, 5);
+}
+
+TEST_IN(setup, teardown, a_report_says_how_long_ago_the_last_read_was)
+{
+    struct rig *r = *state;
+    access_count(r->table, one, 100, 0);
+    poll(NULL, 0, 30);
+    access_count(r->table, two, 100, 0);
+    const struct hl_api_access_report_list list = take(r);
+    const struct hl_api_access_report *old = find(&list, hl_id_format(one).s, "shm"),
+                                      *young = find(&list, hl_id_format(two).s, "shm");
+    assert_true(old->age_ms >= young->age_ms + 20); /* the clock is a coarse one */
 }
 
 TEST_IN(setup, teardown, what_was_told_is_not_told_again)

@@ -303,3 +303,33 @@ TEST(lost_reports_cost_their_own_accesses_and_are_known)
     assert_true(lost > 0);
     hl_placement_fini(&bad);
 }
+
+TEST_IN(begin, end, a_shard_that_is_found_elsewhere_begins_its_life_there_and_keeps_its_use)
+{
+    const struct hl_place in_l2 = {.node = node, .tier = HL_API_TIER_L2};
+    struct hl_change change = {.at_ms = START + S, .event = HL_LIFE_ON_LOAD, .node = node};
+    report_one(node, 1, 1, 0, START);
+    assert_int_equal(hl_placement_shard_move(&place, id_of(0), &change, in_l2), HL_OK);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l2, START + S), HL_ECONFLICT);
+    change.event = HL_LIFE_ON_LOADED;
+    assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 2 * S), HL_OK);
+    const struct hl_placed_shard *s = hl_placement_shard_find(&place, id_of(0));
+    assert_int_equal(s->life.state, HL_LIFE_CREATED);
+    assert_int_equal(s->place.tier, HL_API_TIER_L3);
+    assert_int_equal(s->goal.tier, HL_API_TIER_L3);
+    assert_true(s->use.placed_ms == START + 2 * S);
+    assert_int_equal(count_of(&place, 0), 1);
+    assert_int_equal(place.nodes[node].l2_arriving, 0);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(SHARDS), in_l3, START), HL_ENOENT);
+    for (int i = 0; i < 2; i++) { /* it has cooled: so has the copy that was left of it */
+        change.event = i == 0 ? HL_LIFE_ON_LOAD : HL_LIFE_ON_LOADED;
+        assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
+    }
+    change.event = HL_LIFE_ON_COOL;
+    assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l2, START + 3 * S), HL_OK);
+    assert_int_equal(s->life.state, HL_LIFE_COOLING);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 4 * S), HL_OK);
+    assert_int_equal(s->life.state, HL_LIFE_CREATED);
+}

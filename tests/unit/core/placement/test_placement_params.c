@@ -55,10 +55,10 @@ TEST(what_is_out_of_range_is_refused_by_name)
     refused(&params, "policy.alpha is -0.1");
     params = defaults();
     params.window_ms = 0;
-    refused(&params, "policy.window_ms");
+    refused(&params, "policy.window");
     params = defaults();
     params.tau_ms = INT64_MAX;
-    refused(&params, "policy.tau_ms");
+    refused(&params, "policy.tau");
     params = defaults();
     params.high_pct = 101;
     refused(&params, "policy.high_pct is 101");

@@ -1,0 +1,642 @@
+/* Moves of shards: what the engine (core/migration) asks for is carried out by the journal and by
+ * the copies wing, and each answer goes back to it.
+ *
+ *     pass.c, moveShard --moves_order--> engine --WRITE, ERASE--> journal.c
+ *                                          ^   |--COPY---------> copies_bring
+ *                                          |   |--CHECK--------> copies_confirm
+ *                                          |   |--DROP---------> copies_drop
+ *                                          |   '--SWITCHED, REVERTED, ENDED--> life of the shard
+ *                                          '-------- answer
+ *
+ * A copy that runs is not broken off: STOP is heard when it has ended. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/placement/placement_private.h"
+#include "os/loop.h"
+
+#define MOVES_MAX     4096
+#define ARCHIVE_ALONE UINT32_MAX /* a domain of its own */
+#define MEASURED_MIN  (1u << 20) /* a smaller copy tells no rate */
+#define PLACES_MAX    64
+#define DUE_MIN_MS    5
+
+/* An answer of which the engine waits. */
+struct asking {
+    struct hl_controller *c;
+    struct hl_id id;
+    uint64_t order;
+    enum hl_move_path path;
+};
+
+static struct asking *asking_new(struct hl_controller *c, const struct hl_move_action *a)
+{
+    struct asking *x = malloc(sizeof(*x));
+    if (x != NULL)
+        *x = (struct asking){.c = c,
+                             .id = a->rec.order.id,
+                             .order = a->order,
+                             .path = hl_rules_path(a->rec.order.from, a->rec.order.goal)};
+    return x;
+}
+
+static struct hl_migration *engine_of(struct hl_controller *c)
+{
+    return &c->placement->moves;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* False: its node is not known any more. */
+static bool place_find(struct hl_controller *c, struct hl_id shard, struct hl_place at,
+                       struct place *out)
+{
+    struct place places[PLACES_MAX];
+    const struct placed_node *n = placed_node_at(c, at.node);
+    *out = (struct place){.tier = (enum hl_api_tier)at.tier};
+    if (at.tier != HL_API_TIER_L1 && at.tier != HL_API_TIER_L2)
+        return true;
+    if (n == NULL || n->node == NULL)
+        return false;
+    out->node = n->node;
+    size_t count = copies_places(c, shard, HL_API_TIER_L1, places, PLACES_MAX);
+    for (size_t i = 0; i < count && i < PLACES_MAX; i++)
+        if (places[i].tier == out->tier && places[i].node == out->node)
+            *out = places[i]; /* with its device */
+    return true;
+}
+
+static uint32_t domain_of(const struct hl_controller *c, const struct place *p)
+{
+    const struct hl_api_pool_info *pool = pool_info(c);
+    const char *host = p->node != NULL ? p->node->info.host_id : pool != NULL ? pool->host_id : "";
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    if (p->tier == HL_API_TIER_L4)
+        return ARCHIVE_ALONE;
+    for (; *host != '\0'; host++)
+        hash = (hash ^ (unsigned char)*host) * 16777619u;
+    return hash;
+}
+
+/* ---- the life of the shard ------------------------------------------------------------------- */
+
+static void life_change(struct hl_controller *c, const struct hl_move_rec *rec,
+                        enum hl_life_event event, int64_t since_ms, double limit)
+{
+    int64_t now = placement_now_ms();
+    const struct hl_change change = {.at_ms = now,
+                                     .event = event,
+                                     .node = rec->order.goal.node,
+                                     .value = (double)(now - since_ms) / 1e3,
+                                     .limit = limit};
+    if (hl_placement_shard_change(&c->placement->core, rec->order.shard, &change) != HL_OK)
+        hl_debug("life of a shard that moves: %s", hl_error_text());
+}
+
+static enum hl_life_state life_state(const struct hl_controller *c, struct hl_id shard)
+{
+    const struct hl_placed_shard *s = hl_placement_shard_find(&c->placement->core, shard);
+    return s != NULL ? (enum hl_life_state)s->life.state : HL_LIFE_NONE;
+}
+
+static void life_switched(struct hl_controller *c, const struct hl_move_rec *rec)
+{
+    const struct hl_move_order *o = &rec->order;
+    enum hl_life_state state = life_state(c, o->shard);
+    if (o->reason == HL_LIFE_ON_IDLE) { /* which begins with the switch */
+        const struct hl_change change = {.at_ms = placement_now_ms(),
+                                         .event = HL_LIFE_ON_IDLE,
+                                         .node = o->goal.node,
+                                         .value = o->value,
+                                         .limit = o->limit};
+        if (hl_placement_shard_move(&c->placement->core, o->shard, &change, o->goal) != HL_OK)
+            hl_debug("life of a shard that moves: %s", hl_error_text());
+    } else if (o->reason < HL_LIFE_EVENTS && hl_life_is_moving(state)) {
+        life_change(c, rec, state == HL_LIFE_PREHEAT ? HL_LIFE_ON_LOADED : HL_LIFE_ON_SWITCHED,
+                    rec->began_ms, o->cost_s);
+    }
+}
+
+static void life_ended(struct hl_controller *c, const struct hl_move_rec *rec, hl_status st)
+{
+    const struct placement *p = c->placement;
+    const struct hl_move_order *o = &rec->order;
+    enum hl_life_state state = life_state(c, o->shard);
+    if (o->reason < HL_LIFE_EVENTS && state == HL_LIFE_MIGRATED)
+        life_change(c, rec,
+                    o->goal.tier == HL_API_TIER_L2 ? HL_LIFE_ON_CLEANED_L2 : HL_LIFE_ON_CLEANED_L3,
+                    rec->switched_ms, p->conf.grace_ms / 1e3);
+    else if (o->reason < HL_LIFE_EVENTS && hl_life_is_moving(state))
+        life_change(c, rec, HL_LIFE_ON_UNDONE, rec->began_ms, o->cost_s);
+    if (st != HL_OK)
+        noted_rest(c, o->shard, placement_now_ms() + p->conf.params.residence_ms);
+    placement_follow(c, o->shard);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void on_journaled(void *arg, hl_status st, const char *text)
+{
+    struct asking x = *(struct asking *)arg;
+    free(arg);
+    if (controller_stopped(x.c))
+        return;
+    if (st != HL_OK)
+        hl_warn("journal of moves was not written error=\"%s\"", text);
+    hl_migration_journaled(engine_of(x.c), x.id, x.order, st, placement_now_ms());
+    moves_run(x.c);
+}
+
+static void measure_rate(struct placement *p, enum hl_move_path path,
+                         const struct hl_api_copy *copy)
+{
+    if (copy->size_bytes < MEASURED_MIN || !(copy->seconds > 0))
+        return;
+    double rate = (double)copy->size_bytes / copy->seconds;
+    p->rates[path] = p->rates[path] > 0 ? 0.8 * p->rates[path] + 0.2 * rate : rate;
+}
+
+static void on_brought(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
+{
+    struct asking x = *(struct asking *)arg;
+    free(arg);
+    if (st == HL_ECANCELED && x.c->closing)
+        return;
+    if (st != HL_OK)
+        hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(x.id).s, text);
+    else
+        measure_rate(x.c->placement, x.path, copy);
+    hl_migration_copied(engine_of(x.c), x.id, x.order, st, copy != NULL ? copy->size_bytes : 0,
+                        copy != NULL ? copy->crc32 : 0, placement_now_ms());
+    moves_run(x.c);
+}
+
+static void on_confirmed(void *arg, hl_status st, const char *text,
+                         const struct confirmed_copy *copies, size_t count)
+{
+    struct asking x = *(struct asking *)arg;
+    struct hl_move_copy list[PLACES_MAX];
+    size_t n = 0;
+    free(arg);
+    if (st == HL_ECANCELED)
+        return;
+    if (st != HL_OK)
+        hl_debug("not all holders of a copy have answered: %s", text);
+    for (size_t i = 0; i < count && n < PLACES_MAX; i++)
+        list[n++] = (struct hl_move_copy){.place = placed_place(x.c, &copies[i].place),
+                                          .domain = domain_of(x.c, &copies[i].place),
+                                          .size_bytes = copies[i].size_bytes,
+                                          .crc32 = copies[i].crc32};
+    hl_migration_checked(engine_of(x.c), x.id, x.order, st, list, n, placement_now_ms());
+    moves_run(x.c);
+}
+
+static void on_dropped(void *arg, hl_status st, const char *text, bool dropped)
+{
+    struct asking x = *(struct asking *)arg;
+    (void)dropped;
+    free(arg);
+    if (st == HL_ECANCELED)
+        return;
+    if (st != HL_OK)
+        hl_info("old copy of a move was not dropped yet move=%s error=\"%s\"", hl_id_format(x.id).s,
+                text);
+    hl_migration_dropped(engine_of(x.c), x.id, x.order, st, placement_now_ms());
+    moves_run(x.c);
+}
+
+/* ---- actions --------------------------------------------------------------------------------- */
+
+/* Failed before it was asked: the engine hears that at once. */
+static void action_failed(struct hl_controller *c, const struct hl_move_action *a, hl_status st)
+{
+    struct hl_migration *m = engine_of(c);
+    struct hl_id id = a->rec.order.id;
+    int64_t now = placement_now_ms();
+    switch (a->kind) {
+    case HL_MOVE_WRITE:
+    case HL_MOVE_ERASE:
+        hl_migration_journaled(m, id, a->order, st, now);
+        break;
+    case HL_MOVE_COPY:
+        hl_migration_copied(m, id, a->order, st, 0, 0, now);
+        break;
+    case HL_MOVE_CHECK:
+        hl_migration_checked(m, id, a->order, st, NULL, 0, now);
+        break;
+    default:
+        hl_migration_dropped(m, id, a->order, st, now);
+        break;
+    }
+}
+
+/* From one node's memory to another's the holder sends, and what goes to L3 is written; all else is
+ * read by the one who gets it. */
+static enum hl_api_operation operation_of(const struct hl_move_order *o)
+{
+    bool from_node = o->from.node != HL_READER_NONE, to_node = o->goal.node != HL_READER_NONE;
+    if (from_node && to_node && o->from.node != o->goal.node)
+        return HL_API_OPERATION_MIGRATE;
+    return from_node && !to_node ? HL_API_OPERATION_WRITE : HL_API_OPERATION_READ;
+}
+
+static hl_status copy_begin(struct hl_controller *c, const struct hl_move_order *o, void *x)
+{
+    struct place goal;
+    if (!place_find(c, o->shard, o->goal, &goal))
+        return hl_fail(HL_EUNAVAIL, "the node that it goes to is not known any more");
+    return copies_bring(c, o->shard, &goal, operation_of(o), on_brought, x);
+}
+
+static hl_status check_begin(struct hl_controller *c, const struct hl_move_order *o, void *x)
+{
+    struct place also[2];
+    size_t n = place_find(c, o->shard, o->from, &also[0]);
+    n += place_find(c, o->shard, o->goal, &also[n]);
+    return copies_confirm(c, o->shard, also, n, on_confirmed, x);
+}
+
+static hl_status drop_begin(struct hl_controller *c, const struct hl_move_action *a, void *x)
+{
+    struct place at;
+    if (!place_find(c, a->rec.order.shard, a->place, &at))
+        return hl_fail(HL_ENOENT, "the node is not known any more");
+    if (at.node == NULL)
+        HL_TRY(claim_check(c));
+    else if (!node_ready(at.node))
+        return hl_fail(HL_EUNAVAIL, "node %s is unreachable", at.node->name);
+    return copies_drop(c, a->rec.order.shard, &at, on_dropped, x);
+}
+
+static void action_ask(struct hl_controller *c, const struct hl_move_action *a)
+{
+    struct asking *x = asking_new(c, a);
+    hl_status st = x != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory for a step of a move");
+    if (st == HL_OK && a->kind == HL_MOVE_COPY)
+        st = copy_begin(c, &a->rec.order, x);
+    else if (st == HL_OK && a->kind == HL_MOVE_CHECK)
+        st = check_begin(c, &a->rec.order, x);
+    else if (st == HL_OK && a->kind == HL_MOVE_DROP)
+        st = drop_begin(c, a, x);
+    else if (st == HL_OK)
+        st = move_record_write(c, &a->rec, a->kind == HL_MOVE_ERASE, on_journaled, x);
+    if (st == HL_OK)
+        return;
+    hl_debug("step of a move failed: %s", hl_error_text());
+    free(x);
+    action_failed(c, a, st);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static const char *end_text(hl_status st, char *buf, size_t cap)
+{
+    if (st == HL_OK)
+        return "";
+    snprintf(buf, cap, "the move was undone: %s",
+             st == HL_ECANCELED   ? "it was cancelled"
+             : st == HL_ETIMEDOUT ? "it took too long"
+             : st == HL_EUNAVAIL  ? "a holder is away"
+             : st == HL_ECORRUPT  ? "the copy is not what the catalogue says"
+             : st == HL_ENOSPC    ? "there is no room"
+             : st == HL_ENOENT    ? "the shard, or a copy of it, is gone"
+                                  : hl_status_name(st));
+    return buf;
+}
+
+static struct hl_api_shard_move move_of(struct hl_controller *c, const struct hl_move_rec *rec,
+                                        struct hl_arena *arena)
+{
+    const struct hl_move_order *o = &rec->order;
+    bool ordered = o->reason >= HL_LIFE_EVENTS;
+    int64_t now = placement_now_ms();
+    return (struct hl_api_shard_move){
+        .id = hl_id_print(o->id, arena),
+        .shard = hl_id_print(o->shard, arena),
+        .phase = hl_move_phase_text(rec->phase),
+        .from_tier = (enum hl_api_tier)o->from.tier,
+        .from_node = placed_node_name(c, o->from.node),
+        .tier = (enum hl_api_tier)o->goal.tier,
+        .node = placed_node_name(c, o->goal.node),
+        .keep_source = o->keep_source,
+        .reason = ordered ? "ordered" : hl_life_event_text(o->reason),
+        .value = o->value,
+        .limit = o->limit,
+        .numbers = ordered ? "" : hl_life_event_numbers(o->reason),
+        .gain_seconds = o->gain_s,
+        .cost_seconds = o->cost_s,
+        .seconds = rec->began_ms != 0 ? (double)(now - rec->began_ms) / 1e3 : 0,
+        .priority = o->priority,
+        .size_bytes = o->size_bytes,
+        .began_ms = rec->began_ms != 0 ? placement_wall_ms(rec->began_ms) : 0,
+        .error = ""};
+}
+
+static struct hl_api_shard_move ended_of(struct hl_controller *c, const struct ended_move *e,
+                                         struct hl_arena *arena)
+{
+    struct hl_api_shard_move move = move_of(c, &e->rec, arena);
+    move.seconds = e->seconds;
+    move.began_ms = e->began_ms;
+    move.error = e->error;
+    return move;
+}
+
+static void calls_answer(struct hl_controller *c, const struct ended_move *e, hl_status st)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    for (struct move_call **at = &c->placement->calls, *x; (x = *at) != NULL;) {
+        if (!hl_id_equal(x->id, e->rec.order.id)) {
+            at = &x->next;
+            continue;
+        }
+        *at = x->next;
+        if (st == HL_OK)
+            hl_reply_controller_move_shard(
+                x->call, &(struct hl_api_controller_move_shard_results){ended_of(c, e, &arena)});
+        else
+            hl_rpc_reject(x->call, st, e->error);
+        free(x);
+    }
+}
+
+static void move_ended(struct hl_controller *c, const struct hl_move_action *a)
+{
+    struct placement *p = c->placement;
+    struct ended_move *e = &p->ended[p->ended_count++ % MOVES_ENDED];
+    const struct hl_move_rec *rec = &a->rec;
+    int64_t now = placement_now_ms();
+    *e = (struct ended_move){
+        .rec = *rec,
+        .began_ms = placement_wall_ms(rec->began_ms != 0 ? rec->began_ms : now),
+        .seconds = rec->began_ms != 0 ? (double)(now - rec->began_ms) / 1e3 : 0};
+    char text[sizeof(e->error)];
+    snprintf(e->error, sizeof(e->error), "%s", end_text(a->status, text, sizeof(text)));
+    hl_info(
+        "move ended id=%s shard=%s to=%s%s%s seconds=%.3f%s%s%s%s", hl_id_format(rec->order.id).s,
+        hl_id_format(rec->order.shard).s, hl_api_tier_name((enum hl_api_tier)rec->order.goal.tier),
+        rec->order.goal.node != HL_READER_NONE ? "@" : "",
+        placed_node_name(c, rec->order.goal.node), e->seconds, e->error[0] != '\0' ? " why=\"" : "",
+        e->error, e->error[0] != '\0' ? "\"" : "", a->left ? " left=1" : "");
+    life_ended(c, rec, a->status);
+    calls_answer(c, e, a->status);
+}
+
+static void action_take(struct hl_controller *c, const struct hl_move_action *a)
+{
+    switch (a->kind) {
+    case HL_MOVE_SWITCHED:
+        life_switched(c, &a->rec);
+        break;
+    case HL_MOVE_ENDED:
+        move_ended(c, a);
+        break;
+    case HL_MOVE_STOP:     /* the copy's answer comes */
+    case HL_MOVE_REVERTED: /* its end says what is there */
+        break;
+    default:
+        action_ask(c, a);
+        break;
+    }
+}
+
+static void on_due(void *arg)
+{
+    struct hl_controller *c = arg;
+    controller_check_clocks(c);
+    moves_tick(c);
+}
+
+/* Each wait of a move ends in time; what is missed by a failure the next tick finds. */
+static void wait_for_due(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    int64_t due = hl_migration_due(&p->moves), now = placement_now_ms();
+    hl_timer_destroy(p->moves_timer);
+    p->moves_timer = NULL;
+    if (due != INT64_MAX && !c->closing &&
+        hl_timer_create(c->opts.loop, due - now > DUE_MIN_MS ? (uint64_t)(due - now) : DUE_MIN_MS,
+                        0, on_due, c, &p->moves_timer) != HL_OK)
+        hl_debug("no timer for moves: %s", hl_error_text());
+}
+
+/* An action may bring an event at once, whose actions are taken here too. */
+void moves_run(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    struct hl_move_action a;
+    if (p->moves_running)
+        return;
+    p->moves_running = true;
+    while (hl_migration_next(&p->moves, &a))
+        action_take(c, &a);
+    p->moves_running = false;
+    wait_for_due(c);
+}
+
+void moves_tick(struct hl_controller *c)
+{
+    hl_migration_tick(engine_of(c), placement_now_ms());
+    moves_run(c);
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_place from,
+                        struct hl_place goal, struct hl_move_order *out)
+{
+    struct place places[PLACES_MAX];
+    const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, shard);
+    if (s == NULL)
+        return hl_fail(HL_ENOENT, "shard %s belongs to no version; `helios shard ls` lists shards",
+                       hl_id_format(shard).s);
+    bool below = from.tier == HL_API_TIER_L3 || from.tier == HL_API_TIER_L4;
+    *out = (struct hl_move_order){.id = hl_id_random(),
+                                  .shard = shard,
+                                  .from = from,
+                                  .goal = goal,
+                                  /* What a node loads stays below it. Ranks read L2, not L1, unless
+                                     they map device memory. */
+                                  .keep_source = goal.tier < from.tier &&
+                                                 (below || goal.tier == HL_API_TIER_L1),
+                                  .reason = HL_LIFE_EVENTS,
+                                  .size_bytes = s->size_bytes,
+                                  .crc32 = s->crc32,
+                                  .copy_ms = c->opts.copy_timeout_ms};
+    size_t n = copies_places(c, shard, HL_API_TIER_L1, places, PLACES_MAX);
+    for (size_t i = 0; i < n && i < PLACES_MAX; i++) {
+        struct hl_place at = placed_place(c, &places[i]);
+        out->goal_had |= at.tier == goal.tier && at.node == goal.node;
+    }
+    return HL_OK;
+}
+
+hl_status moves_order(struct hl_controller *c, const struct hl_move_order *order)
+{
+    HL_TRY(hl_migration_order(engine_of(c), order, placement_now_ms()));
+    moves_run(c);
+    return HL_OK;
+}
+
+hl_status moves_configure(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    const struct hl_placement_conf *conf = &p->conf;
+    struct hl_migration_opts opts = {.moves_max = MOVES_MAX,
+                                     .in_flight = (uint32_t)conf->moves,
+                                     .per_node = (uint32_t)conf->moves_per_node,
+                                     .domains = 1,
+                                     .wait_ms = conf->clean_ms,
+                                     .copy_ms =
+                                         c->opts.copy_timeout_ms > 0 ? c->opts.copy_timeout_ms : 1,
+                                     .grace_ms = conf->grace_ms,
+                                     .clean_ms = conf->clean_ms,
+                                     .retry_ms = conf->retry_ms};
+    for (int i = 0; i < HL_MOVE_PATHS; i++)
+        opts.per_path[i] = (uint32_t)conf->moves;
+    /* Epochs tell holders of Controllers that were replaced; none of them looks at that yet. */
+    return p->moves.opts.in_flight == 0 ? hl_migration_init(&p->moves, &opts, 1, placement_now_ms())
+                                        : hl_migration_configure(&p->moves, &opts);
+}
+
+void moves_stop(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    hl_timer_destroy(p->moves_timer);
+    p->moves_timer = NULL;
+    while (p->calls != NULL) {
+        struct move_call *x = p->calls;
+        p->calls = x->next;
+        hl_rpc_reject(x->call, HL_ECANCELED,
+                      "the Controller is shutting down; the move goes on "
+                      "when it is back");
+        free(x);
+    }
+}
+
+static bool placement_hides(const struct hl_controller *c, struct hl_id id, enum hl_api_tier tier,
+                            const struct node *node)
+{
+    struct hl_controller *own = (struct hl_controller *)c;
+    const struct place at = {.tier = tier, .node = (struct node *)node};
+    return c->placement != NULL && c->placement->moves.count > 0 &&
+           hl_migration_hides(&c->placement->moves, id, placed_place(own, &at));
+}
+
+const struct copy_events placement_copy_events = {.changed = placement_follow,
+                                                  .hidden = placement_hides};
+
+/* ---- methods --------------------------------------------------------------------------------- */
+
+static hl_status parse_goal(struct hl_controller *c,
+                            const struct hl_api_controller_move_shard_params *p,
+                            struct hl_place *out)
+{
+    bool at_l3 = p->tier == HL_API_TIER_L3 || p->tier == HL_API_TIER_L4;
+    struct place at = {.tier = p->tier};
+    if (at_l3 && p->node[0] != '\0')
+        return hl_fail(HL_EINVAL, "%s is at the L3 host, not at node '%.100s'",
+                       hl_api_tier_name(p->tier), p->node);
+    if (!at_l3 && (at.node = node_find(c, p->node)) == NULL)
+        return hl_fail(HL_ENOENT, "there is no node '%.100s'; `helios nodes` lists them", p->node);
+    if (at.node != NULL && !node_ready(at.node))
+        return hl_fail(HL_EUNAVAIL, "node %s is unreachable", p->node);
+    if (p->tier == HL_API_TIER_L4 && !pool_has_archive(c))
+        return hl_fail(HL_EUNSUPPORTED, "the L3 daemon has no archive");
+    *out = placed_place(c, &at);
+    return HL_OK;
+}
+
+static hl_status move_ordered(struct hl_controller *c,
+                              const struct hl_api_controller_move_shard_params *p,
+                              struct hl_move_order *order)
+{
+    struct hl_id id;
+    struct hl_place goal;
+    HL_TRY(hl_id_parse(p->id, &id));
+    HL_TRY(parse_goal(c, p, &goal));
+    if (goal.node == HL_READER_NONE)
+        HL_TRY(claim_check(c));
+    const struct hl_placed_shard *s = hl_placement_shard_find(&c->placement->core, id);
+    if (s == NULL)
+        return hl_fail(HL_ENOENT,
+                       "shard %s is in no visible version, or has no copy that can be read", p->id);
+    if (s->pinned)
+        return hl_fail(HL_ECONFLICT, "shard %s is pinned; `helios shard unpin` ends that", p->id);
+    if (s->place.tier == goal.tier && s->place.node == goal.node)
+        return hl_fail(HL_EEXIST, "shard %s is there already", p->id);
+    HL_TRY(moves_prepare(c, id, s->place, goal, order));
+    order->priority = UINT8_MAX;
+    return HL_OK;
+}
+
+void method_move_shard(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_move_shard_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct move_call *x = calloc(1, sizeof(*x));
+    struct hl_move_order order;
+    hl_status st =
+        x != NULL ? move_ordered(c, p, &order) : hl_fail(HL_ENOMEM, "out of memory for a move");
+    if (st != HL_OK) {
+        call_reject(call, st);
+        free(x);
+        return;
+    }
+    *x = (struct move_call){.id = order.id, .call = call, .next = c->placement->calls};
+    c->placement->calls = x;
+    st = hl_migration_order(engine_of(c), &order, placement_now_ms());
+    if (st != HL_OK) {
+        c->placement->calls = x->next;
+        call_reject(call, st);
+        free(x);
+        return;
+    }
+    moves_run(c);
+}
+
+void method_list_moves(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_moves_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    struct placement *x = c->placement;
+    struct hl_api_shard_move_list list = {
+        hl_arena_array(arena, x->moves.count + MOVES_ENDED, sizeof(*list.items)), 0};
+    (void)p;
+    for (uint32_t i = 0; list.items != NULL && i < x->moves.count; i++)
+        list.items[list.count++] = move_of(c, hl_migration_at(&x->moves, i), arena);
+    for (unsigned i = 0; list.items != NULL && i < MOVES_ENDED && i < x->ended_count; i++)
+        list.items[list.count++] =
+            ended_of(c, &x->ended[(x->ended_count - 1 - i) % MOVES_ENDED], arena);
+    hl_reply_controller_list_moves(call, &(struct hl_api_controller_list_moves_results){list});
+}
+
+void method_cancel_move(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_cancel_move_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_id id;
+    hl_status st = hl_id_parse(p->id, &id);
+    const struct hl_move_rec *rec = st == HL_OK ? hl_migration_find(engine_of(c), id) : NULL;
+    for (uint32_t i = 0; st == HL_OK && rec == NULL && i < engine_of(c)->count; i++)
+        if (hl_id_equal(hl_migration_at(engine_of(c), i)->order.id, id))
+            rec = hl_migration_at(engine_of(c), i);
+    if (st == HL_OK && rec == NULL)
+        st = hl_fail(HL_ENOENT, "no move in flight has the id %s, nor a shard of it", p->id);
+    if (st != HL_OK) {
+        call_reject(call, st);
+        return;
+    }
+    struct hl_api_shard_move move = move_of(c, rec, hl_rpc_call_arena(call));
+    st = hl_migration_cancel(engine_of(c), rec->order.id, placement_now_ms());
+    if (st == HL_OK)
+        hl_reply_controller_cancel_move(call,
+                                        &(struct hl_api_controller_cancel_move_results){move});
+    else
+        call_reject(call, st);
+    moves_run(c);
+}

@@ -1,0 +1,136 @@
+/* Nodes as core/placement counts them, by an index that their names have here. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/placement/placement_private.h"
+
+int64_t placement_now_ms(void)
+{
+    return (int64_t)(hl_now_ns() / HL_NS_PER_MS);
+}
+
+int64_t placement_wall_ms(int64_t ms)
+{
+    return hl_wall_ms() - (placement_now_ms() - ms);
+}
+
+struct placed_node *placed_node_at(const struct hl_controller *c, uint16_t index)
+{
+    const struct placement *p = c->placement;
+    return index < p->index_room ? p->by_index[index] : NULL;
+}
+
+const char *placed_node_name(const struct hl_controller *c, uint16_t index)
+{
+    const struct placed_node *n = placed_node_at(c, index);
+    return n != NULL ? n->name : "";
+}
+
+static struct placed_node *placed_node_find(const struct hl_controller *c, const char *name)
+{
+    struct placed_node *n;
+    HASH_FIND_STR(c->placement->nodes, name, n);
+    return n;
+}
+
+static hl_status placed_node_add(struct placement *p, const char *name, struct placed_node **out)
+{
+    uint16_t index;
+    struct placed_node *n = calloc(1, sizeof(*n));
+    if (n == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a node");
+    hl_status st = hl_placement_node_add(&p->core, 0, placement_now_ms(), &index);
+    if (st == HL_OK && index >= p->index_room) {
+        uint32_t room = p->core.node_room;
+        struct placed_node **more = realloc(p->by_index, room * sizeof(struct placed_node *));
+        if (more == NULL) {
+            st = hl_fail(HL_ENOMEM, "out of memory allocating %u nodes", room);
+        } else {
+            memset(more + p->index_room, 0, (room - p->index_room) * sizeof(struct placed_node *));
+            p->by_index = more;
+            p->index_room = room;
+        }
+    }
+    if (st != HL_OK) {
+        free(n);
+        return st;
+    }
+    snprintf(n->name, sizeof(n->name), "%s", name);
+    n->index = index;
+    p->by_index[index] = n;
+    HASH_ADD_STR(p->nodes, name, n);
+    *out = n;
+    return HL_OK;
+}
+
+struct placed_node *placed_node_need(struct hl_controller *c, const char *name)
+{
+    struct placed_node *n = placed_node_find(c, name);
+    if (n == NULL && placed_node_add(c->placement, name, &n) != HL_OK) {
+        hl_warn("node is not placed: it gets no shards and its reads don't count node=%s "
+                "error=\"%s\"",
+                name, hl_error_text());
+        return NULL;
+    }
+    return n;
+}
+
+void placement_node_registered(struct hl_controller *c, struct node *n)
+{
+    struct placed_node *x = placed_node_need(c, n->name);
+    if (x == NULL)
+        return;
+    x->node = n;
+    memmove(x->joins_ms + 1, x->joins_ms, sizeof(x->joins_ms) - sizeof(x->joins_ms[0]));
+    x->joins_ms[0] = placement_now_ms();
+    if (hl_placement_node_start(&c->placement->core, x->index, 0) != HL_OK)
+        hl_warn("node stays fenced node=%s error=\"%s\"", n->name, hl_error_text());
+    hl_migration_node_back(&c->placement->moves, x->index, placement_now_ms());
+    c->placement->behind = true;
+}
+
+/* What its processes report is not believed until it has registered again. */
+void placement_node_silent(struct hl_controller *c, struct node *n)
+{
+    const struct placed_node *x = placed_node_find(c, n->name);
+    if (x != NULL && hl_placement_node_fence(&c->placement->core, x->index) != HL_OK)
+        hl_debug("node was not fenced: %s", hl_error_text());
+    if (x != NULL &&
+        hl_migration_node_gone(&c->placement->moves, x->index, placement_now_ms()) != HL_OK)
+        hl_debug("moves of a silent node: %s", hl_error_text());
+    c->placement->behind = true;
+}
+
+void placement_node_forgotten(struct hl_controller *c, struct node *n)
+{
+    struct placement *p = c->placement;
+    struct placed_node *x = placed_node_find(c, n->name);
+    if (x == NULL)
+        return;
+    if (hl_placement_node_remove(&p->core, x->index, placement_now_ms()) != HL_OK)
+        hl_debug("node was not removed: %s", hl_error_text());
+    HASH_DEL(p->nodes, x);
+    p->by_index[x->index] = NULL;
+    free(x);
+    p->behind = true;
+}
+
+bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n)
+{
+    int64_t flap_ms = c->placement->conf.flap_ms, first_ms = n->joins_ms[JOINS - 1];
+    if (n->node == NULL || !node_ready(n->node))
+        return false;
+    return first_ms == 0 || n->joins_ms[0] - first_ms > flap_ms ||
+           placement_now_ms() - n->joins_ms[0] >= flap_ms;
+}
+
+struct hl_place placed_place(struct hl_controller *c, const struct place *from)
+{
+    struct hl_place at = {.node = HL_READER_NONE, .tier = (uint8_t)from->tier};
+    const struct placed_node *n = from->node != NULL ? placed_node_need(c, from->node->name) : NULL;
+    if (n != NULL)
+        at.node = n->index;
+    return at;
+}

@@ -1,0 +1,63 @@
+/* controller/placement/placement.h - where shards live: what ranks report of their reads, and what
+ * the policy (core/placement) makes of it.
+ *
+ * It follows the catalogue, the copies and the nodes: each shard of a visible version is placed
+ * where its nearest copy is. All of it is soft state; only pins are stored.
+ *
+ * Owns:    the placement of all shards, the options placement.* and policy.* as they are in force.
+ * Threads: the Controller's loop.
+ * Errors:  none of the hooks: what can't be placed is logged once.
+ * Units:   ms of the monotonic clock inside, wall time towards callers.
+ * Limits:  2^24 shards; 65,536 processes that report; 65,535 nodes.
+ */
+#ifndef HL_CONTROLLER_PLACEMENT_PLACEMENT_H
+#define HL_CONTROLLER_PLACEMENT_PLACEMENT_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/id.h"
+#include "rpc/controller_calls.h"
+
+struct hl_controller;
+struct node;
+
+hl_status placement_create(struct hl_controller *c) HL_CHECK;
+/* After the store was read: passes begin. */
+hl_status placement_start(struct hl_controller *c) HL_CHECK;
+/* Before the loop ends. NULL is fine in the Controller. */
+void placement_stop(struct hl_controller *c);
+void placement_fini(struct hl_controller *c);
+/* From records of the store, "pin/..." and "move/...". */
+hl_status placement_load_pin(struct hl_controller *c, const char *key,
+                             const json_t *record) HL_CHECK;
+hl_status placement_load_move(struct hl_controller *c, const char *key,
+                              const json_t *record) HL_CHECK;
+/* Moves go on. */
+void placement_tick(struct hl_controller *c);
+
+void placement_node_registered(struct hl_controller *c, struct node *n);
+void placement_node_silent(struct hl_controller *c, struct node *n);
+void placement_node_forgotten(struct hl_controller *c, struct node *n);
+
+/* False: the report was taken before, or can't be told from one that was; nothing of it counts. */
+bool placement_report(struct hl_controller *c,
+                      const struct hl_api_controller_report_access_params *p);
+/* life and heat of a listed shard, as far as it is placed. */
+void placement_describe(const struct hl_controller *c, struct hl_id id, struct hl_api_shard *shard);
+/* Prometheus text. */
+void placement_gauges(struct hl_controller *c, struct hl_buf *out);
+
+void method_set_option(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_set_option_params *p);
+void method_shard_placement(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_shard_placement_params *p);
+void method_move_shard(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_move_shard_params *p);
+void method_list_moves(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_moves_params *p);
+void method_cancel_move(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_cancel_move_params *p);
+void method_pin(void *arg, struct hl_rpc_call *call, const struct hl_api_controller_pin_params *p);
+
+#endif

@@ -1,0 +1,165 @@
+/* What the files of this wing share. */
+#ifndef HL_CONTROLLER_PLACEMENT_PRIVATE_H
+#define HL_CONTROLLER_PLACEMENT_PRIVATE_H
+
+#include <uthash.h>
+
+#include "base/arena.h"
+#include "controller/commits.h"
+#include "controller/copies/copies.h"
+#include "controller/core.h"
+#include "controller/nodes/nodes.h"
+#include "controller/placement/placement.h"
+#include "core/migration/migration.h"
+#include "core/placement/policy.h"
+
+#define JOINS 3 /* a node that came so often within placement.flap is no target */
+
+/* A node as core/placement counts it. */
+struct placed_node {
+    char name[128];
+    uint16_t index;
+    struct node *node;       /* NULL: it is not known, or not any more */
+    int64_t joins_ms[JOINS]; /* the newest first; 0 = none */
+    UT_hash_handle hh;
+};
+
+/* A process that reports. */
+struct reporter {
+    uint64_t incarnation;
+    struct hl_report_window window;
+    int64_t seen_ms;
+    UT_hash_handle hh; /* in the order of their last report */
+};
+
+/* The newest decision about a shard that is not only about its state. */
+struct noted_decision {
+    struct hl_id id;
+    struct hl_decision decision;
+    int64_t at_ms; /* wall time */
+    uint32_t pass; /* the last one that made it */
+    bool carried_out;
+    int64_t rests_ms; /* its move failed: no other one before that, of placement_now_ms */
+    UT_hash_handle hh;
+};
+
+/* A call that waits for the end of a move. */
+struct move_call {
+    struct hl_id id;
+    struct hl_rpc_call *call;
+    struct move_call *next;
+};
+
+#define MOVES_ENDED 64
+
+/* A move that has ended, for those who ask. */
+struct ended_move {
+    struct hl_move_rec rec;
+    int64_t began_ms; /* wall time */
+    double seconds;
+    char error[160];
+};
+
+/* A shard, or a version, that is not moved away. */
+struct pin {
+    char key[HL_CATALOG_KEY_MAX]; /* of its record */
+    int64_t since_ms;
+    UT_hash_handle hh;
+};
+
+struct placement {
+    struct hl_placement core;
+    struct hl_policy policy;
+    struct hl_placement_conf conf; /* in force */
+    struct placed_node *nodes;     /* by name */
+    struct placed_node **by_index;
+    uint32_t index_room;
+    struct reporter *reporters;
+    struct noted_decision *noted;
+    struct pin *pins;
+    struct hl_migration moves;
+    bool moves_running; /* actions are being taken */
+    struct hl_timer *moves_timer;
+    struct move_call *calls;
+    struct ended_move ended[MOVES_ENDED];
+    unsigned ended_count;                                   /* of all; the ring has the last ones */
+    double rates[HL_MOVE_PATHS], used_rates[HL_MOVE_PATHS]; /* measured; as the policy has them */
+    int64_t l3_silent_ms;                                   /* since when; 0 = it answers */
+    struct hl_timer *timer;
+    bool behind;       /* all shards are to be followed */
+    uint64_t revision; /* of the catalogue that was followed */
+    unsigned sweep_round;
+    bool full, pass_trouble; /* trouble_is_new */
+};
+
+/* nodes.c */
+int64_t placement_now_ms(void);
+/* The time of the core's clock as wall time. */
+int64_t placement_wall_ms(int64_t ms);
+struct placed_node *placed_node_at(const struct hl_controller *c, uint16_t index);
+/* "" of none. */
+const char *placed_node_name(const struct hl_controller *c, uint16_t index);
+/* It is known from now on. NULL: there is no room, as was logged. */
+struct placed_node *placed_node_need(struct hl_controller *c, const char *name);
+/* A place of a copy; a node without an index is HL_READER_NONE. */
+struct hl_place placed_place(struct hl_controller *c, const struct place *from);
+/* Shards may go there: it is ready, and does not come and go. */
+bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n);
+
+/* follow.c */
+/* What is known of the shard's copies. */
+void placement_follow(struct hl_controller *c, struct hl_id id);
+/* All of them, if anything has changed. */
+void placement_follow_all(struct hl_controller *c);
+
+/* noted.c */
+/* True: it is another one than before. */
+bool noted_add(struct hl_controller *c, const struct hl_decision *d, bool carried_out);
+const struct noted_decision *noted_find(const struct hl_controller *c, struct hl_id id);
+void noted_forget(struct hl_controller *c, struct hl_id id);
+/* A move of it has failed. */
+void noted_rest(struct hl_controller *c, struct hl_id id, int64_t until_ms);
+/* Those that were not carried out and that the last pass did not make again. */
+void noted_expire(struct hl_controller *c);
+void noted_fini(struct hl_controller *c);
+
+/* moves.c */
+/* Once the nodes are known: those that the journal has go on. */
+hl_status moves_configure(struct hl_controller *c) HL_CHECK;
+/* Carry out what the engine asks for. */
+void moves_run(struct hl_controller *c);
+/* Waits that are over. */
+void moves_tick(struct hl_controller *c);
+/* `id` is the move's, new. */
+hl_status moves_order(struct hl_controller *c, const struct hl_move_order *order) HL_CHECK;
+/* The way of the shard to `goal`; id, priority and numbers are the caller's. */
+hl_status moves_prepare(struct hl_controller *c, struct hl_id shard, struct hl_place from,
+                        struct hl_place goal, struct hl_move_order *out) HL_CHECK;
+/* Calls that wait are refused; the moves go on after a restart. */
+void moves_stop(struct hl_controller *c);
+extern const struct copy_events placement_copy_events;
+
+/* journal.c */
+hl_status move_record_write(struct hl_controller *c, const struct hl_move_rec *rec, bool erase,
+                            hl_store_written done, void *arg) HL_CHECK;
+
+/* pass.c */
+void pass_run(struct hl_controller *c);
+
+/* options.c */
+hl_status placement_conf_copy(const struct hl_placement_conf *from,
+                              struct hl_placement_conf *out) HL_CHECK;
+void placement_conf_fini(struct hl_placement_conf *conf);
+hl_status placement_timer_start(struct hl_controller *c) HL_CHECK;
+
+/* reports.c */
+void reporters_fini(struct hl_controller *c);
+
+/* pins.c */
+bool pin_has_shard(const struct hl_controller *c, struct hl_id id);
+bool pin_has_version(const struct hl_controller *c, const struct hl_version_rec *v);
+/* The versions and shards of some are gone. */
+void pins_prune(struct hl_controller *c);
+void pins_fini(struct hl_controller *c);
+
+#endif

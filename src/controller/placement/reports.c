@@ -1,0 +1,98 @@
+/* Reports of reads. A node runs many processes, each with a libhelios that numbers its own reports:
+ * so a window of numbers is kept for each process, under the random incarnation that it has chosen.
+ * Were the Agent to merge them, a report would be lost with the Agent, and every rank would wait
+ * for it; this way a rank needs the Controller only, as for its shards.
+ *
+ * A process that was silent for REPORTER_SILENT_MS is forgotten. One that repeats a report after
+ * that, because the Controller was away for so long, may be counted twice. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "controller/placement/placement_private.h"
+
+#define REPORTERS_MAX      65536u
+#define REPORTER_SILENT_MS (30 * 60 * 1000)
+
+static void reporter_remove(struct placement *p, struct reporter *r)
+{
+    HASH_DEL(p->reporters, r);
+    free(r);
+}
+
+static void reporters_expire(struct placement *p, int64_t now_ms)
+{
+    while (p->reporters != NULL && (now_ms - p->reporters->seen_ms > REPORTER_SILENT_MS ||
+                                    HASH_COUNT(p->reporters) >= REPORTERS_MAX))
+        reporter_remove(p, p->reporters); /* the one that was silent for longest */
+}
+
+/* NULL without memory. */
+static struct reporter *reporter_need(struct placement *p, uint64_t incarnation, int64_t now_ms)
+{
+    struct reporter *r;
+    HASH_FIND(hh, p->reporters, &incarnation, sizeof(incarnation), r);
+    if (r != NULL) {
+        HASH_DEL(p->reporters, r); /* to the end */
+    } else {
+        reporters_expire(p, now_ms);
+        if ((r = calloc(1, sizeof(*r))) == NULL)
+            return NULL;
+        r->incarnation = incarnation;
+        hl_report_window_start(&r->window, incarnation);
+    }
+    r->seen_ms = now_ms;
+    HASH_ADD(hh, p->reporters, incarnation, sizeof(r->incarnation), r);
+    return r;
+}
+
+void reporters_fini(struct hl_controller *c)
+{
+    while (c->placement->reporters != NULL)
+        reporter_remove(c->placement, c->placement->reporters);
+}
+
+static size_t read_entries(const struct hl_api_access_report_list *reports,
+                           struct hl_report_entry *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < reports->count; i++) {
+        const struct hl_api_access_report *r = &reports->items[i];
+        if (r->count == 0 || hl_id_parse(r->id, &out[n].shard) != HL_OK)
+            continue;
+        out[n].count = r->count < UINT32_MAX ? (uint32_t)r->count : UINT32_MAX;
+        out[n++].age_ms = r->age_ms;
+    }
+    return n;
+}
+
+static uint16_t reader_index(const struct hl_controller *c, const char *name)
+{
+    const struct placed_node *n;
+    HASH_FIND_STR(c->placement->nodes, name, n);
+    return n != NULL ? n->index : HL_READER_NONE;
+}
+
+bool placement_report(struct hl_controller *c,
+                      const struct hl_api_controller_report_access_params *p)
+{
+    struct placement *x = c->placement;
+    int64_t now = placement_now_ms();
+    if (p->sequence == 0)
+        return true; /* an older client: nothing tells its reports apart */
+    struct reporter *r = reporter_need(x, p->incarnation, now);
+    HL_AUTO(hl_freep)
+    struct hl_report_entry *entries = calloc(p->reports.count + 1, sizeof(*entries));
+    if (r == NULL || entries == NULL)
+        return true; /* metrics still count */
+    const struct hl_report report = {.incarnation = p->incarnation,
+                                     .sequence = p->sequence,
+                                     .entries = entries,
+                                     .count = read_entries(&p->reports, entries)};
+    enum hl_report_fate fate =
+        hl_placement_report_of(&x->core, reader_index(c, p->node), &r->window, &report, now);
+    if (fate == HL_REPORT_UNKNOWN || fate == HL_REPORT_FENCED) {
+        hl_debug("accesses don't count: they are %s node=%s", hl_report_fate_text(fate), p->node);
+        fate = hl_report_window_take(&r->window, &report);
+    }
+    return fate == HL_REPORT_NEW;
+}

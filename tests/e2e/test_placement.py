@@ -1,0 +1,256 @@
+#!/usr/bin/python3
+"""Where shards live follows from who reads them, and a move is noticed by no reader, whoever dies meanwhile."""
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import random
+import sqlite3
+import sys
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
+sys.dont_write_bytecode = True
+
+from support import checkpoints  # noqa: E402
+from support.cluster import BUILD, cluster, wait_for  # noqa: E402
+
+os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
+from helios import _abi  # noqa: E402
+
+QUICK = {"HELIOS_PLACEMENT_INTERVAL": "100ms", "HELIOS_PLACEMENT_GRACE": "100ms", "HELIOS_PLACEMENT_RETRY": "200ms",
+         "HELIOS_POLICY_RESIDENCE": "0"}
+MOVES = 200
+MOVERS = 4
+
+
+class Placement(unittest.TestCase):
+    def world(self, env=None, supervise=False, up=()):
+        world = cluster(tcp=True, supervise=supervise, env={**QUICK, **(env or {})},
+                        up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up))
+        self.c = world.__enter__()
+        self.addCleanup(world.__exit__, None, None, None)
+        source, _ = checkpoints.llama(self.c.dir / "hf")
+        self.c.json("model", "import", source, "--name", "m", "--tp", 1, "--pp", 1)
+        self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["items"]}
+        self.shards = self.c.json("shard", "ls")["items"]
+
+    def client(self, node="", **options):
+        """A rank's client: on `node`, or where there is no store."""
+        socket = self.nodes[node]["storeSocket"] if node else ""
+        os.environ.update(HELIOS_STORE_SOCKET=socket, HELIOS_NODE=node)
+        client = _abi.Client(self.c.info["controller"], **options)
+        self.addCleanup(client.close)
+        return client
+
+    def read(self, node, times):
+        """All shards, by a process of that node that ends and has told of its reads."""
+        client = self.client(node, path="net")
+        for shard in client.request_shards("m", -1, 0, 0).shards:
+            for _ in range(times):
+                bytes(client.map(shard).buffer())
+        client.close()
+
+    def placement(self, shard):
+        return self.c.json("shard", "show", shard["id"])["placement"]
+
+    def copies(self, shard):
+        return {(x["tier"], x["node"]) for x in self.c.json("shard", "show", shard["id"])["copies"]}
+
+    def conf(self, *options):
+        for option in options:
+            self.c.json("conf", option)
+
+    def test_observing_shows_what_would_move_and_moves_nothing(self):
+        self.world()
+        shard = max(self.shards, key=lambda s: s["sizeBytes"])
+        self.read("node-1", 30)
+        seen = wait_for("a decision", lambda: (p := self.placement(shard))["decision"]["reason"] and p["accesses"] == 30 and p)
+        self.assertEqual(seen["decision"]["reason"], "goes to its latest reader")
+        self.assertEqual((seen["decision"]["tier"], seen["decision"]["node"]), ("L2", "node-1"))
+        self.assertFalse(seen["decision"]["carriedOut"])
+        self.assertGreater(seen["decision"]["gainSeconds"], seen["decision"]["costSeconds"])
+        self.assertEqual((seen["state"], seen["tier"], seen["accesses"]), ("created", "L3", 30))
+        self.assertEqual([(r["node"], round(r["accesses"])) for r in seen["readers"]], [("node-1", 30)])
+        # alpha * 30 / 300 + beta * exp(-age / 120), read lately
+        self.assertAlmostEqual(seen["heat"], 0.7 * 30 / 300 + 0.3, delta=0.1)
+        self.assertEqual(self.copies(shard), {("L3", "")})
+        self.assertEqual(self.c.json("shard", "moves")["items"], [])
+        self.assertIn("would go to L2 of node-1: goes to its latest reader (accesses 30, needed 1)",
+                      self.c.run("shard", "show", shard["id"]).stdout)
+
+    def test_a_shard_goes_to_its_reader_and_leaves_when_it_cools(self):
+        self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0"})
+        self.read("node-1", 30)
+        for shard in self.shards:
+            wait_for("a copy at its reader", lambda s=shard: ("L2", "node-1") in self.copies(s))
+        shard = self.shards[0]
+        warm = wait_for("it to be active", lambda: (p := self.placement(shard))["state"] == "active" and p)
+        self.assertEqual([x["to"] for x in reversed(warm["changes"])], ["preheat", "active"])
+        self.assertIn(warm["changes"][1]["value"], range(2, 31))  # accesses that were told by then
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # what a node loads stays in L3
+        pinned = self.shards[1]
+        self.c.json("shard", "pin", pinned["id"])
+        self.conf("policy.window=1s", "policy.tau=1s", "policy.residence=1s")
+        wait_for("it to be in L3 only", lambda: self.copies(shard) == {("L3", "")})
+        cold = wait_for("the end of its move", lambda: (p := self.placement(shard))["state"] == "archived in L3" and p)
+        self.assertEqual([x["reason"] for x in reversed(cold["changes"])][-3:],
+                         ["heat is low", "stays cool", "copy is verified and in force"])
+        self.assertIn(("L2", "node-1"), self.copies(pinned))
+        self.assertIn("pinned", self.c.refuse("shard", "move", pinned["id"], "--tier", "l3"))
+        self.c.json("shard", "unpin", pinned["id"])
+        wait_for("the other one to follow", lambda: self.copies(pinned) == {("L3", "")})
+
+    def test_above_its_watermark_l1_gives_up_the_shard_of_least_stability(self):
+        self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_POLICY_MIGRATE_BASE": "1000"})
+        by_size = sorted(self.shards, key=lambda s: s["sizeBytes"])[-2:]
+        often, seldom = by_size
+        for shard in by_size:
+            self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l1")
+        client = self.client("node-0", path="net")
+        listed = {f"{s.id[0]:016x}{s.id[1]:016x}": s for s in client.request_shards("m", -1, 0, 0).shards}
+        for times, shard in ((40, often), (4, seldom)):
+            for _ in range(times):
+                bytes(client.map(listed[shard["id"]]).buffer())
+        client.close()
+        for shard in by_size:
+            wait_for("both to be active", lambda s=shard: self.placement(s)["state"] == "active")
+        self.assertGreater(self.placement(often)["stability"], self.placement(seldom)["stability"])
+        l1 = next(t for s in self.c.json("store", "node-0")["items"] for t in s["tiers"] if t["tier"] == "L1" and not t["kind"])
+        high = 100 * (l1["usedBytes"] - seldom["sizeBytes"] / 2) / l1["quotaBytes"]  # without that one it is below
+        self.conf(f"policy.high_pct={high:.6f}")
+        wait_for("the one to leave L1", lambda: ("L1", "node-0") not in self.copies(seldom))
+        gone = wait_for("the end of its move", lambda: (p := self.placement(seldom))["state"] == "stable warm in L2" and p)
+        self.assertEqual((gone["tier"], gone["node"]), ("L2", "node-0"))
+        self.assertIn("L1 is above its high watermark", [x["reason"] for x in gone["changes"]])
+        self.assertIn(("L1", "node-0"), self.copies(often))
+
+    def test_options_change_while_the_controller_runs_and_bad_ones_are_refused(self):
+        self.world()
+        self.conf("policy.alpha=0.9", "placement.policy=off")
+        shown = {o["name"]: o for o in self.c.json("conf", "policy")["items"] + self.c.json("conf", "placement")["items"]}
+        self.assertEqual((shown["policy.alpha"]["value"], shown["policy.alpha"]["origin"]), ("0.9", "set at run time"))
+        self.assertEqual(shown["placement.policy"]["value"], "off")
+        for bad, said in (("policy.window=nan", "policy.window"), ("policy.beta=nan", "policy.beta"), ("policy.high_pct=101", "1 to 100"),
+                          ("policy.low_pct=90", "policy.low_pct 90 is not below policy.high_pct 85"),
+                          ("placement.policy=maybe", "off|observe|on"), ("l3.size=1GiB", "can't be changed")):
+            self.assertIn(said, self.c.refuse("conf", bad))
+        self.assertEqual(self.c.json("conf", "policy.low_pct")["items"][0]["value"], "70")
+
+    def test_pins_outlive_the_controller_and_end_with_their_version(self):
+        self.world()
+        shard = self.shards[0]
+        self.assertTrue(self.c.json("shard", "pin", shard["id"])["changed"])
+        self.assertFalse(self.c.json("shard", "pin", shard["id"])["changed"])
+        self.assertTrue(self.c.json("model", "pin", "m@1")["changed"])
+        self.c.kill("controllerd")
+        self.c.up()
+        again = wait_for("the shard", lambda: self.c.json("shard", "show", shard["id"]).get("placement"))
+        self.assertEqual((again["pinned"], again["pinnedVersion"]), (True, True))
+        self.c.json("model", "unpin", "m@1")
+        wait_for("its own pin only", lambda: not self.placement(shard)["pinnedVersion"])
+        self.assertTrue(self.placement(shard)["pinned"])
+        self.assertFalse(self.placement(self.shards[1])["pinned"])
+        self.assertEqual(self.records("pin/"), [f"pin/shard/{shard['id']}"])
+        self.c.json("model", "rm", "m")
+        wait_for("its pin to go", lambda: not self.records("pin/"))
+
+    # ---- moves while others read, and while daemons die
+
+    def places(self):
+        return [("--node", "node-0", "--tier", "l2"), ("--node", "node-1", "--tier", "l2"), ("--tier", "l3"),
+                ("--node", "node-0", "--tier", "l1"), ("--node", "node-1", "--tier", "l1")]
+
+    def move_some(self, count, seed, done, stop=None):
+        """Moves of random shards to random places; `done` gets what the command said."""
+        dice = random.Random(seed)
+        for _ in range(count):
+            if stop is not None and stop.is_set():
+                return
+            said = self.c.run("shard", "move", dice.choice(self.shards)["id"], *dice.choice(self.places()))
+            done.append(said)
+
+    def start_movers(self, count, stop=None):
+        done = []
+        movers = [threading.Thread(target=self.move_some, args=(count, i, done, stop)) for i in range(MOVERS)]
+        for m in movers:
+            m.start()
+        return movers, done
+
+    def records(self, prefix):
+        """Their keys in the Controller's store."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.c.state}/controller/controller.db?mode=ro", uri=True)) as db:
+            return [row[0] for row in db.execute("SELECT key FROM kv WHERE key LIKE ?", (prefix + "%",))]
+
+    def verify_whole(self):
+        """Every copy that is offered is good, and nothing is on its way or left over."""
+        wait_for("the moves to end", lambda: all(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]))
+        wait_for("the journal of moves to be empty", lambda: not self.records("move/"))
+        self.c.json("model", "verify", "m")
+        def same():
+            told = self.c.json("store")["items"]
+            have = {(s["node"], t["tier"]): t["shards"] for s in told for t in s["tiers"] if s["node"] and not t.get("kind")}
+            known = {}
+            for shard in self.shards:
+                for place in self.copies(shard):
+                    if place[1]:
+                        known[(place[1], place[0])] = known.get((place[1], place[0]), 0) + 1
+            return all(have[k] == known.get(k, 0) for k in have)
+        wait_for("the stores to hold what the Controller knows", same)
+
+    def test_who_reads_during_many_moves_sees_no_wrong_byte_and_no_failure(self):
+        self.world()
+        readers, stop, failed, reads = [], threading.Event(), [], [0]
+        clients = [(self.client("node-0", path="net")), (self.client("node-1", path="net")), self.client(path="net")]
+        def read(client):
+            listed = client.request_shards("m", -1, 0, 0).shards
+            good = {s.id: bytes(client.map(s).buffer()) for s in listed}
+            while not stop.is_set():
+                for s in listed:
+                    try:
+                        if bytes(client.map(s).buffer()) != good[s.id]:
+                            failed.append(f"wrong bytes of {s.id}")
+                    except OSError as e:
+                        failed.append(str(e))
+                    reads[0] += 1
+        for client in clients:
+            readers.append(threading.Thread(target=read, args=(client,)))
+            readers[-1].start()
+        movers, done = self.start_movers(MOVES // MOVERS)
+        for t in movers:
+            t.join()
+        stop.set()
+        for t in readers:
+            t.join()
+        self.assertEqual(failed, [])
+        self.assertGreater(reads[0], MOVES)
+        moved = sum(d.returncode == 0 for d in done)
+        self.assertGreater(moved, MOVES // 4)
+        for d in done:
+            if d.returncode != 0:
+                self.assertRegex(d.stderr, "is there already|moves already|no room|is full|fit", d.stderr)
+        self.verify_whole()
+
+    def test_kills_in_the_middle_of_moves_lose_nothing_and_leave_nothing(self):
+        self.world(supervise=True)
+        dice, stop = random.Random(19), threading.Event()
+        movers, done = self.start_movers(1 << 20, stop)
+        for daemon in ("controllerd", "l3d", "node-0", "controllerd", "node-1", "controllerd"):
+            time.sleep(dice.uniform(0.3, 1.0))
+            self.c.kill(daemon)
+            wait_for(f"{daemon} to be back", lambda: self.c.run("nodes").returncode == 0)
+        stop.set()
+        for t in movers:
+            t.join()
+        wait_for("the nodes", lambda: all(n["state"] == "ready" for n in self.c.json("nodes")["items"]))
+        self.assertGreater(sum(d.returncode == 0 for d in done), 0)
+        self.verify_whole()
+        self.assertEqual({s["id"] for s in self.c.json("shard", "ls")["items"]}, {s["id"] for s in self.shards})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,298 @@
+/* The placement of shards: reports that count once, places that follow copies, options. */
+#include "conf/options.h"
+#include "controller/copies/copies_private.h"
+#include "controller/nodes/nodes_private.h"
+#include "controller/placement/placement_private.h"
+#include "unit/controller/catalog_rig.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool importing(const struct hl_controller *c)
+{
+    (void)c;
+    return false;
+}
+
+/* Two nodes that are ready, and a model of the shards 1 and 2. */
+struct world {
+    struct hl_controller c;
+    struct nodes nodes;
+    struct node a, b;
+    struct hl_shard_rec *shard; /* 1 */
+};
+
+static void node_put(struct world *w, struct node *n, const char *name)
+{
+    *n = (struct node){.controller = &w->c, .seen_ns = 1};
+    snprintf(n->name, sizeof(n->name), "%s", name);
+    snprintf(n->incarnation, sizeof(n->incarnation), "boot-1");
+    HASH_ADD_STR(w->nodes.table, name, n);
+    placement_node_registered(&w->c, n);
+}
+
+static int world_start(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    assert_non_null(w);
+    w->c.refs = 1;
+    w->c.nodes = &w->nodes;
+    assert_int_equal(copies_create(&w->c, importing), HL_OK);
+    assert_int_equal(placement_create(&w->c), HL_OK);
+    node_put(w, &w->a, "a");
+    node_put(w, &w->b, "b");
+    w->shard = import_model(&w->c.catalog, "tiny", 1, "{}")->shards[0];
+    w->c.claim.revision = 1;
+    placement_follow_all(&w->c);
+    *state = w;
+    return 0;
+}
+
+static int world_end(void **state)
+{
+    struct world *w = *state;
+    placement_fini(&w->c);
+    copies_fini(&w->c);
+    HASH_CLEAR(hh, w->nodes.table);
+    hl_catalog_fini(&w->c.catalog);
+    free(w);
+    return 0;
+}
+
+static const struct hl_placed_shard *placed(struct world *w)
+{
+    return hl_placement_shard_find(&w->c.placement->core, w->shard->id);
+}
+
+/* A process tells that it read shard 1. */
+static bool report(struct world *w, const char *node, uint64_t process, uint64_t sequence,
+                   uint64_t count)
+{
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    struct hl_api_access_report access = {.id = id.s, .count = count, .path = "shm"};
+    return placement_report(
+        &w->c, &(struct hl_api_controller_report_access_params){.node = node,
+                                                                .job = "",
+                                                                .reports = {&access, 1},
+                                                                .incarnation = process,
+                                                                .sequence = sequence});
+}
+
+static uint32_t accesses(struct world *w)
+{
+    const struct hl_placement *p = &w->c.placement->core;
+    return hl_attributes_count(&placed(w)->use, &p->params, placement_now_ms());
+}
+
+TEST_IN(world_start, world_end, a_report_that_is_repeated_counts_once)
+{
+    struct world *w = *state;
+    assert_true(report(w, "a", 7, 1, 10));
+    assert_false(report(w, "a", 7, 1, 10));
+    assert_int_equal(accesses(w), 10);
+    assert_true(report(w, "a", 7, 3, 4)); /* 2 is late, and comes */
+    assert_true(report(w, "a", 7, 2, 5));
+    assert_false(report(w, "a", 7, 2, 5));
+    assert_int_equal(accesses(w), 19);
+}
+
+TEST_IN(world_start, world_end, processes_of_one_node_number_their_reports_for_themselves)
+{
+    struct world *w = *state;
+    struct hl_reader_count readers[HL_READERS];
+    assert_true(report(w, "a", 7, 1, 10));
+    assert_true(report(w, "a", 8, 1, 20));
+    assert_true(report(w, "b", 9, 1, 40));
+    assert_int_equal(accesses(w), 70);
+    unsigned n = hl_attributes_readers(&placed(w)->use, &w->c.placement->core.params,
+                                       placement_now_ms(), readers);
+    assert_int_equal(n, 2);
+    assert_string_equal(placed_node_name(&w->c, readers[0].node), "b");
+    assert_int_equal((int)readers[0].count, 40);
+    assert_int_equal((int)readers[1].count, 30); /* of both processes */
+}
+
+TEST_IN(world_start, world_end, a_silent_or_unknown_nodes_reports_move_nothing_and_count_once)
+{
+    struct world *w = *state;
+    placement_node_silent(&w->c, &w->a);
+    assert_true(report(w, "a", 7, 1, 10)); /* its metrics count */
+    assert_false(report(w, "a", 7, 1, 10));
+    assert_true(report(w, "nowhere", 8, 1, 10));
+    assert_int_equal(accesses(w), 0);
+    placement_node_registered(&w->c, &w->a);
+    assert_true(report(w, "a", 7, 2, 3));
+    assert_int_equal(accesses(w), 3);
+}
+
+TEST_IN(world_start, world_end, reports_of_an_older_client_steer_nothing)
+{
+    struct world *w = *state;
+    assert_true(report(w, "a", 0, 0, 10));
+    assert_true(report(w, "a", 0, 0, 10));
+    assert_int_equal(accesses(w), 0);
+}
+
+static void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
+{
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    copies_learn(
+        &w->c, n,
+        &(struct hl_api_copy){.id = id.s, .tier = tier, .device = device, .transport = ""});
+}
+
+static void assert_at(struct world *w, enum hl_api_tier tier, const char *node)
+{
+    assert_int_equal(placed(w)->place.tier, tier);
+    assert_string_equal(placed_node_name(&w->c, placed(w)->place.node), node);
+}
+
+TEST_IN(world_start, world_end, a_shard_is_where_its_nearest_copy_is)
+{
+    struct world *w = *state;
+    assert_at(w, HL_API_TIER_L3, "");
+    learn(w, &w->b, HL_API_TIER_L2, "");
+    assert_at(w, HL_API_TIER_L2, "b");
+    learn(w, &w->a, HL_API_TIER_L2, ""); /* as near: it stays */
+    assert_at(w, HL_API_TIER_L2, "b");
+    learn(w, &w->a, HL_API_TIER_L1, "emu:0");
+    assert_at(w, HL_API_TIER_L1, "a");
+    w->a.lost = true; /* what it holds can't be read */
+    placement_node_silent(&w->c, &w->a);
+    placement_follow_all(&w->c);
+    assert_at(w, HL_API_TIER_L2, "b");
+    copies_forget(&w->c, &w->b, w->shard->id, HL_API_TIER_L2, "");
+    assert_at(w, HL_API_TIER_L3, "");
+}
+
+TEST_IN(world_start, world_end, shards_come_and_go_with_their_version)
+{
+    struct world *w = *state;
+    struct hl_id id = w->shard->id;
+    struct hl_version_rec *v = w->shard->version;
+    assert_int_equal(w->c.placement->core.shards.count, 2);
+    v->state = HL_API_VERSION_STATE_OPEN;
+    w->c.claim.revision++;
+    placement_follow_all(&w->c);
+    assert_null(hl_placement_shard_find(&w->c.placement->core, id));
+    v->state = HL_API_VERSION_STATE_VISIBLE;
+    placement_follow_all(&w->c); /* no change of the catalogue was heard of */
+    assert_int_equal(w->c.placement->core.shards.count, 0);
+    w->c.claim.revision++;
+    placement_follow_all(&w->c);
+    assert_int_equal(w->c.placement->core.shards.count, 2);
+}
+
+TEST_IN(world_start, world_end, a_node_that_comes_and_goes_gets_no_shard)
+{
+    struct world *w = *state;
+    const struct placed_node *a = placed_node_need(&w->c, "a");
+    assert_true(placed_node_takes(&w->c, a));
+    placement_node_registered(&w->c, &w->a);
+    assert_true(placed_node_takes(&w->c, a));
+    placement_node_registered(&w->c, &w->a); /* the third time */
+    assert_false(placed_node_takes(&w->c, a));
+    w->c.placement->conf.flap_ms = 0;
+    assert_true(placed_node_takes(&w->c, a));
+    w->a.lost = true;
+    assert_false(placed_node_takes(&w->c, a));
+}
+
+/* Where readers are told that it is, "L3 L2/a". */
+static void assert_offered(struct world *w, const char *expected)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_shard shard = copies_shard(&w->c, w->shard, &arena);
+    char text[200] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < shard.copies.count; i++) {
+        const struct hl_api_copy *x = &shard.copies.items[i];
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s%s%s", i > 0 ? " " : "",
+                               hl_api_tier_name(x->tier), x->tier == HL_API_TIER_L2 ? "/" : "",
+                               x->tier == HL_API_TIER_L2 ? x->node : "");
+    }
+    assert_string_equal(text, expected);
+}
+
+/* The engine's next action, which has to be this. */
+static struct hl_move_action next(struct world *w, enum hl_move_action_kind kind)
+{
+    struct hl_move_action a = {0};
+    assert_true(hl_migration_next(&w->c.placement->moves, &a));
+    assert_string_equal(hl_move_action_text(a.kind), hl_move_action_text(kind));
+    return a;
+}
+
+TEST_IN(world_start, world_end, readers_are_offered_the_source_before_the_switch_and_the_goal_after)
+{
+    struct world *w = *state;
+    struct hl_migration *m = &w->c.placement->moves;
+    struct hl_move_order order;
+    struct hl_place in_l2 = {.node = placed_node_need(&w->c, "b")->index, .tier = HL_API_TIER_L2};
+    int64_t now = placement_now_ms();
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, placed(w)->place, in_l2, &order), HL_OK);
+    assert_false(order.keep_source);
+    assert_false(order.goal_had);
+    assert_int_equal(hl_migration_order(m, &order, now), HL_OK);
+    struct hl_move_action a = next(w, HL_MOVE_WRITE);
+    hl_migration_journaled(m, order.id, a.order, HL_OK, now);
+    a = next(w, HL_MOVE_COPY);
+    learn(w, &w->b, HL_API_TIER_L2, ""); /* an inventory that has it already */
+    assert_offered(w, "L3 L2/a");
+    hl_migration_copied(m, order.id, a.order, HL_OK, order.size_bytes, order.crc32, now);
+    a = next(w, HL_MOVE_WRITE);
+    assert_offered(w, "L3 L2/a"); /* it is not durable yet */
+    hl_migration_journaled(m, order.id, a.order, HL_OK, now);
+    next(w, HL_MOVE_SWITCHED);
+    assert_offered(w, "L3 L2/b");
+}
+
+TEST_IN(world_start, world_end, what_is_loaded_leaves_its_source_where_it_is)
+{
+    struct world *w = *state;
+    struct hl_move_order order;
+    struct hl_place in_l2 = {.node = placed_node_need(&w->c, "a")->index, .tier = HL_API_TIER_L2};
+    struct hl_place in_l1 = {.node = in_l2.node, .tier = HL_API_TIER_L1};
+    struct hl_place in_l3 = placed(w)->place;
+    learn(w, &w->a, HL_API_TIER_L2, "");
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l3, in_l2, &order), HL_OK);
+    assert_true(order.keep_source);
+    assert_true(order.goal_had);
+    assert_int_equal(order.crc32, w->shard->crc32);
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l2, in_l1, &order), HL_OK);
+    assert_true(order.keep_source);
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l1, in_l2, &order), HL_OK);
+    assert_false(order.keep_source);
+    assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l2, in_l3, &order), HL_OK);
+    assert_false(order.keep_source);
+}
+
+/* The rows of the options say what core/placement/params.c does. */
+TEST(options_and_parameters_have_the_same_defaults_and_ranges)
+{
+    struct hl_placement_params by_rows = {0}, own = {0};
+    hl_placement_params_init(&own);
+    assert_int_equal(hl_options_defaults(hl_policy_rows.rows, hl_policy_rows.count, &by_rows),
+                     HL_OK);
+    assert_memory_equal(&by_rows, &own, sizeof(own));
+    for (size_t i = 0; i < hl_policy_rows.count; i++) {
+        const struct hl_option *row = &hl_policy_rows.rows[i];
+        bool integer = row->kind == HL_OPT_INT || row->kind == HL_OPT_DURATION;
+        void *at = (char *)&by_rows + row->offset;
+        by_rows = own;
+        if (integer)
+            *(int64_t *)at = row->max + 1;
+        else
+            *(double *)at = (double)row->max + 1;
+        assert_int_not_equal(hl_placement_params_check(&by_rows), HL_OK);
+        assert_non_null(strstr(hl_error_text(), row->name));
+        by_rows = own;
+        if (integer)
+            *(int64_t *)at = row->min - 1;
+        else
+            *(double *)at = (double)row->min - 1;
+        assert_int_not_equal(hl_placement_params_check(&by_rows), HL_OK);
+        assert_non_null(strstr(hl_error_text(), row->name));
+    }
+}
