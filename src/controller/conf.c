@@ -119,9 +119,6 @@ static const struct hl_option placement_options[] = {
     {"placement.retry", "--placement-retry", "2s",
      "Interval at which a step of a move that failed is tried again.",
      HL_OPT_DURATION, 50, 3600000, NULL, AT(retry_ms)},
-    {"placement.flap", "--placement-flap", "5m",
-     "A node that came three times within so long gets no shard until it has stayed for that time.",
-     HL_OPT_DURATION, 0, HL_OPTION_DAY_MS, NULL, AT(flap_ms)},
 };
 #undef AT
 

@@ -44,7 +44,6 @@ struct hl_placement_conf {
     int grace_ms;       /* of readers, before a copy is dropped that is not offered any more */
     int clean_ms;       /* a copy that could not be dropped for so long stays */
     int retry_ms;       /* of a step of a move that failed */
-    int flap_ms;        /* a node that came FLAPS times within that time gets no shard */
     struct hl_placement_params params;
 };
 

@@ -82,9 +82,10 @@ void placement_node_registered(struct hl_controller *c, struct node *n)
     struct placed_node *x = placed_node_need(c, n->name);
     if (x == NULL)
         return;
+    /* its Agent was restarted before it was given up: it left all the same */
+    if (x->node != NULL && hl_placement_node_fence(&c->placement->core, x->index) != HL_OK)
+        hl_debug("node was not fenced: %s", hl_error_text());
     x->node = n;
-    memmove(x->joins_ms + 1, x->joins_ms, sizeof(x->joins_ms) - sizeof(x->joins_ms[0]));
-    x->joins_ms[0] = placement_now_ms();
     if (hl_placement_node_start(&c->placement->core, x->index, 0) != HL_OK)
         hl_warn("node stays fenced node=%s error=\"%s\"", n->name, hl_error_text());
     hl_migration_node_back(&c->placement->moves, x->index, placement_now_ms());
@@ -119,11 +120,8 @@ void placement_node_forgotten(struct hl_controller *c, struct node *n)
 
 bool placed_node_takes(const struct hl_controller *c, const struct placed_node *n)
 {
-    int64_t flap_ms = c->placement->conf.flap_ms, first_ms = n->joins_ms[JOINS - 1];
-    if (n->node == NULL || !node_ready(n->node))
-        return false;
-    return first_ms == 0 || n->joins_ms[0] - first_ms > flap_ms ||
-           placement_now_ms() - n->joins_ms[0] >= flap_ms;
+    return n->node != NULL && node_ready(n->node) &&
+           hl_placement_node_is_steady(&c->placement->core, n->index);
 }
 
 struct hl_place placed_place(struct hl_controller *c, const struct place *from)

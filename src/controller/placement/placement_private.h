@@ -13,14 +13,11 @@
 #include "core/migration/migration.h"
 #include "core/placement/policy.h"
 
-#define JOINS 3 /* a node that came so often within placement.flap is no target */
-
 /* A node as core/placement counts it. */
 struct placed_node {
     char name[128];
     uint16_t index;
-    struct node *node;       /* NULL: it is not known, or not any more */
-    int64_t joins_ms[JOINS]; /* the newest first; 0 = none */
+    struct node *node; /* NULL: it is not known, or not any more */
     UT_hash_handle hh;
 };
 

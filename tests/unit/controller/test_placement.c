@@ -188,11 +188,12 @@ TEST_IN(world_start, world_end, a_node_that_comes_and_goes_gets_no_shard)
     struct world *w = *state;
     const struct placed_node *a = placed_node_need(&w->c, "a");
     assert_true(placed_node_takes(&w->c, a));
-    placement_node_registered(&w->c, &w->a);
+    placement_node_registered(&w->c, &w->a); /* its Agent was restarted */
     assert_true(placed_node_takes(&w->c, a));
-    placement_node_registered(&w->c, &w->a); /* the third time */
+    placement_node_silent(&w->c, &w->a);
+    placement_node_registered(&w->c, &w->a); /* it has left twice */
     assert_false(placed_node_takes(&w->c, a));
-    w->c.placement->conf.flap_ms = 0;
+    w->c.placement->core.params.flap_ms = 0;
     assert_true(placed_node_takes(&w->c, a));
     w->a.lost = true;
     assert_false(placed_node_takes(&w->c, a));
