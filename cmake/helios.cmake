@@ -268,10 +268,10 @@ function(hl_tests)
     add_test(NAME e2e_${name} COMMAND /usr/bin/python3 ${script})
     set(timeout 300)
     set(cost 1)
-    if(name STREQUAL "test_chaos") # two minutes of rounds, and the end of the last one
+    if(name MATCHES "test_chaos|kill_moments") # two minutes of rounds or kills, and the end of the last one
       set(timeout 660)
       set(cost 9)
-    elseif(name MATCHES "ranktable|kubernetes|kill_moments|first_steps|_matrix_|package|train|stalls|cluster|cli|logs|maco_gpu")
+    elseif(name MATCHES "ranktable|kubernetes|first_steps|_matrix_|package|train|stalls|cluster|cli|logs|maco_gpu")
       set(cost 5) # half a minute and more: begun first where tests run side by side
     endif()
     set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77 COST ${cost}
