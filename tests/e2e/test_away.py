@@ -67,7 +67,11 @@ class Away(unittest.TestCase):
         with cluster(nodes=1, slots=1, tcp=True) as c:
             self.fill(c)
             c.kill("l3d")
-            process = self.begin(c, self.commands(c)["pull"], ("--controller", c.info["controller"]))
+            where = ("--controller", c.info["controller"])
+            process, other = (self.begin(c, self.commands(c)[name], where) for name in ("pull", "import"))
+            other.send_signal(signal.SIGINT)  # nothing runs that it could cancel: it ends at once
+            out, err = other.communicate(timeout=20)
+            self.assertEqual((other.returncode, out, err), (-signal.SIGINT, "", ""))
             c.up()
             self.finish(process)
 

@@ -141,7 +141,7 @@ class Usage(unittest.TestCase):
         for args, words in (((), "usage"), (("modle", "ls"), "did you mean 'helios model ls'"), (("model",), "import"), (("nodes", "--json"), "-o json"),
                             (("model", "ls", "-o", "xml"), "xml"), (("pull", "--model", "x"), "--out"),
                             (("pull", "--model", "x@y", "--out", "f"), "version number"),
-                            (("shard", "show", "xyz"), "32 hexadecimal"), (("model", "show"), "NAME is missing"),
+                            (("shard", "show", "xyz"), "32 hexadecimal"), (("model", "show"), "NAME[@VERSION] is missing"),
                             (("bench", "get", "--size", "4XB"), "4XB"), (("model", "ls", "--state"), "--state")):
             done = helios(*args)
             self.assertEqual(done.returncode, 2, args)

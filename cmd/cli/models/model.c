@@ -242,6 +242,7 @@ static hl_status run_import(struct cli *cli, const char *dir, const struct impor
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_import_model_results started;
     struct hl_api_import_progress progress;
+    cancel_on_interrupt();
     HL_TRY(start_import(cli, dir, a, &arena, &started));
     HL_TRY(follow_import(cli, started.import_id, a->timeout_ms, &arena, &progress));
     return progress.state == HL_API_IMPORT_STATE_DONE
@@ -257,10 +258,11 @@ static hl_status model_import(struct cli *cli, const char *dir, const struct imp
     if (a->iteration[0] != '\0' &&
         hl_megatron_folder(a->iteration, strlen(a->iteration), folder, sizeof(folder)) != HL_OK)
         return cli_usage(cli, "--iteration: %s", hl_error_text());
-    cancel_on_interrupt();
     hl_status st = run_import(cli, dir, a);
     if (st == HL_OK)
         return HL_OK;
+    signal(SIGINT, SIG_DFL); /* there is nothing to cancel */
+    signal(SIGTERM, SIG_DFL);
     HL_TRY(cli_await_l3(cli, st));
     return run_import(cli, dir, a);
 }

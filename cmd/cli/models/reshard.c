@@ -121,12 +121,16 @@ static hl_status await_layout(struct cli *cli, struct hl_api_controller_request_
     struct awaiting w = {.timeout_ms = timeout_ms, .moved_ns = hl_now_ns()};
     hl_status st = HL_OK;
     bool cutting = true, heard = false;
+    int call_ms;
+    HL_TRY(cli_timeout(cli, &call_ms)); /* an answer takes a while by itself */
+    call_ms = timeout_ms > (uint64_t)call_ms ? (int)timeout_ms : call_ms;
     cli_progress_start(&w.bar, "cutting");
     while (st == HL_OK && cutting) {
         HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
         struct hl_api_controller_request_shards_results r;
-        st = CLI_CALL_FOR(cli, request_shards, p, (int)timeout_ms, &arena, &r);
+        st = CLI_CALL_FOR(cli, request_shards, p, call_ms, &arena, &r);
         if (st != HL_OK) {
+            cli_progress_end(&w.bar);
             st = heard ? patience_lose(&patience, cli, st) : cli_await_l3(cli, st);
             continue;
         }

@@ -549,7 +549,8 @@ TEST(missing_ranks_are_named)
 TEST(a_missing_iteration_is_answered_with_those_that_are_there)
 {
     assert_refused("llama/torch-2", "30", "", "holds no checkpoint; there is iter_0000010");
-    assert_refused("llama/torch-2", "ten", "", "'ten' is neither the number of an iteration nor 'release'");
+    assert_refused("llama/torch-2", "ten", "",
+                   "'ten' is neither the number of an iteration nor 'release'");
     assert_refused("llama/hf", "30", "", "is not a Megatron checkpoint, but an iteration is given");
 }
 
