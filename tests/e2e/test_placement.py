@@ -159,6 +159,38 @@ class Placement(unittest.TestCase):
         self.c.json("model", "rm", "m")
         wait_for("its pin to go", lambda: not self.records("pin/"))
 
+    def test_a_move_that_is_cancelled_after_the_switch_goes_back(self):
+        self.world(env={"HELIOS_PLACEMENT_GRACE": "3s"})
+        shard = self.shards[0]
+        self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l2")
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-0")})
+        said = []
+        mover = threading.Thread(target=lambda: said.append(
+            self.c.run("shard", "move", shard["id"], "--node", "node-1", "--tier", "l2")))
+        mover.start()
+        move = wait_for("the switch", lambda: [m for m in self.c.json("shard", "moves")["items"] if m["phase"] == "cleaning"])[0]
+        self.assertEqual((move["shard"], move["fromNode"], move["node"], move["reason"]), (shard["id"], "node-0", "node-1", "ordered"))
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old one is there, and not offered
+        self.assertIn("moves already", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
+        self.c.json("shard", "moves", "--cancel", shard["id"])
+        mover.join()
+        self.assertEqual(said[0].returncode, 1)
+        self.assertIn("it was cancelled", said[0].stderr)
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-0")})
+        self.verify_whole()
+        self.assertIn("no move in flight", self.c.refuse("shard", "moves", "--cancel", shard["id"]))
+
+    def test_the_policys_moves_keep_to_their_rate(self):
+        self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_PLACEMENT_RATE": "1Kbit"})
+        self.read("node-1", 30)
+        # the first may exceed what is saved up; the next waits until its bytes are paid back, for minutes
+        wait_for("one move", lambda: any(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]))
+        time.sleep(1)  # ten more passes
+        self.assertEqual(len(self.c.json("shard", "moves")["items"]), 1)
+        self.conf("placement.rate=0")
+        for shard in self.shards:
+            wait_for("the others to follow", lambda s=shard: ("L2", "node-1") in self.copies(s))
+
     # ---- moves while others read, and while daemons die
 
     def places(self):
