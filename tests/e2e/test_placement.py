@@ -8,6 +8,7 @@ import pathlib
 import random
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -61,6 +62,9 @@ class Placement(unittest.TestCase):
     def copies(self, shard):
         return {(x["tier"], x["node"]) for x in self.c.json("shard", "show", shard["id"])["copies"]}
 
+    def listed(self, shard):
+        return next(s for s in self.c.json("shard", "ls")["items"] if s["id"] == shard["id"])
+
     def conf(self, *options):
         for option in options:
             self.c.json("conf", option)
@@ -104,6 +108,30 @@ class Placement(unittest.TestCase):
         self.assertIn("pinned", self.c.refuse("shard", "move", pinned["id"], "--tier", "l3"))
         self.c.json("shard", "unpin", pinned["id"])
         wait_for("the other one to follow", lambda: self.copies(pinned) == {("L3", "")})
+
+    def test_what_nobody_reads_leaves_memory_and_comes_back_when_it_is_read(self):
+        archive = tempfile.TemporaryDirectory(prefix="helios-archive-")
+        self.addCleanup(archive.cleanup)
+        self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_GC_INTERVAL": "200ms",
+                        "HELIOS_ARCHIVE_URL": f"dir:{archive.name}/archive"})
+        shard = self.shards[0]
+        wait_for("it to be archived", lambda: ("L4", "") in self.copies(shard))
+        self.read("node-1", 30)
+        wait_for("a copy at its reader", lambda: ("L2", "node-1") in self.copies(shard))
+        self.conf("policy.window=1s", "policy.tau=1s", "policy.archive=1s")
+        # `shard show` has L3 load what is not in the pool, to read its header
+        wait_for("it to be in the archive only", lambda: self.listed(shard)["life"] == "expired to L4")
+        self.assertEqual([x["tier"] for x in self.listed(shard)["copies"]], ["L4"])
+        gone = self.placement(shard)
+        self.assertEqual(gone["changes"][0]["reason"], "is not read any more")
+        self.assertGreaterEqual(gone["changes"][0]["value"], 1)  # seconds idle, of at least
+        self.assertEqual(gone["changes"][0]["limit"], 1)
+        self.conf("policy.window=5m", "policy.tau=2m", "policy.archive=1h")
+        self.read("node-0", 30)
+        back = wait_for("it to be active", lambda: (p := self.placement(shard))["state"] == "active" and p)
+        self.assertEqual((back["tier"], back["node"]), ("L2", "node-0"))
+        self.assertIn("is read again", [x["reason"] for x in back["changes"]])
+        self.c.json("model", "verify", "m")
 
     def test_above_its_watermark_l1_gives_up_the_shard_of_least_stability(self):
         self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_POLICY_MIGRATE_BASE": "1000"})
