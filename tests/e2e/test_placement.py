@@ -31,6 +31,7 @@ MOVERS = 4
 
 class Placement(unittest.TestCase):
     def world(self, env=None, supervise=False, up=()):
+        os.environ.update(HELIOS_STORE_SOCKET="", HELIOS_NODE="")  # of the command line: it is no reader
         world = cluster(tcp=True, supervise=supervise, env={**QUICK, **(env or {})},
                         up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up))
         self.c = world.__enter__()
@@ -152,8 +153,10 @@ class Placement(unittest.TestCase):
         high = 100 * (l1["usedBytes"] - seldom["sizeBytes"] / 2) / l1["quotaBytes"]  # without that one it is below
         self.conf(f"policy.high_pct={high:.6f}")
         wait_for("the one to leave L1", lambda: ("L1", "node-0") not in self.copies(seldom))
-        gone = wait_for("the end of its move", lambda: (p := self.placement(seldom))["state"] == "stable warm in L2" and p)
+        gone = wait_for("the end of its move",
+                        lambda: (p := self.placement(seldom)) and "old copy is gone" in [x["reason"] for x in p["changes"]] and p)
         self.assertEqual((gone["tier"], gone["node"]), ("L2", "node-0"))
+        self.assertIn(gone["state"], ("stable warm in L2", "active"))
         self.assertIn("L1 is above its high watermark", [x["reason"] for x in gone["changes"]])
         self.assertIn(("L1", "node-0"), self.copies(often))
 
