@@ -8,6 +8,7 @@ import pathlib
 import random
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -30,6 +31,7 @@ MOVERS = 4
 
 class Placement(unittest.TestCase):
     def world(self, env=None, supervise=False, up=()):
+        os.environ.update(HELIOS_STORE_SOCKET="", HELIOS_NODE="")  # of the command line: it is no reader
         world = cluster(tcp=True, supervise=supervise, env={**QUICK, **(env or {})},
                         up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up))
         self.c = world.__enter__()
@@ -60,6 +62,9 @@ class Placement(unittest.TestCase):
 
     def copies(self, shard):
         return {(x["tier"], x["node"]) for x in self.c.json("shard", "show", shard["id"])["copies"]}
+
+    def listed(self, shard):
+        return next(s for s in self.c.json("shard", "ls")["items"] if s["id"] == shard["id"])
 
     def conf(self, *options):
         for option in options:
@@ -105,6 +110,30 @@ class Placement(unittest.TestCase):
         self.c.json("shard", "unpin", pinned["id"])
         wait_for("the other one to follow", lambda: self.copies(pinned) == {("L3", "")})
 
+    def test_what_nobody_reads_leaves_memory_and_comes_back_when_it_is_read(self):
+        archive = tempfile.TemporaryDirectory(prefix="helios-archive-")
+        self.addCleanup(archive.cleanup)
+        self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_GC_INTERVAL": "200ms",
+                        "HELIOS_ARCHIVE_URL": f"dir:{archive.name}/archive"})
+        shard = self.shards[0]
+        wait_for("it to be archived", lambda: ("L4", "") in self.copies(shard))
+        self.read("node-1", 30)
+        wait_for("a copy at its reader", lambda: ("L2", "node-1") in self.copies(shard))
+        self.conf("policy.window=1s", "policy.tau=1s", "policy.archive=1s")
+        # `shard show` has L3 load what is not in the pool, to read its header
+        wait_for("it to be in the archive only", lambda: self.listed(shard)["life"] == "expired to L4")
+        self.assertEqual([x["tier"] for x in self.listed(shard)["copies"]], ["L4"])
+        gone = self.placement(shard)
+        self.assertEqual(gone["changes"][0]["reason"], "is not read any more")
+        self.assertGreaterEqual(gone["changes"][0]["value"], 1)  # seconds idle, of at least
+        self.assertEqual(gone["changes"][0]["limit"], 1)
+        self.conf("policy.window=5m", "policy.tau=2m", "policy.archive=1h")
+        self.read("node-0", 30)
+        back = wait_for("it to be active", lambda: (p := self.placement(shard))["state"] == "active" and p)
+        self.assertEqual((back["tier"], back["node"]), ("L2", "node-0"))
+        self.assertIn("is read again", [x["reason"] for x in back["changes"]])
+        self.c.json("model", "verify", "m")
+
     def test_above_its_watermark_l1_gives_up_the_shard_of_least_stability(self):
         self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_POLICY_MIGRATE_BASE": "1000"})
         by_size = sorted(self.shards, key=lambda s: s["sizeBytes"])[-2:]
@@ -124,8 +153,10 @@ class Placement(unittest.TestCase):
         high = 100 * (l1["usedBytes"] - seldom["sizeBytes"] / 2) / l1["quotaBytes"]  # without that one it is below
         self.conf(f"policy.high_pct={high:.6f}")
         wait_for("the one to leave L1", lambda: ("L1", "node-0") not in self.copies(seldom))
-        gone = wait_for("the end of its move", lambda: (p := self.placement(seldom))["state"] == "stable warm in L2" and p)
+        gone = wait_for("the end of its move",
+                        lambda: (p := self.placement(seldom)) and "old copy is gone" in [x["reason"] for x in p["changes"]] and p)
         self.assertEqual((gone["tier"], gone["node"]), ("L2", "node-0"))
+        self.assertIn(gone["state"], ("stable warm in L2", "active"))
         self.assertIn("L1 is above its high watermark", [x["reason"] for x in gone["changes"]])
         self.assertIn(("L1", "node-0"), self.copies(often))
 
@@ -158,6 +189,38 @@ class Placement(unittest.TestCase):
         self.assertEqual(self.records("pin/"), [f"pin/shard/{shard['id']}"])
         self.c.json("model", "rm", "m")
         wait_for("its pin to go", lambda: not self.records("pin/"))
+
+    def test_a_move_that_is_cancelled_after_the_switch_goes_back(self):
+        self.world(env={"HELIOS_PLACEMENT_GRACE": "3s"})
+        shard = self.shards[0]
+        self.c.json("shard", "move", shard["id"], "--node", "node-0", "--tier", "l2")
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-0")})
+        said = []
+        mover = threading.Thread(target=lambda: said.append(
+            self.c.run("shard", "move", shard["id"], "--node", "node-1", "--tier", "l2")))
+        mover.start()
+        move = wait_for("the switch", lambda: [m for m in self.c.json("shard", "moves")["items"] if m["phase"] == "cleaning"])[0]
+        self.assertEqual((move["shard"], move["fromNode"], move["node"], move["reason"]), (shard["id"], "node-0", "node-1", "ordered"))
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-1")})  # the old one is there, and not offered
+        self.assertIn("moves already", self.c.refuse("shard", "move", shard["id"], "--tier", "l3"))
+        self.c.json("shard", "moves", "--cancel", shard["id"])
+        mover.join()
+        self.assertEqual(said[0].returncode, 1)
+        self.assertIn("it was cancelled", said[0].stderr)
+        self.assertEqual(self.copies(shard), {("L3", ""), ("L2", "node-0")})
+        self.verify_whole()
+        self.assertIn("no move in flight", self.c.refuse("shard", "moves", "--cancel", shard["id"]))
+
+    def test_the_policys_moves_keep_to_their_rate(self):
+        self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0", "HELIOS_PLACEMENT_RATE": "1Kbit"})
+        self.read("node-1", 30)
+        # the first may exceed what is saved up; the next waits until its bytes are paid back, for minutes
+        wait_for("one move", lambda: any(m["phase"] == "ended" for m in self.c.json("shard", "moves")["items"]))
+        time.sleep(1)  # ten more passes
+        self.assertEqual(len(self.c.json("shard", "moves")["items"]), 1)
+        self.conf("placement.rate=0")
+        for shard in self.shards:
+            wait_for("the others to follow", lambda s=shard: ("L2", "node-1") in self.copies(s))
 
     # ---- moves while others read, and while daemons die
 

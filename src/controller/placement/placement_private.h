@@ -81,7 +81,8 @@ struct placement {
     struct ended_move ended[MOVES_ENDED];
     unsigned ended_count;                                   /* of all; the ring has the last ones */
     double rates[HL_MOVE_PATHS], used_rates[HL_MOVE_PATHS]; /* measured; as the policy has them */
-    int64_t l3_silent_ms;                                   /* since when; 0 = it answers */
+    int64_t tokens[HL_MOVE_PATHS], filled_ms; /* bytes that moves may still begin with */
+    int64_t l3_silent_ms;                     /* since when; 0 = it answers */
     struct hl_timer *timer;
     bool behind;       /* all shards are to be followed */
     uint64_t revision; /* of the catalogue that was followed */

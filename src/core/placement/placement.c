@@ -482,6 +482,19 @@ hl_status hl_placement_shard_pin(struct hl_placement *p, struct hl_id id, bool p
     return HL_OK;
 }
 
+/* What had cooled stays so where it is found: it leaves that copy, too. */
+static enum hl_life_state found_state(const struct hl_placed_shard *s, struct hl_place place)
+{
+    enum hl_life_state was = (enum hl_life_state)s->life.state;
+    bool was_cool =
+        was == HL_LIFE_COOLING || was == HL_LIFE_ARCHIVED_L3 || was == HL_LIFE_EXPIRED_L4;
+    if (place.tier == HL_API_TIER_L4)
+        return HL_LIFE_EXPIRED_L4;
+    if (!was_cool)
+        return HL_LIFE_CREATED;
+    return place.node != HL_READER_NONE ? HL_LIFE_COOLING : HL_LIFE_ARCHIVED_L3;
+}
+
 hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, struct hl_place place,
                                    int64_t now_ms)
 {
@@ -494,10 +507,7 @@ hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, stru
     hl_placement_advance(p, now_ms);
     hl_placement_list(p, index, HL_LISTED_NOWHERE);
     s->place = s->goal = place;
-    bool was_cool = s->life.state == HL_LIFE_COOLING || s->life.state == HL_LIFE_ARCHIVED_L3;
-    s->life = (struct hl_life){.state = HL_LIFE_CREATED};
-    if (was_cool && place.node != HL_READER_NONE)
-        s->life.state = HL_LIFE_COOLING; /* it leaves that copy, too */
+    s->life = (struct hl_life){.state = (uint8_t)found_state(s, place)};
     s->changed_ms = s->use.placed_ms = p->now_ms;
     touch_shard(p, index);
     return HL_OK;

@@ -96,7 +96,7 @@ hl_status hl_placement_shard_change(struct hl_placement *p, struct hl_id id,
 unsigned hl_placement_shard_history(const struct hl_placement *p, struct hl_id id,
                                     struct hl_change out[HL_CHANGES_MAX]);
 /* Its nearest copy was found at another place than known, and no move brought it there: its life
- * begins there anew, on a node as cooling if it had cooled; what is known of its use stays.
+ * begins there anew, or as one that has cooled before; what is known of its use stays.
  * HL_ECONFLICT: it moves. */
 hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, struct hl_place place,
                                    int64_t now_ms) HL_CHECK;

@@ -330,6 +330,11 @@ TEST_IN(begin, end, a_shard_that_is_found_elsewhere_begins_its_life_there_and_ke
     assert_int_equal(hl_placement_shard_change(&place, id_of(0), &change), HL_OK);
     assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l2, START + 3 * S), HL_OK);
     assert_int_equal(s->life.state, HL_LIFE_COOLING);
+    const struct hl_place in_l4 = {.node = HL_READER_NONE, .tier = HL_API_TIER_L4};
     assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 4 * S), HL_OK);
-    assert_int_equal(s->life.state, HL_LIFE_CREATED);
+    assert_int_equal(s->life.state, HL_LIFE_ARCHIVED_L3);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l4, START + 5 * S), HL_OK);
+    assert_int_equal(s->life.state, HL_LIFE_EXPIRED_L4);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 6 * S), HL_OK);
+    assert_int_equal(s->life.state, HL_LIFE_ARCHIVED_L3); /* L3 loads what it is asked for */
 }
