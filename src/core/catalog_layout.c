@@ -86,14 +86,6 @@ static const struct hl_shard_rec *find_listed(struct hl_shard_rec *const *list, 
     return NULL;
 }
 
-static bool position_listed(struct hl_shard_rec *const *list, size_t n, int pp, int tp, int ep)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i]->pp == pp && list[i]->tp == tp && list[i]->ep == ep)
-            return true;
-    return false;
-}
-
 /* ---- what it holds --------------------------------------------------------------------------- */
 
 static hl_status compare_part(const struct hl_expected_part *want, const struct hl_shard_rec *got,

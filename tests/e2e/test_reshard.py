@@ -56,6 +56,28 @@ class Reshard(ModelCase):
         for tp, pp in ((1, 1), (4, 2)):
             cls.c.json("model", "import", cls.source, "--name", f"tp{tp}pp{pp}", "--tp", tp, "--pp", pp)
 
+    def job(self, tp):
+        path = self.c.dir / f"job-tp{tp}.yaml"
+        path.write_text(f"jobName: planned\nmodel: {{name: tp1pp1}}\nparallelism: {{tensor_parallel_size: {tp}, "
+                        "pipeline_parallel_size: 1, data_parallel_size: 1}\ncommand: [sleep, '100']\n")
+        return path
+
+    def test_a_job_of_another_size_is_planned_and_submitted_or_refused_with_the_arithmetic(self):
+        self.assertEqual(self.c.json("plan", self.job(2))["worldSize"], 2)
+        submitted = [threading.Thread(target=self.c.run, args=("submit", self.job(2))) for _ in range(2)]
+        for each in submitted:
+            each.start()
+        for each in submitted:
+            each.join()
+        jobs = [job["id"] for job in self.c.json("list")["items"] if job["name"] == "planned"]
+        self.assertEqual(len(set(jobs)), 2)
+        for job in jobs:
+            self.c.json("cancel", job)
+        for command in ("plan", "submit"):
+            said = self.c.refuse(command, self.job(3))
+            self.assertIn("parallelism: model 'tp1pp1': ", said)
+            self.assertIn("3", said.partition("tp1pp1")[2])
+
     def cuts(self, model):
         return {v["version"]: {cut["split"]["tp"] for cut in v["cuts"]}
                 for v in self.c.json("model", "show", model)["versions"]}

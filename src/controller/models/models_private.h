@@ -120,15 +120,6 @@ void begins_fini(struct hl_controller *c);
 /* recover.c */
 void recover_fini(struct hl_controller *c);
 
-/* commit_check.c */
-/* Ids of the version's shards and of those that a rank names. */
-struct hl_api_text_list commit_check_ids(const struct hl_version_rec *v,
-                                         const struct hl_api_shard_list *named,
-                                         struct hl_arena *arena);
-/* found: what L3.look has answered about them. HL_ENOENT, HL_EINVAL name the shard. */
-hl_status commit_check(const struct hl_version_rec *v, const struct hl_api_shard_list *named,
-                       const struct hl_api_found_shard_list *found) HL_CHECK;
-
 /* proof.c */
 struct proved {
     bool settled; /* else the model's config asks for something else, and nothing was proved */

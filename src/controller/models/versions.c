@@ -20,7 +20,7 @@
  * made in two turns:
  *
  *     make: it would complete --> HL_EBUSY, `completes`
- *         --> L3.look at all shards --> commit_check --> proof_start, beside the loop
+ *         --> L3.look at all shards --> hl_commit_check --> proof_start, beside the loop
  *         --> `checked` --> make again: it completes
  *         --> refuted --> the version fails, and every rank of it hears why
  *
@@ -38,6 +38,7 @@
 #include "base/text.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
+#include "core/commit_check.h"
 #include "core/importing.h"
 #include "core/version_drop.h"
 #include "os/loop.h"
@@ -444,7 +445,7 @@ static void on_looked(void *arg, hl_status st, const char *text,
     else if (st != HL_OK)
         st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);
     else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
-        st = commit_check(v, &vc->commit->shards, &r->shards);
+        st = hl_commit_check(v, &vc->commit->shards, &r->shards);
     if (st == HL_OK) {
         const struct hl_version_commit commit = {.version = v,
                                                  .rank = vc->commit->rank,
@@ -462,7 +463,7 @@ static void on_looked(void *arg, hl_status st, const char *text,
 static void look_up(struct hl_controller *c, struct version_change *vc)
 {
     struct hl_arena *arena = hl_rpc_call_arena(vc->call);
-    struct hl_api_text_list ids = commit_check_ids(vc->version, &vc->commit->shards, arena);
+    struct hl_api_text_list ids = hl_commit_check_ids(vc->version, &vc->commit->shards, arena);
     vc->completes = false;
     if (hl_arena_failed(arena)) {
         call_reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "controller/models/models_private.h"
+#include "core/commit_check.h"
 #include "unit/controller/catalog_rig.h"
 
 #define FOUND_MAX 4
@@ -42,7 +42,7 @@ static hl_status check(const struct world *w, size_t found)
 {
     const struct hl_api_shard_list named = {(struct hl_api_shard *)&w->named, 1};
     const struct hl_api_found_shard_list list = {(struct hl_api_found_shard *)w->found, found};
-    return commit_check(w->version, &named, &list);
+    return hl_commit_check(w->version, &named, &list);
 }
 
 static void refused(const struct world *w, size_t found, hl_status want, const char *shard)
@@ -99,7 +99,7 @@ TEST(l3_is_asked_for_what_is_linked_and_what_is_new)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     world_init(&w);
     const struct hl_api_shard_list named = {&w.named, 1};
-    struct hl_api_text_list ids = commit_check_ids(w.version, &named, &arena);
+    struct hl_api_text_list ids = hl_commit_check_ids(w.version, &named, &arena);
     unsigned seen = 0;
     assert_int_equal(ids.count, 3);
     for (size_t i = 0; i < ids.count; i++)

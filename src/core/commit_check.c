@@ -1,14 +1,14 @@
-/* Before a version becomes visible: L3 has every shard of it, with the size and the checksum that
- * its ranks have stated. */
+#include "core/commit_check.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/models/models_private.h"
+#include "core/catalog.h"
 
-struct hl_api_text_list commit_check_ids(const struct hl_version_rec *v,
-                                         const struct hl_api_shard_list *named,
-                                         struct hl_arena *arena)
+struct hl_api_text_list hl_commit_check_ids(const struct hl_version_rec *v,
+                                            const struct hl_api_shard_list *named,
+                                            struct hl_arena *arena)
 {
     size_t n = v->shard_count + named->count;
     struct hl_api_text_list ids = {.items = hl_arena_array(arena, n, sizeof(*ids.items))};
@@ -84,8 +84,8 @@ static hl_status check_named(const struct hl_api_shard_list *named, const struct
     return HL_OK;
 }
 
-hl_status commit_check(const struct hl_version_rec *v, const struct hl_api_shard_list *named,
-                       const struct hl_api_found_shard_list *found)
+hl_status hl_commit_check(const struct hl_version_rec *v, const struct hl_api_shard_list *named,
+                          const struct hl_api_found_shard_list *found)
 {
     HL_AUTO(hl_freep) struct find *list = calloc(found->count + 1, sizeof(*list));
     struct finds finds = {.list = list};
