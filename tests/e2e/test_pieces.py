@@ -21,11 +21,11 @@ needs.programs()
 
 from support import checkpoints, dense_models  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
+from support.megatron_optimizer import KINDS, Chunk, Distributed, FusedAdam  # noqa: E402
 
 import helios.megatron  # noqa: E402
 from helios import Piece, errors, megatron, safetensors  # noqa: E402
 
-KINDS = ("exp_avg", "exp_avg_sq")
 FC2 = "exp_avg.decoder.layers.1.mlp.linear_fc2.weight"
 
 
@@ -65,61 +65,6 @@ def pieces(state, dp, dp_size, edges):
                 out[f"{kind}.module.{name}"] = Piece(flat[start:end], tensor.shape, start)
         at += tensor.numel()
     return out
-
-
-class Chunk:
-    """A model chunk of Megatron's in its wrappers."""
-
-    def __init__(self, state):
-        self.parameters = {n: torch.nn.Parameter(t.to(torch.bfloat16)) for n, t in state.items()}
-
-    def named_parameters(self):
-        return [(f"module.module.{n}", p) for n, p in self.parameters.items()]
-
-
-class Distributed:
-    """What Megatron-core's DistributedOptimizer has under these names, built by its rules: buckets of
-    parameters, the last first, padded to a multiple of the data ranks, each of which has one range."""
-
-    def __init__(self, chunk, dp, dp_size, inner=torch.optim.Adam, instance=0):
-        self.config = types.SimpleNamespace(use_precision_aware_optimizer=False)
-        self.distributed_optimizer_instance_id = instance
-        self.model_param_group_index_map, mains, buckets = {}, ([], []), []
-        params = list(reversed(chunk.parameters.values()))
-        for bucket in (params[:5], params[5:]):
-            total = sum(p.numel() for p in bucket)
-            each, at, owned = -(-total // dp_size), 0, {}
-            for param in bucket:
-                start, end = max(0, dp * each - at), min(param.numel(), (dp + 1) * each - at)
-                at += param.numel()
-                if end <= start:
-                    continue
-                owned[param] = {"param": types.SimpleNamespace(start=start, end=end)}
-                group = int(param.dim() == 1)  # no weight decay
-                self.model_param_group_index_map[param] = (group, len(mains[group]))
-                mains[group].append(param.detach().view(-1)[start:end].clone().float())
-            buckets.append({"param_map": owned})
-        self.gbuf_ranges = [{(torch.bfloat16, torch.float32): buckets}]
-        self.optimizer = inner([{"params": group} for group in mains])
-
-    def fill(self, values):
-        """values(param): what all of its main parameter and moments are."""
-        for param, (group, order) in self.model_param_group_index_map.items():
-            where = next(b["param_map"][param]["param"] for b in self.buckets() if param in b["param_map"])
-            main, of = self.optimizer.param_groups[group]["params"][order], values(param)
-            main.copy_(of["param"].reshape(-1)[where.start:where.end])
-            self.optimizer.state[main] = {k: of[k].reshape(-1)[where.start:where.end].clone()
-                                          for k in KINDS} | {"step": torch.tensor(4.0)}
-
-    def buckets(self):
-        return [b for buffer in self.gbuf_ranges for of_type in buffer.values() for b in of_type]
-
-
-class FusedAdam:
-    """Of Apex or Transformer Engine: it counts steps in its groups."""
-
-    def __init__(self, groups):
-        self.param_groups, self.state = groups, {}
 
 
 class Pieces(unittest.TestCase):

@@ -6,6 +6,9 @@
 DIR/FAMILY/hf is the original; DIR/FAMILY/torch-* and DIR/FAMILY/dist-* are the same model at several splits, in Megatron's
 formats `torch` and `torch_dist`. The model is written down once with Megatron's rules, fused and whole, and then cut by one
 rule per tensor; nothing here knows how Helios does it. Exit status 77: there is no torch.
+
+Of some families they hold optimizer state too (torch-*, dist-state-*). Each element of it follows from that of its parameter, so that state can
+be fused and cut as parameters are: DIR/FAMILY/state/KIND is the Hugging Face checkpoint of all of one kind.
 """
 import argparse
 import http
@@ -25,6 +28,12 @@ import torch_files
 VOCAB, HIDDEN, HEADS, GROUPS, FFN, LAYERS, EXPERTS, MOE_FFN = 61, 32, 4, 2, 48, 4, 4, 16
 DTYPE = torch.bfloat16
 NAMES = {torch.bfloat16: "BF16", torch.float32: "F32"}
+
+
+# The state of an element of a parameter; where the FP32 copy is, its bits tell it from the parameter's.
+KINDS = {"exp_avg": lambda t: t.float() * 3 + 1, "exp_avg_sq": lambda t: t.float() ** 2 + 2, "param": lambda t: t.float() * 1.0001}
+STEP = 19  # of the optimizer; one step was skipped
+WITH_STATE = ("llama", "qwen2", "gpt2", "mixtral", "deepseek_v3_mtp")
 
 
 def rand(*shape, dtype=DTYPE):
@@ -54,7 +63,7 @@ class Model:
         self.layers = [{} for _ in range(LAYERS)]
         self.experts = [[] for _ in range(LAYERS)]  # of each layer, each expert
         self.mtp = []  # layers that predict more tokens: (what stands beside the layer, the layer, its experts)
-        self.tied = False
+        self.tied = self.with_state = False
         self.own_config = False  # args do not say which family it is
         self.args = {"num_layers": LAYERS, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "ffn_hidden_size": FFN,
                      "max_position_embeddings": 64, "norm_epsilon": 1e-6, "bf16": True, "fp16": False,
@@ -399,19 +408,69 @@ def write_config(m, directory):
         (directory / "config.json").write_text(json.dumps(m.config))
 
 
+# ---- optimizer state -------------------------------------------------------------------------------
+
+def trained(name):
+    return "_extra_state" not in name and "expert_bias" not in name
+
+
+def group_of(name, tensor, experts):
+    """(experts, weight decay): how Megatron sorts parameters. It has groups of experts where these are not on every rank."""
+    return experts and ".mlp.experts." in name, tensor.dim() > 1 and not name.endswith(".bias")
+
+
+def adam(named, number, fp32_main=True):
+    """State of torch.optim.Adam for the (name, parameter) pairs of each group, as state_dict() numbers it from 0 on."""
+    state, groups, main = {}, [], []
+    for (experts, decays), members in named.items():
+        first = len(state)
+        for _, tensor in members:
+            state[len(state)] = {kind: KINDS[kind](tensor) for kind in ("exp_avg", "exp_avg_sq")}
+            if number:
+                state[len(state) - 1]["step"] = torch.tensor(float(STEP))
+        groups.append({"lr": 1e-4, "wd_mult": 1.0 if decays else 0.0, "lr_mult": 1.0, "is_expert_parallel": experts,
+                       "is_decoupled_lr": False, "betas": (0.9, 0.95), "step": STEP, "params": list(range(first, len(state)))})
+        main.append([torch.nn.Parameter(KINDS["param"](tensor)) for _, tensor in members])
+    inner = {"state": state, "param_groups": groups}
+    return {"optimizer": inner, "fp32_from_fp16_params": main} if fp32_main else inner
+
+
+def optimizer_of(chunks, split):
+    """What Float16OptimizerWithFloat16Params saves; of FP32 parameters FP32Optimizer. One for experts beside it where EP > 1."""
+    named = {}
+    for chunk in chunks:
+        for name, tensor in chunk.items():
+            if tensor is not None and trained(name):
+                named.setdefault(group_of(name, tensor, split["ep"] > 1), []).append((name, tensor))
+    fp32 = all(tensor.dtype == torch.float32 for members in named.values() for _, tensor in members)
+    each = [{key: members for key, members in named.items() if key[0] == experts} for experts in (False, True)]
+    each = [adam(groups, number=split["te"], fp32_main=not fp32) for groups in each if groups]
+    return each if len(each) > 1 else each[0]
+
+
+def write_states(m, directory):
+    for kind, of in KINDS.items():
+        (directory / kind).mkdir(parents=True)
+        (directory / kind / "config.json").write_text(json.dumps(m.config))
+        write_safetensors(directory / kind / "model.safetensors", {name: of(tensor) for name, tensor in m.hf.items()})
+
+
 # ---- torch -----------------------------------------------------------------------------------------
 
 def add_layer(state, prefix, layer, experts, split, place):
-    """Of one rank; place is (tp, ep)."""
+    """Of one rank; place is (tp, ep). Megatron's modules have the shared experts behind the others."""
     (tp, ep), etp, te = place, split["etp"] or split["tp"], split["te"]
+    shared = {name: cut(value, split["tp"], tp) for name, value in layer.items() if "shared_experts" in name}
     for name, value in layer.items():
         name = te_name(name, "self_attention.linear_kv_down_proj.weight" in layer, experts) if te else name
-        state[prefix + name] = cut(value, split["tp"], tp)
+        if name not in shared:
+            state[prefix + name] = cut(value, split["tp"], tp)
     count = len(experts) // split["ep"]
     for i, expert in enumerate(experts[ep * count:(ep + 1) * count]):
         for name, value in expert.items():
             name = f"mlp.experts.{name}{i}" if te else f"mlp.experts.local_experts.{i}.{name}"
             state[prefix + name] = cut(value, etp, tp % etp)
+    state.update({prefix + name: part for name, part in shared.items()})
     state[prefix + "self_attention._extra_state"] = None
 
 
@@ -463,7 +522,7 @@ def write_torch(m, directory, folder="iter_0000010", iteration=10, **given):
         into = directory / folder / name
         into.mkdir(parents=True)
         torch.save({"args": args, "checkpoint_version": 3.0, "iteration": iteration, **chunks,
-                    "optimizer": {"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": [{"lr": 1e-4}]},
+                    "optimizer": optimizer_of(state, split) if m.with_state else {"param_groups": [{"lr": 1e-4}]},
                     "opt_param_scheduler": {"max_lr": 1e-4}, "rng_state": [{"cpu": torch.get_rng_state()}]},
                    into / "model_optim_rng.pt")
     (directory / "latest_checkpointed_iteration.txt").write_text("release" if folder == "release" else str(iteration))
@@ -488,6 +547,7 @@ class Dcp:
         self.bytes = torch_files.fake(metadata, "BytesStorageMetadata")
         self.properties = torch_files.fake(metadata, "TensorProperties", "dtype", "requires_grad")
         self.properties.__getstate__ = lambda it: (it.dtype, torch.strided, it.requires_grad, torch_files.Colour.RED, False)
+        self.properties.__setstate__ = lambda it, state: it.__dict__.update(dtype=state[0], requires_grad=state[2])
         self.index = torch_files.fake(metadata, "MetadataIndex", "fqn", "offset", "index")
         self.place = torch_files.fake(filesystem, "_StorageInfo", "relative_path", "offset", "length")
         self.storage_meta = torch_files.fake(metadata, "StorageMeta", "checkpoint_id", "save_id")
@@ -549,6 +609,32 @@ class OwnDcp:
         state.update({name: [None] for name in OBJECTS})
         checkpoint.save_state_dict(state, checkpoint.FileSystemWriter(self.directory, single_file_per_rank=True), no_dist=True)
         torch.distributed.destroy_process_group()
+
+
+class WithState:
+    """Beside each parameter the state of it: with its shape, as `fully_reshardable` and other optimizers save it, or `flat`, as
+    fully_sharded_model_space did: a block of the parameter as a vector, of which two data ranks have the halves, more or less."""
+
+    def __init__(self, out, flat, main="param", chained=""):
+        self.out, self.flat, self.main, self.chained = out, flat, main, chained
+
+    def put(self, rank, name, whole, begin, tensor):
+        self.out.put(rank, name, whole, begin, tensor)
+        for kind, of in KINDS.items():
+            key = f"{self.chained}optimizer.state.{self.main if kind == 'param' else kind}.{name}"
+            if not trained(name) or (kind == "param" and tensor.dtype == torch.float32):
+                continue
+            if not self.flat:
+                self.out.put(rank, key, whole, begin, of(tensor))
+                continue
+            blocks, at = [n // size for n, size in zip(whole, tensor.shape)], [b // size for b, size in zip(begin, tensor.shape)]
+            vector, half = of(tensor).reshape(*[1] * tensor.dim(), -1), tensor.numel() * 3 // 7
+            for low, high in ((0, half), (half, tensor.numel())):
+                if low < high:
+                    self.out.put(rank + 100 * (low > 0), key, (*blocks, tensor.numel()), (*at, low), vector[..., low:high])
+
+    def close(self):
+        self.out.close()
 
 
 def put_cut(out, rank, name, value, share, axes=(), where=(), singles=False):
@@ -615,19 +701,22 @@ def put_optimizer(out):
     out.put(0, buffer, (256,), (0,), torch.ones(100))
 
 
-def write_dist(m, directory, iteration=20, **given):
+def write_dist(m, directory, iteration=20, state=None, **given):
+    """state: how the optimizer's is saved; None: as the buffers of Megatron's ranks."""
     split = split_of(**given)
     embedding, head, rows = with_padding(m, split["unit"])
     folder = directory / f"iter_{iteration:07}"
     folder.mkdir(parents=True)
     out = OwnDcp(folder) if split["own"] else Dcp(folder, mcore=split["singles"])
+    out = WithState(out, **state) if state else out
     for pp in range(split["pp"]):
         for t in range(split["tp"]):
             put_rank(m, out, split, (pp, t), (embedding, head))
-    put_optimizer(out) if not split["own"] else None
+    put_optimizer(out) if not split["own"] and not state else None
     out.close()
     torch.save({"args": namespace(m, split, rows), "checkpoint_version": 3.0, "iteration": iteration,
-                "opt_param_scheduler": {"max_lr": 1e-4}, "optimizer": {"param_groups": [{"lr": 1e-4, "step": iteration}]},
+                "opt_param_scheduler": {"max_lr": 1e-4},
+                "optimizer": {"optimizer": {"param_groups": [{"lr": 1e-4, "step": STEP}]}, "param_state_sharding_type": "any"},
                 "num_floating_point_operations_so_far": 1e15,
                 "content_metadata": {"distrib_optim_sharding_type": "dp_reshardable", "singleton_local_shards": split["singles"]}},
                folder / "common.pt")
@@ -639,6 +728,7 @@ def write_dist(m, directory, iteration=20, **given):
 def write_family(directory, name):
     torch.manual_seed(sum(map(ord, name)))
     m = FAMILIES[name]()
+    m.with_state = name in WITH_STATE
     (directory / "hf").mkdir(parents=True)
     (directory / "hf" / "config.json").write_text(json.dumps(m.config))
     write_safetensors(directory / "hf" / "model.safetensors", m.hf)
@@ -649,6 +739,11 @@ def write_family(directory, name):
     write_dist(m, directory / "dist-1")
     write_dist(m, directory / "dist-2", tp=2, pp=2)
     write_dist(m, directory / "dist-4", tp=2, pp=2, singles=True)
+    if m.with_state:
+        write_states(m, directory / "state")
+        write_dist(m, directory / "dist-state-1", tp=2, pp=2, state={"flat": False})
+        write_dist(m, directory / "dist-state-2", tp=2, pp=2, state={"flat": True, "main": "fp32_param", "chained": "chained_0."})
+        write_dist(m, directory / "dist-state-3", tp=4, singles=True, state={"flat": False, "main": "fp32_param"})
     if torch.__version__.startswith("1.13"):
         write_dist(m, directory / "dist-5", tp=2, pp=2, te=m.args.get("multi_latent_attention", False), own=True)
     if "num_experts" in m.args:

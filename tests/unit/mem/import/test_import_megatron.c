@@ -57,22 +57,37 @@ struct result {
     struct hl_import_shard *shards;
     size_t count;
     char *config;
+    char *meta;
 };
 
-static hl_status import_from(const char *dir, const char *iteration,
-                             const struct hl_partition_options *o, struct result *out)
+static hl_status import_with(const struct hl_import_options *options, struct result *out)
 {
     struct hl_import *im = NULL;
     *out = (struct result){0};
-    const struct hl_import_options options = {
-        .dir = dir, .model = "tiny", .version = 7, .partition = *o, .iteration = iteration};
-    HL_TRY(hl_import_open(&options, &im));
+    HL_TRY(hl_import_open(options, &im));
     struct hl_import_sink sink = heap_sink(&out->heap);
     hl_status st = hl_import_run(im, &(struct hl_import_run){.sink = &sink}, &out->shards);
     out->count = hl_import_shard_count(im);
     out->config = strdup(hl_import_config(im));
+    out->meta = strdup(hl_import_meta(im));
     hl_import_close(im);
     return st;
+}
+
+static hl_status import_from(const char *dir, const char *iteration,
+                             const struct hl_partition_options *o, struct result *out)
+{
+    const struct hl_import_options options = {
+        .dir = dir, .model = "tiny", .version = 7, .partition = *o, .iteration = iteration};
+    return import_with(&options, out);
+}
+
+static hl_status import_optimizer(const char *dir, const struct hl_partition_options *o,
+                                  struct result *out)
+{
+    const struct hl_import_options options = {
+        .dir = dir, .model = "tiny", .version = 7, .partition = *o, .optimizer = true};
+    return import_with(&options, out);
 }
 
 static void result_free(struct result *r)
@@ -80,6 +95,7 @@ static void result_free(struct result *r)
     heap_free(&r->heap);
     free(r->shards);
     free(r->config);
+    free(r->meta);
 }
 
 static void assert_same(const struct result *a, const struct result *b)
@@ -205,6 +221,134 @@ TEST(layers_that_predict_more_tokens_come_along)
     assert_family("glm4_moe", true);
 }
 
+/* ---- optimizer state ------------------------------------------------------------------------- */
+
+static const char *const kinds[] = {"exp_avg", "exp_avg_sq", "param"};
+
+/* The shard of that part, at the place of `at`. */
+static const struct kept *find_part(const struct result *r, const struct hl_import_shard *at,
+                                    const char *part)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->shards[i].pp == at->pp && r->shards[i].tp == at->tp && r->shards[i].ep == at->ep &&
+            strcmp(r->shards[i].part, part) == 0)
+            return heap_find(&r->heap, r->shards[i].id);
+    return NULL;
+}
+
+/* "KIND.NAME" of the state has the bytes of NAME in the model that is all of that kind. */
+static void assert_state(const struct hl_tensor *t, const uint8_t *bytes,
+                         const struct hl_import_shard *at, const struct result *models)
+{
+    for (size_t k = 0; k < HL_ARRAY_LEN(kinds); k++) {
+        size_t n = strlen(kinds[k]);
+        struct hl_safetensors header;
+        if (strncmp(t->name, kinds[k], n) != 0 || t->name[n] != '.')
+            continue;
+        const struct kept *m = find_part(&models[k], at, at->part + strlen("optim-"));
+        assert_non_null(m);
+        assert_int_equal(hl_safetensors_parse(m->ptr, m->size, m->size, &header), HL_OK);
+        const struct hl_tensor *want = hl_safetensors_find(&header, t->name + n + 1);
+        if (want == NULL || want->dtype != t->dtype || want->size != t->size ||
+            memcmp(want->shape, t->shape, sizeof(t->shape)) != 0 ||
+            memcmp(m->ptr + header.data_offset + want->offset, bytes, t->size) != 0)
+            fail_msg("'%s' of %s at pp %d, tp %d, ep %d differs", t->name, at->part, at->pp, at->tp,
+                     at->ep);
+        hl_safetensors_fini(&header);
+        return;
+    }
+    fail_msg("'%s' is of no kind", t->name);
+}
+
+/* Parameters of the shards that are trained; FP32 ones have no copy. */
+static size_t count_state(const struct result *hf)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < hf->count; i++) {
+        struct hl_safetensors header;
+        const struct kept *k = heap_find(&hf->heap, hf->shards[i].id);
+        assert_int_equal(hl_safetensors_parse(k->ptr, k->size, k->size, &header), HL_OK);
+        for (size_t j = 0; j < header.count; j++)
+            if (strstr(header.tensors[j].name, "expert_bias") == NULL)
+                count += header.tensors[j].dtype == HL_DTYPE_F32 ? 2 : 3;
+        hl_safetensors_fini(&header);
+    }
+    return count;
+}
+
+static void assert_optimizer(const struct result *r, const struct result *hf,
+                             const struct result *models)
+{
+    size_t count = 0;
+    struct result params = *r;
+    params.count = hf->count;
+    assert_same(hf, &params);
+    for (size_t i = hf->count; i < r->count; i++) {
+        struct hl_safetensors header;
+        const struct kept *k = heap_find(&r->heap, r->shards[i].id);
+        assert_int_equal(strncmp(r->shards[i].part, "optim-", 6), 0);
+        assert_int_equal(hl_safetensors_parse(k->ptr, k->size, k->size, &header), HL_OK);
+        for (size_t j = 0; j < header.count; j++)
+            assert_state(&header.tensors[j], k->ptr + header.data_offset + header.tensors[j].offset,
+                         &r->shards[i], models);
+        count += header.count;
+        hl_safetensors_fini(&header);
+    }
+    assert_int_equal(count, count_state(hf));
+}
+
+/* Every checkpoint of the family that has optimizer state, against models that are all of one
+ * kind of it. */
+static void assert_optimizers_at(const char *family, const struct hl_partition_options *o)
+{
+    char dir[160];
+    struct result hf, models[HL_ARRAY_LEN(kinds)], other;
+    int compared = 0;
+    snprintf(dir, sizeof(dir), "%s/%s/hf", root, family);
+    assert_int_equal(import_from(dir, NULL, o, &hf), HL_OK);
+    for (size_t k = 0; k < HL_ARRAY_LEN(kinds); k++) {
+        snprintf(dir, sizeof(dir), "%s/%s/state/%s", root, family, kinds[k]);
+        assert_int_equal(import_from(dir, NULL, o, &models[k]), HL_OK);
+    }
+    for (int i = 0; i < 9; i++) {
+        snprintf(dir, sizeof(dir), i < 6 ? "%s/%s/torch-%d" : "%s/%s/dist-state-%d", root, family,
+                 i < 6 ? i + 1 : i - 5);
+        if (access(dir, F_OK) != 0)
+            continue;
+        if (import_optimizer(dir, o, &other) != HL_OK)
+            fail_msg("%s at tp %d, pp %d: %s", dir, o->tp, o->pp, hl_error_text());
+        assert_optimizer(&other, &hf, models);
+        result_free(&other);
+        compared++;
+    }
+    for (size_t k = 0; k < HL_ARRAY_LEN(kinds); k++)
+        result_free(&models[k]);
+    result_free(&hf);
+    assert_true(compared >= 7);
+}
+
+static void assert_optimizers(const char *family, bool experts)
+{
+    need_torch();
+    for (size_t i = 1; i < HL_ARRAY_LEN(targets); i++)
+        assert_optimizers_at(family, &targets[i]);
+    for (size_t i = 0; experts && i < HL_ARRAY_LEN(expert_targets); i++)
+        assert_optimizers_at(family, &expert_targets[i]);
+}
+
+TEST(optimizer_state_follows_its_parameters_to_every_split)
+{
+    assert_optimizers("llama", false);
+    assert_optimizers("qwen2", false);
+    assert_optimizers("gpt2", false);
+}
+
+TEST(optimizer_state_of_experts_follows_them_to_every_grid)
+{
+    assert_optimizers("mixtral", true);
+    assert_optimizers("deepseek_v3_mtp", true);
+}
+
 /* ---- what is said --------------------------------------------------------------------------- */
 
 TEST(what_is_left_out_is_said)
@@ -221,7 +365,33 @@ TEST(what_is_left_out_is_said)
     result_free(&r);
     snprintf(dir, sizeof(dir), "%s/llama/dist-2", root);
     assert_int_equal(import_from(dir, NULL, &targets[0], &r), HL_OK);
-    assert_non_null(strstr(r.config, "the optimizer state (2 tensors, 1152 bytes)"));
+    assert_non_null(strstr(r.config, "the optimizer state (2 tensors, 1152 bytes); with "
+                                     "--optimizer it is imported"));
+    assert_non_null(strstr(r.config, "the state of random numbers"));
+    result_free(&r);
+}
+
+TEST(what_the_optimizer_says_of_itself_comes_along_with_its_state)
+{
+    struct result r;
+    char dir[128];
+    need_torch();
+    for (int i = 0; i < 2; i++) {
+        snprintf(dir, sizeof(dir), "%s/llama/%s", root, i == 0 ? "torch-2" : "dist-state-1");
+        assert_int_equal(import_optimizer(dir, &targets[0], &r), HL_OK);
+        assert_null(strstr(r.config, "the optimizer state"));
+        assert_null(strstr(r.config, "the learning-rate scheduler"));
+        assert_non_null(strstr(r.meta, i == 0 ? "\"iteration\":10" : "\"iteration\":20"));
+        assert_non_null(strstr(r.meta, "\"opt_param_scheduler\":{\"max_lr\":0.0001"));
+        assert_non_null(strstr(r.meta, "\"step\":19"));
+        if (i == 0) /* torch's Adam has it in tensors too */
+            assert_non_null(strstr(r.meta, "\"max_lr\":0.0001},\"step\":19"));
+        assert_null(strstr(r.meta, "\"params\""));
+        result_free(&r);
+    }
+    snprintf(dir, sizeof(dir), "%s/llama/dist-state-1", root);
+    assert_int_equal(import_from(dir, NULL, &targets[0], &r), HL_OK);
+    assert_string_equal(r.meta, "");
     result_free(&r);
 }
 
@@ -239,13 +409,16 @@ static void broken(const char *from, const char *command, char *dir, size_t cap)
         run(command, dir, "");
 }
 
-static void assert_refused(const char *from, const char *iteration, const char *command,
-                           const char *why)
+static void assert_import_refused(const char *from, const char *command, const char *why,
+                                  struct hl_import_options options)
 {
     char dir[128];
     struct result r;
     broken(from, command, dir, sizeof(dir));
-    hl_status st = import_from(dir, iteration, &targets[1], &r);
+    options.dir = dir;
+    options.model = "tiny";
+    options.partition = targets[1];
+    hl_status st = import_with(&options, &r);
     if (st == HL_OK)
         fail_msg("%s after '%s' was imported", from, command);
     if (strstr(hl_error_text(), why) == NULL)
@@ -253,6 +426,108 @@ static void assert_refused(const char *from, const char *iteration, const char *
     assert_int_equal(r.heap.live, 0);
     assert_int_equal(r.heap.sealed, r.heap.discarded);
     result_free(&r);
+}
+
+static void assert_refused(const char *from, const char *iteration, const char *command,
+                           const char *why)
+{
+    assert_import_refused(from, command, why, (struct hl_import_options){.iteration = iteration});
+}
+
+static void assert_optimizer_refused(const char *from, const char *command, const char *why)
+{
+    assert_import_refused(from, command, why, (struct hl_import_options){.optimizer = true});
+}
+
+/* The statement changes `s`, the tree of one rank's file. */
+static void assert_state_refused(const char *statement, const char *why)
+{
+    char command[1024];
+    snprintf(command, sizeof(command),
+             "/usr/bin/python3 -W ignore -c \""
+             "import torch; p = '%%s/iter_0000010/mp_rank_01_001/model_optim_rng.pt';"
+             "s = torch.load(p); o = s['optimizer']; g = o['optimizer']['param_groups'];"
+             "w = o['optimizer']['state'][g[1]['params'][1]];"
+             "%s; torch.save(s, p)\"",
+             statement);
+    assert_optimizer_refused("llama/torch-2", command, why);
+}
+
+/* The expression gives from .metadata's `s`, the state "exp_avg" of linear_fc2 as `t`. */
+static void assert_dist_refused(const char *from, const char *statement, const char *why)
+{
+    char command[1200];
+    const char *source = getenv("HELIOS_SOURCE");
+    snprintf(command, sizeof(command),
+             "PYTHONPATH=%s/tests/support /usr/bin/python3 -W ignore -c \""
+             "import pickle, tempfile, torch, megatron_checkpoints as m;"
+             "m.Dcp(tempfile.gettempdir()); p = '%%s/iter_0000020/.metadata';"
+             "s = pickle.load(open(p, 'rb'));"
+             "n, = [k for k in s.state_dict_metadata if k.endswith('optimizer.state.exp_avg.'"
+             "'decoder.layers.mlp.linear_fc2.weight')];"
+             "t = s.state_dict_metadata[n]; %s; pickle.dump(s, open(p, 'wb'))\"",
+             source != NULL ? source : ".", statement);
+    assert_optimizer_refused(from, command, why);
+}
+
+TEST(state_of_another_shape_is_named)
+{
+    assert_state_refused("w['exp_avg'] = torch.ones(3, 3);"
+                         "w['exp_avg_sq'] = torch.ones(3, 3)",
+                         "no group of the optimizer fits parameter");
+    assert_state_refused("w['exp_avg_sq'] = torch.ones(3, 3)",
+                         "the optimizer's 'exp_avg_sq' of parameter "
+                         "'decoder.layers.0.self_attention.linear_proj.weight' has another shape");
+    assert_state_refused("o['fp32_from_fp16_params'][1][1] = torch.ones(3)",
+                         "the FP32 copy of parameter 'decoder.layers.0.self_attention.linear_proj."
+                         "weight' is missing");
+    assert_dist_refused("llama/dist-state-1", "t.size = torch.Size([4, 32, 64])",
+                        "elements: a part of the checkpoint is missing");
+    assert_dist_refused("llama/dist-state-1",
+                        "t.size = torch.Size([4, 32, 24]); t.chunks = [c for "
+                        "c in t.chunks if c.offsets[2] == 0]",
+                        "has shape [4,32,24], its parameter [4,32,48]");
+}
+
+TEST(state_in_another_order_is_found_by_its_copies)
+{
+    /* Two matrices of one shape in turns: in number and shape all is well. */
+    assert_state_refused("m = o['fp32_from_fp16_params'][1]; m[0], m[4] = m[4], m[0]",
+                         "the FP32 copy of 'decoder.layers.0.self_attention.linear_qkv.weight' is "
+                         "that of another parameter");
+}
+
+TEST(groups_that_shapes_do_not_tell_apart_are_refused)
+{
+    assert_state_refused("m = o['fp32_from_fp16_params']; m.append(m[1][4:]); m[1] = m[1][:4];"
+                         "g.append(dict(g[1], params=g[1]['params'][4:]));"
+                         "g[1]['params'] = g[1]['params'][:4]",
+                         "several groups of the optimizer fit parameter "
+                         "'decoder.layers.0.self_attention.linear_qkv.weight'");
+}
+
+TEST(missing_state_is_named)
+{
+    assert_state_refused("del w['exp_avg_sq']",
+                         "there is no optimizer state 'exp_avg_sq' of "
+                         "'decoder.layers.0.self_attention.linear_proj.weight'");
+    assert_state_refused("del o['fp32_from_fp16_params'][0][-1]", "the FP32 copy of parameter");
+    assert_state_refused("g[0]['params'].append(77)", "group 0 of the optimizer has");
+    assert_state_refused("del s['optimizer']", "it has no 'optimizer'");
+    assert_state_refused("del o['optimizer']['state']", "distributed optimizer");
+    assert_dist_refused("llama/dist-state-1", "del s.state_dict_metadata[n]",
+                        "there is no optimizer state 'exp_avg' of "
+                        "'decoder.layers.0.mlp.linear_fc2.weight'");
+    assert_dist_refused("llama/dist-state-1", "t.chunks.pop()",
+                        "a part of the checkpoint is missing");
+    assert_dist_refused("llama/dist-state-2", "t.chunks.pop()",
+                        "a part of the checkpoint is missing");
+}
+
+TEST(state_that_cannot_be_read_says_what_to_save_with)
+{
+    assert_optimizer_refused("llama/dist-2", "", "--dist-ckpt-optim-fully-reshardable");
+    assert_optimizer_refused("llama/hf", "", "is not a Megatron checkpoint, so no optimizer state");
 }
 
 TEST(rows_that_may_be_padding_are_told_of)
