@@ -497,6 +497,15 @@ TEST(state_in_another_order_is_found_by_its_copies)
                          "that of another parameter");
 }
 
+TEST(groups_that_shapes_do_not_tell_apart_are_refused)
+{
+    assert_state_refused("m = o['fp32_from_fp16_params']; m.append(m[1][4:]); m[1] = m[1][:4];"
+                         "g.append(dict(g[1], params=g[1]['params'][4:]));"
+                         "g[1]['params'] = g[1]['params'][:4]",
+                         "several groups of the optimizer fit parameter "
+                         "'decoder.layers.0.self_attention.linear_qkv.weight'");
+}
+
 TEST(missing_state_is_named)
 {
     assert_state_refused("del w['exp_avg_sq']",
