@@ -219,6 +219,8 @@ void check_obeyed(struct world *w, int holder, const struct message *order)
     if (order->epoch < h->told_epoch)
         world_break(w, "holder %d obeys an order of epoch %u in epoch %u", holder, order->epoch,
                     h->told_epoch);
+    if (order->order < h->told_order[order->shard])
+        world_break(w, "holder %d obeys an order that is older than one it was given", holder);
 }
 
 /* One that was told where to read reads within the grace; only crashes excuse a failure. */

@@ -154,7 +154,8 @@ static void controller_tell(struct world *w, struct controller *c,
                                     .since_step = c->asking[shard_index(o->shard)].step});
 }
 
-/* The copy that may be left is asked for; until its holder has answered it is not offered. */
+/* The copy that may be left is asked for under the number of the end (controller_ask_left); until
+ * its holder has answered it is not offered. */
 static void controller_ended(struct world *w, struct controller *c,
                              const struct hl_move_action *action)
 {
@@ -162,10 +163,8 @@ static void controller_ended(struct world *w, struct controller *c,
     struct belief *b = &c->beliefs[place_holder(action->place)];
     uint64_t *dropping = &b->dropping[place_slot(action->place)][shard];
     w->ended++;
-    if (action->left && *dropping != 0) {
+    if (action->left && *dropping != 0)
         *dropping = action->order;
-        controller_tell(w, c, action, MSG_CHECK, action->place);
-    }
 }
 
 static void controller_act(struct world *w, struct controller *c,
@@ -256,10 +255,26 @@ void controller_start(struct world *w)
     controller_run(w, c);
 }
 
+/* What a move has left is asked for until its holder has answered. */
+static void controller_ask_left(struct world *w, struct controller *c, int holder)
+{
+    for (int slot = 0; slot < SLOTS; slot++)
+        for (int s = 0; s < SHARDS; s++)
+            if (c->beliefs[holder].dropping[slot][s] != 0 &&
+                hl_migration_find(&c->moves, shard_id(s)) == NULL)
+                world_send(w, &(struct message){.kind = MSG_CHECK,
+                                                .from = ENTITY(w, c),
+                                                .to = holder,
+                                                .epoch = c->epoch,
+                                                .order = c->beliefs[holder].dropping[slot][s],
+                                                .shard = s});
+}
+
 static void controller_watch(struct world *w, struct controller *c)
 {
     for (int h = 0; h < HOLDERS; h++) {
         struct belief *b = &c->beliefs[h];
+        controller_ask_left(w, c, h);
         world_send(w, &(struct message){
                           .kind = MSG_HELLO, .from = ENTITY(w, c), .to = h, .epoch = c->epoch});
         if (b->gone || w->now_ms - b->heard_ms < GONE_MS)

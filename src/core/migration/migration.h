@@ -94,7 +94,8 @@ struct hl_move_rec {
  * ERASE    the record                                                    hl_migration_journaled
  * SWITCHED the goal is in force                                          -
  * REVERTED the source is in force again, after a switch                  -
- * ENDED    `status`; `left`: an extra copy may be at `place`, as inventories will say     - */
+ * ENDED    `status`; `left`: an extra copy may be at `place`. If its drop was ordered, ask its
+ *          holder under this order number before that copy is offered                        - */
 #define HL_MOVE_ACTION_MAP(X)                                                                   \
     X(WRITE, "write") X(COPY, "copy") X(STOP, "stop") X(CHECK, "check") X(DROP, "drop")         \
     X(ERASE, "erase") X(SWITCHED, "switched") X(REVERTED, "reverted") X(ENDED, "ended")
