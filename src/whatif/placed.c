@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "core/placement/policy.h"
-#include "whatif/cache.h"
+#include "core/cache/cache.h"
 #include "whatif/loads.h"
 #include "whatif/tiers.h"
 
