@@ -1120,7 +1120,7 @@ struct SimulationWorld {   # what helios sim carries a trace out on
   l3Bytes @8 :UInt64 $word("l3_bytes");
   insideBps @9 :UInt64 $word("inside_bps"); migrationBps @10 :UInt64 $word("migration_bps");
   backboneBps @11 :UInt64 $word("backbone_bps"); archiveBps @12 :UInt64 $word("archive_bps");
-  passMs @13 :UInt64 $word("pass_ms");
+  passMs @13 :UInt64 $word("pass_ms"); keepPct @14 :Float64 $word("keep_pct");
 }
 struct SimulationHits { found @0 :Text; reads @1 :UInt64; }
 struct SimulationBytes { path @0 :Text; read @1 :UInt64; moved @2 :UInt64; }

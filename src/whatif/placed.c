@@ -6,8 +6,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "core/cache/cache.h"
+#include "core/placement/keep.h"
 #include "core/placement/policy.h"
-#include "whatif/cache.h"
 #include "whatif/loads.h"
 #include "whatif/tiers.h"
 
@@ -34,6 +35,8 @@ struct placed {
     struct hl_placement placement;
     struct hl_policy policy;
     struct hl_cache pool;
+    struct hl_keep *keeps; /* by node: what its reads leave */
+    uint32_t *copies;      /* by shard: that nodes keep */
     struct hl_node_limits *limits;
     struct node_reads *reads;
     uint32_t *serials;          /* by shard: of its move in flight; others in flight are void */
@@ -295,23 +298,45 @@ static hl_status access_placed(void *arg, const struct hl_access_row *row, enum 
     bool hit;
     if (placed_shard(p, row->shard) == NULL)
         HL_TRY(add_shard(p, row, now_ms));
+    bool elsewhere = p->copies[row->shard] > 0;
+    enum hl_kept kept;
+    HL_TRY(hl_keep_read(&p->keeps[row->node], row->shard, bytes, &kept));
     if (row->is_write)
         return hl_cache_access(&p->pool, row->shard, bytes, &hit);
     HL_TRY(note_read(p, row, now_ms));
     struct hl_place place = placed_shard(p, row->shard)->place;
     bool on_node = place.tier == L1 || place.tier == L2;
-    if (on_node && place.node == row->node) {
+    if (kept != HL_KEPT_NOT) {
+        *found = kept == HL_KEPT_L1 ? HL_FOUND_L1 : HL_FOUND_L2;
+    } else if (on_node && place.node == row->node) {
         *found = place.tier == L1 ? HL_FOUND_L1 : HL_FOUND_L2;
     } else if (on_node) {
         *found = HL_FOUND_OTHER;
     } else {
         HL_TRY(hl_cache_access(&p->pool, row->shard, bytes, &hit));
-        *found = hit ? HL_FOUND_L3 : HL_FOUND_L4;
+        *found = hit ? HL_FOUND_L3 : elsewhere ? HL_FOUND_OTHER : HL_FOUND_L4;
     }
     return HL_OK;
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
+
+static void count_kept(void *arg, uint32_t shard, bool entered)
+{
+    struct placed *p = arg;
+    p->copies[shard] += entered ? 1 : UINT32_MAX;
+}
+
+/* A part of its memory is for what its reads leave, the rest for what the Controller places. */
+static hl_status divide_memory(struct placed *p, uint32_t node)
+{
+    const struct hl_whatif_world *w = p->world;
+    uint64_t l1 = (uint64_t)((double)w->l1_bytes * w->keep_pct / 100);
+    uint64_t l2 = (uint64_t)((double)w->l2_bytes * w->keep_pct / 100);
+    p->limits[node] = (struct hl_node_limits){
+        .l1_bytes = w->l1_bytes - l1, .l2_bytes = w->l2_bytes - l2, .takes = w->keep_pct < 100};
+    return hl_keep_init(&p->keeps[node], l1, l2, count_kept, p);
+}
 
 static hl_status placed_init(struct placed *p)
 {
@@ -319,7 +344,10 @@ static hl_status placed_init(struct placed *p)
     p->limits = calloc(nodes, sizeof(*p->limits));
     p->reads = calloc(nodes, sizeof(*p->reads));
     p->serials = calloc(shards, sizeof(*p->serials));
-    if (p->limits == NULL || p->reads == NULL || p->serials == NULL)
+    p->copies = calloc(shards, sizeof(*p->copies));
+    p->keeps = calloc(nodes, sizeof(*p->keeps));
+    if (p->limits == NULL || p->reads == NULL || p->serials == NULL || p->copies == NULL ||
+        p->keeps == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for %" PRIu32 " shards on %" PRIu32 " nodes",
                        shards, nodes);
     HL_TRY(hl_cache_init(&p->pool, HL_CACHE_LRU, p->world->l3_bytes,
@@ -330,8 +358,7 @@ static hl_status placed_init(struct placed *p)
         uint16_t node;
         HL_TRY(hl_placement_node_add(&p->placement, 1, 0, &node));
         p->reads[i].set = HL_SET_NONE;
-        p->limits[i] = (struct hl_node_limits){
-            .l1_bytes = p->world->l1_bytes, .l2_bytes = p->world->l2_bytes, .takes = true};
+        HL_TRY(divide_memory(p, i));
     }
     p->next_pass_s = (double)p->world->pass_ms / 1e3;
     return HL_OK;
@@ -341,6 +368,12 @@ static void placed_fini(struct placed *p)
 {
     for (uint32_t i = 0; p->reads != NULL && i < p->trace->nodes.count; i++)
         free(p->reads[i].entries);
+    for (uint32_t i = 0; p->keeps != NULL && i < p->trace->nodes.count; i++) {
+        p->loads->result.moved_bytes[HL_MOVE_INSIDE] += p->keeps[i].demoted_bytes;
+        hl_keep_fini(&p->keeps[i]);
+    }
+    free(p->keeps);
+    free(p->copies);
     free(p->reads);
     free(p->limits);
     free(p->serials);
@@ -360,9 +393,9 @@ hl_status hl_placed_run(const struct hl_access_trace *trace, const struct hl_wha
     hl_status st = placed_init(&p);
     if (st == HL_OK)
         st = hl_loads_run(&loads, &ops, &p);
+    placed_fini(&p);
     if (st == HL_OK)
         *out = loads.result;
-    placed_fini(&p);
     hl_loads_fini(&loads);
     return st;
 }

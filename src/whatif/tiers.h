@@ -11,7 +11,7 @@
 #ifndef HL_WHATIF_TIERS_H
 #define HL_WHATIF_TIERS_H
 
-#include "whatif/cache.h"
+#include "core/cache/cache.h"
 #include "whatif/whatif.h"
 
 hl_status hl_tiers_run(const struct hl_access_trace *trace, const struct hl_whatif_world *world,

@@ -60,6 +60,7 @@ struct hl_whatif_world {
     uint64_t l3_bytes;
     double rates[HL_MOVE_PATHS]; /* of a node's links, and of the archive */
     int64_t pass_ms;             /* of helios: between reports and passes */
+    double keep_pct;             /* of helios: of a node's memory, for what its reads leave */
     struct hl_placement_params params;
 };
 

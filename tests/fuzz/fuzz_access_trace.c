@@ -41,6 +41,7 @@ static void carry_out(const struct hl_access_trace *t)
     for (int p = 0; p < HL_WHATIF_POLICIES; p++) {
         struct hl_whatif_result r;
         uint64_t found = 0;
+        w.keep_pct = t->count % 3 * 50;
         if (hl_whatif_run(t, &w, (enum hl_whatif_policy)p, &r) != HL_OK)
             abort();
         for (int i = 0; i < HL_FOUND_KINDS; i++)

@@ -22,6 +22,7 @@ struct sim_args {
     uint64_t l1, l2, l3;
     uint64_t inside, migration, backbone, archive;
     int64_t pass;
+    double keep;
 };
 
 #define AT(field) HL_OPTION_FIELD(struct sim_args, field)
@@ -61,6 +62,11 @@ static const struct hl_option rows[] = {
      8, RATE_MAX_BPS, NULL, AT(archive)},
     {"pass", "--pass", "1s", "Policy helios: time between its passes.", HL_OPT_DURATION, 1,
      HL_OPTION_DAY_MS, NULL, AT(pass)},
+    {"keep", "--keep", "100",
+     "Policy helios: share of a node's memory for copies that its reads leave; the rest is for "
+     "what "
+     "passes place there.",
+     HL_OPT_PERCENT, 0, 100, NULL, AT(keep)},
 };
 
 #undef AT
@@ -161,7 +167,8 @@ static void describe_world(const struct sim_args *a, const struct hl_access_trac
         .migration_bps = a->migration,
         .backbone_bps = a->backbone,
         .archive_bps = a->archive,
-        .pass_ms = (uint64_t)a->pass};
+        .pass_ms = (uint64_t)a->pass,
+        .keep_pct = a->keep};
     for (uint32_t i = 0; i < t->shards.count; i++)
         out->bytes += t->sizes[i];
 }
@@ -214,12 +221,12 @@ static void print_world(const struct hl_api_simulation_world *w)
            w->accesses, w->loads, w->shards, hl_format_bytes(w->bytes, all, sizeof(all)), w->nodes,
            w->seconds);
     printf("each node L1 %s, L2 %s; L3 %s; Gbit/s: inside %g, migration %g, backbone %g, "
-           "archive %g; a pass every %g s\n",
+           "archive %g; a pass every %g s, %g%% for what reads leave\n",
            hl_format_bytes(w->l1_bytes, l1, sizeof(l1)),
            hl_format_bytes(w->l2_bytes, l2, sizeof(l2)),
            hl_format_bytes(w->l3_bytes, l3, sizeof(l3)), (double)w->inside_bps / 1e9,
            (double)w->migration_bps / 1e9, (double)w->backbone_bps / 1e9,
-           (double)w->archive_bps / 1e9, (double)w->pass_ms / 1e3);
+           (double)w->archive_bps / 1e9, (double)w->pass_ms / 1e3, w->keep_pct);
 }
 
 static void add_row(struct cli_table *t, const struct outcome *o, double bound_s)
@@ -273,7 +280,8 @@ static hl_status run_policies(struct cli *cli, const struct sim_args *a,
                                               [HL_MOVE_MIGRATION] = (double)a->migration / 8,
                                               [HL_MOVE_BACKBONE] = (double)a->backbone / 8,
                                               [HL_MOVE_ARCHIVE] = (double)a->archive / 8},
-                                    .pass_ms = a->pass};
+                                    .pass_ms = a->pass,
+                                    .keep_pct = a->keep};
     struct outcome outcomes[HL_WHATIF_POLICIES];
     struct hl_api_simulation_world described;
     enum hl_whatif_policy only = HL_WHATIF_HELIOS;

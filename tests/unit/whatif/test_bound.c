@@ -22,7 +22,8 @@ static struct hl_whatif_world small_world(uint64_t l1, uint64_t l2, uint64_t l3)
                                           [HL_MOVE_MIGRATION] = 2,
                                           [HL_MOVE_BACKBONE] = 1,
                                           [HL_MOVE_ARCHIVE] = 1},
-                                .pass_ms = 1000};
+                                .pass_ms = 1000,
+                                .keep_pct = 0};
     hl_placement_params_init(&w.params);
     return w;
 }
@@ -149,6 +150,7 @@ TEST(no_policy_waits_for_less_than_the_bound)
             add_read(&t, at, (int)(next_random(&seed) % (unsigned)nodes), shard,
                      1 + (uint64_t)shard * 5 % 9);
         }
+        w.keep_pct = (double)(round % 3) * 50;
         double bound = wait_under(&t, &w, HL_WHATIF_OPTIMAL);
         assert_true(bound > 0);
         for (int p = 0; p < HL_WHATIF_OPTIMAL; p++) {

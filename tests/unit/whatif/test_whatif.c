@@ -113,6 +113,14 @@ TEST(a_load_waits_for_the_last_of_its_shards_and_reads_queue)
     hl_access_trace_fini(&t);
 }
 
+static struct hl_access_trace generate(enum hl_generate_kind kind, uint64_t seed)
+{
+    struct hl_access_trace t = {0};
+    assert_int_equal(
+        hl_generate(&(struct hl_generate_opts){.kind = kind, .seed = seed, .nodes = 8}, &t), HL_OK);
+    return t;
+}
+
 /* ---- links ----------------------------------------------------------------------------------- */
 
 struct ended {
@@ -160,6 +168,53 @@ TEST(moves_take_what_reads_leave_of_a_link)
 }
 
 /* ---- helios ---------------------------------------------------------------------------------- */
+
+TEST(a_read_leaves_a_copy_on_its_node)
+{
+    static const struct row rows[] = {{0, "a", "w", 8, false},   /* archive: 8 s */
+                                      {20, "a", "w", 8, false},  /* L1 */
+                                      {40, "a", "v", 8, false},  /* archive: 8 s; w goes to L2 */
+                                      {60, "a", "w", 8, false},  /* L2: 0.8 s; v goes to L2 */
+                                      {80, "b", "w", 8, false}}; /* L3: 4 s */
+    struct hl_access_trace t = make_trace(rows, HL_ARRAY_LEN(rows));
+    struct hl_whatif_world w = slow_world();
+    struct hl_whatif_result r;
+    w.keep_pct = 100;
+    assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+    assert_int_equal(r.hits[HL_FOUND_L1], 1);
+    assert_int_equal(r.hits[HL_FOUND_L2], 1);
+    assert_int_equal(r.hits[HL_FOUND_L3], 1);
+    expect_near(r.wait_s, 8 + 0 + 8 + 0.8 + 4);
+    assert_int_equal(r.moves, 0);
+    assert_int_equal(r.moved_bytes[HL_MOVE_INSIDE], 16 * MB);
+    hl_access_trace_fini(&t);
+}
+
+TEST(the_policy_is_not_worse_than_the_best_of_six_on_traces_that_are_made_up)
+{
+    struct hl_whatif_world w = {.l1_bytes = UINT64_C(16) << 30,
+                                .l2_bytes = UINT64_C(64) << 30,
+                                .l3_bytes = UINT64_C(1) << 40,
+                                .rates = {100e9, 25e9, 12.5e9, 2e9},
+                                .pass_ms = 1000,
+                                .keep_pct = 100};
+    hl_placement_params_init(&w.params);
+    for (int kind = 0; kind < 3; kind++) {
+        struct hl_access_trace t = generate((enum hl_generate_kind)kind, 1);
+        struct hl_whatif_result r;
+        assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_HELIOS, &r), HL_OK);
+        double ours = r.wait_s;
+        for (int p = HL_WHATIF_LRU; p <= HL_WHATIF_GDSF; p++) {
+            assert_int_equal(hl_whatif_run(&t, &w, (enum hl_whatif_policy)p, &r), HL_OK);
+            if (ours > r.wait_s * (1 + 1e-9))
+                fail_msg("trace %d: helios waits for %g s, %s for %g s", kind, ours,
+                         hl_whatif_policy_name((enum hl_whatif_policy)p), r.wait_s);
+        }
+        assert_int_equal(hl_whatif_run(&t, &w, HL_WHATIF_OPTIMAL, &r), HL_OK);
+        assert_true(ours <= 1.3 * r.wait_s);
+        hl_access_trace_fini(&t);
+    }
+}
 
 TEST(the_policy_moves_what_a_node_reads_again_to_it)
 {
@@ -231,14 +286,6 @@ TEST(a_world_without_rates_is_refused)
 }
 
 /* ---- generators ------------------------------------------------------------------------------ */
-
-static struct hl_access_trace generate(enum hl_generate_kind kind, uint64_t seed)
-{
-    struct hl_access_trace t = {0};
-    assert_int_equal(
-        hl_generate(&(struct hl_generate_opts){.kind = kind, .seed = seed, .nodes = 8}, &t), HL_OK);
-    return t;
-}
 
 TEST(a_seed_is_a_trace_and_another_seed_another_one)
 {

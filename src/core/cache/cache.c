@@ -1,13 +1,13 @@
 /* A cache by the book. What lru, lfu, gdsf and static do is here; objects that leave by a score are
  * in a heap whose entries are not corrected but made anew: one whose object was read since is
  * passed over. */
-#include "whatif/cache.h"
+#include "core/cache/cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "whatif/cache_queues.h"
-#include "whatif/cache_slots.h"
+#include "core/cache/cache_queues.h"
+#include "core/cache/cache_slots.h"
 
 #define SLOT_BITS    24
 #define S3_COUNT_MAX 3
@@ -159,18 +159,22 @@ static hl_status hit_slot(struct hl_cache *c, uint32_t slot)
     }
 }
 
+static void evict_plainly(struct hl_cache *c)
+{
+    uint32_t leaving = has_score(c) ? take_least(c) : c->lists[0].tail;
+    uint32_t left = c->slots[leaving].shard;
+    c->used -= c->slots[leaving].size_bytes;
+    hl_cache_drop(c, leaving);
+    c->changed(c->arg, left, false);
+}
+
 static hl_status enter_plainly(struct hl_cache *c, uint32_t shard, uint64_t size_bytes)
 {
     uint32_t slot;
     if (c->kind == HL_CACHE_STATIC && c->used + size_bytes > c->capacity)
         return HL_OK;
-    while (c->used + size_bytes > c->capacity) {
-        uint32_t leaving = has_score(c) ? take_least(c) : c->lists[0].tail;
-        uint32_t left = c->slots[leaving].shard;
-        c->used -= c->slots[leaving].size_bytes;
-        hl_cache_drop(c, leaving);
-        c->changed(c->arg, left, false);
-    }
+    while (c->used + size_bytes > c->capacity)
+        evict_plainly(c);
     HL_TRY(hl_cache_add(c, shard, size_bytes, 0, &slot));
     c->used += size_bytes;
     c->changed(c->arg, shard, true);
@@ -201,6 +205,21 @@ hl_status hl_cache_access(struct hl_cache *c, uint32_t shard, uint64_t size_byte
     default:
         return enter_plainly(c, shard, size_bytes);
     }
+}
+
+bool hl_cache_evict(struct hl_cache *c)
+{
+    if (c->used == 0 || c->kind == HL_CACHE_STATIC)
+        return false;
+    if (c->kind == HL_CACHE_SIEVE)
+        hl_sieve_evict(c);
+    else if (c->kind == HL_CACHE_S3FIFO)
+        hl_s3fifo_evict(c);
+    else if (c->kind == HL_CACHE_WTINYLFU)
+        hl_wtinylfu_evict(c);
+    else
+        evict_plainly(c);
+    return true;
 }
 
 void hl_cache_remove(struct hl_cache *c, uint32_t shard)

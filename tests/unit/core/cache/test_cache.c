@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/cache/cache.h"
+#include "core/cache/cache_queues.h"
 #include "support/test.h"
-#include "whatif/cache.h"
-#include "whatif/cache_queues.h"
 
 static bool read_shard(struct hl_cache *c, uint32_t shard, uint64_t size)
 {
@@ -131,6 +131,29 @@ TEST(the_sketch_counts_to_15_and_halves)
         hl_sketch_add(&k, 1000 + i);
     assert_int_equal(hl_sketch_count(&k, 7), 7); /* 100 additions are the sample of 10 objects */
     free(k.table);
+}
+
+TEST(evicting_takes_what_a_new_object_would_push_out)
+{
+    for (int kind = 0; kind < HL_CACHE_KINDS; kind++) {
+        struct hl_cache a = make_cache((enum hl_cache_kind)kind, 10);
+        struct hl_cache b = make_cache((enum hl_cache_kind)kind, 10);
+        read_all(&a, "ABCDEFGHIJAABCD");
+        read_all(&b, "ABCDEFGHIJAABCD");
+        if (kind == HL_CACHE_STATIC) {
+            assert_false(hl_cache_evict(&a));
+        } else if (kind != HL_CACHE_WTINYLFU) { /* there, the new one is a candidate itself */
+            assert_true(hl_cache_evict(&a));
+            assert_int_equal(a.used, 9);
+            read_all(&b, "Z");
+            for (const char *p = "ABCDEFGHIJ"; *p != '\0'; p++)
+                assert_int_equal(hl_cache_has(&a, (uint32_t)*p), hl_cache_has(&b, (uint32_t)*p));
+        }
+        for (int i = 0; kind != HL_CACHE_STATIC && a.used > 0; i++)
+            assert_true(i < 10 && hl_cache_evict(&a));
+        hl_cache_fini(&a);
+        hl_cache_fini(&b);
+    }
 }
 
 /* ---- a model --------------------------------------------------------------------------------- */

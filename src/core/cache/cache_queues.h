@@ -1,4 +1,4 @@
-/* whatif/cache_queues.h - the rules of cache.h whose objects stand in queues: sieve, s3fifo
+/* core/cache/cache_queues.h - the rules of cache.h whose objects stand in queues: sieve, s3fifo
  * and wtinylfu. cache.c has the others and calls these.
  *
  * Owns:    nothing.
@@ -7,16 +7,21 @@
  * Units:   bytes.
  * Limits:  as cache.h.
  */
-#ifndef HL_WHATIF_CACHE_QUEUES_H
-#define HL_WHATIF_CACHE_QUEUES_H
+#ifndef HL_CORE_CACHE_CACHE_QUEUES_H
+#define HL_CORE_CACHE_CACHE_QUEUES_H
 
-#include "whatif/cache.h"
+#include "core/cache/cache.h"
 
 /* Lists of s3fifo. */
 enum { HL_S3_SMALL, HL_S3_MAIN, HL_S3_GHOST };
 
 /* Lists of wtinylfu. */
 enum { HL_TINY_WINDOW, HL_TINY_PROBATION, HL_TINY_PROTECTED };
+
+/* What leaves next, leaves. The cache is not empty. */
+void hl_sieve_evict(struct hl_cache *c);
+void hl_s3fifo_evict(struct hl_cache *c);
+void hl_wtinylfu_evict(struct hl_cache *c);
 
 /* It was not in the cache and enters it: what leaves for it leaves first. Each says what left or
  * entered through c->changed. */

@@ -1,4 +1,4 @@
-/* whatif/cache_slots.h - what all rules of cache.h are made of: objects in lists, found by
+/* core/cache/cache_slots.h - what all rules of cache.h are made of: objects in lists, found by
  * their shard.
  *
  * Owns:    nothing of its own: it works on a struct hl_cache.
@@ -7,10 +7,10 @@
  * Units:   bytes.
  * Limits:  as cache.h.
  */
-#ifndef HL_WHATIF_CACHE_SLOTS_H
-#define HL_WHATIF_CACHE_SLOTS_H
+#ifndef HL_CORE_CACHE_CACHE_SLOTS_H
+#define HL_CORE_CACHE_CACHE_SLOTS_H
 
-#include "whatif/cache.h"
+#include "core/cache/cache.h"
 
 /* HL_CACHE_NONE: it is in no list. */
 uint32_t hl_cache_find(const struct hl_cache *c, uint32_t shard);

@@ -1,4 +1,4 @@
-#include "whatif/cache_slots.h"
+#include "core/cache/cache_slots.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* whatif/cache.h - caches by the book, against which the policy is compared: one object per
- * cache, sizes in bytes.
+/* core/cache/cache.h - caches by the book, for what reads leave on a node, and to compare policies
+ * with: one object per cache, sizes in bytes.
  *
  *     lru       the least recently used one leaves
  *     lfu       the least frequently used one of those in it; among equals the least recently used
@@ -20,8 +20,8 @@
  * Units:   bytes.
  * Limits:  2^24 objects at a time, ghosts included; 2^40 accesses.
  */
-#ifndef HL_WHATIF_CACHE_H
-#define HL_WHATIF_CACHE_H
+#ifndef HL_CORE_CACHE_CACHE_H
+#define HL_CORE_CACHE_CACHE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -100,6 +100,8 @@ bool hl_cache_has(const struct hl_cache *c, uint32_t shard);
 /* *hit: it was in it. If not, it enters where the rule lets it. */
 hl_status hl_cache_access(struct hl_cache *c, uint32_t shard, uint64_t size_bytes,
                           bool *hit) HL_CHECK;
+/* What the rule says leaves next, leaves. False: it holds nothing, or is static. */
+bool hl_cache_evict(struct hl_cache *c);
 /* It leaves, if it is there. */
 void hl_cache_remove(struct hl_cache *c, uint32_t shard);
 

@@ -1,8 +1,8 @@
-#include "whatif/cache_queues.h"
+#include "core/cache/cache_queues.h"
 
 #include <stdlib.h>
 
-#include "whatif/cache_slots.h"
+#include "core/cache/cache_slots.h"
 
 #define SKETCH_ROWS   4
 #define SKETCH_MAX    15
@@ -28,7 +28,7 @@ static hl_status enter_list(struct hl_cache *c, uint32_t shard, uint64_t size_by
 
 /* ---- sieve ----------------------------------------------------------------------------------- */
 
-static void evict_by_hand(struct hl_cache *c)
+void hl_sieve_evict(struct hl_cache *c)
 {
     uint32_t at = c->hand != HL_CACHE_NONE ? c->hand : c->lists[0].tail;
     while (c->slots[at].frequency > 0) {
@@ -43,7 +43,7 @@ hl_status hl_sieve_enter(struct hl_cache *c, uint32_t shard, uint64_t size_bytes
 {
     uint32_t slot;
     while (c->used + size_bytes > c->capacity)
-        evict_by_hand(c);
+        hl_sieve_evict(c);
     return enter_list(c, shard, size_bytes, 0, &slot);
 }
 
@@ -78,20 +78,26 @@ static void evict_from_small(struct hl_cache *c)
     }
 }
 
-hl_status hl_s3fifo_enter(struct hl_cache *c, uint32_t shard, uint64_t size_bytes)
+void hl_s3fifo_evict(struct hl_cache *c)
 {
     const struct hl_cache_list *small = &c->lists[HL_S3_SMALL];
-    uint32_t slot = hl_cache_find(c, shard);
-    bool was_ghost = slot != HL_CACHE_NONE;
-    if (was_ghost)
-        hl_cache_drop(c, slot);
-    while (c->used + size_bytes > c->capacity) {
+    for (uint64_t used = c->used; c->used == used;) {
         bool from_small = small->bytes >= small->room && small->tail != HL_CACHE_NONE;
         if (from_small || c->lists[HL_S3_MAIN].tail == HL_CACHE_NONE)
             evict_from_small(c);
         else
             evict_from_main(c);
     }
+}
+
+hl_status hl_s3fifo_enter(struct hl_cache *c, uint32_t shard, uint64_t size_bytes)
+{
+    uint32_t slot = hl_cache_find(c, shard);
+    bool was_ghost = slot != HL_CACHE_NONE;
+    if (was_ghost)
+        hl_cache_drop(c, slot);
+    while (c->used + size_bytes > c->capacity)
+        hl_s3fifo_evict(c);
     return enter_list(c, shard, size_bytes, was_ghost ? HL_S3_MAIN : HL_S3_SMALL, &slot);
 }
 
@@ -177,16 +183,16 @@ static uint32_t evict_and_next(struct hl_cache *c, uint32_t slot)
     return next;
 }
 
-/* Until all fit: of the candidates from the window and the oldest of the main queues, the one that
- * is read less frequently leaves; of equals, the candidate. */
-static void evict_by_frequency(struct hl_cache *c, uint32_t candidate)
+/* Until they are so few: of the candidates from the window and the oldest of the main queues, the
+ * one that is read less frequently leaves; of equals, the candidate. */
+static void evict_by_frequency(struct hl_cache *c, uint32_t candidate, uint64_t most)
 {
     static const unsigned after[HL_CACHE_LISTS] = {
         [HL_TINY_PROBATION] = HL_TINY_PROTECTED, [HL_TINY_PROTECTED] = HL_TINY_WINDOW};
     unsigned victims = HL_TINY_PROBATION;
     uint32_t victim = c->lists[victims].tail;
     bool from_window = false;
-    while (c->used > c->capacity) {
+    while (c->used > most) {
         if (candidate == HL_CACHE_NONE && !from_window) {
             candidate = c->lists[HL_TINY_WINDOW].tail;
             from_window = true;
@@ -223,6 +229,11 @@ hl_status hl_wtinylfu_enter(struct hl_cache *c, uint32_t shard, uint64_t size_by
         hl_cache_move(c, oldest, HL_TINY_PROBATION);
         candidate = candidate == HL_CACHE_NONE ? oldest : candidate;
     }
-    evict_by_frequency(c, candidate);
+    evict_by_frequency(c, candidate, c->capacity);
     return HL_OK;
+}
+
+void hl_wtinylfu_evict(struct hl_cache *c)
+{
+    evict_by_frequency(c, HL_CACHE_NONE, c->used - 1);
 }
