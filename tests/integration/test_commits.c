@@ -209,6 +209,50 @@ TEST_IN(setup, open_teardown, ranks_that_begin_while_the_disk_is_slow_get_one_ve
     assert_true(commit_part(2, 1, "00000000000000000000000000000102"));
 }
 
+static json_t *beginning_at(int rank, int step)
+{
+    json_t *b = beginning(rank);
+    json_object_set_new(b, "step", json_integer(step));
+    return b;
+}
+
+static bool has_version(int64_t number)
+{
+    size_t i;
+    json_t *v, *r = ask("getModel", json_pack("{s:s}", "name", "m"));
+    bool found = false;
+    json_array_foreach (hl_json_list(json_object_get(r, "model"), "versions"), i, v)
+        found |= hl_json_int(v, "version", -1) == number;
+    json_decref(r);
+    return found;
+}
+
+/* The disk is slow meanwhile: the rank is heard before the version is given up, and its begin is
+ * carried out after that. */
+TEST_IN(setup, open_teardown, a_version_that_a_rank_has_begun_meanwhile_is_not_dropped)
+{
+    struct asked blocks, joins;
+    w.import_state = "done";
+    w.grace_ms = 4000;
+    restart_controller();
+    import_until("m", "done");
+    json_decref(ask("beginVersion", beginning(0)));
+    gate_set(true);
+    ask_begin(&blocks, "beginVersion", beginning_at(0, 6));
+    gate_wait();
+    poll(NULL, 0, 3000);
+    ask_begin(&joins, "beginVersion", beginning(1));
+    poll(NULL, 0, 2000); /* its first begin is more than the grace ago: the drop waits, too */
+    gate_set(false);
+    ask_end(&blocks);
+    json_decref(blocks.result);
+    ask_end(&joins);
+    assert_int_equal(hl_json_int(joins.result, "version", 0), 2);
+    json_decref(joins.result);
+    json_decref(ask("beginVersion", beginning_at(1, 6))); /* after the drop */
+    assert_true(has_version(2));
+}
+
 TEST_IN(setup, open_teardown, what_was_under_way_at_a_stop_is_there_after_the_start)
 {
     struct asked a;

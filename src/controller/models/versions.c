@@ -68,6 +68,7 @@ struct version_change {
     struct hl_version_rec *version; /* found or made */
     char *model;                    /* drop */
     int64_t number;                 /* drop */
+    int64_t touched_ms;             /* drop: of the version when that was decided */
     struct hl_id *ids;              /* shards that are not needed any more */
     size_t id_count;
     bool unplanned; /* commit: what the version has to hold is planned first */
@@ -305,12 +306,15 @@ void method_abandon_version(void *arg, struct hl_rpc_call *call,
 static hl_status drop_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
-    struct hl_model_rec *m;
+    struct hl_version_rec *v;
     uint64_t bytes;
-    HL_TRY(hl_catalog_model(&ch->c->catalog, vc->model, &m));
+    HL_TRY(find_version(ch->c, vc->model, vc->number, &v));
+    if (v->touched_ms != vc->touched_ms) /* by a change that was before this one */
+        return hl_fail(HL_EBUSY, "version %" PRId64 " of '%s' is written again", v->number,
+                       vc->model);
     free(vc->manifests);
-    vc->manifests = manifests_of(m, vc->number, &vc->manifest_count);
-    return hl_catalog_remove(&ch->c->catalog, m, vc->number, commit_records, ch->c, &vc->ids,
+    vc->manifests = manifests_of(v->model, vc->number, &vc->manifest_count);
+    return hl_catalog_remove(&ch->c->catalog, v->model, vc->number, commit_records, ch->c, &vc->ids,
                              &vc->id_count, &bytes);
 }
 
@@ -320,6 +324,9 @@ static void drop_done(struct change *ch, hl_status st)
     if (st == HL_OK) {
         pool_free(ch->c, vc->manifests, vc->manifest_count);
         pool_free(ch->c, vc->ids, vc->id_count);
+    } else if (st == HL_EBUSY) {
+        hl_info("version stays model=%s version=%" PRId64 " reason=\"%s\"", vc->model, vc->number,
+                hl_error_text());
     } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* it was removed meanwhile; stopped */
         hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", vc->model,
                  vc->number, hl_error_text());
@@ -364,6 +371,7 @@ static bool drop_version(struct hl_controller *c, struct hl_version_rec *v)
     }
     vc->model = model;
     vc->number = v->number;
+    vc->touched_ms = v->touched_ms;
     version_change_start(c, vc, drop_make, drop_done);
     return is_being_dropped(c, v); /* else it was refused at once */
 }
