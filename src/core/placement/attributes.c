@@ -80,12 +80,6 @@ uint32_t hl_attributes_count(const struct hl_attributes *a,
     return hl_attributes_counted(a, params, now_ms).count;
 }
 
-int64_t hl_attributes_next_drop(const struct hl_attributes *a,
-                                const struct hl_placement_params *params, int64_t now_ms)
-{
-    return hl_attributes_counted(a, params, now_ms).next_drop_ms;
-}
-
 /* ---- the readers ----------------------------------------------------------------------------- */
 
 static void advance_readers(struct hl_attributes *a, int64_t window_ms, int64_t now_ms)

@@ -84,9 +84,6 @@ struct hl_count {
 
 struct hl_count hl_attributes_counted(const struct hl_attributes *a,
                                       const struct hl_placement_params *params, int64_t now_ms);
-/* The second of them. */
-int64_t hl_attributes_next_drop(const struct hl_attributes *a,
-                                const struct hl_placement_params *params, int64_t now_ms);
 double hl_attributes_heat(const struct hl_attributes *a, const struct hl_placement_params *params,
                           int64_t now_ms);
 /* 0..1 */

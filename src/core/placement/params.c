@@ -44,6 +44,7 @@ static const struct param_row rows[] = {
     NUMBER(recall_share, 0.5, 0, 1),
     INTEGER(residence_ms, 60 * SECOND_MS, 0, DAY_MS),
     INTEGER(archive_ms, HOUR_MS, SECOND_MS, 365 * DAY_MS),
+    INTEGER(flap_ms, 300 * SECOND_MS, 0, DAY_MS),
 };
 
 static int64_t *integer_of(const struct hl_placement_params *params, const struct param_row *row)

@@ -39,6 +39,8 @@ struct hl_placement_params {
     /* rest */
     int64_t residence_ms; /* a shard stays for so long where it came to */
     int64_t archive_ms;   /* idle in L3 for so long: to L4 */
+    int64_t flap_ms; /* a node that left twice in it takes no shards until it has stayed so long
+                      */
 };
 
 void hl_placement_params_init(struct hl_placement_params *params);

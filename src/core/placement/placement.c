@@ -109,6 +109,8 @@ hl_status hl_placement_node_add(struct hl_placement *p, uint64_t incarnation, in
         for (unsigned i = 0; i < HL_LISTED_KINDS; i++)
             p->nodes[at].lists[i] = HL_SHARD_NONE;
     }
+    p->nodes[at].left_ms = -1;
+    p->nodes[at].flaps = false;
     p->nodes[at].known = true;
     p->nodes[at].fenced = false;
     hl_report_window_start(&p->nodes[at].reports, incarnation);
@@ -131,8 +133,20 @@ hl_status hl_placement_node_fence(struct hl_placement *p, uint16_t node)
     struct hl_placement_node *n = find_node(p, node);
     if (n == NULL)
         return unknown_node(node);
+    if (!n->fenced) {
+        n->flaps = n->left_ms >= 0 && p->now_ms - n->left_ms < p->params.flap_ms;
+        n->left_ms = p->now_ms;
+    }
     n->fenced = true;
     return HL_OK;
+}
+
+bool hl_placement_node_is_steady(const struct hl_placement *p, uint16_t node)
+{
+    if (node >= p->node_count)
+        return false;
+    const struct hl_placement_node *n = &p->nodes[node];
+    return n->known && !n->fenced && !(n->flaps && p->now_ms - n->left_ms < p->params.flap_ms);
 }
 
 hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_t now_ms)

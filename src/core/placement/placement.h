@@ -23,7 +23,9 @@
 struct hl_placement_node {
     struct hl_report_window reports;
     int64_t removed_ms; /* of one that is not known */
+    int64_t left_ms;    /* it was fenced then; negative: never */
     bool known, fenced;
+    bool flaps;                                    /* it was fenced twice within flap_ms */
     uint32_t lists[HL_LISTED_KINDS];               /* the first shard of each */
     uint64_t l1_arriving, l1_leaving, l2_arriving; /* bytes of moves in flight */
 };
@@ -72,6 +74,8 @@ hl_status hl_placement_node_start(struct hl_placement *p, uint16_t node,
                                   uint64_t incarnation) HL_CHECK;
 /* Its reports are ignored until its next life. */
 hl_status hl_placement_node_fence(struct hl_placement *p, uint16_t node) HL_CHECK;
+/* Shards may go there: it is known, not fenced, and does not come and go. */
+bool hl_placement_node_is_steady(const struct hl_placement *p, uint16_t node);
 hl_status hl_placement_node_remove(struct hl_placement *p, uint16_t node, int64_t now_ms) HL_CHECK;
 
 /* ---- shards ---- */

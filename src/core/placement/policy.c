@@ -391,7 +391,7 @@ static hl_status keep_watermarks_of(struct passing *x, uint32_t node)
     uint64_t low = (uint64_t)((double)l->l1_bytes * x->p->params.low_pct / 100);
     if (use > high)
         return relieve_l1(x, node, use, high, (double)use * 100 / (double)l->l1_bytes);
-    return use < low && l->takes ? fill_l1(x, node, use, low, high) : HL_OK;
+    return use < low && x->y->takes[node] ? fill_l1(x, node, use, low, high) : HL_OK;
 }
 
 static hl_status keep_watermarks(struct passing *x)
@@ -446,8 +446,9 @@ static hl_status prepare_world(struct passing *x, bool *changed)
         const struct hl_node_limits *l = &x->limits->nodes[i];
         uint64_t used = l->l2_used + (i < x->p->node_count ? x->p->nodes[i].l2_arriving : 0);
         y->l2_free[i] = l->l2_bytes > used ? l->l2_bytes - used : 0;
-        *changed |= y->takes[i] != l->takes;
-        y->takes[i] = l->takes;
+        bool takes = l->takes && hl_placement_node_is_steady(x->p, (uint16_t)i);
+        *changed |= y->takes[i] != takes;
+        y->takes[i] = takes;
     }
     *changed |= memcmp(y->rates, x->limits->rates, sizeof(y->rates)) != 0 ||
                 memcmp(&y->params, &x->p->params, sizeof(y->params)) != 0;

@@ -32,7 +32,7 @@
 struct hl_node_limits {
     uint64_t l1_bytes, l1_used; /* with the chunks of HybridPS; l1_bytes 0: it has no L1 */
     uint64_t l2_bytes, l2_used;
-    bool takes; /* false: it drains, flaps, or is not there */
+    bool takes; /* false: it drains; one that is fenced or flaps takes nothing anyway */
 };
 
 struct hl_policy_limits {

@@ -327,6 +327,24 @@ TEST_IN(begin, NULL, many_readers_keep_it_in_l3)
 
 /* ---- every verdict ---- */
 
+TEST_IN(begin, NULL, a_prepared_world_lets_a_shard_cool_at_the_millisecond)
+{
+    params.alpha = 0; /* 0.3 exp(-age / 120 s) is 0.05 after 120 s ln 6 = 215011.1 ms */
+    hl_rules_prepare(&world);
+    is_at(HL_LIFE_ACTIVE, HL_API_TIER_L2, 0);
+    reads(0, 1, START);
+    assert_int_equal(verdict_at(START + 1).recheck_ms, START + 215011);
+    assert_int_equal(verdict_at(START + 215011).event, NONE);
+    assert_int_equal(verdict_at(START + 215012).event, HL_LIFE_ON_COOL);
+    params.cool_heat = 0; /* nothing ever cools */
+    hl_rules_prepare(&world);
+    assert_int_equal(verdict_at(START + 999999).event, NONE);
+    params.beta = 0.04; /* and with less than this an access alone is not enough */
+    params.cool_heat = 0.05;
+    hl_rules_prepare(&world);
+    assert_int_equal(verdict_at(START).event, HL_LIFE_ON_COOL);
+}
+
 static uint64_t seed;
 
 static uint32_t draw(uint32_t below)

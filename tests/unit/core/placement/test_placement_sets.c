@@ -187,11 +187,11 @@ static void leave_in_order(struct hl_leaving *items, size_t count, const unsigne
 
 TEST(a_version_leaves_as_a_whole_and_counts_as_the_shard_it_would_keep_longest)
 {
-    /* by shards alone it would be 3 0 6 4 1 5 2 7 8 */
+    /* by shards alone it would be 0 6 3 4 1 5 2 7 8 */
     struct hl_leaving items[] = {
-        leaves(0, 10, 0, 0.2),  leaves(1, 10, 0, 0.4), leaves(2, 10, 0, 0.6),
-        leaves(3, 20, 1, 0.1),  leaves(4, 20, 1, 0.3), leaves(5, 20, 1, 0.5),
-        leaves(6, 11, 0, 0.25), leaves(7, 11, 0, 0.7), leaves(8, 11, 0, 0.8)};
+        leaves(0, 10, 0, 0.2),  leaves(1, 10, 0, 0.4),  leaves(2, 10, 0, 0.6),
+        leaves(3, 20, 1, 0.3),  leaves(4, 20, 1, 0.35), leaves(5, 20, 1, 0.5),
+        leaves(6, 11, 0, 0.25), leaves(7, 11, 0, 0.7),  leaves(8, 11, 0, 0.8)};
     static const unsigned shards[] = {3, 4, 5, 0, 1, 2, 6, 7, 8};
     leave_in_order(items, 9, shards);
 }
