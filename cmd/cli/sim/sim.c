@@ -62,10 +62,9 @@ static const struct hl_option rows[] = {
      8, RATE_MAX_BPS, NULL, AT(archive)},
     {"pass", "--pass", "1s", "Policy helios: time between its passes.", HL_OPT_DURATION, 1,
      HL_OPTION_DAY_MS, NULL, AT(pass)},
-    {"keep", "--keep", "100",
-     "Policy helios: share of a node's memory for copies that its reads leave; the rest is for "
-     "what "
-     "passes place there.",
+    {"keep", "--keep", "0",
+     "Policy helios: share of a node's memory for copies that its reads leave, which no daemon "
+     "does yet; the rest is for what passes place there.",
      HL_OPT_PERCENT, 0, 100, NULL, AT(keep)},
 };
 
