@@ -42,4 +42,9 @@ function(hl_sim)
     hl_sim_finds(sim_mutant_${fault} sim_mutant_${fault} 2000)
   endforeach()
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/sim)
+
+  if(NOT HELIOS_SANITIZE AND NOT CMAKE_CROSSCOMPILING) # its programs are spin's own
+    add_test(NAME sim_model COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/sim/model.py)
+    set_tests_properties(sim_model PROPERTIES LABELS unit TIMEOUT 900 SKIP_RETURN_CODE 77)
+  endif()
 endfunction()
