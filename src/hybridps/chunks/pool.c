@@ -239,7 +239,7 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
     return st;
 }
 
-void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, int on_host)
+void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, bool on_host)
 {
     struct chunk *c = &p->chunks[chunk];
     assert(chunk < p->count && (on_host ? c->r->host_pins : c->r->device_pins) > 0);

@@ -39,7 +39,7 @@ struct hl_chunk_pool_options {
     uint64_t host_bytes; /* limit; 0 = none */
     /* Optional external accounting, NULL = none: `bytes` more (or fewer) are in use on the host or
      * on the device. A call for more may be refused; then the access fails. */
-    hl_status (*charge)(void *arg, int on_host, int64_t bytes);
+    hl_status (*charge)(void *arg, bool on_host, int64_t bytes);
     void *charge_arg;
     const struct hl_spill_ops *spill; /* the place below, NULL = none; the pool's from here on */
     void *spill_arg;
@@ -101,7 +101,7 @@ hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places,
 /* All or nothing; a chunk may be named more than once and is pinned as often. */
 hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,
                                size_t count) HL_CHECK;
-void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, int on_host);
+void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, bool on_host);
 /* The content of a chunk that is not pinned ends. */
 void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk);
 

@@ -95,7 +95,7 @@ hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
                         enum hl_chunk_host state) HL_CHECK;
 void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
 /* Bytes go back to the external accounting. */
-void pool_discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes);
+void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes);
 /* Room for `more` bytes under the host's limit, and in the external accounting; others leave the
  * host for it. */
 hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;

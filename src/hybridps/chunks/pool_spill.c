@@ -51,7 +51,7 @@ static hl_status charge_host(struct hl_chunk_pool *p, uint64_t bytes)
 }
 
 /* Giving bytes back can't be refused; a table that could not be reached finds out by itself. */
-void pool_discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes)
+void pool_discharge(struct hl_chunk_pool *p, bool on_host, uint64_t bytes)
 {
     if (p->o.charge != NULL && p->o.charge(p->o.charge_arg, on_host, -(int64_t)bytes) != HL_OK)
         hl_error_clear();

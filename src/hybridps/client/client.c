@@ -16,7 +16,7 @@
 
 /* ---- opening ---- */
 
-static hl_status charge_manager(void *arg, int on_host, int64_t bytes)
+static hl_status charge_manager(void *arg, bool on_host, int64_t bytes)
 {
     struct hybridps *h = arg;
     int device = on_host ? HYBRIDPS_MANAGER_HOST : h->device;

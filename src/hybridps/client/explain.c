@@ -47,7 +47,7 @@ static void add_kind(const struct hybridps *h, struct text *t, int kind, uint64_
     explain_add(t, ")");
 }
 
-static void add_kinds(const struct hybridps *h, struct text *t, int on_host)
+static void add_kinds(const struct hybridps *h, struct text *t, bool on_host)
 {
     uint64_t all[HYBRIDPS_KINDS] = {0};
     const char *comma = "";

@@ -43,7 +43,8 @@ static void write_marks(uint8_t *to, uint64_t span, uint32_t chunk, uint64_t ver
     }
 }
 
-static hl_status check_marks(const struct replay *r, const uint8_t *at, uint32_t chunk, int on_host)
+static hl_status check_marks(const struct replay *r, const uint8_t *at, uint32_t chunk,
+                             bool on_host)
 {
     for (uint64_t i = 0; i + 8 <= r->span[chunk]; i += STRIDE) {
         uint64_t m = mark_of(chunk, r->version[chunk], i);

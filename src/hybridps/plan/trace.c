@@ -102,7 +102,7 @@ hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, bool on_host, bo
         struct hl_trace_use *u = &m->need[i];
         if (u->chunk != chunk)
             continue;
-        if (u->on_host == (on_host != 0))
+        if (u->on_host == on_host)
             same = u;
         else if (u->write || write)
             return hl_fail(HL_EINVAL,
@@ -110,12 +110,12 @@ hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, bool on_host, bo
                            t->chunks[chunk].id);
     }
     if (same != NULL) {
-        same->write |= write != 0;
+        same->write |= write;
         return HL_OK;
     }
     HL_TRY(grow_list(&m->need, &m->need_cap, m->need_count, sizeof(*m->need)));
     m->need[m->need_count++] =
-        (struct hl_trace_use){.chunk = chunk, .on_host = on_host != 0, .write = write != 0};
+        (struct hl_trace_use){.chunk = chunk, .on_host = on_host, .write = write};
     return HL_OK;
 }
 
@@ -234,7 +234,7 @@ static hl_status find_chunk(struct trace_reader *r, const json_t *id, uint32_t *
     return HL_OK;
 }
 
-static bool one_of(const json_t *v, const char *a, const char *b, int *is_b)
+static bool one_of(const json_t *v, const char *a, const char *b, bool *is_b)
 {
     const char *s = json_string_value(v);
     if (s == NULL || (strcmp(s, a) != 0 && strcmp(s, b) != 0))
@@ -246,7 +246,7 @@ static bool one_of(const json_t *v, const char *a, const char *b, int *is_b)
 static hl_status read_need(struct trace_reader *r, const json_t *need)
 {
     uint32_t chunk = 0;
-    int on_host, write;
+    bool on_host, write;
     if (!json_is_array(need) || json_array_size(need) != 3 ||
         !one_of(json_array_get(need, 1), "gpu", "cpu", &on_host) ||
         !one_of(json_array_get(need, 2), "r", "w", &write))

@@ -75,21 +75,21 @@ static void audit(struct rig *r)
 
 /* ---- contents ---- */
 
-static uint64_t *at(struct rig *r, uint32_t c, int on_host)
+static uint64_t *at(struct rig *r, uint32_t c, bool on_host)
 {
     struct hl_chunk_info info;
     hl_chunk_pool_info(r->pool, c, &info);
     return on_host ? info.host : (uint64_t *)(uintptr_t)info.address;
 }
 
-static void write_content(struct rig *r, uint32_t c, int on_host)
+static void write_content(struct rig *r, uint32_t c, bool on_host)
 {
     uint64_t *p = at(r, c, on_host), words = r->pages[c] * page() / 8;
     r->version[c] = ++r->last;
     p[0] = p[words / 2] = p[words - 1] = r->version[c] << 8 | c;
 }
 
-static void check_content(struct rig *r, uint32_t c, int on_host)
+static void check_content(struct rig *r, uint32_t c, bool on_host)
 {
     uint64_t *p = at(r, c, on_host), words = r->pages[c] * page() / 8;
     uint64_t want = r->version[c] << 8 | c;
@@ -110,7 +110,7 @@ static void use_content(struct rig *r, const struct hl_trace_use *u)
 
 /* ---- an iteration in which every copy fails once ---- */
 
-static hl_status step(struct rig *r, uint32_t c, int on_host, int write)
+static hl_status step(struct rig *r, uint32_t c, bool on_host, int write)
 {
     struct hl_trace_use u = {.chunk = c, .on_host = on_host != 0, .write = write != 0};
     hl_status st = hl_chunk_pool_access(r->pool, &u, 1);
@@ -220,7 +220,7 @@ static void random_release(struct rig *r)
 {
     uint32_t c = pick(r, CHUNKS);
     for (unsigned i = 0; i < CHUNKS; i++, c = (c + 1) % CHUNKS) {
-        int on_host = r->host_pins[c] > 0;
+        bool on_host = r->host_pins[c] > 0;
         if (r->device_pins[c] + r->host_pins[c] == 0)
             continue;
         unsigned *pins = on_host ? &r->host_pins[c] : &r->device_pins[c];

@@ -106,7 +106,7 @@ static int next_use(void *arg, uint32_t chunk, uint64_t *moments)
     return r->next_known;
 }
 
-static hl_status charge(void *arg, int on_host, int64_t bytes)
+static hl_status charge(void *arg, bool on_host, int64_t bytes)
 {
     struct rig *r = arg;
     if (!on_host || r->books_max == 0)
@@ -156,14 +156,14 @@ static void audit(struct rig *r)
         assert_int_equal(s.host, r->books);
 }
 
-static uint64_t *words(struct rig *r, uint32_t c, int on_host)
+static uint64_t *words(struct rig *r, uint32_t c, bool on_host)
 {
     struct hl_chunk_info info;
     hl_chunk_pool_info(r->pool, c, &info);
     return on_host ? info.host : (uint64_t *)(uintptr_t)info.address;
 }
 
-static void touch(struct rig *r, uint32_t c, int on_host, int write)
+static void touch(struct rig *r, uint32_t c, bool on_host, int write)
 {
     uint64_t *p = words(r, c, on_host), last = page() / 8 - 1;
     uint64_t want = r->version[c] << 8 | c;
@@ -176,7 +176,7 @@ static void touch(struct rig *r, uint32_t c, int on_host, int write)
     }
 }
 
-static hl_status use(struct rig *r, uint32_t c, int on_host, int write)
+static hl_status use(struct rig *r, uint32_t c, bool on_host, int write)
 {
     struct hl_trace_use u = {.chunk = c, .on_host = on_host != 0, .write = write != 0};
     hl_status st = hl_chunk_pool_access(r->pool, &u, 1);
@@ -301,7 +301,7 @@ static unsigned pick(struct rig *r, unsigned below)
 }
 
 /* Somebody uses a chunk where it may not be, outside of an access. */
-static void fault(struct rig *r, uint32_t c, int on_host, int write)
+static void fault(struct rig *r, uint32_t c, bool on_host, int write)
 {
     struct hl_chunk_info before;
     uint64_t *p = words(r, c, on_host);
@@ -334,7 +334,7 @@ static int operate(struct rig *r)
         r->version[c] = 0;
         return 0;
     }
-    int on_host = (int)pick(r, 2), write = (int)pick(r, 2);
+    bool on_host = (int)pick(r, 2), write = (int)pick(r, 2);
     if (pick(r, 4) == 0)
         hl_chunk_pool_moment(r->pool, (1 + pick(r, 3)) * page());
     r->next[c] = pick(r, 100);

@@ -32,7 +32,7 @@ static inline void maker_moment(struct maker *m, struct hl_trace *t)
     unsigned needs = maker_pick(m, 10) == 0 ? 0 : 1 + maker_pick(m, m->needs > 0 ? m->needs : 2);
     for (unsigned i = 0; i < needs; i++) {
         uint32_t c = maker_pick(m, m->chunks);
-        int on_host = maker_pick(m, 5) == 0, write = maker_pick(m, 3) == 0, twice = 0;
+        bool on_host = maker_pick(m, 5) == 0, write = maker_pick(m, 3) == 0, twice = 0;
         for (size_t k = 0; k < mo->need_count; k++)
             twice |= mo->need[k].chunk == c;
         if (!twice && hl_trace_add_need(t, c, on_host, write) == HL_OK)
