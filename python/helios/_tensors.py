@@ -103,14 +103,15 @@ def concatenated(parts: list[Any]) -> "torch.Tensor":
 def check(name: str, tensor: Any) -> None:
     """Raises InvalidArgument when the value cannot be stored."""
     torch = _torch()
-    if not isinstance(tensor, torch.Tensor) and not all(
+    is_tensor = isinstance(tensor, torch.Tensor)
+    if not is_tensor and not all(
             hasattr(tensor, attribute) for attribute in ("read_into", "shape", "dtype")):
         raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
     if tensor.dtype not in _names():
         raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
-    if getattr(tensor, "layout", torch.strided) is not torch.strided:
+    if is_tensor and tensor.layout is not torch.strided:
         raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.layout}, call .to_dense() on it")
-    if getattr(tensor, "is_meta", False):
+    if is_tensor and tensor.is_meta:
         raise InvalidArgument(f"tensor '{name}' has no data (device meta): load or initialize it first")
 
 
