@@ -190,6 +190,18 @@ class Placement(unittest.TestCase):
         self.c.json("model", "rm", "m")
         wait_for("its pin to go", lambda: not self.records("pin/"))
 
+    def test_what_was_answered_is_in_force_before_the_next_pass(self):
+        self.world(env={"HELIOS_PLACEMENT_INTERVAL": "1h", "HELIOS_PLACEMENT_GRACE": "0"})
+        shard = self.shards[0]
+        there = ("--node", "node-0", "--tier", "l2")
+        for kind, name in (("shard", shard["id"]), ("model", "m@1")):
+            self.c.json(kind, "pin", name)
+            self.assertIn(f"helios {kind} unpin", self.c.refuse("shard", "move", shard["id"], *there))
+            self.c.json(kind, "unpin", name)
+            self.assertFalse(self.placement(shard)["pinned"])
+        self.c.json("shard", "move", shard["id"], *there)
+        self.assertIn(("L2", "node-0"), self.copies(shard))
+
     def test_a_move_that_is_cancelled_after_the_switch_goes_back(self):
         self.world(env={"HELIOS_PLACEMENT_GRACE": "3s"})
         shard = self.shards[0]

@@ -560,12 +560,14 @@ static hl_status move_ordered(struct hl_controller *c,
     HL_TRY(parse_goal(c, p, &goal));
     if (goal.node == HL_READER_NONE)
         HL_TRY(claim_check(c));
+    placement_follow(c, id); /* it may be newer than the last pass */
     const struct hl_placed_shard *s = hl_placement_shard_find(&c->placement->core, id);
     if (s == NULL)
         return hl_fail(HL_ENOENT,
                        "shard %s is in no visible version, or has no copy that can be read", p->id);
     if (s->pinned)
-        return hl_fail(HL_ECONFLICT, "shard %s is pinned; `helios shard unpin` ends that", p->id);
+        return hl_fail(HL_ECONFLICT, "shard %s is pinned; `helios %s unpin` ends that", p->id,
+                       pin_has_shard(c, id) ? "shard" : "model");
     if (s->place.tier == goal.tier && s->place.node == goal.node)
         return hl_fail(HL_EEXIST, "shard %s is there already", p->id);
     HL_TRY(moves_prepare(c, id, s->place, goal, order));

@@ -97,26 +97,49 @@ static void on_pruned(void *arg, hl_status st, const char *text)
                 text);
 }
 
-/* What the key names is in the catalogue. */
-static bool pin_holds(const struct hl_controller *c, const char *key)
+/* What the key names: a shard, or a version. False: it is not there. */
+static bool pin_resolve(const struct hl_controller *c, const char *key, struct hl_shard_rec **shard,
+                        struct hl_version_rec **version)
 {
     struct hl_id id;
     char model[HL_CATALOG_KEY_MAX];
-    if (strncmp(key, "pin/shard/", 10) == 0)
-        return hl_id_parse(key + 10, &id) == HL_OK && hl_catalog_shard(&c->catalog, id) != NULL;
-    const char *slash = strrchr(key, '/');
     struct hl_model_rec *m;
-    struct hl_version_rec *v;
+    *shard = NULL;
+    *version = NULL;
+    if (strncmp(key, "pin/shard/", 10) == 0) {
+        if (hl_id_parse(key + 10, &id) == HL_OK)
+            *shard = hl_catalog_shard(&c->catalog, id);
+        return *shard != NULL;
+    }
+    const char *slash = strrchr(key, '/');
     snprintf(model, sizeof(model), "%.*s", (int)(slash - (key + 12)), key + 12);
     return hl_catalog_model(&c->catalog, model, &m) == HL_OK &&
-           hl_catalog_version(m, strtoll(slash + 1, NULL, 10), &v) == HL_OK;
+           hl_catalog_version(m, strtoll(slash + 1, NULL, 10), version) == HL_OK;
+}
+
+/* Its shards are pinned, or not any more, before anybody is told. */
+static void pin_apply(struct hl_controller *c, const char *key)
+{
+    struct hl_shard_rec *shard;
+    struct hl_version_rec *v;
+    if (!pin_resolve(c, key, &shard, &v))
+        return;
+    if (shard != NULL)
+        placement_follow(c, shard->id);
+    for (size_t i = 0; v != NULL && i < v->shard_count; i++)
+        placement_follow(c, v->shards[i]->id);
+    for (const struct hl_cut_rec *cut = v != NULL ? v->cuts : NULL; cut != NULL; cut = cut->next)
+        for (size_t i = 0; i < cut->shard_count; i++)
+            placement_follow(c, cut->shards[i]->id);
 }
 
 void pins_prune(struct hl_controller *c)
 {
     struct pin *pin, *next;
+    struct hl_shard_rec *shard;
+    struct hl_version_rec *v;
     HASH_ITER (hh, c->placement->pins, pin, next) {
-        if (pin_holds(c, pin->key))
+        if (pin_resolve(c, pin->key, &shard, &v))
             continue;
         if (pin_write(c, pin->key, 0, false, on_pruned, c) != HL_OK)
             hl_debug("pin was not removed: %s", hl_error_text());
@@ -154,10 +177,12 @@ static void on_pin_written(void *arg, hl_status st, const char *text)
         st = pin_add(t.c, t.key, t.since_ms);
     else if (pin_find(t.c, t.key) != NULL)
         pin_remove(t.c, pin_find(t.c, t.key));
-    if (st == HL_OK)
-        hl_reply_controller_pin(t.call, &(struct hl_api_controller_pin_results){.changed = true});
-    else
+    if (st != HL_OK) {
         call_reject(t.call, st);
+        return;
+    }
+    pin_apply(t.c, t.key);
+    hl_reply_controller_pin(t.call, &(struct hl_api_controller_pin_results){.changed = true});
 }
 
 static hl_status pin_key(const struct hl_controller *c,
