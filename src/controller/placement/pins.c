@@ -125,12 +125,12 @@ static void pin_apply(struct hl_controller *c, const char *key)
     if (!pin_resolve(c, key, &shard, &v))
         return;
     if (shard != NULL)
-        placement_follow(c, shard->id);
+        placement_follow_pin(c, shard);
     for (size_t i = 0; v != NULL && i < v->shard_count; i++)
-        placement_follow(c, v->shards[i]->id);
+        placement_follow_pin(c, v->shards[i]);
     for (const struct hl_cut_rec *cut = v != NULL ? v->cuts : NULL; cut != NULL; cut = cut->next)
         for (size_t i = 0; i < cut->shard_count; i++)
-            placement_follow(c, cut->shards[i]->id);
+            placement_follow_pin(c, cut->shards[i]);
 }
 
 void pins_prune(struct hl_controller *c)

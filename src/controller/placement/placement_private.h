@@ -107,6 +107,10 @@ bool placed_node_takes(const struct hl_controller *c, const struct placed_node *
 /* follow.c */
 /* What is known of the shard's copies. */
 void placement_follow(struct hl_controller *c, struct hl_id id);
+/* Whether it is pinned. */
+void placement_follow_pin(struct hl_controller *c, const struct hl_shard_rec *s);
+/* Also one that is newer than the last pass. NULL: it is in no visible version, or has no copy. */
+const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id);
 /* All of them, if anything has changed. */
 void placement_follow_all(struct hl_controller *c);
 
