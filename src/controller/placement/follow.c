@@ -45,15 +45,6 @@ static void shard_add(struct hl_controller *c, const struct hl_shard_rec *s)
         hl_warn("shards are not placed: their use moves nothing error=\"%s\"", hl_error_text());
 }
 
-void placement_follow_pin(struct hl_controller *c, const struct hl_shard_rec *s)
-{
-    struct hl_placement *core = &c->placement->core;
-    const struct hl_placed_shard *x = hl_placement_shard_find(core, s->id);
-    bool pinned = pin_has_shard(c, s->id) || pin_has_version(c, s->version);
-    if (x != NULL && x->pinned != pinned && hl_placement_shard_pin(core, s->id, pinned) != HL_OK)
-        hl_debug("pin of a shard: %s", hl_error_text());
-}
-
 static void shard_follow(struct hl_controller *c, const struct hl_shard_rec *s)
 {
     struct placement *p = c->placement;
@@ -63,7 +54,7 @@ static void shard_follow(struct hl_controller *c, const struct hl_shard_rec *s)
     x = hl_placement_shard_find(&p->core, s->id);
     if (x == NULL)
         return;
-    placement_follow_pin(c, s);
+    pin_follow(c, s);
     struct hl_place at, known = x->place;
     if (hl_life_is_moving((enum hl_life_state)x->life.state) ||
         !nearest_place(c, s->id, &known, &at) || (at.tier == known.tier && at.node == known.node))

@@ -117,6 +117,15 @@ static bool pin_resolve(const struct hl_controller *c, const char *key, struct h
            hl_catalog_version(m, strtoll(slash + 1, NULL, 10), version) == HL_OK;
 }
 
+void pin_follow(struct hl_controller *c, const struct hl_shard_rec *s)
+{
+    struct hl_placement *core = &c->placement->core;
+    const struct hl_placed_shard *x = hl_placement_shard_find(core, s->id);
+    bool pinned = pin_has_shard(c, s->id) || pin_has_version(c, s->version);
+    if (x != NULL && x->pinned != pinned && hl_placement_shard_pin(core, s->id, pinned) != HL_OK)
+        hl_debug("pin of a shard: %s", hl_error_text());
+}
+
 /* Its shards are pinned, or not any more, before anybody is told. */
 static void pin_apply(struct hl_controller *c, const char *key)
 {
@@ -125,12 +134,12 @@ static void pin_apply(struct hl_controller *c, const char *key)
     if (!pin_resolve(c, key, &shard, &v))
         return;
     if (shard != NULL)
-        placement_follow_pin(c, shard);
+        pin_follow(c, shard);
     for (size_t i = 0; v != NULL && i < v->shard_count; i++)
-        placement_follow_pin(c, v->shards[i]);
+        pin_follow(c, v->shards[i]);
     for (const struct hl_cut_rec *cut = v != NULL ? v->cuts : NULL; cut != NULL; cut = cut->next)
         for (size_t i = 0; i < cut->shard_count; i++)
-            placement_follow_pin(c, cut->shards[i]);
+            pin_follow(c, cut->shards[i]);
 }
 
 void pins_prune(struct hl_controller *c)

@@ -107,8 +107,6 @@ bool placed_node_takes(const struct hl_controller *c, const struct placed_node *
 /* follow.c */
 /* What is known of the shard's copies. */
 void placement_follow(struct hl_controller *c, struct hl_id id);
-/* Whether it is pinned. */
-void placement_follow_pin(struct hl_controller *c, const struct hl_shard_rec *s);
 /* Also one that is newer than the last pass. NULL: it is in no visible version, or has no copy. */
 const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id);
 /* All of them, if anything has changed. */
@@ -160,6 +158,8 @@ void reporters_fini(struct hl_controller *c);
 /* pins.c */
 bool pin_has_shard(const struct hl_controller *c, struct hl_id id);
 bool pin_has_version(const struct hl_controller *c, const struct hl_version_rec *v);
+/* The placed shard is pinned, or is not, as the pins say. */
+void pin_follow(struct hl_controller *c, const struct hl_shard_rec *s);
 /* The versions and shards of some are gone. */
 void pins_prune(struct hl_controller *c);
 void pins_fini(struct hl_controller *c);
