@@ -65,7 +65,7 @@ static hl_status take_access(struct recording *r, const struct hl_api_shard_acce
                                                                   .is_write = a->write});
 }
 
-static hl_status ask(struct recording *r)
+static hl_status recording_ask(struct recording *r)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_record_accesses_results got;
@@ -102,14 +102,14 @@ static bool recording_ended(struct recording *r, int *stops_seen)
 }
 
 /* After a failure the recording has what came before it. */
-static hl_status follow(struct recording *r)
+static hl_status recording_follow(struct recording *r)
 {
     struct patience patience = {.limit_ms = PATIENCE_MS};
     int seen = 0;
     do {
         if (!r->more)
             poll(NULL, 0, POLL_MS);
-        hl_status st = ask(r);
+        hl_status st = recording_ask(r);
         if (st == HL_OK)
             patience_regain(&patience);
         else if (stops > seen)
@@ -120,11 +120,11 @@ static hl_status follow(struct recording *r)
     return HL_OK;
 }
 
-static hl_status begin(struct recording *r, const struct record_args *a)
+static hl_status recording_begin(struct recording *r, const struct record_args *a)
 {
     stop_on(SIGINT);
     stop_on(SIGTERM);
-    HL_TRY(ask(r));
+    HL_TRY(recording_ask(r));
     r->recorder.begin_ms = r->now_ms;
     r->recorder.end_ms = a->for_ms > 0 ? r->now_ms + (int64_t)a->for_ms : INT64_MAX;
     fprintf(stderr, "helios: recording accesses%s\n", a->for_ms > 0 ? "" : "; Ctrl-C ends it");
@@ -133,7 +133,7 @@ static hl_status begin(struct recording *r, const struct record_args *a)
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-static hl_status tell(const struct recording *r, const char *out)
+static hl_status recording_tell(const struct recording *r, const char *out)
 {
     const struct hl_recorder *t = &r->recorder;
     int64_t end_ms = t->end_ms < r->now_ms ? t->end_ms : r->now_ms;
@@ -178,18 +178,18 @@ static hl_status write_recording(struct recording *r, const struct record_args *
     }
     HL_TRY(trace_print(&r->recorder.trace, file));
     HL_TRY(outfile_commit(file));
-    HL_TRY(tell(r, a->out));
+    HL_TRY(recording_tell(r, a->out));
     return check_whole(r);
 }
 
 /* What was recorded before a failure is written, and the failure is told. */
-static hl_status record(struct cli *cli, const struct record_args *a, struct outfile *file)
+static hl_status recording_run(struct cli *cli, const struct record_args *a, struct outfile *file)
 {
     char failure[HL_ERROR_TEXT_MAX] = "";
     struct recording r = {.cli = cli};
-    hl_status st = begin(&r, a);
+    hl_status st = recording_begin(&r, a);
     if (st == HL_OK) {
-        hl_status followed = follow(&r);
+        hl_status followed = recording_follow(&r);
         if (followed != HL_OK)
             snprintf(failure, sizeof(failure), "%s", hl_error_text());
         st = write_recording(&r, a, file);
@@ -214,7 +214,7 @@ hl_status cmd_trace_record(struct cli *cli, int argc, char **argv)
     if (st == HL_OK)
         st = outfile_open(a.out, &file);
     if (st == HL_OK)
-        st = record(cli, &a, &file);
+        st = recording_run(cli, &a, &file);
     outfile_abort(&file);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     return st;
