@@ -12,6 +12,7 @@
 #include "controller/placement/placement.h"
 #include "core/migration/migration.h"
 #include "core/placement/policy.h"
+#include "core/placement/recording.h"
 
 /* A node as core/placement counts it. */
 struct placed_node {
@@ -72,6 +73,9 @@ struct placement {
     struct placed_node **by_index;
     uint32_t index_room;
     struct reporter *reporters;
+    struct hl_recording recording;
+    uint64_t recording_id; /* random */
+    int64_t recorded_ms;   /* when it was last asked for */
     struct noted_decision *noted;
     struct pin *pins;
     struct hl_migration moves;
@@ -154,6 +158,13 @@ hl_status placement_timer_start(struct hl_controller *c) HL_CHECK;
 
 /* reports.c */
 void reporters_fini(struct hl_controller *c);
+
+/* record.c */
+/* before_ms: when the process reported before; < 0: it had not. */
+void record_report(struct hl_controller *c, const struct hl_api_controller_report_access_params *p,
+                   int64_t before_ms);
+/* It ends when nobody asks any more. */
+void record_tick(struct hl_controller *c);
 
 /* pins.c */
 bool pin_has_shard(const struct hl_controller *c, struct hl_id id);
