@@ -97,7 +97,8 @@ class Output(unittest.TestCase):
         self.assertEqual(shape(shown["verify"]), {"ok": bool, "copies": [VERIFIED]})
         self.assertEqual([(c["tier"], c["state"]) for c in shown["verify"]["copies"]], [("L3", "ok")])
         self.assertEqual(set(shown), {"id", "offset", "sizeBytes", "crc32", "generation", "chunkCrcs", "tensors", "verify", "copies",
-                                      "routes", "state"})
+                                      "routes", "state", "placement"})
+        self.assertEqual((shown["placement"]["state"], shown["placement"]["tier"]), ("created", "L3"))
         self.assertNotIn("verify", self.c.json("shard", "show", shard))
 
     def test_an_estimate_says_what_it_assumed_of_a_number_of_parameters(self):
