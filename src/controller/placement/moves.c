@@ -381,6 +381,7 @@ static void move_ended(struct hl_controller *c, const struct hl_move_action *a)
         rec->order.goal.node != HL_READER_NONE ? "@" : "",
         placed_node_name(c, rec->order.goal.node), e->seconds, e->error[0] != '\0' ? " why=\"" : "",
         e->error, e->error[0] != '\0' ? "\"" : "", a->left ? " left=1" : "");
+    budget_move_ended(c, rec);
     life_ended(c, rec, a->status);
     calls_answer(c, e, a->status);
 }

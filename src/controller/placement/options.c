@@ -90,6 +90,7 @@ static hl_status conf_apply(struct hl_controller *c, struct hl_placement_conf *c
     p->conf = *conf;
     *conf = (struct hl_placement_conf){0};
     HL_TRY(moves_configure(c));
+    HL_TRY(budget_configure(c));
     return p->conf.interval_ms != old_ms ? placement_timer_start(c) : HL_OK;
 }
 

@@ -29,6 +29,7 @@ hl_status placement_create(struct hl_controller *c)
     p->behind = true;
     copies_watch(c, &placement_copy_events);
     HL_TRY(moves_configure(c));
+    HL_TRY(budget_configure(c));
     return hl_placement_init(&p->core, &(struct hl_placement_opts){.params = p->conf.params,
                                                                    .shards_max = SHARDS_MAX,
                                                                    .now_ms = placement_now_ms()});

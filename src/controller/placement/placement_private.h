@@ -11,6 +11,7 @@
 #include "controller/nodes/nodes.h"
 #include "controller/placement/placement.h"
 #include "core/migration/migration.h"
+#include "core/placement/budget.h"
 #include "core/placement/policy.h"
 
 /* A node as core/placement counts it. */
@@ -81,8 +82,8 @@ struct placement {
     struct ended_move ended[MOVES_ENDED];
     unsigned ended_count;                                   /* of all; the ring has the last ones */
     double rates[HL_MOVE_PATHS], used_rates[HL_MOVE_PATHS]; /* measured; as the policy has them */
-    int64_t tokens[HL_MOVE_PATHS], filled_ms; /* bytes that moves may still begin with */
-    int64_t l3_silent_ms;                     /* since when; 0 = it answers */
+    struct hl_budget budget;                                /* of the policy's moves */
+    int64_t l3_silent_ms;                                   /* since when; 0 = it answers */
     struct hl_timer *timer;
     bool behind;       /* all shards are to be followed */
     uint64_t revision; /* of the catalogue that was followed */
@@ -143,6 +144,11 @@ hl_status move_record_write(struct hl_controller *c, const struct hl_move_rec *r
 
 /* pass.c */
 void pass_run(struct hl_controller *c);
+
+/* budget.c */
+hl_status budget_configure(struct hl_controller *c) HL_CHECK;
+/* A move of the policy has ended: what it did not begin to send it gives back. */
+void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec);
 
 /* options.c */
 hl_status placement_conf_copy(const struct hl_placement_conf *from,

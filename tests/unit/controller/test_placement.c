@@ -269,6 +269,48 @@ TEST_IN(world_start, world_end, what_is_loaded_leaves_its_source_where_it_is)
     assert_false(order.keep_source);
 }
 
+static int64_t budget_left(struct world *w, enum hl_move_path path)
+{
+    int64_t out[HL_MOVE_PATHS];
+    hl_budget_look(&w->c.placement->budget, placement_now_ms(), out);
+    return out[path];
+}
+
+TEST_IN(world_start, world_end, the_rate_limits_what_goes_over_a_network)
+{
+    struct world *w = *state;
+    assert_int_equal(budget_left(w, HL_MOVE_MIGRATION), INT64_MAX); /* 0: no limit */
+    w->c.placement->conf.rate = 8000000;
+    assert_int_equal(budget_configure(&w->c), HL_OK);
+    assert_int_equal(budget_left(w, HL_MOVE_MIGRATION), 1000000);
+    assert_int_equal(budget_left(w, HL_MOVE_BACKBONE), 1000000);
+    assert_int_equal(budget_left(w, HL_MOVE_INSIDE), INT64_MAX);
+    assert_int_equal(budget_left(w, HL_MOVE_ARCHIVE), INT64_MAX);
+}
+
+TEST_IN(world_start, world_end, a_move_that_never_began_gives_its_bytes_back)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    struct hl_move_rec rec = {.order = {.from = placed(w)->place,
+                                        .goal = {.node = 0, .tier = HL_API_TIER_L2},
+                                        .reason = HL_LIFE_ON_ACCESS,
+                                        .size_bytes = INT64_C(1) << 40}};
+    p->conf.rate = 8000000;
+    assert_int_equal(budget_configure(&w->c), HL_OK);
+    hl_budget_take(&p->budget, HL_MOVE_BACKBONE, INT64_C(1) << 40);
+    rec.began_ms = 1;
+    budget_move_ended(&w->c, &rec); /* its bytes were sent */
+    assert_true(budget_left(w, HL_MOVE_BACKBONE) < 0);
+    rec.began_ms = 0;
+    budget_move_ended(&w->c, &rec);
+    assert_int_equal(budget_left(w, HL_MOVE_BACKBONE), 1000000);
+    rec.order.reason = HL_LIFE_EVENTS; /* an ordered one has taken nothing */
+    hl_budget_take(&p->budget, HL_MOVE_BACKBONE, INT64_C(1) << 40);
+    budget_move_ended(&w->c, &rec);
+    assert_true(budget_left(w, HL_MOVE_BACKBONE) < 0);
+}
+
 /* The rows of the options say what core/placement/params.c does. */
 TEST(options_and_parameters_have_the_same_defaults_and_ranges)
 {
