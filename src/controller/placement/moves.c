@@ -615,7 +615,8 @@ void method_list_moves(void *arg, struct hl_rpc_call *call,
     for (unsigned i = 0; list.items != NULL && i < MOVES_ENDED && i < x->ended_count; i++)
         list.items[list.count++] =
             ended_of(c, &x->ended[(x->ended_count - 1 - i) % MOVES_ENDED], arena);
-    hl_reply_controller_list_moves(call, &(struct hl_api_controller_list_moves_results){list});
+    hl_reply_controller_list_moves(call, &(struct hl_api_controller_list_moves_results){
+                                             .moves = list, .rest = budget_rest_text(c)});
 }
 
 void method_cancel_move(void *arg, struct hl_rpc_call *call,

@@ -36,6 +36,8 @@ static void on_pass(void *arg)
     struct hl_controller *c = arg;
     controller_check_clocks(c);
     placement_follow_all(c);
+    budget_rest(c);
+    moves_run(c); /* those that have waited for the end of a rest */
     pass_run(c);
 }
 

@@ -19,7 +19,8 @@ void placement_describe(const struct hl_controller *c, struct hl_id id, struct h
     shard->heat = hl_attributes_heat(&s->use, &p->params, placement_now_ms());
 }
 
-hl_status placement_create(struct hl_controller *c)
+hl_status placement_create(struct hl_controller *c,
+                           bool (*gang_starts)(const struct hl_controller *c))
 {
     struct placement *p = c->placement = calloc(1, sizeof(*p));
     if (p == NULL)
@@ -27,6 +28,7 @@ hl_status placement_create(struct hl_controller *c)
     HL_TRY(placement_conf_copy(c->opts.placement, &p->conf));
     c->opts.placement = NULL; /* only borrowed for this */
     p->behind = true;
+    p->gang_starts = gang_starts;
     copies_watch(c, &placement_copy_events);
     HL_TRY(moves_configure(c));
     HL_TRY(budget_configure(c));

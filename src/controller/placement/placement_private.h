@@ -83,7 +83,8 @@ struct placement {
     unsigned ended_count;                                   /* of all; the ring has the last ones */
     double rates[HL_MOVE_PATHS], used_rates[HL_MOVE_PATHS]; /* measured; as the policy has them */
     struct hl_budget budget;                                /* of the policy's moves */
-    int64_t l3_silent_ms;                                   /* since when; 0 = it answers */
+    bool (*gang_starts)(const struct hl_controller *c);
+    int64_t l3_silent_ms; /* since when; 0 = it answers */
     struct hl_timer *timer;
     bool behind;       /* all shards are to be followed */
     uint64_t revision; /* of the catalogue that was followed */
@@ -149,6 +150,10 @@ void pass_run(struct hl_controller *c);
 hl_status budget_configure(struct hl_controller *c) HL_CHECK;
 /* A move of the policy has ended: what it did not begin to send it gives back. */
 void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec);
+/* Whether its moves are to rest now; those that wait in the engine do so too. */
+void budget_rest(struct hl_controller *c);
+/* Why they rest; "" = they do not. */
+const char *budget_rest_text(const struct hl_controller *c);
 
 /* options.c */
 hl_status placement_conf_copy(const struct hl_placement_conf *from,

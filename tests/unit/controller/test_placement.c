@@ -1,4 +1,5 @@
 /* The placement of shards: reports that count once, places that follow copies, options. */
+#include "base/clock.h"
 #include "conf/options.h"
 #include "controller/copies/copies_private.h"
 #include "controller/nodes/nodes_private.h"
@@ -12,6 +13,14 @@ static bool importing(const struct hl_controller *c)
 {
     (void)c;
     return false;
+}
+
+static bool gang_is_starting;
+
+static bool gang_starts(const struct hl_controller *c)
+{
+    (void)c;
+    return gang_is_starting;
 }
 
 /* Two nodes that are ready, and a model of the shards 1 and 2. */
@@ -38,7 +47,7 @@ static int world_start(void **state)
     w->c.refs = 1;
     w->c.nodes = &w->nodes;
     assert_int_equal(copies_create(&w->c, importing), HL_OK);
-    assert_int_equal(placement_create(&w->c), HL_OK);
+    assert_int_equal(placement_create(&w->c, gang_starts), HL_OK);
     node_put(w, &w->a, "a");
     node_put(w, &w->b, "b");
     w->shard = import_model(&w->c.catalog, "tiny", 1, "{}")->shards[0];
@@ -309,6 +318,74 @@ TEST_IN(world_start, world_end, a_move_that_never_began_gives_its_bytes_back)
     hl_budget_take(&p->budget, HL_MOVE_BACKBONE, INT64_C(1) << 40);
     budget_move_ended(&w->c, &rec);
     assert_true(budget_left(w, HL_MOVE_BACKBONE) < 0);
+}
+
+static void policy_set(struct world *w, const char *policy)
+{
+    free((char *)w->c.placement->conf.policy);
+    w->c.placement->conf.policy = strdup(policy);
+}
+
+static void assert_rest(struct world *w, const char *why)
+{
+    budget_rest(&w->c);
+    assert_string_equal(budget_rest_text(&w->c), why);
+    assert_int_equal(budget_left(w, HL_MOVE_INSIDE), why[0] != '\0' ? 0 : INT64_MAX);
+    assert_int_equal(w->c.placement->moves.held_below, why[0] != '\0' ? UINT8_MAX : 0);
+}
+
+TEST_IN(world_start, world_end, moves_of_the_policy_rest_while_a_gang_starts)
+{
+    struct world *w = *state;
+    gang_is_starting = true;
+    assert_rest(w, ""); /* it observes, and moves nothing */
+    policy_set(w, "on");
+    assert_rest(w, "a gang starts");
+    gang_is_starting = false;
+    assert_rest(w, "");
+}
+
+/* Rank 0 of 2 begins a save, or ends its part of it. */
+static struct hl_version_rec *save_begin(struct world *w)
+{
+    struct hl_version_rec *v;
+    const struct hl_version_begin begin = {
+        .model = "tiny", .job = "j-1", .attempt = 1, .step = 9, .world = 2, .now_ms = hl_wall_ms()};
+    assert_int_equal(hl_catalog_begin(&w->c.catalog, &begin, keep_nothing, NULL, &v), HL_OK);
+    return v;
+}
+
+static void save_commit(struct world *w, struct hl_version_rec *v, int rank)
+{
+    json_t *shards = json_pack("[o]", shard_row(10 + rank, rank));
+    const struct hl_version_commit part = {.version = v,
+                                           .rank = rank,
+                                           .shards = shard_list(shards),
+                                           .meta = "{}",
+                                           .now_ms = hl_wall_ms()};
+    assert_int_equal(hl_catalog_commit_part(&w->c.catalog, &part, keep_nothing, NULL), HL_OK);
+    json_decref(shards);
+}
+
+TEST_IN(world_start, world_end, moves_of_the_policy_rest_from_the_first_part_of_a_save_to_its_last)
+{
+    struct world *w = *state;
+    policy_set(w, "on");
+    w->c.opts.gc_grace_ms = 60000;
+    struct hl_version_rec *v = save_begin(w);
+    assert_rest(w, ""); /* its ranks still train */
+    save_commit(w, v, 0);
+    assert_rest(w, "a save commits");
+    gang_is_starting = true;
+    assert_rest(w, "a gang starts, and a save commits");
+    gang_is_starting = false;
+    v->touched_ms -= 60001; /* nobody goes on with it */
+    assert_rest(w, "");
+    v->touched_ms += 60001;
+    assert_rest(w, "a save commits");
+    save_commit(w, v, 1);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
+    assert_rest(w, "");
 }
 
 /* The rows of the options say what core/placement/params.c does. */
