@@ -41,6 +41,9 @@ static void shard_add(struct hl_controller *c, const struct hl_shard_rec *s)
     if (!nearest_place(c, s->id, NULL, &at))
         return; /* as soon as there is a copy */
     hl_status st = hl_placement_shard_add(&p->core, s->id, s->size_bytes, at, placement_now_ms());
+    if (st == HL_OK && (st = set_join(c, s, pin_has_version(c, s->version))) != HL_OK &&
+        hl_placement_shard_remove(&p->core, s->id) != HL_OK)
+        hl_debug("a shard was not removed: %s", hl_error_text());
     if (trouble_is_new(&p->full, st))
         hl_warn("shards are not placed: their use moves nothing error=\"%s\"", hl_error_text());
 }
@@ -54,8 +57,8 @@ static void shard_follow(struct hl_controller *c, const struct hl_shard_rec *s)
     x = hl_placement_shard_find(&p->core, s->id);
     if (x == NULL)
         return;
-    bool pinned = pin_has_shard(c, s->id) || pin_has_version(c, s->version);
-    if (x->pinned != pinned && hl_placement_shard_pin(&p->core, s->id, pinned) != HL_OK)
+    bool pinned = pin_has_shard(c, s->id);
+    if (x->pinned_itself != pinned && hl_placement_shard_pin(&p->core, s->id, pinned) != HL_OK)
         hl_debug("pin of a shard: %s", hl_error_text());
     struct hl_place at, known = x->place;
     if (hl_life_is_moving((enum hl_life_state)x->life.state) ||
@@ -88,6 +91,7 @@ static void shards_prune(struct hl_controller *c)
         if (hl_placement_shard_remove(&p->core, id) != HL_OK)
             hl_debug("a shard was not removed: %s", hl_error_text());
     }
+    sets_prune(c);
 }
 
 void placement_follow_all(struct hl_controller *c)

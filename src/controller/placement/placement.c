@@ -92,6 +92,7 @@ void placement_fini(struct hl_controller *c)
     reporters_fini(c);
     noted_fini(c);
     pins_fini(c);
+    sets_fini(c);
     hl_migration_fini(&p->moves);
     hl_policy_fini(&p->policy);
     hl_placement_fini(&p->core);

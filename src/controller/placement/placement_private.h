@@ -65,6 +65,8 @@ struct pin {
     UT_hash_handle hh;
 };
 
+struct placed_set;
+
 struct placement {
     struct hl_placement core;
     struct hl_policy policy;
@@ -75,6 +77,7 @@ struct placement {
     struct reporter *reporters;
     struct noted_decision *noted;
     struct pin *pins;
+    struct placed_set *sets; /* by key */
     struct hl_migration moves;
     bool moves_running; /* actions are being taken */
     struct hl_timer *moves_timer;
@@ -111,6 +114,16 @@ bool placed_node_takes(const struct hl_controller *c, const struct placed_node *
 void placement_follow(struct hl_controller *c, struct hl_id id);
 /* All of them, if anything has changed. */
 void placement_follow_all(struct hl_controller *c);
+
+/* sets.c */
+/* A placed shard is in the set of its rank from now on. */
+hl_status set_join(struct hl_controller *c, const struct hl_shard_rec *s,
+                   bool version_pinned) HL_CHECK;
+/* All shards of the version that are placed, and those that will be. */
+void set_pin(struct hl_controller *c, const struct hl_version_rec *v, bool pinned);
+/* Those without shards. */
+void sets_prune(struct hl_controller *c);
+void sets_fini(struct hl_controller *c);
 
 /* noted.c */
 /* True: it is another one than before. */

@@ -388,6 +388,112 @@ TEST_IN(world_start, world_end, moves_of_the_policy_rest_from_the_first_part_of_
     assert_rest(w, "");
 }
 
+static uint32_t set_of(struct world *w, struct hl_version_rec *v, size_t shard)
+{
+    w->shard = v->shards[shard];
+    return placed(w)->set - 1;
+}
+
+TEST_IN(world_start, world_end, shards_are_in_the_set_of_their_rank_below_that_of_their_version)
+{
+    struct world *w = *state;
+    const struct hl_set_table *t = &w->c.placement->core.sets;
+    struct hl_version_rec *tiny = w->shard->version;
+    struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
+    w->c.claim.revision++;
+    placement_follow_all(&w->c);
+    uint32_t rank_0 = set_of(w, tiny, 0), rank_1 = set_of(w, tiny, 1);
+    assert_int_not_equal(rank_0, rank_1);
+    assert_int_equal(hl_set_table_find(t, rank_0)->shards, 1);
+    assert_int_equal(hl_set_table_top(t, rank_0), hl_set_table_top(t, rank_1));
+    uint32_t version = hl_set_table_top(t, rank_0);
+    assert_int_not_equal(version, rank_0);
+    assert_int_not_equal(hl_set_table_top(t, set_of(w, other, 0)), hl_set_table_top(t, rank_0));
+    tiny->state = HL_API_VERSION_STATE_OPEN;
+    w->c.claim.revision++;
+    placement_follow_all(&w->c); /* its sets go with it */
+    assert_null(hl_set_table_find(t, rank_0));
+    assert_null(hl_set_table_find(t, rank_1));
+    assert_null(hl_set_table_find(t, version));
+    assert_int_equal(hl_set_table_find(t, set_of(w, other, 0))->shards, 1);
+}
+
+static void pin_load(struct world *w, const char *key)
+{
+    json_t *pin = json_pack("{s:i}", "sinceMs", 1);
+    assert_int_equal(placement_load_pin(&w->c, key, pin), HL_OK);
+    json_decref(pin);
+}
+
+TEST_IN(world_start, world_end, a_pinned_version_keeps_all_its_shards_and_those_that_come)
+{
+    struct world *w = *state;
+    struct hl_version_rec *tiny = w->shard->version;
+    set_pin(&w->c, tiny, true);
+    for (size_t i = 0; i < 2; i++) {
+        w->shard = tiny->shards[i];
+        assert_true(placed(w)->pinned);
+        assert_false(placed(w)->pinned_itself);
+    }
+    set_pin(&w->c, tiny, false);
+    assert_false(placed(w)->pinned);
+    pin_load(w, "pin/version/other/0000000001"); /* before its shards are known */
+    struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
+    w->c.claim.revision++;
+    placement_follow_all(&w->c);
+    assert_false(placed(w)->pinned);
+    w->shard = other->shards[1];
+    assert_true(placed(w)->pinned);
+}
+
+static struct hl_api_tier_info l1_and_l2[] = {
+    {.tier = HL_API_TIER_L1, .kind = "", .quota_bytes = 4020, .used_bytes = 4010},
+    {.tier = HL_API_TIER_L2, .kind = "", .quota_bytes = 1 << 20},
+};
+
+/* In L1 of a, where they were read so often. */
+static void fill_l1(struct world *w, struct hl_version_rec *v, uint64_t sequence,
+                    const uint64_t reads[2])
+{
+    for (size_t i = 0; i < 2; i++) {
+        w->shard = v->shards[i];
+        learn(w, &w->a, HL_API_TIER_L1, "emu:0");
+        assert_true(report(w, "a", 7, sequence + i, reads[i]));
+    }
+}
+
+/* The policy wants it out of L1. */
+static bool leaves_l1(struct world *w, const struct hl_shard_rec *s)
+{
+    const struct noted_decision *n = noted_find(&w->c, s->id);
+    return n != NULL && n->decision.event == HL_LIFE_ON_PRESSURE;
+}
+
+TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_one_does)
+{
+    struct world *w = *state;
+    struct hl_version_rec *tiny = w->shard->version;
+    struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
+    struct placement *p = w->c.placement;
+    struct hl_placement_params params = p->core.params;
+    w->c.claim.revision++;
+    placement_follow_all(&w->c);
+    fill_l1(w, tiny, 1, (const uint64_t[]){3, 60});
+    fill_l1(w, other, 3, (const uint64_t[]){3, 6});
+    w->a.report.tiers = (struct hl_api_tier_info_list){l1_and_l2, 2};
+    params.low_pct = 0;
+    params.high_pct = 70; /* it is met without two of the four shards */
+    assert_int_equal(hl_placement_configure(&p->core, &params, placement_now_ms()), HL_OK);
+    pass_run(&w->c);                 /* what was read is active */
+    for (uint32_t i = 0; i < 4; i++) /* there since a second */
+        hl_shard_at(&p->core.shards, i)->use.placed_ms -= 1000;
+    pass_run(&w->c);
+    assert_true(leaves_l1(w, other->shards[0]));
+    assert_true(leaves_l1(w, other->shards[1]));
+    assert_false(leaves_l1(w, tiny->shards[0])); /* it was read as seldom as one of those */
+    assert_false(leaves_l1(w, tiny->shards[1]));
+}
+
 /* The rows of the options say what core/placement/params.c does. */
 TEST(options_and_parameters_have_the_same_defaults_and_ranges)
 {
