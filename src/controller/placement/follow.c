@@ -9,7 +9,8 @@
 
 #define PLACES_MAX 64
 
-/* The nearest copy that can be read; `known` as long as none is nearer. False: there is none. */
+/* The nearest copy that readers are offered; `known` as long as none is nearer. False: there is
+ * none. */
 static bool nearest_place(struct hl_controller *c, struct hl_id id, const struct hl_place *known,
                           struct hl_place *out)
 {
@@ -18,9 +19,11 @@ static bool nearest_place(struct hl_controller *c, struct hl_id id, const struct
     const struct place *best = NULL;
     bool has_known = false;
     for (size_t i = 0; i < n && i < PLACES_MAX; i++) {
+        struct hl_place at = placed_place(c, &places[i]);
+        if (hl_migration_hides(&c->placement->moves, id, at))
+            continue;
         if (best == NULL || places[i].tier < best->tier)
             best = &places[i];
-        struct hl_place at = placed_place(c, &places[i]);
         has_known |= known != NULL && at.tier == known->tier && at.node == known->node;
     }
     if (best == NULL)

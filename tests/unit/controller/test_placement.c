@@ -254,8 +254,11 @@ TEST_IN(world_start, world_end, readers_are_offered_the_source_before_the_switch
     a = next(w, HL_MOVE_WRITE);
     assert_offered(w, "L3 L2/a"); /* it is not durable yet */
     hl_migration_journaled(m, order.id, a.order, HL_OK, now);
+    assert_at(w, HL_API_TIER_L2, "a");
     next(w, HL_MOVE_SWITCHED);
     assert_offered(w, "L3 L2/b");
+    placement_follow(&w->c, w->shard->id); /* what is not offered is no place of the shard */
+    assert_at(w, HL_API_TIER_L2, "b");
 }
 
 TEST_IN(world_start, world_end, what_is_loaded_leaves_its_source_where_it_is)
