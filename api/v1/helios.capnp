@@ -586,6 +586,16 @@ struct AccessReport {
   ageMs @7 :UInt32;        # of the last of them, when the report was sent
 }
 
+# What one process has told of one shard at a time. Times are the Controller's, of recordAccesses only.
+struct ShardAccess {
+  id @0 :Text; node @1 :Text;   # "" = of no node
+  sizeBytes @2 :UInt64;         # 0 = the Controller does not know the shard
+  atMs @3 :Int64;               # of the last of them
+  spanMs @4 :UInt32;            # they lie within so much before that
+  count @5 :UInt32;
+  write @6 :Bool;               # it was committed
+}
+
 # A network; inside: within a host, none. The numbers are those of base/plane.h.
 enum Plane { inside @0; backbone @1; migration @2; management @3; }
 
@@ -768,6 +778,11 @@ interface Controller {
   cancelMove @34 (id :Text) -> (move :ShardMove); # of the move, or of its shard
   # A pinned shard is not moved away by the policy or by moveShard. id "": all of the version.
   pin @35 (id :Text, model :Text, version :Int64, pinned :Bool) -> (changed :Bool);
+  # Accesses of shards as their reports come, at most `limit`, from `next` of the answer before on. recording 0: from now on. They are
+  # kept while somebody asks, and a minute longer. ENOENT: that recording is over, or of another life of the Controller.
+  recordAccesses @36 (recording :UInt64, cursor :UInt64, limit :UInt32)
+                 -> (recording :UInt64, next :UInt64, accesses :List(ShardAccess), nowMs :Int64,
+                     lost :UInt64);   # entries since `cursor` that were overwritten
 }
 
 struct Recovery {
@@ -1137,6 +1152,14 @@ struct SimulationPolicy {
   run @4 :SimulationRun $flatten $optional;
 }
 struct Simulation { world @0 :SimulationWorld; policies @1 :List(SimulationPolicy); }   # helios sim
+
+struct TraceRecording {     # helios trace record
+  out @0 :Text; seconds @1 :Float64;
+  accesses @2 :UInt64; shards @3 :UInt64; nodes @4 :UInt64;
+  before @5 :UInt64;       # accesses that came before the recording and were told within it; left out
+  unknown @6 :UInt64;      # accesses of shards that the Controller does not know; missing
+  lost @7 :UInt64;         # entries that were overwritten before they were taken; missing
+}
 
 struct BenchRow {
   system @0 :Text; op @1 :Text;

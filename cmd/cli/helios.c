@@ -105,6 +105,8 @@ static const struct cli_command commands[] = {
     {"Measuring", "", "", NULL},
     {"sim", "--trace FILE|--generate KIND [--policy P] [--l1 SIZE] [--l2 SIZE] [options]",
      "Show what a trace of shard accesses would cost under this policy and others.", cmd_sim},
+    {"trace record", "--out FILE|- [--for DURATION]",
+     "Record the shard accesses of the cluster, for `helios sim`.", cmd_trace_record},
     {"bench adam", "[--elements N] [--rounds N]",
      "Time the optimizer's step against a plain loop.", cmd_bench_adam},
     {"bench archive", "[--dir DIR] [--s3-endpoint URL]",

@@ -136,39 +136,103 @@ static hl_status check_row(const struct hl_access_trace *t, const struct hl_trac
     return HL_OK;
 }
 
-static hl_status check_shard(const struct hl_access_trace *t, uint32_t shard, bool is_new,
+static hl_status check_size(const struct hl_access_trace *t, uint32_t shard,
+                            const struct hl_trace_access *a)
+{
+    if (t->sizes[shard] == a->size_bytes)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "shard '%s' has %" PRIu64 " bytes and had %" PRIu64
+                   ": a shard keeps its size; give other bytes another name",
+                   a->shard, a->size_bytes, t->sizes[shard]);
+}
+
+static hl_status check_write(const struct hl_access_trace *t, uint32_t shard,
                              const struct hl_trace_access *a)
 {
-    if (is_new)
+    if (!a->is_write)
         return HL_OK;
-    if (t->sizes[shard] != a->size_bytes)
-        return hl_fail(HL_EINVAL,
-                       "shard '%s' has %" PRIu64 " bytes and had %" PRIu64
-                       ": a shard keeps its size; give other bytes another name",
-                       a->shard, a->size_bytes, t->sizes[shard]);
-    if (a->is_write)
-        return hl_fail(HL_EINVAL,
-                       "shard '%s' is written after it was %s: a shard is immutable; give new "
-                       "bytes another name",
-                       a->shard, t->written[shard] ? "written" : "read");
+    return hl_fail(HL_EINVAL,
+                   "shard '%s' is written after it was %s: a shard is immutable; give new "
+                   "bytes another name",
+                   a->shard, t->written[shard] ? "written" : "read");
+}
+
+static hl_status append_row(struct hl_access_trace *t, const struct hl_trace_access *a,
+                            bool in_order)
+{
+    uint32_t shard, node, known = t->shards.count;
+    HL_TRY(make_room(t));
+    HL_TRY(name_table_number(&t->nodes, a->node, HL_ACCESS_NODES_MAX, "nodes", &node));
+    HL_TRY(name_table_number(&t->shards, a->shard, HL_ACCESS_SHARDS_MAX, "shards", &shard));
+    if (shard == known) {
+        t->sizes[shard] = a->size_bytes;
+        t->written[shard] = a->is_write;
+    } else {
+        HL_TRY(check_size(t, shard, a));
+        if (in_order)
+            HL_TRY(check_write(t, shard, a));
+    }
+    t->rows[t->count++] = (struct hl_access_row){
+        .at_ns = a->at_ns, .shard = shard, .node = (uint16_t)node, .is_write = a->is_write};
     return HL_OK;
 }
 
 hl_status hl_access_trace_add(struct hl_access_trace *t, const struct hl_trace_access *a)
 {
-    uint32_t shard, node, known = t->shards.count;
-    HL_TRY(make_room(t));
     HL_TRY(check_row(t, a));
-    HL_TRY(name_table_number(&t->nodes, a->node, HL_ACCESS_NODES_MAX, "nodes", &node));
-    HL_TRY(name_table_number(&t->shards, a->shard, HL_ACCESS_SHARDS_MAX, "shards", &shard));
-    HL_TRY(check_shard(t, shard, shard == known, a));
-    if (shard == known) {
-        t->sizes[shard] = a->size_bytes;
-        t->written[shard] = a->is_write;
+    return append_row(t, a, true);
+}
+
+hl_status hl_access_trace_put(struct hl_access_trace *t, const struct hl_trace_access *a)
+{
+    return append_row(t, a, false);
+}
+
+/* ---- sorting --------------------------------------------------------------------------------- */
+
+static int rows_by_shard(const void *left, const void *right)
+{
+    const struct hl_access_row *a = left, *b = right;
+    if (a->shard != b->shard)
+        return a->shard < b->shard ? -1 : 1;
+    return a->at_ns != b->at_ns ? (a->at_ns < b->at_ns ? -1 : 1) : 0;
+}
+
+static int rows_by_time(const void *left, const void *right)
+{
+    const struct hl_access_row *a = left, *b = right;
+    if (a->at_ns != b->at_ns)
+        return a->at_ns < b->at_ns ? -1 : 1;
+    if (a->is_write != b->is_write)
+        return a->is_write ? -1 : 1;
+    if (a->node != b->node)
+        return a->node < b->node ? -1 : 1;
+    return a->shard != b->shard ? (a->shard < b->shard ? -1 : 1) : 0;
+}
+
+void hl_access_trace_sort(struct hl_access_trace *t)
+{
+    uint32_t kept = 0, shard = UINT32_MAX;
+    int64_t first_ns = 0; /* of the rows of the shard */
+    if (t->count == 0)
+        return;
+    qsort(t->rows, t->count, sizeof(*t->rows), rows_by_shard);
+    memset(t->written, 0, t->shards.count * sizeof(*t->written));
+    for (uint32_t i = 0; i < t->count; i++) {
+        struct hl_access_row row = t->rows[i];
+        if (row.shard != shard)
+            first_ns = row.at_ns;
+        shard = row.shard;
+        if (row.is_write && t->written[shard])
+            continue;
+        if (row.is_write)
+            row.at_ns = first_ns;
+        t->written[shard] |= row.is_write;
+        t->rows[kept++] = row;
     }
-    t->rows[t->count++] = (struct hl_access_row){
-        .at_ns = a->at_ns, .shard = shard, .node = (uint16_t)node, .is_write = a->is_write};
-    return HL_OK;
+    t->count = kept;
+    qsort(t->rows, t->count, sizeof(*t->rows), rows_by_time);
 }
 
 hl_status hl_access_row_print(const struct hl_access_trace *t, uint32_t row, struct hl_buf *out)

@@ -80,6 +80,14 @@ struct hl_trace_access {
 hl_status hl_access_trace_add(struct hl_access_trace *t,
                               const struct hl_trace_access *access) HL_CHECK;
 
+/* The same in any order; hl_access_trace_sort makes a trace of it. HL_EINVAL: the shard had another
+ * size. */
+hl_status hl_access_trace_put(struct hl_access_trace *t,
+                              const struct hl_trace_access *access) HL_CHECK;
+/* Rows by time, then by node. A write that is later than an access of its shard comes to that time,
+ * before it; one that is repeated goes. */
+void hl_access_trace_sort(struct hl_access_trace *t);
+
 void hl_access_reader_init(struct hl_access_reader *r, struct hl_access_trace *trace);
 /* The next bytes of the file, cut anywhere. After an error the trace holds the rows before it. */
 hl_status hl_access_reader_feed(struct hl_access_reader *r, const char *bytes,

@@ -406,7 +406,7 @@ static void wait_import(const char *id, const char *wanted)
     }
 }
 
-static void import_until(const char *name, const char *wanted)
+static inline void import_until(const char *name, const char *wanted)
 {
     json_t *r = ask("importModel", import_now(name));
     char id[64];
@@ -440,7 +440,7 @@ static inline int commit_part(int64_t version, int rank, const char *id)
     return visible;
 }
 
-static void wait_count(atomic_int *seen, int n)
+static inline void wait_count(atomic_int *seen, int n)
 {
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     while (*seen < n) {

@@ -243,6 +243,9 @@ void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 hl_status cli_print_json(json_t *value) HL_CHECK;
 /* What a daemon said, as JSON. */
 hl_status cli_print_value(const struct hl_api_type *type, const void *value) HL_CHECK;
+/* The same on stderr, in a line, where stdout is the result itself: `out` is "-". */
+hl_status cli_print_beside(const struct hl_api_type *type, const void *value,
+                           const char *out) HL_CHECK;
 /* The shape of every list, {"items": [...]}. */
 hl_status cli_print_items(const struct hl_api_type *type, const void *items, size_t count) HL_CHECK;
 

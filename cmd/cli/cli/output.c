@@ -171,6 +171,19 @@ hl_status cli_print_value(const struct hl_api_type *type, const void *value)
     return cli_print_json(hl_api_show(type, value));
 }
 
+hl_status cli_print_beside(const struct hl_api_type *type, const void *value, const char *out)
+{
+    if (strcmp(out, "-") != 0)
+        return cli_print_value(type, value);
+    json_t *doc = hl_api_show(type, value);
+    if (doc == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the result as JSON");
+    json_dumpf(doc, stderr, JSON_COMPACT);
+    fputc('\n', stderr);
+    json_decref(doc);
+    return HL_OK;
+}
+
 hl_status cli_print_items(const struct hl_api_type *type, const void *items, size_t count)
 {
     const struct hl_api_list list = {(void *)items, count};

@@ -76,13 +76,7 @@ static hl_status print_pulled(struct cli *cli, const struct pull_args *a, const 
                                                   .crc_failures = s.crc_failures,
                                                   .retries = s.retries,
                                                   .skipped = r->list->skipped};
-        if (strcmp(a->out, "-") != 0)
-            return cli_print_value(&hl_api_pull_result_type, &pulled);
-        json_t *doc = hl_api_show(&hl_api_pull_result_type, &pulled);
-        json_dumpf(doc, stderr, JSON_COMPACT);
-        fputc('\n', stderr);
-        json_decref(doc);
-        return HL_OK;
+        return cli_print_beside(&hl_api_pull_result_type, &pulled, a->out);
     }
     char ep[32] = "";
     if (a->ep > 0)

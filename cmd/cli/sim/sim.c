@@ -108,7 +108,7 @@ static hl_status read_trace(const char *path, struct hl_access_trace *trace)
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", is_stdin ? "stdin" : path);
 }
 
-static hl_status print_rows(const struct hl_access_trace *trace, struct outfile *file)
+hl_status trace_print(const struct hl_access_trace *trace, struct outfile *file)
 {
     struct hl_buf text = HL_BUF(2 * WRITE_BYTES);
     hl_status st = hl_buf_printf(&text, "%s\n", HL_ACCESS_HEADER);
@@ -127,7 +127,7 @@ static hl_status write_trace(const struct hl_access_trace *trace, const char *pa
 {
     struct outfile file;
     HL_TRY(outfile_open(path, &file));
-    hl_status st = print_rows(trace, &file);
+    hl_status st = trace_print(trace, &file);
     if (st == HL_OK)
         st = outfile_commit(&file);
     if (st != HL_OK)

@@ -81,6 +81,7 @@ void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_
 bool jobs_find_writer(const struct hl_controller *c, const char *id, struct version_user *out);
 bool jobs_find_reader(const struct hl_controller *c, const struct hl_version_rec *v,
                       struct version_user *out);
+const char *jobs_find_node(const struct hl_controller *c, const char *job, int attempt, int rank);
 
 void method_plan_job(void *arg, struct hl_rpc_call *call,
                      const struct hl_api_controller_plan_job_params *p);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "controller/jobs/jobs_private.h"
+#include "core/jobnodes.h"
 #include "core/version_drop.h"
 
 hl_status jobs_create(struct hl_controller *c, const struct job_executor *const *all,
@@ -223,6 +224,15 @@ bool jobs_find_writer(const struct hl_controller *c, const char *id, struct vers
     if (j != NULL)
         *out = version_user(j);
     return j != NULL;
+}
+
+const char *jobs_find_node(const struct hl_controller *c, const char *job, int attempt, int rank)
+{
+    const struct job *j = job_by_id(c, job);
+    if (j == NULL || j->run.plan == NULL || attempt != j->run.containers_attempt)
+        return "";
+    int index = hl_plan_container_of(j->run.plan, rank);
+    return index >= 0 && index < j->run.container_count ? j->run.containers[index].node : "";
 }
 
 static bool job_needs_version(const struct job *j, const struct hl_version_rec *v)

@@ -34,6 +34,8 @@ struct version_users {
     /* A job that is not over and loads the version, or would after a restart; false: none does. */
     bool (*find_reader)(const struct hl_controller *c, const struct hl_version_rec *v,
                         struct version_user *out);
+    /* Where the rank of that attempt of the job runs; "" = on no node that is known. */
+    const char *(*find_node)(const struct hl_controller *c, const char *job, int attempt, int rank);
 };
 
 /* `users` is borrowed for the Controller's life. */

@@ -38,6 +38,7 @@
 #include "base/text.h"
 #include "controller/copies/copies.h"
 #include "controller/models/models_private.h"
+#include "controller/placement/placement.h"
 #include "core/commit_check.h"
 #include "core/importing.h"
 #include "core/version_drop.h"
@@ -556,6 +557,9 @@ static void commit_part_done(struct change *ch, hl_status st)
                 v->model->name, v->number, v->step, v->shard_count);
     hl_reply_controller_commit_part(
         vc->call, &(struct hl_api_controller_commit_part_results){visible, v->committed_count});
+    placement_written(ch->c,
+                      ch->c->models->users->find_node(ch->c, v->job, v->attempt, vc->commit->rank),
+                      &vc->commit->shards);
     if (visible) {
         manifest_write(ch->c, v);
         layouts_forget(ch->c);

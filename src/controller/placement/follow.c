@@ -60,9 +60,7 @@ static void shard_follow(struct hl_controller *c, const struct hl_shard_rec *s)
     x = hl_placement_shard_find(&p->core, s->id);
     if (x == NULL)
         return;
-    bool pinned = pin_has_shard(c, s->id);
-    if (x->pinned_itself != pinned && hl_placement_shard_pin(&p->core, s->id, pinned) != HL_OK)
-        hl_debug("pin of a shard: %s", hl_error_text());
+    pin_follow(c, s);
     struct hl_place at, known = x->place;
     if (hl_life_is_moving((enum hl_life_state)x->life.state) ||
         !nearest_place(c, s->id, &known, &at) || (at.tier == known.tier && at.node == known.node))
@@ -95,6 +93,14 @@ static void shards_prune(struct hl_controller *c)
             hl_debug("a shard was not removed: %s", hl_error_text());
     }
     sets_prune(c);
+}
+
+const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id)
+{
+    const struct hl_placed_shard *s = hl_placement_shard_find(&c->placement->core, id);
+    if (s == NULL)
+        placement_follow(c, id);
+    return s != NULL ? s : hl_placement_shard_find(&c->placement->core, id);
 }
 
 void placement_follow_all(struct hl_controller *c)

@@ -561,8 +561,7 @@ static hl_status move_ordered(struct hl_controller *c,
     HL_TRY(parse_goal(c, p, &goal));
     if (goal.node == HL_READER_NONE)
         HL_TRY(claim_check(c));
-    placement_follow(c, id); /* it may be newer than the last pass */
-    const struct hl_placed_shard *s = hl_placement_shard_find(&c->placement->core, id);
+    const struct hl_placed_shard *s = placement_find(c, id);
     if (s == NULL)
         return hl_fail(HL_ENOENT,
                        "shard %s is in no visible version, or has no copy that can be read", p->id);

@@ -115,6 +115,16 @@ static bool pin_resolve(const struct hl_controller *c, const char *key, struct h
            hl_catalog_version(m, strtoll(slash + 1, NULL, 10), version) == HL_OK;
 }
 
+void pin_follow(struct hl_controller *c, const struct hl_shard_rec *s)
+{
+    struct hl_placement *core = &c->placement->core;
+    const struct hl_placed_shard *x = hl_placement_shard_find(core, s->id);
+    bool pinned = pin_has_shard(c, s->id);
+    if (x != NULL && x->pinned_itself != pinned &&
+        hl_placement_shard_pin(core, s->id, pinned) != HL_OK)
+        hl_debug("pin of a shard: %s", hl_error_text());
+}
+
 /* Its shards are pinned, or not any more, before anybody is told. */
 static void pin_apply(struct hl_controller *c, const char *key)
 {
@@ -122,12 +132,10 @@ static void pin_apply(struct hl_controller *c, const char *key)
     struct hl_version_rec *v;
     if (!pin_resolve(c, key, &shard, &v))
         return;
-    struct hl_placement *core = &c->placement->core;
     if (v != NULL)
         set_pin(c, v, pin_has_version(c, v));
-    else if (hl_placement_shard_find(core, shard->id) != NULL &&
-             hl_placement_shard_pin(core, shard->id, pin_has_shard(c, shard->id)) != HL_OK)
-        hl_debug("pin of a shard: %s", hl_error_text());
+    else
+        pin_follow(c, shard);
 }
 
 void pins_prune(struct hl_controller *c)

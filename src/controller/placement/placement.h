@@ -45,6 +45,9 @@ void placement_node_forgotten(struct hl_controller *c, struct node *n);
 /* False: the report was taken before, or can't be told from one that was; nothing of it counts. */
 bool placement_report(struct hl_controller *c,
                       const struct hl_api_controller_report_access_params *p);
+/* A rank has committed shards. node: where it runs, "" = of no node. */
+void placement_written(struct hl_controller *c, const char *node,
+                       const struct hl_api_shard_list *shards);
 /* life and heat of a listed shard, as far as it is placed. */
 void placement_describe(const struct hl_controller *c, struct hl_id id, struct hl_api_shard *shard);
 /* Prometheus text. */
@@ -61,5 +64,7 @@ void method_list_moves(void *arg, struct hl_rpc_call *call,
 void method_cancel_move(void *arg, struct hl_rpc_call *call,
                         const struct hl_api_controller_cancel_move_params *p);
 void method_pin(void *arg, struct hl_rpc_call *call, const struct hl_api_controller_pin_params *p);
+void method_record_accesses(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_record_accesses_params *p);
 
 #endif

@@ -13,6 +13,7 @@
 #include "core/migration/migration.h"
 #include "core/placement/budget.h"
 #include "core/placement/policy.h"
+#include "core/placement/recording.h"
 
 /* A node as core/placement counts it. */
 struct placed_node {
@@ -75,6 +76,9 @@ struct placement {
     struct placed_node **by_index;
     uint32_t index_room;
     struct reporter *reporters;
+    struct hl_recording recording;
+    uint64_t recording_id; /* random */
+    int64_t recorded_ms;   /* when it was last asked for */
     struct noted_decision *noted;
     struct pin *pins;
     struct placed_set *sets; /* by key */
@@ -112,6 +116,8 @@ bool placed_node_takes(const struct hl_controller *c, const struct placed_node *
 /* follow.c */
 /* What is known of the shard's copies. */
 void placement_follow(struct hl_controller *c, struct hl_id id);
+/* Also one that is newer than the last pass. NULL: it is in no visible version, or has no copy. */
+const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id);
 /* All of them, if anything has changed. */
 void placement_follow_all(struct hl_controller *c);
 
@@ -177,9 +183,18 @@ hl_status placement_timer_start(struct hl_controller *c) HL_CHECK;
 /* reports.c */
 void reporters_fini(struct hl_controller *c);
 
+/* record.c */
+/* before_ms: when the process reported before; < 0: it had not. */
+void record_report(struct hl_controller *c, const struct hl_api_controller_report_access_params *p,
+                   int64_t before_ms);
+/* It ends when nobody asks any more. */
+void record_tick(struct hl_controller *c);
+
 /* pins.c */
 bool pin_has_shard(const struct hl_controller *c, struct hl_id id);
 bool pin_has_version(const struct hl_controller *c, const struct hl_version_rec *v);
+/* The placed shard is pinned itself, or is not, as the pins say. */
+void pin_follow(struct hl_controller *c, const struct hl_shard_rec *s);
 /* The versions and shards of some are gone. */
 void pins_prune(struct hl_controller *c);
 void pins_fini(struct hl_controller *c);

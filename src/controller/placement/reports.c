@@ -26,11 +26,13 @@ static void reporters_expire(struct placement *p, int64_t now_ms)
         reporter_remove(p, p->reporters); /* the one that was silent for longest */
 }
 
-/* NULL without memory. */
-static struct reporter *reporter_need(struct placement *p, uint64_t incarnation, int64_t now_ms)
+/* NULL without memory. *before_ms: when it reported before; -1 = never. */
+static struct reporter *reporter_need(struct placement *p, uint64_t incarnation, int64_t now_ms,
+                                      int64_t *before_ms)
 {
     struct reporter *r;
     HASH_FIND(hh, p->reporters, &incarnation, sizeof(incarnation), r);
+    *before_ms = r != NULL ? r->seen_ms : -1;
     if (r != NULL) {
         HASH_DEL(p->reporters, r); /* to the end */
     } else {
@@ -76,10 +78,10 @@ bool placement_report(struct hl_controller *c,
                       const struct hl_api_controller_report_access_params *p)
 {
     struct placement *x = c->placement;
-    int64_t now = placement_now_ms();
+    int64_t now = placement_now_ms(), before;
     if (p->sequence == 0)
         return true; /* an older client: nothing tells its reports apart */
-    struct reporter *r = reporter_need(x, p->incarnation, now);
+    struct reporter *r = reporter_need(x, p->incarnation, now, &before);
     HL_AUTO(hl_freep)
     struct hl_report_entry *entries = calloc(p->reports.count + 1, sizeof(*entries));
     if (r == NULL || entries == NULL)
@@ -94,5 +96,7 @@ bool placement_report(struct hl_controller *c,
         hl_debug("accesses don't count: they are %s node=%s", hl_report_fate_text(fate), p->node);
         fate = hl_report_window_take(&r->window, &report);
     }
+    if (fate == HL_REPORT_NEW)
+        record_report(c, p, before);
     return fate == HL_REPORT_NEW;
 }

@@ -94,9 +94,7 @@ void method_shard_placement(void *arg, struct hl_rpc_call *call,
     struct hl_id id = {0};
     hl_status st = hl_id_parse(p->id, &id);
     const struct hl_shard_rec *rec = st == HL_OK ? hl_catalog_shard(&c->catalog, id) : NULL;
-    if (rec != NULL)
-        placement_follow(c, id); /* it may be newer than the last pass */
-    const struct hl_placed_shard *s = hl_placement_shard_find(&c->placement->core, id);
+    const struct hl_placed_shard *s = placement_find(c, id);
     if (st == HL_OK && (rec == NULL || s == NULL))
         st = hl_fail(HL_ENOENT,
                      "shard %s is not placed: it has no readable copy, or belongs to no "

@@ -54,6 +54,7 @@ static const struct hl_controller_handlers handlers = {
     .list_moves = method_list_moves,
     .cancel_move = method_cancel_move,
     .pin = method_pin,
+    .record_accesses = method_record_accesses,
 };
 
 static void on_node_registered(struct hl_controller *c, struct node *n)
@@ -94,6 +95,7 @@ static const struct node_events node_events = {
 static const struct version_users version_users = {
     .find_writer = jobs_find_writer,
     .find_reader = jobs_find_reader,
+    .find_node = jobs_find_node,
 };
 
 /* A stored job that Kubernetes does not know is the Agents'. */

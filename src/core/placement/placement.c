@@ -508,7 +508,9 @@ hl_status hl_placement_shard_found(struct hl_placement *p, struct hl_id id, stru
     hl_placement_list(p, index, HL_LISTED_NOWHERE);
     s->place = s->goal = place;
     s->life = (struct hl_life){.state = (uint8_t)found_state(s, place)};
-    s->changed_ms = s->use.placed_ms = p->now_ms;
+    s->use.placed_ms = p->now_ms;
+    if (s->life.state != HL_LIFE_ARCHIVED_L3) /* there, reads since it cooled bring it back */
+        s->changed_ms = p->now_ms;
     touch_shard(p, index);
     return HL_OK;
 }

@@ -142,6 +142,61 @@ TEST_IN(world_start, world_end, reports_of_an_older_client_steer_nothing)
     assert_int_equal(accesses(w), 0);
 }
 
+/* The next one for that cursor. */
+static const struct hl_recorded *recorded(struct world *w, uint64_t *cursor)
+{
+    uint64_t lost = 0;
+    const struct hl_recorded *e = hl_recording_take(&w->c.placement->recording, cursor, &lost);
+    assert_int_equal(lost, 0);
+    return e;
+}
+
+TEST_IN(world_start, world_end, what_counts_is_recorded_once_while_somebody_records)
+{
+    struct world *w = *state;
+    uint64_t cursor = 0;
+    assert_true(report(w, "a", 7, 1, 10)); /* nobody does */
+    assert_int_equal(hl_recording_start(&w->c.placement->recording), HL_OK);
+    w->c.placement->recorded_ms = placement_now_ms();
+    assert_true(report(w, "a", 7, 2, 3));
+    assert_false(report(w, "a", 7, 2, 3));
+    assert_true(report(w, "nowhere", 8, 1, 4)); /* it steers nothing, and was read */
+    const struct hl_recorded *e = recorded(w, &cursor);
+    assert_non_null(e);
+    assert_string_equal(e->node, "a");
+    assert_true(hl_id_equal(e->shard, w->shard->id) && !e->is_write);
+    assert_int_equal(e->count, 3);
+    assert_int_equal(e->size_bytes, w->shard->size_bytes);
+    assert_in_range(e->span_ms, 0, HL_RECORDED_SPAN_MS - 1); /* since its report 1 */
+    e = recorded(w, &cursor);
+    assert_non_null(e);
+    assert_string_equal(e->node, "nowhere");
+    assert_int_equal(e->count, 4);
+    assert_int_equal(e->span_ms, HL_RECORDED_SPAN_MS);
+    assert_null(recorded(w, &cursor));
+    record_tick(&w->c);
+    assert_true(hl_recording_is_on(&w->c.placement->recording));
+    w->c.placement->recorded_ms -= 61000;
+    record_tick(&w->c);
+    assert_false(hl_recording_is_on(&w->c.placement->recording));
+}
+
+TEST_IN(world_start, world_end, what_ranks_commit_is_recorded_as_written)
+{
+    struct world *w = *state;
+    uint64_t cursor = 0;
+    const struct hl_id_text id = hl_id_format(w->shard->id);
+    struct hl_api_shard shard = {.id = id.s, .size_bytes = 77};
+    assert_int_equal(hl_recording_start(&w->c.placement->recording), HL_OK);
+    placement_written(&w->c, "b", &(struct hl_api_shard_list){&shard, 1});
+    const struct hl_recorded *e = recorded(w, &cursor);
+    assert_non_null(e);
+    assert_true(e->is_write && hl_id_equal(e->shard, w->shard->id));
+    assert_string_equal(e->node, "b");
+    assert_int_equal(e->size_bytes, 77);
+    assert_null(recorded(w, &cursor));
+}
+
 static void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
 {
     const struct hl_id_text id = hl_id_format(w->shard->id);

@@ -335,6 +335,8 @@ TEST_IN(begin, end, a_shard_that_is_found_elsewhere_begins_its_life_there_and_ke
     assert_int_equal(s->life.state, HL_LIFE_ARCHIVED_L3);
     assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l4, START + 5 * S), HL_OK);
     assert_int_equal(s->life.state, HL_LIFE_EXPIRED_L4);
-    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 6 * S), HL_OK);
+    assert_int_equal(report_one(node, 1, 2, 0, START + 6 * S), HL_REPORT_NEW);
+    assert_int_equal(hl_placement_shard_found(&place, id_of(0), in_l3, START + 7 * S), HL_OK);
     assert_int_equal(s->life.state, HL_LIFE_ARCHIVED_L3); /* L3 loads what it is asked for */
+    assert_true(s->use.last_ms > s->changed_ms);          /* the read counts for what comes next */
 }
