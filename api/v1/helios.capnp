@@ -773,7 +773,8 @@ interface Controller {
   # cancelled. cancelMove: ECONFLICT when the new place is in force already.
   shardPlacement @31 (id :Text) -> (placement :ShardPlacement);
   moveShard @32 (id :Text, node :Text, tier :Tier $required) -> (move :ShardMove);
-  listMoves @33 () -> (moves :List(ShardMove));   # in flight, then those that have ended lately, the newest first
+  # In flight, then those that have ended lately, the newest first. rest: why moves of the policy rest; "" = they don't.
+  listMoves @33 () -> (moves :List(ShardMove), rest :Text);
   cancelMove @34 (id :Text) -> (move :ShardMove); # of the move, or of its shard
   # A pinned shard is not moved away by the policy or by moveShard. id "": all of the version.
   pin @35 (id :Text, model :Text, version :Int64, pinned :Bool) -> (changed :Bool);

@@ -234,6 +234,23 @@ class Placement(unittest.TestCase):
         for shard in self.shards:
             wait_for("the others to follow", lambda s=shard: ("L2", "node-1") in self.copies(s))
 
+    def test_the_policys_moves_rest_while_a_save_commits_and_ordered_ones_do_not(self):
+        self.world(env={"HELIOS_PLACEMENT_POLICY": "on", "HELIOS_POLICY_LOW_PCT": "0"})
+        rank = self.client("node-0", path="net")
+        version = rank.version_open("m", "", 0, 7, 0, 2, _abi.LAYOUT_UNCHECKED)
+        rank.version_commit("m", version, 0, None)
+        wait_for("the rest", lambda: self.c.json("shard", "moves")["rest"] == "a save commits")
+        self.assertIn("moves of the policy rest: a save commits", self.c.run("shard", "moves").stdout)
+        self.read("node-1", 30)
+        time.sleep(1)  # ten more passes
+        self.assertEqual(self.c.json("shard", "moves")["items"], [])
+        ordered, other = self.shards[:2]
+        self.c.json("shard", "move", ordered["id"], "--node", "node-0", "--tier", "l2")
+        self.assertEqual(self.copies(other), {("L3", "")})
+        rank.version_abandon("m", version, 1, "it was a test")
+        wait_for("the policy's move", lambda: ("L2", "node-1") in self.copies(other))
+        self.assertEqual(self.c.json("shard", "moves")["rest"], "")
+
     # ---- moves while others read, and while daemons die
 
     def places(self):

@@ -243,6 +243,22 @@ static hl_status print_moves(const struct hl_api_shard_move_list *moves)
     return cli_table_print(&t);
 }
 
+/* {"items": [...], "rest": "..."} */
+static hl_status print_moves_json(const struct hl_api_controller_list_moves_results *r)
+{
+    const struct hl_api_field fields[] = {
+        {.name = "items",
+         .offset = offsetof(struct hl_api_controller_list_moves_results, moves),
+         .kind = HL_API_STRUCT,
+         .type = &hl_api_shard_move_type,
+         .list = true},
+        {.name = "rest",
+         .offset = offsetof(struct hl_api_controller_list_moves_results, rest),
+         .kind = HL_API_TEXT}};
+    const struct hl_api_type document = {"moves", sizeof(*r), fields, HL_ARRAY_LEN(fields)};
+    return cli_print_value(&document, r);
+}
+
 static hl_status move_cancel(struct cli *cli, const char *text)
 {
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
@@ -262,8 +278,12 @@ static hl_status moves_list(struct cli *cli)
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_api_controller_list_moves_results r;
     HL_TRY(CLI_CALL(cli, list_moves, &(struct hl_api_controller_list_moves_params){0}, &arena, &r));
-    return cli->json ? cli_print_items(&hl_api_shard_move_type, r.moves.items, r.moves.count)
-                     : print_moves(&r.moves);
+    if (cli->json)
+        return print_moves_json(&r);
+    HL_TRY(print_moves(&r.moves));
+    if (r.rest[0] != '\0')
+        cli_print(stdout, "moves of the policy rest: %s\n", r.rest);
+    return HL_OK;
 }
 
 hl_status cmd_shard_moves(struct cli *cli, int argc, char **argv)

@@ -71,6 +71,9 @@ void rank_tables_resend(struct hl_controller *c, const char *node);
 
 unsigned jobs_count(const struct hl_controller *c);
 void jobs_count_states(const struct hl_controller *c, unsigned count[HL_API_JOB_STATE_COUNT]);
+/* Containers of a job start, and not all of it run: a gang that only waits for its nodes, as in a
+ * queue of Kubernetes, does not count. */
+bool jobs_gang_starts(const struct hl_controller *c);
 /* Who holds a slot: job id and container id, "" when free. */
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
                       const char **job, char *container, size_t cap);

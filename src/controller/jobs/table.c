@@ -100,6 +100,22 @@ void jobs_count_states(const struct hl_controller *c, unsigned count[HL_API_JOB_
         count[j->run.state]++;
 }
 
+static bool job_starts(const struct job *j)
+{
+    for (int i = 0; i < j->run.container_count && j->run.state == HL_API_JOB_STATE_STARTING; i++)
+        if (j->run.containers[i].state != HL_API_CONTAINER_STATE_WANTED)
+            return true;
+    return false;
+}
+
+bool jobs_gang_starts(const struct hl_controller *c)
+{
+    for (const struct job *j = c->jobs->table; j != NULL; j = j->hh.next)
+        if (job_starts(j))
+            return true;
+    return false;
+}
+
 /* An id like NAME-7 with a number that a job has had. */
 static bool was_given(const struct hl_controller *c, const char *id)
 {

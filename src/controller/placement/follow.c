@@ -9,7 +9,8 @@
 
 #define PLACES_MAX 64
 
-/* The nearest copy that can be read; `known` as long as none is nearer. False: there is none. */
+/* The nearest copy that readers are offered; `known` as long as none is nearer. False: there is
+ * none. */
 static bool nearest_place(struct hl_controller *c, struct hl_id id, const struct hl_place *known,
                           struct hl_place *out)
 {
@@ -18,9 +19,11 @@ static bool nearest_place(struct hl_controller *c, struct hl_id id, const struct
     const struct place *best = NULL;
     bool has_known = false;
     for (size_t i = 0; i < n && i < PLACES_MAX; i++) {
+        struct hl_place at = placed_place(c, &places[i]);
+        if (hl_migration_hides(&c->placement->moves, id, at))
+            continue;
         if (best == NULL || places[i].tier < best->tier)
             best = &places[i];
-        struct hl_place at = placed_place(c, &places[i]);
         has_known |= known != NULL && at.tier == known->tier && at.node == known->node;
     }
     if (best == NULL)
@@ -41,6 +44,9 @@ static void shard_add(struct hl_controller *c, const struct hl_shard_rec *s)
     if (!nearest_place(c, s->id, NULL, &at))
         return; /* as soon as there is a copy */
     hl_status st = hl_placement_shard_add(&p->core, s->id, s->size_bytes, at, placement_now_ms());
+    if (st == HL_OK && (st = set_join(c, s, pin_has_version(c, s->version))) != HL_OK &&
+        hl_placement_shard_remove(&p->core, s->id) != HL_OK)
+        hl_debug("a shard was not removed: %s", hl_error_text());
     if (trouble_is_new(&p->full, st))
         hl_warn("shards are not placed: their use moves nothing error=\"%s\"", hl_error_text());
 }
@@ -86,6 +92,7 @@ static void shards_prune(struct hl_controller *c)
         if (hl_placement_shard_remove(&p->core, id) != HL_OK)
             hl_debug("a shard was not removed: %s", hl_error_text());
     }
+    sets_prune(c);
 }
 
 const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id)

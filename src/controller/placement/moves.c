@@ -381,6 +381,7 @@ static void move_ended(struct hl_controller *c, const struct hl_move_action *a)
         rec->order.goal.node != HL_READER_NONE ? "@" : "",
         placed_node_name(c, rec->order.goal.node), e->seconds, e->error[0] != '\0' ? " why=\"" : "",
         e->error, e->error[0] != '\0' ? "\"" : "", a->left ? " left=1" : "");
+    budget_move_ended(c, rec);
     life_ended(c, rec, a->status);
     calls_answer(c, e, a->status);
 }
@@ -613,7 +614,8 @@ void method_list_moves(void *arg, struct hl_rpc_call *call,
     for (unsigned i = 0; list.items != NULL && i < MOVES_ENDED && i < x->ended_count; i++)
         list.items[list.count++] =
             ended_of(c, &x->ended[(x->ended_count - 1 - i) % MOVES_ENDED], arena);
-    hl_reply_controller_list_moves(call, &(struct hl_api_controller_list_moves_results){list});
+    hl_reply_controller_list_moves(call, &(struct hl_api_controller_list_moves_results){
+                                             .moves = list, .rest = budget_rest_text(c)});
 }
 
 void method_cancel_move(void *arg, struct hl_rpc_call *call,

@@ -36,6 +36,8 @@ static void on_pass(void *arg)
     struct hl_controller *c = arg;
     controller_check_clocks(c);
     placement_follow_all(c);
+    budget_rest(c);
+    moves_run(c); /* those that have waited for the end of a rest */
     pass_run(c);
 }
 
@@ -90,6 +92,7 @@ static hl_status conf_apply(struct hl_controller *c, struct hl_placement_conf *c
     p->conf = *conf;
     *conf = (struct hl_placement_conf){0};
     HL_TRY(moves_configure(c));
+    HL_TRY(budget_configure(c));
     return p->conf.interval_ms != old_ms ? placement_timer_start(c) : HL_OK;
 }
 

@@ -56,25 +56,7 @@ static double rate_now(struct placement *p, int path)
     return *used;
 }
 
-/* A second's worth is saved up at most; what was begun beyond it is paid back first. */
-static void tokens_fill(struct placement *p, int64_t now_ms)
-{
-    int64_t a_second = (int64_t)(p->conf.rate / 8);
-    int64_t ms = p->filled_ms == 0 ? 1000 : now_ms - p->filled_ms;
-    for (int i = 0; i < HL_MOVE_PATHS; i++) {
-        p->tokens[i] += (int64_t)((double)a_second * (double)ms / 1e3);
-        if (p->tokens[i] > a_second)
-            p->tokens[i] = a_second;
-    }
-    p->filled_ms = now_ms;
-}
-
-static bool is_limited(const struct placement *p, int path)
-{
-    return p->conf.rate > 0 && (path == HL_MOVE_MIGRATION || path == HL_MOVE_BACKBONE);
-}
-
-static hl_status pass_limits(struct hl_controller *c, struct hl_policy_limits *out)
+static hl_status pass_limits(struct hl_controller *c, int64_t now_ms, struct hl_policy_limits *out)
 {
     struct placement *p = c->placement;
     uint32_t count = p->core.node_count;
@@ -85,11 +67,10 @@ static hl_status pass_limits(struct hl_controller *c, struct hl_policy_limits *o
         if (placed_node_at(c, (uint16_t)i) != NULL)
             nodes[i] = node_limits(c, placed_node_at(c, (uint16_t)i));
     *out = (struct hl_policy_limits){.nodes = nodes, .node_count = count, .backbone_busy_pct = NAN};
-    bool has_room = p->moves.count < (uint32_t)p->conf.moves * WAITING_PER_TURN;
-    for (int i = 0; i < HL_MOVE_PATHS; i++) {
+    for (int i = 0; i < HL_MOVE_PATHS; i++)
         out->rates[i] = rate_now(p, i);
-        out->budget[i] = !has_room ? 0 : is_limited(p, i) ? p->tokens[i] : INT64_MAX / 2;
-    }
+    if (p->moves.count < (uint32_t)p->conf.moves * WAITING_PER_TURN)
+        hl_budget_look(&p->budget, now_ms, out->budget);
     return HL_OK;
 }
 
@@ -171,7 +152,8 @@ static hl_status order_move(struct hl_controller *c, const struct hl_decision *d
         HL_TRY(hl_policy_begin(&c->placement->core, d, now_ms));
     hl_status st = moves_order(c, &order);
     if (st == HL_OK)
-        c->placement->tokens[hl_rules_path(d->from, d->goal)] -= (int64_t)d->size_bytes;
+        hl_budget_take(&c->placement->budget, hl_rules_path(d->from, d->goal),
+                       (int64_t)d->size_bytes);
     if (st != HL_OK && d->event != HL_LIFE_ON_IDLE &&
         hl_placement_shard_change(&c->placement->core, d->shard,
                                   &(struct hl_change){.at_ms = now_ms,
@@ -225,8 +207,7 @@ void pass_run(struct hl_controller *c)
     int64_t now = placement_now_ms();
     if (strcmp(p->conf.policy, "off") == 0)
         return;
-    tokens_fill(p, now);
-    hl_status st = pass_limits(c, &limits);
+    hl_status st = pass_limits(c, now, &limits);
     if (st == HL_OK) {
         st = hl_policy_pass(&p->policy, &p->core, &limits, false, now);
         free((void *)limits.nodes);

@@ -37,7 +37,6 @@ static hl_status pin_add(struct hl_controller *c, const char *key, int64_t since
     snprintf(pin->key, sizeof(pin->key), "%s", key);
     pin->since_ms = since_ms;
     HASH_ADD_STR(c->placement->pins, key, pin);
-    c->placement->behind = true;
     return HL_OK;
 }
 
@@ -45,7 +44,6 @@ static void pin_remove(struct hl_controller *c, struct pin *pin)
 {
     HASH_DEL(c->placement->pins, pin);
     free(pin);
-    c->placement->behind = true;
 }
 
 hl_status placement_load_pin(struct hl_controller *c, const char *key, const json_t *record)
@@ -121,8 +119,9 @@ void pin_follow(struct hl_controller *c, const struct hl_shard_rec *s)
 {
     struct hl_placement *core = &c->placement->core;
     const struct hl_placed_shard *x = hl_placement_shard_find(core, s->id);
-    bool pinned = pin_has_shard(c, s->id) || pin_has_version(c, s->version);
-    if (x != NULL && x->pinned != pinned && hl_placement_shard_pin(core, s->id, pinned) != HL_OK)
+    bool pinned = pin_has_shard(c, s->id);
+    if (x != NULL && x->pinned_itself != pinned &&
+        hl_placement_shard_pin(core, s->id, pinned) != HL_OK)
         hl_debug("pin of a shard: %s", hl_error_text());
 }
 
@@ -133,13 +132,10 @@ static void pin_apply(struct hl_controller *c, const char *key)
     struct hl_version_rec *v;
     if (!pin_resolve(c, key, &shard, &v))
         return;
-    if (shard != NULL)
+    if (v != NULL)
+        set_pin(c, v, pin_has_version(c, v));
+    else
         pin_follow(c, shard);
-    for (size_t i = 0; v != NULL && i < v->shard_count; i++)
-        pin_follow(c, v->shards[i]);
-    for (const struct hl_cut_rec *cut = v != NULL ? v->cuts : NULL; cut != NULL; cut = cut->next)
-        for (size_t i = 0; i < cut->shard_count; i++)
-            pin_follow(c, cut->shards[i]);
 }
 
 void pins_prune(struct hl_controller *c)

@@ -19,7 +19,8 @@ void placement_describe(const struct hl_controller *c, struct hl_id id, struct h
     shard->heat = hl_attributes_heat(&s->use, &p->params, placement_now_ms());
 }
 
-hl_status placement_create(struct hl_controller *c)
+hl_status placement_create(struct hl_controller *c,
+                           bool (*gang_starts)(const struct hl_controller *c))
 {
     struct placement *p = c->placement = calloc(1, sizeof(*p));
     if (p == NULL)
@@ -27,8 +28,10 @@ hl_status placement_create(struct hl_controller *c)
     HL_TRY(placement_conf_copy(c->opts.placement, &p->conf));
     c->opts.placement = NULL; /* only borrowed for this */
     p->behind = true;
+    p->gang_starts = gang_starts;
     copies_watch(c, &placement_copy_events);
     HL_TRY(moves_configure(c));
+    HL_TRY(budget_configure(c));
     return hl_placement_init(&p->core, &(struct hl_placement_opts){.params = p->conf.params,
                                                                    .shards_max = SHARDS_MAX,
                                                                    .now_ms = placement_now_ms()});
@@ -90,6 +93,7 @@ void placement_fini(struct hl_controller *c)
     reporters_fini(c);
     noted_fini(c);
     pins_fini(c);
+    sets_fini(c);
     hl_recording_stop(&p->recording);
     hl_migration_fini(&p->moves);
     hl_policy_fini(&p->policy);

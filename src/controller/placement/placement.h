@@ -22,7 +22,9 @@
 struct hl_controller;
 struct node;
 
-hl_status placement_create(struct hl_controller *c) HL_CHECK;
+/* gang_starts: whether containers of a gang start, for which moves of the policy rest. */
+hl_status placement_create(struct hl_controller *c,
+                           bool (*gang_starts)(const struct hl_controller *c)) HL_CHECK;
 /* After the store was read: passes begin. */
 hl_status placement_start(struct hl_controller *c) HL_CHECK;
 /* Before the loop ends. NULL is fine in the Controller. */

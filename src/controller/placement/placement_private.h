@@ -11,6 +11,7 @@
 #include "controller/nodes/nodes.h"
 #include "controller/placement/placement.h"
 #include "core/migration/migration.h"
+#include "core/placement/budget.h"
 #include "core/placement/policy.h"
 #include "core/placement/recording.h"
 
@@ -65,6 +66,8 @@ struct pin {
     UT_hash_handle hh;
 };
 
+struct placed_set;
+
 struct placement {
     struct hl_placement core;
     struct hl_policy policy;
@@ -78,6 +81,7 @@ struct placement {
     int64_t recorded_ms;   /* when it was last asked for */
     struct noted_decision *noted;
     struct pin *pins;
+    struct placed_set *sets; /* by key */
     struct hl_migration moves;
     bool moves_running; /* actions are being taken */
     struct hl_timer *moves_timer;
@@ -85,8 +89,9 @@ struct placement {
     struct ended_move ended[MOVES_ENDED];
     unsigned ended_count;                                   /* of all; the ring has the last ones */
     double rates[HL_MOVE_PATHS], used_rates[HL_MOVE_PATHS]; /* measured; as the policy has them */
-    int64_t tokens[HL_MOVE_PATHS], filled_ms; /* bytes that moves may still begin with */
-    int64_t l3_silent_ms;                     /* since when; 0 = it answers */
+    struct hl_budget budget;                                /* of the policy's moves */
+    bool (*gang_starts)(const struct hl_controller *c);
+    int64_t l3_silent_ms; /* since when; 0 = it answers */
     struct hl_timer *timer;
     bool behind;       /* all shards are to be followed */
     uint64_t revision; /* of the catalogue that was followed */
@@ -115,6 +120,16 @@ void placement_follow(struct hl_controller *c, struct hl_id id);
 const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id);
 /* All of them, if anything has changed. */
 void placement_follow_all(struct hl_controller *c);
+
+/* sets.c */
+/* A placed shard is in the set of its rank from now on. */
+hl_status set_join(struct hl_controller *c, const struct hl_shard_rec *s,
+                   bool version_pinned) HL_CHECK;
+/* All shards of the version that are placed, and those that will be. */
+void set_pin(struct hl_controller *c, const struct hl_version_rec *v, bool pinned);
+/* Those without shards. */
+void sets_prune(struct hl_controller *c);
+void sets_fini(struct hl_controller *c);
 
 /* noted.c */
 /* True: it is another one than before. */
@@ -150,6 +165,15 @@ hl_status move_record_write(struct hl_controller *c, const struct hl_move_rec *r
 /* pass.c */
 void pass_run(struct hl_controller *c);
 
+/* budget.c */
+hl_status budget_configure(struct hl_controller *c) HL_CHECK;
+/* A move of the policy has ended: what it did not begin to send it gives back. */
+void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec);
+/* Whether its moves are to rest now; those that wait in the engine do so too. */
+void budget_rest(struct hl_controller *c);
+/* Why they rest; "" = they do not. */
+const char *budget_rest_text(const struct hl_controller *c);
+
 /* options.c */
 hl_status placement_conf_copy(const struct hl_placement_conf *from,
                               struct hl_placement_conf *out) HL_CHECK;
@@ -169,7 +193,7 @@ void record_tick(struct hl_controller *c);
 /* pins.c */
 bool pin_has_shard(const struct hl_controller *c, struct hl_id id);
 bool pin_has_version(const struct hl_controller *c, const struct hl_version_rec *v);
-/* The placed shard is pinned, or is not, as the pins say. */
+/* The placed shard is pinned itself, or is not, as the pins say. */
 void pin_follow(struct hl_controller *c, const struct hl_shard_rec *s);
 /* The versions and shards of some are gone. */
 void pins_prune(struct hl_controller *c);

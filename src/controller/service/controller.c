@@ -105,7 +105,7 @@ static hl_status wings_create(struct hl_controller *c)
 {
     HL_TRY(nodes_create(c, &node_events));
     HL_TRY(copies_create(c, imports_running));
-    HL_TRY(placement_create(c));
+    HL_TRY(placement_create(c, jobs_gang_starts));
     HL_TRY(models_create(c, &version_users));
     return jobs_create(c, executors, c->opts.kube != NULL ? &kube_executor : &agents_executor);
 }

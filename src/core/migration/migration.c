@@ -80,7 +80,7 @@ static void migration_fill(struct hl_migration *m)
         struct hl_move *best = NULL;
         for (uint32_t i = 0; i < m->count; i++) {
             struct hl_move *mv = &m->moves[i];
-            if (mv->rec.phase == HL_MOVE_PHASE_WAITING &&
+            if (mv->rec.phase == HL_MOVE_PHASE_WAITING && mv->rec.order.priority >= m->held_below &&
                 (best == NULL || mv->rec.order.priority > best->rec.order.priority) &&
                 migration_has_room(m, mv))
                 best = mv;
@@ -133,6 +133,13 @@ hl_status hl_migration_order(struct hl_migration *m, const struct hl_move_order 
         m->opts.wait_ms > MOVE_NEVER - m->now_ms ? MOVE_NEVER : m->now_ms + m->opts.wait_ms;
     migration_fill(m);
     return HL_OK;
+}
+
+void hl_migration_hold(struct hl_migration *m, uint8_t below, int64_t now_ms)
+{
+    migration_advance(m, now_ms);
+    m->held_below = below;
+    migration_fill(m);
 }
 
 hl_status hl_migration_restore(struct hl_migration *m, const struct hl_move_rec *rec,

@@ -152,6 +152,7 @@ struct hl_migration {
     struct hl_move_node *nodes;
     uint32_t node_room;
     bool l3_gone;
+    uint8_t held_below; /* moves of less priority do not begin */
     uint32_t in_flight, on_path[HL_MOVE_PATHS];
     int64_t now_ms;
 };
@@ -168,6 +169,9 @@ hl_status hl_migration_configure(struct hl_migration *m,
 
 hl_status hl_migration_order(struct hl_migration *m, const struct hl_move_order *order,
                              int64_t now_ms) HL_CHECK;
+/* Of those that wait, and those that are ordered from now on, none of less priority begins; 0: all
+ * do. */
+void hl_migration_hold(struct hl_migration *m, uint8_t below, int64_t now_ms);
 /* A record of the journal, after a start and before the first order; its waits begin anew. */
 hl_status hl_migration_restore(struct hl_migration *m, const struct hl_move_rec *rec,
                                int64_t now_ms) HL_CHECK;

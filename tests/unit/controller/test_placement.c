@@ -1,4 +1,5 @@
 /* The placement of shards: reports that count once, places that follow copies, options. */
+#include "base/clock.h"
 #include "conf/options.h"
 #include "controller/copies/copies_private.h"
 #include "controller/nodes/nodes_private.h"
@@ -12,6 +13,14 @@ static bool importing(const struct hl_controller *c)
 {
     (void)c;
     return false;
+}
+
+static bool gang_is_starting;
+
+static bool gang_starts(const struct hl_controller *c)
+{
+    (void)c;
+    return gang_is_starting;
 }
 
 /* Two nodes that are ready, and a model of the shards 1 and 2. */
@@ -38,7 +47,7 @@ static int world_start(void **state)
     w->c.refs = 1;
     w->c.nodes = &w->nodes;
     assert_int_equal(copies_create(&w->c, importing), HL_OK);
-    assert_int_equal(placement_create(&w->c), HL_OK);
+    assert_int_equal(placement_create(&w->c, gang_starts), HL_OK);
     node_put(w, &w->a, "a");
     node_put(w, &w->b, "b");
     w->shard = import_model(&w->c.catalog, "tiny", 1, "{}")->shards[0];
@@ -300,8 +309,11 @@ TEST_IN(world_start, world_end, readers_are_offered_the_source_before_the_switch
     a = next(w, HL_MOVE_WRITE);
     assert_offered(w, "L3 L2/a"); /* it is not durable yet */
     hl_migration_journaled(m, order.id, a.order, HL_OK, now);
+    assert_at(w, HL_API_TIER_L2, "a");
     next(w, HL_MOVE_SWITCHED);
     assert_offered(w, "L3 L2/b");
+    placement_follow(&w->c, w->shard->id); /* what is not offered is no place of the shard */
+    assert_at(w, HL_API_TIER_L2, "b");
 }
 
 TEST_IN(world_start, world_end, what_is_loaded_leaves_its_source_where_it_is)
@@ -322,6 +334,222 @@ TEST_IN(world_start, world_end, what_is_loaded_leaves_its_source_where_it_is)
     assert_false(order.keep_source);
     assert_int_equal(moves_prepare(&w->c, w->shard->id, in_l2, in_l3, &order), HL_OK);
     assert_false(order.keep_source);
+}
+
+static int64_t budget_left(struct world *w, enum hl_move_path path)
+{
+    int64_t out[HL_MOVE_PATHS];
+    hl_budget_look(&w->c.placement->budget, placement_now_ms(), out);
+    return out[path];
+}
+
+TEST_IN(world_start, world_end, the_rate_limits_what_goes_over_a_network)
+{
+    struct world *w = *state;
+    assert_int_equal(budget_left(w, HL_MOVE_MIGRATION), INT64_MAX); /* 0: no limit */
+    w->c.placement->conf.rate = 8000000;
+    assert_int_equal(budget_configure(&w->c), HL_OK);
+    assert_int_equal(budget_left(w, HL_MOVE_MIGRATION), 1000000);
+    assert_int_equal(budget_left(w, HL_MOVE_BACKBONE), 1000000);
+    assert_int_equal(budget_left(w, HL_MOVE_INSIDE), INT64_MAX);
+    assert_int_equal(budget_left(w, HL_MOVE_ARCHIVE), INT64_MAX);
+}
+
+TEST_IN(world_start, world_end, a_move_that_never_began_gives_its_bytes_back)
+{
+    struct world *w = *state;
+    struct placement *p = w->c.placement;
+    struct hl_move_rec rec = {.order = {.from = placed(w)->place,
+                                        .goal = {.node = 0, .tier = HL_API_TIER_L2},
+                                        .reason = HL_LIFE_ON_ACCESS,
+                                        .size_bytes = INT64_C(1) << 40}};
+    p->conf.rate = 8000000;
+    assert_int_equal(budget_configure(&w->c), HL_OK);
+    hl_budget_take(&p->budget, HL_MOVE_BACKBONE, INT64_C(1) << 40);
+    rec.began_ms = 1;
+    budget_move_ended(&w->c, &rec); /* its bytes were sent */
+    assert_true(budget_left(w, HL_MOVE_BACKBONE) < 0);
+    rec.began_ms = 0;
+    budget_move_ended(&w->c, &rec);
+    assert_int_equal(budget_left(w, HL_MOVE_BACKBONE), 1000000);
+    rec.order.reason = HL_LIFE_EVENTS; /* an ordered one has taken nothing */
+    hl_budget_take(&p->budget, HL_MOVE_BACKBONE, INT64_C(1) << 40);
+    budget_move_ended(&w->c, &rec);
+    assert_true(budget_left(w, HL_MOVE_BACKBONE) < 0);
+}
+
+static void policy_set(struct world *w, const char *policy)
+{
+    free((char *)w->c.placement->conf.policy);
+    w->c.placement->conf.policy = strdup(policy);
+}
+
+static void assert_rest(struct world *w, const char *why)
+{
+    budget_rest(&w->c);
+    assert_string_equal(budget_rest_text(&w->c), why);
+    assert_int_equal(budget_left(w, HL_MOVE_INSIDE), why[0] != '\0' ? 0 : INT64_MAX);
+    assert_int_equal(w->c.placement->moves.held_below, why[0] != '\0' ? UINT8_MAX : 0);
+}
+
+TEST_IN(world_start, world_end, moves_of_the_policy_rest_while_a_gang_starts)
+{
+    struct world *w = *state;
+    gang_is_starting = true;
+    assert_rest(w, ""); /* it observes, and moves nothing */
+    policy_set(w, "on");
+    assert_rest(w, "a gang starts");
+    gang_is_starting = false;
+    assert_rest(w, "");
+}
+
+/* Rank 0 of 2 begins a save, or ends its part of it. */
+static struct hl_version_rec *save_begin(struct world *w)
+{
+    struct hl_version_rec *v;
+    const struct hl_version_begin begin = {
+        .model = "tiny", .job = "j-1", .attempt = 1, .step = 9, .world = 2, .now_ms = hl_wall_ms()};
+    assert_int_equal(hl_catalog_begin(&w->c.catalog, &begin, keep_nothing, NULL, &v), HL_OK);
+    return v;
+}
+
+static void save_commit(struct world *w, struct hl_version_rec *v, int rank)
+{
+    json_t *shards = json_pack("[o]", shard_row(10 + rank, rank));
+    const struct hl_version_commit part = {.version = v,
+                                           .rank = rank,
+                                           .shards = shard_list(shards),
+                                           .meta = "{}",
+                                           .now_ms = hl_wall_ms()};
+    assert_int_equal(hl_catalog_commit_part(&w->c.catalog, &part, keep_nothing, NULL), HL_OK);
+    json_decref(shards);
+}
+
+TEST_IN(world_start, world_end, moves_of_the_policy_rest_from_the_first_part_of_a_save_to_its_last)
+{
+    struct world *w = *state;
+    policy_set(w, "on");
+    w->c.opts.gc_grace_ms = 60000;
+    struct hl_version_rec *v = save_begin(w);
+    assert_rest(w, ""); /* its ranks still train */
+    save_commit(w, v, 0);
+    assert_rest(w, "a save commits");
+    gang_is_starting = true;
+    assert_rest(w, "a gang starts, and a save commits");
+    gang_is_starting = false;
+    v->touched_ms -= 60001; /* nobody goes on with it */
+    assert_rest(w, "");
+    v->touched_ms += 60001;
+    assert_rest(w, "a save commits");
+    save_commit(w, v, 1);
+    assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
+    assert_rest(w, "");
+}
+
+static uint32_t set_of(struct world *w, struct hl_version_rec *v, size_t shard)
+{
+    w->shard = v->shards[shard];
+    return placed(w)->set - 1;
+}
+
+TEST_IN(world_start, world_end, shards_are_in_the_set_of_their_rank_below_that_of_their_version)
+{
+    struct world *w = *state;
+    const struct hl_set_table *t = &w->c.placement->core.sets;
+    struct hl_version_rec *tiny = w->shard->version;
+    struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
+    w->c.claim.revision++;
+    placement_follow_all(&w->c);
+    uint32_t rank_0 = set_of(w, tiny, 0), rank_1 = set_of(w, tiny, 1);
+    assert_int_not_equal(rank_0, rank_1);
+    assert_int_equal(hl_set_table_find(t, rank_0)->shards, 1);
+    assert_int_equal(hl_set_table_top(t, rank_0), hl_set_table_top(t, rank_1));
+    uint32_t version = hl_set_table_top(t, rank_0);
+    assert_int_not_equal(version, rank_0);
+    assert_int_not_equal(hl_set_table_top(t, set_of(w, other, 0)), hl_set_table_top(t, rank_0));
+    tiny->state = HL_API_VERSION_STATE_OPEN;
+    w->c.claim.revision++;
+    placement_follow_all(&w->c); /* its sets go with it */
+    assert_null(hl_set_table_find(t, rank_0));
+    assert_null(hl_set_table_find(t, rank_1));
+    assert_null(hl_set_table_find(t, version));
+    assert_int_equal(hl_set_table_find(t, set_of(w, other, 0))->shards, 1);
+}
+
+static void pin_load(struct world *w, const char *key)
+{
+    json_t *pin = json_pack("{s:i}", "sinceMs", 1);
+    assert_int_equal(placement_load_pin(&w->c, key, pin), HL_OK);
+    json_decref(pin);
+}
+
+TEST_IN(world_start, world_end, a_pinned_version_keeps_all_its_shards_and_those_that_come)
+{
+    struct world *w = *state;
+    struct hl_version_rec *tiny = w->shard->version;
+    set_pin(&w->c, tiny, true);
+    for (size_t i = 0; i < 2; i++) {
+        w->shard = tiny->shards[i];
+        assert_true(placed(w)->pinned);
+        assert_false(placed(w)->pinned_itself);
+    }
+    set_pin(&w->c, tiny, false);
+    assert_false(placed(w)->pinned);
+    pin_load(w, "pin/version/other/0000000001"); /* before its shards are known */
+    struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
+    w->c.claim.revision++;
+    placement_follow_all(&w->c);
+    assert_false(placed(w)->pinned);
+    w->shard = other->shards[1];
+    assert_true(placed(w)->pinned);
+}
+
+static struct hl_api_tier_info l1_and_l2[] = {
+    {.tier = HL_API_TIER_L1, .kind = "", .quota_bytes = 4020, .used_bytes = 4010},
+    {.tier = HL_API_TIER_L2, .kind = "", .quota_bytes = 1 << 20},
+};
+
+/* In L1 of a, where they were read so often. */
+static void fill_l1(struct world *w, struct hl_version_rec *v, uint64_t sequence,
+                    const uint64_t reads[2])
+{
+    for (size_t i = 0; i < 2; i++) {
+        w->shard = v->shards[i];
+        learn(w, &w->a, HL_API_TIER_L1, "emu:0");
+        assert_true(report(w, "a", 7, sequence + i, reads[i]));
+    }
+}
+
+/* The policy wants it out of L1. */
+static bool leaves_l1(struct world *w, const struct hl_shard_rec *s)
+{
+    const struct noted_decision *n = noted_find(&w->c, s->id);
+    return n != NULL && n->decision.event == HL_LIFE_ON_PRESSURE;
+}
+
+TEST_IN(world_start, world_end, a_version_leaves_l1_before_a_shard_of_another_one_does)
+{
+    struct world *w = *state;
+    struct hl_version_rec *tiny = w->shard->version;
+    struct hl_version_rec *other = import_model(&w->c.catalog, "other", 3, "{}");
+    struct placement *p = w->c.placement;
+    struct hl_placement_params params = p->core.params;
+    w->c.claim.revision++;
+    placement_follow_all(&w->c);
+    fill_l1(w, tiny, 1, (const uint64_t[]){3, 60});
+    fill_l1(w, other, 3, (const uint64_t[]){3, 6});
+    w->a.report.tiers = (struct hl_api_tier_info_list){l1_and_l2, 2};
+    params.low_pct = 0;
+    params.high_pct = 70; /* it is met without two of the four shards */
+    assert_int_equal(hl_placement_configure(&p->core, &params, placement_now_ms()), HL_OK);
+    pass_run(&w->c);                 /* what was read is active */
+    for (uint32_t i = 0; i < 4; i++) /* there since a second */
+        hl_shard_at(&p->core.shards, i)->use.placed_ms -= 1000;
+    pass_run(&w->c);
+    assert_true(leaves_l1(w, other->shards[0]));
+    assert_true(leaves_l1(w, other->shards[1]));
+    assert_false(leaves_l1(w, tiny->shards[0])); /* it was read as seldom as one of those */
+    assert_false(leaves_l1(w, tiny->shards[1]));
 }
 
 /* The rows of the options say what core/placement/params.c does. */

@@ -309,6 +309,20 @@ TEST_IN(rig_begin, rig_end, a_move_that_waits_too_long_ends)
     assert_int_equal(take(HL_MOVE_ENDED).status, HL_ETIMEDOUT);
 }
 
+TEST_IN(rig_begin, rig_end, what_is_held_begins_when_the_hold_ends_and_high_priority_at_once)
+{
+    struct hl_move_order high = order_of(2, pool, archive);
+    high.priority = 9;
+    hl_migration_hold(&moves, 9, now);
+    give(order_of(1, l2_of_0, l2_of_1));
+    take_none();
+    give(high);
+    assert_true(hl_id_equal(take(HL_MOVE_WRITE).rec.order.id, id_of(2)));
+    take_none();
+    hl_migration_hold(&moves, 0, now);
+    assert_true(hl_id_equal(take(HL_MOVE_WRITE).rec.order.id, id_of(1)));
+}
+
 TEST_IN(rig_begin, rig_end, a_clock_that_goes_back_stands_still)
 {
     reach_cleaning();

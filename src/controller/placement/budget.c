@@ -1,0 +1,83 @@
+/* What moves of the policy may take of each network, and when they rest: ranks that start, or that
+ * wait for each other's parts of a save, have the networks for themselves. Moves that were ordered
+ * take what they need, and do not rest. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/placement/placement_private.h"
+
+#define BURST_MS 1000
+
+/* What stays on a node, or goes to the archive beneath the pool, takes no network of Helios. */
+static bool path_is_network(int path)
+{
+    return path == HL_MOVE_MIGRATION || path == HL_MOVE_BACKBONE;
+}
+
+hl_status budget_configure(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    struct hl_budget_limits limits = {.burst_ms = BURST_MS};
+    double rate = p->conf.rate > 0 ? (double)p->conf.rate / 8 : HUGE_VAL;
+    for (int i = 0; i < HL_MOVE_PATHS; i++)
+        limits.rates[i] = path_is_network(i) ? rate : HUGE_VAL;
+    return p->budget.limits.burst_ms == 0
+               ? hl_budget_init(&p->budget, &limits, placement_now_ms())
+               : hl_budget_configure(&p->budget, &limits, placement_now_ms());
+}
+
+void budget_move_ended(struct hl_controller *c, const struct hl_move_rec *rec)
+{
+    const struct hl_move_order *o = &rec->order;
+    if (o->reason < HL_LIFE_EVENTS && rec->began_ms == 0)
+        hl_budget_take(&c->placement->budget, hl_rules_path(o->from, o->goal),
+                       -(int64_t)o->size_bytes);
+}
+
+/* A part of it is in, and others are to come. One with which nobody went on for gc.grace is given
+ * up, here too; of one that is older than this Controller that is not known before its next part.
+ */
+static bool version_commits(const struct hl_controller *c, const struct hl_version_rec *v,
+                            int64_t now_ms)
+{
+    return v->state == HL_API_VERSION_STATE_OPEN && v->committed_count > 0 && v->touched_ms != 0 &&
+           now_ms - v->touched_ms <= c->opts.gc_grace_ms;
+}
+
+static bool save_commits(const struct hl_controller *c)
+{
+    int64_t now = hl_wall_ms();
+    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (version_commits(c, v, now))
+                return true;
+    return false;
+}
+
+const char *budget_rest_text(const struct hl_controller *c)
+{
+    static const char *const texts[] = {[HL_REST_GANG_STARTS] = "a gang starts",
+                                        [HL_REST_SAVE_COMMITS] = "a save commits",
+                                        [HL_REST_GANG_STARTS | HL_REST_SAVE_COMMITS] =
+                                            "a gang starts, and a save commits"};
+    unsigned rests = c->placement->budget.rests;
+    return rests != 0 ? texts[rests] : "";
+}
+
+void budget_rest(struct hl_controller *c)
+{
+    struct placement *p = c->placement;
+    bool on = strcmp(p->conf.policy, "on") == 0; /* else there is nothing to rest */
+    unsigned before = p->budget.rests;
+    hl_budget_rest(&p->budget, HL_REST_GANG_STARTS, on && p->gang_starts(c));
+    hl_budget_rest(&p->budget, HL_REST_SAVE_COMMITS, on && save_commits(c));
+    if (p->budget.rests == before)
+        return;
+    if (p->budget.rests != 0)
+        hl_info("moves of the policy rest because=\"%s\"", budget_rest_text(c));
+    else
+        hl_info("moves of the policy go on");
+    hl_migration_hold(&p->moves, p->budget.rests != 0 ? UINT8_MAX : 0, placement_now_ms());
+}
