@@ -75,10 +75,10 @@ bool hl_file_read_number(const char *path, int64_t *out)
     struct hl_buf text = HL_BUF(64);
     char *end = NULL, digits[65] = "";
     hl_status st = hl_file_read(path, &text);
-    if (st == HL_OK)
-        memcpy(digits, text.data, text.len);
-    else
+    if (st != HL_OK)
         hl_error_clear();
+    else if (text.len > 0)
+        memcpy(digits, text.data, text.len);
     hl_buf_fini(&text);
     errno = 0;
     long long number = strtoll(digits, &end, 10);
