@@ -39,7 +39,8 @@ static void drop_answered(struct copy_drop *d, hl_status st, const char *text, b
         copies_mark_dropping(d->c, &d->place, d->id, false);
         if (st == HL_OK)
             drop_note(d, dropped);
-        d->done(d->arg, st, text, dropped);
+        /* the connection was replaced, which is no stop of the Controller */
+        d->done(d->arg, st == HL_ECANCELED ? HL_EUNAVAIL : st, text, dropped);
     }
     free(d);
 }

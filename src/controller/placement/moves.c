@@ -163,7 +163,7 @@ static void on_brought(void *arg, hl_status st, const char *text, const struct h
 {
     struct asking x = *(struct asking *)arg;
     free(arg);
-    if (st == HL_ECANCELED && x.c->closing)
+    if (st == HL_ECANCELED) /* the Controller was stopped: nothing of it may be touched */
         return;
     if (st != HL_OK)
         hl_info("copy of a move failed move=%s error=\"%s\"", hl_id_format(x.id).s, text);
