@@ -256,6 +256,8 @@ static void move_cleaning_checked(struct hl_migration *m, struct hl_move *mv, st
         move_revert(m, mv, mv->stopping ? mv->rec.status : HL_ENOENT);
     else if (c.survivor && !c.surplus)
         move_erase(m, mv, false);
+    else if (!cleaning && !c.survivor) /* it is lost, as device memory is by a restart */
+        move_erase(m, mv, c.surplus);
     else if (move_keeps_surplus(mv))
         move_erase(m, mv, true);
     else if (m->now_ms < mv->grace_ms)
