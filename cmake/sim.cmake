@@ -22,7 +22,7 @@ function(hl_sim)
   add_test(NAME sim_migration COMMAND sim_migration 2000)
   set_tests_properties(sim_migration PROPERTIES LABELS unit TIMEOUT 600)
   foreach(fault epoch order journal fence hide quota inventory)
-    hl_sim_finds(sim_migration_finds_${fault} sim_migration 2000 --mutant ${fault})
+    hl_sim_finds(sim_migration_finds_${fault} sim_migration 10000 --mutant ${fault})
   endforeach()
 
   set(script ${CMAKE_SOURCE_DIR}/tests/sim/mutants.py)
