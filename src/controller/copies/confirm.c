@@ -44,10 +44,7 @@ static void asked_answered(struct asked *a, hl_status st, const char *text, bool
                            uint32_t crc32)
 {
     struct confirmation *x = a->of;
-    if (controller_stopped(x->c))
-        st = HL_ECANCELED;
-    else if (st == HL_ECANCELED) /* the connection was replaced */
-        st = HL_EUNAVAIL;
+    st = controller_stopped(x->c) ? HL_ECANCELED : holder_status(st);
     if (st == HL_OK && has)
         x->copies[x->count++] = (struct confirmed_copy){a->place, size, crc32};
     if (st != HL_OK && st != HL_ENOENT && x->st != HL_ECANCELED) {

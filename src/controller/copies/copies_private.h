@@ -32,6 +32,13 @@ struct holding {
     UT_hash_handle hh;
 };
 
+/* How a call to a holder has ended: a connection that was replaced cancels its calls, and
+ * HL_ECANCELED is kept for the end of the Controller itself. */
+static inline hl_status holder_status(hl_status st)
+{
+    return st == HL_ECANCELED ? HL_EUNAVAIL : st;
+}
+
 struct orphan {
     struct hl_id id;
     struct hl_orphan seen;

@@ -212,7 +212,7 @@ static void step_done(struct copy_task *t, hl_status st, const char *text,
         return;
     }
     if (st != HL_OK) {
-        copy_task_source_failed(t, st == HL_ECANCELED ? HL_EUNAVAIL : st, text);
+        copy_task_source_failed(t, holder_status(st), text);
         return;
     }
     if (copy != NULL && copy->id[0] == '\0')

@@ -39,8 +39,7 @@ static void drop_answered(struct copy_drop *d, hl_status st, const char *text, b
         copies_mark_dropping(d->c, &d->place, d->id, false);
         if (st == HL_OK)
             drop_note(d, dropped);
-        /* the connection was replaced, which is no stop of the Controller */
-        d->done(d->arg, st == HL_ECANCELED ? HL_EUNAVAIL : st, text, dropped);
+        d->done(d->arg, holder_status(st), text, dropped);
     }
     free(d);
 }
