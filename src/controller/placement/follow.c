@@ -55,9 +55,10 @@ static void shard_follow(struct hl_controller *c, const struct hl_shard_rec *s)
 {
     struct placement *p = c->placement;
     const struct hl_placed_shard *x = hl_placement_shard_find(&p->core, s->id);
-    if (x == NULL)
+    if (x == NULL) {
         shard_add(c, s);
-    x = hl_placement_shard_find(&p->core, s->id);
+        x = hl_placement_shard_find(&p->core, s->id);
+    }
     if (x == NULL)
         return;
     pin_follow(c, s);
@@ -98,9 +99,10 @@ static void shards_prune(struct hl_controller *c)
 const struct hl_placed_shard *placement_find(struct hl_controller *c, struct hl_id id)
 {
     const struct hl_placed_shard *s = hl_placement_shard_find(&c->placement->core, id);
-    if (s == NULL)
-        placement_follow(c, id);
-    return s != NULL ? s : hl_placement_shard_find(&c->placement->core, id);
+    if (s != NULL)
+        return s;
+    placement_follow(c, id);
+    return hl_placement_shard_find(&c->placement->core, id);
 }
 
 void placement_follow_all(struct hl_controller *c)
