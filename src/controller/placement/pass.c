@@ -1,9 +1,8 @@
 /* A pass of the policy: what it may use, and what follows from what it decides.
  *
- *     decided: only the state changes    carried out at once, also where it is only observed
- *     decided: a move                    placement.policy is on: ordered; else shown and logged
- * once about a shard that moves           that move is cancelled; what is wanted then is decided
- * anew
+ *     only the state changes    carried out at once, also where it is only observed
+ *     a move                    placement.policy is on: ordered; else shown, and logged once
+ *     of a shard that moves     one that leaves for L3 is cancelled; the next pass decides anew
  */
 #include <inttypes.h>
 #include <math.h>
