@@ -14,8 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
 sys.dont_write_bytecode = True
 
-from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, wait_for  # noqa: E402
+from support.store_case import StoreCase  # noqa: E402
 
 os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
 from helios import _abi, _loader  # noqa: E402
@@ -35,22 +35,9 @@ class DeviceView(_loader.Sized):
                 ("device", ctypes.c_char * 96)]
 
 
-class Copies(unittest.TestCase):
+class Copies(StoreCase):
     def setUp(self):
-        self.world = cluster(tcp=True, up=("--l2-size", "64MiB", "--devices", "emu:16MiB"))
-        self.c = self.world.__enter__()
-        self.addCleanup(self.world.__exit__, None, None, None)
-        source, _ = checkpoints.llama(self.c.dir / "hf")
-        self.c.json("model", "import", source, "--name", "m", "--tp", 1, "--pp", 1)
-        self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["items"]}
-
-    def client(self, node="", **options):
-        """A rank's client: on `node`, or where there is no store."""
-        socket = self.nodes[node]["storeSocket"] if node else ""
-        os.environ.update(HELIOS_STORE_SOCKET=socket, HELIOS_NODE=node)
-        client = _abi.Client(self.c.info["controller"], **options)
-        self.addCleanup(client.close)
-        return client
+        self.start()
 
     def copy(self, shard, node):
         name = f"{shard.id[0]:016x}{shard.id[1]:016x}"

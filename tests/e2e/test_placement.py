@@ -17,8 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
 sys.dont_write_bytecode = True
 
-from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, wait_for  # noqa: E402
+from support.store_case import StoreCase  # noqa: E402
 
 os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
 from helios import _abi  # noqa: E402
@@ -29,25 +29,11 @@ MOVES = 200
 MOVERS = 4
 
 
-class Placement(unittest.TestCase):
+class Placement(StoreCase):
     def world(self, env=None, supervise=False, up=()):
         os.environ.update(HELIOS_STORE_SOCKET="", HELIOS_NODE="")  # of the command line: it is no reader
-        world = cluster(tcp=True, supervise=supervise, env={**QUICK, **(env or {})},
-                        up=("--l2-size", "64MiB", "--devices", "emu:16MiB", *up))
-        self.c = world.__enter__()
-        self.addCleanup(world.__exit__, None, None, None)
-        source, _ = checkpoints.llama(self.c.dir / "hf")
-        self.c.json("model", "import", source, "--name", "m", "--tp", 1, "--pp", 1)
-        self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["items"]}
+        self.start(up, supervise=supervise, env={**QUICK, **(env or {})})
         self.shards = self.c.json("shard", "ls")["items"]
-
-    def client(self, node="", **options):
-        """A rank's client: on `node`, or where there is no store."""
-        socket = self.nodes[node]["storeSocket"] if node else ""
-        os.environ.update(HELIOS_STORE_SOCKET=socket, HELIOS_NODE=node)
-        client = _abi.Client(self.c.info["controller"], **options)
-        self.addCleanup(client.close)
-        return client
 
     def read(self, node, times):
         """All shards, by a process of that node that ends and has told of its reads."""

@@ -1,49 +1,8 @@
 /* The table of copies: what the Agents' inventories tell, and where a shard can be read. */
-#include "controller/copies/copies_private.h"
-#include "controller/nodes/nodes_private.h"
-#include "unit/controller/catalog_rig.h"
+#include "unit/controller/nodes_rig.h"
 
 #include <string.h>
 #include <utlist.h>
-
-static bool importing(const struct hl_controller *c)
-{
-    (void)c;
-    return false;
-}
-
-/* Two nodes that are ready, and a model of the shards 1 and 2. */
-struct world {
-    struct hl_controller c;
-    struct nodes nodes;
-    struct node a, b;
-    struct hl_shard_rec *shard; /* 1 */
-};
-
-static void node_put(struct world *w, struct node *n, const char *name)
-{
-    *n = (struct node){.controller = &w->c, .seen_ns = 1};
-    snprintf(n->name, sizeof(n->name), "%s", name);
-    snprintf(n->incarnation, sizeof(n->incarnation), "boot-1");
-    HASH_ADD_STR(w->nodes.table, name, n);
-}
-
-static void world_start(struct world *w)
-{
-    *w = (struct world){.c.refs = 1};
-    w->c.nodes = &w->nodes;
-    assert_int_equal(copies_create(&w->c, importing), HL_OK);
-    node_put(w, &w->a, "a");
-    node_put(w, &w->b, "b");
-    w->shard = import_model(&w->c.catalog, "tiny", 1, "{}")->shards[0];
-}
-
-static void world_end(struct world *w)
-{
-    copies_fini(&w->c);
-    HASH_CLEAR(hh, w->nodes.table);
-    hl_catalog_fini(&w->c.catalog);
-}
 
 /* A node tells of a copy of shard 1. */
 static void learn(struct world *w, struct node *n, enum hl_api_tier tier, const char *device)
@@ -73,7 +32,7 @@ static void places(struct world *w, enum hl_api_tier at_least, const char *expec
 TEST(each_tier_and_device_of_a_node_has_its_own_copy)
 {
     struct world w;
-    world_start(&w);
+    world_init(&w);
     learn(&w, &w.a, HL_API_TIER_L2, "");
     learn(&w, &w.a, HL_API_TIER_L1, "emu:0");
     learn(&w, &w.a, HL_API_TIER_L1, "emu:1");
@@ -86,26 +45,26 @@ TEST(each_tier_and_device_of_a_node_has_its_own_copy)
     copies_forget(&w.c, &w.a, w.shard->id, HL_API_TIER_L1, ""); /* any device */
     copies_forget_node(&w.c, &w.b);
     places(&w, HL_API_TIER_L1, "L3 L2/a");
-    world_end(&w);
+    world_fini(&w);
 }
 
 TEST(what_a_node_can_not_have_or_a_forgotten_one_tells_is_not_learned)
 {
     struct world w;
-    world_start(&w);
+    world_init(&w);
     learn(&w, &w.a, HL_API_TIER_L3, "");
     learn(&w, &w.a, HL_API_TIER_UNSAID, "");
     w.b.gone = true;
     learn(&w, &w.b, HL_API_TIER_L2, "");
     places(&w, HL_API_TIER_L1, "L3");
     assert_null(w.c.copies->holdings);
-    world_end(&w);
+    world_fini(&w);
 }
 
 TEST(a_copy_that_goes_or_whose_node_is_away_is_not_read)
 {
     struct world w;
-    world_start(&w);
+    world_init(&w);
     learn(&w, &w.a, HL_API_TIER_L2, "");
     learn(&w, &w.b, HL_API_TIER_L2, "");
     const struct place at_a = {.tier = HL_API_TIER_L2, .node = &w.a};
@@ -116,7 +75,7 @@ TEST(a_copy_that_goes_or_whose_node_is_away_is_not_read)
     copies_dropping(&w.c, &at_a, w.shard->id, false);
     w.b.lost = true;
     places(&w, HL_API_TIER_L1, "L3 L2/a");
-    world_end(&w);
+    world_fini(&w);
 }
 
 /* How many holdings each tick still looks at, because the catalogue does not know them. */
@@ -133,7 +92,7 @@ TEST(only_copies_that_the_catalogue_does_not_know_are_looked_at_again)
 {
     struct world w;
     struct hl_model_rec *m;
-    world_start(&w);
+    world_init(&w);
     w.a.lost = w.b.lost = true; /* no drop is ordered, no inventory asked for */
     struct hl_shard_rec later = {.id = {0, 9}}, *known = w.shard;
     learn(&w, &w.a, HL_API_TIER_L2, "");
@@ -158,7 +117,7 @@ TEST(only_copies_that_the_catalogue_does_not_know_are_looked_at_again)
     assert_int_equal(unsettled(&w), 0);
     copies_remove(&w.c, later.id); /* before the catalogue drops it */
     assert_int_equal(unsettled(&w), 0);
-    world_end(&w);
+    world_fini(&w);
 }
 
 TEST(a_shard_is_lost_when_nothing_that_can_be_read_has_it)
@@ -180,7 +139,7 @@ TEST(a_shard_is_lost_when_nothing_that_can_be_read_has_it)
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
         HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
         struct world w;
-        world_start(&w);
+        world_init(&w);
         w.shard->missed = rows[i].missed;
         w.shard->archived = rows[i].archived;
         w.shard->lost = rows[i].lost; /* as the last sweep said; a node may have told since */
@@ -191,6 +150,6 @@ TEST(a_shard_is_lost_when_nothing_that_can_be_read_has_it)
         assert_int_equal(shard.copies.count, rows[i].copies);
         if (rows[i].copies > 0)
             assert_int_equal(shard.location, rows[i].location);
-        world_end(&w);
+        world_fini(&w);
     }
 }

@@ -1,19 +1,11 @@
 /* The placement of shards: reports that count once, places that follow copies, options. */
 #include "base/clock.h"
 #include "conf/options.h"
-#include "controller/copies/copies_private.h"
-#include "controller/nodes/nodes_private.h"
 #include "controller/placement/placement_private.h"
-#include "unit/controller/catalog_rig.h"
+#include "unit/controller/nodes_rig.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static bool importing(const struct hl_controller *c)
-{
-    (void)c;
-    return false;
-}
 
 static bool gang_is_starting;
 
@@ -23,34 +15,14 @@ static bool gang_starts(const struct hl_controller *c)
     return gang_is_starting;
 }
 
-/* Two nodes that are ready, and a model of the shards 1 and 2. */
-struct world {
-    struct hl_controller c;
-    struct nodes nodes;
-    struct node a, b;
-    struct hl_shard_rec *shard; /* 1 */
-};
-
-static void node_put(struct world *w, struct node *n, const char *name)
-{
-    *n = (struct node){.controller = &w->c, .seen_ns = 1};
-    snprintf(n->name, sizeof(n->name), "%s", name);
-    snprintf(n->incarnation, sizeof(n->incarnation), "boot-1");
-    HASH_ADD_STR(w->nodes.table, name, n);
-    placement_node_registered(&w->c, n);
-}
-
 static int world_start(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
     assert_non_null(w);
-    w->c.refs = 1;
-    w->c.nodes = &w->nodes;
-    assert_int_equal(copies_create(&w->c, importing), HL_OK);
+    world_init(w);
     assert_int_equal(placement_create(&w->c, gang_starts), HL_OK);
-    node_put(w, &w->a, "a");
-    node_put(w, &w->b, "b");
-    w->shard = import_model(&w->c.catalog, "tiny", 1, "{}")->shards[0];
+    placement_node_registered(&w->c, &w->a);
+    placement_node_registered(&w->c, &w->b);
     w->c.claim.revision = 1;
     placement_follow_all(&w->c);
     *state = w;
@@ -61,9 +33,7 @@ static int world_end(void **state)
 {
     struct world *w = *state;
     placement_fini(&w->c);
-    copies_fini(&w->c);
-    HASH_CLEAR(hh, w->nodes.table);
-    hl_catalog_fini(&w->c.catalog);
+    world_fini(w);
     free(w);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "core/catalog.h"
 #include "core/families/logical.h"
 #include "core/partition.h"
+#include "unit/core/plan_crc.h"
 
 #define SIZES                                                                                      \
     "\"num_hidden_layers\": 4, \"hidden_size\": 8, \"num_attention_heads\": 4,"                    \
@@ -120,19 +121,6 @@ static void model_close(struct model *m)
 {
     hl_catalog_fini(&m->c);
     free(m->whole.list);
-}
-
-/* A function of where the bytes come from: replicas have it in common, nothing else has. */
-static uint32_t crc_of(const struct hl_partition_plan *p, uint32_t tensor)
-{
-    uint32_t crc = 0;
-    for (uint32_t i = p->op_first[tensor]; i < p->op_first[tensor + 1]; i++) {
-        const struct hl_copy_op *op = &p->ops[i];
-        const uint64_t words[] = {op->kind, op->source, op->src,    op->dst, op->rows,
-                                  op->cols, op->run,    op->stride, op->step};
-        crc = hl_crc32(crc, words, sizeof(words));
-    }
-    return crc;
 }
 
 static bool is_padding(const struct hl_partition_plan *p, uint32_t tensor)
