@@ -92,3 +92,27 @@ TEST_IN(setup, teardown, a_recording_of_another_life_of_the_controller_is_refuse
     assert_int_equal(hl_call_controller_record_accesses(w.peer, &p, CALL_MS, NULL, NULL),
                      HL_ENOENT);
 }
+
+TEST_IN(setup, teardown, what_a_rank_commits_is_recorded_as_written)
+{
+    const char *id = "000000000000000000000000000000b1";
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_record_accesses_results r;
+    struct hl_api_controller_record_accesses_params p = {.limit = 8};
+    w.import_state = "done";
+    import_until("m", "done");
+    assert_int_equal(hl_call_controller_record_accesses(w.peer, &p, CALL_MS, &arena, &r), HL_OK);
+    p.recording = r.recording;
+    p.cursor = r.next;
+    json_t *begun =
+        ask("beginVersion",
+            json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked", "model",
+                      "m", "job", "", "attempt", 0, "step", 1, "world", 1));
+    assert_true(commit_part(hl_json_int(begun, "version", -1), 0, id));
+    json_decref(begun);
+    assert_int_equal(hl_call_controller_record_accesses(w.peer, &p, CALL_MS, &arena, &r), HL_OK);
+    assert_int_equal(r.accesses.count, 1);
+    assert_true(r.accesses.items[0].write);
+    assert_string_equal(r.accesses.items[0].id, id);
+    assert_int_equal(r.accesses.items[0].size_bytes, 50);
+}

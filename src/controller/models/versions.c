@@ -533,7 +533,8 @@ static void plan_layout(struct hl_controller *c, struct version_change *vc)
     version_change_free(vc);
 }
 
-/* The rank is answered before the manifest is written: that may be done again, the answer not. */
+/* The rank is answered before the manifest is written: that may be done again, the answer not.
+ * What it has sent is gone with the answer. */
 static void commit_part_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -555,11 +556,11 @@ static void commit_part_done(struct change *ch, hl_status st)
     if (visible)
         hl_info("version visible model=%s version=%" PRId64 " step=%" PRId64 " shards=%zu",
                 v->model->name, v->number, v->step, v->shard_count);
-    hl_reply_controller_commit_part(
-        vc->call, &(struct hl_api_controller_commit_part_results){visible, v->committed_count});
     placement_written(ch->c,
                       ch->c->models->users->find_node(ch->c, v->job, v->attempt, vc->commit->rank),
                       &vc->commit->shards);
+    hl_reply_controller_commit_part(
+        vc->call, &(struct hl_api_controller_commit_part_results){visible, v->committed_count});
     if (visible) {
         manifest_write(ch->c, v);
         layouts_forget(ch->c);
