@@ -226,6 +226,7 @@ class Jobs(unittest.TestCase):
             stop = c.dir / "stop"
             job = c.submit(SLEEPER % stop)
             described = c.wait_job(job, "running")
+            self.assertRegex(c.run("describe", job).stdout, rf"{job}\.1\.0 +running +- ")
             slots = {(k["node"], k["numaId"]) for k in described["plan"]["containers"]}
             self.assertEqual(len(slots), 4)
             where = {r["rank"]: (k["node"], r["pp"], r["tp"]) for k in described["plan"]["containers"]

@@ -362,6 +362,11 @@ static void print_state(const struct hl_api_job *job)
               job->reason[0] != '\0' ? ": " : "", job->reason);
 }
 
+static bool has_exit_code(enum hl_api_container_state state)
+{
+    return state == HL_API_CONTAINER_STATE_SUCCEEDED || state == HL_API_CONTAINER_STATE_FAILED;
+}
+
 static hl_status print_containers(const struct hl_api_container_status_list *containers)
 {
     struct cli_table t;
@@ -370,7 +375,10 @@ static hl_status print_containers(const struct hl_api_container_status_list *con
         const struct hl_api_container_status *c = &containers->items[i];
         cli_cell(&t, "%s", c->id);
         cli_cell(&t, "%s", hl_api_container_state_name(c->state));
-        cli_cell(&t, "%d", c->exit_code);
+        if (has_exit_code(c->state))
+            cli_cell(&t, "%d", c->exit_code);
+        else
+            cli_cell(&t, "-");
         cli_cell(&t, "%s", c->binding);
         cli_cell(&t, "%s%s%s", c->message,
                  c->message[0] != '\0' && c->warning[0] != '\0' ? "; " : "", c->warning);
