@@ -30,7 +30,7 @@ struct hl_copy_kernel {
 };
 
 /* The kernels that this processor can run, within hl_cpu(). They live as long as the process. */
-#define HL_COPY_KERNELS_MAX 12
+#define HL_COPY_KERNELS_MAX 16
 size_t hl_copy_kernels(const struct hl_copy_kernel *all[HL_COPY_KERNELS_MAX]);
 
 /* [0] without, [1] with a CRC. */
