@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "agent/store_private.h"
+#include "base/copy.h"
 #include "base/log.h"
 #include "base/plane.h"
 #include "core/copy_attempt.h"
@@ -112,7 +113,7 @@ static hl_status send_local(struct sending *x)
     snprintf(x->transport, sizeof(x->transport), "shm");
     hl_status st = hl_l3_staging_open(x->ref.size, &staging);
     if (st == HL_OK) {
-        memcpy(staging.ptr, x->data, x->ref.size);
+        hl_copy(staging.ptr, x->data, x->ref.size, x->ref.size);
         st = hl_l3_put_as(client, x->ref.id, &staging, x->ref.size, ms, &ref);
     }
     if (st == HL_OK && ref.crc32 != x->ref.crc32) {

@@ -16,7 +16,7 @@ size_t hl_copy_kernels(const struct hl_copy_kernel *all[HL_COPY_KERNELS_MAX])
 }
 
 /* Without a measurement: the second of each half, which spares cold destinations the wait for
- * their lines and leaves the bytes in the cache. */
+ * their lines, leaves the bytes in the cache, and folds as wide as the processor can. */
 static const struct hl_copy_kernel *kernel_default(bool sums)
 {
     const struct hl_copy_kernel *list[HL_COPY_KERNELS_MAX];

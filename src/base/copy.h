@@ -16,10 +16,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* A transfer of at least so much doesn't stay in the caches next to a core: its destination need
  * not pass through them. */
 #define HL_COPY_LARGE ((size_t)4 << 20)
+
+/* From here on a transfer is bulk: a process measures (os/copy_measure.h) before its first one. */
+#define HL_COPY_BULK ((size_t)1 << 20)
 
 /* Copies any number of bytes between any alignments. With `sums`, returns the CRC continued from
  * `crc` over the bytes; else returns `crc`. */
@@ -30,7 +34,7 @@ struct hl_copy_kernel {
 };
 
 /* The kernels that this processor can run, within hl_cpu(). They live as long as the process. */
-#define HL_COPY_KERNELS_MAX 12
+#define HL_COPY_KERNELS_MAX 16
 size_t hl_copy_kernels(const struct hl_copy_kernel *all[HL_COPY_KERNELS_MAX]);
 
 /* [0] without, [1] with a CRC. */
@@ -45,5 +49,16 @@ void hl_copy_choose(const struct hl_copy_choice *choice);
 /* `total`: size of the transfer that these bytes are a part of. */
 void hl_copy(void *dst, const void *src, size_t len, size_t total);
 uint32_t hl_copy_crc32(uint32_t crc, void *dst, const void *src, size_t len, size_t total);
+
+/* One row of many: a short one is not worth the call. */
+#define HL_COPY_ROW_MIN ((size_t)4096)
+
+static inline void hl_copy_row(void *dst, const void *src, size_t len)
+{
+    if (len >= HL_COPY_ROW_MIN)
+        hl_copy(dst, src, len, len);
+    else
+        memcpy(dst, src, len);
+}
 
 #endif

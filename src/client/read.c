@@ -179,7 +179,7 @@ static hl_status read_verified(helios_client *client, struct hl_id id, uint64_t 
     struct operation op;
     struct read r = {.id = id, .off = off, .len = len, .buf = buf, .whole = whole};
     begin_read(&op, client, len);
-    if (len >= HL_COPY_LARGE)
+    if (len >= HL_COPY_BULK)
         hl_copy_measure();
     hl_status st = read_once(&op, &r);
     if (__builtin_expect(st != HL_OK, 0))

@@ -247,7 +247,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     if (st == HL_OK) {
         shard.size = image.size;
         shard.tensors = (uint32_t)image.count;
-        if (image.size >= HL_COPY_LARGE)
+        if (image.size >= HL_COPY_BULK)
             hl_copy_measure();
         st = hl_shard_image_fill(&image, staging.ptr, &shard.crc32);
         /* The tensors may have taken their time: it is not the pool's. */

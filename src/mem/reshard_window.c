@@ -6,8 +6,6 @@
 #include "base/copy.h"
 #include "mem/transpose.h"
 
-#define COLD 4096 /* from here on a copy out of the way of the cache is worth its call */
-
 /* Which of the `len` bytes at `at` of the tensor are in the window: [*begin, *end), which is empty
  * where *begin >= *end. */
 static void window_clip(const struct hl_reshard_window *w, uint64_t at, uint64_t len,
@@ -64,10 +62,7 @@ HL_CHECK static hl_status copy_rows(const struct hl_reshard_window *w,
         window_clip(w, at, op->run, &begin, &stop);
         uint8_t *into = w->dst + (begin - w->begin);
         const uint8_t *bytes = src + i * op->src_stride + (begin - at);
-        if (stop - begin >= COLD)
-            hl_copy(into, bytes, stop - begin, stop - begin);
-        else
-            memcpy(into, bytes, stop - begin);
+        hl_copy_row(into, bytes, stop - begin);
     }
     return HL_OK;
 }

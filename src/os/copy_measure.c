@@ -124,8 +124,11 @@ hl_status hl_copy_choice_parse(const char *text, struct hl_copy_choice *out)
     if (strncmp(text, (const char *)host.data, host.len) != 0)
         return hl_fail(HL_EINVAL, "the kept choice of copy kernels is not of this host");
     char names[4][32];
-    if (sscanf(text + host.len, "%31s %31s %31s %31s", names[0], names[1], names[2], names[3]) != 4)
-        return hl_fail(HL_EINVAL, "the kept choice of copy kernels does not have four names");
+    int end = 0; /* a name that is cut short may be another one's */
+    text += host.len;
+    if (sscanf(text, "%31s %31s %31s %31s%n", names[0], names[1], names[2], names[3], &end) != 4 ||
+        strcmp(text + end, "\n") != 0)
+        return hl_fail(HL_EINVAL, "the kept choice of copy kernels is not a line of four names");
     struct hl_copy_choice c;
     for (int sums = 0; sums < 2; sums++) {
         c.small[sums] = kernel_named(names[sums], sums);

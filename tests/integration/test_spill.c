@@ -19,6 +19,7 @@
 #include "mem/pool/pool_private.h"
 #include "mem/socket/socket.h"
 #include "os/loop.h"
+#include "support/copy_count.h"
 
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (64 * MIB)
@@ -386,6 +387,29 @@ TEST(what_is_damaged_or_lost_below_is_said_and_kept_apart)
     assert_int_equal(ops->get(place, handle, got, bytes), HL_OK);
     ops->close(place);
     wait_until_empty(&w);
+    world_end(&w);
+    free(data);
+    free(got);
+}
+
+TEST(a_chunk_goes_to_the_pool_and_back_by_the_copy_that_was_chosen_for_the_host)
+{
+    struct world w;
+    const struct hl_spill_ops *ops = NULL;
+    void *place = NULL;
+    uint64_t handle, bytes = 9 * MIB + 4096;
+    uint8_t *data = calloc(1, bytes), *got = malloc(bytes);
+    data[bytes - 1] = 7;
+    world_start(&w, CAPACITY);
+    assert_int_equal(hl_spill_l3_open(w.socket_path, 2000, 0, &ops, &place), HL_OK);
+    struct hl_copy_choice before = copy_count_begin();
+    assert_int_equal(ops->put(place, data, bytes, &handle), HL_OK);
+    assert_int_equal(copy_count_take(true), bytes);
+    assert_int_equal(ops->get(place, handle, got, bytes), HL_OK);
+    assert_int_equal(copy_count_take(true), bytes);
+    assert_memory_equal(data, got, bytes);
+    hl_copy_choose(&before);
+    ops->close(place);
     world_end(&w);
     free(data);
     free(got);

@@ -12,6 +12,7 @@
 #include "cli/bench/commands.h"
 #include "cli/bench/peer.h"
 #include "net/zmq/migrate.h"
+#include "os/copy_measure.h"
 
 #define SIZES_MAX   4
 #define CHUNKS_MAX  6
@@ -302,6 +303,7 @@ hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv)
     hl_status st = cli_args(cli, migrate_rows, HL_ARRAY_LEN(migrate_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         st = configure_migrate_bench(cli, &a, b);
+        hl_copy_measure(); /* as the Agent does; the peer has it, too */
         if (st == HL_OK)
             st = run_migrate_bench(cli, b);
         hl_args_fini(migrate_rows, HL_ARRAY_LEN(migrate_rows), &a);

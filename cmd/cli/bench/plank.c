@@ -23,6 +23,7 @@
 #include "cli/bench/commands.h"
 #include "mem/plank/plank.h"
 #include "net/net.h"
+#include "os/copy_measure.h"
 
 #define SIZES_MAX   8
 #define FOOTPRINT   ((uint64_t)192 << 20) /* of the source: colder than most caches */
@@ -396,6 +397,7 @@ hl_status cmd_bench_plank(struct cli *cli, int argc, char **argv)
         b->tcp = strcmp(a.link, "local") != 0;
         b->rounds = (int)a.rounds;
         st = parse_sizes(cli, a.size, b);
+        hl_copy_measure(); /* as the Agent does */
         if (st == HL_OK)
             st = run_plank_bench(cli, b, &a);
         hl_args_fini(plank_rows, HL_ARRAY_LEN(plank_rows), &a);

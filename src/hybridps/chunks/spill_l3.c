@@ -35,7 +35,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/crc32.h"
+#include "base/copy.h"
 #include "base/log.h"
 #include "hybridps/chunks/spill.h"
 #include "mem/socket/socket.h"
@@ -210,8 +210,7 @@ static hl_status put_piece(struct l3_spill *l, const void *data, uint64_t bytes,
                            uint64_t deadline_ns, struct hl_pool_ref *ref)
 {
     hl_status st = HL_OK;
-    memcpy(l->staging.ptr, data, bytes);
-    uint32_t crc = hl_crc32(0, l->staging.ptr, bytes);
+    uint32_t crc = hl_copy_crc32(0, l->staging.ptr, data, bytes, 0); /* through the cache */
     for (int tries = 0; tries < TRIES;) {
         HL_TRY(spill_await_connection(l, deadline_ns));
         st = hl_l3_lease(l->client, &l->staging, bytes, CALL_MS, ref);

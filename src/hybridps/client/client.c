@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "hybridps/client/client_private.h"
 #include "hybridps/manager/table.h"
+#include "os/copy_measure.h"
 
 #define CHUNK_BYTES_MAX (64u << 20) /* by default; and on the device there is room for: */
 #define CHUNKS_MIN      16
@@ -175,6 +176,7 @@ int hybridps_open(const hybridps_options *options, hybridps **out)
     if (options == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "hybridps_open: options and out must not be NULL");
     HL_TRY(HL_ABI_READ(hybridps_options, options, &o));
+    hl_copy_measure(); /* chunks are bulk, to a device or to the pool */
     return open_client(&o, out);
 }
 

@@ -5,7 +5,7 @@
 
 void hybridps_grad_put(void *to, const void *g, size_t bytes)
 {
-    if (bytes >= HL_COPY_LARGE)
+    if (bytes >= HL_COPY_BULK)
         hl_copy_measure();
     hl_copy(to, g, bytes, bytes);
 }

@@ -11,7 +11,7 @@
 
 #include "base/backoff.h"
 #include "base/clock.h"
-#include "base/crc32.h"
+#include "base/copy.h"
 #include "base/id.h"
 #include "base/text.h"
 #include "mem/archive/s3.h"
@@ -80,8 +80,8 @@ static size_t on_write(char *from, size_t size, size_t n, void *arg)
         a->size_wrong = true;
         return 0;
     }
-    memcpy((char *)a->r->dst + a->got, from, len);
-    a->out->dst_crc = hl_crc32(a->out->dst_crc, from, len);
+    a->out->dst_crc =
+        hl_copy_crc32(a->out->dst_crc, (char *)a->r->dst + a->got, from, len, a->r->dst_len);
     a->got += len;
     return len;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/copy.h"
 #include "mem/import/import_private.h"
 #include "mem/reshard_tensor.h"
 #include "mem/transpose.h"
@@ -98,7 +99,7 @@ HL_CHECK static hl_status gather_runs(struct hl_import_writer *w, uint32_t sourc
         uint64_t n = WINDOW / stride < rows - i ? WINDOW / stride : rows - i;
         HL_TRY(read_source(w, source, from + i * stride, window, (n - 1) * stride + run));
         for (uint64_t k = 0; k < n; k++)
-            memcpy(to + (i + k) * run, window + k * stride, run);
+            hl_copy_row(to + (i + k) * run, window + k * stride, run);
         i += n;
     }
     return HL_OK;

@@ -22,6 +22,7 @@
 #define uthash_nonfatal_oom(element) ((element)->lost = true)
 #include <uthash.h>
 
+#include "base/copy.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "mem/chunks.h"
@@ -308,7 +309,7 @@ hl_status hl_tier_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot,
         return fail_closed(t, slot);
     if (t->ops->fill != NULL)
         return t->ops->fill(t, slot, offset, src, len);
-    memcpy((uint8_t *)slot->host + offset, src, len);
+    hl_copy((uint8_t *)slot->host + offset, src, len, slot->size);
     return HL_OK;
 }
 

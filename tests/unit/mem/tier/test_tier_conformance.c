@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "support/copy_count.h"
 #include "support/test.h"
 #include "unit/mem/tier/tier_backends.h"
 
@@ -558,6 +559,23 @@ static void a_quota_below_the_medium_holds(void **state)
     r->limits = (struct hl_tier_limits){0};
 }
 
+/* A device has ways of its own. */
+static void a_pool_is_filled_and_read_by_the_copy_that_was_chosen_for_the_host(void **state)
+{
+    struct tier_rig *r = *state;
+    struct hl_tier_ref ref;
+    if (r->pool == NULL)
+        skip();
+    struct shard s = shard_make(id_of(1), 2 * MIB + 77, 1, 1);
+    struct hl_copy_choice before = copy_count_begin();
+    assert_ok(store(r, &s, &ref));
+    assert_int_equal(copy_count_take(false), s.size);
+    assert_reads(r, &ref, &s, 0, s.size);
+    assert_int_equal(copy_count_take(true), s.size);
+    hl_copy_choose(&before);
+    free(s.bytes);
+}
+
 /* ---- the suite over every back end ---- */
 
 #define CASE(f)                                                                                    \
@@ -583,6 +601,7 @@ static const struct {
     CASE(many_users_never_exceed_the_quota_and_the_accounts_come_out_even),
     CASE(closing_drops_what_is_open_and_keeps_what_is_sealed),
     CASE(a_quota_below_the_medium_holds),
+    CASE(a_pool_is_filled_and_read_by_the_copy_that_was_chosen_for_the_host),
 };
 
 int main(void)
