@@ -276,7 +276,7 @@ static hl_status make_docs(struct job *j, struct call *k)
     struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
     if (hl_arena_failed(&arena))
         return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
-    json_t *near = gangs_preferred_nodes(j);
+    struct hl_volcano_nodes *near = gangs_preferred_nodes(j);
     struct hl_volcano_gang gang = {.job_id = j->id,
                                    .gang = j->gang->id,
                                    .attempt = k->attempt,
@@ -286,7 +286,7 @@ static hl_status make_docs(struct job *j, struct call *k)
     hl_status st = hl_volcano_job(&gang, &g->volcano, near, &k->doc);
     k->vars_doc = hl_volcano_variables(&gang, &g->volcano, &spec);
     k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
-    json_decref(near);
+    free(near);
     return st;
 }
 
