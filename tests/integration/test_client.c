@@ -2,15 +2,13 @@
  * are enough. */
 #include "support/test.h"
 
-#include "client_world.h"
+#include "view_world.h"
 
 #include <pthread.h>
 
 #include "core/safetensors.h"
 #include "mem/pool/pool.h"
-#include "rpc/rpc.h"
 #include "support/fault.h"
-#include "support/rpc_json.h"
 
 #define W_BYTES (2 * MIB + 12345) /* three chunks with the header */
 
@@ -289,28 +287,12 @@ TEST(reads_go_on_when_the_daemon_was_killed_and_started_again)
     helios_close(c[1]);
 }
 
-static void free_shard(const helios_shard *s)
-{
-    struct hl_rpc *rpc;
-    struct hl_rpc_peer *peer;
-    char id[33];
-    snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)s->id.hi,
-             (unsigned long long)s->id.lo);
-    assert_int_equal(hl_rpc_create(&rpc), HL_OK);
-    assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
-    json_t *params = json_pack("{s:[s]}", "ids", id);
-    assert_int_equal(rpc_json_call(peer, "free", params, 5000, NULL), HL_OK);
-    json_decref(params);
-    hl_rpc_peer_close(peer);
-    hl_rpc_destroy(rpc);
-}
-
 TEST(a_view_stays_as_it_is_when_its_shard_is_removed)
 {
     for (int killed = 0; killed < 2; killed++) {
         unsigned char *w;
         const void *view;
-        size_t size, count = 0;
+        size_t size;
         helios_client *c = world_client(&world, "shm", 0, 0);
         helios_shard s = put_part(c, 70, &w), other = put_part(c, 71, NULL);
         assert_int_equal(helios_map(c, s.id, &view, &size), HELIOS_OK);
@@ -322,21 +304,10 @@ TEST(a_view_stays_as_it_is_when_its_shard_is_removed)
             /* This needs the socket, so the old pins are there again when it returns. */
             assert_int_equal(helios_map(c, other.id, &more, NULL), HELIOS_OK);
         }
-        free_shard(&s);
+        world_free_shard(&world, &s);
         char byte;
         assert_int_equal(helios_get_range(c, s.id, 0, &byte, 1), HELIOS_ENOENT);
-        /* Fill all that is free, again and again, longer than the quarantine. */
-        double start = now_s();
-        while (now_s() < start + 0.5 || (count <= 3 && now_s() < start + 20)) {
-            helios_shard filler;
-            static const int64_t shape[] = {4 * (int64_t)MIB};
-            static char zeros[4 * MIB];
-            const helios_tensor t = {
-                .name = "z", .dtype = "U8", .shape = shape, .rank = 1, .data = zeros};
-            if (helios_version_put(c, "filler", 1, 0, 0, "head", &t, 1, &filler) == HELIOS_OK)
-                count++;
-        }
-        assert_true(count > 3);
+        world_fill(&world, 4 * MIB);
         assert_non_null(memmem(view, size, w, W_BYTES));
         free(w);
         helios_close(c);
