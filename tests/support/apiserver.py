@@ -183,7 +183,8 @@ class ApiServer:
 
     def client(self, token):
         context = ssl.create_default_context(cafile=self.authority.ca)
-        return kube_api.Client(lambda: http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context), token)
+        return kube_api.Client(lambda: http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context), token,
+                               keep=True)
 
     def call(self, verb, path, body=None, kind="application/json"):
         return self.admin.call(verb, path, body, kind)
