@@ -114,17 +114,15 @@ function(hl_modules)
   endforeach()
 endfunction()
 
+# All of four modules, whose objects are compiled once, and what they use of others.
 function(hl_library)
   foreach(module client group hybridps maco)
-    file(GLOB_RECURSE parts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${module}/*.c)
-    list(APPEND sources ${parts})
+    list(APPEND objects $<TARGET_OBJECTS:hl_${module}>)
   endforeach()
-  if(sources)
-    add_library(helios SHARED ${sources})
-    target_link_libraries(helios PRIVATE hl_client hl_mem -Wl,--exclude-libs,ALL)
-    target_include_directories(helios PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
-    set_target_properties(helios PROPERTIES SOVERSION 0 VERSION ${PROJECT_VERSION})
-  endif()
+  add_library(helios SHARED ${objects})
+  set_target_properties(helios PROPERTIES LINKER_LANGUAGE C SOVERSION 0 VERSION ${PROJECT_VERSION})
+  target_link_libraries(helios PRIVATE hl_client hl_mem -Wl,--exclude-libs,ALL)
+  target_include_directories(helios PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
 endfunction()
 
 # cmd/NAME.c is one program; cmd/cli is `helios`, of which all but the table of commands is a library for the unit tests.
