@@ -265,14 +265,10 @@ function(hl_tests)
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME e2e_${name} COMMAND /usr/bin/python3 ${script})
     set(timeout 300)
-    set(cost 1)
     if(name MATCHES "test_chaos|kill_moments") # two minutes of rounds or kills, and the end of the last one
       set(timeout 660)
-      set(cost 9)
-    elseif(name MATCHES "ranktable|kubernetes|first_steps|_matrix_|package|train|stalls|cluster|cli|logs|maco_gpu|placement")
-      set(cost 5) # half a minute and more: begun first where tests run side by side
     endif()
-    set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77 COST ${cost}
+    set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77
       ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
 endfunction()
@@ -348,22 +344,34 @@ function(hl_net_tests)
   endforeach()
 endfunction()
 
-# Against a real kube-apiserver. They take longest: begun first where it is there, else last, since it is compiled
-# beside the tests.
+# Against a real kube-apiserver.
 function(hl_k8s_tests)
-  execute_process(COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/support/apiserver_build.py --made
-    RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
-  set(cost 9)
-  if(missing)
-    set(cost -1)
-  endif()
   file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/k8s/test_*.py)
   foreach(script ${scripts})
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME k8s_${name} COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/k8s/run.py --if-built -p ${name}.py)
-    set_tests_properties(k8s_${name} PROPERTIES LABELS k8s TIMEOUT 1500 SKIP_RETURN_CODE 77 COST ${cost}
+    set_tests_properties(k8s_${name} PROPERTIES LABELS k8s TIMEOUT 1500 SKIP_RETURN_CODE 77
       ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
+endfunction()
+
+# Where tests run side by side the longest begin first, so that none is left alone at the end. Those that need
+# kube-apiserver are the last where it is compiled beside the tests.
+function(hl_test_order)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/tests/seconds.txt lines REGEX "^[a-z]")
+  foreach(line ${lines})
+    separate_arguments(line)
+    list(GET line 0 name)
+    list(GET line 1 seconds)
+    if(TEST ${name})
+      set_tests_properties(${name} PROPERTIES COST ${seconds})
+    endif()
+  endforeach()
+  execute_process(COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/support/apiserver_build.py --made
+    RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
+  if(missing)
+    set_tests_properties(k8s_test_gangs k8s_test_ranktable PROPERTIES COST -1)
+  endif()
 endfunction()
 
 function(hl_test name source label timeout)
