@@ -251,7 +251,6 @@ function(hl_tests)
   foreach(name cuda_run cuda_window cuda_nvshmem)
     if(TARGET maco_test_${name})
       target_sources(maco_test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/cuda_image_stub.c)
-      set_tests_properties(maco_test_${name} PROPERTIES RUN_SERIAL ON) # the stub's GPU has the processors to itself
       add_dependencies(maco_test_${name} cuda_stub cuda_cpu_kernels nccl_stub_21805 nccl_stub_22809 nccl_stub_22902
         helios_nvshmem_stub)
     endif()
