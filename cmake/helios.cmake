@@ -267,8 +267,9 @@ function(hl_tests)
     if(name MATCHES "test_chaos|kill_moments") # two minutes of rounds or kills, and the end of the last one
       set(timeout 660)
     endif()
+    # One thread for torch's matrices: the processors are taken by the tests beside it.
     set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77
-      ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
+      ENVIRONMENT "OMP_NUM_THREADS=1;HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
 endfunction()
 
