@@ -16,4 +16,4 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.WideGangs, unittes
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)  # so that what is skipped is told
