@@ -114,17 +114,15 @@ function(hl_modules)
   endforeach()
 endfunction()
 
+# All of four modules, whose objects are compiled once, and what they use of others.
 function(hl_library)
   foreach(module client group hybridps maco)
-    file(GLOB_RECURSE parts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${module}/*.c)
-    list(APPEND sources ${parts})
+    list(APPEND objects $<TARGET_OBJECTS:hl_${module}>)
   endforeach()
-  if(sources)
-    add_library(helios SHARED ${sources})
-    target_link_libraries(helios PRIVATE hl_client hl_mem -Wl,--exclude-libs,ALL)
-    target_include_directories(helios PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
-    set_target_properties(helios PROPERTIES SOVERSION 0 VERSION ${PROJECT_VERSION})
-  endif()
+  add_library(helios SHARED ${objects})
+  set_target_properties(helios PROPERTIES LINKER_LANGUAGE C SOVERSION 0 VERSION ${PROJECT_VERSION})
+  target_link_libraries(helios PRIVATE hl_client hl_mem -Wl,--exclude-libs,ALL)
+  target_include_directories(helios PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
 endfunction()
 
 # cmd/NAME.c is one program; cmd/cli is `helios`, of which all but the table of commands is a library for the unit tests.
@@ -253,7 +251,6 @@ function(hl_tests)
   foreach(name cuda_run cuda_window cuda_nvshmem)
     if(TARGET maco_test_${name})
       target_sources(maco_test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/cuda_image_stub.c)
-      set_tests_properties(maco_test_${name} PROPERTIES RUN_SERIAL ON) # the stub's GPU has the processors to itself
       add_dependencies(maco_test_${name} cuda_stub cuda_cpu_kernels nccl_stub_21805 nccl_stub_22809 nccl_stub_22902
         helios_nvshmem_stub)
     endif()
@@ -267,15 +264,12 @@ function(hl_tests)
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME e2e_${name} COMMAND /usr/bin/python3 ${script})
     set(timeout 300)
-    set(cost 1)
     if(name MATCHES "test_chaos|kill_moments") # two minutes of rounds or kills, and the end of the last one
       set(timeout 660)
-      set(cost 9)
-    elseif(name MATCHES "ranktable|kubernetes|first_steps|_matrix_|package|train|stalls|cluster|cli|logs|maco_gpu|placement")
-      set(cost 5) # half a minute and more: begun first where tests run side by side
     endif()
-    set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77 COST ${cost}
-      ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
+    # One thread for torch's matrices: the processors are taken by the tests beside it.
+    set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+      ENVIRONMENT "OMP_NUM_THREADS=1;HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
 endfunction()
 
@@ -350,22 +344,34 @@ function(hl_net_tests)
   endforeach()
 endfunction()
 
-# Against a real kube-apiserver. They take longest: begun first where it is there, else last, since it is compiled
-# beside the tests.
+# Against a real kube-apiserver.
 function(hl_k8s_tests)
-  execute_process(COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/support/apiserver_build.py --made
-    RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
-  set(cost 9)
-  if(missing)
-    set(cost -1)
-  endif()
   file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/k8s/test_*.py)
   foreach(script ${scripts})
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME k8s_${name} COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/k8s/run.py --if-built -p ${name}.py)
-    set_tests_properties(k8s_${name} PROPERTIES LABELS k8s TIMEOUT 1500 SKIP_RETURN_CODE 77 COST ${cost}
+    set_tests_properties(k8s_${name} PROPERTIES LABELS k8s TIMEOUT 1500 SKIP_RETURN_CODE 77
       ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
+endfunction()
+
+# Where tests run side by side the longest begin first, so that none is left alone at the end. Those that need
+# kube-apiserver are the last where it is compiled beside the tests.
+function(hl_test_order)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/tests/seconds.txt lines REGEX "^[a-z]")
+  foreach(line ${lines})
+    separate_arguments(line)
+    list(GET line 0 name)
+    list(GET line 1 seconds)
+    if(TEST ${name})
+      set_tests_properties(${name} PROPERTIES COST ${seconds})
+    endif()
+  endforeach()
+  execute_process(COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/support/apiserver_build.py --made
+    RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
+  if(missing)
+    set_tests_properties(k8s_test_gangs k8s_test_ranktable PROPERTIES COST -1)
+  endif()
 endfunction()
 
 function(hl_test name source label timeout)
@@ -376,6 +382,9 @@ function(hl_test name source label timeout)
   endif()
   add_executable(${name} ${source} $<TARGET_OBJECTS:shm_left> $<TARGET_OBJECTS:test_main>)
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)
+  if(NOT source MATCHES "unit/maco") # where the test is what computes
+    target_link_libraries(${name} PRIVATE hl_test_options)
+  endif()
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   if(source MATCHES "\\.cpp$")
     target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/api)

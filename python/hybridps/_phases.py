@@ -30,7 +30,8 @@ from ._tensors import uncompiled
 
 
 class Phases:
-    """Moves a State between its phases, and answers reads of a parameter, p.data or p.grad."""
+    """Moves a State between its phases, and answers reads of a parameter, p.data or p.grad, and
+    accesses by hand."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -106,6 +107,33 @@ class Phases:
         self.leave()
         for slot in self.state.slots:
             slot.written = slot.suspect = True
+
+    def access(self, param: torch.nn.Parameter, write: bool) -> torch.Tensor:
+        """By hand; see Client."""
+        state = self.state
+        slot = state.by_param.get(id(param))
+        if slot is None or state.closed or state.pid != _abi._process[0]:
+            slot = state.slot(param)
+        if not state.inside:
+            self.enter()
+        if slot.gone:
+            raise HybridPSError(f"access of {slot.name}: its gradient has taken its place until "
+                                "the optimizer's step (gradients=\"reuse\")" + state.facts())
+        state.pool.access(Bundle([slot.tensor], DEVICE, True) if write else slot.bundle)
+        state.by_hand = True
+        slot.held += 1
+        return slot.device
+
+    def release(self, param: torch.nn.Parameter) -> None:
+        """By hand; see Client."""
+        state = self.state
+        slot = state.by_param.get(id(param))
+        if slot is None or not slot.held or state.pid != _abi._process[0]:
+            slot = state.slot(param)
+            if not slot.held:
+                raise HybridPSError(f"release of {slot.name}: it is not accessed" + state.facts())
+        state.pool.release(slot.bundle, HOLD)
+        slot.held -= 1
 
     def _device(self, slot: Slot) -> torch.Tensor:
         slot.device = slot.view(slot.tensor, DEVICE)

@@ -1,4 +1,5 @@
-"""Modules and optimizers come under management: what is refused, and where parameters go."""
+"""Modules and optimizers come under management and leave it: what is refused, and where parameters
+go."""
 from __future__ import annotations
 
 import torch
@@ -7,6 +8,7 @@ from . import _abi, _optim, _params, _wrappers
 from ._abi import DEVICE, HOST, Bundle, HybridPSError
 from ._params import raw_data, set_data
 from ._passes import Passes
+from ._phases import Phases
 from ._slots import Slot
 from ._state import State
 from ._tensors import in_same_memory, is_dense
@@ -42,6 +44,22 @@ def register_optimizer(passes: Passes, optimizer: torch.optim.Optimizer, native:
     passes.phases.fetch_grads()
     state.optimizers.append(_optim.Stepper(passes.phases, optimizer, native))
     state.lazy = any(s.on_device for s in state.optimizers)
+
+
+def close(phases: Phases) -> None:
+    """See Client."""
+    state = phases.state
+    if state.closed:
+        return
+    wrong = phases.end()
+    for slot in state.slots:
+        _params.give_back(slot)
+    for unit in state.units:
+        unit.unwrap()
+    state.closed = True
+    state.pool.close()
+    if wrong is not None:
+        raise wrong
 
 
 def add_units(passes: Passes, module: torch.nn.Module, name: str, whole: tuple[type, ...]) -> None:

@@ -22,6 +22,15 @@ from ._tensors import backward_runs, view
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 
 
+def check_options(gradients: str, optimizer_device: str) -> None:
+    """Before there is a pool."""
+    if gradients not in ("separate", "reuse"):
+        raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
+    if optimizer_device not in ("auto", "host", "device"):
+        raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it may be 'auto', 'host' "
+                            "or 'device'")
+
+
 class State:
     """The accounts of one client. Options are as Client's."""
 

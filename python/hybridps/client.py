@@ -10,13 +10,11 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from . import _abi, _heap, _params, _register, _save
-from ._abi import DEVICE, HOLD, Bundle, HybridPSError
+from . import _abi, _heap, _register, _save, _state
 from ._group import Group
 from ._managed import Managed
 from ._passes import Passes
 from ._phases import Phases
-from ._state import State
 
 # What users call.
 _API = {"register_module", "register_optim", "access", "release", "allreduce", "broadcast",
@@ -60,19 +58,15 @@ class Client:
                  spill: str | None = None, keep_heap: bool = True, seed: int = 0,
                  plan_ahead: int = 0, heat: Sequence[float] | None = None,
                  spill_pause_ms: int = 0) -> None:
-        if gradients not in ("separate", "reuse"):
-            raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
-        if optimizer_device not in ("auto", "host", "device"):
-            raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it may be 'auto', "
-                                "'host' or 'device'")
+        _state.check_options(gradients, optimizer_device)
         pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch, seed,
                          spill, plan_ahead, heat, spill_pause_ms)
         if not device.startswith("cuda"):
             pool.serve_faults()
             if keep_heap:
                 _heap.keep_freed()
-        self.state = State(pool, device, mode or "copy", gradients, optimizer_device, group, shard,
-                           reserved_bytes)
+        self.state = _state.State(pool, device, mode or "copy", gradients, optimizer_device, group,
+                                  shard, reserved_bytes)
         self.phases = Phases(self.state)
         self.passes = Passes(self.phases)
 
@@ -98,30 +92,11 @@ class Client:
 
     def access(self, param: torch.nn.Parameter, write: bool = False) -> torch.Tensor:
         """The parameter's values on the device, there until as many releases."""
-        state = self.state
-        slot = state.by_param.get(id(param))
-        if slot is None or state.closed or state.pid != _abi._process[0]:
-            slot = state.slot(param)
-        if not state.inside:
-            self.phases.enter()
-        if slot.gone:
-            raise HybridPSError(f"access of {slot.name}: its gradient has taken its place until "
-                                "the optimizer's step (gradients=\"reuse\")" + state.facts())
-        state.pool.access(Bundle([slot.tensor], DEVICE, True) if write else slot.bundle)
-        state.by_hand = True
-        slot.held += 1
-        return slot.device
+        return self.phases.access(param, write)
 
     def release(self, param: torch.nn.Parameter) -> None:
         """The parameter may leave the device again."""
-        state = self.state
-        slot = state.by_param.get(id(param))
-        if slot is None or not slot.held or state.pid != _abi._process[0]:
-            slot = state.slot(param)
-            if not slot.held:
-                raise HybridPSError(f"release of {slot.name}: it is not accessed" + state.facts())
-        state.pool.release(slot.bundle, HOLD)
-        slot.held -= 1
+        self.phases.release(param)
 
     def allreduce(self, tensor: torch.Tensor, op: str = "sum") -> Managed:
         """Sum (in the order of ranks) or "mean" of every rank's tensor, managed."""
@@ -167,14 +142,4 @@ class Client:
 
     def close(self) -> None:
         """Model and optimizer own their memory again; views taken before are void."""
-        if self.state.closed:
-            return
-        wrong = self.phases.end()
-        for slot in self.state.slots:
-            _params.give_back(slot)
-        for unit in self.state.units:
-            unit.unwrap()
-        self.state.closed = True
-        self.state.pool.close()
-        if wrong is not None:
-            raise wrong
+        _register.close(self.phases)

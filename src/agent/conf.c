@@ -73,6 +73,10 @@ static const struct hl_option store_options[] = {
     {"copy.locate_timeout", "--copy-locate-timeout", "1s",
      "How long another node may take to locate its copy before the next source is tried.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(locate_timeout_ms)},
+    {"copy.pause", "--copy-pause", "20ms",
+     "How long a copy that found no room, or no network to the other node, waits before it is "
+     "tried again.",
+     HL_OPT_DURATION, 1, 1000, NULL, AT(pause_ms)},
     {"route.retry_first", "--route-retry-first", "1s",
      "How long the direct path is not used after it failed; doubled with each further failure.",
      HL_OPT_DURATION, 1, HL_OPTION_DAY_MS, NULL, AT(retry_first_ms)},

@@ -1,6 +1,18 @@
-/* The way to the Controller: register, then heartbeat; one call under way at a time. What it tells
+/* The way to the Controller: register, then heartbeat; one call in flight at a time. What it tells
  * is gathered by a thread of its own: the workers may all be busy for long, reading copies through
- * or waiting for a disk, and a node that is silent meanwhile would be taken for lost. */
+ * or waiting for a disk, and a node that is silent meanwhile would be taken for lost.
+ *
+ *     loop      on_timer ----------------> send_round --call--> on_registered, on_heartbeat
+ *                  |  in_flight             ^ joins               | in_flight ends, timer again
+ *     thread       '--> gather_reports -----'
+ *
+ * A round (struct round) has one owner at a time: the thread until it posts, then the loop, which
+ * frees it when the call is sent. All else of `link` is the loop's.
+ *
+ *     NEW --registered--> REGISTERED --the Controller does not know the node--> NEW
+ *     any --no answer--> AWAY    any --refused--> REFUSED    both --a good answer--> REGISTERED
+ *
+ * Whether the next call registers or is a heartbeat follows from heartbeat.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

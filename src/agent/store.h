@@ -69,6 +69,7 @@ struct store_opts {
     const char *migrate_listen; /* "" = none */
     int copies;                 /* threads */
     int locate_timeout_ms;   /* until another Agent has said where its copy lies; 0 = the copy's */
+    int pause_ms;            /* of a copy, before it is tried again */
     uint64_t retry_first_ms; /* back-off of the direct path after a failure */
     uint64_t retry_max_ms;
 };

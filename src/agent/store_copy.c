@@ -15,8 +15,7 @@
 #include "core/copy_attempt.h"
 #include "mem/plank/plank.h"
 
-#define WINDOW  (8 * HL_CHUNK) /* between two looks at the clock */
-#define WAIT_MS 10
+#define WINDOW (8 * HL_CHUNK) /* between two looks at the clock */
 
 /* One copy on its way into a tier of this node; one thread has it.
  *
@@ -165,19 +164,9 @@ static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
 
 /* ---- the room -------------------------------------------------------------------------------- */
 
-/* Room comes with time (a quarantine ends), or with another thread that seals or aborts the same
- * shard; a device's tier announces neither. */
-static bool back_off(const struct store *s, const struct store_request *r)
-{
-    int ms;
-    if (store_left(s, r, &ms) != HL_OK)
-        return false;
-    nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
-    return true;
-}
-
 /* 1: it is here, or has arrived by another way while we waited. What was dropped a moment ago is
- * still in quarantine: worth waiting for. */
+ * still in quarantine: worth waiting for. Another thread may seal or abort the same shard, too; a
+ * device's tier announces neither. */
 static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *ref, int *here)
 {
     for (;;) {
@@ -195,7 +184,7 @@ static hl_status take_room(struct making *m, uint64_t size, struct hl_tier_ref *
             return st;
         char text[HL_ERROR_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", hl_error_text());
-        if (!back_off(m->s, m->r))
+        if (!store_pause(m->s, m->r))
             return hl_fail(st, "%s", text);
     }
 }

@@ -176,6 +176,9 @@ void store_describe(struct store *s, const struct store_tier *t, const struct hl
                     struct store_result *out);
 /* Milliseconds left, at least 1; HL_ETIMEDOUT or HL_ECANCELED when there are none. */
 hl_status store_left(const struct store *s, const struct store_request *r, int *ms) HL_CHECK;
+/* Before what failed is tried again, where nothing announces that it may succeed now. False: there
+ * is no time left. */
+bool store_pause(const struct store *s, const struct store_request *r);
 
 /* store_devices.c: the L1s */
 hl_status store_devices_open(struct store *s, const struct hl_api_slot_list *machine) HL_CHECK;

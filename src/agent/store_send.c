@@ -27,8 +27,6 @@
 #include "net/dispatch/put_queue.h"
 #include "net/zmq/migrate.h"
 
-#define WAIT_MS 50
-
 struct sending {
     struct store *s;
     const struct store_request *r;
@@ -182,23 +180,14 @@ static hl_status attempt_send(struct sending *x)
     return st;
 }
 
-/* The other host's network may come back, and nothing signals that. */
-static bool back_off(const struct sending *x)
-{
-    int ms;
-    if (store_left(x->s, x->r, &ms) != HL_OK)
-        return false;
-    nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
-    return true;
-}
-
 /* By the migration network; when that fails the backbone takes over, as hl_copy_send_after says.
  *
- *     migration failed --> backbone --HL_EEXIST--> WAIT_MS --> migration --link failed--> (again)
- *                             '--stored, or failed otherwise     '--stored, or failed otherwise
+ *     migration failed --> backbone --HL_EEXIST--> pause --> migration --link failed--> (again)
+ *                             '--stored, or failed otherwise   '--stored, or failed otherwise
  *
  * The receiver gives up after keep_ms of silence, which began up to dead_ms before it was noticed
- * here. `end` is later than that, so the last round finds it given up. */
+ * here. `end` is later than that, so the last round finds it given up. Nothing signals that the
+ * other host's network has come back. */
 static hl_status send_by_networks(struct sending *x)
 {
     const struct hl_migrate_tuning *t = &x->s->opts.migrate;
@@ -216,7 +205,7 @@ static hl_status send_by_networks(struct sending *x)
                     has_backbone ? ", trying the backbone" : "", hl_error_text());
             hl_fault_count("migration-net-down", hl_api_route_path_name(HL_API_ROUTE_PATH_ZMQ));
         }
-        if (next == HL_COPY_SEND_LATER && (hl_now_ns() >= end || !back_off(x)))
+        if (next == HL_COPY_SEND_LATER && (hl_now_ns() >= end || !store_pause(x->s, x->r)))
             return st;
         x->route = choose_route(x, next == HL_COPY_SEND_LATER);
     }

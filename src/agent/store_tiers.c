@@ -2,6 +2,7 @@
  * and that something changed. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "agent/store_private.h"
 #include "base/clock.h"
@@ -25,6 +26,16 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
     uint64_t left = (r->deadline_ns - now) / HL_NS_PER_MS;
     *ms = left < 1 ? 1 : left > INT32_MAX ? INT32_MAX : (int)left;
     return HL_OK;
+}
+
+bool store_pause(const struct store *s, const struct store_request *r)
+{
+    int left;
+    if (store_left(s, r, &left) != HL_OK)
+        return false;
+    int ms = s->opts.pause_ms < left ? s->opts.pause_ms : left;
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+    return true;
 }
 
 struct store_tier *store_tier_find(struct store *s, enum hl_api_tier tier, const char *device,

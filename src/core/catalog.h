@@ -53,7 +53,8 @@ struct hl_shard_rec {
     uint32_t tensors;
     char *layout;        /* core/layout.h; NULL = stored by an earlier release */
     char *tensor_crcs;   /* as in core/proof.h; NULL = not known */
-    bool lost;           /* missing from two inventories of the pool in a row */
+    bool lost;           /* missing from two inventories of the pool in a row, or unusable */
+    bool unusable;       /* of a cut: bad, or missing, when a read wanted it. Its cut is dropped */
     bool damaged;        /* its record can't be read: only id and version are known */
     unsigned seen_round; /* last inventory that had it */
     unsigned missed;     /* inventories in a row that had not */

@@ -70,8 +70,7 @@ void hl_sweep_count(struct hl_shard_rec *s, unsigned round)
 enum hl_sweep_turn hl_sweep_settle(struct hl_shard_rec *s, bool has_copies)
 {
     bool was_lost = s->lost;
-    const bool stays = was_lost && s->cut != NULL;
-    s->lost = stays || (s->missed >= HL_SWEEP_LOST_MISSES && !has_copies);
+    s->lost = s->unusable || (s->missed >= HL_SWEEP_LOST_MISSES && !has_copies);
     if (was_lost && !s->lost)
         return HL_SWEEP_FOUND;
     return s->lost && !was_lost && s->cut == NULL ? HL_SWEEP_LOST : HL_SWEEP_SAME;

@@ -73,8 +73,7 @@ enum hl_sweep_turn {
 };
 
 /* After hl_sweep_count: sets `lost`. One miss may be a commit that came while the inventory was
- * read; more are a loss, unless another tier has a copy. A cut's shard that is lost stays so, for
- * the inventory also lists one whose bytes were found damaged; its cut is made anew. */
+ * read; more are a loss, unless another tier has a copy. An unusable shard stays lost. */
 enum hl_sweep_turn hl_sweep_settle(struct hl_shard_rec *s, bool has_copies);
 /* Write-behind brings it into the archive. */
 bool hl_sweep_archives(const struct hl_shard_rec *s);

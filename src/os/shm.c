@@ -201,7 +201,12 @@ void hl_shm_unmap(void *ptr, uint64_t size)
         munmap(ptr, (size_t)size);
 }
 
-/* A share of a range, and what a thread does with it. */
+/* A share of a range, and what a thread does with it.
+ *
+ *     ranges   | node 0                      | node 1                      |
+ *     parts    | at .. end | at .. end | ... | at .. end | ...             |   a thread each
+ *
+ * run_on makes them all, starts the threads and joins them; a part is its thread's in between. */
 struct part {
     uint8_t *at;
     uint8_t *end;

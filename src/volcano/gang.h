@@ -25,6 +25,7 @@
 #define HL_VOLCANO_RANKS_MAX 4096
 #define HL_VOLCANO_BYTES_MAX 1400000
 #define HL_VOLCANO_NAME_MAX  64
+#define HL_VOLCANO_NEAR_MAX  64 /* nodes that one pod prefers */
 /* Containers of ranks that are written out in one Job; a gang of more shares tasks. */
 #define HL_VOLCANO_WRITTEN_MAX 128
 /* Of one task: Volcano's svc plugin gives every pod the names of a task's pods in one variable,
@@ -71,10 +72,18 @@ hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int atte
  * job and plan alone. */
 int hl_volcano_task_pods(const struct hl_job *job, const struct hl_plan *plan, int first);
 
-/* near: for each container the names of nodes that should be preferred, arrays of text. New
- * references. */
+/* Names of nodes, each once; further ones than it has room for are left out. */
+struct hl_volcano_nodes {
+    const char *names[HL_VOLCANO_NEAR_MAX];
+    int count;
+};
+
+/* name: borrowed for as long as the set. */
+void hl_volcano_nodes_add(struct hl_volcano_nodes *set, const char *name);
+
+/* near: for each container the nodes that should be preferred; NULL = none. A new reference. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                         const json_t *near, json_t **out) HL_CHECK;
+                         const struct hl_volcano_nodes *near, json_t **out) HL_CHECK;
 /* The ConfigMap of the Job's name with the variables that all ranks have; spec: of any container,
  * hl_plan_container_spec. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,

@@ -12,7 +12,6 @@
 #define TABLE_LABEL  "ring-controller.atlas"
 #define TABLE_VALUE  "ascend-910"
 #define NEAR_WEIGHT  100
-#define NEAR_MAX     64 /* names in one wish */
 #define POD_NAME     "HELIOS_POD"
 
 /* Of the pods of a task. */
@@ -238,37 +237,35 @@ static json_t *volumes_of(const struct hl_volcano_gang *g)
     return list;
 }
 
-/* Of all pods of the task. */
-static json_t *nodes_near(const struct pattern *p, const json_t *near)
+void hl_volcano_nodes_add(struct hl_volcano_nodes *set, const char *name)
 {
-    json_t *seen = json_object(), *list = json_array();
-    for (int i = p->first; i < p->first + p->pods; i++) {
-        const json_t *names = json_array_get(near, (size_t)i), *name;
-        size_t k;
-        json_array_foreach (names, k, name) {
-            const char *text = json_string_value(name);
-            if (json_array_size(list) >= NEAR_MAX || json_object_get(seen, text) != NULL)
-                continue;
-            json_object_set_new(seen, text, json_true());
-            json_array_append(list, (json_t *)name);
-        }
-    }
-    json_decref(seen);
-    return list;
+    for (int i = 0; i < set->count; i++)
+        if (strcmp(set->names[i], name) == 0)
+            return;
+    if (set->count < HL_VOLCANO_NEAR_MAX)
+        set->names[set->count++] = name;
 }
 
-/* Preferred, not required: a shard can be read from anywhere. Takes nodes. */
-static void put_affinity(json_t *pod, json_t *nodes)
+/* What is near to any pod of the task. Preferred, not required: a shard can be read from anywhere.
+ */
+static void put_affinity(json_t *pod, const struct pattern *p, const struct hl_volcano_nodes *near)
 {
-    if (json_array_size(nodes) == 0) {
-        json_decref(nodes);
+    struct hl_volcano_nodes nodes = {.count = 0};
+    json_t *names = json_array();
+    for (int i = p->first; near != NULL && i < p->first + p->pods; i++)
+        for (int k = 0; k < near[i].count; k++)
+            hl_volcano_nodes_add(&nodes, near[i].names[k]);
+    for (int i = 0; i < nodes.count; i++)
+        json_array_append_new(names, json_string(nodes.names[i]));
+    if (nodes.count == 0) {
+        json_decref(names);
         return;
     }
     json_object_set_new(pod, "affinity",
                         json_pack("{s:{s:[{s:i s:{s:[{s:s s:s s:o}]}}]}}", "nodeAffinity",
                                   "preferredDuringSchedulingIgnoredDuringExecution", "weight",
                                   NEAR_WEIGHT, "preference", "matchExpressions", "key",
-                                  "kubernetes.io/hostname", "operator", "In", "values", nodes));
+                                  "kubernetes.io/hostname", "operator", "In", "values", names));
 }
 
 /* nodeLostAfter: Kubernetes evicts a pod from a node that is away after so many seconds; its own
@@ -287,7 +284,7 @@ static void put_tolerations(json_t *pod, const struct hl_job *job)
     json_object_set_new(pod, "tolerations", list);
 }
 
-static json_t *pod_spec(const struct pattern *p, const json_t *near)
+static json_t *pod_spec(const struct pattern *p, const struct hl_volcano_nodes *near)
 {
     json_t *containers = json_array();
     for (int i = 0; i < p->g->plan->containers[p->first].rank_count; i++)
@@ -297,7 +294,7 @@ static json_t *pod_spec(const struct pattern *p, const json_t *near)
                   "volcano", "automountServiceAccountToken", 0, "enableServiceLinks", 0,
                   "terminationGracePeriodSeconds", (json_int_t)(p->g->stop_grace_ms + 999) / 1000,
                   "containers", containers, "volumes", volumes_of(p->g));
-    put_affinity(pod, nodes_near(p, near));
+    put_affinity(pod, p, near);
     put_tolerations(pod, p->g->job);
     return pod;
 }
@@ -309,7 +306,7 @@ static const char *policy_of(const struct hl_volcano_gang *g, const struct hl_vo
     return guaranteed ? opts->topology_policy : "none";
 }
 
-static json_t *job_task(const struct pattern *p, const json_t *near)
+static json_t *job_task(const struct pattern *p, const struct hl_volcano_nodes *near)
 {
     char name[32];
     snprintf(name, sizeof(name), "c%d", p->first);
@@ -367,7 +364,7 @@ static json_t *job_plugins(void)
 /* Recovery is ours, so that a new attempt has new names: Volcano only ends what it evicts a part
  * of. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                         const json_t *near, json_t **out)
+                         const struct hl_volcano_nodes *near, json_t **out)
 {
     char name[HL_VOLCANO_NAME_MAX];
     json_t *tasks = json_array();

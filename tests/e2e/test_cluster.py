@@ -22,7 +22,7 @@ SLEEPER = """
 jobName: sleeper
 parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 2, data_parallel_size: 1}
 resources: {ranks_per_slot: 1}
-command: [/bin/sh, -c, 'echo rank $RANK of $WORLD_SIZE; env; while [ ! -e %s ]; do sleep 0.05; done; echo bye']
+command: [/bin/sh, -c, 'echo rank $RANK of $WORLD_SIZE; env; while [ ! -e %s ]; do sleep 0.2; done; echo bye']
 """
 
 
@@ -338,7 +338,7 @@ class Jobs(unittest.TestCase):
 
     def test_a_name_that_means_several_jobs_is_refused_with_their_ids(self):
         with cluster(nodes=1, slots=2) as c:
-            text = "jobName: dup\ncommand: [/bin/sh, -c, 'echo of $HELIOS_JOB; while [ ! -e %s/%d ]; do sleep 0.05; done']\n"
+            text = "jobName: dup\ncommand: [/bin/sh, -c, 'echo of $HELIOS_JOB; while [ ! -e %s/%d ]; do sleep 0.2; done']\n"
             one, two = (c.submit(text % (c.dir, i)) for i in (1, 2))
             for job in (one, two):
                 c.wait_job(job, "running")

@@ -9,7 +9,6 @@ import os
 import pathlib
 import random
 import shutil
-import subprocess
 import sys
 import time
 import unittest
@@ -19,11 +18,10 @@ from support import needs  # noqa: E402
 
 torch = needs.torch()
 needs.programs()
-sys.path.insert(0, str(needs.ROOT / "tests" / "chaos"))
 
-import poolfile  # noqa: E402
-from support import checkpoints, tiny_mixtral  # noqa: E402
-from support.cluster import HELIOS, Cluster, wait_for  # noqa: E402
+from support import checkpoints, kill_case, tiny_mixtral  # noqa: E402
+from support.cluster import wait_for  # noqa: E402
+from support.kill_case import poolfile  # noqa: E402
 
 import helios  # noqa: E402
 
@@ -46,30 +44,15 @@ def moments():
     return [rng.uniform(0, 1.1) for _ in range(KILLS)] or [0.6]
 
 
-class KillMoments(unittest.TestCase):
+class KillMoments(kill_case.KillCase):
+    GRACE = "8s"
+
     @classmethod
     def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="512MiB", tcp=True, env={"HELIOS_GC_GRACE": "8s", "HELIOS_GC_INTERVAL": "200ms"})
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down", "--purge")
-        cls.c.up()
-        cls.pool = pathlib.Path(cls.c.info["pool"])
+        super().setUpClass()
         cls.dense, _ = checkpoints.llama(cls.c.dir / "dense", layers=4, hidden=256, ffn=768, vocab=1024)
         cls.experts, _ = tiny_mixtral.checkpoint(cls.c.dir / "experts")
         cls.turn = 0
-
-    def start(self, *args):
-        return subprocess.Popen([str(HELIOS), "--state", str(self.c.state), *map(str, args)], env=self.c.env,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def python(self, *args):
-        env = {**self.c.env, "PYTHONPATH": str(needs.ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.Popen([sys.executable, "-c", *map(str, args)], env=env, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True)
-
-    def finish(self, processes):
-        """Exit codes and what was said."""
-        return [(p.returncode, *said) for p, said in [(p, p.communicate(timeout=self.c.limit)) for p in processes]]
 
     def strike(self, start, took, share, who):
         """start() and kill `who` at that share of the time; the results of the processes."""
@@ -104,21 +87,14 @@ class KillMoments(unittest.TestCase):
         return {m["name"]: {v["version"]: v for v in self.c.json("model", "show", m["name"])["versions"]}
                 for m in self.c.json("model", "ls")["items"]}
 
-    def unknown(self):
-        """What the pool holds and the catalogue does not know, or what is not whole."""
-        known = {s["id"] for s in self.c.json("shard", "ls")["items"]}
-        return [e for e in poolfile.entries(self.pool) if not e.id.startswith(poolfile.MANIFEST)
-                and (e.state in (poolfile.WRITING, poolfile.LEASED) or (e.state == poolfile.SEALED and e.id not in known))]
-
     def leftovers(self):
         return [p for p in self.c.dir.rglob("*") if p.name.endswith(".tmp") or ".tmp." in p.name or p.name.endswith(".part")]
 
     def check_nothing_left(self):
         wait_for("versions that were not finished to go",
                  lambda: all(v["state"] == "visible" for versions in self.models().values() for v in versions.values()))
-        wait_for("what nobody knows to leave the pool", lambda: not self.unknown())
-        sealed = poolfile.sealed(self.pool)
-        self.assertLessEqual({s["id"] for s in self.c.json("shard", "ls")["items"]}, set(sealed))
+        wait_for("what nobody knows to leave the pool", lambda: not self.orphans())
+        self.assertLessEqual(self.known(), set(poolfile.sealed(self.pool)))
         for name, versions in self.models().items():
             for version in versions:
                 found = self.c.json("model", "verify", f"{name}@{version}")
@@ -162,7 +138,7 @@ class KillMoments(unittest.TestCase):
 
     def test_an_import(self):
         def start():
-            return [self.start("model", "import", self.dense, "--name", "taken", "--tp", 2)]
+            return [self.helios("model", "import", self.dense, "--name", "taken", "--tp", 2)]
 
         def check(results):
             wait_for("the import to end", lambda: not any(m["state"] == "importing" for m in self.c.json("model", "ls")["items"]))
@@ -182,7 +158,7 @@ class KillMoments(unittest.TestCase):
             self.c.json("model", "import", self.experts, "--name", "moe", "--ep", 2)
 
         def start():
-            return [self.start("model", "reshard", "moe", "--tp-size", 2, "--ep-size", 4, "--etp-size", 1)]
+            return [self.helios("model", "reshard", "moe", "--tp-size", 2, "--ep-size", 4, "--etp-size", 1)]
 
         def check(results):
             if results[0][0] == 0:
@@ -202,7 +178,7 @@ class KillMoments(unittest.TestCase):
         source = checkpoints.read(self.experts / "model.safetensors")[1]
 
         def start():
-            return [self.start("model", "export", "out", "--format", "hf", "--out", out)]
+            return [self.helios("model", "export", "out", "--format", "hf", "--out", out)]
 
         def whole():
             return {n: b for file in out.glob("*.safetensors") for n, b in checkpoints.read(file)[1].items()}

@@ -9,9 +9,7 @@ import ctypes
 import gc
 import os
 import pathlib
-import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,11 +20,10 @@ from support import needs  # noqa: E402
 
 torch = needs.torch()
 needs.programs()
-sys.path.insert(0, str(needs.ROOT / "tests" / "chaos"))
 
-import poolfile  # noqa: E402
-from support import checkpoints  # noqa: E402
-from support.cluster import HELIOS, PATIENCE_S, Cluster, wait_for  # noqa: E402
+from support import checkpoints, kill_case  # noqa: E402
+from support.cluster import HELIOS, PATIENCE_S, wait_for  # noqa: E402
+from support.kill_case import poolfile  # noqa: E402
 from support.terminal import on_terminal  # noqa: E402
 
 import helios  # noqa: E402
@@ -34,44 +31,30 @@ from helios import _abi  # noqa: E402
 
 STRIKES = 20  # cuts that may end before the daemon stands still
 SAVER = """
-import os, signal, torch, helios
+import os, signal, sys, torch, helios
 class Deadly:  # a value whose reader dies when its bytes are asked for
     dtype, shape = torch.float32, (4,)
     def read_into(self, address, size):
         os.kill(os.getpid(), signal.SIGKILL)
-helios.Session(%r, rank=helios.Rank()).save_state_dict({"a": torch.ones(1 << 20), "b": Deadly()}, 1, model="new")
+helios.Session(sys.argv[1], rank=helios.Rank()).save_state_dict({"a": torch.ones(1 << 20), "b": Deadly()}, 1, model="new")
 """
 
 
-class Kills(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.c = Cluster(nodes=1, slots=1, size="1GiB", tcp=True, env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"})
-        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
-        cls.addClassCleanup(cls.c.run, "down", "--purge")
-        cls.c.up()
-        cls.pool = pathlib.Path(cls.c.info["pool"])
+class Kills(kill_case.KillCase):
+    SIZE = "1GiB"
 
     def session(self):
         made = helios.Session(self.c.info["controller"], rank=helios.Rank())
         self.addCleanup(made.close, force=True)
         return made
 
-    def nobodys(self):
-        """What the pool holds and nobody knows, or is not whole."""
-        known = {s["id"] for s in self.c.json("shard", "ls")["items"]}
-        return [e for e in poolfile.entries(self.pool) if not e.id.startswith(poolfile.MANIFEST)
-                and (e.state in (poolfile.WRITING, poolfile.LEASED) or (e.state == poolfile.SEALED and e.id not in known))]
-
 
 class Saves(Kills):
     def test_who_dies_while_it_saves_a_new_model_leaves_none(self):
-        command = [sys.executable, "-c", SAVER % self.c.info["controller"]]
-        env = {**self.c.env, "PYTHONPATH": str(needs.ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=self.c.limit, check=False)
-        self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+        [(code, _, said)] = self.finish([self.python(SAVER, self.c.info["controller"])])
+        self.assertEqual(code, -signal.SIGKILL, said)
         wait_for("the model to go", lambda: not self.c.json("model", "ls")["items"])
-        wait_for("its shards to go", lambda: not self.nobodys())
+        wait_for("its shards to go", lambda: not self.orphans())
         self.assertEqual(self.c.json("shard", "ls")["items"], [])
         state = {"other": torch.ones(3)}
         self.assertEqual(self.session().save_state_dict(state, 1, model="new").version, 1)
@@ -93,9 +76,8 @@ class Cuts(Kills):
         return self.session().load_state_dict(model, tp=tp, copy=True, **sizes)
 
     def reader(self, size):
-        command = [str(HELIOS), "--state", str(self.c.state), "pull", "--model", "model", "--pp", "0", "--tp", "0",
-                   "--pp-size", "1", "--tp-size", str(size), "--out", str(self.c.dir / "pulled")]
-        return subprocess.Popen(command, env=self.c.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        return self.helios("pull", "--model", "model", "--pp", 0, "--tp", 0, "--pp-size", 1, "--tp-size", size,
+                           "--out", self.c.dir / "pulled")
 
     def in_the_middle(self):
         """A reader whose cut has begun and has shards that are being written, while the L3 daemon stands still."""
@@ -103,8 +85,9 @@ class Cuts(Kills):
         for _ in range(STRIKES):
             before = set(self.states())
             reader = self.reader(2)
-            self.addCleanup(reader.wait, 60)
+            self.addCleanup(reader.stdout.close)
             self.addCleanup(reader.stderr.close)
+            self.addCleanup(reader.wait, 60)
             deadline = time.monotonic() + PATIENCE_S  # a cut takes a tenth of a second: look without a pause
             while not set(self.states()) - before and reader.poll() is None:
                 self.assertLess(time.monotonic(), deadline, "the cut did not begin")
@@ -168,11 +151,11 @@ class Cuts(Kills):
     def check_after(self):
         self.c.up()
         self.check_reads()
-        wait_for("what nobody knows to leave the pool", lambda: not self.nobodys())
+        wait_for("what nobody knows to leave the pool", lambda: not self.orphans())
         cuts = self.c.json("model", "show", "model")["versions"][0]["cuts"]
         self.assertEqual([cut["split"]["tp"] for cut in cuts], [2])
         self.forget_cuts()
-        known = {s["id"] for s in self.c.json("shard", "ls")["items"]}
+        known = self.known()
         wait_for("only the imported shards to use the pool", lambda: set(self.states().values()) <= {poolfile.FREED, poolfile.DELETED})
         self.assertLessEqual(known, set(poolfile.sealed(self.pool)))
 
@@ -219,7 +202,7 @@ class Cuts(Kills):
             damaged = self.damage()
             self.assertTrue(damaged)
             self.check_reads()
-            self.assertFalse(damaged & {s["id"] for s in self.c.json("shard", "ls")["items"]})
+            self.assertFalse(damaged & self.known())
         self.check_after()
 
     def test_a_client_that_listed_a_cut_before_it_was_damaged_reads_it(self):

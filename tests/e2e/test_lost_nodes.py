@@ -16,7 +16,7 @@ JOB = """
 jobName: two
 parallelism: {pipeline_parallel_size: 2}
 resources: {ranks_per_slot: 1}
-command: [/bin/sh, -c, 'while [ ! -e %s ]; do sleep 0.05; done']
+command: [/bin/sh, -c, 'while [ ! -e %s ]; do sleep 0.2; done']
 stopGrace: 500ms
 """
 

@@ -117,7 +117,8 @@ class Package(unittest.TestCase):
     def test_the_configuration_is_a_conffile_that_says_nothing_by_itself(self):
         self.assertEqual(said("dpkg-deb", "-I", DEBS["helios"], "conffiles"), "/etc/helios/helios.yaml\n")
         shown = json.loads(said(self.root / "usr/bin/helios", "conf", "-o", "json",
-                                env=dict(self.env, HELIOS_CONFIG=str(self.root / "etc/helios/helios.yaml"))))["items"]
+                                env=dict(self.env, HELIOS_CONFIG=str(self.root / "etc/helios/helios.yaml"),
+                                         HELIOS_STATE=str(self.dir / "none"))))["items"]  # no cluster that runs here
         self.assertEqual([o["name"] for o in shown if o["origin"] != "default"], [])
 
     def test_a_program_is_built_against_the_headers(self):
@@ -187,6 +188,8 @@ class OnMachine(unittest.TestCase):
             raise unittest.SkipTest("this needs root, overlayfs and namespaces")
         cls.machine = cls.enterClassContext(machine.Machine())
         cls.machine.path("/root/debs").mkdir()
+        # With it each installation has man-db look at every manual page of the machine.
+        cls.machine.path("/var/lib/man-db/auto-update").unlink(missing_ok=True)
         for deb in DEBS.values():
             cls.machine.copy(deb, "/root/debs")
         if " installed" in cls.machine.run("dpkg-query", "-W", "-f=${Package} ${db:Status-Status} ", *PACKAGES).stdout:

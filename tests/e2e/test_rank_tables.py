@@ -15,9 +15,9 @@ from support.cluster import ROOT, cluster, wait_for  # noqa: E402
 RANK = """
 cat "$RANK_TABLE_FILE" > %(dir)s/$RANK.$HELIOS_ATTEMPT.first
 env > %(dir)s/$RANK.$HELIOS_ATTEMPT.env
-until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.02; done
+until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.1; done
 cat "$RANK_TABLE_FILE" > %(dir)s/.$RANK && mv %(dir)s/.$RANK %(dir)s/$RANK.$HELIOS_ATTEMPT.whole
-while [ ! -e %(dir)s/end ]; do sleep 0.05; done
+while [ ! -e %(dir)s/end ]; do sleep 0.2; done
 """
 
 JOB = """

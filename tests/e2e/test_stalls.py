@@ -17,7 +17,7 @@ QUICK = {"HELIOS_NODE_LOST": "2s", "HELIOS_HEARTBEAT": "200ms"}
 JOB = """
 jobName: %s
 resources: {ranks_per_slot: 1}
-command: [/bin/sh, -c, 'while [ ! -e %s ]; do sleep 0.05; done']
+command: [/bin/sh, -c, 'while [ ! -e %s ]; do sleep 0.2; done']
 nodeLostAfter: 2s
 onNodeLost: restart
 """

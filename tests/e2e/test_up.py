@@ -289,7 +289,7 @@ class Filling(Case):
 pool=$(echo "$*" | sed 's/.*--pool \\([^ ]*\\).*/\\1/')
 truncate -s 64M "$pool"
 dd if=/dev/zero of="$pool" bs=1M count=1 conv=notrunc 2>/dev/null
-while [ ! -e {go} ]; do sleep 0.05; done
+while [ ! -e {go} ]; do sleep 0.2; done
 rm "$pool"
 exec {real} "$@"
 """

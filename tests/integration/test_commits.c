@@ -114,7 +114,7 @@ static size_t count_jobs(void)
 
 static json_t *beginning(int rank)
 {
-    char token[8];
+    char token[16];
     snprintf(token, sizeof(token), "%d", rank + 1);
     return json_pack("{s:s s:s s:s s:s s:i s:I s:i s:i}", "token", token, "check", "unchecked",
                      "model", "m", "job", "elsewhere-1", "attempt", 1, "step", (json_int_t)5,

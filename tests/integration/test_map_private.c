@@ -1,10 +1,7 @@
 /* Views that may be written: helios_map_private, against a real helios-l3d. */
 #include "support/test.h"
 
-#include "client_world.h"
-
-#include "rpc/rpc.h"
-#include "support/rpc_json.h"
+#include "view_world.h"
 
 #define BYTES (3 * MIB + 12345)
 
@@ -32,22 +29,6 @@ static helios_shard put(helios_client *c, const char *model, const void *data)
     if (helios_version_put(c, model, 1, 0, 0, "head", &t, 1, &shard) != HELIOS_OK)
         fail_msg("helios_version_put: %s", helios_last_error());
     return shard;
-}
-
-static void free_shard(const helios_shard *s)
-{
-    struct hl_rpc *rpc;
-    struct hl_rpc_peer *peer;
-    char id[33];
-    snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)s->id.hi,
-             (unsigned long long)s->id.lo);
-    assert_int_equal(hl_rpc_create(&rpc), HL_OK);
-    assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
-    json_t *params = json_pack("{s:[s]}", "ids", id);
-    assert_int_equal(rpc_json_call(peer, "free", params, 5000, NULL), HL_OK);
-    json_decref(params);
-    hl_rpc_peer_close(peer);
-    hl_rpc_destroy(rpc);
 }
 
 TEST(what_is_written_is_seen_by_nobody_else)
@@ -88,11 +69,11 @@ TEST(what_is_written_is_seen_by_nobody_else)
 TEST(it_stays_as_it_is_when_its_shard_is_removed)
 {
     for (int killed = 0; killed < 2; killed++) {
-        unsigned char *w = noise(BYTES, 16), *zeros = calloc(1, BYTES);
+        unsigned char *w = noise(BYTES, 16);
         helios_client *c = world_client(&world, "shm", 0, 0);
         helios_shard s = put(c, "kept", w), other = put(c, "other", w);
         void *view, *more;
-        size_t size, count = 0;
+        size_t size;
         char byte;
         assert_int_equal(helios_map_private(c, s.id, &view, &size), HELIOS_OK);
         if (killed) {
@@ -102,21 +83,10 @@ TEST(it_stays_as_it_is_when_its_shard_is_removed)
             /* This needs the socket, so the old pin is there again when it returns. */
             assert_int_equal(helios_map_private(c, other.id, &more, NULL), HELIOS_OK);
         }
-        free_shard(&s);
+        world_free_shard(&world, &s);
         assert_int_equal(helios_get_range(c, s.id, 0, &byte, 1), HELIOS_ENOENT);
-        /* Fill all that is free, again and again, longer than the quarantine. */
-        double start = now_s();
-        while (now_s() < start + 0.5 || (count <= 3 && now_s() < start + 20)) {
-            helios_shard filler;
-            static const int64_t shape[] = {(int64_t)BYTES};
-            const helios_tensor t = {
-                .name = "z", .dtype = "U8", .shape = shape, .rank = 1, .data = zeros};
-            if (helios_version_put(c, "filler", 1, 0, 0, "head", &t, 1, &filler) == HELIOS_OK)
-                count++;
-        }
-        assert_true(count > 3);
+        world_fill(&world, BYTES);
         assert_non_null(memmem(view, size, w, BYTES));
-        free(zeros);
         free(w);
         helios_close(c);
         world_end(&world); /* a fresh pool for whoever comes next */

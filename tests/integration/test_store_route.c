@@ -186,6 +186,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .locate_timeout_ms = MS,
                               .retry = {.count = 3, .pause_ms = 1},
                               .data = &data,
+                              .pause_ms = 10,
                               .retry_first_ms = 200,
                               .retry_max_ms = 400,
                               .net = &fake_net};

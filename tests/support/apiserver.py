@@ -25,7 +25,7 @@ from support import apiserver_build, kube_api
 from support.cluster import wait_for
 from support.ports import free_port
 
-READY_S = 120  # 4 to 7 s on a free machine
+READY_S = 240  # 4 to 7 s on a free machine
 # The least that Volcano's Job is to those who read and write it.
 VOLCANO_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "jobs.batch.volcano.sh"},
@@ -183,7 +183,8 @@ class ApiServer:
 
     def client(self, token):
         context = ssl.create_default_context(cafile=self.authority.ca)
-        return kube_api.Client(lambda: http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context), token)
+        return kube_api.Client(lambda: http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context), token,
+                               keep=True)
 
     def call(self, verb, path, body=None, kind="application/json"):
         return self.admin.call(verb, path, body, kind)

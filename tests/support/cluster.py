@@ -31,15 +31,17 @@ def small_disk(test, size):
 
 
 def wait_for(what, condition, seconds=PATIENCE_S):
-    """Poll until condition() is true; its value. Fails with `what` after the deadline."""
-    deadline = time.monotonic() + seconds
+    """Poll until condition() is true; its value. Fails with `what` after the deadline. The longer it takes, the longer
+    are the pauses, for most conditions start a process and the tests beside this one want the processors, too."""
+    began = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError(f"waited {seconds} s in vain for: {what}")
-        time.sleep(0.05)
+        time.sleep(min(0.03 + waited / 8, 0.25))
 
 
 def own_secret():

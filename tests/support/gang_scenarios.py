@@ -30,7 +30,7 @@ command: [/bin/sh, -ec, %(script)s]
 """
 RANK = """
 echo "rank $RANK of $WORLD_SIZE attempt $HELIOS_ATTEMPT on $HELIOS_NODE: $PRICE"
-until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.05; done
+until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.2; done
 cp "$RANK_TABLE_FILE" %(dir)s/table.$RANK
 %(helios)s --controller "$HELIOS_CONTROLLER" pull --model "$HELIOS_MODEL" --pp "$PIPELINE_PARALLEL_RANK" \\
     --tp "$TENSOR_PARALLEL_RANK" --out %(dir)s/.$RANK.$HELIOS_ATTEMPT
@@ -39,7 +39,7 @@ mv %(dir)s/.$RANK.$HELIOS_ATTEMPT %(dir)s/shards.$RANK.$HELIOS_ATTEMPT
 echo loaded
 %(then)s
 """
-HOLD = "while [ ! -e %(dir)s/end ]; do sleep 0.05; done; echo bye"
+HOLD = "while [ ! -e %(dir)s/end ]; do sleep 0.2; done; echo bye"
 
 
 # 250 pods of four ranks, one of which waits for the table of all.

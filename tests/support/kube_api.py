@@ -6,6 +6,7 @@ import copy
 import http.client
 import http.server
 import json
+import select
 import threading
 import time
 import urllib.parse
@@ -375,13 +376,22 @@ class Server:
 
 
 class Client:
-    """What a test does at any API server, by HTTP."""
+    """What a test does at any API server, by HTTP. `keep`: each thread has a connection that it goes on using; with TLS
+    a new one costs both ends more than the request."""
 
-    def __init__(self, connect, token=None):
-        self.connect, self.token = connect, token
+    def __init__(self, connect, token=None, keep=False):
+        self.connect, self.token, self.keep, self.own = connect, token, keep, threading.local()
+
+    def connection(self):
+        kept, self.own.kept = getattr(self.own, "kept", None), None
+        if kept is not None and not select.select([kept.sock], [], [], 0)[0]:
+            return kept
+        if kept is not None:  # its server has closed it
+            kept.close()
+        return self.connect()
 
     def text(self, verb, path, text=None, kind="application/json"):
-        c = self.connect()
+        c = self.connection()
         headers = {"Content-Type": kind}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -389,8 +399,11 @@ class Client:
             c.request(verb, path, text, headers)
             r = c.getresponse()
             answer = r.read()
+            if self.keep and not r.will_close:
+                self.own.kept, c = c, None
         finally:
-            c.close()
+            if c is not None:
+                c.close()
         if r.status >= 300:
             try:
                 doc = json.loads(answer)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.parse
 
 from support import kube_api
@@ -100,7 +101,10 @@ class Volcano:
             raise AssertionError(f"the player of Volcano failed: {self.errors[0]!r}") from self.errors[0]
 
     def _run(self):
-        while not self.ending.wait(STEP_S):
+        """A step of many pods takes long, at the API server too: most of the time is theirs who wait for it."""
+        began = ended = 0.0
+        while not self.ending.wait(max(STEP_S, 3 * (ended - began))):
+            began = time.monotonic()
             try:
                 with self.lock:
                     if not self.paused:
@@ -114,6 +118,7 @@ class Volcano:
             except Exception as error:  # shown by __exit__
                 self.errors.append(error)
                 return
+            ended = time.monotonic()
 
     # ---- Volcano ----
 

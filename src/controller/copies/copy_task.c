@@ -179,7 +179,7 @@ static void note_pool(struct copy_task *t)
     if (s != NULL && t->next.tier == HL_API_TIER_L3) {
         t->c->slots_changed |= s->lost; /* a job may wait for its version */
         s->missed = 0;
-        s->lost = false;
+        s->lost = s->unusable;
     }
 }
 

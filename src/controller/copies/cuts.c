@@ -49,7 +49,7 @@ void cuts_drop_damaged(struct hl_controller *c, struct hl_id id)
     struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
     if (s == NULL || s->cut == NULL)
         return;
-    s->lost = true;
+    s->lost = s->unusable = true; /* the pool has it, as sweeps see */
     if (claim_ok(c, NULL, 0))
         cuts_drop_lost(c);
 }

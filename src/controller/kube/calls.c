@@ -6,6 +6,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "controller/background.h"
 #include "controller/kube/gangs_private.h"
 #include "controller/kube/objects_private.h"
 #include "ranktable/plan.h"
@@ -28,7 +29,7 @@ struct log_source {
 };
 
 struct call {
-    uv_work_t work;
+    struct background task;
     struct gangs *g;
     call_fn run;
     char job[HL_JOB_ID_MAX + 1], gang[HL_ID_TEXT_LEN + 1];
@@ -37,8 +38,6 @@ struct call {
     json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
     struct log_source *logs;          /* kept before they go */
     size_t log_count;
-    hl_status st;
-    char text[HL_ERROR_TEXT_MAX];
 };
 
 /* ---- in worker threads ----------------------------------------------------------------------- */
@@ -166,12 +165,10 @@ static hl_status run_put_table(struct call *k)
     return st == HL_ENOENT ? HL_OK : st;
 }
 
-static void call_run(uv_work_t *work)
+static hl_status call_run(struct background *task)
 {
-    struct call *k = work->data;
-    k->st = k->run(k);
-    if (k->st != HL_OK)
-        snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
+    struct call *k = (struct call *)task;
+    return k->run(k);
 }
 
 /* ---- on the loop ----------------------------------------------------------------------------- */
@@ -191,22 +188,25 @@ static void back_off(struct job *j)
     j->gang->not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
 }
 
-static void on_failure(struct job *j, const struct call *k)
+/* st with hl_error_text(). */
+static void on_failure(struct job *j, const struct call *k, hl_status st)
 {
-    hl_warn("Kubernetes: job=%s attempt=%d error=\"%s\"", j->id, k->attempt, k->text);
+    char text[HL_ERROR_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    hl_warn("Kubernetes: job=%s attempt=%d error=\"%s\"", j->id, k->attempt, text);
     back_off(j);
-    snprintf(j->gang->problem, sizeof(j->gang->problem), "%.199s", k->text);
+    snprintf(j->gang->problem, sizeof(j->gang->problem), "%.199s", text);
     if (k->run == run_put_table)
         j->gang->table_sent = 0;
     if (k->run != run_create)
         return;
-    if (!hl_status_retryable(k->st))
+    if (!hl_status_retryable(st))
         j->gang->created = k->attempt; /* parts of it: to be deleted */
-    if (!hl_status_retryable(k->st) && j->run.attempt == k->attempt)
+    if (!hl_status_retryable(st) && j->run.attempt == k->attempt)
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
                                             .attempt = k->attempt,
                                             .container = HL_API_CONTAINER_STATE_FAILED,
-                                            .text = k->text});
+                                            .text = text});
 }
 
 static void on_success(struct job *j, const struct call *k)
@@ -222,20 +222,18 @@ static void on_success(struct job *j, const struct call *k)
     }
 }
 
-static void on_done(uv_work_t *work, int status)
+static void on_done(struct background *task, hl_status st)
 {
-    struct call *k = work->data;
+    struct call *k = (struct call *)task;
     struct hl_controller *c = k->g->c;
-    struct job *j = NULL;
     k->g->calls--;
-    if (!c->closing && status == 0)
-        j = job_by_id(c, k->job);
+    struct job *j = controller_stopped(c) ? NULL : job_by_id(c, k->job);
     if (j != NULL) {
         j->gang->busy = false;
-        if (k->st == HL_OK)
+        if (st == HL_OK)
             on_success(j, k);
         else
-            on_failure(j, k);
+            on_failure(j, k, st);
         k->g->answered(j);
     }
     call_free(k);
@@ -246,7 +244,8 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
     struct call *k = calloc(1, sizeof(*k));
     if (k == NULL)
         return NULL;
-    k->work.data = k;
+    k->task.run = call_run;
+    k->task.done = on_done;
     k->g = j->controller->gangs;
     k->run = fn;
     k->attempt = attempt;
@@ -261,7 +260,7 @@ static struct call *call_new(struct job *j, int attempt, call_fn fn)
 static void call_send(struct job *j, struct call *k)
 {
     struct gangs *g = j->controller->gangs;
-    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, call_run, on_done) != 0) {
+    if (background_start(g->c, &k->task) != HL_OK) {
         call_free(k);
         return;
     }
@@ -276,7 +275,7 @@ static hl_status make_docs(struct job *j, struct call *k)
     struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
     if (hl_arena_failed(&arena))
         return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
-    json_t *near = gangs_preferred_nodes(j);
+    struct hl_volcano_nodes *near = gangs_preferred_nodes(j);
     struct hl_volcano_gang gang = {.job_id = j->id,
                                    .gang = j->gang->id,
                                    .attempt = k->attempt,
@@ -286,7 +285,7 @@ static hl_status make_docs(struct job *j, struct call *k)
     hl_status st = hl_volcano_job(&gang, &g->volcano, near, &k->doc);
     k->vars_doc = hl_volcano_variables(&gang, &g->volcano, &spec);
     k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
-    json_decref(near);
+    free(near);
     return st;
 }
 
@@ -300,9 +299,7 @@ void gang_create(struct job *j)
         call_send(j, k);
         return;
     }
-    k->st = st;
-    snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
-    on_failure(j, k);
+    on_failure(j, k, st);
     call_free(k);
 }
 

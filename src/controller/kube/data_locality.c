@@ -1,66 +1,88 @@
 /* Which nodes hold what the ranks of a pod will read: copies in the host or device memory of an
  * Agent whose name is that of its Kubernetes node. */
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "controller/copies/copies.h"
 #include "controller/kube/gangs_private.h"
 #include "controller/nodes/nodes.h"
 
-#define PREFERRED_MAX 64 /* names in one pod's wish */
-#define PLACES_MAX    64
+#define PLACES_MAX 64
 
-static void key_of(int pp, int tp, char out[32])
+/* The nodes that hold shards of one position. */
+struct position {
+    struct {
+        int pp, tp;
+    } at;
+    struct hl_volcano_nodes nodes;
+    UT_hash_handle hh;
+};
+
+static void positions_free(struct position *all)
 {
-    snprintf(out, 32, "%d.%d", pp, tp);
+    struct position *p, *next;
+    HASH_ITER (hh, all, p, next) {
+        HASH_DEL(all, p);
+        free(p);
+    }
 }
 
-/* "pp.tp" -> {node: true} of the version that the attempt loads. */
-static json_t *shard_holders(const struct job *j)
+static struct position *position_find(struct position *all, int pp, int tp)
+{
+    struct position *p, key = {.at = {pp, tp}};
+    HASH_FIND(hh, all, &key.at, sizeof(key.at), p);
+    return p;
+}
+
+static hl_status position_add(struct position **all, const struct hl_shard_rec *s, const char *node)
+{
+    struct position *p = position_find(*all, s->pp, s->tp);
+    if (p == NULL) {
+        p = calloc(1, sizeof(*p));
+        if (p == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for the nodes that a gang prefers");
+        p->at.pp = s->pp;
+        p->at.tp = s->tp;
+        HASH_ADD(hh, *all, at, sizeof(p->at), p);
+    }
+    hl_volcano_nodes_add(&p->nodes, node);
+    return HL_OK;
+}
+
+/* Of the version that the attempt loads. */
+static hl_status positions_fill(const struct job *j, struct position **all)
 {
     struct hl_controller *c = j->controller;
-    json_t *all = json_object();
+    if (j->load_version < 0)
+        return HL_OK;
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
         struct place places[PLACES_MAX];
-        char key[32];
         if (s->version->number != j->load_version ||
             strcmp(s->version->model->name, j->spec.model) != 0)
             continue;
-        key_of(s->pp, s->tp, key);
         size_t n = copies_places(c, s->id, HL_API_TIER_L1, places, PLACES_MAX);
-        for (size_t i = 0; i < n && i < PLACES_MAX; i++) {
-            if (places[i].node == NULL)
-                continue;
-            if (json_object_get(all, key) == NULL)
-                json_object_set_new(all, key, json_object());
-            json_object_set_new(json_object_get(all, key), places[i].node->name, json_true());
-        }
+        for (size_t i = 0; i < n && i < PLACES_MAX; i++)
+            if (places[i].node != NULL)
+                HL_TRY(position_add(all, s, places[i].node->name));
     }
-    return all;
+    return HL_OK;
 }
 
-json_t *gangs_preferred_nodes(const struct job *j)
+struct hl_volcano_nodes *gangs_preferred_nodes(const struct job *j)
 {
-    json_t *list = json_array(), *all = j->load_version >= 0 ? shard_holders(j) : json_object();
-    for (int i = 0; i < j->run.plan->container_count; i++) {
-        const struct hl_plan_container *c = &j->run.plan->containers[i];
-        json_t *names = json_object(), *texts = json_array();
-        const char *name;
-        json_t *value;
+    const struct hl_plan *plan = j->run.plan;
+    struct position *all = NULL;
+    hl_status st = positions_fill(j, &all);
+    struct hl_volcano_nodes *near =
+        st == HL_OK ? calloc((size_t)plan->container_count + 1, sizeof(*near)) : NULL;
+    for (int i = 0; near != NULL && i < plan->container_count; i++) {
+        const struct hl_plan_container *c = &plan->containers[i];
         for (int r = 0; r < c->rank_count; r++) {
-            char key[32];
-            key_of(c->ranks[r].at.pp, c->ranks[r].at.tp, key);
-            json_t *nodes = json_object_get(all, key);
-            if (nodes != NULL)
-                json_object_update(names, nodes);
+            const struct position *p = position_find(all, c->ranks[r].at.pp, c->ranks[r].at.tp);
+            for (int k = 0; p != NULL && k < p->nodes.count; k++)
+                hl_volcano_nodes_add(&near[i], p->nodes.names[k]);
         }
-        json_object_foreach (names, name, value) {
-            if (json_array_size(texts) < PREFERRED_MAX)
-                json_array_append_new(texts, json_string(name));
-        }
-        json_decref(names);
-        json_array_append_new(list, texts);
     }
-    json_decref(all);
-    return list;
+    positions_free(all);
+    return near;
 }

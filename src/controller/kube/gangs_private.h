@@ -59,9 +59,9 @@ struct gangs {
     struct spool *spools;
 };
 
-/* data_locality.c: for each container the nodes that hold what its ranks will read; new reference.
- */
-json_t *gangs_preferred_nodes(const struct job *j);
+/* data_locality.c: for each container the nodes that hold what its ranks will read, for free(),
+ * with names of the nodes themselves; NULL: out of memory. */
+struct hl_volcano_nodes *gangs_preferred_nodes(const struct job *j);
 
 /* calls.c: one request of a job; gangs->answered when it is done. */
 void gang_create(struct job *j);

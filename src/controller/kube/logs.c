@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "controller/background.h"
 #include "controller/kube/gangs_private.h"
 #include "controller/kube/objects_private.h"
 #include "os/file.h"
@@ -163,7 +164,7 @@ hl_status gang_log_fetch(struct gangs *g, const struct gang_log *log)
 /* ---- what users ask -------------------------------------------------------------------------- */
 
 struct log_read {
-    uv_work_t work;
+    struct background task;
     struct gangs *g;
     struct hl_rpc_call *call;
     char job[HL_JOB_ID_MAX + 1], pod[HL_VOLCANO_NAME_MAX];
@@ -174,8 +175,6 @@ struct log_read {
     size_t max;
     struct hl_api_controller_read_log_results about;
     struct hl_buf bytes;
-    hl_status st;
-    char text[HL_ERROR_TEXT_MAX];
 };
 
 /* Nothing to read is not a failure: the rank has not begun, or its pod was never there. */
@@ -208,8 +207,9 @@ static hl_status read_file(struct log_read *k, struct hl_buf *out)
     return HL_OK;
 }
 
-static hl_status log_read_answer(struct log_read *k)
+static hl_status log_read_run(struct background *task)
 {
+    struct log_read *k = (struct log_read *)task;
     hl_status st = HL_OK;
     if (k->pod[0] != '\0') {
         st = gang_log_fetch(k->g, &(struct gang_log){.job = k->job,
@@ -223,19 +223,11 @@ static hl_status log_read_answer(struct log_read *k)
     return st == HL_OK ? read_file(k, &k->bytes) : st;
 }
 
-static void log_read_run(uv_work_t *work)
+static void on_done(struct background *task, hl_status st)
 {
-    struct log_read *k = work->data;
-    k->st = log_read_answer(k);
-    if (k->st != HL_OK)
-        snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
-}
-
-static void on_done(uv_work_t *work, int status)
-{
-    struct log_read *k = work->data;
+    struct log_read *k = (struct log_read *)task;
     k->g->calls--;
-    if (status == 0 && k->st == HL_OK) {
+    if (st == HL_OK) {
         struct hl_api_controller_read_log_results r = k->about;
         r.data = (struct hl_api_data){k->bytes.data, k->bytes.len};
         r.offset = k->offset > 0 ? k->offset : 0;
@@ -243,9 +235,9 @@ static void on_done(uv_work_t *work, int status)
         r.finished = k->ended && k->offset + (int64_t)k->bytes.len >= k->size;
         hl_reply_controller_read_log(k->call, &r);
     } else {
-        hl_rpc_reject(k->call, status != 0 ? HL_ECANCELED : k->st,
-                      status != 0 ? "the Controller is shutting down" : k->text);
+        call_reject(k->call, st);
     }
+    (void)controller_stopped(k->g->c);
     hl_buf_fini(&k->bytes);
     free(k);
 }
@@ -261,7 +253,8 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
         call_reject(call, st != HL_OK ? st : hl_fail(HL_ENOMEM, "out of memory reading a log"));
         return;
     }
-    k->work.data = k;
+    k->task.run = log_read_run;
+    k->task.done = on_done;
     k->g = g;
     k->call = call;
     k->about = query->about;
@@ -278,9 +271,9 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
                                  j->run.state == HL_API_JOB_STATE_PENDING;
     memcpy(k->job, j->id, sizeof(k->job));
     snprintf(k->pod, sizeof(k->pod), "%s", name);
-    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, log_read_run, on_done) != 0) {
-        hl_rpc_reject(call, HL_EBUSY,
-                      "the Controller can't start a thread that reads the log; try again");
+    st = background_start(g->c, &k->task);
+    if (st != HL_OK) {
+        call_reject(call, st);
         free(k);
         return;
     }
@@ -290,7 +283,7 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
 /* ---- a job that is forgotten ----------------------------------------------------------------- */
 
 struct forgotten {
-    uv_work_t work;
+    struct background task;
     struct gangs *g;
     char job[HL_JOB_ID_MAX + 1];
     int attempts, world;
@@ -309,21 +302,23 @@ static void forget_log(struct gangs *g, const char *job, int attempt, int rank)
     free(s);
 }
 
-static void forget_run(uv_work_t *work)
+static hl_status forget_run(struct background *task)
 {
-    const struct forgotten *k = work->data;
+    const struct forgotten *k = (struct forgotten *)task;
     pthread_mutex_lock(&k->g->spool_lock); /* another job's log may be fetched */
     for (int attempt = 1; attempt <= k->attempts; attempt++)
         for (int rank = 0; rank < k->world; rank++)
             forget_log(k->g, k->job, attempt, rank);
     pthread_mutex_unlock(&k->g->spool_lock);
+    return HL_OK;
 }
 
-static void on_forgotten(uv_work_t *work, int status)
+static void on_forgotten(struct background *task, hl_status st)
 {
-    struct forgotten *k = work->data;
-    (void)status;
+    struct forgotten *k = (struct forgotten *)task;
+    (void)st;
     k->g->calls--;
+    (void)controller_stopped(k->g->c);
     free(k);
 }
 
@@ -334,14 +329,14 @@ void gangs_forget(const struct job *j)
         return;
     struct forgotten *k = calloc(1, sizeof(*k));
     if (k != NULL) {
-        k->work.data = k;
+        k->task.run = forget_run;
+        k->task.done = on_forgotten;
         k->g = g;
         k->attempts = j->run.attempt;
         k->world = hl_rank_world(&j->spec.grid);
         memcpy(k->job, j->id, sizeof(k->job));
     }
-    if (k == NULL ||
-        uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, forget_run, on_forgotten)) {
+    if (k == NULL || background_start(g->c, &k->task) != HL_OK) {
         hl_warn("logs of a forgotten job stay, remove them files=\"%s/%s.*.log\"", g->logs, j->id);
         free(k);
         return;

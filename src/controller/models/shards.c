@@ -136,7 +136,7 @@ static void mark_missing(struct hl_controller *c, const struct hl_api_text_list 
         struct hl_shard_rec *s =
             hl_id_parse(ids->items[i], &id) == HL_OK ? hl_catalog_shard(&c->catalog, id) : NULL;
         if (s != NULL && s->cut != NULL)
-            s->lost = true;
+            s->lost = s->unusable = true; /* whatever a sweep that runs has seen */
     }
 }
 

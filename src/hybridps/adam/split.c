@@ -1,3 +1,9 @@
+/* A step in parts, one a thread; the caller's takes the first.
+ *
+ *     blocks   | part 0: the caller | part 1: a thread | part 2: a thread | ...
+ *
+ * Threads live for one step. A part belongs to its thread until the join, and parts share nothing
+ * but what fn(arg) only reads, so there is no lock. A part that gets no thread is the caller's. */
 #include "hybridps/adam/split.h"
 
 #include <pthread.h>

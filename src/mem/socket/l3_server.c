@@ -1,6 +1,17 @@
 /* Connections are polled on the loop; a message is 48 bytes and its answer 344, so nothing is ever
- * half-read. While a put of a connection is copied in a worker, only its hanging up is listened
- * for. A client that does not take its answers away is dropped. */
+ * half-read. A client that does not take its answers away is dropped.
+ *
+ * A connection (struct l3_conn) is the loop's. Its states, by its members:
+ *
+ *     accepted --HELLO--> greeted --PUT, LEASE--> put != NULL: a worker copies (l3_put.c); only
+ *                           |  ^                  |            its hanging up is listened for
+ *                           |  '--on_put_done-----'
+ *                           |--PIN of a shard that is not here--> loading --answered--> greeted
+ *     any of them --hung up, refused--> closing: its pins and mappings are gone; freed when the
+ *                                       socket is closed and neither put nor load is left
+ *
+ * With a worker it shares the put alone: `cancel` is atomic, the rest of it the worker's until
+ * on_put_done. */
 #include "mem/socket/socket.h"
 
 #include <inttypes.h>

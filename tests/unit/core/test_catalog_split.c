@@ -3,53 +3,15 @@
 
 #include "core/catalog_cut.h"
 #include "core/model_config.h"
-#include "unit/core/catalog_rig.h"
-
-#define CONFIG                                                                                     \
-    "{\"tp\": 1, \"pp\": 1, \"virtualStages\": 1, \"layers\": 2, \"tied\": true, "                 \
-    "\"stages\": [[{\"first\": 0, \"count\": 2}]]}"
-#define WORD  "embedding.word_embeddings.weight\tF32\t4,2\n"
-#define FC1   "decoder.layers.%d.mlp.linear_fc1.weight\tF32\t4,2\n"
-#define NORM  "decoder.final_layernorm.weight\tF32\t2\n"
-#define HEAD  NORM "output_layer.weight\tF32\t4,2\n"
-#define LAYER "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n"
-
-/* Two layers and a tied head on one stage. */
-static void model_init(struct saving *t)
-{
-    char layer1[128];
-    snprintf(layer1, sizeof(layer1), FC1, 1);
-    json_t *shards = json_pack(
-        "[o,o,o,o]", laid_out(1, 0, 0, "embedding", WORD), laid_out(2, 0, 0, "layer-0000", LAYER),
-        laid_out(3, 0, 0, "layer-0001", layer1), laid_out(4, 0, 0, "head", NORM));
-    struct hl_import_done done = {.name = "tiny",
-                                  .source = "/data/m",
-                                  .tp = 1,
-                                  .pp = 1,
-                                  .virtual_stages = 1,
-                                  .config = CONFIG,
-                                  .now_ms = 1000,
-                                  .shards = shard_list(shards)};
-    *t = (struct saving){.s = {json_object(), 0}};
-    assert_int_equal(hl_catalog_import(&t->c, &done, fake_commit, &t->s, &t->base), HL_OK);
-    json_decref(shards);
-}
-
-static hl_status begin_split(struct saving *t, int rank, struct hl_api_split split,
-                             struct hl_version_rec **out)
-{
-    struct hl_version_begin b = {.model = "tiny",
-                                 .job = "j",
-                                 .step = 10,
-                                 .rank = rank,
-                                 .world = 2,
-                                 .token = 7 + (uint64_t)rank,
-                                 .now_ms = 5,
-                                 .split = split};
-    return hl_catalog_begin(&t->c, &b, fake_commit, &t->s, out);
-}
+#include "unit/core/two_layers.h"
 
 static const struct hl_api_split two = {.tp = 1, .pp = 2};
+
+/* With a tied head. */
+static void model_init(struct saving *t)
+{
+    two_layers_init(t, TWO_LAYERS("true"), NORM);
+}
 
 TEST(a_job_of_two_stages_saves_what_one_stage_imported)
 {
@@ -59,14 +21,8 @@ TEST(a_job_of_two_stages_saves_what_one_stage_imported)
     assert_int_equal(begin_split(&t, 0, two, &v), HL_OK);
     assert_int_equal(begin_split(&t, 1, two, &v), HL_OK);
     /* Layers count from 0 in each stage, and the last stage has a head of its own. */
-    assert_int_equal(commit(&t, v, 0,
-                            json_pack("[o,o]", laid_out(11, 0, 0, "embedding", WORD),
-                                      laid_out(12, 0, 0, "layer-0000", LAYER))),
-                     HL_OK);
-    assert_int_equal(commit(&t, v, 1,
-                            json_pack("[o,o]", laid_out(13, 1, 0, "layer-0001", LAYER),
-                                      laid_out(14, 1, 0, "head", HEAD))),
-                     HL_OK);
+    assert_int_equal(commit(&t, v, 0, first_stage(11)), HL_OK);
+    assert_int_equal(commit(&t, v, 1, second_stage(13, LAYER, HEAD)), HL_OK);
     assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     struct hl_api_split split = hl_version_split(v);
     assert_true(hl_split_equal(&split, &two));
@@ -115,19 +71,11 @@ TEST(names_and_parts_are_those_of_the_own_split)
     model_init(&t);
     assert_int_equal(begin_split(&t, 0, two, &v), HL_OK);
     assert_int_equal(begin_split(&t, 1, two, &v), HL_OK);
-    char layer1[128];
-    snprintf(layer1, sizeof(layer1), FC1, 1);
     /* The number that the layer has in a model of one stage. */
-    assert_int_equal(commit(&t, v, 1,
-                            json_pack("[o,o]", laid_out(13, 1, 0, "layer-0001", layer1),
-                                      laid_out(14, 1, 0, "head", HEAD))),
-                     HL_EINVAL);
+    assert_int_equal(commit(&t, v, 1, second_stage(13, LAYER1, HEAD)), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "decoder.layers."));
     /* Without the head's rows. */
-    assert_int_equal(commit(&t, v, 1,
-                            json_pack("[o,o]", laid_out(13, 1, 0, "layer-0001", LAYER),
-                                      laid_out(14, 1, 0, "head", NORM))),
-                     HL_EINVAL);
+    assert_int_equal(commit(&t, v, 1, second_stage(13, LAYER, NORM)), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "output_layer.weight"));
     /* A layer of the other stage. */
     assert_int_equal(commit(&t, v, 1, json_pack("[o]", laid_out(13, 1, 0, "layer-0000", LAYER))),

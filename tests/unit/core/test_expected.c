@@ -3,48 +3,18 @@
 #include "support/test.h"
 
 #include "core/expected.h"
-#include "unit/core/catalog_rig.h"
+#include "unit/core/two_layers.h"
 
-#define CONFIG                                                                                     \
-    "{\"tp\": 1, \"pp\": 1, \"virtualStages\": 1, \"layers\": 2, \"tied\": false, "                \
-    "\"stages\": [[{\"first\": 0, \"count\": 2}]]}"
-#define WORD  "embedding.word_embeddings.weight\tF32\t4,2\n"
-#define FC1   "decoder.layers.%d.mlp.linear_fc1.weight\tF32\t4,2\n"
-#define HEAD  "decoder.final_layernorm.weight\tF32\t2\noutput_layer.weight\tF32\t4,2\n"
-#define LAYER "decoder.layers.0.mlp.linear_fc1.weight\tF32\t4,2\n"
+#define CONFIG TWO_LAYERS("false")
 
 static const struct hl_api_split two = {.tp = 1, .pp = 2, .virtual_stages = 1};
 
-/* Two layers on one stage; `v` is being saved by two. */
+/* `v` is being saved by two. */
 static void model_init(struct saving *t, const char *config, struct hl_version_rec **v)
 {
-    char layer1[128];
-    snprintf(layer1, sizeof(layer1), FC1, 1);
-    json_t *shards = json_pack(
-        "[o,o,o,o]", laid_out(1, 0, 0, "embedding", WORD), laid_out(2, 0, 0, "layer-0000", LAYER),
-        laid_out(3, 0, 0, "layer-0001", layer1), laid_out(4, 0, 0, "head", HEAD));
-    struct hl_import_done done = {.name = "tiny",
-                                  .source = "/data/m",
-                                  .tp = 1,
-                                  .pp = 1,
-                                  .virtual_stages = 1,
-                                  .config = config,
-                                  .now_ms = 1000,
-                                  .shards = shard_list(shards)};
-    *t = (struct saving){.s = {json_object(), 0}};
-    assert_int_equal(hl_catalog_import(&t->c, &done, fake_commit, &t->s, &t->base), HL_OK);
-    json_decref(shards);
-    for (int rank = 0; rank < 2; rank++) {
-        struct hl_version_begin b = {.model = "tiny",
-                                     .job = "j",
-                                     .step = 10,
-                                     .rank = rank,
-                                     .world = 2,
-                                     .token = 7 + (uint64_t)rank,
-                                     .now_ms = 5,
-                                     .split = two};
-        assert_int_equal(hl_catalog_begin(&t->c, &b, fake_commit, &t->s, v), HL_OK);
-    }
+    two_layers_init(t, config, HEAD);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(begin_split(t, rank, two, v), HL_OK);
 }
 
 static struct hl_expected *planned(const struct saving *t, const struct hl_version_rec *v)
@@ -72,12 +42,6 @@ static hl_status commit_with(struct saving *t, struct hl_version_rec *v, int ran
     return st;
 }
 
-static json_t *first_stage(unsigned id)
-{
-    return json_pack("[o,o]", laid_out(id, 0, 0, "embedding", WORD),
-                     laid_out(id + 1, 0, 0, "layer-0000", LAYER));
-}
-
 TEST(a_plan_made_ahead_says_what_one_made_on_the_spot_says)
 {
     struct saving t;
@@ -91,11 +55,7 @@ TEST(a_plan_made_ahead_says_what_one_made_on_the_spot_says)
             commit_with(&t, v, 1, json_pack("[o]", laid_out(13, 1, 0, "layer-0001", LAYER)), plan),
             HL_EINVAL);
         assert_non_null(strstr(hl_error_text(), "part head at pp 1"));
-        assert_int_equal(commit_with(&t, v, 1,
-                                     json_pack("[o,o]", laid_out(13, 1, 0, "layer-0001", LAYER),
-                                               laid_out(14, 1, 0, "head", WORD)),
-                                     plan),
-                         HL_EINVAL);
+        assert_int_equal(commit_with(&t, v, 1, second_stage(13, LAYER, WORD), plan), HL_EINVAL);
         assert_non_null(strstr(hl_error_text(), "tiny@1"));
         assert_int_equal(
             commit_with(&t, v, 1, json_pack("[o]", laid_out(13, 1, 0, "layer-0000", LAYER)), plan),
@@ -103,11 +63,7 @@ TEST(a_plan_made_ahead_says_what_one_made_on_the_spot_says)
         assert_non_null(strstr(hl_error_text(), "no such part"));
     }
     assert_int_equal(commit_with(&t, v, 0, first_stage(11), e), HL_OK);
-    assert_int_equal(commit_with(&t, v, 1,
-                                 json_pack("[o,o]", laid_out(13, 1, 0, "layer-0001", LAYER),
-                                           laid_out(14, 1, 0, "head", HEAD)),
-                                 e),
-                     HL_OK);
+    assert_int_equal(commit_with(&t, v, 1, second_stage(13, LAYER, HEAD), e), HL_OK);
     assert_int_equal(v->state, HL_API_VERSION_STATE_VISIBLE);
     hl_expected_free(e);
     saving_fini(&t);

@@ -167,6 +167,17 @@ TEST(a_cuts_shard_is_lost_in_silence_and_stays_lost_while_the_pool_lists_it)
     assert_true(s.lost);
 }
 
+/* A sweep between the report of a damaged shard and the drop of its cut does not bring it back. */
+TEST(a_cuts_unusable_shard_stays_lost_though_the_pool_has_it)
+{
+    struct hl_cut_rec cut = {0};
+    struct hl_shard_rec s = {.cut = &cut, .lost = true, .unusable = true};
+    s.seen_round = 1;
+    hl_sweep_count(&s, 1);
+    assert_int_equal(hl_sweep_settle(&s, true), HL_SWEEP_SAME);
+    assert_true(s.lost);
+}
+
 TEST(what_leaves_the_pool_on_order_is_not_read_there)
 {
     struct hl_shard_rec s = {.dropping = true};

@@ -52,7 +52,7 @@ static struct hl_volcano_gang gang_of(const struct hl_job *job, const struct hl_
 }
 
 static hl_status make(const struct hl_job *job, const struct hl_volcano_opts *opts,
-                      const json_t *near, json_t **out)
+                      const struct hl_volcano_nodes *near, json_t **out)
 {
     struct hl_plan *plan = plan_of(job, opts);
     struct hl_volcano_gang gang = gang_of(job, plan);
@@ -148,7 +148,8 @@ static const char gang_job[] =
 TEST(a_gang_is_one_job_of_all_or_nothing)
 {
     struct hl_job job = job_of(gang_job);
-    json_t *doc, *near = json_pack("[[] [s s]]", "node-1", "node-2");
+    static const struct hl_volcano_nodes near[] = {{.count = 0}, {{"node-1", "node-2"}, 2}};
+    json_t *doc;
     assert_int_equal(make(&job, &plain, near, &doc), HL_OK);
     is_text(doc, "apiVersion", "batch.volcano.sh/v1alpha1");
     is_text(doc, "metadata.name", "helios-gpt-7-a2");
@@ -184,7 +185,6 @@ TEST(a_gang_is_one_job_of_all_or_nothing)
     wish = at(wish, "preferredDuringSchedulingIgnoredDuringExecution.0.preference");
     is_text(wish, "matchExpressions.0.values.1", "node-2");
     json_decref(doc);
-    json_decref(near);
     hl_job_fini(&job);
 }
 
@@ -392,10 +392,15 @@ TEST(a_task_wants_to_be_near_what_its_pods_read)
     struct hl_job job = job_of("{\"jobName\":\"g\",\"dockerImage\":\"i\",\"command\":\"x\","
                                "\"parallelism\":{\"pipeline_parallel_size\":2,"
                                "\"data_parallel_size\":100}}");
-    json_t *near = json_array(), *doc;
-    for (int i = 0; i < 200; i++)
-        json_array_append_new(near,
-                              i < 100 ? json_array() : json_pack("[s s]", "b", i % 2 ? "a" : "c"));
+    struct hl_volcano_nodes *near = calloc(200, sizeof(*near));
+    json_t *doc;
+    assert_non_null(near);
+    for (int i = 100; i < 200; i++) {
+        hl_volcano_nodes_add(&near[i], "b");
+        hl_volcano_nodes_add(&near[i], i % 2 ? "a" : "c");
+        hl_volcano_nodes_add(&near[i], "b");
+        assert_int_equal(near[i].count, 2);
+    }
     assert_int_equal(make(&job, &plain, near, &doc), HL_OK);
     assert_int_equal(json_array_size(at(doc, "spec.tasks")), 2);
     assert_null(json_object_get(at(doc, "spec.tasks.0.template.spec"), "affinity"));
@@ -403,7 +408,7 @@ TEST(a_task_wants_to_be_near_what_its_pods_read)
     wish = at(wish, "preferredDuringSchedulingIgnoredDuringExecution.0.preference");
     assert_int_equal(json_array_size(at(wish, "matchExpressions.0.values")), 3);
     json_decref(doc);
-    json_decref(near);
+    free(near);
     hl_job_fini(&job);
 }
 

@@ -95,7 +95,7 @@ static void rank_main(struct trial *t, int rank, const char *name)
     struct CUctx_st *old;
     hybridps_group *g = NULL;
     const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = rank,
-                                    .world = WORLD, .timeout_ms = 20000};
+                                    .world = WORLD, .timeout_ms = 60000};
     setenv("HELIOS_NVSHMEM", t->without == rank + 1 ? "libno-such-plugin.so" : plugin, 1);
     if (cuda_driver_load(driver, &r.cu) != HL_OK ||
         r.cu.cuDevicePrimaryCtxRetain(&r.context, 0) != HL_CUDA_SUCCESS ||
@@ -146,7 +146,7 @@ static int new_trial(void **state)
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
         unsetenv(names[i]);
     t->times = 1;
-    t->timeout_ns = 20000000000;
+    t->timeout_ns = 60000000000;
     *state = t;
     return 0;
 }

@@ -217,9 +217,9 @@ TEST_IN(open_rig, close_rig, a_run_that_waits_too_long_ends_and_says_for_what)
     add_gate(r, &g);
     compile(r, MACO_DIRECT, 0);
     open_cuda(r, (maco_cuda_options){MACO_CUDA_OPTIONS_INIT, .workers = 2, .comms = comms,
-                                     .n_comms = 1, .timeout_ns = 200000000});
+                                     .n_comms = 1, .timeout_ns = 1000000000});
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
-    assert_non_null(strstr(hl_error_text(), "did not end in 200 ms"));
+    assert_non_null(strstr(hl_error_text(), "did not end in 1000 ms"));
     assert_non_null(strstr(hl_error_text(), "after (event"));
     assert_non_null(strstr(hl_error_text(), "communication gate is not done: 0 of 1"));
     assert_non_null(strstr(hl_error_text(), "2 of 2 workers looked for work"));
@@ -398,7 +398,7 @@ static int run_member(struct member *m, hybridps_group *g)
     maco_plan *p = plan_of(m);
     const maco_cuda_options o = {MACO_CUDA_OPTIONS_INIT,   .driver = driver, .workers = 1,
                                  .groups = groups,         .n_comms = 1,     .peer_ctas = 2,
-                                 .timeout_ns = 20000000000};
+                                 .timeout_ns = 60000000000};
     int st = maco_cuda_open(0, &o, &c);
     if (st == 0)
         st = maco_cuda_load(c, p);
@@ -425,7 +425,7 @@ static void *member_main(void *arg)
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-run-%d", (int)getpid());
     const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = m->rank,
-                                    .world = m->world, .timeout_ms = 20000};
+                                    .world = m->world, .timeout_ms = 60000};
     m->status = hybridps_group_shm(&o, &g);
     if (m->status == 0)
         m->status = run_member(m, g);

@@ -108,7 +108,7 @@ static void *member_main(void *arg)
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-window-%d", (int)getpid());
     const hybridps_shm_options o = {HYBRIDPS_SHM_OPTIONS_INIT, .name = name, .rank = m->rank,
-                                    .world = m->trial->world, .timeout_ms = 20000};
+                                    .world = m->trial->world, .timeout_ms = 60000};
     int st = hybridps_group_shm(&o, &g);
     m->trial->status[m->rank] = st == 0 ? open_and_run(m, g) : st;
     hybridps_group_close(g);
@@ -144,7 +144,7 @@ static void all_go(struct trial *t, const char *way)
 #define TRIAL(v)                                                                                   \
     {                                                                                              \
         .world = WORLD, .version = {[0 ... MANY - 1] = (v)}, .peer_ctas = {[0 ... MANY - 1] = 2},  \
-        .timeout_ns = 20000000000ull, .team = NCCL_STUB_TEAM                                       \
+        .timeout_ns = 60000000000ull, .team = NCCL_STUB_TEAM                                       \
     }
 
 static int clean(void **state)

@@ -8,6 +8,7 @@
 
 #include "mem/import/import.h"
 #include "support/heap_sink.h"
+#include "support/python.h"
 
 static char root[] = "/tmp/hl_megatron_XXXXXX";
 static int made; /* torch has made the checkpoints */
@@ -22,22 +23,28 @@ static void run(const char *format, const char *a, const char *b)
 static int setup(void **state)
 {
     const char *source = getenv("HELIOS_SOURCE");
-    char command[1024];
+    char code[1024];
     (void)state;
     if (mkdtemp(root) == NULL)
         return 1;
-    snprintf(command, sizeof(command),
-             "LD_PRELOAD= /usr/bin/python3 -W ignore %s/tests/support/megatron_checkpoints.py %s",
+    snprintf(code, sizeof(code),
+             "import runpy, sys\n"
+             "sys.path.insert(0, '%1$s/tests/support')\n"
+             "sys.argv = ['megatron_checkpoints.py', '%2$s']\n"
+             "runpy.run_path('%1$s/tests/support/megatron_checkpoints.py', run_name='__main__')\n",
              source != NULL ? source : ".", root);
-    int rc = access("/usr/bin/python3", X_OK) == 0 ? system(command) : 77 << 8;
+    int rc = python_start();
+    if (rc == 0)
+        rc = python_run(code);
     made = rc == 0;
-    return rc == 0 || rc >> 8 == 77 ? 0 : 1;
+    return rc == 0 || rc == PYTHON_NONE ? 0 : 1;
 }
 
 static int teardown(void **state)
 {
     char command[64];
     (void)state;
+    python_stop();
     snprintf(command, sizeof(command), "rm -r %s", root);
     return system(command);
 }
@@ -397,7 +404,17 @@ TEST(what_the_optimizer_says_of_itself_comes_along_with_its_state)
 
 /* ---- refused -------------------------------------------------------------------------------- */
 
-/* A copy of a checkpoint that a command of the shell breaks, in which %s is its directory. */
+/* Before code of Python; else a command is the shell's. */
+#define PYTHON "python: "
+
+static void run_python(const char *format, const char *dir)
+{
+    char code[2048];
+    snprintf(code, sizeof(code), format, dir);
+    assert_int_equal(python_run(code), 0);
+}
+
+/* A copy of a checkpoint that a command breaks, in which %s is its directory. */
 static void broken(const char *from, const char *command, char *dir, size_t cap)
 {
     char source[128];
@@ -405,7 +422,9 @@ static void broken(const char *from, const char *command, char *dir, size_t cap)
     snprintf(source, sizeof(source), "%s/%s", root, from);
     snprintf(dir, cap, "%s/broken", root);
     run("rm -rf %2$s && cp -r %1$s %2$s", source, dir);
-    if (command[0] != '\0')
+    if (strncmp(command, PYTHON, strlen(PYTHON)) == 0)
+        run_python(command + strlen(PYTHON), dir);
+    else if (command[0] != '\0')
         run(command, dir, "");
 }
 
@@ -444,11 +463,10 @@ static void assert_state_refused(const char *statement, const char *why)
 {
     char command[1024];
     snprintf(command, sizeof(command),
-             "/usr/bin/python3 -W ignore -c \""
-             "import torch; p = '%%s/iter_0000010/mp_rank_01_001/model_optim_rng.pt';"
-             "s = torch.load(p); o = s['optimizer']; g = o['optimizer']['param_groups'];"
-             "w = o['optimizer']['state'][g[1]['params'][1]];"
-             "%s; torch.save(s, p)\"",
+             PYTHON "import torch; p = '%%s/iter_0000010/mp_rank_01_001/model_optim_rng.pt';"
+                    "s = torch.load(p); o = s['optimizer']; g = o['optimizer']['param_groups'];"
+                    "w = o['optimizer']['state'][g[1]['params'][1]];"
+                    "%s; torch.save(s, p)",
              statement);
     assert_optimizer_refused("llama/torch-2", command, why);
 }
@@ -459,13 +477,14 @@ static void assert_dist_refused(const char *from, const char *statement, const c
     char command[1200];
     const char *source = getenv("HELIOS_SOURCE");
     snprintf(command, sizeof(command),
-             "PYTHONPATH=%s/tests/support /usr/bin/python3 -W ignore -c \""
+             PYTHON
+             "import sys; sys.path.insert(0, '%s/tests/support');"
              "import pickle, tempfile, torch, megatron_checkpoints as m;"
              "m.Dcp(tempfile.gettempdir()); p = '%%s/iter_0000020/.metadata';"
              "s = pickle.load(open(p, 'rb'));"
              "n, = [k for k in s.state_dict_metadata if k.endswith('optimizer.state.exp_avg.'"
              "'decoder.layers.mlp.linear_fc2.weight')];"
-             "t = s.state_dict_metadata[n]; %s; pickle.dump(s, open(p, 'wb'))\"",
+             "t = s.state_dict_metadata[n]; %s; pickle.dump(s, open(p, 'wb'))",
              source != NULL ? source : ".", statement);
     assert_optimizer_refused(from, command, why);
 }
@@ -535,9 +554,9 @@ TEST(rows_that_may_be_padding_are_told_of)
     char dir[128];
     struct result r;
     broken("llama/torch-1",
-           "/usr/bin/python3 -W ignore -c \""
+           PYTHON
            "import torch; p = '%s/iter_0000010/mp_rank_00/model_optim_rng.pt'; s = torch.load(p);"
-           "s['args'].vocab_size = None; torch.save(s, p)\"",
+           "s['args'].vocab_size = None; torch.save(s, p)",
            dir, sizeof(dir));
     assert_int_equal(import_from(dir, NULL, &targets[0], &r), HL_OK);
     assert_non_null(strstr(r.config, "\"vocab\":64"));
@@ -580,36 +599,34 @@ TEST(ranks_that_disagree_are_named)
 {
     assert_refused(
         "llama/torch-2", NULL,
-        "/usr/bin/python3 -W ignore -c \""
+        PYTHON
         "import torch; p = '%s/iter_0000010/mp_rank_01_001/model_optim_rng.pt'; s = torch.load(p);"
-        "s['model']['decoder.final_layernorm.weight'][3] += 1; torch.save(s, p)\"",
+        "s['model']['decoder.final_layernorm.weight'][3] += 1; torch.save(s, p)",
         "'decoder.final_layernorm.weight' differs between");
 }
 
 TEST(a_file_of_another_iteration_is_refused)
 {
     assert_refused("llama/torch-2", NULL,
-                   "/usr/bin/python3 -W ignore -c \""
-                   "import torch; p = '%s/iter_0000010/mp_rank_01_001/model_optim_rng.pt';"
-                   "s = torch.load(p); s['iteration'] = 20; torch.save(s, p)\"",
+                   PYTHON "import torch; p = '%s/iter_0000010/mp_rank_01_001/model_optim_rng.pt';"
+                          "s = torch.load(p); s['iteration'] = 20; torch.save(s, p)",
                    "it is of iteration 20");
 }
 
 TEST(an_unknown_tensor_is_named)
 {
     assert_refused("llama/torch-2", NULL,
-                   "/usr/bin/python3 -W ignore -c \""
-                   "import torch; p = '%s/iter_0000010/mp_rank_01_001/model_optim_rng.pt';"
-                   "s = torch.load(p); s['model']['decoder.layers.0.extra.weight'] = "
-                   "torch.ones(2); torch.save(s, p)\"",
+                   PYTHON "import torch; p = '%s/iter_0000010/mp_rank_01_001/model_optim_rng.pt';"
+                          "s = torch.load(p); s['model']['decoder.layers.0.extra.weight'] = "
+                          "torch.ones(2); torch.save(s, p)",
                    "'decoder.layers.0.extra.weight' has no place in a llama model");
 }
 
 TEST(args_that_contradict_the_tensors_are_refused)
 {
-    const char *change = "/usr/bin/python3 -W ignore -c \""
-                         "import torch, glob\nfor p in glob.glob('%s/*/*/model_optim_rng.pt'):\n"
-                         "  s = torch.load(p); s['args'].ffn_hidden_size = 64; torch.save(s, p)\"";
+    const char *change =
+        PYTHON "import torch, glob\nfor p in glob.glob('%s/*/*/model_optim_rng.pt'):\n"
+               "  s = torch.load(p); s['args'].ffn_hidden_size = 64; torch.save(s, p)";
     assert_refused("llama/torch-2", NULL, change, "has shape");
 }
 
@@ -624,11 +641,10 @@ TEST(a_config_of_another_model_is_refused)
 TEST(a_hostile_pickle_is_not_run)
 {
     char mark[64];
-    const char *make =
-        "/usr/bin/python3 -W ignore -c \""
+    const char *make = PYTHON
         "import torch, os, sys\nclass H:\n  def __reduce__(self): return os.mkdir, ('%1$s/ran',)\n"
         "p = '%1$s/iter_0000010/mp_rank_01_001/model_optim_rng.pt'; s = torch.load(p)\n"
-        "s['model']['decoder.final_layernorm.weight'] = H(); torch.save(s, p)\"";
+        "s['model']['decoder.final_layernorm.weight'] = H(); torch.save(s, p)";
     assert_refused("llama/torch-2", NULL, make, "decoder.final_layernorm.weight");
     snprintf(mark, sizeof(mark), "%s/broken/ran", root);
     assert_int_not_equal(access(mark, F_OK), 0);

@@ -9,6 +9,9 @@
 #include "support/fault.h"
 #include "unit/net/tcp/tcp_rig.h"
 
+/* At once, and not after the 3 s that a HELLO may take; a busy machine needs a while for it. */
+#define BEFORE_HELLO_NS (5 * HL_NS_PER_S / 2)
+
 static long mutations = 100000;
 
 static uint64_t cpu_ns(void)
@@ -102,7 +105,7 @@ TEST(zeros_and_letters_are_turned_away_at_once)
         uint64_t begin = hl_now_ns();
         (void)plain_send(fd, noise, lens[i]);
         assert_true(is_closed(fd));
-        assert_true(hl_now_ns() - begin < HL_NS_PER_S); /* not after the 3 s for HELLO */
+        assert_true(hl_now_ns() - begin < BEFORE_HELLO_NS);
         wait_for_refusals(server, i + 1);
         close(fd);
     }
@@ -125,7 +128,7 @@ TEST(half_open_connections_keep_nobody_out)
     }
     uint64_t begin = hl_now_ns();
     struct hl_net_client *client = join(server, HL_NET_AUTO);
-    assert_true(hl_now_ns() - begin < HL_NS_PER_S);
+    assert_true(hl_now_ns() - begin < BEFORE_HELLO_NS);
     check_fetch(client, 5, 2 * MIB);
     assert_true(is_closed(fds[0])); /* the oldest went first */
     hl_net_close(client);
