@@ -44,8 +44,8 @@ struct OptionValue { name @0 :Text; value @1 :Text; origin @2 :Text; }
 
 # ---- nodes ---------------------------------------------------------------------------------------
 
-struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; }
-# kind: "gpu" or "nic"; id: PCI address; a slot is a NUMA node that has CPUs.
+struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; nicClass @5 :Text; }
+# kind: "gpu" or "nic"; id: PCI address; nicClass: words of core/topo.h, "" = not known or a GPU; a slot is a NUMA node that has CPUs.
 struct Slot { numaId @0 :Int32; cpus @1 :Text; memoryBytes @2 :UInt64; gpus @3 :List(Device); nics @4 :List(Device); }
 
 struct NodeInfo {
